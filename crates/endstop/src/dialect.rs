@@ -1,0 +1,178 @@
+//! Dialects: the wire languages, one file each.
+//!
+//! A dialect is a static struct: how its stream is framed, where the word stands, every documented
+//! word, what proves the end, what its errors look like, and two functions that turn a frame into
+//! events. There is no `match` on a dialect anywhere: what differs is a field.
+
+pub mod anthropic;
+pub mod bedrock_converse;
+pub mod cohere;
+pub mod gemini;
+pub mod ollama;
+pub mod openai_chat;
+pub mod openai_completions;
+pub mod openai_responses;
+
+use crate::ending::Reason;
+use crate::fault::Sign;
+use crate::frame::{Frame, Framing};
+use crate::provider::{NO_QUIRKS, Profile};
+use crate::reader::Out;
+use crate::shape::Probe;
+use crate::verdict::Meaning;
+
+/// Every dialect that is built in.
+pub static ALL: &[&Dialect] = &[
+    &openai_chat::DIALECT,
+    &openai_completions::DIALECT,
+    &openai_responses::DIALECT,
+    &anthropic::DIALECT,
+    &gemini::DIALECT,
+    &bedrock_converse::DIALECT,
+    &cohere::DIALECT,
+    &ollama::DIALECT,
+];
+
+/// One wire language.
+#[derive(Debug)]
+pub struct Dialect {
+    /// The short name, such as `openai-chat`.
+    pub id: &'static str,
+    /// How its stream is framed, unless a profile says otherwise.
+    pub framing: Framing,
+    /// Turns one event of a stream into events of ours.
+    pub read: ReadFrame,
+    /// Turns a whole body into events of ours.
+    pub read_body: ReadFrame,
+    /// The documented words, by the field that they stand in.
+    pub words: &'static [Words],
+    /// Which word counts when a choice is given several.
+    pub wins: Wins,
+    /// What closes a tool call.
+    pub calls_close: CallsClose,
+    /// What proves the end of a stream, unless a profile says otherwise.
+    pub proof: Proof,
+    /// What its errors look like.
+    pub signs: &'static [Sign],
+    /// The request fields that cap the output, the preferred one first.
+    pub caps: &'static [&'static str],
+    /// Where the tokens are counted.
+    pub usage: &'static [&'static str],
+    /// Keys of an event that are never read and change from event to event.
+    pub padding: &'static [&'static str],
+    /// Whether a value of this shape is of this dialect.
+    pub claims: fn(&Probe<'_>) -> bool,
+    /// Where the facts come from.
+    pub source: &'static str,
+}
+
+impl Dialect {
+    /// This wire without a host's own ways.
+    pub(crate) const fn profile(&'static self) -> Profile {
+        Profile {
+            provider: "",
+            dialect: self,
+            paths: &[],
+            framing: self.framing,
+            words: &[],
+            proof: self.proof,
+            signs: &[],
+            quirks: NO_QUIRKS,
+            guessed: false,
+        }
+    }
+}
+
+/// Turns a frame into events.
+pub type ReadFrame = fn(&Frame<'_>, &mut Out<'_, '_>) -> Reading;
+
+/// What came of reading a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reading {
+    /// It was read.
+    Read,
+    /// It is JSON, but nothing that this dialect knows.
+    Strange,
+    /// It holds an error, which is to be read as one.
+    Error,
+    /// It is no JSON.
+    Malformed,
+}
+
+/// What proves that a stream is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Proof {
+    /// A literal payload, such as `[DONE]`.
+    Marker(&'static str),
+    /// An event of the wire.
+    Event,
+    /// A word for every choice, and the end of the bytes.
+    Word,
+    /// Nothing: the end of the bytes is all there is.
+    Silent,
+}
+
+/// Which word counts when a choice is given several.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wins {
+    /// The first: later ones repeat it or clear it.
+    First,
+    /// The last: earlier ones are provisional.
+    Last,
+}
+
+/// What closes a tool call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CallsClose {
+    /// An event of its own.
+    ByEvent,
+    /// The word, or the next call: the wire has no event for it.
+    ByWord,
+}
+
+/// The words that may stand in one field.
+#[derive(Debug)]
+pub struct Words {
+    /// The bare name of the field.
+    pub field: &'static str,
+    /// Where the field stands, streamed or not.
+    pub path: &'static str,
+    /// The words and their meanings.
+    pub rows: &'static [(&'static str, Reason)],
+    /// Words of `rows` that are themselves vague.
+    pub vague: &'static [&'static str],
+    /// Documented words that say nothing.
+    pub empty: &'static [&'static str],
+    /// The words that integers stand for.
+    pub numbers: &'static [(i64, &'static str)],
+}
+
+impl Words {
+    /// A table of words that are all plain.
+    #[must_use]
+    pub const fn plain(
+        field: &'static str,
+        path: &'static str,
+        rows: &'static [(&'static str, Reason)],
+    ) -> Self {
+        Self { field, path, rows, vague: &[], empty: &[], numbers: &[] }
+    }
+
+    pub(crate) fn meaning(&self, word: &str) -> Option<Meaning> {
+        if self.empty.contains(&word) {
+            return Some(Meaning::Nothing);
+        }
+        let (_, reason) = self.rows.iter().find(|(known, _)| *known == word)?;
+        Some(if self.vague.contains(&word) { Meaning::Vague(*reason) } else { Meaning::Known(*reason) })
+    }
+
+    pub(crate) fn number(&self, number: i64) -> Option<&'static str> {
+        self.numbers.iter().find(|(known, _)| *known == number).map(|(_, word)| *word)
+    }
+}
+
+/// The dialect of this id.
+#[must_use]
+pub fn by_id(id: &str) -> Option<&'static Dialect> {
+    ALL.iter().copied().find(|dialect| dialect.id == id)
+}

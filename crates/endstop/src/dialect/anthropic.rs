@@ -1,0 +1,317 @@
+//! Messages, as Anthropic, Bedrock's `InvokeModel` and Vertex send them.
+//!
+//! The word comes in `message_delta`, the proof is `message_stop`: between the two a stream is
+//! still cut. There is no `[DONE]`.
+//!
+//! Source: `anthropic` 2.8.0 and its test fixtures, `@anthropic-ai/sdk` 1.8.0.
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use super::{CallsClose, Dialect, Proof, Reading, Wins, Words};
+use crate::ending::{Reason, Usage};
+use crate::event::Event;
+use crate::fault::{FaultKind, Sign, message, name};
+use crate::frame::{Frame, Framing};
+use crate::provider::Profile;
+use crate::reader::Out;
+use crate::shape::Probe;
+use crate::wire::{Count, Few, Loose, Scalar, Text};
+
+/// The wire.
+pub static DIALECT: Dialect = Dialect {
+    id: "anthropic-messages",
+    framing: Framing::Sse,
+    read,
+    read_body,
+    words: &[Words::plain(
+        "stop_reason",
+        "delta.stop_reason",
+        &[
+            ("end_turn", Reason::Complete),
+            ("stop_sequence", Reason::StopSequence),
+            ("max_tokens", Reason::OutputLimit),
+            ("tool_use", Reason::ToolCall),
+            ("pause_turn", Reason::Paused),
+            ("compaction", Reason::Paused),
+            ("refusal", Reason::Refused),
+            ("model_context_window_exceeded", Reason::ContextLimit),
+        ],
+    )],
+    wins: Wins::Last,
+    calls_close: CallsClose::ByEvent,
+    proof: Proof::Event,
+    signs: SIGNS,
+    caps: &["max_tokens"],
+    usage: &[
+        "usage.input_tokens",
+        "usage.output_tokens",
+        "usage.output_tokens_details.thinking_tokens",
+        "usage.cache_read_input_tokens",
+        "usage.cache_creation_input_tokens",
+    ],
+    padding: &[],
+    claims,
+    source: "anthropic 2.8.0; @anthropic-ai/sdk 1.8.0",
+};
+
+/// This wire without a host's own ways: what profiles build on.
+pub const PROFILE: Profile = Profile { paths: &["/messages"], ..DIALECT.profile() };
+
+static SIGNS: &[Sign] = &[
+    message("prompt is too long", FaultKind::ContextWindow),
+    message("exceed context limit", FaultKind::ContextWindow),
+    message("input is too long", FaultKind::ContextWindow),
+    name("enforced_spend_limit_reached", FaultKind::Quota),
+    name("ramp_limit_exceeded", FaultKind::RateLimit),
+    name("billing_error", FaultKind::Quota),
+    name("overloaded_error", FaultKind::Overloaded),
+    name("rate_limit_error", FaultKind::RateLimit),
+    name("authentication_error", FaultKind::Auth),
+    name("permission_error", FaultKind::Auth),
+    name("not_found_error", FaultKind::NotFound),
+    name("timeout_error", FaultKind::Timeout),
+    name("api_error", FaultKind::Server),
+    name("invalid_request_error", FaultKind::InvalidRequest),
+];
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Wire<'a> {
+    #[serde(borrow, rename = "type")]
+    type_: Text<'a>,
+    index: Count,
+    #[serde(borrow)]
+    delta: Loose<Delta<'a>>,
+    #[serde(borrow)]
+    content_block: Loose<Block<'a>>,
+    #[serde(borrow)]
+    message: Loose<Message<'a>>,
+    usage: Option<Loose<WireUsage>>,
+    #[serde(borrow, rename = "amazon-bedrock-guardrailAction")]
+    guardrail_action: Scalar<'a>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Delta<'a> {
+    #[serde(borrow)]
+    text: Text<'a>,
+    #[serde(borrow)]
+    thinking: Text<'a>,
+    #[serde(borrow)]
+    partial_json: Text<'a>,
+    #[serde(borrow)]
+    stop_reason: Scalar<'a>,
+    #[serde(borrow)]
+    stop_sequence: Text<'a>,
+    #[serde(borrow)]
+    stop_details: Loose<StopDetails<'a>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct StopDetails<'a> {
+    #[serde(borrow, rename = "type")]
+    type_: Scalar<'a>,
+    #[serde(borrow)]
+    category: Scalar<'a>,
+    #[serde(borrow)]
+    explanation: Scalar<'a>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Message<'a> {
+    #[serde(borrow, rename = "type")]
+    type_: Text<'a>,
+    #[serde(borrow)]
+    id: Text<'a>,
+    #[serde(borrow)]
+    model: Text<'a>,
+    #[serde(borrow)]
+    content: Few<Loose<Block<'a>>>,
+    #[serde(borrow)]
+    stop_reason: Scalar<'a>,
+    #[serde(borrow)]
+    stop_sequence: Text<'a>,
+    #[serde(borrow)]
+    stop_details: Loose<StopDetails<'a>>,
+    usage: Option<Loose<WireUsage>>,
+    #[serde(borrow, rename = "amazon-bedrock-guardrailAction")]
+    guardrail_action: Scalar<'a>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Block<'a> {
+    #[serde(borrow, rename = "type")]
+    type_: Text<'a>,
+    #[serde(borrow)]
+    id: Text<'a>,
+    #[serde(borrow)]
+    name: Text<'a>,
+    #[serde(borrow)]
+    text: Text<'a>,
+    #[serde(borrow)]
+    thinking: Text<'a>,
+    #[serde(borrow)]
+    input: Option<&'a RawValue>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct WireUsage {
+    input_tokens: Count,
+    output_tokens: Count,
+    cache_read_input_tokens: Count,
+    cache_creation_input_tokens: Count,
+    output_tokens_details: Loose<OutputDetails>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct OutputDetails {
+    thinking_tokens: Count,
+}
+
+fn read(frame: &Frame<'_>, out: &mut Out<'_, '_>) -> Reading {
+    let Ok(Loose(wire)) = serde_json::from_slice::<Loose<Wire<'_>>>(frame.data) else {
+        return Reading::Malformed;
+    };
+    let index = wire.index.index();
+    match &*wire.type_ {
+        "content_block_delta" => read_delta(index, &wire.delta, out),
+        "content_block_start" => begin_block(index, &wire.content_block, out),
+        "content_block_stop" => end_block(index, out),
+        "message_start" => read_start(&wire.message, out),
+        "message_delta" => {
+            emit_usage(wire.usage.as_ref(), out);
+            let delta = &wire.delta;
+            read_word(&delta.stop_reason, &delta.stop_sequence, &delta.stop_details, out);
+        }
+        "message_stop" => {
+            read_guardrail(&wire.guardrail_action, out);
+            out.emit(Event::Proof);
+        }
+        "error" => return Reading::Error,
+        "ping" => {}
+        _ => return Reading::Strange,
+    }
+    Reading::Read
+}
+
+/// By contract the word is null here, and the content empty; deferred calls do otherwise.
+fn read_start(message: &Message<'_>, out: &mut Out<'_, '_>) {
+    out.emit(Event::Begin { id: &message.id, model: &message.model });
+    emit_usage(message.usage.as_ref(), out);
+    read_content(message, out);
+    read_word(&message.stop_reason, &message.stop_sequence, &message.stop_details, out);
+}
+
+fn read_body(frame: &Frame<'_>, out: &mut Out<'_, '_>) -> Reading {
+    let Ok(Loose(message)) = serde_json::from_slice::<Loose<Message<'_>>>(frame.data) else {
+        return Reading::Malformed;
+    };
+    if &*message.type_ == "error" {
+        return Reading::Error;
+    }
+    if &*message.type_ != "message" && message.stop_reason.said().is_none() {
+        return Reading::Strange;
+    }
+    read_guardrail(&message.guardrail_action, out);
+    read_start(&message, out);
+    Reading::Read
+}
+
+fn read_content(message: &Message<'_>, out: &mut Out<'_, '_>) {
+    for (index, block) in (0..).zip(message.content.iter()) {
+        begin_block(index, block, out);
+        end_block(index, out);
+    }
+}
+
+fn begin_block(index: u32, block: &Block<'_>, out: &mut Out<'_, '_>) {
+    match &*block.type_ {
+        "text" => out.text(0, &block.text),
+        "thinking" => out.reasoning(0, &block.thinking),
+        "redacted_thinking" => out.emit(Event::Reasoning { choice: 0, text: "" }),
+        "tool_use" => {
+            out.emit(Event::ToolCallStart { choice: 0, call: index, id: &block.id, name: &block.name });
+            // A streamed call begins with an empty object and sends the real one in pieces.
+            if let Some(input) = block.input.filter(|input| input.get() != "{}") {
+                out.emit(Event::ToolCallDelta { choice: 0, call: index, arguments: input.get() });
+            }
+        }
+        _ => out.emit(Event::OtherContent { choice: 0, kind: "block" }),
+    }
+}
+
+fn read_delta(index: u32, delta: &Delta<'_>, out: &mut Out<'_, '_>) {
+    out.text(0, &delta.text);
+    out.reasoning(0, &delta.thinking);
+    // Tools that run on the provider's side stream their input too.
+    if !delta.partial_json.is_empty() && out.has_call(0, index) {
+        out.emit(Event::ToolCallDelta { choice: 0, call: index, arguments: &delta.partial_json });
+    }
+}
+
+fn end_block(index: u32, out: &mut Out<'_, '_>) {
+    if !out.has_call(0, index) {
+        return;
+    }
+    if !out.has_arguments(0, index) {
+        out.emit(Event::ToolCallDelta { choice: 0, call: index, arguments: "{}" });
+    }
+    out.emit(Event::ToolCallEnd { choice: 0, call: index });
+}
+
+fn read_word(
+    reason: &Scalar<'_>,
+    sequence: &Text<'_>,
+    details: &StopDetails<'_>,
+    out: &mut Out<'_, '_>,
+) {
+    if !sequence.is_empty() {
+        out.detail(Some(0), "stop_sequence", sequence);
+        out.stop_sequence(0);
+    }
+    let details = [
+        ("stop_details.type", &details.type_),
+        ("stop_details.category", &details.category),
+        ("stop_details.explanation", &details.explanation),
+    ];
+    for (key, value) in details {
+        if let Some(value) = value.to_text() {
+            out.detail(Some(0), key, &value);
+        }
+    }
+    if let Some(word) = reason.said() {
+        out.emit(Event::Word { choice: 0, field: "stop_reason", word: word.clone() });
+    }
+}
+
+fn read_guardrail(action: &Scalar<'_>, out: &mut Out<'_, '_>) {
+    if let Some(action) = action.to_text() {
+        out.detail(None, "amazon-bedrock-guardrailAction", &action);
+    }
+}
+
+fn emit_usage(usage: Option<&Loose<WireUsage>>, out: &mut Out<'_, '_>) {
+    let Some(usage) = usage else { return };
+    out.emit(Event::Usage(Usage {
+        input: usage.input_tokens.0,
+        output: usage.output_tokens.0,
+        reasoning: usage.output_tokens_details.thinking_tokens.0,
+        cache_read: usage.cache_read_input_tokens.0,
+        cache_write: usage.cache_creation_input_tokens.0,
+    }));
+}
+
+fn claims(probe: &Probe<'_>) -> bool {
+    matches!(
+        &*probe.type_,
+        "message" | "message_start" | "content_block_start" | "content_block_delta"
+            | "content_block_stop" | "message_delta" | "message_stop" | "ping"
+    )
+}

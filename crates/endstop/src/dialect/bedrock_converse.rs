@@ -1,0 +1,353 @@
+//! Converse and `ConverseStream`.
+//!
+//! Events are named by the framing; `messageStop` carries the word and is the proof, and the usage
+//! comes after it in `metadata`. Exceptions are frames of their own kind.
+//!
+//! Source: `botocore` 1.44.0 `bedrock-runtime/2023-09-30/service-2.json`.
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use super::{CallsClose, Dialect, Proof, Reading, Wins, Words};
+use crate::ending::{Reason, Usage};
+use crate::event::Event;
+use crate::fault::{FaultKind, Sign, message, name};
+use crate::frame::{Frame, Framing};
+use crate::provider::Profile;
+use crate::reader::Out;
+use crate::shape::Probe;
+use crate::wire::{Count, Few, Loose, Scalar, Text};
+
+/// The wire.
+pub static DIALECT: Dialect = Dialect {
+    id: "bedrock-converse",
+    framing: Framing::Aws,
+    read,
+    read_body,
+    words: &[Words::plain(
+        "stopReason",
+        "messageStop.stopReason",
+        &[
+            ("end_turn", Reason::Complete),
+            ("tool_use", Reason::ToolCall),
+            ("max_tokens", Reason::OutputLimit),
+            ("stop_sequence", Reason::StopSequence),
+            ("guardrail_intervened", Reason::Filtered),
+            ("content_filtered", Reason::Filtered),
+            ("malformed_model_output", Reason::Failed),
+            ("malformed_tool_use", Reason::MalformedToolCall),
+            ("model_context_window_exceeded", Reason::ContextLimit),
+        ],
+    )],
+    wins: Wins::First,
+    calls_close: CallsClose::ByEvent,
+    proof: Proof::Event,
+    signs: SIGNS,
+    caps: &["inferenceConfig.maxTokens"],
+    usage: &[
+        "usage.inputTokens",
+        "usage.outputTokens",
+        "usage.cacheReadInputTokens",
+        "usage.cacheWriteInputTokens",
+    ],
+    padding: &["p"],
+    claims,
+    source: "botocore 1.44.0",
+};
+
+/// This wire without a host's own ways: what profiles build on.
+pub const PROFILE: Profile = Profile { paths: &["/converse"], ..DIALECT.profile() };
+
+/// Bedrock's exceptions, as HTTP names them and as streams do.
+pub(crate) static SIGNS: &[Sign] = &[
+    message("input is too long", FaultKind::ContextWindow),
+    message("prompt is too long", FaultKind::ContextWindow),
+    message("too many tokens", FaultKind::ContextWindow),
+    message("too many input tokens", FaultKind::ContextWindow),
+    message("expected maxlength:", FaultKind::ContextWindow),
+    message("exceed context limit", FaultKind::ContextWindow),
+    name("throttlingException", FaultKind::RateLimit),
+    name("ThrottlingException", FaultKind::RateLimit),
+    name("ModelNotReadyException", FaultKind::Overloaded),
+    name("serviceUnavailableException", FaultKind::Overloaded),
+    name("ServiceUnavailableException", FaultKind::Overloaded),
+    name("ServiceQuotaExceededException", FaultKind::Quota),
+    name("AccessDeniedException", FaultKind::Auth),
+    name("UnrecognizedClientException", FaultKind::Auth),
+    name("ResourceNotFoundException", FaultKind::NotFound),
+    name("ModelTimeoutException", FaultKind::Timeout),
+    name("modelTimeoutException", FaultKind::Timeout),
+    name("modelStreamErrorException", FaultKind::Server),
+    name("ModelStreamErrorException", FaultKind::Server),
+    name("ModelErrorException", FaultKind::Server),
+    name("internalServerException", FaultKind::Server),
+    name("InternalServerException", FaultKind::Server),
+    name("validationException", FaultKind::InvalidRequest),
+    name("ValidationException", FaultKind::InvalidRequest),
+];
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Wire<'a> {
+    content_block_index: Count,
+    #[serde(borrow)]
+    start: Loose<Start<'a>>,
+    #[serde(borrow)]
+    delta: Loose<Delta<'a>>,
+    #[serde(borrow)]
+    stop_reason: Scalar<'a>,
+    #[serde(borrow)]
+    additional_model_response_fields: Option<&'a RawValue>,
+    usage: Option<Loose<WireUsage>>,
+    #[serde(borrow)]
+    trace: Loose<Trace<'a>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Start<'a> {
+    #[serde(borrow)]
+    tool_use: Option<Loose<ToolUse<'a>>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Delta<'a> {
+    #[serde(borrow)]
+    text: Text<'a>,
+    #[serde(borrow)]
+    tool_use: Loose<ToolInput<'a>>,
+    #[serde(borrow)]
+    reasoning_content: Loose<Reasoning<'a>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct ToolUse<'a> {
+    #[serde(borrow)]
+    tool_use_id: Text<'a>,
+    #[serde(borrow)]
+    name: Text<'a>,
+    #[serde(borrow)]
+    input: Option<&'a RawValue>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct ToolInput<'a> {
+    #[serde(borrow)]
+    input: Text<'a>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Reasoning<'a> {
+    #[serde(borrow)]
+    text: Text<'a>,
+    #[serde(borrow)]
+    reasoning_text: Loose<Thought<'a>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Thought<'a> {
+    #[serde(borrow)]
+    text: Text<'a>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Trace<'a> {
+    #[serde(borrow)]
+    guardrail: Loose<Guardrail<'a>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Guardrail<'a> {
+    #[serde(borrow)]
+    action_reason: Text<'a>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct WireUsage {
+    input_tokens: Count,
+    output_tokens: Count,
+    cache_read_input_tokens: Count,
+    cache_write_input_tokens: Count,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Body<'a> {
+    #[serde(borrow)]
+    output: Option<Loose<Output<'a>>>,
+    #[serde(borrow)]
+    stop_reason: Scalar<'a>,
+    #[serde(borrow)]
+    additional_model_response_fields: Option<&'a RawValue>,
+    usage: Option<Loose<WireUsage>>,
+    #[serde(borrow)]
+    trace: Loose<Trace<'a>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Output<'a> {
+    #[serde(borrow)]
+    message: Loose<Message<'a>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Message<'a> {
+    #[serde(borrow)]
+    content: Few<Loose<Block<'a>>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Block<'a> {
+    #[serde(borrow)]
+    text: Option<Text<'a>>,
+    #[serde(borrow)]
+    tool_use: Option<Loose<ToolUse<'a>>>,
+    #[serde(borrow)]
+    reasoning_content: Option<Loose<Reasoning<'a>>>,
+}
+
+fn read(frame: &Frame<'_>, out: &mut Out<'_, '_>) -> Reading {
+    let Ok(Loose(wire)) = serde_json::from_slice::<Loose<Wire<'_>>>(frame.data) else {
+        return Reading::Malformed;
+    };
+    let index = wire.content_block_index.index();
+    match frame.name {
+        "contentBlockDelta" => read_delta(index, &wire.delta, out),
+        "contentBlockStart" => begin_block(index, &wire.start, out),
+        "contentBlockStop" => end_block(index, out),
+        "messageStop" => {
+            read_word(&wire.stop_reason, wire.additional_model_response_fields, out);
+            out.emit(Event::Proof);
+        }
+        "metadata" => {
+            emit_usage(wire.usage.as_ref(), out);
+            out.detail(None, "guardrail.actionReason", &wire.trace.guardrail.action_reason);
+        }
+        "messageStart" => out.choice(0),
+        _ => return Reading::Strange,
+    }
+    Reading::Read
+}
+
+fn read_body(frame: &Frame<'_>, out: &mut Out<'_, '_>) -> Reading {
+    let Ok(Loose(body)) = serde_json::from_slice::<Loose<Body<'_>>>(frame.data) else {
+        return Reading::Malformed;
+    };
+    if body.output.is_none() && body.stop_reason.said().is_none() {
+        return Reading::Strange;
+    }
+    let content = body.output.as_ref().map(|output| &output.message.content);
+    for (index, block) in (0..).zip(content.into_iter().flat_map(Few::iter)) {
+        read_block(index, block, out);
+    }
+    emit_usage(body.usage.as_ref(), out);
+    out.detail(None, "guardrail.actionReason", &body.trace.guardrail.action_reason);
+    read_word(&body.stop_reason, body.additional_model_response_fields, out);
+    Reading::Read
+}
+
+fn read_block(index: u32, block: &Block<'_>, out: &mut Out<'_, '_>) {
+    if let Some(text) = &block.text {
+        out.text(0, text);
+    } else if let Some(call) = &block.tool_use {
+        begin_call(index, call, out);
+        end_block(index, out);
+    } else if let Some(reasoning) = &block.reasoning_content {
+        out.reasoning(0, &reasoning.reasoning_text.text);
+    } else {
+        out.emit(Event::OtherContent { choice: 0, kind: "block" });
+    }
+}
+
+fn begin_block(index: u32, start: &Start<'_>, out: &mut Out<'_, '_>) {
+    match &start.tool_use {
+        Some(call) => begin_call(index, call, out),
+        None => out.emit(Event::OtherContent { choice: 0, kind: "block" }),
+    }
+}
+
+fn begin_call(index: u32, call: &ToolUse<'_>, out: &mut Out<'_, '_>) {
+    let (id, name) = (&call.tool_use_id, &call.name);
+    out.emit(Event::ToolCallStart { choice: 0, call: index, id, name });
+    if let Some(input) = call.input {
+        out.emit(Event::ToolCallDelta { choice: 0, call: index, arguments: input.get() });
+    }
+}
+
+fn read_delta(index: u32, delta: &Delta<'_>, out: &mut Out<'_, '_>) {
+    out.text(0, &delta.text);
+    out.reasoning(0, &delta.reasoning_content.text);
+    if !delta.tool_use.input.is_empty() {
+        out.emit(Event::ToolCallDelta { choice: 0, call: index, arguments: &delta.tool_use.input });
+    }
+}
+
+fn end_block(index: u32, out: &mut Out<'_, '_>) {
+    if !out.has_call(0, index) {
+        return;
+    }
+    if !out.has_arguments(0, index) {
+        out.emit(Event::ToolCallDelta { choice: 0, call: index, arguments: "{}" });
+    }
+    out.emit(Event::ToolCallEnd { choice: 0, call: index });
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Additional<'a> {
+    #[serde(borrow)]
+    stop_sequence: Text<'a>,
+    #[serde(borrow)]
+    delta: Loose<AdditionalDelta<'a>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct AdditionalDelta<'a> {
+    #[serde(borrow)]
+    stop_sequence: Text<'a>,
+}
+
+fn read_word(word: &Scalar<'_>, additional: Option<&RawValue>, out: &mut Out<'_, '_>) {
+    let additional: Loose<Additional<'_>> =
+        additional.and_then(|raw| serde_json::from_str(raw.get()).ok()).unwrap_or_default();
+    for sequence in [&additional.stop_sequence, &additional.delta.stop_sequence] {
+        if !sequence.is_empty() {
+            out.detail(Some(0), "stop_sequence", sequence);
+            out.stop_sequence(0);
+        }
+    }
+    if let Some(word) = word.said() {
+        out.emit(Event::Word { choice: 0, field: "stopReason", word: word.clone() });
+    }
+}
+
+fn emit_usage(usage: Option<&Loose<WireUsage>>, out: &mut Out<'_, '_>) {
+    let Some(usage) = usage else { return };
+    out.emit(Event::Usage(Usage {
+        input: usage.input_tokens.0,
+        output: usage.output_tokens.0,
+        reasoning: None,
+        cache_read: usage.cache_read_input_tokens.0,
+        cache_write: usage.cache_write_input_tokens.0,
+    }));
+}
+
+fn claims(probe: &Probe<'_>) -> bool {
+    probe.stop_reason_camel.is_some() && probe.output.is_some()
+        || matches!(
+            probe.name,
+            "messageStart" | "contentBlockStart" | "contentBlockDelta" | "messageStop"
+        )
+}

@@ -1,0 +1,247 @@
+//! Chat, version 2.
+//!
+//! `message-end` carries the word and is the proof; a `[DONE]` may follow. Failures are told in
+//! band, with HTTP 200.
+//!
+//! Source: `cohere` 7.3.1, `cohere-ai` 8.1.0.
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use super::openai_chat::arguments_text;
+use super::{CallsClose, Dialect, Proof, Reading, Wins, Words};
+use crate::ending::{Reason, Usage};
+use crate::event::Event;
+use crate::fault::{FaultKind, Sign, message, name};
+use crate::frame::{Frame, Framing};
+use crate::provider::Profile;
+use crate::reader::Out;
+use crate::shape::Probe;
+use crate::wire::{Content, Count, Few, Loose, Scalar, Text};
+
+/// The wire.
+pub static DIALECT: Dialect = Dialect {
+    id: "cohere-v2",
+    framing: Framing::Sse,
+    read,
+    read_body,
+    words: &[Words::plain(
+        "finish_reason",
+        "delta.finish_reason",
+        &[
+            ("COMPLETE", Reason::Complete),
+            ("STOP_SEQUENCE", Reason::StopSequence),
+            ("MAX_TOKENS", Reason::OutputLimit),
+            ("TOOL_CALL", Reason::ToolCall),
+            ("ERROR", Reason::Failed),
+            ("TIMEOUT", Reason::TimedOut),
+        ],
+    )],
+    wins: Wins::First,
+    calls_close: CallsClose::ByEvent,
+    proof: Proof::Event,
+    signs: SIGNS,
+    caps: &["max_tokens"],
+    usage: &["usage.tokens.input_tokens", "usage.tokens.output_tokens", "usage.cached_tokens"],
+    padding: &[],
+    claims,
+    source: "cohere 7.3.1; cohere-ai 8.1.0",
+};
+
+/// This wire without a host's own ways: what profiles build on.
+pub const PROFILE: Profile = Profile { paths: &["/v2/chat"], ..DIALECT.profile() };
+
+/// Cohere's errors, which both versions share.
+pub(crate) static SIGNS: &[Sign] = &[
+    name("TOO_MANY_TOKENS", FaultKind::ContextWindow),
+    message("too many tokens", FaultKind::ContextWindow),
+    message("invalid api token", FaultKind::Auth),
+    message("trial key", FaultKind::RateLimit),
+];
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Wire<'a> {
+    #[serde(borrow, rename = "type")]
+    type_: Text<'a>,
+    index: Count,
+    #[serde(borrow)]
+    id: Text<'a>,
+    #[serde(borrow)]
+    delta: Loose<Delta<'a>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Delta<'a> {
+    #[serde(borrow)]
+    message: Loose<DeltaMessage<'a>>,
+    #[serde(borrow)]
+    finish_reason: Scalar<'a>,
+    #[serde(borrow)]
+    error: Option<&'a RawValue>,
+    usage: Option<Loose<WireUsage>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct DeltaMessage<'a> {
+    #[serde(borrow)]
+    content: Loose<Part<'a>>,
+    #[serde(borrow)]
+    tool_plan: Text<'a>,
+    #[serde(borrow)]
+    tool_calls: Loose<ToolCall<'a>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Part<'a> {
+    #[serde(borrow)]
+    text: Text<'a>,
+    #[serde(borrow)]
+    thinking: Text<'a>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct ToolCall<'a> {
+    #[serde(borrow)]
+    id: Text<'a>,
+    #[serde(borrow)]
+    function: Loose<Function<'a>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Function<'a> {
+    #[serde(borrow)]
+    name: Text<'a>,
+    #[serde(borrow)]
+    arguments: Option<&'a RawValue>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct WireUsage {
+    tokens: Loose<Tokens>,
+    cached_tokens: Count,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Tokens {
+    input_tokens: Count,
+    output_tokens: Count,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Body<'a> {
+    #[serde(borrow)]
+    id: Text<'a>,
+    #[serde(borrow)]
+    finish_reason: Scalar<'a>,
+    #[serde(borrow)]
+    message: Option<Loose<Message<'a>>>,
+    usage: Option<Loose<WireUsage>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Message<'a> {
+    #[serde(borrow)]
+    content: Content<'a, Loose<Part<'a>>>,
+    #[serde(borrow)]
+    tool_plan: Text<'a>,
+    #[serde(borrow)]
+    tool_calls: Few<Loose<ToolCall<'a>>>,
+}
+
+fn read(frame: &Frame<'_>, out: &mut Out<'_, '_>) -> Reading {
+    let Ok(Loose(wire)) = serde_json::from_slice::<Loose<Wire<'_>>>(frame.data) else {
+        return Reading::Malformed;
+    };
+    let (call, delta) = (wire.index.index(), &wire.delta);
+    match &*wire.type_ {
+        "content-delta" | "content-start" => read_part(&delta.message.content, out),
+        "tool-plan-delta" => out.reasoning(0, &delta.message.tool_plan),
+        "tool-call-start" => {
+            let wire = &delta.message.tool_calls;
+            out.emit(Event::ToolCallStart { choice: 0, call, id: &wire.id, name: &wire.function.name });
+            read_arguments(call, wire.function.arguments, out);
+        }
+        "tool-call-delta" => read_arguments(call, delta.message.tool_calls.function.arguments, out),
+        "tool-call-end" => out.emit(Event::ToolCallEnd { choice: 0, call }),
+        "message-start" => out.emit(Event::Begin { id: &wire.id, model: "" }),
+        "message-end" => {
+            emit_usage(delta.usage.as_ref(), out);
+            read_word(&delta.finish_reason, out);
+            if delta.error.is_some() {
+                return Reading::Error;
+            }
+            out.emit(Event::Proof);
+        }
+        "content-end" | "citation-start" | "citation-end" | "debug" => {}
+        _ => return Reading::Strange,
+    }
+    Reading::Read
+}
+
+fn read_body(frame: &Frame<'_>, out: &mut Out<'_, '_>) -> Reading {
+    let Ok(Loose(body)) = serde_json::from_slice::<Loose<Body<'_>>>(frame.data) else {
+        return Reading::Malformed;
+    };
+    let Some(message) = &body.message else { return Reading::Strange };
+    if body.finish_reason.said().is_none() && body.usage.is_none() {
+        return Reading::Strange;
+    }
+    out.emit(Event::Begin { id: &body.id, model: "" });
+    out.reasoning(0, &message.tool_plan);
+    match &message.content {
+        Content::Text(text) => out.text(0, text),
+        Content::Parts(parts) => parts.iter().for_each(|part| read_part(part, out)),
+    }
+    for (call, wire) in (0..).zip(message.tool_calls.iter()) {
+        out.emit(Event::ToolCallStart { choice: 0, call, id: &wire.id, name: &wire.function.name });
+        read_arguments(call, wire.function.arguments, out);
+        out.emit(Event::ToolCallEnd { choice: 0, call });
+    }
+    emit_usage(body.usage.as_ref(), out);
+    read_word(&body.finish_reason, out);
+    Reading::Read
+}
+
+fn read_part(part: &Part<'_>, out: &mut Out<'_, '_>) {
+    out.reasoning(0, &part.thinking);
+    out.text(0, &part.text);
+}
+
+fn read_arguments(call: u32, arguments: Option<&RawValue>, out: &mut Out<'_, '_>) {
+    let arguments = arguments.map(arguments_text).unwrap_or_default();
+    if !arguments.is_empty() {
+        out.emit(Event::ToolCallDelta { choice: 0, call, arguments: &arguments });
+    }
+}
+
+fn read_word(word: &Scalar<'_>, out: &mut Out<'_, '_>) {
+    if let Some(word) = word.said() {
+        out.emit(Event::Word { choice: 0, field: "finish_reason", word: word.clone() });
+    }
+}
+
+fn emit_usage(usage: Option<&Loose<WireUsage>>, out: &mut Out<'_, '_>) {
+    let Some(usage) = usage else { return };
+    out.emit(Event::Usage(Usage {
+        input: usage.tokens.input_tokens.0,
+        output: usage.tokens.output_tokens.0,
+        reasoning: None,
+        cache_read: usage.cached_tokens.0,
+        cache_write: None,
+    }));
+}
+
+fn claims(probe: &Probe<'_>) -> bool {
+    matches!(&*probe.type_, "message-start" | "content-start" | "content-delta" | "message-end")
+        || probe.finish_reason.is_some() && probe.message.is_some()
+}

@@ -1,0 +1,305 @@
+//! `generateContent` and `streamGenerateContent`, on AI Studio and on Vertex.
+//!
+//! The word stands in each candidate, and the end of the bytes is the only close. A prompt that
+//! was blocked has no candidates: the word then is `promptFeedback.blockReason`. Tool calls end
+//! with `STOP`.
+//!
+//! Source: `google-genai` 3.1.0, `google-ai-generativelanguage` 0.12.1, `google-cloud-aiplatform`
+//! 2.6.0, the Vertex discovery document of 2026-11-06.
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use super::{CallsClose, Dialect, Proof, Reading, Wins, Words};
+use crate::ending::{Reason, Usage};
+use crate::event::Event;
+use crate::fault::{FaultKind, Sign, message, name};
+use crate::frame::{Frame, Framing};
+use crate::provider::Profile;
+use crate::reader::Out;
+use crate::shape::Probe;
+use crate::wire::{Count, Few, Flag, Loose, Scalar, Text};
+
+/// The wire.
+pub static DIALECT: Dialect = Dialect {
+    id: "gemini-generate",
+    framing: Framing::Sse,
+    read,
+    read_body: read,
+    words: &[
+        Words {
+            field: "finishReason",
+            path: "candidates[].finishReason",
+            rows: &[
+                ("STOP", Reason::Complete),
+                ("MAX_TOKENS", Reason::OutputLimit),
+                ("SAFETY", Reason::Safety),
+                ("RECITATION", Reason::Recitation),
+                ("OTHER", Reason::Failed),
+                ("LANGUAGE", Reason::Filtered),
+                ("BLOCKLIST", Reason::Filtered),
+                ("PROHIBITED_CONTENT", Reason::Filtered),
+                ("SPII", Reason::Filtered),
+                ("MODEL_ARMOR", Reason::Filtered),
+                ("MALFORMED_FUNCTION_CALL", Reason::MalformedToolCall),
+                ("UNEXPECTED_TOOL_CALL", Reason::MalformedToolCall),
+                ("TOO_MANY_TOOL_CALLS", Reason::Failed),
+                ("MALFORMED_RESPONSE", Reason::Failed),
+                ("MISSING_THOUGHT_SIGNATURE", Reason::Failed),
+                ("IMAGE_SAFETY", Reason::Safety),
+                ("IMAGE_PROHIBITED_CONTENT", Reason::Filtered),
+                ("IMAGE_RECITATION", Reason::Recitation),
+                ("IMAGE_OTHER", Reason::Failed),
+                ("NO_IMAGE", Reason::Failed),
+                ("CONTINUATION", Reason::Paused),
+                // Known from other clients alone; they take it for a filter.
+                ("ESCALATION", Reason::Filtered),
+            ],
+            vague: &["OTHER", "IMAGE_OTHER", "ESCALATION"],
+            empty: &["FINISH_REASON_UNSPECIFIED"],
+            numbers: &[],
+        },
+        Words {
+            field: "blockReason",
+            path: "promptFeedback.blockReason",
+            rows: &[
+                ("SAFETY", Reason::Safety),
+                ("OTHER", Reason::Filtered),
+                ("BLOCKLIST", Reason::Filtered),
+                ("PROHIBITED_CONTENT", Reason::Filtered),
+                ("IMAGE_SAFETY", Reason::Safety),
+                ("MODEL_ARMOR", Reason::Filtered),
+                ("JAILBREAK", Reason::Filtered),
+            ],
+            vague: &["OTHER"],
+            empty: &["BLOCK_REASON_UNSPECIFIED", "BLOCKED_REASON_UNSPECIFIED"],
+            numbers: &[],
+        },
+    ],
+    wins: Wins::Last,
+    calls_close: CallsClose::ByEvent,
+    proof: Proof::Word,
+    signs: SIGNS,
+    caps: &["generationConfig.maxOutputTokens"],
+    usage: &[
+        "usageMetadata.promptTokenCount",
+        "usageMetadata.candidatesTokenCount",
+        "usageMetadata.thoughtsTokenCount",
+        "usageMetadata.cachedContentTokenCount",
+    ],
+    padding: &[],
+    claims,
+    source: "google-genai 3.1.0; google-ai-generativelanguage 0.12.1; google-cloud-aiplatform 2.6.0",
+};
+
+/// This wire without a host's own ways: what profiles build on.
+pub const PROFILE: Profile = Profile { paths: &[":generateContent", ":streamGenerateContent"], ..DIALECT.profile() };
+
+static SIGNS: &[Sign] = &[
+    message("exceeds the maximum number of tokens allowed", FaultKind::ContextWindow),
+    name("RESOURCE_EXHAUSTED", FaultKind::RateLimit),
+    name("UNAVAILABLE", FaultKind::Overloaded),
+    name("DEADLINE_EXCEEDED", FaultKind::Timeout),
+    name("CANCELLED", FaultKind::Cancelled),
+    name("INTERNAL", FaultKind::Server),
+    name("UNAUTHENTICATED", FaultKind::Auth),
+    name("PERMISSION_DENIED", FaultKind::Auth),
+    name("NOT_FOUND", FaultKind::NotFound),
+    message("api key not valid", FaultKind::Auth),
+    name("FAILED_PRECONDITION", FaultKind::InvalidRequest),
+    name("INVALID_ARGUMENT", FaultKind::InvalidRequest),
+];
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Wire<'a> {
+    #[serde(borrow)]
+    candidates: Few<Loose<Candidate<'a>>>,
+    #[serde(borrow)]
+    prompt_feedback: Option<Loose<PromptFeedback<'a>>>,
+    usage_metadata: Option<Loose<WireUsage>>,
+    #[serde(borrow)]
+    model_version: Text<'a>,
+    #[serde(borrow)]
+    response_id: Text<'a>,
+    #[serde(borrow)]
+    error: Option<&'a RawValue>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Candidate<'a> {
+    index: Count,
+    #[serde(borrow)]
+    content: Loose<Content<'a>>,
+    #[serde(borrow)]
+    finish_reason: Scalar<'a>,
+    #[serde(borrow)]
+    finish_message: Text<'a>,
+    #[serde(borrow)]
+    safety_ratings: Few<Loose<Rating<'a>>>,
+    #[serde(borrow)]
+    continuation_token: Text<'a>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Content<'a> {
+    #[serde(borrow)]
+    parts: Few<Loose<Part<'a>>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Part<'a> {
+    #[serde(borrow)]
+    text: Option<Text<'a>>,
+    thought: Flag,
+    #[serde(borrow)]
+    function_call: Option<Loose<FunctionCall<'a>>>,
+    #[serde(borrow)]
+    thought_signature: Text<'a>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct FunctionCall<'a> {
+    #[serde(borrow)]
+    id: Text<'a>,
+    #[serde(borrow)]
+    name: Text<'a>,
+    #[serde(borrow)]
+    args: Option<&'a RawValue>,
+    will_continue: Flag,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct PromptFeedback<'a> {
+    #[serde(borrow)]
+    block_reason: Scalar<'a>,
+    #[serde(borrow)]
+    block_reason_message: Text<'a>,
+    #[serde(borrow)]
+    safety_ratings: Few<Loose<Rating<'a>>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Rating<'a> {
+    #[serde(borrow)]
+    category: Scalar<'a>,
+    #[serde(borrow)]
+    probability: Scalar<'a>,
+    blocked: Flag,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct WireUsage {
+    prompt_token_count: Count,
+    candidates_token_count: Count,
+    thoughts_token_count: Count,
+    cached_content_token_count: Count,
+}
+
+fn read(frame: &Frame<'_>, out: &mut Out<'_, '_>) -> Reading {
+    let Ok(Loose(wire)) = serde_json::from_slice::<Loose<Wire<'_>>>(frame.data) else {
+        return Reading::Malformed;
+    };
+    if wire.error.is_some() {
+        return Reading::Error;
+    }
+    if !wire.candidates.present && wire.prompt_feedback.is_none() && wire.usage_metadata.is_none() {
+        return Reading::Strange;
+    }
+    out.emit(Event::Begin { id: &wire.response_id, model: &wire.model_version });
+    if let Some(usage) = &wire.usage_metadata {
+        out.emit(Event::Usage(Usage {
+            input: usage.prompt_token_count.0,
+            output: usage.candidates_token_count.0,
+            reasoning: usage.thoughts_token_count.0,
+            cache_read: usage.cached_content_token_count.0,
+            cache_write: None,
+        }));
+    }
+    if let Some(feedback) = &wire.prompt_feedback {
+        read_feedback(feedback, out);
+    }
+    for candidate in wire.candidates.iter() {
+        read_candidate(candidate, out);
+    }
+    Reading::Read
+}
+
+fn read_feedback(feedback: &PromptFeedback<'_>, out: &mut Out<'_, '_>) {
+    let Some(word) = feedback.block_reason.said() else { return };
+    out.detail(None, "promptFeedback.blockReason", &word.to_text());
+    out.detail(None, "promptFeedback.blockReasonMessage", &feedback.block_reason_message);
+    out.detail(None, "promptFeedback.safetyRatings", &ratings(&feedback.safety_ratings));
+    out.emit(Event::Word { choice: 0, field: "blockReason", word: word.clone() });
+}
+
+fn read_candidate(candidate: &Candidate<'_>, out: &mut Out<'_, '_>) {
+    let choice = candidate.index.index();
+    out.choice(choice);
+    for part in candidate.content.parts.iter() {
+        read_part(choice, part, out);
+    }
+    let blocked = candidate.safety_ratings.iter().any(|rating| rating.blocked.0);
+    if let Some(word) = candidate.finish_reason.said() {
+        out.detail(Some(choice), "finishMessage", &candidate.finish_message);
+        if !candidate.continuation_token.is_empty() {
+            out.detail(Some(choice), "continuationToken", "present");
+        }
+        out.detail(Some(choice), "safetyRatings", &ratings(&candidate.safety_ratings));
+        out.emit(Event::Word { choice, field: "finishReason", word: word.clone() });
+    } else if blocked {
+        out.detail(Some(choice), "safetyRatings", &ratings(&candidate.safety_ratings));
+    }
+}
+
+fn read_part(choice: u32, part: &Part<'_>, out: &mut Out<'_, '_>) {
+    if let Some(call) = &part.function_call {
+        read_call(choice, call, out);
+    }
+    match &part.text {
+        Some(text) if part.thought.0 => out.reasoning(choice, text),
+        Some(text) => out.text(choice, text),
+        None if part.function_call.is_none() && part.thought_signature.is_empty() => {
+            out.emit(Event::OtherContent { choice, kind: "part" });
+        }
+        None => {}
+    }
+}
+
+/// Calls come whole, but for Vertex's streamed arguments, which say that they go on.
+fn read_call(choice: u32, wire: &FunctionCall<'_>, out: &mut Out<'_, '_>) {
+    let goes_on = out.open_call(choice);
+    let call = goes_on.unwrap_or_else(|| out.next_call(choice));
+    if goes_on.is_none() {
+        out.emit(Event::ToolCallStart { choice, call, id: &wire.id, name: &wire.name });
+    }
+    if wire.will_continue.0 {
+        return;
+    }
+    let arguments = wire.args.map_or("{}", RawValue::get);
+    out.emit(Event::ToolCallDelta { choice, call, arguments });
+    out.emit(Event::ToolCallEnd { choice, call });
+}
+
+/// `CATEGORY=PROBABILITY`, an exclamation mark on those that blocked.
+fn ratings(ratings: &Few<Loose<Rating<'_>>>) -> String {
+    let text = |scalar: &Scalar<'_>| scalar.to_text().unwrap_or_default().into_owned();
+    let one = |rating: &Loose<Rating<'_>>| {
+        let mark = if rating.blocked.0 { "!" } else { "" };
+        let category = text(&rating.category);
+        let category = category.strip_prefix("HARM_CATEGORY_").unwrap_or(&category);
+        format!("{category}={}{mark}", text(&rating.probability))
+    };
+    ratings.iter().map(one).collect::<Vec<_>>().join(",")
+}
+
+fn claims(probe: &Probe<'_>) -> bool {
+    probe.candidates.is_some() || probe.prompt_feedback.is_some() || probe.usage_metadata.is_some()
+}

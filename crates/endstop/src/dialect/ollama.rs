@@ -1,0 +1,155 @@
+//! Ollama's own `/api/chat` and `/api/generate`: a line a piece, the last one `done`.
+//!
+//! Tool calls end with `stop`. A last line may come without a reason.
+//!
+//! Source: ollama @fb30760 `server/routes.go`, `llm/server.go`; `ollama` 0.6.3.
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use super::{CallsClose, Dialect, Proof, Reading, Wins, Words};
+use crate::ending::{Reason, Usage};
+use crate::event::Event;
+use crate::fault::{FaultKind, message};
+use crate::frame::{Frame, Framing};
+use crate::provider::Profile;
+use crate::reader::Out;
+use crate::shape::Probe;
+use crate::wire::{Count, Few, Flag, Loose, Scalar, Text};
+
+/// The wire.
+pub static DIALECT: Dialect = Dialect {
+    id: "ollama-chat",
+    framing: Framing::Lines,
+    read,
+    read_body: read,
+    words: &[Words::plain(
+        "done_reason",
+        "done_reason",
+        &[
+            ("stop", Reason::Complete),
+            ("length", Reason::OutputLimit),
+            // Nothing was asked: the model was only loaded, or unloaded.
+            ("load", Reason::Complete),
+            ("unload", Reason::Complete),
+        ],
+    )],
+    wins: Wins::First,
+    calls_close: CallsClose::ByEvent,
+    proof: Proof::Event,
+    signs: &[
+        message("exceeded max context length", FaultKind::ContextWindow),
+        message("exceeds the available context size", FaultKind::ContextWindow),
+        message("not found", FaultKind::NotFound),
+        message("server busy", FaultKind::Overloaded),
+    ],
+    caps: &["options.num_predict"],
+    usage: &["prompt_eval_count", "eval_count"],
+    padding: &["created_at"],
+    claims,
+    source: "ollama @fb30760; ollama 0.6.3",
+};
+
+/// This wire without a host's own ways: what profiles build on.
+pub const PROFILE: Profile = Profile { paths: &["/api/chat", "/api/generate"], ..DIALECT.profile() };
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Wire<'a> {
+    #[serde(borrow)]
+    model: Text<'a>,
+    #[serde(borrow)]
+    message: Option<Loose<Message<'a>>>,
+    #[serde(borrow)]
+    response: Option<Text<'a>>,
+    #[serde(borrow)]
+    thinking: Text<'a>,
+    done: Flag,
+    #[serde(borrow)]
+    done_reason: Scalar<'a>,
+    prompt_eval_count: Count,
+    eval_count: Count,
+    #[serde(borrow)]
+    error: Option<&'a RawValue>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Message<'a> {
+    #[serde(borrow)]
+    content: Text<'a>,
+    #[serde(borrow)]
+    thinking: Text<'a>,
+    #[serde(borrow)]
+    tool_calls: Few<Loose<ToolCall<'a>>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct ToolCall<'a> {
+    #[serde(borrow)]
+    id: Text<'a>,
+    #[serde(borrow)]
+    function: Loose<Function<'a>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Function<'a> {
+    #[serde(borrow)]
+    name: Text<'a>,
+    #[serde(borrow)]
+    arguments: Option<&'a RawValue>,
+}
+
+fn read(frame: &Frame<'_>, out: &mut Out<'_, '_>) -> Reading {
+    let Ok(Loose(wire)) = serde_json::from_slice::<Loose<Wire<'_>>>(frame.data) else {
+        return Reading::Malformed;
+    };
+    if wire.error.is_some() {
+        return Reading::Error;
+    }
+    if wire.message.is_none() && wire.response.is_none() && !wire.done.0 {
+        return Reading::Strange;
+    }
+    out.emit(Event::Begin { id: "", model: &wire.model });
+    if let Some(message) = &wire.message {
+        read_message(message, out);
+    }
+    out.reasoning(0, &wire.thinking);
+    if let Some(text) = &wire.response {
+        out.text(0, text);
+    }
+    if wire.done.0 {
+        read_end(&wire, out);
+    }
+    Reading::Read
+}
+
+fn read_message(message: &Message<'_>, out: &mut Out<'_, '_>) {
+    out.reasoning(0, &message.thinking);
+    out.text(0, &message.content);
+    for wire in message.tool_calls.iter() {
+        let call = out.next_call(0);
+        let arguments = wire.function.arguments.map_or("{}", RawValue::get);
+        out.emit(Event::ToolCallStart { choice: 0, call, id: &wire.id, name: &wire.function.name });
+        out.emit(Event::ToolCallDelta { choice: 0, call, arguments });
+        out.emit(Event::ToolCallEnd { choice: 0, call });
+    }
+}
+
+fn read_end(wire: &Wire<'_>, out: &mut Out<'_, '_>) {
+    out.emit(Event::Usage(Usage {
+        input: wire.prompt_eval_count.0,
+        output: wire.eval_count.0,
+        ..Usage::default()
+    }));
+    if let Some(word) = wire.done_reason.said() {
+        out.emit(Event::Word { choice: 0, field: "done_reason", word: word.clone() });
+    }
+    out.emit(Event::Proof);
+}
+
+fn claims(probe: &Probe<'_>) -> bool {
+    probe.done.is_some() && (probe.message.is_some() || probe.response.is_some())
+}

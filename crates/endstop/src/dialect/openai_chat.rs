@@ -1,0 +1,404 @@
+//! Chat completions, OpenAI's and everybody's.
+//!
+//! Source: openai-openapi spec 2.3.0 and `openai` 3.49.0; the traps are those of the wire notes
+//! (a finish key that is absent, null or empty until the end, a finish sent twice, content after
+//! it, usage in a chunk of its own, `error` in any chunk).
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use super::{CallsClose, Dialect, Proof, Reading, Wins, Words};
+use crate::ending::{Reason, Usage};
+use crate::event::Event;
+use crate::fault::{FaultKind, Sign, message, name};
+use crate::frame::{Frame, FrameKind, Framing};
+use crate::provider::Profile;
+use crate::reader::Out;
+use crate::shape::Probe;
+use crate::wire::{Content, Count, Few, Flag, Loose, Scalar, Text};
+
+/// The wire.
+pub static DIALECT: Dialect = Dialect {
+    id: "openai-chat",
+    framing: Framing::Sse,
+    read,
+    read_body: read,
+    words: &[
+        Words::plain(
+            "finish_reason",
+            "choices[].finish_reason",
+            &[
+                ("stop", Reason::Complete),
+                ("length", Reason::OutputLimit),
+                ("tool_calls", Reason::ToolCall),
+                ("function_call", Reason::ToolCall),
+                ("content_filter", Reason::Filtered),
+            ],
+        ),
+        // Azure's vision previews of 2023 and 2024 put it here instead (@azure/openai 1.0.0-beta.13).
+        Words::plain(
+            "finish_details.type",
+            "choices[].finish_details.type",
+            &[("stop", Reason::Complete), ("max_tokens", Reason::OutputLimit)],
+        ),
+    ],
+    wins: Wins::First,
+    calls_close: CallsClose::ByWord,
+    proof: Proof::Marker("[DONE]"),
+    signs: SIGNS,
+    caps: &["max_completion_tokens", "max_tokens"],
+    usage: &[
+        "usage.prompt_tokens",
+        "usage.completion_tokens",
+        "usage.completion_tokens_details.reasoning_tokens",
+        "usage.prompt_tokens_details.cached_tokens",
+    ],
+    padding: &["obfuscation", "created"],
+    claims,
+    source: "openai 3.49.0; openai-openapi 2.3.0",
+};
+
+/// This wire without a host's own ways: what profiles build on.
+pub const PROFILE: Profile = Profile { paths: &["/chat/completions"], ..DIALECT.profile() };
+
+/// Errors that this wire's hosts share.
+pub(crate) static SIGNS: &[Sign] = &[
+    name("context_length_exceeded", FaultKind::ContextWindow),
+    name("insufficient_quota", FaultKind::Quota),
+    name("usage_limit_reached", FaultKind::Quota),
+    name("usage_not_included", FaultKind::Quota),
+    name("rate_limit_exceeded", FaultKind::RateLimit),
+    name("server_is_overloaded", FaultKind::Overloaded),
+    name("slow_down", FaultKind::Overloaded),
+    name("invalid_api_key", FaultKind::Auth),
+    name("model_not_found", FaultKind::NotFound),
+    name("content_filter", FaultKind::Filter),
+    name("content_policy_violation", FaultKind::Filter),
+    name("cyber_policy", FaultKind::Filter),
+    name("bio_policy", FaultKind::Filter),
+    name("misalignment_policy_violation", FaultKind::Filter),
+    name("server_error", FaultKind::Server),
+    message("maximum context length is", FaultKind::ContextWindow),
+    message("exceeds the context window", FaultKind::ContextWindow),
+    // gpt-audio tells its output cap as an error, plain and streamed (recorded, maruel/genai).
+    message("max_tokens or model output limit was reached", FaultKind::OutputLimit),
+];
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Chunk<'a> {
+    #[serde(borrow)]
+    id: Text<'a>,
+    #[serde(borrow)]
+    model: Text<'a>,
+    #[serde(borrow)]
+    object: Text<'a>,
+    #[serde(borrow)]
+    choices: Few<Choice<'a>>,
+    usage: Option<Loose<WireUsage>>,
+    #[serde(borrow)]
+    error: Option<&'a RawValue>,
+    x_groq: Loose<XGroq>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct XGroq {
+    usage: Option<Loose<WireUsage>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Choice<'a> {
+    index: Count,
+    #[serde(borrow)]
+    delta: Option<Loose<Message<'a>>>,
+    #[serde(borrow)]
+    message: Option<Loose<Message<'a>>>,
+    #[serde(borrow, alias = "finishReason")]
+    finish_reason: Scalar<'a>,
+    #[serde(borrow)]
+    finish_details: Loose<FinishDetails<'a>>,
+    #[serde(borrow)]
+    native_finish_reason: Scalar<'a>,
+    #[serde(borrow)]
+    stop_reason: Scalar<'a>,
+    #[serde(borrow)]
+    matched_stop: Scalar<'a>,
+    #[serde(borrow)]
+    content_filter_results: Option<&'a RawValue>,
+    #[serde(borrow)]
+    error: Option<&'a RawValue>,
+    usage: Option<Loose<WireUsage>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct FinishDetails<'a> {
+    #[serde(borrow, rename = "type")]
+    type_: Scalar<'a>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Message<'a> {
+    #[serde(borrow)]
+    content: Content<'a, Loose<Part<'a>>>,
+    #[serde(borrow)]
+    reasoning_content: Text<'a>,
+    #[serde(borrow)]
+    reasoning: Text<'a>,
+    #[serde(borrow)]
+    refusal: Text<'a>,
+    #[serde(borrow)]
+    tool_calls: Few<Loose<ToolCall<'a>>>,
+    #[serde(borrow)]
+    function_call: Option<Loose<Function<'a>>>,
+    #[serde(borrow)]
+    audio: Option<&'a RawValue>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Part<'a> {
+    #[serde(borrow, rename = "type")]
+    type_: Text<'a>,
+    #[serde(borrow)]
+    text: Text<'a>,
+    #[serde(borrow)]
+    thinking: Few<Loose<Thought<'a>>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Thought<'a> {
+    #[serde(borrow)]
+    text: Text<'a>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct ToolCall<'a> {
+    index: Count,
+    #[serde(borrow)]
+    id: Text<'a>,
+    #[serde(borrow)]
+    function: Loose<Function<'a>>,
+    #[serde(borrow)]
+    custom: Loose<Custom<'a>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Function<'a> {
+    #[serde(borrow)]
+    name: Text<'a>,
+    #[serde(borrow)]
+    arguments: Option<&'a RawValue>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Custom<'a> {
+    #[serde(borrow)]
+    name: Text<'a>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+pub(super) struct WireUsage {
+    prompt_tokens: Count,
+    completion_tokens: Count,
+    completion_tokens_details: Loose<OutputDetails>,
+    prompt_tokens_details: Loose<InputDetails>,
+    /// Together and Azure's `DeepSeek` put it here.
+    reasoning_tokens: Count,
+    /// `DeepSeek`'s own name.
+    prompt_cache_hit_tokens: Count,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct OutputDetails {
+    reasoning_tokens: Count,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct InputDetails {
+    cached_tokens: Count,
+}
+
+impl WireUsage {
+    pub(super) fn read(&self) -> Usage {
+        Usage {
+            input: self.prompt_tokens.0,
+            output: self.completion_tokens.0,
+            reasoning: self.completion_tokens_details.reasoning_tokens.0.or(self.reasoning_tokens.0),
+            cache_read: self.prompt_tokens_details.cached_tokens.0.or(self.prompt_cache_hit_tokens.0),
+            cache_write: None,
+        }
+    }
+}
+
+fn read(frame: &Frame<'_>, out: &mut Out<'_, '_>) -> Reading {
+    let Ok(Loose(chunk)) = serde_json::from_slice::<Loose<Chunk<'_>>>(frame.data) else {
+        return Reading::Malformed;
+    };
+    if !chunk.choices.present && chunk.usage.is_none() && chunk.error.is_none() {
+        return Reading::Strange;
+    }
+    out.emit(Event::Begin { id: &chunk.id, model: &chunk.model });
+    for choice in chunk.choices.iter() {
+        read_choice(choice, frame.kind, out);
+    }
+    let usages = [chunk.usage.as_ref(), chunk.x_groq.usage.as_ref()];
+    for usage in usages.into_iter().flatten() {
+        out.emit(Event::Usage(usage.read()));
+    }
+    let failed = chunk.choices.iter().any(|choice| choice.error.is_some());
+    if chunk.error.is_some() || chunk.object.0 == "error" || failed { Reading::Error } else { Reading::Read }
+}
+
+fn read_choice(choice: &Choice<'_>, kind: FrameKind, out: &mut Out<'_, '_>) {
+    let index = choice.index.index();
+    out.choice(index);
+    // Perplexity sends the whole message beside each delta.
+    let message = match kind {
+        FrameKind::Body => choice.message.as_ref().or(choice.delta.as_ref()),
+        FrameKind::Event | FrameKind::Exception => choice.delta.as_ref().or(choice.message.as_ref()),
+    };
+    if let Some(message) = message {
+        read_message(index, message, kind, out);
+    }
+    if let Some(usage) = &choice.usage {
+        out.emit(Event::Usage(usage.read()));
+    }
+    read_details(index, choice, out);
+    if let Some(word) = choice.finish_reason.said() {
+        out.emit(Event::Word { choice: index, field: "finish_reason", word: word.clone() });
+    } else if let Some(word) = choice.finish_details.type_.said() {
+        out.emit(Event::Word { choice: index, field: "finish_details.type", word: word.clone() });
+    }
+}
+
+fn read_message(choice: u32, message: &Message<'_>, kind: FrameKind, out: &mut Out<'_, '_>) {
+    for text in [&message.reasoning_content, &message.reasoning] {
+        out.reasoning(choice, text);
+    }
+    match &message.content {
+        Content::Text(text) => out.text(choice, text),
+        Content::Parts(parts) => parts.iter().for_each(|part| read_part(choice, part, out)),
+    }
+    out.refusal(choice, &message.refusal);
+    for (position, call) in message.tool_calls.iter().enumerate() {
+        let number = match call.index.0 {
+            Some(_) => call.index.index(),
+            None => u32::try_from(position).unwrap_or(u32::MAX),
+        };
+        let name = if call.function.name.is_empty() { &call.custom.name } else { &call.function.name };
+        read_call(choice, number, &call.id, name, call.function.arguments, out);
+        if kind == FrameKind::Body {
+            out.emit(Event::ToolCallEnd { choice, call: number });
+        }
+    }
+    if let Some(function) = &message.function_call {
+        read_call(choice, 0, "", &function.name, function.arguments, out);
+    }
+    if message.audio.is_some() {
+        out.emit(Event::OtherContent { choice, kind: "audio" });
+    }
+}
+
+fn read_part(choice: u32, part: &Part<'_>, out: &mut Out<'_, '_>) {
+    for thought in part.thinking.iter() {
+        out.reasoning(choice, &thought.text);
+    }
+    match &*part.type_ {
+        "text" | "output_text" => out.text(choice, &part.text),
+        "thinking" | "reasoning" => out.reasoning(choice, &part.text),
+        _ => out.emit(Event::OtherContent { choice, kind: "part" }),
+    }
+}
+
+fn read_call(
+    choice: u32,
+    call: u32,
+    id: &str,
+    name: &str,
+    arguments: Option<&RawValue>,
+    out: &mut Out<'_, '_>,
+) {
+    if !id.is_empty() || !name.is_empty() {
+        out.emit(Event::ToolCallStart { choice, call, id, name });
+    }
+    let arguments = arguments.map_or(Cow::Borrowed(""), arguments_text);
+    if !arguments.is_empty() {
+        out.emit(Event::ToolCallDelta { choice, call, arguments: &arguments });
+    }
+}
+
+/// Arguments are JSON in a string by the book, and plain JSON on some hosts.
+pub(super) fn arguments_text(raw: &RawValue) -> Cow<'_, str> {
+    match serde_json::from_str::<Text<'_>>(raw.get()) {
+        Ok(text) if raw.get().starts_with('"') => text.0,
+        _ if raw.get() == "null" => Cow::Borrowed(""),
+        _ => Cow::Borrowed(raw.get()),
+    }
+}
+
+fn read_details(choice: u32, wire: &Choice<'_>, out: &mut Out<'_, '_>) {
+    if let Some(word) = wire.native_finish_reason.said() {
+        out.detail(Some(choice), "native_finish_reason", &word.to_text());
+    }
+    // vLLM and SGLang name the stop string that matched, or the number of a token.
+    for (key, scalar) in [("stop_reason", &wire.stop_reason), ("matched_stop", &wire.matched_stop)] {
+        if let Some(word) = scalar.said() {
+            out.detail(Some(choice), key, &word.to_text());
+            if matches!(word, crate::event::Word::Text(_)) {
+                out.stop_sequence(choice);
+            }
+        }
+    }
+    if let Some(results) = wire.content_filter_results {
+        let filtered = filtered_categories(results);
+        if !filtered.is_empty() {
+            out.detail(Some(choice), "content_filter_results", &filtered);
+        }
+    }
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Category<'a> {
+    filtered: Flag,
+    #[serde(borrow)]
+    severity: Text<'a>,
+    #[serde(borrow)]
+    code: Text<'a>,
+}
+
+/// The categories that filtered, with their severity; and `error` where the filter did not run.
+fn filtered_categories(results: &RawValue) -> String {
+    let Ok(results) = serde_json::from_str::<BTreeMap<Text<'_>, Loose<Category<'_>>>>(results.get())
+    else {
+        return String::new();
+    };
+    let mut found = Vec::new();
+    for (name, category) in &results {
+        if category.filtered.0 {
+            found.push(format!("{}={}", name.0, category.severity.0));
+        } else if &*name.0 == "error" {
+            found.push(format!("error={}", category.code.0));
+        }
+    }
+    found.join(",")
+}
+
+fn claims(probe: &Probe<'_>) -> bool {
+    probe.choices.iter().any(|choice| choice.message.is_some() || choice.delta.is_some())
+        || probe.object.starts_with("chat.completion")
+}

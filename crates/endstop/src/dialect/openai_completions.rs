@@ -1,0 +1,102 @@
+//! Legacy completions: one text, one word, no tools.
+//!
+//! Source: openai-openapi spec 2.3.0. `max_tokens` is 16 where the caller leaves it out, so that
+//! `length` is common here.
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use super::openai_chat::{SIGNS, WireUsage};
+use super::{CallsClose, Dialect, Proof, Reading, Wins, Words};
+use crate::ending::Reason;
+use crate::event::Event;
+use crate::frame::{Frame, Framing};
+use crate::provider::Profile;
+use crate::reader::Out;
+use crate::shape::Probe;
+use crate::wire::{Count, Few, Loose, Scalar, Text};
+
+/// The wire.
+pub static DIALECT: Dialect = Dialect {
+    id: "openai-completions",
+    framing: Framing::Sse,
+    read,
+    read_body: read,
+    words: &[Words::plain(
+        "finish_reason",
+        "choices[].finish_reason",
+        &[
+            ("stop", Reason::Complete),
+            ("length", Reason::OutputLimit),
+            ("content_filter", Reason::Filtered),
+        ],
+    )],
+    wins: Wins::First,
+    calls_close: CallsClose::ByWord,
+    proof: Proof::Marker("[DONE]"),
+    signs: SIGNS,
+    caps: &["max_tokens"],
+    usage: &["usage.prompt_tokens", "usage.completion_tokens"],
+    padding: &["created"],
+    claims,
+    source: "openai-openapi 2.3.0",
+};
+
+/// This wire without a host's own ways: what profiles build on.
+pub const PROFILE: Profile = Profile { paths: &["/completions"], ..DIALECT.profile() };
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Chunk<'a> {
+    #[serde(borrow)]
+    id: Text<'a>,
+    #[serde(borrow)]
+    model: Text<'a>,
+    #[serde(borrow)]
+    choices: Few<Loose<Choice<'a>>>,
+    usage: Option<Loose<WireUsage>>,
+    #[serde(borrow)]
+    error: Option<&'a RawValue>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Choice<'a> {
+    index: Count,
+    #[serde(borrow)]
+    text: Text<'a>,
+    #[serde(borrow)]
+    finish_reason: Scalar<'a>,
+    #[serde(borrow)]
+    stop_reason: Scalar<'a>,
+}
+
+fn read(frame: &Frame<'_>, out: &mut Out<'_, '_>) -> Reading {
+    let Ok(Loose(chunk)) = serde_json::from_slice::<Loose<Chunk<'_>>>(frame.data) else {
+        return Reading::Malformed;
+    };
+    if !chunk.choices.present && chunk.usage.is_none() && chunk.error.is_none() {
+        return Reading::Strange;
+    }
+    out.emit(Event::Begin { id: &chunk.id, model: &chunk.model });
+    for choice in chunk.choices.iter() {
+        let index = choice.index.index();
+        out.choice(index);
+        out.text(index, &choice.text);
+        if let Some(crate::event::Word::Text(stop)) = choice.stop_reason.said() {
+            out.detail(Some(index), "stop_reason", stop);
+            out.stop_sequence(index);
+        }
+        if let Some(word) = choice.finish_reason.said() {
+            out.emit(Event::Word { choice: index, field: "finish_reason", word: word.clone() });
+        }
+    }
+    if let Some(usage) = &chunk.usage {
+        out.emit(Event::Usage(usage.read()));
+    }
+    if chunk.error.is_some() { Reading::Error } else { Reading::Read }
+}
+
+fn claims(probe: &Probe<'_>) -> bool {
+    probe.choices.iter().any(|choice| choice.text.is_some()) || probe.object.0 == "text_completion"
+}

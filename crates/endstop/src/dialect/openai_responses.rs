@@ -1,0 +1,299 @@
+//! Responses: a status and a list of items in place of choices.
+//!
+//! The word is `incomplete_details.reason` where there is one, else `status`. It is read inside the
+//! terminal event, never off the event's name: vLLM and SGLang send `response.completed` for
+//! everything. There is no word for tool calls; they show as items.
+//!
+//! Source: `openai` 3.49.0, openai-openapi spec 2.3.0, codex @343074d.
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use super::openai_chat::{SIGNS, arguments_text};
+use super::{CallsClose, Dialect, Proof, Reading, Wins, Words};
+use crate::ending::{Reason, Usage};
+use crate::event::Event;
+use crate::frame::{Frame, Framing};
+use crate::provider::Profile;
+use crate::reader::Out;
+use crate::shape::Probe;
+use crate::wire::{Count, Few, Loose, Scalar, Text};
+
+/// The wire.
+pub static DIALECT: Dialect = Dialect {
+    id: "openai-responses",
+    framing: Framing::Sse,
+    read,
+    read_body,
+    words: &[
+        Words::plain(
+            "status",
+            "response.status",
+            &[
+                ("completed", Reason::Complete),
+                ("failed", Reason::Failed),
+                ("cancelled", Reason::Cancelled),
+            ],
+        ),
+        Words {
+            field: "incomplete_details.reason",
+            path: "response.incomplete_details.reason",
+            rows: &[
+                ("max_output_tokens", Reason::OutputLimit),
+                ("content_filter", Reason::Filtered),
+                // Listed by the SDK alone; what sets it off is not documented.
+                ("max_messages", Reason::OutputLimit),
+                // The caller steered a WebSocket response, and its successor follows.
+                ("steered", Reason::Cancelled),
+            ],
+            vague: &["max_messages"],
+            empty: &[],
+            numbers: &[],
+        },
+    ],
+    wins: Wins::Last,
+    calls_close: CallsClose::ByEvent,
+    proof: Proof::Event,
+    signs: SIGNS,
+    caps: &["max_output_tokens"],
+    usage: &[
+        "usage.input_tokens",
+        "usage.output_tokens",
+        "usage.output_tokens_details.reasoning_tokens",
+        "usage.input_tokens_details.cached_tokens",
+    ],
+    padding: &["obfuscation", "sequence_number"],
+    claims,
+    source: "openai 3.49.0; openai-openapi 2.3.0; codex @343074d",
+};
+
+/// This wire without a host's own ways: what profiles build on.
+pub const PROFILE: Profile = Profile { paths: &["/responses"], ..DIALECT.profile() };
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Wire<'a> {
+    #[serde(borrow, rename = "type")]
+    type_: Text<'a>,
+    output_index: Count,
+    #[serde(borrow)]
+    delta: Text<'a>,
+    #[serde(borrow)]
+    item: Loose<Item<'a>>,
+    #[serde(borrow)]
+    response: Option<Loose<Response<'a>>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Response<'a> {
+    #[serde(borrow)]
+    object: Text<'a>,
+    #[serde(borrow)]
+    id: Text<'a>,
+    #[serde(borrow)]
+    model: Text<'a>,
+    #[serde(borrow)]
+    status: Scalar<'a>,
+    #[serde(borrow)]
+    incomplete_details: Loose<IncompleteDetails<'a>>,
+    #[serde(borrow)]
+    error: Option<&'a RawValue>,
+    #[serde(borrow)]
+    output: Few<Loose<Item<'a>>>,
+    usage: Option<Loose<WireUsage>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct IncompleteDetails<'a> {
+    #[serde(borrow)]
+    reason: Scalar<'a>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Item<'a> {
+    #[serde(borrow, rename = "type")]
+    type_: Text<'a>,
+    #[serde(borrow)]
+    id: Text<'a>,
+    #[serde(borrow)]
+    call_id: Text<'a>,
+    #[serde(borrow)]
+    name: Text<'a>,
+    #[serde(borrow)]
+    status: Text<'a>,
+    #[serde(borrow)]
+    arguments: Option<&'a RawValue>,
+    #[serde(borrow)]
+    content: Few<Loose<Part<'a>>>,
+    #[serde(borrow)]
+    summary: Few<Loose<Part<'a>>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Part<'a> {
+    #[serde(borrow, rename = "type")]
+    type_: Text<'a>,
+    #[serde(borrow)]
+    text: Text<'a>,
+    #[serde(borrow)]
+    refusal: Text<'a>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct WireUsage {
+    input_tokens: Count,
+    output_tokens: Count,
+    output_tokens_details: Loose<OutputDetails>,
+    input_tokens_details: Loose<InputDetails>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct OutputDetails {
+    reasoning_tokens: Count,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct InputDetails {
+    cached_tokens: Count,
+}
+
+fn read(frame: &Frame<'_>, out: &mut Out<'_, '_>) -> Reading {
+    let Ok(Loose(wire)) = serde_json::from_slice::<Loose<Wire<'_>>>(frame.data) else {
+        return Reading::Malformed;
+    };
+    let index = wire.output_index.index();
+    match &*wire.type_ {
+        "response.output_text.delta" => out.text(0, &wire.delta),
+        "response.refusal.delta" => out.refusal(0, &wire.delta),
+        "response.reasoning_text.delta" | "response.reasoning_summary_text.delta" => {
+            out.reasoning(0, &wire.delta);
+        }
+        "response.function_call_arguments.delta" if !wire.delta.is_empty() => {
+            out.emit(Event::ToolCallDelta { choice: 0, call: index, arguments: &wire.delta });
+        }
+        "response.output_item.added" => begin_item(index, &wire.item, out),
+        "response.output_item.done" => end_item(index, &wire.item, out),
+        "response.completed" | "response.incomplete" | "response.failed" | "response.cancelled"
+        | "response.done" => return read_terminal(&wire, out),
+        "error" => return Reading::Error,
+        "response.created" | "response.queued" | "response.in_progress" => {
+            if let Some(response) = &wire.response {
+                out.emit(Event::Begin { id: &response.id, model: &response.model });
+            }
+        }
+        other if other.starts_with("response.") => {}
+        _ => return Reading::Strange,
+    }
+    Reading::Read
+}
+
+/// The terminal event holds the whole response again: its items only fill in what was not streamed.
+fn read_terminal(wire: &Wire<'_>, out: &mut Out<'_, '_>) -> Reading {
+    let Some(response) = &wire.response else { return Reading::Strange };
+    for (index, item) in (0..).zip(response.output.iter()) {
+        if is_call(item) && !out.has_call(0, index) || !is_call(item) && !out.has_content(0) {
+            begin_item(index, item, out);
+            end_item(index, item, out);
+        }
+    }
+    let reading = read_end(response, out);
+    out.emit(Event::Proof);
+    reading
+}
+
+fn read_body(frame: &Frame<'_>, out: &mut Out<'_, '_>) -> Reading {
+    let Ok(Loose(response)) = serde_json::from_slice::<Loose<Response<'_>>>(frame.data) else {
+        return Reading::Malformed;
+    };
+    if response.object.0 != "response" && !response.output.present {
+        return Reading::Strange;
+    }
+    for (index, item) in (0..).zip(response.output.iter()) {
+        begin_item(index, item, out);
+        end_item(index, item, out);
+    }
+    if let Some(status @ ("queued" | "in_progress")) = response.status.to_text().as_deref() {
+        out.emit(Event::Pending { field: "status", word: status });
+    }
+    read_end(&response, out)
+}
+
+fn read_end(response: &Response<'_>, out: &mut Out<'_, '_>) -> Reading {
+    out.emit(Event::Begin { id: &response.id, model: &response.model });
+    if let Some(usage) = &response.usage {
+        out.emit(Event::Usage(Usage {
+            input: usage.input_tokens.0,
+            output: usage.output_tokens.0,
+            reasoning: usage.output_tokens_details.reasoning_tokens.0,
+            cache_read: usage.input_tokens_details.cached_tokens.0,
+            cache_write: None,
+        }));
+    }
+    if let Some(status) = response.status.said() {
+        out.emit(Event::Word { choice: 0, field: "status", word: status.clone() });
+    }
+    if let Some(reason) = response.incomplete_details.reason.said() {
+        out.detail(Some(0), "status", response.status.to_text().as_deref().unwrap_or_default());
+        let field = "incomplete_details.reason";
+        out.emit(Event::Word { choice: 0, field, word: reason.clone() });
+    }
+    if response.error.is_some() { Reading::Error } else { Reading::Read }
+}
+
+/// A call of the caller's own tools; all others run on the provider's side.
+fn is_call(item: &Item<'_>) -> bool {
+    matches!(&*item.type_, "function_call" | "custom_tool_call")
+}
+
+fn begin_item(index: u32, item: &Item<'_>, out: &mut Out<'_, '_>) {
+    if is_call(item) {
+        let id = if item.call_id.is_empty() { &item.id } else { &item.call_id };
+        out.emit(Event::ToolCallStart { choice: 0, call: index, id, name: &item.name });
+    } else if !matches!(&*item.type_, "message" | "reasoning") {
+        out.emit(Event::OtherContent { choice: 0, kind: "item" });
+    }
+}
+
+fn end_item(index: u32, item: &Item<'_>, out: &mut Out<'_, '_>) {
+    if is_call(item) {
+        if !out.has_call(0, index) {
+            begin_item(index, item, out);
+        }
+        let arguments = item.arguments.map(arguments_text).unwrap_or_default();
+        if !arguments.is_empty() && !out.has_arguments(0, index) {
+            out.emit(Event::ToolCallDelta { choice: 0, call: index, arguments: &arguments });
+        }
+        if &*item.type_ == "custom_tool_call" && !out.has_arguments(0, index) {
+            // Custom tools take free text, which has no end of its own to look for.
+            out.emit(Event::ToolCallDelta { choice: 0, call: index, arguments: "{}" });
+        }
+        if &*item.status != "incomplete" {
+            out.emit(Event::ToolCallEnd { choice: 0, call: index });
+        }
+        return;
+    }
+    if out.has_content(0) {
+        return;
+    }
+    for part in item.summary.iter() {
+        out.reasoning(0, &part.text);
+    }
+    for part in item.content.iter() {
+        match &*part.type_ {
+            "reasoning_text" => out.reasoning(0, &part.text),
+            _ => out.text(0, &part.text),
+        }
+        out.refusal(0, &part.refusal);
+    }
+}
+
+fn claims(probe: &Probe<'_>) -> bool {
+    probe.object.0 == "response" || probe.type_.starts_with("response.")
+}

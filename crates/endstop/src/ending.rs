@@ -1,0 +1,402 @@
+//! The ending of one response: what was said, how the bytes closed, what the content shows, and
+//! the verdict.
+//!
+//! The four are kept apart on purpose. [`crate::verdict`] makes the last from the other three;
+//! nothing here decides anything.
+
+use serde::Serialize;
+
+use crate::fault::Fault;
+
+/// Why a response ended: our one word for it.
+///
+/// [`crate::vocabulary`] spells it for others. The order is that of completeness: the further
+/// down, the less of an answer there is, which is how the least complete choice speaks for a
+/// response of several.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Reason {
+    /// The model ended its turn.
+    Complete,
+    /// One of the caller's stop sequences matched.
+    StopSequence,
+    /// Complete tool calls wait to be run.
+    ToolCall,
+    /// The provider paused, and resumes by its own protocol.
+    Paused,
+    /// The cap on output tokens was reached.
+    OutputLimit,
+    /// The context window is full.
+    ContextLimit,
+    /// The model or a classifier declined.
+    Refused,
+    /// A content filter or guardrail withheld the answer.
+    Filtered,
+    /// A safety system blocked the answer.
+    Safety,
+    /// The answer was blocked as recitation.
+    Recitation,
+    /// The provider says that the tool call is malformed, or announced one and sent none.
+    MalformedToolCall,
+    /// A word that we do not know, or none at all.
+    Unknown,
+    /// The caller or an operator cancelled.
+    Cancelled,
+    /// A time limit passed, theirs or ours.
+    TimedOut,
+    /// The provider failed.
+    Failed,
+    /// The bytes ended before the response did.
+    Cut,
+}
+
+impl Reason {
+    /// Every reason, in order.
+    pub const ALL: [Self; 16] = [
+        Self::Complete,
+        Self::StopSequence,
+        Self::ToolCall,
+        Self::Paused,
+        Self::OutputLimit,
+        Self::ContextLimit,
+        Self::Refused,
+        Self::Filtered,
+        Self::Safety,
+        Self::Recitation,
+        Self::MalformedToolCall,
+        Self::Unknown,
+        Self::Cancelled,
+        Self::TimedOut,
+        Self::Failed,
+        Self::Cut,
+    ];
+
+    /// Whether the provider delivered all that it meant to deliver.
+    #[must_use]
+    pub fn is_success(self) -> bool {
+        match self {
+            Self::Complete | Self::StopSequence | Self::ToolCall => true,
+            Self::Paused
+            | Self::OutputLimit
+            | Self::ContextLimit
+            | Self::Refused
+            | Self::Filtered
+            | Self::Safety
+            | Self::Recitation
+            | Self::MalformedToolCall
+            | Self::Unknown
+            | Self::Cancelled
+            | Self::TimedOut
+            | Self::Failed
+            | Self::Cut => false,
+        }
+    }
+}
+
+/// How sure the verdict is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Confidence {
+    /// Nothing was said, or only circumstantial evidence is left.
+    Low,
+    /// One of the facts is missing or was overruled, or the word is vague or unknown.
+    Medium,
+    /// Said, closed and shown agree.
+    High,
+}
+
+/// What ended the bytes, as whoever moved them tells it to [`crate::Reader::finish`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Close {
+    /// The body ended cleanly.
+    Eof,
+    /// The connection broke: a reset, or an end inside a chunk or a promised length.
+    Reset,
+    /// One of our own time limits passed.
+    TimedOut(Timer),
+    /// The client went away and nobody reads any more.
+    ClientGone,
+    /// The reader was dropped before anyone finished it.
+    Dropped,
+    /// Our own process ended while the response was under way.
+    Interrupted,
+    /// We were told to shut down.
+    ShutDown,
+}
+
+/// Which time limit passed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Timer {
+    /// No connection in time.
+    Connect,
+    /// No first byte in time.
+    FirstByte,
+    /// Too long a silence between bytes.
+    Idle,
+    /// The whole response took too long.
+    Total,
+}
+
+/// How the bytes ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Closed {
+    /// Not yet: the response is still under way.
+    Open,
+    /// By what the provider's profile names as proof of the end.
+    Proven,
+    /// By a clean end without that proof.
+    Eof,
+    /// By a broken connection.
+    Reset,
+    /// By a time limit of ours.
+    TimedOut(Timer),
+    /// By the client's leaving.
+    ClientGone,
+    /// By the reader's being dropped.
+    Dropped,
+    /// By an error that the provider sent.
+    Error,
+    /// By an event larger than the limit, or more events than the limit.
+    Oversize,
+    /// By a frame that cannot be read: a wrong checksum, an impossible length.
+    BrokenFrame,
+    /// By the end of our own process.
+    Interrupted,
+    /// By our shutting down.
+    ShutDown,
+}
+
+impl Closed {
+    /// The word for it in records and reports.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Open => "open",
+            Self::Proven => "proven",
+            Self::Eof => "eof",
+            Self::Reset => "reset",
+            Self::TimedOut(Timer::Connect) => "timed_out_connect",
+            Self::TimedOut(Timer::FirstByte) => "timed_out_first_byte",
+            Self::TimedOut(Timer::Idle) => "timed_out_idle",
+            Self::TimedOut(Timer::Total) => "timed_out_total",
+            Self::ClientGone => "client_gone",
+            Self::Dropped => "dropped",
+            Self::Error => "error",
+            Self::Oversize => "oversize",
+            Self::BrokenFrame => "broken_frame",
+            Self::Interrupted => "interrupted",
+            Self::ShutDown => "shut_down",
+        }
+    }
+}
+
+impl From<Close> for Closed {
+    fn from(close: Close) -> Self {
+        match close {
+            Close::Eof => Self::Eof,
+            Close::Reset => Self::Reset,
+            Close::TimedOut(timer) => Self::TimedOut(timer),
+            Close::ClientGone => Self::ClientGone,
+            Close::Dropped => Self::Dropped,
+            Close::Interrupted => Self::Interrupted,
+            Close::ShutDown => Self::ShutDown,
+        }
+    }
+}
+
+impl Serialize for Closed {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.word())
+    }
+}
+
+/// The provider's own word, and where it stood.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Said {
+    /// The bare name of the field, such as `finish_reason`.
+    pub field: &'static str,
+    /// The word as it was sent, capped at 256 bytes, control characters escaped.
+    pub word: String,
+}
+
+/// What the content shows, whatever was said.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Shown {
+    /// Text came.
+    pub text: bool,
+    /// Reasoning came.
+    pub reasoning: bool,
+    /// Text came in the field that the wire keeps for refusals.
+    pub refusal: bool,
+    /// Content of another kind came: audio, an image, a server-side tool.
+    pub other_content: bool,
+    /// Tool calls that were begun.
+    pub tool_calls: u32,
+    /// Of those, calls whose block never closed or whose arguments are unfinished JSON.
+    pub unfinished_tool_calls: u32,
+    /// Of those, calls whose arguments can no longer become JSON.
+    pub malformed_tool_calls: u32,
+    /// The provider named the stop sequence that matched.
+    pub stop_sequence: bool,
+    /// As many output tokens were used as were allowed.
+    pub at_cap: bool,
+    /// The word came, and the proof of the end that this host otherwise sends did not.
+    pub missing_marker: bool,
+    /// The last event was cut off in the middle.
+    pub cut_event: bool,
+    /// An event could not be read.
+    pub malformed_event: bool,
+    /// Bytes that are not UTF-8 came.
+    pub invalid_utf8: bool,
+    /// Content or an error came after the proof of the end.
+    pub late_event: bool,
+    /// The client left after the end, before the last byte.
+    pub client_closed_early: bool,
+    /// Choices or tool calls over the limit, which were counted and not followed.
+    pub excess: u32,
+}
+
+impl Shown {
+    /// No content of any kind came.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        !(self.text || self.reasoning || self.refusal || self.other_content) && self.tool_calls == 0
+    }
+
+    /// Reasoning came, and nothing that a caller could use.
+    #[must_use]
+    pub fn is_reasoning_only(&self) -> bool {
+        self.reasoning
+            && !(self.text || self.refusal || self.other_content)
+            && self.tool_calls == 0
+    }
+
+    /// The words for what stands out, as records and reports show them.
+    #[must_use]
+    pub fn words(&self) -> Vec<&'static str> {
+        let flags = [
+            (self.is_empty(), "empty"),
+            (self.is_reasoning_only(), "reasoning_only"),
+            (self.refusal, "refusal"),
+            (self.tool_calls > 0, "tool_calls"),
+            (self.unfinished_tool_calls > 0, "unfinished_tool_call"),
+            (self.malformed_tool_calls > 0, "malformed_tool_call"),
+            (self.stop_sequence, "stop_sequence"),
+            (self.at_cap, "at_cap"),
+            (self.missing_marker, "missing_marker"),
+            (self.cut_event, "cut_event"),
+            (self.malformed_event, "malformed_event"),
+            (self.invalid_utf8, "invalid_utf8"),
+            (self.late_event, "late_event"),
+            (self.client_closed_early, "client_closed_early"),
+            (self.excess > 0, "excess"),
+        ];
+        flags.into_iter().filter_map(|(set, word)| set.then_some(word)).collect()
+    }
+}
+
+impl Serialize for Shown {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.words().serialize(serializer)
+    }
+}
+
+/// Tokens, as far as the provider told.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Usage {
+    /// Input tokens, as the provider counts them.
+    pub input: Option<u64>,
+    /// Output tokens, as the provider counts them.
+    pub output: Option<u64>,
+    /// Tokens spent on reasoning; part of `output` on some wires, beside it on others.
+    pub reasoning: Option<u64>,
+    /// Input tokens read from a cache.
+    pub cache_read: Option<u64>,
+    /// Input tokens written to a cache.
+    pub cache_write: Option<u64>,
+}
+
+impl Usage {
+    /// Takes over what the newer report tells and keeps the rest: every wire sends running totals.
+    pub(crate) fn update(&mut self, newer: &Self) {
+        self.input = newer.input.or(self.input);
+        self.output = newer.output.or(self.output);
+        self.reasoning = newer.reasoning.or(self.reasoning);
+        self.cache_read = newer.cache_read.or(self.cache_read);
+        self.cache_write = newer.cache_write.or(self.cache_write);
+    }
+}
+
+/// One allow-listed fact of the wire that is kept beside the verdict.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Detail {
+    /// The choice that it belongs to; none where it concerns the response.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub choice: Option<u32>,
+    /// What it is, such as `stop_details.category`.
+    pub key: &'static str,
+    /// Its value, capped, control characters escaped.
+    pub value: String,
+}
+
+/// How one choice ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ChoiceEnding {
+    /// The choice's own number on the wire.
+    pub index: u32,
+    /// What the provider said of it.
+    pub said: Option<Said>,
+    /// What its content shows.
+    pub shown: Shown,
+    /// Why it ended.
+    pub reason: Reason,
+    /// How sure that is.
+    pub confidence: Confidence,
+    /// The same in a sentence.
+    pub sentence: String,
+}
+
+/// How one response ended.
+///
+/// A response of several choices has one ending for each; the least complete of them is the
+/// response's own.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Ending {
+    /// Who served it.
+    pub provider: String,
+    /// The wire language it came in.
+    pub dialect: &'static str,
+    /// The model that the response names, else the one that was asked.
+    pub model: Option<String>,
+    /// The provider's word for the least complete choice.
+    pub said: Option<Said>,
+    /// How the bytes ended.
+    pub closed: Closed,
+    /// What the content of the least complete choice shows.
+    pub shown: Shown,
+    /// Why it ended.
+    pub reason: Reason,
+    /// How sure that is.
+    pub confidence: Confidence,
+    /// The same in a sentence.
+    pub sentence: String,
+    /// Whether the response is over; false for a polled body that says `queued` or `in_progress`.
+    pub over: bool,
+    /// The provider's error, if it sent one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fault: Option<Fault>,
+    /// The tokens that the provider told.
+    pub usage: Usage,
+    /// One ending for each choice.
+    pub choices: Vec<ChoiceEnding>,
+    /// Facts of the wire kept beside the verdict.
+    pub details: Vec<Detail>,
+    /// Bytes read.
+    pub bytes: u64,
+    /// Events read.
+    pub events: u64,
+}

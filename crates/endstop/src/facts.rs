@@ -1,0 +1,269 @@
+//! The facts about a response as far as it has come: what the events so far add up to.
+
+use crate::Limits;
+use crate::dialect::{CallsClose, Wins};
+use crate::ending::{Detail, Said, Shown, Usage};
+use crate::event::{Event, Word};
+use crate::fault::Fault;
+use crate::json::{JsonState, Scanner};
+use crate::provider::Wire;
+use crate::text::{DETAIL_CAP, WORD_CAP, clean};
+use crate::verdict::Meaning;
+
+/// The most details that are kept of one response.
+const MAX_DETAILS: usize = 64;
+
+/// What is known so far.
+#[derive(Debug, Default)]
+pub(crate) struct Facts {
+    pub(crate) choices: Vec<Choice>,
+    pub(crate) usage: Usage,
+    pub(crate) fault: Option<Fault>,
+    pub(crate) proven: bool,
+    pub(crate) pending: Option<Said>,
+    pub(crate) details: Vec<Detail>,
+    pub(crate) model: Option<String>,
+    pub(crate) late_event: bool,
+    pub(crate) excess: u32,
+    begun: bool,
+}
+
+/// What is known of one choice.
+#[derive(Debug, Default)]
+pub(crate) struct Choice {
+    pub(crate) index: u32,
+    pub(crate) said: Option<Said>,
+    pub(crate) meaning: Option<Meaning>,
+    text: bool,
+    reasoning: bool,
+    refusal: bool,
+    other_content: bool,
+    stop_sequence: bool,
+    calls: Vec<Call>,
+}
+
+/// What is known of one tool call.
+#[derive(Debug)]
+struct Call {
+    number: u32,
+    id: String,
+    arguments: Scanner,
+    closed: bool,
+}
+
+impl Facts {
+    /// Takes an event in. False if it tells nothing new and need not be passed on.
+    pub(crate) fn observe(&mut self, event: &Event<'_>, wire: &Wire, limits: &Limits) -> bool {
+        match event {
+            Event::Begin { id, model } => return self.begin(id, model),
+            Event::Text { choice, .. } => self.content(*choice, limits, |choice| choice.text = true),
+            Event::Reasoning { choice, .. } => {
+                self.content(*choice, limits, |choice| choice.reasoning = true);
+            }
+            Event::Refusal { choice, .. } => {
+                self.content(*choice, limits, |choice| choice.refusal = true);
+            }
+            Event::OtherContent { choice, .. } => {
+                self.content(*choice, limits, |choice| choice.other_content = true);
+            }
+            Event::ToolCallStart { choice, call, id, .. } => {
+                self.start_call(*choice, *call, id, wire.profile.dialect.calls_close, limits);
+            }
+            Event::ToolCallDelta { choice, call, arguments } => {
+                self.late_event |= self.proven;
+                if let Some(call) = self.call_mut(*choice, *call) {
+                    call.arguments.push(arguments.as_bytes());
+                } else {
+                    // A call that was never begun is one all the same, if one without a name.
+                    self.start_call(*choice, *call, "", wire.profile.dialect.calls_close, limits);
+                    if let Some(call) = self.call_mut(*choice, *call) {
+                        call.arguments.push(arguments.as_bytes());
+                    }
+                }
+            }
+            Event::ToolCallEnd { choice, call } => {
+                if let Some(call) = self.call_mut(*choice, *call) {
+                    call.closed = true;
+                }
+            }
+            Event::Usage(usage) => self.usage.update(usage),
+            Event::Word { choice, field, word } => self.word(*choice, field, word, wire, limits),
+            Event::Pending { field, word } => {
+                self.pending = Some(Said { field, word: clean(word, WORD_CAP) });
+            }
+            Event::Proof => self.proven = true,
+            Event::Fault(fault) => self.fault(fault),
+            Event::Detail { choice, key, value } => self.detail(*choice, key, value),
+        }
+        true
+    }
+
+    /// A choice is there, if without content so far.
+    pub(crate) fn choice_mut(&mut self, index: u32, limits: &Limits) -> Option<&mut Choice> {
+        let position = match self.choices.get(index as usize) {
+            Some(choice) if choice.index == index => index as usize,
+            _ => match self.choices.iter().position(|choice| choice.index == index) {
+                Some(position) => position,
+                None if self.choices.len() >= limits.choices => {
+                    self.excess = self.excess.saturating_add(1);
+                    return None;
+                }
+                None => {
+                    self.choices.push(Choice { index, ..Choice::default() });
+                    self.choices.len() - 1
+                }
+            },
+        };
+        self.choices.get_mut(position)
+    }
+
+    pub(crate) fn stop_sequence(&mut self, index: u32, limits: &Limits) {
+        if let Some(choice) = self.choice_mut(index, limits) {
+            choice.stop_sequence = true;
+        }
+    }
+
+    pub(crate) fn has_content(&self, index: u32) -> bool {
+        self.choice(index).is_some_and(|choice| {
+            choice.text || choice.reasoning || choice.refusal || choice.other_content || !choice.calls.is_empty()
+        })
+    }
+
+    pub(crate) fn has_call(&self, index: u32, number: u32) -> bool {
+        self.call(index, number).is_some()
+    }
+
+    pub(crate) fn has_arguments(&self, index: u32, number: u32) -> bool {
+        self.call(index, number).is_some_and(|call| call.arguments.state() != JsonState::Empty)
+    }
+
+    /// The newest call, if it is still open.
+    pub(crate) fn open_call(&self, index: u32) -> Option<u32> {
+        self.choice(index)?.calls.last().filter(|call| !call.closed).map(|call| call.number)
+    }
+
+    /// The number of the next call, on wires that do not number theirs.
+    pub(crate) fn next_call(&self, index: u32) -> u32 {
+        let count = self.choice(index).map_or(0, |choice| choice.calls.len());
+        u32::try_from(count).unwrap_or(u32::MAX)
+    }
+
+    fn choice(&self, index: u32) -> Option<&Choice> {
+        match self.choices.get(index as usize) {
+            Some(choice) if choice.index == index => Some(choice),
+            _ => self.choices.iter().find(|choice| choice.index == index),
+        }
+    }
+
+    fn call(&self, index: u32, number: u32) -> Option<&Call> {
+        self.choice(index)?.calls.iter().rev().find(|call| call.number == number)
+    }
+
+    fn call_mut(&mut self, index: u32, number: u32) -> Option<&mut Call> {
+        let position = self.choices.iter().position(|choice| choice.index == index)?;
+        let choice = self.choices.get_mut(position)?;
+        choice.calls.iter_mut().rev().find(|call| call.number == number)
+    }
+
+    fn begin(&mut self, id: &str, model: &str) -> bool {
+        if self.begun || id.is_empty() && model.is_empty() {
+            return false;
+        }
+        self.begun = true;
+        if !id.is_empty() {
+            self.detail(None, "id", id);
+        }
+        self.model = (!model.is_empty()).then(|| clean(model, WORD_CAP));
+        true
+    }
+
+    fn content(&mut self, index: u32, limits: &Limits, set: impl FnOnce(&mut Choice)) {
+        self.late_event |= self.proven;
+        if let Some(choice) = self.choice_mut(index, limits) {
+            set(choice);
+        }
+    }
+
+    fn start_call(&mut self, index: u32, number: u32, id: &str, close: CallsClose, limits: &Limits) {
+        self.late_event |= self.proven;
+        let calls: usize = self.choices.iter().map(|choice| choice.calls.len()).sum();
+        let Some(choice) = self.choice_mut(index, limits) else { return };
+        // The same call again, as hosts send that repeat its head in every piece.
+        let known = choice.calls.iter().rev().find(|call| call.number == number);
+        if known.is_some_and(|call| id.is_empty() || call.id.is_empty() || call.id == id) {
+            return;
+        }
+        if calls >= limits.tool_calls {
+            self.excess = self.excess.saturating_add(1);
+            return;
+        }
+        if close == CallsClose::ByWord {
+            choice.calls.iter_mut().for_each(|call| call.closed = true);
+        }
+        choice.calls.push(Call {
+            number,
+            id: clean(id, WORD_CAP),
+            arguments: Scanner::default(),
+            closed: false,
+        });
+    }
+
+    fn word(&mut self, index: u32, field: &'static str, word: &Word<'_>, wire: &Wire, limits: &Limits) {
+        let Some(choice) = self.choice_mut(index, limits) else { return };
+        if wire.profile.dialect.calls_close == CallsClose::ByWord {
+            choice.calls.iter_mut().for_each(|call| call.closed = true);
+        }
+        if choice.said.is_some() && wire.profile.dialect.wins == Wins::First {
+            return;
+        }
+        let text = word.to_text();
+        let same = |said: &Said| said.field == field && said.word == text;
+        if choice.said.as_ref().is_some_and(same) {
+            return;
+        }
+        choice.meaning = Some(wire.meaning(field, word));
+        choice.said = Some(Said { field, word: clean(&text, WORD_CAP) });
+    }
+
+    fn fault(&mut self, fault: &Fault) {
+        if self.proven {
+            self.late_event = true;
+        } else if self.fault.is_none() {
+            self.fault = Some(fault.clone());
+        }
+    }
+
+    fn detail(&mut self, choice: Option<u32>, key: &'static str, value: &str) {
+        if value.is_empty() {
+            return;
+        }
+        let value = clean(value, DETAIL_CAP);
+        let full = self.details.len() >= MAX_DETAILS;
+        let known = self.details.iter_mut().find(|known| known.choice == choice && known.key == key);
+        match known {
+            Some(known) => known.value = value,
+            None if full => self.excess = self.excess.saturating_add(1),
+            None => self.details.push(Detail { choice, key, value }),
+        }
+    }
+}
+
+impl Choice {
+    /// What the content of this choice shows.
+    pub(crate) fn shown(&self) -> Shown {
+        let states = || self.calls.iter().map(|call| (call.closed, call.arguments.state()));
+        let count = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
+        let unfinished = |(closed, state): &(bool, JsonState)| !closed || *state == JsonState::Open;
+        Shown {
+            text: self.text,
+            reasoning: self.reasoning,
+            refusal: self.refusal,
+            other_content: self.other_content,
+            stop_sequence: self.stop_sequence,
+            tool_calls: count(self.calls.len()),
+            unfinished_tool_calls: count(states().filter(unfinished).count()),
+            malformed_tool_calls: count(states().filter(|(_, state)| *state == JsonState::Broken).count()),
+            ..Shown::default()
+        }
+    }
+}

@@ -1,0 +1,404 @@
+//! Faults: the errors that providers send, in every shape they send them, and what kind they are.
+//!
+//! The shapes are shared by all wires, since gateways pass other providers' errors on as they came.
+//! What an error means is data: each profile lists its [`Sign`]s, and the HTTP status speaks where
+//! none of them does.
+
+use std::borrow::Cow;
+
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+use crate::ending::Reason;
+use crate::text::{DETAIL_CAP, WORD_CAP, clean};
+use crate::wire::{Few, Loose, Scalar, Text};
+
+/// An error that the provider sent.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Fault {
+    /// What kind of error it is.
+    pub kind: FaultKind,
+    /// The HTTP status, the response's or one given in the error itself.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub status: Option<u16>,
+    /// The provider's type, such as `overloaded_error`.
+    #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
+    pub type_: Option<String>,
+    /// The provider's code, such as `context_length_exceeded`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub code: Option<String>,
+    /// The provider's message, capped, without keys.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+}
+
+/// What kind of error it is, and so what can be done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum FaultKind {
+    /// None of the others.
+    #[default]
+    Other,
+    /// The input does not fit the context window.
+    ContextWindow,
+    /// The output cap was reached, and the provider tells it as an error.
+    OutputLimit,
+    /// The provider has more work than it can do; try again.
+    Overloaded,
+    /// The caller asks too often; wait and try again.
+    RateLimit,
+    /// The caller's quota or balance is used up.
+    Quota,
+    /// The key is wrong or may not do this.
+    Auth,
+    /// A filter or policy blocked the request or the answer.
+    Filter,
+    /// The model's tool call could not be read.
+    ToolCall,
+    /// The provider's own time limit passed.
+    Timeout,
+    /// The request was cancelled.
+    Cancelled,
+    /// There is no such model or route.
+    NotFound,
+    /// The request is wrong.
+    InvalidRequest,
+    /// The provider failed.
+    Server,
+    /// What came is no answer at all: an HTML page, plain text, compressed bytes.
+    BadPayload,
+}
+
+impl FaultKind {
+    /// The reason that a response with this error ended for.
+    #[must_use]
+    pub fn reason(self) -> Reason {
+        match self {
+            Self::ContextWindow => Reason::ContextLimit,
+            Self::OutputLimit => Reason::OutputLimit,
+            Self::Filter => Reason::Filtered,
+            Self::ToolCall => Reason::MalformedToolCall,
+            Self::Timeout => Reason::TimedOut,
+            Self::Cancelled => Reason::Cancelled,
+            Self::Other
+            | Self::Overloaded
+            | Self::RateLimit
+            | Self::Quota
+            | Self::Auth
+            | Self::NotFound
+            | Self::InvalidRequest
+            | Self::Server
+            | Self::BadPayload => Reason::Failed,
+        }
+    }
+
+    /// The kind in words for people.
+    #[must_use]
+    pub fn words(self) -> &'static str {
+        match self {
+            Self::Other => "an error",
+            Self::ContextWindow => "the input exceeds the context window",
+            Self::OutputLimit => "the output limit was reached",
+            Self::Overloaded => "the provider is overloaded",
+            Self::RateLimit => "the rate limit was reached",
+            Self::Quota => "the quota or balance is used up",
+            Self::Auth => "the key was refused",
+            Self::Filter => "a content filter blocked it",
+            Self::ToolCall => "the model's tool call could not be read",
+            Self::Timeout => "the provider's time limit passed",
+            Self::Cancelled => "the request was cancelled",
+            Self::NotFound => "no such model or route",
+            Self::InvalidRequest => "the request was refused as invalid",
+            Self::Server => "the provider failed",
+            Self::BadPayload => "what came is no answer",
+        }
+    }
+}
+
+/// One way to tell what kind an error is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sign {
+    /// Where to look.
+    pub at: At,
+    /// What stands there: the whole of a type or code, a part of a message in lower case.
+    pub is: &'static str,
+    /// What that means.
+    pub kind: FaultKind,
+}
+
+/// Where a sign stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum At {
+    /// In the type, the code, or another field that names the error.
+    Name,
+    /// Somewhere in the message.
+    Message,
+}
+
+/// A sign in a name.
+#[must_use]
+pub const fn name(is: &'static str, kind: FaultKind) -> Sign {
+    Sign { at: At::Name, is, kind }
+}
+
+/// A sign in the message.
+#[must_use]
+pub const fn message(is: &'static str, kind: FaultKind) -> Sign {
+    Sign { at: At::Message, is, kind }
+}
+
+/// Signs that every provider shares. Rate limits come first: their messages speak of tokens too.
+pub static COMMON: &[Sign] = &[
+    message("rate limit", FaultKind::RateLimit),
+    message("per minute", FaultKind::RateLimit),
+    message("tokens per min", FaultKind::RateLimit),
+    message("too many requests", FaultKind::RateLimit),
+];
+
+/// An error as it was read, before its kind is known.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Told {
+    pub(crate) status: Option<u16>,
+    /// Types, codes and status names, the most specific first.
+    pub(crate) names: Vec<String>,
+    pub(crate) type_: Option<String>,
+    pub(crate) code: Option<String>,
+    pub(crate) message: Option<String>,
+    /// What a router passes on of its own upstream's error; read for signs, not kept.
+    pub(crate) inner: String,
+}
+
+impl Told {
+    /// The fault, its kind told by the profile's signs, then by those that all share, then by
+    /// the HTTP status.
+    pub(crate) fn judge(self, signs: &[&[Sign]]) -> Fault {
+        let message = self.message.unwrap_or_default();
+        let text = format!("{message} {}", self.inner).to_ascii_lowercase();
+        let sign = COMMON.iter().chain(signs.iter().copied().flatten()).find(|sign| match sign.at {
+            At::Name => self.names.iter().any(|name| name == sign.is),
+            At::Message => text.contains(sign.is),
+        });
+        let kind = sign.map_or_else(|| kind_of_status(self.status), |sign| sign.kind);
+        Fault {
+            kind,
+            status: self.status,
+            type_: self.type_.map(|name| clean(&name, WORD_CAP)),
+            code: self.code.map(|code| clean(&code, WORD_CAP)),
+            message: (!message.is_empty()).then(|| clean(&message, DETAIL_CAP)),
+        }
+    }
+}
+
+/// What an HTTP status means where nothing more is known.
+fn kind_of_status(status: Option<u16>) -> FaultKind {
+    match status {
+        Some(401 | 403) => FaultKind::Auth,
+        Some(402) => FaultKind::Quota,
+        Some(404) => FaultKind::NotFound,
+        Some(408 | 504) => FaultKind::Timeout,
+        Some(429) => FaultKind::RateLimit,
+        Some(499) => FaultKind::Cancelled,
+        Some(503 | 529) => FaultKind::Overloaded,
+        Some(400..=428 | 430..=498) => FaultKind::InvalidRequest,
+        Some(500..=599) => FaultKind::Server,
+        _ => FaultKind::Other,
+    }
+}
+
+/// Every field that any provider's error is known to have, at the top and inside `error`.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Wire<'a> {
+    #[serde(borrow)]
+    error: Option<&'a RawValue>,
+    #[serde(borrow)]
+    object: Text<'a>,
+    #[serde(borrow, alias = "Message", alias = "msg", alias = "errorMessage")]
+    message: Text<'a>,
+    #[serde(borrow, rename = "type", alias = "__type")]
+    type_: Scalar<'a>,
+    #[serde(borrow)]
+    code: Scalar<'a>,
+    #[serde(borrow)]
+    status: Scalar<'a>,
+    #[serde(borrow)]
+    error_type: Scalar<'a>,
+    #[serde(borrow)]
+    error_code: Scalar<'a>,
+    #[serde(borrow)]
+    status_code: Scalar<'a>,
+    #[serde(borrow)]
+    http_status_code: Scalar<'a>,
+    #[serde(borrow)]
+    detail: Option<&'a RawValue>,
+    #[serde(borrow)]
+    details: Loose<Details<'a>>,
+    #[serde(borrow)]
+    innererror: Loose<Details<'a>>,
+    #[serde(borrow)]
+    metadata: Loose<Details<'a>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Details<'a> {
+    #[serde(borrow)]
+    error_code: Scalar<'a>,
+    #[serde(borrow)]
+    error_type: Scalar<'a>,
+    #[serde(borrow)]
+    code: Scalar<'a>,
+    #[serde(borrow)]
+    raw: Text<'a>,
+}
+
+/// How much must be there for a value to count as an error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Expect {
+    /// Anything may be there: only a value that names itself an error is one.
+    Anything,
+    /// An error is there, by the HTTP status or the framing: a lone message will do.
+    Error,
+}
+
+/// Reads an error in any of the known shapes.
+pub(crate) fn read(data: &[u8], expect: Expect) -> Option<Told> {
+    let data = crate::frame::trim(data);
+    if data.starts_with(b"[") {
+        let list: Few<&RawValue> = serde_json::from_slice(data).ok()?;
+        return read(list.first()?.get().as_bytes(), expect);
+    }
+    let wire: Wire<'_> = serde_json::from_slice(data).ok()?;
+    let mut told = Told::default();
+    match wire.error.map(RawValue::get) {
+        Some(error) if error.starts_with('{') => {
+            wire.names(&mut told);
+            let inner: Wire<'_> = serde_json::from_str(error).ok()?;
+            inner.names(&mut told);
+            inner.text(&mut told);
+        }
+        Some(error) if error.starts_with('"') => {
+            wire.names(&mut told);
+            told.message = serde_json::from_str::<String>(error).ok().filter(|text| !text.is_empty());
+            told.message.as_ref()?;
+        }
+        _ if wire.object.0 == "error" || wire.detail.is_some() || expect == Expect::Error => {
+            wire.names(&mut told);
+            wire.text(&mut told);
+        }
+        _ => return None,
+    }
+    told.read_message_within();
+    Some(told)
+}
+
+impl Wire<'_> {
+    fn names(&self, told: &mut Told) {
+        let nested = [&self.details, &self.innererror, &self.metadata];
+        let nested = nested.iter().flat_map(|d| [&d.error_code, &d.error_type, &d.code]);
+        let own = [&self.error_type, &self.error_code, &self.code, &self.type_, &self.status];
+        let numbers = [&self.http_status_code, &self.status_code];
+        for scalar in own.into_iter().chain(nested).chain(numbers) {
+            let Some(name) = scalar.to_text() else { continue };
+            match name.parse::<u16>() {
+                Ok(status) if (400..=599).contains(&status) => told.status = Some(status),
+                _ => told.names.push(name.into_owned()),
+            }
+        }
+        told.inner.push_str(&self.metadata.raw);
+        told.type_ = own_text(&[&self.type_, &self.error_type, &self.status]).or(told.type_.take());
+        told.code = own_text(&[&self.code, &self.details.error_code]).or(told.code.take());
+    }
+
+    fn text(&self, told: &mut Told) {
+        let text = match self.detail.map(RawValue::get) {
+            _ if !self.message.is_empty() => self.message.0.clone().into_owned(),
+            Some(detail) => detail_text(detail),
+            None => return,
+        };
+        told.message = Some(text);
+    }
+}
+
+fn own_text(scalars: &[&Scalar<'_>]) -> Option<String> {
+    let text = scalars.iter().find_map(|scalar| scalar.to_text())?;
+    (text != "error").then(|| text.into_owned())
+}
+
+/// `detail` is text on some wires and a list of validation errors on others.
+fn detail_text(detail: &str) -> String {
+    serde_json::from_str::<Cow<'_, str>>(detail).map_or_else(|_| detail.to_owned(), Cow::into_owned)
+}
+
+impl Told {
+    /// Vertex wraps Claude's error as text in its own message.
+    fn read_message_within(&mut self) {
+        let Some(message) = self.message.as_deref().filter(|text| text.starts_with('{')) else { return };
+        let Some(inner) = read(message.as_bytes(), Expect::Anything) else { return };
+        self.names.splice(0..0, inner.names);
+        self.type_ = inner.type_.or(self.type_.take());
+        self.code = inner.code.or(self.code.take());
+        self.message = inner.message.or(self.message.take());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(json: &str, expect: Expect, want: Option<(&str, &str, &str)>) {
+        let told = read(json.as_bytes(), expect);
+        let got = told.as_ref().map(|told| {
+            let text = |field: &Option<String>| field.clone().unwrap_or_default();
+            (text(&told.type_), text(&told.code), text(&told.message))
+        });
+        let want = want.map(|(a, b, c)| (a.to_owned(), b.to_owned(), c.to_owned()));
+        assert_eq!(got, want, "{json}");
+    }
+
+    #[test]
+    fn every_known_shape_is_read() {
+        use Expect::{Anything, Error};
+        check(r#"{"error":{"message":"m","type":"t","param":null,"code":"c"}}"#, Anything, Some(("t", "c", "m")));
+        check(r#"{"error":{"code":502,"message":"m","metadata":{"error_type":"e"}}}"#, Anything, Some(("", "502", "m")));
+        check(r#"{"error":{"code":400,"message":"m","status":"INVALID_ARGUMENT"}}"#, Anything, Some(("INVALID_ARGUMENT", "400", "m")));
+        check(r#"[{"error":{"code":503,"message":"m","status":"UNAVAILABLE"}}]"#, Anything, Some(("UNAVAILABLE", "503", "m")));
+        check(r#"{"object":"error","message":"m","type":"t","code":"3051"}"#, Anything, Some(("t", "3051", "m")));
+        check(r#"{"code":"c","error":"m"}"#, Anything, Some(("", "c", "m")));
+        check(r#"{"error":"m","error_type":"validation"}"#, Anything, Some(("validation", "", "m")));
+        check(r#"{"type":"error","error":{"type":"overloaded_error","message":"m","details":null}}"#, Anything, Some(("overloaded_error", "", "m")));
+        check(r#"{"detail":"m"}"#, Anything, Some(("", "", "m")));
+        check(r#"{"detail":[{"msg":"x"}]}"#, Anything, Some(("", "", r#"[{"msg":"x"}]"#)));
+        check(r#"{"message":"m"}"#, Error, Some(("", "", "m")));
+        check(r#"{"Message":"m","__type":"t"}"#, Error, Some(("t", "", "m")));
+        check(r#"{"error":{"code":400,"message":"{\"type\":\"error\",\"error\":{\"type\":\"t\",\"message\":\"m\"}}","status":"S"}}"#, Anything, Some(("t", "400", "m")));
+    }
+
+    #[test]
+    fn what_is_no_error_is_none() {
+        for json in [r#"{"message":"m"}"#, r#"{"error":null}"#, r#"{"error":""}"#, r#"{"error":false}"#, "{}", "[]", "nonsense", "7"] {
+            check(json, Expect::Anything, None);
+        }
+    }
+
+    #[test]
+    fn signs_come_before_the_status_and_rate_limits_before_signs() {
+        let signs: &[Sign] = &[message("too large", FaultKind::ContextWindow), name("slow_down", FaultKind::Overloaded)];
+        let kind = |message: &str, name: &str, status| {
+            let told = Told {
+                status,
+                names: vec![name.to_owned()],
+                message: Some(message.to_owned()),
+                ..Told::default()
+            };
+            told.judge(&[signs]).kind
+        };
+        assert_eq!(kind("Request Too Large", "", Some(400)), FaultKind::ContextWindow);
+        assert_eq!(kind("Request too large: tokens per min", "", Some(429)), FaultKind::RateLimit);
+        assert_eq!(kind("x", "slow_down", Some(500)), FaultKind::Overloaded);
+        assert_eq!(kind("x", "", Some(401)), FaultKind::Auth);
+        assert_eq!(kind("x", "", None), FaultKind::Other);
+    }
+}

@@ -1,0 +1,291 @@
+//! The AWS event stream: length-prefixed messages with headers and two checksums.
+//!
+//! A message is a 12-byte prelude (total length, length of the headers, CRC-32 of these eight
+//! bytes), headers, a payload, and the CRC-32 of all before it (botocore `eventstream.py`). There
+//! is no end marker.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde::Deserialize;
+
+use super::{Broken, Frame, FrameKind, Rest};
+
+const PRELUDE: usize = 12;
+const CHECKSUM: usize = 4;
+const MAX_HEADERS: usize = 128 * 1024;
+
+/// Cuts an AWS event stream into messages.
+#[derive(Debug)]
+pub struct Aws {
+    limit: usize,
+    /// Payloads are `{"bytes": base64}` and are handed over decoded.
+    wrapped: bool,
+    /// The beginning of a message whose end has not come yet.
+    carry: Vec<u8>,
+    decoded: Vec<u8>,
+}
+
+/// The headers that matter, borrowed from the message.
+#[derive(Default)]
+struct Headers<'a> {
+    message_type: &'a str,
+    event_type: &'a str,
+    exception_type: &'a str,
+    error_code: &'a str,
+    error_message: &'a str,
+}
+
+#[derive(Deserialize)]
+struct Wrapped<'a> {
+    #[serde(borrow)]
+    bytes: &'a str,
+}
+
+impl Aws {
+    /// A framer that takes payloads of up to `limit` bytes.
+    #[must_use]
+    pub fn new(limit: usize) -> Self {
+        Self { limit, wrapped: false, carry: Vec::new(), decoded: Vec::new() }
+    }
+
+    /// The same, for payloads that wrap another wire's events in base64.
+    #[must_use]
+    pub fn wrapped(limit: usize) -> Self {
+        Self { wrapped: true, ..Self::new(limit) }
+    }
+
+    /// Reads a chunk.
+    ///
+    /// # Errors
+    /// [`Broken::Corrupt`] if a checksum or a length is wrong, [`Broken::Oversize`] if a message
+    /// is larger than the limit.
+    pub fn push(&mut self, chunk: &[u8], mut sink: impl FnMut(Frame<'_>)) -> Result<(), Broken> {
+        let mut rest = chunk;
+        if !self.carry.is_empty() {
+            rest = self.finish_carried(rest, &mut sink)?;
+        }
+        while let Some(length) = self.length(rest)? {
+            let Some((message, after)) = rest.split_at_checked(length) else { break };
+            self.read(message, &mut sink)?;
+            rest = after;
+        }
+        self.carry.extend_from_slice(rest);
+        Ok(())
+    }
+
+    /// Ends the stream.
+    #[must_use]
+    pub fn finish(self) -> Rest {
+        if self.carry.is_empty() { Rest::Nothing } else { Rest::CutFrame }
+    }
+
+    /// Completes the message whose beginning came earlier; gives back what follows it.
+    fn finish_carried<'a>(
+        &mut self,
+        mut chunk: &'a [u8],
+        sink: &mut impl FnMut(Frame<'_>),
+    ) -> Result<&'a [u8], Broken> {
+        loop {
+            let wanted = self.length(&self.carry)?.unwrap_or(PRELUDE);
+            if self.carry.len() == wanted && wanted > PRELUDE {
+                break;
+            }
+            let missing = wanted.saturating_sub(self.carry.len());
+            if chunk.is_empty() {
+                return Ok(chunk);
+            }
+            let (piece, after) = chunk.split_at_checked(missing).unwrap_or((chunk, &[]));
+            self.carry.extend_from_slice(piece);
+            chunk = after;
+        }
+        let mut message = std::mem::take(&mut self.carry);
+        self.read(&message, sink)?;
+        message.clear();
+        self.carry = message;
+        Ok(chunk)
+    }
+
+    /// The length of the message that begins here, once its prelude is there and right.
+    fn length(&self, bytes: &[u8]) -> Result<Option<usize>, Broken> {
+        let Some((prelude, _)) = bytes.split_first_chunk::<PRELUDE>() else { return Ok(None) };
+        let [t0, t1, t2, t3, h0, h1, h2, h3, c0, c1, c2, c3] = *prelude;
+        let lengths = [t0, t1, t2, t3, h0, h1, h2, h3];
+        if crc32fast::hash(&lengths) != u32::from_be_bytes([c0, c1, c2, c3]) {
+            return Err(Broken::Corrupt);
+        }
+        let total = u32::from_be_bytes([t0, t1, t2, t3]) as usize;
+        let headers = u32::from_be_bytes([h0, h1, h2, h3]) as usize;
+        if headers > MAX_HEADERS || total < PRELUDE + headers + CHECKSUM {
+            return Err(Broken::Corrupt);
+        }
+        if total - PRELUDE - headers - CHECKSUM > self.limit {
+            return Err(Broken::Oversize);
+        }
+        Ok(Some(total))
+    }
+
+    fn read(&mut self, message: &[u8], sink: &mut impl FnMut(Frame<'_>)) -> Result<(), Broken> {
+        let (content, checksum) = message.split_last_chunk::<CHECKSUM>().ok_or(Broken::Corrupt)?;
+        if crc32fast::hash(content) != u32::from_be_bytes(*checksum) {
+            return Err(Broken::Corrupt);
+        }
+        let headers_length = content
+            .get(4..8)
+            .and_then(|bytes| bytes.try_into().ok())
+            .map(u32::from_be_bytes)
+            .ok_or(Broken::Corrupt)? as usize;
+        let (headers, payload) = content
+            .get(PRELUDE..)
+            .and_then(|rest| rest.split_at_checked(headers_length))
+            .ok_or(Broken::Corrupt)?;
+        let headers = read_headers(headers).ok_or(Broken::Corrupt)?;
+        match headers.message_type {
+            "exception" => sink(Frame {
+                kind: FrameKind::Exception,
+                name: headers.exception_type,
+                data: payload,
+            }),
+            "error" => sink(Frame {
+                kind: FrameKind::Exception,
+                name: headers.error_code,
+                data: headers.error_message.as_bytes(),
+            }),
+            _ => {
+                let data = self.unwrap(payload);
+                sink(Frame { kind: FrameKind::Event, name: headers.event_type, data });
+            }
+        }
+        Ok(())
+    }
+
+    /// The event inside a wrapped payload; a payload of another form is left as it is.
+    fn unwrap<'a>(&'a mut self, payload: &'a [u8]) -> &'a [u8] {
+        if !self.wrapped {
+            return payload;
+        }
+        let Ok(Wrapped { bytes }) = serde_json::from_slice(payload) else { return payload };
+        self.decoded.clear();
+        match STANDARD.decode_vec(bytes, &mut self.decoded) {
+            Ok(()) => &self.decoded,
+            Err(_) => payload,
+        }
+    }
+}
+
+fn read_headers(mut bytes: &[u8]) -> Option<Headers<'_>> {
+    let mut headers = Headers::default();
+    while let Some((&name_length, rest)) = bytes.split_first() {
+        let (name, rest) = rest.split_at_checked(usize::from(name_length))?;
+        let (&kind, rest) = rest.split_first()?;
+        let (value, rest) = match kind {
+            0 | 1 => rest.split_at_checked(0)?,
+            2 => rest.split_at_checked(1)?,
+            3 => rest.split_at_checked(2)?,
+            4 => rest.split_at_checked(4)?,
+            5 | 8 => rest.split_at_checked(8)?,
+            9 => rest.split_at_checked(16)?,
+            6 | 7 => {
+                let (length, rest) = rest.split_first_chunk::<2>()?;
+                rest.split_at_checked(usize::from(u16::from_be_bytes(*length)))?
+            }
+            _ => return None,
+        };
+        bytes = rest;
+        if kind != 7 {
+            continue;
+        }
+        let value = std::str::from_utf8(value).ok()?;
+        match name {
+            b":message-type" => headers.message_type = value,
+            b":event-type" => headers.event_type = value,
+            b":exception-type" => headers.exception_type = value,
+            b":error-code" => headers.error_code = value,
+            b":error-message" => headers.error_message = value,
+            _ => {}
+        }
+    }
+    Some(headers)
+}
+
+/// Writes one message, for tests, simulators and whoever must speak this wire.
+#[must_use]
+pub fn encode(headers: &[(&str, &str)], payload: &[u8]) -> Vec<u8> {
+    let mut head = Vec::new();
+    for (name, value) in headers {
+        head.push(u8::try_from(name.len()).unwrap_or(u8::MAX));
+        head.extend_from_slice(name.as_bytes());
+        head.push(7);
+        head.extend_from_slice(&u16::try_from(value.len()).unwrap_or(u16::MAX).to_be_bytes());
+        head.extend_from_slice(value.as_bytes());
+    }
+    let total = PRELUDE + head.len() + payload.len() + CHECKSUM;
+    let mut message = Vec::with_capacity(total);
+    message.extend_from_slice(&u32::try_from(total).unwrap_or(u32::MAX).to_be_bytes());
+    message.extend_from_slice(&u32::try_from(head.len()).unwrap_or(u32::MAX).to_be_bytes());
+    message.extend_from_slice(&crc32fast::hash(&message).to_be_bytes());
+    message.extend_from_slice(&head);
+    message.extend_from_slice(payload);
+    message.extend_from_slice(&crc32fast::hash(&message).to_be_bytes());
+    message
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::frame::testing::{Owned, cuttings};
+
+    const EVENT: &[(&str, &str)] = &[(":message-type", "event"), (":event-type", "chunk")];
+
+    fn read(chunks: &[&[u8]], mut aws: Aws) -> (Vec<Owned>, Result<Rest, Broken>) {
+        let mut frames = Vec::new();
+        for chunk in chunks {
+            if let Err(broken) = aws.push(chunk, |frame| frames.push(frame.into())) {
+                return (frames, Err(broken));
+            }
+        }
+        (frames, Ok(aws.finish()))
+    }
+
+    #[test]
+    fn messages_survive_any_cutting() {
+        let mut bytes = encode(EVENT, b"{\"a\":1}");
+        bytes.extend(encode(&[(":message-type", "exception"), (":exception-type", "throttlingException")], b"{\"message\":\"slow\"}"));
+        bytes.extend(encode(&[(":message-type", "error"), (":error-code", "500"), (":error-message", "oops")], b""));
+        let want = vec![
+            Owned(FrameKind::Event, "chunk".into(), b"{\"a\":1}".into()),
+            Owned(FrameKind::Exception, "throttlingException".into(), b"{\"message\":\"slow\"}".into()),
+            Owned(FrameKind::Exception, "500".into(), b"oops".into()),
+        ];
+        for cutting in cuttings(&bytes) {
+            assert_eq!(read(&cutting, Aws::new(1 << 20)), (want.clone(), Ok(Rest::Nothing)));
+        }
+    }
+
+    #[test]
+    fn every_prefix_is_cut_and_every_flipped_bit_is_corrupt() {
+        let bytes = encode(EVENT, b"{\"a\":1}");
+        for end in 1..bytes.len() {
+            assert_eq!(read(&[&bytes[..end]], Aws::new(1 << 20)), (vec![], Ok(Rest::CutFrame)));
+        }
+        for bit in 0..bytes.len() * 8 {
+            let mut flipped = bytes.clone();
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            assert_eq!(read(&[&flipped], Aws::new(1 << 20)), (vec![], Err(Broken::Corrupt)), "{bit}");
+        }
+    }
+
+    #[test]
+    fn wrapped_payloads_are_decoded() {
+        let payload = format!("{{\"bytes\":\"{}\",\"p\":\"abc\"}}", STANDARD.encode(b"{\"type\":\"ping\"}"));
+        let bytes = encode(EVENT, payload.as_bytes());
+        let want = vec![Owned(FrameKind::Event, "chunk".into(), b"{\"type\":\"ping\"}".into())];
+        assert_eq!(read(&[&bytes], Aws::wrapped(1 << 20)).0, want);
+    }
+
+    #[test]
+    fn a_four_gigabyte_promise_is_refused_at_once() {
+        let mut bytes = vec![0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0];
+        bytes.extend(crc32fast::hash(&bytes).to_be_bytes());
+        assert_eq!(read(&[&bytes], Aws::new(1 << 20)).1, Err(Broken::Oversize));
+    }
+}

@@ -1,0 +1,332 @@
+//! Server-sent events, as the HTML standard frames them, and what really arrives.
+//!
+//! Lines end in LF, CR or CRLF, mixed at will; a byte-order mark may come first; `data` may take
+//! several lines. Two things go beyond the standard. Bare JSON between events, as Google sends its
+//! errors, is handed over as an event of its own. And an event that the end of the bytes cuts off
+//! is not silence: if its data is whole it counts, else [`Rest::CutFrame`] tells of it.
+
+use memchr::memchr2;
+
+use super::{Broken, Frame, FrameKind, Rest, is_whole_json};
+use crate::json::{JsonState, Scanner};
+
+/// Cuts a stream of server-sent events into frames.
+#[derive(Debug)]
+pub struct Sse {
+    limit: usize,
+    /// The last byte was a CR: an LF right after it belongs to the same line end.
+    after_cr: bool,
+    /// A line has been read, so that no byte-order mark can follow.
+    started: bool,
+    /// The beginning of a line whose end has not come yet.
+    line: Vec<u8>,
+    /// The event under way, as far as it came in earlier chunks or on several lines.
+    name: Vec<u8>,
+    data: Vec<u8>,
+    has_data: bool,
+    /// Follows bare JSON, whose lines gather in `data`.
+    bare: Option<Scanner>,
+}
+
+/// The event under way, as far as it lies in the chunk at hand.
+#[derive(Default)]
+struct Borrowed<'a> {
+    name: Option<&'a [u8]>,
+    data: Option<&'a [u8]>,
+}
+
+impl Sse {
+    /// A framer that takes events of up to `limit` bytes.
+    #[must_use]
+    pub fn new(limit: usize) -> Self {
+        Self {
+            limit,
+            after_cr: false,
+            started: false,
+            line: Vec::new(),
+            name: Vec::new(),
+            data: Vec::new(),
+            has_data: false,
+            bare: None,
+        }
+    }
+
+    /// Reads a chunk.
+    ///
+    /// # Errors
+    /// [`Broken::Oversize`] if an event is larger than the limit, whole or not.
+    pub fn push(&mut self, chunk: &[u8], mut sink: impl FnMut(Frame<'_>)) -> Result<(), Broken> {
+        let mut rest = chunk;
+        if self.after_cr && !rest.is_empty() {
+            self.after_cr = false;
+            rest = rest.strip_prefix(b"\n").unwrap_or(rest);
+        }
+        if !self.line.is_empty() {
+            rest = self.finish_carried_line(rest, &mut sink)?;
+        }
+        let mut event = Borrowed::default();
+        while let Some((line, after)) = self.split_line(rest) {
+            rest = after;
+            self.read_line(line, &mut event, &mut sink)?;
+        }
+        self.line.extend_from_slice(rest);
+        self.keep(event);
+        self.check_size(self.line.len() + self.data.len())
+    }
+
+    /// Ends the stream.
+    pub fn finish(mut self, mut sink: impl FnMut(Frame<'_>)) -> Rest {
+        let line = std::mem::take(&mut self.line);
+        let known_line = line.is_empty() || is_field(&line) || is_bare_start(&line);
+        let mut event = Borrowed::default();
+        if !line.is_empty() && self.read_line(&line, &mut event, &mut sink).is_err() {
+            return Rest::CutFrame;
+        }
+        self.keep(event);
+        if self.has_data && (is_whole_json(&self.data) || self.data.starts_with(b"[DONE]")) {
+            self.dispatch_kept(&mut sink);
+            return Rest::Nothing;
+        }
+        let pending = self.has_data || !self.name.is_empty() || self.bare.is_some();
+        if pending || !known_line { Rest::CutFrame } else { Rest::Nothing }
+    }
+
+    /// Completes a line whose beginning came in earlier chunks; gives back what follows it.
+    fn finish_carried_line<'a>(
+        &mut self,
+        chunk: &'a [u8],
+        sink: &mut impl FnMut(Frame<'_>),
+    ) -> Result<&'a [u8], Broken> {
+        let Some((line, after)) = self.split_line(chunk) else {
+            self.line.extend_from_slice(chunk);
+            self.check_size(self.line.len() + self.data.len())?;
+            return Ok(&[]);
+        };
+        let mut whole = std::mem::take(&mut self.line);
+        whole.extend_from_slice(line);
+        let mut event = Borrowed::default();
+        self.read_line(&whole, &mut event, sink)?;
+        self.keep(event);
+        whole.clear();
+        self.line = whole;
+        Ok(after)
+    }
+
+    fn split_line<'a>(&mut self, bytes: &'a [u8]) -> Option<(&'a [u8], &'a [u8])> {
+        let end = memchr2(b'\n', b'\r', bytes)?;
+        let (line, after) = bytes.split_at_checked(end)?;
+        let (end, after) = after.split_first()?;
+        if *end == b'\n' {
+            return Some((line, after));
+        }
+        self.after_cr = after.is_empty();
+        Some((line, after.strip_prefix(b"\n").unwrap_or(after)))
+    }
+
+    fn read_line<'a>(
+        &mut self,
+        mut line: &'a [u8],
+        event: &mut Borrowed<'a>,
+        sink: &mut impl FnMut(Frame<'_>),
+    ) -> Result<(), Broken> {
+        if !self.started {
+            self.started = true;
+            line = line.strip_prefix(b"\xef\xbb\xbf").unwrap_or(line);
+        }
+        if self.bare.is_some() {
+            return self.read_bare(line, sink);
+        }
+        if let Some(value) = field(line, b"data") {
+            self.read_data(value, event);
+        } else if line.is_empty() {
+            return self.dispatch(event, sink);
+        } else if let Some(value) = field(line, b"event") {
+            event.name = Some(value);
+        } else if is_bare_start(line) {
+            self.keep(std::mem::take(event));
+            self.has_data = false;
+            self.data.clear();
+            self.bare = Some(Scanner::default());
+            return self.read_bare(line, sink);
+        }
+        Ok(())
+    }
+
+    fn read_data<'a>(&mut self, value: &'a [u8], event: &mut Borrowed<'a>) {
+        if event.data.is_none() && !self.has_data {
+            event.data = Some(value);
+            return;
+        }
+        self.keep(std::mem::take(event));
+        self.data.push(b'\n');
+        self.data.extend_from_slice(value);
+    }
+
+    fn dispatch<'a>(
+        &mut self,
+        event: &mut Borrowed<'a>,
+        sink: &mut impl FnMut(Frame<'_>),
+    ) -> Result<(), Broken> {
+        if self.has_data || !self.name.is_empty() {
+            self.keep(std::mem::take(event));
+            self.check_size(self.data.len())?;
+            self.dispatch_kept(sink);
+            return Ok(());
+        }
+        let event = std::mem::take(event);
+        if let Some(data) = event.data {
+            self.check_size(data.len())?;
+            let name = event.name.and_then(|name| std::str::from_utf8(name).ok()).unwrap_or("");
+            sink(Frame { kind: FrameKind::Event, name, data });
+        }
+        Ok(())
+    }
+
+    fn dispatch_kept(&mut self, sink: &mut impl FnMut(Frame<'_>)) {
+        if self.has_data {
+            let name = std::str::from_utf8(&self.name).unwrap_or("");
+            sink(Frame { kind: FrameKind::Event, name, data: &self.data });
+        }
+        self.name.clear();
+        self.data.clear();
+        self.has_data = false;
+    }
+
+    fn read_bare(
+        &mut self,
+        line: &[u8],
+        sink: &mut impl FnMut(Frame<'_>),
+    ) -> Result<(), Broken> {
+        let Some(mut scanner) = self.bare.take() else { return Ok(()) };
+        scanner.push(line);
+        scanner.push(b"\n");
+        self.data.extend_from_slice(line);
+        self.data.push(b'\n');
+        self.has_data = true;
+        match scanner.state() {
+            JsonState::Open | JsonState::Empty => self.bare = Some(scanner),
+            JsonState::Whole | JsonState::Broken => self.dispatch_kept(sink),
+        }
+        self.check_size(self.data.len())
+    }
+
+    /// Copies what lies in the chunk before the chunk is gone.
+    fn keep(&mut self, event: Borrowed<'_>) {
+        if let Some(name) = event.name {
+            self.name.clear();
+            self.name.extend_from_slice(name);
+        }
+        if let Some(data) = event.data {
+            self.data.extend_from_slice(data);
+            self.has_data = true;
+        }
+    }
+
+    fn check_size(&self, size: usize) -> Result<(), Broken> {
+        if size > self.limit { Err(Broken::Oversize) } else { Ok(()) }
+    }
+}
+
+/// The value of the field of this name, if the line is one.
+fn field<'a>(line: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
+    match line.strip_prefix(name)? {
+        [] => Some(&[]),
+        [b':', b' ', value @ ..] | [b':', value @ ..] => Some(value),
+        _ => None,
+    }
+}
+
+/// A line that stands for something by the standard, and is not just the beginning of one.
+fn is_field(line: &[u8]) -> bool {
+    line.starts_with(b":")
+        || [b"data".as_slice(), b"event", b"id", b"retry"]
+            .iter()
+            .any(|name| line.strip_prefix(*name).is_some_and(|rest| rest.starts_with(b":")))
+}
+
+fn is_bare_start(line: &[u8]) -> bool {
+    let first = line.iter().find(|byte| !matches!(byte, b' ' | b'\t'));
+    matches!(first, Some(b'{' | b'['))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::frame::testing::{Owned, cuttings};
+
+    fn read(chunks: &[&[u8]], limit: usize) -> (Vec<Owned>, Result<Rest, Broken>) {
+        let mut frames = Vec::new();
+        let mut sse = Sse::new(limit);
+        for chunk in chunks {
+            if let Err(broken) = sse.push(chunk, |frame| frames.push(frame.into())) {
+                return (frames, Err(broken));
+            }
+        }
+        let rest = sse.finish(|frame| frames.push(frame.into()));
+        (frames, Ok(rest))
+    }
+
+    fn event(name: &str, data: &str) -> Owned {
+        Owned(FrameKind::Event, name.to_owned(), data.as_bytes().to_vec())
+    }
+
+    #[track_caller]
+    fn check(bytes: &str, want: &[(&str, &str)], rest: Rest) {
+        let want: Vec<Owned> = want.iter().map(|(name, data)| event(name, data)).collect();
+        for cutting in cuttings(bytes.as_bytes()) {
+            assert_eq!(read(&cutting, 1 << 20), (want.clone(), Ok(rest)), "{cutting:?}");
+        }
+    }
+
+    #[test]
+    fn line_ends_may_be_mixed() {
+        check("data: 1\n\ndata: 2\r\n\r\ndata: 3\r\rdata:4\r\n\n", &[("", "1"), ("", "2"), ("", "3"), ("", "4")], Rest::Nothing);
+    }
+
+    #[test]
+    fn fields_comments_and_the_byte_order_mark() {
+        check(
+            "\u{feff}: hello\nid: 7\nretry: 9\nevent: delta\ndata: {\"a\":1}\n\n:\n\nevent: x\n\n",
+            &[("delta", "{\"a\":1}")],
+            Rest::Nothing,
+        );
+    }
+
+    #[test]
+    fn several_data_lines_are_one_event() {
+        check("data: {\ndata: \"a\": 1\ndata\ndata:}\n\n", &[("", "{\n\"a\": 1\n\n}")], Rest::Nothing);
+    }
+
+    #[test]
+    fn bare_json_between_events_is_an_event() {
+        check(
+            "data: 1\n\n{\n  \"error\": {\n\n    \"code\": 503\n  }\n}\ndata: 2\n\n",
+            &[("", "1"), ("", "{\n  \"error\": {\n\n    \"code\": 503\n  }\n}\n"), ("", "2")],
+            Rest::Nothing,
+        );
+    }
+
+    #[test]
+    fn the_last_event_counts_only_if_it_is_whole() {
+        check("data: 1\n\ndata: {\"a\":1}", &[("", "1"), ("", "{\"a\":1}")], Rest::Nothing);
+        check("data: 1\n\ndata: [DONE]", &[("", "1"), ("", "[DONE]")], Rest::Nothing);
+        check("data: 1\n\ndata: {\"a\":", &[("", "1")], Rest::CutFrame);
+        check("data: 1\n\ndata: [DON", &[("", "1")], Rest::CutFrame);
+        check("data: 1\n\nda", &[("", "1")], Rest::CutFrame);
+        check("data: 1\n\nevent: message_stop\n", &[("", "1")], Rest::CutFrame);
+        check("data: 1\n\n{\"error\":", &[("", "1")], Rest::CutFrame);
+        check("data: 1\n\n: ping", &[("", "1")], Rest::Nothing);
+    }
+
+    #[test]
+    fn events_are_bounded_whole_or_not() {
+        let long = format!("data: {}", "x".repeat(100));
+        assert_eq!(read(&[long.as_bytes()], 50).1, Err(Broken::Oversize));
+        assert_eq!(read(&[format!("{long}\n\n").as_bytes()], 50).1, Err(Broken::Oversize));
+        let pieces: Vec<&[u8]> = long.as_bytes().chunks(7).collect();
+        assert_eq!(read(&pieces, 50).1, Err(Broken::Oversize));
+        let lines = "data: 12345678\n".repeat(10);
+        assert_eq!(read(&[lines.as_bytes(), b"\n"], 50).1, Err(Broken::Oversize));
+        assert_eq!(read(&[b"data: ok\n\n"], 50).0, [event("", "ok")]);
+    }
+}

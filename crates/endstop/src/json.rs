@@ -1,0 +1,375 @@
+//! An incremental JSON scanner: is this value empty, open, whole or broken, so far?
+//!
+//! It reads each byte once, keeps no text and never recurses, so that the arguments of a tool call
+//! can be followed through any cutting of the bytes. It does not build values and does not check
+//! UTF-8; `serde_json` does that wherever a value is really read.
+
+/// How deep a value may nest before it counts as broken; `serde_json` draws the same line.
+const MAX_DEPTH: u32 = 127;
+
+/// What the bytes so far amount to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum JsonState {
+    /// Nothing but white space.
+    Empty,
+    /// A valid beginning that more bytes could finish.
+    Open,
+    /// Exactly one value, finished.
+    Whole,
+    /// No continuation could make this JSON.
+    Broken,
+}
+
+/// Follows one JSON value through any number of pieces.
+///
+/// ```
+/// use endstop::json::{JsonState, Scanner};
+///
+/// let mut scanner = Scanner::default();
+/// scanner.push(br#"{"city": "Par"#);
+/// assert_eq!(scanner.state(), JsonState::Open);
+/// scanner.push(br#"is"}"#);
+/// assert_eq!(scanner.state(), JsonState::Whole);
+/// ```
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Scanner {
+    /// One bit a level, the innermost lowest: set in an object, clear in an array.
+    objects: u128,
+    depth: u32,
+    at: At,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum At {
+    #[default]
+    Start,
+    Value,
+    FirstElement,
+    FirstKey,
+    Key,
+    Colon,
+    AfterValue,
+    String(Role),
+    Escape(Role),
+    Hex(Role, u8),
+    Word(&'static [u8]),
+    Number(Digits),
+    End,
+    Broken,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Role {
+    Key,
+    Value,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Digits {
+    Minus,
+    Zero,
+    Integer,
+    Dot,
+    Fraction,
+    Exponent,
+    Sign,
+    Power,
+}
+
+impl Scanner {
+    /// Reads a piece.
+    pub fn push(&mut self, bytes: &[u8]) {
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            let read = self.push_until_end(rest);
+            rest = rest.get(read..).unwrap_or_default();
+            if self.at == At::End && !rest.is_empty() {
+                // Only white space may follow a finished value.
+                if rest.iter().any(|byte| !is_space(*byte)) {
+                    self.at = At::Broken;
+                }
+                return;
+            }
+        }
+    }
+
+    /// Reads until the value is finished or broken, or the bytes are used up; says how many it read.
+    pub fn push_until_end(&mut self, bytes: &[u8]) -> usize {
+        let mut read = 0;
+        while let Some(&byte) = bytes.get(read) {
+            if let At::String(role) = self.at {
+                let rest = bytes.get(read..).unwrap_or_default();
+                read += self.string(rest, role);
+                continue;
+            }
+            if !self.step(byte) {
+                // A number at the top ends before this byte, which is not part of it.
+                return read;
+            }
+            read += 1;
+            if matches!(self.at, At::End | At::Broken) {
+                return read;
+            }
+        }
+        read
+    }
+
+    /// What the bytes so far amount to.
+    #[must_use]
+    pub fn state(&self) -> JsonState {
+        match self.at {
+            At::Start => JsonState::Empty,
+            At::End => JsonState::Whole,
+            At::Broken => JsonState::Broken,
+            At::Number(digits) if self.depth == 0 && digits.may_end() => JsonState::Whole,
+            At::Value
+            | At::FirstElement
+            | At::FirstKey
+            | At::Key
+            | At::Colon
+            | At::AfterValue
+            | At::String(_)
+            | At::Escape(_)
+            | At::Hex(..)
+            | At::Word(_)
+            | At::Number(_) => JsonState::Open,
+        }
+    }
+
+    /// How many arrays and objects are open.
+    #[must_use]
+    pub fn depth(&self) -> u32 {
+        self.depth
+    }
+
+    /// The plain part of a string: up to and with its quote, its escape, or the end of the bytes.
+    fn string(&mut self, bytes: &[u8], role: Role) -> usize {
+        for (index, &byte) in bytes.iter().enumerate() {
+            if byte == b'"' {
+                self.at = match role {
+                    Role::Key => At::Colon,
+                    Role::Value => self.after_value(),
+                };
+                return index + 1;
+            }
+            if byte == b'\\' {
+                self.at = At::Escape(role);
+                return index + 1;
+            }
+            if byte < 0x20 {
+                self.at = At::Broken;
+                return index + 1;
+            }
+        }
+        bytes.len()
+    }
+
+    /// One byte outside the plain part of a string. False if the byte belongs to what comes next.
+    fn step(&mut self, byte: u8) -> bool {
+        self.at = match self.at {
+            At::Start | At::Value | At::FirstElement if is_space(byte) => return true,
+            At::FirstKey | At::Key | At::Colon | At::AfterValue if is_space(byte) => return true,
+            At::FirstElement if byte == b']' => self.close(false),
+            At::FirstKey if byte == b'}' => self.close(true),
+            At::Start | At::Value | At::FirstElement => self.value(byte),
+            At::FirstKey | At::Key if byte == b'"' => At::String(Role::Key),
+            At::FirstKey | At::Key => At::Broken,
+            At::Colon if byte == b':' => At::Value,
+            At::Colon => At::Broken,
+            At::AfterValue => self.next(byte),
+            At::Escape(role) => match byte {
+                b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't' => At::String(role),
+                b'u' => At::Hex(role, 4),
+                _ => At::Broken,
+            },
+            At::Hex(role, left) if byte.is_ascii_hexdigit() => match left {
+                1 => At::String(role),
+                _ => At::Hex(role, left - 1),
+            },
+            At::Hex(..) => At::Broken,
+            At::Word(rest) => match rest.split_first() {
+                Some((&first, [])) if first == byte => self.after_value(),
+                Some((&first, rest)) if first == byte => At::Word(rest),
+                _ => At::Broken,
+            },
+            At::Number(digits) => match digits.next(byte) {
+                Some(digits) => At::Number(digits),
+                None if !digits.may_end() => At::Broken,
+                None => {
+                    self.at = self.after_value();
+                    return self.at != At::End && self.step(byte);
+                }
+            },
+            At::String(role) => At::String(role),
+            At::End => return false,
+            At::Broken => At::Broken,
+        };
+        true
+    }
+
+    fn value(&mut self, byte: u8) -> At {
+        match byte {
+            b'{' => self.open(true),
+            b'[' => self.open(false),
+            b'"' => At::String(Role::Value),
+            b't' => At::Word(b"rue"),
+            b'f' => At::Word(b"alse"),
+            b'n' => At::Word(b"ull"),
+            b'-' => At::Number(Digits::Minus),
+            b'0' => At::Number(Digits::Zero),
+            b'1'..=b'9' => At::Number(Digits::Integer),
+            _ => At::Broken,
+        }
+    }
+
+    fn next(&mut self, byte: u8) -> At {
+        let in_object = self.objects & 1 == 1;
+        match byte {
+            b',' if in_object => At::Key,
+            b',' => At::Value,
+            b'}' if in_object => self.close(true),
+            b']' if !in_object => self.close(false),
+            _ => At::Broken,
+        }
+    }
+
+    fn open(&mut self, object: bool) -> At {
+        if self.depth == MAX_DEPTH {
+            return At::Broken;
+        }
+        self.depth += 1;
+        self.objects = self.objects << 1 | u128::from(object);
+        if object { At::FirstKey } else { At::FirstElement }
+    }
+
+    fn close(&mut self, object: bool) -> At {
+        debug_assert_eq!(self.objects & 1 == 1, object);
+        self.depth -= 1;
+        self.objects >>= 1;
+        self.after_value()
+    }
+
+    fn after_value(&self) -> At {
+        if self.depth == 0 { At::End } else { At::AfterValue }
+    }
+}
+
+impl Digits {
+    fn may_end(self) -> bool {
+        matches!(self, Self::Zero | Self::Integer | Self::Fraction | Self::Power)
+    }
+
+    fn next(self, byte: u8) -> Option<Self> {
+        match (self, byte) {
+            (Self::Minus, b'0') => Some(Self::Zero),
+            (Self::Minus, b'1'..=b'9') | (Self::Integer, b'0'..=b'9') => Some(Self::Integer),
+            (Self::Zero | Self::Integer, b'.') => Some(Self::Dot),
+            (Self::Dot | Self::Fraction, b'0'..=b'9') => Some(Self::Fraction),
+            (Self::Zero | Self::Integer | Self::Fraction, b'e' | b'E') => Some(Self::Exponent),
+            (Self::Exponent, b'+' | b'-') => Some(Self::Sign),
+            (Self::Exponent | Self::Sign | Self::Power, b'0'..=b'9') => Some(Self::Power),
+            _ => None,
+        }
+    }
+}
+
+/// White space as JSON knows it.
+#[must_use]
+pub(crate) fn is_space(byte: u8) -> bool {
+    matches!(byte, b' ' | b'\t' | b'\n' | b'\r')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn state_of(text: &str) -> JsonState {
+        let mut scanner = Scanner::default();
+        scanner.push(text.as_bytes());
+        scanner.state()
+    }
+
+    /// What `serde_json` says of the same bytes.
+    fn oracle(text: &str) -> JsonState {
+        if text.bytes().all(is_space) {
+            return JsonState::Empty;
+        }
+        match serde_json::from_str::<serde::de::IgnoredAny>(text) {
+            Ok(_) => JsonState::Whole,
+            Err(error) if error.is_eof() => JsonState::Open,
+            // `serde_json` calls a number that lacks its next digit wrong rather than unfinished.
+            Err(_) if text.ends_with(['-', '+', '.', 'e', 'E']) => match oracle(&format!("{text}0")) {
+                JsonState::Broken => JsonState::Broken,
+                JsonState::Empty | JsonState::Open | JsonState::Whole => JsonState::Open,
+            },
+            Err(_) => JsonState::Broken,
+        }
+    }
+
+    const SAMPLES: &[&str] = &[
+        r#"{"a":1,"b":[true,false,null,-0.5e+10,"x\"\\\u00e9"],"c":{}}"#,
+        r#"[]"#,
+        r#" [1 , 2 ,[ ]] "#,
+        r#""text""#,
+        "true",
+        "-12.25",
+        "0",
+        "1e5",
+    ];
+
+    #[test]
+    fn agrees_with_serde_on_every_prefix() {
+        for sample in SAMPLES {
+            for end in 0..=sample.len() {
+                let prefix = &sample[..end];
+                assert_eq!(state_of(prefix), oracle(prefix), "{prefix:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn agrees_with_serde_on_every_single_byte_change() {
+        for sample in SAMPLES {
+            for at in 0..sample.len() {
+                for replacement in b"{}[]\",:\\/tfnu0159.-+eE \n\x01x" {
+                    let mut bytes = sample.as_bytes().to_vec();
+                    bytes[at] = *replacement;
+                    let text = String::from_utf8(bytes).unwrap();
+                    assert_eq!(state_of(&text), oracle(&text), "{text:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn any_cutting_gives_the_same_state() {
+        for sample in SAMPLES {
+            for cut in 0..=sample.len() {
+                let (head, tail) = sample.split_at(cut);
+                let mut scanner = Scanner::default();
+                scanner.push(head.as_bytes());
+                scanner.push(tail.as_bytes());
+                assert_eq!(scanner.state(), state_of(sample), "{head:?} + {tail:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn stops_right_after_the_value() {
+        let mut scanner = Scanner::default();
+        assert_eq!(scanner.push_until_end(br#"  {"a":[1]},{"b":2}"#), 11);
+        assert_eq!(scanner.state(), JsonState::Whole);
+    }
+
+    #[test]
+    fn depth_is_bounded_where_serde_draws_the_line() {
+        for depth in [100, 126, 127, 128, 129, 100_000] {
+            let text = format!("{}{}", "[".repeat(depth), "]".repeat(depth));
+            let want = match serde_json::from_str::<serde_json::Value>(&text) {
+                Ok(_) => JsonState::Whole,
+                Err(_) => JsonState::Broken,
+            };
+            assert_eq!(state_of(&text), want, "{depth}");
+        }
+    }
+}

@@ -1,0 +1,268 @@
+//! Providers: who serves, by which wires, with which words and quirks.
+//!
+//! A provider is data, in a file of its own and one line in [`ALL`]. Nothing outside this folder
+//! and `dialect/` names one.
+
+mod anthropic;
+mod azure;
+mod bedrock;
+mod cohere;
+mod google;
+mod mistral;
+mod ollama;
+mod openai;
+mod openai_compatible;
+mod openrouter;
+mod vertex;
+mod xai;
+
+pub use anthropic::ANTHROPIC;
+pub use azure::AZURE;
+pub use bedrock::BEDROCK;
+pub use cohere::COHERE;
+pub use google::GOOGLE;
+pub use mistral::MISTRAL;
+pub use ollama::OLLAMA;
+pub use openai::OPENAI;
+pub use openai_compatible::OPENAI_COMPATIBLE;
+pub use openrouter::OPENROUTER;
+pub use vertex::VERTEX;
+pub use xai::XAI;
+
+use std::sync::Arc;
+
+use crate::dialect::{Dialect, Proof, Words};
+use crate::ending::Reason;
+use crate::event::Word;
+use crate::fault::Sign;
+use crate::frame::Framing;
+use crate::verdict::Meaning;
+
+/// Every provider that is built in.
+pub static ALL: &[&Provider] = &[
+    &OPENAI,
+    &AZURE,
+    &XAI,
+    &ANTHROPIC,
+    &GOOGLE,
+    &VERTEX,
+    &BEDROCK,
+    &MISTRAL,
+    &COHERE,
+    &OLLAMA,
+    &OPENROUTER,
+    &OPENAI_COMPATIBLE,
+];
+
+/// Who serves responses, and by which wires.
+#[derive(Debug)]
+pub struct Provider {
+    /// The short name, such as `xai`.
+    pub id: &'static str,
+    /// Other names that recordings and people use for it.
+    pub aliases: &'static [&'static str],
+    /// The name for people.
+    pub title: &'static str,
+    /// The hosts that it serves from; a leading dot matches any host below.
+    pub hosts: &'static [&'static str],
+    /// Its first wire.
+    pub main: Profile,
+    /// Its other wires.
+    pub others: &'static [Profile],
+    /// Where the facts come from.
+    pub source: &'static str,
+}
+
+impl Provider {
+    /// Every wire that it speaks, the main one first.
+    pub fn wires(&self) -> impl Iterator<Item = &Profile> {
+        std::iter::once(&self.main).chain(self.others)
+    }
+
+    /// The wire that serves this path; none if none of them does.
+    #[must_use]
+    pub fn wire_for_path(&self, path: &str) -> Option<&Profile> {
+        self.wires()
+            .filter_map(|wire| wire.longest_match(path).map(|length| (length, wire)))
+            .max_by_key(|(length, _)| *length)
+            .map(|(_, wire)| wire)
+    }
+
+    /// The wire of this dialect, if it speaks it.
+    #[must_use]
+    pub fn wire_of(&self, dialect: &str) -> Option<&Profile> {
+        self.wires().find(|wire| wire.dialect.id == dialect)
+    }
+}
+
+/// One wire of one provider: the dialect, and what this host does its own way.
+#[derive(Clone, Copy, Debug)]
+pub struct Profile {
+    /// The provider's short name.
+    pub provider: &'static str,
+    /// The wire language.
+    pub dialect: &'static Dialect,
+    /// What the paths of this wire hold; `*` stands for anything between two parts.
+    pub paths: &'static [&'static str],
+    /// How the stream is framed.
+    pub framing: Framing,
+    /// This host's own words, before those of the dialect.
+    pub words: &'static [Words],
+    /// What proves the end of a stream.
+    pub proof: Proof,
+    /// This host's own errors, before those of the dialect.
+    pub signs: &'static [Sign],
+    /// What this host does its own way.
+    pub quirks: Quirks,
+    /// The dialect was found by the shape of the bytes, so that no verdict is better than medium.
+    pub guessed: bool,
+}
+
+/// A profile with the corrections of whoever runs it: what a reader reads by.
+///
+/// ```
+/// use endstop::provider::{Corrections, OPENAI_COMPATIBLE, Wire};
+/// use endstop::Reason;
+///
+/// let mine = Wire::from(&OPENAI_COMPATIBLE).corrected(Corrections {
+///     provider: Some("mine".into()),
+///     words: vec![("finish_reason".into(), "frobnicated".into(), Reason::OutputLimit)],
+/// });
+/// ```
+#[derive(Clone, Debug)]
+pub struct Wire {
+    /// The built-in profile.
+    pub profile: Profile,
+    /// What was added or corrected at run time.
+    pub corrections: Option<Arc<Corrections>>,
+}
+
+/// What users add to a profile at run time, or correct in it.
+#[derive(Clone, Debug, Default)]
+pub struct Corrections {
+    /// Another name for the provider.
+    pub provider: Option<String>,
+    /// Field, word, meaning. They come before all others.
+    pub words: Vec<(String, String, Reason)>,
+}
+
+/// What a host does its own way.
+#[derive(Clone, Copy, Debug)]
+pub struct Quirks {
+    /// It says a natural stop where the output cap cut the answer.
+    pub lies_at_cap: bool,
+    /// Its output tokens leave the reasoning out.
+    pub reasoning_beside_output: bool,
+    /// Models that never say a word, by the beginning of their names.
+    pub silent_models: &'static [&'static str],
+}
+
+/// No quirks.
+pub const NO_QUIRKS: Quirks =
+    Quirks { lies_at_cap: false, reasoning_beside_output: false, silent_models: &[] };
+
+impl Wire {
+    /// The same wire with these corrections.
+    #[must_use]
+    pub fn corrected(self, corrections: Corrections) -> Self {
+        Self { corrections: Some(Arc::new(corrections)), ..self }
+    }
+
+    /// The provider's name.
+    #[must_use]
+    pub fn provider(&self) -> &str {
+        let own = self.corrections.as_ref().and_then(|own| own.provider.as_deref());
+        own.unwrap_or(self.profile.provider)
+    }
+
+    /// What this host means by a word in this field.
+    #[must_use]
+    pub fn meaning(&self, field: &str, word: &Word<'_>) -> Meaning {
+        let tables = || {
+            let tables = self.profile.words.iter().chain(self.profile.dialect.words);
+            tables.filter(|words| words.field == field)
+        };
+        let text = match word {
+            Word::Text(text) => &**text,
+            Word::Number(number) => match tables().find_map(|words| words.number(*number)) {
+                Some(member) => member,
+                None => return Meaning::Unknown,
+            },
+            Word::Odd(_) => return Meaning::Unknown,
+        };
+        let corrected = self.corrections.iter().flat_map(|own| &own.words);
+        let corrected = corrected.into_iter().find(|(at, known, _)| at == field && known == text);
+        match corrected {
+            Some((_, _, reason)) => Meaning::Known(*reason),
+            None => tables().find_map(|words| words.meaning(text)).unwrap_or(Meaning::Unknown),
+        }
+    }
+}
+
+impl From<&Provider> for Wire {
+    fn from(provider: &Provider) -> Self {
+        Self::from(provider.main)
+    }
+}
+
+impl From<&Profile> for Wire {
+    fn from(profile: &Profile) -> Self {
+        Self::from(*profile)
+    }
+}
+
+impl From<Profile> for Wire {
+    fn from(profile: Profile) -> Self {
+        Self { profile, corrections: None }
+    }
+}
+
+impl Profile {
+    /// Whether the wire has a word of its own for tool calls.
+    #[must_use]
+    pub fn has_tool_word(&self) -> bool {
+        let rows = self.dialect.words.iter().flat_map(|words| words.rows);
+        rows.into_iter().any(|(_, reason)| *reason == Reason::ToolCall)
+    }
+
+    fn longest_match(&self, path: &str) -> Option<usize> {
+        self.paths.iter().filter(|pattern| holds(path, pattern)).map(|pattern| pattern.len()).max()
+    }
+}
+
+/// Whether the text holds the parts of the pattern, in their order.
+fn holds(text: &str, pattern: &str) -> bool {
+    let mut rest = text;
+    pattern.split('*').all(|part| match rest.split_once(part) {
+        Some((_, after)) => {
+            rest = after;
+            true
+        }
+        None => false,
+    })
+}
+
+/// The provider of this id or alias.
+#[must_use]
+pub fn by_id(id: &str) -> Option<&'static Provider> {
+    ALL.iter().copied().find(|provider| provider.id == id || provider.aliases.contains(&id))
+}
+
+/// The provider that serves from this host.
+#[must_use]
+pub fn by_host(host: &str) -> Option<&'static Provider> {
+    let host = host.split(':').next().unwrap_or(host);
+    ALL.iter().copied().find(|provider| {
+        provider.hosts.iter().any(|known| match known.strip_prefix('.') {
+            Some(_) => host.ends_with(known),
+            None => host == *known || known.contains('*') && holds(host, known),
+        })
+    })
+}
+
+/// The wire that serves this path where nothing is known of the provider.
+#[must_use]
+pub fn by_path(path: &str) -> Option<&'static Profile> {
+    let generic = OPENAI_COMPATIBLE.wire_for_path(path);
+    generic.or_else(|| ALL.iter().find_map(|provider| provider.wire_for_path(path)))
+}

@@ -1,0 +1,26 @@
+//! Azure OpenAI: OpenAI's wires behind content filters that annotate every choice.
+
+use super::{Profile, Provider};
+use crate::dialect::{openai_chat, openai_completions, openai_responses};
+use crate::fault::{FaultKind, Sign, name};
+
+/// Azure OpenAI.
+pub static AZURE: Provider = Provider {
+    id: "azure",
+    aliases: &["azure-openai"],
+    title: "Azure OpenAI",
+    hosts: &[".openai.azure.com", ".cognitiveservices.azure.com", ".services.ai.azure.com"],
+    main: Profile { provider: "azure", signs: SIGNS, ..openai_chat::PROFILE },
+    others: &[
+        Profile { provider: "azure", signs: SIGNS, ..openai_responses::PROFILE },
+        Profile { provider: "azure", signs: SIGNS, ..openai_completions::PROFILE },
+    ],
+    source: "MicrosoftDocs/azure-ai-docs content-filter.md; @azure/openai 1.0.0-beta.13",
+};
+
+static SIGNS: &[Sign] = &[
+    name("ResponsibleAIPolicyViolation", FaultKind::Filter),
+    name("RateLimitReached", FaultKind::RateLimit),
+    name("DeploymentNotFound", FaultKind::NotFound),
+    name("tokens_limit_reached", FaultKind::ContextWindow),
+];

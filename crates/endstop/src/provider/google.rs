@@ -1,0 +1,54 @@
+//! Google AI Studio: Gemini by `generateContent`.
+
+use super::{Profile, Provider};
+use crate::dialect::{Words, gemini};
+
+/// Google AI Studio.
+pub static GOOGLE: Provider = Provider {
+    id: "google",
+    aliases: &["gemini", "google-ai-studio"],
+    title: "Google AI Studio",
+    hosts: &["generativelanguage.googleapis.com"],
+    main: Profile { provider: "google", words: NUMBERS, ..gemini::PROFILE },
+    others: &[],
+    source: "google-ai-generativelanguage 0.12.1; google-genai 3.1.0",
+};
+
+/// Clients of the protocol buffers and raw dumps give integers. Six to ten mean other things on
+/// Vertex.
+static NUMBERS: &[Words] = &[
+    Words {
+        numbers: &[
+            (0, "FINISH_REASON_UNSPECIFIED"),
+            (1, "STOP"),
+            (2, "MAX_TOKENS"),
+            (3, "SAFETY"),
+            (4, "RECITATION"),
+            (5, "OTHER"),
+            (6, "LANGUAGE"),
+            (7, "BLOCKLIST"),
+            (8, "PROHIBITED_CONTENT"),
+            (9, "SPII"),
+            (10, "MALFORMED_FUNCTION_CALL"),
+            (11, "IMAGE_SAFETY"),
+            (12, "UNEXPECTED_TOOL_CALL"),
+            (13, "TOO_MANY_TOOL_CALLS"),
+            (14, "IMAGE_PROHIBITED_CONTENT"),
+            (15, "IMAGE_OTHER"),
+            (16, "NO_IMAGE"),
+            (17, "IMAGE_RECITATION"),
+        ],
+        ..Words::plain("finishReason", "candidates[].finishReason", &[])
+    },
+    Words {
+        numbers: &[
+            (0, "BLOCK_REASON_UNSPECIFIED"),
+            (1, "SAFETY"),
+            (2, "OTHER"),
+            (3, "BLOCKLIST"),
+            (4, "PROHIBITED_CONTENT"),
+            (5, "IMAGE_SAFETY"),
+        ],
+        ..Words::plain("blockReason", "promptFeedback.blockReason", &[])
+    },
+];

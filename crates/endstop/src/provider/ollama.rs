@@ -1,0 +1,24 @@
+//! Ollama: its own wire, and OpenAI's. Its Responses say `completed` at the cap.
+
+use super::{NO_QUIRKS, Profile, Provider, Quirks};
+use crate::dialect::{ollama, openai_chat, openai_completions, openai_responses};
+
+/// Ollama, local or in its cloud.
+pub static OLLAMA: Provider = Provider {
+    id: "ollama",
+    aliases: &["ollama-cloud"],
+    title: "Ollama",
+    hosts: &["ollama.com", "localhost:11434", "127.0.0.1:11434"],
+    main: Profile { provider: "ollama", ..ollama::PROFILE },
+    others: &[
+        Profile { provider: "ollama", ..openai_chat::PROFILE },
+        Profile { provider: "ollama", ..openai_completions::PROFILE },
+        Profile {
+            provider: "ollama",
+            // Always `completed`, whatever happened (ollama @fb30760 openai/responses.go).
+            quirks: Quirks { lies_at_cap: true, ..NO_QUIRKS },
+            ..openai_responses::PROFILE
+        },
+    ],
+    source: "ollama @fb30760; ollama 0.6.3",
+};

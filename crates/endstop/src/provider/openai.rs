@@ -1,0 +1,23 @@
+//! OpenAI: chat, Responses and legacy completions.
+
+use super::{NO_QUIRKS, Profile, Provider, Quirks};
+use crate::dialect::{openai_chat, openai_completions, openai_responses};
+
+/// OpenAI.
+pub static OPENAI: Provider = Provider {
+    id: "openai",
+    aliases: &["chatgpt"],
+    title: "OpenAI",
+    hosts: &["api.openai.com", "chatgpt.com", "us.api.openai.com", "eu.api.openai.com"],
+    main: Profile {
+        provider: "openai",
+        // Streams of gpt-audio never carry a word (recorded, 11 of 11, maruel/genai).
+        quirks: Quirks { silent_models: &["gpt-audio", "gpt-4o-audio"], ..NO_QUIRKS },
+        ..openai_chat::PROFILE
+    },
+    others: &[
+        Profile { provider: "openai", ..openai_responses::PROFILE },
+        Profile { provider: "openai", ..openai_completions::PROFILE },
+    ],
+    source: "openai 3.49.0; openai-openapi 2.3.0",
+};

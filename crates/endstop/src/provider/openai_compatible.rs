@@ -1,0 +1,88 @@
+//! Whoever else speaks OpenAI's wires: every word and error that such hosts are known to send.
+
+use super::{Profile, Provider};
+use crate::dialect::{Words, openai_chat, openai_completions, openai_responses};
+use crate::ending::Reason;
+use crate::fault::{FaultKind, Sign, message, name};
+
+/// Any host that speaks OpenAI's wires and has no file of its own.
+pub static OPENAI_COMPATIBLE: Provider = Provider {
+    id: "openai-compatible",
+    aliases: &["local", "compatible"],
+    title: "OpenAI-compatible",
+    hosts: &[],
+    main: Profile {
+        provider: "openai-compatible",
+        words: WORDS,
+        signs: SIGNS,
+        ..openai_chat::PROFILE
+    },
+    others: &[
+        Profile {
+            provider: "openai-compatible",
+            words: WORDS,
+            signs: SIGNS,
+            ..openai_completions::PROFILE
+        },
+        Profile { provider: "openai-compatible", signs: SIGNS, ..openai_responses::PROFILE },
+    ],
+    source: "wire notes on compatible hosts, per row",
+};
+
+static WORDS: &[Words] = &[Words::plain(
+    "finish_reason",
+    "choices[].finish_reason",
+    &[
+        // Together, SiliconFlow; TGI.
+        ("eos", Reason::Complete),
+        ("eos_token", Reason::Complete),
+        ("stop_sequence", Reason::StopSequence),
+        // vLLM and SGLang, on either side's request.
+        ("abort", Reason::Cancelled),
+        ("aborted", Reason::Cancelled),
+        // Detectors of loops: vLLM; Xiaomi and Tencent.
+        ("repetition", Reason::Failed),
+        ("repetition_truncation", Reason::Failed),
+        // DeepSeek, out of capacity.
+        ("insufficient_system_resource", Reason::Failed),
+        // Zhipu.
+        ("sensitive", Reason::Safety),
+        ("network_error", Reason::Failed),
+        ("model_context_window_exceeded", Reason::ContextLimit),
+        // Mistral, Fireworks and routers.
+        ("model_length", Reason::ContextLimit),
+        ("error", Reason::Failed),
+        // IBM.
+        ("time_limit", Reason::TimedOut),
+        ("cancelled", Reason::Cancelled),
+        // Reka.
+        ("context", Reason::ContextLimit),
+    ],
+)];
+
+static SIGNS: &[Sign] = &[
+    name("exceed_context_size_error", FaultKind::ContextWindow),
+    name("too_many_prompt_tokens", FaultKind::ContextWindow),
+    name("tokens_limit_reached", FaultKind::ContextWindow),
+    name("1261", FaultKind::ContextWindow),
+    message("context size has been exceeded", FaultKind::ContextWindow),
+    message("exceeds the available context size", FaultKind::ContextWindow),
+    message("longer than the model's context length", FaultKind::ContextWindow),
+    message("exceeds the model's maximum context length", FaultKind::ContextWindow),
+    message("input token length too long", FaultKind::ContextWindow),
+    message("exceeded model token limit", FaultKind::ContextWindow),
+    message("range of input length should be", FaultKind::ContextWindow),
+    message("must be <=", FaultKind::ContextWindow),
+    message("maximum prompt length is", FaultKind::ContextWindow),
+    message("too large for model with", FaultKind::ContextWindow),
+    message("current length is", FaultKind::ContextWindow),
+    message("prompt too long; exceeded", FaultKind::ContextWindow),
+    message("context window exceeds limit", FaultKind::ContextWindow),
+    name("tool_use_failed", FaultKind::ToolCall),
+    name("DataInspectionFailed", FaultKind::Filter),
+    name("data_inspection_failed", FaultKind::Filter),
+    name("1301", FaultKind::Filter),
+    name("1302", FaultKind::RateLimit),
+    name("1305", FaultKind::Overloaded),
+    name("1113", FaultKind::Quota),
+];

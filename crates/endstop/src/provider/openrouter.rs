@@ -1,0 +1,48 @@
+//! OpenRouter: every model behind OpenAI's wires, the upstream's own word beside the normalised one.
+
+use super::{Profile, Provider};
+use crate::dialect::{Words, openai_chat, openai_completions, openai_responses};
+use crate::ending::Reason;
+use crate::fault::{FaultKind, Sign, message, name};
+
+/// OpenRouter.
+pub static OPENROUTER: Provider = Provider {
+    id: "openrouter",
+    aliases: &[],
+    title: "OpenRouter",
+    hosts: &["openrouter.ai"],
+    main: Profile {
+        provider: "openrouter",
+        words: &[Words::plain(
+            "finish_reason",
+            "choices[].finish_reason",
+            &[("error", Reason::Failed)],
+        )],
+        signs: SIGNS,
+        ..openai_chat::PROFILE
+    },
+    others: &[
+        Profile { provider: "openrouter", signs: SIGNS, ..openai_responses::PROFILE },
+        Profile { provider: "openrouter", signs: SIGNS, ..openai_completions::PROFILE },
+    ],
+    source: "OpenRouterTeam/docs @c26125a; openrouter 1.3.84",
+};
+
+static SIGNS: &[Sign] = &[
+    name("max_tokens_exceeded", FaultKind::OutputLimit),
+    name("token_limit_exceeded", FaultKind::OutputLimit),
+    message("token limit reached", FaultKind::OutputLimit),
+    name("content_policy_violation", FaultKind::Filter),
+    name("refusal", FaultKind::Filter),
+    name("authentication", FaultKind::Auth),
+    name("permission_denied", FaultKind::Auth),
+    name("payment_required", FaultKind::Quota),
+    name("provider_overloaded", FaultKind::Overloaded),
+    name("provider_unavailable", FaultKind::Overloaded),
+    name("not_found", FaultKind::NotFound),
+    name("timeout", FaultKind::Timeout),
+    name("server", FaultKind::Server),
+    name("invalid_request", FaultKind::InvalidRequest),
+    message("prompt is too long", FaultKind::ContextWindow),
+    message("exceeds the maximum number of tokens", FaultKind::ContextWindow),
+];

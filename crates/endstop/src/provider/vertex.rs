@@ -1,0 +1,54 @@
+//! Google Vertex AI: Gemini, and Claude by `rawPredict`.
+
+use super::{Profile, Provider};
+use crate::dialect::{Words, anthropic, gemini, openai_chat};
+
+/// Google Vertex AI.
+pub static VERTEX: Provider = Provider {
+    id: "vertex",
+    aliases: &["google-vertex", "vertexai", "vertex_ai"],
+    title: "Google Vertex AI",
+    hosts: &["aiplatform.googleapis.com", "*-aiplatform.googleapis.com", ".rep.googleapis.com"],
+    main: Profile { provider: "vertex", words: NUMBERS, ..gemini::PROFILE },
+    others: &[
+        Profile {
+            provider: "vertex",
+            paths: &[":rawPredict", ":streamRawPredict"],
+            ..anthropic::PROFILE
+        },
+        Profile { provider: "vertex", ..openai_chat::PROFILE },
+    ],
+    source: "google-cloud-aiplatform 2.6.0; discovery document 20261106; anthropic 2.8.0 lib/vertex",
+};
+
+/// Six to ten mean other things on AI Studio.
+static NUMBERS: &[Words] = &[
+    Words {
+        numbers: &[
+            (0, "FINISH_REASON_UNSPECIFIED"),
+            (1, "STOP"),
+            (2, "MAX_TOKENS"),
+            (3, "SAFETY"),
+            (4, "RECITATION"),
+            (5, "OTHER"),
+            (6, "BLOCKLIST"),
+            (7, "PROHIBITED_CONTENT"),
+            (8, "SPII"),
+            (9, "MALFORMED_FUNCTION_CALL"),
+            (10, "MODEL_ARMOR"),
+        ],
+        ..Words::plain("finishReason", "candidates[].finishReason", &[])
+    },
+    Words {
+        numbers: &[
+            (0, "BLOCKED_REASON_UNSPECIFIED"),
+            (1, "SAFETY"),
+            (2, "OTHER"),
+            (3, "BLOCKLIST"),
+            (4, "PROHIBITED_CONTENT"),
+            (5, "MODEL_ARMOR"),
+            (6, "JAILBREAK"),
+        ],
+        ..Words::plain("blockReason", "promptFeedback.blockReason", &[])
+    },
+];

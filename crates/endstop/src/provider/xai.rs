@@ -1,0 +1,29 @@
+//! xAI: chat and Responses. Output tokens leave the reasoning out.
+
+use super::{NO_QUIRKS, Profile, Provider, Quirks};
+use crate::dialect::{openai_chat, openai_responses};
+use crate::fault::{FaultKind, Sign, message, name};
+
+/// xAI.
+pub static XAI: Provider = Provider {
+    id: "xai",
+    aliases: &["x-ai", "grok"],
+    title: "xAI",
+    hosts: &["api.x.ai"],
+    main: Profile {
+        provider: "xai",
+        signs: SIGNS,
+        // 12 in, 1 out, 290 reasoning, 303 in all (vercel/ai fixture).
+        quirks: Quirks { reasoning_beside_output: true, ..NO_QUIRKS },
+        ..openai_chat::PROFILE
+    },
+    others: &[Profile { provider: "xai", signs: SIGNS, ..openai_responses::PROFILE }],
+    source: "xai-proto @9700be4; vercel/ai @ed857f5 packages/xai",
+};
+
+static SIGNS: &[Sign] = &[
+    message("maximum prompt length is", FaultKind::ContextWindow),
+    name("The service is currently unavailable", FaultKind::Overloaded),
+    name("Client specified an invalid argument", FaultKind::InvalidRequest),
+    message("incorrect api key", FaultKind::Auth),
+];

@@ -1,0 +1,310 @@
+//! The fast path: an event that repeats the last one but for its text.
+//!
+//! In a stream nearly every event is the one before it with another piece of text, and perhaps
+//! other padding. Such an event is recognised by comparing bytes, hole by hole, and read without
+//! parsing. Nothing is assumed: what lies outside the holes is byte for byte what the parser has
+//! already read, and a hole is taken only if it is a string, number or space that the parser would
+//! have taken too. Anything else is a miss, and the parser reads it. A differential test and a fuzz
+//! target hold the two against each other.
+
+use memchr::memchr;
+
+use crate::event::Event;
+use crate::frame::Frame;
+
+/// Templates learned in a row without a hit before learning is given up.
+const PATIENCE: u32 = 16;
+
+/// The last plain event, as a template.
+#[derive(Debug, Default)]
+pub(crate) struct Repeat {
+    data: Vec<u8>,
+    name: String,
+    holes: Vec<Hole>,
+    piece: Option<Piece>,
+    unused: u32,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Hole {
+    start: usize,
+    end: usize,
+    kind: HoleKind,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum HoleKind {
+    /// The inside of the string that holds the text.
+    Text,
+    /// The inside of a string that nobody reads.
+    Padding,
+    /// An integer that nobody reads.
+    Number,
+    /// White space before the last brace, which Anthropic pads with.
+    Space,
+}
+
+/// The one event that the template gives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Piece {
+    Text { choice: u32 },
+    Reasoning { choice: u32 },
+    Arguments { choice: u32, call: u32 },
+}
+
+impl Piece {
+    /// The event that this piece is, with its text.
+    pub(crate) fn event(self, text: &str) -> Event<'_> {
+        match self {
+            Self::Text { choice } => Event::Text { choice, text },
+            Self::Reasoning { choice } => Event::Reasoning { choice, text },
+            Self::Arguments { choice, call } => Event::ToolCallDelta { choice, call, arguments: text },
+        }
+    }
+}
+
+/// The inside of the string that holds the text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Hit<'a> {
+    /// As it is.
+    Plain(&'a str),
+    /// With escapes, the quotes around it.
+    Escaped(&'a [u8]),
+}
+
+/// What the parser gave for a frame, as far as learning cares.
+#[derive(Debug, Default)]
+pub(crate) struct Lesson {
+    piece: Option<(Piece, usize, usize)>,
+    spoiled: bool,
+}
+
+impl Lesson {
+    /// Takes note of an event; its text must lie in `data` to be a hole.
+    pub(crate) fn note(&mut self, event: &Event<'_>, data: &[u8]) {
+        let (piece, text) = match *event {
+            Event::Begin { .. } => return,
+            Event::Text { choice, text } => (Piece::Text { choice }, text),
+            Event::Reasoning { choice, text } => (Piece::Reasoning { choice }, text),
+            Event::ToolCallDelta { choice, call, arguments } => {
+                (Piece::Arguments { choice, call }, arguments)
+            }
+            Event::Refusal { .. }
+            | Event::OtherContent { .. }
+            | Event::ToolCallStart { .. }
+            | Event::ToolCallEnd { .. }
+            | Event::Usage(_)
+            | Event::Word { .. }
+            | Event::Pending { .. }
+            | Event::Proof
+            | Event::Fault(_)
+            | Event::Detail { .. } => return self.spoil(),
+        };
+        let start = (text.as_ptr() as usize).wrapping_sub(data.as_ptr() as usize);
+        let end = start.wrapping_add(text.len());
+        let inside = start > 0 && end < data.len() && !text.is_empty();
+        let quoted = inside && data.get(start - 1) == Some(&b'"') && data.get(end) == Some(&b'"');
+        if quoted && self.piece.is_none() {
+            self.piece = Some((piece, start, end));
+        } else {
+            self.spoil();
+        }
+    }
+
+    /// The frame gave something that a template cannot give.
+    pub(crate) fn spoil(&mut self) {
+        self.spoiled = true;
+    }
+}
+
+impl Repeat {
+    /// The text of a frame that repeats the template, and what it is a piece of.
+    pub(crate) fn hit<'a>(&mut self, frame: &Frame<'a>) -> Option<(Piece, Hit<'a>)> {
+        let piece = self.piece?;
+        if frame.name != self.name {
+            return None;
+        }
+        let hit = self.compare(frame.data)?;
+        self.unused = 0;
+        Some((piece, hit))
+    }
+
+    fn compare<'a>(&self, data: &'a [u8]) -> Option<Hit<'a>> {
+        let mut rest = data;
+        let mut at = 0;
+        let mut hit = None;
+        for hole in &self.holes {
+            rest = rest.strip_prefix(self.data.get(at..hole.start)?)?;
+            at = hole.end;
+            match hole.kind {
+                HoleKind::Text => {
+                    let before = data.len() - rest.len();
+                    let text = string_inside(rest)?;
+                    if text.length == 0 {
+                        return None;
+                    }
+                    let end = before + text.length;
+                    hit = Some(if text.escaped {
+                        let quoted = data.get(before.checked_sub(1)?..end + 1)?;
+                        std::str::from_utf8(quoted).ok()?;
+                        Hit::Escaped(quoted)
+                    } else {
+                        Hit::Plain(std::str::from_utf8(data.get(before..end)?).ok()?)
+                    });
+                    rest = rest.get(text.length..)?;
+                }
+                HoleKind::Padding => rest = rest.get(string_inside(rest)?.length..)?,
+                HoleKind::Number => rest = rest.get(integer(rest)?..)?,
+                HoleKind::Space => {
+                    let spaces = rest.iter().take_while(|byte| **byte == b' ').count();
+                    rest = rest.get(spaces..)?;
+                }
+            }
+        }
+        (rest == self.data.get(at..)?).then_some(hit).flatten()
+    }
+
+    /// Makes a template of a frame that was just parsed, if it is one.
+    pub(crate) fn learn(&mut self, frame: &Frame<'_>, lesson: &Lesson, padding: &[&str]) {
+        let Some((piece, start, end)) = lesson.piece.filter(|_| !lesson.spoiled) else { return };
+        if self.unused >= PATIENCE {
+            return;
+        }
+        self.unused += 1;
+        self.data.clear();
+        self.data.extend_from_slice(frame.data);
+        frame.name.clone_into(&mut self.name);
+        self.piece = Some(piece);
+        self.holes.clear();
+        self.holes.push(Hole { start, end, kind: HoleKind::Text });
+        find_padding(frame.data, padding, &mut self.holes);
+        self.holes.extend(space_before_brace(frame.data));
+        self.holes.sort_unstable_by_key(|hole| hole.start);
+    }
+}
+
+struct Inside {
+    length: usize,
+    escaped: bool,
+}
+
+/// The inside of a string, up to its quote; none if it is not one that the parser is sure to take.
+fn string_inside(bytes: &[u8]) -> Option<Inside> {
+    let mut escaped = false;
+    let mut index = 0;
+    loop {
+        match *bytes.get(index)? {
+            b'"' => return Some(Inside { length: index, escaped }),
+            b'\\' => {
+                // Surrogates may or may not be right; the parser knows.
+                if !matches!(bytes.get(index + 1)?, b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't') {
+                    return None;
+                }
+                escaped = true;
+                index += 2;
+            }
+            0..0x20 => return None,
+            _ => index += 1,
+        }
+    }
+}
+
+/// The length of a plain integer.
+fn integer(bytes: &[u8]) -> Option<usize> {
+    let length = bytes.iter().take_while(|byte| byte.is_ascii_digit()).count();
+    let leading_zero = length > 1 && bytes.first() == Some(&b'0');
+    (length > 0 && !leading_zero).then_some(length)
+}
+
+/// The values of keys that nobody reads.
+fn find_padding(data: &[u8], padding: &[&str], holes: &mut Vec<Hole>) {
+    let mut at = 0;
+    while let Some(quote) = memchr(b'"', data.get(at..).unwrap_or_default()) {
+        let start = at + quote + 1;
+        let Some(key) = string_inside(data.get(start..).unwrap_or_default()) else { return };
+        let end = start + key.length;
+        at = end + 1;
+        if data.get(at) != Some(&b':') {
+            continue;
+        }
+        let is_padding = padding.iter().any(|key| data.get(start..end) == Some(key.as_bytes()));
+        if !is_padding {
+            continue;
+        }
+        let spaces = data.get(at + 1..).unwrap_or_default().iter().take_while(|b| **b == b' ').count();
+        let value = at + 1 + spaces;
+        let rest = data.get(value..).unwrap_or_default();
+        if let Some(number) = integer(rest) {
+            holes.push(Hole { start: value, end: value + number, kind: HoleKind::Number });
+            at = value + number;
+        } else if let Some(inside) = rest.strip_prefix(b"\"").and_then(string_inside) {
+            let start = value + 1;
+            holes.push(Hole { start, end: start + inside.length, kind: HoleKind::Padding });
+            at = start + inside.length + 1;
+        }
+    }
+}
+
+fn space_before_brace(data: &[u8]) -> Option<Hole> {
+    let end = data.strip_suffix(b"}")?.len();
+    let spaces = data.get(..end)?.iter().rev().take_while(|byte| **byte == b' ').count();
+    Some(Hole { start: end - spaces, end, kind: HoleKind::Space })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn template(data: &str, text: &str, padding: &[&str]) -> Repeat {
+        let start = data.find(text).unwrap();
+        let mut lesson = Lesson::default();
+        let event = Event::Text { choice: 0, text: &data[start..start + text.len()] };
+        lesson.note(&event, data.as_bytes());
+        let mut repeat = Repeat::default();
+        repeat.learn(&Frame::event(data.as_bytes()), &lesson, padding);
+        repeat
+    }
+
+    const FIRST: &str = r#"{"id":"a","d":{"t":"hello"},"seq":12,"obf":"xyz"  }"#;
+
+    #[track_caller]
+    fn check(data: &str, want: Option<Hit<'_>>) {
+        let mut repeat = template(FIRST, "hello", &["seq", "obf"]);
+        let hit = repeat.hit(&Frame::event(data.as_bytes())).map(|(_, hit)| hit);
+        assert_eq!(hit, want, "{data}");
+    }
+
+    #[test]
+    fn repeats_are_hits() {
+        check(FIRST, Some(Hit::Plain("hello")));
+        check(r#"{"id":"a","d":{"t":"wörld"},"seq":7,"obf":""}"#, Some(Hit::Plain("wörld")));
+        check(r#"{"id":"a","d":{"t":"a\"b"},"seq":0,"obf":"\\"    }"#, Some(Hit::Escaped(br#""a\"b""#)));
+    }
+
+    #[test]
+    fn anything_else_is_a_miss() {
+        for data in [
+            r#"{"id":"b","d":{"t":"hello"},"seq":12,"obf":"xyz"  }"#,
+            r#"{"id":"a","d":{"t":""},"seq":12,"obf":"xyz"  }"#,
+            r#"{"id":"a","d":{"t":"hello","x":1},"seq":12,"obf":"xyz"  }"#,
+            r#"{"id":"a","d":{"t":"\ud800"},"seq":12,"obf":"xyz"  }"#,
+            r#"{"id":"a","d":{"t":"\x"},"seq":12,"obf":"xyz"  }"#,
+            "{\"id\":\"a\",\"d\":{\"t\":\"a\tb\"},\"seq\":12,\"obf\":\"xyz\"  }",
+            r#"{"id":"a","d":{"t":"hello"},"seq":012,"obf":"xyz"  }"#,
+            r#"{"id":"a","d":{"t":"hello"},"seq":1.5,"obf":"xyz"  }"#,
+            r#"{"id":"a","d":{"t":"hello"},"seq":12,"obf":"xyz"  }}"#,
+            r#"{"id":"a","d":{"t":"hello"},"seq":12,"obf":"xyz"  "#,
+            "",
+        ] {
+            check(data, None);
+        }
+    }
+
+    #[test]
+    fn text_that_is_not_utf8_is_a_miss() {
+        let mut repeat = template(FIRST, "hello", &[]);
+        let data = FIRST.replace("hello", "~").into_bytes();
+        let data: Vec<u8> = data.into_iter().map(|byte| if byte == b'~' { 0xff } else { byte }).collect();
+        assert_eq!(repeat.hit(&Frame::event(&data)), None);
+    }
+}

@@ -1,0 +1,132 @@
+//! Which wire is this? Told by the shape of the bytes, where nobody said.
+//!
+//! A verdict that rests on a shape is at most of medium confidence: the profile that is found has
+//! [`Profile::guessed`] set.
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use crate::dialect::{self, Dialect};
+use crate::frame::array::Array;
+use crate::frame::aws::Aws;
+use crate::frame::sse::Sse;
+use crate::frame::{Frame, Framing};
+use crate::provider::{self, Profile};
+use crate::wire::{Few, Loose, Text};
+
+/// How many bytes at the beginning are looked at.
+const LOOK: usize = 256 * 1024;
+
+/// The keys of a value by which its dialect is known.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct Probe<'a> {
+    /// The name that the framing gives the event.
+    #[serde(skip)]
+    pub(crate) name: &'a str,
+    #[serde(borrow, rename = "type")]
+    pub(crate) type_: Text<'a>,
+    #[serde(borrow)]
+    pub(crate) object: Text<'a>,
+    #[serde(borrow)]
+    pub(crate) choices: Few<Loose<ProbeChoice<'a>>>,
+    #[serde(borrow)]
+    pub(crate) candidates: Option<&'a RawValue>,
+    #[serde(borrow, rename = "promptFeedback")]
+    pub(crate) prompt_feedback: Option<&'a RawValue>,
+    #[serde(borrow, rename = "usageMetadata")]
+    pub(crate) usage_metadata: Option<&'a RawValue>,
+    #[serde(borrow, rename = "stopReason")]
+    pub(crate) stop_reason_camel: Option<&'a RawValue>,
+    #[serde(borrow)]
+    pub(crate) output: Option<&'a RawValue>,
+    #[serde(borrow)]
+    pub(crate) message: Option<&'a RawValue>,
+    #[serde(borrow)]
+    pub(crate) response: Option<&'a RawValue>,
+    #[serde(borrow)]
+    pub(crate) done: Option<&'a RawValue>,
+    #[serde(borrow)]
+    pub(crate) finish_reason: Option<&'a RawValue>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct ProbeChoice<'a> {
+    #[serde(borrow)]
+    pub(crate) message: Option<&'a RawValue>,
+    #[serde(borrow)]
+    pub(crate) delta: Option<&'a RawValue>,
+    #[serde(borrow)]
+    pub(crate) text: Option<&'a RawValue>,
+}
+
+/// The profile that reads bytes which begin like this; none if no dialect claims them.
+#[must_use]
+pub fn guess(bytes: &[u8]) -> Option<Profile> {
+    let look = bytes.get(..LOOK).unwrap_or(bytes);
+    let (dialect, framing) = first_claim(look)?;
+    let generic = provider::OPENAI_COMPATIBLE.wire_of(dialect.id);
+    let wire = generic.or_else(|| provider::ALL.iter().find_map(|known| known.wire_of(dialect.id)))?;
+    Some(Profile { guessed: true, framing, ..*wire })
+}
+
+/// The first frame that a dialect claims as its own.
+fn first_claim(bytes: &[u8]) -> Option<(&'static Dialect, Framing)> {
+    let start = crate::frame::trim(bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes));
+    let mut found = None;
+    let mut look = |frame: Frame<'_>, framing| {
+        if found.is_none() {
+            found = claim(&frame).map(|dialect| (dialect, framing));
+        }
+    };
+    match start.first()? {
+        b'{' => {
+            look(Frame::event(start), Framing::Sse);
+            let line = start.split(|byte| *byte == b'\n').next().unwrap_or(start);
+            look(Frame::event(line), Framing::Sse);
+        }
+        b'[' => drop(Array::new(LOOK).push(start, |frame| look(frame, Framing::Array))),
+        0 => {
+            drop(Aws::new(LOOK).push(bytes, |frame| look(frame, Framing::Aws)));
+            drop(Aws::wrapped(LOOK).push(bytes, |frame| look(frame, Framing::AwsChunks)));
+        }
+        _ => drop(Sse::new(LOOK).push(bytes, |frame| look(frame, Framing::Sse))),
+    }
+    let (dialect, framing) = found?;
+    // A body of its own is read as such whatever the framing; only streams depend on it.
+    let framing = if matches!(start.first(), Some(b'{')) { dialect.framing } else { framing };
+    Some((dialect, framing))
+}
+
+fn claim(frame: &Frame<'_>) -> Option<&'static Dialect> {
+    let Loose(mut probe) = serde_json::from_slice::<Loose<Probe<'_>>>(frame.data).ok()?;
+    probe.name = frame.name;
+    dialect::ALL.iter().copied().find(|dialect| (dialect.claims)(&probe))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(bytes: &str, want: Option<&str>) {
+        assert_eq!(guess(bytes.as_bytes()).map(|profile| profile.dialect.id), want, "{bytes}");
+    }
+
+    #[test]
+    fn each_wire_is_known_by_its_shape() {
+        check("data: {\"choices\":[{\"delta\":{}}]}\n\n", Some("openai-chat"));
+        check("{\"object\":\"chat.completion\",\n\"choices\":[]}", Some("openai-chat"));
+        check("{\"choices\":[{\"text\":\"x\"}]}", Some("openai-completions"));
+        check("event: x\ndata: {\"type\":\"response.created\"}\n\n", Some("openai-responses"));
+        check("data: {\"type\":\"message_start\"}\n\n", Some("anthropic-messages"));
+        check("[{\"candidates\":[]}", Some("gemini-generate"));
+        check("{\"output\":{},\"stopReason\":\"x\"}", Some("bedrock-converse"));
+        check("data: {\"type\":\"message-start\"}\n\n", Some("cohere-v2"));
+        check("{\"message\":{},\"done\":false}\n{\"message\":{},\"done\":true}\n", Some("ollama-chat"));
+        check("<html>", None);
+        check("", None);
+        check("{\"error\":\"x\"}", None);
+    }
+}

@@ -1,0 +1,110 @@
+//! What may leave the core as text: capped, on one line, and without keys.
+
+/// The longest raw word that is kept, in bytes.
+pub const WORD_CAP: usize = 256;
+/// The longest detail or message that is kept, in bytes.
+pub const DETAIL_CAP: usize = 1024;
+
+/// What provider keys and tokens begin with.
+const KEY_PREFIXES: &[&str] = &[
+    "sk-", "sk_", "pk-", "rk-", "AIza", "ya29.", "gsk_", "xai-", "pplx-", "hf_", "r8_", "csk-",
+    "nvapi-", "fw_", "AKIA", "ASIA", "ghp_", "gho_", "github_pat_", "eyJ", "tgp_", "co-", "dapi",
+    "jina_", "vck_", "bedrock-api-key-", "ABSK",
+];
+
+/// Text made safe to keep and to show: keys replaced, control characters escaped, capped.
+#[must_use]
+pub fn clean(raw: &str, cap: usize) -> String {
+    let mut kept = String::with_capacity(raw.len().min(cap));
+    for token in tokens(raw) {
+        if is_key(token) {
+            push_capped(&mut kept, "[key]", cap);
+        } else {
+            push_capped(&mut kept, token, cap);
+        }
+        if kept.len() >= cap {
+            break;
+        }
+    }
+    kept
+}
+
+/// Splits into runs of characters that keys are made of, and the rest.
+fn tokens(raw: &str) -> impl Iterator<Item = &str> {
+    let mut rest = raw;
+    std::iter::from_fn(move || {
+        let first = rest.chars().next()?;
+        let end = rest.find(|c| is_key_char(c) != is_key_char(first)).unwrap_or(rest.len());
+        let (token, after) = rest.split_at_checked(end)?;
+        rest = after;
+        Some(token)
+    })
+}
+
+fn is_key_char(c: char) -> bool {
+    c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | '*')
+}
+
+/// A known prefix and a tail long enough, or a long run that mixes cases and digits like a secret.
+fn is_key(token: &str) -> bool {
+    let prefixed = token.len() >= 12 && KEY_PREFIXES.iter().any(|prefix| token.starts_with(prefix));
+    prefixed || looks_random(token)
+}
+
+fn looks_random(token: &str) -> bool {
+    token.len() >= 36
+        && !token.contains('.')
+        && token.bytes().any(|b| b.is_ascii_digit())
+        && token.bytes().any(|b| b.is_ascii_lowercase())
+        && token.bytes().any(|b| b.is_ascii_uppercase())
+}
+
+fn push_capped(kept: &mut String, text: &str, cap: usize) {
+    for c in text.chars() {
+        let hidden = c.is_control() || is_invisible(c);
+        let width = if hidden { c.escape_unicode().len() } else { c.len_utf8() };
+        if kept.len() + width > cap {
+            return;
+        }
+        if hidden {
+            kept.extend(c.escape_unicode());
+        } else {
+            kept.push(c);
+        }
+    }
+}
+
+/// Characters that steer a terminal or a reader without being seen.
+fn is_invisible(c: char) -> bool {
+    matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_never_stay() {
+        let message = "Incorrect API key provided: sk-proj-abc123DEF456ghi789. See https://x/y?key=AIzaSyA1234567890abc now";
+        let kept = clean(message, DETAIL_CAP);
+        assert_eq!(
+            kept,
+            "Incorrect API key provided: [key] See https://x/y?key=[key] now"
+        );
+        assert_eq!(clean("token Zx9aB8cD7eF6gH5iJ4kL3mN2oP1qR0sT9uV8", 99), "token [key]");
+    }
+
+    #[test]
+    fn ordinary_words_stay() {
+        let message = "model `claude-sonnet-4-5-20250929` on req 0b2f3c1e-1111-4222-8333-444455556666: too long";
+        assert_eq!(clean(message, DETAIL_CAP), message);
+    }
+
+    #[test]
+    fn control_characters_are_escaped_and_the_cap_holds() {
+        assert_eq!(clean("a\u{1b}[31mb\r\n", 99), "a\\u{1b}[31mb\\u{d}\\u{a}");
+        assert_eq!(clean("\u{202e}x", 99), "\\u{202e}x");
+        assert_eq!(clean(&"é".repeat(500), WORD_CAP).len(), 256);
+        assert_eq!(clean("ab\u{1b}", 5), "ab");
+    }
+}

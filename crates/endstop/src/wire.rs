@@ -1,0 +1,345 @@
+//! The leaves of wire structs: types that borrow where they can and never refuse a value.
+//!
+//! Providers send strings where numbers belong and objects where strings do. A struct made of
+//! these leaves fails only where the bytes are no JSON: what has the wrong type reads as nothing,
+//! and everything beside it is still read.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::marker::PhantomData;
+
+use serde::Deserialize;
+use serde::de::value::MapAccessDeserializer;
+use crate::event::Word;
+use serde::de::{Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+
+/// Answers every kind of value that a visitor has no use for with the default.
+macro_rules! nothing_for {
+    ($lifetime:lifetime: $($method:ident),*) => {
+        fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+            formatter.write_str("any value")
+        }
+        $(nothing_for!(@ $lifetime $method);)*
+    };
+    (@ $l:lifetime unit) => {
+        fn visit_unit<E>(self) -> Result<Self::Value, E> { Ok(Default::default()) }
+    };
+    (@ $l:lifetime bool) => {
+        fn visit_bool<E>(self, _: bool) -> Result<Self::Value, E> { Ok(Default::default()) }
+    };
+    (@ $l:lifetime number) => {
+        fn visit_i64<E>(self, _: i64) -> Result<Self::Value, E> { Ok(Default::default()) }
+        fn visit_u64<E>(self, _: u64) -> Result<Self::Value, E> { Ok(Default::default()) }
+        fn visit_f64<E>(self, _: f64) -> Result<Self::Value, E> { Ok(Default::default()) }
+    };
+    (@ $l:lifetime str) => {
+        fn visit_str<E>(self, _: &str) -> Result<Self::Value, E> { Ok(Default::default()) }
+    };
+    (@ $l:lifetime seq) => {
+        fn visit_seq<A: SeqAccess<$l>>(self, mut seq: A) -> Result<Self::Value, A::Error> {
+            while seq.next_element::<IgnoredAny>()?.is_some() {}
+            Ok(Default::default())
+        }
+    };
+    (@ $l:lifetime map) => {
+        fn visit_map<A: MapAccess<$l>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+            while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
+            Ok(Default::default())
+        }
+    };
+}
+
+/// A string, borrowed unless it holds escapes; empty where there is none.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Text<'a>(pub(crate) Cow<'a, str>);
+
+impl std::ops::Deref for Text<'_> {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        &self.0
+    }
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Visit;
+        impl<'de> Visitor<'de> for Visit {
+            type Value = Text<'de>;
+            nothing_for!('de: unit, bool, number, seq, map);
+            fn visit_borrowed_str<E>(self, text: &'de str) -> Result<Text<'de>, E> {
+                Ok(Text(Cow::Borrowed(text)))
+            }
+            fn visit_str<E>(self, text: &str) -> Result<Text<'de>, E> {
+                Ok(Text(Cow::Owned(text.to_owned())))
+            }
+        }
+        deserializer.deserialize_any(Visit)
+    }
+}
+
+/// A word or a code, if there is one: null and false are none.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Scalar<'a>(pub(crate) Option<Word<'a>>);
+
+impl<'a> Scalar<'a> {
+    /// As text, for messages and lookups.
+    pub(crate) fn to_text(&self) -> Option<Cow<'_, str>> {
+        self.0.as_ref().map(Word::to_text)
+    }
+
+    /// The word, unless it is one that says nothing: the empty string, and the string `null`.
+    pub(crate) fn said(&self) -> Option<&Word<'a>> {
+        self.0.as_ref().filter(|word| !matches!(word, Word::Text(text) if text.is_empty() || text == "null"))
+    }
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for Scalar<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Visit;
+        impl<'de> Visitor<'de> for Visit {
+            type Value = Scalar<'de>;
+            nothing_for!('de: unit);
+            fn visit_borrowed_str<E>(self, text: &'de str) -> Result<Scalar<'de>, E> {
+                Ok(Scalar(Some(Word::Text(Cow::Borrowed(text)))))
+            }
+            fn visit_str<E>(self, text: &str) -> Result<Scalar<'de>, E> {
+                Ok(Scalar(Some(Word::Text(Cow::Owned(text.to_owned())))))
+            }
+            fn visit_bool<E>(self, value: bool) -> Result<Scalar<'de>, E> {
+                Ok(Scalar(value.then_some(Word::Odd("true"))))
+            }
+            fn visit_i64<E>(self, number: i64) -> Result<Scalar<'de>, E> {
+                Ok(Scalar(Some(Word::Number(number))))
+            }
+            fn visit_u64<E>(self, number: u64) -> Result<Scalar<'de>, E> {
+                let number = i64::try_from(number).map_or(Word::Odd("number"), Word::Number);
+                Ok(Scalar(Some(number)))
+            }
+            fn visit_f64<E>(self, _: f64) -> Result<Scalar<'de>, E> {
+                Ok(Scalar(Some(Word::Odd("number"))))
+            }
+            fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Scalar<'de>, A::Error> {
+                while seq.next_element::<IgnoredAny>()?.is_some() {}
+                Ok(Scalar(Some(Word::Odd("array"))))
+            }
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Scalar<'de>, A::Error> {
+                while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
+                Ok(Scalar(Some(Word::Odd("object"))))
+            }
+        }
+        deserializer.deserialize_any(Visit)
+    }
+}
+
+/// A count of tokens or an index; none where the value is no such number.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Count(pub(crate) Option<u64>);
+
+impl Count {
+    /// As an index; zero where there is none, as on wires that leave it out for the only one.
+    pub(crate) fn index(self) -> u32 {
+        self.0.map_or(0, |number| u32::try_from(number).unwrap_or(u32::MAX))
+    }
+}
+
+impl<'de> Deserialize<'de> for Count {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Visit;
+        impl<'de> Visitor<'de> for Visit {
+            type Value = Count;
+            nothing_for!('de: unit, bool, str, seq, map);
+            fn visit_u64<E>(self, number: u64) -> Result<Count, E> {
+                Ok(Count(Some(number)))
+            }
+            fn visit_i64<E>(self, number: i64) -> Result<Count, E> {
+                Ok(Count(u64::try_from(number).ok()))
+            }
+            #[expect(
+                clippy::cast_possible_truncation,
+                clippy::cast_sign_loss,
+                reason = "Cohere counts tokens in floats; the cast saturates"
+            )]
+            fn visit_f64<E>(self, number: f64) -> Result<Count, E> {
+                Ok(Count((number >= 0.0).then_some(number as u64)))
+            }
+        }
+        deserializer.deserialize_any(Visit)
+    }
+}
+
+/// A flag that is set only by `true`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Flag(pub(crate) bool);
+
+impl<'de> Deserialize<'de> for Flag {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Visit;
+        impl<'de> Visitor<'de> for Visit {
+            type Value = Flag;
+            nothing_for!('de: unit, number, str, seq, map);
+            fn visit_bool<E>(self, value: bool) -> Result<Flag, E> {
+                Ok(Flag(value))
+            }
+        }
+        deserializer.deserialize_any(Visit)
+    }
+}
+
+/// A list that takes no allocation while it holds one thing, as most do.
+#[derive(Clone, Debug)]
+pub(crate) struct Few<T> {
+    first: Option<T>,
+    rest: Vec<T>,
+    /// The value was a list, if an empty one.
+    pub(crate) present: bool,
+}
+
+impl<T> Default for Few<T> {
+    fn default() -> Self {
+        Self { first: None, rest: Vec::new(), present: false }
+    }
+}
+
+impl<T> Few<T> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
+        self.first.iter().chain(&self.rest)
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.first.is_none()
+    }
+
+    pub(crate) fn first(&self) -> Option<&T> {
+        self.first.as_ref()
+    }
+}
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Few<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Visit<T>(PhantomData<T>);
+        impl<'de, T: Deserialize<'de>> Visitor<'de> for Visit<T> {
+            type Value = Few<T>;
+            nothing_for!('de: unit, bool, number, str, map);
+            fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Few<T>, A::Error> {
+                let first = seq.next_element()?;
+                let mut rest = Vec::new();
+                while let Some(next) = seq.next_element()? {
+                    rest.push(next);
+                }
+                Ok(Few { first, rest, present: true })
+            }
+        }
+        deserializer.deserialize_any(Visit(PhantomData))
+    }
+}
+
+/// A struct, or its default where the value is no object.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Loose<T>(pub(crate) T);
+
+impl<T> std::ops::Deref for Loose<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.0
+    }
+}
+
+impl<'de, T: Deserialize<'de> + Default> Deserialize<'de> for Loose<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Visit<T>(PhantomData<T>);
+        impl<'de, T: Deserialize<'de> + Default> Visitor<'de> for Visit<T> {
+            type Value = Loose<T>;
+            nothing_for!('de: unit, bool, number, str, seq);
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Loose<T>, A::Error> {
+                T::deserialize(MapAccessDeserializer::new(map)).map(Loose)
+            }
+        }
+        deserializer.deserialize_any(Visit(PhantomData))
+    }
+}
+
+/// A string, or a list of parts: both ways in which wires write content.
+#[derive(Clone, Debug)]
+pub(crate) enum Content<'a, T> {
+    Text(Text<'a>),
+    Parts(Few<T>),
+}
+
+impl<T> Default for Content<'_, T> {
+    fn default() -> Self {
+        Self::Text(Text::default())
+    }
+}
+
+impl<'de: 'a, 'a, T: Deserialize<'de>> Deserialize<'de> for Content<'a, T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Visit<T>(PhantomData<T>);
+        impl<'de, T: Deserialize<'de>> Visitor<'de> for Visit<T> {
+            type Value = Content<'de, T>;
+            nothing_for!('de: unit, bool, number, map);
+            fn visit_borrowed_str<E>(self, text: &'de str) -> Result<Content<'de, T>, E> {
+                Ok(Content::Text(Text(Cow::Borrowed(text))))
+            }
+            fn visit_str<E>(self, text: &str) -> Result<Content<'de, T>, E> {
+                Ok(Content::Text(Text(Cow::Owned(text.to_owned()))))
+            }
+            fn visit_seq<A: SeqAccess<'de>>(self, seq: A) -> Result<Content<'de, T>, A::Error> {
+                let parts = serde::de::value::SeqAccessDeserializer::new(seq);
+                Few::deserialize(parts).map(Content::Parts)
+            }
+        }
+        deserializer.deserialize_any(Visit(PhantomData))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Deserialize, Default, Debug)]
+    #[serde(default)]
+    struct Every<'a> {
+        #[serde(borrow)]
+        text: Text<'a>,
+        #[serde(borrow)]
+        scalar: Scalar<'a>,
+        count: Count,
+        flag: Flag,
+        few: Few<Count>,
+        loose: Loose<Inner>,
+        #[serde(borrow)]
+        content: Content<'a, Count>,
+        last: Count,
+    }
+
+    #[derive(Deserialize, Default, Debug, Clone)]
+    #[serde(default)]
+    struct Inner {
+        x: Count,
+    }
+
+    #[test]
+    fn no_kind_of_value_hides_its_neighbours() {
+        for value in ["null", "true", "-1", "1.5", "18446744073709551615", "\"a\\n\"", "\"b\"", "[]", "[1,[2]]", "{}", "{\"x\":{\"y\":1}}"] {
+            let json = format!(
+                r#"{{"text":{value},"scalar":{value},"count":{value},"flag":{value},"few":{value},"loose":{value},"content":{value},"unknown":{value},"last":7}}"#
+            );
+            let every: Every<'_> = serde_json::from_str(&json).unwrap();
+            assert_eq!(every.last, Count(Some(7)), "{json}");
+        }
+    }
+
+    #[test]
+    fn right_values_are_read() {
+        let json = r#"{"text":"t","scalar":"s","count":3.0,"flag":true,"few":[1,2],"loose":{"x":5},"content":[9]}"#;
+        let every: Every<'_> = serde_json::from_str(json).unwrap();
+        assert_eq!((&*every.text, every.count, every.flag.0), ("t", Count(Some(3)), true));
+        assert!(matches!(every.text.0, Cow::Borrowed(_)));
+        assert_eq!(every.scalar, Scalar(Some(Word::Text("s".into()))));
+        assert_eq!(every.few.iter().count(), 2);
+        assert_eq!(every.loose.x, Count(Some(5)));
+        assert!(matches!(every.content, Content::Parts(parts) if parts.first().is_some()));
+    }
+}
