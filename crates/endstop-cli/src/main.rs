@@ -1,1 +1,49 @@
-fn main() {}
+//! The `endstop` command: one file per subcommand.
+
+mod check;
+mod exit;
+mod line;
+mod recording;
+mod replay;
+mod style;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// Endstop knows how every LLM response ended.
+#[derive(Parser)]
+#[command(name = "endstop", version, about, after_help = exit::HELP)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    Check(check::Args),
+    Replay(replay::Args),
+}
+
+fn main() -> ExitCode {
+    let result = match Cli::parse().command {
+        Command::Check(args) => check::run(&args),
+        Command::Replay(args) => replay::run(&args),
+    };
+    match result {
+        Ok(code) => code,
+        Err(error) if is_closed_pipe(&error) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("endstop: {error:#}");
+            ExitCode::from(exit::ERROR)
+        }
+    }
+}
+
+/// Whoever read our output has seen enough, as `head` does.
+fn is_closed_pipe(error: &anyhow::Error) -> bool {
+    error
+        .chain()
+        .filter_map(|cause| cause.downcast_ref::<std::io::Error>())
+        .any(|cause| cause.kind() == std::io::ErrorKind::BrokenPipe)
+}

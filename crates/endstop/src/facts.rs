@@ -23,6 +23,8 @@ pub(crate) struct Facts {
     pub(crate) pending: Option<Said>,
     pub(crate) details: Vec<Detail>,
     pub(crate) model: Option<String>,
+    /// The frame at hand came after the proof of the end.
+    pub(crate) past_end: bool,
     pub(crate) late_event: bool,
     pub(crate) excess: u32,
     begun: bool,
@@ -70,7 +72,7 @@ impl Facts {
                 self.start_call(*choice, *call, id, wire.profile.dialect.calls_close, limits);
             }
             Event::ToolCallDelta { choice, call, arguments } => {
-                self.late_event |= self.proven;
+                self.late_event |= self.past_end;
                 if let Some(call) = self.call_mut(*choice, *call) {
                     call.arguments.push(arguments.as_bytes());
                 } else {
@@ -178,14 +180,14 @@ impl Facts {
     }
 
     fn content(&mut self, index: u32, limits: &Limits, set: impl FnOnce(&mut Choice)) {
-        self.late_event |= self.proven;
+        self.late_event |= self.past_end;
         if let Some(choice) = self.choice_mut(index, limits) {
             set(choice);
         }
     }
 
     fn start_call(&mut self, index: u32, number: u32, id: &str, close: CallsClose, limits: &Limits) {
-        self.late_event |= self.proven;
+        self.late_event |= self.past_end;
         let calls: usize = self.choices.iter().map(|choice| choice.calls.len()).sum();
         let Some(choice) = self.choice_mut(index, limits) else { return };
         // The same call again, as hosts send that repeat its head in every piece.
@@ -209,6 +211,10 @@ impl Facts {
     }
 
     fn word(&mut self, index: u32, field: &'static str, word: &Word<'_>, wire: &Wire, limits: &Limits) {
+        if self.past_end {
+            self.late_event = true;
+            return;
+        }
         let Some(choice) = self.choice_mut(index, limits) else { return };
         if wire.profile.dialect.calls_close == CallsClose::ByWord {
             choice.calls.iter_mut().for_each(|call| call.closed = true);
@@ -226,7 +232,7 @@ impl Facts {
     }
 
     fn fault(&mut self, fault: &Fault) {
-        if self.proven {
+        if self.past_end {
             self.late_event = true;
         } else if self.fault.is_none() {
             self.fault = Some(fault.clone());

@@ -156,6 +156,17 @@ pub static COMMON: &[Sign] = &[
     message("too many requests", FaultKind::RateLimit),
 ];
 
+/// Names so general that the HTTP status says more, where there is one.
+static GENERAL: &[(&str, FaultKind)] = &[
+    ("invalid_request_error", FaultKind::InvalidRequest),
+    ("BadRequestError", FaultKind::InvalidRequest),
+    ("model_error", FaultKind::Server),
+    ("api_error", FaultKind::Server),
+    ("server_error", FaultKind::Server),
+    ("internal_server_error", FaultKind::Server),
+    ("InternalServerError", FaultKind::Server),
+];
+
 /// An error as it was read, before its kind is known.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Told {
@@ -179,7 +190,15 @@ impl Told {
             At::Name => self.names.iter().any(|name| name == sign.is),
             At::Message => text.contains(sign.is),
         });
-        let kind = sign.map_or_else(|| kind_of_status(self.status), |sign| sign.kind);
+        let general = || {
+            let known = GENERAL.iter().find(|(known, _)| self.names.iter().any(|name| name == known));
+            known.map_or(FaultKind::Other, |(_, kind)| *kind)
+        };
+        let kind = match (sign, self.status) {
+            (Some(sign), _) => sign.kind,
+            (None, Some(status)) => kind_of_status(status),
+            (None, None) => general(),
+        };
         Fault {
             kind,
             status: self.status,
@@ -191,17 +210,17 @@ impl Told {
 }
 
 /// What an HTTP status means where nothing more is known.
-fn kind_of_status(status: Option<u16>) -> FaultKind {
+fn kind_of_status(status: u16) -> FaultKind {
     match status {
-        Some(401 | 403) => FaultKind::Auth,
-        Some(402) => FaultKind::Quota,
-        Some(404) => FaultKind::NotFound,
-        Some(408 | 504) => FaultKind::Timeout,
-        Some(429) => FaultKind::RateLimit,
-        Some(499) => FaultKind::Cancelled,
-        Some(503 | 529) => FaultKind::Overloaded,
-        Some(400..=428 | 430..=498) => FaultKind::InvalidRequest,
-        Some(500..=599) => FaultKind::Server,
+        401 | 403 => FaultKind::Auth,
+        402 => FaultKind::Quota,
+        404 => FaultKind::NotFound,
+        408 | 504 => FaultKind::Timeout,
+        429 => FaultKind::RateLimit,
+        499 => FaultKind::Cancelled,
+        503 | 529 => FaultKind::Overloaded,
+        400..=498 => FaultKind::InvalidRequest,
+        500..=599 => FaultKind::Server,
         _ => FaultKind::Other,
     }
 }
@@ -238,6 +257,20 @@ struct Wire<'a> {
     innererror: Loose<Details<'a>>,
     #[serde(borrow)]
     metadata: Loose<Details<'a>>,
+    /// Where wires put an error that is not at the top.
+    #[serde(borrow)]
+    response: Loose<Nested<'a>>,
+    #[serde(borrow)]
+    delta: Loose<Nested<'a>>,
+    #[serde(borrow)]
+    choices: Few<Loose<Nested<'a>>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Nested<'a> {
+    #[serde(borrow)]
+    error: Option<&'a RawValue>,
 }
 
 #[derive(Default, Deserialize)]
@@ -271,7 +304,9 @@ pub(crate) fn read(data: &[u8], expect: Expect) -> Option<Told> {
     }
     let wire: Wire<'_> = serde_json::from_slice(data).ok()?;
     let mut told = Told::default();
-    match wire.error.map(RawValue::get) {
+    let nested = [wire.response.error, wire.delta.error].into_iter().flatten();
+    let nested = nested.chain(wire.choices.iter().filter_map(|choice| choice.error));
+    match wire.error.into_iter().chain(nested).next().map(RawValue::get) {
         Some(error) if error.starts_with('{') => {
             wire.names(&mut told);
             let inner: Wire<'_> = serde_json::from_str(error).ok()?;
@@ -323,7 +358,8 @@ impl Wire<'_> {
 
 fn own_text(scalars: &[&Scalar<'_>]) -> Option<String> {
     let text = scalars.iter().find_map(|scalar| scalar.to_text())?;
-    (text != "error").then(|| text.into_owned())
+    // The name of the event that carries the error is not the error's own.
+    (!matches!(&*text, "error" | "response.failed" | "message-end")).then(|| text.into_owned())
 }
 
 /// `detail` is text on some wires and a list of validation errors on others.
@@ -369,6 +405,9 @@ mod tests {
         check(r#"{"code":"c","error":"m"}"#, Anything, Some(("", "c", "m")));
         check(r#"{"error":"m","error_type":"validation"}"#, Anything, Some(("validation", "", "m")));
         check(r#"{"type":"error","error":{"type":"overloaded_error","message":"m","details":null}}"#, Anything, Some(("overloaded_error", "", "m")));
+        check(r#"{"type":"response.failed","response":{"error":{"code":"c","message":"m"}}}"#, Anything, Some(("", "c", "m")));
+        check(r#"{"type":"message-end","delta":{"finish_reason":"ERROR","error":"m"}}"#, Anything, Some(("", "", "m")));
+        check(r#"{"choices":[{},{"error":{"code":502,"message":"m"}}]}"#, Anything, Some(("", "502", "m")));
         check(r#"{"detail":"m"}"#, Anything, Some(("", "", "m")));
         check(r#"{"detail":[{"msg":"x"}]}"#, Anything, Some(("", "", r#"[{"msg":"x"}]"#)));
         check(r#"{"message":"m"}"#, Error, Some(("", "", "m")));

@@ -342,6 +342,7 @@ impl Reader {
         if self.events > self.limits.events {
             return false;
         }
+        self.facts.past_end = self.facts.proven;
         let mut sink = sink;
         if !self.read_repeat(frame, &mut sink) {
             self.read_new(frame, sink);
@@ -454,7 +455,6 @@ impl Reader {
     fn ending(mut self, close: Close) -> Ending {
         if self.is_error_status() && self.facts.fault.is_none() {
             self.facts.fault = Some(judge_fault(Told::default(), self.status, &self.wire.profile));
-            self.facts.proven = false;
         }
         let closed = self.closed(close);
         self.add_missing_choices(closed);
@@ -499,11 +499,11 @@ impl Reader {
 
     /// How the bytes ended, in the order in which the causes count.
     fn closed(&self, close: Close) -> Closed {
-        if self.facts.proven {
-            return Closed::Proven;
-        }
         if self.facts.fault.is_some() {
             return Closed::Error;
+        }
+        if self.facts.proven {
+            return Closed::Proven;
         }
         match self.broken {
             Some(Broken::Oversize) => return Closed::Oversize,

@@ -39,34 +39,35 @@ pub fn choose(clues: &Clues<'_>) -> Wire {
 }
 
 fn of_provider(provider: &'static Provider, clues: &Clues<'_>) -> Wire {
-    let told = told(clues, |id| provider.wire_of(id), |path| provider.wire_for_path(path));
+    let own = told(clues, |id| provider.wire_of(id), |path| provider.wire_for_path(path));
+    if let Some(profile) = own {
+        return profile.into();
+    }
+    // A wire that it is not known for, as compatible endpoints are: read as anyone's.
+    let told = told_of_anyone(clues).map(|profile| Profile { provider: provider.id, ..*profile });
     if let Some(profile) = told {
         return profile.into();
     }
-    // It speaks several wires and nobody said which: the body does, if it is one of them.
-    if provider.others.is_empty() {
-        return provider.into();
-    }
-    match shape::guess(clues.body) {
-        Some(guess) => match provider.wire_of(guess.dialect.id) {
-            Some(profile) => profile.into(),
-            None => guess.into(),
-        },
-        None => provider.into(),
-    }
+    // Nobody said which of its wires this is: the body does, if it is one of them.
+    let guess = shape::guess(clues.body);
+    guess.and_then(|guess| provider.wire_of(guess.dialect.id)).unwrap_or(&provider.main).into()
 }
 
 fn of_anyone(clues: &Clues<'_>) -> Wire {
-    let of_dialect = |id: &str| {
-        let generic = OPENAI_COMPATIBLE.wire_of(id);
-        generic.or_else(|| provider::ALL.iter().find_map(|known| known.wire_of(id)))
-    };
-    match told(clues, of_dialect, provider::by_path) {
+    match told_of_anyone(clues) {
         Some(profile) => profile.into(),
         None => shape::guess(clues.body)
             .unwrap_or(Profile { guessed: true, ..OPENAI_COMPATIBLE.main })
             .into(),
     }
+}
+
+fn told_of_anyone(clues: &Clues<'_>) -> Option<&'static Profile> {
+    let of_dialect = |id: &str| {
+        let generic = OPENAI_COMPATIBLE.wire_of(id);
+        generic.or_else(|| provider::ALL.iter().find_map(|known| known.wire_of(id)))
+    };
+    told(clues, of_dialect, provider::by_path)
 }
 
 /// The wire that the dialect's id or the path names.

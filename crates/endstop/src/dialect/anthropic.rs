@@ -71,8 +71,6 @@ static SIGNS: &[Sign] = &[
     name("permission_error", FaultKind::Auth),
     name("not_found_error", FaultKind::NotFound),
     name("timeout_error", FaultKind::Timeout),
-    name("api_error", FaultKind::Server),
-    name("invalid_request_error", FaultKind::InvalidRequest),
 ];
 
 #[derive(Default, Deserialize)]

@@ -177,10 +177,10 @@ fn read(frame: &Frame<'_>, out: &mut Out<'_, '_>) -> Reading {
         "message-end" => {
             emit_usage(delta.usage.as_ref(), out);
             read_word(&delta.finish_reason, out);
+            out.emit(Event::Proof);
             if delta.error.is_some() {
                 return Reading::Error;
             }
-            out.emit(Event::Proof);
         }
         "content-end" | "citation-start" | "citation-end" | "debug" => {}
         _ => return Reading::Strange,

@@ -80,7 +80,6 @@ pub(crate) static SIGNS: &[Sign] = &[
     name("cyber_policy", FaultKind::Filter),
     name("bio_policy", FaultKind::Filter),
     name("misalignment_policy_violation", FaultKind::Filter),
-    name("server_error", FaultKind::Server),
     message("maximum context length is", FaultKind::ContextWindow),
     message("exceeds the context window", FaultKind::ContextWindow),
     // gpt-audio tells its output cap as an error, plain and streamed (recorded, maruel/genai).

@@ -1,0 +1,85 @@
+//! One ending as one line of JSON: what scripts read.
+
+use endstop::{Confidence, Ending, Fault, FaultKind, Reason, Shown, Usage};
+use serde::Serialize;
+
+/// The ending of one response, flat, for `replay --json` and `check --json`.
+#[derive(Serialize)]
+pub(crate) struct Line<'a> {
+    id: &'a str,
+    provider: &'a str,
+    dialect: &'a str,
+    model: Option<&'a str>,
+    /// Null for a polled body that is not over.
+    reason: Option<Reason>,
+    finish_reason: Option<&'a str>,
+    confidence: Confidence,
+    native_field: Option<&'a str>,
+    native_value: Option<&'a str>,
+    closed: &'a str,
+    shown: Shown,
+    over: bool,
+    context_overflow: bool,
+    termination: &'a str,
+    stop_reason: String,
+    sentence: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    fault: Option<&'a Fault>,
+    usage: Usage,
+    choices: Vec<Choice<'a>>,
+    details: &'a [endstop::Detail],
+    bytes: u64,
+    events: u64,
+}
+
+#[derive(Serialize)]
+struct Choice<'a> {
+    index: u32,
+    reason: Reason,
+    confidence: Confidence,
+    native_value: Option<&'a str>,
+    shown: Shown,
+}
+
+impl<'a> Line<'a> {
+    pub(crate) fn new(id: &'a str, ending: &'a Ending) -> Self {
+        let spelling = ending.reason.spelling();
+        let overflow = |fault: &Fault| fault.kind == FaultKind::ContextWindow;
+        Self {
+            id,
+            provider: &ending.provider,
+            dialect: ending.dialect,
+            model: ending.model.as_deref(),
+            reason: ending.over.then_some(ending.reason),
+            finish_reason: ending.finish_reason(),
+            confidence: ending.confidence,
+            native_field: ending.said.as_ref().map(|said| said.field),
+            native_value: ending.said.as_ref().map(|said| said.word.as_str()),
+            closed: ending.closed.word(),
+            shown: ending.shown,
+            over: ending.over,
+            context_overflow: ending.fault.as_ref().is_some_and(overflow),
+            termination: spelling.termination,
+            stop_reason: ending.stop_reason(),
+            sentence: &ending.sentence,
+            fault: ending.fault.as_ref(),
+            usage: ending.usage,
+            choices: ending.choices.iter().map(Choice::new).collect(),
+            details: &ending.details,
+            bytes: ending.bytes,
+            events: ending.events,
+        }
+    }
+}
+
+impl<'a> Choice<'a> {
+    fn new(choice: &'a endstop::ChoiceEnding) -> Self {
+        Self {
+            index: choice.index,
+            reason: choice.reason,
+            confidence: choice.confidence,
+            native_value: choice.said.as_ref().map(|said| said.word.as_str()),
+            shown: choice.shown,
+        }
+    }
+}

@@ -1,0 +1,46 @@
+//! Colour for terminals, and none for pipes or where `NO_COLOR` is set.
+
+use std::io::IsTerminal;
+
+use endstop::Reason;
+
+/// Whether standard output takes colour.
+#[derive(Clone, Copy)]
+pub(crate) struct Style(bool);
+
+impl Style {
+    pub(crate) fn of_stdout() -> Self {
+        let refused = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+        Self(!refused && std::io::stdout().is_terminal())
+    }
+
+    pub(crate) fn bold(self, text: &str) -> String {
+        self.paint("1", text)
+    }
+
+    pub(crate) fn dim(self, text: &str) -> String {
+        self.paint("2", text)
+    }
+
+    /// Green for success, yellow for what can go on, red for what went wrong.
+    pub(crate) fn reason(self, reason: Reason, text: &str) -> String {
+        let colour = match reason {
+            Reason::Complete | Reason::StopSequence | Reason::ToolCall => "1;32",
+            Reason::Paused | Reason::OutputLimit | Reason::ContextLimit | Reason::Unknown => "1;33",
+            Reason::Refused
+            | Reason::Filtered
+            | Reason::Safety
+            | Reason::Recitation
+            | Reason::MalformedToolCall
+            | Reason::Cancelled
+            | Reason::TimedOut
+            | Reason::Failed
+            | Reason::Cut => "1;31",
+        };
+        self.paint(colour, text)
+    }
+
+    fn paint(self, code: &str, text: &str) -> String {
+        if self.0 { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
+    }
+}
