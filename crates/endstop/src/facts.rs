@@ -14,7 +14,7 @@ use crate::verdict::Meaning;
 const MAX_DETAILS: usize = 64;
 
 /// What is known so far.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Facts {
     pub(crate) choices: Vec<Choice>,
     pub(crate) usage: Usage,
@@ -31,7 +31,7 @@ pub(crate) struct Facts {
 }
 
 /// What is known of one choice.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Choice {
     pub(crate) index: u32,
     pub(crate) said: Option<Said>,
@@ -45,7 +45,7 @@ pub(crate) struct Choice {
 }
 
 /// What is known of one tool call.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Call {
     number: u32,
     id: String,

@@ -75,7 +75,7 @@ impl Default for Limits {
 /// let ending = reader.finish(Close::Eof);
 /// assert_eq!(ending.reason, Reason::Cut);
 /// ```
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 #[must_use = "a response has an ending: call `finish`"]
 pub struct Reader {
     wire: Wire,
@@ -102,7 +102,7 @@ struct Flags {
 }
 
 /// What takes the bytes apart; undecided until their beginning has been seen.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 enum Framer {
     Undecided(Vec<u8>),
     Sse(Sse),

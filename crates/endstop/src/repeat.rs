@@ -16,7 +16,7 @@ use crate::frame::Frame;
 const PATIENCE: u32 = 16;
 
 /// The last plain event, as a template.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Repeat {
     data: Vec<u8>,
     name: String,

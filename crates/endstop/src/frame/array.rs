@@ -4,7 +4,7 @@ use super::{Broken, Frame, Rest};
 use crate::json::{JsonState, Scanner, is_space};
 
 /// Cuts a streamed JSON array into its elements.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Array {
     limit: usize,
     at: At,

@@ -15,7 +15,7 @@ const CHECKSUM: usize = 4;
 const MAX_HEADERS: usize = 128 * 1024;
 
 /// Cuts an AWS event stream into messages.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Aws {
     limit: usize,
     /// Payloads are `{"bytes": base64}` and are handed over decoded.

@@ -8,7 +8,7 @@ use super::{Broken, Frame, Rest, is_whole_json, trim};
 use crate::json::{JsonState, Scanner};
 
 /// Cuts newline-delimited JSON into frames.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Lines {
     limit: usize,
     /// The beginning of a value whose end has not come yet.

@@ -11,7 +11,7 @@ use super::{Broken, Frame, FrameKind, Rest, is_whole_json};
 use crate::json::{JsonState, Scanner};
 
 /// Cuts a stream of server-sent events into frames.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Sse {
     limit: usize,
     /// The last byte was a CR: an LF right after it belongs to the same line end.

@@ -1,0 +1,301 @@
+//! The cases of `corpus/`, and how to run one.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use endstop::frame::aws;
+use endstop::provider::{self, Wire};
+use endstop::{Asked, Close, Ending, Head, Reader, Timer};
+use serde::Deserialize;
+
+/// One file of cases.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    /// The provider whose profile reads the cases.
+    provider: String,
+    case: Vec<Case>,
+}
+
+/// One response and its expected ending.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Case {
+    #[serde(skip)]
+    pub(crate) provider: String,
+    pub(crate) name: String,
+    /// Where the case comes from: a documentation, a recording, an issue, with the T-number if it has one.
+    pub(crate) source: String,
+    /// The dialect; the provider's main one if left out.
+    wire: Option<String>,
+    #[serde(default = "ok")]
+    status: u16,
+    /// The content type.
+    #[serde(default, rename = "type")]
+    content_type: String,
+    #[serde(default)]
+    asked: AskedSpec,
+    #[serde(default)]
+    close: CloseSpec,
+    body: Option<String>,
+    /// AWS event-stream messages.
+    #[serde(default)]
+    frames: Vec<FrameSpec>,
+    /// Events that are wrapped in base64 inside AWS event-stream messages.
+    #[serde(default)]
+    chunks: Vec<String>,
+    /// Bytes at the end to leave out, or to flip the last bit of.
+    #[serde(default)]
+    damage: Damage,
+    pub(crate) want: Want,
+}
+
+fn ok() -> u16 {
+    200
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct AskedSpec {
+    model: Option<String>,
+    streamed: Option<bool>,
+    cap: Option<u64>,
+    choices: Option<u32>,
+}
+
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum CloseSpec {
+    #[default]
+    Eof,
+    Reset,
+    Idle,
+    FirstByte,
+    ClientGone,
+    Dropped,
+    Interrupted,
+    ShutDown,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct FrameSpec {
+    #[serde(default)]
+    event: String,
+    #[serde(default)]
+    exception: String,
+    #[serde(default)]
+    error: String,
+    data: String,
+}
+
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Damage {
+    #[default]
+    None,
+    /// The last five bytes are missing.
+    CutTail,
+    /// A bit of the last payload is flipped.
+    FlipBit,
+}
+
+/// What must come out. What is left out is not looked at, but `shown` is compared whole.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Want {
+    pub(crate) reason: String,
+    confidence: String,
+    /// The provider's word; the empty string for none.
+    #[serde(default)]
+    native: String,
+    field: Option<String>,
+    finish_reason: Option<String>,
+    closed: Option<String>,
+    #[serde(default)]
+    shown: Vec<String>,
+    fault: Option<String>,
+    #[serde(default)]
+    details: BTreeMap<String, String>,
+    /// Reasons of the choices, in order.
+    choices: Option<Vec<String>>,
+    output: Option<u64>,
+    input: Option<u64>,
+    reasoning: Option<u64>,
+    cached: Option<u64>,
+    #[serde(default = "yes")]
+    over: bool,
+}
+
+fn yes() -> bool {
+    true
+}
+
+/// The folder of this project's own cases.
+pub(crate) fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../corpus")
+}
+
+/// Every case there is.
+pub(crate) fn all() -> Vec<Case> {
+    let mut cases = Vec::new();
+    let mut files: Vec<_> = std::fs::read_dir(folder()).unwrap().map(|entry| entry.unwrap().path()).collect();
+    files.sort();
+    for path in files.iter().filter(|path| path.extension().is_some_and(|end| end == "toml")) {
+        let text = std::fs::read_to_string(path).unwrap();
+        let file: File = toml::from_str(&text).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        cases.extend(file.case.into_iter().map(|case| Case { provider: file.provider.clone(), ..case }));
+    }
+    cases
+}
+
+impl Case {
+    pub(crate) fn label(&self) -> String {
+        format!("{}/{}", self.provider, self.name)
+    }
+
+    pub(crate) fn wire(&self) -> Wire {
+        let provider = provider::by_id(&self.provider).unwrap_or_else(|| panic!("{}: no such provider", self.label()));
+        match &self.wire {
+            None => provider.into(),
+            Some(id) => provider.wire_of(id).unwrap_or_else(|| panic!("{}: no such wire", self.label())).into(),
+        }
+    }
+
+    pub(crate) fn bytes(&self) -> Vec<u8> {
+        let mut bytes = self.body.clone().unwrap_or_default().into_bytes();
+        for frame in &self.frames {
+            bytes.extend(frame.encode());
+        }
+        for chunk in &self.chunks {
+            let payload = format!(r#"{{"bytes":"{}","p":"abcd"}}"#, STANDARD.encode(chunk));
+            bytes.extend(aws::encode(&[(":event-type", "chunk"), (":message-type", "event")], payload.as_bytes()));
+        }
+        match self.damage {
+            Damage::None => {}
+            Damage::CutTail => bytes.truncate(bytes.len() - 5),
+            Damage::FlipBit => {
+                let at = bytes.len() - 6;
+                bytes[at] ^= 1;
+            }
+        }
+        bytes
+    }
+
+    /// Whether the body is a stream of several frames.
+    pub(crate) fn is_stream(&self) -> bool {
+        let body = self.body.as_deref().unwrap_or_default().trim_start();
+        let lines = self.wire().profile.framing == endstop::frame::Framing::Lines && body.lines().count() > 1;
+        self.status == 200 && (lines || !body.starts_with('{') && !body.starts_with('<'))
+    }
+
+    pub(crate) fn close(&self) -> Close {
+        match self.close {
+            CloseSpec::Eof => Close::Eof,
+            CloseSpec::Reset => Close::Reset,
+            CloseSpec::Idle => Close::TimedOut(Timer::Idle),
+            CloseSpec::FirstByte => Close::TimedOut(Timer::FirstByte),
+            CloseSpec::ClientGone => Close::ClientGone,
+            CloseSpec::Dropped => Close::Dropped,
+            CloseSpec::Interrupted => Close::Interrupted,
+            CloseSpec::ShutDown => Close::ShutDown,
+        }
+    }
+
+    pub(crate) fn reader(&self, wire: Wire) -> Reader {
+        let asked = Asked {
+            model: self.asked.model.clone(),
+            streamed: self.asked.streamed,
+            cap: self.asked.cap,
+            choices: self.asked.choices,
+            stop: Vec::new(),
+        };
+        Reader::new(wire, Head { status: self.status, content_type: &self.content_type }, asked)
+    }
+
+    /// The ending of these chunks.
+    pub(crate) fn read<'a>(&self, wire: Wire, chunks: impl IntoIterator<Item = &'a [u8]>) -> Ending {
+        let mut reader = self.reader(wire);
+        for chunk in chunks {
+            reader.watch(chunk);
+        }
+        reader.finish(self.close())
+    }
+
+    pub(crate) fn want_native(&self) -> &str {
+        &self.want.native
+    }
+
+    pub(crate) fn want_field(&self) -> &str {
+        self.want.field.as_deref().unwrap_or_default()
+    }
+
+    /// What differs from what is wanted; none if nothing does.
+    pub(crate) fn differs(&self, ending: &Ending) -> Option<String> {
+        let want = &self.want;
+        let mut wrong = Vec::new();
+        let mut compare = |what: &str, got: String, want: String| {
+            if got != want {
+                wrong.push(format!("{what} is {got:?}, not {want:?}"));
+            }
+        };
+        let text = |text: Option<&str>| text.unwrap_or_default().to_owned();
+        compare("reason", ending.reason.name().to_owned(), want.reason.clone());
+        compare("confidence", format!("{:?}", ending.confidence).to_lowercase(), want.confidence.clone());
+        compare("native", text(ending.said.as_ref().map(|said| said.word.as_str())), want.native.clone());
+        compare("shown", ending.shown.words().join(" "), want.shown.join(" "));
+        compare("over", ending.over.to_string(), want.over.to_string());
+        if let Some(field) = &want.field {
+            compare("field", text(ending.said.as_ref().map(|said| said.field)), field.clone());
+        }
+        if let Some(word) = &want.finish_reason {
+            compare("finish_reason", text(ending.finish_reason()), word.clone());
+        }
+        if let Some(closed) = &want.closed {
+            compare("closed", ending.closed.word().to_owned(), closed.clone());
+        }
+        if let Some(kind) = &want.fault {
+            let got = ending.fault.as_ref().map(|fault| serde_json::to_value(fault.kind).unwrap());
+            compare("fault", got.map_or(String::new(), |kind| kind.as_str().unwrap().to_owned()), kind.clone());
+        }
+        if let Some(choices) = &want.choices {
+            let got: Vec<&str> = ending.choices.iter().map(|choice| choice.reason.name()).collect();
+            compare("choices", got.join(" "), choices.join(" "));
+        }
+        let usage = &ending.usage;
+        let counts = [
+            ("output", usage.output, want.output),
+            ("input", usage.input, want.input),
+            ("reasoning", usage.reasoning, want.reasoning),
+            ("cached", usage.cache_read, want.cached),
+        ];
+        for (what, got, want) in counts {
+            if want.is_some() {
+                compare(what, format!("{got:?}"), format!("{want:?}"));
+            }
+        }
+        for (key, value) in &want.details {
+            let got = ending.details.iter().find(|detail| detail.key == key);
+            compare(key, text(got.map(|detail| detail.value.as_str())), value.clone());
+        }
+        (!wrong.is_empty()).then(|| format!("{}: {}\n  {}", self.label(), wrong.join("; "), ending.sentence))
+    }
+}
+
+impl FrameSpec {
+    fn encode(&self) -> Vec<u8> {
+        let headers: &[(&str, &str)] = if !self.exception.is_empty() {
+            &[(":exception-type", &self.exception), (":message-type", "exception")]
+        } else if !self.error.is_empty() {
+            return aws::encode(
+                &[(":error-code", &self.error), (":error-message", &self.data), (":message-type", "error")],
+                b"",
+            );
+        } else {
+            &[(":event-type", &self.event), (":content-type", "application/json"), (":message-type", "event")]
+        };
+        aws::encode(headers, self.data.as_bytes())
+    }
+}

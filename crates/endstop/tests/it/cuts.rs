@@ -1,0 +1,102 @@
+//! The same ending under every cutting of the bytes.
+
+use endstop::Ending;
+
+use crate::case::{self, Case};
+
+/// Double cuts are tried in full up to this length.
+const ALL_PAIRS: usize = 600;
+/// And this many at random beyond it, over all cases.
+const SEEDED_PAIRS: usize = 10_000;
+
+/// A small generator, so that a failure can be repeated by its seed.
+pub(crate) struct Dice(pub(crate) u64);
+
+impl Dice {
+    pub(crate) fn roll(&mut self, sides: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        usize::try_from(self.0 % (sides as u64).max(1)).unwrap()
+    }
+
+    /// Cuts the bytes into pieces of random size.
+    pub(crate) fn cut<'a>(&mut self, mut bytes: &'a [u8], largest: usize) -> Vec<&'a [u8]> {
+        let mut pieces = Vec::new();
+        while !bytes.is_empty() {
+            let (piece, rest) = bytes.split_at((1 + self.roll(largest)).min(bytes.len()));
+            pieces.push(piece);
+            bytes = rest;
+        }
+        pieces
+    }
+}
+
+#[track_caller]
+fn check(case: &Case, whole: &Ending, chunks: Vec<&[u8]>) {
+    let cut = case.read(case.wire(), chunks.iter().copied());
+    assert_eq!(&cut, whole, "{} cut into {:?}", case.label(), chunks.iter().map(|chunk| chunk.len()).collect::<Vec<_>>());
+}
+
+#[test]
+fn single_cuts_and_byte_by_byte() {
+    for case in case::all() {
+        let bytes = case.bytes();
+        let whole = case.read(case.wire(), [&*bytes]);
+        for at in 0..=bytes.len() {
+            let (head, tail) = bytes.split_at(at);
+            check(&case, &whole, vec![head, tail]);
+        }
+        check(&case, &whole, bytes.chunks(1).collect());
+    }
+}
+
+#[test]
+fn double_cuts() {
+    let cases = case::all();
+    for case in &cases {
+        let bytes = case.bytes();
+        if bytes.len() > ALL_PAIRS {
+            continue;
+        }
+        let whole = case.read(case.wire(), [&*bytes]);
+        for first in 0..=bytes.len() {
+            for second in first..=bytes.len() {
+                check(case, &whole, vec![&bytes[..first], &bytes[first..second], &bytes[second..]]);
+            }
+        }
+    }
+    let long: Vec<&Case> = cases.iter().filter(|case| case.bytes().len() > ALL_PAIRS).collect();
+    if long.is_empty() {
+        return;
+    }
+    let mut dice = Dice(0x9e37_79b9_7f4a_7c15);
+    for _ in 0..SEEDED_PAIRS {
+        let case = long[dice.roll(long.len())];
+        let bytes = case.bytes();
+        let whole = case.read(case.wire(), [&*bytes]);
+        let (a, b) = (dice.roll(bytes.len() + 1), dice.roll(bytes.len() + 1));
+        let (first, second) = (a.min(b), a.max(b));
+        check(case, &whole, vec![&bytes[..first], &bytes[first..second], &bytes[second..]]);
+    }
+}
+
+#[test]
+fn events_and_ending_are_the_same_with_and_without_a_consumer() {
+    for case in case::all() {
+        let bytes = case.bytes();
+        let watched = case.read(case.wire(), [&*bytes]);
+        let mut reader = case.reader(case.wire());
+        let mut whole = Vec::new();
+        reader.read(&bytes, |event| whole.push(format!("{event:?}")));
+        let ending = reader.finish_with(case.close(), |event| whole.push(format!("{event:?}")));
+        assert_eq!(ending, watched, "{}", case.label());
+        let mut reader = case.reader(case.wire());
+        let mut pieces = Vec::new();
+        for byte in bytes.chunks(1) {
+            reader.read(byte, |event| pieces.push(format!("{event:?}")));
+        }
+        drop(reader.finish_with(case.close(), |event| pieces.push(format!("{event:?}"))));
+        assert_eq!(pieces, whole, "{}", case.label());
+    }
+}

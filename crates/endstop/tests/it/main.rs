@@ -1,0 +1,12 @@
+//! The core against its cases and against recorded traffic.
+//!
+//! The cases live in `corpus/` at the root: raw bytes with the expected ending beside them. The
+//! recordings are read from the folder that `ENDSTOP_RECORDINGS` names, where it is set.
+
+mod case;
+mod cases;
+mod cuts;
+mod oracle;
+mod prefixes;
+mod recordings;
+mod words;

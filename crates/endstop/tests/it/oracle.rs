@@ -1,0 +1,118 @@
+//! A second, slow and plain reading of where the proof of the end stands: no code of the product.
+
+use endstop::provider::Profile;
+use serde_json::Value;
+
+/// Where the word and the proof of a stream stand, in bytes from the beginning.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Marks {
+    /// The first byte after which a success may be reported: the end of the frame's JSON.
+    pub(crate) earliest: usize,
+    /// The first byte from which the ending must be reported: the end of the whole frame.
+    pub(crate) settled: usize,
+}
+
+/// The marks of a stream; none where it has no such end.
+pub(crate) fn marks(profile: &Profile, bytes: &[u8]) -> Option<Marks> {
+    let frames = frames(bytes);
+    let mut first = None;
+    let mut said = std::collections::BTreeSet::new();
+    let mut open = std::collections::BTreeSet::new();
+    for (name, value, earliest, settled) in &frames {
+        let marks = Marks { earliest: *earliest, settled: *settled };
+        let proves = match profile.dialect.id {
+            "anthropic-messages" => value["type"] == "message_stop",
+            "openai-responses" => value["type"].as_str().is_some_and(|name| {
+                matches!(name, "response.completed" | "response.incomplete" | "response.failed" | "response.done")
+            }),
+            "bedrock-converse" => name == "messageStop",
+            "cohere-v2" => value["type"] == "message-end",
+            "ollama-chat" => value["done"] == true,
+            _ => {
+                let list = value["choices"].as_array().or(value["candidates"].as_array());
+                for choice in list.into_iter().flatten() {
+                    let index = choice["index"].as_u64().unwrap_or(0);
+                    open.insert(index);
+                    let word = [&choice["finish_reason"], &choice["finishReason"], &choice["finish_details"]["type"]];
+                    if word.iter().any(|word| !word.is_null() && *word != "" && *word != "null") {
+                        said.insert(index);
+                    }
+                }
+                value["promptFeedback"]["blockReason"].is_string() || !open.is_empty() && open == said
+            }
+        };
+        if proves {
+            return Some(first.unwrap_or(marks));
+        }
+        // Several choices: the moment at which all that came so far have their word.
+        first = first.or_else(|| (!open.is_empty() && open == said).then_some(marks));
+    }
+    None
+}
+
+/// Name, JSON, end of the JSON, end of the frame.
+fn frames(bytes: &[u8]) -> Vec<(String, Value, usize, usize)> {
+    match bytes.first() {
+        Some(0) => aws_frames(bytes),
+        Some(b'[') => array_frames(bytes),
+        _ => text_frames(bytes),
+    }
+}
+
+/// Server-sent events and JSON lines: every line that holds JSON is a frame; the line end settles it.
+fn text_frames(bytes: &[u8]) -> Vec<(String, Value, usize, usize)> {
+    let mut frames = Vec::new();
+    let mut at = 0;
+    for line in bytes.split_inclusive(|byte| *byte == b'\n' || *byte == b'\r') {
+        let end = at + line.len();
+        let text = String::from_utf8_lossy(line);
+        let json = text.trim_start_matches('\u{feff}').trim_end();
+        let json = json.strip_prefix("data:").unwrap_or(json).trim_start();
+        if let Ok(value) = serde_json::from_str::<Value>(json)
+            && value.is_object()
+        {
+            let earliest = at + text.trim_end().len();
+            frames.push((String::new(), value, earliest, (end + 3).min(bytes.len())));
+        }
+        at = end;
+    }
+    frames
+}
+
+fn array_frames(bytes: &[u8]) -> Vec<(String, Value, usize, usize)> {
+    let mut frames = Vec::new();
+    let mut at = 1;
+    while at < bytes.len() {
+        let mut stream = serde_json::Deserializer::from_slice(&bytes[at..]).into_iter::<Value>();
+        match stream.next() {
+            Some(Ok(value)) => {
+                let end = at + stream.byte_offset();
+                frames.push((String::new(), value, end, end));
+                at = end;
+            }
+            _ => at += 1,
+        }
+    }
+    frames
+}
+
+fn aws_frames(bytes: &[u8]) -> Vec<(String, Value, usize, usize)> {
+    let mut frames = Vec::new();
+    let mut at = 0;
+    while let Some(prelude) = bytes.get(at..at + 12) {
+        let number = |from: usize| u32::from_be_bytes(prelude[from..from + 4].try_into().unwrap()) as usize;
+        let (total, headers) = (number(0), number(4));
+        let Some(message) = bytes.get(at..at + total) else { break };
+        let text = String::from_utf8_lossy(&message[12..12 + headers]).into_owned();
+        let name = ["messageStop", "contentBlockDelta"].iter().find(|name| text.contains(**name));
+        let payload: Value = serde_json::from_slice(&message[12 + headers..total - 4]).unwrap_or_default();
+        let inner = payload["bytes"].as_str().and_then(|encoded| {
+            use base64::Engine as _;
+            let bytes = base64::engine::general_purpose::STANDARD.decode(encoded).ok()?;
+            serde_json::from_slice(&bytes).ok()
+        });
+        at += total;
+        frames.push((name.map_or(String::new(), ToString::to_string), inner.unwrap_or(payload), at, at));
+    }
+    frames
+}

@@ -1,0 +1,50 @@
+//! The bar that matters most: a stream cut before the proof of its end is no success, and one cut
+//! after it is what it is.
+
+use endstop::provider::Wire;
+use endstop::{Close, Reader, Reason};
+
+use crate::case;
+use crate::oracle;
+
+/// Tries every cut of a stream. Gives back how many there were.
+pub(crate) fn every_cut(label: &str, wire: &Wire, reader: Reader, bytes: &[u8], close: Close) -> usize {
+    let marks = oracle::marks(&wire.profile, bytes);
+    let mut whole = reader.clone();
+    whole.watch(bytes);
+    let whole = whole.finish(close);
+    let mut reader = reader;
+    for (cut, byte) in bytes.iter().enumerate() {
+        let ending = reader.clone().finish(close);
+        match marks {
+            Some(marks) if cut >= marks.earliest => {
+                let settled = cut >= marks.settled && ending.fault.is_none() && !whole.shown.late_event;
+                let same = ending.reason == whole.reason || whole.fault.is_some() || changes_later(wire);
+                assert!(!settled || same, "{label}, cut at {cut}: {:?}, and whole {:?}", ending.reason, whole.reason);
+            }
+            Some(_) | None => {
+                let silent = ending.reason == Reason::Unknown;
+                let expected = ending.reason == Reason::Cut || silent || ending.fault.is_some() || close != Close::Eof;
+                assert!(!ending.reason.is_success(), "{label}, cut at {cut}: {} {:?}", ending.sentence, ending.reason);
+                assert!(expected || marks.is_none(), "{label}, cut at {cut}: {:?}", ending.reason);
+            }
+        }
+        reader.watch(std::slice::from_ref(byte));
+    }
+    bytes.len()
+}
+
+/// Gemini's word is provisional until the bytes end.
+fn changes_later(wire: &Wire) -> bool {
+    wire.profile.proof == endstop::dialect::Proof::Word
+}
+
+#[test]
+fn of_every_case() {
+    let mut cuts = 0;
+    for case in case::all().iter().filter(|case| case.is_stream()) {
+        let wire = case.wire();
+        cuts += every_cut(&case.label(), &wire, case.reader(wire.clone()), &case.bytes(), case.close());
+    }
+    println!("{cuts} cuts");
+}

@@ -1,0 +1,80 @@
+//! Every row of every table is held by a case: flip it, and a case fails.
+
+use endstop::provider::{self, Corrections, Wire};
+use endstop::Reason;
+
+use crate::case::{self, Case};
+
+#[test]
+fn a_flipped_word_fails_a_case() {
+    let cases = case::all();
+    let mut unheld = Vec::new();
+    for provider in provider::ALL {
+        for profile in provider.wires() {
+            for words in profile.words {
+                unheld.extend(words.rows.iter().filter_map(|(word, reason)| {
+                    let held = is_held(&cases, words.field, word, *reason, |case| {
+                        case.provider == profile.provider && case.wire().profile.dialect.id == profile.dialect.id
+                    });
+                    (!held).then(|| format!("{} {} {word}", profile.provider, words.field))
+                }));
+            }
+        }
+    }
+    for dialect in endstop::dialect::ALL {
+        for words in dialect.words {
+            unheld.extend(words.rows.iter().filter_map(|(word, reason)| {
+                let held = is_held(&cases, words.field, word, *reason, |case| case.wire().profile.dialect.id == dialect.id);
+                (!held).then(|| format!("{} {} {word}", dialect.id, words.field))
+            }));
+        }
+    }
+    assert!(unheld.is_empty(), "no case holds:\n{}", unheld.join("\n"));
+}
+
+/// Whether some case fails when the word means something else.
+fn is_held(cases: &[Case], field: &str, word: &str, reason: Reason, of: impl Fn(&Case) -> bool) -> bool {
+    let other = if reason == Reason::Recitation { Reason::Paused } else { Reason::Recitation };
+    let flipped = Corrections { provider: None, words: vec![(field.to_owned(), word.to_owned(), other)] };
+    cases.iter().filter(|case| of(case)).any(|case| {
+        let wire: Wire = case.wire().corrected(flipped.clone());
+        case.differs(&case.read(wire, [&*case.bytes()])).is_some()
+    })
+}
+
+#[test]
+fn a_flipped_number_fails_a_case() {
+    let cases = case::all();
+    let mut unheld = Vec::new();
+    for provider in provider::ALL {
+        for profile in provider.wires() {
+            for words in profile.words {
+                for (number, word) in words.numbers {
+                    let held = cases.iter().any(|case| {
+                        case.provider == profile.provider
+                            && case.want_native() == number.to_string()
+                            && case.want_field() == words.field
+                    });
+                    if !held {
+                        unheld.push(format!("{} {} {number} {word}", profile.provider, words.field));
+                    }
+                }
+            }
+        }
+    }
+    assert!(unheld.is_empty(), "no case for:\n{}", unheld.join("\n"));
+}
+
+#[test]
+fn no_table_says_a_word_twice() {
+    let tables = provider::ALL.iter().flat_map(|provider| provider.wires()).flat_map(|profile| profile.words);
+    let tables = tables.chain(endstop::dialect::ALL.iter().flat_map(|dialect| dialect.words));
+    for words in tables {
+        for (index, (word, _)) in words.rows.iter().enumerate() {
+            assert!(!words.rows[..index].iter().any(|(earlier, _)| earlier == word), "{word}");
+        }
+        for vague in words.vague {
+            assert!(words.rows.iter().any(|(word, _)| word == vague), "{vague}");
+        }
+    }
+}
