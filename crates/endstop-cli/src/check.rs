@@ -82,10 +82,12 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
 
 fn read(args: &Args) -> Result<Ending> {
     let name = args.file.as_deref().filter(|file| *file != Path::new("-"));
-    let shown_name = name.map_or_else(|| "standard input".into(), |name| name.display().to_string());
+    let shown_name =
+        name.map_or_else(|| "standard input".into(), |name| name.display().to_string());
     let mut input = open(name)?;
     let mut head = vec![0; LOOK];
-    let length = fill(&mut input, &mut head).with_context(|| format!("cannot read {shown_name}"))?;
+    let length =
+        fill(&mut input, &mut head).with_context(|| format!("cannot read {shown_name}"))?;
     head.truncate(length);
     if head.is_empty() && args.status.is_none() {
         bail!("{shown_name} is empty: give it the body of a response, or say `--status`");
@@ -141,7 +143,10 @@ pub(crate) fn split_url(url: &str) -> (&str, &str) {
 fn open(file: Option<&Path>) -> Result<Box<dyn Read>> {
     let Some(file) = file else { return Ok(Box::new(io::stdin().lock())) };
     if file.is_dir() {
-        bail!("{} is a directory: `check` reads one response; try `endstop replay`", file.display());
+        bail!(
+            "{} is a directory: `check` reads one response; try `endstop replay`",
+            file.display()
+        );
     }
     let input = File::open(file).with_context(|| format!("cannot open {}", file.display()))?;
     Ok(Box::new(input))
@@ -163,21 +168,36 @@ fn fill(input: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {
 /// Bytes that nobody would call a response get an error rather than a verdict.
 fn refuse_what_is_no_response(ending: &Ending, head: &[u8], name: &str) -> Result<()> {
     if ending.closed == Closed::Oversize {
-        bail!("{name} holds one event of more than 16 MiB, which no provider sends: is it a recording? try `endstop replay`");
+        bail!(
+            "{name} holds one event of more than 16 MiB, which no provider sends: is it a recording? try `endstop replay`"
+        );
     }
-    let noise = head.contains(&0) || std::str::from_utf8(head.get(..512).unwrap_or(head)).is_err_and(|error| error.error_len().is_some());
+    let noise = head.contains(&0)
+        || std::str::from_utf8(head.get(..512).unwrap_or(head))
+            .is_err_and(|error| error.error_len().is_some());
     let unread = ending.fault.as_ref().is_some_and(|fault| fault.kind == FaultKind::BadPayload);
     if unread && noise {
-        bail!("{name} is binary and no response that Endstop knows: decompress it first, or say `--provider` and `--content-type`");
+        bail!(
+            "{name} is binary and no response that Endstop knows: decompress it first, or say `--provider` and `--content-type`"
+        );
     }
     Ok(())
 }
 
 fn print(ending: &Ending, style: Style) -> io::Result<()> {
     let mut out = io::stdout().lock();
-    let title = if ending.over { ending.reason.name().replace('_', " ") } else { "not over yet".to_owned() };
+    let title = if ending.over {
+        ending.reason.name().replace('_', " ")
+    } else {
+        "not over yet".to_owned()
+    };
     let confidence = format!("{:?}", ending.confidence).to_lowercase();
-    writeln!(out, "{} ({confidence} confidence): {}", style.reason(ending.reason, &title), ending.sentence)?;
+    writeln!(
+        out,
+        "{} ({confidence} confidence): {}",
+        style.reason(ending.reason, &title),
+        ending.sentence
+    )?;
     let said = match &ending.said {
         Some(said) => format!("`{}` in `{}`", said.word, said.field),
         None => "nothing".to_owned(),
@@ -185,13 +205,26 @@ fn print(ending: &Ending, style: Style) -> io::Result<()> {
     row(&mut out, style, "said", &said)?;
     row(&mut out, style, "closed", closed_in_words(ending.closed))?;
     let shown = ending.shown.words();
-    row(&mut out, style, "shown", &if shown.is_empty() { "content, nothing odd".to_owned() } else { shown.join(", ").replace('_', " ") })?;
+    row(
+        &mut out,
+        style,
+        "shown",
+        &if shown.is_empty() {
+            "content, nothing odd".to_owned()
+        } else {
+            shown.join(", ").replace('_', " ")
+        },
+    )?;
     if let Some(fault) = &ending.fault {
         let message = fault.message.as_deref().unwrap_or("no message");
         row(&mut out, style, "error", &format!("{} ({message})", fault.kind.words()))?;
     }
     if ending.choices.len() > 1 {
-        let each: Vec<String> = ending.choices.iter().map(|choice| format!("{} {}", choice.index, choice.reason.name())).collect();
+        let each: Vec<String> = ending
+            .choices
+            .iter()
+            .map(|choice| format!("{} {}", choice.index, choice.reason.name()))
+            .collect();
         row(&mut out, style, "choices", &each.join(", "))?;
     }
     row(&mut out, style, "wire", &format!("{}, {}", ending.provider, ending.dialect))?;
@@ -235,7 +268,9 @@ fn advice(ending: &Ending) -> &'static str {
         Reason::OutputLimit => "continue the answer, or ask again with a higher cap",
         Reason::ContextLimit => "shorten or compact the conversation; a higher cap cannot help",
         Reason::Refused => "change the request or the model; asking again the same will not help",
-        Reason::Filtered | Reason::Safety | Reason::Recitation => "change the prompt; asking again the same will not help",
+        Reason::Filtered | Reason::Safety | Reason::Recitation => {
+            "change the prompt; asking again the same will not help"
+        }
         Reason::MalformedToolCall => "do not run anything; ask for the tool call once more",
         Reason::Unknown => "do not take it for complete; look at the raw word",
         Reason::Cancelled => "nothing, if you cancelled it",
@@ -244,7 +279,9 @@ fn advice(ending: &Ending) -> &'static str {
             Some(FaultKind::Auth) => "check the key and what it may do",
             Some(FaultKind::Quota) => "top up the quota or balance",
             Some(FaultKind::RateLimit | FaultKind::Overloaded) => "wait, then try again",
-            Some(FaultKind::InvalidRequest | FaultKind::NotFound) => "correct the request; asking again the same will not help",
+            Some(FaultKind::InvalidRequest | FaultKind::NotFound) => {
+                "correct the request; asking again the same will not help"
+            }
             _ => "try again; if it stays, tell the provider",
         },
         Reason::Cut => "throw it away and try again, or resume; never run its tool calls",

@@ -42,8 +42,11 @@ pub(crate) fn each(
     let name = file.to_string_lossy();
     let plain: &str = name.strip_suffix(".gz").unwrap_or(&name);
     let input = progress.wrap_read(input);
-    let input: Box<dyn Read> =
-        if plain.len() < name.len() { Box::new(MultiGzDecoder::new(input)) } else { Box::new(input) };
+    let input: Box<dyn Read> = if plain.len() < name.len() {
+        Box::new(MultiGzDecoder::new(input))
+    } else {
+        Box::new(input)
+    };
     let mut input = BufReader::new(input);
     if plain.ends_with(".jsonl") || plain.ends_with(".ndjson") {
         return jsonl::each(&mut input, &name, on);
@@ -52,18 +55,28 @@ pub(crate) fn each(
     let recordings = if plain.ends_with(".yaml") || plain.ends_with(".yml") {
         vcr::from_yaml(&text, &name)?
     } else if plain.ends_with(".har") || plain.ends_with(".json") {
-        let value: Value = serde_json::from_str(&text)
-            .with_context(|| format!("{name} is no JSON; is it a single response? try `endstop check`"))?;
-        if value.get("log").is_some() { har::from_value(&value, &name)? } else { vcr::from_value(&value, &name)? }
+        let value: Value = serde_json::from_str(&text).with_context(|| {
+            format!("{name} is no JSON; is it a single response? try `endstop check`")
+        })?;
+        if value.get("log").is_some() {
+            har::from_value(&value, &name)?
+        } else {
+            vcr::from_value(&value, &name)?
+        }
     } else {
-        bail!("{name}: recordings end in .jsonl, .yaml, .yml, .json or .har, with or without .gz; for a single response there is `endstop check`");
+        bail!(
+            "{name}: recordings end in .jsonl, .yaml, .yml, .json or .har, with or without .gz; for a single response there is `endstop check`"
+        );
     };
     recordings.into_iter().try_for_each(&mut on)
 }
 
 fn read_all(input: &mut impl Read, name: &str) -> Result<String> {
     let mut bytes = Vec::new();
-    input.take(MAX_FILE + 1).read_to_end(&mut bytes).with_context(|| format!("cannot read {name}"))?;
+    input
+        .take(MAX_FILE + 1)
+        .read_to_end(&mut bytes)
+        .with_context(|| format!("cannot read {name}"))?;
     if bytes.len() as u64 > MAX_FILE {
         bail!("{name} is larger than 256 MiB: split it, or turn it into JSON lines");
     }
@@ -81,7 +94,9 @@ fn read_line(input: &mut impl BufRead, line: &mut Vec<u8>) -> std::io::Result<bo
 fn decompress(body: Vec<u8>, encoding: &str) -> Vec<u8> {
     let mut plain = Vec::new();
     let done = match encoding {
-        "gzip" if body.starts_with(b"\x1f\x8b") => MultiGzDecoder::new(body.as_slice()).read_to_end(&mut plain),
+        "gzip" if body.starts_with(b"\x1f\x8b") => {
+            MultiGzDecoder::new(body.as_slice()).read_to_end(&mut plain)
+        }
         "deflate" => flate2::read::ZlibDecoder::new(body.as_slice()).read_to_end(&mut plain),
         _ => return body,
     };

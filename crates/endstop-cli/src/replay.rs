@@ -44,7 +44,8 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
             let ending = judge(&recording);
             tally.count(&ending);
             if args.json {
-                serde_json::to_writer(&mut out, &Line::new(&recording.id, &ending)).map_err(io::Error::from)?;
+                serde_json::to_writer(&mut out, &Line::new(&recording.id, &ending))
+                    .map_err(io::Error::from)?;
                 out.write_all(b"\n")?;
             }
             Ok(())
@@ -106,7 +107,8 @@ impl Found {
 fn find_files(paths: &[PathBuf]) -> Result<Vec<Found>> {
     let mut found = Vec::new();
     for path in paths {
-        let data = std::fs::metadata(path).with_context(|| format!("cannot open {}", path.display()))?;
+        let data =
+            std::fs::metadata(path).with_context(|| format!("cannot open {}", path.display()))?;
         if data.is_dir() {
             walk(path, &mut found)?;
         } else {
@@ -114,13 +116,16 @@ fn find_files(paths: &[PathBuf]) -> Result<Vec<Found>> {
         }
     }
     if found.is_empty() {
-        bail!("no recordings there: they end in .jsonl, .yaml, .yml, .json or .har, with or without .gz");
+        bail!(
+            "no recordings there: they end in .jsonl, .yaml, .yml, .json or .har, with or without .gz"
+        );
     }
     Ok(found)
 }
 
 fn walk(folder: &Path, found: &mut Vec<Found>) -> Result<()> {
-    let entries = std::fs::read_dir(folder).with_context(|| format!("cannot read {}", folder.display()))?;
+    let entries =
+        std::fs::read_dir(folder).with_context(|| format!("cannot read {}", folder.display()))?;
     let mut entries: Vec<_> = entries.collect::<io::Result<_>>()?;
     entries.sort_by_key(std::fs::DirEntry::file_name);
     for entry in entries {
@@ -186,7 +191,11 @@ impl Tally {
         writeln!(out)?;
         for (reason, count) in &self.reasons {
             let share = 100.0 * (*count as f64) / (self.total as f64);
-            writeln!(out, "{} {count:>6}  {share:>5.1} %", style.reason(*reason, &format!("{:<20}", reason.name())))?;
+            writeln!(
+                out,
+                "{} {count:>6}  {share:>5.1} %",
+                style.reason(*reason, &format!("{:<20}", reason.name()))
+            )?;
         }
         if self.pending > 0 {
             writeln!(out, "{:<20} {:>6}", "not over yet", self.pending)?;

@@ -163,7 +163,11 @@ impl Words {
             return Some(Meaning::Nothing);
         }
         let (_, reason) = self.rows.iter().find(|(known, _)| *known == word)?;
-        Some(if self.vague.contains(&word) { Meaning::Vague(*reason) } else { Meaning::Known(*reason) })
+        Some(if self.vague.contains(&word) {
+            Meaning::Vague(*reason)
+        } else {
+            Meaning::Known(*reason)
+        })
     }
 
     pub(crate) fn number(&self, number: i64) -> Option<&'static str> {

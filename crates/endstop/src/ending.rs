@@ -270,9 +270,7 @@ impl Shown {
     /// Reasoning came, and nothing that a caller could use.
     #[must_use]
     pub fn is_reasoning_only(&self) -> bool {
-        self.reasoning
-            && !(self.text || self.refusal || self.other_content)
-            && self.tool_calls == 0
+        self.reasoning && !(self.text || self.refusal || self.other_content) && self.tool_calls == 0
     }
 
     /// The words for what stands out, as records and reports show them.
@@ -399,4 +397,17 @@ pub struct Ending {
     pub bytes: u64,
     /// Events read.
     pub events: u64,
+}
+
+impl Ending {
+    /// The provider's own word and its field: the word for the end, else the name of its error.
+    #[must_use]
+    pub fn native(&self) -> Option<(&'static str, &str)> {
+        if let Some(said) = &self.said {
+            return Some((said.field, &said.word));
+        }
+        let fault = self.fault.as_ref()?;
+        let type_ = fault.type_.as_deref().map(|name| ("error.type", name));
+        type_.or_else(|| fault.code.as_deref().map(|code| ("error.code", code)))
+    }
 }

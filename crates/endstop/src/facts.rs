@@ -58,7 +58,9 @@ impl Facts {
     pub(crate) fn observe(&mut self, event: &Event<'_>, wire: &Wire, limits: &Limits) -> bool {
         match event {
             Event::Begin { id, model } => return self.begin(id, model),
-            Event::Text { choice, .. } => self.content(*choice, limits, |choice| choice.text = true),
+            Event::Text { choice, .. } => {
+                self.content(*choice, limits, |choice| choice.text = true);
+            }
             Event::Reasoning { choice, .. } => {
                 self.content(*choice, limits, |choice| choice.reasoning = true);
             }
@@ -127,7 +129,11 @@ impl Facts {
 
     pub(crate) fn has_content(&self, index: u32) -> bool {
         self.choice(index).is_some_and(|choice| {
-            choice.text || choice.reasoning || choice.refusal || choice.other_content || !choice.calls.is_empty()
+            choice.text
+                || choice.reasoning
+                || choice.refusal
+                || choice.other_content
+                || !choice.calls.is_empty()
         })
     }
 
@@ -186,7 +192,14 @@ impl Facts {
         }
     }
 
-    fn start_call(&mut self, index: u32, number: u32, id: &str, close: CallsClose, limits: &Limits) {
+    fn start_call(
+        &mut self,
+        index: u32,
+        number: u32,
+        id: &str,
+        close: CallsClose,
+        limits: &Limits,
+    ) {
         self.late_event |= self.past_end;
         let calls: usize = self.choices.iter().map(|choice| choice.calls.len()).sum();
         let Some(choice) = self.choice_mut(index, limits) else { return };
@@ -210,7 +223,14 @@ impl Facts {
         });
     }
 
-    fn word(&mut self, index: u32, field: &'static str, word: &Word<'_>, wire: &Wire, limits: &Limits) {
+    fn word(
+        &mut self,
+        index: u32,
+        field: &'static str,
+        word: &Word<'_>,
+        wire: &Wire,
+        limits: &Limits,
+    ) {
         if self.past_end {
             self.late_event = true;
             return;
@@ -245,7 +265,8 @@ impl Facts {
         }
         let value = clean(value, DETAIL_CAP);
         let full = self.details.len() >= MAX_DETAILS;
-        let known = self.details.iter_mut().find(|known| known.choice == choice && known.key == key);
+        let known =
+            self.details.iter_mut().find(|known| known.choice == choice && known.key == key);
         match known {
             Some(known) => known.value = value,
             None if full => self.excess = self.excess.saturating_add(1),
@@ -268,7 +289,9 @@ impl Choice {
             stop_sequence: self.stop_sequence,
             tool_calls: count(self.calls.len()),
             unfinished_tool_calls: count(states().filter(unfinished).count()),
-            malformed_tool_calls: count(states().filter(|(_, state)| *state == JsonState::Broken).count()),
+            malformed_tool_calls: count(
+                states().filter(|(_, state)| *state == JsonState::Broken).count(),
+            ),
             ..Shown::default()
         }
     }

@@ -186,12 +186,14 @@ impl Told {
     pub(crate) fn judge(self, signs: &[&[Sign]]) -> Fault {
         let message = self.message.unwrap_or_default();
         let text = format!("{message} {}", self.inner).to_ascii_lowercase();
-        let sign = COMMON.iter().chain(signs.iter().copied().flatten()).find(|sign| match sign.at {
-            At::Name => self.names.iter().any(|name| name == sign.is),
-            At::Message => text.contains(sign.is),
-        });
+        let sign =
+            COMMON.iter().chain(signs.iter().copied().flatten()).find(|sign| match sign.at {
+                At::Name => self.names.iter().any(|name| name == sign.is),
+                At::Message => text.contains(sign.is),
+            });
         let general = || {
-            let known = GENERAL.iter().find(|(known, _)| self.names.iter().any(|name| name == known));
+            let known =
+                GENERAL.iter().find(|(known, _)| self.names.iter().any(|name| name == known));
             known.map_or(FaultKind::Other, |(_, kind)| *kind)
         };
         let kind = match (sign, self.status) {
@@ -315,7 +317,8 @@ pub(crate) fn read(data: &[u8], expect: Expect) -> Option<Told> {
         }
         Some(error) if error.starts_with('"') => {
             wire.names(&mut told);
-            told.message = serde_json::from_str::<String>(error).ok().filter(|text| !text.is_empty());
+            told.message =
+                serde_json::from_str::<String>(error).ok().filter(|text| !text.is_empty());
             told.message.as_ref()?;
         }
         _ if wire.object.0 == "error" || wire.detail.is_some() || expect == Expect::Error => {
@@ -370,7 +373,9 @@ fn detail_text(detail: &str) -> String {
 impl Told {
     /// Vertex wraps Claude's error as text in its own message.
     fn read_message_within(&mut self) {
-        let Some(message) = self.message.as_deref().filter(|text| text.starts_with('{')) else { return };
+        let Some(message) = self.message.as_deref().filter(|text| text.starts_with('{')) else {
+            return;
+        };
         let Some(inner) = read(message.as_bytes(), Expect::Anything) else { return };
         self.names.splice(0..0, inner.names);
         self.type_ = inner.type_.or(self.type_.take());
@@ -397,34 +402,90 @@ mod tests {
     #[test]
     fn every_known_shape_is_read() {
         use Expect::{Anything, Error};
-        check(r#"{"error":{"message":"m","type":"t","param":null,"code":"c"}}"#, Anything, Some(("t", "c", "m")));
-        check(r#"{"error":{"code":502,"message":"m","metadata":{"error_type":"e"}}}"#, Anything, Some(("", "502", "m")));
-        check(r#"{"error":{"code":400,"message":"m","status":"INVALID_ARGUMENT"}}"#, Anything, Some(("INVALID_ARGUMENT", "400", "m")));
-        check(r#"[{"error":{"code":503,"message":"m","status":"UNAVAILABLE"}}]"#, Anything, Some(("UNAVAILABLE", "503", "m")));
-        check(r#"{"object":"error","message":"m","type":"t","code":"3051"}"#, Anything, Some(("t", "3051", "m")));
+        check(
+            r#"{"error":{"message":"m","type":"t","param":null,"code":"c"}}"#,
+            Anything,
+            Some(("t", "c", "m")),
+        );
+        check(
+            r#"{"error":{"code":502,"message":"m","metadata":{"error_type":"e"}}}"#,
+            Anything,
+            Some(("", "502", "m")),
+        );
+        check(
+            r#"{"error":{"code":400,"message":"m","status":"INVALID_ARGUMENT"}}"#,
+            Anything,
+            Some(("INVALID_ARGUMENT", "400", "m")),
+        );
+        check(
+            r#"[{"error":{"code":503,"message":"m","status":"UNAVAILABLE"}}]"#,
+            Anything,
+            Some(("UNAVAILABLE", "503", "m")),
+        );
+        check(
+            r#"{"object":"error","message":"m","type":"t","code":"3051"}"#,
+            Anything,
+            Some(("t", "3051", "m")),
+        );
         check(r#"{"code":"c","error":"m"}"#, Anything, Some(("", "c", "m")));
-        check(r#"{"error":"m","error_type":"validation"}"#, Anything, Some(("validation", "", "m")));
-        check(r#"{"type":"error","error":{"type":"overloaded_error","message":"m","details":null}}"#, Anything, Some(("overloaded_error", "", "m")));
-        check(r#"{"type":"response.failed","response":{"error":{"code":"c","message":"m"}}}"#, Anything, Some(("", "c", "m")));
-        check(r#"{"type":"message-end","delta":{"finish_reason":"ERROR","error":"m"}}"#, Anything, Some(("", "", "m")));
-        check(r#"{"choices":[{},{"error":{"code":502,"message":"m"}}]}"#, Anything, Some(("", "502", "m")));
+        check(
+            r#"{"error":"m","error_type":"validation"}"#,
+            Anything,
+            Some(("validation", "", "m")),
+        );
+        check(
+            r#"{"type":"error","error":{"type":"overloaded_error","message":"m","details":null}}"#,
+            Anything,
+            Some(("overloaded_error", "", "m")),
+        );
+        check(
+            r#"{"type":"response.failed","response":{"error":{"code":"c","message":"m"}}}"#,
+            Anything,
+            Some(("", "c", "m")),
+        );
+        check(
+            r#"{"type":"message-end","delta":{"finish_reason":"ERROR","error":"m"}}"#,
+            Anything,
+            Some(("", "", "m")),
+        );
+        check(
+            r#"{"choices":[{},{"error":{"code":502,"message":"m"}}]}"#,
+            Anything,
+            Some(("", "502", "m")),
+        );
         check(r#"{"detail":"m"}"#, Anything, Some(("", "", "m")));
         check(r#"{"detail":[{"msg":"x"}]}"#, Anything, Some(("", "", r#"[{"msg":"x"}]"#)));
         check(r#"{"message":"m"}"#, Error, Some(("", "", "m")));
         check(r#"{"Message":"m","__type":"t"}"#, Error, Some(("t", "", "m")));
-        check(r#"{"error":{"code":400,"message":"{\"type\":\"error\",\"error\":{\"type\":\"t\",\"message\":\"m\"}}","status":"S"}}"#, Anything, Some(("t", "400", "m")));
+        check(
+            r#"{"error":{"code":400,"message":"{\"type\":\"error\",\"error\":{\"type\":\"t\",\"message\":\"m\"}}","status":"S"}}"#,
+            Anything,
+            Some(("t", "400", "m")),
+        );
     }
 
     #[test]
     fn what_is_no_error_is_none() {
-        for json in [r#"{"message":"m"}"#, r#"{"error":null}"#, r#"{"error":""}"#, r#"{"error":false}"#, "{}", "[]", "nonsense", "7"] {
+        for json in [
+            r#"{"message":"m"}"#,
+            r#"{"error":null}"#,
+            r#"{"error":""}"#,
+            r#"{"error":false}"#,
+            "{}",
+            "[]",
+            "nonsense",
+            "7",
+        ] {
             check(json, Expect::Anything, None);
         }
     }
 
     #[test]
     fn signs_come_before_the_status_and_rate_limits_before_signs() {
-        let signs: &[Sign] = &[message("too large", FaultKind::ContextWindow), name("slow_down", FaultKind::Overloaded)];
+        let signs: &[Sign] = &[
+            message("too large", FaultKind::ContextWindow),
+            name("slow_down", FaultKind::Overloaded),
+        ];
         let kind = |message: &str, name: &str, status| {
             let told = Told {
                 status,

@@ -229,6 +229,13 @@ impl Reader {
         }
     }
 
+    /// Without the fast path: what it is held against.
+    #[cfg(any(test, fuzzing))]
+    pub(crate) fn without_repeats(mut self) -> Self {
+        self.repeat = Repeat::disabled();
+        self
+    }
+
     /// Reads a chunk and hands its events over.
     pub fn read(&mut self, chunk: &[u8], mut on_event: impl FnMut(Event<'_>)) {
         self.push(chunk, Some(Sink(&mut on_event)));
@@ -276,7 +283,14 @@ impl Reader {
         let result = match framer {
             Framer::Undecided(held) => {
                 held.extend_from_slice(chunk);
-                let Some(decided) = decide(&self.wire.profile, &self.content_type, self.asked.streamed, held, false, limit) else {
+                let Some(decided) = decide(
+                    &self.wire.profile,
+                    &self.content_type,
+                    self.asked.streamed,
+                    held,
+                    false,
+                    limit,
+                ) else {
                     return Ok(());
                 };
                 let held = std::mem::take(held);
@@ -310,12 +324,22 @@ impl Reader {
         if let Framer::Undecided(held) = &mut framer {
             let held = std::mem::take(held);
             let limit = self.limits.event_bytes;
-            let decided = decide(&self.wire.profile, &self.content_type, self.asked.streamed, &held, true, limit);
+            let decided = decide(
+                &self.wire.profile,
+                &self.content_type,
+                self.asked.streamed,
+                &held,
+                true,
+                limit,
+            );
             framer = decided.unwrap_or(Framer::Undecided(Vec::new()));
-            let pushed = self.push_framer(&mut framer, &held, sink.as_mut().map(|Sink(sink)| Sink(*sink)));
+            let pushed =
+                self.push_framer(&mut framer, &held, sink.as_mut().map(|Sink(sink)| Sink(*sink)));
             self.broken = pushed.err();
         }
-        let mut on_frame = |frame: Frame<'_>| drop(self.read_frame(&frame, sink.as_mut()));
+        let mut on_frame = |frame: Frame<'_>| {
+            self.read_frame(&frame, sink.as_mut());
+        };
         let rest = match framer {
             Framer::Undecided(_) => Rest::Nothing,
             Framer::Sse(sse) => sse.finish(on_frame),
@@ -325,9 +349,7 @@ impl Reader {
                 array.finish()
             }
             Framer::Aws(aws) => aws.finish(),
-            Framer::Body(body) => {
-                end_body(&body, &mut on_frame)
-            }
+            Framer::Body(body) => end_body(&body, &mut on_frame),
             Framer::Text(text) => {
                 self.read_text(&text, sink.as_mut());
                 Rest::Nothing
@@ -459,8 +481,12 @@ impl Reader {
         let closed = self.closed(close);
         self.add_missing_choices(closed);
         let shown = |choice: &Choice| self.shown(choice, closed, close);
-        let mut choices: Vec<ChoiceEnding> =
-            self.facts.choices.iter().map(|choice| self.judge(choice, shown(choice), closed)).collect();
+        let mut choices: Vec<ChoiceEnding> = self
+            .facts
+            .choices
+            .iter()
+            .map(|choice| self.judge(choice, shown(choice), closed))
+            .collect();
         if choices.is_empty() {
             let nothing = Choice::default();
             choices.push(self.judge(&nothing, shown(&nothing), closed));
@@ -585,9 +611,12 @@ impl Reader {
 
     fn at_cap(&self) -> bool {
         let usage = &self.facts.usage;
-        let beside = if self.wire.profile.quirks.reasoning_beside_output { usage.reasoning } else { None };
+        let beside =
+            if self.wire.profile.quirks.reasoning_beside_output { usage.reasoning } else { None };
         match (self.asked.cap, usage.output) {
-            (Some(cap), Some(output)) => cap > 0 && output.saturating_add(beside.unwrap_or(0)) >= cap,
+            (Some(cap), Some(output)) => {
+                cap > 0 && output.saturating_add(beside.unwrap_or(0)) >= cap
+            }
             _ => false,
         }
     }
@@ -598,7 +627,8 @@ fn not_over(ending: &mut Ending, pending: crate::ending::Said) {
     ending.over = false;
     ending.reason = Reason::Unknown;
     ending.confidence = crate::Confidence::High;
-    ending.sentence = format!("the response is not over: its `{}` is `{}`", pending.field, pending.word);
+    ending.sentence =
+        format!("the response is not over: its `{}` is `{}`", pending.field, pending.word);
     ending.said = Some(pending);
 }
 
@@ -665,7 +695,9 @@ fn decide(
 ) -> Option<Framer> {
     let aws = || match profile.framing {
         Framing::AwsChunks => Framer::Aws(Aws::wrapped(limit)),
-        Framing::Sse | Framing::Lines | Framing::Array | Framing::Aws => Framer::Aws(Aws::new(limit)),
+        Framing::Sse | Framing::Lines | Framing::Array | Framing::Aws => {
+            Framer::Aws(Aws::new(limit))
+        }
     };
     if content_type.contains("vnd.amazon.eventstream") {
         return Some(aws());
@@ -673,7 +705,8 @@ fn decide(
     let held = held.strip_prefix(b"\xef\xbb\xbf").unwrap_or(held);
     let start = frame::trim(held);
     let is_sse = content_type.contains("event-stream");
-    let is_lines = ["ndjson", "jsonl", "stream+json"].iter().any(|kind| content_type.contains(kind));
+    let is_lines =
+        ["ndjson", "jsonl", "stream+json"].iter().any(|kind| content_type.contains(kind));
     match start.first()? {
         b'{' if is_sse => Some(Framer::Sse(Sse::new(limit))),
         b'{' if is_lines || profile.framing == Framing::Lines && streamed == Some(true) => {

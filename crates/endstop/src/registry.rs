@@ -31,9 +31,8 @@ pub fn choose(clues: &Clues<'_>) -> Wire {
         None => of_anyone(clues),
     };
     match (known, clues.provider) {
-        (None, name) if !name.is_empty() => {
-            wire.corrected(Corrections { provider: Some(name.to_owned()), ..Corrections::default() })
-        }
+        (None, name) if !name.is_empty() => wire
+            .corrected(Corrections { provider: Some(name.to_owned()), ..Corrections::default() }),
         _ => wire,
     }
 }
@@ -77,7 +76,8 @@ fn told<'p>(
     by_path: impl Fn(&str) -> Option<&'p Profile>,
 ) -> Option<&'p Profile> {
     let path = clues.path.split(['?', '#']).next().unwrap_or_default();
-    by_dialect(clues.dialect).or_else(|| Some(path).filter(|path| !path.is_empty()).and_then(by_path))
+    by_dialect(clues.dialect)
+        .or_else(|| Some(path).filter(|path| !path.is_empty()).and_then(by_path))
 }
 
 #[cfg(test)]
@@ -97,14 +97,62 @@ mod tests {
     #[test]
     fn the_surest_clue_decides() {
         let clues = Clues::default();
-        check(Clues { provider: "xai", path: "/v1/responses", ..clues }, "xai", "openai-responses", false);
-        check(Clues { host: "api.mistral.ai", path: "/v1/chat/completions", ..clues }, "mistral", "openai-chat", false);
-        check(Clues { host: "bedrock-runtime.us-east-1.amazonaws.com", path: "/model/us.anthropic.claude/invoke", ..clues }, "bedrock", "anthropic-messages", false);
-        check(Clues { host: "us-east5-aiplatform.googleapis.com", path: "/v1/x/publishers/anthropic/models/c:streamRawPredict", ..clues }, "vertex", "anthropic-messages", false);
-        check(Clues { host: "gw.example", path: "/v1/completions", ..clues }, "openai-compatible", "openai-completions", false);
-        check(Clues { provider: "acme", path: "/v1/chat/completions?x=1", ..clues }, "acme", "openai-chat", false);
-        check(Clues { body: b"data: {\"type\":\"message_start\"}\n\n", ..clues }, "anthropic", "anthropic-messages", true);
-        check(Clues { provider: "openai", body: b"{\"object\":\"response\"}", ..clues }, "openai", "openai-responses", false);
+        check(
+            Clues { provider: "xai", path: "/v1/responses", ..clues },
+            "xai",
+            "openai-responses",
+            false,
+        );
+        check(
+            Clues { host: "api.mistral.ai", path: "/v1/chat/completions", ..clues },
+            "mistral",
+            "openai-chat",
+            false,
+        );
+        check(
+            Clues {
+                host: "bedrock-runtime.us-east-1.amazonaws.com",
+                path: "/model/us.anthropic.claude/invoke",
+                ..clues
+            },
+            "bedrock",
+            "anthropic-messages",
+            false,
+        );
+        check(
+            Clues {
+                host: "us-east5-aiplatform.googleapis.com",
+                path: "/v1/x/publishers/anthropic/models/c:streamRawPredict",
+                ..clues
+            },
+            "vertex",
+            "anthropic-messages",
+            false,
+        );
+        check(
+            Clues { host: "gw.example", path: "/v1/completions", ..clues },
+            "openai-compatible",
+            "openai-completions",
+            false,
+        );
+        check(
+            Clues { provider: "acme", path: "/v1/chat/completions?x=1", ..clues },
+            "acme",
+            "openai-chat",
+            false,
+        );
+        check(
+            Clues { body: b"data: {\"type\":\"message_start\"}\n\n", ..clues },
+            "anthropic",
+            "anthropic-messages",
+            true,
+        );
+        check(
+            Clues { provider: "openai", body: b"{\"object\":\"response\"}", ..clues },
+            "openai",
+            "openai-responses",
+            false,
+        );
         check(clues, "openai-compatible", "openai-chat", true);
     }
 }

@@ -58,7 +58,9 @@ impl Piece {
         match self {
             Self::Text { choice } => Event::Text { choice, text },
             Self::Reasoning { choice } => Event::Reasoning { choice, text },
-            Self::Arguments { choice, call } => Event::ToolCallDelta { choice, call, arguments: text },
+            Self::Arguments { choice, call } => {
+                Event::ToolCallDelta { choice, call, arguments: text }
+            }
         }
     }
 }
@@ -118,6 +120,12 @@ impl Lesson {
 }
 
 impl Repeat {
+    /// One that never learns.
+    #[cfg(any(test, fuzzing))]
+    pub(crate) fn disabled() -> Self {
+        Self { unused: PATIENCE, ..Self::default() }
+    }
+
     /// The text of a frame that repeats the template, and what it is a piece of.
     pub(crate) fn hit<'a>(&mut self, frame: &Frame<'a>) -> Option<(Piece, Hit<'a>)> {
         let piece = self.piece?;
@@ -197,7 +205,10 @@ fn string_inside(bytes: &[u8]) -> Option<Inside> {
             b'"' => return Some(Inside { length: index, escaped }),
             b'\\' => {
                 // Surrogates may or may not be right; the parser knows.
-                if !matches!(bytes.get(index + 1)?, b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't') {
+                if !matches!(
+                    bytes.get(index + 1)?,
+                    b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't'
+                ) {
                     return None;
                 }
                 escaped = true;
@@ -231,7 +242,8 @@ fn find_padding(data: &[u8], padding: &[&str], holes: &mut Vec<Hole>) {
         if !is_padding {
             continue;
         }
-        let spaces = data.get(at + 1..).unwrap_or_default().iter().take_while(|b| **b == b' ').count();
+        let spaces =
+            data.get(at + 1..).unwrap_or_default().iter().take_while(|b| **b == b' ').count();
         let value = at + 1 + spaces;
         let rest = data.get(value..).unwrap_or_default();
         if let Some(number) = integer(rest) {
@@ -256,9 +268,10 @@ mod tests {
     use super::*;
 
     fn template(data: &str, text: &str, padding: &[&str]) -> Repeat {
-        let start = data.find(text).unwrap();
+        let (before, rest) = data.split_once(text).unwrap();
+        let inside = data.strip_prefix(before).and_then(|after| after.strip_suffix(rest)).unwrap();
         let mut lesson = Lesson::default();
-        let event = Event::Text { choice: 0, text: &data[start..start + text.len()] };
+        let event = Event::Text { choice: 0, text: inside };
         lesson.note(&event, data.as_bytes());
         let mut repeat = Repeat::default();
         repeat.learn(&Frame::event(data.as_bytes()), &lesson, padding);
@@ -278,7 +291,10 @@ mod tests {
     fn repeats_are_hits() {
         check(FIRST, Some(Hit::Plain("hello")));
         check(r#"{"id":"a","d":{"t":"wörld"},"seq":7,"obf":""}"#, Some(Hit::Plain("wörld")));
-        check(r#"{"id":"a","d":{"t":"a\"b"},"seq":0,"obf":"\\"    }"#, Some(Hit::Escaped(br#""a\"b""#)));
+        check(
+            r#"{"id":"a","d":{"t":"a\"b"},"seq":0,"obf":"\\"    }"#,
+            Some(Hit::Escaped(br#""a\"b""#)),
+        );
     }
 
     #[test]
@@ -304,7 +320,8 @@ mod tests {
     fn text_that_is_not_utf8_is_a_miss() {
         let mut repeat = template(FIRST, "hello", &[]);
         let data = FIRST.replace("hello", "~").into_bytes();
-        let data: Vec<u8> = data.into_iter().map(|byte| if byte == b'~' { 0xff } else { byte }).collect();
+        let data: Vec<u8> =
+            data.into_iter().map(|byte| if byte == b'~' { 0xff } else { byte }).collect();
         assert_eq!(repeat.hit(&Frame::event(&data)), None);
     }
 }

@@ -67,7 +67,8 @@ pub fn guess(bytes: &[u8]) -> Option<Profile> {
     let look = bytes.get(..LOOK).unwrap_or(bytes);
     let (dialect, framing) = first_claim(look)?;
     let generic = provider::OPENAI_COMPATIBLE.wire_of(dialect.id);
-    let wire = generic.or_else(|| provider::ALL.iter().find_map(|known| known.wire_of(dialect.id)))?;
+    let wire =
+        generic.or_else(|| provider::ALL.iter().find_map(|known| known.wire_of(dialect.id)))?;
     Some(Profile { guessed: true, framing, ..*wire })
 }
 
@@ -86,12 +87,16 @@ fn first_claim(bytes: &[u8]) -> Option<(&'static Dialect, Framing)> {
             let line = start.split(|byte| *byte == b'\n').next().unwrap_or(start);
             look(Frame::event(line), Framing::Sse);
         }
-        b'[' => drop(Array::new(LOOK).push(start, |frame| look(frame, Framing::Array))),
-        0 => {
-            drop(Aws::new(LOOK).push(bytes, |frame| look(frame, Framing::Aws)));
-            drop(Aws::wrapped(LOOK).push(bytes, |frame| look(frame, Framing::AwsChunks)));
+        b'[' => {
+            let _ = Array::new(LOOK).push(start, |frame| look(frame, Framing::Array));
         }
-        _ => drop(Sse::new(LOOK).push(bytes, |frame| look(frame, Framing::Sse))),
+        0 => {
+            let _ = Aws::new(LOOK).push(bytes, |frame| look(frame, Framing::Aws));
+            let _ = Aws::wrapped(LOOK).push(bytes, |frame| look(frame, Framing::AwsChunks));
+        }
+        _ => {
+            let _ = Sse::new(LOOK).push(bytes, |frame| look(frame, Framing::Sse));
+        }
     }
     let (dialect, framing) = found?;
     // A body of its own is read as such whatever the framing; only streams depend on it.
@@ -124,7 +129,10 @@ mod tests {
         check("[{\"candidates\":[]}", Some("gemini-generate"));
         check("{\"output\":{},\"stopReason\":\"x\"}", Some("bedrock-converse"));
         check("data: {\"type\":\"message-start\"}\n\n", Some("cohere-v2"));
-        check("{\"message\":{},\"done\":false}\n{\"message\":{},\"done\":true}\n", Some("ollama-chat"));
+        check(
+            "{\"message\":{},\"done\":false}\n{\"message\":{},\"done\":true}\n",
+            Some("ollama-chat"),
+        );
         check("<html>", None);
         check("", None);
         check("{\"error\":\"x\"}", None);

@@ -7,9 +7,33 @@ pub const DETAIL_CAP: usize = 1024;
 
 /// What provider keys and tokens begin with.
 const KEY_PREFIXES: &[&str] = &[
-    "sk-", "sk_", "pk-", "rk-", "AIza", "ya29.", "gsk_", "xai-", "pplx-", "hf_", "r8_", "csk-",
-    "nvapi-", "fw_", "AKIA", "ASIA", "ghp_", "gho_", "github_pat_", "eyJ", "tgp_", "co-", "dapi",
-    "jina_", "vck_", "bedrock-api-key-", "ABSK",
+    "sk-",
+    "sk_",
+    "pk-",
+    "rk-",
+    "AIza",
+    "ya29.",
+    "gsk_",
+    "xai-",
+    "pplx-",
+    "hf_",
+    "r8_",
+    "csk-",
+    "nvapi-",
+    "fw_",
+    "AKIA",
+    "ASIA",
+    "ghp_",
+    "gho_",
+    "github_pat_",
+    "eyJ",
+    "tgp_",
+    "co-",
+    "dapi",
+    "jina_",
+    "vck_",
+    "bedrock-api-key-",
+    "ABSK",
 ];
 
 /// Text made safe to keep and to show: keys replaced, control characters escaped, capped.
@@ -87,10 +111,7 @@ mod tests {
     fn keys_never_stay() {
         let message = "Incorrect API key provided: sk-proj-abc123DEF456ghi789. See https://x/y?key=AIzaSyA1234567890abc now";
         let kept = clean(message, DETAIL_CAP);
-        assert_eq!(
-            kept,
-            "Incorrect API key provided: [key] See https://x/y?key=[key] now"
-        );
+        assert_eq!(kept, "Incorrect API key provided: [key] See https://x/y?key=[key] now");
         assert_eq!(clean("token Zx9aB8cD7eF6gH5iJ4kL3mN2oP1qR0sT9uV8", 99), "token [key]");
     }
 

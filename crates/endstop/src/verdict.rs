@@ -15,7 +15,7 @@
 //! 6. High confidence needs all three facts, agreeing.
 
 use crate::ending::{Closed, Confidence, Reason, Said, Shown};
-use crate::fault::Fault;
+use crate::fault::{Fault, FaultKind};
 
 /// What a provider's word means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,7 +79,8 @@ pub struct Verdict {
 #[must_use]
 pub fn judge(evidence: &Evidence<'_>) -> Verdict {
     let Finding { reason, confidence, because } = find(evidence);
-    let confidence = if evidence.habits.guessed { confidence.min(Confidence::Medium) } else { confidence };
+    let confidence =
+        if evidence.habits.guessed { confidence.min(Confidence::Medium) } else { confidence };
     Verdict { reason, confidence, sentence: because }
 }
 
@@ -128,11 +129,8 @@ fn from_fault(fault: &Fault) -> Finding {
     let status = fault.status.map(|status| format!(", HTTP {status}")).unwrap_or_default();
     // A page or a text is evidence of failure; only an error object is the provider's word on it.
     let spoken = fault.message.is_some() || name.is_some();
-    let confidence = match fault.kind {
-        crate::FaultKind::BadPayload => Confidence::Medium,
-        _ if spoken => Confidence::High,
-        _ => Confidence::Medium,
-    };
+    let vouched = spoken && fault.kind != FaultKind::BadPayload;
+    let confidence = if vouched { Confidence::High } else { Confidence::Medium };
     let because = format!("the provider sent an error{named}{status}: {}", fault.kind.words());
     finding(fault.kind.reason(), confidence, because)
 }
@@ -143,20 +141,28 @@ fn from_close(evidence: &Evidence<'_>) -> Finding {
         Closed::Eof if evidence.habits.silent => {
             return finding(Reason::Unknown, Confidence::Low, "this host never says how it ended");
         }
-        Closed::TimedOut(_) => (Reason::TimedOut, "a time limit passed before the response was over"),
+        Closed::TimedOut(_) => {
+            (Reason::TimedOut, "a time limit passed before the response was over")
+        }
         Closed::ClientGone => (Reason::Cancelled, "the client left before the response was over"),
         Closed::Dropped => (Reason::Cancelled, "reading was given up before the response was over"),
         Closed::ShutDown => (Reason::Cancelled, "we shut down before the response was over"),
         Closed::Interrupted => (Reason::Cut, "our own process ended before the response did"),
         Closed::Reset => (Reason::Cut, "the connection broke before the response was over"),
-        Closed::Oversize => (Reason::Cut, "an event was larger than the limit, and reading stopped there"),
+        Closed::Oversize => {
+            (Reason::Cut, "an event was larger than the limit, and reading stopped there")
+        }
         Closed::BrokenFrame => (Reason::Cut, "a frame was corrupt, and reading stopped there"),
         Closed::Eof | Closed::Error | Closed::Open | Closed::Proven => {
             (Reason::Cut, "the stream ended without the proof of its end")
         }
     };
     match evidence.said {
-        Some(said) => finding(reason, Confidence::Medium, format!("the provider said `{}`, but {how}", said.word)),
+        Some(said) => finding(
+            reason,
+            Confidence::Medium,
+            format!("the provider said `{}`, but {how}", said.word),
+        ),
         None => finding(reason, Confidence::High, how),
     }
 }
@@ -164,14 +170,26 @@ fn from_close(evidence: &Evidence<'_>) -> Finding {
 fn from_word(evidence: &Evidence<'_>) -> Finding {
     let word = evidence.said.map_or("", |said| said.word.as_str());
     match evidence.meaning {
-        Meaning::Nothing if word.is_empty() => {
-            finding(Reason::Unknown, Confidence::Low, "the response is over, and nothing was said about why")
-        }
-        Meaning::Nothing => finding(Reason::Unknown, Confidence::Low, format!("the provider said `{word}`, which says nothing")),
-        Meaning::Unknown => {
-            finding(Reason::Unknown, Confidence::Medium, format!("the provider said `{word}`, a word that is not in its documentation"))
-        }
-        Meaning::Vague(reason) => finding(reason, Confidence::Medium, format!("the provider said `{word}`, which is vague")),
+        Meaning::Nothing if word.is_empty() => finding(
+            Reason::Unknown,
+            Confidence::Low,
+            "the response is over, and nothing was said about why",
+        ),
+        Meaning::Nothing => finding(
+            Reason::Unknown,
+            Confidence::Low,
+            format!("the provider said `{word}`, which says nothing"),
+        ),
+        Meaning::Unknown => finding(
+            Reason::Unknown,
+            Confidence::Medium,
+            format!("the provider said `{word}`, a word that is not in its documentation"),
+        ),
+        Meaning::Vague(reason) => finding(
+            reason,
+            Confidence::Medium,
+            format!("the provider said `{word}`, which is vague"),
+        ),
         Meaning::Known(reason) => from_reason(reason, word, evidence),
     }
 }
@@ -200,14 +218,25 @@ fn from_reason(reason: Reason, word: &str, evidence: &Evidence<'_>) -> Finding {
 fn from_natural_stop(reason: Reason, word: &str, evidence: &Evidence<'_>) -> Finding {
     let Evidence { shown, habits, .. } = evidence;
     if shown.refusal {
-        return finding(Reason::Refused, Confidence::High, format!("{}, and the answer is a refusal", said(word)));
+        return finding(
+            Reason::Refused,
+            Confidence::High,
+            format!("{}, and the answer is a refusal", said(word)),
+        );
     }
     if shown.at_cap && habits.lies_at_cap && evidence.choices <= 1 {
-        let because = format!("{}, but all the output tokens allowed were used, where this host says so too", said(word));
+        let because = format!(
+            "{}, but all the output tokens allowed were used, where this host says so too",
+            said(word)
+        );
         return finding(Reason::OutputLimit, Confidence::Medium, because);
     }
     if shown.tool_calls > 0 {
-        return from_calls(word, evidence, if habits.has_tool_word { Confidence::Medium } else { Confidence::High });
+        return from_calls(
+            word,
+            evidence,
+            if habits.has_tool_word { Confidence::Medium } else { Confidence::High },
+        );
     }
     if shown.at_cap {
         let because = format!("{}, though all the output tokens allowed were used", said(word));
@@ -217,7 +246,11 @@ fn from_natural_stop(reason: Reason, word: &str, evidence: &Evidence<'_>) -> Fin
         return finding(reason, Confidence::Medium, format!("{}, though nothing came", said(word)));
     }
     if shown.stop_sequence {
-        return finding(Reason::StopSequence, Confidence::High, format!("{}, at a stop sequence", said(word)));
+        return finding(
+            Reason::StopSequence,
+            Confidence::High,
+            format!("{}, at a stop sequence", said(word)),
+        );
     }
     finding(reason, Confidence::High, said(word))
 }
@@ -225,10 +258,17 @@ fn from_natural_stop(reason: Reason, word: &str, evidence: &Evidence<'_>) -> Fin
 fn from_tool_word(word: &str, evidence: &Evidence<'_>) -> Finding {
     let shown = evidence.shown;
     if shown.tool_calls == 0 {
-        return finding(Reason::MalformedToolCall, Confidence::Medium, format!("{}, but no tool call came", said(word)));
+        return finding(
+            Reason::MalformedToolCall,
+            Confidence::Medium,
+            format!("{}, but no tool call came", said(word)),
+        );
     }
     if shown.at_cap && evidence.choices <= 1 {
-        let because = format!("{}, but all the output tokens allowed were used: the call may be cut", said(word));
+        let because = format!(
+            "{}, but all the output tokens allowed were used: the call may be cut",
+            said(word)
+        );
         return finding(Reason::OutputLimit, Confidence::Medium, because);
     }
     from_calls(word, evidence, Confidence::High)
@@ -238,13 +278,22 @@ fn from_tool_word(word: &str, evidence: &Evidence<'_>) -> Finding {
 fn from_calls(word: &str, evidence: &Evidence<'_>, confidence: Confidence) -> Finding {
     let shown = evidence.shown;
     if shown.malformed_tool_calls > 0 {
-        return finding(Reason::MalformedToolCall, Confidence::Medium, format!("{}, but the arguments of a tool call are no JSON", said(word)));
+        return finding(
+            Reason::MalformedToolCall,
+            Confidence::Medium,
+            format!("{}, but the arguments of a tool call are no JSON", said(word)),
+        );
     }
     if shown.unfinished_tool_calls > 0 {
-        return finding(Reason::OutputLimit, Confidence::Medium, format!("{}, but a tool call is unfinished", said(word)));
+        return finding(
+            Reason::OutputLimit,
+            Confidence::Medium,
+            format!("{}, but a tool call is unfinished", said(word)),
+        );
     }
     if shown.at_cap || shown.excess > 0 {
-        let because = format!("{}, with tool calls, and they cannot all be vouched for", said(word));
+        let because =
+            format!("{}, with tool calls, and they cannot all be vouched for", said(word));
         return finding(Reason::ToolCall, Confidence::Medium, because);
     }
     finding(Reason::ToolCall, confidence, format!("{}, and the tool calls are whole", said(word)))

@@ -63,10 +63,8 @@ impl Ending {
     /// The stored `finish_reason`: null where nothing was said and nothing went wrong.
     #[must_use]
     pub fn finish_reason(&self) -> Option<&'static str> {
-        match self.reason {
-            Reason::Unknown if self.said.is_none() || !self.over => None,
-            reason => Some(reason.spelling().finish_reason),
-        }
+        let unsaid = self.reason == Reason::Unknown && (self.said.is_none() || !self.over);
+        (!unsaid).then(|| self.reason.spelling().finish_reason)
     }
 
     /// The stop-reason word, with the raw word where we have none of our own.

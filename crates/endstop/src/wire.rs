@@ -8,9 +8,9 @@ use std::borrow::Cow;
 use std::fmt;
 use std::marker::PhantomData;
 
+use crate::event::Word;
 use serde::Deserialize;
 use serde::de::value::MapAccessDeserializer;
-use crate::event::Word;
 use serde::de::{Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
 /// Answers every kind of value that a visitor has no use for with the default.
@@ -90,7 +90,9 @@ impl<'a> Scalar<'a> {
 
     /// The word, unless it is one that says nothing: the empty string, and the string `null`.
     pub(crate) fn said(&self) -> Option<&Word<'a>> {
-        self.0.as_ref().filter(|word| !matches!(word, Word::Text(text) if text.is_empty() || text == "null"))
+        self.0
+            .as_ref()
+            .filter(|word| !matches!(word, Word::Text(text) if text.is_empty() || text == "null"))
     }
 }
 
@@ -206,10 +208,6 @@ impl<T> Few<T> {
         self.first.iter().chain(&self.rest)
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
-        self.first.is_none()
-    }
-
     pub(crate) fn first(&self) -> Option<&T> {
         self.first.as_ref()
     }
@@ -322,7 +320,19 @@ mod tests {
 
     #[test]
     fn no_kind_of_value_hides_its_neighbours() {
-        for value in ["null", "true", "-1", "1.5", "18446744073709551615", "\"a\\n\"", "\"b\"", "[]", "[1,[2]]", "{}", "{\"x\":{\"y\":1}}"] {
+        for value in [
+            "null",
+            "true",
+            "-1",
+            "1.5",
+            "18446744073709551615",
+            "\"a\\n\"",
+            "\"b\"",
+            "[]",
+            "[1,[2]]",
+            "{}",
+            "{\"x\":{\"y\":1}}",
+        ] {
             let json = format!(
                 r#"{{"text":{value},"scalar":{value},"count":{value},"flag":{value},"few":{value},"loose":{value},"content":{value},"unknown":{value},"last":7}}"#
             );

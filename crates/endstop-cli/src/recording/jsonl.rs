@@ -53,8 +53,9 @@ pub(super) fn each(
         if line.iter().all(u8::is_ascii_whitespace) {
             continue;
         }
-        let record: Record = serde_json::from_slice(&line)
-            .with_context(|| format!("{name}, line {number}: no recorded response (a JSON object with `body`)"))?;
+        let record: Record = serde_json::from_slice(&line).with_context(|| {
+            format!("{name}, line {number}: no recorded response (a JSON object with `body`)")
+        })?;
         let fallback = format!("{name}:{number}");
         on(recording(record, fallback).with_context(|| format!("{name}, line {number}"))?)?;
     }

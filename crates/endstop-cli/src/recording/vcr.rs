@@ -26,12 +26,18 @@ pub(super) fn from_value(cassette: &Value, name: &str) -> Result<Vec<Recording>>
         .iter()
         .find_map(|key| cassette.get(key).and_then(Value::as_array));
     if let Some(list) = list {
-        return Ok(list.iter().enumerate().map(|(index, one)| recording(one, name, index)).collect());
+        return Ok(list
+            .iter()
+            .enumerate()
+            .map(|(index, one)| recording(one, name, index))
+            .collect());
     }
     if cassette.get("response").or_else(|| cassette.get("then")).is_some() {
         return Ok(vec![recording(cassette, name, 0)]);
     }
-    bail!("{name} is no cassette: it has no `interactions`; for a single response there is `endstop check`")
+    bail!(
+        "{name} is no cassette: it has no `interactions`; for a single response there is `endstop check`"
+    )
 }
 
 fn recording(interaction: &Value, name: &str, index: usize) -> Recording {
@@ -48,7 +54,8 @@ fn recording(interaction: &Value, name: &str, index: usize) -> Recording {
         ..Recording::default()
     };
     let Some(request) = request else { return recording };
-    let url = ["uri", "url", "path"].iter().find_map(|key| request.get(key).and_then(Value::as_str));
+    let url =
+        ["uri", "url", "path"].iter().find_map(|key| request.get(key).and_then(Value::as_str));
     let url = url.unwrap_or_default();
     if url.starts_with('/') {
         url.clone_into(&mut recording.path);
@@ -91,7 +98,9 @@ fn bytes(value: &Value) -> Vec<u8> {
     match value {
         Value::String(text) => text.as_bytes().to_vec(),
         Value::Object(object) => {
-            if let Some(Value::String(encoded)) = object.get(BINARY).or_else(|| object.get("base64_string")) {
+            if let Some(Value::String(encoded)) =
+                object.get(BINARY).or_else(|| object.get("base64_string"))
+            {
                 let encoded: String = encoded.split_whitespace().collect();
                 return STANDARD.decode(encoded).unwrap_or_default();
             }
@@ -111,12 +120,14 @@ fn find_header(message: &Value, name: &str) -> Option<String> {
     let headers = message.get("headers").or_else(|| message.get("header"))?;
     let text = |value: &Value| match value {
         Value::Array(list) => list.first().and_then(Value::as_str).map(str::to_owned),
-        value => value.as_str().map(str::to_owned),
+        Value::String(text) => Some(text.clone()),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Object(_) => None,
     };
     match headers {
-        Value::Object(object) => {
-            object.iter().find(|(key, _)| key.eq_ignore_ascii_case(name)).and_then(|(_, value)| text(value))
-        }
+        Value::Object(object) => object
+            .iter()
+            .find(|(key, _)| key.eq_ignore_ascii_case(name))
+            .and_then(|(_, value)| text(value)),
         Value::Array(list) => list.iter().find_map(|pair| {
             let key = pair.get("name").and_then(Value::as_str)?;
             key.eq_ignore_ascii_case(name).then(|| pair.get("value").and_then(text))?
@@ -139,10 +150,8 @@ fn to_json(yaml: &Yaml<'_>) -> Value {
         Yaml::Sequence(list) => Value::Array(list.iter().map(to_json).collect()),
         Yaml::Mapping(map) => {
             let pairs = map.iter().map(|(key, value)| {
-                let key = match to_json(key) {
-                    Value::String(key) => key,
-                    other => other.to_string(),
-                };
+                let key = to_json(key);
+                let key = key.as_str().map_or_else(|| key.to_string(), str::to_owned);
                 (key, to_json(value))
             });
             Value::Object(pairs.collect::<Map<_, _>>())

@@ -235,7 +235,12 @@ fn begin_block(index: u32, block: &Block<'_>, out: &mut Out<'_, '_>) {
         "thinking" => out.reasoning(0, &block.thinking),
         "redacted_thinking" => out.emit(Event::Reasoning { choice: 0, text: "" }),
         "tool_use" => {
-            out.emit(Event::ToolCallStart { choice: 0, call: index, id: &block.id, name: &block.name });
+            out.emit(Event::ToolCallStart {
+                choice: 0,
+                call: index,
+                id: &block.id,
+                name: &block.name,
+            });
             // A streamed call begins with an empty object and sends the real one in pieces.
             if let Some(input) = block.input.filter(|input| input.get() != "{}") {
                 out.emit(Event::ToolCallDelta { choice: 0, call: index, arguments: input.get() });
@@ -309,7 +314,13 @@ fn emit_usage(usage: Option<&Loose<WireUsage>>, out: &mut Out<'_, '_>) {
 fn claims(probe: &Probe<'_>) -> bool {
     matches!(
         &*probe.type_,
-        "message" | "message_start" | "content_block_start" | "content_block_delta"
-            | "content_block_stop" | "message_delta" | "message_stop" | "ping"
+        "message"
+            | "message_start"
+            | "content_block_start"
+            | "content_block_delta"
+            | "content_block_stop"
+            | "message_delta"
+            | "message_stop"
+            | "ping"
     )
 }

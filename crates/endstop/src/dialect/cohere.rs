@@ -168,7 +168,12 @@ fn read(frame: &Frame<'_>, out: &mut Out<'_, '_>) -> Reading {
         "tool-plan-delta" => out.reasoning(0, &delta.message.tool_plan),
         "tool-call-start" => {
             let wire = &delta.message.tool_calls;
-            out.emit(Event::ToolCallStart { choice: 0, call, id: &wire.id, name: &wire.function.name });
+            out.emit(Event::ToolCallStart {
+                choice: 0,
+                call,
+                id: &wire.id,
+                name: &wire.function.name,
+            });
             read_arguments(call, wire.function.arguments, out);
         }
         "tool-call-delta" => read_arguments(call, delta.message.tool_calls.function.arguments, out),

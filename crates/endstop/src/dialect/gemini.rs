@@ -93,7 +93,8 @@ pub static DIALECT: Dialect = Dialect {
 };
 
 /// This wire without a host's own ways: what profiles build on.
-pub const PROFILE: Profile = Profile { paths: &[":generateContent", ":streamGenerateContent"], ..DIALECT.profile() };
+pub const PROFILE: Profile =
+    Profile { paths: &[":generateContent", ":streamGenerateContent"], ..DIALECT.profile() };
 
 static SIGNS: &[Sign] = &[
     message("exceeds the maximum number of tokens allowed", FaultKind::ContextWindow),

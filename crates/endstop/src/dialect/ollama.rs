@@ -51,7 +51,8 @@ pub static DIALECT: Dialect = Dialect {
 };
 
 /// This wire without a host's own ways: what profiles build on.
-pub const PROFILE: Profile = Profile { paths: &["/api/chat", "/api/generate"], ..DIALECT.profile() };
+pub const PROFILE: Profile =
+    Profile { paths: &["/api/chat", "/api/generate"], ..DIALECT.profile() };
 
 #[derive(Default, Deserialize)]
 #[serde(default)]

@@ -236,8 +236,16 @@ impl WireUsage {
         Usage {
             input: self.prompt_tokens.0,
             output: self.completion_tokens.0,
-            reasoning: self.completion_tokens_details.reasoning_tokens.0.or(self.reasoning_tokens.0),
-            cache_read: self.prompt_tokens_details.cached_tokens.0.or(self.prompt_cache_hit_tokens.0),
+            reasoning: self
+                .completion_tokens_details
+                .reasoning_tokens
+                .0
+                .or(self.reasoning_tokens.0),
+            cache_read: self
+                .prompt_tokens_details
+                .cached_tokens
+                .0
+                .or(self.prompt_cache_hit_tokens.0),
             cache_write: None,
         }
     }
@@ -259,7 +267,11 @@ fn read(frame: &Frame<'_>, out: &mut Out<'_, '_>) -> Reading {
         out.emit(Event::Usage(usage.read()));
     }
     let failed = chunk.choices.iter().any(|choice| choice.error.is_some());
-    if chunk.error.is_some() || chunk.object.0 == "error" || failed { Reading::Error } else { Reading::Read }
+    if chunk.error.is_some() || chunk.object.0 == "error" || failed {
+        Reading::Error
+    } else {
+        Reading::Read
+    }
 }
 
 fn read_choice(choice: &Choice<'_>, kind: FrameKind, out: &mut Out<'_, '_>) {
@@ -268,7 +280,9 @@ fn read_choice(choice: &Choice<'_>, kind: FrameKind, out: &mut Out<'_, '_>) {
     // Perplexity sends the whole message beside each delta.
     let message = match kind {
         FrameKind::Body => choice.message.as_ref().or(choice.delta.as_ref()),
-        FrameKind::Event | FrameKind::Exception => choice.delta.as_ref().or(choice.message.as_ref()),
+        FrameKind::Event | FrameKind::Exception => {
+            choice.delta.as_ref().or(choice.message.as_ref())
+        }
     };
     if let Some(message) = message {
         read_message(index, message, kind, out);
@@ -298,7 +312,8 @@ fn read_message(choice: u32, message: &Message<'_>, kind: FrameKind, out: &mut O
             Some(_) => call.index.index(),
             None => u32::try_from(position).unwrap_or(u32::MAX),
         };
-        let name = if call.function.name.is_empty() { &call.custom.name } else { &call.function.name };
+        let name =
+            if call.function.name.is_empty() { &call.custom.name } else { &call.function.name };
         read_call(choice, number, &call.id, name, call.function.arguments, out);
         if kind == FrameKind::Body {
             out.emit(Event::ToolCallEnd { choice, call: number });
@@ -354,7 +369,8 @@ fn read_details(choice: u32, wire: &Choice<'_>, out: &mut Out<'_, '_>) {
         out.detail(Some(choice), "native_finish_reason", &word.to_text());
     }
     // vLLM and SGLang name the stop string that matched, or the number of a token.
-    for (key, scalar) in [("stop_reason", &wire.stop_reason), ("matched_stop", &wire.matched_stop)] {
+    for (key, scalar) in [("stop_reason", &wire.stop_reason), ("matched_stop", &wire.matched_stop)]
+    {
         if let Some(word) = scalar.said() {
             out.detail(Some(choice), key, &word.to_text());
             if matches!(word, crate::event::Word::Text(_)) {
@@ -382,7 +398,8 @@ struct Category<'a> {
 
 /// The categories that filtered, with their severity; and `error` where the filter did not run.
 fn filtered_categories(results: &RawValue) -> String {
-    let Ok(results) = serde_json::from_str::<BTreeMap<Text<'_>, Loose<Category<'_>>>>(results.get())
+    let Ok(results) =
+        serde_json::from_str::<BTreeMap<Text<'_>, Loose<Category<'_>>>>(results.get())
     else {
         return String::new();
     };

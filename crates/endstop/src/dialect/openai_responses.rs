@@ -180,7 +180,10 @@ fn read(frame: &Frame<'_>, out: &mut Out<'_, '_>) -> Reading {
         }
         "response.output_item.added" => begin_item(index, &wire.item, out),
         "response.output_item.done" => end_item(index, &wire.item, out),
-        "response.completed" | "response.incomplete" | "response.failed" | "response.cancelled"
+        "response.completed"
+        | "response.incomplete"
+        | "response.failed"
+        | "response.cancelled"
         | "response.done" => return read_terminal(&wire, out),
         "error" => return Reading::Error,
         "response.created" | "response.queued" | "response.in_progress" => {

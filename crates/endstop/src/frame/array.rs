@@ -117,7 +117,8 @@ mod tests {
 
     #[track_caller]
     fn check(bytes: &str, want: &[&str], rest: Rest) {
-        let want: Vec<Owned> = want.iter().map(|data| Frame::event(data.as_bytes()).into()).collect();
+        let want: Vec<Owned> =
+            want.iter().map(|data| Frame::event(data.as_bytes()).into()).collect();
         for cutting in cuttings(bytes.as_bytes()) {
             let mut frames = Vec::<Owned>::new();
             let mut array = Array::new(1 << 20);
@@ -131,7 +132,11 @@ mod tests {
 
     #[test]
     fn elements_come_one_by_one() {
-        check("[{\"a\":[1,\"]\"]}\n,\r\n{\"b\":2}\n]\n", &["{\"a\":[1,\"]\"]}", "{\"b\":2}"], Rest::Nothing);
+        check(
+            "[{\"a\":[1,\"]\"]}\n,\r\n{\"b\":2}\n]\n",
+            &["{\"a\":[1,\"]\"]}", "{\"b\":2}"],
+            Rest::Nothing,
+        );
         check(" [ ] ", &[], Rest::Nothing);
     }
 

@@ -249,11 +249,21 @@ mod tests {
     #[test]
     fn messages_survive_any_cutting() {
         let mut bytes = encode(EVENT, b"{\"a\":1}");
-        bytes.extend(encode(&[(":message-type", "exception"), (":exception-type", "throttlingException")], b"{\"message\":\"slow\"}"));
-        bytes.extend(encode(&[(":message-type", "error"), (":error-code", "500"), (":error-message", "oops")], b""));
+        bytes.extend(encode(
+            &[(":message-type", "exception"), (":exception-type", "throttlingException")],
+            b"{\"message\":\"slow\"}",
+        ));
+        bytes.extend(encode(
+            &[(":message-type", "error"), (":error-code", "500"), (":error-message", "oops")],
+            b"",
+        ));
         let want = vec![
             Owned(FrameKind::Event, "chunk".into(), b"{\"a\":1}".into()),
-            Owned(FrameKind::Exception, "throttlingException".into(), b"{\"message\":\"slow\"}".into()),
+            Owned(
+                FrameKind::Exception,
+                "throttlingException".into(),
+                b"{\"message\":\"slow\"}".into(),
+            ),
             Owned(FrameKind::Exception, "500".into(), b"oops".into()),
         ];
         for cutting in cuttings(&bytes) {
@@ -270,13 +280,18 @@ mod tests {
         for bit in 0..bytes.len() * 8 {
             let mut flipped = bytes.clone();
             flipped[bit / 8] ^= 1 << (bit % 8);
-            assert_eq!(read(&[&flipped], Aws::new(1 << 20)), (vec![], Err(Broken::Corrupt)), "{bit}");
+            assert_eq!(
+                read(&[&flipped], Aws::new(1 << 20)),
+                (vec![], Err(Broken::Corrupt)),
+                "{bit}"
+            );
         }
     }
 
     #[test]
     fn wrapped_payloads_are_decoded() {
-        let payload = format!("{{\"bytes\":\"{}\",\"p\":\"abc\"}}", STANDARD.encode(b"{\"type\":\"ping\"}"));
+        let payload =
+            format!("{{\"bytes\":\"{}\",\"p\":\"abc\"}}", STANDARD.encode(b"{\"type\":\"ping\"}"));
         let bytes = encode(EVENT, payload.as_bytes());
         let want = vec![Owned(FrameKind::Event, "chunk".into(), b"{\"type\":\"ping\"}".into())];
         assert_eq!(read(&[&bytes], Aws::wrapped(1 << 20)).0, want);

@@ -116,7 +116,8 @@ mod tests {
 
     #[track_caller]
     fn check(bytes: &str, want: &[&str], rest: Rest) {
-        let want: Vec<Owned> = want.iter().map(|data| Frame::event(data.as_bytes()).into()).collect();
+        let want: Vec<Owned> =
+            want.iter().map(|data| Frame::event(data.as_bytes()).into()).collect();
         for cutting in cuttings(bytes.as_bytes()) {
             let mut frames = Vec::<Owned>::new();
             let mut lines = Lines::new(1 << 20);
@@ -135,7 +136,11 @@ mod tests {
 
     #[test]
     fn a_value_over_several_lines_is_put_together() {
-        check("{\n  \"error\": \"x\"\n}\n{\"b\":2}\n", &["{\n  \"error\": \"x\"\n}", "{\"b\":2}"], Rest::Nothing);
+        check(
+            "{\n  \"error\": \"x\"\n}\n{\"b\":2}\n",
+            &["{\n  \"error\": \"x\"\n}", "{\"b\":2}"],
+            Rest::Nothing,
+        );
     }
 
     #[test]

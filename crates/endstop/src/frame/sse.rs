@@ -192,11 +192,7 @@ impl Sse {
         self.has_data = false;
     }
 
-    fn read_bare(
-        &mut self,
-        line: &[u8],
-        sink: &mut impl FnMut(Frame<'_>),
-    ) -> Result<(), Broken> {
+    fn read_bare(&mut self, line: &[u8], sink: &mut impl FnMut(Frame<'_>)) -> Result<(), Broken> {
         let Some(mut scanner) = self.bare.take() else { return Ok(()) };
         scanner.push(line);
         scanner.push(b"\n");
@@ -280,7 +276,11 @@ mod tests {
 
     #[test]
     fn line_ends_may_be_mixed() {
-        check("data: 1\n\ndata: 2\r\n\r\ndata: 3\r\rdata:4\r\n\n", &[("", "1"), ("", "2"), ("", "3"), ("", "4")], Rest::Nothing);
+        check(
+            "data: 1\n\ndata: 2\r\n\r\ndata: 3\r\rdata:4\r\n\n",
+            &[("", "1"), ("", "2"), ("", "3"), ("", "4")],
+            Rest::Nothing,
+        );
     }
 
     #[test]
@@ -294,7 +294,11 @@ mod tests {
 
     #[test]
     fn several_data_lines_are_one_event() {
-        check("data: {\ndata: \"a\": 1\ndata\ndata:}\n\n", &[("", "{\n\"a\": 1\n\n}")], Rest::Nothing);
+        check(
+            "data: {\ndata: \"a\": 1\ndata\ndata:}\n\n",
+            &[("", "{\n\"a\": 1\n\n}")],
+            Rest::Nothing,
+        );
     }
 
     #[test]

@@ -141,12 +141,16 @@ pub(crate) fn folder() -> PathBuf {
 /// Every case there is.
 pub(crate) fn all() -> Vec<Case> {
     let mut cases = Vec::new();
-    let mut files: Vec<_> = std::fs::read_dir(folder()).unwrap().map(|entry| entry.unwrap().path()).collect();
+    let mut files: Vec<_> =
+        std::fs::read_dir(folder()).unwrap().map(|entry| entry.unwrap().path()).collect();
     files.sort();
     for path in files.iter().filter(|path| path.extension().is_some_and(|end| end == "toml")) {
         let text = std::fs::read_to_string(path).unwrap();
-        let file: File = toml::from_str(&text).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-        cases.extend(file.case.into_iter().map(|case| Case { provider: file.provider.clone(), ..case }));
+        let file: File =
+            toml::from_str(&text).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        cases.extend(
+            file.case.into_iter().map(|case| Case { provider: file.provider.clone(), ..case }),
+        );
     }
     cases
 }
@@ -157,10 +161,14 @@ impl Case {
     }
 
     pub(crate) fn wire(&self) -> Wire {
-        let provider = provider::by_id(&self.provider).unwrap_or_else(|| panic!("{}: no such provider", self.label()));
+        let provider = provider::by_id(&self.provider)
+            .unwrap_or_else(|| panic!("{}: no such provider", self.label()));
         match &self.wire {
             None => provider.into(),
-            Some(id) => provider.wire_of(id).unwrap_or_else(|| panic!("{}: no such wire", self.label())).into(),
+            Some(id) => provider
+                .wire_of(id)
+                .unwrap_or_else(|| panic!("{}: no such wire", self.label()))
+                .into(),
         }
     }
 
@@ -171,7 +179,10 @@ impl Case {
         }
         for chunk in &self.chunks {
             let payload = format!(r#"{{"bytes":"{}","p":"abcd"}}"#, STANDARD.encode(chunk));
-            bytes.extend(aws::encode(&[(":event-type", "chunk"), (":message-type", "event")], payload.as_bytes()));
+            bytes.extend(aws::encode(
+                &[(":event-type", "chunk"), (":message-type", "event")],
+                payload.as_bytes(),
+            ));
         }
         match self.damage {
             Damage::None => {}
@@ -187,7 +198,8 @@ impl Case {
     /// Whether the body is a stream of several frames.
     pub(crate) fn is_stream(&self) -> bool {
         let body = self.body.as_deref().unwrap_or_default().trim_start();
-        let lines = self.wire().profile.framing == endstop::frame::Framing::Lines && body.lines().count() > 1;
+        let lines = self.wire().profile.framing == endstop::frame::Framing::Lines
+            && body.lines().count() > 1;
         self.status == 200 && (lines || !body.starts_with('{') && !body.starts_with('<'))
     }
 
@@ -216,7 +228,11 @@ impl Case {
     }
 
     /// The ending of these chunks.
-    pub(crate) fn read<'a>(&self, wire: Wire, chunks: impl IntoIterator<Item = &'a [u8]>) -> Ending {
+    pub(crate) fn read<'a>(
+        &self,
+        wire: Wire,
+        chunks: impl IntoIterator<Item = &'a [u8]>,
+    ) -> Ending {
         let mut reader = self.reader(wire);
         for chunk in chunks {
             reader.watch(chunk);
@@ -243,8 +259,16 @@ impl Case {
         };
         let text = |text: Option<&str>| text.unwrap_or_default().to_owned();
         compare("reason", ending.reason.name().to_owned(), want.reason.clone());
-        compare("confidence", format!("{:?}", ending.confidence).to_lowercase(), want.confidence.clone());
-        compare("native", text(ending.said.as_ref().map(|said| said.word.as_str())), want.native.clone());
+        compare(
+            "confidence",
+            format!("{:?}", ending.confidence).to_lowercase(),
+            want.confidence.clone(),
+        );
+        compare(
+            "native",
+            text(ending.said.as_ref().map(|said| said.word.as_str())),
+            want.native.clone(),
+        );
         compare("shown", ending.shown.words().join(" "), want.shown.join(" "));
         compare("over", ending.over.to_string(), want.over.to_string());
         if let Some(field) = &want.field {
@@ -258,7 +282,11 @@ impl Case {
         }
         if let Some(kind) = &want.fault {
             let got = ending.fault.as_ref().map(|fault| serde_json::to_value(fault.kind).unwrap());
-            compare("fault", got.map_or(String::new(), |kind| kind.as_str().unwrap().to_owned()), kind.clone());
+            compare(
+                "fault",
+                got.map_or(String::new(), |kind| kind.as_str().unwrap().to_owned()),
+                kind.clone(),
+            );
         }
         if let Some(choices) = &want.choices {
             let got: Vec<&str> = ending.choices.iter().map(|choice| choice.reason.name()).collect();
@@ -280,7 +308,8 @@ impl Case {
             let got = ending.details.iter().find(|detail| detail.key == key);
             compare(key, text(got.map(|detail| detail.value.as_str())), value.clone());
         }
-        (!wrong.is_empty()).then(|| format!("{}: {}\n  {}", self.label(), wrong.join("; "), ending.sentence))
+        (!wrong.is_empty())
+            .then(|| format!("{}: {}\n  {}", self.label(), wrong.join("; "), ending.sentence))
     }
 }
 
@@ -290,11 +319,19 @@ impl FrameSpec {
             &[(":exception-type", &self.exception), (":message-type", "exception")]
         } else if !self.error.is_empty() {
             return aws::encode(
-                &[(":error-code", &self.error), (":error-message", &self.data), (":message-type", "error")],
+                &[
+                    (":error-code", &self.error),
+                    (":error-message", &self.data),
+                    (":message-type", "error"),
+                ],
                 b"",
             );
         } else {
-            &[(":event-type", &self.event), (":content-type", "application/json"), (":message-type", "event")]
+            &[
+                (":event-type", &self.event),
+                (":content-type", "application/json"),
+                (":message-type", "event"),
+            ]
         };
         aws::encode(headers, self.data.as_bytes())
     }

@@ -24,18 +24,20 @@ fn cases_have_a_source_and_a_name_of_their_own() {
 
 /// The cases of the field notes that concern reading on these wires.
 const FIELD: &[&str] = &[
-    "T-01", "T-02", "T-03", "T-04", "T-05", "T-06", "T-07", "T-08", "T-09", "T-10", "T-11", "T-12", "T-13",
-    "T-14", "T-15", "T-20", "T-21", "T-22", "T-23", "T-24", "T-25", "T-26", "T-27", "T-28", "T-29", "T-30",
-    "T-31", "T-32", "T-33", "T-34", "T-35", "T-36", "T-38", "T-39", "T-40", "T-41", "T-42", "T-44", "T-50",
-    "T-51", "T-52", "T-53", "T-54", "T-55", "T-56", "T-57", "T-58", "T-59", "T-60", "T-61", "T-62", "T-63",
-    "T-64", "T-65", "T-66", "T-67", "T-68", "T-69", "T-70", "T-71", "T-72", "T-73", "T-74", "T-75", "T-76",
-    "T-77", "T-81", "T-82", "T-83", "T-84", "T-94",
+    "T-01", "T-02", "T-03", "T-04", "T-05", "T-06", "T-07", "T-08", "T-09", "T-10", "T-11", "T-12",
+    "T-13", "T-14", "T-15", "T-20", "T-21", "T-22", "T-23", "T-24", "T-25", "T-26", "T-27", "T-28",
+    "T-29", "T-30", "T-31", "T-32", "T-33", "T-34", "T-35", "T-36", "T-38", "T-39", "T-40", "T-41",
+    "T-42", "T-44", "T-50", "T-51", "T-52", "T-53", "T-54", "T-55", "T-56", "T-57", "T-58", "T-59",
+    "T-60", "T-61", "T-62", "T-63", "T-64", "T-65", "T-66", "T-67", "T-68", "T-69", "T-70", "T-71",
+    "T-72", "T-73", "T-74", "T-75", "T-76", "T-77", "T-81", "T-82", "T-83", "T-84", "T-94",
 ];
 
 #[test]
 fn every_case_of_the_field_notes_is_here() {
     let sources: Vec<String> = case::all().into_iter().map(|case| case.source).collect();
-    let missing: Vec<&&str> =
-        FIELD.iter().filter(|number| !sources.iter().any(|source| source.contains(**number))).collect();
+    let missing: Vec<&&str> = FIELD
+        .iter()
+        .filter(|number| !sources.iter().any(|source| source.contains(**number)))
+        .collect();
     assert!(missing.is_empty(), "no case for {missing:?}");
 }

@@ -35,7 +35,13 @@ impl Dice {
 #[track_caller]
 fn check(case: &Case, whole: &Ending, chunks: Vec<&[u8]>) {
     let cut = case.read(case.wire(), chunks.iter().copied());
-    assert_eq!(&cut, whole, "{} cut into {:?}", case.label(), chunks.iter().map(|chunk| chunk.len()).collect::<Vec<_>>());
+    assert_eq!(
+        &cut,
+        whole,
+        "{} cut into {:?}",
+        case.label(),
+        chunks.iter().map(|chunk| chunk.len()).collect::<Vec<_>>()
+    );
 }
 
 #[test]

@@ -3,6 +3,13 @@
 //! The cases live in `corpus/` at the root: raw bytes with the expected ending beside them. The
 //! recordings are read from the folder that `ENDSTOP_RECORDINGS` names, where it is set.
 
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "tests fail loudly"
+)]
+
 mod case;
 mod cases;
 mod cuts;

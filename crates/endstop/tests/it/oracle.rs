@@ -23,7 +23,13 @@ pub(crate) fn marks(profile: &Profile, bytes: &[u8]) -> Option<Marks> {
         let proves = match profile.dialect.id {
             "anthropic-messages" => value["type"] == "message_stop",
             "openai-responses" => value["type"].as_str().is_some_and(|name| {
-                matches!(name, "response.completed" | "response.incomplete" | "response.failed" | "response.done")
+                matches!(
+                    name,
+                    "response.completed"
+                        | "response.incomplete"
+                        | "response.failed"
+                        | "response.done"
+                )
             }),
             "bedrock-converse" => name == "messageStop",
             "cohere-v2" => value["type"] == "message-end",
@@ -33,12 +39,17 @@ pub(crate) fn marks(profile: &Profile, bytes: &[u8]) -> Option<Marks> {
                 for choice in list.into_iter().flatten() {
                     let index = choice["index"].as_u64().unwrap_or(0);
                     open.insert(index);
-                    let word = [&choice["finish_reason"], &choice["finishReason"], &choice["finish_details"]["type"]];
+                    let word = [
+                        &choice["finish_reason"],
+                        &choice["finishReason"],
+                        &choice["finish_details"]["type"],
+                    ];
                     if word.iter().any(|word| !word.is_null() && *word != "" && *word != "null") {
                         said.insert(index);
                     }
                 }
-                value["promptFeedback"]["blockReason"].is_string() || !open.is_empty() && open == said
+                value["promptFeedback"]["blockReason"].is_string()
+                    || !open.is_empty() && open == said
             }
         };
         if proves {
@@ -100,19 +111,26 @@ fn aws_frames(bytes: &[u8]) -> Vec<(String, Value, usize, usize)> {
     let mut frames = Vec::new();
     let mut at = 0;
     while let Some(prelude) = bytes.get(at..at + 12) {
-        let number = |from: usize| u32::from_be_bytes(prelude[from..from + 4].try_into().unwrap()) as usize;
+        let number =
+            |from: usize| u32::from_be_bytes(prelude[from..from + 4].try_into().unwrap()) as usize;
         let (total, headers) = (number(0), number(4));
         let Some(message) = bytes.get(at..at + total) else { break };
         let text = String::from_utf8_lossy(&message[12..12 + headers]).into_owned();
         let name = ["messageStop", "contentBlockDelta"].iter().find(|name| text.contains(**name));
-        let payload: Value = serde_json::from_slice(&message[12 + headers..total - 4]).unwrap_or_default();
+        let payload: Value =
+            serde_json::from_slice(&message[12 + headers..total - 4]).unwrap_or_default();
         let inner = payload["bytes"].as_str().and_then(|encoded| {
             use base64::Engine as _;
             let bytes = base64::engine::general_purpose::STANDARD.decode(encoded).ok()?;
             serde_json::from_slice(&bytes).ok()
         });
         at += total;
-        frames.push((name.map_or(String::new(), ToString::to_string), inner.unwrap_or(payload), at, at));
+        frames.push((
+            name.map_or(String::new(), ToString::to_string),
+            inner.unwrap_or(payload),
+            at,
+            at,
+        ));
     }
     frames
 }

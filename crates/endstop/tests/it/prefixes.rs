@@ -8,7 +8,13 @@ use crate::case;
 use crate::oracle;
 
 /// Tries every cut of a stream. Gives back how many there were.
-pub(crate) fn every_cut(label: &str, wire: &Wire, reader: Reader, bytes: &[u8], close: Close) -> usize {
+pub(crate) fn every_cut(
+    label: &str,
+    wire: &Wire,
+    reader: Reader,
+    bytes: &[u8],
+    close: Close,
+) -> usize {
     let marks = oracle::marks(&wire.profile, bytes);
     let mut whole = reader.clone();
     whole.watch(bytes);
@@ -18,14 +24,29 @@ pub(crate) fn every_cut(label: &str, wire: &Wire, reader: Reader, bytes: &[u8], 
         let ending = reader.clone().finish(close);
         match marks {
             Some(marks) if cut >= marks.earliest => {
-                let settled = cut >= marks.settled && ending.fault.is_none() && !whole.shown.late_event;
-                let same = ending.reason == whole.reason || whole.fault.is_some() || changes_later(wire);
-                assert!(!settled || same, "{label}, cut at {cut}: {:?}, and whole {:?}", ending.reason, whole.reason);
+                let settled =
+                    cut >= marks.settled && ending.fault.is_none() && !whole.shown.late_event;
+                let same =
+                    ending.reason == whole.reason || whole.fault.is_some() || changes_later(wire);
+                assert!(
+                    !settled || same,
+                    "{label}, cut at {cut}: {:?}, and whole {:?}",
+                    ending.reason,
+                    whole.reason
+                );
             }
             Some(_) | None => {
                 let silent = ending.reason == Reason::Unknown;
-                let expected = ending.reason == Reason::Cut || silent || ending.fault.is_some() || close != Close::Eof;
-                assert!(!ending.reason.is_success(), "{label}, cut at {cut}: {} {:?}", ending.sentence, ending.reason);
+                let expected = ending.reason == Reason::Cut
+                    || silent
+                    || ending.fault.is_some()
+                    || close != Close::Eof;
+                assert!(
+                    !ending.reason.is_success(),
+                    "{label}, cut at {cut}: {} {:?}",
+                    ending.sentence,
+                    ending.reason
+                );
                 assert!(expected || marks.is_none(), "{label}, cut at {cut}: {:?}", ending.reason);
             }
         }
@@ -44,7 +65,8 @@ fn of_every_case() {
     let mut cuts = 0;
     for case in case::all().iter().filter(|case| case.is_stream()) {
         let wire = case.wire();
-        cuts += every_cut(&case.label(), &wire, case.reader(wire.clone()), &case.bytes(), case.close());
+        cuts +=
+            every_cut(&case.label(), &wire, case.reader(wire.clone()), &case.bytes(), case.close());
     }
     println!("{cuts} cuts");
 }

@@ -1,7 +1,7 @@
 //! Every row of every table is held by a case: flip it, and a case fails.
 
-use endstop::provider::{self, Corrections, Wire};
 use endstop::Reason;
+use endstop::provider::{self, Corrections, Wire};
 
 use crate::case::{self, Case};
 
@@ -14,7 +14,8 @@ fn a_flipped_word_fails_a_case() {
             for words in profile.words {
                 unheld.extend(words.rows.iter().filter_map(|(word, reason)| {
                     let held = is_held(&cases, words.field, word, *reason, |case| {
-                        case.provider == profile.provider && case.wire().profile.dialect.id == profile.dialect.id
+                        case.provider == profile.provider
+                            && case.wire().profile.dialect.id == profile.dialect.id
                     });
                     (!held).then(|| format!("{} {} {word}", profile.provider, words.field))
                 }));
@@ -24,7 +25,9 @@ fn a_flipped_word_fails_a_case() {
     for dialect in endstop::dialect::ALL {
         for words in dialect.words {
             unheld.extend(words.rows.iter().filter_map(|(word, reason)| {
-                let held = is_held(&cases, words.field, word, *reason, |case| case.wire().profile.dialect.id == dialect.id);
+                let held = is_held(&cases, words.field, word, *reason, |case| {
+                    case.wire().profile.dialect.id == dialect.id
+                });
                 (!held).then(|| format!("{} {} {word}", dialect.id, words.field))
             }));
         }
@@ -33,9 +36,16 @@ fn a_flipped_word_fails_a_case() {
 }
 
 /// Whether some case fails when the word means something else.
-fn is_held(cases: &[Case], field: &str, word: &str, reason: Reason, of: impl Fn(&Case) -> bool) -> bool {
+fn is_held(
+    cases: &[Case],
+    field: &str,
+    word: &str,
+    reason: Reason,
+    of: impl Fn(&Case) -> bool,
+) -> bool {
     let other = if reason == Reason::Recitation { Reason::Paused } else { Reason::Recitation };
-    let flipped = Corrections { provider: None, words: vec![(field.to_owned(), word.to_owned(), other)] };
+    let flipped =
+        Corrections { provider: None, words: vec![(field.to_owned(), word.to_owned(), other)] };
     cases.iter().filter(|case| of(case)).any(|case| {
         let wire: Wire = case.wire().corrected(flipped.clone());
         case.differs(&case.read(wire, [&*case.bytes()])).is_some()
@@ -56,7 +66,8 @@ fn a_flipped_number_fails_a_case() {
                             && case.want_field() == words.field
                     });
                     if !held {
-                        unheld.push(format!("{} {} {number} {word}", profile.provider, words.field));
+                        unheld
+                            .push(format!("{} {} {number} {word}", profile.provider, words.field));
                     }
                 }
             }
@@ -67,7 +78,10 @@ fn a_flipped_number_fails_a_case() {
 
 #[test]
 fn no_table_says_a_word_twice() {
-    let tables = provider::ALL.iter().flat_map(|provider| provider.wires()).flat_map(|profile| profile.words);
+    let tables = provider::ALL
+        .iter()
+        .flat_map(|provider| provider.wires())
+        .flat_map(|profile| profile.words);
     let tables = tables.chain(endstop::dialect::ALL.iter().flat_map(|dialect| dialect.words));
     for words in tables {
         for (index, (word, _)) in words.rows.iter().enumerate() {

@@ -1,0 +1,306 @@
+//! What the fuzz targets call, and what the tests call with fixed seeds.
+//!
+//! Each function takes any bytes, builds its input from them, and asserts an invariant.
+
+use crate::frame::array::Array;
+use crate::frame::aws::{self, Aws};
+use crate::frame::lines::Lines;
+use crate::frame::sse::Sse;
+use crate::frame::{Broken, Frame, FrameKind, Rest};
+use crate::provider::{self, Profile};
+use crate::{Asked, Close, Ending, Head, Limits, Reader, Timer};
+
+/// A limit small enough to be met.
+const LIMIT: usize = 512;
+
+/// Takes choices off the front of the bytes; zero when they are used up.
+struct Dice<'a>(&'a [u8]);
+
+impl Dice<'_> {
+    fn roll(&mut self) -> usize {
+        let Some((first, rest)) = self.0.split_first() else { return 0 };
+        self.0 = rest;
+        usize::from(*first)
+    }
+}
+
+/// Cuts bytes into pieces whose sizes follow the seed.
+fn cut(bytes: &[u8], seed: usize) -> Vec<&[u8]> {
+    let mut pieces = Vec::new();
+    let (mut rest, mut step) = (bytes, seed);
+    while !rest.is_empty() {
+        step = (step * 31 + 7) % 97;
+        let (piece, after) = rest.split_at(rest.len().min(1 + step % 23));
+        pieces.push(piece);
+        rest = after;
+    }
+    pieces
+}
+
+type Read = (Vec<(FrameKind, String, Vec<u8>)>, Result<Rest, Broken>);
+
+/// Frames do not depend on how the bytes are cut.
+///
+/// # Panics
+/// If they do.
+pub fn frames(data: &[u8]) {
+    let mut dice = Dice(data);
+    let (framing, seed) = (dice.roll() % 5, dice.roll());
+    let bytes = dice.0;
+    let read = |chunks: &[&[u8]]| match framing {
+        0 => read_sse(chunks),
+        1 => read_lines(chunks),
+        2 => read_array(chunks),
+        3 => read_aws(chunks, Aws::new(LIMIT)),
+        _ => read_aws(chunks, Aws::wrapped(LIMIT)),
+    };
+    let (whole, result) = read(&[bytes]);
+    let (pieces, result_of_pieces) = read(&cut(bytes, seed));
+    if result.is_ok() && result_of_pieces.is_ok() {
+        assert_eq!((&whole, &result), (&pieces, &result_of_pieces));
+    } else {
+        // Where a limit is met, the pieces may meet it earlier or later, but never read otherwise.
+        assert!(whole.iter().zip(&pieces).all(|(whole, piece)| whole == piece));
+    }
+}
+
+macro_rules! reading {
+    ($chunks:expr, $framer:expr, $finish:expr) => {{
+        let mut frames = Vec::new();
+        let mut keep = |frame: Frame<'_>| {
+            frames.push((frame.kind, frame.name.to_owned(), frame.data.to_vec()))
+        };
+        let mut framer = $framer;
+        for chunk in $chunks {
+            if let Err(broken) = framer.push(chunk, &mut keep) {
+                return (frames, Err(broken));
+            }
+        }
+        let rest = $finish(framer, &mut keep);
+        (frames, Ok(rest))
+    }};
+}
+
+fn read_sse(chunks: &[&[u8]]) -> Read {
+    reading!(chunks, Sse::new(LIMIT), |framer: Sse, keep: &mut dyn FnMut(Frame<'_>)| framer
+        .finish(keep))
+}
+
+fn read_lines(chunks: &[&[u8]]) -> Read {
+    reading!(chunks, Lines::new(LIMIT), |framer: Lines, keep: &mut dyn FnMut(Frame<'_>)| framer
+        .finish(keep))
+}
+
+fn read_array(chunks: &[&[u8]]) -> Read {
+    reading!(chunks, Array::new(LIMIT), |framer: Array, _: &mut dyn FnMut(Frame<'_>)| framer
+        .finish())
+}
+
+fn read_aws(chunks: &[&[u8]], aws: Aws) -> Read {
+    reading!(chunks, aws, |framer: Aws, _: &mut dyn FnMut(Frame<'_>)| framer.finish())
+}
+
+/// A streamed array holds what `serde_json` finds in it; an event stream gives back what was
+/// written into it, and never what was damaged.
+///
+/// # Panics
+/// If not.
+pub fn array_and_event_stream(data: &[u8]) {
+    if let Ok(list) = serde_json::from_slice::<Vec<&serde_json::value::RawValue>>(data) {
+        let (frames, rest) = read_array(&cut(data, data.len()));
+        let fits = list.iter().all(|element| element.get().len() <= LIMIT);
+        if fits && rest.is_ok() {
+            assert_eq!(rest, Ok(Rest::Nothing));
+            let found = frames.iter().map(|(_, _, data)| data.as_slice());
+            assert!(found.eq(list.iter().map(|element| element.get().as_bytes())));
+        }
+    }
+    let mut dice = Dice(data);
+    let (flip, seed) = (dice.roll() * 256 + dice.roll(), dice.roll());
+    let mut stream = Vec::new();
+    let mut written = Vec::new();
+    for payload in dice.0.chunks(40) {
+        stream.extend(aws::encode(&[(":message-type", "event"), (":event-type", "e")], payload));
+        written.push((FrameKind::Event, "e".to_owned(), payload.to_vec()));
+    }
+    assert_eq!(
+        read_aws(&cut(&stream, seed), Aws::new(LIMIT)),
+        (written.clone(), Ok(Rest::Nothing))
+    );
+    if let Some(byte) = stream.get_mut(flip / 8) {
+        *byte ^= 1 << (flip % 8);
+        let (read, result) = read_aws(&cut(&stream, seed), Aws::new(LIMIT));
+        assert!(read.len() < written.len() && result != Ok(Rest::Nothing));
+        assert!(read.iter().zip(&written).all(|(read, written)| read == written));
+    }
+}
+
+/// Every wire of every provider.
+fn profiles() -> Vec<&'static Profile> {
+    provider::ALL.iter().flat_map(|provider| provider.wires()).collect()
+}
+
+/// The ending and the events do not depend on how the bytes are cut, nor on whether anyone listens;
+/// a success has a word.
+///
+/// # Panics
+/// If they do, or it has none.
+pub fn reader(data: &[u8]) {
+    let mut dice = Dice(data);
+    let profiles = profiles();
+    let Some(profile) = profiles.get(dice.roll() % profiles.len()) else { return };
+    let types = [
+        "",
+        "text/event-stream",
+        "application/json",
+        "application/x-ndjson",
+        "application/vnd.amazon.eventstream",
+        "text/html",
+    ];
+    let (options, seed) = (dice.roll(), dice.roll());
+    let head = Head {
+        status: if options % 8 == 7 { 500 } else { 200 },
+        content_type: types.get(options / 8 % types.len()).copied().unwrap_or_default(),
+    };
+    let closes =
+        [Close::Eof, Close::Reset, Close::TimedOut(Timer::Idle), Close::ClientGone, Close::Dropped];
+    let close = closes.get(seed % closes.len()).copied().unwrap_or(Close::Eof);
+    let asked =
+        Asked { cap: Some(seed as u64), choices: (seed % 3 == 0).then_some(2), ..Asked::default() };
+    let limits = Limits { event_bytes: 1 << 16, events: 1000, choices: 4, tool_calls: 6 };
+    let new = || Reader::with_limits(*profile, head.clone(), asked.clone(), limits.clone());
+    let bytes = dice.0;
+    let (whole, events) = read(new(), &[bytes], close);
+    let (pieces, events_of_pieces) = read(new(), &cut(bytes, seed), close);
+    assert_eq!((&whole, events), (&pieces, events_of_pieces));
+    let mut watched = new();
+    cut(bytes, seed + 1).into_iter().for_each(|piece| watched.watch(piece));
+    assert_eq!(watched.finish(close), whole);
+    assert!(!whole.reason.is_success() || whole.said.is_some(), "{whole:?}");
+}
+
+fn read(mut reader: Reader, chunks: &[&[u8]], close: Close) -> (Ending, Vec<String>) {
+    let mut events = Vec::new();
+    for chunk in chunks {
+        reader.read(chunk, |event| events.push(format!("{event:?}")));
+    }
+    let ending = reader.finish_with(close, |event| events.push(format!("{event:?}")));
+    (ending, events)
+}
+
+/// Plain events of several wires, to be repeated with changes.
+static TEMPLATES: &[(usize, &str)] = &[
+    (
+        0,
+        r#"{"id":"c","created":17,"model":"m","choices":[{"index":0,"delta":{"content":"hello"},"finish_reason":null}],"usage":null,"obfuscation":"aXb"}"#,
+    ),
+    (0, r#"{"id":"c","choices":[{"index":0,"delta":{"reasoning_content":"hmm"}}]}"#),
+    (
+        0,
+        r#"{"id":"c","choices":[{"index":1,"delta":{"tool_calls":[{"index":0,"function":{"arguments":"abc"}}]}}]}"#,
+    ),
+    (
+        1,
+        r#"{"type":"response.output_text.delta","sequence_number":5,"output_index":0,"delta":"hello","obfuscation":"xyz"}"#,
+    ),
+    (
+        2,
+        r#"{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"hello"}   }"#,
+    ),
+    (3, r#"{"candidates":[{"content":{"parts":[{"text":"hello"}],"role":"model"}}]}"#),
+];
+
+/// The fast path never disagrees with the parser: not in the ending, not in any event.
+///
+/// # Panics
+/// If it does.
+pub fn repeats(data: &[u8]) {
+    let mut dice = Dice(data);
+    let wires = [
+        &provider::OPENAI.main,
+        &provider::OPENAI.others[0],
+        &provider::ANTHROPIC.main,
+        &provider::GOOGLE.main,
+    ];
+    let Some((wire, template)) = TEMPLATES.get(dice.roll() % TEMPLATES.len()) else { return };
+    let Some(profile) = wires.get(*wire) else { return };
+    let mut stream = Vec::new();
+    for _ in 0..6 {
+        let mut event = template.as_bytes().to_vec();
+        for _ in 0..dice.roll() % 4 {
+            change(&mut event, &mut dice);
+        }
+        stream.extend_from_slice(b"data: ");
+        stream.extend_from_slice(&event);
+        stream.extend_from_slice(b"\n\n");
+    }
+    let head = || Head { status: 200, content_type: "text/event-stream" };
+    let fast = read(Reader::new(*profile, head(), Asked::default()), &[&stream], Close::Eof);
+    let slow = Reader::new(*profile, head(), Asked::default()).without_repeats();
+    assert_eq!(fast, read(slow, &[&stream], Close::Eof));
+}
+
+/// Replaces, inserts or removes a byte, but for line ends.
+fn change(event: &mut Vec<u8>, dice: &mut Dice<'_>) {
+    let (how, at) = (dice.roll() % 4, dice.roll() % event.len().max(1));
+    let byte = u8::try_from(dice.roll()).unwrap_or(b'x');
+    let byte = if matches!(byte, b'\n' | b'\r') { b'n' } else { byte };
+    match how {
+        0 => event.insert(at, byte),
+        1 if at < event.len() => drop(event.remove(at)),
+        2 => event.splice(at..at, [b'\\', byte]).for_each(drop),
+        _ => {
+            if let Some(old) = event.get_mut(at) {
+                *old = byte;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    /// Runs a fuzz function on inputs that are the same every time.
+    fn seeds(runs: u32, alphabet: &[u8], fuzz: fn(&[u8])) {
+        let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+        let mut roll = || {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            usize::try_from(state % (1 << 32)).unwrap()
+        };
+        for _ in 0..runs {
+            let length = roll() % 200;
+            let mut data: Vec<u8> = (0..4).map(|_| u8::try_from(roll() % 256).unwrap()).collect();
+            data.extend((0..length).map(|_| match alphabet {
+                [] => u8::try_from(roll() % 256).unwrap(),
+                alphabet => alphabet[roll() % alphabet.len()],
+            }));
+            fuzz(&data);
+        }
+    }
+
+    const TEXT: &[u8] = b"data: event:{}[]\",:\\\n\n\r\n0123true[DONE]\"choices\"\"delta\"";
+
+    #[test]
+    fn frames() {
+        seeds(20_000, TEXT, super::frames);
+        seeds(5_000, &[], super::frames);
+    }
+
+    #[test]
+    fn array_and_event_stream() {
+        seeds(5_000, b"[]{},\"a1 ", super::array_and_event_stream);
+        seeds(5_000, &[], super::array_and_event_stream);
+    }
+
+    #[test]
+    fn reader() {
+        seeds(20_000, TEXT, super::reader);
+        seeds(5_000, &[], super::reader);
+    }
+
+    #[test]
+    fn repeats() {
+        seeds(50_000, &[], super::repeats);
+    }
+}
