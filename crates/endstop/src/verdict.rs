@@ -302,3 +302,326 @@ fn from_calls(word: &str, evidence: &Evidence<'_>, confidence: Confidence) -> Fi
 fn said(word: &str) -> String {
     format!("the provider said `{word}`")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ending::{Closed, Timer};
+    use Confidence::{High, Low, Medium};
+
+    const WITH_TEXT: Shown = Shown {
+        text: true,
+        reasoning: false,
+        refusal: false,
+        other_content: false,
+        tool_calls: 0,
+        unfinished_tool_calls: 0,
+        malformed_tool_calls: 0,
+        stop_sequence: false,
+        at_cap: false,
+        missing_marker: false,
+        cut_event: false,
+        malformed_event: false,
+        invalid_utf8: false,
+        late_event: false,
+        client_closed_early: false,
+        excess: 0,
+    };
+    const WITH_CALL: Shown = Shown { tool_calls: 1, ..WITH_TEXT };
+    const STRICT: Habits = Habits {
+        word_suffices: false,
+        silent: false,
+        has_tool_word: true,
+        lies_at_cap: false,
+        guessed: false,
+    };
+    const LENIENT: Habits = Habits { word_suffices: true, ..STRICT };
+
+    /// One judgement, told in one line.
+    struct Trial {
+        meaning: Meaning,
+        closed: Closed,
+        shown: Shown,
+        habits: Habits,
+        choices: usize,
+        fault: Option<Fault>,
+    }
+
+    impl Default for Trial {
+        fn default() -> Self {
+            Self {
+                meaning: Meaning::Known(Reason::Complete),
+                closed: Closed::Proven,
+                shown: WITH_TEXT,
+                habits: STRICT,
+                choices: 1,
+                fault: None,
+            }
+        }
+    }
+
+    impl Trial {
+        fn verdict(&self) -> Verdict {
+            let said = Said { field: "finish_reason", word: "word".to_owned() };
+            judge(&Evidence {
+                said: (self.meaning != Meaning::Nothing).then_some(&said),
+                meaning: self.meaning,
+                closed: self.closed,
+                shown: &self.shown,
+                fault: self.fault.as_ref(),
+                choices: self.choices,
+                habits: self.habits,
+            })
+        }
+
+        #[track_caller]
+        fn is(&self, reason: Reason, confidence: Confidence) {
+            let verdict = self.verdict();
+            assert_eq!(
+                (verdict.reason, verdict.confidence),
+                (reason, confidence),
+                "{}",
+                verdict.sentence
+            );
+        }
+    }
+
+    const EVERY_CLOSE: [Closed; 12] = [
+        Closed::Proven,
+        Closed::Open,
+        Closed::Eof,
+        Closed::Reset,
+        Closed::TimedOut(Timer::Idle),
+        Closed::ClientGone,
+        Closed::Dropped,
+        Closed::Error,
+        Closed::Oversize,
+        Closed::BrokenFrame,
+        Closed::Interrupted,
+        Closed::ShutDown,
+    ];
+
+    #[test]
+    fn said_closed_and_shown_agree() {
+        Trial::default().is(Reason::Complete, High);
+        Trial { meaning: Meaning::Known(Reason::OutputLimit), ..Trial::default() }
+            .is(Reason::OutputLimit, High);
+    }
+
+    #[test]
+    fn rule_1_an_unknown_word_is_never_a_success() {
+        for meaning in [Meaning::Unknown, Meaning::Nothing] {
+            for closed in EVERY_CLOSE {
+                for shown in [WITH_TEXT, WITH_CALL, Shown::default()] {
+                    for habits in [STRICT, LENIENT, Habits { silent: true, ..LENIENT }] {
+                        let verdict =
+                            Trial { meaning, closed, shown, habits, ..Trial::default() }.verdict();
+                        assert!(!verdict.reason.is_success(), "{meaning:?} {closed:?}");
+                    }
+                }
+            }
+        }
+        Trial { meaning: Meaning::Unknown, ..Trial::default() }.is(Reason::Unknown, Medium);
+        Trial { meaning: Meaning::Nothing, ..Trial::default() }.is(Reason::Unknown, Low);
+    }
+
+    #[test]
+    fn rule_2_a_cut_response_is_cut_whatever_text_it_holds() {
+        let closes = [
+            (Closed::Eof, Reason::Cut),
+            (Closed::Reset, Reason::Cut),
+            (Closed::Oversize, Reason::Cut),
+            (Closed::BrokenFrame, Reason::Cut),
+            (Closed::Interrupted, Reason::Cut),
+            (Closed::TimedOut(Timer::Idle), Reason::TimedOut),
+            (Closed::ClientGone, Reason::Cancelled),
+            (Closed::Dropped, Reason::Cancelled),
+            (Closed::ShutDown, Reason::Cancelled),
+        ];
+        for (closed, reason) in closes {
+            for habits in [STRICT, LENIENT] {
+                Trial { meaning: Meaning::Nothing, closed, habits, ..Trial::default() }
+                    .is(reason, High);
+            }
+            // An event wire that said its word and did not prove its end is cut all the same.
+            Trial { closed, ..Trial::default() }.is(reason, Medium);
+        }
+    }
+
+    #[test]
+    fn rule_2_a_word_without_its_marker_is_complete_at_medium() {
+        let shown = Shown { missing_marker: true, ..WITH_TEXT };
+        for closed in
+            [Closed::Eof, Closed::Reset, Closed::TimedOut(Timer::Idle), Closed::ClientGone]
+        {
+            Trial { closed, shown, habits: LENIENT, ..Trial::default() }
+                .is(Reason::Complete, Medium);
+        }
+        let length = Meaning::Known(Reason::OutputLimit);
+        Trial { meaning: length, closed: Closed::Eof, shown, habits: LENIENT, ..Trial::default() }
+            .is(Reason::OutputLimit, Medium);
+        Trial {
+            meaning: Meaning::Unknown,
+            closed: Closed::Eof,
+            shown,
+            habits: LENIENT,
+            ..Trial::default()
+        }
+        .is(Reason::Unknown, Medium);
+    }
+
+    #[test]
+    fn rule_2_a_silent_host_is_unknown_rather_than_cut() {
+        let habits = Habits { silent: true, ..LENIENT };
+        Trial { meaning: Meaning::Nothing, closed: Closed::Eof, habits, ..Trial::default() }
+            .is(Reason::Unknown, Low);
+        Trial { meaning: Meaning::Nothing, closed: Closed::Reset, habits, ..Trial::default() }
+            .is(Reason::Cut, High);
+    }
+
+    #[test]
+    fn rule_3_tool_calls_upgrade_only_a_natural_stop() {
+        let upgraded = |reason, habits| Trial {
+            meaning: Meaning::Known(reason),
+            shown: WITH_CALL,
+            habits,
+            ..Trial::default()
+        };
+        upgraded(Reason::Complete, Habits { has_tool_word: false, ..STRICT })
+            .is(Reason::ToolCall, High);
+        upgraded(Reason::Complete, STRICT).is(Reason::ToolCall, Medium);
+        upgraded(Reason::StopSequence, STRICT).is(Reason::ToolCall, Medium);
+        for reason in Reason::ALL {
+            if !reason.is_success() {
+                upgraded(reason, STRICT).is(reason, High);
+            }
+        }
+    }
+
+    #[test]
+    fn rule_4_unfinished_arguments_overrule_the_word() {
+        let shown = Shown { unfinished_tool_calls: 1, ..WITH_CALL };
+        for reason in [Reason::ToolCall, Reason::Complete] {
+            Trial { meaning: Meaning::Known(reason), shown, ..Trial::default() }
+                .is(Reason::OutputLimit, Medium);
+        }
+        let shown = Shown { malformed_tool_calls: 1, ..WITH_CALL };
+        Trial { meaning: Meaning::Known(Reason::ToolCall), shown, ..Trial::default() }
+            .is(Reason::MalformedToolCall, Medium);
+    }
+
+    #[test]
+    fn rule_4_the_cap_overrules_tool_calls_and_known_liars_only() {
+        let text = Shown { at_cap: true, ..WITH_TEXT };
+        let call = Shown { at_cap: true, ..WITH_CALL };
+        let liar = Habits { lies_at_cap: true, ..STRICT };
+        let tool_word = Meaning::Known(Reason::ToolCall);
+        Trial { shown: text, ..Trial::default() }.is(Reason::Complete, Medium);
+        Trial { shown: text, habits: liar, ..Trial::default() }.is(Reason::OutputLimit, Medium);
+        Trial { shown: text, habits: liar, choices: 2, ..Trial::default() }
+            .is(Reason::Complete, Medium);
+        Trial { shown: call, habits: liar, ..Trial::default() }.is(Reason::OutputLimit, Medium);
+        Trial { shown: call, meaning: tool_word, ..Trial::default() }
+            .is(Reason::OutputLimit, Medium);
+        Trial { shown: call, meaning: tool_word, choices: 2, ..Trial::default() }
+            .is(Reason::ToolCall, Medium);
+        Trial { shown: call, ..Trial::default() }.is(Reason::ToolCall, Medium);
+        let silent = Habits { has_tool_word: false, ..STRICT };
+        Trial { shown: call, habits: silent, ..Trial::default() }.is(Reason::ToolCall, Medium);
+    }
+
+    #[test]
+    fn rule_4_a_tool_word_without_a_call_is_malformed() {
+        Trial { meaning: Meaning::Known(Reason::ToolCall), ..Trial::default() }
+            .is(Reason::MalformedToolCall, Medium);
+        Trial { meaning: Meaning::Known(Reason::ToolCall), shown: WITH_CALL, ..Trial::default() }
+            .is(Reason::ToolCall, High);
+    }
+
+    #[test]
+    fn rule_4_a_refusal_field_and_a_named_stop_sequence_speak_for_themselves() {
+        Trial { shown: Shown { refusal: true, ..WITH_TEXT }, ..Trial::default() }
+            .is(Reason::Refused, High);
+        Trial { shown: Shown { refusal: true, ..WITH_CALL }, ..Trial::default() }
+            .is(Reason::Refused, High);
+        Trial { shown: Shown { stop_sequence: true, ..WITH_TEXT }, ..Trial::default() }
+            .is(Reason::StopSequence, High);
+        Trial { shown: Shown { stop_sequence: true, ..WITH_CALL }, ..Trial::default() }
+            .is(Reason::ToolCall, Medium);
+    }
+
+    #[test]
+    fn rule_5_what_cannot_be_followed_is_not_vouched_for() {
+        let shown = Shown { excess: 1, ..WITH_CALL };
+        Trial { meaning: Meaning::Known(Reason::ToolCall), shown, ..Trial::default() }
+            .is(Reason::ToolCall, Medium);
+    }
+
+    #[test]
+    fn rule_6_vague_empty_and_guessed_are_medium_at_most() {
+        Trial { meaning: Meaning::Vague(Reason::Failed), ..Trial::default() }
+            .is(Reason::Failed, Medium);
+        Trial { shown: Shown::default(), ..Trial::default() }.is(Reason::Complete, Medium);
+        let guessed = Habits { guessed: true, ..STRICT };
+        Trial { habits: guessed, ..Trial::default() }.is(Reason::Complete, Medium);
+        Trial { habits: guessed, meaning: Meaning::Nothing, ..Trial::default() }
+            .is(Reason::Unknown, Low);
+    }
+
+    #[test]
+    fn rule_6_a_close_that_is_still_to_come_is_not_missing() {
+        Trial { closed: Closed::Open, ..Trial::default() }.is(Reason::Complete, High);
+        Trial { closed: Closed::Open, habits: LENIENT, ..Trial::default() }
+            .is(Reason::Complete, High);
+    }
+
+    #[test]
+    fn an_error_decides_before_all_else() {
+        let fault = |kind, type_: Option<&str>, message: Option<&str>| Fault {
+            kind,
+            type_: type_.map(str::to_owned),
+            message: message.map(str::to_owned),
+            ..Fault::default()
+        };
+        let trial = |fault| Trial { closed: Closed::Error, fault: Some(fault), ..Trial::default() };
+        trial(fault(FaultKind::Overloaded, Some("overloaded_error"), None))
+            .is(Reason::Failed, High);
+        trial(fault(FaultKind::Server, None, Some("oops"))).is(Reason::Failed, High);
+        trial(fault(FaultKind::Server, None, None)).is(Reason::Failed, Medium);
+        trial(fault(FaultKind::BadPayload, None, Some("<html>"))).is(Reason::Failed, Medium);
+        let kinds = [
+            (FaultKind::ContextWindow, Reason::ContextLimit),
+            (FaultKind::OutputLimit, Reason::OutputLimit),
+            (FaultKind::Filter, Reason::Filtered),
+            (FaultKind::ToolCall, Reason::MalformedToolCall),
+            (FaultKind::Timeout, Reason::TimedOut),
+            (FaultKind::Cancelled, Reason::Cancelled),
+            (FaultKind::Auth, Reason::Failed),
+        ];
+        for (kind, reason) in kinds {
+            trial(fault(kind, None, Some("m"))).is(reason, High);
+        }
+    }
+
+    #[test]
+    fn sentences_name_what_decided() {
+        let sentence = |trial: Trial| trial.verdict().sentence;
+        assert_eq!(sentence(Trial::default()), "the provider said `word`");
+        let shown = Shown { missing_marker: true, ..WITH_TEXT };
+        let marker = Trial { closed: Closed::Eof, shown, habits: LENIENT, ..Trial::default() };
+        assert_eq!(
+            sentence(marker),
+            "the provider said `word`; the end marker of this host is missing"
+        );
+        let fault = Fault {
+            kind: FaultKind::Quota,
+            type_: Some("t".into()),
+            status: Some(429),
+            ..Fault::default()
+        };
+        assert_eq!(
+            sentence(Trial { fault: Some(fault), ..Trial::default() }),
+            "the provider sent an error (`t`), HTTP 429: the quota or balance is used up"
+        );
+    }
+}
