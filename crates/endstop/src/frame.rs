@@ -6,6 +6,7 @@
 
 pub mod array;
 pub mod aws;
+pub mod framer;
 pub mod lines;
 pub mod sse;
 
@@ -35,6 +36,8 @@ pub enum FrameKind {
     Exception,
     /// A whole body that is not a stream.
     Body,
+    /// The beginning of what came in place of an answer: a page, a text, compressed bytes.
+    Text,
 }
 
 /// One whole frame.

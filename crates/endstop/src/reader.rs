@@ -5,18 +5,11 @@ use crate::ending::{ChoiceEnding, Close, Closed, Ending, Reason, Shown};
 use crate::event::Event;
 use crate::facts::{Choice, Facts};
 use crate::fault::{self, Expect, Fault, FaultKind, Told};
-use crate::frame::array::Array;
-use crate::frame::aws::Aws;
-use crate::frame::lines::Lines;
-use crate::frame::sse::Sse;
-use crate::frame::{self, Broken, Frame, FrameKind, Framing, Rest};
-use crate::json::{JsonState, Scanner};
+use crate::frame::framer::{Framer, Hints};
+use crate::frame::{Broken, Frame, FrameKind, Rest};
 use crate::provider::{Profile, Wire};
-use crate::repeat::{Hit, Lesson, Repeat};
+use crate::repeat::{Lesson, Repeat};
 use crate::verdict::{self, Evidence, Habits, Meaning};
-
-/// How much of a page or text is kept that came in place of an answer.
-const TEXT_KEPT: usize = 4096;
 
 /// The head of the response.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -78,12 +71,17 @@ impl Default for Limits {
 #[derive(Clone, Debug)]
 #[must_use = "a response has an ending: call `finish`"]
 pub struct Reader {
+    framer: Framer,
+    state: State,
+}
+
+/// All but the framer, so that frames can be read while it holds them.
+#[derive(Clone, Debug)]
+struct State {
     wire: Wire,
     status: u16,
-    content_type: String,
     asked: Asked,
     limits: Limits,
-    framer: Framer,
     facts: Facts,
     repeat: Repeat,
     broken: Option<Broken>,
@@ -97,20 +95,6 @@ struct Flags {
     cut_event: bool,
     malformed_event: bool,
     invalid_utf8: bool,
-    /// The streamed array was closed, or there is none.
-    unclosed_array: bool,
-}
-
-/// What takes the bytes apart; undecided until their beginning has been seen.
-#[derive(Clone, Debug)]
-enum Framer {
-    Undecided(Vec<u8>),
-    Sse(Sse),
-    Lines(Lines),
-    Array(Array),
-    Aws(Aws),
-    Body(Vec<u8>),
-    Text(Vec<u8>),
 }
 
 /// Where dialects put what they read.
@@ -213,32 +197,40 @@ impl Reader {
         asked: Asked,
         limits: Limits,
     ) -> Self {
-        Self {
-            wire: wire.into(),
-            status: head.status,
+        let wire = wire.into();
+        let hints = Hints {
+            framing: wire.profile.framing,
             content_type: head.content_type.to_ascii_lowercase(),
-            asked,
-            limits,
-            framer: Framer::Undecided(Vec::new()),
-            facts: Facts::default(),
-            repeat: Repeat::default(),
-            broken: None,
-            flags: Flags::default(),
-            bytes: 0,
-            events: 0,
+            streamed: asked.streamed,
+            limit: limits.event_bytes,
+        };
+        Self {
+            framer: Framer::new(hints),
+            state: State {
+                wire,
+                status: head.status,
+                asked,
+                limits,
+                facts: Facts::default(),
+                repeat: Repeat::default(),
+                broken: None,
+                flags: Flags::default(),
+                bytes: 0,
+                events: 0,
+            },
         }
     }
 
     /// Without the fast path: what it is held against.
     #[cfg(any(test, fuzzing))]
     pub(crate) fn without_repeats(mut self) -> Self {
-        self.repeat = Repeat::disabled();
+        self.state.repeat = Repeat::disabled();
         self
     }
 
     /// Reads a chunk and hands its events over.
     pub fn read(&mut self, chunk: &[u8], mut on_event: impl FnMut(Event<'_>)) {
-        self.push(chunk, Some(Sink(&mut on_event)));
+        self.push(chunk, Some(&mut Sink(&mut on_event)));
     }
 
     /// Reads a chunk for the sake of the ending alone, which is cheaper.
@@ -248,145 +240,59 @@ impl Reader {
 
     /// Ends the response. There is exactly one ending.
     #[must_use]
-    pub fn finish(mut self, close: Close) -> Ending {
-        self.end_frames(None);
-        self.ending(close)
+    pub fn finish(self, close: Close) -> Ending {
+        self.end(close, None)
     }
 
     /// The same, with the events that only the end of the bytes brings, as all of a plain body's.
     #[must_use]
-    pub fn finish_with(mut self, close: Close, mut on_event: impl FnMut(Event<'_>)) -> Ending {
-        self.end_frames(Some(Sink(&mut on_event)));
-        self.ending(close)
+    pub fn finish_with(self, close: Close, mut on_event: impl FnMut(Event<'_>)) -> Ending {
+        self.end(close, Some(&mut Sink(&mut on_event)))
     }
 
-    fn push(&mut self, chunk: &[u8], sink: Option<Sink<'_, '_>>) {
-        self.bytes += chunk.len() as u64;
-        if self.broken.is_some() {
-            return;
+    fn push(&mut self, chunk: &[u8], mut sink: Option<&mut Sink<'_, '_>>) {
+        let Self { framer, state } = self;
+        state.bytes += chunk.len() as u64;
+        if state.broken.is_none()
+            && let Err(broken) =
+                framer.push(chunk, |frame| state.read_frame(&frame, sink.as_deref_mut()))
+        {
+            state.broken = Some(broken);
         }
-        let mut framer = std::mem::replace(&mut self.framer, Framer::Undecided(Vec::new()));
-        let result = self.push_framer(&mut framer, chunk, sink);
-        self.framer = framer;
-        self.broken = result.err();
     }
 
-    fn push_framer(
-        &mut self,
-        framer: &mut Framer,
-        chunk: &[u8],
-        mut sink: Option<Sink<'_, '_>>,
-    ) -> Result<(), Broken> {
-        let mut over = false;
-        let limit = self.limits.event_bytes;
-        let mut on_frame = |frame: Frame<'_>| over |= !self.read_frame(&frame, sink.as_mut());
-        let result = match framer {
-            Framer::Undecided(held) => {
-                held.extend_from_slice(chunk);
-                let Some(decided) = decide(
-                    &self.wire.profile,
-                    &self.content_type,
-                    self.asked.streamed,
-                    held,
-                    false,
-                    limit,
-                ) else {
-                    return Ok(());
-                };
-                let held = std::mem::take(held);
-                *framer = decided;
-                return self.push_framer(framer, &held, sink);
-            }
-            Framer::Sse(sse) => sse.push(chunk, on_frame),
-            Framer::Lines(lines) => lines.push(chunk, on_frame),
-            Framer::Array(array) => array.push(chunk, on_frame),
-            Framer::Aws(aws) => aws.push(chunk, &mut on_frame),
-            Framer::Body(body) if body.len() + chunk.len() > limit => Err(Broken::Oversize),
-            Framer::Body(body) => {
-                body.extend_from_slice(chunk);
-                Ok(())
-            }
-            Framer::Text(text) => {
-                let room = TEXT_KEPT.saturating_sub(text.len());
-                text.extend_from_slice(chunk.get(..room).unwrap_or(chunk));
-                Ok(())
-            }
-        };
-        if over { Err(Broken::Oversize) } else { result }
-    }
-
-    /// Hands over what the end of the bytes makes whole, and notes what it leaves unfinished.
-    fn end_frames(&mut self, mut sink: Option<Sink<'_, '_>>) {
-        if self.broken.is_some() {
-            return;
+    fn end(self, close: Close, mut sink: Option<&mut Sink<'_, '_>>) -> Ending {
+        let Self { framer, mut state } = self;
+        if state.broken.is_none() {
+            let rest = framer.finish(|frame| state.read_frame(&frame, sink.as_deref_mut()));
+            state.flags.cut_event = rest == Rest::CutFrame;
         }
-        let mut framer = std::mem::replace(&mut self.framer, Framer::Undecided(Vec::new()));
-        if let Framer::Undecided(held) = &mut framer {
-            let held = std::mem::take(held);
-            let limit = self.limits.event_bytes;
-            let decided = decide(
-                &self.wire.profile,
-                &self.content_type,
-                self.asked.streamed,
-                &held,
-                true,
-                limit,
-            );
-            framer = decided.unwrap_or(Framer::Undecided(Vec::new()));
-            let pushed =
-                self.push_framer(&mut framer, &held, sink.as_mut().map(|Sink(sink)| Sink(*sink)));
-            self.broken = pushed.err();
-        }
-        let mut on_frame = |frame: Frame<'_>| {
-            self.read_frame(&frame, sink.as_mut());
-        };
-        let rest = match framer {
-            Framer::Undecided(_) => Rest::Nothing,
-            Framer::Sse(sse) => sse.finish(on_frame),
-            Framer::Lines(lines) => lines.finish(on_frame),
-            Framer::Array(array) => {
-                self.flags.unclosed_array = !array.is_closed();
-                array.finish()
-            }
-            Framer::Aws(aws) => aws.finish(),
-            Framer::Body(body) => end_body(&body, &mut on_frame),
-            Framer::Text(text) => {
-                self.read_text(&text, sink.as_mut());
-                Rest::Nothing
-            }
-        };
-        self.flags.cut_event |= rest == Rest::CutFrame;
+        state.ending(close)
     }
+}
 
-    /// Reads one frame. False if there were too many.
-    fn read_frame(&mut self, frame: &Frame<'_>, sink: Option<&mut Sink<'_, '_>>) -> bool {
+impl State {
+    fn read_frame(&mut self, frame: &Frame<'_>, mut sink: Option<&mut Sink<'_, '_>>) {
         self.events += 1;
         if self.events > self.limits.events {
-            return false;
+            self.broken = Some(Broken::Oversize);
+            return;
         }
         self.facts.past_end = self.facts.proven;
-        let mut sink = sink;
-        if !self.read_repeat(frame, &mut sink) {
+        if !self.read_repeat(frame, sink.as_deref_mut()) {
             self.read_new(frame, sink);
         }
-        true
     }
 
     /// The fast path: true if the frame repeats an earlier one but for its text.
-    fn read_repeat(&mut self, frame: &Frame<'_>, sink: &mut Option<&mut Sink<'_, '_>>) -> bool {
+    fn read_repeat(&mut self, frame: &Frame<'_>, sink: Option<&mut Sink<'_, '_>>) -> bool {
         let Some((piece, hit)) = self.repeat.hit(frame) else { return false };
-        let unescaped;
-        let text = match hit {
-            Hit::Plain(text) => text,
-            Hit::Escaped(quoted) => match serde_json::from_slice::<String>(quoted) {
-                Ok(text) => {
-                    unescaped = text;
-                    &unescaped
-                }
-                Err(_) => return false,
-            },
-        };
-        let event = piece.event(text);
+        // That text came is all that matters where nobody listens; arguments are followed.
+        if sink.is_none() && !piece.is_followed() {
+            return self.facts.observe(&piece.event(""), &self.wire, &self.limits);
+        }
+        let Some(text) = hit.text() else { return false };
+        let event = piece.event(&text);
         self.facts.observe(&event, &self.wire, &self.limits);
         if let Some(Sink(sink)) = sink {
             sink(event);
@@ -405,8 +311,10 @@ impl Reader {
             data: frame.data,
             sink: sink.map(|Sink(sink)| Sink(*sink)),
         };
-        if frame.kind == FrameKind::Exception {
-            return emit_fault(exception(frame), self.status, &mut out);
+        match frame.kind {
+            FrameKind::Exception => return emit_fault(exception(frame), self.status, &mut out),
+            FrameKind::Text => return emit_text(frame.data, self.status, &mut out),
+            FrameKind::Event | FrameKind::Body => {}
         }
         if frame.data.starts_with(b"[DONE]") || is_marker(proof, frame.data) {
             if is_marker(proof, frame.data) {
@@ -446,28 +354,6 @@ impl Reader {
         if frame.kind == FrameKind::Body && reading != Reading::Malformed {
             self.facts.proven = true;
         }
-    }
-
-    /// What came in place of an answer: a page, a text, compressed bytes.
-    fn read_text(&mut self, text: &[u8], sink: Option<&mut Sink<'_, '_>>) {
-        let text = String::from_utf8_lossy(text);
-        let is_page = text.trim_start().starts_with('<');
-        let is_binary = text.contains('\u{fffd}') || text.contains('\0');
-        let message = (!is_page && !is_binary).then(|| text.trim().to_owned());
-        let mut out = Out {
-            facts: &mut self.facts,
-            wire: &self.wire,
-            limits: &self.limits,
-            lesson: Lesson::default(),
-            data: &[],
-            sink: sink.map(|Sink(sink)| Sink(*sink)),
-        };
-        let told = Told { message: message.filter(|text| !text.is_empty()), ..Told::default() };
-        let mut fault = judge_fault(told, self.status, &out.wire.profile);
-        if fault.kind == FaultKind::Other {
-            fault.kind = FaultKind::BadPayload;
-        }
-        out.emit(Event::Fault(&fault));
     }
 
     fn is_error_status(&self) -> bool {
@@ -538,9 +424,10 @@ impl Reader {
         }
         let choices = &self.facts.choices;
         let all_said = !choices.is_empty() && choices.iter().all(|choice| choice.said.is_some());
-        let whole = !self.flags.cut_event && !self.flags.unclosed_array;
         match self.wire.profile.proof {
-            Proof::Word if close == Close::Eof && all_said && whole => Closed::Proven,
+            Proof::Word if close == Close::Eof && all_said && !self.flags.cut_event => {
+                Closed::Proven
+            }
             Proof::Word | Proof::Marker(_) | Proof::Event | Proof::Silent => Closed::from(close),
         }
     }
@@ -658,74 +545,16 @@ fn emit_fault(told: Told, status: u16, out: &mut Out<'_, '_>) {
     out.emit(Event::Fault(&fault));
 }
 
-/// A whole body, or several values that nobody announced as a stream.
-fn end_body(body: &[u8], on_frame: &mut impl FnMut(Frame<'_>)) -> Rest {
-    let mut scanner = Scanner::default();
-    let read = scanner.push_until_end(body);
-    let (first, after) = body.split_at_checked(read).unwrap_or((body, &[]));
-    match scanner.state() {
-        JsonState::Whole if frame::trim(after).is_empty() => {
-            on_frame(Frame { kind: FrameKind::Body, name: "", data: frame::trim(first) });
-            Rest::Nothing
-        }
-        JsonState::Whole => {
-            let mut lines = Lines::new(body.len());
-            match lines.push(body, &mut *on_frame) {
-                Ok(()) => lines.finish(on_frame),
-                Err(_) => Rest::CutFrame,
-            }
-        }
-        JsonState::Open | JsonState::Empty => Rest::CutFrame,
-        JsonState::Broken => {
-            on_frame(Frame { kind: FrameKind::Body, name: "", data: body });
-            Rest::Nothing
-        }
+/// What came in place of an answer.
+fn emit_text(text: &[u8], status: u16, out: &mut Out<'_, '_>) {
+    let text = String::from_utf8_lossy(text);
+    let is_page = text.trim_start().starts_with('<');
+    let is_binary = text.contains(['\u{fffd}', '\0']);
+    let message = (!is_page && !is_binary).then(|| text.trim().to_owned());
+    let told = Told { message: message.filter(|text| !text.is_empty()), ..Told::default() };
+    let mut fault = judge_fault(told, status, &out.wire.profile);
+    if fault.kind == FaultKind::Other {
+        fault.kind = FaultKind::BadPayload;
     }
-}
-
-/// Decides by the content type and the first bytes how to take the rest apart; none if more bytes
-/// are needed to tell.
-fn decide(
-    profile: &Profile,
-    content_type: &str,
-    streamed: Option<bool>,
-    held: &[u8],
-    ended: bool,
-    limit: usize,
-) -> Option<Framer> {
-    let aws = || match profile.framing {
-        Framing::AwsChunks => Framer::Aws(Aws::wrapped(limit)),
-        Framing::Sse | Framing::Lines | Framing::Array | Framing::Aws => {
-            Framer::Aws(Aws::new(limit))
-        }
-    };
-    if content_type.contains("vnd.amazon.eventstream") {
-        return Some(aws());
-    }
-    let held = held.strip_prefix(b"\xef\xbb\xbf").unwrap_or(held);
-    let start = frame::trim(held);
-    let is_sse = content_type.contains("event-stream");
-    let is_lines =
-        ["ndjson", "jsonl", "stream+json"].iter().any(|kind| content_type.contains(kind));
-    match start.first()? {
-        b'{' if is_sse => Some(Framer::Sse(Sse::new(limit))),
-        b'{' if is_lines || profile.framing == Framing::Lines && streamed == Some(true) => {
-            Some(Framer::Lines(Lines::new(limit)))
-        }
-        b'{' => Some(Framer::Body(Vec::new())),
-        b'[' => Some(Framer::Array(Array::new(limit))),
-        b'<' | 0x1f => Some(Framer::Text(Vec::new())),
-        0 if matches!(profile.framing, Framing::Aws | Framing::AwsChunks) => Some(aws()),
-        _ if is_sse => Some(Framer::Sse(Sse::new(limit))),
-        _ => {
-            let fields: [&[u8]; 5] = [b"data:", b"event:", b"id:", b"retry:", b":"];
-            if fields.iter().any(|field| start.starts_with(field)) {
-                return Some(Framer::Sse(Sse::new(limit)));
-            }
-            if !ended && fields.iter().any(|field| field.starts_with(start)) {
-                return None;
-            }
-            Some(Framer::Text(Vec::new()))
-        }
-    }
+    out.emit(Event::Fault(&fault));
 }

@@ -56,7 +56,7 @@ pub static DIALECT: Dialect = Dialect {
         "usage.completion_tokens_details.reasoning_tokens",
         "usage.prompt_tokens_details.cached_tokens",
     ],
-    padding: &["obfuscation", "created"],
+    padding: &["obfuscation"],
     claims,
     source: "openai 3.49.0; openai-openapi 2.3.0",
 };
@@ -280,7 +280,7 @@ fn read_choice(choice: &Choice<'_>, kind: FrameKind, out: &mut Out<'_, '_>) {
     // Perplexity sends the whole message beside each delta.
     let message = match kind {
         FrameKind::Body => choice.message.as_ref().or(choice.delta.as_ref()),
-        FrameKind::Event | FrameKind::Exception => {
+        FrameKind::Event | FrameKind::Exception | FrameKind::Text => {
             choice.delta.as_ref().or(choice.message.as_ref())
         }
     };

@@ -113,6 +113,10 @@ impl Sse {
     }
 
     fn split_line<'a>(&mut self, bytes: &'a [u8]) -> Option<(&'a [u8], &'a [u8])> {
+        // Every other line is empty, and finding that out should cost nothing.
+        if let [b'\n', after @ ..] = bytes {
+            return Some((&[], after));
+        }
         let end = memchr2(b'\n', b'\r', bytes)?;
         let (line, after) = bytes.split_at_checked(end)?;
         let (end, after) = after.split_first()?;

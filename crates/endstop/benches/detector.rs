@@ -1,0 +1,341 @@
+//! What the detector costs: instructions and allocations per event, beside others, in one run.
+//!
+//! `cargo bench -p endstop` runs this program under callgrind once for each row, at two sizes, and
+//! prints the difference per event: instruction counts do not depend on how busy the machine is.
+//! It needs valgrind. With arguments it is the workload itself.
+
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a benchmark fails loudly"
+)]
+
+use std::alloc::System;
+use std::hint::black_box;
+use std::process::Command;
+
+use bytes::Bytes;
+use endstop::frame::aws;
+use endstop::frame::sse::Sse;
+use endstop::provider::{self, Profile};
+use endstop::{Asked, Head, Reader};
+use eventsource_stream::Eventsource;
+use futures_util::{StreamExt, stream};
+use serde::Deserialize;
+use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
+
+#[global_allocator]
+static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
+
+/// How many different events there are; a workload repeats them.
+const EVENTS: usize = 100;
+
+fn main() {
+    let arguments: Vec<String> =
+        std::env::args().skip(1).filter(|argument| argument != "--bench").collect();
+    match arguments.as_slice() {
+        [line, size, cut, _] if line == "line" => {
+            one_line(size.parse().unwrap(), cut.parse().unwrap())
+        }
+        [contender, wire, cut, rounds] => {
+            let rounds = rounds.parse().unwrap();
+            let chunks = recut(&events(wire), cut.parse().unwrap());
+            run(contender, wire, &chunks, rounds);
+        }
+        [] => report(),
+        _ => eprintln!("usage: detector [CONTENDER WIRE CUT ROUNDS]"),
+    }
+}
+
+/// One event whose data is a line of this size, in pieces.
+fn one_line(size: usize, cut: usize) {
+    let text = format!(
+        "data: {{\"choices\":[{{\"delta\":{{\"content\":\"{}\"}}}}]}}\n\n",
+        "x".repeat(size)
+    );
+    let head = Head { status: 200, content_type: "text/event-stream" };
+    let mut reader = Reader::new(&provider::OPENAI, head, Asked::default());
+    text.as_bytes().chunks(cut).for_each(|chunk| reader.watch(chunk));
+    black_box(&reader);
+}
+
+/// One event a chunk, as it comes off the wire.
+fn events(wire: &str) -> Vec<Vec<u8>> {
+    (0..EVENTS).map(|number| event(wire, WORDS[number % WORDS.len()])).collect()
+}
+
+const WORDS: &[&str] =
+    &[" the", " Quantität", " 模型", "ing", " answer", r#" \"so\""#, r".\n", " of", " tokens", ","];
+
+fn event(wire: &str, text: &str) -> Vec<u8> {
+    match wire {
+        "chat" => {
+            let head = r#"{"id":"chatcmpl-B9MBs8CjcvOU2jLn4n570S5qMJKcT","object":"chat.completion.chunk","created":1741569952,"model":"gpt-4.1-2025-04-14","service_tier":"default","system_fingerprint":"fp_f5bdcc3276","choices":[{"index":0,"delta":{"content":""#;
+            format!("data: {head}{text}\"}},\"logprobs\":null,\"finish_reason\":null}}],\"usage\":null,\"obfuscation\":\"aB3xY9z\"}}\n\n").into_bytes()
+        }
+        "responses" => format!("event: response.output_text.delta\ndata: {{\"type\":\"response.output_text.delta\",\"sequence_number\":42,\"item_id\":\"msg_68a1f0c2e4b88191a1b2c3d4e5f60718\",\"output_index\":0,\"content_index\":0,\"delta\":\"{text}\",\"logprobs\":[],\"obfuscation\":\"aB3xY9zQ\"}}\n\n").into_bytes(),
+        "anthropic" => format!("event: content_block_delta\ndata: {{\"type\":\"content_block_delta\",\"index\":0,\"delta\":{{\"type\":\"text_delta\",\"text\":\"{text}\"}}           }}\n\n").into_bytes(),
+        "gemini" => format!("data: {}\n\n", gemini(text)).into_bytes(),
+        "gemini-array" => format!("{}\n,\r\n", gemini(text)).into_bytes(),
+        "ollama" => format!("{{\"model\":\"llama3.3\",\"created_at\":\"2026-11-15T10:20:30.123456789Z\",\"message\":{{\"role\":\"assistant\",\"content\":\"{text}\"}},\"done\":false}}\n").into_bytes(),
+        "bedrock" => {
+            let payload = format!("{{\"contentBlockIndex\":0,\"delta\":{{\"text\":\"{text}\"}},\"p\":\"abcdefghijklmnopqrstuvwxyzABCDEFGH\"}}");
+            let headers = [(":event-type", "contentBlockDelta"), (":content-type", "application/json"), (":message-type", "event")];
+            aws::encode(&headers, payload.as_bytes())
+        }
+        _ => panic!("no such wire: {wire}"),
+    }
+}
+
+fn gemini(text: &str) -> String {
+    format!(
+        "{{\"candidates\": [{{\"content\": {{\"parts\": [{{\"text\": \"{text}\"}}],\"role\": \"model\"}},\"index\": 0}}],\"usageMetadata\": {{\"promptTokenCount\": 12,\"candidatesTokenCount\": 34,\"totalTokenCount\": 46}},\"modelVersion\": \"gemini-3-flash\",\"responseId\": \"abcDEF123\"}}"
+    )
+}
+
+fn profile(wire: &str) -> (&'static Profile, &'static str) {
+    match wire {
+        "chat" => (&provider::OPENAI.main, "text/event-stream"),
+        "responses" => (provider::OPENAI.wire_of("openai-responses").unwrap(), "text/event-stream"),
+        "anthropic" => (&provider::ANTHROPIC.main, "text/event-stream"),
+        "gemini" => (&provider::GOOGLE.main, "text/event-stream"),
+        "gemini-array" => (&provider::GOOGLE.main, "application/json"),
+        "ollama" => (&provider::OLLAMA.main, "application/x-ndjson"),
+        "bedrock" => (&provider::BEDROCK.main, "application/vnd.amazon.eventstream"),
+        _ => panic!("no such wire: {wire}"),
+    }
+}
+
+/// The same bytes in chunks of another size; zero leaves one event a chunk.
+fn recut(events: &[Vec<u8>], size: usize) -> Vec<Vec<u8>> {
+    match size {
+        0 => events.to_vec(),
+        size => events.concat().chunks(size).map(<[u8]>::to_vec).collect(),
+    }
+}
+
+/// What the reference of the field reads out of a chunk.
+#[derive(Deserialize)]
+#[expect(dead_code, reason = "it is read to be measured")]
+struct Chunk<'a> {
+    #[serde(borrow)]
+    choices: Vec<Choice<'a>>,
+}
+
+#[derive(Deserialize)]
+#[expect(dead_code, reason = "it is read to be measured")]
+struct Choice<'a> {
+    index: u32,
+    #[serde(borrow)]
+    delta: Delta<'a>,
+    finish_reason: Option<&'a str>,
+}
+
+#[derive(Deserialize)]
+#[expect(dead_code, reason = "it is read to be measured")]
+struct Delta<'a> {
+    #[serde(borrow)]
+    content: Option<std::borrow::Cow<'a, str>>,
+}
+
+fn run(contender: &str, wire: &str, chunks: &[Vec<u8>], rounds: usize) {
+    let all = || (0..rounds).flat_map(|_| chunks);
+    match contender {
+        "watch" | "read" => {
+            let (profile, content_type) = profile(wire);
+            let mut reader =
+                Reader::new(profile, Head { status: 200, content_type }, Asked::default());
+            if wire == "gemini-array" {
+                reader.watch(b"[");
+            }
+            for chunk in all() {
+                if contender == "watch" {
+                    reader.watch(chunk);
+                } else {
+                    reader.read(chunk, |event| {
+                        black_box(event);
+                    });
+                }
+            }
+            black_box(&reader);
+        }
+        "bound" => {
+            let needle = memchr::memmem::Finder::new(b"\"finish_reason\":\"");
+            let mut carry: Vec<u8> = Vec::new();
+            for chunk in all() {
+                let mut rest = chunk.as_slice();
+                while let Some(end) = memchr::memchr(b'\n', rest) {
+                    let line = &rest[..end];
+                    if carry.is_empty() {
+                        black_box(needle.find(line));
+                    } else {
+                        carry.extend_from_slice(line);
+                        black_box(needle.find(&carry));
+                        carry.clear();
+                    }
+                    rest = &rest[end + 1..];
+                }
+                carry.extend_from_slice(rest);
+            }
+        }
+        "framing+serde" => {
+            let mut sse = Sse::new(16 << 20);
+            for chunk in all() {
+                sse.push(chunk, |frame| {
+                    black_box(serde_json::from_slice::<Chunk<'_>>(frame.data).unwrap());
+                })
+                .unwrap();
+            }
+        }
+        "framing" => {
+            let mut sse = Sse::new(16 << 20);
+            for chunk in all() {
+                sse.push(chunk, |frame| {
+                    black_box(frame);
+                })
+                .unwrap();
+            }
+        }
+        "sse-stream" => {
+            let new = || sse_stream::SseByteStream::new(stream::iter(chunk_bytes(chunks)));
+            drain(rounds, new, |event| drop(black_box(event)));
+        }
+        "sseer" => drain(
+            rounds,
+            || sseer::event_stream::EventStream::new(stream::iter(chunk_bytes(chunks))),
+            |event| drop(black_box(event)),
+        ),
+        "eventsource-stream" => drain(
+            rounds,
+            || stream::iter(chunk_bytes(chunks)).eventsource(),
+            |event| drop(black_box(event)),
+        ),
+        "eventsource-stream+Value" => drain(
+            rounds,
+            || stream::iter(chunk_bytes(chunks)).eventsource(),
+            |event| {
+                black_box(serde_json::from_str::<serde_json::Value>(&event.unwrap().data).unwrap());
+            },
+        ),
+        "nothing" => all().for_each(|chunk| {
+            black_box(chunk);
+        }),
+        "bytes" => {
+            drain(rounds, || stream::iter(chunk_bytes(chunks)), |chunk| drop(black_box(chunk)))
+        }
+        _ => panic!("no such contender: {contender}"),
+    }
+}
+
+fn chunk_bytes(chunks: &[Vec<u8>]) -> Vec<Result<Bytes, std::io::Error>> {
+    chunks.iter().map(|chunk| Ok(Bytes::copy_from_slice(chunk))).collect()
+}
+
+/// Drives a stream that is always ready to its end, round after round.
+fn drain<S: futures_util::Stream>(rounds: usize, new: impl Fn() -> S, mut on: impl FnMut(S::Item)) {
+    for _ in 0..rounds {
+        let mut stream = std::pin::pin!(new());
+        futures_executor::block_on(async {
+            while let Some(item) = stream.next().await {
+                on(item);
+            }
+        });
+    }
+}
+
+/// Instructions of one run of this program.
+fn instructions(arguments: &[&str]) -> f64 {
+    let output = Command::new("valgrind")
+        .args(["--tool=callgrind", "--callgrind-out-file=/dev/null"])
+        .arg(std::env::current_exe().unwrap())
+        .args(arguments)
+        .output()
+        .expect("valgrind is not installed: apt-get install valgrind");
+    let text = String::from_utf8_lossy(&output.stderr);
+    let line =
+        text.lines().find(|line| line.contains("Collected")).unwrap_or_else(|| panic!("{text}"));
+    line.rsplit(' ').next().unwrap().parse().unwrap()
+}
+
+/// Instructions per event: two runs, so that what does not grow drops out.
+fn per_event(contender: &str, wire: &str, cut: usize) -> f64 {
+    let cut = cut.to_string();
+    let few = instructions(&[contender, wire, &cut, "4"]);
+    let many = instructions(&[contender, wire, &cut, "24"]);
+    (many - few) / (20.0 * EVENTS as f64)
+}
+
+fn allocations_per_event(contender: &str, wire: &str) -> f64 {
+    let chunks = recut(&events(wire), 0);
+    run(contender, wire, &chunks, 2);
+    let count = |rounds| {
+        let region = Region::new(ALLOCATOR);
+        run(contender, wire, &chunks, rounds);
+        region.change().allocations
+    };
+    let (few, many) = (count(10), count(110));
+    (many as f64 - few as f64) / (100.0 * EVENTS as f64)
+}
+
+fn report() {
+    println!("S1  instructions and allocations per event, one event a chunk");
+    println!(
+        "{:<26} {:>14} {:>9} {:>9} {:>8}",
+        "contender", "wire", "Ir/event", "x bound", "allocs"
+    );
+    let bound = per_event("bound", "chat", 0);
+    let supply = per_event("bytes", "chat", 0);
+    let row = |contender: &str, wire: &str| {
+        let mut cost = per_event(contender, wire, 0);
+        let mut allocations = allocations_per_event(contender, wire);
+        // The crates take owned chunks from a stream; making those is not their cost.
+        if ["sse-stream", "sseer", "eventsource-stream", "eventsource-stream+Value"]
+            .contains(&contender)
+        {
+            cost -= supply;
+            allocations -= allocations_per_event("bytes", wire);
+        }
+        println!("{contender:<26} {wire:>14} {cost:>9.0} {:>9.2} {allocations:>8.2}", cost / bound);
+        cost
+    };
+    let size = event("chat", WORDS[0]).len();
+    println!("(a plain chat event here has {size} bytes)");
+    row("bound", "chat");
+    for wire in ["chat", "responses", "anthropic", "gemini", "gemini-array", "ollama", "bedrock"] {
+        row("watch", wire);
+    }
+    let read = row("read", "chat");
+    row("framing", "chat");
+    let reference = row("framing+serde", "chat");
+    println!("{:<26} {:>14} {:>9.2}x", "read / framing+serde", "chat", read / reference);
+    for contender in ["sse-stream", "sseer", "eventsource-stream", "eventsource-stream+Value"] {
+        row(contender, "chat");
+    }
+
+    println!("\nS2  instructions per byte, the same bytes cut otherwise (chat)");
+    println!("{:>8} {:>10} {:>10}", "cut", "watch", "bound");
+    let bytes = events("chat").concat().len() as f64 / EVENTS as f64;
+    for cut in [1, 2, 7, 64, 128, 1400, 16384] {
+        let (ours, theirs) =
+            (per_event("watch", "chat", cut) / bytes, per_event("bound", "chat", cut) / bytes);
+        println!("{cut:>8} {ours:>10.2} {theirs:>10.2}");
+    }
+
+    println!("\nS3  one line in 64-byte pieces: instructions per byte");
+    println!("{:>10} {:>10}", "line", "watch");
+    for size in [4 << 10, 64 << 10, 1 << 20, 4 << 20] {
+        let cost = instructions(&["line", &size.to_string(), "64", "1"])
+            - instructions(&["line", "0", "64", "1"]);
+        println!("{size:>10} {:>10.2}", cost / f64::from(size));
+    }
+
+    println!("\nS4  many events: instructions per event (chat)");
+    println!("{:>10} {:>10}", "events", "watch");
+    let start = instructions(&["watch", "chat", "0", "0"]);
+    for rounds in [10, 100, 1000, 10_000] {
+        let cost = instructions(&["watch", "chat", "0", &rounds.to_string()]) - start;
+        println!("{:>10} {:>10.1}", rounds * EVENTS, cost / (rounds * EVENTS) as f64);
+    }
+}

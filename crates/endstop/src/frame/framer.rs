@@ -1,0 +1,187 @@
+//! The framing that the bytes turn out to have.
+//!
+//! Providers answer a request for a stream with a JSON error, a page or a text, and label streams
+//! wrongly. So the content type and the first bytes decide together, and only then is anything
+//! taken apart.
+
+use super::array::Array;
+use super::aws::Aws;
+use super::lines::Lines;
+use super::sse::Sse;
+use super::{Broken, Frame, FrameKind, Framing, Rest, trim};
+use crate::json::{JsonState, Scanner};
+
+/// How much of a page or text is kept that came in place of an answer.
+const TEXT_KEPT: usize = 4096;
+
+/// Takes the bytes of one response apart, whatever they are.
+#[derive(Clone, Debug)]
+pub struct Framer {
+    hints: Hints,
+    framing: Found,
+}
+
+/// What is known before the first byte.
+#[derive(Clone, Debug)]
+pub struct Hints {
+    /// How the wire frames its streams.
+    pub framing: Framing,
+    /// The content type, in lower case; empty where it is not known.
+    pub content_type: String,
+    /// Whether a stream was asked for.
+    pub streamed: Option<bool>,
+    /// The largest event or body, in bytes.
+    pub limit: usize,
+}
+
+#[derive(Clone, Debug)]
+enum Found {
+    Undecided(Vec<u8>),
+    Sse(Sse),
+    Lines(Lines),
+    Array(Array),
+    Aws(Aws),
+    Body(Vec<u8>),
+    Text(Vec<u8>),
+}
+
+impl Framer {
+    /// A framer that goes by these hints.
+    #[must_use]
+    pub fn new(hints: Hints) -> Self {
+        Self { hints, framing: Found::Undecided(Vec::new()) }
+    }
+
+    /// Reads a chunk.
+    ///
+    /// # Errors
+    /// [`Broken`] if nothing more can be read.
+    pub fn push(&mut self, chunk: &[u8], on_frame: impl FnMut(Frame<'_>)) -> Result<(), Broken> {
+        match &mut self.framing {
+            Found::Sse(sse) => sse.push(chunk, on_frame),
+            Found::Lines(lines) => lines.push(chunk, on_frame),
+            Found::Array(array) => array.push(chunk, on_frame),
+            Found::Aws(aws) => aws.push(chunk, on_frame),
+            Found::Body(body) => {
+                if body.len() + chunk.len() > self.hints.limit {
+                    return Err(Broken::Oversize);
+                }
+                body.extend_from_slice(chunk);
+                Ok(())
+            }
+            Found::Text(text) => {
+                let room = TEXT_KEPT.saturating_sub(text.len());
+                text.extend_from_slice(chunk.get(..room).unwrap_or(chunk));
+                Ok(())
+            }
+            Found::Undecided(held) => {
+                held.extend_from_slice(chunk);
+                let held = std::mem::take(held);
+                match self.hints.decide(&held, false) {
+                    Some(found) => {
+                        self.framing = found;
+                        self.push(&held, on_frame)
+                    }
+                    None if held.len() > self.hints.limit => Err(Broken::Oversize),
+                    None => {
+                        self.framing = Found::Undecided(held);
+                        Ok(())
+                    }
+                }
+            }
+        }
+    }
+
+    /// Ends the response: hands over what only the end makes whole.
+    pub fn finish(mut self, mut on_frame: impl FnMut(Frame<'_>)) -> Rest {
+        if let Found::Undecided(held) = &mut self.framing {
+            let held = std::mem::take(held);
+            let Some(found) = self.hints.decide(&held, true) else { return Rest::Nothing };
+            self.framing = found;
+            if self.push(&held, &mut on_frame).is_err() {
+                return Rest::CutFrame;
+            }
+        }
+        match self.framing {
+            Found::Sse(sse) => sse.finish(on_frame),
+            Found::Lines(lines) => lines.finish(on_frame),
+            Found::Array(array) => array.finish(),
+            Found::Aws(aws) => aws.finish(),
+            Found::Body(body) => finish_body(&body, on_frame),
+            Found::Text(text) => {
+                on_frame(Frame { kind: FrameKind::Text, name: "", data: &text });
+                Rest::Nothing
+            }
+            Found::Undecided(_) => Rest::Nothing,
+        }
+    }
+}
+
+impl Hints {
+    /// Decides by the content type and the first bytes; none if more of them are needed to tell.
+    fn decide(&self, held: &[u8], ended: bool) -> Option<Found> {
+        let says = |kind: &str| self.content_type.contains(kind);
+        if says("vnd.amazon.eventstream") {
+            return Some(self.aws());
+        }
+        let start = trim(held.strip_prefix(b"\xef\xbb\xbf").unwrap_or(held));
+        let is_sse = says("event-stream");
+        let is_lines = says("ndjson") || says("jsonl") || says("stream+json");
+        match start.first()? {
+            b'{' if is_sse => Some(Found::Sse(Sse::new(self.limit))),
+            b'{' if is_lines || self.framing == Framing::Lines && self.streamed == Some(true) => {
+                Some(Found::Lines(Lines::new(self.limit)))
+            }
+            b'{' => Some(Found::Body(Vec::new())),
+            b'[' => Some(Found::Array(Array::new(self.limit))),
+            b'<' | 0x1f => Some(Found::Text(Vec::new())),
+            0 if matches!(self.framing, Framing::Aws | Framing::AwsChunks) => Some(self.aws()),
+            _ if is_sse => Some(Found::Sse(Sse::new(self.limit))),
+            _ => self.sse_or_text(start, ended),
+        }
+    }
+
+    fn aws(&self) -> Found {
+        Found::Aws(match self.framing {
+            Framing::AwsChunks => Aws::wrapped(self.limit),
+            Framing::Sse | Framing::Lines | Framing::Array | Framing::Aws => Aws::new(self.limit),
+        })
+    }
+
+    /// Without a label, server-sent events are known by their first field.
+    fn sse_or_text(&self, start: &[u8], ended: bool) -> Option<Found> {
+        let fields: [&[u8]; 5] = [b"data:", b"event:", b"id:", b"retry:", b":"];
+        if fields.iter().any(|field| start.starts_with(field)) {
+            return Some(Found::Sse(Sse::new(self.limit)));
+        }
+        if !ended && fields.iter().any(|field| field.starts_with(start)) {
+            return None;
+        }
+        Some(Found::Text(Vec::new()))
+    }
+}
+
+/// A whole body, or several values that nobody announced as a stream.
+fn finish_body(body: &[u8], mut on_frame: impl FnMut(Frame<'_>)) -> Rest {
+    let mut scanner = Scanner::default();
+    let read = scanner.push_until_end(body);
+    let (first, after) = body.split_at_checked(read).unwrap_or((body, &[]));
+    match scanner.state() {
+        JsonState::Whole if trim(after).is_empty() => {
+            on_frame(Frame { kind: FrameKind::Body, name: "", data: trim(first) });
+            Rest::Nothing
+        }
+        JsonState::Whole => {
+            let mut lines = Lines::new(body.len());
+            match lines.push(body, &mut on_frame) {
+                Ok(()) => lines.finish(on_frame),
+                Err(_) => Rest::CutFrame,
+            }
+        }
+        JsonState::Open | JsonState::Empty => Rest::CutFrame,
+        JsonState::Broken => {
+            on_frame(Frame { kind: FrameKind::Body, name: "", data: body });
+            Rest::Nothing
+        }
+    }
+}
