@@ -91,6 +91,8 @@ pub type ReadFrame = fn(&Frame<'_>, &mut Out<'_, '_>) -> Reading;
 pub enum Reading {
     /// It was read.
     Read,
+    /// It was read, and is a piece of a stream rather than the whole body that it came as.
+    Unfinished,
     /// It is JSON, but nothing that this dialect knows.
     Strange,
     /// It holds an error, which is to be read as one.

@@ -242,6 +242,14 @@ pub struct Shown {
     pub malformed_tool_calls: u32,
     /// The provider named the stop sequence that matched.
     pub stop_sequence: bool,
+    /// A part of the answer is marked as incomplete, whatever the word says.
+    pub unfinished_content: bool,
+    /// A guardrail says that it stepped in, whatever the word says.
+    pub guardrail: bool,
+    /// The host says that its engine broke down, whatever the word says.
+    pub breakdown: bool,
+    /// The provider said two things that exclude each other.
+    pub contradiction: bool,
     /// As many output tokens were used as were allowed.
     pub at_cap: bool,
     /// The word came, and the proof of the end that this host otherwise sends did not.
@@ -284,6 +292,10 @@ impl Shown {
             (self.unfinished_tool_calls > 0, "unfinished_tool_call"),
             (self.malformed_tool_calls > 0, "malformed_tool_call"),
             (self.stop_sequence, "stop_sequence"),
+            (self.unfinished_content, "unfinished_content"),
+            (self.guardrail, "guardrail"),
+            (self.breakdown, "breakdown"),
+            (self.contradiction, "contradiction"),
             (self.at_cap, "at_cap"),
             (self.missing_marker, "missing_marker"),
             (self.cut_event, "cut_event"),

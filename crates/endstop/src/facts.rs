@@ -40,8 +40,23 @@ pub(crate) struct Choice {
     reasoning: bool,
     refusal: bool,
     other_content: bool,
-    stop_sequence: bool,
+    marks: Marks,
     calls: Vec<Call>,
+}
+
+/// What a wire says of a choice besides its word.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Marks {
+    /// The provider named the stop sequence that matched.
+    pub(crate) stop_sequence: bool,
+    /// A part of the answer is marked as incomplete.
+    pub(crate) unfinished_content: bool,
+    /// A guardrail stepped in.
+    pub(crate) guardrail: bool,
+    /// The host's engine broke down.
+    pub(crate) breakdown: bool,
+    /// The provider said two things that exclude each other.
+    pub(crate) contradiction: bool,
 }
 
 /// What is known of one tool call.
@@ -50,6 +65,8 @@ struct Call {
     number: u32,
     id: String,
     arguments: Scanner,
+    /// The arguments are JSON of another kind than an object.
+    odd: bool,
     closed: bool,
 }
 
@@ -75,14 +92,12 @@ impl Facts {
             }
             Event::ToolCallDelta { choice, call, arguments } => {
                 self.late_event |= self.past_end;
-                if let Some(call) = self.call_mut(*choice, *call) {
-                    call.arguments.push(arguments.as_bytes());
-                } else {
-                    // A call that was never begun is one all the same, if one without a name.
+                // A call that was never begun is one all the same, if one without a name.
+                if self.call(*choice, *call).is_none() {
                     self.start_call(*choice, *call, "", wire.profile.dialect.calls_close, limits);
-                    if let Some(call) = self.call_mut(*choice, *call) {
-                        call.arguments.push(arguments.as_bytes());
-                    }
+                }
+                if let Some(call) = self.call_mut(*choice, *call) {
+                    call.push(arguments);
                 }
             }
             Event::ToolCallEnd { choice, call } => {
@@ -95,7 +110,7 @@ impl Facts {
             Event::Pending { field, word } => {
                 self.pending = Some(Said { field, word: clean(word, WORD_CAP) });
             }
-            Event::Proof => self.proven = true,
+            Event::Proof => self.prove(wire),
             Event::Fault(fault) => self.fault(fault),
             Event::Detail { choice, key, value } => self.detail(*choice, key, value),
         }
@@ -121,10 +136,9 @@ impl Facts {
         self.choices.get_mut(position)
     }
 
-    pub(crate) fn stop_sequence(&mut self, index: u32, limits: &Limits) {
-        if let Some(choice) = self.choice_mut(index, limits) {
-            choice.stop_sequence = true;
-        }
+    /// The marks of a choice, to set one.
+    pub(crate) fn marks_mut(&mut self, index: u32, limits: &Limits) -> Option<&mut Marks> {
+        self.choice_mut(index, limits).map(|choice| &mut choice.marks)
     }
 
     pub(crate) fn has_content(&self, index: u32) -> bool {
@@ -148,6 +162,10 @@ impl Facts {
     /// The newest call, if it is still open.
     pub(crate) fn open_call(&self, index: u32) -> Option<u32> {
         self.choice(index)?.calls.last().filter(|call| !call.closed).map(|call| call.number)
+    }
+
+    pub(crate) fn is_open_call(&self, index: u32, number: u32) -> bool {
+        self.call(index, number).is_some_and(|call| !call.closed)
     }
 
     /// The number of the next call, on wires that do not number theirs.
@@ -219,6 +237,7 @@ impl Facts {
             number,
             id: clean(id, WORD_CAP),
             arguments: Scanner::default(),
+            odd: false,
             closed: false,
         });
     }
@@ -251,6 +270,15 @@ impl Facts {
         choice.said = Some(Said { field, word: clean(&text, WORD_CAP) });
     }
 
+    fn prove(&mut self, wire: &Wire) {
+        self.proven = true;
+        // Hosts that send a call after the word close it with the marker.
+        if wire.profile.dialect.calls_close == CallsClose::ByWord {
+            let said = self.choices.iter_mut().filter(|choice| choice.said.is_some());
+            said.flat_map(|choice| &mut choice.calls).for_each(|call| call.closed = true);
+        }
+    }
+
     fn fault(&mut self, fault: &Fault) {
         if self.past_end {
             self.late_event = true;
@@ -275,23 +303,43 @@ impl Facts {
     }
 }
 
+impl Call {
+    fn push(&mut self, arguments: &str) {
+        if self.arguments.state() == JsonState::Empty {
+            let first = arguments.trim_start().chars().next();
+            self.odd |= first.is_some_and(|first| first != '{');
+        }
+        self.arguments.push(arguments.as_bytes());
+    }
+
+    fn is_unfinished(&self) -> bool {
+        !self.closed || self.arguments.state() == JsonState::Open
+    }
+
+    fn is_malformed(&self) -> bool {
+        self.odd || self.arguments.state() == JsonState::Broken
+    }
+}
+
 impl Choice {
     /// What the content of this choice shows.
     pub(crate) fn shown(&self) -> Shown {
-        let states = || self.calls.iter().map(|call| (call.closed, call.arguments.state()));
-        let count = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
-        let unfinished = |(closed, state): &(bool, JsonState)| !closed || *state == JsonState::Open;
+        let count = |of: fn(&Call) -> bool| {
+            u32::try_from(self.calls.iter().filter(|call| of(call)).count()).unwrap_or(u32::MAX)
+        };
         Shown {
             text: self.text,
             reasoning: self.reasoning,
             refusal: self.refusal,
             other_content: self.other_content,
-            stop_sequence: self.stop_sequence,
-            tool_calls: count(self.calls.len()),
-            unfinished_tool_calls: count(states().filter(unfinished).count()),
-            malformed_tool_calls: count(
-                states().filter(|(_, state)| *state == JsonState::Broken).count(),
-            ),
+            stop_sequence: self.marks.stop_sequence,
+            unfinished_content: self.marks.unfinished_content,
+            guardrail: self.marks.guardrail,
+            breakdown: self.marks.breakdown,
+            contradiction: self.marks.contradiction,
+            tool_calls: count(|_| true),
+            unfinished_tool_calls: count(Call::is_unfinished),
+            malformed_tool_calls: count(Call::is_malformed),
             ..Shown::default()
         }
     }

@@ -11,7 +11,7 @@ use serde_json::value::RawValue;
 
 use crate::ending::Reason;
 use crate::text::{DETAIL_CAP, WORD_CAP, clean};
-use crate::wire::{Few, Loose, Scalar, Text};
+use crate::wire::{Count, Few, Loose, Scalar, Text};
 
 /// An error that the provider sent.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -30,6 +30,21 @@ pub struct Fault {
     /// The provider's message, capped, without keys.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
+    /// What it was sent as.
+    pub form: FaultForm,
+}
+
+/// What an error was sent as.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FaultForm {
+    /// As an error of the wire, which is the provider's word on it.
+    #[default]
+    Object,
+    /// As a page or plain text, which anyone on the way may have sent.
+    Text,
+    /// As an HTTP status and nothing else.
+    Status,
 }
 
 /// What kind of error it is, and so what can be done.
@@ -121,7 +136,7 @@ impl FaultKind {
 pub struct Sign {
     /// Where to look.
     pub at: At,
-    /// What stands there: the whole of a type or code, a part of a message in lower case.
+    /// What stands there: the whole of a name, a part of a message in lower case.
     pub is: &'static str,
     /// What that means.
     pub kind: FaultKind,
@@ -134,12 +149,20 @@ pub enum At {
     Name,
     /// Somewhere in the message.
     Message,
+    /// In a name so general that the message and the HTTP status say more.
+    Class,
 }
 
 /// A sign in a name.
 #[must_use]
 pub const fn name(is: &'static str, kind: FaultKind) -> Sign {
     Sign { at: At::Name, is, kind }
+}
+
+/// A sign in a name that is too general to decide where anything else speaks.
+#[must_use]
+pub const fn class(is: &'static str, kind: FaultKind) -> Sign {
+    Sign { at: At::Class, is, kind }
 }
 
 /// A sign in the message.
@@ -154,17 +177,6 @@ pub static COMMON: &[Sign] = &[
     message("per minute", FaultKind::RateLimit),
     message("tokens per min", FaultKind::RateLimit),
     message("too many requests", FaultKind::RateLimit),
-];
-
-/// Names so general that the HTTP status says more, where there is one.
-static GENERAL: &[(&str, FaultKind)] = &[
-    ("invalid_request_error", FaultKind::InvalidRequest),
-    ("BadRequestError", FaultKind::InvalidRequest),
-    ("model_error", FaultKind::Server),
-    ("api_error", FaultKind::Server),
-    ("server_error", FaultKind::Server),
-    ("internal_server_error", FaultKind::Server),
-    ("InternalServerError", FaultKind::Server),
 ];
 
 /// An error as it was read, before its kind is known.
@@ -186,20 +198,19 @@ impl Told {
     pub(crate) fn judge(self, signs: &[&[Sign]]) -> Fault {
         let message = self.message.unwrap_or_default();
         let text = format!("{message} {}", self.inner).to_ascii_lowercase();
-        let sign =
-            COMMON.iter().chain(signs.iter().copied().flatten()).find(|sign| match sign.at {
-                At::Name => self.names.iter().any(|name| name == sign.is),
-                At::Message => text.contains(sign.is),
-            });
-        let general = || {
-            let known =
-                GENERAL.iter().find(|(known, _)| self.names.iter().any(|name| name == known));
-            known.map_or(FaultKind::Other, |(_, kind)| *kind)
-        };
-        let kind = match (sign, self.status) {
-            (Some(sign), _) => sign.kind,
-            (None, Some(status)) => kind_of_status(status),
-            (None, None) => general(),
+        let own = |at| signs.iter().copied().flatten().filter(move |sign| sign.at == at);
+        let is_named = |sign: &&Sign| self.names.iter().any(|name| name == sign.is);
+        let is_worded = |sign: &&Sign| text.contains(sign.is);
+        let kind = if let Some(sign) = own(At::Name).find(is_named) {
+            sign.kind
+        } else if let Some(sign) = COMMON.iter().chain(own(At::Message)).find(is_worded) {
+            // What says 429 speaks of tokens per minute, whatever its words are.
+            let limited = sign.kind == FaultKind::ContextWindow && self.status == Some(429);
+            if limited { FaultKind::RateLimit } else { sign.kind }
+        } else if let Some(status) = self.status {
+            kind_of_status(status)
+        } else {
+            own(At::Class).find(is_named).map_or(FaultKind::Other, |sign| sign.kind)
         };
         Fault {
             kind,
@@ -207,6 +218,7 @@ impl Told {
             type_: self.type_.map(|name| clean(&name, WORD_CAP)),
             code: self.code.map(|code| clean(&code, WORD_CAP)),
             message: (!message.is_empty()).then(|| clean(&message, DETAIL_CAP)),
+            form: FaultForm::Object,
         }
     }
 }
@@ -221,6 +233,8 @@ fn kind_of_status(status: u16) -> FaultKind {
         429 => FaultKind::RateLimit,
         499 => FaultKind::Cancelled,
         503 | 529 => FaultKind::Overloaded,
+        // Bedrock's model failed; so did TGI's.
+        424 => FaultKind::Server,
         400..=498 => FaultKind::InvalidRequest,
         500..=599 => FaultKind::Server,
         _ => FaultKind::Other,
@@ -259,6 +273,9 @@ struct Wire<'a> {
     innererror: Loose<Details<'a>>,
     #[serde(borrow)]
     metadata: Loose<Details<'a>>,
+    /// MiniMax puts its errors here, with HTTP 200.
+    #[serde(borrow)]
+    base_resp: Loose<BaseResp<'a>>,
     /// Where wires put an error that is not at the top.
     #[serde(borrow)]
     response: Loose<Nested<'a>>,
@@ -266,6 +283,14 @@ struct Wire<'a> {
     delta: Loose<Nested<'a>>,
     #[serde(borrow)]
     choices: Few<Loose<Nested<'a>>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct BaseResp<'a> {
+    status_code: Count,
+    #[serde(borrow)]
+    status_msg: Text<'a>,
 }
 
 #[derive(Default, Deserialize)]
@@ -308,7 +333,7 @@ pub(crate) fn read(data: &[u8], expect: Expect) -> Option<Told> {
     let mut told = Told::default();
     let nested = [wire.response.error, wire.delta.error].into_iter().flatten();
     let nested = nested.chain(wire.choices.iter().filter_map(|choice| choice.error));
-    match wire.error.into_iter().chain(nested).next().map(RawValue::get) {
+    match wire.error.into_iter().chain(nested).find(|raw| is_set(Some(raw))).map(RawValue::get) {
         Some(error) if error.starts_with('{') => {
             wire.names(&mut told);
             let inner: Wire<'_> = serde_json::from_str(error).ok()?;
@@ -321,7 +346,7 @@ pub(crate) fn read(data: &[u8], expect: Expect) -> Option<Told> {
                 serde_json::from_str::<String>(error).ok().filter(|text| !text.is_empty());
             told.message.as_ref()?;
         }
-        _ if wire.object.0 == "error" || wire.detail.is_some() || expect == Expect::Error => {
+        _ if wire.is_flat_error() || expect == Expect::Error => {
             wire.names(&mut told);
             wire.text(&mut told);
         }
@@ -331,7 +356,20 @@ pub(crate) fn read(data: &[u8], expect: Expect) -> Option<Told> {
     Some(told)
 }
 
+/// Whether a field for errors holds one: null, false and empty values do not.
+pub(crate) fn is_set(error: Option<&RawValue>) -> bool {
+    error.is_some_and(|raw| !matches!(raw.get(), "null" | "false" | "{}" | "[]" | "\"\""))
+}
+
 impl Wire<'_> {
+    /// Errors without an `error`: they call themselves one, or have a `detail` and no type.
+    fn is_flat_error(&self) -> bool {
+        let base = &self.base_resp.status_code;
+        self.object.0 == "error"
+            || self.detail.is_some() && self.type_.0.is_none()
+            || base.0.is_some_and(|code| code != 0)
+    }
+
     fn names(&self, told: &mut Told) {
         let nested = [&self.details, &self.innererror, &self.metadata];
         let nested = nested.iter().flat_map(|d| [&d.error_code, &d.error_type, &d.code]);
@@ -341,8 +379,13 @@ impl Wire<'_> {
             let Some(name) = scalar.to_text() else { continue };
             match name.parse::<u16>() {
                 Ok(status) if (400..=599).contains(&status) => told.status = Some(status),
-                _ => told.names.push(name.into_owned()),
+                // AWS puts a namespace before some names.
+                _ => told.names.push(name.rsplit('#').next().unwrap_or(&name).to_owned()),
             }
+        }
+        if let Some(code) = self.base_resp.status_code.0.filter(|code| *code != 0) {
+            told.names.push(code.to_string());
+            told.code = Some(code.to_string());
         }
         told.inner.push_str(&self.metadata.raw);
         told.type_ = own_text(&[&self.type_, &self.error_type, &self.status]).or(told.type_.take());
@@ -352,6 +395,9 @@ impl Wire<'_> {
     fn text(&self, told: &mut Told) {
         let text = match self.detail.map(RawValue::get) {
             _ if !self.message.is_empty() => self.message.0.clone().into_owned(),
+            _ if !self.base_resp.status_msg.is_empty() => {
+                self.base_resp.status_msg.0.clone().into_owned()
+            }
             Some(detail) => detail_text(detail),
             None => return,
         };
@@ -362,7 +408,8 @@ impl Wire<'_> {
 fn own_text(scalars: &[&Scalar<'_>]) -> Option<String> {
     let text = scalars.iter().find_map(|scalar| scalar.to_text())?;
     // The name of the event that carries the error is not the error's own.
-    (!matches!(&*text, "error" | "response.failed" | "message-end")).then(|| text.into_owned())
+    (!matches!(&*text, "error" | "failed" | "response.failed" | "message-end"))
+        .then(|| text.into_owned())
 }
 
 /// `detail` is text on some wires and a list of validation errors on others.
@@ -468,6 +515,9 @@ mod tests {
     fn what_is_no_error_is_none() {
         for json in [
             r#"{"message":"m"}"#,
+            r#"{"error":{}}"#,
+            r#"{"type":"x","detail":"m"}"#,
+            r#"{"base_resp":{"status_code":0,"status_msg":"success"}}"#,
             r#"{"error":null}"#,
             r#"{"error":""}"#,
             r#"{"error":false}"#,

@@ -136,10 +136,10 @@ impl Scanner {
         }
     }
 
-    /// How many arrays and objects are open.
+    /// Whether the value is finished and nothing could lengthen it, as more digits could a number.
     #[must_use]
-    pub fn depth(&self) -> u32 {
-        self.depth
+    pub fn has_ended(&self) -> bool {
+        self.at == At::End
     }
 
     /// The plain part of a string: up to and with its quote, its escape, or the end of the bytes.

@@ -32,7 +32,7 @@ pub use ending::{
     ChoiceEnding, Close, Closed, Confidence, Detail, Ending, Reason, Said, Shown, Timer, Usage,
 };
 pub use event::Event;
-pub use fault::{Fault, FaultKind};
+pub use fault::{Fault, FaultForm, FaultKind};
 pub use provider::{Profile, Provider, Wire};
 pub use reader::{Asked, Head, Limits, Out, Reader};
 pub use watched::Watched;

@@ -153,13 +153,10 @@ pub struct Quirks {
     pub lies_at_cap: bool,
     /// Its output tokens leave the reasoning out.
     pub reasoning_beside_output: bool,
-    /// Models that never say a word, by the beginning of their names.
-    pub silent_models: &'static [&'static str],
 }
 
 /// No quirks.
-pub const NO_QUIRKS: Quirks =
-    Quirks { lies_at_cap: false, reasoning_beside_output: false, silent_models: &[] };
+pub const NO_QUIRKS: Quirks = Quirks { lies_at_cap: false, reasoning_beside_output: false };
 
 impl Wire {
     /// The same wire with these corrections.

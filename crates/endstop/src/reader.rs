@@ -3,8 +3,8 @@
 use crate::dialect::{Proof, Reading};
 use crate::ending::{ChoiceEnding, Close, Closed, Ending, Reason, Shown};
 use crate::event::Event;
-use crate::facts::{Choice, Facts};
-use crate::fault::{self, Expect, Fault, FaultKind, Told};
+use crate::facts::{Choice, Facts, Marks};
+use crate::fault::{self, Expect, Fault, FaultForm, FaultKind, Told};
 use crate::frame::framer::{Framer, Hints};
 use crate::frame::{Broken, Frame, FrameKind, Rest};
 use crate::provider::{Profile, Wire};
@@ -157,10 +157,17 @@ impl Out<'_, '_> {
         self.facts.choice_mut(index, self.limits);
     }
 
+    /// Notes what the wire says of a choice besides its word.
+    pub(crate) fn mark(&mut self, choice: u32, set: impl FnOnce(&mut Marks)) {
+        self.lesson.spoil();
+        if let Some(marks) = self.facts.marks_mut(choice, self.limits) {
+            set(marks);
+        }
+    }
+
     /// The provider named the stop sequence that matched.
     pub(crate) fn stop_sequence(&mut self, choice: u32) {
-        self.lesson.spoil();
-        self.facts.stop_sequence(choice, self.limits);
+        self.mark(choice, |marks| marks.stop_sequence = true);
     }
 
     pub(crate) fn has_content(&self, choice: u32) -> bool {
@@ -173,6 +180,10 @@ impl Out<'_, '_> {
 
     pub(crate) fn has_arguments(&self, choice: u32, call: u32) -> bool {
         self.facts.has_arguments(choice, call)
+    }
+
+    pub(crate) fn is_open_call(&self, choice: u32, call: u32) -> bool {
+        self.facts.is_open_call(choice, call)
     }
 
     pub(crate) fn open_call(&self, choice: u32) -> Option<u32> {
@@ -287,9 +298,11 @@ impl State {
     /// The fast path: true if the frame repeats an earlier one but for its text.
     fn read_repeat(&mut self, frame: &Frame<'_>, sink: Option<&mut Sink<'_, '_>>) -> bool {
         let Some((piece, hit)) = self.repeat.hit(frame) else { return false };
-        // That text came is all that matters where nobody listens; arguments are followed.
+        // That text came is all that matters where nobody listens, and the first time told it;
+        // arguments are followed.
         if sink.is_none() && !piece.is_followed() {
-            return self.facts.observe(&piece.event(""), &self.wire, &self.limits);
+            self.facts.late_event |= self.facts.past_end;
+            return true;
         }
         let Some(text) = hit.text() else { return false };
         let event = piece.event(&text);
@@ -342,16 +355,25 @@ impl State {
                 let lesson = std::mem::take(&mut out.lesson);
                 self.repeat.learn(frame, &lesson, dialect.padding);
             }
-            Reading::Read => {}
+            Reading::Read | Reading::Unfinished => {}
             Reading::Malformed => self.flags.malformed_event = true,
+            // A whole body, labelled as a stream.
+            Reading::Strange
+                if frame.kind == FrameKind::Event
+                    && (dialect.read_body)(frame, &mut out) == Reading::Read =>
+            {
+                out.emit(Event::Proof);
+            }
             Reading::Strange | Reading::Error => {
-                let expect = if frame.name == "error" { Expect::Error } else { Expect::Anything };
+                let told = reading == Reading::Error || frame.name == "error";
+                let expect = if told { Expect::Error } else { Expect::Anything };
                 if let Some(told) = fault::read(frame.data, expect) {
                     emit_fault(told, self.status, &mut out);
                 }
             }
         }
-        if frame.kind == FrameKind::Body && reading != Reading::Malformed {
+        let whole = matches!(reading, Reading::Read | Reading::Strange | Reading::Error);
+        if frame.kind == FrameKind::Body && whole {
             self.facts.proven = true;
         }
     }
@@ -362,7 +384,8 @@ impl State {
 
     fn ending(mut self, close: Close) -> Ending {
         if self.is_error_status() && self.facts.fault.is_none() {
-            self.facts.fault = Some(judge_fault(Told::default(), self.status, &self.wire.profile));
+            let fault = judge_fault(Told::default(), self.status, &self.wire.profile);
+            self.facts.fault = Some(Fault { form: FaultForm::Status, ..fault });
         }
         let closed = self.closed(close);
         self.add_missing_choices(closed);
@@ -461,9 +484,7 @@ impl State {
     }
 
     fn judge(&self, choice: &Choice, shown: Shown, closed: Closed) -> ChoiceEnding {
-        let model = self.facts.model.as_deref().or(self.asked.model.as_deref()).unwrap_or("");
         let quirks = &self.wire.profile.quirks;
-        let silent = quirks.silent_models.iter().any(|known| model.starts_with(known));
         let verdict = verdict::judge(&Evidence {
             said: choice.said.as_ref(),
             meaning: choice.meaning.unwrap_or(Meaning::Nothing),
@@ -473,7 +494,7 @@ impl State {
             choices: self.facts.choices.len(),
             habits: Habits {
                 word_suffices: self.word_suffices(),
-                silent: silent || self.wire.profile.proof == Proof::Silent,
+                silent: self.wire.profile.proof == Proof::Silent,
                 has_tool_word: self.wire.profile.has_tool_word(),
                 lies_at_cap: quirks.lies_at_cap,
                 guessed: self.wire.profile.guessed,
@@ -498,14 +519,12 @@ impl State {
 
     fn at_cap(&self) -> bool {
         let usage = &self.facts.usage;
-        let beside =
-            if self.wire.profile.quirks.reasoning_beside_output { usage.reasoning } else { None };
-        match (self.asked.cap, usage.output) {
-            (Some(cap), Some(output)) => {
-                cap > 0 && output.saturating_add(beside.unwrap_or(0)) >= cap
-            }
-            _ => false,
-        }
+        let beside = usage.reasoning.filter(|_| self.wire.profile.quirks.reasoning_beside_output);
+        let used = match (usage.output, beside) {
+            (None, None) => return false,
+            (output, beside) => output.unwrap_or(0).saturating_add(beside.unwrap_or(0)),
+        };
+        self.asked.cap.is_some_and(|cap| cap > 0 && used >= cap)
     }
 }
 
@@ -553,6 +572,7 @@ fn emit_text(text: &[u8], status: u16, out: &mut Out<'_, '_>) {
     let message = (!is_page && !is_binary).then(|| text.trim().to_owned());
     let told = Told { message: message.filter(|text| !text.is_empty()), ..Told::default() };
     let mut fault = judge_fault(told, status, &out.wire.profile);
+    fault.form = FaultForm::Text;
     if fault.kind == FaultKind::Other {
         fault.kind = FaultKind::BadPayload;
     }

@@ -146,7 +146,8 @@ impl Repeat {
     /// The text of a frame that repeats the template, and what it is a piece of.
     pub(crate) fn hit<'a>(&mut self, frame: &Frame<'a>) -> Option<(Piece, Hit<'a>)> {
         let piece = self.piece?;
-        if frame.name != self.name {
+        if frame.name.len() != self.name.len() || !frame.name.is_empty() && frame.name != self.name
+        {
             return None;
         }
         let hit = self.compare(frame.data)?;

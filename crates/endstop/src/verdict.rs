@@ -15,7 +15,7 @@
 //! 6. High confidence needs all three facts, agreeing.
 
 use crate::ending::{Closed, Confidence, Reason, Said, Shown};
-use crate::fault::{Fault, FaultKind};
+use crate::fault::{Fault, FaultForm, FaultKind};
 
 /// What a provider's word means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,7 +78,11 @@ pub struct Verdict {
 /// Judges one choice.
 #[must_use]
 pub fn judge(evidence: &Evidence<'_>) -> Verdict {
-    let Finding { reason, confidence, because } = find(evidence);
+    let Finding { reason, mut confidence, because } = find(evidence);
+    // What could not be read may have said otherwise, and what contradicts itself is not sure.
+    if evidence.shown.malformed_event || evidence.shown.contradiction {
+        confidence = confidence.min(Confidence::Medium);
+    }
     let confidence =
         if evidence.habits.guessed { confidence.min(Confidence::Medium) } else { confidence };
     Verdict { reason, confidence, sentence: because }
@@ -97,7 +101,7 @@ fn finding(reason: Reason, confidence: Confidence, because: impl Into<String>) -
 
 fn find(evidence: &Evidence<'_>) -> Finding {
     if let Some(fault) = evidence.fault {
-        return from_fault(fault);
+        return from_fault(fault, evidence);
     }
     let ended = match evidence.closed {
         Closed::Open | Closed::Proven => true,
@@ -123,16 +127,23 @@ fn find(evidence: &Evidence<'_>) -> Finding {
     found
 }
 
-fn from_fault(fault: &Fault) -> Finding {
+fn from_fault(fault: &Fault, evidence: &Evidence<'_>) -> Finding {
     let name = fault.type_.as_ref().or(fault.code.as_ref());
     let named = name.map(|name| format!(" (`{name}`)")).unwrap_or_default();
     let status = fault.status.map(|status| format!(", HTTP {status}")).unwrap_or_default();
-    // A page or a text is evidence of failure; only an error object is the provider's word on it.
-    let spoken = fault.message.is_some() || name.is_some();
-    let vouched = spoken && fault.kind != FaultKind::BadPayload;
-    let confidence = if vouched { Confidence::High } else { Confidence::Medium };
     let because = format!("the provider sent an error{named}{status}: {}", fault.kind.words());
-    finding(fault.kind.reason(), confidence, because)
+    let reason = match evidence.meaning {
+        // The word can say more than an error that says nothing.
+        Meaning::Known(reason) if fault.kind == FaultKind::Other && !reason.is_success() => reason,
+        Meaning::Known(_) | Meaning::Vague(_) | Meaning::Unknown | Meaning::Nothing => {
+            fault.kind.reason()
+        }
+    };
+    // A page, a text or a bare status is evidence of failure, not the provider's word on it.
+    let spoken = fault.form == FaultForm::Object && (fault.message.is_some() || name.is_some());
+    let overruled = matches!(evidence.meaning, Meaning::Known(said) if said.is_success());
+    let sure = spoken && !overruled && fault.kind != FaultKind::BadPayload;
+    finding(reason, if sure { Confidence::High } else { Confidence::Medium }, because)
 }
 
 /// The end is not proven, and no word makes up for it.
@@ -224,6 +235,18 @@ fn from_natural_stop(reason: Reason, word: &str, evidence: &Evidence<'_>) -> Fin
             format!("{}, and the answer is a refusal", said(word)),
         );
     }
+    if shown.breakdown {
+        let because = format!("{}, but its engine broke down", said(word));
+        return finding(Reason::Failed, Confidence::Medium, because);
+    }
+    if shown.guardrail {
+        let because = format!("{}, but a guardrail stepped in", said(word));
+        return finding(Reason::Filtered, Confidence::Medium, because);
+    }
+    if shown.unfinished_content {
+        let because = format!("{}, but a part of the answer is marked incomplete", said(word));
+        return finding(Reason::OutputLimit, Confidence::Medium, because);
+    }
     if shown.at_cap && habits.lies_at_cap && evidence.choices <= 1 {
         let because = format!(
             "{}, but all the output tokens allowed were used, where this host says so too",
@@ -240,6 +263,10 @@ fn from_natural_stop(reason: Reason, word: &str, evidence: &Evidence<'_>) -> Fin
     }
     if shown.at_cap {
         let because = format!("{}, though all the output tokens allowed were used", said(word));
+        return finding(reason, Confidence::Medium, because);
+    }
+    if shown.is_reasoning_only() {
+        let because = format!("{}, though nothing but reasoning came", said(word));
         return finding(reason, Confidence::Medium, because);
     }
     if shown.is_empty() {
@@ -318,6 +345,10 @@ mod tests {
         unfinished_tool_calls: 0,
         malformed_tool_calls: 0,
         stop_sequence: false,
+        unfinished_content: false,
+        guardrail: false,
+        breakdown: false,
+        contradiction: false,
         at_cap: false,
         missing_marker: false,
         cut_event: false,
@@ -551,6 +582,19 @@ mod tests {
     }
 
     #[test]
+    fn rule_4_marks_of_the_wire_overrule_a_natural_stop() {
+        Trial { shown: Shown { breakdown: true, ..WITH_TEXT }, ..Trial::default() }
+            .is(Reason::Failed, Medium);
+        Trial { shown: Shown { guardrail: true, ..WITH_TEXT }, ..Trial::default() }
+            .is(Reason::Filtered, Medium);
+        Trial { shown: Shown { unfinished_content: true, ..WITH_TEXT }, ..Trial::default() }
+            .is(Reason::OutputLimit, Medium);
+        let shown = Shown { contradiction: true, ..WITH_TEXT };
+        let meaning = Meaning::Known(Reason::OutputLimit);
+        Trial { meaning, shown, ..Trial::default() }.is(Reason::OutputLimit, Medium);
+    }
+
+    #[test]
     fn rule_5_what_cannot_be_followed_is_not_vouched_for() {
         let shown = Shown { excess: 1, ..WITH_CALL };
         Trial { meaning: Meaning::Known(Reason::ToolCall), shown, ..Trial::default() }
@@ -562,6 +606,10 @@ mod tests {
         Trial { meaning: Meaning::Vague(Reason::Failed), ..Trial::default() }
             .is(Reason::Failed, Medium);
         Trial { shown: Shown::default(), ..Trial::default() }.is(Reason::Complete, Medium);
+        let thought = Shown { reasoning: true, ..Shown::default() };
+        Trial { shown: thought, ..Trial::default() }.is(Reason::Complete, Medium);
+        Trial { shown: Shown { malformed_event: true, ..WITH_TEXT }, ..Trial::default() }
+            .is(Reason::Complete, Medium);
         let guessed = Habits { guessed: true, ..STRICT };
         Trial { habits: guessed, ..Trial::default() }.is(Reason::Complete, Medium);
         Trial { habits: guessed, meaning: Meaning::Nothing, ..Trial::default() }
@@ -583,7 +631,28 @@ mod tests {
             message: message.map(str::to_owned),
             ..Fault::default()
         };
-        let trial = |fault| Trial { closed: Closed::Error, fault: Some(fault), ..Trial::default() };
+        let trial = |fault| Trial {
+            meaning: Meaning::Nothing,
+            closed: Closed::Error,
+            fault: Some(fault),
+            ..Trial::default()
+        };
+        let server = fault(FaultKind::Server, None, Some("oops"));
+        // It overrules a word that says otherwise, and is less sure for it.
+        Trial { meaning: Meaning::Known(Reason::Complete), ..trial(server.clone()) }
+            .is(Reason::Failed, Medium);
+        Trial { meaning: Meaning::Known(Reason::Failed), ..trial(server.clone()) }
+            .is(Reason::Failed, High);
+        // A word says more than an error of no kind, unless it says that all is well.
+        let vague = fault(FaultKind::Other, None, Some("oops"));
+        Trial { meaning: Meaning::Known(Reason::TimedOut), ..trial(vague.clone()) }
+            .is(Reason::TimedOut, High);
+        Trial { meaning: Meaning::Known(Reason::Complete), ..trial(vague) }
+            .is(Reason::Failed, Medium);
+        // A text or a bare status is evidence, not the provider's word.
+        for form in [FaultForm::Text, FaultForm::Status] {
+            trial(Fault { form, ..server.clone() }).is(Reason::Failed, Medium);
+        }
         trial(fault(FaultKind::Overloaded, Some("overloaded_error"), None))
             .is(Reason::Failed, High);
         trial(fault(FaultKind::Server, None, Some("oops"))).is(Reason::Failed, High);

@@ -11,7 +11,7 @@ use serde_json::value::RawValue;
 use super::{CallsClose, Dialect, Proof, Reading, Wins, Words};
 use crate::ending::{Reason, Usage};
 use crate::event::Event;
-use crate::fault::{FaultKind, Sign, message, name};
+use crate::fault::{FaultKind, Sign, class, message, name};
 use crate::frame::{Frame, Framing};
 use crate::provider::Profile;
 use crate::reader::Out;
@@ -71,6 +71,8 @@ static SIGNS: &[Sign] = &[
     name("permission_error", FaultKind::Auth),
     name("not_found_error", FaultKind::NotFound),
     name("timeout_error", FaultKind::Timeout),
+    class("invalid_request_error", FaultKind::InvalidRequest),
+    class("api_error", FaultKind::Server),
 ];
 
 #[derive(Default, Deserialize)]
@@ -232,8 +234,10 @@ fn read_content(message: &Message<'_>, out: &mut Out<'_, '_>) {
 fn begin_block(index: u32, block: &Block<'_>, out: &mut Out<'_, '_>) {
     match &*block.type_ {
         "text" => out.text(0, &block.text),
-        "thinking" => out.reasoning(0, &block.thinking),
-        "redacted_thinking" => out.emit(Event::Reasoning { choice: 0, text: "" }),
+        // Withheld thinking has no text, and is reasoning all the same.
+        "thinking" | "redacted_thinking" => {
+            out.emit(Event::Reasoning { choice: 0, text: &block.thinking });
+        }
         "tool_use" => {
             out.emit(Event::ToolCallStart {
                 choice: 0,
@@ -297,6 +301,9 @@ fn read_word(
 fn read_guardrail(action: &Scalar<'_>, out: &mut Out<'_, '_>) {
     if let Some(action) = action.to_text() {
         out.detail(None, "amazon-bedrock-guardrailAction", &action);
+        if action == "INTERVENED" {
+            out.mark(0, |marks| marks.guardrail = true);
+        }
     }
 }
 

@@ -11,7 +11,7 @@ use serde_json::value::RawValue;
 use super::{CallsClose, Dialect, Proof, Reading, Wins, Words};
 use crate::ending::{Reason, Usage};
 use crate::event::Event;
-use crate::fault::{FaultKind, Sign, message, name};
+use crate::fault::{FaultKind, Sign, class, message, name};
 use crate::frame::{Frame, Framing};
 use crate::provider::Profile;
 use crate::reader::Out;
@@ -60,12 +60,6 @@ pub const PROFILE: Profile = Profile { paths: &["/converse"], ..DIALECT.profile(
 
 /// Bedrock's exceptions, as HTTP names them and as streams do.
 pub(crate) static SIGNS: &[Sign] = &[
-    message("input is too long", FaultKind::ContextWindow),
-    message("prompt is too long", FaultKind::ContextWindow),
-    message("too many tokens", FaultKind::ContextWindow),
-    message("too many input tokens", FaultKind::ContextWindow),
-    message("expected maxlength:", FaultKind::ContextWindow),
-    message("exceed context limit", FaultKind::ContextWindow),
     name("throttlingException", FaultKind::RateLimit),
     name("ThrottlingException", FaultKind::RateLimit),
     name("ModelNotReadyException", FaultKind::Overloaded),
@@ -82,8 +76,15 @@ pub(crate) static SIGNS: &[Sign] = &[
     name("ModelErrorException", FaultKind::Server),
     name("internalServerException", FaultKind::Server),
     name("InternalServerException", FaultKind::Server),
-    name("validationException", FaultKind::InvalidRequest),
-    name("ValidationException", FaultKind::InvalidRequest),
+    class("validationException", FaultKind::InvalidRequest),
+    class("ValidationException", FaultKind::InvalidRequest),
+    message("please wait before trying again", FaultKind::RateLimit),
+    message("input is too long", FaultKind::ContextWindow),
+    message("prompt is too long", FaultKind::ContextWindow),
+    message("too many tokens", FaultKind::ContextWindow),
+    message("too many input tokens", FaultKind::ContextWindow),
+    message("expected maxlength:", FaultKind::ContextWindow),
+    message("exceed context limit", FaultKind::ContextWindow),
 ];
 
 #[derive(Default, Deserialize)]
@@ -146,6 +147,8 @@ struct Reasoning<'a> {
     text: Text<'a>,
     #[serde(borrow)]
     reasoning_text: Loose<Thought<'a>>,
+    #[serde(borrow)]
+    redacted_content: Text<'a>,
 }
 
 #[derive(Default, Deserialize)]
@@ -264,7 +267,8 @@ fn read_block(index: u32, block: &Block<'_>, out: &mut Out<'_, '_>) {
         begin_call(index, call, out);
         end_block(index, out);
     } else if let Some(reasoning) = &block.reasoning_content {
-        out.reasoning(0, &reasoning.reasoning_text.text);
+        // Redacted reasoning has no text, and is reasoning all the same.
+        out.emit(Event::Reasoning { choice: 0, text: &reasoning.reasoning_text.text });
     } else {
         out.emit(Event::OtherContent { choice: 0, kind: "block" });
     }
@@ -287,7 +291,10 @@ fn begin_call(index: u32, call: &ToolUse<'_>, out: &mut Out<'_, '_>) {
 
 fn read_delta(index: u32, delta: &Delta<'_>, out: &mut Out<'_, '_>) {
     out.text(0, &delta.text);
-    out.reasoning(0, &delta.reasoning_content.text);
+    let reasoning = &delta.reasoning_content;
+    if !reasoning.text.is_empty() || !reasoning.redacted_content.is_empty() {
+        out.emit(Event::Reasoning { choice: 0, text: &reasoning.text });
+    }
     if !delta.tool_use.input.is_empty() {
         out.emit(Event::ToolCallDelta { choice: 0, call: index, arguments: &delta.tool_use.input });
     }

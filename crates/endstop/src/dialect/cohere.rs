@@ -197,10 +197,10 @@ fn read_body(frame: &Frame<'_>, out: &mut Out<'_, '_>) -> Reading {
     let Ok(Loose(body)) = serde_json::from_slice::<Loose<Body<'_>>>(frame.data) else {
         return Reading::Malformed;
     };
-    let Some(message) = &body.message else { return Reading::Strange };
-    if body.finish_reason.said().is_none() && body.usage.is_none() {
+    if body.finish_reason.said().is_none() && (body.usage.is_none() || body.message.is_none()) {
         return Reading::Strange;
     }
+    let Loose(message) = body.message.unwrap_or_default();
     out.emit(Event::Begin { id: &body.id, model: "" });
     out.reasoning(0, &message.tool_plan);
     match &message.content {

@@ -13,7 +13,7 @@ use serde_json::value::RawValue;
 use super::{CallsClose, Dialect, Proof, Reading, Wins, Words};
 use crate::ending::{Reason, Usage};
 use crate::event::Event;
-use crate::fault::{FaultKind, Sign, message, name};
+use crate::fault::{FaultKind, Sign, class, is_set, message, name};
 use crate::frame::{Frame, Framing};
 use crate::provider::Profile;
 use crate::reader::Out;
@@ -102,13 +102,13 @@ static SIGNS: &[Sign] = &[
     name("UNAVAILABLE", FaultKind::Overloaded),
     name("DEADLINE_EXCEEDED", FaultKind::Timeout),
     name("CANCELLED", FaultKind::Cancelled),
-    name("INTERNAL", FaultKind::Server),
+    class("INTERNAL", FaultKind::Server),
     name("UNAUTHENTICATED", FaultKind::Auth),
     name("PERMISSION_DENIED", FaultKind::Auth),
     name("NOT_FOUND", FaultKind::NotFound),
     message("api key not valid", FaultKind::Auth),
-    name("FAILED_PRECONDITION", FaultKind::InvalidRequest),
-    name("INVALID_ARGUMENT", FaultKind::InvalidRequest),
+    class("FAILED_PRECONDITION", FaultKind::InvalidRequest),
+    class("INVALID_ARGUMENT", FaultKind::InvalidRequest),
 ];
 
 #[derive(Default, Deserialize)]
@@ -208,7 +208,7 @@ fn read(frame: &Frame<'_>, out: &mut Out<'_, '_>) -> Reading {
     let Ok(Loose(wire)) = serde_json::from_slice::<Loose<Wire<'_>>>(frame.data) else {
         return Reading::Malformed;
     };
-    if wire.error.is_some() {
+    if is_set(wire.error) {
         return Reading::Error;
     }
     if !wire.candidates.present && wire.prompt_feedback.is_none() && wire.usage_metadata.is_none() {

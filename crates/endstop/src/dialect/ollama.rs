@@ -10,8 +10,8 @@ use serde_json::value::RawValue;
 use super::{CallsClose, Dialect, Proof, Reading, Wins, Words};
 use crate::ending::{Reason, Usage};
 use crate::event::Event;
-use crate::fault::{FaultKind, message};
-use crate::frame::{Frame, Framing};
+use crate::fault::{FaultKind, is_set, message};
+use crate::frame::{Frame, FrameKind, Framing};
 use crate::provider::Profile;
 use crate::reader::Out;
 use crate::shape::Probe;
@@ -107,7 +107,7 @@ fn read(frame: &Frame<'_>, out: &mut Out<'_, '_>) -> Reading {
     let Ok(Loose(wire)) = serde_json::from_slice::<Loose<Wire<'_>>>(frame.data) else {
         return Reading::Malformed;
     };
-    if wire.error.is_some() {
+    if is_set(wire.error) {
         return Reading::Error;
     }
     if wire.message.is_none() && wire.response.is_none() && !wire.done.0 {
@@ -123,8 +123,9 @@ fn read(frame: &Frame<'_>, out: &mut Out<'_, '_>) -> Reading {
     }
     if wire.done.0 {
         read_end(&wire, out);
+        return Reading::Read;
     }
-    Reading::Read
+    if frame.kind == FrameKind::Body { Reading::Unfinished } else { Reading::Read }
 }
 
 fn read_message(message: &Message<'_>, out: &mut Out<'_, '_>) {

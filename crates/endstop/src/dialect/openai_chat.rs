@@ -12,8 +12,8 @@ use serde_json::value::RawValue;
 
 use super::{CallsClose, Dialect, Proof, Reading, Wins, Words};
 use crate::ending::{Reason, Usage};
-use crate::event::Event;
-use crate::fault::{FaultKind, Sign, message, name};
+use crate::event::{Event, Word};
+use crate::fault::{FaultKind, Sign, class, is_set, message, name};
 use crate::frame::{Frame, FrameKind, Framing};
 use crate::provider::Profile;
 use crate::reader::Out;
@@ -64,6 +64,9 @@ pub static DIALECT: Dialect = Dialect {
 /// This wire without a host's own ways: what profiles build on.
 pub const PROFILE: Profile = Profile { paths: &["/chat/completions"], ..DIALECT.profile() };
 
+/// What SGLang names as the matched stop when its numbers break down; its word is `stop` then.
+const BROKE_DOWN: &str = "NaN happened";
+
 /// Errors that this wire's hosts share.
 pub(crate) static SIGNS: &[Sign] = &[
     name("context_length_exceeded", FaultKind::ContextWindow),
@@ -80,6 +83,13 @@ pub(crate) static SIGNS: &[Sign] = &[
     name("cyber_policy", FaultKind::Filter),
     name("bio_policy", FaultKind::Filter),
     name("misalignment_policy_violation", FaultKind::Filter),
+    class("invalid_request_error", FaultKind::InvalidRequest),
+    class("BadRequestError", FaultKind::InvalidRequest),
+    class("model_error", FaultKind::Server),
+    class("api_error", FaultKind::Server),
+    class("server_error", FaultKind::Server),
+    class("internal_server_error", FaultKind::Server),
+    class("InternalServerError", FaultKind::Server),
     message("maximum context length is", FaultKind::ContextWindow),
     message("exceeds the context window", FaultKind::ContextWindow),
     // gpt-audio tells its output cap as an error, plain and streamed (recorded, maruel/genai).
@@ -101,6 +111,14 @@ struct Chunk<'a> {
     #[serde(borrow)]
     error: Option<&'a RawValue>,
     x_groq: Loose<XGroq>,
+    base_resp: Loose<BaseResp>,
+}
+
+/// `MiniMax` tells its errors here, with HTTP 200.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct BaseResp {
+    status_code: Count,
 }
 
 #[derive(Default, Deserialize)]
@@ -266,12 +284,9 @@ fn read(frame: &Frame<'_>, out: &mut Out<'_, '_>) -> Reading {
     for usage in usages.into_iter().flatten() {
         out.emit(Event::Usage(usage.read()));
     }
-    let failed = chunk.choices.iter().any(|choice| choice.error.is_some());
-    if chunk.error.is_some() || chunk.object.0 == "error" || failed {
-        Reading::Error
-    } else {
-        Reading::Read
-    }
+    let failed = chunk.choices.iter().any(|choice| is_set(choice.error)) || is_set(chunk.error);
+    let failed = failed || chunk.base_resp.status_code.0.is_some_and(|code| code != 0);
+    if failed || chunk.object.0 == "error" { Reading::Error } else { Reading::Read }
 }
 
 fn read_choice(choice: &Choice<'_>, kind: FrameKind, out: &mut Out<'_, '_>) {
@@ -373,8 +388,12 @@ fn read_details(choice: u32, wire: &Choice<'_>, out: &mut Out<'_, '_>) {
     {
         if let Some(word) = scalar.said() {
             out.detail(Some(choice), key, &word.to_text());
-            if matches!(word, crate::event::Word::Text(_)) {
-                out.stop_sequence(choice);
+            match word {
+                Word::Text(text) if text == BROKE_DOWN => {
+                    out.mark(choice, |marks| marks.breakdown = true);
+                }
+                Word::Text(_) => out.stop_sequence(choice),
+                Word::Number(_) | Word::Odd(_) => {}
             }
         }
     }
@@ -406,7 +425,9 @@ fn filtered_categories(results: &RawValue) -> String {
     let mut found = Vec::new();
     for (name, category) in &results {
         if category.filtered.0 {
-            found.push(format!("{}={}", name.0, category.severity.0));
+            let severity = &category.severity.0;
+            let mark = if severity.is_empty() { "" } else { "=" };
+            found.push(format!("{}{mark}{severity}", name.0));
         } else if &*name.0 == "error" {
             found.push(format!("error={}", category.code.0));
         }

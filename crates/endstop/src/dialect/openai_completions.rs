@@ -10,6 +10,7 @@ use super::openai_chat::{SIGNS, WireUsage};
 use super::{CallsClose, Dialect, Proof, Reading, Wins, Words};
 use crate::ending::Reason;
 use crate::event::Event;
+use crate::fault::is_set;
 use crate::frame::{Frame, Framing};
 use crate::provider::Profile;
 use crate::reader::Out;
@@ -94,7 +95,7 @@ fn read(frame: &Frame<'_>, out: &mut Out<'_, '_>) -> Reading {
     if let Some(usage) = &chunk.usage {
         out.emit(Event::Usage(usage.read()));
     }
-    if chunk.error.is_some() { Reading::Error } else { Reading::Read }
+    if is_set(chunk.error) { Reading::Error } else { Reading::Read }
 }
 
 fn claims(probe: &Probe<'_>) -> bool {

@@ -13,6 +13,7 @@ use super::openai_chat::{SIGNS, arguments_text};
 use super::{CallsClose, Dialect, Proof, Reading, Wins, Words};
 use crate::ending::{Reason, Usage};
 use crate::event::Event;
+use crate::fault::is_set;
 use crate::frame::{Frame, Framing};
 use crate::provider::Profile;
 use crate::reader::Out;
@@ -201,8 +202,11 @@ fn read(frame: &Frame<'_>, out: &mut Out<'_, '_>) -> Reading {
 fn read_terminal(wire: &Wire<'_>, out: &mut Out<'_, '_>) -> Reading {
     let Some(response) = &wire.response else { return Reading::Strange };
     for (index, item) in (0..).zip(response.output.iter()) {
-        if is_call(item) && !out.has_call(0, index) || !is_call(item) && !out.has_content(0) {
+        let known = if is_call(item) { out.has_call(0, index) } else { out.has_content(0) };
+        if !known {
             begin_item(index, item, out);
+        }
+        if !known || out.is_open_call(0, index) {
             end_item(index, item, out);
         }
     }
@@ -243,11 +247,15 @@ fn read_end(response: &Response<'_>, out: &mut Out<'_, '_>) -> Reading {
         out.emit(Event::Word { choice: 0, field: "status", word: status.clone() });
     }
     if let Some(reason) = response.incomplete_details.reason.said() {
-        out.detail(Some(0), "status", response.status.to_text().as_deref().unwrap_or_default());
+        let status = response.status.to_text().unwrap_or_default();
+        out.detail(Some(0), "status", &status);
+        if status == "completed" {
+            out.mark(0, |marks| marks.contradiction = true);
+        }
         let field = "incomplete_details.reason";
         out.emit(Event::Word { choice: 0, field, word: reason.clone() });
     }
-    if response.error.is_some() { Reading::Error } else { Reading::Read }
+    if is_set(response.error) { Reading::Error } else { Reading::Read }
 }
 
 /// A call of the caller's own tools; all others run on the provider's side.
@@ -281,6 +289,9 @@ fn end_item(index: u32, item: &Item<'_>, out: &mut Out<'_, '_>) {
             out.emit(Event::ToolCallEnd { choice: 0, call: index });
         }
         return;
+    }
+    if &*item.status == "incomplete" {
+        out.mark(0, |marks| marks.unfinished_content = true);
     }
     if out.has_content(0) {
         return;

@@ -88,24 +88,23 @@ impl Array {
         if self.carry.len() + piece.len() > self.limit {
             return Err(Broken::Oversize);
         }
-        match scanner.state() {
-            JsonState::Whole if self.carry.is_empty() => sink(Frame::event(piece)),
-            JsonState::Whole => {
-                self.carry.extend_from_slice(piece);
-                sink(Frame::event(&self.carry));
-                self.carry.clear();
-            }
-            JsonState::Open | JsonState::Empty => {
-                self.carry.extend_from_slice(piece);
-                self.at = At::Inside(scanner);
-                return Ok(after);
-            }
-            JsonState::Broken => {
-                self.at = At::Garbage;
-                return Err(Broken::Corrupt);
-            }
+        if scanner.state() == JsonState::Broken {
+            self.at = At::Garbage;
+            return Err(Broken::Corrupt);
+        }
+        if !scanner.has_ended() {
+            self.carry.extend_from_slice(piece);
+            self.at = At::Inside(scanner);
+            return Ok(after);
         }
         self.at = At::After;
+        if self.carry.is_empty() {
+            sink(Frame::event(piece));
+        } else {
+            self.carry.extend_from_slice(piece);
+            sink(Frame::event(&self.carry));
+            self.carry.clear();
+        }
         Ok(after)
     }
 }
@@ -138,6 +137,8 @@ mod tests {
             Rest::Nothing,
         );
         check(" [ ] ", &[], Rest::Nothing);
+        // Found by fuzzing: a number ends only where something else begins.
+        check("[77,8 ]", &["77", "8"], Rest::Nothing);
     }
 
     #[test]

@@ -14,6 +14,8 @@ use crate::json::{JsonState, Scanner};
 /// How much of a page or text is kept that came in place of an answer.
 const TEXT_KEPT: usize = 4096;
 
+const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
+
 /// Takes the bytes of one response apart, whatever they are.
 #[derive(Clone, Debug)]
 pub struct Framer {
@@ -80,7 +82,7 @@ impl Framer {
                 match self.hints.decide(&held, false) {
                     Some(found) => {
                         self.framing = found;
-                        self.push(&held, on_frame)
+                        self.push(without_mark(&held), on_frame)
                     }
                     None if held.len() > self.hints.limit => Err(Broken::Oversize),
                     None => {
@@ -98,7 +100,7 @@ impl Framer {
             let held = std::mem::take(held);
             let Some(found) = self.hints.decide(&held, true) else { return Rest::Nothing };
             self.framing = found;
-            if self.push(&held, &mut on_frame).is_err() {
+            if self.push(without_mark(&held), &mut on_frame).is_err() {
                 return Rest::CutFrame;
             }
         }
@@ -124,7 +126,10 @@ impl Hints {
         if says("vnd.amazon.eventstream") {
             return Some(self.aws());
         }
-        let start = trim(held.strip_prefix(b"\xef\xbb\xbf").unwrap_or(held));
+        if !ended && BYTE_ORDER_MARK.starts_with(held) {
+            return None;
+        }
+        let start = trim(without_mark(held));
         let is_sse = says("event-stream");
         let is_lines = says("ndjson") || says("jsonl") || says("stream+json");
         match start.first()? {
@@ -159,6 +164,10 @@ impl Hints {
         }
         Some(Found::Text(Vec::new()))
     }
+}
+
+fn without_mark(bytes: &[u8]) -> &[u8] {
+    bytes.strip_prefix(BYTE_ORDER_MARK).unwrap_or(bytes)
 }
 
 /// A whole body, or several values that nobody announced as a stream.

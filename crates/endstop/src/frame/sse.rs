@@ -63,6 +63,12 @@ impl Sse {
         }
         if !self.line.is_empty() {
             rest = self.finish_carried_line(rest, &mut sink)?;
+            if rest.is_empty() {
+                return Ok(());
+            }
+        }
+        if self.is_between_events() {
+            rest = self.read_plain_events(rest, &mut sink)?;
         }
         let mut event = Borrowed::default();
         while let Some((line, after)) = self.split_line(rest) {
@@ -91,6 +97,29 @@ impl Sse {
         if pending || !known_line { Rest::CutFrame } else { Rest::Nothing }
     }
 
+    fn is_between_events(&self) -> bool {
+        self.started && !self.has_data && self.name.is_empty() && self.bare.is_none()
+    }
+
+    /// Events that are one line of data and lie whole in the chunk, which most are; gives back the
+    /// rest, from the first that is not.
+    fn read_plain_events<'a>(
+        &mut self,
+        mut rest: &'a [u8],
+        sink: &mut impl FnMut(Frame<'_>),
+    ) -> Result<&'a [u8], Broken> {
+        while let [b'd', b'a', b't', b'a', b':', b' ', line @ ..] = rest
+            && let Some((data, [b'\n', b'\n', after @ ..])) =
+                memchr2(b'\n', b'\r', line).and_then(|end| line.split_at_checked(end))
+            && !data.is_empty()
+        {
+            self.check_size(data.len())?;
+            sink(Frame::event(data));
+            rest = after;
+        }
+        Ok(rest)
+    }
+
     /// Completes a line whose beginning came in earlier chunks; gives back what follows it.
     fn finish_carried_line<'a>(
         &mut self,
@@ -117,7 +146,11 @@ impl Sse {
         if let [b'\n', after @ ..] = bytes {
             return Some((&[], after));
         }
-        let end = memchr2(b'\n', b'\r', bytes)?;
+        let end = if bytes.len() < 16 {
+            bytes.iter().position(|byte| matches!(byte, b'\n' | b'\r'))?
+        } else {
+            memchr2(b'\n', b'\r', bytes)?
+        };
         let (line, after) = bytes.split_at_checked(end)?;
         let (end, after) = after.split_first()?;
         if *end == b'\n' {
@@ -178,7 +211,8 @@ impl Sse {
             return Ok(());
         }
         let event = std::mem::take(event);
-        if let Some(data) = event.data {
+        // By the standard, an event without data is none.
+        if let Some(data) = event.data.filter(|data| !data.is_empty()) {
             self.check_size(data.len())?;
             let name = event.name.and_then(|name| std::str::from_utf8(name).ok()).unwrap_or("");
             sink(Frame { kind: FrameKind::Event, name, data });
@@ -187,7 +221,7 @@ impl Sse {
     }
 
     fn dispatch_kept(&mut self, sink: &mut impl FnMut(Frame<'_>)) {
-        if self.has_data {
+        if self.has_data && !self.data.is_empty() {
             let name = std::str::from_utf8(&self.name).unwrap_or("");
             sink(Frame { kind: FrameKind::Event, name, data: &self.data });
         }

@@ -1,6 +1,6 @@
 //! Google AI Studio: Gemini by `generateContent`.
 
-use super::{Profile, Provider};
+use super::{NO_QUIRKS, Profile, Provider, Quirks};
 use crate::dialect::{Words, gemini};
 
 /// Google AI Studio.
@@ -9,7 +9,12 @@ pub static GOOGLE: Provider = Provider {
     aliases: &["gemini", "google-ai-studio"],
     title: "Google AI Studio",
     hosts: &["generativelanguage.googleapis.com"],
-    main: Profile { provider: "google", words: NUMBERS, ..gemini::PROFILE },
+    main: Profile {
+        provider: "google",
+        words: NUMBERS,
+        quirks: Quirks { reasoning_beside_output: true, ..NO_QUIRKS },
+        ..gemini::PROFILE
+    },
     others: &[],
     source: "google-ai-generativelanguage 0.12.1; google-genai 3.1.0",
 };

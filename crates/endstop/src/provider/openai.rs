@@ -1,6 +1,6 @@
 //! OpenAI: chat, Responses and legacy completions.
 
-use super::{NO_QUIRKS, Profile, Provider, Quirks};
+use super::{Profile, Provider};
 use crate::dialect::{openai_chat, openai_completions, openai_responses};
 
 /// OpenAI.
@@ -9,12 +9,7 @@ pub static OPENAI: Provider = Provider {
     aliases: &["chatgpt"],
     title: "OpenAI",
     hosts: &["api.openai.com", "chatgpt.com", "us.api.openai.com", "eu.api.openai.com"],
-    main: Profile {
-        provider: "openai",
-        // Streams of gpt-audio never carry a word (recorded, 11 of 11, maruel/genai).
-        quirks: Quirks { silent_models: &["gpt-audio", "gpt-4o-audio"], ..NO_QUIRKS },
-        ..openai_chat::PROFILE
-    },
+    main: Profile { provider: "openai", ..openai_chat::PROFILE },
     others: &[
         Profile { provider: "openai", ..openai_responses::PROFILE },
         Profile { provider: "openai", ..openai_completions::PROFILE },

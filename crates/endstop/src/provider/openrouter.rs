@@ -11,24 +11,25 @@ pub static OPENROUTER: Provider = Provider {
     aliases: &[],
     title: "OpenRouter",
     hosts: &["openrouter.ai"],
-    main: Profile {
-        provider: "openrouter",
-        words: &[Words::plain(
-            "finish_reason",
-            "choices[].finish_reason",
-            &[("error", Reason::Failed)],
-        )],
-        signs: SIGNS,
-        ..openai_chat::PROFILE
-    },
+    main: Profile { provider: "openrouter", words: WORDS, signs: SIGNS, ..openai_chat::PROFILE },
     others: &[
         Profile { provider: "openrouter", signs: SIGNS, ..openai_responses::PROFILE },
-        Profile { provider: "openrouter", signs: SIGNS, ..openai_completions::PROFILE },
+        Profile {
+            provider: "openrouter",
+            words: WORDS,
+            signs: SIGNS,
+            ..openai_completions::PROFILE
+        },
     ],
     source: "OpenRouterTeam/docs @c26125a; openrouter 1.3.84",
 };
 
+static WORDS: &[Words] =
+    &[Words::plain("finish_reason", "choices[].finish_reason", &[("error", Reason::Failed)])];
+
 static SIGNS: &[Sign] = &[
+    message("was flagged", FaultKind::Filter),
+    message("requires moderation", FaultKind::Filter),
     name("max_tokens_exceeded", FaultKind::OutputLimit),
     name("token_limit_exceeded", FaultKind::OutputLimit),
     message("token limit reached", FaultKind::OutputLimit),

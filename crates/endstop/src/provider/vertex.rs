@@ -1,6 +1,6 @@
 //! Google Vertex AI: Gemini, and Claude by `rawPredict`.
 
-use super::{Profile, Provider};
+use super::{NO_QUIRKS, Profile, Provider, Quirks};
 use crate::dialect::{Words, anthropic, gemini, openai_chat};
 
 /// Google Vertex AI.
@@ -9,7 +9,12 @@ pub static VERTEX: Provider = Provider {
     aliases: &["google-vertex", "vertexai", "vertex_ai"],
     title: "Google Vertex AI",
     hosts: &["aiplatform.googleapis.com", "*-aiplatform.googleapis.com", ".rep.googleapis.com"],
-    main: Profile { provider: "vertex", words: NUMBERS, ..gemini::PROFILE },
+    main: Profile {
+        provider: "vertex",
+        words: NUMBERS,
+        quirks: Quirks { reasoning_beside_output: true, ..NO_QUIRKS },
+        ..gemini::PROFILE
+    },
     others: &[
         Profile {
             provider: "vertex",

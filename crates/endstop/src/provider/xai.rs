@@ -2,7 +2,7 @@
 
 use super::{NO_QUIRKS, Profile, Provider, Quirks};
 use crate::dialect::{openai_chat, openai_responses};
-use crate::fault::{FaultKind, Sign, message, name};
+use crate::fault::{FaultKind, Sign, class, message, name};
 
 /// xAI.
 pub static XAI: Provider = Provider {
@@ -24,6 +24,6 @@ pub static XAI: Provider = Provider {
 static SIGNS: &[Sign] = &[
     message("maximum prompt length is", FaultKind::ContextWindow),
     name("The service is currently unavailable", FaultKind::Overloaded),
-    name("Client specified an invalid argument", FaultKind::InvalidRequest),
     message("incorrect api key", FaultKind::Auth),
+    class("Client specified an invalid argument", FaultKind::InvalidRequest),
 ];
