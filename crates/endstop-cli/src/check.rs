@@ -108,7 +108,7 @@ fn read(args: &Args) -> Result<Ending> {
         CloseArg::ClientGone => Close::ClientGone,
     };
     let ending = reader.finish(close);
-    refuse_what_is_no_response(&ending, &head, &shown_name)?;
+    refuse_what_is_no_response(args, &ending, &head, &shown_name)?;
     Ok(ending)
 }
 
@@ -166,19 +166,20 @@ fn fill(input: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {
 }
 
 /// Bytes that nobody would call a response get an error rather than a verdict.
-fn refuse_what_is_no_response(ending: &Ending, head: &[u8], name: &str) -> Result<()> {
+fn refuse_what_is_no_response(args: &Args, ending: &Ending, head: &[u8], name: &str) -> Result<()> {
     if ending.closed == Closed::Oversize {
         bail!(
-            "{name} holds one event of more than 16 MiB, which no provider sends: is it a recording? try `endstop replay`"
+            "{name} holds one event of more than 16 MiB, which no provider sends: \
+             is it a recording? try `endstop replay`"
         );
     }
-    let noise = head.contains(&0)
-        || std::str::from_utf8(head.get(..512).unwrap_or(head))
-            .is_err_and(|error| error.error_len().is_some());
     let unread = ending.fault.as_ref().is_some_and(|fault| fault.kind == FaultKind::BadPayload);
-    if unread && noise {
+    let vouched = args.provider.is_some() || args.url.is_some() || args.status.is_some();
+    let is_page = head.trim_ascii_start().starts_with(b"<");
+    if unread && !vouched && !is_page {
         bail!(
-            "{name} is binary and no response that Endstop knows: decompress it first, or say `--provider` and `--content-type`"
+            "{name} is no response that Endstop knows: decompress it first, \
+             or say `--provider` if it is what a provider sent"
         );
     }
     Ok(())

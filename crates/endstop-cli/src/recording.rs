@@ -12,8 +12,10 @@ use anyhow::{Context, Result, bail};
 use flate2::read::MultiGzDecoder;
 use serde_json::Value;
 
-/// The largest recording file that is read whole, and the longest line.
+/// The largest recording file that is read whole.
 const MAX_FILE: u64 = 256 << 20;
+/// The longest line of JSON lines.
+const MAX_LINE: u64 = 64 << 20;
 
 /// One recorded response, and what is known of its request.
 #[derive(Debug, Default)]
@@ -86,7 +88,7 @@ fn read_all(input: &mut impl Read, name: &str) -> Result<String> {
 /// Reads a line of bounded length. False at the end.
 fn read_line(input: &mut impl BufRead, line: &mut Vec<u8>) -> std::io::Result<bool> {
     line.clear();
-    input.take(MAX_FILE).read_until(b'\n', line)?;
+    input.take(MAX_LINE).read_until(b'\n', line)?;
     Ok(!line.is_empty())
 }
 

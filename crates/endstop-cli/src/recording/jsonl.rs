@@ -7,7 +7,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde::Deserialize;
 
-use super::{MAX_FILE, Recording, read_line};
+use super::{MAX_LINE, Recording, read_line};
 
 #[derive(Deserialize)]
 struct Record {
@@ -47,8 +47,8 @@ pub(super) fn each(
     let mut number = 0_u64;
     while read_line(input, &mut line).with_context(|| format!("cannot read {name}"))? {
         number += 1;
-        if line.len() as u64 >= MAX_FILE {
-            bail!("{name}, line {number}: longer than 256 MiB, which no recording is");
+        if line.len() as u64 >= MAX_LINE {
+            bail!("{name}, line {number}: longer than 64 MiB, which no recording is");
         }
         if line.iter().all(u8::is_ascii_whitespace) {
             continue;

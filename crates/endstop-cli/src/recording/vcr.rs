@@ -3,7 +3,8 @@
 use anyhow::{Context, Result, bail};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use saphyr::{LoadableYamlNode, Scalar, Yaml};
+use saphyr::{Scalar, Yaml, YamlLoader};
+use saphyr_parser::Parser;
 use serde_json::{Map, Value, json};
 
 use super::{Recording, decompress, read_request, set_url};
@@ -12,8 +13,13 @@ use super::{Recording, decompress, read_request, set_url};
 const BINARY: &str = "!!binary";
 
 pub(super) fn from_yaml(text: &str, name: &str) -> Result<Vec<Recording>> {
-    let documents = Yaml::load_from_str(text).with_context(|| format!("{name} is no YAML"))?;
-    let mut values: Vec<Value> = documents.iter().map(to_json).collect();
+    // Values are resolved here: the loader would drop the tag of binary blocks.
+    let mut loader = YamlLoader::<Yaml<'_>>::default();
+    loader.early_parse(false);
+    Parser::new_from_str(text)
+        .load(&mut loader, true)
+        .with_context(|| format!("{name} is no YAML"))?;
+    let mut values: Vec<Value> = loader.into_documents().iter().map(to_json).collect();
     match values.len() {
         1 => from_value(&values.remove(0), name),
         // httpmock writes a document for each interaction.
@@ -146,7 +152,13 @@ fn to_json(yaml: &Yaml<'_>) -> Value {
             Scalar::FloatingPoint(value) => json!(value.into_inner()),
             Scalar::String(text) => json!(text),
         },
-        Yaml::Representation(text, ..) => json!(text),
+        Yaml::Representation(text, _, Some(tag)) if tag.suffix == "binary" => {
+            json!({ BINARY: text })
+        }
+        Yaml::Representation(text, style, tag) => {
+            let scalar = Scalar::parse_from_cow_and_metadata(text.clone(), *style, tag.as_ref());
+            scalar.map_or(Value::Null, |scalar| to_json(&Yaml::Value(scalar)))
+        }
         Yaml::Sequence(list) => Value::Array(list.iter().map(to_json).collect()),
         Yaml::Mapping(map) => {
             let pairs = map.iter().map(|(key, value)| {
@@ -156,7 +168,6 @@ fn to_json(yaml: &Yaml<'_>) -> Value {
             });
             Value::Object(pairs.collect::<Map<_, _>>())
         }
-        Yaml::Tagged(tag, inner) if tag.suffix == "binary" => json!({ BINARY: to_json(inner) }),
         Yaml::Tagged(_, inner) => to_json(inner),
         Yaml::Alias(_) | Yaml::BadValue => Value::Null,
     }

@@ -1,0 +1,311 @@
+//! The command as its users meet it: arguments in, text and an exit code out.
+
+#![expect(clippy::unwrap_used, clippy::panic, reason = "tests fail loudly")]
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use serde_json::{Value, json};
+
+const CUT: &str =
+    "data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"Hi\"},\"finish_reason\":null}]}\n\n";
+const WHOLE: &str = "data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"Hi\"},\"finish_reason\":\"stop\"}]}\n\ndata: [DONE]\n\n";
+
+fn endstop(arguments: &[&str], input: &[u8]) -> Output {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_endstop"))
+        .args(arguments)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // The command may have seen enough before the input is used up.
+    let _ = child.stdin.take().unwrap().write_all(input);
+    child.wait_with_output().unwrap()
+}
+
+fn stdout(output: &Output) -> String {
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+/// Exactly one line on standard error, and this exit code.
+#[track_caller]
+fn fails(output: &Output, code: i32, says: &str) {
+    let text = String::from_utf8(output.stderr.clone()).unwrap();
+    assert_eq!(output.status.code(), Some(code), "{text}");
+    assert_eq!(text.trim_end().lines().count(), 1, "{text}");
+    assert!(text.contains(says), "{text}");
+}
+
+/// A folder that is gone when the test is over.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("endstop-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+
+    fn write(&self, name: &str, bytes: impl AsRef<[u8]>) -> String {
+        let path = self.0.join(name);
+        std::fs::write(&path, bytes).unwrap();
+        path.to_str().unwrap().to_owned()
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+#[test]
+fn check_tells_in_words_how_it_ended_and_what_to_do() {
+    let output = endstop(&["check", "--provider", "openai"], CUT.as_bytes());
+    let text = stdout(&output);
+    assert_eq!(output.status.code(), Some(19));
+    assert!(
+        text.starts_with("cut (high confidence): the stream ended without the proof of its end\n"),
+        "{text}"
+    );
+    for part in ["said       nothing", "closed     the bytes ended", "what to do throw it away"] {
+        assert!(text.contains(part), "{text}");
+    }
+    assert!(!text.contains('\x1b'), "no colour in a pipe");
+}
+
+#[test]
+fn check_reads_the_example_of_the_readme() {
+    let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../corpus/example.sse");
+    let output = endstop(&["check", "--json", example.to_str().unwrap()], b"");
+    let line: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(
+        (&line["reason"], &line["shown"]),
+        (&json!("cut"), &json!(["tool_calls", "unfinished_tool_call"]))
+    );
+}
+
+#[test]
+fn check_json_has_every_promised_field() {
+    let output = endstop(&["check", "--provider", "openai", "--json", "-"], WHOLE.as_bytes());
+    assert_eq!(output.status.code(), Some(0));
+    let line: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let want = [
+        ("id", json!("-")),
+        ("provider", json!("openai")),
+        ("dialect", json!("openai-chat")),
+        ("reason", json!("complete")),
+        ("finish_reason", json!("stop")),
+        ("confidence", json!("high")),
+        ("native_field", json!("finish_reason")),
+        ("native_value", json!("stop")),
+        ("closed", json!("proven")),
+        ("context_overflow", json!(false)),
+    ];
+    for (key, value) in want {
+        assert_eq!(line[key], value, "{key}");
+    }
+}
+
+#[test]
+fn a_shape_is_enough_for_medium_confidence() {
+    let output = endstop(&["check", "--json"], WHOLE.as_bytes());
+    let line: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((&line["reason"], &line["confidence"]), (&json!("complete"), &json!("medium")));
+}
+
+#[test]
+fn exit_codes_tell_the_kind_of_ending() {
+    let body = |word: &str| {
+        format!(
+            "{{\"choices\":[{{\"index\":0,\"message\":{{\"content\":\"x\"}},\"finish_reason\":{word}}}]}}"
+        )
+    };
+    for (word, code) in [
+        ("\"stop\"", 0),
+        ("\"length\"", 11),
+        ("\"content_filter\"", 13),
+        ("\"frobnicated\"", 15),
+        ("null", 15),
+    ] {
+        let output = endstop(&["check", "--provider", "openai"], body(word).as_bytes());
+        assert_eq!(output.status.code(), Some(code), "{word}");
+    }
+    let status = endstop(&["check", "--provider", "openai", "--status", "429"], b"{}");
+    assert_eq!(status.status.code(), Some(18));
+    let polled = b"{\"object\":\"response\",\"status\":\"queued\",\"output\":[]}";
+    assert_eq!(endstop(&["check", "--provider", "openai"], polled).status.code(), Some(20));
+}
+
+#[test]
+fn fail_on_narrows_what_counts() {
+    let check =
+        |fail_on| endstop(&["check", "--provider", "openai", "--fail-on", fail_on], CUT.as_bytes());
+    assert_eq!(check("output_limit").status.code(), Some(0));
+    assert_eq!(check("output_limit,cut").status.code(), Some(19));
+    let unknown = check("frobnicated");
+    assert_eq!(unknown.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&unknown.stderr).contains("known are complete, stop_sequence"));
+}
+
+#[test]
+fn bad_input_gets_one_line_that_says_what_to_do() {
+    let folder = Folder::new("bad");
+    let path = folder.0.to_str().unwrap();
+    fails(&endstop(&["check", "/no/such/file"], b""), 1, "cannot open /no/such/file");
+    fails(&endstop(&["check", path], b""), 1, "try `endstop replay`");
+    fails(&endstop(&["check", "--provider", "acme"], b"{}"), 1, "known are openai, azure");
+    fails(&endstop(&["check"], b""), 1, "is empty");
+    let noise: Vec<u8> =
+        (0..4096_u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
+    fails(&endstop(&["check"], &noise), 1, "no response that Endstop knows");
+    fails(
+        &endstop(&["check"], "just a letter to a friend".as_bytes()),
+        1,
+        "no response that Endstop knows",
+    );
+    fails(&endstop(&["replay", "/no/such/file"], b""), 1, "cannot open /no/such/file");
+    fails(&endstop(&["replay", path], b""), 1, "no recordings there");
+    fails(&endstop(&["replay", &folder.write("x.txt", "x")], b""), 1, "recordings end in .jsonl");
+    fails(&endstop(&["replay", &folder.write("x.json", "{")], b""), 1, "is no JSON");
+    fails(&endstop(&["replay", &folder.write("y.json", "{}")], b""), 1, "is no cassette");
+    fails(&endstop(&["replay", &folder.write("x.yaml", "a: [")], b""), 1, "is no YAML");
+    fails(
+        &endstop(&["replay", &folder.write("x.jsonl", "{\"body\":\"\"}\nnonsense\n")], b""),
+        1,
+        "line 2",
+    );
+    fails(&endstop(&["replay", &folder.write("x.jsonl.gz", "no gzip")], b""), 1, "cannot read");
+}
+
+#[test]
+fn a_line_without_end_is_refused_and_not_gathered() {
+    // 64 MiB stand for the gigabyte of the bar: four times what an event may have.
+    let long = "x".repeat(64 << 20);
+    fails(&endstop(&["check"], long.as_bytes()), 1, "no response that Endstop knows");
+    let event = format!("data: {long}");
+    fails(&endstop(&["check"], event.as_bytes()), 1, "more than 16 MiB");
+    let body = format!("{{\"a\":\"{long}");
+    fails(&endstop(&["check"], body.as_bytes()), 1, "more than 16 MiB");
+    let folder = Folder::new("long");
+    let line = folder.write("x.jsonl", format!("{{\"body\":\"{long}"));
+    fails(&endstop(&["replay", &line], b""), 1, "longer than 64 MiB");
+}
+
+/// A record of JSON lines, as it is written.
+fn record(id: &str, body: &str) -> String {
+    json!({ "id": id, "provider": "openai", "api": "openai-chat", "status": 200, "content_type": "text/event-stream", "body": body }).to_string()
+}
+
+fn reasons(output: &Output) -> Vec<(String, String)> {
+    stdout(output)
+        .lines()
+        .map(|line| {
+            let line: Value = serde_json::from_str(line).unwrap();
+            let text = |key: &str| line[key].as_str().unwrap_or("null").to_owned();
+            (text("provider"), text("reason"))
+        })
+        .collect()
+}
+
+#[test]
+fn replay_reads_json_lines_plain_and_gzipped() {
+    let folder = Folder::new("jsonl");
+    let lines = format!("{}\n\n{}\n", record("a", WHOLE), record("b", CUT));
+    let plain = folder.write("r.jsonl", &lines);
+    let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    gzip.write_all(lines.as_bytes()).unwrap();
+    let gzipped = folder.write("r2.jsonl.gz", gzip.finish().unwrap());
+    for file in [plain, gzipped] {
+        let output = endstop(&["replay", "--json", &file], b"");
+        let want =
+            [("openai".to_owned(), "complete".to_owned()), ("openai".to_owned(), "cut".to_owned())];
+        assert_eq!(reasons(&output), want);
+        assert_eq!(output.status.code(), Some(0));
+    }
+    let folder_path = folder.0.to_str().unwrap();
+    let output = endstop(&["replay", "--fail-on", "cut", folder_path], b"");
+    assert_eq!(output.status.code(), Some(19));
+    let text = stdout(&output);
+    assert!(
+        text.contains("openai") && text.contains("complete") && text.contains("50.0 %"),
+        "{text}"
+    );
+}
+
+#[test]
+fn replay_reads_cassettes_of_every_family() {
+    let folder = Folder::new("vcr");
+    let request = "{\"model\":\"gpt-4o\",\"stream\":true,\"max_tokens\":5}";
+    let answer = "{\"choices\":[{\"index\":0,\"message\":{\"content\":\"Hi\"},\"finish_reason\":\"length\"}]}";
+    let vcrpy = format!(
+        "interactions:\n- request:\n    body: '{request}'\n    method: POST\n    uri: https://api.openai.com/v1/chat/completions\n  response:\n    body:\n      string: '{answer}'\n    headers:\n      Content-Type: [application/json]\n    status: {{code: 200, message: OK}}\nversion: 1\n"
+    );
+    let binary = "interactions:\n- request: {uri: 'https://api.mistral.ai/v1/chat/completions'}\n  response:\n    body:\n      string: !!binary |\n        eyJjaG9pY2VzIjpbeyJpbmRleCI6MCwibWVzc2FnZSI6eyJjb250ZW50IjoiSGkifSwiZmluaXNo\n        X3JlYXNvbiI6InN0b3AifV19\n    status: {code: 200}\n";
+    let ruby = format!(
+        "http_interactions:\n- request:\n    method: post\n    uri: https://openrouter.ai/api/v1/chat/completions\n    body: {{encoding: UTF-8, string: '{request}'}}\n  response:\n    status: {{code: 200, message: OK}}\n    headers: {{Content-Type: [application/json]}}\n    body: {{encoding: UTF-8, string: '{answer}'}}\n"
+    );
+    let go = format!(
+        "version: 2\ninteractions:\n- id: 0\n  request:\n    url: https://api.x.ai/v1/chat/completions\n    body: '{request}'\n  response:\n    code: 200\n    headers: {{Content-Type: [application/json]}}\n    body: '{answer}'\n"
+    );
+    let httpmock = format!(
+        "when:\n  path: /v1/chat/completions\nthen:\n  status: 200\n  header:\n  - {{name: content-type, value: application/json}}\n  body: '{answer}'\n---\nwhen:\n  path: /v1/chat/completions\nthen:\n  status: 500\n  body: oops\n"
+    );
+    let json = json!({ "interactions": [{ "request": { "uri": "https://api.openai.com/v1/chat/completions" }, "response": { "status": { "code": 200 }, "body": { "string": WHOLE } } }] });
+    let cases: [(&str, String, &[(&str, &str)]); 6] = [
+        ("a.yaml", vcrpy, &[("openai", "output_limit")]),
+        ("b.yaml", binary.to_owned(), &[("mistral", "complete")]),
+        ("c.yml", ruby, &[("openrouter", "output_limit")]),
+        ("d.yaml", go, &[("xai", "output_limit")]),
+        (
+            "e.yaml",
+            httpmock,
+            &[("openai-compatible", "output_limit"), ("openai-compatible", "failed")],
+        ),
+        ("f.json", json.to_string(), &[("openai", "complete")]),
+    ];
+    for (name, text, want) in cases {
+        let output = endstop(&["replay", "--json", &folder.write(name, text)], b"");
+        let want: Vec<_> = want.iter().map(|(a, b)| ((*a).to_owned(), (*b).to_owned())).collect();
+        assert_eq!(reasons(&output), want, "{name}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+}
+
+#[test]
+fn replay_reads_har() {
+    let folder = Folder::new("har");
+    let har = json!({ "log": { "entries": [{
+        "request": { "url": "https://api.anthropic.com/v1/messages", "postData": { "text": "{\"max_tokens\":3}" } },
+        "response": { "status": 200, "content": { "mimeType": "application/json", "encoding": "base64", "text": "eyJ0eXBlIjoibWVzc2FnZSIsInJvbGUiOiJhc3Npc3RhbnQiLCJjb250ZW50IjpbeyJ0eXBlIjoidGV4dCIsInRleHQiOiJIaSJ9XSwic3RvcF9yZWFzb24iOiJlbmRfdHVybiJ9" } }
+    }] } });
+    let output = endstop(&["replay", "--json", &folder.write("x.har", har.to_string())], b"");
+    assert_eq!(reasons(&output), [("anthropic".to_owned(), "complete".to_owned())]);
+}
+
+#[test]
+fn help_shows_examples_and_exit_codes() {
+    for arguments in [&["--help"][..], &["check", "--help"], &["replay", "--help"]] {
+        let output = endstop(arguments, b"");
+        assert_eq!(output.status.code(), Some(0));
+        let text = stdout(&output);
+        assert!(text.contains("Examples:") || text.contains("Exit codes:"), "{text}");
+    }
+}
+
+#[test]
+fn a_reader_that_has_seen_enough_is_no_error() {
+    let folder = Folder::new("pipe");
+    let lines: String = (0..5000).map(|n| record(&n.to_string(), CUT) + "\n").collect();
+    let file = folder.write("r.jsonl", lines);
+    let mut child = Command::new(env!("CARGO_BIN_EXE_endstop"))
+        .args(["replay", "--json", &file])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(child.stdout.take());
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+}
