@@ -272,10 +272,10 @@ impl Facts {
 
     fn prove(&mut self, wire: &Wire) {
         self.proven = true;
-        // Hosts that send a call after the word close it with the marker.
+        // Where no event closes a call, the end of the response does.
         if wire.profile.dialect.calls_close == CallsClose::ByWord {
-            let said = self.choices.iter_mut().filter(|choice| choice.said.is_some());
-            said.flat_map(|choice| &mut choice.calls).for_each(|call| call.closed = true);
+            let calls = self.choices.iter_mut().flat_map(|choice| &mut choice.calls);
+            calls.for_each(|call| call.closed = true);
         }
     }
 

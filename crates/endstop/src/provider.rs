@@ -248,13 +248,12 @@ pub fn by_id(id: &str) -> Option<&'static Provider> {
 /// The provider that serves from this host.
 #[must_use]
 pub fn by_host(host: &str) -> Option<&'static Provider> {
-    let host = host.split(':').next().unwrap_or(host);
-    ALL.iter().copied().find(|provider| {
-        provider.hosts.iter().any(|known| match known.strip_prefix('.') {
-            Some(_) => host.ends_with(known),
-            None => host == *known || known.contains('*') && holds(host, known),
-        })
-    })
+    let name = host.split(':').next().unwrap_or(host);
+    let serves = |known: &&str| match known.strip_prefix('.') {
+        Some(_) => name.ends_with(known),
+        None => [host, name].contains(known) || known.contains('*') && holds(name, known),
+    };
+    ALL.iter().copied().find(|provider| provider.hosts.iter().any(serves))
 }
 
 /// The wire that serves this path where nothing is known of the provider.

@@ -10,10 +10,14 @@
     reason = "tests fail loudly"
 )]
 
+mod agree;
 mod case;
 mod cases;
 mod cuts;
+mod event_stream;
 mod oracle;
 mod prefixes;
 mod recordings;
+mod tables;
+mod tidy;
 mod words;

@@ -1,0 +1,73 @@
+//! The tables tell the truth about the code: usage fields, caps, paths, sources.
+
+use endstop::dialect;
+use endstop::provider;
+use endstop::registry::{Clues, choose};
+use endstop::{Asked, Close, Head, Reader};
+use serde_json::{Map, Value, json};
+
+/// A body in which nothing but the word and this one field stands.
+fn body_with(dialect: &str, path: &str, number: u64) -> Value {
+    let mut body = match dialect {
+        "openai-chat" => {
+            json!({"choices": [{"index": 0, "message": {"content": "x"}, "finish_reason": "stop"}]})
+        }
+        "openai-completions" => {
+            json!({"choices": [{"index": 0, "text": "x", "finish_reason": "stop"}]})
+        }
+        "openai-responses" => json!({"object": "response", "status": "completed", "output": []}),
+        "anthropic-messages" => {
+            json!({"type": "message", "content": [], "stop_reason": "end_turn"})
+        }
+        "gemini-generate" => json!({"candidates": [{"finishReason": "STOP"}]}),
+        "bedrock-converse" => json!({"output": {}, "stopReason": "end_turn"}),
+        "cohere-v2" => json!({"finish_reason": "COMPLETE", "message": {}}),
+        "ollama-chat" => json!({"message": {}, "done": true, "done_reason": "stop"}),
+        other => panic!("no body for {other}"),
+    };
+    let mut at = &mut body;
+    let keys: Vec<&str> = path.split('.').collect();
+    for key in &keys[..keys.len() - 1] {
+        at = at.as_object_mut().unwrap().entry(*key).or_insert_with(|| Value::Object(Map::new()));
+    }
+    at[keys[keys.len() - 1]] = json!(number);
+    body
+}
+
+#[test]
+fn every_named_usage_field_is_read() {
+    for dialect in dialect::ALL {
+        let profile = provider::ALL.iter().find_map(|known| known.wire_of(dialect.id)).unwrap();
+        for path in dialect.usage {
+            let head = Head { status: 200, content_type: "application/json" };
+            let mut reader = Reader::new(profile, head, Asked::default());
+            reader.watch(body_with(dialect.id, path, 4711).to_string().as_bytes());
+            let usage = reader.finish(Close::Eof).usage;
+            let counts =
+                [usage.input, usage.output, usage.reasoning, usage.cache_read, usage.cache_write];
+            assert!(counts.contains(&Some(4711)), "{} {path}", dialect.id);
+        }
+    }
+}
+
+#[test]
+fn every_wire_is_found_by_its_path_and_every_provider_by_its_host() {
+    for provider in provider::ALL {
+        for wire in provider.wires() {
+            assert!(!wire.paths.is_empty() && !wire.dialect.caps.is_empty());
+            assert_eq!(wire.provider, provider.id);
+            for path in wire.paths {
+                let path = path.replace('*', "/x");
+                let found =
+                    choose(&Clues { provider: provider.id, path: &path, ..Clues::default() });
+                assert_eq!(found.profile.dialect.id, wire.dialect.id, "{} {path}", provider.id);
+            }
+        }
+        for host in provider.hosts {
+            let host = host.replace('*', "us-east-1");
+            let host = if host.starts_with('.') { format!("acme{host}") } else { host };
+            assert_eq!(provider::by_host(&host).map(|found| found.id), Some(provider.id), "{host}");
+        }
+        assert!(!provider.source.is_empty() && !provider.title.is_empty());
+    }
+}
