@@ -273,7 +273,7 @@ struct Wire<'a> {
     innererror: Loose<Details<'a>>,
     #[serde(borrow)]
     metadata: Loose<Details<'a>>,
-    /// MiniMax puts its errors here, with HTTP 200.
+    /// Some hosts put their errors here, with HTTP 200.
     #[serde(borrow)]
     base_resp: Loose<BaseResp<'a>>,
     /// Where wires put an error that is not at the top.

@@ -1,6 +1,61 @@
 //! Endstop knows how every LLM response ended.
 //!
-//! (The tutorial stands here.)
+//! Push the bytes of a response into a [`Reader`], in whatever pieces they come, and finish it once:
+//! what comes out is an [`Ending`]. There is no IO here, no clock and no runtime, and nothing that a
+//! provider sends can make it fail.
+//!
+//! # One response
+//!
+//! ```
+//! use endstop::{Asked, Close, Confidence, Event, Head, Reader, Reason, provider};
+//!
+//! let body = [
+//!     &b"event: content_block_delta\ndata: {\"type\":\"content_block_delta\",\"index\":0,"[..],
+//!     b"\"delta\":{\"type\":\"text_delta\",\"text\":\"Once upon\"}}\n\nevent: message_delta\ndata: ",
+//!     b"{\"type\":\"message_delta\",\"delta\":{\"stop_reason\":\"max_tokens\"}}\n\n",
+//!     b"event: message_stop\ndata: {\"type\":\"message_stop\"}\n\n",
+//! ];
+//!
+//! let head = Head { status: 200, content_type: "text/event-stream" };
+//! let mut reader = Reader::new(&provider::ANTHROPIC, head, Asked::default());
+//! let mut text = String::new();
+//! for chunk in body {
+//!     reader.read(chunk, |event| {
+//!         if let Event::Text { text: piece, .. } = event {
+//!             text.push_str(piece);
+//!         }
+//!     });
+//! }
+//! let ending = reader.finish(Close::Eof);
+//!
+//! assert_eq!(text, "Once upon");
+//! assert_eq!(ending.reason, Reason::OutputLimit);
+//! assert_eq!(ending.confidence, Confidence::High);
+//! assert_eq!(ending.sentence, "the provider said `max_tokens`");
+//! ```
+//!
+//! # Four facts
+//!
+//! An [`Ending`] keeps apart what was [`said`](Ending::said), how the bytes [`closed`](Ending::closed),
+//! what the content [`shown`](Ending::shown), and the verdict on these: a [`Reason`], a
+//! [`Confidence`] and a sentence. [`verdict`] is the one function that makes the last from the
+//! others.
+//!
+//! The same stream without its last event is [`Reason::Cut`], whatever it said before: this wire
+//! proves its end, and the proof is missing.
+//!
+//! # Which wire?
+//!
+//! A [`Provider`] is the wires that it speaks; a `&Provider` stands for its first. Where only some
+//! clues are known, [`registry::choose`] finds the wire by provider, host, path or the body's own
+//! shape.
+//!
+//! ```
+//! use endstop::registry::{Clues, choose};
+//!
+//! let wire = choose(&Clues { host: "api.x.ai", path: "/v1/responses", ..Clues::default() });
+//! assert_eq!(wire.profile.dialect.id, "openai-responses");
+//! ```
 
 #![forbid(unsafe_code)]
 

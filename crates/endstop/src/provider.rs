@@ -54,6 +54,9 @@ pub static ALL: &[&Provider] = &[
     &OPENAI_COMPATIBLE,
 ];
 
+/// Whoever has no file of its own: what is read where nothing more is known.
+pub static GENERIC: &Provider = &OPENAI_COMPATIBLE;
+
 /// Who serves responses, and by which wires.
 #[derive(Debug)]
 pub struct Provider {
@@ -259,6 +262,6 @@ pub fn by_host(host: &str) -> Option<&'static Provider> {
 /// The wire that serves this path where nothing is known of the provider.
 #[must_use]
 pub fn by_path(path: &str) -> Option<&'static Profile> {
-    let generic = OPENAI_COMPATIBLE.wire_for_path(path);
+    let generic = GENERIC.wire_for_path(path);
     generic.or_else(|| ALL.iter().find_map(|provider| provider.wire_for_path(path)))
 }

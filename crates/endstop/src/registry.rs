@@ -1,6 +1,6 @@
 //! Which wire reads this response? Found from whatever is known of it.
 
-use crate::provider::{self, Corrections, OPENAI_COMPATIBLE, Profile, Provider, Wire};
+use crate::provider::{self, Corrections, GENERIC, Profile, Provider, Wire};
 use crate::shape;
 
 /// What is known of a response before it is read. Empty where it is not.
@@ -55,15 +55,15 @@ fn of_provider(provider: &'static Provider, clues: &Clues<'_>) -> Wire {
 fn of_anyone(clues: &Clues<'_>) -> Wire {
     match told_of_anyone(clues) {
         Some(profile) => profile.into(),
-        None => shape::guess(clues.body)
-            .unwrap_or(Profile { guessed: true, ..OPENAI_COMPATIBLE.main })
-            .into(),
+        None => {
+            shape::guess(clues.body).unwrap_or(Profile { guessed: true, ..GENERIC.main }).into()
+        }
     }
 }
 
 fn told_of_anyone(clues: &Clues<'_>) -> Option<&'static Profile> {
     let of_dialect = |id: &str| {
-        let generic = OPENAI_COMPATIBLE.wire_of(id);
+        let generic = GENERIC.wire_of(id);
         generic.or_else(|| provider::ALL.iter().find_map(|known| known.wire_of(id)))
     };
     told(clues, of_dialect, provider::by_path)

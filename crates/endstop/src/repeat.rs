@@ -209,6 +209,7 @@ struct Inside {
 }
 
 /// Bytes that cannot stand in a string as they are: control characters, quote and backslash.
+#[expect(clippy::indexing_slicing, reason = "checked when it is compiled")]
 static SPECIAL: [bool; 256] = {
     let mut special = [false; 256];
     let mut byte = 0;
@@ -222,6 +223,7 @@ static SPECIAL: [bool; 256] = {
 };
 
 /// The inside of a string, up to its quote; none if it is not one that the parser is sure to take.
+#[expect(clippy::indexing_slicing, reason = "a byte always indexes a table of 256")]
 fn string_inside(bytes: &[u8]) -> Option<Inside> {
     let mut rest = bytes;
     let mut escaped = false;
@@ -233,7 +235,7 @@ fn string_inside(bytes: &[u8]) -> Option<Inside> {
             }
             // Surrogates may or may not be right; the parser knows.
             [b'\\', b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't', after @ ..] => {
-                rest = after
+                rest = after;
             }
             _ => return None,
         }

@@ -66,7 +66,7 @@ pub(crate) struct ProbeChoice<'a> {
 pub fn guess(bytes: &[u8]) -> Option<Profile> {
     let look = bytes.get(..LOOK).unwrap_or(bytes);
     let (dialect, framing) = first_claim(look)?;
-    let generic = provider::OPENAI_COMPATIBLE.wire_of(dialect.id);
+    let generic = provider::GENERIC.wire_of(dialect.id);
     let wire =
         generic.or_else(|| provider::ALL.iter().find_map(|known| known.wire_of(dialect.id)))?;
     Some(Profile { guessed: true, framing, ..*wire })
