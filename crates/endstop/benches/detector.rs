@@ -37,7 +37,7 @@ fn main() {
         std::env::args().skip(1).filter(|argument| argument != "--bench").collect();
     match arguments.as_slice() {
         [line, size, cut, _] if line == "line" => {
-            one_line(size.parse().unwrap(), cut.parse().unwrap())
+            one_line(size.parse().unwrap(), cut.parse().unwrap());
         }
         [contender, wire, cut, rounds] => {
             let rounds = rounds.parse().unwrap();
@@ -223,7 +223,7 @@ fn run(contender: &str, wire: &str, chunks: &[Vec<u8>], rounds: usize) {
             black_box(chunk);
         }),
         "bytes" => {
-            drain(rounds, || stream::iter(chunk_bytes(chunks)), |chunk| drop(black_box(chunk)))
+            drain(rounds, || stream::iter(chunk_bytes(chunks)), |chunk| drop(black_box(chunk)));
         }
         _ => panic!("no such contender: {contender}"),
     }

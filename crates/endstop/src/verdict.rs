@@ -676,6 +676,24 @@ mod tests {
     fn sentences_name_what_decided() {
         let sentence = |trial: Trial| trial.verdict().sentence;
         assert_eq!(sentence(Trial::default()), "the provider said `word`");
+        assert_eq!(
+            sentence(Trial { meaning: Meaning::Nothing, ..Trial::default() }),
+            "the response is over, and nothing was said about why"
+        );
+        let unspecified = Said { field: "finishReason", word: "UNSPECIFIED".to_owned() };
+        let evidence = Evidence {
+            said: Some(&unspecified),
+            meaning: Meaning::Nothing,
+            closed: Closed::Proven,
+            shown: &WITH_TEXT,
+            fault: None,
+            choices: 1,
+            habits: STRICT,
+        };
+        assert_eq!(
+            judge(&evidence).sentence,
+            "the provider said `UNSPECIFIED`, which says nothing"
+        );
         let shown = Shown { missing_marker: true, ..WITH_TEXT };
         let marker = Trial { closed: Closed::Eof, shown, habits: LENIENT, ..Trial::default() };
         assert_eq!(
