@@ -1,6 +1,11 @@
 //! The command as its users meet it: arguments in, text and an exit code out.
 
-#![expect(clippy::unwrap_used, clippy::panic, reason = "tests fail loudly")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::type_complexity,
+    reason = "tests fail loudly"
+)]
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
