@@ -55,7 +55,7 @@ fn reads_what_the_sdk_writes() {
         let mut read = Vec::new();
         for piece in dice.cut(&bytes, 50) {
             aws.push(piece, |frame| {
-                read.push((frame.kind, frame.name.to_owned(), frame.data.to_vec()))
+                read.push((frame.kind, frame.name.to_owned(), frame.data.to_vec()));
             })
             .unwrap();
         }
