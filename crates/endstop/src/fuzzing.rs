@@ -218,7 +218,7 @@ pub fn repeats(data: &[u8]) {
     let mut dice = Dice(data);
     let wires = [
         &provider::OPENAI.main,
-        provider::OPENAI.wire_of("openai-responses").unwrap_or(&provider::OPENAI.main),
+        provider::OPENAI.others.first().unwrap_or(&provider::OPENAI.main),
         &provider::ANTHROPIC.main,
         &provider::GOOGLE.main,
     ];
