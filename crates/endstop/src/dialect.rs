@@ -16,7 +16,7 @@ pub mod openai_responses;
 use crate::ending::Reason;
 use crate::fault::Sign;
 use crate::frame::{Frame, Framing};
-use crate::provider::{NO_QUIRKS, Profile};
+use crate::provider::{COMMON_CAPABILITIES, NO_QUIRKS, Profile};
 use crate::reader::Out;
 use crate::shape::Probe;
 use crate::verdict::Meaning;
@@ -78,6 +78,9 @@ impl Dialect {
             proof: self.proof,
             signs: &[],
             quirks: NO_QUIRKS,
+            resume: &[],
+            capabilities: COMMON_CAPABILITIES,
+            versions: &[],
             guessed: false,
         }
     }

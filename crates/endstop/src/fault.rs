@@ -406,7 +406,8 @@ impl Wire<'_> {
 }
 
 fn own_text(scalars: &[&Scalar<'_>]) -> Option<String> {
-    let text = scalars.iter().find_map(|scalar| scalar.to_text())?;
+    let text =
+        scalars.iter().filter_map(|scalar| scalar.to_text()).find(|text| !text.is_empty())?;
     // The name of the event that carries the error is not the error's own.
     (!matches!(&*text, "error" | "failed" | "response.failed" | "message-end"))
         .then(|| text.into_owned())

@@ -68,6 +68,15 @@ pub struct Provider {
     pub title: &'static str,
     /// The hosts that it serves from; a leading dot matches any host below.
     pub hosts: &'static [&'static str],
+    /// Where its API begins; `{name}` stands for what differs by customer. Empty where there is no
+    /// one place.
+    pub base_url: &'static str,
+    /// How a request shows its key.
+    pub auth: Auth,
+    /// The environment variables that people keep its key in, the usual one first.
+    pub key_variables: &'static [&'static str],
+    /// The environment variables that its SDKs read another base URL from.
+    pub url_variables: &'static [&'static str],
     /// Its first wire.
     pub main: Profile,
     /// Its other wires.
@@ -117,6 +126,12 @@ pub struct Profile {
     pub signs: &'static [Sign],
     /// What this host does its own way.
     pub quirks: Quirks,
+    /// How a cut answer can be resumed: the first rule whose models fit.
+    pub resume: &'static [ResumeRule],
+    /// What the wire can do here.
+    pub capabilities: Capabilities,
+    /// API versions and deprecated fields that bear on how responses end.
+    pub versions: &'static [&'static str],
     /// The dialect was found by the shape of the bytes, so that no verdict is better than medium.
     pub guessed: bool,
 }
@@ -148,6 +163,98 @@ pub struct Corrections {
     /// Field, word, meaning. They come before all others.
     pub words: Vec<(String, String, Reason)>,
 }
+
+/// How a request shows its key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Auth {
+    /// `Authorization: Bearer …`.
+    Bearer,
+    /// A header of its own.
+    Header(&'static str),
+    /// A header of its own, or a query parameter.
+    HeaderOrQuery(&'static str, &'static str),
+    /// A signature by AWS's fourth version, or a bearer key.
+    SigV4,
+    /// None.
+    Open,
+}
+
+/// How a cut answer can be resumed, for some models.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ResumeRule {
+    /// What the names of these models hold; the empty list fits every model.
+    pub models: &'static [&'static str],
+    /// How.
+    pub how: Resume,
+}
+
+/// A rule for every model.
+#[must_use]
+pub const fn always(how: Resume) -> ResumeRule {
+    ResumeRule { models: &[], how }
+}
+
+/// A rule for models whose names hold one of these.
+#[must_use]
+pub const fn models(models: &'static [&'static str], how: Resume) -> ResumeRule {
+    ResumeRule { models, how }
+}
+
+/// How a cut answer can be resumed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Resume {
+    /// The conversation ends with the answer so far, and the model goes on in it.
+    Prefill(Prefill),
+    /// The provider gave a token or an id, which goes into this field of the request.
+    Token(&'static str),
+    /// Only by asking: a hint in a message of this role.
+    Hint(Role),
+}
+
+/// How the answer so far is marked as one to go on with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Prefill {
+    /// Fields that the last message carries besides its text, such as `prefix`.
+    pub message_flag: Option<&'static str>,
+    /// Fields that the request carries, with their values.
+    pub request_flags: &'static [(&'static str, bool)],
+    /// The reply repeats the answer so far.
+    pub echoes: bool,
+    /// White space at the end must be left out.
+    pub trims: bool,
+}
+
+/// A prefill that is nothing but a last message of the assistant.
+pub const TRAILING: Prefill =
+    Prefill { message_flag: None, request_flags: &[], echoes: false, trims: false };
+
+/// The role of the message that carries a hint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// The system's.
+    System,
+    /// The developer's.
+    Developer,
+    /// The user's, with the tail of the answer quoted.
+    User,
+}
+
+/// What a wire can do at a host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Capabilities {
+    /// It streams.
+    pub streams: bool,
+    /// It calls tools.
+    pub tools: bool,
+    /// It gives several choices.
+    pub choices: bool,
+    /// It tells the tokens used at the end of a stream without being asked to.
+    pub usage_in_streams: bool,
+}
+
+/// What most wires can do.
+pub const COMMON_CAPABILITIES: Capabilities =
+    Capabilities { streams: true, tools: true, choices: false, usage_in_streams: true };
 
 /// What a host does its own way.
 #[derive(Clone, Copy, Debug)]
@@ -223,6 +330,15 @@ impl Profile {
     pub fn has_tool_word(&self) -> bool {
         let rows = self.dialect.words.iter().flat_map(|words| words.rows);
         rows.into_iter().any(|(_, reason)| *reason == Reason::ToolCall)
+    }
+
+    /// How a cut answer of this model can be resumed.
+    #[must_use]
+    pub fn resume_for(&self, model: &str) -> Resume {
+        let fits = |rule: &&ResumeRule| {
+            rule.models.is_empty() || rule.models.iter().any(|known| model.contains(known))
+        };
+        self.resume.iter().find(fits).map_or(Resume::Hint(Role::User), |rule| rule.how)
     }
 
     fn longest_match(&self, path: &str) -> Option<usize> {

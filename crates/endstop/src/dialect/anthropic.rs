@@ -13,7 +13,7 @@ use crate::ending::{Reason, Usage};
 use crate::event::Event;
 use crate::fault::{FaultKind, Sign, class, message, name};
 use crate::frame::{Frame, Framing};
-use crate::provider::Profile;
+use crate::provider::{Prefill, Profile, Resume, ResumeRule, Role, TRAILING, always, models};
 use crate::reader::Out;
 use crate::shape::Probe;
 use crate::wire::{Count, Few, Loose, Scalar, Text};
@@ -56,7 +56,24 @@ pub static DIALECT: Dialect = Dialect {
 };
 
 /// This wire without a host's own ways: what profiles build on.
-pub const PROFILE: Profile = Profile { paths: &["/messages"], ..DIALECT.profile() };
+pub const PROFILE: Profile = Profile {
+    paths: &["/messages"],
+    resume: CLAUDE,
+    versions: &[
+        "`anthropic-version` 2023-06-01 and 2026-10-21 end alike",
+        "`model_context_window_exceeded` was behind a beta header until Claude 4.5",
+    ],
+    ..DIALECT.profile()
+};
+
+/// Claude takes a prefill up to version 4.5, and not from 4.6 on (litellm 1.108.4, model table).
+pub(crate) static CLAUDE: &[ResumeRule] = &[
+    models(
+        &["claude-opus-4-5", "claude-sonnet-4-5", "claude-haiku-4-5", "claude-3", "claude-2"],
+        Resume::Prefill(Prefill { trims: true, ..TRAILING }),
+    ),
+    always(Resume::Hint(Role::User)),
+];
 
 static SIGNS: &[Sign] = &[
     message("prompt is too long", FaultKind::ContextWindow),

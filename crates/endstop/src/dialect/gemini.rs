@@ -15,7 +15,7 @@ use crate::ending::{Reason, Usage};
 use crate::event::Event;
 use crate::fault::{FaultKind, Sign, class, is_set, message, name};
 use crate::frame::{Frame, Framing};
-use crate::provider::Profile;
+use crate::provider::{COMMON_CAPABILITIES, Capabilities, Profile};
 use crate::reader::Out;
 use crate::shape::Probe;
 use crate::wire::{Count, Few, Flag, Loose, Scalar, Text};
@@ -93,8 +93,12 @@ pub static DIALECT: Dialect = Dialect {
 };
 
 /// This wire without a host's own ways: what profiles build on.
-pub const PROFILE: Profile =
-    Profile { paths: &[":generateContent", ":streamGenerateContent"], ..DIALECT.profile() };
+pub const PROFILE: Profile = Profile {
+    paths: &[":generateContent", ":streamGenerateContent"],
+    capabilities: Capabilities { choices: true, ..COMMON_CAPABILITIES },
+    versions: &["integers from six on mean other things on AI Studio than on Vertex"],
+    ..DIALECT.profile()
+};
 
 static SIGNS: &[Sign] = &[
     message("exceeds the maximum number of tokens allowed", FaultKind::ContextWindow),

@@ -15,7 +15,7 @@ use crate::ending::{Reason, Usage};
 use crate::event::{Event, Word};
 use crate::fault::{FaultKind, Sign, class, is_set, message, name};
 use crate::frame::{Frame, FrameKind, Framing};
-use crate::provider::Profile;
+use crate::provider::{COMMON_CAPABILITIES, Capabilities, Profile};
 use crate::reader::Out;
 use crate::shape::Probe;
 use crate::wire::{Content, Count, Few, Flag, Loose, Scalar, Text};
@@ -62,7 +62,15 @@ pub static DIALECT: Dialect = Dialect {
 };
 
 /// This wire without a host's own ways: what profiles build on.
-pub const PROFILE: Profile = Profile { paths: &["/chat/completions"], ..DIALECT.profile() };
+pub const PROFILE: Profile = Profile {
+    paths: &["/chat/completions"],
+    capabilities: Capabilities { choices: true, usage_in_streams: false, ..COMMON_CAPABILITIES },
+    versions: &[
+        "`function_call` is the deprecated form of `tool_calls`",
+        "`max_tokens` is deprecated for `max_completion_tokens`",
+    ],
+    ..DIALECT.profile()
+};
 
 /// What SGLang names as the matched stop when its numbers break down; its word is `stop` then.
 const BROKE_DOWN: &str = "NaN happened";

@@ -12,7 +12,7 @@ use crate::ending::Reason;
 use crate::event::Event;
 use crate::fault::is_set;
 use crate::frame::{Frame, Framing};
-use crate::provider::Profile;
+use crate::provider::{COMMON_CAPABILITIES, Capabilities, Profile};
 use crate::reader::Out;
 use crate::shape::Probe;
 use crate::wire::{Count, Few, Loose, Scalar, Text};
@@ -44,7 +44,16 @@ pub static DIALECT: Dialect = Dialect {
 };
 
 /// This wire without a host's own ways: what profiles build on.
-pub const PROFILE: Profile = Profile { paths: &["/completions"], ..DIALECT.profile() };
+pub const PROFILE: Profile = Profile {
+    paths: &["/completions"],
+    capabilities: Capabilities {
+        tools: false,
+        choices: true,
+        usage_in_streams: false,
+        ..COMMON_CAPABILITIES
+    },
+    ..DIALECT.profile()
+};
 
 #[derive(Default, Deserialize)]
 #[serde(default)]

@@ -1,6 +1,6 @@
 //! Anthropic, first party.
 
-use super::{Profile, Provider};
+use super::{Auth, Profile, Provider};
 use crate::dialect::anthropic;
 
 /// Anthropic.
@@ -9,6 +9,10 @@ pub static ANTHROPIC: Provider = Provider {
     aliases: &["claude"],
     title: "Anthropic",
     hosts: &["api.anthropic.com"],
+    base_url: "https://api.anthropic.com",
+    auth: Auth::Header("x-api-key"),
+    key_variables: &["ANTHROPIC_API_KEY"],
+    url_variables: &["ANTHROPIC_BASE_URL"],
     main: Profile { provider: "anthropic", ..anthropic::PROFILE },
     others: &[],
     source: "anthropic 2.8.0; @anthropic-ai/sdk 1.8.0",

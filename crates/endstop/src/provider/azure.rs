@@ -1,6 +1,6 @@
 //! Azure OpenAI: OpenAI's wires behind content filters that annotate every choice.
 
-use super::{Profile, Provider};
+use super::{Auth, Profile, Provider};
 use crate::dialect::{openai_chat, openai_completions, openai_responses};
 use crate::fault::{FaultKind, Sign, name};
 
@@ -10,6 +10,10 @@ pub static AZURE: Provider = Provider {
     aliases: &["azure-openai"],
     title: "Azure OpenAI",
     hosts: &[".openai.azure.com", ".cognitiveservices.azure.com", ".services.ai.azure.com"],
+    base_url: "https://{resource}.openai.azure.com/openai/v1",
+    auth: Auth::Header("api-key"),
+    key_variables: &["AZURE_OPENAI_API_KEY"],
+    url_variables: &["AZURE_OPENAI_ENDPOINT"],
     main: Profile { provider: "azure", signs: SIGNS, ..openai_chat::PROFILE },
     others: &[
         Profile { provider: "azure", signs: SIGNS, ..openai_responses::PROFILE },

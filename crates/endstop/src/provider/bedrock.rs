@@ -1,6 +1,6 @@
 //! Amazon Bedrock: Converse for every model, `InvokeModel` for Claude's own wire.
 
-use super::{Profile, Provider};
+use super::{Auth, Profile, Provider};
 use crate::dialect::{anthropic, bedrock_converse, openai_chat, openai_responses};
 use crate::frame::Framing;
 
@@ -10,7 +10,11 @@ pub static BEDROCK: Provider = Provider {
     aliases: &["aws", "amazon-bedrock", "bedrock-mantle"],
     title: "Amazon Bedrock",
     hosts: &["bedrock-runtime.*.amazonaws.com", "bedrock-mantle.*.api.aws"],
-    main: Profile { provider: "bedrock", ..bedrock_converse::PROFILE },
+    base_url: "https://bedrock-runtime.{region}.amazonaws.com",
+    auth: Auth::SigV4,
+    key_variables: &["AWS_BEARER_TOKEN_BEDROCK", "AWS_ACCESS_KEY_ID"],
+    url_variables: &["AWS_ENDPOINT_URL_BEDROCK_RUNTIME"],
+    main: Profile { provider: "bedrock", resume: anthropic::CLAUDE, ..bedrock_converse::PROFILE },
     others: &[
         Profile {
             provider: "bedrock",

@@ -1,6 +1,6 @@
 //! Cohere: chat, version 2.
 
-use super::{Profile, Provider};
+use super::{Auth, Profile, Provider};
 use crate::dialect::{cohere, openai_chat};
 
 /// Cohere.
@@ -9,6 +9,10 @@ pub static COHERE: Provider = Provider {
     aliases: &[],
     title: "Cohere",
     hosts: &["api.cohere.com", "api.cohere.ai"],
+    base_url: "https://api.cohere.com",
+    auth: Auth::Bearer,
+    key_variables: &["CO_API_KEY", "COHERE_API_KEY"],
+    url_variables: &["CO_API_URL"],
     main: Profile { provider: "cohere", ..cohere::PROFILE },
     others: &[Profile { provider: "cohere", ..openai_chat::PROFILE }],
     source: "cohere 7.3.1; cohere-ai 8.1.0",

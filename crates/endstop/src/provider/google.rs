@@ -1,6 +1,8 @@
 //! Google AI Studio: Gemini by `generateContent`.
 
-use super::{NO_QUIRKS, Profile, Provider, Quirks};
+use super::{
+    Auth, NO_QUIRKS, Profile, Provider, Quirks, Resume, ResumeRule, Role, TRAILING, always, models,
+};
 use crate::dialect::{Words, gemini};
 
 /// Google AI Studio.
@@ -9,10 +11,15 @@ pub static GOOGLE: Provider = Provider {
     aliases: &["gemini", "google-ai-studio"],
     title: "Google AI Studio",
     hosts: &["generativelanguage.googleapis.com"],
+    base_url: "https://generativelanguage.googleapis.com",
+    auth: Auth::HeaderOrQuery("x-goog-api-key", "key"),
+    key_variables: &["GEMINI_API_KEY", "GOOGLE_API_KEY"],
+    url_variables: &["GOOGLE_GEMINI_BASE_URL"],
     main: Profile {
         provider: "google",
         words: NUMBERS,
         quirks: Quirks { reasoning_beside_output: true, ..NO_QUIRKS },
+        resume: GEMINI,
         ..gemini::PROFILE
     },
     others: &[],
@@ -56,4 +63,15 @@ static NUMBERS: &[Words] = &[
         ],
         ..Words::plain("blockReason", "promptFeedback.blockReason", &[])
     },
+];
+
+/// Gemini 4 gives a token; versions 2 and 3 to 3.1 go on in a trailing turn of the model; newer ones
+/// refuse it (pipecat-ai/pipecat#5821, the more careful of two tables).
+pub(super) static GEMINI: &[ResumeRule] = &[
+    models(&["gemini-4"], Resume::Token("continuationToken")),
+    models(
+        &["gemini-2.", "gemini-3-", "gemini-3.1-", "gemini-pro-latest"],
+        Resume::Prefill(TRAILING),
+    ),
+    always(Resume::Hint(Role::User)),
 ];

@@ -1,6 +1,8 @@
 //! Mistral: OpenAI's wire with words and errors of its own.
 
-use super::{Profile, Provider};
+use super::{
+    Auth, COMMON_CAPABILITIES, Capabilities, Prefill, Profile, Provider, Resume, TRAILING, always,
+};
 use crate::dialect::{Words, openai_chat};
 use crate::ending::Reason;
 use crate::fault::{FaultKind, Sign, message, name};
@@ -11,6 +13,10 @@ pub static MISTRAL: Provider = Provider {
     aliases: &["mistralai"],
     title: "Mistral AI",
     hosts: &["api.mistral.ai", "codestral.mistral.ai"],
+    base_url: "https://api.mistral.ai/v1",
+    auth: Auth::Bearer,
+    key_variables: &["MISTRAL_API_KEY"],
+    url_variables: &[],
     main: Profile {
         provider: "mistral",
         words: &[Words::plain(
@@ -23,6 +29,13 @@ pub static MISTRAL: Provider = Provider {
             ],
         )],
         signs: SIGNS,
+        // The reply repeats the prefix (platform-docs-public, prefix guide).
+        resume: &[always(Resume::Prefill(Prefill {
+            message_flag: Some("prefix"),
+            echoes: true,
+            ..TRAILING
+        }))],
+        capabilities: Capabilities { choices: true, ..COMMON_CAPABILITIES },
         ..openai_chat::PROFILE
     },
     others: &[],

@@ -1,6 +1,6 @@
 //! Ollama: its own wire, and OpenAI's. Its Responses say `completed` at the cap.
 
-use super::{NO_QUIRKS, Profile, Provider, Quirks};
+use super::{Auth, NO_QUIRKS, Profile, Provider, Quirks, Resume, TRAILING, always};
 use crate::dialect::{ollama, openai_chat, openai_completions, openai_responses};
 
 /// Ollama, local or in its cloud.
@@ -9,7 +9,16 @@ pub static OLLAMA: Provider = Provider {
     aliases: &["ollama-cloud"],
     title: "Ollama",
     hosts: &["ollama.com", "localhost:11434", "127.0.0.1:11434"],
-    main: Profile { provider: "ollama", ..ollama::PROFILE },
+    base_url: "http://127.0.0.1:11434",
+    auth: Auth::Open,
+    key_variables: &["OLLAMA_API_KEY"],
+    url_variables: &["OLLAMA_HOST"],
+    main: Profile {
+        provider: "ollama",
+        // Not documented, and the template must allow it.
+        resume: &[always(Resume::Prefill(TRAILING))],
+        ..ollama::PROFILE
+    },
     others: &[
         Profile { provider: "ollama", ..openai_chat::PROFILE },
         Profile { provider: "ollama", ..openai_completions::PROFILE },

@@ -1,6 +1,6 @@
 //! OpenAI: chat, Responses and legacy completions.
 
-use super::{Profile, Provider};
+use super::{Auth, Profile, Provider, Resume, Role, always};
 use crate::dialect::{openai_chat, openai_completions, openai_responses};
 
 /// OpenAI.
@@ -9,9 +9,21 @@ pub static OPENAI: Provider = Provider {
     aliases: &["chatgpt"],
     title: "OpenAI",
     hosts: &["api.openai.com", "chatgpt.com", "us.api.openai.com", "eu.api.openai.com"],
-    main: Profile { provider: "openai", ..openai_chat::PROFILE },
+    base_url: "https://api.openai.com/v1",
+    auth: Auth::Bearer,
+    key_variables: &["OPENAI_API_KEY"],
+    url_variables: &["OPENAI_BASE_URL"],
+    main: Profile {
+        provider: "openai",
+        resume: &[always(Resume::Hint(Role::Developer))],
+        ..openai_chat::PROFILE
+    },
     others: &[
-        Profile { provider: "openai", ..openai_responses::PROFILE },
+        Profile {
+            provider: "openai",
+            resume: &[always(Resume::Token("previous_response_id"))],
+            ..openai_responses::PROFILE
+        },
         Profile { provider: "openai", ..openai_completions::PROFILE },
     ],
     source: "openai 3.49.0; openai-openapi 2.3.0",

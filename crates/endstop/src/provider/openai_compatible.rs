@@ -1,6 +1,6 @@
 //! Whoever else speaks OpenAI's wires: every word and error that such hosts are known to send.
 
-use super::{Profile, Provider};
+use super::{Auth, Profile, Provider};
 use crate::dialect::{Words, openai_chat, openai_completions, openai_responses};
 use crate::ending::Reason;
 use crate::fault::{FaultKind, Sign, message, name};
@@ -11,6 +11,10 @@ pub static OPENAI_COMPATIBLE: Provider = Provider {
     aliases: &["local", "compatible"],
     title: "OpenAI-compatible",
     hosts: &[],
+    base_url: "",
+    auth: Auth::Bearer,
+    key_variables: &["OPENAI_API_KEY"],
+    url_variables: &["OPENAI_BASE_URL"],
     main: Profile {
         provider: "openai-compatible",
         words: WORDS,

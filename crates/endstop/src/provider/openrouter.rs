@@ -1,6 +1,6 @@
 //! OpenRouter: every model behind OpenAI's wires, the upstream's own word beside the normalised one.
 
-use super::{Profile, Provider};
+use super::{Auth, Profile, Provider};
 use crate::dialect::{Words, openai_chat, openai_completions, openai_responses};
 use crate::ending::Reason;
 use crate::fault::{FaultKind, Sign, message, name};
@@ -11,6 +11,10 @@ pub static OPENROUTER: Provider = Provider {
     aliases: &[],
     title: "OpenRouter",
     hosts: &["openrouter.ai"],
+    base_url: "https://openrouter.ai/api/v1",
+    auth: Auth::Bearer,
+    key_variables: &["OPENROUTER_API_KEY"],
+    url_variables: &[],
     main: Profile { provider: "openrouter", words: WORDS, signs: SIGNS, ..openai_chat::PROFILE },
     others: &[
         Profile { provider: "openrouter", signs: SIGNS, ..openai_responses::PROFILE },

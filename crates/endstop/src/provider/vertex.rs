@@ -1,6 +1,7 @@
 //! Google Vertex AI: Gemini, and Claude by `rawPredict`.
 
-use super::{NO_QUIRKS, Profile, Provider, Quirks};
+use super::google::GEMINI;
+use super::{Auth, NO_QUIRKS, Profile, Provider, Quirks};
 use crate::dialect::{Words, anthropic, gemini, openai_chat};
 
 /// Google Vertex AI.
@@ -9,10 +10,15 @@ pub static VERTEX: Provider = Provider {
     aliases: &["google-vertex", "vertexai", "vertex_ai"],
     title: "Google Vertex AI",
     hosts: &["aiplatform.googleapis.com", "*-aiplatform.googleapis.com", ".rep.googleapis.com"],
+    base_url: "https://{location}-aiplatform.googleapis.com",
+    auth: Auth::Bearer,
+    key_variables: &["GOOGLE_APPLICATION_CREDENTIALS"],
+    url_variables: &["GOOGLE_VERTEX_BASE_URL"],
     main: Profile {
         provider: "vertex",
         words: NUMBERS,
         quirks: Quirks { reasoning_beside_output: true, ..NO_QUIRKS },
+        resume: GEMINI,
         ..gemini::PROFILE
     },
     others: &[

@@ -1,6 +1,6 @@
 //! xAI: chat and Responses. Output tokens leave the reasoning out.
 
-use super::{NO_QUIRKS, Profile, Provider, Quirks};
+use super::{Auth, NO_QUIRKS, Profile, Provider, Quirks, Resume, always};
 use crate::dialect::{openai_chat, openai_responses};
 use crate::fault::{FaultKind, Sign, class, message, name};
 
@@ -10,6 +10,10 @@ pub static XAI: Provider = Provider {
     aliases: &["x-ai", "grok"],
     title: "xAI",
     hosts: &["api.x.ai"],
+    base_url: "https://api.x.ai/v1",
+    auth: Auth::Bearer,
+    key_variables: &["XAI_API_KEY"],
+    url_variables: &["XAI_BASE_URL"],
     main: Profile {
         provider: "xai",
         signs: SIGNS,
@@ -17,7 +21,12 @@ pub static XAI: Provider = Provider {
         quirks: Quirks { reasoning_beside_output: true, ..NO_QUIRKS },
         ..openai_chat::PROFILE
     },
-    others: &[Profile { provider: "xai", signs: SIGNS, ..openai_responses::PROFILE }],
+    others: &[Profile {
+        provider: "xai",
+        signs: SIGNS,
+        resume: &[always(Resume::Token("previous_response_id"))],
+        ..openai_responses::PROFILE
+    }],
     source: "xai-proto @9700be4; vercel/ai @ed857f5 packages/xai",
 };
 
