@@ -57,13 +57,20 @@ pub enum Event<'a> {
         /// The tool's name; empty where it comes later.
         name: &'a str,
     },
+    /// The call that just began takes free text rather than JSON.
+    ToolCallTakesText {
+        /// Which choice.
+        choice: u32,
+        /// Which call.
+        call: u32,
+    },
     /// A piece of a tool call's arguments.
     ToolCallDelta {
         /// Which choice.
         choice: u32,
         /// Which call.
         call: u32,
-        /// The piece, as text of JSON.
+        /// The piece: text of JSON, or the text that the tool takes.
         arguments: &'a str,
     },
     /// A tool call's block is closed.

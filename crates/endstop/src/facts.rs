@@ -67,6 +67,8 @@ struct Call {
     arguments: Scanner,
     /// The arguments are JSON of another kind than an object.
     odd: bool,
+    /// The tool takes free text, which has no end of its own to look for.
+    takes_text: bool,
     closed: bool,
 }
 
@@ -88,13 +90,18 @@ impl Facts {
                 self.content(*choice, limits, |choice| choice.other_content = true);
             }
             Event::ToolCallStart { choice, call, id, .. } => {
-                self.start_call(*choice, *call, id, wire.profile.dialect.calls_close, limits);
+                self.start_call(*choice, *call, id, limits);
+            }
+            Event::ToolCallTakesText { choice, call } => {
+                if let Some(call) = self.call_mut(*choice, *call) {
+                    call.takes_text = true;
+                }
             }
             Event::ToolCallDelta { choice, call, arguments } => {
                 self.late_event |= self.past_end;
                 // A call that was never begun is one all the same, if one without a name.
                 if self.call(*choice, *call).is_none() {
-                    self.start_call(*choice, *call, "", wire.profile.dialect.calls_close, limits);
+                    self.start_call(*choice, *call, "", limits);
                 }
                 if let Some(call) = self.call_mut(*choice, *call) {
                     call.push(arguments);
@@ -159,6 +166,17 @@ impl Facts {
         self.call(index, number).is_some_and(|call| call.arguments.state() != JsonState::Empty)
     }
 
+    /// The calls that are still open: in this choice, or in all of them.
+    pub(crate) fn open_calls(&self, index: Option<u32>) -> Vec<(u32, u32)> {
+        let choices =
+            self.choices.iter().filter(|choice| index.is_none_or(|index| choice.index == index));
+        choices
+            .flat_map(|choice| choice.calls.iter().map(move |call| (choice.index, call)))
+            .filter(|(_, call)| !call.closed)
+            .map(|(choice, call)| (choice, call.number))
+            .collect()
+    }
+
     /// The newest call, if it is still open.
     pub(crate) fn open_call(&self, index: u32) -> Option<u32> {
         self.choice(index)?.calls.last().filter(|call| !call.closed).map(|call| call.number)
@@ -210,14 +228,7 @@ impl Facts {
         }
     }
 
-    fn start_call(
-        &mut self,
-        index: u32,
-        number: u32,
-        id: &str,
-        close: CallsClose,
-        limits: &Limits,
-    ) {
+    fn start_call(&mut self, index: u32, number: u32, id: &str, limits: &Limits) {
         self.late_event |= self.past_end;
         let calls: usize = self.choices.iter().map(|choice| choice.calls.len()).sum();
         let Some(choice) = self.choice_mut(index, limits) else { return };
@@ -230,14 +241,12 @@ impl Facts {
             self.excess = self.excess.saturating_add(1);
             return;
         }
-        if close == CallsClose::ByWord {
-            choice.calls.iter_mut().for_each(|call| call.closed = true);
-        }
         choice.calls.push(Call {
             number,
             id: clean(id, WORD_CAP),
             arguments: Scanner::default(),
             odd: false,
+            takes_text: false,
             closed: false,
         });
     }
@@ -313,11 +322,13 @@ impl Call {
     }
 
     fn is_unfinished(&self) -> bool {
-        !self.closed || self.arguments.state() == JsonState::Open
+        let unread = matches!(self.arguments.state(), JsonState::Open | JsonState::Empty);
+        !self.closed || unread && !self.takes_text
     }
 
     fn is_malformed(&self) -> bool {
-        self.odd || self.arguments.state() == JsonState::Broken
+        let broken = self.odd || self.arguments.state() == JsonState::Broken;
+        broken && !self.takes_text
     }
 }
 

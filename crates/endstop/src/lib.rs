@@ -70,6 +70,8 @@ pub mod registry;
 pub mod shape;
 mod wire;
 
+pub mod tool_call;
+
 mod facts;
 mod reader;
 mod repeat;

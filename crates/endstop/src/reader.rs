@@ -1,6 +1,6 @@
 //! The reader: push bytes, get events, finish once, get the ending.
 
-use crate::dialect::{Proof, Reading};
+use crate::dialect::{CallsClose, Proof, Reading};
 use crate::ending::{ChoiceEnding, Close, Closed, Ending, Reason, Shown};
 use crate::event::Event;
 use crate::facts::{Choice, Facts, Marks};
@@ -119,6 +119,28 @@ impl std::fmt::Debug for Sink<'_, '_> {
 
 impl Out<'_, '_> {
     pub(crate) fn emit(&mut self, event: Event<'_>) {
+        self.close_calls(&event);
+        self.tell(event);
+    }
+
+    /// Where no event of the wire closes a call, the word and the proof do: the same events for all.
+    fn close_calls(&mut self, event: &Event<'_>) {
+        if self.wire.profile.dialect.calls_close != CallsClose::ByWord || self.facts.past_end {
+            return;
+        }
+        let open = if let Event::Word { choice, .. } = event {
+            self.facts.open_calls(Some(*choice))
+        } else if matches!(event, Event::Proof) {
+            self.facts.open_calls(None)
+        } else {
+            return;
+        };
+        for (choice, call) in open {
+            self.tell(Event::ToolCallEnd { choice, call });
+        }
+    }
+
+    fn tell(&mut self, event: Event<'_>) {
         self.lesson.note(&event, self.data);
         let news = self.facts.observe(&event, self.wire, self.limits);
         if let Some(Sink(sink)) = &mut self.sink

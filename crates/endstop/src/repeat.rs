@@ -111,6 +111,7 @@ impl Lesson {
             Event::Refusal { .. }
             | Event::OtherContent { .. }
             | Event::ToolCallStart { .. }
+            | Event::ToolCallTakesText { .. }
             | Event::ToolCallEnd { .. }
             | Event::Usage(_)
             | Event::Word { .. }

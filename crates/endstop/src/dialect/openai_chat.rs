@@ -230,6 +230,8 @@ struct Function<'a> {
 struct Custom<'a> {
     #[serde(borrow)]
     name: Text<'a>,
+    #[serde(borrow)]
+    input: Text<'a>,
 }
 
 #[derive(Default, Deserialize)]
@@ -335,9 +337,11 @@ fn read_message(choice: u32, message: &Message<'_>, kind: FrameKind, out: &mut O
             Some(_) => call.index.index(),
             None => u32::try_from(position).unwrap_or(u32::MAX),
         };
-        let name =
-            if call.function.name.is_empty() { &call.custom.name } else { &call.function.name };
-        read_call(choice, number, &call.id, name, call.function.arguments, out);
+        if call.custom.name.is_empty() {
+            read_call(choice, number, &call.id, &call.function.name, call.function.arguments, out);
+        } else {
+            read_custom_call(choice, number, &call.id, &call.custom, out);
+        }
         if kind == FrameKind::Body {
             out.emit(Event::ToolCallEnd { choice, call: number });
         }
@@ -375,6 +379,15 @@ fn read_call(
     let arguments = arguments.map_or(Cow::Borrowed(""), arguments_text);
     if !arguments.is_empty() {
         out.emit(Event::ToolCallDelta { choice, call, arguments: &arguments });
+    }
+}
+
+/// Custom tools take free text.
+fn read_custom_call(choice: u32, call: u32, id: &str, custom: &Custom<'_>, out: &mut Out<'_, '_>) {
+    out.emit(Event::ToolCallStart { choice, call, id, name: &custom.name });
+    out.emit(Event::ToolCallTakesText { choice, call });
+    if !custom.input.is_empty() {
+        out.emit(Event::ToolCallDelta { choice, call, arguments: &custom.input });
     }
 }
 

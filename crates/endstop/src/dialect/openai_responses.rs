@@ -128,6 +128,8 @@ struct Item<'a> {
     #[serde(borrow)]
     arguments: Option<&'a RawValue>,
     #[serde(borrow)]
+    input: Option<&'a RawValue>,
+    #[serde(borrow)]
     content: Few<Loose<Part<'a>>>,
     #[serde(borrow)]
     summary: Few<Loose<Part<'a>>>,
@@ -176,7 +178,9 @@ fn read(frame: &Frame<'_>, out: &mut Out<'_, '_>) -> Reading {
         "response.reasoning_text.delta" | "response.reasoning_summary_text.delta" => {
             out.reasoning(0, &wire.delta);
         }
-        "response.function_call_arguments.delta" if !wire.delta.is_empty() => {
+        "response.function_call_arguments.delta" | "response.custom_tool_call_input.delta"
+            if !wire.delta.is_empty() =>
+        {
             out.emit(Event::ToolCallDelta { choice: 0, call: index, arguments: &wire.delta });
         }
         "response.output_item.added" => begin_item(index, &wire.item, out),
@@ -267,6 +271,9 @@ fn begin_item(index: u32, item: &Item<'_>, out: &mut Out<'_, '_>) {
     if is_call(item) {
         let id = if item.call_id.is_empty() { &item.id } else { &item.call_id };
         out.emit(Event::ToolCallStart { choice: 0, call: index, id, name: &item.name });
+        if &*item.type_ == "custom_tool_call" {
+            out.emit(Event::ToolCallTakesText { choice: 0, call: index });
+        }
     } else if !matches!(&*item.type_, "message" | "reasoning") {
         out.emit(Event::OtherContent { choice: 0, kind: "item" });
     }
@@ -277,13 +284,9 @@ fn end_item(index: u32, item: &Item<'_>, out: &mut Out<'_, '_>) {
         if !out.has_call(0, index) {
             begin_item(index, item, out);
         }
-        let arguments = item.arguments.map(arguments_text).unwrap_or_default();
+        let arguments = item.arguments.or(item.input).map(arguments_text).unwrap_or_default();
         if !arguments.is_empty() && !out.has_arguments(0, index) {
             out.emit(Event::ToolCallDelta { choice: 0, call: index, arguments: &arguments });
-        }
-        if &*item.type_ == "custom_tool_call" && !out.has_arguments(0, index) {
-            // Custom tools take free text, which has no end of its own to look for.
-            out.emit(Event::ToolCallDelta { choice: 0, call: index, arguments: "{}" });
         }
         if &*item.status != "incomplete" {
             out.emit(Event::ToolCallEnd { choice: 0, call: index });

@@ -7,18 +7,18 @@ use endstop::{Asked, Close, Ending, Head, Reader};
 use serde_json::{Value, json};
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Content {
+pub(crate) enum Content {
     Text,
     Call,
     Nothing,
 }
 
 /// One answer on one wire.
-struct Answer<'a> {
-    dialect: &'a Dialect,
-    field: &'a str,
-    word: Value,
-    content: Content,
+pub(crate) struct Answer<'a> {
+    pub(crate) dialect: &'a Dialect,
+    pub(crate) field: &'a str,
+    pub(crate) word: Value,
+    pub(crate) content: Content,
 }
 
 #[test]
@@ -45,7 +45,7 @@ fn for_every_word_of_every_wire() {
 
 impl Answer<'_> {
     /// Legacy completions have no tools; a blocked prompt has no content.
-    fn exists(&self) -> bool {
+    pub(crate) fn exists(&self) -> bool {
         match self.dialect.id {
             "openai-completions" => self.content != Content::Call,
             "gemini-generate" if self.field == "blockReason" => self.content == Content::Nothing,
@@ -82,7 +82,7 @@ impl Answer<'_> {
         );
     }
 
-    fn body(&self) -> Value {
+    pub(crate) fn body(&self) -> Value {
         let word = &self.word;
         let (text, call) = (self.content == Content::Text, self.content == Content::Call);
         match self.dialect.id {
@@ -162,7 +162,7 @@ impl Answer<'_> {
         json!({"candidates": [{"index": 0, "content": {"parts": parts}, "finishReason": self.word}]})
     }
 
-    fn stream(&self) -> Vec<u8> {
+    pub(crate) fn stream(&self) -> Vec<u8> {
         let word = &self.word;
         let (text, call) = (self.content == Content::Text, self.content == Content::Call);
         match self.dialect.id {

@@ -11,6 +11,7 @@
 )]
 
 mod agree;
+mod allow;
 mod case;
 mod cases;
 mod cuts;

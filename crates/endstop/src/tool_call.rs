@@ -1,0 +1,395 @@
+//! Tool calls: put together from events, each with its state; and the one rule that lets them run.
+//!
+//! Parsable JSON is not completeness. A call may run only if its block is closed, its JSON is whole,
+//! and the response ended as [`Reason::ToolCall`] with at least medium confidence. The decision is
+//! per response: the calls of one turn are one batch, and if one of them is unfinished, none runs.
+//! Bad JSON is never replaced by an empty object.
+
+use serde::Serialize;
+
+use crate::ending::{Confidence, Ending, Reason};
+use crate::event::Event;
+use crate::json::{JsonState, Scanner};
+
+/// The most arguments that are kept of one call, in bytes; a larger call cannot run.
+const MAX_ARGUMENTS: usize = 16 << 20;
+/// The most calls that are put together.
+const MAX_CALLS: usize = 1024;
+
+/// One tool call, as far as it came.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ToolCall {
+    /// Which choice it belongs to.
+    pub choice: u32,
+    /// Its number, as the wire counts.
+    pub number: u32,
+    /// The provider's id; empty where the wire gives none.
+    pub id: String,
+    /// The tool's name.
+    pub name: String,
+    /// The arguments exactly as they came: text of JSON, or the text that the tool takes.
+    pub arguments: String,
+    /// How far it came.
+    pub state: CallState,
+    /// It was written in the answer's text rather than sent as a call.
+    pub in_text: bool,
+}
+
+/// How far a call came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CallState {
+    /// Begun, and its arguments are unfinished.
+    Open,
+    /// Its arguments are whole JSON, but its block was never closed: they may be a prefix.
+    Parsable,
+    /// Its block is closed and its arguments are whole; whether the response ended well is not said.
+    Closed,
+    /// Closed and whole, in a response that ended well.
+    Complete,
+    /// Its arguments are not, and cannot become, a JSON object.
+    Malformed,
+    /// Pieces of arguments came for a call that was never begun, or that has no name.
+    Orphaned,
+}
+
+/// Puts calls together from the events of one response.
+///
+/// ```
+/// use endstop::tool_call::{Allow, Assembly, allow};
+/// use endstop::{Asked, Close, Head, Reader, provider};
+///
+/// let body = br#"{"model":"m","message":{"tool_calls":[{"function":{"name":"now","arguments":{}}}]},"done":true,"done_reason":"stop"}"#;
+/// let mut reader = Reader::new(&provider::OLLAMA, Head::default(), Asked::default());
+/// let mut assembly = Assembly::default();
+/// reader.read(body, |event| assembly.observe(&event));
+/// let ending = reader.finish_with(Close::Eof, |event| assembly.observe(&event));
+/// let calls = assembly.finish(&ending);
+/// assert_eq!(allow(&ending, &calls), Allow::Run);
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct Assembly {
+    calls: Vec<Piece>,
+    excess: bool,
+}
+
+#[derive(Clone, Debug)]
+struct Piece {
+    call: ToolCall,
+    json: Scanner,
+    closed: bool,
+    begun: bool,
+    takes_text: bool,
+}
+
+impl Assembly {
+    /// Takes an event in; all but those of tool calls are passed over.
+    pub fn observe(&mut self, event: &Event<'_>) {
+        match *event {
+            Event::ToolCallStart { choice, call, id, name } => self.start(choice, call, id, name),
+            Event::ToolCallDelta { choice, call, arguments } => self.push(choice, call, arguments),
+            Event::ToolCallTakesText { choice, call } => {
+                if let Some(piece) = self.find(choice, call) {
+                    piece.takes_text = true;
+                }
+            }
+            Event::ToolCallEnd { choice, call } => {
+                let of =
+                    |piece: &&mut Piece| piece.call.choice == choice && piece.call.number == call;
+                self.calls.iter_mut().filter(of).for_each(|piece| piece.closed = true);
+            }
+            Event::Begin { .. }
+            | Event::Text { .. }
+            | Event::Reasoning { .. }
+            | Event::Refusal { .. }
+            | Event::OtherContent { .. }
+            | Event::Usage(_)
+            | Event::Word { .. }
+            | Event::Pending { .. }
+            | Event::Proof
+            | Event::Fault(_)
+            | Event::Detail { .. } => {}
+        }
+    }
+
+    /// The calls so far, before the response has ended: none of them is complete.
+    #[must_use]
+    pub fn so_far(&self) -> Vec<ToolCall> {
+        self.calls
+            .iter()
+            .map(|piece| ToolCall { state: piece.state(false), ..piece.call.clone() })
+            .collect()
+    }
+
+    /// The calls of a response that ended like this.
+    #[must_use]
+    pub fn finish(self, ending: &Ending) -> Vec<ToolCall> {
+        let well = ended_well(ending, Reason::ToolCall) && !self.excess;
+        self.calls
+            .into_iter()
+            .map(|piece| ToolCall { state: piece.state(well), ..piece.call })
+            .collect()
+    }
+
+    fn find(&mut self, choice: u32, number: u32) -> Option<&mut Piece> {
+        let is = |piece: &&mut Piece| piece.call.choice == choice && piece.call.number == number;
+        self.calls.iter_mut().rev().find(is)
+    }
+
+    fn start(&mut self, choice: u32, number: u32, id: &str, name: &str) {
+        if let Some(piece) = self.find(choice, number) {
+            let same = id.is_empty() || piece.call.id.is_empty() || piece.call.id == id;
+            if same {
+                // Hosts repeat the head of a call, or send its name after its id.
+                piece.begun = true;
+                if piece.call.id.is_empty() {
+                    id.clone_into(&mut piece.call.id);
+                }
+                if piece.call.name.is_empty() {
+                    name.clone_into(&mut piece.call.name);
+                }
+                return;
+            }
+        }
+        self.add(choice, number, id, name, true);
+    }
+
+    fn push(&mut self, choice: u32, number: u32, arguments: &str) {
+        if self.find(choice, number).is_none() {
+            self.add(choice, number, "", "", false);
+        }
+        let Some(piece) = self.find(choice, number) else { return };
+        if piece.call.arguments.len() + arguments.len() > MAX_ARGUMENTS {
+            self.excess = true;
+            return;
+        }
+        piece.json.push(arguments.as_bytes());
+        piece.call.arguments.push_str(arguments);
+    }
+
+    fn add(&mut self, choice: u32, number: u32, id: &str, name: &str, begun: bool) {
+        if self.calls.len() >= MAX_CALLS {
+            self.excess = true;
+            return;
+        }
+        let call = ToolCall {
+            choice,
+            number,
+            id: id.to_owned(),
+            name: name.to_owned(),
+            arguments: String::new(),
+            state: CallState::Open,
+            in_text: false,
+        };
+        self.calls.push(Piece {
+            call,
+            json: Scanner::default(),
+            closed: false,
+            begun,
+            takes_text: false,
+        });
+    }
+}
+
+impl Piece {
+    fn state(&self, ended_well: bool) -> CallState {
+        let is_object = self.call.arguments.trim_start().starts_with('{');
+        match self.json.state() {
+            _ if !self.begun || self.call.name.is_empty() => CallState::Orphaned,
+            _ if self.takes_text && !self.closed => CallState::Open,
+            _ if self.takes_text && ended_well => CallState::Complete,
+            _ if self.takes_text => CallState::Closed,
+            JsonState::Empty | JsonState::Open
+                if is_object || self.call.arguments.trim().is_empty() =>
+            {
+                CallState::Open
+            }
+            JsonState::Whole if !is_object => CallState::Malformed,
+            JsonState::Broken | JsonState::Empty | JsonState::Open => CallState::Malformed,
+            JsonState::Whole if !self.closed => CallState::Parsable,
+            JsonState::Whole if ended_well => CallState::Complete,
+            JsonState::Whole => CallState::Closed,
+        }
+    }
+}
+
+/// Whether the calls of a response may run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Allow {
+    /// All of them.
+    Run,
+    /// None of them, for this reason.
+    Refuse(Refusal),
+}
+
+/// Why the calls of a response may not run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// There are none.
+    NoCalls,
+    /// The response did not end as one whose calls wait to be run.
+    Ending(Reason),
+    /// It did, but that is not sure enough.
+    Unsure,
+    /// One of the calls is not complete.
+    Call(CallState),
+    /// There were more calls than are followed.
+    TooMany,
+}
+
+impl Refusal {
+    /// The refusal in words for people.
+    #[must_use]
+    pub fn sentence(self) -> String {
+        match self {
+            Self::NoCalls => "the response holds no tool call".to_owned(),
+            Self::Ending(reason) => {
+                format!(
+                    "the response ended as {}, so that none of its tool calls may run",
+                    reason.name()
+                )
+            }
+            Self::Unsure => {
+                "how the response ended is too uncertain to run its tool calls".to_owned()
+            }
+            Self::Call(state) => {
+                format!("a tool call of this turn is {state:?}, so that none may run")
+                    .to_lowercase()
+            }
+            Self::TooMany => "the response holds more tool calls than are followed".to_owned(),
+        }
+    }
+}
+
+/// The one rule: whether the calls of a response that ended like this may run.
+#[must_use]
+pub fn allow(ending: &Ending, calls: &[ToolCall]) -> Allow {
+    let Some(first) = calls.first() else { return Allow::Refuse(Refusal::NoCalls) };
+    // Calls that a model wrote as text end as any text does.
+    let wanted = if first.in_text { Reason::Complete } else { Reason::ToolCall };
+    if ending.reason != wanted || !ending.over {
+        return Allow::Refuse(Refusal::Ending(ending.reason));
+    }
+    if !ended_well(ending, wanted) {
+        return Allow::Refuse(Refusal::Unsure);
+    }
+    if ending.shown.excess > 0 {
+        return Allow::Refuse(Refusal::TooMany);
+    }
+    match calls.iter().find(|call| call.state != CallState::Complete) {
+        Some(call) => Allow::Refuse(Refusal::Call(call.state)),
+        None => Allow::Run,
+    }
+}
+
+fn ended_well(ending: &Ending, wanted: Reason) -> bool {
+    ending.over && ending.reason == wanted && ending.confidence >= Confidence::Medium
+}
+
+/// Calls that local models write into their text: `<tool_call>…</tool_call>`,
+/// `<function=name>…</function>`, and fenced JSON with a name and arguments.
+///
+/// They are recognised so that they can be refused: one that is unfinished is never complete.
+#[must_use]
+pub fn in_text(text: &str, ending: &Ending) -> Vec<ToolCall> {
+    let well = ended_well(ending, Reason::Complete);
+    let mut calls = Vec::new();
+    for (open, close) in
+        [("<tool_call>", "</tool_call>"), ("```json", "```"), ("```tool_call", "```")]
+    {
+        let mut rest = text;
+        while let Some((_, after)) = rest.split_once(open) {
+            let (body, closed, next) = match after.split_once(close) {
+                Some((body, next)) => (body, true, next),
+                None => (after, false, ""),
+            };
+            rest = next;
+            calls.extend(text_call(body, closed, well, open == "<tool_call>"));
+        }
+    }
+    let mut rest = text;
+    while let Some((name, after)) =
+        rest.split_once("<function=").and_then(|(_, after)| after.split_once('>'))
+    {
+        let (arguments, closed, next) = match after.split_once("</function>") {
+            Some((arguments, next)) => (arguments, true, next),
+            None => (after, false, ""),
+        };
+        rest = next;
+        calls.push(written(name, arguments.trim(), closed, well));
+    }
+    for (number, call) in (0..).zip(&mut calls) {
+        call.number = number;
+    }
+    calls
+}
+
+/// One call written as an object with a name and arguments; none if it is other JSON.
+fn text_call(body: &str, closed: bool, well: bool, tagged: bool) -> Option<ToolCall> {
+    #[derive(serde::Deserialize)]
+    struct Written<'a> {
+        #[serde(borrow)]
+        name: std::borrow::Cow<'a, str>,
+        #[serde(borrow, alias = "parameters")]
+        arguments: &'a serde_json::value::RawValue,
+    }
+    match serde_json::from_str::<Written<'_>>(body.trim()) {
+        Ok(call) => Some(written(&call.name, call.arguments.get(), closed, well)),
+        // What is cut cannot be read; that it calls itself one, or begins like one, is enough.
+        Err(_) if tagged => {
+            Some(ToolCall { state: unread(body, closed), ..written("", body.trim(), false, false) })
+        }
+        Err(_) if !closed && body.trim_start().starts_with("{\"name\"") => {
+            Some(ToolCall { state: CallState::Open, ..written("", body.trim(), false, false) })
+        }
+        Err(_) => None,
+    }
+}
+
+fn unread(body: &str, closed: bool) -> CallState {
+    let mut json = Scanner::default();
+    json.push(body.trim().as_bytes());
+    match json.state() {
+        JsonState::Open | JsonState::Empty if !closed => CallState::Open,
+        JsonState::Open | JsonState::Empty | JsonState::Whole | JsonState::Broken => {
+            CallState::Malformed
+        }
+    }
+}
+
+fn written(name: &str, arguments: &str, closed: bool, well: bool) -> ToolCall {
+    let mut json = Scanner::default();
+    json.push(arguments.as_bytes());
+    let call = ToolCall {
+        choice: 0,
+        number: 0,
+        id: String::new(),
+        name: name.to_owned(),
+        arguments: arguments.to_owned(),
+        state: CallState::Open,
+        in_text: true,
+    };
+    let piece = Piece { call, json, closed, begun: true, takes_text: false };
+    ToolCall { state: piece.state(well), ..piece.call }
+}
+
+/// Whether the arguments fit the tool's JSON Schema.
+///
+/// # Errors
+/// What does not fit, in a sentence; or that the schema itself is none.
+#[cfg(feature = "schema")]
+pub fn check_schema(call: &ToolCall, schema: &serde_json::Value) -> Result<(), String> {
+    let arguments: serde_json::Value = serde_json::from_str(&call.arguments)
+        .map_err(|_| format!("the arguments of `{}` are no JSON", call.name))?;
+    let schema = jsonschema::validator_for(schema)
+        .map_err(|error| format!("the schema of `{}` is none: {error}", call.name))?;
+    let at = |error: jsonschema::ValidationError<'_>| {
+        format!(
+            "the arguments of `{}` do not fit: {} at {}",
+            call.name,
+            error.kind().keyword(),
+            error.instance_path()
+        )
+    };
+    schema.validate(&arguments).map_err(at)
+}

@@ -1,0 +1,225 @@
+//! The allow rule: no call of a turn that did not end well may run, and every complete one may.
+
+use endstop::dialect;
+use endstop::provider::{self, Profile};
+use endstop::tool_call::{Allow, Assembly, CallState, Refusal, ToolCall, allow, in_text};
+use endstop::{Asked, Close, Confidence, Ending, Head, Reader, Reason};
+use serde_json::json;
+
+use crate::agree::{Answer, Content};
+use crate::case;
+use crate::cuts::Dice;
+use crate::oracle;
+
+fn read(mut reader: Reader, chunks: &[&[u8]], close: Close) -> (Ending, Vec<ToolCall>) {
+    let mut assembly = Assembly::default();
+    for chunk in chunks {
+        reader.read(chunk, |event| assembly.observe(&event));
+    }
+    let ending = reader.finish_with(close, |event| assembly.observe(&event));
+    let calls = assembly.finish(&ending);
+    (ending, calls)
+}
+
+fn reader(profile: &Profile) -> Reader {
+    Reader::new(profile, Head { status: 200, content_type: "" }, Asked::default())
+}
+
+/// Every case, among them all of T-30 to T-56: a call runs if and only if the case ends as one.
+#[test]
+fn of_every_case() {
+    let mut allowed = 0;
+    for case in case::all() {
+        let bytes = case.bytes();
+        let (ending, calls) = read(case.reader(case.wire()), &[&bytes], case.close());
+        let runs = allow(&ending, &calls) == Allow::Run;
+        let good = case.want.reason == "tool_call" && ending.confidence >= Confidence::Medium;
+        let named = calls.iter().all(|call| !call.name.is_empty());
+        assert_eq!(runs, good && named, "{}: {:?} {calls:?}", case.label(), allow(&ending, &calls));
+        allowed += usize::from(runs);
+        for call in &calls {
+            assert!(
+                runs || call.state != CallState::Complete || ending.reason == Reason::ToolCall,
+                "{}",
+                case.label()
+            );
+        }
+    }
+    assert!(allowed > 30, "{allowed}");
+}
+
+/// Every word of every wire: only a natural stop and the tool word let a call run.
+#[test]
+fn of_every_word() {
+    for dialect in dialect::ALL {
+        for words in dialect.words {
+            let known = words.rows.iter().map(|(word, reason)| (json!(word), Some(*reason)));
+            for (word, reason) in known.chain([(json!("frobnicated"), None), (json!(null), None)]) {
+                let answer = Answer { dialect, field: words.field, word, content: Content::Call };
+                if !answer.exists() {
+                    continue;
+                }
+                let profile =
+                    provider::ALL.iter().find_map(|known| known.wire_of(dialect.id)).unwrap();
+                for bytes in [answer.stream(), answer.body().to_string().into_bytes()] {
+                    let (ending, calls) = read(reader(profile), &[&bytes], Close::Eof);
+                    let wanted =
+                        matches!(
+                            reason,
+                            Some(Reason::Complete | Reason::StopSequence | Reason::ToolCall)
+                        ) && !words.vague.contains(&answer.word.as_str().unwrap_or_default());
+                    let runs = allow(&ending, &calls) == Allow::Run;
+                    assert_eq!(runs, wanted, "{} {}: {}", dialect.id, answer.word, ending.sentence);
+                }
+            }
+        }
+    }
+}
+
+/// Random calls on every wire, cut anywhere: what was cut never runs, what was not always does.
+#[test]
+fn of_random_calls_cut_anywhere() {
+    let mut dice = Dice(0x8ebc_6af0_9c88_c6e3);
+    let mut tried = 0;
+    for dialect in dialect::ALL {
+        for words in dialect.words {
+            let good = words
+                .rows
+                .iter()
+                .filter(|(_, reason)| matches!(reason, Reason::Complete | Reason::ToolCall));
+            for (word, _) in good.filter(|(word, _)| !words.vague.contains(word)) {
+                let answer = Answer {
+                    dialect,
+                    field: words.field,
+                    word: json!(word),
+                    content: Content::Call,
+                };
+                if !answer.exists() {
+                    continue;
+                }
+                let profile =
+                    provider::ALL.iter().find_map(|known| known.wire_of(dialect.id)).unwrap();
+                let bytes = answer.stream();
+                let marks = oracle::marks(profile, &bytes).unwrap();
+                for _ in 0..200 {
+                    let cut = dice.roll(bytes.len() + 1);
+                    let closes = [Close::Eof, Close::Reset, Close::ClientGone];
+                    let close = closes[dice.roll(closes.len())];
+                    let (ending, calls) =
+                        read(reader(profile), &dice.cut(&bytes[..cut], 40), close);
+                    let runs = allow(&ending, &calls) == Allow::Run;
+                    assert!(
+                        !runs || cut >= marks.earliest,
+                        "{} {word} cut at {cut}: {}",
+                        dialect.id,
+                        ending.sentence
+                    );
+                    assert!(
+                        runs || cut < bytes.len(),
+                        "{} {word}: {}",
+                        dialect.id,
+                        ending.sentence
+                    );
+                    tried += 1;
+                }
+            }
+        }
+    }
+    assert!(tried > 1000, "{tried}");
+}
+
+/// One unfinished call of a turn holds back all of them.
+#[test]
+fn the_decision_is_per_response() {
+    let body = |second: &str| {
+        json!({"choices": [{"index": 0, "finish_reason": "tool_calls", "message": {"tool_calls": [
+            {"id": "a", "function": {"name": "f", "arguments": "{}"}},
+            {"id": "b", "function": {"name": "g", "arguments": second}},
+        ]}}]})
+        .to_string()
+    };
+    let decide = |second: &str| {
+        let (ending, calls) =
+            read(reader(&provider::OPENAI.main), &[body(second).as_bytes()], Close::Eof);
+        (calls.len(), allow(&ending, &calls))
+    };
+    assert_eq!(decide("{\"x\":1}"), (2, Allow::Run));
+    for bad in ["{\"x\":", "", "{x}", "[1]", "12", "\"text\"", "null"] {
+        let (calls, decision) = decide(bad);
+        assert_eq!(calls, 2);
+        assert!(matches!(decision, Allow::Refuse(Refusal::Ending(_))), "{bad}: {decision:?}");
+    }
+}
+
+/// Bad JSON stays as it came: nothing is put in its place.
+#[test]
+fn arguments_are_never_replaced() {
+    let body =
+        json!({"choices": [{"index": 0, "finish_reason": "length", "message": {"tool_calls": [
+        {"id": "a", "function": {"name": "f", "arguments": "{\"path\":\"/et"}}]}}]})
+        .to_string();
+    let (_, calls) = read(reader(&provider::OPENAI.main), &[body.as_bytes()], Close::Eof);
+    assert_eq!((calls[0].arguments.as_str(), calls[0].state), ("{\"path\":\"/et", CallState::Open));
+}
+
+#[test]
+fn states_of_calls() {
+    let stream = |parts: &[&str]| {
+        let events: String = parts.iter().map(|part| format!("data: {part}\n\n")).collect();
+        read(reader(&provider::ANTHROPIC.main), &[events.as_bytes()], Close::Eof).1
+    };
+    let start = r#"{"type":"content_block_start","index":0,"content_block":{"type":"tool_use","id":"t","name":"f","input":{}}}"#;
+    let whole = r#"{"type":"content_block_delta","index":0,"delta":{"type":"input_json_delta","partial_json":"{}"}}"#;
+    let half = r#"{"type":"content_block_delta","index":0,"delta":{"type":"input_json_delta","partial_json":"{\"a\""}}"#;
+    let broken = r#"{"type":"content_block_delta","index":0,"delta":{"type":"input_json_delta","partial_json":"{a"}}"#;
+    let stop = r#"{"type":"content_block_stop","index":0}"#;
+    assert_eq!(stream(&[start])[0].state, CallState::Open);
+    assert_eq!(stream(&[start, half])[0].state, CallState::Open);
+    assert_eq!(stream(&[start, whole])[0].state, CallState::Parsable);
+    assert_eq!(stream(&[start, whole, stop])[0].state, CallState::Closed);
+    assert_eq!(stream(&[start, broken, stop])[0].state, CallState::Malformed);
+    let orphan = r#"{"choices":[{"index":0,"delta":{"tool_calls":[{"index":0,"function":{"arguments":"{}"}}]}}]}"#;
+    let events = format!("data: {orphan}\n\n");
+    let (_, calls) = read(reader(&provider::OPENAI.main), &[events.as_bytes()], Close::Eof);
+    assert_eq!(calls[0].state, CallState::Orphaned);
+}
+
+#[test]
+fn calls_written_in_text_run_only_when_whole() {
+    let ending = |word: &str, text: &str| {
+        let body =
+            json!({"choices": [{"index": 0, "message": {"content": text}, "finish_reason": word}]})
+                .to_string();
+        read(reader(&provider::OPENAI.main), &[body.as_bytes()], Close::Eof).0
+    };
+    let decide = |word: &str, text: &str| {
+        let ending = ending(word, text);
+        let calls = in_text(text, &ending);
+        (calls.len(), allow(&ending, &calls))
+    };
+    let whole = "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": 1}}\n</tool_call>";
+    let fenced = "Sure:\n```json\n{\"name\": \"f\", \"parameters\": {}}\n```\n";
+    let function = "<function=f>{\"a\": 1}</function>";
+    for text in [whole, fenced, function] {
+        assert_eq!(decide("stop", text), (1, Allow::Run), "{text}");
+        assert!(matches!(decide("length", text), (1, Allow::Refuse(_))), "{text}");
+    }
+    for text in [
+        "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": 1}}",
+        "<tool_call>\n{\"name\": \"f\", \"argu",
+        "<function=f>{\"a\": 1}",
+        "<function=f>{\"a\": </function>",
+        "```json\n{\"name\": \"f\", \"arguments\": {",
+        "<tool_call>nonsense</tool_call>",
+    ] {
+        assert!(
+            matches!(decide("stop", text), (1, Allow::Refuse(Refusal::Call(_)))),
+            "{text}: {:?}",
+            decide("stop", text)
+        );
+    }
+    assert_eq!(
+        decide("stop", "```json\n{\"city\": \"Paris\"}\n```"),
+        (0, Allow::Refuse(Refusal::NoCalls))
+    );
+}
