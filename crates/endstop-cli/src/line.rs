@@ -1,5 +1,6 @@
 //! One ending as one line of JSON: what scripts read.
 
+use endstop::vocabulary::Vocabulary;
 use endstop::{Confidence, Ending, Fault, FaultKind, Reason, Shown, Usage};
 use serde::Serialize;
 
@@ -43,7 +44,6 @@ struct Choice<'a> {
 
 impl<'a> Line<'a> {
     pub(crate) fn new(id: &'a str, ending: &'a Ending) -> Self {
-        let spelling = ending.reason.spelling();
         let overflow = |fault: &Fault| fault.kind == FaultKind::ContextWindow;
         Self {
             id,
@@ -59,7 +59,7 @@ impl<'a> Line<'a> {
             shown: ending.shown,
             over: ending.over,
             context_overflow: ending.fault.as_ref().is_some_and(overflow),
-            termination: spelling.termination,
+            termination: Vocabulary::Termination.spell(ending.reason),
             stop_reason: ending.stop_reason(),
             sentence: &ending.sentence,
             fault: ending.fault.as_ref(),

@@ -285,6 +285,8 @@ mod tests {
         // A number at the end of a chunk is not yet the element that it may become.
         super::frames(&[2, 9, 91, 55, 55, 91, 55, 10]);
         super::reader(&[255, 7, 2, 32, 91, 52, 52, 52, 52]);
+        // Binary frames have no byte-order mark.
+        super::reader(&[10, 36, 246, 239, 187, 191]);
     }
 
     const TEXT: &[u8] = b"data: event:{}[]\",:\\\n\n\r\n0123true[DONE]\"choices\"\"delta\"";

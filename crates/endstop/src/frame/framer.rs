@@ -81,8 +81,9 @@ impl Framer {
                 let held = std::mem::take(held);
                 match self.hints.decide(&held, false) {
                     Some(found) => {
+                        let first = found.first(&held);
                         self.framing = found;
-                        self.push(without_mark(&held), on_frame)
+                        self.push(first, on_frame)
                     }
                     None if held.len() > self.hints.limit => Err(Broken::Oversize),
                     None => {
@@ -99,8 +100,9 @@ impl Framer {
         if let Found::Undecided(held) = &mut self.framing {
             let held = std::mem::take(held);
             let Some(found) = self.hints.decide(&held, true) else { return Rest::Nothing };
+            let first = found.first(&held);
             self.framing = found;
-            if self.push(without_mark(&held), &mut on_frame).is_err() {
+            if self.push(first, &mut on_frame).is_err() {
                 return Rest::CutFrame;
             }
         }
@@ -116,6 +118,13 @@ impl Framer {
             }
             Found::Undecided(_) => Rest::Nothing,
         }
+    }
+}
+
+impl Found {
+    /// What to read of the first bytes: text may begin with a byte-order mark.
+    fn first<'a>(&self, held: &'a [u8]) -> &'a [u8] {
+        if matches!(self, Self::Aws(_)) { held } else { without_mark(held) }
     }
 }
 
