@@ -81,6 +81,7 @@ pub mod ending;
 pub mod fault;
 #[cfg(any(test, fuzzing))]
 pub mod fuzzing;
+pub mod signal;
 pub mod text;
 pub mod verdict;
 pub mod vocabulary;

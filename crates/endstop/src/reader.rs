@@ -271,6 +271,21 @@ impl Reader {
         self.push(chunk, None);
     }
 
+    /// The ending as far as it has been said: none before every choice that came has its word, or an
+    /// error or the proof of the end has come. A close that is still to come is not missing, so that
+    /// finishing may lower the confidence.
+    #[must_use]
+    pub fn so_far(&self) -> Option<Ending> {
+        let facts = &self.state.facts;
+        let said =
+            !facts.choices.is_empty() && facts.choices.iter().all(|choice| choice.said.is_some());
+        if !(said || facts.proven || facts.fault.is_some()) {
+            return None;
+        }
+        let closed = if facts.proven || facts.fault.is_some() { None } else { Some(Closed::Open) };
+        Some(self.state.clone().ending_as(closed, Close::Eof))
+    }
+
     /// Ends the response. There is exactly one ending.
     #[must_use]
     pub fn finish(self, close: Close) -> Ending {
@@ -404,12 +419,17 @@ impl State {
         self.status >= 300
     }
 
-    fn ending(mut self, close: Close) -> Ending {
+    fn ending(self, close: Close) -> Ending {
+        self.ending_as(None, close)
+    }
+
+    /// The ending, closed like this where it is not for the close to say.
+    fn ending_as(mut self, closed: Option<Closed>, close: Close) -> Ending {
         if self.is_error_status() && self.facts.fault.is_none() {
             let fault = judge_fault(Told::default(), self.status, &self.wire.profile);
             self.facts.fault = Some(Fault { form: FaultForm::Status, ..fault });
         }
-        let closed = self.closed(close);
+        let closed = closed.unwrap_or_else(|| self.closed(close));
         self.add_missing_choices(closed);
         let shown = |choice: &Choice| self.shown(choice, closed, close);
         let mut choices: Vec<ChoiceEnding> = self
@@ -480,7 +500,7 @@ impl State {
     /// Choices that were asked for and never came, where nothing proves that the response is over.
     fn add_missing_choices(&mut self, closed: Closed) {
         let Some(asked) = self.asked.choices else { return };
-        if closed == Closed::Proven || closed == Closed::Error {
+        if matches!(closed, Closed::Proven | Closed::Error | Closed::Open) {
             return;
         }
         for index in 0..asked.min(u32::try_from(self.limits.choices).unwrap_or(u32::MAX)) {
@@ -494,7 +514,9 @@ impl State {
         let gone = matches!(close, Close::ClientGone | Close::Dropped);
         Shown {
             at_cap: self.at_cap(),
-            missing_marker: !proven && said && self.word_suffices() && closed != Closed::Error,
+            missing_marker: !matches!(closed, Closed::Proven | Closed::Error | Closed::Open)
+                && said
+                && self.word_suffices(),
             cut_event: self.flags.cut_event,
             malformed_event: self.flags.malformed_event,
             invalid_utf8: self.flags.invalid_utf8,
