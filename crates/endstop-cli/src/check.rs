@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
-use endstop::registry::{Clues, choose};
+use endstop::registry::Clues;
 use endstop::{Asked, Close, Closed, Ending, FaultKind, Head, Reader, Reason, provider};
 
 use crate::exit;
@@ -49,6 +49,9 @@ pub(crate) struct Args {
     /// How many choices were asked
     #[arg(long, value_name = "N")]
     choices: Option<u32>,
+    /// A TOML file of your own providers and words
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
     /// What ended the bytes
     #[arg(long, value_enum, default_value_t = CloseArg::Eof)]
     close: CloseArg,
@@ -114,13 +117,16 @@ fn read(args: &Args) -> Result<Ending> {
 
 fn reader(args: &Args, head: &[u8]) -> Result<Reader> {
     let known = args.provider.as_deref().unwrap_or_default();
-    if !known.is_empty() && provider::by_id(known).is_none() {
+    let registry = crate::config::registry(args.config.as_deref())?;
+    let unknown = provider::by_id(known).is_none() && registry.get(known, "").is_none();
+    if !known.is_empty() && unknown {
         let ids: Vec<&str> = provider::ALL.iter().map(|provider| provider.id).collect();
         bail!("no provider is called `{known}`; known are {}", ids.join(", "));
     }
     let url = args.url.as_deref().unwrap_or_default();
     let (host, path) = split_url(url);
-    let wire = choose(&Clues { provider: known, host, path, body: head, ..Clues::default() });
+    let clues = Clues { provider: known, host, path, body: head, ..Clues::default() };
+    let wire = registry.choose(&clues);
     let content_type = args.content_type.as_deref().unwrap_or_default();
     let asked = Asked {
         model: args.model.clone(),

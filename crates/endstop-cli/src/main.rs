@@ -1,6 +1,9 @@
 //! The `endstop` command: one file per subcommand.
 
 mod check;
+mod complete;
+mod config;
+mod dialects;
 mod exit;
 mod line;
 mod recording;
@@ -9,7 +12,7 @@ mod style;
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 
 /// Endstop knows how every LLM response ended.
 #[derive(Parser)]
@@ -23,12 +26,18 @@ struct Cli {
 enum Command {
     Check(check::Args),
     Replay(replay::Args),
+    Dialects(dialects::Args),
+    Completions(complete::CompletionsArgs),
+    Man(complete::ManArgs),
 }
 
 fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Check(args) => check::run(&args),
         Command::Replay(args) => replay::run(&args),
+        Command::Dialects(args) => dialects::run(&args),
+        Command::Completions(args) => complete::completions(&args, Cli::command()),
+        Command::Man(args) => complete::man(&args, Cli::command()),
     };
     match result {
         Ok(code) => code,

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
-use endstop::registry::{Clues, choose};
+use endstop::registry::{Clues, Registry};
 use endstop::{Asked, Close, Ending, Head, Reader, Reason};
 use indicatif::{ProgressBar, ProgressStyle};
 
@@ -26,6 +26,9 @@ pub(crate) struct Args {
     /// Files (.jsonl, .yaml, .yml, .json, .har, each also .gz) or folders of them
     #[arg(required = true)]
     paths: Vec<PathBuf>,
+    /// A TOML file of your own providers and words
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
     /// Print one JSON line per response
     #[arg(long)]
     json: bool,
@@ -35,13 +38,14 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
+    let registry = crate::config::registry(args.config.as_deref())?;
     let files = find_files(&args.paths)?;
     let progress = progress(&files);
     let mut tally = Tally::default();
     let mut out = BufWriter::new(io::stdout().lock());
     for file in &files {
         recording::each(&file.path, &progress, |recording| {
-            let ending = judge(&recording);
+            let ending = judge(&registry, &recording);
             tally.count(&ending);
             if args.json {
                 serde_json::to_writer(&mut out, &Line::new(&recording.id, &ending))
@@ -64,13 +68,14 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
 }
 
 /// Judges one recording.
-pub(crate) fn judge(recording: &Recording) -> Ending {
-    let wire = choose(&Clues {
+fn judge(registry: &Registry, recording: &Recording) -> Ending {
+    let wire = registry.choose(&Clues {
         provider: &recording.provider,
         dialect: &recording.dialect,
         host: &recording.host,
         path: &recording.path,
         body: &recording.body,
+        ..Clues::default()
     });
     let head = Head { status: recording.status, content_type: &recording.content_type };
     let asked = Asked {

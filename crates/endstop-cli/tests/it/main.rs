@@ -314,3 +314,63 @@ fn a_reader_that_has_seen_enough_is_no_error() {
     let output = child.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
 }
+
+#[test]
+fn the_pages_on_providers_are_what_the_code_says() {
+    let folder = Folder::new("pages");
+    let path = folder.0.to_str().unwrap();
+    assert_eq!(endstop(&["dialects", "--markdown", "--out", path], b"").status.code(), Some(0));
+    let kept = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/providers");
+    let names = |folder: &Path| {
+        let mut names: Vec<_> =
+            std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        names.sort();
+        names
+    };
+    assert_eq!(
+        names(&folder.0),
+        names(&kept),
+        "run `endstop dialects --markdown --out docs/providers`"
+    );
+    for name in names(&kept) {
+        let read = |folder: &Path| std::fs::read_to_string(folder.join(&name)).unwrap();
+        assert_eq!(
+            read(&folder.0),
+            read(&kept),
+            "{name:?}: run `endstop dialects --markdown --out docs/providers`"
+        );
+    }
+}
+
+#[test]
+fn dialects_lists_every_provider() {
+    let output = endstop(&["dialects", "--json"], b"");
+    let all: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert!(all.as_array().unwrap().len() >= 12);
+    assert!(stdout(&endstop(&["dialects"], b"")).contains("end_turn"));
+}
+
+#[test]
+fn completions_and_manual_are_made() {
+    for shell in ["bash", "fish", "zsh", "powershell"] {
+        assert!(stdout(&endstop(&["completions", shell], b"")).contains("replay"), "{shell}");
+    }
+    assert!(stdout(&endstop(&["man"], b"")).contains(".TH endstop"));
+}
+
+#[test]
+fn own_words_come_from_toml() {
+    let folder = Folder::new("config");
+    let config = folder.write("mine.toml", "[provider.acme]\nlike = \"openai-chat\"\n[provider.acme.words]\nfrobnicated = \"output_limit\"\n");
+    let body = b"{\"choices\":[{\"index\":0,\"message\":{\"content\":\"x\"},\"finish_reason\":\"frobnicated\"}]}";
+    assert_eq!(
+        endstop(&["check", "--config", &config, "--provider", "acme"], body).status.code(),
+        Some(11)
+    );
+    let broken = folder.write("broken.toml", "[provider.acme]\nlike = \"nobody\"\n");
+    fails(
+        &endstop(&["check", "--config", &broken], body),
+        1,
+        "broken.toml:2: nothing is called `nobody`",
+    );
+}

@@ -1,0 +1,310 @@
+//! `endstop dialects`: the whole mapping matrix, as the code knows it.
+
+use std::fmt::Write as _;
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context, Result};
+use endstop::dialect::{Proof, Words};
+use endstop::fault::{At, Sign};
+use endstop::frame::Framing;
+use endstop::provider::{self, Auth, Prefill, Profile, Provider, Resume, ResumeRule, Role};
+use endstop::vocabulary::Vocabulary;
+use endstop::{FaultKind, Reason};
+use serde_json::{Value, json};
+
+/// List every provider, its wires, and what each of its words means
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  endstop dialects | grep frobnicated
+  endstop dialects --json | jq '.[] | select(.id == \"mistral\")'
+  endstop dialects --markdown --out docs/providers")]
+pub(crate) struct Args {
+    /// Print JSON
+    #[arg(long, conflicts_with = "markdown")]
+    json: bool,
+    /// Print Markdown
+    #[arg(long)]
+    markdown: bool,
+    /// Write the Markdown into this folder, one file a provider
+    #[arg(long, value_name = "DIR", requires = "markdown")]
+    out: Option<PathBuf>,
+}
+
+pub(crate) fn run(args: &Args) -> Result<ExitCode> {
+    if let Some(folder) = &args.out {
+        write_pages(folder)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let text = if args.json {
+        let all: Vec<Value> =
+            provider::ALL.iter().map(|provider| provider_json(provider)).collect();
+        serde_json::to_string_pretty(&all)?
+    } else if args.markdown {
+        let pages: Vec<String> = provider::ALL.iter().map(|provider| page(provider)).collect();
+        format!("{}\n{}", index(), pages.join("\n"))
+    } else {
+        lines()
+    };
+    writeln!(io::stdout(), "{}", text.trim_end())?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// One line a word: provider, dialect, field, word, our reason, the stored word.
+fn lines() -> String {
+    let mut text = String::new();
+    for provider in provider::ALL {
+        for profile in provider.wires() {
+            for (field, word, reason) in words(profile) {
+                let stored = Vocabulary::FinishReason.spell(reason);
+                let _ = writeln!(
+                    text,
+                    "{:<18} {:<20} {field:<26} {word:<30} {:<20} {stored}",
+                    provider.id,
+                    profile.dialect.id,
+                    reason.name()
+                );
+            }
+        }
+    }
+    text
+}
+
+/// The words of a wire, its own before the dialect's.
+fn words(profile: &Profile) -> Vec<(&'static str, &'static str, Reason)> {
+    let tables = profile.words.iter().chain(profile.dialect.words);
+    tables
+        .flat_map(|table: &'static Words| {
+            table.rows.iter().map(|(word, reason)| (table.field, *word, *reason))
+        })
+        .collect()
+}
+
+fn signs(profile: &Profile) -> impl Iterator<Item = &'static Sign> {
+    profile.signs.iter().chain(profile.dialect.signs)
+}
+
+fn provider_json(provider: &Provider) -> Value {
+    let wires: Vec<Value> = provider.wires().map(wire_json).collect();
+    json!({
+        "id": provider.id,
+        "title": provider.title,
+        "aliases": provider.aliases,
+        "hosts": provider.hosts,
+        "base_url": provider.base_url,
+        "auth": auth(provider.auth),
+        "key_variables": provider.key_variables,
+        "url_variables": provider.url_variables,
+        "source": provider.source,
+        "wires": wires,
+    })
+}
+
+fn wire_json(profile: &Profile) -> Value {
+    let words: Vec<Value> = words(profile)
+        .into_iter()
+        .map(|(field, word, reason)| {
+            json!({"field": field, "word": word, "reason": reason, "finish_reason": Vocabulary::FinishReason.spell(reason)})
+        })
+        .collect();
+    let signs: Vec<Value> = signs(profile)
+        .map(|sign| json!({"at": place(sign.at), "is": sign.is, "kind": sign.kind}))
+        .collect();
+    json!({
+        "dialect": profile.dialect.id,
+        "paths": profile.paths,
+        "framing": framing(profile.framing),
+        "proof": proof(profile.proof),
+        "caps": profile.dialect.caps,
+        "usage": profile.dialect.usage,
+        "words": words,
+        "errors": signs,
+        "resume": profile.resume.iter().map(resume_rule).collect::<Vec<_>>(),
+        "capabilities": {
+            "streams": profile.capabilities.streams,
+            "tools": profile.capabilities.tools,
+            "choices": profile.capabilities.choices,
+            "usage_in_streams": profile.capabilities.usage_in_streams,
+        },
+        "lies_at_cap": profile.quirks.lies_at_cap,
+        "reasoning_beside_output": profile.quirks.reasoning_beside_output,
+        "versions": profile.versions,
+        "source": profile.dialect.source,
+    })
+}
+
+fn write_pages(folder: &Path) -> Result<()> {
+    let write = |name: &str, text: &str| {
+        let path = folder.join(name);
+        std::fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))
+    };
+    std::fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    write("README.md", &index())?;
+    for provider in provider::ALL {
+        write(&format!("{}.md", provider.id), &page(provider))?;
+    }
+    Ok(())
+}
+
+fn index() -> String {
+    let mut text = "# Providers\n\nMade by `endstop dialects --markdown --out docs/providers`; a test compares it.\n\n".to_owned();
+    text.push_str("| provider | wires | proof of the end |\n|---|---|---|\n");
+    for provider in provider::ALL {
+        let wires: Vec<&str> = provider.wires().map(|profile| profile.dialect.id).collect();
+        let _ = writeln!(
+            text,
+            "| [{}]({}.md) | {} | {} |",
+            provider.title,
+            provider.id,
+            wires.join(", "),
+            proof(provider.main.proof)
+        );
+    }
+    text
+}
+
+fn page(provider: &Provider) -> String {
+    let mut text = format!("# {}\n\n", provider.title);
+    let mut row = |name: &str, value: String| {
+        if !value.is_empty() {
+            let _ = writeln!(text, "- {name}: {value}");
+        }
+    };
+    row("id", code(provider.id));
+    row("also called", list(provider.aliases));
+    row("hosts", list(provider.hosts));
+    row(
+        "base URL",
+        Some(provider.base_url).filter(|url| !url.is_empty()).map(code).unwrap_or_default(),
+    );
+    row("auth", auth(provider.auth));
+    row("key in", list(provider.key_variables));
+    row("base URL in", list(provider.url_variables));
+    row("source", provider.source.to_owned());
+    for profile in provider.wires() {
+        text.push_str(&wire_section(profile));
+    }
+    text
+}
+
+fn wire_section(profile: &Profile) -> String {
+    let mut text = format!("\n## {}\n\n", profile.dialect.id);
+    let _ = writeln!(text, "- paths: {}", list(profile.paths));
+    let _ = writeln!(
+        text,
+        "- framing: {}; proof of the end: {}",
+        framing(profile.framing),
+        proof(profile.proof)
+    );
+    let _ = writeln!(
+        text,
+        "- output cap in {}; tokens in {}",
+        list(profile.dialect.caps),
+        list(profile.dialect.usage)
+    );
+    for rule in profile.resume {
+        let _ = writeln!(text, "- resume {}", resume_rule(rule));
+    }
+    if profile.quirks.lies_at_cap {
+        text.push_str("- says a natural stop where the cap cut the answer\n");
+    }
+    if profile.quirks.reasoning_beside_output {
+        text.push_str("- output tokens leave the reasoning out\n");
+    }
+    for version in profile.versions {
+        let _ = writeln!(text, "- {version}");
+    }
+    text.push_str("\n| field | word | reason | `finish_reason` |\n|---|---|---|---|\n");
+    for (field, word, reason) in words(profile) {
+        let stored = Vocabulary::FinishReason.spell(reason);
+        let _ = writeln!(text, "| `{field}` | `{word}` | {} | `{stored}` |", reason.name());
+    }
+    let signs: Vec<&Sign> = signs(profile).collect();
+    if !signs.is_empty() {
+        text.push_str("\n| error | means |\n|---|---|\n");
+    }
+    for sign in signs {
+        let _ = writeln!(text, "| {} `{}` | {} |", place(sign.at), sign.is, kind(sign.kind));
+    }
+    text
+}
+
+fn code(text: &str) -> String {
+    format!("`{text}`")
+}
+
+fn list(texts: &[&str]) -> String {
+    texts.iter().map(|text| code(text)).collect::<Vec<_>>().join(", ")
+}
+
+fn kind(kind: FaultKind) -> String {
+    serde_json::to_value(kind)
+        .ok()
+        .and_then(|value| value.as_str().map(str::to_owned))
+        .unwrap_or_default()
+}
+
+fn place(at: At) -> &'static str {
+    match at {
+        At::Name => "name",
+        At::Message => "message holds",
+        At::Class => "class",
+    }
+}
+
+fn framing(framing: Framing) -> &'static str {
+    match framing {
+        Framing::Sse => "server-sent events",
+        Framing::Lines => "JSON lines",
+        Framing::Array => "JSON array",
+        Framing::Aws => "AWS event stream",
+        Framing::AwsChunks => "AWS event stream around base64",
+    }
+}
+
+fn proof(proof: Proof) -> String {
+    match proof {
+        Proof::Marker(marker) => format!("the marker `{marker}`"),
+        Proof::Event => "an event".to_owned(),
+        Proof::Word => "a word for every choice, and the end of the bytes".to_owned(),
+        Proof::Silent => "none".to_owned(),
+    }
+}
+
+fn auth(auth: Auth) -> String {
+    match auth {
+        Auth::Bearer => "bearer key".to_owned(),
+        Auth::Header(name) => format!("header `{name}`"),
+        Auth::HeaderOrQuery(header, query) => format!("header `{header}` or query `{query}`"),
+        Auth::SigV4 => "AWS signature (version 4) or bearer key".to_owned(),
+        Auth::Open => "none".to_owned(),
+    }
+}
+
+fn resume_rule(rule: &ResumeRule) -> String {
+    let whom = if rule.models.is_empty() { "others".to_owned() } else { list(rule.models) };
+    let how = match rule.how {
+        Resume::Prefill(prefill) => prefill_in_words(prefill),
+        Resume::Token(field) => format!("by the provider's token in `{field}`"),
+        Resume::Hint(Role::System) => "by a hint as the system".to_owned(),
+        Resume::Hint(Role::Developer) => "by a hint as the developer".to_owned(),
+        Resume::Hint(Role::User) => "by a hint as the user".to_owned(),
+    };
+    format!("{whom}: {how}")
+}
+
+fn prefill_in_words(prefill: Prefill) -> String {
+    let mut text = "by a last message of the assistant".to_owned();
+    if let Some(flag) = prefill.message_flag {
+        let _ = write!(text, " with `{flag}`");
+    }
+    for (flag, value) in prefill.request_flags {
+        let _ = write!(text, ", `{flag}: {value}`");
+    }
+    if prefill.echoes {
+        text.push_str(", which the reply repeats");
+    }
+    text
+}
