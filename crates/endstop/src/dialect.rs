@@ -58,6 +58,8 @@ pub struct Dialect {
     pub caps: &'static [&'static str],
     /// Where the tokens are counted.
     pub usage: &'static [&'static str],
+    /// Keys whose numbers are token counts, on wires that send them with every event.
+    pub counts: &'static [(&'static str, CountOf)],
     /// Keys of an event that are never read and change from event to event.
     pub padding: &'static [&'static str],
     /// Whether a value of this shape is of this dialect.
@@ -124,6 +126,19 @@ pub enum Wins {
     First,
     /// The last: earlier ones are provisional.
     Last,
+}
+
+/// What a token count is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CountOf {
+    /// Input.
+    Input,
+    /// Output.
+    Output,
+    /// Reasoning.
+    Reasoning,
+    /// Input read from a cache.
+    CacheRead,
 }
 
 /// What closes a tool call.

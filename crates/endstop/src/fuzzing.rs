@@ -208,6 +208,10 @@ static TEMPLATES: &[(usize, &str)] = &[
         r#"{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"hello"}   }"#,
     ),
     (3, r#"{"candidates":[{"content":{"parts":[{"text":"hello"}],"role":"model"}}]}"#),
+    (
+        3,
+        r#"{"candidates": [{"content": {"parts": [{"text": "hello"}]}}],"usageMetadata": {"promptTokenCount": 12,"candidatesTokenCount": 3,"totalTokenCount": 15}}"#,
+    ),
 ];
 
 /// The fast path never disagrees with the parser: not in the ending, not in any event.

@@ -8,7 +8,7 @@ use crate::fault::{self, Expect, Fault, FaultForm, FaultKind, Told};
 use crate::frame::framer::{Framer, Hints};
 use crate::frame::{Broken, Frame, FrameKind, Rest};
 use crate::provider::{Profile, Wire};
-use crate::repeat::{Lesson, Repeat};
+use crate::repeat::{Lesson, Order, Repeat};
 use crate::verdict::{self, Evidence, Habits, Meaning};
 
 /// The head of the response.
@@ -339,13 +339,24 @@ impl State {
         // arguments are followed.
         if sink.is_none() && !piece.is_followed() {
             self.facts.late_event |= self.facts.past_end;
+            self.facts.usage.update(&hit.counts.map(|(_, usage)| usage).unwrap_or_default());
             return true;
         }
         let Some(text) = hit.text() else { return false };
         let event = piece.event(&text);
+        self.facts.usage.update(&hit.counts.map(|(_, usage)| usage).unwrap_or_default());
         self.facts.observe(&event, &self.wire, &self.limits);
-        if let Some(Sink(sink)) = sink {
-            sink(event);
+        let Some(Sink(sink)) = sink else { return true };
+        match hit.counts {
+            Some((Order::Before, usage)) => {
+                sink(Event::Usage(usage));
+                sink(event);
+            }
+            Some((Order::After, usage)) => {
+                sink(event);
+                sink(Event::Usage(usage));
+            }
+            None => sink(event),
         }
         true
     }
@@ -390,7 +401,7 @@ impl State {
         match reading {
             Reading::Read if frame.kind == FrameKind::Event => {
                 let lesson = std::mem::take(&mut out.lesson);
-                self.repeat.learn(frame, &lesson, dialect.padding);
+                self.repeat.learn(frame, &lesson, dialect);
             }
             Reading::Read | Reading::Unfinished => {}
             Reading::Malformed => self.flags.malformed_event = true,

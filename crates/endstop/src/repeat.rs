@@ -11,6 +11,8 @@ use std::borrow::Cow;
 
 use memchr::memchr;
 
+use crate::dialect::{CountOf, Dialect};
+use crate::ending::Usage;
 use crate::event::Event;
 use crate::frame::Frame;
 
@@ -24,6 +26,8 @@ pub(crate) struct Repeat {
     name: String,
     holes: Vec<Hole>,
     piece: Option<Piece>,
+    /// Token counts come with the piece, before it or after it.
+    counts: Option<Order>,
     unused: u32,
 }
 
@@ -42,8 +46,17 @@ enum HoleKind {
     Padding,
     /// An integer that nobody reads.
     Number,
+    /// A token count.
+    Count(CountOf),
     /// White space before the last brace, which Anthropic pads with.
     Space,
+}
+
+/// Whether token counts come before the text or after it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Order {
+    Before,
+    After,
 }
 
 /// The one event that the template gives.
@@ -78,6 +91,8 @@ pub(crate) struct Hit<'a> {
     /// The quotes around it.
     quoted: &'a [u8],
     escaped: bool,
+    /// The token counts that came with it, and when.
+    pub(crate) counts: Option<(Order, Usage)>,
 }
 
 impl<'a> Hit<'a> {
@@ -95,6 +110,7 @@ impl<'a> Hit<'a> {
 #[derive(Debug, Default)]
 pub(crate) struct Lesson {
     piece: Option<(Piece, usize, usize)>,
+    counts: Option<(Order, Usage)>,
     spoiled: bool,
 }
 
@@ -103,6 +119,11 @@ impl Lesson {
     pub(crate) fn note(&mut self, event: &Event<'_>, data: &[u8]) {
         let (piece, text) = match *event {
             Event::Begin { .. } => return,
+            Event::Usage(usage) if self.counts.is_none() => {
+                let order = if self.piece.is_none() { Order::Before } else { Order::After };
+                self.counts = Some((order, usage));
+                return;
+            }
             Event::Text { choice, text } => (Piece::Text { choice }, text),
             Event::Reasoning { choice, text } => (Piece::Reasoning { choice }, text),
             Event::ToolCallDelta { choice, call, arguments } => {
@@ -160,6 +181,7 @@ impl Repeat {
         let mut rest = data;
         let mut at = 0;
         let mut hit = None;
+        let mut usage = Usage::default();
         for hole in &self.holes {
             rest = rest.strip_prefix(self.data.get(at..hole.start)?)?;
             at = hole.end;
@@ -173,20 +195,28 @@ impl Repeat {
                     {
                         return None;
                     }
-                    hit = Some(Hit { quoted, escaped: inside.escaped });
+                    hit = Some(Hit { quoted, escaped: inside.escaped, counts: None });
                     inside.length
                 }
                 HoleKind::Padding => string_inside(rest)?.length,
                 HoleKind::Number => integer(rest)?,
+                HoleKind::Count(of) => {
+                    let length = integer(rest)?;
+                    let digits = std::str::from_utf8(rest.get(..length)?).ok()?;
+                    *slot(&mut usage, of) = Some(digits.parse().ok()?);
+                    length
+                }
                 HoleKind::Space => rest.iter().take_while(|byte| **byte == b' ').count(),
             };
             rest = rest.get(length..)?;
         }
-        if rest == self.data.get(at..)? { hit } else { None }
+        let mut hit = hit.filter(|_| self.data.get(at..) == Some(rest))?;
+        hit.counts = self.counts.map(|order| (order, usage));
+        Some(hit)
     }
 
     /// Makes a template of a frame that was just parsed, if it is one.
-    pub(crate) fn learn(&mut self, frame: &Frame<'_>, lesson: &Lesson, padding: &[&str]) {
+    pub(crate) fn learn(&mut self, frame: &Frame<'_>, lesson: &Lesson, dialect: &Dialect) {
         let Some((piece, start, end)) = lesson.piece.filter(|_| !lesson.spoiled) else { return };
         if self.unused >= PATIENCE {
             return;
@@ -198,9 +228,43 @@ impl Repeat {
         self.piece = Some(piece);
         self.holes.clear();
         self.holes.push(Hole { start, end, kind: HoleKind::Text });
-        find_padding(frame.data, padding, &mut self.holes);
+        find_values(frame.data, dialect, lesson.counts.is_some(), &mut self.holes);
+        self.counts = lesson.counts.map(|(order, _)| order);
+        if !self.counts_agree(lesson) {
+            self.piece = None;
+        }
         self.holes.extend(space_before_brace(frame.data));
         self.holes.sort_unstable_by_key(|hole| hole.start);
+    }
+}
+
+impl Repeat {
+    /// Whether the holes for token counts hold exactly the counts that the parser read.
+    fn counts_agree(&self, lesson: &Lesson) -> bool {
+        let mut found = Usage::default();
+        for hole in &self.holes {
+            let HoleKind::Count(of) = hole.kind else { continue };
+            let digits = self
+                .data
+                .get(hole.start..hole.end)
+                .and_then(|digits| std::str::from_utf8(digits).ok());
+            let slot = slot(&mut found, of);
+            if slot.is_some() {
+                return false;
+            }
+            *slot = digits.and_then(|digits| digits.parse().ok());
+        }
+        found == lesson.counts.map(|(_, usage)| usage).unwrap_or_default()
+    }
+}
+
+/// Where a count of this kind is kept.
+fn slot(usage: &mut Usage, of: CountOf) -> &mut Option<u64> {
+    match of {
+        CountOf::Input => &mut usage.input,
+        CountOf::Output => &mut usage.output,
+        CountOf::Reasoning => &mut usage.reasoning,
+        CountOf::CacheRead => &mut usage.cache_read,
     }
 }
 
@@ -251,8 +315,8 @@ fn integer(bytes: &[u8]) -> Option<usize> {
     (length > 0 && !leading_zero).then_some(length)
 }
 
-/// The values of keys that nobody reads.
-fn find_padding(data: &[u8], padding: &[&str], holes: &mut Vec<Hole>) {
+/// The values of keys that nobody reads, and of those that count tokens.
+fn find_values(data: &[u8], dialect: &Dialect, counted: bool, holes: &mut Vec<Hole>) {
     let mut at = 0;
     while let Some(quote) = memchr(b'"', data.get(at..).unwrap_or_default()) {
         let start = at + quote + 1;
@@ -262,8 +326,11 @@ fn find_padding(data: &[u8], padding: &[&str], holes: &mut Vec<Hole>) {
         if data.get(at) != Some(&b':') {
             continue;
         }
-        let is_padding = padding.iter().any(|key| data.get(start..end) == Some(key.as_bytes()));
-        if !is_padding {
+        let key = data.get(start..end);
+        let is_padding = dialect.padding.iter().any(|known| key == Some(known.as_bytes()));
+        let count =
+            dialect.counts.iter().find(|(known, _)| counted && key == Some(known.as_bytes()));
+        if !is_padding && count.is_none() {
             continue;
         }
         let spaces =
@@ -271,9 +338,12 @@ fn find_padding(data: &[u8], padding: &[&str], holes: &mut Vec<Hole>) {
         let value = at + 1 + spaces;
         let rest = data.get(value..).unwrap_or_default();
         if let Some(number) = integer(rest) {
-            holes.push(Hole { start: value, end: value + number, kind: HoleKind::Number });
+            let kind = count.map_or(HoleKind::Number, |(_, of)| HoleKind::Count(*of));
+            holes.push(Hole { start: value, end: value + number, kind });
             at = value + number;
-        } else if let Some(inside) = rest.strip_prefix(b"\"").and_then(string_inside) {
+        } else if let Some(inside) =
+            rest.strip_prefix(b"\"").filter(|_| is_padding).and_then(string_inside)
+        {
             let start = value + 1;
             holes.push(Hole { start, end: start + inside.length, kind: HoleKind::Padding });
             at = start + inside.length + 1;
@@ -291,14 +361,15 @@ fn space_before_brace(data: &[u8]) -> Option<Hole> {
 mod tests {
     use super::*;
 
-    fn template(data: &str, text: &str, padding: &[&str]) -> Repeat {
+    fn template(data: &str, text: &str, padding: &'static [&'static str]) -> Repeat {
+        let dialect = Dialect { padding, ..crate::dialect::openai_chat::DIALECT };
         let (before, rest) = data.split_once(text).unwrap();
         let inside = data.strip_prefix(before).and_then(|after| after.strip_suffix(rest)).unwrap();
         let mut lesson = Lesson::default();
         let event = Event::Text { choice: 0, text: inside };
         lesson.note(&event, data.as_bytes());
         let mut repeat = Repeat::default();
-        repeat.learn(&Frame::event(data.as_bytes()), &lesson, padding);
+        repeat.learn(&Frame::event(data.as_bytes()), &lesson, &dialect);
         repeat
     }
 

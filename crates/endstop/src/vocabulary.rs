@@ -257,7 +257,7 @@ mod tests {
     #[test]
     fn words_are_normalised_by_the_tables_of_their_provider() {
         let check = |word, provider, want| {
-            assert_eq!(normalize_finish_reason(word, provider), want, "{word:?}")
+            assert_eq!(normalize_finish_reason(word, provider), want, "{word:?}");
         };
         check(Some("stop"), "openai", Some("stop"));
         check(Some("completed"), "openai", Some("stop"));

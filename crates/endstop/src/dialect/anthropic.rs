@@ -50,6 +50,7 @@ pub static DIALECT: Dialect = Dialect {
         "usage.cache_read_input_tokens",
         "usage.cache_creation_input_tokens",
     ],
+    counts: &[],
     padding: &[],
     claims,
     source: "anthropic 2.8.0; @anthropic-ai/sdk 1.8.0",

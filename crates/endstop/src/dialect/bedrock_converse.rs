@@ -50,6 +50,7 @@ pub static DIALECT: Dialect = Dialect {
         "usage.cacheReadInputTokens",
         "usage.cacheWriteInputTokens",
     ],
+    counts: &[],
     padding: &["p"],
     claims,
     source: "botocore 1.44.0",

@@ -43,6 +43,7 @@ pub static DIALECT: Dialect = Dialect {
     signs: SIGNS,
     caps: &["max_tokens"],
     usage: &["usage.tokens.input_tokens", "usage.tokens.output_tokens", "usage.cached_tokens"],
+    counts: &[],
     padding: &[],
     claims,
     source: "cohere 7.3.1; cohere-ai 8.1.0",

@@ -10,7 +10,7 @@
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::{CallsClose, Dialect, Proof, Reading, Wins, Words};
+use super::{CallsClose, CountOf, Dialect, Proof, Reading, Wins, Words};
 use crate::ending::{Reason, Usage};
 use crate::event::Event;
 use crate::fault::{FaultKind, Sign, class, is_set, message, name};
@@ -87,7 +87,13 @@ pub static DIALECT: Dialect = Dialect {
         "usageMetadata.thoughtsTokenCount",
         "usageMetadata.cachedContentTokenCount",
     ],
-    padding: &[],
+    counts: &[
+        ("promptTokenCount", CountOf::Input),
+        ("candidatesTokenCount", CountOf::Output),
+        ("thoughtsTokenCount", CountOf::Reasoning),
+        ("cachedContentTokenCount", CountOf::CacheRead),
+    ],
+    padding: &["totalTokenCount", "tokenCount"],
     claims,
     source: "google-genai 3.1.0; google-ai-generativelanguage 0.12.1; google-cloud-aiplatform 2.6.0",
 };

@@ -45,6 +45,7 @@ pub static DIALECT: Dialect = Dialect {
     ],
     caps: &["options.num_predict"],
     usage: &["prompt_eval_count", "eval_count"],
+    counts: &[],
     padding: &["created_at"],
     claims,
     source: "ollama @fb30760; ollama 0.6.3",

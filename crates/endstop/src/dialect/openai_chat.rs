@@ -56,6 +56,7 @@ pub static DIALECT: Dialect = Dialect {
         "usage.completion_tokens_details.reasoning_tokens",
         "usage.prompt_tokens_details.cached_tokens",
     ],
+    counts: &[],
     padding: &["obfuscation"],
     claims,
     source: "openai 3.49.0; openai-openapi 2.3.0",

@@ -38,6 +38,7 @@ pub static DIALECT: Dialect = Dialect {
     signs: SIGNS,
     caps: &["max_tokens"],
     usage: &["usage.prompt_tokens", "usage.completion_tokens"],
+    counts: &[],
     padding: &[],
     claims,
     source: "openai-openapi 2.3.0",

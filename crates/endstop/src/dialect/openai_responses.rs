@@ -63,6 +63,7 @@ pub static DIALECT: Dialect = Dialect {
         "usage.output_tokens_details.reasoning_tokens",
         "usage.input_tokens_details.cached_tokens",
     ],
+    counts: &[],
     padding: &["obfuscation", "sequence_number"],
     claims,
     source: "openai 3.49.0; openai-openapi 2.3.0; codex @343074d",

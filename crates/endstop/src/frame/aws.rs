@@ -23,6 +23,8 @@ pub struct Aws {
     /// The beginning of a message whose end has not come yet.
     carry: Vec<u8>,
     decoded: Vec<u8>,
+    /// The headers of the last event and its name in them: most events have the same again.
+    last: (Vec<u8>, std::ops::Range<usize>),
 }
 
 /// The headers that matter, borrowed from the message.
@@ -45,7 +47,13 @@ impl Aws {
     /// A framer that takes payloads of up to `limit` bytes.
     #[must_use]
     pub fn new(limit: usize) -> Self {
-        Self { limit, wrapped: false, carry: Vec::new(), decoded: Vec::new() }
+        Self {
+            limit,
+            wrapped: false,
+            carry: Vec::new(),
+            decoded: Vec::new(),
+            last: (Vec::new(), 0..0),
+        }
     }
 
     /// The same, for payloads that wrap another wire's events in base64.
@@ -138,6 +146,16 @@ impl Aws {
             .get(PRELUDE..)
             .and_then(|rest| rest.split_at_checked(headers_length))
             .ok_or(Broken::Corrupt)?;
+        if !headers.is_empty()
+            && headers == self.last.0
+            && let Some(name) =
+                headers.get(self.last.1.clone()).and_then(|name| std::str::from_utf8(name).ok())
+        {
+            let data = self.unwrap(payload);
+            sink(Frame { kind: FrameKind::Event, name, data });
+            return Ok(());
+        }
+        let bytes = headers;
         let headers = read_headers(headers).ok_or(Broken::Corrupt)?;
         match headers.message_type {
             "exception" => sink(Frame {
@@ -151,11 +169,21 @@ impl Aws {
                 data: headers.error_message.as_bytes(),
             }),
             _ => {
+                self.remember(bytes, headers.event_type);
                 let data = self.unwrap(payload);
                 sink(Frame { kind: FrameKind::Event, name: headers.event_type, data });
             }
         }
         Ok(())
+    }
+
+    fn remember(&mut self, headers: &[u8], name: &str) {
+        let start = (name.as_ptr() as usize).wrapping_sub(headers.as_ptr() as usize);
+        self.last.0.clear();
+        if start < headers.len() {
+            self.last.0.extend_from_slice(headers);
+            self.last.1 = start..start + name.len();
+        }
     }
 
     /// The event inside a wrapped payload; a payload of another form is left as it is.

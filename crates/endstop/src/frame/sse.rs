@@ -108,16 +108,18 @@ impl Sse {
         mut rest: &'a [u8],
         sink: &mut impl FnMut(Frame<'_>),
     ) -> Result<&'a [u8], Broken> {
-        while let [b'd', b'a', b't', b'a', b':', b' ', line @ ..] = rest
-            && let Some((data, [b'\n', b'\n', after @ ..])) =
-                memchr2(b'\n', b'\r', line).and_then(|end| line.split_at_checked(end))
-            && !data.is_empty()
-        {
+        loop {
+            let (name, line) = plain_name(rest);
+            let [b'd', b'a', b't', b'a', b':', b' ', line @ ..] = line else { return Ok(rest) };
+            let end = memchr2(b'\n', b'\r', line).and_then(|end| line.split_at_checked(end));
+            let Some((data, [b'\n', b'\n', after @ ..])) = end else { return Ok(rest) };
+            let Some(name) = std::str::from_utf8(name).ok().filter(|_| !data.is_empty()) else {
+                return Ok(rest);
+            };
             self.check_size(data.len())?;
-            sink(Frame::event(data));
+            sink(Frame { kind: FrameKind::Event, name, data });
             rest = after;
         }
-        Ok(rest)
     }
 
     /// Completes a line whose beginning came in earlier chunks; gives back what follows it.
@@ -258,6 +260,15 @@ impl Sse {
 
     fn check_size(&self, size: usize) -> Result<(), Broken> {
         if size > self.limit { Err(Broken::Oversize) } else { Ok(()) }
+    }
+}
+
+/// The name that an event begins with, if it does, and what follows it.
+fn plain_name(bytes: &[u8]) -> (&[u8], &[u8]) {
+    let [b'e', b'v', b'e', b'n', b't', b':', b' ', line @ ..] = bytes else { return (&[], bytes) };
+    match memchr2(b'\n', b'\r', line).and_then(|end| line.split_at_checked(end)) {
+        Some((name, [b'\n', after @ ..])) => (name, after),
+        _ => (&[], bytes),
     }
 }
 

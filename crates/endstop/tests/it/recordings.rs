@@ -107,6 +107,7 @@ impl Record {
             host: &text(&self.host),
             path: &text(&self.url_path),
             body,
+            ..Clues::default()
         })
     }
 
