@@ -337,17 +337,21 @@ impl State {
         let Some((piece, hit)) = self.repeat.hit(frame) else { return false };
         // That text came is all that matters where nobody listens, and the first time told it;
         // arguments are followed.
-        if sink.is_none() && !piece.is_followed() {
-            self.facts.late_event |= self.facts.past_end;
-            self.facts.usage.update(&hit.counts.map(|(_, usage)| usage).unwrap_or_default());
-            return true;
+        let quiet = sink.is_none() && !piece.is_followed();
+        let text = if quiet { None } else { hit.text() };
+        if text.is_none() && !quiet {
+            return false;
         }
-        let Some(text) = hit.text() else { return false };
+        let counts = self.repeat.counts();
+        if let Some((_, usage)) = &counts {
+            self.facts.usage.update(usage);
+        }
+        self.facts.late_event |= self.facts.past_end;
+        let Some(text) = text else { return true };
         let event = piece.event(&text);
-        self.facts.usage.update(&hit.counts.map(|(_, usage)| usage).unwrap_or_default());
         self.facts.observe(&event, &self.wire, &self.limits);
         let Some(Sink(sink)) = sink else { return true };
-        match hit.counts {
+        match counts {
             Some((Order::Before, usage)) => {
                 sink(Event::Usage(usage));
                 sink(event);

@@ -28,6 +28,8 @@ pub(crate) struct Repeat {
     piece: Option<Piece>,
     /// Token counts come with the piece, before it or after it.
     counts: Option<Order>,
+    /// The token counts of the last hit.
+    usage: Usage,
     unused: u32,
 }
 
@@ -91,8 +93,6 @@ pub(crate) struct Hit<'a> {
     /// The quotes around it.
     quoted: &'a [u8],
     escaped: bool,
-    /// The token counts that came with it, and when.
-    pub(crate) counts: Option<(Order, Usage)>,
 }
 
 impl<'a> Hit<'a> {
@@ -177,11 +177,15 @@ impl Repeat {
         Some((piece, hit))
     }
 
-    fn compare<'a>(&self, data: &'a [u8]) -> Option<Hit<'a>> {
+    /// When the token counts come, and those of the last hit.
+    pub(crate) fn counts(&self) -> Option<(Order, Usage)> {
+        self.counts.map(|order| (order, self.usage))
+    }
+
+    fn compare<'a>(&mut self, data: &'a [u8]) -> Option<Hit<'a>> {
         let mut rest = data;
         let mut at = 0;
         let mut hit = None;
-        let mut usage = Usage::default();
         for hole in &self.holes {
             rest = rest.strip_prefix(self.data.get(at..hole.start)?)?;
             at = hole.end;
@@ -195,7 +199,7 @@ impl Repeat {
                     {
                         return None;
                     }
-                    hit = Some(Hit { quoted, escaped: inside.escaped, counts: None });
+                    hit = Some(Hit { quoted, escaped: inside.escaped });
                     inside.length
                 }
                 HoleKind::Padding => string_inside(rest)?.length,
@@ -203,16 +207,14 @@ impl Repeat {
                 HoleKind::Count(of) => {
                     let length = integer(rest)?;
                     let digits = std::str::from_utf8(rest.get(..length)?).ok()?;
-                    *slot(&mut usage, of) = Some(digits.parse().ok()?);
+                    *slot(&mut self.usage, of) = Some(digits.parse().ok()?);
                     length
                 }
                 HoleKind::Space => rest.iter().take_while(|byte| **byte == b' ').count(),
             };
             rest = rest.get(length..)?;
         }
-        let mut hit = hit.filter(|_| self.data.get(at..) == Some(rest))?;
-        hit.counts = self.counts.map(|order| (order, usage));
-        Some(hit)
+        if rest == self.data.get(at..)? { hit } else { None }
     }
 
     /// Makes a template of a frame that was just parsed, if it is one.
@@ -230,6 +232,7 @@ impl Repeat {
         self.holes.push(Hole { start, end, kind: HoleKind::Text });
         find_values(frame.data, dialect, lesson.counts.is_some(), &mut self.holes);
         self.counts = lesson.counts.map(|(order, _)| order);
+        self.usage = Usage::default();
         if !self.counts_agree(lesson) {
             self.piece = None;
         }
