@@ -151,6 +151,8 @@ pub enum At {
     Message,
     /// In a name so general that the message and the HTTP status say more.
     Class,
+    /// In the HTTP status, where this host means something of its own by it.
+    Status,
 }
 
 /// A sign in a name.
@@ -163,6 +165,12 @@ pub const fn name(is: &'static str, kind: FaultKind) -> Sign {
 #[must_use]
 pub const fn class(is: &'static str, kind: FaultKind) -> Sign {
     Sign { at: At::Class, is, kind }
+}
+
+/// A sign in the HTTP status.
+#[must_use]
+pub const fn status(is: &'static str, kind: FaultKind) -> Sign {
+    Sign { at: At::Status, is, kind }
 }
 
 /// A sign in the message.
@@ -208,7 +216,8 @@ impl Told {
             let limited = sign.kind == FaultKind::ContextWindow && self.status == Some(429);
             if limited { FaultKind::RateLimit } else { sign.kind }
         } else if let Some(status) = self.status {
-            kind_of_status(status)
+            let is_own = |sign: &&Sign| sign.is.parse() == Ok(status);
+            own(At::Status).find(is_own).map_or_else(|| kind_of_status(status), |sign| sign.kind)
         } else {
             own(At::Class).find(is_named).map_or(FaultKind::Other, |sign| sign.kind)
         };

@@ -3,31 +3,83 @@
 //! A provider is data, in a file of its own and one line in [`ALL`]. Nothing outside this folder
 //! and `dialect/` names one.
 
+mod ai21;
+mod alibaba;
 mod anthropic;
 mod azure;
+mod baseten;
 mod bedrock;
+mod cerebras;
+mod cloudflare;
 mod cohere;
+mod databricks;
+mod deepseek;
+mod fireworks;
+mod github;
 mod google;
+mod groq;
+mod huggingface;
+mod llamacpp;
+mod lmstudio;
+mod minimax;
 mod mistral;
+mod moonshot;
+mod nvidia;
 mod ollama;
 mod openai;
 mod openai_compatible;
 mod openrouter;
+mod perplexity;
+mod reka;
+mod sambanova;
+mod sglang;
+mod snowflake;
+mod together;
 mod vertex;
+mod vllm;
+mod writer;
 mod xai;
+mod xiaomi;
+mod zai;
 
+pub use ai21::AI21;
+pub use alibaba::ALIBABA;
 pub use anthropic::ANTHROPIC;
 pub use azure::AZURE;
+pub use baseten::BASETEN;
 pub use bedrock::BEDROCK;
+pub use cerebras::CEREBRAS;
+pub use cloudflare::CLOUDFLARE;
 pub use cohere::COHERE;
+pub use databricks::DATABRICKS;
+pub use deepseek::DEEPSEEK;
+pub use fireworks::FIREWORKS;
+pub use github::GITHUB;
 pub use google::GOOGLE;
+pub use groq::GROQ;
+pub use huggingface::HUGGINGFACE;
+pub use llamacpp::LLAMACPP;
+pub use lmstudio::LMSTUDIO;
+pub use minimax::MINIMAX;
 pub use mistral::MISTRAL;
+pub use moonshot::MOONSHOT;
+pub use nvidia::NVIDIA;
 pub use ollama::OLLAMA;
 pub use openai::OPENAI;
 pub use openai_compatible::OPENAI_COMPATIBLE;
 pub use openrouter::OPENROUTER;
+pub use perplexity::PERPLEXITY;
+pub use reka::REKA;
+pub use sambanova::SAMBANOVA;
+pub use sglang::SGLANG;
+pub use snowflake::SNOWFLAKE;
+pub use together::TOGETHER;
 pub use vertex::VERTEX;
+pub use vllm::VLLM;
+pub use writer::WRITER;
 pub use xai::XAI;
+pub use xiaomi::XIAOMI;
+pub use zai::ZAI;
 
 use std::sync::Arc;
 
@@ -51,6 +103,32 @@ pub static ALL: &[&Provider] = &[
     &COHERE,
     &OLLAMA,
     &OPENROUTER,
+    &DEEPSEEK,
+    &GROQ,
+    &TOGETHER,
+    &FIREWORKS,
+    &CEREBRAS,
+    &PERPLEXITY,
+    &MOONSHOT,
+    &MINIMAX,
+    &ZAI,
+    &ALIBABA,
+    &XIAOMI,
+    &AI21,
+    &WRITER,
+    &REKA,
+    &NVIDIA,
+    &SAMBANOVA,
+    &BASETEN,
+    &CLOUDFLARE,
+    &HUGGINGFACE,
+    &GITHUB,
+    &DATABRICKS,
+    &SNOWFLAKE,
+    &VLLM,
+    &SGLANG,
+    &LLAMACPP,
+    &LMSTUDIO,
     &OPENAI_COMPATIBLE,
 ];
 
@@ -222,11 +300,13 @@ pub struct Prefill {
     pub echoes: bool,
     /// White space at the end must be left out.
     pub trims: bool,
+    /// Where to ask, if it is not the provider's usual base URL.
+    pub base_url: Option<&'static str>,
 }
 
 /// A prefill that is nothing but a last message of the assistant.
 pub const TRAILING: Prefill =
-    Prefill { message_flag: None, request_flags: &[], echoes: false, trims: false };
+    Prefill { message_flag: None, request_flags: &[], echoes: false, trims: false, base_url: None };
 
 /// The role of the message that carries a hint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

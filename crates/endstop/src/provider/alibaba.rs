@@ -1,0 +1,49 @@
+//! Alibaba, of Qwen: its compatible mode. Errors inside HTTP 200 come without the marker.
+
+use super::{Auth, Prefill, Profile, Provider, Resume, Role, TRAILING, models};
+use crate::dialect::{openai_chat, openai_completions, openai_responses};
+use crate::fault::{FaultKind, Sign, message, name};
+
+/// Alibaba Cloud Model Studio.
+pub static ALIBABA: Provider = Provider {
+    id: "alibaba",
+    aliases: &["qwen", "dashscope"],
+    title: "Alibaba Cloud Model Studio",
+    hosts: &[
+        "dashscope.aliyuncs.com",
+        "dashscope-intl.aliyuncs.com",
+        "dashscope-us.aliyuncs.com",
+        ".dashscope.aliyuncs.com",
+    ],
+    base_url: "https://dashscope-intl.aliyuncs.com/compatible-mode/v1",
+    auth: Auth::Bearer,
+    key_variables: &["DASHSCOPE_API_KEY"],
+    url_variables: &["DASHSCOPE_HTTP_BASE_URL"],
+    main: Profile {
+        provider: "alibaba",
+        signs: SIGNS,
+        // Its own models, and not while they think (partial mode page).
+        resume: &[
+            models(&["thinking", "qwq", "qvq"], Resume::Hint(Role::User)),
+            models(
+                &["qwen"],
+                Resume::Prefill(Prefill { message_flag: Some("partial"), ..TRAILING }),
+            ),
+        ],
+        ..openai_chat::PROFILE
+    },
+    others: &[
+        Profile { provider: "alibaba", signs: SIGNS, ..openai_responses::PROFILE },
+        Profile { provider: "alibaba", signs: SIGNS, ..openai_completions::PROFILE },
+    ],
+    source: "dashscope 2.0.2; QwenLM/qwen-code#98, #3145; recorded, maruel/genai",
+};
+
+static SIGNS: &[Sign] = &[
+    message("range of input length should be", FaultKind::ContextWindow),
+    name("DataInspectionFailed", FaultKind::Filter),
+    name("data_inspection_failed", FaultKind::Filter),
+    // Behind a status and a namespace: `<400> InternalError.Algo.DataInspectionFailed: …`.
+    message("datainspectionfailed", FaultKind::Filter),
+    name("Arrearage", FaultKind::Quota),
+];

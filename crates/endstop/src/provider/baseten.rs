@@ -1,0 +1,28 @@
+//! Baseten: content at times behind the word, and errors with or without `error` around them.
+
+use super::vllm::{SIGNS, WORDS};
+use super::{Auth, Capabilities, Profile, Provider};
+use crate::dialect::openai_chat;
+
+/// Baseten.
+pub static BASETEN: Provider = Provider {
+    id: "baseten",
+    aliases: &[],
+    title: "Baseten",
+    hosts: &["inference.baseten.co", ".api.baseten.co"],
+    base_url: "https://inference.baseten.co/v1",
+    auth: Auth::Bearer,
+    key_variables: &["BASETEN_API_KEY"],
+    url_variables: &[],
+    main: Profile {
+        provider: "baseten",
+        // vLLM is inside.
+        words: WORDS,
+        signs: SIGNS,
+        // In every chunk (recorded, maruel/genai, 35 of 35).
+        capabilities: Capabilities { usage_in_streams: true, ..openai_chat::PROFILE.capabilities },
+        ..openai_chat::PROFILE
+    },
+    others: &[],
+    source: "recorded, maruel/genai; vllm @a014e35",
+};

@@ -1,0 +1,31 @@
+//! Cerebras: no finish key until the last chunk; errors flat, and whole inside streams.
+
+use super::{Auth, COMMON_CAPABILITIES, Profile, Provider};
+use crate::dialect::{openai_chat, openai_completions};
+use crate::fault::{FaultKind, Sign, message, name};
+
+/// Cerebras.
+pub static CEREBRAS: Provider = Provider {
+    id: "cerebras",
+    aliases: &[],
+    title: "Cerebras",
+    hosts: &["api.cerebras.ai"],
+    base_url: "https://api.cerebras.ai/v1",
+    auth: Auth::Bearer,
+    key_variables: &["CEREBRAS_API_KEY"],
+    url_variables: &["CEREBRAS_BASE_URL"],
+    main: Profile {
+        provider: "cerebras",
+        signs: SIGNS,
+        // On the chunk of the word (recorded, maruel/genai, 28 of 28).
+        capabilities: COMMON_CAPABILITIES,
+        ..openai_chat::PROFILE
+    },
+    others: &[Profile { provider: "cerebras", signs: SIGNS, ..openai_completions::PROFILE }],
+    source: "cerebras-cloud-sdk 1.91.0; recorded, maruel/genai",
+};
+
+static SIGNS: &[Sign] = &[
+    message("current length is", FaultKind::ContextWindow),
+    name("wrong_api_key", FaultKind::Auth),
+];

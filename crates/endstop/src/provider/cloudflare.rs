@@ -1,0 +1,19 @@
+//! Cloudflare Workers AI: OpenAI's wire, under the account's own path.
+
+use super::{Auth, Profile, Provider};
+use crate::dialect::openai_chat;
+
+/// Cloudflare Workers AI.
+pub static CLOUDFLARE: Provider = Provider {
+    id: "cloudflare",
+    aliases: &["workers-ai", "cloudflare-workers-ai"],
+    title: "Cloudflare Workers AI",
+    hosts: &["api.cloudflare.com"],
+    base_url: "https://api.cloudflare.com/client/v4/accounts/{account_id}/ai/v1",
+    auth: Auth::Bearer,
+    key_variables: &["CLOUDFLARE_API_TOKEN", "CLOUDFLARE_API_KEY"],
+    url_variables: &[],
+    main: Profile { provider: "cloudflare", ..openai_chat::PROFILE },
+    others: &[],
+    source: "recorded, maruel/genai and others",
+};

@@ -1,0 +1,31 @@
+//! Databricks: serving endpoints, by OpenAI's path or by one of each endpoint's own.
+
+use super::{Auth, Profile, Provider};
+use crate::dialect::openai_chat;
+use crate::fault::{FaultKind, Sign, name};
+
+/// Databricks.
+pub static DATABRICKS: Provider = Provider {
+    id: "databricks",
+    aliases: &["mosaic"],
+    title: "Databricks",
+    hosts: &[".cloud.databricks.com", ".gcp.databricks.com", ".azuredatabricks.net"],
+    base_url: "https://{workspace}/serving-endpoints",
+    auth: Auth::Bearer,
+    key_variables: &["DATABRICKS_TOKEN"],
+    url_variables: &["DATABRICKS_HOST"],
+    main: Profile {
+        provider: "databricks",
+        paths: &["/chat/completions", "/serving-endpoints/*/invocations"],
+        signs: SIGNS,
+        ..openai_chat::PROFILE
+    },
+    others: &[],
+    source: "databricks-sdk 0.162.0",
+};
+
+static SIGNS: &[Sign] = &[
+    name("REQUEST_LIMIT_EXCEEDED", FaultKind::RateLimit),
+    name("TEMPORARILY_UNAVAILABLE", FaultKind::Overloaded),
+    name("RESOURCE_DOES_NOT_EXIST", FaultKind::NotFound),
+];

@@ -1,0 +1,47 @@
+//! DeepSeek: says as a word that it ran out of capacity; goes on with a prefix, on its beta path.
+
+use super::{Auth, COMMON_CAPABILITIES, Prefill, Profile, Provider, Resume, TRAILING, always};
+use crate::dialect::{Words, openai_chat, openai_completions, openai_responses};
+use crate::ending::Reason;
+
+/// DeepSeek.
+pub static DEEPSEEK: Provider = Provider {
+    id: "deepseek",
+    aliases: &["deep-seek"],
+    title: "DeepSeek",
+    hosts: &["api.deepseek.com"],
+    base_url: "https://api.deepseek.com",
+    auth: Auth::Bearer,
+    key_variables: &["DEEPSEEK_API_KEY"],
+    url_variables: &[],
+    main: Profile {
+        provider: "deepseek",
+        words: WORDS,
+        resume: &[always(Resume::Prefill(Prefill {
+            message_flag: Some("prefix"),
+            base_url: Some("https://api.deepseek.com/beta"),
+            ..TRAILING
+        }))],
+        // On the chunk of the word, asked for or not (recorded, maruel/genai, 44 of 44).
+        capabilities: COMMON_CAPABILITIES,
+        versions: &["`deepseek-chat` and `deepseek-reasoner` were retired on 2026-07-24"],
+        ..openai_chat::PROFILE
+    },
+    others: &[
+        Profile { provider: "deepseek", ..openai_responses::PROFILE },
+        // Fill in the middle, beta.
+        Profile { provider: "deepseek", words: WORDS, ..openai_completions::PROFILE },
+    ],
+    source: "DeepSeek asyncapi @4b91671; maruel/genai @66b63e6 providers/deepseek",
+};
+
+static WORDS: &[Words] = &[Words::plain(
+    "finish_reason",
+    "choices[].finish_reason",
+    &[
+        // Out of capacity: to be tried again.
+        ("insufficient_system_resource", Reason::Failed),
+        // In recent documentation only, by two second-hand reports.
+        ("aborted", Reason::Cancelled),
+    ],
+)];

@@ -1,0 +1,23 @@
+//! Fireworks: `error` as a word; lowers the cap without a word where the prompt leaves less room.
+
+use super::{Auth, Profile, Provider};
+use crate::dialect::{Words, openai_chat, openai_completions};
+use crate::ending::Reason;
+
+/// Fireworks AI.
+pub static FIREWORKS: Provider = Provider {
+    id: "fireworks",
+    aliases: &["fireworks-ai"],
+    title: "Fireworks AI",
+    hosts: &["api.fireworks.ai"],
+    base_url: "https://api.fireworks.ai/inference/v1",
+    auth: Auth::Bearer,
+    key_variables: &["FIREWORKS_API_KEY"],
+    url_variables: &["FIREWORKS_BASE_URL"],
+    main: Profile { provider: "fireworks", words: WORDS, ..openai_chat::PROFILE },
+    others: &[Profile { provider: "fireworks", words: WORDS, ..openai_completions::PROFILE }],
+    source: "fireworks-ai 1.2.30",
+};
+
+static WORDS: &[Words] =
+    &[Words::plain("finish_reason", "choices[].finish_reason", &[("error", Reason::Failed)])];

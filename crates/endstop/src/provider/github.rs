@@ -1,0 +1,26 @@
+//! GitHub Models: Azure's inference service under a plan's own limits.
+
+use super::{Auth, Profile, Provider};
+use crate::dialect::openai_chat;
+use crate::fault::{FaultKind, Sign, name};
+
+/// GitHub Models.
+pub static GITHUB: Provider = Provider {
+    id: "github",
+    aliases: &["github-models"],
+    title: "GitHub Models",
+    hosts: &["models.github.ai", "models.inference.ai.azure.com"],
+    base_url: "https://models.github.ai/inference",
+    auth: Auth::Bearer,
+    key_variables: &["GITHUB_TOKEN"],
+    url_variables: &[],
+    main: Profile { provider: "github", signs: SIGNS, ..openai_chat::PROFILE },
+    others: &[],
+    source: "azure-ai-inference 1.0.0b9; eslint/tsc-meetings#593",
+};
+
+static SIGNS: &[Sign] = &[
+    // HTTP 413: the plan's limit, below the model's.
+    name("tokens_limit_reached", FaultKind::ContextWindow),
+    name("RateLimitReached", FaultKind::RateLimit),
+];

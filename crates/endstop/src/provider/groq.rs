@@ -1,0 +1,33 @@
+//! Groq: usage under a key of its own, failed tool calls as errors, limits per minute as HTTP 413.
+
+use super::{Auth, COMMON_CAPABILITIES, Profile, Provider};
+use crate::dialect::openai_chat;
+use crate::fault::{FaultKind, Sign, name};
+
+/// Groq.
+pub static GROQ: Provider = Provider {
+    id: "groq",
+    aliases: &[],
+    title: "Groq",
+    hosts: &["api.groq.com"],
+    base_url: "https://api.groq.com/openai/v1",
+    auth: Auth::Bearer,
+    key_variables: &["GROQ_API_KEY"],
+    url_variables: &["GROQ_BASE_URL"],
+    main: Profile {
+        provider: "groq",
+        signs: SIGNS,
+        // `x_groq.usage`, always.
+        capabilities: COMMON_CAPABILITIES,
+        ..openai_chat::PROFILE
+    },
+    others: &[],
+    source: "groq 1.7.0; recorded, pydantic/pydantic-ai and maruel/genai",
+};
+
+static SIGNS: &[Sign] = &[
+    // The model's text comes with it, in `failed_generation`.
+    name("tool_use_failed", FaultKind::ToolCall),
+    // HTTP 413: tokens a minute, not the window (continuedev/continue#10218).
+    name("tokens", FaultKind::RateLimit),
+];

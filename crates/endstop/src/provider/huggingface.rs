@@ -1,0 +1,63 @@
+//! Hugging Face: a router, and endpoints of TGI. Whatever the backend says is passed on.
+
+use super::{Auth, Profile, Provider};
+use crate::dialect::{Words, openai_chat, openai_completions};
+use crate::ending::Reason;
+use crate::fault::{FaultKind, Sign, class, message, name};
+
+/// Hugging Face.
+///
+/// TGI goes on with a trailing answer, but who is behind the router is not known.
+pub static HUGGINGFACE: Provider = Provider {
+    id: "huggingface",
+    aliases: &["hf", "hugging-face", "tgi"],
+    title: "Hugging Face",
+    hosts: &[
+        "router.huggingface.co",
+        "api-inference.huggingface.co",
+        ".endpoints.huggingface.cloud",
+    ],
+    base_url: "https://router.huggingface.co/v1",
+    auth: Auth::Bearer,
+    key_variables: &["HF_TOKEN"],
+    url_variables: &[],
+    main: Profile { provider: "huggingface", words: WORDS, signs: SIGNS, ..openai_chat::PROFILE },
+    others: &[Profile {
+        provider: "huggingface",
+        words: WORDS,
+        signs: SIGNS,
+        ..openai_completions::PROFILE
+    }],
+    source: "text-generation-inference @db931fc; huggingface_hub 2.4.0; recorded, maruel/genai",
+};
+
+static WORDS: &[Words] = &[Words::plain(
+    "finish_reason",
+    "choices[].finish_reason",
+    &[
+        // TGI's own, which leak into its chat (recorded, huggingface/huggingface_hub).
+        ("eos_token", Reason::Complete),
+        ("stop_sequence", Reason::StopSequence),
+        // Backends: Together; Together and Fireworks; vLLM and SGLang; vLLM; Z.AI.
+        ("eos", Reason::Complete),
+        ("error", Reason::Failed),
+        ("abort", Reason::Cancelled),
+        ("repetition", Reason::Failed),
+        ("sensitive", Reason::Safety),
+        ("network_error", Reason::Failed),
+        ("model_context_window_exceeded", Reason::ContextLimit),
+    ],
+)];
+
+static SIGNS: &[Sign] = &[
+    message("`max_new_tokens` must be <=", FaultKind::ContextWindow),
+    name("overloaded", FaultKind::Overloaded),
+    name("generation", FaultKind::Server),
+    name("incomplete_generation", FaultKind::Server),
+    class("validation", FaultKind::InvalidRequest),
+    // Backends: SGLang, vLLM, Cerebras.
+    message("longer than the model's context length", FaultKind::ContextWindow),
+    message("exceeds the model's maximum context length", FaultKind::ContextWindow),
+    message("longer than the maximum model length of", FaultKind::ContextWindow),
+    message("current length is", FaultKind::ContextWindow),
+];

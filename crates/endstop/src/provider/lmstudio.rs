@@ -1,0 +1,25 @@
+//! LM Studio: `tool_calls` at times without calls, an empty stream where the window is full.
+
+use super::{Auth, Profile, Provider};
+use crate::dialect::{openai_chat, openai_completions};
+use crate::fault::{FaultKind, Sign, message};
+
+/// LM Studio.
+pub static LMSTUDIO: Provider = Provider {
+    id: "lmstudio",
+    aliases: &["lm-studio"],
+    title: "LM Studio",
+    hosts: &["localhost:1234", "127.0.0.1:1234"],
+    base_url: "http://127.0.0.1:1234/v1",
+    auth: Auth::Open,
+    key_variables: &["LM_API_TOKEN"],
+    url_variables: &[],
+    main: Profile { provider: "lmstudio", signs: SIGNS, ..openai_chat::PROFILE },
+    others: &[Profile { provider: "lmstudio", signs: SIGNS, ..openai_completions::PROFILE }],
+    source: "lmstudio-ai/docs @c6854fb; lmstudio-bug-tracker#2339; anomalyco/opencode#5139",
+};
+
+static SIGNS: &[Sign] = &[
+    message("n_keep:", FaultKind::ContextWindow),
+    message("trying to keep the first", FaultKind::ContextWindow),
+];

@@ -1,0 +1,35 @@
+//! Moonshot, of Kimi: goes on with a partial message; usage inside the choice.
+
+use super::{Auth, Capabilities, Prefill, Profile, Provider, Resume, TRAILING, always};
+use crate::dialect::openai_chat;
+use crate::fault::{FaultKind, Sign, message, name};
+
+/// Moonshot AI.
+pub static MOONSHOT: Provider = Provider {
+    id: "moonshot",
+    aliases: &["moonshotai", "kimi"],
+    title: "Moonshot AI",
+    hosts: &["api.moonshot.ai", "api.moonshot.cn", "api.kimi.com"],
+    base_url: "https://api.moonshot.ai/v1",
+    auth: Auth::Bearer,
+    key_variables: &["MOONSHOT_API_KEY", "KIMI_API_KEY"],
+    url_variables: &["KIMI_BASE_URL"],
+    main: Profile {
+        provider: "moonshot",
+        signs: SIGNS,
+        // The documented remedy for `length` (Kimi partial mode page).
+        resume: &[always(Resume::Prefill(Prefill { message_flag: Some("partial"), ..TRAILING }))],
+        capabilities: Capabilities { usage_in_streams: true, ..openai_chat::PROFILE.capabilities },
+        ..openai_chat::PROFILE
+    },
+    others: &[],
+    source: "kimi-moonshot specification; MoonshotAI/kimi-cli @4a550ef; Kimi errors page",
+};
+
+static SIGNS: &[Sign] = &[
+    message("input token length too long", FaultKind::ContextWindow),
+    message("exceeded model token limit", FaultKind::ContextWindow),
+    name("engine_overloaded_error", FaultKind::Overloaded),
+    name("exceeded_current_quota_error", FaultKind::Quota),
+    name("rate_limit_reached_error", FaultKind::RateLimit),
+];

@@ -1,0 +1,33 @@
+//! Perplexity: no marker at the end, the word is all; the whole message beside each delta.
+
+use super::{Auth, COMMON_CAPABILITIES, Capabilities, Profile, Provider};
+use crate::dialect::{Proof, openai_chat};
+use crate::fault::{FaultKind, Sign, name};
+
+/// Perplexity.
+pub static PERPLEXITY: Provider = Provider {
+    id: "perplexity",
+    aliases: &["pplx"],
+    title: "Perplexity",
+    hosts: &["api.perplexity.ai"],
+    base_url: "https://api.perplexity.ai",
+    auth: Auth::Bearer,
+    key_variables: &["PERPLEXITY_API_KEY", "PPLX_API_KEY"],
+    url_variables: &["PERPLEXITY_BASE_URL"],
+    main: Profile {
+        provider: "perplexity",
+        // No `[DONE]` (recorded, maruel/genai, 64 of 64).
+        proof: Proof::Word,
+        signs: SIGNS,
+        // In every chunk. It searches, and calls no tools of the caller's.
+        capabilities: Capabilities { tools: false, ..COMMON_CAPABILITIES },
+        ..openai_chat::PROFILE
+    },
+    others: &[],
+    source: "perplexityai 0.46.1; recorded, maruel/genai and crmne/ruby_llm",
+};
+
+static SIGNS: &[Sign] = &[
+    name("too_many_prompt_tokens", FaultKind::ContextWindow),
+    name("invalid_model", FaultKind::NotFound),
+];

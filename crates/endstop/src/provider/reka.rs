@@ -1,0 +1,28 @@
+//! Reka: a word for a full window.
+
+use super::{Auth, Profile, Provider};
+use crate::dialect::{Words, openai_chat};
+use crate::ending::Reason;
+
+/// Reka.
+pub static REKA: Provider = Provider {
+    id: "reka",
+    aliases: &["reka-ai"],
+    title: "Reka",
+    hosts: &["api.reka.ai"],
+    base_url: "https://api.reka.ai/v1",
+    auth: Auth::Bearer,
+    key_variables: &["REKA_API_KEY"],
+    url_variables: &[],
+    main: Profile {
+        provider: "reka",
+        words: &[Words::plain(
+            "finish_reason",
+            "choices[].finish_reason",
+            &[("context", Reason::ContextLimit)],
+        )],
+        ..openai_chat::PROFILE
+    },
+    others: &[],
+    source: "reka-api; docs.reka.ai",
+};

@@ -1,0 +1,19 @@
+//! `SambaNova`: OpenAI's wire as it is.
+
+use super::{Auth, Profile, Provider};
+use crate::dialect::openai_chat;
+
+/// `SambaNova`.
+pub static SAMBANOVA: Provider = Provider {
+    id: "sambanova",
+    aliases: &["samba-nova"],
+    title: "SambaNova",
+    hosts: &["api.sambanova.ai"],
+    base_url: "https://api.sambanova.ai/v1",
+    auth: Auth::Bearer,
+    key_variables: &["SAMBANOVA_API_KEY"],
+    url_variables: &["SAMBANOVA_BASE_URL"],
+    main: Profile { provider: "sambanova", ..openai_chat::PROFILE },
+    others: &[],
+    source: "sambanova 1.13.0",
+};

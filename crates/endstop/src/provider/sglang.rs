@@ -1,0 +1,41 @@
+//! SGLang: all words behind all content, the matched stop beside them.
+
+use super::vllm::CONTINUE;
+use super::{Auth, Profile, Provider};
+use crate::dialect::{Words, openai_chat, openai_completions, openai_responses};
+use crate::ending::Reason;
+use crate::fault::{FaultKind, Sign, message};
+
+/// SGLang.
+pub static SGLANG: Provider = Provider {
+    id: "sglang",
+    aliases: &[],
+    title: "SGLang",
+    hosts: &["localhost:30000", "127.0.0.1:30000"],
+    base_url: "http://127.0.0.1:30000/v1",
+    auth: Auth::Open,
+    key_variables: &[],
+    url_variables: &[],
+    main: Profile {
+        provider: "sglang",
+        words: WORDS,
+        signs: SIGNS,
+        // Without it a trailing answer is taken for the user's.
+        resume: CONTINUE,
+        ..openai_chat::PROFILE
+    },
+    others: &[
+        Profile { provider: "sglang", words: WORDS, signs: SIGNS, ..openai_completions::PROFILE },
+        // `response.completed` for everything, but the status inside is right at the cap.
+        Profile { provider: "sglang", signs: SIGNS, ..openai_responses::PROFILE },
+    ],
+    source: "sglang @cce0a12",
+};
+
+static WORDS: &[Words] =
+    &[Words::plain("finish_reason", "choices[].finish_reason", &[("abort", Reason::Cancelled)])];
+
+static SIGNS: &[Sign] = &[
+    message("longer than the model's context length", FaultKind::ContextWindow),
+    message("exceeds the model's maximum context length", FaultKind::ContextWindow),
+];

@@ -1,0 +1,38 @@
+//! Together: `eos` for a natural end, `error` for a failure, the call's text at times as reasoning.
+
+use super::{Auth, Profile, Provider};
+use crate::dialect::{Words, openai_chat, openai_completions};
+use crate::ending::Reason;
+use crate::fault::{FaultKind, Sign, message};
+
+/// Together AI.
+pub static TOGETHER: Provider = Provider {
+    id: "together",
+    aliases: &["togetherai", "together-ai"],
+    title: "Together AI",
+    hosts: &["api.together.xyz", "api.together.ai"],
+    base_url: "https://api.together.xyz/v1",
+    auth: Auth::Bearer,
+    key_variables: &["TOGETHER_API_KEY"],
+    url_variables: &["TOGETHER_BASE_URL"],
+    main: Profile { provider: "together", words: WORDS, signs: SIGNS, ..openai_chat::PROFILE },
+    others: &[Profile {
+        provider: "together",
+        words: WORDS,
+        signs: SIGNS,
+        ..openai_completions::PROFILE
+    }],
+    source: "together 3.0.0; togethercomputer/openapi @090263a; recorded, maruel/genai",
+};
+
+static WORDS: &[Words] = &[Words::plain(
+    "finish_reason",
+    "choices[].finish_reason",
+    &[
+        ("eos", Reason::Complete),
+        // Not in the specification; recorded twice, with `error` in the choice.
+        ("error", Reason::Failed),
+    ],
+)];
+
+static SIGNS: &[Sign] = &[message("`max_new_tokens` must be <=", FaultKind::ContextWindow)];

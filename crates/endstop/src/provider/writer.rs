@@ -1,0 +1,23 @@
+//! Writer: OpenAI's wire on a path of its own.
+
+use super::{Auth, Profile, Provider};
+use crate::dialect::openai_chat;
+
+/// Writer.
+pub static WRITER: Provider = Provider {
+    id: "writer",
+    aliases: &["palmyra"],
+    title: "Writer",
+    hosts: &["api.writer.com"],
+    base_url: "https://api.writer.com/v1",
+    auth: Auth::Bearer,
+    key_variables: &["WRITER_API_KEY"],
+    url_variables: &["WRITER_BASE_URL"],
+    main: Profile {
+        provider: "writer",
+        paths: &["/v1/chat", "/chat/completions"],
+        ..openai_chat::PROFILE
+    },
+    others: &[],
+    source: "writer-sdk; recorded, traceloop/openllmetry",
+};

@@ -1,0 +1,37 @@
+//! Xiaomi `MiMo`: a word for loops; a blocked request is HTTP 421.
+
+use super::{Auth, Profile, Provider};
+use crate::dialect::{Words, openai_chat, openai_responses};
+use crate::ending::Reason;
+use crate::fault::{FaultKind, Sign, name, status};
+
+/// Xiaomi `MiMo`.
+pub static XIAOMI: Provider = Provider {
+    id: "xiaomi",
+    aliases: &["mimo", "xiaomi-mimo"],
+    title: "Xiaomi MiMo",
+    hosts: &["api.xiaomimimo.com"],
+    base_url: "https://api.xiaomimimo.com/v1",
+    auth: Auth::Bearer,
+    key_variables: &["MIMO_API_KEY", "XIAOMI_API_KEY"],
+    url_variables: &[],
+    main: Profile {
+        provider: "xiaomi",
+        words: &[Words::plain(
+            "finish_reason",
+            "choices[].finish_reason",
+            // Going on makes a loop worse.
+            &[("repetition_truncation", Reason::Failed)],
+        )],
+        signs: SIGNS,
+        ..openai_chat::PROFILE
+    },
+    others: &[Profile { provider: "xiaomi", signs: SIGNS, ..openai_responses::PROFILE }],
+    source: "maruel/genai @66b63e6 providers/mimo; MiMo error-codes page",
+};
+
+static SIGNS: &[Sign] = &[
+    // Its codes are the HTTP statuses, and this one is a filter's.
+    status("421", FaultKind::Filter),
+    name("invalid_key", FaultKind::Auth),
+];

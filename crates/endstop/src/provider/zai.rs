@@ -1,0 +1,55 @@
+//! Z.AI, of Zhipu and GLM: failures under way are words, errors have numbers for names.
+
+use super::{Auth, COMMON_CAPABILITIES, Profile, Provider};
+use crate::dialect::{Words, openai_chat, openai_responses};
+use crate::ending::Reason;
+use crate::fault::{FaultKind, Sign, name};
+
+/// Z.AI.
+pub static ZAI: Provider = Provider {
+    id: "zai",
+    aliases: &["zhipu", "zhipuai", "z.ai", "z-ai", "bigmodel"],
+    title: "Z.AI",
+    hosts: &["api.z.ai", "open.bigmodel.cn"],
+    base_url: "https://api.z.ai/api/paas/v4",
+    auth: Auth::Bearer,
+    key_variables: &["ZAI_API_KEY", "ZHIPUAI_API_KEY", "ZHIPU_API_KEY"],
+    url_variables: &["ZAI_BASE_URL"],
+    main: Profile {
+        provider: "zai",
+        words: WORDS,
+        signs: SIGNS,
+        // On the chunk of the word, without being asked.
+        capabilities: COMMON_CAPABILITIES,
+        ..openai_chat::PROFILE
+    },
+    others: &[Profile { provider: "zai", signs: SIGNS, ..openai_responses::PROFILE }],
+    source: "Zhipu specification @2b70661; Zhipu error codes, second-hand",
+};
+
+static WORDS: &[Words] = &[Words::plain(
+    "finish_reason",
+    "choices[].finish_reason",
+    &[
+        // What was streamed so far may have to be withdrawn.
+        ("sensitive", Reason::Safety),
+        ("network_error", Reason::Failed),
+        // A prompt that is too long can be taken in silence, and end so.
+        ("model_context_window_exceeded", Reason::ContextLimit),
+    ],
+)];
+
+static SIGNS: &[Sign] = &[
+    name("1261", FaultKind::ContextWindow),
+    name("1301", FaultKind::Filter),
+    name("1302", FaultKind::RateLimit),
+    name("1305", FaultKind::Overloaded),
+    // The limits of a plan: five hours, a week, a month.
+    name("1308", FaultKind::Quota),
+    name("1310", FaultKind::Quota),
+    // No balance, or the key of another plan.
+    name("1113", FaultKind::Quota),
+    name("1200", FaultKind::Server),
+    name("1230", FaultKind::Server),
+    name("1234", FaultKind::Server),
+];
