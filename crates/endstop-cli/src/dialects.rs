@@ -251,6 +251,7 @@ fn place(at: At) -> &'static str {
         At::Name => "name",
         At::Message => "message holds",
         At::Class => "class",
+        At::Status => "HTTP status",
     }
 }
 
@@ -302,6 +303,9 @@ fn prefill_in_words(prefill: Prefill) -> String {
     }
     for (flag, value) in prefill.request_flags {
         let _ = write!(text, ", `{flag}: {value}`");
+    }
+    if let Some(url) = prefill.base_url {
+        let _ = write!(text, ", at `{url}`");
     }
     if prefill.echoes {
         text.push_str(", which the reply repeats");
