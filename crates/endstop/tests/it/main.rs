@@ -14,6 +14,7 @@ mod agree;
 mod allow;
 mod case;
 mod cases;
+mod consistency;
 mod cuts;
 mod event_stream;
 mod oracle;
