@@ -13,7 +13,9 @@ mod ollama;
 mod openai;
 mod openai_compatible;
 mod openrouter;
+mod replicate;
 mod vertex;
+mod watsonx;
 mod xai;
 
 pub use anthropic::ANTHROPIC;
@@ -26,7 +28,9 @@ pub use ollama::OLLAMA;
 pub use openai::OPENAI;
 pub use openai_compatible::OPENAI_COMPATIBLE;
 pub use openrouter::OPENROUTER;
+pub use replicate::REPLICATE;
 pub use vertex::VERTEX;
+pub use watsonx::WATSONX;
 pub use xai::XAI;
 
 use std::sync::Arc;
@@ -46,11 +50,13 @@ pub static ALL: &[&Provider] = &[
     &ANTHROPIC,
     &GOOGLE,
     &VERTEX,
-    &BEDROCK,
     &MISTRAL,
     &COHERE,
     &OLLAMA,
+    &BEDROCK,
     &OPENROUTER,
+    &WATSONX,
+    &REPLICATE,
     &OPENAI_COMPATIBLE,
 ];
 
