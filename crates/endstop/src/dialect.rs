@@ -5,13 +5,30 @@
 //! events. There is no `match` on a dialect anywhere: what differs is a field.
 
 pub mod anthropic;
+pub mod anthropic_complete;
+pub mod bedrock_ai21;
+pub mod bedrock_cohere;
 pub mod bedrock_converse;
+mod bedrock_invoke;
+pub mod bedrock_llama;
+pub mod bedrock_mistral;
+pub mod bedrock_nova;
+pub mod bedrock_titan;
+pub mod cloudflare;
 pub mod cohere;
+pub mod cohere_v1;
+pub mod dashscope;
 pub mod gemini;
+pub mod gemini_interactions;
+pub mod llamacpp;
 pub mod ollama;
+pub mod openai_assistants;
 pub mod openai_chat;
 pub mod openai_completions;
 pub mod openai_responses;
+pub mod replicate;
+pub mod tgi;
+pub mod watsonx;
 
 use crate::ending::Reason;
 use crate::fault::Sign;
@@ -31,6 +48,22 @@ pub static ALL: &[&Dialect] = &[
     &bedrock_converse::DIALECT,
     &cohere::DIALECT,
     &ollama::DIALECT,
+    &openai_assistants::DIALECT,
+    &anthropic_complete::DIALECT,
+    &gemini_interactions::DIALECT,
+    &bedrock_nova::DIALECT,
+    &bedrock_titan::DIALECT,
+    &bedrock_llama::DIALECT,
+    &bedrock_mistral::DIALECT,
+    &bedrock_cohere::DIALECT,
+    &bedrock_ai21::DIALECT,
+    &cohere_v1::DIALECT,
+    &watsonx::DIALECT,
+    &dashscope::DIALECT,
+    &replicate::DIALECT,
+    &tgi::DIALECT,
+    &llamacpp::DIALECT,
+    &cloudflare::DIALECT,
 ];
 
 /// One wire language.

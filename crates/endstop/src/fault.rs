@@ -256,9 +256,15 @@ fn kind_of_status(status: u16) -> FaultKind {
 struct Wire<'a> {
     #[serde(borrow)]
     error: Option<&'a RawValue>,
+    /// Runs of assistants keep theirs here.
+    #[serde(borrow)]
+    last_error: Option<&'a RawValue>,
+    /// Some hosts give a list, of which the first says it.
+    #[serde(borrow)]
+    errors: Few<&'a RawValue>,
     #[serde(borrow)]
     object: Text<'a>,
-    #[serde(borrow, alias = "Message", alias = "msg", alias = "errorMessage")]
+    #[serde(borrow, alias = "Message", alias = "msg", alias = "errorMessage", alias = "err")]
     message: Text<'a>,
     #[serde(borrow, rename = "type", alias = "__type")]
     type_: Scalar<'a>,
@@ -291,6 +297,8 @@ struct Wire<'a> {
     #[serde(borrow)]
     delta: Loose<Nested<'a>>,
     #[serde(borrow)]
+    interaction: Loose<Nested<'a>>,
+    #[serde(borrow)]
     choices: Few<Loose<Nested<'a>>>,
 }
 
@@ -307,6 +315,8 @@ struct BaseResp<'a> {
 struct Nested<'a> {
     #[serde(borrow)]
     error: Option<&'a RawValue>,
+    #[serde(borrow)]
+    errors: Few<&'a RawValue>,
 }
 
 #[derive(Default, Deserialize)]
@@ -340,7 +350,9 @@ pub(crate) fn read(data: &[u8], expect: Expect) -> Option<Told> {
     }
     let wire: Wire<'_> = serde_json::from_slice(data).ok()?;
     let mut told = Told::default();
-    let nested = [wire.response.error, wire.delta.error].into_iter().flatten();
+    let nested = [wire.last_error, wire.response.error, wire.delta.error, wire.interaction.error];
+    let lists = [wire.errors.first(), wire.interaction.errors.first()];
+    let nested = nested.into_iter().flatten().chain(lists.into_iter().flatten().copied());
     let nested = nested.chain(wire.choices.iter().filter_map(|choice| choice.error));
     match wire.error.into_iter().chain(nested).find(|raw| is_set(Some(raw))).map(RawValue::get) {
         Some(error) if error.starts_with('{') => {
@@ -510,6 +522,22 @@ mod tests {
             Anything,
             Some(("", "502", "m")),
         );
+        check(
+            r#"{"object":"thread.run","status":"failed","last_error":{"code":"c","message":"m"}}"#,
+            Anything,
+            Some(("", "c", "m")),
+        );
+        check(
+            r#"{"success":false,"errors":[{"code":7009,"message":"m"}]}"#,
+            Anything,
+            Some(("", "7009", "m")),
+        );
+        check(
+            r#"{"interaction":{"status":"failed","errors":[{"code":"c","message":"m"}]}}"#,
+            Anything,
+            Some(("", "c", "m")),
+        );
+        check(r#"{"finish_reason":"ERROR","err":"m"}"#, Error, Some(("", "", "m")));
         check(r#"{"detail":"m"}"#, Anything, Some(("", "", "m")));
         check(r#"{"detail":[{"msg":"x"}]}"#, Anything, Some(("", "", r#"[{"msg":"x"}]"#)));
         check(r#"{"message":"m"}"#, Error, Some(("", "", "m")));
@@ -531,6 +559,7 @@ mod tests {
             r#"{"error":null}"#,
             r#"{"error":""}"#,
             r#"{"error":false}"#,
+            r#"{"success":true,"errors":[],"last_error":null}"#,
             "{}",
             "[]",
             "nonsense",

@@ -31,12 +31,14 @@ mod openai_compatible;
 mod openrouter;
 mod perplexity;
 mod reka;
+mod replicate;
 mod sambanova;
 mod sglang;
 mod snowflake;
 mod together;
 mod vertex;
 mod vllm;
+mod watsonx;
 mod writer;
 mod xai;
 mod xiaomi;
@@ -70,12 +72,14 @@ pub use openai_compatible::OPENAI_COMPATIBLE;
 pub use openrouter::OPENROUTER;
 pub use perplexity::PERPLEXITY;
 pub use reka::REKA;
+pub use replicate::REPLICATE;
 pub use sambanova::SAMBANOVA;
 pub use sglang::SGLANG;
 pub use snowflake::SNOWFLAKE;
 pub use together::TOGETHER;
 pub use vertex::VERTEX;
 pub use vllm::VLLM;
+pub use watsonx::WATSONX;
 pub use writer::WRITER;
 pub use xai::XAI;
 pub use xiaomi::XIAOMI;
@@ -98,10 +102,10 @@ pub static ALL: &[&Provider] = &[
     &ANTHROPIC,
     &GOOGLE,
     &VERTEX,
-    &BEDROCK,
     &MISTRAL,
     &COHERE,
     &OLLAMA,
+    &BEDROCK,
     &OPENROUTER,
     &DEEPSEEK,
     &GROQ,
@@ -129,6 +133,8 @@ pub static ALL: &[&Provider] = &[
     &SGLANG,
     &LLAMACPP,
     &LMSTUDIO,
+    &WATSONX,
+    &REPLICATE,
     &OPENAI_COMPATIBLE,
 ];
 

@@ -419,7 +419,11 @@ impl State {
             Reading::Strange | Reading::Error => {
                 let told = reading == Reading::Error || frame.name == "error";
                 let expect = if told { Expect::Error } else { Expect::Anything };
-                if let Some(told) = fault::read(frame.data, expect) {
+                let told = match fault::read(frame.data, expect) {
+                    None if reading == Reading::Error => Some(bare_text(frame.data)),
+                    told => told,
+                };
+                if let Some(told) = told {
                     emit_fault(told, self.status, &mut out);
                 }
             }
@@ -602,13 +606,15 @@ fn is_marker(proof: Proof, data: &[u8]) -> bool {
 }
 
 fn exception(frame: &Frame<'_>) -> Told {
-    let mut told = fault::read(frame.data, Expect::Error).unwrap_or_else(|| Told {
-        message: Some(String::from_utf8_lossy(frame.data).into_owned()),
-        ..Told::default()
-    });
+    let mut told = fault::read(frame.data, Expect::Error).unwrap_or_else(|| bare_text(frame.data));
     told.names.push(frame.name.to_owned());
     told.type_ = Some(frame.name.to_owned());
     told
+}
+
+/// An error that is nothing but its message.
+fn bare_text(data: &[u8]) -> Told {
+    Told { message: Some(String::from_utf8_lossy(data).into_owned()), ..Told::default() }
 }
 
 fn judge_fault(mut told: Told, status: u16, profile: &Profile) -> Fault {

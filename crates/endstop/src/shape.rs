@@ -48,6 +48,52 @@ pub struct Probe<'a> {
     pub(crate) done: Option<&'a RawValue>,
     #[serde(borrow)]
     pub(crate) finish_reason: Option<&'a RawValue>,
+    #[serde(borrow)]
+    pub(crate) event_type: Text<'a>,
+    #[serde(borrow)]
+    pub(crate) model_id: Text<'a>,
+    #[serde(borrow)]
+    pub(crate) request_id: Text<'a>,
+    #[serde(borrow)]
+    pub(crate) generation_id: Text<'a>,
+    #[serde(borrow)]
+    pub(crate) status: Text<'a>,
+    #[serde(borrow)]
+    pub(crate) results: Option<&'a RawValue>,
+    #[serde(borrow)]
+    pub(crate) outputs: Option<&'a RawValue>,
+    #[serde(borrow)]
+    pub(crate) generation: Option<&'a RawValue>,
+    #[serde(borrow)]
+    pub(crate) generations: Option<&'a RawValue>,
+    #[serde(borrow)]
+    pub(crate) is_finished: Option<&'a RawValue>,
+    #[serde(borrow)]
+    pub(crate) meta: Option<&'a RawValue>,
+    #[serde(borrow)]
+    pub(crate) completion: Option<&'a RawValue>,
+    #[serde(borrow)]
+    pub(crate) completions: Option<&'a RawValue>,
+    #[serde(borrow, rename = "outputText")]
+    pub(crate) output_text: Option<&'a RawValue>,
+    #[serde(borrow, rename = "inputTextTokenCount")]
+    pub(crate) input_text_token_count: Option<&'a RawValue>,
+    #[serde(borrow, rename = "contentBlockDelta", alias = "messageStart", alias = "messageStop")]
+    pub(crate) converse_event: Option<&'a RawValue>,
+    #[serde(borrow)]
+    pub(crate) generated_text: Option<&'a RawValue>,
+    #[serde(borrow)]
+    pub(crate) token: Option<&'a RawValue>,
+    #[serde(borrow)]
+    pub(crate) urls: Option<&'a RawValue>,
+    #[serde(borrow)]
+    pub(crate) content: Option<&'a RawValue>,
+    #[serde(borrow)]
+    pub(crate) stop: Option<&'a RawValue>,
+    #[serde(borrow)]
+    pub(crate) result: Option<&'a RawValue>,
+    #[serde(borrow)]
+    pub(crate) success: Option<&'a RawValue>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -133,6 +179,25 @@ mod tests {
             "{\"message\":{},\"done\":false}\n{\"message\":{},\"done\":true}\n",
             Some("ollama-chat"),
         );
+        check("{\"object\":\"thread.run\",\"status\":\"queued\"}", Some("openai-assistants"));
+        check(
+            "data: {\"completion\":\" Hi\",\"stop_reason\":null}\n\n",
+            Some("anthropic-complete"),
+        );
+        check("{\"object\":\"interaction\"}", Some("gemini-interactions"));
+        check("data: {\"event_type\":\"step.start\"}\n\n", Some("gemini-interactions"));
+        check("{\"messageStop\":{}}", Some("bedrock-nova"));
+        check("{\"inputTextTokenCount\":1,\"results\":[]}", Some("bedrock-titan"));
+        check("{\"generation\":\"x\"}", Some("bedrock-llama"));
+        check("{\"outputs\":[]}", Some("bedrock-mistral"));
+        check("{\"generations\":[]}", Some("bedrock-cohere"));
+        check("{\"is_finished\":false,\"text\":\"x\"}", Some("bedrock-cohere"));
+        check("{\"completions\":[]}", Some("bedrock-ai21"));
+        check("{\"generations\":[],\"meta\":{}}", Some("cohere-v1"));
+        check("{\"event_type\":\"stream-start\"}\n{\"is_finished\":false}\n", Some("cohere-v1"));
+        check("{\"model_id\":\"m\",\"results\":[]}", Some("watsonx"));
+        check("{\"status\":\"starting\",\"urls\":{}}", Some("replicate"));
+        check("[{\"generated_text\":\"x\"}]", Some("hf-tgi"));
         check("<html>", None);
         check("", None);
         check("{\"error\":\"x\"}", None);

@@ -76,7 +76,7 @@ pub(crate) static CLAUDE: &[ResumeRule] = &[
     always(Resume::Hint(Role::User)),
 ];
 
-static SIGNS: &[Sign] = &[
+pub(super) static SIGNS: &[Sign] = &[
     message("prompt is too long", FaultKind::ContextWindow),
     message("exceed context limit", FaultKind::ContextWindow),
     message("input is too long", FaultKind::ContextWindow),
@@ -193,7 +193,7 @@ struct OutputDetails {
     thinking_tokens: Count,
 }
 
-fn read(frame: &Frame<'_>, out: &mut Out<'_, '_>) -> Reading {
+pub(super) fn read(frame: &Frame<'_>, out: &mut Out<'_, '_>) -> Reading {
     let Ok(Loose(wire)) = serde_json::from_slice::<Loose<Wire<'_>>>(frame.data) else {
         return Reading::Malformed;
     };
@@ -227,7 +227,7 @@ fn read_start(message: &Message<'_>, out: &mut Out<'_, '_>) {
     read_word(&message.stop_reason, &message.stop_sequence, &message.stop_details, out);
 }
 
-fn read_body(frame: &Frame<'_>, out: &mut Out<'_, '_>) -> Reading {
+pub(super) fn read_body(frame: &Frame<'_>, out: &mut Out<'_, '_>) -> Reading {
     let Ok(Loose(message)) = serde_json::from_slice::<Loose<Message<'_>>>(frame.data) else {
         return Reading::Malformed;
     };
@@ -316,7 +316,7 @@ fn read_word(
     }
 }
 
-fn read_guardrail(action: &Scalar<'_>, out: &mut Out<'_, '_>) {
+pub(super) fn read_guardrail(action: &Scalar<'_>, out: &mut Out<'_, '_>) {
     if let Some(action) = action.to_text() {
         out.detail(None, "amazon-bedrock-guardrailAction", &action);
         if action == "INTERVENED" {

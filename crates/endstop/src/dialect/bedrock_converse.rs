@@ -24,21 +24,7 @@ pub static DIALECT: Dialect = Dialect {
     framing: Framing::Aws,
     read,
     read_body,
-    words: &[Words::plain(
-        "stopReason",
-        "messageStop.stopReason",
-        &[
-            ("end_turn", Reason::Complete),
-            ("tool_use", Reason::ToolCall),
-            ("max_tokens", Reason::OutputLimit),
-            ("stop_sequence", Reason::StopSequence),
-            ("guardrail_intervened", Reason::Filtered),
-            ("content_filtered", Reason::Filtered),
-            ("malformed_model_output", Reason::Failed),
-            ("malformed_tool_use", Reason::MalformedToolCall),
-            ("model_context_window_exceeded", Reason::ContextLimit),
-        ],
-    )],
+    words: WORDS,
     wins: Wins::First,
     calls_close: CallsClose::ByEvent,
     proof: Proof::Event,
@@ -55,6 +41,23 @@ pub static DIALECT: Dialect = Dialect {
     claims,
     source: "botocore 1.44.0",
 };
+
+/// The words of every model that answers in this shape.
+pub(super) static WORDS: &[Words] = &[Words::plain(
+    "stopReason",
+    "messageStop.stopReason",
+    &[
+        ("end_turn", Reason::Complete),
+        ("tool_use", Reason::ToolCall),
+        ("max_tokens", Reason::OutputLimit),
+        ("stop_sequence", Reason::StopSequence),
+        ("guardrail_intervened", Reason::Filtered),
+        ("content_filtered", Reason::Filtered),
+        ("malformed_model_output", Reason::Failed),
+        ("malformed_tool_use", Reason::MalformedToolCall),
+        ("model_context_window_exceeded", Reason::ContextLimit),
+    ],
+)];
 
 /// This wire without a host's own ways: what profiles build on.
 pub const PROFILE: Profile = Profile { paths: &["/converse"], ..DIALECT.profile() };
@@ -88,9 +91,10 @@ pub(crate) static SIGNS: &[Sign] = &[
     message("exceed context limit", FaultKind::ContextWindow),
 ];
 
+/// One event, whichever it is.
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-struct Wire<'a> {
+pub(super) struct Wire<'a> {
     content_block_index: Count,
     #[serde(borrow)]
     start: Loose<Start<'a>>,
@@ -180,6 +184,9 @@ struct WireUsage {
     output_tokens: Count,
     cache_read_input_tokens: Count,
     cache_write_input_tokens: Count,
+    /// Nova's own names.
+    cache_read_input_token_count: Count,
+    cache_write_input_token_count: Count,
 }
 
 #[derive(Default, Deserialize)]
@@ -225,8 +232,13 @@ fn read(frame: &Frame<'_>, out: &mut Out<'_, '_>) -> Reading {
     let Ok(Loose(wire)) = serde_json::from_slice::<Loose<Wire<'_>>>(frame.data) else {
         return Reading::Malformed;
     };
+    read_event(frame.name, &wire, out)
+}
+
+/// Reads the event of this name.
+pub(super) fn read_event(name: &str, wire: &Wire<'_>, out: &mut Out<'_, '_>) -> Reading {
     let index = wire.content_block_index.index();
-    match frame.name {
+    match name {
         "contentBlockDelta" => read_delta(index, &wire.delta, out),
         "contentBlockStart" => begin_block(index, &wire.start, out),
         "contentBlockStop" => end_block(index, out),
@@ -244,7 +256,7 @@ fn read(frame: &Frame<'_>, out: &mut Out<'_, '_>) -> Reading {
     Reading::Read
 }
 
-fn read_body(frame: &Frame<'_>, out: &mut Out<'_, '_>) -> Reading {
+pub(super) fn read_body(frame: &Frame<'_>, out: &mut Out<'_, '_>) -> Reading {
     let Ok(Loose(body)) = serde_json::from_slice::<Loose<Body<'_>>>(frame.data) else {
         return Reading::Malformed;
     };
@@ -347,8 +359,8 @@ fn emit_usage(usage: Option<&Loose<WireUsage>>, out: &mut Out<'_, '_>) {
         input: usage.input_tokens.0,
         output: usage.output_tokens.0,
         reasoning: None,
-        cache_read: usage.cache_read_input_tokens.0,
-        cache_write: usage.cache_write_input_tokens.0,
+        cache_read: usage.cache_read_input_tokens.0.or(usage.cache_read_input_token_count.0),
+        cache_write: usage.cache_write_input_tokens.0.or(usage.cache_write_input_token_count.0),
     }));
 }
 

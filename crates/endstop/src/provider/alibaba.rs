@@ -1,7 +1,7 @@
 //! Alibaba, of Qwen: its compatible mode. Errors inside HTTP 200 come without the marker.
 
 use super::{Auth, Prefill, Profile, Provider, Resume, Role, TRAILING, models};
-use crate::dialect::{openai_chat, openai_completions, openai_responses};
+use crate::dialect::{dashscope, openai_chat, openai_completions, openai_responses};
 use crate::fault::{FaultKind, Sign, message, name};
 
 /// Alibaba Cloud Model Studio.
@@ -35,6 +35,7 @@ pub static ALIBABA: Provider = Provider {
     others: &[
         Profile { provider: "alibaba", signs: SIGNS, ..openai_responses::PROFILE },
         Profile { provider: "alibaba", signs: SIGNS, ..openai_completions::PROFILE },
+        Profile { provider: "alibaba", signs: SIGNS, ..dashscope::PROFILE },
     ],
     source: "dashscope 2.0.2; QwenLM/qwen-code#98, #3145; recorded, maruel/genai",
 };

@@ -1,7 +1,7 @@
 //! Anthropic, first party.
 
 use super::{Auth, Profile, Provider};
-use crate::dialect::anthropic;
+use crate::dialect::{anthropic, anthropic_complete};
 
 /// Anthropic.
 pub static ANTHROPIC: Provider = Provider {
@@ -14,6 +14,6 @@ pub static ANTHROPIC: Provider = Provider {
     key_variables: &["ANTHROPIC_API_KEY"],
     url_variables: &["ANTHROPIC_BASE_URL"],
     main: Profile { provider: "anthropic", ..anthropic::PROFILE },
-    others: &[],
+    others: &[Profile { provider: "anthropic", ..anthropic_complete::PROFILE }],
     source: "anthropic 2.8.0; @anthropic-ai/sdk 1.8.0",
 };

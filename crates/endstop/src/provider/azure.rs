@@ -1,7 +1,7 @@
 //! Azure OpenAI: OpenAI's wires behind content filters that annotate every choice.
 
 use super::{Auth, Profile, Provider};
-use crate::dialect::{openai_chat, openai_completions, openai_responses};
+use crate::dialect::{openai_assistants, openai_chat, openai_completions, openai_responses};
 use crate::fault::{FaultKind, Sign, name};
 
 /// Azure OpenAI.
@@ -18,6 +18,7 @@ pub static AZURE: Provider = Provider {
     others: &[
         Profile { provider: "azure", signs: SIGNS, ..openai_responses::PROFILE },
         Profile { provider: "azure", signs: SIGNS, ..openai_completions::PROFILE },
+        Profile { provider: "azure", signs: SIGNS, ..openai_assistants::PROFILE },
     ],
     source: "MicrosoftDocs/azure-ai-docs content-filter.md; @azure/openai 1.0.0-beta.13",
 };

@@ -1,7 +1,12 @@
-//! Amazon Bedrock: Converse for every model, `InvokeModel` for Claude's own wire.
+//! Amazon Bedrock: Converse for every model, `InvokeModel` for each family's own wire.
 
 use super::{Auth, Profile, Provider};
-use crate::dialect::{anthropic, bedrock_converse, openai_chat, openai_responses};
+use crate::dialect::{
+    Proof, Words, anthropic, anthropic_complete, bedrock_ai21, bedrock_cohere, bedrock_converse,
+    bedrock_llama, bedrock_mistral, bedrock_nova, bedrock_titan, cohere_v1, openai_chat,
+    openai_completions, openai_responses, tgi,
+};
+use crate::ending::Reason;
 use crate::frame::Framing;
 
 /// Amazon Bedrock.
@@ -23,8 +28,53 @@ pub static BEDROCK: Provider = Provider {
             signs: bedrock_converse::SIGNS,
             ..anthropic::PROFILE
         },
+        Profile {
+            provider: "bedrock",
+            paths: &["anthropic.claude-v2*/invoke", "anthropic.claude-instant*/invoke"],
+            framing: Framing::AwsChunks,
+            words: CLAUDE_2,
+            signs: bedrock_converse::SIGNS,
+            ..anthropic_complete::PROFILE
+        },
+        Profile { provider: "bedrock", ..bedrock_nova::PROFILE },
+        Profile { provider: "bedrock", ..bedrock_titan::PROFILE },
+        Profile { provider: "bedrock", ..bedrock_llama::PROFILE },
+        Profile { provider: "bedrock", ..bedrock_mistral::PROFILE },
+        Profile { provider: "bedrock", ..bedrock_cohere::PROFILE },
+        Profile {
+            provider: "bedrock",
+            paths: &["cohere.command-r*/invoke"],
+            framing: Framing::AwsChunks,
+            signs: bedrock_converse::SIGNS,
+            ..cohere_v1::PROFILE
+        },
+        Profile { provider: "bedrock", ..bedrock_ai21::PROFILE },
         Profile { provider: "bedrock", ..openai_chat::PROFILE },
+        // No marker ends these: a chunk of metrics does, or nothing.
+        Profile {
+            provider: "bedrock",
+            paths: &["ai21.jamba*/invoke", "openai.gpt*/invoke", "qwen*/invoke"],
+            framing: Framing::AwsChunks,
+            proof: Proof::Word,
+            signs: bedrock_converse::SIGNS,
+            ..openai_chat::PROFILE
+        },
+        // Models of the marketplace, behind an endpoint of SageMaker.
+        Profile {
+            provider: "bedrock",
+            paths: &["sagemaker*/invoke"],
+            framing: Framing::AwsChunks,
+            proof: Proof::Word,
+            signs: bedrock_converse::SIGNS,
+            ..openai_completions::PROFILE
+        },
         Profile { provider: "bedrock", ..openai_responses::PROFILE },
+        // SageMaker itself, whose models answer as their server does.
+        Profile { provider: "bedrock", paths: &["/invocations"], ..tgi::PROFILE },
     ],
-    source: "botocore 1.44.0; anthropic 2.8.0 lib/bedrock",
+    source: "botocore 1.44.0; anthropic 2.8.0 lib/bedrock; opentelemetry-instrumentation-botocore 0.66b2",
 };
+
+/// Claude 2 speaks both of its wires on one path, and this word only on the newer one.
+static CLAUDE_2: &[Words] =
+    &[Words::plain("stop_reason", "delta.stop_reason", &[("end_turn", Reason::Complete)])];

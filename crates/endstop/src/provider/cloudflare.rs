@@ -1,7 +1,7 @@
 //! Cloudflare Workers AI: OpenAI's wire, under the account's own path.
 
 use super::{Auth, Profile, Provider};
-use crate::dialect::openai_chat;
+use crate::dialect::{cloudflare, openai_chat};
 
 /// Cloudflare Workers AI.
 pub static CLOUDFLARE: Provider = Provider {
@@ -14,6 +14,6 @@ pub static CLOUDFLARE: Provider = Provider {
     key_variables: &["CLOUDFLARE_API_TOKEN", "CLOUDFLARE_API_KEY"],
     url_variables: &[],
     main: Profile { provider: "cloudflare", ..openai_chat::PROFILE },
-    others: &[],
+    others: &[Profile { provider: "cloudflare", ..cloudflare::PROFILE }],
     source: "recorded, maruel/genai and others",
 };

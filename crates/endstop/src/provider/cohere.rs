@@ -1,7 +1,7 @@
-//! Cohere: chat, version 2.
+//! Cohere: chat of both versions, and the old `generate`.
 
 use super::{Auth, Profile, Provider};
-use crate::dialect::{cohere, openai_chat};
+use crate::dialect::{cohere, cohere_v1, openai_chat};
 
 /// Cohere.
 pub static COHERE: Provider = Provider {
@@ -14,6 +14,9 @@ pub static COHERE: Provider = Provider {
     key_variables: &["CO_API_KEY", "COHERE_API_KEY"],
     url_variables: &["CO_API_URL"],
     main: Profile { provider: "cohere", ..cohere::PROFILE },
-    others: &[Profile { provider: "cohere", ..openai_chat::PROFILE }],
+    others: &[
+        Profile { provider: "cohere", ..cohere_v1::PROFILE },
+        Profile { provider: "cohere", ..openai_chat::PROFILE },
+    ],
     source: "cohere 7.3.1; cohere-ai 8.1.0",
 };

@@ -1,9 +1,9 @@
-//! Google AI Studio: Gemini by `generateContent`.
+//! Google AI Studio: Gemini by `generateContent` and by interactions.
 
 use super::{
     Auth, NO_QUIRKS, Profile, Provider, Quirks, Resume, ResumeRule, Role, TRAILING, always, models,
 };
-use crate::dialect::{Words, gemini};
+use crate::dialect::{Words, gemini, gemini_interactions};
 
 /// Google AI Studio.
 pub static GOOGLE: Provider = Provider {
@@ -22,7 +22,12 @@ pub static GOOGLE: Provider = Provider {
         resume: GEMINI,
         ..gemini::PROFILE
     },
-    others: &[],
+    others: &[Profile {
+        provider: "google",
+        quirks: Quirks { reasoning_beside_output: true, ..NO_QUIRKS },
+        resume: &[always(Resume::Token("previous_interaction_id"))],
+        ..gemini_interactions::PROFILE
+    }],
     source: "google-ai-generativelanguage 0.12.1; google-genai 3.1.0",
 };
 

@@ -1,7 +1,7 @@
 //! Hugging Face: a router, and endpoints of TGI. Whatever the backend says is passed on.
 
 use super::{Auth, Profile, Provider};
-use crate::dialect::{Words, openai_chat, openai_completions};
+use crate::dialect::{Words, openai_chat, openai_completions, tgi};
 use crate::ending::Reason;
 use crate::fault::{FaultKind, Sign, class, message, name};
 
@@ -22,12 +22,15 @@ pub static HUGGINGFACE: Provider = Provider {
     key_variables: &["HF_TOKEN"],
     url_variables: &[],
     main: Profile { provider: "huggingface", words: WORDS, signs: SIGNS, ..openai_chat::PROFILE },
-    others: &[Profile {
-        provider: "huggingface",
-        words: WORDS,
-        signs: SIGNS,
-        ..openai_completions::PROFILE
-    }],
+    others: &[
+        Profile {
+            provider: "huggingface",
+            words: WORDS,
+            signs: SIGNS,
+            ..openai_completions::PROFILE
+        },
+        Profile { provider: "huggingface", signs: SIGNS, ..tgi::PROFILE },
+    ],
     source: "text-generation-inference @db931fc; huggingface_hub 2.4.0; recorded, maruel/genai",
 };
 

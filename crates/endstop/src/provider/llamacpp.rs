@@ -1,7 +1,7 @@
 //! llama.cpp: no marker behind an error, and Responses that say `completed` at the cap.
 
 use super::{Auth, NO_QUIRKS, Profile, Provider, Quirks, Resume, TRAILING, always};
-use crate::dialect::{openai_chat, openai_completions, openai_responses};
+use crate::dialect::{llamacpp, openai_chat, openai_completions, openai_responses};
 use crate::fault::{FaultKind, Sign, message, name};
 
 /// llama.cpp's server, and llamafile.
@@ -24,6 +24,7 @@ pub static LLAMACPP: Provider = Provider {
     },
     others: &[
         Profile { provider: "llamacpp", signs: SIGNS, ..openai_completions::PROFILE },
+        Profile { provider: "llamacpp", signs: SIGNS, ..llamacpp::PROFILE },
         Profile {
             provider: "llamacpp",
             signs: SIGNS,

@@ -1,7 +1,7 @@
-//! OpenAI: chat, Responses and legacy completions.
+//! OpenAI: chat, Responses, legacy completions and runs of assistants.
 
 use super::{Auth, Profile, Provider, Resume, Role, always};
-use crate::dialect::{openai_chat, openai_completions, openai_responses};
+use crate::dialect::{openai_assistants, openai_chat, openai_completions, openai_responses};
 
 /// OpenAI.
 pub static OPENAI: Provider = Provider {
@@ -25,6 +25,7 @@ pub static OPENAI: Provider = Provider {
             ..openai_responses::PROFILE
         },
         Profile { provider: "openai", ..openai_completions::PROFILE },
+        Profile { provider: "openai", ..openai_assistants::PROFILE },
     ],
     source: "openai 3.49.0; openai-openapi 2.3.0",
 };

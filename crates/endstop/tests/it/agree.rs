@@ -1,6 +1,8 @@
 //! Streamed and not streamed, the same content gives the same verdict, for every word of every wire.
 
-use endstop::dialect::{self, Dialect};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use endstop::dialect::Dialect;
 use endstop::frame::aws;
 use endstop::provider::{self, Profile};
 use endstop::{Asked, Close, Ending, Head, Reader};
@@ -24,7 +26,7 @@ pub(crate) struct Answer<'a> {
 #[test]
 fn for_every_word_of_every_wire() {
     let mut compared = 0;
-    for dialect in dialect::ALL {
+    for dialect in endstop::dialect::ALL {
         for words in dialect.words {
             let names = words.rows.iter().map(|(word, _)| *word).chain(words.empty.iter().copied());
             for word in names.map(Value::from).chain([json!("frobnicated"), json!(77), Value::Null])
@@ -51,6 +53,20 @@ impl Answer<'_> {
             "gemini-generate" if self.field == "blockReason" => self.content == Content::Nothing,
             // Without a status a body says nothing, and without its event a stream is cut.
             "openai-responses" => !self.word.is_null(),
+            // A run that is polled has no text.
+            "openai-assistants" => self.content != Content::Text,
+            // No tools, and nothing but the word to end a stream.
+            "anthropic-complete" | "watsonx" => {
+                self.content != Content::Call && !self.word.is_null()
+            }
+            "dashscope" => !self.word.is_null(),
+            "bedrock-titan"
+            | "bedrock-llama"
+            | "bedrock-cohere"
+            | "hf-tgi"
+            | "llamacpp-completion" => self.content != Content::Call,
+            // The one never streams, and the other has words of their own for streams.
+            "bedrock-ai21" | "replicate" => false,
             _ => true,
         }
     }
@@ -124,8 +140,75 @@ impl Answer<'_> {
                     call.then(|| json!([{"function": {"name": "f", "arguments": {"a": 1}}}]));
                 json!({"model": "m", "message": {"content": if text { "Hi" } else { "" }, "tool_calls": calls}, "done": true, "done_reason": word})
             }
+            "openai-assistants" => self.run(),
+            "anthropic-complete" => {
+                json!({"type": "completion", "completion": self.text(), "stop_reason": word})
+            }
+            "gemini-interactions" => {
+                let mut steps = Vec::new();
+                steps.extend(text.then(
+                    || json!({"type": "model_output", "content": [{"type": "text", "text": "Hi"}]}),
+                ));
+                steps.extend(call.then(|| json!({"type": "function_call", "id": "c", "name": "f", "arguments": {"a": 1}})));
+                json!({"object": "interaction", "status": word, "steps": steps})
+            }
+            "bedrock-nova" => {
+                let mut content = Vec::new();
+                content.extend(text.then(|| json!({"text": "Hi"})));
+                content.extend(call.then(
+                    || json!({"toolUse": {"toolUseId": "t", "name": "f", "input": {"a": 1}}}),
+                ));
+                json!({"output": {"message": {"content": content}}, "stopReason": word})
+            }
+            "bedrock-titan" if self.field == "completionReason" => {
+                json!({"results": [{"outputText": self.text(), "completionReason": word}]})
+            }
+            "bedrock-titan" => {
+                json!({"results": [{"outputText": self.text()}], "amazon-bedrock-guardrailAction": word})
+            }
+            "bedrock-llama" => json!({"generation": self.text(), "stop_reason": word}),
+            "bedrock-mistral" if call => {
+                json!({"choices": [{"message": {"tool_calls": [{"id": "c", "function": {"name": "f", "arguments": "{\"a\":1}"}}]}, "stop_reason": word}]})
+            }
+            "bedrock-mistral" => json!({"outputs": [{"text": self.text(), "stop_reason": word}]}),
+            "bedrock-cohere" => {
+                json!({"generations": [{"text": self.text(), "finish_reason": word}]})
+            }
+            "cohere-v1" => {
+                let calls = call.then(|| json!([{"name": "f", "parameters": {"a": 1}}]));
+                json!({"response_id": "1", "text": self.text(), "tool_calls": calls, "finish_reason": word})
+            }
+            "watsonx" => {
+                json!({"model_id": "m", "results": [{"generated_text": self.text(), "stop_reason": word}]})
+            }
+            "dashscope" => self.dashscope(word),
+            "hf-tgi" => json!({"generated_text": self.text(), "details": {"finish_reason": word}}),
+            "llamacpp-completion" => {
+                json!({"content": self.text(), "stop": true, "stop_type": word})
+            }
             other => panic!("no builder for {other}"),
         }
+    }
+
+    fn text(&self) -> &'static str {
+        if self.content == Content::Text { "Hi" } else { "" }
+    }
+
+    fn run(&self) -> Value {
+        let calls = (self.content == Content::Call).then(|| json!({"submit_tool_outputs": {"tool_calls": [{"id": "c", "type": "function", "function": {"name": "f", "arguments": "{\"a\":1}"}}]}}));
+        match self.field {
+            "status" => {
+                json!({"object": "thread.run", "status": self.word, "required_action": calls})
+            }
+            _ => {
+                json!({"object": "thread.run", "status": "incomplete", "incomplete_details": {"reason": self.word}, "required_action": calls})
+            }
+        }
+    }
+
+    fn dashscope(&self, word: &Value) -> Value {
+        let calls = (self.content == Content::Call).then(|| json!([{"index": 0, "id": "c", "function": {"name": "f", "arguments": "{\"a\":1}"}}]));
+        json!({"request_id": "r", "output": {"choices": [{"message": {"content": self.text(), "tool_calls": calls}, "finish_reason": word}]}})
     }
 
     fn chat_choice(&self, key: &str, message: Value) -> Value {
@@ -261,9 +344,118 @@ impl Answer<'_> {
                 let last = json!({"model": "m", "message": {"content": ""}, "done": true, "done_reason": word});
                 format!("{first}\n{last}\n").into_bytes()
             }
+            "openai-assistants" => {
+                let mut events = vec![json!({"object": "thread.run", "status": "in_progress"})];
+                events.extend(call.then(|| json!({"object": "thread.run.step.delta", "delta": {"step_details": {"type": "tool_calls", "tool_calls": [{"index": 0, "id": "c", "type": "function", "function": {"name": "f", "arguments": "{\"a\":1}"}}]}}})));
+                events.push(self.run());
+                sse(&events, "event: done\ndata: [DONE]\n\n")
+            }
+            "anthropic-complete" => sse(
+                &[
+                    json!({"type": "completion", "completion": self.text(), "stop_reason": null}),
+                    json!({"type": "completion", "completion": "", "stop_reason": word}),
+                ],
+                "",
+            ),
+            "gemini-interactions" => {
+                let mut events = vec![
+                    json!({"event_type": "interaction.created", "interaction": {"status": "in_progress"}}),
+                ];
+                if text {
+                    events.push(json!({"event_type": "step.start", "index": 0, "step": {"type": "model_output"}}));
+                    events.push(json!({"event_type": "step.delta", "index": 0, "delta": {"type": "text", "text": "Hi"}}));
+                }
+                if call {
+                    events.push(json!({"event_type": "step.start", "index": 0, "step": {"type": "function_call", "id": "c", "name": "f", "arguments": {}}}));
+                    events.push(json!({"event_type": "step.delta", "index": 0, "delta": {"type": "arguments_delta", "arguments": "{\"a\":1}"}}));
+                }
+                events.push(json!({"event_type": "step.stop", "index": 0}));
+                events.push(json!({"event_type": "interaction.completed", "interaction": {"object": "interaction", "status": word}}));
+                sse(&events, "event: done\ndata: [DONE]\n\n")
+            }
+            "bedrock-nova" => {
+                let mut events = vec![json!({"messageStart": {"role": "assistant"}})];
+                events.extend(text.then(|| json!({"contentBlockDelta": {"contentBlockIndex": 0, "delta": {"text": "Hi"}}})));
+                if call {
+                    events.push(json!({"contentBlockStart": {"contentBlockIndex": 0, "start": {"toolUse": {"toolUseId": "t", "name": "f"}}}}));
+                    events.push(json!({"contentBlockDelta": {"contentBlockIndex": 0, "delta": {"toolUse": {"input": "{\"a\":1}"}}}}));
+                    events.push(json!({"contentBlockStop": {"contentBlockIndex": 0}}));
+                }
+                events.push(json!({"messageStop": {"stopReason": word}}));
+                chunks(&events)
+            }
+            "bedrock-titan" => {
+                let last = match self.field {
+                    "completionReason" => {
+                        json!({"outputText": "", "totalOutputTextTokenCount": 1, "completionReason": word})
+                    }
+                    _ => {
+                        json!({"outputText": "", "totalOutputTextTokenCount": 1, "amazon-bedrock-guardrailAction": word})
+                    }
+                };
+                chunks(&[json!({"outputText": self.text(), "completionReason": null}), last])
+            }
+            "bedrock-llama" => chunks(&[
+                json!({"generation": self.text(), "stop_reason": null}),
+                json!({"generation": "", "stop_reason": word, "amazon-bedrock-invocationMetrics": {}}),
+            ]),
+            "bedrock-mistral" if call => {
+                let mut last = self.body();
+                last["amazon-bedrock-invocationMetrics"] = json!({});
+                chunks(&[last])
+            }
+            "bedrock-mistral" => chunks(&[
+                json!({"outputs": [{"text": self.text(), "stop_reason": null}]}),
+                json!({"outputs": [{"text": "", "stop_reason": word}], "amazon-bedrock-invocationMetrics": {}}),
+            ]),
+            "bedrock-cohere" => chunks(&[
+                json!({"is_finished": false, "text": self.text()}),
+                json!({"is_finished": true, "finish_reason": word}),
+            ]),
+            "cohere-v1" => {
+                let mut events = vec![json!({"event_type": "stream-start", "generation_id": "1"})];
+                events.extend(text.then(|| json!({"event_type": "text-generation", "text": "Hi"})));
+                events.extend(call.then(|| json!({"event_type": "tool-calls-generation", "tool_calls": [{"name": "f", "parameters": {"a": 1}}]})));
+                events.push(json!({"event_type": "stream-end", "finish_reason": word, "response": self.body()}));
+                events.iter().flat_map(|event| format!("{event}\n").into_bytes()).collect()
+            }
+            "watsonx" => sse(
+                &[
+                    json!({"model_id": "m", "results": [{"generated_text": self.text(), "stop_reason": "not_finished"}]}),
+                    json!({"model_id": "m", "results": [{"generated_text": "", "stop_reason": word}]}),
+                ],
+                "event: close\n\n",
+            ),
+            "dashscope" => {
+                let last = json!({"request_id": "r", "output": {"choices": [{"message": {"content": ""}, "finish_reason": word}]}});
+                sse(&[self.dashscope(&json!("null")), last], "")
+            }
+            "hf-tgi" => sse(
+                &[
+                    json!({"token": {"text": self.text()}, "generated_text": null, "details": null}),
+                    json!({"token": {"text": "</s>", "special": true}, "generated_text": self.text(), "details": {"finish_reason": word}}),
+                ],
+                "",
+            ),
+            "llamacpp-completion" => sse(
+                &[
+                    json!({"content": self.text(), "stop": false}),
+                    json!({"content": "", "stop": true, "stop_type": word}),
+                ],
+                "",
+            ),
             other => panic!("no builder for {other}"),
         }
     }
+}
+
+/// Events that are wrapped in base64 inside AWS event-stream messages.
+fn chunks(events: &[Value]) -> Vec<u8> {
+    let encode = |event: &Value| {
+        let payload = json!({"bytes": STANDARD.encode(event.to_string())}).to_string();
+        aws::encode(&[(":event-type", "chunk"), (":message-type", "event")], payload.as_bytes())
+    };
+    events.iter().flat_map(encode).collect()
 }
 
 fn sse(events: &[Value], end: &str) -> Vec<u8> {

@@ -30,6 +30,8 @@ pub(crate) struct Case {
     pub(crate) source: String,
     /// The dialect; the provider's main one if left out.
     wire: Option<String>,
+    /// The path, where the provider has several wires of one dialect.
+    path: Option<String>,
     #[serde(default = "ok")]
     status: u16,
     /// The content type.
@@ -163,13 +165,12 @@ impl Case {
     pub(crate) fn wire(&self) -> Wire {
         let provider = provider::by_id(&self.provider)
             .unwrap_or_else(|| panic!("{}: no such provider", self.label()));
-        match &self.wire {
-            None => provider.into(),
-            Some(id) => provider
-                .wire_of(id)
-                .unwrap_or_else(|| panic!("{}: no such wire", self.label()))
-                .into(),
-        }
+        let wire = match (&self.wire, &self.path) {
+            (None, None) => return provider.into(),
+            (_, Some(path)) => provider.wire_for_path(path),
+            (Some(id), None) => provider.wire_of(id),
+        };
+        wire.unwrap_or_else(|| panic!("{}: no such wire", self.label())).into()
     }
 
     pub(crate) fn bytes(&self) -> Vec<u8> {

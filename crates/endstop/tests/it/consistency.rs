@@ -37,7 +37,39 @@ const CANNOT: &[(&str, &[&str])] = &[
     ("bedrock-converse", &["refusal", "pause"]),
     ("cohere-v2", &["full window", "filter", "refusal", "pause"]),
     ("ollama-chat", &["full window", "filter", "refusal", "pause", "error"]),
+    (
+        "anthropic-complete",
+        &["natural end", "tool call", "full window", "filter", "refusal", "pause", "error"],
+    ),
+    ("gemini-interactions", &["full window", "filter", "refusal"]),
+    ("bedrock-nova", &["refusal", "pause"]),
+    ("bedrock-titan", &["tool call", "full window", "refusal", "pause"]),
+    ("bedrock-llama", &["tool call", "full window", "filter", "refusal", "pause", "error"]),
+    ("bedrock-mistral", &["full window", "filter", "refusal", "pause", "error"]),
+    ("bedrock-cohere", &["tool call", "full window", "refusal", "pause"]),
+    ("cohere-v1", &["refusal", "pause"]),
+    ("watsonx", &["tool call", "filter", "refusal", "pause"]),
+    ("dashscope", &["full window", "filter", "refusal", "pause", "error"]),
+    ("hf-tgi", &["tool call", "full window", "filter", "refusal", "pause", "error"]),
+    ("llamacpp-completion", &["tool call", "full window", "filter", "refusal", "pause", "error"]),
+    (
+        "cloudflare-run",
+        &[
+            "natural end",
+            "tool call",
+            "limit",
+            "full window",
+            "filter",
+            "refusal",
+            "pause",
+            "error",
+        ],
+    ),
 ];
+
+/// Wires whose streams and bodies are not alike, so that no builder makes both; their cases in
+/// `corpus/` hold them.
+const UNBUILT: &[&str] = &["openai-assistants", "bedrock-ai21", "replicate"];
 
 /// The word by which a wire says a reason, plainly.
 fn word(dialect: &'static Dialect, reason: Reason) -> Option<(&'static str, &'static str)> {
@@ -64,7 +96,7 @@ fn read(profile: &Profile, bytes: &[u8], close: Close) -> Ending {
 #[test]
 fn the_same_scenario_reads_the_same_on_every_wire() {
     let mut wrong = Vec::new();
-    for dialect in dialect::ALL {
+    for dialect in dialect::ALL.iter().filter(|dialect| !UNBUILT.contains(&dialect.id)) {
         let profile = provider::ALL.iter().find_map(|known| known.wire_of(dialect.id)).unwrap();
         let cannot =
             CANNOT.iter().find(|(id, _)| *id == dialect.id).map_or(&[][..], |(_, cannot)| cannot);
@@ -108,7 +140,11 @@ fn a_cut_reads_the_same_on_every_wire() {
     for dialect in dialect::ALL {
         let profile = provider::ALL.iter().find_map(|known| known.wire_of(dialect.id)).unwrap();
         let Some((field, word)) = word(dialect, Reason::Complete) else { continue };
-        let bytes = Answer { dialect, field, word: json!(word), content: Content::Text }.stream();
+        let answer = Answer { dialect, field, word: json!(word), content: Content::Text };
+        if !answer.exists() {
+            continue;
+        }
+        let bytes = answer.stream();
         let half = &bytes[..bytes.len() / 3];
         for close in [Close::Eof, Close::Reset] {
             let ending = read(profile, half, close);

@@ -34,6 +34,42 @@ pub(crate) fn marks(profile: &Profile, bytes: &[u8]) -> Option<Marks> {
             "bedrock-converse" => name == "messageStop",
             "cohere-v2" => value["type"] == "message-end",
             "ollama-chat" => value["done"] == true,
+            "openai-assistants" => {
+                let open = ["queued", "in_progress", "cancelling"];
+                value["object"] == "thread.run" && open.iter().all(|word| value["status"] != *word)
+            }
+            "anthropic-complete" => says(&value["stop_reason"]) || value["type"] == "message_stop",
+            "gemini-interactions" => {
+                let last = ["interaction.completed", "interaction.complete"];
+                last.iter().any(|name| value["event_type"] == *name)
+            }
+            "bedrock-nova" => value["messageStop"].is_object(),
+            "bedrock-titan" => {
+                says(&value["completionReason"]) || says(&value["totalOutputTextTokenCount"])
+            }
+            "bedrock-llama" => says(&value["stop_reason"]),
+            "bedrock-mistral" => {
+                let word =
+                    [&value["outputs"][0]["stop_reason"], &value["choices"][0]["stop_reason"]];
+                word.into_iter().any(says)
+            }
+            "bedrock-cohere" => value["is_finished"] == true || value["generations"].is_array(),
+            "cohere-v1" => value["event_type"] == "stream-end",
+            "watsonx" => value["results"].as_array().is_some_and(|results| {
+                let is_over = |word: &Value| {
+                    word.as_str().is_some_and(|word| !word.eq_ignore_ascii_case("not_finished"))
+                };
+                results.iter().all(|result| is_over(&result["stop_reason"]))
+            }),
+            "dashscope" => {
+                let output = &value["output"];
+                says(&output["finish_reason"]) || says(&output["choices"][0]["finish_reason"])
+            }
+            // Nothing but its last event is JSON.
+            "replicate" => true,
+            "hf-tgi" => value["generated_text"].is_string(),
+            "llamacpp-completion" => value["stop"] == true,
+            "cloudflare-run" => false,
             _ => {
                 let list = value["choices"].as_array().or(value["candidates"].as_array());
                 for choice in list.into_iter().flatten() {
@@ -44,7 +80,7 @@ pub(crate) fn marks(profile: &Profile, bytes: &[u8]) -> Option<Marks> {
                         &choice["finishReason"],
                         &choice["finish_details"]["type"],
                     ];
-                    if word.iter().any(|word| !word.is_null() && *word != "" && *word != "null") {
+                    if word.into_iter().any(says) {
                         said.insert(index);
                     }
                 }
@@ -59,6 +95,11 @@ pub(crate) fn marks(profile: &Profile, bytes: &[u8]) -> Option<Marks> {
         first = first.or_else(|| (!open.is_empty() && open == said).then_some(marks));
     }
     None
+}
+
+/// Whether a value is a word.
+fn says(word: &Value) -> bool {
+    !word.is_null() && word != "" && word != "null"
 }
 
 /// Name, JSON, end of the JSON, end of the frame.

@@ -50,6 +50,10 @@ const READ: &[&str] = &[
     "cohere-v2",
     "mistral-chat",
     "ollama-chat",
+    "bedrock-invoke",
+    "cohere-v1",
+    "hf-tgi",
+    "watsonx",
 ];
 
 /// Fields that carry a provider's word. Errors, routers' own words and states of items are none.
@@ -69,6 +73,15 @@ const WORD_FIELDS: &[&str] = &[
     "response.status",
     "incomplete_details.reason",
     "response.incomplete_details.reason",
+    "interaction.status",
+    "results[].stop_reason",
+    "results[].completionReason",
+    "completionReason",
+    "outputs[].stop_reason",
+    "generations[].finish_reason",
+    "completions[].finishReason.reason",
+    "details.finish_reason",
+    "stop_type",
 ];
 
 fn records() -> Vec<Record> {

@@ -6,6 +6,17 @@ use endstop::registry::{Clues, choose};
 use endstop::{Asked, Close, Head, Reader};
 use serde_json::{Map, Value, json};
 
+#[test]
+fn every_dialect_is_served_by_someone() {
+    for dialect in dialect::ALL {
+        assert!(
+            provider::ALL.iter().any(|known| known.wire_of(dialect.id).is_some()),
+            "{}",
+            dialect.id
+        );
+    }
+}
+
 /// A body in which nothing but the word and this one field stands.
 fn body_with(dialect: &str, path: &str, number: u64) -> Value {
     let mut body = match dialect {
@@ -23,12 +34,30 @@ fn body_with(dialect: &str, path: &str, number: u64) -> Value {
         "bedrock-converse" => json!({"output": {}, "stopReason": "end_turn"}),
         "cohere-v2" => json!({"finish_reason": "COMPLETE", "message": {}}),
         "ollama-chat" => json!({"message": {}, "done": true, "done_reason": "stop"}),
+        "openai-assistants" => json!({"object": "thread.run", "status": "completed"}),
+        "gemini-interactions" => json!({"object": "interaction", "status": "completed"}),
+        "bedrock-nova" => json!({"output": {}, "stopReason": "end_turn"}),
+        "bedrock-titan" => json!({"results": [{"completionReason": "FINISH"}]}),
+        "bedrock-llama" => json!({"generation": "x", "stop_reason": "stop"}),
+        "cohere-v1" => json!({"text": "x", "finish_reason": "COMPLETE"}),
+        "watsonx" => json!({"results": [{"stop_reason": "eos_token"}]}),
+        "dashscope" => json!({"output": {"text": "x", "finish_reason": "stop"}}),
+        "replicate" => json!({"status": "succeeded"}),
+        "hf-tgi" => json!({"generated_text": "x", "details": {"finish_reason": "length"}}),
+        "llamacpp-completion" => json!({"content": "x", "stop": true, "stop_type": "eos"}),
+        "cloudflare-run" => json!({"result": {"response": "x"}, "success": true}),
         other => panic!("no body for {other}"),
     };
     let mut at = &mut body;
     let keys: Vec<&str> = path.split('.').collect();
     for key in &keys[..keys.len() - 1] {
-        at = at.as_object_mut().unwrap().entry(*key).or_insert_with(|| Value::Object(Map::new()));
+        at = match key.strip_suffix("[]") {
+            Some(list) => &mut at[list][0],
+            None => {
+                let map = at.as_object_mut().unwrap();
+                map.entry(*key).or_insert_with(|| Value::Object(Map::new()))
+            }
+        };
     }
     at[keys[keys.len() - 1]] = json!(number);
     body

@@ -1,0 +1,98 @@
+//! Text completions, the wire of Claude before Messages.
+//!
+//! The last piece has the word, and nothing follows it: it is the proof. Its natural end is a stop
+//! sequence too, the next `Human:`. On Bedrock the same paths serve Messages as well, so that what
+//! is of that wire is read as such.
+//!
+//! Source: `anthropic` 2.8.0 `MIGRATION.md`, `lib/bedrock/_stream_decoder.py`.
+
+use serde::Deserialize;
+
+use super::anthropic::{self, SIGNS};
+use super::bedrock_invoke::added_to;
+use super::{CallsClose, Dialect, Proof, Reading, Wins, Words};
+use crate::ending::Reason;
+use crate::event::Event;
+use crate::frame::{Frame, FrameKind, Framing};
+use crate::provider::{COMMON_CAPABILITIES, Capabilities, Profile};
+use crate::reader::Out;
+use crate::shape::Probe;
+use crate::wire::{Loose, Scalar, Text};
+
+/// The wire.
+pub static DIALECT: Dialect = Dialect {
+    id: "anthropic-complete",
+    framing: Framing::Sse,
+    read,
+    read_body: read,
+    words: &[Words::plain(
+        "stop_reason",
+        "stop_reason",
+        &[("stop_sequence", Reason::StopSequence), ("max_tokens", Reason::OutputLimit)],
+    )],
+    wins: Wins::Last,
+    calls_close: CallsClose::ByEvent,
+    proof: Proof::Event,
+    signs: SIGNS,
+    caps: &["max_tokens_to_sample"],
+    usage: &[],
+    counts: &[],
+    padding: &[],
+    claims,
+    source: "anthropic 2.8.0 MIGRATION.md, lib/bedrock",
+};
+
+/// This wire without a host's own ways: what profiles build on.
+pub const PROFILE: Profile = Profile {
+    paths: &["/v1/complete"],
+    capabilities: Capabilities { tools: false, usage_in_streams: false, ..COMMON_CAPABILITIES },
+    versions: &["removed from the SDKs at version 1; Messages take its place"],
+    ..DIALECT.profile()
+};
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Wire<'a> {
+    #[serde(borrow)]
+    id: Text<'a>,
+    #[serde(borrow)]
+    model: Text<'a>,
+    #[serde(borrow)]
+    completion: Option<Text<'a>>,
+    #[serde(borrow)]
+    stop_reason: Scalar<'a>,
+    #[serde(borrow)]
+    stop: Text<'a>,
+}
+
+fn read(frame: &Frame<'_>, out: &mut Out<'_, '_>) -> Reading {
+    let Ok(Loose(wire)) = serde_json::from_slice::<Loose<Wire<'_>>>(frame.data) else {
+        return Reading::Malformed;
+    };
+    let Some(text) = &wire.completion else { return read_message(frame, out) };
+    out.emit(Event::Begin { id: &wire.id, model: &wire.model });
+    out.choice(0);
+    out.text(0, text);
+    let added = added_to(frame.data);
+    added.read(out);
+    out.detail(Some(0), "stop", &wire.stop);
+    let word = wire.stop_reason.said();
+    if let Some(word) = word {
+        out.emit(Event::Word { choice: 0, field: "stop_reason", word: word.clone() });
+    }
+    if word.is_some() || added.is_last() {
+        out.emit(Event::Proof);
+    }
+    Reading::Read
+}
+
+fn read_message(frame: &Frame<'_>, out: &mut Out<'_, '_>) -> Reading {
+    match frame.kind {
+        FrameKind::Body => anthropic::read_body(frame, out),
+        FrameKind::Event | FrameKind::Exception | FrameKind::Text => anthropic::read(frame, out),
+    }
+}
+
+fn claims(probe: &Probe<'_>) -> bool {
+    &*probe.type_ == "completion" || probe.completion.is_some()
+}

@@ -1,0 +1,58 @@
+//! What the families on Bedrock's `InvokeModel` share, whatever their own wire is.
+//!
+//! The last chunk of a stream may carry the service's metrics, and a guardrail leaves its mark on
+//! any chunk. No dialect of its own.
+
+use serde::Deserialize;
+
+use super::anthropic::read_guardrail;
+use crate::ending::Usage;
+use crate::event::Event;
+use crate::reader::Out;
+use crate::wire::{Count, Loose, Scalar};
+
+/// What the service adds to a model's own JSON.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Added<'a> {
+    #[serde(borrow, rename = "amazon-bedrock-guardrailAction")]
+    guardrail_action: Scalar<'a>,
+    #[serde(rename = "amazon-bedrock-invocationMetrics")]
+    metrics: Option<Loose<Metrics>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Metrics {
+    input_token_count: Count,
+    output_token_count: Count,
+}
+
+/// Reads what the service added to this JSON of a model.
+pub(super) fn added_to(data: &[u8]) -> Added<'_> {
+    serde_json::from_slice::<Loose<Added<'_>>>(data).unwrap_or_default().0
+}
+
+impl Added<'_> {
+    /// Whether the metrics are there, which only the last chunk has.
+    pub(super) fn is_last(&self) -> bool {
+        self.metrics.is_some()
+    }
+
+    /// Whether a guardrail stepped in.
+    pub(super) fn intervened(&self) -> bool {
+        self.guardrail_action.to_text().is_some_and(|action| action == "INTERVENED")
+    }
+
+    /// Tells the tokens and the guardrail.
+    pub(super) fn read(&self, out: &mut Out<'_, '_>) {
+        read_guardrail(&self.guardrail_action, out);
+        if let Some(metrics) = &self.metrics {
+            out.emit(Event::Usage(Usage {
+                input: metrics.input_token_count.0,
+                output: metrics.output_token_count.0,
+                ..Usage::default()
+            }));
+        }
+    }
+}

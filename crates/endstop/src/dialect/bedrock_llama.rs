@@ -1,0 +1,85 @@
+//! Meta Llama on Bedrock's `InvokeModel`: one text, one word.
+//!
+//! Source: `opentelemetry-instrumentation-botocore` 0.66b2 `extensions/bedrock.py`, `litellm` 1.108.4.
+
+use serde::Deserialize;
+
+use super::bedrock_converse::SIGNS;
+use super::bedrock_invoke::added_to;
+use super::{CallsClose, Dialect, Proof, Reading, Wins, Words};
+use crate::ending::{Reason, Usage};
+use crate::event::Event;
+use crate::frame::{Frame, Framing};
+use crate::provider::{COMMON_CAPABILITIES, Capabilities, Profile};
+use crate::reader::Out;
+use crate::shape::Probe;
+use crate::wire::{Count, Loose, Scalar, Text};
+
+/// The wire.
+pub static DIALECT: Dialect = Dialect {
+    id: "bedrock-llama",
+    framing: Framing::AwsChunks,
+    read,
+    read_body: read,
+    words: &[Words::plain(
+        "stop_reason",
+        "stop_reason",
+        &[("stop", Reason::Complete), ("length", Reason::OutputLimit)],
+    )],
+    wins: Wins::First,
+    calls_close: CallsClose::ByWord,
+    proof: Proof::Event,
+    signs: SIGNS,
+    caps: &["max_gen_len"],
+    usage: &["prompt_token_count", "generation_token_count"],
+    counts: &[],
+    padding: &[],
+    claims,
+    source: "opentelemetry-instrumentation-botocore 0.66b2; litellm 1.108.4",
+};
+
+/// This wire without a host's own ways: what profiles build on.
+pub const PROFILE: Profile = Profile {
+    paths: &["meta.llama*/invoke"],
+    capabilities: Capabilities { tools: false, ..COMMON_CAPABILITIES },
+    ..DIALECT.profile()
+};
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Wire<'a> {
+    #[serde(borrow)]
+    generation: Option<Text<'a>>,
+    #[serde(borrow)]
+    stop_reason: Scalar<'a>,
+    prompt_token_count: Count,
+    generation_token_count: Count,
+}
+
+fn read(frame: &Frame<'_>, out: &mut Out<'_, '_>) -> Reading {
+    let Ok(Loose(wire)) = serde_json::from_slice::<Loose<Wire<'_>>>(frame.data) else {
+        return Reading::Malformed;
+    };
+    let Some(text) = &wire.generation else { return Reading::Strange };
+    let added = added_to(frame.data);
+    out.choice(0);
+    out.text(0, text);
+    out.emit(Event::Usage(Usage {
+        input: wire.prompt_token_count.0,
+        output: wire.generation_token_count.0,
+        ..Usage::default()
+    }));
+    added.read(out);
+    let word = wire.stop_reason.said();
+    if let Some(word) = word {
+        out.emit(Event::Word { choice: 0, field: "stop_reason", word: word.clone() });
+    }
+    if word.is_some() || added.is_last() {
+        out.emit(Event::Proof);
+    }
+    Reading::Read
+}
+
+fn claims(probe: &Probe<'_>) -> bool {
+    probe.generation.is_some()
+}

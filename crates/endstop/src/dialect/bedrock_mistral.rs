@@ -1,0 +1,143 @@
+//! Mistral and `DeepSeek` on Bedrock's `InvokeModel`: a list of texts or messages, each with a word.
+//!
+//! Not Mistral's own wire: the list is `outputs` for prompts and `choices` for chats, and the word
+//! is `stop_reason` in both.
+//!
+//! Source: `opentelemetry-instrumentation-botocore` 0.66b2 `extensions/bedrock.py`; `langchain-aws`
+//! 1.9.1 `llms/bedrock.py`; AWS, "Mistral AI chat completion".
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use super::bedrock_converse::SIGNS;
+use super::bedrock_invoke::added_to;
+use super::openai_chat::arguments_text;
+use super::{CallsClose, Dialect, Proof, Reading, Wins, Words};
+use crate::ending::Reason;
+use crate::event::Event;
+use crate::frame::{Frame, Framing};
+use crate::provider::Profile;
+use crate::reader::Out;
+use crate::shape::Probe;
+use crate::wire::{Few, Loose, Scalar, Text};
+
+/// The wire.
+pub static DIALECT: Dialect = Dialect {
+    id: "bedrock-mistral",
+    framing: Framing::AwsChunks,
+    read,
+    read_body: read,
+    words: &[Words::plain(
+        "stop_reason",
+        "outputs[].stop_reason",
+        &[
+            ("stop", Reason::Complete),
+            ("length", Reason::OutputLimit),
+            ("tool_calls", Reason::ToolCall),
+        ],
+    )],
+    wins: Wins::First,
+    calls_close: CallsClose::ByWord,
+    proof: Proof::Event,
+    signs: SIGNS,
+    caps: &["max_tokens"],
+    // Only the headers tell, and the metrics at the end of a stream.
+    usage: &[],
+    counts: &[],
+    padding: &[],
+    claims,
+    source: "opentelemetry-instrumentation-botocore 0.66b2; langchain-aws 1.9.1",
+};
+
+/// This wire without a host's own ways: what profiles build on.
+pub const PROFILE: Profile = Profile {
+    paths: &["mistral.m*/invoke", "mistral.pixtral*/invoke", "deepseek*/invoke"],
+    ..DIALECT.profile()
+};
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Wire<'a> {
+    #[serde(borrow)]
+    outputs: Few<Loose<Output<'a>>>,
+    #[serde(borrow)]
+    choices: Few<Loose<Output<'a>>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Output<'a> {
+    #[serde(borrow)]
+    text: Text<'a>,
+    #[serde(borrow)]
+    message: Loose<Message<'a>>,
+    #[serde(borrow)]
+    stop_reason: Scalar<'a>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Message<'a> {
+    #[serde(borrow)]
+    content: Text<'a>,
+    #[serde(borrow)]
+    tool_calls: Few<Loose<ToolCall<'a>>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct ToolCall<'a> {
+    #[serde(borrow)]
+    id: Text<'a>,
+    #[serde(borrow)]
+    function: Loose<Function<'a>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Function<'a> {
+    #[serde(borrow)]
+    name: Text<'a>,
+    #[serde(borrow)]
+    arguments: Option<&'a RawValue>,
+}
+
+fn read(frame: &Frame<'_>, out: &mut Out<'_, '_>) -> Reading {
+    let Ok(Loose(wire)) = serde_json::from_slice::<Loose<Wire<'_>>>(frame.data) else {
+        return Reading::Malformed;
+    };
+    let added = added_to(frame.data);
+    if !wire.outputs.present && !wire.choices.present && !added.is_last() {
+        return Reading::Strange;
+    }
+    let outputs = || wire.outputs.iter().chain(wire.choices.iter());
+    for (choice, output) in (0..).zip(outputs()) {
+        read_output(choice, output, out);
+    }
+    added.read(out);
+    let said = |output: &Loose<Output<'_>>| output.stop_reason.said().is_some();
+    if added.is_last() || outputs().next().is_some() && outputs().all(said) {
+        out.emit(Event::Proof);
+    }
+    Reading::Read
+}
+
+fn read_output(choice: u32, output: &Output<'_>, out: &mut Out<'_, '_>) {
+    out.choice(choice);
+    out.text(choice, &output.text);
+    out.text(choice, &output.message.content);
+    for wire in output.message.tool_calls.iter() {
+        let call = out.next_call(choice);
+        let arguments = wire.function.arguments.map(arguments_text).unwrap_or_default();
+        out.emit(Event::ToolCallStart { choice, call, id: &wire.id, name: &wire.function.name });
+        out.emit(Event::ToolCallDelta { choice, call, arguments: &arguments });
+        out.emit(Event::ToolCallEnd { choice, call });
+    }
+    if let Some(word) = output.stop_reason.said() {
+        out.emit(Event::Word { choice, field: "stop_reason", word: word.clone() });
+    }
+}
+
+fn claims(probe: &Probe<'_>) -> bool {
+    probe.outputs.is_some()
+}

@@ -1,0 +1,92 @@
+//! Amazon Nova on Bedrock's `InvokeModel`: Converse, with each event inside an object of its name.
+//!
+//! Source: `opentelemetry-instrumentation-botocore` 0.66b2 `extensions/bedrock.py`, `litellm` 1.108.4.
+
+use serde::Deserialize;
+
+use super::bedrock_converse::{self, SIGNS, WORDS, Wire};
+use super::bedrock_invoke::added_to;
+use super::{CallsClose, Dialect, Proof, Reading, Wins};
+use crate::frame::{Frame, Framing};
+use crate::provider::Profile;
+use crate::reader::Out;
+use crate::shape::Probe;
+use crate::wire::Loose;
+
+/// The wire.
+pub static DIALECT: Dialect = Dialect {
+    id: "bedrock-nova",
+    framing: Framing::AwsChunks,
+    read,
+    read_body,
+    words: WORDS,
+    wins: Wins::First,
+    calls_close: CallsClose::ByEvent,
+    proof: Proof::Event,
+    signs: SIGNS,
+    caps: &["inferenceConfig.maxTokens"],
+    usage: &[
+        "usage.inputTokens",
+        "usage.outputTokens",
+        "usage.cacheReadInputTokenCount",
+        "usage.cacheWriteInputTokenCount",
+    ],
+    counts: &[],
+    padding: &[],
+    claims,
+    source: "opentelemetry-instrumentation-botocore 0.66b2; litellm 1.108.4",
+};
+
+/// This wire without a host's own ways: what profiles build on.
+pub const PROFILE: Profile = Profile { paths: &["amazon.nova*/invoke"], ..DIALECT.profile() };
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Chunk<'a> {
+    #[serde(borrow)]
+    message_start: Option<Loose<Wire<'a>>>,
+    #[serde(borrow)]
+    content_block_start: Option<Loose<Wire<'a>>>,
+    #[serde(borrow)]
+    content_block_delta: Option<Loose<Wire<'a>>>,
+    #[serde(borrow)]
+    content_block_stop: Option<Loose<Wire<'a>>>,
+    #[serde(borrow)]
+    message_stop: Option<Loose<Wire<'a>>>,
+    #[serde(borrow)]
+    metadata: Option<Loose<Wire<'a>>>,
+}
+
+fn read(frame: &Frame<'_>, out: &mut Out<'_, '_>) -> Reading {
+    let Ok(Loose(chunk)) = serde_json::from_slice::<Loose<Chunk<'_>>>(frame.data) else {
+        return Reading::Malformed;
+    };
+    added_to(frame.data).read(out);
+    let events = [
+        ("messageStart", &chunk.message_start),
+        ("contentBlockStart", &chunk.content_block_start),
+        ("contentBlockDelta", &chunk.content_block_delta),
+        ("contentBlockStop", &chunk.content_block_stop),
+        ("messageStop", &chunk.message_stop),
+        ("metadata", &chunk.metadata),
+    ];
+    let mut reading = Reading::Strange;
+    for (name, event) in events {
+        if let Some(event) = event {
+            reading = bedrock_converse::read_event(name, event, out);
+        }
+    }
+    reading
+}
+
+fn read_body(frame: &Frame<'_>, out: &mut Out<'_, '_>) -> Reading {
+    let reading = bedrock_converse::read_body(frame, out);
+    if reading == Reading::Read {
+        added_to(frame.data).read(out);
+    }
+    reading
+}
+
+fn claims(probe: &Probe<'_>) -> bool {
+    probe.converse_event.is_some()
+}

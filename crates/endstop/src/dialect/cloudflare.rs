@@ -1,0 +1,155 @@
+//! Cloudflare's `/ai/run/`, where no word is ever said.
+//!
+//! A stream ends with `[DONE]`, a plain answer is wrapped in `result`: both prove that it is over,
+//! and nothing tells whether the cap cut it. Calls come as Cloudflare writes them or as `OpenAI` does.
+//!
+//! Source: maruel/genai @66b63e6 `providers/cloudflare/dto.go` and its recordings.
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use super::openai_chat::{WireUsage, arguments_text};
+use super::{CallsClose, Dialect, Proof, Reading, Wins};
+use crate::event::Event;
+use crate::fault::{FaultKind, is_set, message, name};
+use crate::frame::{Frame, FrameKind, Framing};
+use crate::provider::Profile;
+use crate::reader::Out;
+use crate::shape::Probe;
+use crate::wire::{Count, Few, Loose, Text};
+
+/// The wire.
+pub static DIALECT: Dialect = Dialect {
+    id: "cloudflare-run",
+    framing: Framing::Sse,
+    read,
+    read_body,
+    words: &[],
+    wins: Wins::First,
+    calls_close: CallsClose::ByWord,
+    proof: Proof::Marker("[DONE]"),
+    signs: &[
+        name("10000", FaultKind::Auth),
+        // A schema that the model or the mode does not take, told with HTTP 403.
+        name("5023", FaultKind::InvalidRequest),
+        name("5025", FaultKind::InvalidRequest),
+        name("7009", FaultKind::NotFound),
+        name("3036", FaultKind::Quota),
+        name("3040", FaultKind::Overloaded),
+        message("context window", FaultKind::ContextWindow),
+    ],
+    caps: &["max_tokens"],
+    usage: &["result.usage.prompt_tokens", "result.usage.completion_tokens"],
+    counts: &[],
+    padding: &["p"],
+    claims,
+    source: "maruel/genai @66b63e6 providers/cloudflare",
+};
+
+/// This wire without a host's own ways: what profiles build on.
+pub const PROFILE: Profile = Profile { paths: &["/ai/run/"], ..DIALECT.profile() };
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Answer<'a> {
+    #[serde(borrow)]
+    response: Option<Text<'a>>,
+    #[serde(borrow)]
+    tool_calls: Few<Loose<ToolCall<'a>>>,
+    usage: Option<Loose<WireUsage>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct ToolCall<'a> {
+    index: Option<Count>,
+    #[serde(borrow)]
+    id: Text<'a>,
+    #[serde(borrow)]
+    name: Text<'a>,
+    #[serde(borrow)]
+    arguments: Option<&'a RawValue>,
+    #[serde(borrow)]
+    function: Loose<Function<'a>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Function<'a> {
+    #[serde(borrow)]
+    name: Text<'a>,
+    #[serde(borrow)]
+    arguments: Option<&'a RawValue>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Body<'a> {
+    #[serde(borrow)]
+    result: Option<Loose<Answer<'a>>>,
+    #[serde(borrow)]
+    errors: Option<&'a RawValue>,
+}
+
+fn read(frame: &Frame<'_>, out: &mut Out<'_, '_>) -> Reading {
+    let Ok(Loose(answer)) = serde_json::from_slice::<Loose<Answer<'_>>>(frame.data) else {
+        return Reading::Malformed;
+    };
+    if answer.response.is_none() && !answer.tool_calls.present && answer.usage.is_none() {
+        return Reading::Strange;
+    }
+    read_answer(&answer, out);
+    Reading::Read
+}
+
+fn read_body(frame: &Frame<'_>, out: &mut Out<'_, '_>) -> Reading {
+    let Ok(Loose(body)) = serde_json::from_slice::<Loose<Body<'_>>>(frame.data) else {
+        return Reading::Malformed;
+    };
+    if is_set(body.errors) {
+        return Reading::Error;
+    }
+    match &body.result {
+        Some(answer) => {
+            read_answer(answer, out);
+            if let Some(call) = out.open_call(0) {
+                out.emit(Event::ToolCallEnd { choice: 0, call });
+            }
+        }
+        // A stream of which only one event came, without its frame.
+        None if frame.kind == FrameKind::Body => return read(frame, out),
+        None => return Reading::Strange,
+    }
+    Reading::Read
+}
+
+fn read_answer(answer: &Answer<'_>, out: &mut Out<'_, '_>) {
+    out.choice(0);
+    if let Some(text) = &answer.response {
+        out.text(0, text);
+    }
+    for wire in answer.tool_calls.iter() {
+        read_call(wire, out);
+    }
+    if let Some(usage) = &answer.usage {
+        out.emit(Event::Usage(usage.read()));
+    }
+}
+
+fn read_call(wire: &ToolCall<'_>, out: &mut Out<'_, '_>) {
+    let call = wire.index.map_or_else(|| out.next_call(0), Count::index);
+    let name = if wire.name.is_empty() { &wire.function.name } else { &wire.name };
+    if !name.is_empty() {
+        out.emit(Event::ToolCallStart { choice: 0, call, id: &wire.id, name });
+    }
+    let arguments = wire.arguments.or(wire.function.arguments);
+    let arguments = arguments.map(arguments_text).unwrap_or_default();
+    if !arguments.is_empty() {
+        out.emit(Event::ToolCallDelta { choice: 0, call, arguments: &arguments });
+    }
+}
+
+fn claims(probe: &Probe<'_>) -> bool {
+    probe.result.is_some() && probe.success.is_some()
+        || probe.response.is_some_and(|response| response.get().starts_with('"'))
+}

@@ -1,0 +1,199 @@
+//! Alibaba's `DashScope`, its own wire.
+//!
+//! Until the end the word is the string `null`; nothing follows the last event, so that the word is
+//! the proof. The text of a stream is either in pieces or whole each time, as the caller asked; tool
+//! calls are read as pieces. Errors are flat, and named by the event in a stream.
+//!
+//! Source: `dashscope` 2.0.2 `common/utils.py`, `v2/resources/_sse.py`.
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use super::openai_chat::arguments_text;
+use super::{CallsClose, Dialect, Proof, Reading, Wins, Words};
+use crate::ending::{Reason, Usage};
+use crate::event::Event;
+use crate::fault::{FaultKind, class, message, name};
+use crate::frame::{Frame, Framing};
+use crate::provider::{COMMON_CAPABILITIES, Capabilities, Profile};
+use crate::reader::Out;
+use crate::shape::Probe;
+use crate::wire::{Content, Count, Few, Loose, Scalar, Text};
+
+/// The wire.
+pub static DIALECT: Dialect = Dialect {
+    id: "dashscope",
+    framing: Framing::Sse,
+    read,
+    read_body: read,
+    words: &[Words::plain(
+        "finish_reason",
+        "output.choices[].finish_reason",
+        &[
+            ("stop", Reason::Complete),
+            ("length", Reason::OutputLimit),
+            ("tool_calls", Reason::ToolCall),
+        ],
+    )],
+    wins: Wins::Last,
+    calls_close: CallsClose::ByWord,
+    proof: Proof::Word,
+    signs: &[
+        name("DataInspectionFailed", FaultKind::Filter),
+        name("data_inspection_failed", FaultKind::Filter),
+        name("InvalidApiKey", FaultKind::Auth),
+        name("Arrearage", FaultKind::Quota),
+        name("ModelNotFound", FaultKind::NotFound),
+        message("range of input length should be", FaultKind::ContextWindow),
+        name("Throttling", FaultKind::RateLimit),
+        name("Throttling.RateQuota", FaultKind::RateLimit),
+        name("Throttling.AllocationQuota", FaultKind::RateLimit),
+        name("InternalError", FaultKind::Server),
+        class("InvalidParameter", FaultKind::InvalidRequest),
+    ],
+    caps: &["parameters.max_tokens"],
+    usage: &["usage.input_tokens", "usage.output_tokens"],
+    counts: &[],
+    padding: &[],
+    claims,
+    source: "dashscope 2.0.2",
+};
+
+/// This wire without a host's own ways: what profiles build on.
+pub const PROFILE: Profile = Profile {
+    paths: &["/services/aigc/"],
+    capabilities: Capabilities { choices: true, ..COMMON_CAPABILITIES },
+    ..DIALECT.profile()
+};
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Wire<'a> {
+    #[serde(borrow)]
+    request_id: Text<'a>,
+    #[serde(borrow)]
+    output: Option<Loose<Output<'a>>>,
+    #[serde(borrow)]
+    code: Text<'a>,
+    usage: Option<Loose<WireUsage>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Output<'a> {
+    #[serde(borrow)]
+    text: Text<'a>,
+    #[serde(borrow)]
+    finish_reason: Scalar<'a>,
+    #[serde(borrow)]
+    choices: Few<Loose<Choice<'a>>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Choice<'a> {
+    #[serde(borrow)]
+    message: Loose<Message<'a>>,
+    #[serde(borrow)]
+    finish_reason: Scalar<'a>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Message<'a> {
+    #[serde(borrow)]
+    content: Content<'a, Loose<Part<'a>>>,
+    #[serde(borrow)]
+    reasoning_content: Text<'a>,
+    #[serde(borrow)]
+    tool_calls: Few<Loose<ToolCall<'a>>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Part<'a> {
+    #[serde(borrow)]
+    text: Text<'a>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct ToolCall<'a> {
+    index: Count,
+    #[serde(borrow)]
+    id: Text<'a>,
+    #[serde(borrow)]
+    function: Loose<Function<'a>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Function<'a> {
+    #[serde(borrow)]
+    name: Text<'a>,
+    #[serde(borrow)]
+    arguments: Option<&'a RawValue>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct WireUsage {
+    input_tokens: Count,
+    output_tokens: Count,
+}
+
+fn read(frame: &Frame<'_>, out: &mut Out<'_, '_>) -> Reading {
+    let Ok(Loose(wire)) = serde_json::from_slice::<Loose<Wire<'_>>>(frame.data) else {
+        return Reading::Malformed;
+    };
+    let Some(output) = &wire.output else {
+        let failed = !wire.code.is_empty() || frame.name == "error";
+        return if failed { Reading::Error } else { Reading::Strange };
+    };
+    out.emit(Event::Begin { id: &wire.request_id, model: "" });
+    out.choice(0);
+    out.text(0, &output.text);
+    for (choice, wire) in (0..).zip(output.choices.iter()) {
+        read_message(choice, &wire.message, out);
+        read_word(choice, &wire.finish_reason, out);
+    }
+    if let Some(usage) = &wire.usage {
+        out.emit(Event::Usage(Usage {
+            input: usage.input_tokens.0,
+            output: usage.output_tokens.0,
+            ..Usage::default()
+        }));
+    }
+    read_word(0, &output.finish_reason, out);
+    if wire.code.is_empty() { Reading::Read } else { Reading::Error }
+}
+
+fn read_message(choice: u32, message: &Message<'_>, out: &mut Out<'_, '_>) {
+    out.choice(choice);
+    out.reasoning(choice, &message.reasoning_content);
+    match &message.content {
+        Content::Text(text) => out.text(choice, text),
+        Content::Parts(parts) => parts.iter().for_each(|part| out.text(choice, &part.text)),
+    }
+    for wire in message.tool_calls.iter() {
+        let call = wire.index.index();
+        let (id, name) = (&wire.id, &wire.function.name);
+        if !id.is_empty() || !name.is_empty() {
+            out.emit(Event::ToolCallStart { choice, call, id, name });
+        }
+        let arguments = wire.function.arguments.map(arguments_text).unwrap_or_default();
+        if !arguments.is_empty() {
+            out.emit(Event::ToolCallDelta { choice, call, arguments: &arguments });
+        }
+    }
+}
+
+fn read_word(choice: u32, word: &Scalar<'_>, out: &mut Out<'_, '_>) {
+    if let Some(word) = word.said() {
+        out.emit(Event::Word { choice, field: "finish_reason", word: word.clone() });
+    }
+}
+
+fn claims(probe: &Probe<'_>) -> bool {
+    probe.output.is_some_and(|output| output.get().starts_with('{')) && !probe.request_id.is_empty()
+}

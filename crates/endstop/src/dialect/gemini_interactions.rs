@@ -1,0 +1,305 @@
+//! Interactions: Gemini by steps.
+//!
+//! The word is `status`. `interaction.completed` is the proof and no success: its interaction's
+//! status decides. A `[DONE]` may follow. Calls of the caller's functions are steps, and a
+//! `completed` interaction may hold some.
+//!
+//! Source: `google-genai` 3.1.0 `_gaos/types/interactions/interaction.py`.
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use super::openai_chat::arguments_text;
+use super::{CallsClose, Dialect, Proof, Reading, Wins, Words};
+use crate::ending::{Reason, Usage};
+use crate::event::Event;
+use crate::fault::{FaultKind, Sign, class, is_set, message, name};
+use crate::frame::{Frame, FrameKind, Framing};
+use crate::provider::Profile;
+use crate::reader::Out;
+use crate::shape::Probe;
+use crate::wire::{Count, Few, Loose, Scalar, Text};
+
+/// The wire.
+pub static DIALECT: Dialect = Dialect {
+    id: "gemini-interactions",
+    framing: Framing::Sse,
+    read,
+    read_body,
+    words: &[Words::plain(
+        "status",
+        "interaction.status",
+        &[
+            ("completed", Reason::Complete),
+            ("requires_action", Reason::ToolCall),
+            // The cap, with the thoughts in it.
+            ("incomplete", Reason::OutputLimit),
+            ("budget_exceeded", Reason::OutputLimit),
+            ("requires_continuation", Reason::Paused),
+            ("failed", Reason::Failed),
+            ("cancelled", Reason::Cancelled),
+        ],
+    )],
+    wins: Wins::Last,
+    calls_close: CallsClose::ByEvent,
+    proof: Proof::Event,
+    signs: SIGNS,
+    caps: &["generation_config.max_output_tokens"],
+    usage: &[
+        "usage.total_input_tokens",
+        "usage.total_output_tokens",
+        "usage.total_thought_tokens",
+        "usage.total_cached_tokens",
+    ],
+    counts: &[],
+    padding: &["event_id"],
+    claims,
+    source: "google-genai 3.1.0; ai.google.dev api-errors",
+};
+
+/// This wire without a host's own ways: what profiles build on.
+pub const PROFILE: Profile = Profile { paths: &["/interactions"], ..DIALECT.profile() };
+
+/// The codes of failed interactions mirror the reasons of `generateContent`.
+static SIGNS: &[Sign] = &[
+    message("exceeds the maximum number of tokens allowed", FaultKind::ContextWindow),
+    name("safety", FaultKind::Filter),
+    name("recitation", FaultKind::Filter),
+    name("prohibited_content", FaultKind::Filter),
+    name("spii", FaultKind::Filter),
+    name("blocklist", FaultKind::Filter),
+    name("content_blocked", FaultKind::Filter),
+    message("request blocked due to", FaultKind::Filter),
+    name("malformed_function_call", FaultKind::ToolCall),
+    name("malformed_tool_call", FaultKind::ToolCall),
+    name("unexpected_tool_call", FaultKind::ToolCall),
+    name("rate_limit_exceeded", FaultKind::RateLimit),
+    name("quota_exceeded", FaultKind::Quota),
+    name("payment_required", FaultKind::Quota),
+    name("authentication", FaultKind::Auth),
+    name("permission_denied", FaultKind::Auth),
+    name("not_found", FaultKind::NotFound),
+    name("model_not_found", FaultKind::NotFound),
+    class("invalid_request", FaultKind::InvalidRequest),
+    class("parameter_unknown", FaultKind::InvalidRequest),
+    class("failed_precondition", FaultKind::InvalidRequest),
+];
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Wire<'a> {
+    #[serde(borrow)]
+    event_type: Text<'a>,
+    index: Count,
+    #[serde(borrow)]
+    status: Scalar<'a>,
+    #[serde(borrow)]
+    step: Loose<Step<'a>>,
+    #[serde(borrow)]
+    delta: Loose<Delta<'a>>,
+    #[serde(borrow)]
+    interaction: Option<Loose<Interaction<'a>>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Step<'a> {
+    #[serde(borrow, rename = "type")]
+    type_: Text<'a>,
+    #[serde(borrow)]
+    id: Text<'a>,
+    #[serde(borrow)]
+    name: Text<'a>,
+    #[serde(borrow)]
+    arguments: Option<&'a RawValue>,
+    #[serde(borrow)]
+    content: Few<Loose<Part<'a>>>,
+    #[serde(borrow)]
+    summary: Few<Loose<Part<'a>>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Part<'a> {
+    #[serde(borrow, rename = "type")]
+    type_: Text<'a>,
+    #[serde(borrow)]
+    text: Text<'a>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Delta<'a> {
+    #[serde(borrow, rename = "type")]
+    type_: Text<'a>,
+    #[serde(borrow)]
+    text: Text<'a>,
+    #[serde(borrow)]
+    content: Loose<Part<'a>>,
+    #[serde(borrow)]
+    arguments: Option<&'a RawValue>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Interaction<'a> {
+    #[serde(borrow)]
+    object: Text<'a>,
+    #[serde(borrow)]
+    id: Text<'a>,
+    #[serde(borrow)]
+    model: Text<'a>,
+    #[serde(borrow)]
+    status: Scalar<'a>,
+    #[serde(borrow)]
+    steps: Few<Loose<Step<'a>>>,
+    #[serde(borrow)]
+    errors: Option<&'a RawValue>,
+    usage: Option<Loose<WireUsage>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct WireUsage {
+    total_input_tokens: Count,
+    total_output_tokens: Count,
+    total_thought_tokens: Count,
+    total_cached_tokens: Count,
+}
+
+fn read(frame: &Frame<'_>, out: &mut Out<'_, '_>) -> Reading {
+    let Ok(Loose(wire)) = serde_json::from_slice::<Loose<Wire<'_>>>(frame.data) else {
+        return Reading::Malformed;
+    };
+    let index = wire.index.index();
+    let name = if wire.event_type.is_empty() { frame.name } else { &*wire.event_type };
+    match name {
+        "step.delta" => read_delta(index, &wire.delta, out),
+        "step.start" => begin_step(index, &wire.step, out),
+        "step.stop" => end_step(index, out),
+        "interaction.created" => {
+            if let Some(interaction) = &wire.interaction {
+                out.emit(Event::Begin { id: &interaction.id, model: &interaction.model });
+            }
+        }
+        "interaction.status_update" => read_status(&wire.status, out),
+        "interaction.completed" | "interaction.complete" => {
+            let Some(interaction) = &wire.interaction else { return Reading::Strange };
+            let reading = read_end(interaction, out);
+            out.emit(Event::Proof);
+            return reading;
+        }
+        "error" => return Reading::Error,
+        _ => return Reading::Strange,
+    }
+    Reading::Read
+}
+
+fn read_body(frame: &Frame<'_>, out: &mut Out<'_, '_>) -> Reading {
+    let Ok(Loose(body)) = serde_json::from_slice::<Loose<Interaction<'_>>>(frame.data) else {
+        return Reading::Malformed;
+    };
+    if body.object.0 != "interaction" && body.status.said().is_none() {
+        return Reading::Strange;
+    }
+    let status = body.status.to_text().unwrap_or_default();
+    if frame.kind == FrameKind::Body && is_under_way(&status) {
+        out.emit(Event::Pending { field: "status", word: &status });
+    }
+    for (index, step) in (0..).zip(body.steps.iter()) {
+        begin_step(index, step, out);
+        end_step(index, out);
+    }
+    read_end(&body, out)
+}
+
+fn read_end(interaction: &Interaction<'_>, out: &mut Out<'_, '_>) -> Reading {
+    out.emit(Event::Begin { id: &interaction.id, model: &interaction.model });
+    if let Some(usage) = &interaction.usage {
+        out.emit(Event::Usage(Usage {
+            input: usage.total_input_tokens.0,
+            output: usage.total_output_tokens.0,
+            reasoning: usage.total_thought_tokens.0,
+            cache_read: usage.total_cached_tokens.0,
+            cache_write: None,
+        }));
+    }
+    read_status(&interaction.status, out);
+    if is_set(interaction.errors) { Reading::Error } else { Reading::Read }
+}
+
+fn is_under_way(status: &str) -> bool {
+    matches!(status, "in_progress" | "queued")
+}
+
+fn read_status(status: &Scalar<'_>, out: &mut Out<'_, '_>) {
+    if let Some(word) = status.said().filter(|word| !is_under_way(&word.to_text())) {
+        out.emit(Event::Word { choice: 0, field: "status", word: word.clone() });
+    }
+}
+
+fn begin_step(index: u32, step: &Step<'_>, out: &mut Out<'_, '_>) {
+    match &*step.type_ {
+        "model_output" => step.content.iter().for_each(|part| read_part(part, out)),
+        // A thought may have no text, and is one all the same.
+        "thought" => {
+            out.emit(Event::Reasoning { choice: 0, text: "" });
+            step.summary.iter().for_each(|part| out.reasoning(0, &part.text));
+        }
+        "function_call" => {
+            let (id, name) = (&step.id, &step.name);
+            out.emit(Event::ToolCallStart { choice: 0, call: index, id, name });
+            // A streamed call begins with an empty object and sends the real one in pieces.
+            if let Some(arguments) = step.arguments.filter(|arguments| arguments.get() != "{}") {
+                read_arguments(index, arguments, out);
+            }
+        }
+        // Tools that run on the provider's side.
+        _ => out.emit(Event::OtherContent { choice: 0, kind: "step" }),
+    }
+}
+
+fn read_part(part: &Part<'_>, out: &mut Out<'_, '_>) {
+    match &*part.type_ {
+        "text" => out.text(0, &part.text),
+        _ => out.emit(Event::OtherContent { choice: 0, kind: "part" }),
+    }
+}
+
+fn read_delta(index: u32, delta: &Delta<'_>, out: &mut Out<'_, '_>) {
+    match &*delta.type_ {
+        "text" => out.text(0, &delta.text),
+        "thought_summary" => out.reasoning(0, &delta.content.text),
+        // Provider-side tools stream their arguments too.
+        "arguments_delta" if out.has_call(0, index) => {
+            if let Some(arguments) = delta.arguments {
+                read_arguments(index, arguments, out);
+            }
+        }
+        "thought_signature" | "text_annotation_delta" => {}
+        _ => out.emit(Event::OtherContent { choice: 0, kind: "step" }),
+    }
+}
+
+fn read_arguments(call: u32, arguments: &RawValue, out: &mut Out<'_, '_>) {
+    let arguments = arguments_text(arguments);
+    if !arguments.is_empty() {
+        out.emit(Event::ToolCallDelta { choice: 0, call, arguments: &arguments });
+    }
+}
+
+fn end_step(index: u32, out: &mut Out<'_, '_>) {
+    if !out.has_call(0, index) {
+        return;
+    }
+    if !out.has_arguments(0, index) {
+        out.emit(Event::ToolCallDelta { choice: 0, call: index, arguments: "{}" });
+    }
+    out.emit(Event::ToolCallEnd { choice: 0, call: index });
+}
+
+fn claims(probe: &Probe<'_>) -> bool {
+    probe.object.0 == "interaction"
+        || probe.event_type.starts_with("interaction.")
+        || probe.event_type.starts_with("step.")
+}

@@ -1,0 +1,124 @@
+//! llama.cpp's own `/completion`.
+//!
+//! The last event has `stop` set and the word; it is the proof. `limit` stands for the caller's cap,
+//! the end of the context and limits of time alike; `truncated` is kept beside it.
+//!
+//! Source: llama.cpp @b21e4de `tools/server/server-task.cpp`, `tools/server/README.md`.
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use super::{CallsClose, Dialect, Proof, Reading, Wins, Words};
+use crate::ending::{Reason, Usage};
+use crate::event::Event;
+use crate::fault::{FaultKind, class, is_set, message, name};
+use crate::frame::{Frame, FrameKind, Framing};
+use crate::provider::{COMMON_CAPABILITIES, Capabilities, Profile};
+use crate::reader::Out;
+use crate::shape::Probe;
+use crate::wire::{Count, Flag, Loose, Scalar, Text};
+
+/// The wire.
+pub static DIALECT: Dialect = Dialect {
+    id: "llamacpp-completion",
+    framing: Framing::Sse,
+    read,
+    read_body: read,
+    words: &[Words {
+        empty: &["none"],
+        ..Words::plain(
+            "stop_type",
+            "stop_type",
+            &[
+                ("eos", Reason::Complete),
+                ("word", Reason::StopSequence),
+                ("limit", Reason::OutputLimit),
+            ],
+        )
+    }],
+    wins: Wins::First,
+    calls_close: CallsClose::ByWord,
+    proof: Proof::Event,
+    signs: &[
+        name("exceed_context_size_error", FaultKind::ContextWindow),
+        message("context size has been exceeded", FaultKind::ContextWindow),
+        message("exceeds the available context size", FaultKind::ContextWindow),
+        name("authentication_error", FaultKind::Auth),
+        name("unavailable_error", FaultKind::Overloaded),
+        name("not_found_error", FaultKind::NotFound),
+        class("invalid_request_error", FaultKind::InvalidRequest),
+        class("server_error", FaultKind::Server),
+    ],
+    caps: &["n_predict"],
+    usage: &["tokens_evaluated", "tokens_predicted"],
+    counts: &[],
+    padding: &[],
+    claims,
+    source: "llama.cpp @b21e4de",
+};
+
+/// This wire without a host's own ways: what profiles build on.
+pub const PROFILE: Profile = Profile {
+    paths: &["/completion"],
+    capabilities: Capabilities { tools: false, ..COMMON_CAPABILITIES },
+    ..DIALECT.profile()
+};
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Wire<'a> {
+    index: Count,
+    #[serde(borrow)]
+    model: Text<'a>,
+    #[serde(borrow)]
+    content: Option<Text<'a>>,
+    stop: Flag,
+    #[serde(borrow)]
+    stop_type: Scalar<'a>,
+    #[serde(borrow)]
+    stopping_word: Text<'a>,
+    truncated: Flag,
+    tokens_evaluated: Count,
+    tokens_predicted: Count,
+    #[serde(borrow)]
+    error: Option<&'a RawValue>,
+}
+
+fn read(frame: &Frame<'_>, out: &mut Out<'_, '_>) -> Reading {
+    let Ok(Loose(wire)) = serde_json::from_slice::<Loose<Wire<'_>>>(frame.data) else {
+        return Reading::Malformed;
+    };
+    if is_set(wire.error) {
+        return Reading::Error;
+    }
+    let Some(text) = &wire.content else { return Reading::Strange };
+    let choice = wire.index.index();
+    out.choice(choice);
+    out.text(choice, text);
+    if wire.stop.0 {
+        read_end(choice, &wire, out);
+        return Reading::Read;
+    }
+    if frame.kind == FrameKind::Body { Reading::Unfinished } else { Reading::Read }
+}
+
+fn read_end(choice: u32, wire: &Wire<'_>, out: &mut Out<'_, '_>) {
+    out.emit(Event::Begin { id: "", model: &wire.model });
+    out.emit(Event::Usage(Usage {
+        input: wire.tokens_evaluated.0,
+        output: wire.tokens_predicted.0,
+        ..Usage::default()
+    }));
+    out.detail(Some(choice), "stopping_word", &wire.stopping_word);
+    if wire.truncated.0 {
+        out.detail(Some(choice), "truncated", "true");
+    }
+    if let Some(word) = wire.stop_type.said() {
+        out.emit(Event::Word { choice, field: "stop_type", word: word.clone() });
+    }
+    out.emit(Event::Proof);
+}
+
+fn claims(probe: &Probe<'_>) -> bool {
+    probe.content.is_some() && probe.stop.is_some()
+}

@@ -1,0 +1,148 @@
+//! Replicate's predictions: a state, and no word about tokens.
+//!
+//! A model that ran to its cap has `succeeded` like any other, so that the word is vague. The events
+//! of a stream are plain text; `done` is the proof, with a reason where it went wrong.
+//!
+//! Source: `replicate` 1.0.7 `prediction.py`, `stream.py`; replicate.com/docs, streaming output.
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use super::{CallsClose, Dialect, Proof, Reading, Wins, Words};
+use crate::ending::{Reason, Usage};
+use crate::event::{Event, Word};
+use crate::fault::{FaultKind, is_set, message};
+use crate::frame::{Frame, Framing};
+use crate::provider::{COMMON_CAPABILITIES, Capabilities, Profile};
+use crate::reader::Out;
+use crate::shape::Probe;
+use crate::wire::{Content, Count, Loose, Scalar, Text};
+
+/// The wire.
+pub static DIALECT: Dialect = Dialect {
+    id: "replicate",
+    framing: Framing::Sse,
+    read,
+    read_body,
+    words: &[
+        Words {
+            vague: &["succeeded"],
+            ..Words::plain(
+                "status",
+                "status",
+                &[
+                    ("succeeded", Reason::Complete),
+                    ("failed", Reason::Failed),
+                    ("canceled", Reason::Cancelled),
+                ],
+            )
+        },
+        Words { vague: &["done"], ..Words::plain("event", "event", &[("done", Reason::Complete)]) },
+        Words::plain(
+            "reason",
+            "reason",
+            &[("canceled", Reason::Cancelled), ("error", Reason::Failed)],
+        ),
+    ],
+    wins: Wins::First,
+    calls_close: CallsClose::ByWord,
+    proof: Proof::Event,
+    signs: &[
+        message("out of memory", FaultKind::Server),
+        message("nsfw", FaultKind::Filter),
+        message("insufficient credit", FaultKind::Quota),
+    ],
+    caps: &["input.max_tokens"],
+    usage: &["metrics.input_token_count", "metrics.output_token_count"],
+    counts: &[],
+    padding: &[],
+    claims,
+    source: "replicate 1.0.7",
+};
+
+/// This wire without a host's own ways: what profiles build on.
+pub const PROFILE: Profile = Profile {
+    paths: &["/predictions"],
+    capabilities: Capabilities { tools: false, usage_in_streams: false, ..COMMON_CAPABILITIES },
+    ..DIALECT.profile()
+};
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Body<'a> {
+    #[serde(borrow)]
+    id: Text<'a>,
+    #[serde(borrow)]
+    model: Text<'a>,
+    #[serde(borrow)]
+    status: Scalar<'a>,
+    #[serde(borrow)]
+    output: Content<'a, Text<'a>>,
+    #[serde(borrow)]
+    error: Option<&'a RawValue>,
+    metrics: Loose<Metrics>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Metrics {
+    input_token_count: Count,
+    output_token_count: Count,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Done<'a> {
+    #[serde(borrow)]
+    reason: Scalar<'a>,
+}
+
+fn read(frame: &Frame<'_>, out: &mut Out<'_, '_>) -> Reading {
+    match frame.name {
+        "output" => match std::str::from_utf8(frame.data) {
+            Ok(text) => out.text(0, text),
+            Err(_) => return Reading::Malformed,
+        },
+        "logs" => {}
+        "error" => return Reading::Error,
+        "done" => read_done(frame.data, out),
+        _ => return Reading::Strange,
+    }
+    Reading::Read
+}
+
+fn read_done(data: &[u8], out: &mut Out<'_, '_>) {
+    let done = serde_json::from_slice::<Loose<Done<'_>>>(data).unwrap_or_default();
+    let (field, word) = match done.reason.said() {
+        Some(reason) => ("reason", reason.clone()),
+        None => ("event", Word::Text("done".into())),
+    };
+    out.emit(Event::Word { choice: 0, field, word });
+    out.emit(Event::Proof);
+}
+
+fn read_body(frame: &Frame<'_>, out: &mut Out<'_, '_>) -> Reading {
+    let Ok(Loose(body)) = serde_json::from_slice::<Loose<Body<'_>>>(frame.data) else {
+        return Reading::Malformed;
+    };
+    let Some(status) = body.status.said() else { return Reading::Strange };
+    out.emit(Event::Begin { id: &body.id, model: &body.model });
+    match &body.output {
+        Content::Text(text) => out.text(0, text),
+        Content::Parts(parts) => parts.iter().for_each(|text| out.text(0, text)),
+    }
+    out.emit(Event::Usage(Usage {
+        input: body.metrics.input_token_count.0,
+        output: body.metrics.output_token_count.0,
+        ..Usage::default()
+    }));
+    match &*status.to_text() {
+        word @ ("starting" | "processing") => out.emit(Event::Pending { field: "status", word }),
+        _ => out.emit(Event::Word { choice: 0, field: "status", word: status.clone() }),
+    }
+    if is_set(body.error) { Reading::Error } else { Reading::Read }
+}
+
+fn claims(probe: &Probe<'_>) -> bool {
+    probe.urls.is_some() && !probe.status.is_empty()
+}

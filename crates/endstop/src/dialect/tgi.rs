@@ -1,0 +1,124 @@
+//! Text Generation Inference's own `/generate` and `/generate_stream`.
+//!
+//! The last event has the whole text, which is null before: that is the proof. The word is in
+//! `details`, which only those get who ask for them; else nothing is said. A plain answer may come
+//! in a list.
+//!
+//! Source: text-generation-inference @db931fc `router/src/{lib,server}.rs`; `huggingface_hub` 2.4.0.
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use super::{CallsClose, Dialect, Proof, Reading, Wins, Words};
+use crate::ending::{Reason, Usage};
+use crate::event::Event;
+use crate::fault::{FaultKind, class, is_set, message, name};
+use crate::frame::{Frame, Framing};
+use crate::provider::{COMMON_CAPABILITIES, Capabilities, Profile};
+use crate::reader::Out;
+use crate::shape::Probe;
+use crate::wire::{Count, Flag, Loose, Scalar, Text};
+
+/// The wire.
+pub static DIALECT: Dialect = Dialect {
+    id: "hf-tgi",
+    framing: Framing::Sse,
+    read,
+    read_body: read,
+    words: &[Words::plain(
+        "finish_reason",
+        "details.finish_reason",
+        &[
+            ("eos_token", Reason::Complete),
+            ("length", Reason::OutputLimit),
+            ("stop_sequence", Reason::StopSequence),
+        ],
+    )],
+    wins: Wins::First,
+    calls_close: CallsClose::ByWord,
+    proof: Proof::Event,
+    signs: &[
+        message("`max_new_tokens` must be <=", FaultKind::ContextWindow),
+        name("overloaded", FaultKind::Overloaded),
+        class("validation", FaultKind::InvalidRequest),
+        class("generation", FaultKind::Server),
+        class("incomplete_generation", FaultKind::Server),
+    ],
+    caps: &["parameters.max_new_tokens"],
+    usage: &["details.generated_tokens"],
+    counts: &[],
+    padding: &[],
+    claims,
+    source: "text-generation-inference @db931fc; huggingface_hub 2.4.0",
+};
+
+/// This wire without a host's own ways: what profiles build on.
+pub const PROFILE: Profile = Profile {
+    paths: &["/generate", "/generate_stream"],
+    capabilities: Capabilities { tools: false, ..COMMON_CAPABILITIES },
+    ..DIALECT.profile()
+};
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Wire<'a> {
+    #[serde(borrow)]
+    token: Option<Loose<Token<'a>>>,
+    #[serde(borrow)]
+    generated_text: Option<Text<'a>>,
+    #[serde(borrow)]
+    details: Loose<Details<'a>>,
+    #[serde(borrow)]
+    error: Option<&'a RawValue>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Token<'a> {
+    #[serde(borrow)]
+    text: Text<'a>,
+    special: Flag,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Details<'a> {
+    #[serde(borrow)]
+    finish_reason: Scalar<'a>,
+    generated_tokens: Count,
+}
+
+fn read(frame: &Frame<'_>, out: &mut Out<'_, '_>) -> Reading {
+    let Ok(Loose(wire)) = serde_json::from_slice::<Loose<Wire<'_>>>(frame.data) else {
+        return Reading::Malformed;
+    };
+    if is_set(wire.error) {
+        return Reading::Error;
+    }
+    match (&wire.token, &wire.generated_text) {
+        (None, None) => return Reading::Strange,
+        // Marks of the model's own, such as the one for the end.
+        (Some(token), _) if token.special.0 => out.choice(0),
+        (Some(token), _) => out.text(0, &token.text),
+        (None, Some(text)) => out.text(0, text),
+    }
+    if wire.generated_text.is_some() {
+        read_end(&wire.details, out);
+    }
+    Reading::Read
+}
+
+fn read_end(details: &Details<'_>, out: &mut Out<'_, '_>) {
+    out.choice(0);
+    if let Some(count) = details.generated_tokens.0 {
+        out.emit(Event::Usage(Usage { output: Some(count), ..Usage::default() }));
+    }
+    if let Some(word) = details.finish_reason.said() {
+        out.emit(Event::Word { choice: 0, field: "finish_reason", word: word.clone() });
+    }
+    out.emit(Event::Proof);
+}
+
+fn claims(probe: &Probe<'_>) -> bool {
+    probe.generated_text.is_some() || probe.token.is_some_and(|token| token.get().starts_with('{'))
+}

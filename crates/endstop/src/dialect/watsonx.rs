@@ -1,0 +1,130 @@
+//! IBM watsonx, `text/generation`, and what came before it at IBM's research service.
+//!
+//! Every event has a word: `not_finished` until the last. Nothing follows the last, so that the word
+//! is the proof. The counts of a stream are running ones, and those of the input only come first.
+//!
+//! Source: `@ibm-cloud/watsonx-ai` 1.7.16 `types/vml_v1.d.ts`, which has clients compare without case.
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use super::{CallsClose, Dialect, Proof, Reading, Wins, Words};
+use crate::ending::{Reason, Usage};
+use crate::event::{Event, Word};
+use crate::fault::{FaultKind, is_set, message, name};
+use crate::frame::{Frame, Framing};
+use crate::provider::{COMMON_CAPABILITIES, Capabilities, Profile};
+use crate::reader::Out;
+use crate::shape::Probe;
+use crate::wire::{Count, Few, Loose, Scalar, Text};
+
+/// The wire.
+pub static DIALECT: Dialect = Dialect {
+    id: "watsonx",
+    framing: Framing::Sse,
+    read,
+    read_body: read,
+    words: &[Words::plain(
+        "stop_reason",
+        "results[].stop_reason",
+        &[
+            ("eos_token", Reason::Complete),
+            ("EOS_TOKEN", Reason::Complete),
+            ("stop_sequence", Reason::StopSequence),
+            ("STOP_SEQUENCE", Reason::StopSequence),
+            ("max_tokens", Reason::OutputLimit),
+            ("MAX_TOKENS", Reason::OutputLimit),
+            // The limit that is not the caller's own: what the model's window leaves room for.
+            ("token_limit", Reason::ContextLimit),
+            ("TOKEN_LIMIT", Reason::ContextLimit),
+            ("time_limit", Reason::TimedOut),
+            ("TIME_LIMIT", Reason::TimedOut),
+            ("cancelled", Reason::Cancelled),
+            ("CANCELLED", Reason::Cancelled),
+            ("error", Reason::Failed),
+            ("ERROR", Reason::Failed),
+        ],
+    )],
+    wins: Wins::Last,
+    calls_close: CallsClose::ByWord,
+    proof: Proof::Word,
+    signs: &[
+        name("authentication_token_expired", FaultKind::Auth),
+        name("authentication_token_not_valid", FaultKind::Auth),
+        name("model_not_supported", FaultKind::NotFound),
+        name("token_quota_reached", FaultKind::Quota),
+        message("maximum sequence length", FaultKind::ContextWindow),
+    ],
+    caps: &["parameters.max_new_tokens"],
+    usage: &["results[].input_token_count", "results[].generated_token_count"],
+    counts: &[],
+    padding: &[],
+    claims,
+    source: "@ibm-cloud/watsonx-ai 1.7.16",
+};
+
+/// This wire without a host's own ways: what profiles build on.
+pub const PROFILE: Profile = Profile {
+    paths: &["/text/generation", "/generation/text", "/v2/text/chat"],
+    capabilities: Capabilities { tools: false, ..COMMON_CAPABILITIES },
+    ..DIALECT.profile()
+};
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Wire<'a> {
+    #[serde(borrow)]
+    id: Text<'a>,
+    #[serde(borrow)]
+    model_id: Text<'a>,
+    #[serde(borrow)]
+    results: Few<Loose<Generated<'a>>>,
+    #[serde(borrow)]
+    errors: Option<&'a RawValue>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Generated<'a> {
+    #[serde(borrow)]
+    generated_text: Text<'a>,
+    generated_token_count: Count,
+    input_token_count: Count,
+    #[serde(borrow)]
+    stop_reason: Scalar<'a>,
+}
+
+fn read(frame: &Frame<'_>, out: &mut Out<'_, '_>) -> Reading {
+    let Ok(Loose(wire)) = serde_json::from_slice::<Loose<Wire<'_>>>(frame.data) else {
+        return Reading::Malformed;
+    };
+    if is_set(wire.errors) {
+        return Reading::Error;
+    }
+    if !wire.results.present {
+        return Reading::Strange;
+    }
+    out.emit(Event::Begin { id: &wire.id, model: &wire.model_id });
+    for (choice, result) in (0..).zip(wire.results.iter()) {
+        out.choice(choice);
+        out.text(choice, &result.generated_text);
+        out.emit(Event::Usage(Usage {
+            // A stream counts the input once and gives zero after that.
+            input: result.input_token_count.0.filter(|count| *count > 0),
+            output: result.generated_token_count.0,
+            ..Usage::default()
+        }));
+        if let Some(word) = result.stop_reason.said().filter(|word| !is_not_finished(word)) {
+            out.emit(Event::Word { choice, field: "stop_reason", word: word.clone() });
+        }
+    }
+    Reading::Read
+}
+
+fn is_not_finished(word: &Word<'_>) -> bool {
+    matches!(word, Word::Text(text) if text.eq_ignore_ascii_case("not_finished"))
+}
+
+fn claims(probe: &Probe<'_>) -> bool {
+    probe.results.is_some() && !probe.model_id.is_empty()
+}

@@ -1,0 +1,19 @@
+//! Replicate: predictions of any model.
+
+use super::{Auth, Profile, Provider};
+use crate::dialect::replicate;
+
+/// Replicate.
+pub static REPLICATE: Provider = Provider {
+    id: "replicate",
+    aliases: &[],
+    title: "Replicate",
+    hosts: &["api.replicate.com", "stream.replicate.com"],
+    base_url: "https://api.replicate.com/v1",
+    auth: Auth::Bearer,
+    key_variables: &["REPLICATE_API_TOKEN"],
+    url_variables: &[],
+    main: Profile { provider: "replicate", ..replicate::PROFILE },
+    others: &[],
+    source: "replicate 1.0.7",
+};
