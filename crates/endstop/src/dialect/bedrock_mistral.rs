@@ -4,7 +4,8 @@
 //! is `stop_reason` in both.
 //!
 //! Source: `opentelemetry-instrumentation-botocore` 0.66b2 `extensions/bedrock.py`; `langchain-aws`
-//! 1.9.1 `llms/bedrock.py`; AWS, "Mistral AI chat completion".
+//! 1.9.1 `llms/bedrock.py`; AWS, "Mistral AI chat completion", which has tools; their word is inferred
+//! from Mistral's own wire.
 
 use serde::Deserialize;
 use serde_json::value::RawValue;

@@ -3,7 +3,8 @@
 //! A stream ends with `[DONE]`, a plain answer is wrapped in `result`: both prove that it is over,
 //! and nothing tells whether the cap cut it. Calls come as Cloudflare writes them or as `OpenAI` does.
 //!
-//! Source: maruel/genai @66b63e6 `providers/cloudflare/dto.go` and its recordings.
+//! Source: maruel/genai @66b63e6 `providers/cloudflare`, recordings; developers.cloudflare.com, Workers
+//! AI errors.
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -11,7 +12,7 @@ use serde_json::value::RawValue;
 use super::openai_chat::{WireUsage, arguments_text};
 use super::{CallsClose, Dialect, Proof, Reading, Wins};
 use crate::event::Event;
-use crate::fault::{FaultKind, is_set, message, name};
+use crate::fault::{FaultKind, is_set, name};
 use crate::frame::{Frame, FrameKind, Framing};
 use crate::provider::Profile;
 use crate::reader::Out;
@@ -29,21 +30,21 @@ pub static DIALECT: Dialect = Dialect {
     calls_close: CallsClose::ByWord,
     proof: Proof::Marker("[DONE]"),
     signs: &[
-        name("10000", FaultKind::Auth),
         // A schema that the model or the mode does not take, told with HTTP 403.
         name("5023", FaultKind::InvalidRequest),
         name("5025", FaultKind::InvalidRequest),
-        name("7009", FaultKind::NotFound),
+        name("3007", FaultKind::Timeout),
         name("3036", FaultKind::Quota),
         name("3040", FaultKind::Overloaded),
-        message("context window", FaultKind::ContextWindow),
+        name("3042", FaultKind::NotFound),
+        name("5007", FaultKind::NotFound),
     ],
     caps: &["max_tokens"],
     usage: &["result.usage.prompt_tokens", "result.usage.completion_tokens"],
     counts: &[],
     padding: &["p"],
     claims,
-    source: "maruel/genai @66b63e6 providers/cloudflare",
+    source: "maruel/genai @66b63e6 recordings; developers.cloudflare.com Workers AI errors",
 };
 
 /// This wire without a host's own ways: what profiles build on.

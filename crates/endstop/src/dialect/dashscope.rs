@@ -48,7 +48,6 @@ pub static DIALECT: Dialect = Dialect {
         name("Throttling", FaultKind::RateLimit),
         name("Throttling.RateQuota", FaultKind::RateLimit),
         name("Throttling.AllocationQuota", FaultKind::RateLimit),
-        name("InternalError", FaultKind::Server),
         class("InvalidParameter", FaultKind::InvalidRequest),
     ],
     caps: &["parameters.max_tokens"],

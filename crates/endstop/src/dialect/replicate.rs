@@ -1,7 +1,7 @@
 //! Replicate's predictions: a state, and no word about tokens.
 //!
-//! A model that ran to its cap has `succeeded` like any other, so that the word is vague. The events
-//! of a stream are plain text; `done` is the proof, with a reason where it went wrong.
+//! A model that ran to its cap has `succeeded` like any other, so that the word is vague. The output
+//! of a stream is plain text; `done` is the proof, with a reason where it went wrong.
 //!
 //! Source: `replicate` 1.0.7 `prediction.py`, `stream.py`; replicate.com/docs, streaming output.
 
@@ -9,14 +9,14 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::{CallsClose, Dialect, Proof, Reading, Wins, Words};
-use crate::ending::{Reason, Usage};
+use crate::ending::Reason;
 use crate::event::{Event, Word};
-use crate::fault::{FaultKind, is_set, message};
+use crate::fault::is_set;
 use crate::frame::{Frame, Framing};
 use crate::provider::{COMMON_CAPABILITIES, Capabilities, Profile};
 use crate::reader::Out;
 use crate::shape::Probe;
-use crate::wire::{Content, Count, Loose, Scalar, Text};
+use crate::wire::{Content, Loose, Scalar, Text};
 
 /// The wire.
 pub static DIALECT: Dialect = Dialect {
@@ -47,13 +47,10 @@ pub static DIALECT: Dialect = Dialect {
     wins: Wins::First,
     calls_close: CallsClose::ByWord,
     proof: Proof::Event,
-    signs: &[
-        message("out of memory", FaultKind::Server),
-        message("nsfw", FaultKind::Filter),
-        message("insufficient credit", FaultKind::Quota),
-    ],
+    // An error is a sentence of the model's own code, and no two say it alike.
+    signs: &[],
     caps: &["input.max_tokens"],
-    usage: &["metrics.input_token_count", "metrics.output_token_count"],
+    usage: &[],
     counts: &[],
     padding: &[],
     claims,
@@ -80,14 +77,6 @@ struct Body<'a> {
     output: Content<'a, Text<'a>>,
     #[serde(borrow)]
     error: Option<&'a RawValue>,
-    metrics: Loose<Metrics>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct Metrics {
-    input_token_count: Count,
-    output_token_count: Count,
 }
 
 #[derive(Default, Deserialize)]
@@ -131,11 +120,6 @@ fn read_body(frame: &Frame<'_>, out: &mut Out<'_, '_>) -> Reading {
         Content::Text(text) => out.text(0, text),
         Content::Parts(parts) => parts.iter().for_each(|text| out.text(0, text)),
     }
-    out.emit(Event::Usage(Usage {
-        input: body.metrics.input_token_count.0,
-        output: body.metrics.output_token_count.0,
-        ..Usage::default()
-    }));
     match &*status.to_text() {
         word @ ("starting" | "processing") => out.emit(Event::Pending { field: "status", word }),
         _ => out.emit(Event::Word { choice: 0, field: "status", word: status.clone() }),

@@ -3,7 +3,8 @@
 //! Every event has a word: `not_finished` until the last. Nothing follows the last, so that the word
 //! is the proof. The counts of a stream are running ones, and those of the input only come first.
 //!
-//! Source: `@ibm-cloud/watsonx-ai` 1.7.16 `types/vml_v1.d.ts`, which has clients compare without case.
+//! Source: `@ibm-cloud/watsonx-ai` 1.7.16 `types/vml_v1.d.ts`, which has clients compare without case;
+//! langchain4j's watsonx module for the codes of errors.
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -11,7 +12,7 @@ use serde_json::value::RawValue;
 use super::{CallsClose, Dialect, Proof, Reading, Wins, Words};
 use crate::ending::{Reason, Usage};
 use crate::event::{Event, Word};
-use crate::fault::{FaultKind, is_set, message, name};
+use crate::fault::{FaultKind, is_set, name};
 use crate::frame::{Frame, Framing};
 use crate::provider::{COMMON_CAPABILITIES, Capabilities, Profile};
 use crate::reader::Out;
@@ -50,10 +51,8 @@ pub static DIALECT: Dialect = Dialect {
     proof: Proof::Word,
     signs: &[
         name("authentication_token_expired", FaultKind::Auth),
-        name("authentication_token_not_valid", FaultKind::Auth),
         name("model_not_supported", FaultKind::NotFound),
         name("token_quota_reached", FaultKind::Quota),
-        message("maximum sequence length", FaultKind::ContextWindow),
     ],
     caps: &["parameters.max_new_tokens"],
     usage: &["results[].input_token_count", "results[].generated_token_count"],

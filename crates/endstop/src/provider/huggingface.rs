@@ -29,7 +29,13 @@ pub static HUGGINGFACE: Provider = Provider {
             signs: SIGNS,
             ..openai_completions::PROFILE
         },
-        Profile { provider: "huggingface", signs: SIGNS, ..tgi::PROFILE },
+        Profile {
+            provider: "huggingface",
+            // The serverless API names the model and nothing else.
+            paths: &["/generate", "/generate_stream", "/models/"],
+            signs: SIGNS,
+            ..tgi::PROFILE
+        },
     ],
     source: "text-generation-inference @db931fc; huggingface_hub 2.4.0; recorded, maruel/genai",
 };

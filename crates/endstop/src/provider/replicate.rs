@@ -8,7 +8,7 @@ pub static REPLICATE: Provider = Provider {
     id: "replicate",
     aliases: &[],
     title: "Replicate",
-    hosts: &["api.replicate.com", "stream.replicate.com"],
+    hosts: &["api.replicate.com", "streaming.api.replicate.com"],
     base_url: "https://api.replicate.com/v1",
     auth: Auth::Bearer,
     key_variables: &["REPLICATE_API_TOKEN"],

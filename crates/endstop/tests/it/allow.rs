@@ -178,6 +178,12 @@ fn states_of_calls() {
     assert_eq!(stream(&[start, whole])[0].state, CallState::Parsable);
     assert_eq!(stream(&[start, whole, stop])[0].state, CallState::Closed);
     assert_eq!(stream(&[start, broken, stop])[0].state, CallState::Malformed);
+    let list = r#"{"type":"content_block_delta","index":0,"delta":{"type":"input_json_delta","partial_json":"[1]"}}"#;
+    let half_list = r#"{"type":"content_block_delta","index":0,"delta":{"type":"input_json_delta","partial_json":"[1"}}"#;
+    assert_eq!(stream(&[start, list, stop])[0].state, CallState::Malformed);
+    assert_eq!(stream(&[start, half_list])[0].state, CallState::Malformed);
+    let nameless = r#"{"type":"content_block_start","index":0,"content_block":{"type":"tool_use","id":"t","name":"","input":{}}}"#;
+    assert_eq!(stream(&[nameless, whole, stop])[0].state, CallState::Orphaned);
     let orphan = r#"{"choices":[{"index":0,"delta":{"tool_calls":[{"index":0,"function":{"arguments":"{}"}}]}}]}"#;
     let events = format!("data: {orphan}\n\n");
     let (_, calls) = read(reader(&provider::OPENAI.main), &[events.as_bytes()], Close::Eof);
@@ -222,4 +228,52 @@ fn calls_written_in_text_run_only_when_whole() {
         decide("stop", "```json\n{\"city\": \"Paris\"}\n```"),
         (0, Allow::Refuse(Refusal::NoCalls))
     );
+}
+
+#[test]
+fn calls_are_never_complete_before_the_end() {
+    let body = b"data: {\"choices\":[{\"index\":0,\"delta\":{\"tool_calls\":[{\"index\":0,\"id\":\"c\",\"function\":{\"name\":\"f\",\"arguments\":\"{}\"}}]}}]}\n\n";
+    let mut assembly = Assembly::default();
+    let mut reader = reader(&provider::OPENAI.main);
+    reader.read(body, |event| assembly.observe(&event));
+    assert_eq!(assembly.so_far()[0].state, CallState::Parsable);
+    reader.read(
+        b"data: {\"choices\":[{\"index\":0,\"delta\":{},\"finish_reason\":\"tool_calls\"}]}\n\n",
+        |event| assembly.observe(&event),
+    );
+    assert_eq!(assembly.so_far()[0].state, CallState::Closed);
+}
+
+#[test]
+fn calls_that_take_text_need_their_close_too() {
+    let item = |kind: &str, status: &str| {
+        format!(
+            "data: {{\"type\":\"response.output_item.{kind}\",\"output_index\":0,\"item\":{{\"type\":\"custom_tool_call\",\"call_id\":\"c\",\"name\":\"shell\",\"input\":\"ls\",\"status\":\"{status}\"}}}}\n\n"
+        )
+    };
+    let profile = provider::OPENAI.wire_of("openai-responses").unwrap();
+    let state = |stream: String| read(reader(profile), &[stream.as_bytes()], Close::Eof).1[0].state;
+    assert_eq!(state(item("added", "in_progress")), CallState::Open);
+    assert_eq!(state(item("added", "in_progress") + &item("done", "completed")), CallState::Closed);
+    let end = "data: {\"type\":\"response.completed\",\"response\":{\"status\":\"completed\",\"output\":[]}}\n\n";
+    let whole = item("added", "in_progress") + &item("done", "completed") + end;
+    let (ending, calls) = read(reader(profile), &[whole.as_bytes()], Close::Eof);
+    assert_eq!((calls[0].arguments.as_str(), allow(&ending, &calls)), ("ls", Allow::Run));
+}
+
+#[test]
+fn what_cannot_all_be_followed_does_not_run() {
+    let body =
+        json!({"choices": [{"index": 0, "finish_reason": "tool_calls", "message": {"tool_calls": [
+        {"id": "a", "function": {"name": "f", "arguments": "{}"}}]}}]})
+        .to_string();
+    let (mut ending, calls) = read(reader(&provider::OPENAI.main), &[body.as_bytes()], Close::Eof);
+    assert_eq!(allow(&ending, &calls), Allow::Run);
+    ending.shown.excess = 1;
+    assert_eq!(allow(&ending, &calls), Allow::Refuse(Refusal::TooMany));
+    ending.shown.excess = 0;
+    ending.confidence = Confidence::Low;
+    assert_eq!(allow(&ending, &calls), Allow::Refuse(Refusal::Unsure));
+    ending.over = false;
+    assert_eq!(allow(&ending, &calls), Allow::Refuse(Refusal::Ending(Reason::ToolCall)));
 }

@@ -54,6 +54,7 @@ const READ: &[&str] = &[
     "cohere-v1",
     "hf-tgi",
     "watsonx",
+    "other",
 ];
 
 /// Fields that carry a provider's word. Errors, routers' own words and states of items are none.
@@ -71,6 +72,8 @@ const WORD_FIELDS: &[&str] = &[
     "done_reason",
     "status",
     "response.status",
+    "interaction.status",
+    "stop_type",
     "incomplete_details.reason",
     "response.incomplete_details.reason",
     "interaction.status",

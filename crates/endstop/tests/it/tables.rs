@@ -42,7 +42,7 @@ fn body_with(dialect: &str, path: &str, number: u64) -> Value {
         "cohere-v1" => json!({"text": "x", "finish_reason": "COMPLETE"}),
         "watsonx" => json!({"results": [{"stop_reason": "eos_token"}]}),
         "dashscope" => json!({"output": {"text": "x", "finish_reason": "stop"}}),
-        "replicate" => json!({"status": "succeeded"}),
+
         "hf-tgi" => json!({"generated_text": "x", "details": {"finish_reason": "length"}}),
         "llamacpp-completion" => json!({"content": "x", "stop": true, "stop_type": "eos"}),
         "cloudflare-run" => json!({"result": {"response": "x"}, "success": true}),
