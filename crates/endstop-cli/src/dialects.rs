@@ -91,6 +91,7 @@ fn provider_json(provider: &Provider) -> Value {
     json!({
         "id": provider.id,
         "title": provider.title,
+        "route": provider.route,
         "aliases": provider.aliases,
         "hosts": provider.hosts,
         "base_url": provider.base_url,
@@ -174,6 +175,7 @@ fn page(provider: &Provider) -> String {
     };
     row("id", code(provider.id));
     row("also called", list(provider.aliases));
+    row("route", code(provider.route));
     row("hosts", list(provider.hosts));
     row(
         "base URL",

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
-use endstop::registry::{Clues, Registry};
-use endstop::{Asked, Close, Ending, Head, Reader, Reason};
+use endstop::registry::{Clues, Registry, UnknownWord};
+use endstop::{Asked, Close, Ending, Head, Reader, Reason, Wire};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::exit;
@@ -38,15 +38,16 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
-    let registry = crate::config::registry(args.config.as_deref())?;
+    let mut registry = crate::config::registry(args.config.as_deref())?;
     let files = find_files(&args.paths)?;
     let progress = progress(&files);
     let mut tally = Tally::default();
     let mut out = BufWriter::new(io::stdout().lock());
     for file in &files {
         recording::each(&file.path, &progress, |recording| {
-            let ending = judge(&registry, &recording);
+            let (wire, ending) = judge(&registry, &recording);
             tally.count(&ending);
+            tally.unknown.extend(registry.report_unknown(&wire, &ending));
             if args.json {
                 serde_json::to_writer(&mut out, &Line::new(&recording.id, &ending))
                     .map_err(io::Error::from)?;
@@ -68,7 +69,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
 }
 
 /// Judges one recording.
-fn judge(registry: &Registry, recording: &Recording) -> Ending {
+fn judge(registry: &Registry, recording: &Recording) -> (Wire, Ending) {
     let wire = registry.choose(&Clues {
         provider: &recording.provider,
         dialect: &recording.dialect,
@@ -85,9 +86,9 @@ fn judge(registry: &Registry, recording: &Recording) -> Ending {
         choices: recording.choices,
         stop: Vec::new(),
     };
-    let mut reader = Reader::new(wire, head, asked);
+    let mut reader = Reader::new(wire.clone(), head, asked);
     reader.watch(&recording.body);
-    reader.finish(Close::Eof)
+    (wire, reader.finish(Close::Eof))
 }
 
 struct Found {
@@ -167,6 +168,8 @@ struct Tally {
     pending: u64,
     total: u64,
     skipped: u64,
+    /// Words that are in no table, each once for a provider and model.
+    unknown: Vec<UnknownWord>,
 }
 
 impl Tally {
@@ -206,6 +209,9 @@ impl Tally {
             writeln!(out, "{:<20} {:>6}", "not over yet", self.pending)?;
         }
         writeln!(out, "{:<20} {:>6}", "responses", self.total)?;
+        for UnknownWord { provider, model, field, word } in &self.unknown {
+            writeln!(out, "unknown word: `{word}` in `{field}` of {provider} {model}")?;
+        }
         if self.skipped > 0 {
             writeln!(out, "{:<20} {:>6}", "files passed over", self.skipped)?;
         }

@@ -219,6 +219,18 @@ fn run(contender: &str, wire: &str, chunks: &[Vec<u8>], rounds: usize) {
                 black_box(serde_json::from_str::<serde_json::Value>(&event.unwrap().data).unwrap());
             },
         ),
+        "register" => {
+            let mut registry = endstop::registry::Registry::default();
+            for _ in all() {
+                let entry = endstop::registry::Entry {
+                    id: "acme".to_owned(),
+                    version: String::new(),
+                    hosts: vec!["api.acme.example".to_owned()],
+                    wire: endstop::Wire::from(&provider::OPENAI_COMPATIBLE),
+                };
+                black_box(registry.register(entry));
+            }
+        }
         "nothing" => all().for_each(|chunk| {
             black_box(chunk);
         }),
@@ -313,6 +325,8 @@ fn report() {
     for contender in ["sse-stream", "sseer", "eventsource-stream", "eventsource-stream+Value"] {
         row(contender, "chat");
     }
+
+    println!("\nR1  registering a provider: {:.0} instructions", per_event("register", "chat", 0));
 
     println!("\nS2  instructions per byte, the same bytes cut otherwise (chat)");
     println!("{:>8} {:>10} {:>10}", "cut", "watch", "bound");

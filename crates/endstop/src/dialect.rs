@@ -117,6 +117,7 @@ impl Dialect {
             capabilities: COMMON_CAPABILITIES,
             versions: &[],
             guessed: false,
+            ambiguous: false,
         }
     }
 }

@@ -150,6 +150,8 @@ pub struct Provider {
     pub aliases: &'static [&'static str],
     /// The name for people.
     pub title: &'static str,
+    /// The first part of its paths at a gateway.
+    pub route: &'static str,
     /// The hosts that it serves from; a leading dot matches any host below.
     pub hosts: &'static [&'static str],
     /// Where its API begins; `{name}` stands for what differs by customer. Empty where there is no
@@ -218,6 +220,8 @@ pub struct Profile {
     pub versions: &'static [&'static str],
     /// The dialect was found by the shape of the bytes, so that no verdict is better than medium.
     pub guessed: bool,
+    /// The shape fits several dialects or none, so that no verdict is better than low.
+    pub ambiguous: bool,
 }
 
 /// A profile with the corrections of whoever runs it: what a reader reads by.

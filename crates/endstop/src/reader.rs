@@ -561,6 +561,7 @@ impl State {
                 has_tool_word: self.wire.profile.has_tool_word(),
                 lies_at_cap: quirks.lies_at_cap,
                 guessed: self.wire.profile.guessed,
+                ambiguous: self.wire.profile.ambiguous,
             },
         });
         ChoiceEnding {

@@ -89,9 +89,9 @@ fn of_provider(provider: &'static Provider, clues: &Clues<'_>) -> Wire {
 fn of_anyone(clues: &Clues<'_>) -> Wire {
     match told_of_anyone(clues) {
         Some(profile) => profile.into(),
-        None => {
-            shape::guess(clues.body).unwrap_or(Profile { guessed: true, ..GENERIC.main }).into()
-        }
+        None => shape::guess(clues.body)
+            .unwrap_or(Profile { guessed: true, ambiguous: true, ..GENERIC.main })
+            .into(),
     }
 }
 

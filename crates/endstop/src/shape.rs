@@ -111,20 +111,20 @@ pub(crate) struct ProbeChoice<'a> {
 #[must_use]
 pub fn guess(bytes: &[u8]) -> Option<Profile> {
     let look = bytes.get(..LOOK).unwrap_or(bytes);
-    let (dialect, framing) = first_claim(look)?;
+    let (Claim { dialect, ambiguous }, framing) = first_claim(look)?;
     let generic = provider::GENERIC.wire_of(dialect.id);
     let wire =
         generic.or_else(|| provider::ALL.iter().find_map(|known| known.wire_of(dialect.id)))?;
-    Some(Profile { guessed: true, framing, ..*wire })
+    Some(Profile { guessed: true, ambiguous, framing, ..*wire })
 }
 
 /// The first frame that a dialect claims as its own.
-fn first_claim(bytes: &[u8]) -> Option<(&'static Dialect, Framing)> {
+fn first_claim(bytes: &[u8]) -> Option<(Claim, Framing)> {
     let start = crate::frame::trim(bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes));
     let mut found = None;
     let mut look = |frame: Frame<'_>, framing| {
         if found.is_none() {
-            found = claim(&frame).map(|dialect| (dialect, framing));
+            found = claim(&frame).map(|claim| (claim, framing));
         }
     };
     match start.first()? {
@@ -144,16 +144,25 @@ fn first_claim(bytes: &[u8]) -> Option<(&'static Dialect, Framing)> {
             let _ = Sse::new(LOOK).push(bytes, |frame| look(frame, Framing::Sse));
         }
     }
-    let (dialect, framing) = found?;
+    let (claim, framing) = found?;
     // A body of its own is read as such whatever the framing; only streams depend on it.
-    let framing = if matches!(start.first(), Some(b'{')) { dialect.framing } else { framing };
-    Some((dialect, framing))
+    let framing = if start.starts_with(b"{") { claim.dialect.framing } else { framing };
+    Some((claim, framing))
 }
 
-fn claim(frame: &Frame<'_>) -> Option<&'static Dialect> {
+/// A dialect that claims a frame.
+struct Claim {
+    dialect: &'static Dialect,
+    /// Others claim it too.
+    ambiguous: bool,
+}
+
+fn claim(frame: &Frame<'_>) -> Option<Claim> {
     let Loose(mut probe) = serde_json::from_slice::<Loose<Probe<'_>>>(frame.data).ok()?;
     probe.name = frame.name;
-    dialect::ALL.iter().copied().find(|dialect| (dialect.claims)(&probe))
+    let mut claims = dialect::ALL.iter().copied().filter(|dialect| (dialect.claims)(&probe));
+    let dialect = claims.next()?;
+    Some(Claim { dialect, ambiguous: claims.next().is_some() })
 }
 
 #[cfg(test)]

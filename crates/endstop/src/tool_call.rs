@@ -393,3 +393,22 @@ pub fn check_schema(call: &ToolCall, schema: &serde_json::Value) -> Result<(), S
     };
     schema.validate(&arguments).map_err(at)
 }
+
+#[cfg(all(test, feature = "schema"))]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn arguments_are_held_against_their_schema() {
+        let schema = json!({"type": "object", "required": ["path"], "properties": {"path": {"type": "string"}}});
+        let check = |arguments: &str, schema: &serde_json::Value| {
+            check_schema(&written("f", arguments, true, true), schema)
+        };
+        assert_eq!(check("{\"path\":\"/x\"}", &schema), Ok(()));
+        assert!(check("{}", &schema).is_err_and(|error| error.contains("required")));
+        assert!(check("{\"path\":1}", &schema).is_err_and(|error| error.contains("/path")));
+        assert!(check("{", &schema).is_err_and(|error| error.contains("no JSON")));
+        assert!(check("{}", &json!({"type": "frob"})).is_err_and(|error| error.contains("schema")));
+    }
+}

@@ -43,6 +43,8 @@ pub struct Habits {
     pub lies_at_cap: bool,
     /// The dialect was found by the shape of the bytes.
     pub guessed: bool,
+    /// The shape fits several dialects or none.
+    pub ambiguous: bool,
 }
 
 /// All that is known about the end of one choice.
@@ -83,8 +85,12 @@ pub fn judge(evidence: &Evidence<'_>) -> Verdict {
     if evidence.shown.malformed_event || evidence.shown.contradiction {
         confidence = confidence.min(Confidence::Medium);
     }
-    let confidence =
-        if evidence.habits.guessed { confidence.min(Confidence::Medium) } else { confidence };
+    let most = match evidence.habits {
+        Habits { ambiguous: true, .. } => Confidence::Low,
+        Habits { guessed: true, .. } => Confidence::Medium,
+        Habits { guessed: false, ambiguous: false, .. } => Confidence::High,
+    };
+    let confidence = confidence.min(most);
     Verdict { reason, confidence, sentence: because }
 }
 
@@ -365,6 +371,7 @@ mod tests {
         has_tool_word: true,
         lies_at_cap: false,
         guessed: false,
+        ambiguous: false,
     };
     const LENIENT: Habits = Habits { word_suffices: true, ..STRICT };
 
@@ -612,6 +619,8 @@ mod tests {
             .is(Reason::Complete, Medium);
         let guessed = Habits { guessed: true, ..STRICT };
         Trial { habits: guessed, ..Trial::default() }.is(Reason::Complete, Medium);
+        let ambiguous = Habits { ambiguous: true, ..guessed };
+        Trial { habits: ambiguous, ..Trial::default() }.is(Reason::Complete, Low);
         Trial { habits: guessed, meaning: Meaning::Nothing, ..Trial::default() }
             .is(Reason::Unknown, Low);
     }

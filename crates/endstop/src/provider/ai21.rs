@@ -8,6 +8,7 @@ pub static AI21: Provider = Provider {
     id: "ai21",
     aliases: &["ai21labs"],
     title: "AI21 Labs",
+    route: "ai21",
     hosts: &["api.ai21.com"],
     base_url: "https://api.ai21.com/studio/v1",
     auth: Auth::Bearer,

@@ -9,6 +9,7 @@ pub static ALIBABA: Provider = Provider {
     id: "alibaba",
     aliases: &["qwen", "dashscope"],
     title: "Alibaba Cloud Model Studio",
+    route: "alibaba",
     hosts: &[
         "dashscope.aliyuncs.com",
         "dashscope-intl.aliyuncs.com",

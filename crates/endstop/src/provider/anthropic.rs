@@ -8,6 +8,7 @@ pub static ANTHROPIC: Provider = Provider {
     id: "anthropic",
     aliases: &["claude"],
     title: "Anthropic",
+    route: "anthropic",
     hosts: &["api.anthropic.com"],
     base_url: "https://api.anthropic.com",
     auth: Auth::Header("x-api-key"),

@@ -9,6 +9,7 @@ pub static BASETEN: Provider = Provider {
     id: "baseten",
     aliases: &[],
     title: "Baseten",
+    route: "baseten",
     hosts: &["inference.baseten.co", ".api.baseten.co"],
     base_url: "https://inference.baseten.co/v1",
     auth: Auth::Bearer,

@@ -14,6 +14,7 @@ pub static BEDROCK: Provider = Provider {
     id: "bedrock",
     aliases: &["aws", "amazon-bedrock", "bedrock-mantle"],
     title: "Amazon Bedrock",
+    route: "bedrock",
     hosts: &["bedrock-runtime.*.amazonaws.com", "bedrock-mantle.*.api.aws"],
     base_url: "https://bedrock-runtime.{region}.amazonaws.com",
     auth: Auth::SigV4,

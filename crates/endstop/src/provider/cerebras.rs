@@ -9,6 +9,7 @@ pub static CEREBRAS: Provider = Provider {
     id: "cerebras",
     aliases: &[],
     title: "Cerebras",
+    route: "cerebras",
     hosts: &["api.cerebras.ai"],
     base_url: "https://api.cerebras.ai/v1",
     auth: Auth::Bearer,

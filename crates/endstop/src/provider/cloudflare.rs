@@ -8,6 +8,7 @@ pub static CLOUDFLARE: Provider = Provider {
     id: "cloudflare",
     aliases: &["workers-ai", "cloudflare-workers-ai"],
     title: "Cloudflare Workers AI",
+    route: "cloudflare",
     hosts: &["api.cloudflare.com"],
     base_url: "https://api.cloudflare.com/client/v4/accounts/{account_id}/ai/v1",
     auth: Auth::Bearer,

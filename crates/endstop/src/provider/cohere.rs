@@ -8,6 +8,7 @@ pub static COHERE: Provider = Provider {
     id: "cohere",
     aliases: &[],
     title: "Cohere",
+    route: "cohere",
     hosts: &["api.cohere.com", "api.cohere.ai"],
     base_url: "https://api.cohere.com",
     auth: Auth::Bearer,

@@ -9,6 +9,7 @@ pub static DATABRICKS: Provider = Provider {
     id: "databricks",
     aliases: &["mosaic"],
     title: "Databricks",
+    route: "databricks",
     hosts: &[".cloud.databricks.com", ".gcp.databricks.com", ".azuredatabricks.net"],
     base_url: "https://{workspace}/serving-endpoints",
     auth: Auth::Bearer,

@@ -9,6 +9,7 @@ pub static DEEPSEEK: Provider = Provider {
     id: "deepseek",
     aliases: &["deep-seek"],
     title: "DeepSeek",
+    route: "deepseek",
     hosts: &["api.deepseek.com"],
     base_url: "https://api.deepseek.com",
     auth: Auth::Bearer,

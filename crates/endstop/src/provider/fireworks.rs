@@ -9,6 +9,7 @@ pub static FIREWORKS: Provider = Provider {
     id: "fireworks",
     aliases: &["fireworks-ai"],
     title: "Fireworks AI",
+    route: "fireworks",
     hosts: &["api.fireworks.ai"],
     base_url: "https://api.fireworks.ai/inference/v1",
     auth: Auth::Bearer,

@@ -9,6 +9,7 @@ pub static GITHUB: Provider = Provider {
     id: "github",
     aliases: &["github-models"],
     title: "GitHub Models",
+    route: "github",
     hosts: &["models.github.ai", "models.inference.ai.azure.com"],
     base_url: "https://models.github.ai/inference",
     auth: Auth::Bearer,

@@ -10,6 +10,7 @@ pub static GOOGLE: Provider = Provider {
     id: "google",
     aliases: &["gemini", "google-ai-studio"],
     title: "Google AI Studio",
+    route: "gemini",
     hosts: &["generativelanguage.googleapis.com"],
     base_url: "https://generativelanguage.googleapis.com",
     auth: Auth::HeaderOrQuery("x-goog-api-key", "key"),

@@ -9,6 +9,7 @@ pub static GROQ: Provider = Provider {
     id: "groq",
     aliases: &[],
     title: "Groq",
+    route: "groq",
     hosts: &["api.groq.com"],
     base_url: "https://api.groq.com/openai/v1",
     auth: Auth::Bearer,

@@ -12,6 +12,7 @@ pub static HUGGINGFACE: Provider = Provider {
     id: "huggingface",
     aliases: &["hf", "hugging-face", "tgi"],
     title: "Hugging Face",
+    route: "huggingface",
     hosts: &[
         "router.huggingface.co",
         "api-inference.huggingface.co",

@@ -9,6 +9,7 @@ pub static LLAMACPP: Provider = Provider {
     id: "llamacpp",
     aliases: &["llama.cpp", "llama-cpp", "llamafile"],
     title: "llama.cpp",
+    route: "llamacpp",
     // Port 8080 is everybody's.
     hosts: &[],
     base_url: "http://127.0.0.1:8080/v1",

@@ -9,6 +9,7 @@ pub static LMSTUDIO: Provider = Provider {
     id: "lmstudio",
     aliases: &["lm-studio"],
     title: "LM Studio",
+    route: "lmstudio",
     hosts: &["localhost:1234", "127.0.0.1:1234"],
     base_url: "http://127.0.0.1:1234/v1",
     auth: Auth::Open,

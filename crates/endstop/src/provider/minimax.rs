@@ -9,6 +9,7 @@ pub static MINIMAX: Provider = Provider {
     id: "minimax",
     aliases: &["minimaxi"],
     title: "MiniMax",
+    route: "minimax",
     hosts: &["api.minimax.io", "api.minimaxi.com", "api.minimax.chat"],
     base_url: "https://api.minimax.io/v1",
     auth: Auth::Bearer,

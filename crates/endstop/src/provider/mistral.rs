@@ -12,6 +12,7 @@ pub static MISTRAL: Provider = Provider {
     id: "mistral",
     aliases: &["mistralai"],
     title: "Mistral AI",
+    route: "mistral",
     hosts: &["api.mistral.ai", "codestral.mistral.ai"],
     base_url: "https://api.mistral.ai/v1",
     auth: Auth::Bearer,

@@ -9,6 +9,7 @@ pub static MOONSHOT: Provider = Provider {
     id: "moonshot",
     aliases: &["moonshotai", "kimi"],
     title: "Moonshot AI",
+    route: "moonshot",
     hosts: &["api.moonshot.ai", "api.moonshot.cn", "api.kimi.com"],
     base_url: "https://api.moonshot.ai/v1",
     auth: Auth::Bearer,

@@ -9,6 +9,7 @@ pub static NVIDIA: Provider = Provider {
     id: "nvidia",
     aliases: &["nim", "nvidia-nim"],
     title: "NVIDIA NIM",
+    route: "nvidia",
     hosts: &["integrate.api.nvidia.com"],
     base_url: "https://integrate.api.nvidia.com/v1",
     auth: Auth::Bearer,

@@ -8,6 +8,7 @@ pub static OLLAMA: Provider = Provider {
     id: "ollama",
     aliases: &["ollama-cloud"],
     title: "Ollama",
+    route: "ollama",
     hosts: &["ollama.com", "localhost:11434", "127.0.0.1:11434"],
     base_url: "http://127.0.0.1:11434",
     auth: Auth::Open,

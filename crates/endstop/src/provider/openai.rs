@@ -8,6 +8,7 @@ pub static OPENAI: Provider = Provider {
     id: "openai",
     aliases: &["chatgpt"],
     title: "OpenAI",
+    route: "openai",
     hosts: &["api.openai.com", "chatgpt.com", "us.api.openai.com", "eu.api.openai.com"],
     base_url: "https://api.openai.com/v1",
     auth: Auth::Bearer,

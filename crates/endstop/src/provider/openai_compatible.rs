@@ -10,6 +10,7 @@ pub static OPENAI_COMPATIBLE: Provider = Provider {
     id: "openai-compatible",
     aliases: &["local", "compatible"],
     title: "OpenAI-compatible",
+    route: "openai-compatible",
     hosts: &[],
     base_url: "",
     auth: Auth::Bearer,

@@ -10,6 +10,7 @@ pub static OPENROUTER: Provider = Provider {
     id: "openrouter",
     aliases: &[],
     title: "OpenRouter",
+    route: "openrouter",
     hosts: &["openrouter.ai"],
     base_url: "https://openrouter.ai/api/v1",
     auth: Auth::Bearer,

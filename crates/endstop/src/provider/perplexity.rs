@@ -9,6 +9,7 @@ pub static PERPLEXITY: Provider = Provider {
     id: "perplexity",
     aliases: &["pplx"],
     title: "Perplexity",
+    route: "perplexity",
     hosts: &["api.perplexity.ai"],
     base_url: "https://api.perplexity.ai",
     auth: Auth::Bearer,

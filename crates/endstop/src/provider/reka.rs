@@ -9,6 +9,7 @@ pub static REKA: Provider = Provider {
     id: "reka",
     aliases: &["reka-ai"],
     title: "Reka",
+    route: "reka",
     hosts: &["api.reka.ai"],
     base_url: "https://api.reka.ai/v1",
     auth: Auth::Bearer,

@@ -8,6 +8,7 @@ pub static REPLICATE: Provider = Provider {
     id: "replicate",
     aliases: &[],
     title: "Replicate",
+    route: "replicate",
     hosts: &["api.replicate.com", "streaming.api.replicate.com"],
     base_url: "https://api.replicate.com/v1",
     auth: Auth::Bearer,

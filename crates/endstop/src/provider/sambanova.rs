@@ -8,6 +8,7 @@ pub static SAMBANOVA: Provider = Provider {
     id: "sambanova",
     aliases: &["samba-nova"],
     title: "SambaNova",
+    route: "sambanova",
     hosts: &["api.sambanova.ai"],
     base_url: "https://api.sambanova.ai/v1",
     auth: Auth::Bearer,

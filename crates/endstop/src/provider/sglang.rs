@@ -11,6 +11,7 @@ pub static SGLANG: Provider = Provider {
     id: "sglang",
     aliases: &[],
     title: "SGLang",
+    route: "sglang",
     hosts: &["localhost:30000", "127.0.0.1:30000"],
     base_url: "http://127.0.0.1:30000/v1",
     auth: Auth::Open,

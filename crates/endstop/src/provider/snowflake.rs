@@ -12,6 +12,7 @@ pub static SNOWFLAKE: Provider = Provider {
     id: "snowflake",
     aliases: &["cortex", "snowflake-cortex"],
     title: "Snowflake Cortex",
+    route: "snowflake",
     hosts: &[".snowflakecomputing.com"],
     base_url: "https://{account}.snowflakecomputing.com/api/v2/cortex/v1",
     auth: Auth::Bearer,

@@ -10,6 +10,7 @@ pub static TOGETHER: Provider = Provider {
     id: "together",
     aliases: &["togetherai", "together-ai"],
     title: "Together AI",
+    route: "together",
     hosts: &["api.together.xyz", "api.together.ai"],
     base_url: "https://api.together.xyz/v1",
     auth: Auth::Bearer,

@@ -9,6 +9,7 @@ pub static VERTEX: Provider = Provider {
     id: "vertex",
     aliases: &["google-vertex", "vertexai", "vertex_ai"],
     title: "Google Vertex AI",
+    route: "vertex",
     hosts: &["aiplatform.googleapis.com", "*-aiplatform.googleapis.com", ".rep.googleapis.com"],
     base_url: "https://{location}-aiplatform.googleapis.com",
     auth: Auth::Bearer,

@@ -10,6 +10,7 @@ pub static VLLM: Provider = Provider {
     id: "vllm",
     aliases: &[],
     title: "vLLM",
+    route: "vllm",
     // Port 8000 is everybody's.
     hosts: &[],
     base_url: "http://127.0.0.1:8000/v1",

@@ -9,6 +9,7 @@ pub static WATSONX: Provider = Provider {
     id: "watsonx",
     aliases: &["ibm", "ibm-bam"],
     title: "IBM watsonx",
+    route: "watsonx",
     hosts: &[".ml.cloud.ibm.com", "bam-api.res.ibm.com"],
     base_url: "https://{region}.ml.cloud.ibm.com",
     auth: Auth::Bearer,

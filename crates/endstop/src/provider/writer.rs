@@ -8,6 +8,7 @@ pub static WRITER: Provider = Provider {
     id: "writer",
     aliases: &["palmyra"],
     title: "Writer",
+    route: "writer",
     hosts: &["api.writer.com"],
     base_url: "https://api.writer.com/v1",
     auth: Auth::Bearer,

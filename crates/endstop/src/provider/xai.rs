@@ -9,6 +9,7 @@ pub static XAI: Provider = Provider {
     id: "xai",
     aliases: &["x-ai", "grok"],
     title: "xAI",
+    route: "xai",
     hosts: &["api.x.ai"],
     base_url: "https://api.x.ai/v1",
     auth: Auth::Bearer,

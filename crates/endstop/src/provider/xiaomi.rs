@@ -10,6 +10,7 @@ pub static XIAOMI: Provider = Provider {
     id: "xiaomi",
     aliases: &["mimo", "xiaomi-mimo"],
     title: "Xiaomi MiMo",
+    route: "xiaomi",
     hosts: &["api.xiaomimimo.com"],
     base_url: "https://api.xiaomimimo.com/v1",
     auth: Auth::Bearer,

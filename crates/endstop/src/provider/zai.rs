@@ -10,6 +10,7 @@ pub static ZAI: Provider = Provider {
     id: "zai",
     aliases: &["zhipu", "zhipuai", "z.ai", "z-ai", "bigmodel"],
     title: "Z.AI",
+    route: "zai",
     hosts: &["api.z.ai", "open.bigmodel.cn"],
     base_url: "https://api.z.ai/api/paas/v4",
     auth: Auth::Bearer,
