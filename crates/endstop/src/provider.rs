@@ -186,6 +186,26 @@ impl Provider {
             .map(|(_, wire)| wire)
     }
 
+    /// What it means by a word, in whichever field of whichever wire it stands.
+    #[must_use]
+    pub fn meaning(&self, word: &str) -> Meaning {
+        if word.is_empty() || word == "null" {
+            return Meaning::Nothing;
+        }
+        let number = word.parse().map(Word::Number).ok();
+        let words: Vec<Word<'_>> = std::iter::once(Word::Text(word.into())).chain(number).collect();
+        for profile in self.wires() {
+            let wire = Wire::from(profile);
+            for table in profile.words.iter().chain(profile.dialect.words) {
+                let known = words.iter().map(|word| wire.meaning(table.field, word));
+                if let Some(known) = known.into_iter().find(|known| *known != Meaning::Unknown) {
+                    return known;
+                }
+            }
+        }
+        Meaning::Unknown
+    }
+
     /// The wire of this dialect, if it speaks it.
     #[must_use]
     pub fn wire_of(&self, dialect: &str) -> Option<&Profile> {

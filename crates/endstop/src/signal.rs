@@ -11,7 +11,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::ending::{Close, Closed, Confidence, Ending, Reason, Shown};
-use crate::event::{Event, Word};
+use crate::event::Event;
 use crate::provider::{self, Wire};
 use crate::reader::{Asked, Head, Reader};
 use crate::text::{WORD_CAP, clean};
@@ -200,7 +200,8 @@ fn judge(word: &str, event: Option<Reason>, over: bool, context: &Context) -> (R
     if !over {
         return (Reason::Unknown, Confidence::Low);
     }
-    match meaning(word, &context.provider) {
+    let provider = provider::by_id(&context.provider).unwrap_or(provider::GENERIC);
+    match provider.meaning(word) {
         Meaning::Known(reason) => (reason, Confidence::High),
         Meaning::Vague(reason) => (reason, Confidence::Medium),
         Meaning::Unknown => (Reason::Unknown, Confidence::Medium),
@@ -209,22 +210,6 @@ fn judge(word: &str, event: Option<Reason>, over: bool, context: &Context) -> (R
             Some(reason) => (reason, Confidence::Medium),
         },
     }
-}
-
-/// What a provider means by a word, in whichever of its fields.
-fn meaning(word: &str, provider: &str) -> Meaning {
-    if word.is_empty() || word == "null" {
-        return Meaning::Nothing;
-    }
-    let word = Word::Text(word.into());
-    let provider = provider::by_id(provider).unwrap_or(provider::GENERIC);
-    let known = provider.wires().flat_map(|profile| {
-        let wire = Wire::from(profile);
-        let word = word.clone();
-        let tables = profile.words.iter().chain(profile.dialect.words);
-        tables.map(move |words| wire.meaning(words.field, &word))
-    });
-    known.into_iter().find(|meaning| *meaning != Meaning::Unknown).unwrap_or(Meaning::Unknown)
 }
 
 /// The confidence of a verdict on these facts, at a host that proves its ends.

@@ -4,8 +4,7 @@
 //! [`Vocabulary`]; spelling always works, reading back only where a word stands for one reason.
 
 use crate::ending::{Ending, Reason};
-use crate::event::Word;
-use crate::provider::{self, Wire};
+use crate::provider;
 use crate::verdict::Meaning;
 
 /// Whose words.
@@ -161,25 +160,11 @@ impl Ending {
 pub fn normalize_finish_reason(word: Option<&str>, provider: &str) -> Option<&'static str> {
     let word = word.filter(|word| !word.is_empty() && *word != "null")?;
     let provider = provider::by_id(provider).unwrap_or(provider::GENERIC);
-    let number = word.parse().map(Word::Number).ok();
-    let word = Word::Text(word.into());
-    let meanings = provider.wires().flat_map(|profile| {
-        let wire = Wire::from(profile);
-        let fields: Vec<&str> =
-            profile.words.iter().chain(profile.dialect.words).map(|words| words.field).collect();
-        let number = number.clone();
-        let word = word.clone();
-        fields.into_iter().flat_map(move |field| {
-            let number = number.as_ref().map(|number| wire.meaning(field, number));
-            [Some(wire.meaning(field, &word)), number].into_iter().flatten().collect::<Vec<_>>()
-        })
-    });
-    let reason = meanings.into_iter().find_map(|meaning| match meaning {
-        Meaning::Known(reason) | Meaning::Vague(reason) => Some(reason),
-        Meaning::Nothing => Some(Reason::Unknown),
-        Meaning::Unknown => None,
-    });
-    Some(Vocabulary::FinishReason.spell(reason.unwrap_or(Reason::Unknown)))
+    let reason = match provider.meaning(word) {
+        Meaning::Known(reason) | Meaning::Vague(reason) => reason,
+        Meaning::Nothing | Meaning::Unknown => Reason::Unknown,
+    };
+    Some(Vocabulary::FinishReason.spell(reason))
 }
 
 #[cfg(test)]

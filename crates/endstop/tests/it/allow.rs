@@ -228,6 +228,10 @@ fn calls_written_in_text_run_only_when_whole() {
         decide("stop", "```json\n{\"city\": \"Paris\"}\n```"),
         (0, Allow::Refuse(Refusal::NoCalls))
     );
+    let state = |text: &str| in_text(text, &ending("stop", text))[0].state;
+    assert_eq!(state("<tool_call>nonsense</tool_call>"), CallState::Malformed);
+    assert_eq!(state("<tool_call>{\"name\": \"f\", \"argu"), CallState::Open);
+    assert_eq!(state("```json\n{\"name\": \"f\", \"arguments\": {"), CallState::Open);
 }
 
 #[test]
