@@ -1,0 +1,3 @@
+//! The gateway beside other proxies, in one run, as ratios.
+
+fn main() {}

@@ -1,0 +1,1 @@
+//! The gateway: a streaming reverse proxy that knows how every response ended.

@@ -1,0 +1,1 @@
+//! Simulated providers: every wire, every ending, every fault, on demand.
