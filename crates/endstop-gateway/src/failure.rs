@@ -75,7 +75,9 @@ fn has_calls(ending: &Ending) -> bool {
 fn unfinished(ending: &Ending, strictness: Strictness) -> Option<Failure> {
     let (status, code, advice, repeats) = match ending.reason {
         Reason::Cut if is_doubtful(ending, strictness) => return None,
-        Reason::Cut => (502, "endstop_cut", "What came is not a finished answer; ask again.", false),
+        Reason::Cut => {
+            (502, "endstop_cut", "What came is not a finished answer; ask again.", false)
+        }
         Reason::TimedOut => {
             (504, "endstop_timed_out", "What came is not a finished answer; ask again.", false)
         }

@@ -82,6 +82,10 @@ pub struct Finish {
     pub failure: Option<Failure>,
     /// The frame that tells the failure, where one can be put in.
     pub frame: Option<Vec<u8>>,
+    /// The mode that it was passed on in.
+    pub mode: Mode,
+    /// How it was framed.
+    pub framing: Framing,
 }
 
 impl Guard {
@@ -117,9 +121,8 @@ impl Guard {
     }
 
     /// The bytes come compressed: what is read is a copy, and nothing can be put in between.
-    #[must_use]
-    pub fn opaque(self) -> Self {
-        Self { opaque: true, ..self }
+    pub fn set_opaque(&mut self) {
+        self.opaque = true;
     }
 
     /// Whether a comment could be put in now.
@@ -133,7 +136,12 @@ impl Guard {
 
     /// Takes bytes in, with the copy to read where they come compressed, and hands over what may
     /// leave.
-    pub fn push(&mut self, chunk: &Bytes, copy: Option<&[u8]>, pass: &mut impl FnMut(Bytes)) -> Next {
+    pub fn push(
+        &mut self,
+        chunk: &Bytes,
+        copy: Option<&[u8]>,
+        pass: &mut impl FnMut(Bytes),
+    ) -> Next {
         let proven = self.read(copy.unwrap_or(chunk));
         let start = self.received;
         self.received += chunk.len() as u64;
@@ -171,13 +179,27 @@ impl Guard {
 
     /// Ends the stream.
     #[must_use]
-    pub fn finish(mut self, close: Close) -> Finish {
-        let framing = self.framing;
-        let ending = self.reader.finish(close);
-        let failure =
-            failure(&ending, self.strictness).filter(|_| self.mode == Mode::Guard);
+    pub fn finish(self, close: Close) -> Finish {
+        self.finish_as(|reader| reader.finish(close))
+    }
+
+    /// Ends a stream that has failed, whatever might follow.
+    #[must_use]
+    pub fn fail(self) -> Finish {
+        let broken = self.reader.is_broken();
+        self.finish_as(|reader| match reader.so_far() {
+            Some(ending) if !broken => ending,
+            Some(_) | None => reader.finish(Close::Eof),
+        })
+    }
+
+    fn finish_as(mut self, finish: impl FnOnce(Reader) -> Ending) -> Finish {
+        let (mode, framing) = (self.mode, self.framing);
+        let ending = finish(self.reader);
+        let failure = failure(&ending, self.strictness).filter(|_| mode == Mode::Guard);
         if failure.is_none() {
-            return Finish { rest: self.held.freeze(), ending, failure, frame: None };
+            let rest = self.held.freeze();
+            return Finish { rest, ending, failure, frame: None, mode, framing };
         }
         let waits = matches!(self.gate, Gate::Calls(_) | Gate::Word(_));
         let passed = self.received - self.held.len() as u64;
@@ -191,10 +213,10 @@ impl Guard {
         let torn = self.opaque || passed > self.boundary;
         let told = self.faulted && !waits;
         let frame = failure.as_ref().filter(|_| !torn && !told).map(|failure| {
-            let first = !self.framed || self.boundary == 0;
+            let first = !self.framed || passed + rest.len() as u64 == 0;
             self.profile.error_frame(framing, first, &failure.trouble())
         });
-        Finish { rest, ending, failure, frame }
+        Finish { rest, ending, failure, frame, mode, framing }
     }
 
     /// Reads the bytes and notes what they bring; true if the end is proven.

@@ -464,4 +464,50 @@ impl Ending {
         let type_ = fault.type_.as_deref().map(|name| ("error.type", name));
         type_.or_else(|| fault.code.as_deref().map(|code| ("error.code", code)))
     }
+
+    /// What this ending is to be told apart by: the reason where the provider's word decided, else
+    /// what broke. This is the table of pairs, reason and close, in words for operators.
+    #[must_use]
+    pub fn cause(&self) -> &'static str {
+        let by_close = match self.reason {
+            Reason::Cut | Reason::TimedOut | Reason::Cancelled | Reason::Failed => true,
+            Reason::Complete
+            | Reason::StopSequence
+            | Reason::ToolCall
+            | Reason::Paused
+            | Reason::OutputLimit
+            | Reason::ContextLimit
+            | Reason::Refused
+            | Reason::Filtered
+            | Reason::Safety
+            | Reason::Recitation
+            | Reason::MalformedToolCall
+            | Reason::Unknown => false,
+        };
+        match (self.closed, &self.fault) {
+            (Closed::Error, Some(fault)) => fault.cause(),
+            _ if !by_close => self.reason.name(),
+            (Closed::Unreachable(Unreachable::Dns), _) => "dns_error",
+            (Closed::Unreachable(Unreachable::Blocked), _) => "blocked_target",
+            (Closed::Unreachable(Unreachable::Tls), _) => "tls_error",
+            (Closed::Unreachable(Unreachable::Proxy), _) => "proxy_error",
+            (Closed::Unreachable(Unreachable::Refused | Unreachable::Other), _) => {
+                "upstream_unreachable"
+            }
+            (Closed::TimedOut(Timer::Connect), _) => "connect_timeout",
+            (Closed::TimedOut(Timer::FirstByte), _) => "first_byte_timeout",
+            (Closed::TimedOut(Timer::Idle), _) => "stalled",
+            (Closed::TimedOut(Timer::Total), _) => "total_timeout",
+            (Closed::TimedOut(Timer::ClientWrite), _) => "client_stalled",
+            (Closed::Reset, _) => "upstream_reset",
+            (Closed::Truncated, _) => "upstream_truncated_transport",
+            (Closed::Eof, _) => "ended_without_terminal",
+            (Closed::Oversize, _) => "oversize_event",
+            (Closed::BrokenFrame, _) => "frame_error",
+            (Closed::ClientGone | Closed::Dropped, _) => "client_cancelled",
+            (Closed::Interrupted, _) => "interrupted",
+            (Closed::ShutDown, _) => "gateway_shutdown",
+            (Closed::Open | Closed::Proven | Closed::Error, _) => self.reason.name(),
+        }
+    }
 }
