@@ -137,11 +137,8 @@ impl Asked {
 
 type Filter = Result<Query<Asked>, axum::extract::rejection::QueryRejection>;
 
-fn wanted(filter: Filter) -> Result<Wanted, Response> {
-    filter
-        .map_err(|rejection| rejection.body_text())
-        .and_then(|Query(asked)| asked.wanted())
-        .map_err(|message| wrong(StatusCode::BAD_REQUEST, &message))
+fn wanted(filter: Filter) -> Result<Wanted, String> {
+    filter.map_err(|rejection| rejection.body_text()).and_then(|Query(asked)| asked.wanted())
 }
 
 async fn endings(State(admin): State<Admin>, filter: Filter) -> Response {
@@ -151,7 +148,7 @@ async fn endings(State(admin): State<Admin>, filter: Filter) -> Response {
             let found: Vec<_> = found.iter().map(|record| &**record).collect();
             Json(json!({ "endings": found })).into_response()
         }
-        Err(response) => response,
+        Err(message) => wrong(StatusCode::BAD_REQUEST, &message),
     }
 }
 
@@ -168,7 +165,7 @@ async fn ending(State(admin): State<Admin>, Path(id): Path<String>) -> Response 
 async fn tail(State(admin): State<Admin>, filter: Filter) -> Response {
     let wanted = match wanted(filter) {
         Ok(wanted) => wanted,
-        Err(response) => return response,
+        Err(message) => return wrong(StatusCode::BAD_REQUEST, &message),
     };
     Sse::new(records(admin, wanted)).keep_alive(KeepAlive::default()).into_response()
 }

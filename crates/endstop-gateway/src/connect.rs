@@ -28,7 +28,7 @@ type Cause = Box<dyn std::error::Error + Send + Sync>;
 /// Why there is no connection.
 #[derive(Debug, thiserror::Error)]
 #[error("{message}")]
-pub struct NoConnection {
+pub(crate) struct NoConnection {
     /// How the response, which never began, is closed.
     pub close: Close,
     message: String,
@@ -36,7 +36,7 @@ pub struct NoConnection {
 
 /// Makes connections, directly or through the proxy that the environment names.
 #[derive(Clone)]
-pub struct Connector {
+pub(crate) struct Connector {
     http: HttpConnector<Resolver>,
     tls: Arc<rustls::ClientConfig>,
     proxies: Arc<Matcher>,
@@ -53,7 +53,7 @@ impl std::fmt::Debug for Connector {
 impl Connector {
     /// A connector with these limits; `own` where the operator named the address.
     #[must_use]
-    pub fn new(tls: Arc<rustls::ClientConfig>, limits: &Limits, own: bool) -> Self {
+    pub(crate) fn new(tls: Arc<rustls::ClientConfig>, limits: &Limits, own: bool) -> Self {
         let mut http =
             HttpConnector::new_with_resolver(Resolver { names: GaiResolver::new(), own });
         http.set_connect_timeout(Some(limits.connect));
@@ -70,7 +70,7 @@ impl Connector {
 }
 
 /// A connection to an upstream.
-pub type Stream = MaybeHttpsStream<TokioIo<TcpStream>>;
+pub(crate) type Stream = MaybeHttpsStream<TokioIo<TcpStream>>;
 
 impl Service<Uri> for Connector {
     type Response = Conn;
@@ -116,7 +116,7 @@ impl Service<Uri> for Connector {
 
 /// A connection to an upstream, as the client library wants it.
 #[derive(Debug)]
-pub struct Conn(Stream);
+pub(crate) struct Conn(Stream);
 
 impl Connection for Conn {
     fn connected(&self) -> Connected {
@@ -208,7 +208,7 @@ impl Service<Name> for Resolver {
 /// Link-local addresses are never a provider's: the metadata services of clouds are there. Where the
 /// operator did not name the address, this machine is none either.
 #[must_use]
-pub fn is_allowed(ip: IpAddr, own: bool) -> bool {
+pub(crate) fn is_allowed(ip: IpAddr, own: bool) -> bool {
     let ip = match ip {
         IpAddr::V6(v6) => v6.to_ipv4_mapped().map_or(ip, IpAddr::V4),
         IpAddr::V4(_) => ip,
@@ -226,12 +226,10 @@ pub fn is_allowed(ip: IpAddr, own: bool) -> bool {
 
 fn through_proxy(cause: Cause) -> NoConnection {
     let found = no_connection(cause);
-    match found.close {
-        Close::Unreachable(Unreachable::Other) => {
-            NoConnection { close: Close::Unreachable(Unreachable::Proxy), ..found }
-        }
-        _ => found,
+    if found.close == Close::Unreachable(Unreachable::Other) {
+        return NoConnection { close: Close::Unreachable(Unreachable::Proxy), ..found };
     }
+    found
 }
 
 fn no_connection(cause: Cause) -> NoConnection {
@@ -241,7 +239,7 @@ fn no_connection(cause: Cause) -> NoConnection {
 
 /// What the causes of an error say about why there is no connection, or how it broke.
 #[must_use]
-pub fn close_of(error: &(dyn std::error::Error + 'static)) -> Option<Close> {
+pub(crate) fn close_of(error: &(dyn std::error::Error + 'static)) -> Option<Close> {
     let mut cause = Some(error);
     while let Some(error) = cause {
         if let Some(known) = known_close(error) {
@@ -277,21 +275,23 @@ fn known_close(error: &(dyn std::error::Error + 'static)) -> Option<Close> {
     {
         return Some(Close::Truncated);
     }
+    use std::io::ErrorKind;
     let kind = error.downcast_ref::<std::io::Error>()?.kind();
-    match kind {
-        std::io::ErrorKind::ConnectionRefused => Some(Close::Unreachable(Unreachable::Refused)),
-        std::io::ErrorKind::TimedOut => Some(Close::TimedOut(Timer::Connect)),
-        std::io::ErrorKind::ConnectionReset | std::io::ErrorKind::BrokenPipe => Some(Close::Reset),
-        std::io::ErrorKind::UnexpectedEof => Some(Close::Truncated),
-        _ => None,
-    }
+    let known = [
+        (ErrorKind::ConnectionRefused, Close::Unreachable(Unreachable::Refused)),
+        (ErrorKind::TimedOut, Close::TimedOut(Timer::Connect)),
+        (ErrorKind::ConnectionReset, Close::Reset),
+        (ErrorKind::BrokenPipe, Close::Reset),
+        (ErrorKind::UnexpectedEof, Close::Truncated),
+    ];
+    known.into_iter().find(|(known, _)| *known == kind).map(|(_, close)| close)
 }
 
 /// What is trusted: the system's roots, and the file's.
 ///
 /// # Errors
 /// [`Error::Certificate`] if the file cannot be read or holds none.
-pub fn client_tls(extra_ca: Option<&Path>) -> Result<Arc<rustls::ClientConfig>, Error> {
+pub(crate) fn client_tls(extra_ca: Option<&Path>) -> Result<Arc<rustls::ClientConfig>, Error> {
     let mut roots = rustls::RootCertStore::empty();
     for certificate in rustls_native_certs::load_native_certs().certs {
         // One that cannot be read is not trusted; the others are.

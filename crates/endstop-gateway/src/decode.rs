@@ -8,7 +8,7 @@ use flate2::write::{DeflateDecoder, GzDecoder, ZlibDecoder};
 const PIECE: usize = 1 << 10;
 
 /// Decodes a body piece by piece.
-pub struct Decoder {
+pub(crate) struct Decoder {
     coding: Coding,
     /// What follows can no longer be decoded.
     broken: bool,
@@ -32,7 +32,7 @@ impl Decoder {
     /// A decoder for what a content encoding names, or what the first bytes show; none if the body
     /// is to be read as it is.
     #[must_use]
-    pub fn new(encoding: &str, first: &[u8]) -> Option<Self> {
+    pub(crate) fn new(encoding: &str, first: &[u8]) -> Option<Self> {
         let encoding = encoding.trim().to_ascii_lowercase();
         let coding = match encoding.as_str() {
             "gzip" | "x-gzip" => Coding::Gzip(Box::new(GzDecoder::new(Vec::new()))),
@@ -56,7 +56,7 @@ impl Decoder {
     }
 
     /// Decodes a piece and hands over what it holds.
-    pub fn push(&mut self, bytes: &[u8], mut read: impl FnMut(&[u8])) {
+    pub(crate) fn push(&mut self, bytes: &[u8], mut read: impl FnMut(&[u8])) {
         for piece in bytes.chunks(PIECE) {
             if self.broken {
                 return;

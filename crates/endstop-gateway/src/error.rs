@@ -52,13 +52,13 @@ pub enum Error {
 }
 
 fn said(error: &std::io::Error) -> String {
-    match error.kind() {
-        std::io::ErrorKind::AddrInUse => {
-            "the port is taken; stop the other program, or choose another port".to_owned()
-        }
-        std::io::ErrorKind::PermissionDenied => {
-            "not permitted; choose a port above 1023".to_owned()
-        }
-        _ => error.to_string(),
-    }
+    let known = [
+        (
+            std::io::ErrorKind::AddrInUse,
+            "the port is taken; stop the other program, or choose another port",
+        ),
+        (std::io::ErrorKind::PermissionDenied, "not permitted; choose a port above 1023"),
+    ];
+    let known = known.iter().find(|(kind, _)| *kind == error.kind());
+    known.map_or_else(|| error.to_string(), |(_, words)| (*words).to_owned())
 }

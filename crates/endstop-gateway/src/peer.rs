@@ -70,7 +70,7 @@ impl Peer {
 
 /// While this lives, a request is under way.
 #[derive(Debug)]
-pub struct Busy(pub Arc<Peer>);
+pub(crate) struct Busy(pub Arc<Peer>);
 
 impl Drop for Busy {
     fn drop(&mut self) {
@@ -80,7 +80,7 @@ impl Drop for Busy {
 
 /// A client's connection.
 #[derive(Debug)]
-pub struct ClientIo {
+pub(crate) struct ClientIo {
     stream: TcpStream,
     peer: Arc<Peer>,
     head: Head,
@@ -117,7 +117,7 @@ enum Head {
 impl ClientIo {
     /// A connection with these limits.
     #[must_use]
-    pub fn new(stream: TcpStream, peer: Arc<Peer>, limits: &Limits) -> Self {
+    pub(crate) fn new(stream: TcpStream, peer: Arc<Peer>, limits: &Limits) -> Self {
         Self {
             stream,
             peer,

@@ -176,12 +176,12 @@ impl Stream {
 
 /// The body that hyper sends.
 #[derive(Debug)]
-pub struct Relay(Arc<Stream>);
+pub(crate) struct Relay(Arc<Stream>);
 
 impl Relay {
     /// The body of a stream, and a handle to it for whoever must be able to end it.
     #[must_use]
-    pub fn new(stream: Stream) -> (Self, Weak<Stream>) {
+    pub(crate) fn new(stream: Stream) -> (Self, Weak<Stream>) {
         let stream = Arc::new(stream);
         let handle = Arc::downgrade(&stream);
         (Self(stream), handle)

@@ -88,7 +88,7 @@ impl Body for Sent {
 
 /// The body of a response to a client.
 #[derive(Debug)]
-pub struct Answer {
+pub(crate) struct Answer {
     kind: Kind,
     /// While the response is under way, its connection is busy.
     busy: Option<Busy>,
@@ -164,7 +164,7 @@ fn refused(status: StatusCode, code: &'static str, message: impl Into<String>) -
 }
 
 /// Serves one request.
-pub async fn serve(
+pub(crate) async fn serve(
     shared: Arc<Shared>,
     peer: Arc<Peer>,
     request: Request<Incoming>,
@@ -210,7 +210,7 @@ impl Serving<'_> {
         let id = uuid::Uuid::now_v7().simple().to_string();
         let admitted = match admit(&settings, &request, id.clone()) {
             Ok(admitted) => admitted,
-            Err((profile, refused)) => return refuse(&profile, &id, &refused),
+            Err(denied) => return refuse(&denied.0, &id, &denied.1),
         };
         match admitted.profile {
             None => self.pass(&settings, admitted, request).await,
@@ -387,7 +387,7 @@ struct Flow {
     tell: bool,
 }
 
-type Denied = (Profile, Refused);
+type Denied = Box<(Profile, Refused)>;
 
 fn admit<'r>(
     settings: &'r Settings,
@@ -398,7 +398,7 @@ fn admit<'r>(
     let routed = settings.routes.find(request.uri()).map_err(|lost| {
         let Lost { provider, message } = lost;
         let profile = provider.and_then(provider::by_id).map_or_else(generic, |known| known.main);
-        (profile, refused(StatusCode::NOT_FOUND, "endstop_unknown_route", message))
+        Box::new((profile, refused(StatusCode::NOT_FOUND, "endstop_unknown_route", message)))
     })?;
     let upstream = routed.upstream;
     let posted = request.method() == Method::POST;
@@ -408,13 +408,14 @@ fn admit<'r>(
     let checked = check_method(request)
         .and_then(|()| check_token(settings, &routed, request))
         .and_then(|()| modes(settings, &routed, headers));
-    let (mode, tool_calls) = checked.map_err(|refused| (told_in, refused))?;
+    let (mode, tool_calls) = checked.map_err(|refused| Box::new((told_in, refused)))?;
     let tell = match headers.get(own::TELL).map(HeaderValue::as_bytes) {
         None => false,
         Some(b"comment") => true,
         Some(_) => {
             let message = "endstop: x-endstop-tell can only be `comment`";
-            return Err((told_in, refused(StatusCode::BAD_REQUEST, "endstop_bad_header", message)));
+            let refused = refused(StatusCode::BAD_REQUEST, "endstop_bad_header", message);
+            return Err(Box::new((told_in, refused)));
         }
     };
     Ok(Admitted { id, routed, profile, mode, tool_calls, tell })
@@ -908,7 +909,7 @@ fn refuse(profile: &Profile, id: &str, refused: &Refused) -> Response<Answer> {
 
 /// A request broke something of ours.
 #[must_use]
-pub fn broke() -> Response<Answer> {
+pub(crate) fn broke() -> Response<Answer> {
     let trouble = Trouble {
         status: 500,
         code: "endstop_internal",
