@@ -95,6 +95,8 @@ async fn serve(args: &Args, scenarios: Vec<String>) -> Result<ExitCode> {
                 let _written = writeln!(io::stdout(), "{}", line(entry, style));
             })
         }),
+        // Nobody reads bodies here.
+        kept_bytes: 0,
         ..Options::default()
     };
     let sim = Sim::start(options).await.map_err(|error| explained(error, args.listen))?;

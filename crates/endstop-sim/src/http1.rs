@@ -298,7 +298,7 @@ impl Connection<'_> {
             Err(Gone(written)) => written.saturating_sub(start).min(bytes.len()),
         };
         let sent = bytes.get(..left).unwrap_or_default();
-        self.shared.ledger.change(body.number, |entry| entry.wrote(sent));
+        self.shared.ledger.wrote(body.number, sent);
         written
     }
 }
