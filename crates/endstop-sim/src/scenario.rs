@@ -316,6 +316,31 @@ pub static ALL: &[Scenario] = &[
         ..PLAIN
     },
     Scenario {
+        name: "invalid-args",
+        about: "The word for tool calls, a closed call, and arguments that are no JSON.",
+        source: "field T-44; anthropic-sdk fixture tool_use_invalid_json_response",
+        on: halves,
+        want: |wire, mode| match (wire.id, mode) {
+            // Plain bodies of these hold the arguments as a value, which is always JSON.
+            ("anthropic" | "bedrock-converse" | "bedrock-invoke", Mode::Plain) => {
+                ended(Reason::ToolCall)
+            }
+            _ => ended(Reason::MalformedToolCall),
+        },
+        shape: |scene, answer| {
+            one_call(scene, answer);
+            let plain = !scene.ask.streamed;
+            answer.each(|turn| {
+                for call in &mut turn.calls {
+                    call.pieces = vec!["{\"path\": no".to_owned(), "te.txt}".to_owned()];
+                    call.whole = !plain
+                        || !is(scene.wire, &["anthropic", "bedrock-converse", "bedrock-invoke"]);
+                }
+            });
+        },
+        ..PLAIN
+    },
+    Scenario {
         name: "length-half-args",
         about: "The length word, inside the arguments of a tool call.",
         source: "field T-30, T-39",
@@ -538,6 +563,28 @@ pub static ALL: &[Scenario] = &[
         },
         ..PLAIN
     },
+    Scenario {
+        name: "word-twice",
+        about: "The event with the word comes twice.",
+        source: "wire: OpenRouter",
+        on: |wire| is(wire, &["openai-chat", "openai-completions"]),
+        play: |scene, answer| after_word(scene, answer, Clone::clone),
+        ..PLAIN
+    },
+    Scenario {
+        name: "null-after-word",
+        about: "After the word, an event for the same choice without one.",
+        source: "wire: Azure's annotations",
+        on: |wire| is(wire, &["openai-chat"]),
+        play: |scene, answer| {
+            after_word(scene, answer, |event| {
+                let choice = obj! { "index": 0_u64, "finish_reason": Json::Null, "content_filter_offsets": obj! {} };
+                let data = event.data.clone().with("choices", vec![choice]);
+                Event { data, ..event.clone() }
+            })
+        },
+        ..PLAIN
+    },
     // Errors.
     Scenario {
         name: "error-early",
@@ -619,6 +666,82 @@ pub static ALL: &[Scenario] = &[
                 _ => BROKE,
             };
             scene.error(status, message).header("retry-after", "1")
+        },
+        ..PLAIN
+    },
+    Scenario {
+        name: "error-then-done",
+        about: "An error after some text, and the marker after the error.",
+        source: "wire: vLLM, SGLang, TGI",
+        on: |wire| is(wire, &["openai-chat", "openai-completions", "mistral"]),
+        want: |_, _| failed(),
+        play: |scene, answer| {
+            if !scene.ask.streamed {
+                return scene.error_body(500, BROKE);
+            }
+            let mark = scene.events(answer).pop();
+            let mut events = scene.some_text(answer);
+            events.push(scene.error_event(500, BROKE));
+            events.extend(mark);
+            scene.streamed(&events)
+        },
+        ..PLAIN
+    },
+    Scenario {
+        name: "error-bare",
+        about: "An error in the middle of a stream of events, as JSON that is no event.",
+        source: "wire: Gemini; google-genai _api_client.py",
+        on: |wire| is(wire, &["gemini"]),
+        want: |_, _| failed(),
+        play: |scene, answer| {
+            if !scene.ask.streamed || scene.ask.array {
+                return scene.error_body(503, OVERLOADED);
+            }
+            let mut script = scene.streamed(&scene.some_text(answer));
+            let error = scene.error_event(503, OVERLOADED).data;
+            script.steps.push(Step::Bytes(format!("{error}\n").into_bytes()));
+            script
+        },
+        ..PLAIN
+    },
+    Scenario {
+        name: "context-error",
+        about: "The prompt is too long: 400, in the wire's own words.",
+        source: "field T-71, T-94",
+        want: |_, _| want(Reason::ContextLimit, Closed::Error),
+        play: |scene, _| {
+            let message = match scene.wire.id {
+                "anthropic" => "prompt is too long: 250000 tokens > 200000 maximum",
+                "bedrock-converse" | "bedrock-invoke" => {
+                    "The model returned the following errors: Input is too long for requested model."
+                }
+                "gemini" => {
+                    "The input token count (2000000) exceeds the maximum number of tokens allowed (1048576)."
+                }
+                "mistral" => {
+                    "Prompt contains 40000 tokens, too large for model with 32768 maximum context length"
+                }
+                "cohere" => {
+                    "too many tokens: the total number of tokens in the prompt exceeds the limit"
+                }
+                "ollama" | "ollama-generate" => {
+                    "prompt too long; exceeded max context length by 100 tokens"
+                }
+                _ => {
+                    "This model's maximum context length is 128000 tokens. However, your messages resulted in 130000 tokens."
+                }
+            };
+            scene.error(400, message)
+        },
+        ..PLAIN
+    },
+    Scenario {
+        name: "empty-body",
+        about: "200, and a body of no bytes.",
+        source: "wire: LM Studio; field T-04",
+        want: |_, _| want(Reason::Cut, Closed::Eof),
+        play: |scene, _| {
+            if scene.ask.streamed { scene.streamed(&[]) } else { scene.body(Vec::new()) }
         },
         ..PLAIN
     },
@@ -1250,6 +1373,20 @@ const HUGE_PREFIX: &[u8] =
 
 const OVERLOADED: &str = "Overloaded";
 const BROKE: &str = "The server had an error while processing your request.";
+
+/// The same events, and after the one with the word another one made from it.
+fn after_word(scene: &Scene<'_>, answer: &Answer, more: fn(&Event) -> Event) -> Script {
+    if !scene.ask.streamed {
+        return scene.plain(answer);
+    }
+    let mut events = scene.events(answer);
+    let word = events.iter().rposition(|event| event.part == Part::Word);
+    if let Some((at, event)) = word.and_then(|at| Some((at, events.get(at)?))) {
+        let event = more(event);
+        events.insert(at + 1, event);
+    }
+    scene.streamed(&events)
+}
 
 /// The same events with other line ends.
 fn with_line_ends(scene: &Scene<'_>, answer: &Answer, end: &str) -> Script {

@@ -7,8 +7,12 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-/// How long silence lasts before the client takes it for one.
-pub(crate) const SILENCE: Duration = Duration::from_millis(150);
+/// How long silence lasts before the client takes it for one, where none is expected. A machine
+/// under load is silent at times.
+const PATIENT: Duration = Duration::from_secs(30);
+
+/// The same where silence is expected.
+pub(crate) const SHORT: Duration = Duration::from_millis(400);
 
 /// What came of a request.
 #[derive(Debug, Default)]
@@ -61,9 +65,20 @@ pub(crate) async fn post(
     headers: &[(&str, &str)],
     body: &str,
 ) -> Response {
+    post_within(addr, path, headers, body, PATIENT).await
+}
+
+/// The same, for as long as no silence lasts longer.
+pub(crate) async fn post_within(
+    addr: SocketAddr,
+    path: &str,
+    headers: &[(&str, &str)],
+    body: &str,
+    silence: Duration,
+) -> Response {
     let mut stream = TcpStream::connect(addr).await.unwrap();
     stream.write_all(request("POST", path, headers, body).as_bytes()).await.unwrap();
-    read(&mut stream).await
+    read_within(&mut stream, silence).await
 }
 
 pub(crate) async fn get(addr: SocketAddr, path: &str) -> Response {
@@ -82,6 +97,10 @@ pub(crate) fn request(method: &str, path: &str, headers: &[(&str, &str)], body: 
 }
 
 pub(crate) async fn read(stream: &mut TcpStream) -> Response {
+    read_within(stream, PATIENT).await
+}
+
+async fn read_within(stream: &mut TcpStream, silence: Duration) -> Response {
     let mut response = Response::default();
     let mut input = Vec::new();
     let how = loop {
@@ -90,7 +109,7 @@ pub(crate) async fn read(stream: &mut TcpStream) -> Response {
             Parsed::Open => {}
         }
         let mut buffer = vec![0; 64 << 10];
-        match tokio::time::timeout(SILENCE, stream.read(&mut buffer)).await {
+        match tokio::time::timeout(silence, stream.read(&mut buffer)).await {
             Err(_) => break How::Silent,
             Ok(Err(error)) if error.kind() == ErrorKind::ConnectionReset => break How::Reset,
             Ok(Err(error)) => panic!("{error}"),

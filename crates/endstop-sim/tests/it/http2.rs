@@ -60,9 +60,9 @@ async fn a_stream_that_is_dropped_is_seen_at_once() {
             break entry;
         }
         tokio::time::sleep(std::time::Duration::from_millis(5)).await;
-        assert!(left.elapsed().as_secs() < 2);
+        assert!(left.elapsed().as_secs() < 30);
     };
     assert_eq!(entry.ended, Ended::PeerClosed);
     let seen = entry.peer_closed_at.unwrap().saturating_duration_since(left);
-    assert!(seen.as_millis() < 100, "{seen:?}");
+    assert!(seen.as_millis() < 1000, "{seen:?}");
 }

@@ -8,7 +8,7 @@ use endstop_sim::{Options, Scenario, Sim, Wire, wire};
 
 use tokio::task::JoinSet;
 
-use crate::client::{How, Response, post};
+use crate::client::{How, Response, SHORT, post, post_within};
 
 /// The paths that a wire is asked at: streamed, and Gemini's array besides.
 pub(crate) fn paths(wire: &Wire, mode: Mode) -> Vec<String> {
@@ -67,10 +67,12 @@ async fn the_reader_says_of_every_scenario_what_its_row_says() {
     let addr = sim.addr();
     let mut checks = JoinSet::new();
     let mut wrong = Vec::new();
+    let mut count = 0;
     for wire in wire::ALL.iter().copied() {
         for scenario in scenario::ALL.iter().filter(|scenario| (scenario.on)(wire)) {
             for mode in [Mode::Streamed, Mode::Plain] {
                 for path in paths(wire, mode) {
+                    count += 1;
                     checks.spawn(check(addr, wire, scenario, mode, path));
                     if checks.len() > 40 {
                         wrong.extend(checks.join_next().await.unwrap().unwrap());
@@ -79,6 +81,7 @@ async fn the_reader_says_of_every_scenario_what_its_row_says() {
             }
         }
     }
+    assert!(count > 1200, "{count}");
     wrong.extend(checks.join_all().await.into_iter().flatten());
     assert!(wrong.is_empty(), "{} wrong:\n{}", wrong.len(), wrong.join("\n"));
 }
@@ -93,7 +96,12 @@ async fn check(
     let Want { reason, closed } = (scenario.want)(wire, mode)?;
     let cap = (scenario.name == "tool-call-at-cap").then_some(6);
     let headers = [("x-sim-scenario", scenario.name)];
-    let response = post(addr, &path, &headers, &body(wire, mode, cap)).await;
+    let body = body(wire, mode, cap);
+    let response = if scenario.name.starts_with("stall") {
+        post_within(addr, &path, &headers, &body, SHORT).await
+    } else {
+        post(addr, &path, &headers, &body).await
+    };
     let ending = judge(wire, mode, cap, &response);
     let is_known = |(id, name, tail): &&(&str, &str, &str)| {
         *id == wire.id && *name == scenario.name && path.ends_with(tail)
