@@ -10,6 +10,7 @@ mod line;
 mod recording;
 mod replay;
 mod serve;
+mod sim;
 mod style;
 
 use std::process::ExitCode;
@@ -31,6 +32,7 @@ enum Command {
     Serve(serve::Args),
     Env(env::Args),
     Dialects(dialects::Args),
+    Sim(sim::Args),
     Completions(complete::CompletionsArgs),
     Man(complete::ManArgs),
 }
@@ -42,6 +44,7 @@ fn main() -> ExitCode {
         Command::Serve(args) => serve::run(&args),
         Command::Env(args) => env::run(&args),
         Command::Dialects(args) => dialects::run(&args),
+        Command::Sim(args) => sim::run(&args),
         Command::Completions(args) => complete::completions(&args, Cli::command()),
         Command::Man(args) => complete::man(&args, Cli::command()),
     };

@@ -123,8 +123,8 @@ mod tests {
             assert_eq!(decoded("deflate", &raw, cut), text);
             assert_eq!(decoded("zstd", &zstd, cut), text);
         }
-        // `Hello hello hello` and so on, by the reference encoder.
-        let brotli = [0x8b, 0x02, 0x80, 0x68, 0x65, 0x6c, 0x6c, 0x6f, 0x03];
+        // By the reference encoder.
+        let brotli = [0x0b, 0x02, 0x80, 0x68, 0x65, 0x6c, 0x6c, 0x6f, 0x03];
         assert_eq!(decoded("br", &brotli, 1), b"hello");
     }
 
