@@ -110,8 +110,10 @@ enum Head {
     None,
     /// A part.
     Part(Vec<u8>),
-    /// All of it, or it is not HTTP/1.
+    /// All of it.
     Done,
+    /// It is HTTP/2, which has heads of another kind.
+    Other,
 }
 
 impl ClientIo {
@@ -152,7 +154,7 @@ impl ClientIo {
     /// Follows the heads of requests, to refuse those that two readers could read differently.
     fn read_head(&mut self, bytes: &[u8]) -> io::Result<()> {
         let seen = match &mut self.head {
-            Head::Done => return Ok(()),
+            Head::Done | Head::Other => return Ok(()),
             Head::None => {
                 self.timer = None;
                 &mut Vec::new()
@@ -161,7 +163,8 @@ impl ClientIo {
         };
         seen.extend_from_slice(bytes);
         if seen.starts_with(b"PRI ") {
-            self.head = Head::Done;
+            self.timer = None;
+            self.head = Head::Other;
             return Ok(());
         }
         let end = memchr::memmem::find(seen, b"\r\n\r\n");
@@ -276,7 +279,7 @@ impl AsyncRead for ClientIo {
         let before = buffer.filled().len();
         let read = Pin::new(&mut this.stream).poll_read(cx, buffer);
         match read {
-            Poll::Pending if idle => {
+            Poll::Pending if idle && !matches!(this.head, Head::Other) => {
                 if matches!(this.head, Head::Done) && this.timer.is_none() {
                     this.head = Head::None;
                 }

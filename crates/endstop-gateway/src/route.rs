@@ -208,7 +208,7 @@ impl Upstream {
             own: own.base_url.is_some(),
             key,
             credentials,
-            base: Base::new(base_url).map_err(wrong)?,
+            base: Base::new(base_url, hole_of(provider)).map_err(wrong)?,
         })
     }
 
@@ -283,8 +283,20 @@ fn is_safe(part: &str, whole: bool) -> bool {
     }
 }
 
+/// What a path says before all else, wherever the upstream is: a signature needs the region.
+fn hole_of(provider: &'static Provider) -> &'static str {
+    match provider.auth {
+        Auth::SigV4 => provider
+            .base_url
+            .split_once('{')
+            .and_then(|(_, after)| after.split_once('}'))
+            .map_or("", |(hole, _)| hole),
+        Auth::Bearer | Auth::Header(_) | Auth::HeaderOrQuery(..) | Auth::Open => "",
+    }
+}
+
 impl Base {
-    fn new(base_url: &str) -> Result<Self, String> {
+    fn new(base_url: &str, hole: &str) -> Result<Self, String> {
         let (scheme, rest) = base_url
             .split_once("://")
             .ok_or_else(|| format!("`{base_url}` is no URL: it begins with https:// or http://"))?;
@@ -304,7 +316,7 @@ impl Base {
             .split_once('{')
             .or_else(|| path.split_once('{'))
             .and_then(|(_, after)| after.split_once('}'))
-            .map_or("", |(hole, _)| hole);
+            .map_or(hole, |(hole, _)| hole);
         let base = Self {
             scheme,
             host: host.to_owned(),

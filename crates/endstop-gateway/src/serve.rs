@@ -634,7 +634,8 @@ fn outgoing(
             .is_some_and(|value| value.as_bytes().starts_with(b"AWS4-"))
     };
     let by_key = request.headers().contains_key(header::AUTHORIZATION);
-    if upstream.provider.auth == Auth::SigV4 && (is_signed(request.headers()) || !by_key) {
+    let unsigned = !by_key && upstream.credentials.is_some();
+    if upstream.provider.auth == Auth::SigV4 && (is_signed(request.headers()) || unsigned) {
         return sign(routed, request);
     }
     Ok(request)

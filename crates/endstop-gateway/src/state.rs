@@ -127,6 +127,9 @@ fn builder(limits: &Limits) -> hyper_util::client::legacy::Builder {
         .pool_idle_timeout(Duration::from_secs(30))
         .http1_max_buf_size(limits.head_bytes.max(64 << 10))
         .http2_initial_stream_window_size(64 << 10)
-        .http2_initial_connection_window_size(1 << 20);
+        // Many clients share a connection, and one of them that reads slowly must not stop the
+        // others: there is room for a full window of each. h2 also ends a connection on which too
+        // many small frames wait, and derives how many from this.
+        .http2_initial_connection_window_size(16 << 20);
     builder
 }
