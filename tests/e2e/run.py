@@ -2,6 +2,8 @@
 
 import argparse
 import json
+import shutil
+import signal
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor, as_completed
@@ -91,14 +93,23 @@ def lines(text):
 
 def run_all(runners, tools, ways):
     cells, troubles = [], []
-    with ThreadPoolExecutor(RUNNERS_AT_ONCE) as pool:
+    pool = ThreadPoolExecutor(RUNNERS_AT_ONCE)
+    try:
         running = {pool.submit(run, *runner, tools, ways): runner for runner in runners}
         for count, future in enumerate(as_completed(running), 1):
             some, trouble = future.result()
             cells += some
             troubles += [trouble] if trouble else []
             say(f"e2e: {count}/{len(runners)} {' '.join(running[future])}: {len(some)} cells")
+    finally:
+        pool.shutdown(cancel_futures=True)
     return cells, troubles
+
+
+def require(*programs):
+    for program in programs:
+        if shutil.which(program) is None:
+            sys.exit(f"e2e: {program} is missing: install it, then run this again")
 
 
 def keep(cells):
@@ -113,6 +124,8 @@ def main():
     runners = wanted(args)
     if not runners:
         sys.exit(f"e2e: no runner is called {args.only!r}")
+    require("cargo", "node", "npm")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what was started is ended
     install.clear(CACHE / "written")
     tools = install.tools(HERE, CACHE, {kind for kind, _ in runners}, say)
     with servers.started(args, ROOT, CACHE, say) as ways:
