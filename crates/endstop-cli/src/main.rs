@@ -8,6 +8,7 @@ mod exit;
 mod line;
 mod recording;
 mod replay;
+mod sim;
 mod style;
 
 use std::process::ExitCode;
@@ -27,6 +28,7 @@ enum Command {
     Check(check::Args),
     Replay(replay::Args),
     Dialects(dialects::Args),
+    Sim(sim::Args),
     Completions(complete::CompletionsArgs),
     Man(complete::ManArgs),
 }
@@ -36,6 +38,7 @@ fn main() -> ExitCode {
         Command::Check(args) => check::run(&args),
         Command::Replay(args) => replay::run(&args),
         Command::Dialects(args) => dialects::run(&args),
+        Command::Sim(args) => sim::run(&args),
         Command::Completions(args) => complete::completions(&args, Cli::command()),
         Command::Man(args) => complete::man(&args, Cli::command()),
     };
