@@ -308,7 +308,7 @@ function* cells(name, ways) {
 
 function describe(error) {
   const name = error?.constructor?.name ?? typeof error;
-  const message = error?.message ?? JSON.stringify(error);
+  const message = [error?.message ?? JSON.stringify(error), error?.cause?.message].filter(Boolean).join(": ");
   return `${name}: ${message}`.replace(/\s+/g, " ").slice(0, 400);
 }
 

@@ -24,7 +24,7 @@ class Folder:
         self.path, self.numbers = path, itertools.count()
         path.mkdir(parents=True, exist_ok=True)
 
-    def write_file(self, path: str, content: str) -> str:
+    def write(self, content, path):
         (self.path / f"{next(self.numbers)}").write_text(content)
         return f"wrote {path}"
 
@@ -35,8 +35,8 @@ class Folder:
 def tool_of(folder):
     """The tool as a plain function, which is what every framework takes."""
 
-    def write_file(path: str, content: str) -> str:
-        return folder.write_file(path, content)
+    def write_file(content: str, path: str = "haiku.txt") -> str:
+        return folder.write(content, path)
 
     write_file.__doc__ = TOOL_ABOUT
     return write_file

@@ -100,4 +100,4 @@ def free_port():
 def tags(sim):
     """The tags of the requests that the simulated provider saw, one per request."""
     with urllib.request.urlopen(f"{sim}/sim/ledger", timeout=10) as answer:
-        return [entry.get("tag") for entry in json.load(answer)]
+        return [entry["tag"] for entry in json.load(answer)["entries"]]
