@@ -1,10 +1,17 @@
 """Runs one Python SDK through its calls and scenarios; see `cells.py` for what is printed."""
 
 import json
-import os
+from functools import partial
 
 from cells import (
-    QUESTION, TIMEOUT, TOOL_ABOUT, TOOL_NAME, TOOL_SCHEMA, arguments, roots, run_all,
+    QUESTION,
+    TIMEOUT,
+    TOOL_ABOUT,
+    TOOL_NAME,
+    TOOL_SCHEMA,
+    arguments,
+    roots,
+    run_all,
 )
 
 SCENARIOS = [
@@ -136,9 +143,7 @@ ANTHROPIC_TOOLS = [{"name": TOOL_NAME, "description": TOOL_ABOUT, "input_schema"
 def anthropic_call(root, model):
     from anthropic import Anthropic
 
-    client = Anthropic(
-        base_url=f"{root}/anthropic", api_key="k", timeout=TIMEOUT, max_retries=0
-    )
+    client = Anthropic(base_url=f"{root}/anthropic", api_key="k", timeout=TIMEOUT, max_retries=0)
     asked = dict(model=model, max_tokens=512, messages=MESSAGES, tools=ANTHROPIC_TOOLS)
     return client.messages, asked
 
@@ -221,21 +226,19 @@ def see_candidates(answer, seen):
 # Bedrock
 
 
-def bedrock_call(root, model):
+def bedrock_call(root, model, bearer):
     import boto3
     from botocore.config import Config
 
-    # The gateway signs for a region of its own, which stands in the path; a provider has none there.
-    path = "/bedrock" if root == os.environ["E2E_DIRECT"] else "/bedrock/us-east-1"
     client = boto3.session.Session().client(
         "bedrock-runtime",
         region_name="us-east-1",
-        endpoint_url=f"{root}{path}",
+        endpoint_url=root,
         config=Config(retries={"total_max_attempts": 1}, read_timeout=TIMEOUT),
         aws_access_key_id="a",
         aws_secret_access_key="b",
     )
-    if os.environ.get("E2E_BEARER"):
+    if bearer:
         client.meta.events.register_last("before-send", with_bearer)
     spec = {"name": TOOL_NAME, "description": TOOL_ABOUT, "inputSchema": {"json": TOOL_SCHEMA}}
     messages = [{"role": "user", "content": [{"text": QUESTION}]}]
@@ -244,12 +247,12 @@ def bedrock_call(root, model):
 
 
 def with_bearer(request, **_):
-    """boto3 itself sends a bearer token only over https; on loopback we put it in place of the signature."""
+    """boto3 sends a bearer token only over https; here it takes the place of the signature."""
     request.headers["Authorization"] = "Bearer k"
 
 
-def bedrock_plain(root, model, seen):
-    client, asked = bedrock_call(root, model)
+def bedrock_plain(root, model, seen, bearer=False):
+    client, asked = bedrock_call(root, model, bearer)
     answer = client.converse(**asked)
     seen.add_word(answer["stopReason"])
     for at, block in enumerate(answer["output"]["message"]["content"]):
@@ -258,8 +261,8 @@ def bedrock_plain(root, model, seen):
             seen.add_call(at, call["name"], call["input"])
 
 
-def bedrock_stream(root, model, seen):
-    client, asked = bedrock_call(root, model)
+def bedrock_stream(root, model, seen, bearer=False):
+    client, asked = bedrock_call(root, model, bearer)
     for event in client.converse_stream(**asked)["stream"]:
         if start := event.get("contentBlockStart"):
             seen.add_call(start["contentBlockIndex"], start["start"]["toolUse"]["name"])
@@ -364,10 +367,6 @@ def see_ollama(line, seen):
         seen.add_call(len(seen.calls), call.function.name, dict(call.function.arguments))
 
 
-BEDROCK = {
-    ("Bedrock Converse", "converse"): bedrock_plain,
-    ("Bedrock Converse", "converse_stream"): bedrock_stream,
-}
 CLIENTS = {
     "openai": {
         ("OpenAI chat", "create"): chat_plain,
@@ -386,8 +385,14 @@ CLIENTS = {
         ("Gemini", "generate_content"): gemini_plain,
         ("Gemini", "generate_content_stream"): gemini_stream,
     },
-    "boto3": BEDROCK,
-    "boto3, bearer token": BEDROCK,
+    "boto3": {
+        ("Bedrock Converse", "converse"): bedrock_plain,
+        ("Bedrock Converse", "converse_stream"): bedrock_stream,
+    },
+    "boto3, bearer token": {
+        ("Bedrock Converse", "converse"): partial(bedrock_plain, bearer=True),
+        ("Bedrock Converse", "converse_stream"): partial(bedrock_stream, bearer=True),
+    },
     "mistralai": {
         ("Mistral", "complete"): mistral_plain,
         ("Mistral", "stream"): mistral_stream,
@@ -407,8 +412,17 @@ def cells(name, ways):
     for (wire, how), call in CLIENTS[name].items():
         for scenario in SCENARIOS:
             for via, root in ways.items():
-                facts = dict(client=f"Python {name}", wire=wire, call=how, scenario=scenario, via=via)
-                yield facts, asking(call, root, f"sim-{scenario}")
+                facts = dict(
+                    client=f"Python {name}", wire=wire, call=how, scenario=scenario, via=via
+                )
+                yield facts, asking(call, base(via, root, wire), f"sim-{scenario}")
+
+
+def base(via, root, wire):
+    """Bedrock's base URL through the gateway names the region; the others are alike both ways."""
+    if wire != "Bedrock Converse":
+        return root
+    return f"{root}/bedrock" if via == "direct" else f"{root}/bedrock/us-east-1"
 
 
 def asking(call, root, model):
@@ -424,9 +438,6 @@ def asking(call, root, model):
 
 def main():
     args = arguments(__doc__)
-    os.environ["E2E_DIRECT"] = args.direct or ""
-    if args.name == "boto3, bearer token":
-        os.environ["E2E_BEARER"] = "yes"
     run_all(cells(args.name, roots(args)))
 
 

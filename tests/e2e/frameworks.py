@@ -11,7 +11,8 @@ from cells import QUESTION, TIMEOUT, TOOL_ABOUT, arguments, roots, run_all
 
 MUST_RUN = ["tool-call", "tool-call-parallel", "tool-call-stop"]
 UNFINISHED = [
-    "cut-before-word", "done-without-word", "done-without-word-tool-call", "cut-in-tool-call", "cut-after-args",
+    "cut-before-word", "cut-in-tool-call", "cut-after-args",
+    "done-without-word", "done-without-word-tool-call",
     "length-half-args", "length-whole-args", "unknown-word", "unknown-word-tool-call",
     "finish-error", "error-late", "reset", "reset-in-tool-call",
 ]  # fmt: skip
@@ -124,9 +125,7 @@ def openai_agent(root, model, folder):
     from openai import AsyncOpenAI
 
     set_tracing_disabled(True)
-    client = AsyncOpenAI(
-        base_url=f"{root}/openai/v1", api_key="k", timeout=TIMEOUT, max_retries=0
-    )
+    client = AsyncOpenAI(base_url=f"{root}/openai/v1", api_key="k", timeout=TIMEOUT, max_retries=0)
     chat = OpenAIChatCompletionsModel(model=model, openai_client=client)
     return Agent(name="writer", model=chat, tools=[function_tool(tool_of(folder))])
 

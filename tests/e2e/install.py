@@ -19,9 +19,16 @@ class Tools(NamedTuple):
 def tools(here, cache, kinds, say):
     """The tools for these kinds of runners, installed if they are not."""
     if kinds & {"python", "framework"}:
-        install(cache / "python", [here / "requirements.txt", here / "constraints.txt"], python_packages, say)
+        install(
+            cache / "python",
+            [here / "requirements.txt", here / "constraints.txt"],
+            python_packages,
+            say,
+        )
     if "npm" in kinds:
-        install(cache / "node", [here / "package.json", here / "package-lock.json"], node_packages, say)
+        install(
+            cache / "node", [here / "package.json", here / "package-lock.json"], node_packages, say
+        )
         shutil.copy(here / "clients.mjs", cache / "node")
     if "rust" in kinds:
         rust_client(here / "rust-client", cache / "rust", say)
@@ -73,7 +80,11 @@ def clear(folder):
 
 def versions(here):
     """What was run, as `(name, version)`, read from the requirement files."""
-    pins = (line.split("==") for line in (here / "requirements.txt").read_text().splitlines() if "==" in line)
+    pins = (
+        line.split("==")
+        for line in (here / "requirements.txt").read_text().splitlines()
+        if "==" in line
+    )
     python = [(f"Python {name}", version) for name, version in pins]
     packages = json.loads((here / "package.json").read_text())["dependencies"]
     cargo = (here / "rust-client" / "Cargo.lock").read_text()

@@ -72,7 +72,10 @@ def judge_clients(cells):
 
 
 def judge_client(scenarios):
-    columns = {scenario: guarded(scenario, scenarios.get(scenario, {})) for scenario in FINISHED + UNFINISHED}
+    columns = {
+        scenario: guarded(scenario, scenarios.get(scenario, {}))
+        for scenario in FINISHED + UNFINISHED
+    }
     columns["observe"] = observed(scenarios)
     return columns
 
@@ -121,7 +124,9 @@ def loudness(cell):
 
 def judge_retry(cell, tags):
     count = tags.count(cell["tag"])
-    sentence = f"{cell['client']}, {cell['call']}: a refused tool call was asked for {count} time(s)."
+    sentence = (
+        f"{cell['client']}, {cell['call']}: a refused tool call was asked for {count} time(s)."
+    )
     if count == 1 and cell["raised"]:
         return Shown(sentence)
     return Shown(sentence, f"{sentence} It must raise and ask once: {cell['raised']}")

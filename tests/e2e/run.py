@@ -21,10 +21,24 @@ CACHE = ROOT / "target" / "e2e"
 RUNNERS_AT_ONCE = 3
 RUNNER_TIMEOUT = 280  # seconds; only there so that nothing hangs
 
-PYTHON = ["openai", "anthropic", "google-genai", "boto3", "boto3, bearer token", "mistralai", "cohere", "ollama"]
+PYTHON = [
+    "openai",
+    "anthropic",
+    "google-genai",
+    "boto3",
+    "boto3, bearer token",
+    "mistralai",
+    "cohere",
+    "ollama",
+]
 NPM = [
-    "openai", "@anthropic-ai/sdk", "@google/genai", "ai + @ai-sdk/openai",
-    "ai + @ai-sdk/openai-compatible", "ai + @ai-sdk/anthropic", "ai + @ai-sdk/google",
+    "openai",
+    "@anthropic-ai/sdk",
+    "@google/genai",
+    "ai + @ai-sdk/openai",
+    "ai + @ai-sdk/openai-compatible",
+    "ai + @ai-sdk/anthropic",
+    "ai + @ai-sdk/google",
 ]
 RUST = ["async-openai", "genai"]
 FRAMEWORKS = ["LangChain", "pydantic-ai", "openai-agents"]
@@ -39,8 +53,12 @@ def options():
     parser.add_argument("--frameworks", action="store_true", help="only the agent frameworks")
     parser.add_argument("--clients", action="store_true", help="only the SDKs")
     parser.add_argument("--only", metavar="NAME", help="only runners whose name contains this")
-    parser.add_argument("--write", action="store_true", help="write the tables into docs and README")
-    parser.add_argument("--endstop", metavar="FILE", help="a built endstop, instead of building one")
+    parser.add_argument(
+        "--write", action="store_true", help="write the tables into docs and README"
+    )
+    parser.add_argument(
+        "--endstop", metavar="FILE", help="a built endstop, instead of building one"
+    )
     parser.add_argument(
         "--use", metavar="VIA=URL", action="append", default=[],
         help="servers that already run (direct=, observe=, guard=), instead of starting our own",

@@ -32,7 +32,9 @@ def started(args, root, cache, say):
     endstop = Path(args.endstop) if args.endstop else build(root, say)
     with contextlib.ExitStack() as stack:
         sim = free_port()
-        stack.enter_context(server([endstop, "sim", "--listen", f"127.0.0.1:{sim}"], sim, cache / "sim.log"))
+        stack.enter_context(
+            server([endstop, "sim", "--listen", f"127.0.0.1:{sim}"], sim, cache / "sim.log")
+        )
         ways = {"direct": f"http://127.0.0.1:{sim}"}
         for mode in ("observe", "guard"):
             port = free_port()
@@ -45,7 +47,11 @@ def started(args, root, cache, say):
 
 def build(root, say):
     say("e2e: building endstop")
-    subprocess.run(["cargo", "build", "--release", "--locked", "--quiet", "-p", "endstop-cli"], cwd=root, check=True)
+    subprocess.run(
+        ["cargo", "build", "--release", "--locked", "--quiet", "-p", "endstop-cli"],
+        cwd=root,
+        check=True,
+    )
     target = Path(os.environ.get("CARGO_TARGET_DIR", root / "target"))
     return target / "release" / "endstop"
 
@@ -70,7 +76,9 @@ def server(command, port, log):
     # The gateway signs Bedrock requests itself; these keys open nothing.
     environment = {**os.environ, "AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b"}
     with log.open("wb") as output:
-        child = subprocess.Popen([str(word) for word in command], stdout=output, stderr=output, env=environment)
+        child = subprocess.Popen(
+            [str(word) for word in command], stdout=output, stderr=output, env=environment
+        )
         try:
             wait_for(port, child, log)
             yield

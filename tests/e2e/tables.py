@@ -27,7 +27,10 @@ MARK_RED = "❌ "
 def page(verdict):
     parts = []
     if verdict.frameworks:
-        parts += ["## Agent frameworks", *(section(verdict, *key) for key in sorted(verdict.frameworks, reverse=True))]
+        parts += [
+            "## Agent frameworks",
+            *(section(verdict, *key) for key in sorted(verdict.frameworks, reverse=True)),
+        ]
     if verdict.clients:
         parts += ["## SDKs", clients(verdict)]
     return "\n\n".join(parts + verdict.retries)
@@ -36,9 +39,15 @@ def page(verdict):
 def section(verdict, wire, how):
     """One table of frameworks: scenarios down, ways across."""
     scenarios = verdict.frameworks[wire, how]
-    here = [name for name in FRAMEWORKS if any((name, "direct") in columns for columns in scenarios.values())]
+    here = [
+        name
+        for name in FRAMEWORKS
+        if any((name, "direct") in columns for columns in scenarios.values())
+    ]
     ways = [(name, via) for name in here for via in ("direct", "guard")]
-    head = ["what the provider sent"] + [name if via == "direct" else "guarded" for name, via in ways]
+    head = ["what the provider sent"] + [
+        name if via == "direct" else "guarded" for name, via in ways
+    ]
     rows = [
         [label] + [cell(scenarios[scenario].get(way)) for way in ways]
         for scenario, label in SCENARIOS.items()
@@ -49,7 +58,10 @@ def section(verdict, wire, how):
 
 def clients(verdict):
     columns = judge.FINISHED + judge.UNFINISHED + ["observe"]
-    rows = [list(row) + [cell(shown.get(column)) for column in columns] for row, shown in verdict.clients.items()]
+    rows = [
+        list(row) + [cell(shown.get(column)) for column in columns]
+        for row, shown in verdict.clients.items()
+    ]
     return table(["client", "wire", "call"] + columns, rows)
 
 
@@ -71,10 +83,18 @@ def write(root, verdict, versions):
         keys = sorted(verdict.frameworks, reverse=True)
         text = "\n\n".join(section(verdict, *key) for key in keys)
         replace(compatibility, "frameworks", text)
-        replace(root / "README.md", "frameworks", section(verdict, "OpenAI chat", "streamed").split("\n\n", 1)[1])
+        replace(
+            root / "README.md",
+            "frameworks",
+            section(verdict, "OpenAI chat", "streamed").split("\n\n", 1)[1],
+        )
     if verdict.clients:
         replace(compatibility, "clients", "\n\n".join([clients(verdict)] + verdict.retries))
-    replace(compatibility, "versions", ", ".join(f"{name} {version}" for name, version in versions) + ".")
+    replace(
+        compatibility,
+        "versions",
+        ", ".join(f"{name} {version}" for name, version in versions) + ".",
+    )
 
 
 def replace(file, name, text):

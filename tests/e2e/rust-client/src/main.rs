@@ -10,7 +10,9 @@ use async_openai::types::chat::{ChatCompletionMessageToolCalls, CreateChatComple
 use async_openai::types::responses::{CreateResponse, OutputItem, ResponseStreamEvent, Status};
 use futures::StreamExt;
 use genai::adapter::AdapterKind;
-use genai::chat::{ChatMessage, ChatOptions, ChatRequest, ChatStreamEvent, MessageContent, StopReason, Tool};
+use genai::chat::{
+    ChatMessage, ChatOptions, ChatRequest, ChatStreamEvent, MessageContent, StopReason, Tool,
+};
 use genai::resolver::{AuthData, Endpoint, ServiceTargetResolver};
 use genai::{ModelIden, ServiceTarget};
 use serde_json::{Value, json};
@@ -143,7 +145,8 @@ async fn chat_stream(root: &str, model: &str, seen: &mut Seen) -> Result<(), Fai
             seen.word = choice.finish_reason.map(|word| format!("{word:?}")).or(seen.word.take());
             for call in choice.delta.tool_calls.unwrap_or_default() {
                 let function = call.function.unwrap_or_default();
-                let (name, args) = (function.name.unwrap_or_default(), function.arguments.unwrap_or_default());
+                let (name, args) =
+                    (function.name.unwrap_or_default(), function.arguments.unwrap_or_default());
                 seen.add_call(call.index, &name, &args);
             }
         }
@@ -173,7 +176,8 @@ async fn responses(root: &str, model: &str, seen: &mut Seen) -> Result<(), Failu
 
 async fn responses_stream(root: &str, model: &str, seen: &mut Seen) -> Result<(), Failure> {
     use ResponseStreamEvent as Event;
-    let mut stream = openai(root).responses().create_stream(responses_request(model, true)?).await?;
+    let mut stream =
+        openai(root).responses().create_stream(responses_request(model, true)?).await?;
     while let Some(event) = stream.next().await {
         match event? {
             Event::ResponseOutputTextDelta(event) => seen.text.push_str(&event.delta),
@@ -185,8 +189,12 @@ async fn responses_stream(root: &str, model: &str, seen: &mut Seen) -> Result<()
             Event::ResponseFunctionCallArgumentsDelta(event) => {
                 seen.add_call(event.output_index, "", &event.delta);
             }
-            Event::ResponseCompleted(event) => seen.word = Some(status_word(&event.response.status)),
-            Event::ResponseIncomplete(event) => seen.word = Some(status_word(&event.response.status)),
+            Event::ResponseCompleted(event) => {
+                seen.word = Some(status_word(&event.response.status))
+            }
+            Event::ResponseIncomplete(event) => {
+                seen.word = Some(status_word(&event.response.status))
+            }
             Event::ResponseFailed(event) => seen.word = Some(status_word(&event.response.status)),
             _ => {}
         }
@@ -224,7 +232,12 @@ fn genai_request() -> ChatRequest {
     ChatRequest::new(vec![ChatMessage::user(QUESTION)]).with_tools(vec![tool])
 }
 
-async fn genai_plain(kind: AdapterKind, root: &str, model: &str, seen: &mut Seen) -> Result<(), Failure> {
+async fn genai_plain(
+    kind: AdapterKind,
+    root: &str,
+    model: &str,
+    seen: &mut Seen,
+) -> Result<(), Failure> {
     let client = genai_client(kind, root)?;
     let answer = client.exec_chat(model, genai_request(), None).await?;
     seen.word = answer.stop_reason.as_ref().map(StopReason::raw).map(str::to_owned);
@@ -232,7 +245,12 @@ async fn genai_plain(kind: AdapterKind, root: &str, model: &str, seen: &mut Seen
     Ok(())
 }
 
-async fn genai_stream(kind: AdapterKind, root: &str, model: &str, seen: &mut Seen) -> Result<(), Failure> {
+async fn genai_stream(
+    kind: AdapterKind,
+    root: &str,
+    model: &str,
+    seen: &mut Seen,
+) -> Result<(), Failure> {
     let options = ChatOptions::default().with_capture_tool_calls(true).with_capture_content(true);
     let client = genai_client(kind, root)?;
     let mut stream = client.exec_chat_stream(model, genai_request(), Some(&options)).await?.stream;
@@ -260,7 +278,9 @@ async fn run(client: &str, call: (&str, &str, Call), scenario: &str, way: &(Stri
     let (wire, name, call) = call;
     let (via, root) = way;
     let model = match call {
-        Call::Genai(AdapterKind::Gemini) | Call::GenaiStream(AdapterKind::Gemini) => format!("gemini-sim-{scenario}"),
+        Call::Genai(AdapterKind::Gemini) | Call::GenaiStream(AdapterKind::Gemini) => {
+            format!("gemini-sim-{scenario}")
+        }
         _ => format!("sim-{scenario}"),
     };
     let mut seen = Seen::default();
