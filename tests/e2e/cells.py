@@ -1,7 +1,7 @@
 """What the Python runners share: the question, the tool, and how a cell is run and reported.
 
-A runner is called with the roots to try (`--direct URL --observe URL --guard URL`) and prints one
-JSON line per cell. It judges nothing: `scripts/e2e` does.
+A runner is called with the roots to try (`--direct URL --observe URL --guard URL`) and the
+scenarios to ask for, and prints one JSON line per cell. It judges nothing: `scripts/e2e` does.
 """
 
 import argparse
@@ -34,6 +34,7 @@ def arguments(runner):
     parser.add_argument("name")
     for via in ("direct", "observe", "guard"):
         parser.add_argument(f"--{via}")
+    parser.add_argument("--scenarios", type=lambda names: names.split(","), required=True)
     parser.add_argument("--scratch", default=".", help="a folder for the files that tools write")
     return parser.parse_args()
 

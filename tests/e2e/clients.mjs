@@ -1,27 +1,8 @@
-// Runs one npm SDK through its calls and scenarios and prints one JSON line per cell:
-//   node clients.mjs NAME [--direct URL] [--observe URL] [--guard URL]
-// It judges nothing: `scripts/e2e` does.
+// Runs one npm SDK through its calls and scenarios; see `cells.mjs` for what is printed.
 
-const TIMEOUT = 30_000; // milliseconds; only there so that nothing hangs
-const CELLS_AT_ONCE = 4;
+import { QUESTION, SCHEMA, TIMEOUT, TOOL, flags, runAll, waysOf } from "./cells.mjs";
 
-const SCENARIOS = [
-  "complete", "tool-call", "length",
-  "cut-before-word", "cut-in-tool-call", "cut-after-args", "length-whole-args",
-];
-
-const QUESTION = "Write a haiku about the end of a stream into haiku.txt.";
 const MESSAGES = [{ role: "user", content: QUESTION }];
-const TOOL = { name: "write_file", description: "Writes content to a file." };
-const SCHEMA = {
-  type: "object",
-  properties: {
-    path: { type: "string", description: "where to write" },
-    content: { type: "string", description: "what to write" },
-  },
-  required: ["path", "content"],
-  additionalProperties: false,
-};
 
 // What a caller saw of a turn: its text, the word for its end, its tool calls.
 class Seen {
@@ -293,59 +274,32 @@ const CLIENTS = {
 const RETRY_TAG = "e2e-retry";
 const RETRIED = ["OpenAI chat", "create, default retries", chatPlainRetrying];
 
-function* cells(name, ways) {
+function* cells(name, ways, scenarios) {
   for (const [wire, call, ask] of CLIENTS[name]) {
-    for (const scenario of SCENARIOS) {
-      for (const [via, root] of ways) yield [{ wire, call, scenario, via }, ask, root];
+    for (const scenario of scenarios) {
+      for (const [via, root] of ways) yield cell(name, { wire, call, scenario, via }, ask, root);
     }
   }
   const guard = ways.find(([via]) => via === "guard");
   if (name === "openai" && guard) {
     const [wire, call, ask] = RETRIED;
-    yield [{ wire, call, scenario: "length-whole-args", via: "guard", tag: RETRY_TAG }, ask, guard[1]];
+    const facts = { wire, call, scenario: "length-whole-args", via: "guard", tag: RETRY_TAG };
+    yield cell(name, facts, ask, guard[1]);
   }
 }
 
-function describe(error) {
-  const name = error?.constructor?.name ?? typeof error;
-  const message = [error?.message ?? JSON.stringify(error), error?.cause?.message].filter(Boolean).join(": ");
-  return `${name}: ${message}`.replace(/\s+/g, " ").slice(0, 400);
+function cell(name, facts, ask, root) {
+  const run = async (facts) => {
+    const seen = new Seen();
+    try {
+      await ask(root, `sim-${facts.scenario}`, seen);
+    } finally {
+      Object.assign(facts, seen.facts());
+    }
+  };
+  return [{ client: `npm ${name}`, ...facts }, run];
 }
 
-function isTimeout(error) {
-  for (let e = error; e; e = e.cause) {
-    if (/Timeout/.test(e.constructor?.name) || /Timeout/.test(e.name) || /timed out/i.test(e.message)) return true;
-  }
-  return false;
-}
-
-async function run(name, [facts, ask, root]) {
-  const seen = new Seen();
-  const outcome = { raised: null, hung: false };
-  try {
-    await ask(root, `sim-${facts.scenario}`, seen);
-  } catch (error) {
-    Object.assign(outcome, { raised: describe(error), hung: isTimeout(error) });
-  }
-  console.log(JSON.stringify({ client: `npm ${name}`, ...facts, ...outcome, ...seen.facts() }));
-}
-
-async function runAll(name, ways) {
-  const waiting = cells(name, ways); // one generator that several workers take from
-  const work = async () => { for (const cell of waiting) await run(name, cell); };
-  await Promise.all(Array.from({ length: CELLS_AT_ONCE }, work));
-}
-
-function waysFrom(args) {
-  const named = (via) => args[args.indexOf(`--${via}`) + 1];
-  return ["direct", "observe", "guard"].filter((via) => args.includes(`--${via}`)).map((via) => [via, named(via)]);
-}
-
-// The AI SDK writes warnings about unknown models to standard output, which is ours.
-globalThis.AI_SDK_LOG_WARNINGS = false;
-// A helper may also reject promises that nobody asked for; the one asked for is what counts.
-process.on("unhandledRejection", () => {});
-
-const [name, ...rest] = process.argv.slice(2);
-await runAll(name, waysFrom(rest));
+const { name, scenarios, ...rest } = flags();
+await runAll(cells(name, waysOf(rest), scenarios.split(",")));
 process.exit(0);

@@ -14,11 +14,6 @@ from cells import (
     run_all,
 )
 
-SCENARIOS = [
-    "complete", "tool-call", "length",
-    "cut-before-word", "cut-in-tool-call", "cut-after-args", "length-whole-args",
-]  # fmt: skip
-
 MESSAGES = [{"role": "user", "content": QUESTION}]
 FUNCTION = {"name": TOOL_NAME, "description": TOOL_ABOUT, "parameters": TOOL_SCHEMA}
 CHAT_TOOLS = [{"type": "function", "function": FUNCTION}]
@@ -408,9 +403,9 @@ CLIENTS = {
 }
 
 
-def cells(name, ways):
+def cells(name, ways, scenarios):
     for (wire, how), call in CLIENTS[name].items():
-        for scenario in SCENARIOS:
+        for scenario in scenarios:
             for via, root in ways.items():
                 facts = dict(
                     client=f"Python {name}", wire=wire, call=how, scenario=scenario, via=via
@@ -438,7 +433,7 @@ def asking(call, root, model):
 
 def main():
     args = arguments(__doc__)
-    run_all(cells(args.name, roots(args)))
+    run_all(cells(args.name, roots(args), args.scenarios))
 
 
 if __name__ == "__main__":

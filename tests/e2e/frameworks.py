@@ -9,14 +9,6 @@ from pathlib import Path
 
 from cells import QUESTION, TIMEOUT, TOOL_ABOUT, arguments, roots, run_all
 
-MUST_RUN = ["tool-call", "tool-call-parallel", "tool-call-stop"]
-UNFINISHED = [
-    "cut-before-word", "cut-in-tool-call", "cut-after-args",
-    "done-without-word", "done-without-word-tool-call",
-    "length-half-args", "length-whole-args", "unknown-word", "unknown-word-tool-call",
-    "finish-error", "error-late", "reset", "reset-in-tool-call",
-]  # fmt: skip
-
 
 class Folder:
     """Where the tool of one cell writes; every write is kept."""
@@ -157,10 +149,10 @@ FRAMEWORKS = {
 }
 
 
-def cells(name, ways, scratch):
+def cells(name, ways, scenarios, scratch):
     wires, streamed, plain = FRAMEWORKS[name]
     asked = itertools.product(
-        wires, [("streamed", streamed), ("plain", plain)], MUST_RUN + UNFINISHED, ways.items()
+        wires, [("streamed", streamed), ("plain", plain)], scenarios, ways.items()
     )
     for number, (wire, (how, run), scenario, (via, root)) in enumerate(asked):
         facts = dict(framework=name, wire=wire, how=how, scenario=scenario, via=via)
@@ -181,7 +173,7 @@ def running(run, wire, root, model, folder):
 def main():
     args = arguments(__doc__)
     ways = {via: root for via, root in roots(args).items() if via != "observe"}
-    run_all(cells(args.name, ways, Path(args.scratch)))
+    run_all(cells(args.name, ways, args.scenarios, Path(args.scratch)))
 
 
 if __name__ == "__main__":

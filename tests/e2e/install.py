@@ -25,11 +25,12 @@ def tools(here, cache, kinds, say):
             python_packages,
             say,
         )
-    if "npm" in kinds:
+    if kinds & {"npm", "npm framework"}:
         install(
             cache / "node", [here / "package.json", here / "package-lock.json"], node_packages, say
         )
-        shutil.copy(here / "clients.mjs", cache / "node")
+        for script in here.glob("*.mjs"):  # Node looks for packages beside the script
+            shutil.copy(script, cache / "node")
     if "rust" in kinds:
         rust_client(here / "rust-client", cache / "rust", say)
     return Tools(

@@ -24,6 +24,9 @@ MUST_RAISE = [
 # Text alone, with an end that is odd but proven: shown to the caller as it came.
 MAY_PASS = ["done-without-word", "unknown-word"]
 
+CALL_SCENARIOS = FINISHED + UNFINISHED
+RUN_SCENARIOS = MUST_RUN + MUST_RAISE + MAY_PASS
+
 
 class Shown(NamedTuple):
     """A cell of a table: what it says, and what is wrong with it."""
@@ -73,8 +76,7 @@ def judge_clients(cells):
 
 def judge_client(scenarios):
     columns = {
-        scenario: guarded(scenario, scenarios.get(scenario, {}))
-        for scenario in FINISHED + UNFINISHED
+        scenario: guarded(scenario, scenarios.get(scenario, {})) for scenario in CALL_SCENARIOS
     }
     columns["observe"] = observed(scenarios)
     return columns

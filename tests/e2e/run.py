@@ -42,6 +42,7 @@ NPM = [
 ]
 RUST = ["async-openai", "genai"]
 FRAMEWORKS = ["LangChain", "pydantic-ai", "openai-agents"]
+NPM_FRAMEWORKS = ["AI SDK"]
 
 
 def say(*words):
@@ -72,6 +73,7 @@ def wanted(args):
     all_runners = []
     if both or args.frameworks:
         all_runners += [("framework", name) for name in FRAMEWORKS]
+        all_runners += [("npm framework", name) for name in NPM_FRAMEWORKS]
     if both or args.clients:
         all_runners += [("npm", name) for name in NPM]
         all_runners += [("rust", name) for name in RUST]
@@ -82,14 +84,18 @@ def wanted(args):
 
 def command(kind, name, tools, ways):
     """The command line of a runner."""
+    is_framework = kind in ("framework", "npm framework")
+    scenarios = judge.RUN_SCENARIOS if is_framework else judge.CALL_SCENARIOS
     roots = [word for via, root in ways.items() for word in (f"--{via}", root)]
-    if kind == "npm":
-        return ["node", str(tools.node / "clients.mjs"), name, *roots]
+    asked = [name, *roots, "--scenarios", ",".join(scenarios)]
+    if is_framework:
+        asked += ["--scratch", str(CACHE / "written")]
     if kind == "rust":
-        return [str(tools.rust), name, *roots]
-    script = "frameworks.py" if kind == "framework" else "clients.py"
-    scratch = ["--scratch", str(CACHE / "written")]
-    return [str(tools.python), str(HERE / script), name, *roots, *scratch]
+        return [str(tools.rust), *asked]
+    script = "frameworks" if is_framework else "clients"
+    if kind.startswith("npm"):
+        return ["node", str(tools.node / f"{script}.mjs"), *asked]
+    return [str(tools.python), str(HERE / f"{script}.py"), *asked]
 
 
 def run(kind, name, tools, ways):

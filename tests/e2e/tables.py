@@ -20,7 +20,7 @@ SCENARIOS = {
     "reset": "connection reset after text",
     "reset-in-tool-call": "connection reset inside the arguments",
 }
-FRAMEWORKS = ["LangChain", "pydantic-ai", "openai-agents"]
+FRAMEWORKS = ["LangChain", "pydantic-ai", "openai-agents", "AI SDK"]
 MARK_RED = "❌ "
 
 
@@ -57,7 +57,7 @@ def section(verdict, wire, how):
 
 
 def clients(verdict):
-    columns = judge.FINISHED + judge.UNFINISHED + ["observe"]
+    columns = judge.CALL_SCENARIOS + ["observe"]
     rows = [
         list(row) + [cell(shown.get(column)) for column in columns]
         for row, shown in verdict.clients.items()

@@ -1,5 +1,5 @@
 //! Runs one Rust client through its calls and scenarios and prints one JSON line per cell:
-//! `endstop-e2e-rust-client NAME [--direct URL] [--observe URL] [--guard URL]`.
+//! `endstop-e2e-rust-client NAME [--direct URL] [--observe URL] [--guard URL] --scenarios A,B,C`.
 //! It judges nothing: `scripts/e2e` does.
 
 use std::collections::BTreeMap;
@@ -22,15 +22,6 @@ type Failure = Box<dyn std::error::Error + Send + Sync>;
 /// Only there so that nothing hangs.
 const TIMEOUT: Duration = Duration::from_secs(30);
 const QUESTION: &str = "Write a haiku about the end of a stream into haiku.txt.";
-const SCENARIOS: [&str; 7] = [
-    "complete",
-    "tool-call",
-    "length",
-    "cut-before-word",
-    "cut-in-tool-call",
-    "cut-after-args",
-    "length-whole-args",
-];
 
 /// What a caller saw of a turn: its text, the word for its end, its tool calls by their place.
 #[derive(Default)]
@@ -303,10 +294,11 @@ fn one_line(failure: &dyn std::error::Error) -> String {
     format!("Error: {words}").chars().take(400).collect()
 }
 
-fn ways(args: &[String]) -> Vec<(String, String)> {
+/// The values of the flags: `--guard URL` is `("guard", "URL")`.
+fn flags(args: &[String]) -> Vec<(String, String)> {
     args.chunks(2)
         .filter_map(|pair| match pair {
-            [flag, root] => Some((flag.trim_start_matches("--").to_owned(), root.clone())),
+            [flag, value] => Some((flag.trim_start_matches("--").to_owned(), value.clone())),
             _ => None,
         })
         .collect()
@@ -316,9 +308,10 @@ fn ways(args: &[String]) -> Vec<(String, String)> {
 async fn main() {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let (client, rest) = args.split_first().expect("the client's name comes first");
-    let ways = ways(rest);
+    let (scenarios, ways): (Vec<_>, Vec<_>) =
+        flags(rest).into_iter().partition(|(flag, _)| flag == "scenarios");
     for call in calls_of(client) {
-        for scenario in SCENARIOS {
+        for scenario in scenarios.iter().flat_map(|(_, names)| names.split(',')) {
             let cells = ways.iter().map(|way| run(client, call, scenario, way));
             futures::future::join_all(cells).await;
         }
