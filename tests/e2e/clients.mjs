@@ -230,11 +230,15 @@ function aiStream(kind) {
     let failure;
     const onError = ({ error }) => { failure ??= error; };
     const asked = await aiCall(await AI_MODELS[kind](root, model));
-    for await (const part of streamText({ ...asked, onError }).fullStream) {
-      if (part.type === "text-delta") seen.addText(part.text);
-      if (part.type === "tool-call") seen.addCall(part.toolCallId, part.toolName, part.input);
-      if (part.type === "finish") seen.addWord(part.finishReason);
-      if (part.type === "error") failure ??= part.error;
+    try {
+      for await (const part of streamText({ ...asked, onError }).fullStream) {
+        if (part.type === "text-delta") seen.addText(part.text);
+        if (part.type === "tool-call") seen.addCall(part.toolCallId, part.toolName, part.input);
+        if (part.type === "finish") seen.addWord(part.finishReason);
+        if (part.type === "error") failure ??= part.error;
+      }
+    } catch (error) {
+      failure ??= error;
     }
     if (failure !== undefined) throw failure;
   };

@@ -45,9 +45,13 @@ async function streamed(asked) {
   let failure;
   let text = "";
   const onError = ({ error }) => { failure ??= error; };
-  for await (const part of streamText({ ...asked, onError }).fullStream) {
-    if (part.type === "text-delta") text += part.text;
-    if (part.type === "error") failure ??= part.error;
+  try {
+    for await (const part of streamText({ ...asked, onError }).fullStream) {
+      if (part.type === "text-delta") text += part.text;
+      if (part.type === "error") failure ??= part.error;
+    }
+  } catch (error) {
+    failure ??= error;
   }
   if (failure !== undefined) throw failure;
   return text;
