@@ -4,10 +4,12 @@ mod check;
 mod complete;
 mod config;
 mod dialects;
+mod env;
 mod exit;
 mod line;
 mod recording;
 mod replay;
+mod serve;
 mod sim;
 mod style;
 
@@ -27,6 +29,8 @@ struct Cli {
 enum Command {
     Check(check::Args),
     Replay(replay::Args),
+    Serve(serve::Args),
+    Env(env::Args),
     Dialects(dialects::Args),
     Sim(sim::Args),
     Completions(complete::CompletionsArgs),
@@ -37,6 +41,8 @@ fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Check(args) => check::run(&args),
         Command::Replay(args) => replay::run(&args),
+        Command::Serve(args) => serve::run(&args),
+        Command::Env(args) => env::run(&args),
         Command::Dialects(args) => dialects::run(&args),
         Command::Sim(args) => sim::run(&args),
         Command::Completions(args) => complete::completions(&args, Cli::command()),

@@ -23,9 +23,9 @@ use crate::style::Style;
 Examples:
   endstop sim                                  every request chooses by its model or header
   endstop sim --scenario cut-in-tool-call      all requests get this one
-  endstop sim --scenario length,length,complete  the first gets `length`, … the last one stays
+  endstop sim --scenario length,complete       the first gets `length`, all others `complete`
   endstop sim --list                           every scenario, and what it stands for
-  curl -N localhost:4190/v1/chat/completions -d '{\"model\":\"cut-before-word\",\"stream\":true,\"messages\":[]}'
+  curl localhost:4190/v1/chat/completions -d '{\"model\":\"length\",\"messages\":[]}'
 
 Headers of requests: x-sim-scenario, x-sim-pace (ms), x-sim-chunks, x-sim-seed, x-sim-tag.
 Where the last message is the result of a tool, the answer is a short complete text, so that
@@ -95,12 +95,13 @@ async fn serve(args: &Args, scenarios: Vec<String>) -> Result<ExitCode> {
                 let _written = writeln!(io::stdout(), "{}", line(entry, style));
             })
         }),
+        // Nobody reads bodies here.
+        kept_bytes: 0,
         ..Options::default()
     };
     let sim = Sim::start(options).await.map_err(|error| explained(error, args.listen))?;
-    if !args.quiet {
-        io::stdout().write_all(welcome(&sim.url(), style).as_bytes())?;
-    }
+    io::stdout().write_all(welcome(&sim.url(), style).as_bytes())?;
+    io::stdout().flush()?;
     tokio::signal::ctrl_c().await.context("cannot wait for Ctrl-C")?;
     sim.stop().await;
     Ok(ExitCode::SUCCESS)

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use crate::ask::{Ask, Tool};
-use crate::json::{Json, quoted};
+use crate::json::Json;
 
 /// The whole answer of the simulated model, some two hundred tokens. A token is a word with the
 /// space before it.
@@ -325,11 +325,7 @@ pub(crate) fn halved(call: &mut Call) {
     call.whole = false;
 }
 
-/// The arguments as they stand in a plain body: as a value where the wire has values.
+/// The arguments as they stand where the wire has a value for them: nothing if they are half.
 pub(crate) fn value(call: &Call) -> Json {
-    let arguments = call.arguments();
-    match serde_json::from_str::<serde::de::IgnoredAny>(&arguments) {
-        Ok(_) => Json::Raw(arguments),
-        Err(_) => Json::Raw(quoted(&arguments)),
-    }
+    Json::Raw(if call.whole { call.arguments() } else { "{}".to_owned() })
 }

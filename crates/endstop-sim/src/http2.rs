@@ -138,7 +138,7 @@ async fn steps(script: &Script, number: u64, shared: &Shared, to: &Sender) -> Re
 async fn piece(number: u64, shared: &Shared, to: &Sender, bytes: &[u8]) -> Result<(), Gone> {
     let frame = Frame::data(Bytes::copy_from_slice(bytes));
     to.send(Ok(frame)).await.map_err(|_| Gone)?;
-    shared.ledger.change(number, |entry| entry.wrote(bytes));
+    shared.ledger.wrote(number, bytes);
     Ok(())
 }
 

@@ -10,8 +10,8 @@ pub(crate) enum Json {
     Number(u64),
     Float(f64),
     Text(String),
-    List(Vec<Json>),
-    Object(Vec<(String, Json)>),
+    List(Vec<Self>),
+    Object(Vec<(String, Self)>),
     /// JSON that is written already, or what stands where JSON should.
     Raw(String),
 }
@@ -42,6 +42,13 @@ impl Json {
         match pairs.iter_mut().find(|(known, _)| known == key) {
             Some((_, old)) => *old = value,
             None => pairs.push((key.to_owned(), value)),
+        }
+    }
+
+    /// Sets a key of an object, unless the value is null.
+    pub(crate) fn set_some(&mut self, key: &str, value: Self) {
+        if value != Self::Null {
+            self.set(key, value);
         }
     }
 

@@ -1,11 +1,9 @@
 //! The ledger: what was asked and what really left, one entry a request.
 
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
-
-/// How much of a body an entry keeps.
-pub const KEPT_BYTES: usize = 1 << 20;
 
 /// One request and its response.
 #[derive(Clone, Debug)]
@@ -63,12 +61,12 @@ pub enum Ended {
 
 impl LedgerEntry {
     /// Notes bytes that left.
-    pub(crate) fn wrote(&mut self, bytes: &[u8]) {
+    pub(crate) fn wrote(&mut self, bytes: &[u8], keep: usize) {
         self.written += bytes.len() as u64;
         for byte in bytes {
             self.hash = (self.hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
         }
-        let room = KEPT_BYTES.saturating_sub(self.body.len()).min(bytes.len());
+        let room = keep.saturating_sub(self.body.len()).min(bytes.len());
         self.body.extend(bytes.iter().take(room));
     }
 
@@ -90,19 +88,26 @@ impl LedgerEntry {
 pub(crate) const HASH: u64 = 0xcbf2_9ce4_8422_2325;
 
 /// All entries, and the connections that are open.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Ledger {
-    entries: Mutex<Vec<LedgerEntry>>,
+    entries: Mutex<VecDeque<LedgerEntry>>,
+    /// The most entries, and the most bytes of each body, that are kept.
+    pub(crate) most: usize,
+    pub(crate) keep: usize,
     pub(crate) open: AtomicUsize,
 }
 
 impl Ledger {
-    fn entries(&self) -> MutexGuard<'_, Vec<LedgerEntry>> {
+    pub(crate) fn new(most: usize, keep: usize) -> Self {
+        Self { entries: Mutex::default(), most, keep, open: AtomicUsize::new(0) }
+    }
+
+    fn entries(&self) -> MutexGuard<'_, VecDeque<LedgerEntry>> {
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn all(&self) -> Vec<LedgerEntry> {
-        self.entries().clone()
+        self.entries().iter().cloned().collect()
     }
 
     /// Changes the entry of this number.
@@ -114,7 +119,16 @@ impl Ledger {
     }
 
     pub(crate) fn add(&self, entry: LedgerEntry) {
-        self.entries().push(entry);
+        let mut entries = self.entries();
+        while entries.len() >= self.most.max(1) {
+            entries.pop_front();
+        }
+        entries.push_back(entry);
+    }
+
+    /// Notes bytes that left.
+    pub(crate) fn wrote(&self, number: u64, bytes: &[u8]) {
+        self.change(number, |entry| entry.wrote(bytes, self.keep));
     }
 
     pub(crate) fn get(&self, number: u64) -> Option<LedgerEntry> {

@@ -46,7 +46,7 @@ use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
-pub use ledger::{Ended, KEPT_BYTES, LedgerEntry};
+pub use ledger::{Ended, LedgerEntry};
 pub use scenario::Scenario;
 pub use script::Chunks;
 pub use wire::Wire;
@@ -67,6 +67,10 @@ pub struct Options {
     pub chunks: Chunks,
     /// The pause after each byte of `drip`.
     pub drip: Duration,
+    /// The most entries that the ledger keeps; the oldest go first.
+    pub ledger_entries: usize,
+    /// The most bytes of each body that the ledger keeps.
+    pub kept_bytes: usize,
     /// What is called when a response is over.
     pub log: Option<Log>,
 }
@@ -79,6 +83,8 @@ impl Default for Options {
             pace: Duration::ZERO,
             chunks: Chunks::Event,
             drip: Duration::from_secs(1),
+            ledger_entries: 10_000,
+            kept_bytes: 1 << 20,
             log: None,
         }
     }

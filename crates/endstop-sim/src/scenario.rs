@@ -83,6 +83,11 @@ const fn failed() -> Option<Want> {
     want(Reason::Failed, Closed::Error)
 }
 
+/// An error for a body, with status 200. Two wires' errors bear no sign that they are errors.
+fn failed_body(wire: &Wire) -> Option<Want> {
+    if bedrock(wire) || wire.id == "cohere" { ended(Reason::Unknown) } else { failed() }
+}
+
 const fn idle() -> Option<Want> {
     want(Reason::TimedOut, Closed::TimedOut(Timer::Idle))
 }
@@ -157,12 +162,6 @@ fn truncated(scene: &Scene<'_>, answer: &mut Answer) {
 
 fn word(scene: &Scene<'_>) -> End {
     End::Said(Json::from(scene.value.unwrap_or("frobnicated")))
-}
-
-/// What a documented word means on this wire; an unknown one is unknown.
-fn meaning(wire: &Wire, word: &str) -> Option<Want> {
-    let _ = (wire, word);
-    None
 }
 
 /// A row that other rows differ from.
@@ -317,6 +316,31 @@ pub static ALL: &[Scenario] = &[
         ..PLAIN
     },
     Scenario {
+        name: "invalid-args",
+        about: "The word for tool calls, a closed call, and arguments that are no JSON.",
+        source: "field T-44; anthropic-sdk fixture tool_use_invalid_json_response",
+        on: halves,
+        want: |wire, mode| match (wire.id, mode) {
+            // Plain bodies of these hold the arguments as a value, which is always JSON.
+            ("anthropic" | "bedrock-converse" | "bedrock-invoke", Mode::Plain) => {
+                ended(Reason::ToolCall)
+            }
+            _ => ended(Reason::MalformedToolCall),
+        },
+        shape: |scene, answer| {
+            one_call(scene, answer);
+            let plain = !scene.ask.streamed;
+            answer.each(|turn| {
+                for call in &mut turn.calls {
+                    call.pieces = vec!["{\"path\": no".to_owned(), "te.txt}".to_owned()];
+                    call.whole = !plain
+                        || !is(scene.wire, &["anthropic", "bedrock-converse", "bedrock-invoke"]);
+                }
+            });
+        },
+        ..PLAIN
+    },
+    Scenario {
         name: "length-half-args",
         about: "The length word, inside the arguments of a tool call.",
         source: "field T-30, T-39",
@@ -423,7 +447,7 @@ pub static ALL: &[Scenario] = &[
         value: value("WORD", "frobnicated"),
         about: "Text, and this in the place of the word.",
         source: "field E",
-        want: |wire, _| meaning(wire, "frobnicated").or(ended(Reason::Unknown)),
+        want: |_, _| ended(Reason::Unknown),
         shape: |scene, answer| scene.says(answer, answer::some(9), word(scene)),
         ..PLAIN
     },
@@ -464,7 +488,11 @@ pub static ALL: &[Scenario] = &[
         name: "empty-word",
         about: "An empty string in the place of the word.",
         source: "faults 25; field T-67",
-        want: |_, _| ended(Reason::Unknown),
+        want: |wire, mode| match (wire.id, mode) {
+            // An empty word is none, and the word is all that proves the end here.
+            ("gemini", Mode::Streamed) => cut(mode),
+            _ => ended(Reason::Unknown),
+        },
         shape: |scene, answer| scene.says(answer, answer::some(9), End::Said("".into())),
         ..PLAIN
     },
@@ -491,9 +519,13 @@ pub static ALL: &[Scenario] = &[
     },
     Scenario {
         name: "finish-error",
-        about: "The word says that it failed.",
+        about: "The word says that it failed: the wire's own, or `error`, which some hosts of it say.",
         source: "field T-60, T-61",
-        want: |_, _| ended(Reason::Failed),
+        want: |wire, _| match wire.id {
+            "openai-responses" => failed(),
+            "mistral" | "cohere" | "gemini" | "bedrock-converse" => ended(Reason::Failed),
+            _ => ended(Reason::Unknown),
+        },
         shape: |scene, answer| scene.says(answer, answer::some(9), End::Failed),
         ..PLAIN
     },
@@ -531,12 +563,37 @@ pub static ALL: &[Scenario] = &[
         },
         ..PLAIN
     },
+    Scenario {
+        name: "word-twice",
+        about: "The event with the word comes twice.",
+        source: "wire: OpenRouter",
+        on: |wire| is(wire, &["openai-chat", "openai-completions"]),
+        play: |scene, answer| after_word(scene, answer, Clone::clone),
+        ..PLAIN
+    },
+    Scenario {
+        name: "null-after-word",
+        about: "After the word, an event for the same choice without one.",
+        source: "wire: Azure's annotations",
+        on: |wire| is(wire, &["openai-chat"]),
+        play: |scene, answer| {
+            after_word(scene, answer, |event| {
+                let choice = obj! { "index": 0_u64, "finish_reason": Json::Null, "content_filter_offsets": obj! {} };
+                let data = event.data.clone().with("choices", vec![choice]);
+                Event { data, ..event.clone() }
+            })
+        },
+        ..PLAIN
+    },
     // Errors.
     Scenario {
         name: "error-early",
         about: "200, and an error as the first event. Not streamed: 200 and an error for a body.",
         source: "faults 15",
-        want: |_, _| failed(),
+        want: |wire, mode| match mode {
+            Mode::Streamed => failed(),
+            Mode::Plain => failed_body(wire),
+        },
         play: |scene, _| {
             if !scene.ask.streamed {
                 return scene.error_body(529, OVERLOADED);
@@ -549,7 +606,10 @@ pub static ALL: &[Scenario] = &[
         name: "error-late",
         about: "An error after some text. Not streamed: 200 and an error for a body.",
         source: "faults 15; field T-11",
-        want: |_, _| failed(),
+        want: |wire, mode| match mode {
+            Mode::Streamed => failed(),
+            Mode::Plain => failed_body(wire),
+        },
         play: |scene, answer| {
             if !scene.ask.streamed {
                 return scene.error_body(500, BROKE);
@@ -564,6 +624,11 @@ pub static ALL: &[Scenario] = &[
         name: "error-after-end",
         about: "A whole answer, and an error after it. Not streamed: a whole answer.",
         source: "faults 13",
+        want: |wire, mode| match (wire.id, mode) {
+            // Only the end of the bytes proves the end here, and it has not come yet.
+            ("gemini", Mode::Streamed) => failed(),
+            _ => ended(Reason::Complete),
+        },
         play: |scene, answer| {
             if !scene.ask.streamed {
                 return scene.plain(answer);
@@ -583,7 +648,7 @@ pub static ALL: &[Scenario] = &[
         name: "json-error-200",
         about: "200, with the body of an error in place of a stream.",
         source: "faults 14",
-        want: |_, _| failed(),
+        want: |wire, _| failed_body(wire),
         play: |scene, _| scene.error_body(500, BROKE),
         ..PLAIN
     },
@@ -601,6 +666,82 @@ pub static ALL: &[Scenario] = &[
                 _ => BROKE,
             };
             scene.error(status, message).header("retry-after", "1")
+        },
+        ..PLAIN
+    },
+    Scenario {
+        name: "error-then-done",
+        about: "An error after some text, and the marker after the error.",
+        source: "wire: vLLM, SGLang, TGI",
+        on: |wire| is(wire, &["openai-chat", "openai-completions", "mistral"]),
+        want: |_, _| failed(),
+        play: |scene, answer| {
+            if !scene.ask.streamed {
+                return scene.error_body(500, BROKE);
+            }
+            let mark = scene.events(answer).pop();
+            let mut events = scene.some_text(answer);
+            events.push(scene.error_event(500, BROKE));
+            events.extend(mark);
+            scene.streamed(&events)
+        },
+        ..PLAIN
+    },
+    Scenario {
+        name: "error-bare",
+        about: "An error in the middle of a stream of events, as JSON that is no event.",
+        source: "wire: Gemini; google-genai _api_client.py",
+        on: |wire| is(wire, &["gemini"]),
+        want: |_, _| failed(),
+        play: |scene, answer| {
+            if !scene.ask.streamed || scene.ask.array {
+                return scene.error_body(503, OVERLOADED);
+            }
+            let mut script = scene.streamed(&scene.some_text(answer));
+            let error = scene.error_event(503, OVERLOADED).data;
+            script.steps.push(Step::Bytes(format!("{error}\n").into_bytes()));
+            script
+        },
+        ..PLAIN
+    },
+    Scenario {
+        name: "context-error",
+        about: "The prompt is too long: 400, in the wire's own words.",
+        source: "field T-71, T-94",
+        want: |_, _| want(Reason::ContextLimit, Closed::Error),
+        play: |scene, _| {
+            let message = match scene.wire.id {
+                "anthropic" => "prompt is too long: 250000 tokens > 200000 maximum",
+                "bedrock-converse" | "bedrock-invoke" => {
+                    "The model returned the following errors: Input is too long for requested model."
+                }
+                "gemini" => {
+                    "The input token count (2000000) exceeds the maximum number of tokens allowed (1048576)."
+                }
+                "mistral" => {
+                    "Prompt contains 40000 tokens, too large for model with 32768 maximum context length"
+                }
+                "cohere" => {
+                    "too many tokens: the total number of tokens in the prompt exceeds the limit"
+                }
+                "ollama" | "ollama-generate" => {
+                    "prompt too long; exceeded max context length by 100 tokens"
+                }
+                _ => {
+                    "This model's maximum context length is 128000 tokens. However, your messages resulted in 130000 tokens."
+                }
+            };
+            scene.error(400, message)
+        },
+        ..PLAIN
+    },
+    Scenario {
+        name: "empty-body",
+        about: "200, and a body of no bytes.",
+        source: "wire: LM Studio; field T-04",
+        want: |_, _| want(Reason::Cut, Closed::Eof),
+        play: |scene, _| {
+            if scene.ask.streamed { scene.streamed(&[]) } else { scene.body(Vec::new()) }
         },
         ..PLAIN
     },
@@ -730,7 +871,7 @@ pub static ALL: &[Scenario] = &[
         source: "field T-26",
         want: |wire, mode| match (wire.id, mode) {
             ("anthropic" | "bedrock-invoke", Mode::Streamed) => idle(),
-            ("openai-chat" | "openai-completions" | "mistral", Mode::Streamed) => {
+            ("openai-chat" | "openai-completions" | "mistral" | "gemini", Mode::Streamed) => {
                 want(Reason::Complete, Closed::TimedOut(Timer::Idle))
             }
             _ => ended(Reason::Complete),
@@ -1219,15 +1360,33 @@ pub static ALL: &[Scenario] = &[
                 return scene.plain(answer);
             }
             let mut script = scene.streamed(&scene.some_text(answer));
-            script.steps.push(Step::Bytes(vec![0xff, 0xff, 0xff, 0xff, 0, 0, 0, 9, 1, 2, 3, 4, 5]));
+            script.steps.push(Step::Bytes(HUGE_PREFIX.to_vec()));
             script
         },
         ..PLAIN
     },
 ];
 
+/// The start of a message of 4 GiB, with the right checksum.
+const HUGE_PREFIX: &[u8] =
+    &[0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0x10, 0xe2, 0x48, 0xef, 0x9b, 0x0b, b':', b'e', b'v'];
+
 const OVERLOADED: &str = "Overloaded";
 const BROKE: &str = "The server had an error while processing your request.";
+
+/// The same events, and after the one with the word another one made from it.
+fn after_word(scene: &Scene<'_>, answer: &Answer, more: fn(&Event) -> Event) -> Script {
+    if !scene.ask.streamed {
+        return scene.plain(answer);
+    }
+    let mut events = scene.events(answer);
+    let word = events.iter().rposition(|event| event.part == Part::Word);
+    if let Some((at, event)) = word.and_then(|at| Some((at, events.get(at)?))) {
+        let event = more(event);
+        events.insert(at + 1, event);
+    }
+    scene.streamed(&events)
+}
 
 /// The same events with other line ends.
 fn with_line_ends(scene: &Scene<'_>, answer: &Answer, end: &str) -> Script {

@@ -38,8 +38,8 @@ pub(crate) struct Job {
 impl Shared {
     pub(crate) fn new(options: Options) -> Self {
         Self {
+            ledger: Ledger::new(options.ledger_entries, options.kept_bytes),
             options,
-            ledger: Ledger::default(),
             replies: Mutex::default(),
             requests: AtomicU64::new(0),
             scripted: AtomicUsize::new(0),
@@ -89,6 +89,7 @@ impl Shared {
             entry.status = script.status;
         }
         entry.request = request.body;
+        entry.request.truncate(self.options.kept_bytes);
         self.ledger.add(entry);
         Job { number, script }
     }
@@ -164,7 +165,7 @@ impl Shared {
         }
         if let Some(streamed) = taken.streamed {
             ask.streamed = streamed;
-            ask.array = streamed && !request.asks("alt=sse");
+            ask.array = streamed && wire.has_arrays() && !request.asks("alt=sse");
         }
         entry.streamed = ask.streamed;
         let mut scene = Scene { wire, ask, value: None };

@@ -184,6 +184,11 @@ impl Wire {
         }
     }
 
+    /// Whether streams may be one JSON array.
+    pub(crate) fn has_arrays(&self) -> bool {
+        self.framing == Framing::SseOrArray
+    }
+
     /// Whether this request's stream is one of server-sent events.
     pub(crate) fn is_sse(&self, ask: &Ask) -> bool {
         match self.framing {

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::{Event, Fault, Framing, Part, Wire, Words, ends};
+use super::{Event, Fault, Framing, Part, Taken, Wire, Words, ends};
 use crate::answer::{self, Answer, End, Turn, Usage};
 use crate::ask::{self, Ask};
 use crate::json::{Json, list, obj};
@@ -20,7 +20,7 @@ pub(super) static WIRE: Wire = Wire {
     reasons: true,
     framing: Framing::NamedSse,
     words: WORDS,
-    takes: |path| ends(path, "/messages"),
+    takes,
     read,
     stream,
     body,
@@ -47,6 +47,18 @@ pub(super) const WORDS: Words = Words {
     context: "model_context_window_exceeded",
     failed: "error",
 };
+
+/// `/messages`; on Vertex `…/models/{model}:rawPredict` or `:streamRawPredict`.
+fn takes(path: &str) -> Option<Taken> {
+    let Some((before, method)) = path.rsplit_once(':') else { return ends(path, "/messages") };
+    let (_, model) = before.rsplit_once("/models/")?;
+    let streamed = match method {
+        "rawPredict" => false,
+        "streamRawPredict" => true,
+        _ => return None,
+    };
+    Some(Taken { model: Some(crate::request::decoded(model)), streamed: Some(streamed) })
+}
 
 pub(super) fn read(body: &Value, ask: &mut Ask) {
     ask.cap = ask::number(body, &["/max_tokens"]);

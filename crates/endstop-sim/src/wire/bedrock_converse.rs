@@ -113,10 +113,7 @@ fn stream(ask: &Ask, answer: &Answer) -> Vec<Event> {
         index += 1;
     }
     let mut end = obj! { "p": "abcdefghij" };
-    match WIRE.words.of(&turn.end) {
-        Json::Null => {}
-        word => end.set("stopReason", word),
-    }
+    end.set_some("stopReason", WIRE.words.of(&turn.end));
     events.push(Event::named(Part::Word, "messageStop", end));
     if let Some(usage) = answer.usage {
         let data = obj! { "metrics": obj! { "latencyMs": 7_u64 }, "usage": usage_of(usage) };
@@ -155,10 +152,7 @@ fn body(ask: &Ask, answer: &Answer) -> Json {
         "metrics": obj! { "latencyMs": 7_u64 },
         "output": obj! { "message": obj! { "content": content, "role": "assistant" } },
     };
-    match WIRE.words.of(&turn.end) {
-        Json::Null => {}
-        word => body.set("stopReason", word),
-    }
+    body.set_some("stopReason", WIRE.words.of(&turn.end));
     if let Some(usage) = answer.usage {
         body.set("usage", usage_of(usage));
     }

@@ -124,10 +124,7 @@ fn stream(ask: &Ask, answer: &Answer) -> Vec<Event> {
         }
     }
     let mut delta = obj! {};
-    match WIRE.words.of(&turn.end) {
-        Json::Null => {}
-        word => delta.set("finish_reason", word),
-    }
+    delta.set_some("finish_reason", WIRE.words.of(&turn.end));
     if let Some(usage) = answer.usage {
         delta.set("usage", usage_of(usage));
     }
@@ -164,10 +161,7 @@ fn body(ask: &Ask, answer: &Answer) -> Json {
         message.set("tool_calls", openai_chat::calls(ask, &turn));
     }
     let mut body = obj! { "id": ask.id("") };
-    match WIRE.words.of(&turn.end) {
-        Json::Null => {}
-        word => body.set("finish_reason", word),
-    }
+    body.set_some("finish_reason", WIRE.words.of(&turn.end));
     body.set("message", message);
     if let Some(usage) = answer.usage {
         body.set("usage", usage_of(usage));

@@ -40,7 +40,7 @@ pub(super) static WIRE: Wire = Wire {
             ("x-ratelimit-limit-req-minute", "60".to_owned()),
         ]
     },
-    models: openai_chat::models,
+    models,
 };
 
 fn stream(ask: &Ask, answer: &Answer) -> Vec<Event> {
@@ -98,10 +98,7 @@ fn split_call(ask: &Ask, index: usize, at: usize, call: &Call) -> Vec<Event> {
 }
 
 fn call_of(ask: &Ask, at: usize, name: Option<&str>, arguments: &str) -> Json {
-    let mut function = obj! { "name": name.unwrap_or_default(), "arguments": arguments };
-    if name.is_none() {
-        function = obj! { "name": "", "arguments": arguments };
-    }
+    let function = obj! { "name": name.unwrap_or_default(), "arguments": arguments };
     // Ids of nine characters.
     let id = format!("s{:06}{at:02}", ask.number % 1_000_000);
     obj! { "id": id, "function": function, "index": at }
@@ -143,6 +140,22 @@ fn usage_of(usage: Usage) -> Json {
         "prompt_tokens": usage.input, "total_tokens": usage.input + usage.output,
         "completion_tokens": usage.output,
     }
+}
+
+fn models() -> Json {
+    let model = |scenario: &crate::scenario::Scenario| {
+        let capabilities = obj! {
+            "completion_chat": true, "function_calling": true, "completion_fim": false,
+            "fine_tuning": false, "vision": false, "classification": false,
+        };
+        obj! {
+            "id": scenario.name, "object": "model", "created": openai_chat::CREATED,
+            "owned_by": "endstop-sim", "capabilities": capabilities, "type": "base",
+            "max_context_length": 131_072_u64,
+        }
+    };
+    let data: Vec<Json> = crate::scenario::ALL.iter().map(model).collect();
+    obj! { "object": "list", "data": data }
 }
 
 fn error(fault: &Fault<'_>) -> Json {

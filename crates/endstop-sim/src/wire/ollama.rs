@@ -121,10 +121,7 @@ fn with_calls(message: Json, from: usize, calls: &[answer::Call]) -> Json {
 
 fn ending(line: Json, turn: &Turn, answer: &Answer) -> Json {
     let mut line = line.with("done", true);
-    match GENERATE.words.of(&turn.end) {
-        Json::Null => {}
-        word => line.set("done_reason", word),
-    }
+    line.set_some("done_reason", GENERATE.words.of(&turn.end));
     line.set("total_duration", 70_000_000_u64);
     line.set("load_duration", 7_000_000_u64);
     if let Some(usage) = answer.usage {
