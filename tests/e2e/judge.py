@@ -12,17 +12,20 @@ from collections import defaultdict
 from typing import NamedTuple
 
 FINISHED = ["complete", "tool-call", "length"]
-UNFINISHED = ["cut-before-word", "cut-in-tool-call", "cut-after-args", "length-whole-args"]
+UNFINISHED = [
+    "cut-before-word", "cut-in-tool-call", "cut-after-args", "length-whole-args",
+    "done-without-word-tool-call", "unknown-word-tool-call",
+]  # fmt: skip
 
 MUST_RUN = ["tool-call", "tool-call-parallel", "tool-call-stop"]
 # Nothing may be run from these, and the caller must be told.
 MUST_RAISE = [
     "cut-in-tool-call", "cut-after-args", "length-half-args", "length-whole-args",
     "done-without-word-tool-call", "unknown-word-tool-call", "reset-in-tool-call",
-    "cut-before-word", "error-late", "reset", "finish-error",
+    "cut-before-word", "error-late", "reset",
 ]  # fmt: skip
-# Text alone, with an end that is odd but proven: shown to the caller as it came.
-MAY_PASS = ["done-without-word", "unknown-word"]
+# Text alone, with an end that is odd but proven: the caller may be shown it as it came.
+MAY_PASS = ["done-without-word", "unknown-word", "finish-error"]
 
 CALL_SCENARIOS = FINISHED + UNFINISHED
 RUN_SCENARIOS = MUST_RUN + MUST_RAISE + MAY_PASS
