@@ -17,7 +17,8 @@ UNFINISHED = [
     "done-without-word-tool-call", "unknown-word-tool-call",
 ]  # fmt: skip
 
-MUST_RUN = ["tool-call", "tool-call-parallel", "tool-call-stop"]
+# Complete calls, and how often the tool must run: neither less nor more.
+MUST_RUN = {"tool-call": 1, "tool-call-parallel": 2, "tool-call-stop": 1}
 # Nothing may be run from these, and the caller must be told.
 MUST_RAISE = [
     "cut-in-tool-call", "cut-after-args", "length-half-args", "length-whole-args",
@@ -28,7 +29,7 @@ MUST_RAISE = [
 MAY_PASS = ["done-without-word", "unknown-word", "finish-error"]
 
 CALL_SCENARIOS = FINISHED + UNFINISHED
-RUN_SCENARIOS = MUST_RUN + MUST_RAISE + MAY_PASS
+RUN_SCENARIOS = list(MUST_RUN) + MUST_RAISE + MAY_PASS
 
 
 class Shown(NamedTuple):
@@ -158,7 +159,8 @@ def judge_run(cell, whole):
     if cell["hung"]:
         return Shown("hung", "a run did not end")
     if cell["scenario"] in MUST_RUN:
-        well = cell["written"] and not cell["raised"] and set(cell["written"]) <= set(whole)
+        expected = whole[:1] * MUST_RUN[cell["scenario"]]
+        well = cell["written"] and not cell["raised"] and cell["written"] == expected
         return Shown(text, None if well else f"a complete call must run: {text}: {cell['raised']}")
     if cell["via"] == "direct":
         return Shown(text)

@@ -51,6 +51,8 @@ class Frameworks(unittest.TestCase):
         self.assertIsNone(run("tool-call", "guard", written=["whole"]))
         self.assertIsNotNone(run("tool-call", "guard"))
         self.assertIsNotNone(run("tool-call", "guard", written=["who"]))
+        self.assertIsNotNone(run("tool-call", "guard", written=["whole", "whole"]))
+        self.assertIsNone(run("tool-call-parallel", "guard", written=["whole", "whole"]))
         self.assertIsNotNone(run("tool-call", "guard", written=["whole"], raised="E: x"))
 
     def test_nothing_runs_from_an_unfinished_turn(self):
