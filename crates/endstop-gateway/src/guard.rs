@@ -2,8 +2,8 @@
 //!
 //! No IO and no clock: bytes are pushed, and what may leave comes back. It forwards whole frames, so
 //! that an error can be put in at a boundary; only the tail of a frame that is very large is passed
-//! on unfinished. Where tool calls were seen, the frame with the word and all after it wait for the
-//! proof of the end, for the end itself, or until the caller has waited long enough.
+//! on unfinished. Where tool calls were seen, the frame with the word or the proof and all after it
+//! wait for the proof of the end, for the end itself, or until the caller has waited long enough.
 //!
 //! ```text
 //!            push                 push: word after calls
@@ -230,7 +230,9 @@ impl Guard {
         let mut proven = false;
         reader.follow(bytes, |mark| {
             *framed = true;
-            *gate = gate.after(*boundary, strictness.tool_calls, mark.has_calls(), mark.has_word());
+            // Some clients stop reading at the proof: what is to be refused must not come after it.
+            let said = mark.has_word() || mark.is_proven();
+            *gate = gate.after(*boundary, strictness.tool_calls, mark.has_calls(), said);
             *boundary = base + mark.end as u64;
             proven |= mark.is_proven();
             *faulted |= mark.has_fault();
@@ -312,5 +314,190 @@ impl Gate {
             Self::Word(at) => Self::Word(at.min(start)),
             Self::Open | Self::Released => self,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use endstop::provider::{self, Provider};
+    use endstop::{Asked, Head, Reason};
+
+    /// A guard over one provider's streams.
+    fn guard(provider: &Provider, tool_calls: ToolCalls, cap: Option<u64>) -> Guard {
+        let head = Head { status: 200, content_type: "text/event-stream" };
+        let asked = Asked { streamed: Some(true), cap, ..Asked::default() };
+        let reader = Reader::new(provider, head, asked);
+        let strictness = Strictness { tool_calls, proves: true };
+        Guard::new(reader, provider.main, Mode::Guard, strictness).capped(cap.is_some())
+    }
+
+    /// What a client gets of these pieces, and how it ends.
+    fn run(mut guard: Guard, pieces: &[&[u8]]) -> (String, Option<Failure>, Reason) {
+        let mut out = Vec::new();
+        for piece in pieces {
+            let next = guard.push(&Bytes::copy_from_slice(piece), None, &mut |bytes| {
+                out.extend_from_slice(&bytes);
+            });
+            if next == Next::Fail {
+                return end(guard.fail(), out);
+            }
+        }
+        end(guard.finish(Close::Eof), out)
+    }
+
+    fn end(finish: Finish, mut out: Vec<u8>) -> (String, Option<Failure>, Reason) {
+        out.extend_from_slice(&finish.rest);
+        out.extend_from_slice(&finish.frame.unwrap_or_default());
+        (String::from_utf8(out).unwrap(), finish.failure, finish.ending.reason)
+    }
+
+    const TEXT: &str = "data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"Hi\"},\"finish_reason\":null}]}\n\n";
+    const CALL: &str = "data: {\"choices\":[{\"index\":0,\"delta\":{\"tool_calls\":[{\"index\":0,\
+        \"id\":\"c\",\"function\":{\"name\":\"f\",\"arguments\":\"{}\"}}]},\"finish_reason\":null}]}\n\n";
+    const DONE: &str = "data: [DONE]\n\n";
+
+    fn word(word: &str) -> String {
+        format!(
+            "data: {{\"choices\":[{{\"index\":0,\"delta\":{{}},\"finish_reason\":\"{word}\"}}]}}\n\n"
+        )
+    }
+
+    /// Every way to cut a stream in two gives a client the same, and what is well is untouched.
+    #[test]
+    fn every_cut_gives_the_same() {
+        let whole: &[(String, bool)] = &[
+            (format!("{TEXT}{}{DONE}", word("stop")), true),
+            (format!("{CALL}{}{DONE}", word("tool_calls")), true),
+            (format!(": hi\r\n\r\n{TEXT}{}", word("stop")), true),
+            (format!("{TEXT}{DONE}"), true),
+            (format!("{TEXT}data: {{\"choi"), false),
+            (format!("{CALL}{}{DONE}", word("length")), false),
+            (format!("{CALL}{DONE}"), false),
+            (format!("{TEXT}{CALL}"), false),
+            (format!("{CALL}{}{DONE}", word("frobnicated")), false),
+        ];
+        for tool_calls in [ToolCalls::Fail, ToolCalls::Hold] {
+            for (stream, well) in whole {
+                let run =
+                    |pieces: &[&[u8]]| run(guard(&provider::OPENAI, tool_calls, None), pieces);
+                let want = run(&[stream.as_bytes()]);
+                assert_eq!(want.1.is_none(), *well, "{stream}: {want:?}");
+                if *well {
+                    assert_eq!(&want.0, stream);
+                }
+                for cut in 0..=stream.len() {
+                    let (head, tail) = stream.as_bytes().split_at(cut);
+                    assert_eq!(run(&[head, tail]), want, "{stream} at {cut}");
+                }
+                let bytes: Vec<&[u8]> = stream.as_bytes().chunks(1).collect();
+                assert_eq!(run(&bytes), want, "{stream} byte by byte");
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_refused_never_shows_its_word_or_its_proof() {
+        for refused in [format!("{CALL}{}{DONE}", word("length")), format!("{CALL}{DONE}")] {
+            let (out, failure, _) =
+                run(guard(&provider::OPENAI, ToolCalls::Fail, None), &[refused.as_bytes()]);
+            assert!(out.starts_with(CALL), "{out}");
+            assert!(!out.contains("[DONE]") && !out.contains("\"length\"}"), "{out}");
+            assert_eq!(failure.map(|failure| failure.status), Some(422));
+            let (out, ..) =
+                run(guard(&provider::OPENAI, ToolCalls::Hold, None), &[refused.as_bytes()]);
+            assert!(out.starts_with("data: {\"error\":"), "held calls leave: {out}");
+            let (out, failure, _) =
+                run(guard(&provider::OPENAI, ToolCalls::Pass, None), &[refused.as_bytes()]);
+            assert_eq!((out.as_str(), failure), (refused.as_str(), None));
+        }
+    }
+
+    #[test]
+    fn only_what_must_wait_waits() {
+        let mut out = Vec::new();
+        let mut push = |guard: &mut Guard, text: &str| {
+            out.clear();
+            let next = guard.push(&Bytes::copy_from_slice(text.as_bytes()), None, &mut |bytes| {
+                out.extend_from_slice(&bytes);
+            });
+            (next, String::from_utf8(out.clone()).unwrap())
+        };
+        let stop = word("stop");
+        let calls = word("tool_calls");
+        // Text and its word go at once, and so do comments.
+        let mut text = guard(&provider::OPENAI, ToolCalls::Fail, None);
+        for frame in [TEXT, ": ping\n\n", stop.as_str(), DONE] {
+            assert_eq!(push(&mut text, frame), (Next::Go, frame.to_owned()));
+        }
+        // Calls go at once, their word waits for the proof.
+        let mut call = guard(&provider::OPENAI, ToolCalls::Fail, None);
+        assert_eq!(push(&mut call, CALL), (Next::Go, CALL.to_owned()));
+        assert_eq!(push(&mut call, &calls), (Next::Wait, String::new()));
+        assert_eq!(push(&mut call, DONE), (Next::Go, format!("{calls}{DONE}")));
+        // Unless they are held: then they wait too.
+        let mut held = guard(&provider::OPENAI, ToolCalls::Hold, None);
+        assert_eq!(push(&mut held, CALL), (Next::Go, String::new()));
+        assert_eq!(push(&mut held, &calls), (Next::Wait, String::new()));
+        assert_eq!(push(&mut held, DONE), (Next::Go, format!("{CALL}{calls}{DONE}")));
+    }
+
+    #[test]
+    fn what_has_waited_long_enough_goes_if_it_may() {
+        let run = |said: &str| {
+            let mut guard = guard(&provider::OPENAI, ToolCalls::Fail, None);
+            let mut out = Vec::new();
+            for text in [CALL, said] {
+                guard.push(&Bytes::copy_from_slice(text.as_bytes()), None, &mut |bytes| {
+                    out.extend_from_slice(&bytes);
+                });
+            }
+            let next = guard.waited(&mut |bytes| out.extend_from_slice(&bytes));
+            (next, String::from_utf8(out).unwrap())
+        };
+        let calls = word("tool_calls");
+        assert_eq!(run(&calls), (Next::Go, format!("{CALL}{calls}")));
+        assert_eq!(run(&word("length")), (Next::Fail, CALL.to_owned()));
+    }
+
+    #[test]
+    fn tokens_that_come_late_are_waited_for() {
+        // At the cap, `tool_calls` is a cut call; the tokens come after the word.
+        let usage = "data: {\"choices\":[],\"usage\":{\"completion_tokens\":9}}\n\n";
+        let stream = format!("{CALL}{}{usage}{DONE}", word("tool_calls"));
+        let with_cap = |cap| {
+            run(guard(&provider::OPENAI, ToolCalls::Fail, Some(cap)), &[stream.as_bytes()])
+                .1
+                .is_some()
+        };
+        assert!(with_cap(9));
+        assert!(!with_cap(10));
+    }
+
+    #[test]
+    fn a_large_frame_is_passed_on_unfinished_and_then_only_an_abort_tells() {
+        let long = format!("data: {{\"choices\":[{{\"delta\":{{\"content\":\"{}", "x".repeat(TAIL));
+        let pieces = [TEXT.as_bytes(), long.as_bytes()];
+        let (out, failure, reason) = run(guard(&provider::OPENAI, ToolCalls::Fail, None), &pieces);
+        assert_eq!(out, format!("{TEXT}{long}"));
+        assert_eq!((failure.is_some(), reason), (true, Reason::Cut));
+        let short = format!("data: {{\"x\":\"{}", "x".repeat(TAIL - 20));
+        let pieces = [TEXT.as_bytes(), short.as_bytes()];
+        let (out, ..) = run(guard(&provider::OPENAI, ToolCalls::Fail, None), &pieces);
+        assert!(out.starts_with(&format!("{TEXT}data: {{\"error\":")), "{out}");
+    }
+
+    #[test]
+    fn what_is_held_is_bounded() {
+        let mut guard = guard(&provider::OPENAI, ToolCalls::Hold, None);
+        let mut pass = |_| {};
+        guard.push(&Bytes::from_static(CALL.as_bytes()), None, &mut pass);
+        let more = Bytes::from(CALL.repeat(1000));
+        let mut pushes = 0;
+        while guard.push(&more, None, &mut pass) != Next::Fail {
+            pushes += 1;
+            assert!(pushes < 1000);
+        }
+        assert!(guard.held.len() <= HELD + more.len());
     }
 }

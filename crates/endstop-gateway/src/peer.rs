@@ -47,6 +47,7 @@ pub struct Peer {
     phase: AtomicU8,
     epoch: AtomicU32,
     reset: AtomicBool,
+    last: AtomicBool,
     waker: AtomicWaker,
 }
 
@@ -61,6 +62,17 @@ impl Peer {
     /// The connection ends with a reset rather than cleanly.
     pub fn reset(&self) {
         self.reset.store(true, Ordering::Release);
+    }
+
+    /// No request may follow the one at hand. Nothing announces it: with `connection: close` in the
+    /// head, clients on Node take an aborted body for a whole one.
+    pub(crate) fn is_last(&self) {
+        self.last.store(true, Ordering::Release);
+    }
+
+    /// Whether no request may follow.
+    pub(crate) fn was_last(&self) -> bool {
+        self.last.load(Ordering::Acquire)
     }
 
     fn is(&self, phase: Phase) -> bool {
@@ -275,6 +287,9 @@ impl AsyncRead for ClientIo {
         if this.probe.is_some() {
             this.peer.waker.register(cx.waker());
             return if idle { Poll::Ready(Ok(())) } else { this.poll_probe(cx) };
+        }
+        if idle && this.peer.was_last() {
+            return Poll::Ready(Ok(()));
         }
         let before = buffer.filled().len();
         let read = Pin::new(&mut this.stream).poll_read(cx, buffer);

@@ -174,17 +174,27 @@ pub(crate) async fn serve(
         peer.set(Phase::Waiting);
         Busy(peer.clone())
     });
-    let chunked_request = request.headers().contains_key(header::TRANSFER_ENCODING);
+    if busy.is_some() && peer.was_last() {
+        return after_the_last();
+    }
+    // What follows on such a connection could be read in two ways.
+    if busy.is_some() && request.headers().contains_key(header::TRANSFER_ENCODING) {
+        peer.is_last();
+    }
     let mut response = Serving { shared: &shared, peer: &peer, version }.serve(request).await;
     let chunks = version == Version::HTTP_11 && response.body().size_hint().exact().is_none();
     if let Some(busy) = busy {
         peer.set(if chunks { Phase::Chunked } else { Phase::Other });
         response.body_mut().busy = Some(busy);
     }
-    if chunked_request && version <= Version::HTTP_11 {
-        // What follows on such a connection could be read in two ways.
-        response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
-    }
+    response
+}
+
+fn after_the_last() -> Response<Answer> {
+    let message = "endstop: no request may follow a chunked one on its connection";
+    let refused = refused(StatusCode::BAD_REQUEST, "endstop_bad_framing", message);
+    let mut response = refuse(&provider::GENERIC.main, "", &refused);
+    response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
     response
 }
 
