@@ -346,11 +346,13 @@ fn head_of(script: &Script, keeps: bool, old: bool) -> String {
         None if old => {}
         None => head.push_str("transfer-encoding: chunked\r\n"),
     }
-    head.push_str(if keeps {
-        "connection: keep-alive\r\n\r\n"
-    } else {
-        "connection: close\r\n\r\n"
+    // What breaks does not say so before: clients on Node take an announced close for a clean end.
+    head.push_str(match (keeps, &script.finish) {
+        (true, _) => "connection: keep-alive\r\n",
+        (false, Finish::Whole) => "connection: close\r\n",
+        (false, Finish::Fin | Finish::FinInChunk | Finish::Reset) => "",
     });
+    head.push_str("\r\n");
     head
 }
 
