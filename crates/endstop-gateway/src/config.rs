@@ -232,11 +232,13 @@ impl Config {
     /// [`Error::Config`] with the line and the key that are wrong.
     pub fn from_toml(file: &str, text: &str) -> Result<Self, Error> {
         toml::from_str(text).map_err(|error| {
-            let line = error
-                .span()
-                .and_then(|span| text.get(..span.start))
-                .map(|before| before.bytes().filter(|byte| *byte == b'\n').count() + 1);
-            Error::Config { file: file.to_owned(), line, message: error.message().to_owned() }
+            let start = error.span().map_or(0, |span| span.start);
+            let before = text.get(..start).unwrap_or(text);
+            let line = before.bytes().filter(|byte| *byte == b'\n').count();
+            let said = text.lines().nth(line).unwrap_or_default();
+            let key = said.split_once('=').map(|(key, _)| format!("`{}`: ", key.trim()));
+            let message = format!("{}{}", key.unwrap_or_default(), error.message());
+            Error::Config { file: file.to_owned(), line: Some(line + 1), message }
         })
     }
 

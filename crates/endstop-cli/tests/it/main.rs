@@ -7,6 +7,7 @@
     reason = "tests fail loudly"
 )]
 
+mod serve;
 mod sim;
 
 use std::io::Write;
