@@ -25,6 +25,10 @@ use crate::turn::Turn;
 
 /// The most that is passed on in one piece.
 const PIECE: usize = 64 << 10;
+/// Pieces that follow each other faster than this are a burst.
+const NEAR: Duration = Duration::from_micros(100);
+/// What is gathered leaves after this, however much more is near.
+const HOLD: Duration = Duration::from_micros(500);
 /// The error's frame has left by then; aborting at once would drop it.
 const LEAVE: Duration = Duration::from_millis(10);
 
@@ -62,6 +66,11 @@ struct Inner {
     began: Instant,
     last_byte: Instant,
     last_sent: Instant,
+    /// Between the last two pieces.
+    last_gap: Duration,
+    /// What may leave, while more is near.
+    gathered: Gathered,
+    gathering_since: Option<Instant>,
     /// When what waits began to wait.
     waits_since: Option<Instant>,
     timer: Pin<Box<Sleep>>,
@@ -116,6 +125,9 @@ impl Stream {
             began: now,
             last_byte: now,
             last_sent: now,
+            last_gap: Duration::MAX,
+            gathered: Gathered::default(),
+            gathering_since: None,
             waits_since: None,
             timer: Box::pin(tokio::time::sleep(timers.idle.min(timers.total))),
             state: State::Flowing,
@@ -220,11 +232,16 @@ impl Inner {
         loop {
             match &mut self.state {
                 State::Flowing => {
-                    let mut out = Gathered::default();
+                    let mut out = std::mem::take(&mut self.gathered);
+                    let before = out.length;
                     self.read(cx, &mut out);
-                    let waits = out.length == 0 && matches!(self.state, State::Flowing);
-                    if waits {
-                        self.waker = Some(cx.waker().clone());
+                    if out.length > before && self.more_is_near(&out) {
+                        self.gathered = out;
+                        cx.waker().wake_by_ref();
+                        return Poll::Pending;
+                    }
+                    if out.length == 0 && matches!(self.state, State::Flowing) {
+                        self.keep_waker(cx);
                         std::task::ready!(self.timer.as_mut().poll(cx));
                         self.look_at_clock(&mut out);
                     }
@@ -260,9 +277,33 @@ impl Inner {
         }
     }
 
+    /// Whether to let the upstream's connection run once more before what is gathered leaves: it
+    /// hands over one piece at a time, and in a burst the next one is there already. What is gathered
+    /// never waits for anything else.
+    fn more_is_near(&mut self, out: &Gathered) -> bool {
+        let since = *self.gathering_since.get_or_insert(self.last_byte);
+        let near = self.last_gap < NEAR
+            && out.length < PIECE
+            && self.last_byte - since < HOLD
+            && matches!(self.state, State::Flowing);
+        if !near {
+            self.gathering_since = None;
+        }
+        near
+    }
+
+    fn keep_waker(&mut self, cx: &Context<'_>) {
+        if !self.waker.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
+            self.waker = Some(cx.waker().clone());
+        }
+    }
+
     fn sent(&mut self, bytes: Bytes) -> Frame<Bytes> {
         self.turn.delivered(bytes.len());
-        self.last_sent = Instant::now();
+        self.gathering_since = None;
+        if self.timers.heartbeat.is_some() {
+            self.last_sent = Instant::now();
+        }
         Frame::data(bytes)
     }
 
@@ -294,7 +335,9 @@ impl Inner {
     }
 
     fn push(&mut self, bytes: &Bytes, out: &mut Gathered) {
-        self.last_byte = Instant::now();
+        let now = Instant::now();
+        self.last_gap = now - self.last_byte;
+        self.last_byte = now;
         let Some(guard) = &mut self.guard else { return };
         if let Decoding::Unknown(encoding) = &self.decoding
             && !bytes.is_empty()

@@ -584,36 +584,37 @@ impl Pieces {
 }
 
 /// Headers that concern one connection, not the message.
-fn is_hop_by_hop(name: &HeaderName) -> bool {
-    [
-        header::CONNECTION,
-        header::PROXY_AUTHENTICATE,
-        header::PROXY_AUTHORIZATION,
-        header::TE,
-        header::TRAILER,
-        header::TRANSFER_ENCODING,
-        header::UPGRADE,
-    ]
-    .contains(name)
-        || ["keep-alive", "proxy-connection"].contains(&name.as_str())
-}
+const HOP_BY_HOP: [HeaderName; 9] = [
+    header::CONNECTION,
+    header::PROXY_AUTHENTICATE,
+    header::PROXY_AUTHORIZATION,
+    header::TE,
+    header::TRAILER,
+    header::TRANSFER_ENCODING,
+    header::UPGRADE,
+    HeaderName::from_static("keep-alive"),
+    HeaderName::from_static("proxy-connection"),
+];
 
 fn strip(headers: &mut HeaderMap) {
-    let listed: Vec<HeaderName> = headers
-        .get_all(header::CONNECTION)
-        .iter()
-        .filter_map(|value| value.to_str().ok())
-        .flat_map(|value| value.split(','))
-        .filter_map(|name| name.trim().parse().ok())
-        .collect();
-    let ours = |name: &HeaderName| name.as_str().starts_with(own::PREFIX);
-    let doomed: Vec<HeaderName> = headers
-        .keys()
-        .filter(|name| is_hop_by_hop(name) || ours(name))
-        .cloned()
-        .chain(listed)
-        .collect();
-    for name in doomed {
+    if headers.contains_key(header::CONNECTION) {
+        let listed: Vec<HeaderName> = headers
+            .get_all(header::CONNECTION)
+            .iter()
+            .filter_map(|value| value.to_str().ok())
+            .flat_map(|value| value.split(','))
+            .filter_map(|name| name.trim().parse().ok())
+            .collect();
+        for name in listed {
+            headers.remove(name);
+        }
+    }
+    for name in &HOP_BY_HOP {
+        headers.remove(name);
+    }
+    let ours = |name: &&HeaderName| name.as_str().starts_with(own::PREFIX);
+    let ours: Vec<HeaderName> = headers.keys().filter(ours).cloned().collect();
+    for name in ours {
         headers.remove(name);
     }
 }
