@@ -174,14 +174,15 @@ pub(crate) async fn serve(
         peer.set(Phase::Waiting);
         Busy(peer.clone())
     });
-    let chunked_request = request.headers().contains_key(header::TRANSFER_ENCODING);
+    let doubtful = [header::TRANSFER_ENCODING, header::UPGRADE];
+    let closes = doubtful.iter().any(|name| request.headers().contains_key(name));
     let mut response = Serving { shared: &shared, peer: &peer, version }.serve(request).await;
     let chunks = version == Version::HTTP_11 && response.body().size_hint().exact().is_none();
     if let Some(busy) = busy {
         peer.set(if chunks { Phase::Chunked } else { Phase::Other });
         response.body_mut().busy = Some(busy);
     }
-    if chunked_request && version <= Version::HTTP_11 {
+    if closes && version <= Version::HTTP_11 {
         // What follows on such a connection could be read in two ways.
         response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
     }
