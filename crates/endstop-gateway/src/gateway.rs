@@ -20,7 +20,7 @@ use crate::admin::{self, Admin};
 use crate::config::{Config, Limits, Secret, Tls, is_loopback};
 use crate::connect::certificates;
 use crate::error::Error;
-use crate::peer::{ClientIo, Peer};
+use crate::peer::{ClientIo, Peer, Phase};
 use crate::serve;
 use crate::state::{Settings, Shared};
 use crate::told::Told;
@@ -302,7 +302,11 @@ fn service(
     Error = std::convert::Infallible,
     Future: Send + 'static,
 > {
-    service_fn(move |request| {
+    service_fn(move |request: hyper::Request<hyper::body::Incoming>| {
+        // At once: what is read before the first poll belongs to a request that is under way.
+        if request.version() <= hyper::Version::HTTP_11 {
+            peer.set(Phase::Waiting);
+        }
         let serving = serve::serve(shared.clone(), peer.clone(), request);
         // A fault of ours ends one request, and no other.
         AssertUnwindSafe(serving)
