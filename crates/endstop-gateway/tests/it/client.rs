@@ -261,9 +261,8 @@ pub(crate) async fn ask_http2(
     let request = request.body(Full::from(body.to_owned())).unwrap();
     let sent = tokio::time::timeout(PATIENT, sender.send_request(request)).await.unwrap();
     let (parts, mut incoming) = sent.unwrap().into_parts();
-    let text = |value: &hyper::header::HeaderValue| {
-        String::from_utf8_lossy(value.as_bytes()).into_owned()
-    };
+    let text =
+        |value: &hyper::header::HeaderValue| String::from_utf8_lossy(value.as_bytes()).into_owned();
     let headers = parts.headers.iter();
     let mut response = Response {
         status: parts.status.as_u16(),

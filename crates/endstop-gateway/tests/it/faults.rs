@@ -7,14 +7,16 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use endstop::{Closed, FaultKind, Reason, Timer};
-use endstop_gateway::config::Mode;
+use endstop_gateway::config::{Mode, ToolCalls};
+use endstop_gateway::failure::Strictness;
+use endstop_gateway::guard::{Guard, Next};
 use endstop_gateway::told::Action;
 use endstop_sim::{Options, Reply, ReplyEnd, Sim, wire};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 
 use crate::client::{self, End};
-use crate::ledger::{Ask, Exchange, Field, config, every, paths};
+use crate::ledger::{Ask, Exchange, Field, begin, config, eventually, every, paths};
 
 const SHORT: Duration = Duration::from_millis(300);
 const BOTH: [Mode; 2] = [Mode::Observe, Mode::Guard];
@@ -280,13 +282,10 @@ async fn row_06_silence_before_any_word() {
 async fn row_06_silence_from_the_head_on() {
     let field = Field::with(|config| config.limits.idle = SHORT).await;
     let head = vec![("content-type".to_owned(), "text/event-stream".to_owned())];
-    field.sim.replay("silent", Reply {
-        status: 200,
-        headers: head,
-        body: Vec::new(),
-        sized: false,
-        end: ReplyEnd::Stall,
-    });
+    field.sim.replay(
+        "silent",
+        Reply { status: 200, headers: head, body: Vec::new(), sized: false, end: ReplyEnd::Stall },
+    );
     for mode in BOTH {
         let ask = Ask::new("openai-chat", "stall", mode).replay("silent", false);
         let one = field.ask(ask).await;
@@ -304,10 +303,11 @@ async fn row_06_silence_after_the_word_is_a_whole_answer() {
     let field = Field::with(|config| config.limits.idle = SHORT).await;
     let all = field.row("stall-after-word").await;
     assert_as_wanted(&all);
-    for one in all.iter().filter(|one| one.is_guarded() && one.is_streamed()) {
-        let whole = one.record.ending.reason.is_success();
-        let action = if whole { Action::Passed } else { Action::Failed };
-        assert_eq!(one.record.action, action, "{}", one.label());
+    for one in all.iter().filter(|one| one.ask.streamed) {
+        assert_eq!(one.record.action, Action::Passed, "{}", one.label());
+        assert!(one.record.native_finish_reason.is_some(), "{}", one.label());
+        let end = if one.is_guarded() { End::Clean } else { End::Short };
+        one.assert_untouched(end);
     }
     field.finish().await;
 }
@@ -368,7 +368,7 @@ async fn row_08_reset_in_the_middle_of_an_event() {
             assert_eq!(one.record.cause, "upstream_reset", "{}", one.label());
             assert_eq!(ending.closed, Closed::Reset, "{}", one.label());
             assert_eq!(ending.bytes, one.sent.written, "{}", one.label());
-            if one.ask.streamed {
+            if one.ask.streamed && scenario != "reset-in-tool-call" {
                 assert!(ending.events > 0, "{}", one.label());
             }
         }
@@ -485,7 +485,9 @@ async fn row_14_an_error_for_a_body_with_status_200() {
         let failed = one.record.ending.reason == Reason::Failed;
         if failed && one.is_guarded() {
             one.assert_loud();
-            assert_eq!(one.response.status, 502, "{}", one.label());
+            // An array or a line may be the stream that was asked for, so that its head leaves.
+            let status = if one.is_streamed() { 200 } else { 502 };
+            assert_eq!(one.response.status, status, "{}", one.label());
         } else {
             one.assert_untouched(End::Clean);
         }
@@ -508,9 +510,13 @@ async fn row_15_an_error_in_the_stream() {
             // The provider said it; saying it again would be two errors.
             assert!(one.error_frame().is_none(), "{}", one.label());
             assert!(one.response.body == one.sent.body, "{}: {}", one.label(), one.tail());
-            if one.is_guarded() { one.assert_loud() } else { one.assert_untouched(End::Clean) }
+            if one.is_guarded() {
+                one.assert_loud()
+            } else {
+                one.assert_untouched(End::Clean)
+            }
             let kind = ending.fault.as_ref().unwrap().kind;
-            if scenario == "error-early" {
+            if scenario == "error-early" && ["anthropic", "gemini"].contains(&one.ask.wire.id) {
                 assert_eq!(kind, FaultKind::Overloaded, "{}", one.label());
             }
         }
@@ -611,13 +617,16 @@ async fn row_19_a_redirect_is_not_followed() {
     let field = Field::start().await;
     let location = format!("{}/openai/v1/chat/completions", elsewhere.url());
     for status in [301, 302, 303, 307, 308] {
-        field.sim.replay("redirect", Reply {
-            status,
-            headers: vec![("location".to_owned(), location.clone())],
-            body: Vec::new(),
-            sized: true,
-            end: ReplyEnd::Whole,
-        });
+        field.sim.replay(
+            "redirect",
+            Reply {
+                status,
+                headers: vec![("location".to_owned(), location.clone())],
+                body: Vec::new(),
+                sized: true,
+                end: ReplyEnd::Whole,
+            },
+        );
         for mode in BOTH {
             let ask = Ask::new("openai-chat", "redirect", mode).replay("redirect", false);
             let one = field.ask(ask).await;
@@ -651,8 +660,8 @@ async fn row_19_early_hints_are_skipped() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn row_20_every_cut_of_every_event() {
     let field = Field::start().await;
-    for chunks in ["byte", "joined"] {
-        let asks = every("complete").into_iter();
+    for (chunks, scenario) in [("byte", "stop-sequence"), ("joined", "complete")] {
+        let asks = every(scenario).into_iter();
         let asks = asks.filter(|ask| ask.streamed).map(|ask| ask.header("x-sim-chunks", chunks));
         let all = field.ask_all(asks.collect()).await;
         assert_left_alone(&all);
@@ -672,6 +681,54 @@ async fn row_20_every_cut_of_every_event() {
             let length = one.relayed().len();
             let first = *lengths.entry((one.ask.path.clone(), one.is_guarded())).or_insert(length);
             assert_eq!(length, first, "{}", one.label());
+        }
+    }
+    field.finish().await;
+}
+
+/// What a guard lets go of a stream that comes in these pieces, and the ending.
+fn guarded(ask: &Ask, kind: &str, pieces: [&[u8]; 3]) -> (Vec<u8>, Reason, Option<Vec<u8>>) {
+    let profile = ask.profile();
+    let head = endstop::Head { status: 200, content_type: kind };
+    let asked = endstop::Asked { streamed: Some(true), ..endstop::Asked::default() };
+    let reader = endstop::Reader::new(profile, head, asked);
+    let strictness = Strictness { tool_calls: ToolCalls::Fail, proves: true };
+    let mut guard = Guard::new(reader, *profile, Mode::Guard, strictness);
+    let mut out = Vec::new();
+    for piece in pieces {
+        let piece = bytes::Bytes::copy_from_slice(piece);
+        let next = guard.push(&piece, None, &mut |bytes| out.extend_from_slice(&bytes));
+        if next == Next::Fail {
+            let finish = guard.fail();
+            out.extend_from_slice(&finish.rest);
+            return (out, finish.ending.reason, finish.frame);
+        }
+    }
+    let finish = guard.finish(endstop::Close::Eof);
+    out.extend_from_slice(&finish.rest);
+    (out, finish.ending.reason, finish.frame)
+}
+
+#[tokio::test]
+async fn row_20_every_pair_of_cuts() {
+    let field = Field::start().await;
+    for wire in ["openai-chat", "anthropic", "gemini", "bedrock-converse", "ollama", "cohere"] {
+        for scenario in ["empty", "done-without-word-tool-call"] {
+            let one = field.ask(Ask::new(wire, scenario, Mode::Observe)).await;
+            let kind = one.response.header("content-type");
+            let all = &one.sent.body;
+            let whole = guarded(&one.ask, kind, [all, b"", b""]);
+            // Every cut, and as many of the pairs as there is time for.
+            let step = (all.len() * all.len() / 8000) | 1;
+            for first in 0..=all.len() {
+                let seconds = (first..=all.len()).step_by(step).chain([all.len()]);
+                for second in seconds {
+                    let (head, rest) = all.split_at(first);
+                    let (middle, tail) = rest.split_at(second - first);
+                    let cut = guarded(&one.ask, kind, [head, middle, tail]);
+                    assert!(cut == whole, "{wire} {scenario} {first} {second}");
+                }
+            }
         }
     }
     field.finish().await;
@@ -753,7 +810,11 @@ async fn row_25_words_that_are_none() {
         assert_as_wanted(&all);
         for one in &all {
             let cut = one.record.ending.reason == Reason::Cut && one.is_guarded();
-            if cut { one.assert_told() } else { one.assert_untouched(End::Clean) }
+            if cut {
+                one.assert_told()
+            } else {
+                one.assert_untouched(End::Clean)
+            }
             let word = one.record.native_finish_reason.as_deref().unwrap_or_default();
             assert!(word.len() < 1000, "{}", one.label());
         }
@@ -839,14 +900,56 @@ async fn row_30_usage_late_missing_or_less() {
     field.finish().await;
 }
 
+#[tokio::test]
+async fn a_guard_holds_no_whole_frame() {
+    let field = Field::start().await;
+    for wire in wire::ALL {
+        let ask = Ask::new(wire.id, "stall", Mode::Guard);
+        let tag = field.tag();
+        let mut client = begin(&field, &ask, &tag).await;
+        let all = eventually("all was sent", || {
+            let sent = field.sim.tagged(&tag)?;
+            tail_of_text(&sent.body).then_some(sent.body)
+        })
+        .await;
+        // The upstream is silent and nothing has ended: whatever is whole has left all the same.
+        let got = client.until(|response| response.body.len() == all.len()).await;
+        assert_eq!(got.end, End::Open, "{}", wire.id);
+    }
+    field.finish().await;
+}
+
+/// Whether the twelfth token has come, after which the simulator falls silent.
+fn tail_of_text(body: &[u8]) -> bool {
+    body.len() > 1000
+}
+
+#[tokio::test]
+async fn calls_that_are_held_leave_only_when_they_are_proven() {
+    let field = Field::start().await;
+    for scenario in ["tool-call", "cut-in-tool-call", "cut-after-args", "length-whole-args"] {
+        let asks = every(scenario).into_iter().filter(|ask| ask.streamed);
+        let asks = asks.filter(|ask| ask.mode == Mode::Guard);
+        let asks = asks.map(|ask| ask.header("x-endstop-tool-calls", "hold"));
+        for one in field.ask_all(asks.collect()).await {
+            if scenario == "tool-call" {
+                one.assert_untouched(End::Clean);
+                continue;
+            }
+            one.assert_told();
+            let text = String::from_utf8_lossy(one.relayed()).into_owned();
+            assert!(!text.contains("write_file"), "{}: {text}", one.label());
+        }
+    }
+    field.finish().await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_scenario_on_every_wire_keeps_the_invariants() {
     let field = Field::with(|config| config.limits.idle = Duration::from_secs(2)).await;
     let names = endstop_sim::scenario::ALL.iter().map(|scenario| scenario.name);
-    let asks: Vec<Ask> = names
-        .filter(|name| !["drip", "no-headers"].contains(name))
-        .flat_map(every)
-        .collect();
+    let asks: Vec<Ask> =
+        names.filter(|name| !["drip", "no-headers"].contains(name)).flat_map(every).collect();
     assert!(asks.len() > 2000, "{}", asks.len());
     for one in field.ask_all(asks).await {
         let want = one.ask.want().unwrap();

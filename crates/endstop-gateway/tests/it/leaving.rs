@@ -70,13 +70,16 @@ async fn row_31_the_client_leaves_before_the_head() {
 async fn row_31_the_client_leaves_while_it_waits_for_the_first_token() {
     let field = Field::start().await;
     let head = vec![("content-type".to_owned(), "text/event-stream".to_owned())];
-    field.sim.replay("silent", endstop_sim::Reply {
-        status: 200,
-        headers: head,
-        body: Vec::new(),
-        sized: false,
-        end: endstop_sim::ReplyEnd::Stall,
-    });
+    field.sim.replay(
+        "silent",
+        endstop_sim::Reply {
+            status: 200,
+            headers: head,
+            body: Vec::new(),
+            sized: false,
+            end: endstop_sim::ReplyEnd::Stall,
+        },
+    );
     let mut count = 0;
     for wire in ["openai-chat", "openai-responses", "anthropic", "gemini", "mistral", "cohere"] {
         for (mode, how) in BOTH.into_iter().flat_map(|mode| WAYS.map(|how| (mode, how))) {
@@ -196,13 +199,16 @@ async fn row_33_the_client_leaves_after_the_terminal() {
     for wire in WIRES {
         let whole = field.ask(Ask::new(wire, "complete", Mode::Observe)).await;
         let kind = whole.response.header("content-type").to_owned();
-        field.sim.replay(wire, endstop_sim::Reply {
-            status: 200,
-            headers: vec![("content-type".to_owned(), kind)],
-            body: vec![whole.sent.body.clone()],
-            sized: false,
-            end: endstop_sim::ReplyEnd::Stall,
-        });
+        field.sim.replay(
+            wire,
+            endstop_sim::Reply {
+                status: 200,
+                headers: vec![("content-type".to_owned(), kind)],
+                body: vec![whole.sent.body.clone()],
+                sized: false,
+                end: endstop_sim::ReplyEnd::Stall,
+            },
+        );
         let proven = whole.record.ending.closed == Closed::Proven;
         for mode in BOTH {
             let ask = Ask::new(wire, "complete", mode).replay(wire, true);

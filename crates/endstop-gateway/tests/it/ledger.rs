@@ -270,18 +270,11 @@ impl Ask {
         Self::at(wire, paths(wire, true).remove(0), scenario, true, mode)
     }
 
-    fn at(
-        wire: &'static Wire,
-        path: String,
-        scenario: &str,
-        streamed: bool,
-        mode: Mode,
-    ) -> Self {
+    fn at(wire: &'static Wire, path: String, scenario: &str, streamed: bool, mode: Mode) -> Self {
         let prompt = if wire.id.ends_with("generate") { r#","prompt":"Hi""# } else { "" };
         let usage = r#","stream_options":{"include_usage":true}"#;
-        let body = format!(
-            r#"{{"model":"some-model","stream":{streamed},"messages":[]{prompt}{usage}}}"#
-        );
+        let body =
+            format!(r#"{{"model":"some-model","stream":{streamed},"messages":[]{prompt}{usage}}}"#);
         let scenario = scenario.to_owned();
         Self { wire, path, scenario, streamed, mode, headers: Vec::new(), body, well: None }
     }
@@ -395,7 +388,7 @@ const TERMINALS: [&str; 8] = [
     "response.completed",
     "\"done\":true",
     "messageStop",
-    "message-end",
+    "\"COMPLETE\"",
     "\"finish_reason\":\"stop\"",
     "\"finishReason\":\"STOP\"",
 ];
@@ -412,10 +405,11 @@ impl Exchange {
     pub(crate) fn label(&self) -> String {
         let Self { ask, record, response, .. } = self;
         format!(
-            "{} {} {} {:?}: HTTP {} {:?}, {:?}, {} ({})",
+            "{} {} {} streamed={} {:?}: HTTP {} {:?}, {:?}, {} ({})",
             ask.wire.id,
             ask.scenario,
             ask.path,
+            ask.streamed,
             ask.mode,
             response.status,
             response.end,
@@ -531,6 +525,9 @@ impl Exchange {
         let Self { response, sent, record, .. } = self;
         let label = self.label();
         let same = response.body == sent.body;
+        // More may have left the upstream before it saw that nobody waits any longer.
+        let late = matches!(record.ending.closed, endstop::Closed::TimedOut(_));
+        let same = same || late && sent.body.starts_with(&response.body);
         match response.header("x-endstop-action") {
             "passed" => {
                 assert_eq!(response.status, sent.status, "{label}");
@@ -564,8 +561,10 @@ impl Exchange {
             }
             ("ollama" | "ollama-generate", _) => relayed.ends_with(b"\n"),
             (_, true) => {
-                let closed = [relayed, b"]"].concat();
-                serde_json::from_slice::<Vec<serde_json::Value>>(&closed).is_ok()
+                // Behind the closing bracket too: it is the abort that tells.
+                let is_array =
+                    |bytes: &[u8]| serde_json::from_slice::<Vec<serde_json::Value>>(bytes).is_ok();
+                is_array(relayed) || is_array(&[relayed, b"]"].concat())
             }
             _ => [&b"\n\n"[..], b"\r\n\r\n", b"\r\r"].iter().any(|end| relayed.ends_with(end)),
         };

@@ -15,3 +15,4 @@ mod leaving;
 mod ledger;
 mod requests;
 mod secrets;
+mod soak;

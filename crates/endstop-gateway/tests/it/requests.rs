@@ -215,6 +215,14 @@ fn smuggling() -> Vec<(&'static str, String)> {
             "bare LF after a chunk's size",
             format!("{start}Transfer-Encoding: chunked\r\n\r\n0\n\n{hidden}"),
         ),
+        (
+            "bare line feeds",
+            format!(
+                "POST /openai/v1/chat/completions HTTP/1.1\nhost: x\nTransfer-Encoding: chunked\n\
+                 Content-Length: 4\n\n{chunked}"
+            ),
+        ),
+        ("a bare line feed", sized("X: 1\nTransfer-Encoding: chunked")),
         ("another version", format!("POST / HTTP/9.9\r\nhost: x\r\n\r\n{hidden}")),
         ("no version", format!("POST /openai/v1/chat/completions\r\n\r\n{hidden}")),
     ]
@@ -336,13 +344,16 @@ async fn row_38_line_ends_in_words_split_no_header() {
         ),
     ] {
         let kind = "application/json".to_owned();
-        field.sim.replay(wire, Reply {
-            status: 200,
-            headers: vec![("content-type".to_owned(), kind)],
-            body: vec![body.into_bytes()],
-            sized: true,
-            end: ReplyEnd::Whole,
-        });
+        field.sim.replay(
+            wire,
+            Reply {
+                status: 200,
+                headers: vec![("content-type".to_owned(), kind)],
+                body: vec![body.into_bytes()],
+                sized: true,
+                end: ReplyEnd::Whole,
+            },
+        );
         for mode in [Mode::Observe, Mode::Guard] {
             let ask = Ask::new(wire, "complete", mode).replay(wire, false);
             let plain = ask.body.replace("true", "false");

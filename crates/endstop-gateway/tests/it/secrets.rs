@@ -105,32 +105,37 @@ async fn a_callers_own_key_passes_and_is_told_nowhere() {
     assert_eq!(one.sent.header("authorization"), Some("Bearer sk-canary-authorization"));
     // In an error of the provider's that repeats it, the key is its owner's to see, and no more.
     let error = format!(
-        r#"{{"error":{{"message":"Incorrect API key provided: sk-{CANARY}-1234. See https://x?key=sk-{CANARY}","type":"invalid_request_error","code":"sk-{CANARY}-code"}}}}"#
+        r#"{{"error":{{"message":"Incorrect API key provided: sk-{CANARY}-abc123DEF456ghi789. See https://x?key=sk-{CANARY}-AIza567890abc1","type":"invalid_request_error","code":"invalid_api_key"}}}}"#
     );
     for (status, name) in [(401, "rejected"), (200, "quiet")] {
-        field.sim.replay(name, Reply {
-            status,
-            headers: vec![
-                ("content-type".to_owned(), "application/json".to_owned()),
-                ("x-request-id".to_owned(), format!("sk-{CANARY}-request")),
-            ],
-            body: vec![error.clone().into_bytes()],
-            sized: true,
-            end: ReplyEnd::Whole,
-        });
+        field.sim.replay(
+            name,
+            Reply {
+                status,
+                headers: vec![("content-type".to_owned(), "application/json".to_owned())],
+                body: vec![error.clone().into_bytes()],
+                sized: true,
+                end: ReplyEnd::Whole,
+            },
+        );
         for mode in [Mode::Observe, Mode::Guard] {
             let ask = Ask::new("openai-chat", "complete", mode).replay(name, false);
             field.ask(ask).await;
         }
     }
-    let event = format!("data: {{\"error\":{{\"message\":\"key sk-{CANARY}-5 is wrong\"}}}}\n\n");
-    field.sim.replay("stream", Reply {
-        status: 200,
-        headers: vec![("content-type".to_owned(), "text/event-stream".to_owned())],
-        body: vec![event.into_bytes()],
-        sized: false,
-        end: ReplyEnd::Whole,
-    });
+    let event = format!(
+        "data: {{\"error\":{{\"message\":\"key sk-{CANARY}-abc123DEF456ghi789 is wrong\"}}}}\n\n"
+    );
+    field.sim.replay(
+        "stream",
+        Reply {
+            status: 200,
+            headers: vec![("content-type".to_owned(), "text/event-stream".to_owned())],
+            body: vec![event.into_bytes()],
+            sized: false,
+            end: ReplyEnd::Whole,
+        },
+    );
     for mode in [Mode::Observe, Mode::Guard] {
         field.ask(Ask::new("openai-chat", "complete", mode).replay("stream", false)).await;
     }
@@ -186,42 +191,49 @@ async fn nobody_but_the_operator_says_where_requests_go() {
 #[tokio::test]
 async fn headers_of_one_connection_and_of_the_gateway_stop_there() {
     let field = Field::start().await;
-    field.sim.replay("headers", Reply {
-        status: 200,
-        headers: [
-            ("content-type", "application/json"),
-            ("x-endstop-id", "forged"),
-            ("x-endstop-reason", "forged"),
-            ("x-endstop-other", "forged"),
-            ("keep-alive", "timeout=1"),
-            ("proxy-authenticate", "Basic"),
-            ("upgrade", "h2c"),
-            ("trailer", "x-trailer"),
-            ("x-kept", "yes"),
-        ]
-        .into_iter()
-        .map(|(name, value)| (name.to_owned(), value.to_owned()))
-        .collect(),
-        body: vec![br#"{"object":"list","data":[]}"#.to_vec()],
-        sized: true,
-        end: ReplyEnd::Whole,
-    });
+    field.sim.replay(
+        "headers",
+        Reply {
+            status: 200,
+            headers: [
+                ("content-type", "application/json"),
+                ("x-endstop-id", "forged"),
+                ("x-endstop-reason", "forged"),
+                ("x-endstop-other", "forged"),
+                ("keep-alive", "timeout=1"),
+                ("proxy-authenticate", "Basic"),
+                ("upgrade", "h2c"),
+                ("trailer", "x-trailer"),
+                ("x-kept", "yes"),
+            ]
+            .into_iter()
+            .map(|(name, value)| (name.to_owned(), value.to_owned()))
+            .collect(),
+            body: vec![br#"{"object":"list","data":[]}"#.to_vec()],
+            sized: true,
+            end: ReplyEnd::Whole,
+        },
+    );
     for (path, admitted) in [("/openai/v1/chat/completions", 1), ("/openai/v1/files", 0)] {
         field.admit(admitted);
-        let request = shows(path, path, &[
-            ("x-sim-replay", "headers"),
-            ("x-endstop-mode", "observe"),
-            ("x-endstop-unknown", "1"),
-            ("x-endstop-token", "t"),
-            ("connection", "close, x-listed"),
-            ("x-listed", "1"),
-            ("keep-alive", "timeout=5"),
-            ("proxy-authorization", "Basic canary"),
-            ("proxy-connection", "keep-alive"),
-            ("te", "trailers"),
-            ("trailer", "x-t"),
-            ("x-kept", "yes"),
-        ]);
+        let request = shows(
+            path,
+            path,
+            &[
+                ("x-sim-replay", "headers"),
+                ("x-endstop-mode", "observe"),
+                ("x-endstop-unknown", "1"),
+                ("x-endstop-token", "t"),
+                ("connection", "close, x-listed"),
+                ("x-listed", "1"),
+                ("keep-alive", "timeout=5"),
+                ("proxy-authorization", "Basic canary"),
+                ("proxy-connection", "keep-alive"),
+                ("te", "trailers"),
+                ("trailer", "x-t"),
+                ("x-kept", "yes"),
+            ],
+        );
         let response = client::ask(field.address, request).await;
         assert_eq!(response.status, 200, "{path}");
         let sent = field.sent(path).await;
