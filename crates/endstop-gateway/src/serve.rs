@@ -811,7 +811,8 @@ fn plain(
     turn.delivered(bytes.len());
     let profile = turn.wire().profile;
     let response = match verdict {
-        None if close == Close::Eof => respond(status, headers, Answer::whole(bytes)),
+        // In observe, a broken connection is passed on as one; a guard ends well what is well.
+        None if close == Close::Eof || guarded => respond(status, headers, Answer::whole(bytes)),
         None => {
             let leaving = Box::pin(tokio::time::sleep(Duration::from_millis(10)));
             respond(status, headers, Answer::new(Kind::Broken(Some(bytes), leaving)))
