@@ -72,6 +72,8 @@ enum State {
 pub(crate) struct Client {
     pub(crate) stream: TcpStream,
     input: Vec<u8>,
+    /// How much of it has been taken in.
+    taken: usize,
     state: State,
     response: Response,
 }
@@ -83,7 +85,7 @@ impl Client {
 
     pub(crate) fn new(stream: TcpStream) -> Self {
         let response = Response::default();
-        Self { stream, input: Vec::new(), state: State::Head, response }
+        Self { stream, input: Vec::new(), taken: 0, state: State::Head, response }
     }
 
     /// Sends as much as the peer takes.
@@ -107,6 +109,7 @@ impl Client {
         let mut buffer = vec![0; 64 << 10];
         loop {
             self.advance();
+            self.input.drain(..std::mem::take(&mut self.taken));
             if matches!(self.state, State::Done) {
                 self.state = State::Head;
                 let mut response = std::mem::take(&mut self.response);
@@ -172,7 +175,8 @@ impl Client {
                     }
                 }
                 State::UntilClose => {
-                    self.response.body.append(&mut self.input);
+                    self.response.body.extend_from_slice(&self.input[self.taken..]);
+                    self.taken = self.input.len();
                     return;
                 }
             }
@@ -180,15 +184,18 @@ impl Client {
     }
 
     fn take_until(&mut self, end: &[u8]) -> Option<Vec<u8>> {
-        let at = self.input.windows(end.len()).position(|window| window == end)?;
-        let taken = self.input[..at].to_vec();
-        self.input.drain(..at + end.len());
+        let rest = &self.input[self.taken..];
+        let at = memchr::memmem::find(rest, end)?;
+        let taken = rest[..at].to_vec();
+        self.taken += at + end.len();
         Some(taken)
     }
 
     fn take_data(&mut self, most: usize) -> Option<usize> {
-        let taken = most.min(self.input.len());
-        self.response.body.extend(self.input.drain(..taken));
+        let rest = &self.input[self.taken..];
+        let taken = most.min(rest.len());
+        self.response.body.extend_from_slice(&rest[..taken]);
+        self.taken += taken;
         (taken > 0).then_some(taken)
     }
 

@@ -394,7 +394,7 @@ const TERMINALS: [&str; 8] = [
 ];
 
 fn count(bytes: &[u8], text: &str) -> usize {
-    bytes.windows(text.len()).filter(|window| *window == text.as_bytes()).count()
+    memchr::memmem::find_iter(bytes, text).count()
 }
 
 impl Exchange {
@@ -532,6 +532,8 @@ impl Exchange {
             "passed" => {
                 assert_eq!(response.status, sent.status, "{label}");
                 assert!(same, "I3: {label}: {:?}", self.tail());
+                let clean = response.end == End::Clean;
+                assert!(clean || !self.is_guarded(), "a good end is a clean one: {label}");
             }
             "failed" => {
                 assert!(self.is_guarded() && response.status >= 400, "{label}");
