@@ -42,6 +42,7 @@ pub(crate) struct Connector {
     proxies: Arc<Matcher>,
     connect: Duration,
     handshake: Duration,
+    own: bool,
 }
 
 impl std::fmt::Debug for Connector {
@@ -65,6 +66,7 @@ impl Connector {
             proxies: Arc::new(Matcher::from_env()),
             connect: limits.connect,
             handshake: limits.tls,
+            own,
         }
     }
 }
@@ -88,7 +90,12 @@ impl Service<Uri> for Connector {
         let http = self.http.clone();
         let proxy = self.proxies.intercept(&uri);
         let is_tls = uri.scheme_str() == Some("https");
+        // An address is not looked up, so that the resolver never sees it.
+        let blocked = literal(&uri).is_some_and(|ip| !is_allowed(ip, self.own));
         Box::pin(async move {
+            if blocked {
+                return Err(no_connection(Unresolved::Blocked.into()));
+            }
             let connecting = async {
                 match proxy {
                     Some(proxy) if is_tls => {
@@ -175,7 +182,7 @@ struct Resolver {
 enum Unresolved {
     #[error("the name does not resolve")]
     Unknown,
-    #[error("the name resolves to an address that is not allowed")]
+    #[error("the address is not allowed")]
     Blocked,
 }
 
@@ -222,6 +229,11 @@ pub(crate) fn is_allowed(ip: IpAddr, own: bool) -> bool {
         }
     };
     !never && (own || !(ip.is_loopback() || ip.is_unspecified()))
+}
+
+/// The address that stands in the place of a name, if one does.
+fn literal(uri: &Uri) -> Option<IpAddr> {
+    uri.host()?.trim_start_matches('[').trim_end_matches(']').parse().ok()
 }
 
 fn through_proxy(cause: Cause) -> NoConnection {

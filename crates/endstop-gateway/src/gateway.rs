@@ -17,10 +17,10 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
 
 use crate::admin::{self, Admin};
-use crate::config::{Config, Limits, Tls, is_loopback};
+use crate::config::{Config, Limits, Secret, Tls, is_loopback};
 use crate::connect::certificates;
 use crate::error::Error;
-use crate::peer::{ClientIo, Peer};
+use crate::peer::{ClientIo, Peer, Phase};
 use crate::serve;
 use crate::state::{Settings, Shared};
 use crate::told::Told;
@@ -36,6 +36,7 @@ pub struct Gateway {
     address: SocketAddr,
     tls: Option<TlsAcceptorBox>,
     admin: Option<(TcpListener, SocketAddr)>,
+    admin_token: Option<Secret>,
     ready: Arc<AtomicBool>,
     connections: Arc<AtomicUsize>,
 }
@@ -100,9 +101,11 @@ impl Gateway {
     /// What is wrong with the configuration, or why an address cannot be listened on.
     pub async fn bind(config: Config) -> Result<Self, Error> {
         let admin = config.admin;
+        // One that is named and cannot be read must not leave the listener open.
+        let token = config.admin_token()?;
         if let Some(address) = admin
             && !is_loopback(address)
-            && config.admin_token()?.is_none()
+            && token.is_none()
         {
             return Err(Error::Exposed(format!(
                 "the admin listener {address} is open to other machines: set admin_token_env or \
@@ -123,6 +126,7 @@ impl Gateway {
             address,
             tls,
             admin,
+            admin_token: token,
             ready: Arc::new(AtomicBool::new(true)),
             connections: Arc::new(AtomicUsize::new(0)),
         })
@@ -154,11 +158,11 @@ impl Gateway {
 
     /// Serves until told to stop; then lets what is under way end, for a while.
     pub async fn run(self, stop: impl Future<Output = ()>) {
-        let Self { shared, listener, tls, admin, ready, connections, .. } = self;
+        let Self { shared, listener, tls, admin, admin_token, ready, connections, .. } = self;
         let settings = shared.settings();
         let limits = settings.config.limits.clone();
         let operators = admin.map(|(listener, _)| {
-            let token = settings.config.admin_token().ok().flatten();
+            let token = admin_token;
             let admin = Admin { shared: shared.clone(), token, ready: ready.clone() };
             // A listener that fails leaves the data path alone.
             tokio::spawn(async move {
@@ -298,7 +302,11 @@ fn service(
     Error = std::convert::Infallible,
     Future: Send + 'static,
 > {
-    service_fn(move |request| {
+    service_fn(move |request: hyper::Request<hyper::body::Incoming>| {
+        // At once: what is read before the first poll belongs to a request that is under way.
+        if request.version() <= hyper::Version::HTTP_11 {
+            peer.set(Phase::Waiting);
+        }
         let serving = serve::serve(shared.clone(), peer.clone(), request);
         // A fault of ours ends one request, and no other.
         AssertUnwindSafe(serving)

@@ -204,14 +204,18 @@ impl Guard {
         let waits = matches!(self.gate, Gate::Calls(_) | Gate::Word(_));
         let passed = self.received - self.held.len() as u64;
         let whole = usize::try_from(self.boundary.saturating_sub(passed)).unwrap_or(0);
+        // An error of the provider's that the end of the bytes made whole: no frame ended after it.
+        let last_word = !self.faulted && ending.fault.is_some() && !waits && !self.opaque;
         let rest = if waits || self.opaque {
             Bytes::new()
+        } else if last_word {
+            self.held.split().freeze()
         } else {
             self.held.split_to(whole.min(self.held.len())).freeze()
         };
         // In the middle of a frame nothing can be said, and what the provider said is enough.
         let torn = self.opaque || passed > self.boundary;
-        let told = self.faulted && !waits;
+        let told = (self.faulted || last_word) && !waits;
         let frame = failure.as_ref().filter(|_| !torn && !told).map(|failure| {
             let first = !self.framed || passed + rest.len() as u64 == 0;
             self.profile.error_frame(framing, first, &failure.trouble())

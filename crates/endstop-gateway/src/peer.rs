@@ -100,10 +100,14 @@ pub(crate) struct ClientIo {
     client_read: Duration,
     keep_alive: Duration,
     timer: Option<Pin<Box<Sleep>>>,
+    /// When the wait for a head, or for its rest, began.
+    waiting_since: Option<Instant>,
     flushed: bool,
     /// What was sent last belongs to this epoch.
     written_in: u32,
     probe: Option<Probe>,
+    /// The next request is refused, once those before it have been answered.
+    refusal: Option<Wrong>,
 }
 
 /// A client has closed its sending side.
@@ -114,19 +118,24 @@ struct Probe {
     timer: Pin<Box<Sleep>>,
 }
 
-/// The head of the next request, as far as it has come.
+/// Where the bytes that come belong.
 #[derive(Debug, Default)]
 enum Head {
-    /// Nothing has.
+    /// To the next head, of which nothing has come.
     #[default]
     None,
-    /// A part.
+    /// To a head, of which this has come.
     Part(Vec<u8>),
-    /// All of it.
-    Done,
-    /// It is HTTP/2, which has heads of another kind.
-    Other,
+    /// To a body, of which so much is left.
+    Body(u64),
+    /// To the last request of the connection, or behind it.
+    Last,
+    /// To HTTP/2, which has no heads like these.
+    Http2,
 }
+
+/// Why a request is refused before the service sees it.
+type Wrong = (&'static str, &'static str);
 
 impl ClientIo {
     /// A connection with these limits.
@@ -140,9 +149,11 @@ impl ClientIo {
             client_read: limits.client_read,
             keep_alive: limits.keep_alive,
             timer: None,
+            waiting_since: None,
             flushed: true,
             written_in: 0,
             probe: None,
+            refusal: None,
         }
     }
 
@@ -154,51 +165,78 @@ impl ClientIo {
     fn poll_waiting(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let partial = matches!(self.head, Head::Part(_));
         let limit = if partial { self.client_read } else { self.keep_alive };
-        let timer = self.timer.get_or_insert_with(|| Box::pin(tokio::time::sleep(limit)));
+        let since = *self.waiting_since.get_or_insert_with(Instant::now);
+        // One timer for all requests of a connection: setting one for each costs more than looking.
+        let due = since + limit;
+        let timer = self.timer.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(due)));
+        if timer.deadline() > due {
+            timer.as_mut().reset(due);
+        }
+        while timer.deadline() < due {
+            ready!(timer.as_mut().poll(cx));
+            timer.as_mut().reset(due);
+        }
         ready!(timer.as_mut().poll(cx));
-        self.timer = None;
         if partial {
             self.answer("408 Request Timeout", "the head of the request did not come in time");
         }
         Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
     }
 
-    /// Follows the heads of requests, to refuse those that two readers could read differently.
-    fn read_head(&mut self, bytes: &[u8]) -> io::Result<()> {
-        let seen = match &mut self.head {
-            Head::Done | Head::Other => return Ok(()),
-            Head::None => {
-                self.timer = None;
-                &mut Vec::new()
-            }
-            Head::Part(seen) => seen,
-        };
+    /// Follows the heads of requests, to refuse those that two readers could read differently; the
+    /// count is of the bytes before the head that is wrong.
+    fn follow(&mut self, bytes: &[u8]) -> Result<(), (usize, Wrong)> {
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            let before = bytes.len() - rest.len();
+            let taken = match std::mem::take(&mut self.head) {
+                known @ (Head::Http2 | Head::Last) => {
+                    self.head = known;
+                    return Ok(());
+                }
+                Head::Body(left) => {
+                    let taken = rest.len().min(usize::try_from(left).unwrap_or(usize::MAX));
+                    let left = left - taken as u64;
+                    self.head = if left == 0 { Head::None } else { Head::Body(left) };
+                    taken
+                }
+                Head::None => {
+                    self.waiting_since = None;
+                    self.read_head(Vec::new(), rest).map_err(|wrong| (before, wrong))?
+                }
+                Head::Part(seen) => self.read_head(seen, rest).map_err(|wrong| (before, wrong))?,
+            };
+            rest = rest.get(taken..).unwrap_or_default();
+        }
+        Ok(())
+    }
+
+    /// Reads on in a head; gives how many bytes belong to it.
+    fn read_head(&mut self, mut seen: Vec<u8>, bytes: &[u8]) -> Result<usize, Wrong> {
+        let old = seen.len();
+        // The end may have begun before.
+        let from = old.saturating_sub(3);
         seen.extend_from_slice(bytes);
         if seen.starts_with(b"PRI ") {
-            self.timer = None;
-            self.head = Head::Other;
-            return Ok(());
+            self.head = Head::Http2;
+            return Ok(bytes.len());
         }
-        let end = memchr::memmem::find(seen, b"\r\n\r\n");
+        let new = seen.get(from..).unwrap_or_default();
+        let end = memchr::memmem::find(new, b"\r\n\r\n").map(|at| from + at);
+        let head = seen.get(..end.unwrap_or(seen.len())).unwrap_or_default();
+        if has_bare_line_end(head, from) {
+            return Err(("400 Bad Request", "a line of the head ends in a bare line feed"));
+        }
+        if head.len() > self.head_limit {
+            return Err(("431 Request Header Fields Too Large", "the head is too large"));
+        }
         let Some(end) = end else {
-            let seen = std::mem::take(seen);
-            if seen.len() > self.head_limit {
-                self.answer("431 Request Header Fields Too Large", "the head is too large");
-                return Err(io::ErrorKind::InvalidData.into());
-            }
             self.head = Head::Part(seen);
-            return Ok(());
+            return Ok(bytes.len());
         };
-        let wrong = seen.get(..end).and_then(ambiguity);
-        self.timer = None;
-        self.head = Head::Done;
-        match wrong {
-            None => Ok(()),
-            Some(wrong) => {
-                self.answer("400 Bad Request", wrong);
-                Err(io::ErrorKind::InvalidData.into())
-            }
-        }
+        self.waiting_since = None;
+        self.head = after(head).map_err(|wrong| ("400 Bad Request", wrong))?;
+        Ok(end + 4 - old)
     }
 
     /// Answers in place of the service, which never sees the request.
@@ -255,24 +293,36 @@ impl ClientIo {
     }
 }
 
-/// What makes two readers of this head disagree about where the request ends.
-fn ambiguity(head: &[u8]) -> Option<&'static str> {
-    let (mut lengths, mut codings) = (0, 0);
+/// Whether a line ends without a carriage return, from here on.
+fn has_bare_line_end(head: &[u8], from: usize) -> bool {
+    let ends = memchr::memchr_iter(b'\n', head.get(from..).unwrap_or_default());
+    let before = |at: usize| (from + at).checked_sub(1).and_then(|at| head.get(at));
+    ends.into_iter().any(|at| before(at) != Some(&b'\r'))
+}
+
+/// What follows this head, or what makes two readers of it disagree about where the request ends.
+fn after(head: &[u8]) -> Result<Head, &'static str> {
+    let (mut lengths, mut codings, mut length) = (0, 0, Some(0));
     for line in head.split(|byte| *byte == b'\n').skip(1) {
         let name = line.split(|byte| *byte == b':').next().unwrap_or_default();
         if name.eq_ignore_ascii_case(b"content-length") {
             lengths += 1;
+            let value = line.get(name.len() + 1..).unwrap_or_default().trim_ascii();
+            length = str::from_utf8(value).ok().and_then(|value| value.parse().ok());
         } else if name.eq_ignore_ascii_case(b"transfer-encoding") {
             codings += 1;
         } else if name.last().is_some_and(|last| matches!(last, b' ' | b'\t')) {
-            return Some("a header's name ends in white space");
+            return Err("a header's name ends in white space");
         }
     }
-    match (lengths, codings) {
-        (0 | 1, 0) | (0, 1) => None,
-        (_, 0) => Some("the request has several lengths"),
-        (0, _) => Some("the request has several transfer codings"),
-        _ => Some("the request has a length and a transfer coding"),
+    match (lengths, codings, length) {
+        (0 | 1, 0, Some(0)) => Ok(Head::None),
+        (0 | 1, 0, Some(length)) => Ok(Head::Body(length)),
+        // Its length is none, and the service says so; after a coding, the connection closes.
+        (0 | 1, 0, None) | (0, 1, _) => Ok(Head::Last),
+        (_, 0, _) => Err("the request has several lengths"),
+        (0, _, _) => Err("the request has several transfer codings"),
+        _ => Err("the request has a length and a transfer coding"),
     }
 }
 
@@ -291,24 +341,31 @@ impl AsyncRead for ClientIo {
         if idle && this.peer.was_last() {
             return Poll::Ready(Ok(()));
         }
+        if let Some((status, message)) = this.refusal {
+            if idle {
+                this.answer(status, message);
+                return Poll::Ready(Err(io::ErrorKind::InvalidData.into()));
+            }
+            this.peer.waker.register(cx.waker());
+            return Poll::Pending;
+        }
         let before = buffer.filled().len();
         let read = Pin::new(&mut this.stream).poll_read(cx, buffer);
         match read {
-            Poll::Pending if idle && !matches!(this.head, Head::Other) => {
-                if matches!(this.head, Head::Done) && this.timer.is_none() {
-                    this.head = Head::None;
-                }
-                this.poll_waiting(cx)
-            }
+            Poll::Pending if idle && !matches!(this.head, Head::Http2) => this.poll_waiting(cx),
             Poll::Pending => {
-                this.timer = None;
+                this.waiting_since = None;
                 Poll::Pending
             }
             Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
             Poll::Ready(Ok(())) => {
                 let bytes = buffer.filled().get(before..).unwrap_or_default();
                 if !bytes.is_empty() {
-                    return Poll::Ready(if idle { this.read_head(bytes) } else { Ok(()) });
+                    let Err((good, wrong)) = this.follow(bytes) else { return Poll::Ready(Ok(())) };
+                    this.refusal = Some(wrong);
+                    buffer.set_filled(before + good);
+                    // Nothing is no end: those before it must be answered first.
+                    return if good > 0 { Poll::Ready(Ok(())) } else { self.poll_read(cx, buffer) };
                 }
                 if idle || buffer.remaining() == 0 {
                     return Poll::Ready(Ok(()));
@@ -383,14 +440,20 @@ mod tests {
             "POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\nTransfer-Encoding: identity",
             "POST / HTTP/1.1\r\nTransfer-Encoding : chunked",
         ] {
-            assert!(ambiguity(head.as_bytes()).is_some(), "{head}");
+            assert!(after(head.as_bytes()).is_err(), "{head}");
         }
-        for head in [
-            "POST / HTTP/1.1\r\nContent-Length: 5\r\nX-Content-Length: 5",
-            "POST / HTTP/1.1\r\nTransfer-Encoding: chunked",
-            "GET / HTTP/1.1\r\nHost: x",
-        ] {
-            assert_eq!(ambiguity(head.as_bytes()), None, "{head}");
-        }
+        assert!(has_bare_line_end(b"POST / HTTP/1.1\nHost: x", 0));
+        assert!(!has_bare_line_end(b"POST / HTTP/1.1\r\nHost: x", 0));
+        assert!(!has_bare_line_end(b"POST / HTTP/1.1\r\n", 16));
+    }
+
+    #[test]
+    fn what_follows_a_head() {
+        let head = "POST / HTTP/1.1\r\nContent-Length: 5\r\nX-Content-Length: 6";
+        assert!(matches!(after(head.as_bytes()), Ok(Head::Body(5))));
+        let head = "POST / HTTP/1.1\r\nTransfer-Encoding: chunked";
+        assert!(matches!(after(head.as_bytes()), Ok(Head::Last)));
+        let head = "GET / HTTP/1.1\r\nHost: x";
+        assert!(matches!(after(head.as_bytes()), Ok(Head::None)));
     }
 }

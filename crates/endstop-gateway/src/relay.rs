@@ -50,6 +50,14 @@ pub struct Timers {
     pub heartbeat: Option<Duration>,
 }
 
+impl Timers {
+    /// When to look at the clock first.
+    fn shortest(&self) -> Duration {
+        let limit = self.idle.min(self.total);
+        self.heartbeat.map_or(limit, |heartbeat| limit.min(heartbeat))
+    }
+}
+
 /// A streamed response, shared by its body and by whoever must be able to end it.
 #[derive(Debug)]
 pub struct Stream(Mutex<Inner>);
@@ -129,7 +137,7 @@ impl Stream {
             gathered: Gathered::default(),
             gathering_since: None,
             waits_since: None,
-            timer: Box::pin(tokio::time::sleep(timers.idle.min(timers.total))),
+            timer: Box::pin(tokio::time::sleep(timers.shortest())),
             state: State::Flowing,
             tell_in_stream: false,
             reset: None,
@@ -404,7 +412,8 @@ impl Inner {
         if let Some(since) = self.waits_since {
             next = next.min(since + self.timers.proof);
         }
-        if let (true, Some(heartbeat)) = (quiet, self.timers.heartbeat) {
+        // Also where none can be sent now: the next frame may make room for one.
+        if let Some(heartbeat) = self.timers.heartbeat {
             next =
                 next.min(self.heartbeat_at().filter(|due| *due > now).unwrap_or(now + heartbeat));
         }
@@ -437,6 +446,8 @@ impl Inner {
         let tells = clean && self.tell_in_stream && mode == Mode::Guard && framing == Framing::Sse;
         let comment = tells.then(|| self.turn.comment(&ending, action));
         let bytes = frame.map(Bytes::from).or(comment).unwrap_or_default();
+        // The record is told now, and what is about to leave belongs to it.
+        self.turn.delivered(out.length + bytes.len());
         self.turn.end(ending, action);
         self.state = State::Last { bytes, clean };
     }

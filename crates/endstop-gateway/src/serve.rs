@@ -181,11 +181,16 @@ pub(crate) async fn serve(
     if busy.is_some() && request.headers().contains_key(header::TRANSFER_ENCODING) {
         peer.is_last();
     }
+    let upgrades = request.headers().contains_key(header::UPGRADE);
     let mut response = Serving { shared: &shared, peer: &peer, version }.serve(request).await;
     let chunks = version == Version::HTTP_11 && response.body().size_hint().exact().is_none();
     if let Some(busy) = busy {
         peer.set(if chunks { Phase::Chunked } else { Phase::Other });
         response.body_mut().busy = Some(busy);
+    }
+    if upgrades && version <= Version::HTTP_11 {
+        // Whatever follows may be meant for whoever upgraded.
+        response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
     }
     response
 }
@@ -822,7 +827,8 @@ fn plain(
     turn.delivered(bytes.len());
     let profile = turn.wire().profile;
     let response = match verdict {
-        None if close == Close::Eof => respond(status, headers, Answer::whole(bytes)),
+        // In observe, a broken connection is passed on as one; a guard ends well what is well.
+        None if close == Close::Eof || guarded => respond(status, headers, Answer::whole(bytes)),
         None => {
             let leaving = Box::pin(tokio::time::sleep(Duration::from_millis(10)));
             respond(status, headers, Answer::new(Kind::Broken(Some(bytes), leaving)))

@@ -135,6 +135,10 @@ impl Ledger {
         self.entries().iter().rev().find(|entry| entry.number == number).cloned()
     }
 
+    pub(crate) fn tagged(&self, tag: &str) -> Option<LedgerEntry> {
+        self.entries().iter().rev().find(|entry| entry.tag.as_deref() == Some(tag)).cloned()
+    }
+
     pub(crate) fn clear(&self) {
         self.entries().clear();
     }

@@ -164,7 +164,7 @@ impl Sim {
     /// The request with this value of `x-sim-tag`, the last one if there are several.
     #[must_use]
     pub fn tagged(&self, tag: &str) -> Option<LedgerEntry> {
-        self.ledger().into_iter().rev().find(|entry| entry.tag.as_deref() == Some(tag))
+        self.shared.ledger.tagged(tag)
     }
 
     /// How many connections are open.

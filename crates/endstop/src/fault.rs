@@ -32,17 +32,23 @@ pub struct Fault {
     pub message: Option<String>,
     /// What it was sent as.
     pub form: FaultForm,
+    /// The response's own HTTP status says that it is an error, rather than its body alone.
+    #[serde(skip)]
+    pub rejected: bool,
 }
 
 impl Fault {
     /// What it is to be told apart by, for operators.
     #[must_use]
     pub fn cause(&self) -> &'static str {
-        match (self.kind, self.status) {
-            (FaultKind::BadPayload, _) => "upstream_bad_payload",
-            (_, Some(300..=399)) => "blocked_redirect",
-            (_, Some(400..)) => "upstream_rejected",
-            (_, Some(_) | None) => "upstream_error",
+        // A page says nothing, whatever its status makes of it.
+        let is_page = self.form == FaultForm::Text && self.message.is_none();
+        match (self.rejected, self.status) {
+            _ if self.kind == FaultKind::BadPayload => "upstream_bad_payload",
+            (true, Some(300..=399)) => "blocked_redirect",
+            _ if is_page => "upstream_bad_payload",
+            (true, _) => "upstream_rejected",
+            (false, _) => "upstream_error",
         }
     }
 }
@@ -241,6 +247,7 @@ impl Told {
             code: self.code.map(|code| clean(&code, WORD_CAP)),
             message: (!message.is_empty()).then(|| clean(&message, DETAIL_CAP)),
             form: FaultForm::Object,
+            rejected: false,
         }
     }
 }

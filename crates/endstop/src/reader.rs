@@ -684,10 +684,11 @@ fn bare_text(data: &[u8]) -> Told {
 }
 
 fn judge_fault(mut told: Told, status: u16, profile: &Profile) -> Fault {
-    if status >= 300 {
+    let rejected = status >= 300;
+    if rejected {
         told.status = Some(status);
     }
-    told.judge(&[profile.signs, profile.dialect.signs])
+    Fault { rejected, ..told.judge(&[profile.signs, profile.dialect.signs]) }
 }
 
 fn emit_fault(told: Told, status: u16, out: &mut Out<'_, '_>) {

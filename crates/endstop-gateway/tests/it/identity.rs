@@ -153,7 +153,7 @@ async fn every_scenario() {
                         let tag = format!("{mode:?} {by} {} {} {asking:?}", wire.id, scenario.name);
                         checks.spawn(async move {
                             check_scenario(&sim, &front, &http, mode, wire, scenario, asking, &tag)
-                                .await
+                                .await;
                         });
                         if checks.len() > 24 {
                             checks.join_next().await.unwrap().unwrap();

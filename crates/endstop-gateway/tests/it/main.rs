@@ -1,10 +1,19 @@
-//! The gateway between a simulated provider and a client that counts every byte.
-
+//! The fault matrix: a real gateway between a simulated provider and a client that sees every byte.
+//!
+//! Each test is a row. After each exchange three ledgers are joined, what the upstream sent, what
+//! the client received and what was told of it, and the invariants are checked on them.
 #![expect(
     clippy::unwrap_used,
     clippy::panic,
     clippy::indexing_slicing,
-    reason = "tests fail loudly"
+    reason = "a test that panics has failed, which is what it is for"
 )]
 
+mod client;
+mod faults;
 mod identity;
+mod leaving;
+mod ledger;
+mod requests;
+mod secrets;
+mod soak;
