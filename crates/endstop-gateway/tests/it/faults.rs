@@ -511,9 +511,9 @@ async fn row_15_an_error_in_the_stream() {
             assert!(one.error_frame().is_none(), "{}", one.label());
             assert!(one.response.body == one.sent.body, "{}: {}", one.label(), one.tail());
             if one.is_guarded() {
-                one.assert_loud()
+                one.assert_loud();
             } else {
-                one.assert_untouched(End::Clean)
+                one.assert_untouched(End::Clean);
             }
             let kind = ending.fault.as_ref().unwrap().kind;
             if scenario == "error-early" && ["anthropic", "gemini"].contains(&one.ask.wire.id) {
@@ -811,9 +811,9 @@ async fn row_25_words_that_are_none() {
         for one in &all {
             let cut = one.record.ending.reason == Reason::Cut && one.is_guarded();
             if cut {
-                one.assert_told()
+                one.assert_told();
             } else {
-                one.assert_untouched(End::Clean)
+                one.assert_untouched(End::Clean);
             }
             let word = one.record.native_finish_reason.as_deref().unwrap_or_default();
             assert!(word.len() < 1000, "{}", one.label());
