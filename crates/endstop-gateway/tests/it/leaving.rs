@@ -254,11 +254,16 @@ async fn row_34_a_client_that_reads_nothing() {
         client.send(ask.request(&tag)).await;
         let sent = field.sent(&tag).await;
         assert_eq!(sent.ended, Ended::PeerClosed, "{mode:?}");
-        assert!(sent.written < 24 << 20, "{mode:?}: {} bytes were read ahead", sent.written);
         let told = field.told_all(1).await;
         assert_eq!(told[0].cause, "client_stalled", "{mode:?}");
         let got = client.finish().await;
         assert_ne!(got.end, End::Clean, "{mode:?}");
+        // Megabytes wait in the kernel, whose buffers grow as it likes; reading has paused all the
+        // same, and the gateway itself holds next to nothing.
+        let read = told[0].ending.bytes;
+        assert!(read < 16 << 20 && sent.written < 48 << 20, "{mode:?}: {read} {}", sent.written);
+        let held = read.saturating_sub(got.body.len() as u64);
+        assert!(held < 2 << 20, "{mode:?}: {held} bytes are held");
     }
     field.finish().await;
 }

@@ -56,7 +56,7 @@ async fn own_keys_are_for_those_who_show_the_token() {
     for path in [chat, messages, gemini, models, "/ollama/api/chat", "/bedrock/model/m/converse"] {
         for wrong in [
             String::new(),
-            TOKEN[..TOKEN.len() - 1].to_owned(),
+            TOKEN.trim_end_matches('9').to_owned(),
             format!("{TOKEN}x"),
             TOKEN.to_uppercase(),
             "'; DROP TABLE keys; --".to_owned(),
@@ -338,7 +338,7 @@ async fn operators_show_their_token() {
         for shown in [
             String::new(),
             "authorization: Bearer \r\n".to_owned(),
-            format!("authorization: Bearer {}\r\n", &TOKEN[..TOKEN.len() - 1]),
+            format!("authorization: Bearer {}\r\n", TOKEN.trim_end_matches('9')),
             format!("authorization: Bearer {TOKEN}x\r\n"),
             format!("authorization: {TOKEN}\r\n"),
             format!("x-endstop-token: {TOKEN}\r\n"),
