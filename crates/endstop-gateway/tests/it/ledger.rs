@@ -350,7 +350,8 @@ impl Ask {
 /// The paths of a wire at the gateway: streamed, and Gemini's array besides.
 pub(crate) fn paths(wire: &Wire, streamed: bool) -> Vec<String> {
     let path = if streamed { wire.path } else { wire.plain_path };
-    let path = format!("/{}{path}", wire.route);
+    let region = if wire.route == "bedrock" { "/us-east-1" } else { "" };
+    let path = format!("/{}{region}{path}", wire.route);
     let array = path.strip_suffix("?alt=sse").map(|path| format!("{path}?key=sk-canary-query"));
     let keyed = if array.is_some() { path + "&key=sk-canary-query" } else { path };
     std::iter::once(keyed).chain(array).collect()

@@ -252,7 +252,7 @@ async fn row_37_requests_that_can_be_read_in_two_ways() {
 
 #[tokio::test]
 async fn row_37_nothing_is_hidden_behind_a_request_that_is_well() {
-    // What follows a chunked request on its connection is not read.
+    // What follows a chunked request on its connection is not read, or refused.
     let field = Field::start().await;
     let hidden = "GET /openai/v1/hidden HTTP/1.1\r\nhost: x\r\n\r\n";
     let body = Ask::new("openai-chat", "complete", Mode::Guard).body;
@@ -263,7 +263,8 @@ async fn row_37_nothing_is_hidden_behind_a_request_that_is_well() {
     client.send(format!("{head}transfer-encoding: chunked\r\n\r\n{chunk}{hidden}")).await;
     let response = client.finish().await;
     assert_eq!((response.status, response.end), (200, End::Clean));
-    assert_closed(&mut client, "after a chunked request").await;
+    let after = client.finish().await;
+    assert!([0, 400].contains(&after.status), "{after:?}");
     let seen = field.sim.ledger();
     assert_eq!(seen.len(), 1, "{seen:?}");
     assert_eq!(seen[0].header("transfer-encoding"), None);
@@ -386,7 +387,7 @@ async fn row_38_line_ends_in_what_is_asked() {
     // In the path of a model, encoded.
     for path in [
         "/gemini/v1beta/models/a%0d%0aset-cookie:%20evil=1:generateContent",
-        "/bedrock/model/a%0d%0ab%00/converse",
+        "/bedrock/us-east-1/model/a%0d%0ab%00/converse",
         "/openai/v1/%0d%0aset-cookie:%20evil=1",
         "/%0d%0aset-cookie:%20evil=1/v1",
     ] {

@@ -53,7 +53,9 @@ async fn own_keys_are_for_those_who_show_the_token() {
     let (chat, messages) = ("/openai/v1/chat/completions", "/anthropic/v1/messages");
     let gemini = "/gemini/v1beta/models/m:generateContent";
     let models = "/openai/v1/models";
-    for path in [chat, messages, gemini, models, "/ollama/api/chat", "/bedrock/model/m/converse"] {
+    for path in
+        [chat, messages, gemini, models, "/ollama/api/chat", "/bedrock/us-east-1/model/m/converse"]
+    {
         for wrong in [
             String::new(),
             TOKEN.trim_end_matches('9').to_owned(),
