@@ -30,7 +30,7 @@ const NEAR: Duration = Duration::from_micros(100);
 /// What is gathered leaves after this, however much more is near.
 const HOLD: Duration = Duration::from_micros(500);
 /// The error's frame has left by then; aborting at once would drop it.
-const LEAVE: Duration = Duration::from_millis(10);
+pub(crate) const LEAVE: Duration = Duration::from_millis(10);
 
 /// The connection is given up on purpose, so that the client sees that the response is not whole.
 #[derive(Debug, thiserror::Error)]
@@ -112,8 +112,10 @@ enum State {
         bytes: Bytes,
         clean: bool,
     },
-    /// The error is on its way out.
-    Leaving(Instant),
+    /// The error is on its way out, and the clock runs or not yet.
+    Leaving {
+        timed: bool,
+    },
     Ended,
     Aborted,
 }
@@ -259,15 +261,21 @@ impl Inner {
                 }
                 State::Last { bytes, clean } => {
                     let (bytes, clean) = (std::mem::take(bytes), *clean);
-                    self.state =
-                        if clean { State::Ended } else { State::Leaving(Instant::now() + LEAVE) };
+                    self.state = if clean { State::Ended } else { State::Leaving { timed: false } };
                     if !bytes.is_empty() {
                         return Poll::Ready(Some(Ok(self.sent(bytes))));
                     }
                 }
-                State::Leaving(until) => {
-                    let until = *until;
-                    self.timer.as_mut().reset(until);
+                State::Leaving { timed: false } => {
+                    // Whoever is told to wait sends what it has, however late it is by now.
+                    self.state = State::Leaving { timed: true };
+                    self.timer.as_mut().reset(Instant::now() + LEAVE);
+                    if self.timer.as_mut().poll(cx).is_ready() {
+                        cx.waker().wake_by_ref();
+                    }
+                    return Poll::Pending;
+                }
+                State::Leaving { timed: true } => {
                     std::task::ready!(self.timer.as_mut().poll(cx));
                     self.state = State::Aborted;
                 }

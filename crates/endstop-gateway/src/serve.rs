@@ -22,7 +22,7 @@ use crate::failure::{Failure, Strictness, failure};
 use crate::guard::Guard;
 use crate::live::{Live, LiveRelay};
 use crate::peer::{Busy, Peer, Phase};
-use crate::relay::{Abort, Stream, Timers};
+use crate::relay::{Abort, LEAVE, Stream, Timers};
 use crate::route::{Lost, Routed};
 use crate::state::{Settings, Shared};
 use crate::told::{Action, confidence};
@@ -124,10 +124,16 @@ impl Body for Answer {
         match &mut self.get_mut().kind {
             Kind::Whole(bytes) => Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes)))),
             Kind::Passed(body) => Pin::new(body).poll_frame(cx).map_err(|_| Abort),
-            Kind::Broken(bytes, leaving) => match bytes.take().filter(|bytes| !bytes.is_empty()) {
-                Some(bytes) => Poll::Ready(Some(Ok(Frame::data(bytes)))),
-                None => leaving.as_mut().poll(cx).map(|()| Some(Err(Abort))),
-            },
+            Kind::Broken(bytes, leaving) => {
+                if let Some(bytes) = bytes.take() {
+                    // From now on: until then nothing has left, however long ago it was judged.
+                    leaving.as_mut().reset(tokio::time::Instant::now() + LEAVE);
+                    if !bytes.is_empty() {
+                        return Poll::Ready(Some(Ok(Frame::data(bytes))));
+                    }
+                }
+                leaving.as_mut().poll(cx).map(|()| Some(Err(Abort)))
+            }
             Kind::Relayed(relay) => Pin::new(relay).poll_frame(cx),
         }
     }
@@ -830,7 +836,7 @@ fn plain(
         // In observe, a broken connection is passed on as one; a guard ends well what is well.
         None if close == Close::Eof || guarded => respond(status, headers, Answer::whole(bytes)),
         None => {
-            let leaving = Box::pin(tokio::time::sleep(Duration::from_millis(10)));
+            let leaving = Box::pin(tokio::time::sleep(LEAVE));
             respond(status, headers, Answer::new(Kind::Broken(Some(bytes), leaving)))
         }
         Some(Loud::Status(status)) => respond(status, headers, Answer::whole(bytes)),
