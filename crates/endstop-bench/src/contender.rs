@@ -189,7 +189,7 @@ impl Contender {
         self.version = says(command(&program, place).arg("-v"));
         let config = format!(
             "global\n  nbthread 1\n  maxconn {}\ndefaults\n  mode http\n  option http-no-delay\n\
-             \x20 http-reuse always\n  timeout connect 5s\n  timeout client 1h\n  timeout server 1h\n\
+             \x20 option abortonclose\n  http-reuse always\n  timeout connect 5s\n  timeout client 1h\n  timeout server 1h\n\
              frontend in\n  bind {} backlog 4096\n  default_backend out\nbackend out\n\
              \x20 server mock {}\n",
             process::open_files().min(60_000) / 2 - 500,
@@ -386,6 +386,14 @@ impl Running {
         child.stdin(Stdio::piped()).stdout(log.try_clone()?).stderr(log);
         let child = child.spawn().with_context(|| format!("{:?}", child.get_program()))?;
         Ok(Self { child })
+    }
+}
+
+impl Running {
+    /// Interrupts it, as a person would, and waits for what it does then.
+    pub(crate) fn interrupt(mut self) {
+        signal(&[self.child.id()], Signal::INT);
+        wait_for(Duration::from_secs(5), || self.child.try_wait().ok().flatten());
     }
 }
 

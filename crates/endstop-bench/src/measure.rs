@@ -1,5 +1,7 @@
 //! One contender, one workload, one slice of time: what it cost and how late things came.
 
+use std::path::Path;
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -12,7 +14,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::client::{Client, Count, Delays, First, Keep, Progress, Sink};
 use crate::clock;
-use crate::contender::Contender;
+use crate::contender::{Contender, Running};
 use crate::mock::{FLOOD, STAMP};
 use crate::process::{self, Cpu};
 
@@ -309,6 +311,32 @@ impl Meter {
             _ => f64::NAN,
         }
     }
+}
+
+/// System calls that a contender makes during a workload, all threads; none without strace.
+pub(crate) async fn system_calls<T>(
+    contender: &Contender,
+    work: &Path,
+    workload: impl Future<Output = Result<T>>,
+) -> Result<Option<f64>> {
+    let Some(root) = contender.process() else { return Ok(None) };
+    let summary = work.join("strace.txt");
+    let mut strace = Command::new("strace");
+    strace.args(["-f", "-c", "-o"]).arg(&summary);
+    strace.args(process::tree(root).iter().flat_map(|one| ["-p".to_owned(), one.to_string()]));
+    let log = work.join("strace.log");
+    let strace = Running::start(strace, &log)?;
+    sleep(Duration::from_millis(500)).await;
+    if !std::fs::read_to_string(log)?.contains("attached") {
+        return Ok(None);
+    }
+    let done = timeout(LIMIT, workload).await;
+    strace.interrupt();
+    done.context("not done within three minutes")??;
+    let text = std::fs::read_to_string(summary)?;
+    let total = text.lines().find(|line| line.ends_with(" total"));
+    let calls = total.and_then(|line| line.split_whitespace().nth(3)?.parse().ok());
+    Ok(calls)
 }
 
 /// Resident memory of a contender.

@@ -277,7 +277,9 @@ fn short(close: bool) -> Vec<u8> {
 
 fn flood() -> Vec<u8> {
     let head = format!("{STREAM}\r\n").into_bytes();
-    [head, chunk(&event(0)).repeat(FLOOD), end()].concat()
+    // No two are the same: some proxies take a repetition for a model that is stuck.
+    let events: Vec<u8> = (0..FLOOD).flat_map(|number| chunk(&event(number as u64))).collect();
+    [head, events, end()].concat()
 }
 
 /// A body of 600 bytes.

@@ -26,7 +26,7 @@ pub(crate) struct Options {
     /// Only these contenders, by name, parted by commas; the hyper passthrough always runs.
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
-    /// Only these parts: G1, G2, G3, G4, G5, close.
+    /// Only these parts: G1, G2, G3, G4, G5, close, calls.
     #[arg(long, value_delimiter = ',')]
     part: Vec<String>,
     /// Two rounds with a quarter of the load: whether it runs, not what it costs.
@@ -79,6 +79,9 @@ impl Options {
 /// Streams and the time between two events of each: the same number of events a second in both.
 const FEW: (usize, Duration) = (100, Duration::from_millis(50));
 const MANY: (usize, Duration) = (8_000, Duration::from_millis(4_000));
+
+/// While system calls are counted: plain requests, flooded responses, events of a paced stream.
+const CALLS: (usize, usize, usize) = (2_000, 80, 50);
 
 pub(crate) fn run(options: &Options) -> Result<()> {
     if options.rounds == 0 {
@@ -185,7 +188,7 @@ impl<'a> Bench<'a> {
                 .map(|name| format!("bench-{name}"))
                 .to_vec();
         models.extend([FEW, MANY].map(|(_, period)| tick_model(period)));
-        models.extend([options.paced(), options.split()]);
+        models.extend([options.paced(), options.split(), format!("bench-paced-20-{}", CALLS.2)]);
         models.sort();
         models.dedup();
         let beside = own.with_file_name("endstop");
@@ -226,6 +229,9 @@ impl<'a> Bench<'a> {
         }
         if self.options.has("close") {
             self.leaves().await?;
+        }
+        if self.options.has("calls") {
+            self.system_calls().await?;
         }
         if self.options.has("G5") {
             self.idle().await?;
@@ -567,7 +573,11 @@ impl<'a> Bench<'a> {
             };
             let missed = times.iter().filter(|time| time.is_none()).count();
             let mut seen: Vec<u64> = times.iter().flatten().copied().collect();
-            let mut late = |share| percentile(&mut seen, share) as f64 / 1e6;
+            let none = seen.is_empty();
+            let mut late = |share| match percentile(&mut seen, share) {
+                _ if none => f64::NAN,
+                late => late as f64 / 1e6,
+            };
             let (half, most, last) = (late(0.5), late(0.99), late(1.0));
             rows.push(vec![
                 contender.name.to_owned(),
@@ -586,6 +596,43 @@ impl<'a> Bench<'a> {
         self.goal("closed after a client left, the latest", 100.0, " ms", |name| {
             all.get(name).copied().unwrap_or(f64::NAN)
         });
+        Ok(())
+    }
+
+    async fn system_calls(&mut self) -> Result<()> {
+        self.report.heading("System calls, as strace counts them");
+        let mut rows = Vec::new();
+        let paced = format!("bench-paced-20-{}", CALLS.2);
+        for contender in self.contenders.iter().filter(|one| one.load == FULL) {
+            let work = &self.place.work;
+            let plain = measure::plain(contender, CALLS.0);
+            let plain = measure::system_calls(contender, work, plain).await?;
+            let flood = measure::flood(contender, CALLS.1);
+            let flood = measure::system_calls(contender, work, flood).await?;
+            let streams = CONNECTIONS;
+            let events = measure::paced(contender, &paced, streams);
+            let events = measure::system_calls(contender, work, events).await?;
+            let per = |calls: Option<f64>, units: usize| {
+                calls.map_or(f64::NAN, |calls| calls / units as f64)
+            };
+            if let Some(plain) = plain {
+                rows.push(vec![
+                    contender.name.to_owned(),
+                    number(plain / (CALLS.0 + CONNECTIONS) as f64),
+                    number(per(flood, (CALLS.1 + FLOODED) * FLOOD)),
+                    number(per(events, streams * CALLS.2)),
+                ]);
+            }
+        }
+        if rows.is_empty() {
+            self.report.line("left out: strace is missing or may not attach");
+            return Ok(());
+        }
+        let head = ["contender", "plain, per request", "flood, per event", "paced, per event"];
+        self.report.table(&head, &rows);
+        self.report.line(
+            "With those that open connections, each of which asks once before it is measured.",
+        );
         Ok(())
     }
 
