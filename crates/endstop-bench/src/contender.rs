@@ -16,6 +16,7 @@ use crate::{loopback, process};
 pub(crate) const ALL: &[&str] = &[
     DIRECT,
     HYPER,
+    "hyper current-thread",
     "endstop guard",
     "endstop observe",
     "tcp copy",
@@ -93,8 +94,11 @@ impl Contender {
                 contender.address = loopback(place.mock);
                 contender.wait(place)?;
             }
-            HYPER => contender.start_own("passthrough", place)?,
-            "tcp copy" => contender.start_own("copy", place)?,
+            HYPER => contender.start_own("passthrough", &[], place)?,
+            "hyper current-thread" => {
+                contender.start_own("passthrough", &["--current-thread"], place)?;
+            }
+            "tcp copy" => contender.start_own("copy", &[], place)?,
             "endstop guard" => contender.start_endstop("guard", place)?,
             "endstop observe" => contender.start_endstop("observe", place)?,
             "nginx" => contender.start_nginx(place)?,
@@ -132,12 +136,12 @@ impl Contender {
         .into_bytes()
     }
 
-    fn start_own(&mut self, command: &str, place: &Place) -> Result<()> {
+    fn start_own(&mut self, command: &str, arguments: &[&str], place: &Place) -> Result<()> {
         self.version = if command == "copy" { "tokio" } else { "hyper" }.to_owned();
         self.version = format!("{0} {1}", self.version, locked(&self.version));
         let mut child = Command::new(std::env::current_exe()?);
         child.args([command, "--port", &self.address.port().to_string()]);
-        child.args(["--upstream", &place.mock.to_string()]);
+        child.args(["--upstream", &place.mock.to_string()]).args(arguments);
         self.run(child, place)
     }
 

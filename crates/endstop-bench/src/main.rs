@@ -21,6 +21,8 @@ use std::net::{Ipv4Addr, SocketAddr};
 use anyhow::Result;
 use clap::{Parser, Subcommand};
 
+use process::Scheduler;
+
 #[derive(Parser)]
 #[command(version, about = "The gateway beside other proxies, in one run.")]
 struct Arguments {
@@ -49,6 +51,9 @@ enum Command {
         /// The port of what it stands before.
         #[arg(long)]
         upstream: u16,
+        /// With tokio's scheduler for one thread instead of one worker of the usual one.
+        #[arg(long)]
+        current_thread: bool,
     },
     /// A copy of bytes between two sockets; ends when its input ends.
     Copy {
@@ -66,8 +71,9 @@ fn main() -> Result<()> {
     match Arguments::parse().command {
         Command::Run(options) => run::run(&options),
         Command::Mock { port, control } => mock::run(loopback(port), loopback(control)),
-        Command::Passthrough { port, upstream } => {
-            proxy::passthrough(loopback(port), loopback(upstream))
+        Command::Passthrough { port, upstream, current_thread } => {
+            let scheduler = if current_thread { Scheduler::Current } else { Scheduler::Multi };
+            proxy::passthrough(scheduler, loopback(port), loopback(upstream))
         }
         Command::Copy { port, upstream } => proxy::copy(loopback(port), loopback(upstream)),
     }

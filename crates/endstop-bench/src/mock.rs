@@ -24,7 +24,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::broadcast;
 use tokio::time::{Instant, sleep_until};
 
-use crate::{clock, process};
+use crate::clock;
+use crate::process::{self, Scheduler};
 
 /// What comes before the time in an event.
 pub(crate) const STAMP: &str = "stamp-";
@@ -40,7 +41,7 @@ const STREAM: &str =
 
 /// Serves until whoever started it is gone.
 pub(crate) fn run(listen: SocketAddr, control: SocketAddr) -> Result<()> {
-    process::until_input_ends(async move {
+    process::until_input_ends(Scheduler::Current, async move {
         let requests = TcpListener::bind(listen).await?;
         let watchers = TcpListener::bind(control).await?;
         let (left, _) = broadcast::channel(1 << 14);

@@ -8,6 +8,7 @@ use std::path::Path;
 
 use anyhow::Result;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use tokio::runtime::Builder;
 
 /// A gateway holds two sockets per stream; children inherit the limit.
 pub(crate) fn raise_open_files() {
@@ -22,20 +23,33 @@ pub(crate) fn open_files() -> u64 {
     getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
 }
 
-/// Runs a server with one worker thread until whoever started it is gone.
+/// How a server of ours uses its one thread.
+#[derive(Clone, Copy)]
+pub(crate) enum Scheduler {
+    /// The work-stealing one of most servers, with one worker.
+    Multi,
+    /// The one that knows of no other thread, and pays for none.
+    Current,
+}
+
+/// Runs a server until whoever started it is gone.
 pub(crate) fn until_input_ends(
+    scheduler: Scheduler,
     server: impl Future<Output = Result<()>> + Send + 'static,
 ) -> Result<()> {
-    let runtime =
-        tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
-    let server = runtime.spawn(server);
-    std::thread::spawn(move || {
+    std::thread::spawn(|| {
         let mut input = std::io::stdin();
         let mut some = [0; 64];
         while matches!(input.read(&mut some), Ok(count) if count > 0) {}
         std::process::exit(0);
     });
-    runtime.block_on(server)?
+    let mut runtime = match scheduler {
+        Scheduler::Multi => Builder::new_multi_thread(),
+        Scheduler::Current => Builder::new_current_thread(),
+    };
+    let runtime = runtime.worker_threads(1).enable_all().build()?;
+    // Spawned, so that connections are taken by the worker as well.
+    runtime.block_on(runtime.spawn(server))?
 }
 
 /// CPU that a process and its children have used, thread by thread.

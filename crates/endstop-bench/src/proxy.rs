@@ -12,11 +12,15 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::net::{TcpListener, TcpStream};
 
-use crate::process;
+use crate::process::{self, Scheduler};
 
 /// What one writes with hyper in an hour: every frame of the upstream is a frame to the client.
-pub(crate) fn passthrough(listen: SocketAddr, upstream: SocketAddr) -> Result<()> {
-    process::until_input_ends(async move {
+pub(crate) fn passthrough(
+    scheduler: Scheduler,
+    listen: SocketAddr,
+    upstream: SocketAddr,
+) -> Result<()> {
+    process::until_input_ends(scheduler, async move {
         let listener = TcpListener::bind(listen).await?;
         let mut connector = HttpConnector::new();
         connector.set_nodelay(true);
@@ -54,7 +58,7 @@ async fn forward(
 
 /// The floor: bytes from one socket to another.
 pub(crate) fn copy(listen: SocketAddr, upstream: SocketAddr) -> Result<()> {
-    process::until_input_ends(async move {
+    process::until_input_ends(Scheduler::Current, async move {
         let listener = TcpListener::bind(listen).await?;
         loop {
             let (mut near, _) = listener.accept().await?;

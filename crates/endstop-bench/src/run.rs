@@ -254,7 +254,8 @@ impl<'a> Bench<'a> {
             "Machine: {count} x {model}, {memory} GB, Linux {}; load average at the start {}. One \
              worker thread each{}; {} rounds in random order. CPU is user and system time of a \
              contender's processes, all threads, between the two ends of its slice. x hyper: over \
-             what the hyper passthrough spent in the same round.",
+             what the hyper passthrough spent in the same round; it has tokio's usual scheduler with \
+             one worker, as `endstop serve` has here.",
             kernel.split('-').next().unwrap_or_default().trim(),
             load_average(),
             if self.options.pin { ", on a core without the client and the mock" } else { "" },
