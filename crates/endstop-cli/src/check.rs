@@ -248,6 +248,8 @@ fn closed_in_words(closed: Closed) -> &'static str {
         Closed::Proven => "properly, by what this wire sends at the end",
         Closed::Eof => "the bytes ended, without what this wire sends at the end",
         Closed::Reset => "the connection broke",
+        Closed::Truncated => "inside a chunk, or short of the promised length",
+        Closed::Unreachable(_) => "there was no connection",
         Closed::TimedOut(_) => "a time limit passed",
         Closed::ClientGone | Closed::Dropped => "the client left",
         Closed::Error => "with an error from the provider",

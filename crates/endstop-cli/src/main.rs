@@ -4,10 +4,13 @@ mod check;
 mod complete;
 mod config;
 mod dialects;
+mod env;
 mod exit;
 mod line;
 mod recording;
 mod replay;
+mod serve;
+mod sim;
 mod style;
 
 use std::process::ExitCode;
@@ -26,7 +29,10 @@ struct Cli {
 enum Command {
     Check(check::Args),
     Replay(replay::Args),
+    Serve(serve::Args),
+    Env(env::Args),
     Dialects(dialects::Args),
+    Sim(sim::Args),
     Completions(complete::CompletionsArgs),
     Man(complete::ManArgs),
 }
@@ -35,7 +41,10 @@ fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Check(args) => check::run(&args),
         Command::Replay(args) => replay::run(&args),
+        Command::Serve(args) => serve::run(&args),
+        Command::Env(args) => env::run(&args),
         Command::Dialects(args) => dialects::run(&args),
+        Command::Sim(args) => sim::run(&args),
         Command::Completions(args) => complete::completions(&args, Cli::command()),
         Command::Man(args) => complete::man(&args, Cli::command()),
     };

@@ -1,1 +1,47 @@
 //! The gateway: a streaming reverse proxy that knows how every response ended.
+//!
+//! Each client speaks its provider's own wire; nothing is translated, and what is well passes
+//! byte for byte. In **observe** nothing is changed at all. In **guard**, the default, a response
+//! that ended badly without saying so is made to say so: the wire's own error, then an aborted
+//! transport, so that no client takes it for a finished one.
+//!
+//! ```text
+//! listener -> serve: route, admit, ask -> relay: read, guard, pass on -> told
+//!    peer                connect, sign             decode                 admin
+//! ```
+//!
+//! ```no_run
+//! # async fn run() -> Result<(), endstop_gateway::Error> {
+//! use endstop_gateway::{Config, Gateway};
+//!
+//! let gateway = Gateway::bind(Config::default()).await?;
+//! println!("point an SDK at http://{}/openai/v1", gateway.address());
+//! gateway.run(std::future::pending()).await;
+//! # Ok(())
+//! # }
+//! ```
+
+#![forbid(unsafe_code)]
+
+pub mod admin;
+pub mod config;
+mod connect;
+mod decode;
+mod error;
+pub mod failure;
+mod gateway;
+pub mod guard;
+mod live;
+mod peer;
+mod relay;
+pub mod route;
+mod serve;
+mod sign;
+mod state;
+pub mod told;
+mod turn;
+
+pub use config::Config;
+pub use error::Error;
+pub use gateway::{Gateway, Handle};
+pub use state::Settings;

@@ -36,6 +36,7 @@ use crate::frame::{Frame, Framing};
 use crate::provider::{COMMON_CAPABILITIES, NO_QUIRKS, Profile};
 use crate::reader::Out;
 use crate::shape::Probe;
+use crate::trouble::Tells;
 use crate::verdict::Meaning;
 
 /// Every dialect that is built in.
@@ -89,6 +90,10 @@ pub struct Dialect {
     pub signs: &'static [Sign],
     /// The request fields that cap the output, the preferred one first.
     pub caps: &'static [&'static str],
+    /// How a request asks for a stream.
+    pub streams: Streams,
+    /// How errors are told.
+    pub tells: Tells,
     /// Where the tokens are counted.
     pub usage: &'static [&'static str],
     /// Keys whose numbers are token counts, on wires that send them with every event.
@@ -111,6 +116,7 @@ impl Dialect {
             framing: self.framing,
             words: &[],
             proof: self.proof,
+            tells: self.tells,
             signs: &[],
             quirks: NO_QUIRKS,
             resume: &[],
@@ -151,6 +157,17 @@ pub enum Proof {
     Word,
     /// Nothing: the end of the bytes is all there is.
     Silent,
+}
+
+/// How a request asks for a stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Streams {
+    /// By a field that is true.
+    Flag(&'static str),
+    /// Unless a field is false.
+    UnlessFalse(&'static str),
+    /// By a path that holds this.
+    Path(&'static str),
 }
 
 /// Which word counts when a choice is given several.

@@ -111,8 +111,12 @@ pub enum Confidence {
 pub enum Close {
     /// The body ended cleanly.
     Eof,
-    /// The connection broke: a reset, or an end inside a chunk or a promised length.
+    /// The connection broke: a reset.
     Reset,
+    /// The body ended inside a chunk, or short of its promised length.
+    Truncated,
+    /// There never was a connection.
+    Unreachable(Unreachable),
     /// One of our own time limits passed.
     TimedOut(Timer),
     /// The client went away and nobody reads any more.
@@ -123,6 +127,25 @@ pub enum Close {
     Interrupted,
     /// We were told to shut down.
     ShutDown,
+}
+
+/// Why there was no connection to the provider.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Unreachable {
+    /// Nobody listens there.
+    Refused,
+    /// The name does not resolve.
+    Dns,
+    /// The name resolves to an address that is not allowed.
+    Blocked,
+    /// The certificate or the handshake is wrong.
+    Tls,
+    /// A proxy on the way refused.
+    Proxy,
+    /// Anything else.
+    Other,
 }
 
 /// Which time limit passed.
@@ -138,6 +161,8 @@ pub enum Timer {
     Idle,
     /// The whole response took too long.
     Total,
+    /// The client did not take in what was sent to it.
+    ClientWrite,
 }
 
 /// How the bytes ended.
@@ -152,6 +177,10 @@ pub enum Closed {
     Eof,
     /// By a broken connection.
     Reset,
+    /// Inside a chunk, or short of the promised length.
+    Truncated,
+    /// Before it began: there was no connection.
+    Unreachable(Unreachable),
     /// By a time limit of ours.
     TimedOut(Timer),
     /// By the client's leaving.
@@ -179,10 +208,18 @@ impl Closed {
             Self::Proven => "proven",
             Self::Eof => "eof",
             Self::Reset => "reset",
+            Self::Truncated => "truncated",
+            Self::Unreachable(Unreachable::Refused) => "unreachable_refused",
+            Self::Unreachable(Unreachable::Dns) => "unreachable_dns",
+            Self::Unreachable(Unreachable::Blocked) => "unreachable_blocked",
+            Self::Unreachable(Unreachable::Tls) => "unreachable_tls",
+            Self::Unreachable(Unreachable::Proxy) => "unreachable_proxy",
+            Self::Unreachable(Unreachable::Other) => "unreachable",
             Self::TimedOut(Timer::Connect) => "timed_out_connect",
             Self::TimedOut(Timer::FirstByte) => "timed_out_first_byte",
             Self::TimedOut(Timer::Idle) => "timed_out_idle",
             Self::TimedOut(Timer::Total) => "timed_out_total",
+            Self::TimedOut(Timer::ClientWrite) => "timed_out_client",
             Self::ClientGone => "client_gone",
             Self::Dropped => "dropped",
             Self::Error => "error",
@@ -199,6 +236,8 @@ impl From<Close> for Closed {
         match close {
             Close::Eof => Self::Eof,
             Close::Reset => Self::Reset,
+            Close::Truncated => Self::Truncated,
+            Close::Unreachable(why) => Self::Unreachable(why),
             Close::TimedOut(timer) => Self::TimedOut(timer),
             Close::ClientGone => Self::ClientGone,
             Close::Dropped => Self::Dropped,
@@ -240,6 +279,8 @@ pub struct Shown {
     pub unfinished_tool_calls: u32,
     /// Of those, calls whose arguments can no longer become JSON.
     pub malformed_tool_calls: u32,
+    /// Of those, calls that never got a name.
+    pub nameless_tool_calls: u32,
     /// The provider named the stop sequence that matched.
     pub stop_sequence: bool,
     /// A part of the answer is marked as incomplete, whatever the word says.
@@ -291,6 +332,7 @@ impl Shown {
             (self.tool_calls > 0, "tool_calls"),
             (self.unfinished_tool_calls > 0, "unfinished_tool_call"),
             (self.malformed_tool_calls > 0, "malformed_tool_call"),
+            (self.nameless_tool_calls > 0, "nameless_tool_call"),
             (self.stop_sequence, "stop_sequence"),
             (self.unfinished_content, "unfinished_content"),
             (self.guardrail, "guardrail"),
@@ -421,5 +463,51 @@ impl Ending {
         let fault = self.fault.as_ref()?;
         let type_ = fault.type_.as_deref().map(|name| ("error.type", name));
         type_.or_else(|| fault.code.as_deref().map(|code| ("error.code", code)))
+    }
+
+    /// What this ending is to be told apart by: the reason where the provider's word decided, else
+    /// what broke. This is the table of pairs, reason and close, in words for operators.
+    #[must_use]
+    pub fn cause(&self) -> &'static str {
+        let by_close = match self.reason {
+            Reason::Cut | Reason::TimedOut | Reason::Cancelled | Reason::Failed => true,
+            Reason::Complete
+            | Reason::StopSequence
+            | Reason::ToolCall
+            | Reason::Paused
+            | Reason::OutputLimit
+            | Reason::ContextLimit
+            | Reason::Refused
+            | Reason::Filtered
+            | Reason::Safety
+            | Reason::Recitation
+            | Reason::MalformedToolCall
+            | Reason::Unknown => false,
+        };
+        match (self.closed, &self.fault) {
+            (Closed::Error, Some(fault)) => fault.cause(),
+            _ if !by_close => self.reason.name(),
+            (Closed::Unreachable(Unreachable::Dns), _) => "dns_error",
+            (Closed::Unreachable(Unreachable::Blocked), _) => "blocked_target",
+            (Closed::Unreachable(Unreachable::Tls), _) => "tls_error",
+            (Closed::Unreachable(Unreachable::Proxy), _) => "proxy_error",
+            (Closed::Unreachable(Unreachable::Refused | Unreachable::Other), _) => {
+                "upstream_unreachable"
+            }
+            (Closed::TimedOut(Timer::Connect), _) => "connect_timeout",
+            (Closed::TimedOut(Timer::FirstByte), _) => "first_byte_timeout",
+            (Closed::TimedOut(Timer::Idle), _) => "stalled",
+            (Closed::TimedOut(Timer::Total), _) => "total_timeout",
+            (Closed::TimedOut(Timer::ClientWrite), _) => "client_stalled",
+            (Closed::Reset, _) => "upstream_reset",
+            (Closed::Truncated, _) => "upstream_truncated_transport",
+            (Closed::Eof, _) => "ended_without_terminal",
+            (Closed::Oversize, _) => "oversize_event",
+            (Closed::BrokenFrame, _) => "frame_error",
+            (Closed::ClientGone | Closed::Dropped, _) => "client_cancelled",
+            (Closed::Interrupted, _) => "interrupted",
+            (Closed::ShutDown, _) => "gateway_shutdown",
+            (Closed::Open | Closed::Proven | Closed::Error, _) => self.reason.name(),
+        }
     }
 }

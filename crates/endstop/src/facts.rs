@@ -69,6 +69,7 @@ struct Call {
     odd: bool,
     /// The tool takes free text, which has no end of its own to look for.
     takes_text: bool,
+    named: bool,
     closed: bool,
 }
 
@@ -89,8 +90,11 @@ impl Facts {
             Event::OtherContent { choice, .. } => {
                 self.content(*choice, limits, |choice| choice.other_content = true);
             }
-            Event::ToolCallStart { choice, call, id, .. } => {
+            Event::ToolCallStart { choice, call, id, name } => {
                 self.start_call(*choice, *call, id, limits);
+                if let Some(call) = self.call_mut(*choice, *call) {
+                    call.named |= !name.is_empty();
+                }
             }
             Event::ToolCallTakesText { choice, call } => {
                 if let Some(call) = self.call_mut(*choice, *call) {
@@ -122,6 +126,19 @@ impl Facts {
             Event::Detail { choice, key, value } => self.detail(*choice, key, value),
         }
         true
+    }
+
+    /// Every choice that came has its word.
+    pub(crate) fn all_said(&self) -> bool {
+        !self.choices.is_empty() && self.choices.iter().all(|choice| choice.said.is_some())
+    }
+
+    pub(crate) fn any_said(&self) -> bool {
+        self.choices.iter().any(|choice| choice.said.is_some())
+    }
+
+    pub(crate) fn has_calls(&self) -> bool {
+        self.choices.iter().any(|choice| !choice.calls.is_empty())
     }
 
     /// A choice is there, if without content so far.
@@ -247,6 +264,7 @@ impl Facts {
             arguments: Scanner::default(),
             odd: false,
             takes_text: false,
+            named: false,
             closed: false,
         });
     }
@@ -351,6 +369,7 @@ impl Choice {
             tool_calls: count(|_| true),
             unfinished_tool_calls: count(Call::is_unfinished),
             malformed_tool_calls: count(Call::is_malformed),
+            nameless_tool_calls: count(|call| !call.named),
             ..Shown::default()
         }
     }

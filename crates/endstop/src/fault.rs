@@ -34,6 +34,19 @@ pub struct Fault {
     pub form: FaultForm,
 }
 
+impl Fault {
+    /// What it is to be told apart by, for operators.
+    #[must_use]
+    pub fn cause(&self) -> &'static str {
+        match (self.kind, self.status) {
+            (FaultKind::BadPayload, _) => "upstream_bad_payload",
+            (_, Some(300..=399)) => "blocked_redirect",
+            (_, Some(400..)) => "upstream_rejected",
+            (_, Some(_) | None) => "upstream_error",
+        }
+    }
+}
+
 /// What an error was sent as.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]

@@ -49,13 +49,16 @@ pub struct Frame<'a> {
     pub name: &'a str,
     /// The payload.
     pub data: &'a [u8],
+    /// How many bytes of the chunk at hand had been read when the frame was whole. Nothing of it is
+    /// left in the chunk after that: something else could be said there.
+    pub end: usize,
 }
 
 impl<'a> Frame<'a> {
-    /// An unnamed event.
+    /// An unnamed event, wherever it ends.
     #[must_use]
     pub fn event(data: &'a [u8]) -> Self {
-        Self { kind: FrameKind::Event, name: "", data }
+        Self { kind: FrameKind::Event, name: "", data, end: 0 }
     }
 }
 

@@ -70,7 +70,9 @@ pub mod registry;
 pub mod shape;
 mod wire;
 
+pub mod request;
 pub mod tool_call;
+pub mod trouble;
 
 mod facts;
 mod reader;
@@ -87,10 +89,11 @@ pub mod verdict;
 pub mod vocabulary;
 
 pub use ending::{
-    ChoiceEnding, Close, Closed, Confidence, Detail, Ending, Reason, Said, Shown, Timer, Usage,
+    ChoiceEnding, Close, Closed, Confidence, Detail, Ending, Reason, Said, Shown, Timer,
+    Unreachable, Usage,
 };
 pub use event::Event;
 pub use fault::{Fault, FaultForm, FaultKind};
 pub use provider::{Profile, Provider, Wire};
-pub use reader::{Asked, Head, Limits, Out, Reader};
+pub use reader::{Asked, Head, Limits, Mark, Out, Reader};
 pub use watched::Watched;

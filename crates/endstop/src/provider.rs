@@ -92,6 +92,7 @@ use crate::ending::Reason;
 use crate::event::Word;
 use crate::fault::Sign;
 use crate::frame::Framing;
+use crate::trouble::Tells;
 use crate::verdict::Meaning;
 
 /// Every provider that is built in.
@@ -228,6 +229,8 @@ pub struct Profile {
     pub words: &'static [Words],
     /// What proves the end of a stream.
     pub proof: Proof,
+    /// How this host tells errors.
+    pub tells: Tells,
     /// This host's own errors, before those of the dialect.
     pub signs: &'static [Sign],
     /// What this host does its own way.

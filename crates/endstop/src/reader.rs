@@ -97,6 +97,40 @@ struct Flags {
     invalid_utf8: bool,
 }
 
+/// How far a response has come when one of its frames is whole.
+#[derive(Clone, Copy, Debug)]
+pub struct Mark<'a> {
+    /// How many bytes of the chunk at hand belong to this frame and to those before it.
+    pub end: usize,
+    facts: &'a Facts,
+}
+
+impl Mark<'_> {
+    /// A tool call has begun.
+    #[must_use]
+    pub fn has_calls(&self) -> bool {
+        self.facts.has_calls()
+    }
+
+    /// A word has come, for one choice at least.
+    #[must_use]
+    pub fn has_word(&self) -> bool {
+        self.facts.any_said()
+    }
+
+    /// The proof of the end has come.
+    #[must_use]
+    pub fn is_proven(&self) -> bool {
+        self.facts.proven
+    }
+
+    /// The provider sent an error.
+    #[must_use]
+    pub fn has_fault(&self) -> bool {
+        self.facts.fault.is_some()
+    }
+}
+
 /// Where dialects put what they read.
 #[derive(Debug)]
 pub struct Out<'r, 's> {
@@ -271,15 +305,46 @@ impl Reader {
         self.push(chunk, None);
     }
 
+    /// Reads a chunk for the sake of the ending alone and tells of each frame as it is whole: what is
+    /// needed to decide how far a response can be passed on.
+    pub fn follow(&mut self, chunk: &[u8], mut on_frame: impl FnMut(Mark<'_>)) {
+        let Self { framer, state } = self;
+        state.bytes += chunk.len() as u64;
+        if state.broken.is_none()
+            && let Err(broken) = framer.push(chunk, |frame| {
+                state.read_frame(&frame, None);
+                on_frame(Mark { end: frame.end, facts: &state.facts });
+            })
+        {
+            state.broken = Some(broken);
+        }
+    }
+
+    /// How much of the last chunk lies before anything that is unfinished.
+    #[must_use]
+    pub fn whole(&self) -> usize {
+        self.framer.whole()
+    }
+
+    /// No further frame can be read: one was too large, or corrupt.
+    #[must_use]
+    pub fn is_broken(&self) -> bool {
+        self.state.broken.is_some()
+    }
+
+    /// The provider told how many output tokens it used.
+    #[must_use]
+    pub fn has_output_count(&self) -> bool {
+        self.state.facts.usage.output.is_some()
+    }
+
     /// The ending as far as it has been said: none before every choice that came has its word, or an
     /// error or the proof of the end has come. A close that is still to come is not missing, so that
     /// finishing may lower the confidence.
     #[must_use]
     pub fn so_far(&self) -> Option<Ending> {
         let facts = &self.state.facts;
-        let said =
-            !facts.choices.is_empty() && facts.choices.iter().all(|choice| choice.said.is_some());
-        if !(said || facts.proven || facts.fault.is_some()) {
+        if !(facts.all_said() || facts.proven || facts.fault.is_some()) {
             return None;
         }
         let closed = if facts.proven || facts.fault.is_some() { None } else { Some(Closed::Open) };
@@ -506,10 +571,10 @@ impl State {
             Some(Broken::Corrupt) => return Closed::BrokenFrame,
             None => {}
         }
-        let choices = &self.facts.choices;
-        let all_said = !choices.is_empty() && choices.iter().all(|choice| choice.said.is_some());
         match self.wire.profile.proof {
-            Proof::Word if close == Close::Eof && all_said && !self.flags.cut_event => {
+            Proof::Word
+                if close == Close::Eof && self.facts.all_said() && !self.flags.cut_event =>
+            {
                 Closed::Proven
             }
             Proof::Word | Proof::Marker(_) | Proof::Event | Proof::Silent => Closed::from(close),

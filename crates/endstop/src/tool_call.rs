@@ -7,7 +7,7 @@
 
 use serde::Serialize;
 
-use crate::ending::{Confidence, Ending, Reason};
+use crate::ending::{Confidence, Ending, Reason, Shown};
 use crate::event::Event;
 use crate::json::{JsonState, Scanner};
 
@@ -278,6 +278,35 @@ pub fn allow(ending: &Ending, calls: &[ToolCall]) -> Allow {
     }
     match calls.iter().find(|call| call.state != CallState::Complete) {
         Some(call) => Allow::Refuse(Refusal::Call(call.state)),
+        None => Allow::Run,
+    }
+}
+
+/// The same rule by the ending alone, for whoever passes calls on without putting them together.
+///
+/// It refuses whatever [`allow`] refuses.
+#[must_use]
+pub fn allow_by_ending(ending: &Ending) -> Allow {
+    let calls = |of: fn(&Shown) -> u32| ending.choices.iter().any(|choice| of(&choice.shown) > 0);
+    if !calls(|shown| shown.tool_calls) {
+        return Allow::Refuse(Refusal::NoCalls);
+    }
+    if ending.reason != Reason::ToolCall || !ending.over {
+        return Allow::Refuse(Refusal::Ending(ending.reason));
+    }
+    if !ended_well(ending, Reason::ToolCall) {
+        return Allow::Refuse(Refusal::Unsure);
+    }
+    if ending.shown.excess > 0 {
+        return Allow::Refuse(Refusal::TooMany);
+    }
+    let states = [
+        (calls(|shown| shown.unfinished_tool_calls), CallState::Open),
+        (calls(|shown| shown.malformed_tool_calls), CallState::Malformed),
+        (calls(|shown| shown.nameless_tool_calls), CallState::Orphaned),
+    ];
+    match states.into_iter().find(|(any, _)| *any) {
+        Some((_, state)) => Allow::Refuse(Refusal::Call(state)),
         None => Allow::Run,
     }
 }

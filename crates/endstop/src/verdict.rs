@@ -14,7 +14,7 @@
 //! 5. Tool calls upgrade only a natural stop.
 //! 6. High confidence needs all three facts, agreeing.
 
-use crate::ending::{Closed, Confidence, Reason, Said, Shown};
+use crate::ending::{Closed, Confidence, Reason, Said, Shown, Unreachable};
 use crate::fault::{Fault, FaultForm, FaultKind};
 
 /// What a provider's word means.
@@ -113,6 +113,8 @@ fn find(evidence: &Evidence<'_>) -> Finding {
         Closed::Open | Closed::Proven => true,
         Closed::Eof
         | Closed::Reset
+        | Closed::Truncated
+        | Closed::Unreachable(_)
         | Closed::TimedOut(_)
         | Closed::ClientGone
         | Closed::Dropped
@@ -166,6 +168,10 @@ fn from_close(evidence: &Evidence<'_>) -> Finding {
         Closed::ShutDown => (Reason::Cancelled, "we shut down before the response was over"),
         Closed::Interrupted => (Reason::Cut, "our own process ended before the response did"),
         Closed::Reset => (Reason::Cut, "the connection broke before the response was over"),
+        Closed::Truncated => {
+            (Reason::Cut, "the body ended inside a chunk or short of its promised length")
+        }
+        Closed::Unreachable(why) => (Reason::Failed, unreachable_words(why)),
         Closed::Oversize => {
             (Reason::Cut, "an event was larger than the limit, and reading stopped there")
         }
@@ -181,6 +187,21 @@ fn from_close(evidence: &Evidence<'_>) -> Finding {
             format!("the provider said `{}`, but {how}", said.word),
         ),
         None => finding(reason, Confidence::High, how),
+    }
+}
+
+fn unreachable_words(why: Unreachable) -> &'static str {
+    match why {
+        Unreachable::Refused => "the provider could not be reached: the connection was refused",
+        Unreachable::Dns => "the provider could not be reached: its name does not resolve",
+        Unreachable::Blocked => {
+            "the provider could not be reached: its name resolves to an address that is not allowed"
+        }
+        Unreachable::Tls => {
+            "the provider could not be reached: its certificate or handshake is wrong"
+        }
+        Unreachable::Proxy => "the provider could not be reached: the proxy on the way refused",
+        Unreachable::Other => "the provider could not be reached",
     }
 }
 
@@ -350,6 +371,7 @@ mod tests {
         tool_calls: 0,
         unfinished_tool_calls: 0,
         malformed_tool_calls: 0,
+        nameless_tool_calls: 0,
         stop_sequence: false,
         unfinished_content: false,
         guardrail: false,
@@ -471,6 +493,8 @@ mod tests {
             (Closed::Oversize, Reason::Cut),
             (Closed::BrokenFrame, Reason::Cut),
             (Closed::Interrupted, Reason::Cut),
+            (Closed::Truncated, Reason::Cut),
+            (Closed::Unreachable(Unreachable::Refused), Reason::Failed),
             (Closed::TimedOut(Timer::Idle), Reason::TimedOut),
             (Closed::ClientGone, Reason::Cancelled),
             (Closed::Dropped, Reason::Cancelled),

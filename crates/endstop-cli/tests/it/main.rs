@@ -7,6 +7,8 @@
     reason = "tests fail loudly"
 )]
 
+mod sim;
+
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};

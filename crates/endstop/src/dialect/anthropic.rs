@@ -8,7 +8,7 @@
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::{CallsClose, Dialect, Proof, Reading, Wins, Words};
+use super::{CallsClose, Dialect, Proof, Reading, Streams, Wins, Words};
 use crate::ending::{Reason, Usage};
 use crate::event::Event;
 use crate::fault::{FaultKind, Sign, class, message, name};
@@ -16,6 +16,7 @@ use crate::frame::{Frame, Framing};
 use crate::provider::{Prefill, Profile, Resume, ResumeRule, Role, TRAILING, always, models};
 use crate::reader::Out;
 use crate::shape::Probe;
+use crate::trouble::{Tells, Trouble};
 use crate::wire::{Count, Few, Loose, Scalar, Text};
 
 /// The wire.
@@ -43,6 +44,8 @@ pub static DIALECT: Dialect = Dialect {
     proof: Proof::Event,
     signs: SIGNS,
     caps: &["max_tokens"],
+    streams: Streams::Flag("stream"),
+    tells: TELLS,
     usage: &[
         "usage.input_tokens",
         "usage.output_tokens",
@@ -55,6 +58,16 @@ pub static DIALECT: Dialect = Dialect {
     claims,
     source: "anthropic 2.8.0; @anthropic-ai/sdk 1.8.0",
 };
+
+/// Without the event's name, clients pass the error over.
+const TELLS: Tells = Tells { event: "error", in_stream: tell, body: tell };
+
+fn tell(trouble: &Trouble<'_>) -> serde_json::Value {
+    serde_json::json!({
+        "type": "error",
+        "error": { "type": "api_error", "message": trouble.message, "code": trouble.code },
+    })
+}
 
 /// This wire without a host's own ways: what profiles build on.
 pub const PROFILE: Profile = Profile {

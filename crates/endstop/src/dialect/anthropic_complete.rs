@@ -10,13 +10,14 @@ use serde::Deserialize;
 
 use super::anthropic::{self, SIGNS};
 use super::bedrock_invoke::added_to;
-use super::{CallsClose, Dialect, Proof, Reading, Wins, Words};
+use super::{CallsClose, Dialect, Proof, Reading, Streams, Wins, Words};
 use crate::ending::Reason;
 use crate::event::Event;
 use crate::frame::{Frame, FrameKind, Framing};
 use crate::provider::{COMMON_CAPABILITIES, Capabilities, Profile};
 use crate::reader::Out;
 use crate::shape::Probe;
+use crate::trouble;
 use crate::wire::{Loose, Scalar, Text};
 
 /// The wire.
@@ -35,6 +36,8 @@ pub static DIALECT: Dialect = Dialect {
     proof: Proof::Event,
     signs: SIGNS,
     caps: &["max_tokens_to_sample"],
+    streams: Streams::Flag("stream"),
+    tells: trouble::OPENAI,
     usage: &[],
     counts: &[],
     padding: &[],

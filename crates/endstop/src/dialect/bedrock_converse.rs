@@ -8,7 +8,7 @@
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::{CallsClose, Dialect, Proof, Reading, Wins, Words};
+use super::{CallsClose, Dialect, Proof, Reading, Streams, Wins, Words};
 use crate::ending::{Reason, Usage};
 use crate::event::Event;
 use crate::fault::{FaultKind, Sign, class, message, name};
@@ -16,6 +16,7 @@ use crate::frame::{Frame, Framing};
 use crate::provider::Profile;
 use crate::reader::Out;
 use crate::shape::Probe;
+use crate::trouble;
 use crate::wire::{Count, Few, Loose, Scalar, Text};
 
 /// The wire.
@@ -30,6 +31,8 @@ pub static DIALECT: Dialect = Dialect {
     proof: Proof::Event,
     signs: SIGNS,
     caps: &["inferenceConfig.maxTokens"],
+    streams: Streams::Path("stream"),
+    tells: trouble::OPENAI,
     usage: &[
         "usage.inputTokens",
         "usage.outputTokens",

@@ -6,13 +6,14 @@ use serde::Deserialize;
 
 use super::bedrock_converse::SIGNS;
 use super::bedrock_invoke::added_to;
-use super::{CallsClose, Dialect, Proof, Reading, Wins, Words};
+use super::{CallsClose, Dialect, Proof, Reading, Streams, Wins, Words};
 use crate::ending::{Reason, Usage};
 use crate::event::Event;
 use crate::frame::{Frame, Framing};
 use crate::provider::{COMMON_CAPABILITIES, Capabilities, Profile};
 use crate::reader::Out;
 use crate::shape::Probe;
+use crate::trouble;
 use crate::wire::{Count, Loose, Scalar, Text};
 
 /// The wire.
@@ -31,6 +32,8 @@ pub static DIALECT: Dialect = Dialect {
     proof: Proof::Event,
     signs: SIGNS,
     caps: &["max_gen_len"],
+    streams: Streams::Path("stream"),
+    tells: trouble::OPENAI,
     usage: &["prompt_token_count", "generation_token_count"],
     counts: &[],
     padding: &[],

@@ -13,13 +13,14 @@ use serde_json::value::RawValue;
 use super::bedrock_converse::SIGNS;
 use super::bedrock_invoke::added_to;
 use super::openai_chat::arguments_text;
-use super::{CallsClose, Dialect, Proof, Reading, Wins, Words};
+use super::{CallsClose, Dialect, Proof, Reading, Streams, Wins, Words};
 use crate::ending::Reason;
 use crate::event::Event;
 use crate::frame::{Frame, Framing};
 use crate::provider::Profile;
 use crate::reader::Out;
 use crate::shape::Probe;
+use crate::trouble;
 use crate::wire::{Few, Loose, Scalar, Text};
 
 /// The wire.
@@ -42,6 +43,8 @@ pub static DIALECT: Dialect = Dialect {
     proof: Proof::Event,
     signs: SIGNS,
     caps: &["max_tokens"],
+    streams: Streams::Path("stream"),
+    tells: trouble::OPENAI,
     // Only the headers tell, and the metrics at the end of a stream.
     usage: &[],
     counts: &[],

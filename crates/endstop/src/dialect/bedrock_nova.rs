@@ -6,11 +6,12 @@ use serde::Deserialize;
 
 use super::bedrock_converse::{self, SIGNS, WORDS, Wire};
 use super::bedrock_invoke::added_to;
-use super::{CallsClose, Dialect, Proof, Reading, Wins};
+use super::{CallsClose, Dialect, Proof, Reading, Streams, Wins};
 use crate::frame::{Frame, Framing};
 use crate::provider::Profile;
 use crate::reader::Out;
 use crate::shape::Probe;
+use crate::trouble;
 use crate::wire::Loose;
 
 /// The wire.
@@ -25,6 +26,8 @@ pub static DIALECT: Dialect = Dialect {
     proof: Proof::Event,
     signs: SIGNS,
     caps: &["inferenceConfig.maxTokens"],
+    streams: Streams::Path("stream"),
+    tells: trouble::OPENAI,
     usage: &[
         "usage.inputTokens",
         "usage.outputTokens",

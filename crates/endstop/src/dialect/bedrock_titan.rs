@@ -10,13 +10,14 @@ use serde::Deserialize;
 
 use super::bedrock_converse::SIGNS;
 use super::bedrock_invoke::added_to;
-use super::{CallsClose, Dialect, Proof, Reading, Wins, Words};
+use super::{CallsClose, Dialect, Proof, Reading, Streams, Wins, Words};
 use crate::ending::{Reason, Usage};
 use crate::event::{Event, Word};
 use crate::frame::{Frame, Framing};
 use crate::provider::{COMMON_CAPABILITIES, Capabilities, Profile};
 use crate::reader::Out;
 use crate::shape::Probe;
+use crate::trouble;
 use crate::wire::{Count, Few, Loose, Scalar, Text};
 
 /// The wire.
@@ -49,6 +50,8 @@ pub static DIALECT: Dialect = Dialect {
     proof: Proof::Event,
     signs: SIGNS,
     caps: &["textGenerationConfig.maxTokenCount"],
+    streams: Streams::Path("stream"),
+    tells: trouble::OPENAI,
     usage: &["inputTextTokenCount", "results[].tokenCount"],
     counts: &[],
     padding: &[],

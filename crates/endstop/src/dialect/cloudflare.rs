@@ -10,13 +10,14 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::openai_chat::{WireUsage, arguments_text};
-use super::{CallsClose, Dialect, Proof, Reading, Wins};
+use super::{CallsClose, Dialect, Proof, Reading, Streams, Wins};
 use crate::event::Event;
 use crate::fault::{FaultKind, is_set, name};
 use crate::frame::{Frame, FrameKind, Framing};
 use crate::provider::Profile;
 use crate::reader::Out;
 use crate::shape::Probe;
+use crate::trouble;
 use crate::wire::{Count, Few, Loose, Text};
 
 /// The wire.
@@ -40,6 +41,8 @@ pub static DIALECT: Dialect = Dialect {
         name("5007", FaultKind::NotFound),
     ],
     caps: &["max_tokens"],
+    streams: Streams::Flag("stream"),
+    tells: trouble::OPENAI,
     usage: &["result.usage.prompt_tokens", "result.usage.completion_tokens"],
     counts: &[],
     padding: &["p"],

@@ -9,7 +9,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::openai_chat::arguments_text;
-use super::{CallsClose, Dialect, Proof, Reading, Wins, Words};
+use super::{CallsClose, Dialect, Proof, Reading, Streams, Wins, Words};
 use crate::ending::{Reason, Usage};
 use crate::event::Event;
 use crate::fault::{FaultKind, Sign, message, name};
@@ -17,6 +17,7 @@ use crate::frame::{Frame, Framing};
 use crate::provider::Profile;
 use crate::reader::Out;
 use crate::shape::Probe;
+use crate::trouble::{Tells, Trouble};
 use crate::wire::{Content, Count, Few, Loose, Scalar, Text};
 
 /// The wire.
@@ -42,12 +43,28 @@ pub static DIALECT: Dialect = Dialect {
     proof: Proof::Event,
     signs: SIGNS,
     caps: &["max_tokens"],
+    streams: Streams::Flag("stream"),
+    tells: TELLS,
     usage: &["usage.tokens.input_tokens", "usage.tokens.output_tokens", "usage.cached_tokens"],
     counts: &[],
     padding: &[],
     claims,
     source: "cohere 7.3.1; cohere-ai 8.1.0",
 };
+
+/// No event of this wire makes its clients raise: it needs the abort that follows.
+const TELLS: Tells = Tells { event: "message-end", in_stream: tell, body: tell_body };
+
+fn tell(trouble: &Trouble<'_>) -> serde_json::Value {
+    serde_json::json!({
+        "type": "message-end",
+        "delta": { "finish_reason": "ERROR", "error": trouble.message },
+    })
+}
+
+pub(super) fn tell_body(trouble: &Trouble<'_>) -> serde_json::Value {
+    serde_json::json!({ "message": trouble.message, "code": trouble.code })
+}
 
 /// This wire without a host's own ways: what profiles build on.
 pub const PROFILE: Profile = Profile { paths: &["/v2/chat"], ..DIALECT.profile() };

@@ -12,7 +12,7 @@ use serde_json::value::RawValue;
 use super::bedrock_invoke::added_to;
 use super::cohere::SIGNS;
 use super::openai_chat::arguments_text;
-use super::{CallsClose, Dialect, Proof, Reading, Wins, Words};
+use super::{CallsClose, Dialect, Proof, Reading, Streams, Wins, Words};
 use crate::ending::{Reason, Usage};
 use crate::event::Event;
 use crate::fault::is_set;
@@ -20,6 +20,7 @@ use crate::frame::{Frame, FrameKind, Framing};
 use crate::provider::Profile;
 use crate::reader::Out;
 use crate::shape::Probe;
+use crate::trouble::{Tells, Trouble};
 use crate::wire::{Count, Few, Loose, Scalar, Text};
 
 /// The wire.
@@ -47,12 +48,26 @@ pub static DIALECT: Dialect = Dialect {
     proof: Proof::Event,
     signs: SIGNS,
     caps: &["max_tokens"],
+    streams: Streams::Flag("stream"),
+    tells: TELLS,
     usage: &["meta.tokens.input_tokens", "meta.tokens.output_tokens", "meta.cached_tokens"],
     counts: &[],
     padding: &[],
     claims,
     source: "cohere 7.3.1; cohere-ai 8.1.0",
 };
+
+/// A stream's last event, as it looks when the provider failed.
+const TELLS: Tells = Tells { event: "", in_stream: tell, body: super::cohere::tell_body };
+
+fn tell(trouble: &Trouble<'_>) -> serde_json::Value {
+    serde_json::json!({
+        "event_type": "stream-end",
+        "is_finished": true,
+        "finish_reason": "ERROR",
+        "response": { "error": trouble.message },
+    })
+}
 
 /// This wire without a host's own ways: what profiles build on.
 pub const PROFILE: Profile = Profile { paths: &["/v1/chat", "/v1/generate"], ..DIALECT.profile() };

@@ -10,7 +10,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::openai_chat::arguments_text;
-use super::{CallsClose, Dialect, Proof, Reading, Wins, Words};
+use super::{CallsClose, Dialect, Proof, Reading, Streams, Wins, Words};
 use crate::ending::{Reason, Usage};
 use crate::event::Event;
 use crate::fault::{FaultKind, class, message, name};
@@ -18,6 +18,7 @@ use crate::frame::{Frame, Framing};
 use crate::provider::{COMMON_CAPABILITIES, Capabilities, Profile};
 use crate::reader::Out;
 use crate::shape::Probe;
+use crate::trouble;
 use crate::wire::{Content, Count, Few, Loose, Scalar, Text};
 
 /// The wire.
@@ -51,6 +52,8 @@ pub static DIALECT: Dialect = Dialect {
         class("InvalidParameter", FaultKind::InvalidRequest),
     ],
     caps: &["parameters.max_tokens"],
+    streams: Streams::Flag("stream"),
+    tells: trouble::OPENAI,
     usage: &["usage.input_tokens", "usage.output_tokens"],
     counts: &[],
     padding: &[],

@@ -10,7 +10,7 @@
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::{CallsClose, CountOf, Dialect, Proof, Reading, Wins, Words};
+use super::{CallsClose, CountOf, Dialect, Proof, Reading, Streams, Wins, Words};
 use crate::ending::{Reason, Usage};
 use crate::event::Event;
 use crate::fault::{FaultKind, Sign, class, is_set, message, name};
@@ -18,6 +18,7 @@ use crate::frame::{Frame, Framing};
 use crate::provider::{COMMON_CAPABILITIES, Capabilities, Profile};
 use crate::reader::Out;
 use crate::shape::Probe;
+use crate::trouble::{Tells, Trouble};
 use crate::wire::{Count, Few, Flag, Loose, Scalar, Text};
 
 /// The wire.
@@ -81,6 +82,8 @@ pub static DIALECT: Dialect = Dialect {
     proof: Proof::Word,
     signs: SIGNS,
     caps: &["generationConfig.maxOutputTokens"],
+    streams: Streams::Path("stream"),
+    tells: TELLS,
     usage: &[
         "usageMetadata.promptTokenCount",
         "usageMetadata.candidatesTokenCount",
@@ -97,6 +100,23 @@ pub static DIALECT: Dialect = Dialect {
     claims,
     source: "google-genai 3.1.0; google-ai-generativelanguage 0.12.1; google-cloud-aiplatform 2.6.0",
 };
+
+/// The error must be the first key of an unnamed event.
+pub(super) const TELLS: Tells = Tells { event: "", in_stream: tell, body: tell };
+
+fn tell(trouble: &Trouble<'_>) -> serde_json::Value {
+    let status = match trouble.status {
+        400..=499 => "FAILED_PRECONDITION",
+        504 => "DEADLINE_EXCEEDED",
+        _ => "UNAVAILABLE",
+    };
+    serde_json::json!({ "error": {
+        "code": trouble.status,
+        "message": trouble.message,
+        "status": status,
+        "details": [{ "reason": trouble.code, "domain": "endstop" }],
+    } })
+}
 
 /// This wire without a host's own ways: what profiles build on.
 pub const PROFILE: Profile = Profile {

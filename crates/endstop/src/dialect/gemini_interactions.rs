@@ -10,7 +10,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::openai_chat::arguments_text;
-use super::{CallsClose, Dialect, Proof, Reading, Wins, Words};
+use super::{CallsClose, Dialect, Proof, Reading, Streams, Wins, Words};
 use crate::ending::{Reason, Usage};
 use crate::event::Event;
 use crate::fault::{FaultKind, Sign, class, is_set, message, name};
@@ -45,6 +45,8 @@ pub static DIALECT: Dialect = Dialect {
     proof: Proof::Event,
     signs: SIGNS,
     caps: &["generation_config.max_output_tokens"],
+    streams: Streams::Flag("stream"),
+    tells: super::gemini::TELLS,
     usage: &[
         "usage.total_input_tokens",
         "usage.total_output_tokens",

@@ -8,7 +8,7 @@
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::{CallsClose, Dialect, Proof, Reading, Wins, Words};
+use super::{CallsClose, Dialect, Proof, Reading, Streams, Wins, Words};
 use crate::ending::{Reason, Usage};
 use crate::event::Event;
 use crate::fault::{FaultKind, class, is_set, message, name};
@@ -16,6 +16,7 @@ use crate::frame::{Frame, FrameKind, Framing};
 use crate::provider::{COMMON_CAPABILITIES, Capabilities, Profile};
 use crate::reader::Out;
 use crate::shape::Probe;
+use crate::trouble;
 use crate::wire::{Count, Flag, Loose, Scalar, Text};
 
 /// The wire.
@@ -46,6 +47,8 @@ pub static DIALECT: Dialect = Dialect {
         class("server_error", FaultKind::Server),
     ],
     caps: &["n_predict"],
+    streams: Streams::Flag("stream"),
+    tells: trouble::OPENAI,
     usage: &["tokens_evaluated", "tokens_predicted"],
     counts: &[],
     padding: &[],

@@ -7,7 +7,7 @@
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::{CallsClose, Dialect, Proof, Reading, Wins, Words};
+use super::{CallsClose, Dialect, Proof, Reading, Streams, Wins, Words};
 use crate::ending::{Reason, Usage};
 use crate::event::Event;
 use crate::fault::{FaultKind, is_set, message};
@@ -15,6 +15,7 @@ use crate::frame::{Frame, FrameKind, Framing};
 use crate::provider::Profile;
 use crate::reader::Out;
 use crate::shape::Probe;
+use crate::trouble;
 use crate::wire::{Count, Few, Flag, Loose, Scalar, Text};
 
 /// The wire.
@@ -44,6 +45,8 @@ pub static DIALECT: Dialect = Dialect {
         message("server busy", FaultKind::Overloaded),
     ],
     caps: &["options.num_predict"],
+    streams: Streams::UnlessFalse("stream"),
+    tells: trouble::TEXT,
     usage: &["prompt_eval_count", "eval_count"],
     counts: &[],
     padding: &["created_at"],

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::{CallsClose, Dialect, Proof, Reading, Wins, Words};
+use super::{CallsClose, Dialect, Proof, Reading, Streams, Wins, Words};
 use crate::ending::{Reason, Usage};
 use crate::event::{Event, Word};
 use crate::fault::{FaultKind, Sign, class, is_set, message, name};
@@ -18,6 +18,7 @@ use crate::frame::{Frame, FrameKind, Framing};
 use crate::provider::{COMMON_CAPABILITIES, Capabilities, Profile};
 use crate::reader::Out;
 use crate::shape::Probe;
+use crate::trouble;
 use crate::wire::{Content, Count, Few, Flag, Loose, Scalar, Text};
 
 /// The wire.
@@ -50,6 +51,8 @@ pub static DIALECT: Dialect = Dialect {
     proof: Proof::Marker("[DONE]"),
     signs: SIGNS,
     caps: &["max_completion_tokens", "max_tokens"],
+    streams: Streams::Flag("stream"),
+    tells: trouble::OPENAI,
     usage: &[
         "usage.prompt_tokens",
         "usage.completion_tokens",

@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::openai_chat::{SIGNS, WireUsage};
-use super::{CallsClose, Dialect, Proof, Reading, Wins, Words};
+use super::{CallsClose, Dialect, Proof, Reading, Streams, Wins, Words};
 use crate::ending::Reason;
 use crate::event::Event;
 use crate::fault::is_set;
@@ -15,6 +15,7 @@ use crate::frame::{Frame, Framing};
 use crate::provider::{COMMON_CAPABILITIES, Capabilities, Profile};
 use crate::reader::Out;
 use crate::shape::Probe;
+use crate::trouble;
 use crate::wire::{Count, Few, Loose, Scalar, Text};
 
 /// The wire.
@@ -37,6 +38,8 @@ pub static DIALECT: Dialect = Dialect {
     proof: Proof::Marker("[DONE]"),
     signs: SIGNS,
     caps: &["max_tokens"],
+    streams: Streams::Flag("stream"),
+    tells: trouble::OPENAI,
     usage: &["usage.prompt_tokens", "usage.completion_tokens"],
     counts: &[],
     padding: &[],

@@ -10,7 +10,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::openai_chat::{SIGNS, arguments_text};
-use super::{CallsClose, Dialect, Proof, Reading, Wins, Words};
+use super::{CallsClose, Dialect, Proof, Reading, Streams, Wins, Words};
 use crate::ending::{Reason, Usage};
 use crate::event::Event;
 use crate::fault::is_set;
@@ -18,6 +18,7 @@ use crate::frame::{Frame, Framing};
 use crate::provider::Profile;
 use crate::reader::Out;
 use crate::shape::Probe;
+use crate::trouble::{self, Tells, Trouble};
 use crate::wire::{Count, Few, Loose, Scalar, Text};
 
 /// The wire.
@@ -57,6 +58,8 @@ pub static DIALECT: Dialect = Dialect {
     proof: Proof::Event,
     signs: SIGNS,
     caps: &["max_output_tokens"],
+    streams: Streams::Flag("stream"),
+    tells: TELLS,
     usage: &[
         "usage.input_tokens",
         "usage.output_tokens",
@@ -68,6 +71,21 @@ pub static DIALECT: Dialect = Dialect {
     claims,
     source: "openai 3.49.0; openai-openapi 2.3.0; codex @343074d",
 };
+
+/// Clients raise on the error object alone; the rest is the event as the wire documents it.
+const TELLS: Tells = Tells { event: "error", in_stream: tell, body: trouble::openai };
+
+fn tell(trouble: &Trouble<'_>) -> serde_json::Value {
+    let mut event = trouble::openai(trouble);
+    if let Some(fields) = event.as_object_mut() {
+        fields.insert("type".into(), "error".into());
+        fields.insert("code".into(), trouble.code.into());
+        fields.insert("message".into(), trouble.message.into());
+        fields.insert("param".into(), serde_json::Value::Null);
+        fields.insert("sequence_number".into(), 0.into());
+    }
+    event
+}
 
 /// This wire without a host's own ways: what profiles build on.
 pub const PROFILE: Profile = Profile { paths: &["/responses"], ..DIALECT.profile() };

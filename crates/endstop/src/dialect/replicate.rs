@@ -8,7 +8,7 @@
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::{CallsClose, Dialect, Proof, Reading, Wins, Words};
+use super::{CallsClose, Dialect, Proof, Reading, Streams, Wins, Words};
 use crate::ending::Reason;
 use crate::event::{Event, Word};
 use crate::fault::is_set;
@@ -16,6 +16,7 @@ use crate::frame::{Frame, Framing};
 use crate::provider::{COMMON_CAPABILITIES, Capabilities, Profile};
 use crate::reader::Out;
 use crate::shape::Probe;
+use crate::trouble;
 use crate::wire::{Content, Loose, Scalar, Text};
 
 /// The wire.
@@ -50,6 +51,8 @@ pub static DIALECT: Dialect = Dialect {
     // An error is a sentence of the model's own code, and no two say it alike.
     signs: &[],
     caps: &["input.max_tokens"],
+    streams: Streams::Flag("stream"),
+    tells: trouble::OPENAI,
     usage: &[],
     counts: &[],
     padding: &[],

@@ -9,7 +9,7 @@
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::{CallsClose, Dialect, Proof, Reading, Wins, Words};
+use super::{CallsClose, Dialect, Proof, Reading, Streams, Wins, Words};
 use crate::ending::{Reason, Usage};
 use crate::event::Event;
 use crate::fault::{FaultKind, class, is_set, message, name};
@@ -17,6 +17,7 @@ use crate::frame::{Frame, Framing};
 use crate::provider::{COMMON_CAPABILITIES, Capabilities, Profile};
 use crate::reader::Out;
 use crate::shape::Probe;
+use crate::trouble;
 use crate::wire::{Count, Flag, Loose, Scalar, Text};
 
 /// The wire.
@@ -45,6 +46,8 @@ pub static DIALECT: Dialect = Dialect {
         class("incomplete_generation", FaultKind::Server),
     ],
     caps: &["parameters.max_new_tokens"],
+    streams: Streams::Flag("stream"),
+    tells: trouble::TEXT,
     usage: &["details.generated_tokens"],
     counts: &[],
     padding: &[],

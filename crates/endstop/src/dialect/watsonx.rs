@@ -9,7 +9,7 @@
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::{CallsClose, Dialect, Proof, Reading, Wins, Words};
+use super::{CallsClose, Dialect, Proof, Reading, Streams, Wins, Words};
 use crate::ending::{Reason, Usage};
 use crate::event::{Event, Word};
 use crate::fault::{FaultKind, is_set, name};
@@ -17,6 +17,7 @@ use crate::frame::{Frame, Framing};
 use crate::provider::{COMMON_CAPABILITIES, Capabilities, Profile};
 use crate::reader::Out;
 use crate::shape::Probe;
+use crate::trouble;
 use crate::wire::{Count, Few, Loose, Scalar, Text};
 
 /// The wire.
@@ -55,6 +56,8 @@ pub static DIALECT: Dialect = Dialect {
         name("token_quota_reached", FaultKind::Quota),
     ],
     caps: &["parameters.max_new_tokens"],
+    streams: Streams::Path("_stream"),
+    tells: trouble::OPENAI,
     usage: &["results[].input_token_count", "results[].generated_token_count"],
     counts: &[],
     padding: &[],

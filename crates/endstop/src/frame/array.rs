@@ -10,6 +10,8 @@ pub struct Array {
     at: At,
     /// The beginning of an element whose end has not come yet.
     carry: Vec<u8>,
+    /// How much of the last chunk ended in a whole element or the closing bracket.
+    whole: usize,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -26,7 +28,7 @@ impl Array {
     /// A framer that takes elements of up to `limit` bytes.
     #[must_use]
     pub fn new(limit: usize) -> Self {
-        Self { limit, at: At::Opening, carry: Vec::new() }
+        Self { limit, at: At::Opening, carry: Vec::new(), whole: 0 }
     }
 
     /// Whether the closing bracket has come.
@@ -42,9 +44,10 @@ impl Array {
     /// bytes are no array.
     pub fn push(&mut self, chunk: &[u8], mut sink: impl FnMut(Frame<'_>)) -> Result<(), Broken> {
         let mut rest = chunk;
+        self.whole = 0;
         while !rest.is_empty() {
             if let At::Inside(scanner) = self.at {
-                rest = self.read_element(rest, scanner, &mut sink)?;
+                rest = self.read_element(rest, scanner, chunk.len(), &mut sink)?;
                 continue;
             }
             let Some((&byte, after)) = rest.split_first() else { break };
@@ -64,8 +67,16 @@ impl Array {
                 }
             };
             rest = after;
+            if self.is_closed() {
+                self.whole = chunk.len() - rest.len();
+            }
         }
         Ok(())
+    }
+
+    /// How much of the last chunk ended in a whole element or the closing bracket.
+    pub(crate) fn whole(&self) -> usize {
+        self.whole
     }
 
     /// Ends the stream.
@@ -81,6 +92,7 @@ impl Array {
         &mut self,
         bytes: &'a [u8],
         mut scanner: Scanner,
+        length: usize,
         sink: &mut impl FnMut(Frame<'_>),
     ) -> Result<&'a [u8], Broken> {
         let read = scanner.push_until_end(bytes);
@@ -98,11 +110,13 @@ impl Array {
             return Ok(after);
         }
         self.at = At::After;
+        self.whole = length - after.len();
+        let end = self.whole;
         if self.carry.is_empty() {
-            sink(Frame::event(piece));
+            sink(Frame { end, ..Frame::event(piece) });
         } else {
             self.carry.extend_from_slice(piece);
-            sink(Frame::event(&self.carry));
+            sink(Frame { end, ..Frame::event(&self.carry) });
             self.carry.clear();
         }
         Ok(after)

@@ -22,6 +22,8 @@ pub struct Aws {
     wrapped: bool,
     /// The beginning of a message whose end has not come yet.
     carry: Vec<u8>,
+    /// How much of the last chunk ended in a whole message.
+    whole: usize,
     decoded: Vec<u8>,
     /// The headers of the last event and its name in them: most events have the same again.
     last: (Vec<u8>, std::ops::Range<usize>),
@@ -51,6 +53,7 @@ impl Aws {
             limit,
             wrapped: false,
             carry: Vec::new(),
+            whole: 0,
             decoded: Vec::new(),
             last: (Vec::new(), 0..0),
         }
@@ -69,16 +72,23 @@ impl Aws {
     /// is larger than the limit.
     pub fn push(&mut self, chunk: &[u8], mut sink: impl FnMut(Frame<'_>)) -> Result<(), Broken> {
         let mut rest = chunk;
+        self.whole = 0;
         if !self.carry.is_empty() {
             rest = self.finish_carried(rest, &mut sink)?;
         }
         while let Some(length) = self.length(rest)? {
             let Some((message, after)) = rest.split_at_checked(length) else { break };
+            self.whole = chunk.len() - after.len();
             self.read(message, &mut sink)?;
             rest = after;
         }
         self.carry.extend_from_slice(rest);
         Ok(())
+    }
+
+    /// How much of the last chunk ended in a whole message.
+    pub(crate) fn whole(&self) -> usize {
+        self.whole
     }
 
     /// Ends the stream.
@@ -93,6 +103,7 @@ impl Aws {
         mut chunk: &'a [u8],
         sink: &mut impl FnMut(Frame<'_>),
     ) -> Result<&'a [u8], Broken> {
+        let length = chunk.len();
         loop {
             let wanted = self.length(&self.carry)?.unwrap_or(PRELUDE);
             if self.carry.len() == wanted && wanted > PRELUDE {
@@ -106,6 +117,7 @@ impl Aws {
             self.carry.extend_from_slice(piece);
             chunk = after;
         }
+        self.whole = length - chunk.len();
         let mut message = std::mem::take(&mut self.carry);
         self.read(&message, sink)?;
         message.clear();
@@ -133,6 +145,7 @@ impl Aws {
     }
 
     fn read(&mut self, message: &[u8], sink: &mut impl FnMut(Frame<'_>)) -> Result<(), Broken> {
+        let end = self.whole;
         let (content, checksum) = message.split_last_chunk::<CHECKSUM>().ok_or(Broken::Corrupt)?;
         if crc32fast::hash(content) != u32::from_be_bytes(*checksum) {
             return Err(Broken::Corrupt);
@@ -152,7 +165,7 @@ impl Aws {
                 headers.get(self.last.1.clone()).and_then(|name| std::str::from_utf8(name).ok())
         {
             let data = self.unwrap(payload);
-            sink(Frame { kind: FrameKind::Event, name, data });
+            sink(Frame { kind: FrameKind::Event, name, data, end });
             return Ok(());
         }
         let bytes = headers;
@@ -162,16 +175,18 @@ impl Aws {
                 kind: FrameKind::Exception,
                 name: headers.exception_type,
                 data: payload,
+                end,
             }),
             "error" => sink(Frame {
                 kind: FrameKind::Exception,
                 name: headers.error_code,
                 data: headers.error_message.as_bytes(),
+                end,
             }),
             _ => {
                 self.remember(bytes, headers.event_type);
                 let data = self.unwrap(payload);
-                sink(Frame { kind: FrameKind::Event, name: headers.event_type, data });
+                sink(Frame { kind: FrameKind::Event, name: headers.event_type, data, end });
             }
         }
         Ok(())

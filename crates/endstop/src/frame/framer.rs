@@ -21,6 +21,10 @@ const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 pub struct Framer {
     hints: Hints,
     framing: Found,
+    /// Of the bytes with which the framing was decided: how many were left out as a mark, and how
+    /// many came in earlier chunks.
+    skipped: usize,
+    earlier: usize,
 }
 
 /// What is known before the first byte.
@@ -51,7 +55,7 @@ impl Framer {
     /// A framer that goes by these hints.
     #[must_use]
     pub fn new(hints: Hints) -> Self {
-        Self { hints, framing: Found::Undecided(Vec::new()) }
+        Self { hints, framing: Found::Undecided(Vec::new()), skipped: 0, earlier: 0 }
     }
 
     /// Reads a chunk.
@@ -59,6 +63,25 @@ impl Framer {
     /// # Errors
     /// [`Broken`] if nothing more can be read.
     pub fn push(&mut self, chunk: &[u8], on_frame: impl FnMut(Frame<'_>)) -> Result<(), Broken> {
+        (self.skipped, self.earlier) = (0, 0);
+        self.push_found(chunk, on_frame)
+    }
+
+    /// How much of the last chunk lies before anything that is unfinished: up to there it can be
+    /// passed on, and something else can be said.
+    #[must_use]
+    pub fn whole(&self) -> usize {
+        let whole = match &self.framing {
+            Found::Sse(sse) => sse.whole(),
+            Found::Lines(lines) => lines.whole(),
+            Found::Array(array) => array.whole(),
+            Found::Aws(aws) => aws.whole(),
+            Found::Body(_) | Found::Text(_) | Found::Undecided(_) => 0,
+        };
+        if whole == 0 { 0 } else { (whole + self.skipped).saturating_sub(self.earlier) }
+    }
+
+    fn push_found(&mut self, chunk: &[u8], on_frame: impl FnMut(Frame<'_>)) -> Result<(), Broken> {
         match &mut self.framing {
             Found::Sse(sse) => sse.push(chunk, on_frame),
             Found::Lines(lines) => lines.push(chunk, on_frame),
@@ -77,13 +100,24 @@ impl Framer {
                 Ok(())
             }
             Found::Undecided(held) => {
+                let earlier = held.len();
                 held.extend_from_slice(chunk);
                 let held = std::mem::take(held);
                 match self.hints.decide(&held, false) {
                     Some(found) => {
                         let first = found.first(&held);
                         self.framing = found;
-                        self.push(first, on_frame)
+                        // What ends in the first bytes ends in the chunk that let us decide.
+                        self.skipped = held.len() - first.len();
+                        self.earlier = earlier;
+                        let (skipped, earlier) = (self.skipped, self.earlier);
+                        let end = |end: usize| (end + skipped).saturating_sub(earlier);
+                        let mut on_frame = on_frame;
+                        let mut moved = |frame: Frame<'_>| {
+                            on_frame(Frame { end: end(frame.end), ..frame });
+                        };
+                        let moved: &mut dyn FnMut(Frame<'_>) = &mut moved;
+                        self.push_found(first, moved)
                     }
                     None if held.len() > self.hints.limit => Err(Broken::Oversize),
                     None => {
@@ -113,7 +147,7 @@ impl Framer {
             Found::Aws(aws) => aws.finish(),
             Found::Body(body) => finish_body(&body, on_frame),
             Found::Text(text) => {
-                on_frame(Frame { kind: FrameKind::Text, name: "", data: &text });
+                on_frame(Frame { kind: FrameKind::Text, name: "", data: &text, end: 0 });
                 Rest::Nothing
             }
             Found::Undecided(_) => Rest::Nothing,
@@ -186,7 +220,7 @@ fn finish_body(body: &[u8], mut on_frame: impl FnMut(Frame<'_>)) -> Rest {
     let (first, after) = body.split_at_checked(read).unwrap_or((body, &[]));
     match scanner.state() {
         JsonState::Whole if trim(after).is_empty() => {
-            on_frame(Frame { kind: FrameKind::Body, name: "", data: trim(first) });
+            on_frame(Frame { kind: FrameKind::Body, name: "", data: trim(first), end: 0 });
             Rest::Nothing
         }
         JsonState::Whole => {
@@ -198,7 +232,7 @@ fn finish_body(body: &[u8], mut on_frame: impl FnMut(Frame<'_>)) -> Rest {
         }
         JsonState::Open | JsonState::Empty => Rest::CutFrame,
         JsonState::Broken => {
-            on_frame(Frame { kind: FrameKind::Body, name: "", data: body });
+            on_frame(Frame { kind: FrameKind::Body, name: "", data: body, end: 0 });
             Rest::Nothing
         }
     }

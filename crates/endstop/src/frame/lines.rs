@@ -16,13 +16,15 @@ pub struct Lines {
     /// Follows a value that spreads over several lines; `scanned` bytes of `carry` so far.
     spread: Option<Scanner>,
     scanned: usize,
+    /// How much of the last chunk ended in a whole value.
+    whole: usize,
 }
 
 impl Lines {
     /// A framer that takes values of up to `limit` bytes.
     #[must_use]
     pub fn new(limit: usize) -> Self {
-        Self { limit, carry: Vec::new(), spread: None, scanned: 0 }
+        Self { limit, carry: Vec::new(), spread: None, scanned: 0, whole: 0 }
     }
 
     /// Reads a chunk.
@@ -31,20 +33,30 @@ impl Lines {
     /// [`Broken::Oversize`] if a value is larger than the limit.
     pub fn push(&mut self, chunk: &[u8], mut sink: impl FnMut(Frame<'_>)) -> Result<(), Broken> {
         let mut rest = chunk;
+        self.whole = 0;
         while let Some((line, after)) =
             memchr(b'\n', rest).and_then(|end| rest.split_at_checked(end + 1))
         {
             rest = after;
+            let end = chunk.len() - rest.len();
             if self.carry.is_empty() {
-                self.read(line, &mut sink)?;
-                continue;
+                self.read(line, end, &mut sink)?;
+            } else {
+                self.carry.extend_from_slice(line);
+                self.check_size(self.carry.len())?;
+                self.read_carried(end, &mut sink)?;
             }
-            self.carry.extend_from_slice(line);
-            self.check_size(self.carry.len())?;
-            self.read_carried(&mut sink)?;
+            if self.carry.is_empty() {
+                self.whole = end;
+            }
         }
         self.carry.extend_from_slice(rest);
         self.check_size(self.carry.len())
+    }
+
+    /// How much of the last chunk ended in a whole value.
+    pub(crate) fn whole(&self) -> usize {
+        self.whole
     }
 
     /// Ends the stream.
@@ -61,7 +73,12 @@ impl Lines {
     }
 
     /// A line that lies whole in the chunk.
-    fn read(&mut self, line: &[u8], sink: &mut impl FnMut(Frame<'_>)) -> Result<(), Broken> {
+    fn read(
+        &mut self,
+        line: &[u8],
+        end: usize,
+        sink: &mut impl FnMut(Frame<'_>),
+    ) -> Result<(), Broken> {
         self.check_size(line.len())?;
         let value = trim(line);
         if value.is_empty() {
@@ -78,15 +95,15 @@ impl Lines {
                 return Ok(());
             }
         }
-        sink(Frame::event(value));
+        sink(Frame { end, ..Frame::event(value) });
         Ok(())
     }
 
     /// A line end has come for what was carried.
-    fn read_carried(&mut self, sink: &mut impl FnMut(Frame<'_>)) -> Result<(), Broken> {
+    fn read_carried(&mut self, end: usize, sink: &mut impl FnMut(Frame<'_>)) -> Result<(), Broken> {
         let Some(mut scanner) = self.spread.take() else {
             let mut line = std::mem::take(&mut self.carry);
-            self.read(&line, sink)?;
+            self.read(&line, end, sink)?;
             if self.carry.is_empty() {
                 line.clear();
                 self.carry = line;
@@ -99,7 +116,7 @@ impl Lines {
             self.spread = Some(scanner);
             return Ok(());
         }
-        sink(Frame::event(trim(&self.carry)));
+        sink(Frame { end, ..Frame::event(trim(&self.carry)) });
         self.carry.clear();
         Ok(())
     }

@@ -18,6 +18,8 @@ pub struct Sse {
     after_cr: bool,
     /// A line has been read, so that no byte-order mark can follow.
     started: bool,
+    /// How much of the last chunk lies before anything that is unfinished.
+    whole: usize,
     /// The beginning of a line whose end has not come yet.
     line: Vec<u8>,
     /// The event under way, as far as it came in earlier chunks or on several lines.
@@ -35,6 +37,12 @@ struct Borrowed<'a> {
     data: Option<&'a [u8]>,
 }
 
+impl Borrowed<'_> {
+    fn is_empty(&self) -> bool {
+        self.name.is_none() && self.data.is_none()
+    }
+}
+
 impl Sse {
     /// A framer that takes events of up to `limit` bytes.
     #[must_use]
@@ -43,6 +51,7 @@ impl Sse {
             limit,
             after_cr: false,
             started: false,
+            whole: 0,
             line: Vec::new(),
             name: Vec::new(),
             data: Vec::new(),
@@ -57,27 +66,38 @@ impl Sse {
     /// [`Broken::Oversize`] if an event is larger than the limit, whole or not.
     pub fn push(&mut self, chunk: &[u8], mut sink: impl FnMut(Frame<'_>)) -> Result<(), Broken> {
         let mut rest = chunk;
+        self.whole = 0;
         if self.after_cr && !rest.is_empty() {
             self.after_cr = false;
             rest = rest.strip_prefix(b"\n").unwrap_or(rest);
         }
         if !self.line.is_empty() {
-            rest = self.finish_carried_line(rest, &mut sink)?;
+            rest = self.finish_carried_line(rest, chunk.len(), &mut sink)?;
             if rest.is_empty() {
                 return Ok(());
             }
         }
         if self.is_between_events() {
-            rest = self.read_plain_events(rest, &mut sink)?;
+            rest = self.read_plain_events(rest, chunk.len(), &mut sink)?;
+            self.whole = chunk.len() - rest.len();
         }
         let mut event = Borrowed::default();
         while let Some((line, after)) = self.split_line(rest) {
             rest = after;
-            self.read_line(line, &mut event, &mut sink)?;
+            let end = chunk.len() - rest.len();
+            self.read_line(line, end, &mut event, &mut sink)?;
+            if event.is_empty() && self.is_between_events() {
+                self.whole = end;
+            }
         }
         self.line.extend_from_slice(rest);
         self.keep(event);
         self.check_size(self.line.len() + self.data.len())
+    }
+
+    /// How much of the last chunk lies before anything that is unfinished.
+    pub(crate) fn whole(&self) -> usize {
+        self.whole
     }
 
     /// Ends the stream.
@@ -85,12 +105,12 @@ impl Sse {
         let line = std::mem::take(&mut self.line);
         let known_line = line.is_empty() || is_field(&line) || is_bare_start(&line);
         let mut event = Borrowed::default();
-        if !line.is_empty() && self.read_line(&line, &mut event, &mut sink).is_err() {
+        if !line.is_empty() && self.read_line(&line, 0, &mut event, &mut sink).is_err() {
             return Rest::CutFrame;
         }
         self.keep(event);
         if self.has_data && (is_whole_json(&self.data) || self.data.starts_with(b"[DONE]")) {
-            self.dispatch_kept(&mut sink);
+            self.dispatch_kept(0, &mut sink);
             return Rest::Nothing;
         }
         let pending = self.has_data || !self.name.is_empty() || self.bare.is_some();
@@ -106,6 +126,7 @@ impl Sse {
     fn read_plain_events<'a>(
         &mut self,
         mut rest: &'a [u8],
+        length: usize,
         sink: &mut impl FnMut(Frame<'_>),
     ) -> Result<&'a [u8], Broken> {
         loop {
@@ -117,7 +138,7 @@ impl Sse {
                 return Ok(rest);
             };
             self.check_size(data.len())?;
-            sink(Frame { kind: FrameKind::Event, name, data });
+            sink(Frame { kind: FrameKind::Event, name, data, end: length - after.len() });
             rest = after;
         }
     }
@@ -126,6 +147,7 @@ impl Sse {
     fn finish_carried_line<'a>(
         &mut self,
         chunk: &'a [u8],
+        length: usize,
         sink: &mut impl FnMut(Frame<'_>),
     ) -> Result<&'a [u8], Broken> {
         let Some((line, after)) = self.split_line(chunk) else {
@@ -136,10 +158,14 @@ impl Sse {
         let mut whole = std::mem::take(&mut self.line);
         whole.extend_from_slice(line);
         let mut event = Borrowed::default();
-        self.read_line(&whole, &mut event, sink)?;
+        let end = length - after.len();
+        self.read_line(&whole, end, &mut event, sink)?;
         self.keep(event);
         whole.clear();
         self.line = whole;
+        if self.is_between_events() {
+            self.whole = end;
+        }
         Ok(after)
     }
 
@@ -165,6 +191,7 @@ impl Sse {
     fn read_line<'a>(
         &mut self,
         mut line: &'a [u8],
+        end: usize,
         event: &mut Borrowed<'a>,
         sink: &mut impl FnMut(Frame<'_>),
     ) -> Result<(), Broken> {
@@ -173,12 +200,12 @@ impl Sse {
             line = line.strip_prefix(b"\xef\xbb\xbf").unwrap_or(line);
         }
         if self.bare.is_some() {
-            return self.read_bare(line, sink);
+            return self.read_bare(line, end, sink);
         }
         if let Some(value) = field(line, b"data") {
             self.read_data(value, event);
         } else if line.is_empty() {
-            return self.dispatch(event, sink);
+            return self.dispatch(event, end, sink);
         } else if let Some(value) = field(line, b"event") {
             event.name = Some(value);
         } else if is_bare_start(line) {
@@ -186,7 +213,7 @@ impl Sse {
             self.has_data = false;
             self.data.clear();
             self.bare = Some(Scanner::default());
-            return self.read_bare(line, sink);
+            return self.read_bare(line, end, sink);
         }
         Ok(())
     }
@@ -204,12 +231,13 @@ impl Sse {
     fn dispatch<'a>(
         &mut self,
         event: &mut Borrowed<'a>,
+        end: usize,
         sink: &mut impl FnMut(Frame<'_>),
     ) -> Result<(), Broken> {
         if self.has_data || !self.name.is_empty() {
             self.keep(std::mem::take(event));
             self.check_size(self.data.len())?;
-            self.dispatch_kept(sink);
+            self.dispatch_kept(end, sink);
             return Ok(());
         }
         let event = std::mem::take(event);
@@ -217,22 +245,27 @@ impl Sse {
         if let Some(data) = event.data.filter(|data| !data.is_empty()) {
             self.check_size(data.len())?;
             let name = event.name.and_then(|name| std::str::from_utf8(name).ok()).unwrap_or("");
-            sink(Frame { kind: FrameKind::Event, name, data });
+            sink(Frame { kind: FrameKind::Event, name, data, end });
         }
         Ok(())
     }
 
-    fn dispatch_kept(&mut self, sink: &mut impl FnMut(Frame<'_>)) {
+    fn dispatch_kept(&mut self, end: usize, sink: &mut impl FnMut(Frame<'_>)) {
         if self.has_data && !self.data.is_empty() {
             let name = std::str::from_utf8(&self.name).unwrap_or("");
-            sink(Frame { kind: FrameKind::Event, name, data: &self.data });
+            sink(Frame { kind: FrameKind::Event, name, data: &self.data, end });
         }
         self.name.clear();
         self.data.clear();
         self.has_data = false;
     }
 
-    fn read_bare(&mut self, line: &[u8], sink: &mut impl FnMut(Frame<'_>)) -> Result<(), Broken> {
+    fn read_bare(
+        &mut self,
+        line: &[u8],
+        end: usize,
+        sink: &mut impl FnMut(Frame<'_>),
+    ) -> Result<(), Broken> {
         let Some(mut scanner) = self.bare.take() else { return Ok(()) };
         scanner.push(line);
         scanner.push(b"\n");
@@ -241,7 +274,7 @@ impl Sse {
         self.has_data = true;
         match scanner.state() {
             JsonState::Open | JsonState::Empty => self.bare = Some(scanner),
-            JsonState::Whole | JsonState::Broken => self.dispatch_kept(sink),
+            JsonState::Whole | JsonState::Broken => self.dispatch_kept(end, sink),
         }
         self.check_size(self.data.len())
     }

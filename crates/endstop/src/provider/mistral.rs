@@ -6,6 +6,7 @@ use super::{
 use crate::dialect::{Words, openai_chat};
 use crate::ending::Reason;
 use crate::fault::{FaultKind, Sign, message, name};
+use crate::trouble::{Tells, Trouble};
 
 /// Mistral AI.
 pub static MISTRAL: Provider = Provider {
@@ -30,6 +31,7 @@ pub static MISTRAL: Provider = Provider {
             ],
         )],
         signs: SIGNS,
+        tells: TELLS,
         // The reply repeats the prefix (platform-docs-public, prefix guide).
         resume: &[always(Resume::Prefill(Prefill {
             message_flag: Some("prefix"),
@@ -42,6 +44,18 @@ pub static MISTRAL: Provider = Provider {
     others: &[],
     source: "mistralai 3.7.0; platform-docs-public @222f4ba",
 };
+
+const TELLS: Tells = Tells { event: "", in_stream: tell, body: tell };
+
+fn tell(trouble: &Trouble<'_>) -> serde_json::Value {
+    serde_json::json!({
+        "object": "error",
+        "message": trouble.message,
+        "type": "endstop_error",
+        "param": null,
+        "code": trouble.code,
+    })
+}
 
 static SIGNS: &[Sign] = &[
     message("too large for model with", FaultKind::ContextWindow),

@@ -2,7 +2,7 @@
 
 use endstop::dialect;
 use endstop::provider::{self, Profile};
-use endstop::tool_call::{Allow, Assembly, CallState, Refusal, ToolCall, allow, in_text};
+use endstop::tool_call::{Allow, Assembly, CallState, Refusal, ToolCall, allow, allow_by_ending, in_text};
 use endstop::{Asked, Close, Confidence, Ending, Head, Reader, Reason};
 use serde_json::json;
 
@@ -18,6 +18,8 @@ fn read(mut reader: Reader, chunks: &[&[u8]], close: Close) -> (Ending, Vec<Tool
     }
     let ending = reader.finish_with(close, |event| assembly.observe(&event));
     let calls = assembly.finish(&ending);
+    let by_ending = allow_by_ending(&ending) == Allow::Run;
+    assert_eq!(by_ending, allow(&ending, &calls) == Allow::Run, "{ending:?} {calls:?}");
     (ending, calls)
 }
 

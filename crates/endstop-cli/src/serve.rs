@@ -1,0 +1,188 @@
+//! `endstop serve`: the gateway.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context as _, Result};
+use clap::Parser;
+use endstop_gateway::config::{Log, Mode, ToolCalls, is_loopback};
+use endstop_gateway::{Config, Gateway, Handle, Settings};
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::env;
+
+/// Serves the gateway: point any SDK's base URL at it.
+#[derive(Parser)]
+#[command(after_help = HELP)]
+pub(crate) struct Args {
+    /// The configuration, in TOML; without one every built-in provider is served on loopback.
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Where clients connect.
+    #[arg(long, value_name = "ADDRESS")]
+    listen: Option<SocketAddr>,
+    /// Where operators connect.
+    #[arg(long, value_name = "ADDRESS")]
+    admin: Option<SocketAddr>,
+    /// What is done with responses: observe or guard.
+    #[arg(long, value_enum)]
+    mode: Option<ModeArg>,
+    /// What a guard does about tool calls: pass, fail or hold.
+    #[arg(long, value_enum)]
+    tool_calls: Option<ToolCallsArg>,
+    /// How endings are logged: human, json or off.
+    #[arg(long, value_enum)]
+    log: Option<LogArg>,
+    /// Checks the configuration and says what would be served.
+    #[arg(long)]
+    check: bool,
+}
+
+const HELP: &str = "\
+Signals: SIGTERM and Ctrl-C drain (streams under way may end), SIGHUP reads the configuration again.
+
+  endstop serve                              every provider, on http://127.0.0.1:4100
+  endstop serve --mode observe               touch nothing, tell how everything ended
+  endstop serve --config endstop.toml --check
+  endstop env                                what to set for each SDK";
+
+#[derive(Clone, Copy, clap::ValueEnum)]
+enum ModeArg {
+    Observe,
+    Guard,
+}
+
+#[derive(Clone, Copy, clap::ValueEnum)]
+enum ToolCallsArg {
+    Pass,
+    Fail,
+    Hold,
+}
+
+#[derive(Clone, Copy, clap::ValueEnum)]
+enum LogArg {
+    Human,
+    Json,
+    Off,
+}
+
+/// Runs the command.
+pub(crate) fn run(args: &Args) -> Result<ExitCode> {
+    if args.check {
+        return check(args);
+    }
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .context("no threads to serve with")?;
+    runtime.block_on(serve(args))
+}
+
+fn read(args: &Args) -> Result<Config> {
+    let mut config = match &args.config {
+        Some(file) => Config::from_file(file)?,
+        None => Config::default(),
+    };
+    config.listen = args.listen.unwrap_or(config.listen);
+    config.admin = args.admin.or(config.admin);
+    config.mode = match args.mode {
+        None => config.mode,
+        Some(ModeArg::Observe) => Mode::Observe,
+        Some(ModeArg::Guard) => Mode::Guard,
+    };
+    config.tool_calls = match args.tool_calls {
+        None => config.tool_calls,
+        Some(ToolCallsArg::Pass) => ToolCalls::Pass,
+        Some(ToolCallsArg::Fail) => ToolCalls::Fail,
+        Some(ToolCallsArg::Hold) => ToolCalls::Hold,
+    };
+    config.log = match args.log {
+        None => config.log,
+        Some(LogArg::Human) => Log::Human,
+        Some(LogArg::Json) => Log::Json,
+        Some(LogArg::Off) => Log::Off,
+    };
+    Ok(config)
+}
+
+/// What would be served, or what is wrong.
+fn check(args: &Args) -> Result<ExitCode> {
+    let settings = Settings::new(read(args)?)?;
+    let config = &settings.config;
+    println!("listen  {}", config.listen);
+    match config.admin {
+        Some(admin) => println!("admin   {admin}"),
+        None => println!("admin   off"),
+    }
+    println!("mode    {:?}, tool calls {:?}", config.mode, config.tool_calls);
+    for upstream in settings.routes.iter() {
+        let key = if upstream.has_own_key() { "the gateway's key" } else { "the caller's key" };
+        let differs = if upstream.own { ", from the configuration" } else { "" };
+        println!(
+            "  {:<28} {}{} ({:?}, {key}{differs})",
+            upstream.sdk_path(),
+            upstream.origin(),
+            upstream.base_path(),
+            upstream.mode,
+        );
+    }
+    println!("the configuration is in order");
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn serve(args: &Args) -> Result<ExitCode> {
+    let gateway = Gateway::bind(read(args)?).await?;
+    greet(&gateway);
+    let mut hangup = signal(SignalKind::hangup()).context("no signals")?;
+    let mut terminate = signal(SignalKind::terminate()).context("no signals")?;
+    let handle = gateway.handle();
+    let reloading = async {
+        while hangup.recv().await.is_some() {
+            reload(args, &handle);
+        }
+        std::future::pending::<()>().await;
+    };
+    let stop = async {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = tokio::signal::ctrl_c() => {}
+        }
+        eprintln!("endstop: draining; streams under way may end, new requests are not taken");
+    };
+    tokio::select! {
+        () = reloading => {}
+        () = gateway.run(stop) => {}
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn reload(args: &Args, handle: &Handle) {
+    let reloaded = read(args).and_then(|config| Ok(handle.reload(config)?));
+    let file = args.config.as_deref().map_or_else(|| "no file".into(), Path::to_string_lossy);
+    match reloaded {
+        Ok(()) => eprintln!("endstop: the configuration was read again ({file})"),
+        Err(error) => eprintln!("endstop: the configuration stays as it was: {error:#}"),
+    }
+}
+
+/// What to paste.
+fn greet(gateway: &Gateway) {
+    let settings = gateway.settings();
+    let scheme = if settings.config.tls.is_some() { "https" } else { "http" };
+    let base = format!("{scheme}://{}", gateway.address());
+    eprintln!(
+        "endstop: serving {base} ({:?}, tool calls {:?})",
+        settings.config.mode, settings.config.tool_calls
+    );
+    if !is_loopback(gateway.address()) {
+        eprintln!("endstop: other machines can reach it");
+    }
+    for line in env::first_lines(&base) {
+        eprintln!("  {line}");
+    }
+    eprintln!("  … `endstop env` has the others");
+    if let Some(admin) = gateway.admin_address() {
+        eprintln!("endstop: endings at http://{admin}/endstop/v1/endings, live at …/tail");
+    }
+}

@@ -1,0 +1,213 @@
+//! `endstop sim`: providers that end in every way there is, to test one's own agent against.
+
+use std::fmt::Write as _;
+use std::io::{self, Write};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow};
+use endstop_sim::{Chunks, Ended, LedgerEntry, Options, Scenario, Sim, scenario, wire};
+
+use crate::style::Style;
+
+/// Serve simulated providers that end in every way there is
+///
+/// Point an SDK at one of the base URLs that are printed, and ask for a scenario: by the name of the
+/// model (`cut-in-tool-call`, or anything with `sim:cut-in-tool-call` in it), by the header
+/// `x-sim-scenario`, or for all requests with `--scenario`.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  endstop sim                                  every request chooses by its model or header
+  endstop sim --scenario cut-in-tool-call      all requests get this one
+  endstop sim --scenario length,complete       the first gets `length`, all others `complete`
+  endstop sim --list                           every scenario, and what it stands for
+  curl localhost:4190/v1/chat/completions -d '{\"model\":\"length\",\"messages\":[]}'
+
+Headers of requests: x-sim-scenario, x-sim-pace (ms), x-sim-chunks, x-sim-seed, x-sim-tag.
+Where the last message is the result of a tool, the answer is a short complete text, so that
+agents come to an end; a name with `!` at its end insists.")]
+pub(crate) struct Args {
+    /// Where to listen
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:4190")]
+    listen: SocketAddr,
+    /// The scenario of all requests, or one a request; the last one stays
+    #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
+    scenario: Vec<String>,
+    /// A file with one scenario a request: a name a line, or TOML with `scenarios = [...]`
+    #[arg(long, value_name = "FILE", conflicts_with = "scenario")]
+    script: Option<PathBuf>,
+    /// The pause after each event, in milliseconds
+    #[arg(long, value_name = "MS", default_value_t = 0)]
+    pace: u64,
+    /// How bodies are cut into HTTP chunks: event, random, byte, joined
+    #[arg(long, value_name = "HOW", default_value = "event", value_parser = parse_chunks)]
+    chunks: Chunks,
+    /// List every scenario instead
+    #[arg(long)]
+    list: bool,
+    /// With --list: as JSON
+    #[arg(long, requires = "list")]
+    json: bool,
+    /// No line a request
+    #[arg(long, short)]
+    quiet: bool,
+}
+
+fn parse_chunks(name: &str) -> Result<Chunks, String> {
+    Chunks::from_name(name).ok_or_else(|| {
+        let known: Vec<&str> = Chunks::ALL.into_iter().map(Chunks::name).collect();
+        format!("known are {}", known.join(", "))
+    })
+}
+
+pub(crate) fn run(args: &Args) -> Result<ExitCode> {
+    if args.list {
+        let text = if args.json { json() } else { listing(Style::of_stdout()) };
+        io::stdout().write_all(text.as_bytes())?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let scenarios = scenarios(args)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    runtime.block_on(serve(args, scenarios))
+}
+
+fn scenarios(args: &Args) -> Result<Vec<String>> {
+    let Some(file) = &args.script else { return Ok(args.scenario.clone()) };
+    let text =
+        std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
+    endstop_sim::read_script(&text).map_err(|error| anyhow!("{}: {error}", file.display()))
+}
+
+async fn serve(args: &Args, scenarios: Vec<String>) -> Result<ExitCode> {
+    let style = Style::of_stdout();
+    let options = Options {
+        listen: args.listen,
+        scenarios,
+        pace: Duration::from_millis(args.pace),
+        chunks: args.chunks,
+        log: (!args.quiet).then(|| -> endstop_sim::Log {
+            Arc::new(move |entry| {
+                // Whoever reads the log may have gone; the simulator goes on.
+                let _written = writeln!(io::stdout(), "{}", line(entry, style));
+            })
+        }),
+        // Nobody reads bodies here.
+        kept_bytes: 0,
+        ..Options::default()
+    };
+    let sim = Sim::start(options).await.map_err(|error| explained(error, args.listen))?;
+    io::stdout().write_all(welcome(&sim.url(), style).as_bytes())?;
+    io::stdout().flush()?;
+    tokio::signal::ctrl_c().await.context("cannot wait for Ctrl-C")?;
+    sim.stop().await;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn explained(error: io::Error, listen: SocketAddr) -> anyhow::Error {
+    if error.kind() == io::ErrorKind::InvalidInput {
+        return anyhow!("{error}");
+    }
+    if error.kind() == io::ErrorKind::AddrInUse {
+        let port = listen.port();
+        return anyhow!(
+            "port {port} is taken, perhaps by another `endstop sim`; choose one with --listen {}:0",
+            listen.ip()
+        );
+    }
+    anyhow::Error::new(error).context(format!("cannot listen on {listen}"))
+}
+
+/// What to paste where.
+fn welcome(url: &str, style: Style) -> String {
+    format!(
+        "{}\n\
+         \x20 OPENAI_BASE_URL={url}/openai/v1\n\
+         \x20 ANTHROPIC_BASE_URL={url}/anthropic\n\
+         \x20 GOOGLE_GEMINI_BASE_URL={url}/gemini\n\
+         \x20 AWS_ENDPOINT_URL_BEDROCK_RUNTIME={url}/bedrock\n\
+         \x20 OLLAMA_HOST={url}/ollama\n\
+         \x20 Mistral: server_url={url}/mistral    Cohere: base_url={url}/cohere\n\
+         {}\n",
+        style.bold(&format!("Simulated providers at {url}")),
+        style.dim(
+            "The model's name chooses the scenario; `endstop sim --list` shows them. Ctrl-C stops."
+        ),
+    )
+}
+
+/// One line of the log. It holds no header, no query and no text.
+fn line(entry: &LedgerEntry, style: Style) -> String {
+    let wire = if entry.wire.is_empty() { "-" } else { entry.wire };
+    let what = if entry.scenario.is_empty() {
+        let path = entry.path.split('?').next().unwrap_or_default();
+        printable(&format!("{} {path}", entry.method))
+    } else {
+        printable(&entry.scenario)
+    };
+    let mode = if entry.streamed { "streamed" } else { "plain" };
+    let ended = match entry.ended {
+        Ended::Open => "still open",
+        Ended::Itself => "played to its end",
+        Ended::PeerClosed => "the client closed first",
+        Ended::Stopped => "stopped",
+    };
+    let tail = format!("{} bytes in {} ms, {ended}", entry.written, entry.took().as_millis());
+    format!("{} {wire:<18} {what:<28} {mode:<8} {:>3} {}", clock(), entry.status, style.dim(&tail))
+}
+
+/// Without control characters, which would be the terminal's to obey, and not too long.
+fn printable(text: &str) -> String {
+    text.chars().filter(|character| !character.is_control()).take(80).collect()
+}
+
+/// The time of day, in UTC.
+fn clock() -> String {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    let seconds = now.map_or(0, |now| now.as_secs()) % 86_400;
+    format!("{:02}:{:02}:{:02}Z", seconds / 3600, seconds / 60 % 60, seconds % 60)
+}
+
+fn title(scenario: &Scenario) -> String {
+    match scenario.value {
+        Some(value) => format!("{}={}", scenario.name, value.name),
+        None => scenario.name.to_owned(),
+    }
+}
+
+fn wires(scenario: &Scenario) -> Vec<&'static str> {
+    wire::ALL.iter().filter(|wire| (scenario.on)(wire)).map(|wire| wire.id).collect()
+}
+
+fn listing(style: Style) -> String {
+    let mut text = String::new();
+    for scenario in scenario::ALL {
+        let wires = wires(scenario);
+        let on = if wires.len() == wire::ALL.len() { String::new() } else { wires.join(", ") };
+        let _ = writeln!(text, "{}\n    {}", style.bold(&title(scenario)), scenario.about);
+        if !on.is_empty() {
+            let _ = writeln!(text, "    {}", style.dim(&format!("on {on}")));
+        }
+        if !scenario.source.is_empty() {
+            let _ = writeln!(text, "    {}", style.dim(&format!("stands for {}", scenario.source)));
+        }
+    }
+    text
+}
+
+fn json() -> String {
+    let one = |scenario: &Scenario| {
+        serde_json::json!({
+            "name": scenario.name,
+            "value": scenario.value.map(|value| value.name),
+            "about": scenario.about,
+            "stands_for": scenario.source,
+            "wires": wires(scenario),
+        })
+    };
+    let all: Vec<serde_json::Value> = scenario::ALL.iter().map(one).collect();
+    format!("{}\n", serde_json::Value::from(all))
+}

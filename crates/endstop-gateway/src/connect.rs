@@ -1,0 +1,355 @@
+//! Connections to upstreams: names, proxies, certificates, and what goes wrong with them.
+
+use std::future::Future;
+use std::net::{IpAddr, SocketAddr};
+use std::path::Path;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use endstop::{Close, Timer, Unreachable};
+use hyper::Uri;
+use hyper_rustls::{HttpsConnector, MaybeHttpsStream};
+use hyper_util::client::legacy::connect::dns::{GaiResolver, Name};
+use hyper_util::client::legacy::connect::proxy::Tunnel;
+use hyper_util::client::legacy::connect::{Connected, Connection, HttpConnector};
+use hyper_util::client::proxy::matcher::Matcher;
+use hyper_util::rt::TokioIo;
+use tokio::net::TcpStream;
+use tower_service::Service;
+
+use crate::config::Limits;
+use crate::error::Error;
+
+/// Any cause, as the client library passes it on.
+type Cause = Box<dyn std::error::Error + Send + Sync>;
+
+/// Why there is no connection.
+#[derive(Debug, thiserror::Error)]
+#[error("{message}")]
+pub(crate) struct NoConnection {
+    /// How the response, which never began, is closed.
+    pub close: Close,
+    message: String,
+}
+
+/// Makes connections, directly or through the proxy that the environment names.
+#[derive(Clone)]
+pub(crate) struct Connector {
+    http: HttpConnector<Resolver>,
+    tls: Arc<rustls::ClientConfig>,
+    proxies: Arc<Matcher>,
+    connect: Duration,
+    handshake: Duration,
+}
+
+impl std::fmt::Debug for Connector {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str("Connector")
+    }
+}
+
+impl Connector {
+    /// A connector with these limits; `own` where the operator named the address.
+    #[must_use]
+    pub(crate) fn new(tls: Arc<rustls::ClientConfig>, limits: &Limits, own: bool) -> Self {
+        let mut http =
+            HttpConnector::new_with_resolver(Resolver { names: GaiResolver::new(), own });
+        http.set_connect_timeout(Some(limits.connect));
+        http.set_nodelay(true);
+        http.enforce_http(false);
+        Self {
+            http,
+            tls,
+            proxies: Arc::new(Matcher::from_env()),
+            connect: limits.connect,
+            handshake: limits.tls,
+        }
+    }
+}
+
+/// A connection to an upstream.
+pub(crate) type Stream = MaybeHttpsStream<TokioIo<TcpStream>>;
+
+impl Service<Uri> for Connector {
+    type Response = Conn;
+    type Error = NoConnection;
+    type Future = Pin<Box<dyn Future<Output = Result<Conn, NoConnection>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), NoConnection>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, uri: Uri) -> Self::Future {
+        let tls = self.tls.clone();
+        // A connection, then a handshake: neither may take longer than both together.
+        let limit = self.connect + self.handshake;
+        let http = self.http.clone();
+        let proxy = self.proxies.intercept(&uri);
+        let is_tls = uri.scheme_str() == Some("https");
+        Box::pin(async move {
+            let connecting = async {
+                match proxy {
+                    Some(proxy) if is_tls => {
+                        let mut tunnel = Tunnel::new(proxy.uri().clone(), http);
+                        if let Some(auth) = proxy.basic_auth() {
+                            tunnel = tunnel.with_auth(auth.clone());
+                        }
+                        HttpsConnector::from((tunnel, tls)).call(uri).await.map_err(through_proxy)
+                    }
+                    Some(_) | None => {
+                        HttpsConnector::from((http, tls)).call(uri).await.map_err(no_connection)
+                    }
+                }
+            };
+            match tokio::time::timeout(limit, connecting).await {
+                Ok(result) => result.map(Conn),
+                Err(_) => Err(NoConnection {
+                    close: Close::TimedOut(Timer::Connect),
+                    message: "no connection in time".to_owned(),
+                }),
+            }
+        })
+    }
+}
+
+/// A connection to an upstream, as the client library wants it.
+#[derive(Debug)]
+pub(crate) struct Conn(Stream);
+
+impl Connection for Conn {
+    fn connected(&self) -> Connected {
+        self.0.connected()
+    }
+}
+
+impl hyper::rt::Read for Conn {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: hyper::rt::ReadBufCursor<'_>,
+    ) -> Poll<std::io::Result<()>> {
+        Pin::new(&mut self.0).poll_read(cx, buffer)
+    }
+}
+
+impl hyper::rt::Write for Conn {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<std::io::Result<usize>> {
+        Pin::new(&mut self.0).poll_write(cx, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+        Pin::new(&mut self.0).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+        Pin::new(&mut self.0).poll_shutdown(cx)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.0.is_write_vectored()
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        pieces: &[std::io::IoSlice<'_>],
+    ) -> Poll<std::io::Result<usize>> {
+        Pin::new(&mut self.0).poll_write_vectored(cx, pieces)
+    }
+}
+
+/// Looks names up and leaves out addresses that no provider has.
+#[derive(Clone, Debug)]
+struct Resolver {
+    names: GaiResolver,
+    own: bool,
+}
+
+#[derive(Debug, thiserror::Error)]
+enum Unresolved {
+    #[error("the name does not resolve")]
+    Unknown,
+    #[error("the name resolves to an address that is not allowed")]
+    Blocked,
+}
+
+impl Service<Name> for Resolver {
+    type Response = std::vec::IntoIter<SocketAddr>;
+    type Error = Unresolved;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Unresolved>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Unresolved>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, name: Name) -> Self::Future {
+        let looking = self.names.call(name);
+        let own = self.own;
+        Box::pin(async move {
+            let all: Vec<SocketAddr> = looking.await.map_err(|_| Unresolved::Unknown)?.collect();
+            let known = !all.is_empty();
+            let allowed: Vec<SocketAddr> =
+                all.into_iter().filter(|address| is_allowed(address.ip(), own)).collect();
+            match (allowed.is_empty(), known) {
+                (false, _) => Ok(allowed.into_iter()),
+                (true, true) => Err(Unresolved::Blocked),
+                (true, false) => Err(Unresolved::Unknown),
+            }
+        })
+    }
+}
+
+/// Link-local addresses are never a provider's: the metadata services of clouds are there. Where the
+/// operator did not name the address, this machine is none either.
+#[must_use]
+pub(crate) fn is_allowed(ip: IpAddr, own: bool) -> bool {
+    let ip = match ip {
+        IpAddr::V6(v6) => v6.to_ipv4_mapped().map_or(ip, IpAddr::V4),
+        IpAddr::V4(_) => ip,
+    };
+    let never = match ip {
+        IpAddr::V4(ip) => ip.is_link_local() || ip.is_multicast() || ip.is_broadcast(),
+        IpAddr::V6(ip) => {
+            ip.is_unicast_link_local()
+                || ip.is_multicast()
+                || ip.segments().starts_with(&[0xfd00, 0xec2])
+        }
+    };
+    !never && (own || !(ip.is_loopback() || ip.is_unspecified()))
+}
+
+fn through_proxy(cause: Cause) -> NoConnection {
+    let found = no_connection(cause);
+    if found.close == Close::Unreachable(Unreachable::Other) {
+        return NoConnection { close: Close::Unreachable(Unreachable::Proxy), ..found };
+    }
+    found
+}
+
+fn no_connection(cause: Cause) -> NoConnection {
+    let close = close_of(cause.as_ref()).unwrap_or(Close::Unreachable(Unreachable::Other));
+    NoConnection { close, message: cause.to_string() }
+}
+
+/// What the causes of an error say about why there is no connection, or how it broke.
+#[must_use]
+pub(crate) fn close_of(error: &(dyn std::error::Error + 'static)) -> Option<Close> {
+    let mut cause = Some(error);
+    while let Some(error) = cause {
+        if let Some(known) = known_close(error) {
+            return Some(known);
+        }
+        // An error of IO hides its own cause.
+        let inner = error.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref);
+        if let Some(inner) = inner
+            && let Some(known) = close_of(inner)
+        {
+            return Some(known);
+        }
+        cause = error.source();
+    }
+    None
+}
+
+fn known_close(error: &(dyn std::error::Error + 'static)) -> Option<Close> {
+    if let Some(found) = error.downcast_ref::<NoConnection>() {
+        return Some(found.close);
+    }
+    if let Some(unresolved) = error.downcast_ref::<Unresolved>() {
+        return Some(Close::Unreachable(match unresolved {
+            Unresolved::Unknown => Unreachable::Dns,
+            Unresolved::Blocked => Unreachable::Blocked,
+        }));
+    }
+    if error.is::<rustls::Error>() {
+        return Some(Close::Unreachable(Unreachable::Tls));
+    }
+    if let Some(error) = error.downcast_ref::<hyper::Error>()
+        && error.is_incomplete_message()
+    {
+        return Some(Close::Truncated);
+    }
+    use std::io::ErrorKind;
+    let kind = error.downcast_ref::<std::io::Error>()?.kind();
+    let known = [
+        (ErrorKind::ConnectionRefused, Close::Unreachable(Unreachable::Refused)),
+        (ErrorKind::TimedOut, Close::TimedOut(Timer::Connect)),
+        (ErrorKind::ConnectionReset, Close::Reset),
+        (ErrorKind::BrokenPipe, Close::Reset),
+        (ErrorKind::UnexpectedEof, Close::Truncated),
+    ];
+    known.into_iter().find(|(known, _)| *known == kind).map(|(_, close)| close)
+}
+
+/// What is trusted: the system's roots, and the file's.
+///
+/// # Errors
+/// [`Error::Certificate`] if the file cannot be read or holds none.
+pub(crate) fn client_tls(extra_ca: Option<&Path>) -> Result<Arc<rustls::ClientConfig>, Error> {
+    let mut roots = rustls::RootCertStore::empty();
+    for certificate in rustls_native_certs::load_native_certs().certs {
+        // One that cannot be read is not trusted; the others are.
+        let _ = roots.add(certificate);
+    }
+    if let Some(file) = extra_ca {
+        let added = roots.add_parsable_certificates(certificates(file)?).0;
+        if added == 0 {
+            return Err(Error::Certificate {
+                file: file.display().to_string(),
+                message: "it holds no certificate in PEM form".to_owned(),
+            });
+        }
+    }
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let mut config = rustls::ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(|error| Error::Certificate { file: "TLS".to_owned(), message: error.to_string() })?
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    Ok(Arc::new(config))
+}
+
+/// The certificates in a PEM file.
+pub(crate) fn certificates(
+    file: &Path,
+) -> Result<Vec<rustls_pki_types::CertificateDer<'static>>, Error> {
+    use rustls_pki_types::pem::PemObject as _;
+    let wrong = |error: rustls_pki_types::pem::Error| Error::Certificate {
+        file: file.display().to_string(),
+        message: format!("cannot be read: {error}"),
+    };
+    rustls_pki_types::CertificateDer::pem_file_iter(file)
+        .map_err(wrong)?
+        .collect::<Result<_, _>>()
+        .map_err(wrong)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_that_no_provider_has_are_blocked() {
+        let allowed = |ip: &str, own| is_allowed(ip.parse().unwrap(), own);
+        for ip in
+            ["169.254.169.254", "::ffff:169.254.169.254", "fe80::1", "fd00:ec2::254", "224.0.0.1"]
+        {
+            assert!(!allowed(ip, true), "{ip}");
+            assert!(!allowed(ip, false), "{ip}");
+        }
+        for ip in ["127.0.0.1", "::1", "0.0.0.0", "::ffff:127.0.0.1"] {
+            assert!(allowed(ip, true), "{ip}");
+            assert!(!allowed(ip, false), "{ip}");
+        }
+        for ip in ["1.1.1.1", "10.0.0.1", "2606:4700::1111"] {
+            assert!(allowed(ip, false), "{ip}");
+        }
+    }
+}

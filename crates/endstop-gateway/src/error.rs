@@ -1,0 +1,64 @@
+//! What can go wrong before the gateway serves, or with all of it.
+
+/// Why the gateway does not start, or does not take over a configuration.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The configuration is wrong.
+    #[error("{file}{}: {message}", .line.map(|line| format!(":{line}")).unwrap_or_default())]
+    Config {
+        /// The file.
+        file: String,
+        /// The line, where it is known.
+        line: Option<usize>,
+        /// What is wrong.
+        message: String,
+    },
+    /// A key or token is wrong or missing.
+    #[error("{what}: {message}")]
+    Secret {
+        /// Which.
+        what: String,
+        /// What is wrong with it.
+        message: String,
+    },
+    /// An upstream is wrong.
+    #[error("upstream `{name}`: {message}")]
+    Upstream {
+        /// Its name.
+        name: String,
+        /// What is wrong.
+        message: String,
+    },
+    /// The listener and the keys do not go together.
+    #[error("{0}")]
+    Exposed(String),
+    /// An address cannot be listened on.
+    #[error("cannot listen on {address}: {}", said(.source))]
+    Listen {
+        /// The address.
+        address: std::net::SocketAddr,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// Certificates cannot be read.
+    #[error("{file}: {message}")]
+    Certificate {
+        /// The file.
+        file: String,
+        /// What is wrong.
+        message: String,
+    },
+}
+
+fn said(error: &std::io::Error) -> String {
+    let known = [
+        (
+            std::io::ErrorKind::AddrInUse,
+            "the port is taken; stop the other program, or choose another port",
+        ),
+        (std::io::ErrorKind::PermissionDenied, "not permitted; choose a port above 1023"),
+    ];
+    let known = known.iter().find(|(kind, _)| *kind == error.kind());
+    known.map_or_else(|| error.to_string(), |(_, words)| (*words).to_owned())
+}

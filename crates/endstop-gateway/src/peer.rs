@@ -1,0 +1,378 @@
+//! The client's side of a connection: slow heads, half-closed clients, resets.
+//!
+//! A client that has sent its request may close its sending side and go on reading, or be gone: both
+//! look the same until something is sent to it. So where nothing else is to be sent, a probe is:
+//! before the head an interim response, which every client must skip; between two chunks a leading
+//! zero of the next chunk's size, which changes nothing. Whoever is gone answers with a reset.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use futures_util::task::AtomicWaker;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio::time::{Instant, Sleep};
+
+use crate::config::Limits;
+
+/// How often a silent, half-closed client is looked after, at first and later.
+const LOOKS: [Duration; 4] = [
+    Duration::from_millis(2),
+    Duration::from_millis(10),
+    Duration::from_millis(40),
+    Duration::from_secs(1),
+];
+
+/// What a connection is doing, as its service tells it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Phase {
+    /// No request is under way.
+    Idle = 0,
+    /// A request is, and its response has not begun.
+    Waiting = 1,
+    /// Its response is sent in chunks.
+    Chunked = 2,
+    /// Its response is sent in another way.
+    Other = 3,
+}
+
+/// What a connection and its service know of each other.
+#[derive(Debug, Default)]
+pub struct Peer {
+    phase: AtomicU8,
+    epoch: AtomicU32,
+    reset: AtomicBool,
+    waker: AtomicWaker,
+}
+
+impl Peer {
+    /// Tells what the connection is doing now.
+    pub fn set(&self, phase: Phase) {
+        self.phase.store(phase as u8, Ordering::Release);
+        self.epoch.fetch_add(1, Ordering::AcqRel);
+        self.waker.wake();
+    }
+
+    /// The connection ends with a reset rather than cleanly.
+    pub fn reset(&self) {
+        self.reset.store(true, Ordering::Release);
+    }
+
+    fn is(&self, phase: Phase) -> bool {
+        self.phase.load(Ordering::Acquire) == phase as u8
+    }
+}
+
+/// While this lives, a request is under way.
+#[derive(Debug)]
+pub(crate) struct Busy(pub Arc<Peer>);
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        self.0.set(Phase::Idle);
+    }
+}
+
+/// A client's connection.
+#[derive(Debug)]
+pub(crate) struct ClientIo {
+    stream: TcpStream,
+    peer: Arc<Peer>,
+    head: Head,
+    head_limit: usize,
+    client_read: Duration,
+    keep_alive: Duration,
+    timer: Option<Pin<Box<Sleep>>>,
+    flushed: bool,
+    /// What was sent last belongs to this epoch.
+    written_in: u32,
+    probe: Option<Probe>,
+}
+
+/// A client has closed its sending side.
+#[derive(Debug)]
+struct Probe {
+    sent_in: Option<u32>,
+    looks: usize,
+    timer: Pin<Box<Sleep>>,
+}
+
+/// The head of the next request, as far as it has come.
+#[derive(Debug, Default)]
+enum Head {
+    /// Nothing has.
+    #[default]
+    None,
+    /// A part.
+    Part(Vec<u8>),
+    /// All of it, or it is not HTTP/1.
+    Done,
+}
+
+impl ClientIo {
+    /// A connection with these limits.
+    #[must_use]
+    pub(crate) fn new(stream: TcpStream, peer: Arc<Peer>, limits: &Limits) -> Self {
+        Self {
+            stream,
+            peer,
+            head: Head::None,
+            head_limit: limits.head_bytes,
+            client_read: limits.client_read,
+            keep_alive: limits.keep_alive,
+            timer: None,
+            flushed: true,
+            written_in: 0,
+            probe: None,
+        }
+    }
+
+    fn epoch(&self) -> u32 {
+        self.peer.epoch.load(Ordering::Acquire)
+    }
+
+    /// Waits for a head, but not for ever.
+    fn poll_waiting(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let partial = matches!(self.head, Head::Part(_));
+        let limit = if partial { self.client_read } else { self.keep_alive };
+        let timer = self.timer.get_or_insert_with(|| Box::pin(tokio::time::sleep(limit)));
+        ready!(timer.as_mut().poll(cx));
+        self.timer = None;
+        if partial {
+            self.answer("408 Request Timeout", "the head of the request did not come in time");
+        }
+        Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
+    }
+
+    /// Follows the heads of requests, to refuse those that two readers could read differently.
+    fn read_head(&mut self, bytes: &[u8]) -> io::Result<()> {
+        let seen = match &mut self.head {
+            Head::Done => return Ok(()),
+            Head::None => {
+                self.timer = None;
+                &mut Vec::new()
+            }
+            Head::Part(seen) => seen,
+        };
+        seen.extend_from_slice(bytes);
+        if seen.starts_with(b"PRI ") {
+            self.head = Head::Done;
+            return Ok(());
+        }
+        let end = memchr::memmem::find(seen, b"\r\n\r\n");
+        let Some(end) = end else {
+            let seen = std::mem::take(seen);
+            if seen.len() > self.head_limit {
+                self.answer("431 Request Header Fields Too Large", "the head is too large");
+                return Err(io::ErrorKind::InvalidData.into());
+            }
+            self.head = Head::Part(seen);
+            return Ok(());
+        };
+        let wrong = seen.get(..end).and_then(ambiguity);
+        self.timer = None;
+        self.head = Head::Done;
+        match wrong {
+            None => Ok(()),
+            Some(wrong) => {
+                self.answer("400 Bad Request", wrong);
+                Err(io::ErrorKind::InvalidData.into())
+            }
+        }
+    }
+
+    /// Answers in place of the service, which never sees the request.
+    fn answer(&self, status: &str, message: &str) {
+        let body = format!(
+            "{{\"error\":{{\"message\":\"endstop: {message}\",\"type\":\"endstop_error\"}}}}"
+        );
+        let response = format!(
+            "HTTP/1.1 {status}\r\nconnection: close\r\ncontent-type: application/json\r\n\
+             content-length: {}\r\n\r\n{body}",
+            body.len()
+        );
+        // If the client does not take it, there is nobody to tell.
+        let _ = self.stream.try_write(response.as_bytes());
+    }
+
+    fn poll_probe(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        loop {
+            if let Some(error) = self.stream.take_error()? {
+                return Poll::Ready(Err(error));
+            }
+            self.send_probe()?;
+            let Some(probe) = &mut self.probe else { return Poll::Ready(Ok(())) };
+            ready!(probe.timer.as_mut().poll(cx));
+            probe.looks += 1;
+            let pause = LOOKS.get(probe.looks).or(LOOKS.last()).copied().unwrap_or_default();
+            probe.timer.as_mut().reset(Instant::now() + pause);
+        }
+    }
+
+    fn send_probe(&mut self) -> io::Result<()> {
+        let epoch = self.epoch();
+        let fresh = self.probe.as_ref().is_some_and(|probe| probe.sent_in != Some(epoch));
+        if !(fresh && self.flushed) {
+            return Ok(());
+        }
+        let bytes: &[u8] = if self.peer.is(Phase::Waiting) {
+            b"HTTP/1.1 102 Processing\r\n\r\n"
+        } else if self.peer.is(Phase::Chunked) && self.written_in == epoch {
+            b"0"
+        } else {
+            return Ok(());
+        };
+        match self.stream.try_write(bytes) {
+            Ok(_) => {
+                if let Some(probe) = &mut self.probe {
+                    probe.sent_in = Some(epoch);
+                }
+                Ok(())
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// What makes two readers of this head disagree about where the request ends.
+fn ambiguity(head: &[u8]) -> Option<&'static str> {
+    let (mut lengths, mut codings) = (0, 0);
+    for line in head.split(|byte| *byte == b'\n').skip(1) {
+        let name = line.split(|byte| *byte == b':').next().unwrap_or_default();
+        if name.eq_ignore_ascii_case(b"content-length") {
+            lengths += 1;
+        } else if name.eq_ignore_ascii_case(b"transfer-encoding") {
+            codings += 1;
+        } else if name.last().is_some_and(|last| matches!(last, b' ' | b'\t')) {
+            return Some("a header's name ends in white space");
+        }
+    }
+    match (lengths, codings) {
+        (0 | 1, 0) | (0, 1) => None,
+        (_, 0) => Some("the request has several lengths"),
+        (0, _) => Some("the request has several transfer codings"),
+        _ => Some("the request has a length and a transfer coding"),
+    }
+}
+
+impl AsyncRead for ClientIo {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let this = &mut *self;
+        let idle = this.peer.is(Phase::Idle);
+        if this.probe.is_some() {
+            this.peer.waker.register(cx.waker());
+            return if idle { Poll::Ready(Ok(())) } else { this.poll_probe(cx) };
+        }
+        let before = buffer.filled().len();
+        let read = Pin::new(&mut this.stream).poll_read(cx, buffer);
+        match read {
+            Poll::Pending if idle => {
+                if matches!(this.head, Head::Done) && this.timer.is_none() {
+                    this.head = Head::None;
+                }
+                this.poll_waiting(cx)
+            }
+            Poll::Pending => {
+                this.timer = None;
+                Poll::Pending
+            }
+            Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
+            Poll::Ready(Ok(())) => {
+                let bytes = buffer.filled().get(before..).unwrap_or_default();
+                if !bytes.is_empty() {
+                    return Poll::Ready(if idle { this.read_head(bytes) } else { Ok(()) });
+                }
+                if idle || buffer.remaining() == 0 {
+                    return Poll::Ready(Ok(()));
+                }
+                this.probe = Some(Probe {
+                    sent_in: None,
+                    looks: 0,
+                    timer: Box::pin(tokio::time::sleep(LOOKS[0])),
+                });
+                this.peer.waker.register(cx.waker());
+                this.poll_probe(cx)
+            }
+        }
+    }
+}
+
+impl AsyncWrite for ClientIo {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        self.flushed = false;
+        self.written_in = self.epoch();
+        Pin::new(&mut self.stream).poll_write(cx, bytes)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        pieces: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        self.flushed = false;
+        self.written_in = self.epoch();
+        Pin::new(&mut self.stream).poll_write_vectored(cx, pieces)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        ready!(Pin::new(&mut self.stream).poll_flush(cx))?;
+        self.flushed = true;
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}
+
+impl Drop for ClientIo {
+    fn drop(&mut self) {
+        if self.peer.reset.load(Ordering::Acquire) {
+            // Closing then sends a reset; where that fails the connection closes all the same.
+            let _ = socket2::SockRef::from(&self.stream).set_linger(Some(Duration::ZERO));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn heads_that_can_be_read_in_two_ways() {
+        for head in [
+            "POST / HTTP/1.1\r\nContent-Length: 5\r\nTransfer-Encoding: chunked",
+            "POST / HTTP/1.1\r\ntransfer-encoding: chunked\r\ncontent-length: 5",
+            "POST / HTTP/1.1\r\nContent-Length: 5\r\nContent-Length: 5",
+            "POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\nTransfer-Encoding: identity",
+            "POST / HTTP/1.1\r\nTransfer-Encoding : chunked",
+        ] {
+            assert!(ambiguity(head.as_bytes()).is_some(), "{head}");
+        }
+        for head in [
+            "POST / HTTP/1.1\r\nContent-Length: 5\r\nX-Content-Length: 5",
+            "POST / HTTP/1.1\r\nTransfer-Encoding: chunked",
+            "GET / HTTP/1.1\r\nHost: x",
+        ] {
+            assert_eq!(ambiguity(head.as_bytes()), None, "{head}");
+        }
+    }
+}

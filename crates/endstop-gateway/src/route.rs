@@ -1,0 +1,467 @@
+//! Routes: which upstream a path belongs to, and the address that it stands for there.
+//!
+//! The first part of a path names the upstream. Where a provider's host differs by customer, the
+//! next part says whose it is, and is checked before it becomes part of a host name. Everything
+//! after that is the provider's own path, passed on as it came.
+
+use std::collections::BTreeMap;
+
+use endstop::provider::{self, Auth, Provider};
+use hyper::Uri;
+use hyper::http::uri::{Authority, PathAndQuery, Scheme};
+
+use crate::config::{Config, Mode, Secret, ToolCalls, UpstreamConfig, is_loopback, secret};
+use crate::error::Error;
+use crate::sign::Credentials;
+
+/// Where requests go.
+#[derive(Debug)]
+pub struct Upstream {
+    /// The first part of its paths here.
+    pub name: String,
+    /// Whose wires it speaks.
+    pub provider: &'static Provider,
+    /// Its mode.
+    pub mode: Mode,
+    /// What a guard does about tool calls.
+    pub tool_calls: ToolCalls,
+    /// It is known to send what proves the end of a stream.
+    pub proves: bool,
+    /// It speaks HTTP/2 without TLS.
+    pub h2c: bool,
+    /// The operator named its address, so that any address is meant.
+    pub own: bool,
+    /// The gateway's own key for it.
+    pub key: Option<Secret>,
+    /// The gateway's own credentials for signing.
+    pub credentials: Option<Credentials>,
+    base: Base,
+}
+
+/// An address, with a hole for what differs by customer.
+#[derive(Debug)]
+struct Base {
+    scheme: Scheme,
+    host: String,
+    path: String,
+    /// What the hole is called; empty where there is none.
+    hole: String,
+}
+
+/// Every upstream, by its name.
+#[derive(Debug)]
+pub struct Routes {
+    by_name: BTreeMap<String, Upstream>,
+}
+
+/// What a path means.
+#[derive(Debug)]
+pub struct Routed<'r> {
+    /// The upstream.
+    pub upstream: &'r Upstream,
+    /// The provider's own path, without the query.
+    pub path: String,
+    /// The address to ask.
+    pub uri: Uri,
+    /// What stood for the customer's part of the host, such as the region.
+    pub customer: String,
+}
+
+/// Why a path means nothing.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Lost {
+    /// The upstream whose wire the error is told in, if it is known.
+    pub provider: Option<&'static str>,
+    /// What is wrong and what to do.
+    pub message: String,
+}
+
+impl Routes {
+    /// The built-in upstreams and the configured ones.
+    ///
+    /// # Errors
+    /// [`Error::Upstream`] for one that is wrong; [`Error::Exposed`] where the gateway's own keys
+    /// would be anybody's.
+    pub fn new(config: &Config) -> Result<Self, Error> {
+        let mut by_name = BTreeMap::new();
+        for provider in provider::ALL {
+            if !config.upstreams.contains_key(provider.route) && !provider.base_url.is_empty() {
+                let built_in = UpstreamConfig::default();
+                let upstream = Upstream::new(provider.route, provider, &built_in, config)?;
+                by_name.insert(provider.route.to_owned(), upstream);
+            }
+        }
+        for (name, own) in &config.upstreams {
+            let provider = like(name, own)?;
+            by_name.insert(name.clone(), Upstream::new(name, provider, own, config)?);
+        }
+        let routes = Self { by_name };
+        routes.check_exposure(config)?;
+        Ok(routes)
+    }
+
+    /// Every upstream, in the order of their names.
+    pub fn iter(&self) -> impl Iterator<Item = &Upstream> {
+        self.by_name.values()
+    }
+
+    /// What this path means.
+    ///
+    /// # Errors
+    /// [`Lost`] with what to do.
+    pub fn find(&self, uri: &Uri) -> Result<Routed<'_>, Lost> {
+        let path = uri.path();
+        let (name, rest) = split(path).ok_or_else(|| self.unknown(""))?;
+        let upstream = self.by_name.get(name).ok_or_else(|| self.unknown(name))?;
+        let lost = |message: String| Lost { provider: Some(upstream.provider.id), message };
+        let (customer, rest) = upstream.customer(rest).map_err(lost)?;
+        let uri = upstream.base.uri(customer, rest, uri.query()).ok_or_else(|| {
+            lost(format!("endstop: the path {path} cannot be passed on to `{name}`"))
+        })?;
+        let path = uri.path().to_owned();
+        Ok(Routed { upstream, path, uri, customer: customer.to_owned() })
+    }
+
+    fn unknown(&self, name: &str) -> Lost {
+        let known: Vec<&str> = self.by_name.keys().map(String::as_str).collect();
+        let message = format!(
+            "endstop: no upstream is called `{}`; the path begins with one of: {}",
+            endstop::text::clean(name, 64),
+            known.join(", ")
+        );
+        Lost { provider: None, message }
+    }
+
+    /// The gateway's own keys are for whoever can show the token, or for this machine alone.
+    fn check_exposure(&self, config: &Config) -> Result<(), Error> {
+        if is_loopback(config.listen) || config.access_token()?.is_some() {
+            return Ok(());
+        }
+        let own = self.iter().find(|upstream| upstream.has_own_key());
+        match own {
+            None => Ok(()),
+            Some(upstream) => Err(Error::Exposed(format!(
+                "upstream `{}` uses the gateway's own key, and {} is open to other machines: set \
+                 access_token_env or access_token_file, or listen on 127.0.0.1",
+                upstream.name, config.listen
+            ))),
+        }
+    }
+}
+
+/// The first part of a path, and the rest with its slash.
+fn split(path: &str) -> Option<(&str, &str)> {
+    let path = path.strip_prefix('/')?;
+    let end = path.find('/').unwrap_or(path.len());
+    path.split_at_checked(end).filter(|(first, _)| !first.is_empty())
+}
+
+fn like(name: &str, own: &UpstreamConfig) -> Result<&'static Provider, Error> {
+    let wrong = |message: String| Error::Upstream { name: name.to_owned(), message };
+    if name.is_empty() || !name.chars().all(|c| c.is_ascii_alphanumeric() || "-_".contains(c)) {
+        return Err(wrong("its name may hold letters, digits, `-` and `_`".to_owned()));
+    }
+    if name == "endstop" {
+        return Err(wrong("this name is the gateway's own".to_owned()));
+    }
+    let by_route = |id: &str| provider::ALL.iter().copied().find(|known| known.route == id);
+    let id = own.like.as_deref().unwrap_or(name);
+    by_route(id).or_else(|| provider::by_id(id)).map_or_else(
+        || {
+            let known: Vec<&str> = provider::ALL.iter().map(|known| known.id).collect();
+            Err(wrong(format!(
+                "there is no provider `{id}`; say `like = …` with one of: {}",
+                known.join(", ")
+            )))
+        },
+        Ok,
+    )
+}
+
+impl Upstream {
+    fn new(
+        name: &str,
+        provider: &'static Provider,
+        own: &UpstreamConfig,
+        config: &Config,
+    ) -> Result<Self, Error> {
+        let wrong = |message: String| Error::Upstream { name: name.to_owned(), message };
+        let base_url = own.base_url.as_deref().unwrap_or(provider.base_url);
+        if base_url.is_empty() {
+            return Err(wrong("it has no base_url; add one".to_owned()));
+        }
+        let key =
+            secret(&format!("upstreams.{name}"), own.key_env.as_deref(), own.key_file.as_deref())?;
+        let credentials = match provider.auth {
+            Auth::SigV4 if key.is_none() => Credentials::from_env(),
+            Auth::SigV4 | Auth::Bearer | Auth::Header(_) | Auth::HeaderOrQuery(..) | Auth::Open => {
+                None
+            }
+        };
+        Ok(Self {
+            name: name.to_owned(),
+            provider,
+            mode: own.mode.unwrap_or(config.mode),
+            tool_calls: own.tool_calls.unwrap_or(config.tool_calls),
+            proves: own.proves_end.unwrap_or(provider.id != provider::GENERIC.id),
+            h2c: own.h2c,
+            own: own.base_url.is_some(),
+            key,
+            credentials,
+            base: Base::new(base_url).map_err(wrong)?,
+        })
+    }
+
+    /// The gateway pays for what goes there.
+    #[must_use]
+    pub fn has_own_key(&self) -> bool {
+        self.key.is_some() || self.credentials.is_some()
+    }
+
+    /// It is a server on this machine by default.
+    #[must_use]
+    pub fn is_local(&self) -> bool {
+        self.base.host.starts_with("127.0.0.1")
+    }
+
+    /// The path that SDKs are given as their base URL.
+    #[must_use]
+    pub fn sdk_path(&self) -> String {
+        let hole = if self.base.hole.is_empty() {
+            String::new()
+        } else {
+            format!("/{{{}}}", self.base.hole)
+        };
+        format!("/{}{hole}", self.name)
+    }
+
+    /// The path of its base URL, such as `/v1`.
+    #[must_use]
+    pub fn base_path(&self) -> &str {
+        &self.base.path
+    }
+
+    /// The scheme and host, with the hole where there is one.
+    #[must_use]
+    pub fn origin(&self) -> String {
+        format!("{}://{}", self.base.scheme, self.base.host)
+    }
+
+    /// The customer's part, where the host has one, and the rest of the path.
+    fn customer<'p>(&self, rest: &'p str) -> Result<(&'p str, &'p str), String> {
+        if self.base.hole.is_empty() {
+            return Ok(("", rest));
+        }
+        let hole = &self.base.hole;
+        let (customer, rest) = split(rest).ok_or_else(|| {
+            format!("endstop: say which {hole}: the path begins with {}", self.sdk_path())
+        })?;
+        if is_safe(customer, self.base.host == format!("{{{hole}}}")) {
+            Ok((customer, rest))
+        } else {
+            Err(format!("endstop: this is no {hole}: letters, digits and hyphens are"))
+        }
+    }
+}
+
+/// Whether a part of a path can become part of a host's name, or all of it.
+fn is_safe(part: &str, whole: bool) -> bool {
+    let label = |label: &str| {
+        !label.is_empty()
+            && label.len() <= 63
+            && !label.starts_with('-')
+            && !label.ends_with('-')
+            && label.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
+    };
+    if whole {
+        // A workspace's own host: one of the provider's domains, never an address.
+        part.split('.').count() >= 3
+            && part.split('.').all(label)
+            && provider::by_host(part).is_some()
+    } else {
+        label(part)
+    }
+}
+
+impl Base {
+    fn new(base_url: &str) -> Result<Self, String> {
+        let (scheme, rest) = base_url
+            .split_once("://")
+            .ok_or_else(|| format!("`{base_url}` is no URL: it begins with https:// or http://"))?;
+        let scheme = match scheme {
+            "https" => Scheme::HTTPS,
+            "http" => Scheme::HTTP,
+            other => {
+                return Err(format!("`{other}` is no scheme that can be served: http or https"));
+            }
+        };
+        let end = rest.find('/').unwrap_or(rest.len());
+        let (host, path) = rest.split_at_checked(end).unwrap_or((rest, ""));
+        if host.contains('@') || path.contains(['?', '#']) {
+            return Err("a base_url holds no user, query or fragment".to_owned());
+        }
+        let hole = host
+            .split_once('{')
+            .or_else(|| path.split_once('{'))
+            .and_then(|(_, after)| after.split_once('}'))
+            .map_or("", |(hole, _)| hole);
+        let base = Self {
+            scheme,
+            host: host.to_owned(),
+            path: path.trim_end_matches('/').to_owned(),
+            hole: hole.to_owned(),
+        };
+        match base.uri("example", "/", None) {
+            Some(_) => Ok(base),
+            None => Err(format!("`{base_url}` is no URL")),
+        }
+    }
+
+    fn uri(&self, customer: &str, rest: &str, query: Option<&str>) -> Option<Uri> {
+        let hole = format!("{{{}}}", self.hole);
+        let fill = |text: &str| {
+            if self.hole.is_empty() { text.to_owned() } else { text.replace(&hole, customer) }
+        };
+        let mut path = join(&fill(&self.path), rest);
+        if let Some(query) = query {
+            path.push('?');
+            path.push_str(query);
+        }
+        let authority: Authority = fill(&self.host).parse().ok()?;
+        Uri::builder()
+            .scheme(self.scheme.clone())
+            .authority(authority)
+            .path_and_query(path.parse::<PathAndQuery>().ok()?)
+            .build()
+            .ok()
+    }
+}
+
+/// A provider's base path and the caller's path. SDKs differ in how much of the base they bring: all
+/// of it, its end, its beginning with another end, or none.
+fn join(base: &str, rest: &str) -> String {
+    let begins = |text: &str, start: &str| {
+        text.strip_prefix(start).is_some_and(|after| after.is_empty() || after.starts_with('/'))
+    };
+    if base.is_empty() || begins(rest, base) {
+        return rest.to_owned();
+    }
+    // The caller brings the end of it: `/openai/v1` and `/v1/chat`.
+    let ends = base.match_indices('/').map(|(at, _)| at);
+    for at in ends {
+        if let Some((head, tail)) = base.split_at_checked(at)
+            && begins(rest, tail)
+        {
+            return format!("{head}{rest}");
+        }
+    }
+    // Or its beginning and then something else, or another version: it knows what it wants.
+    let first = |path: &str| split(path).map(|(first, _)| first.to_owned()).unwrap_or_default();
+    if first(base) == first(rest) {
+        return rest.to_owned();
+    }
+    match base.rsplit_once('/') {
+        Some((head, version)) if is_version(version) && is_version(&first(rest)) => {
+            format!("{head}{rest}")
+        }
+        _ => format!("{base}{rest}"),
+    }
+}
+
+fn is_version(part: &str) -> bool {
+    part.strip_prefix('v').is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn to(path: &str) -> Result<String, String> {
+        let routes = Routes::new(&Config::default()).unwrap();
+        let uri: Uri = path.parse().unwrap();
+        routes.find(&uri).map(|routed| routed.uri.to_string()).map_err(|lost| lost.message)
+    }
+
+    #[track_caller]
+    fn goes(path: &str, want: &str) {
+        assert_eq!(to(path).as_deref(), Ok(want));
+    }
+
+    #[test]
+    fn paths_become_the_providers_own() {
+        goes("/openai/v1/chat/completions", "https://api.openai.com/v1/chat/completions");
+        goes("/openai/chat/completions", "https://api.openai.com/v1/chat/completions");
+        goes("/anthropic/v1/messages?beta=true", "https://api.anthropic.com/v1/messages?beta=true");
+        goes("/groq/openai/v1/chat/completions", "https://api.groq.com/openai/v1/chat/completions");
+        goes("/groq/v1/chat/completions", "https://api.groq.com/openai/v1/chat/completions");
+        goes(
+            "/openrouter/api/v1/chat/completions",
+            "https://openrouter.ai/api/v1/chat/completions",
+        );
+        goes(
+            "/gemini/v1beta/models/gemini-3:generateContent",
+            "https://generativelanguage.googleapis.com/v1beta/models/gemini-3:generateContent",
+        );
+        goes(
+            "/bedrock/eu-west-1/model/a%3Ab/converse",
+            "https://bedrock-runtime.eu-west-1.amazonaws.com/model/a%3Ab/converse",
+        );
+        goes(
+            "/azure/mine/openai/deployments/d/chat/completions?api-version=1",
+            "https://mine.openai.azure.com/openai/deployments/d/chat/completions?api-version=1",
+        );
+        goes(
+            "/azure/mine/chat/completions",
+            "https://mine.openai.azure.com/openai/v1/chat/completions",
+        );
+        goes("/mistral/v1/fim/completions", "https://api.mistral.ai/v1/fim/completions");
+        goes("/deepseek/beta/completions", "https://api.deepseek.com/beta/completions");
+        goes(
+            "/cloudflare/acc-1/chat/completions",
+            "https://api.cloudflare.com/client/v4/accounts/acc-1/ai/v1/chat/completions",
+        );
+    }
+
+    #[test]
+    fn a_customer_cannot_become_another_host() {
+        for path in [
+            "/bedrock/evil.example%2F/model/m/converse",
+            "/bedrock/evil.example/model/m/converse",
+            "/azure/a@b/openai/v1/chat/completions",
+            "/azure/-x/openai/v1/chat/completions",
+            "/azure/a:1/openai/v1/chat/completions",
+            "/databricks/169.254.169.254/x",
+            "/databricks/localhost/x",
+            "/databricks/evil.example.com/x",
+        ] {
+            assert!(to(path).is_err(), "{path}: {:?}", to(path));
+        }
+        assert!(to("/databricks/adb-1.azuredatabricks.net/x").is_ok());
+        assert!(to("/bedrock").unwrap_err().contains("/bedrock/{region}"));
+        assert!(to("/nobody/v1").unwrap_err().contains("`nobody`"));
+        assert!(to("/").unwrap_err().contains("begins with one of"));
+    }
+
+    #[test]
+    fn own_upstreams_are_like_others() {
+        let config = |text: &str| Routes::new(&Config::from_toml("t", text).unwrap());
+        let routes =
+            config("[upstreams.mine]\nlike='vllm'\nbase_url='http://10.0.0.1:8000/v1/'").unwrap();
+        let routed = routes.find(&"/mine/v1/chat/completions".parse().unwrap()).unwrap();
+        assert_eq!(routed.uri.to_string(), "http://10.0.0.1:8000/v1/chat/completions");
+        assert!(routed.upstream.own);
+        for (text, says) in [
+            ("[upstreams.mine]\nlike='nope'\nbase_url='http://x'", "there is no provider `nope`"),
+            ("[upstreams.mine]\nbase_url='http://x'", "there is no provider `mine`"),
+            ("[upstreams.mine]\nlike='openai'\nbase_url='ftp://x'", "`ftp` is no scheme"),
+            ("[upstreams.mine]\nlike='openai'\nbase_url='x'", "is no URL"),
+            ("[upstreams.mine]\nlike='openai'\nbase_url='http://u@x'", "no user"),
+            ("[upstreams.openai-compatible]", "it has no base_url"),
+            ("[upstreams.openai]\nkey_env='ENDSTOP_TEST_UNSET'", "ENDSTOP_TEST_UNSET is not set"),
+            ("[upstreams.endstop]\nlike='openai'", "the gateway's own"),
+        ] {
+            let error = config(text).unwrap_err().to_string();
+            assert!(error.contains(says), "{text}: {error}");
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! What requests share: the settings, which can be replaced, and what is told.
+
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
+
+use endstop::{Close, Timer};
+use hyper::body::Incoming;
+use hyper::{Request, Response};
+use hyper_util::client::legacy::Client;
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+
+use crate::config::{Config, Limits, Secret};
+use crate::connect::{Connector, client_tls, close_of};
+use crate::error::Error;
+use crate::live::Live;
+use crate::route::{Routes, Upstream};
+use crate::serve::Sent;
+use crate::told::Told;
+
+/// What all requests share.
+#[derive(Debug)]
+pub struct Shared {
+    settings: RwLock<Arc<Settings>>,
+    /// What is told.
+    pub told: Arc<Told>,
+    /// The streams under way.
+    pub live: Arc<Live>,
+}
+
+impl Shared {
+    /// With these settings.
+    #[must_use]
+    pub fn new(settings: Settings) -> Self {
+        let told = Arc::new(Told::new(settings.config.keep, settings.config.log));
+        Self { settings: RwLock::new(Arc::new(settings)), told, live: Arc::new(Live::default()) }
+    }
+
+    /// The settings as they are now. A request keeps those that it began with.
+    #[must_use]
+    pub fn settings(&self) -> Arc<Settings> {
+        self.settings.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Replaces the settings for requests to come.
+    pub fn replace(&self, settings: Settings) {
+        *self.settings.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(settings);
+    }
+}
+
+/// A configuration that has been checked, and what it takes to act on it.
+#[derive(Debug)]
+pub struct Settings {
+    /// The configuration.
+    pub config: Config,
+    /// Where requests go.
+    pub routes: Routes,
+    /// What callers of the gateway's own keys must show.
+    pub access_token: Option<Secret>,
+    /// How upstreams are asked.
+    pub clients: Clients,
+}
+
+impl Settings {
+    /// Checks a configuration.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn new(config: Config) -> Result<Self, Error> {
+        let routes = Routes::new(&config)?;
+        let access_token = config.access_token()?;
+        let clients = Clients::new(&config)?;
+        Ok(Self { config, routes, access_token, clients })
+    }
+}
+
+type HttpClient = Client<Connector, Sent>;
+
+/// Connections to upstreams, kept and shared.
+#[derive(Clone, Debug)]
+pub struct Clients {
+    built_in: HttpClient,
+    own: HttpClient,
+    h2c: HttpClient,
+    first_byte: Duration,
+}
+
+impl Clients {
+    fn new(config: &Config) -> Result<Self, Error> {
+        let tls = client_tls(config.extra_ca.as_deref())?;
+        let limits = &config.limits;
+        let connector = |own| Connector::new(tls.clone(), limits, own);
+        Ok(Self {
+            built_in: builder(limits).build(connector(false)),
+            own: builder(limits).build(connector(true)),
+            h2c: builder(limits).http2_only(true).build(connector(true)),
+            first_byte: limits.first_byte,
+        })
+    }
+
+    /// Asks an upstream, and waits for the head of its response.
+    ///
+    /// # Errors
+    /// How the response, which never began, is closed.
+    pub async fn ask(
+        &self,
+        upstream: &Upstream,
+        request: Request<Sent>,
+    ) -> Result<Response<Incoming>, Close> {
+        let client = match (upstream.h2c, upstream.own || upstream.is_local()) {
+            (true, _) => &self.h2c,
+            (false, true) => &self.own,
+            (false, false) => &self.built_in,
+        };
+        match tokio::time::timeout(self.first_byte, client.request(request)).await {
+            Ok(Ok(response)) => Ok(response),
+            Ok(Err(error)) => Err(close_of(&error).unwrap_or(Close::Reset)),
+            Err(_) => Err(Close::TimedOut(Timer::FirstByte)),
+        }
+    }
+}
+
+fn builder(limits: &Limits) -> hyper_util::client::legacy::Builder {
+    let mut builder = Client::builder(TokioExecutor::new());
+    builder
+        .timer(TokioTimer::new())
+        .pool_timer(TokioTimer::new())
+        .pool_idle_timeout(Duration::from_secs(30))
+        .http1_max_buf_size(limits.head_bytes.max(64 << 10))
+        .http2_initial_stream_window_size(64 << 10)
+        .http2_initial_connection_window_size(1 << 20);
+    builder
+}

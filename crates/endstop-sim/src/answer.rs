@@ -1,0 +1,331 @@
+//! What is to be answered, in words that no wire owns. Wires spell it.
+
+use serde_json::Value;
+
+use crate::ask::{Ask, Tool};
+use crate::json::Json;
+
+/// The whole answer of the simulated model, some two hundred tokens. A token is a word with the
+/// space before it.
+const ANSWER: &str = "An endstop is a small switch at the end of an axis. When the carriage of \
+a machine reaches it, the switch closes and the motor is told to halt. Without it the machine \
+would not know where it is, and would push against its own frame until a belt slips or a screw \
+breaks. The switch says nothing about why the carriage came so far. It may have finished its \
+work, it may have been sent too far by a wrong number, or somebody may have moved it by hand \
+while the power was off. The controller has to put the pieces together: what it had asked for, \
+how many steps were made, and whether the switch closed in time. A careful controller backs off \
+a little, comes again more slowly, and compares both readings before it believes them. A careless \
+one takes the first click for the truth and begins to cut. Most of the time both produce the same \
+part, and nobody can tell them apart. The difference shows on the day when a wire is loose, and \
+then it is as large as the difference between a part and a pile of chips.";
+
+/// Text outside of ASCII, in which every cut is a trap.
+const FAR: &str = "Grüße aus Zürich – naïve façades, 日本語の文章、 한국어 문장, Ελληνικά, \
+עברית, emoji 🙂🧑‍🚀 and a e\u{301} that is two characters.";
+
+/// An answer: one turn a choice, and what was used.
+#[derive(Clone, Debug)]
+pub(crate) struct Answer {
+    pub(crate) turns: Vec<Turn>,
+    pub(crate) usage: Option<Usage>,
+    /// Pieces that a wire likes to send together come one by one, so that one can be cut between.
+    pub(crate) split: bool,
+    /// The natural word is on every event, as some hosts do it.
+    pub(crate) word_everywhere: bool,
+    /// The last text and the word come in one event.
+    pub(crate) merged: bool,
+}
+
+/// What one choice says.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Turn {
+    pub(crate) reasoning: Vec<String>,
+    pub(crate) text: Vec<String>,
+    /// The text is a refusal, in the field for it where the wire has one.
+    pub(crate) refuses: bool,
+    /// A tool of the provider's own was at work.
+    pub(crate) server_tool: bool,
+    pub(crate) calls: Vec<Call>,
+    pub(crate) end: End,
+}
+
+/// A tool call.
+#[derive(Clone, Debug)]
+pub(crate) struct Call {
+    pub(crate) name: String,
+    /// The arguments, in the pieces that they are streamed in.
+    pub(crate) pieces: Vec<String>,
+    /// Whether the arguments are all there.
+    pub(crate) whole: bool,
+}
+
+impl Call {
+    pub(crate) fn arguments(&self) -> String {
+        self.pieces.concat()
+    }
+}
+
+/// Why a turn ends. A wire has a word for each, or the nearest one.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) enum End {
+    /// Naturally.
+    #[default]
+    Stop,
+    /// At a stop sequence.
+    StopSequence(String),
+    /// At the cap.
+    Length,
+    /// For tools to run.
+    ToolCall,
+    /// By a filter.
+    Filter,
+    /// By declining.
+    Refusal,
+    /// With the window full.
+    Context,
+    /// Failing.
+    Failed,
+    /// With this in the place of the word.
+    Said(Json),
+    /// With no word.
+    Nothing,
+}
+
+/// What was used.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Usage {
+    pub(crate) input: u64,
+    /// All output, reasoning included.
+    pub(crate) output: u64,
+    pub(crate) reasoning: u64,
+}
+
+/// Splits into tokens: words with the space before them.
+pub(crate) fn tokens(text: &str) -> Vec<String> {
+    let word =
+        |(at, word): (usize, &str)| if at == 0 { word.to_owned() } else { format!(" {word}") };
+    text.split(' ').enumerate().map(word).collect()
+}
+
+/// The answer that a well-behaved model gives to this request.
+pub(crate) fn natural(ask: &Ask) -> Answer {
+    let turn = limited(ask, Turn { text: rest_of_answer(&ask.said), ..Turn::default() });
+    let mut answer = Answer {
+        turns: vec![turn; usize::try_from(ask.choices.clamp(1, 16)).unwrap_or(1)],
+        usage: None,
+        split: false,
+        word_everywhere: false,
+        merged: false,
+    };
+    answer.count(ask);
+    answer
+}
+
+/// A short answer, as after the result of a tool.
+pub(crate) fn short(ask: &Ask) -> Answer {
+    let mut answer = natural(ask);
+    let text = tokens("Done: the tool has run, and its result was read.");
+    answer.turns = vec![limited(ask, Turn { text, ..Turn::default() })];
+    answer.count(ask);
+    answer
+}
+
+/// The answer goes on where the assistant's turn in the history broke off.
+fn rest_of_answer(said: &str) -> Vec<String> {
+    let said = said.trim();
+    match ANSWER.strip_prefix(said) {
+        Some(rest) if !said.is_empty() && !rest.is_empty() => {
+            let mut rest = tokens(rest.trim_start());
+            if let Some(first) = rest.first_mut().filter(|_| !said.ends_with(' ')) {
+                first.insert(0, ' ');
+            }
+            rest
+        }
+        Some(_) | None => tokens(ANSWER),
+    }
+}
+
+/// Stops at a stop sequence, or at the cap, whichever comes first.
+pub(crate) fn limited(ask: &Ask, mut turn: Turn) -> Turn {
+    if let Some((text, sequence)) = stopped(&turn.text, &ask.stop) {
+        turn.text = text;
+        turn.end = End::StopSequence(sequence);
+    }
+    if let Some(cap) = ask.cap.and_then(|cap| usize::try_from(cap).ok())
+        && cap < turn.text.len()
+    {
+        turn.text.truncate(cap);
+        turn.end = End::Length;
+    }
+    turn
+}
+
+fn stopped(text: &[String], stop: &[String]) -> Option<(Vec<String>, String)> {
+    let whole = text.concat();
+    let found = stop.iter().filter(|sequence| !sequence.is_empty());
+    let found = found.filter_map(|sequence| Some((whole.find(sequence.as_str())?, sequence)));
+    let (at, sequence) = found.min_by_key(|(at, _)| *at)?;
+    let kept = whole.get(..at).unwrap_or_default();
+    let kept = if kept.is_empty() { Vec::new() } else { tokens(kept) };
+    Some((kept, sequence.clone()))
+}
+
+impl Answer {
+    /// Counts what is said.
+    pub(crate) fn count(&mut self, ask: &Ask) {
+        let pieces = |turn: &Turn| turn.calls.iter().map(|call| call.pieces.len()).sum::<usize>();
+        let visible = |turn: &Turn| (turn.text.len() + pieces(turn)) as u64;
+        let reasoning = self.turns.iter().map(|turn| turn.reasoning.len() as u64).sum();
+        let output = self.turns.iter().map(visible).sum::<u64>() + reasoning;
+        self.usage = Some(Usage { input: ask.input.max(1), output, reasoning });
+    }
+
+    /// The first turn; wires without choices have no other.
+    pub(crate) fn turn(&self) -> Turn {
+        self.turns.first().cloned().unwrap_or_default()
+    }
+
+    /// Every turn, changed.
+    pub(crate) fn each(&mut self, change: impl Fn(&mut Turn)) {
+        self.turns.iter_mut().for_each(change);
+    }
+}
+
+/// So many tokens of the answer.
+pub(crate) fn some(count: usize) -> Vec<String> {
+    tokens(ANSWER).into_iter().take(count).collect()
+}
+
+/// Text outside of ASCII.
+pub(crate) fn far() -> Vec<String> {
+    tokens(FAR)
+}
+
+/// Some thoughts.
+pub(crate) fn thoughts() -> Vec<String> {
+    tokens(
+        "The user wants an explanation. Let me think about what a switch at the end of an axis is for",
+    )
+}
+
+/// A call of this tool, with arguments made from its schema, in pieces.
+pub(crate) fn call(tool: &Tool) -> Call {
+    let arguments = match fill("", &tool.schema, 0) {
+        Json::Object(pairs) => Json::Object(pairs).to_string(),
+        Json::Null
+        | Json::Bool(_)
+        | Json::Number(_)
+        | Json::Float(_)
+        | Json::Text(_)
+        | Json::List(_)
+        | Json::Raw(_) => "{}".to_owned(),
+    };
+    Call { name: tool.name.clone(), pieces: pieces(&arguments, 8), whole: true }
+}
+
+/// The text in pieces of so many characters, and at least two if it can be.
+fn pieces(text: &str, size: usize) -> Vec<String> {
+    let characters: Vec<char> = text.chars().collect();
+    characters.chunks(size).map(|piece| piece.iter().collect()).collect()
+}
+
+/// A value that fits the schema.
+fn fill(name: &str, schema: &Value, depth: usize) -> Json {
+    if depth > 8 {
+        return Json::Null;
+    }
+    if let Some(first) = schema.get("enum").and_then(Value::as_array).and_then(|all| all.first()) {
+        return Json::Raw(first.to_string());
+    }
+    if let Some(constant) = schema.get("const") {
+        return Json::Raw(constant.to_string());
+    }
+    for key in ["anyOf", "oneOf", "allOf"] {
+        if let Some(first) = schema.get(key).and_then(Value::as_array).and_then(|all| all.first()) {
+            return fill(name, first, depth + 1);
+        }
+    }
+    match kind(schema).as_str() {
+        "object" => filled_object(schema, depth),
+        "array" => {
+            let item = schema.get("items").cloned().unwrap_or(Value::Null);
+            Json::List(vec![fill(name, &item, depth + 1)])
+        }
+        "integer" => Json::Number(42),
+        "number" => Json::Float(4.5),
+        "boolean" => Json::Bool(true),
+        "null" => Json::Null,
+        _ => Json::from(sentence_for(name)),
+    }
+}
+
+/// The type that a schema names; Gemini writes it in capitals, some give a list.
+fn kind(schema: &Value) -> String {
+    let named = match schema.get("type") {
+        Some(Value::String(name)) => name.to_lowercase(),
+        Some(Value::Array(names)) => {
+            names.iter().filter_map(Value::as_str).find(|name| *name != "null").unwrap_or("").into()
+        }
+        Some(Value::Null | Value::Bool(_) | Value::Number(_) | Value::Object(_)) | None => {
+            String::new()
+        }
+    };
+    if named.is_empty() && schema.get("properties").is_some() { "object".to_owned() } else { named }
+}
+
+fn filled_object(schema: &Value, depth: usize) -> Json {
+    let Some(properties) = schema.get("properties").and_then(Value::as_object) else {
+        return Json::Object(Vec::new());
+    };
+    let required: Vec<&str> = schema
+        .get("required")
+        .and_then(Value::as_array)
+        .map(|names| names.iter().filter_map(Value::as_str).collect())
+        .unwrap_or_default();
+    let wanted = |name: &str| required.is_empty() || required.contains(&name);
+    // The order of the list of required ones is the order that people wrote them in.
+    let mut names: Vec<&str> =
+        required.iter().copied().filter(|name| properties.contains_key(*name)).collect();
+    let others: Vec<&str> = properties
+        .keys()
+        .map(String::as_str)
+        .filter(|name| wanted(name) && !names.contains(name))
+        .collect();
+    names.extend(others);
+    let pair = |name: &str| {
+        let schema = properties.get(name).unwrap_or(&Value::Null);
+        (name.to_owned(), fill(name, schema, depth + 1))
+    };
+    Json::Object(names.into_iter().map(pair).collect())
+}
+
+fn sentence_for(name: &str) -> &'static str {
+    match name {
+        "path" | "file" | "file_path" | "filename" => "note.txt",
+        "content" | "contents" | "text" | "body" => {
+            "The carriage reached the switch, and the motor was told to halt."
+        }
+        "city" | "location" => "Zurich",
+        "command" | "cmd" => "echo alpha beta gamma delta",
+        "url" => "https://example.com/alpha",
+        _ => "alpha beta gamma delta",
+    }
+}
+
+/// Half of the call's arguments: they no longer parse.
+pub(crate) fn halved(call: &mut Call) {
+    let half = (call.pieces.len() / 2).max(1);
+    if call.pieces.len() < 2 {
+        let text = call.arguments();
+        let kept: String = text.chars().take(text.chars().count() / 2).collect();
+        call.pieces = vec![if kept.is_empty() { "{".to_owned() } else { kept }];
+    } else {
+        call.pieces.truncate(half);
+    }
+    call.whole = false;
+}
+
+/// The arguments as they stand where the wire has a value for them: nothing if they are half.
+pub(crate) fn value(call: &Call) -> Json {
+    Json::Raw(if call.whole { call.arguments() } else { "{}".to_owned() })
+}

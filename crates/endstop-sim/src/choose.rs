@@ -1,0 +1,98 @@
+//! Which scenario a request gets.
+
+use crate::request::Request;
+use crate::scenario::{self, Scenario};
+
+/// A scenario that was chosen.
+#[derive(Clone, Debug)]
+pub(crate) struct Chosen {
+    /// As it was asked for, with its value.
+    pub(crate) text: String,
+    pub(crate) scenario: &'static Scenario,
+    pub(crate) value: Option<String>,
+    /// Also where the last message is the result of a tool.
+    pub(crate) insists: bool,
+}
+
+/// The first that is given: the header, the model, the script, the default.
+pub(crate) fn choose(
+    request: &Request,
+    model: &str,
+    script: impl FnOnce() -> Option<String>,
+) -> Result<Chosen, String> {
+    if let Some(name) = request.header("x-sim-scenario") {
+        return named(name);
+    }
+    if let Some(name) = in_model(model) {
+        return named(&name);
+    }
+    named(&script().unwrap_or_else(|| "complete".to_owned()))
+}
+
+/// The scenario of this name, with its value; or the name, which is none's.
+pub(crate) fn named(text: &str) -> Result<Chosen, String> {
+    let text = text.trim();
+    let (bare, insists) = match text.strip_suffix('!') {
+        Some(bare) => (bare, true),
+        None => (text, false),
+    };
+    let (scenario, value) = scenario::parse(bare).ok_or_else(|| unknown(bare))?;
+    let value = value.map(str::to_owned);
+    Ok(Chosen { text: text.to_owned(), scenario, value, insists })
+}
+
+/// What is said of a name that is no scenario's.
+pub(crate) fn unknown(name: &str) -> String {
+    if let Some((known, _)) = name.split_once('=')
+        && scenario::by_name(known).is_some()
+    {
+        return format!("the scenario '{known}' takes no value");
+    }
+    let near = scenario::near(name).join(", ");
+    format!("there is no scenario '{name}'; near it are {near}; GET /sim/scenarios lists all")
+}
+
+/// The scenario that a model's name asks for.
+fn in_model(model: &str) -> Option<String> {
+    let tail = model.rsplit('/').next().unwrap_or(model);
+    let bare = ["us.anthropic.", "eu.anthropic.", "global.anthropic.", "anthropic."]
+        .iter()
+        .find_map(|prefix| tail.strip_prefix(prefix))
+        .unwrap_or(tail);
+    if scenario::parse(bare.trim_end_matches('!')).is_some() {
+        return Some(bare.to_owned());
+    }
+    let at =
+        ["sim:", "sim-"].iter().filter_map(|mark| Some(model.find(mark)? + mark.len())).min()?;
+    let rest = model.get(at..)?;
+    if scenario::parse(rest.trim_end_matches('!')).is_some() {
+        return Some(rest.to_owned());
+    }
+    // What follows a name may be a version, as in `anthropic.sim-length-v1:0`.
+    let starts = |scenario: &&Scenario| {
+        rest.strip_prefix(scenario.name)
+            .is_some_and(|rest| !rest.starts_with(char::is_alphanumeric))
+    };
+    let longest = scenario::ALL.iter().filter(starts).max_by_key(|scenario| scenario.name.len());
+    Some(longest.map_or(rest, |scenario| scenario.name).to_owned())
+}
+
+/// The names in a script: TOML (`scenarios = ["…"]`), or one a line.
+pub(crate) fn script(text: &str) -> Result<Vec<String>, String> {
+    #[derive(serde::Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Script {
+        scenarios: Vec<String>,
+    }
+    let is_toml = text.lines().any(|line| line.trim_start().starts_with("scenarios"));
+    let names = if is_toml {
+        toml::from_str::<Script>(text).map_err(|error| error.to_string())?.scenarios
+    } else {
+        let lines = text.lines().map(str::trim);
+        lines.filter(|line| !line.is_empty() && !line.starts_with('#')).map(str::to_owned).collect()
+    };
+    for name in &names {
+        named(name)?;
+    }
+    Ok(names)
+}

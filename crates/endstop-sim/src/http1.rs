@@ -1,0 +1,421 @@
+//! HTTP/1.1 by hand, so that it can be wrong in every way.
+
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use tokio::io::{AsyncWriteExt, Interest};
+use tokio::net::TcpStream;
+
+use crate::ledger::Ended;
+use crate::request::Request;
+use crate::script::{Finish, Script, Step};
+use crate::server::{Job, Shared};
+
+const MAX_HEAD: usize = 256 << 10;
+const MAX_BODY: usize = 64 << 20;
+
+/// The peer is gone; so many bytes of the last piece had left.
+#[derive(Debug)]
+struct Gone(usize);
+
+/// Whether the connection takes another request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum After {
+    Next,
+    Close,
+    Reset,
+}
+
+struct Connection<'s> {
+    stream: TcpStream,
+    /// What has come and is not read yet.
+    input: Vec<u8>,
+    shared: &'s Shared,
+}
+
+/// Marks the response as over if its task is stopped before it is.
+struct Watch<'s> {
+    shared: &'s Shared,
+    number: u64,
+}
+
+impl Drop for Watch<'_> {
+    fn drop(&mut self) {
+        self.shared.ledger.change(self.number, |entry| {
+            if entry.ended == Ended::Open {
+                entry.ended = Ended::Stopped;
+                entry.finished = Some(Instant::now());
+            }
+        });
+    }
+}
+
+pub(crate) async fn serve(stream: TcpStream, shared: &Shared) {
+    let mut connection = Connection { stream, input: Vec::new(), shared };
+    loop {
+        let Ok((request, keeps)) = connection.request().await else { return };
+        let old = request.http == 0;
+        let head = request.method == "HEAD";
+        let job = shared.answer(Request { http: 1, ..request });
+        let watch = Watch { shared, number: job.number };
+        let played = connection.play(&job, keeps, old, head).await;
+        let ended = if played.is_ok() { Ended::Itself } else { Ended::PeerClosed };
+        shared.over(job.number, ended);
+        drop(watch);
+        match played {
+            Ok(After::Next) => {}
+            Ok(After::Close) => {
+                let _shut = connection.stream.shutdown().await;
+                return;
+            }
+            Ok(After::Reset) => {
+                let _set = connection.stream.set_zero_linger();
+                return;
+            }
+            Err(Gone(_)) => return,
+        }
+    }
+}
+
+impl Connection<'_> {
+    /// The next request, and whether the connection is to be kept.
+    async fn request(&mut self) -> Result<(Request, bool), Gone> {
+        let (head, size) = loop {
+            if let Some(parsed) = parse_head(&self.input) {
+                match parsed {
+                    Ok(parsed) => break parsed,
+                    Err(message) => return self.refuse(&message).await,
+                }
+            }
+            if self.input.len() > MAX_HEAD {
+                return self.refuse("the head of the request is too large").await;
+            }
+            self.more().await?;
+        };
+        self.input.drain(..size);
+        let mut request = head.request;
+        if request.header("expect").is_some_and(|value| value.eq_ignore_ascii_case("100-continue"))
+        {
+            self.write(b"HTTP/1.1 100 Continue\r\n\r\n").await?;
+        }
+        let chunked = request
+            .header("transfer-encoding")
+            .is_some_and(|value| value.to_ascii_lowercase().contains("chunked"));
+        let length = request.header("content-length").and_then(|value| value.parse().ok());
+        request.body = match (chunked, length) {
+            (true, _) => self.chunked_body().await?,
+            (false, Some(length)) if length > MAX_BODY => {
+                return self.refuse("the body of the request is too large").await;
+            }
+            (false, Some(length)) => self.take(length).await?,
+            (false, None) => Vec::new(),
+        };
+        let connection = request.header("connection").unwrap_or_default().to_ascii_lowercase();
+        let keeps = if request.http == 0 {
+            connection.contains("keep-alive")
+        } else {
+            !connection.contains("close")
+        };
+        Ok((request, keeps))
+    }
+
+    async fn refuse<T>(&mut self, message: &str) -> Result<T, Gone> {
+        let body = format!("{message}\n");
+        let head = format!(
+            "HTTP/1.1 400 Bad Request\r\ncontent-type: text/plain\r\ncontent-length: {}\r\n\
+             connection: close\r\n\r\n{body}",
+            body.len()
+        );
+        self.write(head.as_bytes()).await?;
+        let _shut = self.stream.shutdown().await;
+        Err(Gone(0))
+    }
+
+    async fn take(&mut self, length: usize) -> Result<Vec<u8>, Gone> {
+        while self.input.len() < length {
+            self.more().await?;
+        }
+        Ok(self.input.drain(..length).collect())
+    }
+
+    async fn chunked_body(&mut self) -> Result<Vec<u8>, Gone> {
+        let mut body = Vec::new();
+        loop {
+            let (start, size) = loop {
+                match httparse::parse_chunk_size(&self.input) {
+                    Ok(httparse::Status::Complete(found)) => break found,
+                    Ok(httparse::Status::Partial) => self.more().await?,
+                    Err(_) => return self.refuse("the body of the request is badly chunked").await,
+                }
+            };
+            self.input.drain(..start);
+            let size = usize::try_from(size).unwrap_or(usize::MAX);
+            if size > MAX_BODY || body.len() + size > MAX_BODY {
+                return self.refuse("the body of the request is too large").await;
+            }
+            let chunk = self.take(size + 2).await?;
+            body.extend(chunk.into_iter().take(size));
+            if size == 0 {
+                return Ok(body);
+            }
+        }
+    }
+
+    /// Waits for more input.
+    async fn more(&mut self) -> Result<(), Gone> {
+        loop {
+            self.stream.readable().await.map_err(|_| Gone(0))?;
+            if self.read_ready()? {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Reads what is there. An end is the peer leaving.
+    fn read_ready(&mut self) -> Result<bool, Gone> {
+        let mut buffer = [0; 16 << 10];
+        match self.stream.try_read(&mut buffer) {
+            Ok(0) => Err(Gone(0)),
+            Ok(size) => {
+                self.input.extend(buffer.iter().take(size));
+                Ok(true)
+            }
+            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => Ok(false),
+            Err(_) => Err(Gone(0)),
+        }
+    }
+
+    /// Writes all of it, and sees at once if the peer leaves.
+    async fn write(&mut self, bytes: &[u8]) -> Result<(), Gone> {
+        let mut written = 0;
+        while let Some(rest) = bytes.get(written..).filter(|rest| !rest.is_empty()) {
+            let interest = Interest::READABLE | Interest::WRITABLE;
+            let ready = self.stream.ready(interest).await.map_err(|_| Gone(written))?;
+            if ready.is_readable() || ready.is_read_closed() {
+                self.read_ready().map_err(|_| Gone(written))?;
+            }
+            if ready.is_writable() || ready.is_write_closed() {
+                match self.stream.try_write(rest) {
+                    Ok(size) => written += size,
+                    Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
+                    Err(_) => return Err(Gone(written)),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits, and sees at once if the peer leaves.
+    async fn wait(&mut self, time: Duration) -> Result<(), Gone> {
+        let sleep = tokio::time::sleep(time);
+        tokio::pin!(sleep);
+        loop {
+            tokio::select! {
+                () = &mut sleep => return Ok(()),
+                more = self.more() => more?,
+            }
+        }
+    }
+
+    async fn play(&mut self, job: &Job, keeps: bool, old: bool, head: bool) -> Result<After, Gone> {
+        let script = &job.script;
+        let keeps = keeps && script.finish == Finish::Whole && !(old && script.length.is_none());
+        if script.early_hints && !old {
+            self.write(b"HTTP/1.1 103 Early Hints\r\nlink: </sim>; rel=preconnect\r\n\r\n").await?;
+        }
+        if !script.silent {
+            self.write(head_of(script, keeps, old).as_bytes()).await?;
+        }
+        if head {
+            return Ok(if keeps { After::Next } else { After::Close });
+        }
+        let mut body = Body { number: job.number, chunked: script.length.is_none() && !old };
+        let last = script.steps.len().saturating_sub(1);
+        for (at, step) in script.steps.iter().enumerate() {
+            let torn = at == last && script.finish == Finish::FinInChunk;
+            self.step(&mut body, step, torn).await?;
+        }
+        match script.finish {
+            Finish::Whole => {
+                if body.chunked {
+                    self.write(b"0\r\n\r\n").await?;
+                }
+                Ok(if keeps { After::Next } else { After::Close })
+            }
+            Finish::Fin | Finish::FinInChunk => Ok(After::Close),
+            Finish::Reset => {
+                // A reset may overtake what was written before; give that time to arrive.
+                self.wait(Duration::from_millis(20)).await?;
+                Ok(After::Reset)
+            }
+        }
+    }
+
+    async fn step(&mut self, body: &mut Body, step: &Step, torn: bool) -> Result<(), Gone> {
+        match step {
+            Step::Bytes(bytes) => self.piece(body, bytes, torn).await,
+            Step::Wait(time) => self.wait(*time).await,
+            Step::Stall => loop {
+                self.more().await?;
+            },
+            Step::Drip(bytes) => loop {
+                for byte in bytes {
+                    self.piece(body, &[*byte], false).await?;
+                    self.wait(self.shared.options.drip).await?;
+                }
+            },
+            Step::Flood(byte, count) => {
+                let piece = vec![*byte; 64 << 10];
+                let mut left = *count;
+                while left > 0 {
+                    let size = usize::try_from(left).unwrap_or(usize::MAX).min(piece.len());
+                    self.piece(body, piece.get(..size).unwrap_or_default(), false).await?;
+                    left -= size as u64;
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// Writes a piece of the body, and notes in the ledger what really left.
+    async fn piece(&mut self, body: &mut Body, bytes: &[u8], torn: bool) -> Result<(), Gone> {
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        let mut framed = Vec::with_capacity(bytes.len() + 16);
+        if body.chunked {
+            // A torn chunk promises more than there is.
+            let promised = if torn { bytes.len() + 64 } else { bytes.len() };
+            framed.extend(format!("{promised:x}\r\n").into_bytes());
+        }
+        let start = framed.len();
+        framed.extend_from_slice(bytes);
+        if body.chunked && !torn {
+            framed.extend_from_slice(b"\r\n");
+        }
+        let written = self.write(&framed).await;
+        let left = match written {
+            Ok(()) => bytes.len(),
+            Err(Gone(written)) => written.saturating_sub(start).min(bytes.len()),
+        };
+        let sent = bytes.get(..left).unwrap_or_default();
+        self.shared.ledger.wrote(body.number, sent);
+        written
+    }
+}
+
+struct Body {
+    number: u64,
+    chunked: bool,
+}
+
+struct Head {
+    request: Request,
+}
+
+/// The head of a request and its size, once it is whole.
+fn parse_head(input: &[u8]) -> Option<Result<(Head, usize), String>> {
+    let mut headers = [httparse::EMPTY_HEADER; 128];
+    let mut parsed = httparse::Request::new(&mut headers);
+    match parsed.parse(input) {
+        Ok(httparse::Status::Partial) => None,
+        Err(error) => Some(Err(format!("this is no HTTP/1.1 request: {error}"))),
+        Ok(httparse::Status::Complete(size)) => {
+            let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+            let headers = parsed.headers.iter();
+            let headers = headers.map(|header| (header.name.to_owned(), text(header.value)));
+            let request = Request {
+                method: parsed.method.unwrap_or_default().to_owned(),
+                target: parsed.path.unwrap_or_default().to_owned(),
+                headers: headers.collect(),
+                body: Vec::new(),
+                http: parsed.version.unwrap_or(1),
+            };
+            Some(Ok((Head { request }, size)))
+        }
+    }
+}
+
+fn head_of(script: &Script, keeps: bool, old: bool) -> String {
+    let mut head = format!("HTTP/1.1 {} {}\r\n", script.status, phrase(script.status));
+    head.push_str(&format!("date: {}\r\n", date(SystemTime::now())));
+    for (name, value) in &script.headers {
+        head.push_str(&format!("{name}: {value}\r\n"));
+    }
+    match script.length {
+        Some(length) => head.push_str(&format!("content-length: {length}\r\n")),
+        None if old => {}
+        None => head.push_str("transfer-encoding: chunked\r\n"),
+    }
+    head.push_str(if keeps {
+        "connection: keep-alive\r\n\r\n"
+    } else {
+        "connection: close\r\n\r\n"
+    });
+    head
+}
+
+/// The time as HTTP writes it.
+fn date(now: SystemTime) -> String {
+    const DAYS: [&str; 7] = ["Thu", "Fri", "Sat", "Sun", "Mon", "Tue", "Wed"];
+    const MONTHS: [&str; 12] =
+        ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
+    let seconds = now.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    let (days, time) = (seconds / 86_400, seconds % 86_400);
+    // Years that begin in March have their leap day at the end; 719,468 days lie before 1970.
+    let shifted = days + 719_468;
+    let (era, of_era) = (shifted / 146_097, shifted % 146_097);
+    let year_of_era = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
+    let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let from_march = (5 * of_year + 2) / 153;
+    let day = of_year - (153 * from_march + 2) / 5 + 1;
+    let month = (from_march + 2) % 12;
+    let year = era * 400 + year_of_era + u64::from(month < 2);
+    let name = |names: &[&'static str], at: u64| {
+        usize::try_from(at).ok().and_then(|at| names.get(at).copied()).unwrap_or_default()
+    };
+    format!(
+        "{}, {day:02} {} {year} {:02}:{:02}:{:02} GMT",
+        name(&DAYS, days % 7),
+        name(&MONTHS, month),
+        time / 3600,
+        time / 60 % 60,
+        time % 60
+    )
+}
+
+fn phrase(status: u16) -> &'static str {
+    match status {
+        200 => "OK",
+        302 => "Found",
+        400 => "Bad Request",
+        401 => "Unauthorized",
+        403 => "Forbidden",
+        404 => "Not Found",
+        405 => "Method Not Allowed",
+        408 => "Request Timeout",
+        429 => "Too Many Requests",
+        500 => "Internal Server Error",
+        502 => "Bad Gateway",
+        503 => "Service Unavailable",
+        504 => "Gateway Timeout",
+        529 => "Overloaded",
+        _ => "Simulated",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dates_are_those_of_http() {
+        for (seconds, want) in [
+            (0, "Thu, 01 Jan 1970 00:00:00 GMT"),
+            (784_111_777, "Sun, 06 Nov 1994 08:49:37 GMT"),
+            (951_782_400, "Tue, 29 Feb 2000 00:00:00 GMT"),
+            (1_794_787_200, "Mon, 16 Nov 2026 00:00:00 GMT"),
+        ] {
+            assert_eq!(date(UNIX_EPOCH + Duration::from_secs(seconds)), want);
+        }
+    }
+}

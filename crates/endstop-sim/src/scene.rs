@@ -1,0 +1,333 @@
+//! A scenario at work: one request on one wire, from the answer to the script.
+
+use std::io::Write;
+use std::time::Duration;
+
+use crate::answer::{self, Answer, End};
+use crate::ask::Ask;
+use crate::json::{Json, obj};
+use crate::script::{Finish, Script, Step};
+use crate::wire::{Event, Fault, Framing, Part, Wire};
+
+/// One request on one wire, and the value that its scenario was given.
+#[derive(Clone, Debug)]
+pub(crate) struct Scene<'a> {
+    pub(crate) wire: &'static Wire,
+    pub(crate) ask: Ask,
+    pub(crate) value: Option<&'a str>,
+}
+
+/// How many tokens come before something happens.
+const SOME: usize = 12;
+
+impl Scene<'_> {
+    /// The value as a number, or this one.
+    pub(crate) fn number(&self, or: u64) -> u64 {
+        self.value.and_then(|value| value.parse().ok()).unwrap_or(or)
+    }
+
+    /// The events of the answer.
+    pub(crate) fn events(&self, answer: &Answer) -> Vec<Event> {
+        (self.wire.stream)(&self.ask, answer)
+    }
+
+    /// The answer as it should be, streamed or not.
+    pub(crate) fn whole(&self, answer: &Answer) -> Script {
+        if self.ask.streamed { self.streamed(&self.events(answer)) } else { self.plain(answer) }
+    }
+
+    /// A stream of these events.
+    pub(crate) fn streamed(&self, events: &[Event]) -> Script {
+        let encoded = events.iter().enumerate();
+        let bytes = encoded.map(|(at, event)| self.wire.encode(&self.ask, at, event));
+        let script = Script {
+            length: None,
+            steps: bytes.map(Step::Bytes).collect(),
+            ..Script::plain(200, self.wire.stream_type(&self.ask), Vec::new())
+        };
+        let script = self.with_headers(script);
+        if self.wire.is_sse(&self.ask) {
+            script.header("cache-control", "no-cache")
+        } else {
+            script
+        }
+    }
+
+    /// A plain body.
+    pub(crate) fn plain(&self, answer: &Answer) -> Script {
+        self.body((self.wire.body)(&self.ask, answer).to_string().into_bytes())
+    }
+
+    /// This plain body.
+    pub(crate) fn body(&self, body: Vec<u8>) -> Script {
+        self.with_headers(Script::plain(200, self.plain_type(), body))
+    }
+
+    fn plain_type(&self) -> &'static str {
+        match self.wire.framing {
+            Framing::SseOrArray => "application/json; charset=UTF-8",
+            Framing::Lines => "application/json; charset=utf-8",
+            Framing::Sse | Framing::NamedSse | Framing::Aws | Framing::AwsChunks => {
+                "application/json"
+            }
+        }
+    }
+
+    fn with_headers(&self, mut script: Script) -> Script {
+        let headers = (self.wire.headers)(&self.ask);
+        script.headers.extend(headers.into_iter().map(|(name, value)| (name.to_owned(), value)));
+        script
+    }
+
+    /// An error with this status, in the wire's own shape.
+    pub(crate) fn error(&self, status: u16, message: &str) -> Script {
+        let body = (self.wire.error)(&Fault { status, message });
+        // Google wraps the errors of array streams into an array.
+        let array = self.ask.array && self.ask.streamed;
+        let body = if array { format!("[{body}]") } else { body.to_string() };
+        let script = Script::plain(status, self.plain_type(), body.into_bytes());
+        let script = self.with_headers(script);
+        match self.wire.framing {
+            Framing::Aws | Framing::AwsChunks => {
+                let type_ = crate::wire::aws_error_type(status);
+                script.header("x-amzn-errortype", type_)
+            }
+            Framing::Sse | Framing::NamedSse | Framing::SseOrArray | Framing::Lines => script,
+        }
+    }
+
+    /// The event of an error inside of a stream.
+    pub(crate) fn error_event(&self, status: u16, message: &str) -> Event {
+        (self.wire.error_event)(&Fault { status, message })
+    }
+
+    /// The body of an error that comes where an answer should be.
+    pub(crate) fn error_body(&self, status: u16, message: &str) -> Script {
+        let script = self.error(status, message);
+        Script { status: 200, ..script }
+    }
+
+    /// The events up to some text.
+    pub(crate) fn some_text(&self, answer: &Answer) -> Vec<Event> {
+        through(self.events(answer), Part::Text, SOME)
+    }
+
+    /// The events up to some of the arguments of a call.
+    pub(crate) fn some_arguments(&self, answer: &Answer) -> Vec<Event> {
+        through(self.events(answer), Part::Arguments, 2)
+    }
+
+    /// A stream that ends cleanly after these events; a plain body that ends before its length.
+    pub(crate) fn cut(
+        &self,
+        answer: &Answer,
+        cut: impl Fn(&Self, &Answer) -> Vec<Event>,
+    ) -> Script {
+        if self.ask.streamed {
+            self.streamed(&cut(self, answer))
+        } else {
+            self.half(answer).ending(Finish::Fin)
+        }
+    }
+
+    /// Half of a plain body, whose head promises all of it.
+    pub(crate) fn half(&self, answer: &Answer) -> Script {
+        let whole = self.plain(answer);
+        let length = whole.length;
+        let half = whole.bytes().len() / 2;
+        let script = whole.map_bytes(|mut bytes| {
+            bytes.truncate(half);
+            bytes
+        });
+        Script { length, ..script }
+    }
+
+    /// Inside of a tool call: between its pieces, or in the middle of the only one.
+    pub(crate) fn in_call(&self, answer: &Answer) -> Script {
+        if !self.ask.streamed {
+            return self.half(answer);
+        }
+        let events = self.some_arguments(answer);
+        if self.wire.whole_calls { self.torn(&events) } else { self.streamed(&events) }
+    }
+
+    /// A stream whose last event is torn in the middle.
+    pub(crate) fn torn(&self, events: &[Event]) -> Script {
+        let mut script = self.streamed(events);
+        if let Some(Step::Bytes(last)) = script.steps.last_mut() {
+            last.truncate(last.len() / 2);
+        }
+        script
+    }
+
+    /// What a stream holds before silence sets in, or drops.
+    pub(crate) fn stalled(&self, events: &[Event], answer: &Answer) -> Script {
+        let script = if self.ask.streamed { self.streamed(events) } else { self.half(answer) };
+        script.then(Step::Stall)
+    }
+
+    /// The text is this.
+    pub(crate) fn says(&self, answer: &mut Answer, text: Vec<String>, end: End) {
+        answer.each(|turn| {
+            turn.text.clone_from(&text);
+            turn.end = end.clone();
+        });
+        answer.count(&self.ask);
+    }
+
+    /// So many calls of the first tool, and nothing else. A cap that is too low cuts them.
+    pub(crate) fn calls(&self, answer: &mut Answer, count: usize, end: End) {
+        let tool = self.ask.tool();
+        let call = answer::call(&tool);
+        let room = self.ask.cap.and_then(|cap| usize::try_from(cap).ok()).unwrap_or(usize::MAX);
+        let size = call.pieces.len();
+        answer.each(|turn| {
+            turn.text.clear();
+            turn.calls = vec![call.clone(); count];
+            turn.end = end.clone();
+            if size.saturating_mul(count) > room && !self.wire.whole_calls {
+                turn.calls.truncate(room / size + 1);
+                if let Some(last) = turn.calls.last_mut() {
+                    last.pieces.truncate(room % size);
+                    last.whole = false;
+                }
+                turn.end = End::Length;
+            }
+        });
+        answer.count(&self.ask);
+    }
+
+    /// Compresses the bodies; a stream is flushed after every event.
+    pub(crate) fn compressed(&self, script: Script, with: Compression, label: &str) -> Script {
+        let mut encoder = with.encoder();
+        let last = script.steps.iter().filter(|step| matches!(step, Step::Bytes(_))).count();
+        let mut at = 0;
+        let script = script.map_bytes(|bytes| {
+            at += 1;
+            encoder.add(&bytes, at == last)
+        });
+        if label.is_empty() { script } else { script.header("content-encoding", label) }
+    }
+}
+
+/// The events up to the `count`-th of this part, or up to the last of it.
+pub(crate) fn through(events: Vec<Event>, part: Part, count: usize) -> Vec<Event> {
+    let places = events.iter().enumerate().filter(|(_, event)| event.part == part);
+    let keep = places.map(|(at, _)| at + 1).take(count).last().unwrap_or(0);
+    events.into_iter().take(keep).collect()
+}
+
+/// The events before the first of this part.
+pub(crate) fn before(events: Vec<Event>, part: Part) -> Vec<Event> {
+    events.into_iter().take_while(|event| event.part != part).collect()
+}
+
+/// The events without those of this part.
+pub(crate) fn without(mut events: Vec<Event>, part: Part) -> Vec<Event> {
+    events.retain(|event| event.part != part);
+    events
+}
+
+/// Puts an event into the middle of the text.
+pub(crate) fn amid(mut events: Vec<Event>, data: Json) -> Vec<Event> {
+    let texts = events.iter().enumerate().filter(|(_, event)| event.part == Part::Text);
+    if let Some((at, event)) = texts.take(4).last() {
+        let event = Event { data, ..event.clone() };
+        events.insert(at, event);
+    }
+    events
+}
+
+/// Before what ends the stream, or at its end.
+pub(crate) fn before_mark(mut events: Vec<Event>, event: Event) -> Vec<Event> {
+    let at = events.iter().position(|event| event.part == Part::Mark).unwrap_or(events.len());
+    events.insert(at, event);
+    events
+}
+
+/// How a body is compressed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Compression {
+    Gzip,
+    Deflate,
+}
+
+enum Encoder {
+    Gzip(flate2::write::GzEncoder<Vec<u8>>),
+    Deflate(flate2::write::ZlibEncoder<Vec<u8>>),
+}
+
+impl Compression {
+    fn encoder(self) -> Encoder {
+        let level = flate2::Compression::default();
+        match self {
+            Self::Gzip => Encoder::Gzip(flate2::write::GzEncoder::new(Vec::new(), level)),
+            Self::Deflate => Encoder::Deflate(flate2::write::ZlibEncoder::new(Vec::new(), level)),
+        }
+    }
+}
+
+impl Encoder {
+    /// Adds bytes, and gives what is ready. Writing into memory does not fail.
+    fn add(&mut self, bytes: &[u8], last: bool) -> Vec<u8> {
+        match self {
+            Self::Gzip(encoder) => {
+                let _written = encoder.write_all(bytes).and_then(|()| encoder.flush());
+                if last {
+                    let _finished = encoder.try_finish();
+                }
+                std::mem::take(encoder.get_mut())
+            }
+            Self::Deflate(encoder) => {
+                let _written = encoder.write_all(bytes).and_then(|()| encoder.flush());
+                if last {
+                    let _finished = encoder.try_finish();
+                }
+                std::mem::take(encoder.get_mut())
+            }
+        }
+    }
+}
+
+/// Splits each piece of bytes inside of every character that is more than one byte long.
+pub(crate) fn split_characters(script: Script) -> Script {
+    let mut steps = Vec::new();
+    for step in script.steps {
+        let Step::Bytes(bytes) = step else {
+            steps.push(step);
+            continue;
+        };
+        let mut piece = Vec::new();
+        for byte in bytes {
+            // A byte that goes on with a character starts a new piece.
+            if byte & 0xc0 == 0x80 && !piece.is_empty() {
+                steps.push(Step::Bytes(std::mem::take(&mut piece)));
+            }
+            piece.push(byte);
+        }
+        steps.push(Step::Bytes(piece));
+    }
+    Script { steps, ..script }
+}
+
+/// A page of a CDN, where an answer was expected.
+pub(crate) fn page(status: u16) -> Script {
+    let body = format!(
+        "<!DOCTYPE html>\n<html lang=\"en\"><head><title>{status} | upstream error</title></head>\n\
+         <body><h1>Error {status}</h1><p>The web server reported a bad gateway error. Please try \
+         again in a few minutes.</p><p>Ray ID: simulated</p></body></html>\n"
+    );
+    Script::plain(status, "text/html; charset=UTF-8", body.into_bytes())
+        .header("server", "cloudflare")
+        .header("cf-ray", "simulated-ZRH")
+}
+
+/// A value nested so deep.
+pub(crate) fn deep(depth: usize) -> Json {
+    obj! { "deep": Json::Raw(format!("{}{}", "[".repeat(depth), "]".repeat(depth))) }
+}
+
+/// How long a pace that was given in milliseconds is.
+pub(crate) fn milliseconds(value: u64) -> Duration {
+    Duration::from_millis(value)
+}

@@ -1,0 +1,200 @@
+//! A response as a script: a head, steps, and how it ends. A transport plays it.
+
+use std::time::Duration;
+
+/// A response to be played.
+#[derive(Clone, Debug)]
+pub(crate) struct Script {
+    pub(crate) status: u16,
+    pub(crate) headers: Vec<(String, String)>,
+    /// A `103 Early Hints` comes first.
+    pub(crate) early_hints: bool,
+    /// Not even a head is sent.
+    pub(crate) silent: bool,
+    /// The length that the head promises; a chunked body if none.
+    pub(crate) length: Option<u64>,
+    pub(crate) steps: Vec<Step>,
+    pub(crate) finish: Finish,
+}
+
+/// One step of a body.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// These bytes: one event, and one chunk unless the chunks are cut otherwise.
+    Bytes(Vec<u8>),
+    Wait(Duration),
+    /// Nothing, until the peer leaves.
+    Stall,
+    /// These bytes, one a second, over and over, until the peer leaves.
+    Drip(Vec<u8>),
+    /// This byte, so many times.
+    Flood(u8, u64),
+}
+
+/// How a body ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Finish {
+    /// As its framing wants it.
+    Whole,
+    /// The connection is closed, whatever the framing wants.
+    Fin,
+    /// The connection is closed inside of a chunk.
+    FinInChunk,
+    /// The connection is reset.
+    Reset,
+}
+
+/// How the bytes of a body are cut into HTTP chunks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Chunks {
+    /// A chunk an event.
+    #[default]
+    Event,
+    /// Anywhere, by a seed.
+    Random,
+    /// A chunk a byte.
+    Byte,
+    /// All that comes without a pause in one.
+    Joined,
+}
+
+impl Chunks {
+    /// Every way.
+    pub const ALL: [Self; 4] = [Self::Event, Self::Random, Self::Byte, Self::Joined];
+
+    /// The name.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Event => "event",
+            Self::Random => "random",
+            Self::Byte => "byte",
+            Self::Joined => "joined",
+        }
+    }
+
+    /// The way of this name.
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|chunks| chunks.name() == name)
+    }
+}
+
+impl Script {
+    /// A whole body of a known length.
+    pub(crate) fn plain(status: u16, content_type: &str, body: Vec<u8>) -> Self {
+        Self {
+            status,
+            headers: vec![("content-type".to_owned(), content_type.to_owned())],
+            early_hints: false,
+            silent: false,
+            length: Some(body.len() as u64),
+            steps: vec![Step::Bytes(body)],
+            finish: Finish::Whole,
+        }
+    }
+
+    /// Adds a header.
+    pub(crate) fn header(mut self, name: &str, value: impl Into<String>) -> Self {
+        self.headers.push((name.to_owned(), value.into()));
+        self
+    }
+
+    /// Ends it in this way.
+    pub(crate) fn ending(mut self, finish: Finish) -> Self {
+        self.finish = finish;
+        self
+    }
+
+    /// Adds a last step.
+    pub(crate) fn then(mut self, step: Step) -> Self {
+        self.steps.push(step);
+        self
+    }
+
+    /// Every piece of bytes, changed.
+    pub(crate) fn map_bytes(mut self, mut change: impl FnMut(Vec<u8>) -> Vec<u8>) -> Self {
+        for step in &mut self.steps {
+            if let Step::Bytes(bytes) = step {
+                *bytes = change(std::mem::take(bytes));
+            }
+        }
+        if self.length.is_some() {
+            self.length = Some(self.bytes().len() as u64);
+        }
+        self
+    }
+
+    /// All bytes that the steps hold.
+    pub(crate) fn bytes(&self) -> Vec<u8> {
+        let mut all = Vec::new();
+        for step in &self.steps {
+            if let Step::Bytes(bytes) = step {
+                all.extend_from_slice(bytes);
+            }
+        }
+        all
+    }
+
+    /// Puts a pause after every piece.
+    pub(crate) fn paced(&mut self, pace: Duration) {
+        if pace.is_zero() {
+            return;
+        }
+        let mut steps = Vec::with_capacity(self.steps.len() * 2);
+        for step in self.steps.drain(..) {
+            let is_bytes = matches!(step, Step::Bytes(_));
+            steps.push(step);
+            if is_bytes {
+                steps.push(Step::Wait(pace));
+            }
+        }
+        self.steps = steps;
+    }
+
+    /// Cuts the bytes into other pieces.
+    pub(crate) fn recut(&mut self, chunks: Chunks, seed: u64) {
+        if chunks == Chunks::Event {
+            return;
+        }
+        let mut seed = seed.wrapping_mul(2).wrapping_add(1);
+        let mut steps = Vec::new();
+        let mut run = Vec::new();
+        for step in self.steps.drain(..) {
+            match step {
+                Step::Bytes(bytes) => run.extend(bytes),
+                Step::Wait(_) | Step::Stall | Step::Drip(_) | Step::Flood(..) => {
+                    steps.extend(cut(std::mem::take(&mut run), chunks, &mut seed));
+                    steps.push(step);
+                }
+            }
+        }
+        steps.extend(cut(run, chunks, &mut seed));
+        self.steps = steps;
+    }
+}
+
+fn cut(bytes: Vec<u8>, chunks: Chunks, seed: &mut u64) -> Vec<Step> {
+    let mut rest = bytes.as_slice();
+    let mut steps = Vec::new();
+    while !rest.is_empty() {
+        let size = match chunks {
+            Chunks::Event | Chunks::Joined => rest.len(),
+            Chunks::Byte => 1,
+            Chunks::Random => 1 + usize::try_from(random(seed) % 96).unwrap_or(0),
+        };
+        let (piece, after) = rest.split_at(size.min(rest.len()));
+        steps.push(Step::Bytes(piece.to_vec()));
+        rest = after;
+    }
+    steps
+}
+
+/// The next number of a small generator (splitmix64).
+fn random(seed: &mut u64) -> u64 {
+    *seed = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let mut mixed = *seed;
+    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    mixed ^ (mixed >> 31)
+}

@@ -1,0 +1,372 @@
+//! The server: takes connections, answers requests with scripts, keeps the ledger.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
+
+use crate::answer;
+use crate::ask::Ask;
+use crate::choose;
+use crate::json::{Json, obj};
+use crate::ledger::{Counted, Ended, HASH, Ledger, LedgerEntry};
+use crate::request::Request;
+use crate::scenario;
+use crate::scene::Scene;
+use crate::script::{Chunks, Script, Step};
+use crate::wire::{self, Taken, Wire};
+use crate::{Options, Reply, ReplyEnd, http1, http2};
+
+/// What all connections share.
+pub(crate) struct Shared {
+    pub(crate) options: Options,
+    pub(crate) ledger: Ledger,
+    pub(crate) replies: Mutex<HashMap<String, Reply>>,
+    requests: AtomicU64,
+    scripted: AtomicUsize,
+}
+
+/// A request that is being answered.
+pub(crate) struct Job {
+    pub(crate) number: u64,
+    pub(crate) script: Script,
+}
+
+impl Shared {
+    pub(crate) fn new(options: Options) -> Self {
+        Self {
+            ledger: Ledger::new(options.ledger_entries, options.kept_bytes),
+            options,
+            replies: Mutex::default(),
+            requests: AtomicU64::new(0),
+            scripted: AtomicUsize::new(0),
+        }
+    }
+
+    /// Notes that a response is over, and tells whoever listens.
+    pub(crate) fn over(&self, number: u64, ended: Ended) {
+        let now = Instant::now();
+        self.ledger.change(number, |entry| {
+            if entry.ended == Ended::Open {
+                entry.ended = ended;
+                entry.finished = Some(now);
+                entry.peer_closed_at = (ended == Ended::PeerClosed).then_some(now);
+            }
+        });
+        if let (Some(log), Some(entry)) = (&self.options.log, self.ledger.get(number)) {
+            log(&entry);
+        }
+    }
+
+    /// The script for this request, noted in the ledger.
+    pub(crate) fn answer(&self, request: Request) -> Job {
+        let number = self.requests.fetch_add(1, Ordering::SeqCst) + 1;
+        let mut entry = LedgerEntry {
+            number,
+            tag: request.header("x-sim-tag").map(str::to_owned),
+            method: request.method.clone(),
+            path: request.target.clone(),
+            http: request.http,
+            wire: "",
+            scenario: String::new(),
+            streamed: false,
+            headers: request.headers.clone(),
+            request: Vec::new(),
+            status: 0,
+            body: Vec::new(),
+            written: 0,
+            hash: HASH,
+            ended: Ended::Open,
+            started: Instant::now(),
+            finished: None,
+            peer_closed_at: None,
+        };
+        let script = self.script(&request, &mut entry);
+        if !script.silent {
+            entry.status = script.status;
+        }
+        entry.request = request.body;
+        entry.request.truncate(self.options.kept_bytes);
+        self.ledger.add(entry);
+        Job { number, script }
+    }
+
+    fn script(&self, request: &Request, entry: &mut LedgerEntry) -> Script {
+        if let Some(key) = request.header("x-sim-replay") {
+            entry.scenario = format!("replay {key}");
+            let replies = self.replies.lock().unwrap_or_else(PoisonError::into_inner);
+            return match replies.get(key) {
+                Some(reply) => reply.script(),
+                None => message(404, &format!("nothing is registered for the replay '{key}'")),
+            };
+        }
+        if let Some(script) = self.own(request) {
+            return script;
+        }
+        let path = request.path();
+        match Wire::for_path(path) {
+            Some((wire, taken)) if request.method == "POST" => {
+                entry.wire = wire.id;
+                self.play(request, wire, &taken, entry)
+            }
+            Some((wire, _)) => {
+                entry.wire = wire.id;
+                message(405, &format!("{path} takes POST"))
+            }
+            None => no_such_path(path),
+        }
+    }
+
+    /// The simulator's own paths, and the lists of models.
+    fn own(&self, request: &Request) -> Option<Script> {
+        let path = request.path();
+        if request.method == "DELETE" && path == "/sim/ledger" {
+            self.ledger.clear();
+            self.scripted.store(0, Ordering::SeqCst);
+            return Some(json(200, &obj! { "cleared": true }));
+        }
+        if request.method == "POST" {
+            return counted(request);
+        }
+        if request.method != "GET" && request.method != "HEAD" {
+            return None;
+        }
+        let script = match path {
+            "/" => Script::plain(200, "text/plain; charset=utf-8", WELCOME.as_bytes().to_vec()),
+            "/sim/scenarios" => json(200, &scenarios()),
+            "/sim/ledger" => json(200, &ledger(&self.ledger.all())),
+            "/api/version" | "/ollama/api/version" => json(200, &obj! { "version": "0.13.3" }),
+            _ => models(path)?,
+        };
+        Some(if request.method == "HEAD" { headless(script) } else { script })
+    }
+
+    fn play(
+        &self,
+        request: &Request,
+        wire: &'static Wire,
+        taken: &Taken,
+        entry: &mut LedgerEntry,
+    ) -> Script {
+        let body = request.json();
+        let mut ask = Ask {
+            number: entry.number,
+            model: crate::ask::text(&body, "/model").to_owned(),
+            streamed: body.get("stream").and_then(serde_json::Value::as_bool).unwrap_or(false),
+            choices: 1,
+            ..Ask::default()
+        };
+        (wire.read)(&body, &mut ask);
+        if let Some(model) = &taken.model {
+            ask.model.clone_from(model);
+        }
+        if let Some(streamed) = taken.streamed {
+            ask.streamed = streamed;
+            ask.array = streamed && wire.has_arrays() && !request.asks("alt=sse");
+        }
+        entry.streamed = ask.streamed;
+        let mut scene = Scene { wire, ask, value: None };
+        if !body.is_object() {
+            return scene.error(400, "the body of the request is no JSON object");
+        }
+        let chosen = match choose::choose(request, &scene.ask.model, || self.next_of_script()) {
+            Ok(chosen) => chosen,
+            Err(message) => {
+                entry.scenario = "?".to_owned();
+                return scene.error(404, &message);
+            }
+        };
+        entry.scenario.clone_from(&chosen.text);
+        let scenario = chosen.scenario;
+        if !(scenario.on)(wire) {
+            let message = format!("the scenario '{}' does not exist on this wire", scenario.name);
+            return scene.error(400, &message);
+        }
+        scene.value = chosen.value.as_deref().or(scenario.value.map(|value| value.example));
+        let script = if scene.ask.after_tool && !chosen.insists {
+            entry.scenario.push_str(" (tool result: complete)");
+            scene.whole(&answer::short(&scene.ask))
+        } else {
+            let mut answer = answer::natural(&scene.ask);
+            (scenario.shape)(&scene, &mut answer);
+            (scenario.play)(&scene, &answer)
+        };
+        self.cut(request, script)
+    }
+
+    /// Paces the script and cuts it into chunks, as the request or the options want it.
+    fn cut(&self, request: &Request, mut script: Script) -> Script {
+        let pace = request.header("x-sim-pace").and_then(|value| value.parse().ok());
+        script.paced(pace.map_or(self.options.pace, Duration::from_millis));
+        let chunks = request.header("x-sim-chunks").and_then(Chunks::from_name);
+        let seed = request.header("x-sim-seed").and_then(|value| value.parse().ok()).unwrap_or(1);
+        script.recut(chunks.unwrap_or(self.options.chunks), seed);
+        script
+    }
+
+    /// The next name of the script; the last one stays.
+    fn next_of_script(&self) -> Option<String> {
+        let at = self.scripted.fetch_add(1, Ordering::SeqCst);
+        let names = &self.options.scenarios;
+        names.get(at).or(names.last()).cloned()
+    }
+}
+
+/// Takes connections until it is stopped.
+pub(crate) async fn serve(listener: TcpListener, shared: Arc<Shared>) {
+    let mut connections = JoinSet::new();
+    loop {
+        tokio::select! {
+            accepted = listener.accept() => match accepted {
+                Ok((stream, _)) => {
+                    connections.spawn(connection(stream, Arc::clone(&shared)));
+                }
+                // Out of descriptors, most likely: others may close in the meantime.
+                Err(_) => tokio::time::sleep(Duration::from_millis(10)).await,
+            },
+            Some(_) = connections.join_next() => {}
+        }
+    }
+}
+
+async fn connection(stream: TcpStream, shared: Arc<Shared>) {
+    let _counted = Counted::new(&shared.ledger);
+    let _nodelay = stream.set_nodelay(true);
+    match is_http2(&stream).await {
+        Ok(true) => http2::serve(stream, Arc::clone(&shared)).await,
+        Ok(false) => http1::serve(stream, &shared).await,
+        Err(_) => {}
+    }
+}
+
+/// Whether the connection begins with HTTP/2's preface.
+async fn is_http2(stream: &TcpStream) -> std::io::Result<bool> {
+    const PREFACE: &[u8] = b"PRI * HTTP/2.0";
+    let mut start = [0; PREFACE.len()];
+    loop {
+        let size = stream.peek(&mut start).await?;
+        let seen = start.get(..size).unwrap_or_default();
+        if size == 0 || !PREFACE.starts_with(seen) {
+            return Ok(false);
+        }
+        if size == PREFACE.len() {
+            return Ok(true);
+        }
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+}
+
+impl Reply {
+    fn script(&self) -> Script {
+        let steps = self.body.iter().cloned().map(Step::Bytes).collect();
+        let headers = self.headers.clone();
+        let plain = Script::plain(self.status, "", Vec::new());
+        let mut script = Script { headers, steps, length: None, ..plain };
+        if self.sized {
+            script.length = Some(script.bytes().len() as u64);
+        }
+        match self.end {
+            ReplyEnd::Whole => script,
+            ReplyEnd::Fin => script.ending(crate::script::Finish::Fin),
+            ReplyEnd::Reset => script.ending(crate::script::Finish::Reset),
+            ReplyEnd::Stall => script.then(Step::Stall),
+        }
+    }
+}
+
+const WELCOME: &str = "\
+endstop sim: simulated LLM providers that end in every way there is.
+
+GET /sim/scenarios   what can be asked for
+GET /sim/ledger      what was asked and what left
+Ask for a scenario by the header `x-sim-scenario`, or by the name of the model.
+";
+
+fn json(status: u16, value: &Json) -> Script {
+    Script::plain(status, "application/json", value.to_string().into_bytes())
+}
+
+fn message(status: u16, text: &str) -> Script {
+    json(status, &obj! { "error": obj! { "message": text, "type": "endstop_sim", "code": status } })
+}
+
+fn headless(script: Script) -> Script {
+    let length = script.length;
+    Script { length, steps: Vec::new(), ..script }
+}
+
+fn no_such_path(path: &str) -> Script {
+    let paths: Vec<String> =
+        wire::ALL.iter().map(|wire| format!("/{}{}", wire.route, wire.path)).collect();
+    message(404, &format!("nothing is served at {path}; try one of {}", paths.join(", ")))
+}
+
+/// Counts of tokens before a request, which SDKs ask for.
+fn counted(request: &Request) -> Option<Script> {
+    let path = request.path();
+    let words = crate::ask::words(&request.json());
+    if path.ends_with("/messages/count_tokens") {
+        return Some(json(200, &obj! { "input_tokens": words }));
+    }
+    path.ends_with(":countTokens").then(|| json(200, &obj! { "totalTokens": words }))
+}
+
+/// The list of models: the names of the scenarios.
+fn models(path: &str) -> Option<Script> {
+    let (first, rest) = wire::split_first(path);
+    let (wire, rest) = match wire::ALL.iter().find(|wire| wire.route == first) {
+        Some(wire) => (*wire, rest),
+        None if first == "api" => (Wire::by_id("ollama")?, path),
+        None if first == "v1beta" => (Wire::by_id("gemini")?, path),
+        None => (Wire::by_id("openai-chat")?, path),
+    };
+    if rest.ends_with("/models") || rest.ends_with("/api/tags") || rest == "/foundation-models" {
+        return Some(json(200, &(wire.models)()));
+    }
+    let (_, name) = rest.split_once("/models/")?;
+    Some(json(200, &obj! { "id": name, "name": name, "object": "model", "type": "model" }))
+}
+
+fn scenarios() -> Json {
+    let one = |scenario: &scenario::Scenario| {
+        let wires = wire::ALL.iter().filter(|wire| (scenario.on)(wire));
+        let wires: Vec<Json> = wires.map(|wire| Json::from(wire.id)).collect();
+        obj! {
+            "name": scenario.name, "value": scenario.value.map(|value| value.name),
+            "about": scenario.about, "source": scenario.source, "wires": wires,
+        }
+    };
+    let all: Vec<Json> = scenario::ALL.iter().map(one).collect();
+    obj! { "scenarios": all }
+}
+
+fn ledger(entries: &[LedgerEntry]) -> Json {
+    let one = |entry: &LedgerEntry| {
+        let names: Vec<Json> = entry.headers.iter().map(|(name, _)| Json::from(name)).collect();
+        obj! {
+            "number": entry.number, "tag": entry.tag.clone(), "method": &entry.method,
+            "path": public_path(&entry.path), "http": usize::from(entry.http), "wire": entry.wire,
+            "scenario": &entry.scenario, "streamed": entry.streamed, "status": entry.status,
+            "headers": names, "bytes": entry.written, "hash": format!("{:016x}", entry.hash),
+            "ended": ended_word(entry.ended), "milliseconds": entry.took().as_millis() as f64,
+        }
+    };
+    obj! { "entries": entries.iter().map(one).collect::<Vec<_>>() }
+}
+
+/// The path without its query, where keys may stand.
+fn public_path(path: &str) -> &str {
+    path.split('?').next().unwrap_or_default()
+}
+
+fn ended_word(ended: Ended) -> &'static str {
+    match ended {
+        Ended::Open => "open",
+        Ended::Itself => "itself",
+        Ended::PeerClosed => "peer_closed",
+        Ended::Stopped => "stopped",
+    }
+}

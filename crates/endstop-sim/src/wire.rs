@@ -1,0 +1,285 @@
+//! The wires, one file each: what a request asks, and how an answer is spelt.
+
+mod anthropic;
+mod bedrock_converse;
+mod bedrock_invoke;
+mod cohere;
+mod gemini;
+mod mistral;
+mod ollama;
+mod openai_chat;
+mod openai_completions;
+mod openai_responses;
+
+use endstop::frame::aws;
+use endstop::provider::Provider;
+use serde_json::Value;
+
+use crate::answer::{Answer, End, Usage};
+use crate::ask::Ask;
+use crate::json::Json;
+
+/// Every wire that is spoken.
+pub static ALL: &[&Wire] = &[
+    &openai_chat::WIRE,
+    &openai_responses::WIRE,
+    &openai_completions::WIRE,
+    &anthropic::WIRE,
+    &gemini::WIRE,
+    &bedrock_converse::WIRE,
+    &bedrock_invoke::WIRE,
+    &mistral::WIRE,
+    &cohere::WIRE,
+    &ollama::WIRE,
+    &ollama::GENERATE,
+];
+
+/// One wire: a provider's way to be asked and to answer.
+#[derive(Debug)]
+pub struct Wire {
+    /// The short name, such as `openai-chat`.
+    pub id: &'static str,
+    /// The first part of its paths, as at a gateway.
+    pub route: &'static str,
+    /// Whether its paths are also served without that part.
+    pub bare: bool,
+    /// A path without that part; a streamed request's where the path tells.
+    pub path: &'static str,
+    /// The path of a plain request, where it differs.
+    pub plain_path: &'static str,
+    /// Whose wire it is.
+    pub provider: &'static Provider,
+    /// Whether it has tool calls.
+    pub tools: bool,
+    /// Whether a tool call's arguments are one value, which cannot be half.
+    pub whole_calls: bool,
+    /// Whether something comes after the word that ends the stream.
+    pub marker: bool,
+    /// Whether reasoning is shown in the body.
+    pub reasons: bool,
+    pub(crate) framing: Framing,
+    pub(crate) words: Words,
+    pub(crate) takes: fn(&str) -> Option<Taken>,
+    pub(crate) read: fn(&Value, &mut Ask),
+    pub(crate) stream: fn(&Ask, &Answer) -> Vec<Event>,
+    pub(crate) body: fn(&Ask, &Answer) -> Json,
+    pub(crate) error: fn(&Fault<'_>) -> Json,
+    pub(crate) error_event: fn(&Fault<'_>) -> Event,
+    pub(crate) headers: fn(&Ask) -> Vec<(&'static str, String)>,
+    pub(crate) models: fn() -> Json,
+}
+
+/// What a path tells of a request.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Taken {
+    pub(crate) model: Option<String>,
+    pub(crate) streamed: Option<bool>,
+}
+
+/// How a stream is framed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Framing {
+    /// Server-sent events without names.
+    Sse,
+    /// Server-sent events that bear their type as name.
+    NamedSse,
+    /// Server-sent events with CRLF; one JSON array where that was asked for.
+    SseOrArray,
+    /// JSON lines.
+    Lines,
+    /// AWS event stream.
+    Aws,
+    /// AWS event stream, each payload a chunk in base64.
+    AwsChunks,
+}
+
+/// A wire's words.
+#[derive(Debug)]
+pub(crate) struct Words {
+    pub(crate) stop: &'static str,
+    pub(crate) stop_sequence: &'static str,
+    pub(crate) length: &'static str,
+    pub(crate) tool_call: &'static str,
+    pub(crate) filter: &'static str,
+    pub(crate) refusal: &'static str,
+    pub(crate) context: &'static str,
+    pub(crate) failed: &'static str,
+}
+
+impl Words {
+    /// What stands in the place of the word.
+    pub(crate) fn of(&self, end: &End) -> Json {
+        Json::from(match end {
+            End::Stop => self.stop,
+            End::StopSequence(_) => self.stop_sequence,
+            End::Length => self.length,
+            End::ToolCall => self.tool_call,
+            End::Filter => self.filter,
+            End::Refusal => self.refusal,
+            End::Context => self.context,
+            End::Failed => self.failed,
+            End::Said(word) => return word.clone(),
+            End::Nothing => return Json::Null,
+        })
+    }
+}
+
+/// One event of a stream, and what it is a part of.
+#[derive(Clone, Debug)]
+pub(crate) struct Event {
+    pub(crate) part: Part,
+    /// The name that it bears, where events bear names.
+    pub(crate) name: String,
+    pub(crate) data: Json,
+    /// On an AWS event stream: an exception rather than an event.
+    pub(crate) exception: bool,
+}
+
+/// What an event is a part of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Part {
+    /// What comes before any content.
+    Start,
+    Reasoning,
+    Text,
+    /// The end of a block, and what else stands between.
+    Close,
+    CallStart,
+    Arguments,
+    CallEnd,
+    Word,
+    Usage,
+    /// What proves the end, if it is not the word itself.
+    Mark,
+    Error,
+}
+
+impl Event {
+    pub(crate) fn new(part: Part, data: Json) -> Self {
+        Self { part, name: String::new(), data, exception: false }
+    }
+
+    pub(crate) fn named(part: Part, name: &str, data: Json) -> Self {
+        Self { part, name: name.to_owned(), data, exception: false }
+    }
+}
+
+/// A failure to tell of.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Fault<'a> {
+    /// The HTTP status that it has, or would have.
+    pub(crate) status: u16,
+    pub(crate) message: &'a str,
+}
+
+impl Wire {
+    /// The content type of a stream.
+    pub(crate) fn stream_type(&self, ask: &Ask) -> &'static str {
+        match self.framing {
+            Framing::Sse | Framing::NamedSse => "text/event-stream; charset=utf-8",
+            Framing::SseOrArray if ask.array => "application/json; charset=UTF-8",
+            Framing::SseOrArray => "text/event-stream",
+            Framing::Lines => "application/x-ndjson",
+            Framing::Aws | Framing::AwsChunks => "application/vnd.amazon.eventstream",
+        }
+    }
+
+    /// Whether streams may be one JSON array.
+    pub(crate) fn has_arrays(&self) -> bool {
+        self.framing == Framing::SseOrArray
+    }
+
+    /// Whether this request's stream is one of server-sent events.
+    pub(crate) fn is_sse(&self, ask: &Ask) -> bool {
+        match self.framing {
+            Framing::Sse | Framing::NamedSse => true,
+            Framing::SseOrArray => !ask.array,
+            Framing::Lines | Framing::Aws | Framing::AwsChunks => false,
+        }
+    }
+
+    /// The bytes of one event, the `at`-th of its stream.
+    pub(crate) fn encode(&self, ask: &Ask, at: usize, event: &Event) -> Vec<u8> {
+        let data = &event.data;
+        match self.framing {
+            Framing::Sse => format!("data: {data}\n\n").into_bytes(),
+            Framing::NamedSse if event.name.is_empty() => format!("data: {data}\n\n").into_bytes(),
+            Framing::NamedSse => format!("event: {}\ndata: {data}\n\n", event.name).into_bytes(),
+            Framing::SseOrArray if ask.array && event.part == Part::Mark => b"\n]\n".to_vec(),
+            Framing::SseOrArray if ask.array => {
+                format!("{}{data}", if at == 0 { "[" } else { ",\r\n" }).into_bytes()
+            }
+            Framing::SseOrArray => format!("data: {data}\r\n\r\n").into_bytes(),
+            Framing::Lines => format!("{data}\n").into_bytes(),
+            Framing::Aws => aws_message(event, data.to_string().as_bytes()),
+            Framing::AwsChunks if event.exception => {
+                aws_message(event, data.to_string().as_bytes())
+            }
+            Framing::AwsChunks => {
+                use base64::Engine;
+                let bytes = base64::engine::general_purpose::STANDARD.encode(data.to_string());
+                let wrapped = format!("{{\"bytes\":\"{bytes}\",\"p\":\"abcdefgh\"}}");
+                let chunk = Event::named(event.part, "chunk", Json::Null);
+                aws_message(&chunk, wrapped.as_bytes())
+            }
+        }
+    }
+
+    /// The wire that serves this path, and what the path tells.
+    pub(crate) fn for_path(path: &str) -> Option<(&'static Self, Taken)> {
+        let (first, rest) = split_first(path);
+        let routed = ALL.iter().filter(|wire| wire.route == first);
+        let routed = routed.filter_map(|wire| Some((*wire, (wire.takes)(rest)?)));
+        let bare = ALL.iter().filter(|wire| wire.bare);
+        let bare = bare.filter_map(|wire| Some((*wire, (wire.takes)(path)?)));
+        routed.chain(bare).next()
+    }
+
+    /// The wire of this id.
+    #[must_use]
+    pub fn by_id(id: &str) -> Option<&'static Self> {
+        ALL.iter().copied().find(|wire| wire.id == id)
+    }
+}
+
+/// A prompt that Gemini blocked.
+pub(crate) fn gemini_blocked(ask: &Ask) -> Json {
+    gemini::blocked(ask)
+}
+
+/// A candidate of Gemini with a word and nothing else.
+pub(crate) fn gemini_bare_word(ask: &Ask, word: &str, usage: Option<Usage>) -> Json {
+    gemini::bare_word(ask, word, usage)
+}
+
+/// What the header with the type of an error says on AWS.
+pub(crate) fn aws_error_type(status: u16) -> &'static str {
+    bedrock_converse::error_type(status)
+}
+
+fn aws_message(event: &Event, payload: &[u8]) -> Vec<u8> {
+    let (type_, kind) =
+        if event.exception { (":exception-type", "exception") } else { (":event-type", "event") };
+    let headers = [
+        (type_, event.name.as_str()),
+        (":content-type", "application/json"),
+        (":message-type", kind),
+    ];
+    aws::encode(&headers, payload)
+}
+
+/// The first part of a path, and the path after it.
+pub(crate) fn split_first(path: &str) -> (&str, &str) {
+    let path_without = path.strip_prefix('/').unwrap_or(path);
+    match path_without.find('/') {
+        Some(at) => {
+            (path_without.get(..at).unwrap_or_default(), path_without.get(at..).unwrap_or_default())
+        }
+        None => (path_without, ""),
+    }
+}
+
+/// A path that ends like this; versions and other parts may stand before.
+fn ends(path: &str, end: &str) -> Option<Taken> {
+    path.ends_with(end).then(Taken::default)
+}

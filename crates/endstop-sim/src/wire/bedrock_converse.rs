@@ -1,0 +1,201 @@
+//! Bedrock's Converse: AWS event-stream messages, the word in `messageStop`, usage after it.
+
+use serde_json::Value;
+
+use super::{Event, Fault, Framing, Part, Taken, Wire, Words};
+use crate::answer::{self, Answer, Usage};
+use crate::ask::{self, Ask};
+use crate::json::{Json, obj};
+
+pub(super) static WIRE: Wire = Wire {
+    id: "bedrock-converse",
+    route: "bedrock",
+    bare: true,
+    path: "/model/anthropic.claude-sonnet-4-5/converse-stream",
+    plain_path: "/model/anthropic.claude-sonnet-4-5/converse",
+    provider: &endstop::provider::BEDROCK,
+    tools: true,
+    whole_calls: false,
+    marker: false,
+    reasons: true,
+    framing: Framing::Aws,
+    words: Words {
+        stop: "end_turn",
+        stop_sequence: "stop_sequence",
+        length: "max_tokens",
+        tool_call: "tool_use",
+        filter: "content_filtered",
+        refusal: "guardrail_intervened",
+        context: "model_context_window_exceeded",
+        failed: "malformed_model_output",
+    },
+    takes: |path| model_path(path, "/converse", "/converse-stream"),
+    read,
+    stream,
+    body,
+    error,
+    error_event,
+    headers: |ask| vec![("x-amzn-requestid", ask.id(""))],
+    models,
+};
+
+/// `/model/{model}{plain}` or `/model/{model}{streamed}`.
+pub(super) fn model_path(path: &str, plain: &str, streamed: &str) -> Option<Taken> {
+    let rest = path.strip_prefix("/model/")?;
+    let taken = |model: &str, streamed| Taken {
+        model: Some(crate::request::decoded(model)),
+        streamed: Some(streamed),
+    };
+    rest.strip_suffix(streamed)
+        .map(|model| taken(model, true))
+        .or_else(|| rest.strip_suffix(plain).map(|model| taken(model, false)))
+}
+
+fn read(body: &Value, ask: &mut Ask) {
+    ask.cap = ask::number(body, &["/inferenceConfig/maxTokens"]);
+    ask.stop = ask::strings(body, "/inferenceConfig/stopSequences");
+    let tool = |tool: &Value| {
+        ask::tool(ask::text(tool, "/toolSpec/name"), tool.pointer("/toolSpec/inputSchema/json"))
+    };
+    ask.tools = ask::items(body, "/toolConfig/tools").iter().filter_map(tool).collect();
+    let messages = ask::items(body, "/messages");
+    let is_result = |block: &Value| block.get("toolResult").is_some();
+    ask.after_tool =
+        messages.last().is_some_and(|last| ask::items(last, "/content").iter().any(is_result));
+    let assistant =
+        messages.iter().rev().find(|message| ask::text(message, "/role") == "assistant");
+    ask.said = assistant.map(|message| ask::content(message.get("content"))).unwrap_or_default();
+    ask.input = messages.iter().map(ask::words).sum();
+}
+
+fn block(part: Part, name: &str, index: usize, key: &str, value: Json) -> Event {
+    let mut data = obj! { "contentBlockIndex": index };
+    data.set(key, value);
+    Event::named(part, name, data.with("p", "abcdefgh"))
+}
+
+fn stop(part: Part, index: usize) -> Event {
+    let data = obj! { "contentBlockIndex": index, "p": "abcd" };
+    Event::named(part, "contentBlockStop", data)
+}
+
+fn stream(ask: &Ask, answer: &Answer) -> Vec<Event> {
+    let turn = answer.turn();
+    let start = obj! { "p": "abcdef", "role": "assistant" };
+    let mut events = vec![Event::named(Part::Start, "messageStart", start)];
+    let mut index = 0_usize;
+    if !turn.reasoning.is_empty() {
+        for token in &turn.reasoning {
+            let delta = obj! { "reasoningContent": obj! { "text": token } };
+            events.push(block(Part::Reasoning, "contentBlockDelta", index, "delta", delta));
+        }
+        events.push(stop(Part::Close, index));
+        index += 1;
+    }
+    if !turn.text.is_empty() {
+        for token in &turn.text {
+            let delta = obj! { "text": token };
+            events.push(block(Part::Text, "contentBlockDelta", index, "delta", delta));
+        }
+        events.push(stop(Part::Close, index));
+        index += 1;
+    }
+    for (at, call) in turn.calls.iter().enumerate() {
+        let tool = obj! { "toolUse": obj! { "name": &call.name, "toolUseId": tool_id(ask, at) } };
+        events.push(block(Part::CallStart, "contentBlockStart", index, "start", tool));
+        for piece in &call.pieces {
+            let delta = obj! { "toolUse": obj! { "input": piece } };
+            events.push(block(Part::Arguments, "contentBlockDelta", index, "delta", delta));
+        }
+        if call.whole {
+            events.push(stop(Part::CallEnd, index));
+        }
+        index += 1;
+    }
+    let mut end = obj! { "p": "abcdefghij" };
+    end.set_some("stopReason", WIRE.words.of(&turn.end));
+    events.push(Event::named(Part::Word, "messageStop", end));
+    if let Some(usage) = answer.usage {
+        let data = obj! { "metrics": obj! { "latencyMs": 7_u64 }, "usage": usage_of(usage) };
+        events.push(Event::named(Part::Usage, "metadata", data));
+    }
+    events
+}
+
+fn tool_id(ask: &Ask, at: usize) -> String {
+    format!("{}_{at}", ask.id("tooluse_"))
+}
+
+fn usage_of(usage: Usage) -> Json {
+    obj! {
+        "inputTokens": usage.input, "outputTokens": usage.output,
+        "totalTokens": usage.input + usage.output,
+    }
+}
+
+fn body(ask: &Ask, answer: &Answer) -> Json {
+    let turn = answer.turn();
+    let mut content = Vec::new();
+    if !turn.reasoning.is_empty() {
+        let text = obj! { "text": turn.reasoning.concat(), "signature": "c2lt" };
+        content.push(obj! { "reasoningContent": obj! { "reasoningText": text } });
+    }
+    if !turn.text.is_empty() {
+        content.push(obj! { "text": turn.text.concat() });
+    }
+    for (at, call) in turn.calls.iter().enumerate() {
+        content.push(obj! { "toolUse": obj! {
+            "input": answer::value(call), "name": &call.name, "toolUseId": tool_id(ask, at),
+        } });
+    }
+    let mut body = obj! {
+        "metrics": obj! { "latencyMs": 7_u64 },
+        "output": obj! { "message": obj! { "content": content, "role": "assistant" } },
+    };
+    body.set_some("stopReason", WIRE.words.of(&turn.end));
+    if let Some(usage) = answer.usage {
+        body.set("usage", usage_of(usage));
+    }
+    body
+}
+
+pub(super) fn error(fault: &Fault<'_>) -> Json {
+    obj! { "message": fault.message }
+}
+
+/// What `x-amzn-errortype` says of a status.
+pub(crate) fn error_type(status: u16) -> &'static str {
+    match status {
+        400 | 422 => "ValidationException",
+        401 => "UnrecognizedClientException",
+        403 => "AccessDeniedException",
+        404 => "ResourceNotFoundException",
+        408 => "ModelTimeoutException",
+        424 => "ModelErrorException",
+        429 => "ThrottlingException",
+        503 | 529 => "ServiceUnavailableException",
+        _ => "InternalServerException",
+    }
+}
+
+pub(super) fn error_event(fault: &Fault<'_>) -> Event {
+    let name = match fault.status {
+        429 => "throttlingException",
+        503 | 529 => "serviceUnavailableException",
+        400 => "validationException",
+        424 => "modelStreamErrorException",
+        _ => "internalServerException",
+    };
+    Event { exception: true, ..Event::named(Part::Error, name, error(fault)) }
+}
+
+pub(super) fn models() -> Json {
+    let model = |scenario: &crate::scenario::Scenario| {
+        obj! {
+            "modelId": scenario.name, "modelName": scenario.name, "providerName": "endstop-sim",
+            "responseStreamingSupported": true,
+        }
+    };
+    let data: Vec<Json> = crate::scenario::ALL.iter().map(model).collect();
+    obj! { "modelSummaries": data }
+}

@@ -1,0 +1,225 @@
+//! Gemini's generateContent: no marker; the word on the last chunk, and the end of the bytes.
+
+use serde_json::Value;
+
+use super::{Event, Fault, Framing, Part, Taken, Wire, Words};
+use crate::answer::{self, Answer, Turn, Usage};
+use crate::ask::{self, Ask};
+use crate::json::{Json, list, obj};
+
+pub(super) static WIRE: Wire = Wire {
+    id: "gemini",
+    route: "gemini",
+    bare: true,
+    path: "/v1beta/models/gemini-2.5-flash:streamGenerateContent?alt=sse",
+    plain_path: "/v1beta/models/gemini-2.5-flash:generateContent",
+    provider: &endstop::provider::GOOGLE,
+    tools: true,
+    whole_calls: true,
+    marker: false,
+    reasons: true,
+    framing: Framing::SseOrArray,
+    words: Words {
+        stop: "STOP",
+        stop_sequence: "STOP",
+        length: "MAX_TOKENS",
+        tool_call: "STOP",
+        filter: "PROHIBITED_CONTENT",
+        refusal: "SAFETY",
+        context: "MAX_TOKENS",
+        failed: "OTHER",
+    },
+    takes,
+    read,
+    stream,
+    body,
+    error,
+    error_event: |fault| Event::new(Part::Error, error(fault)),
+    headers: |_| {
+        vec![
+            ("vary", "Origin, X-Origin, Referer".to_owned()),
+            ("server", "scaffolding on HTTPServer2".to_owned()),
+            ("x-content-type-options", "nosniff".to_owned()),
+            ("server-timing", "gfet4t7; dur=7".to_owned()),
+        ]
+    },
+    models,
+};
+
+/// `/{version}/…models/{model}:{method}`.
+fn takes(path: &str) -> Option<Taken> {
+    let (before, method) = path.rsplit_once(':')?;
+    let (_, model) = before.split_once("/models/")?;
+    let streamed = match method {
+        "generateContent" => false,
+        "streamGenerateContent" => true,
+        _ => return None,
+    };
+    Some(Taken { model: Some(crate::request::decoded(model)), streamed: Some(streamed) })
+}
+
+fn read(body: &Value, ask: &mut Ask) {
+    let config = body.get("generationConfig").or_else(|| body.get("generation_config"));
+    let config = config.unwrap_or(&Value::Null);
+    ask.cap = ask::number(config, &["/maxOutputTokens", "/max_output_tokens"]);
+    ask.stop = ask::strings(config, "/stopSequences");
+    ask.choices = ask::number(config, &["/candidateCount"]).unwrap_or(1);
+    let declared = |tool: &Value| {
+        let mut all = ask::items(tool, "/functionDeclarations").to_vec();
+        all.extend_from_slice(ask::items(tool, "/function_declarations"));
+        all
+    };
+    let tool = |tool: Value| {
+        let schema = tool.get("parameters").or_else(|| tool.get("parametersJsonSchema"));
+        ask::tool(ask::text(&tool, "/name"), schema)
+    };
+    ask.tools = ask::items(body, "/tools").iter().flat_map(declared).filter_map(tool).collect();
+    let contents = ask::items(body, "/contents");
+    let is_result = |part: &Value| {
+        part.get("functionResponse").or_else(|| part.get("function_response")).is_some()
+    };
+    ask.after_tool =
+        contents.last().is_some_and(|last| ask::items(last, "/parts").iter().any(is_result));
+    let model = contents.iter().rev().find(|content| ask::text(content, "/role") == "model");
+    ask.said = model.map(|content| ask::content(content.get("parts"))).unwrap_or_default();
+    ask.input = contents.iter().map(ask::words).sum();
+}
+
+fn stream(ask: &Ask, answer: &Answer) -> Vec<Event> {
+    let turns = answer.turns.iter().enumerate();
+    let all = turns.map(|(index, turn)| deltas(ask, answer, index, turn)).collect();
+    let mut events = super::openai_chat::in_turn(all);
+    if ask.array {
+        events.push(Event::new(Part::Mark, Json::Null));
+    }
+    events
+}
+
+fn deltas(ask: &Ask, answer: &Answer, index: usize, turn: &Turn) -> Vec<Event> {
+    let mut events = Vec::new();
+    let early = answer.word_everywhere.then_some("STOP").map_or(Json::Null, Json::from);
+    let mut so_far = 0_u64;
+    let mut push = |part: Part, parts: Json, word: Json, last: bool| {
+        so_far += 1;
+        let usage = answer.usage.map(|usage| {
+            let output = if last { usage.output } else { so_far.min(usage.output) };
+            Usage { output, ..usage }
+        });
+        let candidate = candidate(index, Some(parts), word);
+        events.push(Event::new(part, response(ask, vec![candidate], usage)));
+    };
+    for token in &turn.reasoning {
+        push(Part::Reasoning, list![obj! { "text": token, "thought": true }], Json::Null, false);
+    }
+    let mut texts = turn.text.iter();
+    let merged = if answer.merged { texts.next_back() } else { None };
+    for token in texts {
+        push(Part::Text, list![obj! { "text": token }], early.clone(), false);
+    }
+    for call in &turn.calls {
+        push(Part::Arguments, list![function_call(call)], Json::Null, false);
+    }
+    let word = WIRE.words.of(&turn.end);
+    let text = merged.map_or("", String::as_str);
+    push(Part::Word, list![obj! { "text": text }], word, true);
+    events
+}
+
+fn function_call(call: &answer::Call) -> Json {
+    obj! { "functionCall": obj! { "name": &call.name, "args": answer::value(call) } }
+}
+
+fn candidate(index: usize, parts: Option<Json>, word: Json) -> Json {
+    let mut candidate = obj! {};
+    if let Some(parts) = parts {
+        candidate.set("content", obj! { "parts": parts, "role": "model" });
+    }
+    if word != Json::Null {
+        candidate.set("finishReason", word);
+    }
+    candidate.with("index", index)
+}
+
+pub(crate) fn response(ask: &Ask, candidates: Vec<Json>, usage: Option<Usage>) -> Json {
+    let mut response = obj! {};
+    if !candidates.is_empty() {
+        response.set("candidates", candidates);
+    }
+    if let Some(usage) = usage {
+        response.set("usageMetadata", usage_of(usage));
+    }
+    response.with("modelVersion", &ask.model).with("responseId", ask.id(""))
+}
+
+fn usage_of(usage: Usage) -> Json {
+    // Candidates leave the thoughts out.
+    let visible = usage.output.saturating_sub(usage.reasoning);
+    let mut data = obj! { "promptTokenCount": usage.input };
+    if visible > 0 {
+        data.set("candidatesTokenCount", visible);
+    }
+    data.set("totalTokenCount", usage.input + usage.output);
+    if usage.reasoning > 0 {
+        data.set("thoughtsTokenCount", usage.reasoning);
+    }
+    data
+}
+
+fn body(ask: &Ask, answer: &Answer) -> Json {
+    let one = |(index, turn): (usize, &Turn)| {
+        let mut parts = Vec::new();
+        if !turn.reasoning.is_empty() {
+            parts.push(obj! { "text": turn.reasoning.concat(), "thought": true });
+        }
+        if !turn.text.is_empty() {
+            parts.push(obj! { "text": turn.text.concat() });
+        }
+        parts.extend(turn.calls.iter().map(function_call));
+        let parts = (!parts.is_empty()).then_some(Json::List(parts));
+        candidate(index, parts, WIRE.words.of(&turn.end))
+    };
+    let candidates = answer.turns.iter().enumerate().map(one).collect();
+    response(ask, candidates, answer.usage)
+}
+
+/// The prompt was blocked: no candidates at all.
+pub(crate) fn blocked(ask: &Ask) -> Json {
+    let usage = Usage { input: ask.input.max(1), output: 0, reasoning: 0 };
+    let mut response = obj! { "promptFeedback": obj! { "blockReason": "PROHIBITED_CONTENT" } };
+    response.set("usageMetadata", usage_of(usage));
+    response.with("modelVersion", &ask.model)
+}
+
+/// A candidate with a word and nothing else, as for calls that could not be parsed.
+pub(crate) fn bare_word(ask: &Ask, word: &str, usage: Option<Usage>) -> Json {
+    let candidate = candidate(0, None, Json::from(word))
+        .with("finishMessage", "Malformed function call: call:write_file{");
+    response(ask, vec![candidate], usage)
+}
+
+fn error(fault: &Fault<'_>) -> Json {
+    let (code, status) = match fault.status {
+        400 | 422 => (400, "INVALID_ARGUMENT"),
+        401 => (401, "UNAUTHENTICATED"),
+        403 => (403, "PERMISSION_DENIED"),
+        404 => (404, "NOT_FOUND"),
+        429 => (429, "RESOURCE_EXHAUSTED"),
+        503 | 529 => (503, "UNAVAILABLE"),
+        504 => (504, "DEADLINE_EXCEEDED"),
+        other => (other, "INTERNAL"),
+    };
+    obj! { "error": obj! { "code": code, "message": fault.message, "status": status } }
+}
+
+fn models() -> Json {
+    let model = |scenario: &crate::scenario::Scenario| {
+        obj! {
+            "name": format!("models/{}", scenario.name), "version": "sim",
+            "displayName": scenario.name, "inputTokenLimit": 1_048_576_u64,
+            "outputTokenLimit": 65_536_u64,
+            "supportedGenerationMethods": list!["generateContent", "countTokens"],
+        }
+    };
+    let data: Vec<Json> = crate::scenario::ALL.iter().map(model).collect();
+    obj! { "models": data }
+}

@@ -1,0 +1,173 @@
+//! Mistral: OpenAI's chat with usage on the last chunk, where the tool calls stand too.
+
+use super::{Event, Fault, Framing, Part, Wire, Words, ends, openai_chat};
+use crate::answer::{Answer, Call, Turn, Usage};
+use crate::ask::Ask;
+use crate::json::{Json, list, obj};
+
+pub(super) static WIRE: Wire = Wire {
+    id: "mistral",
+    route: "mistral",
+    bare: false,
+    path: "/v1/chat/completions",
+    plain_path: "/v1/chat/completions",
+    provider: &endstop::provider::MISTRAL,
+    tools: true,
+    whole_calls: false,
+    marker: true,
+    reasons: false,
+    framing: Framing::Sse,
+    words: Words {
+        stop: "stop",
+        stop_sequence: "stop",
+        length: "length",
+        tool_call: "tool_calls",
+        filter: "content_filter",
+        refusal: "stop",
+        context: "model_length",
+        failed: "error",
+    },
+    takes: |path| ends(path, "/chat/completions"),
+    read: openai_chat::read,
+    stream,
+    body,
+    error,
+    error_event: |fault| Event::new(Part::Error, error(fault)),
+    headers: |ask| {
+        vec![
+            ("mistral-correlation-id", ask.id("")),
+            ("x-kong-request-id", ask.id("")),
+            ("x-ratelimit-limit-req-minute", "60".to_owned()),
+        ]
+    },
+    models,
+};
+
+fn stream(ask: &Ask, answer: &Answer) -> Vec<Event> {
+    let mut events: Vec<Event> = Vec::new();
+    let turns = answer.turns.iter().enumerate();
+    let all: Vec<Vec<Event>> =
+        turns.map(|(index, turn)| deltas(ask, answer, index, turn)).collect();
+    for (index, _) in answer.turns.iter().enumerate() {
+        let delta = obj! { "role": "assistant", "content": "" };
+        events.push(Event::new(Part::Start, chunk(ask, index, delta, Json::Null)));
+    }
+    events.extend(openai_chat::in_turn(all));
+    // Usage stands on the last chunk that has a word.
+    let last = events.iter_mut().rev().find(|event| event.part == Part::Word);
+    if let (Some(last), Some(usage)) = (last, answer.usage) {
+        last.data.set("usage", usage_of(usage));
+    }
+    events.push(Event::new(Part::Mark, Json::Raw("[DONE]".to_owned())));
+    events
+}
+
+fn deltas(ask: &Ask, answer: &Answer, index: usize, turn: &Turn) -> Vec<Event> {
+    let mut events = Vec::new();
+    for token in &turn.text {
+        let delta = obj! { "content": token };
+        events.push(Event::new(Part::Text, chunk(ask, index, delta, Json::Null)));
+    }
+    let mut last = obj! { "content": "" };
+    if answer.split {
+        for (at, call) in turn.calls.iter().enumerate() {
+            events.extend(split_call(ask, index, at, call));
+        }
+    } else if !turn.calls.is_empty() {
+        let calls = turn
+            .calls
+            .iter()
+            .enumerate()
+            .map(|(at, call)| call_of(ask, at, Some(&call.name), &call.arguments()));
+        last.set("tool_calls", calls.collect::<Vec<_>>());
+    }
+    events.push(Event::new(Part::Word, chunk(ask, index, last, WIRE.words.of(&turn.end))));
+    events
+}
+
+/// A call in pieces, for those who cut between them.
+fn split_call(ask: &Ask, index: usize, at: usize, call: &Call) -> Vec<Event> {
+    let mut name = Some(call.name.as_str());
+    let mut piece = |part, piece: &str| {
+        let delta = obj! { "tool_calls": list![call_of(ask, at, name.take(), piece)] };
+        Event::new(part, chunk(ask, index, delta, Json::Null))
+    };
+    let mut events = vec![piece(Part::CallStart, "")];
+    events.extend(call.pieces.iter().map(|text| piece(Part::Arguments, text)));
+    events
+}
+
+fn call_of(ask: &Ask, at: usize, name: Option<&str>, arguments: &str) -> Json {
+    let function = obj! { "name": name.unwrap_or_default(), "arguments": arguments };
+    // Ids of nine characters.
+    let id = format!("s{:06}{at:02}", ask.number % 1_000_000);
+    obj! { "id": id, "function": function, "index": at }
+}
+
+fn chunk(ask: &Ask, index: usize, delta: Json, word: Json) -> Json {
+    obj! {
+        "id": ask.id(""), "object": "chat.completion.chunk", "created": openai_chat::CREATED,
+        "model": &ask.model,
+        "choices": list![obj! { "index": index, "delta": delta, "finish_reason": word }],
+    }
+}
+
+fn body(ask: &Ask, answer: &Answer) -> Json {
+    let choice = |(index, turn): (usize, &Turn)| {
+        let calls = turn.calls.iter().enumerate();
+        let calls: Vec<Json> =
+            calls.map(|(at, call)| call_of(ask, at, Some(&call.name), &call.arguments())).collect();
+        let calls = if calls.is_empty() { Json::Null } else { Json::List(calls) };
+        obj! {
+            "index": index, "finish_reason": WIRE.words.of(&turn.end),
+            "message": obj! {
+                "role": "assistant", "tool_calls": calls, "content": turn.text.concat(),
+            },
+        }
+    };
+    let choices: Vec<Json> = answer.turns.iter().enumerate().map(choice).collect();
+    let mut body = obj! {
+        "id": ask.id(""), "created": openai_chat::CREATED, "model": &ask.model,
+    };
+    if let Some(usage) = answer.usage {
+        body.set("usage", usage_of(usage));
+    }
+    body.with("object", "chat.completion").with("choices", choices)
+}
+
+fn usage_of(usage: Usage) -> Json {
+    obj! {
+        "prompt_tokens": usage.input, "total_tokens": usage.input + usage.output,
+        "completion_tokens": usage.output,
+    }
+}
+
+fn models() -> Json {
+    let model = |scenario: &crate::scenario::Scenario| {
+        let capabilities = obj! {
+            "completion_chat": true, "function_calling": true, "completion_fim": false,
+            "fine_tuning": false, "vision": false, "classification": false,
+        };
+        obj! {
+            "id": scenario.name, "object": "model", "created": openai_chat::CREATED,
+            "owned_by": "endstop-sim", "capabilities": capabilities, "type": "base",
+            "max_context_length": 131_072_u64,
+        }
+    };
+    let data: Vec<Json> = crate::scenario::ALL.iter().map(model).collect();
+    obj! { "object": "list", "data": data }
+}
+
+fn error(fault: &Fault<'_>) -> Json {
+    let (type_, code) = match fault.status {
+        400 | 422 => ("invalid_request_error", "3051"),
+        401 => return obj! { "detail": "Unauthorized" },
+        404 => ("invalid_model", "1500"),
+        429 => ("rate_limited", "1300"),
+        _ => ("internal_server_error", "1000"),
+    };
+    obj! {
+        "object": "error", "message": fault.message, "type": type_, "param": Json::Null,
+        "code": code, "raw_status_code": fault.status,
+    }
+}

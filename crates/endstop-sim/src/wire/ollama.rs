@@ -1,0 +1,151 @@
+//! Ollama's own API: a line a token, word and counts on the line that says `done`.
+
+use serde_json::Value;
+
+use super::{Event, Fault, Framing, Part, Wire, Words, ends, openai_chat};
+use crate::answer::{self, Answer, Turn};
+use crate::ask::{self, Ask};
+use crate::json::{Json, obj};
+
+pub(super) static WIRE: Wire = Wire {
+    id: "ollama",
+    path: "/api/chat",
+    plain_path: "/api/chat",
+    tools: true,
+    takes: |path| ends(path, "/api/chat"),
+    ..GENERATE
+};
+
+pub(super) const GENERATE: Wire = Wire {
+    id: "ollama-generate",
+    route: "ollama",
+    bare: true,
+    path: "/api/generate",
+    plain_path: "/api/generate",
+    provider: &endstop::provider::OLLAMA,
+    tools: false,
+    whole_calls: true,
+    marker: false,
+    reasons: true,
+    framing: Framing::Lines,
+    words: Words {
+        stop: "stop",
+        stop_sequence: "stop",
+        length: "length",
+        tool_call: "stop",
+        filter: "stop",
+        refusal: "stop",
+        context: "length",
+        failed: "error",
+    },
+    takes: |path| ends(path, "/api/generate"),
+    read,
+    stream,
+    body,
+    error,
+    error_event: |fault| Event::new(Part::Error, error(fault)),
+    headers: |_| Vec::new(),
+    models,
+};
+
+fn read(body: &Value, ask: &mut Ask) {
+    openai_chat::read(body, ask);
+    ask.cap = ask::number(body, &["/options/num_predict"]);
+    ask.stop = ask::strings(body, "/options/stop");
+    ask.choices = 1;
+    // It streams unless told not to.
+    ask.streamed = body.get("stream").and_then(Value::as_bool).unwrap_or(true);
+    if let Some(prompt) = body.get("prompt") {
+        ask.generates = true;
+        ask.input = ask::words(prompt);
+    }
+}
+
+fn stream(ask: &Ask, answer: &Answer) -> Vec<Event> {
+    let turn = answer.turn();
+    let mut events = Vec::new();
+    for token in &turn.reasoning {
+        let one = Turn { reasoning: vec![token.clone()], ..Turn::default() };
+        events.push(Event::new(Part::Reasoning, line(ask, &one).with("done", false)));
+    }
+    for token in &turn.text {
+        let one = Turn { text: vec![token.clone()], ..Turn::default() };
+        events.push(Event::new(Part::Text, line(ask, &one).with("done", false)));
+    }
+    for (at, call) in turn.calls.iter().enumerate() {
+        let data =
+            head(ask).with("message", with_calls(message(""), at, std::slice::from_ref(call)));
+        events.push(Event::new(Part::Arguments, data.with("done", false)));
+    }
+    let last = ending(line(ask, &Turn::default()), &turn, answer);
+    events.push(Event::new(Part::Word, last));
+    events
+}
+
+fn head(ask: &Ask) -> Json {
+    obj! { "model": &ask.model, "created_at": "2026-09-22T03:33:20.123456789Z" }
+}
+
+fn message(text: &str) -> Json {
+    obj! { "role": "assistant", "content": text }
+}
+
+fn line(ask: &Ask, turn: &Turn) -> Json {
+    let text = turn.text.concat();
+    if ask.generates {
+        let line = head(ask).with("response", text);
+        return if turn.reasoning.is_empty() {
+            line
+        } else {
+            line.with("thinking", turn.reasoning.concat())
+        };
+    }
+    let mut message = message(&text);
+    if !turn.reasoning.is_empty() {
+        message.set("thinking", turn.reasoning.concat());
+    }
+    if !turn.calls.is_empty() {
+        message = with_calls(message, 0, &turn.calls);
+    }
+    head(ask).with("message", message)
+}
+
+fn with_calls(message: Json, from: usize, calls: &[answer::Call]) -> Json {
+    let one = |(at, call): (usize, &answer::Call)| {
+        let function =
+            obj! { "index": from + at, "name": &call.name, "arguments": answer::value(call) };
+        obj! { "function": function }
+    };
+    message.with("tool_calls", calls.iter().enumerate().map(one).collect::<Vec<_>>())
+}
+
+fn ending(line: Json, turn: &Turn, answer: &Answer) -> Json {
+    let mut line = line.with("done", true);
+    line.set_some("done_reason", GENERATE.words.of(&turn.end));
+    line.set("total_duration", 70_000_000_u64);
+    line.set("load_duration", 7_000_000_u64);
+    if let Some(usage) = answer.usage {
+        line.set("prompt_eval_count", usage.input);
+        line.set("prompt_eval_duration", 3_000_000_u64);
+        line.set("eval_count", usage.output);
+        line.set("eval_duration", 60_000_000_u64);
+    }
+    line
+}
+
+fn body(ask: &Ask, answer: &Answer) -> Json {
+    let turn = answer.turn();
+    ending(line(ask, &turn), &turn, answer)
+}
+
+fn error(fault: &Fault<'_>) -> Json {
+    obj! { "error": fault.message }
+}
+
+fn models() -> Json {
+    let model = |scenario: &crate::scenario::Scenario| {
+        obj! { "name": scenario.name, "model": scenario.name, "size": 0_u64, "digest": "sim" }
+    };
+    let data: Vec<Json> = crate::scenario::ALL.iter().map(model).collect();
+    obj! { "models": data }
+}

@@ -1,0 +1,245 @@
+//! OpenAI's chat completions: a chunk a token, the word in a chunk of its own, `[DONE]`.
+
+use serde_json::Value;
+
+use super::{Event, Fault, Framing, Part, Wire, Words, ends};
+use crate::answer::{Answer, Call, End, Turn, Usage};
+use crate::ask::{self, Ask};
+use crate::json::{Json, list, obj};
+
+pub(super) static WIRE: Wire = Wire {
+    id: "openai-chat",
+    route: "openai",
+    bare: true,
+    path: "/v1/chat/completions",
+    plain_path: "/v1/chat/completions",
+    provider: &endstop::provider::OPENAI,
+    tools: true,
+    whole_calls: false,
+    marker: true,
+    reasons: false,
+    framing: Framing::Sse,
+    words: Words {
+        stop: "stop",
+        stop_sequence: "stop",
+        length: "length",
+        tool_call: "tool_calls",
+        filter: "content_filter",
+        refusal: "stop",
+        context: "length",
+        failed: "error",
+    },
+    takes: |path| ends(path, "/chat/completions"),
+    read,
+    stream,
+    body,
+    error,
+    error_event,
+    headers,
+    models,
+};
+
+/// When the simulated models were made: always the same, so that answers are.
+pub(super) const CREATED: u64 = 1_790_000_000;
+
+pub(super) fn read(body: &Value, ask: &mut Ask) {
+    ask.cap = ask::number(body, &["/max_completion_tokens", "/max_tokens"]);
+    ask.stop = ask::strings(body, "/stop");
+    ask.choices = ask::number(body, &["/n"]).unwrap_or(1);
+    ask.include_usage =
+        body.pointer("/stream_options/include_usage").and_then(Value::as_bool).unwrap_or(false);
+    let tool = |tool: &Value| {
+        ask::tool(ask::text(tool, "/function/name"), tool.pointer("/function/parameters"))
+    };
+    ask.tools = ask::items(body, "/tools").iter().filter_map(tool).collect();
+    let messages = ask::items(body, "/messages");
+    let role = |message: &Value| ask::text(message, "/role").to_owned();
+    ask.after_tool =
+        messages.last().is_some_and(|last| ["tool", "function"].contains(&role(last).as_str()));
+    let assistant = messages.iter().rev().find(|message| role(message) == "assistant");
+    ask.said = assistant.map(|message| ask::content(message.get("content"))).unwrap_or_default();
+    ask.input = messages.iter().map(ask::words).sum();
+}
+
+fn stream(ask: &Ask, answer: &Answer) -> Vec<Event> {
+    let mut events = Vec::new();
+    for (index, _) in answer.turns.iter().enumerate() {
+        let delta = obj! { "role": "assistant", "content": "", "refusal": Json::Null };
+        events.push(Event::new(Part::Start, chunk(ask, index, delta, Json::Null)));
+    }
+    let turns = answer.turns.iter().enumerate();
+    let all: Vec<Vec<Event>> =
+        turns.map(|(index, turn)| deltas(ask, answer, index, turn)).collect();
+    events.extend(in_turn(all));
+    if let Some(usage) = answer.usage.filter(|_| ask.include_usage) {
+        let data = obj! {
+            "id": ask.id("chatcmpl-"), "object": "chat.completion.chunk", "created": CREATED,
+            "model": &ask.model, "service_tier": "default", "system_fingerprint": "fp_sim",
+            "choices": list![], "usage": usage_of(usage),
+        };
+        events.push(Event::new(Part::Usage, data));
+    }
+    events.push(Event::new(Part::Mark, Json::Raw("[DONE]".to_owned())));
+    events
+}
+
+/// What one choice sends after its start.
+fn deltas(ask: &Ask, answer: &Answer, index: usize, turn: &Turn) -> Vec<Event> {
+    let mut events = Vec::new();
+    let early = if answer.word_everywhere { WIRE.words.of(&End::Stop) } else { Json::Null };
+    let mut texts = turn.text.iter();
+    let last = if answer.merged { texts.next_back() } else { None };
+    for token in texts {
+        let delta = text_delta(turn, token);
+        events.push(Event::new(Part::Text, chunk(ask, index, delta, early.clone())));
+    }
+    for (at, call) in turn.calls.iter().enumerate() {
+        let delta = obj! { "tool_calls": list![call_start(ask, at, call)] };
+        events.push(Event::new(Part::CallStart, chunk(ask, index, delta, Json::Null)));
+        for piece in &call.pieces {
+            let delta = obj! { "tool_calls": list![
+                obj! { "index": at, "function": obj! { "arguments": piece } }
+            ] };
+            events.push(Event::new(Part::Arguments, chunk(ask, index, delta, Json::Null)));
+        }
+    }
+    let delta = last.map_or(obj! {}, |token| text_delta(turn, token));
+    events.push(Event::new(Part::Word, chunk(ask, index, delta, WIRE.words.of(&turn.end))));
+    events
+}
+
+fn text_delta(turn: &Turn, token: &str) -> Json {
+    if turn.refuses {
+        obj! { "refusal": token }
+    } else {
+        obj! { "content": token }
+    }
+}
+
+fn call_start(ask: &Ask, at: usize, call: &Call) -> Json {
+    obj! {
+        "index": at, "id": call_id(ask, at), "type": "function",
+        "function": obj! { "name": &call.name, "arguments": "" },
+    }
+}
+
+pub(super) fn call_id(ask: &Ask, at: usize) -> String {
+    format!("{}_{at}", ask.id("call_"))
+}
+
+/// One event of each choice, then the next of each.
+pub(super) fn in_turn(all: Vec<Vec<Event>>) -> Vec<Event> {
+    let mut queues: Vec<_> = all.into_iter().map(Vec::into_iter).collect();
+    let mut events = Vec::new();
+    loop {
+        let before = events.len();
+        events.extend(queues.iter_mut().filter_map(Iterator::next));
+        if events.len() == before {
+            return events;
+        }
+    }
+}
+
+fn chunk(ask: &Ask, index: usize, delta: Json, word: Json) -> Json {
+    let mut chunk = obj! {
+        "id": ask.id("chatcmpl-"), "object": "chat.completion.chunk", "created": CREATED,
+        "model": &ask.model, "service_tier": "default", "system_fingerprint": "fp_sim",
+        "choices": list![obj! {
+            "index": index, "delta": delta, "logprobs": Json::Null, "finish_reason": word,
+        }],
+    };
+    if ask.include_usage {
+        chunk.set("usage", Json::Null);
+    }
+    chunk.with("obfuscation", "sim")
+}
+
+fn body(ask: &Ask, answer: &Answer) -> Json {
+    let choice = |(index, turn): (usize, &Turn)| {
+        obj! {
+            "index": index, "message": message(ask, turn), "logprobs": Json::Null,
+            "finish_reason": WIRE.words.of(&turn.end),
+        }
+    };
+    let choices: Vec<Json> = answer.turns.iter().enumerate().map(choice).collect();
+    let mut body = obj! {
+        "id": ask.id("chatcmpl-"), "object": "chat.completion", "created": CREATED,
+        "model": &ask.model, "choices": choices,
+    };
+    if let Some(usage) = answer.usage {
+        body.set("usage", usage_of(usage));
+    }
+    body.with("service_tier", "default").with("system_fingerprint", "fp_sim")
+}
+
+fn message(ask: &Ask, turn: &Turn) -> Json {
+    let text = turn.text.concat();
+    let absent = turn.refuses || text.is_empty() && !turn.calls.is_empty();
+    let content = if absent { Json::Null } else { Json::from(&text) };
+    let refusal = if turn.refuses { Json::from(&text) } else { Json::Null };
+    let mut message = obj! { "role": "assistant", "content": content };
+    if !turn.calls.is_empty() {
+        message.set("tool_calls", calls(ask, turn));
+    }
+    message.with("refusal", refusal).with("annotations", list![])
+}
+
+pub(super) fn calls(ask: &Ask, turn: &Turn) -> Vec<Json> {
+    let call = |(at, call): (usize, &Call)| {
+        obj! {
+            "id": call_id(ask, at), "type": "function",
+            "function": obj! { "name": &call.name, "arguments": call.arguments() },
+        }
+    };
+    turn.calls.iter().enumerate().map(call).collect()
+}
+
+pub(super) fn usage_of(usage: Usage) -> Json {
+    obj! {
+        "prompt_tokens": usage.input, "completion_tokens": usage.output,
+        "total_tokens": usage.input + usage.output,
+        "prompt_tokens_details": obj! { "cached_tokens": 0_u64, "audio_tokens": 0_u64 },
+        "completion_tokens_details": obj! {
+            "reasoning_tokens": usage.reasoning, "audio_tokens": 0_u64,
+            "accepted_prediction_tokens": 0_u64, "rejected_prediction_tokens": 0_u64,
+        },
+    }
+}
+
+pub(super) fn error(fault: &Fault<'_>) -> Json {
+    let (type_, code): (&str, Option<&str>) = match fault.status {
+        400 => ("invalid_request_error", None),
+        401 => ("invalid_request_error", Some("invalid_api_key")),
+        403 => ("permission_error", None),
+        404 => ("invalid_request_error", Some("model_not_found")),
+        429 => ("requests", Some("rate_limit_exceeded")),
+        503 | 529 => ("server_error", Some("server_is_overloaded")),
+        _ => ("server_error", None),
+    };
+    obj! { "error": obj! {
+        "message": fault.message, "type": type_, "param": Json::Null, "code": code,
+    } }
+}
+
+pub(super) fn error_event(fault: &Fault<'_>) -> Event {
+    Event::new(Part::Error, error(fault))
+}
+
+pub(super) fn headers(ask: &Ask) -> Vec<(&'static str, String)> {
+    vec![
+        ("openai-organization", "endstop-sim".to_owned()),
+        ("openai-processing-ms", "7".to_owned()),
+        ("openai-version", "2020-10-01".to_owned()),
+        ("x-request-id", ask.id("req_")),
+        ("x-ratelimit-limit-requests", "10000".to_owned()),
+        ("x-ratelimit-remaining-requests", "9999".to_owned()),
+    ]
+}
+
+pub(super) fn models() -> Json {
+    let model = |scenario: &crate::scenario::Scenario| {
+        obj! { "id": scenario.name, "object": "model", "created": CREATED, "owned_by": "endstop-sim" }
+    };
+    let data: Vec<Json> = crate::scenario::ALL.iter().map(model).collect();
+    obj! { "object": "list", "data": data }
+}

@@ -1,0 +1,98 @@
+//! OpenAI's legacy completions: text in, text out, no tools.
+
+use serde_json::Value;
+
+use super::{Event, Framing, Part, Taken, Wire, Words, openai_chat};
+use crate::answer::{Answer, Turn};
+use crate::ask::{self, Ask};
+use crate::json::{Json, list, obj};
+
+pub(super) static WIRE: Wire = Wire {
+    id: "openai-completions",
+    route: "openai",
+    bare: true,
+    path: "/v1/completions",
+    plain_path: "/v1/completions",
+    provider: &endstop::provider::OPENAI,
+    tools: false,
+    whole_calls: false,
+    marker: true,
+    reasons: false,
+    framing: Framing::Sse,
+    words: Words {
+        stop: "stop",
+        stop_sequence: "stop",
+        length: "length",
+        tool_call: "stop",
+        filter: "content_filter",
+        refusal: "stop",
+        context: "length",
+        failed: "error",
+    },
+    takes: |path| {
+        (path.ends_with("/completions") && !path.ends_with("/chat/completions"))
+            .then(Taken::default)
+    },
+    read,
+    stream,
+    body,
+    error: openai_chat::error,
+    error_event: openai_chat::error_event,
+    headers: openai_chat::headers,
+    models: openai_chat::models,
+};
+
+fn read(body: &Value, ask: &mut Ask) {
+    ask.cap = ask::number(body, &["/max_tokens"]);
+    ask.stop = ask::strings(body, "/stop");
+    ask.choices = ask::number(body, &["/n"]).unwrap_or(1);
+    ask.include_usage =
+        body.pointer("/stream_options/include_usage").and_then(Value::as_bool).unwrap_or(false);
+    ask.input = body.get("prompt").map_or(0, ask::words);
+}
+
+fn stream(ask: &Ask, answer: &Answer) -> Vec<Event> {
+    let deltas = |(index, turn): (usize, &Turn)| {
+        let mut events: Vec<Event> = turn
+            .text
+            .iter()
+            .map(|token| Event::new(Part::Text, chunk(ask, index, token, Json::Null)))
+            .collect();
+        events.push(Event::new(Part::Word, chunk(ask, index, "", WIRE.words.of(&turn.end))));
+        events
+    };
+    let mut events = openai_chat::in_turn(answer.turns.iter().enumerate().map(deltas).collect());
+    if let Some(usage) = answer.usage.filter(|_| ask.include_usage) {
+        let data = head(ask).with("choices", list![]).with("usage", openai_chat::usage_of(usage));
+        events.push(Event::new(Part::Usage, data));
+    }
+    events.push(Event::new(Part::Mark, Json::Raw("[DONE]".to_owned())));
+    events
+}
+
+fn head(ask: &Ask) -> Json {
+    obj! {
+        "id": ask.id("cmpl-"), "object": "text_completion", "created": openai_chat::CREATED,
+        "model": &ask.model,
+    }
+}
+
+fn choice(index: usize, text: &str, word: Json) -> Json {
+    obj! { "text": text, "index": index, "logprobs": Json::Null, "finish_reason": word }
+}
+
+fn chunk(ask: &Ask, index: usize, text: &str, word: Json) -> Json {
+    head(ask).with("choices", list![choice(index, text, word)])
+}
+
+fn body(ask: &Ask, answer: &Answer) -> Json {
+    let choice = |(index, turn): (usize, &Turn)| {
+        choice(index, &turn.text.concat(), WIRE.words.of(&turn.end))
+    };
+    let choices: Vec<Json> = answer.turns.iter().enumerate().map(choice).collect();
+    let mut body = head(ask).with("choices", choices);
+    if let Some(usage) = answer.usage {
+        body.set("usage", openai_chat::usage_of(usage));
+    }
+    body
+}

@@ -1,0 +1,171 @@
+//! A client that sees everything: the head, the body as far as it came, and how it closed.
+
+use std::io::{ErrorKind, Read};
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+/// How long silence lasts before the client takes it for one, where none is expected. A machine
+/// under load is silent at times.
+const PATIENT: Duration = Duration::from_secs(30);
+
+/// The same where silence is expected.
+pub(crate) const SHORT: Duration = Duration::from_millis(400);
+
+/// What came of a request.
+#[derive(Debug, Default)]
+pub(crate) struct Response {
+    pub(crate) status: u16,
+    pub(crate) headers: Vec<(String, String)>,
+    pub(crate) interim: u16,
+    pub(crate) body: Vec<u8>,
+    /// The sizes of the HTTP chunks.
+    pub(crate) chunks: Vec<usize>,
+    pub(crate) close: How,
+}
+
+/// How a response closed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum How {
+    /// As its framing wanted it.
+    #[default]
+    Whole,
+    /// The connection ended before the framing did.
+    Short,
+    Reset,
+    Silent,
+}
+
+impl Response {
+    pub(crate) fn header(&self, name: &str) -> &str {
+        let found = self.headers.iter().find(|(known, _)| known.eq_ignore_ascii_case(name));
+        found.map_or("", |(_, value)| value)
+    }
+
+    /// The body without its compression, labelled or not.
+    pub(crate) fn decoded(&self) -> Vec<u8> {
+        let mut plain = Vec::new();
+        if self.body.starts_with(&[0x1f, 0x8b]) {
+            flate2::read::MultiGzDecoder::new(&self.body[..]).read_to_end(&mut plain).unwrap();
+        } else if self.header("content-encoding") == "deflate" {
+            flate2::read::ZlibDecoder::new(&self.body[..]).read_to_end(&mut plain).unwrap();
+        } else {
+            plain.clone_from(&self.body);
+        }
+        plain
+    }
+}
+
+/// Asks, and reads to the end or to silence.
+pub(crate) async fn post(
+    addr: SocketAddr,
+    path: &str,
+    headers: &[(&str, &str)],
+    body: &str,
+) -> Response {
+    post_within(addr, path, headers, body, PATIENT).await
+}
+
+/// The same, for as long as no silence lasts longer.
+pub(crate) async fn post_within(
+    addr: SocketAddr,
+    path: &str,
+    headers: &[(&str, &str)],
+    body: &str,
+    silence: Duration,
+) -> Response {
+    let mut stream = TcpStream::connect(addr).await.unwrap();
+    stream.write_all(request("POST", path, headers, body).as_bytes()).await.unwrap();
+    read_within(&mut stream, silence).await
+}
+
+pub(crate) async fn get(addr: SocketAddr, path: &str) -> Response {
+    let mut stream = TcpStream::connect(addr).await.unwrap();
+    stream.write_all(request("GET", path, &[], "").as_bytes()).await.unwrap();
+    read(&mut stream).await
+}
+
+pub(crate) fn request(method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> String {
+    let mut text =
+        format!("{method} {path} HTTP/1.1\r\nhost: sim\r\ncontent-length: {}\r\n", body.len());
+    for (name, value) in headers {
+        text += &format!("{name}: {value}\r\n");
+    }
+    text + "\r\n" + body
+}
+
+pub(crate) async fn read(stream: &mut TcpStream) -> Response {
+    read_within(stream, PATIENT).await
+}
+
+async fn read_within(stream: &mut TcpStream, silence: Duration) -> Response {
+    let mut response = Response::default();
+    let mut input = Vec::new();
+    let how = loop {
+        match parse(&input, &mut response) {
+            Parsed::Whole => return response,
+            Parsed::Open => {}
+        }
+        let mut buffer = vec![0; 64 << 10];
+        match tokio::time::timeout(silence, stream.read(&mut buffer)).await {
+            Err(_) => break How::Silent,
+            Ok(Err(error)) if error.kind() == ErrorKind::ConnectionReset => break How::Reset,
+            Ok(Err(error)) => panic!("{error}"),
+            Ok(Ok(0)) => break How::Short,
+            Ok(Ok(size)) => input.extend_from_slice(&buffer[..size]),
+        }
+    };
+    response.close = how;
+    response
+}
+
+enum Parsed {
+    Whole,
+    Open,
+}
+
+fn parse(input: &[u8], response: &mut Response) -> Parsed {
+    let mut rest = input;
+    let interim = response.interim;
+    *response = Response { interim, ..Response::default() };
+    loop {
+        let Some(end) = rest.windows(4).position(|window| window == b"\r\n\r\n") else {
+            return Parsed::Open;
+        };
+        let head = String::from_utf8_lossy(&rest[..end]).into_owned();
+        rest = &rest[end + 4..];
+        let mut lines = head.split("\r\n");
+        let status = lines.next().unwrap().split(' ').nth(1).unwrap().parse().unwrap();
+        if (100..200).contains(&status) {
+            response.interim = status;
+            continue;
+        }
+        response.status = status;
+        let headers = lines.filter_map(|line| line.split_once(": "));
+        response.headers = headers.map(|(name, value)| (name.into(), value.into())).collect();
+        break;
+    }
+    if let Ok(length) = response.header("content-length").parse::<usize>() {
+        response.body = rest[..rest.len().min(length)].to_vec();
+        return if rest.len() >= length { Parsed::Whole } else { Parsed::Open };
+    }
+    loop {
+        let Some(end) = rest.windows(2).position(|window| window == b"\r\n") else {
+            return Parsed::Open;
+        };
+        let size = std::str::from_utf8(&rest[..end]).unwrap();
+        let size = usize::from_str_radix(size, 16).unwrap();
+        rest = &rest[end + 2..];
+        if size == 0 {
+            return Parsed::Whole;
+        }
+        response.body.extend_from_slice(&rest[..rest.len().min(size)]);
+        if rest.len() < size + 2 {
+            return Parsed::Open;
+        }
+        response.chunks.push(size);
+        rest = &rest[size + 2..];
+    }
+}

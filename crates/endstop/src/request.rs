@@ -1,0 +1,150 @@
+//! What was asked, read out of the request: the model, the cap, whether a stream, how many choices.
+//!
+//! Nothing else of a request is looked at, and nothing of it is kept.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use crate::dialect::Streams;
+use crate::frame::Framing;
+use crate::provider::Profile;
+use crate::reader::Asked;
+use crate::text::{WORD_CAP, clean};
+
+/// The fields of one object, none of them read.
+type Fields<'a> = BTreeMap<Cow<'a, str>, &'a RawValue>;
+
+/// What the path and the body of a request on this wire ask for. A body that cannot be read asks
+/// for nothing that is known.
+///
+/// ```
+/// use endstop::{provider, request};
+///
+/// let body = br#"{"model":"gpt-5","stream":true,"max_completion_tokens":100,"messages":[]}"#;
+/// let asked = request::asked(&provider::OPENAI.main, "/v1/chat/completions", body);
+/// assert_eq!((asked.streamed, asked.cap), (Some(true), Some(100)));
+/// ```
+#[must_use]
+pub fn asked(profile: &Profile, path: &str, body: &[u8]) -> Asked {
+    let fields: Fields<'_> = serde_json::from_slice(body).unwrap_or_default();
+    let model = at(&fields, "model").and_then(text).or_else(|| model_in(path));
+    let stops = ["stop", "stop_sequences", "generationConfig.stopSequences"];
+    Asked {
+        model: model.map(|model| clean(&model, WORD_CAP)),
+        streamed: Some(streamed(profile, path, &fields)),
+        cap: profile.dialect.caps.iter().find_map(|cap| at(&fields, cap).and_then(number)),
+        choices: ["n", "generationConfig.candidateCount"]
+            .iter()
+            .find_map(|name| at(&fields, name).and_then(number))
+            .and_then(|choices| u32::try_from(choices).ok()),
+        stop: stops.iter().find_map(|name| at(&fields, name)).map(texts).unwrap_or_default(),
+    }
+}
+
+fn streamed(profile: &Profile, path: &str, fields: &Fields<'_>) -> bool {
+    let flag = |name| at(fields, name).and_then(|value| value.get().parse::<bool>().ok());
+    let by_path = matches!(profile.framing, Framing::Aws | Framing::AwsChunks);
+    match profile.dialect.streams {
+        _ if by_path => path.contains("stream"),
+        Streams::Flag(name) => flag(name).unwrap_or(false),
+        Streams::UnlessFalse(name) => flag(name).unwrap_or(true),
+        Streams::Path(part) => path.contains(part),
+    }
+}
+
+/// The value at a path of names with dots between them.
+fn at<'a>(fields: &Fields<'a>, path: &str) -> Option<&'a RawValue> {
+    match path.split_once('.') {
+        None => fields.get(path).copied(),
+        Some((first, rest)) => {
+            let inner: Fields<'a> = serde_json::from_str(fields.get(first)?.get()).ok()?;
+            at(&inner, rest)
+        }
+    }
+}
+
+fn text(value: &RawValue) -> Option<String> {
+    serde_json::from_str(value.get()).ok()
+}
+
+fn texts(value: &RawValue) -> Vec<String> {
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Stops {
+        One(String),
+        Some(Vec<String>),
+        Other(serde::de::IgnoredAny),
+    }
+    match serde_json::from_str(value.get()) {
+        Ok(Stops::One(stop)) => vec![stop],
+        Ok(Stops::Some(stops)) => stops,
+        Ok(Stops::Other(_)) | Err(_) => Vec::new(),
+    }
+}
+
+fn number(value: &RawValue) -> Option<u64> {
+    serde_json::from_str(value.get()).ok()
+}
+
+/// The model that a path names, as Google's, Amazon's and Azure's do.
+fn model_in(path: &str) -> Option<String> {
+    let after = |part: &str| path.split_once(part).map(|(_, rest)| rest);
+    let rest = after("/models/").or_else(|| after("/model/")).or_else(|| after("/deployments/"))?;
+    let end = rest.find(['/', '?']).unwrap_or(rest.len());
+    let name = rest.get(..end)?;
+    // Google's method follows a colon; Amazon's names hold one before their version, escaped or not.
+    let (name, _) = name
+        .rsplit_once(":generate")
+        .or_else(|| name.rsplit_once(":stream"))
+        .or_else(|| name.rsplit_once(":raw"))
+        .unwrap_or((name, ""));
+    Some(name.replace("%3A", ":").replace("%2F", "/"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::provider;
+
+    #[test]
+    fn each_wire_says_it_its_own_way() {
+        let read = |profile: &Profile, path: &str, body: &str| {
+            let asked = asked(profile, path, body.as_bytes());
+            (asked.model, asked.streamed, asked.cap, asked.choices)
+        };
+        let google = "/v1beta/models/gemini-3-pro:streamGenerateContent?alt=sse";
+        let bedrock = "/model/anthropic.claude-v2%3A1/converse-stream";
+        let chat = "/v1/chat/completions";
+        let (openai, ollama) = (&provider::OPENAI.main, &provider::OLLAMA.main);
+        assert_eq!(
+            read(openai, chat, r#"{"model":"m","max_tokens":5,"n":2}"#),
+            (Some("m".into()), Some(false), Some(5), Some(2))
+        );
+        assert_eq!(read(ollama, "/api/chat", "{}"), (None, Some(true), None, None));
+        assert_eq!(read(ollama, "/api/chat", r#"{"stream":false}"#).1, Some(false));
+        assert_eq!(
+            read(
+                &provider::GOOGLE.main,
+                google,
+                r#"{"generationConfig":{"maxOutputTokens":9,"candidateCount":3}}"#
+            ),
+            (Some("gemini-3-pro".into()), Some(true), Some(9), Some(3))
+        );
+        assert_eq!(
+            read(&provider::BEDROCK.main, bedrock, r#"{"inferenceConfig":{"maxTokens":7}}"#),
+            (Some("anthropic.claude-v2:1".into()), Some(true), Some(7), None)
+        );
+    }
+
+    #[test]
+    fn what_cannot_be_read_asks_for_nothing() {
+        for body in ["", "[1,2]", "{\"model\":", "{\"stream\":\"yes\",\"max_tokens\":-4,\"n\":{}}"]
+        {
+            let asked = asked(&provider::OPENAI.main, "/v1/chat/completions", body.as_bytes());
+            assert_eq!((asked.model, asked.cap, asked.choices), (None, None, None), "{body}");
+        }
+    }
+}

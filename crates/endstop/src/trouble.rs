@@ -1,0 +1,147 @@
+//! Trouble: an error of ours, told in the wire's own shape.
+//!
+//! Whoever stands between a provider and its client has errors of its own to tell: the provider
+//! cannot be reached, or its response ended badly and nobody said so. Each wire has a form for
+//! errors in place of an answer and one for errors inside a stream, and real clients raise only on
+//! those. Telling is not enough to make every client raise: after a frame that this module makes,
+//! the transport must be aborted.
+
+use serde_json::{Value, json};
+
+use crate::frame::{Framing, aws};
+use crate::provider::Profile;
+
+/// An error of ours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Trouble<'a> {
+    /// The HTTP status that it has, or would have had.
+    pub status: u16,
+    /// A short word for it, such as `endstop_cut`.
+    pub code: &'a str,
+    /// What happened, what it means and what to do.
+    pub message: &'a str,
+}
+
+/// How a wire tells errors.
+#[derive(Clone, Copy, Debug)]
+pub struct Tells {
+    /// The name of the error's event, where server-sent events have names; else empty.
+    pub event: &'static str,
+    /// The payload of an error inside a stream.
+    pub in_stream: fn(&Trouble<'_>) -> Value,
+    /// The body of an error in place of an answer.
+    pub body: fn(&Trouble<'_>) -> Value,
+}
+
+impl Profile {
+    /// The body of a response that is nothing but this error.
+    #[must_use]
+    pub fn error_body(&self, trouble: &Trouble<'_>) -> Vec<u8> {
+        let body = match self.framing {
+            Framing::Aws | Framing::AwsChunks => aws_error(trouble),
+            Framing::Sse | Framing::Lines | Framing::Array => (self.tells.body)(trouble),
+        };
+        body.to_string().into_bytes()
+    }
+
+    /// The frame that tells this error inside a stream framed like this; `first` if no frame came
+    /// before it.
+    #[must_use]
+    pub fn error_frame(&self, framing: Framing, first: bool, trouble: &Trouble<'_>) -> Vec<u8> {
+        let payload = || (self.tells.in_stream)(trouble).to_string();
+        match framing {
+            Framing::Sse if self.tells.event.is_empty() => format!("data: {}\n\n", payload()),
+            Framing::Sse => format!("event: {}\ndata: {}\n\n", self.tells.event, payload()),
+            Framing::Lines => format!("{}\n", payload()),
+            // The bracket stays open: what follows it is the end of the connection.
+            Framing::Array if first => format!("[{}", payload()),
+            Framing::Array => format!(",{}", payload()),
+            Framing::Aws | Framing::AwsChunks => return aws_exception(trouble),
+        }
+        .into_bytes()
+    }
+}
+
+fn aws_exception(trouble: &Trouble<'_>) -> Vec<u8> {
+    let payload = json!({ "message": trouble.message, "originalStatusCode": trouble.status });
+    let headers = [
+        (":message-type", "exception"),
+        (":exception-type", "modelStreamErrorException"),
+        (":content-type", "application/json"),
+    ];
+    aws::encode(&headers, payload.to_string().as_bytes())
+}
+
+fn aws_error(trouble: &Trouble<'_>) -> Value {
+    json!({ "message": trouble.message, "__type": "ModelErrorException", "code": trouble.code })
+}
+
+/// OpenAI's errors, which most hosts share.
+pub const OPENAI: Tells = Tells { event: "", in_stream: openai, body: openai };
+
+/// The same with a name for the event.
+pub const OPENAI_NAMED: Tells = Tells { event: "error", ..OPENAI };
+
+/// Errors that are one text, as Ollama's are.
+pub const TEXT: Tells = Tells { event: "", in_stream: text, body: text };
+
+pub(crate) fn openai(trouble: &Trouble<'_>) -> Value {
+    json!({ "error": {
+        "message": trouble.message,
+        "type": "endstop_error",
+        "param": null,
+        "code": trouble.code,
+    } })
+}
+
+fn text(trouble: &Trouble<'_>) -> Value {
+    json!({ "error": trouble.message })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Asked, Close, Head, Reader, Reason, dialect, provider};
+
+    const TROUBLE: Trouble<'_> =
+        Trouble { status: 502, code: "endstop_cut", message: "it was cut" };
+
+    /// What we tell is read back as an error, on every wire of every provider.
+    #[test]
+    fn every_wire_reads_its_own_trouble_as_an_error() {
+        for provider in provider::ALL {
+            for profile in provider.wires() {
+                for (status, bytes) in [
+                    (200, profile.error_frame(profile.framing, true, &TROUBLE)),
+                    (502, profile.error_body(&TROUBLE)),
+                ] {
+                    let asked = Asked { streamed: Some(true), ..Asked::default() };
+                    let mut reader = Reader::new(profile, Head { status, content_type: "" }, asked);
+                    reader.watch(&bytes);
+                    let ending = reader.finish(Close::Reset);
+                    let text = String::from_utf8_lossy(&bytes);
+                    assert!(
+                        [Reason::Failed, Reason::Cut].contains(&ending.reason),
+                        "{} {}: {text}: {ending:?}",
+                        provider.id,
+                        profile.dialect.id,
+                    );
+                }
+            }
+        }
+        assert!(!dialect::ALL.is_empty());
+    }
+
+    #[test]
+    fn the_error_comes_first_and_names_are_kept() {
+        let frame = |profile: &Profile, framing, first| {
+            String::from_utf8_lossy(&profile.error_frame(framing, first, &TROUBLE)).into_owned()
+        };
+        let google = &provider::GOOGLE.main;
+        assert!(frame(google, Framing::Sse, false).starts_with("data: {\"error\":"));
+        assert!(frame(google, Framing::Array, false).starts_with(",{\"error\":"));
+        assert!(frame(google, Framing::Array, true).starts_with("[{\"error\":"));
+        let anthropic = frame(&provider::ANTHROPIC.main, Framing::Sse, false);
+        assert!(anthropic.starts_with("event: error\ndata: {"), "{anthropic}");
+    }
+}
