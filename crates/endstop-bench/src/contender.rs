@@ -19,6 +19,7 @@ pub(crate) const ALL: &[&str] = &[
     "hyper current-thread",
     "endstop guard",
     "endstop observe",
+    "endstop guard logging",
     "tcp copy",
     "nginx",
     "haproxy",
@@ -99,8 +100,9 @@ impl Contender {
                 contender.start_own("passthrough", &["--current-thread"], place)?;
             }
             "tcp copy" => contender.start_own("copy", &[], place)?,
-            "endstop guard" => contender.start_endstop("guard", place)?,
-            "endstop observe" => contender.start_endstop("observe", place)?,
+            "endstop guard" => contender.start_endstop("guard", "off", place)?,
+            "endstop observe" => contender.start_endstop("observe", "off", place)?,
+            "endstop guard logging" => contender.start_endstop("guard", "json", place)?,
             "nginx" => contender.start_nginx(place)?,
             "haproxy" => contender.start_haproxy(place)?,
             "envoy" => contender.start_envoy(place)?,
@@ -145,14 +147,14 @@ impl Contender {
         self.run(child, place)
     }
 
-    fn start_endstop(&mut self, mode: &str, place: &Place) -> Result<()> {
+    fn start_endstop(&mut self, mode: &str, log: &str, place: &Place) -> Result<()> {
         if !place.endstop.exists() {
             bail!("no `endstop` command: cargo build --release -p endstop-cli");
         }
         self.path = "/openai/v1/chat/completions";
         self.version = says(Command::new(&place.endstop).arg("--version"));
         let config = format!(
-            "listen = \"{}\"\nadmin = \"{}\"\nmode = \"{mode}\"\n\n[upstreams.openai]\n\
+            "listen = \"{}\"\nadmin = \"{}\"\nmode = \"{mode}\"\nlog = \"{log}\"\n\n[upstreams.openai]\n\
              base_url = \"http://{}/v1\"\n",
             self.address,
             loopback(free_port()?),
