@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
+use rustix::process::getpriority_process;
 use rustix::thread::{CpuSet, sched_setaffinity};
 
 use crate::contender::{ALL, Contender, DIRECT, FULL, HYPER, Place, Running, free_port, locked};
@@ -238,7 +239,7 @@ impl<'a> Bench<'a> {
             self.idle().await?;
         }
         self.report.heading("Goals");
-        self.report.table(&["goal", "measured", "met"], &self.goals);
+        self.report.table(&["goal", "measured", "hyper", "met"], &self.goals);
         Ok(())
     }
 
@@ -252,13 +253,14 @@ impl<'a> Bench<'a> {
         let memory: u64 = memory.unwrap_or(0) / 1_000_000;
         let kernel = read("/proc/sys/kernel/osrelease");
         self.report.line(&format!(
-            "Machine: {count} x {model}, {memory} GB, Linux {}; load average at the start {}. One \
+            "Machine: {count} x {model}, {memory} GB, Linux {}; load average at the start {}{}. One \
              worker thread each{}; {} rounds in random order. CPU is user and system time of a \
              contender's processes, all threads, between the two ends of its slice. x hyper: over \
              what the hyper passthrough spent in the same round; it has tokio's usual scheduler with \
              one worker, as `endstop serve` has here.",
             kernel.split('-').next().unwrap_or_default().trim(),
             load_average(),
+            priority(),
             if self.options.pin { ", on a core without the client and the mock" } else { "" },
             self.options.rounds(),
         ));
@@ -301,7 +303,7 @@ impl<'a> Bench<'a> {
         self.report.table(&["contender", "version", "same bytes"], &rows);
         self.report.line(&format!(
             "Built with hyper {}, tokio {}. Per round, of plain requests, flooded responses and paced \
-             streams: {} for all but {}, which are slower.",
+             streams: {}{}.",
             locked("hyper"),
             locked("tokio"),
             self.loads(FULL),
@@ -323,7 +325,7 @@ impl<'a> Bench<'a> {
         let slow = self.contenders.iter().filter(|contender| contender.load != FULL);
         let slow = slow.map(|of| format!("{} ({})", of.name, self.loads(of.load)));
         let slow = slow.collect::<Vec<_>>().join("; ");
-        if slow.is_empty() { "none".to_owned() } else { slow }
+        if slow.is_empty() { String::new() } else { format!("; fewer of slow ones: {slow}") }
     }
 
     /// Every contender once a round, in random order; one that fails is left out from then on.
@@ -388,6 +390,7 @@ impl<'a> Bench<'a> {
 
     /// A goal for each mode of ours that ran.
     fn goal(&mut self, text: &str, limit: f64, unit: &str, value: impl Fn(&str) -> f64) {
+        let reference = value(HYPER);
         for name in ["endstop guard", "endstop observe"] {
             let value = value(name);
             if value.is_nan() {
@@ -396,6 +399,7 @@ impl<'a> Bench<'a> {
             self.goals.push(vec![
                 format!("{name}: {text} <= {limit}{unit}"),
                 format!("{}{unit}", number(value)),
+                format!("{}{unit}", number(reference)),
                 if value <= limit { "yes" } else { "no" }.to_owned(),
             ]);
         }
@@ -762,6 +766,14 @@ fn pin(options: &Options, core: usize) {
         if sched_setaffinity(None, &cores).is_err() {
             eprintln!("there is no core {core} to run on");
         }
+    }
+}
+
+/// Others on the machine were made to wait, if so.
+fn priority() -> String {
+    match getpriority_process(None) {
+        Ok(nice) if nice != 0 => format!("; everything run here at nice {nice}"),
+        Ok(_) | Err(_) => String::new(),
     }
 }
 
