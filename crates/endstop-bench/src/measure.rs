@@ -94,12 +94,7 @@ async fn closed_loop(
     let request: Arc<[u8]> = contender.request(model).into();
     let left = Arc::new(AtomicUsize::new(count));
     let streamed = model != "bench-plain";
-    let mut clients = Vec::new();
-    for _ in 0..connections.min(count) {
-        let mut client = Client::connect(contender.address).await?;
-        client.call(&request, &mut Count::default()).await?;
-        clients.push(client);
-    }
+    let clients = warm(contender, Arc::clone(&request), connections.min(count)).await?;
     let meter = Meter::start(contender);
     let mut tasks = JoinSet::new();
     for mut client in clients {
@@ -121,16 +116,24 @@ async fn closed_loop(
     Ok(Slice { units: count * units, cpu_us: meter.stop(), delays: Delays::default() })
 }
 
+/// Connections that have asked once, so that what is measured opens none.
+async fn warm(contender: &Contender, request: Arc<[u8]>, count: usize) -> Result<Vec<Client>> {
+    let mut tasks = JoinSet::new();
+    for _ in 0..count {
+        let (address, request) = (contender.address, Arc::clone(&request));
+        tasks.spawn(async move {
+            let mut client = Client::connect(address).await?;
+            client.call(&request, &mut Count::default()).await?;
+            Ok(client)
+        });
+    }
+    all(tasks).await
+}
+
 /// Streams side by side, each with its pace.
 pub(crate) async fn paced(contender: &Contender, model: &str, streams: usize) -> Result<Slice> {
     let request: Arc<[u8]> = contender.request(model).into();
-    let warm = contender.request("bench-short");
-    let mut clients = Vec::new();
-    for _ in 0..streams {
-        let mut client = Client::connect(contender.address).await?;
-        client.call(&warm, &mut Count::default()).await?;
-        clients.push(client);
-    }
+    let clients = warm(contender, contender.request("bench-short").into(), streams).await?;
     let meter = Meter::start(contender);
     let mut tasks = JoinSet::new();
     for mut client in clients {
