@@ -1,0 +1,360 @@
+//! One contender, one workload, one slice of time: what it cost and how late things came.
+
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use tokio::io::AsyncReadExt;
+use tokio::net::TcpStream;
+use tokio::task::JoinSet;
+use tokio::time::{sleep, timeout};
+
+use crate::client::{Client, Count, Delays, First, Keep, Progress, Sink};
+use crate::clock;
+use crate::contender::{Contender, Running};
+use crate::mock::{FLOOD, STAMP};
+use crate::process::{self, Cpu};
+
+/// Connections that ask again as soon as they have their answer.
+pub(crate) const CONNECTIONS: usize = 64;
+/// The same for floods.
+pub(crate) const FLOODED: usize = 16;
+/// Streams whose events come with half of the next one.
+pub(crate) const SPLIT: usize = 4;
+/// After so long, a slice has failed.
+const LIMIT: Duration = Duration::from_secs(180);
+
+/// What a slice cost.
+#[derive(Default)]
+pub(crate) struct Slice {
+    /// Requests, or events.
+    pub(crate) units: usize,
+    /// CPU of the contender.
+    pub(crate) cpu_us: f64,
+    pub(crate) delays: Delays,
+}
+
+impl Slice {
+    /// CPU per request or event.
+    pub(crate) fn cost(&self) -> f64 {
+        self.cpu_us / self.units as f64
+    }
+}
+
+/// Whether the contender answers as it should, before anything is measured.
+pub(crate) async fn verify(contender: &Contender, reference: Option<&Seen>) -> Result<Seen> {
+    let limit = Duration::from_secs(30);
+    let seen = timeout(limit, see(contender)).await.context("no answer within 30 s")??;
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).chars().take(300).collect::<String>();
+    ensure!(text(&seen.plain).contains("word word"), "plain answer: {}", text(&seen.plain));
+    let stamps = memchr::memmem::find_iter(&seen.flood, STAMP).count();
+    ensure!((FLOOD..=FLOOD + 1).contains(&stamps), "{stamps} events of a flood");
+    ensure!(memchr::memmem::find(&seen.flood, b"data: [DONE]").is_some(), "a flood without end");
+    if let (true, Some(reference)) = (contender.keeps_bytes, reference) {
+        ensure!(seen.plain == reference.plain, "the plain answer is not what was sent");
+        ensure!(seen.flood == reference.flood, "the flood is not what was sent");
+    }
+    Ok(seen)
+}
+
+/// What came of a plain request and of a flood.
+pub(crate) struct Seen {
+    plain: Vec<u8>,
+    pub(crate) flood: Vec<u8>,
+}
+
+async fn see(contender: &Contender) -> Result<Seen> {
+    let (mut plain, mut flood) = (Keep::default(), Keep::default());
+    let mut client = Client::connect(contender.address).await?;
+    client.call(&contender.request("bench-plain"), &mut plain).await?;
+    client.call(&contender.request("bench-flood"), &mut flood).await?;
+    Ok(Seen { plain: plain.0, flood: flood.0 })
+}
+
+/// Plain requests over kept connections, one after the other on each.
+pub(crate) async fn plain(contender: &Contender, count: usize) -> Result<Slice> {
+    closed_loop(contender, "bench-plain", CONNECTIONS, count, 1).await
+}
+
+/// Floods over kept connections; counted in events.
+pub(crate) async fn flood(contender: &Contender, count: usize) -> Result<Slice> {
+    closed_loop(contender, "bench-flood", FLOODED, count, FLOOD).await
+}
+
+async fn closed_loop(
+    contender: &Contender,
+    model: &str,
+    connections: usize,
+    count: usize,
+    units: usize,
+) -> Result<Slice> {
+    let request: Arc<[u8]> = contender.request(model).into();
+    let left = Arc::new(AtomicUsize::new(count));
+    let streamed = model != "bench-plain";
+    let clients = warm(contender, Arc::clone(&request), connections.min(count)).await?;
+    let meter = Meter::start(contender);
+    let mut tasks = JoinSet::new();
+    for mut client in clients {
+        let (request, left) = (Arc::clone(&request), Arc::clone(&left));
+        tasks.spawn(async move {
+            while left
+                .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| n.checked_sub(1))
+                .is_ok()
+            {
+                let mut seen = Count::default();
+                client.call(&request, &mut seen).await?;
+                ensure!(!streamed || seen.is_done(), "a stream without its end");
+                ensure!(seen.bytes >= 300, "an answer of {} bytes", seen.bytes);
+            }
+            Ok(())
+        });
+    }
+    all(tasks).await?;
+    Ok(Slice { units: count * units, cpu_us: meter.stop(), delays: Delays::default() })
+}
+
+/// Connections that have asked once, so that what is measured opens none.
+async fn warm(contender: &Contender, request: Arc<[u8]>, count: usize) -> Result<Vec<Client>> {
+    let mut tasks = JoinSet::new();
+    for _ in 0..count {
+        let (address, request) = (contender.address, Arc::clone(&request));
+        tasks.spawn(async move {
+            let mut client = Client::connect(address).await?;
+            client.call(&request, &mut Count::default()).await?;
+            Ok(client)
+        });
+    }
+    all(tasks).await
+}
+
+/// Streams side by side, each with its pace.
+pub(crate) async fn paced(contender: &Contender, model: &str, streams: usize) -> Result<Slice> {
+    let request: Arc<[u8]> = contender.request(model).into();
+    let clients = warm(contender, contender.request("bench-short").into(), streams).await?;
+    let meter = Meter::start(contender);
+    let mut tasks = JoinSet::new();
+    for mut client in clients {
+        let request = Arc::clone(&request);
+        tasks.spawn(async move {
+            let mut delays = Delays::default();
+            client.call(&request, &mut delays).await?;
+            ensure!(delays.done, "a stream without its end");
+            Ok(delays)
+        });
+    }
+    let mut slice = Slice::default();
+    for delays in all(tasks).await? {
+        slice.delays.events.extend(delays.events);
+        slice.delays.ends.extend(delays.ends);
+    }
+    slice.cpu_us = meter.stop();
+    slice.units = slice.delays.events.len();
+    Ok(slice)
+}
+
+/// Nanoseconds from the request to its first event, again and again on one connection.
+pub(crate) async fn first_bytes_pooled(contender: &Contender, count: usize) -> Result<Vec<u64>> {
+    let request = contender.request("bench-short");
+    let mut client = Client::connect(contender.address).await?;
+    client.call(&request, &mut Count::default()).await?;
+    let mut times = Vec::with_capacity(count);
+    for _ in 0..count {
+        let mut first = First::default();
+        let start = clock::now();
+        let mut decoder = client.send(&request).await?;
+        while client.read(&mut decoder, &mut first).await? != Progress::End {}
+        times.push(first.at.context("no event")?.saturating_sub(start));
+    }
+    Ok(times)
+}
+
+/// The same with a new connection on both sides each time.
+pub(crate) async fn first_bytes_cold(contender: &Contender, count: usize) -> Result<Vec<u64>> {
+    let request = contender.request("bench-close");
+    let mut times = Vec::with_capacity(count);
+    for _ in 0..count {
+        let mut first = First::default();
+        let start = clock::now();
+        let mut client = Client::connect(contender.address).await?;
+        let mut decoder = client.send(&request).await?;
+        while client.read(&mut decoder, &mut first).await? != Progress::End {}
+        times.push(first.at.context("no event")?.saturating_sub(start));
+    }
+    Ok(times)
+}
+
+/// More idle streams, each with its first event read.
+pub(crate) async fn open(
+    contender: &Contender,
+    model: &str,
+    streams: &mut Vec<Client>,
+    count: usize,
+) -> Result<()> {
+    let request: Arc<[u8]> = contender.request(model).into();
+    while streams.len() < count {
+        let mut tasks = JoinSet::new();
+        for _ in 0..CONNECTIONS.min(count - streams.len()) {
+            let (address, request) = (contender.address, Arc::clone(&request));
+            tasks.spawn(async move {
+                let mut client = Client::connect_small(address).await?;
+                let progress = client.call(&request, &mut First::default()).await?;
+                ensure!(progress == Progress::Enough, "an idle stream ended");
+                Ok(client)
+            });
+        }
+        streams.extend(all(tasks).await?);
+    }
+    Ok(())
+}
+
+/// CPU per event of many streams with few events each, in windows of time.
+pub(crate) async fn ticks(
+    contender: &Contender,
+    period: Duration,
+    streams: usize,
+    windows: usize,
+) -> Result<Vec<f64>> {
+    let model = format!("bench-paced-{}-100000", period.as_millis());
+    let mut clients = Vec::new();
+    open(contender, &model, &mut clients, streams).await?;
+    let seen = Arc::new(AtomicU64::new(0));
+    let mut tasks = JoinSet::new();
+    for mut client in clients {
+        let seen = Arc::clone(&seen);
+        tasks.spawn(async move {
+            let mut events = Events(seen);
+            // The head was read when the stream was opened.
+            client.skim(&mut events).await
+        });
+    }
+    let window = Duration::from_secs(4);
+    sleep(window).await;
+    let mut costs = Vec::new();
+    for _ in 0..windows {
+        let (meter, before) = (Meter::start(contender), seen.load(Ordering::Relaxed));
+        sleep(window).await;
+        let events = seen.load(Ordering::Relaxed) - before;
+        costs.push(meter.stop() / events as f64);
+        if let Some(ended) = tasks.try_join_next() {
+            ended??;
+            bail!("a stream ended");
+        }
+    }
+    tasks.shutdown().await;
+    Ok(costs)
+}
+
+/// Counts events as they are read.
+struct Events(Arc<AtomicU64>);
+
+impl Sink for Events {
+    fn take(&mut self, bytes: &[u8], _: u64) -> bool {
+        let events = memchr::memmem::find_iter(bytes, STAMP).count();
+        self.0.fetch_add(events as u64, Ordering::Relaxed);
+        false
+    }
+}
+
+/// Nanoseconds from leaving a stream until the mock saw its socket closed; none where it did not
+/// within two seconds.
+pub(crate) async fn leaves(
+    contender: &Contender,
+    control: std::net::SocketAddr,
+    count: usize,
+) -> Result<Vec<Option<u64>>> {
+    let mut times = Vec::new();
+    let mut told = TcpStream::connect(control).await?;
+    for number in 0..count {
+        let model = if number % 2 == 0 { "bench-idle" } else { "bench-paced-20-100000" };
+        let mut client = Vec::new();
+        open(contender, model, &mut client, 1).await?;
+        sleep(Duration::from_millis(3)).await;
+        let left = clock::now();
+        drop(client);
+        times.push(
+            timeout(Duration::from_secs(2), seen_after(&mut told, left)).await.ok().flatten(),
+        );
+        if times.iter().filter(|time| time.is_none()).count() >= 5 {
+            break;
+        }
+    }
+    Ok(times)
+}
+
+async fn seen_after(told: &mut TcpStream, left: u64) -> Option<u64> {
+    let mut bytes = [0; 8];
+    loop {
+        told.read_exact(&mut bytes).await.ok()?;
+        // What is older belongs to a stream that was given up before.
+        if let Some(time) = u64::from_le_bytes(bytes).checked_sub(left) {
+            return Some(time);
+        }
+    }
+}
+
+/// Reads the CPU of a contender at the two ends of a slice.
+struct Meter {
+    process: Option<u32>,
+    start: Option<Cpu>,
+}
+
+impl Meter {
+    fn start(contender: &Contender) -> Self {
+        let process = contender.process();
+        Self { process, start: process.map(Cpu::of) }
+    }
+
+    /// Microseconds; not a number where there is no contender between the client and the mock.
+    fn stop(&self) -> f64 {
+        match (self.process, &self.start) {
+            (Some(process), Some(start)) => Cpu::of(process).since(start),
+            _ => f64::NAN,
+        }
+    }
+}
+
+/// System calls that a contender makes during a workload, all threads; none without strace.
+pub(crate) async fn system_calls<T>(
+    contender: &Contender,
+    work: &Path,
+    workload: impl Future<Output = Result<T>>,
+) -> Result<Option<f64>> {
+    let Some(root) = contender.process() else { return Ok(None) };
+    let summary = work.join("strace.txt");
+    let mut strace = Command::new("strace");
+    strace.args(["-f", "-c", "-o"]).arg(&summary);
+    strace.args(process::tree(root).iter().flat_map(|one| ["-p".to_owned(), one.to_string()]));
+    let log = work.join("strace.log");
+    let strace = Running::start(strace, &log)?;
+    sleep(Duration::from_millis(500)).await;
+    if !std::fs::read_to_string(log)?.contains("attached") {
+        return Ok(None);
+    }
+    let done = timeout(LIMIT, workload).await;
+    strace.interrupt();
+    done.context("not done within three minutes")??;
+    let text = std::fs::read_to_string(summary)?;
+    let total = text.lines().find(|line| line.ends_with(" total"));
+    let calls = total.and_then(|line| line.split_whitespace().nth(3)?.parse().ok());
+    Ok(calls)
+}
+
+/// Resident memory of a contender.
+pub(crate) fn resident(contender: &Contender) -> u64 {
+    contender.process().map_or(0, process::resident)
+}
+
+/// Waits for all; the first failure is the failure.
+async fn all<T: 'static>(mut tasks: JoinSet<Result<T>>) -> Result<Vec<T>> {
+    let joined = async {
+        let mut values = Vec::with_capacity(tasks.len());
+        while let Some(ended) = tasks.join_next().await {
+            values.push(ended??);
+        }
+        Ok(values)
+    };
+    timeout(LIMIT, joined).await.context("not done within three minutes")?
+}
