@@ -26,7 +26,7 @@ use crate::turn::Turn;
 /// The most that is passed on in one piece.
 const PIECE: usize = 64 << 10;
 /// Pieces that follow each other faster than this are a burst.
-const NEAR: Duration = Duration::from_millis(2);
+const NEAR: Duration = Duration::from_micros(100);
 /// What is gathered leaves after this, however much more is near.
 const HOLD: Duration = Duration::from_micros(500);
 /// The error's frame has left by then; aborting at once would drop it.
