@@ -88,6 +88,9 @@ pub mod text;
 pub mod verdict;
 pub mod vocabulary;
 
+pub mod continuation;
+pub mod policy;
+
 pub use ending::{
     ChoiceEnding, Close, Closed, Confidence, Detail, Ending, Reason, Said, Shown, Timer,
     Unreachable, Usage,
