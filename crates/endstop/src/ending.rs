@@ -105,6 +105,18 @@ pub enum Confidence {
     High,
 }
 
+impl Confidence {
+    /// The word for it in records and reports.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Low => "low",
+            Self::Medium => "medium",
+            Self::High => "high",
+        }
+    }
+}
+
 /// What ended the bytes, as whoever moved them tells it to [`crate::Reader::finish`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]

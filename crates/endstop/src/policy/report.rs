@@ -64,7 +64,7 @@ impl TerminationReport {
 impl fmt::Display for TerminationReport {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { ending, decision, context, .. } = self;
-        let confidence = super::confidence_word(ending.confidence);
+        let confidence = ending.confidence.name();
         let reason = ending.reason.name().replace('_', " ");
         writeln!(out, "{reason} ({confidence} confidence): {}", ending.sentence)?;
         if let Some(turn) = &self.turn {
