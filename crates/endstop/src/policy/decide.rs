@@ -216,8 +216,9 @@ fn stuck(wish: &Wish, ending: &Ending, context: &Context, limits: &AgentLimits) 
 /// What the tool calls are allowed, by whatever is known of them.
 fn allowed(ending: &Ending, context: &Context) -> Allow {
     let by_ending = allow_by_ending(ending);
-    // Calls that a model wrote into its text are seen only by whoever put them together.
-    let in_text = by_ending == Allow::Refuse(Refusal::NoCalls);
+    // Calls that a model wrote into its text end as text does, and are seen only by whoever put
+    // them together.
+    let in_text = by_ending == Allow::Refuse(Refusal::NoCalls) && ending.reason == Reason::Complete;
     let sure = ending.over && ending.confidence >= Confidence::Medium;
     match context.tools {
         Some(told) if sure && in_text => told,

@@ -25,4 +25,5 @@ mod recordings;
 mod snapshot;
 mod tables;
 mod tidy;
+mod turns;
 mod words;

@@ -53,7 +53,8 @@ fn cell(decisions: &[Decision]) -> String {
         .iter()
         .map(|decision| match decision.metadata.limit {
             Some(limit) => {
-                format!("{} ({})", decision.action.name(), format!("{limit:?}").to_lowercase())
+                let limit = serde_json::to_value(limit).unwrap();
+                format!("{} ({})", decision.action.name(), limit.as_str().unwrap())
             }
             None => decision.action.name().to_owned(),
         })
@@ -76,6 +77,7 @@ fn the_policy_matrix() {
         for reason in Reason::ALL {
             for holds in HOLDS {
                 writeln!(text, "\n{} with {holds:?}", reason.name()).unwrap();
+                let mut lines: Vec<(String, Vec<&str>)> = Vec::new();
                 for (budget, context) in budgets(&policy) {
                     let decisions = CONFIDENCES.map(|confidence| {
                         let ending = ending(reason, confidence, holds.shown());
@@ -83,7 +85,19 @@ fn the_policy_matrix() {
                         check(&ending, &context, &decision);
                         decision
                     });
-                    writeln!(text, "    {budget:<12} {}", cell(&decisions)).unwrap();
+                    let cell = cell(&decisions);
+                    match lines.iter_mut().find(|(known, _)| *known == cell) {
+                        Some((_, budgets)) => budgets.push(budget),
+                        None => lines.push((cell, vec![budget])),
+                    }
+                }
+                let all = budgets(&policy).len();
+                for (cell, budgets) in lines {
+                    let budgets = match budgets.len() {
+                        some if some == all => "always".to_owned(),
+                        _ => budgets.join(", "),
+                    };
+                    writeln!(text, "    {budgets}: {cell}").unwrap();
                 }
             }
         }
