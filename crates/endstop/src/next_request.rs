@@ -1253,7 +1253,7 @@ mod tests {
             let raised = set_cap(profile, &request, 99).unwrap();
             let caps: Vec<&str> =
                 profile.caps.iter().map(|cap| cap.split('.').next().unwrap()).collect();
-            for field in self::changed(&request, &raised.request) {
+            for field in changed(&request, &raised.request) {
                 assert!(caps.contains(&field.as_str()), "{name}: {field}");
             }
         }
