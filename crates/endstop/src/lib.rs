@@ -70,6 +70,7 @@ pub mod registry;
 pub mod shape;
 mod wire;
 
+pub mod next_request;
 pub mod request;
 pub mod tool_call;
 pub mod trouble;
