@@ -7,6 +7,7 @@
     reason = "tests fail loudly"
 )]
 
+mod decide;
 mod sim;
 
 use std::io::Write;
