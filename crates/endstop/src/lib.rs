@@ -71,6 +71,7 @@ pub mod shape;
 mod wire;
 
 pub mod request;
+pub mod splice;
 pub mod tool_call;
 pub mod trouble;
 

@@ -2,7 +2,9 @@
 
 use endstop::dialect;
 use endstop::provider::{self, Profile};
-use endstop::tool_call::{Allow, Assembly, CallState, Refusal, ToolCall, allow, allow_by_ending, in_text};
+use endstop::tool_call::{
+    Allow, Assembly, CallState, Refusal, ToolCall, allow, allow_by_ending, in_text,
+};
 use endstop::{Asked, Close, Confidence, Ending, Head, Reader, Reason};
 use serde_json::json;
 

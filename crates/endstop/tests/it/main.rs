@@ -20,6 +20,7 @@ mod event_stream;
 mod oracle;
 mod prefixes;
 mod recordings;
+mod splice;
 mod tables;
 mod tidy;
 mod words;
