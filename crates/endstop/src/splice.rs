@@ -50,13 +50,13 @@ pub const MOST_HELD: usize = 4 * WINDOW;
 const LEAST_CHARACTERS: usize = 4;
 const LEAST_BYTES: usize = 6;
 /// Quarters of a bit that an overlap must carry, by where it begins and ends as a unit of the text.
-const LEAST_INSIDE: u64 = 4 * 18;
+const LEAST_INSIDE: u64 = 4 * 20;
 const LEAST_WORD: u64 = 4 * 64;
-const LEAST_CLAUSE: u64 = 4 * 128;
-const LEAST_CLAUSES: u64 = 4 * 240;
-const LEAST_SENTENCE: u64 = 4 * 640;
+const LEAST_CLAUSE: u64 = 4 * 96;
+const LEAST_CLAUSES: u64 = 4 * 128;
+const LEAST_SENTENCE: u64 = 4 * 160;
 /// A unit that comes twice is no repetition of the model's if it goes on for so many characters.
-const LEAST_RUN: usize = 4;
+const LEAST_RUN: usize = 3;
 /// Text that can be read in more ways than this is periodic.
 const MOST_READINGS: usize = 16;
 
@@ -265,19 +265,43 @@ struct Symbol {
     end: usize,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Gap {
-    None,
-    Space,
-    Line,
+/// White space between two symbols.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Gap {
+    /// Whether a line ends in it; then the rest tells of the indent of the next alone.
+    line: bool,
+    characters: u32,
+    /// Tells these from other characters.
+    print: u32,
 }
 
 impl Gap {
     fn with(self, character: char) -> Self {
-        self.max(match character {
-            '\n' | '\r' | '\u{b}' | '\u{c}' | '\u{85}' | '\u{2028}' | '\u{2029}' => Self::Line,
-            _ => Self::Space,
+        let line = matches!(
+            character,
+            '\n' | '\r' | '\u{b}' | '\u{c}' | '\u{85}' | '\u{2028}' | '\u{2029}'
+        );
+        self.and(match line {
+            true => Self { line, characters: 0, print: 0 },
+            false => Self { line, characters: 1, print: u32::from(character) },
         })
+    }
+
+    fn and(self, other: Self) -> Self {
+        if other.line {
+            return other;
+        }
+        let shift = 31_u32.wrapping_pow(other.characters);
+        Self {
+            line: self.line,
+            characters: self.characters.saturating_add(other.characters),
+            print: self.print.wrapping_mul(shift).wrapping_add(other.print),
+        }
+    }
+
+    /// Whether it has a line's end and an indent, which hardly any drift leaves as they are.
+    fn is_indent(self) -> bool {
+        self.line && self.characters > 1
     }
 }
 
@@ -302,7 +326,7 @@ struct Symbols {
 
 impl Symbols {
     fn new() -> Self {
-        Self { list: Vec::new(), gap: Gap::None, read: 0 }
+        Self { list: Vec::new(), gap: Gap::default(), read: 0 }
     }
 
     /// Whether this character is a symbol.
@@ -313,7 +337,7 @@ impl Symbols {
             return false;
         }
         self.list.push(Symbol { character, gap: self.gap, end: self.read });
-        self.gap = Gap::None;
+        self.gap = Gap::default();
         true
     }
 
@@ -514,7 +538,7 @@ impl Seeker {
     /// How much the overlap says, in quarters of a bit.
     fn information(&self) -> u64 {
         let symbols = self.continuation.list.get(..self.fits).unwrap_or_default();
-        // The delivered text may be short: as if 32 more characters, all different, had been there.
+        // The delivered text may be short: as if 32 more characters had been there, all different.
         let all = self.delivered.list.len() as u64 + 32;
         let one = |symbol: &Symbol| {
             let character = symbol.character;
@@ -584,17 +608,21 @@ impl Seeker {
 
     fn least_from(&self, start: usize, reading: &Reading) -> u64 {
         let middle = start + reading.period;
+        if !self.may_repeat(start, middle, reading.border) {
+            return LEAST_INSIDE;
+        }
         let begins = self.edge(start, reading.border);
         let ends = self.edge(middle + reading.period, reading.border);
         let mut again = self.edge(middle, reading.border);
         if middle == self.delivered.list.len() {
             // The model may have dropped the space that was to follow.
-            again = again.max(begins.min(ends));
+            again = again.max(ends);
         }
         match (begins, again, ends) {
             (Edge::Inside, _, _) | (_, Edge::Inside, _) => LEAST_INSIDE,
-            (_, _, Edge::Inside) => LEAST_WORD,
             (Edge::Sentence, Edge::Sentence, Edge::Sentence) => u64::MAX,
+            _ if reading.border > 0 => LEAST_INSIDE,
+            (_, _, Edge::Inside) => LEAST_WORD,
             (_, Edge::Sentence, Edge::Sentence) => LEAST_SENTENCE,
             (Edge::Sentence, Edge::Sentence, _) => LEAST_CLAUSES,
             (_, Edge::Word, _) | (_, _, Edge::Word) => LEAST_WORD,
@@ -603,25 +631,61 @@ impl Seeker {
         }
     }
 
-    /// The edge before a symbol of the text that is read as if `border` symbols were repeated.
-    fn edge(&self, index: usize, border: usize) -> Edge {
+    /// Whether the white space before the unit and before its repetition allow that it is one: a line
+    /// that comes twice has the same indent twice. Where the space may have drifted, it may.
+    fn may_repeat(&self, start: usize, middle: usize, border: usize) -> bool {
         let seam = self.delivered.list.len();
-        let symbol = |index: usize| match index.checked_sub(seam) {
+        let lead = self.continuation.list.first().map_or(Gap::default(), |first| first.gap);
+        let known = start > 0
+            && (middle < seam
+                || self.is_exact() && (middle > seam || border > 0 || lead.characters > 1));
+        !known || self.gap(start, border) == self.gap(middle, border)
+    }
+
+    /// Whether the overlap has the same white space twice, and enough to tell.
+    fn is_exact(&self) -> bool {
+        let start = self.delivered.list.len() - self.fits;
+        let gaps = || {
+            let delivered = self.delivered.list.iter().skip(start);
+            delivered.zip(&self.continuation.list).skip(1).map(|(one, other)| (one.gap, other.gap))
+        };
+        gaps().all(|(one, other)| one == other) && gaps().any(|(gap, _)| gap.is_indent())
+    }
+
+    /// A symbol of the text that is read as if `border` symbols were repeated.
+    fn symbol(&self, index: usize, border: usize) -> Option<&Symbol> {
+        match index.checked_sub(self.delivered.list.len()) {
             None => self.delivered.list.get(index),
             Some(beyond) => self.continuation.list.get(border + beyond),
-        };
-        let before = index.checked_sub(1).and_then(symbol);
-        let (Some(before), Some(after)) = (before, symbol(index)) else { return Edge::Sentence };
-        let gap = if index == seam { after.gap.max(self.delivered.gap) } else { after.gap };
-        if gap == Gap::Line || ends_sentence(before.character) && gap > Gap::None {
+        }
+    }
+
+    /// The white space before it.
+    fn gap(&self, index: usize, border: usize) -> Gap {
+        let gap = self.symbol(index, border).map_or(Gap::default(), |symbol| symbol.gap);
+        match index == self.delivered.list.len() {
+            true if border == 0 => self.delivered.gap.and(gap),
+            // The repeated symbols are followed by the same space twice.
+            true | false => gap,
+        }
+    }
+
+    /// The edge before it.
+    fn edge(&self, index: usize, border: usize) -> Edge {
+        let symbol = |back| self.symbol(index.checked_sub(back)?, border);
+        let (Some(before), Some(after)) = (symbol(1), symbol(0)) else { return Edge::Sentence };
+        let (before, after) = (before.character, after.character);
+        let gap = self.gap(index, border);
+        // "17. " begins an item of a list, not a sentence.
+        let numbered = symbol(2).is_some_and(|symbol| symbol.character.is_numeric());
+        let spaced = gap != Gap::default();
+        if gap.line || spaced && ends_sentence(before) && !numbered {
             Edge::Sentence
-        } else if is_mark(after.character) {
+        } else if is_mark(after) {
             Edge::Inside
-        } else if ends_clause(before.character) {
+        } else if ends_clause(before) {
             Edge::Clause
-        } else if gap == Gap::Space
-            || !(is_of_word(before.character) && is_of_word(after.character))
-        {
+        } else if spaced || !(is_of_word(before) && is_of_word(after)) {
             Edge::Word
         } else {
             Edge::Inside
@@ -681,7 +745,7 @@ fn bucket(character: char) -> usize {
 
 /// Punctuation after which, and some space, a sentence may begin.
 fn ends_sentence(character: char) -> bool {
-    ".!?:؟۔।。！？".contains(character)
+    ".!?؟۔।。！？".contains(character)
 }
 
 /// Punctuation after which a unit of the text may begin.

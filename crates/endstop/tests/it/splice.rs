@@ -66,7 +66,7 @@ fn sentence(dice: &mut Dice, words: &[&str]) -> String {
         text.push_str(dice.one(&[" ", " ", " ", " ", " ", " ", ", ", " — "]));
         text.push_str(dice.word(words));
     }
-    text.push_str(dice.one(&[".", ".", ".", "?", "!", ":"]));
+    text.push_str(dice.one(&[".", ".", ".", "?", "!"]));
     text
 }
 
@@ -78,8 +78,8 @@ fn prose(dice: &mut Dice) -> String {
 fn paragraphs(dice: &mut Dice, sentence: impl Fn(&mut Dice) -> String) -> String {
     let mut text = String::new();
     let line = dice.one(&["\n", "\n", "\r\n"]);
-    for _ in 0..1 + dice.roll(5) {
-        for _ in 0..1 + dice.roll(6) {
+    for _ in 0..3 + dice.roll(8) {
+        for _ in 0..2 + dice.roll(7) {
             text.push_str(&sentence(dice));
             text.push(' ');
         }
@@ -125,10 +125,10 @@ fn code(dice: &mut Dice) -> String {
     let mut text = String::new();
     let (line, indent) = (dice.one(&["\n", "\n", "\r\n"]), dice.one(&["    ", "  ", "\t"]));
     let mut depth = 0;
-    for _ in 0..5 + dice.roll(60) {
+    for _ in 0..30 + dice.roll(100) {
         let (one, two, three) = (dice.one(&names), dice.one(&names), dice.one(&names));
         let number = dice.roll(100);
-        let statement = match dice.roll(10) {
+        let statement = match dice.roll(if depth < 3 { 10 } else { 7 }) + if depth < 3 { 0 } else { 3 } {
             0 => format!("fn {one}_{two}({three}: &str) -> usize {{"),
             1 => format!("if {one}.{two}() > {number} {{"),
             2 => format!("for {one} in {two}.iter() {{"),
@@ -156,7 +156,7 @@ fn table(dice: &mut Dice) -> String {
     (1..columns).for_each(|_| text.push_str(&format!(" {} |", capital(dice.word(&words)))));
     text.push_str("\n|");
     (0..columns).for_each(|_| text.push_str(dice.one(&["---|", "---|", ":--|"])));
-    for row in 0..3 + dice.roll(40) {
+    for row in 0..20 + dice.roll(60) {
         text.push_str(&format!("\n| {row} |"));
         for _ in 1..columns {
             let cell = match dice.roll(4) {
@@ -175,7 +175,7 @@ fn json(dice: &mut Dice) -> String {
     let keys = [dice.one(&names), dice.one(&names), dice.one(&names)];
     let pretty = dice.roll(2) == 0;
     let mut text = "[".to_owned();
-    for number in 0..3 + dice.roll(30) {
+    for number in 0..10 + dice.roll(30) {
         let (line, space) = if pretty { ("\n    ", " ") } else { ("", dice.one(&["", " "])) };
         text.push_str(if number == 0 { "" } else { "," });
         text.push_str(if pretty { "\n  " } else { space });
@@ -198,7 +198,7 @@ fn list(dice: &mut Dice) -> String {
     let words = split(ENGLISH);
     let kind = dice.roll(3);
     let mut text = String::new();
-    for number in 1..4 + dice.roll(40) {
+    for number in 1..20 + dice.roll(60) {
         match kind {
             0 => text.push_str("- "),
             1 => text.push_str(&format!("{number}. ")),
@@ -331,17 +331,27 @@ fn few_letters(dice: &mut Dice) -> String {
     (0..50 + dice.roll(2000)).map(|_| dice.one(&letters)).collect()
 }
 
-/// Words, clauses and sentences that come twice and more.
+/// Words and clauses that come twice and more.
 fn repeated_words(dice: &mut Dice) -> String {
     let words = split(dice.one(&[ENGLISH, ARABIC, NAMES]));
     let mut text = String::new();
     for _ in 0..10 + dice.roll(60) {
         let unit = match dice.roll(3) {
-            0 => sentence(dice, &words) + " ",
-            1 => format!("{}, ", dice.word(&words)),
-            _ => format!("{} {} ", dice.word(&words), dice.word(&words)),
+            0 => format!("{}, ", dice.word(&words)),
+            1 => format!("{} {} ", dice.word(&words), dice.word(&words)),
+            _ => format!("{} {} {}; ", dice.word(&words), dice.word(&words), dice.word(&words)),
         };
-        let unit = if unit.len() > 90 { "and so on. ".to_owned() } else { unit };
+        (0..1 + dice.roll(3)).for_each(|_| text.push_str(&unit));
+    }
+    text
+}
+
+/// Sentences that come twice and more.
+fn repeated_sentences(dice: &mut Dice) -> String {
+    let words = split(dice.one(&[ENGLISH, ARABIC, NAMES]));
+    let mut text = String::new();
+    for _ in 0..5 + dice.roll(20) {
+        let unit = sentence(dice, &words) + " ";
         (0..1 + dice.roll(3)).for_each(|_| text.push_str(&unit));
     }
     text
@@ -367,6 +377,7 @@ const ADVERSARIAL: &[Family] = &[
     ("periodic code", periodic_code),
     ("few letters", few_letters),
     ("repeated words", repeated_words),
+    ("rep. sentences", repeated_sentences),
 ];
 
 /// The white space of a continuation, changed. Between two characters that had none there is still none.
