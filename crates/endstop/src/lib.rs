@@ -89,6 +89,7 @@ mod wire;
 
 pub mod next_request;
 pub mod request;
+pub mod splice;
 pub mod tool_call;
 pub mod trouble;
 

@@ -23,6 +23,7 @@ mod policy;
 mod prefixes;
 mod recordings;
 mod snapshot;
+mod splice;
 mod tables;
 mod tidy;
 mod turns;
