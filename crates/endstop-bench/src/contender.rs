@@ -336,6 +336,8 @@ impl Contender {
         let file = self.write(place, "yaml", &config)?;
         let mut child = Command::new(program);
         child.arg("--config").arg(file).args(["--host", "127.0.0.1", "--num_workers", "1"]);
+        // It closes a connection after five idle seconds, which a slow round can take.
+        child.args(["--keepalive_timeout", "75"]);
         child.args(["--port", &self.address.port().to_string()]);
         child.env("LITELLM_LOCAL_MODEL_COST_MAP", "True").env("LITELLM_LOG", "ERROR");
         self.run(child, place)
