@@ -171,7 +171,7 @@ pub enum Impossible {
     },
     /// The request is not of this wire.
     Strange {
-        /// The field that is missing or of another kind.
+        /// The field that is missing or of another kind; empty if there are no fields at all.
         field: &'static str,
     },
     /// There is no answer to go on with.
@@ -203,6 +203,7 @@ impl fmt::Display for Impossible {
             Self::Unsupported { wire, what } => {
                 write!(out, "the wire {wire} has no form for {what}")
             }
+            Self::Strange { field: "" } => write!(out, "the request is not a JSON object"),
             Self::Strange { field } => {
                 write!(out, "the request has no `{field}` of the kind that its wire has there")
             }
@@ -331,6 +332,9 @@ pub fn continue_by(
 }
 
 /// Takes up an answer that the provider paused, without a word of ours.
+///
+/// A compaction that was asked for pauses an answer too, and its block then replaces the messages that
+/// it sums up: that is a new conversation, and the caller's to make.
 ///
 /// # Errors
 ///
@@ -709,6 +713,16 @@ mod tests {
                 ]}}),
             ),
             (
+                "Qwen, thinking",
+                wire(&provider::ALIBABA, chat),
+                "qwen-max",
+                json!({"messages": [], "enable_thinking": true}),
+                json!({"messages": [
+                    {"role": "assistant", "content": "Once upon a "},
+                    {"role": "user", "content": QUOTED},
+                ], "enable_thinking": true}),
+            ),
+            (
                 "Qwen",
                 wire(&provider::ALIBABA, chat),
                 "qwen-max",
@@ -880,7 +894,8 @@ mod tests {
         assert_eq!(how, How::Cap { field: "max_tokens".into(), from: Some(5), to: 90 });
         let strange = set_cap(&GOOGLE.main, &json!({"generationConfig": 3}), 90);
         assert_eq!(strange, Err(Impossible::Strange { field: "generationConfig.maxOutputTokens" }));
-        assert!(set_cap(&OPENAI.main, &json!([]), 90).is_err());
+        let list = set_cap(&OPENAI.main, &json!([]), 90).unwrap_err();
+        assert_eq!(list.to_string(), "the request is not a JSON object");
     }
 
     #[test]
