@@ -2,7 +2,7 @@
 //!
 //! `cargo bench -p endstop --bench turn`; instructions need valgrind and are left out without it.
 
-#![expect(missing_docs, clippy::unwrap_used, clippy::panic, reason = "a benchmark fails loudly")]
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a benchmark fails loudly")]
 
 use std::hint::black_box;
 use std::process::Command;

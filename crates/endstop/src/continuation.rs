@@ -854,15 +854,17 @@ fn stop(
         let event = turn.repair_event(&issue(ended), false, Some(false));
         trace.events.push(event);
     }
+    let holds_something = !shown.is_empty() && !shown.is_reasoning_only();
     let partial_if = |stands: bool| if stands { Finish::Partial } else { Finish::Aborted };
     let finish = match decision.metadata.cause {
         Cause::Completed | Cause::ToolCalls if decision.metadata.limit.is_none() => {
             Finish::Complete
         }
-        Cause::Unknown if shown.tool_calls == 0 && !shown.is_empty() => Finish::Complete,
-        Cause::Unknown | Cause::Blocked | Cause::Cancelled => Finish::Aborted,
+        Cause::Unknown if shown.tool_calls == 0 && holds_something => Finish::Complete,
+        Cause::Blocked | Cause::Cancelled => Finish::Aborted,
         // The response that failed does not stand; what came before it does.
-        Cause::ContextFull
+        Cause::Unknown
+        | Cause::ContextFull
         | Cause::ReasoningExhausted
         | Cause::ProviderFailed
         | Cause::RequestRefused

@@ -126,7 +126,7 @@ fn the_machine_matrix() {
         assert_eq!(format!("{:?}", machine.state()), name);
         writeln!(text, "\n== {name}").unwrap();
         let mut row = |input: &str, action: &Action| {
-            writeln!(text, "{input:<26} {}", path(action)).unwrap();
+            writeln!(text, "{input:<28} {}", path(action)).unwrap();
         };
         for (word, ending) in endings() {
             let ended = fresh(ending, 7);
@@ -316,12 +316,12 @@ fn healthy_tool_iterations_use_up_nothing_that_recovery_needs() {
 #[test]
 fn a_cut_tool_call_is_asked_for_once_and_then_told_of() {
     let repair_events = |action: &Action| -> Vec<(bool, Option<bool>)> {
-        let of = |event: &Event| match event {
-            Event::ToolPayloadRepair { attempted, succeeded, issue, .. } => {
-                assert!(!issue.is_empty());
-                Some((*attempted, *succeeded))
-            }
-            _ => None,
+        let of = |event: &Event| {
+            let Event::ToolPayloadRepair { attempted, succeeded, issue, .. } = event else {
+                return None;
+            };
+            assert!(!issue.is_empty());
+            Some((*attempted, *succeeded))
         };
         action.events.iter().filter_map(of).collect()
     };
@@ -397,6 +397,7 @@ fn unknown_endings_are_never_taken_for_whole() {
     assert_eq!(of(Confidence::Medium, Holds::Text), Finish::Complete);
     assert_eq!(of(Confidence::Medium, Holds::Call), Finish::Aborted);
     assert_eq!(of(Confidence::Medium, Holds::Nothing), Finish::Aborted);
+    assert_eq!(of(Confidence::Medium, Holds::Reasoning), Finish::Aborted);
     // A whole answer that is not sure says so.
     let (machine, _) =
         told(start(), ending(Reason::Complete, Confidence::Low, Holds::Text.shown()));
@@ -516,7 +517,9 @@ fn a_strategy_decides_and_the_machine_holds_it_to_the_limits() {
                 now += ms;
                 machine.step(Input::Tick, now)
             }
-            todo => panic!("{todo:?}"),
+            Todo::Prepare(_) | Todo::RunTools | Todo::Finish(_) | Todo::Ignored => {
+                panic!("{action:?}")
+            }
         };
     }
     assert_eq!(sent, 3);
@@ -646,10 +649,7 @@ fn random_ended(dice: &mut Dice, action: &Action, budget: Budget) -> Ended {
         ending.fault = failed(FaultKind::RateLimit).fault;
     }
     // Providers keep to the cap.
-    let cap = match &action.todo {
-        Todo::Send(next) => next.cap,
-        _ => None,
-    };
+    let cap = if let Todo::Send(next) = &action.todo { next.cap } else { None };
     let cap = cap.or(budget.cap).or(budget.model_max).unwrap_or(5_000);
     if dice.roll(3) > 0 {
         let output = dice.roll(cap + 1);
@@ -750,7 +750,14 @@ fn random_turn(seed: u64, steps: usize, mut restore: impl FnMut(Machine) -> Mach
                 now += 30_000;
                 Input::Tick
             }
-            _ => Input::Ended(&ended),
+            StateName::Request
+            | StateName::EvaluateStop
+            | StateName::Complete
+            | StateName::RequestContinuation
+            | StateName::AbortPartial
+            | StateName::RepairToolCall
+            | StateName::ResumePaused
+            | StateName::Abort => Input::Ended(&ended),
         };
         (machine, action) = machine.step(input, now);
         let ended = matches!(input, Input::Ended(_)).then_some(&ended);
