@@ -1,21 +1,15 @@
 //! `endstop check`: how did this response end?
 
-use std::fs::File;
-use std::io::{self, Read, Write};
-use std::path::{Path, PathBuf};
+use std::io::{self, Write};
 use std::process::ExitCode;
 
-use anyhow::{Context, Result, bail};
-use clap::ValueEnum;
-use endstop::registry::Clues;
-use endstop::{Asked, Close, Closed, Ending, FaultKind, Head, Reader, Reason, provider};
+use anyhow::Result;
+use endstop::{Closed, Ending, FaultKind, Reason};
 
 use crate::exit;
 use crate::line::Line;
+use crate::response::ResponseArgs;
 use crate::style::Style;
-
-/// How much of the beginning is looked at to tell which wire it is.
-const LOOK: usize = 256 * 1024;
 
 /// Tell how one response ended: what was said, how it closed, what it shows, what that means
 #[derive(clap::Args)]
@@ -26,35 +20,8 @@ Examples:
   endstop check --provider anthropic --max-tokens 1024 --json body.json | jq .reason
   endstop check --fail-on cut,output_limit response.json && echo whole")]
 pub(crate) struct Args {
-    /// The response's body, streamed or not; `-` or nothing for standard input
-    file: Option<PathBuf>,
-    /// Who served it; else told by the body's shape, at most at medium confidence
-    #[arg(long, value_name = "ID")]
-    provider: Option<String>,
-    /// The URL that was asked: its host and path tell the wire
-    #[arg(long)]
-    url: Option<String>,
-    /// The response's HTTP status
-    #[arg(long, value_name = "CODE", value_parser = clap::value_parser!(u16).range(100..600))]
-    status: Option<u16>,
-    /// The response's content type
-    #[arg(long, value_name = "TYPE")]
-    content_type: Option<String>,
-    /// The model that was asked
-    #[arg(long)]
-    model: Option<String>,
-    /// The cap on output tokens that was asked
-    #[arg(long, value_name = "N")]
-    max_tokens: Option<u64>,
-    /// How many choices were asked
-    #[arg(long, value_name = "N")]
-    choices: Option<u32>,
-    /// A TOML file of your own providers and words
-    #[arg(long, value_name = "FILE")]
-    config: Option<PathBuf>,
-    /// What ended the bytes
-    #[arg(long, value_enum, default_value_t = CloseArg::Eof)]
-    close: CloseArg,
+    #[command(flatten)]
+    response: ResponseArgs,
     /// Print the ending as JSON
     #[arg(long)]
     json: bool,
@@ -63,17 +30,11 @@ pub(crate) struct Args {
     fail_on: Vec<Reason>,
 }
 
-#[derive(Clone, Copy, ValueEnum)]
-enum CloseArg {
-    Eof,
-    Reset,
-    ClientGone,
-}
-
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
-    let ending = read(args)?;
+    let ending = args.response.read()?.ending;
     if args.json {
-        let name = args.file.as_ref().map_or_else(|| "-".into(), |file| file.to_string_lossy());
+        let name =
+            args.response.file.as_ref().map_or_else(|| "-".into(), |file| file.to_string_lossy());
         writeln!(io::stdout(), "{}", serde_json::to_string(&Line::new(&name, &ending))?)?;
     } else {
         print(&ending, Style::of_stdout())?;
@@ -81,114 +42,6 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let code = exit::code(&ending);
     let counts = args.fail_on.is_empty() || args.fail_on.contains(&ending.reason);
     Ok(ExitCode::from(if counts { code } else { 0 }))
-}
-
-fn read(args: &Args) -> Result<Ending> {
-    let name = args.file.as_deref().filter(|file| *file != Path::new("-"));
-    let shown_name =
-        name.map_or_else(|| "standard input".into(), |name| name.display().to_string());
-    let mut input = open(name)?;
-    let mut head = vec![0; LOOK];
-    let length =
-        fill(&mut input, &mut head).with_context(|| format!("cannot read {shown_name}"))?;
-    head.truncate(length);
-    if head.is_empty() && args.status.is_none() {
-        bail!("{shown_name} is empty: give it the body of a response, or say `--status`");
-    }
-    let mut reader = reader(args, &head)?;
-    reader.watch(&head);
-    let mut chunk = vec![0; 64 * 1024];
-    loop {
-        let length = input.read(&mut chunk).with_context(|| format!("cannot read {shown_name}"))?;
-        if length == 0 {
-            break;
-        }
-        reader.watch(chunk.get(..length).unwrap_or_default());
-    }
-    let close = match args.close {
-        CloseArg::Eof => Close::Eof,
-        CloseArg::Reset => Close::Reset,
-        CloseArg::ClientGone => Close::ClientGone,
-    };
-    let ending = reader.finish(close);
-    refuse_what_is_no_response(args, &ending, &head, &shown_name)?;
-    Ok(ending)
-}
-
-fn reader(args: &Args, head: &[u8]) -> Result<Reader> {
-    let known = args.provider.as_deref().unwrap_or_default();
-    let registry = crate::config::registry(args.config.as_deref())?;
-    let unknown = provider::by_id(known).is_none() && registry.get(known, "").is_none();
-    if !known.is_empty() && unknown {
-        let ids: Vec<&str> = provider::ALL.iter().map(|provider| provider.id).collect();
-        bail!("no provider is called `{known}`; known are {}", ids.join(", "));
-    }
-    let url = args.url.as_deref().unwrap_or_default();
-    let (host, path) = split_url(url);
-    let clues = Clues { provider: known, host, path, body: head, ..Clues::default() };
-    let wire = registry.choose(&clues);
-    let content_type = args.content_type.as_deref().unwrap_or_default();
-    let asked = Asked {
-        model: args.model.clone(),
-        cap: args.max_tokens,
-        choices: args.choices,
-        ..Asked::default()
-    };
-    Ok(Reader::new(wire, Head { status: args.status.unwrap_or(0), content_type }, asked))
-}
-
-/// The host and the path of a URL.
-pub(crate) fn split_url(url: &str) -> (&str, &str) {
-    let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
-    match rest.find('/') {
-        Some(at) => rest.split_at(at),
-        None => (rest, ""),
-    }
-}
-
-fn open(file: Option<&Path>) -> Result<Box<dyn Read>> {
-    let Some(file) = file else { return Ok(Box::new(io::stdin().lock())) };
-    if file.is_dir() {
-        bail!(
-            "{} is a directory: `check` reads one response; try `endstop replay`",
-            file.display()
-        );
-    }
-    let input = File::open(file).with_context(|| format!("cannot open {}", file.display()))?;
-    Ok(Box::new(input))
-}
-
-fn fill(input: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {
-    let mut length = 0;
-    while let Some(rest) = buffer.get_mut(length..).filter(|rest| !rest.is_empty()) {
-        match input.read(rest) {
-            Ok(0) => break,
-            Ok(read) => length += read,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(length)
-}
-
-/// Bytes that nobody would call a response get an error rather than a verdict.
-fn refuse_what_is_no_response(args: &Args, ending: &Ending, head: &[u8], name: &str) -> Result<()> {
-    if ending.closed == Closed::Oversize {
-        bail!(
-            "{name} holds one event of more than 16 MiB, which no provider sends: \
-             is it a recording? try `endstop replay`"
-        );
-    }
-    let unread = ending.fault.as_ref().is_some_and(|fault| fault.kind == FaultKind::BadPayload);
-    let vouched = args.provider.is_some() || args.url.is_some() || args.status.is_some();
-    let is_page = head.trim_ascii_start().starts_with(b"<");
-    if unread && !vouched && !is_page {
-        bail!(
-            "{name} is no response that Endstop knows: decompress it first, \
-             or say `--provider` if it is what a provider sent"
-        );
-    }
-    Ok(())
 }
 
 fn print(ending: &Ending, style: Style) -> io::Result<()> {

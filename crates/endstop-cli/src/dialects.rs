@@ -118,7 +118,7 @@ fn wire_json(profile: &Profile) -> Value {
         "paths": profile.paths,
         "framing": framing(profile.framing),
         "proof": proof(profile.proof),
-        "caps": profile.dialect.caps,
+        "caps": profile.caps,
         "usage": profile.dialect.usage,
         "words": words,
         "errors": signs,
@@ -203,7 +203,7 @@ fn wire_section(profile: &Profile) -> String {
     let _ = writeln!(
         text,
         "- output cap in {}; tokens in {}",
-        list(profile.dialect.caps),
+        list(profile.caps),
         list(profile.dialect.usage)
     );
     for rule in profile.resume {
@@ -290,7 +290,7 @@ fn resume_rule(rule: &ResumeRule) -> String {
     let whom = if rule.models.is_empty() { "others".to_owned() } else { list(rule.models) };
     let how = match rule.how {
         Resume::Prefill(prefill) => prefill_in_words(prefill),
-        Resume::Token(field) => format!("by the provider's token in `{field}`"),
+        Resume::Token(token) => format!("by the provider's token in `{}`", token.field),
         Resume::Hint(Role::System) => "by a hint as the system".to_owned(),
         Resume::Hint(Role::Developer) => "by a hint as the developer".to_owned(),
         Resume::Hint(Role::User) => "by a hint as the user".to_owned(),

@@ -3,12 +3,15 @@
 mod check;
 mod complete;
 mod config;
+mod decide;
 mod dialects;
 mod env;
 mod exit;
+mod explain;
 mod line;
 mod recording;
 mod replay;
+mod response;
 mod serve;
 mod sim;
 mod style;
@@ -28,6 +31,8 @@ struct Cli {
 #[derive(Subcommand)]
 enum Command {
     Check(check::Args),
+    Decide(decide::Args),
+    Explain(explain::Args),
     Replay(replay::Args),
     Serve(serve::Args),
     Env(env::Args),
@@ -40,6 +45,8 @@ enum Command {
 fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Check(args) => check::run(&args),
+        Command::Decide(args) => decide::run(&args),
+        Command::Explain(args) => explain::run(&args),
         Command::Replay(args) => replay::run(&args),
         Command::Serve(args) => serve::run(&args),
         Command::Env(args) => env::run(&args),

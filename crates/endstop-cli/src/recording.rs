@@ -119,7 +119,7 @@ fn read_request(recording: &mut Recording, body: &Value) {
 }
 
 fn set_url(recording: &mut Recording, url: &str) {
-    let (host, path) = crate::check::split_url(url);
+    let (host, path) = crate::response::split_url(url);
     recording.host = host.to_owned();
     recording.path = path.to_owned();
 }

@@ -33,6 +33,7 @@ pub mod watsonx;
 use crate::ending::Reason;
 use crate::fault::Sign;
 use crate::frame::{Frame, Framing};
+use crate::next_request::Asks;
 use crate::provider::{COMMON_CAPABILITIES, NO_QUIRKS, Profile};
 use crate::reader::Out;
 use crate::shape::Probe;
@@ -94,6 +95,8 @@ pub struct Dialect {
     pub streams: Streams,
     /// How errors are told.
     pub tells: Tells,
+    /// What its requests can ask for, unless a profile says otherwise.
+    pub asks: Asks,
     /// Where the tokens are counted.
     pub usage: &'static [&'static str],
     /// Keys whose numbers are token counts, on wires that send them with every event.
@@ -117,6 +120,8 @@ impl Dialect {
             words: &[],
             proof: self.proof,
             tells: self.tells,
+            asks: self.asks,
+            caps: self.caps,
             signs: &[],
             quirks: NO_QUIRKS,
             resume: &[],

@@ -4,7 +4,7 @@
 //! The four are kept apart on purpose. [`crate::verdict`] makes the last from the other three;
 //! nothing here decides anything.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::fault::Fault;
 
@@ -13,7 +13,7 @@ use crate::fault::Fault;
 /// [`crate::vocabulary`] spells it for others. The order is that of completeness: the further
 /// down, the less of an answer there is, which is how the least complete choice speaks for a
 /// response of several.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Reason {
     /// The model ended its turn.
@@ -94,7 +94,7 @@ impl Reason {
 }
 
 /// How sure the verdict is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Confidence {
     /// Nothing was said, or only circumstantial evidence is left.
@@ -103,6 +103,18 @@ pub enum Confidence {
     Medium,
     /// Said, closed and shown agree.
     High,
+}
+
+impl Confidence {
+    /// The word for it in records and reports.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Low => "low",
+            Self::Medium => "medium",
+            Self::High => "high",
+        }
+    }
 }
 
 /// What ended the bytes, as whoever moved them tells it to [`crate::Reader::finish`].

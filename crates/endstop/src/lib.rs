@@ -56,6 +56,23 @@
 //! let wire = choose(&Clues { host: "api.x.ai", path: "/v1/responses", ..Clues::default() });
 //! assert_eq!(wire.profile.dialect.id, "openai-responses");
 //! ```
+//!
+//! # What to do about it
+//!
+//! [`policy::decide`] says what to do about an ending, in words that stay apart where endings look
+//! alike; [`continuation::Machine`] does it over a whole turn, within limits, and [`next_request`]
+//! makes the requests.
+//!
+//! ```
+//! use endstop::policy::{Action, Context, Policy, decide};
+//! # use endstop::{Asked, Close, Head, Reader, provider};
+//! # let mut reader = Reader::new(&provider::OPENAI, Head::default(), Asked::default());
+//! # reader.watch(br#"{"choices":[{"message":{"content":"Hi"},"finish_reason":"content_filter"}]}"#);
+//! # let ending = reader.finish(Close::Eof);
+//! let decision = decide(&ending, &Context::default(), &Policy::careful());
+//! assert_eq!(decision.action, Action::ChangePrompt);
+//! assert_eq!(decision.sentence, "the answer was withheld (filtered): the same again is withheld again");
+//! ```
 
 #![forbid(unsafe_code)]
 
@@ -70,7 +87,9 @@ pub mod registry;
 pub mod shape;
 mod wire;
 
+pub mod next_request;
 pub mod request;
+pub mod splice;
 pub mod tool_call;
 pub mod trouble;
 
@@ -87,6 +106,9 @@ pub mod signal;
 pub mod text;
 pub mod verdict;
 pub mod vocabulary;
+
+pub mod continuation;
+pub mod policy;
 
 pub use ending::{
     ChoiceEnding, Close, Closed, Confidence, Detail, Ending, Reason, Said, Shown, Timer,

@@ -87,11 +87,14 @@ pub use zai::ZAI;
 
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
 use crate::dialect::{Dialect, Proof, Words};
 use crate::ending::Reason;
 use crate::event::Word;
 use crate::fault::Sign;
 use crate::frame::Framing;
+use crate::next_request::{Asks, Bar};
 use crate::trouble::Tells;
 use crate::verdict::Meaning;
 
@@ -231,6 +234,10 @@ pub struct Profile {
     pub proof: Proof,
     /// How this host tells errors.
     pub tells: Tells,
+    /// What requests can ask of this host.
+    pub asks: Asks,
+    /// The request fields that cap the output, the one that this host prefers first.
+    pub caps: &'static [&'static str],
     /// This host's own errors, before those of the dialect.
     pub signs: &'static [Sign],
     /// What this host does its own way.
@@ -316,8 +323,8 @@ pub const fn models(models: &'static [&'static str], how: Resume) -> ResumeRule 
 pub enum Resume {
     /// The conversation ends with the answer so far, and the model goes on in it.
     Prefill(Prefill),
-    /// The provider gave a token or an id, which goes into this field of the request.
-    Token(&'static str),
+    /// The provider gave a token or an id.
+    Token(Token),
     /// Only by asking: a hint in a message of this role.
     Hint(Role),
 }
@@ -341,8 +348,48 @@ pub struct Prefill {
 pub const TRAILING: Prefill =
     Prefill { message_flag: None, request_flags: &[], echoes: false, trims: false, base_url: None };
 
-/// The role of the message that carries a hint.
+/// How the provider is told which answer to go on with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Token {
+    /// The field of the request.
+    pub field: &'static str,
+    /// What goes there.
+    pub of: TokenOf,
+    /// What the request says besides.
+    pub input: TokenInput,
+    /// The field of a request whose answer the provider has put where the next request finds it.
+    pub held_by: Option<&'static str>,
+    /// What in a request means that the provider keeps nothing.
+    pub bars: &'static [Bar],
+    /// The output cap counts all pieces.
+    pub cap_counts_all: bool,
+}
+
+/// What a provider knows an answer by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TokenOf {
+    /// The id of the response.
+    Response,
+    /// A token that it gave for going on.
+    Answer,
+}
+
+/// What a request says besides an id or a token.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TokenInput {
+    /// What the first one said.
+    Same,
+    /// The hint alone, as the only message in this list, of this role.
+    Hint(&'static str, Role),
+    /// The hint alone, as a text in this field.
+    HintText(&'static str),
+    /// The token for going on in the first field, and nothing in the second.
+    Token(&'static str, &'static str),
+}
+
+/// The role of the message that carries a hint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Role {
     /// The system's.
     System,

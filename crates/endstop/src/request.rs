@@ -35,7 +35,7 @@ pub fn asked(profile: &Profile, path: &str, body: &[u8]) -> Asked {
     Asked {
         model: model.map(|model| clean(&model, WORD_CAP)),
         streamed: Some(streamed(profile, path, &fields)),
-        cap: profile.dialect.caps.iter().find_map(|cap| at(&fields, cap).and_then(number)),
+        cap: profile.caps.iter().find_map(|cap| at(&fields, cap).and_then(number)),
         choices: ["n", "generationConfig.candidateCount"]
             .iter()
             .find_map(|name| at(&fields, name).and_then(number))

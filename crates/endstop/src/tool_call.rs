@@ -5,7 +5,7 @@
 //! per response: the calls of one turn are one batch, and if one of them is unfinished, none runs.
 //! Bad JSON is never replaced by an empty object.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::ending::{Confidence, Ending, Reason, Shown};
 use crate::event::Event;
@@ -36,7 +36,7 @@ pub struct ToolCall {
 }
 
 /// How far a call came.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CallState {
     /// Begun, and its arguments are unfinished.
@@ -214,7 +214,8 @@ impl Piece {
 }
 
 /// Whether the calls of a response may run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Allow {
     /// All of them.
     Run,
@@ -223,7 +224,8 @@ pub enum Allow {
 }
 
 /// Why the calls of a response may not run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Refusal {
     /// There are none.
     NoCalls,

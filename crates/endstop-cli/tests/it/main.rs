@@ -7,6 +7,7 @@
     reason = "tests fail loudly"
 )]
 
+mod decide;
 mod serve;
 mod sim;
 

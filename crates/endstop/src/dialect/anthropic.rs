@@ -6,6 +6,7 @@
 //! Source: `anthropic` 2.8.0 and its test fixtures, `@anthropic-ai/sdk` 1.8.0.
 
 use serde::Deserialize;
+use serde_json::json;
 use serde_json::value::RawValue;
 
 use super::{CallsClose, Dialect, Proof, Reading, Streams, Wins, Words};
@@ -13,6 +14,10 @@ use crate::ending::{Reason, Usage};
 use crate::event::Event;
 use crate::fault::{FaultKind, Sign, class, message, name};
 use crate::frame::{Frame, Framing};
+use crate::next_request::{
+    self, Asks, Bar, EFFORT_WORDS, Force, MESSAGES, Paused, Scale, Talk, Temperature,
+    WORDS_IF_SAID, effort, tokens_if_said,
+};
 use crate::provider::{Prefill, Profile, Resume, ResumeRule, Role, TRAILING, always, models};
 use crate::reader::Out;
 use crate::shape::Probe;
@@ -46,6 +51,7 @@ pub static DIALECT: Dialect = Dialect {
     caps: &["max_tokens"],
     streams: Streams::Flag("stream"),
     tells: TELLS,
+    asks: ASKS,
     usage: &[
         "usage.input_tokens",
         "usage.output_tokens",
@@ -68,6 +74,51 @@ fn tell(trouble: &Trouble<'_>) -> serde_json::Value {
         "error": { "type": "api_error", "message": trouble.message, "code": trouble.code },
     })
 }
+
+/// What its requests ask for.
+const ASKS: Asks = Asks {
+    talk: &[Talk::Turns(MESSAGES)],
+    prefill_bars: &[
+        THINKS,
+        // Both are refused together (anthropics/skills @9d2f1ae, tool-use-concepts.md).
+        Bar { field: "output_config.format", fine: &[], by_default: false, because: FORMAT },
+        Bar { field: "output_format", fine: &[], by_default: false, because: FORMAT },
+    ],
+    paused: Paused::Resend,
+    forces: &[Force {
+        tools: "tools",
+        field: "tool_choice",
+        value: |tool| json!({ "type": "tool", "name": tool, "disable_parallel_tool_use": true }),
+        models: &[],
+        // "Thinking may not be enabled when tool_choice forces tool use" (langchain-ai/langchain#35544).
+        bars: &[THINKS],
+    }],
+    // The version of 2026-10-21 refuses it, and the version is in a header.
+    temperature: Temperature { field: "temperature", refused_by: &[], only_if_sent: true },
+    efforts: &[
+        effort("thinking.budget_tokens", tokens_if_said(1024)),
+        effort("output_config.effort", WORDS_IF_SAID),
+        effort(
+            "output_config.effort",
+            Scale::Words {
+                words: EFFORT_WORDS,
+                unsaid: Some("medium"),
+                given: Some(("thinking.type", "adaptive")),
+            },
+        ),
+    ],
+    ..next_request::NOTHING
+};
+
+/// A trailing turn of the assistant's would have to begin with its thinking (Aider-AI/aider#3820).
+pub(super) const THINKS: Bar = Bar {
+    field: "thinking.type",
+    fine: &["disabled"],
+    by_default: false,
+    because: "thinking is enabled",
+};
+
+const FORMAT: &str = "the request asks for structured output";
 
 /// This wire without a host's own ways: what profiles build on.
 pub const PROFILE: Profile = Profile {

@@ -14,6 +14,7 @@ use super::{CallsClose, Dialect, Proof, Reading, Streams, Wins, Words};
 use crate::ending::Reason;
 use crate::event::Event;
 use crate::frame::{Frame, FrameKind, Framing};
+use crate::next_request::{self, Asks, Talk};
 use crate::provider::{COMMON_CAPABILITIES, Capabilities, Profile};
 use crate::reader::Out;
 use crate::shape::Probe;
@@ -38,6 +39,7 @@ pub static DIALECT: Dialect = Dialect {
     caps: &["max_tokens_to_sample"],
     streams: Streams::Flag("stream"),
     tells: trouble::OPENAI,
+    asks: Asks { talk: &[Talk::Prompt("prompt", "")], ..next_request::NOTHING },
     usage: &[],
     counts: &[],
     padding: &[],

@@ -10,6 +10,7 @@ use super::{CallsClose, Dialect, Proof, Reading, Streams, Wins, Words};
 use crate::ending::Reason;
 use crate::event::Event;
 use crate::frame::{Frame, Framing};
+use crate::next_request::{self, Asks, Talk};
 use crate::provider::{COMMON_CAPABILITIES, Capabilities, Profile};
 use crate::reader::Out;
 use crate::shape::Probe;
@@ -38,6 +39,7 @@ pub static DIALECT: Dialect = Dialect {
     caps: &["maxTokens"],
     streams: Streams::Path("stream"),
     tells: trouble::OPENAI,
+    asks: Asks { talk: &[Talk::Prompt("prompt", "")], ..next_request::NOTHING },
     // Only the headers tell.
     usage: &[],
     counts: &[],

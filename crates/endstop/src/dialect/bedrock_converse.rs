@@ -8,11 +8,15 @@
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::{CallsClose, Dialect, Proof, Reading, Streams, Wins, Words};
+use super::{CallsClose, Dialect, Proof, Reading, Streams, Wins, Words, anthropic};
 use crate::ending::{Reason, Usage};
 use crate::event::Event;
 use crate::fault::{FaultKind, Sign, class, message, name};
 use crate::frame::{Frame, Framing};
+use crate::next_request::{
+    self, Asks, Bar, EFFORT_WORDS, Force, MESSAGES, Scale, Talk, Temperature, Turns, WORDS_IF_SAID,
+    bare_text, effort, tokens_if_said,
+};
 use crate::provider::Profile;
 use crate::reader::Out;
 use crate::shape::Probe;
@@ -33,6 +37,7 @@ pub static DIALECT: Dialect = Dialect {
     caps: &["inferenceConfig.maxTokens"],
     streams: Streams::Path("stream"),
     tells: trouble::OPENAI,
+    asks: ASKS,
     usage: &[
         "usage.inputTokens",
         "usage.outputTokens",
@@ -61,6 +66,48 @@ pub(super) static WORDS: &[Words] = &[Words::plain(
         ("model_context_window_exceeded", Reason::ContextLimit),
     ],
 )];
+
+/// What its requests ask for.
+pub(super) const ASKS: Asks = Asks {
+    // Roles must alternate.
+    talk: &[Talk::Turns(Turns { part: bare_text, plain: false, ..MESSAGES })],
+    prefill_bars: &[THINKS, REASONS],
+    forces: &[Force {
+        tools: "toolConfig.tools",
+        field: "toolConfig.toolChoice",
+        value: |tool| serde_json::json!({ "tool": { "name": tool } }),
+        // Of these families alone (botocore 1.44.0, `SpecificToolChoice`).
+        models: &["claude", "nova"],
+        bars: &[THINKS, REASONS],
+    }],
+    temperature: Temperature {
+        field: "inferenceConfig.temperature",
+        refused_by: &[],
+        only_if_sent: true,
+    },
+    efforts: &[
+        effort("additionalModelRequestFields.thinking.budget_tokens", tokens_if_said(1024)),
+        effort("additionalModelRequestFields.reasoning_config.budget_tokens", tokens_if_said(1024)),
+        effort("additionalModelRequestFields.output_config.effort", WORDS_IF_SAID),
+        effort("additionalModelRequestFields.reasoningConfig.maxReasoningEffort", WORDS_IF_SAID),
+        effort(
+            "additionalModelRequestFields.output_config.effort",
+            Scale::Words {
+                words: EFFORT_WORDS,
+                unsaid: Some("medium"),
+                given: Some(("additionalModelRequestFields.thinking.type", "adaptive")),
+            },
+        ),
+    ],
+    ..next_request::NOTHING
+};
+
+const THINKS: Bar =
+    Bar { field: "additionalModelRequestFields.thinking.type", ..anthropic::THINKS };
+
+/// The older name.
+const REASONS: Bar =
+    Bar { field: "additionalModelRequestFields.reasoning_config.type", ..anthropic::THINKS };
 
 /// This wire without a host's own ways: what profiles build on.
 pub const PROFILE: Profile = Profile { paths: &["/converse"], ..DIALECT.profile() };

@@ -10,6 +10,7 @@ use super::{CallsClose, Dialect, Proof, Reading, Streams, Wins, Words};
 use crate::ending::{Reason, Usage};
 use crate::event::Event;
 use crate::frame::{Frame, Framing};
+use crate::next_request::{self, Asks, Talk};
 use crate::provider::{COMMON_CAPABILITIES, Capabilities, Profile};
 use crate::reader::Out;
 use crate::shape::Probe;
@@ -34,6 +35,7 @@ pub static DIALECT: Dialect = Dialect {
     caps: &["max_gen_len"],
     streams: Streams::Path("stream"),
     tells: trouble::OPENAI,
+    asks: Asks { talk: &[Talk::Prompt("prompt", "")], ..next_request::NOTHING },
     usage: &["prompt_token_count", "generation_token_count"],
     counts: &[],
     padding: &[],

@@ -17,6 +17,7 @@ use super::{CallsClose, Dialect, Proof, Reading, Streams, Wins, Words};
 use crate::ending::Reason;
 use crate::event::Event;
 use crate::frame::{Frame, Framing};
+use crate::next_request::{self, Asks, Talk};
 use crate::provider::Profile;
 use crate::reader::Out;
 use crate::shape::Probe;
@@ -45,6 +46,7 @@ pub static DIALECT: Dialect = Dialect {
     caps: &["max_tokens"],
     streams: Streams::Path("stream"),
     tells: trouble::OPENAI,
+    asks: Asks { talk: &[Talk::Prompt("prompt", "")], ..next_request::NOTHING },
     // Only the headers tell, and the metrics at the end of a stream.
     usage: &[],
     counts: &[],

@@ -4,10 +4,11 @@
 
 use serde::Deserialize;
 
-use super::bedrock_converse::{self, SIGNS, WORDS, Wire};
+use super::bedrock_converse::{self, ASKS, SIGNS, WORDS, Wire};
 use super::bedrock_invoke::added_to;
 use super::{CallsClose, Dialect, Proof, Reading, Streams, Wins};
 use crate::frame::{Frame, Framing};
+use crate::next_request::Asks;
 use crate::provider::Profile;
 use crate::reader::Out;
 use crate::shape::Probe;
@@ -28,6 +29,7 @@ pub static DIALECT: Dialect = Dialect {
     caps: &["inferenceConfig.maxTokens"],
     streams: Streams::Path("stream"),
     tells: trouble::OPENAI,
+    asks: Asks { efforts: &[], ..ASKS },
     usage: &[
         "usage.inputTokens",
         "usage.outputTokens",

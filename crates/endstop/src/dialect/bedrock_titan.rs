@@ -14,6 +14,7 @@ use super::{CallsClose, Dialect, Proof, Reading, Streams, Wins, Words};
 use crate::ending::{Reason, Usage};
 use crate::event::{Event, Word};
 use crate::frame::{Frame, Framing};
+use crate::next_request::{self, Asks, Talk};
 use crate::provider::{COMMON_CAPABILITIES, Capabilities, Profile};
 use crate::reader::Out;
 use crate::shape::Probe;
@@ -52,6 +53,7 @@ pub static DIALECT: Dialect = Dialect {
     caps: &["textGenerationConfig.maxTokenCount"],
     streams: Streams::Path("stream"),
     tells: trouble::OPENAI,
+    asks: Asks { talk: &[Talk::Prompt("inputText", "")], ..next_request::NOTHING },
     usage: &["inputTextTokenCount", "results[].tokenCount"],
     counts: &[],
     padding: &[],

@@ -14,6 +14,7 @@ use super::{CallsClose, Dialect, Proof, Reading, Streams, Wins};
 use crate::event::Event;
 use crate::fault::{FaultKind, is_set, name};
 use crate::frame::{Frame, FrameKind, Framing};
+use crate::next_request::{self, Asks, MESSAGES, Talk};
 use crate::provider::Profile;
 use crate::reader::Out;
 use crate::shape::Probe;
@@ -43,6 +44,10 @@ pub static DIALECT: Dialect = Dialect {
     caps: &["max_tokens"],
     streams: Streams::Flag("stream"),
     tells: trouble::OPENAI,
+    asks: Asks {
+        talk: &[Talk::Turns(MESSAGES), Talk::Templated("prompt", "raw")],
+        ..next_request::NOTHING
+    },
     usage: &["result.usage.prompt_tokens", "result.usage.completion_tokens"],
     counts: &[],
     padding: &["p"],

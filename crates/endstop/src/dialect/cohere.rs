@@ -14,6 +14,9 @@ use crate::ending::{Reason, Usage};
 use crate::event::Event;
 use crate::fault::{FaultKind, Sign, message, name};
 use crate::frame::{Frame, Framing};
+use crate::next_request::{
+    self, Asks, Force, MESSAGES, Scale, Talk, Temperature, effort, tokens_if_said,
+};
 use crate::provider::Profile;
 use crate::reader::Out;
 use crate::shape::Probe;
@@ -45,6 +48,7 @@ pub static DIALECT: Dialect = Dialect {
     caps: &["max_tokens"],
     streams: Streams::Flag("stream"),
     tells: TELLS,
+    asks: ASKS,
     usage: &["usage.tokens.input_tokens", "usage.tokens.output_tokens", "usage.cached_tokens"],
     counts: &[],
     padding: &[],
@@ -65,6 +69,25 @@ fn tell(trouble: &Trouble<'_>) -> serde_json::Value {
 pub(super) fn tell_body(trouble: &Trouble<'_>) -> serde_json::Value {
     serde_json::json!({ "message": trouble.message, "code": trouble.code })
 }
+
+/// What its requests ask for.
+const ASKS: Asks = Asks {
+    talk: &[Talk::Turns(MESSAGES)],
+    forces: &[Force {
+        tools: "tools",
+        field: "tool_choice",
+        // A call, of whichever tool: the wire names none (cohere 7.3.1).
+        value: |_| serde_json::json!("REQUIRED"),
+        models: &[],
+        bars: &[],
+    }],
+    temperature: Temperature { field: "temperature", refused_by: &[], only_if_sent: false },
+    efforts: &[
+        effort("thinking.token_budget", tokens_if_said(1)),
+        effort("thinking.type", Scale::Switch("enabled", "disabled")),
+    ],
+    ..next_request::NOTHING
+};
 
 /// This wire without a host's own ways: what profiles build on.
 pub const PROFILE: Profile = Profile { paths: &["/v2/chat"], ..DIALECT.profile() };

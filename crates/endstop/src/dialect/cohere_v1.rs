@@ -17,6 +17,7 @@ use crate::ending::{Reason, Usage};
 use crate::event::Event;
 use crate::fault::is_set;
 use crate::frame::{Frame, FrameKind, Framing};
+use crate::next_request::{self, Asks, MESSAGES, Talk, Temperature, Turns};
 use crate::provider::Profile;
 use crate::reader::Out;
 use crate::shape::Probe;
@@ -50,6 +51,7 @@ pub static DIALECT: Dialect = Dialect {
     caps: &["max_tokens"],
     streams: Streams::Flag("stream"),
     tells: TELLS,
+    asks: ASKS,
     usage: &["meta.tokens.input_tokens", "meta.tokens.output_tokens", "meta.cached_tokens"],
     counts: &[],
     padding: &[],
@@ -68,6 +70,25 @@ fn tell(trouble: &Trouble<'_>) -> serde_json::Value {
         "response": { "error": trouble.message },
     })
 }
+
+/// What its requests ask for: chat's, and those of the old `generate`.
+const ASKS: Asks = Asks {
+    talk: &[
+        Talk::Apart(
+            "message",
+            Turns {
+                list: "chat_history",
+                assistant: "CHATBOT",
+                user: "USER",
+                content: "message",
+                ..MESSAGES
+            },
+        ),
+        Talk::Prompt("prompt", ""),
+    ],
+    temperature: Temperature { field: "temperature", refused_by: &[], only_if_sent: false },
+    ..next_request::NOTHING
+};
 
 /// This wire without a host's own ways: what profiles build on.
 pub const PROFILE: Profile = Profile { paths: &["/v1/chat", "/v1/generate"], ..DIALECT.profile() };

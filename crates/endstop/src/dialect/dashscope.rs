@@ -10,11 +10,14 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::openai_chat::arguments_text;
-use super::{CallsClose, Dialect, Proof, Reading, Streams, Wins, Words};
+use super::{CallsClose, Dialect, Proof, Reading, Streams, Wins, Words, openai_chat};
 use crate::ending::{Reason, Usage};
 use crate::event::Event;
 use crate::fault::{FaultKind, class, message, name};
 use crate::frame::{Frame, Framing};
+use crate::next_request::{
+    self, Asks, Bar, Force, MESSAGES, Scale, Talk, Temperature, Turns, effort, tokens_if_said,
+};
 use crate::provider::{COMMON_CAPABILITIES, Capabilities, Profile};
 use crate::reader::Out;
 use crate::shape::Probe;
@@ -54,11 +57,45 @@ pub static DIALECT: Dialect = Dialect {
     caps: &["parameters.max_tokens"],
     streams: Streams::Flag("stream"),
     tells: trouble::OPENAI,
+    asks: ASKS,
     usage: &["usage.input_tokens", "usage.output_tokens"],
     counts: &[],
     padding: &[],
     claims,
     source: "dashscope 2.0.2",
+};
+
+/// What its requests ask for.
+const ASKS: Asks = Asks {
+    talk: &[
+        Talk::Turns(Turns { list: "input.messages", ..MESSAGES }),
+        Talk::Templated("input.prompt", "raw"),
+    ],
+    forces: &[Force {
+        tools: "parameters.tools",
+        field: "parameters.tool_choice",
+        value: openai_chat::choice,
+        models: &[],
+        bars: &[THINKS],
+    }],
+    temperature: Temperature {
+        field: "parameters.temperature",
+        refused_by: &[],
+        only_if_sent: false,
+    },
+    efforts: &[
+        effort("parameters.thinking_budget", tokens_if_said(128)),
+        effort("parameters.enable_thinking", Scale::Flag),
+    ],
+    ..next_request::NOTHING
+};
+
+/// Thinking takes no choice of a tool (duolahypercho/codex-router#106).
+const THINKS: Bar = Bar {
+    field: "parameters.enable_thinking",
+    fine: &[],
+    by_default: false,
+    because: "thinking is enabled",
 };
 
 /// This wire without a host's own ways: what profiles build on.

@@ -15,7 +15,10 @@ use crate::ending::{Reason, Usage};
 use crate::event::Event;
 use crate::fault::{FaultKind, Sign, class, is_set, message, name};
 use crate::frame::{Frame, Framing};
-use crate::provider::{COMMON_CAPABILITIES, Capabilities, Profile};
+use crate::next_request::{
+    self, Asks, Effort, Force, MESSAGES, Paused, Scale, Talk, Temperature, Turns, bare_text,
+};
+use crate::provider::{COMMON_CAPABILITIES, Capabilities, Profile, Token, TokenInput, TokenOf};
 use crate::reader::Out;
 use crate::shape::Probe;
 use crate::trouble::{Tells, Trouble};
@@ -84,6 +87,7 @@ pub static DIALECT: Dialect = Dialect {
     caps: &["generationConfig.maxOutputTokens"],
     streams: Streams::Path("stream"),
     tells: TELLS,
+    asks: ASKS,
     usage: &[
         "usageMetadata.promptTokenCount",
         "usageMetadata.candidatesTokenCount",
@@ -117,6 +121,66 @@ fn tell(trouble: &Trouble<'_>) -> serde_json::Value {
         "details": [{ "reason": trouble.code, "domain": "endstop" }],
     } })
 }
+
+/// What its requests ask for.
+pub(crate) const ASKS: Asks = Asks {
+    talk: &[Talk::Turns(Turns {
+        list: "contents",
+        assistant: "model",
+        content: "parts",
+        part: bare_text,
+        plain: false,
+        ..MESSAGES
+    })],
+    paused: Paused::Token(CONTINUATION),
+    forces: &[Force {
+        tools: "tools",
+        field: "toolConfig.functionCallingConfig",
+        value: |tool| serde_json::json!({ "mode": "ANY", "allowedFunctionNames": [tool] }),
+        models: &[],
+        bars: &[],
+    }],
+    temperature: Temperature {
+        field: "generationConfig.temperature",
+        refused_by: &[],
+        only_if_sent: false,
+    },
+    // A budget up to 2.5, a level from 3 on.
+    efforts: &[
+        Effort {
+            field: "generationConfig.thinkingConfig.thinkingBudget",
+            models: &["gemini-2"],
+            scale: Scale::Tokens { least: 512, unsaid: Some(1024) },
+        },
+        Effort {
+            field: "generationConfig.thinkingConfig.thinkingLevel",
+            models: &["gemini-3", "gemini-4", "gemini-pro-latest", "gemini-flash-latest"],
+            scale: Scale::Words {
+                words: &["high", "medium", "low"],
+                unsaid: Some("low"),
+                given: None,
+            },
+        },
+        Effort {
+            field: "generationConfig.thinkingConfig.thinkingBudget",
+            models: &[],
+            scale: Scale::Tokens { least: 512, unsaid: None },
+        },
+    ],
+    either_case: true,
+    ..next_request::NOTHING
+};
+
+/// The first request as it was, and the token beside it; the cap counts all pieces (`google-genai`
+/// 3.1.0 `models.py`).
+pub(crate) const CONTINUATION: Token = Token {
+    field: "continuationToken",
+    of: TokenOf::Answer,
+    input: TokenInput::Same,
+    held_by: None,
+    bars: &[],
+    cap_counts_all: true,
+};
 
 /// This wire without a host's own ways: what profiles build on.
 pub const PROFILE: Profile = Profile {

@@ -15,7 +15,8 @@ use crate::ending::{Reason, Usage};
 use crate::event::Event;
 use crate::fault::{FaultKind, Sign, class, is_set, message, name};
 use crate::frame::{Frame, FrameKind, Framing};
-use crate::provider::Profile;
+use crate::next_request::{self, Asks, Bar, Paused};
+use crate::provider::{Profile, Token, TokenInput, TokenOf};
 use crate::reader::Out;
 use crate::shape::Probe;
 use crate::wire::{Count, Few, Loose, Scalar, Text};
@@ -47,6 +48,7 @@ pub static DIALECT: Dialect = Dialect {
     caps: &["generation_config.max_output_tokens"],
     streams: Streams::Flag("stream"),
     tells: super::gemini::TELLS,
+    asks: Asks { paused: Paused::Token(CONTINUATION), ..next_request::NOTHING },
     usage: &[
         "usage.total_input_tokens",
         "usage.total_output_tokens",
@@ -58,6 +60,25 @@ pub static DIALECT: Dialect = Dialect {
     claims,
     source: "google-genai 3.1.0; ai.google.dev api-errors",
 };
+
+/// The id of the interaction before, and the hint as the new input.
+pub(crate) const PREVIOUS: Token = Token {
+    field: "previous_interaction_id",
+    of: TokenOf::Response,
+    input: TokenInput::HintText("input"),
+    held_by: None,
+    bars: &[Bar {
+        field: "store",
+        fine: &["true"],
+        by_default: false,
+        because: "the request asks that nothing be stored",
+    }],
+    cap_counts_all: false,
+};
+
+/// The same with the token for going on, and no input (`google-genai` 3.1.0).
+const CONTINUATION: Token =
+    Token { input: TokenInput::Token("continuation_token", "input"), ..PREVIOUS };
 
 /// This wire without a host's own ways: what profiles build on.
 pub const PROFILE: Profile = Profile { paths: &["/interactions"], ..DIALECT.profile() };

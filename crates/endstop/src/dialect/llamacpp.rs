@@ -13,6 +13,7 @@ use crate::ending::{Reason, Usage};
 use crate::event::Event;
 use crate::fault::{FaultKind, class, is_set, message, name};
 use crate::frame::{Frame, FrameKind, Framing};
+use crate::next_request::{self, Asks, Talk};
 use crate::provider::{COMMON_CAPABILITIES, Capabilities, Profile};
 use crate::reader::Out;
 use crate::shape::Probe;
@@ -49,6 +50,7 @@ pub static DIALECT: Dialect = Dialect {
     caps: &["n_predict"],
     streams: Streams::Flag("stream"),
     tells: trouble::OPENAI,
+    asks: Asks { talk: &[Talk::Prompt("prompt", "")], ..next_request::NOTHING },
     usage: &["tokens_evaluated", "tokens_predicted"],
     counts: &[],
     padding: &[],

@@ -12,6 +12,7 @@ use crate::ending::{Reason, Usage};
 use crate::event::Event;
 use crate::fault::{FaultKind, is_set, message};
 use crate::frame::{Frame, FrameKind, Framing};
+use crate::next_request::{self, Asks, MESSAGES, Scale, Talk, Temperature, WORDS_IF_SAID, effort};
 use crate::provider::Profile;
 use crate::reader::Out;
 use crate::shape::Probe;
@@ -47,11 +48,20 @@ pub static DIALECT: Dialect = Dialect {
     caps: &["options.num_predict"],
     streams: Streams::UnlessFalse("stream"),
     tells: trouble::TEXT,
+    asks: ASKS,
     usage: &["prompt_eval_count", "eval_count"],
     counts: &[],
     padding: &["created_at"],
     claims,
     source: "ollama @fb30760; ollama 0.6.3",
+};
+
+/// What its requests ask for. No tool can be forced.
+const ASKS: Asks = Asks {
+    talk: &[Talk::Turns(MESSAGES), Talk::Templated("prompt", "raw")],
+    temperature: Temperature { field: "options.temperature", refused_by: &[], only_if_sent: false },
+    efforts: &[effort("think", WORDS_IF_SAID), effort("think", Scale::Flag)],
+    ..next_request::NOTHING
 };
 
 /// This wire without a host's own ways: what profiles build on.

@@ -15,6 +15,7 @@ use crate::ending::Reason;
 use crate::event::Event;
 use crate::fault::is_set;
 use crate::frame::{Frame, FrameKind, Framing};
+use crate::next_request;
 use crate::provider::Profile;
 use crate::reader::Out;
 use crate::shape::Probe;
@@ -60,6 +61,7 @@ pub static DIALECT: Dialect = Dialect {
     caps: &["max_completion_tokens"],
     streams: Streams::Flag("stream"),
     tells: trouble::OPENAI,
+    asks: next_request::NOTHING,
     usage: &["usage.prompt_tokens", "usage.completion_tokens"],
     counts: &[],
     padding: &[],

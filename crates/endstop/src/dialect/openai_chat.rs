@@ -9,12 +9,17 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
+use serde_json::{Value, json};
 
 use super::{CallsClose, Dialect, Proof, Reading, Streams, Wins, Words};
 use crate::ending::{Reason, Usage};
 use crate::event::{Event, Word};
 use crate::fault::{FaultKind, Sign, class, is_set, message, name};
 use crate::frame::{Frame, FrameKind, Framing};
+use crate::next_request::{
+    self, Asks, Bar, Effort, Force, MESSAGES, Scale, Talk, Temperature, WORDS_IF_SAID, effort,
+    tokens_if_said,
+};
 use crate::provider::{COMMON_CAPABILITIES, Capabilities, Profile};
 use crate::reader::Out;
 use crate::shape::Probe;
@@ -53,6 +58,7 @@ pub static DIALECT: Dialect = Dialect {
     caps: &["max_completion_tokens", "max_tokens"],
     streams: Streams::Flag("stream"),
     tells: trouble::OPENAI,
+    asks: ASKS,
     usage: &[
         "usage.prompt_tokens",
         "usage.completion_tokens",
@@ -64,6 +70,77 @@ pub static DIALECT: Dialect = Dialect {
     claims,
     source: "openai 3.49.0; openai-openapi 2.3.0",
 };
+
+/// What its requests ask for, on OpenAI and on most hosts.
+pub(crate) const ASKS: Asks = Asks {
+    talk: &[Talk::Turns(MESSAGES)],
+    forces: FORCES,
+    temperature: Temperature {
+        field: "temperature",
+        // They take 1 or nothing; Kimi its own (MoonshotAI/kimi-code#740, HKUDS/nanobot#4967).
+        refused_by: &["o1", "o3", "o4-", "gpt-5", "gpt-6", "kimi"],
+        only_if_sent: false,
+    },
+    efforts: EFFORTS,
+    ..next_request::NOTHING
+};
+
+/// One tool by its name, in the form of today and in that of 2023.
+pub(crate) static FORCES: &[Force] = &[
+    Force { tools: "tools", field: "tool_choice", value: choice, models: &[], bars: &[] },
+    Force {
+        tools: "functions",
+        field: "function_call",
+        value: |tool| json!({ "name": tool }),
+        models: &[],
+        bars: &[],
+    },
+];
+
+pub(crate) fn choice(tool: &str) -> Value {
+    json!({ "type": "function", "function": { "name": tool } })
+}
+
+/// A host whose models think unless they are told not to, and then take no choice of a tool.
+pub(crate) static THINKS_UNLESS_TOLD: &[Force] = &[Force {
+    tools: "tools",
+    field: "tool_choice",
+    value: choice,
+    models: &[],
+    bars: &[Bar {
+        field: "thinking.type",
+        fine: &["disabled"],
+        by_default: true,
+        because: "the model thinks",
+    }],
+}];
+
+/// How much such a host's models think.
+pub(crate) static EFFORTS_THINKING: &[Effort] = &[
+    effort("reasoning_effort", WORDS_IF_SAID),
+    effort("thinking.type", Scale::Default("enabled", "disabled")),
+];
+
+/// The older name of the cap first: what many hosts know alone.
+pub(crate) static OLD_CAP: &[&str] = &["max_tokens", "max_completion_tokens"];
+
+/// Fields of OpenAI, OpenRouter, Alibaba, DeepSeek and others, vLLM: whichever a request has.
+static EFFORTS: &[Effort] = &[
+    effort("reasoning_effort", WORDS_IF_SAID),
+    effort("reasoning.effort", WORDS_IF_SAID),
+    effort("reasoning.max_tokens", tokens_if_said(1024)),
+    effort("thinking_budget", tokens_if_said(128)),
+    effort("thinking.budget_tokens", tokens_if_said(1024)),
+    effort("thinking.type", Scale::Switch("enabled", "disabled")),
+    effort("enable_thinking", Scale::Flag),
+    effort("chat_template_kwargs.enable_thinking", Scale::Flag),
+];
+
+/// The same where every reasoning model takes the first, asked for or not.
+pub(crate) static EFFORTS_UNASKED: &[Effort] = &[effort(
+    "reasoning_effort",
+    Scale::Words { words: next_request::EFFORT_WORDS, unsaid: Some("low"), given: None },
+)];
 
 /// This wire without a host's own ways: what profiles build on.
 pub const PROFILE: Profile = Profile {

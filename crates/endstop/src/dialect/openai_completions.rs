@@ -12,6 +12,7 @@ use crate::ending::Reason;
 use crate::event::Event;
 use crate::fault::is_set;
 use crate::frame::{Frame, Framing};
+use crate::next_request::{self, Asks, Talk};
 use crate::provider::{COMMON_CAPABILITIES, Capabilities, Profile};
 use crate::reader::Out;
 use crate::shape::Probe;
@@ -40,6 +41,7 @@ pub static DIALECT: Dialect = Dialect {
     caps: &["max_tokens"],
     streams: Streams::Flag("stream"),
     tells: trouble::OPENAI,
+    asks: Asks { talk: &[Talk::Prompt("prompt", "echo")], ..next_request::NOTHING },
     usage: &["usage.prompt_tokens", "usage.completion_tokens"],
     counts: &[],
     padding: &[],

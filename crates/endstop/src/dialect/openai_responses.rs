@@ -8,14 +8,19 @@
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
+use serde_json::{Value, json};
 
 use super::openai_chat::{SIGNS, arguments_text};
-use super::{CallsClose, Dialect, Proof, Reading, Streams, Wins, Words};
+use super::{CallsClose, Dialect, Proof, Reading, Streams, Wins, Words, openai_chat};
 use crate::ending::{Reason, Usage};
 use crate::event::Event;
 use crate::fault::is_set;
 use crate::frame::{Frame, Framing};
-use crate::provider::Profile;
+use crate::next_request::{
+    self, Asks, Bar, Effort, Force, MESSAGES, Scale, Speaker, Talk, Temperature, Turns,
+    WORDS_IF_SAID, effort,
+};
+use crate::provider::{Profile, Resume, Role, Token, TokenInput, TokenOf};
 use crate::reader::Out;
 use crate::shape::Probe;
 use crate::trouble::{self, Tells, Trouble};
@@ -60,6 +65,7 @@ pub static DIALECT: Dialect = Dialect {
     caps: &["max_output_tokens"],
     streams: Streams::Flag("stream"),
     tells: TELLS,
+    asks: ASKS,
     usage: &[
         "usage.input_tokens",
         "usage.output_tokens",
@@ -75,16 +81,61 @@ pub static DIALECT: Dialect = Dialect {
 /// Clients raise on the error object alone; the rest is the event as the wire documents it.
 const TELLS: Tells = Tells { event: "error", in_stream: tell, body: trouble::openai };
 
-fn tell(trouble: &Trouble<'_>) -> serde_json::Value {
+fn tell(trouble: &Trouble<'_>) -> Value {
     let mut event = trouble::openai(trouble);
     if let Some(fields) = event.as_object_mut() {
         fields.insert("type".into(), "error".into());
         fields.insert("code".into(), trouble.code.into());
         fields.insert("message".into(), trouble.message.into());
-        fields.insert("param".into(), serde_json::Value::Null);
+        fields.insert("param".into(), Value::Null);
         fields.insert("sequence_number".into(), 0.into());
     }
     event
+}
+
+/// What its requests ask for.
+pub(crate) const ASKS: Asks = Asks {
+    talk: &[Talk::Turns(Turns { list: "input", part, ..MESSAGES })],
+    forces: &[Force {
+        tools: "tools",
+        field: "tool_choice",
+        value: |tool| json!({ "type": "function", "name": tool }),
+        models: &[],
+        bars: &[],
+    }],
+    temperature: Temperature { field: "temperature", ..openai_chat::ASKS.temperature },
+    efforts: &[effort("reasoning.effort", WORDS_IF_SAID)],
+    ..next_request::NOTHING
+};
+
+fn part(speaker: Speaker, text: &str) -> Value {
+    let kind = if speaker == Speaker::Assistant { "output_text" } else { "input_text" };
+    json!({ "type": kind, "text": text })
+}
+
+/// The same where every reasoning model takes the effort, asked for or not.
+pub(crate) static EFFORTS_UNASKED: &[Effort] = &[effort(
+    "reasoning.effort",
+    Scale::Words { words: next_request::EFFORT_WORDS, unsaid: Some("low"), given: None },
+)];
+
+/// The id of the response before: the input then is what is new. It needs a provider that stored
+/// the response; in a conversation the response is already (`openai` 3.49.0).
+#[must_use]
+pub const fn previous_response(role: Role) -> Resume {
+    Resume::Token(Token {
+        field: "previous_response_id",
+        of: TokenOf::Response,
+        input: TokenInput::Hint("input", role),
+        held_by: Some("conversation"),
+        bars: &[Bar {
+            field: "store",
+            fine: &["true"],
+            by_default: false,
+            because: "the request asks that nothing be stored",
+        }],
+        cap_counts_all: false,
+    })
 }
 
 /// This wire without a host's own ways: what profiles build on.

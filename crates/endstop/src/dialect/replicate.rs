@@ -13,6 +13,7 @@ use crate::ending::Reason;
 use crate::event::{Event, Word};
 use crate::fault::is_set;
 use crate::frame::{Frame, Framing};
+use crate::next_request;
 use crate::provider::{COMMON_CAPABILITIES, Capabilities, Profile};
 use crate::reader::Out;
 use crate::shape::Probe;
@@ -53,6 +54,7 @@ pub static DIALECT: Dialect = Dialect {
     caps: &["input.max_tokens"],
     streams: Streams::Flag("stream"),
     tells: trouble::OPENAI,
+    asks: next_request::NOTHING,
     usage: &[],
     counts: &[],
     padding: &[],

@@ -14,6 +14,7 @@ use crate::ending::{Reason, Usage};
 use crate::event::Event;
 use crate::fault::{FaultKind, class, is_set, message, name};
 use crate::frame::{Frame, Framing};
+use crate::next_request::{self, Asks, Talk};
 use crate::provider::{COMMON_CAPABILITIES, Capabilities, Profile};
 use crate::reader::Out;
 use crate::shape::Probe;
@@ -48,6 +49,10 @@ pub static DIALECT: Dialect = Dialect {
     caps: &["parameters.max_new_tokens"],
     streams: Streams::Flag("stream"),
     tells: trouble::TEXT,
+    asks: Asks {
+        talk: &[Talk::Prompt("inputs", "parameters.return_full_text")],
+        ..next_request::NOTHING
+    },
     usage: &["details.generated_tokens"],
     counts: &[],
     padding: &[],

@@ -14,6 +14,7 @@ use crate::ending::{Reason, Usage};
 use crate::event::{Event, Word};
 use crate::fault::{FaultKind, is_set, name};
 use crate::frame::{Frame, Framing};
+use crate::next_request::{self, Asks, Talk};
 use crate::provider::{COMMON_CAPABILITIES, Capabilities, Profile};
 use crate::reader::Out;
 use crate::shape::Probe;
@@ -58,6 +59,7 @@ pub static DIALECT: Dialect = Dialect {
     caps: &["parameters.max_new_tokens"],
     streams: Streams::Path("_stream"),
     tells: trouble::OPENAI,
+    asks: Asks { talk: &[Talk::Prompt("input", "")], ..next_request::NOTHING },
     usage: &["results[].input_token_count", "results[].generated_token_count"],
     counts: &[],
     padding: &[],

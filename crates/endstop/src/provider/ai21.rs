@@ -14,7 +14,7 @@ pub static AI21: Provider = Provider {
     auth: Auth::Bearer,
     key_variables: &["AI21_API_KEY"],
     url_variables: &["AI21_API_HOST"],
-    main: Profile { provider: "ai21", ..openai_chat::PROFILE },
+    main: Profile { provider: "ai21", caps: openai_chat::OLD_CAP, ..openai_chat::PROFILE },
     others: &[],
     source: "ai21 4.3.0",
 };

@@ -3,6 +3,7 @@
 use super::{Auth, Prefill, Profile, Provider, Resume, Role, TRAILING, models};
 use crate::dialect::{dashscope, openai_chat, openai_completions, openai_responses};
 use crate::fault::{FaultKind, Sign, message, name};
+use crate::next_request::{Asks, Bar, Force};
 
 /// Alibaba Cloud Model Studio.
 pub static ALIBABA: Provider = Provider {
@@ -31,6 +32,8 @@ pub static ALIBABA: Provider = Provider {
                 Resume::Prefill(Prefill { message_flag: Some("partial"), ..TRAILING }),
             ),
         ],
+        caps: openai_chat::OLD_CAP,
+        asks: Asks { prefill_bars: &[THINKS], forces: FORCES, ..openai_chat::ASKS },
         ..openai_chat::PROFILE
     },
     others: &[
@@ -49,3 +52,15 @@ static SIGNS: &[Sign] = &[
     message("datainspectionfailed", FaultKind::Filter),
     name("Arrearage", FaultKind::Quota),
 ];
+
+const THINKS: Bar =
+    Bar { field: "enable_thinking", fine: &[], by_default: false, because: "thinking is enabled" };
+
+/// Thinking takes no choice of a tool (duolahypercho/codex-router#106).
+static FORCES: &[Force] = &[Force {
+    tools: "tools",
+    field: "tool_choice",
+    value: openai_chat::choice,
+    models: &[],
+    bars: &[THINKS],
+}];

@@ -1,8 +1,9 @@
 //! Azure OpenAI: OpenAI's wires behind content filters that annotate every choice.
 
-use super::{Auth, Profile, Provider};
+use super::{Auth, Profile, Provider, Role, always};
 use crate::dialect::{openai_assistants, openai_chat, openai_completions, openai_responses};
 use crate::fault::{FaultKind, Sign, name};
+use crate::next_request::{Asks, Temperature};
 
 /// Azure OpenAI.
 pub static AZURE: Provider = Provider {
@@ -15,14 +16,38 @@ pub static AZURE: Provider = Provider {
     auth: Auth::Header("api-key"),
     key_variables: &["AZURE_OPENAI_API_KEY"],
     url_variables: &["AZURE_OPENAI_ENDPOINT"],
-    main: Profile { provider: "azure", signs: SIGNS, ..openai_chat::PROFILE },
+    main: Profile {
+        provider: "azure",
+        signs: SIGNS,
+        asks: Asks {
+            efforts: openai_chat::EFFORTS_UNASKED,
+            temperature: ONLY_IF_SENT,
+            ..openai_chat::ASKS
+        },
+        ..openai_chat::PROFILE
+    },
     others: &[
-        Profile { provider: "azure", signs: SIGNS, ..openai_responses::PROFILE },
+        Profile {
+            provider: "azure",
+            signs: SIGNS,
+            resume: &[always(openai_responses::previous_response(Role::Developer))],
+            asks: Asks {
+                hint: Role::Developer,
+                efforts: openai_responses::EFFORTS_UNASKED,
+                temperature: ONLY_IF_SENT,
+                ..openai_responses::ASKS
+            },
+            ..openai_responses::PROFILE
+        },
         Profile { provider: "azure", signs: SIGNS, ..openai_completions::PROFILE },
         Profile { provider: "azure", signs: SIGNS, ..openai_assistants::PROFILE },
     ],
     source: "MicrosoftDocs/azure-ai-docs content-filter.md; @azure/openai 1.0.0-beta.13",
 };
+
+/// A deployment's name does not tell its model.
+const ONLY_IF_SENT: Temperature =
+    Temperature { only_if_sent: true, ..openai_chat::ASKS.temperature };
 
 static SIGNS: &[Sign] = &[
     name("ResponsibleAIPolicyViolation", FaultKind::Filter),

@@ -14,7 +14,7 @@ pub static CLOUDFLARE: Provider = Provider {
     auth: Auth::Bearer,
     key_variables: &["CLOUDFLARE_API_TOKEN", "CLOUDFLARE_API_KEY"],
     url_variables: &[],
-    main: Profile { provider: "cloudflare", ..openai_chat::PROFILE },
+    main: Profile { provider: "cloudflare", caps: openai_chat::OLD_CAP, ..openai_chat::PROFILE },
     others: &[Profile { provider: "cloudflare", ..cloudflare::PROFILE }],
     source: "recorded, maruel/genai and others",
 };

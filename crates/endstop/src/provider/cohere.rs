@@ -17,7 +17,7 @@ pub static COHERE: Provider = Provider {
     main: Profile { provider: "cohere", ..cohere::PROFILE },
     others: &[
         Profile { provider: "cohere", ..cohere_v1::PROFILE },
-        Profile { provider: "cohere", ..openai_chat::PROFILE },
+        Profile { provider: "cohere", caps: openai_chat::OLD_CAP, ..openai_chat::PROFILE },
     ],
     source: "cohere 7.3.1; cohere-ai 8.1.0",
 };

@@ -19,6 +19,7 @@ pub static DATABRICKS: Provider = Provider {
         provider: "databricks",
         paths: &["/chat/completions", "/serving-endpoints/*/invocations"],
         signs: SIGNS,
+        caps: openai_chat::OLD_CAP,
         ..openai_chat::PROFILE
     },
     others: &[],

@@ -3,6 +3,7 @@
 use super::{Auth, COMMON_CAPABILITIES, Prefill, Profile, Provider, Resume, TRAILING, always};
 use crate::dialect::{Words, openai_chat, openai_completions, openai_responses};
 use crate::ending::Reason;
+use crate::next_request::Asks;
 
 /// DeepSeek.
 pub static DEEPSEEK: Provider = Provider {
@@ -26,6 +27,14 @@ pub static DEEPSEEK: Provider = Provider {
         // On the chunk of the word, asked for or not (recorded, maruel/genai, 44 of 44).
         capabilities: COMMON_CAPABILITIES,
         versions: &["`deepseek-chat` and `deepseek-reasoner` were retired on 2026-07-24"],
+        caps: openai_chat::OLD_CAP,
+        // Named choices are refused while it thinks, which it does unless told
+        // (deepseek-ai/DeepSeek-V3#1376).
+        asks: Asks {
+            forces: openai_chat::THINKS_UNLESS_TOLD,
+            efforts: openai_chat::EFFORTS_THINKING,
+            ..openai_chat::ASKS
+        },
         ..openai_chat::PROFILE
     },
     others: &[

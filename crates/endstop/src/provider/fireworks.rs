@@ -15,7 +15,12 @@ pub static FIREWORKS: Provider = Provider {
     auth: Auth::Bearer,
     key_variables: &["FIREWORKS_API_KEY"],
     url_variables: &["FIREWORKS_BASE_URL"],
-    main: Profile { provider: "fireworks", words: WORDS, ..openai_chat::PROFILE },
+    main: Profile {
+        provider: "fireworks",
+        words: WORDS,
+        caps: openai_chat::OLD_CAP,
+        ..openai_chat::PROFILE
+    },
     others: &[Profile { provider: "fireworks", words: WORDS, ..openai_completions::PROFILE }],
     source: "fireworks-ai 1.2.30",
 };

@@ -15,7 +15,12 @@ pub static GITHUB: Provider = Provider {
     auth: Auth::Bearer,
     key_variables: &["GITHUB_TOKEN"],
     url_variables: &[],
-    main: Profile { provider: "github", signs: SIGNS, ..openai_chat::PROFILE },
+    main: Profile {
+        provider: "github",
+        signs: SIGNS,
+        caps: openai_chat::OLD_CAP,
+        ..openai_chat::PROFILE
+    },
     others: &[],
     source: "azure-ai-inference 1.0.0b9; eslint/tsc-meetings#593",
 };

@@ -26,7 +26,7 @@ pub static GOOGLE: Provider = Provider {
     others: &[Profile {
         provider: "google",
         quirks: Quirks { reasoning_beside_output: true, ..NO_QUIRKS },
-        resume: &[always(Resume::Token("previous_interaction_id"))],
+        resume: &[always(Resume::Token(gemini_interactions::PREVIOUS))],
         ..gemini_interactions::PROFILE
     }],
     source: "google-ai-generativelanguage 0.12.1; google-genai 3.1.0",
@@ -74,7 +74,7 @@ static NUMBERS: &[Words] = &[
 /// Gemini 4 gives a token; versions 2 and 3 to 3.1 go on in a trailing turn of the model; newer ones
 /// refuse it (pipecat-ai/pipecat#5821, the more careful of two tables).
 pub(super) static GEMINI: &[ResumeRule] = &[
-    models(&["gemini-4"], Resume::Token("continuationToken")),
+    models(&["gemini-4"], Resume::Token(gemini::CONTINUATION)),
     models(
         &["gemini-2.", "gemini-3-", "gemini-3.1-", "gemini-pro-latest"],
         Resume::Prefill(TRAILING),

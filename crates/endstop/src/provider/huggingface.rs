@@ -22,7 +22,13 @@ pub static HUGGINGFACE: Provider = Provider {
     auth: Auth::Bearer,
     key_variables: &["HF_TOKEN"],
     url_variables: &[],
-    main: Profile { provider: "huggingface", words: WORDS, signs: SIGNS, ..openai_chat::PROFILE },
+    main: Profile {
+        provider: "huggingface",
+        words: WORDS,
+        signs: SIGNS,
+        caps: openai_chat::OLD_CAP,
+        ..openai_chat::PROFILE
+    },
     others: &[
         Profile {
             provider: "huggingface",

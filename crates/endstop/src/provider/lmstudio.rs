@@ -3,6 +3,7 @@
 use super::{Auth, Profile, Provider};
 use crate::dialect::{openai_chat, openai_completions};
 use crate::fault::{FaultKind, Sign, message};
+use crate::next_request::{Asks, Force};
 
 /// LM Studio.
 pub static LMSTUDIO: Provider = Provider {
@@ -15,7 +16,13 @@ pub static LMSTUDIO: Provider = Provider {
     auth: Auth::Open,
     key_variables: &["LM_API_TOKEN"],
     url_variables: &[],
-    main: Profile { provider: "lmstudio", signs: SIGNS, ..openai_chat::PROFILE },
+    main: Profile {
+        provider: "lmstudio",
+        signs: SIGNS,
+        caps: openai_chat::OLD_CAP,
+        asks: Asks { forces: FORCES, ..openai_chat::ASKS },
+        ..openai_chat::PROFILE
+    },
     others: &[Profile { provider: "lmstudio", signs: SIGNS, ..openai_completions::PROFILE }],
     source: "lmstudio-ai/docs @c6854fb; lmstudio-bug-tracker#2339; anomalyco/opencode#5139",
 };
@@ -24,3 +31,12 @@ static SIGNS: &[Sign] = &[
     message("n_keep:", FaultKind::ContextWindow),
     message("trying to keep the first", FaultKind::ContextWindow),
 ];
+
+/// A choice must be a word, so that it names no tool (lmstudio-ai/lmstudio-bug-tracker#670).
+static FORCES: &[Force] = &[Force {
+    tools: "tools",
+    field: "tool_choice",
+    value: |_| serde_json::json!("required"),
+    models: &[],
+    bars: &[],
+}];

@@ -39,6 +39,7 @@ pub static MISTRAL: Provider = Provider {
             ..TRAILING
         }))],
         capabilities: Capabilities { choices: true, ..COMMON_CAPABILITIES },
+        caps: openai_chat::OLD_CAP,
         ..openai_chat::PROFILE
     },
     others: &[],

@@ -3,6 +3,7 @@
 use super::{Auth, Capabilities, Prefill, Profile, Provider, Resume, TRAILING, always};
 use crate::dialect::openai_chat;
 use crate::fault::{FaultKind, Sign, message, name};
+use crate::next_request::Asks;
 
 /// Moonshot AI.
 pub static MOONSHOT: Provider = Provider {
@@ -20,6 +21,13 @@ pub static MOONSHOT: Provider = Provider {
         signs: SIGNS,
         // The documented remedy for `length` (Kimi partial mode page).
         resume: &[always(Resume::Prefill(Prefill { message_flag: Some("partial"), ..TRAILING }))],
+        // Named choices are refused while it thinks, which it does unless told
+        // (can1357/oh-my-pi#1077).
+        asks: Asks {
+            forces: openai_chat::THINKS_UNLESS_TOLD,
+            efforts: openai_chat::EFFORTS_THINKING,
+            ..openai_chat::ASKS
+        },
         capabilities: Capabilities { usage_in_streams: true, ..openai_chat::PROFILE.capabilities },
         ..openai_chat::PROFILE
     },

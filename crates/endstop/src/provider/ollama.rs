@@ -21,7 +21,7 @@ pub static OLLAMA: Provider = Provider {
         ..ollama::PROFILE
     },
     others: &[
-        Profile { provider: "ollama", ..openai_chat::PROFILE },
+        Profile { provider: "ollama", caps: openai_chat::OLD_CAP, ..openai_chat::PROFILE },
         Profile { provider: "ollama", ..openai_completions::PROFILE },
         Profile {
             provider: "ollama",

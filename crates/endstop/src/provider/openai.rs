@@ -2,6 +2,7 @@
 
 use super::{Auth, Profile, Provider, Resume, Role, always};
 use crate::dialect::{openai_assistants, openai_chat, openai_completions, openai_responses};
+use crate::next_request::Asks;
 
 /// OpenAI.
 pub static OPENAI: Provider = Provider {
@@ -17,12 +18,18 @@ pub static OPENAI: Provider = Provider {
     main: Profile {
         provider: "openai",
         resume: &[always(Resume::Hint(Role::Developer))],
+        asks: Asks { efforts: openai_chat::EFFORTS_UNASKED, ..openai_chat::ASKS },
         ..openai_chat::PROFILE
     },
     others: &[
         Profile {
             provider: "openai",
-            resume: &[always(Resume::Token("previous_response_id"))],
+            resume: &[always(openai_responses::previous_response(Role::Developer))],
+            asks: Asks {
+                hint: Role::Developer,
+                efforts: openai_responses::EFFORTS_UNASKED,
+                ..openai_responses::ASKS
+            },
             ..openai_responses::PROFILE
         },
         Profile { provider: "openai", ..openai_completions::PROFILE },

@@ -20,6 +20,7 @@ pub static OPENAI_COMPATIBLE: Provider = Provider {
         provider: "openai-compatible",
         words: WORDS,
         signs: SIGNS,
+        caps: openai_chat::OLD_CAP,
         ..openai_chat::PROFILE
     },
     others: &[

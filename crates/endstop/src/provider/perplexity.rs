@@ -22,6 +22,7 @@ pub static PERPLEXITY: Provider = Provider {
         signs: SIGNS,
         // In every chunk. It searches, and calls no tools of the caller's.
         capabilities: Capabilities { tools: false, ..COMMON_CAPABILITIES },
+        caps: openai_chat::OLD_CAP,
         ..openai_chat::PROFILE
     },
     others: &[],

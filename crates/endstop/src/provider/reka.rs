@@ -22,6 +22,7 @@ pub static REKA: Provider = Provider {
             "choices[].finish_reason",
             &[("context", Reason::ContextLimit)],
         )],
+        caps: openai_chat::OLD_CAP,
         ..openai_chat::PROFILE
     },
     others: &[],

@@ -14,7 +14,7 @@ pub static SAMBANOVA: Provider = Provider {
     auth: Auth::Bearer,
     key_variables: &["SAMBANOVA_API_KEY"],
     url_variables: &["SAMBANOVA_BASE_URL"],
-    main: Profile { provider: "sambanova", ..openai_chat::PROFILE },
+    main: Profile { provider: "sambanova", caps: openai_chat::OLD_CAP, ..openai_chat::PROFILE },
     others: &[],
     source: "sambanova 1.13.0",
 };

@@ -16,7 +16,13 @@ pub static TOGETHER: Provider = Provider {
     auth: Auth::Bearer,
     key_variables: &["TOGETHER_API_KEY"],
     url_variables: &["TOGETHER_BASE_URL"],
-    main: Profile { provider: "together", words: WORDS, signs: SIGNS, ..openai_chat::PROFILE },
+    main: Profile {
+        provider: "together",
+        words: WORDS,
+        signs: SIGNS,
+        caps: openai_chat::OLD_CAP,
+        ..openai_chat::PROFILE
+    },
     others: &[Profile {
         provider: "together",
         words: WORDS,

@@ -22,6 +22,7 @@ pub static WATSONX: Provider = Provider {
         words: CHAT,
         // No marker is documented.
         proof: Proof::Word,
+        caps: openai_chat::OLD_CAP,
         ..openai_chat::PROFILE
     }],
     source: "@ibm-cloud/watsonx-ai 1.7.16",

@@ -17,6 +17,7 @@ pub static WRITER: Provider = Provider {
     main: Profile {
         provider: "writer",
         paths: &["/v1/chat", "/chat/completions"],
+        caps: openai_chat::OLD_CAP,
         ..openai_chat::PROFILE
     },
     others: &[],

@@ -1,6 +1,6 @@
 //! xAI: chat and Responses. Output tokens leave the reasoning out.
 
-use super::{Auth, NO_QUIRKS, Profile, Provider, Quirks, Resume, always};
+use super::{Auth, NO_QUIRKS, Profile, Provider, Quirks, Role, always};
 use crate::dialect::{openai_chat, openai_responses};
 use crate::fault::{FaultKind, Sign, class, message, name};
 
@@ -25,7 +25,7 @@ pub static XAI: Provider = Provider {
     others: &[Profile {
         provider: "xai",
         signs: SIGNS,
-        resume: &[always(Resume::Token("previous_response_id"))],
+        resume: &[always(openai_responses::previous_response(Role::User))],
         ..openai_responses::PROFILE
     }],
     source: "xai-proto @9700be4; vercel/ai @ed857f5 packages/xai",

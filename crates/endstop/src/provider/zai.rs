@@ -4,6 +4,7 @@ use super::{Auth, COMMON_CAPABILITIES, Profile, Provider};
 use crate::dialect::{Words, openai_chat, openai_responses};
 use crate::ending::Reason;
 use crate::fault::{FaultKind, Sign, name};
+use crate::next_request::Asks;
 
 /// Z.AI.
 pub static ZAI: Provider = Provider {
@@ -22,6 +23,9 @@ pub static ZAI: Provider = Provider {
         signs: SIGNS,
         // On the chunk of the word, without being asked.
         capabilities: COMMON_CAPABILITIES,
+        caps: openai_chat::OLD_CAP,
+        // `auto` is the only choice of a tool, and it thinks by default (agentscope, GLM page).
+        asks: Asks { forces: &[], efforts: openai_chat::EFFORTS_THINKING, ..openai_chat::ASKS },
         ..openai_chat::PROFILE
     },
     others: &[Profile { provider: "zai", signs: SIGNS, ..openai_responses::PROFILE }],

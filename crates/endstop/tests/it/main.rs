@@ -7,6 +7,7 @@
     clippy::unwrap_used,
     clippy::panic,
     clippy::indexing_slicing,
+    clippy::string_slice,
     reason = "tests fail loudly"
 )]
 
@@ -16,10 +17,15 @@ mod case;
 mod cases;
 mod consistency;
 mod cuts;
+mod endings;
 mod event_stream;
 mod oracle;
+mod policy;
 mod prefixes;
 mod recordings;
+mod snapshot;
+mod splice;
 mod tables;
 mod tidy;
+mod turns;
 mod words;

@@ -1,0 +1,287 @@
+//! `endstop decide`: what to do about a response, and the request that would be sent next.
+
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context as _, Result, anyhow};
+use endstop::next_request::{
+    NextRequest, SoFar, Wording, continue_answer, lower_effort, repair_tool_call, resume_paused,
+    set_cap,
+};
+use endstop::policy::{
+    Action, Budget, Context, Decision, Piece, Policy, ResumeBy, Spent, TerminationReport,
+};
+use endstop::tool_call::allow;
+use endstop::{Reason, request};
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::response::{Response, ResponseArgs};
+use crate::style::Style;
+
+/// Say what to do about one response, why, and which request to send next
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  endstop decide response.sse
+  endstop decide --policy careful --max-tokens 1024 --attempts 2 response.json
+  endstop decide --policy agent.toml --request request.json --json response.json | jq .next.request")]
+pub(crate) struct Args {
+    #[command(flatten)]
+    pub(crate) given: Given,
+}
+
+// No documentation here: clap would show it in place of the subcommand's own.
+#[derive(clap::Args)]
+pub(crate) struct Given {
+    #[command(flatten)]
+    response: ResponseArgs,
+    /// A preset (careful, default, persistent) or a TOML file
+    #[arg(long, value_name = "NAME|FILE", default_value = "default")]
+    policy: String,
+    /// The request that was sent, in its own JSON: then the next one is shown
+    #[arg(long, value_name = "FILE")]
+    request: Option<PathBuf>,
+    /// Continuations of this turn so far
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    attempts: u32,
+    /// Retries of this turn so far, after failures
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    retries: u32,
+    /// Retries of this turn so far, after cut streams
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    cuts: u32,
+    /// Repairs of a tool call in this turn so far
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    repairs: u32,
+    /// Output tokens of this turn before this response
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    tokens: u64,
+    /// Characters of this turn before this response
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    chars: u64,
+    /// How long the turn has taken
+    #[arg(long, value_name = "MS", default_value_t = 0)]
+    elapsed_ms: u64,
+    /// The user chose the cap: it is not to be raised
+    #[arg(long)]
+    cap_is_users: bool,
+    /// The most output tokens that the model gives
+    #[arg(long, value_name = "N")]
+    model_max: Option<u64>,
+    /// The model's context window
+    #[arg(long, value_name = "N")]
+    window: Option<u64>,
+    /// The text has reached someone and cannot be taken back
+    #[arg(long)]
+    delivered: bool,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// What is to be done, and the request for it.
+#[derive(Serialize)]
+pub(crate) struct Considered {
+    #[serde(flatten)]
+    pub(crate) report: TerminationReport,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) next: Option<Next>,
+}
+
+/// The request that would be sent next, or why there is none.
+#[derive(Serialize)]
+#[serde(untagged)]
+pub(crate) enum Next {
+    Changed(Box<NextRequest>),
+    Same { request: Value, sentence: String },
+    Impossible { impossible: String },
+}
+
+#[derive(Serialize)]
+struct Line<'a> {
+    policy: &'a str,
+    reason: Reason,
+    #[serde(flatten)]
+    decision: &'a Decision,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next: Option<&'a Next>,
+}
+
+pub(crate) fn run(args: &Args) -> Result<ExitCode> {
+    let considered = args.given.consider()?;
+    let Considered { report, next } = &considered;
+    let mut out = io::stdout().lock();
+    if args.given.json {
+        let line = Line {
+            policy: &report.policy,
+            reason: report.ending.reason,
+            decision: &report.decision,
+            next: next.as_ref(),
+        };
+        writeln!(out, "{}", serde_json::to_string(&line)?)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let style = Style::of_stdout();
+    let decision = &report.decision;
+    let title = decision.action.name().replace('_', " ");
+    writeln!(out, "{}: {}", style.bold(&title), decision.sentence)?;
+    let mut row =
+        |name: &str, value: &str| writeln!(out, "  {} {value}", style.dim(&format!("{name:<10}")));
+    row("because", &format!("{}: {}", report.ending.reason.name(), report.ending.sentence))?;
+    if let Some(suggested) = decision.suggested {
+        let word = serde_json::to_value(suggested)?;
+        row("suggested", word.as_str().unwrap_or_default())?;
+    }
+    if let Some(wait) = decision.metadata.wait_ms {
+        row("wait", &format!("{wait} ms"))?;
+    }
+    if let Some(cap) = decision.metadata.next_cap {
+        row("next cap", &format!("{cap} tokens"))?;
+    }
+    row("policy", &report.policy)?;
+    drop(out);
+    print_next(next.as_ref(), style)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Prints the next request, if one was asked for.
+pub(crate) fn print_next(next: Option<&Next>, style: Style) -> Result<()> {
+    let mut out = io::stdout();
+    let name = style.dim("request   ");
+    match next {
+        Some(Next::Changed(next)) => {
+            writeln!(out, "  {name} {}", next.sentence)?;
+            writeln!(out, "{}", serde_json::to_string_pretty(&next.request)?)?;
+        }
+        Some(Next::Same { request, sentence }) => {
+            writeln!(out, "  {name} {sentence}")?;
+            writeln!(out, "{}", serde_json::to_string_pretty(request)?)?;
+        }
+        Some(Next::Impossible { impossible }) => writeln!(out, "  {name} none: {impossible}")?,
+        None => {}
+    }
+    Ok(())
+}
+
+impl Given {
+    /// Reads everything and decides.
+    pub(crate) fn consider(&self) -> Result<Considered> {
+        let policy = policy(&self.policy)?;
+        let request = self.request.as_deref().map(read_request).transpose()?;
+        let response = self.response.read()?;
+        let asked = request.as_ref().map(|request| {
+            let body = serde_json::to_vec(request).unwrap_or_default();
+            request::asked(&response.wire.profile, "", &body)
+        });
+        let cap = self.response.max_tokens.or_else(|| asked.as_ref().and_then(|asked| asked.cap));
+        let context = self.context(&response, cap);
+        let report = TerminationReport::new(response.ending.clone(), context, &policy);
+        let model = response.ending.model.clone().or_else(|| asked.and_then(|asked| asked.model));
+        let next = request.and_then(|request| {
+            next(&report.decision, &response, request, &model.unwrap_or_default())
+        });
+        Ok(Considered { report, next })
+    }
+
+    fn context(&self, response: &Response, cap: Option<u64>) -> Context {
+        let piece = Piece::of(&response.text);
+        let usage = response.ending.usage;
+        let output = usage.output.unwrap_or_else(|| piece.tokens());
+        let before = self.attempts + self.retries + self.cuts + self.repairs;
+        Context {
+            conversation_tokens: usage.input.map(|input| input.saturating_add(output)),
+            budget: Budget {
+                cap,
+                cap_is_users: self.cap_is_users,
+                model_max: self.model_max,
+                window: self.window,
+                price: None,
+            },
+            spent: Spent {
+                iterations: before.saturating_add(1),
+                continuations: self.attempts,
+                retries: self.retries,
+                cuts: self.cuts,
+                repairs: self.repairs,
+                completion_tokens: self.tokens.saturating_add(output),
+                output_chars: self.chars.saturating_add(piece.chars),
+                input_tokens: usage.input.unwrap_or(0),
+                output_tokens: self.tokens.saturating_add(output),
+                elapsed_ms: self.elapsed_ms,
+                ..Spent::default()
+            },
+            tools: (!response.calls.is_empty()).then(|| allow(&response.ending, &response.calls)),
+            piece: Some(piece),
+            delivered: self.delivered,
+            ..Context::default()
+        }
+    }
+}
+
+fn policy(name: &str) -> Result<Policy> {
+    if let Some(preset) = Policy::preset(name) {
+        return Ok(preset);
+    }
+    let known = Policy::PRESETS.join(", ");
+    let text = std::fs::read_to_string(name).map_err(|error| {
+        anyhow!("no preset is called `{name}` (known are {known}), and no file: {error}")
+    })?;
+    Ok(Policy::from_toml(name, &text)?)
+}
+
+fn read_request(file: &Path) -> Result<Value> {
+    let text = std::fs::read(file).with_context(|| format!("cannot read {}", file.display()))?;
+    serde_json::from_slice(&text).with_context(|| format!("{} is no JSON", file.display()))
+}
+
+/// The request that does what was decided; none where nothing is to be sent yet.
+fn next(decision: &Decision, response: &Response, request: Value, model: &str) -> Option<Next> {
+    let profile = &response.wire.profile;
+    let wording = Wording::default();
+    let so_far = SoFar {
+        text: &response.text,
+        id: Some(response.id.as_str()).filter(|id| !id.is_empty()),
+        ..SoFar::default()
+    };
+    let continued = || continue_answer(profile, model, &request, &so_far, &wording);
+    let made = match decision.action {
+        Action::Continue => continued(),
+        Action::Resume => match decision.metadata.resume_by {
+            Some(ResumeBy::Text) => continued(),
+            Some(ResumeBy::Protocol) => resume_paused(profile, &request, &so_far),
+            Some(ResumeBy::Poll) | None => return None,
+        },
+        Action::RepairToolCall => {
+            let tool = response.calls.first().map_or("", |call| call.name.as_str());
+            repair_tool_call(profile, model, &request, &so_far, tool, &wording)
+        }
+        Action::Retry | Action::RaiseBudget => {
+            let sentence = "the same request again".to_owned();
+            return match decision.metadata.next_cap {
+                Some(cap) => Some(capped(set_cap(profile, &request, cap))),
+                None => Some(Next::Same { request, sentence }),
+            };
+        }
+        Action::ChangePrompt if decision.metadata.lower_effort => {
+            lower_effort(profile, model, &request)
+        }
+        Action::Stop | Action::RunTools | Action::Compact | Action::ChangePrompt => return None,
+    };
+    let made = match (made, decision.metadata.next_cap) {
+        (Ok(made), Some(cap)) => match set_cap(profile, &made.request, cap) {
+            Ok(capped) => Ok(NextRequest { request: capped.request, ..made }),
+            Err(_) => Ok(made),
+        },
+        (made, _) => made,
+    };
+    Some(capped(made))
+}
+
+fn capped(made: Result<NextRequest, endstop::next_request::Impossible>) -> Next {
+    match made {
+        Ok(next) => Next::Changed(Box::new(next)),
+        Err(why) => Next::Impossible { impossible: why.to_string() },
+    }
+}

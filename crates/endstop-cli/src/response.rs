@@ -1,0 +1,209 @@
+//! One response from a file or a pipe, with what is known of it: what `check`, `decide` and
+//! `explain` read.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use clap::ValueEnum;
+use endstop::registry::Clues;
+use endstop::tool_call::{Assembly, ToolCall};
+use endstop::{Asked, Close, Closed, Ending, Event, FaultKind, Head, Reader, Wire, provider};
+
+/// How much of the beginning is looked at to tell which wire it is.
+const LOOK: usize = 256 * 1024;
+
+// No documentation here: clap would show it in place of the subcommand's own.
+#[derive(clap::Args)]
+pub(crate) struct ResponseArgs {
+    /// The response's body, streamed or not; `-` or nothing for standard input
+    pub(crate) file: Option<PathBuf>,
+    /// Who served it; else told by the body's shape, at most at medium confidence
+    #[arg(long, value_name = "ID")]
+    pub(crate) provider: Option<String>,
+    /// The URL that was asked: its host and path tell the wire
+    #[arg(long)]
+    pub(crate) url: Option<String>,
+    /// The response's HTTP status
+    #[arg(long, value_name = "CODE", value_parser = clap::value_parser!(u16).range(100..600))]
+    pub(crate) status: Option<u16>,
+    /// The response's content type
+    #[arg(long, value_name = "TYPE")]
+    pub(crate) content_type: Option<String>,
+    /// The model that was asked
+    #[arg(long)]
+    pub(crate) model: Option<String>,
+    /// The cap on output tokens that was asked
+    #[arg(long, value_name = "N", visible_alias = "cap")]
+    pub(crate) max_tokens: Option<u64>,
+    /// How many choices were asked
+    #[arg(long, value_name = "N")]
+    pub(crate) choices: Option<u32>,
+    /// A TOML file of your own providers and words
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    /// What ended the bytes
+    #[arg(long, value_enum, default_value_t = CloseArg::Eof)]
+    pub(crate) close: CloseArg,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+pub(crate) enum CloseArg {
+    Eof,
+    Reset,
+    ClientGone,
+}
+
+/// A response that was read.
+pub(crate) struct Response {
+    pub(crate) ending: Ending,
+    pub(crate) wire: Wire,
+    /// The text of the first choice.
+    pub(crate) text: String,
+    /// The provider's id of the response.
+    pub(crate) id: String,
+    pub(crate) calls: Vec<ToolCall>,
+}
+
+#[derive(Default)]
+struct Heard {
+    text: String,
+    id: String,
+    calls: Assembly,
+}
+
+impl Heard {
+    fn observe(&mut self, event: &Event<'_>) {
+        self.calls.observe(event);
+        if let Event::Text { choice: 0, text } = event {
+            self.text.push_str(text);
+        }
+        if let Event::Begin { id, .. } = event
+            && self.id.is_empty()
+        {
+            (*id).clone_into(&mut self.id);
+        }
+    }
+}
+
+impl ResponseArgs {
+    /// Reads the response.
+    pub(crate) fn read(&self) -> Result<Response> {
+        read(self)
+    }
+}
+
+fn read(args: &ResponseArgs) -> Result<Response> {
+    let name = args.file.as_deref().filter(|file| *file != Path::new("-"));
+    let shown_name =
+        name.map_or_else(|| "standard input".into(), |name| name.display().to_string());
+    let mut input = open(name)?;
+    let mut head = vec![0; LOOK];
+    let length =
+        fill(&mut input, &mut head).with_context(|| format!("cannot read {shown_name}"))?;
+    head.truncate(length);
+    if head.is_empty() && args.status.is_none() {
+        bail!("{shown_name} is empty: give it the body of a response, or say `--status`");
+    }
+    let (mut reader, wire) = reader(args, &head)?;
+    let mut heard = Heard::default();
+    reader.read(&head, |event| heard.observe(&event));
+    let mut chunk = vec![0; 64 * 1024];
+    loop {
+        let length = input.read(&mut chunk).with_context(|| format!("cannot read {shown_name}"))?;
+        if length == 0 {
+            break;
+        }
+        let chunk = chunk.get(..length).unwrap_or_default();
+        reader.read(chunk, |event| heard.observe(&event));
+    }
+    let close = match args.close {
+        CloseArg::Eof => Close::Eof,
+        CloseArg::Reset => Close::Reset,
+        CloseArg::ClientGone => Close::ClientGone,
+    };
+    let ending = reader.finish_with(close, |event| heard.observe(&event));
+    refuse_what_is_no_response(args, &ending, &head, &shown_name)?;
+    let calls = heard.calls.finish(&ending);
+    Ok(Response { ending, wire, text: heard.text, id: heard.id, calls })
+}
+
+fn reader(args: &ResponseArgs, head: &[u8]) -> Result<(Reader, Wire)> {
+    let known = args.provider.as_deref().unwrap_or_default();
+    let registry = crate::config::registry(args.config.as_deref())?;
+    let unknown = provider::by_id(known).is_none() && registry.get(known, "").is_none();
+    if !known.is_empty() && unknown {
+        let ids: Vec<&str> = provider::ALL.iter().map(|provider| provider.id).collect();
+        bail!("no provider is called `{known}`; known are {}", ids.join(", "));
+    }
+    let url = args.url.as_deref().unwrap_or_default();
+    let (host, path) = split_url(url);
+    let clues = Clues { provider: known, host, path, body: head, ..Clues::default() };
+    let wire = registry.choose(&clues);
+    let content_type = args.content_type.as_deref().unwrap_or_default();
+    let asked = Asked {
+        model: args.model.clone(),
+        cap: args.max_tokens,
+        choices: args.choices,
+        ..Asked::default()
+    };
+    let head = Head { status: args.status.unwrap_or(0), content_type };
+    Ok((Reader::new(wire.clone(), head, asked), wire))
+}
+
+/// The host and the path of a URL.
+pub(crate) fn split_url(url: &str) -> (&str, &str) {
+    let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
+    match rest.find('/') {
+        Some(at) => rest.split_at(at),
+        None => (rest, ""),
+    }
+}
+
+fn open(file: Option<&Path>) -> Result<Box<dyn Read>> {
+    let Some(file) = file else { return Ok(Box::new(io::stdin().lock())) };
+    if file.is_dir() {
+        bail!("{} is a directory: this reads one response; try `endstop replay`", file.display());
+    }
+    let input = File::open(file).with_context(|| format!("cannot open {}", file.display()))?;
+    Ok(Box::new(input))
+}
+
+fn fill(input: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {
+    let mut length = 0;
+    while let Some(rest) = buffer.get_mut(length..).filter(|rest| !rest.is_empty()) {
+        match input.read(rest) {
+            Ok(0) => break,
+            Ok(read) => length += read,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(length)
+}
+
+/// Bytes that nobody would call a response get an error rather than a verdict.
+fn refuse_what_is_no_response(
+    args: &ResponseArgs,
+    ending: &Ending,
+    head: &[u8],
+    name: &str,
+) -> Result<()> {
+    if ending.closed == Closed::Oversize {
+        bail!(
+            "{name} holds one event of more than 16 MiB, which no provider sends: \
+             is it a recording? try `endstop replay`"
+        );
+    }
+    let unread = ending.fault.as_ref().is_some_and(|fault| fault.kind == FaultKind::BadPayload);
+    let vouched = args.provider.is_some() || args.url.is_some() || args.status.is_some();
+    let is_page = head.trim_ascii_start().starts_with(b"<");
+    if unread && !vouched && !is_page {
+        bail!(
+            "{name} is no response that Endstop knows: decompress it first, \
+             or say `--provider` if it is what a provider sent"
+        );
+    }
+    Ok(())
+}

@@ -1,0 +1,91 @@
+//! What deciding and stepping cost: nanoseconds on this machine, instructions on any.
+//!
+//! `cargo bench -p endstop --bench turn`; instructions need valgrind and are left out without it.
+
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a benchmark fails loudly")]
+
+use std::hint::black_box;
+use std::process::Command;
+use std::time::Instant;
+
+use endstop::continuation::{Begin, Ended, Input, Machine};
+use endstop::policy::{Budget, Context, Piece, Policy, decide};
+use endstop::{Asked, Close, Ending, Head, Reader, provider};
+
+const SUBJECTS: [&str; 5] = ["nothing", "decide stop", "decide continue", "step", "turn"];
+
+fn main() {
+    let arguments: Vec<String> =
+        std::env::args().skip(1).filter(|argument| argument != "--bench").collect();
+    match arguments.as_slice() {
+        [subject, rounds] => run(subject, rounds.parse().unwrap()),
+        _ => report(),
+    }
+}
+
+fn ending(word: &str) -> Ending {
+    let body = format!(
+        r#"{{"model":"m","choices":[{{"message":{{"content":"x"}},"finish_reason":"{word}"}}],"usage":{{"prompt_tokens":9,"completion_tokens":9}}}}"#
+    );
+    let mut reader = Reader::new(&provider::OPENAI, Head::default(), Asked::default());
+    reader.watch(body.as_bytes());
+    reader.finish(Close::Eof)
+}
+
+fn run(subject: &str, rounds: u64) {
+    let policy = Policy::default();
+    let budget = Budget { cap: Some(1_000), ..Budget::default() };
+    let piece = Piece::of("a text that is long enough to be progress");
+    let context = Context { budget, piece: Some(piece), ..Context::default() };
+    let (stop, length) = (ending("stop"), ending("length"));
+    let begin = Begin { budget, ..Begin::new("turn") };
+    let machine = Machine::begin(begin.clone(), 0).0;
+    let first = Ended::new(length.clone(), piece);
+    let last = Ended::new(stop.clone(), piece);
+    for _ in 0..rounds {
+        match subject {
+            "nothing" => {
+                black_box(&context);
+            }
+            "decide stop" => drop(black_box(decide(black_box(&stop), &context, &policy))),
+            "decide continue" => drop(black_box(decide(black_box(&length), &context, &policy))),
+            // A machine is stepped by value, so that a copy is made each time.
+            "step" => drop(black_box(machine.clone().step(Input::Ended(&first), 1))),
+            // Cut off, continued, whole: four steps with their events.
+            "turn" => {
+                let machine = Machine::begin(begin.clone(), 0).0;
+                let machine = machine.step(Input::Ended(&first), 1).0;
+                let machine = machine.step(Input::Prepared, 2).0;
+                drop(black_box(machine.step(Input::Ended(&last), 3)));
+            }
+            _ => panic!("no such subject: {subject}"),
+        }
+    }
+}
+
+/// Instructions of one run of this program; none without valgrind.
+fn instructions(subject: &str, rounds: u64) -> Option<f64> {
+    let output = Command::new("valgrind")
+        .args(["--tool=callgrind", "--callgrind-out-file=/dev/null"])
+        .arg(std::env::current_exe().unwrap())
+        .args([subject, &rounds.to_string()])
+        .output()
+        .ok()?;
+    let text = String::from_utf8_lossy(&output.stderr);
+    let line = text.lines().find(|line| line.contains("Collected"))?;
+    line.rsplit(' ').next()?.parse().ok()
+}
+
+fn report() {
+    println!("{:<18} {:>10} {:>14}", "subject", "ns", "instructions");
+    for subject in SUBJECTS {
+        let rounds = 200_000;
+        let start = Instant::now();
+        run(subject, rounds);
+        let ns = start.elapsed().as_nanos() as f64 / rounds as f64;
+        let cost = instructions(subject, 1_000)
+            .zip(instructions(subject, 11_000))
+            .map_or("-".to_owned(), |(few, many)| format!("{:.0}", (many - few) / 10_000.0));
+        println!("{subject:<18} {ns:>10.0} {cost:>14}");
+    }
+}

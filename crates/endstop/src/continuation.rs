@@ -1,0 +1,1172 @@
+//! The machine of one turn: what was decided, done step by step, within limits that nobody resets.
+//!
+//! ```text
+//! Request -> EvaluateStop -> Complete | ExecuteTools -> Request
+//!                         -> ContinuePending -> RequestContinuation -> EvaluateStop
+//!                                            -> AbortPartial -> Complete (partial, with notice)
+//!                         -> RepairToolCall -> EvaluateStop | AbortPartial
+//!                         -> ResumePaused -> EvaluateStop
+//!                         -> RetryPending (cut, failed, timed out; waits) -> what was sent | Abort
+//!                         -> AbortPartial -> Complete (partial, with notice)
+//!                         -> Abort (blocked, context full, failed, cancelled; unknown with a call
+//!                                   or without content)
+//! ```
+//!
+//! A *turn* runs from one request of the user to its final answer, all tool iterations included; an
+//! *iteration* is one request to the provider. The machine waits in every state but two:
+//! `EvaluateStop` and `AbortPartial` are passed within a step, and [`Action::passed`] tells so.
+//!
+//! The machine does no IO and has no clock: it says what [`Todo`], and is told what came of it. It can
+//! be stored after any step and restored elsewhere. A request that was under way when a process died
+//! is told as an ending with [`Close::Interrupted`](crate::Close::Interrupted); time is best counted
+//! from a clock that both processes share.
+//!
+//! Whatever decides, the machine holds it to the policy's limits, runs no tool call that is not sure
+//! to be whole, and never goes on without progress. What a turn spends on recovering (tokens and
+//! characters of answers that did not end well, and of what recovers them) counts against the
+//! `continuation_` caps; iterations, time, money and all tokens count against those of the turn.
+//!
+//! ```
+//! use endstop::continuation::{Begin, Ended, Input, Machine, Todo};
+//! use endstop::policy::Piece;
+//! use endstop::{Asked, Close, Head, Reader, provider};
+//!
+//! # fn answer(word: &str) -> endstop::Ending {
+//! #     let body = format!(r#"{{"choices":[{{"message":{{"content":"x"}},"finish_reason":"{word}"}}]}}"#);
+//! #     let mut reader = Reader::new(&provider::OPENAI, Head::default(), Asked::default());
+//! #     reader.watch(body.as_bytes());
+//! #     reader.finish(Close::Eof)
+//! # }
+//! let (mut machine, mut action) = Machine::begin(Begin::new("turn-1"), 0);
+//! let mut answers = [("length", "Once upon a time"), ("stop", " there was")].into_iter();
+//! while !machine.is_over() {
+//!     let input = match action.todo {
+//!         Todo::Send(_) => {
+//!             let (word, text) = answers.next().unwrap();
+//!             // `answer` is sending a request and reading what comes.
+//!             let ended = Ended::new(answer(word), Piece::of(text));
+//!             (machine, action) = machine.step(Input::Ended(&ended), 0);
+//!             continue;
+//!         }
+//!         Todo::Prepare(_) => Input::Prepared,
+//!         Todo::Wait { .. } => Input::Tick,
+//!         Todo::RunTools => Input::ToolsDone,
+//!         Todo::Finish(_) | Todo::Ignored => break,
+//!     };
+//!     (machine, action) = machine.step(input, 0);
+//! }
+//! assert_eq!(machine.outcome().map(|outcome| outcome.pieces), Some(2));
+//! ```
+
+use serde::{Deserialize, Serialize};
+
+use crate::ending::{Confidence, Ending, Reason};
+use crate::policy::{
+    self, Action as Decided, Budget, Cause, Context, Counter, Decision, Left, Limit, Piece, Policy,
+    ResumeBy, Spent, Strategy,
+};
+use crate::provider;
+use crate::tool_call::{Allow, Refusal, allow_by_ending};
+
+/// The most hashes of earlier pieces that are kept.
+const MAX_SEEN: usize = 64;
+
+/// The machine of one turn.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Machine {
+    state: State,
+    turn: Turn,
+}
+
+/// What a turn begins with.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Begin {
+    /// The turn's name in events; it also spreads the waits of different turns.
+    pub turn: String,
+    /// The policy that holds for the turn.
+    pub policy: Policy,
+    /// The caps, the model and its price.
+    pub budget: Budget,
+    /// Text reaches someone as it comes and cannot be taken back.
+    pub delivers: bool,
+    /// Messages in the conversation.
+    pub conversation_messages: u32,
+}
+
+impl Begin {
+    /// A turn of this name under the default policy.
+    pub fn new(turn: impl Into<String>) -> Self {
+        Self { turn: turn.into(), ..Self::default() }
+    }
+}
+
+/// What the machine is told.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Input<'a> {
+    /// The response to what was sent is over.
+    Ended(&'a Ended),
+    /// The continuation's request is made and can be sent.
+    Prepared,
+    /// No such request can be made: this wire or model cannot continue here.
+    Unavailable,
+    /// Time has passed.
+    Tick,
+    /// The tools have run and their results are in the conversation.
+    ToolsDone,
+    /// Nobody knows how far the tools came, so that they cannot be run again.
+    ToolsLost,
+    /// The caller wants no more.
+    Cancel,
+}
+
+/// How a response ended, and what is known of it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Ended {
+    /// The ending.
+    pub ending: Ending,
+    /// Its text in numbers; none where nobody kept it.
+    pub piece: Option<Piece>,
+    /// What its tool calls are allowed; none where nobody put them together.
+    pub tools: Option<Allow>,
+    /// How long the provider asks to wait, in milliseconds.
+    pub retry_after_ms: Option<u64>,
+    /// What a strategy of one's own decided; none leaves it to the policy.
+    pub decision: Option<Decision>,
+}
+
+impl Ended {
+    /// A response of which the text was kept.
+    #[must_use]
+    pub fn new(ending: Ending, piece: Piece) -> Self {
+        Self { ending, piece: Some(piece), tools: None, retry_after_ms: None, decision: None }
+    }
+}
+
+/// What to do now, and what there is to tell.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Action {
+    /// What to do.
+    pub todo: Todo,
+    /// What happened, for whoever emits it.
+    pub events: Vec<Event>,
+    /// The states that the step went through, the last one being that in which it waits.
+    pub passed: Vec<StateName>,
+}
+
+/// What to do.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Todo {
+    /// Send a request, then tell [`Input::Ended`].
+    Send(Next),
+    /// Make this request without sending it, then tell [`Input::Prepared`] or [`Input::Unavailable`].
+    Prepare(Next),
+    /// Wait, then tell [`Input::Tick`].
+    Wait {
+        /// For so many milliseconds.
+        ms: u64,
+    },
+    /// Run the tool calls, then tell [`Input::ToolsDone`].
+    RunTools,
+    /// Nothing more: the turn is over, and what is under way is to be given up.
+    Finish(Box<Outcome>),
+    /// Nothing: what was told does not belong to this state, and nothing changed.
+    Ignored,
+}
+
+/// The request that comes next.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Next {
+    /// What kind of request.
+    pub how: How,
+    /// The same kind was sent before and did not do: a retry, or a higher cap.
+    pub again: bool,
+    /// The cap that it carries; none leaves it as the user's request has it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cap: Option<u64>,
+    /// The text of the last response is to be thrown away.
+    pub discard: bool,
+    /// What it counts against; none for what recovers nothing.
+    pub counter: Option<Counter>,
+    /// When the turn's time is over: the latest that it may take.
+    pub deadline_ms: u64,
+}
+
+/// What kind of request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum How {
+    /// The user's.
+    First,
+    /// With the results of tools.
+    AfterTools,
+    /// One that continues the answer.
+    Continue,
+    /// One that goes on in an answer whose stream was cut.
+    ResumeText,
+    /// One that asks for a tool call alone.
+    Repair,
+    /// One that resumes by the provider's protocol.
+    Resume,
+    /// One that asks whether the answer is over.
+    Poll,
+}
+
+/// Where the machine is.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum State {
+    Request(Next),
+    RequestContinuation(Next),
+    RepairToolCall(Next),
+    ResumePaused(Next),
+    ContinuePending(Next),
+    RetryPending { next: Next, until_ms: u64 },
+    ExecuteTools,
+    Complete(Box<Outcome>),
+    Abort(Box<Outcome>),
+}
+
+/// The names of the states.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum StateName {
+    /// The user's request, or one with the results of tools, is under way.
+    Request,
+    /// It is decided what to do; passed within a step.
+    EvaluateStop,
+    /// The turn is over, with an answer.
+    Complete,
+    /// Tool calls are being run.
+    ExecuteTools,
+    /// A continuation was decided and is not sent yet.
+    ContinuePending,
+    /// A continuation is under way.
+    RequestContinuation,
+    /// The turn ends with what there is; passed within a step.
+    AbortPartial,
+    /// A request for a tool call alone is under way.
+    RepairToolCall,
+    /// A paused answer was sent back, or is polled.
+    ResumePaused,
+    /// A retry waits for its time.
+    RetryPending,
+    /// The turn is over, without an answer.
+    Abort,
+}
+
+/// How a turn ended; the closed states keep it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Outcome {
+    /// The turn.
+    pub turn: String,
+    /// What there is of an answer.
+    pub finish: Finish,
+    /// Why the turn is over.
+    pub terminated: Terminated,
+    /// How the last response ended; none where there was none.
+    pub reason: Option<Reason>,
+    /// How sure that is.
+    pub confidence: Option<Confidence>,
+    /// What to tell whoever reads the answer, where it is not whole or not sure to be.
+    pub notice: Option<String>,
+    /// The last decision.
+    pub decision: Option<Decision>,
+    /// Responses whose text belongs to the answer.
+    pub pieces: u32,
+    /// The characters of the answer.
+    pub kept_chars: u64,
+    /// What the turn spent.
+    pub spent: Spent,
+}
+
+/// What there is of an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Finish {
+    /// All of it.
+    Complete,
+    /// A part, with a notice.
+    Partial,
+    /// None that stands.
+    Aborted,
+}
+
+/// Why a turn is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Terminated {
+    /// The answer is whole.
+    Completed,
+    /// The attempts are used up.
+    RetryLimit,
+    /// Tokens, characters, requests, time or money are used up.
+    BudgetExhausted,
+    /// The answer was refused, filtered or blocked.
+    SafetyBlocked,
+    /// What came brought nothing new, or nothing at all.
+    NoProgress,
+    /// The context window is full.
+    ContextLimit,
+    /// Reasoning used up the output limit.
+    ReasoningExhausted,
+    /// A tool call stayed unfinished.
+    ToolCallUnfinished,
+    /// Tool calls came that are not sure to be whole.
+    ToolCallUncertain,
+    /// Tool calls are left to the caller.
+    ToolCallsLeft,
+    /// Nobody knows how far the tools came.
+    ToolsLost,
+    /// The provider failed.
+    ProviderFailed,
+    /// The provider refused the request.
+    RequestRefused,
+    /// A time limit passed.
+    TimedOut,
+    /// The stream was cut.
+    CutStream,
+    /// The caller or an operator cancelled.
+    Cancelled,
+    /// Nobody knows how the answer ended.
+    UnknownEnding,
+    /// The policy or the strategy stopped here.
+    StoppedByPolicy,
+    /// No request that goes on can be made.
+    Unavailable,
+}
+
+impl Terminated {
+    /// The name in events and reports.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Completed => "completed",
+            Self::RetryLimit => "retry_limit",
+            Self::BudgetExhausted => "budget_exhausted",
+            Self::SafetyBlocked => "safety_blocked",
+            Self::NoProgress => "no_progress",
+            Self::ContextLimit => "context_limit",
+            Self::ReasoningExhausted => "reasoning_exhausted",
+            Self::ToolCallUnfinished => "tool_call_unfinished",
+            Self::ToolCallUncertain => "tool_call_uncertain",
+            Self::ToolCallsLeft => "tool_calls_left",
+            Self::ToolsLost => "tools_lost",
+            Self::ProviderFailed => "provider_failed",
+            Self::RequestRefused => "request_refused",
+            Self::TimedOut => "timed_out",
+            Self::CutStream => "cut_stream",
+            Self::Cancelled => "cancelled",
+            Self::UnknownEnding => "unknown_ending",
+            Self::StoppedByPolicy => "stopped_by_policy",
+            Self::Unavailable => "unavailable",
+        }
+    }
+}
+
+/// Something that happened, as data; callers emit it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "event", rename_all = "snake_case")]
+pub enum Event {
+    /// A response is over.
+    StopReasonObserved {
+        /// The turn.
+        turn: String,
+        /// The number of the request, from one on.
+        iteration: u32,
+        /// Who served it.
+        provider: String,
+        /// The model.
+        model: Option<String>,
+        /// Our reason.
+        reason: Reason,
+        /// How sure it is.
+        confidence: Confidence,
+        /// The provider's own word.
+        raw: Option<String>,
+    },
+    /// An answer is continued, asked for with a higher cap, or gone on with after a cut.
+    ContinuationAttempt {
+        /// The turn.
+        turn: String,
+        /// The number of the request, from one on.
+        iteration: u32,
+        /// The number of the attempt, from one on.
+        index: u32,
+        /// What it counts against.
+        counter: Counter,
+        /// Output tokens so far.
+        cumulative_tokens: u64,
+        /// Characters so far.
+        cumulative_chars: u64,
+        /// What is left after this attempt is counted.
+        budget_left: Left,
+    },
+    /// The same request is sent again after a wait.
+    RetryAttempt {
+        /// The turn.
+        turn: String,
+        /// The number of the request, from one on.
+        iteration: u32,
+        /// The number of the attempt, from one on.
+        index: u32,
+        /// What it counts against.
+        counter: Counter,
+        /// What is left after this attempt is counted.
+        budget_left: Left,
+    },
+    /// A paused answer is sent back, or one that is not over is polled.
+    ResumeAttempt {
+        /// The turn.
+        turn: String,
+        /// The number of the request, from one on.
+        iteration: u32,
+        /// The number of the attempt, from one on.
+        index: u32,
+        /// What it counts against.
+        counter: Counter,
+    },
+    /// A tool call was cut or cannot be read.
+    ToolPayloadRepair {
+        /// The turn.
+        turn: String,
+        /// The number of the request, from one on.
+        iteration: u32,
+        /// What is wrong with it.
+        issue: String,
+        /// Whether it is or was asked for once more.
+        attempted: bool,
+        /// Whether that brought a call that may run; none while nobody knows.
+        succeeded: Option<bool>,
+    },
+    /// The turn is over.
+    ContinuationTerminated {
+        /// The turn.
+        turn: String,
+        /// Why.
+        cause: Terminated,
+        /// What there is of an answer.
+        finish: Finish,
+        /// How the last response ended.
+        reason: Option<Reason>,
+        /// The limit that was reached.
+        limit: Option<Limit>,
+        /// Requests sent.
+        iterations: u32,
+        /// Responses whose text belongs to the answer.
+        pieces: u32,
+        /// Output tokens, all of them.
+        cumulative_tokens: u64,
+        /// Characters of the answer.
+        cumulative_chars: u64,
+    },
+    /// What was told does not belong to this state.
+    InputIgnored {
+        /// The turn.
+        turn: String,
+        /// The state.
+        state: StateName,
+        /// What was told.
+        input: String,
+    },
+}
+
+/// What the machine remembers of its turn.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+struct Turn {
+    begin: Begin,
+    started_ms: u64,
+    spent: Spent,
+    conversation_tokens: Option<u64>,
+    /// Hashes of the pieces that belong to the answer.
+    seen: Vec<u64>,
+    pieces: u32,
+    kept_chars: u64,
+    /// The last response's provider: its overrides hold for the next request.
+    provider: String,
+    reason: Option<Reason>,
+    confidence: Option<Confidence>,
+}
+
+/// What a step leaves behind besides its state.
+#[derive(Default)]
+struct Trace {
+    events: Vec<Event>,
+    passed: Vec<StateName>,
+}
+
+impl Machine {
+    /// Begins a turn: the first thing to do is to send the user's request.
+    #[must_use]
+    pub fn begin(begin: Begin, now_ms: u64) -> (Self, Action) {
+        let mut turn = Turn {
+            begin,
+            started_ms: now_ms,
+            spent: Spent::default(),
+            conversation_tokens: None,
+            seen: Vec::new(),
+            pieces: 0,
+            kept_chars: 0,
+            provider: String::new(),
+            reason: None,
+            confidence: None,
+        };
+        let mut trace = Trace::default();
+        let next = turn.plain(How::First, None);
+        let (state, todo) = dispatch(&mut turn, next, &mut trace);
+        finish_step(state, turn, todo, trace)
+    }
+
+    /// Takes one step. What does not belong to the state changes nothing.
+    ///
+    /// Time never goes back: an earlier `now_ms` counts as the latest that was told.
+    #[must_use]
+    pub fn step(self, input: Input<'_>, now_ms: u64) -> (Self, Action) {
+        let Self { state, mut turn } = self;
+        if !state.is_closed() {
+            turn.clock(now_ms);
+        }
+        let mut trace = Trace::default();
+        let (state, todo) = match (state, input) {
+            (closed @ (State::Complete(_) | State::Abort(_)), _) => {
+                ignore(closed, input, &turn, &mut trace)
+            }
+            (open, Input::Cancel) => cancel(&open, &mut turn, &mut trace),
+            (State::Request(next), _)
+            | (State::RequestContinuation(next), _)
+            | (State::RepairToolCall(next), _)
+            | (State::ResumePaused(next), _) => under_way(next, input, &mut turn, &mut trace),
+            (State::ContinuePending(next), _) => pending(next, input, &mut turn, &mut trace),
+            (State::RetryPending { next, until_ms }, _) => {
+                waiting(next, until_ms, input, &mut turn, &mut trace)
+            }
+            (State::ExecuteTools, _) => executing(input, &mut turn, &mut trace),
+        };
+        finish_step(state, turn, todo, trace)
+    }
+
+    /// What a strategy is to decide by, for a response that ended like this.
+    #[must_use]
+    pub fn context(&self, ended: &Ended, now_ms: u64) -> Context {
+        let mut turn = self.turn.clone();
+        turn.clock(now_ms);
+        match self.state.next_under_way() {
+            Some(next) => turn.account(next, ended),
+            None => turn.context(ended, None),
+        }
+    }
+
+    /// The same response, decided by a strategy of one's own.
+    #[must_use]
+    pub fn decided(&self, strategy: &impl Strategy, ended: Ended, now_ms: u64) -> Ended {
+        let context = self.context(&ended, now_ms);
+        let decision = Some(strategy.decide(&ended.ending, &context));
+        Ended { decision, ..ended }
+    }
+
+    /// The state.
+    #[must_use]
+    pub fn state(&self) -> StateName {
+        self.state.name()
+    }
+
+    /// Whether the turn is over.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        self.state.is_closed()
+    }
+
+    /// How the turn ended, once it has.
+    #[must_use]
+    pub fn outcome(&self) -> Option<&Outcome> {
+        match &self.state {
+            State::Complete(outcome) | State::Abort(outcome) => Some(outcome),
+            State::Request(_)
+            | State::RequestContinuation(_)
+            | State::RepairToolCall(_)
+            | State::ResumePaused(_)
+            | State::ContinuePending(_)
+            | State::RetryPending { .. }
+            | State::ExecuteTools => None,
+        }
+    }
+
+    /// What the turn has spent.
+    #[must_use]
+    pub fn spent(&self) -> &Spent {
+        &self.turn.spent
+    }
+}
+
+impl State {
+    fn name(&self) -> StateName {
+        match self {
+            Self::Request(_) => StateName::Request,
+            Self::RequestContinuation(_) => StateName::RequestContinuation,
+            Self::RepairToolCall(_) => StateName::RepairToolCall,
+            Self::ResumePaused(_) => StateName::ResumePaused,
+            Self::ContinuePending(_) => StateName::ContinuePending,
+            Self::RetryPending { .. } => StateName::RetryPending,
+            Self::ExecuteTools => StateName::ExecuteTools,
+            Self::Complete(_) => StateName::Complete,
+            Self::Abort(_) => StateName::Abort,
+        }
+    }
+
+    fn is_closed(&self) -> bool {
+        matches!(self, Self::Complete(_) | Self::Abort(_))
+    }
+
+    fn next_under_way(&self) -> Option<&Next> {
+        match self {
+            Self::Request(next)
+            | Self::RequestContinuation(next)
+            | Self::RepairToolCall(next)
+            | Self::ResumePaused(next) => Some(next),
+            Self::ContinuePending(_)
+            | Self::RetryPending { .. }
+            | Self::ExecuteTools
+            | Self::Complete(_)
+            | Self::Abort(_) => None,
+        }
+    }
+
+    /// The state of a request that is under way.
+    fn of(next: Next) -> Self {
+        match next.how {
+            How::First | How::AfterTools => Self::Request(next),
+            How::Continue | How::ResumeText => Self::RequestContinuation(next),
+            How::Repair => Self::RepairToolCall(next),
+            How::Resume | How::Poll => Self::ResumePaused(next),
+        }
+    }
+}
+
+fn finish_step(state: State, turn: Turn, todo: Todo, mut trace: Trace) -> (Machine, Action) {
+    if trace.passed.last() != Some(&state.name()) {
+        trace.passed.push(state.name());
+    }
+    let action = Action { todo, events: trace.events, passed: trace.passed };
+    (Machine { state, turn }, action)
+}
+
+fn ignore(state: State, input: Input<'_>, turn: &Turn, trace: &mut Trace) -> (State, Todo) {
+    let input = match input {
+        Input::Ended(_) => "ended",
+        Input::Prepared => "prepared",
+        Input::Unavailable => "unavailable",
+        Input::Tick => "tick",
+        Input::ToolsDone => "tools_done",
+        Input::ToolsLost => "tools_lost",
+        Input::Cancel => "cancel",
+    };
+    trace.events.push(Event::InputIgnored {
+        turn: turn.begin.turn.clone(),
+        state: state.name(),
+        input: input.to_owned(),
+    });
+    (state, Todo::Ignored)
+}
+
+/// A response is awaited.
+fn under_way(next: Next, input: Input<'_>, turn: &mut Turn, trace: &mut Trace) -> (State, Todo) {
+    match input {
+        Input::Ended(ended) => evaluate(&next, ended, turn, trace),
+        Input::Tick if turn.is_out_of_time() => turn.out_of(Limit::WallTime, trace),
+        Input::Tick
+        | Input::Prepared
+        | Input::Unavailable
+        | Input::ToolsDone
+        | Input::ToolsLost
+        | Input::Cancel => ignore(State::of(next), input, turn, trace),
+    }
+}
+
+/// A continuation is to be made.
+fn pending(next: Next, input: Input<'_>, turn: &mut Turn, trace: &mut Trace) -> (State, Todo) {
+    match input {
+        Input::Prepared => dispatch(turn, next, trace),
+        Input::Tick if turn.is_out_of_time() => turn.out_of(Limit::WallTime, trace),
+        Input::Unavailable => {
+            let sentence = "the answer cannot be continued here";
+            turn.close(Terminated::Unavailable, Finish::Partial, sentence, None, trace)
+        }
+        Input::Ended(_) | Input::Tick | Input::ToolsDone | Input::ToolsLost | Input::Cancel => {
+            ignore(State::ContinuePending(next), input, turn, trace)
+        }
+    }
+}
+
+/// A retry waits for its time.
+fn waiting(
+    next: Next,
+    until_ms: u64,
+    input: Input<'_>,
+    turn: &mut Turn,
+    trace: &mut Trace,
+) -> (State, Todo) {
+    let state = |next| State::RetryPending { next, until_ms };
+    match input {
+        Input::Tick if turn.is_out_of_time() => turn.out_of(Limit::WallTime, trace),
+        Input::Tick => match until_ms.saturating_sub(turn.now_ms()) {
+            0 => dispatch(turn, next, trace),
+            ms => (state(next), Todo::Wait { ms }),
+        },
+        Input::Ended(_)
+        | Input::Prepared
+        | Input::Unavailable
+        | Input::ToolsDone
+        | Input::ToolsLost
+        | Input::Cancel => ignore(state(next), input, turn, trace),
+    }
+}
+
+/// Tools are being run.
+fn executing(input: Input<'_>, turn: &mut Turn, trace: &mut Trace) -> (State, Todo) {
+    match input {
+        Input::ToolsDone => {
+            let next = turn.plain(How::AfterTools, None);
+            dispatch(turn, next, trace)
+        }
+        Input::ToolsLost => {
+            let sentence = "nobody knows how far its tools came, and they are not run twice";
+            turn.close(Terminated::ToolsLost, Finish::Partial, sentence, None, trace)
+        }
+        Input::Tick if turn.is_out_of_time() => turn.out_of(Limit::WallTime, trace),
+        Input::Tick | Input::Ended(_) | Input::Prepared | Input::Unavailable | Input::Cancel => {
+            ignore(State::ExecuteTools, input, turn, trace)
+        }
+    }
+}
+
+fn cancel(state: &State, turn: &mut Turn, trace: &mut Trace) -> (State, Todo) {
+    trace.passed.push(state.name());
+    turn.close(Terminated::Cancelled, Finish::Aborted, "the caller cancelled", None, trace)
+}
+
+/// Sends a request if the limits still allow it, and counts it.
+fn dispatch(turn: &mut Turn, next: Next, trace: &mut Trace) -> (State, Todo) {
+    let reason = turn.reason.unwrap_or(Reason::Complete);
+    let limits = turn.begin.policy.terms(&turn.provider, reason).limits;
+    let context = turn.bare_context();
+    if let Some(limit) = limits.reached(next.counter, &context, 0) {
+        return turn.out_of(limit, trace);
+    }
+    turn.spent.iterations = turn.spent.iterations.saturating_add(1);
+    if let Some(counter) = next.counter {
+        turn.spent.add(counter);
+        let left = limits.left(&turn.begin.budget, &turn.spent);
+        trace.events.push(turn.attempt(&next, counter, left));
+    }
+    (State::of(next.clone()), Todo::Send(next))
+}
+
+/// Decides what to do about a response, and does it.
+fn evaluate(next: &Next, ended: &Ended, turn: &mut Turn, trace: &mut Trace) -> (State, Todo) {
+    let Ended { ending, .. } = ended;
+    let context = turn.account(next, ended);
+    turn.provider.clone_from(&ending.provider);
+    turn.reason = Some(ending.reason);
+    turn.confidence = Some(ending.confidence);
+    trace.passed.push(StateName::EvaluateStop);
+    trace.events.push(turn.observed(ending));
+    let decision = match &ended.decision {
+        Some(told) => policy::hold(told.clone(), ending, &context, &turn.begin.policy),
+        None => policy::decide(ending, &context, &turn.begin.policy),
+    };
+    if next.how == How::Repair {
+        let succeeded = Some(decision.action == Decided::RunTools);
+        let event = turn.repair_event(&issue(ended), true, succeeded);
+        trace.events.push(event);
+    }
+    let kept_before = turn.kept_chars;
+    turn.keep(ended, &decision);
+    follow(next, ended, decision, kept_before, turn, trace)
+}
+
+/// Goes where the decision leads.
+fn follow(
+    next: &Next,
+    ended: &Ended,
+    decision: Decision,
+    kept_before: u64,
+    turn: &mut Turn,
+    trace: &mut Trace,
+) -> (State, Todo) {
+    let counter = Counter::of(decision.action, &ended.ending);
+    let metadata = &decision.metadata;
+    let make = |how: How, again: bool| Next {
+        how,
+        again,
+        cap: metadata.next_cap,
+        discard: metadata.discard,
+        counter,
+        deadline_ms: turn.deadline_ms(),
+    };
+    match decision.action {
+        Decided::RunTools => (State::ExecuteTools, Todo::RunTools),
+        Decided::Continue => prepare(make(How::Continue, false)),
+        Decided::RaiseBudget => prepare(make(next.how, true)),
+        Decided::RepairToolCall => {
+            let repair = make(How::Repair, next.how == How::Repair);
+            let event = turn.repair_event(&issue(ended), true, None);
+            trace.events.push(event);
+            dispatch(turn, repair, trace)
+        }
+        Decided::Resume => match metadata.resume_by {
+            Some(ResumeBy::Protocol) => {
+                let resume = make(How::Resume, false);
+                dispatch(turn, resume, trace)
+            }
+            Some(ResumeBy::Poll) => wait(make(How::Poll, false), metadata.wait_ms, turn),
+            Some(ResumeBy::Text) | None => {
+                wait(make(How::ResumeText, false), metadata.wait_ms, turn)
+            }
+        },
+        Decided::Retry => wait(make(next.how, true), metadata.wait_ms, turn),
+        Decided::Stop | Decided::Compact | Decided::ChangePrompt => {
+            stop(ended, decision, kept_before, turn, trace)
+        }
+    }
+}
+
+fn prepare(next: Next) -> (State, Todo) {
+    (State::ContinuePending(next.clone()), Todo::Prepare(next))
+}
+
+fn wait(next: Next, wait_ms: Option<u64>, turn: &Turn) -> (State, Todo) {
+    let ms = wait_ms.unwrap_or(0);
+    let until_ms = turn.now_ms().saturating_add(ms);
+    (State::RetryPending { next, until_ms }, Todo::Wait { ms })
+}
+
+/// Ends the turn as the decision says.
+fn stop(
+    ended: &Ended,
+    decision: Decision,
+    kept_before: u64,
+    turn: &mut Turn,
+    trace: &mut Trace,
+) -> (State, Todo) {
+    let terminated = terminated(&decision);
+    let shown = &ended.ending.shown;
+    if terminated == Terminated::ToolCallUnfinished {
+        let event = turn.repair_event(&issue(ended), false, Some(false));
+        trace.events.push(event);
+    }
+    let holds_something = !shown.is_empty() && !shown.is_reasoning_only();
+    let partial_if = |stands: bool| if stands { Finish::Partial } else { Finish::Aborted };
+    let finish = match decision.metadata.cause {
+        Cause::Completed | Cause::ToolCalls if decision.metadata.limit.is_none() => {
+            Finish::Complete
+        }
+        Cause::Unknown if shown.tool_calls == 0 && holds_something => Finish::Complete,
+        Cause::Blocked | Cause::Cancelled => Finish::Aborted,
+        // The response that failed does not stand; what came before it does.
+        Cause::Unknown
+        | Cause::ContextFull
+        | Cause::ReasoningExhausted
+        | Cause::ProviderFailed
+        | Cause::RequestRefused
+        | Cause::TimedOut
+        | Cause::CutStream => partial_if(kept_before > 0),
+        // The notice stands, even alone.
+        Cause::BrokenToolCall => Finish::Partial,
+        Cause::Completed
+        | Cause::ToolCalls
+        | Cause::NothingCame
+        | Cause::UncertainToolCalls
+        | Cause::Paused
+        | Cause::Pending
+        | Cause::OutputLimit => partial_if(turn.kept_chars > 0),
+    };
+    let sentence = decision.sentence.clone();
+    turn.close(terminated, finish, &sentence, Some(decision), trace)
+}
+
+/// Why the turn is over, by the decision that ended it.
+fn terminated(decision: &Decision) -> Terminated {
+    if let Some(limit) = decision.metadata.limit {
+        return terminated_by(limit);
+    }
+    match decision.metadata.cause {
+        Cause::Completed => Terminated::Completed,
+        Cause::NothingCame => Terminated::NoProgress,
+        Cause::ToolCalls => Terminated::ToolCallsLeft,
+        Cause::UncertainToolCalls => Terminated::ToolCallUncertain,
+        Cause::BrokenToolCall => Terminated::ToolCallUnfinished,
+        Cause::Paused | Cause::Pending | Cause::OutputLimit => Terminated::StoppedByPolicy,
+        Cause::ContextFull => Terminated::ContextLimit,
+        Cause::ReasoningExhausted => Terminated::ReasoningExhausted,
+        Cause::Blocked => Terminated::SafetyBlocked,
+        Cause::ProviderFailed => Terminated::ProviderFailed,
+        Cause::RequestRefused => Terminated::RequestRefused,
+        Cause::TimedOut => Terminated::TimedOut,
+        Cause::CutStream => Terminated::CutStream,
+        Cause::Cancelled => Terminated::Cancelled,
+        Cause::Unknown => Terminated::UnknownEnding,
+    }
+}
+
+fn terminated_by(limit: Limit) -> Terminated {
+    match limit {
+        Limit::NoProgress | Limit::Repetition => Terminated::NoProgress,
+        Limit::Repairs => Terminated::ToolCallUnfinished,
+        Limit::Attempts
+        | Limit::Raises
+        | Limit::Retries
+        | Limit::Cuts
+        | Limit::Resumes
+        | Limit::Polls => Terminated::RetryLimit,
+        Limit::CompletionTokens
+        | Limit::OutputChars
+        | Limit::RetryAfter
+        | Limit::Iterations
+        | Limit::TotalTokens
+        | Limit::WallTime
+        | Limit::Cost => Terminated::BudgetExhausted,
+    }
+}
+
+/// All the output tokens that were told, with the reasoning where a host counts it beside them.
+fn output_tokens(ending: &Ending) -> Option<u64> {
+    let wire = provider::by_id(&ending.provider).and_then(|known| known.wire_of(ending.dialect));
+    let beside = wire.is_some_and(|wire| wire.quirks.reasoning_beside_output);
+    let reasoning = ending.usage.reasoning.filter(|_| beside).unwrap_or(0);
+    ending.usage.output.map(|output| output.saturating_add(reasoning))
+}
+
+/// What is wrong with the tool calls of a response, in a sentence.
+fn issue(ended: &Ended) -> String {
+    let by_ending = allow_by_ending(&ended.ending);
+    let told = ended.tools.filter(|told| matches!(told, Allow::Refuse(Refusal::Call(_))));
+    match told.unwrap_or(by_ending) {
+        Allow::Run => "nothing".to_owned(),
+        Allow::Refuse(refusal) => refusal.sentence(),
+    }
+}
+
+impl Turn {
+    fn clock(&mut self, now_ms: u64) {
+        let elapsed = now_ms.saturating_sub(self.started_ms);
+        self.spent.elapsed_ms = self.spent.elapsed_ms.max(elapsed);
+    }
+
+    fn now_ms(&self) -> u64 {
+        self.started_ms.saturating_add(self.spent.elapsed_ms)
+    }
+
+    fn limits(&self) -> policy::AgentLimits {
+        let reason = self.reason.unwrap_or(Reason::Complete);
+        self.begin.policy.terms(&self.provider, reason).limits
+    }
+
+    fn deadline_ms(&self) -> u64 {
+        self.started_ms.saturating_add(self.limits().turn_max_wall_time_ms)
+    }
+
+    fn is_out_of_time(&self) -> bool {
+        self.spent.elapsed_ms >= self.limits().turn_max_wall_time_ms
+    }
+
+    /// A request that recovers nothing.
+    fn plain(&self, how: How, cap: Option<u64>) -> Next {
+        let affordable = self.limits().next_cap(self.begin.budget.cap, None, &self.bare_context());
+        Next {
+            how,
+            again: false,
+            cap: cap.or(affordable),
+            discard: false,
+            counter: None,
+            deadline_ms: self.deadline_ms(),
+        }
+    }
+
+    fn bare_context(&self) -> Context {
+        Context {
+            conversation_messages: self.begin.conversation_messages,
+            conversation_tokens: self.conversation_tokens,
+            budget: self.begin.budget,
+            spent: self.spent,
+            delivered: self.begin.delivers,
+            ..Context::default()
+        }
+    }
+
+    fn context(&self, ended: &Ended, cap: Option<u64>) -> Context {
+        Context {
+            cap,
+            tools: ended.tools,
+            piece: ended.piece,
+            seen: self.seen.clone(),
+            retry_after_ms: ended.retry_after_ms,
+            seed: policy::hash(self.begin.turn.as_bytes()),
+            ..self.bare_context()
+        }
+    }
+
+    /// Counts what a response used, and says what is to be known of it.
+    fn account(&mut self, next: &Next, ended: &Ended) -> Context {
+        let Ended { ending, piece, .. } = ended;
+        let cap = next.cap.or(self.begin.budget.cap);
+        let estimate = piece.map_or(0, |piece| piece.tokens());
+        // A provider that tells no numbers and says that the cap was reached has used it.
+        let least = match ending.reason {
+            Reason::OutputLimit => cap.unwrap_or(0).max(estimate),
+            Reason::Complete
+            | Reason::StopSequence
+            | Reason::ToolCall
+            | Reason::Paused
+            | Reason::ContextLimit
+            | Reason::Refused
+            | Reason::Filtered
+            | Reason::Safety
+            | Reason::Recitation
+            | Reason::MalformedToolCall
+            | Reason::Unknown
+            | Reason::Cancelled
+            | Reason::TimedOut
+            | Reason::Failed
+            | Reason::Cut => estimate,
+        };
+        let output = output_tokens(ending).unwrap_or(least);
+        let input = ending.usage.input.or(self.conversation_tokens).unwrap_or(0);
+        let spent = &mut self.spent;
+        spent.input_tokens = spent.input_tokens.saturating_add(input);
+        spent.output_tokens = spent.output_tokens.saturating_add(output);
+        let price = self.begin.budget.price.unwrap_or_default();
+        spent.cost = spent.cost.plus(price.of(input, output));
+        let recovering = next.counter.is_some() || !ending.reason.is_success() || !ending.over;
+        if recovering {
+            let chars = piece.map_or(0, |piece| piece.chars);
+            spent.completion_tokens = spent.completion_tokens.saturating_add(output);
+            spent.output_chars = spent.output_chars.saturating_add(chars);
+        }
+        self.conversation_tokens = Some(input.saturating_add(output));
+        self.context(ended, next.cap)
+    }
+
+    /// Takes the text of a response into the answer, unless it is to be thrown away.
+    fn keep(&mut self, ended: &Ended, decision: &Decision) {
+        let Some(piece) = ended.piece.filter(|piece| piece.chars > 0) else { return };
+        if decision.metadata.discard || !ended.ending.over {
+            return;
+        }
+        self.pieces = self.pieces.saturating_add(1);
+        self.kept_chars = self.kept_chars.saturating_add(piece.new_chars);
+        if self.seen.len() >= MAX_SEEN {
+            self.seen.remove(0);
+        }
+        self.seen.push(piece.hash);
+    }
+
+    /// Ends the turn because of a limit, outside of a decision.
+    fn out_of(&mut self, limit: Limit, trace: &mut Trace) -> (State, Todo) {
+        let finish = if self.kept_chars > 0 { Finish::Partial } else { Finish::Aborted };
+        let mut decision = Decision::new(Decided::Stop, limit.words());
+        decision.metadata.limit = Some(limit);
+        decision.metadata.left = self.limits().left(&self.begin.budget, &self.spent);
+        self.close(terminated_by(limit), finish, limit.words(), Some(decision), trace)
+    }
+
+    /// Ends the turn.
+    fn close(
+        &mut self,
+        terminated: Terminated,
+        finish: Finish,
+        sentence: &str,
+        decision: Option<Decision>,
+        trace: &mut Trace,
+    ) -> (State, Todo) {
+        let unsure = self.confidence == Some(Confidence::Low);
+        let notice = match finish {
+            Finish::Complete if terminated == Terminated::UnknownEnding || unsure => {
+                Some(format!("The answer may be incomplete: {sentence}."))
+            }
+            Finish::Complete => None,
+            Finish::Partial => Some(format!("The answer is incomplete: {sentence}.")),
+            Finish::Aborted => Some(format!("There is no answer: {sentence}.")),
+        };
+        trace.events.push(Event::ContinuationTerminated {
+            turn: self.begin.turn.clone(),
+            cause: terminated,
+            finish,
+            reason: self.reason,
+            limit: decision.as_ref().and_then(|decision| decision.metadata.limit),
+            iterations: self.spent.iterations,
+            pieces: self.pieces,
+            cumulative_tokens: self.spent.output_tokens,
+            cumulative_chars: self.kept_chars,
+        });
+        let outcome = Box::new(Outcome {
+            turn: self.begin.turn.clone(),
+            finish,
+            terminated,
+            reason: self.reason,
+            confidence: self.confidence,
+            notice,
+            decision,
+            pieces: self.pieces,
+            kept_chars: self.kept_chars,
+            spent: self.spent,
+        });
+        let todo = Todo::Finish(outcome.clone());
+        match finish {
+            Finish::Complete => (State::Complete(outcome), todo),
+            Finish::Partial => {
+                trace.passed.push(StateName::AbortPartial);
+                (State::Complete(outcome), todo)
+            }
+            Finish::Aborted => (State::Abort(outcome), todo),
+        }
+    }
+
+    fn observed(&self, ending: &Ending) -> Event {
+        Event::StopReasonObserved {
+            turn: self.begin.turn.clone(),
+            iteration: self.spent.iterations,
+            provider: ending.provider.clone(),
+            model: ending.model.clone(),
+            reason: ending.reason,
+            confidence: ending.confidence,
+            raw: ending.native().map(|(_, word)| word.to_owned()),
+        }
+    }
+
+    fn repair_event(&self, issue: &str, attempted: bool, succeeded: Option<bool>) -> Event {
+        Event::ToolPayloadRepair {
+            turn: self.begin.turn.clone(),
+            iteration: self.spent.iterations,
+            issue: issue.to_owned(),
+            attempted,
+            succeeded,
+        }
+    }
+
+    /// The event for an attempt that was just counted.
+    fn attempt(&self, next: &Next, counter: Counter, budget_left: Left) -> Event {
+        let turn = self.begin.turn.clone();
+        let iteration = self.spent.iterations;
+        let index = self.spent.count(counter);
+        let continues = match counter {
+            Counter::Continuations | Counter::Raises => true,
+            Counter::Resumes | Counter::Polls => {
+                return Event::ResumeAttempt { turn, iteration, index, counter };
+            }
+            Counter::Retries | Counter::Cuts => next.how == How::ResumeText && !next.again,
+            Counter::Repairs => false,
+        };
+        if !continues {
+            return Event::RetryAttempt { turn, iteration, index, counter, budget_left };
+        }
+        Event::ContinuationAttempt {
+            turn,
+            iteration,
+            index,
+            counter,
+            cumulative_tokens: self.spent.completion_tokens,
+            cumulative_chars: self.spent.output_chars,
+            budget_left,
+        }
+    }
+}

@@ -1,0 +1,1360 @@
+//! The next request: the native request JSON, rewritten so that a cut answer goes on.
+//!
+//! Pure functions. Each takes the request as it was first sent and gives a new one; what it does not
+//! have to change it does not touch, known or not. Start from the first request every time, with
+//! the whole answer so far: then no hint of an earlier attempt stays in the conversation.
+//!
+//! What differs by wire, host and model is data: [`Asks`] says where a wire keeps the conversation,
+//! how a tool is forced, where reasoning is tuned; [`Profile::resume_for`] says how this model's
+//! answers are resumed. Nothing here decides whether to go on at all.
+//!
+//! # The seam
+//!
+//! - **Prefill, resend, provider's token**: the reply holds only what is new and joins as it is.
+//!   There is no overlap to look for.
+//! - **Prefill that the reply repeats** ([`NextRequest::echoes`]): the reply begins with the text that
+//!   was sent, which is the answer so far without its last [`NextRequest::trimmed`] bytes.
+//! - **Prefill without its trailing white space**: the model may or may not write it again. Join the
+//!   reply to the text as it was sent, without the last [`NextRequest::trimmed`] bytes; where they
+//!   have been shown already, take the same white space off the reply's beginning instead.
+//! - **Hint**: the model may repeat the end of the answer. An anchored overlap is to be removed.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use crate::provider::{Profile, Resume, Role};
+
+mod asks;
+mod edit;
+
+pub(crate) use asks::bare_text;
+pub use asks::{
+    Asks, Bar, EFFORT_WORDS, Effort, Force, MESSAGES, NOTHING, Paused, Scale, Speaker, Talk,
+    Temperature, Turns, WORDS_IF_SAID, effort, tokens_if_said,
+};
+use edit::{Edit, is_of, lower, unsupported};
+
+/// What a hint says, unless another is given.
+pub const HINT: &str = "Previous response was truncated by token limit. Continue exactly from where \
+you left off. If you intended a tool call, emit one complete tool call payload only. Do not repeat \
+already-sent text.";
+
+/// What asks for a tool call again, unless another is given; `{tool}` stands for its name.
+pub const REPAIR: &str = "The call of the tool `{tool}` in the previous response was incomplete and \
+did not run. Emit one complete tool call payload only, with all of its arguments and no other text.";
+
+/// How much of the answer's end is quoted in a user's turn, in characters.
+pub const TAIL: usize = 1200;
+
+/// A request that goes on where an answer stopped.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct NextRequest {
+    /// The request to send.
+    pub request: Value,
+    /// What was done.
+    pub how: How,
+    /// What was done and why, for people.
+    pub sentence: String,
+    /// The reply begins with the text of the prefill.
+    pub echoes: bool,
+    /// The bytes of white space at the end of the answer that the prefill leaves out.
+    pub trimmed: usize,
+    /// The cap counts the pieces before too, so that it must be raised as well.
+    pub cap_counts_all: bool,
+    /// Where to ask, if it is not the provider's usual base URL.
+    pub base_url: Option<&'static str>,
+}
+
+/// What was done to a request.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "way", rename_all = "snake_case")]
+pub enum How {
+    /// The output cap was set.
+    Cap {
+        /// The field.
+        field: String,
+        /// What it was; none if there was none.
+        from: Option<u64>,
+        /// What it is.
+        to: u64,
+    },
+    /// The conversation ends with the answer so far.
+    Prefill,
+    /// The provider knows the answer so far by an id or a token.
+    Token {
+        /// The field that holds it.
+        field: String,
+    },
+    /// The answer's own content was appended as it came.
+    Resend,
+    /// The model is asked to go on.
+    Hint {
+        /// By whom.
+        role: Role,
+    },
+    /// The model is asked for one complete tool call.
+    Repair {
+        /// By whom.
+        role: Role,
+        /// The field that forces the tool; none if nothing does.
+        forced_by: Option<String>,
+        /// The temperature is 0.
+        cold: bool,
+    },
+    /// The model is to reason less.
+    Effort {
+        /// The field.
+        field: String,
+        /// What it was; null if there was nothing.
+        from: Value,
+        /// What it is.
+        to: Value,
+    },
+}
+
+/// How an answer is continued.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Way {
+    /// By a conversation that ends with the answer so far.
+    Prefill,
+    /// By an id or a token of the provider's.
+    Token,
+    /// By asking.
+    Hint,
+}
+
+/// What there is of the answer, over all pieces.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SoFar<'a> {
+    /// The text.
+    pub text: &'a str,
+    /// The provider's id of the last response, if it ended and the provider keeps it.
+    pub id: Option<&'a str>,
+    /// The provider's token for going on.
+    pub token: Option<&'a str>,
+    /// The content as it came, for a plain resend: what an assistant's turn holds on this wire.
+    pub content: Option<&'a Value>,
+}
+
+/// What is said to the model.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Wording {
+    /// Asks it to go on.
+    pub hint: Cow<'static, str>,
+    /// Asks it for a tool call again; `{tool}` stands for its name.
+    pub repair: Cow<'static, str>,
+    /// How much of the answer's end a user's turn quotes, in characters.
+    pub tail: usize,
+}
+
+impl Default for Wording {
+    fn default() -> Self {
+        Self { hint: HINT.into(), repair: REPAIR.into(), tail: TAIL }
+    }
+}
+
+/// Why there is no such request.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(tag = "why", rename_all = "snake_case")]
+pub enum Impossible {
+    /// The wire has no form for it here.
+    Unsupported {
+        /// The dialect.
+        wire: &'static str,
+        /// For what.
+        what: &'static str,
+    },
+    /// The request is not of this wire.
+    Strange {
+        /// The field that is missing or of another kind; empty if there are no fields at all.
+        field: &'static str,
+    },
+    /// There is no answer to go on with.
+    NothingSoFar,
+    /// The answer cannot be prefilled.
+    NoPrefill {
+        /// Why not.
+        because: String,
+    },
+    /// The provider's id or token is not known, or it keeps none.
+    NoToken {
+        /// Why not.
+        because: String,
+    },
+    /// The content as it came is not known.
+    NoContent,
+    /// The request declares no tools.
+    NoTools,
+    /// The model reasons as little as this field can say.
+    LowestEffort {
+        /// The field.
+        field: &'static str,
+    },
+}
+
+impl fmt::Display for Impossible {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unsupported { wire, what } => {
+                write!(out, "the wire {wire} has no form for {what}")
+            }
+            Self::Strange { field: "" } => write!(out, "the request is not a JSON object"),
+            Self::Strange { field } => {
+                write!(out, "the request has no `{field}` of the kind that its wire has there")
+            }
+            Self::NothingSoFar => write!(out, "there is no text to go on with"),
+            Self::NoPrefill { because } | Self::NoToken { because } => out.write_str(because),
+            Self::NoContent => {
+                write!(out, "the answer's content as it came is needed and not there")
+            }
+            Self::NoTools => write!(out, "the request declares no tools"),
+            Self::LowestEffort { field } => {
+                write!(out, "`{field}` already asks for as little reasoning as it can")
+            }
+        }
+    }
+}
+
+impl std::error::Error for Impossible {}
+
+/// Sets the output cap, in the field that the request uses, else in the one that the host prefers.
+///
+/// ```
+/// use endstop::{next_request, provider};
+/// use serde_json::json;
+///
+/// let request = json!({"contents": [], "generationConfig": {"topK": 4}});
+/// let next = next_request::set_cap(&provider::GOOGLE.main, &request, 9000).unwrap();
+/// assert_eq!(next.request["generationConfig"], json!({"topK": 4, "maxOutputTokens": 9000}));
+/// ```
+///
+/// # Errors
+///
+/// Where the request is not of this wire.
+pub fn set_cap(profile: &Profile, request: &Value, cap: u64) -> Result<NextRequest, Impossible> {
+    let mut edit = Edit::new(profile, request)?;
+    let used: Vec<&'static str> =
+        profile.caps.iter().copied().filter(|field| edit.has(field)).collect();
+    let fields = if used.is_empty() { profile.caps.get(..1).unwrap_or_default() } else { &used };
+    let field = *fields.first().ok_or_else(|| unsupported(profile, "an output cap"))?;
+    let from = edit.at(field).and_then(Value::as_u64);
+    // A host that takes two spellings at once must not read two caps.
+    for field in fields {
+        edit.put(field, json!(cap))?;
+    }
+    let was = from.map_or_else(|| "there was none".to_owned(), |from| format!("it was {from}"));
+    let sentence = format!("`{field}` is {cap}: {was}");
+    Ok(edit.done(How::Cap { field: field.to_owned(), from, to: cap }, sentence))
+}
+
+/// Continues a cut answer by the best way that this provider and model take.
+///
+/// ```
+/// use endstop::next_request::{How, SoFar, Wording, continue_answer};
+/// use endstop::provider;
+/// use serde_json::json;
+///
+/// let request = json!({"max_tokens": 9, "messages": [{"role": "user", "content": "Tell me."}]});
+/// let so_far = SoFar { text: "Once upon ", ..SoFar::default() };
+/// let claude = &provider::ANTHROPIC.main;
+/// let next =
+///     continue_answer(claude, "claude-haiku-4-5", &request, &so_far, &Wording::default()).unwrap();
+/// assert_eq!(next.how, How::Prefill);
+/// assert_eq!(next.request["messages"][1], json!({"role": "assistant", "content": "Once upon"}));
+/// ```
+///
+/// # Errors
+///
+/// Where the wire has no way, the request is not of this wire, or there is nothing to go on with.
+pub fn continue_answer(
+    profile: &Profile,
+    model: &str,
+    request: &Value,
+    so_far: &SoFar<'_>,
+    wording: &Wording,
+) -> Result<NextRequest, Impossible> {
+    let by = |way| continue_by(way, profile, model, request, so_far, wording);
+    let best = match Edit::new(profile, request)?.rule(model)? {
+        Resume::Prefill(_) => by(Way::Prefill),
+        Resume::Token(_) => by(Way::Token),
+        Resume::Hint(_) => return by(Way::Hint),
+    };
+    match best {
+        Err(why @ (Impossible::NoPrefill { .. } | Impossible::NoToken { .. })) => {
+            let mut next = by(Way::Hint)?;
+            next.sentence = format!("{}; {why}", next.sentence);
+            Ok(next)
+        }
+        other => other,
+    }
+}
+
+/// Continues a cut answer by this way and no other.
+///
+/// # Errors
+///
+/// As [`continue_answer`], and where this provider, model or request does not take this way.
+pub fn continue_by(
+    way: Way,
+    profile: &Profile,
+    model: &str,
+    request: &Value,
+    so_far: &SoFar<'_>,
+    wording: &Wording,
+) -> Result<NextRequest, Impossible> {
+    let edit = Edit::new(profile, request)?;
+    match (way, edit.rule(model)?) {
+        (Way::Prefill, Resume::Prefill(prefill)) => edit.by_prefill(prefill, model, so_far),
+        (Way::Prefill, Resume::Token(_) | Resume::Hint(_)) => Err(Impossible::NoPrefill {
+            because: format!("`{model}` is not known to go on in a prefilled answer here"),
+        }),
+        (Way::Token, Resume::Token(token)) => edit.by_token(token, so_far, &wording.hint),
+        (Way::Token, Resume::Prefill(_) | Resume::Hint(_)) => Err(Impossible::NoToken {
+            because: format!("{} gives no id or token to go on from here", profile.provider),
+        }),
+        (Way::Hint, Resume::Hint(role)) => {
+            let mut next = edit.by_hint(role, so_far, wording)?;
+            next.sentence = format!(
+                "{}, because {} is known to take neither a prefill nor a token for `{model}`",
+                next.sentence, profile.provider
+            );
+            Ok(next)
+        }
+        (Way::Hint, Resume::Prefill(_) | Resume::Token(_)) => {
+            edit.by_hint(profile.asks.hint, so_far, wording)
+        }
+    }
+}
+
+/// Takes up an answer that the provider paused, without a word of ours.
+///
+/// A compaction that was asked for pauses an answer too, and its block then replaces the messages that
+/// it sums up: that is a new conversation, and the caller's to make.
+///
+/// # Errors
+///
+/// Where the wire knows no pause, or what it is taken up by is not given.
+pub fn resume_paused(
+    profile: &Profile,
+    request: &Value,
+    so_far: &SoFar<'_>,
+) -> Result<NextRequest, Impossible> {
+    let edit = Edit::new(profile, request)?;
+    match profile.asks.paused {
+        Paused::Never => Err(unsupported(profile, "taking up a pause")),
+        Paused::Resend => edit.by_resend(so_far),
+        Paused::Token(token) => {
+            let mut next = edit.by_token(token, so_far, "")?;
+            // Only an answer that used up its cap needs a higher one.
+            next.cap_counts_all = false;
+            Ok(next)
+        }
+    }
+}
+
+/// Asks once more for a tool call that came incomplete, and for nothing else: the tool is forced and
+/// the temperature 0 where wire, host and model take that.
+///
+/// The broken call is not sent back: a call that is not whole has no form on any wire.
+///
+/// # Errors
+///
+/// Where the wire calls no tools, or the request declares none.
+pub fn repair_tool_call(
+    profile: &Profile,
+    model: &str,
+    request: &Value,
+    so_far: &SoFar<'_>,
+    tool: &str,
+    wording: &Wording,
+) -> Result<NextRequest, Impossible> {
+    let mut edit = Edit::new(profile, request)?;
+    if !profile.capabilities.tools || profile.asks.talk.is_empty() {
+        return Err(unsupported(profile, "asking for a tool call"));
+    }
+    let forced = edit.force(model, tool)?;
+    let cold = edit.cool(model)?;
+    let role = match profile.resume_for(model) {
+        Resume::Hint(role) => role,
+        Resume::Prefill(_) | Resume::Token(_) => profile.asks.hint,
+    };
+    let ask = wording.repair.replace("{tool}", tool);
+    edit.say(so_far.text, role, &ask)?;
+    let heat = if cold { ", at temperature 0" } else { "" };
+    let sentence = match &forced {
+        Ok(field) => {
+            format!("one complete call of `{tool}` is asked for, forced by `{field}`{heat}")
+        }
+        Err(why) => format!("one complete call of `{tool}` is asked for, not forced: {why}{heat}"),
+    };
+    let forced_by = forced.ok().map(str::to_owned);
+    Ok(edit.done(How::Repair { role, forced_by, cold }, sentence))
+}
+
+/// Lets the model reason less, for an answer whose reasoning used up the cap.
+///
+/// # Errors
+///
+/// Where the wire has no field for it, the request has none and the model is not known to take one,
+/// or it is as low as it can be.
+pub fn lower_effort(
+    profile: &Profile,
+    model: &str,
+    request: &Value,
+) -> Result<NextRequest, Impossible> {
+    let edit = Edit::new(profile, request)?;
+    let fits = |effort: &&Effort| is_of(model, effort.models);
+    let efforts: Vec<&Effort> = profile.asks.efforts.iter().filter(fits).collect();
+    let mut lowest = None;
+    for effort in efforts.iter().filter(|effort| edit.has(effort.field)) {
+        let from = edit.at(effort.field).cloned().unwrap_or_default();
+        match lower(effort.scale, &from) {
+            Some(to) => return edit.tune(effort.field, from, to),
+            None => lowest = lowest.or(Some(effort.field)),
+        }
+    }
+    if let Some(field) = lowest {
+        return Err(Impossible::LowestEffort { field });
+    }
+    let unsaid = efforts.iter().find_map(|effort| Some((effort.field, edit.unsaid(effort.scale)?)));
+    match unsaid {
+        Some((field, to)) => edit.tune(field, Value::Null, to),
+        None => Err(unsupported(profile, "less reasoning in this request")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::provider;
+    use crate::provider::{ANTHROPIC, BEDROCK, COHERE, GOOGLE, OLLAMA, OPENAI};
+
+    const TEXT: SoFar<'_> = SoFar { text: "Once upon a ", id: None, token: None, content: None };
+
+    /// A short one, so that expectations can be read.
+    fn wording() -> Wording {
+        Wording { hint: "Go on.".into(), repair: "Call `{tool}`.".into(), tail: 4 }
+    }
+
+    /// What the hint is with the last four characters of the text quoted.
+    const QUOTED: &str = "Go on.\n\nThe previous response ended with:\n\
+        <previous_response_end>\nn a \n</previous_response_end>";
+
+    fn wire(provider: &'static provider::Provider, dialect: &str) -> &'static Profile {
+        provider.wire_of(dialect).unwrap()
+    }
+
+    #[test]
+    fn the_default_hint_is_the_one_that_was_agreed_on() {
+        assert_eq!(
+            Wording::default().hint,
+            "Previous response was truncated by token limit. Continue exactly from where you left \
+             off. If you intended a tool call, emit one complete tool call payload only. Do not \
+             repeat already-sent text."
+        );
+        let read: Wording = toml::from_str("tail = 7").unwrap();
+        assert_eq!(read, Wording { tail: 7, ..Wording::default() });
+    }
+
+    /// Wire, model, request, and the request that continues it.
+    #[test]
+    fn each_wire_continues_in_its_own_shape() {
+        let chat = "openai-chat";
+        let table = [
+            (
+                "developer",
+                &OPENAI.main,
+                "gpt-5",
+                json!({"model": "gpt-5", "seed": 1, "messages": [{"role": "user", "content": "?"}]}),
+                json!({"model": "gpt-5", "seed": 1, "messages": [
+                    {"role": "user", "content": "?"},
+                    {"role": "assistant", "content": "Once upon a "},
+                    {"role": "developer", "content": "Go on."},
+                ]}),
+            ),
+            (
+                "user",
+                &provider::GROQ.main,
+                "llama-4",
+                json!({"messages": [{"role": "user", "content": [{"type": "text", "text": "?"}]}]}),
+                json!({"messages": [
+                    {"role": "user", "content": [{"type": "text", "text": "?"}]},
+                    {"role": "assistant", "content": "Once upon a "},
+                    {"role": "user", "content": QUOTED},
+                ]}),
+            ),
+            (
+                "prefix",
+                &provider::MISTRAL.main,
+                "mistral-large",
+                json!({"messages": [{"role": "user", "content": "?"}]}),
+                json!({"messages": [
+                    {"role": "user", "content": "?"},
+                    {"role": "assistant", "content": "Once upon a ", "prefix": true},
+                ]}),
+            ),
+            (
+                "partial",
+                &provider::MOONSHOT.main,
+                "kimi-k2",
+                json!({"messages": []}),
+                json!({"messages": [
+                    {"role": "assistant", "content": "Once upon a ", "partial": true},
+                ]}),
+            ),
+            // T-93: an appended turn is closed unless both flags say otherwise.
+            (
+                "flags",
+                &provider::VLLM.main,
+                "qwen3",
+                json!({"messages": [{"role": "user", "content": "?"}], "add_generation_prompt": true}),
+                json!({
+                    "messages": [
+                        {"role": "user", "content": "?"},
+                        {"role": "assistant", "content": "Once upon a "},
+                    ],
+                    "continue_final_message": true,
+                    "add_generation_prompt": false,
+                }),
+            ),
+            (
+                "two in a row",
+                &provider::LLAMACPP.main,
+                "any",
+                json!({"messages": [{"role": "assistant", "content": "So. "}]}),
+                json!({"messages": [{"role": "assistant", "content": "So. Once upon a "}]}),
+            ),
+            (
+                "a caller's own prefix, repeated in the reply",
+                &provider::MISTRAL.main,
+                "mistral-large",
+                json!({"messages": [{"role": "assistant", "content": "Once ", "prefix": true}]}),
+                json!({"messages": [
+                    {"role": "assistant", "content": "Once upon a ", "prefix": true},
+                ]}),
+            ),
+            (
+                "trimmed",
+                &ANTHROPIC.main,
+                "claude-sonnet-4-5-20250929",
+                json!({"max_tokens": 5, "system": "s", "messages": [{"role": "user", "content": "?"}]}),
+                json!({"max_tokens": 5, "system": "s", "messages": [
+                    {"role": "user", "content": "?"},
+                    {"role": "assistant", "content": "Once upon a"},
+                ]}),
+            ),
+            // T-92.
+            (
+                "rejecting Claude",
+                &ANTHROPIC.main,
+                "claude-opus-4-6",
+                json!({"messages": [{"role": "user", "content": "?"}]}),
+                json!({"messages": [
+                    {"role": "user", "content": "?"},
+                    {"role": "assistant", "content": "Once upon a "},
+                    {"role": "user", "content": QUOTED},
+                ]}),
+            ),
+            // T-91.
+            (
+                "thinking Claude",
+                &ANTHROPIC.main,
+                "claude-sonnet-4-5",
+                json!({
+                    "thinking": {"type": "enabled", "budget_tokens": 2000},
+                    "messages": [{"role": "user", "content": "?"}],
+                }),
+                json!({
+                    "thinking": {"type": "enabled", "budget_tokens": 2000},
+                    "messages": [
+                        {"role": "user", "content": "?"},
+                        {"role": "assistant", "content": "Once upon a "},
+                        {"role": "user", "content": QUOTED},
+                    ],
+                }),
+            ),
+            (
+                "Gemini's prefill",
+                &GOOGLE.main,
+                "gemini-2.5-flash",
+                json!({"contents": [{"role": "user", "parts": [{"text": "?"}]}]}),
+                json!({"contents": [
+                    {"role": "user", "parts": [{"text": "?"}]},
+                    {"role": "model", "parts": [{"text": "Once upon a "}]},
+                ]}),
+            ),
+            (
+                "rejecting Gemini",
+                &GOOGLE.main,
+                "gemini-3.6-flash",
+                json!({"contents": [{"role": "user", "parts": [{"text": "?"}]}]}),
+                json!({"contents": [
+                    {"role": "user", "parts": [{"text": "?"}]},
+                    {"role": "model", "parts": [{"text": "Once upon a "}]},
+                    {"role": "user", "parts": [{"text": QUOTED}]},
+                ]}),
+            ),
+            (
+                "Converse",
+                &BEDROCK.main,
+                "anthropic.claude-haiku-4-5-20251001-v1:0",
+                json!({"messages": [{"role": "user", "content": [{"text": "?"}]}]}),
+                json!({"messages": [
+                    {"role": "user", "content": [{"text": "?"}]},
+                    {"role": "assistant", "content": [{"text": "Once upon a"}]},
+                ]}),
+            ),
+            (
+                "Converse of another family",
+                &BEDROCK.main,
+                "meta.llama4",
+                json!({"messages": [{"role": "user", "content": [{"text": "?"}]}]}),
+                json!({"messages": [
+                    {"role": "user", "content": [{"text": "?"}]},
+                    {"role": "assistant", "content": [{"text": "Once upon a "}]},
+                    {"role": "user", "content": [{"text": QUOTED}]},
+                ]}),
+            ),
+            (
+                "Claude by InvokeModel",
+                wire(&BEDROCK, "anthropic-messages"),
+                "anthropic.claude-3-5-haiku",
+                json!({"anthropic_version": "bedrock-2023-05-31", "messages": []}),
+                json!({"anthropic_version": "bedrock-2023-05-31", "messages": [
+                    {"role": "assistant", "content": "Once upon a"},
+                ]}),
+            ),
+            (
+                "Cohere",
+                &COHERE.main,
+                "command-a",
+                json!({"messages": [{"role": "user", "content": "?"}]}),
+                json!({"messages": [
+                    {"role": "user", "content": "?"},
+                    {"role": "assistant", "content": "Once upon a "},
+                    {"role": "user", "content": QUOTED},
+                ]}),
+            ),
+            (
+                "Cohere's first version",
+                wire(&COHERE, "cohere-v1"),
+                "command-r",
+                json!({"message": "?", "chat_history": [{"role": "CHATBOT", "message": "Hello."}]}),
+                json!({"message": QUOTED, "chat_history": [
+                    {"role": "CHATBOT", "message": "Hello."},
+                    {"role": "USER", "message": "?"},
+                    {"role": "CHATBOT", "message": "Once upon a "},
+                ]}),
+            ),
+            (
+                "the old generate",
+                wire(&COHERE, "cohere-v1"),
+                "command",
+                json!({"prompt": "Tell: "}),
+                json!({"prompt": "Tell: Once upon a "}),
+            ),
+            (
+                "completions",
+                wire(&OPENAI, "openai-completions"),
+                "gpt-3.5-turbo-instruct",
+                json!({"prompt": ["Tell: "], "max_tokens": 16}),
+                json!({"prompt": ["Tell: Once upon a "], "max_tokens": 16}),
+            ),
+            (
+                "Ollama's chat",
+                &OLLAMA.main,
+                "llama3.2",
+                json!({"messages": [{"role": "user", "content": "?"}]}),
+                json!({"messages": [
+                    {"role": "user", "content": "?"},
+                    {"role": "assistant", "content": "Once upon a "},
+                ]}),
+            ),
+            (
+                "Ollama's generate, raw",
+                &OLLAMA.main,
+                "llama3.2",
+                json!({"prompt": "[INST] ? [/INST]", "raw": true}),
+                json!({"prompt": "[INST] ? [/INST]Once upon a ", "raw": true}),
+            ),
+            (
+                "Ollama's generate",
+                &OLLAMA.main,
+                "llama3.2",
+                json!({"prompt": "?"}),
+                json!({"prompt": "?\n\nGo on.\n\nThe previous response ended with:\n\
+                    <previous_response_end>\nOnce upon a \n</previous_response_end>"}),
+            ),
+            (
+                "Responses that are not stored",
+                wire(&OPENAI, "openai-responses"),
+                "gpt-5",
+                json!({"input": "?", "store": false, "instructions": "i"}),
+                json!({"input": [
+                    {"role": "user", "content": "?"},
+                    {"role": "assistant", "content": "Once upon a "},
+                    {"role": "developer", "content": "Go on."},
+                ], "store": false, "instructions": "i"}),
+            ),
+            (
+                "the native wire of Qwen",
+                wire(&provider::ALIBABA, "dashscope"),
+                "qwen-max",
+                json!({"input": {"messages": [{"role": "user", "content": "?"}]}}),
+                json!({"input": {"messages": [
+                    {"role": "user", "content": "?"},
+                    {"role": "assistant", "content": "Once upon a "},
+                    {"role": "user", "content": QUOTED},
+                ]}}),
+            ),
+            (
+                "Qwen, thinking",
+                wire(&provider::ALIBABA, chat),
+                "qwen-max",
+                json!({"messages": [], "enable_thinking": true}),
+                json!({"messages": [
+                    {"role": "assistant", "content": "Once upon a "},
+                    {"role": "user", "content": QUOTED},
+                ], "enable_thinking": true}),
+            ),
+            (
+                "Qwen",
+                wire(&provider::ALIBABA, chat),
+                "qwen-max",
+                json!({"messages": [], "enable_thinking": false}),
+                json!({"messages": [
+                    {"role": "assistant", "content": "Once upon a ", "partial": true},
+                ], "enable_thinking": false}),
+            ),
+        ];
+        for (name, profile, model, before, after) in table {
+            let kept = before.clone();
+            let next = continue_answer(profile, model, &before, &TEXT, &wording()).unwrap();
+            assert_eq!(next.request, after, "{name}");
+            assert_eq!(before, kept, "{name}");
+            assert!(!next.sentence.is_empty(), "{name}");
+        }
+    }
+
+    #[test]
+    fn what_the_seam_needs_to_know_is_told() {
+        let ask = |profile, model, request: Value| {
+            continue_answer(profile, model, &request, &TEXT, &wording()).unwrap()
+        };
+        let request = json!({"messages": [{"role": "user", "content": "?"}]});
+        let claude = ask(&ANTHROPIC.main, "claude-haiku-4-5", request.clone());
+        assert_eq!((claude.trimmed, claude.echoes, &claude.how), (1, false, &How::Prefill));
+        let mistral = ask(&provider::MISTRAL.main, "m", request.clone());
+        assert_eq!((mistral.trimmed, mistral.echoes), (0, true));
+        let deepseek = ask(&provider::DEEPSEEK.main, "deepseek-v4", request);
+        assert_eq!(deepseek.base_url, Some("https://api.deepseek.com/beta"));
+        // A completion that repeats its prompt holds it in the answer so far.
+        let completions = wire(&OPENAI, "openai-completions");
+        let echo = ask(completions, "m", json!({"prompt": "Once", "echo": true}));
+        assert_eq!(echo.request["prompt"], "Once upon a ");
+        assert!(echo.echoes);
+    }
+
+    #[test]
+    fn a_provider_that_knows_the_answer_is_told_which() {
+        let so_far = SoFar { id: Some("resp_1"), token: Some("tok"), ..TEXT };
+        let responses = wire(&OPENAI, "openai-responses");
+        let ask = |profile, model, request| {
+            continue_answer(profile, model, &request, &so_far, &wording()).unwrap()
+        };
+        let next = ask(
+            responses,
+            "gpt-5",
+            json!({"input": [1, 2], "instructions": "i", "previous_response_id": "resp_0"}),
+        );
+        assert_eq!(
+            next.request,
+            json!({
+                "input": [{"role": "developer", "content": "Go on."}],
+                "instructions": "i",
+                "previous_response_id": "resp_1",
+            })
+        );
+        assert_eq!(next.how, How::Token { field: "previous_response_id".into() });
+        // The response is in the conversation, which excludes the other field.
+        let next = ask(responses, "gpt-5", json!({"input": "?", "conversation": "conv_1"}));
+        assert_eq!(
+            next.request,
+            json!({
+                "input": [{"role": "developer", "content": "Go on."}],
+                "conversation": "conv_1",
+            })
+        );
+        // The first request as it was, and the cap counts all pieces.
+        let gemini = json!({"contents": [], "generationConfig": {"maxOutputTokens": 9}});
+        let next = ask(&GOOGLE.main, "gemini-4-argon", gemini.clone());
+        let mut after = gemini.clone();
+        after["continuationToken"] = json!("tok");
+        assert_eq!((next.request, next.cap_counts_all), (after.clone(), true));
+        let paused = resume_paused(&GOOGLE.main, &gemini, &so_far).unwrap();
+        assert_eq!((paused.request, paused.cap_counts_all), (after, false));
+        let interactions = wire(&GOOGLE, "gemini-interactions");
+        let next = ask(interactions, "gemini-4-argon", json!({"input": "?"}));
+        assert_eq!(next.request, json!({"input": "Go on.", "previous_interaction_id": "resp_1"}));
+        let paused = resume_paused(interactions, &json!({"input": "?", "tools": []}), &so_far);
+        assert_eq!(
+            paused.unwrap().request,
+            json!({"tools": [], "previous_interaction_id": "resp_1", "continuation_token": "tok"})
+        );
+    }
+
+    #[test]
+    fn without_a_token_the_model_is_asked() {
+        let responses = wire(&OPENAI, "openai-responses");
+        let request = json!({"input": "?"});
+        let next = continue_answer(responses, "gpt-5", &request, &TEXT, &wording()).unwrap();
+        assert_eq!(next.how, How::Hint { role: Role::Developer });
+        assert_eq!(
+            next.sentence,
+            "the model is asked to go on, by the developer; no previous_response_id, because the \
+             provider gave none"
+        );
+        let only = continue_by(Way::Token, responses, "gpt-5", &request, &TEXT, &wording());
+        assert!(matches!(only, Err(Impossible::NoToken { .. })));
+    }
+
+    #[test]
+    fn a_paused_turn_goes_back_as_it_came() {
+        let request = json!({
+            "messages": [{"role": "user", "content": "?"}],
+            "tools": [{"type": "web_search_20250305", "name": "web_search"}],
+        });
+        let content = json!([
+            {"type": "thinking", "thinking": "…", "signature": "s"},
+            {"type": "server_tool_use", "id": "srv_1", "name": "web_search", "input": {"query": "q"}},
+        ]);
+        let so_far = SoFar { content: Some(&content), ..SoFar::default() };
+        for profile in [&ANTHROPIC.main, wire(&BEDROCK, "anthropic-messages")] {
+            let next = resume_paused(profile, &request, &so_far).unwrap();
+            let mut after = request.clone();
+            let turn = json!({"role": "assistant", "content": content});
+            after["messages"].as_array_mut().unwrap().push(turn);
+            assert_eq!((next.request, next.how), (after, How::Resend));
+        }
+        let nothing = resume_paused(&ANTHROPIC.main, &request, &SoFar::default());
+        assert_eq!(nothing, Err(Impossible::NoContent));
+        let chat = resume_paused(&OPENAI.main, &request, &so_far);
+        assert!(matches!(chat, Err(Impossible::Unsupported { .. })));
+    }
+
+    #[test]
+    fn the_cap_is_set_where_the_request_has_it_or_the_host_wants_it() {
+        let table = [
+            (&OPENAI.main, json!({"max_tokens": 5}), json!({"max_tokens": 90})),
+            (
+                &OPENAI.main,
+                json!({"max_tokens": null}),
+                json!({"max_tokens": null, "max_completion_tokens": 90}),
+            ),
+            (&OPENAI.main, json!({}), json!({"max_completion_tokens": 90})),
+            (&provider::DEEPSEEK.main, json!({}), json!({"max_tokens": 90})),
+            (wire(&OLLAMA, "openai-chat"), json!({}), json!({"max_tokens": 90})),
+            (wire(&OPENAI, "openai-responses"), json!({}), json!({"max_output_tokens": 90})),
+            (&ANTHROPIC.main, json!({"max_tokens": 5}), json!({"max_tokens": 90})),
+            (
+                &GOOGLE.main,
+                json!({"generationConfig": null}),
+                json!({"generationConfig": {"maxOutputTokens": 90}}),
+            ),
+            (
+                &GOOGLE.main,
+                json!({"generation_config": {"max_output_tokens": 5, "topK": 1}}),
+                json!({"generation_config": {"max_output_tokens": 90, "topK": 1}}),
+            ),
+            (
+                &BEDROCK.main,
+                json!({"inferenceConfig": {"topP": 0.5}}),
+                json!({"inferenceConfig": {"topP": 0.5, "maxTokens": 90}}),
+            ),
+            (
+                &OLLAMA.main,
+                json!({"options": {"num_predict": -1, "seed": 1}}),
+                json!({"options": {"num_predict": 90, "seed": 1}}),
+            ),
+            (
+                wire(&provider::ALIBABA, "dashscope"),
+                json!({}),
+                json!({"parameters": {"max_tokens": 90}}),
+            ),
+        ];
+        for (profile, before, after) in table {
+            assert_eq!(set_cap(profile, &before, 90).unwrap().request, after, "{before}");
+        }
+        let how = set_cap(&OPENAI.main, &json!({"max_tokens": 5}), 90).unwrap().how;
+        assert_eq!(how, How::Cap { field: "max_tokens".into(), from: Some(5), to: 90 });
+        let strange = set_cap(&GOOGLE.main, &json!({"generationConfig": 3}), 90);
+        assert_eq!(strange, Err(Impossible::Strange { field: "generationConfig.maxOutputTokens" }));
+        let list = set_cap(&OPENAI.main, &json!([]), 90).unwrap_err();
+        assert_eq!(list.to_string(), "the request is not a JSON object");
+    }
+
+    #[test]
+    fn a_broken_call_is_asked_for_again_and_forced() {
+        let chat_tools = json!([{"type": "function", "function": {"name": "f"}}]);
+        let tools = json!([{"name": "f", "input_schema": {}}]);
+        let table = [
+            (
+                "OpenAI, a model with any temperature",
+                &OPENAI.main,
+                "gpt-4.1",
+                json!({"messages": [], "tools": chat_tools}),
+                json!({
+                    "messages": [{"role": "developer", "content": "Call `f`."}],
+                    "tools": chat_tools,
+                    "tool_choice": {"type": "function", "function": {"name": "f"}},
+                    "temperature": 0,
+                }),
+            ),
+            (
+                "OpenAI, a model with its own",
+                &OPENAI.main,
+                "gpt-5",
+                json!({"messages": [], "tools": chat_tools, "tool_choice": "auto"}),
+                json!({
+                    "messages": [{"role": "developer", "content": "Call `f`."}],
+                    "tools": chat_tools,
+                    "tool_choice": {"type": "function", "function": {"name": "f"}},
+                }),
+            ),
+            (
+                "the form of 2023",
+                &OPENAI.main,
+                "gpt-5",
+                json!({"messages": [], "functions": [{"name": "f"}]}),
+                json!({
+                    "messages": [{"role": "developer", "content": "Call `f`."}],
+                    "functions": [{"name": "f"}],
+                    "function_call": {"name": "f"},
+                }),
+            ),
+            (
+                "Responses",
+                wire(&OPENAI, "openai-responses"),
+                "gpt-5",
+                json!({"input": "?", "tools": [{"type": "function", "name": "f"}]}),
+                json!({
+                    "input": [
+                        {"role": "user", "content": "?"},
+                        {"role": "developer", "content": "Call `f`."},
+                    ],
+                    "tools": [{"type": "function", "name": "f"}],
+                    "tool_choice": {"type": "function", "name": "f"},
+                }),
+            ),
+            (
+                "Anthropic, behind a tool's result",
+                &ANTHROPIC.main,
+                "claude-opus-5",
+                json!({"messages": [{"role": "user", "content": [{"type": "tool_result"}]}], "tools": tools, "temperature": 0.7}),
+                json!({
+                    "messages": [{"role": "user", "content": [
+                        {"type": "tool_result"},
+                        {"type": "text", "text": "Call `f`."},
+                    ]}],
+                    "tools": tools,
+                    "tool_choice": {"type": "tool", "name": "f", "disable_parallel_tool_use": true},
+                    "temperature": 0,
+                }),
+            ),
+            (
+                "Anthropic, thinking",
+                &ANTHROPIC.main,
+                "claude-opus-5",
+                json!({"messages": [{"role": "user", "content": "?"}], "tools": tools, "thinking": {"type": "adaptive"}}),
+                json!({
+                    "messages": [{"role": "user", "content": "?\n\nCall `f`."}],
+                    "tools": tools,
+                    "thinking": {"type": "adaptive"},
+                }),
+            ),
+            (
+                "Gemini",
+                &GOOGLE.main,
+                "gemini-3.6-flash",
+                json!({
+                    "contents": [{"role": "user", "parts": [{"text": "?"}]}],
+                    "tools": [{"functionDeclarations": [{"name": "f"}]}],
+                    "toolConfig": {"retrievalConfig": {}},
+                }),
+                json!({
+                    "contents": [{"role": "user", "parts": [{"text": "?"}, {"text": "Call `f`."}]}],
+                    "tools": [{"functionDeclarations": [{"name": "f"}]}],
+                    "toolConfig": {
+                        "retrievalConfig": {},
+                        "functionCallingConfig": {"mode": "ANY", "allowedFunctionNames": ["f"]},
+                    },
+                    "generationConfig": {"temperature": 0},
+                }),
+            ),
+            (
+                "Converse",
+                &BEDROCK.main,
+                "us.anthropic.claude-sonnet-4-6",
+                json!({
+                    "messages": [{"role": "user", "content": [{"text": "?"}]}],
+                    "toolConfig": {"tools": [{"toolSpec": {"name": "f"}}]},
+                }),
+                json!({
+                    "messages": [{"role": "user", "content": [{"text": "?"}, {"text": "Call `f`."}]}],
+                    "toolConfig": {
+                        "tools": [{"toolSpec": {"name": "f"}}],
+                        "toolChoice": {"tool": {"name": "f"}},
+                    },
+                }),
+            ),
+            (
+                "Cohere",
+                &COHERE.main,
+                "command-a",
+                json!({"messages": [], "tools": chat_tools}),
+                json!({
+                    "messages": [{"role": "user", "content": "Call `f`."}],
+                    "tools": chat_tools,
+                    "tool_choice": "REQUIRED",
+                    "temperature": 0,
+                }),
+            ),
+            (
+                "Ollama, which takes no choice",
+                &OLLAMA.main,
+                "llama3.2",
+                json!({"messages": [], "tools": chat_tools}),
+                json!({
+                    "messages": [{"role": "user", "content": "Call `f`."}],
+                    "tools": chat_tools,
+                    "options": {"temperature": 0},
+                }),
+            ),
+            (
+                "LM Studio, which takes a word",
+                &provider::LMSTUDIO.main,
+                "qwen3",
+                json!({"messages": [], "tools": chat_tools}),
+                json!({
+                    "messages": [{"role": "user", "content": "Call `f`."}],
+                    "tools": chat_tools,
+                    "tool_choice": "required",
+                    "temperature": 0,
+                }),
+            ),
+            (
+                "DeepSeek, thinking by default",
+                &provider::DEEPSEEK.main,
+                "deepseek-v4",
+                json!({"messages": [], "tools": chat_tools}),
+                json!({"messages": [{"role": "user", "content": "Call `f`."}], "tools": chat_tools}),
+            ),
+        ];
+        for (name, profile, model, before, after) in table {
+            let nothing = SoFar::default();
+            let next = repair_tool_call(profile, model, &before, &nothing, "f", &wording());
+            assert_eq!(next.unwrap().request, after, "{name}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_repaired_says_why() {
+        let repair = |profile: &Profile, request: Value, tool| {
+            repair_tool_call(profile, "m", &request, &TEXT, tool, &wording())
+        };
+        let tools = json!([{"type": "function", "function": {"name": "f"}}]);
+        let none = repair(&OPENAI.main, json!({"messages": []}), "f");
+        assert_eq!(none, Err(Impossible::NoTools));
+        let perplexity = repair(&provider::PERPLEXITY.main, json!({"tools": tools}), "f");
+        assert!(matches!(perplexity, Err(Impossible::Unsupported { .. })));
+        // A name that is not declared cannot be forced; the text before the call stays.
+        let next = repair(&OPENAI.main, json!({"messages": [], "tools": tools}), "g").unwrap();
+        assert_eq!(next.how, How::Repair { role: Role::Developer, forced_by: None, cold: true });
+        assert_eq!(
+            next.request["messages"],
+            json!([
+                {"role": "assistant", "content": "Once upon a "},
+                {"role": "developer", "content": "Call `g`."},
+            ])
+        );
+    }
+
+    #[test]
+    fn reasoning_is_lowered_a_step() {
+        let table = [
+            (
+                &OPENAI.main,
+                "gpt-5",
+                json!({"reasoning_effort": "high"}),
+                json!({"reasoning_effort": "medium"}),
+            ),
+            (&OPENAI.main, "gpt-5", json!({}), json!({"reasoning_effort": "low"})),
+            (
+                wire(&OPENAI, "openai-responses"),
+                "gpt-5",
+                json!({"reasoning": {"summary": "auto"}}),
+                json!({"reasoning": {"summary": "auto", "effort": "low"}}),
+            ),
+            (
+                &ANTHROPIC.main,
+                "claude-opus-4-5",
+                json!({"thinking": {"type": "enabled", "budget_tokens": 1500}}),
+                json!({"thinking": {"type": "enabled", "budget_tokens": 1024}}),
+            ),
+            (
+                &ANTHROPIC.main,
+                "claude-opus-5",
+                json!({"thinking": {"type": "adaptive"}}),
+                json!({"thinking": {"type": "adaptive"}, "output_config": {"effort": "medium"}}),
+            ),
+            (
+                &GOOGLE.main,
+                "gemini-2.5-pro",
+                json!({"generationConfig": {"thinkingConfig": {"thinkingBudget": -1}}}),
+                json!({"generationConfig": {"thinkingConfig": {"thinkingBudget": 1024}}}),
+            ),
+            (
+                &GOOGLE.main,
+                "gemini-3-pro",
+                json!({"generationConfig": {"thinkingConfig": {"thinkingLevel": "HIGH"}}}),
+                json!({"generationConfig": {"thinkingConfig": {"thinkingLevel": "MEDIUM"}}}),
+            ),
+            (&OLLAMA.main, "gpt-oss", json!({"think": "high"}), json!({"think": "medium"})),
+            (&OLLAMA.main, "qwen3", json!({"think": true}), json!({"think": false})),
+            (
+                &COHERE.main,
+                "command-a-reasoning",
+                json!({"thinking": {"type": "enabled", "token_budget": 400}}),
+                json!({"thinking": {"type": "enabled", "token_budget": 200}}),
+            ),
+            (
+                &provider::OPENROUTER.main,
+                "anthropic/claude-opus-5",
+                json!({"reasoning": {"max_tokens": 9000}}),
+                json!({"reasoning": {"max_tokens": 4500}}),
+            ),
+            (
+                &provider::DEEPSEEK.main,
+                "deepseek-v4",
+                json!({}),
+                json!({"thinking": {"type": "disabled"}}),
+            ),
+        ];
+        for (profile, model, before, after) in table {
+            let next = lower_effort(profile, model, &before).unwrap();
+            assert_eq!(next.request, after, "{before}");
+        }
+        let low = lower_effort(&OPENAI.main, "gpt-5", &json!({"reasoning_effort": "low"}));
+        assert_eq!(low, Err(Impossible::LowestEffort { field: "reasoning_effort" }));
+        // A host whose models are not known to take it is not told unasked.
+        let unknown = lower_effort(&provider::GROQ.main, "llama-4", &json!({}));
+        assert!(matches!(unknown, Err(Impossible::Unsupported { .. })));
+    }
+
+    /// A request of this wire, with every kind of field that must stay.
+    fn request_of(profile: &Profile) -> Value {
+        let mut request = json!({
+            "model": "m", "unknown": {"deep": [1, null, "x", 1.5]}, "metadata": null,
+            "max_tokens": 7, "stream": true, "response_format": {"z": 1, "a": 2},
+        });
+        for talk in profile.asks.talk.iter().take(1) {
+            let (path, value) = match talk {
+                Talk::Turns(turns) => {
+                    let mut turn = json!({"role": turns.user});
+                    turn[turns.content] = json!([(turns.part)(Speaker::Asker(Role::User), "?")]);
+                    (turns.list, json!([turn]))
+                }
+                Talk::Apart(field, _) | Talk::Prompt(field, _) | Talk::Templated(field, _) => {
+                    (*field, json!("?"))
+                }
+            };
+            let path = path.split('.');
+            *path.fold(&mut request, |at, name| &mut at[name]) = value;
+        }
+        request
+    }
+
+    const MODELS: &[&str] = &[
+        "",
+        "gpt-5",
+        "gpt-4o",
+        "o3",
+        "claude-haiku-4-5",
+        "claude-opus-4-5",
+        "claude-opus-4-6",
+        "claude-sonnet-5",
+        "anthropic.claude-3-5-sonnet-20241022-v2:0",
+        "claude-fable-5",
+        "gemini-2.5-flash",
+        "gemini-3-pro",
+        "gemini-3.5-flash-lite",
+        "gemini-3.6-flash",
+        "gemini-4-argon",
+        "qwen-max",
+        "qwen3-thinking",
+        "kimi-k2.6",
+        "deepseek-v4",
+        "mistral-large",
+        "llama3.2",
+        "command-a",
+        "amazon.nova-pro",
+        "grok-4",
+    ];
+
+    /// The fields at the top that differ.
+    fn changed(before: &Value, after: &Value) -> Vec<String> {
+        let (before, after) = (before.as_object().unwrap(), after.as_object().unwrap());
+        let names = before.keys().chain(after.keys());
+        let mut changed: Vec<String> =
+            names.filter(|name| before.get(*name) != after.get(*name)).cloned().collect();
+        changed.dedup();
+        changed
+    }
+
+    #[test]
+    fn nothing_but_the_conversation_and_the_flags_changes_anywhere() {
+        let so_far = SoFar { id: Some("id"), token: Some("token"), ..TEXT };
+        let mut tried = 0;
+        for (profile, model) in provider::ALL
+            .iter()
+            .flat_map(|known| known.wires())
+            .flat_map(|profile| MODELS.iter().map(move |model| (profile, *model)))
+        {
+            let name = format!("{} {} {model}", profile.provider, profile.dialect.id);
+            let request = request_of(profile);
+            let next = continue_answer(profile, model, &request, &so_far, &Wording::default());
+            let Ok(next) = next else {
+                assert!(matches!(next, Err(Impossible::Unsupported { .. })), "{name}: {next:?}");
+                assert!(profile.asks.talk.is_empty(), "{name}");
+                continue;
+            };
+            tried += 1;
+            let mut may: Vec<&str> = vec![
+                "continuationToken",
+                "previous_response_id",
+                "previous_interaction_id",
+                "input",
+            ];
+            may.extend(["continue_final_message", "add_generation_prompt", "chat_history"]);
+            let fields = profile.asks.talk.iter().map(Talk::field);
+            may.extend(fields.map(|field| field.split('.').next().unwrap()));
+            let touched = changed(&request, &next.request);
+            assert!(!touched.is_empty(), "{name}");
+            for field in touched {
+                assert!(may.contains(&field.as_str()), "{name}: {field}");
+            }
+            // What was said before is still there, word for word.
+            for talk in profile.asks.talk {
+                let (Talk::Turns(turns), How::Prefill | How::Hint { .. }) = (talk, &next.how)
+                else {
+                    continue;
+                };
+                let pointer = format!("/{}", turns.list.replace('.', "/"));
+                if let Some(list) = next.request.pointer(&pointer).and_then(Value::as_array) {
+                    let first = request.pointer(&pointer).unwrap();
+                    assert_eq!(Some(&list[0]), first.get(0), "{name}");
+                }
+            }
+            let sentence = &next.sentence;
+            assert!(!sentence.is_empty() && !sentence.ends_with('.'), "{name}: {sentence}");
+            let how = serde_json::to_string(&next.how).unwrap();
+            assert_eq!(serde_json::from_str::<How>(&how).unwrap(), next.how);
+            // The cap is the only other thing that raising it touches.
+            let raised = set_cap(profile, &request, 99).unwrap();
+            let caps: Vec<&str> =
+                profile.caps.iter().map(|cap| cap.split('.').next().unwrap()).collect();
+            for field in changed(&request, &raised.request) {
+                assert!(caps.contains(&field.as_str()), "{name}: {field}");
+            }
+        }
+        assert!(tried > 1000, "{tried}");
+    }
+
+    /// T-92, and the same of Gemini and of Bedrock's other families.
+    #[test]
+    fn no_model_that_refuses_a_prefill_is_given_one() {
+        let refuse = [
+            "claude-opus-4-6",
+            "claude-opus-4-7",
+            "claude-opus-4-8",
+            "claude-sonnet-4-6",
+            "claude-sonnet-5",
+            "claude-sonnet-5-5",
+            "claude-opus-5",
+            "claude-opus-5-5",
+            "claude-haiku-5-5",
+            "claude-fable-5-2",
+            "claude-mythos-5",
+            "us.anthropic.claude-opus-4-6-v1",
+            "claude-opus-4-6@20260201",
+            "gemini-3.5-flash-lite",
+            "gemini-3.6-flash",
+            "gemini-4-argon",
+            "meta.llama3-3-70b-instruct-v1:0",
+            "mistral.mistral-large-2402-v1:0",
+        ];
+        for (provider, model) in [&ANTHROPIC, &BEDROCK, &GOOGLE, &provider::VERTEX]
+            .into_iter()
+            .flat_map(|provider| refuse.iter().map(move |model| (provider, *model)))
+        {
+            for profile in provider.wires() {
+                let request = request_of(profile);
+                let next = continue_answer(profile, model, &request, &TEXT, &wording());
+                let Ok(next) = next else { continue };
+                for talk in profile.asks.talk {
+                    let Talk::Turns(turns) = talk else { continue };
+                    let last = next.request[turns.list].as_array().and_then(|list| list.last());
+                    let role = last.map(|turn| turn["role"].clone());
+                    assert_ne!(role, Some(json!(turns.assistant)), "{model}: {next:?}");
+                }
+                if profile.asks.talk.iter().any(|talk| matches!(talk, Talk::Turns(_))) {
+                    let by = continue_by(Way::Prefill, profile, model, &request, &TEXT, &wording());
+                    assert!(matches!(by, Err(Impossible::NoPrefill { .. })), "{model}: {by:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn there_must_be_something_to_go_on_with() {
+        let request = json!({"messages": [{"role": "user", "content": "?"}]});
+        for text in ["", " \n"] {
+            let so_far = SoFar { text, ..SoFar::default() };
+            for profile in [&OPENAI.main, &ANTHROPIC.main, &provider::MISTRAL.main] {
+                let next =
+                    continue_answer(profile, "claude-haiku-4-5", &request, &so_far, &wording());
+                assert_eq!(next, Err(Impossible::NothingSoFar));
+            }
+        }
+        let replicate = continue_answer(
+            &provider::REPLICATE.main,
+            "m",
+            &json!({"input": {}}),
+            &TEXT,
+            &wording(),
+        );
+        assert_eq!(
+            replicate.unwrap_err().to_string(),
+            "the wire replicate has no form for a longer conversation"
+        );
+    }
+
+    #[test]
+    fn the_tail_is_cut_between_characters() {
+        let ask = |tail, text| {
+            let wording = Wording { tail, ..wording() };
+            let request = json!({"messages": []});
+            let so_far = SoFar { text, ..SoFar::default() };
+            let next = continue_answer(&COHERE.main, "m", &request, &so_far, &wording).unwrap();
+            next.request["messages"][1]["content"].as_str().unwrap().to_owned()
+        };
+        assert!(ask(2, "日本語").contains("end>\n本語\n</"));
+        assert!(ask(0, "日本語").contains("end>\n\n</"));
+        assert!(ask(9, "日本語").contains("end>\n日本語\n</"));
+    }
+}

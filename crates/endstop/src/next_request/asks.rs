@@ -1,0 +1,205 @@
+//! What the requests of a wire can ask for, and where: data, filled in by dialects and profiles.
+
+use serde_json::{Value, json};
+
+use crate::provider::{Role, Token};
+
+/// What the requests of a wire can ask for, and where.
+#[derive(Clone, Copy, Debug)]
+pub struct Asks {
+    /// Where the conversation stands: the first whose field the request has.
+    pub talk: &'static [Talk],
+    /// Who gives a hint where no rule for the model says so.
+    pub hint: Role,
+    /// What in a request forbids a prefill.
+    pub prefill_bars: &'static [Bar],
+    /// How a paused answer is taken up.
+    pub paused: Paused,
+    /// How one tool is forced: the first whose tools the request has.
+    pub forces: &'static [Force],
+    /// Where the temperature stands.
+    pub temperature: Temperature,
+    /// Where reasoning is tuned: the first that the request has, else the first with a value of its
+    /// own for requests that say nothing.
+    pub efforts: &'static [Effort],
+    /// The wire takes `snake_case` for its `camelCase` names.
+    pub either_case: bool,
+}
+
+/// A wire that takes none of this.
+pub const NOTHING: Asks = Asks {
+    talk: &[],
+    hint: Role::User,
+    prefill_bars: &[],
+    paused: Paused::Never,
+    forces: &[],
+    temperature: Temperature { field: "", refused_by: &[], only_if_sent: true },
+    efforts: &[],
+    either_case: false,
+};
+
+/// Where a request holds the conversation.
+#[derive(Clone, Copy, Debug)]
+pub enum Talk {
+    /// In a list of turns; one text there is the user's only turn.
+    Turns(Turns),
+    /// The last turn of the user apart, and the turns before it in a list.
+    Apart(&'static str, Turns),
+    /// In one text that the model goes on writing. Where the second field is true, the reply repeats
+    /// it.
+    Prompt(&'static str, &'static str),
+    /// In one text that becomes a user's turn, unless the second field is true.
+    Templated(&'static str, &'static str),
+}
+
+/// A list of turns.
+#[derive(Clone, Copy, Debug)]
+pub struct Turns {
+    /// The field of the list.
+    pub list: &'static str,
+    /// The assistant's role.
+    pub assistant: &'static str,
+    /// The user's role.
+    pub user: &'static str,
+    /// What a turn calls its content.
+    pub content: &'static str,
+    /// A part of content that is a list: of the assistant's, or of others.
+    pub part: fn(Speaker, &str) -> Value,
+    /// A turn's content may be one text.
+    pub plain: bool,
+}
+
+/// Whose words these are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Speaker {
+    /// The model's.
+    Assistant,
+    /// Those of whoever asks.
+    Asker(Role),
+}
+
+/// Something in a request that forbids something else.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bar {
+    /// The field.
+    pub field: &'static str,
+    /// Values of it that do not forbid anything; nor do null and false.
+    pub fine: &'static [&'static str],
+    /// The field forbids it by being absent too.
+    pub by_default: bool,
+    /// Why, to follow "because".
+    pub because: &'static str,
+}
+
+/// How a paused answer is taken up.
+#[derive(Clone, Copy, Debug)]
+pub enum Paused {
+    /// It never is.
+    Never,
+    /// By sending it back as it came.
+    Resend,
+    /// By a token of the provider's.
+    Token(Token),
+}
+
+/// How one tool is forced.
+#[derive(Clone, Copy, Debug)]
+pub struct Force {
+    /// The field that declares the tools.
+    pub tools: &'static str,
+    /// The field that forces one.
+    pub field: &'static str,
+    /// Its value for a tool of this name.
+    pub value: fn(&str) -> Value,
+    /// What the names of the models that take it hold; the empty list fits every model.
+    pub models: &'static [&'static str],
+    /// What in a request forbids it.
+    pub bars: &'static [Bar],
+}
+
+/// Where the temperature stands.
+#[derive(Clone, Copy, Debug)]
+pub struct Temperature {
+    /// The field; empty if there is none.
+    pub field: &'static str,
+    /// What the names of the models hold that refuse any but their own.
+    pub refused_by: &'static [&'static str],
+    /// Some models or versions refuse it, and only a request that sent one shows that it may.
+    pub only_if_sent: bool,
+}
+
+/// Where reasoning is tuned.
+#[derive(Clone, Copy, Debug)]
+pub struct Effort {
+    /// The field.
+    pub field: &'static str,
+    /// What the names of the models that take it hold; the empty list fits every model.
+    pub models: &'static [&'static str],
+    /// What it may be.
+    pub scale: Scale,
+}
+
+/// What tunes reasoning.
+#[derive(Clone, Copy, Debug)]
+pub enum Scale {
+    /// Words from the most to the least.
+    Words {
+        /// The words.
+        words: &'static [&'static str],
+        /// The word for a request that says nothing; none if it must not be said unasked.
+        unsaid: Option<&'static str>,
+        /// What a request must say for that.
+        given: Option<(&'static str, &'static str)>,
+    },
+    /// A number of tokens.
+    Tokens {
+        /// The least that is taken.
+        least: u64,
+        /// The number for a request that says nothing or leaves it to the model.
+        unsaid: Option<u64>,
+    },
+    /// A word for on and one for off.
+    Switch(&'static str, &'static str),
+    /// The same where the model reasons unless told not to.
+    Default(&'static str, &'static str),
+    /// True or false.
+    Flag,
+}
+
+/// The words for effort on most wires. Below `low` each model has its own.
+pub const EFFORT_WORDS: &[&str] = &["max", "xhigh", "high", "medium", "low"];
+
+/// A field that tunes reasoning, on any model that takes it, if the request has it.
+#[must_use]
+pub const fn effort(field: &'static str, scale: Scale) -> Effort {
+    Effort { field, models: &[], scale }
+}
+
+/// Words of effort that are lowered where a request says one.
+pub const WORDS_IF_SAID: Scale = Scale::Words { words: EFFORT_WORDS, unsaid: None, given: None };
+
+/// Tokens of reasoning that are halved where a request says how many.
+#[must_use]
+pub const fn tokens_if_said(least: u64) -> Scale {
+    Scale::Tokens { least, unsaid: None }
+}
+
+/// The turns that most wires have.
+pub const MESSAGES: Turns = Turns {
+    list: "messages",
+    assistant: "assistant",
+    user: "user",
+    content: "content",
+    part: typed_text,
+    plain: true,
+};
+
+/// A part that says that it is text.
+fn typed_text(_: Speaker, text: &str) -> Value {
+    json!({ "type": "text", "text": text })
+}
+
+/// A part that is nothing but text.
+pub(crate) fn bare_text(_: Speaker, text: &str) -> Value {
+    json!({ "text": text })
+}

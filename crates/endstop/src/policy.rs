@@ -1,0 +1,528 @@
+//! Policies: what to do about an ending.
+//!
+//! A [`Policy`] is plain data: limits, a rule for each reason, overrides for each provider; it is
+//! written in TOML or taken from the presets. [`decide`] is the one pure function from an ending, its
+//! [`Context`] and a policy to a [`Decision`]. Whoever wants to decide otherwise brings a [`Strategy`],
+//! which can be a closure.
+//!
+//! Nothing here sends, waits or remembers: [`crate::continuation`] is the machine that does what was
+//! decided, and it holds every strategy to the limits.
+//!
+//! ```
+//! use endstop::policy::{Action, Context, Policy, decide};
+//! use endstop::{Asked, Close, Head, Reader, provider};
+//!
+//! let body = br#"{"choices":[{"message":{"content":"Once upon"},"finish_reason":"length"}]}"#;
+//! let mut reader = Reader::new(&provider::OPENAI, Head::default(), Asked::default());
+//! reader.watch(body);
+//! let ending = reader.finish(Close::Eof);
+//!
+//! let decision = decide(&ending, &Context::default(), &Policy::default());
+//! assert_eq!(decision.action, Action::Continue);
+//! assert!(decision.should_continue);
+//! ```
+
+mod decide;
+mod file;
+mod limits;
+mod piece;
+mod report;
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+pub use decide::{decide, hold};
+pub use file::Error;
+pub use limits::{
+    AgentChange, AgentLimits, Budget, Counter, Left, Limit, MIN_CAP, Money, Price, Spent,
+};
+pub use piece::Piece;
+pub(crate) use piece::hash;
+pub use report::TerminationReport;
+
+use crate::ending::{Confidence, Ending, Reason};
+use crate::tool_call::Allow;
+
+/// What to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Action {
+    /// Nothing more: the turn is over.
+    Stop,
+    /// Run the tool calls and send their results.
+    RunTools,
+    /// Continue the answer where it stopped.
+    Continue,
+    /// Go on by the provider's own protocol, or in an answer whose stream was cut.
+    Resume,
+    /// Ask for the tool call again, complete and alone.
+    RepairToolCall,
+    /// Send the same request again.
+    Retry,
+    /// Send the same request again with a higher cap.
+    RaiseBudget,
+    /// Make the conversation shorter; whoever owns it must do that.
+    Compact,
+    /// Change the prompt or its settings; whoever owns it must do that.
+    ChangePrompt,
+}
+
+impl Action {
+    /// Every action, in order.
+    pub const ALL: [Self; 9] = [
+        Self::Stop,
+        Self::RunTools,
+        Self::Continue,
+        Self::Resume,
+        Self::RepairToolCall,
+        Self::Retry,
+        Self::RaiseBudget,
+        Self::Compact,
+        Self::ChangePrompt,
+    ];
+
+    /// The action's name in files and reports.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Stop => "stop",
+            Self::RunTools => "run_tools",
+            Self::Continue => "continue",
+            Self::Resume => "resume",
+            Self::RepairToolCall => "repair_tool_call",
+            Self::Retry => "retry",
+            Self::RaiseBudget => "raise_budget",
+            Self::Compact => "compact",
+            Self::ChangePrompt => "change_prompt",
+        }
+    }
+
+    /// Whether the turn goes on by itself.
+    #[must_use]
+    pub fn goes_on(self) -> bool {
+        match self {
+            Self::RunTools
+            | Self::Continue
+            | Self::Resume
+            | Self::RepairToolCall
+            | Self::Retry
+            | Self::RaiseBudget => true,
+            Self::Stop | Self::Compact | Self::ChangePrompt => false,
+        }
+    }
+
+    /// The action in the words that users know.
+    #[must_use]
+    pub fn suggested(self) -> Option<Suggested> {
+        match self {
+            Self::Retry | Self::Resume | Self::RepairToolCall => Some(Suggested::Retry),
+            Self::Compact | Self::ChangePrompt => Some(Suggested::ModifyPrompt),
+            Self::Continue | Self::RaiseBudget => Some(Suggested::IncreaseBudget),
+            Self::Stop => Some(Suggested::Stop),
+            Self::RunTools => None,
+        }
+    }
+}
+
+/// What to do, in the words that users know.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Suggested {
+    /// Try again.
+    Retry,
+    /// Change what is asked.
+    ModifyPrompt,
+    /// Allow more.
+    IncreaseBudget,
+    /// Leave it.
+    Stop,
+}
+
+/// What the ending comes down to: endings that look alike and need different things stay apart.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Cause {
+    /// The answer is whole.
+    Completed,
+    /// The answer is whole as far as anyone said, and it holds nothing.
+    NothingCame,
+    /// Tool calls wait to be run.
+    ToolCalls,
+    /// Tool calls came that may not run, since how they ended is not sure.
+    UncertainToolCalls,
+    /// A tool call is cut or cannot be read.
+    BrokenToolCall,
+    /// The provider paused.
+    Paused,
+    /// The answer is still being made.
+    Pending,
+    /// The cap on output tokens was reached.
+    OutputLimit,
+    /// The context window is full: no cap helps.
+    ContextFull,
+    /// Reasoning used up the cap: a higher one is used up, too.
+    ReasoningExhausted,
+    /// The model declined, or a filter or a safety system withheld the answer.
+    Blocked,
+    /// The provider failed, or could not be reached.
+    ProviderFailed,
+    /// The request is wrong, or may not be made: the same again fails again.
+    RequestRefused,
+    /// A time limit passed.
+    TimedOut,
+    /// The stream was cut.
+    CutStream,
+    /// The caller or an operator cancelled.
+    Cancelled,
+    /// Nobody knows.
+    #[default]
+    Unknown,
+}
+
+/// By what an answer goes on, where the action is [`Action::Resume`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ResumeBy {
+    /// By the provider's own protocol: the turn is sent back, or its token.
+    Protocol,
+    /// From the text that came before the stream was cut.
+    Text,
+    /// By asking again whether it is over.
+    Poll,
+}
+
+/// What to do about one ending, and why.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Decision {
+    /// What to do.
+    pub action: Action,
+    /// Whether the turn goes on by itself.
+    pub should_continue: bool,
+    /// Why, in a sentence.
+    pub sentence: String,
+    /// The same in the words that users know; none where tools are to be run.
+    pub suggested: Option<Suggested>,
+    /// What belongs to it.
+    pub metadata: Metadata,
+}
+
+/// What belongs to a decision.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Metadata {
+    /// What the ending comes down to.
+    pub cause: Cause,
+    /// The limit that stands in the way of what would have been done.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub limit: Option<Limit>,
+    /// What would have been done, had no limit been reached.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub instead_of: Option<Action>,
+    /// The cap that the next request is to carry; none leaves it as it was.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub next_cap: Option<u64>,
+    /// How long to wait before, in milliseconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub wait_ms: Option<u64>,
+    /// By what the answer goes on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub resume_by: Option<ResumeBy>,
+    /// The text of this response is to be thrown away, since the next one begins anew.
+    pub discard: bool,
+    /// Less reasoning helps, a higher cap does not.
+    pub lower_effort: bool,
+    /// What is left of the budgets, before the action.
+    pub left: Left,
+}
+
+impl Decision {
+    /// A decision for this action, for strategies of one's own.
+    pub fn new(action: Action, sentence: impl Into<String>) -> Self {
+        Self {
+            action,
+            should_continue: action.goes_on(),
+            sentence: sentence.into(),
+            suggested: action.suggested(),
+            metadata: Metadata::default(),
+        }
+    }
+}
+
+/// What is known besides the ending when something is to be decided.
+///
+/// Its default is a first response of which nothing more is known.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Context {
+    /// Messages in the conversation.
+    pub conversation_messages: u32,
+    /// Tokens in the conversation, this answer included, as far as they are known.
+    pub conversation_tokens: Option<u64>,
+    /// The caps, the model and its price.
+    pub budget: Budget,
+    /// The cap that this response was asked with, where it is not the turn's first.
+    pub cap: Option<u64>,
+    /// What the turn has spent so far, this response included.
+    pub spent: Spent,
+    /// What the tool calls of this response are allowed; none where nobody put them together.
+    pub tools: Option<Allow>,
+    /// The text of this response, in numbers; none where nobody kept it.
+    pub piece: Option<Piece>,
+    /// The hashes of the turn's earlier pieces.
+    pub seen: Vec<u64>,
+    /// The text has reached someone and cannot be taken back.
+    pub delivered: bool,
+    /// How long the provider asks to wait, in milliseconds.
+    pub retry_after_ms: Option<u64>,
+    /// A number that differs from turn to turn, so that not all retry at the same moment.
+    pub seed: u64,
+}
+
+/// Whoever decides: a policy, or anything of one's own.
+///
+/// ```
+/// use endstop::policy::{Action, Context, Decision, Policy, Strategy, decide};
+/// use endstop::Ending;
+///
+/// let patient = |ending: &Ending, context: &Context| {
+///     if context.spent.retries > 0 {
+///         return Decision::new(Action::Stop, "one retry is enough for us");
+///     }
+///     decide(ending, context, &Policy::default())
+/// };
+/// fn takes(_: impl Strategy) {}
+/// takes(patient);
+/// takes(Policy::careful());
+/// ```
+pub trait Strategy {
+    /// What to do about an ending.
+    fn decide(&self, ending: &Ending, context: &Context) -> Decision;
+}
+
+impl<F: Fn(&Ending, &Context) -> Decision> Strategy for F {
+    fn decide(&self, ending: &Ending, context: &Context) -> Decision {
+        self(ending, context)
+    }
+}
+
+impl Strategy for Policy {
+    fn decide(&self, ending: &Ending, context: &Context) -> Decision {
+        decide(ending, context, self)
+    }
+}
+
+/// Limits, rules and overrides: what [`decide`] goes by.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Policy {
+    /// Its name.
+    pub name: String,
+    /// The limits of a turn.
+    pub agent: AgentLimits,
+    /// Rules for reasons; those that have none follow [`Rule::natural`].
+    #[serde(default)]
+    pub rules: BTreeMap<Reason, RuleChange>,
+    /// What holds for one provider only.
+    #[serde(default)]
+    pub providers: BTreeMap<String, Override>,
+}
+
+/// What is done about one reason.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rule {
+    /// What is done, where the limits allow it.
+    pub action: Action,
+    /// How sure the ending must be for it.
+    pub min_confidence: Confidence,
+    /// How often in a turn; none leaves that to the limits.
+    pub max_attempts: Option<u32>,
+}
+
+/// What a file or an override says of a rule; the rest stays as it is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct RuleChange {
+    /// What is done, where the limits allow it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub action: Option<Action>,
+    /// How sure the ending must be for it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub min_confidence: Option<Confidence>,
+    /// How often in a turn; none leaves that to the limits.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_attempts: Option<u32>,
+}
+
+/// What holds for one provider only.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Override {
+    /// Limits.
+    pub agent: AgentChange,
+    /// Rules for reasons.
+    pub rules: BTreeMap<Reason, RuleChange>,
+}
+
+impl RuleChange {
+    fn apply(&self, rule: Rule) -> Rule {
+        Rule {
+            action: self.action.unwrap_or(rule.action),
+            min_confidence: self.min_confidence.unwrap_or(rule.min_confidence),
+            max_attempts: self.max_attempts.or(rule.max_attempts),
+        }
+    }
+}
+
+impl Rule {
+    /// The rule for a reason that has none of its own: its first permitted action.
+    #[must_use]
+    pub fn natural(reason: Reason) -> Self {
+        let action = Self::permitted(reason).first().copied().unwrap_or(Action::Stop);
+        Self { action, min_confidence: Confidence::Low, max_attempts: None }
+    }
+
+    /// The actions that a rule for this reason may name, the usual one first. What is not here
+    /// cannot help or is not safe.
+    #[must_use]
+    pub fn permitted(reason: Reason) -> &'static [Action] {
+        match reason {
+            Reason::Complete | Reason::StopSequence | Reason::Cancelled => &[Action::Stop],
+            Reason::ToolCall => &[Action::RunTools, Action::Stop],
+            Reason::Paused => &[Action::Resume, Action::Stop],
+            Reason::OutputLimit => &[Action::Continue, Action::RaiseBudget, Action::Stop],
+            Reason::ContextLimit => &[Action::Compact, Action::Stop],
+            Reason::Refused | Reason::Filtered | Reason::Safety | Reason::Recitation => {
+                &[Action::ChangePrompt, Action::Stop]
+            }
+            Reason::MalformedToolCall => &[Action::RepairToolCall, Action::Retry, Action::Stop],
+            Reason::Unknown => &[Action::Stop, Action::Retry],
+            Reason::TimedOut | Reason::Failed | Reason::Cut => &[Action::Retry, Action::Stop],
+        }
+    }
+}
+
+impl Default for Policy {
+    fn default() -> Self {
+        Self {
+            name: "default".to_owned(),
+            agent: AgentLimits::DEFAULT,
+            rules: BTreeMap::new(),
+            providers: BTreeMap::new(),
+        }
+    }
+}
+
+impl Policy {
+    /// The names of the presets.
+    pub const PRESETS: [&'static str; 3] = ["careful", "default", "persistent"];
+
+    /// The preset of this name.
+    #[must_use]
+    pub fn preset(name: &str) -> Option<Self> {
+        match name {
+            "careful" => Some(Self::careful()),
+            "default" => Some(Self::default()),
+            "persistent" => Some(Self::persistent()),
+            _ => None,
+        }
+    }
+
+    /// Recovers once, and only from what is sure.
+    #[must_use]
+    pub fn careful() -> Self {
+        let sure = RuleChange { min_confidence: Some(Confidence::Medium), ..RuleChange::default() };
+        Self {
+            name: "careful".to_owned(),
+            agent: AgentLimits {
+                continuation_max_attempts: 1,
+                continuation_total_tokens_factor: 2,
+                continuation_max_output_chars: 40_000,
+                continuation_max_raises: 0,
+                continuation_min_progress_chars: 50,
+                retry_max_attempts: 1,
+                cut_max_attempts: 1,
+                resume_max_attempts: 3,
+                retry_empty: false,
+                turn_max_iterations: 50,
+                turn_max_total_tokens: 2_000_000,
+                turn_max_wall_time_ms: 300_000,
+                ..AgentLimits::DEFAULT
+            },
+            rules: [Reason::OutputLimit, Reason::Paused, Reason::MalformedToolCall]
+                .map(|reason| (reason, sure))
+                .into(),
+            providers: BTreeMap::new(),
+        }
+    }
+
+    /// Goes on for as long as there is progress: asks with a higher cap first, then continues.
+    #[must_use]
+    pub fn persistent() -> Self {
+        let raise = RuleChange { action: Some(Action::RaiseBudget), ..RuleChange::default() };
+        Self {
+            name: "persistent".to_owned(),
+            agent: AgentLimits {
+                continuation_max_attempts: 8,
+                continuation_total_tokens_factor: 10,
+                continuation_max_output_chars: 500_000,
+                continuation_tool_repair_attempts: 2,
+                continuation_min_progress_chars: 1,
+                retry_max_attempts: 5,
+                cut_max_attempts: 5,
+                resume_max_attempts: 25,
+                turn_max_iterations: 1_000,
+                turn_max_total_tokens: 100_000_000,
+                turn_max_wall_time_ms: 7_200_000,
+                ..AgentLimits::DEFAULT
+            },
+            rules: [(Reason::OutputLimit, raise)].into(),
+            providers: BTreeMap::new(),
+        }
+    }
+
+    /// What holds for an ending of this reason at this provider.
+    #[must_use]
+    pub fn terms(&self, provider: &str, reason: Reason) -> Terms {
+        let own = self.providers.get(provider);
+        let changes = [self.rules.get(&reason), own.and_then(|own| own.rules.get(&reason))];
+        let rule = changes
+            .into_iter()
+            .flatten()
+            .fold(Rule::natural(reason), |rule, change| change.apply(rule));
+        let limits = own.map_or(self.agent, |own| own.agent.apply(self.agent));
+        Terms { limits: rule.bounds(limits), rule }
+    }
+}
+
+impl Rule {
+    /// The limits, with the rule's own number of attempts for whatever its action counts against.
+    fn bounds(&self, limits: AgentLimits) -> AgentLimits {
+        match self.max_attempts {
+            Some(most) => AgentLimits {
+                continuation_max_attempts: most,
+                continuation_tool_repair_attempts: most,
+                retry_max_attempts: most,
+                cut_max_attempts: most,
+                resume_max_attempts: most,
+                ..limits
+            },
+            None => limits,
+        }
+    }
+}
+
+/// What holds for one ending: the limits and the rule, overrides applied.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Terms {
+    /// The limits.
+    pub limits: AgentLimits,
+    /// The rule.
+    pub rule: Rule,
+}
+
+impl Context {
+    /// The cap that this response was asked with.
+    pub(crate) fn cap_asked(&self) -> Option<u64> {
+        self.cap.or(self.budget.cap)
+    }
+}

@@ -1,0 +1,249 @@
+//! Policies as people write them: TOML, and errors that name the line and the key.
+//!
+//! ```toml
+//! based_on = "careful"
+//! [agent]
+//! continuation_max_attempts = 2
+//! turn_max_cost = 0.50
+//! [rules.output_limit]
+//! action = "raise_budget"
+//! [providers.acme.rules.cut]
+//! action = "stop"
+//! ```
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::Deserialize;
+
+use super::{AgentChange, Override, Policy, Rule, RuleChange};
+use crate::ending::Reason;
+
+/// What is wrong with a policy's file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Error {
+    /// The file.
+    pub file: String,
+    /// The line, from one on.
+    pub line: usize,
+    /// The key, with the tables that it stands in; empty where there is none.
+    pub key: String,
+    /// What is wrong, and what to do.
+    pub message: String,
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { file, line, key, message } = self;
+        match key.as_str() {
+            "" => write!(formatter, "{file}:{line}: {message}"),
+            key => write!(formatter, "{file}:{line}: `{key}`: {message}"),
+        }
+    }
+}
+
+impl std::error::Error for Error {}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Written {
+    #[serde(default = "usual")]
+    based_on: String,
+    name: Option<String>,
+    #[serde(default)]
+    agent: AgentChange,
+    #[serde(default)]
+    rules: BTreeMap<Reason, RuleChange>,
+    #[serde(default)]
+    providers: BTreeMap<String, Override>,
+}
+
+fn usual() -> String {
+    "default".to_owned()
+}
+
+impl Policy {
+    /// Reads a policy. What it does not say is as in the preset that it is `based_on`.
+    ///
+    /// # Errors
+    /// What is wrong, with the line and the key.
+    pub fn from_toml(file: &str, text: &str) -> Result<Self, Error> {
+        let written: Written = toml::from_str(text).map_err(|error| {
+            let offset = error.span().map_or(0, |span| span.start);
+            let (line, key) = key_at(text, offset);
+            let message = error.message().lines().collect::<Vec<_>>().join("; ");
+            Error { file: file.to_owned(), line, key, message }
+        })?;
+        let wrong = |key: String, message: String| {
+            let line = line_of_key(text, &key);
+            Error { file: file.to_owned(), line, key, message }
+        };
+        let Some(base) = Self::preset(&written.based_on) else {
+            let message = format!(
+                "no preset is called `{}`; known are {}",
+                written.based_on,
+                Self::PRESETS.join(", ")
+            );
+            return Err(wrong("based_on".to_owned(), message));
+        };
+        check(&written.rules, "").map_err(|(key, message)| wrong(key, message))?;
+        for (provider, own) in &written.providers {
+            let below = format!("providers.{provider}.");
+            check(&own.rules, &below).map_err(|(key, message)| wrong(key, message))?;
+        }
+        let mut rules = base.rules;
+        for (reason, change) in written.rules {
+            let known = rules.entry(reason).or_default();
+            *known = RuleChange {
+                action: change.action.or(known.action),
+                min_confidence: change.min_confidence.or(known.min_confidence),
+                max_attempts: change.max_attempts.or(known.max_attempts),
+            };
+        }
+        Ok(Self {
+            name: written.name.unwrap_or(written.based_on),
+            agent: written.agent.apply(base.agent),
+            rules,
+            providers: written.providers,
+        })
+    }
+}
+
+/// Refuses rules whose action cannot help or is not safe.
+fn check(rules: &BTreeMap<Reason, RuleChange>, below: &str) -> Result<(), (String, String)> {
+    for (reason, rule) in rules {
+        let permitted = Rule::permitted(*reason);
+        let Some(action) = rule.action.filter(|action| !permitted.contains(action)) else {
+            continue;
+        };
+        let names: Vec<&str> = permitted.iter().map(|action| action.name()).collect();
+        let message = format!(
+            "`{}` is no action for an answer that ended as {}; it takes {}",
+            action.name(),
+            reason.name(),
+            names.join(", ")
+        );
+        return Err((format!("{below}rules.{}.action", reason.name()), message));
+    }
+    Ok(())
+}
+
+/// Every line that has a key, with the tables before it.
+fn keys(text: &str) -> impl Iterator<Item = (usize, String)> {
+    let mut table = String::new();
+    text.lines().enumerate().filter_map(move |(number, line)| {
+        let line = line.trim();
+        if let Some(header) = line.strip_prefix('[') {
+            table = header.split(']').next().unwrap_or_default().trim().to_owned();
+            return Some((number + 1, table.clone()));
+        }
+        let (key, _) = line.split_once('=').filter(|_| !line.starts_with('#'))?;
+        let dot = if table.is_empty() { "" } else { "." };
+        Some((number + 1, format!("{table}{dot}{}", key.trim())))
+    })
+}
+
+/// The line at an offset, and the key that it is about.
+fn key_at(text: &str, offset: usize) -> (usize, String) {
+    let line = text.bytes().take(offset).filter(|byte| *byte == b'\n').count() + 1;
+    let key = keys(text).find(|(number, _)| *number == line).map(|(_, key)| key);
+    (line, key.unwrap_or_default())
+}
+
+fn line_of_key(text: &str, key: &str) -> usize {
+    let found = keys(text).find(|(_, known)| known == key);
+    found.map_or(1, |(line, _)| line)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ending::Confidence;
+    use crate::policy::{Action, AgentLimits, Money};
+
+    #[test]
+    fn a_file_changes_what_it_names_and_nothing_else() {
+        let policy = Policy::from_toml(
+            "p.toml",
+            r#"
+                based_on = "careful"
+                name = "mine"
+                [agent]
+                continuation_max_attempts = 2
+                continuation_max_total_completion_tokens = 16_384
+                continuation_max_output_chars = 120_000
+                continuation_tool_repair_attempts = 0
+                turn_max_cost = 0.50
+                [rules.output_limit]
+                action = "raise_budget"
+                [providers.acme.agent]
+                cut_max_attempts = 9
+                [providers.acme.rules.cut]
+                action = "stop"
+            "#,
+        )
+        .unwrap();
+        let careful = Policy::careful();
+        let agent = AgentLimits {
+            continuation_max_attempts: 2,
+            continuation_max_total_completion_tokens: Some(16_384),
+            continuation_max_output_chars: 120_000,
+            continuation_tool_repair_attempts: 0,
+            turn_max_cost: Some(Money::from_micros(500_000)),
+            ..careful.agent
+        };
+        assert_eq!((policy.name.as_str(), policy.agent), ("mine", agent));
+        let rule = policy.terms("x", Reason::OutputLimit).rule;
+        assert_eq!((rule.action, rule.min_confidence), (Action::RaiseBudget, Confidence::Medium));
+        assert_eq!(policy.terms("acme", Reason::Cut).rule.action, Action::Stop);
+        assert_eq!(policy.terms("acme", Reason::Cut).limits.cut_max_attempts, 9);
+        assert_eq!(policy.terms("x", Reason::Cut).rule.action, Action::Retry);
+        assert_eq!(policy.terms("x", Reason::Cut).limits, agent);
+    }
+
+    #[test]
+    fn the_empty_file_is_the_default() {
+        assert_eq!(Policy::from_toml("p.toml", "").unwrap(), Policy::default());
+        for name in Policy::PRESETS {
+            let policy = Policy::from_toml("p", &format!("based_on = \"{name}\"")).unwrap();
+            assert_eq!(Some(policy), Policy::preset(name));
+        }
+        assert_eq!(Policy::preset("bold"), None);
+    }
+
+    #[track_caller]
+    fn wrong(text: &str, line: usize, key: &str, says: &str) {
+        let error = Policy::from_toml("p.toml", text).unwrap_err();
+        assert_eq!((error.line, error.key.as_str()), (line, key), "{error}");
+        assert!(error.message.contains(says), "{error}");
+        assert!(error.to_string().starts_with(&format!("p.toml:{line}: ")), "{error}");
+    }
+
+    #[test]
+    fn errors_name_the_line_and_the_key() {
+        wrong("[agent]\n\nmax_attempts = 3\n", 3, "agent.max_attempts", "unknown field");
+        wrong(
+            "[agent]\ncontinuation_max_attempts = \"three\"",
+            2,
+            "agent.continuation_max_attempts",
+            "expected u32",
+        );
+        wrong("agent.turn_max_cost = -1.0", 1, "agent.turn_max_cost", "from zero on");
+        wrong("# base\nbased_on = \"bold\"", 2, "based_on", "careful, default, persistent");
+        wrong(
+            "[rules.context_limit]\naction = \"continue\"",
+            2,
+            "rules.context_limit.action",
+            "it takes compact, stop",
+        );
+        wrong(
+            "name = \"x\"\n[providers.acme.rules.refused]\nmax_attempts = 1\naction = \"retry\"",
+            4,
+            "providers.acme.rules.refused.action",
+            "change_prompt, stop",
+        );
+        wrong("[rules.tired]\naction = \"stop\"", 1, "rules.tired", "unknown variant");
+        wrong("[agent", 1, "agent", "");
+        wrong("nonsense", 1, "", "");
+    }
+}

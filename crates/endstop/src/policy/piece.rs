@@ -1,0 +1,138 @@
+//! Pieces: what a policy needs to know of a response's text, without the text.
+
+use serde::{Deserialize, Serialize};
+
+/// The text of one response in numbers: nothing of it can be read back.
+///
+/// ```
+/// use endstop::policy::Piece;
+///
+/// let piece = Piece::of("über and over");
+/// assert_eq!((piece.chars, piece.bytes), (13, 14));
+/// // A splice found that it begins with five characters that were there already.
+/// assert_eq!(piece.trimmed(5).new_chars, 8);
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Piece {
+    /// Its characters.
+    pub chars: u64,
+    /// Of those, the ones that were not there before.
+    pub new_chars: u64,
+    /// Its bytes.
+    pub bytes: u64,
+    /// A hash of the text, the same in every process.
+    pub hash: u64,
+    /// It ends in one passage, over and over.
+    pub repetitive: bool,
+}
+
+/// The lengths of the end that is looked at for repetition, in bytes.
+const TAILS: [usize; 4] = [512, 1024, 2048, 4096];
+/// How often a passage must come to be called a repetition.
+const TIMES: usize = 8;
+
+impl Piece {
+    /// What is to be known of this text, all of it new.
+    #[must_use]
+    pub fn of(text: &str) -> Self {
+        let chars = text.chars().count() as u64;
+        Self {
+            chars,
+            new_chars: chars,
+            bytes: text.len() as u64,
+            hash: hash(text.as_bytes()),
+            repetitive: is_repetitive(text.as_bytes()),
+        }
+    }
+
+    /// The same piece, of which so many characters repeat what was there already.
+    #[must_use]
+    pub fn trimmed(self, chars: u64) -> Self {
+        Self { new_chars: self.chars.saturating_sub(chars), ..self }
+    }
+
+    /// About how many tokens it is, for providers that do not tell: four bytes each.
+    #[must_use]
+    pub fn tokens(&self) -> u64 {
+        self.bytes.div_ceil(4)
+    }
+}
+
+/// FNV-1a: stable over processes and versions, which the standard library's hasher is not.
+pub(crate) fn hash(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)
+    })
+}
+
+/// Whether one of the tails is a passage that comes at least eight times.
+fn is_repetitive(bytes: &[u8]) -> bool {
+    TAILS.iter().any(|length| {
+        let tail = bytes.len().checked_sub(*length).and_then(|from| bytes.get(from..));
+        tail.is_some_and(|tail| period(tail) * TIMES <= tail.len())
+    })
+}
+
+/// The shortest length by which the bytes can be moved and still agree with themselves.
+fn period(bytes: &[u8]) -> usize {
+    // The failure function of Knuth, Morris and Pratt: how long a border each prefix has.
+    let mut borders: Vec<usize> = vec![0; bytes.len()];
+    let mut border = 0;
+    for (at, byte) in bytes.iter().enumerate().skip(1) {
+        while border > 0 && bytes.get(border) != Some(byte) {
+            border = borders.get(border - 1).copied().unwrap_or(0);
+        }
+        if bytes.get(border) == Some(byte) {
+            border += 1;
+        }
+        if let Some(slot) = borders.get_mut(at) {
+            *slot = border;
+        }
+    }
+    bytes.len() - border
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_hash_is_the_published_one() {
+        assert_eq!(hash(b""), 0xcbf2_9ce4_8422_2325);
+        assert_eq!(hash(b"a"), 0xaf63_dc4c_8601_ec8c);
+        assert_eq!(hash(b"foobar"), 0x8594_4171_f739_67e8);
+    }
+
+    #[test]
+    fn a_loop_at_the_end_is_seen_and_prose_is_not() {
+        let prose: String = (0..2000).map(|number| format!("Sentence {number}. ")).collect();
+        assert!(!Piece::of(&prose).repetitive);
+        assert!(!Piece::of(&"ab".repeat(255)).repetitive, "510 bytes are too few to judge");
+        assert!(Piece::of(&"ab".repeat(256)).repetitive);
+        assert!(Piece::of(&format!("{prose}{}", "I am sorry. ".repeat(60))).repetitive);
+        let line = |length: usize| format!("{}\n", "x1y2z3".repeat(length));
+        // 8 x 64 is 512: seven such lines are not enough, eight are.
+        let passage: String = (0..64_u8).map(|number| char::from(b'0' + number)).collect();
+        assert!(!Piece::of(&format!("{prose}{}", passage.repeat(7))).repetitive);
+        assert!(Piece::of(&format!("{prose}{}", passage.repeat(8))).repetitive);
+        assert!(Piece::of(&line(80).repeat(9)).repetitive, "a long line, nine times");
+        assert!(!Piece::of(&line(80).repeat(7)).repetitive);
+        assert!(!Piece::of("").repetitive);
+    }
+
+    #[test]
+    fn the_period_of_a_text() {
+        for (text, want) in [("", 0), ("a", 1), ("aaaa", 1), ("abab", 2), ("aba", 2), ("abc", 3)] {
+            assert_eq!(period(text.as_bytes()), want, "{text}");
+        }
+        assert_eq!(period(b"aabaaab"), 4);
+    }
+
+    #[test]
+    fn tokens_are_estimated_by_bytes() {
+        assert_eq!(Piece::of("").tokens(), 0);
+        assert_eq!(Piece::of("abcd").tokens(), 1);
+        assert_eq!(Piece::of("abcde").tokens(), 2);
+        assert_eq!(Piece::of("ab").trimmed(3).new_chars, 0);
+    }
+}

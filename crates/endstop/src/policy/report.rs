@@ -1,0 +1,140 @@
+//! The report on how one turn ended: everything, for people and as JSON.
+
+use std::fmt;
+
+use serde::Serialize;
+
+use super::{Context, Decision, Policy, decide};
+use crate::continuation::Outcome;
+use crate::ending::Ending;
+use crate::signal::TerminationSignal;
+
+/// Everything about the end of one turn: the last response's ending, what was decided and why, and
+/// what the turn came to.
+///
+/// Its `Display` is for people; serialised it is for programs. It holds no text of the answer.
+#[derive(Clone, Debug, Serialize)]
+pub struct TerminationReport {
+    /// The turn, where it has a name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub turn: Option<String>,
+    /// The name of the policy.
+    pub policy: String,
+    /// The ending as programs exchange it.
+    pub signal: TerminationSignal,
+    /// The ending of the last response.
+    pub ending: Ending,
+    /// What is to be done about it.
+    pub decision: Decision,
+    /// What was known besides the ending.
+    pub context: Context,
+    /// How the turn closed, once it has.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub outcome: Option<Outcome>,
+}
+
+impl TerminationReport {
+    /// The report on a response, decided by a policy.
+    #[must_use]
+    pub fn new(ending: Ending, context: Context, policy: &Policy) -> Self {
+        let decision = decide(&ending, &context, policy);
+        Self {
+            turn: None,
+            policy: policy.name.clone(),
+            signal: TerminationSignal::from(&ending),
+            ending,
+            decision,
+            context,
+            outcome: None,
+        }
+    }
+
+    /// The same report, of a turn that closed like this.
+    #[must_use]
+    pub fn closed(self, outcome: Outcome) -> Self {
+        Self {
+            turn: Some(outcome.turn.clone()),
+            decision: outcome.decision.clone().unwrap_or(self.decision),
+            outcome: Some(outcome),
+            ..self
+        }
+    }
+}
+
+impl fmt::Display for TerminationReport {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { ending, decision, context, .. } = self;
+        let confidence = ending.confidence.name();
+        let reason = ending.reason.name().replace('_', " ");
+        writeln!(out, "{reason} ({confidence} confidence): {}", ending.sentence)?;
+        if let Some(turn) = &self.turn {
+            row(out, "turn", turn)?;
+        }
+        let model = ending.model.as_deref().unwrap_or("an unnamed model");
+        row(out, "from", &format!("{}, {model}, {}", ending.provider, ending.dialect))?;
+        let said = ending.native().map(|(field, word)| format!("`{word}` in `{field}`"));
+        row(out, "said", said.as_deref().unwrap_or("nothing"))?;
+        row(out, "closed", &ending.closed.word().replace('_', " "))?;
+        let shown = ending.shown.words().join(", ").replace('_', " ");
+        row(out, "shown", if shown.is_empty() { "content, nothing odd" } else { &shown })?;
+        row(out, "known as", &self.known_as())?;
+        row(out, "do", &format!("{}: {}", decision.action.name(), decision.sentence))?;
+        row(out, "policy", &self.policy)?;
+        if let Some(wait) = decision.metadata.wait_ms {
+            row(out, "wait", &format!("{wait} ms"))?;
+        }
+        if let Some(cap) = decision.metadata.next_cap {
+            row(out, "next cap", &format!("{cap} tokens"))?;
+        }
+        row(out, "spent", &spent(context))?;
+        row(out, "left", &self.left())?;
+        if let Some(outcome) = &self.outcome {
+            row(out, "turn ended", outcome.terminated.name())?;
+            if let Some(notice) = &outcome.notice {
+                row(out, "notice", notice)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl TerminationReport {
+    fn known_as(&self) -> String {
+        let words = self.signal.vocabularies.iter();
+        let words = words.filter(|(name, _)| ["finish_reason", "termination"].contains(*name));
+        words.map(|(name, word)| format!("{name} {word}")).collect::<Vec<_>>().join(", ")
+    }
+
+    fn left(&self) -> String {
+        let left = self.decision.metadata.left;
+        let tokens = left.tokens.map_or("no known limit of".to_owned(), |left| left.to_string());
+        let money = left.cost.map(|left| format!(", {:.6} in money", left.micros() as f64 / 1e6));
+        format!(
+            "{} attempts, {} repairs, {tokens} tokens, {} characters, {} s{}",
+            left.attempts,
+            left.repairs,
+            left.chars,
+            left.ms / 1000,
+            money.unwrap_or_default()
+        )
+    }
+}
+
+fn spent(context: &Context) -> String {
+    let spent = &context.spent;
+    format!(
+        "{} requests, {} continuations, {} retries, {} after cuts, {} repairs; {} tokens in, {} out; {} ms",
+        spent.iterations,
+        spent.continuations,
+        spent.retries,
+        spent.cuts,
+        spent.repairs,
+        spent.input_tokens,
+        spent.output_tokens,
+        spent.elapsed_ms
+    )
+}
+
+fn row(out: &mut fmt::Formatter<'_>, name: &str, value: &str) -> fmt::Result {
+    writeln!(out, "  {name:<10} {value}")
+}

@@ -1,0 +1,771 @@
+//! Joins the pieces of an answer: no character lost, none invented.
+//!
+//! A model that is asked to go on often begins by repeating the end of what it had said. This module
+//! finds that repetition and says how much of the continuation to leave out. What is left out is always
+//! the beginning of the continuation, and always stands, but for white space, at the end of what was
+//! delivered; nothing is ever inserted or changed.
+//!
+//! # When is it a repetition?
+//!
+//! Let the longest end of the delivered text that also begins the continuation, white space aside, be
+//! the *overlap*. The model may have repeated it, or the text may really say it twice, the cut falling
+//! between. Nobody can know, so the second has the benefit of the doubt: losing text is worse than a
+//! duplicate. The overlap is left out only if all of this holds.
+//!
+//! | rule | why |
+//! |---|---|
+//! | it has at least 4 characters and 6 bytes, marks, joiners and white space not counted | short ends meet by chance |
+//! | it carries at least 18 bits, by how common its characters are in the last 8 KiB | `-----` says less than `kjqxz`; a few ideographs say more than as many letters |
+//! | read as text that says a unit twice, the unit does not go on for half a unit more, before or after | `aaaa`, repeated rows, periodic code: what repeats twice may repeat thrice |
+//! | so read, the unit does not begin and end at the edges of lines, wherever in it the cut fell | lines, rows and list items do come twice |
+//! | so read, it does not begin and end after punctuation, unless it carries 240 bits | sentences, cells and JSON members come twice |
+//! | so read, it does not begin and end at the edges of words, unless it carries 64 bits | "very, very" |
+//!
+//! The third to sixth rules are asked for every unit that the overlap allows: the whole of it, which is
+//! a continuation that repeats nothing, and each shorter one, which is a continuation that repeats less.
+//! Where they keep an overlap, the seam is [`Seam::Doubtful`] and says how long it is.
+//!
+//! White space is not compared, so that a repetition is found though the model dropped a space, added a
+//! line or changed its line ends. Where the repetition is exact, what is left out is exact too, white
+//! space with it. Where it is not, what is left out may differ in white space from what was
+//! delivered ([`Seam::Drifted`]); a character that is not white space is never part of the difference.
+//!
+//! An overlap is not moved to the edge of a cluster: where the text was cut between a letter and its
+//! accent, or a carriage return and its line feed, the continuation's own accent or line feed follows.
+//!
+//! # Cost
+//!
+//! Time is linear in the part of the continuation that is held, and only the last [`WINDOW`] bytes of
+//! what was delivered are looked at, however long it is. [`Streaming`] holds text back only as long as
+//! it could still be a repetition: a few characters where it is none. It comes to the same result as
+//! [`join`], however the text is cut into pieces.
+
+/// How much of the delivered text is compared, in bytes; a longer repetition is not found.
+pub const WINDOW: usize = 8 << 10;
+
+/// The most that is ever held back, in bytes; beyond it the continuation stays as it is.
+pub const MOST_HELD: usize = 4 * WINDOW;
+
+/// The least that an overlap must have.
+const LEAST_CHARACTERS: usize = 4;
+const LEAST_BYTES: usize = 6;
+/// Quarters of a bit that an overlap must carry, by where it begins and ends as a unit of the text.
+const LEAST_INSIDE: u64 = 4 * 20;
+const LEAST_WORD: u64 = 4 * 64;
+const LEAST_CLAUSE: u64 = 4 * 96;
+const LEAST_CLAUSES: u64 = 4 * 128;
+const LEAST_SENTENCE: u64 = 4 * 160;
+/// A unit that comes twice is no repetition of the model's if it goes on for so many characters.
+const LEAST_RUN: usize = 3;
+/// Text that can be read in more ways than this is periodic.
+const MOST_READINGS: usize = 16;
+
+/// How the continuation was asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Join {
+    /// The model went on from a prefill: its text is joined as it is.
+    Prefill,
+    /// The same, at a provider that sends the prefill back first: exactly that is left out.
+    Echo,
+    /// The model was asked in words to go on: an overlap is left out where it is a repetition.
+    Hint,
+}
+
+/// What was found where two pieces meet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Seam {
+    /// No overlap worth the name: the continuation is joined as it is.
+    Plain,
+    /// The prefill came back, and was left out.
+    Echoed,
+    /// The continuation repeated the end, character for character; that was left out.
+    Repeated,
+    /// The continuation repeated the end with other white space; that was left out.
+    Drifted,
+    /// There is an overlap, but the text may really say it twice: it was left in.
+    Doubtful,
+}
+
+/// How a continuation is joined to what was delivered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Splice {
+    /// What was found.
+    pub seam: Seam,
+    /// How many bytes at the beginning of the continuation are left out.
+    pub trimmed: usize,
+    /// How many characters these are.
+    pub trimmed_characters: usize,
+    /// How many bytes at the beginning of the continuation look repeated and are left in.
+    pub doubtful: usize,
+}
+
+impl Splice {
+    const PLAIN: Self = Self::kept(Seam::Plain, 0);
+
+    const fn kept(seam: Seam, doubtful: usize) -> Self {
+        Self { seam, trimmed: 0, trimmed_characters: 0, doubtful }
+    }
+
+    fn trimmed(seam: Seam, text: &str) -> Self {
+        Self { seam, trimmed: text.len(), trimmed_characters: text.chars().count(), doubtful: 0 }
+    }
+
+    /// What is left of the continuation.
+    #[must_use]
+    pub fn rest<'a>(&self, continuation: &'a str) -> &'a str {
+        continuation.get(self.trimmed..).unwrap_or(continuation)
+    }
+}
+
+/// Finds how a continuation is joined to what was delivered.
+///
+/// ```
+/// use endstop::splice::{Join, Seam, join};
+///
+/// let (delivered, continuation) = ("The answer is forty-t", "is forty-two, as always.");
+/// let splice = join(delivered, continuation, Join::Hint);
+/// assert_eq!((splice.seam, splice.trimmed), (Seam::Repeated, 10));
+/// assert_eq!(format!("{delivered}{}", splice.rest(continuation)), "The answer is forty-two, as always.");
+///
+/// // What the text may really say twice stays.
+/// let splice = join("It was very, very, ", "very, very late.", Join::Hint);
+/// assert_eq!((splice.seam, splice.trimmed), (Seam::Doubtful, 0));
+/// ```
+#[must_use]
+pub fn join(delivered: &str, continuation: &str, how: Join) -> Splice {
+    match how {
+        Join::Prefill => Splice::PLAIN,
+        Join::Echo => match continuation.strip_prefix(delivered) {
+            Some(_) if !delivered.is_empty() => Splice::trimmed(Seam::Echoed, delivered),
+            Some(_) | None => Splice::PLAIN,
+        },
+        Join::Hint => {
+            let mut seeker = Seeker::new(delivered);
+            let found = continuation.chars().find_map(|character| seeker.read(character));
+            let found = found.unwrap_or_else(|| seeker.finish());
+            seeker.splice(found, continuation)
+        }
+    }
+}
+
+/// Joins a continuation that comes in pieces.
+///
+/// ```
+/// use endstop::splice::{Join, Streaming};
+///
+/// let mut joined = String::from("def area(r):\n    return ma");
+/// let mut streaming = Streaming::new(&joined, Join::Hint);
+/// for piece in ["    ret", "urn ma", "th.pi", " * r ** 2\n"] {
+///     joined.push_str(streaming.push(piece));
+/// }
+/// let (rest, splice) = streaming.finish();
+/// joined.push_str(&rest);
+/// assert_eq!(joined, "def area(r):\n    return math.pi * r ** 2\n");
+/// assert_eq!(splice.trimmed, "    return ma".len());
+/// ```
+#[derive(Clone, Debug)]
+pub struct Streaming {
+    state: State,
+    /// What was pushed and not released. Released text stays until the next push.
+    held: String,
+}
+
+#[derive(Clone, Debug)]
+enum State {
+    Seeking(Box<Seeker>),
+    /// The prefill, and how much of it has come back.
+    Echo(String, usize),
+    Done(Splice),
+}
+
+impl Streaming {
+    /// Begins a join to what was delivered, of which a copy is kept: of its end for a hint, of the whole
+    /// for an echo.
+    #[must_use]
+    pub fn new(delivered: &str, how: Join) -> Self {
+        let state = match how {
+            Join::Prefill => State::Done(Splice::PLAIN),
+            Join::Echo if delivered.is_empty() => State::Done(Splice::PLAIN),
+            Join::Echo => State::Echo(delivered.to_owned(), 0),
+            Join::Hint => State::Seeking(Box::new(Seeker::new(delivered))),
+        };
+        Self { state, held: String::new() }
+    }
+
+    /// Takes the next piece and gives back what can be shown now.
+    pub fn push<'a>(&'a mut self, piece: &'a str) -> &'a str {
+        let splice = match &mut self.state {
+            State::Done(_) => {
+                self.held.clear();
+                return piece;
+            }
+            State::Echo(prefill, back) => {
+                self.held.push_str(piece);
+                let left = prefill.get(*back..).unwrap_or_default();
+                if left.starts_with(piece) && left.len() > piece.len() {
+                    *back += piece.len();
+                    return "";
+                }
+                join(prefill, &self.held, Join::Echo)
+            }
+            State::Seeking(seeker) => {
+                self.held.push_str(piece);
+                let Some(found) = piece.chars().find_map(|character| seeker.read(character)) else {
+                    return "";
+                };
+                seeker.splice(found, &self.held)
+            }
+        };
+        self.state = State::Done(splice);
+        splice.rest(&self.held)
+    }
+
+    /// How many bytes are held back now, because they may be a repetition.
+    #[must_use]
+    pub fn held(&self) -> usize {
+        match self.state {
+            State::Seeking(_) | State::Echo(..) => self.held.len(),
+            State::Done(_) => 0,
+        }
+    }
+
+    /// How the pieces are joined, if that is already known.
+    #[must_use]
+    pub fn splice(&self) -> Option<Splice> {
+        match self.state {
+            State::Done(splice) => Some(splice),
+            State::Seeking(_) | State::Echo(..) => None,
+        }
+    }
+
+    /// Ends the continuation: what was still held and is to be shown, and how the pieces were joined.
+    #[must_use]
+    pub fn finish(mut self) -> (String, Splice) {
+        let splice = match &mut self.state {
+            State::Done(splice) => return (String::new(), *splice),
+            // An echo that was cut short may be no echo.
+            State::Echo(..) => Splice::PLAIN,
+            State::Seeking(seeker) => {
+                let found = seeker.finish();
+                seeker.splice(found, &self.held)
+            }
+        };
+        self.held.drain(..splice.trimmed);
+        (self.held, splice)
+    }
+}
+
+/// A character that is not white space.
+#[derive(Clone, Copy, Debug)]
+struct Symbol {
+    character: char,
+    /// The white space before it.
+    gap: Gap,
+    /// Where it ends in its text, in bytes.
+    end: usize,
+}
+
+/// White space between two symbols.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Gap {
+    /// Whether a line ends in it; then the rest tells of the indent of the next alone.
+    line: bool,
+    characters: u32,
+    /// Tells these from other characters.
+    print: u32,
+}
+
+impl Gap {
+    fn with(self, character: char) -> Self {
+        let line = matches!(
+            character,
+            '\n' | '\r' | '\u{b}' | '\u{c}' | '\u{85}' | '\u{2028}' | '\u{2029}'
+        );
+        self.and(match line {
+            true => Self { line, characters: 0, print: 0 },
+            false => Self { line, characters: 1, print: u32::from(character) },
+        })
+    }
+
+    fn and(self, other: Self) -> Self {
+        if other.line {
+            return other;
+        }
+        let shift = 31_u32.wrapping_pow(other.characters);
+        Self {
+            line: self.line,
+            characters: self.characters.saturating_add(other.characters),
+            print: self.print.wrapping_mul(shift).wrapping_add(other.print),
+        }
+    }
+
+    /// Whether it has a line's end and an indent, which hardly any drift leaves as they are.
+    fn is_indent(self) -> bool {
+        self.line && self.characters > 1
+    }
+}
+
+/// What lies at a place between two characters: how likely a unit of the text begins or ends there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Edge {
+    Inside,
+    Word,
+    Clause,
+    Sentence,
+}
+
+/// A text as its symbols, read character by character.
+#[derive(Clone, Debug)]
+struct Symbols {
+    list: Vec<Symbol>,
+    /// The white space since the last symbol.
+    gap: Gap,
+    /// How many bytes were read.
+    read: usize,
+}
+
+impl Symbols {
+    fn new() -> Self {
+        Self { list: Vec::new(), gap: Gap::default(), read: 0 }
+    }
+
+    /// Whether this character is a symbol.
+    fn read(&mut self, character: char) -> bool {
+        self.read += character.len_utf8();
+        if character.is_whitespace() {
+            self.gap = self.gap.with(character);
+            return false;
+        }
+        self.list.push(Symbol { character, gap: self.gap, end: self.read });
+        self.gap = Gap::default();
+        true
+    }
+
+    fn at(&self, index: usize) -> Option<char> {
+        self.list.get(index).map(|symbol| symbol.character)
+    }
+
+    /// Where the first so many symbols end.
+    fn end(&self, symbols: usize) -> usize {
+        symbols.checked_sub(1).and_then(|last| self.list.get(last)).map_or(0, |symbol| symbol.end)
+    }
+}
+
+/// One way to read the overlap as the text's own: the model repeated only `border` symbols, and the text
+/// says a unit of `period` symbols twice and more.
+#[derive(Clone, Copy, Debug)]
+struct Reading {
+    border: usize,
+    period: usize,
+    /// How far the unit goes on before the overlap.
+    before: usize,
+    /// How far it goes on after it, so far.
+    after: usize,
+    /// Whether it may go on further.
+    open: bool,
+}
+
+impl Reading {
+    /// Whether the unit goes on for so long that this is how the text must be read.
+    fn is_likely(&self) -> bool {
+        self.border + self.before + self.after >= LEAST_RUN.max(self.period / 2)
+    }
+}
+
+/// What the seeker found at the beginning of a continuation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Found {
+    Nothing,
+    /// So many symbols that are repeated.
+    Repetition(usize),
+    /// So many symbols that may be repeated.
+    Doubt(usize),
+}
+
+/// Looks for the overlap.
+///
+/// This is Knuth, Morris and Pratt's search for the continuation in the end of the delivered text, where
+/// the pattern is still growing. It stands at the first place where all that is known of the pattern fits;
+/// when it arrives at the end of the text, what fits there is the overlap, and the longest that any
+/// further text could make.
+#[derive(Clone, Debug)]
+struct Seeker {
+    /// The end of the delivered text.
+    tail: String,
+    delivered: Symbols,
+    /// How often characters occur in it, by their lowest byte: others that share it only make a
+    /// character look more common.
+    counts: Vec<u32>,
+    continuation: Symbols,
+    /// For each symbol of the continuation, the longest end up to it that is also a proper beginning.
+    borders: Vec<usize>,
+    /// How much of `delivered` was searched.
+    searched: usize,
+    /// How much of the continuation fits there.
+    fits: usize,
+    /// Once all is searched.
+    readings: Vec<Reading>,
+    /// How much of the continuation the readings have seen.
+    compared: usize,
+}
+
+impl Seeker {
+    fn new(delivered: &str) -> Self {
+        let tail = end_of(delivered, WINDOW);
+        let mut symbols = Symbols::new();
+        let mut counts = vec![0; 256];
+        for character in tail.chars() {
+            if symbols.read(character)
+                && let Some(count) = counts.get_mut(bucket(character))
+            {
+                *count += 1;
+            }
+        }
+        Self {
+            tail: tail.to_owned(),
+            delivered: symbols,
+            counts,
+            continuation: Symbols::new(),
+            borders: Vec::new(),
+            searched: 0,
+            fits: 0,
+            readings: Vec::new(),
+            compared: 0,
+        }
+    }
+
+    /// Reads a character of the continuation; says what was found as soon as no more could change it.
+    fn read(&mut self, character: char) -> Option<Found> {
+        if self.continuation.read + character.len_utf8() > MOST_HELD {
+            let overlap = if self.is_searched() { self.fits } else { 0 };
+            return Some(Found::Doubt(overlap));
+        }
+        if !self.continuation.read(character) {
+            return None;
+        }
+        self.grow(character);
+        if !self.is_searched() {
+            self.search(self.continuation.list.len());
+            if !self.is_searched() {
+                return None;
+            }
+            if let Some(found) = self.weigh() {
+                return Some(found);
+            }
+        }
+        self.compare()
+    }
+
+    /// The continuation is over.
+    fn finish(&mut self) -> Found {
+        if !self.is_searched() {
+            // No pattern can fit to beyond its end, so this arrives at the end of the text.
+            self.search(usize::MAX);
+            if let Some(found) = self.weigh() {
+                return found;
+            }
+            if let Some(found) = self.compare() {
+                return found;
+            }
+        }
+        self.judge()
+    }
+
+    fn is_searched(&self) -> bool {
+        self.searched == self.delivered.list.len()
+    }
+
+    /// Notes the border that ends in the symbol just read.
+    fn grow(&mut self, character: char) {
+        let mut border = self.borders.last().copied().unwrap_or(0);
+        let first = self.borders.is_empty();
+        while border > 0 && self.continuation.at(border) != Some(character) {
+            border = self.border_of(border);
+        }
+        if !first && self.continuation.at(border) == Some(character) {
+            border += 1;
+        }
+        self.borders.push(border);
+    }
+
+    /// The longest proper beginning of so many symbols of the continuation that is also their end.
+    fn border_of(&self, symbols: usize) -> usize {
+        symbols.checked_sub(1).and_then(|last| self.borders.get(last)).copied().unwrap_or(0)
+    }
+
+    /// Searches on, until so many symbols fit or the text is searched.
+    fn search(&mut self, enough: usize) {
+        while self.fits < enough && !self.is_searched() {
+            let next = self.delivered.at(self.searched);
+            if next == self.continuation.at(self.fits) {
+                self.searched += 1;
+                self.fits += 1;
+            } else if self.fits == 0 {
+                self.searched += 1;
+            } else {
+                self.fits = self.border_of(self.fits);
+            }
+        }
+    }
+
+    /// What the size of the overlap says; if nothing, lists how else it can be read.
+    fn weigh(&mut self) -> Option<Found> {
+        if !self.is_large() {
+            return Some(Found::Nothing);
+        }
+        let doubt = Some(Found::Doubt(self.fits));
+        let mut border = self.fits;
+        while border > 0 {
+            border = self.border_of(border);
+            let reading = self.reading(border);
+            if reading.is_likely() || self.readings.len() == MOST_READINGS {
+                return doubt;
+            }
+            self.readings.push(reading);
+        }
+        self.compared = self.fits;
+        None
+    }
+
+    fn is_large(&self) -> bool {
+        let symbols = self.continuation.list.get(..self.fits).unwrap_or_default();
+        let own = || symbols.iter().map(|symbol| symbol.character).filter(|own| !is_mark(*own));
+        own().count() >= LEAST_CHARACTERS
+            && own().map(char::len_utf8).sum::<usize>() >= LEAST_BYTES
+            && self.information() >= LEAST_INSIDE
+    }
+
+    /// How much the overlap says, in quarters of a bit.
+    fn information(&self) -> u64 {
+        let symbols = self.continuation.list.get(..self.fits).unwrap_or_default();
+        // The delivered text may be short: as if 32 more characters had been there, all different.
+        let all = self.delivered.list.len() as u64 + 32;
+        let one = |symbol: &Symbol| {
+            let character = symbol.character;
+            let count = self.counts.get(bucket(character)).copied().unwrap_or(0);
+            let count = u64::from(count) + 1;
+            if is_mark(character) {
+                0
+            } else {
+                u64::from((all.pow(4) / count.pow(4)).max(1).ilog2())
+            }
+        };
+        symbols.iter().map(one).sum()
+    }
+
+    fn reading(&self, border: usize) -> Reading {
+        let period = self.fits - border;
+        let mut reading = Reading { border, period, before: 0, after: 0, open: true };
+        let start = self.delivered.list.len() - self.fits;
+        while let Some(earlier) = start.checked_sub(reading.before + 1)
+            && self.delivered.at(earlier) == self.delivered.at(earlier + period)
+            && !reading.is_likely()
+        {
+            reading.before += 1;
+        }
+        reading
+    }
+
+    /// Compares what follows the overlap with what each reading would have there.
+    fn compare(&mut self) -> Option<Found> {
+        while let Some(next) = self.continuation.at(self.compared) {
+            for reading in self.readings.iter_mut().filter(|reading| reading.open) {
+                let earlier = self.compared.checked_sub(reading.period);
+                if earlier.and_then(|earlier| self.continuation.at(earlier)) == Some(next) {
+                    reading.after += 1;
+                } else {
+                    reading.open = false;
+                }
+            }
+            self.compared += 1;
+            if self.readings.iter().any(Reading::is_likely) {
+                return Some(Found::Doubt(self.fits));
+            }
+            if self.readings.iter().all(|reading| !reading.open) {
+                return Some(self.judge());
+            }
+        }
+        None
+    }
+
+    /// Whether the overlap says enough for where its units begin and end.
+    fn judge(&self) -> Found {
+        let least = self.readings.iter().map(|reading| self.least(reading)).max();
+        if self.information() < least.unwrap_or(u64::MAX) {
+            return Found::Doubt(self.fits);
+        }
+        Found::Repetition(self.fits)
+    }
+
+    /// How much the overlap must say to be no unit of this reading. The text so read is longer than the
+    /// unit twice, so there are several places where it may begin.
+    fn least(&self, reading: &Reading) -> u64 {
+        let all = self.delivered.list.len();
+        let first = all - self.fits - reading.before;
+        let last = all - reading.period + reading.after;
+        (first..=last).map(|start| self.least_from(start, reading)).max().unwrap_or(u64::MAX)
+    }
+
+    fn least_from(&self, start: usize, reading: &Reading) -> u64 {
+        let middle = start + reading.period;
+        if !self.may_repeat(start, middle, reading.border) {
+            return LEAST_INSIDE;
+        }
+        let begins = self.edge(start, reading.border);
+        let ends = self.edge(middle + reading.period, reading.border);
+        let mut again = self.edge(middle, reading.border);
+        if middle == self.delivered.list.len() {
+            // The model may have dropped the space that was to follow.
+            again = again.max(ends);
+        }
+        match (begins, again, ends) {
+            (Edge::Inside, _, _) | (_, Edge::Inside, _) => LEAST_INSIDE,
+            (Edge::Sentence, Edge::Sentence, Edge::Sentence) => u64::MAX,
+            _ if reading.border > 0 => LEAST_INSIDE,
+            (_, _, Edge::Inside) => LEAST_WORD,
+            (_, Edge::Sentence, Edge::Sentence) => LEAST_SENTENCE,
+            (Edge::Sentence, Edge::Sentence, _) => LEAST_CLAUSES,
+            (_, Edge::Word, _) | (_, _, Edge::Word) => LEAST_WORD,
+            (Edge::Word, _, _) => LEAST_CLAUSE,
+            _ => LEAST_CLAUSES,
+        }
+    }
+
+    /// Whether the white space before the unit and before its repetition allow that it is one: a line
+    /// that comes twice has the same indent twice. Where the space may have drifted, it may.
+    fn may_repeat(&self, start: usize, middle: usize, border: usize) -> bool {
+        let seam = self.delivered.list.len();
+        let lead = self.continuation.list.first().map_or(Gap::default(), |first| first.gap);
+        let known = start > 0
+            && (middle < seam
+                || self.is_exact() && (middle > seam || border > 0 || lead.characters > 1));
+        !known || self.gap(start, border) == self.gap(middle, border)
+    }
+
+    /// Whether the overlap has the same white space twice, and enough to tell.
+    fn is_exact(&self) -> bool {
+        let start = self.delivered.list.len() - self.fits;
+        let gaps = || {
+            let delivered = self.delivered.list.iter().skip(start);
+            delivered.zip(&self.continuation.list).skip(1).map(|(one, other)| (one.gap, other.gap))
+        };
+        gaps().all(|(one, other)| one == other) && gaps().any(|(gap, _)| gap.is_indent())
+    }
+
+    /// A symbol of the text that is read as if `border` symbols were repeated.
+    fn symbol(&self, index: usize, border: usize) -> Option<&Symbol> {
+        match index.checked_sub(self.delivered.list.len()) {
+            None => self.delivered.list.get(index),
+            Some(beyond) => self.continuation.list.get(border + beyond),
+        }
+    }
+
+    /// The white space before it.
+    fn gap(&self, index: usize, border: usize) -> Gap {
+        let gap = self.symbol(index, border).map_or(Gap::default(), |symbol| symbol.gap);
+        match index == self.delivered.list.len() {
+            true if border == 0 => self.delivered.gap.and(gap),
+            // The repeated symbols are followed by the same space twice.
+            true | false => gap,
+        }
+    }
+
+    /// The edge before it.
+    fn edge(&self, index: usize, border: usize) -> Edge {
+        let symbol = |back| self.symbol(index.checked_sub(back)?, border);
+        let (Some(before), Some(after)) = (symbol(1), symbol(0)) else { return Edge::Sentence };
+        let (before, after) = (before.character, after.character);
+        let gap = self.gap(index, border);
+        // "17. " begins an item of a list, not a sentence.
+        let numbered = symbol(2).is_some_and(|symbol| symbol.character.is_numeric());
+        let spaced = gap != Gap::default();
+        if gap.line || spaced && ends_sentence(before) && !numbered {
+            Edge::Sentence
+        } else if is_mark(after) {
+            Edge::Inside
+        } else if ends_clause(before) {
+            Edge::Clause
+        } else if spaced || !(is_of_word(before) && is_of_word(after)) {
+            Edge::Word
+        } else {
+            Edge::Inside
+        }
+    }
+
+    /// The splice of a continuation that begins with what was read.
+    fn splice(&self, found: Found, continuation: &str) -> Splice {
+        match found {
+            Found::Nothing | Found::Doubt(0) => Splice::PLAIN,
+            Found::Doubt(symbols) => Splice::kept(Seam::Doubtful, self.continuation.end(symbols)),
+            Found::Repetition(symbols) => {
+                let (_, rest) = split(continuation, self.continuation.end(symbols));
+                let space = rest.len() - rest.trim_start().len();
+                let (space, _) = split(rest, space);
+                let (_, delivered) =
+                    split(&self.tail, self.delivered.end(self.delivered.list.len()));
+                let end = self.continuation.end(symbols) + repeated_space(delivered, space);
+                let (trimmed, _) = split(continuation, end);
+                let exact = self.tail.ends_with(trimmed);
+                Splice::trimmed(if exact { Seam::Repeated } else { Seam::Drifted }, trimmed)
+            }
+        }
+    }
+}
+
+/// How much of the space after a repetition repeats the space that was delivered.
+fn repeated_space(delivered: &str, space: &str) -> usize {
+    if space.starts_with(delivered) {
+        return delivered.len();
+    }
+    // The space has drifted. As many lines are repeated as were delivered, and of the last line's
+    // indent what is the same.
+    let lines = delivered.matches('\n').count();
+    let repeated = space.match_indices('\n').take(lines).last().map_or(0, |(at, _)| at + 1);
+    let indent = delivered.rsplit('\n').next().unwrap_or_default();
+    let (_, rest) = split(space, repeated);
+    let same = indent.chars().zip(rest.chars()).take_while(|(one, other)| one == other);
+    repeated + same.map(|(one, _)| one.len_utf8()).sum::<usize>()
+}
+
+/// Splits at a place that is known to be between two characters.
+fn split(text: &str, at: usize) -> (&str, &str) {
+    text.split_at_checked(at).unwrap_or((text, ""))
+}
+
+/// The last bytes of a text, from the first whole character.
+fn end_of(text: &str, bytes: usize) -> &str {
+    let start = text.len().saturating_sub(bytes);
+    let start = (start..text.len()).find(|at| text.is_char_boundary(*at)).unwrap_or(text.len());
+    split(text, start).1
+}
+
+fn bucket(character: char) -> usize {
+    character as usize % 256
+}
+
+/// Punctuation after which, and some space, a sentence may begin.
+fn ends_sentence(character: char) -> bool {
+    ".!?؟۔।。！？".contains(character)
+}
+
+/// Punctuation after which a unit of the text may begin.
+fn ends_clause(character: char) -> bool {
+    ",.;:!?)]}>|،؛؟۔।，。、；：！？）」』】》".contains(character)
+}
+
+fn is_of_word(character: char) -> bool {
+    character.is_alphanumeric() || character == '_' || is_mark(character)
+}
+
+/// Characters that belong to the one before them or are not seen: they say nothing by themselves.
+fn is_mark(character: char) -> bool {
+    matches!(character,
+        '\u{300}'..='\u{36f}' | '\u{483}'..='\u{489}' | '\u{591}'..='\u{5c7}' | '\u{610}'..='\u{61a}'
+        | '\u{64b}'..='\u{65f}' | '\u{670}' | '\u{6d6}'..='\u{6ed}' | '\u{900}'..='\u{903}'
+        | '\u{93a}'..='\u{94f}' | '\u{e31}' | '\u{e34}'..='\u{e3a}' | '\u{e47}'..='\u{e4e}'
+        | '\u{1ab0}'..='\u{1aff}' | '\u{1dc0}'..='\u{1dff}' | '\u{200b}'..='\u{200f}'
+        | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{20d0}'..='\u{20ff}'
+        | '\u{302a}'..='\u{302f}' | '\u{3099}' | '\u{309a}' | '\u{fe00}'..='\u{fe0f}'
+        | '\u{fe20}'..='\u{fe2f}' | '\u{feff}' | '\u{1f3fb}'..='\u{1f3ff}'
+        | '\u{e0020}'..='\u{e007f}' | '\u{e0100}'..='\u{e01ef}')
+}

@@ -1,0 +1,795 @@
+//! The machine of a turn: its matrix, its terminal paths, its limits under random inputs, and
+//! turns that would never end by themselves.
+
+use std::fmt::Write;
+
+use endstop::continuation::{
+    Action, Begin, Ended, Event, Finish, How, Input, Machine, Next, Outcome, StateName, Terminated,
+    Todo,
+};
+use endstop::policy::{
+    self, AgentLimits, Budget, Counter, Decision, Limit, MIN_CAP, Money, Piece, Policy, Price,
+    TerminationReport,
+};
+use endstop::tool_call::Allow;
+use endstop::{Confidence, Ending, FaultKind, Reason, Shown};
+
+use crate::endings::{Dice, HOLDS, Holds, ending, failed, plain, used};
+use crate::snapshot;
+
+const TEXT: &str = "A piece of text that is long enough to be progress.";
+
+fn ended(ending: Ending) -> Ended {
+    let text = if ending.shown.text { TEXT } else { "" };
+    Ended::new(ending, Piece::of(text))
+}
+
+/// A response with a text of its own, so that nothing repeats.
+fn fresh(ending: Ending, number: u64) -> Ended {
+    let text = if ending.shown.text { format!("{number}: {TEXT}") } else { String::new() };
+    Ended::new(ending, Piece::of(&text))
+}
+
+fn begin(policy: Policy, cap: u64) -> Begin {
+    let budget = Budget { cap: Some(cap), ..Budget::default() };
+    Begin { policy, budget, ..Begin::new("turn-1") }
+}
+
+fn start() -> Machine {
+    Machine::begin(begin(Policy::default(), 1_000), 0).0
+}
+
+fn told(machine: Machine, ending: Ending) -> (Machine, Action) {
+    machine.step(Input::Ended(&ended(ending)), 1)
+}
+
+fn call(reason: Reason) -> Ending {
+    ending(reason, Confidence::High, Holds::Call.shown())
+}
+
+fn cut_call() -> Ending {
+    ending(Reason::OutputLimit, Confidence::High, Holds::CutCall.shown())
+}
+
+/// One machine for each state that waits.
+fn machines() -> Vec<(&'static str, Machine)> {
+    let limit = told(start(), plain(Reason::OutputLimit)).0;
+    let sent = limit.clone().step(Input::Prepared, 1).0;
+    vec![
+        ("Request", start()),
+        ("ExecuteTools", told(start(), call(Reason::ToolCall)).0),
+        ("ContinuePending", limit),
+        ("RequestContinuation", sent),
+        ("RepairToolCall", told(start(), cut_call()).0),
+        ("ResumePaused", told(start(), plain(Reason::Paused)).0),
+        ("RetryPending", told(start(), plain(Reason::Cut)).0),
+        ("Complete", told(start(), plain(Reason::Complete)).0),
+        ("Abort", told(start(), plain(Reason::Safety)).0),
+    ]
+}
+
+fn todo_word(todo: &Todo) -> String {
+    match todo {
+        Todo::Send(next) => format!("send {}{}", how(next), if next.again { " again" } else { "" }),
+        Todo::Prepare(next) => format!("prepare {}", how(next)),
+        Todo::Wait { .. } => "wait".to_owned(),
+        Todo::RunTools => "run tools".to_owned(),
+        Todo::Finish(outcome) => format!("finish: {}", outcome.terminated.name()),
+        Todo::Ignored => "ignored".to_owned(),
+    }
+}
+
+fn how(next: &Next) -> &'static str {
+    match next.how {
+        How::First => "first",
+        How::AfterTools => "after tools",
+        How::Continue => "continue",
+        How::ResumeText => "resume text",
+        How::Repair => "repair",
+        How::Resume => "resume",
+        How::Poll => "poll",
+    }
+}
+
+fn path(action: &Action) -> String {
+    let names: Vec<String> = action.passed.iter().map(|name| format!("{name:?}")).collect();
+    format!("{:<48} {}", names.join(" > "), todo_word(&action.todo))
+}
+
+fn endings() -> Vec<(String, Ending)> {
+    let mut all: Vec<(String, Ending)> =
+        Reason::ALL.into_iter().map(|reason| (reason.name().to_owned(), plain(reason))).collect();
+    all.push(("tool_call with a call".to_owned(), call(Reason::ToolCall)));
+    let low = ending(Reason::ToolCall, Confidence::Low, Holds::Call.shown());
+    all.push(("tool_call, unsure".to_owned(), low));
+    all.push(("output_limit in a call".to_owned(), cut_call()));
+    for (name, holds) in [("reasoning", Holds::Reasoning), ("nothing", Holds::Nothing)] {
+        for reason in [Reason::OutputLimit, Reason::Complete, Reason::Unknown] {
+            let ending = ending(reason, Confidence::High, holds.shown());
+            all.push((format!("{} with {name}", reason.name()), ending));
+        }
+    }
+    let unknown = ending(Reason::Unknown, Confidence::Low, Holds::Call.shown());
+    all.push(("unknown with a call".to_owned(), unknown));
+    all.push(("failed: bad key".to_owned(), failed(FaultKind::Auth)));
+    let pending = Ending { over: false, ..plain(Reason::Unknown) };
+    all.push(("not over".to_owned(), pending));
+    all
+}
+
+#[test]
+fn the_machine_matrix() {
+    let mut text = String::from(
+        "The machine: for each state and input, the states that are passed and what is to be done.\n",
+    );
+    for (name, machine) in machines() {
+        assert_eq!(format!("{:?}", machine.state()), name);
+        writeln!(text, "\n== {name}").unwrap();
+        let mut row = |input: &str, action: &Action| {
+            writeln!(text, "{input:<28} {}", path(action)).unwrap();
+        };
+        for (word, ending) in endings() {
+            let ended = fresh(ending, 7);
+            let (after, action) = machine.clone().step(Input::Ended(&ended), 10);
+            assert_eq!(action.passed.last(), Some(&after.state()));
+            if action.todo == Todo::Ignored {
+                assert_eq!(after.outcome(), machine.outcome());
+                assert!(matches!(action.events.as_slice(), [Event::InputIgnored { .. }]));
+                continue;
+            }
+            row(&word, &action);
+        }
+        let inputs = [
+            ("prepared", Input::Prepared, 10),
+            ("unavailable", Input::Unavailable, 10),
+            ("tick, soon", Input::Tick, 10),
+            ("tick, after the wait", Input::Tick, 1_000),
+            ("tick, after the time", Input::Tick, 1_800_000),
+            ("tools_done", Input::ToolsDone, 10),
+            ("tools_done, late", Input::ToolsDone, 1_800_000),
+            ("tools_lost", Input::ToolsLost, 10),
+            ("cancel", Input::Cancel, 10),
+        ];
+        for (word, input, now) in inputs {
+            let (_, action) = machine.clone().step(input, now);
+            if action.todo != Todo::Ignored {
+                row(word, &action);
+            }
+        }
+    }
+    snapshot::same("machine.txt", &text);
+}
+
+/// Drives a turn with responses until it is over, and gives what it sent.
+fn drive(begin: Begin, mut answer: impl FnMut(&Next, u32) -> Ended) -> (Outcome, Vec<Next>) {
+    let mut now = 0;
+    let (mut machine, mut action) = Machine::begin(begin, now);
+    let mut sent = Vec::new();
+    for _ in 0..1_000_000 {
+        (machine, action) = match action.todo {
+            Todo::Send(next) => {
+                let ended = answer(&next, sent.len() as u32);
+                sent.push(next);
+                machine.step(Input::Ended(&ended), now)
+            }
+            Todo::Prepare(_) => machine.step(Input::Prepared, now),
+            Todo::Wait { ms } => {
+                now += ms;
+                machine.step(Input::Tick, now)
+            }
+            Todo::RunTools => machine.step(Input::ToolsDone, now),
+            Todo::Finish(outcome) => return (*outcome, sent),
+            Todo::Ignored => panic!("ignored"),
+        };
+    }
+    panic!("it never ends");
+}
+
+#[test]
+fn a_turn_that_is_always_cut_off_stops_after_three_continuations() {
+    let (outcome, sent) = drive(begin(Policy::default(), 1_000), |next, number| {
+        fresh(used(plain(Reason::OutputLimit), 100, next.cap.unwrap()), number.into())
+    });
+    assert_eq!(sent.len(), 4);
+    assert_eq!((outcome.finish, outcome.terminated), (Finish::Partial, Terminated::RetryLimit));
+    assert_eq!(outcome.reason, Some(Reason::OutputLimit), "the truth: it was cut off");
+    assert_eq!((outcome.pieces, outcome.spent.completion_tokens), (4, 4_000));
+    assert!(outcome.notice.unwrap().starts_with("The answer is incomplete: "));
+}
+
+#[test]
+fn runaway_turns_stop_at_the_caps() {
+    // With all the attempts in the world, four times the cap is all there is.
+    let eager = AgentLimits { continuation_max_attempts: u32::MAX, ..AgentLimits::DEFAULT };
+    let policy = |agent| Policy { agent, ..Policy::default() };
+    let (outcome, sent) = drive(begin(policy(eager), 1_000), |next, number| {
+        fresh(used(plain(Reason::OutputLimit), 100, next.cap.unwrap()), number.into())
+    });
+    assert_eq!((sent.len(), outcome.spent.completion_tokens), (4, 4_000));
+    assert_eq!(outcome.terminated, Terminated::BudgetExhausted);
+
+    // A provider that tells no tokens is counted by its cap.
+    let (outcome, sent) = drive(begin(policy(eager), 1_000), |_, number| {
+        fresh(plain(Reason::OutputLimit), number.into())
+    });
+    assert_eq!((sent.len(), outcome.spent.completion_tokens), (4, 4_000));
+
+    // No cap at all: the characters hold.
+    let open = Begin { policy: policy(eager), ..Begin::new("t") };
+    let (outcome, sent) = drive(open.clone(), |_, number| {
+        let text: String = (0..3_000).map(|word| format!("{number}.{word} ")).collect();
+        Ended::new(plain(Reason::OutputLimit), Piece::of(&text))
+    });
+    assert_eq!(outcome.decision.unwrap().metadata.limit, Some(Limit::OutputChars));
+    assert!(sent.len() < 12 && outcome.spent.output_chars < 120_000 + 30_000);
+
+    // Zero output: nothing is sent again.
+    let (outcome, sent) = drive(open.clone(), |_, _| {
+        let nothing = ending(Reason::OutputLimit, Confidence::High, Shown::default());
+        ended(used(nothing, 100, 0))
+    });
+    assert_eq!((sent.len(), outcome.terminated), (1, Terminated::NoProgress));
+    assert_eq!(outcome.finish, Finish::Aborted);
+
+    // Identical output: the first that repeats is the last.
+    let (outcome, sent) = drive(open.clone(), |_, _| ended(plain(Reason::OutputLimit)));
+    assert_eq!((sent.len(), outcome.terminated), (2, Terminated::NoProgress));
+    assert_eq!(outcome.finish, Finish::Partial);
+
+    // Two pieces that take turns.
+    let (outcome, sent) =
+        drive(open.clone(), |_, number| fresh(plain(Reason::OutputLimit), (number % 2).into()));
+    assert_eq!((sent.len(), outcome.terminated), (3, Terminated::NoProgress));
+
+    // An overlap loop: each piece is the tail of the last, and a little more.
+    let (outcome, sent) = drive(open.clone(), |next, number| {
+        let ended = fresh(plain(Reason::OutputLimit), number.into());
+        let overlap = if next.how == How::Continue { ended.piece.unwrap().chars - 3 } else { 0 };
+        Ended { piece: ended.piece.map(|piece| piece.trimmed(overlap)), ..ended }
+    });
+    assert_eq!((sent.len(), outcome.terminated), (2, Terminated::NoProgress));
+
+    // 33 million tokens: the input grows with every request, and tools are called for ever.
+    let mut input = 0;
+    let (outcome, sent) = drive(begin(Policy::default(), 4_000), |_, _| {
+        input += 115_000;
+        ended(used(call(Reason::ToolCall), input, 500))
+    });
+    assert_eq!(outcome.terminated, Terminated::BudgetExhausted);
+    let tokens = outcome.spent.input_tokens + outcome.spent.output_tokens;
+    assert!(tokens < 20_000_000 + input + 500, "{tokens}");
+    assert!(sent.len() < 30, "{}", sent.len());
+    // The same with little input: the requests hold.
+    let (outcome, sent) =
+        drive(begin(Policy::default(), 4_000), |_, _| ended(used(call(Reason::ToolCall), 10, 5)));
+    assert_eq!((sent.len(), outcome.terminated), (200, Terminated::BudgetExhausted));
+
+    // Always paused, always failing, always cut, always polled.
+    for (ending, counter, most) in [
+        (plain(Reason::Paused), Counter::Resumes, 10),
+        (failed(FaultKind::Overloaded), Counter::Retries, 2),
+        (plain(Reason::Cut), Counter::Cuts, 2),
+    ] {
+        let (outcome, sent) = drive(open.clone(), |_, number| fresh(ending.clone(), number.into()));
+        assert_eq!(outcome.terminated, Terminated::RetryLimit, "{counter:?}");
+        assert_eq!(sent.len(), most + 1);
+        assert_eq!(outcome.spent.count(counter), most as u32);
+    }
+    let pending = Ending { over: false, ..plain(Reason::Unknown) };
+    let (outcome, sent) = drive(open, |_, number| fresh(pending.clone(), number.into()));
+    assert_eq!((sent.len(), outcome.terminated), (200, Terminated::BudgetExhausted));
+}
+
+#[test]
+fn counters_hold_through_tool_iterations_and_reset_with_the_turn() {
+    // Cut off, continued to a tool call, cut off again after the tools, and so on.
+    let (outcome, sent) = drive(begin(Policy::persistent(), 1_000), |next, number| {
+        let user = Ended::new;
+        match next.how {
+            How::Continue => fresh(used(call(Reason::ToolCall), 10, 10), number.into()),
+            How::First | How::AfterTools => {
+                let piece = Piece::of(&format!("{number}: {TEXT}"));
+                user(used(plain(Reason::OutputLimit), 10, 10), piece)
+            }
+            How::ResumeText | How::Repair | How::Resume | How::Poll => panic!("{next:?}"),
+        }
+    });
+    assert_eq!(outcome.spent.continuations, 8);
+    assert_eq!(sent.len(), 17);
+    assert_eq!(outcome.terminated, Terminated::RetryLimit);
+    assert_eq!(start().spent().continuations, 0);
+}
+
+#[test]
+fn healthy_tool_iterations_use_up_nothing_that_recovery_needs() {
+    let (outcome, sent) = drive(begin(Policy::default(), 1_000), |_, number| match number {
+        0..50 => ended(used(call(Reason::ToolCall), 1_000, 900)),
+        50 => fresh(used(plain(Reason::OutputLimit), 1_000, 1_000), 50),
+        _ => fresh(used(plain(Reason::Complete), 1_000, 300), 51),
+    });
+    assert_eq!((sent.len(), outcome.terminated), (52, Terminated::Completed));
+    assert_eq!((outcome.finish, outcome.notice), (Finish::Complete, None));
+    assert_eq!(outcome.spent.completion_tokens, 1_300);
+    assert_eq!(outcome.spent.output_tokens, 50 * 900 + 1_300);
+}
+
+#[test]
+fn a_cut_tool_call_is_asked_for_once_and_then_told_of() {
+    let repair_events = |action: &Action| -> Vec<(bool, Option<bool>)> {
+        let of = |event: &Event| {
+            let Event::ToolPayloadRepair { attempted, succeeded, issue, .. } = event else {
+                return None;
+            };
+            assert!(!issue.is_empty());
+            Some((*attempted, *succeeded))
+        };
+        action.events.iter().filter_map(of).collect()
+    };
+    let (machine, action) = told(start(), cut_call());
+    assert_eq!(todo_word(&action.todo), "send repair");
+    assert_eq!(repair_events(&action), [(true, None)]);
+    // It comes whole.
+    let (_, action) = told(machine.clone(), call(Reason::ToolCall));
+    assert_eq!(action.todo, Todo::RunTools);
+    assert_eq!(repair_events(&action), [(true, Some(true))]);
+    // It is cut again: what there is, and a notice.
+    let (machine, action) = told(machine, cut_call());
+    assert_eq!(
+        action.passed,
+        [StateName::EvaluateStop, StateName::AbortPartial, StateName::Complete]
+    );
+    assert_eq!(repair_events(&action), [(true, Some(false)), (false, Some(false))]);
+    let outcome = machine.outcome().unwrap();
+    assert_eq!(
+        (outcome.finish, outcome.terminated),
+        (Finish::Partial, Terminated::ToolCallUnfinished)
+    );
+    assert!(outcome.notice.as_deref().unwrap().contains("tool call"));
+    // A repair whose stream is cut is tried again as a repair, and counts as a cut.
+    let (machine, _) = told(start(), cut_call());
+    let (machine, _) = told(machine, plain(Reason::Cut));
+    let (machine, action) = machine.step(Input::Tick, 60_000);
+    assert_eq!(todo_word(&action.todo), "send repair again");
+    assert_eq!((machine.spent().repairs, machine.spent().cuts), (1, 1));
+}
+
+#[test]
+fn what_came_before_a_failure_stands() {
+    let continued = || {
+        let (machine, _) = told(start(), plain(Reason::OutputLimit));
+        machine.step(Input::Prepared, 1).0
+    };
+    for (reason, finish, why) in [
+        (Reason::ContextLimit, Finish::Partial, Terminated::ContextLimit),
+        (Reason::Safety, Finish::Aborted, Terminated::SafetyBlocked),
+        (Reason::Refused, Finish::Aborted, Terminated::SafetyBlocked),
+        (Reason::Cancelled, Finish::Aborted, Terminated::Cancelled),
+        (Reason::Complete, Finish::Complete, Terminated::Completed),
+    ] {
+        let ended = fresh(plain(reason), 2);
+        let (machine, _) = continued().step(Input::Ended(&ended), 2);
+        let outcome = machine.outcome().unwrap();
+        assert_eq!((outcome.finish, outcome.terminated), (finish, why), "{reason:?}");
+        assert_eq!(outcome.notice.is_none(), finish == Finish::Complete);
+    }
+    let refused = ended(failed(FaultKind::InvalidRequest));
+    let outcome = continued().step(Input::Ended(&refused), 2).0.outcome().cloned().unwrap();
+    assert_eq!((outcome.finish, outcome.terminated), (Finish::Partial, Terminated::RequestRefused));
+    let outcome = start().step(Input::Ended(&refused), 2).0.outcome().cloned().unwrap();
+    assert_eq!((outcome.finish, outcome.terminated), (Finish::Aborted, Terminated::RequestRefused));
+    let outcome = continued().step(Input::Cancel, 2).0.outcome().cloned().unwrap();
+    assert_eq!((outcome.finish, outcome.terminated), (Finish::Aborted, Terminated::Cancelled));
+    let late = continued().step(Input::Tick, 1_800_000).0.outcome().cloned().unwrap();
+    assert_eq!((late.finish, late.terminated), (Finish::Partial, Terminated::BudgetExhausted));
+    assert!(!continued().step(Input::Tick, 1_799_999).0.is_over());
+}
+
+#[test]
+fn unknown_endings_are_never_taken_for_whole() {
+    let of = |confidence, holds: Holds| {
+        let (machine, _) = told(start(), ending(Reason::Unknown, confidence, holds.shown()));
+        let outcome = machine.outcome().cloned().unwrap();
+        assert_eq!(outcome.terminated, Terminated::UnknownEnding);
+        assert!(outcome.notice.is_some());
+        outcome.finish
+    };
+    assert_eq!(of(Confidence::Low, Holds::Text), Finish::Complete);
+    assert_eq!(of(Confidence::Medium, Holds::Text), Finish::Complete);
+    assert_eq!(of(Confidence::Medium, Holds::Call), Finish::Aborted);
+    assert_eq!(of(Confidence::Medium, Holds::Nothing), Finish::Aborted);
+    assert_eq!(of(Confidence::Medium, Holds::Reasoning), Finish::Aborted);
+    // A whole answer that is not sure says so.
+    let (machine, _) =
+        told(start(), ending(Reason::Complete, Confidence::Low, Holds::Text.shown()));
+    let outcome = machine.outcome().unwrap();
+    assert_eq!(outcome.finish, Finish::Complete);
+    assert!(outcome.notice.as_deref().unwrap().starts_with("The answer may be incomplete"));
+}
+
+#[test]
+fn events_say_what_happened() {
+    let (machine, action) = told(start(), used(plain(Reason::OutputLimit), 50, 900));
+    let json = serde_json::to_value(&action.events).unwrap();
+    assert_eq!(json[0]["event"], "stop_reason_observed");
+    assert_eq!(json[0]["provider"], "acme");
+    assert_eq!(json[0]["model"], "m");
+    assert_eq!(json[0]["reason"], "output_limit");
+    assert_eq!(json[0]["raw"], "output_limit");
+    assert_eq!((&json[0]["turn"], &json[0]["iteration"]), (&"turn-1".into(), &1.into()));
+    let (machine, action) = machine.step(Input::Prepared, 5);
+    let json = serde_json::to_value(&action.events).unwrap();
+    assert_eq!(json[0]["event"], "continuation_attempt");
+    assert_eq!((&json[0]["index"], &json[0]["iteration"]), (&1.into(), &2.into()));
+    assert_eq!(json[0]["cumulative_tokens"], 900);
+    assert_eq!(json[0]["cumulative_chars"], TEXT.len());
+    assert_eq!(json[0]["budget_left"]["attempts"], 2);
+    assert_eq!(json[0]["budget_left"]["tokens"], 3_100);
+    assert_eq!(json[0]["budget_left"]["ms"], 1_799_995);
+    let done = fresh(used(plain(Reason::Complete), 50, 90), 9);
+    let (_, action) = machine.step(Input::Ended(&done), 6);
+    let json = serde_json::to_value(&action.events).unwrap();
+    assert_eq!(json[1]["event"], "continuation_terminated");
+    assert_eq!((&json[1]["cause"], &json[1]["finish"]), (&"completed".into(), &"complete".into()));
+    assert_eq!((&json[1]["pieces"], &json[1]["cumulative_tokens"]), (&2.into(), &990.into()));
+    // Other attempts have their own.
+    let (machine, _) = told(start(), plain(Reason::Cut));
+    let (_, action) = machine.step(Input::Tick, 9_000);
+    assert_eq!(serde_json::to_value(&action.events).unwrap()[0]["event"], "retry_attempt");
+    let (_, action) = told(start(), plain(Reason::Paused));
+    assert_eq!(serde_json::to_value(&action.events).unwrap()[1]["event"], "resume_attempt");
+    // A delivered text that goes on after a cut is a continuation.
+    let delivers = Begin { delivers: true, ..begin(Policy::default(), 1_000) };
+    let (machine, _) = told(Machine::begin(delivers, 0).0, plain(Reason::Cut));
+    let (machine, action) = machine.step(Input::Tick, 9_000);
+    let json = serde_json::to_value(&action.events).unwrap();
+    assert_eq!(json[0]["event"], "continuation_attempt");
+    assert_eq!(json[0]["counter"], "cuts");
+    assert_eq!(machine.state(), StateName::RequestContinuation);
+}
+
+#[test]
+fn every_terminated_word_is_its_name() {
+    for why in [
+        Terminated::Completed,
+        Terminated::RetryLimit,
+        Terminated::BudgetExhausted,
+        Terminated::SafetyBlocked,
+        Terminated::NoProgress,
+        Terminated::ContextLimit,
+        Terminated::ReasoningExhausted,
+        Terminated::ToolCallUnfinished,
+        Terminated::ToolCallUncertain,
+        Terminated::ToolCallsLeft,
+        Terminated::ToolsLost,
+        Terminated::ProviderFailed,
+        Terminated::RequestRefused,
+        Terminated::TimedOut,
+        Terminated::CutStream,
+        Terminated::Cancelled,
+        Terminated::UnknownEnding,
+        Terminated::StoppedByPolicy,
+        Terminated::Unavailable,
+    ] {
+        assert_eq!(serde_json::to_value(why).unwrap(), why.name());
+    }
+}
+
+#[test]
+fn rules_that_stop_end_the_turn_under_their_own_names() {
+    let stops = |reason: Reason, ended: Ended| {
+        let text = format!("[rules.{}]\naction = \"stop\"", reason.name());
+        let policy = Policy::from_toml("p", &text).unwrap();
+        let machine = Machine::begin(begin(policy, 1_000), 0).0;
+        machine.step(Input::Ended(&ended), 1).0.outcome().cloned().unwrap()
+    };
+    for (reason, why, finish) in [
+        (Reason::Cut, Terminated::CutStream, Finish::Aborted),
+        (Reason::Failed, Terminated::ProviderFailed, Finish::Aborted),
+        (Reason::TimedOut, Terminated::TimedOut, Finish::Aborted),
+        (Reason::OutputLimit, Terminated::StoppedByPolicy, Finish::Partial),
+        (Reason::Paused, Terminated::StoppedByPolicy, Finish::Partial),
+        (Reason::MalformedToolCall, Terminated::ToolCallUnfinished, Finish::Partial),
+        (Reason::ContextLimit, Terminated::ContextLimit, Finish::Aborted),
+        (Reason::Recitation, Terminated::SafetyBlocked, Finish::Aborted),
+    ] {
+        let outcome = stops(reason, ended(plain(reason)));
+        assert_eq!((outcome.terminated, outcome.finish), (why, finish), "{reason:?}");
+    }
+    let left = stops(Reason::ToolCall, ended(call(Reason::ToolCall)));
+    assert_eq!((left.terminated, left.finish), (Terminated::ToolCallsLeft, Finish::Complete));
+}
+
+#[test]
+fn a_strategy_decides_and_the_machine_holds_it_to_the_limits() {
+    let stubborn =
+        |_: &Ending, _: &policy::Context| Decision::new(policy::Action::Retry, "again and again");
+    let mut now = 0;
+    let (mut machine, mut action) = Machine::begin(begin(Policy::default(), 1_000), now);
+    let mut sent = 0;
+    while !machine.is_over() {
+        (machine, action) = match action.todo {
+            Todo::Send(_) => {
+                sent += 1;
+                let ended = machine.decided(&stubborn, ended(plain(Reason::Complete)), now);
+                machine.step(Input::Ended(&ended), now)
+            }
+            Todo::Wait { ms } => {
+                now += ms;
+                machine.step(Input::Tick, now)
+            }
+            Todo::Prepare(_) | Todo::RunTools | Todo::Finish(_) | Todo::Ignored => {
+                panic!("{action:?}")
+            }
+        };
+    }
+    assert_eq!(sent, 3);
+    assert_eq!(machine.outcome().unwrap().terminated, Terminated::RetryLimit);
+    // What it decides by is what the machine decides by.
+    let response = ended(used(plain(Reason::OutputLimit), 7, 900));
+    let context = start().context(&response, 5);
+    assert_eq!((context.spent.completion_tokens, context.spent.elapsed_ms), (900, 5));
+    assert_eq!(context.conversation_tokens, Some(907));
+    assert_eq!(context.spent.iterations, 1);
+}
+
+#[test]
+fn money_runs_out() {
+    let price =
+        Price { input: Money::from_micros(1_000_000), output: Money::from_micros(10_000_000) };
+    let agent =
+        AgentLimits { turn_max_cost: Some(Money::from_micros(25_000)), ..AgentLimits::DEFAULT };
+    let budget = Budget { cap: Some(1_000), price: Some(price), ..Budget::default() };
+    let policy = Policy { agent, ..Policy::default() };
+    let begin = Begin { policy, budget, ..Begin::new("t") };
+    let mut conversation = 100;
+    let (outcome, sent) = drive(begin, |next, number| {
+        let output = next.cap.unwrap();
+        let ended = fresh(used(plain(Reason::OutputLimit), conversation, output), number.into());
+        conversation += output;
+        ended
+    });
+    assert_eq!(outcome.decision.unwrap().metadata.limit, Some(Limit::Cost));
+    assert!(outcome.spent.cost <= Money::from_micros(25_000), "{:?}", outcome.spent.cost);
+    assert!(sent.len() == 3, "{sent:?}");
+}
+
+#[test]
+fn reasoning_that_is_counted_beside_the_output_counts() {
+    let quirky = endstop::provider::ALL
+        .iter()
+        .find_map(|provider| provider.wires().find(|wire| wire.quirks.reasoning_beside_output));
+    let wire = quirky.unwrap();
+    let usage = endstop::Usage { output: Some(100), reasoning: Some(50), ..Default::default() };
+    let beside = Ending {
+        provider: wire.provider.to_owned(),
+        dialect: wire.dialect.id,
+        usage,
+        ..plain(Reason::OutputLimit)
+    };
+    let (machine, _) = told(start(), beside);
+    assert_eq!(machine.spent().output_tokens, 150);
+    let within = Ending { usage, ..plain(Reason::OutputLimit) };
+    assert_eq!(told(start(), within).0.spent().output_tokens, 100);
+}
+
+#[test]
+fn time_never_goes_back() {
+    let (machine, _) = Machine::begin(begin(Policy::default(), 1_000), 5_000);
+    let (machine, _) = machine.step(Input::Tick, 9_000);
+    let (machine, _) = machine.step(Input::Tick, 1);
+    assert_eq!(machine.spent().elapsed_ms, 4_000);
+    let (machine, action) = machine.step(Input::Ended(&ended(plain(Reason::Cut))), 2);
+    let Todo::Wait { ms } = action.todo else { panic!("{action:?}") };
+    let (machine, action) = machine.step(Input::Tick, 9_000 + ms - 1);
+    assert_eq!(action.todo, Todo::Wait { ms: 1 });
+    let (_, action) = machine.step(Input::Tick, 9_000 + ms);
+    assert_eq!(todo_word(&action.todo), "send first again");
+}
+
+#[test]
+fn a_report_on_a_closed_turn() {
+    let (machine, _) = told(start(), plain(Reason::Safety));
+    let report = TerminationReport::new(
+        plain(Reason::Safety),
+        policy::Context::default(),
+        &Policy::default(),
+    )
+    .closed(machine.outcome().cloned().unwrap());
+    let text = report.to_string();
+    assert!(text.contains("turn ended safety_blocked"), "{text}");
+    assert!(text.contains("turn       turn-1"), "{text}");
+    assert!(text.contains("notice     There is no answer: the answer was withheld"), "{text}");
+    assert_eq!(serde_json::to_value(&report).unwrap()["outcome"]["terminated"], "safety_blocked");
+}
+
+/// Limits that random turns meet soon.
+fn tight(dice: &mut Dice) -> Begin {
+    let few = |dice: &mut Dice| dice.roll(4) as u32;
+    let agent = AgentLimits {
+        continuation_max_attempts: few(dice),
+        continuation_max_total_completion_tokens: dice.pick(&[None, Some(500), Some(2_000)]),
+        continuation_max_output_chars: dice.pick(&[100, 400, 120_000]),
+        continuation_tool_repair_attempts: few(dice),
+        continuation_max_raises: few(dice),
+        retry_max_attempts: few(dice),
+        cut_max_attempts: few(dice),
+        resume_max_attempts: few(dice),
+        poll_max_attempts: few(dice),
+        turn_max_iterations: 1 + dice.roll(20) as u32,
+        turn_max_total_tokens: dice.pick(&[1_000, 10_000, 20_000_000]),
+        turn_max_wall_time_ms: dice.pick(&[5_000, 100_000, 1_800_000]),
+        turn_max_cost: dice.pick(&[None, Some(Money::from_micros(20_000))]),
+        ..AgentLimits::DEFAULT
+    };
+    let base = Policy::preset(dice.pick(&Policy::PRESETS)).unwrap();
+    let price =
+        Price { input: Money::from_micros(1_000_000), output: Money::from_micros(9_000_000) };
+    let budget = Budget {
+        cap: dice.pick(&[None, Some(100), Some(1_000)]),
+        cap_is_users: dice.roll(2) == 0,
+        model_max: dice.pick(&[None, Some(4_000)]),
+        window: dice.pick(&[None, Some(8_000)]),
+        price: dice.pick(&[None, Some(price)]),
+    };
+    Begin {
+        turn: format!("turn-{}", dice.roll(1_000)),
+        policy: Policy { agent, ..base },
+        budget,
+        delivers: dice.roll(2) == 0,
+        conversation_messages: 1,
+    }
+}
+
+fn random_ended(dice: &mut Dice, action: &Action, budget: Budget) -> Ended {
+    let reason = dice.pick(&Reason::ALL);
+    let confidence = dice.pick(&[Confidence::Low, Confidence::Medium, Confidence::High]);
+    let mut ending = ending(reason, confidence, dice.pick(&HOLDS).shown());
+    ending.over = dice.roll(20) > 0;
+    if dice.roll(4) == 0 {
+        ending.fault = failed(FaultKind::RateLimit).fault;
+    }
+    // Providers keep to the cap.
+    let cap = if let Todo::Send(next) = &action.todo { next.cap } else { None };
+    let cap = cap.or(budget.cap).or(budget.model_max).unwrap_or(5_000);
+    if dice.roll(3) > 0 {
+        let output = dice.roll(cap + 1);
+        ending = used(ending, dice.roll(3_000), output);
+    }
+    let mut ended = fresh(ending, dice.roll(3));
+    ended.retry_after_ms = dice.pick(&[None, None, Some(70), Some(100_000)]);
+    ended.tools = dice.pick(&[None, Some(Allow::Run)]);
+    if dice.roll(3) == 0 {
+        ended.decision = Some(Decision::new(dice.pick(&policy::Action::ALL), "so we like it"));
+    }
+    ended
+}
+
+/// What no step may break.
+fn check(
+    machine: &Machine,
+    action: &Action,
+    agent: &AgentLimits,
+    budget: &Budget,
+    ended: Option<&Ended>,
+) {
+    let spent = machine.spent();
+    for (count, most) in [
+        (spent.continuations, agent.continuation_max_attempts),
+        (spent.raises, agent.continuation_max_raises),
+        (spent.repairs, agent.continuation_tool_repair_attempts),
+        (spent.retries, agent.retry_max_attempts),
+        (spent.cuts, agent.cut_max_attempts),
+        (spent.resumes, agent.resume_max_attempts),
+        (spent.polls, agent.poll_max_attempts),
+        (spent.iterations, agent.turn_max_iterations),
+    ] {
+        assert!(count <= most, "{count} of {most}: {machine:?}");
+    }
+    let sends = match &action.todo {
+        Todo::Send(next) | Todo::Prepare(next) => Some(next),
+        Todo::Wait { .. } | Todo::RunTools | Todo::Finish(_) | Todo::Ignored => None,
+    };
+    if let Some(next) = sends {
+        // Whatever is sent is sent within the limits.
+        assert!(spent.elapsed_ms < agent.turn_max_wall_time_ms);
+        assert!(spent.input_tokens + spent.output_tokens < agent.turn_max_total_tokens);
+        if let Some(most) = agent.turn_max_cost {
+            assert!(spent.cost < most);
+        }
+        if next.counter.is_some() {
+            assert!(spent.output_chars < agent.continuation_max_output_chars);
+            if let Some(most) = agent.completion_tokens(budget) {
+                let left = most - spent.completion_tokens;
+                assert!(left >= MIN_CAP && next.cap.unwrap() <= left, "{next:?} of {left}");
+            }
+        }
+    }
+    if action.todo == Todo::RunTools {
+        let ending = &ended.unwrap().ending;
+        assert!(ending.confidence >= Confidence::Medium && ending.over);
+        assert!([Reason::ToolCall, Reason::Complete].contains(&ending.reason));
+    }
+    let closes =
+        action.events.iter().any(|event| matches!(event, Event::ContinuationTerminated { .. }));
+    assert_eq!(closes, matches!(action.todo, Todo::Finish(_)));
+    assert_eq!(machine.is_over(), machine.outcome().is_some());
+}
+
+/// Random inputs, mostly those that belong to the state; then straight to the end.
+fn random_turn(seed: u64, steps: usize, mut restore: impl FnMut(Machine) -> Machine) -> Machine {
+    let mut dice = Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+    for _ in 0..4 {
+        dice.roll(2);
+    }
+    let begin = tight(&mut dice);
+    let (agent, budget) = (begin.policy.agent, begin.budget);
+    let mut now = dice.roll(1_000);
+    let (mut machine, mut action) = Machine::begin(begin, now);
+    let mut last = action.clone();
+    let mut step = 0;
+    while !machine.is_over() {
+        assert!(step < steps + 500, "it never ends: {machine:?}");
+        machine = restore(machine);
+        now += dice.roll(400);
+        let wild = step < steps && dice.roll(4) == 0;
+        let ended = random_ended(&mut dice, &last, budget);
+        let inputs = [
+            Input::Ended(&ended),
+            Input::Prepared,
+            Input::Unavailable,
+            Input::Tick,
+            Input::ToolsDone,
+            Input::ToolsLost,
+            Input::Cancel,
+        ];
+        let input = match machine.state() {
+            _ if wild => inputs[dice.roll(inputs.len() as u64) as usize],
+            StateName::ContinuePending => Input::Prepared,
+            StateName::ExecuteTools => Input::ToolsDone,
+            StateName::RetryPending => {
+                now += 30_000;
+                Input::Tick
+            }
+            StateName::Request
+            | StateName::EvaluateStop
+            | StateName::Complete
+            | StateName::RequestContinuation
+            | StateName::AbortPartial
+            | StateName::RepairToolCall
+            | StateName::ResumePaused
+            | StateName::Abort => Input::Ended(&ended),
+        };
+        (machine, action) = machine.step(input, now);
+        let ended = matches!(input, Input::Ended(_)).then_some(&ended);
+        check(&machine, &action, &agent, &budget, ended);
+        if action.todo != Todo::Ignored {
+            last = action;
+        }
+        step += 1;
+    }
+    machine
+}
+
+#[test]
+fn random_inputs_never_pass_a_limit_and_always_end() {
+    let mut ends = std::collections::BTreeMap::<&str, u32>::new();
+    for seed in 0..120_000 {
+        let machine = random_turn(seed, 40, |machine| machine);
+        *ends.entry(machine.outcome().unwrap().terminated.name()).or_default() += 1;
+    }
+    println!("{ends:?}");
+    assert!(ends.len() >= 15, "{ends:?}");
+}
+
+#[test]
+fn a_turn_restored_at_every_step_ends_the_same() {
+    for seed in 0..5_000 {
+        let restored = random_turn(seed, 40, |machine| {
+            let text = serde_json::to_string(&machine).unwrap();
+            let back: Machine = serde_json::from_str(&text).unwrap();
+            assert_eq!(back, machine);
+            back
+        });
+        assert_eq!(restored, random_turn(seed, 40, |machine| machine));
+    }
+}
