@@ -655,7 +655,6 @@ impl Seeker {
             (Edge::Sentence | Edge::Line, Edge::Sentence | Edge::Line) => {
                 if_varied(self.sentences_vary)
             }
-            _ if reading.border > 0 => LEAST_INSIDE,
             (Edge::Unspaced, _) | (_, Edge::Unspaced) => LEAST_UNSPACED,
             (_, Edge::Inside) => LEAST_WORD,
             (Edge::Word | Edge::Clause, Edge::Sentence | Edge::Line) => LEAST_SENTENCE,
@@ -896,7 +895,7 @@ mod tests {
         let delivered = "语言模型的训练需要大量的文本和计算资源，我们在这里测试它怎样继续写作业";
         stays(delivered, "续写作业，", Seam::Plain);
         stays(delivered, "继续写作业，", Seam::Doubtful);
-        repeats(delivered, "样继续写作业，", &format!("{delivered}，"));
+        repeats(delivered, "它怎样继续写作业，", &format!("{delivered}，"));
         // The same size, but of characters that this text is full of.
         let zeros = format!("{}01101", "01 10 ".repeat(40));
         stays(&zeros, "01101x", Seam::Plain);
