@@ -19,7 +19,7 @@
 //! | it is not periodic: read as a unit that the text says twice, the unit does not go on for half a unit more, before or after | `aaaa`, repeated rows, periodic code: what comes twice may come thrice |
 //! | so read, the unit is not made of whole lines or sentences, unless it carries 160 bits and the text, in 32 of them or more, has not said any group twice in a row | rows, items, verses do come twice |
 //! | so read, it does not begin and end after punctuation, unless it carries 128 bits (160 at the end of a line or sentence, 96 if it begins after a word) | cells and JSON members come twice |
-//! | so read, it does not begin and end at the edges of words, unless it carries 64 bits (32 where words are written together) | "very, very", 恭喜发财恭喜发财 |
+//! | so read, it does not begin and end at the edges of words, unless it carries 64 bits (32 where words are written together, or it begins inside one) | "very, very", 恭喜发财恭喜发财, "every very" |
 //!
 //! The third and the fourth rule are asked for every unit that the overlap allows: the whole of it, which
 //! is a continuation that repeats nothing, and shorter ones, which is a continuation that repeats less. The
@@ -56,9 +56,9 @@ pub const MOST_HELD: usize = 4 * WINDOW;
 const LEAST_CHARACTERS: usize = 4;
 const LEAST_BYTES: usize = 6;
 /// Quarters of a bit that an overlap must carry, by where it begins and ends as a unit of the text:
-/// inside words; between letters of a script without spaces; at words; at a word and a clause; at clauses; at the end of a line or sentence.
+/// inside words; inside and at words, or between letters of a script without spaces; at words; at a word and a clause; at clauses; at the end of a line or sentence.
 const LEAST_INSIDE: u64 = 4 * 20;
-const LEAST_UNSPACED: u64 = 4 * 32;
+const LEAST_PART: u64 = 4 * 32;
 const LEAST_WORD: u64 = 4 * 64;
 const LEAST_CLAUSE: u64 = 4 * 96;
 const LEAST_CLAUSES: u64 = 4 * 128;
@@ -649,13 +649,15 @@ impl Seeker {
             again = again.max(ends);
         }
         match (begins, again.min(ends)) {
-            (Edge::Inside, _) => LEAST_INSIDE,
+            (Edge::Inside, Edge::Inside | Edge::Unspaced) => LEAST_INSIDE,
             (_, Edge::Inside) if again == Edge::Inside => LEAST_INSIDE,
+            // "every, very, "
+            (Edge::Inside, _) => LEAST_PART,
             (Edge::Line, Edge::Line) => if_varied(self.lines_vary),
             (Edge::Sentence | Edge::Line, Edge::Sentence | Edge::Line) => {
                 if_varied(self.sentences_vary)
             }
-            (Edge::Unspaced, _) | (_, Edge::Unspaced) => LEAST_UNSPACED,
+            (Edge::Unspaced, _) | (_, Edge::Unspaced) => LEAST_PART,
             (_, Edge::Inside) => LEAST_WORD,
             (Edge::Word | Edge::Clause, Edge::Sentence | Edge::Line) => LEAST_SENTENCE,
             (Edge::Line, _) if again == Edge::Line => LEAST_CLAUSES,
@@ -815,6 +817,8 @@ fn is_mark(character: char) -> bool {
 
 #[cfg(test)]
 mod tests {
+    #![expect(clippy::string_slice, reason = "tests fail loudly")]
+
     use super::*;
 
     fn joined(delivered: &str, continuation: &str) -> (String, Seam) {
@@ -858,7 +862,7 @@ mod tests {
     #[test]
     fn the_longest_overlap_counts() {
         // The shorter one, `x`, is also an overlap.
-        repeats("take xylophon and x", "xylophon and xerox", "take xylophon and xerox");
+        repeats("a prexylophonemix", "xylophonemixer", "a prexylophonemixer");
     }
 
     #[test]
@@ -928,8 +932,7 @@ mod tests {
     fn whole_lines_are_a_repetition_where_the_text_never_says_one_twice() {
         let line = |number: u32| format!("{number}. {} of the lot\n", number * 7919 % 1000);
         let text: String = (1..60).map(line).collect();
-        let at =
-            |number: u32| text.find(&format!("\n{number}. ")).unwrap_or(usize::MAX).wrapping_add(1);
+        let at = |number: u32| text.find(&format!("\n{number}. ")).unwrap() + 1;
         repeats(&text[..at(40)], &text[at(30)..], &text);
         // Too little is said,
         stays(&text[..at(40)], &text[at(38)..], Seam::Doubtful);
@@ -943,8 +946,7 @@ mod tests {
         }
         // Sentences are as lines.
         let text = text.replace('\n', "! ");
-        let at =
-            |number: u32| text.find(&format!(" {number}. ")).unwrap_or(usize::MAX).wrapping_add(1);
+        let at = |number: u32| text.find(&format!(" {number}. ")).unwrap() + 1;
         repeats(&text[..at(40)], &text[at(30)..], &text);
         stays(&text[..at(30)], &text[at(20)..], Seam::Doubtful);
     }
@@ -953,6 +955,7 @@ mod tests {
     fn words_and_clauses_need_more() {
         stays("it was very, very", " very, very late", Seam::Doubtful);
         stays("a count ", "counter", Seam::Plain);
+        stays("than this every — ", "very — those", Seam::Doubtful);
         stays("the number counter ", "counters", Seam::Doubtful);
         stays("[{\"red\": 12}, {\"blue\": 7}, ", "{\"blue\": 7}, {\"red\"", Seam::Doubtful);
         let words = "jackdaws love my big sphinx of quartz";

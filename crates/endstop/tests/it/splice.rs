@@ -3,6 +3,8 @@
 //! `cargo test -p endstop --test it splice -- --nocapture` prints what duplicates are left.
 //! `ENDSTOP_SPLICE_SEED` and `ENDSTOP_SPLICE_CASES` choose other cases.
 
+#![expect(clippy::string_slice, reason = "tests fail loudly")]
+
 use endstop::splice::{Join, Seam, Streaming, join};
 
 /// The same numbers every time.
