@@ -79,7 +79,6 @@ struct Inner {
     /// What may leave, while more is near.
     gathered: Gathered,
     gathering_since: Option<Instant>,
-    polls_without: u8,
     /// When what waits began to wait.
     waits_since: Option<Instant>,
     timer: Pin<Box<Sleep>>,
@@ -139,7 +138,6 @@ impl Stream {
             last_gap: Duration::MAX,
             gathered: Gathered::default(),
             gathering_since: None,
-            polls_without: 0,
             waits_since: None,
             timer: Box::pin(tokio::time::sleep(timers.shortest())),
             state: State::Flowing,
@@ -247,7 +245,7 @@ impl Inner {
                     let mut out = std::mem::take(&mut self.gathered);
                     let before = out.length;
                     self.read(cx, &mut out);
-                    if self.more_is_near(&out, out.length > before) {
+                    if out.length > before && self.more_is_near(&out) {
                         self.gathered = out;
                         cx.waker().wake_by_ref();
                         return Poll::Pending;
@@ -298,21 +296,14 @@ impl Inner {
     /// Whether to let the upstream's connection run once more before what is gathered leaves: it
     /// hands over one piece at a time, and in a burst the next one is there already. What is gathered
     /// never waits for anything else.
-    fn more_is_near(&mut self, out: &Gathered, progress: bool) -> bool {
-        if out.length == 0 {
-            return false;
-        }
-        // The server's side polls twice in one go: only the poll after that is another turn.
-        self.polls_without = if progress { 0 } else { self.polls_without + 1 };
+    fn more_is_near(&mut self, out: &Gathered) -> bool {
         let since = *self.gathering_since.get_or_insert(self.last_byte);
-        let near = self.polls_without < 2
-            && self.last_gap < NEAR
+        let near = self.last_gap < NEAR
             && out.length < PIECE
             && self.last_byte - since < HOLD
             && matches!(self.state, State::Flowing);
         if !near {
             self.gathering_since = None;
-            self.polls_without = 0;
         }
         near
     }

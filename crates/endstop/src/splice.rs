@@ -14,16 +14,20 @@
 //!
 //! | rule | why |
 //! |---|---|
-//! | it has at least 4 characters and 6 bytes, marks, joiners and white space not counted | short ends meet by chance |
-//! | it carries at least 18 bits, by how common its characters are in the last 8 KiB | `-----` says less than `kjqxz`; a few ideographs say more than as many letters |
-//! | read as text that says a unit twice, the unit does not go on for half a unit more, before or after | `aaaa`, repeated rows, periodic code: what repeats twice may repeat thrice |
-//! | so read, the unit does not begin and end at the edges of lines, wherever in it the cut fell | lines, rows and list items do come twice |
-//! | so read, it does not begin and end after punctuation, unless it carries 240 bits | sentences, cells and JSON members come twice |
-//! | so read, it does not begin and end at the edges of words, unless it carries 64 bits | "very, very" |
+//! | it has at least 4 characters and 6 bytes; white space, marks and joiners do not count | short ends meet by chance |
+//! | it carries at least 20 bits, by how common its characters are in the last 8 KiB | `-----` says less than `kjqxz`, four ideographs more than four letters |
+//! | it is not periodic: read as a unit that the text says twice, the unit does not go on for half a unit more, before or after | `aaaa`, repeated rows, periodic code: what comes twice may come thrice |
+//! | so read, the unit is not made of whole lines or sentences, unless it carries 160 bits and the text, in 32 of them or more, has not said any group twice in a row | rows, items, verses do come twice |
+//! | so read, it does not begin and end after punctuation, unless it carries 128 bits (160 at the end of a line or sentence, 96 if it begins after a word) | cells and JSON members come twice |
+//! | so read, it does not begin and end at the edges of words, unless it carries 64 bits (32 where words are written together, or it begins inside one) | "very, very", 恭喜发财恭喜发财, "every very" |
 //!
-//! The third to sixth rules are asked for every unit that the overlap allows: the whole of it, which is
-//! a continuation that repeats nothing, and each shorter one, which is a continuation that repeats less.
-//! Where they keep an overlap, the seam is [`Seam::Doubtful`] and says how long it is.
+//! The third and the fourth rule are asked for every unit that the overlap allows: the whole of it, which
+//! is a continuation that repeats nothing, and shorter ones, which is a continuation that repeats less. The
+//! last four are asked for every place in the unit where the cut may have fallen. Where any but the first
+//! two keep an overlap, the seam is [`Seam::Doubtful`] and says how long the overlap is.
+//!
+//! What can still be lost is text that says the same twice, and no more than twice, cut exactly
+//! between: in the middle of words, or long, or whole lines of 160 bits after 32 that did not come twice.
 //!
 //! White space is not compared, so that a repetition is found though the model dropped a space, added a
 //! line or changed its line ends. Where the repetition is exact, what is left out is exact too, white
@@ -40,6 +44,8 @@
 //! it could still be a repetition: a few characters where it is none. It comes to the same result as
 //! [`join`], however the text is cut into pieces.
 
+use std::collections::HashMap;
+
 /// How much of the delivered text is compared, in bytes; a longer repetition is not found.
 pub const WINDOW: usize = 8 << 10;
 
@@ -49,14 +55,24 @@ pub const MOST_HELD: usize = 4 * WINDOW;
 /// The least that an overlap must have.
 const LEAST_CHARACTERS: usize = 4;
 const LEAST_BYTES: usize = 6;
-/// Quarters of a bit that an overlap must carry, by where it begins and ends as a unit of the text.
+/// Quarters of a bit that an overlap must carry, by where it begins and ends as a unit of the text:
+/// inside words; inside and at words, or between letters of a script without spaces; at words; at a word and a clause; at clauses; at the end of a line or sentence.
 const LEAST_INSIDE: u64 = 4 * 20;
+const LEAST_PART: u64 = 4 * 32;
 const LEAST_WORD: u64 = 4 * 64;
 const LEAST_CLAUSE: u64 = 4 * 96;
 const LEAST_CLAUSES: u64 = 4 * 128;
 const LEAST_SENTENCE: u64 = 4 * 160;
+/// The most that one character can carry, in quarters of a bit.
+const MOST_EACH: u64 = 4 * 6;
 /// A unit that comes twice is no repetition of the model's if it goes on for so many characters.
 const LEAST_RUN: usize = 3;
+/// Lines and sentences shorter than this repeat in any text.
+const LEAST_UNIT: usize = 6;
+/// A text that has said so many of them, and none twice in a row, is taken not to begin now.
+const LEAST_UNITS: usize = 32;
+/// Where a hash begins (FNV-1a).
+const PRINT: u64 = 0xcbf2_9ce4_8422_2325;
 /// Text that can be read in more ways than this is periodic.
 const MOST_READINGS: usize = 16;
 
@@ -266,42 +282,19 @@ struct Symbol {
 }
 
 /// White space between two symbols.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Gap {
-    /// Whether a line ends in it; then the rest tells of the indent of the next alone.
-    line: bool,
-    characters: u32,
-    /// Tells these from other characters.
-    print: u32,
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Gap {
+    None,
+    Space,
+    Line,
 }
 
 impl Gap {
     fn with(self, character: char) -> Self {
-        let line = matches!(
-            character,
-            '\n' | '\r' | '\u{b}' | '\u{c}' | '\u{85}' | '\u{2028}' | '\u{2029}'
-        );
-        self.and(match line {
-            true => Self { line, characters: 0, print: 0 },
-            false => Self { line, characters: 1, print: u32::from(character) },
+        self.max(match character {
+            '\n' | '\r' | '\u{b}' | '\u{c}' | '\u{85}' | '\u{2028}' | '\u{2029}' => Self::Line,
+            _ => Self::Space,
         })
-    }
-
-    fn and(self, other: Self) -> Self {
-        if other.line {
-            return other;
-        }
-        let shift = 31_u32.wrapping_pow(other.characters);
-        Self {
-            line: self.line,
-            characters: self.characters.saturating_add(other.characters),
-            print: self.print.wrapping_mul(shift).wrapping_add(other.print),
-        }
-    }
-
-    /// Whether it has a line's end and an indent, which hardly any drift leaves as they are.
-    fn is_indent(self) -> bool {
-        self.line && self.characters > 1
     }
 }
 
@@ -309,9 +302,12 @@ impl Gap {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Edge {
     Inside,
+    /// Between letters of a script that has no spaces between words.
+    Unspaced,
     Word,
     Clause,
     Sentence,
+    Line,
 }
 
 /// A text as its symbols, read character by character.
@@ -326,7 +322,7 @@ struct Symbols {
 
 impl Symbols {
     fn new() -> Self {
-        Self { list: Vec::new(), gap: Gap::default(), read: 0 }
+        Self { list: Vec::new(), gap: Gap::None, read: 0 }
     }
 
     /// Whether this character is a symbol.
@@ -337,7 +333,7 @@ impl Symbols {
             return false;
         }
         self.list.push(Symbol { character, gap: self.gap, end: self.read });
-        self.gap = Gap::default();
+        self.gap = Gap::None;
         true
     }
 
@@ -403,8 +399,13 @@ struct Seeker {
     searched: usize,
     /// How much of the continuation fits there.
     fits: usize,
-    /// Once all is searched.
+    /// Once all is searched: how the overlap can be read as the text's own.
     readings: Vec<Reading>,
+    /// How much the overlap says, in quarters of a bit.
+    information: u64,
+    /// Whether the text has so far not repeated its lines, and its sentences.
+    lines_vary: bool,
+    sentences_vary: bool,
     /// How much of the continuation the readings have seen.
     compared: usize,
 }
@@ -430,6 +431,9 @@ impl Seeker {
             searched: 0,
             fits: 0,
             readings: Vec::new(),
+            information: 0,
+            lines_vary: false,
+            sentences_vary: false,
             compared: 0,
         }
     }
@@ -510,9 +514,12 @@ impl Seeker {
 
     /// What the size of the overlap says; if nothing, lists how else it can be read.
     fn weigh(&mut self) -> Option<Found> {
+        self.information = self.information();
         if !self.is_large() {
             return Some(Found::Nothing);
         }
+        self.lines_vary = self.vary(Edge::Line);
+        self.sentences_vary = self.vary(Edge::Sentence);
         let doubt = Some(Found::Doubt(self.fits));
         let mut border = self.fits;
         while border > 0 {
@@ -532,7 +539,7 @@ impl Seeker {
         let own = || symbols.iter().map(|symbol| symbol.character).filter(|own| !is_mark(*own));
         own().count() >= LEAST_CHARACTERS
             && own().map(char::len_utf8).sum::<usize>() >= LEAST_BYTES
-            && self.information() >= LEAST_INSIDE
+            && self.information >= LEAST_INSIDE
     }
 
     /// How much the overlap says, in quarters of a bit.
@@ -543,14 +550,40 @@ impl Seeker {
         let one = |symbol: &Symbol| {
             let character = symbol.character;
             let count = self.counts.get(bucket(character)).copied().unwrap_or(0);
-            let count = u64::from(count) + 1;
-            if is_mark(character) {
-                0
-            } else {
-                u64::from((all.pow(4) / count.pow(4)).max(1).ilog2())
-            }
+            let rarity = all.pow(4) / (u64::from(count) + 1).pow(4);
+            if is_mark(character) { 0 } else { u64::from(rarity.max(1).ilog2()).min(MOST_EACH) }
         };
         symbols.iter().map(one).sum()
+    }
+
+    /// Whether the delivered text has many units between such edges and says none, and no group of them,
+    /// twice in a row; and most of those in the overlap are new.
+    fn vary(&self, edge: Edge) -> bool {
+        let overlap = self.delivered.list.len() - self.fits;
+        let mut last = HashMap::new();
+        let (mut units, mut distance, mut streak) = (0, 0, 0);
+        let (mut new, mut old) = (0, 0);
+        let (mut print, mut length) = (PRINT, 0);
+        for (index, symbol) in self.delivered.list.iter().enumerate() {
+            if self.edge(index, 0) >= edge {
+                if length >= LEAST_UNIT {
+                    let apart = last.insert(print, units).map(|earlier| units - earlier);
+                    units += 1;
+                    streak = if apart == Some(distance) { streak + 1 } else { 1 };
+                    distance = apart.unwrap_or(0);
+                    if apart.is_some() && streak >= distance {
+                        return false;
+                    }
+                    if index > overlap {
+                        *(if apart.is_some() { &mut old } else { &mut new }) += length;
+                    }
+                }
+                (print, length) = (PRINT, 0);
+            }
+            print = (print ^ u64::from(symbol.character)).wrapping_mul(0x0000_0100_0000_01b3);
+            length += 1;
+        }
+        units >= LEAST_UNITS && new >= old
     }
 
     fn reading(&self, border: usize) -> Reading {
@@ -558,7 +591,7 @@ impl Seeker {
         let mut reading = Reading { border, period, before: 0, after: 0, open: true };
         let start = self.delivered.list.len() - self.fits;
         while let Some(earlier) = start.checked_sub(reading.before + 1)
-            && self.delivered.at(earlier) == self.delivered.at(earlier + period)
+            && is_alike(self.delivered.at(earlier), self.delivered.at(earlier + period))
             && !reading.is_likely()
         {
             reading.before += 1;
@@ -571,7 +604,7 @@ impl Seeker {
         while let Some(next) = self.continuation.at(self.compared) {
             for reading in self.readings.iter_mut().filter(|reading| reading.open) {
                 let earlier = self.compared.checked_sub(reading.period);
-                if earlier.and_then(|earlier| self.continuation.at(earlier)) == Some(next) {
+                if is_alike(earlier.and_then(|at| self.continuation.at(at)), Some(next)) {
                     reading.after += 1;
                 } else {
                     reading.open = false;
@@ -591,7 +624,7 @@ impl Seeker {
     /// Whether the overlap says enough for where its units begin and end.
     fn judge(&self) -> Found {
         let least = self.readings.iter().map(|reading| self.least(reading)).max();
-        if self.information() < least.unwrap_or(u64::MAX) {
+        if self.information < least.unwrap_or(u64::MAX) {
             return Found::Doubt(self.fits);
         }
         Found::Repetition(self.fits)
@@ -608,9 +641,6 @@ impl Seeker {
 
     fn least_from(&self, start: usize, reading: &Reading) -> u64 {
         let middle = start + reading.period;
-        if !self.may_repeat(start, middle, reading.border) {
-            return LEAST_INSIDE;
-        }
         let begins = self.edge(start, reading.border);
         let ends = self.edge(middle + reading.period, reading.border);
         let mut again = self.edge(middle, reading.border);
@@ -618,38 +648,23 @@ impl Seeker {
             // The model may have dropped the space that was to follow.
             again = again.max(ends);
         }
-        match (begins, again, ends) {
-            (Edge::Inside, _, _) | (_, Edge::Inside, _) => LEAST_INSIDE,
-            (Edge::Sentence, Edge::Sentence, Edge::Sentence) => u64::MAX,
-            _ if reading.border > 0 => LEAST_INSIDE,
-            (_, _, Edge::Inside) => LEAST_WORD,
-            (_, Edge::Sentence, Edge::Sentence) => LEAST_SENTENCE,
-            (Edge::Sentence, Edge::Sentence, _) => LEAST_CLAUSES,
-            (_, Edge::Word, _) | (_, _, Edge::Word) => LEAST_WORD,
-            (Edge::Word, _, _) => LEAST_CLAUSE,
-            _ => LEAST_CLAUSES,
+        match (begins, again.min(ends)) {
+            (Edge::Inside, Edge::Inside | Edge::Unspaced) => LEAST_INSIDE,
+            (_, Edge::Inside) if again == Edge::Inside => LEAST_INSIDE,
+            // "every, very, "
+            (Edge::Inside, _) => LEAST_PART,
+            (Edge::Line, Edge::Line) => if_varied(self.lines_vary),
+            (Edge::Sentence | Edge::Line, Edge::Sentence | Edge::Line) => {
+                if_varied(self.sentences_vary)
+            }
+            (Edge::Unspaced, _) | (_, Edge::Unspaced) => LEAST_PART,
+            (_, Edge::Inside) => LEAST_WORD,
+            (Edge::Word | Edge::Clause, Edge::Sentence | Edge::Line) => LEAST_SENTENCE,
+            (Edge::Line, _) if again == Edge::Line => LEAST_CLAUSES,
+            (_, Edge::Word) => LEAST_WORD,
+            (Edge::Word, Edge::Clause) => LEAST_CLAUSE,
+            (Edge::Clause | Edge::Sentence | Edge::Line, Edge::Clause) => LEAST_CLAUSES,
         }
-    }
-
-    /// Whether the white space before the unit and before its repetition allow that it is one: a line
-    /// that comes twice has the same indent twice. Where the space may have drifted, it may.
-    fn may_repeat(&self, start: usize, middle: usize, border: usize) -> bool {
-        let seam = self.delivered.list.len();
-        let lead = self.continuation.list.first().map_or(Gap::default(), |first| first.gap);
-        let known = start > 0
-            && (middle < seam
-                || self.is_exact() && (middle > seam || border > 0 || lead.characters > 1));
-        !known || self.gap(start, border) == self.gap(middle, border)
-    }
-
-    /// Whether the overlap has the same white space twice, and enough to tell.
-    fn is_exact(&self) -> bool {
-        let start = self.delivered.list.len() - self.fits;
-        let gaps = || {
-            let delivered = self.delivered.list.iter().skip(start);
-            delivered.zip(&self.continuation.list).skip(1).map(|(one, other)| (one.gap, other.gap))
-        };
-        gaps().all(|(one, other)| one == other) && gaps().any(|(gap, _)| gap.is_indent())
     }
 
     /// A symbol of the text that is read as if `border` symbols were repeated.
@@ -662,31 +677,34 @@ impl Seeker {
 
     /// The white space before it.
     fn gap(&self, index: usize, border: usize) -> Gap {
-        let gap = self.symbol(index, border).map_or(Gap::default(), |symbol| symbol.gap);
-        match index == self.delivered.list.len() {
-            true if border == 0 => self.delivered.gap.and(gap),
-            // The repeated symbols are followed by the same space twice.
-            true | false => gap,
-        }
+        let gap = self.symbol(index, border).map_or(Gap::None, |symbol| symbol.gap);
+        // Where symbols were repeated, the space after them came twice.
+        let joined = index == self.delivered.list.len() && border == 0;
+        if joined { self.delivered.gap.max(gap) } else { gap }
     }
 
     /// The edge before it.
     fn edge(&self, index: usize, border: usize) -> Edge {
         let symbol = |back| self.symbol(index.checked_sub(back)?, border);
-        let (Some(before), Some(after)) = (symbol(1), symbol(0)) else { return Edge::Sentence };
+        let (Some(before), Some(after)) = (symbol(1), symbol(0)) else { return Edge::Line };
         let (before, after) = (before.character, after.character);
         let gap = self.gap(index, border);
         // "17. " begins an item of a list, not a sentence.
         let numbered = symbol(2).is_some_and(|symbol| symbol.character.is_numeric());
-        let spaced = gap != Gap::default();
-        if gap.line || spaced && ends_sentence(before) && !numbered {
+        let spaced = gap > Gap::None;
+        let sentence = spaced && ends_sentence(before) && !numbered;
+        if gap == Gap::Line {
+            Edge::Line
+        } else if sentence || "。！？".contains(before) {
             Edge::Sentence
         } else if is_mark(after) {
             Edge::Inside
         } else if ends_clause(before) {
             Edge::Clause
-        } else if spaced || !(is_of_word(before) && is_of_word(after)) {
+        } else if spaced || !is_inside_word(before, after) {
             Edge::Word
+        } else if is_unspaced(before) && is_unspaced(after) {
+            Edge::Unspaced
         } else {
             Edge::Inside
         }
@@ -710,6 +728,11 @@ impl Seeker {
             }
         }
     }
+}
+
+/// What a unit of whole lines or sentences must say.
+fn if_varied(varied: bool) -> u64 {
+    if varied { LEAST_SENTENCE } else { u64::MAX }
 }
 
 /// How much of the space after a repetition repeats the space that was delivered.
@@ -745,7 +768,7 @@ fn bucket(character: char) -> usize {
 
 /// Punctuation after which, and some space, a sentence may begin.
 fn ends_sentence(character: char) -> bool {
-    ".!?؟۔।。！？".contains(character)
+    ".!?؟۔।".contains(character)
 }
 
 /// Punctuation after which a unit of the text may begin.
@@ -753,8 +776,30 @@ fn ends_clause(character: char) -> bool {
     ",.;:!?)]}>|،؛؟۔।，。、；：！？）」』】》".contains(character)
 }
 
+/// Whether these stand in one word, as far as one can see.
+fn is_inside_word(before: char, after: char) -> bool {
+    is_of_word(before) && is_of_word(after) && !(before.is_lowercase() && after.is_uppercase())
+}
+
 fn is_of_word(character: char) -> bool {
     character.is_alphanumeric() || character == '_' || is_mark(character)
+}
+
+/// Thai, Lao, Burmese, Khmer, kana and ideographs.
+fn is_unspaced(character: char) -> bool {
+    matches!(character,
+        '\u{e00}'..='\u{eff}' | '\u{1000}'..='\u{109f}' | '\u{1780}'..='\u{17ff}'
+        | '\u{3040}'..='\u{30ff}' | '\u{3400}'..='\u{9fff}' | '\u{f900}'..='\u{faff}'
+        | '\u{20000}'..='\u{3ffff}')
+}
+
+/// Whether two symbols are the same but for their case: a sentence that repeats its first words does not
+/// repeat its capital.
+fn is_alike(one: Option<char>, other: Option<char>) -> bool {
+    match (one, other) {
+        (Some(one), Some(other)) => one == other || one.to_lowercase().eq(other.to_lowercase()),
+        (None, _) | (_, None) => false,
+    }
 }
 
 /// Characters that belong to the one before them or are not seen: they say nothing by themselves.
@@ -768,4 +813,246 @@ fn is_mark(character: char) -> bool {
         | '\u{302a}'..='\u{302f}' | '\u{3099}' | '\u{309a}' | '\u{fe00}'..='\u{fe0f}'
         | '\u{fe20}'..='\u{fe2f}' | '\u{feff}' | '\u{1f3fb}'..='\u{1f3ff}'
         | '\u{e0020}'..='\u{e007f}' | '\u{e0100}'..='\u{e01ef}')
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::string_slice, reason = "tests fail loudly")]
+
+    use super::*;
+
+    fn joined(delivered: &str, continuation: &str) -> (String, Seam) {
+        let splice = join(delivered, continuation, Join::Hint);
+        let trimmed = &continuation[..splice.trimmed];
+        assert_eq!(splice.trimmed_characters, trimmed.chars().count());
+        (format!("{delivered}{}", splice.rest(continuation)), splice.seam)
+    }
+
+    #[track_caller]
+    fn repeats(delivered: &str, continuation: &str, whole: &str) {
+        assert_eq!(joined(delivered, continuation), (whole.to_owned(), Seam::Repeated));
+    }
+
+    #[track_caller]
+    fn drifts(delivered: &str, continuation: &str, whole: &str) {
+        assert_eq!(joined(delivered, continuation), (whole.to_owned(), Seam::Drifted));
+    }
+
+    #[track_caller]
+    fn stays(delivered: &str, continuation: &str, seam: Seam) {
+        assert_eq!(joined(delivered, continuation), (format!("{delivered}{continuation}"), seam));
+    }
+
+    #[test]
+    fn a_repetition_is_left_out() {
+        repeats("The quick brown fox ju", "brown fox jumps.", "The quick brown fox jumps.");
+        repeats(
+            "这是一个关于大型语言模型的测",
+            "大型语言模型的测试。",
+            "这是一个关于大型语言模型的测试。",
+        );
+        repeats(
+            "{\"name\": \"Ada Lovel",
+            "me\": \"Ada Lovelace\"}",
+            "{\"name\": \"Ada Lovelace\"}",
+        );
+        repeats("قال الرجل إن الحيا", "الرجل إن الحياة", "قال الرجل إن الحياة");
+    }
+
+    #[test]
+    fn the_longest_overlap_counts() {
+        // The shorter one, `x`, is also an overlap.
+        repeats("a prexylophonemix", "xylophonemixer", "a prexylophonemixer");
+    }
+
+    #[test]
+    fn a_cut_inside_a_cluster_is_no_obstacle() {
+        repeats("un grand cafe", "grand cafe\u{301} noir", "un grand cafe\u{301} noir");
+        repeats(
+            "and so we met 👩\u{200d}",
+            "o we met 👩\u{200d}🚀 then",
+            "and so we met 👩\u{200d}🚀 then",
+        );
+        repeats("first line\r", "st line\r\nsecond", "first line\r\nsecond");
+    }
+
+    #[test]
+    fn what_is_short_stays() {
+        stays("The quick bro", "brown", Seam::Plain);
+        stays("some banan", "nana split", Seam::Plain);
+        stays("一二三", "一二三四", Seam::Plain);
+        // Marks and joiners add nothing.
+        stays("e\u{301}\u{302}\u{303}\u{304}z", "e\u{301}\u{302}\u{303}\u{304}z", Seam::Plain);
+        stays("", "anything", Seam::Plain);
+        stays("anything", "", Seam::Plain);
+        stays(" \n", " \n", Seam::Plain);
+    }
+
+    #[test]
+    fn four_characters_and_six_bytes_and_twenty_bits() {
+        let delivered = "Sphinx of black quartz judge my vow qkzpw";
+        repeats(&format!("{delivered}jf"), "kzpwjf!", &format!("{delivered}jf!"));
+        stays(&format!("{delivered}jf"), "pwjf!", Seam::Plain);
+        stays("语言模型测试简单", "试简单明了", Seam::Plain);
+        // Words may begin between ideographs.
+        stays("我们祝大家恭喜发财", "恭喜发财，红包拿来", Seam::Plain);
+        let delivered = "语言模型的训练需要大量的文本和计算资源，我们在这里测试它怎样继续写作业";
+        stays(delivered, "续写作业，", Seam::Plain);
+        stays(delivered, "继续写作业，", Seam::Doubtful);
+        repeats(delivered, "它怎样继续写作业，", &format!("{delivered}，"));
+        // The same size, but of characters that this text is full of.
+        let zeros = format!("{}01101", "01 10 ".repeat(40));
+        stays(&zeros, "01101x", Seam::Plain);
+    }
+
+    #[test]
+    fn what_is_periodic_stays() {
+        stays(&"a".repeat(50), &"a".repeat(30), Seam::Plain);
+        stays(&format!("kjqx wvzp {}", "a".repeat(50)), &"a".repeat(90), Seam::Doubtful);
+        stays("So: na na na na na na na na na", " na na na na na na na na na na", Seam::Doubtful);
+        stays("| --- | --- | --- | --- | --- ", "| --- | --- | --- | --- |\n", Seam::Doubtful);
+        let unit = "kjqx wvzp mnbt ghfd ";
+        stays(&unit.repeat(3), &unit.repeat(2), Seam::Doubtful);
+        // Only what follows tells.
+        stays(unit.trim_end(), &format!("{unit}{unit}kj"), Seam::Doubtful);
+    }
+
+    #[test]
+    fn whole_lines_and_sentences_stay() {
+        stays("Refrain:\nrow your boat gently\n", "row your boat gently\ndown", Seam::Doubtful);
+        stays("Refrain:\nrow your boat gently", "\nrow your boat gently\ndown", Seam::Doubtful);
+        stays("He said. I really know it. ", "I really know it. Then", Seam::Doubtful);
+        // The cut fell inside the second of two equal lines, and the next begins like them.
+        stays("let it\nx = fetch(one)\nx = fe", "tch(one)\nx = fetch(two)", Seam::Doubtful);
+        // The model may have dropped the line's end.
+        stays("Refrain:\nrow your boat gently", "row your boat gently\ndown", Seam::Doubtful);
+    }
+
+    #[test]
+    fn whole_lines_are_a_repetition_where_the_text_never_says_one_twice() {
+        let line = |number: u32| format!("{number}. {} of the lot\n", number * 7919 % 1000);
+        let text: String = (1..60).map(line).collect();
+        let at = |number: u32| text.find(&format!("\n{number}. ")).unwrap() + 1;
+        repeats(&text[..at(40)], &text[at(30)..], &text);
+        // Too little is said,
+        stays(&text[..at(40)], &text[at(38)..], Seam::Doubtful);
+        // too little was said before,
+        stays(&text[..at(30)], &text[at(20)..], Seam::Doubtful);
+        // or the text has said a line or a group of them twice.
+        for group in [1, 2, 3] {
+            let twice = format!("{}{}", &text[..at(1 + group)], text);
+            let end = twice.len() - (text.len() - at(40));
+            stays(&twice[..end], &text[at(30)..], Seam::Doubtful);
+        }
+        // Sentences are as lines.
+        let text = text.replace('\n', "! ");
+        let at = |number: u32| text.find(&format!(" {number}. ")).unwrap() + 1;
+        repeats(&text[..at(40)], &text[at(30)..], &text);
+        stays(&text[..at(30)], &text[at(20)..], Seam::Doubtful);
+    }
+
+    #[test]
+    fn words_and_clauses_need_more() {
+        stays("it was very, very", " very, very late", Seam::Doubtful);
+        stays("a count ", "counter", Seam::Plain);
+        stays("than this every — ", "very — those", Seam::Doubtful);
+        stays("the number counter ", "counters", Seam::Doubtful);
+        stays("[{\"red\": 12}, {\"blue\": 7}, ", "{\"blue\": 7}, {\"red\"", Seam::Doubtful);
+        let words = "jackdaws love my big sphinx of quartz";
+        repeats(
+            &format!("See: {words}"),
+            &format!("{words} and so"),
+            &format!("See: {words} and so"),
+        );
+    }
+
+    #[test]
+    fn white_space_may_drift() {
+        drifts("one two three fo", "\n\nwo three four", "one two three four");
+        drifts("fn area() {\n    ret", "area() {\r\n  return", "fn area() {\n    return");
+        drifts("an apple tree\n", "n apple tree\r\n  grows", "an apple tree\n  grows");
+        drifts("an apple tree\n", "n apple tree \n\ngrows", "an apple tree\n\ngrows");
+        drifts("an apple tree  ", "n apple tree grows", "an apple tree  grows");
+        drifts("an apple tree\r", "n  apple tree\ngrows", "an apple tree\r\ngrows");
+        repeats("an apple tree\n", "n apple tree\n\ngrows", "an apple tree\n\ngrows");
+    }
+
+    #[test]
+    fn space_that_was_delivered_is_not_shown_again() {
+        assert_eq!(repeated_space("", " \n"), 0);
+        assert_eq!(repeated_space(" ", "  "), 1);
+        assert_eq!(repeated_space("\n", "\r\n\t"), 2);
+        assert_eq!(repeated_space("\n\n", "\n  "), 1);
+        assert_eq!(repeated_space("\n  ", " \n   x"), 4);
+        assert_eq!(repeated_space("\t", "    "), 0);
+        assert_eq!(repeated_space("\n\u{3000}", "\r\n\u{3000}\u{3000}"), 5);
+    }
+
+    #[test]
+    fn only_the_window_is_compared() {
+        let text: String =
+            (0..9000_u32).map(|n| char::from_u32(0x4e00 + n * 7919 % 20000).unwrap()).collect();
+        let (delivered, rest) = text.split_at(24_000);
+        let start = delivered.len() - WINDOW + 1;
+        let start = (start..).find(|at| text.is_char_boundary(*at)).unwrap();
+        repeats(delivered, &text[start..], &text);
+        stays(delivered, &text[start - 3..], Seam::Plain);
+        stays(delivered, rest, Seam::Plain);
+    }
+
+    #[test]
+    fn what_is_held_is_bounded() {
+        let mut streaming = Streaming::new("one two three four", Join::Hint);
+        assert_eq!(streaming.push("two thr"), "");
+        let spaces = " ".repeat(MOST_HELD);
+        let shown = streaming.push(&spaces).len();
+        assert_eq!((shown, streaming.held()), (MOST_HELD + 7, 0));
+        let mut streaming = Streaming::new("one two three four", Join::Hint);
+        assert_eq!(streaming.push(&" ".repeat(MOST_HELD)), "");
+        assert_eq!(streaming.held(), MOST_HELD);
+    }
+
+    #[test]
+    fn no_more_is_held_than_may_be_repeated() {
+        let mut streaming = Streaming::new("one two three four", Join::Hint);
+        assert_eq!(streaming.push("fo"), "");
+        assert_eq!((streaming.held(), streaming.splice()), (2, None));
+        assert_eq!(streaming.push("x"), "fox");
+        let mut streaming = Streaming::new("one two three four", Join::Hint);
+        assert_eq!(streaming.push("six"), "six");
+        assert_eq!((streaming.held(), streaming.push(" seven")), (0, " seven"));
+        assert_eq!(streaming.splice().map(|splice| splice.seam), Some(Seam::Plain));
+        assert_eq!(streaming.finish().0, "");
+    }
+
+    #[test]
+    fn a_prefill_is_joined_as_it_is() {
+        let splice = join("The quick brown", "quick brown fox", Join::Prefill);
+        assert_eq!(splice, Splice::PLAIN);
+        let mut streaming = Streaming::new("The quick brown", Join::Prefill);
+        assert_eq!(streaming.push("quick brown fox"), "quick brown fox");
+    }
+
+    #[test]
+    fn an_echo_is_left_out_if_it_is_whole() {
+        for (continuation, trimmed) in
+            [("The qüick fox", 10), ("The qüick", 10), ("The qüi", 0), ("The quick", 0), ("fox", 0)]
+        {
+            let splice = join("The qüick", continuation, Join::Echo);
+            let seam = if trimmed > 0 { Seam::Echoed } else { Seam::Plain };
+            assert_eq!((splice.seam, splice.trimmed), (seam, trimmed), "{continuation}");
+            let mut streaming = Streaming::new("The qüick", Join::Echo);
+            let mut shown = String::new();
+            for (index, character) in continuation.chars().enumerate() {
+                if continuation.starts_with("The qüick") && index < 8 {
+                    assert_eq!(streaming.held(), continuation.char_indices().nth(index).unwrap().0);
+                }
+                shown.push_str(streaming.push(&character.to_string()));
+            }
+            let (rest, streamed) = streaming.finish();
+            assert_eq!((shown + &rest, streamed), (splice.rest(continuation).to_owned(), splice));
+        }
+        assert_eq!(join("", "x", Join::Echo), Splice::PLAIN);
+        assert_eq!(Streaming::new("", Join::Echo).push("x"), "x");
+    }
 }

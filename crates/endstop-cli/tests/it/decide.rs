@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::{Folder, endstop, fails, stdout};
 
-const CUT_OFF: &str = r#"{"id":"r1","model":"gpt-4.1","choices":[{"index":0,"message":{"role":"assistant","content":"Once upon a time"},"finish_reason":"length"}],"usage":{"prompt_tokens":9,"completion_tokens":100}}"#;
+const CUT_OFF: &str = r#"{"id":"r1","model":"gpt-4.1","choices":[{"index":0,"message":{"role":"assistant","content":"Once upon a time there was a machine that stopped in the middle of"},"finish_reason":"length"}],"usage":{"prompt_tokens":9,"completion_tokens":100}}"#;
 const CUT_CALL: &str = r#"{"model":"gpt-4.1","choices":[{"index":0,"message":{"content":null,"tool_calls":[{"id":"c","type":"function","function":{"name":"save","arguments":"{\"path\":\"/t"}}]},"finish_reason":"length"}]}"#;
 const REQUEST: &str = r#"{"model":"gpt-4.1","max_tokens":100,"messages":[{"role":"user","content":"Tell."}],"tools":[{"type":"function","function":{"name":"save"}}]}"#;
 

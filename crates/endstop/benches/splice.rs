@@ -1,0 +1,109 @@
+//! What a splice costs: instructions, by the length of the history and of the text.
+//!
+//! `cargo bench -p endstop --bench splice` runs this program under callgrind once for each number: it
+//! needs valgrind. With arguments it is the workload itself.
+
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::string_slice,
+    reason = "a benchmark fails loudly"
+)]
+
+use std::hint::black_box;
+use std::process::Command;
+
+use endstop::splice::{Join, Streaming, join};
+
+fn main() {
+    let arguments: Vec<String> =
+        std::env::args().skip(1).filter(|argument| argument != "--bench").collect();
+    match arguments.as_slice() {
+        [kind, history, repeated, rest, work] => {
+            run(kind, [history, repeated, rest].map(|size| size.parse().unwrap()), work);
+        }
+        [] => report(),
+        _ => eprintln!("usage: splice [KIND HISTORY REPEATED REST WORK]"),
+    }
+}
+
+/// Text that does not repeat itself, or does nothing else.
+fn text(kind: &str, size: usize) -> String {
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    let mut text = String::with_capacity(size + 16);
+    while text.len() < size {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        match kind {
+            "prose" => text.push_str(&format!("{:x} ", state >> (state % 40))),
+            _ => text.push_str("aaaaaaaa"),
+        }
+    }
+    text.truncate(size);
+    text
+}
+
+/// The text is made in any case, so that only the work differs.
+fn run(kind: &str, [history, repeated, rest]: [usize; 3], work: &str) {
+    let text = text(kind, history + rest);
+    let (delivered, continuation) = (&text[..history], &text[history - repeated..]);
+    match work {
+        "none" => {}
+        "join" => drop(black_box(join(delivered, continuation, Join::Hint))),
+        "stream" => {
+            let mut streaming = Streaming::new(delivered, Join::Hint);
+            let mut shown = 0;
+            for at in (0..continuation.len()).step_by(4) {
+                shown += streaming.push(&continuation[at..continuation.len().min(at + 4)]).len();
+            }
+            shown += streaming.finish().0.len();
+            black_box(shown);
+        }
+        _ => panic!("no such work: {work}"),
+    }
+    black_box(text);
+}
+
+fn instructions(kind: &str, sizes: [usize; 3], work: &str) -> f64 {
+    let output = Command::new("valgrind")
+        .args(["--tool=callgrind", "--callgrind-out-file=/dev/null"])
+        .arg(std::env::current_exe().unwrap())
+        .arg(kind)
+        .args(sizes.map(|size| size.to_string()))
+        .arg(work)
+        .output()
+        .expect("valgrind is not installed: apt-get install valgrind");
+    let text = String::from_utf8_lossy(&output.stderr);
+    let line =
+        text.lines().find(|line| line.contains("Collected")).unwrap_or_else(|| panic!("{text}"));
+    line.rsplit(' ').next().unwrap().parse().unwrap()
+}
+
+fn cost(kind: &str, sizes: [usize; 3], work: &str) -> f64 {
+    instructions(kind, sizes, work) - instructions(kind, sizes, "none")
+}
+
+fn report() {
+    println!("P1  instructions of a join by the history's length; 400 bytes repeated, 4 KiB new");
+    println!("{:>10} {:>12} {:>12}", "history", "prose", "aaaa");
+    for history in [1 << 10, 8 << 10, 64 << 10, 1 << 20, 16 << 20] {
+        let [prose, same] = ["prose", "aaaa"].map(|kind| cost(kind, [history, 400, 4096], "join"));
+        println!("{history:>10} {prose:>12.0} {same:>12.0}");
+    }
+    println!("\nP2  by how much is repeated; history 64 KiB");
+    println!("{:>10} {:>12} {:>12}", "repeated", "prose", "aaaa");
+    for repeated in [0, 100, 1000, 8000, 16_000] {
+        let [prose, same] =
+            ["prose", "aaaa"].map(|kind| cost(kind, [64 << 10, repeated, 4096], "join"));
+        println!("{repeated:>10} {prose:>12.0} {same:>12.0}");
+    }
+    println!("\nP3  instructions per byte, streamed in pieces of 4 bytes; 400 bytes repeated");
+    println!("{:>10} {:>12} {:>12}", "new", "prose", "aaaa");
+    for rest in [16 << 10, 64 << 10, 1 << 20, 4 << 20] {
+        let [prose, same] =
+            ["prose", "aaaa"].map(|kind| cost(kind, [64 << 10, 400, rest], "stream") / rest as f64);
+        println!("{rest:>10} {prose:>12.2} {same:>12.2}");
+    }
+}
