@@ -110,6 +110,8 @@ pub mod vocabulary;
 pub mod continuation;
 pub mod policy;
 
+pub mod record;
+
 pub use ending::{
     ChoiceEnding, Close, Closed, Confidence, Detail, Ending, Reason, Said, Shown, Timer,
     Unreachable, Usage,
@@ -118,4 +120,5 @@ pub use event::Event;
 pub use fault::{Fault, FaultForm, FaultKind};
 pub use provider::{Profile, Provider, Wire};
 pub use reader::{Asked, Head, Limits, Mark, Out, Reader};
+pub use record::Record;
 pub use watched::Watched;

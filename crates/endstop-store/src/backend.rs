@@ -1,0 +1,107 @@
+//! What a store must be able to do. One file each does it: `sqlite.rs`, `postgres.rs`.
+
+use endstop::Record;
+use serde::{Deserialize, Serialize};
+
+use crate::error::Error;
+use crate::query::{Period, Query, Report, Wanted, WordSeen};
+
+/// Something that was noted about a response.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Entry {
+    /// Which note on this id it is, from 0. A row takes an entry in only if it has none of this
+    /// sequence or a later one.
+    pub sequence: u32,
+    /// All that is known by then.
+    pub record: Record,
+}
+
+/// What became of a batch.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Loaded {
+    /// New rows.
+    pub added: u64,
+    /// Rows that say more now.
+    pub amended: u64,
+    /// Entries that were known already.
+    pub known: u64,
+}
+
+/// A row as it was stored.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Stored {
+    /// The record.
+    #[serde(flatten)]
+    pub record: Record,
+    /// The sequence of its newest entry.
+    pub sequence: u32,
+    /// What was said of it before it was judged again: the reason and the rules' version.
+    pub previous_reason: Option<String>,
+    /// The version of the rules that said so.
+    pub previous_rules: Option<u32>,
+}
+
+/// A store. Calls block; each owner has a thread for it.
+pub trait Backend: Send {
+    /// Brings the tables up to date; safe to run twice, and by two processes at once. Gives the names
+    /// of the migrations that were applied.
+    ///
+    /// # Errors
+    /// The store cannot be reached or refuses.
+    fn migrate(&mut self) -> Result<Vec<String>, Error>;
+
+    /// Takes a batch in, whole or not at all: rows, rollup and words in one transaction.
+    ///
+    /// # Errors
+    /// The store cannot be reached or refuses.
+    fn load(&mut self, entries: &[Entry]) -> Result<Loaded, Error>;
+
+    /// Sums over a period, from the rollup.
+    ///
+    /// # Errors
+    /// The store cannot be reached or refuses, or this cannot be asked.
+    fn report(&mut self, query: &Query) -> Result<Report, Error>;
+
+    /// Rows, the newest first.
+    ///
+    /// # Errors
+    /// The store cannot be reached or refuses, or this cannot be asked.
+    fn endings(&mut self, wanted: &Wanted) -> Result<Vec<Stored>, Error>;
+
+    /// The row of this id, or of the one id that begins like this.
+    ///
+    /// # Errors
+    /// The store cannot be reached or refuses.
+    fn ending(&mut self, id: &str) -> Result<Option<Stored>, Error>;
+
+    /// The responses of one turn, in order.
+    ///
+    /// # Errors
+    /// The store cannot be reached or refuses.
+    fn turn(&mut self, turn_id: &str) -> Result<Vec<Stored>, Error>;
+
+    /// The providers' own words that were seen in a period, the newest first.
+    ///
+    /// # Errors
+    /// The store cannot be reached or refuses.
+    fn words(&mut self, period: Period, limit: usize) -> Result<Vec<WordSeen>, Error>;
+
+    /// Deletes rows that were made before this time, at most so many; the rollup keeps its sums.
+    ///
+    /// # Errors
+    /// The store cannot be reached or refuses.
+    fn forget(&mut self, before: u64, most: usize) -> Result<u64, Error>;
+
+    /// Own rows that older rules judged, after this id, in the order of ids, for judging them again.
+    ///
+    /// # Errors
+    /// The store cannot be reached or refuses.
+    fn judged_before(&mut self, rules: u32, after: &str, most: usize)
+    -> Result<Vec<Stored>, Error>;
+
+    /// Writes new verdicts over rows, keeping what was said before and moving the rollup with them.
+    ///
+    /// # Errors
+    /// The store cannot be reached or refuses.
+    fn rejudge(&mut self, rows: &[Stored]) -> Result<u64, Error>;
+}

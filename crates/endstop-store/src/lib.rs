@@ -1,0 +1,22 @@
+//! The record: how every response ended, kept so that it can be asked about.
+//!
+//! ```text
+//! gateway -> spool: start, end, amend -> loader -> backend: rows, hourly rollup, words -> report
+//!            plain write, checksummed    batches   SQLite, Postgres
+//! ```
+//!
+//! The [`spool`] is what makes an ending durable: a local file, written before the client sees the end,
+//! that survives the death of its process. The loader carries it into a [`Backend`], as often as it
+//! takes: an [`Entry`] is known by its id and its sequence, so that one that comes twice changes nothing.
+
+#![forbid(unsafe_code)]
+
+mod backend;
+mod error;
+mod query;
+
+pub use backend::{Backend, Entry, Loaded, Stored};
+pub use error::Error;
+pub use query::{
+    BOUNDS_US, Buckets, Dimension, Filter, Group, Period, Query, Report, Sums, Wanted, WordSeen,
+};

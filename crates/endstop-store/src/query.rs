@@ -1,0 +1,313 @@
+//! What can be asked of a store, and what it answers: one type for every backend.
+
+use std::collections::BTreeMap;
+use std::str::FromStr;
+
+use endstop::Reason;
+use serde::{Deserialize, Serialize};
+
+use crate::error::Error;
+
+/// What sums can be told apart by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Dimension {
+    /// Our word for analytics.
+    FinishReason,
+    /// Our reason.
+    Reason,
+    /// Who served it.
+    Provider,
+    /// The model.
+    Model,
+    /// Whose request it was.
+    Team,
+    /// Which key asked.
+    Key,
+    /// The upstream's name.
+    Upstream,
+    /// The hour, as its first millisecond since 1970.
+    Hour,
+    /// The day, in UTC, likewise.
+    Day,
+}
+
+impl Dimension {
+    /// Every dimension, in the order of their names in help texts.
+    pub const ALL: [Self; 9] = [
+        Self::FinishReason,
+        Self::Reason,
+        Self::Provider,
+        Self::Model,
+        Self::Team,
+        Self::Key,
+        Self::Upstream,
+        Self::Hour,
+        Self::Day,
+    ];
+
+    /// The word for it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::FinishReason => "finish_reason",
+            Self::Reason => "reason",
+            Self::Provider => "provider",
+            Self::Model => "model",
+            Self::Team => "team",
+            Self::Key => "key",
+            Self::Upstream => "upstream",
+            Self::Hour => "hour",
+            Self::Day => "day",
+        }
+    }
+}
+
+impl FromStr for Dimension {
+    type Err = Error;
+
+    fn from_str(name: &str) -> Result<Self, Error> {
+        Self::ALL.into_iter().find(|known| known.name() == name).ok_or_else(|| {
+            let known: Vec<&str> = Self::ALL.iter().map(|known| known.name()).collect();
+            Error::Query(format!("`{name}` is nothing to tell by; there are: {}", known.join(", ")))
+        })
+    }
+}
+
+/// Which responses are meant. A text fits itself; one with `*` fits what it describes. `null` fits where
+/// there is none.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Filter {
+    /// Of this team.
+    pub team: Option<String>,
+    /// Of this key.
+    pub key: Option<String>,
+    /// Of this provider.
+    pub provider: Option<String>,
+    /// Of this model.
+    pub model: Option<String>,
+    /// Through this upstream.
+    pub upstream: Option<String>,
+    /// With this reason of ours.
+    pub reason: Option<String>,
+    /// With this finish reason.
+    pub finish_reason: Option<String>,
+}
+
+/// From one time until before another, in milliseconds since 1970.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Period {
+    /// The first millisecond.
+    pub since: u64,
+    /// The first that is no longer meant.
+    pub until: u64,
+}
+
+/// A question about many responses.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Query {
+    /// What the sums are told apart by, at most four.
+    pub by: Vec<Dimension>,
+    /// When; the rollup knows whole hours, so that its ends are widened to them.
+    pub period: Period,
+    /// The period to compare with.
+    pub before: Option<Period>,
+    /// Which responses.
+    pub filter: Filter,
+    /// At most so many groups, those with the highest counts.
+    pub limit: usize,
+}
+
+/// The upper bounds of the times that are counted together, in microseconds; a last bucket has none.
+pub const BOUNDS_US: [u64; 23] = [
+    1_000,
+    2_000,
+    5_000,
+    10_000,
+    20_000,
+    50_000,
+    100_000,
+    200_000,
+    350_000,
+    500_000,
+    750_000,
+    1_000_000,
+    1_500_000,
+    2_000_000,
+    3_500_000,
+    5_000_000,
+    7_500_000,
+    10_000_000,
+    20_000_000,
+    35_000_000,
+    60_000_000,
+    120_000_000,
+    300_000_000,
+];
+
+/// How many took how long.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Buckets(pub [u64; 24]);
+
+impl Buckets {
+    /// The bucket of this time.
+    #[must_use]
+    pub fn of(us: u64) -> usize {
+        BOUNDS_US.iter().position(|bound| us < *bound).unwrap_or(BOUNDS_US.len())
+    }
+
+    /// Adds others.
+    pub fn add(&mut self, other: &Self) {
+        for (mine, theirs) in self.0.iter_mut().zip(other.0) {
+            *mine += theirs;
+        }
+    }
+
+    /// The time, in microseconds, that this share of all took at most, from 0 to 1; none of nothing.
+    /// Within a bucket times are taken to be spread evenly.
+    #[must_use]
+    pub fn quantile(&self, share: f64) -> Option<u64> {
+        let all: u64 = self.0.iter().sum();
+        if all == 0 {
+            return None;
+        }
+        let rank = share.clamp(0.0, 1.0) * all as f64;
+        let mut before = 0;
+        let mut low = 0;
+        for (count, high) in self.0.iter().zip(BOUNDS_US.iter().chain([&BOUNDS_US[22]])) {
+            if *count > 0 && (before + count) as f64 >= rank {
+                let part = ((rank - before as f64) / *count as f64).clamp(0.0, 1.0);
+                return Some(low + (part * (high.saturating_sub(low)) as f64) as u64);
+            }
+            before += count;
+            low = *high;
+        }
+        Some(low)
+    }
+}
+
+/// Sums over a group of responses.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Sums {
+    /// How many responses.
+    pub count: u64,
+    /// How many of each reason.
+    pub reasons: BTreeMap<String, u64>,
+    /// Responses that continue or repeat an earlier one of their turn.
+    pub continued: u64,
+    /// Of those, responses that ended well.
+    pub continued_well: u64,
+    /// Input tokens, as far as they were told.
+    pub tokens_in: u64,
+    /// Output tokens, likewise.
+    pub tokens_out: u64,
+    /// Reasoning tokens, likewise.
+    pub tokens_reasoning: u64,
+    /// Cached input tokens, likewise.
+    pub tokens_cached: u64,
+    /// Output tokens of answers that were truncated or cut.
+    pub tokens_of_cut: u64,
+    /// Responses of which output tokens were told.
+    pub counted: u64,
+    /// Until the head of the response came.
+    pub first_byte: Buckets,
+    /// Until the end.
+    pub total: Buckets,
+}
+
+impl Sums {
+    /// Adds others.
+    pub fn add(&mut self, other: &Self) {
+        self.count += other.count;
+        for (reason, count) in &other.reasons {
+            *self.reasons.entry(reason.clone()).or_default() += count;
+        }
+        self.continued += other.continued;
+        self.continued_well += other.continued_well;
+        self.tokens_in += other.tokens_in;
+        self.tokens_out += other.tokens_out;
+        self.tokens_reasoning += other.tokens_reasoning;
+        self.tokens_cached += other.tokens_cached;
+        self.tokens_of_cut += other.tokens_of_cut;
+        self.counted += other.counted;
+        self.first_byte.add(&other.first_byte);
+        self.total.add(&other.total);
+    }
+
+    /// How many ended for one of these reasons.
+    #[must_use]
+    pub fn of(&self, reasons: &[Reason]) -> u64 {
+        reasons.iter().filter_map(|reason| self.reasons.get(reason.name())).sum()
+    }
+
+    /// Their share of all, from 0 to 1.
+    #[must_use]
+    pub fn share(&self, reasons: &[Reason]) -> f64 {
+        if self.count == 0 { 0.0 } else { self.of(reasons) as f64 / self.count as f64 }
+    }
+}
+
+/// One group of a report.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Group {
+    /// Its value of each dimension asked for; none where there is none.
+    pub key: Vec<Option<String>>,
+    /// Its sums.
+    pub now: Sums,
+    /// Those of the period that it is compared with.
+    pub before: Option<Sums>,
+}
+
+/// What is answered.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Report {
+    /// The groups; the highest counts first, times in their order.
+    pub groups: Vec<Group>,
+    /// All groups together, those over the limit too.
+    pub total: Group,
+    /// How many groups there are over the limit.
+    pub left_out: usize,
+}
+
+/// Which rows are wanted.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Wanted {
+    /// Which responses.
+    pub filter: Filter,
+    /// With this word of the provider's.
+    pub native: Option<String>,
+    /// With this action.
+    pub action: Option<String>,
+    /// When.
+    pub period: Option<Period>,
+    /// At most so many.
+    pub limit: usize,
+}
+
+impl Default for Wanted {
+    fn default() -> Self {
+        Self { filter: Filter::default(), native: None, action: None, period: None, limit: 100 }
+    }
+}
+
+/// A word of a provider's, as it was seen.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WordSeen {
+    /// Whose.
+    pub provider: String,
+    /// On which wire.
+    pub dialect: String,
+    /// In which field.
+    pub field: String,
+    /// The word.
+    pub word: String,
+    /// What we make of it.
+    pub reason: String,
+    /// When it was first seen, in milliseconds since 1970.
+    pub first_seen: u64,
+    /// When last.
+    pub last_seen: u64,
+    /// How often.
+    pub count: u64,
+}
