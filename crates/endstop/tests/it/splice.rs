@@ -552,7 +552,8 @@ fn run(families: &[Family], how: How, cases: usize, seed: u64) -> usize {
         "family", "cases", "lost", "left", "left>=6", "chars", "space", "held"
     );
     let share = |one: usize, of: usize| format!("{:.2} %", 100.0 * one as f64 / of.max(1) as f64);
-    families
+    let (mut characters, mut left) = (0, 0);
+    let lost = families
         .iter()
         .map(|(name, make)| {
             let mut tally = Tally::default();
@@ -570,9 +571,13 @@ fn run(families: &[Family], how: How, cases: usize, seed: u64) -> usize {
                 share(tally.other_space, tally.drifted),
                 tally.held
             );
+            characters += tally.characters;
+            left += tally.characters_left;
             tally.lost
         })
-        .sum()
+        .sum();
+    println!("of all repeated characters {} are left", share(left, characters));
+    lost
 }
 
 #[test]
