@@ -17,7 +17,7 @@ pub struct Entry {
 }
 
 /// What became of a batch.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Loaded {
     /// New rows.
     pub added: u64,
@@ -25,6 +25,9 @@ pub struct Loaded {
     pub amended: u64,
     /// Entries that were known already.
     pub known: u64,
+    /// Entries that the store will never take, by their place in the batch, and why. The others of
+    /// their batch were taken.
+    pub refused: Vec<(usize, String)>,
 }
 
 /// A row as it was stored.

@@ -13,7 +13,9 @@
 
 mod backend;
 mod error;
+pub mod loader;
 mod query;
+pub mod spool;
 
 pub use backend::{Backend, Entry, Loaded, Stored};
 pub use error::Error;

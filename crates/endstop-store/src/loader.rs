@@ -1,0 +1,303 @@
+//! Carries the spool into a store, as often as it takes.
+//!
+//! ```text
+//! open, migrate ──> batch ──> load ──> refused ones to quarantine/ ──> ack ──> batch …
+//!      ^                       │
+//!      └── wait: longer each time while it passes, long where the store refuses
+//! ```
+//!
+//! An acknowledgement follows its commit, so that a crash between the two loads a batch twice, which
+//! changes nothing.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use serde::Serialize;
+
+use crate::backend::Backend;
+use crate::error::Error;
+use crate::spool::{Batch, Spool};
+
+/// Rows that are deleted at once.
+const FORGET: usize = 1000;
+
+/// How a spool is loaded.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The most entries that are loaded at once.
+    pub batch: usize,
+    /// How long a batch may gather.
+    pub linger: Duration,
+    /// The first wait after a failure that may pass; each next is twice as long,
+    pub pause: Duration,
+    /// up to this.
+    pub longest_pause: Duration,
+    /// The wait after a failure that will not pass by itself.
+    pub refused_pause: Duration,
+    /// Rows older than this are deleted.
+    pub keep: Option<Duration>,
+    /// How often it is looked for those.
+    pub forget_every: Duration,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            batch: 1000,
+            linger: Duration::from_millis(100),
+            pause: Duration::from_millis(100),
+            longest_pause: Duration::from_secs(5),
+            refused_pause: Duration::from_secs(30),
+            keep: None,
+            forget_every: Duration::from_secs(3600),
+        }
+    }
+}
+
+/// How loading goes.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Status {
+    /// Entries that were taken, or known already, since the start of the process.
+    pub loaded: u64,
+    /// Entries that the store refused one by one; they are in `quarantine/refused.jsonl`.
+    pub refused: u64,
+    /// Rows that were deleted for their age.
+    pub forgotten: u64,
+    /// Entries that wait.
+    pub lag_entries: u64,
+    /// Bytes that wait.
+    pub lag_bytes: u64,
+    /// The store took the last batch, or was opened since.
+    pub connected: bool,
+    /// What is wrong now.
+    pub last_error: Option<String>,
+    /// How often something went wrong that was well before.
+    pub episodes: u64,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    status: Status,
+    /// Set when it is to end, and until when it may go on.
+    stop: Option<Instant>,
+    ended: bool,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+impl Shared {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn change<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
+        let changed = change(&mut self.state());
+        self.changed.notify_all();
+        changed
+    }
+
+    /// Waits until it is so, at most this long; says whether it is.
+    fn wait(&self, most: Duration, mut is_so: impl FnMut(&State) -> bool) -> bool {
+        let waited = self.changed.wait_timeout_while(self.state(), most, |state| !is_so(state));
+        !waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()
+    }
+}
+
+/// A thread that loads a spool.
+#[derive(Debug)]
+pub struct Loader {
+    spool: Arc<Spool>,
+    shared: Arc<Shared>,
+    thread: JoinHandle<()>,
+}
+
+impl Loader {
+    /// Begins to load. A store that cannot be opened is tried again, so that this never waits for it.
+    ///
+    /// # Errors
+    /// No thread can be started.
+    pub fn spawn(
+        spool: Arc<Spool>,
+        open: impl FnMut() -> Result<Box<dyn Backend>, Error> + Send + 'static,
+        options: Options,
+    ) -> Result<Self, Error> {
+        let shared = Arc::new(Shared::default());
+        let forget_at = Instant::now();
+        let pause = options.pause;
+        let mut work = Work {
+            spool: Arc::clone(&spool),
+            shared: Arc::clone(&shared),
+            open: Box::new(open),
+            backend: None,
+            options,
+            pause,
+            forget_at,
+        };
+        let thread = std::thread::Builder::new()
+            .name("loader".into())
+            .spawn(move || work.run())
+            .map_err(|source| Error::Io { what: "cannot start the loader".into(), source })?;
+        Ok(Self { spool, shared, thread })
+    }
+
+    /// How it goes.
+    #[must_use]
+    pub fn status(&self) -> Status {
+        let spool = self.spool.status();
+        let status = self.shared.state().status.clone();
+        Status { lag_entries: spool.entries, lag_bytes: spool.lag_bytes, ..status }
+    }
+
+    /// Waits until all that was written by now is in the store, at most this long; says whether it is.
+    #[must_use]
+    pub fn wait_until_loaded(&self, timeout: Duration) -> bool {
+        self.shared.wait(timeout, |_| is_empty(&self.spool))
+    }
+
+    /// Loads what it can in this time, then ends. Says whether all is loaded; what is not stays in the
+    /// spool.
+    #[must_use]
+    pub fn stop(self, wait: Duration) -> bool {
+        let until = Instant::now().checked_add(wait);
+        self.shared.change(|state| state.stop = until.or(Some(Instant::now())));
+        // A store that does not answer is not waited for longer than was said.
+        if self.shared.wait(wait.saturating_add(Duration::from_millis(50)), |state| state.ended) {
+            let _ = self.thread.join();
+        }
+        is_empty(&self.spool)
+    }
+}
+
+fn is_empty(spool: &Spool) -> bool {
+    let status = spool.status();
+    status.entries == 0 && status.held == 0
+}
+
+struct Work {
+    spool: Arc<Spool>,
+    shared: Arc<Shared>,
+    open: Box<dyn FnMut() -> Result<Box<dyn Backend>, Error> + Send>,
+    backend: Option<Box<dyn Backend>>,
+    options: Options,
+    pause: Duration,
+    /// When to look for old rows.
+    forget_at: Instant,
+}
+
+impl Work {
+    fn run(&mut self) {
+        while !self.is_over() {
+            let linger = match self.attempt() {
+                Ok(full) => {
+                    self.pause = self.options.pause;
+                    if full { Duration::ZERO } else { self.options.linger }
+                }
+                Err(error) => self.fail(&error),
+            };
+            let stopping = self.shared.state().stop.is_some();
+            if !linger.is_zero() {
+                // Who wants it to end does not wait for a batch to gather.
+                let linger = if stopping { linger.min(self.options.pause) } else { linger };
+                self.shared.wait(linger, |state| !stopping && state.stop.is_some());
+            }
+        }
+        self.backend = None;
+        self.shared.change(|state| state.ended = true);
+    }
+
+    fn is_over(&self) -> bool {
+        let until = self.shared.state().stop;
+        until.is_some_and(|until| Instant::now() >= until || is_empty(&self.spool))
+    }
+
+    /// One batch. Says whether more waits.
+    fn attempt(&mut self) -> Result<bool, Error> {
+        let attempt = catch_unwind(AssertUnwindSafe(|| self.step()));
+        attempt.unwrap_or_else(|_| {
+            Err(Error::Unavailable { store: "the store".into(), why: "its driver panicked".into() })
+        })
+    }
+
+    fn step(&mut self) -> Result<bool, Error> {
+        if self.backend.is_none() {
+            let mut backend = (self.open)()?;
+            backend.migrate()?;
+            self.backend = Some(backend);
+            self.well();
+        }
+        let batch = self.spool.next(self.options.batch);
+        let full = batch.as_ref().is_some_and(|batch| batch.entries.len() >= self.options.batch);
+        if let Some(batch) = batch {
+            self.load(&batch)?;
+        }
+        let forgetting = self.forget()?;
+        self.well();
+        Ok(full || forgetting)
+    }
+
+    fn load(&mut self, batch: &Batch) -> Result<(), Error> {
+        let Some(backend) = &mut self.backend else { return Ok(()) };
+        let loaded = backend.load(&batch.entries)?;
+        let mut refused = 0;
+        for (index, why) in &loaded.refused {
+            if let Some(entry) = batch.entries.get(*index) {
+                self.spool.refuse(entry, why)?;
+                refused += 1;
+            }
+        }
+        self.spool.ack(batch.upto);
+        self.shared.change(|state| {
+            state.status.loaded += (batch.entries.len() as u64).saturating_sub(refused);
+            state.status.refused += refused;
+        });
+        Ok(())
+    }
+
+    /// Deletes some old rows. Says whether there are more.
+    fn forget(&mut self) -> Result<bool, Error> {
+        let Some(keep) = self.options.keep.filter(|_| Instant::now() >= self.forget_at) else {
+            return Ok(false);
+        };
+        let Some(backend) = &mut self.backend else { return Ok(false) };
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let before = u64::try_from(now.saturating_sub(keep).as_millis()).unwrap_or(0);
+        let forgotten = backend.forget(before, FORGET)?;
+        self.shared.change(|state| state.status.forgotten += forgotten);
+        let more = forgotten >= FORGET as u64;
+        if !more {
+            self.forget_at = Instant::now() + self.options.forget_every;
+        }
+        Ok(more)
+    }
+
+    fn well(&self) {
+        self.shared.change(|state| {
+            state.status.connected = true;
+            state.status.last_error = None;
+        });
+    }
+
+    /// Notes a failure, closes the store, and says how long to wait.
+    fn fail(&mut self, error: &Error) -> Duration {
+        self.backend = None;
+        let said = error.to_string();
+        self.shared.change(|state| {
+            let status = &mut state.status;
+            status.connected = false;
+            status.episodes += u64::from(status.last_error.is_none());
+            status.last_error = Some(said);
+        });
+        if !error.is_passing() {
+            return self.options.refused_pause;
+        }
+        let pause = self.pause;
+        self.pause = (pause * 2).min(self.options.longest_pause);
+        pause
+    }
+}

@@ -1,0 +1,253 @@
+//! The spool's directory: who has it, its segments, how far it was loaded, what was damaged.
+
+use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
+use std::io::{self, ErrorKind, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::error::Error;
+use crate::spool::locked;
+
+/// What may be kept of damaged and refused bytes; the rest is only counted.
+const MOST_QUARANTINE: u64 = 64 << 20;
+/// A line of the mark, of which there are two: one is whole while the other is written.
+const LINE: usize = 96;
+
+/// How far the spool was loaded, and which segments should be there.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Mark {
+    /// The oldest segment that has not been deleted.
+    pub(super) first: u64,
+    /// All before this segment was loaded,
+    pub(super) segment: u64,
+    /// and so many bytes of it.
+    pub(super) offset: u64,
+}
+
+#[derive(Debug)]
+pub(super) struct Dir {
+    path: PathBuf,
+    /// Held locked for as long as the spool is open.
+    _lock: File,
+    mark: Mutex<(File, u64)>,
+    /// Bytes in quarantine.
+    kept: AtomicU64,
+}
+
+impl Dir {
+    pub(super) fn open(path: &Path) -> Result<Self, Error> {
+        let said = |what: &str| {
+            let what = format!("{what} `{}`", path.display());
+            move |source| Error::Io { what, source }
+        };
+        let quarantine = path.join("quarantine");
+        DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(&quarantine)
+            .map_err(said("cannot make the spool's directory"))?;
+        let lock = options().open(path.join("lock")).map_err(said("cannot lock the spool in"))?;
+        lock.try_lock().map_err(|error| match error {
+            TryLockError::WouldBlock => Error::Refused {
+                store: format!("the spool in `{}`", path.display()),
+                why: "another process has it open; give each process a directory of its own".into(),
+            },
+            TryLockError::Error(source) => said("cannot lock the spool in")(source),
+        })?;
+        let mark = options().open(path.join("mark")).map_err(said("cannot write into"))?;
+        let kept = AtomicU64::new(sizes(&quarantine));
+        Ok(Self { path: path.to_owned(), _lock: lock, mark: Mutex::new((mark, 0)), kept })
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The size of the disk that the directory is on.
+    pub(super) fn disk(&self) -> Option<u64> {
+        let disk = rustix::fs::statvfs(&self.path).ok()?;
+        disk.f_blocks.checked_mul(disk.f_frsize)
+    }
+
+    fn segment(&self, number: u64) -> PathBuf {
+        self.path.join(format!("{number:020}.spool"))
+    }
+
+    /// The numbers of the segments that are there, in order.
+    pub(super) fn segments(&self) -> io::Result<Vec<u64>> {
+        let mut numbers = Vec::new();
+        for file in fs::read_dir(&self.path)? {
+            let name = file?.file_name();
+            let number = name.to_str().and_then(|name| name.strip_suffix(".spool"));
+            numbers.extend(number.and_then(|number| number.parse::<u64>().ok()));
+        }
+        numbers.sort_unstable();
+        Ok(numbers)
+    }
+
+    pub(super) fn create(&self, number: u64) -> io::Result<File> {
+        let mut options = OpenOptions::new();
+        options.append(true).create_new(true).mode(0o600).open(self.segment(number))
+    }
+
+    pub(super) fn reopen(&self, number: u64) -> io::Result<File> {
+        OpenOptions::new().append(true).open(self.segment(number))
+    }
+
+    pub(super) fn delete(&self, number: u64) -> io::Result<()> {
+        match fs::remove_file(self.segment(number)) {
+            Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
+            Ok(()) | Err(_) => Ok(()),
+        }
+    }
+
+    /// Part of a segment, or less where it is shorter.
+    pub(super) fn read(&self, number: u64, from: u64, most: u64) -> io::Result<Vec<u8>> {
+        let mut file = File::open(self.segment(number))?;
+        file.seek(SeekFrom::Start(from))?;
+        let mut bytes = Vec::new();
+        file.take(most).read_to_end(&mut bytes)?;
+        Ok(bytes)
+    }
+
+    /// Puts a segment that cannot be read out of the way.
+    pub(super) fn set_aside(&self, number: u64) -> io::Result<()> {
+        let aside = self.path.join("quarantine").join(format!("{number:020}.spool"));
+        fs::rename(self.segment(number), aside)
+    }
+
+    /// Makes new files' names durable.
+    pub(super) fn sync(&self) -> io::Result<()> {
+        File::open(&self.path)?.sync_all()
+    }
+
+    pub(super) fn read_mark(&self) -> Option<Mark> {
+        let mut bytes = [0; 2 * LINE];
+        let mut mark = locked(&self.mark);
+        let length = mark.0.read_at(&mut bytes, 0).ok()?;
+        let lines = bytes.get(..length)?.chunks(LINE).filter_map(read_line);
+        let (turn, newest) = lines.max_by_key(|(turn, _)| *turn)?;
+        mark.1 = turn;
+        Some(newest)
+    }
+
+    /// Written in place, so that it needs no room on a full disk.
+    pub(super) fn write_mark(&self, new: Mark) -> io::Result<()> {
+        let mut mark = locked(&self.mark);
+        mark.1 += 1;
+        let at = (mark.1 % 2) * LINE as u64;
+        mark.0.write_all_at(&line(mark.1, new), at)
+    }
+
+    pub(super) fn sync_mark(&self) -> io::Result<()> {
+        locked(&self.mark).0.sync_data()
+    }
+
+    /// Keeps damaged bytes; says whether they are new, as the same damage may be met again.
+    pub(super) fn quarantine(&self, number: u64, offset: u64, bytes: &[u8]) -> io::Result<bool> {
+        let path = self.path.join("quarantine").join(name(number, offset, bytes));
+        if path.exists() {
+            return Ok(false);
+        }
+        if self.has_room(bytes.len()) {
+            options().open(path)?.write_all(bytes)?;
+        }
+        Ok(true)
+    }
+
+    /// Keeps an entry that the store will not take.
+    pub(super) fn refuse(&self, line: &str) -> io::Result<()> {
+        if !self.has_room(line.len()) {
+            return Ok(());
+        }
+        let path = self.path.join("quarantine").join("refused.jsonl");
+        let mut file = OpenOptions::new().append(true).create(true).mode(0o600).open(path)?;
+        file.write_all(line.as_bytes())
+    }
+
+    fn has_room(&self, size: usize) -> bool {
+        let size = size as u64;
+        self.kept.fetch_add(size, Ordering::Relaxed) + size <= MOST_QUARANTINE
+    }
+}
+
+/// The same damage has the same name.
+fn name(number: u64, offset: u64, bytes: &[u8]) -> String {
+    format!("{number:020}-{offset}-{:08x}.bin", crc32fast::hash(bytes))
+}
+
+fn options() -> OpenOptions {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(true).truncate(false).mode(0o600);
+    options
+}
+
+fn sizes(dir: &Path) -> u64 {
+    let files = fs::read_dir(dir).into_iter().flatten().flatten();
+    files.filter_map(|file| file.metadata().ok()).map(|file| file.len()).sum()
+}
+
+fn line(turn: u64, mark: Mark) -> [u8; LINE] {
+    let text = format!("{turn} {} {} {} ", mark.first, mark.segment, mark.offset);
+    let text = format!("{text}{:08x}\n", crc32fast::hash(text.as_bytes()));
+    let mut line = [b' '; LINE];
+    for (to, from) in line.iter_mut().zip(text.bytes()) {
+        *to = from;
+    }
+    line
+}
+
+fn read_line(bytes: &[u8]) -> Option<(u64, Mark)> {
+    let text = std::str::from_utf8(bytes).ok()?.trim_end();
+    let (said, checksum) = text.split_at_checked(text.len().checked_sub(8)?)?;
+    if u32::from_str_radix(checksum, 16).ok()? != crc32fast::hash(said.as_bytes()) {
+        return None;
+    }
+    let mut numbers = said.split_ascii_whitespace().map_while(|number| number.parse().ok());
+    let turn = numbers.next()?;
+    let mark =
+        Mark { first: numbers.next()?, segment: numbers.next()?, offset: numbers.next()? };
+    Some((turn, mark))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_mark_survives_damage_to_its_newest_line() {
+        let temp = tempfile::tempdir().unwrap();
+        let dir = Dir::open(temp.path()).unwrap();
+        assert_eq!(dir.read_mark(), None);
+        let mark = |offset| Mark { first: 1, segment: u64::MAX, offset };
+        for offset in 0..5 {
+            dir.write_mark(mark(offset)).unwrap();
+            assert_eq!(dir.read_mark(), Some(mark(offset)));
+        }
+        let path = temp.path().join("mark");
+        let whole = fs::read(&path).unwrap();
+        for at in 0..whole.len() {
+            let mut bytes = whole.clone();
+            bytes[at] ^= 4;
+            fs::write(&path, &bytes).unwrap();
+            let read = dir.read_mark().unwrap();
+            assert!([mark(3), mark(4)].contains(&read), "{read:?}");
+        }
+        fs::write(&path, b"").unwrap();
+        assert_eq!(dir.read_mark(), None);
+    }
+
+    #[test]
+    fn damage_is_counted_once_and_kept_within_bounds() {
+        let temp = tempfile::tempdir().unwrap();
+        let dir = Dir::open(temp.path()).unwrap();
+        assert!(dir.quarantine(1, 2, b"x").unwrap());
+        assert!(!dir.quarantine(1, 2, b"x").unwrap());
+        assert!(dir.quarantine(1, 2, b"y").unwrap());
+        let big = vec![0; 40 << 20];
+        assert!(dir.quarantine(2, 0, &big).unwrap() && dir.quarantine(3, 0, &big).unwrap());
+        assert!(sizes(&temp.path().join("quarantine")) <= MOST_QUARANTINE);
+    }
+}
