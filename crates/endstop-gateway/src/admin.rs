@@ -88,12 +88,20 @@ async fn authorize(State(admin): State<Admin>, request: Request, next: Next) -> 
 
 async fn ready(State(admin): State<Admin>) -> Response {
     let streams = admin.shared.live.count();
-    if admin.ready.load(Ordering::Acquire) {
-        Json(json!({ "ready": true, "streams": streams })).into_response()
-    } else {
-        let body = Json(json!({ "ready": false, "why": "draining", "streams": streams }));
-        (StatusCode::SERVICE_UNAVAILABLE, body).into_response()
-    }
+    let (records, recording) = match &admin.shared.recording {
+        None => (true, Value::Null),
+        Some(recording) => recording.status(),
+    };
+    let why = match (admin.ready.load(Ordering::Acquire), records) {
+        (true, true) => None,
+        (false, _) => Some("draining"),
+        (true, false) => Some("endings cannot be recorded"),
+    };
+    let body = json!({
+        "ready": why.is_none(), "why": why, "streams": streams, "recording": recording,
+    });
+    let status = if why.is_some() { StatusCode::SERVICE_UNAVAILABLE } else { StatusCode::OK };
+    (status, Json(body)).into_response()
 }
 
 #[derive(Debug, Default, Deserialize)]

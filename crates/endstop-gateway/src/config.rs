@@ -21,6 +21,17 @@ pub enum Mode {
     Guard,
 }
 
+impl Mode {
+    /// The word for it.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Observe => "observe",
+            Self::Guard => "guard",
+        }
+    }
+}
+
 /// What a guard does about tool calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -78,6 +89,16 @@ pub struct Config {
     pub log: Log,
     /// How many endings are kept in memory.
     pub keep: usize,
+    /// Where endings are kept: `sqlite:FILE`, `postgres://…`, or `off`.
+    pub store: Option<String>,
+    /// The environment variable with that address, where it holds a password.
+    pub store_env: Option<String>,
+    /// The directory of the spool, and of what else is kept on this machine.
+    pub data: Option<PathBuf>,
+    /// What is kept, and for how long.
+    pub record: RecordConfig,
+    /// Who asks, by the keys that they show.
+    pub teams: BTreeMap<String, TeamConfig>,
     /// The certificate that clients see; plain HTTP without.
     pub tls: Option<Tls>,
     /// Bounds.
@@ -102,11 +123,84 @@ impl Default for Config {
             extra_ca: None,
             log: Log::default(),
             keep: 10_000,
+            store: None,
+            store_env: None,
+            data: None,
+            record: RecordConfig::default(),
+            teams: BTreeMap::new(),
             tls: None,
             limits: Limits::default(),
             upstreams: BTreeMap::new(),
         }
     }
+}
+
+/// What is kept, and for how long.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct RecordConfig {
+    /// Callers may say which team they are, in `x-endstop-team`.
+    pub team_header: bool,
+    /// Streams that tell their tokens only if asked are asked, and what that adds is taken out again.
+    pub ask_usage: bool,
+    /// What is done with new requests while nothing can be recorded.
+    pub when_full: WhenFull,
+    /// The most that waits on this machine for the store, in bytes.
+    pub spool_bytes: u64,
+    /// Rows are kept so long; for ever without. The hourly sums stay.
+    #[serde(deserialize_with = "optional_duration")]
+    pub keep: Option<Duration>,
+    /// The environment variable with the secret that key ids are made with. Gateways that share a store
+    /// share it.
+    pub key_secret_env: Option<String>,
+    /// The file with it.
+    pub key_secret_file: Option<PathBuf>,
+}
+
+impl Default for RecordConfig {
+    fn default() -> Self {
+        Self {
+            team_header: false,
+            ask_usage: false,
+            when_full: WhenFull::Refuse,
+            spool_bytes: 1 << 30,
+            keep: None,
+            key_secret_env: None,
+            key_secret_file: None,
+        }
+    }
+}
+
+/// What is done with new requests while nothing can be recorded.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum WhenFull {
+    /// They are refused.
+    #[default]
+    Refuse,
+    /// They are passed on unrecorded, and counted.
+    Forward,
+}
+
+impl From<WhenFull> for endstop_store::spool::WhenFull {
+    fn from(when_full: WhenFull) -> Self {
+        match when_full {
+            WhenFull::Refuse => Self::Refuse,
+            WhenFull::Forward => Self::Forward,
+        }
+    }
+}
+
+/// Who asks, by the keys that they show.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct TeamConfig {
+    /// Environment variables with their keys.
+    pub key_envs: Vec<String>,
+    /// Files with them.
+    pub key_files: Vec<PathBuf>,
+    /// Ids of keys, as reports show them.
+    pub key_ids: Vec<String>,
 }
 
 /// A certificate and its key, in PEM files.
@@ -139,6 +233,10 @@ pub struct UpstreamConfig {
     pub h2c: bool,
     /// It is known to send what proves the end of a stream. Built-in providers are.
     pub proves_end: Option<bool>,
+    /// Whose requests these are.
+    pub team: Option<String>,
+    /// Its streams are asked for their tokens.
+    pub ask_usage: Option<bool>,
 }
 
 /// Bounds on time and size.
@@ -242,6 +340,31 @@ impl Config {
         })
     }
 
+    /// The address of the store; none where nothing is kept.
+    ///
+    /// # Errors
+    /// [`Error::Secret`] if the variable that should hold it does not.
+    pub fn store(&self) -> Result<Option<String>, Error> {
+        let store = match &self.store_env {
+            Some(variable) => {
+                secret("store", Some(variable), None)?.map(|url| url.expose().to_owned())
+            }
+            None => self.store.clone(),
+        };
+        Ok(store.filter(|store| store != "off"))
+    }
+
+    /// The directory of the spool: as configured, else [`default_data_dir`].
+    ///
+    /// # Errors
+    /// [`Error::Secret`] where there is none.
+    pub fn data_dir(&self) -> Result<PathBuf, Error> {
+        self.data.clone().or_else(default_data_dir).ok_or_else(|| Error::Secret {
+            what: "data".to_owned(),
+            message: "there is no home directory; name a directory with `data`".to_owned(),
+        })
+    }
+
     /// The token that callers of the gateway's own keys must show.
     ///
     /// # Errors
@@ -257,6 +380,16 @@ impl Config {
     pub fn admin_token(&self) -> Result<Option<Secret>, Error> {
         secret("admin_token", self.admin_token_env.as_deref(), self.admin_token_file.as_deref())
     }
+}
+
+/// Where a user's own data goes: `ENDSTOP_DATA`, else where the system keeps such.
+#[must_use]
+pub fn default_data_dir() -> Option<PathBuf> {
+    let named =
+        |name: &str| std::env::var_os(name).filter(|dir| !dir.is_empty()).map(PathBuf::from);
+    named("ENDSTOP_DATA")
+        .or_else(|| named("XDG_DATA_HOME").map(|dir| dir.join("endstop")))
+        .or_else(|| named("HOME").map(|home| home.join(".local/share/endstop")))
 }
 
 /// Whether only this machine can reach this address.
@@ -332,7 +465,7 @@ fn duration<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::E
     let text = String::deserialize(deserializer)?;
     parse_duration(&text).ok_or_else(|| {
         serde::de::Error::custom(format!(
-            "`{text}` is no time: write `500ms`, `30s`, `10m` or `2h`"
+            "`{text}` is no time: write `500ms`, `30s`, `10m`, `2h` or `90d`"
         ))
     })
 }
@@ -366,6 +499,7 @@ fn parse_duration(text: &str) -> Option<Duration> {
         "s" => number.checked_mul(1000)?,
         "m" => number.checked_mul(60_000)?,
         "h" => number.checked_mul(3_600_000)?,
+        "d" => number.checked_mul(24 * 3_600_000)?,
         _ => return None,
     };
     (milliseconds > 0).then(|| Duration::from_millis(milliseconds))

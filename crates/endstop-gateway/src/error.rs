@@ -41,6 +41,17 @@ pub enum Error {
         /// Why.
         source: std::io::Error,
     },
+    /// The store of endings is wrong, or its spool cannot be used.
+    #[error("the record of endings: {0}")]
+    Store(#[from] endstop_store::Error),
+    /// The data directory cannot be used.
+    #[error("the data directory {dir} cannot be used: {source}; name another with `data`")]
+    Data {
+        /// The directory.
+        dir: String,
+        /// Why.
+        source: std::io::Error,
+    },
     /// Certificates cannot be read.
     #[error("{file}: {message}")]
     Certificate {

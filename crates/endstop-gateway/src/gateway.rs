@@ -21,6 +21,7 @@ use crate::config::{Config, Limits, Secret, Tls, is_loopback};
 use crate::connect::certificates;
 use crate::error::Error;
 use crate::peer::{ClientIo, Peer, Phase};
+use crate::recording::Recording;
 use crate::serve;
 use crate::state::{Settings, Shared};
 use crate::told::Told;
@@ -81,6 +82,12 @@ impl Handle {
         self.shared.told.clone()
     }
 
+    /// Where endings are kept, if anywhere.
+    #[must_use]
+    pub fn recording(&self) -> Option<&Recording> {
+        self.shared.recording.as_ref()
+    }
+
     /// How many streams are under way.
     #[must_use]
     pub fn streams(&self) -> usize {
@@ -114,7 +121,7 @@ impl Gateway {
         }
         let tls = config.tls.as_ref().map(server_tls).transpose()?;
         let listen = config.listen;
-        let shared = Arc::new(Shared::new(Settings::new(config)?));
+        let shared = Arc::new(Shared::new(Settings::new(config)?)?);
         let (listener, address) = bind(listen).await?;
         let admin = match admin {
             Some(admin) => Some(bind(admin).await?),
@@ -198,6 +205,11 @@ impl Gateway {
         if let Some(operators) = operators {
             operators.abort();
         }
+        // What is not loaded by then is at the next start.
+        let _ = tokio::task::spawn_blocking(move || {
+            shared.recording.as_ref().is_none_or(|recording| recording.stop(LAST))
+        })
+        .await;
     }
 }
 

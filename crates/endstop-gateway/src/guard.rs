@@ -46,6 +46,18 @@ pub struct Guard {
     gate: Gate,
     framed: bool,
     faulted: bool,
+    /// Frames that we asked for ourselves are taken out again.
+    extra: Option<Extra>,
+}
+
+/// What was asked for and is not the client's.
+#[derive(Debug)]
+struct Extra {
+    is_extra: fn(&[u8]) -> bool,
+    /// Whole frames that have not been looked at: from where to where.
+    frames: Vec<(u64, u64)>,
+    /// Those that are taken out, as far as they have not been passed.
+    out: Vec<(u64, u64)>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -105,7 +117,17 @@ impl Guard {
             gate: Gate::Open,
             framed: false,
             faulted: false,
+            extra: None,
         }
+    }
+
+    /// Events like these were asked for by us, and are taken out.
+    #[must_use]
+    pub fn without(self, is_extra: Option<fn(&[u8]) -> bool>) -> Self {
+        let sse = self.framing == Framing::Sse && self.mode == Mode::Guard;
+        let extra = is_extra.filter(|_| sse);
+        let extra = extra.map(|is_extra| Extra { is_extra, frames: Vec::new(), out: Vec::new() });
+        Self { extra, ..self }
     }
 
     /// The request capped the output.
@@ -134,6 +156,12 @@ impl Guard {
             && self.boundary == self.received
     }
 
+    /// The ending as far as it has been said.
+    #[must_use]
+    pub fn so_far(&self) -> Option<Ending> {
+        self.reader.so_far()
+    }
+
     /// Takes bytes in, with the copy to read where they come compressed, and hands over what may
     /// leave.
     pub fn push(
@@ -153,6 +181,7 @@ impl Guard {
             self.boundary = self.received;
             self.gate = self.gate.at_or_before(start);
         }
+        self.find_extra(start, chunk);
         let next = self.judge(proven);
         let upto = match self.gate {
             Gate::Calls(at) | Gate::Word(at) => at,
@@ -198,7 +227,14 @@ impl Guard {
         let ending = finish(self.reader);
         let failure = failure(&ending, self.strictness).filter(|_| mode == Mode::Guard);
         if failure.is_none() {
-            let rest = self.held.freeze();
+            let mut rest = BytesMut::new();
+            let start = self.received - self.held.len() as u64;
+            let held = self.held.freeze();
+            match &self.extra {
+                None => rest = held.into(),
+                Some(extra) => extra.pass(start, held, &mut |bytes| rest.extend_from_slice(&bytes)),
+            }
+            let rest = rest.freeze();
             return Finish { rest, ending, failure, frame: None, mode, framing };
         }
         let waits = matches!(self.gate, Gate::Calls(_) | Gate::Word(_));
@@ -229,7 +265,8 @@ impl Guard {
             self.reader.watch(bytes);
             return false;
         }
-        let Self { reader, boundary, gate, framed, faulted, strictness, received, .. } = self;
+        let Self { reader, boundary, gate, framed, faulted, strictness, received, extra, .. } =
+            self;
         let base = *received;
         let mut proven = false;
         reader.follow(bytes, |mark| {
@@ -237,7 +274,10 @@ impl Guard {
             // Some clients stop reading at the proof: what is to be refused must not come after it.
             let said = mark.has_word() || mark.is_proven();
             *gate = gate.after(*boundary, strictness.tool_calls, mark.has_calls(), said);
-            *boundary = base + mark.end as u64;
+            let start = std::mem::replace(boundary, base + mark.end as u64);
+            if let Some(extra) = extra.as_mut().filter(|_| mark.has_word()) {
+                extra.frames.push((start, *boundary));
+            }
             proven |= mark.is_proven();
             *faulted |= mark.has_fault();
         });
@@ -279,9 +319,39 @@ impl Guard {
         if tail > TAIL as u64 { self.received } else { self.boundary }
     }
 
+    /// Looks at the frames that have become whole.
+    fn find_extra(&mut self, start: u64, chunk: &Bytes) {
+        let Some(extra) = &mut self.extra else { return };
+        let passed = start - self.held.len() as u64;
+        for (from, to) in std::mem::take(&mut extra.frames) {
+            let at = |place: u64| usize::try_from(place.saturating_sub(passed)).unwrap_or(0);
+            let held = self.held.iter().chain(chunk.iter()).skip(at(from)).take(at(to) - at(from));
+            let frame: Vec<u8> = held.copied().collect();
+            let event = frame.trim_ascii().strip_prefix(b"data:").unwrap_or_default();
+            if (extra.is_extra)(event.trim_ascii()) {
+                extra.out.push((from, to));
+            }
+        }
+    }
+
     /// Passes on what lies before `upto`, and holds the rest.
     fn release(&mut self, start: u64, chunk: &Bytes, upto: u64, pass: &mut impl FnMut(Bytes)) {
         let passed = start - self.held.len() as u64;
+        let extra = self.extra.take();
+        let mut at = passed;
+        let mut pass = |bytes: Bytes| {
+            let length = bytes.len() as u64;
+            match &extra {
+                None => pass(bytes),
+                Some(extra) => extra.pass(at, bytes, pass),
+            }
+            at += length;
+        };
+        self.hand_over(passed, chunk, upto, &mut pass);
+        self.extra = extra;
+    }
+
+    fn hand_over(&mut self, passed: u64, chunk: &Bytes, upto: u64, pass: &mut impl FnMut(Bytes)) {
         let count = usize::try_from(upto.saturating_sub(passed)).unwrap_or(0);
         if count <= self.held.len() {
             if count > 0 {
@@ -296,6 +366,30 @@ impl Guard {
         }
         pass(chunk.slice(..of_chunk));
         self.held.extend_from_slice(&chunk.slice(of_chunk..));
+    }
+}
+
+impl Extra {
+    /// Passes on what is not taken out of these bytes, which begin at `start`.
+    fn pass(&self, start: u64, bytes: Bytes, pass: &mut impl FnMut(Bytes)) {
+        let mut rest = bytes;
+        let mut at = start;
+        for (from, to) in &self.out {
+            let before = usize::try_from(from.saturating_sub(at)).unwrap_or(usize::MAX);
+            let until = usize::try_from(to.saturating_sub(at)).unwrap_or(usize::MAX);
+            if until == 0 || before >= rest.len() {
+                continue;
+            }
+            let kept = rest.split_to(before);
+            if !kept.is_empty() {
+                pass(kept);
+            }
+            let dropped = rest.split_to((until - before).min(rest.len()));
+            at += (before + dropped.len()) as u64;
+        }
+        if !rest.is_empty() {
+            pass(rest);
+        }
     }
 }
 
@@ -326,6 +420,28 @@ mod tests {
     use super::*;
     use endstop::provider::{self, Provider};
     use endstop::{Asked, Head, Reason};
+
+    /// What we asked for is taken out, however the stream is cut, and nothing else is.
+    #[test]
+    fn what_was_asked_for_the_record_is_taken_out() {
+        let usage = "data: {\"choices\":[],\"usage\":{\"completion_tokens\":9}}\n\n";
+        let other = "data: {\"choices\":[],\"usage\":null}\n\n";
+        for before in [TEXT, CALL] {
+            let said = word(if before == TEXT { "stop" } else { "tool_calls" });
+            let stream = format!("{before}{said}{other}{usage}{DONE}");
+            let without = format!("{before}{said}{other}{DONE}");
+            let run = |pieces: &[&[u8]]| {
+                let is_extra = provider::OPENAI.main.asks.usage.map(|usage| usage.is_extra);
+                run(guard(&provider::OPENAI, ToolCalls::Fail, Some(99)).without(is_extra), pieces)
+            };
+            for cut in 0..=stream.len() {
+                let (head, tail) = stream.as_bytes().split_at(cut);
+                assert_eq!(run(&[head, tail]).0, without, "{cut}");
+            }
+            let bytes: Vec<&[u8]> = stream.as_bytes().chunks(1).collect();
+            assert_eq!(run(&bytes).0, without);
+        }
+    }
 
     /// A guard over one provider's streams.
     fn guard(provider: &Provider, tool_calls: ToolCalls, cap: Option<u64>) -> Guard {

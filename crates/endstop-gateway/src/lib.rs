@@ -33,6 +33,7 @@ mod gateway;
 pub mod guard;
 mod live;
 mod peer;
+pub mod recording;
 mod relay;
 pub mod route;
 mod serve;

@@ -315,6 +315,12 @@ impl Inner {
     }
 
     fn sent(&mut self, bytes: Bytes) -> Frame<Bytes> {
+        // Whoever sees the end finds it in the record, whatever becomes of us.
+        if self.turn.is_unnoted()
+            && let Some(ending) = self.guard.as_ref().and_then(Guard::so_far)
+        {
+            self.turn.note(&ending);
+        }
         self.turn.delivered(bytes.len());
         self.gathering_since = None;
         if self.timers.heartbeat.is_some() {

@@ -31,6 +31,10 @@ pub struct Upstream {
     pub h2c: bool,
     /// The operator named its address, so that any address is meant.
     pub own: bool,
+    /// Whose requests these are.
+    pub team: Option<String>,
+    /// Its streams are asked for their tokens.
+    pub ask_usage: bool,
     /// The gateway's own key for it.
     pub key: Option<Secret>,
     /// The gateway's own credentials for signing.
@@ -206,6 +210,8 @@ impl Upstream {
             proves: own.proves_end.unwrap_or(provider.id != provider::GENERIC.id),
             h2c: own.h2c,
             own: own.base_url.is_some(),
+            team: own.team.clone(),
+            ask_usage: own.ask_usage.unwrap_or(config.record.ask_usage),
             key,
             credentials,
             base: Base::new(base_url, hole_of(provider)).map_err(wrong)?,

@@ -22,10 +22,11 @@ use crate::failure::{Failure, Strictness, failure};
 use crate::guard::Guard;
 use crate::live::{Live, LiveRelay};
 use crate::peer::{Busy, Peer, Phase};
+use crate::recording::Recording;
 use crate::relay::{Abort, LEAVE, Stream, Timers};
 use crate::route::{Lost, Routed};
 use crate::state::{Settings, Shared};
-use crate::told::{Action, confidence};
+use crate::told::Action;
 use crate::turn::{Opening, Turn};
 
 /// What callers say to the gateway, and it says to them.
@@ -43,6 +44,7 @@ mod own {
     pub(super) const TOOL_CALLS: HeaderName = HeaderName::from_static("x-endstop-tool-calls");
     pub(super) const TELL: HeaderName = HeaderName::from_static("x-endstop-tell");
     pub(super) const TOKEN: HeaderName = HeaderName::from_static("x-endstop-token");
+    pub(super) const TEAM: HeaderName = HeaderName::from_static("x-endstop-team");
     pub(super) const SHOULD_RETRY: HeaderName = HeaderName::from_static("x-should-retry");
 }
 
@@ -223,6 +225,14 @@ struct Admitted<'r> {
     mode: Mode,
     tool_calls: ToolCalls,
     tell: bool,
+    who: Who,
+}
+
+/// Who asks.
+#[derive(Debug, Default)]
+struct Who {
+    team_id: Option<String>,
+    key_id: Option<String>,
 }
 
 impl Serving<'_> {
@@ -235,8 +245,23 @@ impl Serving<'_> {
         };
         match admitted.profile {
             None => self.pass(&settings, admitted, request).await,
-            Some(profile) => self.ask(&settings, admitted, profile, request).await,
+            Some(profile) => match self.is_recorded() {
+                Ok(()) => self.ask(&settings, admitted, profile, request).await,
+                Err(unrecorded) => refuse(profile, &id, &unrecorded),
+            },
         }
+    }
+
+    /// What cannot be recorded is not begun, unless that is what the operator wants.
+    fn is_recorded(&self) -> Result<(), Refused> {
+        let Some(recording) = &self.shared.recording else { return Ok(()) };
+        recording.admits().map_err(|why| {
+            let message = format!(
+                "endstop: no new request is taken: {why}; try again later, and see /readyz on the \
+                 gateway's admin address"
+            );
+            refused(StatusCode::SERVICE_UNAVAILABLE, "endstop_cannot_record", message)
+        })
     }
 
     /// What is no question to a model is passed on, and back, as it is.
@@ -283,7 +308,7 @@ impl Serving<'_> {
         profile: &Profile,
         request: Request<Incoming>,
     ) -> Response<Answer> {
-        let Admitted { id, routed, mode, tool_calls, tell, .. } = admitted;
+        let Admitted { id, routed, mode, tool_calls, tell, who, .. } = admitted;
         let (mut parts, body) = request.into_parts();
         let body = match read_body(body, settings).await {
             Ok(body) => body,
@@ -292,8 +317,10 @@ impl Serving<'_> {
         let target = parts.uri.path_and_query().map_or("", |path| path.as_str());
         let asked = request::asked(profile, target, &body);
         let strictness = Strictness { tool_calls, proves: routed.upstream.proves };
+        let spool = self.shared.recording.as_ref().map(Recording::spool);
         let mut turn = Turn::new(
             self.shared.told.clone(),
+            spool,
             Opening {
                 id: id.clone(),
                 upstream: routed.upstream.name.clone(),
@@ -302,9 +329,18 @@ impl Serving<'_> {
                 asked,
                 mode,
                 strictness,
+                team_id: who.team_id,
+                key_id: who.key_id,
             },
         );
-        if mode == Mode::Guard && turn.asked().streamed == Some(true) {
+        let streams = turn.asked().streamed == Some(true);
+        let wants_usage = mode == Mode::Guard && streams && routed.upstream.ask_usage;
+        let asking = profile.asks.usage.filter(|_| wants_usage).and_then(|usage| {
+            let asking = usage.added_to(&body)?;
+            Some((Bytes::from(asking), usage.is_extra))
+        });
+        let (body, is_extra) = asking.map_or((body, None), |(body, extra)| (body, Some(extra)));
+        if mode == Mode::Guard && streams {
             // An error cannot be put into what is compressed.
             let identity = HeaderValue::from_static("identity");
             parts.headers.insert(header::ACCEPT_ENCODING, identity);
@@ -318,7 +354,16 @@ impl Serving<'_> {
             }
         };
         match settings.clients.ask(routed.upstream, upstream_request).await {
-            Ok(response) => self.answer(settings, turn, &id, tell, response).await,
+            Ok(response) => {
+                self.answer(
+                    settings,
+                    turn,
+                    &id,
+                    Flow { tell, is_extra, ..Flow::default() },
+                    response,
+                )
+                .await
+            }
             Err(close) => {
                 let ending = turn.unanswered(close);
                 unreachable(profile, &id, &ending)
@@ -331,7 +376,7 @@ impl Serving<'_> {
         settings: &Settings,
         mut turn: Turn,
         id: &str,
-        tell: bool,
+        flow: Flow,
         response: Response<Incoming>,
     ) -> Response<Answer> {
         let (parts, mut body) = response.into_parts();
@@ -347,14 +392,15 @@ impl Serving<'_> {
         }
         let headers = returned_headers(parts.headers, id);
         if let Some(framing) = framing {
-            let flow = Flow { framing, first, tell };
+            let flow = Flow { framing, first, ..flow };
             return self.stream(settings, turn, parts.status, headers, body, flow);
         }
         let collected = collect(&mut body, first, settings).await;
         match collected {
             Collected::Whole(bytes, close) => plain(turn, id, parts.status, headers, bytes, close),
             Collected::TooLarge(first) => {
-                let flow = Flow { framing: turn.wire().profile.framing, first, tell: false };
+                let framing = turn.wire().profile.framing;
+                let flow = Flow { framing, first, ..Flow::default() };
                 self.stream(settings, turn, parts.status, headers, body, flow)
             }
         }
@@ -379,7 +425,8 @@ impl Serving<'_> {
             turn.strictness(),
         )
         .capped(turn.asked().cap.is_some())
-        .framed_as(flow.framing);
+        .framed_as(flow.framing)
+        .without(flow.is_extra);
         let guarded = turn.mode() == Mode::Guard;
         if guarded {
             // An error may be added, and heartbeats.
@@ -406,6 +453,14 @@ struct Flow {
     framing: Framing,
     first: Bytes,
     tell: bool,
+    /// Events that we asked for ourselves.
+    is_extra: Option<fn(&[u8]) -> bool>,
+}
+
+impl Default for Flow {
+    fn default() -> Self {
+        Self { framing: Framing::Sse, first: Bytes::new(), tell: false, is_extra: None }
+    }
 }
 
 type Denied = Box<(Profile, Refused)>;
@@ -430,6 +485,7 @@ fn admit<'r>(
         .and_then(|()| check_token(settings, &routed, request))
         .and_then(|()| modes(settings, &routed, headers));
     let (mode, tool_calls) = checked.map_err(|refused| Box::new((told_in, refused)))?;
+    let who = who(settings, &routed, request).map_err(|refused| Box::new((told_in, refused)))?;
     let tell = match headers.get(own::TELL).map(HeaderValue::as_bytes) {
         None => false,
         Some(b"comment") => true,
@@ -439,7 +495,7 @@ fn admit<'r>(
             return Err(Box::new((told_in, refused)));
         }
     };
-    Ok(Admitted { id, routed, profile, mode, tool_calls, tell })
+    Ok(Admitted { id, routed, profile, mode, tool_calls, tell, who })
 }
 
 fn check_method(request: &Request<Incoming>) -> Result<(), Refused> {
@@ -497,6 +553,62 @@ fn check_token(
     let message = "endstop: this upstream uses the gateway's own key: show the gateway's access \
                    token as the API key, or in x-endstop-token";
     Err(refused(StatusCode::UNAUTHORIZED, "endstop_unauthorized", message))
+}
+
+/// Who asks: the upstream's team, else that of the key, else what the caller says where that is allowed.
+fn who(
+    settings: &Settings,
+    routed: &Routed<'_>,
+    request: &Request<Incoming>,
+) -> Result<Who, Refused> {
+    let Some(callers) = &settings.callers else { return Ok(Who::default()) };
+    let auth = routed.upstream.provider.auth;
+    let key_id = key_shown(request, auth).map(|key| callers.key_id(key));
+    let of_key = key_id.as_deref().and_then(|id| callers.team(id));
+    let known = routed.upstream.team.as_deref().or(of_key).map(str::to_owned);
+    let said = request.headers().get(own::TEAM);
+    let team_id = match (known, said) {
+        (known, None) => known,
+        (_, Some(_)) if !settings.config.record.team_header => {
+            let message = "endstop: callers may not say which team they are: leave x-endstop-team \
+                           out, or let the gateway's operator set record.team_header";
+            return Err(refused(StatusCode::FORBIDDEN, "endstop_team_header", message));
+        }
+        (Some(known), Some(_)) => Some(known),
+        (None, Some(said)) => Some(team_name(said)?),
+    };
+    Ok(Who { team_id, key_id })
+}
+
+fn team_name(said: &HeaderValue) -> Result<String, Refused> {
+    let is_name = |name: &&str| {
+        (1..=64).contains(&name.len())
+            && name.chars().all(|c| c.is_ascii_alphanumeric() || "-_.:@".contains(c))
+    };
+    said.to_str().ok().filter(is_name).map(str::to_owned).ok_or_else(|| {
+        let message = "endstop: x-endstop-team is 1 to 64 letters, digits, `-`, `_`, `.`, `:`, `@`";
+        refused(StatusCode::BAD_REQUEST, "endstop_bad_header", message)
+    })
+}
+
+/// The key that a request shows.
+fn key_shown(request: &Request<Incoming>, auth: Auth) -> Option<&str> {
+    let header = |name: &str| request.headers().get(name)?.to_str().ok();
+    let bearer = || {
+        let value = header("authorization")?;
+        if let Some((_, signed)) = value.split_once("Credential=") {
+            return signed.split('/').next();
+        }
+        Some(value.strip_prefix("Bearer ").unwrap_or(value))
+    };
+    let key = match auth {
+        Auth::Header(name) => header(name).or_else(bearer),
+        Auth::HeaderOrQuery(name, parameter) => header(name)
+            .or_else(|| query_value(request.uri().query().unwrap_or(""), parameter))
+            .or_else(bearer),
+        Auth::Bearer | Auth::SigV4 | Auth::Open => bearer(),
+    };
+    key.filter(|key| !key.is_empty())
 }
 
 fn query_value<'q>(query: &'q str, name: &str) -> Option<&'q str> {
@@ -888,7 +1000,7 @@ fn tell_in_headers(headers: &mut HeaderMap, ending: &Ending, action: Action) {
     if let Some((_, word)) = ending.native() {
         put(own::NATIVE, word);
     }
-    put(own::CONFIDENCE, confidence(ending));
+    put(own::CONFIDENCE, ending.confidence.name());
     put(own::ACTION, action.word());
 }
 

@@ -13,6 +13,7 @@ use crate::config::{Config, Limits, Secret};
 use crate::connect::{Connector, client_tls, close_of};
 use crate::error::Error;
 use crate::live::Live;
+use crate::recording::{Callers, Recording};
 use crate::route::{Routes, Upstream};
 use crate::serve::Sent;
 use crate::told::Told;
@@ -25,14 +26,20 @@ pub struct Shared {
     pub told: Arc<Told>,
     /// The streams under way.
     pub live: Arc<Live>,
+    /// Where endings are kept.
+    pub recording: Option<Recording>,
 }
 
 impl Shared {
-    /// With these settings.
-    #[must_use]
-    pub fn new(settings: Settings) -> Self {
+    /// With these settings; opens where endings are kept.
+    ///
+    /// # Errors
+    /// The store's address is wrong, or the data directory cannot be used.
+    pub fn new(settings: Settings) -> Result<Self, Error> {
         let told = Arc::new(Told::new(settings.config.keep, settings.config.log));
-        Self { settings: RwLock::new(Arc::new(settings)), told, live: Arc::new(Live::default()) }
+        let recording = Recording::open(&settings.config)?;
+        let settings = RwLock::new(Arc::new(settings));
+        Ok(Self { settings, told, live: Arc::new(Live::default()), recording })
     }
 
     /// The settings as they are now. A request keeps those that it began with.
@@ -58,6 +65,8 @@ pub struct Settings {
     pub access_token: Option<Secret>,
     /// How upstreams are asked.
     pub clients: Clients,
+    /// Who asks; none where nothing is kept.
+    pub callers: Option<Callers>,
 }
 
 impl Settings {
@@ -69,7 +78,8 @@ impl Settings {
         let routes = Routes::new(&config)?;
         let access_token = config.access_token()?;
         let clients = Clients::new(&config)?;
-        Ok(Self { config, routes, access_token, clients })
+        let callers = Callers::new(&config)?;
+        Ok(Self { config, routes, access_token, clients, callers })
     }
 }
 

@@ -7,11 +7,11 @@ use std::io::Write as _;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use endstop::{Ending, Reason};
+use endstop::{Ending, Reason, Record};
 use serde::Serialize;
 use tokio::sync::broadcast;
 
-use crate::config::{Log, Mode};
+use crate::config::Log;
 
 /// What was done about a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -42,58 +42,24 @@ impl Action {
 
 /// What is told of one response.
 #[derive(Clone, Debug, Serialize)]
-pub struct Record {
-    /// Sorts by time and cannot be guessed.
-    pub id: String,
-    /// When the request came, in milliseconds since 1970.
-    pub created_at: u64,
-    /// The upstream.
-    pub upstream: String,
-    /// The provider's own path.
-    pub path: String,
-    /// A stream was asked for.
-    pub streamed: bool,
-    /// The mode.
-    #[serde(serialize_with = "mode_word")]
-    pub mode: Mode,
-    /// The upstream's status; zero where there was none.
-    pub status: u16,
-    /// What was done.
+pub struct Ended {
+    /// What is kept of it.
+    #[serde(flatten)]
+    pub kept: Record,
+    /// What was done; the record has the word for it.
+    #[serde(skip)]
     pub action: Action,
-    /// Our one word, as analytics know it.
-    pub finish_reason: Option<&'static str>,
-    /// The provider's own word.
-    pub native_finish_reason: Option<String>,
-    /// The field that it stood in.
-    pub native_field: Option<&'static str>,
-    /// What it is to be told apart by: see [`endstop::Ending::cause`].
-    pub cause: &'static str,
     /// The ending in full.
     pub ending: Ending,
-    /// Bytes handed to the client.
-    pub delivered_bytes: u64,
-    /// Until the head of the response came, in microseconds.
-    pub first_byte_us: Option<u64>,
-    /// Until the end, in microseconds.
-    pub total_us: u64,
-    /// The provider's id for the request.
-    pub upstream_request_id: Option<String>,
-}
-
-fn mode_word<S: serde::Serializer>(mode: &Mode, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_str(match mode {
-        Mode::Observe => "observe",
-        Mode::Guard => "guard",
-    })
 }
 
 /// Keeps the newest records, and tells them.
 #[derive(Debug)]
 pub struct Told {
-    newest: Mutex<VecDeque<Arc<Record>>>,
+    newest: Mutex<VecDeque<Arc<Ended>>>,
     keep: usize,
     log: Log,
-    listeners: broadcast::Sender<Arc<Record>>,
+    listeners: broadcast::Sender<Arc<Ended>>,
 }
 
 /// Which records are wanted.
@@ -120,17 +86,18 @@ pub struct Wanted {
 impl Wanted {
     /// Whether this record is wanted.
     #[must_use]
-    pub fn fits(&self, record: &Record) -> bool {
+    pub fn fits(&self, told: &Ended) -> bool {
         let is = |want: &Option<String>, have: Option<&str>| {
             want.as_deref().is_none_or(|want| have == Some(want))
         };
-        is(&self.provider, Some(&record.ending.provider))
-            && is(&self.upstream, Some(&record.upstream))
-            && is(&self.model, record.ending.model.as_deref())
-            && is(&self.finish_reason, Some(record.finish_reason.unwrap_or("null")))
-            && is(&self.action, Some(record.action.word()))
-            && self.reason.is_none_or(|want| want == record.ending.reason)
-            && self.since.is_none_or(|since| record.created_at >= since)
+        let kept = &told.kept;
+        is(&self.provider, Some(&kept.provider))
+            && is(&self.upstream, Some(&kept.upstream))
+            && is(&self.model, kept.model.as_deref())
+            && is(&self.finish_reason, Some(kept.finish_reason.as_deref().unwrap_or("null")))
+            && is(&self.action, Some(told.action.word()))
+            && self.reason.is_none_or(|want| want == told.ending.reason)
+            && self.since.is_none_or(|since| kept.created_at >= since)
     }
 }
 
@@ -143,55 +110,49 @@ impl Told {
     }
 
     /// Takes a record in.
-    pub fn tell(&self, record: Record) {
-        self.write(&record);
-        let record = Arc::new(record);
+    pub fn tell(&self, told: Ended) {
+        self.write(&told);
+        let told = Arc::new(told);
         let mut newest = self.lock();
         if newest.len() >= self.keep {
             newest.pop_front();
         }
         if self.keep > 0 {
-            newest.push_back(record.clone());
+            newest.push_back(told.clone());
         }
         drop(newest);
         // Nobody may be listening.
-        let _ = self.listeners.send(record);
+        let _ = self.listeners.send(told);
     }
 
     /// The record of this id, while it is kept.
     #[must_use]
-    pub fn get(&self, id: &str) -> Option<Arc<Record>> {
-        self.lock().iter().rev().find(|record| record.id == id).cloned()
+    pub fn get(&self, id: &str) -> Option<Arc<Ended>> {
+        self.lock().iter().rev().find(|told| told.kept.id == id).cloned()
     }
 
     /// The newest records that are wanted, the newest first.
     #[must_use]
-    pub fn find(&self, wanted: &Wanted) -> Vec<Arc<Record>> {
+    pub fn find(&self, wanted: &Wanted) -> Vec<Arc<Ended>> {
         let newest = self.lock();
-        newest
-            .iter()
-            .rev()
-            .filter(|record| wanted.fits(record))
-            .take(wanted.limit)
-            .cloned()
-            .collect()
+        newest.iter().rev().filter(|told| wanted.fits(told)).take(wanted.limit).cloned().collect()
     }
 
     /// Every record from now on.
     #[must_use]
-    pub fn listen(&self) -> broadcast::Receiver<Arc<Record>> {
+    pub fn listen(&self) -> broadcast::Receiver<Arc<Ended>> {
         self.listeners.subscribe()
     }
 
-    fn lock(&self) -> MutexGuard<'_, VecDeque<Arc<Record>>> {
+    fn lock(&self) -> MutexGuard<'_, VecDeque<Arc<Ended>>> {
         self.newest.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn write(&self, record: &Record) {
+    fn write(&self, told: &Ended) {
         let line = match self.log {
             Log::Off => return,
-            Log::Human => line(record),
-            Log::Json => match serde_json::to_string(record) {
+            Log::Human => line(told),
+            Log::Json => match serde_json::to_string(told) {
                 Ok(json) => json + "\n",
                 Err(_) => return,
             },
@@ -202,35 +163,26 @@ impl Told {
 }
 
 /// One line for people.
-fn line(record: &Record) -> String {
-    let Record { ending, .. } = record;
-    let native = record.native_finish_reason.as_deref().unwrap_or("-");
+fn line(told: &Ended) -> String {
+    let Ended { kept, ending, action } = told;
+    let native = kept.native_finish_reason.as_deref().unwrap_or("-");
     let model = ending.model.as_deref().unwrap_or("-");
     format!(
         "{} {} {}/{} {} {} said={} closed={} {} {}ms {}B {}: {}\n",
-        clock(record.created_at),
-        record.id,
-        record.upstream,
+        clock(kept.created_at),
+        kept.id,
+        kept.upstream,
         model,
-        record.status,
+        kept.status.unwrap_or(0),
         ending.reason.name(),
         native,
         ending.closed.word(),
-        record.action.word(),
-        record.total_us / 1000,
-        record.delivered_bytes,
-        confidence(ending),
+        action.word(),
+        kept.total_us / 1000,
+        kept.delivered_bytes,
+        ending.confidence.name(),
         ending.sentence,
     )
-}
-
-/// The word for the confidence of an ending.
-pub(crate) fn confidence(ending: &Ending) -> &'static str {
-    match ending.confidence {
-        endstop::Confidence::Low => "low",
-        endstop::Confidence::Medium => "medium",
-        endstop::Confidence::High => "high",
-    }
 }
 
 /// The time of day, in UTC.

@@ -4,30 +4,34 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use endstop::{Asked, Close, Ending, Head, Reader, Wire};
+use endstop::{Asked, Close, Ending, Head, Reader, Record, Wire};
+use endstop_store::spool::{Spool, Ticket};
 
 use crate::config::Mode;
 use crate::failure::Strictness;
-use crate::told::{Action, Record, Told, confidence, now};
+use crate::told::{Action, Ended, Told, now};
 
 /// A request under way. However it goes, exactly one ending is told: dropping it is one too.
 #[derive(Debug)]
 pub struct Turn {
     told: Arc<Told>,
-    id: String,
-    created_at: u64,
+    noted: Option<Noted>,
     began: Instant,
-    upstream: String,
-    path: String,
+    record: Record,
     wire: Wire,
     asked: Asked,
     mode: Mode,
     strictness: Strictness,
-    status: u16,
-    first_byte: Option<Duration>,
-    upstream_request_id: Option<String>,
-    delivered: u64,
     ended: bool,
+}
+
+/// What was noted of it in the spool.
+#[derive(Debug)]
+struct Noted {
+    spool: Arc<Spool>,
+    ticket: Ticket,
+    /// Its end has been noted, though more may become known.
+    end: bool,
 }
 
 /// What is known of a request before it is sent.
@@ -47,38 +51,54 @@ pub struct Opening {
     pub mode: Mode,
     /// How strictly it is held.
     pub strictness: Strictness,
+    /// Whose it is.
+    pub team_id: Option<String>,
+    /// Which key it showed.
+    pub key_id: Option<String>,
 }
 
 impl Turn {
-    /// A request that has been admitted.
+    /// A request that has been admitted. It is noted before anything is sent.
     #[must_use]
-    pub fn new(told: Arc<Told>, opening: Opening) -> Self {
-        let Opening { id, upstream, path, wire, asked, mode, strictness } = opening;
-        Self {
-            told,
+    pub fn new(told: Arc<Told>, spool: Option<&Arc<Spool>>, opening: Opening) -> Self {
+        let Opening { id, upstream, path, wire, asked, mode, strictness, team_id, key_id } =
+            opening;
+        let mut record = Record {
+            turn_id: id.clone(),
             id,
+            attempt: 1,
             created_at: now(),
-            began: Instant::now(),
+            team_id,
+            key_id,
             upstream,
             path: endstop::text::clean(&path, 256),
+            mode: mode.word().to_owned(),
+            ..Record::default()
+        };
+        record.ask(&wire.profile, &asked);
+        let noted = spool.map(|spool| {
+            let ticket = spool.start(&record);
+            Noted { spool: spool.clone(), ticket, end: false }
+        });
+        Self {
+            told,
+            noted,
+            began: Instant::now(),
+            record,
             wire,
             asked,
             mode,
             strictness,
-            status: 0,
-            first_byte: None,
-            upstream_request_id: None,
-            delivered: 0,
             ended: false,
         }
     }
 
     /// The head of the response came.
     pub fn head(&mut self, status: u16, headers: &hyper::HeaderMap) {
-        self.status = status;
-        self.first_byte = Some(self.began.elapsed());
+        self.record.status = Some(status);
+        self.record.first_byte_us = Some(micros(self.began.elapsed()));
         let ids = ["x-request-id", "request-id", "x-amzn-requestid", "x-goog-request-id", "cf-ray"];
-        self.upstream_request_id = ids
+        self.record.upstream_request_id = ids
             .iter()
             .find_map(|name| headers.get(*name)?.to_str().ok())
             .map(|id| endstop::text::clean(id, 128));
@@ -86,7 +106,7 @@ impl Turn {
 
     /// A reader for the response.
     pub fn reader(&self, content_type: &str, event_bytes: usize) -> Reader {
-        let head = Head { status: self.status, content_type };
+        let head = Head { status: self.record.status.unwrap_or(0), content_type };
         let limits = endstop::Limits { event_bytes, ..endstop::Limits::default() };
         Reader::with_limits(self.wire.clone(), head, self.asked.clone(), limits)
     }
@@ -117,7 +137,7 @@ impl Turn {
 
     /// So many more bytes were handed to the client.
     pub fn delivered(&mut self, bytes: usize) {
-        self.delivered += bytes as u64;
+        self.record.delivered_bytes += bytes as u64;
     }
 
     /// There was no response: ends the turn, and gives the ending.
@@ -127,47 +147,61 @@ impl Turn {
         ending
     }
 
+    /// Whether its end is still to be noted.
+    #[must_use]
+    pub fn is_unnoted(&self) -> bool {
+        self.noted.as_ref().is_some_and(|noted| !noted.end)
+    }
+
+    /// Notes the end as far as it is known, before a client can see it.
+    pub fn note(&mut self, ending: &Ending) {
+        self.write_ending(ending, Action::Passed);
+        self.append();
+    }
+
     /// Ends the turn. Only the first ending is told.
     pub fn end(&mut self, ending: Ending, action: Action) {
         if std::mem::replace(&mut self.ended, true) {
             return;
         }
-        let native = ending.native().map(|(field, word)| (field, word.to_owned()));
-        let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
-        self.told.tell(Record {
-            id: self.id.clone(),
-            created_at: self.created_at,
-            upstream: self.upstream.clone(),
-            path: self.path.clone(),
-            streamed: self.asked.streamed.unwrap_or(false),
-            mode: self.mode,
-            status: self.status,
-            action,
-            finish_reason: ending.finish_reason(),
-            native_field: native.as_ref().map(|(field, _)| *field),
-            native_finish_reason: native.map(|(_, word)| word),
-            cause: ending.cause(),
-            ending,
-            delivered_bytes: self.delivered,
-            first_byte_us: self.first_byte.map(micros),
-            total_us: micros(self.began.elapsed()),
-            upstream_request_id: self.upstream_request_id.clone(),
-        });
+        self.write_ending(&ending, action);
+        self.append();
+        let kept = std::mem::take(&mut self.record);
+        self.told.tell(Ended { kept, action, ending });
+    }
+
+    fn write_ending(&mut self, ending: &Ending, action: Action) {
+        self.record.end(ending);
+        self.record.total_us = micros(self.began.elapsed());
+        action.word().clone_into(&mut self.record.action);
+    }
+
+    fn append(&mut self) {
+        let Some(Noted { spool, ticket, end }) = &mut self.noted else { return };
+        if std::mem::replace(end, true) {
+            spool.amend(ticket, &self.record);
+        } else {
+            spool.end(ticket, &self.record);
+        }
     }
 
     /// The ending as a comment of a stream.
     #[must_use]
     pub fn comment(&self, ending: &Ending, action: Action) -> Bytes {
         let json = serde_json::json!({
-            "id": self.id,
+            "id": self.record.id,
             "reason": ending.reason.name(),
             "finish_reason": ending.finish_reason(),
             "native": ending.native().map(|(_, word)| word),
-            "confidence": confidence(ending),
+            "confidence": ending.confidence.name(),
             "action": action.word(),
         });
         Bytes::from(format!(": endstop {json}\n\n"))
     }
+}
+
+fn micros(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
 
 impl Drop for Turn {

@@ -261,7 +261,10 @@ impl Spool {
         let syncer = std::thread::Builder::new()
             .name("spool-sync".into())
             .spawn(move || syncing.keep_synced(options.sync_every))
-            .map_err(|source| Error::Io { what: "cannot start the spool's thread".into(), source })?;
+            .map_err(|source| Error::Io {
+                what: "cannot start the spool's thread".into(),
+                source,
+            })?;
         Ok((Self { inner, syncer: Some(syncer) }, recovery))
     }
 

@@ -33,7 +33,7 @@ mod edit;
 pub(crate) use asks::bare_text;
 pub use asks::{
     Asks, Bar, EFFORT_WORDS, Effort, Force, MESSAGES, NOTHING, Paused, Scale, Speaker, Talk,
-    Temperature, Turns, WORDS_IF_SAID, effort, tokens_if_said,
+    Temperature, Turns, UsageOption, WORDS_IF_SAID, effort, tokens_if_said,
 };
 use edit::{Edit, is_of, lower, unsupported};
 

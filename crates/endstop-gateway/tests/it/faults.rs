@@ -35,7 +35,11 @@ async fn unanswered(field: &Arc<Field>, status: u16, cause: &str) {
             let label = format!("{} {response:?}", wire.id);
             assert_eq!((response.status, response.end), (status, End::Clean), "{label}");
             let record = field.record(response.id()).await;
-            assert_eq!((record.cause, record.action), (cause, Action::Refused), "{label}");
+            assert_eq!(
+                (record.kept.cause.as_str(), record.action),
+                (cause, Action::Refused),
+                "{label}"
+            );
             assert_eq!(response.header("x-endstop-action"), "refused");
             assert_in_dialect(&ask, &response.body);
         }
@@ -256,7 +260,7 @@ async fn row_05_no_head_in_time() {
     let field = Field::with(|config| config.limits.first_byte = SHORT).await;
     for one in field.row("no-headers").await {
         assert_eq!((one.response.status, one.response.end), (504, End::Clean), "{}", one.label());
-        assert_eq!(one.record.cause, "first_byte_timeout", "{}", one.label());
+        assert_eq!(one.record.kept.cause, "first_byte_timeout", "{}", one.label());
         assert!(one.response.interim.is_empty(), "{}", one.label());
         assert_in_dialect(&one.ask, &one.response.body);
     }
@@ -271,7 +275,7 @@ async fn row_06_silence_before_any_word() {
         assert_made_loud(&all, |_| End::Short);
         assert_as_wanted(&all);
         for one in &all {
-            assert_eq!(one.record.cause, "stalled", "{}", one.label());
+            assert_eq!(one.record.kept.cause, "stalled", "{}", one.label());
             assert!(!one.response.text().contains(": endstop\n"), "no heartbeat was asked for");
         }
     }
@@ -289,7 +293,7 @@ async fn row_06_silence_from_the_head_on() {
     for mode in BOTH {
         let ask = Ask::new("openai-chat", "stall", mode).replay("silent", false);
         let one = field.ask(ask).await;
-        assert_eq!(one.record.cause, "stalled");
+        assert_eq!(one.record.kept.cause, "stalled");
         match mode {
             Mode::Guard => one.assert_told(),
             Mode::Observe => one.assert_untouched(End::Short),
@@ -305,7 +309,7 @@ async fn row_06_silence_after_the_word_is_a_whole_answer() {
     assert_as_wanted(&all);
     for one in all.iter().filter(|one| one.ask.streamed) {
         assert_eq!(one.record.action, Action::Passed, "{}", one.label());
-        assert!(one.record.native_finish_reason.is_some(), "{}", one.label());
+        assert!(one.record.kept.native_finish_reason.is_some(), "{}", one.label());
         let end = if one.is_guarded() { End::Clean } else { End::Short };
         one.assert_untouched(end);
     }
@@ -348,7 +352,7 @@ async fn row_07_a_byte_now_and_then_for_ever() {
     let field = Field::on(options, |config| config.limits.total = Duration::from_millis(600)).await;
     let all = field.row("drip").await;
     for one in &all {
-        assert_eq!(one.record.cause, "total_timeout", "{}", one.label());
+        assert_eq!(one.record.kept.cause, "total_timeout", "{}", one.label());
         assert!(one.sent.written > 3, "{}", one.label());
         if one.is_guarded() {
             one.assert_told();
@@ -365,7 +369,7 @@ async fn row_08_reset_in_the_middle_of_an_event() {
         assert_made_loud(&all, |_| End::Short);
         for one in &all {
             let ending = &one.record.ending;
-            assert_eq!(one.record.cause, "upstream_reset", "{}", one.label());
+            assert_eq!(one.record.kept.cause, "upstream_reset", "{}", one.label());
             assert_eq!(ending.closed, Closed::Reset, "{}", one.label());
             assert_eq!(ending.bytes, one.sent.written, "{}", one.label());
             if one.ask.streamed && scenario != "reset-in-tool-call" {
@@ -383,7 +387,7 @@ async fn row_09_a_body_that_is_shorter_than_its_framing() {
         let all = field.row(scenario).await;
         assert_made_loud(&all, |_| End::Short);
         for one in &all {
-            assert_eq!(one.record.cause, "upstream_truncated_transport", "{}", one.label());
+            assert_eq!(one.record.kept.cause, "upstream_truncated_transport", "{}", one.label());
         }
     }
     field.finish().await;
@@ -400,7 +404,7 @@ async fn row_10_a_clean_end_without_a_terminal() {
             let streamed = one.ask.streamed || scenario == "empty-body";
             let cause =
                 if streamed { "ended_without_terminal" } else { "upstream_truncated_transport" };
-            assert_eq!(one.record.cause, cause, "{}", one.label());
+            assert_eq!(one.record.kept.cause, cause, "{}", one.label());
         }
     }
     field.finish().await;
@@ -480,7 +484,7 @@ async fn row_14_an_error_for_a_body_with_status_200() {
     let all = field.row("json-error-200").await;
     for one in &all {
         if one.ask.want().unwrap().reason == Reason::Failed {
-            assert_eq!(one.record.cause, "upstream_error", "{}", one.label());
+            assert_eq!(one.record.kept.cause, "upstream_error", "{}", one.label());
         }
         let failed = one.record.ending.reason == Reason::Failed;
         if failed && one.is_guarded() {
@@ -506,7 +510,7 @@ async fn row_15_an_error_in_the_stream() {
         for one in all.iter().filter(|one| one.ask.streamed) {
             let ending = &one.record.ending;
             assert_eq!(ending.reason, Reason::Failed, "{}", one.label());
-            assert_eq!(one.record.cause, "upstream_error", "{}", one.label());
+            assert_eq!(one.record.kept.cause, "upstream_error", "{}", one.label());
             // The provider said it; saying it again would be two errors.
             assert!(one.error_frame().is_none(), "{}", one.label());
             assert!(one.response.body == one.sent.body, "{}: {}", one.label(), one.tail());
@@ -532,7 +536,7 @@ async fn row_16_a_rejection_before_the_stream() {
             one.assert_untouched(End::Clean);
             assert_eq!(one.response.status, status, "{}", one.label());
             assert_eq!(one.response.header("retry-after"), "1", "{}", one.label());
-            assert_eq!(one.record.cause, "upstream_rejected", "{}", one.label());
+            assert_eq!(one.record.kept.cause, "upstream_rejected", "{}", one.label());
         }
     }
     field.finish().await;
@@ -543,7 +547,7 @@ async fn row_17_a_page_in_place_of_an_answer() {
     let field = Field::start().await;
     for scenario in ["html-200", "html-503"] {
         for one in field.row(scenario).await {
-            assert_eq!(one.record.cause, "upstream_bad_payload", "{}", one.label());
+            assert_eq!(one.record.kept.cause, "upstream_bad_payload", "{}", one.label());
             if one.is_guarded() {
                 one.assert_told();
                 assert_eq!(one.response.status, 502, "{}", one.label());
@@ -597,7 +601,7 @@ async fn row_18_compressed_and_cut() {
         for mode in BOTH {
             let ask = Ask::new(wire, "complete", mode).replay(wire, false);
             let one = field.ask(ask).await;
-            assert_eq!(one.record.cause, "ended_without_terminal", "{}", one.label());
+            assert_eq!(one.record.kept.cause, "ended_without_terminal", "{}", one.label());
             match mode {
                 // No error can be put into what is compressed: the abort alone tells.
                 Mode::Guard => {
@@ -630,7 +634,7 @@ async fn row_19_a_redirect_is_not_followed() {
         for mode in BOTH {
             let ask = Ask::new("openai-chat", "redirect", mode).replay("redirect", false);
             let one = field.ask(ask).await;
-            assert_eq!(one.record.cause, "blocked_redirect", "{}", one.label());
+            assert_eq!(one.record.kept.cause, "blocked_redirect", "{}", one.label());
             match mode {
                 Mode::Guard => {
                     one.assert_told();
@@ -642,7 +646,7 @@ async fn row_19_a_redirect_is_not_followed() {
         }
     }
     for one in field.row("redirect").await {
-        assert_eq!(one.record.cause, "blocked_redirect", "{}", one.label());
+        assert_eq!(one.record.kept.cause, "blocked_redirect", "{}", one.label());
     }
     assert!(elsewhere.ledger().is_empty(), "the redirect was followed, with the key");
     field.finish().await;
@@ -771,7 +775,7 @@ async fn row_23_an_event_without_an_end() {
     let asks: Vec<Ask> = asks.filter(|ask| ask.streamed && ask.mode == Mode::Guard).collect();
     for ask in asks {
         let one = field.ask(ask).await;
-        assert_eq!(one.record.cause, "oversize_event", "{}", one.label());
+        assert_eq!(one.record.kept.cause, "oversize_event", "{}", one.label());
         one.assert_loud();
         assert!(one.sent.written < 16 << 20, "{}: {}", one.label(), one.sent.written);
     }
@@ -815,7 +819,7 @@ async fn row_25_words_that_are_none() {
             } else {
                 one.assert_untouched(End::Clean);
             }
-            let word = one.record.native_finish_reason.as_deref().unwrap_or_default();
+            let word = one.record.kept.native_finish_reason.as_deref().unwrap_or_default();
             assert!(word.len() < 1000, "{}", one.label());
         }
     }
@@ -847,7 +851,7 @@ async fn row_27_frames_of_bedrock() {
         ("huge-prefix", "oversize_event", true),
     ] {
         for one in field.row(scenario).await.into_iter().filter(|one| one.ask.streamed) {
-            assert_eq!(one.record.cause, cause, "{}", one.label());
+            assert_eq!(one.record.kept.cause, cause, "{}", one.label());
             if !one.is_guarded() {
                 one.assert_untouched(End::Clean);
             } else if ours {
@@ -866,7 +870,7 @@ async fn row_28_an_array_that_is_cut_and_lines_without_done() {
     for scenario in ["array-cut", "no-done"] {
         let all = field.row(scenario).await;
         for one in all.iter().filter(|one| one.ask.streamed) {
-            assert_eq!(one.record.cause, "ended_without_terminal", "{}", one.label());
+            assert_eq!(one.record.kept.cause, "ended_without_terminal", "{}", one.label());
             if one.is_guarded() { one.assert_told() } else { one.assert_untouched(End::Clean) }
         }
     }

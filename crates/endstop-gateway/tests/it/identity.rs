@@ -10,7 +10,7 @@ use bytes::Bytes;
 use endstop::provider;
 use endstop::registry::{Clues, choose};
 use endstop_gateway::config::{Log, Mode, UpstreamConfig};
-use endstop_gateway::told::{Action, Record, Told};
+use endstop_gateway::told::{self, Action, Told};
 use endstop_gateway::{Config, Gateway, Handle};
 use endstop_sim::scenario::{self, Mode as Asking};
 use endstop_sim::{Ended, LedgerEntry, Options, Reply, ReplyEnd, Sim, wire};
@@ -94,7 +94,7 @@ async fn get(http: &Http, url: String, headers: &[(&str, &str)], body: &str) -> 
     Got { bytes, clean, id: id.unwrap_or_default() }
 }
 
-async fn told(told: &Told, id: &str) -> Arc<Record> {
+async fn told(told: &Told, id: &str) -> Arc<told::Ended> {
     for _ in 0..200 {
         if let Some(record) = told.get(id) {
             return record;
@@ -214,10 +214,10 @@ async fn check_scenario(
         assert_eq!((record.action, got.clean), (Action::Passed, true), "{tag}: {record:?}");
         assert_eq!(text(&got.bytes), text(&sent.body), "{tag}");
     }
-    if record.action == Action::Passed && record.status < 400 {
+    if record.action == Action::Passed && record.kept.status < Some(400) {
         assert_eq!(text(&got.bytes), text(&sent.body), "{tag}: {record:?}");
     }
-    if record.action == Action::Failed && streamed && record.status == 200 {
+    if record.action == Action::Failed && streamed && record.kept.status == Some(200) {
         let same = got.bytes.iter().zip(&sent.body).take_while(|(one, other)| one == other).count();
         let told = String::from_utf8_lossy(&got.bytes[same.min(got.bytes.len())..]).into_owned();
         assert!(told.len() < 2000, "{tag}: {told}");

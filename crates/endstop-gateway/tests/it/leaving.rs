@@ -58,9 +58,9 @@ async fn row_31_the_client_leaves_before_the_head() {
             assert_left_soon(&field.sent(&tag).await, left);
             count += 1;
             let told = field.told_all(count).await;
-            assert_eq!(told[0].cause, "client_cancelled", "{wire} {mode:?} {how:?}");
+            assert_eq!(told[0].kept.cause, "client_cancelled", "{wire} {mode:?} {how:?}");
             assert_eq!(told[0].ending.reason, Reason::Cancelled, "{wire} {mode:?} {how:?}");
-            assert_eq!(told[0].delivered_bytes, 0);
+            assert_eq!(told[0].kept.delivered_bytes, 0);
         }
     }
     field.finish().await;
@@ -92,7 +92,7 @@ async fn row_31_the_client_leaves_while_it_waits_for_the_first_token() {
             assert_left_soon(&field.sent(&tag).await, left);
             count += 1;
             let told = field.told_all(count).await;
-            assert_eq!(told[0].cause, "client_cancelled", "{wire} {mode:?} {how:?}");
+            assert_eq!(told[0].kept.cause, "client_cancelled", "{wire} {mode:?} {how:?}");
         }
     }
     field.finish().await;
@@ -112,7 +112,7 @@ async fn row_31_the_client_leaves_while_a_plain_answer_is_made() {
         let left = leave(client, how);
         assert_left_soon(&field.sent(&tag).await, left);
         let told = field.told_all(number + 1).await;
-        assert_eq!(told[0].cause, "client_cancelled", "{how:?}");
+        assert_eq!(told[0].kept.cause, "client_cancelled", "{how:?}");
     }
     field.finish().await;
 }
@@ -135,12 +135,12 @@ async fn row_32_the_client_leaves_in_the_middle() {
                 assert_left_soon(&sent, left);
                 count += 1;
                 let told = field.told_all(count).await;
-                let record = told.iter().find(|told| told.id == got.id()).unwrap();
+                let record = told.iter().find(|told| told.kept.id == got.id()).unwrap();
                 let label = format!("{wire} {scenario} {mode:?} {how:?}: {record:?}");
-                assert_eq!(record.cause, "client_cancelled", "{label}");
+                assert_eq!(record.kept.cause, "client_cancelled", "{label}");
                 assert_eq!(record.ending.closed, Closed::ClientGone, "{label}");
-                assert!(record.delivered_bytes >= got.body.len() as u64, "{label}");
-                assert!(record.delivered_bytes <= sent.written, "{label}");
+                assert!(record.kept.delivered_bytes >= got.body.len() as u64, "{label}");
+                assert!(record.kept.delivered_bytes <= sent.written, "{label}");
                 assert!(record.ending.events > 0, "{label}");
                 assert!(sent.body.starts_with(&got.body), "{label}");
             }
@@ -157,7 +157,7 @@ async fn row_32_what_was_used_so_far_is_told() {
     let got = client.until(|response| response.body.len() > 400).await;
     drop(client);
     let record = field.record(got.id()).await;
-    assert_eq!(record.cause, "client_cancelled");
+    assert_eq!(record.kept.cause, "client_cancelled");
     assert!(record.ending.usage.input.is_some(), "{:?}", record.ending.usage);
     field.finish().await;
 }
@@ -186,7 +186,7 @@ async fn row_32_a_client_of_http2_leaves() {
         let left = Instant::now();
         assert_left_soon(&field.sent(&tag).await, left);
         let told = field.told_all(number + 1).await;
-        assert_eq!(told[0].cause, "client_cancelled", "{scenario}");
+        assert_eq!(told[0].kept.cause, "client_cancelled", "{scenario}");
     }
     drop(sender);
     field.finish().await;
@@ -255,7 +255,7 @@ async fn row_34_a_client_that_reads_nothing() {
         let sent = field.sent(&tag).await;
         assert_eq!(sent.ended, Ended::PeerClosed, "{mode:?}");
         let told = field.told_all(1).await;
-        assert_eq!(told[0].cause, "client_stalled", "{mode:?}");
+        assert_eq!(told[0].kept.cause, "client_stalled", "{mode:?}");
         let got = client.finish().await;
         assert_ne!(got.end, End::Clean, "{mode:?}");
         // Megabytes wait in the kernel, whose buffers grow as it likes; reading has paused all the

@@ -18,7 +18,7 @@ use endstop::Profile;
 use endstop::frame::Framing;
 use endstop_gateway::config::{Limits, Log, Mode, ToolCalls, UpstreamConfig};
 use endstop_gateway::failure::{Strictness, failure};
-use endstop_gateway::told::{Action, Record, Wanted};
+use endstop_gateway::told::{self, Action, Wanted};
 use endstop_gateway::{Config, Gateway, Handle};
 use endstop_sim::scenario::{self, Mode as Streamed};
 use endstop_sim::{Ended, LedgerEntry, Options, Sim, Wire, wire};
@@ -140,17 +140,17 @@ impl Field {
     }
 
     /// Everything told so far, the newest first.
-    pub(crate) fn told(&self) -> Vec<Arc<Record>> {
+    pub(crate) fn told(&self) -> Vec<Arc<told::Ended>> {
         self.handle.told().find(&Wanted { limit: usize::MAX, ..Wanted::default() })
     }
 
     /// What is told of this id.
-    pub(crate) async fn record(&self, id: &str) -> Arc<Record> {
+    pub(crate) async fn record(&self, id: &str) -> Arc<told::Ended> {
         eventually(&format!("told of {id}"), || self.handle.told().get(id)).await
     }
 
     /// So many were told.
-    pub(crate) async fn told_all(&self, count: usize) -> Vec<Arc<Record>> {
+    pub(crate) async fn told_all(&self, count: usize) -> Vec<Arc<told::Ended>> {
         let what = format!("{count} told");
         eventually(&what, || Some(self.told()).filter(|told| told.len() >= count)).await
     }
@@ -224,7 +224,7 @@ impl Field {
         task.await.unwrap();
         let records = told.find(&all);
         assert_eq!(records.len(), admitted, "I1: one ending each");
-        let mut ids: Vec<&str> = records.iter().map(|record| &*record.id).collect();
+        let mut ids: Vec<&str> = records.iter().map(|record| &*record.kept.id).collect();
         ids.sort_unstable();
         ids.dedup();
         assert_eq!(ids.len(), admitted, "I1: ids are unique");
@@ -379,7 +379,7 @@ pub(crate) struct Exchange {
     pub(crate) ask: Ask,
     pub(crate) response: Response,
     pub(crate) sent: LedgerEntry,
-    pub(crate) record: Arc<Record>,
+    pub(crate) record: Arc<told::Ended>,
 }
 
 /// What clients take for a good end.
@@ -415,7 +415,7 @@ impl Exchange {
             response.status,
             response.end,
             record.action,
-            record.cause,
+            record.kept.cause,
             record.ending.sentence
         )
     }
@@ -493,7 +493,7 @@ impl Exchange {
             let (got, had) = (count(&response.body, terminal), count(&sent.body, terminal));
             assert!(got <= had, "I2: {terminal} was made up: {label}");
         }
-        assert_eq!(record.mode, ask.mode, "{label}");
+        assert_eq!(record.kept.mode, ask.mode.word(), "{label}");
         if !self.is_streamed() {
             return self.check_plain();
         }
@@ -519,7 +519,7 @@ impl Exchange {
                 }
             }
         }
-        assert_eq!(record.delivered_bytes, response.body.len() as u64, "{label}");
+        assert_eq!(record.kept.delivered_bytes, response.body.len() as u64, "{label}");
     }
 
     fn check_plain(&self) {

@@ -332,7 +332,7 @@ async fn operators_show_their_token() {
     let one = field.ask(Ask::new("openai-chat", "complete", Mode::Guard)).await;
     let closed = [
         "/endstop/v1/endings".to_owned(),
-        format!("/endstop/v1/endings/{}", one.record.id),
+        format!("/endstop/v1/endings/{}", one.record.kept.id),
         "/endstop/v1/tail".to_owned(),
         "/endstop/v1/upstreams".to_owned(),
     ];

@@ -207,8 +207,7 @@ fn read_line(bytes: &[u8]) -> Option<(u64, Mark)> {
     }
     let mut numbers = said.split_ascii_whitespace().map_while(|number| number.parse().ok());
     let turn = numbers.next()?;
-    let mark =
-        Mark { first: numbers.next()?, segment: numbers.next()?, offset: numbers.next()? };
+    let mark = Mark { first: numbers.next()?, segment: numbers.next()?, offset: numbers.next()? };
     Some((turn, mark))
 }
 

@@ -17,8 +17,8 @@ use crate::event::{Event, Word};
 use crate::fault::{FaultKind, Sign, class, is_set, message, name};
 use crate::frame::{Frame, FrameKind, Framing};
 use crate::next_request::{
-    self, Asks, Bar, Effort, Force, MESSAGES, Scale, Talk, Temperature, WORDS_IF_SAID, effort,
-    tokens_if_said,
+    self, Asks, Bar, Effort, Force, MESSAGES, Scale, Talk, Temperature, UsageOption, WORDS_IF_SAID,
+    effort, tokens_if_said,
 };
 use crate::provider::{COMMON_CAPABILITIES, Capabilities, Profile};
 use crate::reader::Out;
@@ -82,8 +82,27 @@ pub(crate) const ASKS: Asks = Asks {
         only_if_sent: false,
     },
     efforts: EFFORTS,
+    usage: Some(USAGE),
     ..next_request::NOTHING
 };
+
+/// Streams tell their tokens only if this is asked, in a last event of their own (openai-openapi 2.3.0).
+pub(crate) const USAGE: UsageOption = UsageOption {
+    field: "stream_options",
+    value: "{\"include_usage\":true}",
+    is_extra: is_usage_alone,
+};
+
+fn is_usage_alone(event: &[u8]) -> bool {
+    #[derive(Deserialize)]
+    struct Alone<'a> {
+        choices: [(); 0],
+        #[serde(borrow)]
+        usage: &'a RawValue,
+    }
+    serde_json::from_slice::<Alone<'_>>(event)
+        .is_ok_and(|Alone { choices: [], usage }| usage.get().starts_with('{'))
+}
 
 /// One tool by its name, in the form of today and in that of 2023.
 pub(crate) static FORCES: &[Force] = &[

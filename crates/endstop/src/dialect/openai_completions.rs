@@ -6,7 +6,7 @@
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::openai_chat::{SIGNS, WireUsage};
+use super::openai_chat::{SIGNS, USAGE, WireUsage};
 use super::{CallsClose, Dialect, Proof, Reading, Streams, Wins, Words};
 use crate::ending::Reason;
 use crate::event::Event;
@@ -41,7 +41,11 @@ pub static DIALECT: Dialect = Dialect {
     caps: &["max_tokens"],
     streams: Streams::Flag("stream"),
     tells: trouble::OPENAI,
-    asks: Asks { talk: &[Talk::Prompt("prompt", "echo")], ..next_request::NOTHING },
+    asks: Asks {
+        talk: &[Talk::Prompt("prompt", "echo")],
+        usage: Some(USAGE),
+        ..next_request::NOTHING
+    },
     usage: &["usage.prompt_tokens", "usage.completion_tokens"],
     counts: &[],
     padding: &[],

@@ -24,6 +24,36 @@ pub struct Asks {
     pub efforts: &'static [Effort],
     /// The wire takes `snake_case` for its `camelCase` names.
     pub either_case: bool,
+    /// Its streams tell their tokens only to requests that say so.
+    pub usage: Option<UsageOption>,
+}
+
+/// How a stream is asked to tell its tokens.
+#[derive(Clone, Copy, Debug)]
+pub struct UsageOption {
+    /// The field of the request.
+    pub field: &'static str,
+    /// Its value, in JSON.
+    pub value: &'static str,
+    /// Whether this event of the stream is there for the tokens alone.
+    pub is_extra: fn(&[u8]) -> bool,
+}
+
+impl UsageOption {
+    /// The request with the option, if it says nothing of it. Nothing else changes, to the byte.
+    #[must_use]
+    pub fn added_to(&self, request: &[u8]) -> Option<Vec<u8>> {
+        let named = format!("\"{}\"", self.field);
+        let open = request.iter().position(|byte| !byte.is_ascii_whitespace())?;
+        let (start, rest) = request.split_at_checked(open + 1)?;
+        let first = rest.iter().find(|byte| !byte.is_ascii_whitespace());
+        let says = memchr::memmem::find(request, named.as_bytes()).is_some();
+        if start.last() != Some(&b'{') || first != Some(&b'"') || says {
+            return None;
+        }
+        let added = format!("{named}:{},", self.value);
+        Some([start, added.as_bytes(), rest].concat())
+    }
 }
 
 /// A wire that takes none of this.
@@ -36,6 +66,7 @@ pub const NOTHING: Asks = Asks {
     temperature: Temperature { field: "", refused_by: &[], only_if_sent: true },
     efforts: &[],
     either_case: false,
+    usage: None,
 };
 
 /// Where a request holds the conversation.

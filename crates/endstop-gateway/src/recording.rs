@@ -1,0 +1,234 @@
+//! Keeps the record: the spool that every response is noted in, the store that it is loaded into, and
+//! whose request it was.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use endstop_store::Backend;
+use endstop_store::loader::{self, Loader};
+use endstop_store::spool::{self, Recovery, Refusal, Spool};
+use ring::hmac;
+use serde_json::{Value, json};
+
+use crate::config::{Config, Secret, secret};
+use crate::error::Error;
+
+/// The file in the data directory that holds the secret of key ids, unless one is configured.
+const SECRET_FILE: &str = "key.secret";
+
+/// Where endings are kept.
+#[derive(Debug)]
+pub struct Recording {
+    spool: Arc<Spool>,
+    loader: Mutex<Option<Loader>>,
+    store: String,
+    reader: Mutex<Reading>,
+    /// What was found at start-up.
+    pub recovery: Recovery,
+}
+
+/// A connection for questions; opened when the first is asked.
+#[derive(Default)]
+struct Reading(Option<Box<dyn Backend>>);
+
+impl std::fmt::Debug for Reading {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str(if self.0.is_some() { "Reading" } else { "Closed" })
+    }
+}
+
+impl Recording {
+    /// Opens the spool, closes what a process before left open, and begins to load; none where nothing
+    /// is to be kept.
+    ///
+    /// # Errors
+    /// The store's address is wrong, or the data directory cannot be used.
+    pub fn open(config: &Config) -> Result<Option<Self>, Error> {
+        let Some(store) = config.store()? else { return Ok(None) };
+        let data = config.data_dir()?;
+        // A wrong address is said now, not when the first response is loaded.
+        drop(endstop_store::open(&store)?);
+        let options = spool::Options {
+            bytes: config.record.spool_bytes,
+            when_full: config.record.when_full.into(),
+            ..spool::Options::default()
+        };
+        let (spool, recovery) = Spool::open(&data.join("spool"), options)?;
+        let spool = Arc::new(spool);
+        let options = loader::Options { keep: config.record.keep, ..loader::Options::default() };
+        let address = store.clone();
+        let loader = Loader::spawn(spool.clone(), move || endstop_store::open(&address), options)?;
+        Ok(Some(Self {
+            spool,
+            loader: Mutex::new(Some(loader)),
+            reader: Mutex::default(),
+            store,
+            recovery,
+        }))
+    }
+
+    /// The spool.
+    #[must_use]
+    pub fn spool(&self) -> &Arc<Spool> {
+        &self.spool
+    }
+
+    /// Whether new work may be taken.
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn admits(&self) -> Result<(), Refusal> {
+        self.spool.admits()
+    }
+
+    /// How recording goes, and whether it is well.
+    #[must_use]
+    pub fn status(&self) -> (bool, Value) {
+        let loader = self.loader.lock().unwrap_or_else(PoisonError::into_inner);
+        let loading = loader.as_ref().map(Loader::status);
+        let spool = self.spool.status();
+        let well = spool.error.is_none() && self.spool.admits().is_ok();
+        let status = json!({
+            "store": endstop_store::shown(&self.store),
+            "spool": spool,
+            "loader": loading,
+            "recovered": self.recovery,
+        });
+        (well, status)
+    }
+
+    /// Asks the store; blocks.
+    ///
+    /// # Errors
+    /// The store cannot be reached or refuses.
+    pub fn ask<T>(
+        &self,
+        question: impl FnOnce(&mut dyn Backend) -> Result<T, endstop_store::Error>,
+    ) -> Result<T, endstop_store::Error> {
+        let mut reading = self.reader.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut backend = match reading.0.take() {
+            Some(backend) => backend,
+            None => endstop_store::open_to_read(&self.store)?,
+        };
+        let answer = question(&mut *backend);
+        // One that cannot be reached is opened anew.
+        if !answer.as_ref().is_err_and(endstop_store::Error::is_passing) {
+            reading.0 = Some(backend);
+        }
+        answer
+    }
+
+    /// Waits until what was noted is loaded, at most so long, and stops; blocks. What is left is loaded at
+    /// the next start.
+    pub fn stop(&self, wait: Duration) -> bool {
+        let loader = self.loader.lock().unwrap_or_else(PoisonError::into_inner).take();
+        self.spool.sync();
+        loader.is_none_or(|loader| loader.stop(wait))
+    }
+
+    /// Waits until what was noted is loaded, at most so long; blocks.
+    pub fn wait_until_loaded(&self, wait: Duration) -> bool {
+        let loader = self.loader.lock().unwrap_or_else(PoisonError::into_inner);
+        loader.as_ref().is_none_or(|loader| loader.wait_until_loaded(wait))
+    }
+}
+
+/// Tells whose request it is, by the key that it shows.
+#[derive(Debug)]
+pub struct Callers {
+    secret: hmac::Key,
+    teams: HashMap<String, String>,
+}
+
+impl Callers {
+    /// The teams of a configuration; none where nothing is kept.
+    ///
+    /// # Errors
+    /// A key or the secret cannot be read, or two teams have the same key.
+    pub fn new(config: &Config) -> Result<Option<Self>, Error> {
+        if config.store()?.is_none() {
+            return Ok(None);
+        }
+        let record = &config.record;
+        let (env, file) = (record.key_secret_env.as_deref(), record.key_secret_file.as_deref());
+        let secret = match secret("record.key_secret", env, file)? {
+            Some(secret) => secret,
+            None => own_secret(&config.data_dir()?)?,
+        };
+        let secret = hmac::Key::new(hmac::HMAC_SHA256, secret.expose().as_bytes());
+        let mut callers = Self { secret, teams: HashMap::new() };
+        for (team, own) in &config.teams {
+            for variable in &own.key_envs {
+                callers.add(team, crate::config::secret(team, Some(variable), None)?)?;
+            }
+            for file in &own.key_files {
+                callers.add(team, crate::config::secret(team, None, Some(file))?)?;
+            }
+            for id in &own.key_ids {
+                callers.add_id(team, id.clone())?;
+            }
+        }
+        Ok(Some(callers))
+    }
+
+    fn add(&mut self, team: &str, key: Option<Secret>) -> Result<(), Error> {
+        key.map_or(Ok(()), |key| self.add_id(team, self.key_id(key.expose())))
+    }
+
+    fn add_id(&mut self, team: &str, id: String) -> Result<(), Error> {
+        match self.teams.insert(id, team.to_owned()) {
+            Some(other) if other != team => Err(Error::Secret {
+                what: format!("teams.{team}"),
+                message: format!(
+                    "one of its keys is also one of `{other}`: give it to one of them"
+                ),
+            }),
+            Some(_) | None => Ok(()),
+        }
+    }
+
+    /// The id of a key: from it the key cannot be found, and the same key has the same id wherever the
+    /// secret is the same.
+    #[must_use]
+    pub fn key_id(&self, key: &str) -> String {
+        let tag = hmac::sign(&self.secret, key.as_bytes());
+        let hex: String = tag.as_ref().iter().take(8).map(|byte| format!("{byte:02x}")).collect();
+        format!("k_{hex}")
+    }
+
+    /// The team of a key.
+    #[must_use]
+    pub fn team(&self, key_id: &str) -> Option<&str> {
+        self.teams.get(key_id).map(String::as_str)
+    }
+}
+
+/// The secret that is made once for a data directory.
+fn own_secret(data: &Path) -> Result<Secret, Error> {
+    let file = data.join(SECRET_FILE);
+    if !file.exists() {
+        make_secret(data, &file)?;
+    }
+    let found = secret("record.key_secret", None, Some(&file))?;
+    found.ok_or_else(|| Error::Secret {
+        what: "record.key_secret".to_owned(),
+        message: format!("{} is empty: delete it and start again", file.display()),
+    })
+}
+
+fn make_secret(data: &Path, file: &PathBuf) -> Result<(), Error> {
+    use std::io::Write as _;
+    use std::os::unix::fs::OpenOptionsExt as _;
+    let failed = |source: std::io::Error| Error::Data { dir: data.display().to_string(), source };
+    let text: String = (0..2).map(|_| uuid::Uuid::new_v4().simple().to_string()).collect();
+    std::fs::create_dir_all(data).map_err(failed)?;
+    let opened = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(file);
+    match opened {
+        Ok(mut opened) => opened.write_all(text.as_bytes()).map_err(failed),
+        // Another process was first.
+        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => Ok(()),
+        Err(error) => Err(failed(error)),
+    }
+}
