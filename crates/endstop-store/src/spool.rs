@@ -261,7 +261,10 @@ impl Spool {
         let syncer = std::thread::Builder::new()
             .name("spool-sync".into())
             .spawn(move || syncing.keep_synced(options.sync_every))
-            .map_err(|source| Error::Io { what: "cannot start the spool's thread".into(), source })?;
+            .map_err(|source| Error::Io {
+                what: "cannot start the spool's thread".into(),
+                source,
+            })?;
         Ok((Self { inner, syncer: Some(syncer) }, recovery))
     }
 
@@ -406,15 +409,16 @@ impl Inner {
     }
 
     /// Deletes the oldest segments that all is loaded of. Starts in them that have no end are written
-    /// again first, and synced.
+    /// again first, and all is synced.
     fn clean(&self, acked: Position) -> io::Result<()> {
         let (spent, carried) = self.spent(acked);
         let Some(last) = spent.last() else { return Ok(()) };
         for (place, id) in &carried {
             self.carry(*place, id)?;
         }
-        if !carried.is_empty() && !self.sync() {
-            return Err(io::Error::other("what is still open cannot be synced"));
+        // Also of a response that is no longer open: its start must not go before its end is durable.
+        if !self.sync() {
+            return Err(io::Error::other("what follows cannot be synced"));
         }
         let Position { segment, offset, .. } = acked;
         let marked = self.dir.write_mark(Mark { first: last + 1, segment, offset });

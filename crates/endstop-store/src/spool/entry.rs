@@ -200,11 +200,15 @@ mod tests {
 
     #[test]
     fn what_is_written_is_read() {
-        let record = Record { id: "7".into(), model: Some("m\u{10ffff}".into()), ..Record::default() };
+        let record =
+            Record { id: "7".into(), model: Some("m\u{10ffff}".into()), ..Record::default() };
         for (kind, sequence) in [(Kind::Start, 0), (Kind::End, 1), (Kind::Amend, u32::MAX)] {
             let bytes = encoded(kind, sequence, &record);
             let (raw, length) = read(&bytes).unwrap();
-            assert_eq!((raw.kind, raw.sequence, raw.id, length), (kind, sequence, "7", bytes.len()));
+            assert_eq!(
+                (raw.kind, raw.sequence, raw.id, length),
+                (kind, sequence, "7", bytes.len())
+            );
             assert_eq!(raw.record(), Some(record.clone()));
         }
     }
@@ -225,7 +229,8 @@ mod tests {
         for at in 0..one.len() {
             let mut bytes = [one.clone(), two.clone()].concat();
             bytes[at] ^= 1;
-            let found: Vec<_> = Scan::new(&bytes).map(|(at, raw)| (at, raw.map(|raw| raw.id))).collect();
+            let found: Vec<_> =
+                Scan::new(&bytes).map(|(at, raw)| (at, raw.map(|raw| raw.id))).collect();
             assert_eq!(found, [(0..one.len(), None), (one.len()..bytes.len(), Some("2"))]);
         }
     }

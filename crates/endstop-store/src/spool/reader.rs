@@ -103,9 +103,8 @@ impl Reader {
                 let offset = base.offset + range.start as u64;
                 at.offset = base.offset + range.end as u64;
                 let wanted = raw.filter(|raw| raw.kind != Kind::Start);
-                let entry = wanted.and_then(|raw| {
-                    Some(Entry { sequence: raw.sequence, record: raw.record()? })
-                });
+                let entry = wanted
+                    .and_then(|raw| Some(Entry { sequence: raw.sequence, record: raw.record()? }));
                 at.count += u64::from(wanted.is_some());
                 if entry.is_none() && (raw.is_none() || wanted.is_some()) {
                     let damaged = bytes.get(range).unwrap_or_default();

@@ -12,7 +12,8 @@ use crate::spool::{Position, Recovery};
 /// Reads all that is there. Damage never stops it.
 pub(super) fn recover(writer: &mut Writer) -> Result<Recovery, Error> {
     let dir = Arc::clone(&writer.dir);
-    let said = |source| Error::Io { what: format!("cannot read `{}`", dir.path().display()), source };
+    let said =
+        |source| Error::Io { what: format!("cannot read `{}`", dir.path().display()), source };
     let mark = dir.read_mark();
     let mut recovery = Recovery::default();
     let numbers = present(&dir, mark, &mut recovery).map_err(said)?;
@@ -85,7 +86,11 @@ fn read_segment(
     for (at, raw) in Scan::new(&bytes) {
         let offset = at.start as u64;
         if let Some(raw) = raw {
-            writer.note(raw.kind, raw.id, Place { segment: number, offset, length: at.len() as u64 });
+            writer.note(
+                raw.kind,
+                raw.id,
+                Place { segment: number, offset, length: at.len() as u64 },
+            );
             // What stands before the mark is loaded.
             if (number, offset) < from && raw.kind != Kind::Start {
                 writer.acked.count += 1;
