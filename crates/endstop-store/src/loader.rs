@@ -229,7 +229,6 @@ impl Work {
             let mut backend = (self.open)()?;
             backend.migrate()?;
             self.backend = Some(backend);
-            self.well();
         }
         let batch = self.spool.next(self.options.batch);
         let full = batch.as_ref().is_some_and(|batch| batch.entries.len() >= self.options.batch);
@@ -251,11 +250,11 @@ impl Work {
                 refused += 1;
             }
         }
-        self.spool.ack(batch.upto);
         self.shared.change(|state| {
             state.status.loaded += (batch.entries.len() as u64).saturating_sub(refused);
             state.status.refused += refused;
         });
+        self.spool.ack(batch.upto);
         Ok(())
     }
 

@@ -409,15 +409,16 @@ impl Inner {
     }
 
     /// Deletes the oldest segments that all is loaded of. Starts in them that have no end are written
-    /// again first, and synced.
+    /// again first, and all is synced.
     fn clean(&self, acked: Position) -> io::Result<()> {
         let (spent, carried) = self.spent(acked);
         let Some(last) = spent.last() else { return Ok(()) };
         for (place, id) in &carried {
             self.carry(*place, id)?;
         }
-        if !carried.is_empty() && !self.sync() {
-            return Err(io::Error::other("what is still open cannot be synced"));
+        // Also of a response that is no longer open: its start must not go before its end is durable.
+        if !self.sync() {
+            return Err(io::Error::other("what follows cannot be synced"));
         }
         let Position { segment, offset, .. } = acked;
         let marked = self.dir.write_mark(Mark { first: last + 1, segment, offset });
@@ -520,5 +521,34 @@ impl Inner {
         let synced = synced.and_then(|()| if made { self.dir.sync() } else { Ok(()) });
         let mut writer = locked(&self.writer);
         writer.synced(synced)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sync_that_fails_is_told_once_and_work_is_refused_until_a_new_file_can_be_synced() {
+        let temp = tempfile::tempdir().unwrap();
+        let options = Options { sync_every: Duration::from_secs(3600), ..Options::default() };
+        let (spool, _) = Spool::open(temp.path(), options).unwrap();
+        let record = Record { id: "1".into(), ..Record::default() };
+        let mut ticket = spool.start(&record);
+        spool.sync();
+        assert_eq!(spool.admits(), Ok(()));
+        spool.end(&mut ticket, &record);
+        *locked(&spool.inner.sync) = |_| Err(io::Error::from_raw_os_error(5));
+        spool.sync();
+        spool.sync();
+        assert_eq!(spool.admits(), Err(Refusal::Failing));
+        let status = spool.status();
+        assert!(status.error.unwrap().contains("cannot be synced"));
+        assert_eq!((status.episodes, status.held, status.lost), (1, 0, 0));
+        *locked(&spool.inner.sync) = File::sync_data;
+        spool.sync();
+        assert_eq!((spool.admits(), spool.status().error), (Ok(()), None));
+        assert_eq!(spool.inner.dir.segments().unwrap(), [1, 2]);
+        assert_eq!(spool.next(9).unwrap().entries.len(), 1);
     }
 }

@@ -6,12 +6,15 @@ use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use crate::error::Error;
 use crate::spool::locked;
 
 /// What may be kept of damaged and refused bytes; the rest is only counted.
 const MOST_QUARANTINE: u64 = 64 << 20;
+/// How long a process that is about to end is waited for.
+const PATIENCE: Duration = Duration::from_millis(500);
 /// A line of the mark, of which there are two: one is whole while the other is written.
 const LINE: usize = 96;
 
@@ -49,7 +52,7 @@ impl Dir {
             .create(&quarantine)
             .map_err(said("cannot make the spool's directory"))?;
         let lock = options().open(path.join("lock")).map_err(said("cannot lock the spool in"))?;
-        lock.try_lock().map_err(|error| match error {
+        take(&lock).map_err(|error| match error {
             TryLockError::WouldBlock => Error::Refused {
                 store: format!("the spool in `{}`", path.display()),
                 why: "another process has it open; give each process a directory of its own".into(),
@@ -170,6 +173,19 @@ impl Dir {
     fn has_room(&self, size: usize) -> bool {
         let size = size as u64;
         self.kept.fetch_add(size, Ordering::Relaxed) + size <= MOST_QUARANTINE
+    }
+}
+
+/// Locks it, with some patience for a process that is about to end.
+fn take(lock: &File) -> Result<(), TryLockError> {
+    let began = Instant::now();
+    loop {
+        match lock.try_lock() {
+            Err(TryLockError::WouldBlock) if began.elapsed() < PATIENCE => {
+                std::thread::sleep(PATIENCE / 50);
+            }
+            taken => return taken,
+        }
     }
 }
 

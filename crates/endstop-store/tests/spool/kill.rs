@@ -1,0 +1,308 @@
+//! `kill -9` at any time: what a caller was told is there, once; what has no end gets one, once.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{File, OpenOptions};
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+use endstop_store::loader::{self, Loader};
+use endstop_store::spool::{Options, Spool, Ticket};
+use endstop_store::{Backend, Entry, Error, Loaded};
+
+use crate::{asked, drain, ended, open, peek, said, small, tempdir};
+
+const DIR: &str = "ENDSTOP_TEST_SPOOL";
+const CYCLE: &str = "ENDSTOP_TEST_CYCLE";
+
+fn kills() -> u64 {
+    std::env::var("ENDSTOP_KILLS").ok().and_then(|kills| kills.parse().ok()).unwrap_or(1000)
+}
+
+/// This binary, as a process that does one thing in a directory.
+pub(crate) fn child(test: &str, dir: &Path) -> Command {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", test, "--nocapture", "--test-threads=1"]).env(DIR, dir);
+    command
+}
+
+pub(crate) fn dir() -> Option<PathBuf> {
+    std::env::var_os(DIR).map(PathBuf::from)
+}
+
+/// Lets it run for this long. Gives the whole lines that it said.
+fn kill_after(mut child: Child, time: Duration) -> Vec<String> {
+    let mut out = child.stdout.take().unwrap();
+    let said = std::thread::spawn(move || {
+        let mut said = Vec::new();
+        out.read_to_end(&mut said).unwrap();
+        String::from_utf8(said).unwrap()
+    });
+    std::thread::sleep(time);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let said = said.join().unwrap();
+    let whole = said.rsplit_once('\n').map_or("", |(whole, _)| whole);
+    whole.lines().map(str::to_owned).collect()
+}
+
+/// A store that is a file: a line for each entry, a write for each batch.
+struct Lines(File);
+
+impl Backend for Lines {
+    fn load(&mut self, entries: &[Entry]) -> Result<Loaded, Error> {
+        let lines: Vec<String> = said(entries)
+            .into_iter()
+            .map(|(id, sequence, closed)| format!("\n{id} {sequence} {closed} ."))
+            .collect();
+        self.0.write_all(lines.concat().as_bytes()).unwrap();
+        Ok(Loaded::default())
+    }
+
+    fn migrate(&mut self) -> Result<Vec<String>, Error> {
+        Ok(Vec::new())
+    }
+    fn forget(&mut self, _: u64, _: usize) -> Result<u64, Error> {
+        Ok(0)
+    }
+    fn report(&mut self, _: &endstop_store::Query) -> Result<endstop_store::Report, Error> {
+        unreachable!()
+    }
+    fn endings(&mut self, _: &endstop_store::Wanted) -> Result<Vec<endstop_store::Stored>, Error> {
+        unreachable!()
+    }
+    fn ending(&mut self, _: &str) -> Result<Option<endstop_store::Stored>, Error> {
+        unreachable!()
+    }
+    fn turn(&mut self, _: &str) -> Result<Vec<endstop_store::Stored>, Error> {
+        unreachable!()
+    }
+    fn words(
+        &mut self,
+        _: endstop_store::Period,
+        _: usize,
+    ) -> Result<Vec<endstop_store::WordSeen>, Error> {
+        unreachable!()
+    }
+    fn judged_before(
+        &mut self,
+        _: u32,
+        _: &str,
+        _: usize,
+    ) -> Result<Vec<endstop_store::Stored>, Error> {
+        unreachable!()
+    }
+    fn rejudge(&mut self, _: &[endstop_store::Stored]) -> Result<u64, Error> {
+        unreachable!()
+    }
+}
+
+fn tell(word: &str, id: &str) {
+    let line = format!("{word} {id}\n");
+    std::io::stdout().lock().write_all(line.as_bytes()).unwrap();
+}
+
+/// Writes as fast as it can from several threads, and loads beside it, until it is killed.
+#[test]
+fn child_that_writes() {
+    let (Some(dir), Ok(cycle)) = (dir(), std::env::var(CYCLE)) else { return };
+    let options = Options { sync_every: Duration::from_millis(5), ..small() };
+    let (spool, _) = Spool::open(&dir.join("spool"), options).unwrap();
+    let spool = Arc::new(spool);
+    let log = dir.join("loaded");
+    let options = loader::Options {
+        batch: 50,
+        linger: Duration::from_millis(1),
+        ..loader::Options::default()
+    };
+    let open = move || {
+        let file = OpenOptions::new().append(true).create(true).open(&log).unwrap();
+        Ok(Box::new(Lines(file)) as Box<dyn Backend>)
+    };
+    let _loader = Loader::spawn(Arc::clone(&spool), open, options).unwrap();
+    std::thread::scope(|scope| {
+        for thread in 0..3 {
+            let (spool, cycle) = (&spool, &cycle);
+            scope.spawn(move || write_for_ever(spool, &format!("{cycle}-{thread}")));
+        }
+    });
+}
+
+fn write_for_ever(spool: &Spool, name: &str) {
+    let mut random = fastrand::Rng::with_seed(name.bytes().map(u64::from).sum());
+    let mut streams: Vec<(String, Ticket)> = Vec::new();
+    for number in 0.. {
+        let id = format!("{name}-{number}");
+        let ticket = spool.start(&asked(&id));
+        tell("start", &id);
+        streams.push((id, ticket));
+        while streams.len() > random.usize(0..12) {
+            let (id, mut ticket) = streams.swap_remove(random.usize(0..streams.len()));
+            spool.end(&mut ticket, &ended(&id));
+            tell("end", &id);
+            if random.u8(0..4) == 0 {
+                spool.amend(&mut ticket, &ended(&id));
+                tell("amend", &id);
+            }
+        }
+    }
+}
+
+#[test]
+fn nothing_that_was_acknowledged_is_lost_by_kill_9() {
+    let temp = tempdir();
+    let mut told: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    let mut random = fastrand::Rng::with_seed(9);
+    for cycle in 0..kills() {
+        let mut command = child("kill::child_that_writes", temp.path());
+        let child = command.env(CYCLE, cycle.to_string()).stdout(Stdio::piped()).spawn().unwrap();
+        for line in kill_after(child, Duration::from_micros(random.u64(0..30_000))) {
+            if let Some((word @ ("start" | "end" | "amend"), id)) = line.split_once(' ') {
+                told.entry(word.to_owned()).or_default().insert(id.to_owned());
+            }
+        }
+    }
+    let (spool, recovery) = open(&temp.path().join("spool"));
+    assert_eq!(recovery.missing, 0);
+    let loaded = loaded(temp.path(), &drain(&spool));
+    let status = spool.status();
+    assert_eq!((status.open, status.lost, status.error), (0, 0, None));
+    check(&told, &loaded);
+    let interrupted = loaded.values().filter(|rows| rows[&1].contains("interrupted")).count();
+    assert!(interrupted > 0 && told["end"].len() > 100, "the test tests nothing");
+    println!(
+        "{} kills, {} starts and {} ends told, {} loaded, {interrupted} interrupted",
+        kills(),
+        told["start"].len(),
+        told["end"].len(),
+        loaded.len()
+    );
+}
+
+/// How each id closed, by sequence.
+type LoadedRows = BTreeMap<String, BTreeMap<u32, BTreeSet<String>>>;
+
+fn loaded(dir: &Path, rest: &[Entry]) -> LoadedRows {
+    let mut rows = LoadedRows::new();
+    let log = std::fs::read_to_string(dir.join("loaded")).unwrap_or_default();
+    let rest = said(rest).into_iter();
+    let rest = rest.map(|(id, sequence, closed)| format!("{id} {sequence} {closed} ."));
+    for line in log.lines().map(str::to_owned).chain(rest) {
+        // A line that was cut by the kill was not acknowledged.
+        if let [id, sequence, closed, "."] = line.split(' ').collect::<Vec<_>>()[..] {
+            let row = rows.entry(id.to_owned()).or_default();
+            row.entry(sequence.parse().unwrap()).or_default().insert(closed.to_owned());
+        }
+    }
+    rows
+}
+
+fn check(told: &BTreeMap<String, BTreeSet<String>>, loaded: &LoadedRows) {
+    let only = |word: &str| BTreeSet::from([word.to_owned()]);
+    for id in &told["end"] {
+        assert_eq!(loaded.get(id).and_then(|rows| rows.get(&1)), Some(&only("proven")), "{id}");
+    }
+    for id in &told["amend"] {
+        assert_eq!(loaded.get(id).and_then(|rows| rows.get(&2)), Some(&only("proven")), "{id}");
+    }
+    for id in &told["start"] {
+        assert!(loaded.get(id).is_some_and(|rows| rows.contains_key(&1)), "{id} has no end");
+    }
+    for (id, rows) in loaded {
+        assert_eq!(rows.get(&1).map(BTreeSet::len), Some(1), "{id} ended in two ways: {rows:?}");
+    }
+}
+
+#[test]
+fn child_that_opens() {
+    let Some(dir) = dir() else { return };
+    open(&dir);
+}
+
+#[test]
+fn orphans_are_closed_once_however_often_that_is_interrupted() {
+    let temp = tempdir();
+    let (spool, _) = open(temp.path());
+    let ids: BTreeSet<String> = (0..3000).map(|number| format!("{number}")).collect();
+    for id in &ids {
+        let _ = spool.start(&asked(id));
+    }
+    drop(spool);
+    let mut random = fastrand::Rng::with_seed(5);
+    let mut between = 0;
+    for _ in 0..60 {
+        let child = child("kill::child_that_opens", temp.path()).stdout(Stdio::piped()).spawn();
+        kill_after(child.unwrap(), Duration::from_micros(random.u64(1000..20_000)));
+        let bytes: u64 =
+            crate::segments(temp.path()).iter().map(|path| path.metadata().unwrap().len()).sum();
+        between = between.max(bytes);
+    }
+    assert!(between > 0);
+    let (spool, recovery) = open(temp.path());
+    println!("left for the last start: {} of {}", recovery.orphans, ids.len());
+    let entries = peek_all(&spool);
+    assert_eq!(entries.len(), ids.len());
+    assert!(entries.iter().all(|entry| entry.2 == "interrupted" && entry.1 == 1));
+    assert_eq!(entries.into_iter().map(|entry| entry.0).collect::<BTreeSet<_>>(), ids);
+    drop(spool);
+    assert_eq!(open(temp.path()).1.orphans, 0);
+}
+
+fn peek_all(spool: &Spool) -> Vec<(String, u32, String)> {
+    said(&peek(spool))
+}
+
+#[test]
+fn a_long_stream_is_carried_along_and_closed_once() {
+    let temp = tempdir();
+    let (spool, _) = open(temp.path());
+    let _long = spool.start(&asked("long"));
+    for number in 0..500 {
+        let id = format!("short-{number}");
+        let mut ticket = spool.start(&asked(&id));
+        spool.end(&mut ticket, &ended(&id));
+        if number % 3 == 0 {
+            drain(&spool);
+        }
+    }
+    assert!(crate::segments(temp.path()).len() <= 3, "the long stream pins the spool");
+    assert_eq!(spool.status().open, 1);
+    let copied = tempdir();
+    crate::copy(temp.path(), copied.path());
+    let (again, recovery) = open(copied.path());
+    assert_eq!((recovery.orphans, recovery.missing, recovery.quarantined), (1, 0, 0));
+    let entries = drain(&again);
+    let long: Vec<_> = entries.iter().filter(|entry| entry.record.id == "long").collect();
+    assert_eq!((long.len(), long[0].record.closed.as_str()), (1, "interrupted"));
+}
+
+#[test]
+fn many_open_streams_are_not_written_over_and_over() {
+    let temp = tempdir();
+    let (spool, _) = open(temp.path());
+    let _open: Vec<Ticket> =
+        (0..200).map(|number| spool.start(&asked(&format!("open-{number}")))).collect();
+    let before = spool.status().bytes;
+    for number in 0..300 {
+        let id = format!("short-{number}");
+        let mut ticket = spool.start(&asked(&id));
+        spool.end(&mut ticket, &ended(&id));
+        drain(&spool);
+    }
+    let newest = crate::segments(temp.path()).pop().unwrap();
+    let newest: u64 = newest.file_stem().unwrap().to_str().unwrap().parse().unwrap();
+    // 600 entries and 200 starts, at about four a segment; carrying may at most double them.
+    assert!(newest < 2 * 800 / 3, "{newest} segments were written");
+    assert!(spool.status().bytes < 3 * before);
+    assert_eq!(spool.status().open, 200);
+}
+
+#[test]
+fn a_second_process_is_told_that_the_spool_is_taken() {
+    let temp = tempdir();
+    let (_spool, _) = open(temp.path());
+    let error = Spool::open(temp.path(), small()).unwrap_err().to_string();
+    assert!(error.contains("another process has it open"), "{error}");
+}
