@@ -11,12 +11,23 @@
 
 #![forbid(unsafe_code)]
 
+mod ask;
 mod backend;
+mod columns;
 mod error;
+mod load;
+mod migrations;
+mod open;
+mod postgres;
 mod query;
+mod rollup;
+mod sql;
+mod sqlite;
 
 pub use backend::{Backend, Entry, Loaded, Stored};
 pub use error::Error;
+pub use migrations::export_migrations;
+pub use open::{Options, open, open_to_read, open_with};
 pub use query::{
     BOUNDS_US, Buckets, Dimension, Filter, Group, Period, Query, Report, Sums, Wanted, WordSeen,
 };
