@@ -13,6 +13,7 @@
 
 mod ask;
 mod backend;
+pub mod backfill;
 mod columns;
 mod error;
 mod load;

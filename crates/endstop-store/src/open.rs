@@ -78,7 +78,7 @@ pub(crate) fn shown(url: &str) -> String {
     // A password may hold any character; the last `@` ends it.
     let (user, place) = match rest.rsplit_once('@') {
         Some((secret, place)) => {
-            let user = secret.split(':').next().unwrap_or_default();
+            let user = secret.split([':', '@', '/', '?']).next().unwrap_or_default();
             (format!("{user}@"), place)
         }
         None => (String::new(), rest),

@@ -37,6 +37,10 @@ const GRACE: Duration = Duration::from_secs(5);
 
 /// Opens `postgres://…`; it is reached when it is first used.
 pub(crate) fn open(url: &str, options: &Options) -> Result<Box<dyn Backend>, Error> {
+    Ok(Box::new(Postgres::new(url, options)?))
+}
+
+fn new(url: &str, options: &Options) -> Result<Postgres, Error> {
     let (plain, wanted) = without_tls(url);
     let mut config: Config = plain.parse().map_err(|error: tokio_postgres::Error| {
         let why = std::error::Error::source(&error).map(ToString::to_string);
@@ -57,7 +61,7 @@ pub(crate) fn open(url: &str, options: &Options) -> Result<Box<dyn Backend>, Err
     let runtime =
         runtime.map_err(|source| Error::Io { what: "cannot start a runtime".to_owned(), source })?;
     let store = shown(url);
-    Ok(Box::new(Postgres { runtime, config, tls, store, options: *options, client: None }))
+    Ok(Postgres { runtime, config, tls, store, options: *options, client: None })
 }
 
 /// An address without what the driver does not know, and what that says.
@@ -80,7 +84,8 @@ fn without_tls(url: &str) -> (String, tls::Wanted) {
     (format!("{place}?{}", others.join("&")), wanted)
 }
 
-struct Postgres {
+/// A connection, or none yet.
+pub(crate) struct Postgres {
     runtime: Runtime,
     config: Config,
     tls: Tls,
@@ -90,7 +95,7 @@ struct Postgres {
 }
 
 /// Why something did not work.
-enum Failure {
+pub(crate) enum Failure {
     Driver(tokio_postgres::Error),
     Refused(String),
 }
@@ -108,6 +113,28 @@ struct Begin {
 }
 
 impl Postgres {
+    pub(crate) fn new(url: &str, options: &Options) -> Result<Self, Error> {
+        new(url, options)
+    }
+
+    /// Does something in a transaction that only reads.
+    pub(crate) fn read_only<T>(
+        &mut self,
+        work: impl AsyncFn(&Client) -> Result<T, Failure>,
+    ) -> Result<T, Error> {
+        let begin = self.begin(" READ ONLY");
+        self.transact(&begin, work).map_err(|failed| failed.error)
+    }
+
+    /// Does something in a transaction, whole or not at all.
+    pub(crate) fn read_write<T>(
+        &mut self,
+        work: impl AsyncFn(&Client) -> Result<T, Failure>,
+    ) -> Result<T, Error> {
+        let begin = self.begin("");
+        self.transact(&begin, work).map_err(|failed| failed.error)
+    }
+
     fn begin(&self, kind: &str) -> Begin {
         let timeout = self.options.timeout;
         let ms = timeout.as_millis();
@@ -194,9 +221,8 @@ impl Postgres {
         {
             return Ok(shape.clone());
         }
-        let begin = self.begin(" READ ONLY");
         let read = async |client: &Client| Shape::read(client).await?.map_err(Failure::Refused);
-        let shape = self.transact(&begin, read).map_err(|failed| failed.error)?;
+        let shape = self.read_only(read)?;
         if let Some((_, known)) = &mut self.client {
             *known = Some(shape.clone());
         }
@@ -401,13 +427,11 @@ impl Backend for Postgres {
              ORDER BY created_at LIMIT $2 FOR UPDATE SKIP LOCKED)"
         );
         let (before, most) = (time(before), i64::try_from(most).unwrap_or(i64::MAX));
-        let begin = self.begin("");
-        let forget = async |client: &Client| {
+        self.read_write(async |client: &Client| {
             let parameters: [(&(dyn ToSql + Sync), Type); 2] =
                 [(&before, Type::INT8), (&most, Type::INT8)];
             Ok(client.execute_typed(&sql, &parameters).await?)
-        };
-        self.transact(&begin, forget).map_err(|failed| failed.error)
+        })
     }
 
     fn judged_before(
@@ -422,9 +446,7 @@ impl Backend for Postgres {
     fn rejudge(&mut self, verdicts: &[Stored]) -> Result<u64, Error> {
         self.must_write()?;
         let shape = self.shape()?;
-        let begin = self.begin("");
-        let work = async |client: &Client| rejudge(client, &shape, verdicts).await;
-        self.transact(&begin, work).map_err(|failed| failed.error)
+        self.read_write(async |client: &Client| rejudge(client, &shape, verdicts).await)
     }
 }
 

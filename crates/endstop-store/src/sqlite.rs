@@ -413,7 +413,7 @@ fn write_changes(
 
 /// What an error means, and what to do.
 #[expect(clippy::wildcard_enum_match_arm, reason = "codes that need no advice of their own")]
-fn failure(store: &str, error: rusqlite::Error) -> Error {
+pub(crate) fn failure(store: &str, error: rusqlite::Error) -> Error {
     let store = store.to_owned();
     let said = error.to_string();
     match error.sqlite_error_code() {

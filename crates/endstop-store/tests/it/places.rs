@@ -7,7 +7,7 @@ use std::fs;
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::OnceLock;
+use std::sync::{LazyLock, OnceLock};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
@@ -39,8 +39,8 @@ pub(crate) fn sqlite() -> Place {
 }
 
 pub(crate) fn postgres() -> Place {
-    static SERVER: OnceLock<Postgres> = OnceLock::new();
-    let url = SERVER.get_or_init(Postgres::start).database();
+    static SERVER: LazyLock<Postgres> = LazyLock::new(Postgres::start);
+    let url = SERVER.database();
     Place { direct: Some(url.clone()), url, _directory: None }
 }
 
@@ -65,19 +65,18 @@ impl Postgres {
         let port = free_port();
         let directory = directory("pg");
         let data = directory.join("data");
-        let log = fs::File::create(directory.join("initdb.log")).unwrap();
-        let made = as_postgres(&tool("initdb"))
-            .args(["-U", "postgres", "-A", "trust", "--no-sync", "-E", "UTF8", "-D"])
-            .arg(&data)
-            .stdout(log)
-            .status();
-        assert!(made.unwrap().success(), "initdb failed: is PostgreSQL installed?");
         let stop = format!(
             "{} -D {} -m immediate -w stop",
             as_postgres_words(&tool("pg_ctl")),
             data.display()
         );
         let watch = watch(&stop, &directory);
+        let made = as_postgres(&tool("initdb"))
+            .args(["-U", "postgres", "-A", "trust", "--no-sync", "-E", "UTF8", "-D"])
+            .arg(&data)
+            .output()
+            .unwrap_or_else(|error| panic!("initdb: {error}; install PostgreSQL"));
+        assert!(made.status.success(), "initdb: {}", String::from_utf8_lossy(&made.stderr));
         let server = Self { port, directory, _watch: watch };
         server.run();
         server
