@@ -87,7 +87,8 @@ fn fold(by: &[Dimension], rows: Vec<Vec<Cell<'static>>>) -> Result<HashMap<Key, 
     let mut groups: HashMap<Key, Sums> = HashMap::new();
     for row in rows {
         let mut cells = row.into_iter();
-        let key = by.iter().zip(&mut cells).map(|(dimension, cell)| part(*dimension, cell)).collect();
+        let key =
+            by.iter().zip(&mut cells).map(|(dimension, cell)| part(*dimension, cell)).collect();
         let reason = cells.next().and_then(Cell::into_text).as_deref().and_then(decode);
         let numbers: Vec<i64> = cells.map(|cell| cell.as_int().unwrap_or(0)).collect();
         // What was moved elsewhere leaves a line of zeros.
@@ -112,13 +113,12 @@ fn part(dimension: Dimension, cell: Cell<'_>) -> Option<String> {
 }
 
 /// Puts groups in order and leaves out those over the limit.
-fn arrange(
-    query: &Query,
-    now: HashMap<Key, Sums>,
-    before: Option<HashMap<Key, Sums>>,
-) -> Report {
-    let mut total =
-        Group { key: Vec::new(), now: Sums::default(), before: before.as_ref().map(|_| Sums::default()) };
+fn arrange(query: &Query, now: HashMap<Key, Sums>, before: Option<HashMap<Key, Sums>>) -> Report {
+    let mut total = Group {
+        key: Vec::new(),
+        now: Sums::default(),
+        before: before.as_ref().map(|_| Sums::default()),
+    };
     let mut groups: HashMap<Key, Group> = HashMap::new();
     for (key, sums) in now {
         total.now.add(&sums);

@@ -376,11 +376,7 @@ pub(crate) fn stored(cells: Vec<Cell<'_>>) -> Stored {
 /// A text without NUL, and of at most so many bytes, cut between characters.
 pub(crate) fn clean(text: &str, most: usize) -> Cow<'_, str> {
     let capped = text.get(..text.floor_char_boundary(most)).unwrap_or(text);
-    if capped.contains('\0') {
-        Cow::Owned(capped.replace('\0', ""))
-    } else {
-        Cow::Borrowed(capped)
-    }
+    if capped.contains('\0') { Cow::Owned(capped.replace('\0', "")) } else { Cow::Borrowed(capped) }
 }
 
 fn text(text: &str, most: usize) -> Cell<'_> {

@@ -47,8 +47,9 @@ pub(crate) fn key(id: &str) -> Option<String> {
 /// What a row becomes by an entry, if the entry is newer. What was said before it was judged again
 /// stays.
 pub(crate) fn amended<'a>(old: &'a Stored, new: &Row<'a>) -> Option<Row<'a>> {
-    let Stored { record: _, sequence, previous_reason, previous_finish_reason, previous_rules } = old;
-    (new.sequence > *sequence).then(|| Row {
+    let Stored { record: _, sequence, previous_reason, previous_finish_reason, previous_rules } =
+        old;
+    (new.sequence > *sequence).then_some(Row {
         previous_reason: previous_reason.as_deref(),
         previous_finish_reason: previous_finish_reason.as_deref(),
         previous_rules: *previous_rules,

@@ -19,11 +19,7 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Self {
-            read_only: false,
-            timeout: Duration::from_secs(30),
-            wait: Duration::from_secs(5),
-        }
+        Self { read_only: false, timeout: Duration::from_secs(30), wait: Duration::from_secs(5) }
     }
 }
 

@@ -58,8 +58,8 @@ fn new(url: &str, options: &Options) -> Result<Postgres, Error> {
         config.connect_timeout(CONNECT / 2);
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime =
-        runtime.map_err(|source| Error::Io { what: "cannot start a runtime".to_owned(), source })?;
+    let runtime = runtime
+        .map_err(|source| Error::Io { what: "cannot start a runtime".to_owned(), source })?;
     let store = shown(url);
     Ok(Postgres { runtime, config, tls, store, options: *options, client: None })
 }
@@ -182,7 +182,8 @@ impl Postgres {
             ended?;
             Ok(done)
         };
-        let done = self.runtime.block_on(async { tokio::time::timeout(begin.timeout, whole).await });
+        let done =
+            self.runtime.block_on(async { tokio::time::timeout(begin.timeout, whole).await });
         match done {
             // Whether it was done is not known; the connection would answer the wrong question next.
             Err(_) => Err(self.unavailable("it does not answer").into()),
@@ -328,7 +329,8 @@ impl Reads for Postgres {
 
     fn read(&mut self, sql: &Sql<'_>) -> Result<Vec<Vec<Cell<'static>>>, Error> {
         let begin = self.begin(" READ ONLY");
-        let parameters: Vec<(&(dyn ToSql + Sync), Type)> = sql.values.iter().map(parameter).collect();
+        let parameters: Vec<(&(dyn ToSql + Sync), Type)> =
+            sql.values.iter().map(parameter).collect();
         let read = async |client: &Client| {
             let rows = client.query_typed(&sql.text, &parameters).await?;
             let cells: Result<Vec<_>, tokio_postgres::Error> = rows.iter().map(cells).collect();
@@ -368,7 +370,8 @@ impl Backend for Postgres {
     fn migrate(&mut self) -> Result<Vec<String>, Error> {
         self.must_write()?;
         // An index on a large table takes its time, but nobody waits long behind a lock.
-        let sql = "BEGIN; SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = '60s'".to_owned();
+        let sql =
+            "BEGIN; SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = '60s'".to_owned();
         let begin = Begin { sql, timeout: Duration::from_secs(6 * 3600) };
         let mut applied = Vec::new();
         for migration in &migrations::POSTGRES {
@@ -594,17 +597,17 @@ async fn lock(
     Ok(found)
 }
 
-async fn update(
-    client: &Client,
-    flavor: &Flavor,
-    rows: &[(Uuid, Row<'_>)],
-) -> Result<(), Failure> {
+async fn update(client: &Client, flavor: &Flavor, rows: &[(Uuid, Row<'_>)]) -> Result<(), Failure> {
     if rows.is_empty() {
         return Ok(());
     }
     let (names, values, places) = lists(flavor);
-    let sets: Vec<String> =
-        names.iter().zip(&values).skip(1).map(|(name, value)| format!("{name} = {value}")).collect();
+    let sets: Vec<String> = names
+        .iter()
+        .zip(&values)
+        .skip(1)
+        .map(|(name, value)| format!("{name} = {value}"))
+        .collect();
     let key = flavor.key;
     let sql = format!(
         "UPDATE public.gateway_requests t SET {} FROM UNNEST({}) AS u({}) WHERE t.{key} = u.{key}",
@@ -622,7 +625,8 @@ fn lists(flavor: &Flavor) -> (Vec<&'static str>, Vec<String>, Vec<String>) {
         Kind::Key => flavor.key,
         Kind::Time | Kind::Text | Kind::Int | Kind::Flag => column.name,
     };
-    let value = |column| shape::cast(column, flavor.other_type(column), &format!("u.{}", name(column)));
+    let value =
+        |column| shape::cast(column, flavor.other_type(column), &format!("u.{}", name(column)));
     (
         COLUMNS.iter().map(name).collect(),
         COLUMNS.iter().map(value).collect(),
@@ -708,7 +712,9 @@ async fn write_changes(client: &Client, changes: &Changes<'_>) -> Result<(), Fai
     if !words.is_empty() {
         let mut arrays = Vec::new();
         for part in 0..5 {
-            arrays.push(Array::Texts(words.iter().map(|(word, _)| word.get(part).cloned()).collect()));
+            arrays.push(Array::Texts(
+                words.iter().map(|(word, _)| word.get(part).cloned()).collect(),
+            ));
         }
         arrays.push(Array::Ints(words.iter().map(|(_, seen)| Some(seen.first)).collect()));
         arrays.push(Array::Ints(words.iter().map(|(_, seen)| Some(seen.last)).collect()));

@@ -155,8 +155,7 @@ fn numbers_of(row: &Row<'_>) -> Numbers {
     ];
     let first = record.first_byte_us.map(|us| NAMED.len() + Buckets::of(us));
     // A response that nobody saw end has no time.
-    let total =
-        (record.total_us > 0).then(|| NAMED.len() + BUCKETS + Buckets::of(record.total_us));
+    let total = (record.total_us > 0).then(|| NAMED.len() + BUCKETS + Buckets::of(record.total_us));
     numbers.iter_mut().zip(named).for_each(|(mine, named)| *mine = named);
     for bucket in [first, total].into_iter().flatten() {
         if let Some(number) = numbers.get_mut(bucket) {
@@ -181,7 +180,11 @@ fn tokens(count: Option<u64>) -> i64 {
 pub(crate) fn encode(value: Option<&str>) -> Cow<'_, str> {
     let Some(value) = value else { return Cow::Borrowed("") };
     let value = clean(value, SHORT);
-    if value.is_empty() || value.starts_with('"') { Cow::Owned(format!("\"{value}")) } else { value }
+    if value.is_empty() || value.starts_with('"') {
+        Cow::Owned(format!("\"{value}"))
+    } else {
+        value
+    }
 }
 
 /// The value that was encoded.

@@ -240,10 +240,7 @@ pub(crate) fn sums<'f>(
 /// Our own rows: a row of somebody else's has no sequence.
 pub(crate) fn rows(flavor: &Flavor) -> Sql<'_> {
     let columns = flavor.columns();
-    Sql::new(
-        flavor,
-        &format!("SELECT {columns} FROM {} WHERE sequence IS NOT NULL", flavor.table),
-    )
+    Sql::new(flavor, &format!("SELECT {columns} FROM {} WHERE sequence IS NOT NULL", flavor.table))
 }
 
 /// The rows that are wanted, the newest first.
@@ -310,7 +307,8 @@ pub(crate) fn words(flavor: &Flavor, period: Period, most: usize) -> Sql<'_> {
     let columns = "provider, dialect, field, word, reason, first_seen, last_seen, seen";
     let text = format!("SELECT {columns} FROM {} WHERE seen > 0", flavor.words);
     let mut sql = Sql::new(flavor, &text);
-    for (name, operator, at) in [("last_seen", ">=", period.since), ("first_seen", "<", period.until)]
+    for (name, operator, at) in
+        [("last_seen", ">=", period.since), ("first_seen", "<", period.until)]
     {
         let place = sql.bind(Value::Int(crate::columns::time(at)));
         sql.push(&format!(" AND {name} {operator} {place}"));

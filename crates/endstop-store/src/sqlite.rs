@@ -90,7 +90,8 @@ impl Text {
         let flavor = flavor();
         let names: Vec<&str> = COLUMNS.iter().map(|column| column.name).collect();
         let places: Vec<String> = (1..=names.len()).map(|place| format!("?{place}")).collect();
-        let sets: Vec<String> = names.iter().zip(&places).map(|(n, p)| format!("{n} = {p}")).collect();
+        let sets: Vec<String> =
+            names.iter().zip(&places).map(|(n, p)| format!("{n} = {p}")).collect();
         let measures = measure_names();
         let sums: Vec<String> =
             measures.iter().map(|name| format!("{name} = {name} + excluded.{name}")).collect();
@@ -412,7 +413,6 @@ fn write_changes(
 }
 
 /// What an error means, and what to do.
-#[expect(clippy::wildcard_enum_match_arm, reason = "codes that need no advice of their own")]
 pub(crate) fn failure(store: &str, error: rusqlite::Error) -> Error {
     let store = store.to_owned();
     let said = error.to_string();

@@ -60,7 +60,8 @@ impl<'a> Work<'a> {
     fn open(backfill: &'a Backfill, path: &'a Path, kind: &str) -> Result<Self, Error> {
         let from = File::open(path).map_err(|source| io("open", path, source))?;
         let size = from.metadata().map_err(|source| io("read", path, source))?.len();
-        let to = backfill.to.clone().unwrap_or_else(|| path.with_extension(format!("endstop.{kind}")));
+        let to =
+            backfill.to.clone().unwrap_or_else(|| path.with_extension(format!("endstop.{kind}")));
         if to == path {
             return Err(Error::Query("the copy needs another name than the file".to_owned()));
         }
@@ -119,7 +120,10 @@ impl<'a> Work<'a> {
 
     fn finish(mut self) -> Result<Done, Error> {
         let Some(out) = self.out.take() else { return Ok(self.done) };
-        let synced = out.into_inner().map_err(|error| error.into_error()).and_then(|out| out.sync_all());
+        let synced = out
+            .into_inner()
+            .map_err(std::io::IntoInnerError::into_error)
+            .and_then(|out| out.sync_all());
         synced
             .and_then(|()| fs::rename(&self.part, &self.to))
             .map_err(|source| io("write", &self.to, source))?;
@@ -258,7 +262,9 @@ impl Places {
     fn find(backfill: &Backfill, head: &ByteRecord) -> Result<Self, Error> {
         let columns = &backfill.columns;
         let find = |name: &str| {
-            let bare = |field: &[u8]| field.strip_prefix(b"\xef\xbb\xbf").unwrap_or(field) == name.as_bytes();
+            let bare = |field: &[u8]| {
+                field.strip_prefix(b"\xef\xbb\xbf").unwrap_or(field) == name.as_bytes()
+            };
             head.iter().position(bare)
         };
         let missing = |name: &str| {

@@ -30,7 +30,8 @@ impl Table {
         let found = store.read_only(async |client: &Client| {
             let mut found = Vec::new();
             for row in client.query_typed(CATALOG, &[(&table, Type::TEXT)]).await? {
-                let column: (String, String, bool) = (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
+                let column: (String, String, bool) =
+                    (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
                 found.push(column);
             }
             Ok(found)

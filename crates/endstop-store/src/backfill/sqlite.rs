@@ -42,7 +42,8 @@ impl Table {
         }
         let table = quoted_path(&backfill.table);
         let names = &backfill.columns;
-        let [id, native, finish] = [&names.id, &names.native, &names.finish_reason].map(|it| quoted(it));
+        let [id, native, finish] =
+            [&names.id, &names.native, &names.finish_reason].map(|it| quoted(it));
         let provider = if has_provider { quoted(&names.provider) } else { "NULL".to_owned() };
         Ok(Self {
             select: format!(
@@ -92,11 +93,8 @@ impl super::Table for Table {
         self.with(|connection| {
             let mut select = connection.prepare_cached(&sql)?;
             let rows = select.query_map((after, most), |row| {
-                let said = Said {
-                    provider: row.get(1)?,
-                    native: row.get(2)?,
-                    finish_reason: row.get(3)?,
-                };
+                let said =
+                    Said { provider: row.get(1)?, native: row.get(2)?, finish_reason: row.get(3)? };
                 Ok(TableRow { key: value(row.get(0)?), said })
             })?;
             rows.collect()

@@ -30,7 +30,11 @@ impl Shape {
     ) -> Result<Result<Self, String>, tokio_postgres::Error> {
         let mut found = Vec::new();
         for row in client.query_typed(CATALOG, &[]).await? {
-            found.push(Found { name: row.try_get(0)?, kind: row.try_get(1)?, must: row.try_get(2)? });
+            found.push(Found {
+                name: row.try_get(0)?,
+                kind: row.try_get(1)?,
+                must: row.try_get(2)?,
+            });
         }
         Ok(Self::of(&found))
     }

@@ -4,9 +4,11 @@
     clippy::unwrap_used,
     clippy::panic,
     clippy::indexing_slicing,
+    clippy::string_slice,
     reason = "a test that panics has failed, which is what it is for"
 )]
 
+mod backfill;
 mod foreign;
 mod model;
 mod outage;

@@ -7,8 +7,8 @@ use std::fs;
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::{LazyLock, OnceLock};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{LazyLock, OnceLock};
 use std::time::{Duration, Instant};
 
 use endstop_store::{Backend, open};
@@ -164,7 +164,8 @@ pub(crate) fn sql(url: &str, text: &str) -> Vec<Vec<Option<String>>> {
     runtime.block_on(async {
         let (client, connection) = tokio_postgres::connect(url, NoTls).await.unwrap();
         tokio::spawn(connection);
-        let messages = client.simple_query(text).await.unwrap_or_else(|error| panic!("{text}: {error:?}"));
+        let messages =
+            client.simple_query(text).await.unwrap_or_else(|error| panic!("{text}: {error:?}"));
         let mut rows = Vec::new();
         for message in messages {
             if let SimpleQueryMessage::Row(row) = message {

@@ -108,11 +108,13 @@ fn who_reads_cannot_write_nor_take_long() {
         assert!(reader.forget(u64::MAX, 9).is_err());
         assert!(reader.rejudge(&[]).is_err());
         let mut store = place.open();
-        let rows: Vec<_> = (0..20_000).map(|number| {
-            let mut entry = entry(number);
-            entry.record.model = Some(format!("model {number}"));
-            entry
-        }).collect();
+        let rows: Vec<_> = (0..20_000)
+            .map(|number| {
+                let mut entry = entry(number);
+                entry.record.model = Some(format!("model {number}"));
+                entry
+            })
+            .collect();
         store.load(&rows).unwrap();
         assert_eq!(reader.report(&query(&[])).unwrap().total.now.count, 20_000);
         let options =
@@ -139,8 +141,11 @@ fn a_file_is_for_its_owner_alone() {
 fn files_that_are_something_else() {
     let directory = tempfile::tempdir().unwrap();
     let text = directory.path().join("text");
-    std::fs::write(&text, "no database at all, but a text that is long enough to be looked at ".repeat(99))
-        .unwrap();
+    std::fs::write(
+        &text,
+        "no database at all, but a text that is long enough to be looked at ".repeat(99),
+    )
+    .unwrap();
     let outcome = open(&format!("sqlite:{}", text.display())).and_then(|mut store| store.migrate());
     assert!(outcome.unwrap_err().to_string().contains("no SQLite database"));
 

@@ -78,8 +78,7 @@ fn migrates_from_empty_and_twice(open: Open<'_>) {
 
 fn migrates_by_many_at_once(open: Open<'_>) {
     let applied: usize = std::thread::scope(|scope| {
-        let all: Vec<_> =
-            (0..6).map(|_| scope.spawn(|| open().migrate().unwrap().len())).collect();
+        let all: Vec<_> = (0..6).map(|_| scope.spawn(|| open().migrate().unwrap().len())).collect();
         all.into_iter().map(|one| one.join().unwrap()).sum()
     });
     assert_eq!(applied, 2);
