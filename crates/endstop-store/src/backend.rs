@@ -25,8 +25,8 @@ pub struct Loaded {
     pub amended: u64,
     /// Entries that were known already.
     pub known: u64,
-    /// Entries that the store will never take, by their place in the batch, and why. The others of
-    /// their batch were taken.
+    /// Entries that the store will never take: where each stood in the batch, and why. The others are
+    /// in.
     pub refused: Vec<(usize, String)>,
 }
 
@@ -38,8 +38,10 @@ pub struct Stored {
     pub record: Record,
     /// The sequence of its newest entry.
     pub sequence: u32,
-    /// What was said of it before it was judged again: the reason and the rules' version.
+    /// The reason that was said of it before it was judged again.
     pub previous_reason: Option<String>,
+    /// The finish reason that was said of it by then.
+    pub previous_finish_reason: Option<String>,
     /// The version of the rules that said so.
     pub previous_rules: Option<u32>,
 }
@@ -53,7 +55,9 @@ pub trait Backend: Send {
     /// The store cannot be reached or refuses.
     fn migrate(&mut self) -> Result<Vec<String>, Error>;
 
-    /// Takes a batch in, whole or not at all: rows, rollup and words in one transaction.
+    /// Takes a batch in: rows, rollup and words in one transaction, so that an error leaves nothing
+    /// behind. Entries that can never be taken do not hold up the others: where there is one, the batch
+    /// is taken in by parts.
     ///
     /// # Errors
     /// The store cannot be reached or refuses.
@@ -102,7 +106,8 @@ pub trait Backend: Send {
     fn judged_before(&mut self, rules: u32, after: &str, most: usize)
     -> Result<Vec<Stored>, Error>;
 
-    /// Writes new verdicts over rows, keeping what was said before and moving the rollup with them.
+    /// Writes new verdicts over rows, keeping what was said first and moving the rollup with them. Rows
+    /// that have changed since, or that newer rules have judged, stay as they are.
     ///
     /// # Errors
     /// The store cannot be reached or refuses.

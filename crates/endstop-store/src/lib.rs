@@ -11,14 +11,26 @@
 
 #![forbid(unsafe_code)]
 
+mod ask;
 mod backend;
+pub mod backfill;
+mod columns;
 mod error;
+mod load;
 pub mod loader;
+mod migrations;
+mod open;
+mod postgres;
 mod query;
+mod rollup;
 pub mod spool;
+mod sql;
+mod sqlite;
 
 pub use backend::{Backend, Entry, Loaded, Stored};
 pub use error::Error;
+pub use migrations::export_migrations;
+pub use open::{Options, open, open_to_read, open_with, shown};
 pub use query::{
     BOUNDS_US, Buckets, Dimension, Filter, Group, Period, Query, Report, Sums, Wanted, WordSeen,
 };

@@ -1,0 +1,339 @@
+//! What the store costs beside the bare driver, in one run: the same rows, batches of 1,000, the same
+//! table with the same indexes, one transaction each.
+//!
+//! `cargo bench -p endstop-store` fills up to 10^6 rows, with `-- --large` 5x10^6. Postgres is started in
+//! a temporary directory; its commits are synchronous.
+
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::print_stdout,
+    reason = "a benchmark fails loudly"
+)]
+
+use std::time::{Duration, Instant};
+
+use endstop::Record;
+use endstop_store::{Backend, Dimension, Entry, Filter, Period, Query, open};
+
+#[path = "../tests/it/places.rs"]
+#[expect(dead_code, reason = "the tests need more of it")]
+mod places;
+
+const BATCH: u64 = 1000;
+/// A response every half second: 5x10^6 of them are a month.
+const EVERY_MS: u64 = 500;
+const T0: u64 = 1_700_000_000_000;
+/// Rounds of the comparison, in turns.
+const ROUNDS: u64 = 40;
+
+fn main() {
+    let large = std::env::args().any(|argument| argument == "--large");
+    let sizes: &[u64] = if large {
+        &[10_000, 100_000, 1_000_000, 5_000_000]
+    } else {
+        &[10_000, 100_000, 1_000_000]
+    };
+    let place = places::sqlite();
+    compare("sqlite", &place, &mut BareSqlite::new());
+    grow("sqlite", &place, sizes);
+    let place = places::postgres();
+    compare("postgres", &place, &mut BarePostgres::new());
+    grow("postgres", &place, sizes);
+}
+
+/// A row of ordinary traffic: 3 teams with 2 keys each, 4 models, 1 in 12 not complete.
+fn entry(number: u64) -> Entry {
+    let mix = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 20;
+    let of = |texts: &[&str], by: u64| texts[(mix / by % texts.len() as u64) as usize].to_owned();
+    let (reason, finish) = match mix % 60 {
+        0..3 => ("output_limit", "length"),
+        3 => ("cut", "error"),
+        4 => ("tool_call", "tool_calls"),
+        _ => ("complete", "stop"),
+    };
+    let model = of(&["gpt-5.1", "claude-sonnet-5", "gemini-3-pro", "gpt-5-mini"], 60);
+    let provider = match model.as_bytes()[0] {
+        b'c' => "anthropic",
+        b'g' if model.starts_with("gem") => "google",
+        _ => "openai",
+    };
+    let time = T0 + number * EVERY_MS;
+    let id = format!("{time:012x}7{:03x}8{:015x}", mix % 4096, mix % 1_000_003 + number * 7);
+    let record = Record {
+        turn_id: id.clone(),
+        id,
+        attempt: 1,
+        created_at: time,
+        team_id: Some(of(&["search", "support", "agents"], 7)),
+        key_id: Some(of(&["k-4f1d2a77", "k-9b03ce15"], 31)),
+        upstream: provider.to_owned(),
+        path: "/v1/chat/completions".to_owned(),
+        provider: provider.to_owned(),
+        model: Some(model),
+        dialect: "openai_chat".to_owned(),
+        streamed: true,
+        mode: "guard".to_owned(),
+        status: Some(200),
+        native_finish_reason: Some(finish.to_owned()),
+        native_field: Some("finish_reason".to_owned()),
+        finish_reason: Some(finish.to_owned()),
+        reason: reason.to_owned(),
+        confidence: "high".to_owned(),
+        closed: "proven".to_owned(),
+        cause: reason.to_owned(),
+        shown: Vec::new(),
+        decision: None,
+        action: "passed".to_owned(),
+        tokens_in: Some(mix % 9000),
+        tokens_out: Some(mix % 2000),
+        tokens_reasoning: None,
+        tokens_cached: Some(0),
+        cap: Some(4096),
+        first_byte_us: Some(mix % 900_000),
+        total_us: mix % 9_000_000,
+        bytes: mix % 90_000,
+        delivered_bytes: mix % 90_000,
+        events: mix % 900,
+        error_type: None,
+        upstream_request_id: Some(format!("req_{mix:016x}")),
+        rules: 1,
+    };
+    Entry { sequence: 0, record }
+}
+
+fn batch(number: u64) -> Vec<Entry> {
+    (number * BATCH..(number + 1) * BATCH).map(entry).collect()
+}
+
+/// The bare driver: one insert of the same columns.
+trait Bare {
+    fn load(&mut self, entries: &[Entry]);
+}
+
+fn compare(name: &str, place: &places::Place, bare: &mut dyn Bare) {
+    let mut store = place.open();
+    store.migrate().unwrap();
+    let (mut ours, mut theirs) = (Vec::new(), Vec::new());
+    for round in 0..ROUNDS {
+        let entries = batch(round);
+        let took = |work: &mut dyn FnMut()| {
+            let start = Instant::now();
+            work();
+            start.elapsed()
+        };
+        ours.push(took(&mut || assert_eq!(store.load(&entries).unwrap().added, BATCH)));
+        theirs.push(took(&mut || bare.load(&entries)));
+    }
+    let (ours, theirs) = (median(ours), median(theirs));
+    println!(
+        "{name}: {:.0} rows/s, bare {:.0} rows/s, {:.2}x",
+        rate(BATCH, ours),
+        rate(BATCH, theirs),
+        theirs.as_secs_f64() / ours.as_secs_f64()
+    );
+}
+
+fn grow(name: &str, place: &places::Place, sizes: &[u64]) {
+    let mut store = place.open();
+    let mut number = ROUNDS;
+    for size in sizes {
+        let mut last = Vec::new();
+        while number * BATCH < *size {
+            let entries = batch(number);
+            let start = Instant::now();
+            store.load(&entries).unwrap();
+            last.push(start.elapsed());
+            number += 1;
+        }
+        let last = last.split_off(last.len().saturating_sub(50));
+        let rows = number * BATCH;
+        let speed = if last.is_empty() { 0.0 } else { rate(BATCH, median(last)) };
+        println!("{name}: at {rows} rows {speed:.0} rows/s, report {:?}", report(&mut store, rows));
+    }
+}
+
+/// The last seven days by provider and reason.
+fn report(store: &mut Box<dyn Backend>, rows: u64) -> Duration {
+    let until = T0 + rows * EVERY_MS;
+    let query = Query {
+        by: vec![Dimension::Provider, Dimension::Reason],
+        period: Period { since: until - 7 * 86_400_000, until },
+        before: None,
+        filter: Filter::default(),
+        limit: 100,
+    };
+    let times = (0..15).map(|_| {
+        let start = Instant::now();
+        assert!(store.report(&query).unwrap().total.now.count > 0);
+        start.elapsed()
+    });
+    median(times.collect())
+}
+
+fn median(mut times: Vec<Duration>) -> Duration {
+    times.sort_unstable();
+    times[times.len() / 2]
+}
+
+fn rate(rows: u64, took: Duration) -> f64 {
+    rows as f64 / took.as_secs_f64()
+}
+
+fn texts(record: &Record) -> [Option<&str>; 21] {
+    [
+        record.team_id.as_deref(),
+        record.finish_reason.as_deref(),
+        record.native_finish_reason.as_deref(),
+        record.native_field.as_deref(),
+        Some(&record.reason),
+        Some(&record.confidence),
+        Some(&record.provider),
+        record.model.as_deref(),
+        Some(&record.dialect),
+        Some(&record.upstream),
+        record.key_id.as_deref(),
+        Some(&record.turn_id),
+        Some(&record.path),
+        Some(&record.mode),
+        Some(&record.closed),
+        Some(&record.cause),
+        Some(""),
+        record.decision.as_deref(),
+        Some(&record.action),
+        record.error_type.as_deref(),
+        record.upstream_request_id.as_deref(),
+    ]
+}
+
+const TEXTS: &str = "team_id, finish_reason, native_finish_reason, native_field, reason, confidence, \
+    provider, model, dialect, upstream, key_id, turn_id, path, mode, closed, cause, shown, decision, \
+    action, error_type, upstream_request_id";
+
+fn numbers(record: &Record) -> [Option<i64>; 14] {
+    let number = |number: u64| Some(number as i64);
+    [
+        Some(record.attempt.into()),
+        record.status.map(Into::into),
+        record.tokens_in.and_then(number),
+        record.tokens_out.and_then(number),
+        record.tokens_reasoning.and_then(number),
+        record.tokens_cached.and_then(number),
+        record.cap.and_then(number),
+        record.first_byte_us.and_then(number),
+        number(record.total_us),
+        number(record.bytes),
+        number(record.delivered_bytes),
+        number(record.events),
+        Some(record.rules.into()),
+        Some(0),
+    ]
+}
+
+const NUMBERS: &str = "attempt, status, tokens_in, tokens_out, tokens_reasoning, tokens_cached, cap, \
+    first_byte_us, total_us, bytes, delivered_bytes, events, rules, sequence";
+
+struct BareSqlite(rusqlite::Connection, places::Place);
+
+impl BareSqlite {
+    fn new() -> Self {
+        let place = places::sqlite();
+        place.open().migrate().unwrap();
+        let connection =
+            rusqlite::Connection::open(place.url.strip_prefix("sqlite:").unwrap()).unwrap();
+        connection.pragma_update(None, "synchronous", "normal").unwrap();
+        connection.pragma_update(None, "cache_size", -32_000).unwrap();
+        Self(connection, place)
+    }
+}
+
+impl Bare for BareSqlite {
+    fn load(&mut self, entries: &[Entry]) {
+        assert!(self.1.direct.is_none());
+        let places = vec!["?"; 38].join(", ");
+        let sql = format!(
+            "INSERT INTO gateway_requests (id, created_at, streamed, {TEXTS}, {NUMBERS}) VALUES ({places})"
+        );
+        let transaction = self.0.transaction().unwrap();
+        let mut insert = transaction.prepare_cached(&sql).unwrap();
+        for Entry { record, .. } in entries {
+            insert.raw_bind_parameter(1, &record.id).unwrap();
+            insert.raw_bind_parameter(2, record.created_at as i64).unwrap();
+            insert.raw_bind_parameter(3, record.streamed).unwrap();
+            for (index, text) in (4..).zip(texts(record)) {
+                insert.raw_bind_parameter(index, text).unwrap();
+            }
+            for (index, number) in (25..).zip(numbers(record)) {
+                insert.raw_bind_parameter(index, number).unwrap();
+            }
+            insert.raw_execute().unwrap();
+        }
+        drop(insert);
+        transaction.commit().unwrap();
+    }
+}
+
+struct BarePostgres(tokio::runtime::Runtime, tokio_postgres::Client);
+
+impl BarePostgres {
+    fn new() -> Self {
+        let place = places::postgres();
+        open(&place.url).unwrap().migrate().unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let client = runtime.block_on(async {
+            let (client, connection) =
+                tokio_postgres::connect(&place.url, tokio_postgres::NoTls).await.unwrap();
+            tokio::spawn(connection);
+            client
+        });
+        Self(runtime, client)
+    }
+}
+
+impl Bare for BarePostgres {
+    fn load(&mut self, entries: &[Entry]) {
+        use tokio_postgres::types::{ToSql, Type};
+        let places: Vec<String> = (1..=38).map(|place| format!("${place}")).collect();
+        let sql = format!(
+            "INSERT INTO gateway_requests (id, created_at, streamed, {TEXTS}, {NUMBERS}) \
+             SELECT * FROM UNNEST({})",
+            places.join(", ")
+        );
+        let records: Vec<&Record> = entries.iter().map(|entry| &entry.record).collect();
+        let ids: Vec<uuid::Uuid> =
+            records.iter().map(|record| record.id.parse().unwrap()).collect();
+        let times: Vec<std::time::SystemTime> = records
+            .iter()
+            .map(|record| std::time::UNIX_EPOCH + Duration::from_millis(record.created_at))
+            .collect();
+        let flags: Vec<bool> = records.iter().map(|record| record.streamed).collect();
+        let mut text_columns: Vec<Vec<Option<&str>>> = vec![Vec::new(); 21];
+        let mut number_columns: Vec<Vec<Option<i64>>> = vec![Vec::new(); 14];
+        for record in records {
+            for (column, text) in text_columns.iter_mut().zip(texts(record)) {
+                column.push(text);
+            }
+            for (column, number) in number_columns.iter_mut().zip(numbers(record)) {
+                column.push(number);
+            }
+        }
+        let mut parameters: Vec<(&(dyn ToSql + Sync), Type)> = vec![
+            (&ids, Type::UUID_ARRAY),
+            (&times, Type::TIMESTAMPTZ_ARRAY),
+            (&flags, Type::BOOL_ARRAY),
+        ];
+        for column in &text_columns {
+            parameters.push((column, Type::TEXT_ARRAY));
+        }
+        for column in &number_columns {
+            parameters.push((column, Type::INT8_ARRAY));
+        }
+        let client = &self.1;
+        self.0.block_on(async {
+            client.batch_execute("BEGIN").await.unwrap();
+            assert_eq!(client.execute_typed(&sql, &parameters).await.unwrap(), BATCH);
+            client.batch_execute("COMMIT").await.unwrap();
+        });
+    }
+}

@@ -1,0 +1,272 @@
+//! Normalises finish reasons that others wrote: a table of Postgres or SQLite, a CSV or JSONL file.
+//!
+//! The provider's own word is read and never written. A table is gone through in the order of its ids; how
+//! far is noted in the same transaction as what was written. A file is copied beside itself, and takes
+//! its new name when it is whole. A run that was interrupted goes on where it stopped.
+
+mod files;
+mod postgres;
+mod sqlite;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use endstop::vocabulary::normalize_finish_reason;
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::error::Error;
+
+/// What the columns, or fields, are called.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Columns {
+    /// What tells rows apart: unique. Files need none.
+    pub id: String,
+    /// Who served it.
+    pub provider: String,
+    /// The provider's own word.
+    pub native: String,
+    /// Where our word goes.
+    pub finish_reason: String,
+}
+
+impl Default for Columns {
+    fn default() -> Self {
+        Self {
+            id: "id".to_owned(),
+            provider: "provider".to_owned(),
+            native: "native_finish_reason".to_owned(),
+            finish_reason: "finish_reason".to_owned(),
+        }
+    }
+}
+
+/// What is to be done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Backfill {
+    /// `postgres://…`, `sqlite:FILE`, or the path of a file that ends in `.csv`, `.tsv`, `.jsonl` or
+    /// `.ndjson`.
+    pub from: String,
+    /// The table, where it is a database; `schema.table` also.
+    pub table: String,
+    /// What its columns are called.
+    pub columns: Columns,
+    /// Who served what names no provider, or all of it where there is no such column.
+    pub provider: Option<String>,
+    /// Where a file's copy goes; beside it by default.
+    pub to: Option<PathBuf>,
+    /// Rows at a time.
+    pub batch: usize,
+    /// Count only.
+    pub dry_run: bool,
+}
+
+impl Default for Backfill {
+    fn default() -> Self {
+        Self {
+            from: String::new(),
+            table: "gateway_requests".to_owned(),
+            columns: Columns::default(),
+            provider: None,
+            to: None,
+            batch: 1000,
+            dry_run: false,
+        }
+    }
+}
+
+/// How far it is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Progress {
+    /// Rows read in this run, or bytes of a file.
+    pub done: u64,
+    /// Of how many, as far as is known.
+    pub of: Option<u64>,
+}
+
+/// A kind of change.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub struct Change {
+    /// Who served it.
+    pub provider: String,
+    /// The provider's own word.
+    pub native: String,
+    /// What stood there.
+    pub from: Option<String>,
+    /// What stands there now.
+    pub to: String,
+}
+
+/// What was done, or would be.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Done {
+    /// Rows read.
+    pub rows: u64,
+    /// Rows that say something else now.
+    pub changed: u64,
+    /// Lines of a file that could not be read, and were copied as they are.
+    pub unread: u64,
+    /// How often each change was made.
+    pub changes: BTreeMap<Change, u64>,
+    /// Where a file's copy is.
+    pub file: Option<PathBuf>,
+}
+
+impl Backfill {
+    /// Goes through all rows, from where an earlier run stopped.
+    ///
+    /// # Errors
+    /// The source cannot be read or written, or has no such columns.
+    pub fn run(&self, mut progress: impl FnMut(Progress)) -> Result<Done, Error> {
+        let columns = &self.columns;
+        if [&columns.id, &columns.provider, &columns.native].contains(&&columns.finish_reason) {
+            let why = format!("`{}` would be written over itself", columns.finish_reason);
+            return Err(Error::Query(format!("{why}: name another column for our word")));
+        }
+        if self.batch == 0 {
+            return Err(Error::Query("a batch has at least one row".to_owned()));
+        }
+        let progress: &mut dyn FnMut(Progress) = &mut progress;
+        if self.from.starts_with("sqlite:") {
+            return self.go_through(&mut sqlite::Table::open(self)?, progress);
+        }
+        if self.from.starts_with("postgres:") || self.from.starts_with("postgresql:") {
+            return self.go_through(&mut postgres::Table::open(self)?, progress);
+        }
+        if self.from.contains("://") {
+            return Err(crate::open::refuse(&self.from, "it begins like none that is known"));
+        }
+        files::copy(self, Path::new(&self.from), progress)
+    }
+
+    fn go_through(
+        &self,
+        table: &mut impl Table,
+        progress: &mut dyn FnMut(Progress),
+    ) -> Result<Done, Error> {
+        let mut done = Done::default();
+        let mut position = if self.dry_run { None } else { table.position()? };
+        let of = table.count(position.as_ref())?;
+        loop {
+            let rows = table.read(position.as_ref(), self.batch)?;
+            let Some(last) = rows.last() else { break };
+            let last = last.key.clone();
+            let mut writes = Vec::new();
+            for row in rows {
+                done.rows += 1;
+                let to = self.judge(&row.said, &mut done);
+                writes.extend(to.map(|to| Write { key: row.key, native: row.said.native, to }));
+            }
+            if !self.dry_run {
+                table.write(&writes, &last)?;
+            }
+            progress(Progress { done: done.rows, of });
+            position = Some(last);
+        }
+        if !self.dry_run {
+            table.finish()?;
+        }
+        Ok(done)
+    }
+
+    /// The word that a row should have and has not, counted.
+    fn judge(&self, said: &Said, done: &mut Done) -> Option<&'static str> {
+        let native = said.native.as_deref()?;
+        let named = said.provider.as_deref().filter(|provider| !provider.is_empty());
+        let provider = named.or(self.provider.as_deref()).unwrap_or_default();
+        let to = normalize_finish_reason(Some(native), provider)?;
+        if said.finish_reason.as_deref() == Some(to) {
+            return None;
+        }
+        done.changed += 1;
+        let change = Change {
+            provider: crate::columns::clean(provider, 256).into_owned(),
+            native: crate::columns::clean(native, 256).into_owned(),
+            from: said.finish_reason.clone(),
+            to: to.to_owned(),
+        };
+        *done.changes.entry(change).or_default() += 1;
+        Some(to)
+    }
+}
+
+/// What a row says.
+struct Said {
+    provider: Option<String>,
+    native: Option<String>,
+    finish_reason: Option<String>,
+}
+
+/// One row of a table.
+struct TableRow {
+    key: Value,
+    said: Said,
+}
+
+/// One row to be written.
+struct Write {
+    key: Value,
+    native: Option<String>,
+    to: &'static str,
+}
+
+/// A table that can be gone through.
+trait Table {
+    /// Where an earlier run stopped.
+    fn position(&mut self) -> Result<Option<Value>, Error>;
+
+    /// How many rows there are after a position.
+    fn count(&mut self, after: Option<&Value>) -> Result<Option<u64>, Error>;
+
+    /// The next rows after a position.
+    fn read(&mut self, after: Option<&Value>, most: usize) -> Result<Vec<TableRow>, Error>;
+
+    /// Writes words over rows that still say what was read, and how far that is.
+    fn write(&mut self, writes: &[Write], position: &Value) -> Result<(), Error>;
+
+    /// Forgets how far it was: all is done.
+    fn finish(&mut self) -> Result<(), Error>;
+}
+
+/// A name in SQL.
+fn quoted(name: &str) -> String {
+    format!("\"{}\"", name.replace('"', "\"\"").replace('\0', ""))
+}
+
+/// A name with its schema.
+fn quoted_path(name: &str) -> String {
+    let parts: Vec<String> = name.split('.').map(quoted).collect();
+    parts.join(".")
+}
+
+/// Checks that columns are there; the provider's may be missing where one is named.
+fn check(backfill: &Backfill, found: &[String]) -> Result<bool, Error> {
+    let Columns { id, provider, native, finish_reason } = &backfill.columns;
+    let has = |name: &String| found.contains(name);
+    let table = &backfill.table;
+    if found.is_empty() {
+        return Err(Error::Query(format!("there is no table `{table}`")));
+    }
+    let has_provider = has(provider);
+    let mut wanted = vec![id, native, finish_reason];
+    if backfill.provider.is_none() {
+        wanted.push(provider);
+    }
+    match wanted.into_iter().find(|name| !has(name)) {
+        None => Ok(has_provider),
+        Some(name) => Err(Error::Query(format!(
+            "`{table}` has no column `{name}`; it has: {}",
+            found.join(", ")
+        ))),
+    }
+}
+
+/// What a position is noted under: the same work, and nothing else.
+fn name_of(backfill: &Backfill) -> String {
+    let Columns { id, provider, native, finish_reason } = &backfill.columns;
+    [&backfill.table, id, provider, native, finish_reason].map(|name| quoted(name)).join(" ")
+}
+
+/// Notes of positions.
+const NOTES: &str =
+    "CREATE TABLE IF NOT EXISTS endstop_backfill (name text PRIMARY KEY, position text NOT NULL)";

@@ -1,0 +1,101 @@
+//! A batch on its way in: what is the same for every backend.
+
+use uuid::Uuid;
+
+use crate::backend::{Entry, Loaded, Stored};
+use crate::columns::Row;
+
+/// One row to be.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Item<'a> {
+    /// Where it stood in the batch.
+    pub(crate) index: usize,
+    pub(crate) key: Uuid,
+    pub(crate) row: Row<'a>,
+}
+
+impl Item<'_> {
+    /// The id, as it is stored in text.
+    pub(crate) fn id(&self) -> String {
+        self.key.simple().to_string()
+    }
+}
+
+/// The rows of a batch in the order of their ids, each once and at its newest, with what is already
+/// known to become of the others.
+pub(crate) fn items(entries: &[Entry]) -> (Vec<Item<'_>>, Loaded) {
+    let mut loaded = Loaded::default();
+    let mut items = Vec::with_capacity(entries.len());
+    for (index, entry) in entries.iter().enumerate() {
+        match Uuid::try_parse(&entry.record.id) {
+            Ok(key) => items.push(Item { index, key, row: Row::from(entry) }),
+            Err(_) => loaded.refused.push((index, "its id is no UUID".to_owned())),
+        }
+    }
+    items.sort_by_key(|item| (item.key, std::cmp::Reverse(item.row.sequence)));
+    let all = items.len();
+    items.dedup_by_key(|item| item.key);
+    loaded.known = (all - items.len()) as u64;
+    (items, loaded)
+}
+
+/// An id as it is stored in text; none where it is none.
+pub(crate) fn key(id: &str) -> Option<String> {
+    Uuid::try_parse(id).ok().map(|key| key.simple().to_string())
+}
+
+/// What a row becomes by an entry, if the entry is newer. What was said before it was judged again
+/// stays.
+pub(crate) fn amended<'a>(old: &'a Stored, new: &Row<'a>) -> Option<Row<'a>> {
+    let Stored { record: _, sequence, previous_reason, previous_finish_reason, previous_rules } =
+        old;
+    (new.sequence > *sequence).then_some(Row {
+        previous_reason: previous_reason.as_deref(),
+        previous_finish_reason: previous_finish_reason.as_deref(),
+        previous_rules: *previous_rules,
+        ..*new
+    })
+}
+
+/// What a row becomes by a new verdict, if it is still the row that was judged. The first verdict is
+/// what is kept, however often a row is judged.
+pub(crate) fn rejudged(old: &Stored, verdict: &Stored) -> Option<Stored> {
+    if old.sequence != verdict.sequence || old.record.rules >= verdict.record.rules {
+        return None;
+    }
+    let mut new = old.clone();
+    let said = &verdict.record;
+    new.record.reason.clone_from(&said.reason);
+    new.record.finish_reason.clone_from(&said.finish_reason);
+    new.record.confidence.clone_from(&said.confidence);
+    new.record.cause.clone_from(&said.cause);
+    new.record.rules = said.rules;
+    let same = old.record.reason == said.reason && old.record.finish_reason == said.finish_reason;
+    if !same && old.previous_rules.is_none() {
+        new.previous_reason = Some(old.record.reason.clone());
+        new.previous_finish_reason.clone_from(&old.record.finish_reason);
+        new.previous_rules = Some(old.record.rules);
+    }
+    Some(new)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use endstop::Record;
+
+    fn entry(id: &str, sequence: u32) -> Entry {
+        Entry { sequence, record: Record { id: id.to_owned(), ..Record::default() } }
+    }
+
+    #[test]
+    fn a_batch_is_sorted_and_has_each_id_once() {
+        let (a, b) = ("00000000000070008000000000000001", "00000000-0000-7000-8000-000000000000");
+        let batch = [entry(a, 0), entry("x", 0), entry(a, 2), entry(b, 0), entry(a, 1)];
+        let (items, loaded) = items(&batch);
+        let order: Vec<_> = items.iter().map(|item| (item.index, item.row.sequence)).collect();
+        assert_eq!(order, [(3, 0), (2, 2)]);
+        assert_eq!((loaded.known, loaded.refused.len()), (2, 1));
+        assert_eq!(items[0].id(), b.replace('-', ""));
+    }
+}

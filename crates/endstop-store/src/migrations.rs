@@ -1,0 +1,68 @@
+//! The tables, as numbered steps: `migrations/BACKEND/NNNN_name.sql`.
+//!
+//! Each step is plain SQL that can run twice and by itself, so that other tools can apply it too.
+
+use std::path::{Path, PathBuf};
+
+use crate::error::Error;
+
+/// One step.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Migration {
+    /// Its number and name.
+    pub(crate) name: &'static str,
+    pub(crate) sql: &'static str,
+}
+
+pub(crate) static SQLITE: [Migration; 2] = [
+    Migration {
+        name: "0001_requests",
+        sql: include_str!("../migrations/sqlite/0001_requests.sql"),
+    },
+    Migration { name: "0002_hourly", sql: include_str!("../migrations/sqlite/0002_hourly.sql") },
+];
+
+pub(crate) static POSTGRES: [Migration; 2] = [
+    Migration {
+        name: "0001_requests",
+        sql: include_str!("../migrations/postgres/0001_requests.sql"),
+    },
+    Migration { name: "0002_hourly", sql: include_str!("../migrations/postgres/0002_hourly.sql") },
+];
+
+/// Where Postgres notes which steps it has taken.
+pub(crate) const POSTGRES_NOTES: &str = "CREATE TABLE IF NOT EXISTS public.endstop_migrations (
+    name text PRIMARY KEY,
+    applied_at timestamptz NOT NULL DEFAULT now()
+);
+";
+
+/// Writes the steps for Postgres as files that `supabase db push` applies, in order; `timestamp` is 14
+/// digits, such as `20261116093000`, and each file has a later one. Gives their paths.
+///
+/// # Errors
+/// The timestamp is none, or a file cannot be written.
+pub fn export_migrations(dir: &Path, timestamp: &str) -> Result<Vec<PathBuf>, Error> {
+    let digits = timestamp.len() == 14 && timestamp.bytes().all(|digit| digit.is_ascii_digit());
+    let first: u64 = timestamp.parse().ok().filter(|_| digits).ok_or_else(|| {
+        Error::Query(format!("`{timestamp}` is no timestamp; write 14 digits: year to second"))
+    })?;
+    std::fs::create_dir_all(dir).map_err(|source| io("make", dir, source))?;
+    let mut paths = Vec::new();
+    for (number, migration) in (first..).zip(&POSTGRES) {
+        let Migration { name, sql } = migration;
+        let path = dir.join(format!("{number}_endstop_{name}.sql"));
+        let note = format!(
+            "\n-- So that `endstop migrate` knows.\n{POSTGRES_NOTES}INSERT INTO \
+             public.endstop_migrations (name) VALUES ('{name}') ON CONFLICT DO NOTHING;\n"
+        );
+        std::fs::write(&path, format!("{sql}{note}"))
+            .map_err(|source| io("write", &path, source))?;
+        paths.push(path);
+    }
+    Ok(paths)
+}
+
+fn io(what: &str, path: &Path, source: std::io::Error) -> Error {
+    Error::Io { what: format!("cannot {what} {}", path.display()), source }
+}

@@ -1,0 +1,17 @@
+//! One suite for every backend: SQLite, a real Postgres, and the same through a pooler in transaction
+//! mode. The servers are started by the tests and end with them.
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::string_slice,
+    reason = "a test that panics has failed, which is what it is for"
+)]
+
+mod backfill;
+mod foreign;
+mod model;
+mod outage;
+mod places;
+mod refusals;
+mod suite;

@@ -1,0 +1,161 @@
+//! What cannot work says why, and what to do; never a password.
+
+use std::os::unix::fs::PermissionsExt;
+use std::time::Duration;
+
+use endstop_store::{Error, Options, open, open_to_read, open_with};
+
+use crate::model::{entry, query};
+use crate::places::{self, free_port};
+
+#[test]
+fn addresses_that_are_none() {
+    let cases = [
+        ("", "begins like none"),
+        ("mysql://u:hunter2@h/d", "begins like none"),
+        ("sqlite", "begins like none"),
+        ("sqlite:", "names no file"),
+        ("sqlite://", "names no file"),
+        ("sqlite:a?mode=memory", "no parameters"),
+        ("postgres:", ""),
+        ("postgres://", "names no host"),
+        ("postgres://u:hunter2@/d", "names no host"),
+        ("postgres://u:hunter2@h:port/d", ""),
+        ("postgres://u:hunter2@h/d?sslmode=maybe", "sslmode"),
+        ("postgres://u:hunter2@h/d?frobnicate=1", "frobnicate"),
+        ("postgres://u:hunter2@h/d?sslmode=verify-full&sslrootcert=/nowhere", "sslrootcert"),
+        ("postgres://h/d?user=u&password=hunter2&x=y", "unknown option"),
+    ];
+    for (url, wanted) in cases {
+        let Err(error) = open(url) else { panic!("{url}") };
+        assert!(matches!(error, Error::Url { .. }), "{url}: {error}");
+        let error = error.to_string();
+        assert!(error.contains(wanted) && !error.contains("hunter2"), "{error}");
+    }
+    for url in ["sqlite:/nowhere/at/all.db", "sqlite:/"] {
+        let Err(error) = open(url) else { panic!("{url}") };
+        assert!(matches!(error, Error::Io { .. }), "{error}");
+    }
+    assert!(open_to_read("sqlite:/nowhere/at/all.db").is_err());
+    assert!(open_to_read("sqlite::memory:").is_err());
+}
+
+#[test]
+fn a_server_that_is_not_there() {
+    let url = format!("postgres://u:hunter2@127.0.0.1:{}/d", free_port());
+    let error = open(&url).unwrap().migrate().unwrap_err();
+    assert!(error.is_passing());
+    assert!(!error.to_string().contains("hunter2"), "{error}");
+}
+
+#[test]
+fn a_server_that_refuses() {
+    let place = places::postgres();
+    place.sql("CREATE ROLE stranger LOGIN");
+    let refused = |url: &str, wanted: &str| {
+        let error = open(url).unwrap().load(&[entry(0)]).unwrap_err();
+        assert!(matches!(error, Error::Refused { .. }), "{error}");
+        assert!(error.to_string().contains(wanted), "{error}");
+    };
+    refused(&place.url, "run `endstop migrate`");
+    let report = open(&place.url).unwrap().report(&query(&[])).unwrap_err();
+    assert!(report.to_string().contains("run `endstop migrate`"), "{report}");
+    place.open().migrate().unwrap();
+    refused(&place.url.replace("postgres@", "nobody@"), "check the user");
+    refused(&format!("{}_missing", place.url), "create the database");
+    refused(&place.url.replace("postgres@", "stranger@"), "grant this user");
+    refused(&format!("{}?sslmode=require", place.url), "TLS");
+    place.sql("ALTER TABLE gateway_requests DROP COLUMN cause");
+    refused(&place.url, "`cause`");
+    place.sql("DROP ROLE stranger");
+}
+
+#[test]
+fn a_wrong_password() {
+    let server = places::Postgres::start();
+    let url = server.database();
+    places::sql(&url, "CREATE ROLE careful LOGIN PASSWORD 'right'");
+    let rules = server.directory.join("data/pg_hba.conf");
+    std::fs::write(&rules, "host all careful 127.0.0.1/32 scram-sha-256\nhost all all all trust\n")
+        .unwrap();
+    places::sql(&url, "SELECT pg_reload_conf()");
+    places::sql(&url, "GRANT ALL ON SCHEMA public TO careful");
+    let as_careful = |password: &str| url.replace("postgres@", &format!("careful:{password}@"));
+    let mut right = open(&as_careful("right")).unwrap();
+    // The server reads its new rules in its own time.
+    let end = std::time::Instant::now() + Duration::from_secs(10);
+    let error = loop {
+        match open(&as_careful("hunter2")).unwrap().migrate() {
+            Err(error) => break error,
+            Ok(_) => assert!(std::time::Instant::now() < end),
+        }
+    };
+    assert!(matches!(error, Error::Refused { .. }), "{error}");
+    let error = error.to_string();
+    assert!(error.contains("check the user and the password"), "{error}");
+    assert!(!error.contains("hunter2"), "{error}");
+    right.migrate().unwrap();
+    assert_eq!(right.load(&[entry(0)]).unwrap().added, 1);
+}
+
+#[test]
+fn who_reads_cannot_write_nor_take_long() {
+    for place in [places::sqlite(), places::postgres()] {
+        place.open().migrate().unwrap();
+        let mut reader = open_to_read(&place.url).unwrap();
+        assert!(reader.migrate().is_err());
+        assert!(reader.load(&[entry(0)]).is_err());
+        assert!(reader.forget(u64::MAX, 9).is_err());
+        assert!(reader.rejudge(&[]).is_err());
+        let mut store = place.open();
+        let rows: Vec<_> = (0..20_000)
+            .map(|number| {
+                let mut entry = entry(number);
+                entry.record.model = Some(format!("model {number}"));
+                entry
+            })
+            .collect();
+        store.load(&rows).unwrap();
+        assert_eq!(reader.report(&query(&[])).unwrap().total.now.count, 20_000);
+        let options =
+            Options { read_only: true, timeout: Duration::from_millis(1), ..Options::default() };
+        let error = open_with(&place.url, &options).unwrap().report(&query(&[])).unwrap_err();
+        assert!(matches!(&error, Error::Query(why) if why.contains("too long")), "{error}");
+    }
+}
+
+#[test]
+fn a_file_is_for_its_owner_alone() {
+    let place = places::sqlite();
+    let path = place.url.strip_prefix("sqlite:").unwrap().to_owned();
+    let mut store = place.open();
+    store.migrate().unwrap();
+    store.load(&[entry(0)]).unwrap();
+    for path in [path.clone(), format!("{path}-wal"), format!("{path}-shm")] {
+        let mode = std::fs::metadata(&path).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600, "{path}");
+    }
+}
+
+#[test]
+fn files_that_are_something_else() {
+    let directory = tempfile::tempdir().unwrap();
+    let text = directory.path().join("text");
+    std::fs::write(
+        &text,
+        "no database at all, but a text that is long enough to be looked at ".repeat(99),
+    )
+    .unwrap();
+    let outcome = open(&format!("sqlite:{}", text.display())).and_then(|mut store| store.migrate());
+    assert!(outcome.unwrap_err().to_string().contains("no SQLite database"));
+
+    let foreign = directory.path().join("foreign.db");
+    let other = rusqlite::Connection::open(&foreign).unwrap();
+    other.execute_batch("CREATE TABLE gateway_requests (id, model)").unwrap();
+    let mut store = open(&format!("sqlite:{}", foreign.display())).unwrap();
+    assert!(store.migrate().unwrap_err().to_string().contains("name another file"));
+
+    let fresh = format!("sqlite:{}", directory.path().join("fresh.db").display());
+    let error = open(&fresh).unwrap().load(&[entry(0)]).unwrap_err();
+    assert!(error.to_string().contains("run `endstop migrate`"), "{error}");
+}
