@@ -62,6 +62,8 @@ def gateway_config(cache, mode, port, sim):
         f'admin = "127.0.0.1:{free_port()}"',
         f'mode = "{mode}"',
         'tool_calls = "fail"',
+        f'data = "{cache / (mode + "-data")}"',
+        f'store = "sqlite:{cache / (mode + "-data") / "endstop.db"}"',
     ]
     for name, path in UPSTREAMS.items():
         lines += [f"[upstreams.{name}]", f'base_url = "http://127.0.0.1:{sim}{path}"']

@@ -5,6 +5,9 @@ use endstop::{Ending, Reason};
 /// The command could not do its work: a missing file, bytes that are no response.
 pub(crate) const ERROR: u8 = 1;
 
+/// What `report --fail-if` names is so.
+pub(crate) const FAIL_IF: u8 = 21;
+
 /// The exit codes, as `--help` shows them.
 pub(crate) const HELP: &str = "\
 Exit codes:
@@ -15,7 +18,8 @@ Exit codes:
   12  context limit       17  timed out
   13  refused, filtered,  18  failed
       safety, recitation  19  cut
-  14  malformed tool call 20  not over yet (queued, in progress)";
+  14  malformed tool call 20  not over yet (queued, in progress)
+                          21  what `report --fail-if` names is so";
 
 /// The exit code for a response that ended like this.
 pub(crate) fn code(ending: &Ending) -> u8 {

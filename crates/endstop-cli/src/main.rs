@@ -1,20 +1,28 @@
 //! The `endstop` command: one file per subcommand.
 
+mod backfill;
 mod check;
 mod complete;
 mod config;
 mod decide;
 mod dialects;
+mod endings;
 mod env;
 mod exit;
 mod explain;
 mod line;
+mod migrate;
 mod recording;
 mod replay;
+mod report;
 mod response;
 mod serve;
+mod show;
 mod sim;
+mod store;
 mod style;
+mod tail;
+mod when;
 
 use std::process::ExitCode;
 
@@ -35,6 +43,12 @@ enum Command {
     Explain(explain::Args),
     Replay(replay::Args),
     Serve(serve::Args),
+    Report(report::Args),
+    Endings(endings::Args),
+    Tail(tail::Args),
+    Show(show::Args),
+    Migrate(migrate::Args),
+    Backfill(backfill::Args),
     Env(env::Args),
     Dialects(dialects::Args),
     Sim(sim::Args),
@@ -49,6 +63,12 @@ fn main() -> ExitCode {
         Command::Explain(args) => explain::run(&args),
         Command::Replay(args) => replay::run(&args),
         Command::Serve(args) => serve::run(&args),
+        Command::Report(args) => report::run(&args),
+        Command::Endings(args) => endings::run(&args),
+        Command::Tail(args) => tail::run(&args),
+        Command::Show(args) => show::run(&args),
+        Command::Migrate(args) => migrate::run(&args),
+        Command::Backfill(args) => backfill::run(&args),
         Command::Env(args) => env::run(&args),
         Command::Dialects(args) => dialects::run(&args),
         Command::Sim(args) => sim::run(&args),

@@ -34,6 +34,13 @@ pub(crate) struct Args {
     /// How endings are logged: human, json or off.
     #[arg(long, value_enum)]
     log: Option<LogArg>,
+    /// Where endings are kept: `sqlite:FILE`, `postgres://…` or `off`; a SQLite file in the data
+    /// directory by default.
+    #[arg(long, value_name = "URL", env = "ENDSTOP_STORE", hide_env_values = true)]
+    store: Option<String>,
+    /// The directory of what is kept on this machine.
+    #[arg(long, value_name = "DIR")]
+    data: Option<PathBuf>,
     /// Checks the configuration and says what would be served.
     #[arg(long)]
     check: bool,
@@ -103,6 +110,15 @@ fn read(args: &Args) -> Result<Config> {
         Some(LogArg::Json) => Log::Json,
         Some(LogArg::Off) => Log::Off,
     };
+    config.data = args.data.clone().or(config.data);
+    if let Some(store) = &args.store {
+        config.store = Some(store.clone());
+        config.store_env = None;
+    }
+    if config.store.is_none() && config.store_env.is_none() {
+        let dir = config.data_dir()?;
+        config.store = Some(format!("sqlite:{}", dir.join("endstop.db").display()));
+    }
     Ok(config)
 }
 
@@ -116,6 +132,10 @@ fn check(args: &Args) -> Result<ExitCode> {
         None => println!("admin   off"),
     }
     println!("mode    {:?}, tool calls {:?}", config.mode, config.tool_calls);
+    match config.store()? {
+        Some(store) => println!("store   {}", endstop_store::shown(&store)),
+        None => println!("store   off"),
+    }
     for upstream in settings.routes.iter() {
         let key = if upstream.has_own_key() { "the gateway's key" } else { "the caller's key" };
         let differs = if upstream.own { ", from the configuration" } else { "" };
@@ -182,6 +202,24 @@ fn greet(gateway: &Gateway) {
         eprintln!("  {line}");
     }
     eprintln!("  … `endstop env` has the others");
+    if let Some(recording) = gateway.handle().recording() {
+        let recovered = recording.recovery;
+        eprintln!("endstop: endings are kept in {}; ask with `endstop report`", recording.store());
+        if recovered.orphans > 0 {
+            eprintln!(
+                "endstop: {} responses were under way when the last process ended; they are recorded \
+                 as interrupted",
+                recovered.orphans
+            );
+        }
+        if recovered.quarantined + recovered.torn + recovered.missing > 0 {
+            eprintln!(
+                "endstop: the spool was damaged ({} stretches, {} torn ends, {} files missing); what \
+                 could not be read is in its folder quarantine/",
+                recovered.quarantined, recovered.torn, recovered.missing
+            );
+        }
+    }
     if let Some(admin) = gateway.admin_address() {
         eprintln!("endstop: endings at http://{admin}/endstop/v1/endings, live at …/tail");
     }

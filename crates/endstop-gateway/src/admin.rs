@@ -12,6 +12,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Json, Router};
 use endstop::Reason;
+use endstop_store::{Backend, Dimension, Error as StoreError, Filter, Period};
 use futures_util::stream::{self, Stream};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -19,7 +20,7 @@ use tokio::sync::broadcast::error::RecvError;
 
 use crate::config::Secret;
 use crate::state::Shared;
-use crate::told::Wanted;
+use crate::told::{Wanted, now};
 
 /// The most records that one request gets.
 const MOST: usize = 1000;
@@ -41,6 +42,8 @@ pub fn router(admin: Admin) -> Router {
         .route("/endstop/v1/endings", get(endings))
         .route("/endstop/v1/endings/{id}", get(ending))
         .route("/endstop/v1/tail", get(tail))
+        .route("/endstop/v1/report", get(report))
+        .route("/endstop/v1/words", get(words))
         .route("/endstop/v1/upstreams", get(upstreams))
         .layer(middleware::from_fn_with_state(admin.clone(), authorize));
     Router::new()
@@ -104,20 +107,73 @@ async fn ready(State(admin): State<Admin>) -> Response {
     (status, Json(body)).into_response()
 }
 
-#[derive(Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct Asked {
+    team: Option<String>,
+    key: Option<String>,
     provider: Option<String>,
     upstream: Option<String>,
     model: Option<String>,
     reason: Option<String>,
     finish_reason: Option<String>,
+    native: Option<String>,
     action: Option<String>,
     since: Option<u64>,
+    until: Option<u64>,
     limit: Option<usize>,
+    /// For reports alone.
+    by: Option<String>,
+    compare: Option<bool>,
 }
 
 impl Asked {
+    fn filter(&self) -> Filter {
+        Filter {
+            team: self.team.clone(),
+            key: self.key.clone(),
+            provider: self.provider.clone(),
+            model: self.model.clone(),
+            upstream: self.upstream.clone(),
+            reason: self.reason.clone(),
+            finish_reason: self.finish_reason.clone(),
+        }
+    }
+
+    /// From when to when: all that is recorded, or a week for sums.
+    fn period(&self, week: bool) -> Period {
+        let until = self.until.unwrap_or_else(|| now() + 1);
+        let week = if week { until.saturating_sub(7 * 24 * 3_600_000) } else { 0 };
+        Period { since: self.since.unwrap_or(week), until }
+    }
+
+    fn stored(&self) -> Result<endstop_store::Wanted, String> {
+        // What is wrong is said as it is where nothing is stored.
+        let limit = self.clone().wanted()?.limit;
+        Ok(endstop_store::Wanted {
+            filter: self.filter(),
+            native: self.native.clone(),
+            action: self.action.clone(),
+            period: Some(self.period(false)),
+            limit,
+        })
+    }
+
+    fn query(&self) -> Result<endstop_store::Query, String> {
+        let by = self.by.as_deref().unwrap_or("reason").split(',');
+        let by: Result<Vec<Dimension>, _> = by.map(str::parse).collect();
+        let period = self.period(true);
+        let length = period.until.saturating_sub(period.since);
+        let before = Period { since: period.since.saturating_sub(length), until: period.since };
+        Ok(endstop_store::Query {
+            by: by.map_err(|error| error.to_string())?,
+            period,
+            before: self.compare.unwrap_or(false).then_some(before),
+            filter: self.filter(),
+            limit: self.limit.unwrap_or(100),
+        })
+    }
+
     fn wanted(self) -> Result<Wanted, String> {
         let reason = match self.reason.as_deref() {
             None => None,
@@ -143,14 +199,57 @@ impl Asked {
     }
 }
 
-type Filter = Result<Query<Asked>, axum::extract::rejection::QueryRejection>;
+type Asking = Result<Query<Asked>, axum::extract::rejection::QueryRejection>;
 
-fn wanted(filter: Filter) -> Result<Wanted, String> {
-    filter.map_err(|rejection| rejection.body_text()).and_then(|Query(asked)| asked.wanted())
+fn asked(asking: Asking) -> Result<Asked, String> {
+    asking.map_err(|rejection| rejection.body_text()).map(|Query(asked)| asked)
 }
 
-async fn endings(State(admin): State<Admin>, filter: Filter) -> Response {
-    match wanted(filter) {
+fn wanted(asking: Asking) -> Result<Wanted, String> {
+    asked(asking).and_then(Asked::wanted)
+}
+
+/// Asks the store, apart from what serves.
+async fn ask<T: Send + 'static>(
+    shared: Arc<Shared>,
+    question: impl FnOnce(&mut dyn Backend) -> Result<T, StoreError> + Send + 'static,
+) -> Result<T, Response> {
+    let asking = move || match &shared.recording {
+        Some(recording) => recording.ask(question).map_err(|error| unanswered(&error)),
+        None => {
+            let message = "endings are not kept: set `store` in the gateway's configuration";
+            Err(wrong(StatusCode::NOT_FOUND, message))
+        }
+    };
+    tokio::task::spawn_blocking(asking).await.unwrap_or_else(|_| {
+        Err(wrong(StatusCode::INTERNAL_SERVER_ERROR, "the question could not be asked"))
+    })
+}
+
+fn unanswered(error: &StoreError) -> Response {
+    let status = match error {
+        StoreError::Query(_) => StatusCode::BAD_REQUEST,
+        _ => StatusCode::SERVICE_UNAVAILABLE,
+    };
+    wrong(status, &error.to_string())
+}
+
+async fn endings(State(admin): State<Admin>, asking: Asking) -> Response {
+    let asked = match asked(asking) {
+        Ok(asked) => asked,
+        Err(message) => return wrong(StatusCode::BAD_REQUEST, &message),
+    };
+    if admin.shared.recording.is_some() {
+        let wanted = match asked.stored() {
+            Ok(wanted) => wanted,
+            Err(message) => return wrong(StatusCode::BAD_REQUEST, &message),
+        };
+        return match ask(admin.shared, move |store| store.endings(&wanted)).await {
+            Ok(found) => Json(json!({ "endings": found })).into_response(),
+            Err(response) => response,
+        };
+    }
+    match asked.wanted() {
         Ok(wanted) => {
             let found = admin.shared.told.find(&wanted);
             let found: Vec<_> = found.iter().map(|record| &**record).collect();
@@ -161,17 +260,49 @@ async fn endings(State(admin): State<Admin>, filter: Filter) -> Response {
 }
 
 async fn ending(State(admin): State<Admin>, Path(id): Path<String>) -> Response {
-    match admin.shared.told.get(&id) {
-        Some(record) => Json(&*record).into_response(),
-        None => wrong(
-            StatusCode::NOT_FOUND,
-            "no ending of this id is kept: it is still under way, or older than those kept",
-        ),
+    let gone = "no ending of this id is kept: it is still under way, or older than those kept";
+    if let Some(told) = admin.shared.told.get(&id) {
+        return Json(&*told).into_response();
+    }
+    if admin.shared.recording.is_none() {
+        return wrong(StatusCode::NOT_FOUND, gone);
+    }
+    match ask(admin.shared, move |store| store.ending(&id)).await {
+        Ok(Some(stored)) => Json(stored).into_response(),
+        Ok(None) => wrong(StatusCode::NOT_FOUND, gone),
+        Err(response) => response,
     }
 }
 
-async fn tail(State(admin): State<Admin>, filter: Filter) -> Response {
-    let wanted = match wanted(filter) {
+async fn report(State(admin): State<Admin>, asking: Asking) -> Response {
+    let query = match asked(asking).and_then(|asked| asked.query()) {
+        Ok(query) => query,
+        Err(message) => return wrong(StatusCode::BAD_REQUEST, &message),
+    };
+    let question = move |store: &mut dyn Backend| {
+        let report = store.report(&query)?;
+        Ok(endstop_store::view::json(&query, &report))
+    };
+    match ask(admin.shared, question).await {
+        Ok(report) => Json(report).into_response(),
+        Err(response) => response,
+    }
+}
+
+async fn words(State(admin): State<Admin>, asking: Asking) -> Response {
+    let asked = match asked(asking) {
+        Ok(asked) => asked,
+        Err(message) => return wrong(StatusCode::BAD_REQUEST, &message),
+    };
+    let (period, limit) = (asked.period(true), asked.limit.unwrap_or(100));
+    match ask(admin.shared, move |store| store.words(period, limit)).await {
+        Ok(words) => Json(json!({ "words": words })).into_response(),
+        Err(response) => response,
+    }
+}
+
+async fn tail(State(admin): State<Admin>, asking: Asking) -> Response {
+    let wanted = match wanted(asking) {
         Ok(wanted) => wanted,
         Err(message) => return wrong(StatusCode::BAD_REQUEST, &message),
     };
@@ -231,15 +362,22 @@ pub fn openapi() -> Value {
         })
     };
     let filters = json!([
+        text("team", "the team"),
+        text("key", "the id of the key"),
         text("provider", "the provider's id"),
         text("upstream", "the upstream's name"),
         text("model", "the model"),
         text("reason", "our reason, such as output_limit"),
         text("finish_reason", "the word that analytics know, such as length"),
+        text("native", "the provider's own word"),
         text("action", "passed, warned, failed or refused"),
         number("since", "milliseconds since 1970"),
+        number("until", "likewise"),
         number("limit", "at most so many, 1 to 1000; 100 by default"),
     ]);
+    let mut sums = filters.as_array().cloned().unwrap_or_default();
+    sums.push(text("by", "finish_reason, reason, provider, model, team, key, upstream, hour, day"));
+    sums.push(text("compare", "true: beside the time before, of the same length"));
     json!({
         "openapi": "3.1.0",
         "info": { "title": "Endstop", "version": env!("CARGO_PKG_VERSION"),
@@ -271,6 +409,23 @@ pub fn openapi() -> Value {
                     "200": { "description": "a stream of `ending` events" },
                     "400": { "description": "a filter is wrong" },
                     "401": { "description": "the token is missing or wrong" } } } },
+            "/endstop/v1/report": { "get": {
+                "summary": "Counts, shares, tokens and times, from the store's hourly sums.",
+                "parameters": sums, "responses": {
+                    "200": { "description": "{ total, groups: [...] }" },
+                    "400": { "description": "the question is wrong" },
+                    "401": { "description": "the token is missing or wrong" },
+                    "404": { "description": "endings are not kept" },
+                    "503": { "description": "the store cannot be reached" } } } },
+            "/endstop/v1/words": { "get": {
+                "summary": "The providers' own words, when they were first and last seen.",
+                "parameters": [number("since", "milliseconds since 1970"),
+                               number("until", "likewise"), number("limit", "at most so many")],
+                "responses": {
+                    "200": { "description": "{ words: [...] }" },
+                    "401": { "description": "the token is missing or wrong" },
+                    "404": { "description": "endings are not kept" },
+                    "503": { "description": "the store cannot be reached" } } } },
             "/endstop/v1/upstreams": { "get": {
                 "summary": "Where requests can go.", "responses": {
                     "200": { "description": "{ upstreams: [...] }" },

@@ -69,6 +69,12 @@ impl Recording {
         }))
     }
 
+    /// The store's address, without its password.
+    #[must_use]
+    pub fn store(&self) -> String {
+        endstop_store::shown(&self.store)
+    }
+
     /// The spool.
     #[must_use]
     pub fn spool(&self) -> &Arc<Spool> {
@@ -91,7 +97,7 @@ impl Recording {
         let spool = self.spool.status();
         let well = spool.error.is_none() && self.spool.admits().is_ok();
         let status = json!({
-            "store": endstop_store::shown(&self.store),
+            "store": self.store(),
             "spool": spool,
             "loader": loading,
             "recovered": self.recovery,

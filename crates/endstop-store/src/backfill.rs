@@ -11,7 +11,9 @@ mod sqlite;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use endstop::vocabulary::normalize_finish_reason;
+use endstop::record::RULES;
+use endstop::vocabulary::{Vocabulary, normalize_finish_reason};
+use endstop::{Reason, Record};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -106,6 +108,8 @@ pub struct Done {
     pub changed: u64,
     /// Lines of a file that could not be read, and were copied as they are.
     pub unread: u64,
+    /// Rows of our own that newer rules judged otherwise.
+    pub rejudged: u64,
     /// How often each change was made.
     pub changes: BTreeMap<Change, u64>,
     /// Where a file's copy is.
@@ -128,10 +132,14 @@ impl Backfill {
         }
         let progress: &mut dyn FnMut(Progress) = &mut progress;
         if self.from.starts_with("sqlite:") {
-            return self.go_through(&mut sqlite::Table::open(self)?, progress);
+            let mut table = sqlite::Table::open(self)?;
+            let done = self.go_through(&mut table, progress)?;
+            return self.judge_own(table.is_own(), done);
         }
         if self.from.starts_with("postgres:") || self.from.starts_with("postgresql:") {
-            return self.go_through(&mut postgres::Table::open(self)?, progress);
+            let mut table = postgres::Table::open(self)?;
+            let done = self.go_through(&mut table, progress)?;
+            return self.judge_own(table.is_own(), done);
         }
         if self.from.contains("://") {
             return Err(crate::open::refuse(&self.from, "it begins like none that is known"));
@@ -169,6 +177,28 @@ impl Backfill {
         Ok(done)
     }
 
+    /// Judges rows of our own again that older rules judged; what was said before is kept beside.
+    fn judge_own(&self, own: bool, mut done: Done) -> Result<Done, Error> {
+        if !own {
+            return Ok(done);
+        }
+        let mut store = crate::open(&self.from)?;
+        let mut after = String::new();
+        loop {
+            let mut rows = store.judged_before(RULES, &after, self.batch)?;
+            let Some(last) = rows.last() else { return Ok(done) };
+            after.clone_from(&last.record.id);
+            let otherwise =
+                rows.iter_mut().filter_map(|row| judge_again(&mut row.record).then_some(()));
+            let otherwise = otherwise.count() as u64;
+            done.rows += rows.len() as u64;
+            done.rejudged += otherwise;
+            if !self.dry_run {
+                store.rejudge(&rows)?;
+            }
+        }
+    }
+
     /// The word that a row should have and has not, counted.
     fn judge(&self, said: &Said, done: &mut Done) -> Option<&'static str> {
         let native = said.native.as_deref()?;
@@ -188,6 +218,30 @@ impl Backfill {
         *done.changes.entry(change).or_default() += 1;
         Some(to)
     }
+}
+
+/// Judges a row of ours by the rules of today; says whether that makes a difference.
+fn judge_again(record: &mut Record) -> bool {
+    record.rules = RULES;
+    let Some(verdict) = record.judge_again() else { return false };
+    let said = record.native_finish_reason.is_some();
+    let finish_reason = (verdict.reason != Reason::Unknown || said)
+        .then(|| Vocabulary::FinishReason.spell(verdict.reason).to_owned());
+    let differs = record.reason != verdict.reason.name() || record.finish_reason != finish_reason;
+    if differs {
+        verdict.reason.name().clone_into(&mut record.reason);
+        verdict.reason.name().clone_into(&mut record.cause);
+        verdict.confidence.name().clone_into(&mut record.confidence);
+        record.finish_reason = finish_reason;
+    }
+    differs
+}
+
+/// Whether a table is the one that we write to, with rows of ours; those are judged by more than a word.
+fn is_own(backfill: &Backfill, columns: &[String]) -> bool {
+    let name = backfill.table.strip_prefix("public.").unwrap_or(&backfill.table);
+    name == "gateway_requests"
+        && ["rules", "sequence"].iter().all(|own| columns.iter().any(|name| name == own))
 }
 
 /// What a row says.

@@ -26,6 +26,7 @@ mod rollup;
 pub mod spool;
 mod sql;
 mod sqlite;
+pub mod view;
 
 pub use backend::{Backend, Entry, Loaded, Stored};
 pub use error::Error;

@@ -24,6 +24,7 @@ const WHOLE: &str = "data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"H
 fn endstop(arguments: &[&str], input: &[u8]) -> Output {
     let mut child = Command::new(env!("CARGO_BIN_EXE_endstop"))
         .args(arguments)
+        .env("ENDSTOP_DATA", data())
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -32,6 +33,11 @@ fn endstop(arguments: &[&str], input: &[u8]) -> Output {
     // The command may have seen enough before the input is used up.
     let _ = child.stdin.take().unwrap().write_all(input);
     child.wait_with_output().unwrap()
+}
+
+/// Where the command keeps things, in place of the user's own.
+fn data() -> PathBuf {
+    std::env::temp_dir().join(format!("endstop-data-{}", std::process::id()))
 }
 
 fn stdout(output: &Output) -> String {

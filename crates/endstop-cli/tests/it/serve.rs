@@ -89,6 +89,7 @@ impl Running {
     fn start(config: &str) -> Self {
         let mut child = Command::new(env!("CARGO_BIN_EXE_endstop"))
             .args(["serve", "--config", config])
+            .env("ENDSTOP_DATA", format!("{config}.data"))
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();

@@ -4,7 +4,7 @@ use serde_json::Value;
 use tokio_postgres::Client;
 use tokio_postgres::types::{ToSql, Type};
 
-use super::{Backfill, NOTES, Said, TableRow, Write, check, name_of, quoted, quoted_path};
+use super::{Backfill, NOTES, Said, TableRow, Write, check, is_own, name_of, quoted, quoted_path};
 use crate::error::Error;
 use crate::open::Options;
 use crate::postgres::{Failure, Postgres};
@@ -21,6 +21,7 @@ pub(super) struct Table {
     select: String,
     update: String,
     table: String,
+    is_own: bool,
 }
 
 impl Table {
@@ -48,22 +49,30 @@ impl Table {
         let [id, native, finish] =
             [&columns.id, &columns.native, &columns.finish_reason].map(|name| quoted(name));
         let provider = if has_provider { quoted(&columns.provider) } else { "NULL".to_owned() };
+        let is_own = is_own(backfill, &names);
+        let others = if is_own { "rules IS NULL" } else { "true" };
         let (id_kind, finish_kind) = (kind(&columns.id), kind(&columns.finish_reason));
         Ok(Self {
             select: format!(
                 "SELECT {id}::text, {provider}::text, {native}::text, {finish}::text FROM {table} \
-                 WHERE $1::text IS NULL OR {id} > $1::{id_kind} ORDER BY {id} LIMIT $2"
+                 WHERE ($1::text IS NULL OR {id} > $1::{id_kind}) AND {others} ORDER BY {id} LIMIT $2"
             ),
             update: format!(
                 "UPDATE {table} t SET {finish} = u.word::{finish_kind} \
                  FROM UNNEST($1, $2, $3) AS u(key, word, native) WHERE t.{id} = u.key::{id_kind} \
                  AND t.{finish}::text IS DISTINCT FROM u.word \
-                 AND t.{native}::text IS NOT DISTINCT FROM u.native"
+                 AND t.{native}::text IS NOT DISTINCT FROM u.native AND {others}"
             ),
             name: name_of(backfill),
             store,
             table,
+            is_own,
         })
+    }
+
+    /// Whether rows of ours stand in it.
+    pub(super) fn is_own(&self) -> bool {
+        self.is_own
     }
 }
 

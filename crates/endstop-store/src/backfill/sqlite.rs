@@ -7,7 +7,7 @@ use rusqlite::types::Value as Cell;
 use rusqlite::{Connection, OpenFlags, OptionalExtension, TransactionBehavior};
 use serde_json::Value;
 
-use super::{Backfill, NOTES, Said, TableRow, Write, check, name_of, quoted, quoted_path};
+use super::{Backfill, NOTES, Said, TableRow, Write, check, is_own, name_of, quoted, quoted_path};
 use crate::error::Error;
 use crate::open::refuse;
 
@@ -19,6 +19,7 @@ pub(super) struct Table {
     select: String,
     update: String,
     count: String,
+    is_own: bool,
 }
 
 impl Table {
@@ -45,21 +46,31 @@ impl Table {
         let [id, native, finish] =
             [&names.id, &names.native, &names.finish_reason].map(|it| quoted(it));
         let provider = if has_provider { quoted(&names.provider) } else { "NULL".to_owned() };
+        let is_own = is_own(backfill, &found);
+        let others = if is_own { "rules IS NULL" } else { "1" };
         Ok(Self {
             select: format!(
                 "SELECT {id}, CAST({provider} AS TEXT), CAST({native} AS TEXT), \
                  CAST({finish} AS TEXT) FROM {table} WHERE (?1 IS NULL OR {id} > ?1) \
-                 AND {id} IS NOT NULL ORDER BY {id} LIMIT ?2"
+                 AND {id} IS NOT NULL AND {others} ORDER BY {id} LIMIT ?2"
             ),
             update: format!(
                 "UPDATE {table} SET {finish} = ?1 WHERE {id} = ?2 AND {finish} IS NOT ?1 \
-                 AND CAST({native} AS TEXT) IS ?3"
+                 AND CAST({native} AS TEXT) IS ?3 AND {others}"
             ),
-            count: format!("SELECT count(*) FROM {table} WHERE ?1 IS NULL OR {id} > ?1"),
+            count: format!(
+                "SELECT count(*) FROM {table} WHERE (?1 IS NULL OR {id} > ?1) AND {others}"
+            ),
+            is_own,
             name: name_of(backfill),
             connection,
             store,
         })
+    }
+
+    /// Whether rows of ours stand in it.
+    pub(super) fn is_own(&self) -> bool {
+        self.is_own
     }
 
     fn with<T>(

@@ -1,0 +1,87 @@
+//! `endstop endings`: the newest endings, one a line.
+
+use std::io::{self, BufWriter, Write};
+use std::process::ExitCode;
+
+use anyhow::Result;
+use endstop::Reason;
+use endstop_store::{Period, Stored, Wanted};
+
+use crate::store::{FilterArgs, StoreArgs};
+use crate::style::Style;
+use crate::when::{self, When};
+
+/// List the endings that were recorded, the newest first
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  endstop endings --finish-reason other
+  endstop endings --provider anthropic --reason output_limit --since 24h
+  endstop endings --model 'gpt-5*' --limit 1000 --json | jq -r .native_finish_reason")]
+pub(crate) struct Args {
+    #[command(flatten)]
+    store: StoreArgs,
+    #[command(flatten)]
+    filter: FilterArgs,
+    /// With this word of the provider's
+    #[arg(long, value_name = "WORD")]
+    native: Option<String>,
+    /// With this action: passed, warned, failed, refused
+    #[arg(long, value_name = "ACTION")]
+    action: Option<String>,
+    /// Not before: `7d`, `24h`, `2026-11-16`
+    #[arg(long, value_name = "TIME", value_parser = when::parse)]
+    since: Option<When>,
+    /// At most so many
+    #[arg(long, value_name = "N", default_value_t = 100)]
+    limit: usize,
+    /// Print one JSON line each
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(args: &Args) -> Result<ExitCode> {
+    let now = when::now();
+    let wanted = Wanted {
+        filter: args.filter.filter(),
+        native: args.native.clone(),
+        action: args.action.clone(),
+        period: args.since.map(|since| Period { since: since.at(now), until: now + 1 }),
+        limit: args.limit,
+    };
+    let found = args.store.open()?.endings(&wanted)?;
+    let mut out = BufWriter::new(io::stdout().lock());
+    if found.is_empty() && !args.json {
+        writeln!(out, "no ending like that is recorded")?;
+    }
+    for stored in &found {
+        write(&mut out, stored, args.json, Style::of_stdout())?;
+    }
+    out.flush()?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Writes one ending as one line.
+pub(crate) fn write(out: &mut impl Write, stored: &Stored, json: bool, style: Style) -> Result<()> {
+    if json {
+        serde_json::to_writer(&mut *out, stored).map_err(io::Error::from)?;
+        return Ok(writeln!(out)?);
+    }
+    let record = &stored.record;
+    let native = record.native_finish_reason.as_deref().unwrap_or("-");
+    let finish_reason = record.finish_reason.as_deref().unwrap_or("null");
+    let reason = format!("{:<17}", record.reason);
+    let reason = match Reason::from_name(&record.reason) {
+        Some(known) => style.reason(known, &reason),
+        None => reason,
+    };
+    writeln!(
+        out,
+        "{}  {:<12} {:<28} {native:<16} {finish_reason:<14} {reason} {}",
+        style.dim(&when::shown(record.created_at)),
+        record.provider,
+        record.model.as_deref().unwrap_or("-"),
+        style.dim(&record.id),
+    )?;
+    Ok(())
+}

@@ -1,0 +1,43 @@
+//! `endstop migrate`: brings the tables of a store up to date.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Result;
+
+use crate::store::StoreArgs;
+use crate::when;
+
+/// Bring the tables of a store up to date; safe to run twice
+#[derive(clap::Args)]
+#[command(after_help = "\
+The gateway does this when it starts. A table gateway_requests that is there already only gains columns.
+
+Examples:
+  endstop migrate --store postgres://user@host/database
+  endstop migrate --export supabase/migrations    files for `supabase db push`")]
+pub(crate) struct Args {
+    #[command(flatten)]
+    store: StoreArgs,
+    /// Write the migrations for Postgres into this folder, and apply none
+    #[arg(long, value_name = "DIR")]
+    export: Option<PathBuf>,
+}
+
+pub(crate) fn run(args: &Args) -> Result<ExitCode> {
+    if let Some(dir) = &args.export {
+        for file in endstop_store::export_migrations(dir, &when::stamp(when::now()))? {
+            println!("{}", file.display());
+        }
+        return Ok(ExitCode::SUCCESS);
+    }
+    let url = args.store.url()?;
+    let applied = endstop_store::open(&url)?.migrate()?;
+    for name in &applied {
+        println!("applied {name}");
+    }
+    if applied.is_empty() {
+        println!("{} is up to date", endstop_store::shown(&url));
+    }
+    Ok(ExitCode::SUCCESS)
+}

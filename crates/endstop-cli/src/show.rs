@@ -1,0 +1,74 @@
+//! `endstop show`: everything that is recorded of one response.
+
+use std::process::ExitCode;
+
+use anyhow::{Result, bail};
+use endstop_store::Stored;
+use serde_json::{Value, json};
+
+use crate::store::StoreArgs;
+use crate::style::Style;
+use crate::when;
+
+/// Show all that is recorded of one response, and the others of its turn
+#[derive(clap::Args)]
+#[command(after_help = "\
+The id is in the response's header x-endstop-id; its first digits do, if no other begins like them.")]
+pub(crate) struct Args {
+    /// The id
+    id: String,
+    #[command(flatten)]
+    store: StoreArgs,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(args: &Args) -> Result<ExitCode> {
+    let mut store = args.store.open()?;
+    let Some(stored) = store.ending(&args.id)? else {
+        bail!(
+            "no ending of the id {} is recorded: it may be under way, or older than what is kept",
+            args.id
+        );
+    };
+    let turn = store.turn(&stored.record.turn_id)?;
+    let others: Vec<&Stored> =
+        turn.iter().filter(|other| other.record.id != stored.record.id).collect();
+    if args.json {
+        println!("{}", serde_json::to_string_pretty(&json!({ "ending": stored, "turn": others }))?);
+        return Ok(ExitCode::SUCCESS);
+    }
+    print(&stored)?;
+    for other in others {
+        let record = &other.record;
+        println!(
+            "  attempt {:<11} {} {} ({})",
+            record.attempt, record.id, record.reason, record.action
+        );
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn print(stored: &Stored) -> Result<()> {
+    let style = Style::of_stdout();
+    let Value::Object(fields) = serde_json::to_value(stored)? else { return Ok(()) };
+    for (name, value) in fields {
+        let text = match (name.as_str(), &value) {
+            (_, Value::Null) => continue,
+            ("created_at", Value::Number(ms)) => when::shown(ms.as_u64().unwrap_or(0)),
+            ("first_byte_us" | "total_us", Value::Number(us)) => {
+                when::long(us.as_u64().unwrap_or(0))
+            }
+            (_, Value::String(text)) => text.clone(),
+            (_, Value::Array(list)) => {
+                list.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(", ")
+            }
+            (_, Value::Bool(_) | Value::Number(_) | Value::Object(_)) => value.to_string(),
+        };
+        if !text.is_empty() {
+            println!("  {} {text}", style.dim(&format!("{:<21}", name.replace('_', " "))));
+        }
+    }
+    Ok(())
+}

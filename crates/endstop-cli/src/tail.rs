@@ -1,0 +1,83 @@
+//! `endstop tail`: endings as they are recorded.
+
+use std::collections::HashSet;
+use std::io::{self, Write};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::Result;
+use endstop_store::{Period, Wanted};
+
+use crate::endings;
+use crate::store::{FilterArgs, StoreArgs};
+use crate::style::Style;
+use crate::when;
+
+/// How long before now a response may have begun that is shown when it ends.
+const LONGEST_MS: u64 = 35 * 60_000;
+/// How often it is looked, and how much is shown at once.
+const PAUSE: Duration = Duration::from_millis(500);
+const MOST: usize = 1000;
+
+/// Show endings as they are recorded, until stopped
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  endstop tail
+  endstop tail --reason cut --json")]
+pub(crate) struct Args {
+    #[command(flatten)]
+    store: StoreArgs,
+    #[command(flatten)]
+    filter: FilterArgs,
+    /// Print one JSON line each
+    #[arg(long)]
+    json: bool,
+    /// Show so many that are there already
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    last: usize,
+    /// End after so many
+    #[arg(long, value_name = "N")]
+    count: Option<usize>,
+}
+
+pub(crate) fn run(args: &Args) -> Result<ExitCode> {
+    let mut store = args.store.open()?;
+    let mut seen: HashSet<String> = HashSet::new();
+    let mut shown = 0;
+    let mut first = true;
+    loop {
+        let now = when::now();
+        let period = Some(Period { since: now.saturating_sub(LONGEST_MS), until: now + 60_000 });
+        let wanted =
+            Wanted { filter: args.filter.filter(), period, limit: MOST, ..Wanted::default() };
+        let found = match store.endings(&wanted) {
+            Ok(found) => found,
+            Err(error) if error.is_passing() => {
+                eprintln!("endstop: {error}; trying again");
+                std::thread::sleep(PAUSE * 4);
+                store = args.store.open()?;
+                continue;
+            }
+            Err(error) => return Err(error.into()),
+        };
+        let mut out = io::stdout().lock();
+        let skipped = if first { found.len().saturating_sub(args.last) } else { 0 };
+        let newest: HashSet<String> = found.iter().map(|one| one.record.id.clone()).collect();
+        for (index, stored) in found.iter().rev().enumerate() {
+            if seen.contains(&stored.record.id) || index < skipped {
+                continue;
+            }
+            endings::write(&mut out, stored, args.json, Style::of_stdout())?;
+            shown += 1;
+            if args.count.is_some_and(|count| shown >= count) {
+                return Ok(ExitCode::SUCCESS);
+            }
+        }
+        out.flush()?;
+        drop(out);
+        seen = newest;
+        first = false;
+        std::thread::sleep(PAUSE);
+    }
+}
