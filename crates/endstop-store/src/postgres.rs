@@ -585,8 +585,8 @@ async fn lock(
     }
     let key = flavor.key;
     let sql = format!(
-        "SELECT {} FROM public.gateway_requests WHERE {key} = ANY($1) AND sequence IS NOT NULL \
-         ORDER BY {key} FOR UPDATE",
+        "SELECT {} FROM public.gateway_requests AS t WHERE {key} = ANY($1) AND sequence IS NOT NULL \
+         ORDER BY t.{key} FOR UPDATE",
         flavor.columns()
     );
     let mut found = Vec::new();

@@ -237,10 +237,14 @@ pub(crate) fn sums<'f>(
     Ok(sql)
 }
 
-/// Our own rows: a row of somebody else's has no sequence.
+/// Our own rows: a row of somebody else's has no sequence. Orders name the table, because a column that
+/// is read as text would otherwise be ordered as text, and by no index.
 pub(crate) fn rows(flavor: &Flavor) -> Sql<'_> {
     let columns = flavor.columns();
-    Sql::new(flavor, &format!("SELECT {columns} FROM {} WHERE sequence IS NOT NULL", flavor.table))
+    Sql::new(
+        flavor,
+        &format!("SELECT {columns} FROM {} AS t WHERE sequence IS NOT NULL", flavor.table),
+    )
 }
 
 /// The rows that are wanted, the newest first.
@@ -265,7 +269,7 @@ pub(crate) fn endings<'f>(flavor: &'f Flavor, wanted: &Wanted) -> Result<Sql<'f>
         sql.compare("created_at", ">=", Value::Int(crate::columns::time(period.since)));
         sql.compare("created_at", "<", Value::Int(crate::columns::time(period.until)));
     }
-    sql.push(&format!(" ORDER BY created_at DESC, {} DESC LIMIT {}", flavor.key, wanted.limit));
+    sql.push(&format!(" ORDER BY t.created_at DESC, t.{} DESC LIMIT {}", flavor.key, wanted.limit));
     Ok(sql)
 }
 
@@ -274,7 +278,7 @@ pub(crate) fn between<'f>(flavor: &'f Flavor, low: &str, high: &str) -> Sql<'f> 
     let mut sql = rows(flavor);
     sql.compare("id", ">=", Value::Text(low.to_owned()));
     sql.compare("id", "<=", Value::Text(high.to_owned()));
-    sql.push(&format!(" ORDER BY {} LIMIT 2", flavor.key));
+    sql.push(&format!(" ORDER BY t.{} LIMIT 2", flavor.key));
     sql
 }
 
@@ -282,7 +286,7 @@ pub(crate) fn between<'f>(flavor: &'f Flavor, low: &str, high: &str) -> Sql<'f> 
 pub(crate) fn turn<'f>(flavor: &'f Flavor, turn_id: &str, most: usize) -> Sql<'f> {
     let mut sql = rows(flavor);
     sql.compare("turn_id", "=", Value::Text(clean(turn_id, SHORT).into_owned()));
-    sql.push(&format!(" ORDER BY attempt, created_at, {} LIMIT {most}", flavor.key));
+    sql.push(&format!(" ORDER BY t.attempt, t.created_at, t.{} LIMIT {most}", flavor.key));
     sql
 }
 
@@ -298,7 +302,7 @@ pub(crate) fn judged_before<'f>(
     if let Some(after) = after {
         sql.compare("id", ">", Value::Text(after.to_owned()));
     }
-    sql.push(&format!(" ORDER BY {} LIMIT {most}", flavor.key));
+    sql.push(&format!(" ORDER BY t.{} LIMIT {most}", flavor.key));
     sql
 }
 

@@ -54,8 +54,8 @@ impl Table {
         let (id_kind, finish_kind) = (kind(&columns.id), kind(&columns.finish_reason));
         Ok(Self {
             select: format!(
-                "SELECT {id}::text, {provider}::text, {native}::text, {finish}::text FROM {table} \
-                 WHERE ($1::text IS NULL OR {id} > $1::{id_kind}) AND {others} ORDER BY {id} LIMIT $2"
+                "SELECT {id}::text, {provider}::text, {native}::text, {finish}::text FROM {table} AS t \
+                 WHERE ($1::text IS NULL OR {id} > $1::{id_kind}) AND {others} ORDER BY t.{id} LIMIT $2"
             ),
             update: format!(
                 "UPDATE {table} t SET {finish} = u.word::{finish_kind} \
