@@ -259,9 +259,12 @@ fn drain<S: futures_util::Stream>(rounds: usize, new: impl Fn() -> S, mut on: im
 
 /// Instructions of one run of this program.
 fn instructions(arguments: &[&str]) -> f64 {
+    let program = std::env::current_exe().unwrap();
     let output = Command::new("valgrind")
-        .args(["--tool=callgrind", "--callgrind-out-file=/dev/null"])
-        .arg(std::env::current_exe().unwrap())
+        .arg("--tool=callgrind")
+        // Beside the program; callgrind changes the mode of what it writes to.
+        .arg(format!("--callgrind-out-file={}.callgrind", program.display()))
+        .arg(&program)
         .args(arguments)
         .output()
         .expect("valgrind is not installed: apt-get install valgrind");

@@ -67,9 +67,12 @@ fn run(kind: &str, [history, repeated, rest]: [usize; 3], work: &str) {
 }
 
 fn instructions(kind: &str, sizes: [usize; 3], work: &str) -> f64 {
+    let program = std::env::current_exe().unwrap();
     let output = Command::new("valgrind")
-        .args(["--tool=callgrind", "--callgrind-out-file=/dev/null"])
-        .arg(std::env::current_exe().unwrap())
+        .arg("--tool=callgrind")
+        // Beside the program; callgrind changes the mode of what it writes to.
+        .arg(format!("--callgrind-out-file={}.callgrind", program.display()))
+        .arg(&program)
         .arg(kind)
         .args(sizes.map(|size| size.to_string()))
         .arg(work)

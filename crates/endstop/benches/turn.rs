@@ -65,9 +65,12 @@ fn run(subject: &str, rounds: u64) {
 
 /// Instructions of one run of this program; none without valgrind.
 fn instructions(subject: &str, rounds: u64) -> Option<f64> {
+    let program = std::env::current_exe().unwrap();
     let output = Command::new("valgrind")
-        .args(["--tool=callgrind", "--callgrind-out-file=/dev/null"])
-        .arg(std::env::current_exe().unwrap())
+        .arg("--tool=callgrind")
+        // Beside the program; callgrind changes the mode of what it writes to.
+        .arg(format!("--callgrind-out-file={}.callgrind", program.display()))
+        .arg(&program)
         .args([subject, &rounds.to_string()])
         .output()
         .ok()?;

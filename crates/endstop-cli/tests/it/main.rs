@@ -8,6 +8,7 @@
 )]
 
 mod decide;
+mod record;
 mod serve;
 mod sim;
 

@@ -1,0 +1,198 @@
+//! `endstop report`, `endings`, `show`, `tail`, `migrate`, `backfill`.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use endstop::Record;
+use endstop_store::Entry;
+use serde_json::Value;
+
+use crate::{Folder, endstop, fails, stdout};
+
+fn now() -> u64 {
+    u64::try_from(SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis()).unwrap()
+}
+
+fn id(number: u64) -> String {
+    format!("01a1e264f65b7386{number:016x}")
+}
+
+fn record(number: u64, provider: &str, native: &str, finish_reason: &str, reason: &str) -> Entry {
+    let word = |word: &str| (!word.is_empty()).then(|| word.to_owned());
+    let record = Record {
+        id: id(number),
+        turn_id: id(number / 2 * 2),
+        attempt: u32::try_from(number % 2).unwrap() + 1,
+        created_at: now() - 60_000 - number,
+        team_id: Some("blue".to_owned()),
+        provider: provider.to_owned(),
+        model: Some(format!("{provider}-model")),
+        native_finish_reason: word(native),
+        native_field: Some("finish_reason".to_owned()),
+        finish_reason: word(finish_reason),
+        reason: reason.to_owned(),
+        confidence: "high".to_owned(),
+        closed: "proven".to_owned(),
+        action: "passed".to_owned(),
+        tokens_out: Some(10),
+        total_us: 20_000,
+        rules: endstop::record::RULES,
+        ..Record::default()
+    };
+    Entry { sequence: 1, record }
+}
+
+/// A store with six endings.
+fn store(folder: &Folder) -> String {
+    let url = format!("sqlite:{}", folder.write("placeholder", "").replace("placeholder", "e.db"));
+    let mut store = endstop_store::open(&url).unwrap();
+    store.migrate().unwrap();
+    let entries = [
+        record(0, "openai", "stop", "stop", "complete"),
+        record(1, "openai", "stop", "stop", "complete"),
+        record(2, "openai", "length", "length", "output_limit"),
+        record(4, "anthropic", "end_turn", "stop", "complete"),
+        record(5, "google", "MAX_TOKENS", "length", "output_limit"),
+        record(6, "openai", "frobnicated", "other", "unknown"),
+    ];
+    store.load(&entries).unwrap();
+    url
+}
+
+#[test]
+fn a_report_counts_and_draws() {
+    let folder = Folder::new("report");
+    let url = store(&folder);
+    let text = stdout(&endstop(&["report", "--store", &url, "--by", "provider,reason"], b""));
+    assert!(text.starts_with("6 responses  "), "{text}");
+    for line in [
+        "openai     complete               2  33.3 %  ██████████████████████████████",
+        "google     output_limit           1  16.7 %  ███████████████",
+        "of these   truncated 33.3 %, unknown 16.7 %",
+        "not known  openai `frobnicated` in `finish_reason`: 1 times",
+    ] {
+        assert!(text.contains(line), "{line}\n{text}");
+    }
+    let json = endstop(&["report", "--store", &url, "--by", "finish_reason", "--json"], b"");
+    let json: Value = serde_json::from_slice(&json.stdout).unwrap();
+    let counts: Vec<(&str, u64)> = json["groups"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|group| (group["finish_reason"].as_str().unwrap(), group["count"].as_u64().unwrap()))
+        .collect();
+    assert_eq!(counts, [("stop", 3), ("length", 2), ("other", 1)]);
+    assert_eq!(json["total"]["tokens_of_cut"], 20);
+    let words = json["words"].as_array().unwrap();
+    assert!(words.iter().any(|word| word["word"] == "frobnicated" && word["reason"] == "unknown"));
+    let csv = stdout(&endstop(&["report", "--store", &url, "--by", "team", "--csv"], b""));
+    assert!(csv.starts_with("team,count,share,") && csv.contains("\nblue,6,1.000000,"), "{csv}");
+}
+
+#[test]
+fn a_condition_fails_the_command() {
+    let folder = Folder::new("fail-if");
+    let url = store(&folder);
+    let ask = |condition: &str| endstop(&["report", "--store", &url, "--fail-if", condition], b"");
+    assert_eq!(ask("output_limit>50%").status.code(), Some(0));
+    fails(&ask("output_limit>2%"), 21, "output_limit>2% holds: 2 of 6 responses, 33.33 %");
+    let wrong = ask("colour>2%");
+    assert_eq!(wrong.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&wrong.stderr).contains("`colour` is nothing that is counted"));
+}
+
+#[test]
+fn endings_are_listed_and_shown() {
+    let folder = Folder::new("endings");
+    let url = store(&folder);
+    let list = |arguments: &[&str]| {
+        stdout(&endstop(&[&["endings", "--store", &url], arguments].concat(), b""))
+    };
+    assert_eq!(list(&[]).lines().count(), 6);
+    assert_eq!(list(&["--limit", "2"]).lines().count(), 2);
+    let other = list(&["--finish-reason", "other"]);
+    assert!(other.contains("openai") && other.contains("frobnicated"), "{other}");
+    assert_eq!(list(&["--model", "open*"]).lines().count(), 4);
+    assert_eq!(list(&["--model", "open%"]), "no ending like that is recorded\n");
+    assert_eq!(list(&["--model", "' OR 1=1 --"]), "no ending like that is recorded\n");
+    let lines = list(&["--provider", "google", "--json"]);
+    let line: Value = serde_json::from_str(&lines).unwrap();
+    assert_eq!(
+        (&line["native_finish_reason"], &line["finish_reason"]),
+        (&Value::from("MAX_TOKENS"), &Value::from("length"))
+    );
+    let shown = stdout(&endstop(&["show", "--store", &url, &id(5)], b""));
+    assert!(
+        shown.contains("MAX_TOKENS") && shown.contains(&format!("attempt 1           {}", id(4))),
+        "{shown}"
+    );
+    fails(&endstop(&["show", "--store", &url, &id(9)], b""), 1, "no ending of the id");
+    let tail = stdout(&endstop(&["tail", "--store", &url, "--count", "6"], b""));
+    assert_eq!(tail.lines().count(), 6, "{tail}");
+}
+
+#[test]
+fn mistakes_are_told_in_one_line() {
+    let folder = Folder::new("wrong-store");
+    let none = format!("sqlite:{}/none.db", folder.0.display());
+    for command in ["report", "endings"] {
+        fails(&endstop(&[command, "--store", &none], b""), 1, "none.db");
+        let output = endstop(&[command, "--store", "mysql://u:sk-canary@h/d"], b"");
+        fails(&output, 1, "is no store");
+        assert!(!String::from_utf8_lossy(&output.stderr).contains("sk-canary"));
+    }
+    let url = store(&folder);
+    fails(&endstop(&["report", "--store", &url, "--by", "reason,reason,team,key,day"], b""), 1, "");
+    let output = endstop(&["report", "--store", &url, "--by", "colour"], b"");
+    assert_eq!(output.status.code(), Some(2));
+    let output = endstop(&["report", "--store", &url, "--since", "yesterday"], b"");
+    assert!(String::from_utf8_lossy(&output.stderr).contains("is no time: write `7d`"));
+}
+
+#[test]
+fn tables_are_made_once_and_written_out() {
+    let folder = Folder::new("migrate");
+    let url = format!("sqlite:{}/new.db", folder.0.display());
+    assert!(stdout(&endstop(&["migrate", "--store", &url], b"")).starts_with("applied 0001"));
+    assert!(stdout(&endstop(&["migrate", "--store", &url], b"")).ends_with("is up to date\n"));
+    let dir = folder.0.join("out");
+    let files = stdout(&endstop(&["migrate", "--export", dir.to_str().unwrap()], b""));
+    let first = std::fs::read_to_string(files.lines().next().unwrap()).unwrap();
+    assert!(first.contains("gateway_requests") && first.contains("IF NOT EXISTS"), "{first}");
+}
+
+#[test]
+fn rows_of_others_are_filled_in_and_own_ones_judged_again() {
+    let folder = Folder::new("backfill");
+    let file = folder.write(
+        "calls.jsonl",
+        "{\"provider\":\"openai\",\"stop\":\"length\"}\n{\"provider\":\"anthropic\",\"stop\":\"end_turn\"}\n",
+    );
+    let fill = |more: &[&str]| {
+        let arguments = ["backfill", "--from", &file, "--native-column", "stop", "--json"];
+        let output = endstop(&[&arguments, more].concat(), b"");
+        serde_json::from_slice::<Value>(&output.stdout).unwrap()
+    };
+    let dry = fill(&["--dry-run"]);
+    assert_eq!((&dry["rows"], &dry["changed"]), (&Value::from(2), &Value::from(2)));
+    let done = fill(&[]);
+    let copy = std::fs::read_to_string(done["file"].as_str().unwrap()).unwrap();
+    assert!(copy.contains("\"stop\":\"length\"") && copy.contains("\"finish_reason\":\"stop\""));
+
+    // A row of ours that was judged by older rules, wrongly as it turns out.
+    let url = format!("sqlite:{}/own.db", folder.0.display());
+    let mut store = endstop_store::open(&url).unwrap();
+    store.migrate().unwrap();
+    let mut old = record(0, "openai", "length", "other", "unknown");
+    old.record.rules = 0;
+    old.record.dialect = "openai-chat".to_owned();
+    store.load(&[old]).unwrap();
+    let output = stdout(&endstop(&["backfill", "--from", &url], b""));
+    assert!(output.contains("1 rows of Endstop's own changed by newer rules"), "{output}");
+    let row = store.ending(&id(0)).unwrap().unwrap();
+    assert_eq!(
+        (row.record.reason.as_str(), row.record.rules),
+        ("output_limit", endstop::record::RULES)
+    );
+    assert_eq!(row.previous_reason.as_deref(), Some("unknown"));
+    assert_eq!(row.record.native_finish_reason.as_deref(), Some("length"));
+}
