@@ -20,6 +20,8 @@ pub(crate) const ALL: &[&str] = &[
     "endstop guard",
     "endstop observe",
     "endstop guard logging",
+    "endstop guard spool",
+    "endstop guard recording",
     "tcp copy",
     "nginx",
     "haproxy",
@@ -62,6 +64,17 @@ pub(crate) struct Place {
     pub(crate) models: Vec<String>,
 }
 
+/// What the gateway keeps of each response.
+#[derive(Clone, Copy)]
+enum Keep {
+    /// Nothing.
+    Nothing,
+    /// It is noted, and not loaded.
+    Spool,
+    /// It is noted, and loaded into SQLite by another thread of the process.
+    Store,
+}
+
 /// A proxy that runs.
 pub(crate) struct Contender {
     pub(crate) name: &'static str,
@@ -100,9 +113,15 @@ impl Contender {
                 contender.start_own("passthrough", &["--current-thread"], place)?;
             }
             "tcp copy" => contender.start_own("copy", &[], place)?,
-            "endstop guard" => contender.start_endstop("guard", "off", place)?,
-            "endstop observe" => contender.start_endstop("observe", "off", place)?,
-            "endstop guard logging" => contender.start_endstop("guard", "json", place)?,
+            "endstop guard" => contender.start_endstop("guard", "off", Keep::Nothing, place)?,
+            "endstop observe" => contender.start_endstop("observe", "off", Keep::Nothing, place)?,
+            "endstop guard logging" => {
+                contender.start_endstop("guard", "json", Keep::Nothing, place)?;
+            }
+            "endstop guard spool" => contender.start_endstop("guard", "off", Keep::Spool, place)?,
+            "endstop guard recording" => {
+                contender.start_endstop("guard", "off", Keep::Store, place)?;
+            }
             "nginx" => contender.start_nginx(place)?,
             "haproxy" => contender.start_haproxy(place)?,
             "envoy" => contender.start_envoy(place)?,
@@ -147,14 +166,23 @@ impl Contender {
         self.run(child, place)
     }
 
-    fn start_endstop(&mut self, mode: &str, log: &str, place: &Place) -> Result<()> {
+    fn start_endstop(&mut self, mode: &str, log: &str, keep: Keep, place: &Place) -> Result<()> {
         if !place.endstop.exists() {
             bail!("no `endstop` command: cargo build --release -p endstop-cli");
         }
         self.path = "/openai/v1/chat/completions";
         self.version = says(Command::new(&place.endstop).arg("--version"));
+        let data = place.work.join(format!("data-{}", self.address.port()));
+        let store = match keep {
+            Keep::Nothing => "off".to_owned(),
+            // Nobody listens there, so that nothing is ever loaded.
+            Keep::Spool => "postgres://nobody@127.0.0.1:1/none".to_owned(),
+            Keep::Store => format!("sqlite:{}", data.join("endstop.db").display()),
+        };
+        let data = data.display();
         let config = format!(
-            "listen = \"{}\"\nadmin = \"{}\"\nmode = \"{mode}\"\nlog = \"{log}\"\n\n[upstreams.openai]\n\
+            "listen = \"{}\"\nadmin = \"{}\"\nmode = \"{mode}\"\nlog = \"{log}\"\n\
+             data = \"{data}\"\nstore = \"{store}\"\n\n[upstreams.openai]\n\
              base_url = \"http://{}/v1\"\n",
             self.address,
             loopback(free_port()?),
