@@ -70,7 +70,13 @@ async fn every_ending_has_the_native_word_beside_ours() {
             "content-filter",
             ["finish_reason", "content_filter", "content_filter", "filtered"],
         ),
-        ("gemini", "content-filter", ["finishReason", "SAFETY", "safety", "filtered"]),
+        (
+            "gemini",
+            "content-filter",
+            ["finishReason", "PROHIBITED_CONTENT", "content_filter", "filtered"],
+        ),
+        ("gemini", "word=SAFETY", ["finishReason", "SAFETY", "safety", "filtered"]),
+        ("gemini", "word=RECITATION", ["finishReason", "RECITATION", "recitation", "filtered"]),
         ("anthropic", "refusal", ["stop_reason", "refusal", "content_filter", "refused"]),
         ("openai-chat", "cut-before-word", ["-", "-", "error", "cut"]),
         ("anthropic", "cut-before-word", ["-", "-", "error", "cut"]),
@@ -79,7 +85,7 @@ async fn every_ending_has_the_native_word_beside_ours() {
     let mut wrong = Vec::new();
     for (wire, scenario, want) in table {
         for mode in [Mode::Guard, Mode::Observe] {
-            let ask = Ask::new(wire, scenario, mode).capped(48);
+            let ask = Ask::new(wire, scenario, mode).capped(4000);
             for ask in [plain(ask.clone()), ask] {
                 let cut = scenario == "cut-before-word";
                 let streamed = ask.streamed;
@@ -91,7 +97,7 @@ async fn every_ending_has_the_native_word_beside_ours() {
                     wrong.push((wire, scenario, streamed, said(record).map(str::to_owned)));
                 }
                 assert_eq!((record.streamed, record.status), (streamed, Some(200)));
-                assert_eq!((record.cap, record.attempt), (Some(48), 1));
+                assert_eq!((record.cap, record.attempt), (Some(4000), 1));
                 assert_eq!(record.provider, exchange.ask.profile().provider);
                 assert_eq!(record.model.as_deref().map(|model| model.is_empty()), Some(false));
                 assert_eq!(record.mode, mode.word());
@@ -289,7 +295,7 @@ async fn no_key_no_prompt_and_no_answer_is_on_the_disk() {
     let field = field(temp.path(), |config| config.record.team_header = true).await;
     let word = "data: {\"choices\":[{\"delta\":{\"content\":\"canary-answer\"},\"finish_reason\":\"stop\"}]}\n\n";
     let call = "data: {\"choices\":[{\"delta\":{\"tool_calls\":[{\"index\":0,\"id\":\"c\",\"function\":{\"name\":\"canary-tool\",\"arguments\":\"{\\\"canary-argument\\\":1}\"}}]}}]}\n\n";
-    let error = "data: {\"error\":{\"message\":\"canary-message\",\"type\":\"server_error\"}}\n\n";
+    let error = "data: {\"error\":{\"message\":\"unkept-message\",\"type\":\"server_error\"}}\n\n";
     let done = "data: [DONE]\n\n";
     for (key, pieces) in
         [("well", vec![word, done]), ("call", vec![call, done]), ("error", vec![word, error])]
@@ -304,7 +310,8 @@ async fn no_key_no_prompt_and_no_answer_is_on_the_disk() {
                 ask.body.replace("[]", r#"[{"role":"user","content":"canary-prompt"}]"#);
             let exchange = field.ask(Ask { body, ..ask }).await;
             let stored = row(&field, exchange.response.id());
-            assert!(!serde_json::to_string(&stored).unwrap().contains("canary"));
+            let text = serde_json::to_string(&stored).unwrap();
+            assert!(!text.contains("canary") && !text.contains("unkept"), "{text}");
         }
     }
     let asks = ["complete", "tool-call", "status=401", "html-200", "error-late"];
@@ -320,7 +327,9 @@ async fn no_key_no_prompt_and_no_answer_is_on_the_disk() {
         let bytes: usize = files.iter().map(|(_, bytes)| bytes.len()).sum();
         assert!(bytes > 100_000, "{bytes}");
         for (name, bytes) in &files {
-            assert!(memchr::memmem::find(bytes, b"canary").is_none(), "{name} has a canary");
+            let has = |text: &str| memchr::memmem::find(bytes, text.as_bytes()).is_some();
+            assert!(!has("canary"), "{name} has a key, a prompt or an answer");
+            assert!(!has("unkept"), "{name} has the text of an error");
         }
     };
     look();

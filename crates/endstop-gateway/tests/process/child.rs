@@ -41,7 +41,10 @@ fn gateway() {
         let recovery = serde_json::to_string(&recovery).unwrap();
         let admin = gateway.admin_address().unwrap();
         println!("\nlistening {} {admin} {recovery}", gateway.address());
-        gateway.run(async move { drop(terminate.recv().await) }).await;
+        let told = async move {
+            terminate.recv().await;
+        };
+        gateway.run(told).await;
         Ok::<(), endstop_gateway::Error>(())
     });
     if let Err(error) = served {

@@ -26,7 +26,7 @@ struct Field {
 impl Field {
     async fn new(more: &str) -> Self {
         let temp = tempfile::tempdir().unwrap();
-        let pace = Duration::from_millis(20);
+        let pace = Duration::from_millis(5);
         let sim = Sim::start(Options { pace, ..Options::default() }).await.unwrap();
         let database = temp.path().join("e.db");
         let store = format!("sqlite:{}", database.display());
@@ -349,12 +349,12 @@ async fn row_48_postgres_stops_and_starts_again() {
 
 #[tokio::test]
 async fn row_39_what_drains_is_in_the_store_when_the_process_has_ended() {
-    let field = Field::new("[limits]\ndrain = '2s'").await;
+    let field = Field::new("[limits]\ndrain = '4s'").await;
     let mut process = Process::start(&field.config);
     let listening = process.listening();
     let mut seen = Seen::default();
     let complete = Ask::new("openai-chat", "complete");
-    let stalled = Ask { reason: "cut", ..Ask::new("anthropic", "stall") };
+    let stalled = Ask::new("anthropic", "stall").ending("cancelled");
     let (live, stuck) = (ask(&listening, &complete, 20), ask(&listening, &stalled, 5));
     wait_until("all are under way", || field.sim.ledger().len() == 25).await;
     process.terminate();

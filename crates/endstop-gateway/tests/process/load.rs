@@ -11,7 +11,7 @@ use tokio::net::TcpStream;
 use crate::client::{self, Client, End, Response};
 
 /// One question.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(crate) struct Ask {
     wire: &'static Wire,
     scenario: &'static str,
@@ -64,6 +64,13 @@ pub(crate) fn all() -> Vec<Ask> {
     asks
 }
 
+impl std::fmt::Debug for Ask {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { wire, scenario, streamed, mode, reason } = self;
+        write!(formatter, "{} {scenario} streamed={streamed} {mode}: {reason}", wire.id)
+    }
+}
+
 impl Ask {
     /// A stream of this wire that ends like this.
     pub(crate) fn new(wire: &str, scenario: &'static str) -> Self {
@@ -71,6 +78,11 @@ impl Ask {
         let (row, _) = scenario::parse(scenario).unwrap();
         let reason = (row.want)(wire, Mode::Streamed).unwrap().reason.name();
         Self { wire, scenario, streamed: true, mode: "guard", reason }
+    }
+
+    /// The same, with another end.
+    pub(crate) fn ending(self, reason: &'static str) -> Self {
+        Self { reason, ..self }
     }
 
     fn request(&self) -> String {
