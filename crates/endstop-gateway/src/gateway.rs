@@ -212,7 +212,10 @@ impl Gateway {
         }
         // What is not loaded by then is at the next start.
         let _ = tokio::task::spawn_blocking(move || {
-            shared.recording.as_ref().is_none_or(|recording| recording.stop(LAST))
+            let loaded = shared.recording.as_ref().is_none_or(|recording| recording.stop(LAST));
+            if !loaded {
+                shared.told.say("endstop: some endings wait in the spool for the next start");
+            }
         })
         .await;
     }
@@ -237,6 +240,9 @@ async fn look_after(shared: Arc<Shared>, limit: Duration) {
 /// Says when recording begins to fail, and when it is well again.
 async fn watch(shared: Arc<Shared>) {
     let Some(recording) = &shared.recording else { return };
+    if let Some(found) = recording.found() {
+        shared.told.say(&format!("endstop: {found}"));
+    }
     let mut watch = Watch::default();
     let mut ticks = tokio::time::interval(WATCH);
     loop {

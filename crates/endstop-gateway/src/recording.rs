@@ -76,6 +76,18 @@ impl Recording {
         }))
     }
 
+    /// What there is to say of what the process before left behind.
+    pub(crate) fn found(&self) -> Option<String> {
+        let Recovery { orphans, quarantined, torn, missing } = self.recovery;
+        (self.recovery != Recovery::default()).then(|| {
+            format!(
+                "the process before did not end by itself: {orphans} responses under way closed as \
+                 interrupted, {torn} torn and {quarantined} damaged stretches of the spool put in \
+                 quarantine, {missing} files missing"
+            )
+        })
+    }
+
     /// The spool.
     #[must_use]
     pub fn spool(&self) -> &Arc<Spool> {
@@ -359,10 +371,7 @@ mod tests {
         let error = Some("no space left".to_owned());
         let broken = spool::Status { error, episodes: 1, unrecorded: 3, ..well.clone() };
         let said = look(&broken, None, &loads);
-        assert_eq!(
-            said,
-            ["endings cannot be recorded: no space left; new requests are refused"]
-        );
+        assert_eq!(said, ["endings cannot be recorded: no space left; new requests are refused"]);
         assert!(look(&broken, Some("full"), &loads).is_empty());
         let healed = spool::Status { error: None, unrecorded: 7, ..broken };
         let said = look(&healed, None, &loads);

@@ -220,8 +220,7 @@ impl Postgres {
     fn connect(&self) -> Result<Client, Failed> {
         let connecting = self.config.connect(self.tls.clone());
         let runtime = self.runtime()?;
-        let connected =
-            runtime.block_on(async { tokio::time::timeout(CONNECT, connecting).await });
+        let connected = runtime.block_on(async { tokio::time::timeout(CONNECT, connecting).await });
         match connected {
             Err(_) => Err(self.unavailable("it does not answer").into()),
             Ok(Err(error)) => Err(self.failed(Failure::Driver(error))),

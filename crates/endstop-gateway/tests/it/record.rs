@@ -76,7 +76,7 @@ async fn every_ending_has_the_native_word_beside_ours() {
             ["finishReason", "PROHIBITED_CONTENT", "content_filter", "filtered"],
         ),
         ("gemini", "word=SAFETY", ["finishReason", "SAFETY", "safety", "filtered"]),
-        ("gemini", "word=RECITATION", ["finishReason", "RECITATION", "recitation", "filtered"]),
+        ("gemini", "word=RECITATION", ["finishReason", "RECITATION", "recitation", "recitation"]),
         ("anthropic", "refusal", ["stop_reason", "refusal", "content_filter", "refused"]),
         ("openai-chat", "cut-before-word", ["-", "-", "error", "cut"]),
         ("anthropic", "cut-before-word", ["-", "-", "error", "cut"]),
@@ -306,8 +306,7 @@ async fn no_key_no_prompt_and_no_answer_is_on_the_disk() {
         field.sim.replay(key, reply);
         for mode in [Mode::Guard, Mode::Observe] {
             let ask = Ask::new("openai-chat", "complete", mode).replay(key, key == "well");
-            let body =
-                ask.body.replace("[]", r#"[{"role":"user","content":"canary-prompt"}]"#);
+            let body = ask.body.replace("[]", r#"[{"role":"user","content":"canary-prompt"}]"#);
             let exchange = field.ask(Ask { body, ..ask }).await;
             let stored = row(&field, exchange.response.id());
             let text = serde_json::to_string(&stored).unwrap();
@@ -358,7 +357,8 @@ async fn tokens_are_asked_for_only_where_that_is_wanted() {
     const OWN: &str =
         r#"{"model":"m","stream":true,"messages":[],"stream_options":{"include_usage":true}}"#;
     let has_chunk = |bytes: &[u8]| memchr::memmem::find(bytes, br#""choices":[]"#).is_some();
-    for (everywhere, here) in [(false, None), (true, None), (false, Some(true)), (true, Some(false))]
+    for (everywhere, here) in
+        [(false, None), (true, None), (false, Some(true)), (true, Some(false))]
     {
         let temp = tempfile::tempdir().unwrap();
         let field = field(temp.path(), |config| {

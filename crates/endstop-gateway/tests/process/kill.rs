@@ -56,7 +56,9 @@ async fn row_40_killed_at_random_nothing_that_was_seen_is_lost() {
     let sim = Sim::start(Options { pace, kept_bytes: 0, ..Options::default() }).await.unwrap();
     let database = temp.path().join("e.db");
     let store = format!("sqlite:{}", database.display());
-    let config = config(temp.path(), &sim.url(), &store, "log = 'off'");
+    // Small, so that its files are filled and deleted meanwhile.
+    let small = "log = 'off'\n[record]\nspool_bytes = 1048576";
+    let config = config(temp.path(), &sim.url(), &store, small);
     let world = Arc::new(World::default());
     let clients: Vec<_> =
         (0..CLIENTS).map(|n| tokio::spawn(client(world.clone(), seed * 1000 + n))).collect();
@@ -72,11 +74,8 @@ async fn row_40_killed_at_random_nothing_that_was_seen_is_lost() {
             // Now and then while it starts.
             let early = rng.u32(..8) == 0;
             let starting = Duration::from_micros(rng.u64(..30_000));
-            let listening = if early {
-                process.listening_within(starting)
-            } else {
-                Some(process.listening())
-            };
+            let listening =
+                if early { process.listening_within(starting) } else { Some(process.listening()) };
             if let Some(listening) = listening {
                 orphans += listening.recovery["orphans"].as_u64().unwrap();
                 assert_eq!(listening.recovery["quarantined"], 0);
@@ -114,6 +113,7 @@ async fn row_40_killed_at_random_nothing_that_was_seen_is_lost() {
     );
     rows.check(&seen);
     assert!(seen.ends() as u64 > kills, "there was load");
+    assert_eq!(seen.refused, Default::default());
     // Those that were closed by a process that was killed at its start were not told.
     assert!(rows.interrupted() as u64 >= told && told > 0, "{told} orphans were told");
 

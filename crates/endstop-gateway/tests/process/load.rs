@@ -185,9 +185,8 @@ const SUM: &str = "SELECT CAST(coalesce(sum(responses), 0) AS bigint) FROM endst
 pub(crate) fn sqlite_rows(file: &Path) -> Rows {
     let connection = rusqlite::Connection::open(file).unwrap();
     let mut statement = connection.prepare(ROWS).unwrap();
-    let rows = statement.query_map((), |row| {
-        Ok((0..5).map(|at| row.get(at).unwrap()).collect::<Vec<String>>())
-    });
+    let rows = statement
+        .query_map((), |row| Ok((0..5).map(|at| row.get(at).unwrap()).collect::<Vec<String>>()));
     let rows: Vec<Vec<String>> = rows.unwrap().map(Result::unwrap).collect();
     let summed = connection.query_row(SUM, (), |row| row.get(0)).unwrap();
     Rows::new(rows, summed)
