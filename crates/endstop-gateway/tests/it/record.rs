@@ -75,7 +75,7 @@ async fn every_ending_has_the_native_word_beside_ours() {
             "content-filter",
             ["finishReason", "PROHIBITED_CONTENT", "content_filter", "filtered"],
         ),
-        ("gemini", "word=SAFETY", ["finishReason", "SAFETY", "safety", "filtered"]),
+        ("gemini", "word=SAFETY", ["finishReason", "SAFETY", "safety", "safety"]),
         ("gemini", "word=RECITATION", ["finishReason", "RECITATION", "recitation", "recitation"]),
         ("anthropic", "refusal", ["stop_reason", "refusal", "content_filter", "refused"]),
         ("openai-chat", "cut-before-word", ["-", "-", "error", "cut"]),
@@ -99,7 +99,7 @@ async fn every_ending_has_the_native_word_beside_ours() {
                 assert_eq!((record.streamed, record.status), (streamed, Some(200)));
                 assert_eq!((record.cap, record.attempt), (Some(4000), 1));
                 assert_eq!(record.provider, exchange.ask.profile().provider);
-                assert_eq!(record.model.as_deref().map(|model| model.is_empty()), Some(false));
+                assert_eq!(record.model.as_deref().map(str::is_empty), Some(false));
                 assert_eq!(record.mode, mode.word());
                 assert!(["high", "medium", "low"].contains(&&*record.confidence));
                 assert_eq!(record.tokens_out.is_some(), !cut || wire == "anthropic" && streamed);

@@ -2,11 +2,11 @@
 //! saw the end of is closed once.
 
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use endstop_sim::{Options, Sim};
+use endstop_sim::{Log, Options, Sim};
 use fastrand::Rng;
 
 use crate::child::{Process, config};
@@ -53,7 +53,13 @@ async fn row_40_killed_at_random_nothing_that_was_seen_is_lost() {
     let seed = number("ENDSTOP_SEED", 40);
     let temp = tempfile::tempdir().unwrap();
     let pace = Duration::from_micros(200);
-    let sim = Sim::start(Options { pace, kept_bytes: 0, ..Options::default() }).await.unwrap();
+    let reached = Arc::new(AtomicU64::new(0));
+    let counted = reached.clone();
+    let log: Log = Arc::new(move |_| {
+        counted.fetch_add(1, Ordering::Relaxed);
+    });
+    let options = Options { pace, kept_bytes: 0, log: Some(log), ..Options::default() };
+    let sim = Sim::start(options).await.unwrap();
     let database = temp.path().join("e.db");
     let store = format!("sqlite:{}", database.display());
     // Small, so that its files are filled and deleted meanwhile.
@@ -101,10 +107,11 @@ async fn row_40_killed_at_random_nothing_that_was_seen_is_lost() {
     listening.loaded().await;
     last.stop();
     let rows = sqlite_rows(&database);
-    let seen = world.seen.lock().unwrap();
+    let seen = std::mem::take(&mut *world.seen.lock().unwrap());
+    let reached = reached.load(Ordering::Relaxed);
     println!(
-        "{kills} kills in {took:.1?}: {} requests, {} heads and {} ends seen; {} rows, {} of them \
-         interrupted",
+        "{kills} kills in {took:.1?}: {} requests, {reached} at the upstream, {} heads and {} ends \
+         seen; {} rows, {} of them interrupted",
         seen.asked,
         seen.heads.len(),
         seen.ends(),
@@ -112,6 +119,7 @@ async fn row_40_killed_at_random_nothing_that_was_seen_is_lost() {
         rows.interrupted()
     );
     rows.check(&seen);
+    assert!(reached <= rows.by_id.len() as u64, "whatever reached the upstream has a row");
     assert!(seen.ends() as u64 > kills, "there was load");
     assert_eq!(seen.refused, Default::default());
     // Those that were closed by a process that was killed at its start were not told.

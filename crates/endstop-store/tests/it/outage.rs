@@ -36,19 +36,6 @@ fn postgres_stops_and_starts_again() {
 }
 
 #[test]
-fn a_store_may_be_dropped_in_the_midst_of_another_runtime() {
-    for place in [places::sqlite(), places::postgres()] {
-        let mut used = place.open();
-        used.migrate().unwrap();
-        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-        runtime.block_on(async {
-            drop(place.open());
-            drop(used);
-        });
-    }
-}
-
-#[test]
 fn a_connection_that_was_ended_is_made_anew() {
     for place in [places::postgres(), places::pooled()] {
         let mut store = place.open();
