@@ -203,22 +203,7 @@ fn greet(gateway: &Gateway) {
     }
     eprintln!("  … `endstop env` has the others");
     if let Some(recording) = gateway.handle().recording() {
-        let recovered = recording.recovery;
         eprintln!("endstop: endings are kept in {}; ask with `endstop report`", recording.store());
-        if recovered.orphans > 0 {
-            eprintln!(
-                "endstop: {} responses were under way when the last process ended; they are recorded \
-                 as interrupted",
-                recovered.orphans
-            );
-        }
-        if recovered.quarantined + recovered.torn + recovered.missing > 0 {
-            eprintln!(
-                "endstop: the spool was damaged ({} stretches, {} torn ends, {} files missing); what \
-                 could not be read is in its folder quarantine/",
-                recovered.quarantined, recovered.torn, recovered.missing
-            );
-        }
     }
     if let Some(admin) = gateway.admin_address() {
         eprintln!("endstop: endings at http://{admin}/endstop/v1/endings, live at …/tail");

@@ -388,7 +388,7 @@ pub fn openapi() -> Value {
             "/healthz": { "get": { "summary": "The process lives.", "responses": ok("it does") } },
             "/readyz": { "get": { "summary": "New requests are taken.", "responses": {
                 "200": { "description": "they are" },
-                "503": { "description": "the gateway is draining" } } } },
+                "503": { "description": "the gateway is draining, or endings cannot be recorded" } } } },
             "/endstop/v1/endings": { "get": {
                 "summary": "The newest endings, the newest first.",
                 "parameters": filters, "responses": {

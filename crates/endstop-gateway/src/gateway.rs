@@ -21,13 +21,16 @@ use crate::config::{Config, Limits, Secret, Tls, is_loopback};
 use crate::connect::certificates;
 use crate::error::Error;
 use crate::peer::{ClientIo, Peer, Phase};
-use crate::recording::Recording;
+use crate::recording::{Recording, Watch};
 use crate::serve;
 use crate::state::{Settings, Shared};
 use crate::told::Told;
 
 /// After the drain, streams that are told to end get so long to do it.
 const LAST: Duration = Duration::from_secs(2);
+
+/// How often it is looked how recording goes.
+const WATCH: Duration = Duration::from_secs(1);
 
 /// A gateway that listens.
 #[derive(Debug)]
@@ -178,6 +181,7 @@ impl Gateway {
         });
         drop(settings);
         let looking = tokio::spawn(look_after(shared.clone(), limits.client_write));
+        let watching = tokio::spawn(watch(shared.clone()));
         let graceful = GracefulShutdown::new();
         let door = Door { shared: shared.clone(), tls, connections, limits: limits.clone() };
         tokio::pin!(stop);
@@ -202,12 +206,16 @@ impl Gateway {
             let _ = tokio::time::timeout(LAST, &mut drained).await;
         }
         looking.abort();
+        watching.abort();
         if let Some(operators) = operators {
             operators.abort();
         }
         // What is not loaded by then is at the next start.
         let _ = tokio::task::spawn_blocking(move || {
-            shared.recording.as_ref().is_none_or(|recording| recording.stop(LAST))
+            let loaded = shared.recording.as_ref().is_none_or(|recording| recording.stop(LAST));
+            if !loaded {
+                shared.told.say("endstop: some endings wait in the spool for the next start");
+            }
         })
         .await;
     }
@@ -226,6 +234,22 @@ async fn look_after(shared: Arc<Shared>, limit: Duration) {
     loop {
         ticks.tick().await;
         shared.live.check_clients(limit);
+    }
+}
+
+/// Says when recording begins to fail, and when it is well again.
+async fn watch(shared: Arc<Shared>) {
+    let Some(recording) = &shared.recording else { return };
+    if let Some(found) = recording.found() {
+        shared.told.say(&format!("endstop: {found}"));
+    }
+    let mut watch = Watch::default();
+    let mut ticks = tokio::time::interval(WATCH);
+    loop {
+        ticks.tick().await;
+        for what in watch.look(recording) {
+            shared.told.say(&format!("endstop: {what}"));
+        }
     }
 }
 

@@ -2,7 +2,7 @@
 //! whose request it was.
 
 use std::collections::HashMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use endstop_store::spool::{self, Recovery, Refusal, Spool};
 use ring::hmac;
 use serde_json::{Value, json};
 
-use crate::config::{Config, Secret, secret};
+use crate::config::{Config, Secret, WhenFull, secret};
 use crate::error::Error;
 
 /// The file in the data directory that holds the secret of key ids, unless one is configured.
@@ -25,6 +25,8 @@ pub struct Recording {
     loader: Mutex<Option<Loader>>,
     store: String,
     reader: Mutex<Reading>,
+    /// New requests are taken even if nothing can be recorded.
+    forwards: bool,
     /// What was found at start-up.
     pub recovery: Recovery,
 }
@@ -48,8 +50,12 @@ impl Recording {
     pub fn open(config: &Config) -> Result<Option<Self>, Error> {
         let Some(store) = config.store()? else { return Ok(None) };
         let data = config.data_dir()?;
-        // A wrong address is said now, not when the first response is loaded.
-        drop(endstop_store::open(&store)?);
+        // A wrong address is said now, not when the first response is loaded. A store that is down or
+        // busy is tried again later.
+        match endstop_store::open(&store) {
+            Err(error) if !error.is_passing() => return Err(error.into()),
+            Ok(_) | Err(_) => {}
+        }
         let options = spool::Options {
             bytes: config.record.spool_bytes,
             when_full: config.record.when_full.into(),
@@ -64,6 +70,7 @@ impl Recording {
             spool,
             loader: Mutex::new(Some(loader)),
             reader: Mutex::default(),
+            forwards: config.record.when_full == WhenFull::Forward,
             store,
             recovery,
         }))
@@ -73,6 +80,18 @@ impl Recording {
     #[must_use]
     pub fn store(&self) -> String {
         endstop_store::shown(&self.store)
+    }
+
+    /// What there is to say of what the process before left behind.
+    pub(crate) fn found(&self) -> Option<String> {
+        let Recovery { orphans, quarantined, torn, missing } = self.recovery;
+        (self.recovery != Recovery::default()).then(|| {
+            format!(
+                "the process before did not end by itself: {orphans} responses under way closed as \
+                 interrupted, {torn} torn and {quarantined} damaged stretches of the spool put in \
+                 quarantine, {missing} files missing"
+            )
+        })
     }
 
     /// The spool.
@@ -89,13 +108,13 @@ impl Recording {
         self.spool.admits()
     }
 
-    /// How recording goes, and whether it is well.
+    /// How recording goes, and whether it goes well enough for new requests.
     #[must_use]
     pub fn status(&self) -> (bool, Value) {
         let loader = self.loader.lock().unwrap_or_else(PoisonError::into_inner);
         let loading = loader.as_ref().map(Loader::status);
         let spool = self.spool.status();
-        let well = spool.error.is_none() && self.spool.admits().is_ok();
+        let well = self.forwards || (spool.error.is_none() && self.spool.admits().is_ok());
         let status = json!({
             "store": self.store(),
             "spool": spool,
@@ -138,6 +157,100 @@ impl Recording {
     pub fn wait_until_loaded(&self, wait: Duration) -> bool {
         let loader = self.loader.lock().unwrap_or_else(PoisonError::into_inner);
         loader.as_ref().is_none_or(|loader| loader.wait_until_loaded(wait))
+    }
+}
+
+/// Watches how recording goes, and says what changes: once when something begins to fail, once when it
+/// is well again.
+#[derive(Debug, Default)]
+pub(crate) struct Watch {
+    spool: Side,
+    store: Side,
+    lost: u64,
+    unrecorded: u64,
+}
+
+/// Something that may fail.
+#[derive(Debug, Default)]
+struct Side {
+    failing: bool,
+    episodes: u64,
+}
+
+/// What became of it since the last look.
+enum Change {
+    Began,
+    Ended,
+    /// It began and ended.
+    Passed,
+}
+
+impl Side {
+    fn look(&mut self, failing: bool, episodes: u64) -> Option<Change> {
+        let more = std::mem::replace(&mut self.episodes, episodes) < episodes;
+        match (std::mem::replace(&mut self.failing, failing), failing) {
+            (false, true) => Some(Change::Began),
+            (true, false) => Some(Change::Ended),
+            (false, false) if more => Some(Change::Passed),
+            (false, false) | (true, true) => None,
+        }
+    }
+}
+
+impl Watch {
+    /// What there is to say now.
+    pub(crate) fn look(&mut self, recording: &Recording) -> Vec<String> {
+        let spool = recording.spool.status();
+        let full = recording.spool.has_room().err().map(|why| why.to_string());
+        let loader = {
+            let loader = recording.loader.lock().unwrap_or_else(PoisonError::into_inner);
+            loader.as_ref().map(Loader::status).unwrap_or_default()
+        };
+        let refuses = recording.spool.admits().is_err();
+        self.compare(&spool, full, refuses, &loader)
+    }
+
+    fn compare(
+        &mut self,
+        spool: &spool::Status,
+        full: Option<String>,
+        refuses: bool,
+        loader: &loader::Status,
+    ) -> Vec<String> {
+        let mut said = Vec::new();
+        let error = spool.error.clone().or(full);
+        match self.spool.look(error.is_some(), spool.episodes) {
+            None => {}
+            Some(Change::Began) => {
+                let then = if refuses { "new requests are refused" } else { "requests go on" };
+                let why = error.unwrap_or_default();
+                said.push(format!("endings cannot be recorded: {why}; {then}"));
+            }
+            Some(Change::Ended) => said.push(format!(
+                "endings are recorded again; meanwhile {} went unrecorded and {} notes were lost",
+                spool.unrecorded - self.unrecorded,
+                spool.lost - self.lost
+            )),
+            Some(Change::Passed) => {
+                said.push("endings could not be recorded for a moment".to_owned());
+            }
+        }
+        if !self.spool.failing {
+            (self.unrecorded, self.lost) = (spool.unrecorded, spool.lost);
+        }
+        let waiting = spool.entries;
+        match self.store.look(loader.last_error.is_some(), loader.episodes) {
+            None => {}
+            Some(Change::Began) => {
+                let why = loader.last_error.as_deref().unwrap_or_default();
+                said.push(format!("{why}; endings wait in the spool"));
+            }
+            Some(Change::Ended) => {
+                said.push(format!("the store takes endings again; {waiting} wait"));
+            }
+            Some(Change::Passed) => said.push("the store failed for a moment".to_owned()),
+        }
+        said
     }
 }
 
@@ -224,17 +337,67 @@ fn own_secret(data: &Path) -> Result<Secret, Error> {
     })
 }
 
-fn make_secret(data: &Path, file: &PathBuf) -> Result<(), Error> {
+/// Makes it whole or not at all: a process that ends halfway must not leave an empty one.
+fn make_secret(data: &Path, file: &Path) -> Result<(), Error> {
     use std::io::Write as _;
     use std::os::unix::fs::OpenOptionsExt as _;
     let failed = |source: std::io::Error| Error::Data { dir: data.display().to_string(), source };
     let text: String = (0..2).map(|_| uuid::Uuid::new_v4().simple().to_string()).collect();
     std::fs::create_dir_all(data).map_err(failed)?;
-    let opened = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(file);
-    match opened {
-        Ok(mut opened) => opened.write_all(text.as_bytes()).map_err(failed),
+    let half = data.join(format!("{SECRET_FILE}.{}", uuid::Uuid::new_v4().simple()));
+    let mut options = std::fs::OpenOptions::new();
+    let made = options.write(true).create_new(true).mode(0o600).open(&half);
+    let written = made.and_then(|mut made| {
+        made.write_all(text.as_bytes())?;
+        made.sync_all()?;
+        std::fs::hard_link(&half, file)
+    });
+    // It may not be there.
+    let _ = std::fs::remove_file(&half);
+    match written {
         // Another process was first.
-        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => Ok(()),
-        Err(error) => Err(failed(error)),
+        Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => Err(failed(error)),
+        Ok(()) | Err(_) => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_trouble_is_said_once_and_so_is_its_end() {
+        let mut watch = Watch::default();
+        let (well, loads) = (spool::Status::default(), loader::Status::default());
+        let mut look = |spool: &spool::Status, full: Option<&str>, loader: &loader::Status| {
+            watch.compare(spool, full.map(str::to_owned), true, loader)
+        };
+        assert!(look(&well, None, &loads).is_empty());
+
+        let error = Some("no space left".to_owned());
+        let broken = spool::Status { error, episodes: 1, unrecorded: 3, ..well.clone() };
+        let said = look(&broken, None, &loads);
+        assert_eq!(said, ["endings cannot be recorded: no space left; new requests are refused"]);
+        assert!(look(&broken, Some("full"), &loads).is_empty());
+        let healed = spool::Status { error: None, unrecorded: 7, ..broken };
+        let said = look(&healed, None, &loads);
+        assert!(said[0].contains("again; meanwhile 7 went unrecorded"), "{said:?}");
+        assert!(look(&healed, None, &loads).is_empty());
+
+        assert_eq!(look(&healed, Some("full"), &loads).len(), 1);
+        assert!(look(&healed, Some("full"), &loads).is_empty());
+        let said = look(&healed, None, &loads);
+        assert!(said[0].contains("meanwhile 0 went unrecorded"), "{said:?}");
+        let again = spool::Status { episodes: 2, ..healed };
+        assert_eq!(look(&again, None, &loads), ["endings could not be recorded for a moment"]);
+
+        let last_error = Some("the store is down".to_owned());
+        let down = loader::Status { last_error, episodes: 1, ..loads.clone() };
+        let said = look(&again, None, &down);
+        assert_eq!(said, ["the store is down; endings wait in the spool"]);
+        assert!(look(&again, None, &down).is_empty());
+        let up = loader::Status { episodes: 1, ..loads };
+        assert_eq!(look(&again, None, &up), ["the store takes endings again; 0 wait"]);
+        assert!(look(&again, None, &up).is_empty());
     }
 }

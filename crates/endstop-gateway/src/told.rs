@@ -144,6 +144,16 @@ impl Told {
         self.listeners.subscribe()
     }
 
+    /// Says something of the gateway itself.
+    pub(crate) fn say(&self, what: &str) {
+        let line = match self.log {
+            Log::Off => return,
+            Log::Human => format!("{} {what}\n", clock(now())),
+            Log::Json => format!("{}\n", serde_json::json!({ "at": now(), "notice": what })),
+        };
+        let _ = std::io::stderr().lock().write_all(line.as_bytes());
+    }
+
     fn lock(&self) -> MutexGuard<'_, VecDeque<Arc<Ended>>> {
         self.newest.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -61,6 +61,7 @@ fn new(url: &str, options: &Options) -> Result<Postgres, Error> {
     let runtime = runtime
         .map_err(|source| Error::Io { what: "cannot start a runtime".to_owned(), source })?;
     let store = shown(url);
+    let runtime = Some(runtime);
     Ok(Postgres { runtime, config, tls, store, options: *options, client: None })
 }
 
@@ -86,12 +87,22 @@ fn without_tls(url: &str) -> (String, tls::Wanted) {
 
 /// A connection, or none yet.
 pub(crate) struct Postgres {
-    runtime: Runtime,
+    /// None only when it is dropped.
+    runtime: Option<Runtime>,
     config: Config,
     tls: Tls,
     store: String,
     options: Options,
     client: Option<(Client, Option<Shape>)>,
+}
+
+impl Drop for Postgres {
+    fn drop(&mut self) {
+        // Whoever drops it may be in the midst of another runtime, where nothing may be waited for.
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+    }
 }
 
 /// Why something did not work.
@@ -182,8 +193,8 @@ impl Postgres {
             ended?;
             Ok(done)
         };
-        let done =
-            self.runtime.block_on(async { tokio::time::timeout(begin.timeout, whole).await });
+        let runtime = self.runtime()?;
+        let done = runtime.block_on(async { tokio::time::timeout(begin.timeout, whole).await });
         match done {
             // Whether it was done is not known; the connection would answer the wrong question next.
             Err(_) => Err(self.unavailable("it does not answer").into()),
@@ -202,15 +213,19 @@ impl Postgres {
         }
     }
 
+    fn runtime(&self) -> Result<&Runtime, Error> {
+        self.runtime.as_ref().ok_or_else(|| self.unavailable("it is closed"))
+    }
+
     fn connect(&self) -> Result<Client, Failed> {
         let connecting = self.config.connect(self.tls.clone());
-        let connected =
-            self.runtime.block_on(async { tokio::time::timeout(CONNECT, connecting).await });
+        let runtime = self.runtime()?;
+        let connected = runtime.block_on(async { tokio::time::timeout(CONNECT, connecting).await });
         match connected {
             Err(_) => Err(self.unavailable("it does not answer").into()),
             Ok(Err(error)) => Err(self.failed(Failure::Driver(error))),
             Ok(Ok((client, connection))) => {
-                self.runtime.spawn(connection);
+                runtime.spawn(connection);
                 Ok(client)
             }
         }

@@ -279,6 +279,14 @@ impl Spool {
         }
     }
 
+    /// Whether there is room for more, whatever is done with new work when there is none.
+    ///
+    /// # Errors
+    /// There is none, and why.
+    pub fn has_room(&self) -> Result<(), Refusal> {
+        self.inner.has_room()
+    }
+
     /// Notes a response that begins. Should nothing follow, it is closed as interrupted at the next
     /// start.
     pub fn start(&self, record: &Record) -> Ticket {

@@ -14,6 +14,7 @@ mod faults;
 mod identity;
 mod leaving;
 mod ledger;
+mod record;
 mod requests;
 mod secrets;
 mod soak;

@@ -1,0 +1,225 @@
+//! A gateway in a process of its own: this program again, which serves what a file says.
+
+use std::fs;
+use std::io::{BufRead as _, BufReader, Read as _};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use endstop_gateway::{Config, Gateway};
+use endstop_sim::wire;
+use rustix::process::{Pid, Resource, Rlimit, Signal};
+use serde_json::Value;
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::client;
+
+/// The file that a child serves by.
+const CONFIG: &str = "ENDSTOP_TEST_GATEWAY";
+
+/// For what comes at all, on a machine that is busy.
+pub(crate) const EVER: Duration = Duration::from_secs(30);
+
+#[test]
+fn gateway() {
+    let Some(file) = std::env::var_os(CONFIG) else { return };
+    // It ends with whoever started it.
+    std::thread::spawn(|| {
+        let _ = std::io::stdin().read(&mut [0]);
+        std::process::exit(3);
+    });
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    let served = runtime.block_on(async {
+        let mut terminate = signal(SignalKind::terminate()).unwrap();
+        let gateway = Gateway::bind(Config::from_file(Path::new(&file)).unwrap()).await?;
+        let handle = gateway.handle();
+        let recovery = handle.recording().map(|recording| recording.recovery);
+        let recovery = serde_json::to_string(&recovery).unwrap();
+        let admin = gateway.admin_address().unwrap();
+        println!("\nlistening {} {admin} {recovery}", gateway.address());
+        let told = async move {
+            terminate.recv().await;
+        };
+        gateway.run(told).await;
+        Ok::<(), endstop_gateway::Error>(())
+    });
+    if let Err(error) = served {
+        eprintln!("endstop: {error}");
+        std::process::exit(1);
+    }
+    std::process::exit(0);
+}
+
+/// A configuration in a file, with every wire's upstream at this address.
+pub(crate) fn config(dir: &Path, upstream: &str, store: &str, more: &str) -> PathBuf {
+    let data = dir.join("data");
+    let mut text = format!(
+        "listen = '127.0.0.1:0'\nadmin = '127.0.0.1:0'\nallow_looser = true\nstore = '{store}'\n\
+         data = '{}'\n{more}\n",
+        data.display()
+    );
+    for wire in wire::ALL {
+        let route = wire.route;
+        let section = format!("[upstreams.{route}]\nbase_url = '{upstream}/{route}'\n");
+        if !text.contains(&section) {
+            text += &section;
+        }
+    }
+    let file = dir.join("endstop.toml");
+    fs::write(&file, text).unwrap();
+    file
+}
+
+/// Where a gateway listens, and what it found at its start.
+#[derive(Clone, Debug)]
+pub(crate) struct Listening {
+    pub(crate) address: SocketAddr,
+    pub(crate) admin: SocketAddr,
+    pub(crate) recovery: Value,
+}
+
+/// A gateway that was started. Dropping it kills it.
+pub(crate) struct Process {
+    child: Child,
+    listening: Receiver<Listening>,
+    said: Arc<Mutex<String>>,
+}
+
+impl Process {
+    pub(crate) fn start(config: &Path) -> Self {
+        // The signal that comes with a limit on files ends a process unless it is ignored.
+        let mut command = Command::new("sh");
+        command.args(["-c", "trap '' XFSZ; exec \"$0\" \"$@\""]);
+        command.arg(std::env::current_exe().unwrap());
+        command.args(["--exact", "child::gateway", "--nocapture", "--test-threads=1"]);
+        command.env(CONFIG, config).stdin(Stdio::piped());
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let (tell, listening) = channel();
+        let stdout = BufReader::new(child.stdout.take().unwrap());
+        std::thread::spawn(move || {
+            for line in stdout.lines().map_while(Result::ok) {
+                let Some(rest) = line.strip_prefix("listening ") else { continue };
+                let mut parts = rest.splitn(3, ' ');
+                let mut part = || parts.next().unwrap();
+                let (address, admin) = (part().parse().unwrap(), part().parse().unwrap());
+                let recovery = serde_json::from_str(part()).unwrap();
+                let _ = tell.send(Listening { address, admin, recovery });
+            }
+        });
+        let said = Arc::new(Mutex::new(String::new()));
+        let saying = said.clone();
+        let stderr = BufReader::new(child.stderr.take().unwrap());
+        std::thread::spawn(move || {
+            for line in stderr.lines().map_while(Result::ok) {
+                saying.lock().unwrap().push_str(&(line + "\n"));
+            }
+        });
+        Self { child, listening, said }
+    }
+
+    /// Waits until it listens.
+    pub(crate) fn listening(&self) -> Listening {
+        match self.listening.recv_timeout(EVER) {
+            Ok(listening) => listening,
+            Err(why) => panic!("it does not listen ({why}): {}", self.said()),
+        }
+    }
+
+    /// The same, at most so long.
+    pub(crate) fn listening_within(&self, most: Duration) -> Option<Listening> {
+        match self.listening.recv_timeout(most) {
+            Ok(listening) => Some(listening),
+            Err(RecvTimeoutError::Timeout) => None,
+            Err(RecvTimeoutError::Disconnected) => panic!("it ended: {}", self.said()),
+        }
+    }
+
+    /// What it said so far.
+    pub(crate) fn said(&self) -> String {
+        self.said.lock().unwrap().clone()
+    }
+
+    /// How often it said this.
+    pub(crate) fn said_times(&self, what: &str) -> usize {
+        self.said().matches(what).count()
+    }
+
+    fn pid(&self) -> Pid {
+        Pid::from_raw(i32::try_from(self.child.id()).unwrap()).unwrap()
+    }
+
+    /// From now on no file of its may be longer than this.
+    pub(crate) fn limit_files(&self, bytes: Option<u64>) {
+        let limit = Rlimit { current: bytes, maximum: None };
+        rustix::process::prlimit(Some(self.pid()), Resource::Fsize, limit).unwrap();
+    }
+
+    /// Ends it at once.
+    pub(crate) fn kill(mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    /// Tells it to end.
+    pub(crate) fn terminate(&self) {
+        rustix::process::kill_process(self.pid(), Signal::TERM).unwrap();
+    }
+
+    /// Waits until it has ended.
+    pub(crate) fn ended(&mut self) -> ExitStatus {
+        let until = Instant::now() + EVER;
+        loop {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                return status;
+            }
+            assert!(Instant::now() < until, "it does not end: {}", self.said());
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// Tells it to end, and waits until it has.
+    pub(crate) fn stop(mut self) {
+        self.terminate();
+        let status = self.ended();
+        assert!(status.success(), "{status}: {}", self.said());
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // It may have ended.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Listening {
+    /// Whether it is ready, and how recording goes.
+    pub(crate) async fn ready(&self) -> (u16, Value) {
+        let page = client::get(self.admin, "/readyz", "connection: close\r\n").await;
+        (page.status, serde_json::from_slice(&page.body).unwrap())
+    }
+
+    /// Waits until this is so of what `/readyz` says.
+    pub(crate) async fn until(&self, what: &str, is_so: impl Fn(u16, &Value) -> bool) -> Value {
+        let until = Instant::now() + EVER;
+        loop {
+            let (status, ready) = self.ready().await;
+            if is_so(status, &ready) {
+                return ready;
+            }
+            assert!(Instant::now() < until, "never: {what}: {status} {ready}");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    /// Waits until all is in the store.
+    pub(crate) async fn loaded(&self) -> Value {
+        let none = |ready: &Value, name: &str| ready["recording"]["spool"][name] == 0;
+        self.until("all is loaded", |_, ready| none(ready, "entries") && none(ready, "held")).await
+    }
+}

@@ -1,0 +1,136 @@
+//! Row 40: `kill -9` under load. No end that a client saw is lost, none is there twice, and what nobody
+//! saw the end of is closed once.
+
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use endstop_sim::{Log, Options, Sim};
+use fastrand::Rng;
+
+use crate::child::{Process, config};
+use crate::load::{Seen, all, sqlite_rows};
+
+/// How often it is killed, unless `ENDSTOP_KILLS` says otherwise.
+const KILLS: u64 = 1000;
+
+/// Clients at once.
+const CLIENTS: u64 = 8;
+
+/// What the clients share.
+#[derive(Default)]
+struct World {
+    gateway: Mutex<Option<SocketAddr>>,
+    over: AtomicBool,
+    seen: Mutex<Seen>,
+}
+
+async fn client(world: Arc<World>, seed: u64) {
+    let mut rng = Rng::with_seed(seed);
+    let asks = all();
+    while !world.over.load(Ordering::Acquire) {
+        let to = *world.gateway.lock().unwrap();
+        let ask = asks[rng.usize(..asks.len())].clone();
+        let response = match to {
+            None => None,
+            Some(to) => ask.ask(to).await,
+        };
+        match response {
+            None => tokio::time::sleep(Duration::from_millis(1)).await,
+            Some(response) => world.seen.lock().unwrap().note(ask, &response),
+        }
+    }
+}
+
+fn number(name: &str, otherwise: u64) -> u64 {
+    std::env::var(name).map_or(otherwise, |text| text.parse().unwrap())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn row_40_killed_at_random_nothing_that_was_seen_is_lost() {
+    let kills = number("ENDSTOP_KILLS", KILLS);
+    let seed = number("ENDSTOP_SEED", 40);
+    let temp = tempfile::tempdir().unwrap();
+    let pace = Duration::from_micros(200);
+    let reached = Arc::new(AtomicU64::new(0));
+    let counted = reached.clone();
+    let log: Log = Arc::new(move |_| {
+        counted.fetch_add(1, Ordering::Relaxed);
+    });
+    let options = Options { pace, kept_bytes: 0, log: Some(log), ..Options::default() };
+    let sim = Sim::start(options).await.unwrap();
+    let database = temp.path().join("e.db");
+    let store = format!("sqlite:{}", database.display());
+    // Small, so that its files are filled and deleted meanwhile.
+    let small = "log = 'off'\n[record]\nspool_bytes = 1048576";
+    let config = config(temp.path(), &sim.url(), &store, small);
+    let world = Arc::new(World::default());
+    let clients: Vec<_> =
+        (0..CLIENTS).map(|n| tokio::spawn(client(world.clone(), seed * 1000 + n))).collect();
+
+    let began = Instant::now();
+    let killing = world.clone();
+    let file = config.clone();
+    let told = tokio::task::spawn_blocking(move || {
+        let mut rng = Rng::with_seed(seed);
+        let mut orphans = 0;
+        for _ in 0..kills {
+            let process = Process::start(&file);
+            // Now and then while it starts.
+            let early = rng.u32(..8) == 0;
+            let starting = Duration::from_micros(rng.u64(..30_000));
+            let listening =
+                if early { process.listening_within(starting) } else { Some(process.listening()) };
+            if let Some(listening) = listening {
+                orphans += listening.recovery["orphans"].as_u64().unwrap();
+                assert_eq!(listening.recovery["quarantined"], 0);
+                assert_eq!(listening.recovery["missing"], 0);
+                *killing.gateway.lock().unwrap() = Some(listening.address);
+                std::thread::sleep(Duration::from_micros(rng.u64(..80_000)));
+            }
+            process.kill();
+            *killing.gateway.lock().unwrap() = None;
+        }
+        orphans
+    });
+    let told = told.await.unwrap();
+    let took = began.elapsed();
+    world.over.store(true, Ordering::Release);
+    for client in clients {
+        client.await.unwrap();
+    }
+
+    let last = Process::start(&config);
+    let listening = last.listening();
+    let told = told + listening.recovery["orphans"].as_u64().unwrap();
+    listening.loaded().await;
+    last.stop();
+    let rows = sqlite_rows(&database);
+    let seen = std::mem::take(&mut *world.seen.lock().unwrap());
+    let reached = reached.load(Ordering::Relaxed);
+    println!(
+        "{kills} kills in {took:.1?}: {} requests, {reached} at the upstream, {} heads and {} ends \
+         seen; {} rows, {} of them interrupted",
+        seen.asked,
+        seen.heads.len(),
+        seen.ends(),
+        rows.by_id.len(),
+        rows.interrupted()
+    );
+    rows.check(&seen);
+    assert!(reached <= rows.by_id.len() as u64, "whatever reached the upstream has a row");
+    assert!(seen.ends() as u64 > kills, "there was load");
+    assert_eq!(seen.refused, Default::default());
+    // Those that were closed by a process that was killed at its start were not told.
+    assert!(rows.interrupted() as u64 >= told && told > 0, "{told} orphans were told");
+
+    // Once is enough.
+    let again = Process::start(&config);
+    let listening = again.listening();
+    assert_eq!(listening.recovery["orphans"], 0);
+    listening.loaded().await;
+    again.stop();
+    let now = sqlite_rows(&database);
+    assert_eq!((now.by_id, now.summed), (rows.by_id, rows.summed));
+}

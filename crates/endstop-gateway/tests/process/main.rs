@@ -1,0 +1,19 @@
+//! Gateways in processes of their own, so that they can be killed, and their disk, their file and their
+//! database taken from them.
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test that panics has failed, which is what it is for"
+)]
+
+mod child;
+#[path = "../it/client.rs"]
+#[expect(dead_code, reason = "other tests use more of it")]
+mod client;
+mod faults;
+mod kill;
+mod load;
+#[path = "../../../endstop-store/tests/it/places.rs"]
+#[expect(dead_code, reason = "other tests use more of it")]
+mod places;
