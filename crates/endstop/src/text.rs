@@ -5,6 +5,9 @@ pub const WORD_CAP: usize = 256;
 /// The longest detail or message that is kept, in bytes.
 pub const DETAIL_CAP: usize = 1024;
 
+/// What is shorter than this is no key.
+const SHORTEST_KEY: usize = 12;
+
 /// What provider keys and tokens begin with.
 const KEY_PREFIXES: &[&str] = &[
     "sk-",
@@ -39,6 +42,11 @@ const KEY_PREFIXES: &[&str] = &[
 /// Text made safe to keep and to show: keys replaced, control characters escaped, capped.
 #[must_use]
 pub fn clean(raw: &str, cap: usize) -> String {
+    // What nearly all of it is: short, on one line, plain.
+    if raw.len() <= cap.min(SHORTEST_KEY - 1) && raw.bytes().all(|byte| matches!(byte, b' '..=b'~'))
+    {
+        return raw.to_owned();
+    }
     let mut kept = String::with_capacity(raw.len().min(cap));
     for token in tokens(raw) {
         if is_key(token) {
@@ -71,7 +79,8 @@ fn is_key_char(c: char) -> bool {
 
 /// A known prefix and a tail long enough, or a long run that mixes cases and digits like a secret.
 fn is_key(token: &str) -> bool {
-    let prefixed = token.len() >= 12 && KEY_PREFIXES.iter().any(|prefix| token.starts_with(prefix));
+    let prefixed =
+        token.len() >= SHORTEST_KEY && KEY_PREFIXES.iter().any(|prefix| token.starts_with(prefix));
     prefixed || looks_random(token)
 }
 
