@@ -34,7 +34,7 @@ Examples:
 pub(crate) struct Args {
     #[command(flatten)]
     store: StoreArgs,
-    /// What to tell apart by: finish_reason, reason, provider, model, team, key, upstream, hour, day
+    /// What to tell apart by: `finish_reason`, reason, provider, model, team, key, upstream, hour, day
     #[arg(long, value_name = "NAME,…", value_delimiter = ',', default_value = "reason",
           value_parser = dimension)]
     by: Vec<Dimension>,
@@ -87,7 +87,9 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let text = match (args.json, args.csv) {
         (true, _) => {
             let mut json = view::json(&query, &report);
-            json["words"] = serde_json::to_value(odd(&words, since))?;
+            if let Some(fields) = json.as_object_mut() {
+                fields.insert("words".to_owned(), serde_json::to_value(odd(&words, since))?);
+            }
             serde_json::to_string_pretty(&json)? + "\n"
         }
         (_, true) => csv(&query, &report),
@@ -331,19 +333,21 @@ fn grouped(number: u64) -> String {
     out
 }
 
+type Compare = fn(f64, f64) -> bool;
+
 /// Something that must not be so, such as `output_limit>2%`.
 #[derive(Clone, Debug)]
 struct Condition {
     text: String,
     reasons: Vec<Reason>,
-    compare: fn(f64, f64) -> bool,
+    compare: Compare,
     value: f64,
     is_share: bool,
 }
 
 impl Condition {
     fn parse(text: &str) -> Result<Self, String> {
-        let known: [(&str, fn(f64, f64) -> bool); 4] = [
+        let known: [(&str, Compare); 4] = [
             (">=", |one, other| one >= other),
             ("<=", |one, other| one <= other),
             (">", |one, other| one > other),
@@ -400,8 +404,6 @@ impl Condition {
 
 #[cfg(test)]
 mod tests {
-    #![expect(clippy::unwrap_used, reason = "tests fail loudly")]
-
     use super::*;
 
     fn sums(count: u64, reasons: &[(&str, u64)]) -> Sums {

@@ -58,7 +58,7 @@ pub(crate) struct FilterArgs {
     /// Through this upstream
     #[arg(long, value_name = "NAME")]
     upstream: Option<String>,
-    /// With this reason of ours, such as output_limit
+    /// With this reason of ours, such as `output_limit`
     #[arg(long, value_name = "REASON")]
     reason: Option<String>,
     /// With this finish reason, such as length; `null` where nothing was said

@@ -132,8 +132,6 @@ pub(crate) fn long(us: u64) -> String {
 
 #[cfg(test)]
 mod tests {
-    #![expect(clippy::unwrap_used, reason = "tests fail loudly")]
-
     use super::*;
 
     #[test]

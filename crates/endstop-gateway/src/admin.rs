@@ -209,28 +209,28 @@ fn wanted(asking: Asking) -> Result<Wanted, String> {
     asked(asking).and_then(Asked::wanted)
 }
 
-/// Asks the store, apart from what serves.
-async fn ask<T: Send + 'static>(
+/// Asks the store, apart from what serves, and answers with what it says.
+async fn ask(
     shared: Arc<Shared>,
-    question: impl FnOnce(&mut dyn Backend) -> Result<T, StoreError> + Send + 'static,
-) -> Result<T, Response> {
+    question: impl FnOnce(&mut dyn Backend) -> Result<Response, StoreError> + Send + 'static,
+) -> Response {
     let asking = move || match &shared.recording {
-        Some(recording) => recording.ask(question).map_err(|error| unanswered(&error)),
+        Some(recording) => recording.ask(question).unwrap_or_else(|error| unanswered(&error)),
         None => {
             let message = "endings are not kept: set `store` in the gateway's configuration";
-            Err(wrong(StatusCode::NOT_FOUND, message))
+            wrong(StatusCode::NOT_FOUND, message)
         }
     };
-    tokio::task::spawn_blocking(asking).await.unwrap_or_else(|_| {
-        Err(wrong(StatusCode::INTERNAL_SERVER_ERROR, "the question could not be asked"))
+    let asked = tokio::task::spawn_blocking(asking).await;
+    asked.unwrap_or_else(|_| {
+        wrong(StatusCode::INTERNAL_SERVER_ERROR, "the question could not be asked")
     })
 }
 
 fn unanswered(error: &StoreError) -> Response {
-    let status = match error {
-        StoreError::Query(_) => StatusCode::BAD_REQUEST,
-        _ => StatusCode::SERVICE_UNAVAILABLE,
-    };
+    let asked_wrongly = matches!(error, StoreError::Query(_));
+    let status =
+        if asked_wrongly { StatusCode::BAD_REQUEST } else { StatusCode::SERVICE_UNAVAILABLE };
     wrong(status, &error.to_string())
 }
 
@@ -244,10 +244,11 @@ async fn endings(State(admin): State<Admin>, asking: Asking) -> Response {
             Ok(wanted) => wanted,
             Err(message) => return wrong(StatusCode::BAD_REQUEST, &message),
         };
-        return match ask(admin.shared, move |store| store.endings(&wanted)).await {
-            Ok(found) => Json(json!({ "endings": found })).into_response(),
-            Err(response) => response,
+        let question = move |store: &mut dyn Backend| {
+            let found = store.endings(&wanted)?;
+            Ok(Json(json!({ "endings": found })).into_response())
         };
+        return ask(admin.shared, question).await;
     }
     match asked.wanted() {
         Ok(wanted) => {
@@ -267,11 +268,14 @@ async fn ending(State(admin): State<Admin>, Path(id): Path<String>) -> Response 
     if admin.shared.recording.is_none() {
         return wrong(StatusCode::NOT_FOUND, gone);
     }
-    match ask(admin.shared, move |store| store.ending(&id)).await {
-        Ok(Some(stored)) => Json(stored).into_response(),
-        Ok(None) => wrong(StatusCode::NOT_FOUND, gone),
-        Err(response) => response,
-    }
+    let question = move |store: &mut dyn Backend| {
+        let stored = store.ending(&id)?;
+        Ok(stored.map_or_else(
+            || wrong(StatusCode::NOT_FOUND, gone),
+            |stored| Json(stored).into_response(),
+        ))
+    };
+    ask(admin.shared, question).await
 }
 
 async fn report(State(admin): State<Admin>, asking: Asking) -> Response {
@@ -281,12 +285,9 @@ async fn report(State(admin): State<Admin>, asking: Asking) -> Response {
     };
     let question = move |store: &mut dyn Backend| {
         let report = store.report(&query)?;
-        Ok(endstop_store::view::json(&query, &report))
+        Ok(Json(endstop_store::view::json(&query, &report)).into_response())
     };
-    match ask(admin.shared, question).await {
-        Ok(report) => Json(report).into_response(),
-        Err(response) => response,
-    }
+    ask(admin.shared, question).await
 }
 
 async fn words(State(admin): State<Admin>, asking: Asking) -> Response {
@@ -295,10 +296,11 @@ async fn words(State(admin): State<Admin>, asking: Asking) -> Response {
         Err(message) => return wrong(StatusCode::BAD_REQUEST, &message),
     };
     let (period, limit) = (asked.period(true), asked.limit.unwrap_or(100));
-    match ask(admin.shared, move |store| store.words(period, limit)).await {
-        Ok(words) => Json(json!({ "words": words })).into_response(),
-        Err(response) => response,
-    }
+    let question = move |store: &mut dyn Backend| {
+        let words = store.words(period, limit)?;
+        Ok(Json(json!({ "words": words })).into_response())
+    };
+    ask(admin.shared, question).await
 }
 
 async fn tail(State(admin): State<Admin>, asking: Asking) -> Response {

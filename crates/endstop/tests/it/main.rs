@@ -7,7 +7,6 @@
     clippy::unwrap_used,
     clippy::panic,
     clippy::indexing_slicing,
-    clippy::string_slice,
     reason = "tests fail loudly"
 )]
 
