@@ -11,7 +11,7 @@ use endstop::policy::{
     self, AgentLimits, Budget, Counter, Decision, Limit, MIN_CAP, Money, Piece, Policy, Price,
     TerminationReport,
 };
-use endstop::tool_call::Allow;
+use endstop::tool_call::{Allow, Refusal};
 use endstop::{Confidence, Ending, FaultKind, Reason, Shown};
 
 use crate::endings::{Dice, HOLDS, Holds, ending, failed, plain, used};
@@ -351,6 +351,40 @@ fn a_cut_tool_call_is_asked_for_once_and_then_told_of() {
     let (machine, action) = machine.step(Input::Tick, 60_000);
     assert_eq!(todo_word(&action.todo), "send repair again");
     assert_eq!((machine.spent().repairs, machine.spent().cuts), (1, 1));
+}
+
+#[test]
+fn what_is_told_of_a_response_is_heeded() {
+    // Whoever put the calls together refuses one: the ending alone would let it run.
+    let mut refused = ended(call(Reason::ToolCall));
+    assert_eq!(start().step(Input::Ended(&refused), 1).1.todo, Todo::RunTools);
+    refused.tools = Some(Allow::Refuse(Refusal::TooMany));
+    let (_, action) = start().step(Input::Ended(&refused), 1);
+    assert_eq!(todo_word(&action.todo), "send repair");
+    // The provider says how long to wait.
+    let mut later = ended(failed(FaultKind::RateLimit));
+    later.retry_after_ms = Some(7_000);
+    let (_, action) = start().step(Input::Ended(&later), 1);
+    assert_eq!(action.todo, Todo::Wait { ms: 7_000 });
+    // Turns do not all wait alike.
+    let waits = |turn: &str| {
+        let machine = Machine::begin(Begin::new(turn), 0).0;
+        match machine.step(Input::Ended(&ended(failed(FaultKind::Overloaded))), 1).1.todo {
+            Todo::Wait { ms } => ms,
+            other => panic!("{other:?}"),
+        }
+    };
+    let different: std::collections::BTreeSet<u64> =
+        (0..20).map(|number| waits(&format!("turn-{number}"))).collect();
+    assert!(different.len() > 5, "{different:?}");
+    // No request may take longer than the turn.
+    let policy = Policy {
+        agent: AgentLimits { turn_max_wall_time_ms: 5_000, ..AgentLimits::DEFAULT },
+        ..Policy::default()
+    };
+    let (_, action) = Machine::begin(begin(policy, 1_000), 300);
+    let Todo::Send(next) = action.todo else { panic!("{action:?}") };
+    assert_eq!(next.deadline_ms, 5_300);
 }
 
 #[test]
