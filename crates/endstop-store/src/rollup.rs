@@ -3,19 +3,23 @@
 //! A row that changes takes what it said before out again, so that the sums are always those of the rows.
 //! A batch touches each sum once, and in a fixed order, so that writers never wait for each other in a
 //! circle.
+//!
+//! What sums are told apart by beside the hour is a series, which has a number. The lines of an hour stand
+//! together in chunks of [`CHUNK`] series, packed as `lines.rs` says.
 
 use std::borrow::Cow;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use endstop::Reason;
 
 use crate::columns::{Row, SHORT, clean, time};
+use crate::lines::Lines;
 use crate::query::{Buckets, Sums};
 
 /// How many buckets of times there are.
 pub(crate) const BUCKETS: usize = 24;
 /// How many numbers each hour has.
-pub(crate) const MEASURES: usize = NAMED.len() + 2 * BUCKETS;
+pub(crate) const MEASURES: usize = NAMED + 2 * BUCKETS;
 /// One hour in milliseconds.
 pub(crate) const HOUR: i64 = 3_600_000;
 
@@ -23,34 +27,71 @@ pub(crate) const HOUR: i64 = 3_600_000;
 pub(crate) const PARTS: [&str; 7] =
     ["team_id", "key_id", "provider", "model", "upstream", "reason", "finish_reason"];
 
-const NAMED: [&str; 9] = [
-    "responses",
-    "continued",
-    "continued_well",
-    "tokens_in",
-    "tokens_out",
-    "tokens_reasoning",
-    "tokens_cached",
-    "tokens_of_cut",
-    "counted",
-];
-
-/// The names of the columns of [`Numbers`].
-pub(crate) fn measure_names() -> Vec<String> {
-    let buckets = |name: &'static str| (0..BUCKETS).map(move |index| format!("{name}_{index}"));
-    let named = NAMED.into_iter().map(str::to_owned);
-    named.chain(buckets("first_byte")).chain(buckets("total")).collect()
-}
+/// How many numbers stand before the buckets, in the order of [`Sums`].
+const NAMED: usize = 9;
+/// How many series a chunk has.
+pub(crate) const CHUNK: i64 = 32;
+/// The most series, and the most chunks, that are kept in mind.
+const MOST_KNOWN: usize = 100_000;
 
 /// The numbers of an hour, or what to add to them.
 pub(crate) type Numbers = [i64; MEASURES];
 
-/// One line of the rollup.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct Hour<'a> {
-    pub(crate) hour: i64,
-    pub(crate) parts: [Cow<'a, str>; 7],
+/// What tells sums apart beside the hour, in the order of [`PARTS`].
+pub(crate) type Parts<'a> = [Cow<'a, str>; 7];
+
+/// What is known to be in the store, so that it is not asked for again.
+#[derive(Debug, Default)]
+pub(crate) struct Known {
+    series: HashMap<Parts<'static>, i64>,
+    chunks: HashSet<Place>,
 }
+
+/// What a transaction found or made; known once it is committed.
+#[derive(Debug, Default)]
+pub(crate) struct Found {
+    pub(crate) series: HashMap<Parts<'static>, i64>,
+    pub(crate) chunks: Vec<Place>,
+}
+
+impl Known {
+    /// The number of a series.
+    pub(crate) fn series<'a>(&'a self, parts: &Parts<'a>) -> Option<i64> {
+        number(&self.series, parts)
+    }
+
+    /// Whether a chunk is there.
+    pub(crate) fn has(&self, chunk: &Place) -> bool {
+        self.chunks.contains(chunk)
+    }
+
+    /// Takes in what a transaction found, once it is committed.
+    pub(crate) fn learn(&mut self, found: Found) {
+        // Neither has an end, and both can be asked for again.
+        if self.series.len() + found.series.len() > MOST_KNOWN {
+            self.series.clear();
+        }
+        if self.chunks.len() + found.chunks.len() > MOST_KNOWN {
+            self.chunks.clear();
+        }
+        self.series.extend(found.series);
+        self.chunks.extend(found.chunks);
+    }
+}
+
+impl Found {
+    /// The number of a series.
+    pub(crate) fn series<'a>(&'a self, parts: &Parts<'a>) -> Option<i64> {
+        number(&self.series, parts)
+    }
+}
+
+fn number<'a>(known: &'a HashMap<Parts<'a>, i64>, parts: &Parts<'a>) -> Option<i64> {
+    known.get(parts).copied()
+}
+
+/// A chunk of an hour: the hour, and which.
+pub(crate) type Place = (i64, i64);
 
 /// A word of a provider's: provider, dialect, field, word, our reason.
 pub(crate) type WordKey<'a> = [Cow<'a, str>; 5];
@@ -66,7 +107,7 @@ pub(crate) struct Seen {
 /// What a batch changes.
 #[derive(Debug, Default)]
 pub(crate) struct Changes<'a> {
-    hours: HashMap<Hour<'a>, Numbers>,
+    hours: HashMap<(i64, Parts<'a>), Numbers>,
     words: HashMap<WordKey<'a>, Seen>,
 }
 
@@ -82,10 +123,8 @@ impl<'a> Changes<'a> {
     }
 
     fn count(&mut self, row: &Row<'a>, sign: i64) {
-        let numbers = self.hours.entry(hour(row)).or_insert([0; MEASURES]);
-        for (mine, added) in numbers.iter_mut().zip(numbers_of(row)) {
-            *mine += sign * added;
-        }
+        let numbers = self.hours.entry(line(row)).or_insert([0; MEASURES]);
+        count_into(numbers, row, sign);
         let Some(word) = word(row) else { return };
         let at = time(row.record.created_at);
         let seen = self.words.entry(word).or_insert(Seen { count: 0, first: at, last: at });
@@ -95,12 +134,27 @@ impl<'a> Changes<'a> {
         seen.last = seen.last.max(at);
     }
 
-    /// What changes, in order.
-    pub(crate) fn hours(&self) -> Vec<(&Hour<'a>, &Numbers)> {
-        let changed = self.hours.iter().filter(|(_, numbers)| numbers.iter().any(|by| *by != 0));
-        let mut hours: Vec<_> = changed.collect();
-        hours.sort_unstable_by_key(|(hour, _)| *hour);
-        hours
+    /// The series whose sums change, in order.
+    pub(crate) fn series(&self) -> Vec<&Parts<'a>> {
+        let mut series: Vec<_> = self.lines().map(|((_, parts), _)| parts).collect();
+        series.sort_unstable();
+        series.dedup();
+        series
+    }
+
+    /// What changes, in order, once all series have a number.
+    pub(crate) fn chunks(&self, known: &Known, found: &Found) -> BTreeMap<Place, Lines> {
+        let mut chunks: BTreeMap<Place, Lines> = BTreeMap::new();
+        for ((hour, parts), numbers) in self.lines() {
+            let number = known.series(parts).or_else(|| found.series(parts));
+            let Some(series) = number else { continue };
+            chunks.entry((*hour, series.div_euclid(CHUNK))).or_default().add(series, numbers);
+        }
+        chunks
+    }
+
+    fn lines(&self) -> impl Iterator<Item = (&(i64, Parts<'a>), &Numbers)> {
+        self.hours.iter().filter(|(_, numbers)| numbers.iter().any(|by| *by != 0))
     }
 
     /// What changes, in order.
@@ -112,7 +166,7 @@ impl<'a> Changes<'a> {
 }
 
 /// The line that a row counts in.
-fn hour<'a>(row: &Row<'a>) -> Hour<'a> {
+fn line<'a>(row: &Row<'a>) -> (i64, Parts<'a>) {
     let record = row.record;
     let parts = [
         record.team_id.as_deref(),
@@ -124,7 +178,7 @@ fn hour<'a>(row: &Row<'a>) -> Hour<'a> {
         record.finish_reason.as_deref(),
     ];
     let at = time(record.created_at);
-    Hour { hour: at - at % HOUR, parts: parts.map(encode) }
+    (at - at % HOUR, parts.map(encode))
 }
 
 fn word<'a>(row: &Row<'a>) -> Option<WordKey<'a>> {
@@ -135,14 +189,13 @@ fn word<'a>(row: &Row<'a>) -> Option<WordKey<'a>> {
     Some(parts.map(|part| clean(part, SHORT)))
 }
 
-fn numbers_of(row: &Row<'_>) -> Numbers {
+fn count_into(numbers: &mut Numbers, row: &Row<'_>, sign: i64) {
     let record = row.record;
     let reason = Reason::from_name(&record.reason);
     let continued = record.attempt > 1;
     let well = continued && reason.is_some_and(Reason::is_success);
     let out = tokens(record.tokens_out);
-    let mut numbers = [0; MEASURES];
-    let named = [
+    let named: [i64; NAMED] = [
         1,
         i64::from(continued),
         i64::from(well),
@@ -153,16 +206,15 @@ fn numbers_of(row: &Row<'_>) -> Numbers {
         if reason.is_some_and(is_short) { out } else { 0 },
         i64::from(record.tokens_out.is_some()),
     ];
-    let first = record.first_byte_us.map(|us| NAMED.len() + Buckets::of(us));
+    numbers.iter_mut().zip(named).for_each(|(mine, named)| *mine += sign * named);
+    let first = record.first_byte_us.map(|us| NAMED + Buckets::of(us));
     // A response that nobody saw end has no time.
-    let total = (record.total_us > 0).then(|| NAMED.len() + BUCKETS + Buckets::of(record.total_us));
-    numbers.iter_mut().zip(named).for_each(|(mine, named)| *mine = named);
+    let total = (record.total_us > 0).then(|| NAMED + BUCKETS + Buckets::of(record.total_us));
     for bucket in [first, total].into_iter().flatten() {
         if let Some(number) = numbers.get_mut(bucket) {
-            *number = 1;
+            *number += sign;
         }
     }
-    numbers
 }
 
 /// Whether the tokens of such an answer were spent on something that is not whole.
@@ -195,8 +247,8 @@ pub(crate) fn decode(part: &str) -> Option<String> {
     Some(part.strip_prefix('"').unwrap_or(part).to_owned())
 }
 
-/// Sums from numbers in the order of [`measure_names`]; all of this reason.
-pub(crate) fn sums(reason: &str, numbers: &[i64]) -> Sums {
+/// Sums from numbers in the order of [`Numbers`]; all of this reason.
+pub(crate) fn sums(reason: &str, numbers: &Numbers) -> Sums {
     let mut numbers = numbers.iter().map(|number| u64::try_from(*number).unwrap_or(0));
     let mut next = || numbers.next().unwrap_or(0);
     let count = next();
@@ -236,8 +288,8 @@ mod tests {
         let entry = crate::Entry { sequence: 0, record };
         let mut changes = Changes::default();
         changes.add(&Row::from(&entry));
-        assert_eq!((changes.hours().len(), changes.words().len()), (1, 1));
+        assert_eq!((changes.series().len(), changes.words().len()), (1, 1));
         changes.take(&Row::from(&entry));
-        assert_eq!((changes.hours().len(), changes.words().len()), (0, 0));
+        assert_eq!((changes.series().len(), changes.words().len()), (0, 0));
     }
 }
