@@ -47,9 +47,13 @@ impl Lines {
         let mut packed = Vec::with_capacity(1 + 64 * self.0.len());
         packed.push(VERSION);
         for (at, numbers) in &self.0 {
-            let mask = (0..).zip(numbers).fold(0_u64, |mask, (bit, number)| {
-                if *number == 0 { mask } else { mask | 1 << bit }
-            });
+            let mask =
+                (0..).zip(numbers).fold(
+                    0_u64,
+                    |mask, (bit, number)| {
+                        if *number == 0 { mask } else { mask | 1 << bit }
+                    },
+                );
             if mask == 0 {
                 continue;
             }

@@ -24,12 +24,12 @@ use crate::ask::{self, Reads};
 use crate::backend::{Backend, Entry, Loaded, Stored};
 use crate::columns::{COLUMNS, Cell, Kind, Row, stored, time};
 use crate::error::Error;
+use crate::lines::{DAMAGED, Lines};
 use crate::load::{Item, amended, items, rejudged};
 use crate::migrations::{self, POSTGRES_NOTES};
 use crate::open::{Options, refuse, shown};
 use crate::query::{Period, Query, Report, Wanted, WordSeen};
-use crate::lines::{DAMAGED, Lines};
-use crate::rollup::{Changes, Found, Known, PARTS, Parts, Place};
+use crate::rollup::{Changes, Found, Gathering, Known, PARTS, Parts, Place};
 use crate::sql::{Flavor, Sql, Value};
 use shape::Shape;
 use tls::Tls;
@@ -67,7 +67,15 @@ fn new(url: &str, options: &Options) -> Result<Postgres, Error> {
     let runtime = runtime
         .map_err(|source| Error::Io { what: "cannot start a runtime".to_owned(), source })?;
     let store = shown(url);
-    Ok(Postgres { runtime, config, tls, store, options: *options, client: None, known: Known::default() })
+    Ok(Postgres {
+        runtime,
+        config,
+        tls,
+        store,
+        options: *options,
+        client: None,
+        known: Known::default(),
+    })
 }
 
 /// An address without what the driver does not know, and what that says.
@@ -415,7 +423,9 @@ fn cells(row: &tokio_postgres::Row) -> Result<Vec<Cell<'static>>, tokio_postgres
     let cell = |(index, column): (usize, &tokio_postgres::Column)| {
         Ok(match *column.type_() {
             Type::INT8 => row.try_get::<_, Option<i64>>(index)?.map_or(Cell::Null, Cell::Int),
-            Type::BYTEA => row.try_get::<_, Option<Vec<u8>>>(index)?.map_or(Cell::Null, Cell::Bytes),
+            Type::BYTEA => {
+                row.try_get::<_, Option<Vec<u8>>>(index)?.map_or(Cell::Null, Cell::Bytes)
+            }
             Type::BOOL => row.try_get::<_, Option<bool>>(index)?.map_or(Cell::Null, Cell::Flag),
             _ => {
                 let text = row.try_get::<_, Option<String>>(index)?;
@@ -542,8 +552,12 @@ impl Table {
         let key = flavor.key;
         let (names, values) = lists(&flavor);
         let (columns, from) = (names.join(", "), places(names.len()));
-        let sets: Vec<String> =
-            names.iter().zip(&values).skip(1).map(|(name, value)| format!("{name} = {value}")).collect();
+        let sets: Vec<String> = names
+            .iter()
+            .zip(&values)
+            .skip(1)
+            .map(|(name, value)| format!("{name} = {value}"))
+            .collect();
         Self {
             insert: format!(
                 "INSERT INTO public.gateway_requests ({columns}) SELECT {} FROM UNNEST({from}) \
@@ -589,7 +603,7 @@ async fn load(
     let read_back =
         if table.plain { Vec::new() } else { lock(client, table, new.iter().copied()).await? };
 
-    let mut changes = Changes::default();
+    let mut changes = Gathering::default();
     if table.plain {
         items.iter().filter(is_new).for_each(|item| changes.add(&item.row));
     } else {
@@ -616,7 +630,7 @@ async fn load(
     } else {
         read_back.iter().for_each(|(_, row)| changes.add(&Row::from(row)));
     }
-    let found = write_changes(client, known_series, &changes).await?;
+    let found = write_changes(client, known_series, &changes.changes()).await?;
     let (added, amended) = (new.len() as u64, updates.len() as u64);
     Ok((Done { added, amended, refused }, found))
 }
@@ -644,12 +658,12 @@ async fn rejudge(
     let rows: Vec<(Uuid, Row<'_>)> =
         news.iter().map(|(key, _, new)| (*key, Row::from(new))).collect();
     update(client, table, &rows).await?;
-    let mut changes = Changes::default();
+    let mut changes = Gathering::default();
     for (_, old, new) in &news {
         changes.take(&Row::from(*old));
         changes.add(&Row::from(new));
     }
-    let found = write_changes(client, known, &changes).await?;
+    let found = write_changes(client, known, &changes.changes()).await?;
     Ok((news.len() as u64, found))
 }
 
@@ -790,8 +804,7 @@ async fn find_series(
     changes: &Changes<'_>,
 ) -> Result<Found, Failure> {
     let mut found = Found::default();
-    let mut wanted = changes.series();
-    wanted.retain(|parts| known.series(parts).is_none());
+    let mut wanted = changes.unknown(known);
     if wanted.is_empty() {
         return Ok(found);
     }

@@ -104,14 +104,24 @@ pub(crate) struct Seen {
     pub(crate) last: i64,
 }
 
-/// What a batch changes.
-#[derive(Debug, Default)]
-pub(crate) struct Changes<'a> {
-    hours: HashMap<(i64, Parts<'a>), Numbers>,
-    words: HashMap<WordKey<'a>, Seen>,
+/// What tells rows apart: the hour, the texts of [`PARTS`], then dialect, field and word. As they came, so
+/// that nothing is copied for a row that is like one before it.
+type Like<'a> = (i64, [Option<&'a str>; 10]);
+
+/// Rows that are alike, added up.
+#[derive(Debug)]
+struct Alike {
+    numbers: Numbers,
+    reason: Option<Reason>,
+    first: i64,
+    last: i64,
 }
 
-impl<'a> Changes<'a> {
+/// What a batch changes.
+#[derive(Debug, Default)]
+pub(crate) struct Gathering<'a>(HashMap<Like<'a>, Alike>);
+
+impl<'a> Gathering<'a> {
     /// A row that is there now.
     pub(crate) fn add(&mut self, row: &Row<'a>) {
         self.count(row, 1);
@@ -123,23 +133,56 @@ impl<'a> Changes<'a> {
     }
 
     fn count(&mut self, row: &Row<'a>, sign: i64) {
-        let numbers = self.hours.entry(line(row)).or_insert([0; MEASURES]);
-        count_into(numbers, row, sign);
-        let Some(word) = word(row) else { return };
         let at = time(row.record.created_at);
-        let seen = self.words.entry(word).or_insert(Seen { count: 0, first: at, last: at });
-        seen.count += sign;
+        let alike = self.0.entry(like(row)).or_insert_with(|| Alike {
+            numbers: [0; MEASURES],
+            reason: Reason::from_name(&row.record.reason),
+            first: at,
+            last: at,
+        });
         // What is taken out again was seen all the same.
-        seen.first = seen.first.min(at);
-        seen.last = seen.last.max(at);
+        alike.first = alike.first.min(at);
+        alike.last = alike.last.max(at);
+        count_into(alike, row, sign);
     }
 
-    /// The series whose sums change, in order.
-    pub(crate) fn series(&self) -> Vec<&Parts<'a>> {
-        let mut series: Vec<_> = self.lines().map(|((_, parts), _)| parts).collect();
-        series.sort_unstable();
-        series.dedup();
-        series
+    /// The sums of them all.
+    pub(crate) fn changes(&self) -> Changes<'a> {
+        let mut changes = Changes::default();
+        for ((hour, texts), Alike { numbers, first, last, .. }) in &self.0 {
+            let [team, key, provider, model, upstream, reason, finish, dialect, field, word] =
+                *texts;
+            let parts = [team, key, provider, model, upstream, reason, finish].map(encode);
+            let line = changes.hours.entry((*hour, parts)).or_insert([0; MEASURES]);
+            line.iter_mut().zip(numbers).for_each(|(mine, by)| *mine += by);
+            let (Some(word), Some(count)) = (word, numbers.first()) else { continue };
+            let word = [provider, dialect, field, Some(word), reason]
+                .map(|part| clean(part.unwrap_or_default(), SHORT));
+            let new = Seen { count: 0, first: *first, last: *last };
+            let seen = changes.words.entry(word).or_insert(new);
+            seen.count += count;
+            seen.first = seen.first.min(*first);
+            seen.last = seen.last.max(*last);
+        }
+        changes
+    }
+}
+
+/// What a batch changes, by line and by word.
+#[derive(Debug, Default)]
+pub(crate) struct Changes<'a> {
+    hours: HashMap<(i64, Parts<'a>), Numbers>,
+    words: HashMap<WordKey<'a>, Seen>,
+}
+
+impl<'a> Changes<'a> {
+    /// The series whose sums change and that are not known, in order.
+    pub(crate) fn unknown(&self, known: &Known) -> Vec<&Parts<'a>> {
+        let series = self.lines().map(|((_, parts), _)| parts);
+        let mut unknown: Vec<_> = series.filter(|parts| known.series(parts).is_none()).collect();
+        unknown.sort_unstable();
+        unknown.dedup();
+        unknown
     }
 
     /// What changes, in order, once all series have a number.
@@ -165,10 +208,10 @@ impl<'a> Changes<'a> {
     }
 }
 
-/// The line that a row counts in.
-fn line<'a>(row: &Row<'a>) -> (i64, Parts<'a>) {
+fn like<'a>(row: &Row<'a>) -> Like<'a> {
     let record = row.record;
-    let parts = [
+    let at = time(record.created_at);
+    let texts = [
         record.team_id.as_deref(),
         record.key_id.as_deref(),
         Some(&*record.provider),
@@ -176,22 +219,16 @@ fn line<'a>(row: &Row<'a>) -> (i64, Parts<'a>) {
         Some(&*record.upstream),
         Some(&*record.reason),
         record.finish_reason.as_deref(),
+        Some(&*record.dialect),
+        record.native_field.as_deref(),
+        record.native_finish_reason.as_deref(),
     ];
-    let at = time(record.created_at);
-    (at - at % HOUR, parts.map(encode))
+    (at - at % HOUR, texts)
 }
 
-fn word<'a>(row: &Row<'a>) -> Option<WordKey<'a>> {
+fn count_into(alike: &mut Alike, row: &Row<'_>, sign: i64) {
     let record = row.record;
-    let word = record.native_finish_reason.as_deref()?;
-    let field = record.native_field.as_deref().unwrap_or_default();
-    let parts = [&*record.provider, &*record.dialect, field, word, &*record.reason];
-    Some(parts.map(|part| clean(part, SHORT)))
-}
-
-fn count_into(numbers: &mut Numbers, row: &Row<'_>, sign: i64) {
-    let record = row.record;
-    let reason = Reason::from_name(&record.reason);
+    let Alike { numbers, reason, .. } = alike;
     let continued = record.attempt > 1;
     let well = continued && reason.is_some_and(Reason::is_success);
     let out = tokens(record.tokens_out);
@@ -286,10 +323,14 @@ mod tests {
             ..endstop::Record::default()
         };
         let entry = crate::Entry { sequence: 0, record };
-        let mut changes = Changes::default();
-        changes.add(&Row::from(&entry));
-        assert_eq!((changes.series().len(), changes.words().len()), (1, 1));
-        changes.take(&Row::from(&entry));
-        assert_eq!((changes.series().len(), changes.words().len()), (0, 0));
+        let mut gathering = Gathering::default();
+        let counts = |gathering: &Gathering<'_>| {
+            let changes = gathering.changes();
+            (changes.unknown(&Known::default()).len(), changes.words().len())
+        };
+        gathering.add(&Row::from(&entry));
+        assert_eq!(counts(&gathering), (1, 1));
+        gathering.take(&Row::from(&entry));
+        assert_eq!(counts(&gathering), (0, 0));
     }
 }

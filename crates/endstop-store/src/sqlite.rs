@@ -13,16 +13,18 @@ use std::time::Instant;
 use rusqlite::types::{ToSqlOutput, Type, ValueRef};
 use rusqlite::{CachedStatement, Connection, ErrorCode, OpenFlags, ToSql, TransactionBehavior};
 
+use uuid::Uuid;
+
 use crate::ask::{self, Reads};
 use crate::backend::{Backend, Entry, Loaded, Stored};
 use crate::columns::{COLUMNS, Cell, Kind, Row, stored, time};
 use crate::error::Error;
+use crate::lines::{DAMAGED, Lines};
 use crate::load::{Item, amended, items, key, rejudged};
 use crate::migrations;
 use crate::open::{Options, refuse};
 use crate::query::{Period, Query, Report, Wanted, WordSeen};
-use crate::lines::{DAMAGED, Lines};
-use crate::rollup::{Changes, Found, Known, PARTS};
+use crate::rollup::{Changes, Found, Gathering, Known, PARTS};
 use crate::sql::{Flavor, Sql, Value, glob_pattern};
 
 /// Opens `sqlite:FILE` or `sqlite::memory:`.
@@ -54,7 +56,13 @@ pub(crate) fn open(url: &str, options: &Options) -> Result<Box<dyn Backend>, Err
         Ok(connection)
     });
     let connection = connection.map_err(|error| failure(&store, error))?;
-    Ok(Box::new(Sqlite { connection, store, options: *options, text: Text::new(), known: Known::default() }))
+    Ok(Box::new(Sqlite {
+        connection,
+        store,
+        options: *options,
+        text: Text::new(),
+        known: Known::default(),
+    }))
 }
 
 /// Makes the file, readable by its owner alone; its log gets the same rights.
@@ -360,15 +368,16 @@ fn load(
     let mut new = Vec::with_capacity(items.len());
     let mut known = Vec::new();
     let mut insert = connection.prepare_cached(&text.insert)?;
+    let mut id = Uuid::encode_buffer();
     for item in items {
-        if write_row(&mut insert, &item.id(), &item.row)? == 1 { &mut new } else { &mut known }
-            .push(item);
+        let id = item.key.simple().encode_lower(&mut id);
+        if write_row(&mut insert, id, &item.row)? == 1 { &mut new } else { &mut known }.push(item);
     }
     let mut olds = Vec::with_capacity(known.len());
     for item in known {
         olds.push((find(connection, text, &item.id())?, item));
     }
-    let mut changes = Changes::default();
+    let mut changes = Gathering::default();
     for item in &new {
         changes.add(&item.row);
     }
@@ -382,7 +391,7 @@ fn load(
         changes.add(&row);
         count += 1;
     }
-    let found = write_changes(connection, text, known_series, &changes)?;
+    let found = write_changes(connection, text, known_series, &changes.changes())?;
     Ok(((new.len() as u64, count), found))
 }
 
@@ -398,14 +407,14 @@ fn rejudge(
         let old = find(connection, text, &id)?;
         pairs.extend(old.and_then(|old| rejudged(&old, verdict).map(|new| (old, new))));
     }
-    let mut changes = Changes::default();
+    let mut changes = Gathering::default();
     let mut update = connection.prepare_cached(&text.update)?;
     for (old, new) in &pairs {
         write_row(&mut update, &old.record.id, &Row::from(new))?;
         changes.take(&Row::from(old));
         changes.add(&Row::from(new));
     }
-    let found = write_changes(connection, text, known, &changes)?;
+    let found = write_changes(connection, text, known, &changes.changes())?;
     Ok((pairs.len() as u64, found))
 }
 
@@ -469,10 +478,7 @@ fn find_series(
     changes: &Changes<'_>,
 ) -> rusqlite::Result<Found> {
     let mut found = Found::default();
-    for parts in changes.series() {
-        if known.series(parts).is_some() {
-            continue;
-        }
+    for parts in changes.unknown(known) {
         let texts = || rusqlite::params_from_iter(parts.iter().map(AsRef::<str>::as_ref));
         let mut select = connection.prepare_cached(&text.series)?;
         let mut rows = select.query(texts())?;
