@@ -42,11 +42,15 @@ fn main() {
     let short = std::env::args().any(|argument| argument == "--short");
     if only("--sqlite") {
         compare("sqlite", &places::sqlite(), &mut BareSqlite::new());
-        if !short { grow("sqlite", &places::sqlite(), sizes); }
+        if !short {
+            grow("sqlite", &places::sqlite(), sizes);
+        }
     }
     if only("--postgres") {
         compare("postgres", &places::postgres(), &mut BarePostgres::new());
-        if !short { grow("postgres", &places::postgres(), sizes); }
+        if !short {
+            grow("postgres", &places::postgres(), sizes);
+        }
     }
 }
 

@@ -156,6 +156,42 @@ fn sums_are_those_of_the_rows_there_too() {
     }
 }
 
+/// Supabase serves `public` to the role `anon`, and grants it everything by default.
+#[test]
+fn what_supabase_serves_to_the_world_is_not_served() {
+    let server = places::Postgres::start();
+    let (ours, theirs) = (server.database(), server.database());
+    places::sql(&ours, "CREATE ROLE anon; CREATE ROLE app LOGIN");
+    for url in [&ours, &theirs] {
+        places::sql(
+            url,
+            "GRANT ALL ON SCHEMA public TO app; GRANT USAGE ON SCHEMA public TO anon; \
+             ALTER DEFAULT PRIVILEGES FOR ROLE app GRANT ALL ON TABLES TO anon",
+        );
+    }
+    let as_app = |url: &str| url.replace("postgres@", "app@");
+    let mut store = endstop_store::open(&as_app(&ours)).unwrap();
+    store.migrate().unwrap();
+    assert!(store.migrate().unwrap().is_empty());
+    store.load(&[entry(0)]).unwrap();
+    assert_eq!(store.report(&query(&[])).unwrap().total.now.count, 1);
+    assert!(store.ending(&id(0)).unwrap().is_some());
+    let tables = ["gateway_requests", "endstop_series", "endstop_hourly", "endstop_words"];
+    for table in tables.into_iter().chain(["endstop_migrations"]) {
+        let all = format!("SELECT 1 FROM {table}");
+        assert!(!places::sql(&as_app(&ours), &all).is_empty(), "{table}");
+        assert!(places::sql(&ours, &format!("SET ROLE anon; {all}")).is_empty(), "{table}");
+    }
+
+    // A table that was there before is as open as its owner left it.
+    let made = "CREATE TABLE gateway_requests (id uuid PRIMARY KEY, model text); \
+                INSERT INTO gateway_requests VALUES (gen_random_uuid(), 'theirs')";
+    places::sql(&as_app(&theirs), made);
+    endstop_store::open(&as_app(&theirs)).unwrap().migrate().unwrap();
+    let read = places::sql(&theirs, "SET ROLE anon; SELECT model FROM gateway_requests");
+    assert_eq!(read, [[Some("theirs".to_owned())]]);
+}
+
 #[test]
 fn exported_files_do_the_same_alone_and_twice() {
     let directory = tempfile::tempdir().unwrap();
