@@ -102,7 +102,7 @@ fn gather(
     let series = sql::series(flavor, &query.filter)?;
     let chunks = sql::chunks(flavor, period, &query.filter)?;
     let start = |rows| Gathered::new(&query.by, shift, rows);
-    let gathered = from.read_both(&series, &chunks, start, |gathered, row| gathered.add(row))?;
+    let gathered = from.read_both(&series, &chunks, start, Gathered::add)?;
     if gathered.sums.len() > MOST_GROUPS {
         let why = format!("more than {MOST_GROUPS} groups: ask for a shorter period, or for less");
         return Err(Error::Query(why));
