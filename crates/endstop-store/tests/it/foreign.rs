@@ -90,16 +90,21 @@ fn one_bad_row_does_not_hold_up_the_others() {
 
 #[test]
 fn a_row_of_theirs_with_our_id_is_never_changed() {
-    let place = place("CREATE TABLE gateway_requests (id uuid PRIMARY KEY, model text)");
+    let place = place(
+        "CREATE TABLE gateway_requests (id uuid PRIMARY KEY, model text, \
+         created_at timestamptz DEFAULT '2001-01-01')",
+    );
     place.sql(&format!("INSERT INTO gateway_requests VALUES ('{}', 'theirs')", id(1)));
     let mut store = place.open();
     store.migrate().unwrap();
     let loaded = store.load(&[entry(0), Entry { sequence: 9, ..entry(1) }]).unwrap();
     assert_eq!((loaded.added, loaded.refused.len()), (1, 1));
-    let model = place.sql(&format!("SELECT model FROM gateway_requests WHERE id = '{}'", id(1)));
-    assert_eq!(model, [[Some("theirs".to_owned())]]);
     assert!(store.ending(&id(1)).unwrap().is_none());
     assert_eq!(store.report(&query(&[])).unwrap().total.now.count, 1);
+    // However old it is, it is not ours to forget.
+    assert_eq!(store.forget(u64::MAX, 10).unwrap(), 1);
+    let model = place.sql("SELECT model FROM gateway_requests");
+    assert_eq!(model, [[Some("theirs".to_owned())]]);
 }
 
 #[test]
