@@ -6,12 +6,17 @@ use std::collections::HashMap;
 use crate::backend::Stored;
 use crate::columns::{Cell, stored};
 use crate::error::Error;
+use crate::lines;
 use crate::query::{Dimension, Group, Period, Query, Report, Sums, Wanted, WordSeen};
-use crate::rollup::{decode, sums};
-use crate::sql::{self, Flavor, MOST_GROUPS, Sql};
+use crate::rollup::{CHUNK, HOUR, MEASURES, Numbers, PARTS, decode, sums};
+use crate::sql::{self, Flavor, Sql};
 
 /// The most groups or rows that are answered.
 pub(crate) const MOST: usize = 10_000;
+/// The most groups that are added up.
+const MOST_GROUPS: usize = 200_000;
+/// One day in milliseconds.
+const DAY: i64 = 24 * HOUR;
 /// The most dimensions.
 const MOST_DIMENSIONS: usize = 4;
 /// The fewest digits of an id that are enough to look for it.
@@ -26,6 +31,16 @@ pub(crate) trait Reads {
 
     /// All rows that a statement gives.
     fn read(&mut self, sql: &Sql<'_>) -> Result<Vec<Vec<Cell<'static>>>, Error>;
+
+    /// All rows that one statement gives, made into something to which each row of a second one is added,
+    /// both as of one moment.
+    fn read_both<T>(
+        &mut self,
+        first: &Sql<'_>,
+        second: &Sql<'_>,
+        start: impl Fn(Vec<Vec<Cell<'static>>>) -> T,
+        add: impl Fn(&mut T, Vec<Cell<'static>>),
+    ) -> Result<T, Error>;
 }
 
 type Key = Vec<Option<String>>;
@@ -34,15 +49,13 @@ type Key = Vec<Option<String>>;
 pub(crate) fn report(from: &mut impl Reads, query: &Query) -> Result<Report, Error> {
     check(query)?;
     let flavor = from.flavor()?;
-    let now = sql::sums(&flavor, &query.by, query.period, 0, &query.filter)?;
-    let now = fold(&query.by, from.read(&now)?)?;
+    let now = gather(from, &flavor, query, query.period, 0)?;
     let before = match query.before {
         None => None,
         Some(before) => {
             // Hours and days stand beside those of the period that is asked for.
             let shift = sql::hours(query.period)?.0 - sql::hours(before)?.0;
-            let before = sql::sums(&flavor, &query.by, before, shift, &query.filter)?;
-            Some(fold(&query.by, from.read(&before)?)?)
+            Some(gather(from, &flavor, query, before, shift)?)
         }
     };
     Ok(arrange(query, now, before))
@@ -78,37 +91,129 @@ fn check_period(period: Period) -> Result<(), Error> {
     Ok(())
 }
 
-/// Adds up the lines of each group: there is one for each reason.
-fn fold(by: &[Dimension], rows: Vec<Vec<Cell<'static>>>) -> Result<HashMap<Key, Sums>, Error> {
-    if rows.len() > MOST_GROUPS {
+/// The sums of each group of a period; times are moved by `shift`.
+fn gather(
+    from: &mut impl Reads,
+    flavor: &Flavor,
+    query: &Query,
+    period: Period,
+    shift: i64,
+) -> Result<HashMap<Key, Sums>, Error> {
+    let series = sql::series(flavor, &query.filter)?;
+    let chunks = sql::chunks(flavor, period, &query.filter)?;
+    let start = |rows| Gathered::new(&query.by, shift, rows);
+    let gathered = from.read_both(&series, &chunks, start, Gathered::add)?;
+    if gathered.sums.len() > MOST_GROUPS {
         let why = format!("more than {MOST_GROUPS} groups: ask for a shorter period, or for less");
         return Err(Error::Query(why));
     }
-    let mut groups: HashMap<Key, Sums> = HashMap::new();
-    for row in rows {
-        let mut cells = row.into_iter();
-        let key =
-            by.iter().zip(&mut cells).map(|(dimension, cell)| part(*dimension, cell)).collect();
-        let reason = cells.next().and_then(Cell::into_text).as_deref().and_then(decode);
-        let numbers: Vec<i64> = cells.map(|cell| cell.as_int().unwrap_or(0)).collect();
-        // What was moved elsewhere leaves a line of zeros.
-        if numbers.first().is_some_and(|count| *count > 0) {
-            groups.entry(key).or_default().add(&sums(&reason.unwrap_or_default(), &numbers));
-        }
+    if gathered.damaged {
+        return Err(Error::Query(lines::DAMAGED.to_owned()));
     }
-    Ok(groups)
+    Ok(gathered.groups())
 }
 
-fn part(dimension: Dimension, cell: Cell<'_>) -> Option<String> {
+/// Lines of the rollup, added up.
+struct Gathered<'q> {
+    by: &'q [Dimension],
+    shift: i64,
+    /// Series that fit, and which of `kinds` each is of.
+    series: HashMap<i64, usize>,
+    /// What is told apart beside the time: the parts that are asked for, and the reason.
+    kinds: Vec<(Key, String)>,
+    sums: HashMap<(i64, usize), Numbers>,
+    damaged: bool,
+}
+
+impl<'q> Gathered<'q> {
+    fn new(by: &'q [Dimension], shift: i64, rows: Vec<Vec<Cell<'static>>>) -> Self {
+        let mut known = HashMap::new();
+        let mut kinds = Vec::new();
+        let mut series = HashMap::new();
+        for row in rows {
+            let mut cells = row.into_iter();
+            let number = cells.next().and_then(|cell| cell.as_int()).unwrap_or_default();
+            let parts: Vec<String> = cells.map(Cell::into_string).collect();
+            let part = |name: &str| {
+                let at = PARTS.iter().position(|known| *known == name);
+                at.and_then(|at| parts.get(at)).and_then(|part| decode(part))
+            };
+            let key: Key = by.iter().map(|by| column(*by).and_then(part)).collect();
+            let kind = (key, part("reason").unwrap_or_default());
+            let at = *known.entry(kind).or_insert_with_key(|kind| {
+                kinds.push(kind.clone());
+                kinds.len() - 1
+            });
+            series.insert(number, at);
+        }
+        Self { by, shift, series, kinds, sums: HashMap::new(), damaged: false }
+    }
+
+    fn add(&mut self, row: Vec<Cell<'static>>) {
+        let [Cell::Int(hour), Cell::Int(chunk), Cell::Bytes(packed)] = row.as_slice() else {
+            self.damaged = true;
+            return;
+        };
+        if self.sums.len() > MOST_GROUPS {
+            return;
+        }
+        let time = self.time(*hour);
+        let Self { series, sums, .. } = self;
+        let read = lines::each(packed, |at, numbers| {
+            let Some(kind) = series.get(&(chunk * CHUNK + i64::from(at))) else { return };
+            let sums = sums.entry((time, *kind)).or_insert([0; MEASURES]);
+            sums.iter_mut().zip(numbers).for_each(|(mine, by)| *mine = mine.saturating_add(*by));
+        });
+        self.damaged |= read.is_none();
+    }
+
+    /// The time that an hour is counted under.
+    fn time(&self, hour: i64) -> i64 {
+        let moved = hour + self.shift;
+        if self.by.contains(&Dimension::Hour) {
+            moved
+        } else if self.by.contains(&Dimension::Day) {
+            moved - moved % DAY
+        } else {
+            0
+        }
+    }
+
+    fn groups(self) -> HashMap<Key, Sums> {
+        let mut groups: HashMap<Key, Sums> = HashMap::new();
+        for ((time, kind), numbers) in &self.sums {
+            let Some((parts, reason)) = self.kinds.get(*kind) else { continue };
+            let part = |(by, part): (&Dimension, &Option<String>)| match by {
+                Dimension::Hour => Some(time.to_string()),
+                Dimension::Day => Some((time - time % DAY).to_string()),
+                Dimension::FinishReason
+                | Dimension::Reason
+                | Dimension::Provider
+                | Dimension::Model
+                | Dimension::Team
+                | Dimension::Key
+                | Dimension::Upstream => part.clone(),
+            };
+            if numbers.first().is_some_and(|count| *count > 0) {
+                let key = self.by.iter().zip(parts).map(part).collect();
+                groups.entry(key).or_default().add(&sums(reason, numbers));
+            }
+        }
+        groups
+    }
+}
+
+/// The part of a series that a dimension is; times are none.
+fn column(dimension: Dimension) -> Option<&'static str> {
     match dimension {
-        Dimension::Hour | Dimension::Day => cell.into_text(),
+        Dimension::Team => Some("team_id"),
+        Dimension::Key => Some("key_id"),
         Dimension::FinishReason
         | Dimension::Reason
         | Dimension::Provider
         | Dimension::Model
-        | Dimension::Team
-        | Dimension::Key
-        | Dimension::Upstream => cell.into_text().as_deref().and_then(decode),
+        | Dimension::Upstream => Some(dimension.name()),
+        Dimension::Hour | Dimension::Day => None,
     }
 }
 

@@ -21,6 +21,7 @@ pub(crate) enum Cell<'a> {
     Int(i64),
     Flag(bool),
     Text(Cow<'a, str>),
+    Bytes(Vec<u8>),
 }
 
 impl Cell<'_> {
@@ -30,6 +31,7 @@ impl Cell<'_> {
             Self::Int(number) => Some(number.to_string()),
             Self::Flag(flag) => Some(flag.to_string()),
             Self::Text(text) => Some(text.into_owned()),
+            Self::Bytes(bytes) => Some(String::from_utf8_lossy(&bytes).into_owned()),
         }
     }
 
@@ -39,7 +41,7 @@ impl Cell<'_> {
 
     pub(crate) fn as_int(&self) -> Option<i64> {
         match self {
-            Self::Null => None,
+            Self::Null | Self::Bytes(_) => None,
             Self::Int(number) => Some(*number),
             Self::Flag(flag) => Some(i64::from(*flag)),
             Self::Text(text) => text.parse().ok(),

@@ -16,6 +16,7 @@ mod backend;
 pub mod backfill;
 mod columns;
 mod error;
+mod lines;
 mod load;
 pub mod loader;
 mod migrations;

@@ -30,11 +30,21 @@ pub(crate) static POSTGRES: [Migration; 2] = [
     Migration { name: "0002_hourly", sql: include_str!("../migrations/postgres/0002_hourly.sql") },
 ];
 
-/// Where Postgres notes which steps it has taken.
+/// Where Postgres notes which steps it has taken; not for `anon` to see, which the steps explain.
 pub(crate) const POSTGRES_NOTES: &str = "CREATE TABLE IF NOT EXISTS public.endstop_migrations (
     name text PRIMARY KEY,
     applied_at timestamptz NOT NULL DEFAULT now()
 );
+DO $$
+BEGIN
+    IF EXISTS (SELECT 1 FROM pg_roles WHERE rolname = 'anon') AND NOT EXISTS (
+        SELECT 1 FROM pg_class
+        WHERE oid = 'public.endstop_migrations'::regclass AND relrowsecurity
+    ) THEN
+        ALTER TABLE public.endstop_migrations ENABLE ROW LEVEL SECURITY;
+    END IF;
+END
+$$;
 ";
 
 /// Writes the steps for Postgres as files that `supabase db push` applies, in order; `timestamp` is 14

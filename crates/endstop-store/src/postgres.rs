@@ -8,8 +8,13 @@ mod shape;
 mod tls;
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::pin::pin;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use futures_util::TryStreamExt;
+use futures_util::future::try_join;
 use tokio::runtime::Runtime;
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Config};
@@ -19,11 +24,12 @@ use crate::ask::{self, Reads};
 use crate::backend::{Backend, Entry, Loaded, Stored};
 use crate::columns::{COLUMNS, Cell, Kind, Row, stored, time};
 use crate::error::Error;
+use crate::lines::{DAMAGED, Lines};
 use crate::load::{Item, amended, items, rejudged};
 use crate::migrations::{self, POSTGRES_NOTES};
 use crate::open::{Options, refuse, shown};
 use crate::query::{Period, Query, Report, Wanted, WordSeen};
-use crate::rollup::{Changes, PARTS, measure_names};
+use crate::rollup::{Changes, Found, Gathering, Known, PARTS, Parts, Place};
 use crate::sql::{Flavor, Sql, Value};
 use shape::Shape;
 use tls::Tls;
@@ -61,8 +67,16 @@ fn new(url: &str, options: &Options) -> Result<Postgres, Error> {
     let runtime = runtime
         .map_err(|source| Error::Io { what: "cannot start a runtime".to_owned(), source })?;
     let store = shown(url);
-    let runtime = Some(runtime);
-    Ok(Postgres { runtime, config, tls, store, options: *options, client: None })
+    Ok(Postgres {
+        runtime: Some(runtime),
+        config,
+        tls,
+        store,
+        options: *options,
+        client: None,
+        known: Known::default(),
+        repeats: false,
+    })
 }
 
 /// An address without what the driver does not know, and what that says.
@@ -93,7 +107,10 @@ pub(crate) struct Postgres {
     tls: Tls,
     store: String,
     options: Options,
-    client: Option<(Client, Option<Shape>)>,
+    client: Option<(Client, Option<Arc<Table>>)>,
+    known: Known,
+    /// The last batch had rows that were there already.
+    repeats: bool,
 }
 
 impl Drop for Postgres {
@@ -180,8 +197,8 @@ impl Postgres {
         begin: &Begin,
         work: &impl AsyncFn(&Client) -> Result<T, Failure>,
     ) -> Result<T, Failed> {
-        let (client, shape) = match self.client.take() {
-            Some((client, shape)) if !client.is_closed() => (client, shape),
+        let (client, table) = match self.client.take() {
+            Some((client, table)) if !client.is_closed() => (client, table),
             Some(_) | None => (self.connect()?, None),
         };
         let whole = async {
@@ -199,7 +216,7 @@ impl Postgres {
             // Whether it was done is not known; the connection would answer the wrong question next.
             Err(_) => Err(self.unavailable("it does not answer").into()),
             Ok(Ok(done)) => {
-                self.client = Some((client, shape));
+                self.client = Some((client, table));
                 Ok(done)
             }
             Ok(Err(failure)) => {
@@ -231,18 +248,20 @@ impl Postgres {
         }
     }
 
-    fn shape(&mut self) -> Result<Shape, Error> {
-        if let Some((client, Some(shape))) = &self.client
+    fn table(&mut self) -> Result<Arc<Table>, Error> {
+        if let Some((client, Some(table))) = &self.client
             && !client.is_closed()
         {
-            return Ok(shape.clone());
+            return Ok(Arc::clone(table));
         }
+        // What is known of another server, or of tables that were made anew, is forgotten.
+        self.known = Known::default();
         let read = async |client: &Client| Shape::read(client).await?.map_err(Failure::Refused);
-        let shape = self.read_only(read)?;
+        let table = Arc::new(Table::new(&self.read_only(read)?));
         if let Some((_, known)) = &mut self.client {
-            *known = Some(shape.clone());
+            *known = Some(Arc::clone(&table));
         }
-        Ok(shape)
+        Ok(table)
     }
 
     fn unavailable(&self, why: impl Into<String>) -> Error {
@@ -290,18 +309,49 @@ impl Postgres {
         Failed { error, data: data.then(|| said.message().to_owned()), ended }
     }
 
+    /// Does something in a transaction that changes sums. On a connection that is made anew nothing is
+    /// known: the server may be another one that has not heard of the last things.
+    fn write_sums<T>(
+        &mut self,
+        work: impl AsyncFn(&Client, &Known) -> Result<(T, Found), Failure>,
+    ) -> Result<T, Failed> {
+        let begin = self.begin("");
+        let used = self.client.is_some();
+        let mut known = std::mem::take(&mut self.known);
+        let mut done = self.attempt(&begin, &async |client: &Client| work(client, &known).await);
+        if used && matches!(done, Err(Failed { ended: true, .. })) {
+            known = Known::default();
+            done = self.attempt(&begin, &async |client: &Client| work(client, &known).await);
+        }
+        self.known = known;
+        let (done, found) = done?;
+        self.known.learn(found);
+        Ok(done)
+    }
+
     /// Loads rows; where one of them can never be taken, the halves, so that only that one is left.
     fn load_some(
         &mut self,
         items: &[Item<'_>],
-        shape: &Shape,
+        table: &Table,
         loaded: &mut Loaded,
     ) -> Result<(), Error> {
-        let begin = self.begin("");
-        let batch = Batch::new(items, shape);
-        let done = self.transact(&begin, async |client| batch.load(client).await);
+        if !self.repeats && table.plain {
+            let work =
+                async |client: &Client, known: &Known| add(client, table, known, items).await;
+            match self.write_sums(work) {
+                Ok(()) => {
+                    loaded.added += items.len() as u64;
+                    return Ok(());
+                }
+                Err(Failed { data: Some(_), .. }) => self.repeats = true,
+                Err(Failed { error, .. }) => return Err(error),
+            }
+        }
+        let done = self.write_sums(async |client, known| load(client, table, known, items).await);
         match done {
-            Ok((added, amended, refused)) => {
+            Ok(Done { added, amended, refused }) => {
+                self.repeats = added < items.len() as u64;
                 loaded.added += added;
                 loaded.amended += amended;
                 loaded.known += items.len() as u64 - added - amended - refused.len() as u64;
@@ -314,8 +364,8 @@ impl Postgres {
                     return Ok(());
                 }
                 let (first, second) = items.split_at(items.len() / 2);
-                self.load_some(first, shape, loaded)?;
-                self.load_some(second, shape, loaded)
+                self.load_some(first, table, loaded)?;
+                self.load_some(second, table, loaded)
             }
             Err(Failed { error, data: None, .. }) => Err(error),
         }
@@ -339,7 +389,7 @@ impl From<Error> for Failed {
 
 impl Reads for Postgres {
     fn flavor(&mut self) -> Result<Flavor, Error> {
-        Ok(self.shape()?.flavor())
+        Ok(self.table()?.flavor.clone())
     }
 
     fn read(&mut self, sql: &Sql<'_>) -> Result<Vec<Vec<Cell<'static>>>, Error> {
@@ -357,6 +407,38 @@ impl Reads for Postgres {
             None => error,
         })
     }
+
+    fn read_both<T>(
+        &mut self,
+        first: &Sql<'_>,
+        second: &Sql<'_>,
+        start: impl Fn(Vec<Vec<Cell<'static>>>) -> T,
+        add: impl Fn(&mut T, Vec<Cell<'static>>),
+    ) -> Result<T, Error> {
+        let begin = self.begin(" ISOLATION LEVEL REPEATABLE READ READ ONLY");
+        let read = async |client: &Client| {
+            let mut rows = Vec::new();
+            each_row(client, first, |row| rows.push(row)).await?;
+            let mut sums = start(rows);
+            each_row(client, second, |row| add(&mut sums, row)).await?;
+            Ok(sums)
+        };
+        self.transact(&begin, read).map_err(|failed| failed.error)
+    }
+}
+
+/// Hands over each row that a statement gives, as it comes.
+async fn each_row(
+    client: &Client,
+    sql: &Sql<'_>,
+    mut each: impl FnMut(Vec<Cell<'static>>),
+) -> Result<(), Failure> {
+    let values = sql.values.iter().map(parameter);
+    let mut rows = pin!(client.query_typed_raw(&sql.text, values).await?);
+    while let Some(row) = rows.try_next().await? {
+        each(cells(&row)?);
+    }
+    Ok(())
 }
 
 fn parameter(value: &Value) -> (&(dyn ToSql + Sync), Type) {
@@ -371,6 +453,9 @@ fn cells(row: &tokio_postgres::Row) -> Result<Vec<Cell<'static>>, tokio_postgres
     let cell = |(index, column): (usize, &tokio_postgres::Column)| {
         Ok(match *column.type_() {
             Type::INT8 => row.try_get::<_, Option<i64>>(index)?.map_or(Cell::Null, Cell::Int),
+            Type::BYTEA => {
+                row.try_get::<_, Option<Vec<u8>>>(index)?.map_or(Cell::Null, Cell::Bytes)
+            }
             Type::BOOL => row.try_get::<_, Option<bool>>(index)?.map_or(Cell::Null, Cell::Flag),
             _ => {
                 let text = row.try_get::<_, Option<String>>(index)?;
@@ -395,10 +480,10 @@ impl Backend for Postgres {
                 applied.push(migration.name.to_owned());
             }
         }
-        if let Some((_, shape)) = &mut self.client {
-            *shape = None;
+        if let Some((_, table)) = &mut self.client {
+            *table = None;
         }
-        self.shape()?;
+        self.table()?;
         Ok(applied)
     }
 
@@ -406,8 +491,8 @@ impl Backend for Postgres {
         self.must_write()?;
         let (items, mut loaded) = items(entries);
         if !items.is_empty() {
-            let shape = self.shape()?;
-            self.load_some(&items, &shape, &mut loaded)?;
+            let table = self.table()?;
+            self.load_some(&items, &table, &mut loaded)?;
         }
         loaded.refused.sort_unstable();
         Ok(loaded)
@@ -463,8 +548,9 @@ impl Backend for Postgres {
 
     fn rejudge(&mut self, verdicts: &[Stored]) -> Result<u64, Error> {
         self.must_write()?;
-        let shape = self.shape()?;
-        self.read_write(async |client: &Client| rejudge(client, &shape, verdicts).await)
+        let table = self.table()?;
+        self.write_sums(async |client, known| rejudge(client, &table, known, verdicts).await)
+            .map_err(|failed| failed.error)
     }
 }
 
@@ -480,72 +566,148 @@ async fn apply(client: &Client, migration: &migrations::Migration) -> Result<boo
     Ok(true)
 }
 
-/// Rows to be written, and how.
-struct Batch<'a> {
-    items: &'a [Item<'a>],
+/// The table of the rows, and what is said to it, made once.
+struct Table {
     flavor: Flavor,
+    /// What is written is what will be read.
     plain: bool,
+    /// Rows that are not there.
+    add: String,
+    /// Rows that may be there.
+    insert: String,
+    lock: String,
+    update: String,
 }
 
-impl<'a> Batch<'a> {
-    fn new(items: &'a [Item<'a>], shape: &Shape) -> Self {
-        Self { items, flavor: shape.flavor(), plain: shape.is_plain() }
-    }
-
-    /// Gives how many rows are new, how many say more now, and which cannot be taken.
-    async fn load(&self, client: &Client) -> Result<(u64, u64, Vec<(usize, String)>), Failure> {
-        let Self { items, flavor, plain } = self;
-        let rows: Vec<(Uuid, Row<'_>)> = items.iter().map(|item| (item.key, item.row)).collect();
-        let mut new = insert(client, flavor, &rows).await?;
-        new.sort_unstable();
-        let is_new = |item: &&Item<'_>| new.binary_search(&item.key).is_ok();
-        let known: Vec<&Item<'_>> = items.iter().filter(|item| !is_new(item)).collect();
-        let olds = lock(client, flavor, known.iter().map(|item| item.key)).await?;
-        // A column of another type may hold something else than what was written.
-        let read_back =
-            if *plain { Vec::new() } else { lock(client, flavor, new.iter().copied()).await? };
-
-        let mut changes = Changes::default();
-        if *plain {
-            items.iter().filter(is_new).for_each(|item| changes.add(&item.row));
-        } else {
-            read_back.iter().for_each(|(_, row)| changes.add(&Row::from(row)));
+impl Table {
+    fn new(shape: &Shape) -> Self {
+        let flavor = shape.flavor();
+        let key = flavor.key;
+        let (names, values) = lists(&flavor);
+        let (columns, from) = (names.join(", "), places(names.len()));
+        let sets: Vec<String> = names
+            .iter()
+            .zip(&values)
+            .skip(1)
+            .map(|(name, value)| format!("{name} = {value}"))
+            .collect();
+        let add = format!(
+            "INSERT INTO public.gateway_requests ({columns}) SELECT {} FROM UNNEST({from}) \
+             AS u({columns})",
+            values.join(", "),
+        );
+        Self {
+            insert: format!("{add} ON CONFLICT ({key}) DO NOTHING RETURNING {key}"),
+            add,
+            lock: format!(
+                "SELECT {} FROM public.gateway_requests AS t WHERE {key} = ANY($1) AND \
+                 sequence IS NOT NULL ORDER BY t.{key} FOR UPDATE",
+                flavor.columns()
+            ),
+            update: format!(
+                "UPDATE public.gateway_requests t SET {} FROM UNNEST({from}) AS u({columns}) \
+                 WHERE t.{key} = u.{key}",
+                sets.join(", "),
+            ),
+            plain: shape.is_plain(),
+            flavor,
         }
-        let mut refused = Vec::new();
-        let mut updates = Vec::new();
-        for item in known {
-            let Ok(at) = olds.binary_search_by_key(&item.key, |(key, _)| *key) else {
-                refused.push((item.index, "its id is that of a row that is not ours".to_owned()));
-                continue;
-            };
-            let Some((key, old)) = olds.get(at) else { continue };
-            if let Some(row) = amended(old, &item.row) {
-                updates.push((*key, row));
-                changes.take(&Row::from(old));
-            }
-        }
-        update(client, flavor, &updates).await?;
-        let keys = updates.iter().map(|(key, _)| *key);
-        let read_back = if *plain { Vec::new() } else { lock(client, flavor, keys).await? };
-        if *plain {
-            updates.iter().for_each(|(_, row)| changes.add(row));
-        } else {
-            read_back.iter().for_each(|(_, row)| changes.add(&Row::from(row)));
-        }
-        write_changes(client, &changes).await?;
-        Ok((new.len() as u64, updates.len() as u64, refused))
     }
 }
 
-async fn rejudge(client: &Client, shape: &Shape, verdicts: &[Stored]) -> Result<u64, Failure> {
-    let flavor = shape.flavor();
+/// How many rows are new, how many say more now, and which cannot be taken.
+struct Done {
+    added: u64,
+    amended: u64,
+    refused: Vec<(usize, String)>,
+}
+
+/// Adds rows of which none is there: one that is there fails them all. To look whether a row is there
+/// while it is inserted costs Postgres half as much again. The sums are sent behind the rows, without
+/// waiting for an answer.
+async fn add(
+    client: &Client,
+    table: &Table,
+    known: &Known,
+    items: &[Item<'_>],
+) -> Result<((), Found), Failure> {
+    let rows: Vec<(Uuid, Row<'_>)> = items.iter().map(|item| (item.key, item.row)).collect();
+    let arrays = arrays(&rows);
+    let insert = async {
+        client.execute_typed(&table.add, &parameters(&arrays)).await?;
+        Ok(())
+    };
+    let sums = async {
+        // The rows are on their way first.
+        tokio::task::yield_now().await;
+        let mut changes = Gathering::default();
+        items.iter().for_each(|item| changes.add(&item.row));
+        write_changes(client, known, &changes.changes()).await
+    };
+    try_join(insert, sums).await
+}
+
+async fn load(
+    client: &Client,
+    table: &Table,
+    known_series: &Known,
+    items: &[Item<'_>],
+) -> Result<(Done, Found), Failure> {
+    let rows: Vec<(Uuid, Row<'_>)> = items.iter().map(|item| (item.key, item.row)).collect();
+    let mut new = insert(client, table, &rows).await?;
+    new.sort_unstable();
+    let is_new = |item: &&Item<'_>| new.binary_search(&item.key).is_ok();
+    let known: Vec<&Item<'_>> = items.iter().filter(|item| !is_new(item)).collect();
+    let olds = lock(client, table, known.iter().map(|item| item.key)).await?;
+    // A column of another type may hold something else than what was written.
+    let read_back =
+        if table.plain { Vec::new() } else { lock(client, table, new.iter().copied()).await? };
+
+    let mut changes = Gathering::default();
+    if table.plain {
+        items.iter().filter(is_new).for_each(|item| changes.add(&item.row));
+    } else {
+        read_back.iter().for_each(|(_, row)| changes.add(&Row::from(row)));
+    }
+    let mut refused = Vec::new();
+    let mut updates = Vec::new();
+    for item in known {
+        let Ok(at) = olds.binary_search_by_key(&item.key, |(key, _)| *key) else {
+            refused.push((item.index, "its id is that of a row that is not ours".to_owned()));
+            continue;
+        };
+        let Some((key, old)) = olds.get(at) else { continue };
+        if let Some(row) = amended(old, &item.row) {
+            updates.push((*key, row));
+            changes.take(&Row::from(old));
+        }
+    }
+    update(client, table, &updates).await?;
+    let keys = updates.iter().map(|(key, _)| *key);
+    let read_back = if table.plain { Vec::new() } else { lock(client, table, keys).await? };
+    if table.plain {
+        updates.iter().for_each(|(_, row)| changes.add(row));
+    } else {
+        read_back.iter().for_each(|(_, row)| changes.add(&Row::from(row)));
+    }
+    let found = write_changes(client, known_series, &changes.changes()).await?;
+    let (added, amended) = (new.len() as u64, updates.len() as u64);
+    Ok((Done { added, amended, refused }, found))
+}
+
+async fn rejudge(
+    client: &Client,
+    table: &Table,
+    known: &Known,
+    verdicts: &[Stored],
+) -> Result<(u64, Found), Failure> {
     let mut wanted: Vec<(Uuid, &Stored)> = verdicts
         .iter()
         .filter_map(|verdict| Some((Uuid::try_parse(&verdict.record.id).ok()?, verdict)))
         .collect();
     wanted.sort_unstable_by_key(|(key, _)| *key);
     wanted.dedup_by_key(|(key, _)| *key);
-    let olds = lock(client, &flavor, wanted.iter().map(|(key, _)| *key)).await?;
+    let olds = lock(client, table, wanted.iter().map(|(key, _)| *key)).await?;
     let mut news = Vec::new();
     for (key, old) in &olds {
         let at = wanted.binary_search_by_key(key, |(key, _)| *key).ok();
@@ -555,34 +717,23 @@ async fn rejudge(client: &Client, shape: &Shape, verdicts: &[Stored]) -> Result<
     }
     let rows: Vec<(Uuid, Row<'_>)> =
         news.iter().map(|(key, _, new)| (*key, Row::from(new))).collect();
-    update(client, &flavor, &rows).await?;
-    let mut changes = Changes::default();
+    update(client, table, &rows).await?;
+    let mut changes = Gathering::default();
     for (_, old, new) in &news {
         changes.take(&Row::from(*old));
         changes.add(&Row::from(new));
     }
-    write_changes(client, &changes).await?;
-    Ok(news.len() as u64)
+    let found = write_changes(client, known, &changes.changes()).await?;
+    Ok((news.len() as u64, found))
 }
 
 /// Writes new rows; gives the ids of those that were not there.
 async fn insert(
     client: &Client,
-    flavor: &Flavor,
+    table: &Table,
     rows: &[(Uuid, Row<'_>)],
 ) -> Result<Vec<Uuid>, Failure> {
-    let (names, values, places) = lists(flavor);
-    let key = flavor.key;
-    let sql = format!(
-        "INSERT INTO public.gateway_requests ({}) SELECT {} FROM UNNEST({}) AS u({}) \
-         ON CONFLICT ({key}) DO NOTHING RETURNING {key}",
-        names.join(", "),
-        values.join(", "),
-        places.join(", "),
-        names.join(", "),
-    );
-    let arrays = arrays(rows);
-    let new = client.query_typed(&sql, &parameters(&arrays)).await?;
+    let new = client.query_typed(&table.insert, &parameters(&arrays(rows))).await?;
     let keys: Result<Vec<Uuid>, tokio_postgres::Error> =
         new.iter().map(|row| row.try_get(0)).collect();
     Ok(keys?)
@@ -591,62 +742,37 @@ async fn insert(
 /// Reads rows of ours, in the order of their ids, and keeps others from changing them.
 async fn lock(
     client: &Client,
-    flavor: &Flavor,
+    table: &Table,
     keys: impl Iterator<Item = Uuid>,
 ) -> Result<Vec<(Uuid, Stored)>, Failure> {
     let keys: Vec<Uuid> = keys.collect();
     if keys.is_empty() {
         return Ok(Vec::new());
     }
-    let key = flavor.key;
-    let sql = format!(
-        "SELECT {} FROM public.gateway_requests AS t WHERE {key} = ANY($1) AND sequence IS NOT NULL \
-         ORDER BY t.{key} FOR UPDATE",
-        flavor.columns()
-    );
     let mut found = Vec::new();
-    for row in client.query_typed(&sql, &[(&keys, Type::UUID_ARRAY)]).await? {
+    for row in client.query_typed(&table.lock, &[(&keys, Type::UUID_ARRAY)]).await? {
         let stored = stored(cells(&row)?);
         found.push((Uuid::try_parse(&stored.record.id).unwrap_or_default(), stored));
     }
     Ok(found)
 }
 
-async fn update(client: &Client, flavor: &Flavor, rows: &[(Uuid, Row<'_>)]) -> Result<(), Failure> {
-    if rows.is_empty() {
-        return Ok(());
+async fn update(client: &Client, table: &Table, rows: &[(Uuid, Row<'_>)]) -> Result<(), Failure> {
+    if !rows.is_empty() {
+        client.execute_typed(&table.update, &parameters(&arrays(rows))).await?;
     }
-    let (names, values, places) = lists(flavor);
-    let sets: Vec<String> = names
-        .iter()
-        .zip(&values)
-        .skip(1)
-        .map(|(name, value)| format!("{name} = {value}"))
-        .collect();
-    let key = flavor.key;
-    let sql = format!(
-        "UPDATE public.gateway_requests t SET {} FROM UNNEST({}) AS u({}) WHERE t.{key} = u.{key}",
-        sets.join(", "),
-        places.join(", "),
-        names.join(", "),
-    );
-    client.execute_typed(&sql, &parameters(&arrays(rows))).await?;
     Ok(())
 }
 
-/// The names of the columns, their values as they are written, and the places of the parameters.
-fn lists(flavor: &Flavor) -> (Vec<&'static str>, Vec<String>, Vec<String>) {
+/// The names of the columns, and their values as they are written.
+fn lists(flavor: &Flavor) -> (Vec<&'static str>, Vec<String>) {
     let name = |column: &crate::columns::Column| match column.kind {
         Kind::Key => flavor.key,
         Kind::Time | Kind::Text | Kind::Int | Kind::Flag => column.name,
     };
     let value =
         |column| shape::cast(column, flavor.other_type(column), &format!("u.{}", name(column)));
-    (
-        COLUMNS.iter().map(name).collect(),
-        COLUMNS.iter().map(value).collect(),
-        (1..=COLUMNS.len()).map(|place| format!("${place}")).collect(),
-    )
+    (COLUMNS.iter().map(name).collect(), COLUMNS.iter().map(value).collect())
 }
 
 /// The values of one column.
@@ -656,6 +782,7 @@ enum Array<'a> {
     Texts(Vec<Option<Cow<'a, str>>>),
     Ints(Vec<Option<i64>>),
     Flags(Vec<Option<bool>>),
+    Bytes(Vec<Vec<u8>>),
 }
 
 fn arrays<'a>(rows: &[(Uuid, Row<'a>)]) -> Vec<Array<'a>> {
@@ -681,7 +808,7 @@ fn system_time(cell: &Cell<'_>) -> SystemTime {
 fn as_text(cell: Cell<'_>) -> Option<Cow<'_, str>> {
     match cell {
         Cell::Text(text) => Some(text),
-        Cell::Null | Cell::Int(_) | Cell::Flag(_) => None,
+        Cell::Null | Cell::Int(_) | Cell::Flag(_) | Cell::Bytes(_) => None,
     }
 }
 
@@ -693,56 +820,142 @@ fn parameters<'b>(arrays: &'b [Array<'_>]) -> Vec<(&'b (dyn ToSql + Sync), Type)
             Array::Texts(texts) => (texts, Type::TEXT_ARRAY),
             Array::Ints(ints) => (ints, Type::INT8_ARRAY),
             Array::Flags(flags) => (flags, Type::BOOL_ARRAY),
+            Array::Bytes(bytes) => (bytes, Type::BYTEA_ARRAY),
         }
     };
     arrays.iter().map(parameter).collect()
 }
 
-async fn write_changes(client: &Client, changes: &Changes<'_>) -> Result<(), Failure> {
-    let hours = changes.hours();
-    if !hours.is_empty() {
-        let measures = measure_names();
-        let mut arrays = vec![Array::Ints(hours.iter().map(|(hour, _)| Some(hour.hour)).collect())];
-        for part in 0..PARTS.len() {
-            let texts = hours.iter().map(|(hour, _)| hour.parts.get(part).cloned());
-            arrays.push(Array::Texts(texts.collect()));
-        }
-        for measure in 0..measures.len() {
-            let ints = hours.iter().map(|(_, numbers)| numbers.get(measure).copied());
-            arrays.push(Array::Ints(ints.collect()));
-        }
-        let sums: Vec<String> =
-            measures.iter().map(|name| format!("{name} = h.{name} + excluded.{name}")).collect();
-        let parts = PARTS.join(", ");
-        let sql = format!(
-            "INSERT INTO public.endstop_hourly AS h (hour, {parts}, {}) SELECT * FROM UNNEST({}) \
-             ON CONFLICT (hour, {parts}) DO UPDATE SET {}",
-            measures.join(", "),
-            places(arrays.len()),
-            sums.join(", "),
-        );
-        client.execute_typed(&sql, &parameters(&arrays)).await?;
+const LOCK_CHUNKS: &str = "SELECT h.hour, h.chunk, h.lines FROM UNNEST($1, $2) AS u(hour, chunk) \
+    JOIN public.endstop_hourly AS h ON h.hour = u.hour AND h.chunk = u.chunk \
+    ORDER BY h.hour, h.chunk FOR UPDATE OF h";
+/// Empty chunks, so that there is something to lock: none is locked before all are there, because what
+/// others have just made can be waited for, and not be seen.
+const NEW_CHUNKS: &str = "INSERT INTO public.endstop_hourly (hour, chunk, lines) \
+    SELECT hour, chunk, '\\x01' FROM UNNEST($1, $2) AS u(hour, chunk) ON CONFLICT DO NOTHING";
+const WRITE_CHUNKS: &str = "UPDATE public.endstop_hourly AS h SET lines = u.lines \
+    FROM UNNEST($1, $2, $3) AS u(hour, chunk, lines) WHERE h.hour = u.hour AND h.chunk = u.chunk";
+const WORDS: &str = "INSERT INTO public.endstop_words AS w \
+    (provider, dialect, field, word, reason, first_seen, last_seen, seen) \
+    SELECT * FROM UNNEST($1, $2, $3, $4, $5, $6, $7, $8) \
+    ON CONFLICT (provider, dialect, field, word, reason) \
+    DO UPDATE SET first_seen = LEAST(w.first_seen, excluded.first_seen), \
+    last_seen = GREATEST(w.last_seen, excluded.last_seen), seen = w.seen + excluded.seen";
+
+/// What changes is sent without waiting in between, where nothing depends on the answers.
+async fn write_changes(
+    client: &Client,
+    known: &Known,
+    changes: &Changes<'_>,
+) -> Result<Found, Failure> {
+    let mut found = find_series(client, known, changes).await?;
+    let mut chunks = changes.chunks(known, &found);
+    found.chunks = chunks.keys().filter(|place| !known.has(place)).copied().collect();
+    let new = make_chunks(client, &found.chunks);
+    try_join(new, add_chunks(client, &mut chunks)).await?;
+    try_join(write_chunks(client, &chunks), write_words(client, changes)).await?;
+    Ok(found)
+}
+
+/// Gives numbers to the series that have none, and finds those that are not known here yet.
+async fn find_series(
+    client: &Client,
+    known: &Known,
+    changes: &Changes<'_>,
+) -> Result<Found, Failure> {
+    let mut found = Found::default();
+    let mut wanted = changes.unknown(known);
+    if wanted.is_empty() {
+        return Ok(found);
     }
+    let (names, from) = (PARTS.join(", "), places(PARTS.len()));
+    let select = format!(
+        "SELECT id, {names} FROM UNNEST({from}) AS u({names}) \
+         JOIN public.endstop_series USING ({names})"
+    );
+    read_series(client, &select, &wanted, &mut found).await?;
+    wanted.retain(|parts| found.series(parts).is_none());
+    if !wanted.is_empty() {
+        let insert = format!(
+            "INSERT INTO public.endstop_series ({names}) SELECT * FROM UNNEST({from}) \
+             ON CONFLICT DO NOTHING"
+        );
+        client.execute_typed(&insert, &parameters(&part_arrays(&wanted))).await?;
+        read_series(client, &select, &wanted, &mut found).await?;
+    }
+    Ok(found)
+}
+
+async fn read_series(
+    client: &Client,
+    select: &str,
+    wanted: &[&Parts<'_>],
+    found: &mut Found,
+) -> Result<(), Failure> {
+    for row in client.query_typed(select, &parameters(&part_arrays(wanted))).await? {
+        let mut parts: Parts<'static> = Default::default();
+        for (at, part) in (1..).zip(&mut parts) {
+            *part = Cow::Owned(row.try_get(at)?);
+        }
+        found.series.insert(parts, row.try_get(0)?);
+    }
+    Ok(())
+}
+
+fn part_arrays<'a>(series: &[&Parts<'a>]) -> Vec<Array<'a>> {
+    let texts = |part: usize| series.iter().map(|parts| parts.get(part).cloned()).collect();
+    (0..PARTS.len()).map(|part| Array::Texts(texts(part))).collect()
+}
+
+async fn make_chunks(client: &Client, new: &[Place]) -> Result<(), Failure> {
+    if !new.is_empty() {
+        client.execute_typed(NEW_CHUNKS, &parameters(&place_arrays(new.iter()))).await?;
+    }
+    Ok(())
+}
+
+/// Locks chunks, in their order, and adds to what changes what stands there.
+async fn add_chunks(client: &Client, chunks: &mut BTreeMap<Place, Lines>) -> Result<(), Failure> {
+    if chunks.is_empty() {
+        return Ok(());
+    }
+    let arrays = place_arrays(chunks.keys());
+    for row in client.query_typed(LOCK_CHUNKS, &parameters(&arrays)).await? {
+        let place: Place = (row.try_get(0)?, row.try_get(1)?);
+        let before = Lines::read(row.try_get(2)?);
+        let before = before.ok_or_else(|| Failure::Refused(DAMAGED.to_owned()))?;
+        chunks.entry(place).or_default().merge(&before);
+    }
+    Ok(())
+}
+
+fn place_arrays<'a>(places: impl Iterator<Item = &'a Place>) -> Vec<Array<'static>> {
+    let (hours, numbers) = places.map(|(hour, chunk)| (Some(*hour), Some(*chunk))).unzip();
+    vec![Array::Ints(hours), Array::Ints(numbers)]
+}
+
+async fn write_chunks(client: &Client, chunks: &BTreeMap<Place, Lines>) -> Result<(), Failure> {
+    if !chunks.is_empty() {
+        let mut arrays = place_arrays(chunks.keys());
+        arrays.push(Array::Bytes(chunks.values().map(Lines::pack).collect()));
+        let written = client.execute_typed(WRITE_CHUNKS, &parameters(&arrays)).await?;
+        if written != chunks.len() as u64 {
+            let why = "lines of public.endstop_hourly were deleted meanwhile";
+            return Err(Failure::Refused(why.to_owned()));
+        }
+    }
+    Ok(())
+}
+
+async fn write_words(client: &Client, changes: &Changes<'_>) -> Result<(), Failure> {
     let words = changes.words();
     if !words.is_empty() {
-        let mut arrays = Vec::new();
-        for part in 0..5 {
-            arrays.push(Array::Texts(
-                words.iter().map(|(word, _)| word.get(part).cloned()).collect(),
-            ));
-        }
+        let texts = |part: usize| words.iter().map(|(word, _)| word.get(part).cloned()).collect();
+        let mut arrays: Vec<Array<'_>> = (0..5).map(|part| Array::Texts(texts(part))).collect();
         arrays.push(Array::Ints(words.iter().map(|(_, seen)| Some(seen.first)).collect()));
         arrays.push(Array::Ints(words.iter().map(|(_, seen)| Some(seen.last)).collect()));
         arrays.push(Array::Ints(words.iter().map(|(_, seen)| Some(seen.count)).collect()));
-        let sql = format!(
-            "INSERT INTO public.endstop_words AS w \
-             (provider, dialect, field, word, reason, first_seen, last_seen, seen) \
-             SELECT * FROM UNNEST({}) ON CONFLICT (provider, dialect, field, word, reason) \
-             DO UPDATE SET first_seen = LEAST(w.first_seen, excluded.first_seen), \
-             last_seen = GREATEST(w.last_seen, excluded.last_seen), seen = w.seen + excluded.seen",
-            places(arrays.len()),
-        );
-        client.execute_typed(&sql, &parameters(&arrays)).await?;
+        client.execute_typed(WORDS, &parameters(&arrays)).await?;
     }
     Ok(())
 }

@@ -154,7 +154,7 @@ impl Buckets {
     /// The bucket of this time.
     #[must_use]
     pub fn of(us: u64) -> usize {
-        BOUNDS_US.iter().position(|bound| us < *bound).unwrap_or(BOUNDS_US.len())
+        BOUNDS_US.partition_point(|bound| *bound <= us)
     }
 
     /// Adds others.

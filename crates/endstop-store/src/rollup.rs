@@ -3,19 +3,23 @@
 //! A row that changes takes what it said before out again, so that the sums are always those of the rows.
 //! A batch touches each sum once, and in a fixed order, so that writers never wait for each other in a
 //! circle.
+//!
+//! What sums are told apart by beside the hour is a series, which has a number. The lines of an hour stand
+//! together in chunks of [`CHUNK`] series, packed as `lines.rs` says.
 
 use std::borrow::Cow;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use endstop::Reason;
 
 use crate::columns::{Row, SHORT, clean, time};
+use crate::lines::Lines;
 use crate::query::{Buckets, Sums};
 
 /// How many buckets of times there are.
 pub(crate) const BUCKETS: usize = 24;
 /// How many numbers each hour has.
-pub(crate) const MEASURES: usize = NAMED.len() + 2 * BUCKETS;
+pub(crate) const MEASURES: usize = NAMED + 2 * BUCKETS;
 /// One hour in milliseconds.
 pub(crate) const HOUR: i64 = 3_600_000;
 
@@ -23,34 +27,71 @@ pub(crate) const HOUR: i64 = 3_600_000;
 pub(crate) const PARTS: [&str; 7] =
     ["team_id", "key_id", "provider", "model", "upstream", "reason", "finish_reason"];
 
-const NAMED: [&str; 9] = [
-    "responses",
-    "continued",
-    "continued_well",
-    "tokens_in",
-    "tokens_out",
-    "tokens_reasoning",
-    "tokens_cached",
-    "tokens_of_cut",
-    "counted",
-];
-
-/// The names of the columns of [`Numbers`].
-pub(crate) fn measure_names() -> Vec<String> {
-    let buckets = |name: &'static str| (0..BUCKETS).map(move |index| format!("{name}_{index}"));
-    let named = NAMED.into_iter().map(str::to_owned);
-    named.chain(buckets("first_byte")).chain(buckets("total")).collect()
-}
+/// How many numbers stand before the buckets, in the order of [`Sums`].
+const NAMED: usize = 9;
+/// How many series a chunk has.
+pub(crate) const CHUNK: i64 = 32;
+/// The most series, and the most chunks, that are kept in mind.
+const MOST_KNOWN: usize = 100_000;
 
 /// The numbers of an hour, or what to add to them.
 pub(crate) type Numbers = [i64; MEASURES];
 
-/// One line of the rollup.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct Hour<'a> {
-    pub(crate) hour: i64,
-    pub(crate) parts: [Cow<'a, str>; 7],
+/// What tells sums apart beside the hour, in the order of [`PARTS`].
+pub(crate) type Parts<'a> = [Cow<'a, str>; 7];
+
+/// What is known to be in the store, so that it is not asked for again.
+#[derive(Debug, Default)]
+pub(crate) struct Known {
+    series: HashMap<Parts<'static>, i64>,
+    chunks: HashSet<Place>,
 }
+
+/// What a transaction found or made; known once it is committed.
+#[derive(Debug, Default)]
+pub(crate) struct Found {
+    pub(crate) series: HashMap<Parts<'static>, i64>,
+    pub(crate) chunks: Vec<Place>,
+}
+
+impl Known {
+    /// The number of a series.
+    pub(crate) fn series<'a>(&'a self, parts: &Parts<'a>) -> Option<i64> {
+        number(&self.series, parts)
+    }
+
+    /// Whether a chunk is there.
+    pub(crate) fn has(&self, chunk: &Place) -> bool {
+        self.chunks.contains(chunk)
+    }
+
+    /// Takes in what a transaction found, once it is committed.
+    pub(crate) fn learn(&mut self, found: Found) {
+        // Neither has an end, and both can be asked for again.
+        if self.series.len() + found.series.len() > MOST_KNOWN {
+            self.series.clear();
+        }
+        if self.chunks.len() + found.chunks.len() > MOST_KNOWN {
+            self.chunks.clear();
+        }
+        self.series.extend(found.series);
+        self.chunks.extend(found.chunks);
+    }
+}
+
+impl Found {
+    /// The number of a series.
+    pub(crate) fn series<'a>(&'a self, parts: &Parts<'a>) -> Option<i64> {
+        number(&self.series, parts)
+    }
+}
+
+fn number<'a>(known: &'a HashMap<Parts<'a>, i64>, parts: &Parts<'a>) -> Option<i64> {
+    known.get(parts).copied()
+}
+
+/// A chunk of an hour: the hour, and which.
+pub(crate) type Place = (i64, i64);
 
 /// A word of a provider's: provider, dialect, field, word, our reason.
 pub(crate) type WordKey<'a> = [Cow<'a, str>; 5];
@@ -63,14 +104,24 @@ pub(crate) struct Seen {
     pub(crate) last: i64,
 }
 
-/// What a batch changes.
-#[derive(Debug, Default)]
-pub(crate) struct Changes<'a> {
-    hours: HashMap<Hour<'a>, Numbers>,
-    words: HashMap<WordKey<'a>, Seen>,
+/// What tells rows apart: the hour, the texts of [`PARTS`], then dialect, field and word. As they came, so
+/// that nothing is copied for a row that is like one before it.
+type Like<'a> = (i64, [Option<&'a str>; 10]);
+
+/// Rows that are alike, added up.
+#[derive(Debug)]
+struct Alike {
+    numbers: Numbers,
+    reason: Option<Reason>,
+    first: i64,
+    last: i64,
 }
 
-impl<'a> Changes<'a> {
+/// What a batch changes.
+#[derive(Debug, Default)]
+pub(crate) struct Gathering<'a>(HashMap<Like<'a>, Alike>);
+
+impl<'a> Gathering<'a> {
     /// A row that is there now.
     pub(crate) fn add(&mut self, row: &Row<'a>) {
         self.count(row, 1);
@@ -82,25 +133,71 @@ impl<'a> Changes<'a> {
     }
 
     fn count(&mut self, row: &Row<'a>, sign: i64) {
-        let numbers = self.hours.entry(hour(row)).or_insert([0; MEASURES]);
-        for (mine, added) in numbers.iter_mut().zip(numbers_of(row)) {
-            *mine += sign * added;
-        }
-        let Some(word) = word(row) else { return };
         let at = time(row.record.created_at);
-        let seen = self.words.entry(word).or_insert(Seen { count: 0, first: at, last: at });
-        seen.count += sign;
+        let alike = self.0.entry(like(row)).or_insert_with(|| Alike {
+            numbers: [0; MEASURES],
+            reason: Reason::from_name(&row.record.reason),
+            first: at,
+            last: at,
+        });
         // What is taken out again was seen all the same.
-        seen.first = seen.first.min(at);
-        seen.last = seen.last.max(at);
+        alike.first = alike.first.min(at);
+        alike.last = alike.last.max(at);
+        count_into(alike, row, sign);
     }
 
-    /// What changes, in order.
-    pub(crate) fn hours(&self) -> Vec<(&Hour<'a>, &Numbers)> {
-        let changed = self.hours.iter().filter(|(_, numbers)| numbers.iter().any(|by| *by != 0));
-        let mut hours: Vec<_> = changed.collect();
-        hours.sort_unstable_by_key(|(hour, _)| *hour);
-        hours
+    /// The sums of them all.
+    pub(crate) fn changes(&self) -> Changes<'a> {
+        let mut changes = Changes::default();
+        for ((hour, texts), Alike { numbers, first, last, .. }) in &self.0 {
+            let [team, key, provider, model, upstream, reason, finish, dialect, field, word] =
+                *texts;
+            let parts = [team, key, provider, model, upstream, reason, finish].map(encode);
+            let line = changes.hours.entry((*hour, parts)).or_insert([0; MEASURES]);
+            line.iter_mut().zip(numbers).for_each(|(mine, by)| *mine += by);
+            let (Some(word), Some(count)) = (word, numbers.first()) else { continue };
+            let word = [provider, dialect, field, Some(word), reason]
+                .map(|part| clean(part.unwrap_or_default(), SHORT));
+            let new = Seen { count: 0, first: *first, last: *last };
+            let seen = changes.words.entry(word).or_insert(new);
+            seen.count += count;
+            seen.first = seen.first.min(*first);
+            seen.last = seen.last.max(*last);
+        }
+        changes
+    }
+}
+
+/// What a batch changes, by line and by word.
+#[derive(Debug, Default)]
+pub(crate) struct Changes<'a> {
+    hours: HashMap<(i64, Parts<'a>), Numbers>,
+    words: HashMap<WordKey<'a>, Seen>,
+}
+
+impl<'a> Changes<'a> {
+    /// The series whose sums change and that are not known, in order.
+    pub(crate) fn unknown(&self, known: &Known) -> Vec<&Parts<'a>> {
+        let series = self.lines().map(|((_, parts), _)| parts);
+        let mut unknown: Vec<_> = series.filter(|parts| known.series(parts).is_none()).collect();
+        unknown.sort_unstable();
+        unknown.dedup();
+        unknown
+    }
+
+    /// What changes, in order, once all series have a number.
+    pub(crate) fn chunks(&self, known: &Known, found: &Found) -> BTreeMap<Place, Lines> {
+        let mut chunks: BTreeMap<Place, Lines> = BTreeMap::new();
+        for ((hour, parts), numbers) in self.lines() {
+            let number = known.series(parts).or_else(|| found.series(parts));
+            let Some(series) = number else { continue };
+            chunks.entry((*hour, series.div_euclid(CHUNK))).or_default().add(series, numbers);
+        }
+        chunks
+    }
+
+    fn lines(&self) -> impl Iterator<Item = (&(i64, Parts<'a>), &Numbers)> {
+        self.hours.iter().filter(|(_, numbers)| numbers.iter().any(|by| *by != 0))
     }
 
     /// What changes, in order.
@@ -111,10 +208,10 @@ impl<'a> Changes<'a> {
     }
 }
 
-/// The line that a row counts in.
-fn hour<'a>(row: &Row<'a>) -> Hour<'a> {
+fn like<'a>(row: &Row<'a>) -> Like<'a> {
     let record = row.record;
-    let parts = [
+    let at = time(record.created_at);
+    let texts = [
         record.team_id.as_deref(),
         record.key_id.as_deref(),
         Some(&*record.provider),
@@ -122,27 +219,20 @@ fn hour<'a>(row: &Row<'a>) -> Hour<'a> {
         Some(&*record.upstream),
         Some(&*record.reason),
         record.finish_reason.as_deref(),
+        Some(&*record.dialect),
+        record.native_field.as_deref(),
+        record.native_finish_reason.as_deref(),
     ];
-    let at = time(record.created_at);
-    Hour { hour: at - at % HOUR, parts: parts.map(encode) }
+    (at - at % HOUR, texts)
 }
 
-fn word<'a>(row: &Row<'a>) -> Option<WordKey<'a>> {
+fn count_into(alike: &mut Alike, row: &Row<'_>, sign: i64) {
     let record = row.record;
-    let word = record.native_finish_reason.as_deref()?;
-    let field = record.native_field.as_deref().unwrap_or_default();
-    let parts = [&*record.provider, &*record.dialect, field, word, &*record.reason];
-    Some(parts.map(|part| clean(part, SHORT)))
-}
-
-fn numbers_of(row: &Row<'_>) -> Numbers {
-    let record = row.record;
-    let reason = Reason::from_name(&record.reason);
+    let Alike { numbers, reason, .. } = alike;
     let continued = record.attempt > 1;
     let well = continued && reason.is_some_and(Reason::is_success);
     let out = tokens(record.tokens_out);
-    let mut numbers = [0; MEASURES];
-    let named = [
+    let named: [i64; NAMED] = [
         1,
         i64::from(continued),
         i64::from(well),
@@ -153,16 +243,15 @@ fn numbers_of(row: &Row<'_>) -> Numbers {
         if reason.is_some_and(is_short) { out } else { 0 },
         i64::from(record.tokens_out.is_some()),
     ];
-    let first = record.first_byte_us.map(|us| NAMED.len() + Buckets::of(us));
+    numbers.iter_mut().zip(named).for_each(|(mine, named)| *mine += sign * named);
+    let first = record.first_byte_us.map(|us| NAMED + Buckets::of(us));
     // A response that nobody saw end has no time.
-    let total = (record.total_us > 0).then(|| NAMED.len() + BUCKETS + Buckets::of(record.total_us));
-    numbers.iter_mut().zip(named).for_each(|(mine, named)| *mine = named);
+    let total = (record.total_us > 0).then(|| NAMED + BUCKETS + Buckets::of(record.total_us));
     for bucket in [first, total].into_iter().flatten() {
         if let Some(number) = numbers.get_mut(bucket) {
-            *number = 1;
+            *number += sign;
         }
     }
-    numbers
 }
 
 /// Whether the tokens of such an answer were spent on something that is not whole.
@@ -195,8 +284,8 @@ pub(crate) fn decode(part: &str) -> Option<String> {
     Some(part.strip_prefix('"').unwrap_or(part).to_owned())
 }
 
-/// Sums from numbers in the order of [`measure_names`]; all of this reason.
-pub(crate) fn sums(reason: &str, numbers: &[i64]) -> Sums {
+/// Sums from numbers in the order of [`Numbers`]; all of this reason.
+pub(crate) fn sums(reason: &str, numbers: &Numbers) -> Sums {
     let mut numbers = numbers.iter().map(|number| u64::try_from(*number).unwrap_or(0));
     let mut next = || numbers.next().unwrap_or(0);
     let count = next();
@@ -234,10 +323,14 @@ mod tests {
             ..endstop::Record::default()
         };
         let entry = crate::Entry { sequence: 0, record };
-        let mut changes = Changes::default();
-        changes.add(&Row::from(&entry));
-        assert_eq!((changes.hours().len(), changes.words().len()), (1, 1));
-        changes.take(&Row::from(&entry));
-        assert_eq!((changes.hours().len(), changes.words().len()), (0, 0));
+        let mut gathering = Gathering::default();
+        let counts = |gathering: &Gathering<'_>| {
+            let changes = gathering.changes();
+            (changes.unknown(&Known::default()).len(), changes.words().len())
+        };
+        gathering.add(&Row::from(&entry));
+        assert_eq!(counts(&gathering), (1, 1));
+        gathering.take(&Row::from(&entry));
+        assert_eq!(counts(&gathering), (0, 0));
     }
 }

@@ -4,22 +4,21 @@
 
 use crate::columns::{COLUMNS, Column, Kind, SHORT, clean};
 use crate::error::Error;
-use crate::query::{Dimension, Filter, Period, Wanted};
-use crate::rollup::{HOUR, PARTS, encode, measure_names};
+use crate::query::{Filter, Period, Wanted};
+use crate::rollup::{CHUNK, HOUR, PARTS, encode};
 
-/// One day in milliseconds.
-const DAY: i64 = 24 * HOUR;
-/// The most groups that the rollup is asked for.
-pub(crate) const MOST_GROUPS: usize = 200_000;
 /// The most stars in a pattern: each one multiplies the work.
 const MOST_STARS: usize = 4;
 
 /// What a backend does in its own way.
+#[derive(Clone)]
 pub(crate) struct Flavor {
     /// The rows.
     pub(crate) table: &'static str,
     /// The sums.
     pub(crate) hourly: &'static str,
+    /// What they are of.
+    pub(crate) series: &'static str,
     /// The words.
     pub(crate) words: &'static str,
     /// The column of our id.
@@ -124,6 +123,23 @@ impl<'f> Sql<'f> {
         Ok(())
     }
 
+    /// Adds what a filter asks of series.
+    fn fit_series(&mut self, filter: &Filter) -> Result<(), Error> {
+        let wanted = [
+            &filter.team,
+            &filter.key,
+            &filter.provider,
+            &filter.model,
+            &filter.upstream,
+            &filter.reason,
+            &filter.finish_reason,
+        ];
+        for (name, wanted) in PARTS.into_iter().zip(wanted) {
+            self.fit_part(name, wanted.as_deref())?;
+        }
+        Ok(())
+    }
+
     fn like(&mut self, read: &str, text: &str) {
         let (operator, escape) = self.flavor.like;
         let place = self.bind(Value::Text((self.flavor.pattern)(text)));
@@ -188,52 +204,33 @@ pub(crate) fn hours(period: Period) -> Result<(i64, i64), Error> {
     Ok((since - since % HOUR, until + (HOUR - until % HOUR) % HOUR))
 }
 
-/// The sums of a period, by these dimensions and by reason; times are moved by `shift`.
-pub(crate) fn sums<'f>(
+/// The series that fit: their numbers, then their parts.
+pub(crate) fn series<'f>(flavor: &'f Flavor, filter: &Filter) -> Result<Sql<'f>, Error> {
+    let text = format!("SELECT id, {} FROM {} WHERE true", PARTS.join(", "), flavor.series);
+    let mut sql = Sql::new(flavor, &text);
+    sql.fit_series(filter)?;
+    Ok(sql)
+}
+
+/// The chunks of a period that have series that fit: hour, number, lines.
+pub(crate) fn chunks<'f>(
     flavor: &'f Flavor,
-    by: &[Dimension],
     period: Period,
-    shift: i64,
     filter: &Filter,
 ) -> Result<Sql<'f>, Error> {
     let (since, until) = hours(period)?;
-    let mut sql = Sql::new(flavor, "SELECT ");
-    for dimension in by {
-        let expression = match dimension {
-            Dimension::FinishReason => "finish_reason".to_owned(),
-            Dimension::Reason => "reason".to_owned(),
-            Dimension::Provider => "provider".to_owned(),
-            Dimension::Model => "model".to_owned(),
-            Dimension::Team => "team_id".to_owned(),
-            Dimension::Key => "key_id".to_owned(),
-            Dimension::Upstream => "upstream".to_owned(),
-            Dimension::Hour => format!("hour + ({shift})"),
-            Dimension::Day => format!("(hour + ({shift})) - (hour + ({shift})) % {DAY}"),
-        };
-        sql.push(&format!("{expression}, "));
-    }
-    let measures = measure_names();
-    let measures: Vec<String> =
-        measures.iter().map(|name| format!("CAST(SUM({name}) AS BIGINT)")).collect();
-    sql.push(&format!("reason, {} FROM {} WHERE true", measures.join(", "), flavor.hourly));
+    let text = format!("SELECT hour, chunk, lines FROM {} WHERE true", flavor.hourly);
+    let mut sql = Sql::new(flavor, &text);
     for (operator, hour) in [(">=", since), ("<", until)] {
         let place = sql.bind(Value::Int(hour));
         sql.push(&format!(" AND hour {operator} {place}"));
     }
-    let wanted = [
-        &filter.team,
-        &filter.key,
-        &filter.provider,
-        &filter.model,
-        &filter.upstream,
-        &filter.reason,
-        &filter.finish_reason,
-    ];
-    for (name, wanted) in PARTS.into_iter().zip(wanted) {
-        sql.fit_part(name, wanted.as_deref())?;
+    if *filter != Filter::default() {
+        let series = flavor.series;
+        sql.push(&format!(" AND chunk IN (SELECT id / {CHUNK} FROM {series} WHERE true"));
+        sql.fit_series(filter)?;
+        sql.push(")");
     }
-    let grouped: Vec<String> = (1..=by.len() + 1).map(|index| index.to_string()).collect();
-    sql.push(&format!(" GROUP BY {} LIMIT {}", grouped.join(", "), MOST_GROUPS + 1));
     Ok(sql)
 }
 

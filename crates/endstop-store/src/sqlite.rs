@@ -4,23 +4,27 @@
 //! death of the process, and the last ones may be undone by a loss of power. The spool keeps what it
 //! loaded until it has synced, so that they come again.
 
+use std::borrow::Cow;
 use std::fs::OpenOptions;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::time::Instant;
 
-use rusqlite::types::{ToSqlOutput, ValueRef};
+use rusqlite::types::{ToSqlOutput, Type, ValueRef};
 use rusqlite::{CachedStatement, Connection, ErrorCode, OpenFlags, ToSql, TransactionBehavior};
+
+use uuid::Uuid;
 
 use crate::ask::{self, Reads};
 use crate::backend::{Backend, Entry, Loaded, Stored};
 use crate::columns::{COLUMNS, Cell, Kind, Row, stored, time};
 use crate::error::Error;
+use crate::lines::{DAMAGED, Lines};
 use crate::load::{Item, amended, items, key, rejudged};
 use crate::migrations;
 use crate::open::{Options, refuse};
 use crate::query::{Period, Query, Report, Wanted, WordSeen};
-use crate::rollup::{Changes, PARTS, measure_names};
+use crate::rollup::{Changes, Found, Gathering, Known, PARTS};
 use crate::sql::{Flavor, Sql, Value, glob_pattern};
 
 /// Opens `sqlite:FILE` or `sqlite::memory:`.
@@ -52,7 +56,13 @@ pub(crate) fn open(url: &str, options: &Options) -> Result<Box<dyn Backend>, Err
         Ok(connection)
     });
     let connection = connection.map_err(|error| failure(&store, error))?;
-    Ok(Box::new(Sqlite { connection, store, options: *options, text: Text::new() }))
+    Ok(Box::new(Sqlite {
+        connection,
+        store,
+        options: *options,
+        text: Text::new(),
+        known: Known::default(),
+    }))
 }
 
 /// Makes the file, readable by its owner alone; its log gets the same rights.
@@ -76,12 +86,17 @@ fn set_up(connection: &Connection, options: &Options) -> rusqlite::Result<()> {
     connection.pragma_update(None, "synchronous", "normal")
 }
 
+const SELECT_CHUNK: &str = "SELECT lines FROM endstop_hourly WHERE hour = ? AND chunk = ?";
+const WRITE_CHUNK: &str = "INSERT INTO endstop_hourly (hour, chunk, lines) VALUES (?, ?, ?) \
+    ON CONFLICT DO UPDATE SET lines = excluded.lines";
+
 /// Statements, made once.
 struct Text {
     insert: String,
     select: String,
     update: String,
-    hour: String,
+    series: String,
+    new_series: String,
     word: String,
 }
 
@@ -92,10 +107,7 @@ impl Text {
         let places: Vec<String> = (1..=names.len()).map(|place| format!("?{place}")).collect();
         let sets: Vec<String> =
             names.iter().zip(&places).map(|(n, p)| format!("{n} = {p}")).collect();
-        let measures = measure_names();
-        let sums: Vec<String> =
-            measures.iter().map(|name| format!("{name} = {name} + excluded.{name}")).collect();
-        let hour = vec!["?"; 1 + PARTS.len() + measures.len()].join(", ");
+        let is: Vec<String> = PARTS.iter().map(|name| format!("{name} = ?")).collect();
         Self {
             insert: format!(
                 "INSERT INTO gateway_requests ({}) VALUES ({}) ON CONFLICT DO NOTHING",
@@ -104,11 +116,11 @@ impl Text {
             ),
             select: format!("SELECT {} FROM gateway_requests WHERE id = ?1", flavor.columns()),
             update: format!("UPDATE gateway_requests SET {} WHERE id = ?1", sets.join(", ")),
-            hour: format!(
-                "INSERT INTO endstop_hourly (hour, {}, {}) VALUES ({hour}) ON CONFLICT DO UPDATE SET {}",
+            series: format!("SELECT id FROM endstop_series WHERE {}", is.join(" AND ")),
+            new_series: format!(
+                "INSERT INTO endstop_series ({}) VALUES ({})",
                 PARTS.join(", "),
-                measures.join(", "),
-                sums.join(", ")
+                vec!["?"; PARTS.len()].join(", ")
             ),
             word: "INSERT INTO endstop_words \
                    (provider, dialect, field, word, reason, first_seen, last_seen, seen) \
@@ -124,6 +136,7 @@ fn flavor() -> Flavor {
     Flavor {
         table: "gateway_requests",
         hourly: "endstop_hourly",
+        series: "endstop_series",
         words: "endstop_words",
         key: "id",
         place: '?',
@@ -140,22 +153,23 @@ struct Sqlite {
     store: String,
     options: Options,
     text: Text,
+    known: Known,
 }
 
 impl Sqlite {
     /// Does something as the only writer, whole or not at all.
     fn write<T>(
         &mut self,
-        work: impl FnOnce(&Connection, &Text) -> rusqlite::Result<T>,
+        work: impl FnOnce(&Connection, &Text, &Known) -> rusqlite::Result<T>,
     ) -> Result<T, Error> {
         if self.options.read_only {
             let why = "it was opened to be read".to_owned();
             return Err(Error::Refused { store: self.store.clone(), why });
         }
-        let Self { connection, store, text, .. } = self;
+        let Self { connection, store, text, known, .. } = self;
         let behavior = TransactionBehavior::Immediate;
         let done = connection.transaction_with_behavior(behavior).and_then(|transaction| {
-            let done = work(&transaction, text)?;
+            let done = work(&transaction, text, known)?;
             transaction.commit()?;
             Ok(done)
         });
@@ -175,16 +189,43 @@ impl Reads for Sqlite {
         self.connection.progress_handler(0, None::<fn() -> bool>);
         rows.map_err(|error| failure(&self.store, error))
     }
+
+    fn read_both<T>(
+        &mut self,
+        first: &Sql<'_>,
+        second: &Sql<'_>,
+        start: impl Fn(Vec<Vec<Cell<'static>>>) -> T,
+        add: impl Fn(&mut T, Vec<Cell<'static>>),
+    ) -> Result<T, Error> {
+        let end = Instant::now() + self.options.timeout;
+        self.connection.progress_handler(10_000, Some(move || Instant::now() >= end));
+        let done = self.connection.transaction().and_then(|transaction| {
+            let mut sums = start(rows(&transaction, first)?);
+            each_row(&transaction, second, |row| add(&mut sums, row))?;
+            Ok(sums)
+        });
+        self.connection.progress_handler(0, None::<fn() -> bool>);
+        done.map_err(|error| failure(&self.store, error))
+    }
 }
 
 fn rows(connection: &Connection, sql: &Sql<'_>) -> rusqlite::Result<Vec<Vec<Cell<'static>>>> {
+    let mut all = Vec::new();
+    each_row(connection, sql, |row| all.push(row))?;
+    Ok(all)
+}
+
+fn each_row(
+    connection: &Connection,
+    sql: &Sql<'_>,
+    mut each: impl FnMut(Vec<Cell<'static>>),
+) -> rusqlite::Result<()> {
     let mut statement = connection.prepare_cached(&sql.text)?;
     let mut rows = statement.query(rusqlite::params_from_iter(&sql.values))?;
-    let mut all = Vec::new();
     while let Some(row) = rows.next()? {
-        all.push(cells(row)?);
+        each(cells(row)?);
     }
-    Ok(all)
+    Ok(())
 }
 
 fn cells(row: &rusqlite::Row<'_>) -> rusqlite::Result<Vec<Cell<'static>>> {
@@ -196,9 +237,8 @@ fn cell(value: ValueRef<'_>) -> Cell<'static> {
         ValueRef::Null => Cell::Null,
         ValueRef::Integer(number) => Cell::Int(number),
         ValueRef::Real(number) => Cell::Text(number.to_string().into()),
-        ValueRef::Text(text) | ValueRef::Blob(text) => {
-            Cell::Text(String::from_utf8_lossy(text).into_owned().into())
-        }
+        ValueRef::Text(text) => Cell::Text(String::from_utf8_lossy(text).into_owned().into()),
+        ValueRef::Blob(bytes) => Cell::Bytes(bytes.to_vec()),
     }
 }
 
@@ -218,6 +258,7 @@ impl ToSql for Cell<'_> {
             Self::Int(number) => number.to_sql(),
             Self::Flag(flag) => flag.to_sql(),
             Self::Text(text) => Ok(ToSqlOutput::Borrowed(ValueRef::Text(text.as_bytes()))),
+            Self::Bytes(bytes) => bytes.to_sql(),
         }
     }
 }
@@ -225,7 +266,7 @@ impl ToSql for Cell<'_> {
 impl Backend for Sqlite {
     fn migrate(&mut self) -> Result<Vec<String>, Error> {
         let store = self.store.clone();
-        let foreign = self.write(|connection, _| {
+        let foreign = self.write(|connection, _, _| {
             let has = |name: &str| connection.table_exists(None, name);
             Ok(has("gateway_requests")? && !has("endstop_migrations")?)
         })?;
@@ -235,7 +276,7 @@ impl Backend for Sqlite {
         }
         let mut applied = Vec::new();
         for migration in &migrations::SQLITE {
-            if self.write(|connection, _| apply(connection, migration))? {
+            if self.write(|connection, _, _| apply(connection, migration))? {
                 applied.push(migration.name.to_owned());
             }
         }
@@ -247,7 +288,9 @@ impl Backend for Sqlite {
         if items.is_empty() {
             return Ok(loaded);
         }
-        let (added, amended) = self.write(|connection, text| load(connection, text, &items))?;
+        let ((added, amended), found) =
+            self.write(|connection, text, known| load(connection, text, known, &items))?;
+        self.known.learn(found);
         loaded.added = added;
         loaded.amended = amended;
         loaded.known += items.len() as u64 - added - amended;
@@ -275,7 +318,7 @@ impl Backend for Sqlite {
     }
 
     fn forget(&mut self, before: u64, most: usize) -> Result<u64, Error> {
-        self.write(|connection, _| {
+        self.write(|connection, _, _| {
             let deleted = connection
                 .prepare_cached(
                     "DELETE FROM gateway_requests WHERE rowid IN (SELECT rowid FROM \
@@ -296,7 +339,10 @@ impl Backend for Sqlite {
     }
 
     fn rejudge(&mut self, verdicts: &[Stored]) -> Result<u64, Error> {
-        self.write(|connection, text| rejudge(connection, text, verdicts))
+        let (judged, found) =
+            self.write(|connection, text, known| rejudge(connection, text, known, verdicts))?;
+        self.known.learn(found);
+        Ok(judged)
     }
 }
 
@@ -313,19 +359,25 @@ fn apply(connection: &Connection, migration: &migrations::Migration) -> rusqlite
 }
 
 /// Gives how many rows are new, and how many say more now.
-fn load(connection: &Connection, text: &Text, items: &[Item<'_>]) -> rusqlite::Result<(u64, u64)> {
+fn load(
+    connection: &Connection,
+    text: &Text,
+    known_series: &Known,
+    items: &[Item<'_>],
+) -> rusqlite::Result<((u64, u64), Found)> {
     let mut new = Vec::with_capacity(items.len());
     let mut known = Vec::new();
     let mut insert = connection.prepare_cached(&text.insert)?;
+    let mut id = Uuid::encode_buffer();
     for item in items {
-        if write_row(&mut insert, &item.id(), &item.row)? == 1 { &mut new } else { &mut known }
-            .push(item);
+        let id = item.key.simple().encode_lower(&mut id);
+        if write_row(&mut insert, id, &item.row)? == 1 { &mut new } else { &mut known }.push(item);
     }
     let mut olds = Vec::with_capacity(known.len());
     for item in known {
         olds.push((find(connection, text, &item.id())?, item));
     }
-    let mut changes = Changes::default();
+    let mut changes = Gathering::default();
     for item in &new {
         changes.add(&item.row);
     }
@@ -339,26 +391,31 @@ fn load(connection: &Connection, text: &Text, items: &[Item<'_>]) -> rusqlite::R
         changes.add(&row);
         count += 1;
     }
-    write_changes(connection, text, &changes)?;
-    Ok((new.len() as u64, count))
+    let found = write_changes(connection, text, known_series, &changes.changes())?;
+    Ok(((new.len() as u64, count), found))
 }
 
-fn rejudge(connection: &Connection, text: &Text, verdicts: &[Stored]) -> rusqlite::Result<u64> {
+fn rejudge(
+    connection: &Connection,
+    text: &Text,
+    known: &Known,
+    verdicts: &[Stored],
+) -> rusqlite::Result<(u64, Found)> {
     let mut pairs = Vec::new();
     for verdict in verdicts {
         let Some(id) = key(&verdict.record.id) else { continue };
         let old = find(connection, text, &id)?;
         pairs.extend(old.and_then(|old| rejudged(&old, verdict).map(|new| (old, new))));
     }
-    let mut changes = Changes::default();
+    let mut changes = Gathering::default();
     let mut update = connection.prepare_cached(&text.update)?;
     for (old, new) in &pairs {
         write_row(&mut update, &old.record.id, &Row::from(new))?;
         changes.take(&Row::from(old));
         changes.add(&Row::from(new));
     }
-    write_changes(connection, text, &changes)?;
-    Ok(pairs.len() as u64)
+    let found = write_changes(connection, text, known, &changes.changes())?;
+    Ok((pairs.len() as u64, found))
 }
 
 fn find(connection: &Connection, text: &Text, id: &str) -> rusqlite::Result<Option<Stored>> {
@@ -386,18 +443,19 @@ fn write_row(
 fn write_changes(
     connection: &Connection,
     text: &Text,
+    known: &Known,
     changes: &Changes<'_>,
-) -> rusqlite::Result<()> {
-    let mut add = connection.prepare_cached(&text.hour)?;
-    for (hour, numbers) in changes.hours() {
-        add.raw_bind_parameter(1, hour.hour)?;
-        for (index, part) in (2..).zip(&hour.parts) {
-            add.raw_bind_parameter(index, part.as_ref())?;
+) -> rusqlite::Result<Found> {
+    let found = find_series(connection, text, known, changes)?;
+    let mut select = connection.prepare_cached(SELECT_CHUNK)?;
+    let mut write = connection.prepare_cached(WRITE_CHUNK)?;
+    for (place, mut lines) in changes.chunks(known, &found) {
+        let mut rows = select.query(place)?;
+        if let Some(row) = rows.next()? {
+            let before = Lines::read(row.get_ref(0)?.as_blob()?).ok_or_else(damaged)?;
+            lines.merge(&before);
         }
-        for (index, number) in (2 + PARTS.len()..).zip(numbers) {
-            add.raw_bind_parameter(index, number)?;
-        }
-        add.raw_execute()?;
+        write.execute((place.0, place.1, lines.pack()))?;
     }
     let mut add = connection.prepare_cached(&text.word)?;
     for (word, seen) in changes.words() {
@@ -409,7 +467,34 @@ fn write_changes(
         }
         add.raw_execute()?;
     }
-    Ok(())
+    Ok(found)
+}
+
+/// Gives numbers to the series that have none, and finds those that are not known here yet.
+fn find_series(
+    connection: &Connection,
+    text: &Text,
+    known: &Known,
+    changes: &Changes<'_>,
+) -> rusqlite::Result<Found> {
+    let mut found = Found::default();
+    for parts in changes.unknown(known) {
+        let texts = || rusqlite::params_from_iter(parts.iter().map(AsRef::<str>::as_ref));
+        let mut select = connection.prepare_cached(&text.series)?;
+        let mut rows = select.query(texts())?;
+        let id = if let Some(row) = rows.next()? {
+            row.get(0)?
+        } else {
+            connection.prepare_cached(&text.new_series)?.insert(texts())?
+        };
+        let parts = parts.clone().map(|part| Cow::Owned(part.into_owned()));
+        found.series.insert(parts, id);
+    }
+    Ok(found)
+}
+
+fn damaged() -> rusqlite::Error {
+    rusqlite::Error::FromSqlConversionFailure(0, Type::Blob, DAMAGED.into())
 }
 
 /// What an error means, and what to do.

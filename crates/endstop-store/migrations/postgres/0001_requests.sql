@@ -1,9 +1,22 @@
 -- One row per response of an upstream. A table of this name that is there already keeps its rows and its
 -- columns, and gains those that are missing.
-CREATE TABLE IF NOT EXISTS public.gateway_requests (
-    id uuid PRIMARY KEY,
-    created_at timestamptz NOT NULL DEFAULT now()
-);
+--
+-- Supabase serves the tables of `public` to the world, as the role `anon`. Without a policy, row level
+-- security leaves the rows to the table's owner and to roles that bypass it; the gateway should connect
+-- as one of them. Who may read a table that was there before is its owner's to say.
+DO $$
+BEGIN
+    IF to_regclass('public.gateway_requests') IS NULL THEN
+        CREATE TABLE IF NOT EXISTS public.gateway_requests (
+            id uuid PRIMARY KEY,
+            created_at timestamptz NOT NULL DEFAULT now()
+        );
+        IF EXISTS (SELECT 1 FROM pg_roles WHERE rolname = 'anon') THEN
+            ALTER TABLE public.gateway_requests ENABLE ROW LEVEL SECURITY;
+        END IF;
+    END IF;
+END
+$$;
 
 ALTER TABLE public.gateway_requests
     ADD COLUMN IF NOT EXISTS created_at timestamptz,

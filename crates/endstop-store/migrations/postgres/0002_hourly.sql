@@ -1,8 +1,7 @@
--- Sums per hour, kept with the rows, so that reports do not scan. `hour` is its first millisecond since
--- 1970. In the texts, the empty one is none, and a quote stands before one that is empty or begins with one.
--- Every batch updates the lines of the present hour: with room on the page they stay where they are.
-CREATE TABLE IF NOT EXISTS public.endstop_hourly (
-    hour bigint NOT NULL,
+-- What sums are told apart by, each combination once. The empty text is none, and a quote stands before
+-- one that is empty or begins with one.
+CREATE TABLE IF NOT EXISTS public.endstop_series (
+    id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     team_id text NOT NULL,
     key_id text NOT NULL,
     provider text NOT NULL,
@@ -10,65 +9,19 @@ CREATE TABLE IF NOT EXISTS public.endstop_hourly (
     upstream text NOT NULL,
     reason text NOT NULL,
     finish_reason text NOT NULL,
-    responses bigint NOT NULL DEFAULT 0,
-    continued bigint NOT NULL DEFAULT 0,
-    continued_well bigint NOT NULL DEFAULT 0,
-    tokens_in bigint NOT NULL DEFAULT 0,
-    tokens_out bigint NOT NULL DEFAULT 0,
-    tokens_reasoning bigint NOT NULL DEFAULT 0,
-    tokens_cached bigint NOT NULL DEFAULT 0,
-    tokens_of_cut bigint NOT NULL DEFAULT 0,
-    counted bigint NOT NULL DEFAULT 0,
-    first_byte_0 bigint NOT NULL DEFAULT 0,
-    first_byte_1 bigint NOT NULL DEFAULT 0,
-    first_byte_2 bigint NOT NULL DEFAULT 0,
-    first_byte_3 bigint NOT NULL DEFAULT 0,
-    first_byte_4 bigint NOT NULL DEFAULT 0,
-    first_byte_5 bigint NOT NULL DEFAULT 0,
-    first_byte_6 bigint NOT NULL DEFAULT 0,
-    first_byte_7 bigint NOT NULL DEFAULT 0,
-    first_byte_8 bigint NOT NULL DEFAULT 0,
-    first_byte_9 bigint NOT NULL DEFAULT 0,
-    first_byte_10 bigint NOT NULL DEFAULT 0,
-    first_byte_11 bigint NOT NULL DEFAULT 0,
-    first_byte_12 bigint NOT NULL DEFAULT 0,
-    first_byte_13 bigint NOT NULL DEFAULT 0,
-    first_byte_14 bigint NOT NULL DEFAULT 0,
-    first_byte_15 bigint NOT NULL DEFAULT 0,
-    first_byte_16 bigint NOT NULL DEFAULT 0,
-    first_byte_17 bigint NOT NULL DEFAULT 0,
-    first_byte_18 bigint NOT NULL DEFAULT 0,
-    first_byte_19 bigint NOT NULL DEFAULT 0,
-    first_byte_20 bigint NOT NULL DEFAULT 0,
-    first_byte_21 bigint NOT NULL DEFAULT 0,
-    first_byte_22 bigint NOT NULL DEFAULT 0,
-    first_byte_23 bigint NOT NULL DEFAULT 0,
-    total_0 bigint NOT NULL DEFAULT 0,
-    total_1 bigint NOT NULL DEFAULT 0,
-    total_2 bigint NOT NULL DEFAULT 0,
-    total_3 bigint NOT NULL DEFAULT 0,
-    total_4 bigint NOT NULL DEFAULT 0,
-    total_5 bigint NOT NULL DEFAULT 0,
-    total_6 bigint NOT NULL DEFAULT 0,
-    total_7 bigint NOT NULL DEFAULT 0,
-    total_8 bigint NOT NULL DEFAULT 0,
-    total_9 bigint NOT NULL DEFAULT 0,
-    total_10 bigint NOT NULL DEFAULT 0,
-    total_11 bigint NOT NULL DEFAULT 0,
-    total_12 bigint NOT NULL DEFAULT 0,
-    total_13 bigint NOT NULL DEFAULT 0,
-    total_14 bigint NOT NULL DEFAULT 0,
-    total_15 bigint NOT NULL DEFAULT 0,
-    total_16 bigint NOT NULL DEFAULT 0,
-    total_17 bigint NOT NULL DEFAULT 0,
-    total_18 bigint NOT NULL DEFAULT 0,
-    total_19 bigint NOT NULL DEFAULT 0,
-    total_20 bigint NOT NULL DEFAULT 0,
-    total_21 bigint NOT NULL DEFAULT 0,
-    total_22 bigint NOT NULL DEFAULT 0,
-    total_23 bigint NOT NULL DEFAULT 0,
-    PRIMARY KEY (hour, team_id, key_id, provider, model, upstream, reason, finish_reason)
-) WITH (fillfactor = 50);
+    UNIQUE (team_id, key_id, provider, model, upstream, reason, finish_reason)
+);
+
+-- Sums per hour, kept with the rows, so that reports do not scan. `hour` is its first millisecond since
+-- 1970; a chunk has the lines of 32 series of neighbouring ids, packed, so that a batch writes few rows
+-- and a report reads few. Every batch updates the chunks of the present hour: with room on the page they
+-- stay where they are, and what is packed already is not worth compressing or moving out.
+CREATE TABLE IF NOT EXISTS public.endstop_hourly (
+    hour bigint NOT NULL,
+    chunk bigint NOT NULL,
+    lines bytea NOT NULL,
+    PRIMARY KEY (hour, chunk)
+) WITH (fillfactor = 50, toast_tuple_target = 8160);
 
 -- The providers' own words, as they were seen; times are milliseconds since 1970.
 CREATE TABLE IF NOT EXISTS public.endstop_words (
@@ -82,3 +35,15 @@ CREATE TABLE IF NOT EXISTS public.endstop_words (
     seen bigint NOT NULL,
     PRIMARY KEY (provider, dialect, field, word, reason)
 ) WITH (fillfactor = 50);
+
+-- Supabase serves the tables of `public` to the world, as the role `anon`. Without a policy, row level
+-- security leaves the rows to the table's owner and to roles that bypass it.
+DO $$
+BEGIN
+    IF EXISTS (SELECT 1 FROM pg_roles WHERE rolname = 'anon') THEN
+        ALTER TABLE public.endstop_series ENABLE ROW LEVEL SECURITY;
+        ALTER TABLE public.endstop_hourly ENABLE ROW LEVEL SECURITY;
+        ALTER TABLE public.endstop_words ENABLE ROW LEVEL SECURITY;
+    END IF;
+END
+$$;

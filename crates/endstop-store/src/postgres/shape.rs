@@ -81,6 +81,7 @@ impl Shape {
         Flavor {
             table: "public.gateway_requests",
             hourly: "public.endstop_hourly",
+            series: "public.endstop_series",
             words: "public.endstop_words",
             key: if self.own_key { OWN_KEY } else { "id" },
             place: '$',

@@ -90,16 +90,21 @@ fn one_bad_row_does_not_hold_up_the_others() {
 
 #[test]
 fn a_row_of_theirs_with_our_id_is_never_changed() {
-    let place = place("CREATE TABLE gateway_requests (id uuid PRIMARY KEY, model text)");
+    let place = place(
+        "CREATE TABLE gateway_requests (id uuid PRIMARY KEY, model text, \
+         created_at timestamptz DEFAULT '2001-01-01')",
+    );
     place.sql(&format!("INSERT INTO gateway_requests VALUES ('{}', 'theirs')", id(1)));
     let mut store = place.open();
     store.migrate().unwrap();
     let loaded = store.load(&[entry(0), Entry { sequence: 9, ..entry(1) }]).unwrap();
     assert_eq!((loaded.added, loaded.refused.len()), (1, 1));
-    let model = place.sql(&format!("SELECT model FROM gateway_requests WHERE id = '{}'", id(1)));
-    assert_eq!(model, [[Some("theirs".to_owned())]]);
     assert!(store.ending(&id(1)).unwrap().is_none());
     assert_eq!(store.report(&query(&[])).unwrap().total.now.count, 1);
+    // However old it is, it is not ours to forget.
+    assert_eq!(store.forget(u64::MAX, 10).unwrap(), 1);
+    let model = place.sql("SELECT model FROM gateway_requests");
+    assert_eq!(model, [[Some("theirs".to_owned())]]);
 }
 
 #[test]
@@ -154,6 +159,42 @@ fn sums_are_those_of_the_rows_there_too() {
         groups.sort_by(|one, other| one.key.cmp(&other.key));
         assert_eq!(groups, model.groups(&by, |_| true));
     }
+}
+
+/// Supabase serves `public` to the role `anon`, and grants it everything by default.
+#[test]
+fn what_supabase_serves_to_the_world_is_not_served() {
+    let server = places::Postgres::start();
+    let (ours, theirs) = (server.database(), server.database());
+    places::sql(&ours, "CREATE ROLE anon; CREATE ROLE app LOGIN");
+    for url in [&ours, &theirs] {
+        places::sql(
+            url,
+            "GRANT ALL ON SCHEMA public TO app; GRANT USAGE ON SCHEMA public TO anon; \
+             ALTER DEFAULT PRIVILEGES FOR ROLE app GRANT ALL ON TABLES TO anon",
+        );
+    }
+    let as_app = |url: &str| url.replace("postgres@", "app@");
+    let mut store = endstop_store::open(&as_app(&ours)).unwrap();
+    store.migrate().unwrap();
+    assert!(store.migrate().unwrap().is_empty());
+    store.load(&[entry(0)]).unwrap();
+    assert_eq!(store.report(&query(&[])).unwrap().total.now.count, 1);
+    assert!(store.ending(&id(0)).unwrap().is_some());
+    let tables = ["gateway_requests", "endstop_series", "endstop_hourly", "endstop_words"];
+    for table in tables.into_iter().chain(["endstop_migrations"]) {
+        let all = format!("SELECT 1 FROM {table}");
+        assert!(!places::sql(&as_app(&ours), &all).is_empty(), "{table}");
+        assert!(places::sql(&ours, &format!("SET ROLE anon; {all}")).is_empty(), "{table}");
+    }
+
+    // A table that was there before is as open as its owner left it.
+    let made = "CREATE TABLE gateway_requests (id uuid PRIMARY KEY, model text); \
+                INSERT INTO gateway_requests VALUES (gen_random_uuid(), 'theirs')";
+    places::sql(&as_app(&theirs), made);
+    endstop_store::open(&as_app(&theirs)).unwrap().migrate().unwrap();
+    let read = places::sql(&theirs, "SET ROLE anon; SELECT model FROM gateway_requests");
+    assert_eq!(read, [[Some("theirs".to_owned())]]);
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Stores that are down or locked, and come back.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use endstop_store::{Options, Wanted, open, open_to_read, open_with};
 use rusqlite::Connection;
@@ -33,6 +33,25 @@ fn postgres_stops_and_starts_again() {
     server.run();
     assert_eq!(store.load(&[entry(1), entry(2)]).unwrap().added, 1);
     assert_eq!(reader.report(&query(&[])).unwrap().total.now.count, 3);
+}
+
+#[test]
+fn postgres_that_does_not_answer_is_not_waited_for() {
+    let server = Postgres::start();
+    let options = Options { timeout: Duration::from_millis(200), ..Options::default() };
+    let mut store = open_with(&server.database(), &options).unwrap();
+    store.migrate().unwrap();
+    store.load(&[entry(0)]).unwrap();
+    server.signal("STOP");
+    let start = Instant::now();
+    let error = store.load(&[entry(1)]).unwrap_err();
+    server.signal("CONT");
+    assert!(error.is_passing(), "{error}");
+    assert!(start.elapsed() < Duration::from_secs(8), "{:?}", start.elapsed());
+    // Whether it was done in the end, nobody knows: it is loaded again, and is there once.
+    let loaded = store.load(&[entry(0), entry(1)]).unwrap();
+    assert_eq!(loaded.added + loaded.known, 2);
+    assert_eq!(store.report(&query(&[])).unwrap().total.now.count, 2);
 }
 
 #[test]

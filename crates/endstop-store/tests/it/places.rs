@@ -110,6 +110,16 @@ impl Postgres {
         assert!(stopped.unwrap().success());
     }
 
+    /// Signals every process of the server.
+    pub(crate) fn signal(&self, name: &str) {
+        let pid = fs::read_to_string(self.directory.join("data/postmaster.pid")).unwrap();
+        let pid = pid.lines().next().unwrap();
+        let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap();
+        let all = children.split_whitespace().chain([pid]);
+        let sent = Command::new("kill").arg(format!("-{name}")).args(all).status();
+        assert!(sent.unwrap().success());
+    }
+
     /// A new database.
     pub(crate) fn database(&self) -> String {
         static NEXT: AtomicU32 = AtomicU32::new(0);

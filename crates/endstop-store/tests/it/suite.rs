@@ -282,9 +282,12 @@ fn texts_are_capped(open: Open<'_>) {
     assert_eq!(store.report(&query(&[Dimension::Model])).unwrap().groups.len(), 1);
     assert_eq!(store.load(&[Entry { sequence: 2, ..long }]).unwrap(), loaded(0, 1, 0));
     let stored = store.ending(&id(0)).unwrap().unwrap().record;
-    assert!(stored.native_finish_reason.unwrap().len() <= 256);
-    assert!((4000..=4096).contains(&stored.path.replace('\0', "").len().max(4000)));
-    assert!(!stored.path.contains('\0'));
+    // The first 256 and 4,096 bytes, without NUL.
+    let capped = |start: &str, pairs: usize| format!("{start}{}é", "éx".repeat(pairs));
+    assert_eq!(stored.native_finish_reason, Some(capped("w", 63)));
+    assert_eq!(stored.team_id, Some(capped("t", 63)));
+    assert_eq!(stored.path, capped("/", 1023));
+    assert_eq!(stored.error_type, Some(capped("e", 1023)));
 }
 
 fn ids_that_are_none_are_refused_alone(open: Open<'_>) {
