@@ -369,10 +369,9 @@ fn what_is_told_of_a_response_is_heeded() {
     // Turns do not all wait alike.
     let waits = |turn: &str| {
         let machine = Machine::begin(Begin::new(turn), 0).0;
-        match machine.step(Input::Ended(&ended(failed(FaultKind::Overloaded))), 1).1.todo {
-            Todo::Wait { ms } => ms,
-            other => panic!("{other:?}"),
-        }
+        let (_, action) = machine.step(Input::Ended(&ended(failed(FaultKind::Overloaded))), 1);
+        let Todo::Wait { ms } = action.todo else { panic!("{action:?}") };
+        ms
     };
     let different: std::collections::BTreeSet<u64> =
         (0..20).map(|number| waits(&format!("turn-{number}"))).collect();
