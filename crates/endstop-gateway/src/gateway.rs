@@ -69,10 +69,17 @@ impl Handle {
     pub fn reload(&self, config: Config) -> Result<(), Error> {
         let old = self.shared.settings();
         let moved = old.config.listen != config.listen || old.config.admin != config.admin;
+        let kept = |config: &Config| Ok::<_, Error>((config.store()?, config.data.clone()));
+        let elsewhere = kept(&old.config)? != kept(&config)?;
         let settings = Settings::new(config)?;
         if moved && old.config.listen.port() != 0 {
             return Err(Error::Exposed(
                 "listen and admin cannot change while the gateway runs: restart it".to_owned(),
+            ));
+        }
+        if elsewhere {
+            return Err(Error::Exposed(
+                "store and data cannot change while the gateway runs: restart it".to_owned(),
             ));
         }
         self.shared.replace(settings);

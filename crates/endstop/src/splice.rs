@@ -69,6 +69,8 @@ const MOST_EACH: u64 = 4 * 6;
 const LEAST_RUN: usize = 3;
 /// Lines and sentences shorter than this repeat in any text.
 const LEAST_UNIT: usize = 6;
+/// Longer ones do not, where a text does not repeat itself.
+const LONG_UNIT: usize = 20;
 /// A text that has said so many of them, and none twice in a row, is taken not to begin now.
 const LEAST_UNITS: usize = 32;
 /// New ones in the overlap count for so many more: the larger a group, the less likely a text says all of
@@ -568,7 +570,7 @@ impl Seeker {
         let mut last = HashMap::new();
         let (mut units, mut distance, mut streak) = (0, 0, 0);
         let (mut new, mut old) = (0, 0);
-        let mut fresh = 0;
+        let (mut fresh, mut again) = (0, false);
         let (mut print, mut length) = (PRINT, 0);
         for (index, symbol) in self.delivered.list.iter().enumerate() {
             if self.edge(index, 0) >= edge {
@@ -580,6 +582,7 @@ impl Seeker {
                     if apart.is_some() && streak >= distance {
                         return false;
                     }
+                    again |= apart.is_some() && length >= LONG_UNIT;
                     if index > overlap {
                         *(if apart.is_some() { &mut old } else { &mut new }) += length;
                         fresh += usize::from(apart.is_none());
@@ -590,8 +593,8 @@ impl Seeker {
             print = (print ^ u64::from(symbol.character)).wrapping_mul(0x0000_0100_0000_01b3);
             length += 1;
         }
-        // Where a unit has come again, even apart, only many that did not are evidence.
-        let weighty = if units == last.len() { WEIGHT_IN_OVERLAP * fresh } else { 0 };
+        // Where a long unit has come again, even apart, only many that did not are evidence.
+        let weighty = if again { 0 } else { WEIGHT_IN_OVERLAP * fresh };
         units + weighty >= LEAST_UNITS && new >= old
     }
 
