@@ -78,6 +78,8 @@ const LEAST_UNITS: usize = 32;
 const WEIGHT_IN_OVERLAP: usize = 6;
 /// Where a hash begins (FNV-1a).
 const PRINT: u64 = 0xcbf2_9ce4_8422_2325;
+/// A character has no more marks than this, as far as it matters.
+const MOST_MARKS: usize = 4;
 /// Text that can be read in more ways than this is periodic.
 const MOST_READINGS: usize = 16;
 
@@ -708,7 +710,10 @@ impl Seeker {
     fn edge(&self, index: usize, border: usize) -> Edge {
         let symbol = |back| self.symbol(index.checked_sub(back)?, border);
         let (Some(before), Some(after)) = (symbol(1), symbol(0)) else { return Edge::Line };
-        let (before, after) = (before.character, after.character);
+        // A mark is of the kind of what it stands on: a letter's accent, an emoji's presentation.
+        let bases = (1..=MOST_MARKS).filter_map(symbol).map(|symbol| symbol.character);
+        let base = bases.into_iter().find(|character| !is_mark(*character));
+        let (before, after) = (base.unwrap_or(before.character), after.character);
         let gap = self.gap(index, border);
         // "17. " begins an item of a list, not a sentence.
         let numbered = symbol(2).is_some_and(|symbol| symbol.character.is_numeric());
@@ -985,6 +990,11 @@ mod tests {
     fn words_and_clauses_need_more() {
         stays("it was very, very", " very, very late", Seam::Doubtful);
         stays("a count ", "counter", Seam::Plain);
+        stays(
+            "for life🤷🏿\u{200d}♀\u{fe0f}jalapen\u{303}o ",
+            "jalapen\u{303}o could",
+            Seam::Doubtful,
+        );
         stays("than this every — ", "very — those", Seam::Doubtful);
         stays("the number counter ", "counters", Seam::Doubtful);
         stays("[{\"red\": 12}, {\"blue\": 7}, ", "{\"blue\": 7}, {\"red\"", Seam::Doubtful);
