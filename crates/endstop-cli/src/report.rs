@@ -130,8 +130,7 @@ fn text(query: &Query, report: &Report, words: &[&WordSeen], style: Style) -> St
     table(&mut out, query, report, style);
     shares(&mut out, &report.total, style);
     for word in words {
-        let Ok(reason) = Reason::from_name(&word.reason).ok_or(()) else { continue };
-        let new = if reason == Reason::Unknown { "not known" } else { "new" };
+        let new = if word.reason == Reason::Unknown.name() { "not known" } else { "new" };
         let _ = writeln!(
             out,
             "{new:<10} {} `{}` in `{}`: {} times, {} to {}",

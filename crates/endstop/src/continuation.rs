@@ -1011,24 +1011,8 @@ impl Turn {
         let cap = next.cap.or(self.begin.budget.cap);
         let estimate = piece.map_or(0, |piece| piece.tokens());
         // A provider that tells no numbers and says that the cap was reached has used it.
-        let least = match ending.reason {
-            Reason::OutputLimit => cap.unwrap_or(0).max(estimate),
-            Reason::Complete
-            | Reason::StopSequence
-            | Reason::ToolCall
-            | Reason::Paused
-            | Reason::ContextLimit
-            | Reason::Refused
-            | Reason::Filtered
-            | Reason::Safety
-            | Reason::Recitation
-            | Reason::MalformedToolCall
-            | Reason::Unknown
-            | Reason::Cancelled
-            | Reason::TimedOut
-            | Reason::Failed
-            | Reason::Cut => estimate,
-        };
+        let limited = ending.reason == Reason::OutputLimit;
+        let least = if limited { cap.unwrap_or(0).max(estimate) } else { estimate };
         let output = output_tokens(ending).unwrap_or(least);
         let input = ending.usage.input.or(self.conversation_tokens).unwrap_or(0);
         let spent = &mut self.spent;

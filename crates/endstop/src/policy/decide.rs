@@ -57,24 +57,10 @@ pub fn hold(decision: Decision, ending: &Ending, context: &Context, policy: &Pol
 }
 
 fn usual_resume(action: Action, ending: &Ending) -> Option<ResumeBy> {
-    let how = match ending.reason {
-        _ if !ending.over => ResumeBy::Poll,
-        Reason::Paused => ResumeBy::Protocol,
-        Reason::Complete
-        | Reason::StopSequence
-        | Reason::ToolCall
-        | Reason::OutputLimit
-        | Reason::ContextLimit
-        | Reason::Refused
-        | Reason::Filtered
-        | Reason::Safety
-        | Reason::Recitation
-        | Reason::MalformedToolCall
-        | Reason::Unknown
-        | Reason::Cancelled
-        | Reason::TimedOut
-        | Reason::Failed
-        | Reason::Cut => ResumeBy::Text,
+    let how = match (ending.over, ending.reason == Reason::Paused) {
+        (false, _) => ResumeBy::Poll,
+        (true, true) => ResumeBy::Protocol,
+        (true, false) => ResumeBy::Text,
     };
     (action == Action::Resume).then_some(how)
 }
