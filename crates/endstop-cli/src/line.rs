@@ -1,6 +1,6 @@
 //! One ending as one line of JSON: what scripts read.
 
-use endstop::vocabulary::Vocabulary;
+use endstop::vocabulary::{NormalizedStopReason, Vocabulary};
 use endstop::{Confidence, Ending, Fault, FaultKind, Reason, Shown, Usage};
 use serde::Serialize;
 
@@ -22,13 +22,15 @@ pub(crate) struct Line<'a> {
     over: bool,
     context_overflow: bool,
     termination: &'a str,
-    stop_reason: String,
+    stop_reason: NormalizedStopReason,
     sentence: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     fault: Option<&'a Fault>,
     usage: Usage,
     choices: Vec<Choice<'a>>,
     details: &'a [endstop::Detail],
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    ratings: &'a [endstop::SafetyRating],
     bytes: u64,
     events: u64,
 }
@@ -66,6 +68,7 @@ impl<'a> Line<'a> {
             usage: ending.usage,
             choices: ending.choices.iter().map(Choice::new).collect(),
             details: &ending.details,
+            ratings: &ending.ratings,
             bytes: ending.bytes,
             events: ending.events,
         }

@@ -221,6 +221,8 @@ pub struct Words {
     pub empty: &'static [&'static str],
     /// The words that integers stand for.
     pub numbers: &'static [(i64, &'static str)],
+    /// Words that say that the response is still to come.
+    pub pending: &'static [&'static str],
 }
 
 impl Words {
@@ -231,7 +233,7 @@ impl Words {
         path: &'static str,
         rows: &'static [(&'static str, Reason)],
     ) -> Self {
-        Self { field, path, rows, vague: &[], empty: &[], numbers: &[] }
+        Self { field, path, rows, vague: &[], empty: &[], numbers: &[], pending: &[] }
     }
 
     pub(crate) fn meaning(&self, word: &str) -> Option<Meaning> {

@@ -5,6 +5,7 @@
 //! nothing here decides anything.
 
 use serde::{Deserialize, Serialize};
+use serde_json::Number;
 
 use crate::fault::Fault;
 
@@ -370,7 +371,8 @@ impl Serialize for Shown {
 }
 
 /// Tokens, as far as the provider told.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Usage {
     /// Input tokens, as the provider counts them.
     pub input: Option<u64>,
@@ -405,6 +407,40 @@ pub struct Detail {
     pub key: &'static str,
     /// Its value, capped, control characters escaped.
     pub value: String,
+}
+
+/// One category of a provider's safety system, as it rated a choice or the prompt.
+///
+/// Words and scores are the provider's own: no two providers rate on the same scale.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct SafetyRating {
+    /// The choice that was rated; none for the prompt or the response as a whole.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub choice: Option<u32>,
+    /// The category, such as `HARM_CATEGORY_HATE_SPEECH` or `violence`.
+    pub category: String,
+    /// The provider's word for how likely harm is, such as `NEGLIGIBLE`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub probability: Option<String>,
+    /// The same as a number.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub score: Option<Number>,
+    /// The provider's word for how severe the harm is, such as `medium`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub severity: Option<String>,
+    /// The same as a number.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub severity_score: Option<Number>,
+    /// This category withheld the content.
+    pub blocked: bool,
+}
+
+impl SafetyRating {
+    /// Whether both rate the same thing.
+    pub(crate) fn is_of(&self, other: &Self) -> bool {
+        self.choice == other.choice && self.category == other.category
+    }
 }
 
 /// How one choice ended.
@@ -459,6 +495,15 @@ pub struct Ending {
     pub choices: Vec<ChoiceEnding>,
     /// Facts of the wire kept beside the verdict.
     pub details: Vec<Detail>,
+    /// The ratings of the provider's safety system, whether or not they blocked anything.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub ratings: Vec<SafetyRating>,
+    /// Whether a stream was asked for, where that is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub streamed: Option<bool>,
+    /// The cap on output tokens that was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cap: Option<u64>,
     /// Bytes read.
     pub bytes: u64,
     /// Events read.

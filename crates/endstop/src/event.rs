@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use crate::ending::Usage;
+use crate::ending::{SafetyRating, Usage};
 use crate::fault::Fault;
 
 /// One thing that a frame says. Text is borrowed from the frame.
@@ -102,6 +102,8 @@ pub enum Event<'a> {
     Proof,
     /// The provider's error.
     Fault(&'a Fault),
+    /// A rating of the provider's safety system that is new or differs from the one before.
+    Safety(&'a SafetyRating),
     /// A fact of the wire that is kept beside the verdict.
     Detail {
         /// The choice that it belongs to, if one.

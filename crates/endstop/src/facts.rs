@@ -2,7 +2,7 @@
 
 use crate::Limits;
 use crate::dialect::{CallsClose, Wins};
-use crate::ending::{Detail, Said, Shown, Usage};
+use crate::ending::{Detail, SafetyRating, Said, Shown, Usage};
 use crate::event::{Event, Word};
 use crate::fault::Fault;
 use crate::json::{JsonState, Scanner};
@@ -13,6 +13,9 @@ use crate::verdict::Meaning;
 /// The most details that are kept of one response.
 const MAX_DETAILS: usize = 64;
 
+/// The most safety ratings that are kept of one response.
+const MAX_RATINGS: usize = 64;
+
 /// What is known so far.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Facts {
@@ -22,6 +25,7 @@ pub(crate) struct Facts {
     pub(crate) proven: bool,
     pub(crate) pending: Option<Said>,
     pub(crate) details: Vec<Detail>,
+    pub(crate) ratings: Vec<SafetyRating>,
     pub(crate) model: Option<String>,
     /// The frame at hand came after the proof of the end.
     pub(crate) past_end: bool,
@@ -123,6 +127,7 @@ impl Facts {
             }
             Event::Proof => self.prove(wire),
             Event::Fault(fault) => self.fault(fault),
+            Event::Safety(rating) => self.rate(rating),
             Event::Detail { choice, key, value } => self.detail(*choice, key, value),
         }
         true
@@ -173,6 +178,10 @@ impl Facts {
                 || choice.other_content
                 || !choice.calls.is_empty()
         })
+    }
+
+    pub(crate) fn has_any_content(&self) -> bool {
+        self.choices.iter().any(|choice| self.has_content(choice.index))
     }
 
     pub(crate) fn has_call(&self, index: u32, number: u32) -> bool {
@@ -295,6 +304,44 @@ impl Facts {
         }
         choice.meaning = Some(wire.meaning(field, word));
         choice.said = Some(Said { field, word: clean(&text, WORD_CAP) });
+    }
+
+    /// Takes in a word that was handed over beside the frames. Where a frame said one too, the less
+    /// complete of the two counts; a word that is in no table says nothing against one that is.
+    pub(crate) fn say(&mut self, index: u32, said: Said, meaning: Meaning, limits: &Limits) {
+        let Some(choice) = self.choice_mut(index, limits) else { return };
+        let (known, new) = (choice.meaning.and_then(Meaning::reason), meaning.reason());
+        let counts = match (known, new) {
+            (None, Some(_)) => true,
+            (None, None) => choice.said.is_none(),
+            (Some(_), None) => false,
+            (Some(known), Some(new)) => {
+                choice.marks.contradiction |= known.is_success() != new.is_success();
+                new > known
+            }
+        };
+        if counts {
+            choice.said = Some(said);
+            choice.meaning = Some(meaning);
+        }
+    }
+
+    /// Nothing in this rating is new; one that blocked is not taken back.
+    pub(crate) fn is_rated(&self, rating: &SafetyRating) -> bool {
+        match self.ratings.iter().find(|known| known.is_of(rating)) {
+            Some(known) => known == rating || known.blocked && !rating.blocked,
+            None => self.ratings.len() >= MAX_RATINGS,
+        }
+    }
+
+    fn rate(&mut self, rating: &SafetyRating) {
+        if self.is_rated(rating) {
+            return;
+        }
+        match self.ratings.iter_mut().find(|known| known.is_of(rating)) {
+            Some(known) => known.clone_from(rating),
+            None => self.ratings.push(rating.clone()),
+        }
     }
 
     fn prove(&mut self, wire: &Wire) {

@@ -113,8 +113,8 @@ pub mod policy;
 pub mod record;
 
 pub use ending::{
-    ChoiceEnding, Close, Closed, Confidence, Detail, Ending, Reason, Said, Shown, Timer,
-    Unreachable, Usage,
+    ChoiceEnding, Close, Closed, Confidence, Detail, Ending, Reason, SafetyRating, Said, Shown,
+    Timer, Unreachable, Usage,
 };
 pub use event::Event;
 pub use fault::{Fault, FaultForm, FaultKind};

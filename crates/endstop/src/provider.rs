@@ -466,6 +466,19 @@ impl Wire {
     }
 }
 
+impl Wire {
+    /// The tables of words, this host's own first.
+    pub(crate) fn tables(&self) -> impl Iterator<Item = &'static Words> {
+        self.profile.words.iter().chain(self.profile.dialect.words)
+    }
+
+    /// The word in this field says that the response is still to come.
+    #[must_use]
+    pub fn is_pending(&self, field: &str, word: &str) -> bool {
+        self.tables().any(|words| words.field == field && words.pending.contains(&word))
+    }
+}
+
 impl From<&Provider> for Wire {
     fn from(provider: &Provider) -> Self {
         Self::from(provider.main)

@@ -1,7 +1,9 @@
 //! The reader: push bytes, get events, finish once, get the ending.
 
 use crate::dialect::{CallsClose, Proof, Reading};
-use crate::ending::{ChoiceEnding, Close, Closed, Ending, Reason, Shown};
+use crate::ending::{
+    ChoiceEnding, Close, Closed, Confidence, Ending, Reason, SafetyRating, Said, Shown,
+};
 use crate::event::Event;
 use crate::facts::{Choice, Facts, Marks};
 use crate::fault::{self, Expect, Fault, FaultForm, FaultKind, Told};
@@ -92,6 +94,10 @@ struct State {
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Flags {
+    /// Only a piece of the response is read.
+    partial: bool,
+    /// The dialect read the last frame as one of its own.
+    understood: bool,
     cut_event: bool,
     malformed_event: bool,
     invalid_utf8: bool,
@@ -129,6 +135,14 @@ impl Mark<'_> {
     pub fn has_fault(&self) -> bool {
         self.facts.fault.is_some()
     }
+}
+
+/// What reading a chunk frame by frame gives.
+pub(crate) enum Step<'a> {
+    /// An event of the frame that follows.
+    Event(Event<'a>),
+    /// The frame whose events came.
+    Frame(Frame<'a>),
 }
 
 /// Where dialects put what they read.
@@ -200,6 +214,18 @@ impl Out<'_, '_> {
         if !text.is_empty() {
             self.emit(Event::Refusal { choice, text });
         }
+    }
+
+    /// Notes a rating of the provider's safety system, unless it is known.
+    pub(crate) fn rate(&mut self, rating: &SafetyRating) {
+        if !rating.category.is_empty() && !self.facts.is_rated(rating) {
+            self.emit(Event::Safety(rating));
+        }
+    }
+
+    /// The word says that the response is still to come.
+    pub(crate) fn is_pending(&self, field: &str, word: &str) -> bool {
+        self.wire.is_pending(field, word)
     }
 
     pub(crate) fn detail(&mut self, choice: Option<u32>, key: &'static str, value: &str) {
@@ -348,7 +374,70 @@ impl Reader {
             return None;
         }
         let closed = if facts.proven || facts.fault.is_some() { None } else { Some(Closed::Open) };
-        Some(self.state.clone().ending_as(closed, Close::Eof))
+        Some(self.state.snapshot().ending_as(closed, Close::Eof))
+    }
+
+    /// The ending as far as it is known where nothing ends the response: it is not over.
+    pub(crate) fn under_way(&self) -> Ending {
+        let ending = self.state.snapshot().ending_as(Some(Closed::Open), Close::Eof);
+        Ending {
+            over: false,
+            reason: Reason::Unknown,
+            confidence: Confidence::Low,
+            sentence: "nothing in it ends the response".to_owned(),
+            ..ending
+        }
+    }
+
+    /// A reader of pieces that no bytes were given for.
+    pub(crate) fn of_pieces(wire: Wire, asked: Asked) -> Self {
+        Self::new(wire, Head::default(), asked)
+    }
+
+    /// Only a piece of the response is read, so that content may have come that does not show.
+    pub(crate) fn set_partial(&mut self) {
+        self.state.flags.partial = true;
+    }
+
+    /// Takes in a frame that was made, not framed. True if the dialect read it as one of its own.
+    pub(crate) fn take_frame(&mut self, frame: &Frame<'_>) -> bool {
+        self.state.flags.understood = false;
+        self.state.read_frame(frame, None);
+        self.state.flags.understood
+    }
+
+    /// Takes in an event that no frame gives.
+    pub(crate) fn take(&mut self, event: &Event<'_>) {
+        let State { facts, wire, limits, .. } = &mut self.state;
+        facts.observe(event, wire, limits);
+    }
+
+    /// Takes in a word that was handed over beside the frames.
+    pub(crate) fn say(&mut self, choice: u32, said: Said, meaning: Meaning) {
+        let State { facts, limits, .. } = &mut self.state;
+        facts.say(choice, said, meaning, limits);
+    }
+
+    pub(crate) fn facts(&self) -> &Facts {
+        &self.state.facts
+    }
+
+    pub(crate) fn wire(&self) -> &Wire {
+        &self.state.wire
+    }
+
+    /// Reads a chunk and hands over the events of each frame, and then the frame.
+    pub(crate) fn read_frames(&mut self, chunk: &[u8], mut on_step: impl FnMut(Step<'_>)) {
+        let Self { framer, state } = self;
+        state.bytes += chunk.len() as u64;
+        if state.broken.is_none()
+            && let Err(broken) = framer.push(chunk, |frame| {
+                state.read_frame(&frame, Some(&mut Sink(&mut |event| on_step(Step::Event(event)))));
+                on_step(Step::Frame(frame));
+            })
+        {
+            state.broken = Some(broken);
+        }
     }
 
     /// Ends the response. There is exactly one ending.
@@ -467,6 +556,7 @@ impl State {
             out.lesson.spoil();
             reading = read(&frame, &mut out);
         }
+        self.flags.understood = reading == Reading::Read;
         match reading {
             Reading::Read if frame.kind == FrameKind::Event => {
                 let lesson = std::mem::take(&mut out.lesson);
@@ -493,6 +583,7 @@ impl State {
                 }
             }
         }
+        self.repeat.heed(&out.lesson);
         let whole = matches!(reading, Reading::Read | Reading::Strange | Reading::Error);
         if frame.kind == FrameKind::Body && whole {
             self.facts.proven = true;
@@ -501,6 +592,18 @@ impl State {
 
     fn is_error_status(&self) -> bool {
         self.status >= 300
+    }
+
+    /// A copy for judging: without the fast path's template, which can be as large as an event.
+    fn snapshot(&self) -> Self {
+        Self {
+            wire: self.wire.clone(),
+            asked: self.asked.clone(),
+            limits: self.limits.clone(),
+            facts: self.facts.clone(),
+            repeat: Repeat::default(),
+            ..*self
+        }
     }
 
     fn ending(self, close: Close) -> Ending {
@@ -549,6 +652,9 @@ impl State {
             usage: self.facts.usage,
             choices,
             details: std::mem::take(&mut self.facts.details),
+            ratings: std::mem::take(&mut self.facts.ratings),
+            streamed: self.asked.streamed,
+            cap: self.asked.cap,
             bytes: self.bytes,
             events: self.events,
         };
@@ -628,6 +734,7 @@ impl State {
                 guessed: self.wire.profile.guessed,
                 ambiguous: self.wire.profile.ambiguous,
             },
+            partial: self.flags.partial,
         });
         ChoiceEnding {
             index: choice.index,
@@ -658,10 +765,10 @@ impl State {
 }
 
 /// A polled body that is still under way has a state, not an ending.
-fn not_over(ending: &mut Ending, pending: crate::ending::Said) {
+fn not_over(ending: &mut Ending, pending: Said) {
     ending.over = false;
     ending.reason = Reason::Unknown;
-    ending.confidence = crate::Confidence::High;
+    ending.confidence = Confidence::High;
     ending.sentence =
         format!("the response is not over: its `{}` is `{}`", pending.field, pending.word);
     ending.said = Some(pending);
@@ -678,9 +785,10 @@ fn exception(frame: &Frame<'_>) -> Told {
     told
 }
 
-/// An error that is nothing but its message.
+/// An error that is nothing but its message, and not even that where an event has only its name.
 fn bare_text(data: &[u8]) -> Told {
-    Told { message: Some(String::from_utf8_lossy(data).into_owned()), ..Told::default() }
+    let message = (data != b"{}").then(|| String::from_utf8_lossy(data).into_owned());
+    Told { message, ..Told::default() }
 }
 
 fn judge_fault(mut told: Told, status: u16, profile: &Profile) -> Fault {

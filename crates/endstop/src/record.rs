@@ -177,8 +177,16 @@ impl Record {
         };
         let shown = shown(&self.shown);
         let said = said.as_ref();
-        let evidence =
-            Evidence { said, meaning, closed, shown: &shown, fault: None, choices: 1, habits };
+        let evidence = Evidence {
+            said,
+            meaning,
+            closed,
+            shown: &shown,
+            fault: None,
+            choices: 1,
+            habits,
+            partial: false,
+        };
         Some(verdict::judge(&evidence))
     }
 }

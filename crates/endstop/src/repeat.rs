@@ -112,6 +112,7 @@ pub(crate) struct Lesson {
     piece: Option<(Piece, usize, usize)>,
     counts: Option<(Order, Usage)>,
     spoiled: bool,
+    rated: bool,
 }
 
 impl Lesson {
@@ -140,6 +141,10 @@ impl Lesson {
             | Event::Proof
             | Event::Fault(_)
             | Event::Detail { .. } => return self.spoil(),
+            Event::Safety(_) => {
+                self.rated = true;
+                return self.spoil();
+            }
         };
         let start = (text.as_ptr() as usize).wrapping_sub(data.as_ptr() as usize);
         let end = start.wrapping_add(text.len());
@@ -217,8 +222,17 @@ impl Repeat {
         if rest == self.data.get(at..)? { hit } else { None }
     }
 
+    /// Drops the template if the frame that was just parsed rated its content anew: the ratings of
+    /// the template would be news again.
+    pub(crate) fn heed(&mut self, lesson: &Lesson) {
+        if lesson.rated {
+            self.piece = None;
+        }
+    }
+
     /// Makes a template of a frame that was just parsed, if it is one.
     pub(crate) fn learn(&mut self, frame: &Frame<'_>, lesson: &Lesson, dialect: &Dialect) {
+        self.heed(lesson);
         let Some((piece, start, end)) = lesson.piece.filter(|_| !lesson.spoiled) else { return };
         if self.unused >= PATIENCE {
             return;

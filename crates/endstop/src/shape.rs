@@ -96,6 +96,14 @@ pub struct Probe<'a> {
     pub(crate) success: Option<&'a RawValue>,
 }
 
+impl Probe<'_> {
+    /// The event's name, wherever the wire puts it.
+    pub(crate) fn event(&self) -> &str {
+        let names = [&*self.type_, &*self.event_type, self.name];
+        names.into_iter().find(|name| !name.is_empty()).unwrap_or_default()
+    }
+}
+
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct ProbeChoice<'a> {
@@ -157,9 +165,23 @@ struct Claim {
     ambiguous: bool,
 }
 
+/// Whether a frame has the shape of any dialect.
+pub(crate) fn is_known(frame: &Frame<'_>) -> bool {
+    claim(frame).is_some()
+}
+
+/// Whether a frame has the shape of this dialect.
+pub(crate) fn is_of(frame: &Frame<'_>, dialect: &Dialect) -> bool {
+    probe(frame).is_some_and(|probe| (dialect.claims)(&probe))
+}
+
+fn probe<'a>(frame: &Frame<'a>) -> Option<Probe<'a>> {
+    let Loose(probe) = serde_json::from_slice::<Loose<Probe<'a>>>(frame.data).ok()?;
+    Some(Probe { name: frame.name, ..probe })
+}
+
 fn claim(frame: &Frame<'_>) -> Option<Claim> {
-    let Loose(mut probe) = serde_json::from_slice::<Loose<Probe<'_>>>(frame.data).ok()?;
-    probe.name = frame.name;
+    let probe = probe(frame)?;
     let mut claims = dialect::ALL.iter().copied().filter(|dialect| (dialect.claims)(&probe));
     let dialect = claims.next()?;
     Some(Claim { dialect, ambiguous: claims.next().is_some() })

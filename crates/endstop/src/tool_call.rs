@@ -108,6 +108,7 @@ impl Assembly {
             | Event::Pending { .. }
             | Event::Proof
             | Event::Fault(_)
+            | Event::Safety(_)
             | Event::Detail { .. } => {}
         }
     }

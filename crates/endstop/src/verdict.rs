@@ -30,6 +30,17 @@ pub enum Meaning {
     Vague(Reason),
 }
 
+impl Meaning {
+    /// The reason that the word stands for, if it is a documented one.
+    #[must_use]
+    pub fn reason(self) -> Option<Reason> {
+        match self {
+            Self::Known(reason) | Self::Vague(reason) => Some(reason),
+            Self::Nothing | Self::Unknown => None,
+        }
+    }
+}
+
 /// What the profile of the host says about its endings.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Habits {
@@ -64,6 +75,8 @@ pub struct Evidence<'a> {
     pub choices: usize,
     /// What the profile says.
     pub habits: Habits,
+    /// Only a piece of the response was seen, so that content may have come that does not show.
+    pub partial: bool,
 }
 
 /// Our reason, how sure it is, and why.
@@ -292,11 +305,11 @@ fn from_natural_stop(reason: Reason, word: &str, evidence: &Evidence<'_>) -> Fin
         let because = format!("{}, though all the output tokens allowed were used", said(word));
         return finding(reason, Confidence::Medium, because);
     }
-    if shown.is_reasoning_only() {
+    if shown.is_reasoning_only() && !evidence.partial {
         let because = format!("{}, though nothing but reasoning came", said(word));
         return finding(reason, Confidence::Medium, because);
     }
-    if shown.is_empty() {
+    if shown.is_empty() && !evidence.partial {
         return finding(reason, Confidence::Medium, format!("{}, though nothing came", said(word)));
     }
     if shown.stop_sequence {
@@ -311,6 +324,9 @@ fn from_natural_stop(reason: Reason, word: &str, evidence: &Evidence<'_>) -> Fin
 
 fn from_tool_word(word: &str, evidence: &Evidence<'_>) -> Finding {
     let shown = evidence.shown;
+    if shown.tool_calls == 0 && evidence.partial {
+        return finding(Reason::ToolCall, Confidence::High, said(word));
+    }
     if shown.tool_calls == 0 {
         return finding(
             Reason::MalformedToolCall,
@@ -331,6 +347,10 @@ fn from_tool_word(word: &str, evidence: &Evidence<'_>) -> Finding {
 /// Calls after a word that lets them stand.
 fn from_calls(word: &str, evidence: &Evidence<'_>, confidence: Confidence) -> Finding {
     let shown = evidence.shown;
+    // The rest of the arguments came before.
+    if evidence.partial {
+        return finding(Reason::ToolCall, confidence, said(word));
+    }
     if shown.malformed_tool_calls > 0 {
         return finding(
             Reason::MalformedToolCall,
@@ -405,6 +425,7 @@ mod tests {
         habits: Habits,
         choices: usize,
         fault: Option<Fault>,
+        partial: bool,
     }
 
     impl Default for Trial {
@@ -416,6 +437,7 @@ mod tests {
                 habits: STRICT,
                 choices: 1,
                 fault: None,
+                partial: false,
             }
         }
     }
@@ -431,6 +453,7 @@ mod tests {
                 fault: self.fault.as_ref(),
                 choices: self.choices,
                 habits: self.habits,
+                partial: self.partial,
             })
         }
 
@@ -657,6 +680,28 @@ mod tests {
     }
 
     #[test]
+    fn rule_6_a_piece_is_not_held_to_content_that_came_before_it() {
+        let piece =
+            |shown| Trial { shown, partial: true, closed: Closed::Open, ..Trial::default() };
+        let tool_word = |shown| Trial { meaning: Meaning::Known(Reason::ToolCall), ..piece(shown) };
+        let fragment = Shown {
+            tool_calls: 1,
+            unfinished_tool_calls: 1,
+            malformed_tool_calls: 1,
+            ..Shown::default()
+        };
+        let thought = Shown { reasoning: true, ..Shown::default() };
+        piece(Shown::default()).is(Reason::Complete, High);
+        piece(thought).is(Reason::Complete, High);
+        tool_word(Shown::default()).is(Reason::ToolCall, High);
+        tool_word(fragment).is(Reason::ToolCall, High);
+        piece(fragment).is(Reason::ToolCall, Medium);
+        // What shows in it still counts.
+        piece(Shown { refusal: true, ..WITH_TEXT }).is(Reason::Refused, High);
+        piece(Shown { at_cap: true, ..WITH_TEXT }).is(Reason::Complete, Medium);
+    }
+
+    #[test]
     fn an_error_decides_before_all_else() {
         let fault = |kind, type_: Option<&str>, message: Option<&str>| Fault {
             kind,
@@ -722,6 +767,7 @@ mod tests {
             fault: None,
             choices: 1,
             habits: STRICT,
+            partial: false,
         };
         assert_eq!(
             judge(&evidence).sentence,

@@ -3,8 +3,14 @@
 //! Records, signals and reports read from here; no other file holds a second table. Each column is a
 //! [`Vocabulary`]; spelling always works, reading back only where a word stands for one reason.
 
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
 use crate::ending::{Ending, Reason};
 use crate::provider;
+use crate::text::{WORD_CAP, clean};
 use crate::verdict::Meaning;
 
 /// Whose words.
@@ -132,16 +138,154 @@ impl Ending {
         (!unsaid).then(|| Vocabulary::FinishReason.spell(self.reason))
     }
 
-    /// The stop-reason word, with the raw word where we have none of our own.
+    /// The stop reason, with the raw word where we have none of our own.
     #[must_use]
-    pub fn stop_reason(&self) -> String {
-        match Vocabulary::StopReason.spell(self.reason) {
-            "Unknown" => {
-                let raw = self.native().map_or("", |(_, word)| word);
-                format!("Unknown({raw})")
-            }
-            word => word.to_owned(),
+    pub fn stop_reason(&self) -> NormalizedStopReason {
+        let raw = self.native().map_or("", |(_, word)| word);
+        NormalizedStopReason::new(self.reason, raw)
+    }
+
+    /// The reason in these words; none where a record would hold null.
+    #[must_use]
+    pub fn spell(&self, vocabulary: Vocabulary) -> Option<String> {
+        match vocabulary {
+            Vocabulary::FinishReason => self.finish_reason().map(str::to_owned),
+            Vocabulary::StopReason => Some(self.stop_reason().to_string()),
+            Vocabulary::Endstop
+            | Vocabulary::Termination
+            | Vocabulary::OpenAi
+            | Vocabulary::Anthropic
+            | Vocabulary::Gemini
+            | Vocabulary::OpenTelemetry
+            | Vocabulary::AiSdk
+            | Vocabulary::Mcp
+            | Vocabulary::Acp => Some(vocabulary.spell(self.reason).to_owned()),
         }
+    }
+}
+
+/// Why a response stopped, in the words of [`Vocabulary::StopReason`].
+///
+/// As text it is the variant's name; `Unknown` is followed by the provider's word in brackets, where
+/// there is one.
+///
+/// ```
+/// use endstop::vocabulary::NormalizedStopReason;
+///
+/// let paused = NormalizedStopReason::Unknown("pause_turn".to_owned());
+/// assert_eq!(paused.to_string(), "Unknown(pause_turn)");
+/// assert_eq!("Unknown(pause_turn)".parse(), Ok(paused));
+/// assert_eq!("MaxTokens".parse(), Ok(NormalizedStopReason::MaxTokens));
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum NormalizedStopReason {
+    /// The model ended its turn.
+    EndTurn,
+    /// Tool calls wait to be run.
+    ToolCall,
+    /// The cap on output tokens was reached.
+    MaxTokens,
+    /// The context window is full.
+    ContextWindowExceeded,
+    /// The answer was refused, filtered or blocked.
+    SafetyBlocked,
+    /// The caller or an operator cancelled.
+    Cancelled,
+    /// Anything else, with the provider's own word; empty where there is none.
+    Unknown(String),
+}
+
+impl NormalizedStopReason {
+    /// The stop reason for one of our reasons. The provider's word is kept where there is no other.
+    #[must_use]
+    pub fn new(reason: Reason, raw: &str) -> Self {
+        let word = Vocabulary::StopReason.spell(reason);
+        Self::named(word).unwrap_or_else(|| Self::Unknown(raw.to_owned()))
+    }
+
+    fn named(word: &str) -> Option<Self> {
+        let named = [
+            Self::EndTurn,
+            Self::ToolCall,
+            Self::MaxTokens,
+            Self::ContextWindowExceeded,
+            Self::SafetyBlocked,
+            Self::Cancelled,
+        ];
+        named.into_iter().find(|reason| reason.name() == word)
+    }
+
+    fn name(&self) -> &'static str {
+        match self {
+            Self::EndTurn => "EndTurn",
+            Self::ToolCall => "ToolCall",
+            Self::MaxTokens => "MaxTokens",
+            Self::ContextWindowExceeded => "ContextWindowExceeded",
+            Self::SafetyBlocked => "SafetyBlocked",
+            Self::Cancelled => "Cancelled",
+            Self::Unknown(_) => "Unknown",
+        }
+    }
+}
+
+impl fmt::Display for NormalizedStopReason {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(self.name())?;
+        match self {
+            Self::Unknown(raw) if !raw.is_empty() => write!(out, "({raw})"),
+            Self::Unknown(_)
+            | Self::EndTurn
+            | Self::ToolCall
+            | Self::MaxTokens
+            | Self::ContextWindowExceeded
+            | Self::SafetyBlocked
+            | Self::Cancelled => Ok(()),
+        }
+    }
+}
+
+impl FromStr for NormalizedStopReason {
+    type Err = UnknownStopReason;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let unknown = || {
+            let rest = text.strip_prefix("Unknown")?;
+            let raw =
+                if rest.is_empty() { "" } else { rest.strip_prefix('(')?.strip_suffix(')')? };
+            Some(Self::Unknown(raw.to_owned()))
+        };
+        let found = Self::named(text).or_else(unknown);
+        found.ok_or_else(|| UnknownStopReason(clean(text, WORD_CAP)))
+    }
+}
+
+/// A text that is not a stop reason.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnknownStopReason(String);
+
+impl fmt::Display for UnknownStopReason {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            out,
+            "invalid stop reason `{}`: expected EndTurn, ToolCall, MaxTokens, \
+             ContextWindowExceeded, SafetyBlocked, Cancelled, or Unknown with a word in brackets",
+            self.0
+        )
+    }
+}
+
+impl std::error::Error for UnknownStopReason {}
+
+impl Serialize for NormalizedStopReason {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for NormalizedStopReason {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        text.parse().map_err(serde::de::Error::custom)
     }
 }
 
@@ -215,6 +359,27 @@ mod tests {
         assert_eq!(Vocabulary::Anthropic.read("pause_turn"), Some(Reason::Paused));
         assert_eq!(Vocabulary::FinishReason.read("length"), None);
         assert_eq!(Vocabulary::Mcp.read("frobnicated"), None);
+    }
+
+    #[test]
+    fn stop_reasons_are_the_column_and_read_back() {
+        for reason in Reason::ALL {
+            let word = Vocabulary::StopReason.spell(reason);
+            let stop = NormalizedStopReason::new(reason, "raw (1)");
+            let text = stop.to_string();
+            let want = if word == "Unknown" { "Unknown(raw (1))" } else { word };
+            assert_eq!((text.as_str(), text.parse()), (want, Ok(stop.clone())));
+            let json = serde_json::to_value(&stop).unwrap();
+            assert_eq!(json, text.as_str());
+            assert_eq!(serde_json::from_value::<NormalizedStopReason>(json).unwrap(), stop);
+        }
+        let nothing = NormalizedStopReason::new(Reason::Cut, "");
+        assert_eq!((nothing.to_string(), "Unknown".parse()), ("Unknown".to_owned(), Ok(nothing)));
+        for wrong in ["", "endturn", "Unknown(", "Unknown x", "Known(x)"] {
+            let error = wrong.parse::<NormalizedStopReason>().unwrap_err().to_string();
+            assert!(error.starts_with(&format!("invalid stop reason `{wrong}`: expected")));
+            assert!(serde_json::from_value::<NormalizedStopReason>(wrong.into()).is_err());
+        }
     }
 
     #[test]

@@ -9,9 +9,11 @@ use std::fmt;
 use std::marker::PhantomData;
 
 use crate::event::Word;
+use crate::text::{WORD_CAP, clean};
 use serde::Deserialize;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde_json::Number;
 
 /// Answers every kind of value that a visitor has no use for with the default.
 macro_rules! nothing_for {
@@ -96,6 +98,13 @@ impl<'a> Scalar<'a> {
     }
 }
 
+impl Scalar<'_> {
+    /// As text that may be kept, if it says anything.
+    pub(crate) fn kept(&self) -> Option<String> {
+        self.to_text().filter(|text| !text.is_empty()).map(|text| clean(&text, WORD_CAP))
+    }
+}
+
 impl<'de: 'a, 'a> Deserialize<'de> for Scalar<'a> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Visit;
@@ -164,6 +173,30 @@ impl<'de> Deserialize<'de> for Count {
             )]
             fn visit_f64<E>(self, number: f64) -> Result<Count, E> {
                 Ok(Count((number >= 0.0).then_some(number as u64)))
+            }
+        }
+        deserializer.deserialize_any(Visit)
+    }
+}
+
+/// A number that is kept as it is; none where the value is not one.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Measure(pub(crate) Option<Number>);
+
+impl<'de> Deserialize<'de> for Measure {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Visit;
+        impl<'de> Visitor<'de> for Visit {
+            type Value = Measure;
+            nothing_for!('de: unit, bool, str, seq, map);
+            fn visit_u64<E>(self, number: u64) -> Result<Measure, E> {
+                Ok(Measure(Some(number.into())))
+            }
+            fn visit_i64<E>(self, number: i64) -> Result<Measure, E> {
+                Ok(Measure(Some(number.into())))
+            }
+            fn visit_f64<E>(self, number: f64) -> Result<Measure, E> {
+                Ok(Measure(Number::from_f64(number)))
             }
         }
         deserializer.deserialize_any(Visit)
@@ -304,6 +337,7 @@ mod tests {
         #[serde(borrow)]
         scalar: Scalar<'a>,
         count: Count,
+        measure: Measure,
         flag: Flag,
         few: Few<Count>,
         loose: Loose<Inner>,
@@ -334,7 +368,7 @@ mod tests {
             "{\"x\":{\"y\":1}}",
         ] {
             let json = format!(
-                r#"{{"text":{value},"scalar":{value},"count":{value},"flag":{value},"few":{value},"loose":{value},"content":{value},"unknown":{value},"last":7}}"#
+                r#"{{"text":{value},"scalar":{value},"count":{value},"measure":{value},"flag":{value},"few":{value},"loose":{value},"content":{value},"unknown":{value},"last":7}}"#
             );
             let every: Every<'_> = serde_json::from_str(&json).unwrap();
             assert_eq!(every.last, Count(Some(7)), "{json}");

@@ -262,7 +262,8 @@ pub(super) fn read(frame: &Frame<'_>, out: &mut Out<'_, '_>) -> Reading {
         return Reading::Malformed;
     };
     let index = wire.index.index();
-    match &*wire.type_ {
+    let name = if wire.type_.is_empty() { frame.name } else { &*wire.type_ };
+    match name {
         "content_block_delta" => read_delta(index, &wire.delta, out),
         "content_block_start" => begin_block(index, &wire.content_block, out),
         "content_block_stop" => end_block(index, out),
@@ -402,7 +403,7 @@ fn emit_usage(usage: Option<&Loose<WireUsage>>, out: &mut Out<'_, '_>) {
 
 fn claims(probe: &Probe<'_>) -> bool {
     matches!(
-        &*probe.type_,
+        probe.event(),
         "message"
             | "message_start"
             | "content_block_start"

@@ -5,11 +5,13 @@
 //!
 //! Source: `botocore` 1.44.0 `bedrock-runtime/2023-09-30/service-2.json`.
 
+use std::collections::BTreeMap;
+
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::{CallsClose, Dialect, Proof, Reading, Streams, Wins, Words, anthropic};
-use crate::ending::{Reason, Usage};
+use super::{CallsClose, Dialect, Proof, Reading, Streams, Wins, Words, anthropic, bedrock_nova};
+use crate::ending::{Reason, SafetyRating, Usage};
 use crate::event::Event;
 use crate::fault::{FaultKind, Sign, class, message, name};
 use crate::frame::{Frame, Framing};
@@ -21,7 +23,7 @@ use crate::provider::Profile;
 use crate::reader::Out;
 use crate::shape::Probe;
 use crate::trouble;
-use crate::wire::{Count, Few, Loose, Scalar, Text};
+use crate::wire::{Count, Few, Loose, Measure, Scalar, Text};
 
 /// The wire.
 pub static DIALECT: Dialect = Dialect {
@@ -225,6 +227,54 @@ struct Trace<'a> {
 struct Guardrail<'a> {
     #[serde(borrow)]
     action_reason: Text<'a>,
+    #[serde(borrow)]
+    input_assessment: Loose<BTreeMap<Text<'a>, Loose<Assessment<'a>>>>,
+    #[serde(borrow)]
+    output_assessments: Loose<BTreeMap<Text<'a>, Few<Loose<Assessment<'a>>>>>,
+}
+
+/// What one guardrail made of a text. What matched in it is left out: it is the text's own.
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Assessment<'a> {
+    #[serde(borrow)]
+    content_policy: Loose<Policy<'a>>,
+    #[serde(borrow)]
+    topic_policy: Loose<Policy<'a>>,
+    #[serde(borrow)]
+    word_policy: Loose<Policy<'a>>,
+    #[serde(borrow)]
+    sensitive_information_policy: Loose<Policy<'a>>,
+    #[serde(borrow)]
+    contextual_grounding_policy: Loose<Policy<'a>>,
+}
+
+/// Each kind of policy lists its findings under a name of its own.
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Policy<'a> {
+    #[serde(borrow)]
+    filters: Few<Loose<Finding<'a>>>,
+    #[serde(borrow)]
+    topics: Few<Loose<Finding<'a>>>,
+    #[serde(borrow)]
+    managed_word_lists: Few<Loose<Finding<'a>>>,
+    #[serde(borrow)]
+    pii_entities: Few<Loose<Finding<'a>>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Finding<'a> {
+    #[serde(borrow)]
+    name: Scalar<'a>,
+    #[serde(borrow, rename = "type")]
+    type_: Scalar<'a>,
+    #[serde(borrow)]
+    confidence: Scalar<'a>,
+    score: Measure,
+    #[serde(borrow)]
+    action: Scalar<'a>,
 }
 
 #[derive(Default, Deserialize)]
@@ -279,6 +329,10 @@ struct Block<'a> {
 }
 
 fn read(frame: &Frame<'_>, out: &mut Out<'_, '_>) -> Reading {
+    // Clients hand events on as objects of one key, its name, which is how another wire sends them.
+    if frame.name.is_empty() {
+        return bedrock_nova::read(frame, out);
+    }
     let Ok(Loose(wire)) = serde_json::from_slice::<Loose<Wire<'_>>>(frame.data) else {
         return Reading::Malformed;
     };
@@ -298,7 +352,7 @@ pub(super) fn read_event(name: &str, wire: &Wire<'_>, out: &mut Out<'_, '_>) -> 
         }
         "metadata" => {
             emit_usage(wire.usage.as_ref(), out);
-            out.detail(None, "guardrail.actionReason", &wire.trace.guardrail.action_reason);
+            read_guardrail(&wire.trace.guardrail, out);
         }
         "messageStart" => out.choice(0),
         _ => return Reading::Strange,
@@ -318,7 +372,7 @@ pub(super) fn read_body(frame: &Frame<'_>, out: &mut Out<'_, '_>) -> Reading {
         read_block(index, block, out);
     }
     emit_usage(body.usage.as_ref(), out);
-    out.detail(None, "guardrail.actionReason", &body.trace.guardrail.action_reason);
+    read_guardrail(&body.trace.guardrail, out);
     read_word(&body.stop_reason, body.additional_model_response_fields, out);
     Reading::Read
 }
@@ -400,6 +454,44 @@ fn read_word(word: &Scalar<'_>, additional: Option<&RawValue>, out: &mut Out<'_,
     }
     if let Some(word) = word.said() {
         out.emit(Event::Word { choice: 0, field: "stopReason", word: word.clone() });
+    }
+}
+
+fn read_guardrail(guardrail: &Guardrail<'_>, out: &mut Out<'_, '_>) {
+    out.detail(None, "guardrail.actionReason", &guardrail.action_reason);
+    for assessment in guardrail.input_assessment.values() {
+        assessment.read(None, out);
+    }
+    for assessment in guardrail.output_assessments.values().flat_map(Few::iter) {
+        assessment.read(Some(0), out);
+    }
+}
+
+impl Assessment<'_> {
+    fn read(&self, choice: Option<u32>, out: &mut Out<'_, '_>) {
+        let policies = [
+            &self.content_policy,
+            &self.topic_policy,
+            &self.word_policy,
+            &self.sensitive_information_policy,
+            &self.contextual_grounding_policy,
+        ];
+        for policy in policies {
+            let lists =
+                [&policy.filters, &policy.topics, &policy.managed_word_lists, &policy.pii_entities];
+            for finding in lists.into_iter().flat_map(Few::iter) {
+                // A topic's type is the same for all.
+                let category = finding.name.kept().or_else(|| finding.type_.kept());
+                out.rate(&SafetyRating {
+                    choice,
+                    category: category.unwrap_or_default(),
+                    probability: finding.confidence.kept(),
+                    score: finding.score.0.clone(),
+                    blocked: finding.action.to_text().is_some_and(|action| action == "BLOCKED"),
+                    ..SafetyRating::default()
+                });
+            }
+        }
     }
 }
 

@@ -204,7 +204,8 @@ fn read(frame: &Frame<'_>, out: &mut Out<'_, '_>) -> Reading {
         return Reading::Malformed;
     };
     let (call, delta) = (wire.index.index(), &wire.delta);
-    match &*wire.type_ {
+    let name = if wire.type_.is_empty() { frame.name } else { &*wire.type_ };
+    match name {
         "content-delta" | "content-start" => read_part(&delta.message.content, out),
         "tool-plan-delta" => out.reasoning(0, &delta.message.tool_plan),
         "tool-call-start" => {
@@ -288,6 +289,6 @@ fn emit_usage(usage: Option<&Loose<WireUsage>>, out: &mut Out<'_, '_>) {
 }
 
 fn claims(probe: &Probe<'_>) -> bool {
-    matches!(&*probe.type_, "message-start" | "content-start" | "content-delta" | "message-end")
+    matches!(probe.event(), "message-start" | "content-start" | "content-delta" | "message-end")
         || probe.finish_reason.is_some() && probe.message.is_some()
 }

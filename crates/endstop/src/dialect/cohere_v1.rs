@@ -171,7 +171,8 @@ fn read(frame: &Frame<'_>, out: &mut Out<'_, '_>) -> Reading {
     let Ok(Loose(wire)) = serde_json::from_slice::<Loose<Wire<'_>>>(frame.data) else {
         return Reading::Malformed;
     };
-    match &*wire.event_type {
+    let name = if wire.event_type.is_empty() { frame.name } else { &*wire.event_type };
+    match name {
         "text-generation" => out.text(0, &wire.text),
         "stream-start" => out.emit(Event::Begin { id: &wire.generation_id, model: "" }),
         "tool-calls-chunk" => read_piece(&wire, out),
@@ -277,7 +278,7 @@ fn emit_usage(meta: Option<&Loose<Meta>>, out: &mut Out<'_, '_>) {
 }
 
 fn claims(probe: &Probe<'_>) -> bool {
-    matches!(&*probe.event_type, "stream-start" | "text-generation" | "stream-end")
+    matches!(probe.event(), "stream-start" | "text-generation" | "stream-end")
         || !probe.generation_id.is_empty()
         || probe.generations.is_some() && probe.meta.is_some()
 }

@@ -11,7 +11,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::{CallsClose, CountOf, Dialect, Proof, Reading, Streams, Wins, Words};
-use crate::ending::{Reason, Usage};
+use crate::ending::{Reason, SafetyRating, Usage};
 use crate::event::Event;
 use crate::fault::{FaultKind, Sign, class, is_set, message, name};
 use crate::frame::{Frame, Framing};
@@ -22,7 +22,7 @@ use crate::provider::{COMMON_CAPABILITIES, Capabilities, Profile, Token, TokenIn
 use crate::reader::Out;
 use crate::shape::Probe;
 use crate::trouble::{Tells, Trouble};
-use crate::wire::{Count, Few, Flag, Loose, Scalar, Text};
+use crate::wire::{Count, Few, Flag, Loose, Measure, Scalar, Text};
 
 /// The wire.
 pub static DIALECT: Dialect = Dialect {
@@ -62,6 +62,7 @@ pub static DIALECT: Dialect = Dialect {
             vague: &["OTHER", "IMAGE_OTHER", "ESCALATION"],
             empty: &["FINISH_REASON_UNSPECIFIED"],
             numbers: &[],
+            pending: &[],
         },
         Words {
             field: "blockReason",
@@ -78,6 +79,7 @@ pub static DIALECT: Dialect = Dialect {
             vague: &["OTHER"],
             empty: &["BLOCK_REASON_UNSPECIFIED", "BLOCKED_REASON_UNSPECIFIED"],
             numbers: &[],
+            pending: &[],
         },
     ],
     wins: Wins::Last,
@@ -280,12 +282,16 @@ struct PromptFeedback<'a> {
 }
 
 #[derive(Default, Deserialize)]
-#[serde(default)]
+#[serde(default, rename_all = "camelCase")]
 struct Rating<'a> {
     #[serde(borrow)]
     category: Scalar<'a>,
     #[serde(borrow)]
     probability: Scalar<'a>,
+    probability_score: Measure,
+    #[serde(borrow)]
+    severity: Scalar<'a>,
+    severity_score: Measure,
     blocked: Flag,
 }
 
@@ -328,10 +334,10 @@ fn read(frame: &Frame<'_>, out: &mut Out<'_, '_>) -> Reading {
 }
 
 fn read_feedback(feedback: &PromptFeedback<'_>, out: &mut Out<'_, '_>) {
+    read_ratings(None, &feedback.safety_ratings, out);
     let Some(word) = feedback.block_reason.said() else { return };
     out.detail(None, "promptFeedback.blockReason", &word.to_text());
     out.detail(None, "promptFeedback.blockReasonMessage", &feedback.block_reason_message);
-    out.detail(None, "promptFeedback.safetyRatings", &ratings(&feedback.safety_ratings));
     out.emit(Event::Word { choice: 0, field: "blockReason", word: word.clone() });
 }
 
@@ -341,16 +347,13 @@ fn read_candidate(candidate: &Candidate<'_>, out: &mut Out<'_, '_>) {
     for part in candidate.content.parts.iter() {
         read_part(choice, part, out);
     }
-    let blocked = candidate.safety_ratings.iter().any(|rating| rating.blocked.0);
+    read_ratings(Some(choice), &candidate.safety_ratings, out);
     if let Some(word) = candidate.finish_reason.said() {
         out.detail(Some(choice), "finishMessage", &candidate.finish_message);
         if !candidate.continuation_token.is_empty() {
             out.detail(Some(choice), "continuationToken", "present");
         }
-        out.detail(Some(choice), "safetyRatings", &ratings(&candidate.safety_ratings));
         out.emit(Event::Word { choice, field: "finishReason", word: word.clone() });
-    } else if blocked {
-        out.detail(Some(choice), "safetyRatings", &ratings(&candidate.safety_ratings));
     }
 }
 
@@ -383,16 +386,18 @@ fn read_call(choice: u32, wire: &FunctionCall<'_>, out: &mut Out<'_, '_>) {
     out.emit(Event::ToolCallEnd { choice, call });
 }
 
-/// `CATEGORY=PROBABILITY`, an exclamation mark on those that blocked.
-fn ratings(ratings: &Few<Loose<Rating<'_>>>) -> String {
-    let text = |scalar: &Scalar<'_>| scalar.to_text().unwrap_or_default().into_owned();
-    let one = |rating: &Loose<Rating<'_>>| {
-        let mark = if rating.blocked.0 { "!" } else { "" };
-        let category = text(&rating.category);
-        let category = category.strip_prefix("HARM_CATEGORY_").unwrap_or(&category);
-        format!("{category}={}{mark}", text(&rating.probability))
-    };
-    ratings.iter().map(one).collect::<Vec<_>>().join(",")
+fn read_ratings(choice: Option<u32>, ratings: &Few<Loose<Rating<'_>>>, out: &mut Out<'_, '_>) {
+    for rating in ratings.iter() {
+        out.rate(&SafetyRating {
+            choice,
+            category: rating.category.kept().unwrap_or_default(),
+            probability: rating.probability.kept(),
+            score: rating.probability_score.0.clone(),
+            severity: rating.severity.kept(),
+            severity_score: rating.severity_score.0.clone(),
+            blocked: rating.blocked.0,
+        });
+    }
 }
 
 fn claims(probe: &Probe<'_>) -> bool {

@@ -12,7 +12,7 @@ use serde_json::value::RawValue;
 use super::openai_chat::arguments_text;
 use super::{CallsClose, Dialect, Proof, Reading, Streams, Wins, Words};
 use crate::ending::{Reason, Usage};
-use crate::event::Event;
+use crate::event::{Event, Word};
 use crate::fault::{FaultKind, Sign, class, is_set, message, name};
 use crate::frame::{Frame, FrameKind, Framing};
 use crate::next_request::{self, Asks, Bar, Paused};
@@ -27,20 +27,23 @@ pub static DIALECT: Dialect = Dialect {
     framing: Framing::Sse,
     read,
     read_body,
-    words: &[Words::plain(
-        "status",
-        "interaction.status",
-        &[
-            ("completed", Reason::Complete),
-            ("requires_action", Reason::ToolCall),
-            // The cap, with the thoughts in it.
-            ("incomplete", Reason::OutputLimit),
-            ("budget_exceeded", Reason::OutputLimit),
-            ("requires_continuation", Reason::Paused),
-            ("failed", Reason::Failed),
-            ("cancelled", Reason::Cancelled),
-        ],
-    )],
+    words: &[Words {
+        pending: &["queued", "in_progress"],
+        ..Words::plain(
+            "status",
+            "interaction.status",
+            &[
+                ("completed", Reason::Complete),
+                ("requires_action", Reason::ToolCall),
+                // The cap, with the thoughts in it.
+                ("incomplete", Reason::OutputLimit),
+                ("budget_exceeded", Reason::OutputLimit),
+                ("requires_continuation", Reason::Paused),
+                ("failed", Reason::Failed),
+                ("cancelled", Reason::Cancelled),
+            ],
+        )
+    }],
     wins: Wins::Last,
     calls_close: CallsClose::ByEvent,
     proof: Proof::Event,
@@ -207,8 +210,8 @@ fn read(frame: &Frame<'_>, out: &mut Out<'_, '_>) -> Reading {
         }
         "interaction.status_update" => read_status(&wire.status, out),
         "interaction.completed" | "interaction.complete" => {
-            let Some(interaction) = &wire.interaction else { return Reading::Strange };
-            let reading = read_end(interaction, out);
+            let nothing = Loose::default();
+            let reading = read_end(wire.interaction.as_ref().unwrap_or(&nothing), out);
             out.emit(Event::Proof);
             return reading;
         }
@@ -226,7 +229,7 @@ fn read_body(frame: &Frame<'_>, out: &mut Out<'_, '_>) -> Reading {
         return Reading::Strange;
     }
     let status = body.status.to_text().unwrap_or_default();
-    if frame.kind == FrameKind::Body && is_under_way(&status) {
+    if frame.kind == FrameKind::Body && out.is_pending("status", &status) {
         out.emit(Event::Pending { field: "status", word: &status });
     }
     for (index, step) in (0..).zip(body.steps.iter()) {
@@ -251,12 +254,9 @@ fn read_end(interaction: &Interaction<'_>, out: &mut Out<'_, '_>) -> Reading {
     if is_set(interaction.errors) { Reading::Error } else { Reading::Read }
 }
 
-fn is_under_way(status: &str) -> bool {
-    matches!(status, "in_progress" | "queued")
-}
-
 fn read_status(status: &Scalar<'_>, out: &mut Out<'_, '_>) {
-    if let Some(word) = status.said().filter(|word| !is_under_way(&word.to_text())) {
+    let is_over = |word: &&Word<'_>| !out.is_pending("status", &word.to_text());
+    if let Some(word) = status.said().filter(is_over) {
         out.emit(Event::Word { choice: 0, field: "status", word: word.clone() });
     }
 }
@@ -323,6 +323,6 @@ fn end_step(index: u32, out: &mut Out<'_, '_>) {
 
 fn claims(probe: &Probe<'_>) -> bool {
     probe.object.0 == "interaction"
-        || probe.event_type.starts_with("interaction.")
-        || probe.event_type.starts_with("step.")
+        || probe.event().starts_with("interaction.")
+        || probe.event().starts_with("step.")
 }

@@ -32,6 +32,7 @@ pub static DIALECT: Dialect = Dialect {
         Words {
             // What cut it stands in `incomplete_details`, if it is given.
             vague: &["incomplete"],
+            pending: &["queued", "in_progress", "cancelling"],
             ..Words::plain(
                 "status",
                 "status",
@@ -209,12 +210,10 @@ fn read_run(wire: &Wire<'_>, kind: FrameKind, out: &mut Out<'_, '_>) -> Reading 
     }
     read_calls(&wire.required_action.submit_tool_outputs, out);
     let status = wire.status.to_text().unwrap_or_default();
-    match (&*status, kind) {
-        ("queued" | "in_progress" | "cancelling", FrameKind::Body) => {
-            out.emit(Event::Pending { field: "status", word: &status });
-        }
-        ("queued" | "in_progress" | "cancelling", _) => {}
-        _ => read_words(&status, wire, out),
+    if !out.is_pending("status", &status) {
+        read_words(&status, wire, out);
+    } else if kind == FrameKind::Body {
+        out.emit(Event::Pending { field: "status", word: &status });
     }
     if is_set(wire.last_error) { Reading::Error } else { Reading::Read }
 }

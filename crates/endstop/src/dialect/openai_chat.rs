@@ -12,7 +12,7 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::{CallsClose, Dialect, Proof, Reading, Streams, Wins, Words};
-use crate::ending::{Reason, Usage};
+use crate::ending::{Reason, SafetyRating, Usage};
 use crate::event::{Event, Word};
 use crate::fault::{FaultKind, Sign, class, is_set, message, name};
 use crate::frame::{Frame, FrameKind, Framing};
@@ -23,6 +23,7 @@ use crate::next_request::{
 use crate::provider::{COMMON_CAPABILITIES, Capabilities, Profile};
 use crate::reader::Out;
 use crate::shape::Probe;
+use crate::text::{WORD_CAP, clean};
 use crate::trouble;
 use crate::wire::{Content, Count, Few, Flag, Loose, Scalar, Text};
 
@@ -218,6 +219,11 @@ struct Chunk<'a> {
     usage: Option<Loose<WireUsage>>,
     #[serde(borrow)]
     error: Option<&'a RawValue>,
+    #[serde(borrow)]
+    prompt_filter_results: Few<Loose<PromptFilter<'a>>>,
+    /// The older name.
+    #[serde(borrow)]
+    prompt_annotations: Few<Loose<PromptFilter<'a>>>,
     x_groq: Loose<XGroq>,
     base_resp: Loose<BaseResp>,
 }
@@ -227,6 +233,13 @@ struct Chunk<'a> {
 #[serde(default)]
 struct BaseResp {
     status_code: Count,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct PromptFilter<'a> {
+    #[serde(borrow)]
+    content_filter_results: Option<&'a RawValue>,
 }
 
 #[derive(Default, Deserialize)]
@@ -387,6 +400,9 @@ fn read(frame: &Frame<'_>, out: &mut Out<'_, '_>) -> Reading {
         return Reading::Strange;
     }
     out.emit(Event::Begin { id: &chunk.id, model: &chunk.model });
+    for prompt in chunk.prompt_filter_results.iter().chain(chunk.prompt_annotations.iter()) {
+        rate_categories(None, prompt.content_filter_results, out);
+    }
     for choice in chunk.choices.iter() {
         read_choice(choice, frame.kind, out);
     }
@@ -518,42 +534,46 @@ fn read_details(choice: u32, wire: &Choice<'_>, out: &mut Out<'_, '_>) {
             }
         }
     }
-    if let Some(results) = wire.content_filter_results {
-        let filtered = filtered_categories(results);
-        if !filtered.is_empty() {
-            out.detail(Some(choice), "content_filter_results", &filtered);
-        }
-    }
+    rate_categories(Some(choice), wire.content_filter_results, out);
 }
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Category<'a> {
     filtered: Flag,
+    detected: Flag,
     #[serde(borrow)]
-    severity: Text<'a>,
+    severity: Scalar<'a>,
     #[serde(borrow)]
     code: Text<'a>,
 }
 
-/// The categories that filtered, with their severity; and `error` where the filter did not run.
-fn filtered_categories(results: &RawValue) -> String {
-    let Ok(results) =
+/// What Azure's filter made of each category, or its `error` where it did not run.
+pub(super) fn rate_categories(
+    choice: Option<u32>,
+    results: Option<&RawValue>,
+    out: &mut Out<'_, '_>,
+) {
+    let Some(Ok(results)) = results.map(|results| {
         serde_json::from_str::<BTreeMap<Text<'_>, Loose<Category<'_>>>>(results.get())
-    else {
-        return String::new();
+    }) else {
+        return;
     };
-    let mut found = Vec::new();
     for (name, category) in &results {
-        if category.filtered.0 {
-            let severity = &category.severity.0;
-            let mark = if severity.is_empty() { "" } else { "=" };
-            found.push(format!("{}{mark}{severity}", name.0));
-        } else if &*name.0 == "error" {
-            found.push(format!("error={}", category.code.0));
+        if &**name == "error" {
+            out.detail(choice, "content_filter_results.error", &category.code);
+            continue;
         }
+        out.rate(&SafetyRating {
+            choice,
+            category: clean(name, WORD_CAP),
+            // Some categories are told apart by degree, the others are there or not.
+            probability: category.detected.0.then(|| "detected".to_owned()),
+            severity: category.severity.kept(),
+            blocked: category.filtered.0,
+            ..SafetyRating::default()
+        });
     }
-    found.join(",")
 }
 
 fn claims(probe: &Probe<'_>) -> bool {

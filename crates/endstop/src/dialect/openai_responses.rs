@@ -10,10 +10,10 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use super::openai_chat::{SIGNS, arguments_text};
+use super::openai_chat::{SIGNS, arguments_text, rate_categories};
 use super::{CallsClose, Dialect, Proof, Reading, Streams, Wins, Words, openai_chat};
 use crate::ending::{Reason, Usage};
-use crate::event::Event;
+use crate::event::{Event, Word};
 use crate::fault::is_set;
 use crate::frame::{Frame, Framing};
 use crate::next_request::{
@@ -33,15 +33,18 @@ pub static DIALECT: Dialect = Dialect {
     read,
     read_body,
     words: &[
-        Words::plain(
-            "status",
-            "response.status",
-            &[
-                ("completed", Reason::Complete),
-                ("failed", Reason::Failed),
-                ("cancelled", Reason::Cancelled),
-            ],
-        ),
+        Words {
+            pending: &["queued", "in_progress"],
+            ..Words::plain(
+                "status",
+                "response.status",
+                &[
+                    ("completed", Reason::Complete),
+                    ("failed", Reason::Failed),
+                    ("cancelled", Reason::Cancelled),
+                ],
+            )
+        },
         Words {
             field: "incomplete_details.reason",
             path: "response.incomplete_details.reason",
@@ -56,6 +59,7 @@ pub static DIALECT: Dialect = Dialect {
             vague: &["max_messages"],
             empty: &[],
             numbers: &[],
+            pending: &[],
         },
     ],
     wins: Wins::Last,
@@ -173,6 +177,18 @@ struct Response<'a> {
     #[serde(borrow)]
     output: Few<Loose<Item<'a>>>,
     usage: Option<Loose<WireUsage>>,
+    /// Azure's own.
+    #[serde(borrow)]
+    content_filters: Few<Loose<ContentFilter<'a>>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct ContentFilter<'a> {
+    #[serde(borrow)]
+    source_type: Text<'a>,
+    #[serde(borrow)]
+    content_filter_results: Option<&'a RawValue>,
 }
 
 #[derive(Default, Deserialize)]
@@ -242,7 +258,8 @@ fn read(frame: &Frame<'_>, out: &mut Out<'_, '_>) -> Reading {
         return Reading::Malformed;
     };
     let index = wire.output_index.index();
-    match &*wire.type_ {
+    let name = if wire.type_.is_empty() { frame.name } else { &*wire.type_ };
+    match name {
         "response.output_text.delta" => out.text(0, &wire.delta),
         "response.refusal.delta" => out.refusal(0, &wire.delta),
         "response.reasoning_text.delta" | "response.reasoning_summary_text.delta" => {
@@ -259,7 +276,7 @@ fn read(frame: &Frame<'_>, out: &mut Out<'_, '_>) -> Reading {
         | "response.incomplete"
         | "response.failed"
         | "response.cancelled"
-        | "response.done" => return read_terminal(&wire, out),
+        | "response.done" => return read_terminal(name, &wire, out),
         "error" => return Reading::Error,
         "response.created" | "response.queued" | "response.in_progress" => {
             if let Some(response) = &wire.response {
@@ -273,8 +290,16 @@ fn read(frame: &Frame<'_>, out: &mut Out<'_, '_>) -> Reading {
 }
 
 /// The terminal event holds the whole response again: its items only fill in what was not streamed.
-fn read_terminal(wire: &Wire<'_>, out: &mut Out<'_, '_>) -> Reading {
-    let Some(response) = &wire.response else { return Reading::Strange };
+fn read_terminal(name: &str, wire: &Wire<'_>, out: &mut Out<'_, '_>) -> Reading {
+    let nothing = Loose::default();
+    let response = wire.response.as_ref().unwrap_or(&nothing);
+    // Where the response leaves its status out, the event's name is all that says it.
+    if let Some(status) = name.strip_prefix("response.").filter(|status| *status != "done")
+        && response.status.said().is_none()
+    {
+        let word = Word::Text(status.into());
+        out.emit(Event::Word { choice: 0, field: "status", word });
+    }
     for (index, item) in (0..).zip(response.output.iter()) {
         let known = if is_call(item) { out.has_call(0, index) } else { out.has_content(0) };
         if !known {
@@ -300,8 +325,9 @@ fn read_body(frame: &Frame<'_>, out: &mut Out<'_, '_>) -> Reading {
         begin_item(index, item, out);
         end_item(index, item, out);
     }
-    if let Some(status @ ("queued" | "in_progress")) = response.status.to_text().as_deref() {
-        out.emit(Event::Pending { field: "status", word: status });
+    let status = response.status.to_text().unwrap_or_default();
+    if out.is_pending("status", &status) {
+        out.emit(Event::Pending { field: "status", word: &status });
     }
     read_end(&response, out)
 }
@@ -316,6 +342,10 @@ fn read_end(response: &Response<'_>, out: &mut Out<'_, '_>) -> Reading {
             cache_read: usage.input_tokens_details.cached_tokens.0,
             cache_write: None,
         }));
+    }
+    for filter in response.content_filters.iter() {
+        let choice = (&*filter.source_type == "completion").then_some(0);
+        rate_categories(choice, filter.content_filter_results, out);
     }
     if let Some(status) = response.status.said() {
         out.emit(Event::Word { choice: 0, field: "status", word: status.clone() });
@@ -382,5 +412,5 @@ fn end_item(index: u32, item: &Item<'_>, out: &mut Out<'_, '_>) {
 }
 
 fn claims(probe: &Probe<'_>) -> bool {
-    probe.object.0 == "response" || probe.type_.starts_with("response.")
+    probe.object.0 == "response" || probe.event().starts_with("response.")
 }

@@ -29,6 +29,7 @@ pub static DIALECT: Dialect = Dialect {
     words: &[
         Words {
             vague: &["succeeded"],
+            pending: &["starting", "processing"],
             ..Words::plain(
                 "status",
                 "status",
@@ -125,9 +126,11 @@ fn read_body(frame: &Frame<'_>, out: &mut Out<'_, '_>) -> Reading {
         Content::Text(text) => out.text(0, text),
         Content::Parts(parts) => parts.iter().for_each(|text| out.text(0, text)),
     }
-    match &*status.to_text() {
-        word @ ("starting" | "processing") => out.emit(Event::Pending { field: "status", word }),
-        _ => out.emit(Event::Word { choice: 0, field: "status", word: status.clone() }),
+    let word = status.to_text();
+    if out.is_pending("status", &word) {
+        out.emit(Event::Pending { field: "status", word: &word });
+    } else {
+        out.emit(Event::Word { choice: 0, field: "status", word: status.clone() });
     }
     if is_set(body.error) { Reading::Error } else { Reading::Read }
 }

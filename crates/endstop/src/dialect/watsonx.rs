@@ -27,27 +27,30 @@ pub static DIALECT: Dialect = Dialect {
     framing: Framing::Sse,
     read,
     read_body: read,
-    words: &[Words::plain(
-        "stop_reason",
-        "results[].stop_reason",
-        &[
-            ("eos_token", Reason::Complete),
-            ("EOS_TOKEN", Reason::Complete),
-            ("stop_sequence", Reason::StopSequence),
-            ("STOP_SEQUENCE", Reason::StopSequence),
-            ("max_tokens", Reason::OutputLimit),
-            ("MAX_TOKENS", Reason::OutputLimit),
-            // The limit that is not the caller's own: what the model's window leaves room for.
-            ("token_limit", Reason::ContextLimit),
-            ("TOKEN_LIMIT", Reason::ContextLimit),
-            ("time_limit", Reason::TimedOut),
-            ("TIME_LIMIT", Reason::TimedOut),
-            ("cancelled", Reason::Cancelled),
-            ("CANCELLED", Reason::Cancelled),
-            ("error", Reason::Failed),
-            ("ERROR", Reason::Failed),
-        ],
-    )],
+    words: &[Words {
+        pending: &["not_finished", "NOT_FINISHED"],
+        ..Words::plain(
+            "stop_reason",
+            "results[].stop_reason",
+            &[
+                ("eos_token", Reason::Complete),
+                ("EOS_TOKEN", Reason::Complete),
+                ("stop_sequence", Reason::StopSequence),
+                ("STOP_SEQUENCE", Reason::StopSequence),
+                ("max_tokens", Reason::OutputLimit),
+                ("MAX_TOKENS", Reason::OutputLimit),
+                // The limit that is not the caller's own: what the model's window leaves room for.
+                ("token_limit", Reason::ContextLimit),
+                ("TOKEN_LIMIT", Reason::ContextLimit),
+                ("time_limit", Reason::TimedOut),
+                ("TIME_LIMIT", Reason::TimedOut),
+                ("cancelled", Reason::Cancelled),
+                ("CANCELLED", Reason::Cancelled),
+                ("error", Reason::Failed),
+                ("ERROR", Reason::Failed),
+            ],
+        )
+    }],
     wins: Wins::Last,
     calls_close: CallsClose::ByWord,
     proof: Proof::Word,
@@ -118,15 +121,12 @@ fn read(frame: &Frame<'_>, out: &mut Out<'_, '_>) -> Reading {
             output: result.generated_token_count.0,
             ..Usage::default()
         }));
-        if let Some(word) = result.stop_reason.said().filter(|word| !is_not_finished(word)) {
+        let is_over = |word: &&Word<'_>| !out.is_pending("stop_reason", &word.to_text());
+        if let Some(word) = result.stop_reason.said().filter(is_over) {
             out.emit(Event::Word { choice, field: "stop_reason", word: word.clone() });
         }
     }
     Reading::Read
-}
-
-fn is_not_finished(word: &Word<'_>) -> bool {
-    matches!(word, Word::Text(text) if text.eq_ignore_ascii_case("not_finished"))
 }
 
 fn claims(probe: &Probe<'_>) -> bool {

@@ -8,6 +8,7 @@ use super::{Context, Decision, Policy, decide};
 use crate::continuation::Outcome;
 use crate::ending::Ending;
 use crate::signal::TerminationSignal;
+use crate::vocabulary::Vocabulary;
 
 /// Everything about the end of one turn: the last response's ending, what was decided and why, and
 /// what the turn came to.
@@ -100,9 +101,11 @@ impl fmt::Display for TerminationReport {
 
 impl TerminationReport {
     fn known_as(&self) -> String {
-        let words = self.signal.vocabularies.iter();
-        let words = words.filter(|(name, _)| ["finish_reason", "termination"].contains(*name));
-        words.map(|(name, word)| format!("{name} {word}")).collect::<Vec<_>>().join(", ")
+        let words = [Vocabulary::FinishReason, Vocabulary::Termination].map(|known| {
+            let word = self.ending.spell(known);
+            format!("{} {}", known.name(), word.as_deref().unwrap_or("null"))
+        });
+        words.join(", ")
     }
 
     fn left(&self) -> String {

@@ -7,7 +7,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use endstop::frame::aws;
 use endstop::provider::{self, Wire};
-use endstop::{Asked, Close, Ending, Head, Reader, Timer};
+use endstop::{Asked, Close, Ending, Head, Reader, SafetyRating, Timer};
 use serde::Deserialize;
 
 /// One file of cases.
@@ -121,6 +121,9 @@ pub(crate) struct Want {
     fault: Option<String>,
     #[serde(default)]
     details: BTreeMap<String, String>,
+    /// Safety ratings that must be among those that are kept.
+    #[serde(default)]
+    ratings: Vec<SafetyRating>,
     /// Reasons of the choices, in order.
     choices: Option<Vec<String>>,
     output: Option<u64>,
@@ -217,15 +220,22 @@ impl Case {
         }
     }
 
-    pub(crate) fn reader(&self, wire: Wire) -> Reader {
-        let asked = Asked {
+    pub(crate) fn head(&self) -> Head<'_> {
+        Head { status: self.status, content_type: &self.content_type }
+    }
+
+    pub(crate) fn asked(&self) -> Asked {
+        Asked {
             model: self.asked.model.clone(),
             streamed: self.asked.streamed,
             cap: self.asked.cap,
             choices: self.asked.choices,
             stop: Vec::new(),
-        };
-        Reader::new(wire, Head { status: self.status, content_type: &self.content_type }, asked)
+        }
+    }
+
+    pub(crate) fn reader(&self, wire: Wire) -> Reader {
+        Reader::new(wire, self.head(), self.asked())
     }
 
     /// The ending of these chunks.
@@ -308,6 +318,11 @@ impl Case {
         for (key, value) in &want.details {
             let got = ending.details.iter().find(|detail| detail.key == key);
             compare(key, text(got.map(|detail| detail.value.as_str())), value.clone());
+        }
+        for rating in &want.ratings {
+            if !ending.ratings.contains(rating) {
+                wrong.push(format!("{rating:?} is not among {:?}", ending.ratings));
+            }
         }
         (!wrong.is_empty())
             .then(|| format!("{}: {}\n  {}", self.label(), wrong.join("; "), ending.sentence))

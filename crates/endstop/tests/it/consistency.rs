@@ -118,7 +118,7 @@ fn the_same_scenario_reads_the_same_on_every_wire() {
             let Some(answer) = answer else { continue };
             for bytes in [answer.stream(), answer.body().to_string().into_bytes()] {
                 let ending = read(profile, &bytes, Close::Eof);
-                let stop_word = ending.stop_reason();
+                let stop_word = ending.stop_reason().to_string();
                 let same = Vocabulary::Termination.spell(ending.reason) == *termination
                     && (stop_word == *stop || stop_word.starts_with(&format!("{stop}(")))
                     && ending.confidence == Confidence::High;

@@ -48,6 +48,9 @@ pub(crate) fn ending(reason: Reason, confidence: Confidence, shown: Shown) -> En
         usage: Usage::default(),
         choices: vec![ChoiceEnding { index: 0, said, shown, reason, confidence, sentence }],
         details: Vec::new(),
+        ratings: Vec::new(),
+        streamed: None,
+        cap: None,
         bytes: 0,
         events: 0,
     }

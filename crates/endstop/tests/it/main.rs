@@ -22,6 +22,7 @@ mod oracle;
 mod policy;
 mod prefixes;
 mod recordings;
+mod signal;
 mod snapshot;
 mod splice;
 mod tables;

@@ -1,0 +1,353 @@
+//! Following a stream chunk by chunk: its text, its deltas, and its signal once the end is said.
+//!
+//! The work for a chunk depends on the chunk, not on what came before: only new text is copied, and
+//! the ending is judged again only when something new was said.
+
+use serde_json::{Value, json};
+
+use super::{Delta, TerminationSignal};
+use crate::dialect::Wins;
+use crate::ending::Close;
+use crate::event::Event;
+use crate::frame::{Frame, FrameKind};
+use crate::provider::Wire;
+use crate::reader::{Asked, Head, Reader, Step};
+
+/// Follows one stream after another and tells when each is over.
+///
+/// ```
+/// use endstop::signal::StreamHandler;
+/// use endstop::{Asked, Close, Reason, provider};
+///
+/// let mut handler = StreamHandler::new(&provider::GOOGLE, Asked::default());
+/// let first = handler.process_chunk(
+///     b"data: {\"candidates\":[{\"content\":{\"parts\":[{\"text\":\"Hi\"}]}}]}\n\n",
+/// );
+/// assert_eq!((first.content.as_str(), first.should_continue), ("Hi", true));
+/// let last = handler.process_chunk(
+///     b"data: {\"candidates\":[{\"finishReason\":\"MAX_TOKENS\"}]}\n\n",
+/// );
+/// assert_eq!(last.termination.unwrap().ending, Reason::OutputLimit);
+/// assert_eq!(handler.finalize(Close::Eof).ending, Reason::OutputLimit);
+/// assert_eq!(handler.content(), "Hi");
+/// ```
+#[derive(Clone, Debug)]
+pub struct StreamHandler {
+    wire: Wire,
+    asked: Asked,
+    status: u16,
+    content_type: String,
+    reader: Reader,
+    content: String,
+    signal: Option<TerminationSignal>,
+    finished: bool,
+    #[cfg(test)]
+    judged: u32,
+}
+
+/// The outcome of one chunk.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Processed {
+    /// The end, if this chunk says it or changes what was said. [`StreamHandler::termination`] keeps
+    /// it for later chunks.
+    pub termination: Option<TerminationSignal>,
+    /// Whether more is to be read: there may be more even after the word.
+    pub should_continue: bool,
+    /// The text that this chunk adds to the first choice.
+    pub content: String,
+}
+
+impl StreamHandler {
+    /// Makes a handler for streams of this wire.
+    pub fn new(wire: impl Into<Wire>, asked: Asked) -> Self {
+        let wire = wire.into();
+        Self {
+            reader: Reader::new(wire.clone(), Head::default(), asked.clone()),
+            wire,
+            asked,
+            status: 0,
+            content_type: String::new(),
+            content: String::new(),
+            signal: None,
+            finished: false,
+            #[cfg(test)]
+            judged: 0,
+        }
+    }
+
+    /// Sets the head of the streams that follow, and forgets the stream under way.
+    #[must_use]
+    pub fn with_head(mut self, head: Head<'_>) -> Self {
+        self.status = head.status;
+        head.content_type.clone_into(&mut self.content_type);
+        self.reset();
+        self
+    }
+
+    /// Reads a chunk. The chunk that carries the word signals at full confidence; the end of the
+    /// stream may lower it.
+    pub fn process_chunk(&mut self, chunk: &[u8]) -> Processed {
+        self.begin();
+        let Self { reader, content, .. } = self;
+        let before = content.len();
+        let mut news = false;
+        reader.read(chunk, |event| {
+            news |= is_news(&event);
+            take_text(&event, content);
+        });
+        self.processed(before, news)
+    }
+
+    /// Reads a chunk and returns its deltas, one for each event of the wire, in the form that
+    /// [`is_terminal`](super::is_terminal) takes.
+    pub fn deltas(&mut self, chunk: &[u8]) -> Vec<Delta> {
+        self.begin();
+        let Self { reader, content, wire, .. } = self;
+        let before = content.len();
+        let mut news = false;
+        let mut deltas = Vec::new();
+        let mut delta = Delta::default();
+        let wins = wire.profile.dialect.wins;
+        reader.read_frames(chunk, |step| match step {
+            Step::Event(event) => {
+                news |= is_news(&event);
+                take_text(&event, content);
+                note(&event, wins, &mut delta);
+            }
+            Step::Frame(frame) => {
+                finish(&frame, &mut delta);
+                deltas.push(std::mem::take(&mut delta));
+            }
+        });
+        self.processed(before, news);
+        deltas
+    }
+
+    /// Returns the text of the first choice so far; after the end, all of it.
+    #[must_use]
+    pub fn content(&self) -> &str {
+        &self.content
+    }
+
+    /// Returns the end as far as it has been said.
+    #[must_use]
+    pub fn termination(&self) -> Option<&TerminationSignal> {
+        self.signal.as_ref()
+    }
+
+    /// Ends the stream; the handler is ready for the next.
+    pub fn finalize(&mut self, close: Close) -> TerminationSignal {
+        self.begin();
+        let next = self.fresh();
+        let reader = std::mem::replace(&mut self.reader, next);
+        let content = &mut self.content;
+        let ending = reader.finish_with(close, |event| take_text(&event, content));
+        let signal = TerminationSignal::from(&ending);
+        self.signal = Some(signal.clone());
+        self.finished = true;
+        signal
+    }
+
+    /// Forgets the stream under way.
+    pub fn reset(&mut self) {
+        self.reader = self.fresh();
+        self.content.clear();
+        self.signal = None;
+        self.finished = false;
+    }
+
+    fn fresh(&self) -> Reader {
+        let head = Head { status: self.status, content_type: &self.content_type };
+        Reader::new(self.wire.clone(), head, self.asked.clone())
+    }
+
+    /// What is left of the stream before goes when the next one begins.
+    fn begin(&mut self) {
+        if self.finished {
+            self.reset();
+        }
+    }
+
+    fn processed(&mut self, before: usize, news: bool) -> Processed {
+        let content = self.content.get(before..).unwrap_or_default().to_owned();
+        // The first text changes the verdict on an answer that seemed empty.
+        let news = news || before == 0 && !content.is_empty();
+        let facts = self.reader.facts();
+        let should_continue = !(facts.proven || facts.fault.is_some());
+        let termination = if news { self.judge() } else { None };
+        Processed { termination, should_continue, content }
+    }
+
+    /// The end as it is said now, if that differs from what was said before.
+    fn judge(&mut self) -> Option<TerminationSignal> {
+        #[cfg(test)]
+        {
+            self.judged += 1;
+        }
+        let ending = self.reader.so_far()?;
+        let signal = TerminationSignal::from(&ending);
+        if self.signal.as_ref() == Some(&signal) {
+            return None;
+        }
+        self.signal = Some(signal.clone());
+        Some(signal)
+    }
+}
+
+/// Whether an event can change how the response ends: pieces of content do not.
+fn is_news(event: &Event<'_>) -> bool {
+    !matches!(event, Event::Text { .. } | Event::Reasoning { .. } | Event::ToolCallDelta { .. })
+}
+
+fn take_text(event: &Event<'_>, content: &mut String) {
+    if let Event::Text { choice: 0, text } = event {
+        content.push_str(text);
+    }
+}
+
+/// Takes into a delta what an event of its frame says.
+fn note(event: &Event<'_>, wins: Wins, delta: &mut Delta) {
+    match event {
+        Event::Text { choice: 0, text } => delta.text.push_str(text),
+        Event::Word { choice: 0, word, .. }
+            if wins == Wins::Last || delta.finish_reason.is_none() =>
+        {
+            delta.finish_reason = Some(word.to_text().into_owned());
+        }
+        Event::Proof => delta.finished = Some(true),
+        Event::Fault(fault) => {
+            delta.event_type = Some("error".to_owned());
+            delta.metadata = Some(json!({ "error": {
+                "type": fault.type_,
+                "code": fault.code,
+                "message": fault.message,
+            } }));
+        }
+        Event::Begin { .. }
+        | Event::Text { .. }
+        | Event::Reasoning { .. }
+        | Event::Refusal { .. }
+        | Event::OtherContent { .. }
+        | Event::ToolCallStart { .. }
+        | Event::ToolCallTakesText { .. }
+        | Event::ToolCallDelta { .. }
+        | Event::ToolCallEnd { .. }
+        | Event::Usage(_)
+        | Event::Word { .. }
+        | Event::Pending { .. }
+        | Event::Safety(_)
+        | Event::Detail { .. } => {}
+    }
+}
+
+/// Adds the frame itself: its name, and its JSON where it is an event of the wire.
+fn finish(frame: &Frame<'_>, delta: &mut Delta) {
+    if delta.event_type.is_none() && !frame.name.is_empty() {
+        delta.event_type = Some(frame.name.to_owned());
+    }
+    if delta.metadata.is_none() && frame.kind == FrameKind::Event {
+        let native = serde_json::from_slice::<Value>(frame.data).ok();
+        delta.metadata = native.filter(Value::is_object);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Confidence, Reason, provider};
+
+    fn text(piece: &str) -> Vec<u8> {
+        format!("data: {{\"choices\":[{{\"index\":0,\"delta\":{{\"content\":\"{piece}\"}}}}]}}\n\n")
+            .into_bytes()
+    }
+
+    const WORD: &[u8] =
+        b"data: {\"choices\":[{\"index\":0,\"delta\":{},\"finish_reason\":\"stop\"}]}\n\n";
+
+    fn handler() -> StreamHandler {
+        StreamHandler::new(&provider::OPENAI, Asked::default())
+    }
+
+    #[test]
+    fn it_signals_with_the_word_and_finalises_with_the_close() {
+        let mut handler = handler();
+        let first = handler.process_chunk(&text("Hi"));
+        assert_eq!(
+            (first.termination, first.should_continue, first.content.as_str()),
+            (None, true, "Hi")
+        );
+        let word = handler.process_chunk(WORD);
+        let signal = word.termination.unwrap();
+        assert_eq!(
+            (signal.ending, signal.confidence, word.should_continue),
+            (Reason::Complete, Confidence::High, true)
+        );
+        assert_eq!(handler.termination(), Some(&signal));
+        let mut cut = handler.clone();
+        assert_eq!(cut.finalize(Close::Eof).confidence, Confidence::Medium);
+        let done = handler.process_chunk(b"data: [DONE]\n\n");
+        assert!(!done.should_continue);
+        assert_eq!(handler.finalize(Close::Eof).confidence, Confidence::High);
+        handler.process_chunk(&text("x"));
+        handler.reset();
+        assert_eq!(handler.finalize(Close::Eof).ending, Reason::Cut);
+    }
+
+    /// However much came before, a chunk gives its own text and is judged only for what it says.
+    #[test]
+    fn the_work_for_a_chunk_does_not_grow() {
+        let mut handler = handler();
+        handler.process_chunk(&text("ab"));
+        let judged = handler.judged;
+        for _ in 0..5000 {
+            let piece = handler.process_chunk(&text("ab"));
+            assert_eq!((piece.content.as_str(), piece.content.capacity()), ("ab", 2));
+        }
+        assert_eq!((handler.content().len(), handler.judged), (10_002, judged));
+        let word = handler.process_chunk(WORD);
+        assert_eq!((word.content.as_str(), word.termination.is_some()), ("", true));
+        let judged = handler.judged;
+        // Text after the word says nothing new, and the signal stands.
+        for _ in 0..5000 {
+            assert_eq!(handler.process_chunk(&text("ab")).termination, None);
+        }
+        assert_eq!(handler.judged, judged);
+        assert_eq!(handler.termination().map(|signal| signal.ending), Some(Reason::Complete));
+    }
+
+    #[test]
+    fn the_text_of_a_plain_body_is_kept() {
+        let mut handler = handler();
+        let body = br#"{"choices":[{"message":{"content":"Hi"},"finish_reason":"stop"}]}"#;
+        handler.process_chunk(body);
+        assert_eq!(handler.finalize(Close::Eof).ending, Reason::Complete);
+        assert_eq!(handler.content(), "Hi");
+        // The next stream begins with nothing.
+        handler.process_chunk(&text("x"));
+        assert_eq!((handler.content(), handler.termination()), ("x", None));
+    }
+
+    #[test]
+    fn the_first_text_after_an_early_word_changes_the_signal() {
+        let mut handler = handler();
+        let empty = handler.process_chunk(WORD).termination.unwrap();
+        assert_eq!(empty.confidence, Confidence::Medium);
+        let full = handler.process_chunk(&text("x")).termination.unwrap();
+        assert_eq!(full.confidence, Confidence::High);
+    }
+
+    #[test]
+    fn deltas_carry_what_their_event_says() {
+        let mut handler = handler();
+        let mut chunk = text("Hi");
+        chunk.extend_from_slice(WORD);
+        chunk.extend_from_slice(b"data: [DONE]\n\ndata: {\"choi");
+        let deltas = handler.deltas(&chunk);
+        let seen: Vec<_> = deltas
+            .iter()
+            .map(|delta| (delta.text.as_str(), delta.finish_reason.as_deref(), delta.finished))
+            .collect();
+        assert_eq!(seen, [("Hi", None, None), ("", Some("stop"), None), ("", None, Some(true))]);
+        assert!(handler.termination().is_some());
+    }
+}

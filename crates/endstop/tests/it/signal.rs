@@ -1,0 +1,405 @@
+//! The termination signal: one table of deltas and responses of every wire, and the detectors held
+//! against the reader, which judges the same from bytes.
+
+use endstop::dialect;
+use endstop::provider::{self, Wire};
+use endstop::registry::Registry;
+use endstop::signal::{
+    Context, Conversation, Delta, Response, StreamHandler, TerminationSignal, detect_termination,
+    is_terminal, validate, validate_text,
+};
+use endstop::vocabulary::{VOCABULARIES, Vocabulary};
+use endstop::{Asked, Close, Confidence, Head, Reader, Reason, Record, SafetyRating, Usage};
+use serde_json::{Value, json};
+
+use crate::agree::{Answer, Content};
+use crate::case;
+
+/// Deltas, responses and native values, and what each says.
+const TABLE: &str = include_str!("signal.table");
+
+/// One line of the table.
+struct Row {
+    /// Provider and wire.
+    names: &'static str,
+    kind: &'static str,
+    input: &'static str,
+    want: &'static str,
+}
+
+fn rows() -> Vec<Row> {
+    let mut names = "";
+    let mut rows = Vec::new();
+    for line in TABLE.lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
+        if let Some(heading) = line.strip_prefix('[') {
+            names = heading.trim_end_matches(']');
+            continue;
+        }
+        let (kind, rest) = line.split_once(' ').unwrap();
+        let (input, want) = rest.rsplit_once(" => ").unwrap();
+        rows.push(Row { names, kind, input, want });
+    }
+    rows
+}
+
+/// The signal of one row, by the detector that it is for.
+fn detect(kind: &str, input: &str, context: &Context) -> TerminationSignal {
+    match kind {
+        "delta" => {
+            let delta: Delta = serde_json::from_str(input).unwrap();
+            let signal = detect_termination(&delta, true, context);
+            assert_eq!(is_terminal(&delta, context), signal.should_terminate);
+            signal
+        }
+        "response" => {
+            let response: Response = serde_json::from_str(input).unwrap();
+            let signal = detect_termination(&response, false, context);
+            assert_eq!(is_terminal(&response, context), signal.should_terminate);
+            signal
+        }
+        "event" | "body" => {
+            let native: Value = serde_json::from_str(input).unwrap();
+            let is_streaming = kind == "event";
+            let context = Context { streamed: Some(is_streaming), ..context.clone() };
+            let signal = detect_termination(&native, is_streaming, &context);
+            assert_eq!(is_terminal(&native, &context), signal.should_terminate);
+            signal
+        }
+        other => panic!("no such kind: {other}"),
+    }
+}
+
+fn context(names: &str) -> Context {
+    let (provider, wire) = names.split_once(' ').unwrap_or((names, ""));
+    Context {
+        provider: provider.to_owned(),
+        wire: Some(wire.to_owned()).filter(|wire| !wire.is_empty()),
+        ..Context::default()
+    }
+}
+
+fn told(signal: &TerminationSignal) -> String {
+    let over = if signal.should_terminate { "over" } else { "open" };
+    let said = &signal.provider_specific;
+    let mut told = format!("{over} {} {}", signal.ending.name(), signal.confidence.name());
+    if !said.original_field.is_empty() {
+        told = format!("{told} {}={}", said.original_field, said.original_value);
+    }
+    told
+}
+
+/// A signal of ours is sound and reads back as itself.
+#[track_caller]
+fn is_sound(signal: &TerminationSignal) {
+    let text = serde_json::to_string(signal).unwrap();
+    assert_eq!(&serde_json::from_str::<TerminationSignal>(&text).unwrap(), signal);
+    assert_eq!(validate_text(&text).as_ref(), Ok(signal));
+    assert_eq!(validate(&serde_json::to_value(signal).unwrap()).as_ref(), Ok(signal));
+}
+
+#[test]
+fn deltas_and_responses_as_a_table() {
+    let mut wrong = Vec::new();
+    for Row { names, kind, input, want } in rows() {
+        let context = context(names);
+        let signal = detect(kind, input, &context);
+        is_sound(&signal);
+        assert_eq!(detect(kind, input, &context), signal, "twice: {input}");
+        if told(&signal) != want {
+            wrong.push(format!("{names}: {kind} {input} => {}, not {want}", told(&signal)));
+        }
+    }
+    assert!(wrong.is_empty(), "{} rows:\n{}", wrong.len(), wrong.join("\n"));
+}
+
+#[test]
+fn every_wire_is_in_the_table() {
+    for dialect in dialect::ALL {
+        let of = |row: &Row| row.names.ends_with(&format!(" {}", dialect.id));
+        assert!(rows().iter().any(of), "{}", dialect.id);
+    }
+}
+
+/// Every word of every wire, as a body: the detector says what the reader says, to the letter.
+#[test]
+fn a_body_is_judged_as_its_bytes_are() {
+    let mut compared = 0;
+    for (answer, profile) in answers() {
+        let body = answer.body();
+        let mut reader = Reader::new(
+            profile,
+            Head { status: 200, content_type: "application/json" },
+            Asked { streamed: Some(false), ..Asked::default() },
+        );
+        reader.watch(body.to_string().as_bytes());
+        let want = TerminationSignal::from(&reader.finish(Close::Eof));
+        let context = context(&format!("{} {}", profile.provider, answer.dialect.id));
+        let response = Response { metadata: Some(body.clone()), ..Response::default() };
+        assert_eq!(detect_termination(&body, false, &context), want, "{body}");
+        // A framework that hands over nothing but the word may have left the content out.
+        if answer.content != Content::Nothing {
+            assert_eq!(detect_termination(&response, false, &context), want, "{body}");
+        }
+        is_sound(&want);
+        compared += 1;
+    }
+    assert!(compared > 500, "{compared}");
+}
+
+/// Every word of every wire, streamed: one of the deltas that the handler gives is terminal, and it
+/// says what the whole stream says, unless content that came before decides.
+#[test]
+fn the_deltas_of_a_stream_end_where_the_stream_does() {
+    let mut compared = 0;
+    for (answer, profile) in answers() {
+        let context = context(&format!("{} {}", profile.provider, answer.dialect.id));
+        let mut handler = StreamHandler::new(profile, Asked::default());
+        let deltas = handler.deltas(&answer.stream());
+        let ends: Vec<_> = deltas.iter().filter(|delta| is_terminal(*delta, &context)).collect();
+        let so_far = handler.termination().cloned();
+        assert_eq!(!ends.is_empty(), so_far.is_some(), "{deltas:?}");
+        let (Some(first), Some(so_far)) = (ends.first(), so_far) else { continue };
+        let signal = detect_termination(*first, true, &context);
+        is_sound(&signal);
+        // A tool word without a call, and a call without one, are judged by the content.
+        let calls = signal.ending == Reason::ToolCall;
+        if answer.content == if calls { Content::Call } else { Content::Text } {
+            assert_eq!(told(&signal), told(&so_far), "{first:?}");
+            compared += 1;
+        }
+    }
+    assert!(compared > 150, "{compared}");
+}
+
+fn answers() -> impl Iterator<Item = (Answer<'static>, &'static endstop::Profile)> {
+    let contents = [Content::Text, Content::Call, Content::Nothing];
+    let odd = [json!("frobnicated"), json!(77), Value::Null];
+    let fields = dialect::ALL
+        .iter()
+        .flat_map(|dialect| dialect.words.iter().map(move |words| (*dialect, words)));
+    fields
+        .flat_map(move |(dialect, words)| {
+            let rows = words.rows.iter().map(|(word, _)| *word).chain(words.empty.iter().copied());
+            let all: Vec<Value> = rows.map(Value::from).chain(odd.clone()).collect();
+            all.into_iter().map(move |word| (dialect, words.field, word))
+        })
+        .flat_map(move |(dialect, field, word)| {
+            contents.map(|content| Answer { dialect, field, word: word.clone(), content })
+        })
+        .filter(Answer::exists)
+        .map(|answer| {
+            let profile =
+                provider::ALL.iter().find_map(|known| known.wire_of(answer.dialect.id)).unwrap();
+            (answer, profile)
+        })
+}
+
+/// The handler has no verdict of its own, and its deltas none either.
+#[test]
+fn the_handler_ends_every_case_as_the_reader_does() {
+    for case in case::all() {
+        let (bytes, head) = (case.bytes(), case.head());
+        let mut handler = StreamHandler::new(case.wire(), case.asked()).with_head(head);
+        for chunk in bytes.chunks(7) {
+            handler.process_chunk(chunk);
+        }
+        let ending = case.read(case.wire(), [&*bytes]);
+        let signal = handler.finalize(case.close());
+        assert_eq!(signal, TerminationSignal::from(&ending), "{}", case.label());
+        is_sound(&signal);
+        says_what_the_record_says(&case, &signal);
+        if !case.is_stream() || ending.choices.len() > 1 {
+            continue;
+        }
+        let wire = case.wire();
+        let context = context(&format!("{} {}", wire.provider(), wire.profile.dialect.id));
+        let deltas = handler.deltas(&bytes);
+        assert_eq!(
+            deltas.iter().any(|delta| is_terminal(delta, &context)),
+            handler.termination().is_some(),
+            "{}: {deltas:?}",
+            case.label()
+        );
+    }
+}
+
+fn says_what_the_record_says(case: &case::Case, signal: &TerminationSignal) {
+    let ending = case.read(case.wire(), [&*case.bytes()]);
+    let mut record = Record::default();
+    record.end(&ending);
+    let words = |known: Vocabulary| signal.vocabularies[known.name()].as_deref();
+    assert_eq!(words(Vocabulary::FinishReason), record.finish_reason.as_deref());
+    assert_eq!(words(Vocabulary::Endstop), Some(record.reason.as_str()));
+    assert_eq!(words(Vocabulary::StopReason), Some(&*ending.stop_reason().to_string()));
+    assert_eq!(words(Vocabulary::Termination), Some(signal.reason.as_str()));
+    assert_eq!(signal.vocabularies.len(), VOCABULARIES.len());
+    let native = record.native_finish_reason.as_deref().unwrap_or_default();
+    assert_eq!(signal.provider_specific.original_value, native);
+    let field = record.native_field.as_deref().unwrap_or_default();
+    assert_eq!(signal.provider_specific.original_field, field);
+    assert_eq!(signal.confidence.name(), record.confidence);
+}
+
+#[test]
+fn metadata_is_kept_per_candidate() {
+    let chunk = json!({
+        "candidates": [
+            {"index": 0, "finishReason": "STOP", "safetyRatings": [
+                {"category": "HARM_CATEGORY_HATE_SPEECH", "probability": "NEGLIGIBLE",
+                 "probabilityScore": 0.1, "severity": "HARM_SEVERITY_LOW", "severityScore": 0.2},
+            ]},
+            {"index": 1, "finishReason": "SAFETY", "safetyRatings": [
+                {"category": "HARM_CATEGORY_HATE_SPEECH", "probability": "HIGH", "blocked": true},
+            ]},
+        ],
+        "usageMetadata": {"promptTokenCount": 5, "candidatesTokenCount": 7},
+        "prompt": "never kept",
+    });
+    let context = context("google");
+    let delta = Delta { metadata: Some(chunk), ..Delta::default() };
+    let signal = detect_termination(&delta, true, &context);
+    let metadata = serde_json::to_value(&signal.provider_specific.metadata).unwrap();
+    assert_eq!(
+        metadata,
+        json!({
+            "provider": "google",
+            "wire": "gemini-generate",
+            "choice": 1,
+            "streamed": true,
+            "usage": {"input": 5, "output": 7, "reasoning": null, "cache_read": null, "cache_write": null},
+            "path": "candidates[].finishReason",
+            "closed": "open",
+            "shown": ["empty"],
+            "safety_ratings": [
+                {"choice": 0, "category": "HARM_CATEGORY_HATE_SPEECH", "probability": "NEGLIGIBLE",
+                 "score": 0.1, "severity": "HARM_SEVERITY_LOW", "severity_score": 0.2, "blocked": false},
+                {"choice": 1, "category": "HARM_CATEGORY_HATE_SPEECH", "probability": "HIGH", "blocked": true},
+            ],
+            "choices": [
+                {"choice": 0, "ending": "complete", "confidence": "high", "original_value": "STOP"},
+                {"choice": 1, "ending": "safety", "confidence": "high", "original_value": "SAFETY"},
+            ],
+        })
+    );
+    // A delta that ends nothing keeps its ratings and tokens too.
+    let under_way = json!({
+        "candidates": [{"content": {"parts": [{"text": "Hi"}]}, "safetyRatings": [{"category": "X"}]}],
+        "usageMetadata": {"candidatesTokenCount": 3},
+    });
+    let signal = detect_termination(&under_way, true, &context);
+    assert_eq!(told(&signal), "open unknown low");
+    let metadata = &signal.provider_specific.metadata;
+    let rating = SafetyRating { choice: Some(0), category: "X".into(), ..SafetyRating::default() };
+    assert_eq!(
+        (&*metadata.safety_ratings, signal.context().usage.output),
+        (&[rating][..], Some(3))
+    );
+    assert_eq!(signal.vocabularies["finish_reason"], None);
+}
+
+#[test]
+fn errors_and_other_details_are_kept_and_everything_is_bounded() {
+    let long = "x".repeat(5000);
+    let delta = Delta {
+        metadata: Some(json!({
+            "eventType": "error",
+            "error": {"type": "overloaded_error", "code": long, "message": format!("{long} sk-abcdefghijklmnop")},
+        })),
+        ..Delta::default()
+    };
+    let signal = detect_termination(&delta, true, &context("anthropic"));
+    let error = signal.provider_specific.metadata.error.clone().unwrap();
+    assert_eq!((error.type_.as_deref(), error.status), (Some("overloaded_error"), None));
+    assert_eq!(error.code.map(|code| code.len()), Some(256));
+    assert_eq!(error.message.map(|message| message.len()), Some(1024));
+    let ratings: Vec<Value> =
+        (0..500).map(|number| json!({"category": format!("{number}{long}")})).collect();
+    let chunk = json!({"candidates": [{"finishReason": "STOP", "safetyRatings": ratings}]});
+    let signal = detect_termination(&chunk, true, &context("google"));
+    let kept = &signal.provider_specific.metadata.safety_ratings;
+    assert!(kept.len() == 64 && kept.iter().all(|rating| rating.category.len() <= 256));
+    is_sound(&signal);
+    let word = Delta { finish_reason: Some(long.clone()), ..Delta::default() };
+    let many = Context { model: Some(long.clone()), api_version: Some(long), ..context("openai") };
+    let signal = detect_termination(&word, true, &many);
+    assert!(serde_json::to_string(&signal).unwrap().len() < 4000);
+    is_sound(&signal);
+}
+
+#[test]
+fn a_signal_gives_its_context_back() {
+    let given = Context {
+        provider: "anthropic".to_owned(),
+        model: Some("claude".to_owned()),
+        wire: Some("anthropic-messages".to_owned()),
+        api_version: Some("2023-06-01".to_owned()),
+        choice: Some(0),
+        streamed: Some(true),
+        usage: Usage { input: Some(3), output: Some(9), ..Usage::default() },
+        cap: Some(9),
+        conversation: Some(Conversation {
+            messages: 12,
+            tokens: Some(900),
+            max_messages: Some(12),
+            max_tokens: None,
+        }),
+    };
+    let delta = Delta { finish_reason: Some("max_tokens".to_owned()), ..Delta::default() };
+    let signal = detect_termination(&delta, true, &given);
+    assert_eq!(
+        (signal.context(), told(&signal).as_str()),
+        (&given, "over output_limit high stop_reason=max_tokens")
+    );
+    assert_eq!(signal.provider_specific.metadata.path.as_deref(), Some("delta.stop_reason"));
+    is_sound(&signal);
+    // A conversation that is full does not end a response.
+    assert!(given.conversation.unwrap().is_full());
+    assert!(!is_terminal(&Delta::default(), &given));
+    // The cap and the tokens so far are evidence: a natural stop at the cap is less sure.
+    let natural = Delta { finish_reason: Some("end_turn".to_owned()), ..Delta::default() };
+    let at_cap = detect_termination(&natural, true, &given);
+    assert_eq!((at_cap.ending, at_cap.confidence), (Reason::Complete, Confidence::Medium));
+    let below = Context { cap: Some(10), ..given };
+    assert_eq!(detect_termination(&natural, true, &below).confidence, Confidence::High);
+}
+
+#[test]
+fn a_provider_registered_at_run_time_counts() {
+    let mut registry = Registry::default();
+    registry
+        .add_toml(
+            "mine.toml",
+            "[provider.acme]\nlike = \"openai-chat\"\n[provider.acme.words]\n\
+             frobnicated = \"output_limit\"\nstop = \"refused\"\n",
+        )
+        .unwrap();
+    let check = |input: Value, is_streaming: bool, want: &str| {
+        let signal = registry.detect_termination("acme", &input, is_streaming);
+        assert_eq!(told(&signal), want, "{input}");
+        assert_eq!(signal.context().provider, "acme");
+        is_sound(&signal);
+    };
+    let chunk = |word: &str| json!({"choices": [{"index": 0, "delta": {}, "finish_reason": word}]});
+    check(chunk("frobnicated"), true, "over output_limit high finish_reason=frobnicated");
+    check(chunk("stop"), true, "over refused high finish_reason=stop");
+    check(chunk("length"), true, "over output_limit high finish_reason=length");
+    check(json!({"choices": [{"index": 0, "delta": {"content": "x"}}]}), true, "open unknown low");
+    let body = json!({"choices": [{"message": {"content": "x"}, "finish_reason": "frobnicated"}]});
+    check(body, false, "over output_limit high finish_reason=frobnicated");
+    let delta = Delta { finish_reason: Some("frobnicated".to_owned()), ..Delta::default() };
+    assert!(registry.is_terminal(&delta, &context("acme")));
+    let signal = registry.detect_termination("acme", &delta, true);
+    assert_eq!(told(&signal), "over output_limit high finish_reason=frobnicated");
+    // The built-in providers count as well, and nobody else knows the word.
+    let signal = registry.detect_termination("google", &delta, true);
+    assert_eq!(told(&signal), "over unknown medium finishReason=frobnicated");
+}
+
+#[test]
+fn a_wire_that_is_corrected_names_its_provider() {
+    let wire = Wire::from(&provider::OPENAI);
+    let handler = StreamHandler::new(wire, Asked { cap: Some(4), ..Asked::default() });
+    let signal = handler.clone().finalize(Close::Reset);
+    assert_eq!((signal.context().cap, signal.context().provider.as_str()), (Some(4), "openai"));
+    assert_eq!(told(&signal), "over cut high");
+}
