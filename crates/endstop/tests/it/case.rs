@@ -224,6 +224,7 @@ impl Case {
             cap: self.asked.cap,
             choices: self.asked.choices,
             stop: Vec::new(),
+            tools: None,
         };
         Reader::new(wire, Head { status: self.status, content_type: &self.content_type }, asked)
     }
