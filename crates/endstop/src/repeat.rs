@@ -134,6 +134,7 @@ impl Lesson {
             | Event::OtherContent { .. }
             | Event::ToolCallStart { .. }
             | Event::ToolCallTakesText { .. }
+            | Event::ToolCallByProvider { .. }
             | Event::ToolCallEnd { .. }
             | Event::Usage(_)
             | Event::Word { .. }
@@ -232,7 +233,6 @@ impl Repeat {
 
     /// Makes a template of a frame that was just parsed, if it is one.
     pub(crate) fn learn(&mut self, frame: &Frame<'_>, lesson: &Lesson, dialect: &Dialect) {
-        self.heed(lesson);
         let Some((piece, start, end)) = lesson.piece.filter(|_| !lesson.spoiled) else { return };
         if self.unused >= PATIENCE {
             return;

@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
+use super::bedrock_invoke::added_to;
 use super::{CallsClose, Dialect, Proof, Reading, Streams, Wins, Words, anthropic, bedrock_nova};
 use crate::ending::{Reason, SafetyRating, Usage};
 use crate::event::Event;
@@ -135,12 +136,8 @@ pub(crate) static SIGNS: &[Sign] = &[
     class("validationException", FaultKind::InvalidRequest),
     class("ValidationException", FaultKind::InvalidRequest),
     message("please wait before trying again", FaultKind::RateLimit),
-    message("input is too long", FaultKind::ContextWindow),
-    message("prompt is too long", FaultKind::ContextWindow),
     message("too many tokens", FaultKind::ContextWindow),
-    message("too many input tokens", FaultKind::ContextWindow),
     message("expected maxlength:", FaultKind::ContextWindow),
-    message("exceed context limit", FaultKind::ContextWindow),
 ];
 
 /// One event, whichever it is.
@@ -374,6 +371,8 @@ pub(super) fn read_body(frame: &Frame<'_>, out: &mut Out<'_, '_>) -> Reading {
     emit_usage(body.usage.as_ref(), out);
     read_guardrail(&body.trace.guardrail, out);
     read_word(&body.stop_reason, body.additional_model_response_fields, out);
+    // `InvokeModel` sends the same body with marks of its own.
+    added_to(frame.data).read(out);
     Reading::Read
 }
 

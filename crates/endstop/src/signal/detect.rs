@@ -279,7 +279,7 @@ impl<'a> Given<'a> {
     /// It is a whole body, rather than an event or a part of either.
     fn is_whole(&self, wire: &Wire) -> bool {
         let is_whole = |native: &&Value| {
-            let known = || shape::is_known(&Frame::event(native.to_string().as_bytes()));
+            let known = || shape::claim(&Frame::event(native.to_string().as_bytes())).is_some();
             let mut places = wire.tables().filter_map(place);
             places.any(|place| native.get(key(first(place))).is_some()) || known()
         };
@@ -340,7 +340,7 @@ impl<'a> Given<'a> {
     }
 
     /// Looks for words where the tables say that they stand, in what the dialect did not read as its
-    /// own.
+    /// own. Others that stand there say nothing: it may be anybody's.
     fn search(&self, native: &Value, reader: &mut Reader) {
         let facts = reader.facts();
         if facts.any_said() || facts.pending.is_some() || facts.fault.is_some() {
@@ -349,10 +349,11 @@ impl<'a> Given<'a> {
         for table in reader.wire().tables().collect::<Vec<_>>() {
             for (choice, word) in words_of(table, native) {
                 let text = word.to_text();
-                if !table.pending.contains(&&*text) {
-                    reader.take(&Event::Word { choice, field: table.field, word });
-                } else if self.kind == FrameKind::Body {
+                let is_known = reader.wire().meaning(table.field, &word) != Meaning::Unknown;
+                if table.pending.contains(&&*text) && self.kind == FrameKind::Body {
                     reader.take(&Event::Pending { field: table.field, word: &text });
+                } else if is_known {
+                    reader.take(&Event::Word { choice, field: table.field, word });
                 }
             }
         }

@@ -231,6 +231,7 @@ fn note(event: &Event<'_>, wins: Wins, delta: &mut Delta) {
         | Event::ToolCallStart { .. }
         | Event::ToolCallTakesText { .. }
         | Event::ToolCallDelta { .. }
+        | Event::ToolCallByProvider { .. }
         | Event::ToolCallEnd { .. }
         | Event::Usage(_)
         | Event::Word { .. }

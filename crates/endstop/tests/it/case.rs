@@ -231,6 +231,7 @@ impl Case {
             cap: self.asked.cap,
             choices: self.asked.choices,
             stop: Vec::new(),
+            tools: None,
         }
     }
 
