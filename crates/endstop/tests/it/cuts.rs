@@ -3,34 +3,12 @@
 use endstop::Ending;
 
 use crate::case::{self, Case};
+use crate::sample::Dice;
 
 /// Double cuts are tried in full up to this length.
 const ALL_PAIRS: usize = 600;
 /// And this many at random beyond it, over all cases.
 const SEEDED_PAIRS: usize = 10_000;
-
-/// A small generator, so that a failure can be repeated by its seed.
-pub(crate) struct Dice(pub(crate) u64);
-
-impl Dice {
-    pub(crate) fn roll(&mut self, sides: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        usize::try_from(self.0 % (sides as u64).max(1)).unwrap()
-    }
-
-    /// Cuts the bytes into pieces of random size.
-    pub(crate) fn cut<'a>(&mut self, mut bytes: &'a [u8], largest: usize) -> Vec<&'a [u8]> {
-        let mut pieces = Vec::new();
-        while !bytes.is_empty() {
-            let (piece, rest) = bytes.split_at((1 + self.roll(largest)).min(bytes.len()));
-            pieces.push(piece);
-            bytes = rest;
-        }
-        pieces
-    }
-}
 
 #[track_caller]
 fn check(case: &Case, whole: &Ending, chunks: Vec<&[u8]>) {
