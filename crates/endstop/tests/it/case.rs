@@ -223,15 +223,27 @@ impl Case {
         }
     }
 
-    pub(crate) fn reader(&self, wire: Wire) -> Reader {
-        let asked = Asked {
+    pub(crate) fn status(&self) -> u16 {
+        self.status
+    }
+
+    pub(crate) fn content_type(&self) -> &str {
+        &self.content_type
+    }
+
+    pub(crate) fn asked(&self) -> Asked {
+        Asked {
             model: self.asked.model.clone(),
             streamed: self.asked.streamed,
             cap: self.asked.cap,
             choices: self.asked.choices,
             stop: Vec::new(),
-        };
-        Reader::new(wire, Head { status: self.status, content_type: &self.content_type }, asked)
+        }
+    }
+
+    pub(crate) fn reader(&self, wire: Wire) -> Reader {
+        let head = Head { status: self.status, content_type: &self.content_type };
+        Reader::new(wire, head, self.asked())
     }
 
     /// The ending of these chunks.

@@ -100,6 +100,14 @@ pub(crate) fn marks(profile: &Profile, bytes: &[u8]) -> Option<Marks> {
     None
 }
 
+/// The JSON of a response: of its frames, or of its body.
+pub(crate) fn values(bytes: &[u8]) -> Vec<Value> {
+    match serde_json::from_slice(bytes) {
+        Ok(value) => vec![value],
+        Err(_) => frames(bytes).into_iter().map(|(_, value, ..)| value).collect(),
+    }
+}
+
 /// Whether a value is a word.
 fn says(word: &Value) -> bool {
     !word.is_null() && word != "" && word != "null"

@@ -3,6 +3,7 @@
 use endstop::event::Word;
 use endstop::verdict::Meaning;
 use endstop::{Close, Ending, FaultKind, Reason};
+use serde_json::{Value, json};
 
 use crate::calls;
 use crate::oracle;
@@ -15,10 +16,17 @@ const CUT_RECORDS: usize = 1500;
 const CUTS_OF_A_STREAM: usize = 24;
 
 /// Records whose label and body disagree, each judged by its body.
-const DOUBTFUL: &[(&str, &str)] = &[];
-
-/// Records whose natural word is overruled, each with what its body shows.
-const OVERRULED: &[(&str, &str)] = &[];
+const DOUBTFUL: &[(&str, &str)] = &[
+    (
+        "3aad75995ee11f0784f6",
+        "`max_tokens` is none of Llama's words; the test that it is from made it up",
+    ),
+    (
+        "82eb07c08e20d47f7f4b",
+        "one event of a stream, kept as a mock: the candidate has no finish reason",
+    ),
+    ("bb53fafbdb5226cdfafe", "one event of a stream, kept as a fixture: it says `done: false`"),
+];
 
 /// What is wrong with this ending, if anything is.
 fn wrong(record: &Record, ending: &Ending) -> Option<&'static str> {
@@ -111,8 +119,8 @@ fn no_whole_response_is_overruled_without_evidence() {
                     .map(|said| wire.meaning(said.field, &Word::Text(word.as_str().into())));
                 matches!(meaning, Some(Meaning::Known(reason)) if reason.is_success())
             });
-        let named = OVERRULED.iter().any(|(id, _)| *id == record.id);
-        (whole && natural && !ending.reason.is_success() && !named).then(|| {
+        let overruled = whole && natural && !ending.reason.is_success();
+        (overruled && !shows_otherwise(record)).then(|| {
             format!(
                 "{} {}: {:?} {:?}: {}",
                 record.api, record.id, ending.reason, ending.said, ending.sentence
@@ -121,6 +129,30 @@ fn no_whole_response_is_overruled_without_evidence() {
     });
     let overruled: Vec<String> = overruled.into_iter().flatten().collect();
     assert!(overruled.is_empty(), "{} overruled:\n{}", overruled.len(), overruled.join("\n"));
+}
+
+/// Whether the body shows, to a second reading, that a natural end is none: a refusal, a guardrail,
+/// arguments that are no JSON object.
+fn shows_otherwise(record: &Record) -> bool {
+    let body = record.bytes();
+    let broken = |call: &calls::Call| {
+        let value: Value = serde_json::from_str(&call.arguments).unwrap_or(json!(1));
+        !call.arguments.trim().is_empty() && !value.is_object() && !value.is_null()
+    };
+    let calls = oracle::calls::read(record.wire(&body).profile.dialect.id, &body);
+    oracle::values(&body).iter().any(says_otherwise) || calls.iter().flatten().any(broken)
+}
+
+fn says_otherwise(value: &Value) -> bool {
+    match value {
+        Value::Object(map) => map.iter().any(|(key, inner)| {
+            key == "refusal" && inner.as_str().is_some_and(|text| !text.is_empty())
+                || key == "amazon-bedrock-guardrailAction" && inner == "INTERVENED"
+                || says_otherwise(inner)
+        }),
+        Value::Array(list) => list.iter().any(says_otherwise),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => false,
+    }
 }
 
 /// A record that is right again needs no excuse.
