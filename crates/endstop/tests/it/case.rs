@@ -237,7 +237,7 @@ impl Case {
             streamed: self.asked.streamed,
             cap: self.asked.cap,
             choices: self.asked.choices,
-            stop: Vec::new(),
+            ..Asked::default()
         }
     }
 

@@ -629,7 +629,9 @@ fn arguments_cut(
     let mut pieces = 0;
     let mut custom = false;
     drop(document.map(|value| {
-        custom |= value.to_string().contains("\"custom");
+        let text = value.to_string();
+        // What runs at the provider is no call of ours, and free text has no end of its own.
+        custom |= text.contains("\"custom") || text.contains("\"server_tool_use\"");
         each_argument(value, &mut |text| pieces += usize::from(!is_whole(text)));
     }));
     let mut seen = 0;

@@ -68,6 +68,12 @@ const WORD_FIELDS: &[&str] = &[
     "generations[].finish_reason",
     "completions[].finishReason.reason",
     "details.finish_reason",
+    "output.finish_reason",
+    "output.choices[].finish_reason",
+    "final_result.choices[].finish_reason",
+    "message.stop_reason",
+    "response.finish_reason",
+    "response.generations[].finish_reason",
 ];
 
 /// The folders that `ENDSTOP_RECORDINGS` names.
@@ -172,13 +178,22 @@ impl Record {
         (ending, calls)
     }
 
+    /// Whether the recording lists an error and no word.
+    pub(crate) fn is_error(&self) -> bool {
+        let errors = ["error", "error.type", "error.code", "error.status", "response.error.code"];
+        let is_error = |ending: &RawEnding| errors.contains(&ending.field.as_str());
+        self.words().is_empty() && self.raw_endings.iter().flatten().any(is_error)
+    }
+
     /// The words that the recording lists, in order.
     pub(crate) fn words(&self) -> Vec<String> {
         let endings = self.raw_endings.iter().flatten();
-        // Errors of other wires give their HTTP status a field of this name.
+        // Errors of other wires give their HTTP status a field of this name; one wire says `null` by a
+        // word until the end.
         let is_word = |ending: &&RawEnding| {
             WORD_FIELDS.contains(&ending.field.as_str())
                 && !(ending.field == "status" && ending.value.is_number())
+                && ending.value != "null"
         };
         let words = endings.filter(is_word);
         words

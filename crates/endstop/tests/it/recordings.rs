@@ -57,6 +57,9 @@ fn wrong(record: &Record, ending: &Ending) -> Option<&'static str> {
     if record.status.is_some_and(|status| status >= 400) && ending.reason.is_success() {
         return Some("an error is called complete");
     }
+    if record.is_error() && ending.fault.is_none() {
+        return Some("an error is not seen");
+    }
     None
 }
 
