@@ -198,12 +198,43 @@ pub const fn message(is: &'static str, kind: FaultKind) -> Sign {
     Sign { at: At::Message, is, kind }
 }
 
-/// Signs that every provider shares. Rate limits come first: their messages speak of tokens too.
+/// Signs in the messages of everybody: gateways pass each other's errors on, so that any host may send
+/// any of them. Rate limits come first: their messages speak of tokens too.
 pub static COMMON: &[Sign] = &[
     message("rate limit", FaultKind::RateLimit),
     message("per minute", FaultKind::RateLimit),
     message("tokens per min", FaultKind::RateLimit),
     message("too many requests", FaultKind::RateLimit),
+    message("credit balance is too low", FaultKind::Quota),
+    message("maximum context length is", FaultKind::ContextWindow),
+    message("maximum prompt length is", FaultKind::ContextWindow),
+    message("exceeds the context window", FaultKind::ContextWindow),
+    message("context window exceeds limit", FaultKind::ContextWindow),
+    message("exceed context limit", FaultKind::ContextWindow),
+    message("exceeded max context length", FaultKind::ContextWindow),
+    message("exceeds the available context size", FaultKind::ContextWindow),
+    message("context size has been exceeded", FaultKind::ContextWindow),
+    message("exceeds the model's maximum context length", FaultKind::ContextWindow),
+    message("longer than the model's context length", FaultKind::ContextWindow),
+    message("longer than the maximum model length of", FaultKind::ContextWindow),
+    message("too large for model with", FaultKind::ContextWindow),
+    message("exceeded model token limit", FaultKind::ContextWindow),
+    message("exceeds the maximum number of tokens", FaultKind::ContextWindow),
+    message("exceeds maximum length", FaultKind::ContextWindow),
+    message("prompt is too long", FaultKind::ContextWindow),
+    message("prompt too long", FaultKind::ContextWindow),
+    message("input is too long", FaultKind::ContextWindow),
+    message("input token length too long", FaultKind::ContextWindow),
+    message("input tokens exceed", FaultKind::ContextWindow),
+    message("too many input tokens", FaultKind::ContextWindow),
+    message("too many tokens: size limit exceeded", FaultKind::ContextWindow),
+    message("`inputs` tokens + `max_new_tokens` must be <=", FaultKind::ContextWindow),
+    message("`inputs` must have less than", FaultKind::ContextWindow),
+    message("total length of all messages is too long", FaultKind::ContextWindow),
+    message("reduce the length of the messages or completion", FaultKind::ContextWindow),
+    message("range of input length should be", FaultKind::ContextWindow),
+    message("trying to keep the first", FaultKind::ContextWindow),
+    message("n_keep:", FaultKind::ContextWindow),
 ];
 
 /// An error as it was read, before its kind is known.

@@ -12,7 +12,7 @@ use serde_json::value::RawValue;
 use super::{CallsClose, Dialect, Proof, Reading, Streams, Wins, Words};
 use crate::ending::{Reason, Usage};
 use crate::event::Event;
-use crate::fault::{FaultKind, Sign, class, message, name};
+use crate::fault::{FaultKind, Sign, class, name};
 use crate::frame::{Frame, Framing};
 use crate::next_request::{
     self, Asks, Bar, EFFORT_WORDS, Force, MESSAGES, Paused, Scale, Talk, Temperature,
@@ -141,9 +141,6 @@ pub(crate) static CLAUDE: &[ResumeRule] = &[
 ];
 
 pub(super) static SIGNS: &[Sign] = &[
-    message("prompt is too long", FaultKind::ContextWindow),
-    message("exceed context limit", FaultKind::ContextWindow),
-    message("input is too long", FaultKind::ContextWindow),
     name("enforced_spend_limit_reached", FaultKind::Quota),
     name("ramp_limit_exceeded", FaultKind::RateLimit),
     name("billing_error", FaultKind::Quota),

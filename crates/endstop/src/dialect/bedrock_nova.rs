@@ -20,7 +20,7 @@ pub static DIALECT: Dialect = Dialect {
     id: "bedrock-nova",
     framing: Framing::AwsChunks,
     read,
-    read_body,
+    read_body: bedrock_converse::read_body,
     words: WORDS,
     wins: Wins::First,
     calls_close: CallsClose::ByEvent,
@@ -80,14 +80,6 @@ fn read(frame: &Frame<'_>, out: &mut Out<'_, '_>) -> Reading {
         if let Some(event) = event {
             reading = bedrock_converse::read_event(name, event, out);
         }
-    }
-    reading
-}
-
-fn read_body(frame: &Frame<'_>, out: &mut Out<'_, '_>) -> Reading {
-    let reading = bedrock_converse::read_body(frame, out);
-    if reading == Reading::Read {
-        added_to(frame.data).read(out);
     }
     reading
 }

@@ -85,7 +85,6 @@ pub const PROFILE: Profile = Profile { paths: &["/interactions"], ..DIALECT.prof
 
 /// The codes of failed interactions mirror the reasons of `generateContent`.
 static SIGNS: &[Sign] = &[
-    message("exceeds the maximum number of tokens allowed", FaultKind::ContextWindow),
     name("safety", FaultKind::Filter),
     name("recitation", FaultKind::Filter),
     name("prohibited_content", FaultKind::Filter),

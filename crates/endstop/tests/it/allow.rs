@@ -299,8 +299,11 @@ fn the_decision_is_per_response() {
             read(reader(&provider::OPENAI.main), &[body(second).as_bytes()], Close::Eof);
         (calls.len(), allow(&ending, &calls))
     };
-    assert_eq!(decide("{\"x\":1}"), (2, Allow::Run));
-    for bad in ["{\"x\":", "", "{x}", "[1]", "12", "\"text\"", "null"] {
+    // Blank and null arguments are those of a call without parameters.
+    for good in ["{\"x\":1}", "", " ", "null"] {
+        assert_eq!(decide(good), (2, Allow::Run), "{good}");
+    }
+    for bad in ["{\"x\":", "{x}", "[1]", "12", "\"text\"", "nul"] {
         let (calls, decision) = decide(bad);
         assert_eq!(calls, 2);
         assert!(matches!(decision, Allow::Refuse(Refusal::Ending(_))), "{bad}: {decision:?}");
