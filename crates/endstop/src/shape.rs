@@ -85,8 +85,12 @@ pub struct Probe<'a> {
     pub(crate) output_text: Option<&'a RawValue>,
     #[serde(borrow, rename = "inputTextTokenCount")]
     pub(crate) input_text_token_count: Option<&'a RawValue>,
-    #[serde(borrow, rename = "contentBlockDelta", alias = "messageStart", alias = "messageStop")]
-    pub(crate) converse_event: Option<&'a RawValue>,
+    #[serde(borrow, rename = "contentBlockDelta")]
+    pub(crate) content_block_delta: Option<&'a RawValue>,
+    #[serde(borrow, rename = "messageStart")]
+    pub(crate) message_start: Option<&'a RawValue>,
+    #[serde(borrow, rename = "messageStop")]
+    pub(crate) message_stop: Option<&'a RawValue>,
     #[serde(borrow)]
     pub(crate) generated_text: Option<&'a RawValue>,
     #[serde(borrow)]

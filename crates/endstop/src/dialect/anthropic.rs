@@ -22,7 +22,7 @@ use crate::provider::{Prefill, Profile, Resume, ResumeRule, Role, TRAILING, alwa
 use crate::reader::Out;
 use crate::shape::Probe;
 use crate::trouble::{Tells, Trouble};
-use crate::wire::{Count, Few, Loose, Scalar, Text};
+use crate::wire::{Count, Few, Loose, Scalar, Text, is_nothing};
 
 /// The wire.
 pub static DIALECT: Dialect = Dialect {
@@ -325,7 +325,7 @@ fn begin_block(index: u32, block: &Block<'_>, out: &mut Out<'_, '_>) {
                 name: &block.name,
             });
             // A streamed call begins with an empty object and sends the real one in pieces.
-            if let Some(input) = block.input.filter(|input| input.get() != "{}") {
+            if let Some(input) = block.input.filter(|input| !is_nothing(input)) {
                 out.emit(Event::ToolCallDelta { choice: 0, call: index, arguments: input.get() });
             }
         }
