@@ -655,11 +655,12 @@ fn sap_error(message: &str) -> Value {
 
 fn chat_call(number: usize, call: &Sent) -> Value {
     let (index, id) = (json!(number), json!(format!("c{number}")));
-    match &call.arguments {
+    let arguments = &call.arguments;
+    match arguments {
         Arguments::Text(text) => {
             json!({"index": index, "id": id, "type": "custom", "custom": {"name": call.name, "input": text}})
         }
-        arguments => {
+        Arguments::Json(_) | Arguments::Absent | Arguments::Blank | Arguments::Null => {
             let function =
                 object([("name", Some(json!(call.name))), ("arguments", arguments.text())]);
             json!({"index": index, "id": id, "type": "function", "function": function})

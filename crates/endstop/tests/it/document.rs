@@ -262,7 +262,7 @@ fn space(style: Style, breaks: bool, dice: &mut Dice, out: &mut String) {
     if style.spaced {
         let kinds =
             if breaks { &["", " ", "\t", "\n", "\r\n "][..] } else { &["", " ", "\t", "  "] };
-        out.push_str(*dice.pick(kinds));
+        out.push_str(dice.pick::<&str>(kinds));
     }
 }
 

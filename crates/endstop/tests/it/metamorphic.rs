@@ -602,9 +602,9 @@ fn proof_dropped(
         let mut dropped = document.clone();
         dropped.parts.retain(|part| {
             let mut says = false;
-            part.value()
-                .cloned()
-                .map(|mut value| set_words(subject, &mut value, &mut |_| says = true));
+            if let Some(mut value) = part.value().cloned() {
+                set_words(subject, &mut value, &mut |_| says = true);
+            }
             !says
         });
         return Some((dropped.write(Style::default(), dice), None));
@@ -670,13 +670,14 @@ fn each_argument(value: &mut Value, change: &mut impl FnMut(&mut String)) {
         Value::Object(map) => {
             for (key, inner) in map.iter_mut() {
                 let named = ["arguments", "partial_json", "input"].contains(&key.as_str());
-                match inner {
-                    Value::String(text) if named || is_delta && key == "delta" => {
-                        if !text.trim().is_empty() {
-                            change(text);
-                        }
+                if let Value::String(text) = inner
+                    && (named || is_delta && key == "delta")
+                {
+                    if !text.trim().is_empty() {
+                        change(text);
                     }
-                    _ => each_argument(inner, change),
+                } else {
+                    each_argument(inner, change);
                 }
             }
         }

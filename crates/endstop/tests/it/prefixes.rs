@@ -32,6 +32,7 @@ pub(crate) fn check_cuts(
                     *cut >= marks.settled && ending.fault.is_none() && !whole.shown.late_event;
                 let same = ending.reason == whole.reason
                     || whole.fault.is_some()
+                    || whole.shown.contradiction
                     || changes_later(wire)
                     || waits_for_the_marker(wire, &ending, &whole);
                 assert!(

@@ -311,17 +311,18 @@ fn path(path: &str) -> Vec<Step> {
     while !rest.is_empty() {
         if let Some(quoted) = rest.strip_prefix("['").or_else(|| rest.strip_prefix("[\"")) {
             let end = quoted.find("']").or_else(|| quoted.find("\"]")).unwrap_or(quoted.len());
-            steps.push(Step::Key(quoted[..end].to_owned()));
+            steps.push(Step::Key(quoted.split_at(end).0.to_owned()));
             rest = quoted.get(end + 2..).unwrap_or_default();
         } else if let Some(index) = rest.strip_prefix('[') {
             let end = index.find(']').unwrap_or(index.len());
-            steps.push(Step::Index(index[..end].parse().unwrap_or_default()));
+            steps.push(Step::Index(index.split_at(end).0.parse().unwrap_or_default()));
             rest = index.get(end + 1..).unwrap_or_default();
         } else {
             rest = rest.trim_start_matches('.');
             let end = rest.find(['.', '[']).unwrap_or(rest.len());
-            steps.push(Step::Key(rest[..end].to_owned()));
-            rest = &rest[end..];
+            let (key, after) = rest.split_at(end);
+            steps.push(Step::Key(key.to_owned()));
+            rest = after;
         }
     }
     steps
