@@ -85,6 +85,7 @@ pub mod dialect;
 pub mod provider;
 pub mod registry;
 pub mod shape;
+pub mod version;
 mod wire;
 
 pub mod next_request;
@@ -94,6 +95,7 @@ pub mod tool_call;
 pub mod trouble;
 
 mod facts;
+mod nearest;
 mod reader;
 mod repeat;
 mod watched;
@@ -118,6 +120,7 @@ pub use ending::{
 };
 pub use event::Event;
 pub use fault::{Fault, FaultForm, FaultKind};
+pub use nearest::nearest;
 pub use provider::{Profile, Provider, Wire};
 pub use reader::{Asked, Head, Limits, Mark, Out, Reader};
 pub use record::Record;

@@ -4,6 +4,7 @@ use super::{Auth, Profile, Provider, Role, always};
 use crate::dialect::{openai_assistants, openai_chat, openai_completions, openai_responses};
 use crate::fault::{FaultKind, Sign, name};
 use crate::next_request::{Asks, Temperature};
+use crate::version::{Values, Version, VersionAt};
 
 /// Azure OpenAI.
 pub static AZURE: Provider = Provider {
@@ -19,6 +20,7 @@ pub static AZURE: Provider = Provider {
     main: Profile {
         provider: "azure",
         signs: SIGNS,
+        versions: VERSIONS,
         asks: Asks {
             efforts: openai_chat::EFFORTS_UNASKED,
             temperature: ONLY_IF_SENT,
@@ -30,6 +32,7 @@ pub static AZURE: Provider = Provider {
         Profile {
             provider: "azure",
             signs: SIGNS,
+            versions: VERSIONS,
             resume: &[always(openai_responses::previous_response(Role::Developer))],
             asks: Asks {
                 hint: Role::Developer,
@@ -39,8 +42,18 @@ pub static AZURE: Provider = Provider {
             },
             ..openai_responses::PROFILE
         },
-        Profile { provider: "azure", signs: SIGNS, ..openai_completions::PROFILE },
-        Profile { provider: "azure", signs: SIGNS, ..openai_assistants::PROFILE },
+        Profile {
+            provider: "azure",
+            signs: SIGNS,
+            versions: VERSIONS,
+            ..openai_completions::PROFILE
+        },
+        Profile {
+            provider: "azure",
+            signs: SIGNS,
+            versions: VERSIONS,
+            ..openai_assistants::PROFILE
+        },
     ],
     source: "MicrosoftDocs/azure-ai-docs content-filter.md; @azure/openai 1.0.0-beta.13",
 };
@@ -48,6 +61,20 @@ pub static AZURE: Provider = Provider {
 /// A deployment's name does not tell its model.
 const ONLY_IF_SENT: Temperature =
     Temperature { only_if_sent: true, ..openai_chat::ASKS.temperature };
+
+/// Dates, some with `-preview`; none on the paths of `/openai/v1`.
+static VERSIONS: &[Version] = &[
+    Version {
+        at: VersionAt::Query("api-version"),
+        values: Values::Before("2025"),
+        changes: "previews say `finish_details.type` for vision, with a null `finish_reason`",
+    },
+    Version {
+        at: VersionAt::Path,
+        values: Values::Is("v1"),
+        changes: "the same words, without an `api-version`",
+    },
+];
 
 static SIGNS: &[Sign] = &[
     name("ResponsibleAIPolicyViolation", FaultKind::Filter),
