@@ -15,7 +15,7 @@ pub static ALIBABA: Provider = Provider {
         "dashscope.aliyuncs.com",
         "dashscope-intl.aliyuncs.com",
         "dashscope-us.aliyuncs.com",
-        ".dashscope.aliyuncs.com",
+        "*.dashscope.aliyuncs.com",
     ],
     base_url: "https://dashscope-intl.aliyuncs.com/compatible-mode/v1",
     auth: Auth::Bearer,

@@ -12,7 +12,7 @@ pub static AZURE: Provider = Provider {
     aliases: &["azure-openai"],
     title: "Azure OpenAI",
     route: "azure",
-    hosts: &[".openai.azure.com", ".cognitiveservices.azure.com", ".services.ai.azure.com"],
+    hosts: &["*.openai.azure.com", "*.cognitiveservices.azure.com", "*.services.ai.azure.com"],
     base_url: "https://{resource}.openai.azure.com/openai/v1",
     auth: Auth::Header("api-key"),
     key_variables: &["AZURE_OPENAI_API_KEY"],

@@ -10,7 +10,7 @@ pub static BASETEN: Provider = Provider {
     aliases: &[],
     title: "Baseten",
     route: "baseten",
-    hosts: &["inference.baseten.co", ".api.baseten.co"],
+    hosts: &["inference.baseten.co", "*.api.baseten.co"],
     base_url: "https://inference.baseten.co/v1",
     auth: Auth::Bearer,
     key_variables: &["BASETEN_API_KEY"],

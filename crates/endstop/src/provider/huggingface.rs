@@ -16,7 +16,7 @@ pub static HUGGINGFACE: Provider = Provider {
     hosts: &[
         "router.huggingface.co",
         "api-inference.huggingface.co",
-        ".endpoints.huggingface.cloud",
+        "*.*.*.endpoints.huggingface.cloud",
     ],
     base_url: "https://router.huggingface.co/v1",
     auth: Auth::Bearer,
