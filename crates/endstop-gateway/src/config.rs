@@ -45,6 +45,18 @@ pub enum ToolCalls {
     Hold,
 }
 
+impl ToolCalls {
+    /// The word for it.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Pass => "pass",
+            Self::Fail => "fail",
+            Self::Hold => "hold",
+        }
+    }
+}
+
 /// How endings are logged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]

@@ -581,7 +581,7 @@ fn holds(text: &str, pattern: &str) -> bool {
 /// Whether a host is of this pattern: as many labels, each of them alike.
 ///
 /// A key may go to whatever matches here, so that nothing may stand before or after.
-fn is_host(host: &str, pattern: &str) -> bool {
+pub(crate) fn is_host(host: &str, pattern: &str) -> bool {
     let (mut labels, mut patterns) = (host.split('.'), pattern.split('.'));
     loop {
         match (labels.next(), patterns.next()) {

@@ -146,7 +146,8 @@ pub struct Entry {
     pub id: String,
     /// The version of its API that this is about; empty for any.
     pub version: String,
-    /// The hosts that it serves from besides the built-in ones; a leading dot matches any host below.
+    /// Patterns of the hosts that it serves from, besides the built-in ones. They match label by label;
+    /// `*` stands for one label or the rest of one.
     pub hosts: Vec<String>,
     /// Where its API begins, if it is not where that of the provider begins that it is like.
     pub base_url: Option<String>,
@@ -244,9 +245,8 @@ impl Entry {
     }
 
     fn serves_from(&self, host: &str) -> bool {
-        let host = host.split(':').next().unwrap_or(host).to_ascii_lowercase();
-        let mut known = self.hosts.iter().map(|known| known.to_ascii_lowercase());
-        known.any(|known| host == known || known.starts_with('.') && host.ends_with(&known))
+        let name = host.rsplit_once(':').map_or(host, |(name, _)| name);
+        self.hosts.iter().any(|pattern| provider::is_host(name, pattern))
     }
 
     /// The wire with what this entry says of it.
@@ -735,7 +735,7 @@ OTHER = "refused"
         let text = r#"
 [provider.all]
 like = "openai"
-hosts = [".all.example"]
+hosts = ["*.all.example"]
 [provider.one]
 like = "anthropic-messages"
 "#;
@@ -749,7 +749,9 @@ like = "anthropic-messages"
         assert_eq!(found(Clues { provider: "all", ..clues }), all("openai-responses"));
         assert_eq!(found(Clues { host: "API.all.example:443", ..clues }), all("openai-responses"));
         assert_eq!(found(Clues { provider: "all", path: "", ..clues }), all("openai-chat"));
-        assert_eq!(found(Clues { host: "all.example.evil", ..clues }).0, "openai-compatible");
+        for host in ["api.all.example.evil", "evil-all.example", "a.b.all.example", "all.example"] {
+            assert_eq!(found(Clues { host, ..clues }).0, "openai-compatible", "{host}");
+        }
         let one = ("one".to_owned(), "anthropic-messages");
         assert_eq!(found(Clues { provider: "one", ..clues }), one);
         let serving = |provider, path| {
@@ -823,6 +825,7 @@ like = "anthropic-messages"
         fails(&with("frob = 1\n"), 3, "unknown field `frob`");
         fails(&with("proof = \"luck\"\n"), 3, "invalid proof `luck`: expected marker, event, word");
         fails(&with("hosts = [\"https://x\"]\n"), 3, "invalid host `https://x`");
+        fails(&with("hosts = [\".acme.example\"]\n"), 3, "invalid host `.acme.example`");
         fails(&with("base_url = \"acme\"\n"), 3, "invalid base_url `acme`");
         fails("[provider.openai]\nlike = \"openai-chat\"\n", 1, "is built in: remove `like`");
         fails("[provider.openai]\n[provider.chatgpt]\n", 1, "names a provider that this file has");

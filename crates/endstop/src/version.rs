@@ -32,9 +32,11 @@ pub enum VersionAt {
     Host,
 }
 
-/// Versions of an API: one, or a range. Ranges compare as text, as dates do.
+/// Versions of an API: all, one, or a range. Ranges compare as text, as dates do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Values {
+    /// All of them.
+    Any,
     /// This one.
     Is(&'static str),
     /// This one and later ones.
@@ -48,6 +50,7 @@ impl Values {
     #[must_use]
     pub fn hold(self, version: &str) -> bool {
         match self {
+            Self::Any => true,
             Self::Is(known) => version == known,
             Self::From(first) => version >= first,
             Self::Before(end) => version < end,
@@ -148,6 +151,7 @@ mod tests {
 
     #[test]
     fn ranges_hold_what_they_say() {
+        assert!(Values::Any.hold("x"));
         assert!(Values::Is("v1").hold("v1") && !Values::Is("v1").hold("v1beta"));
         assert!(Values::From("2026-10-21").hold("2026-10-21"));
         assert!(!Values::From("2026-10-21").hold("2023-06-01"));

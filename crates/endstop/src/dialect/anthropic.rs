@@ -414,15 +414,17 @@ fn emit_usage(usage: Option<&Loose<WireUsage>>, out: &mut Out<'_, '_>) {
 }
 
 fn claims(probe: &Probe<'_>) -> bool {
-    matches!(
-        &*probe.type_,
-        "message"
-            | "message_start"
-            | "content_block_start"
-            | "content_block_delta"
-            | "content_block_stop"
-            | "message_delta"
-            | "message_stop"
-            | "ping"
-    )
+    let error = probe.error.filter(|error| error.get().starts_with('{'));
+    &*probe.type_ == "error" && error.is_some()
+        || matches!(
+            &*probe.type_,
+            "message"
+                | "message_start"
+                | "content_block_start"
+                | "content_block_delta"
+                | "content_block_stop"
+                | "message_delta"
+                | "message_stop"
+                | "ping"
+        )
 }

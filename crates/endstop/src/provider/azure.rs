@@ -20,7 +20,7 @@ pub static AZURE: Provider = Provider {
     main: Profile {
         provider: "azure",
         signs: SIGNS,
-        versions: VERSIONS,
+        versions: CHAT_VERSIONS,
         asks: Asks {
             efforts: openai_chat::EFFORTS_UNASKED,
             temperature: ONLY_IF_SENT,
@@ -62,19 +62,27 @@ pub static AZURE: Provider = Provider {
 const ONLY_IF_SENT: Temperature =
     Temperature { only_if_sent: true, ..openai_chat::ASKS.temperature };
 
-/// Dates, some with `-preview`; none on the paths of `/openai/v1`.
-static VERSIONS: &[Version] = &[
+/// Dates, some with `-preview`.
+const DATED: VersionAt = VersionAt::Query("api-version");
+
+/// The paths of `/openai/v1` need no date.
+const UNDATED: Version = Version {
+    at: VersionAt::Path,
+    values: Values::Is("v1"),
+    changes: "the same words, without an `api-version`",
+};
+
+static CHAT_VERSIONS: &[Version] = &[
     Version {
-        at: VersionAt::Query("api-version"),
+        at: DATED,
         values: Values::Before("2025"),
         changes: "previews say `finish_details.type` for vision, with a null `finish_reason`",
     },
-    Version {
-        at: VersionAt::Path,
-        values: Values::Is("v1"),
-        changes: "the same words, without an `api-version`",
-    },
+    UNDATED,
 ];
+
+static VERSIONS: &[Version] =
+    &[Version { at: DATED, values: Values::Any, changes: "the same words" }, UNDATED];
 
 static SIGNS: &[Sign] = &[
     name("ResponsibleAIPolicyViolation", FaultKind::Filter),

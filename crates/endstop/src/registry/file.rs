@@ -27,7 +27,7 @@ use super::{Entry, Error, Like, Registry};
 use crate::dialect::Proof;
 use crate::ending::Reason;
 use crate::nearest::nearest;
-use crate::provider::{self, Corrections, Taught};
+use crate::provider::{self, Corrections, Profile, Taught};
 use crate::verdict::Meaning;
 
 /// Refuses a file that holds anything but tables of providers.
@@ -251,18 +251,18 @@ impl Source<'_> {
     }
 
     fn hosts(&self, hosts: Vec<Spanned<String>>) -> Result<Vec<String>, Error> {
+        let allowed = |c: char| c.is_ascii_alphanumeric() || "-*".contains(c);
+        let is_label = |label: &str| !label.is_empty() && label.chars().all(allowed);
         let read = |host: Spanned<String>| {
-            let allowed = |c: char| c.is_ascii_alphanumeric() || "-.".contains(c);
-            let bare = host.get_ref().trim_start_matches('.');
-            if bare.is_empty() || !bare.chars().all(allowed) {
-                let message = format!(
-                    "invalid host `{}`: expected a name such as `api.acme.example`, without scheme, \
-                     port and path",
-                    host.get_ref()
-                );
-                return Err(self.error(host.span(), message));
+            if host.get_ref().split('.').all(is_label) {
+                return Ok(host.get_ref().to_ascii_lowercase());
             }
-            Ok(host.into_inner())
+            let message = format!(
+                "invalid host `{}`: expected a name such as `api.acme.example` or `*.acme.example`, \
+                 without scheme, port and path",
+                host.get_ref()
+            );
+            Err(self.error(host.span(), message))
         };
         hosts.into_iter().map(read).collect()
     }
@@ -385,20 +385,22 @@ fn named_meaning(word: &str, name: &str, how: fn(Reason) -> Meaning) -> Result<M
         )),
         // A word that means nothing known is vague, however it is written.
         Meaning::Known(Reason::Unknown) => Ok(Meaning::Vague(Reason::Unknown)),
-        meaning => Ok(meaning),
+        meaning @ (Meaning::Known(_) | Meaning::Vague(_) | Meaning::Nothing | Meaning::Unknown) => {
+            Ok(meaning)
+        }
     }
 }
 
 /// The field of this name or path on one of the wires.
 fn field(like: Like, name: &str) -> Option<&'static str> {
-    let mut tables = like.wires().flat_map(|wire| wire.tables());
+    let mut tables = like.wires().flat_map(Profile::tables);
     tables.find(|table| table.field == name || table.path == name).map(|table| table.field)
 }
 
 /// The names of all fields that carry words, each once.
 fn fields(like: Like) -> Vec<&'static str> {
     let mut names = Vec::new();
-    for table in like.wires().flat_map(|wire| wire.tables()) {
+    for table in like.wires().flat_map(Profile::tables) {
         if !names.contains(&table.field) {
             names.push(table.field);
         }
