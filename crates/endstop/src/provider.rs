@@ -4,6 +4,7 @@
 //! and `dialect/` names one.
 
 mod ai21;
+mod aleph_alpha;
 mod alibaba;
 mod anthropic;
 mod azure;
@@ -33,6 +34,7 @@ mod perplexity;
 mod reka;
 mod replicate;
 mod sambanova;
+mod sap;
 mod sglang;
 mod snowflake;
 mod together;
@@ -45,6 +47,7 @@ mod xiaomi;
 mod zai;
 
 pub use ai21::AI21;
+pub use aleph_alpha::ALEPH_ALPHA;
 pub use alibaba::ALIBABA;
 pub use anthropic::ANTHROPIC;
 pub use azure::AZURE;
@@ -74,6 +77,7 @@ pub use perplexity::PERPLEXITY;
 pub use reka::REKA;
 pub use replicate::REPLICATE;
 pub use sambanova::SAMBANOVA;
+pub use sap::SAP;
 pub use sglang::SGLANG;
 pub use snowflake::SNOWFLAKE;
 pub use together::TOGETHER;
@@ -140,6 +144,8 @@ pub static ALL: &[&Provider] = &[
     &LMSTUDIO,
     &WATSONX,
     &REPLICATE,
+    &ALEPH_ALPHA,
+    &SAP,
     &OPENAI_COMPATIBLE,
 ];
 
@@ -451,10 +457,13 @@ pub struct Quirks {
     pub lies_at_cap: bool,
     /// Its output tokens leave the reasoning out.
     pub reasoning_beside_output: bool,
+    /// It runs custom tools of its own, and shows their calls as it shows the caller's.
+    pub runs_custom_tools: bool,
 }
 
 /// No quirks.
-pub const NO_QUIRKS: Quirks = Quirks { lies_at_cap: false, reasoning_beside_output: false };
+pub const NO_QUIRKS: Quirks =
+    Quirks { lies_at_cap: false, reasoning_beside_output: false, runs_custom_tools: false };
 
 impl Wire {
     /// The same wire with these corrections.

@@ -45,7 +45,6 @@ pub static ALIBABA: Provider = Provider {
 };
 
 static SIGNS: &[Sign] = &[
-    message("range of input length should be", FaultKind::ContextWindow),
     name("DataInspectionFailed", FaultKind::Filter),
     name("data_inspection_failed", FaultKind::Filter),
     // Behind a status and a namespace: `<400> InternalError.Algo.DataInspectionFailed: …`.

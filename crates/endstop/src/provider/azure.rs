@@ -1,7 +1,8 @@
 //! Azure OpenAI: OpenAI's wires behind content filters that annotate every choice.
 
 use super::{Auth, Profile, Provider, Role, always};
-use crate::dialect::{openai_assistants, openai_chat, openai_completions, openai_responses};
+use crate::dialect::{Words, openai_assistants, openai_chat, openai_completions, openai_responses};
+use crate::ending::Reason;
 use crate::fault::{FaultKind, Sign, name};
 use crate::next_request::{Asks, Temperature};
 use crate::version::{Values, Version, VersionAt};
@@ -19,6 +20,7 @@ pub static AZURE: Provider = Provider {
     url_variables: &["AZURE_OPENAI_ENDPOINT"],
     main: Profile {
         provider: "azure",
+        words: HOSTED,
         signs: SIGNS,
         versions: CHAT_VERSIONS,
         asks: Asks {
@@ -57,6 +59,21 @@ pub static AZURE: Provider = Provider {
     ],
     source: "MicrosoftDocs/azure-ai-docs content-filter.md; @azure/openai 1.0.0-beta.13",
 };
+
+/// The words of the vendors whose models it hosts: they pass as they are.
+pub(super) static HOSTED: &[Words] = &[Words::plain(
+    "finish_reason",
+    "choices[].finish_reason",
+    &[
+        // DeepSeek R1 (recorded, req_llm).
+        ("tool_call", Reason::ToolCall),
+        ("insufficient_system_resource", Reason::Failed),
+        // Mistral's: the model's window rather than the caller's cap.
+        ("model_length", Reason::ContextLimit),
+        // vLLM's.
+        ("abort", Reason::Cancelled),
+    ],
+)];
 
 /// A deployment's name does not tell its model.
 const ONLY_IF_SENT: Temperature =
