@@ -202,7 +202,7 @@ fn from_close(evidence: &Evidence<'_>) -> Finding {
         }
         Closed::BrokenFrame => (Reason::Cut, "a frame was corrupt, and reading stopped there"),
         Closed::Eof | Closed::Error | Closed::Open | Closed::Proven => {
-            (Reason::Cut, "the stream ended without the proof of its end")
+            (Reason::Cut, "the bytes ended before the response was over")
         }
     };
     match evidence.said {
