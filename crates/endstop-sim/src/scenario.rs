@@ -501,9 +501,7 @@ pub static ALL: &[Scenario] = &[
         want: |wire, mode| match (wire.id, mode) {
             // An empty word is none, and the word is all that proves the end here.
             ("gemini", Mode::Streamed) => cut(mode),
-            ("openai-responses", Mode::Streamed) | ("ollama" | "ollama-generate", _) => {
-                ended(Reason::Complete)
-            }
+            ("ollama" | "ollama-generate", _) => ended(Reason::Complete),
             _ => ended(Reason::Unknown),
         },
         shape: |scene, answer| scene.says(answer, answer::some(9), End::Said("".into())),
