@@ -349,7 +349,7 @@ fn common(ending: &Ending) -> (bool, String, Reason, Confidence, BTreeMap<String
         signal.reason.clone(),
         signal.ending,
         signal.confidence,
-        vocabularies.map(|(name, word)| (name.to_string(), bare(&word.to_string()))).collect(),
+        vocabularies.map(|(name, word)| (name.to_string(), bare(word))).collect(),
     )
 }
 

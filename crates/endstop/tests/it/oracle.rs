@@ -154,8 +154,13 @@ fn text_frames(bytes: &[u8]) -> Vec<(String, Value, usize, usize)> {
 
 /// JSON, also where half a surrogate pair stands in it, which this parser refuses.
 fn parse(json: &str) -> Option<Value> {
-    let strict = serde_json::from_str(json).ok();
-    strict.or_else(|| serde_json::from_str(&json.replace("\\ud83d\"", "\"")).ok())
+    if let Ok(value) = serde_json::from_str(json) {
+        return Some(value);
+    }
+    let mut parts = json.split("\\ud");
+    let first = parts.next()?.to_owned();
+    let without = parts.fold(first, |text, part| text + "?" + part.get(3..).unwrap_or_default());
+    serde_json::from_str(&without).ok()
 }
 
 fn array_frames(bytes: &[u8]) -> Vec<(String, Value, usize, usize)> {
