@@ -517,6 +517,9 @@ pub struct Ending {
     /// The cap on output tokens that was asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cap: Option<u64>,
+    /// The version of the API that was asked, where it is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub api_version: Option<String>,
     /// Bytes read.
     pub bytes: u64,
     /// Events read.

@@ -11,7 +11,7 @@ use serde_json::value::RawValue;
 
 use crate::ending::Reason;
 use crate::text::{DETAIL_CAP, WORD_CAP, clean};
-use crate::wire::{Count, Few, Loose, Scalar, Text};
+use crate::wire::{Count, Few, Loose, Scalar, Text, is_nothing};
 
 /// An error that the provider sent.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -233,6 +233,7 @@ pub static COMMON: &[Sign] = &[
     message("total length of all messages is too long", FaultKind::ContextWindow),
     message("reduce the length of the messages or completion", FaultKind::ContextWindow),
     message("range of input length should be", FaultKind::ContextWindow),
+    message("current length is", FaultKind::ContextWindow),
     message("trying to keep the first", FaultKind::ContextWindow),
     message("n_keep:", FaultKind::ContextWindow),
 ];
@@ -315,10 +316,20 @@ struct Wire<'a> {
     errors: Few<&'a RawValue>,
     #[serde(borrow)]
     object: Text<'a>,
-    #[serde(borrow, alias = "Message", alias = "msg", alias = "errorMessage", alias = "err")]
+    #[serde(borrow)]
     message: Text<'a>,
-    #[serde(borrow, rename = "type", alias = "__type")]
+    #[serde(borrow, rename = "Message")]
+    capital_message: Text<'a>,
+    #[serde(borrow)]
+    msg: Text<'a>,
+    #[serde(borrow, rename = "errorMessage")]
+    error_message: Text<'a>,
+    #[serde(borrow)]
+    err: Text<'a>,
+    #[serde(borrow, rename = "type")]
     type_: Scalar<'a>,
+    #[serde(borrow)]
+    __type: Scalar<'a>,
     #[serde(borrow)]
     code: Scalar<'a>,
     #[serde(borrow)]
@@ -430,7 +441,7 @@ pub(crate) fn read(data: &[u8], expect: Expect) -> Option<Told> {
 
 /// Whether a field for errors holds one: null, false and empty values do not.
 pub(crate) fn is_set(error: Option<&RawValue>) -> bool {
-    error.is_some_and(|raw| !matches!(raw.get(), "null" | "false" | "{}" | "[]" | "\"\""))
+    error.is_some_and(|raw| !is_nothing(raw))
 }
 
 impl Wire<'_> {
@@ -438,14 +449,21 @@ impl Wire<'_> {
     fn is_flat_error(&self) -> bool {
         let base = &self.base_resp.status_code;
         self.object.0 == "error"
-            || self.detail.is_some() && self.type_.0.is_none()
+            || self.detail.is_some() && self.type_.0.is_none() && self.__type.0.is_none()
             || base.0.is_some_and(|code| code != 0)
     }
 
     fn names(&self, told: &mut Told) {
         let nested = [&self.details, &self.innererror, &self.metadata];
         let nested = nested.iter().flat_map(|d| [&d.error_code, &d.error_type, &d.code]);
-        let own = [&self.error_type, &self.error_code, &self.code, &self.type_, &self.status];
+        let own = [
+            &self.error_type,
+            &self.error_code,
+            &self.code,
+            &self.type_,
+            &self.__type,
+            &self.status,
+        ];
         let numbers = [&self.http_status_code, &self.status_code];
         for scalar in own.into_iter().chain(nested).chain(numbers) {
             let Some(name) = scalar.to_text() else { continue };
@@ -460,13 +478,19 @@ impl Wire<'_> {
             told.code = Some(code.to_string());
         }
         told.inner.push_str(&self.metadata.raw);
-        told.type_ = own_text(&[&self.type_, &self.error_type, &self.status]).or(told.type_.take());
+        let types = [&self.type_, &self.__type, &self.error_type, &self.status];
+        told.type_ = own_text(&types).or(told.type_.take());
         told.code = own_text(&[&self.code, &self.details.error_code]).or(told.code.take());
     }
 
     fn text(&self, told: &mut Told) {
+        let texts =
+            [&self.message, &self.capital_message, &self.msg, &self.error_message, &self.err];
         let text = match self.detail.map(RawValue::get) {
-            _ if !self.message.is_empty() => self.message.0.clone().into_owned(),
+            _ if texts.iter().any(|text| !text.is_empty()) => {
+                let text = texts.iter().find(|text| !text.is_empty());
+                text.map(|text| text.0.clone().into_owned()).unwrap_or_default()
+            }
             _ if !self.base_resp.status_msg.is_empty() => {
                 self.base_resp.status_msg.0.clone().into_owned()
             }

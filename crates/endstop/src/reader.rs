@@ -97,11 +97,31 @@ struct State {
     broken: Option<Broken>,
     /// The wire that was named, where the bytes turned out to be of another.
     named: Option<Box<Wire>>,
+    /// The first event of another wire, until a second one agrees.
+    strange: Option<Box<Strange>>,
     /// An event of the wire was read.
     understood: bool,
     flags: Flags,
     bytes: u64,
     events: u64,
+}
+
+/// An event that is of another wire than the one that was named.
+#[derive(Clone, Debug)]
+struct Strange {
+    wire: Wire,
+    name: String,
+    data: Vec<u8>,
+}
+
+impl Strange {
+    fn new(frame: &Frame<'_>, wire: Wire) -> Self {
+        Self { wire, name: frame.name.to_owned(), data: frame.data.to_vec() }
+    }
+
+    fn frame(&self) -> Frame<'_> {
+        Frame { name: &self.name, ..Frame::event(&self.data) }
+    }
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -378,6 +398,7 @@ impl Reader {
                 repeat: Repeat::default(),
                 broken: None,
                 named: None,
+                strange: None,
                 understood: false,
                 flags: Flags::default(),
                 bytes: 0,
@@ -544,6 +565,7 @@ impl Reader {
             let is_array = framer.is_array();
             let rest = framer.finish(|frame| state.read_frame(&frame, sink.as_deref_mut()));
             state.flags.cut_event = rest == Rest::CutFrame;
+            state.read_strange(sink.as_deref_mut());
             // A list that was never closed is not whole, whatever its last element says.
             state.facts.proven &= !(is_array && state.flags.cut_event);
         }
@@ -619,10 +641,14 @@ impl State {
         if reading == Reading::Strange
             && let Some(other) = self.other_wire(frame)
         {
-            self.named.get_or_insert_with(|| Box::new(self.wire.clone()));
-            self.wire = other;
-            self.repeat = Repeat::default();
-            reading = self.read_event(frame, sink.as_deref_mut());
+            if !self.is_second(frame, &other) {
+                self.strange = Some(Box::new(Strange::new(frame, other)));
+                return reading;
+            }
+            reading = self.read_by(other, frame, sink.as_deref_mut());
+        }
+        if self.facts.has_begun() {
+            self.strange = None;
         }
         self.flags.read = reading == Reading::Read;
         match reading {
@@ -639,6 +665,37 @@ impl State {
         }
         self.ask_shape(frame);
         reading
+    }
+
+    /// Whether two events agree that the wire is another: one alone can be odd. A body stands alone.
+    fn is_second(&self, frame: &Frame<'_>, other: &Wire) -> bool {
+        let dialect = other.profile.dialect.id;
+        let agrees = |first: &Strange| first.wire.profile.dialect.id == dialect;
+        frame.kind == FrameKind::Body || self.strange.as_deref().is_some_and(agrees)
+    }
+
+    /// Reads on by another wire, from the event on that was held.
+    fn read_by(
+        &mut self,
+        wire: Wire,
+        frame: &Frame<'_>,
+        mut sink: Option<&mut Sink<'_, '_>>,
+    ) -> Reading {
+        self.named.get_or_insert_with(|| Box::new(self.wire.clone()));
+        self.wire = wire;
+        self.repeat = Repeat::default();
+        if let Some(first) = self.strange.take() {
+            self.read_event(&first.frame(), sink.as_deref_mut());
+        }
+        self.read_event(frame, sink)
+    }
+
+    /// Reads the one event that nobody knew, by the wire that it seems to be of.
+    fn read_strange(&mut self, sink: Option<&mut Sink<'_, '_>>) {
+        let Some(first) = self.strange.take().filter(|_| !self.facts.has_begun()) else { return };
+        self.named.get_or_insert_with(|| Box::new(self.wire.clone()));
+        self.wire = first.wire.clone();
+        self.understood |= self.read_event(&first.frame(), sink) == Reading::Read;
     }
 
     /// Reads what no dialect reads: exceptions, pages, markers, bodies of errors. False if it is
@@ -741,7 +798,7 @@ impl State {
             ambiguous: claim.ambiguous,
             ..profile
         };
-        Some(Wire { profile, corrections: named.corrections.clone() })
+        Some(Wire { profile, ..named.clone() })
     }
 
     /// Where the shape of the beginning told nothing, that of a whole frame may.
@@ -770,6 +827,7 @@ impl State {
             facts: self.facts.clone(),
             repeat: Repeat::default(),
             named: None,
+            strange: None,
             ..*self
         }
     }
@@ -822,6 +880,7 @@ impl State {
             details: std::mem::take(&mut self.facts.details),
             ratings: std::mem::take(&mut self.facts.ratings),
             streamed: self.asked.streamed,
+            api_version: self.wire.api_version().map(str::to_owned),
             cap: self.asked.cap,
             bytes: self.bytes,
             events: self.events,
@@ -873,7 +932,7 @@ impl State {
         Shown {
             at_cap: self.used_of_cap() == Some(Ordering::Equal),
             over_cap: self.used_of_cap() == Some(Ordering::Greater),
-            unrecognised: self.events > 0 && !self.understood && self.facts.fault.is_none(),
+            unrecognised: self.is_unrecognised(),
             missing_marker: !matches!(closed, Closed::Proven | Closed::Error | Closed::Open)
                 && said
                 && self.word_suffices(),
@@ -921,6 +980,12 @@ impl State {
             Proof::Marker(_) | Proof::Word | Proof::Silent => true,
             Proof::Event => false,
         }
+    }
+
+    /// Whole events came, and none of them is of a wire that is known.
+    fn is_unrecognised(&self) -> bool {
+        let read = self.understood || self.facts.fault.is_some() || self.facts.proven;
+        self.events > 0 && !read && !self.flags.malformed_event
     }
 
     /// The output tokens that were used, held against those that were allowed.

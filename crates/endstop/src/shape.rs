@@ -32,6 +32,8 @@ pub struct Probe<'a> {
     #[serde(borrow)]
     pub(crate) choices: Few<Loose<ProbeChoice<'a>>>,
     #[serde(borrow)]
+    pub(crate) error: Option<&'a RawValue>,
+    #[serde(borrow)]
     pub(crate) candidates: Option<&'a RawValue>,
     #[serde(borrow, rename = "promptFeedback")]
     pub(crate) prompt_feedback: Option<&'a RawValue>,
@@ -85,8 +87,12 @@ pub struct Probe<'a> {
     pub(crate) output_text: Option<&'a RawValue>,
     #[serde(borrow, rename = "inputTextTokenCount")]
     pub(crate) input_text_token_count: Option<&'a RawValue>,
-    #[serde(borrow, rename = "contentBlockDelta", alias = "messageStart", alias = "messageStop")]
-    pub(crate) converse_event: Option<&'a RawValue>,
+    #[serde(borrow, rename = "contentBlockDelta")]
+    pub(crate) content_block_delta: Option<&'a RawValue>,
+    #[serde(borrow, rename = "messageStart")]
+    pub(crate) message_start: Option<&'a RawValue>,
+    #[serde(borrow, rename = "messageStop")]
+    pub(crate) message_stop: Option<&'a RawValue>,
     #[serde(borrow)]
     pub(crate) generated_text: Option<&'a RawValue>,
     #[serde(borrow)]
@@ -244,6 +250,8 @@ mod tests {
         check("{\"model_id\":\"m\",\"results\":[]}", Some("watsonx"));
         check("{\"status\":\"starting\",\"urls\":{}}", Some("replicate"));
         check("[{\"generated_text\":\"x\"}]", Some("hf-tgi"));
+        check("{\"type\":\"error\",\"error\":{\"type\":\"x\"}}", Some("anthropic-messages"));
+        check("{\"type\":\"error\",\"code\":\"x\"}", None);
         check("<html>", None);
         check("", None);
         check("{\"error\":\"x\"}", None);

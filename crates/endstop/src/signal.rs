@@ -296,7 +296,7 @@ impl From<&Ending> for Metadata {
                 provider: clean(&ending.provider, WORD_CAP),
                 model: ending.model.as_deref().map(|model| clean(model, WORD_CAP)),
                 wire: Some(ending.dialect.to_owned()),
-                api_version: None,
+                api_version: ending.api_version.as_deref().map(|text| clean(text, WORD_CAP)),
                 choice: speaker(ending).map(|choice| choice.index),
                 streamed: ending.streamed,
                 usage: ending.usage,

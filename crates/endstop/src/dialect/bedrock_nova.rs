@@ -85,5 +85,6 @@ pub(super) fn read(frame: &Frame<'_>, out: &mut Out<'_, '_>) -> Reading {
 }
 
 fn claims(probe: &Probe<'_>) -> bool {
-    probe.converse_event.is_some()
+    let events = [probe.content_block_delta, probe.message_start, probe.message_stop];
+    events.iter().any(Option::is_some)
 }

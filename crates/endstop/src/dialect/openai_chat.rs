@@ -169,7 +169,7 @@ pub(crate) static EFFORTS_UNASKED: &[Effort] = &[effort(
 pub const PROFILE: Profile = Profile {
     paths: &["/chat/completions"],
     capabilities: Capabilities { choices: true, usage_in_streams: false, ..COMMON_CAPABILITIES },
-    versions: &[
+    notes: &[
         "`function_call` is the deprecated form of `tool_calls`",
         "`max_tokens` is deprecated for `max_completion_tokens`",
     ],
@@ -258,8 +258,10 @@ struct Choice<'a> {
     delta: Option<Loose<Message<'a>>>,
     #[serde(borrow)]
     message: Option<Loose<Message<'a>>>,
-    #[serde(borrow, alias = "finishReason")]
+    #[serde(borrow)]
     finish_reason: Scalar<'a>,
+    #[serde(borrow, rename = "finishReason")]
+    finish_reason_camel: Scalar<'a>,
     #[serde(borrow)]
     finish_details: Loose<FinishDetails<'a>>,
     #[serde(borrow)]
@@ -434,7 +436,8 @@ fn read_choice(choice: &Choice<'_>, kind: FrameKind, out: &mut Out<'_, '_>) {
         out.emit(Event::Usage(usage.read()));
     }
     read_details(index, choice, out);
-    if let Some(word) = choice.finish_reason.said() {
+    let word = choice.finish_reason.said().or_else(|| choice.finish_reason_camel.said());
+    if let Some(word) = word {
         out.emit(Event::Word { choice: index, field: "finish_reason", word: word.clone() });
     } else if let Some(word) = choice.finish_details.type_.said() {
         out.emit(Event::Word { choice: index, field: "finish_details.type", word: word.clone() });

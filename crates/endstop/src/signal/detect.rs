@@ -167,7 +167,7 @@ fn detect(
         cap: context.cap,
         ..Asked::default()
     };
-    let tongue = given.tongue(&wire, context);
+    let tongue = given.tongue(registry, &wire, context);
     let mut reader = Reader::of_pieces(wire, asked);
     reader.take(&Event::Usage(context.usage));
     given.read(context.choice.unwrap_or(0), &tongue, &mut reader);
@@ -256,7 +256,7 @@ impl<'a> Given<'a> {
     fn is_known_to(&self, wire: &Wire) -> bool {
         let bare = self.words.iter().filter(|word| !word.is_empty());
         let mut nested = self.native.iter().flat_map(|native| {
-            wire.tables().flat_map(move |table| words_of(table, native).into_iter())
+            wire.profile.tables().flat_map(move |table| words_of(table, native).into_iter())
         });
         bare.into_iter().any(|word| look_up(wire, word).is_some())
             || nested.any(|(_, word)| look_up(wire, &word.to_text()).is_some())
@@ -280,7 +280,7 @@ impl<'a> Given<'a> {
     fn is_whole(&self, wire: &Wire) -> bool {
         let is_whole = |native: &&Value| {
             let known = || shape::claim(&Frame::event(native.to_string().as_bytes())).is_some();
-            let mut places = wire.tables().filter_map(place);
+            let mut places = wire.profile.tables().filter_map(place);
             places.any(|place| native.get(key(first(place))).is_some()) || known()
         };
         self.kind == FrameKind::Body
@@ -290,10 +290,13 @@ impl<'a> Given<'a> {
 
     /// The wires whose words it may speak: where it is known which wire it came in, that one and the
     /// provider's main one, in whose words frameworks say what the others do.
-    fn tongue(&self, wire: &Wire, context: &Context) -> Vec<Wire> {
+    fn tongue(&self, registry: &Registry, wire: &Wire, context: &Context) -> Vec<Wire> {
         let sure = context.wire.is_some() || self.is_of(wire);
         let all = provider::by_id(wire.profile.provider).into_iter().flat_map(Provider::wires);
-        let others = all.take(if sure { 1 } else { usize::MAX }).map(Wire::from);
+        let others = all.take(if sure { 1 } else { usize::MAX }).map(|other| {
+            let (provider, dialect) = (context.provider.as_str(), other.dialect.id);
+            registry.choose(&Clues { provider, dialect, ..Clues::default() })
+        });
         std::iter::once(wire.clone()).chain(others).collect()
     }
 
@@ -346,7 +349,7 @@ impl<'a> Given<'a> {
         if facts.any_said() || facts.pending.is_some() || facts.fault.is_some() {
             return;
         }
-        for table in reader.wire().tables().collect::<Vec<_>>() {
+        for table in reader.wire().profile.tables().collect::<Vec<_>>() {
             for (choice, word) in words_of(table, native) {
                 let text = word.to_text();
                 let is_known = reader.wire().meaning(table.field, &word) != Meaning::Unknown;
@@ -362,7 +365,8 @@ impl<'a> Given<'a> {
     /// A word that stands alone, in the field of the wire that it is known in.
     fn read_word(&self, choice: u32, word: &str, tongue: &[Wire], reader: &mut Reader) {
         let found = tongue.iter().find_map(|wire| look_up(wire, word));
-        let first = reader.wire().tables().next().map_or("finish_reason", |table| table.field);
+        let first =
+            reader.wire().profile.tables().next().map_or("finish_reason", |table| table.field);
         let (field, spoken) = found.unwrap_or((first, Spoken::Word(Meaning::Unknown)));
         match spoken {
             Spoken::Pending if self.kind == FrameKind::Body => {
@@ -408,7 +412,7 @@ fn look_up(wire: &Wire, word: &str) -> Option<(&'static str, Spoken)> {
         let mut meanings = words.map(|word| wire.meaning(field, word));
         meanings.find(|meaning| *meaning != Meaning::Unknown)
     };
-    wire.tables().find_map(|table| {
+    wire.profile.tables().find_map(|table| {
         if table.pending.contains(&word) {
             return Some((table.field, Spoken::Pending));
         }
@@ -420,7 +424,7 @@ fn look_up(wire: &Wire, word: &str) -> Option<(&'static str, Spoken)> {
 /// of candidates, a lone choice into that of choices. What is whole stays as it is.
 fn put_back(part: &Map<String, Value>, wire: &Wire) -> Value {
     let mut whole = part.clone();
-    for table in wire.tables() {
+    for table in wire.profile.tables() {
         let Some(place) = place(table) else { continue };
         let first = first(place);
         if part.contains_key(key(first)) || !part.contains_key(key(self::first(table.field))) {

@@ -51,6 +51,7 @@ pub(crate) fn ending(reason: Reason, confidence: Confidence, shown: Shown) -> En
         ratings: Vec::new(),
         streamed: None,
         cap: None,
+        api_version: None,
         bytes: 0,
         events: 0,
     }

@@ -1,4 +1,7 @@
-//! A second, slow and plain reading of where the proof of the end stands: no code of the product.
+//! A second, slow and plain reading of where the proof of the end stands, and of the tool calls: no
+//! code of the product.
+
+pub(crate) mod calls;
 
 use endstop::provider::Profile;
 use serde_json::Value;
@@ -15,6 +18,12 @@ pub(crate) struct Marks {
 /// The marks of a stream; none where it has no such end.
 pub(crate) fn marks(profile: &Profile, bytes: &[u8]) -> Option<Marks> {
     let frames = frames(bytes);
+    // A list is whole when it is closed.
+    if profile.dialect.id == "hf-tgi" && bytes.first() == Some(&b'[') {
+        let end = bytes.trim_ascii_end().len();
+        let whole = serde_json::from_slice::<Value>(bytes).is_ok();
+        return whole.then_some(Marks { earliest: end, settled: end });
+    }
     let mut first = None;
     let mut said = std::collections::BTreeSet::new();
     let mut open = std::collections::BTreeSet::new();
@@ -70,7 +79,11 @@ pub(crate) fn marks(profile: &Profile, bytes: &[u8]) -> Option<Marks> {
             "hf-tgi" => value["generated_text"].is_string(),
             "llamacpp-completion" => value["stop"] == true,
             "cloudflare-run" => false,
+            "aleph-alpha-complete" => value["type"] == "completion_summary",
             _ => {
+                // SAP wraps chat completions.
+                let value =
+                    if value["final_result"].is_object() { &value["final_result"] } else { value };
                 let list = value["choices"].as_array().or(value["candidates"].as_array());
                 for choice in list.into_iter().flatten() {
                     let index = choice["index"].as_u64().unwrap_or(0);
@@ -97,6 +110,14 @@ pub(crate) fn marks(profile: &Profile, bytes: &[u8]) -> Option<Marks> {
     None
 }
 
+/// The JSON of a response: of its frames, or of its body.
+pub(crate) fn values(bytes: &[u8]) -> Vec<Value> {
+    match serde_json::from_slice(bytes) {
+        Ok(value) => vec![value],
+        Err(_) => frames(bytes).into_iter().map(|(_, value, ..)| value).collect(),
+    }
+}
+
 /// Whether a value is a word.
 fn says(word: &Value) -> bool {
     !word.is_null() && word != "" && word != "null"
@@ -120,7 +141,7 @@ fn text_frames(bytes: &[u8]) -> Vec<(String, Value, usize, usize)> {
         let text = String::from_utf8_lossy(line);
         let json = text.trim_start_matches('\u{feff}').trim_end();
         let json = json.strip_prefix("data:").unwrap_or(json).trim_start();
-        if let Ok(value) = serde_json::from_str::<Value>(json)
+        if let Some(value) = parse(json)
             && value.is_object()
         {
             let earliest = at + text.trim_end().len();
@@ -129,6 +150,17 @@ fn text_frames(bytes: &[u8]) -> Vec<(String, Value, usize, usize)> {
         at = end;
     }
     frames
+}
+
+/// JSON, also where half a surrogate pair stands in it, which this parser refuses.
+fn parse(json: &str) -> Option<Value> {
+    if let Ok(value) = serde_json::from_str(json) {
+        return Some(value);
+    }
+    let mut parts = json.split("\\ud");
+    let first = parts.next()?.to_owned();
+    let without = parts.fold(first, |text, part| text + "?" + part.get(3..).unwrap_or_default());
+    serde_json::from_str(&without).ok()
 }
 
 fn array_frames(bytes: &[u8]) -> Vec<(String, Value, usize, usize)> {
@@ -157,7 +189,8 @@ fn aws_frames(bytes: &[u8]) -> Vec<(String, Value, usize, usize)> {
         let (total, headers) = (number(0), number(4));
         let Some(message) = bytes.get(at..at + total) else { break };
         let text = String::from_utf8_lossy(&message[12..12 + headers]).into_owned();
-        let name = ["messageStop", "contentBlockDelta"].iter().find(|name| text.contains(**name));
+        let names = ["messageStop", "contentBlockStart", "contentBlockDelta", "contentBlockStop"];
+        let name = names.iter().find(|name| text.contains(**name));
         let payload: Value =
             serde_json::from_slice(&message[12 + headers..total - 4]).unwrap_or_default();
         let inner = payload["bytes"].as_str().and_then(|encoded| {
