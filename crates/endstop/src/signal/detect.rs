@@ -317,7 +317,7 @@ impl<'a> Given<'a> {
         if !self.text.is_empty() && !reader.facts().has_content(choice) {
             reader.take(&Event::Text { choice, text: self.text });
         }
-        if self.last && reader.facts().fault.is_none() {
+        if self.last && !reader.facts().proven && reader.facts().fault.is_none() {
             reader.take(&Event::Proof);
         }
     }
