@@ -86,7 +86,11 @@ fn check_tells_in_words_how_it_ended_and_what_to_do() {
         text.starts_with("cut (high confidence): the stream ended without the proof of its end\n"),
         "{text}"
     );
-    for part in ["said       nothing", "closed     the bytes ended", "what to do throw it away"] {
+    for part in [
+        "said       nothing",
+        "closed     the bytes ended",
+        "what to do discard it and send the request again",
+    ] {
         assert!(text.contains(part), "{text}");
     }
     assert!(!text.contains('\x1b'), "no colour in a pipe");
