@@ -61,7 +61,6 @@ def gateway_config(cache, mode, port, sim):
         f'listen = "127.0.0.1:{port}"',
         f'admin = "127.0.0.1:{free_port()}"',
         f'mode = "{mode}"',
-        'tool_calls = "fail"',
         f'data = "{cache / (mode + "-data")}"',
         f'store = "sqlite:{cache / (mode + "-data") / "endstop.db"}"',
     ]

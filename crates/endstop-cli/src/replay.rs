@@ -85,6 +85,7 @@ fn judge(registry: &Registry, recording: &Recording) -> (Wire, Ending) {
         cap: recording.cap,
         choices: recording.choices,
         stop: Vec::new(),
+        tools: None,
     };
     let mut reader = Reader::new(wire.clone(), head, asked);
     reader.watch(&recording.body);

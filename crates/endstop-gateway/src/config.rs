@@ -113,7 +113,7 @@ impl Default for Config {
             listen: SocketAddr::from(([127, 0, 0, 1], 4100)),
             admin: Some(SocketAddr::from(([127, 0, 0, 1], 4101))),
             mode: Mode::Guard,
-            tool_calls: ToolCalls::Fail,
+            tool_calls: ToolCalls::Hold,
             allow_looser: false,
             heartbeat: None,
             access_token_env: None,

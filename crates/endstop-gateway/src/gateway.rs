@@ -223,6 +223,7 @@ impl Gateway {
             if !loaded {
                 shared.told.say("endstop: some endings wait in the spool for the next start");
             }
+            shared.told.flush(LAST);
         })
         .await;
     }

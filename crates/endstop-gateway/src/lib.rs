@@ -32,6 +32,7 @@ pub mod failure;
 mod gateway;
 pub mod guard;
 mod live;
+mod log;
 mod peer;
 pub mod recording;
 mod relay;

@@ -262,31 +262,26 @@ impl Upstream {
         let (customer, rest) = split(rest).ok_or_else(|| {
             format!("endstop: say which {hole}: the path begins with {}", self.sdk_path())
         })?;
-        if is_safe(customer, self.base.host == format!("{{{hole}}}")) {
+        let is_whole_host = self.base.host == format!("{{{hole}}}");
+        if is_whole_host && !self.provider.serves_from(customer) {
+            let hosts = self.provider.hosts.join(", ");
+            return Err(format!("endstop: invalid {hole}: expected a host such as {hosts}"));
+        }
+        if is_whole_host && customer.split('.').all(is_label) || is_label(customer) {
             Ok((customer, rest))
         } else {
-            Err(format!("endstop: this is no {hole}: letters, digits and hyphens are"))
+            Err(format!("endstop: invalid {hole}: only letters, digits and hyphens are allowed"))
         }
     }
 }
 
-/// Whether a part of a path can become part of a host's name, or all of it.
-fn is_safe(part: &str, whole: bool) -> bool {
-    let label = |label: &str| {
-        !label.is_empty()
-            && label.len() <= 63
-            && !label.starts_with('-')
-            && !label.ends_with('-')
-            && label.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
-    };
-    if whole {
-        // A workspace's own host: one of the provider's domains, never an address.
-        part.split('.').count() >= 3
-            && part.split('.').all(label)
-            && provider::by_host(part).is_some()
-    } else {
-        label(part)
-    }
+/// Whether a part of a path can become a label of a host's name.
+fn is_label(label: &str) -> bool {
+    !label.is_empty()
+        && label.len() <= 63
+        && !label.starts_with('-')
+        && !label.ends_with('-')
+        && label.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
 }
 
 /// What a path says before all else, wherever the upstream is: a signature needs the region.
@@ -451,10 +446,17 @@ mod tests {
             "/databricks/169.254.169.254/x",
             "/databricks/localhost/x",
             "/databricks/evil.example.com/x",
+            "/databricks/bedrock-runtime.x.amazonaws.com.evil.example/x",
+            "/databricks/bedrock-runtime.us-east-1.amazonaws.com/x",
+            "/databricks/api.openai.com/x",
+            "/databricks/adb-1.azuredatabricks.net.evil.example/x",
+            "/databricks/adb-1.azuredatabricks.net:8080/x",
+            "/databricks/evil_.azuredatabricks.net/x",
         ] {
             assert!(to(path).is_err(), "{path}: {:?}", to(path));
         }
         assert!(to("/databricks/adb-1.azuredatabricks.net/x").is_ok());
+        assert!(to("/databricks/adb-1.19.azuredatabricks.net/x").is_ok());
         assert!(to("/bedrock").unwrap_err().contains("/bedrock/{region}"));
         assert!(to("/nobody/v1").unwrap_err().contains("`nobody`"));
         assert!(to("/").unwrap_err().contains("begins with one of"));

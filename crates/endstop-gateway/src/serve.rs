@@ -506,7 +506,9 @@ fn check_method(request: &Request<Incoming>) -> Result<(), Refused> {
     if request.headers().contains_key(header::UPGRADE) {
         let message = "endstop: WebSockets and other upgrades are not passed on; use the HTTP API, \
                        or connect to the provider directly";
-        return Err(refused(StatusCode::NOT_IMPLEMENTED, "endstop_no_upgrade", message));
+        // Clients that try WebSockets first go on to HTTP at once after this status: Codex makes one
+        // attempt in place of seven after 501.
+        return Err(refused(StatusCode::UPGRADE_REQUIRED, "endstop_no_upgrade", message));
     }
     let both = [header::CONTENT_LENGTH, header::TRANSFER_ENCODING];
     if both.iter().all(|name| request.headers().contains_key(name)) {

@@ -3,7 +3,6 @@
 //! No prompt, no answer, no key: a record holds what a provider said about its end, and counts.
 
 use std::collections::VecDeque;
-use std::io::Write as _;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -12,6 +11,7 @@ use serde::Serialize;
 use tokio::sync::broadcast;
 
 use crate::config::Log;
+use crate::log::LogWriter;
 
 /// What was done about a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -59,6 +59,7 @@ pub struct Told {
     newest: Mutex<VecDeque<Arc<Ended>>>,
     keep: usize,
     log: Log,
+    writer: LogWriter,
     listeners: broadcast::Sender<Arc<Ended>>,
 }
 
@@ -106,7 +107,11 @@ impl Told {
     #[must_use]
     pub fn new(keep: usize, log: Log) -> Self {
         let (listeners, _) = broadcast::channel(1024);
-        Self { newest: Mutex::new(VecDeque::new()), keep, log, listeners }
+        let writer = LogWriter::stderr(match log {
+            Log::Human | Log::Off => |lost| human_notice(&dropped(lost)),
+            Log::Json => |lost| json_notice(&dropped(lost)),
+        });
+        Self { newest: Mutex::new(VecDeque::new()), keep, log, writer, listeners }
     }
 
     /// Takes a record in.
@@ -148,10 +153,15 @@ impl Told {
     pub(crate) fn say(&self, what: &str) {
         let line = match self.log {
             Log::Off => return,
-            Log::Human => format!("{} {what}\n", clock(now())),
-            Log::Json => format!("{}\n", serde_json::json!({ "at": now(), "notice": what })),
+            Log::Human => human_notice(what),
+            Log::Json => json_notice(what),
         };
-        let _ = std::io::stderr().lock().write_all(line.as_bytes());
+        self.writer.write(line);
+    }
+
+    /// Waits until the log is written, but no longer than `most`.
+    pub(crate) fn flush(&self, most: Duration) {
+        self.writer.flush(most);
     }
 
     fn lock(&self) -> MutexGuard<'_, VecDeque<Arc<Ended>>> {
@@ -167,9 +177,22 @@ impl Told {
                 Err(_) => return,
             },
         };
-        // A log that cannot be written must not stop what it logs.
-        let _ = std::io::stderr().lock().write_all(line.as_bytes());
+        self.writer.write(line);
     }
+}
+
+fn human_notice(what: &str) -> String {
+    format!("{} {what}\n", clock(now()))
+}
+
+fn json_notice(what: &str) -> String {
+    format!("{}\n", serde_json::json!({ "at": now(), "notice": what }))
+}
+
+fn dropped(lines: u64) -> String {
+    let lines =
+        if lines == 1 { "1 log line was".to_owned() } else { format!("{lines} log lines were") };
+    format!("endstop: {lines} dropped: standard error is not read fast enough")
 }
 
 /// One line for people.

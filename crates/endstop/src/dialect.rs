@@ -4,6 +4,7 @@
 //! word, what proves the end, what its errors look like, and two functions that turn a frame into
 //! events. There is no `match` on a dialect anywhere: what differs is a field.
 
+pub mod aleph_alpha;
 pub mod anthropic;
 pub mod anthropic_complete;
 pub mod bedrock_ai21;
@@ -26,7 +27,9 @@ pub mod openai_assistants;
 pub mod openai_chat;
 pub mod openai_completions;
 pub mod openai_responses;
+pub(crate) mod partial_args;
 pub mod replicate;
+pub mod sap_orchestration;
 pub mod tgi;
 pub mod watsonx;
 
@@ -66,6 +69,8 @@ pub static ALL: &[&Dialect] = &[
     &tgi::DIALECT,
     &llamacpp::DIALECT,
     &cloudflare::DIALECT,
+    &aleph_alpha::DIALECT,
+    &sap_orchestration::DIALECT,
 ];
 
 /// One wire language.

@@ -293,6 +293,11 @@ pub struct Shown {
     pub malformed_tool_calls: u32,
     /// Of those, calls that never got a name.
     pub nameless_tool_calls: u32,
+    /// Of those, closed calls whose arguments are absent, blank or null: calls without parameters,
+    /// if the response ended well.
+    pub bare_tool_calls: u32,
+    /// The provider waits for an approval before it runs a tool of its own.
+    pub approval: bool,
     /// The provider named the stop sequence that matched.
     pub stop_sequence: bool,
     /// A part of the answer is marked as incomplete, whatever the word says.
@@ -303,14 +308,18 @@ pub struct Shown {
     pub breakdown: bool,
     /// The provider said two things that exclude each other.
     pub contradiction: bool,
-    /// As many output tokens were used as were allowed.
+    /// Exactly as many output tokens were used as were allowed.
     pub at_cap: bool,
+    /// More output tokens were counted than were allowed, as hosts do that count reasoning apart.
+    pub over_cap: bool,
     /// The word came, and the proof of the end that this host otherwise sends did not.
     pub missing_marker: bool,
     /// The last event was cut off in the middle.
     pub cut_event: bool,
     /// An event could not be read.
     pub malformed_event: bool,
+    /// No event was of a wire that is known.
+    pub unrecognised: bool,
     /// Bytes that are not UTF-8 came.
     pub invalid_utf8: bool,
     /// Content or an error came after the proof of the end.
@@ -345,15 +354,19 @@ impl Shown {
             (self.unfinished_tool_calls > 0, "unfinished_tool_call"),
             (self.malformed_tool_calls > 0, "malformed_tool_call"),
             (self.nameless_tool_calls > 0, "nameless_tool_call"),
+            (self.bare_tool_calls > 0, "bare_tool_call"),
+            (self.approval, "approval"),
             (self.stop_sequence, "stop_sequence"),
             (self.unfinished_content, "unfinished_content"),
             (self.guardrail, "guardrail"),
             (self.breakdown, "breakdown"),
             (self.contradiction, "contradiction"),
             (self.at_cap, "at_cap"),
+            (self.over_cap, "over_cap"),
             (self.missing_marker, "missing_marker"),
             (self.cut_event, "cut_event"),
             (self.malformed_event, "malformed_event"),
+            (self.unrecognised, "unrecognised"),
             (self.invalid_utf8, "invalid_utf8"),
             (self.late_event, "late_event"),
             (self.client_closed_early, "client_closed_early"),

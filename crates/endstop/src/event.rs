@@ -73,6 +73,13 @@ pub enum Event<'a> {
         /// The piece: text of JSON, or the text that the tool takes.
         arguments: &'a str,
     },
+    /// The provider runs this call itself, so that it is none for the caller.
+    ToolCallByProvider {
+        /// Which choice.
+        choice: u32,
+        /// Which call.
+        call: u32,
+    },
     /// A tool call's block is closed.
     ToolCallEnd {
         /// Which choice.

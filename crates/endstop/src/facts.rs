@@ -1,14 +1,15 @@
 //! The facts about a response as far as it has come: what the events so far add up to.
 
-use crate::Limits;
+use crate::dialect::partial_args::{PartialArgs, Piece};
 use crate::dialect::{CallsClose, Wins};
 use crate::ending::{Detail, Said, Shown, Usage};
 use crate::event::{Event, Word};
 use crate::fault::Fault;
-use crate::json::{JsonState, Scanner};
+use crate::json::{JsonState, Scanner, is_space};
 use crate::provider::Wire;
 use crate::text::{DETAIL_CAP, WORD_CAP, clean};
 use crate::verdict::Meaning;
+use crate::{ChoiceMark, Limits};
 
 /// The most details that are kept of one response.
 const MAX_DETAILS: usize = 64;
@@ -57,6 +58,8 @@ pub(crate) struct Marks {
     pub(crate) breakdown: bool,
     /// The provider said two things that exclude each other.
     pub(crate) contradiction: bool,
+    /// The provider waits for an approval before it runs a tool of its own.
+    pub(crate) approval: bool,
 }
 
 /// What is known of one tool call.
@@ -67,6 +70,12 @@ struct Call {
     arguments: Scanner,
     /// The arguments are JSON of another kind than an object.
     odd: bool,
+    /// The arguments may be `null` so far: the bytes of it that came.
+    null: Option<u8>,
+    /// The provider runs the tool itself.
+    by_provider: bool,
+    /// The arguments come as values at paths.
+    partial: Option<Box<PartialArgs>>,
     /// The tool takes free text, which has no end of its own to look for.
     takes_text: bool,
     named: bool,
@@ -99,6 +108,11 @@ impl Facts {
             Event::ToolCallTakesText { choice, call } => {
                 if let Some(call) = self.call_mut(*choice, *call) {
                     call.takes_text = true;
+                }
+            }
+            Event::ToolCallByProvider { choice, call } => {
+                if let Some(call) = self.call_mut(*choice, *call) {
+                    call.by_provider = true;
                 }
             }
             Event::ToolCallDelta { choice, call, arguments } => {
@@ -138,8 +152,14 @@ impl Facts {
         self.choices.iter().any(|choice| choice.said.is_some())
     }
 
+    /// Something came that tells of an answer.
+    pub(crate) fn has_begun(&self) -> bool {
+        self.begun || !self.choices.is_empty() || self.proven || self.pending.is_some()
+    }
+
+    /// A call that the caller is to run has begun.
     pub(crate) fn has_calls(&self) -> bool {
-        self.choices.iter().any(|choice| !choice.calls.is_empty())
+        self.choices.iter().any(|choice| choice.own_calls().next().is_some())
     }
 
     /// A choice is there, if without content so far.
@@ -204,6 +224,30 @@ impl Facts {
         self.call(index, number).is_some_and(|call| !call.closed)
     }
 
+    /// Takes pieces of arguments in that come at paths.
+    pub(crate) fn push_partial(&mut self, index: u32, number: u32, pieces: &[Piece<'_>]) {
+        if let Some(call) = self.call_mut(index, number) {
+            let partial = call.partial.get_or_insert_default();
+            pieces.iter().for_each(|piece| partial.push(piece));
+        }
+    }
+
+    pub(crate) fn partial(&self, index: u32, number: u32) -> Option<&PartialArgs> {
+        self.call(index, number)?.partial.as_deref()
+    }
+
+    /// The calls before this one that take free text.
+    pub(crate) fn text_calls(&self, index: u32) -> Vec<u32> {
+        let calls = self.choice(index).map(|choice| choice.calls.as_slice()).unwrap_or_default();
+        calls.iter().filter(|call| call.takes_text).map(|call| call.number).collect()
+    }
+
+    /// The number of the call with this id.
+    pub(crate) fn call_of_id(&self, index: u32, id: &str) -> Option<u32> {
+        let calls = &self.choice(index)?.calls;
+        calls.iter().rev().find(|call| call.id == id).map(|call| call.number)
+    }
+
     /// The number of the next call, on wires that do not number theirs.
     pub(crate) fn next_call(&self, index: u32) -> u32 {
         let count = self.choice(index).map_or(0, |choice| choice.calls.len());
@@ -264,6 +308,9 @@ impl Facts {
             id: clean(id, WORD_CAP),
             arguments: Scanner::default(),
             odd: false,
+            null: Some(0),
+            by_provider: false,
+            partial: None,
             takes_text: false,
             named: false,
             closed: false,
@@ -286,16 +333,11 @@ impl Facts {
         if wire.profile.dialect.calls_close == CallsClose::ByWord {
             choice.calls.iter_mut().for_each(|call| call.closed = true);
         }
-        if choice.said.is_some() && wire.profile.dialect.wins == Wins::First {
-            return;
-        }
-        let text = word.to_text();
-        let same = |said: &Said| said.field == field && said.word == text;
-        if choice.said.as_ref().is_some_and(same) {
-            return;
-        }
-        choice.meaning = Some(wire.meaning(field, word));
-        choice.said = Some(Said { field, word: clean(&text, WORD_CAP) });
+        choice.say(
+            Said { field, word: clean(&word.to_text(), WORD_CAP) },
+            wire.meaning(field, word),
+            wire.profile.dialect.wins,
+        );
     }
 
     fn prove(&mut self, wire: &Wire) {
@@ -325,14 +367,47 @@ impl Facts {
             self.details.iter_mut().find(|known| known.choice == choice && known.key == key);
         match known {
             Some(known) => known.value = value,
-            None if full => self.excess = self.excess.saturating_add(1),
+            None if full => {}
             None => self.details.push(Detail { choice, key, value }),
         }
     }
 }
 
+impl Choice {
+    /// Takes a word in. Where one field says two different things, the least complete counts.
+    fn say(&mut self, said: Said, meaning: Meaning, wins: Wins) {
+        let (Some(known), Some(known_meaning)) = (&self.said, self.meaning) else {
+            (self.said, self.meaning) = (Some(said), Some(meaning));
+            return;
+        };
+        if known.field != said.field {
+            if wins == Wins::Last {
+                (self.said, self.meaning) = (Some(said), Some(meaning));
+            }
+            return;
+        }
+        if known.word == said.word || meaning == Meaning::Nothing {
+            return;
+        }
+        self.marks.contradiction |= known_meaning != Meaning::Nothing;
+        if known_meaning == Meaning::Nothing || meaning.reason() > known_meaning.reason() {
+            (self.said, self.meaning) = (Some(said), Some(meaning));
+        }
+    }
+
+    /// The calls that the caller is to run.
+    fn own_calls(&self) -> impl Iterator<Item = &Call> {
+        self.calls.iter().filter(|call| !call.by_provider)
+    }
+}
+
 impl Call {
     fn push(&mut self, arguments: &str) {
+        for byte in arguments.bytes().filter(|byte| !is_space(*byte)) {
+            let Some(length) = self.null else { break };
+            let matches = b"null".get(usize::from(length)) == Some(&byte);
+            self.null = matches.then_some(length + 1);
+        }
         if self.arguments.state() == JsonState::Empty {
             let first = arguments.trim_start().chars().next();
             self.odd |= first.is_some_and(|first| first != '{');
@@ -340,37 +415,67 @@ impl Call {
         self.arguments.push(arguments.as_bytes());
     }
 
+    /// The arguments are absent, blank or null.
+    fn is_bare(&self) -> bool {
+        matches!(self.null, Some(0 | 4)) && !self.takes_text
+    }
+
+    /// The arguments are whole, whether or not the call is closed. Free text has no end of its own.
+    fn is_whole(&self) -> bool {
+        self.arguments.state() == JsonState::Whole && !self.takes_text
+    }
+
     fn is_unfinished(&self) -> bool {
-        let unread = matches!(self.arguments.state(), JsonState::Open | JsonState::Empty);
+        let unread = self.arguments.state() == JsonState::Open;
         !self.closed || unread && !self.takes_text
     }
 
     fn is_malformed(&self) -> bool {
         let broken = self.odd || self.arguments.state() == JsonState::Broken;
-        broken && !self.takes_text
+        broken && !self.is_bare() && !self.takes_text
     }
 }
 
 impl Choice {
+    /// How far the calls of this choice have come.
+    pub(crate) fn mark(&self) -> ChoiceMark {
+        let count = |of: fn(&Call) -> bool| {
+            let calls = self.calls.iter().filter(|call| of(call)).count();
+            u32::try_from(calls).unwrap_or(u32::MAX)
+        };
+        let by_provider = count(|call| call.by_provider);
+        ChoiceMark {
+            index: self.index,
+            begun: count(|_| true) - by_provider,
+            whole: count(|call| !call.by_provider && call.is_whole()),
+            closed: count(|call| !call.by_provider && call.closed),
+            by_provider,
+            said: self.said.is_some(),
+        }
+    }
+
     /// What the content of this choice shows.
     pub(crate) fn shown(&self) -> Shown {
         let count = |of: fn(&Call) -> bool| {
-            u32::try_from(self.calls.iter().filter(|call| of(call)).count()).unwrap_or(u32::MAX)
+            u32::try_from(self.own_calls().filter(|call| of(call)).count()).unwrap_or(u32::MAX)
         };
+        let served = self.calls.iter().any(|call| call.by_provider);
         Shown {
             text: self.text,
             reasoning: self.reasoning,
             refusal: self.refusal,
-            other_content: self.other_content,
+            other_content: self.other_content || served,
             stop_sequence: self.marks.stop_sequence,
             unfinished_content: self.marks.unfinished_content,
             guardrail: self.marks.guardrail,
             breakdown: self.marks.breakdown,
             contradiction: self.marks.contradiction,
+            approval: self.marks.approval,
             tool_calls: count(|_| true),
             unfinished_tool_calls: count(Call::is_unfinished),
             malformed_tool_calls: count(Call::is_malformed),
             nameless_tool_calls: count(|call| !call.named),
+            bare_tool_calls: count(|call| call.closed && call.is_bare()),
             ..Shown::default()
         }
     }

@@ -11,7 +11,7 @@ use serde_json::value::RawValue;
 
 use crate::ending::Reason;
 use crate::text::{DETAIL_CAP, WORD_CAP, clean};
-use crate::wire::{Count, Few, Loose, Scalar, Text};
+use crate::wire::{Count, Few, Loose, Scalar, Text, is_nothing};
 
 /// An error that the provider sent.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -198,12 +198,44 @@ pub const fn message(is: &'static str, kind: FaultKind) -> Sign {
     Sign { at: At::Message, is, kind }
 }
 
-/// Signs that every provider shares. Rate limits come first: their messages speak of tokens too.
+/// Signs in the messages of everybody: gateways pass each other's errors on, so that any host may send
+/// any of them. Rate limits come first: their messages speak of tokens too.
 pub static COMMON: &[Sign] = &[
     message("rate limit", FaultKind::RateLimit),
     message("per minute", FaultKind::RateLimit),
     message("tokens per min", FaultKind::RateLimit),
     message("too many requests", FaultKind::RateLimit),
+    message("credit balance is too low", FaultKind::Quota),
+    message("maximum context length is", FaultKind::ContextWindow),
+    message("maximum prompt length is", FaultKind::ContextWindow),
+    message("exceeds the context window", FaultKind::ContextWindow),
+    message("context window exceeds limit", FaultKind::ContextWindow),
+    message("exceed context limit", FaultKind::ContextWindow),
+    message("exceeded max context length", FaultKind::ContextWindow),
+    message("exceeds the available context size", FaultKind::ContextWindow),
+    message("context size has been exceeded", FaultKind::ContextWindow),
+    message("exceeds the model's maximum context length", FaultKind::ContextWindow),
+    message("longer than the model's context length", FaultKind::ContextWindow),
+    message("longer than the maximum model length of", FaultKind::ContextWindow),
+    message("too large for model with", FaultKind::ContextWindow),
+    message("exceeded model token limit", FaultKind::ContextWindow),
+    message("exceeds the maximum number of tokens", FaultKind::ContextWindow),
+    message("exceeds maximum length", FaultKind::ContextWindow),
+    message("prompt is too long", FaultKind::ContextWindow),
+    message("prompt too long", FaultKind::ContextWindow),
+    message("input is too long", FaultKind::ContextWindow),
+    message("input token length too long", FaultKind::ContextWindow),
+    message("input tokens exceed", FaultKind::ContextWindow),
+    message("too many input tokens", FaultKind::ContextWindow),
+    message("too many tokens: size limit exceeded", FaultKind::ContextWindow),
+    message("`inputs` tokens + `max_new_tokens` must be <=", FaultKind::ContextWindow),
+    message("`inputs` must have less than", FaultKind::ContextWindow),
+    message("total length of all messages is too long", FaultKind::ContextWindow),
+    message("reduce the length of the messages or completion", FaultKind::ContextWindow),
+    message("range of input length should be", FaultKind::ContextWindow),
+    message("current length is", FaultKind::ContextWindow),
+    message("trying to keep the first", FaultKind::ContextWindow),
+    message("n_keep:", FaultKind::ContextWindow),
 ];
 
 /// An error as it was read, before its kind is known.
@@ -284,10 +316,20 @@ struct Wire<'a> {
     errors: Few<&'a RawValue>,
     #[serde(borrow)]
     object: Text<'a>,
-    #[serde(borrow, alias = "Message", alias = "msg", alias = "errorMessage", alias = "err")]
+    #[serde(borrow)]
     message: Text<'a>,
-    #[serde(borrow, rename = "type", alias = "__type")]
+    #[serde(borrow, rename = "Message")]
+    capital_message: Text<'a>,
+    #[serde(borrow)]
+    msg: Text<'a>,
+    #[serde(borrow, rename = "errorMessage")]
+    error_message: Text<'a>,
+    #[serde(borrow)]
+    err: Text<'a>,
+    #[serde(borrow, rename = "type")]
     type_: Scalar<'a>,
+    #[serde(borrow)]
+    __type: Scalar<'a>,
     #[serde(borrow)]
     code: Scalar<'a>,
     #[serde(borrow)]
@@ -399,7 +441,7 @@ pub(crate) fn read(data: &[u8], expect: Expect) -> Option<Told> {
 
 /// Whether a field for errors holds one: null, false and empty values do not.
 pub(crate) fn is_set(error: Option<&RawValue>) -> bool {
-    error.is_some_and(|raw| !matches!(raw.get(), "null" | "false" | "{}" | "[]" | "\"\""))
+    error.is_some_and(|raw| !is_nothing(raw))
 }
 
 impl Wire<'_> {
@@ -407,14 +449,21 @@ impl Wire<'_> {
     fn is_flat_error(&self) -> bool {
         let base = &self.base_resp.status_code;
         self.object.0 == "error"
-            || self.detail.is_some() && self.type_.0.is_none()
+            || self.detail.is_some() && self.type_.0.is_none() && self.__type.0.is_none()
             || base.0.is_some_and(|code| code != 0)
     }
 
     fn names(&self, told: &mut Told) {
         let nested = [&self.details, &self.innererror, &self.metadata];
         let nested = nested.iter().flat_map(|d| [&d.error_code, &d.error_type, &d.code]);
-        let own = [&self.error_type, &self.error_code, &self.code, &self.type_, &self.status];
+        let own = [
+            &self.error_type,
+            &self.error_code,
+            &self.code,
+            &self.type_,
+            &self.__type,
+            &self.status,
+        ];
         let numbers = [&self.http_status_code, &self.status_code];
         for scalar in own.into_iter().chain(nested).chain(numbers) {
             let Some(name) = scalar.to_text() else { continue };
@@ -429,13 +478,19 @@ impl Wire<'_> {
             told.code = Some(code.to_string());
         }
         told.inner.push_str(&self.metadata.raw);
-        told.type_ = own_text(&[&self.type_, &self.error_type, &self.status]).or(told.type_.take());
+        let types = [&self.type_, &self.__type, &self.error_type, &self.status];
+        told.type_ = own_text(&types).or(told.type_.take());
         told.code = own_text(&[&self.code, &self.details.error_code]).or(told.code.take());
     }
 
     fn text(&self, told: &mut Told) {
+        let texts =
+            [&self.message, &self.capital_message, &self.msg, &self.error_message, &self.err];
         let text = match self.detail.map(RawValue::get) {
-            _ if !self.message.is_empty() => self.message.0.clone().into_owned(),
+            _ if texts.iter().any(|text| !text.is_empty()) => {
+                let text = texts.iter().find(|text| !text.is_empty());
+                text.map(|text| text.0.clone().into_owned()).unwrap_or_default()
+            }
             _ if !self.base_resp.status_msg.is_empty() => {
                 self.base_resp.status_msg.0.clone().into_owned()
             }

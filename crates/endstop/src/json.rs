@@ -4,8 +4,8 @@
 //! can be followed through any cutting of the bytes. It does not build values and does not check
 //! UTF-8; `serde_json` does that wherever a value is really read.
 
-/// How deep a value may nest before it counts as broken; `serde_json` draws the same line.
-const MAX_DEPTH: u32 = 127;
+/// How deep a value may nest before it counts as broken.
+const MAX_DEPTH: u32 = 512;
 
 /// What the bytes so far amount to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,8 +33,8 @@ pub enum JsonState {
 /// ```
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Scanner {
-    /// One bit a level, the innermost lowest: set in an object, clear in an array.
-    objects: u128,
+    /// One bit a level, the outermost first: set in an object, clear in an array.
+    objects: [u64; MAX_DEPTH as usize / 64],
     depth: u32,
     at: At,
 }
@@ -223,7 +223,7 @@ impl Scanner {
     }
 
     fn next(&mut self, byte: u8) -> At {
-        let in_object = self.objects & 1 == 1;
+        let in_object = self.is_in_object();
         match byte {
             b',' if in_object => At::Key,
             b',' => At::Value,
@@ -237,16 +237,24 @@ impl Scanner {
         if self.depth == MAX_DEPTH {
             return At::Broken;
         }
+        let bit = 1 << (self.depth % 64);
+        if let Some(word) = self.objects.get_mut(self.depth as usize / 64) {
+            *word = if object { *word | bit } else { *word & !bit };
+        }
         self.depth += 1;
-        self.objects = self.objects << 1 | u128::from(object);
         if object { At::FirstKey } else { At::FirstElement }
     }
 
     fn close(&mut self, object: bool) -> At {
-        debug_assert_eq!(self.objects & 1 == 1, object);
+        debug_assert_eq!(self.is_in_object(), object);
         self.depth -= 1;
-        self.objects >>= 1;
         self.after_value()
+    }
+
+    /// Whether the innermost open value is an object.
+    fn is_in_object(&self) -> bool {
+        let level = self.depth.saturating_sub(1);
+        self.objects.get(level as usize / 64).is_some_and(|word| word >> (level % 64) & 1 == 1)
     }
 
     fn after_value(&self) -> At {
@@ -364,14 +372,26 @@ mod tests {
     }
 
     #[test]
-    fn depth_is_bounded_where_serde_draws_the_line() {
-        for depth in [100, 126, 127, 128, 129, 100_000] {
+    fn depth_is_bounded() {
+        for (depth, want) in [
+            (127, JsonState::Whole),
+            (129, JsonState::Whole),
+            (512, JsonState::Whole),
+            (513, JsonState::Broken),
+            (100_000, JsonState::Broken),
+        ] {
             let text = format!("{}{}", "[".repeat(depth), "]".repeat(depth));
-            let want = match serde_json::from_str::<serde_json::Value>(&text) {
-                Ok(_) => JsonState::Whole,
-                Err(_) => JsonState::Broken,
-            };
             assert_eq!(state_of(&text), want, "{depth}");
+        }
+    }
+
+    #[test]
+    fn brackets_match_at_every_depth() {
+        for depth in [1_usize, 63, 64, 65, 128, 500] {
+            let (open, close) = ("{\"a\":[".repeat(depth / 2 + 1), "]}".repeat(depth / 2 + 1));
+            assert_eq!(state_of(&format!("{open}{close}")), JsonState::Whole, "{depth}");
+            let wrong = format!("{open}{}", close.replacen(']', "}", 1));
+            assert_eq!(state_of(&wrong), JsonState::Broken, "{depth}");
         }
     }
 }

@@ -85,6 +85,7 @@ pub mod json;
 pub mod event;
 
 pub mod dialect;
+mod mend;
 pub mod provider;
 pub mod registry;
 pub mod shape;
@@ -122,6 +123,6 @@ pub use ending::{
 pub use event::Event;
 pub use fault::{Fault, FaultForm, FaultKind};
 pub use provider::{Profile, Provider, Wire};
-pub use reader::{Asked, Head, Limits, Mark, Out, Reader};
+pub use reader::{Asked, ChoiceMark, Head, Limits, Mark, Out, Reader};
 pub use record::Record;
 pub use watched::Watched;

@@ -4,6 +4,7 @@
 //! and `dialect/` names one.
 
 mod ai21;
+mod aleph_alpha;
 mod alibaba;
 mod anthropic;
 mod azure;
@@ -33,6 +34,7 @@ mod perplexity;
 mod reka;
 mod replicate;
 mod sambanova;
+mod sap;
 mod sglang;
 mod snowflake;
 mod together;
@@ -45,6 +47,7 @@ mod xiaomi;
 mod zai;
 
 pub use ai21::AI21;
+pub use aleph_alpha::ALEPH_ALPHA;
 pub use alibaba::ALIBABA;
 pub use anthropic::ANTHROPIC;
 pub use azure::AZURE;
@@ -74,6 +77,7 @@ pub use perplexity::PERPLEXITY;
 pub use reka::REKA;
 pub use replicate::REPLICATE;
 pub use sambanova::SAMBANOVA;
+pub use sap::SAP;
 pub use sglang::SGLANG;
 pub use snowflake::SNOWFLAKE;
 pub use together::TOGETHER;
@@ -139,6 +143,8 @@ pub static ALL: &[&Provider] = &[
     &LMSTUDIO,
     &WATSONX,
     &REPLICATE,
+    &ALEPH_ALPHA,
+    &SAP,
     &OPENAI_COMPATIBLE,
 ];
 
@@ -156,7 +162,8 @@ pub struct Provider {
     pub title: &'static str,
     /// The first part of its paths at a gateway.
     pub route: &'static str,
-    /// The hosts that it serves from; a leading dot matches any host below.
+    /// Patterns of the hosts that it serves from. They match label by label and as a whole; `*`
+    /// stands for one label or the rest of one.
     pub hosts: &'static [&'static str],
     /// Where its API begins; `{name}` stands for what differs by customer. Empty where there is no
     /// one place.
@@ -188,6 +195,13 @@ impl Provider {
             .filter_map(|wire| wire.longest_match(path).map(|length| (length, wire)))
             .max_by_key(|(length, _)| *length)
             .map(|(_, wire)| wire)
+    }
+
+    /// Returns whether it serves from this host, given with or without a port.
+    #[must_use]
+    pub fn serves_from(&self, host: &str) -> bool {
+        let name = host.rsplit_once(':').map_or(host, |(name, _)| name);
+        self.hosts.iter().any(|pattern| is_host(host, pattern) || is_host(name, pattern))
     }
 
     /// What it means by a word, in whichever field of whichever wire it stands.
@@ -423,10 +437,13 @@ pub struct Quirks {
     pub lies_at_cap: bool,
     /// Its output tokens leave the reasoning out.
     pub reasoning_beside_output: bool,
+    /// It runs custom tools of its own, and shows their calls as it shows the caller's.
+    pub runs_custom_tools: bool,
 }
 
 /// No quirks.
-pub const NO_QUIRKS: Quirks = Quirks { lies_at_cap: false, reasoning_beside_output: false };
+pub const NO_QUIRKS: Quirks =
+    Quirks { lies_at_cap: false, reasoning_beside_output: false, runs_custom_tools: false };
 
 impl Wire {
     /// The same wire with these corrections.
@@ -518,6 +535,29 @@ fn holds(text: &str, pattern: &str) -> bool {
     })
 }
 
+/// Whether a host is of this pattern: as many labels, each of them alike.
+///
+/// A key may go to whatever matches here, so that nothing may stand before or after.
+fn is_host(host: &str, pattern: &str) -> bool {
+    let (mut labels, mut patterns) = (host.split('.'), pattern.split('.'));
+    loop {
+        match (labels.next(), patterns.next()) {
+            (None, None) => return true,
+            (Some(label), Some(pattern)) if is_label(label, pattern) => {}
+            (Some(_), Some(_)) | (Some(_), None) | (None, Some(_)) => return false,
+        }
+    }
+}
+
+fn is_label(label: &str, pattern: &str) -> bool {
+    let Some((start, end)) = pattern.split_once('*') else {
+        return label.eq_ignore_ascii_case(pattern);
+    };
+    let label = label.to_ascii_lowercase();
+    let within = label.strip_prefix(start).and_then(|rest| rest.strip_suffix(end));
+    within.is_some_and(|within| !within.is_empty())
+}
+
 /// The provider of this id or alias.
 #[must_use]
 pub fn by_id(id: &str) -> Option<&'static Provider> {
@@ -527,12 +567,7 @@ pub fn by_id(id: &str) -> Option<&'static Provider> {
 /// The provider that serves from this host.
 #[must_use]
 pub fn by_host(host: &str) -> Option<&'static Provider> {
-    let name = host.split(':').next().unwrap_or(host);
-    let serves = |known: &&str| match known.strip_prefix('.') {
-        Some(_) => name.ends_with(known),
-        None => [host, name].contains(known) || known.contains('*') && holds(name, known),
-    };
-    ALL.iter().copied().find(|provider| provider.hosts.iter().any(serves))
+    ALL.iter().copied().find(|provider| provider.serves_from(host))
 }
 
 /// The wire that serves this path where nothing is known of the provider.
@@ -540,4 +575,36 @@ pub fn by_host(host: &str) -> Option<&'static Provider> {
 pub fn by_path(path: &str) -> Option<&'static Profile> {
     let generic = GENERIC.wire_for_path(path);
     generic.or_else(|| ALL.iter().find_map(|provider| provider.wire_for_path(path)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hosts_match_label_by_label_and_as_a_whole() {
+        for (host, provider) in [
+            ("api.openai.com", Some("openai")),
+            ("API.OpenAI.com:443", Some("openai")),
+            ("localhost:11434", Some("ollama")),
+            ("bedrock-runtime.us-east-1.amazonaws.com", Some("bedrock")),
+            ("us-east5-aiplatform.googleapis.com", Some("vertex")),
+            ("adb-1.19.azuredatabricks.net", Some("databricks")),
+            ("bedrock-runtime.x.amazonaws.com.evil.example", None),
+            ("evil.bedrock-runtime.x.amazonaws.com", None),
+            ("bedrock-runtime.a.b.amazonaws.com", None),
+            ("bedrock-runtime..amazonaws.com", None),
+            ("-aiplatform.googleapis.com", None),
+            ("evil-aiplatform.googleapis.com.example", None),
+            ("x.evil-aiplatform.googleapis.com", None),
+            ("a.b.openai.azure.com", None),
+            ("openai.azure.com", None),
+            ("evilopenai.azure.com", None),
+            ("api.openai.com.evil.example", None),
+            ("evil.api.openai.com", None),
+            ("", None),
+        ] {
+            assert_eq!(by_host(host).map(|found| found.id), provider, "{host}");
+        }
+    }
 }

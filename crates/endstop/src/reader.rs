@@ -1,5 +1,8 @@
 //! The reader: push bytes, get events, finish once, get the ending.
 
+use std::cmp::Ordering;
+
+use crate::dialect::partial_args::{PartialArgs, Piece};
 use crate::dialect::{CallsClose, Proof, Reading};
 use crate::ending::{ChoiceEnding, Close, Closed, Ending, Reason, Shown};
 use crate::event::Event;
@@ -7,8 +10,10 @@ use crate::facts::{Choice, Facts, Marks};
 use crate::fault::{self, Expect, Fault, FaultForm, FaultKind, Told};
 use crate::frame::framer::{Framer, Hints};
 use crate::frame::{Broken, Frame, FrameKind, Rest};
-use crate::provider::{Profile, Wire};
+use crate::mend::mend;
+use crate::provider::{self, Profile, Wire};
 use crate::repeat::{Lesson, Order, Repeat};
+use crate::shape;
 use crate::verdict::{self, Evidence, Habits, Meaning};
 
 /// The longest token for going on that is passed on, in bytes.
@@ -36,6 +41,9 @@ pub struct Asked {
     pub choices: Option<u32>,
     /// The stop sequences.
     pub stop: Vec<String>,
+    /// The names of the tools that the caller runs; none where they are not known. They matter where
+    /// a host runs tools of the same kind itself.
+    pub tools: Option<Vec<String>>,
 }
 
 /// Bounds on the work for one response. What goes beyond is counted or ends the reading.
@@ -88,9 +96,33 @@ struct State {
     facts: Facts,
     repeat: Repeat,
     broken: Option<Broken>,
+    /// The wire that was named, where the bytes turned out to be of another.
+    named: Option<Box<Wire>>,
+    /// The first event of another wire, until a second one agrees.
+    strange: Option<Box<Strange>>,
+    /// An event of the wire was read.
+    understood: bool,
     flags: Flags,
     bytes: u64,
     events: u64,
+}
+
+/// An event that is of another wire than the one that was named.
+#[derive(Clone, Debug)]
+struct Strange {
+    wire: Wire,
+    name: String,
+    data: Vec<u8>,
+}
+
+impl Strange {
+    fn new(frame: &Frame<'_>, wire: Wire) -> Self {
+        Self { wire, name: frame.name.to_owned(), data: frame.data.to_vec() }
+    }
+
+    fn frame(&self) -> Frame<'_> {
+        Frame { name: &self.name, ..Frame::event(&self.data) }
+    }
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -98,6 +130,7 @@ struct Flags {
     cut_event: bool,
     malformed_event: bool,
     invalid_utf8: bool,
+    shape_asked: bool,
 }
 
 /// How far a response has come when one of its frames is whole.
@@ -113,6 +146,11 @@ impl Mark<'_> {
     #[must_use]
     pub fn has_calls(&self) -> bool {
         self.facts.has_calls()
+    }
+
+    /// How far the calls of each choice have come.
+    pub fn choices(&self) -> impl Iterator<Item = ChoiceMark> {
+        self.facts.choices.iter().map(Choice::mark)
     }
 
     /// A word has come, for one choice at least.
@@ -134,12 +172,31 @@ impl Mark<'_> {
     }
 }
 
+/// How far the calls of one choice have come: what a gate in front of clients that do not wait for the
+/// end goes by.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ChoiceMark {
+    /// The choice's own number on the wire.
+    pub index: u32,
+    /// Calls that were begun and that the caller is to run.
+    pub begun: u32,
+    /// Of those, calls whose arguments are whole.
+    pub whole: u32,
+    /// Of those, calls whose block is closed.
+    pub closed: u32,
+    /// Calls that the provider runs itself.
+    pub by_provider: u32,
+    /// The word for the end of this choice has come.
+    pub said: bool,
+}
+
 /// Where dialects put what they read.
 #[derive(Debug)]
 pub struct Out<'r, 's> {
     facts: &'r mut Facts,
     wire: &'r Wire,
     limits: &'r Limits,
+    asked: &'r Asked,
     lesson: Lesson,
     data: &'r [u8],
     sink: Option<Sink<'r, 's>>,
@@ -260,6 +317,39 @@ impl Out<'_, '_> {
     pub(crate) fn next_call(&self, choice: u32) -> u32 {
         self.facts.next_call(choice)
     }
+
+    /// Takes pieces of arguments in that come at paths; with none, more of them are announced.
+    pub(crate) fn push_partial(&mut self, choice: u32, call: u32, pieces: &[Piece<'_>]) {
+        self.lesson.spoil();
+        self.facts.push_partial(choice, call, pieces);
+    }
+
+    pub(crate) fn partial(&self, choice: u32, call: u32) -> Option<PartialArgs> {
+        self.facts.partial(choice, call).cloned()
+    }
+
+    /// The provider ran the call of this id itself.
+    pub(crate) fn by_provider(&mut self, choice: u32, id: &str) {
+        if let Some(call) = self.facts.call_of_id(choice, id) {
+            self.emit(Event::ToolCallByProvider { choice, call });
+        }
+    }
+
+    /// Whether this host runs a custom tool of this name itself: one that the caller did not offer.
+    pub(crate) fn runs_itself(&self, name: &str) -> bool {
+        let offered = |tools: &Vec<String>| tools.iter().any(|tool| tool == name);
+        self.wire.profile.quirks.runs_custom_tools
+            && self.asked.tools.as_ref().is_some_and(|tools| !offered(tools))
+    }
+
+    /// An answer follows calls: where hosts run custom tools themselves, those were theirs.
+    pub(crate) fn text_calls_were_its_own(&mut self, choice: u32) {
+        if self.wire.profile.quirks.runs_custom_tools && self.asked.tools.is_none() {
+            for call in self.facts.text_calls(choice) {
+                self.emit(Event::ToolCallByProvider { choice, call });
+            }
+        }
+    }
 }
 
 impl Reader {
@@ -292,6 +382,9 @@ impl Reader {
                 facts: Facts::default(),
                 repeat: Repeat::default(),
                 broken: None,
+                named: None,
+                strange: None,
+                understood: false,
                 flags: Flags::default(),
                 bytes: 0,
                 events: 0,
@@ -388,8 +481,12 @@ impl Reader {
     fn end(self, close: Close, mut sink: Option<&mut Sink<'_, '_>>) -> Ending {
         let Self { framer, mut state } = self;
         if state.broken.is_none() {
+            let is_array = framer.is_array();
             let rest = framer.finish(|frame| state.read_frame(&frame, sink.as_deref_mut()));
             state.flags.cut_event = rest == Rest::CutFrame;
+            state.read_strange(sink.as_deref_mut());
+            // A list that was never closed is not whole, whatever its last element says.
+            state.facts.proven &= !(is_array && state.flags.cut_event);
         }
         state.ending(close)
     }
@@ -441,72 +538,195 @@ impl State {
         true
     }
 
-    fn read_new(&mut self, frame: &Frame<'_>, sink: Option<&mut Sink<'_, '_>>) {
-        let (proof, dialect) = (self.wire.profile.proof, self.wire.profile.dialect);
-        let failed = self.is_error_status();
-        let mut out = Out {
-            facts: &mut self.facts,
-            wire: &self.wire,
-            limits: &self.limits,
-            lesson: Lesson::default(),
-            data: frame.data,
-            sink: sink.map(|Sink(sink)| Sink(*sink)),
+    fn read_new(&mut self, frame: &Frame<'_>, mut sink: Option<&mut Sink<'_, '_>>) {
+        if self.read_once(frame, sink.as_deref_mut()) != Reading::Malformed {
+            return;
+        }
+        let Some(mended) = mend(frame.data) else {
+            self.flags.malformed_event = true;
+            return;
         };
-        match frame.kind {
-            FrameKind::Exception => return emit_fault(exception(frame), self.status, &mut out),
-            FrameKind::Text => return emit_text(frame.data, self.status, &mut out),
-            FrameKind::Event | FrameKind::Body => {}
+        self.flags.invalid_utf8 |= std::str::from_utf8(frame.data).is_err();
+        let again = Frame { data: &mended, ..*frame };
+        self.flags.malformed_event |= self.read_once(&again, sink) == Reading::Malformed;
+    }
+
+    /// Reads a frame, unless it is malformed.
+    fn read_once(&mut self, frame: &Frame<'_>, mut sink: Option<&mut Sink<'_, '_>>) -> Reading {
+        if self.read_outside(frame, sink.as_deref_mut()) {
+            return Reading::Read;
         }
-        if frame.data.starts_with(b"[DONE]") || is_marker(proof, frame.data) {
-            if is_marker(proof, frame.data) {
-                out.emit(Event::Proof);
+        let mut reading = self.read_event(frame, sink.as_deref_mut());
+        if reading == Reading::Strange
+            && let Some(other) = self.other_wire(frame)
+        {
+            if !self.is_second(frame, &other) {
+                self.strange = Some(Box::new(Strange::new(frame, other)));
+                return reading;
             }
-            return;
+            reading = self.read_by(other, frame, sink.as_deref_mut());
         }
-        if failed {
-            if let Some(told) = fault::read(frame.data, Expect::Error) {
-                emit_fault(told, self.status, &mut out);
-            }
-            return;
-        }
-        let read = if frame.kind == FrameKind::Body { dialect.read_body } else { dialect.read };
-        let mut reading = read(frame, &mut out);
-        if reading == Reading::Malformed && std::str::from_utf8(frame.data).is_err() {
-            self.flags.invalid_utf8 = true;
-            let text = String::from_utf8_lossy(frame.data);
-            let frame = Frame { data: text.as_bytes(), ..*frame };
-            out.lesson.spoil();
-            reading = read(&frame, &mut out);
+        if self.facts.has_begun() {
+            self.strange = None;
         }
         match reading {
-            Reading::Read if frame.kind == FrameKind::Event => {
-                let lesson = std::mem::take(&mut out.lesson);
-                self.repeat.learn(frame, &lesson, dialect);
-            }
-            Reading::Read | Reading::Unfinished => {}
-            Reading::Malformed => self.flags.malformed_event = true,
-            // A whole body, labelled as a stream.
-            Reading::Strange
-                if frame.kind == FrameKind::Event
-                    && (dialect.read_body)(frame, &mut out) == Reading::Read =>
-            {
-                out.emit(Event::Proof);
-            }
+            Reading::Malformed => return reading,
+            Reading::Read | Reading::Unfinished => self.understood = true,
             Reading::Strange | Reading::Error => {
-                let told = reading == Reading::Error || frame.name == "error";
-                let expect = if told { Expect::Error } else { Expect::Anything };
-                let told = match fault::read(frame.data, expect) {
-                    None if reading == Reading::Error => Some(bare_text(frame.data)),
-                    told => told,
-                };
-                if let Some(told) = told {
-                    emit_fault(told, self.status, &mut out);
-                }
+                self.understood |= reading == Reading::Error;
+                self.read_fault(frame, reading, sink);
             }
         }
         let whole = matches!(reading, Reading::Read | Reading::Strange | Reading::Error);
         if frame.kind == FrameKind::Body && whole {
             self.facts.proven = true;
+        }
+        self.ask_shape(frame);
+        reading
+    }
+
+    /// Whether two events agree that the wire is another: one alone can be odd. A body stands alone.
+    fn is_second(&self, frame: &Frame<'_>, other: &Wire) -> bool {
+        let dialect = other.profile.dialect.id;
+        let agrees = |first: &Strange| first.wire.profile.dialect.id == dialect;
+        frame.kind == FrameKind::Body || self.strange.as_deref().is_some_and(agrees)
+    }
+
+    /// Reads on by another wire, from the event on that was held.
+    fn read_by(
+        &mut self,
+        wire: Wire,
+        frame: &Frame<'_>,
+        mut sink: Option<&mut Sink<'_, '_>>,
+    ) -> Reading {
+        self.named.get_or_insert_with(|| Box::new(self.wire.clone()));
+        self.wire = wire;
+        self.repeat = Repeat::default();
+        if let Some(first) = self.strange.take() {
+            self.read_event(&first.frame(), sink.as_deref_mut());
+        }
+        self.read_event(frame, sink)
+    }
+
+    /// Reads the one event that nobody knew, by the wire that it seems to be of.
+    fn read_strange(&mut self, sink: Option<&mut Sink<'_, '_>>) {
+        let Some(first) = self.strange.take().filter(|_| !self.facts.has_begun()) else { return };
+        self.named.get_or_insert_with(|| Box::new(self.wire.clone()));
+        self.wire = first.wire.clone();
+        self.understood |= self.read_event(&first.frame(), sink) == Reading::Read;
+    }
+
+    /// Reads what no dialect reads: exceptions, pages, markers, bodies of errors. False if it is
+    /// nothing of these.
+    fn read_outside(&mut self, frame: &Frame<'_>, sink: Option<&mut Sink<'_, '_>>) -> bool {
+        let (status, proof, failed) =
+            (self.status, self.wire.profile.proof, self.is_error_status());
+        let mut out = self.out(frame, sink);
+        match frame.kind {
+            FrameKind::Exception => emit_fault(exception(frame), status, &mut out),
+            FrameKind::Text => emit_text(frame.data, status, &mut out),
+            FrameKind::Event | FrameKind::Body if is_marker(proof, frame.data) => {
+                out.emit(Event::Proof);
+            }
+            FrameKind::Event | FrameKind::Body if frame.data.starts_with(b"[DONE]") => {}
+            FrameKind::Event | FrameKind::Body if failed => {
+                let mended = || fault::read(&mend(frame.data)?, Expect::Error);
+                if let Some(told) = fault::read(frame.data, Expect::Error).or_else(mended) {
+                    emit_fault(told, status, &mut out);
+                }
+            }
+            FrameKind::Event | FrameKind::Body => return false,
+        }
+        true
+    }
+
+    /// Reads a frame by the dialect at hand.
+    fn read_event(&mut self, frame: &Frame<'_>, sink: Option<&mut Sink<'_, '_>>) -> Reading {
+        let dialect = self.wire.profile.dialect;
+        let is_event = frame.kind == FrameKind::Event;
+        let read = if is_event { dialect.read } else { dialect.read_body };
+        let mut out = self.out(frame, sink);
+        let reading = read(frame, &mut out);
+        // A whole body, labelled as a stream.
+        if reading == Reading::Strange
+            && is_event
+            && (dialect.read_body)(frame, &mut out) == Reading::Read
+        {
+            out.emit(Event::Proof);
+            return Reading::Read;
+        }
+        if reading == Reading::Read && is_event {
+            let lesson = std::mem::take(&mut out.lesson);
+            self.repeat.learn(frame, &lesson, dialect);
+        }
+        reading
+    }
+
+    fn read_fault(&mut self, frame: &Frame<'_>, reading: Reading, sink: Option<&mut Sink<'_, '_>>) {
+        let is_error = reading == Reading::Error || frame.name == "error";
+        let expect = if is_error { Expect::Error } else { Expect::Anything };
+        let told = match fault::read(frame.data, expect) {
+            None if reading == Reading::Error => Some(bare_text(frame.data)),
+            told => told,
+        };
+        let status = self.status;
+        if let Some(told) = told {
+            emit_fault(told, status, &mut self.out(frame, sink));
+        }
+    }
+
+    fn out<'r, 's>(
+        &'r mut self,
+        frame: &Frame<'r>,
+        sink: Option<&'r mut Sink<'_, 's>>,
+    ) -> Out<'r, 's> {
+        Out {
+            facts: &mut self.facts,
+            wire: &self.wire,
+            limits: &self.limits,
+            asked: &self.asked,
+            lesson: Lesson::default(),
+            data: frame.data,
+            sink: sink.map(|Sink(sink)| Sink(*sink)),
+        }
+    }
+
+    /// The wire of a dialect that knows this frame, where the one at hand has understood nothing that
+    /// tells of an answer: hosts and paths can be wrong, and the body outranks them then.
+    fn other_wire(&self, frame: &Frame<'_>) -> Option<Wire> {
+        if self.facts.has_begun() || fault::read(frame.data, Expect::Anything).is_some() {
+            return None;
+        }
+        let claim = shape::claim(frame)?;
+        let named = self.named.as_deref().unwrap_or(&self.wire);
+        if claim.dialect.id == self.wire.profile.dialect.id {
+            return None;
+        }
+        if claim.dialect.id == named.profile.dialect.id {
+            return Some(named.clone());
+        }
+        let own = provider::by_id(named.profile.provider);
+        let own = own.and_then(|provider| provider.wire_of(claim.dialect.id)).copied();
+        let profile = own.or_else(|| claim.profile())?;
+        let profile = Profile {
+            provider: named.profile.provider,
+            guessed: true,
+            ambiguous: claim.ambiguous,
+            ..profile
+        };
+        Some(Wire { profile, corrections: named.corrections.clone() })
+    }
+
+    /// Where the shape of the beginning told nothing, that of a whole frame may.
+    fn ask_shape(&mut self, frame: &Frame<'_>) {
+        if !self.wire.profile.ambiguous || !self.facts.has_begun() || self.flags.shape_asked {
+            return;
+        }
+        self.flags.shape_asked = true;
+        if let Some(claim) = shape::claim(frame)
+            && claim.dialect.id == self.wire.profile.dialect.id
+        {
+            self.wire.profile.ambiguous = claim.ambiguous;
         }
     }
 
@@ -608,7 +828,9 @@ impl State {
         let said = choice.said.is_some();
         let gone = matches!(close, Close::ClientGone | Close::Dropped);
         Shown {
-            at_cap: self.at_cap(),
+            at_cap: self.used_of_cap() == Some(Ordering::Equal),
+            over_cap: self.used_of_cap() == Some(Ordering::Greater),
+            unrecognised: self.events > 0 && !self.understood && self.facts.fault.is_none(),
             missing_marker: !matches!(closed, Closed::Proven | Closed::Error | Closed::Open)
                 && said
                 && self.word_suffices(),
@@ -657,14 +879,15 @@ impl State {
         }
     }
 
-    fn at_cap(&self) -> bool {
+    /// The output tokens that were used, held against those that were allowed.
+    fn used_of_cap(&self) -> Option<Ordering> {
         let usage = &self.facts.usage;
         let beside = usage.reasoning.filter(|_| self.wire.profile.quirks.reasoning_beside_output);
         let used = match (usage.output, beside) {
-            (None, None) => return false,
+            (None, None) => return None,
             (output, beside) => output.unwrap_or(0).saturating_add(beside.unwrap_or(0)),
         };
-        self.asked.cap.is_some_and(|cap| cap > 0 && used >= cap)
+        self.asked.cap.filter(|cap| *cap > 0).map(|cap| used.cmp(&cap))
     }
 }
 

@@ -16,7 +16,7 @@ use crate::{event::Word, text};
 
 /// The version of the rules and word tables that a verdict was made by: raised whenever one of them
 /// changes, so that records made before can be found and judged again.
-pub const RULES: u32 = 1;
+pub const RULES: u32 = 2;
 
 /// The most of any text that is kept, in bytes.
 pub const MOST_TEXT: usize = 256;
@@ -117,8 +117,8 @@ impl Record {
 
     /// Says that nobody saw the end: the process that passed it on ended first.
     pub fn interrupt(&mut self) {
-        Reason::Cut.name().clone_into(&mut self.reason);
-        self.finish_reason = Some(Vocabulary::FinishReason.spell(Reason::Cut).to_owned());
+        Reason::Cancelled.name().clone_into(&mut self.reason);
+        self.finish_reason = Some(Vocabulary::FinishReason.spell(Reason::Cancelled).to_owned());
         Confidence::High.name().clone_into(&mut self.confidence);
         Closed::Interrupted.word().clone_into(&mut self.closed);
         "interrupted".clone_into(&mut self.cause);
@@ -240,15 +240,19 @@ fn shown(words: &[String]) -> Shown {
         unfinished_tool_calls: count("unfinished_tool_call"),
         malformed_tool_calls: count("malformed_tool_call"),
         nameless_tool_calls: count("nameless_tool_call"),
+        bare_tool_calls: count("bare_tool_call"),
+        approval: has("approval"),
         stop_sequence: has("stop_sequence"),
         unfinished_content: has("unfinished_content"),
         guardrail: has("guardrail"),
         breakdown: has("breakdown"),
         contradiction: has("contradiction"),
         at_cap: has("at_cap"),
+        over_cap: has("over_cap"),
         missing_marker: has("missing_marker"),
         cut_event: has("cut_event"),
         malformed_event: has("malformed_event"),
+        unrecognised: has("unrecognised"),
         invalid_utf8: has("invalid_utf8"),
         late_event: has("late_event"),
         client_closed_early: has("client_closed_early"),
@@ -301,8 +305,8 @@ mod tests {
         let asked = Asked { model: Some("m".repeat(5000)), cap: Some(9), ..Asked::default() };
         record.ask(&provider::OPENAI.main, &asked);
         assert_eq!(record.model.map(|model| model.len()), Some(MOST_TEXT));
-        assert_eq!((record.reason.as_str(), record.closed.as_str()), ("cut", "interrupted"));
-        assert_eq!(record.finish_reason.as_deref(), Some("error"));
+        assert_eq!((record.reason.as_str(), record.closed.as_str()), ("cancelled", "interrupted"));
+        assert_eq!(record.finish_reason.as_deref(), Some("cancel"));
     }
 
     /// A changed table without a raised [`RULES`] would leave records made before as they are.
@@ -322,7 +326,7 @@ mod tests {
         }
         assert_eq!(
             (RULES, print),
-            (1, 10_505_317_425_672_077_536),
+            (2, 6_307_791_663_034_088_498),
             "the tables changed: raise RULES, and write both here"
         );
     }

@@ -133,6 +133,7 @@ impl Lesson {
             | Event::OtherContent { .. }
             | Event::ToolCallStart { .. }
             | Event::ToolCallTakesText { .. }
+            | Event::ToolCallByProvider { .. }
             | Event::ToolCallEnd { .. }
             | Event::Usage(_)
             | Event::Word { .. }

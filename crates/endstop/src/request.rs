@@ -41,7 +41,20 @@ pub fn asked(profile: &Profile, path: &str, body: &[u8]) -> Asked {
             .find_map(|name| at(&fields, name).and_then(number))
             .and_then(|choices| u32::try_from(choices).ok()),
         stop: stops.iter().find_map(|name| at(&fields, name)).map(texts).unwrap_or_default(),
+        tools: profile.quirks.runs_custom_tools.then(|| tools(profile, &fields)),
     }
+}
+
+/// The names of the tools that the request offers.
+fn tools(profile: &Profile, fields: &Fields<'_>) -> Vec<String> {
+    #[derive(Deserialize)]
+    struct Tool {
+        name: Option<String>,
+    }
+    let lists = profile.asks.forces.iter().filter_map(|force| at(fields, force.tools));
+    let tools =
+        lists.flat_map(|list| serde_json::from_str::<Vec<Tool>>(list.get()).unwrap_or_default());
+    tools.filter_map(|tool| tool.name).collect()
 }
 
 fn streamed(profile: &Profile, path: &str, fields: &Fields<'_>) -> bool {

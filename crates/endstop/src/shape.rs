@@ -11,6 +11,7 @@ use crate::frame::array::Array;
 use crate::frame::aws::Aws;
 use crate::frame::sse::Sse;
 use crate::frame::{Frame, Framing};
+use crate::mend::mend;
 use crate::provider::{self, Profile};
 use crate::wire::{Few, Loose, Text};
 
@@ -74,12 +75,22 @@ pub struct Probe<'a> {
     pub(crate) completion: Option<&'a RawValue>,
     #[serde(borrow)]
     pub(crate) completions: Option<&'a RawValue>,
+    #[serde(borrow)]
+    pub(crate) model_version: Option<&'a RawValue>,
+    #[serde(borrow)]
+    pub(crate) final_result: Option<&'a RawValue>,
+    #[serde(borrow)]
+    pub(crate) orchestration_result: Option<&'a RawValue>,
     #[serde(borrow, rename = "outputText")]
     pub(crate) output_text: Option<&'a RawValue>,
     #[serde(borrow, rename = "inputTextTokenCount")]
     pub(crate) input_text_token_count: Option<&'a RawValue>,
-    #[serde(borrow, rename = "contentBlockDelta", alias = "messageStart", alias = "messageStop")]
-    pub(crate) converse_event: Option<&'a RawValue>,
+    #[serde(borrow, rename = "contentBlockDelta")]
+    pub(crate) content_block_delta: Option<&'a RawValue>,
+    #[serde(borrow, rename = "messageStart")]
+    pub(crate) message_start: Option<&'a RawValue>,
+    #[serde(borrow, rename = "messageStop")]
+    pub(crate) message_stop: Option<&'a RawValue>,
     #[serde(borrow)]
     pub(crate) generated_text: Option<&'a RawValue>,
     #[serde(borrow)]
@@ -111,11 +122,8 @@ pub(crate) struct ProbeChoice<'a> {
 #[must_use]
 pub fn guess(bytes: &[u8]) -> Option<Profile> {
     let look = bytes.get(..LOOK).unwrap_or(bytes);
-    let (Claim { dialect, ambiguous }, framing) = first_claim(look)?;
-    let generic = provider::GENERIC.wire_of(dialect.id);
-    let wire =
-        generic.or_else(|| provider::ALL.iter().find_map(|known| known.wire_of(dialect.id)))?;
-    Some(Profile { guessed: true, ambiguous, framing, ..*wire })
+    let (claim, framing) = first_claim(look)?;
+    Some(Profile { guessed: true, ambiguous: claim.ambiguous, framing, ..claim.profile()? })
 }
 
 /// The first frame that a dialect claims as its own.
@@ -151,15 +159,34 @@ fn first_claim(bytes: &[u8]) -> Option<(Claim, Framing)> {
 }
 
 /// A dialect that claims a frame.
-struct Claim {
-    dialect: &'static Dialect,
+pub(crate) struct Claim {
+    pub(crate) dialect: &'static Dialect,
     /// Others claim it too.
-    ambiguous: bool,
+    pub(crate) ambiguous: bool,
 }
 
-fn claim(frame: &Frame<'_>) -> Option<Claim> {
-    let Loose(mut probe) = serde_json::from_slice::<Loose<Probe<'_>>>(frame.data).ok()?;
-    probe.name = frame.name;
+impl Claim {
+    /// Whoever speaks this dialect first.
+    pub(crate) fn profile(&self) -> Option<Profile> {
+        let id = self.dialect.id;
+        let generic = provider::GENERIC.wire_of(id);
+        generic.or_else(|| provider::ALL.iter().find_map(|known| known.wire_of(id))).copied()
+    }
+}
+
+/// The dialect that a frame is of; none if no dialect claims it.
+pub(crate) fn claim(frame: &Frame<'_>) -> Option<Claim> {
+    match serde_json::from_slice::<Loose<Probe<'_>>>(frame.data) {
+        Ok(Loose(probe)) => claim_of(Probe { name: frame.name, ..probe }),
+        Err(_) => {
+            let mended = mend(frame.data)?;
+            let Loose(probe) = serde_json::from_slice::<Loose<Probe<'_>>>(&mended).ok()?;
+            claim_of(Probe { name: frame.name, ..probe })
+        }
+    }
+}
+
+fn claim_of(probe: Probe<'_>) -> Option<Claim> {
     let mut claims = dialect::ALL.iter().copied().filter(|dialect| (dialect.claims)(&probe));
     let dialect = claims.next()?;
     Some(Claim { dialect, ambiguous: claims.next().is_some() })

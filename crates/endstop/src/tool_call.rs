@@ -10,6 +10,8 @@ use serde::{Deserialize, Serialize};
 use crate::ending::{Confidence, Ending, Reason, Shown};
 use crate::event::Event;
 use crate::json::{JsonState, Scanner};
+use crate::provider::Wire;
+use crate::reader::{Asked, Head, Reader};
 
 /// The most arguments that are kept of one call, in bytes; a larger call cannot run.
 const MAX_ARGUMENTS: usize = 16 << 20;
@@ -33,6 +35,20 @@ pub struct ToolCall {
     pub state: CallState,
     /// It was written in the answer's text rather than sent as a call.
     pub in_text: bool,
+}
+
+impl ToolCall {
+    /// The arguments as a JSON object: `{}` for a call without parameters, whose arguments came
+    /// absent, blank or null. Text, if the tool takes that.
+    #[must_use]
+    pub fn object(&self) -> &str {
+        if is_bare(&self.arguments) { "{}" } else { &self.arguments }
+    }
+}
+
+/// Whether these are the arguments of a call without parameters.
+fn is_bare(arguments: &str) -> bool {
+    matches!(arguments.trim(), "" | "null")
 }
 
 /// How far a call came.
@@ -92,6 +108,9 @@ impl Assembly {
                 if let Some(piece) = self.find(choice, call) {
                     piece.takes_text = true;
                 }
+            }
+            Event::ToolCallByProvider { choice, call } => {
+                self.calls.retain(|piece| piece.call.choice != choice || piece.call.number != call);
             }
             Event::ToolCallEnd { choice, call } => {
                 let of =
@@ -200,11 +219,11 @@ impl Piece {
             _ if self.takes_text && !self.closed => CallState::Open,
             _ if self.takes_text && ended_well => CallState::Complete,
             _ if self.takes_text => CallState::Closed,
-            JsonState::Empty | JsonState::Open
-                if is_object || self.call.arguments.trim().is_empty() =>
-            {
-                CallState::Open
-            }
+            // Whether such a call is whole, the ending says.
+            _ if is_bare(&self.call.arguments) && !self.closed => CallState::Open,
+            _ if is_bare(&self.call.arguments) && ended_well => CallState::Complete,
+            _ if is_bare(&self.call.arguments) => CallState::Closed,
+            JsonState::Open if is_object => CallState::Open,
             JsonState::Whole if !is_object => CallState::Malformed,
             JsonState::Broken | JsonState::Empty | JsonState::Open => CallState::Malformed,
             JsonState::Whole if !self.closed => CallState::Parsable,
@@ -285,6 +304,32 @@ pub fn allow(ending: &Ending, calls: &[ToolCall]) -> Allow {
     match calls.iter().find(|call| call.state != CallState::Complete) {
         Some(call) => Allow::Refuse(Refusal::Call(call.state)),
         None => Allow::Run,
+    }
+}
+
+/// The calls that a client which does not wait for the end could run after these bytes: those whose
+/// arguments are whole or whose block is closed.
+///
+/// This is what a gate in front of such clients is held to: of what it lets pass before the proof of
+/// the end, nothing may be in this list.
+#[must_use]
+pub fn exposed(wire: impl Into<Wire>, head: Head<'_>, bytes: &[u8]) -> Vec<ToolCall> {
+    let mut reader = Reader::new(wire, head, Asked::default());
+    let mut assembly = Assembly::default();
+    reader.read(bytes, |event| assembly.observe(&event));
+    // Cut off here, on purpose.
+    drop(reader);
+    assembly.so_far().into_iter().filter(|call| call.state.could_run()).collect()
+}
+
+impl CallState {
+    /// Whether a client that does not wait for the end could run a call in this state.
+    #[must_use]
+    pub fn could_run(self) -> bool {
+        match self {
+            Self::Parsable | Self::Closed | Self::Complete => true,
+            Self::Open | Self::Malformed | Self::Orphaned => false,
+        }
     }
 }
 

@@ -30,6 +30,16 @@ pub enum Meaning {
     Vague(Reason),
 }
 
+impl Meaning {
+    /// The reason that the word stands for.
+    pub(crate) fn reason(self) -> Reason {
+        match self {
+            Self::Nothing | Self::Unknown => Reason::Unknown,
+            Self::Known(reason) | Self::Vague(reason) => reason,
+        }
+    }
+}
+
 /// What the profile of the host says about its endings.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Habits {
@@ -80,7 +90,7 @@ pub struct Verdict {
 /// Judges one choice.
 #[must_use]
 pub fn judge(evidence: &Evidence<'_>) -> Verdict {
-    let Finding { reason, mut confidence, because } = find(evidence);
+    let Finding { reason, mut confidence, because } = vouch(find(evidence), evidence.shown);
     // What could not be read may have said otherwise, and what contradicts itself is not sure.
     if evidence.shown.malformed_event || evidence.shown.contradiction {
         confidence = confidence.min(Confidence::Medium);
@@ -92,6 +102,16 @@ pub fn judge(evidence: &Evidence<'_>) -> Verdict {
     };
     let confidence = confidence.min(most);
     Verdict { reason, confidence, sentence: because }
+}
+
+/// Choices and calls that were not followed may have ended in any way: no success vouches for them.
+fn vouch(found: Finding, shown: &Shown) -> Finding {
+    if shown.excess == 0 || !found.reason.is_success() {
+        return found;
+    }
+    let because =
+        format!("{}, but more choices or tool calls came than are followed", found.because);
+    finding(Reason::Unknown, Confidence::Low, because)
 }
 
 /// A verdict in the making.
@@ -160,13 +180,18 @@ fn from_close(evidence: &Evidence<'_>) -> Finding {
         Closed::Eof if evidence.habits.silent => {
             return finding(Reason::Unknown, Confidence::Low, "this host never says how it ended");
         }
+        Closed::Eof if evidence.shown.unrecognised => {
+            let because = "no event of the stream is known, so that nobody knows how it ended";
+            return finding(Reason::Unknown, Confidence::Low, because);
+        }
         Closed::TimedOut(_) => {
             (Reason::TimedOut, "a time limit passed before the response was over")
         }
         Closed::ClientGone => (Reason::Cancelled, "the client left before the response was over"),
         Closed::Dropped => (Reason::Cancelled, "reading was given up before the response was over"),
         Closed::ShutDown => (Reason::Cancelled, "we shut down before the response was over"),
-        Closed::Interrupted => (Reason::Cut, "our own process ended before the response did"),
+        // Ours, and not the provider's: it is never counted as a cut of theirs.
+        Closed::Interrupted => (Reason::Cancelled, "our own process ended before the response did"),
         Closed::Reset => (Reason::Cut, "the connection broke before the response was over"),
         Closed::Truncated => {
             (Reason::Cut, "the body ended inside a chunk or short of its promised length")
@@ -208,6 +233,11 @@ fn unreachable_words(why: Unreachable) -> &'static str {
 fn from_word(evidence: &Evidence<'_>) -> Finding {
     let word = evidence.said.map_or("", |said| said.word.as_str());
     match evidence.meaning {
+        Meaning::Nothing if is_at_cap(evidence) && evidence.shown.text => finding(
+            Reason::OutputLimit,
+            Confidence::Low,
+            "nothing was said about why, and all the output tokens allowed were used",
+        ),
         Meaning::Nothing if word.is_empty() => finding(
             Reason::Unknown,
             Confidence::Low,
@@ -223,11 +253,15 @@ fn from_word(evidence: &Evidence<'_>) -> Finding {
             Confidence::Medium,
             format!("the provider said `{word}`, a word that is not in its documentation"),
         ),
-        Meaning::Vague(reason) => finding(
-            reason,
-            Confidence::Medium,
-            format!("the provider said `{word}`, which is vague"),
+        Meaning::Vague(Reason::Complete) if is_at_cap(evidence) && evidence.shown.text => finding(
+            Reason::OutputLimit,
+            Confidence::Low,
+            format!("{}, which is vague, and all the output tokens allowed were used", said(word)),
         ),
+        Meaning::Vague(reason) => {
+            let Finding { reason, confidence, because } = from_reason(reason, word, evidence);
+            finding(reason, confidence.min(Confidence::Medium), format!("{because} (a vague word)"))
+        }
         Meaning::Known(reason) => from_reason(reason, word, evidence),
     }
 }
@@ -255,6 +289,10 @@ fn from_reason(reason: Reason, word: &str, evidence: &Evidence<'_>) -> Finding {
 
 fn from_natural_stop(reason: Reason, word: &str, evidence: &Evidence<'_>) -> Finding {
     let Evidence { shown, habits, .. } = evidence;
+    if shown.approval {
+        let because = format!("{}, and waits for an approval", said(word));
+        return finding(Reason::Paused, Confidence::High, because);
+    }
     if shown.refusal {
         return finding(
             Reason::Refused,
@@ -274,21 +312,27 @@ fn from_natural_stop(reason: Reason, word: &str, evidence: &Evidence<'_>) -> Fin
         let because = format!("{}, but a part of the answer is marked incomplete", said(word));
         return finding(Reason::OutputLimit, Confidence::Medium, because);
     }
-    if shown.at_cap && habits.lies_at_cap && evidence.choices <= 1 {
+    if reason == Reason::StopSequence && shown.tool_calls > 0 {
+        // A caller's stop sequence cuts whatever it stands in.
+        let because = format!("{}, with tool calls that it may have cut", said(word));
+        return finding(reason, Confidence::Medium, because);
+    }
+    let calls = shown.tool_calls > 0;
+    if is_at_cap(evidence) && habits.lies_at_cap && !calls {
         let because = format!(
             "{}, but all the output tokens allowed were used, where this host says so too",
             said(word)
         );
         return finding(Reason::OutputLimit, Confidence::Medium, because);
     }
-    if shown.tool_calls > 0 {
+    if calls {
         return from_calls(
             word,
             evidence,
             if habits.has_tool_word { Confidence::Medium } else { Confidence::High },
         );
     }
-    if shown.at_cap {
+    if shown.at_cap || shown.over_cap {
         let because = format!("{}, though all the output tokens allowed were used", said(word));
         return finding(reason, Confidence::Medium, because);
     }
@@ -318,14 +362,19 @@ fn from_tool_word(word: &str, evidence: &Evidence<'_>) -> Finding {
             format!("{}, but no tool call came", said(word)),
         );
     }
-    if shown.at_cap && evidence.choices <= 1 {
-        let because = format!(
-            "{}, but all the output tokens allowed were used: the call may be cut",
-            said(word)
-        );
-        return finding(Reason::OutputLimit, Confidence::Medium, because);
-    }
     from_calls(word, evidence, Confidence::High)
+}
+
+/// All the output tokens allowed were used, by the one choice there is.
+fn is_at_cap(evidence: &Evidence<'_>) -> bool {
+    (evidence.shown.at_cap || evidence.shown.over_cap) && evidence.choices <= 1
+}
+
+/// Nothing but the word says that a call without arguments is whole: that is enough where the end is
+/// proven, or still to come, and the output was not cut by the cap.
+fn stands_bare(evidence: &Evidence<'_>) -> bool {
+    matches!(evidence.closed, Closed::Proven | Closed::Open)
+        && !(evidence.shown.at_cap || evidence.shown.over_cap)
 }
 
 /// Calls after a word that lets them stand.
@@ -335,7 +384,7 @@ fn from_calls(word: &str, evidence: &Evidence<'_>, confidence: Confidence) -> Fi
         return finding(
             Reason::MalformedToolCall,
             Confidence::Medium,
-            format!("{}, but the arguments of a tool call are no JSON", said(word)),
+            format!("{}, but the arguments of a tool call are not a JSON object", said(word)),
         );
     }
     if shown.unfinished_tool_calls > 0 {
@@ -345,9 +394,19 @@ fn from_calls(word: &str, evidence: &Evidence<'_>, confidence: Confidence) -> Fi
             format!("{}, but a tool call is unfinished", said(word)),
         );
     }
-    if shown.at_cap || shown.excess > 0 {
-        let because =
-            format!("{}, with tool calls, and they cannot all be vouched for", said(word));
+    if shown.bare_tool_calls > 0 && !stands_bare(evidence) {
+        return finding(
+            Reason::OutputLimit,
+            Confidence::Medium,
+            format!("{}, but the arguments of a tool call are missing", said(word)),
+        );
+    }
+    // More tokens than the cap are no evidence: some hosts count reasoning apart.
+    if shown.at_cap {
+        let because = format!(
+            "{}, with whole tool calls, though all the output tokens allowed were used",
+            said(word)
+        );
         return finding(Reason::ToolCall, Confidence::Medium, because);
     }
     finding(Reason::ToolCall, confidence, format!("{}, and the tool calls are whole", said(word)))
@@ -372,15 +431,19 @@ mod tests {
         unfinished_tool_calls: 0,
         malformed_tool_calls: 0,
         nameless_tool_calls: 0,
+        bare_tool_calls: 0,
+        approval: false,
         stop_sequence: false,
         unfinished_content: false,
         guardrail: false,
         breakdown: false,
         contradiction: false,
         at_cap: false,
+        over_cap: false,
         missing_marker: false,
         cut_event: false,
         malformed_event: false,
+        unrecognised: false,
         invalid_utf8: false,
         late_event: false,
         client_closed_early: false,
@@ -492,7 +555,7 @@ mod tests {
             (Closed::Reset, Reason::Cut),
             (Closed::Oversize, Reason::Cut),
             (Closed::BrokenFrame, Reason::Cut),
-            (Closed::Interrupted, Reason::Cut),
+            (Closed::Interrupted, Reason::Cancelled),
             (Closed::Truncated, Reason::Cut),
             (Closed::Unreachable(Unreachable::Refused), Reason::Failed),
             (Closed::TimedOut(Timer::Idle), Reason::TimedOut),
@@ -552,7 +615,8 @@ mod tests {
         upgraded(Reason::Complete, Habits { has_tool_word: false, ..STRICT })
             .is(Reason::ToolCall, High);
         upgraded(Reason::Complete, STRICT).is(Reason::ToolCall, Medium);
-        upgraded(Reason::StopSequence, STRICT).is(Reason::ToolCall, Medium);
+        // Not by a stop sequence, which cuts whatever it stands in.
+        upgraded(Reason::StopSequence, STRICT).is(Reason::StopSequence, Medium);
         for reason in Reason::ALL {
             if !reason.is_success() {
                 upgraded(reason, STRICT).is(reason, High);
@@ -573,23 +637,90 @@ mod tests {
     }
 
     #[test]
-    fn rule_4_the_cap_overrules_tool_calls_and_known_liars_only() {
+    fn rule_4_the_cap_overrules_known_liars_and_never_whole_calls() {
         let text = Shown { at_cap: true, ..WITH_TEXT };
         let call = Shown { at_cap: true, ..WITH_CALL };
         let liar = Habits { lies_at_cap: true, ..STRICT };
         let tool_word = Meaning::Known(Reason::ToolCall);
-        Trial { shown: text, ..Trial::default() }.is(Reason::Complete, Medium);
-        Trial { shown: text, habits: liar, ..Trial::default() }.is(Reason::OutputLimit, Medium);
-        Trial { shown: text, habits: liar, choices: 2, ..Trial::default() }
-            .is(Reason::Complete, Medium);
-        Trial { shown: call, habits: liar, ..Trial::default() }.is(Reason::OutputLimit, Medium);
-        Trial { shown: call, meaning: tool_word, ..Trial::default() }
-            .is(Reason::OutputLimit, Medium);
-        Trial { shown: call, meaning: tool_word, choices: 2, ..Trial::default() }
-            .is(Reason::ToolCall, Medium);
-        Trial { shown: call, ..Trial::default() }.is(Reason::ToolCall, Medium);
-        let silent = Habits { has_tool_word: false, ..STRICT };
-        Trial { shown: call, habits: silent, ..Trial::default() }.is(Reason::ToolCall, Medium);
+        let over = |shown: Shown| Shown { at_cap: false, over_cap: true, ..shown };
+        for shown in [text, over(text)] {
+            Trial { shown, ..Trial::default() }.is(Reason::Complete, Medium);
+            Trial { shown, habits: liar, ..Trial::default() }.is(Reason::OutputLimit, Medium);
+            Trial { shown, habits: liar, choices: 2, ..Trial::default() }
+                .is(Reason::Complete, Medium);
+        }
+        for habits in [STRICT, liar] {
+            for meaning in [tool_word, Meaning::Known(Reason::Complete)] {
+                Trial { shown: call, meaning, habits, ..Trial::default() }
+                    .is(Reason::ToolCall, Medium);
+            }
+            // More than the cap is no evidence: some hosts count reasoning apart.
+            Trial { shown: over(call), meaning: tool_word, habits, ..Trial::default() }
+                .is(Reason::ToolCall, High);
+            let cut = Shown { unfinished_tool_calls: 1, ..call };
+            Trial { shown: cut, meaning: tool_word, habits, ..Trial::default() }
+                .is(Reason::OutputLimit, Medium);
+        }
+    }
+
+    #[test]
+    fn rule_4_nothing_said_at_the_cap_is_the_limit() {
+        let silent = Trial { meaning: Meaning::Nothing, ..Trial::default() };
+        let at = |shown: Shown| Trial {
+            shown,
+            ..Trial { meaning: Meaning::Nothing, ..Trial::default() }
+        };
+        at(Shown { at_cap: true, ..WITH_TEXT }).is(Reason::OutputLimit, Low);
+        at(Shown { over_cap: true, ..WITH_TEXT }).is(Reason::OutputLimit, Low);
+        at(Shown { at_cap: true, ..Shown::default() }).is(Reason::Unknown, Low);
+        silent.is(Reason::Unknown, Low);
+        let vague = Meaning::Vague(Reason::Complete);
+        Trial { meaning: vague, ..Trial::default() }.is(Reason::Complete, Medium);
+        Trial { meaning: vague, ..at(Shown { at_cap: true, ..WITH_TEXT }) }
+            .is(Reason::OutputLimit, Low);
+        // Several choices share the count.
+        Trial { choices: 2, ..at(Shown { at_cap: true, ..WITH_TEXT }) }.is(Reason::Unknown, Low);
+    }
+
+    #[test]
+    fn rule_5_a_call_without_arguments_is_whole_only_where_the_end_vouches_for_it() {
+        let bare = Shown { bare_tool_calls: 1, ..WITH_CALL };
+        let tool_word = Meaning::Known(Reason::ToolCall);
+        let call = |closed, shown, habits| Trial {
+            meaning: tool_word,
+            closed,
+            shown,
+            habits,
+            ..Trial::default()
+        };
+        call(Closed::Proven, bare, STRICT).is(Reason::ToolCall, High);
+        call(Closed::Open, bare, STRICT).is(Reason::ToolCall, High);
+        Trial { shown: bare, ..Trial::default() }.is(Reason::ToolCall, Medium);
+        for shown in [Shown { at_cap: true, ..bare }, Shown { over_cap: true, ..bare }] {
+            call(Closed::Proven, shown, STRICT).is(Reason::OutputLimit, Medium);
+        }
+        // Hosts whose word nearly proves the end: not for this.
+        call(Closed::Eof, bare, LENIENT).is(Reason::OutputLimit, Medium);
+        Trial { shown: bare, meaning: Meaning::Known(Reason::OutputLimit), ..Trial::default() }
+            .is(Reason::OutputLimit, High);
+    }
+
+    #[test]
+    fn an_approval_that_is_waited_for_is_a_pause() {
+        let shown = Shown { approval: true, other_content: true, ..WITH_TEXT };
+        Trial { shown, ..Trial::default() }.is(Reason::Paused, High);
+        let meaning = Meaning::Known(Reason::OutputLimit);
+        Trial { shown, meaning, ..Trial::default() }.is(Reason::OutputLimit, High);
+    }
+
+    #[test]
+    fn a_stream_that_nobody_knows_is_unknown_rather_than_cut() {
+        let shown = Shown { unrecognised: true, ..Shown::default() };
+        let unsaid = Trial { meaning: Meaning::Nothing, shown, ..Trial::default() };
+        Trial { closed: Closed::Eof, ..unsaid }.is(Reason::Unknown, Low);
+        let reset =
+            Trial { meaning: Meaning::Nothing, shown, closed: Closed::Reset, ..Trial::default() };
+        reset.is(Reason::Cut, High);
     }
 
     #[test]
@@ -627,9 +758,18 @@ mod tests {
 
     #[test]
     fn rule_5_what_cannot_be_followed_is_not_vouched_for() {
-        let shown = Shown { excess: 1, ..WITH_CALL };
-        Trial { meaning: Meaning::Known(Reason::ToolCall), shown, ..Trial::default() }
-            .is(Reason::ToolCall, Medium);
+        for (shown, meaning) in [
+            (WITH_CALL, Reason::ToolCall),
+            (WITH_TEXT, Reason::Complete),
+            (WITH_TEXT, Reason::StopSequence),
+        ] {
+            let shown = Shown { excess: 1, ..shown };
+            Trial { meaning: Meaning::Known(meaning), shown, ..Trial::default() }
+                .is(Reason::Unknown, Low);
+        }
+        let shown = Shown { excess: 1, ..WITH_TEXT };
+        let meaning = Meaning::Known(Reason::OutputLimit);
+        Trial { meaning, shown, ..Trial::default() }.is(Reason::OutputLimit, High);
     }
 
     #[test]

@@ -9,9 +9,18 @@ use std::fmt;
 use std::marker::PhantomData;
 
 use crate::event::Word;
+use crate::json::is_space;
 use serde::Deserialize;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde_json::value::RawValue;
+
+/// Whether a value says nothing: null, false, and what is empty, with or without space inside.
+pub(crate) fn is_nothing(raw: &RawValue) -> bool {
+    let mut bytes = raw.get().bytes().filter(|byte| !is_space(*byte));
+    let start: [u8; 6] = std::array::from_fn(|_| bytes.next().unwrap_or(0));
+    matches!(&start, b"null\0\0" | b"false\0" | b"{}\0\0\0\0" | b"[]\0\0\0\0" | b"\"\"\0\0\0\0")
+}
 
 /// Answers every kind of value that a visitor has no use for with the default.
 macro_rules! nothing_for {

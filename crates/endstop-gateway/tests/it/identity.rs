@@ -2,6 +2,7 @@
 //! HTTP/1.1 and HTTP/2.
 
 use std::io::{BufRead as _, BufReader};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -238,9 +239,26 @@ struct Recording {
     body: String,
 }
 
-/// The streamed recordings of the folder that `ENDSTOP_RECORDINGS` names; none where it is not set.
+/// How many recorded streams are passed, unless `ENDSTOP_ALL=1` asks for all of them.
+const STREAMS: usize = 1500;
+
+/// The streamed recordings of the folders that `ENDSTOP_RECORDINGS` names, separated by `:`; none where
+/// it is not set. One in so many, always the same ones, that there are not too many for every run.
 fn recordings() -> Vec<Recording> {
-    let Some(folder) = std::env::var_os("ENDSTOP_RECORDINGS") else { return Vec::new() };
+    let named = std::env::var_os("ENDSTOP_RECORDINGS").unwrap_or_default();
+    let folders = std::env::split_paths(&named).filter(|folder| !folder.as_os_str().is_empty());
+    let all: Vec<Recording> = folders.flat_map(|folder| streams_of(&folder)).collect();
+    let everything = std::env::var_os("ENDSTOP_ALL").is_some_and(|value| value == "1");
+    let step = if everything { 1 } else { all.len().div_ceil(STREAMS).max(1) };
+    all.into_iter().step_by(step).collect()
+}
+
+fn streams_of(folder: &Path) -> Vec<Recording> {
+    assert!(
+        folder.is_dir(),
+        "ENDSTOP_RECORDINGS names `{}`, which is not a folder",
+        folder.display()
+    );
     let mut files: Vec<_> =
         std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
     files.retain(|path| path.to_string_lossy().ends_with(".jsonl.gz"));

@@ -316,7 +316,7 @@ async fn row_37_upgrades_are_not_passed_on() {
         let mut client = Client::connect(field.address).await;
         client.send(request).await;
         let response = client.finish().await;
-        assert_refused(&response, 501, upgrade);
+        assert_refused(&response, 426, upgrade);
         assert_closed(&mut client, upgrade).await;
         assert_unseen(&field, upgrade);
     }

@@ -91,6 +91,19 @@ pub(crate) struct Process {
 
 impl Process {
     pub(crate) fn start(config: &Path) -> Self {
+        let mut process = Self::start_unread(config);
+        let saying = process.said.clone();
+        let stderr = BufReader::new(process.child.stderr.take().unwrap());
+        std::thread::spawn(move || {
+            for line in stderr.lines().map_while(Result::ok) {
+                saying.lock().unwrap().push_str(&(line + "\n"));
+            }
+        });
+        process
+    }
+
+    /// The same, with standard error into a pipe that nobody reads.
+    pub(crate) fn start_unread(config: &Path) -> Self {
         // The signal that comes with a limit on files ends a process unless it is ignored.
         let mut command = Command::new("sh");
         command.args(["-c", "trap '' XFSZ; exec \"$0\" \"$@\""]);
@@ -110,15 +123,7 @@ impl Process {
                 let _ = tell.send(Listening { address, admin, recovery });
             }
         });
-        let said = Arc::new(Mutex::new(String::new()));
-        let saying = said.clone();
-        let stderr = BufReader::new(child.stderr.take().unwrap());
-        std::thread::spawn(move || {
-            for line in stderr.lines().map_while(Result::ok) {
-                saying.lock().unwrap().push_str(&(line + "\n"));
-            }
-        });
-        Self { child, listening, said }
+        Self { child, listening, said: Arc::default() }
     }
 
     /// Waits until it listens.

@@ -372,3 +372,19 @@ async fn row_39_what_drains_is_in_the_store_when_the_process_has_ended() {
     let shut = rows.by_id.values().filter(|row| row.cause == "gateway_shutdown").count();
     assert_eq!((shut, rows.interrupted()), (5, 0), "{:?}", rows.by_id.values());
 }
+
+/// A pipe holds 64 KiB: with a log that is written while a response waits, the gateway stops here.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_log_that_nobody_reads_stops_nothing() {
+    let field = Field::new("log = 'json'").await;
+    let process = Process::start_unread(&field.config);
+    let listening = process.listening();
+    let ask = Ask::plain("openai-chat", "complete");
+    for _ in 0..600 {
+        let answer = tokio::time::timeout(EVER, ask.ask(listening.address)).await;
+        let response = answer.unwrap_or_else(|_| panic!("the gateway stopped answering")).unwrap();
+        assert_eq!((response.status, response.end), (200, End::Clean));
+    }
+    assert_eq!(listening.ready().await.0, 200);
+    process.kill();
+}

@@ -81,6 +81,11 @@ impl Ask {
         Self { wire, scenario, streamed: true, mode: "guard", reason }
     }
 
+    /// A plain response of this wire that ends like this.
+    pub(crate) fn plain(wire: &str, scenario: &'static str) -> Self {
+        Self { streamed: false, ..Self::new(wire, scenario) }
+    }
+
     /// The same, with another end.
     pub(crate) fn ending(self, reason: &'static str) -> Self {
         Self { reason, ..self }

@@ -14,7 +14,7 @@ use serde_json::value::RawValue;
 use super::{CallsClose, Dialect, Proof, Reading, Streams, Wins, Words};
 use crate::ending::{Reason, Usage};
 use crate::event::Event;
-use crate::fault::{FaultKind, Sign, class, message, name};
+use crate::fault::{FaultKind, Sign, class, name};
 use crate::frame::{Frame, Framing};
 use crate::next_request::{
     self, Asks, Bar, EFFORT_WORDS, Force, MESSAGES, Paused, Scale, Talk, Temperature,
@@ -24,7 +24,7 @@ use crate::provider::{Prefill, Profile, Resume, ResumeRule, Role, TRAILING, alwa
 use crate::reader::Out;
 use crate::shape::Probe;
 use crate::trouble::{Tells, Trouble};
-use crate::wire::{Count, Few, Loose, Scalar, Text};
+use crate::wire::{Count, Few, Loose, Scalar, Text, is_nothing};
 
 /// The wire.
 pub static DIALECT: Dialect = Dialect {
@@ -143,9 +143,6 @@ pub(crate) static CLAUDE: &[ResumeRule] = &[
 ];
 
 pub(super) static SIGNS: &[Sign] = &[
-    message("prompt is too long", FaultKind::ContextWindow),
-    message("exceed context limit", FaultKind::ContextWindow),
-    message("input is too long", FaultKind::ContextWindow),
     name("enforced_spend_limit_reached", FaultKind::Quota),
     name("ramp_limit_exceeded", FaultKind::RateLimit),
     name("billing_error", FaultKind::Quota),
@@ -330,7 +327,7 @@ fn begin_block(index: u32, block: &Block<'_>, out: &mut Out<'_, '_>) {
                 name: &block.name,
             });
             // A streamed call begins with an empty object and sends the real one in pieces.
-            if let Some(input) = block.input.filter(|input| input.get() != "{}") {
+            if let Some(input) = block.input.filter(|input| !is_nothing(input)) {
                 out.emit(Event::ToolCallDelta { choice: 0, call: index, arguments: input.get() });
             }
         }

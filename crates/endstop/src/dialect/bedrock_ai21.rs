@@ -113,5 +113,5 @@ fn read_body(frame: &Frame<'_>, out: &mut Out<'_, '_>) -> Reading {
 }
 
 fn claims(probe: &Probe<'_>) -> bool {
-    probe.completions.is_some()
+    probe.completions.is_some() && probe.model_version.is_none()
 }

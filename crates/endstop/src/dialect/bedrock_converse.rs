@@ -8,6 +8,7 @@
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
+use super::bedrock_invoke::added_to;
 use super::{CallsClose, Dialect, Proof, Reading, Streams, Wins, Words, anthropic};
 use crate::ending::{Reason, Usage};
 use crate::event::Event;
@@ -133,12 +134,8 @@ pub(crate) static SIGNS: &[Sign] = &[
     class("validationException", FaultKind::InvalidRequest),
     class("ValidationException", FaultKind::InvalidRequest),
     message("please wait before trying again", FaultKind::RateLimit),
-    message("input is too long", FaultKind::ContextWindow),
-    message("prompt is too long", FaultKind::ContextWindow),
     message("too many tokens", FaultKind::ContextWindow),
-    message("too many input tokens", FaultKind::ContextWindow),
     message("expected maxlength:", FaultKind::ContextWindow),
-    message("exceed context limit", FaultKind::ContextWindow),
 ];
 
 /// One event, whichever it is.
@@ -320,6 +317,8 @@ pub(super) fn read_body(frame: &Frame<'_>, out: &mut Out<'_, '_>) -> Reading {
     emit_usage(body.usage.as_ref(), out);
     out.detail(None, "guardrail.actionReason", &body.trace.guardrail.action_reason);
     read_word(&body.stop_reason, body.additional_model_response_fields, out);
+    // `InvokeModel` sends the same body with marks of its own.
+    added_to(frame.data).read(out);
     Reading::Read
 }
 

@@ -20,7 +20,7 @@ pub static DIALECT: Dialect = Dialect {
     id: "bedrock-nova",
     framing: Framing::AwsChunks,
     read,
-    read_body,
+    read_body: bedrock_converse::read_body,
     words: WORDS,
     wins: Wins::First,
     calls_close: CallsClose::ByEvent,
@@ -84,14 +84,7 @@ fn read(frame: &Frame<'_>, out: &mut Out<'_, '_>) -> Reading {
     reading
 }
 
-fn read_body(frame: &Frame<'_>, out: &mut Out<'_, '_>) -> Reading {
-    let reading = bedrock_converse::read_body(frame, out);
-    if reading == Reading::Read {
-        added_to(frame.data).read(out);
-    }
-    reading
-}
-
 fn claims(probe: &Probe<'_>) -> bool {
-    probe.converse_event.is_some()
+    let events = [probe.content_block_delta, probe.message_start, probe.message_stop];
+    events.iter().any(Option::is_some)
 }

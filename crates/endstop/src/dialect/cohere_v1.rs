@@ -210,7 +210,7 @@ fn read_calls(calls: &Few<Loose<ToolCall<'_>>>, out: &mut Out<'_, '_>) {
             out.emit(Event::ToolCallStart { choice: 0, call, id: "", name: &wire.name });
         }
         if !out.has_arguments(0, call) {
-            let arguments = wire.parameters.map_or("{}".into(), arguments_text);
+            let arguments = wire.parameters.map(arguments_text).unwrap_or_default();
             out.emit(Event::ToolCallDelta { choice: 0, call, arguments: &arguments });
         }
         out.emit(Event::ToolCallEnd { choice: 0, call });

@@ -13,7 +13,7 @@ use super::openai_chat::arguments_text;
 use super::{CallsClose, Dialect, Proof, Reading, Streams, Wins, Words, openai_chat};
 use crate::ending::{Reason, Usage};
 use crate::event::Event;
-use crate::fault::{FaultKind, class, message, name};
+use crate::fault::{FaultKind, class, name};
 use crate::frame::{Frame, Framing};
 use crate::next_request::{
     self, Asks, Bar, Force, MESSAGES, Scale, Talk, Temperature, Turns, effort, tokens_if_said,
@@ -48,7 +48,6 @@ pub static DIALECT: Dialect = Dialect {
         name("InvalidApiKey", FaultKind::Auth),
         name("Arrearage", FaultKind::Quota),
         name("ModelNotFound", FaultKind::NotFound),
-        message("range of input length should be", FaultKind::ContextWindow),
         name("Throttling", FaultKind::RateLimit),
         name("Throttling.RateQuota", FaultKind::RateLimit),
         name("Throttling.AllocationQuota", FaultKind::RateLimit),
@@ -126,6 +125,13 @@ struct Output<'a> {
     finish_reason: Scalar<'a>,
     #[serde(borrow)]
     choices: Few<Loose<Choice<'a>>>,
+    /// Deep research has one message, and misspells its word (recorded, cnblogs/dashscope-sdk).
+    #[serde(borrow)]
+    message: Option<Loose<Message<'a>>>,
+    #[serde(borrow)]
+    fininshed_reason: Scalar<'a>,
+    #[serde(borrow)]
+    finished_reason: Scalar<'a>,
 }
 
 #[derive(Default, Deserialize)]
@@ -203,7 +209,12 @@ fn read(frame: &Frame<'_>, out: &mut Out<'_, '_>) -> Reading {
             ..Usage::default()
         }));
     }
-    read_word(0, &output.finish_reason, out);
+    if let Some(message) = &output.message {
+        read_message(0, message, out);
+    }
+    for word in [&output.finish_reason, &output.fininshed_reason, &output.finished_reason] {
+        read_word(0, word, out);
+    }
     if wire.code.is_empty() { Reading::Read } else { Reading::Error }
 }
 

@@ -10,6 +10,7 @@
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
+use super::partial_args::{Piece, Value};
 use super::{CallsClose, CountOf, Dialect, Proof, Reading, Streams, Wins, Words};
 use crate::ending::{Reason, Usage};
 use crate::event::Event;
@@ -39,7 +40,8 @@ pub static DIALECT: Dialect = Dialect {
                 ("MAX_TOKENS", Reason::OutputLimit),
                 ("SAFETY", Reason::Safety),
                 ("RECITATION", Reason::Recitation),
-                ("OTHER", Reason::Failed),
+                // Documented as "all other reasons": it says that none of these holds, and no more.
+                ("OTHER", Reason::Unknown),
                 ("LANGUAGE", Reason::Filtered),
                 ("BLOCKLIST", Reason::Filtered),
                 ("PROHIBITED_CONTENT", Reason::Filtered),
@@ -191,7 +193,6 @@ pub const PROFILE: Profile = Profile {
 };
 
 static SIGNS: &[Sign] = &[
-    message("exceeds the maximum number of tokens allowed", FaultKind::ContextWindow),
     name("RESOURCE_EXHAUSTED", FaultKind::RateLimit),
     name("UNAVAILABLE", FaultKind::Overloaded),
     name("DEADLINE_EXCEEDED", FaultKind::Timeout),
@@ -265,7 +266,37 @@ struct FunctionCall<'a> {
     name: Text<'a>,
     #[serde(borrow)]
     args: Option<&'a RawValue>,
+    #[serde(borrow)]
+    partial_args: Few<Loose<PartialArg<'a>>>,
     will_continue: Flag,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct PartialArg<'a> {
+    #[serde(borrow)]
+    json_path: Text<'a>,
+    #[serde(borrow)]
+    string_value: Option<Text<'a>>,
+    #[serde(borrow)]
+    number_value: Option<&'a RawValue>,
+    #[serde(borrow)]
+    bool_value: Option<&'a RawValue>,
+    #[serde(borrow)]
+    null_value: Option<Text<'a>>,
+    will_continue: Flag,
+}
+
+impl PartialArg<'_> {
+    fn piece(&self) -> Piece<'_> {
+        let value = match (&self.string_value, self.number_value.or(self.bool_value)) {
+            (Some(text), None) => Value::Text(text),
+            (None, Some(raw)) => Value::Raw(raw),
+            (None, None) if self.null_value.is_some() => Value::Null,
+            (Some(_), Some(_)) | (None, None) => Value::Missing,
+        };
+        Piece { path: &self.json_path, value, goes_on: self.will_continue.0 }
+    }
 }
 
 #[derive(Default, Deserialize)]
@@ -369,18 +400,33 @@ fn read_part(choice: u32, part: &Part<'_>, out: &mut Out<'_, '_>) {
     }
 }
 
-/// Calls come whole, but for Vertex's streamed arguments, which say that they go on.
+/// Calls come whole, but for those whose arguments are streamed, which say that they go on.
 fn read_call(choice: u32, wire: &FunctionCall<'_>, out: &mut Out<'_, '_>) {
-    let goes_on = out.open_call(choice);
+    // A name begins a call; whatever was open before it stays so.
+    let goes_on = out.open_call(choice).filter(|_| wire.name.is_empty());
     let call = goes_on.unwrap_or_else(|| out.next_call(choice));
     if goes_on.is_none() {
         out.emit(Event::ToolCallStart { choice, call, id: &wire.id, name: &wire.name });
     }
+    let pieces: Vec<Piece<'_>> = wire.partial_args.iter().map(|partial| partial.piece()).collect();
+    if wire.will_continue.0 || !pieces.is_empty() {
+        out.push_partial(choice, call, &pieces);
+    }
     if wire.will_continue.0 {
         return;
     }
-    let arguments = wire.args.map_or("{}", RawValue::get);
-    out.emit(Event::ToolCallDelta { choice, call, arguments });
+    match (out.partial(choice, call), wire.args) {
+        (None, None) => {}
+        (None, Some(args)) => {
+            out.emit(Event::ToolCallDelta { choice, call, arguments: args.get() });
+        }
+        (Some(partial), None) => {
+            // More was announced: without it the call is unfinished, and never an empty object.
+            let Some(arguments) = partial.finish() else { return };
+            out.emit(Event::ToolCallDelta { choice, call, arguments: &arguments });
+        }
+        (Some(_), Some(_)) => return,
+    }
     out.emit(Event::ToolCallEnd { choice, call });
 }
 

@@ -19,7 +19,7 @@ use crate::next_request::{self, Asks, Bar, Paused};
 use crate::provider::{Profile, Token, TokenInput, TokenOf};
 use crate::reader::Out;
 use crate::shape::Probe;
-use crate::wire::{Count, Few, Loose, Scalar, Text};
+use crate::wire::{Count, Few, Loose, Scalar, Text, is_nothing};
 
 /// The wire.
 pub static DIALECT: Dialect = Dialect {
@@ -85,7 +85,6 @@ pub const PROFILE: Profile = Profile { paths: &["/interactions"], ..DIALECT.prof
 
 /// The codes of failed interactions mirror the reasons of `generateContent`.
 static SIGNS: &[Sign] = &[
-    message("exceeds the maximum number of tokens allowed", FaultKind::ContextWindow),
     name("safety", FaultKind::Filter),
     name("recitation", FaultKind::Filter),
     name("prohibited_content", FaultKind::Filter),
@@ -281,7 +280,7 @@ fn begin_step(index: u32, step: &Step<'_>, out: &mut Out<'_, '_>) {
             let (id, name) = (&step.id, &step.name);
             out.emit(Event::ToolCallStart { choice: 0, call: index, id, name });
             // A streamed call begins with an empty object and sends the real one in pieces.
-            if let Some(arguments) = step.arguments.filter(|arguments| arguments.get() != "{}") {
+            if let Some(arguments) = step.arguments.filter(|arguments| !is_nothing(arguments)) {
                 read_arguments(index, arguments, out);
             }
         }

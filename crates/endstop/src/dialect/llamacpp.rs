@@ -11,7 +11,7 @@ use serde_json::value::RawValue;
 use super::{CallsClose, Dialect, Proof, Reading, Streams, Wins, Words};
 use crate::ending::{Reason, Usage};
 use crate::event::Event;
-use crate::fault::{FaultKind, class, is_set, message, name};
+use crate::fault::{FaultKind, class, is_set, name};
 use crate::frame::{Frame, FrameKind, Framing};
 use crate::next_request::{self, Asks, Talk};
 use crate::provider::{COMMON_CAPABILITIES, Capabilities, Profile};
@@ -43,8 +43,6 @@ pub static DIALECT: Dialect = Dialect {
     proof: Proof::Event,
     signs: &[
         name("exceed_context_size_error", FaultKind::ContextWindow),
-        message("context size has been exceeded", FaultKind::ContextWindow),
-        message("exceeds the available context size", FaultKind::ContextWindow),
         class("server_error", FaultKind::Server),
     ],
     caps: &["n_predict"],

@@ -9,7 +9,7 @@ use serde_json::value::RawValue;
 
 use super::{CallsClose, Dialect, Proof, Reading, Streams, Wins, Words};
 use crate::ending::{Reason, Usage};
-use crate::event::Event;
+use crate::event::{Event, Word};
 use crate::fault::{FaultKind, is_set, message};
 use crate::frame::{Frame, FrameKind, Framing};
 use crate::next_request::{self, Asks, MESSAGES, Scale, Talk, Temperature, WORDS_IF_SAID, effort};
@@ -25,23 +25,25 @@ pub static DIALECT: Dialect = Dialect {
     framing: Framing::Lines,
     read,
     read_body: read,
-    words: &[Words::plain(
-        "done_reason",
-        "done_reason",
-        &[
-            ("stop", Reason::Complete),
-            ("length", Reason::OutputLimit),
-            // Nothing was asked: the model was only loaded, or unloaded.
-            ("load", Reason::Complete),
-            ("unload", Reason::Complete),
-        ],
-    )],
+    words: &[
+        Words::plain(
+            "done_reason",
+            "done_reason",
+            &[
+                ("stop", Reason::Complete),
+                ("length", Reason::OutputLimit),
+                // Nothing was asked: the model was only loaded, or unloaded.
+                ("load", Reason::Complete),
+                ("unload", Reason::Complete),
+            ],
+        ),
+        // Servers of early 2024 gave no reason (recorded, langchainrb and others).
+        Words { vague: &["true"], ..Words::plain("done", "done", &[("true", Reason::Complete)]) },
+    ],
     wins: Wins::First,
     calls_close: CallsClose::ByEvent,
     proof: Proof::Event,
     signs: &[
-        message("exceeded max context length", FaultKind::ContextWindow),
-        message("exceeds the available context size", FaultKind::ContextWindow),
         message("not found", FaultKind::NotFound),
         message("server busy", FaultKind::Overloaded),
     ],
@@ -147,9 +149,10 @@ fn read_message(message: &Message<'_>, out: &mut Out<'_, '_>) {
     out.text(0, &message.content);
     for wire in message.tool_calls.iter() {
         let call = out.next_call(0);
-        let arguments = wire.function.arguments.map_or("{}", RawValue::get);
         out.emit(Event::ToolCallStart { choice: 0, call, id: &wire.id, name: &wire.function.name });
-        out.emit(Event::ToolCallDelta { choice: 0, call, arguments });
+        if let Some(arguments) = wire.function.arguments {
+            out.emit(Event::ToolCallDelta { choice: 0, call, arguments: arguments.get() });
+        }
         out.emit(Event::ToolCallEnd { choice: 0, call });
     }
 }
@@ -162,6 +165,8 @@ fn read_end(wire: &Wire<'_>, out: &mut Out<'_, '_>) {
     }));
     if let Some(word) = wire.done_reason.said() {
         out.emit(Event::Word { choice: 0, field: "done_reason", word: word.clone() });
+    } else {
+        out.emit(Event::Word { choice: 0, field: "done", word: Word::Text("true".into()) });
     }
     out.emit(Event::Proof);
 }

@@ -227,7 +227,7 @@ fn read_calls(calls: &ToolCalls<'_>, out: &mut Out<'_, '_>) {
             out.emit(Event::ToolCallStart { choice: 0, call, id, name });
         }
         if !out.has_arguments(0, call) {
-            let arguments = wire.function.arguments.map_or("{}".into(), arguments_text);
+            let arguments = wire.function.arguments.map(arguments_text).unwrap_or_default();
             out.emit(Event::ToolCallDelta { choice: 0, call, arguments: &arguments });
         }
         out.emit(Event::ToolCallEnd { choice: 0, call });

@@ -16,6 +16,7 @@ use crate::ending::{Reason, Usage};
 use crate::event::{Event, Word};
 use crate::fault::{FaultKind, Sign, class, is_set, message, name};
 use crate::frame::{Frame, FrameKind, Framing};
+use crate::mend;
 use crate::next_request::{
     self, Asks, Bar, Effort, Force, MESSAGES, Scale, Talk, Temperature, UsageOption, WORDS_IF_SAID,
     effort, tokens_if_said,
@@ -42,6 +43,8 @@ pub static DIALECT: Dialect = Dialect {
                 ("tool_calls", Reason::ToolCall),
                 ("function_call", Reason::ToolCall),
                 ("content_filter", Reason::Filtered),
+                // Not OpenAI's: hosts and routers say it of an answer that failed midway.
+                ("error", Reason::Failed),
             ],
         ),
         // Azure's vision previews of 2023 and 2024 put it here instead (@azure/openai 1.0.0-beta.13).
@@ -188,6 +191,7 @@ pub(crate) static SIGNS: &[Sign] = &[
     name("model_not_found", FaultKind::NotFound),
     name("content_filter", FaultKind::Filter),
     name("content_policy_violation", FaultKind::Filter),
+    name("tool_use_failed", FaultKind::ToolCall),
     name("cyber_policy", FaultKind::Filter),
     name("bio_policy", FaultKind::Filter),
     name("misalignment_policy_violation", FaultKind::Filter),
@@ -198,8 +202,6 @@ pub(crate) static SIGNS: &[Sign] = &[
     class("server_error", FaultKind::Server),
     class("internal_server_error", FaultKind::Server),
     class("InternalServerError", FaultKind::Server),
-    message("maximum context length is", FaultKind::ContextWindow),
-    message("exceeds the context window", FaultKind::ContextWindow),
     // gpt-audio tells its output cap as an error, plain and streamed (recorded, maruel/genai).
     message("max_tokens or model output limit was reached", FaultKind::OutputLimit),
 ];
@@ -243,8 +245,10 @@ struct Choice<'a> {
     delta: Option<Loose<Message<'a>>>,
     #[serde(borrow)]
     message: Option<Loose<Message<'a>>>,
-    #[serde(borrow, alias = "finishReason")]
+    #[serde(borrow)]
     finish_reason: Scalar<'a>,
+    #[serde(borrow, rename = "finishReason")]
+    finish_reason_camel: Scalar<'a>,
     #[serde(borrow)]
     finish_details: Loose<FinishDetails<'a>>,
     #[serde(borrow)]
@@ -379,7 +383,7 @@ impl WireUsage {
     }
 }
 
-fn read(frame: &Frame<'_>, out: &mut Out<'_, '_>) -> Reading {
+pub(super) fn read(frame: &Frame<'_>, out: &mut Out<'_, '_>) -> Reading {
     let Ok(Loose(chunk)) = serde_json::from_slice::<Loose<Chunk<'_>>>(frame.data) else {
         return Reading::Malformed;
     };
@@ -416,7 +420,8 @@ fn read_choice(choice: &Choice<'_>, kind: FrameKind, out: &mut Out<'_, '_>) {
         out.emit(Event::Usage(usage.read()));
     }
     read_details(index, choice, out);
-    if let Some(word) = choice.finish_reason.said() {
+    let word = choice.finish_reason.said().or_else(|| choice.finish_reason_camel.said());
+    if let Some(word) = word {
         out.emit(Event::Word { choice: index, field: "finish_reason", word: word.clone() });
     } else if let Some(word) = choice.finish_details.type_.said() {
         out.emit(Event::Word { choice: index, field: "finish_details.type", word: word.clone() });
@@ -493,10 +498,10 @@ fn read_custom_call(choice: u32, call: u32, id: &str, custom: &Custom<'_>, out: 
 
 /// Arguments are JSON in a string by the book, and plain JSON on some hosts.
 pub(super) fn arguments_text(raw: &RawValue) -> Cow<'_, str> {
-    match serde_json::from_str::<Text<'_>>(raw.get()) {
-        Ok(text) if raw.get().starts_with('"') => text.0,
-        _ if raw.get() == "null" => Cow::Borrowed(""),
-        _ => Cow::Borrowed(raw.get()),
+    match raw.get() {
+        "null" => Cow::Borrowed(""),
+        text if text.starts_with('"') => mend::string(text).unwrap_or(Cow::Borrowed(text)),
+        json => Cow::Borrowed(json),
     }
 }
 

@@ -32,6 +32,7 @@ pub static DIALECT: Dialect = Dialect {
             ("stop", Reason::Complete),
             ("length", Reason::OutputLimit),
             ("content_filter", Reason::Filtered),
+            ("error", Reason::Failed),
         ],
     )],
     wins: Wins::First,

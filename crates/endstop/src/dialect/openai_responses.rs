@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use super::openai_chat::{SIGNS, arguments_text};
 use super::{CallsClose, Dialect, Proof, Reading, Streams, Wins, Words, openai_chat};
 use crate::ending::{Reason, Usage};
-use crate::event::Event;
+use crate::event::{Event, Word};
 use crate::fault::is_set;
 use crate::frame::{Frame, Framing};
 use crate::next_request::{
@@ -33,15 +33,35 @@ pub static DIALECT: Dialect = Dialect {
     read,
     read_body,
     words: &[
-        Words::plain(
-            "status",
-            "response.status",
-            &[
-                ("completed", Reason::Complete),
-                ("failed", Reason::Failed),
-                ("cancelled", Reason::Cancelled),
-            ],
-        ),
+        Words {
+            // It says why only together with its details.
+            vague: &["incomplete"],
+            ..Words::plain(
+                "status",
+                "response.status",
+                &[
+                    ("completed", Reason::Complete),
+                    ("incomplete", Reason::Unknown),
+                    ("failed", Reason::Failed),
+                    ("cancelled", Reason::Cancelled),
+                ],
+            )
+        },
+        // The name of the last event, where the response in it has no status. Hosts send the first of
+        // them for everything.
+        Words {
+            vague: &["response.completed", "response.incomplete"],
+            ..Words::plain(
+                "type",
+                "type",
+                &[
+                    ("response.completed", Reason::Complete),
+                    ("response.incomplete", Reason::Unknown),
+                    ("response.failed", Reason::Failed),
+                    ("response.cancelled", Reason::Cancelled),
+                ],
+            )
+        },
         Words {
             field: "incomplete_details.reason",
             path: "response.incomplete_details.reason",
@@ -199,6 +219,17 @@ struct Item<'a> {
     arguments: Option<&'a RawValue>,
     #[serde(borrow)]
     input: Option<&'a RawValue>,
+    /// Of calls that run commands, and of those that use a computer.
+    #[serde(borrow)]
+    action: Option<&'a RawValue>,
+    #[serde(borrow)]
+    actions: Option<&'a RawValue>,
+    /// Of calls that patch files.
+    #[serde(borrow)]
+    operation: Option<&'a RawValue>,
+    /// Who searches for tools: `client` or `server`.
+    #[serde(borrow)]
+    execution: Text<'a>,
     #[serde(borrow)]
     content: Few<Loose<Part<'a>>>,
     #[serde(borrow)]
@@ -276,13 +307,17 @@ fn read(frame: &Frame<'_>, out: &mut Out<'_, '_>) -> Reading {
 fn read_terminal(wire: &Wire<'_>, out: &mut Out<'_, '_>) -> Reading {
     let Some(response) = &wire.response else { return Reading::Strange };
     for (index, item) in (0..).zip(response.output.iter()) {
-        let known = if is_call(item) { out.has_call(0, index) } else { out.has_content(0) };
+        let known = if is_call(item, out) { out.has_call(0, index) } else { out.has_content(0) };
         if !known {
             begin_item(index, item, out);
         }
         if !known || out.is_open_call(0, index) {
             end_item(index, item, out);
         }
+    }
+    if response.status.said().is_none() && response.incomplete_details.reason.said().is_none() {
+        let word = Word::Text(wire.type_.0.clone());
+        out.emit(Event::Word { choice: 0, field: "type", word });
     }
     let reading = read_end(response, out);
     out.emit(Event::Proof);
@@ -332,38 +367,80 @@ fn read_end(response: &Response<'_>, out: &mut Out<'_, '_>) -> Reading {
     if is_set(response.error) { Reading::Error } else { Reading::Read }
 }
 
-/// A call of the caller's own tools; all others run on the provider's side.
-fn is_call(item: &Item<'_>) -> bool {
-    matches!(&*item.type_, "function_call" | "custom_tool_call")
+/// Items that the provider runs itself. xAI's are from vercel/ai @ed857f5 `packages/xai`.
+static BY_PROVIDER: &[&str] = &[
+    "web_search_call",
+    "file_search_call",
+    "code_interpreter_call",
+    "image_generation_call",
+    "mcp_call",
+    "x_search_call",
+    "code_execution_call",
+    "view_image_call",
+    "view_x_video_call",
+    "collections_search_call",
+];
+
+/// A call that the caller is to run, as far as the item itself tells. A call that nobody knows counts:
+/// that it runs elsewhere would have to be known.
+fn is_call(item: &Item<'_>, out: &Out<'_, '_>) -> bool {
+    let is_call = item.type_.ends_with("_call") && !BY_PROVIDER.contains(&&*item.type_);
+    is_call && &*item.execution != "server" && !(takes_text(item) && out.runs_itself(&item.name))
+}
+
+/// Custom tools take free text.
+fn takes_text(item: &Item<'_>) -> bool {
+    &*item.type_ == "custom_tool_call"
+}
+
+fn is_unfinished(item: &Item<'_>) -> bool {
+    matches!(&*item.status, "incomplete" | "in_progress")
 }
 
 fn begin_item(index: u32, item: &Item<'_>, out: &mut Out<'_, '_>) {
-    if is_call(item) {
-        let id = if item.call_id.is_empty() { &item.id } else { &item.call_id };
-        out.emit(Event::ToolCallStart { choice: 0, call: index, id, name: &item.name });
-        if &*item.type_ == "custom_tool_call" {
-            out.emit(Event::ToolCallTakesText { choice: 0, call: index });
+    match &*item.type_ {
+        _ if is_call(item, out) => {
+            let id = if item.call_id.is_empty() { &item.id } else { &item.call_id };
+            let of_type = item.type_.strip_suffix("_call").unwrap_or_default();
+            let name = if item.name.is_empty() { of_type } else { &item.name };
+            out.emit(Event::ToolCallStart { choice: 0, call: index, id, name });
+            if takes_text(item) {
+                out.emit(Event::ToolCallTakesText { choice: 0, call: index });
+            }
         }
-    } else if !matches!(&*item.type_, "message" | "reasoning") {
-        out.emit(Event::OtherContent { choice: 0, kind: "item" });
+        "message" => out.text_calls_were_its_own(0),
+        "reasoning" => {}
+        "mcp_approval_request" => {
+            out.mark(0, |marks| marks.approval = true);
+            out.emit(Event::OtherContent { choice: 0, kind: "item" });
+        }
+        kind => {
+            // What has its output beside it has been run.
+            if kind.ends_with("_output") && !item.call_id.is_empty() {
+                out.by_provider(0, &item.call_id);
+            }
+            out.emit(Event::OtherContent { choice: 0, kind: "item" });
+        }
     }
 }
 
 fn end_item(index: u32, item: &Item<'_>, out: &mut Out<'_, '_>) {
-    if is_call(item) {
+    if is_call(item, out) {
         if !out.has_call(0, index) {
             begin_item(index, item, out);
         }
-        let arguments = item.arguments.or(item.input).map(arguments_text).unwrap_or_default();
+        let written = [item.arguments, item.input, item.action, item.operation, item.actions];
+        let arguments = written.into_iter().flatten().next().map(arguments_text);
+        let arguments = arguments.unwrap_or_default();
         if !arguments.is_empty() && !out.has_arguments(0, index) {
             out.emit(Event::ToolCallDelta { choice: 0, call: index, arguments: &arguments });
         }
-        if &*item.status != "incomplete" {
+        if !is_unfinished(item) {
             out.emit(Event::ToolCallEnd { choice: 0, call: index });
         }
         return;
     }
-    if &*item.status == "incomplete" {
+    if is_unfinished(item) && &*item.type_ == "message" {
         out.mark(0, |marks| marks.unfinished_content = true);
     }
     if out.has_content(0) {

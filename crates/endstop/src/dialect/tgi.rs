@@ -12,7 +12,7 @@ use serde_json::value::RawValue;
 use super::{CallsClose, Dialect, Proof, Reading, Streams, Wins, Words};
 use crate::ending::{Reason, Usage};
 use crate::event::Event;
-use crate::fault::{FaultKind, class, is_set, message, name};
+use crate::fault::{FaultKind, class, is_set, name};
 use crate::frame::{Frame, Framing};
 use crate::next_request::{self, Asks, Talk};
 use crate::provider::{COMMON_CAPABILITIES, Capabilities, Profile};
@@ -40,7 +40,6 @@ pub static DIALECT: Dialect = Dialect {
     calls_close: CallsClose::ByWord,
     proof: Proof::Event,
     signs: &[
-        message("`max_new_tokens` must be <=", FaultKind::ContextWindow),
         name("overloaded", FaultKind::Overloaded),
         class("validation", FaultKind::InvalidRequest),
         class("generation", FaultKind::Server),

@@ -81,6 +81,11 @@ impl Framer {
         if whole == 0 { 0 } else { (whole + self.skipped).saturating_sub(self.earlier) }
     }
 
+    /// The bytes are one list.
+    pub(crate) fn is_array(&self) -> bool {
+        matches!(self.framing, Found::Array(_))
+    }
+
     fn push_found(&mut self, chunk: &[u8], on_frame: impl FnMut(Frame<'_>)) -> Result<(), Broken> {
         match &mut self.framing {
             Found::Sse(sse) => sse.push(chunk, on_frame),
@@ -176,7 +181,6 @@ impl Hints {
         let is_sse = says("event-stream");
         let is_lines = says("ndjson") || says("jsonl") || says("stream+json");
         match start.first()? {
-            b'{' if is_sse => Some(Found::Sse(Sse::new(self.limit))),
             b'{' if is_lines || self.framing == Framing::Lines && self.streamed == Some(true) => {
                 Some(Found::Lines(Lines::new(self.limit)))
             }

@@ -81,6 +81,12 @@ pub(super) fn remedy_given(ending: &Ending, tools: Allow) -> Remedy {
     match ending.reason {
         Reason::Complete | Reason::StopSequence => after_success(ending, tools),
         Reason::ToolCall => after_tool_call(tools),
+        Reason::Paused if ending.shown.approval => of(
+            (Action::Stop, Cause::Paused),
+            tools,
+            "the provider waits for an approval before it runs a tool of its own",
+            "approve or decline the tool call, and send that with the next request",
+        ),
         Reason::Paused => of(
             (Action::Resume, Cause::Paused),
             tools,

@@ -1,7 +1,8 @@
-//! AI21: Jamba on OpenAI's wire.
+//! AI21: Jamba on OpenAI's wire, Jurassic-2 on its own.
 
 use super::{Auth, Profile, Provider};
-use crate::dialect::openai_chat;
+use crate::dialect::{bedrock_ai21, openai_chat};
+use crate::frame::Framing;
 
 /// AI21 Labs.
 pub static AI21: Provider = Provider {
@@ -15,6 +16,11 @@ pub static AI21: Provider = Provider {
     key_variables: &["AI21_API_KEY"],
     url_variables: &["AI21_API_HOST"],
     main: Profile { provider: "ai21", caps: openai_chat::OLD_CAP, ..openai_chat::PROFILE },
-    others: &[],
+    others: &[Profile {
+        provider: "ai21",
+        paths: &["/complete"],
+        framing: Framing::Sse,
+        ..bedrock_ai21::PROFILE
+    }],
     source: "ai21 4.3.0",
 };

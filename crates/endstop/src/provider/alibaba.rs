@@ -15,7 +15,7 @@ pub static ALIBABA: Provider = Provider {
         "dashscope.aliyuncs.com",
         "dashscope-intl.aliyuncs.com",
         "dashscope-us.aliyuncs.com",
-        ".dashscope.aliyuncs.com",
+        "*.dashscope.aliyuncs.com",
     ],
     base_url: "https://dashscope-intl.aliyuncs.com/compatible-mode/v1",
     auth: Auth::Bearer,
@@ -45,7 +45,6 @@ pub static ALIBABA: Provider = Provider {
 };
 
 static SIGNS: &[Sign] = &[
-    message("range of input length should be", FaultKind::ContextWindow),
     name("DataInspectionFailed", FaultKind::Filter),
     name("data_inspection_failed", FaultKind::Filter),
     // Behind a status and a namespace: `<400> InternalError.Algo.DataInspectionFailed: …`.

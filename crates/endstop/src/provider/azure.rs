@@ -1,7 +1,8 @@
 //! Azure OpenAI: OpenAI's wires behind content filters that annotate every choice.
 
 use super::{Auth, Profile, Provider, Role, always};
-use crate::dialect::{openai_assistants, openai_chat, openai_completions, openai_responses};
+use crate::dialect::{Words, openai_assistants, openai_chat, openai_completions, openai_responses};
+use crate::ending::Reason;
 use crate::fault::{FaultKind, Sign, name};
 use crate::next_request::{Asks, Temperature};
 
@@ -11,13 +12,14 @@ pub static AZURE: Provider = Provider {
     aliases: &["azure-openai"],
     title: "Azure OpenAI",
     route: "azure",
-    hosts: &[".openai.azure.com", ".cognitiveservices.azure.com", ".services.ai.azure.com"],
+    hosts: &["*.openai.azure.com", "*.cognitiveservices.azure.com", "*.services.ai.azure.com"],
     base_url: "https://{resource}.openai.azure.com/openai/v1",
     auth: Auth::Header("api-key"),
     key_variables: &["AZURE_OPENAI_API_KEY"],
     url_variables: &["AZURE_OPENAI_ENDPOINT"],
     main: Profile {
         provider: "azure",
+        words: HOSTED,
         signs: SIGNS,
         asks: Asks {
             efforts: openai_chat::EFFORTS_UNASKED,
@@ -44,6 +46,21 @@ pub static AZURE: Provider = Provider {
     ],
     source: "MicrosoftDocs/azure-ai-docs content-filter.md; @azure/openai 1.0.0-beta.13",
 };
+
+/// The words of the vendors whose models it hosts: they pass as they are.
+pub(super) static HOSTED: &[Words] = &[Words::plain(
+    "finish_reason",
+    "choices[].finish_reason",
+    &[
+        // DeepSeek R1 (recorded, req_llm).
+        ("tool_call", Reason::ToolCall),
+        ("insufficient_system_resource", Reason::Failed),
+        // Mistral's: the model's window rather than the caller's cap.
+        ("model_length", Reason::ContextLimit),
+        // vLLM's.
+        ("abort", Reason::Cancelled),
+    ],
+)];
 
 /// A deployment's name does not tell its model.
 const ONLY_IF_SENT: Temperature =

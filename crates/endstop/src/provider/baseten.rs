@@ -1,6 +1,6 @@
 //! Baseten: content at times behind the word, and errors with or without `error` around them.
 
-use super::vllm::{SIGNS, WORDS};
+use super::vllm::WORDS;
 use super::{Auth, Capabilities, Profile, Provider};
 use crate::dialect::openai_chat;
 
@@ -10,7 +10,7 @@ pub static BASETEN: Provider = Provider {
     aliases: &[],
     title: "Baseten",
     route: "baseten",
-    hosts: &["inference.baseten.co", ".api.baseten.co"],
+    hosts: &["inference.baseten.co", "*.api.baseten.co"],
     base_url: "https://inference.baseten.co/v1",
     auth: Auth::Bearer,
     key_variables: &["BASETEN_API_KEY"],
@@ -19,7 +19,6 @@ pub static BASETEN: Provider = Provider {
         provider: "baseten",
         // vLLM is inside.
         words: WORDS,
-        signs: SIGNS,
         // In every chunk (recorded, maruel/genai, 35 of 35).
         capabilities: Capabilities { usage_in_streams: true, ..openai_chat::PROFILE.capabilities },
         ..openai_chat::PROFILE

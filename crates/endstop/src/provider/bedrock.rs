@@ -15,7 +15,12 @@ pub static BEDROCK: Provider = Provider {
     aliases: &["aws", "amazon-bedrock", "bedrock-mantle"],
     title: "Amazon Bedrock",
     route: "bedrock",
-    hosts: &["bedrock-runtime.*.amazonaws.com", "bedrock-mantle.*.api.aws"],
+    hosts: &[
+        "bedrock-runtime.*.amazonaws.com",
+        "bedrock-runtime-fips.*.amazonaws.com",
+        "bedrock-runtime.*.amazonaws.com.cn",
+        "bedrock-mantle.*.api.aws",
+    ],
     base_url: "https://bedrock-runtime.{region}.amazonaws.com",
     auth: Auth::SigV4,
     key_variables: &["AWS_BEARER_TOKEN_BEDROCK", "AWS_ACCESS_KEY_ID"],

@@ -2,7 +2,7 @@
 
 use super::{Auth, COMMON_CAPABILITIES, Profile, Provider};
 use crate::dialect::{openai_chat, openai_completions};
-use crate::fault::{FaultKind, Sign, message, name};
+use crate::fault::{FaultKind, Sign, name};
 
 /// Cerebras.
 pub static CEREBRAS: Provider = Provider {
@@ -26,7 +26,4 @@ pub static CEREBRAS: Provider = Provider {
     source: "cerebras-cloud-sdk 1.91.0; recorded, maruel/genai",
 };
 
-static SIGNS: &[Sign] = &[
-    message("current length is", FaultKind::ContextWindow),
-    name("wrong_api_key", FaultKind::Auth),
-];
+static SIGNS: &[Sign] = &[name("wrong_api_key", FaultKind::Auth)];

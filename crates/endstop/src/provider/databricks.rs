@@ -10,7 +10,13 @@ pub static DATABRICKS: Provider = Provider {
     aliases: &["mosaic"],
     title: "Databricks",
     route: "databricks",
-    hosts: &[".cloud.databricks.com", ".gcp.databricks.com", ".azuredatabricks.net"],
+    hosts: &[
+        "*.cloud.databricks.com",
+        "*.*.gcp.databricks.com",
+        "*.azuredatabricks.net",
+        // A workspace's own address: `adb-<workspace>.<number>.azuredatabricks.net`.
+        "*.*.azuredatabricks.net",
+    ],
     base_url: "https://{workspace}/serving-endpoints",
     auth: Auth::Bearer,
     key_variables: &["DATABRICKS_TOKEN"],

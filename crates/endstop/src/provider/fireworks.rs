@@ -1,8 +1,7 @@
 //! Fireworks: `error` as a word; lowers the cap without a word where the prompt leaves less room.
 
 use super::{Auth, Profile, Provider};
-use crate::dialect::{Words, openai_chat, openai_completions};
-use crate::ending::Reason;
+use crate::dialect::{openai_chat, openai_completions};
 
 /// Fireworks AI.
 pub static FIREWORKS: Provider = Provider {
@@ -15,15 +14,7 @@ pub static FIREWORKS: Provider = Provider {
     auth: Auth::Bearer,
     key_variables: &["FIREWORKS_API_KEY"],
     url_variables: &["FIREWORKS_BASE_URL"],
-    main: Profile {
-        provider: "fireworks",
-        words: WORDS,
-        caps: openai_chat::OLD_CAP,
-        ..openai_chat::PROFILE
-    },
-    others: &[Profile { provider: "fireworks", words: WORDS, ..openai_completions::PROFILE }],
+    main: Profile { provider: "fireworks", caps: openai_chat::OLD_CAP, ..openai_chat::PROFILE },
+    others: &[Profile { provider: "fireworks", ..openai_completions::PROFILE }],
     source: "fireworks-ai 1.2.30",
 };
-
-static WORDS: &[Words] =
-    &[Words::plain("finish_reason", "choices[].finish_reason", &[("error", Reason::Failed)])];

@@ -28,7 +28,6 @@ pub static GROQ: Provider = Provider {
 
 static SIGNS: &[Sign] = &[
     // The model's text comes with it, in `failed_generation`.
-    name("tool_use_failed", FaultKind::ToolCall),
     // HTTP 413: tokens a minute, not the window (continuedev/continue#10218).
     name("tokens", FaultKind::RateLimit),
 ];

@@ -3,7 +3,7 @@
 use super::{Auth, Profile, Provider};
 use crate::dialect::{Words, openai_chat, openai_completions, tgi};
 use crate::ending::Reason;
-use crate::fault::{FaultKind, Sign, class, message, name};
+use crate::fault::{FaultKind, Sign, class, name};
 
 /// Hugging Face.
 ///
@@ -16,7 +16,7 @@ pub static HUGGINGFACE: Provider = Provider {
     hosts: &[
         "router.huggingface.co",
         "api-inference.huggingface.co",
-        ".endpoints.huggingface.cloud",
+        "*.*.*.endpoints.huggingface.cloud",
     ],
     base_url: "https://router.huggingface.co/v1",
     auth: Auth::Bearer,
@@ -56,7 +56,6 @@ static WORDS: &[Words] = &[Words::plain(
         ("stop_sequence", Reason::StopSequence),
         // Backends: Together; Together and Fireworks; vLLM and SGLang; vLLM; Z.AI.
         ("eos", Reason::Complete),
-        ("error", Reason::Failed),
         ("abort", Reason::Cancelled),
         ("repetition", Reason::Failed),
         ("sensitive", Reason::Safety),
@@ -66,14 +65,9 @@ static WORDS: &[Words] = &[Words::plain(
 )];
 
 static SIGNS: &[Sign] = &[
-    message("`max_new_tokens` must be <=", FaultKind::ContextWindow),
     name("overloaded", FaultKind::Overloaded),
     name("generation", FaultKind::Server),
     name("incomplete_generation", FaultKind::Server),
     class("validation", FaultKind::InvalidRequest),
     // Backends: SGLang, vLLM, Cerebras.
-    message("longer than the model's context length", FaultKind::ContextWindow),
-    message("exceeds the model's maximum context length", FaultKind::ContextWindow),
-    message("longer than the maximum model length of", FaultKind::ContextWindow),
-    message("current length is", FaultKind::ContextWindow),
 ];

@@ -2,7 +2,7 @@
 
 use super::{Auth, NO_QUIRKS, Profile, Provider, Quirks, Resume, TRAILING, always};
 use crate::dialect::{llamacpp, openai_chat, openai_completions, openai_responses};
-use crate::fault::{FaultKind, Sign, message, name};
+use crate::fault::{FaultKind, Sign, name};
 
 /// llama.cpp's server, and llamafile.
 pub static LLAMACPP: Provider = Provider {
@@ -40,8 +40,6 @@ pub static LLAMACPP: Provider = Provider {
 static SIGNS: &[Sign] = &[
     name("exceed_context_size_error", FaultKind::ContextWindow),
     // While generating, as HTTP 500 or inside the stream.
-    message("context size has been exceeded", FaultKind::ContextWindow),
-    message("exceeds the available context size", FaultKind::ContextWindow),
     // The model is still being loaded.
     name("unavailable_error", FaultKind::Overloaded),
 ];

@@ -2,7 +2,6 @@
 
 use super::{Auth, Profile, Provider};
 use crate::dialect::{openai_chat, openai_completions};
-use crate::fault::{FaultKind, Sign, message};
 use crate::next_request::{Asks, Force};
 
 /// LM Studio.
@@ -18,19 +17,13 @@ pub static LMSTUDIO: Provider = Provider {
     url_variables: &[],
     main: Profile {
         provider: "lmstudio",
-        signs: SIGNS,
         caps: openai_chat::OLD_CAP,
         asks: Asks { forces: FORCES, ..openai_chat::ASKS },
         ..openai_chat::PROFILE
     },
-    others: &[Profile { provider: "lmstudio", signs: SIGNS, ..openai_completions::PROFILE }],
+    others: &[Profile { provider: "lmstudio", ..openai_completions::PROFILE }],
     source: "lmstudio-ai/docs @c6854fb; lmstudio-bug-tracker#2339; anomalyco/opencode#5139",
 };
-
-static SIGNS: &[Sign] = &[
-    message("n_keep:", FaultKind::ContextWindow),
-    message("trying to keep the first", FaultKind::ContextWindow),
-];
 
 /// A choice must be a word, so that it names no tool (lmstudio-ai/lmstudio-bug-tracker#670).
 static FORCES: &[Force] = &[Force {

@@ -2,7 +2,7 @@
 
 use super::{Auth, COMMON_CAPABILITIES, Capabilities, Profile, Provider};
 use crate::dialect::{openai_chat, openai_responses};
-use crate::fault::{FaultKind, Sign, class, message, name};
+use crate::fault::{FaultKind, Sign, class, name};
 
 /// `MiniMax`.
 pub static MINIMAX: Provider = Provider {
@@ -37,6 +37,5 @@ static SIGNS: &[Sign] = &[
     name("1026", FaultKind::Filter),
     name("1027", FaultKind::Filter),
     // Wrong parameters, of which a full window is one: the message says which.
-    message("context window exceeds limit", FaultKind::ContextWindow),
     class("2013", FaultKind::InvalidRequest),
 ];

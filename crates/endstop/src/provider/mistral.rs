@@ -5,7 +5,7 @@ use super::{
 };
 use crate::dialect::{Words, openai_chat};
 use crate::ending::Reason;
-use crate::fault::{FaultKind, Sign, message, name};
+use crate::fault::{FaultKind, Sign, name};
 use crate::trouble::{Tells, Trouble};
 
 /// Mistral AI.
@@ -27,7 +27,6 @@ pub static MISTRAL: Provider = Provider {
             &[
                 // The model's window rather than the caller's cap.
                 ("model_length", Reason::ContextLimit),
-                ("error", Reason::Failed),
             ],
         )],
         signs: SIGNS,
@@ -59,7 +58,6 @@ fn tell(trouble: &Trouble<'_>) -> serde_json::Value {
 }
 
 static SIGNS: &[Sign] = &[
-    message("too large for model with", FaultKind::ContextWindow),
     name("rate_limited", FaultKind::RateLimit),
     name("1300", FaultKind::RateLimit),
     name("1500", FaultKind::NotFound),

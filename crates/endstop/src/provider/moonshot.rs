@@ -2,7 +2,7 @@
 
 use super::{Auth, Capabilities, Prefill, Profile, Provider, Resume, TRAILING, always};
 use crate::dialect::openai_chat;
-use crate::fault::{FaultKind, Sign, message, name};
+use crate::fault::{FaultKind, Sign, name};
 use crate::next_request::Asks;
 
 /// Moonshot AI.
@@ -36,8 +36,6 @@ pub static MOONSHOT: Provider = Provider {
 };
 
 static SIGNS: &[Sign] = &[
-    message("input token length too long", FaultKind::ContextWindow),
-    message("exceeded model token limit", FaultKind::ContextWindow),
     name("engine_overloaded_error", FaultKind::Overloaded),
     name("exceeded_current_quota_error", FaultKind::Quota),
     name("rate_limit_reached_error", FaultKind::RateLimit),

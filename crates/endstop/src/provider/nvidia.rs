@@ -1,6 +1,6 @@
 //! NVIDIA NIM: containers of vLLM or SGLang, and NVIDIA's own cloud of them.
 
-use super::vllm::{SIGNS, WORDS};
+use super::vllm::WORDS;
 use super::{Auth, NO_QUIRKS, Profile, Provider, Quirks};
 use crate::dialect::{openai_chat, openai_completions, openai_responses};
 
@@ -15,12 +15,11 @@ pub static NVIDIA: Provider = Provider {
     auth: Auth::Bearer,
     key_variables: &["NVIDIA_API_KEY"],
     url_variables: &["NVIDIA_BASE_URL"],
-    main: Profile { provider: "nvidia", words: WORDS, signs: SIGNS, ..openai_chat::PROFILE },
+    main: Profile { provider: "nvidia", words: WORDS, ..openai_chat::PROFILE },
     others: &[
-        Profile { provider: "nvidia", words: WORDS, signs: SIGNS, ..openai_completions::PROFILE },
+        Profile { provider: "nvidia", words: WORDS, ..openai_completions::PROFILE },
         Profile {
             provider: "nvidia",
-            signs: SIGNS,
             // As vLLM, which may be inside.
             quirks: Quirks { lies_at_cap: true, ..NO_QUIRKS },
             ..openai_responses::PROFILE

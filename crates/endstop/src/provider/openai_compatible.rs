@@ -3,7 +3,7 @@
 use super::{Auth, Profile, Provider};
 use crate::dialect::{Words, openai_chat, openai_completions, openai_responses};
 use crate::ending::Reason;
-use crate::fault::{FaultKind, Sign, message, name};
+use crate::fault::{FaultKind, Sign, name};
 
 /// Any host that speaks OpenAI's wires and has no file of its own.
 pub static OPENAI_COMPATIBLE: Provider = Provider {
@@ -57,7 +57,6 @@ static WORDS: &[Words] = &[Words::plain(
         ("model_context_window_exceeded", Reason::ContextLimit),
         // Mistral, Fireworks and routers.
         ("model_length", Reason::ContextLimit),
-        ("error", Reason::Failed),
         // IBM.
         ("time_limit", Reason::TimedOut),
         ("cancelled", Reason::Cancelled),
@@ -71,28 +70,12 @@ static SIGNS: &[Sign] = &[
     name("too_many_prompt_tokens", FaultKind::ContextWindow),
     name("tokens_limit_reached", FaultKind::ContextWindow),
     name("1261", FaultKind::ContextWindow),
-    message("context size has been exceeded", FaultKind::ContextWindow),
-    message("exceeds the available context size", FaultKind::ContextWindow),
-    message("longer than the model's context length", FaultKind::ContextWindow),
-    message("exceeds the model's maximum context length", FaultKind::ContextWindow),
-    message("input token length too long", FaultKind::ContextWindow),
-    message("exceeded model token limit", FaultKind::ContextWindow),
-    message("range of input length should be", FaultKind::ContextWindow),
-    message("`max_new_tokens` must be <=", FaultKind::ContextWindow),
-    message("n_keep:", FaultKind::ContextWindow),
-    message("trying to keep the first", FaultKind::ContextWindow),
     name("overloaded", FaultKind::Overloaded),
     name("1002", FaultKind::RateLimit),
     name("1004", FaultKind::Auth),
     name("1008", FaultKind::Quota),
     name("1026", FaultKind::Filter),
     name("1027", FaultKind::Filter),
-    message("maximum prompt length is", FaultKind::ContextWindow),
-    message("too large for model with", FaultKind::ContextWindow),
-    message("current length is", FaultKind::ContextWindow),
-    message("prompt too long; exceeded", FaultKind::ContextWindow),
-    message("context window exceeds limit", FaultKind::ContextWindow),
-    name("tool_use_failed", FaultKind::ToolCall),
     name("DataInspectionFailed", FaultKind::Filter),
     name("data_inspection_failed", FaultKind::Filter),
     name("1301", FaultKind::Filter),

@@ -1,8 +1,7 @@
 //! OpenRouter: every model behind OpenAI's wires, the upstream's own word beside the normalised one.
 
 use super::{Auth, Profile, Provider};
-use crate::dialect::{Words, openai_chat, openai_completions, openai_responses};
-use crate::ending::Reason;
+use crate::dialect::{openai_chat, openai_completions, openai_responses};
 use crate::fault::{FaultKind, Sign, message, name};
 
 /// OpenRouter.
@@ -16,21 +15,13 @@ pub static OPENROUTER: Provider = Provider {
     auth: Auth::Bearer,
     key_variables: &["OPENROUTER_API_KEY"],
     url_variables: &[],
-    main: Profile { provider: "openrouter", words: WORDS, signs: SIGNS, ..openai_chat::PROFILE },
+    main: Profile { provider: "openrouter", signs: SIGNS, ..openai_chat::PROFILE },
     others: &[
         Profile { provider: "openrouter", signs: SIGNS, ..openai_responses::PROFILE },
-        Profile {
-            provider: "openrouter",
-            words: WORDS,
-            signs: SIGNS,
-            ..openai_completions::PROFILE
-        },
+        Profile { provider: "openrouter", signs: SIGNS, ..openai_completions::PROFILE },
     ],
     source: "OpenRouterTeam/docs @c26125a; openrouter 1.3.84",
 };
-
-static WORDS: &[Words] =
-    &[Words::plain("finish_reason", "choices[].finish_reason", &[("error", Reason::Failed)])];
 
 static SIGNS: &[Sign] = &[
     message("was flagged", FaultKind::Filter),
@@ -49,6 +40,4 @@ static SIGNS: &[Sign] = &[
     name("timeout", FaultKind::Timeout),
     name("server", FaultKind::Server),
     name("invalid_request", FaultKind::InvalidRequest),
-    message("prompt is too long", FaultKind::ContextWindow),
-    message("exceeds the maximum number of tokens", FaultKind::ContextWindow),
 ];

@@ -4,7 +4,6 @@ use super::vllm::CONTINUE;
 use super::{Auth, Profile, Provider};
 use crate::dialect::{Words, openai_chat, openai_completions, openai_responses};
 use crate::ending::Reason;
-use crate::fault::{FaultKind, Sign, message};
 
 /// SGLang.
 pub static SGLANG: Provider = Provider {
@@ -20,23 +19,17 @@ pub static SGLANG: Provider = Provider {
     main: Profile {
         provider: "sglang",
         words: WORDS,
-        signs: SIGNS,
         // Without it a trailing answer is taken for the user's.
         resume: CONTINUE,
         ..openai_chat::PROFILE
     },
     others: &[
-        Profile { provider: "sglang", words: WORDS, signs: SIGNS, ..openai_completions::PROFILE },
+        Profile { provider: "sglang", words: WORDS, ..openai_completions::PROFILE },
         // `response.completed` for everything, but the status inside is right at the cap.
-        Profile { provider: "sglang", signs: SIGNS, ..openai_responses::PROFILE },
+        Profile { provider: "sglang", ..openai_responses::PROFILE },
     ],
     source: "sglang @cce0a12",
 };
 
 static WORDS: &[Words] =
     &[Words::plain("finish_reason", "choices[].finish_reason", &[("abort", Reason::Cancelled)])];
-
-static SIGNS: &[Sign] = &[
-    message("longer than the model's context length", FaultKind::ContextWindow),
-    message("exceeds the model's maximum context length", FaultKind::ContextWindow),
-];

@@ -13,7 +13,12 @@ pub static SNOWFLAKE: Provider = Provider {
     aliases: &["cortex", "snowflake-cortex"],
     title: "Snowflake Cortex",
     route: "snowflake",
-    hosts: &[".snowflakecomputing.com"],
+    // An account, or an account's locator with its region and cloud.
+    hosts: &[
+        "*.snowflakecomputing.com",
+        "*.*.snowflakecomputing.com",
+        "*.*.*.snowflakecomputing.com",
+    ],
     base_url: "https://{account}.snowflakecomputing.com/api/v2/cortex/v1",
     auth: Auth::Bearer,
     key_variables: &["SNOWFLAKE_PAT"],

@@ -3,7 +3,6 @@
 use super::{Auth, Profile, Provider};
 use crate::dialect::{Words, openai_chat, openai_completions};
 use crate::ending::Reason;
-use crate::fault::{FaultKind, Sign, message};
 
 /// Together AI.
 pub static TOGETHER: Provider = Provider {
@@ -19,27 +18,12 @@ pub static TOGETHER: Provider = Provider {
     main: Profile {
         provider: "together",
         words: WORDS,
-        signs: SIGNS,
         caps: openai_chat::OLD_CAP,
         ..openai_chat::PROFILE
     },
-    others: &[Profile {
-        provider: "together",
-        words: WORDS,
-        signs: SIGNS,
-        ..openai_completions::PROFILE
-    }],
+    others: &[Profile { provider: "together", words: WORDS, ..openai_completions::PROFILE }],
     source: "together 3.0.0; togethercomputer/openapi @090263a; recorded, maruel/genai",
 };
 
-static WORDS: &[Words] = &[Words::plain(
-    "finish_reason",
-    "choices[].finish_reason",
-    &[
-        ("eos", Reason::Complete),
-        // Not in the specification; recorded twice, with `error` in the choice.
-        ("error", Reason::Failed),
-    ],
-)];
-
-static SIGNS: &[Sign] = &[message("`max_new_tokens` must be <=", FaultKind::ContextWindow)];
+static WORDS: &[Words] =
+    &[Words::plain("finish_reason", "choices[].finish_reason", &[("eos", Reason::Complete)])];

@@ -10,7 +10,7 @@ pub static VERTEX: Provider = Provider {
     aliases: &["google-vertex", "vertexai", "vertex_ai"],
     title: "Google Vertex AI",
     route: "vertex",
-    hosts: &["aiplatform.googleapis.com", "*-aiplatform.googleapis.com", ".rep.googleapis.com"],
+    hosts: &["aiplatform.googleapis.com", "*-aiplatform.googleapis.com", "*.*.rep.googleapis.com"],
     base_url: "https://{location}-aiplatform.googleapis.com",
     auth: Auth::Bearer,
     key_variables: &["GOOGLE_APPLICATION_CREDENTIALS"],

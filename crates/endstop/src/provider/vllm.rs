@@ -3,7 +3,6 @@
 use super::{Auth, NO_QUIRKS, Prefill, Profile, Provider, Quirks, Resume, TRAILING, always};
 use crate::dialect::{Words, openai_chat, openai_completions, openai_responses};
 use crate::ending::Reason;
-use crate::fault::{FaultKind, Sign, message};
 
 /// vLLM.
 pub static VLLM: Provider = Provider {
@@ -17,18 +16,11 @@ pub static VLLM: Provider = Provider {
     auth: Auth::Open,
     key_variables: &["VLLM_API_KEY"],
     url_variables: &[],
-    main: Profile {
-        provider: "vllm",
-        words: WORDS,
-        signs: SIGNS,
-        resume: CONTINUE,
-        ..openai_chat::PROFILE
-    },
+    main: Profile { provider: "vllm", words: WORDS, resume: CONTINUE, ..openai_chat::PROFILE },
     others: &[
-        Profile { provider: "vllm", words: WORDS, signs: SIGNS, ..openai_completions::PROFILE },
+        Profile { provider: "vllm", words: WORDS, ..openai_completions::PROFILE },
         Profile {
             provider: "vllm",
-            signs: SIGNS,
             // `response.completed` for everything; the status inside is not always right.
             quirks: Quirks { lies_at_cap: true, ..NO_QUIRKS },
             ..openai_responses::PROFILE
@@ -47,9 +39,6 @@ pub(super) static WORDS: &[Words] = &[Words::plain(
         ("repetition", Reason::Failed),
     ],
 )];
-
-pub(super) static SIGNS: &[Sign] =
-    &[message("longer than the maximum model length of", FaultKind::ContextWindow)];
 
 /// Both at once is an error, so that the second must be said too.
 pub(super) static CONTINUE: &[super::ResumeRule] = &[always(Resume::Prefill(Prefill {

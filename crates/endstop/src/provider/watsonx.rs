@@ -10,7 +10,7 @@ pub static WATSONX: Provider = Provider {
     aliases: &["ibm", "ibm-bam"],
     title: "IBM watsonx",
     route: "watsonx",
-    hosts: &[".ml.cloud.ibm.com", "bam-api.res.ibm.com"],
+    hosts: &["*.ml.cloud.ibm.com", "bam-api.res.ibm.com"],
     base_url: "https://{region}.ml.cloud.ibm.com",
     auth: Auth::Bearer,
     key_variables: &["WATSONX_APIKEY", "WATSONX_API_KEY"],

@@ -25,6 +25,8 @@ pub static XAI: Provider = Provider {
     others: &[Profile {
         provider: "xai",
         signs: SIGNS,
+        // Its searches come as calls of custom tools, `x_keyword_search` and others (vercel/ai fixture).
+        quirks: Quirks { runs_custom_tools: true, ..NO_QUIRKS },
         resume: &[always(openai_responses::previous_response(Role::User))],
         ..openai_responses::PROFILE
     }],
@@ -32,7 +34,6 @@ pub static XAI: Provider = Provider {
 };
 
 static SIGNS: &[Sign] = &[
-    message("maximum prompt length is", FaultKind::ContextWindow),
     name("The service is currently unavailable", FaultKind::Overloaded),
     message("incorrect api key", FaultKind::Auth),
     class("Client specified an invalid argument", FaultKind::InvalidRequest),

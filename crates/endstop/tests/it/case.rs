@@ -7,8 +7,11 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use endstop::frame::aws;
 use endstop::provider::{self, Wire};
+use endstop::tool_call::{Assembly, ToolCall};
 use endstop::{Asked, Close, Ending, Head, Reader, Timer};
 use serde::Deserialize;
+
+use crate::calls::{self, Call, Compare};
 
 /// One file of cases.
 #[derive(Debug, Deserialize)]
@@ -129,6 +132,9 @@ pub(crate) struct Want {
     cached: Option<u64>,
     #[serde(default = "yes")]
     over: bool,
+    /// The tool calls, as they are put together; none if left out.
+    #[serde(default)]
+    pub(crate) calls: Vec<Call>,
 }
 
 fn yes() -> bool {
@@ -217,15 +223,27 @@ impl Case {
         }
     }
 
-    pub(crate) fn reader(&self, wire: Wire) -> Reader {
-        let asked = Asked {
+    pub(crate) fn status(&self) -> u16 {
+        self.status
+    }
+
+    pub(crate) fn content_type(&self) -> &str {
+        &self.content_type
+    }
+
+    pub(crate) fn asked(&self) -> Asked {
+        Asked {
             model: self.asked.model.clone(),
             streamed: self.asked.streamed,
             cap: self.asked.cap,
             choices: self.asked.choices,
-            stop: Vec::new(),
-        };
-        Reader::new(wire, Head { status: self.status, content_type: &self.content_type }, asked)
+            ..Asked::default()
+        }
+    }
+
+    pub(crate) fn reader(&self, wire: Wire) -> Reader {
+        let head = Head { status: self.status, content_type: &self.content_type };
+        Reader::new(wire, head, self.asked())
     }
 
     /// The ending of these chunks.
@@ -239,6 +257,28 @@ impl Case {
             reader.watch(chunk);
         }
         reader.finish(self.close())
+    }
+
+    /// The ending of these chunks, and the tool calls.
+    pub(crate) fn read_calls<'a>(
+        &self,
+        chunks: impl IntoIterator<Item = &'a [u8]>,
+    ) -> (Ending, Vec<ToolCall>) {
+        let mut reader = self.reader(self.wire());
+        let mut assembly = Assembly::default();
+        for chunk in chunks {
+            reader.read(chunk, |event| assembly.observe(&event));
+        }
+        let ending = reader.finish_with(self.close(), |event| assembly.observe(&event));
+        let calls = assembly.finish(&ending);
+        (ending, calls)
+    }
+
+    /// What differs between these calls and those that are wanted; none if nothing does.
+    pub(crate) fn calls_differ(&self, got: &[Call]) -> Option<String> {
+        let compare = Compare::of(self.wire().profile.dialect.id, &self.bytes());
+        calls::differ(got, &self.want.calls, compare)
+            .map(|what| format!("{}: {what}", self.label()))
     }
 
     pub(crate) fn want_native(&self) -> &str {

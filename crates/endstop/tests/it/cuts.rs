@@ -3,34 +3,12 @@
 use endstop::Ending;
 
 use crate::case::{self, Case};
+use crate::sample::{Dice, everything, on_two_threads};
 
-/// Double cuts are tried in full up to this length.
+/// Cases up to this length have few enough pairs of cuts to try them all with `ENDSTOP_ALL=1`.
 const ALL_PAIRS: usize = 600;
-/// And this many at random beyond it, over all cases.
-const SEEDED_PAIRS: usize = 10_000;
-
-/// A small generator, so that a failure can be repeated by its seed.
-pub(crate) struct Dice(pub(crate) u64);
-
-impl Dice {
-    pub(crate) fn roll(&mut self, sides: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        usize::try_from(self.0 % (sides as u64).max(1)).unwrap()
-    }
-
-    /// Cuts the bytes into pieces of random size.
-    pub(crate) fn cut<'a>(&mut self, mut bytes: &'a [u8], largest: usize) -> Vec<&'a [u8]> {
-        let mut pieces = Vec::new();
-        while !bytes.is_empty() {
-            let (piece, rest) = bytes.split_at((1 + self.roll(largest)).min(bytes.len()));
-            pieces.push(piece);
-            bytes = rest;
-        }
-        pieces
-    }
-}
+/// Pairs of cuts that are tried of each case.
+const PAIRS: usize = 60;
 
 #[track_caller]
 fn check(case: &Case, whole: &Ending, chunks: Vec<&[u8]>) {
@@ -46,15 +24,15 @@ fn check(case: &Case, whole: &Ending, chunks: Vec<&[u8]>) {
 
 #[test]
 fn single_cuts_and_byte_by_byte() {
-    for case in case::all() {
+    on_two_threads(&case::all(), |_, case| {
         let bytes = case.bytes();
         let whole = case.read(case.wire(), [&*bytes]);
         for at in 0..=bytes.len() {
             let (head, tail) = bytes.split_at(at);
-            check(&case, &whole, vec![head, tail]);
+            check(case, &whole, vec![head, tail]);
         }
-        check(&case, &whole, bytes.chunks(1).collect());
-    }
+        check(case, &whole, bytes.chunks(1).collect());
+    });
 }
 
 /// Every pair of cuts: the bytes before the first are read once, and the reader cloned there.
@@ -78,32 +56,22 @@ fn check_all_pairs(case: &Case) {
     }
 }
 
-/// Two threads, since there are a hundred million.
+/// A seeded sample; with `ENDSTOP_ALL=1` every pair of every short case, a hundred million.
 #[test]
-fn double_cuts_of_short_cases() {
-    let cases: Vec<Case> =
-        case::all().into_iter().filter(|case| case.bytes().len() <= ALL_PAIRS).collect();
-    std::thread::scope(|scope| {
-        for half in 0..2 {
-            let cases = &cases;
-            scope.spawn(move || cases.iter().skip(half).step_by(2).for_each(check_all_pairs));
+fn double_cuts() {
+    on_two_threads(&case::all(), |at, case| {
+        let bytes = case.bytes();
+        if everything() && bytes.len() <= ALL_PAIRS {
+            return check_all_pairs(case);
+        }
+        let whole = case.read(case.wire(), [&*bytes]);
+        let mut dice = Dice::of(0x9e37_79b9_7f4a_7c15, at);
+        for _ in 0..PAIRS {
+            let (a, b) = (dice.roll(bytes.len() + 1), dice.roll(bytes.len() + 1));
+            let (first, second) = (a.min(b), a.max(b));
+            check(case, &whole, vec![&bytes[..first], &bytes[first..second], &bytes[second..]]);
         }
     });
-}
-
-#[test]
-fn double_cuts_of_long_cases() {
-    let long: Vec<Case> =
-        case::all().into_iter().filter(|case| case.bytes().len() > ALL_PAIRS).collect();
-    let mut dice = Dice(0x9e37_79b9_7f4a_7c15);
-    for _ in 0..SEEDED_PAIRS {
-        let case = &long[dice.roll(long.len())];
-        let bytes = case.bytes();
-        let whole = case.read(case.wire(), [&*bytes]);
-        let (a, b) = (dice.roll(bytes.len() + 1), dice.roll(bytes.len() + 1));
-        let (first, second) = (a.min(b), a.max(b));
-        check(case, &whole, vec![&bytes[..first], &bytes[first..second], &bytes[second..]]);
-    }
 }
 
 #[test]

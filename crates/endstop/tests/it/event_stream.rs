@@ -6,7 +6,7 @@ use bytes::BytesMut;
 use endstop::frame::aws::Aws;
 use endstop::frame::{Broken, FrameKind, Rest};
 
-use crate::cuts::Dice;
+use crate::sample::Dice;
 
 fn messages(dice: &mut Dice) -> Vec<Message> {
     let count = 1 + dice.roll(6);

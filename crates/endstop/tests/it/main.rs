@@ -1,7 +1,8 @@
 //! The core against its cases and against recorded traffic.
 //!
 //! The cases live in `corpus/` at the root: raw bytes with the expected ending beside them. The
-//! recordings are read from the folder that `ENDSTOP_RECORDINGS` names, where it is set.
+//! recordings are read from the folders that `ENDSTOP_RECORDINGS` names, where it is set. What is too
+//! much for every run is tried as a seeded sample, and all of it with `ENDSTOP_ALL=1`.
 
 #![expect(
     clippy::unwrap_used,
@@ -12,17 +13,24 @@
 
 mod agree;
 mod allow;
+mod answer;
+mod calls;
 mod case;
 mod cases;
 mod consistency;
 mod cuts;
+mod document;
 mod endings;
 mod event_stream;
+mod metamorphic;
 mod oracle;
+mod overflow;
 mod policy;
 mod prefixes;
+mod recorded;
 mod recordings;
 mod remedy;
+mod sample;
 mod snapshot;
 mod splice;
 mod tables;

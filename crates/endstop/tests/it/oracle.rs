@@ -1,4 +1,7 @@
-//! A second, slow and plain reading of where the proof of the end stands: no code of the product.
+//! A second, slow and plain reading of where the proof of the end stands, and of the tool calls: no
+//! code of the product.
+
+pub(crate) mod calls;
 
 use endstop::provider::Profile;
 use serde_json::Value;
@@ -97,6 +100,14 @@ pub(crate) fn marks(profile: &Profile, bytes: &[u8]) -> Option<Marks> {
     None
 }
 
+/// The JSON of a response: of its frames, or of its body.
+pub(crate) fn values(bytes: &[u8]) -> Vec<Value> {
+    match serde_json::from_slice(bytes) {
+        Ok(value) => vec![value],
+        Err(_) => frames(bytes).into_iter().map(|(_, value, ..)| value).collect(),
+    }
+}
+
 /// Whether a value is a word.
 fn says(word: &Value) -> bool {
     !word.is_null() && word != "" && word != "null"
@@ -157,7 +168,8 @@ fn aws_frames(bytes: &[u8]) -> Vec<(String, Value, usize, usize)> {
         let (total, headers) = (number(0), number(4));
         let Some(message) = bytes.get(at..at + total) else { break };
         let text = String::from_utf8_lossy(&message[12..12 + headers]).into_owned();
-        let name = ["messageStop", "contentBlockDelta"].iter().find(|name| text.contains(**name));
+        let names = ["messageStop", "contentBlockStart", "contentBlockDelta", "contentBlockStop"];
+        let name = names.iter().find(|name| text.contains(**name));
         let payload: Value =
             serde_json::from_slice(&message[12 + headers..total - 4]).unwrap_or_default();
         let inner = payload["bytes"].as_str().and_then(|encoded| {

@@ -1,259 +1,244 @@
 //! Recorded traffic: the bars of the replay, on every record.
-//!
-//! Reads the `*.jsonl.gz` of the folder that `ENDSTOP_RECORDINGS` names, and nothing where it is
-//! not set.
 
-use std::io::{BufRead, BufReader};
+use endstop::event::Word;
+use endstop::verdict::Meaning;
+use endstop::{Close, Ending, FaultKind, Reason};
+use serde_json::{Value, json};
 
-use base64::Engine as _;
-use endstop::registry::{Clues, choose};
-use endstop::{Asked, Close, Ending, FaultKind, Head, Reader, Reason};
-use serde::Deserialize;
-use serde_json::Value;
+use crate::calls;
+use crate::oracle;
+use crate::prefixes::check_cuts;
+use crate::recorded::{self, Record};
+use crate::sample::{Dice, everything, on_two_threads, some};
 
-use crate::cuts::Dice;
-use crate::prefixes::every_cut;
+/// How many records are cut into random pieces, and how many cuts of each stream are tried.
+const CUT_RECORDS: usize = 1500;
+const CUTS_OF_A_STREAM: usize = 24;
 
-#[derive(Deserialize)]
-struct Record {
-    id: String,
-    provider: Option<String>,
-    api: String,
-    host: Option<String>,
-    url_path: Option<String>,
-    model: Option<String>,
-    stream: bool,
-    status: Option<u16>,
-    content_type: Option<String>,
-    request_max_tokens: Option<u64>,
-    raw_endings: Option<Vec<RawEnding>>,
-    truncated: Option<bool>,
-    context_overflow: Option<bool>,
-    encoding: String,
-    body: String,
-}
-
-#[derive(Deserialize)]
-struct RawEnding {
-    field: String,
-    value: Value,
-}
-
-/// The wires that are read so far.
-const READ: &[&str] = &[
-    "openai-chat",
-    "openai-completions",
-    "openai-responses",
-    "anthropic-messages",
-    "gemini-generate",
-    "bedrock-converse",
-    "cohere-v2",
-    "mistral-chat",
-    "ollama-chat",
-    "bedrock-invoke",
-    "cohere-v1",
-    "hf-tgi",
-    "watsonx",
-    "other",
+/// Records whose label and body disagree, each judged by its body.
+const DOUBTFUL: &[(&str, &str)] = &[
+    (
+        "3aad75995ee11f0784f6",
+        "`max_tokens` is none of Llama's words; the test that it is from made it up",
+    ),
+    (
+        "82eb07c08e20d47f7f4b",
+        "one event of a stream, kept as a mock: the candidate has no finish reason",
+    ),
+    ("bb53fafbdb5226cdfafe", "one event of a stream, kept as a fixture: it says `done: false`"),
 ];
 
-/// Fields that carry a provider's word. Errors, routers' own words and states of items are none.
-const WORD_FIELDS: &[&str] = &[
-    "choices[].finish_reason",
-    "choices[].finish_details.type",
-    "delta.stop_reason",
-    "stop_reason",
-    "messageStop.stopReason",
-    "stopReason",
-    "delta.finish_reason",
-    "finish_reason",
-    "candidates[].finishReason",
-    "promptFeedback.blockReason",
-    "done_reason",
-    "status",
-    "response.status",
-    "interaction.status",
-    "stop_type",
-    "incomplete_details.reason",
-    "response.incomplete_details.reason",
-    "interaction.status",
-    "results[].stop_reason",
-    "results[].completionReason",
-    "completionReason",
-    "outputs[].stop_reason",
-    "generations[].finish_reason",
-    "completions[].finishReason.reason",
-    "details.finish_reason",
-    "stop_type",
-];
-
-fn records() -> Vec<Record> {
-    let Some(folder) = std::env::var_os("ENDSTOP_RECORDINGS") else { return Vec::new() };
-    let mut files: Vec<_> =
-        std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
-    files.retain(|path| path.to_string_lossy().ends_with(".jsonl.gz"));
-    files.sort();
-    let mut records = Vec::new();
-    for file in files {
-        let reader = flate2::read::MultiGzDecoder::new(std::fs::File::open(file).unwrap());
-        for line in BufReader::new(reader).lines() {
-            records.push(serde_json::from_str(&line.unwrap()).unwrap());
-        }
+/// What is wrong with this ending, if anything is.
+fn wrong(record: &Record, ending: &Ending) -> Option<&'static str> {
+    let words = record.words();
+    let native = ending.said.as_ref().map(|said| said.word.as_str());
+    let overflow =
+        ending.fault.as_ref().is_some_and(|fault| fault.kind == FaultKind::ContextWindow);
+    if !words.is_empty() && !native.is_some_and(|native| words.iter().any(|word| word == native)) {
+        return Some("the native word is not one of those in the body");
     }
-    records
+    if !words.is_empty()
+        && ending.over
+        && ending.reason == Reason::Unknown
+        && !is_vague(record, ending)
+    {
+        return Some("a documented word is unknown");
+    }
+    if record.context_overflow == Some(true) && !(overflow && ending.reason == Reason::ContextLimit)
+    {
+        return Some("a context overflow is missed");
+    }
+    if record.truncated == Some(false) && ending.reason == Reason::Cut {
+        return Some("a complete response is called cut");
+    }
+    if record.truncated == Some(true) && ending.reason.is_success() {
+        return Some("a cut response is called complete");
+    }
+    if record.status.is_some_and(|status| status >= 400) && ending.reason.is_success() {
+        return Some("an error is called complete");
+    }
+    if record.is_error() && ending.fault.is_none() {
+        return Some("an error is not seen");
+    }
+    None
 }
 
-impl Record {
-    fn bytes(&self) -> Vec<u8> {
-        match self.encoding.as_str() {
-            "base64" => base64::engine::general_purpose::STANDARD.decode(&self.body).unwrap(),
-            _ => self.body.clone().into_bytes(),
-        }
-    }
-
-    fn is_read(&self) -> bool {
-        READ.contains(&self.api.as_str())
-    }
-
-    fn wire(&self, body: &[u8]) -> endstop::Wire {
-        let text = |text: &Option<String>| text.clone().unwrap_or_default();
-        choose(&Clues {
-            provider: &text(&self.provider),
-            dialect: if self.api == "mistral-chat" { "openai-chat" } else { &self.api },
-            host: &text(&self.host),
-            path: &text(&self.url_path),
-            body,
-            ..Clues::default()
-        })
-    }
-
-    fn reader(&self, body: &[u8]) -> Reader {
-        let head = Head {
-            status: self.status.unwrap_or(0),
-            content_type: self.content_type.as_deref().unwrap_or_default(),
-        };
-        let asked = Asked {
-            model: self.model.clone(),
-            streamed: Some(self.stream),
-            cap: self.request_max_tokens,
-            ..Asked::default()
-        };
-        Reader::new(self.wire(body), head, asked)
-    }
-
-    fn ending(&self) -> Ending {
-        let body = self.bytes();
-        let mut reader = self.reader(&body);
-        reader.watch(&body);
-        reader.finish(Close::Eof)
-    }
-
-    fn words(&self) -> Vec<String> {
-        let endings = self.raw_endings.iter().flatten();
-        // Errors of other wires give their HTTP status a field of this name.
-        let is_word = |ending: &&RawEnding| {
-            WORD_FIELDS.contains(&ending.field.as_str())
-                && !(ending.field == "status" && ending.value.is_number())
-        };
-        let words = endings.filter(is_word);
-        words
-            .map(|ending| {
-                ending.value.as_str().map_or_else(|| ending.value.to_string(), str::to_owned)
-            })
-            .collect()
-    }
-
-    /// What is wrong with this ending, if anything is.
-    fn wrong(&self, ending: &Ending) -> Option<&'static str> {
-        let words = self.words();
-        let native = ending.said.as_ref().map(|said| said.word.as_str());
-        let overflow =
-            ending.fault.as_ref().is_some_and(|fault| fault.kind == FaultKind::ContextWindow);
-        if !words.is_empty()
-            && !native.is_some_and(|native| words.iter().any(|word| word == native))
-        {
-            return Some("the native word is not one of those in the body");
-        }
-        if !words.is_empty() && ending.over && ending.reason == Reason::Unknown {
-            return Some("a documented word is unknown");
-        }
-        if self.context_overflow == Some(true)
-            && !(overflow && ending.reason == Reason::ContextLimit)
-        {
-            return Some("a context overflow is missed");
-        }
-        if self.truncated == Some(false) && ending.reason == Reason::Cut {
-            return Some("a complete response is called cut");
-        }
-        if self.truncated == Some(true) && ending.reason.is_success() {
-            return Some("a cut response is called complete");
-        }
-        if self.status.is_some_and(|status| status >= 400) && ending.reason.is_success() {
-            return Some("an error is called complete");
-        }
-        None
-    }
+/// Whether the word is in the tables and says nothing definite.
+fn is_vague(record: &Record, ending: &Ending) -> bool {
+    let Some(said) = &ending.said else { return false };
+    let wire = record.wire(&record.bytes());
+    let number = said.word.parse().map(Word::Number).ok();
+    let words = std::iter::once(Word::Text(said.word.as_str().into())).chain(number);
+    words
+        .into_iter()
+        .any(|word| matches!(wire.meaning(said.field, &word), Meaning::Vague(_) | Meaning::Nothing))
 }
 
 #[test]
 fn every_record_is_judged_and_none_wrongly() {
-    let mut wrong = Vec::new();
-    let records = records();
-    for record in &records {
-        let ending = record.ending();
-        if record.is_read()
-            && let Some(what) = record.wrong(&ending)
-        {
-            wrong.push(format!(
-                "{} {}: {what}: {:?} {:?}",
-                record.api, record.id, ending.reason, ending.said
-            ));
-        }
+    let mut failures = Vec::new();
+    for (folder, records) in recorded::by_folder() {
+        let judged = on_two_threads(records, |_, record| {
+            let ending = record.ending();
+            wrong(record, &ending).map(|what| {
+                format!(
+                    "{} {} {}: {what}: {:?} {:?}",
+                    record.api,
+                    record.provider.as_deref().unwrap_or("?"),
+                    record.id,
+                    ending.reason,
+                    ending.said
+                )
+            })
+        });
+        let wrong = judged.iter().flatten().count();
+        let named = |line: &&String| DOUBTFUL.iter().any(|(id, _)| line.contains(id));
+        let doubtful = judged.iter().flatten().filter(named).count();
+        println!(
+            "{}: {} of {} records right, {:.3} %; {doubtful} named as doubtful",
+            folder.file_name().unwrap_or_default().display(),
+            records.len() - wrong,
+            records.len(),
+            100.0 * (records.len() - wrong) as f64 / records.len() as f64,
+        );
+        failures.extend(judged.into_iter().flatten().filter(|line| !named(&line)));
     }
-    println!("{} records", records.len());
-    assert!(wrong.is_empty(), "{} of {}:\n{}", wrong.len(), records.len(), wrong.join("\n"));
+    assert!(failures.is_empty(), "{} wrong:\n{}", failures.len(), failures.join("\n"));
+}
+
+/// A natural end that is whole is a success, unless the body shows that it is not one.
+#[test]
+fn no_whole_response_is_overruled_without_evidence() {
+    let records = recorded::all();
+    let overruled = on_two_threads(&records, |_, record| {
+        let ending = record.ending();
+        let whole = record.truncated == Some(false) && ending.fault.is_none() && ending.over;
+        let wire = record.wire(&record.bytes());
+        let natural = !record.words().is_empty()
+            && record.words().iter().all(|word| {
+                let meaning = ending
+                    .said
+                    .as_ref()
+                    .map(|said| wire.meaning(said.field, &Word::Text(word.as_str().into())));
+                matches!(meaning, Some(Meaning::Known(reason)) if reason.is_success())
+            });
+        let overruled = whole && natural && !ending.reason.is_success();
+        (overruled && !shows_otherwise(record)).then(|| {
+            format!(
+                "{} {}: {:?} {:?}: {}",
+                record.api, record.id, ending.reason, ending.said, ending.sentence
+            )
+        })
+    });
+    let overruled: Vec<String> = overruled.into_iter().flatten().collect();
+    assert!(overruled.is_empty(), "{} overruled:\n{}", overruled.len(), overruled.join("\n"));
+}
+
+/// Whether the body shows, to a second reading, that a natural end is none: a refusal, a guardrail,
+/// arguments that are no JSON object.
+fn shows_otherwise(record: &Record) -> bool {
+    let body = record.bytes();
+    let broken = |call: &calls::Call| {
+        let value: Value = serde_json::from_str(&call.arguments).unwrap_or(json!(1));
+        !call.arguments.trim().is_empty() && !value.is_object() && !value.is_null()
+    };
+    let calls = oracle::calls::read(record.wire(&body).profile.dialect.id, &body);
+    oracle::values(&body).iter().any(says_otherwise) || calls.iter().flatten().any(broken)
+}
+
+fn says_otherwise(value: &Value) -> bool {
+    match value {
+        Value::Object(map) => map.iter().any(|(key, inner)| {
+            key == "refusal" && inner.as_str().is_some_and(|text| !text.is_empty())
+                || key == "amazon-bedrock-guardrailAction" && inner == "INTERVENED"
+                || says_otherwise(inner)
+        }),
+        Value::Array(list) => list.iter().any(says_otherwise),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => false,
+    }
+}
+
+/// A record that is right again needs no excuse.
+#[test]
+fn every_doubtful_record_is_still_one() {
+    for record in recorded::all() {
+        let named = DOUBTFUL.iter().any(|(id, _)| *id == record.id);
+        assert!(!named || wrong(record, &record.ending()).is_some(), "{} is right", record.id);
+    }
 }
 
 #[test]
 fn any_cutting_of_a_record_gives_the_same_ending() {
-    let mut dice = Dice(0x2545_f491_4f6c_dd1d);
-    for record in records() {
+    let all = recorded::all();
+    let records = some(&all, CUT_RECORDS, 0x2545_f491_4f6c_dd1d);
+    on_two_threads(&records, |at, record| {
         let body = record.bytes();
         let whole = record.ending();
         for largest in [16, 1400] {
+            let mut dice = Dice::of(0x1cdd_6c4f_91f4_4525, at);
             let mut reader = record.reader(&body);
             dice.cut(&body, largest).into_iter().for_each(|piece| reader.watch(piece));
             assert_eq!(reader.finish(Close::Eof), whole, "{}", record.id);
         }
-    }
+    });
 }
 
-/// Every cut of every stream. Two threads, since there are forty million.
+/// Cuts at random and around the proof of the end; every cut with `ENDSTOP_ALL=1`.
 #[test]
 fn no_prefix_of_a_recorded_stream_is_a_success() {
-    let records: Vec<Record> =
-        records().into_iter().filter(|record| record.stream && record.is_read()).collect();
-    let cuts = std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..2)
-            .map(|half| {
-                let records = &records;
-                scope.spawn(move || {
-                    let own = records.iter().skip(half).step_by(2);
-                    own.map(|record| {
-                        let body = record.bytes();
-                        every_cut(
-                            &record.id,
-                            &record.wire(&body),
-                            record.reader(&body),
-                            &body,
-                            Close::Eof,
-                        )
-                    })
-                    .sum::<usize>()
-                })
-            })
-            .collect();
-        threads.into_iter().map(|thread| thread.join().unwrap()).sum::<usize>()
+    let streams: Vec<&Record> =
+        recorded::all().into_iter().filter(|record| record.stream).collect();
+    let cuts = on_two_threads(&streams, |at, record| {
+        let body = record.bytes();
+        let wire = record.wire(&body);
+        let marks = oracle::marks(&wire.profile, &body);
+        let cuts = cuts_of(&body, marks, &mut Dice::of(0x5851_f42d_4c95_7f2d, at));
+        check_cuts(&record.id, &wire, record.reader(&body), &body, Close::Eof, &cuts);
+        cuts.len()
     });
-    println!("{cuts} cuts of {} streams", records.len());
+    println!("{} cuts of {} streams", cuts.iter().sum::<usize>(), streams.len());
+}
+
+/// The places at which a stream is cut, in order.
+fn cuts_of(body: &[u8], marks: Option<oracle::Marks>, dice: &mut Dice) -> Vec<usize> {
+    if everything() {
+        return (0..body.len()).collect();
+    }
+    let mut cuts: Vec<usize> = (0..CUTS_OF_A_STREAM).map(|_| dice.roll(body.len())).collect();
+    if let Some(marks) = marks {
+        cuts.extend(marks.earliest.saturating_sub(6)..marks.settled + 2);
+    }
+    cuts.extend(body.len().saturating_sub(4)..body.len());
+    cuts.retain(|cut| *cut < body.len());
+    cuts.sort_unstable();
+    cuts.dedup();
+    cuts
+}
+
+/// No wire may deliver `{}` for arguments that were sent.
+#[test]
+fn the_calls_of_every_record_are_those_of_a_second_reading() {
+    let records = recorded::all();
+    let compared = on_two_threads(&records, |_, record| {
+        let body = record.bytes();
+        let wire = record.wire(&body);
+        let (ending, got) = record.read(&body);
+        let failed = record.status.is_some_and(|status| status >= 300);
+        let want = oracle::calls::read(wire.profile.dialect.id, &body).filter(|_| !failed);
+        let Some(want) = want else { return Ok(0) };
+        let got: Vec<calls::Call> = got.iter().map(calls::Call::from).collect();
+        match calls::differ(&got, &want, calls::Compare::of(wire.profile.dialect.id, &body)) {
+            Some(what) => Err(format!("{} {}: {what}: {:?}", record.api, record.id, ending.reason)),
+            None => Ok(want.len()),
+        }
+    });
+    let wrong: Vec<&String> = compared.iter().filter_map(|found| found.as_ref().err()).collect();
+    let count: usize = compared.iter().flatten().sum();
+    println!("{count} calls of {} records", records.len());
+    assert!(
+        wrong.is_empty(),
+        "{} wrong:\n{}",
+        wrong.len(),
+        wrong.iter().map(|line| line.as_str()).collect::<Vec<_>>().join("\n")
+    );
 }

@@ -35,6 +35,9 @@ fn endings() -> Vec<(String, Ending)> {
         let ending = Ending { closed: Closed::TimedOut(timer), ..plain(Reason::TimedOut) };
         all.push((format!("timed_out: {timer:?}, after the word"), ending));
     }
+    let approval = Shown { approval: true, other_content: true, ..Holds::Text.shown() };
+    let waits = ending(Reason::Paused, Confidence::High, approval);
+    all.push(("paused for an approval".to_owned(), waits));
     all.push(("not over".to_owned(), Ending { over: false, ..plain(Reason::Unknown) }));
     all
 }

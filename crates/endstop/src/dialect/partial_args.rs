@@ -1,0 +1,280 @@
+//! Arguments that come as values at JSON paths, as Gemini and Vertex stream them.
+//!
+//! Each piece names a path (`$.items[0].name`) and a value for it; a text that goes on says so, and
+//! its next piece is appended. Nothing is guessed: a path that cannot be followed, or a text whose end
+//! never came, leaves the arguments unfinished.
+//!
+//! Source: recorded streams of gemini-3 with streamed arguments; `google-genai` 3.1.0 `PartialArg`.
+
+use serde_json::value::RawValue;
+
+/// The deepest path that is followed.
+const MAX_DEPTH: usize = 64;
+/// The most bytes of arguments that are kept of one call.
+const MAX_BYTES: usize = 16 << 20;
+
+/// The arguments of one call so far.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct PartialArgs {
+    root: Node,
+    /// The path of the text that goes on.
+    open: Option<String>,
+    bytes: usize,
+    broken: bool,
+}
+
+/// One piece of them.
+#[derive(Debug)]
+pub(crate) struct Piece<'a> {
+    pub(crate) path: &'a str,
+    pub(crate) value: Value<'a>,
+    pub(crate) goes_on: bool,
+}
+
+/// The value of a piece.
+#[derive(Debug)]
+pub(crate) enum Value<'a> {
+    Text(&'a str),
+    /// A number or a flag, as it was written.
+    Raw(&'a RawValue),
+    Null,
+    /// None that is known.
+    Missing,
+}
+
+#[derive(Clone, Debug, Default)]
+enum Node {
+    #[default]
+    Empty,
+    Object(Vec<(String, Node)>),
+    List(Vec<Node>),
+    Text(String),
+    Raw(String),
+}
+
+enum Step {
+    Key(String),
+    Index(usize),
+}
+
+impl PartialArgs {
+    /// Takes a piece in.
+    pub(crate) fn push(&mut self, piece: &Piece<'_>) {
+        self.broken |= self.put(piece).is_none();
+        self.open = piece.goes_on.then(|| piece.path.to_owned());
+    }
+
+    fn put(&mut self, piece: &Piece<'_>) -> Option<()> {
+        let steps = steps(piece.path)?;
+        let appends = self.open.as_deref() == Some(piece.path);
+        if !appends && self.open.is_some() {
+            return None;
+        }
+        let node = steps.iter().try_fold(&mut self.root, |node, step| node.at(step))?;
+        let (new, length) = match (&piece.value, &mut *node) {
+            (Value::Text(text), Node::Text(known)) if appends => {
+                known.push_str(text);
+                (None, text.len())
+            }
+            (Value::Text(text), Node::Empty) => (Some(Node::Text((*text).to_owned())), text.len()),
+            (Value::Raw(raw), Node::Empty) => {
+                (Some(Node::Raw(raw.get().to_owned())), raw.get().len())
+            }
+            (Value::Null, Node::Empty) => (Some(Node::Raw("null".to_owned())), 4),
+            (Value::Text(_) | Value::Raw(_) | Value::Null | Value::Missing, _) => return None,
+        };
+        if let Some(new) = new {
+            *node = new;
+        }
+        self.bytes += length + piece.path.len();
+        (self.bytes <= MAX_BYTES).then_some(())
+    }
+
+    /// Returns the arguments as JSON; none if they are unfinished.
+    pub(crate) fn finish(&self) -> Option<String> {
+        if self.broken || self.open.is_some() || !matches!(self.root, Node::Object(_)) {
+            return None;
+        }
+        let mut json = String::new();
+        self.root.write(&mut json)?;
+        Some(json)
+    }
+}
+
+impl Node {
+    /// The value at the next step, made if it is not there.
+    fn at(&mut self, step: &Step) -> Option<&mut Self> {
+        match (step, self) {
+            (Step::Key(key), node @ Self::Empty) => {
+                *node = Self::Object(vec![(key.clone(), Self::Empty)]);
+                node.last()
+            }
+            (Step::Index(0), node @ Self::Empty) => {
+                *node = Self::List(vec![Self::Empty]);
+                node.last()
+            }
+            (Step::Key(key), Self::Object(entries)) => {
+                let known = entries.iter().position(|(known, _)| known == key);
+                let at = known.unwrap_or_else(|| {
+                    entries.push((key.clone(), Self::Empty));
+                    entries.len() - 1
+                });
+                entries.get_mut(at).map(|(_, node)| node)
+            }
+            (Step::Index(index), Self::List(nodes)) => {
+                if *index == nodes.len() {
+                    nodes.push(Self::Empty);
+                }
+                nodes.get_mut(*index)
+            }
+            (Step::Key(_), Self::List(_) | Self::Text(_) | Self::Raw(_))
+            | (Step::Index(_), Self::Empty | Self::Object(_) | Self::Text(_) | Self::Raw(_)) => {
+                None
+            }
+        }
+    }
+
+    fn last(&mut self) -> Option<&mut Self> {
+        match self {
+            Self::Object(entries) => entries.last_mut().map(|(_, node)| node),
+            Self::List(nodes) => nodes.last_mut(),
+            Self::Empty | Self::Text(_) | Self::Raw(_) => None,
+        }
+    }
+
+    fn write(&self, json: &mut String) -> Option<()> {
+        match self {
+            Self::Empty => return None,
+            Self::Raw(raw) => json.push_str(raw),
+            Self::Text(text) => json.push_str(&serde_json::to_string(text).ok()?),
+            Self::Object(entries) => {
+                json.push('{');
+                for (position, (key, node)) in entries.iter().enumerate() {
+                    json.push_str(if position > 0 { "," } else { "" });
+                    json.push_str(&serde_json::to_string(key).ok()?);
+                    json.push(':');
+                    node.write(json)?;
+                }
+                json.push('}');
+            }
+            Self::List(nodes) => {
+                json.push('[');
+                for (position, node) in nodes.iter().enumerate() {
+                    json.push_str(if position > 0 { "," } else { "" });
+                    node.write(json)?;
+                }
+                json.push(']');
+            }
+        }
+        Some(())
+    }
+}
+
+/// The steps of a path; none if it is of another form than `$.key[0]['other key']`.
+fn steps(path: &str) -> Option<Vec<Step>> {
+    let mut rest = path.strip_prefix('$')?;
+    let mut steps = Vec::new();
+    while !rest.is_empty() {
+        let (step, after) = if let Some(name) = rest.strip_prefix('.') {
+            let end = name.find(['.', '[']).unwrap_or(name.len());
+            let (name, after) = name.split_at_checked(end)?;
+            (Step::Key(name.to_owned()), after)
+        } else {
+            bracket(rest.strip_prefix('[')?)?
+        };
+        if matches!(&step, Step::Key(key) if key.is_empty()) || steps.len() == MAX_DEPTH {
+            return None;
+        }
+        steps.push(step);
+        rest = after;
+    }
+    (!steps.is_empty()).then_some(steps)
+}
+
+/// What stands in brackets, and what follows them.
+fn bracket(text: &str) -> Option<(Step, &str)> {
+    let quote = text.chars().next().filter(|quote| "'\"".contains(*quote));
+    let Some(quote) = quote else {
+        let (index, after) = text.split_once(']')?;
+        return Some((Step::Index(index.parse().ok()?), after));
+    };
+    let mut key = String::new();
+    let mut chars = text.char_indices().skip(1);
+    while let Some((at, char)) = chars.next() {
+        match char {
+            '\\' => key.push(chars.next()?.1),
+            _ if char == quote => {
+                let after = text.get(at + 1..)?.strip_prefix(']')?;
+                return Some((Step::Key(key), after));
+            }
+            _ => key.push(char),
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn assemble(pieces: &[(&str, &str, bool)]) -> Option<String> {
+        let mut partial = PartialArgs::default();
+        for (path, text, goes_on) in pieces {
+            let raw: Option<&RawValue> = serde_json::from_str(text).ok();
+            let value = match raw.map(RawValue::get) {
+                Some(json) if json.starts_with('"') => Value::Text(json.trim_matches('"')),
+                Some(_) => raw.map_or(Value::Missing, Value::Raw),
+                None if *text == "null" => Value::Null,
+                None => Value::Missing,
+            };
+            partial.push(&Piece { path, value, goes_on: *goes_on });
+        }
+        partial.finish()
+    }
+
+    #[test]
+    fn pieces_are_put_where_their_paths_say() {
+        let whole = assemble(&[
+            ("$.operations[0].action", "\"a\"", true),
+            ("$.operations[0].action", "\"dd\"", true),
+            ("$.operations[0].action", "\"\"", false),
+            ("$.operations[0].price", "0.5", false),
+            ("$.operations[1].done", "true", false),
+            ("$['odd key.x'][0][0]", "\"y\"", false),
+            ("$[\"it's\"]", "1e3", false),
+        ]);
+        assert_eq!(
+            whole.as_deref(),
+            Some(
+                r#"{"operations":[{"action":"add","price":0.5},{"done":true}],"odd key.x":[["y"]],"it's":1e3}"#
+            )
+        );
+    }
+
+    #[test]
+    fn what_cannot_be_followed_is_unfinished() {
+        for pieces in [
+            &[][..],
+            &[("$.a", "\"x\"", true)],
+            &[("$.a", "\"x\"", true), ("$.b", "1", false)],
+            &[("$.a[5]", "1", false)],
+            &[("$.a[0]", "1", false), ("$.a[2]", "1", false)],
+            &[("$.a", "1", false), ("$.a.b", "1", false)],
+            &[("$.a", "1", false), ("$.a", "2", false)],
+            &[("$.a", "\"x\"", false), ("$.a", "\"y\"", false)],
+            &[("$.a", "nonsense", false)],
+            &[("$", "1", false)],
+            &[("a", "1", false)],
+            &[("$..a", "1", false)],
+            &[("$[*]", "1", false)],
+            &[("$.a[", "1", false)],
+            &[("$['a", "1", false)],
+            &[("$[0]", "1", false)],
+            &[("$[99999999999999999999]", "1", false)],
+        ] {
+            assert_eq!(assemble(pieces), None, "{pieces:?}");
+        }
+        let deep = format!("$.a{}", ".a".repeat(100));
+        assert_eq!(assemble(&[(&deep, "1", false)]), None);
+    }
+}

@@ -1,0 +1,97 @@
+//! SAP AI Core's orchestration: chat completions inside an envelope that tells what each module did.
+//!
+//! The last module's answer counts, `final_result`; version 1 calls it `orchestration_result`. What
+//! the model itself said stands in `intermediate_results` and can differ from it.
+//!
+//! Source: SAP/ai-sdk-js @42429d1 `packages/orchestration`; SAP/ai-sdk-java @6e1783e.
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use super::openai_chat::{self, SIGNS};
+use super::{CallsClose, Dialect, Proof, Reading, Streams, Wins, Words};
+use crate::ending::Reason;
+use crate::fault::is_set;
+use crate::frame::{Frame, Framing};
+use crate::next_request;
+use crate::provider::{COMMON_CAPABILITIES, Capabilities, Profile};
+use crate::reader::Out;
+use crate::shape::Probe;
+use crate::trouble;
+use crate::wire::Loose;
+
+/// The wire.
+pub static DIALECT: Dialect = Dialect {
+    id: "sap-orchestration",
+    framing: Framing::Sse,
+    read,
+    read_body: read,
+    words: &[Words::plain(
+        "finish_reason",
+        "final_result.choices[].finish_reason",
+        &[
+            ("stop", Reason::Complete),
+            ("length", Reason::OutputLimit),
+            ("tool_calls", Reason::ToolCall),
+            ("content_filter", Reason::Filtered),
+            ("error", Reason::Failed),
+        ],
+    )],
+    wins: Wins::First,
+    calls_close: CallsClose::ByWord,
+    proof: Proof::Marker("[DONE]"),
+    signs: SIGNS,
+    caps: &["config.modules.prompt_templating.model.params.max_tokens"],
+    streams: Streams::Flag("config.stream.enabled"),
+    tells: trouble::OPENAI,
+    asks: next_request::NOTHING,
+    usage: &["final_result.usage.prompt_tokens", "final_result.usage.completion_tokens"],
+    counts: &[],
+    padding: &["request_id"],
+    claims,
+    source: "SAP/ai-sdk-js @42429d1; SAP/ai-sdk-java @6e1783e",
+};
+
+/// This wire without a host's own ways: what profiles build on.
+pub const PROFILE: Profile = Profile {
+    paths: &["/v2/completion", "/deployments/*/completion"],
+    capabilities: Capabilities { choices: true, ..COMMON_CAPABILITIES },
+    ..DIALECT.profile()
+};
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Envelope<'a> {
+    #[serde(borrow)]
+    final_result: Option<&'a RawValue>,
+    #[serde(borrow)]
+    orchestration_result: Option<&'a RawValue>,
+    #[serde(borrow)]
+    intermediate_results: Option<&'a RawValue>,
+    #[serde(borrow)]
+    module_results: Option<&'a RawValue>,
+    #[serde(borrow)]
+    error: Option<&'a RawValue>,
+}
+
+fn read(frame: &Frame<'_>, out: &mut Out<'_, '_>) -> Reading {
+    let Ok(Loose(envelope)) = serde_json::from_slice::<Loose<Envelope<'_>>>(frame.data) else {
+        return Reading::Malformed;
+    };
+    let Envelope { final_result, orchestration_result, .. } = envelope;
+    match final_result.or(orchestration_result).filter(|result| result.get() != "null") {
+        _ if is_set(envelope.error) => Reading::Error,
+        Some(result) => {
+            let inner = Frame { data: result.get().as_bytes(), ..*frame };
+            openai_chat::read(&inner, out)
+        }
+        None if envelope.intermediate_results.or(envelope.module_results).is_some() => {
+            Reading::Read
+        }
+        None => Reading::Strange,
+    }
+}
+
+fn claims(probe: &Probe<'_>) -> bool {
+    probe.final_result.is_some() || probe.orchestration_result.is_some()
+}

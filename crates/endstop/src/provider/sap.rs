@@ -1,0 +1,24 @@
+//! SAP AI Core: orchestration, and the wires of the models that it hosts.
+
+use super::{Auth, Profile, Provider};
+use crate::dialect::{bedrock_converse, openai_chat, sap_orchestration};
+
+/// SAP AI Core.
+pub static SAP: Provider = Provider {
+    id: "sap",
+    aliases: &["sap-ai-core", "aicore"],
+    title: "SAP AI Core",
+    route: "sap",
+    hosts: &["api.ai.*.*.*.ml.hana.ondemand.com"],
+    // Each customer has an address of its own.
+    base_url: "",
+    auth: Auth::Bearer,
+    key_variables: &["AICORE_SERVICE_KEY"],
+    url_variables: &[],
+    main: Profile { provider: "sap", ..sap_orchestration::PROFILE },
+    others: &[
+        Profile { provider: "sap", ..openai_chat::PROFILE },
+        Profile { provider: "sap", ..bedrock_converse::PROFILE },
+    ],
+    source: "SAP/ai-sdk-js @42429d1",
+};

@@ -1,0 +1,112 @@
+//! Tool calls as tests compare them: on every wire, streamed and plain.
+
+use std::collections::BTreeSet;
+
+use endstop::dialect;
+use endstop::tool_call::ToolCall;
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::answer;
+use crate::case::{self, Case};
+
+/// The name and the arguments of a call.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Call {
+    pub(crate) name: String,
+    pub(crate) arguments: String,
+}
+
+impl From<&ToolCall> for Call {
+    fn from(call: &ToolCall) -> Self {
+        Self { name: call.name.clone(), arguments: call.arguments.clone() }
+    }
+}
+
+/// How arguments are compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Compare {
+    /// As text: the wire sends text, which is kept as it came.
+    Text,
+    /// As JSON: the wire sends a value, whose white space and order of keys say nothing.
+    Values,
+}
+
+/// Wires that send arguments as JSON values, streamed and plain.
+const VALUES: &[&str] = &["gemini-generate", "ollama-chat", "cohere-v1", "cloudflare-run"];
+
+/// Wires that stream arguments as text and send them as JSON values in a plain body.
+const VALUES_IF_PLAIN: &[&str] =
+    &["anthropic-messages", "bedrock-converse", "bedrock-nova", "gemini-interactions"];
+
+impl Compare {
+    /// How the arguments in these bytes of a wire are compared.
+    pub(crate) fn of(dialect: &str, bytes: &[u8]) -> Self {
+        let plain = VALUES_IF_PLAIN.contains(&dialect) && is_plain(bytes);
+        if plain || VALUES.contains(&dialect) { Self::Values } else { Self::Text }
+    }
+
+    pub(crate) fn same(self, got: &str, want: &str) -> bool {
+        let value = |text: &str| serde_json::from_str::<Value>(text).ok();
+        got == want || self == Self::Values && value(got).is_some() && value(got) == value(want)
+    }
+}
+
+/// Whether the bytes are one JSON body.
+pub(crate) fn is_plain(bytes: &[u8]) -> bool {
+    let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
+    serde_json::from_slice::<serde::de::IgnoredAny>(bytes).is_ok()
+        && bytes.trim_ascii_start().starts_with(b"{")
+}
+
+/// What differs between calls, if anything does.
+pub(crate) fn differ(got: &[Call], want: &[Call], compare: Compare) -> Option<String> {
+    let same = |(got, want): (&Call, &Call)| {
+        got.name == want.name && compare.same(&got.arguments, &want.arguments)
+    };
+    let all = got.len() == want.len() && got.iter().zip(want).all(same);
+    (!all).then(|| format!("calls are {got:?}, not {want:?}"))
+}
+
+fn read(case: &Case) -> Vec<Call> {
+    case.read_calls([&*case.bytes()]).1.iter().map(Call::from).collect()
+}
+
+#[test]
+fn every_case_has_the_calls_that_it_says() {
+    let wrong: Vec<String> =
+        case::all().iter().filter_map(|case| case.calls_differ(&read(case))).collect();
+    assert!(wrong.is_empty(), "{} cases:\n{}", wrong.len(), wrong.join("\n"));
+}
+
+/// A case of each wire that carries calls, streamed and plain, holds the arguments: with `{}` in
+/// their place, it fails.
+#[test]
+fn arguments_replaced_by_an_empty_object_fail_a_case_of_every_wire() {
+    let mut held = BTreeSet::new();
+    for case in case::all() {
+        let emptied: Vec<Call> = read(&case)
+            .into_iter()
+            .map(|call| Call { arguments: "{}".to_owned(), ..call })
+            .collect();
+        let is_object = |call: &Call| {
+            serde_json::from_str::<Value>(&call.arguments).is_ok_and(|value| value.is_object())
+        };
+        let whole =
+            case.want.calls.iter().all(is_object) && case.calls_differ(&read(&case)).is_none();
+        if whole && case.calls_differ(&emptied).is_some() {
+            held.insert((case.wire().profile.dialect.id, is_plain(&case.bytes())));
+        }
+    }
+    let mut missing = Vec::new();
+    for dialect in dialect::ALL {
+        let builder = answer::builder(dialect.id);
+        for (form, plain) in [("streamed", false), ("plain", true)] {
+            if builder.carries_calls() && !held.contains(&(dialect.id, plain)) {
+                missing.push(format!("{}, {form}", dialect.id));
+            }
+        }
+    }
+    assert!(missing.is_empty(), "no case holds the arguments of:\n{}", missing.join("\n"));
+}

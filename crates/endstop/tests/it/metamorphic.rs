@@ -1,0 +1,739 @@
+//! Responses changed in ways that must not matter, and in ways that must.
+//!
+//! Over all cases and a seeded sample of the recordings, or all of them with `ENDSTOP_ALL=1`. What
+//! must not matter leaves the reason, the confidence, the calls and the usage as they were; after what
+//! must matter, no response is a success.
+
+use std::collections::BTreeMap;
+
+use endstop::dialect::Proof;
+use endstop::tool_call::{Allow, Assembly, ToolCall, allow};
+use endstop::{Asked, Close, Confidence, Ending, Head, Reader, Reason, Usage, Wire};
+use serde_json::{Value, json};
+
+use crate::calls::{self, Call, Compare};
+use crate::case;
+use crate::document::{Document, Framing, Part, Style};
+use crate::oracle;
+use crate::recorded;
+use crate::sample::{Dice, on_two_threads, some};
+
+/// How many recordings are tried, and up to which size.
+const RECORDINGS: usize = 2500;
+const LARGEST: usize = 60_000;
+
+/// A response that is changed.
+struct Subject {
+    label: String,
+    wire: Wire,
+    status: u16,
+    content_type: String,
+    asked: Asked,
+    close: Close,
+    bytes: Vec<u8>,
+}
+
+/// What is compared.
+#[derive(Clone, Debug, PartialEq)]
+struct Outcome {
+    reason: Reason,
+    confidence: Confidence,
+    usage: Usage,
+    calls: Vec<Call>,
+}
+
+/// A response that was changed.
+struct Changed {
+    bytes: Vec<u8>,
+    content_type: String,
+}
+
+fn subjects() -> Vec<Subject> {
+    let cases = case::all();
+    let own = cases.iter().map(|case| Subject {
+        label: case.label(),
+        wire: case.wire(),
+        status: case.status(),
+        content_type: case.content_type().to_owned(),
+        asked: case.asked(),
+        close: case.close(),
+        bytes: case.bytes(),
+    });
+    let mut records = recorded::all();
+    records.retain(|record| record.bytes().len() <= LARGEST);
+    let recorded = some(&records, RECORDINGS, 0x6a09_e667_f3bc_c908).into_iter().map(|record| {
+        let bytes = record.bytes();
+        Subject {
+            label: record.id.clone(),
+            wire: record.wire(&bytes),
+            status: record.status.unwrap_or(0),
+            content_type: record.content_type().to_owned(),
+            asked: record.asked(),
+            close: Close::Eof,
+            bytes,
+        }
+    });
+    own.chain(recorded).collect()
+}
+
+impl Subject {
+    fn dialect(&self) -> &'static str {
+        self.wire.profile.dialect.id
+    }
+
+    fn read(&self, pieces: &[&[u8]], content_type: &str) -> (Ending, Vec<ToolCall>) {
+        let head = Head { status: self.status, content_type };
+        let mut reader = Reader::new(self.wire.clone(), head, self.asked.clone());
+        let mut assembly = Assembly::default();
+        for piece in pieces {
+            reader.read(piece, |event| assembly.observe(&event));
+        }
+        let ending = reader.finish_with(self.close, |event| assembly.observe(&event));
+        let calls = assembly.finish(&ending);
+        (ending, calls)
+    }
+
+    fn outcome(&self, pieces: &[&[u8]], content_type: &str) -> Outcome {
+        let (ending, calls) = self.read(pieces, content_type);
+        Outcome {
+            reason: ending.reason,
+            confidence: ending.confidence,
+            usage: ending.usage,
+            calls: calls.iter().map(Call::from).collect(),
+        }
+    }
+}
+
+/// What differs, if anything does.
+fn differ(got: &Outcome, want: &Outcome) -> Option<String> {
+    let same =
+        (got.reason, got.confidence, &got.usage) == (want.reason, want.confidence, &want.usage);
+    match calls::differ(&got.calls, &want.calls, Compare::Values) {
+        None if same => None,
+        None => Some(format!(
+            "{:?} {:?} {:?}, not {:?} {:?} {:?}",
+            got.reason, got.confidence, got.usage, want.reason, want.confidence, want.usage
+        )),
+        Some(what) => Some(what),
+    }
+}
+
+/// A change that must not matter; none where it cannot be made.
+type Harmless = fn(&Subject, &Document, &mut Dice) -> Option<Changed>;
+
+const HARMLESS: &[(&str, Harmless)] = &[
+    ("keys in another order", |subject, document, dice| {
+        written(subject, document, Style { shuffled: true, ..Style::default() }, dice)
+    }),
+    ("white space", |subject, document, dice| {
+        written(subject, document, Style { spaced: true, ..Style::default() }, dice)
+    }),
+    ("escapes", |subject, document, dice| {
+        written(subject, document, Style { escaped: true, ..Style::default() }, dice)
+    }),
+    ("order, white space and escapes", |subject, document, dice| {
+        let style = Style { shuffled: true, spaced: true, escaped: true };
+        written(subject, document, style, dice)
+    }),
+    ("unknown fields", unknown_fields),
+    ("misleading fields", misleading_fields),
+    ("nulls", nulls),
+    ("comments and blank lines", comments),
+    ("line ends CRLF", |subject, document, dice| line_ends(subject, document, dice, "\r\n")),
+    ("line ends CR", |subject, document, dice| line_ends(subject, document, dice, "\r")),
+    ("byte-order mark", byte_order_mark),
+    ("no event lines", no_event_lines),
+    ("no choice index", no_choice_index),
+    ("another content type", another_content_type),
+    ("JSON as a stream", |subject, document, dice| {
+        let changed = written(subject, document, Style::default(), dice)?;
+        let content_type = "text/event-stream".to_owned();
+        (document.framing == Framing::Body).then_some(Changed { content_type, ..changed })
+    }),
+];
+
+/// Where a change legitimately matters: the change, what the label or the dialect is, and why.
+const MATTERS: &[(&str, &str, &str)] = &[];
+
+fn written(
+    subject: &Subject,
+    document: &Document,
+    style: Style,
+    dice: &mut Dice,
+) -> Option<Changed> {
+    Some(Changed { bytes: document.write(style, dice), content_type: subject.content_type.clone() })
+}
+
+fn plainly(subject: &Subject, document: &Document, dice: &mut Dice) -> Option<Changed> {
+    written(subject, document, Style::default(), dice)
+}
+
+/// Keys whose values belong to the caller's tools, or are an error, which every field of it tells of.
+const OF_TOOLS: &[&str] =
+    &["input", "args", "arguments", "parameters", "content_filter_results", "error", "detail"];
+
+/// Changes every object that is not a tool's own, from the outermost one on.
+fn each_object(value: &mut Value, depth: usize, change: &mut impl FnMut(&mut Value, usize)) {
+    match value {
+        Value::Object(map) => {
+            for (key, inner) in map.iter_mut() {
+                if !OF_TOOLS.contains(&key.as_str()) {
+                    each_object(inner, depth + 1, change);
+                }
+            }
+            change(value, depth);
+        }
+        Value::Array(list) => {
+            list.iter_mut().for_each(|inner| each_object(inner, depth + 1, change));
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+}
+
+fn unknown_fields(subject: &Subject, document: &Document, dice: &mut Dice) -> Option<Changed> {
+    let mut extra = dice.clone();
+    let changed = document.map(|value| {
+        each_object(value, 0, &mut |object, _| {
+            let odd = [json!(null), json!(7), json!("x"), json!([1, {"y": "z"}]), json!({"y": {}})];
+            object["x_unknown"] = extra.pick(&odd).clone();
+        });
+    });
+    plainly(subject, &changed, dice)
+}
+
+/// Words that other wires would take for the end.
+fn misleading() -> Vec<(&'static str, Value)> {
+    vec![
+        ("finish_reason", json!("length")),
+        ("finishReason", json!("MAX_TOKENS")),
+        ("stop_reason", json!("max_tokens")),
+        ("stopReason", json!("max_tokens")),
+        ("done_reason", json!("length")),
+        ("completionReason", json!("LENGTH")),
+        ("blockReason", json!("SAFETY")),
+        ("stop_type", json!("limit")),
+        ("incomplete_details", json!({"reason": "max_output_tokens"})),
+        ("is_finished", json!(true)),
+        ("done", json!(true)),
+    ]
+}
+
+/// The keys among them that a wire reads somewhere itself.
+const READS: &[(&str, &[&str])] = &[
+    ("openai-chat", &["finish_reason", "finishReason", "stop_reason"]),
+    ("openai-completions", &["finish_reason", "stop_reason"]),
+    ("openai-responses", &["incomplete_details"]),
+    ("anthropic-messages", &["stop_reason"]),
+    ("gemini-generate", &["finishReason", "blockReason"]),
+    ("bedrock-converse", &["stopReason"]),
+    ("bedrock-nova", &["stopReason"]),
+    ("cohere-v2", &["finish_reason"]),
+    ("ollama-chat", &["done_reason", "done"]),
+    ("openai-assistants", &["incomplete_details"]),
+    ("anthropic-complete", &["stop_reason"]),
+    ("gemini-interactions", &[]),
+    ("bedrock-titan", &["completionReason"]),
+    ("bedrock-llama", &["stop_reason"]),
+    ("bedrock-mistral", &["stop_reason"]),
+    ("bedrock-cohere", &["finish_reason", "is_finished"]),
+    ("bedrock-ai21", &["finishReason"]),
+    ("cohere-v1", &["finish_reason"]),
+    ("watsonx", &["stop_reason"]),
+    ("dashscope", &["finish_reason"]),
+    ("replicate", &[]),
+    ("hf-tgi", &["finish_reason"]),
+    ("llamacpp-completion", &["stop_type"]),
+    ("cloudflare-run", &[]),
+];
+
+/// Words of other wires in every object, and this wire's own where it does not have them.
+fn misleading_fields(subject: &Subject, document: &Document, dice: &mut Dice) -> Option<Changed> {
+    let reads = READS.iter().find(|(id, _)| *id == subject.dialect()).map_or(&[][..], |row| row.1);
+    let nested = json!({
+        "finish_reason": "content_filter",
+        "finishReason": "SAFETY",
+        "stop_reason": "refusal",
+        "status": "failed",
+        "type": "error",
+        "error": {"message": "maximum context length is 1 tokens", "code": "context_length_exceeded"},
+        "choices": [{"index": 0, "finish_reason": "length"}],
+        "candidates": [{"index": 0, "finishReason": "MAX_TOKENS"}],
+    });
+    let changed = document.map(|value| {
+        each_object(value, 0, &mut |object, depth| {
+            for (key, word) in misleading() {
+                if !reads.contains(&key) && object.get(key).is_none() {
+                    object[key] = word;
+                }
+            }
+            if object.get("error").is_none() {
+                object["error"] = Value::Null;
+            }
+            if depth <= 2 {
+                object["x_trace"] = nested.clone();
+            }
+        });
+    });
+    plainly(subject, &changed, dice)
+}
+
+/// Optional fields of the wires, which say nothing when they are null.
+const OPTIONAL: &[&str] = &[
+    "error",
+    "errors",
+    "last_error",
+    "refusal",
+    "tool_calls",
+    "function_call",
+    "audio",
+    "stop_sequence",
+    "stop_details",
+    "promptFeedback",
+    "incomplete_details",
+    "required_action",
+    "logprobs",
+    "content_filter_results",
+    "finish_details",
+    "native_finish_reason",
+    "matched_stop",
+    "reasoning_content",
+    "thinking",
+    "usageMetadata",
+    "additionalModelResponseFields",
+    "trace",
+    "x_groq",
+    "base_resp",
+    "detail",
+    "finish_reason",
+    "finishReason",
+    "stop_reason",
+    "stopReason",
+    "done_reason",
+];
+
+fn nulls(subject: &Subject, document: &Document, dice: &mut Dice) -> Option<Changed> {
+    let changed = document.map(|value| {
+        each_object(value, 0, &mut |object, _| {
+            for key in OPTIONAL {
+                if object.get(*key).is_none() {
+                    object[*key] = Value::Null;
+                }
+            }
+        });
+    });
+    plainly(subject, &changed, dice)
+}
+
+fn comments(subject: &Subject, document: &Document, dice: &mut Dice) -> Option<Changed> {
+    let mut changed = document.clone();
+    changed.parts.clear();
+    for part in &document.parts {
+        let fill = [": a comment", ":", ": data: {\"error\":{\"message\":\"no\"}}", ": [DONE]"];
+        if dice.roll(2) == 0 && is_field(part) {
+            changed.parts.push(Part::Line((*dice.pick(&fill)).to_owned()));
+        }
+        changed.parts.push(part.clone());
+        // A blank line more after one that ends an event.
+        if matches!(part, Part::Line(line) if line.is_empty()) {
+            (0..dice.roll(3)).for_each(|_| changed.parts.push(Part::Line(String::new())));
+        }
+    }
+    (document.framing == Framing::Sse).then(|| plainly(subject, &changed, dice))?
+}
+
+/// Whether it is a line of server-sent events, rather than JSON that stands bare among them.
+fn is_field(part: &Part) -> bool {
+    let fields = ["data:", "event:", "id:", "retry:", ":"];
+    match part {
+        Part::Line(line) => fields.iter().any(|field| line.starts_with(field)),
+        Part::Json { .. } | Part::Message { .. } | Part::Bytes(_) => true,
+    }
+}
+
+fn line_ends(
+    subject: &Subject,
+    document: &Document,
+    dice: &mut Dice,
+    end: &str,
+) -> Option<Changed> {
+    let bytes = document.write_lines(Style::default(), dice, end);
+    let content_type = subject.content_type.clone();
+    // Lines of JSON end with a line feed.
+    let fits =
+        document.framing == Framing::Sse || document.framing == Framing::Lines && end != "\r";
+    fits.then_some(Changed { bytes, content_type })
+}
+
+fn byte_order_mark(subject: &Subject, document: &Document, dice: &mut Dice) -> Option<Changed> {
+    let changed = plainly(subject, document, dice)?;
+    let bytes = [b"\xef\xbb\xbf".as_slice(), &changed.bytes].concat();
+    (document.framing != Framing::Aws).then_some(Changed { bytes, ..changed })
+}
+
+/// Wires that repeat the name of an event in its data.
+const NAMED_IN_DATA: &[&str] = &[
+    "openai-chat",
+    "openai-completions",
+    "openai-responses",
+    "anthropic-messages",
+    "anthropic-complete",
+    "gemini-generate",
+    "gemini-interactions",
+    "cohere-v2",
+    "cohere-v1",
+];
+
+fn no_event_lines(subject: &Subject, document: &Document, dice: &mut Dice) -> Option<Changed> {
+    let mut changed = document.clone();
+    changed.parts.retain(|part| !matches!(part, Part::Line(line) if line.starts_with("event:")));
+    let fits = NAMED_IN_DATA.contains(&subject.dialect()) && document.framing == Framing::Sse;
+    fits.then(|| plainly(subject, &changed, dice))?
+}
+
+fn no_choice_index(subject: &Subject, document: &Document, dice: &mut Dice) -> Option<Changed> {
+    let lists = ["choices", "candidates"];
+    let of = |value: &Value| {
+        let lists = lists.iter().filter_map(|key| value[*key].as_array());
+        lists.flatten().any(|choice| choice["index"].as_u64().unwrap_or(0) != 0)
+    };
+    if document.parts.iter().filter_map(Part::value).any(of) {
+        return None;
+    }
+    let changed = document.map(|value| {
+        for key in lists {
+            let list = value.get_mut(key).and_then(Value::as_array_mut);
+            for choice in list.into_iter().flatten() {
+                choice.as_object_mut().map(|choice| choice.remove("index"));
+            }
+        }
+    });
+    plainly(subject, &changed, dice)
+}
+
+fn another_content_type(
+    subject: &Subject,
+    document: &Document,
+    dice: &mut Dice,
+) -> Option<Changed> {
+    let types: &[&str] = match document.framing {
+        Framing::Sse | Framing::Array | Framing::Lines => {
+            &["", "application/json", "text/plain", "application/octet-stream", "text/html"]
+        }
+        Framing::Body => &["", "text/plain", "application/octet-stream", "text/html"],
+        Framing::Aws => &["", "application/json", "application/octet-stream"],
+    };
+    let changed = plainly(subject, document, dice)?;
+    Some(Changed { content_type: (*dice.pick(types)).to_owned(), ..changed })
+}
+
+#[test]
+fn what_must_not_matter_does_not() {
+    let subjects = subjects();
+    let found = on_two_threads(&subjects, |at, subject| {
+        let whole = subject.outcome(&[&subject.bytes], &subject.content_type);
+        let mut dice = Dice::of(0xbb67_ae85_84ca_a73b, at);
+        let mut wrong = Vec::new();
+        let mut tried = 1;
+        let pieces = dice.cut(&subject.bytes, 50);
+        let cut = subject.outcome(&pieces, &subject.content_type);
+        wrong.extend(
+            differ(&cut, &whole).map(|what| violation(subject, "cut into chunks", &what, b"")),
+        );
+        let Some(document) = Document::parse(&subject.bytes) else { return (tried, wrong) };
+        for (name, change) in HARMLESS {
+            let Some(changed) = change(subject, &document, &mut dice) else { continue };
+            tried += 1;
+            let pieces = dice.cut(&changed.bytes, 400);
+            let got = subject.outcome(&pieces, &changed.content_type);
+            if let Some(what) = differ(&got, &whole)
+                && !matters(name, subject)
+            {
+                let what = format!("{what} ({})", changed.content_type);
+                wrong.push(violation(subject, name, &what, &changed.bytes));
+            }
+        }
+        (tried, wrong)
+    });
+    tell(&found, "changes that must not matter");
+}
+
+fn matters(change: &str, subject: &Subject) -> bool {
+    MATTERS
+        .iter()
+        .any(|(name, of, _)| *name == change && (*of == subject.dialect() || *of == subject.label))
+}
+
+/// What should not have come out.
+struct Violation {
+    dialect: &'static str,
+    change: &'static str,
+    report: String,
+}
+
+fn violation(subject: &Subject, change: &'static str, what: &str, bytes: &[u8]) -> Violation {
+    let shown = String::from_utf8_lossy(bytes.get(..1500).unwrap_or(bytes)).replace('\n', "\n    ");
+    let report = format!("{}: {what}\n    {shown}", subject.label);
+    Violation { dialect: subject.dialect(), change, report }
+}
+
+/// Fails with a few violations of each change on each wire.
+#[track_caller]
+fn tell(found: &[(usize, Vec<Violation>)], what: &str) {
+    let tried: usize = found.iter().map(|(tried, _)| tried).sum();
+    let wrong: Vec<&Violation> = found.iter().flat_map(|(_, wrong)| wrong).collect();
+    println!("{tried} {what}, {} violations", wrong.len());
+    let mut groups = BTreeMap::<(&str, &str), Vec<&str>>::new();
+    for violation in &wrong {
+        groups.entry((violation.dialect, violation.change)).or_default().push(&violation.report);
+    }
+    let shown = groups.iter().map(|((dialect, change), reports)| {
+        let few: Vec<&str> = reports.iter().take(2).copied().collect();
+        format!("== {dialect}, {change}: {}\n{}", reports.len(), few.join("\n"))
+    });
+    let shown: Vec<String> = shown.collect();
+    assert!(wrong.is_empty(), "{} of {tried} violations:\n{}", wrong.len(), shown.join("\n"));
+}
+
+/// A change after which nothing may be a success; none where it cannot be made. It gives the reason
+/// that must come out, where there is one.
+type Harmful = fn(&Subject, &Document, &Ending, &mut Dice) -> Option<(Vec<u8>, Option<Reason>)>;
+
+const HARMFUL: &[(&str, Harmful)] = &[
+    ("the word is null", |subject, document, _, dice| {
+        let changed =
+            document.map(|value| set_words(subject, value, &mut |word| *word = Value::Null));
+        let bytes = changed.write(Style::default(), dice);
+        Some((bytes, None))
+    }),
+    ("the word is dropped", |subject, document, _, dice| {
+        let mark = json!({"dropped": true});
+        let mut changed =
+            document.map(|value| set_words(subject, value, &mut |word| *word = mark.clone()));
+        changed = changed.map(|value| drop_marked(value, &mark));
+        Some((changed.write(Style::default(), dice), None))
+    }),
+    ("the proof is dropped", proof_dropped),
+    ("arguments are cut", arguments_cut),
+    ("the last byte is missing", |_, document, _, dice| {
+        let mut bytes = document.write(Style::default(), dice);
+        bytes.pop();
+        matches!(document.framing, Framing::Body | Framing::Array).then_some((bytes, None))
+    }),
+    ("another word", another_word),
+];
+
+/// Where a change that must matter legitimately does not: the change, the dialect or the label, and why.
+const STAYS: &[(&str, &str, &str)] = &[
+    ("the word is null", "openai-responses", "the name of the last event says it too"),
+    ("the word is dropped", "openai-responses", "the name of the last event says it too"),
+    ("the word is null", "ollama-chat", "old servers send `done` alone"),
+    ("the word is dropped", "ollama-chat", "old servers send `done` alone"),
+    ("the word is null", "replicate", "the name of the last event is the word"),
+    ("the word is dropped", "replicate", "the name of the last event is the word"),
+    ("the last byte is missing", "gemini-generate", "every word has come; the bracket is a marker"),
+    ("the proof is dropped", "9669424bb455938afdd7", "fifteen streams one after the other"),
+    ("arguments are cut", "9669424bb455938afdd7", "fifteen streams one after the other"),
+];
+
+/// Changes the values of the fields that carry this wire's words.
+fn set_words(subject: &Subject, value: &mut Value, set: &mut impl FnMut(&mut Value)) {
+    let tables = subject.wire.profile.words.iter().chain(subject.wire.profile.dialect.words);
+    let keys: Vec<&str> =
+        tables.map(|words| words.path.rsplit('.').next().unwrap_or(words.path)).collect();
+    set_keys(value, &keys, set);
+}
+
+fn set_keys(value: &mut Value, keys: &[&str], set: &mut impl FnMut(&mut Value)) {
+    match value {
+        Value::Object(map) => {
+            for (key, inner) in map.iter_mut() {
+                if OF_TOOLS.contains(&key.as_str()) {
+                    continue;
+                }
+                if keys.contains(&key.as_str()) && (inner.is_string() || inner.is_number()) {
+                    set(inner);
+                } else {
+                    set_keys(inner, keys, set);
+                }
+            }
+        }
+        Value::Array(list) => list.iter_mut().for_each(|inner| set_keys(inner, keys, set)),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+}
+
+fn drop_marked(value: &mut Value, mark: &Value) {
+    match value {
+        Value::Object(map) => {
+            map.retain(|_, inner| inner != mark);
+            map.values_mut().for_each(|inner| drop_marked(inner, mark));
+        }
+        Value::Array(list) => list.iter_mut().for_each(|inner| drop_marked(inner, mark)),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+}
+
+/// Leaves out the frame that proves the end, and keeps those after it.
+fn proof_dropped(
+    subject: &Subject,
+    document: &Document,
+    _: &Ending,
+    dice: &mut Dice,
+) -> Option<(Vec<u8>, Option<Reason>)> {
+    let streamed = !matches!(document.framing, Framing::Body | Framing::Array);
+    let needs = matches!(subject.wire.profile.proof, Proof::Event | Proof::Word);
+    if !streamed || !needs {
+        return None;
+    }
+    if subject.wire.profile.proof == Proof::Word {
+        let mut dropped = document.clone();
+        dropped.parts.retain(|part| {
+            let mut says = false;
+            part.value()
+                .cloned()
+                .map(|mut value| set_words(subject, &mut value, &mut |_| says = true));
+            !says
+        });
+        return Some((dropped.write(Style::default(), dice), None));
+    }
+    let marks = oracle::marks(&subject.wire.profile, &document.write(Style::default(), dice))?;
+    let mut dropped = Document { parts: Vec::new(), ..*document };
+    let mut end = 0;
+    let mut found = false;
+    for part in &document.parts {
+        let alone = Document { parts: vec![part.clone()], ..*document };
+        let start = end;
+        end += alone.write(Style::default(), dice).len();
+        let proves = !found && part.value().is_some() && start < marks.earliest;
+        if proves && marks.earliest <= end {
+            found = true;
+        } else {
+            dropped.parts.push(part.clone());
+        }
+    }
+    found.then(|| (dropped.write(Style::default(), dice), None))
+}
+
+/// Takes the last character of the arguments away, wherever they stand.
+fn arguments_cut(
+    _: &Subject,
+    document: &Document,
+    ending: &Ending,
+    dice: &mut Dice,
+) -> Option<(Vec<u8>, Option<Reason>)> {
+    if ending.reason != Reason::ToolCall {
+        return None;
+    }
+    let is_whole =
+        |text: &str| serde_json::from_str::<Value>(text).is_ok_and(|value| value.is_object());
+    let mut pieces = 0;
+    let mut custom = false;
+    drop(document.map(|value| {
+        let text = value.to_string();
+        // What runs at the provider is no call of ours, and free text has no end of its own.
+        custom |= text.contains("\"custom") || text.contains("\"server_tool_use\"");
+        each_argument(value, &mut |text| pieces += usize::from(!is_whole(text)));
+    }));
+    let mut seen = 0;
+    let mut cut = 0;
+    let changed = document.map(|value| {
+        each_argument(value, &mut |text| {
+            let whole = is_whole(text);
+            seen += usize::from(!whole);
+            if whole || seen == pieces {
+                let shorter = text.trim_end();
+                *text = shorter.chars().take(shorter.chars().count().saturating_sub(1)).collect();
+                cut += 1;
+            }
+        });
+    });
+    (cut > 0 && !custom).then(|| (changed.write(Style::default(), dice), None))
+}
+
+/// Text that is arguments, whole or a piece.
+fn each_argument(value: &mut Value, change: &mut impl FnMut(&mut String)) {
+    let is_delta = value["type"].as_str().is_some_and(|name| name.ends_with("arguments.delta"));
+    match value {
+        Value::Object(map) => {
+            for (key, inner) in map.iter_mut() {
+                let named = ["arguments", "partial_json", "input"].contains(&key.as_str());
+                match inner {
+                    Value::String(text) if named || is_delta && key == "delta" => {
+                        if !text.trim().is_empty() {
+                            change(text);
+                        }
+                    }
+                    _ => each_argument(inner, change),
+                }
+            }
+        }
+        Value::Array(list) => list.iter_mut().for_each(|inner| each_argument(inner, change)),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+}
+
+/// The word swapped for another of its table that means no success: the reason follows.
+fn another_word(
+    subject: &Subject,
+    document: &Document,
+    ending: &Ending,
+    dice: &mut Dice,
+) -> Option<(Vec<u8>, Option<Reason>)> {
+    let said = ending.said.as_ref()?;
+    let profile = &subject.wire.profile;
+    let tables = profile.words.iter().chain(profile.dialect.words);
+    let rows: Vec<(&str, Reason)> = tables
+        .filter(|words| words.field == said.field)
+        .flat_map(|words| words.rows.iter().filter(|(word, _)| !words.vague.contains(word)))
+        .filter(|(_, reason)| !reason.is_success())
+        .copied()
+        .collect();
+    if rows.is_empty() || ending.choices.len() > 1 {
+        return None;
+    }
+    let (word, reason) = *dice.pick(&rows);
+    let old = json!(said.word);
+    let mut swapped = false;
+    let changed = document.map(|value| {
+        set_words(subject, value, &mut |found| {
+            if *found == old {
+                *found = json!(word);
+                swapped = true;
+            }
+        });
+    });
+    swapped.then(|| (changed.write(Style::default(), dice), Some(reason)))
+}
+
+#[test]
+fn what_must_matter_does() {
+    let subjects = subjects();
+    let found = on_two_threads(&subjects, |at, subject| {
+        let mut dice = Dice::of(0x3c6e_f372_fe94_f82b, at);
+        let (ending, _) = subject.read(&[&subject.bytes], &subject.content_type);
+        let mut wrong = Vec::new();
+        let mut tried = 0;
+        if !ending.reason.is_success() || subject.close != Close::Eof {
+            return (0, wrong);
+        }
+        let Some(document) = Document::parse(&subject.bytes) else { return (0, wrong) };
+        for (name, change) in HARMFUL {
+            let Some((bytes, reason)) = change(subject, &document, &ending, &mut dice) else {
+                continue;
+            };
+            let stays = STAYS.iter().any(|(known, of, _)| {
+                known == name && (*of == subject.dialect() || *of == subject.label)
+            });
+            tried += 1;
+            let (got, calls) = subject.read(&[&bytes], &subject.content_type);
+            let follows = reason.is_none_or(|reason| got.reason == reason);
+            let success = got.reason.is_success() || allow(&got, &calls) == Allow::Run;
+            if !stays && (success || !follows) {
+                let what = format!("{:?}, wanted {reason:?}: {}", got.reason, got.sentence);
+                wrong.push(violation(subject, name, &what, &bytes));
+            }
+        }
+        (tried, wrong)
+    });
+    tell(&found, "changes that must matter");
+}

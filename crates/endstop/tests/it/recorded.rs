@@ -1,0 +1,205 @@
+//! Recorded responses: where they are, what a record says, and how to read one.
+//!
+//! `ENDSTOP_RECORDINGS` names the folders, separated by `:`; each holds `*.jsonl.gz`, one response a
+//! line. Where it is not set there are no records; a folder that is named and missing is an error.
+
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
+
+use base64::Engine as _;
+use endstop::registry::{Clues, choose};
+use endstop::tool_call::{Assembly, ToolCall};
+use endstop::{Asked, Close, Ending, Head, Reader, Wire};
+use serde::Deserialize;
+use serde_json::Value;
+
+/// One recorded response.
+#[derive(Deserialize)]
+pub(crate) struct Record {
+    pub(crate) id: String,
+    pub(crate) provider: Option<String>,
+    pub(crate) api: String,
+    host: Option<String>,
+    url_path: Option<String>,
+    model: Option<String>,
+    pub(crate) stream: bool,
+    pub(crate) status: Option<u16>,
+    content_type: Option<String>,
+    /// A number, as a rule; odd ones are as good as none.
+    #[serde(default)]
+    request_max_tokens: Value,
+    raw_endings: Option<Vec<RawEnding>>,
+    pub(crate) truncated: Option<bool>,
+    pub(crate) context_overflow: Option<bool>,
+    encoding: String,
+    body: String,
+}
+
+#[derive(Deserialize)]
+struct RawEnding {
+    field: String,
+    value: Value,
+}
+
+/// Fields that carry a provider's word. Errors, routers' own words and states of items are none.
+const WORD_FIELDS: &[&str] = &[
+    "choices[].finish_reason",
+    "choices[].finish_details.type",
+    "delta.stop_reason",
+    "stop_reason",
+    "messageStop.stopReason",
+    "stopReason",
+    "delta.finish_reason",
+    "finish_reason",
+    "candidates[].finishReason",
+    "promptFeedback.blockReason",
+    "done_reason",
+    "status",
+    "response.status",
+    "interaction.status",
+    "stop_type",
+    "incomplete_details.reason",
+    "response.incomplete_details.reason",
+    "results[].stop_reason",
+    "results[].completionReason",
+    "completionReason",
+    "outputs[].stop_reason",
+    "generations[].finish_reason",
+    "completions[].finishReason.reason",
+    "details.finish_reason",
+    "output.finish_reason",
+    "output.choices[].finish_reason",
+    "final_result.choices[].finish_reason",
+    "message.stop_reason",
+    "response.finish_reason",
+    "response.generations[].finish_reason",
+];
+
+/// The folders that `ENDSTOP_RECORDINGS` names.
+fn folders() -> Vec<PathBuf> {
+    let named = std::env::var_os("ENDSTOP_RECORDINGS").unwrap_or_default();
+    let folders: Vec<PathBuf> =
+        std::env::split_paths(&named).filter(|path| !path.as_os_str().is_empty()).collect();
+    for folder in &folders {
+        assert!(
+            folder.is_dir(),
+            "ENDSTOP_RECORDINGS names `{}`, which is not a folder",
+            folder.display()
+        );
+    }
+    folders
+}
+
+/// Every folder with its records. They are read once.
+pub(crate) fn by_folder() -> &'static [(PathBuf, Vec<Record>)] {
+    static ALL: LazyLock<Vec<(PathBuf, Vec<Record>)>> = LazyLock::new(|| {
+        folders().into_iter().map(|folder| (folder.clone(), read_folder(&folder))).collect()
+    });
+    &ALL
+}
+
+/// The records of every folder, in order.
+pub(crate) fn all() -> Vec<&'static Record> {
+    by_folder().iter().flat_map(|(_, records)| records).collect()
+}
+
+fn read_folder(folder: &Path) -> Vec<Record> {
+    let mut files: Vec<_> =
+        std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    files.retain(|path| path.to_string_lossy().ends_with(".jsonl.gz"));
+    files.sort();
+    assert!(!files.is_empty(), "`{}` holds no recordings (*.jsonl.gz)", folder.display());
+    let mut records = Vec::new();
+    for file in files {
+        let reader = flate2::read::MultiGzDecoder::new(std::fs::File::open(&file).unwrap());
+        for (number, line) in BufReader::new(reader).lines().enumerate() {
+            let record = serde_json::from_str(&line.unwrap());
+            records.push(record.unwrap_or_else(|error| {
+                panic!("{}, line {}: {error}", file.display(), number + 1)
+            }));
+        }
+    }
+    records
+}
+
+impl Record {
+    pub(crate) fn bytes(&self) -> Vec<u8> {
+        match self.encoding.as_str() {
+            "base64" => base64::engine::general_purpose::STANDARD.decode(&self.body).unwrap(),
+            _ => self.body.clone().into_bytes(),
+        }
+    }
+
+    pub(crate) fn content_type(&self) -> &str {
+        self.content_type.as_deref().unwrap_or_default()
+    }
+
+    pub(crate) fn wire(&self, body: &[u8]) -> Wire {
+        let text = |text: &Option<String>| text.clone().unwrap_or_default();
+        choose(&Clues {
+            provider: &text(&self.provider),
+            dialect: if self.api == "mistral-chat" { "openai-chat" } else { &self.api },
+            host: &text(&self.host),
+            path: &text(&self.url_path),
+            body,
+            ..Clues::default()
+        })
+    }
+
+    pub(crate) fn asked(&self) -> Asked {
+        Asked {
+            model: self.model.clone(),
+            streamed: Some(self.stream),
+            cap: self.request_max_tokens.as_u64(),
+            ..Asked::default()
+        }
+    }
+
+    pub(crate) fn reader(&self, body: &[u8]) -> Reader {
+        let head = Head { status: self.status.unwrap_or(0), content_type: self.content_type() };
+        Reader::new(self.wire(body), head, self.asked())
+    }
+
+    pub(crate) fn ending(&self) -> Ending {
+        let body = self.bytes();
+        let mut reader = self.reader(&body);
+        reader.watch(&body);
+        reader.finish(Close::Eof)
+    }
+
+    /// The ending and the tool calls.
+    pub(crate) fn read(&self, body: &[u8]) -> (Ending, Vec<ToolCall>) {
+        let mut reader = self.reader(body);
+        let mut assembly = Assembly::default();
+        reader.read(body, |event| assembly.observe(&event));
+        let ending = reader.finish_with(Close::Eof, |event| assembly.observe(&event));
+        let calls = assembly.finish(&ending);
+        (ending, calls)
+    }
+
+    /// Whether the recording lists an error and no word.
+    pub(crate) fn is_error(&self) -> bool {
+        let errors = ["error", "error.type", "error.code", "error.status", "response.error.code"];
+        let is_error = |ending: &RawEnding| errors.contains(&ending.field.as_str());
+        self.words().is_empty() && self.raw_endings.iter().flatten().any(is_error)
+    }
+
+    /// The words that the recording lists, in order.
+    pub(crate) fn words(&self) -> Vec<String> {
+        let endings = self.raw_endings.iter().flatten();
+        // Errors of other wires give their HTTP status a field of this name; one wire says `null` by a
+        // word until the end.
+        let is_word = |ending: &&RawEnding| {
+            WORD_FIELDS.contains(&ending.field.as_str())
+                && !(ending.field == "status" && ending.value.is_number())
+                && ending.value != "null"
+        };
+        let words = endings.filter(is_word);
+        words
+            .map(|ending| {
+                ending.value.as_str().map_or_else(|| ending.value.to_string(), str::to_owned)
+            })
+            .collect()
+    }
+}
