@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use endstop::policy::remedy;
-use endstop::{Closed, Ending, Reason};
+use endstop::{Closed, Ending, Reason, Wire};
 
 use crate::exit;
 use crate::line::Line;
@@ -32,31 +32,36 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
-    let ending = args.response.read()?.ending;
+    let response = args.response.read()?;
+    let ending = response.ending;
     if args.json {
         let name =
             args.response.file.as_ref().map_or_else(|| "-".into(), |file| file.to_string_lossy());
-        writeln!(io::stdout(), "{}", serde_json::to_string(&Line::new(&name, &ending))?)?;
+        writeln!(
+            io::stdout(),
+            "{}",
+            serde_json::to_string(&Line::new(&name, &ending, &response.wire))?
+        )?;
     } else {
-        print(&ending, Style::of_stdout())?;
+        print(&ending, &response.wire, Style::of_stdout())?;
     }
     let code = exit::code(&ending);
     let counts = args.fail_on.is_empty() || args.fail_on.contains(&ending.reason);
     Ok(ExitCode::from(if counts { code } else { 0 }))
 }
 
-fn print(ending: &Ending, style: Style) -> io::Result<()> {
+fn print(ending: &Ending, wire: &Wire, style: Style) -> io::Result<()> {
     let mut out = io::stdout().lock();
     let title = if ending.over {
         ending.reason.name().replace('_', " ")
     } else {
         "not over yet".to_owned()
     };
-    let confidence = format!("{:?}", ending.confidence).to_lowercase();
     writeln!(
         out,
-        "{} ({confidence} confidence): {}",
+        "{} ({} confidence): {}",
         style.reason(ending.reason, &title),
+        ending.confidence.name(),
         ending.sentence
     )?;
     let said = match &ending.said {
@@ -88,12 +93,25 @@ fn print(ending: &Ending, style: Style) -> io::Result<()> {
             .collect();
         row(&mut out, style, "choices", &each.join(", "))?;
     }
-    row(&mut out, style, "wire", &format!("{}, {}", ending.provider, ending.dialect))?;
+    row(&mut out, style, "wire", &wire_in_words(ending, wire))?;
     row(&mut out, style, "what to do", &remedy(ending).advice)
 }
 
 fn row(out: &mut impl Write, style: Style, name: &str, value: &str) -> io::Result<()> {
     writeln!(out, "  {} {value}", style.dim(&format!("{name:<10}")))
+}
+
+fn wire_in_words(ending: &Ending, wire: &Wire) -> String {
+    let mut words = format!("{}, {}", ending.provider, ending.dialect);
+    if let Some(version) = wire.api_version() {
+        words.push_str(&format!(", API version {version}"));
+    }
+    if wire.profile.ambiguous {
+        words.push_str(" (a guess: the body fits several; use `--provider`)");
+    } else if wire.profile.guessed {
+        words.push_str(" (by the body's shape)");
+    }
+    words
 }
 
 fn closed_in_words(closed: Closed) -> &'static str {

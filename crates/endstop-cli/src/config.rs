@@ -2,16 +2,15 @@
 
 use std::path::Path;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use endstop::registry::Registry;
+use endstop_gateway::Config;
 
-/// The built-in providers, and those of this file.
+/// The built-in providers, and those of this file: tables of providers alone, or the gateway's
+/// configuration, which may hold or name them.
 pub(crate) fn registry(file: Option<&Path>) -> Result<Registry> {
-    let mut registry = Registry::default();
-    if let Some(file) = file {
-        let text = std::fs::read_to_string(file)
-            .with_context(|| format!("cannot read {}", file.display()))?;
-        registry.add_toml(&file.to_string_lossy(), &text)?;
+    match file {
+        Some(file) => Ok(Config::from_file(file)?.registry),
+        None => Ok(Registry::default()),
     }
-    Ok(registry)
 }

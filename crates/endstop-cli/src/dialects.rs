@@ -10,6 +10,7 @@ use endstop::dialect::{Proof, Words};
 use endstop::fault::{At, Sign};
 use endstop::frame::Framing;
 use endstop::provider::{self, Auth, Prefill, Profile, Provider, Resume, ResumeRule, Role};
+use endstop::version::{Values, Version, VersionAt};
 use endstop::vocabulary::Vocabulary;
 use endstop::{FaultKind, Reason};
 use serde_json::{Value, json};
@@ -131,7 +132,8 @@ fn wire_json(profile: &Profile) -> Value {
         },
         "lies_at_cap": profile.quirks.lies_at_cap,
         "reasoning_beside_output": profile.quirks.reasoning_beside_output,
-        "versions": profile.versions,
+        "versions": profile.versions.iter().map(version_json).collect::<Vec<_>>(),
+        "notes": profile.notes,
         "source": profile.dialect.source,
     })
 }
@@ -216,7 +218,10 @@ fn wire_section(profile: &Profile) -> String {
         text.push_str("- output tokens leave the reasoning out\n");
     }
     for version in profile.versions {
-        let _ = writeln!(text, "- {version}");
+        let _ = writeln!(text, "- {}: {}", version_in_words(version), version.changes);
+    }
+    for note in profile.notes {
+        let _ = writeln!(text, "- {note}");
     }
     text.push_str("\n| field | word | reason | `finish_reason` |\n|---|---|---|---|\n");
     for (field, word, reason) in words(profile) {
@@ -231,6 +236,37 @@ fn wire_section(profile: &Profile) -> String {
         let _ = writeln!(text, "| {} `{}` | {} |", place(sign.at), sign.is, kind(sign.kind));
     }
     text
+}
+
+fn version_json(version: &Version) -> Value {
+    let (at, name) = match version.at {
+        VersionAt::Header(name) => ("header", Some(name)),
+        VersionAt::Query(name) => ("query", Some(name)),
+        VersionAt::Path => ("path", None),
+        VersionAt::Host => ("host", None),
+    };
+    let (range, value) = match version.values {
+        Values::Any => ("is", "any"),
+        Values::Is(value) => ("is", value),
+        Values::From(value) => ("from", value),
+        Values::Before(value) => ("before", value),
+    };
+    json!({"at": at, "name": name, range: value, "changes": version.changes})
+}
+
+fn version_in_words(version: &Version) -> String {
+    let at = match version.at {
+        VersionAt::Header(name) => format!("API version in the header `{name}`"),
+        VersionAt::Query(name) => format!("API version in the query parameter `{name}`"),
+        VersionAt::Path => "API version in the path".to_owned(),
+        VersionAt::Host => "service".to_owned(),
+    };
+    match version.values {
+        Values::Any => at,
+        Values::Is(value) => format!("{at}, `{value}`"),
+        Values::From(value) => format!("{at}, from `{value}` on"),
+        Values::Before(value) => format!("{at}, before `{value}`"),
+    }
 }
 
 fn code(text: &str) -> String {

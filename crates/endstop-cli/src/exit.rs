@@ -8,6 +8,9 @@ pub(crate) const ERROR: u8 = 1;
 /// What `report --fail-if` names is so.
 pub(crate) const FAIL_IF: u8 = 21;
 
+/// Some of what `replay` was given could not be read.
+pub(crate) const UNREAD: u8 = 22;
+
 /// The exit codes, as `--help` shows them.
 pub(crate) const HELP: &str = "\
 Exit codes:
@@ -19,7 +22,8 @@ Exit codes:
   13  refused, filtered,  18  failed
       safety, recitation  19  cut
   14  malformed tool call 20  not over yet (queued, in progress)
-                          21  what `report --fail-if` names is so";
+                          21  what `report --fail-if` names is so
+  22  `replay` judged the rest, but some recordings could not be read";
 
 /// The exit code for a response that ended like this.
 pub(crate) fn code(ending: &Ending) -> u8 {
@@ -47,6 +51,6 @@ pub(crate) fn of_reason(reason: Reason) -> u8 {
 pub(crate) fn parse_reason(name: &str) -> Result<Reason, String> {
     Reason::from_name(name).ok_or_else(|| {
         let known: Vec<&str> = Reason::ALL.into_iter().map(Reason::name).collect();
-        format!("no such ending; known are {}", known.join(", "))
+        format!("unknown ending: expected one of {}", known.join(", "))
     })
 }

@@ -1,7 +1,7 @@
 //! One ending as one line of JSON: what scripts read.
 
 use endstop::vocabulary::Vocabulary;
-use endstop::{Confidence, Ending, Fault, FaultKind, Reason, Shown, Usage};
+use endstop::{Confidence, Ending, Fault, FaultKind, Reason, Shown, Usage, Wire};
 use serde::Serialize;
 
 /// The ending of one response, flat, for `replay --json` and `check --json`.
@@ -10,6 +10,7 @@ pub(crate) struct Line<'a> {
     id: &'a str,
     provider: &'a str,
     dialect: &'a str,
+    api_version: Option<&'a str>,
     model: Option<&'a str>,
     /// Null for a polled body that is not over.
     reason: Option<Reason>,
@@ -43,12 +44,13 @@ struct Choice<'a> {
 }
 
 impl<'a> Line<'a> {
-    pub(crate) fn new(id: &'a str, ending: &'a Ending) -> Self {
+    pub(crate) fn new(id: &'a str, ending: &'a Ending, wire: &'a Wire) -> Self {
         let overflow = |fault: &Fault| fault.kind == FaultKind::ContextWindow;
         Self {
             id,
             provider: &ending.provider,
             dialect: ending.dialect,
+            api_version: wire.api_version(),
             model: ending.model.as_deref(),
             reason: ending.over.then_some(ending.reason),
             finish_reason: ending.finish_reason(),

@@ -5,15 +5,18 @@ use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use endstop::registry::{Clues, Registry, UnknownWord};
 use endstop::{Asked, Close, Ending, Head, Reader, Reason, Wire};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::exit;
 use crate::line::Line;
-use crate::recording::{self, Recording};
+use crate::recording::{self, Recording, Scope, Unread};
 use crate::style::Style;
+
+/// The most records that are named of those that could not be read.
+const MAX_NAMED: usize = 20;
 
 /// Judge recorded traffic: VCR cassettes, HAR, JSON lines
 #[derive(clap::Args)]
@@ -21,12 +24,14 @@ use crate::style::Style;
 Examples:
   endstop replay tests/cassettes/
   endstop replay --json recordings/*.jsonl.gz | jq -r 'select(.reason == \"cut\").id'
-  endstop replay --fail-on cut,unknown tests/cassettes/")]
+  endstop replay --fail-on cut,unknown tests/cassettes/
+
+What cannot be read is counted, named and passed over; the exit code is 22 then.")]
 pub(crate) struct Args {
     /// Files (.jsonl, .yaml, .yml, .json, .har, each also .gz) or folders of them
     #[arg(required = true)]
     paths: Vec<PathBuf>,
-    /// A TOML file of your own providers and words
+    /// A TOML file of your own providers and words, or the gateway's configuration
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Print one JSON line per response
@@ -44,21 +49,31 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let mut tally = Tally::default();
     let mut out = BufWriter::new(io::stdout().lock());
     for file in &files {
-        recording::each(&file.path, &progress, |recording| {
+        recording::each(&file.path, &progress, |read| {
+            let recording = match read {
+                Ok(recording) => recording,
+                Err(unread) => {
+                    tally.miss(unread, file.named);
+                    return Ok(());
+                }
+            };
             let (wire, ending) = judge(&registry, &recording);
             tally.count(&ending);
+            tally.note_odd(&recording);
             tally.unknown.extend(registry.report_unknown(&wire, &ending));
             if args.json {
-                serde_json::to_writer(&mut out, &Line::new(&recording.id, &ending))
+                serde_json::to_writer(&mut out, &Line::new(&recording.id, &ending, &wire))
                     .map_err(io::Error::from)?;
                 out.write_all(b"\n")?;
             }
             Ok(())
-        })
-        .or_else(|error| file.forgive(error, &mut tally))?;
+        })?;
     }
     progress.finish_and_clear();
     out.flush()?;
+    if let Some(error) = tally.read_nothing() {
+        return Err(error);
+    }
     if args.json {
         tally.print(&mut io::stderr().lock(), Style::of_stdout())?;
     } else {
@@ -70,11 +85,14 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
 
 /// Judges one recording.
 fn judge(registry: &Registry, recording: &Recording) -> (Wire, Ending) {
+    let headers: Vec<(&str, &str)> =
+        recording.headers.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
     let wire = registry.choose(&Clues {
         provider: &recording.provider,
         dialect: &recording.dialect,
         host: &recording.host,
         path: &recording.path,
+        headers: &headers,
         body: &recording.body,
         ..Clues::default()
     });
@@ -99,18 +117,6 @@ struct Found {
     named: bool,
 }
 
-impl Found {
-    /// Folders hold other files too; only what was named must be a recording.
-    fn forgive(&self, error: anyhow::Error, tally: &mut Tally) -> Result<()> {
-        let is_io = error.chain().any(|cause| cause.downcast_ref::<io::Error>().is_some());
-        if self.named || is_io {
-            return Err(error);
-        }
-        tally.skipped += 1;
-        Ok(())
-    }
-}
-
 fn find_files(paths: &[PathBuf]) -> Result<Vec<Found>> {
     let mut found = Vec::new();
     for path in paths {
@@ -124,7 +130,8 @@ fn find_files(paths: &[PathBuf]) -> Result<Vec<Found>> {
     }
     if found.is_empty() {
         bail!(
-            "no recordings there: they end in .jsonl, .yaml, .yml, .json or .har, with or without .gz"
+            "no recordings found: expected files that end in .jsonl, .yaml, .yml, .json or .har, with or \
+             without .gz"
         );
     }
     Ok(found)
@@ -168,7 +175,14 @@ struct Tally {
     reasons: BTreeMap<Reason, u64>,
     pending: u64,
     total: u64,
+    /// Files found in folders that are no recordings.
     skipped: u64,
+    /// Recordings that could not be read, and the first of them.
+    unread: u64,
+    first_unread: Vec<Unread>,
+    /// Fields that were passed over, and the first of them.
+    odd: u64,
+    first_odd: Vec<String>,
     /// Words that are in no table, each once for a provider and model.
     unknown: Vec<UnknownWord>,
 }
@@ -183,6 +197,56 @@ impl Tally {
         } else {
             self.pending += 1;
         }
+    }
+
+    /// Counts what could not be read. Folders hold other files too; only what was named must be a
+    /// recording.
+    fn miss(&mut self, unread: Unread, named: bool) {
+        if unread.scope == Scope::File && !named {
+            self.skipped += 1;
+            return;
+        }
+        self.unread += 1;
+        if self.first_unread.len() < MAX_NAMED {
+            self.first_unread.push(unread);
+        }
+    }
+
+    fn note_odd(&mut self, recording: &Recording) {
+        for field in &recording.odd {
+            self.odd += 1;
+            if self.first_odd.len() < MAX_NAMED {
+                self.first_odd.push(format!("`{field}` of {}", shown(&recording.id)));
+            }
+        }
+    }
+
+    /// The error for a run that found nothing to judge.
+    fn read_nothing(&self) -> Option<anyhow::Error> {
+        let Unread { id, why, .. } = self.first_unread.first().filter(|_| self.total == 0)?;
+        let more = match self.unread {
+            1 => String::new(),
+            several => format!(" (and {} more that could not be read)", several - 1),
+        };
+        Some(anyhow!("{}: {}{more}", shown(id), shown(why)))
+    }
+
+    fn print_unread(&self, out: &mut impl Write) -> io::Result<()> {
+        if self.odd > 0 {
+            writeln!(out, "{:<20} {:>6}", "fields ignored", self.odd)?;
+            for field in &self.first_odd {
+                writeln!(out, "  {field}: invalid value")?;
+            }
+            print_more(out, self.odd, self.first_odd.len())?;
+        }
+        if self.unread > 0 {
+            writeln!(out, "{:<20} {:>6}", "could not be read", self.unread)?;
+            for Unread { id, why, .. } in &self.first_unread {
+                writeln!(out, "  {}: {}", shown(id), shown(why))?;
+            }
+            print_more(out, self.unread, self.first_unread.len())?;
+        }
+        Ok(())
     }
 
     fn print(&self, out: &mut impl Write, style: Style) -> io::Result<()> {
@@ -216,12 +280,25 @@ impl Tally {
         if self.skipped > 0 {
             writeln!(out, "{:<20} {:>6}", "files passed over", self.skipped)?;
         }
-        Ok(())
+        self.print_unread(out)
     }
 
-    /// The code of the worst ending that was asked about.
+    /// The code of the worst ending that was asked about, else of what could not be read.
     fn exit_code(&self, fail_on: &[Reason]) -> u8 {
         let occurred = self.reasons.keys().rev().find(|reason| fail_on.contains(reason));
-        occurred.map_or(0, |reason| exit::of_reason(*reason))
+        let unread = if self.unread > 0 { exit::UNREAD } else { 0 };
+        occurred.map_or(unread, |reason| exit::of_reason(*reason))
+    }
+}
+
+/// What recordings say, on one line.
+fn shown(text: &str) -> String {
+    endstop::text::clean(text, endstop::text::DETAIL_CAP)
+}
+
+fn print_more(out: &mut impl Write, all: u64, named: usize) -> io::Result<()> {
+    match all.saturating_sub(named as u64) {
+        0 => Ok(()),
+        more => writeln!(out, "  … and {more} more"),
     }
 }

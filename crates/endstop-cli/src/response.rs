@@ -2,24 +2,36 @@
 //! `explain` read.
 
 use std::fs::File;
-use std::io::{self, Read};
+use std::io::{self, BufReader, Read};
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use clap::ValueEnum;
 use endstop::next_request::Content;
-use endstop::registry::Clues;
+use endstop::registry::{Clues, Registry};
 use endstop::tool_call::{Assembly, ToolCall};
 use endstop::{Asked, Close, Closed, Ending, Event, FaultKind, Head, Reader, Wire, provider};
+use flate2::read::MultiGzDecoder;
 use serde_json::Value;
+
+use crate::recording::is_bad_gzip;
 
 /// How much of the beginning is looked at to tell which wire it is.
 const LOOK: usize = 256 * 1024;
+/// The beginning of gzipped bytes.
+const GZIP: &[u8] = b"\x1f\x8b";
+/// The beginnings of other compressed bytes.
+const COMPRESSED: &[(&[u8], &str)] = &[
+    (b"\x28\xb5\x2f\xfd", "zstd"),
+    (b"PK\x03\x04", "zip"),
+    (b"\xfd7zXZ\0", "xz"),
+    (b"BZh", "bzip2"),
+];
 
 // No documentation here: clap would show it in place of the subcommand's own.
 #[derive(clap::Args)]
 pub(crate) struct ResponseArgs {
-    /// The response's body, streamed or not; `-` or nothing for standard input
+    /// The response's body, streamed or not, gzipped or not; `-` or nothing for standard input
     pub(crate) file: Option<PathBuf>,
     /// Who served it; else told by the body's shape, at most at medium confidence
     #[arg(long, value_name = "ID")]
@@ -27,6 +39,9 @@ pub(crate) struct ResponseArgs {
     /// The URL that was asked: its host and path tell the wire
     #[arg(long)]
     pub(crate) url: Option<String>,
+    /// A header of the request: where one names the API version, as `anthropic-version` does
+    #[arg(long = "header", value_name = "NAME: VALUE", value_parser = parse_header)]
+    pub(crate) headers: Vec<(String, String)>,
     /// The response's HTTP status
     #[arg(long, value_name = "CODE", value_parser = clap::value_parser!(u16).range(100..600))]
     pub(crate) status: Option<u16>,
@@ -42,7 +57,7 @@ pub(crate) struct ResponseArgs {
     /// How many choices were asked
     #[arg(long, value_name = "N")]
     pub(crate) choices: Option<u32>,
-    /// A TOML file of your own providers and words
+    /// A TOML file of your own providers and words, or the gateway's configuration
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
     /// What ended the bytes
@@ -108,22 +123,24 @@ fn read(args: &ResponseArgs) -> Result<Response> {
     let name = args.file.as_deref().filter(|file| *file != Path::new("-"));
     let shown_name =
         name.map_or_else(|| "standard input".into(), |name| name.display().to_string());
+    let registry = crate::config::registry(args.config.as_deref())?;
     let mut input = open(name)?;
     let mut head = vec![0; LOOK];
-    let length =
-        fill(&mut input, &mut head).with_context(|| format!("cannot read {shown_name}"))?;
+    let length = fill(&mut input, &mut head).map_err(|error| unreadable(&shown_name, error))?;
     head.truncate(length);
     if head.is_empty() && args.status.is_none() {
-        bail!("{shown_name} is empty: give it the body of a response, or say `--status`");
+        bail!(
+            "{shown_name} is empty: expected the body of a response; use `--status` if it had none"
+        );
     }
-    let (mut reader, wire) = reader(args, &head)?;
+    let (mut reader, wire) = reader(args, &registry, &head)?;
     let mut heard = Heard::default();
     let mut content = Content::new(&wire.profile, args.content_type.as_deref().unwrap_or_default());
     content.push(&head);
     reader.read(&head, |event| heard.observe(&event));
     let mut chunk = vec![0; 64 * 1024];
     loop {
-        let length = input.read(&mut chunk).with_context(|| format!("cannot read {shown_name}"))?;
+        let length = input.read(&mut chunk).map_err(|error| unreadable(&shown_name, error))?;
         if length == 0 {
             break;
         }
@@ -143,17 +160,21 @@ fn read(args: &ResponseArgs) -> Result<Response> {
     Ok(Response { ending, wire, text, id, token, content: content.finish(), calls })
 }
 
-fn reader(args: &ResponseArgs, head: &[u8]) -> Result<(Reader, Wire)> {
+fn reader(args: &ResponseArgs, registry: &Registry, head: &[u8]) -> Result<(Reader, Wire)> {
     let known = args.provider.as_deref().unwrap_or_default();
-    let registry = crate::config::registry(args.config.as_deref())?;
     let unknown = provider::by_id(known).is_none() && registry.get(known, "").is_none();
     if !known.is_empty() && unknown {
-        let ids: Vec<&str> = provider::ALL.iter().map(|provider| provider.id).collect();
-        bail!("no provider is called `{known}`; known are {}", ids.join(", "));
+        let ids: Vec<&str> = registry.ids().collect();
+        let meant = endstop::nearest(known, ids.iter().copied());
+        let meant = meant.map(|id| format!("; did you mean `{id}`?")).unwrap_or_default();
+        bail!("unknown provider `{known}`: expected one of {}{meant}", ids.join(", "));
     }
     let url = args.url.as_deref().unwrap_or_default();
     let (host, path) = split_url(url);
-    let clues = Clues { provider: known, host, path, body: head, ..Clues::default() };
+    let headers: Vec<(&str, &str)> =
+        args.headers.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+    let clues =
+        Clues { provider: known, host, path, headers: &headers, body: head, ..Clues::default() };
     let wire = registry.choose(&clues);
     let content_type = args.content_type.as_deref().unwrap_or_default();
     let asked = Asked {
@@ -175,13 +196,45 @@ pub(crate) fn split_url(url: &str) -> (&str, &str) {
     }
 }
 
-fn open(file: Option<&Path>) -> Result<Box<dyn Read>> {
-    let Some(file) = file else { return Ok(Box::new(io::stdin().lock())) };
-    if file.is_dir() {
-        bail!("{} is a directory: this reads one response; try `endstop replay`", file.display());
+/// Reads one `NAME: VALUE` of `--header`.
+fn parse_header(header: &str) -> Result<(String, String), String> {
+    match header.split_once(':') {
+        Some((name, value)) if !name.trim().is_empty() => {
+            Ok((name.trim().to_owned(), value.trim().to_owned()))
+        }
+        _ => Err("expected a name, a colon and a value, such as `anthropic-version: 2023-06-01`"
+            .to_owned()),
     }
-    let input = File::open(file).with_context(|| format!("cannot open {}", file.display()))?;
-    Ok(Box::new(input))
+}
+
+/// The bytes of the response, decompressed if they are gzipped.
+fn open(file: Option<&Path>) -> Result<Box<dyn Read>> {
+    let input: Box<dyn Read> = match file {
+        None => Box::new(io::stdin().lock()),
+        Some(file) if file.is_dir() => {
+            bail!(
+                "{} is a directory: this reads one response; try `endstop replay`",
+                file.display()
+            );
+        }
+        Some(file) => {
+            Box::new(File::open(file).with_context(|| format!("cannot open {}", file.display()))?)
+        }
+    };
+    let mut input = BufReader::new(input);
+    let mut start = vec![0; GZIP.len()];
+    let length = fill(&mut input, &mut start).context("cannot read the response")?;
+    start.truncate(length);
+    let gzipped = start == GZIP;
+    let whole = io::Cursor::new(start).chain(input);
+    Ok(if gzipped { Box::new(MultiGzDecoder::new(whole)) } else { Box::new(whole) })
+}
+
+fn unreadable(name: &str, error: io::Error) -> anyhow::Error {
+    if is_bad_gzip(&error) {
+        return anyhow!("cannot decompress {name}: the gzip data is truncated or corrupt");
+    }
+    anyhow::Error::new(error).context(format!("cannot read {name}"))
 }
 
 fn fill(input: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {
@@ -206,18 +259,21 @@ fn refuse_what_is_no_response(
 ) -> Result<()> {
     if ending.closed == Closed::Oversize {
         bail!(
-            "{name} holds one event of more than 16 MiB, which no provider sends: \
-             is it a recording? try `endstop replay`"
+            "{name} holds one event of more than 16 MiB, which no provider sends; if it is a \
+             recording, try `endstop replay`"
         );
     }
     let unread = ending.fault.as_ref().is_some_and(|fault| fault.kind == FaultKind::BadPayload);
     let vouched = args.provider.is_some() || args.url.is_some() || args.status.is_some();
     let is_page = head.trim_ascii_start().starts_with(b"<");
-    if unread && !vouched && !is_page {
-        bail!(
-            "{name} is no response that Endstop knows: decompress it first, \
-             or say `--provider` if it is what a provider sent"
-        );
+    if !unread || vouched || is_page {
+        return Ok(());
     }
-    Ok(())
+    if let Some((_, format)) = COMPRESSED.iter().find(|(start, _)| head.starts_with(start)) {
+        bail!("{name} is compressed with {format}: decompress it first");
+    }
+    bail!(
+        "{name} does not look like a response: expected JSON, server-sent events, JSON lines or an \
+         AWS event stream; use `--provider` if it is what a provider sent"
+    );
 }

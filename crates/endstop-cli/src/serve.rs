@@ -16,7 +16,8 @@ use crate::env;
 #[derive(Parser)]
 #[command(after_help = HELP)]
 pub(crate) struct Args {
-    /// The configuration, in TOML; without one every built-in provider is served on loopback.
+    /// The configuration, in TOML; without one every built-in provider is served on loopback. A file
+    /// of providers and words alone will do.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Where clients connect.
@@ -131,7 +132,7 @@ fn check(args: &Args) -> Result<ExitCode> {
         Some(admin) => println!("admin   {admin}"),
         None => println!("admin   off"),
     }
-    println!("mode    {:?}, tool calls {:?}", config.mode, config.tool_calls);
+    println!("mode    {}, tool calls {}", config.mode.word(), config.tool_calls.word());
     match config.store()? {
         Some(store) => println!("store   {}", endstop_store::shown(&store)),
         None => println!("store   off"),
@@ -140,12 +141,17 @@ fn check(args: &Args) -> Result<ExitCode> {
         let key = if upstream.has_own_key() { "the gateway's key" } else { "the caller's key" };
         let differs = if upstream.own { ", from the configuration" } else { "" };
         println!(
-            "  {:<28} {}{} ({:?}, {key}{differs})",
+            "  {:<28} {}{} ({}, {key}{differs})",
             upstream.sdk_path(),
             upstream.origin(),
             upstream.base_path(),
-            upstream.mode,
+            upstream.mode.word(),
         );
+    }
+    let mut own: Vec<&str> = config.registry.entries().map(|entry| entry.id.as_str()).collect();
+    own.dedup();
+    if !own.is_empty() {
+        println!("providers and words of your own: {}", own.join(", "));
     }
     println!("the configuration is in order");
     Ok(ExitCode::SUCCESS)
@@ -192,8 +198,9 @@ fn greet(gateway: &Gateway) {
     let scheme = if settings.config.tls.is_some() { "https" } else { "http" };
     let base = format!("{scheme}://{}", gateway.address());
     eprintln!(
-        "endstop: serving {base} ({:?}, tool calls {:?})",
-        settings.config.mode, settings.config.tool_calls
+        "endstop: serving {base} ({}, tool calls {})",
+        settings.config.mode.word(),
+        settings.config.tool_calls.word()
     );
     if !is_loopback(gateway.address()) {
         eprintln!("endstop: other machines can reach it");

@@ -1,4 +1,4 @@
-//! Colour for terminals, and none for pipes or where `NO_COLOR` is set.
+//! Colour for terminals, and none for pipes, for terminals that have none, or where `NO_COLOR` is set.
 
 use std::io::IsTerminal;
 
@@ -11,7 +11,8 @@ pub(crate) struct Style(bool);
 impl Style {
     pub(crate) fn of_stdout() -> Self {
         let refused = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
-        Self(!refused && std::io::stdout().is_terminal())
+        let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
+        Self(!refused && !dumb && std::io::stdout().is_terminal())
     }
 
     pub(crate) fn bold(self, text: &str) -> String {

@@ -338,7 +338,7 @@ async fn upstreams(State(admin): State<Admin>) -> Response {
         .map(|upstream| {
             json!({
                 "name": upstream.name,
-                "provider": upstream.provider.id,
+                "provider": upstream.speaks,
                 "path": upstream.sdk_path(),
                 "own_key": upstream.has_own_key(),
             })

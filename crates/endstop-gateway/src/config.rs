@@ -6,6 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use endstop::registry::Registry;
 use serde::{Deserialize, Deserializer};
 use zeroize::Zeroizing;
 
@@ -42,6 +43,18 @@ pub enum ToolCalls {
     Fail,
     /// Calls are held back until they are proven: for any client.
     Hold,
+}
+
+impl ToolCalls {
+    /// The word for it.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Pass => "pass",
+            Self::Fail => "fail",
+            Self::Hold => "hold",
+        }
+    }
 }
 
 /// How endings are logged.
@@ -105,6 +118,11 @@ pub struct Config {
     pub limits: Limits,
     /// Own upstreams, and corrections to built-in ones, by their route.
     pub upstreams: BTreeMap<String, UpstreamConfig>,
+    /// A file of providers and words, relative to this one.
+    pub providers_file: Option<PathBuf>,
+    /// The providers and words of that file, and of the `[provider.NAME]` tables of this one.
+    #[serde(rename = "provider", deserialize_with = "read_later")]
+    pub registry: Registry,
 }
 
 impl Default for Config {
@@ -131,6 +149,8 @@ impl Default for Config {
             tls: None,
             limits: Limits::default(),
             upstreams: BTreeMap::new(),
+            providers_file: None,
+            registry: Registry::default(),
         }
     }
 }
@@ -217,7 +237,8 @@ pub struct Tls {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct UpstreamConfig {
-    /// The built-in provider that it is like; its own name where it has one of theirs.
+    /// The provider that it is like, a built-in one or one of your own; by default the one of its
+    /// own name.
     pub like: Option<String>,
     /// Where its API begins.
     pub base_url: Option<String>,
@@ -316,28 +337,32 @@ impl Config {
     /// # Errors
     /// [`Error::Config`] with the line and the key that are wrong.
     pub fn from_file(path: &Path) -> Result<Self, Error> {
-        let text = std::fs::read_to_string(path).map_err(|error| Error::Config {
-            file: path.display().to_string(),
-            line: None,
-            message: format!("cannot be read: {error}"),
-        })?;
-        Self::from_toml(&path.display().to_string(), &text)
+        Self::from_toml(&path.display().to_string(), &read_text(path)?)
     }
 
-    /// Reads a configuration from a text; `file` is what errors call it.
+    /// Reads a configuration from a text; `file` is what errors call it, and where the files that
+    /// it names are looked for.
     ///
     /// # Errors
     /// [`Error::Config`] with the line and the key that are wrong.
     pub fn from_toml(file: &str, text: &str) -> Result<Self, Error> {
-        toml::from_str(text).map_err(|error| {
+        let mut config: Self = toml::from_str(text).map_err(|error| {
             let start = error.span().map_or(0, |span| span.start);
             let before = text.get(..start).unwrap_or(text);
             let line = before.bytes().filter(|byte| *byte == b'\n').count();
             let said = text.lines().nth(line).unwrap_or_default();
             let key = said.split_once('=').map(|(key, _)| format!("`{}`: ", key.trim()));
-            let message = format!("{}{}", key.unwrap_or_default(), error.message());
+            let message = error.message().lines().collect::<Vec<_>>().join("; ");
+            let message = format!("{}{message}", key.unwrap_or_default());
             Error::Config { file: file.to_owned(), line: Some(line + 1), message }
-        })
+        })?;
+        if let Some(named) = &config.providers_file {
+            let folder = Path::new(file).parent().unwrap_or(Path::new(""));
+            let named = folder.join(named);
+            config.registry.add_toml(&named.display().to_string(), &read_text(&named)?)?;
+        }
+        config.registry.add_toml_within(file, text)?;
+        Ok(config)
     }
 
     /// The address of the store; none where nothing is kept.
@@ -459,6 +484,27 @@ pub(crate) fn secret(
         return Err(wrong("it is empty or holds control characters".to_owned()));
     }
     Ok(Some(Secret::new(text.to_owned())))
+}
+
+/// The text of a file of TOML.
+fn read_text(path: &Path) -> Result<String, Error> {
+    let file = path.display().to_string();
+    let bytes = std::fs::read(path).map_err(|error| {
+        let message = format!("cannot be read: {error}");
+        Error::Config { file: file.clone(), line: None, message }
+    })?;
+    let text = String::from_utf8(bytes).map_err(|error| {
+        let readable = error.as_bytes().iter().take(error.utf8_error().valid_up_to());
+        let line = readable.filter(|byte| **byte == b'\n').count() + 1;
+        let message = "invalid UTF-8: the file must be text".to_owned();
+        Error::Config { file, line: Some(line), message }
+    })?;
+    Ok(text.strip_prefix('\u{feff}').map_or_else(|| text.clone(), str::to_owned))
+}
+
+/// Tables of providers are read apart, so that their errors name the line.
+fn read_later<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Registry, D::Error> {
+    serde::de::IgnoredAny::deserialize(deserializer).map(|_| Registry::default())
 }
 
 fn duration<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {

@@ -62,6 +62,13 @@ pub enum Error {
     },
 }
 
+impl From<endstop::registry::Error> for Error {
+    fn from(error: endstop::registry::Error) -> Self {
+        let endstop::registry::Error { file, line, message } = error;
+        Self::Config { file, line: Some(line), message }
+    }
+}
+
 fn said(error: &std::io::Error) -> String {
     let known = [
         (

@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 
+use endstop::dialect::Proof;
 use endstop::provider::{self, Auth, Provider};
 use hyper::Uri;
 use hyper::http::uri::{Authority, PathAndQuery, Scheme};
@@ -19,7 +20,9 @@ use crate::sign::Credentials;
 pub struct Upstream {
     /// The first part of its paths here.
     pub name: String,
-    /// Whose wires it speaks.
+    /// The id of the provider whose wires it speaks: a built-in one, or one of the operator's own.
+    pub speaks: String,
+    /// The built-in provider whose address and authorisation it has, where nothing else is said.
     pub provider: &'static Provider,
     /// Its mode.
     pub mode: Mode,
@@ -88,16 +91,26 @@ impl Routes {
     /// would be anybody's.
     pub fn new(config: &Config) -> Result<Self, Error> {
         let mut by_name = BTreeMap::new();
+        let plain = UpstreamConfig::default();
         for provider in provider::ALL {
             if !config.upstreams.contains_key(provider.route) && !provider.base_url.is_empty() {
-                let built_in = UpstreamConfig::default();
-                let upstream = Upstream::new(provider.route, provider, &built_in, config)?;
+                let upstream = Upstream::new(provider.route, provider.id, &plain, config)?;
                 by_name.insert(provider.route.to_owned(), upstream);
             }
         }
+        for entry in config.registry.entries().filter(|entry| entry.base_url.is_some()) {
+            let built_in = provider::by_id(&entry.id).map(|provider| provider.route);
+            let name = built_in.unwrap_or(&entry.id);
+            if !config.upstreams.contains_key(name) {
+                check_name(name)?;
+                let upstream = Upstream::new(name, &entry.id, &plain, config)?;
+                by_name.insert(name.to_owned(), upstream);
+            }
+        }
         for (name, own) in &config.upstreams {
-            let provider = like(name, own)?;
-            by_name.insert(name.clone(), Upstream::new(name, provider, own, config)?);
+            check_name(name)?;
+            let speaks = speaks(name, own, config)?;
+            by_name.insert(name.clone(), Upstream::new(name, speaks, own, config)?);
         }
         let routes = Self { by_name };
         routes.check_exposure(config)?;
@@ -160,37 +173,48 @@ fn split(path: &str) -> Option<(&str, &str)> {
     path.split_at_checked(end).filter(|(first, _)| !first.is_empty())
 }
 
-fn like(name: &str, own: &UpstreamConfig) -> Result<&'static Provider, Error> {
-    let wrong = |message: String| Error::Upstream { name: name.to_owned(), message };
+fn check_name(name: &str) -> Result<(), Error> {
+    let wrong =
+        |message: &str| Err(Error::Upstream { name: name.to_owned(), message: message.to_owned() });
     if name.is_empty() || !name.chars().all(|c| c.is_ascii_alphanumeric() || "-_".contains(c)) {
-        return Err(wrong("its name may hold letters, digits, `-` and `_`".to_owned()));
+        return wrong("its name may hold letters, digits, `-` and `_`");
     }
     if name == "endstop" {
-        return Err(wrong("this name is the gateway's own".to_owned()));
+        return wrong("this name is the gateway's own");
     }
-    let by_route = |id: &str| provider::ALL.iter().copied().find(|known| known.route == id);
+    Ok(())
+}
+
+/// The id of the provider whose wires an upstream speaks.
+fn speaks<'c>(name: &'c str, own: &'c UpstreamConfig, config: &Config) -> Result<&'c str, Error> {
+    let by_route = |id: &str| provider::ALL.iter().find(|known| known.route == id);
     let id = own.like.as_deref().unwrap_or(name);
-    by_route(id).or_else(|| provider::by_id(id)).map_or_else(
-        || {
-            let known: Vec<&str> = provider::ALL.iter().map(|known| known.id).collect();
-            Err(wrong(format!(
-                "there is no provider `{id}`; say `like = …` with one of: {}",
-                known.join(", ")
-            )))
-        },
-        Ok,
-    )
+    if config.registry.get(id, "").is_some() {
+        return Ok(id);
+    }
+    let built_in = by_route(id).copied().or_else(|| provider::by_id(id));
+    built_in.map(|known| known.id).ok_or_else(|| {
+        let known: Vec<&str> = config.registry.ids().collect();
+        let meant = endstop::nearest(id, known.iter().copied());
+        let meant = meant.map(|id| format!("; did you mean `{id}`?")).unwrap_or_default();
+        let message = format!(
+            "unknown provider `{id}`: add `like = \"…\"` with one of {}{meant}",
+            known.join(", ")
+        );
+        Error::Upstream { name: name.to_owned(), message }
+    })
 }
 
 impl Upstream {
-    fn new(
-        name: &str,
-        provider: &'static Provider,
-        own: &UpstreamConfig,
-        config: &Config,
-    ) -> Result<Self, Error> {
+    fn new(name: &str, speaks: &str, own: &UpstreamConfig, config: &Config) -> Result<Self, Error> {
         let wrong = |message: String| Error::Upstream { name: name.to_owned(), message };
-        let base_url = own.base_url.as_deref().unwrap_or(provider.base_url);
+        let entry = config.registry.get(speaks, "");
+        let built_in = provider::by_id(speaks);
+        let like = || entry.map_or(provider::GENERIC, |entry| entry.like.provider());
+        let provider = built_in.unwrap_or_else(like);
+        let named = own.base_url.as_deref().or_else(|| entry?.base_url.as_deref());
+        // A provider of one's own is elsewhere than the one that it is like.
+        let base_url = named.or(built_in.map(|known| known.base_url)).unwrap_or_default();
         if base_url.is_empty() {
             return Err(wrong("it has no base_url; add one".to_owned()));
         }
@@ -202,14 +226,19 @@ impl Upstream {
                 None
             }
         };
+        let said_to_prove = entry.is_some_and(|entry| match entry.proof {
+            Some(Proof::Marker(_) | Proof::Event | Proof::Word) => true,
+            Some(Proof::Silent) | None => false,
+        });
         Ok(Self {
             name: name.to_owned(),
+            speaks: entry.map_or(speaks, |entry| &entry.id).to_owned(),
             provider,
             mode: own.mode.unwrap_or(config.mode),
             tool_calls: own.tool_calls.unwrap_or(config.tool_calls),
-            proves: own.proves_end.unwrap_or(provider.id != provider::GENERIC.id),
+            proves: own.proves_end.unwrap_or(said_to_prove || provider.id != provider::GENERIC.id),
             h2c: own.h2c,
-            own: own.base_url.is_some(),
+            own: named.is_some(),
             team: own.team.clone(),
             ask_usage: own.ask_usage.unwrap_or(config.record.ask_usage),
             key,
@@ -471,8 +500,10 @@ mod tests {
         assert_eq!(routed.uri.to_string(), "http://10.0.0.1:8000/v1/chat/completions");
         assert!(routed.upstream.own);
         for (text, says) in [
-            ("[upstreams.mine]\nlike='nope'\nbase_url='http://x'", "there is no provider `nope`"),
-            ("[upstreams.mine]\nbase_url='http://x'", "there is no provider `mine`"),
+            ("[upstreams.mine]\nlike='nope'\nbase_url='http://x'", "unknown provider `nope`"),
+            ("[upstreams.mine]\nlike='opnai'\nbase_url='http://x'", "did you mean `openai`?"),
+            ("[upstreams.mine]\nbase_url='http://x'", "unknown provider `mine`"),
+            ("[provider.mine]\nlike='openai'\n[upstreams.mine]", "it has no base_url"),
             ("[upstreams.mine]\nlike='openai'\nbase_url='ftp://x'", "`ftp` is no scheme"),
             ("[upstreams.mine]\nlike='openai'\nbase_url='x'", "is no URL"),
             ("[upstreams.mine]\nlike='openai'\nbase_url='http://u@x'", "no user"),
@@ -483,5 +514,26 @@ mod tests {
             let error = config(text).unwrap_err().to_string();
             assert!(error.contains(says), "{text}: {error}");
         }
+    }
+
+    #[test]
+    fn providers_of_ones_own_are_upstreams() {
+        let text = "[provider.acme]\nlike='openai-chat'\nbase_url='http://10.0.0.1/v1'\nproof='word'\n\
+                    [provider.claude]\nbase_url='http://10.0.0.2'\n\
+                    [provider.bare]\nlike='openai'\n\
+                    [upstreams.mine]\nlike='bare'\nbase_url='http://10.0.0.3/v1'\n";
+        let config = Config::from_toml("t", text).unwrap();
+        let routes = Routes::new(&config).unwrap();
+        for (path, speaks, uri, proves) in [
+            ("/acme/v1/chat/completions", "acme", "http://10.0.0.1/v1/chat/completions", true),
+            ("/anthropic/v1/messages", "anthropic", "http://10.0.0.2/v1/messages", true),
+            ("/mine/v1/responses", "bare", "http://10.0.0.3/v1/responses", true),
+        ] {
+            let routed = routes.find(&path.parse().unwrap()).unwrap();
+            let upstream = routed.upstream;
+            assert_eq!((upstream.speaks.as_str(), upstream.own), (speaks, true), "{path}");
+            assert_eq!((routed.uri.to_string(), upstream.proves), (uri.to_owned(), proves));
+        }
+        assert!(routes.find(&"/bare/v1/responses".parse().unwrap()).is_err(), "it has no address");
     }
 }

@@ -8,11 +8,13 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use endstop::frame::Framing;
 use endstop::provider::Auth;
+use endstop::registry::Clues;
 use endstop::trouble::Trouble;
-use endstop::{Close, Ending, FaultForm, Profile, Timer, provider, request};
+use endstop::{Close, Ending, FaultForm, Profile, Timer, Wire, provider, request};
 use http_body_util::BodyExt as _;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
 use hyper::header::{self, HeaderMap, HeaderName, HeaderValue};
+use hyper::http::uri::PathAndQuery;
 use hyper::{Method, Request, Response, StatusCode, Version};
 
 use crate::config::{Mode, ToolCalls};
@@ -221,7 +223,7 @@ struct Serving<'s> {
 struct Admitted<'r> {
     id: String,
     routed: Routed<'r>,
-    profile: Option<&'r Profile>,
+    wire: Option<Wire>,
     mode: Mode,
     tool_calls: ToolCalls,
     tell: bool,
@@ -239,15 +241,15 @@ impl Serving<'_> {
     async fn serve(&self, request: Request<Incoming>) -> Response<Answer> {
         let settings = self.shared.settings();
         let id = uuid::Uuid::now_v7().simple().to_string();
-        let admitted = match admit(&settings, &request, id.clone()) {
+        let mut admitted = match admit(&settings, &request, id.clone()) {
             Ok(admitted) => admitted,
             Err(denied) => return refuse(&denied.0, &id, &denied.1),
         };
-        match admitted.profile {
+        match admitted.wire.take() {
             None => self.pass(&settings, admitted, request).await,
-            Some(profile) => match self.is_recorded() {
-                Ok(()) => self.ask(&settings, admitted, profile, request).await,
-                Err(unrecorded) => refuse(profile, &id, &unrecorded),
+            Some(wire) => match self.is_recorded() {
+                Ok(()) => self.ask(&settings, admitted, wire, request).await,
+                Err(unrecorded) => refuse(&wire.profile, &id, &unrecorded),
             },
         }
     }
@@ -305,10 +307,11 @@ impl Serving<'_> {
         &self,
         settings: &Settings,
         admitted: Admitted<'_>,
-        profile: &Profile,
+        wire: Wire,
         request: Request<Incoming>,
     ) -> Response<Answer> {
         let Admitted { id, routed, mode, tool_calls, tell, who, .. } = admitted;
+        let profile = &wire.profile;
         let (mut parts, body) = request.into_parts();
         let body = match read_body(body, settings).await {
             Ok(body) => body,
@@ -325,7 +328,7 @@ impl Serving<'_> {
                 id: id.clone(),
                 upstream: routed.upstream.name.clone(),
                 path: routed.path.clone(),
-                wire: profile.into(),
+                wire: wire.clone(),
                 asked,
                 mode,
                 strictness,
@@ -478,8 +481,8 @@ fn admit<'r>(
     })?;
     let upstream = routed.upstream;
     let posted = request.method() == Method::POST;
-    let profile = upstream.provider.wire_for_path(&routed.path).filter(|_| posted);
-    let told_in = *profile.unwrap_or(&upstream.provider.main);
+    let wire = wire(settings, &routed, request).filter(|_| posted);
+    let told_in = wire.as_ref().map_or(upstream.provider.main, |wire| wire.profile);
     let headers = request.headers();
     let checked = check_method(request)
         .and_then(|()| check_token(settings, &routed, request))
@@ -495,7 +498,21 @@ fn admit<'r>(
             return Err(Box::new((told_in, refused)));
         }
     };
-    Ok(Admitted { id, routed, profile, mode, tool_calls, tell, who })
+    Ok(Admitted { id, routed, wire, mode, tool_calls, tell, who })
+}
+
+/// The wire that serves the path, with the operator's own words; none if no wire does.
+fn wire(settings: &Settings, routed: &Routed<'_>, request: &Request<Incoming>) -> Option<Wire> {
+    let pairs = request.headers().iter();
+    let headers: Vec<(&str, &str)> =
+        pairs.filter_map(|(name, value)| Some((name.as_str(), value.to_str().ok()?))).collect();
+    let path = routed.uri.path_and_query().map_or("", PathAndQuery::as_str);
+    settings.config.registry.serving(&Clues {
+        provider: &routed.upstream.speaks,
+        path,
+        headers: &headers,
+        ..Clues::default()
+    })
 }
 
 fn check_method(request: &Request<Incoming>) -> Result<(), Refused> {

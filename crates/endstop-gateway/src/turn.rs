@@ -76,6 +76,7 @@ impl Turn {
             ..Record::default()
         };
         record.ask(&wire.profile, &asked);
+        wire.provider().clone_into(&mut record.provider);
         let noted = spool.map(|spool| {
             let ticket = spool.start(&record);
             Noted { spool: spool.clone(), ticket, end: false }

@@ -220,13 +220,13 @@ fn run(contender: &str, wire: &str, chunks: &[Vec<u8>], rounds: usize) {
             },
         ),
         "register" => {
-            let mut registry = endstop::registry::Registry::default();
+            use endstop::registry::{Entry, Like, Registry};
+            let mut registry = Registry::default();
             for _ in all() {
-                let entry = endstop::registry::Entry {
-                    id: "acme".to_owned(),
-                    version: String::new(),
+                let like = Like::Provider(&provider::OPENAI_COMPATIBLE);
+                let entry = Entry {
                     hosts: vec!["api.acme.example".to_owned()],
-                    wire: endstop::Wire::from(&provider::OPENAI_COMPATIBLE),
+                    ..Entry::new("acme", like)
                 };
                 black_box(registry.register(entry));
             }

@@ -132,6 +132,7 @@ impl Dialect {
             resume: &[],
             capabilities: COMMON_CAPABILITIES,
             versions: &[],
+            notes: &[],
             guessed: false,
             ambiguous: false,
         }

@@ -89,6 +89,7 @@ mod mend;
 pub mod provider;
 pub mod registry;
 pub mod shape;
+pub mod version;
 mod wire;
 
 pub mod next_request;
@@ -98,6 +99,7 @@ pub mod tool_call;
 pub mod trouble;
 
 mod facts;
+mod nearest;
 mod reader;
 mod repeat;
 mod watched;
@@ -122,6 +124,7 @@ pub use ending::{
 };
 pub use event::Event;
 pub use fault::{Fault, FaultForm, FaultKind};
+pub use nearest::nearest;
 pub use provider::{Profile, Provider, Wire};
 pub use reader::{Asked, ChoiceMark, Head, Limits, Mark, Out, Reader};
 pub use record::Record;

@@ -101,6 +101,7 @@ use crate::frame::Framing;
 use crate::next_request::{Asks, Bar};
 use crate::trouble::Tells;
 use crate::verdict::Meaning;
+use crate::version::Version;
 
 /// Every provider that is built in.
 pub static ALL: &[&Provider] = &[
@@ -214,7 +215,7 @@ impl Provider {
         let words: Vec<Word<'_>> = std::iter::once(Word::Text(word.into())).chain(number).collect();
         for profile in self.wires() {
             let wire = Wire::from(profile);
-            for table in profile.words.iter().chain(profile.dialect.words) {
+            for table in profile.tables() {
                 let known = words.iter().map(|word| wire.meaning(table.field, word));
                 if let Some(known) = known.into_iter().find(|known| *known != Meaning::Unknown) {
                     return known;
@@ -260,8 +261,10 @@ pub struct Profile {
     pub resume: &'static [ResumeRule],
     /// What the wire can do here.
     pub capabilities: Capabilities,
-    /// API versions and deprecated fields that bear on how responses end.
-    pub versions: &'static [&'static str],
+    /// API versions that bear on how responses end.
+    pub versions: &'static [Version],
+    /// Deprecated fields and retired models that recordings still show.
+    pub notes: &'static [&'static str],
     /// The dialect was found by the shape of the bytes, so that no verdict is better than medium.
     pub guessed: bool,
     /// The shape fits several dialects or none, so that no verdict is better than low.
@@ -271,12 +274,16 @@ pub struct Profile {
 /// A profile with the corrections of whoever runs it: what a reader reads by.
 ///
 /// ```
-/// use endstop::provider::{Corrections, OPENAI_COMPATIBLE, Wire};
-/// use endstop::Reason;
+/// use endstop::provider::{Corrections, OPENAI_COMPATIBLE, Taught, Wire};
+/// use endstop::{Reason, verdict::Meaning};
 ///
 /// let mine = Wire::from(&OPENAI_COMPATIBLE).corrected(Corrections {
 ///     provider: Some("mine".into()),
-///     words: vec![("finish_reason".into(), "frobnicated".into(), Reason::OutputLimit)],
+///     words: vec![Taught {
+///         field: Some("finish_reason".into()),
+///         word: "frobnicated".into(),
+///         meaning: Meaning::Known(Reason::OutputLimit),
+///     }],
 /// });
 /// ```
 #[derive(Clone, Debug)]
@@ -285,15 +292,28 @@ pub struct Wire {
     pub profile: Profile,
     /// What was added or corrected at run time.
     pub corrections: Option<Arc<Corrections>>,
+    /// The version of the API that was asked, where it is known.
+    pub api_version: Option<Arc<str>>,
 }
 
 /// What users add to a profile at run time, or correct in it.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Corrections {
     /// Another name for the provider.
     pub provider: Option<String>,
-    /// Field, word, meaning. They come before all others.
-    pub words: Vec<(String, String, Reason)>,
+    /// Words that come before all others.
+    pub words: Vec<Taught>,
+}
+
+/// A word that a user taught.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Taught {
+    /// The bare name of the field that it stands in; the wire's first field if none is named.
+    pub field: Option<String>,
+    /// The word; a number as its digits.
+    pub word: String,
+    /// Its meaning.
+    pub meaning: Meaning,
 }
 
 /// How a request shows its key.
@@ -459,27 +479,42 @@ impl Wire {
         own.unwrap_or(self.profile.provider)
     }
 
+    /// The version of the API that was asked, where it is known.
+    #[must_use]
+    pub fn api_version(&self) -> Option<&str> {
+        self.api_version.as_deref()
+    }
+
     /// What this host means by a word in this field.
     #[must_use]
     pub fn meaning(&self, field: &str, word: &Word<'_>) -> Meaning {
-        let tables = || {
-            let tables = self.profile.words.iter().chain(self.profile.dialect.words);
-            tables.filter(|words| words.field == field)
-        };
+        let tables = || self.profile.tables().filter(|words| words.field == field);
         let text = match word {
-            Word::Text(text) => &**text,
-            Word::Number(number) => match tables().find_map(|words| words.number(*number)) {
-                Some(member) => member,
-                None => return Meaning::Unknown,
-            },
+            Word::Text(text) => text.clone(),
+            Word::Number(number) => {
+                if let Some(taught) = self.taught(field, &number.to_string()) {
+                    return taught;
+                }
+                match tables().find_map(|words| words.number(*number)) {
+                    Some(member) => member.into(),
+                    None => return Meaning::Unknown,
+                }
+            }
             Word::Odd(_) => return Meaning::Unknown,
         };
-        let corrected = self.corrections.iter().flat_map(|own| &own.words);
-        let corrected = corrected.into_iter().find(|(at, known, _)| at == field && known == text);
-        match corrected {
-            Some((_, _, reason)) => Meaning::Known(*reason),
-            None => tables().find_map(|words| words.meaning(text)).unwrap_or(Meaning::Unknown),
-        }
+        let known = || tables().find_map(|words| words.meaning(&text));
+        self.taught(field, &text).or_else(known).unwrap_or(Meaning::Unknown)
+    }
+
+    /// The meaning that a user gave the word; the last one counts.
+    fn taught(&self, field: &str, word: &str) -> Option<Meaning> {
+        let stands = |taught: &&Taught| match &taught.field {
+            Some(named) => named == field,
+            None => self.profile.main_field() == field,
+        };
+        let words = &self.corrections.as_ref()?.words;
+        let mut fits = words.iter().rev().filter(|taught| taught.word == word);
+        fits.find(stands).map(|taught| taught.meaning)
     }
 }
 
@@ -497,11 +532,28 @@ impl From<&Profile> for Wire {
 
 impl From<Profile> for Wire {
     fn from(profile: Profile) -> Self {
-        Self { profile, corrections: None }
+        Self { profile, corrections: None, api_version: None }
     }
 }
 
 impl Profile {
+    /// The tables of words, this host's own before those of the dialect.
+    pub fn tables(&self) -> impl Iterator<Item = &'static Words> + use<> {
+        self.words.iter().chain(self.dialect.words)
+    }
+
+    /// The field that carries the word on this wire, where it has several the first of them.
+    #[must_use]
+    pub fn main_field(&self) -> &'static str {
+        self.dialect.words.first().map_or("", |words| words.field)
+    }
+
+    /// Whether this wire serves the path.
+    #[must_use]
+    pub fn serves(&self, path: &str) -> bool {
+        self.longest_match(path).is_some()
+    }
+
     /// Whether the wire has a word of its own for tool calls.
     #[must_use]
     pub fn has_tool_word(&self) -> bool {
@@ -538,7 +590,7 @@ fn holds(text: &str, pattern: &str) -> bool {
 /// Whether a host is of this pattern: as many labels, each of them alike.
 ///
 /// A key may go to whatever matches here, so that nothing may stand before or after.
-fn is_host(host: &str, pattern: &str) -> bool {
+pub(crate) fn is_host(host: &str, pattern: &str) -> bool {
     let (mut labels, mut patterns) = (host.split('.'), pattern.split('.'));
     loop {
         match (labels.next(), patterns.next()) {
@@ -573,8 +625,13 @@ pub fn by_host(host: &str) -> Option<&'static Provider> {
 /// The wire that serves this path where nothing is known of the provider.
 #[must_use]
 pub fn by_path(path: &str) -> Option<&'static Profile> {
-    let generic = GENERIC.wire_for_path(path);
-    generic.or_else(|| ALL.iter().find_map(|provider| provider.wire_for_path(path)))
+    let closest = |best: Option<(usize, &'static Profile)>, wire: &'static Profile| {
+        let length = wire.longest_match(path)?;
+        best.is_none_or(|(most, _)| length > most).then_some((length, wire))
+    };
+    let wires = || ALL.iter().flat_map(|provider| provider.wires());
+    let anyone = || wires().fold(None, |best, wire| closest(best, wire).or(best));
+    GENERIC.wire_for_path(path).or_else(|| anyone().map(|(_, wire)| wire))
 }
 
 #[cfg(test)]

@@ -714,7 +714,7 @@ impl State {
             ambiguous: claim.ambiguous,
             ..profile
         };
-        Some(Wire { profile, corrections: named.corrections.clone() })
+        Some(Wire { profile, ..named.clone() })
     }
 
     /// Where the shape of the beginning told nothing, that of a whole frame may.

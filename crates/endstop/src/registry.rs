@@ -1,36 +1,37 @@
 //! Which wire reads this response? Found from whatever is known of it.
 //!
 //! [`choose`] knows the built-in providers. A [`Registry`] knows besides them those that users
-//! register at run time or write in TOML:
+//! register at run time or write in TOML, and the words that users teach built-in ones:
 //!
 //! ```
 //! use endstop::registry::{Clues, Registry};
 //!
 //! let mut registry = Registry::default();
 //! registry.add_toml("mine.toml", r#"
+//!     [provider.openai.words]
+//!     frobnicated = "output_limit"
+//!
 //!     [provider.acme]
 //!     like = "openai-chat"
 //!     hosts = ["api.acme.example"]
-//!     [provider.acme.words]
-//!     frobnicated = "output_limit"
 //! "#)?;
 //! let wire = registry.choose(&Clues { host: "api.acme.example", ..Clues::default() });
 //! assert_eq!(wire.provider(), "acme");
 //! # Ok::<(), endstop::registry::Error>(())
 //! ```
 
+mod file;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-
-use serde::Deserialize;
-use toml::Spanned;
+use std::sync::Arc;
 
 use crate::dialect::Proof;
 use crate::ending::{Ending, Reason};
 use crate::event::Word;
 use crate::provider::{self, Capabilities, Corrections, GENERIC, Profile, Provider, Resume, Wire};
-use crate::shape;
 use crate::verdict::Meaning;
+use crate::{shape, version};
 
 /// The most unknown words that are remembered.
 const MAX_UNKNOWN: usize = 1024;
@@ -44,10 +45,12 @@ pub struct Clues<'a> {
     pub dialect: &'a str,
     /// The host that served it.
     pub host: &'a str,
-    /// The path that was asked.
+    /// The path that was asked, with its query where that is known.
     pub path: &'a str,
-    /// The version of the API, where a provider has entries for several.
+    /// The version of the API; else it is looked for in the headers, the query and the path.
     pub version: &'a str,
+    /// The request's headers, as far as they are known; their names in any case.
+    pub headers: &'a [(&'a str, &'a str)],
     /// The beginning of the body, or all of it.
     pub body: &'a [u8],
 }
@@ -64,6 +67,7 @@ pub fn choose(clues: &Clues<'_>) -> Wire {
         Some(provider) => of_provider(provider, clues),
         None => of_anyone(clues),
     };
+    let wire = clues.versioned(wire);
     match (known, clues.provider) {
         (None, name) if !name.is_empty() => wire
             .corrected(Corrections { provider: Some(name.to_owned()), ..Corrections::default() }),
@@ -109,9 +113,23 @@ fn told<'p>(
     by_dialect: impl Fn(&str) -> Option<&'p Profile>,
     by_path: impl Fn(&str) -> Option<&'p Profile>,
 ) -> Option<&'p Profile> {
-    let path = clues.path.split(['?', '#']).next().unwrap_or_default();
-    by_dialect(clues.dialect)
-        .or_else(|| Some(path).filter(|path| !path.is_empty()).and_then(by_path))
+    let path = Some(clues.bare_path()).filter(|path| !path.is_empty());
+    by_dialect(clues.dialect).or_else(|| path.and_then(by_path))
+}
+
+impl Clues<'_> {
+    /// The path without its query.
+    fn bare_path(&self) -> &str {
+        self.path.split(['?', '#']).next().unwrap_or_default()
+    }
+
+    /// The wire, with the version of its API where the clues tell it.
+    fn versioned(&self, wire: Wire) -> Wire {
+        let told = Some(self.version).filter(|told| !told.is_empty()).map(str::to_owned);
+        let asked = || version::asked_for(wire.profile.versions, self.path, self.headers);
+        let api_version = told.or_else(asked).map(Arc::from);
+        Wire { api_version, ..wire }
+    }
 }
 
 /// Providers that were registered at run time, before those that are built in.
@@ -121,17 +139,133 @@ pub struct Registry {
     unknown: BTreeSet<(String, String, String)>,
 }
 
-/// A provider that was registered at run time.
+/// A provider that was registered at run time, or what was corrected in a built-in one.
 #[derive(Clone, Debug)]
 pub struct Entry {
-    /// Its id.
+    /// Its id. The id of a built-in provider corrects that one, on all its wires.
     pub id: String,
     /// The version of its API that this is about; empty for any.
     pub version: String,
-    /// The hosts that it serves from.
+    /// Patterns of the hosts that it serves from, besides the built-in ones. They match label by label;
+    /// `*` stands for one label or the rest of one.
     pub hosts: Vec<String>,
-    /// The wire that reads it.
-    pub wire: Wire,
+    /// Where its API begins, if it is not where that of the provider begins that it is like.
+    pub base_url: Option<String>,
+    /// The wires that it speaks.
+    pub like: Like,
+    /// What proves the end of a stream, on its first wire and those that end like it.
+    pub proof: Option<Proof>,
+    /// Whether it says a natural stop where the output cap cut the answer.
+    pub lies_at_cap: Option<bool>,
+    /// Whether its output tokens leave the reasoning out.
+    pub reasoning_beside_output: Option<bool>,
+    /// Its own words.
+    pub corrections: Corrections,
+}
+
+/// The wires of a registered provider.
+#[derive(Clone, Copy, Debug)]
+pub enum Like {
+    /// All that this provider speaks, told apart as its own are.
+    Provider(&'static Provider),
+    /// This one alone, on every path.
+    Wire(&'static Profile),
+}
+
+impl Like {
+    /// Finds a provider by its id or an alias, or a wire by its dialect's id.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        let wire = || told_of_anyone(&Clues { dialect: name, ..Clues::default() });
+        let provider = provider::by_id(name).map(Self::Provider);
+        provider.or_else(|| wire().map(Self::Wire))
+    }
+
+    /// The first wire.
+    #[must_use]
+    pub fn main(self) -> &'static Profile {
+        match self {
+            Self::Provider(provider) => &provider.main,
+            Self::Wire(profile) => profile,
+        }
+    }
+
+    /// The built-in provider whose ways of asking it has: address, authorisation, routes.
+    #[must_use]
+    pub fn provider(self) -> &'static Provider {
+        match self {
+            Self::Provider(provider) => provider,
+            Self::Wire(profile) => {
+                let speaks = |known: &&&Provider| known.main.dialect.id == profile.dialect.id;
+                let own = provider::by_id(profile.provider).unwrap_or(GENERIC);
+                let first = || provider::ALL.iter().find(speaks).copied();
+                if own.id == GENERIC.id { own } else { first().unwrap_or(own) }
+            }
+        }
+    }
+
+    /// Every wire.
+    pub fn wires(self) -> impl Iterator<Item = &'static Profile> {
+        let (all, one) = match self {
+            Self::Provider(provider) => (Some(provider.wires()), None),
+            Self::Wire(profile) => (None, Some(profile)),
+        };
+        all.into_iter().flatten().chain(one)
+    }
+
+    fn wire_for_path(self, path: &str) -> Option<&'static Profile> {
+        match self {
+            Self::Provider(provider) => provider.wire_for_path(path),
+            Self::Wire(profile) => Some(profile).filter(|wire| wire.serves(path)),
+        }
+    }
+}
+
+impl Entry {
+    /// A provider of this name that is like another in everything.
+    #[must_use]
+    pub fn new(id: &str, like: Like) -> Self {
+        Self {
+            id: id.to_owned(),
+            version: String::new(),
+            hosts: Vec::new(),
+            base_url: None,
+            like,
+            proof: None,
+            lies_at_cap: None,
+            reasoning_beside_output: None,
+            corrections: Corrections::default(),
+        }
+    }
+
+    /// Whether it corrects a built-in provider rather than being one of its own.
+    #[must_use]
+    pub fn corrects(&self) -> bool {
+        matches!(self.like, Like::Provider(provider) if provider.id == self.id)
+    }
+
+    fn serves_from(&self, host: &str) -> bool {
+        let name = host.rsplit_once(':').map_or(host, |(name, _)| name);
+        self.hosts.iter().any(|pattern| provider::is_host(name, pattern))
+    }
+
+    /// The wire with what this entry says of it.
+    fn correct(&self, mut wire: Wire) -> Wire {
+        let profile = &mut wire.profile;
+        if let Some(proof) = self.proof.filter(|_| profile.proof == self.like.main().proof) {
+            profile.proof = proof;
+        }
+        let quirks = &mut profile.quirks;
+        quirks.lies_at_cap = self.lies_at_cap.unwrap_or(quirks.lies_at_cap);
+        quirks.reasoning_beside_output =
+            self.reasoning_beside_output.unwrap_or(quirks.reasoning_beside_output);
+        let said = wire.corrections.as_ref().and_then(|before| before.provider.clone());
+        let own = self.corrections.provider.clone();
+        let renamed = (!self.corrects()).then(|| self.id.clone());
+        let provider = own.or(renamed).or(said);
+        let words = self.corrections.words.clone();
+        wire.corrected(Corrections { provider, words })
+    }
 }
 
 /// A word that a provider said and that is in no table.
@@ -169,32 +303,75 @@ impl Registry {
         }
     }
 
-    /// The registered provider of this id and version; a version that is not there falls back to
-    /// the entry for any.
+    /// The entry of this id, or of the built-in provider that has it as an alias, for this version
+    /// of the API; a version that is not there falls back to the entry for any.
     #[must_use]
     pub fn get(&self, id: &str, version: &str) -> Option<&Entry> {
-        let versions = self.entries.get(id)?;
+        let aliased = || self.entries.get(provider::by_id(id)?.id);
+        let versions = self.entries.get(id).or_else(aliased)?;
         let exact = versions.iter().find(|entry| entry.version == version);
         exact
             .or_else(|| versions.iter().find(|entry| entry.version.is_empty()))
             .or_else(|| versions.last())
     }
 
+    /// Every entry, by its id.
+    pub fn entries(&self) -> impl Iterator<Item = &Entry> {
+        self.entries.values().flatten()
+    }
+
+    /// Every id that is known: those that were registered, then the built-in ones.
+    pub fn ids(&self) -> impl Iterator<Item = &str> {
+        let built_in = provider::ALL.iter().map(|provider| provider.id);
+        let own = self.entries.keys().map(String::as_str);
+        own.filter(|id| provider::by_id(id).is_none()).chain(built_in)
+    }
+
     /// The wire that reads a response, by the surest clue there is.
     #[must_use]
     pub fn choose(&self, clues: &Clues<'_>) -> Wire {
-        let named = self.get(clues.provider, clues.version);
-        let host = clues.host.split(':').next().unwrap_or_default();
+        let named = self.get(clues.provider, "");
         let hosted = || {
-            let serves = |entry: &&Entry| {
-                entry.hosts.iter().any(|known| known == clues.host || known == host)
-            };
-            self.entries.values().flatten().find(serves)
+            let host =
+                Some(clues.host).filter(|host| !host.is_empty() && clues.provider.is_empty())?;
+            self.entries().find(|entry| entry.serves_from(host))
         };
-        match named.or_else(|| if clues.provider.is_empty() { hosted() } else { None }) {
-            Some(entry) => entry.wire.clone(),
-            None => choose(clues),
-        }
+        let entry = match named.or_else(hosted) {
+            Some(entry) => entry,
+            None => {
+                let built_in = choose(clues);
+                match self.get(built_in.profile.provider, "") {
+                    Some(entry) if entry.corrects() => return self.correct(entry, built_in),
+                    Some(entry) => entry,
+                    None => return built_in,
+                }
+            }
+        };
+        let wire = match entry.like {
+            Like::Provider(provider) => choose(&Clues { provider: provider.id, ..*clues }),
+            Like::Wire(profile) => clues.versioned(profile.into()),
+        };
+        self.correct(entry, wire)
+    }
+
+    /// The wire by which the provider of these clues serves their path; none if none of its wires
+    /// does.
+    #[must_use]
+    pub fn serving(&self, clues: &Clues<'_>) -> Option<Wire> {
+        let entry = self.get(clues.provider, "");
+        let built_in = || provider::by_id(clues.provider).map(Like::Provider);
+        let like = entry.map(|entry| entry.like).or_else(built_in)?;
+        let wire = clues.versioned(like.wire_for_path(clues.bare_path())?.into());
+        Some(match entry {
+            Some(entry) => self.correct(entry, wire),
+            None => wire,
+        })
+    }
+
+    /// The wire with what the entry for its version of the API says of it.
+    fn correct(&self, entry: &Entry, wire: Wire) -> Wire {
+        let version = wire.api_version().unwrap_or_default();
+        self.get(&entry.id, version).unwrap_or(entry).correct(wire)
     }
 
     /// What a provider's wire can do for a model.
@@ -223,38 +400,22 @@ impl Registry {
         })
     }
 
-    /// Registers the providers that are written in TOML.
+    /// Registers the providers and words that are written in a TOML file, `[provider.NAME]` tables
+    /// and nothing else.
     ///
     /// # Errors
     /// What is wrong, with the file's name and the line. Nothing is registered then.
     pub fn add_toml(&mut self, file: &str, text: &str) -> Result<(), Error> {
-        let written: File = toml::from_str(text).map_err(|error| {
-            let line = error.span().map_or(1, |span| line_of(text, span.start));
-            Error {
-                file: file.to_owned(),
-                line,
-                message: error.message().lines().collect::<Vec<_>>().join("; "),
-            }
-        })?;
-        let at = |span: std::ops::Range<usize>, message: String| Error {
-            file: file.to_owned(),
-            line: line_of(text, span.start),
-            message,
-        };
-        let mut entries = Vec::new();
-        for (id, provider) in written.provider {
-            let taken =
-                self.entries.contains_key(id.get_ref()) || provider::by_id(id.get_ref()).is_some();
-            if taken && !provider.replace {
-                let message = format!(
-                    "there is a provider `{}` already: say `replace = true` to replace it",
-                    id.get_ref()
-                );
-                return Err(at(id.span(), message));
-            }
-            entries.push(provider.entry(id.into_inner(), &at)?);
-        }
-        for entry in entries {
+        file::check_keys(file, text)?;
+        self.add_toml_within(file, text)
+    }
+
+    /// Registers the `[provider.NAME]` tables of a TOML file that holds other things too.
+    ///
+    /// # Errors
+    /// What is wrong, with the file's name and the line. Nothing is registered then.
+    pub fn add_toml_within(&mut self, file: &str, text: &str) -> Result<(), Error> {
+        for entry in file::entries(self, file, text)? {
             self.register(entry);
         }
         Ok(())
@@ -280,103 +441,10 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-fn line_of(text: &str, offset: usize) -> usize {
-    text.bytes().take(offset).filter(|byte| *byte == b'\n').count() + 1
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct File {
-    provider: BTreeMap<Spanned<String>, Written>,
-}
-
-/// A provider as users write it.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Written {
-    /// A dialect or a provider that it is like.
-    like: Spanned<String>,
-    #[serde(default)]
-    replace: bool,
-    #[serde(default)]
-    version: String,
-    #[serde(default)]
-    hosts: Vec<String>,
-    /// Words of the field that the dialect has first, and their meanings.
-    #[serde(default)]
-    words: BTreeMap<String, Spanned<String>>,
-    proof: Option<Spanned<String>>,
-    lies_at_cap: Option<bool>,
-    reasoning_beside_output: Option<bool>,
-}
-
-impl Written {
-    fn entry(
-        self,
-        id: String,
-        at: &impl Fn(std::ops::Range<usize>, String) -> Error,
-    ) -> Result<Entry, Error> {
-        let like = self.like.get_ref();
-        let known = told_of_anyone(&Clues { dialect: like, ..Clues::default() }).copied();
-        let known = known.or_else(|| provider::by_id(like).map(|provider| provider.main));
-        let Some(mut profile) = known else {
-            let dialects: Vec<&str> =
-                crate::dialect::ALL.iter().map(|dialect| dialect.id).collect();
-            let message = format!(
-                "nothing is called `{like}`: it takes a provider's id or one of {}",
-                dialects.join(", ")
-            );
-            return Err(at(self.like.span(), message));
-        };
-        if let Some(proof) = &self.proof {
-            profile.proof = read_proof(proof.get_ref(), &profile).ok_or_else(|| {
-                at(
-                    proof.span(),
-                    format!(
-                        "`{}` proves nothing: it takes marker, event, word or silent",
-                        proof.get_ref()
-                    ),
-                )
-            })?;
-        }
-        profile.quirks.lies_at_cap = self.lies_at_cap.unwrap_or(profile.quirks.lies_at_cap);
-        profile.quirks.reasoning_beside_output =
-            self.reasoning_beside_output.unwrap_or(profile.quirks.reasoning_beside_output);
-        let field = profile.dialect.words.first().map_or("finish_reason", |words| words.field);
-        let mut words = Vec::new();
-        for (word, meaning) in self.words {
-            let Some(reason) = Reason::from_name(meaning.get_ref()) else {
-                let names: Vec<&str> = Reason::ALL.into_iter().map(Reason::name).collect();
-                let message = format!(
-                    "`{word}` cannot mean `{}`: it takes one of {}",
-                    meaning.get_ref(),
-                    names.join(", ")
-                );
-                return Err(at(meaning.span(), message));
-            };
-            words.push((field.to_owned(), word, reason));
-        }
-        let wire = Wire::from(profile).corrected(Corrections { provider: Some(id.clone()), words });
-        Ok(Entry { id, version: self.version, hosts: self.hosts, wire })
-    }
-}
-
-fn read_proof(word: &str, profile: &Profile) -> Option<Proof> {
-    match word {
-        "marker" => Some(match profile.proof {
-            Proof::Marker(marker) => Proof::Marker(marker),
-            Proof::Event | Proof::Word | Proof::Silent => Proof::Marker("[DONE]"),
-        }),
-        "event" => Some(Proof::Event),
-        "word" => Some(Proof::Word),
-        "silent" => Some(Proof::Silent),
-        _ => None,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::provider::Taught;
 
     #[track_caller]
     fn check(clues: Clues<'_>, provider: &str, dialect: &str, guessed: bool) {
@@ -498,13 +566,16 @@ stop = "paused"
     fn entries_are_replaced_by_id_and_version() {
         let mut registry = Registry::default();
         let entry = |version: &str, reason| Entry {
-            id: "acme".to_owned(),
             version: version.to_owned(),
-            hosts: Vec::new(),
-            wire: Wire::from(GENERIC).corrected(Corrections {
-                provider: Some("acme".to_owned()),
-                words: vec![("finish_reason".to_owned(), "x".to_owned(), reason)],
-            }),
+            corrections: Corrections {
+                provider: None,
+                words: vec![Taught {
+                    field: None,
+                    word: "x".to_owned(),
+                    meaning: Meaning::Known(reason),
+                }],
+            },
+            ..Entry::new("acme", Like::Provider(GENERIC))
         };
         assert!(registry.register(entry("", Reason::Failed)).is_none());
         assert!(registry.register(entry("2", Reason::Paused)).is_none());
@@ -547,6 +618,183 @@ stop = "paused"
         assert!(registry.can(&claude, "").capabilities.tools);
     }
 
+    /// The ending of a body that a wire of the registry reads.
+    fn ends(registry: &Registry, clues: Clues<'_>, body: &str) -> (Reason, crate::Confidence) {
+        let wire = registry.choose(&Clues { body: body.as_bytes(), ..clues });
+        let mut reader = crate::Reader::new(wire, crate::Head::default(), crate::Asked::default());
+        reader.watch(body.as_bytes());
+        let ending = reader.finish(crate::Close::Eof);
+        (ending.reason, ending.confidence)
+    }
+
+    const TAUGHT: &str = r#"
+[provider.openai]
+proof = "word"
+[provider.openai.words]
+frobnicated = "output_limit"
+shrugged = { reason = "unknown", vague = true }
+withheld = { reason = "filtered", vague = true }
+[provider.openai.words."incomplete_details.reason"]
+budget = "output_limit"
+[provider.openai.words."choices[].finish_details.type"]
+full = { reason = "context_limit" }
+[provider.openai.versions."v2".words]
+frobnicated = "paused"
+[provider.gemini.words]
+WEARY = "paused"
+99 = "refused"
+[provider.gemini.words.blockReason]
+OTHER = "refused"
+"#;
+
+    #[test]
+    fn a_corrected_provider_keeps_all_its_wires() {
+        use crate::Confidence::{High, Medium};
+        let mut registry = Registry::default();
+        registry.add_toml("x.toml", TAUGHT).unwrap();
+        let clues = Clues::default();
+        let chat = |word: &str| {
+            format!(r#"{{"choices":[{{"message":{{"content":"x"}},"finish_reason":"{word}"}}]}}"#)
+        };
+        let response = |status: &str, reason: &str| {
+            format!(
+                r#"{{"object":"response","status":"{status}","incomplete_details":{{"reason":"{reason}"}},"output":[{{"type":"message","content":[{{"type":"output_text","text":"x"}}]}}]}}"#
+            )
+        };
+        let (chat_path, responses) = ("/v1/chat/completions", "/v1/responses");
+        for (clues, body, want) in [
+            (
+                Clues { provider: "openai", ..clues },
+                chat("frobnicated"),
+                (Reason::OutputLimit, High),
+            ),
+            (
+                Clues { provider: "chatgpt", ..clues },
+                chat("frobnicated"),
+                (Reason::OutputLimit, High),
+            ),
+            (
+                Clues { host: "api.openai.com", path: chat_path, ..clues },
+                chat("frobnicated"),
+                (Reason::OutputLimit, High),
+            ),
+            (
+                Clues { provider: "openai", path: "/v2/chat/completions", ..clues },
+                chat("frobnicated"),
+                (Reason::Paused, High),
+            ),
+            (Clues { provider: "openai", ..clues }, chat("shrugged"), (Reason::Unknown, Medium)),
+            (Clues { provider: "openai", ..clues }, chat("withheld"), (Reason::Filtered, Medium)),
+            (Clues { provider: "openai", ..clues }, chat("stop"), (Reason::Complete, High)),
+            // The same words in the first field of the other wire, and a nested field of its own.
+            (
+                Clues { provider: "openai", path: responses, ..clues },
+                response("frobnicated", ""),
+                (Reason::OutputLimit, High),
+            ),
+            (
+                Clues { provider: "openai", ..clues },
+                response("incomplete", "budget"),
+                (Reason::OutputLimit, High),
+            ),
+            (
+                Clues { provider: "openai", path: responses, ..clues },
+                response("completed", ""),
+                (Reason::Complete, High),
+            ),
+            // Anyone else is left alone.
+            (Clues { provider: "azure", ..clues }, chat("frobnicated"), (Reason::Unknown, Medium)),
+            (
+                Clues { provider: "google", ..clues },
+                r#"{"candidates":[{"finishReason":"WEARY"}]}"#.to_owned(),
+                (Reason::Paused, High),
+            ),
+            (
+                Clues { host: "generativelanguage.googleapis.com", ..clues },
+                r#"{"candidates":[{"finishReason":99}]}"#.to_owned(),
+                (Reason::Refused, High),
+            ),
+            (
+                Clues { provider: "google", ..clues },
+                r#"{"promptFeedback":{"blockReason":"OTHER"}}"#.to_owned(),
+                (Reason::Refused, High),
+            ),
+        ] {
+            assert_eq!(ends(&registry, clues, &body), want, "{clues:?} {body}");
+        }
+        let wire = registry.choose(&Clues { provider: "chatgpt", ..clues });
+        assert_eq!((wire.provider(), wire.profile.proof), ("openai", Proof::Word));
+        // It proves its end by an event of its own.
+        let wire = registry.choose(&Clues { provider: "openai", path: responses, ..clues });
+        assert_eq!(wire.profile.proof, Proof::Event);
+    }
+
+    #[test]
+    fn a_provider_of_ones_own_is_like_a_provider_or_like_one_wire() {
+        let mut registry = Registry::default();
+        let text = r#"
+[provider.all]
+like = "openai"
+hosts = ["*.all.example"]
+[provider.one]
+like = "anthropic-messages"
+"#;
+        registry.add_toml("x.toml", text).unwrap();
+        let found = |clues: Clues<'_>| {
+            let wire = registry.choose(&clues);
+            (wire.provider().to_owned(), wire.profile.dialect.id)
+        };
+        let clues = Clues { path: "/v1/responses", ..Clues::default() };
+        let all = |dialect| ("all".to_owned(), dialect);
+        assert_eq!(found(Clues { provider: "all", ..clues }), all("openai-responses"));
+        assert_eq!(found(Clues { host: "API.all.example:443", ..clues }), all("openai-responses"));
+        assert_eq!(found(Clues { provider: "all", path: "", ..clues }), all("openai-chat"));
+        for host in ["api.all.example.evil", "evil-all.example", "a.b.all.example", "all.example"] {
+            assert_eq!(found(Clues { host, ..clues }).0, "openai-compatible", "{host}");
+        }
+        let one = ("one".to_owned(), "anthropic-messages");
+        assert_eq!(found(Clues { provider: "one", ..clues }), one);
+        let serving = |provider, path| {
+            let wire = registry.serving(&Clues { provider, path, ..Clues::default() })?;
+            Some((wire.provider().to_owned(), wire.profile.dialect.id))
+        };
+        assert_eq!(serving("all", "/v1/responses?x=1"), Some(all("openai-responses")));
+        assert_eq!(serving("all", "/v1/models"), None);
+        assert_eq!(serving("one", "/v1/messages"), Some(one));
+        assert_eq!(serving("one", "/v1/responses"), None);
+        assert_eq!(serving("nobody", "/v1/responses"), None);
+        assert_eq!(registry.get("one", "").unwrap().like.provider().id, "anthropic");
+    }
+
+    #[test]
+    fn versions_are_told_by_headers_query_and_path() {
+        let version = |clues: &Clues<'_>| choose(clues).api_version().map(str::to_owned);
+        let clues = Clues::default();
+        let headers = [("Anthropic-Version", "2026-10-21")];
+        let told =
+            Clues { provider: "anthropic", path: "/v1/messages", headers: &headers, ..clues };
+        assert_eq!(version(&told).as_deref(), Some("2026-10-21"));
+        assert_eq!(version(&Clues { version: "x", ..told }).as_deref(), Some("x"));
+        let azure = Clues {
+            provider: "azure",
+            path: "/d/chat/completions?api-version=2024-10-21",
+            ..clues
+        };
+        assert_eq!(version(&azure).as_deref(), Some("2024-10-21"));
+        assert_eq!(version(&Clues { provider: "openai", ..clues }), None);
+    }
+
+    /// The path alone tells which of two services it was, and so what its integers mean.
+    #[test]
+    fn integers_are_those_of_the_service_that_the_path_tells() {
+        let registry = Registry::default();
+        let body = r#"{"candidates":[{"content":{"parts":[{"text":"x"}]},"finishReason":9}]}"#;
+        let ends = |path| ends(&registry, Clues { path, ..Clues::default() }, body).0;
+        assert_eq!(ends("/v1beta/models/gemini-3:generateContent"), Reason::Filtered);
+        let vertex = "/v1/projects/p/locations/l/publishers/google/models/m:generateContent";
+        assert_eq!(ends(vertex), Reason::MalformedToolCall);
+    }
+
     #[test]
     fn bad_toml_gets_one_line_with_file_and_line() {
         let fails = |text: &str, line: usize, says: &str| {
@@ -555,26 +803,85 @@ stop = "paused"
             let shown = error.to_string();
             assert!(
                 shown.starts_with(&format!("x.toml:{line}: ")) && shown.contains(says),
-                "{shown}"
+                "{text}: {shown}"
             );
             assert_eq!(shown.lines().count(), 1, "{shown}");
             assert!(registry.entries.is_empty());
         };
+        let acme = "[provider.acme]\nlike = \"openai-chat\"\n";
+        let with = |rest: &str| format!("{acme}{rest}");
         fails("[provider.acme\nlike = 1", 1, "");
         fails("[provider.acme]\nlike = 1\n", 2, "string");
-        fails("[provider.acme]\nlike = \"nobody\"\n", 2, "nothing is called `nobody`");
-        fails("[provider.acme]\nlike = \"openai-chat\"\nfrob = 1\n", 3, "frob");
-        fails("[provider.acme]\nlike = \"openai-chat\"\nproof = \"luck\"\n", 3, "proves nothing");
         fails(
-            "[provider.acme]\nlike = \"openai-chat\"\n[provider.acme.words]\nx = \"success\"\n",
+            "[provider.acme]\nlike = \"nobody\"\n",
+            2,
+            "unknown provider or wire `nobody`: expected",
+        );
+        fails("[provider.acme]\nlike = \"opneai\"\n", 2, "did you mean `openai`?");
+        fails("[provider.acme]\nhosts = []\n", 1, "unknown provider `acme`: add `like = \"…\"`");
+        fails("[provider.anthropc]\nhosts = []\n", 1, "did you mean `anthropic`?");
+        fails("[provider.\"a b\"]\nlike = \"openai\"\n", 1, "invalid provider name `a b`");
+        fails("listen = 1\n", 1, "unknown field `listen`");
+        fails(&with("frob = 1\n"), 3, "unknown field `frob`");
+        fails(&with("proof = \"luck\"\n"), 3, "invalid proof `luck`: expected marker, event, word");
+        fails(&with("hosts = [\"https://x\"]\n"), 3, "invalid host `https://x`");
+        fails(&with("hosts = [\".acme.example\"]\n"), 3, "invalid host `.acme.example`");
+        fails(&with("base_url = \"acme\"\n"), 3, "invalid base_url `acme`");
+        fails("[provider.openai]\nlike = \"openai-chat\"\n", 1, "is built in: remove `like`");
+        fails("[provider.openai]\n[provider.chatgpt]\n", 1, "names a provider that this file has");
+        fails(&with("[provider.acme]\nlike = \"openai-chat\"\n"), 3, "duplicate");
+        let words = |rest: &str| with(&format!("[provider.acme.words]\n{rest}\n"));
+        fails(
+            &words("\nx = \"success\""),
+            5,
+            "invalid meaning `success` for `x`: expected one of complete, stop_sequence",
+        );
+        fails(&words("x = 1"), 4, "invalid meaning for `x`: expected a name");
+        fails(&words("x = []"), 4, "invalid meaning for `x`");
+        fails(&words("x = {}"), 4, "invalid meaning for `x`");
+        fails(&words("x = { reason = \"nope\" }"), 4, "invalid meaning `nope` for `x`");
+        fails(&words("x = { reason = \"failed\", vague = 1 }"), 4, "invalid `vague` of `x`");
+        fails(
+            &words("x = { reason = \"complete\", vague = true }"),
             4,
-            "cannot mean `success`",
+            "a vague word cannot mean a success",
         );
-        fails("[provider.openai]\nlike = \"openai-chat\"\n", 1, "already");
+        fails(&words("\"\" = \"failed\""), 4, "invalid word: it is empty");
+        fails(&words("finish_reason = \"failed\""), 4, "`finish_reason` is a field");
         fails(
-            "[provider.a]\nlike = \"openai-chat\"\n[provider.a]\nlike = \"openai-chat\"\n",
+            &with("[provider.acme.words.finsh_reason]\n\nx = \"failed\"\n"),
             3,
-            "duplicate",
+            "unknown field `finsh_reason`: expected one of finish_reason, finish_details.type;",
         );
+        fails(
+            &with("[provider.acme.words.finish_reason]\nx = \"failed\"\ny = \"nope\"\n"),
+            5,
+            "invalid meaning `nope` for `y`",
+        );
+        fails(
+            &with("[provider.acme.versions.2.words]\nx = \"nope\"\n"),
+            4,
+            "invalid meaning `nope` for `x`",
+        );
+        fails(&with("[provider.acme.versions.2]\nwrods = 1\n"), 4, "unknown field `wrods`");
+    }
+
+    #[test]
+    fn nothing_of_a_bad_file_is_registered_and_a_second_file_adds() {
+        let mut registry = Registry::default();
+        registry.add_toml("a.toml", ACME).unwrap();
+        let bad =
+            "[provider.bravo]\nlike = \"openai-chat\"\n[provider.charlie]\nlike = \"nobody\"\n";
+        assert!(registry.add_toml("b.toml", bad).is_err());
+        assert!(registry.get("bravo", "").is_none());
+        let again = registry.add_toml("c.toml", ACME).unwrap_err();
+        assert!(again.to_string().contains("c.toml:2: provider `acme` was registered before"));
+        let replaced = ACME.replace("proof =", "replace = true\nproof =");
+        registry.add_toml("d.toml", &replaced).unwrap();
+        let other =
+            "listen = 1\n[provider.openai]\nreplace = true\nlike = \"anthropic-messages\"\n";
+        registry.add_toml_within("e.toml", other).unwrap();
+        let wire = registry.choose(&Clues { host: "api.openai.com", ..Clues::default() });
+        assert_eq!((wire.provider(), wire.profile.dialect.id), ("openai", "anthropic-messages"));
     }
 }

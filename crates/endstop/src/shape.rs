@@ -32,6 +32,8 @@ pub struct Probe<'a> {
     #[serde(borrow)]
     pub(crate) choices: Few<Loose<ProbeChoice<'a>>>,
     #[serde(borrow)]
+    pub(crate) error: Option<&'a RawValue>,
+    #[serde(borrow)]
     pub(crate) candidates: Option<&'a RawValue>,
     #[serde(borrow, rename = "promptFeedback")]
     pub(crate) prompt_feedback: Option<&'a RawValue>,
@@ -234,6 +236,8 @@ mod tests {
         check("{\"model_id\":\"m\",\"results\":[]}", Some("watsonx"));
         check("{\"status\":\"starting\",\"urls\":{}}", Some("replicate"));
         check("[{\"generated_text\":\"x\"}]", Some("hf-tgi"));
+        check("{\"type\":\"error\",\"error\":{\"type\":\"x\"}}", Some("anthropic-messages"));
+        check("{\"type\":\"error\",\"code\":\"x\"}", None);
         check("<html>", None);
         check("", None);
         check("{\"error\":\"x\"}", None);

@@ -202,7 +202,7 @@ fn from_close(evidence: &Evidence<'_>) -> Finding {
         }
         Closed::BrokenFrame => (Reason::Cut, "a frame was corrupt, and reading stopped there"),
         Closed::Eof | Closed::Error | Closed::Open | Closed::Proven => {
-            (Reason::Cut, "the stream ended without the proof of its end")
+            (Reason::Cut, "the bytes ended before the response was over")
         }
     };
     match evidence.said {
@@ -372,9 +372,16 @@ fn is_at_cap(evidence: &Evidence<'_>) -> bool {
 
 /// Nothing but the word says that a call without arguments is whole: that is enough where the end is
 /// proven, or still to come, and the output was not cut by the cap.
-fn stands_bare(evidence: &Evidence<'_>) -> bool {
-    matches!(evidence.closed, Closed::Proven | Closed::Open)
-        && !(evidence.shown.at_cap || evidence.shown.over_cap)
+fn from_bare_calls(word: &str, evidence: &Evidence<'_>) -> Option<Finding> {
+    let (reason, why) = if evidence.shown.at_cap || evidence.shown.over_cap {
+        (Reason::OutputLimit, "all the output tokens allowed were used")
+    } else if !matches!(evidence.closed, Closed::Proven | Closed::Open) {
+        (Reason::Cut, "the end marker of this host is missing")
+    } else {
+        return None;
+    };
+    let because = format!("{}, but a tool call has no arguments and {why}", said(word));
+    Some(finding(reason, Confidence::Medium, because))
 }
 
 /// Calls after a word that lets them stand.
@@ -394,12 +401,10 @@ fn from_calls(word: &str, evidence: &Evidence<'_>, confidence: Confidence) -> Fi
             format!("{}, but a tool call is unfinished", said(word)),
         );
     }
-    if shown.bare_tool_calls > 0 && !stands_bare(evidence) {
-        return finding(
-            Reason::OutputLimit,
-            Confidence::Medium,
-            format!("{}, but the arguments of a tool call are missing", said(word)),
-        );
+    if shown.bare_tool_calls > 0
+        && let Some(unfinished) = from_bare_calls(word, evidence)
+    {
+        return unfinished;
     }
     // More tokens than the cap are no evidence: some hosts count reasoning apart.
     if shown.at_cap {
@@ -700,7 +705,7 @@ mod tests {
             call(Closed::Proven, shown, STRICT).is(Reason::OutputLimit, Medium);
         }
         // Hosts whose word nearly proves the end: not for this.
-        call(Closed::Eof, bare, LENIENT).is(Reason::OutputLimit, Medium);
+        call(Closed::Eof, bare, LENIENT).is(Reason::Cut, Medium);
         Trial { shown: bare, meaning: Meaning::Known(Reason::OutputLimit), ..Trial::default() }
             .is(Reason::OutputLimit, High);
     }

@@ -1,38 +1,46 @@
 //! HAR: what browsers and proxies record.
 
-use anyhow::{Context, Result};
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
 
-use super::{Recording, read_request, set_url};
+use super::{
+    ReadOne, Recording, Unread, from_base64, read_request, read_status, set_url, version_headers,
+};
 
-pub(super) fn from_value(har: &Value, name: &str) -> Result<Vec<Recording>> {
+pub(super) fn from_value(har: &Value, name: &str) -> Result<Vec<ReadOne>, Unread> {
     let entries = har
         .pointer("/log/entries")
         .and_then(Value::as_array)
-        .with_context(|| format!("{name} has no `log.entries`, so it is no HAR"))?;
+        .ok_or_else(|| Unread::file(name, "not a HAR: it has no `log.entries`"))?;
     Ok(entries.iter().enumerate().map(|(index, entry)| recording(entry, name, index)).collect())
 }
 
-fn recording(entry: &Value, name: &str, index: usize) -> Recording {
+fn recording(entry: &Value, name: &str, index: usize) -> ReadOne {
+    let id = format!("{name}#{index}");
+    let unread = |why: &str| Unread::record(id.as_str(), why);
     let text = |pointer: &str| entry.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
-    let status = entry.pointer("/response/status").and_then(Value::as_u64).unwrap_or(0);
-    let content = text("/response/content/text");
+    if !entry.get("response").is_some_and(Value::is_object) {
+        return Err(unread("no `response` was recorded"));
+    }
+    let content = entry.pointer("/response/content/text").and_then(Value::as_str);
+    let content = content.ok_or_else(|| unread("no body was recorded in `content.text`"))?;
     let body = match text("/response/content/encoding") {
-        "base64" => STANDARD.decode(content).unwrap_or_else(|_| content.as_bytes().to_vec()),
+        "base64" => from_base64(content).map_err(|why| unread(&why))?,
         _ => content.as_bytes().to_vec(),
     };
+    let status = entry.pointer("/response/status").filter(|status| !status.is_null());
+    let read = status.and_then(read_status);
     let mut recording = Recording {
-        id: format!("{name}#{index}"),
-        status: u16::try_from(status).unwrap_or(0),
+        status: read.unwrap_or(0),
         content_type: text("/response/content/mimeType").to_owned(),
+        headers: entry.get("request").map(version_headers).unwrap_or_default(),
         body,
+        odd: status.filter(|_| read.is_none()).map(|_| "status".to_owned()).into_iter().collect(),
+        id,
         ..Recording::default()
     };
     set_url(&mut recording, text("/request/url"));
     if let Ok(request) = serde_json::from_str(text("/request/postData/text")) {
         read_request(&mut recording, &request);
     }
-    recording
+    Ok(recording)
 }

@@ -1,86 +1,121 @@
 //! JSON lines: one recorded response a line.
 
-use std::io::BufRead;
+use std::io::{self, BufRead, Read};
 
-use anyhow::{Context, Result, bail};
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
-use serde::Deserialize;
+use anyhow::Result;
+use serde_json::{Map, Value};
 
-use super::{MAX_LINE, Recording, read_line};
+use super::{BYTE_ORDER_MARK, ReadOne, Recording, Unread, from_base64, read_status, unreadable};
 
-#[derive(Deserialize)]
-struct Record {
-    #[serde(default)]
-    id: Option<String>,
-    #[serde(default)]
-    provider: Option<String>,
-    #[serde(default)]
-    api: Option<String>,
-    #[serde(default)]
-    host: Option<String>,
-    #[serde(default)]
-    url_path: Option<String>,
-    #[serde(default)]
-    model: Option<String>,
-    #[serde(default)]
-    stream: Option<bool>,
-    #[serde(default)]
-    request_stream: Option<bool>,
-    #[serde(default)]
-    status: Option<u16>,
-    #[serde(default)]
-    content_type: Option<String>,
-    #[serde(default)]
-    request_max_tokens: Option<u64>,
-    #[serde(default)]
-    encoding: Option<String>,
-    body: String,
-}
+/// The longest line.
+const MAX_LINE: usize = 64 << 20;
 
 pub(super) fn each(
     input: &mut impl BufRead,
     name: &str,
-    mut on: impl FnMut(Recording) -> Result<()>,
+    mut on: impl FnMut(ReadOne) -> Result<()>,
 ) -> Result<()> {
     let mut line = Vec::new();
-    let mut number = 0_u64;
-    while read_line(input, &mut line).with_context(|| format!("cannot read {name}"))? {
-        number += 1;
-        if line.len() as u64 >= MAX_LINE {
-            bail!("{name}, line {number}: longer than 64 MiB, which no recording is");
+    for number in 1_u64.. {
+        let id = format!("{name}:{number}");
+        match read_line(input, &mut line) {
+            Ok(Line::Whole) if line.iter().all(u8::is_ascii_whitespace) => {}
+            Ok(Line::Whole) => on(recording(&line, &id))?,
+            Ok(Line::TooLong) => on(Err(Unread::record(id, "the line is longer than 64 MiB")))?,
+            Ok(Line::End) => return Ok(()),
+            Err(error) => return on(Err(Unread::record(id, unreadable(&error)))),
         }
-        if line.iter().all(u8::is_ascii_whitespace) {
-            continue;
-        }
-        let record: Record = serde_json::from_slice(&line).with_context(|| {
-            format!("{name}, line {number}: no recorded response (a JSON object with `body`)")
-        })?;
-        let fallback = format!("{name}:{number}");
-        on(recording(record, fallback).with_context(|| format!("{name}, line {number}"))?)?;
     }
     Ok(())
 }
 
-fn recording(record: Record, fallback: String) -> Result<Recording> {
-    let body = match record.encoding.as_deref() {
-        Some("base64") => STANDARD.decode(&record.body).context("the body is no base64")?,
-        _ => record.body.into_bytes(),
+enum Line {
+    Whole,
+    /// It was passed over to its end.
+    TooLong,
+    End,
+}
+
+/// Reads a line of bounded length.
+fn read_line(input: &mut impl BufRead, line: &mut Vec<u8>) -> io::Result<Line> {
+    line.clear();
+    input.take(MAX_LINE as u64).read_until(b'\n', line)?;
+    if line.is_empty() {
+        return Ok(Line::End);
+    }
+    if line.len() < MAX_LINE || line.ends_with(b"\n") {
+        return Ok(Line::Whole);
+    }
+    line.clear();
+    loop {
+        let buffer = input.fill_buf()?;
+        let (length, over) = match buffer.iter().position(|byte| *byte == b'\n') {
+            Some(at) => (at + 1, true),
+            None => (buffer.len(), buffer.is_empty()),
+        };
+        input.consume(length);
+        if over {
+            return Ok(Line::TooLong);
+        }
+    }
+}
+
+fn recording(line: &[u8], id: &str) -> ReadOne {
+    let line = line.strip_prefix(BYTE_ORDER_MARK).unwrap_or(line);
+    let value: Value = serde_json::from_slice(line)
+        .map_err(|error| Unread::record(id, format!("not JSON: {error}")))?;
+    let Value::Object(record) = value else {
+        return Err(Unread::record(id, "not a recorded response: expected an object with `body`"));
     };
-    let api = record.api.unwrap_or_default();
+    let mut fields = Fields { record, odd: Vec::new() };
+    let named = fields.text("id").filter(|named| !named.is_empty());
+    let id = named.unwrap_or_else(|| id.to_owned());
+    let Some(body) = fields.text("body") else {
+        return Err(Unread::record(id, "no recorded body: expected text in `body`"));
+    };
+    let body = match fields.text("encoding").as_deref() {
+        Some("base64") => from_base64(&body).map_err(|why| Unread::record(id.as_str(), why))?,
+        _ => body.into_bytes(),
+    };
+    let api = fields.text("api").unwrap_or_default();
     Ok(Recording {
-        id: record.id.unwrap_or(fallback),
-        provider: record.provider.unwrap_or_default(),
+        provider: fields.text("provider").unwrap_or_default(),
         // Mistral's chat is OpenAI's wire; the others are named as we name them.
         dialect: if api == "mistral-chat" { "openai-chat".to_owned() } else { api },
-        host: record.host.unwrap_or_default(),
-        path: record.url_path.unwrap_or_default(),
-        model: record.model,
-        status: record.status.unwrap_or(0),
-        content_type: record.content_type.unwrap_or_default(),
-        streamed: record.stream.or(record.request_stream),
-        cap: record.request_max_tokens,
+        host: fields.text("host").unwrap_or_default(),
+        path: fields.text("url_path").unwrap_or_default(),
+        headers: Vec::new(),
+        model: fields.text("model"),
+        status: fields.read("status", read_status).unwrap_or(0),
+        content_type: fields.text("content_type").unwrap_or_default(),
+        streamed: fields
+            .read("stream", Value::as_bool)
+            .or_else(|| fields.read("request_stream", Value::as_bool)),
+        cap: fields.read("request_max_tokens", Value::as_u64),
         choices: None,
         body,
+        odd: fields.odd,
+        id,
     })
+}
+
+/// The fields of a record; what makes no sense is left out and noted.
+struct Fields {
+    record: Map<String, Value>,
+    odd: Vec<String>,
+}
+
+impl Fields {
+    fn read<T>(&mut self, key: &str, read: impl Fn(&Value) -> Option<T>) -> Option<T> {
+        let value = self.record.get(key).filter(|value| !value.is_null())?;
+        let found = read(value);
+        if found.is_none() {
+            self.odd.push(key.to_owned());
+        }
+        found
+    }
+
+    fn text(&mut self, key: &str) -> Option<String> {
+        self.read(key, |value| value.as_str().map(str::to_owned))
+    }
 }

@@ -1,24 +1,31 @@
 //! VCR cassettes: vcrpy's, Ruby's, go-vcr's and httpmock's, in YAML and JSON.
 
-use anyhow::{Context, Result, bail};
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
+use std::collections::BTreeMap;
+
 use saphyr::{Scalar, Yaml, YamlLoader};
-use saphyr_parser::Parser;
+use saphyr_parser::{Event, Parser};
 use serde_json::{Map, Value, json};
 
-use super::{Recording, decompress, read_request, set_url};
+use super::{
+    ReadOne, Recording, Unread, decompress, find_header, from_base64, read_request, read_status,
+    set_url, version_headers,
+};
 
 /// Marks bytes that JSON has no form for.
 const BINARY: &str = "!!binary";
+/// The deepest nesting of a cassette.
+const MAX_DEPTH: usize = 128;
+/// The most values of a cassette, with what its aliases repeat.
+const MAX_VALUES: u64 = 10_000_000;
 
-pub(super) fn from_yaml(text: &str, name: &str) -> Result<Vec<Recording>> {
+pub(super) fn from_yaml(text: &str, name: &str) -> Result<Vec<ReadOne>, Unread> {
+    check_size(text).map_err(|why| Unread::file(name, why))?;
     // Values are resolved here: the loader would drop the tag of binary blocks.
     let mut loader = YamlLoader::<Yaml<'_>>::default();
     loader.early_parse(false);
     Parser::new_from_str(text)
         .load(&mut loader, true)
-        .with_context(|| format!("{name} is no YAML"))?;
+        .map_err(|error| Unread::file(name, format!("not YAML: {error}")))?;
     let mut values: Vec<Value> = loader.into_documents().iter().map(to_json).collect();
     match values.len() {
         1 => from_value(&values.remove(0), name),
@@ -27,7 +34,47 @@ pub(super) fn from_yaml(text: &str, name: &str) -> Result<Vec<Recording>> {
     }
 }
 
-pub(super) fn from_value(cassette: &Value, name: &str) -> Result<Vec<Recording>> {
+/// Refuses what would use up the stack or the memory: the loader follows both without a bound.
+fn check_size(text: &str) -> Result<(), String> {
+    let mut open: Vec<(usize, u64)> = vec![(0, 0)];
+    let mut sizes: BTreeMap<usize, u64> = BTreeMap::new();
+    for event in Parser::new_from_str(text) {
+        let (event, _) = event.map_err(|error| format!("not YAML: {error}"))?;
+        let values = match event {
+            Event::Scalar(_, _, anchor, _) => {
+                sizes.insert(anchor, 1);
+                1
+            }
+            Event::Alias(anchor) => sizes.get(&anchor).copied().unwrap_or(1),
+            Event::SequenceStart(anchor, _) | Event::MappingStart(anchor, _) => {
+                open.push((anchor, 1));
+                0
+            }
+            Event::SequenceEnd | Event::MappingEnd => {
+                let (anchor, values) = open.pop().unwrap_or_default();
+                sizes.insert(anchor, values);
+                values
+            }
+            Event::Nothing
+            | Event::StreamStart
+            | Event::StreamEnd
+            | Event::DocumentStart(_)
+            | Event::DocumentEnd => 0,
+        };
+        if let Some((_, total)) = open.last_mut() {
+            *total = total.saturating_add(values);
+        }
+        if open.len() > MAX_DEPTH {
+            return Err(format!("nested deeper than {MAX_DEPTH} levels"));
+        }
+        if open.iter().any(|(_, total)| *total > MAX_VALUES) {
+            return Err("more than 10 million values, counting what its aliases repeat".to_owned());
+        }
+    }
+    Ok(())
+}
+
+pub(super) fn from_value(cassette: &Value, name: &str) -> Result<Vec<ReadOne>, Unread> {
     let list = ["interactions", "http_interactions", "recordings"]
         .iter()
         .find_map(|key| cassette.get(key).and_then(Value::as_array));
@@ -41,25 +88,37 @@ pub(super) fn from_value(cassette: &Value, name: &str) -> Result<Vec<Recording>>
     if cassette.get("response").or_else(|| cassette.get("then")).is_some() {
         return Ok(vec![recording(cassette, name, 0)]);
     }
-    bail!(
-        "{name} is no cassette: it has no `interactions`; for a single response there is `endstop check`"
-    )
+    let why = "not a cassette: it has no `interactions`; for a single response there is `endstop \
+               check`";
+    Err(Unread::file(name, why))
 }
 
-fn recording(interaction: &Value, name: &str, index: usize) -> Recording {
+fn recording(interaction: &Value, name: &str, index: usize) -> ReadOne {
+    let id = format!("{name}#{index}");
+    let unread = |why: String| Unread::record(id.as_str(), why);
     let part = |names: [&str; 2]| names.iter().find_map(|name| interaction.get(name));
     let (request, response) = (part(["request", "when"]), part(["response", "then"]));
-    let response = response.unwrap_or(&Value::Null);
+    let response = response.filter(|response| response.is_object());
+    let response = response.ok_or_else(|| unread("no response was recorded".to_owned()))?;
     let header = |name: &str| find_header(response, name).unwrap_or_default();
     let encoding = header("content-encoding");
+    let (status, odd) = status(response);
+    let body = match body(response).map_err(unread)? {
+        Some(body) => decompress(body, &encoding).map_err(unread)?,
+        // Some statuses go without a body; an answer does not.
+        None if status > 200 => Vec::new(),
+        None => return Err(unread("no body was recorded".to_owned())),
+    };
     let mut recording = Recording {
-        id: format!("{name}#{index}"),
-        status: status(response),
+        status,
         content_type: header("content-type"),
-        body: decompress(body(response), &encoding),
+        body,
+        odd,
+        id,
         ..Recording::default()
     };
-    let Some(request) = request else { return recording };
+    let Some(request) = request else { return Ok(recording) };
+    recording.headers = version_headers(request);
     let url =
         ["uri", "url", "path"].iter().find_map(|key| request.get(key).and_then(Value::as_str));
     let url = url.unwrap_or_default();
@@ -68,77 +127,59 @@ fn recording(interaction: &Value, name: &str, index: usize) -> Recording {
     } else {
         set_url(&mut recording, url);
     }
-    if let Ok(json) = serde_json::from_slice(&body(request)) {
+    let asked = body_of_request(request);
+    if let Ok(json) = serde_json::from_slice(&asked) {
         read_request(&mut recording, &json);
     }
-    recording
+    Ok(recording)
 }
 
-/// A number, or an object with one, or the text of a status line.
-fn status(response: &Value) -> u16 {
+fn body_of_request(request: &Value) -> Vec<u8> {
+    body(request).ok().flatten().unwrap_or_default()
+}
+
+/// A number, or an object with one, or the text of a status line; zero and its name where it makes
+/// no sense.
+fn status(response: &Value) -> (u16, Vec<String>) {
     let code = response.get("code").or_else(|| response.get("status_code"));
     let status = response.get("status");
     let nested = status.and_then(|status| status.get("code"));
-    let number = [code, nested, status].into_iter().flatten().find_map(|value| match value {
-        Value::Number(number) => number.as_u64(),
-        Value::String(line) => line.split(' ').next().and_then(|code| code.parse().ok()),
-        Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_) => None,
-    });
-    number.and_then(|number| u16::try_from(number).ok()).unwrap_or(0)
+    let said: Vec<&Value> = [code, nested, status].into_iter().flatten().collect();
+    let read = said.iter().find_map(|value| read_status(value));
+    let odd = read.is_none() && said.iter().any(|value| !value.is_null());
+    (read.unwrap_or(0), if odd { vec!["status".to_owned()] } else { Vec::new() })
 }
 
 /// Text, bytes, JSON that the recorder parsed, or an object around one of these.
-fn body(message: &Value) -> Vec<u8> {
+fn body(message: &Value) -> Result<Option<Vec<u8>>, String> {
     let body = ["body", "parsed_body", "content", "body_base64"].iter().find_map(|key| {
         let value = message.get(key).filter(|value| !value.is_null())?;
         Some((*key, value))
     });
     match body {
-        Some(("body_base64", Value::String(text))) => STANDARD.decode(text).unwrap_or_default(),
+        Some(("body_base64", Value::String(text))) => from_base64(text).map(Some),
         Some((_, value)) => bytes(value),
-        None => Vec::new(),
+        None => Ok(None),
     }
 }
 
-fn bytes(value: &Value) -> Vec<u8> {
-    match value {
-        Value::String(text) => text.as_bytes().to_vec(),
-        Value::Object(object) => {
-            if let Some(Value::String(encoded)) =
-                object.get(BINARY).or_else(|| object.get("base64_string"))
-            {
-                let encoded: String = encoded.split_whitespace().collect();
-                return STANDARD.decode(encoded).unwrap_or_default();
-            }
-            match object.get("string").or_else(|| object.get("text")) {
-                Some(inner) => bytes(inner),
-                None if object.is_empty() => Vec::new(),
-                None => value.to_string().into_bytes(),
-            }
+fn bytes(value: &Value) -> Result<Option<Vec<u8>>, String> {
+    let object = match value {
+        Value::String(text) => return Ok(Some(text.as_bytes().to_vec())),
+        Value::Null => return Ok(None),
+        Value::Bool(_) | Value::Number(_) | Value::Array(_) => {
+            return Ok(Some(value.to_string().into_bytes()));
         }
-        Value::Null => Vec::new(),
-        Value::Bool(_) | Value::Number(_) | Value::Array(_) => value.to_string().into_bytes(),
-    }
-}
-
-/// Headers are an object of texts or lists, or a list of pairs.
-fn find_header(message: &Value, name: &str) -> Option<String> {
-    let headers = message.get("headers").or_else(|| message.get("header"))?;
-    let text = |value: &Value| match value {
-        Value::Array(list) => list.first().and_then(Value::as_str).map(str::to_owned),
-        Value::String(text) => Some(text.clone()),
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Object(_) => None,
+        Value::Object(object) => object,
     };
-    match headers {
-        Value::Object(object) => object
-            .iter()
-            .find(|(key, _)| key.eq_ignore_ascii_case(name))
-            .and_then(|(_, value)| text(value)),
-        Value::Array(list) => list.iter().find_map(|pair| {
-            let key = pair.get("name").and_then(Value::as_str)?;
-            key.eq_ignore_ascii_case(name).then(|| pair.get("value").and_then(text))?
-        }),
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => None,
+    if let Some(Value::String(encoded)) = object.get(BINARY).or_else(|| object.get("base64_string"))
+    {
+        return from_base64(encoded).map(Some);
+    }
+    match object.get("string").or_else(|| object.get("text")) {
+        Some(inner) => bytes(inner),
+        None if object.is_empty() => Ok(Some(Vec::new())),
+        None => Ok(Some(value.to_string().into_bytes())),
     }
 }
 

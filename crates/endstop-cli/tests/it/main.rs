@@ -8,9 +8,11 @@
 )]
 
 mod decide;
+mod odd;
 mod record;
 mod serve;
 mod sim;
+mod words;
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -83,7 +85,7 @@ fn check_tells_in_words_how_it_ended_and_what_to_do() {
     let text = stdout(&output);
     assert_eq!(output.status.code(), Some(19));
     assert!(
-        text.starts_with("cut (high confidence): the stream ended without the proof of its end\n"),
+        text.starts_with("cut (high confidence): the bytes ended before the response was over\n"),
         "{text}"
     );
     for part in [
@@ -167,7 +169,10 @@ fn fail_on_narrows_what_counts() {
     assert_eq!(check("output_limit,cut").status.code(), Some(19));
     let unknown = check("frobnicated");
     assert_eq!(unknown.status.code(), Some(2));
-    assert!(String::from_utf8_lossy(&unknown.stderr).contains("known are complete, stop_sequence"));
+    assert!(
+        String::from_utf8_lossy(&unknown.stderr)
+            .contains("expected one of complete, stop_sequence")
+    );
 }
 
 #[test]
@@ -176,35 +181,30 @@ fn bad_input_gets_one_line_that_says_what_to_do() {
     let path = folder.0.to_str().unwrap();
     fails(&endstop(&["check", "/no/such/file"], b""), 1, "cannot open /no/such/file");
     fails(&endstop(&["check", path], b""), 1, "try `endstop replay`");
-    fails(&endstop(&["check", "--provider", "acme"], b"{}"), 1, "known are openai, azure");
+    fails(&endstop(&["check", "--provider", "acme"], b"{}"), 1, "expected one of openai, azure");
     fails(&endstop(&["check"], b""), 1, "is empty");
     let noise: Vec<u8> =
         (0..4096_u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
-    fails(&endstop(&["check"], &noise), 1, "no response that Endstop knows");
-    fails(
-        &endstop(&["check"], "just a letter to a friend".as_bytes()),
-        1,
-        "no response that Endstop knows",
-    );
+    fails(&endstop(&["check"], &noise), 1, "does not look like a response");
     fails(&endstop(&["replay", "/no/such/file"], b""), 1, "cannot open /no/such/file");
-    fails(&endstop(&["replay", path], b""), 1, "no recordings there");
-    fails(&endstop(&["replay", &folder.write("x.txt", "x")], b""), 1, "recordings end in .jsonl");
-    fails(&endstop(&["replay", &folder.write("x.json", "{")], b""), 1, "is no JSON");
-    fails(&endstop(&["replay", &folder.write("y.json", "{}")], b""), 1, "is no cassette");
-    fails(&endstop(&["replay", &folder.write("x.yaml", "a: [")], b""), 1, "is no YAML");
-    fails(
-        &endstop(&["replay", &folder.write("x.jsonl", "{\"body\":\"\"}\nnonsense\n")], b""),
-        1,
-        "line 2",
-    );
-    fails(&endstop(&["replay", &folder.write("x.jsonl.gz", "no gzip")], b""), 1, "cannot read");
+    fails(&endstop(&["replay", path], b""), 1, "no recordings found");
+    let replays = |name: &str, text: &str, says: &str| {
+        fails(&endstop(&["replay", &folder.write(name, text)], b""), 1, says);
+    };
+    replays("x.txt", "x", "not a recording: expected .jsonl");
+    replays("x.json", "{", "x.json: not JSON");
+    replays("y.json", "{}", "y.json: not a cassette");
+    replays("x.yaml", "a: [", "x.yaml: not YAML");
+    replays("x.jsonl", "nonsense\n[]\n", "x.jsonl:1: not JSON");
+    replays("x.jsonl", "nonsense\n[]\n", "(and 1 more that could not be read)");
+    replays("x.jsonl.gz", "no gzip", "the gzip data is truncated or corrupt");
 }
 
 #[test]
 fn a_line_without_end_is_refused_and_not_gathered() {
     // 64 MiB stand for the gigabyte of the bar: four times what an event may have.
     let long = "x".repeat(64 << 20);
-    fails(&endstop(&["check"], long.as_bytes()), 1, "no response that Endstop knows");
+    fails(&endstop(&["check"], long.as_bytes()), 1, "does not look like a response");
     let event = format!("data: {long}");
     fails(&endstop(&["check"], event.as_bytes()), 1, "more than 16 MiB");
     let body = format!("{{\"a\":\"{long}");
@@ -386,6 +386,6 @@ fn own_words_come_from_toml() {
     fails(
         &endstop(&["check", "--config", &broken], body),
         1,
-        "broken.toml:2: nothing is called `nobody`",
+        "broken.toml:2: unknown provider or wire `nobody`",
     );
 }

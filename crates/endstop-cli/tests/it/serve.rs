@@ -25,7 +25,7 @@ fn mistakes_are_told_in_one_line() {
     check("[limits]\nidel = \"1s\"\n", ":2: `idel`: unknown field `idel`");
     check(
         "[upstreams.mine]\nlike = \"opnai\"\nbase_url = \"http://x\"\n",
-        "there is no provider `opnai`",
+        "unknown provider `opnai`: add `like",
     );
     check("[upstreams.mine]\nlike = \"openai\"\nbase_url = \"x\"\n", "`x` is no URL");
     check(

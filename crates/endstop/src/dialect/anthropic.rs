@@ -24,6 +24,7 @@ use crate::provider::{Prefill, Profile, Resume, ResumeRule, Role, TRAILING, alwa
 use crate::reader::Out;
 use crate::shape::Probe;
 use crate::trouble::{Tells, Trouble};
+use crate::version::{Values, Version, VersionAt};
 use crate::wire::{Count, Few, Loose, Scalar, Text, is_nothing};
 
 /// The wire.
@@ -126,12 +127,24 @@ const FORMAT: &str = "the request asks for structured output";
 pub const PROFILE: Profile = Profile {
     paths: &["/messages"],
     resume: CLAUDE,
-    versions: &[
-        "`anthropic-version` 2023-06-01 and 2026-10-21 end alike",
-        "`model_context_window_exceeded` was behind a beta header until Claude 4.5",
-    ],
+    versions: VERSIONS,
+    notes: &["`model_context_window_exceeded` was behind a beta header until Claude 4.5"],
     ..DIALECT.profile()
 };
+
+/// The fields and words of the end are those of the first version in both.
+static VERSIONS: &[Version] = &[
+    Version {
+        at: VersionAt::Header("anthropic-version"),
+        values: Values::Before("2026-10-21"),
+        changes: "the first version, 2023-06-01",
+    },
+    Version {
+        at: VersionAt::Header("anthropic-version"),
+        values: Values::From("2026-10-21"),
+        changes: "ends as before; `temperature`, `top_p` and `top_k` are refused with a 400",
+    },
+];
 
 /// Claude takes a prefill up to version 4.5, and not from 4.6 on (litellm 1.108.4, model table).
 pub(crate) static CLAUDE: &[ResumeRule] = &[
@@ -400,15 +413,17 @@ fn emit_usage(usage: Option<&Loose<WireUsage>>, out: &mut Out<'_, '_>) {
 }
 
 fn claims(probe: &Probe<'_>) -> bool {
-    matches!(
-        &*probe.type_,
-        "message"
-            | "message_start"
-            | "content_block_start"
-            | "content_block_delta"
-            | "content_block_stop"
-            | "message_delta"
-            | "message_stop"
-            | "ping"
-    )
+    let error = probe.error.filter(|error| error.get().starts_with('{'));
+    &*probe.type_ == "error" && error.is_some()
+        || matches!(
+            &*probe.type_,
+            "message"
+                | "message_start"
+                | "content_block_start"
+                | "content_block_delta"
+                | "content_block_stop"
+                | "message_delta"
+                | "message_stop"
+                | "ping"
+        )
 }

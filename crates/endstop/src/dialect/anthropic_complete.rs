@@ -51,7 +51,7 @@ pub static DIALECT: Dialect = Dialect {
 pub const PROFILE: Profile = Profile {
     paths: &["/v1/complete"],
     capabilities: Capabilities { tools: false, usage_in_streams: false, ..COMMON_CAPABILITIES },
-    versions: &["removed from the SDKs at version 1; Messages take its place"],
+    notes: &["removed from the SDKs at version 1; Messages take its place"],
     ..DIALECT.profile()
 };
 

@@ -188,7 +188,6 @@ pub(crate) const CONTINUATION: Token = Token {
 pub const PROFILE: Profile = Profile {
     paths: &[":generateContent", ":streamGenerateContent"],
     capabilities: Capabilities { choices: true, ..COMMON_CAPABILITIES },
-    versions: &["integers from six on mean other things on AI Studio than on Vertex"],
     ..DIALECT.profile()
 };
 

@@ -72,7 +72,7 @@ pub static DIALECT: Dialect = Dialect {
 /// This wire without a host's own ways: what profiles build on.
 pub const PROFILE: Profile = Profile {
     paths: &["/threads*/runs"],
-    versions: &["deprecated in favour of Responses"],
+    notes: &["deprecated in favour of Responses"],
     ..DIALECT.profile()
 };
 

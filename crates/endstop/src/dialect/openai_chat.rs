@@ -168,7 +168,7 @@ pub(crate) static EFFORTS_UNASKED: &[Effort] = &[effort(
 pub const PROFILE: Profile = Profile {
     paths: &["/chat/completions"],
     capabilities: Capabilities { choices: true, usage_in_streams: false, ..COMMON_CAPABILITIES },
-    versions: &[
+    notes: &[
         "`function_call` is the deprecated form of `tool_calls`",
         "`max_tokens` is deprecated for `max_completion_tokens`",
     ],

@@ -5,6 +5,7 @@ use crate::dialect::{Words, openai_assistants, openai_chat, openai_completions, 
 use crate::ending::Reason;
 use crate::fault::{FaultKind, Sign, name};
 use crate::next_request::{Asks, Temperature};
+use crate::version::{Values, Version, VersionAt};
 
 /// Azure OpenAI.
 pub static AZURE: Provider = Provider {
@@ -21,6 +22,7 @@ pub static AZURE: Provider = Provider {
         provider: "azure",
         words: HOSTED,
         signs: SIGNS,
+        versions: CHAT_VERSIONS,
         asks: Asks {
             efforts: openai_chat::EFFORTS_UNASKED,
             temperature: ONLY_IF_SENT,
@@ -32,6 +34,7 @@ pub static AZURE: Provider = Provider {
         Profile {
             provider: "azure",
             signs: SIGNS,
+            versions: VERSIONS,
             resume: &[always(openai_responses::previous_response(Role::Developer))],
             asks: Asks {
                 hint: Role::Developer,
@@ -41,8 +44,18 @@ pub static AZURE: Provider = Provider {
             },
             ..openai_responses::PROFILE
         },
-        Profile { provider: "azure", signs: SIGNS, ..openai_completions::PROFILE },
-        Profile { provider: "azure", signs: SIGNS, ..openai_assistants::PROFILE },
+        Profile {
+            provider: "azure",
+            signs: SIGNS,
+            versions: VERSIONS,
+            ..openai_completions::PROFILE
+        },
+        Profile {
+            provider: "azure",
+            signs: SIGNS,
+            versions: VERSIONS,
+            ..openai_assistants::PROFILE
+        },
     ],
     source: "MicrosoftDocs/azure-ai-docs content-filter.md; @azure/openai 1.0.0-beta.13",
 };
@@ -65,6 +78,28 @@ pub(super) static HOSTED: &[Words] = &[Words::plain(
 /// A deployment's name does not tell its model.
 const ONLY_IF_SENT: Temperature =
     Temperature { only_if_sent: true, ..openai_chat::ASKS.temperature };
+
+/// Dates, some with `-preview`.
+const DATED: VersionAt = VersionAt::Query("api-version");
+
+/// The paths of `/openai/v1` need no date.
+const UNDATED: Version = Version {
+    at: VersionAt::Path,
+    values: Values::Is("v1"),
+    changes: "the same words, without an `api-version`",
+};
+
+static CHAT_VERSIONS: &[Version] = &[
+    Version {
+        at: DATED,
+        values: Values::Before("2025"),
+        changes: "previews say `finish_details.type` for vision, with a null `finish_reason`",
+    },
+    UNDATED,
+];
+
+static VERSIONS: &[Version] =
+    &[Version { at: DATED, values: Values::Any, changes: "the same words" }, UNDATED];
 
 static SIGNS: &[Sign] = &[
     name("ResponsibleAIPolicyViolation", FaultKind::Filter),

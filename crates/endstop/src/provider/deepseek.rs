@@ -26,7 +26,7 @@ pub static DEEPSEEK: Provider = Provider {
         }))],
         // On the chunk of the word, asked for or not (recorded, maruel/genai, 44 of 44).
         capabilities: COMMON_CAPABILITIES,
-        versions: &["`deepseek-chat` and `deepseek-reasoner` were retired on 2026-07-24"],
+        notes: &["`deepseek-chat` and `deepseek-reasoner` were retired on 2026-07-24"],
         caps: openai_chat::OLD_CAP,
         // Named choices are refused while it thinks, which it does unless told
         // (deepseek-ai/DeepSeek-V3#1376).

@@ -4,6 +4,7 @@ use super::{
     Auth, NO_QUIRKS, Profile, Provider, Quirks, Resume, ResumeRule, Role, TRAILING, always, models,
 };
 use crate::dialect::{Words, gemini, gemini_interactions};
+use crate::version::{Values, Version, VersionAt};
 
 /// Google AI Studio.
 pub static GOOGLE: Provider = Provider {
@@ -21,6 +22,12 @@ pub static GOOGLE: Provider = Provider {
         words: NUMBERS,
         quirks: Quirks { reasoning_beside_output: true, ..NO_QUIRKS },
         resume: GEMINI,
+        versions: &[Version {
+            at: VersionAt::Host,
+            values: Values::Is("generativelanguage.googleapis.com"),
+            changes: "integers from 6 on: LANGUAGE, BLOCKLIST, PROHIBITED_CONTENT, SPII, \
+                      MALFORMED_FUNCTION_CALL; Vertex counts otherwise",
+        }],
         ..gemini::PROFILE
     },
     others: &[Profile {

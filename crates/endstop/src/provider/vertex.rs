@@ -3,6 +3,7 @@
 use super::google::GEMINI;
 use super::{Auth, NO_QUIRKS, Profile, Provider, Quirks};
 use crate::dialect::{Words, anthropic, gemini, openai_chat};
+use crate::version::{Values, Version, VersionAt};
 
 /// Google Vertex AI.
 pub static VERTEX: Provider = Provider {
@@ -20,6 +21,19 @@ pub static VERTEX: Provider = Provider {
         words: NUMBERS,
         quirks: Quirks { reasoning_beside_output: true, ..NO_QUIRKS },
         resume: GEMINI,
+        // The longer ones tell it from AI Studio where only the path is known.
+        paths: &[
+            ":generateContent",
+            ":streamGenerateContent",
+            "/projects/*/locations/*:generateContent",
+            "/projects/*/locations/*:streamGenerateContent",
+        ],
+        versions: &[Version {
+            at: VersionAt::Host,
+            values: Values::Is("aiplatform.googleapis.com"),
+            changes: "integers from 6 on: BLOCKLIST, PROHIBITED_CONTENT, SPII, \
+                      MALFORMED_FUNCTION_CALL, MODEL_ARMOR; AI Studio counts otherwise",
+        }],
         ..gemini::PROFILE
     },
     others: &[

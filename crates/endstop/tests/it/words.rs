@@ -1,7 +1,8 @@
 //! Every row of every table is held by a case: flip it, and a case fails.
 
 use endstop::Reason;
-use endstop::provider::{self, Corrections, Wire};
+use endstop::provider::{self, Corrections, Taught, Wire};
+use endstop::verdict::Meaning;
 
 use crate::case::{self, Case};
 
@@ -44,8 +45,12 @@ fn is_held(
     of: impl Fn(&Case) -> bool,
 ) -> bool {
     let other = if reason == Reason::Recitation { Reason::Paused } else { Reason::Recitation };
-    let flipped =
-        Corrections { provider: None, words: vec![(field.to_owned(), word.to_owned(), other)] };
+    let taught = Taught {
+        field: Some(field.to_owned()),
+        word: word.to_owned(),
+        meaning: Meaning::Known(other),
+    };
+    let flipped = Corrections { provider: None, words: vec![taught] };
     cases.iter().filter(|case| of(case)).any(|case| {
         let wire: Wire = case.wire().corrected(flipped.clone());
         case.differs(&case.read(wire, [&*case.bytes()])).is_some()

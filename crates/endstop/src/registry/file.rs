@@ -1,0 +1,422 @@
+//! Providers and words as users write them, in TOML.
+//!
+//! ```toml
+//! [provider.openai.words]                       # corrects a built-in provider, on all its wires
+//! frobnicated = "output_limit"                  # in the field that carries the word on each wire
+//! shrugged = { reason = "unknown", vague = true }
+//! [provider.openai.words."incomplete_details.reason"]
+//! budget = "output_limit"                       # in this field
+//! [provider.openai.versions."v2".words]         # for one version of the API
+//! frobnicated = "paused"
+//!
+//! [provider.acme]                               # a provider of one's own
+//! like = "openai-chat"
+//! hosts = ["api.acme.example"]
+//! ```
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::ops::Range;
+
+use serde::Deserialize;
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use toml::Spanned;
+
+use super::{Entry, Error, Like, Registry};
+use crate::dialect::Proof;
+use crate::ending::Reason;
+use crate::nearest::nearest;
+use crate::provider::{self, Corrections, Profile, Taught};
+use crate::verdict::Meaning;
+
+/// Refuses a file that holds anything but tables of providers.
+pub(super) fn check_keys(file: &str, text: &str) -> Result<(), Error> {
+    let source = Source { file, text };
+    toml::from_str::<Alone>(text).map(drop).map_err(|error| source.unread(&error))
+}
+
+/// Reads the tables of providers, and registers nothing.
+pub(super) fn entries(registry: &Registry, file: &str, text: &str) -> Result<Vec<Entry>, Error> {
+    let source = Source { file, text };
+    let written: File = toml::from_str(text).map_err(|error| source.unread(&error))?;
+    let mut entries: Vec<Entry> = Vec::new();
+    for (name, provider) in written.provider {
+        let made = source.entries(registry, &name, provider)?;
+        if made.iter().any(|new| entries.iter().any(|known| known.id == new.id)) {
+            let message =
+                format!("`{}` names a provider that this file has already", name.get_ref());
+            return Err(source.error(name.span(), message));
+        }
+        entries.extend(made);
+    }
+    Ok(entries)
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Alone {
+    #[serde(default, rename = "provider")]
+    _provider: IgnoredAny,
+}
+
+#[derive(Deserialize)]
+struct File {
+    #[serde(default)]
+    provider: BTreeMap<Spanned<String>, Written>,
+}
+
+/// A provider as users write it.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Written {
+    /// A provider or a wire that it is like; none for a built-in provider that is corrected.
+    like: Option<Spanned<String>>,
+    #[serde(default)]
+    replace: bool,
+    #[serde(default)]
+    hosts: Vec<Spanned<String>>,
+    base_url: Option<Spanned<String>>,
+    #[serde(default)]
+    words: WrittenWords,
+    #[serde(default)]
+    versions: BTreeMap<Spanned<String>, WrittenVersion>,
+    proof: Option<Spanned<String>>,
+    lies_at_cap: Option<bool>,
+    reasoning_beside_output: Option<bool>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WrittenVersion {
+    words: WrittenWords,
+}
+
+/// Words and their meanings, and fields with words of their own.
+type WrittenWords = BTreeMap<Spanned<String>, Spanned<WrittenWord>>;
+
+/// The value beside a word or a field.
+enum WrittenWord {
+    /// A meaning by its name.
+    Name(String),
+    /// True or false.
+    Flag(bool),
+    /// A meaning with `vague`, or the words of a field.
+    Table(WrittenWords),
+    /// A value that no word has.
+    Other,
+}
+
+// By hand, since an untagged enum would lose the lines.
+impl<'de> Deserialize<'de> for WrittenWord {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Any;
+        impl<'de> Visitor<'de> for Any {
+            type Value = WrittenWord;
+
+            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+                formatter.write_str("a meaning")
+            }
+
+            fn visit_str<E>(self, name: &str) -> Result<WrittenWord, E> {
+                Ok(WrittenWord::Name(name.to_owned()))
+            }
+
+            fn visit_bool<E>(self, flag: bool) -> Result<WrittenWord, E> {
+                Ok(WrittenWord::Flag(flag))
+            }
+
+            fn visit_i64<E>(self, _: i64) -> Result<WrittenWord, E> {
+                Ok(WrittenWord::Other)
+            }
+
+            fn visit_f64<E>(self, _: f64) -> Result<WrittenWord, E> {
+                Ok(WrittenWord::Other)
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<WrittenWord, A::Error> {
+                while list.next_element::<IgnoredAny>()?.is_some() {}
+                Ok(WrittenWord::Other)
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<WrittenWord, A::Error> {
+                Deserialize::deserialize(MapAccessDeserializer::new(map)).map(WrittenWord::Table)
+            }
+        }
+        deserializer.deserialize_any(Any)
+    }
+}
+
+struct Source<'a> {
+    file: &'a str,
+    text: &'a str,
+}
+
+impl Source<'_> {
+    fn error(&self, span: Range<usize>, message: String) -> Error {
+        let before = self.text.bytes().take(span.start);
+        let line = before.filter(|byte| *byte == b'\n').count() + 1;
+        Error { file: self.file.to_owned(), line, message }
+    }
+
+    /// What the TOML reader says, on one line.
+    fn unread(&self, error: &toml::de::Error) -> Error {
+        let message = error.message().lines().collect::<Vec<_>>().join("; ");
+        self.error(error.span().unwrap_or(0..0), message)
+    }
+
+    fn entries(
+        &self,
+        registry: &Registry,
+        name: &Spanned<String>,
+        written: Written,
+    ) -> Result<Vec<Entry>, Error> {
+        let (id, like) = self.like(registry, name, &written)?;
+        let mut entry = Entry::new(&id, like);
+        entry.hosts = self.hosts(written.hosts)?;
+        entry.base_url = written.base_url.map(|url| self.base_url(url)).transpose()?;
+        entry.proof = written.proof.map(|proof| self.proof(&proof, like)).transpose()?;
+        entry.lies_at_cap = written.lies_at_cap;
+        entry.reasoning_beside_output = written.reasoning_beside_output;
+        entry.corrections = Corrections { provider: None, words: self.words(written.words, like)? };
+        let mut entries = vec![entry.clone()];
+        for (version, own) in written.versions {
+            let mut words = entry.corrections.words.clone();
+            words.extend(self.words(own.words, like)?);
+            let corrections = Corrections { provider: None, words };
+            let version = version.into_inner();
+            entries.push(Entry { version, corrections, ..entry.clone() });
+        }
+        Ok(entries)
+    }
+
+    /// The id of a provider, and what it is like: itself, where it corrects a built-in one.
+    fn like(
+        &self,
+        registry: &Registry,
+        name: &Spanned<String>,
+        written: &Written,
+    ) -> Result<(String, Like), Error> {
+        let id = name.get_ref();
+        let wrong = |message: String| Err(self.error(name.span(), message));
+        let allowed = |c: char| c.is_ascii_alphanumeric() || "-_".contains(c);
+        if id.is_empty() || id.len() > 64 || !id.chars().all(allowed) {
+            return wrong(format!(
+                "invalid provider name `{}`: expected up to 64 letters, digits, `-` and `_`",
+                crate::text::clean(id, 80)
+            ));
+        }
+        let built_in = provider::by_id(id);
+        if registry.get(id, "").is_some() && !written.replace {
+            return wrong(format!(
+                "provider `{id}` was registered before: add `replace = true` to replace it"
+            ));
+        }
+        match (built_in, &written.like) {
+            (Some(provider), None) => Ok((provider.id.to_owned(), Like::Provider(provider))),
+            (Some(provider), Some(_)) if !written.replace => wrong(format!(
+                "provider `{}` is built in: remove `like` to correct it, or add `replace = true` to \
+                 replace it",
+                provider.id
+            )),
+            (_, Some(like)) => {
+                let id = built_in.map_or(id.as_str(), |provider| provider.id);
+                Ok((id.to_owned(), self.named(like)?))
+            }
+            (None, None) => {
+                let ids = provider::ALL.iter().map(|provider| provider.id);
+                let meant = nearest(id, ids).map(|id| format!("; did you mean `{id}`?"));
+                wrong(format!(
+                    "unknown provider `{id}`: add `like = \"…\"` with a provider or a wire that it \
+                     is like{}",
+                    meant.unwrap_or_default()
+                ))
+            }
+        }
+    }
+
+    fn named(&self, like: &Spanned<String>) -> Result<Like, Error> {
+        let name = like.get_ref();
+        Like::named(name).ok_or_else(|| {
+            let wires: Vec<&str> = crate::dialect::ALL.iter().map(|dialect| dialect.id).collect();
+            let ids = provider::ALL.iter().map(|provider| provider.id);
+            let meant = nearest(name, ids.chain(wires.iter().copied()));
+            let meant = meant.map(|id| format!("; did you mean `{id}`?")).unwrap_or_default();
+            let message = format!(
+                "unknown provider or wire `{name}`: expected a provider's id or one of {}{meant}",
+                wires.join(", ")
+            );
+            self.error(like.span(), message)
+        })
+    }
+
+    fn hosts(&self, hosts: Vec<Spanned<String>>) -> Result<Vec<String>, Error> {
+        let allowed = |c: char| c.is_ascii_alphanumeric() || "-*".contains(c);
+        let is_label = |label: &str| !label.is_empty() && label.chars().all(allowed);
+        let read = |host: Spanned<String>| {
+            if host.get_ref().split('.').all(is_label) {
+                return Ok(host.get_ref().to_ascii_lowercase());
+            }
+            let message = format!(
+                "invalid host `{}`: expected a name such as `api.acme.example` or `*.acme.example`, \
+                 without scheme, port and path",
+                host.get_ref()
+            );
+            Err(self.error(host.span(), message))
+        };
+        hosts.into_iter().map(read).collect()
+    }
+
+    fn base_url(&self, url: Spanned<String>) -> Result<String, Error> {
+        if url.get_ref().starts_with("https://") || url.get_ref().starts_with("http://") {
+            return Ok(url.into_inner());
+        }
+        let message = format!(
+            "invalid base_url `{}`: expected https:// or http:// and a host",
+            url.get_ref()
+        );
+        Err(self.error(url.span(), message))
+    }
+
+    fn proof(&self, proof: &Spanned<String>, like: Like) -> Result<Proof, Error> {
+        read_proof(proof.get_ref(), like.main().proof).ok_or_else(|| {
+            let message = format!(
+                "invalid proof `{}`: expected marker, event, word or silent",
+                proof.get_ref()
+            );
+            self.error(proof.span(), message)
+        })
+    }
+
+    /// The words of a provider, those of all its fields.
+    fn words(&self, words: WrittenWords, like: Like) -> Result<Vec<Taught>, Error> {
+        let mut taught = Vec::new();
+        for (name, value) in words {
+            match (field(like, name.get_ref()), value.get_ref()) {
+                (Some(field), WrittenWord::Table(words)) => {
+                    for (word, value) in words {
+                        taught.push(self.taught(Some(field), word, value)?);
+                    }
+                }
+                (Some(_), WrittenWord::Name(_) | WrittenWord::Flag(_) | WrittenWord::Other) => {
+                    let message = format!(
+                        "`{}` is a field: write its words in a table of this name",
+                        name.get_ref()
+                    );
+                    return Err(self.error(name.span(), message));
+                }
+                (None, WrittenWord::Table(table)) if !is_meaning(table) => {
+                    return Err(self.unknown_field(&name, like));
+                }
+                (None, _) => taught.push(self.taught(None, &name, &value)?),
+            }
+        }
+        Ok(taught)
+    }
+
+    fn unknown_field(&self, name: &Spanned<String>, like: Like) -> Error {
+        let message = format!(
+            "unknown field `{}`: expected one of {}; a word takes a meaning or {{ reason = \"…\", \
+             vague = true }}",
+            name.get_ref(),
+            fields(like).join(", ")
+        );
+        self.error(name.span(), message)
+    }
+
+    fn taught(
+        &self,
+        field: Option<&str>,
+        word: &Spanned<String>,
+        value: &Spanned<WrittenWord>,
+    ) -> Result<Taught, Error> {
+        if word.get_ref().is_empty() {
+            return Err(self.error(word.span(), "invalid word: it is empty".to_owned()));
+        }
+        let meaning = read_meaning(word.get_ref(), value.get_ref());
+        let meaning = meaning.map_err(|message| self.error(value.span(), message))?;
+        let field = field.map(str::to_owned);
+        Ok(Taught { field, word: word.get_ref().clone(), meaning })
+    }
+}
+
+/// Whether a table gives a meaning, rather than the words of a field.
+fn is_meaning(table: &WrittenWords) -> bool {
+    table.keys().all(|key| ["reason", "vague"].contains(&key.get_ref().as_str()))
+}
+
+/// A meaning by its name, or a table of the name and whether the word is vague.
+fn read_meaning(word: &str, value: &WrittenWord) -> Result<Meaning, String> {
+    let unread = || {
+        format!(
+            "invalid meaning for `{word}`: expected a name such as \"output_limit\", or {{ reason = \
+             \"…\", vague = true }}"
+        )
+    };
+    match value {
+        WrittenWord::Name(name) => named_meaning(word, name, Meaning::Known),
+        WrittenWord::Table(table) if is_meaning(table) => {
+            let value = |key: &str| {
+                let found = table.iter().find(|(known, _)| known.get_ref() == key);
+                found.map(|(_, value)| value.get_ref())
+            };
+            let Some(WrittenWord::Name(name)) = value("reason") else { return Err(unread()) };
+            match value("vague") {
+                None | Some(WrittenWord::Flag(false)) => named_meaning(word, name, Meaning::Known),
+                Some(WrittenWord::Flag(true)) => named_meaning(word, name, Meaning::Vague),
+                Some(WrittenWord::Name(_) | WrittenWord::Table(_) | WrittenWord::Other) => {
+                    Err(format!("invalid `vague` of `{word}`: expected true or false"))
+                }
+            }
+        }
+        WrittenWord::Table(_) | WrittenWord::Flag(_) | WrittenWord::Other => Err(unread()),
+    }
+}
+
+fn named_meaning(word: &str, name: &str, how: fn(Reason) -> Meaning) -> Result<Meaning, String> {
+    let Some(reason) = Reason::from_name(name) else {
+        let names: Vec<&str> = Reason::ALL.into_iter().map(Reason::name).collect();
+        let names = names.join(", ");
+        return Err(format!("invalid meaning `{name}` for `{word}`: expected one of {names}"));
+    };
+    match how(reason) {
+        Meaning::Vague(reason) if reason.is_success() => Err(format!(
+            "invalid meaning `{name}` for `{word}`: a vague word cannot mean a success"
+        )),
+        // A word that means nothing known is vague, however it is written.
+        Meaning::Known(Reason::Unknown) => Ok(Meaning::Vague(Reason::Unknown)),
+        meaning @ (Meaning::Known(_) | Meaning::Vague(_) | Meaning::Nothing | Meaning::Unknown) => {
+            Ok(meaning)
+        }
+    }
+}
+
+/// The field of this name or path on one of the wires.
+fn field(like: Like, name: &str) -> Option<&'static str> {
+    let mut tables = like.wires().flat_map(Profile::tables);
+    tables.find(|table| table.field == name || table.path == name).map(|table| table.field)
+}
+
+/// The names of all fields that carry words, each once.
+fn fields(like: Like) -> Vec<&'static str> {
+    let mut names = Vec::new();
+    for table in like.wires().flat_map(Profile::tables) {
+        if !names.contains(&table.field) {
+            names.push(table.field);
+        }
+    }
+    names
+}
+
+fn read_proof(word: &str, own: Proof) -> Option<Proof> {
+    match word {
+        "marker" => Some(match own {
+            Proof::Marker(marker) => Proof::Marker(marker),
+            Proof::Event | Proof::Word | Proof::Silent => Proof::Marker("[DONE]"),
+        }),
+        "event" => Some(Proof::Event),
+        "word" => Some(Proof::Word),
+        "silent" => Some(Proof::Silent),
+        _ => None,
+    }
+}

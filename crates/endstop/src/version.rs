@@ -1,0 +1,161 @@
+//! API versions: where a request names one, and what each changes about endings.
+//!
+//! A provider's profile lists them as data. [`asked_for`] finds the one that a request asked for, so
+//! that an ending can tell it and users can teach words for one version alone.
+
+use crate::text;
+
+/// The longest version that is kept, in bytes.
+const MOST: usize = 64;
+
+/// Some versions of an API, and what they change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Version {
+    /// The place that names the version.
+    pub at: VersionAt,
+    /// The versions that this is about.
+    pub values: Values,
+    /// What they change about endings, in words.
+    pub changes: &'static str,
+}
+
+/// The place that names the version of an API.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum VersionAt {
+    /// A header of the request.
+    Header(&'static str),
+    /// A query parameter.
+    Query(&'static str),
+    /// A part of the path, such as `v1beta`.
+    Path,
+    /// The host: one API, served by two services in two ways.
+    Host,
+}
+
+/// Versions of an API: all, one, or a range. Ranges compare as text, as dates do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Values {
+    /// All of them.
+    Any,
+    /// This one.
+    Is(&'static str),
+    /// This one and later ones.
+    From(&'static str),
+    /// All before this one.
+    Before(&'static str),
+}
+
+impl Values {
+    /// Whether this version is one of them.
+    #[must_use]
+    pub fn hold(self, version: &str) -> bool {
+        match self {
+            Self::Any => true,
+            Self::Is(known) => version == known,
+            Self::From(first) => version >= first,
+            Self::Before(end) => version < end,
+        }
+    }
+}
+
+/// Returns the version that a request names in one of the places that its API knows, else in its
+/// path. The path may hold a query; the names of headers are in any case.
+#[must_use]
+pub fn asked_for(versions: &[Version], path: &str, headers: &[(&str, &str)]) -> Option<String> {
+    let places = Places { path, headers };
+    let named = versions.iter().find_map(|version| places.value(version.at));
+    let value = named.or_else(|| places.value(VersionAt::Path))?;
+    Some(text::clean(value, MOST))
+}
+
+/// The parts of a request that can name a version.
+struct Places<'a> {
+    path: &'a str,
+    headers: &'a [(&'a str, &'a str)],
+}
+
+impl<'a> Places<'a> {
+    fn value(&self, at: VersionAt) -> Option<&'a str> {
+        let found = match at {
+            VersionAt::Header(name) => self.header(name),
+            VersionAt::Query(name) => self.parameter(name),
+            VersionAt::Path => self.parts().find(|part| is_version(part)),
+            VersionAt::Host => None,
+        };
+        found.map(str::trim).filter(|value| !value.is_empty())
+    }
+
+    fn header(&self, name: &str) -> Option<&'a str> {
+        let found = self.headers.iter().find(|(known, _)| known.eq_ignore_ascii_case(name));
+        found.map(|(_, value)| *value)
+    }
+
+    fn parameter(&self, name: &str) -> Option<&'a str> {
+        let (_, query) = self.path.split_once('?')?;
+        let query = query.split('#').next().unwrap_or_default();
+        let mut pairs = query.split('&').filter_map(|pair| pair.split_once('='));
+        pairs.find(|(key, _)| key.eq_ignore_ascii_case(name)).map(|(_, value)| value)
+    }
+
+    fn parts(&self) -> impl Iterator<Item = &'a str> {
+        self.path.split(['?', '#']).next().unwrap_or_default().split('/')
+    }
+}
+
+/// Whether a part of a path is a version: `v1`, `v1beta`, `v1beta1`, `v2.1`.
+fn is_version(part: &str) -> bool {
+    let Some(rest) = part.strip_prefix('v') else { return false };
+    let stage = rest.trim_start_matches(|c: char| c.is_ascii_digit() || c == '.');
+    let known = ["", "alpha", "beta"];
+    rest.starts_with(|c: char| c.is_ascii_digit())
+        && known.contains(&stage.trim_end_matches(|c: char| c.is_ascii_digit()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::provider;
+
+    #[track_caller]
+    fn check(provider: &provider::Provider, path: &str, headers: &[(&str, &str)], want: &str) {
+        let version = asked_for(provider.main.versions, path, headers);
+        assert_eq!(version.as_deref().unwrap_or(""), want, "{path}");
+    }
+
+    #[test]
+    fn a_version_is_found_where_the_profile_says() {
+        let anthropic = &provider::ANTHROPIC;
+        let header = [("Anthropic-Version", "2026-10-21")];
+        check(anthropic, "/v1/messages", &header, "2026-10-21");
+        check(anthropic, "/v1/messages", &[], "v1");
+        check(anthropic, "/v1/messages", &[("anthropic-version", " ")], "v1");
+        let azure = &provider::AZURE;
+        let path = "/openai/deployments/d/chat/completions?x=1&api-version=2024-10-21#f";
+        check(azure, path, &[], "2024-10-21");
+        check(azure, "/openai/v1/chat/completions", &[], "v1");
+        check(azure, "/openai/deployments/d/chat/completions?api-version=", &[], "");
+        let google = &provider::GOOGLE;
+        check(google, "/v1beta/models/gemini-3:generateContent", &[], "v1beta");
+        check(google, "/models/v:generateContent", &[], "");
+        check(&provider::VERTEX, "/v1beta1/projects/p/models/m:generateContent", &[], "v1beta1");
+        check(&provider::OPENAI, "", &[], "");
+    }
+
+    #[test]
+    fn a_version_from_outside_is_kept_short_and_clean() {
+        let long = "x\u{1b}".repeat(200);
+        let headers = [("anthropic-version", long.as_str())];
+        let found = asked_for(provider::ANTHROPIC.main.versions, "", &headers).unwrap_or_default();
+        assert!(found.len() <= MOST && !found.contains('\u{1b}'), "{found}");
+    }
+
+    #[test]
+    fn ranges_hold_what_they_say() {
+        assert!(Values::Any.hold("x"));
+        assert!(Values::Is("v1").hold("v1") && !Values::Is("v1").hold("v1beta"));
+        assert!(Values::From("2026-10-21").hold("2026-10-21"));
+        assert!(!Values::From("2026-10-21").hold("2023-06-01"));
+        assert!(Values::Before("2025").hold("2024-02-15-preview"));
+        assert!(!Values::Before("2025").hold("2025-01-01-preview"));
+    }
+}
