@@ -135,6 +135,7 @@ impl Facts {
             Event::Pending { field, word } => {
                 self.pending = Some(Said { field, word: clean(word, WORD_CAP) });
             }
+            Event::ResumeToken { .. } => {}
             Event::Proof => self.prove(wire),
             Event::Fault(fault) => self.fault(fault),
             Event::Detail { choice, key, value } => self.detail(*choice, key, value),

@@ -371,6 +371,7 @@ fn read_candidate(candidate: &Candidate<'_>, out: &mut Out<'_, '_>) {
     for part in candidate.content.parts.iter() {
         read_part(choice, part, out);
     }
+    out.resume_token(choice, &candidate.continuation_token);
     let blocked = candidate.safety_ratings.iter().any(|rating| rating.blocked.0);
     if let Some(word) = candidate.finish_reason.said() {
         out.detail(Some(choice), "finishMessage", &candidate.finish_message);
