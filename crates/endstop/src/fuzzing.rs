@@ -7,9 +7,11 @@ use crate::frame::aws::{self, Aws};
 use crate::frame::lines::Lines;
 use crate::frame::sse::Sse;
 use crate::frame::{Broken, Frame, FrameKind, Rest};
+use crate::mend::mend;
 use crate::provider::{self, Profile};
 use crate::splice::{Join, Streaming, join};
-use crate::{Asked, Close, Ending, Head, Limits, Reader, Timer};
+use crate::tool_call::{Allow, Assembly, allow, exposed};
+use crate::{Asked, Close, Closed, Ending, Head, Limits, Reader, Timer};
 
 /// A limit small enough to be met.
 const LIMIT: usize = 512;
@@ -245,6 +247,112 @@ pub fn repeats(data: &[u8]) {
     assert_eq!(fast, read(slow, &[&stream], Close::Eof));
 }
 
+/// Events of calls on several wires, to be sent in any order.
+static CALLS: &[(usize, &[&str])] = &[
+    (
+        0,
+        &[
+            r#"{"choices":[{"index":0,"delta":{"tool_calls":[{"index":0,"id":"a","function":{"name":"f","arguments":""}}]}}]}"#,
+            r#"{"choices":[{"index":0,"delta":{"tool_calls":[{"index":0,"function":{"arguments":"{\"a\":"}}]}}]}"#,
+            r#"{"choices":[{"index":0,"delta":{"tool_calls":[{"index":0,"function":{"arguments":"1}"}}]}}]}"#,
+            r#"{"choices":[{"index":1,"delta":{"tool_calls":[{"index":1,"id":"b","function":{"name":"g","arguments":"null"}}]}}]}"#,
+            r#"{"choices":[{"index":0,"delta":{},"finish_reason":"tool_calls"}]}"#,
+            "[DONE]",
+        ],
+    ),
+    (
+        1,
+        &[
+            r#"{"type":"response.output_item.added","output_index":0,"item":{"type":"function_call","call_id":"a","name":"f","arguments":""}}"#,
+            r#"{"type":"response.function_call_arguments.delta","output_index":0,"delta":"{}"}"#,
+            r#"{"type":"response.output_item.done","output_index":0,"item":{"type":"function_call","call_id":"a","name":"f","arguments":"{}","status":"completed"}}"#,
+            r#"{"type":"response.output_item.added","output_index":1,"item":{"type":"shell_call","call_id":"b","action":{"commands":["x"]}}}"#,
+            r#"{"type":"response.output_item.done","output_index":1,"item":{"type":"shell_call","call_id":"b","action":{"commands":["x"]}}}"#,
+            r#"{"type":"response.output_item.added","output_index":2,"item":{"type":"shell_call_output","call_id":"b"}}"#,
+            r#"{"type":"response.completed","response":{"status":"completed","output":[{"type":"custom_tool_call","call_id":"c","name":"g","input":"x"}]}}"#,
+        ],
+    ),
+    (
+        2,
+        &[
+            r#"{"type":"content_block_start","index":0,"content_block":{"type":"tool_use","id":"a","name":"f","input":{}}}"#,
+            r#"{"type":"content_block_delta","index":0,"delta":{"type":"input_json_delta","partial_json":"{\"a\":1}"}}"#,
+            r#"{"type":"content_block_stop","index":0}"#,
+            r#"{"type":"content_block_start","index":1,"content_block":{"type":"server_tool_use","id":"b","name":"web_search","input":{}}}"#,
+            r#"{"type":"message_delta","delta":{"stop_reason":"tool_use"}}"#,
+            r#"{"type":"message_stop"}"#,
+        ],
+    ),
+    (
+        3,
+        &[
+            r#"{"candidates":[{"content":{"parts":[{"functionCall":{"name":"f","willContinue":true}}]}}]}"#,
+            r#"{"candidates":[{"content":{"parts":[{"functionCall":{"partialArgs":[{"jsonPath":"$.a","stringValue":"x"}],"willContinue":true}}]}}]}"#,
+            r#"{"candidates":[{"content":{"parts":[{"functionCall":{}}]}}]}"#,
+            r#"{"candidates":[{"content":{"parts":[{"functionCall":{"name":"g","args":{"a":1}}}]}}]}"#,
+            r#"{"candidates":[{"finishReason":"STOP"}]}"#,
+        ],
+    ),
+];
+
+/// Of calls in any order, cut and changed: what the marks do not tell of, no client could run. And
+/// none may run before the end is proven.
+///
+/// # Panics
+/// If one could, or may.
+pub fn marks(data: &[u8]) {
+    let mut dice = Dice(data);
+    let wires = [
+        &provider::OPENAI.main,
+        provider::OPENAI.others.first().unwrap_or(&provider::OPENAI.main),
+        &provider::ANTHROPIC.main,
+        &provider::GOOGLE.main,
+    ];
+    let Some((wire, events)) = CALLS.get(dice.roll() % CALLS.len()) else { return };
+    let Some(profile) = wires.get(*wire) else { return };
+    let head = || Head { status: 200, content_type: "text/event-stream" };
+    let mut reader = Reader::new(*profile, head(), Asked::default());
+    let mut sent = Vec::new();
+    while !dice.0.is_empty() && sent.len() < 4096 {
+        let Some(event) = events.get(dice.roll() % events.len()) else { return };
+        let mut event = event.as_bytes().to_vec();
+        if dice.roll() % 4 == 0 {
+            change(&mut event, &mut dice);
+        }
+        let frame = [b"data: ", event.as_slice(), b"\n\n"].concat();
+        sent.extend_from_slice(&frame);
+        let mut silent = true;
+        reader.follow(&frame, |mark| {
+            silent = mark.choices().all(|choice| choice.whole == 0 && choice.closed == 0);
+        });
+        let exposed = exposed(*profile, head(), &sent);
+        assert!(!silent || exposed.is_empty(), "{exposed:?}");
+    }
+    let proven = reader.so_far().is_some_and(|ending| ending.closed != Closed::Open);
+    let mut calls = Assembly::default();
+    let mut whole = Reader::new(*profile, head(), Asked::default());
+    whole.read(&sent, |event| calls.observe(&event));
+    let ending = whole.finish_with(Close::Reset, |event| calls.observe(&event));
+    let said = ending.choices.iter().all(|choice| choice.said.is_some());
+    let may = allow(&ending, &calls.finish(&ending)) == Allow::Run;
+    assert!(!may || proven || said, "{ending:?}");
+}
+
+/// What is mended is the same value: it can be read, and mending it again changes nothing.
+///
+/// # Panics
+/// If not.
+pub fn mends(data: &[u8]) {
+    let Some(mended) = mend(data) else { return };
+    let text = std::str::from_utf8(&mended);
+    assert!(text.is_ok());
+    assert_eq!(mend(&mended).as_deref(), Some(&*mended));
+    // What the parser reads as it is, it reads alike when mended.
+    if let Ok(value) = serde_json::from_slice::<serde_json::Value>(data) {
+        assert_eq!(serde_json::from_slice::<serde_json::Value>(&mended).ok(), Some(value));
+    }
+}
+
 /// Replaces, inserts or removes a byte, but for line ends.
 fn change(event: &mut Vec<u8>, dice: &mut Dice<'_>) {
     let (how, at) = (dice.roll() % 4, dice.roll() % event.len().max(1));
@@ -356,6 +464,17 @@ mod tests {
     #[test]
     fn repeats() {
         seeds(50_000, &[], super::repeats);
+    }
+
+    #[test]
+    fn marks() {
+        seeds(20_000, &[], super::marks);
+    }
+
+    #[test]
+    fn mends() {
+        seeds(50_000, b"{}[]\",:\\ud83dDE00 a1", super::mends);
+        seeds(5_000, &[], super::mends);
     }
 
     #[test]

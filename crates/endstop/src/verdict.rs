@@ -258,6 +258,11 @@ fn from_word(evidence: &Evidence<'_>) -> Finding {
             Confidence::Low,
             format!("{}, which is vague, and all the output tokens allowed were used", said(word)),
         ),
+        Meaning::Vague(reason) if reason.is_success() && evidence.shown.tool_calls > 0 => finding(
+            Reason::Unknown,
+            Confidence::Medium,
+            format!("{}, which is too vague to vouch for its tool calls", said(word)),
+        ),
         Meaning::Vague(reason) => {
             let Finding { reason, confidence, because } = from_reason(reason, word, evidence);
             finding(reason, confidence.min(Confidence::Medium), format!("{because} (a vague word)"))
@@ -372,9 +377,16 @@ fn is_at_cap(evidence: &Evidence<'_>) -> bool {
 
 /// Nothing but the word says that a call without arguments is whole: that is enough where the end is
 /// proven, or still to come, and the output was not cut by the cap.
-fn stands_bare(evidence: &Evidence<'_>) -> bool {
-    matches!(evidence.closed, Closed::Proven | Closed::Open)
-        && !(evidence.shown.at_cap || evidence.shown.over_cap)
+fn from_bare_calls(word: &str, evidence: &Evidence<'_>) -> Option<Finding> {
+    let (reason, why) = if evidence.shown.at_cap || evidence.shown.over_cap {
+        (Reason::OutputLimit, "all the output tokens allowed were used")
+    } else if !matches!(evidence.closed, Closed::Proven | Closed::Open) {
+        (Reason::Cut, "the end marker of this host is missing")
+    } else {
+        return None;
+    };
+    let because = format!("{}, but a tool call has no arguments and {why}", said(word));
+    Some(finding(reason, Confidence::Medium, because))
 }
 
 /// Calls after a word that lets them stand.
@@ -394,12 +406,10 @@ fn from_calls(word: &str, evidence: &Evidence<'_>, confidence: Confidence) -> Fi
             format!("{}, but a tool call is unfinished", said(word)),
         );
     }
-    if shown.bare_tool_calls > 0 && !stands_bare(evidence) {
-        return finding(
-            Reason::OutputLimit,
-            Confidence::Medium,
-            format!("{}, but the arguments of a tool call are missing", said(word)),
-        );
+    if shown.bare_tool_calls > 0
+        && let Some(unfinished) = from_bare_calls(word, evidence)
+    {
+        return unfinished;
     }
     // More tokens than the cap are no evidence: some hosts count reasoning apart.
     if shown.at_cap {
@@ -676,6 +686,8 @@ mod tests {
         silent.is(Reason::Unknown, Low);
         let vague = Meaning::Vague(Reason::Complete);
         Trial { meaning: vague, ..Trial::default() }.is(Reason::Complete, Medium);
+        // It vouches for no call.
+        Trial { meaning: vague, shown: WITH_CALL, ..Trial::default() }.is(Reason::Unknown, Medium);
         Trial { meaning: vague, ..at(Shown { at_cap: true, ..WITH_TEXT }) }
             .is(Reason::OutputLimit, Low);
         // Several choices share the count.
@@ -700,7 +712,7 @@ mod tests {
             call(Closed::Proven, shown, STRICT).is(Reason::OutputLimit, Medium);
         }
         // Hosts whose word nearly proves the end: not for this.
-        call(Closed::Eof, bare, LENIENT).is(Reason::OutputLimit, Medium);
+        call(Closed::Eof, bare, LENIENT).is(Reason::Cut, Medium);
         Trial { shown: bare, meaning: Meaning::Known(Reason::OutputLimit), ..Trial::default() }
             .is(Reason::OutputLimit, High);
     }

@@ -254,7 +254,7 @@ impl Rows {
         assert!(self.by_id.len() as u64 <= seen.asked, "there are rows that nobody asked for");
         for row in self.by_id.values().filter(|row| row.is_interrupted()) {
             let Row { reason, cause, action, .. } = row;
-            assert_eq!([&**reason, &**cause, &**action], ["cut", "interrupted", "none"]);
+            assert_eq!([&**reason, &**cause, &**action], ["cancelled", "interrupted", "none"]);
         }
     }
 }

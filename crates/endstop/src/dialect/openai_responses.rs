@@ -230,6 +230,9 @@ struct Item<'a> {
     /// Who searches for tools: `client` or `server`.
     #[serde(borrow)]
     execution: Text<'a>,
+    /// The program that calls the tool, where one does.
+    #[serde(borrow)]
+    caller: Option<&'a RawValue>,
     #[serde(borrow)]
     content: Few<Loose<Part<'a>>>,
     #[serde(borrow)]
@@ -393,8 +396,14 @@ fn takes_text(item: &Item<'_>) -> bool {
     &*item.type_ == "custom_tool_call"
 }
 
+/// A call that a program makes is in progress until its result is there: that is the program's state
+/// (recorded, vercel/ai and braintrustdata/lingua).
 fn is_unfinished(item: &Item<'_>) -> bool {
-    matches!(&*item.status, "incomplete" | "in_progress")
+    match &*item.status {
+        "incomplete" => true,
+        "in_progress" => !is_set(item.caller),
+        _ => false,
+    }
 }
 
 fn begin_item(index: u32, item: &Item<'_>, out: &mut Out<'_, '_>) {

@@ -65,8 +65,10 @@ fn of_every_word() {
                 for (form, bytes) in answer.forms() {
                     let (ending, calls) = read(reader(profile(dialect)), &[&bytes], Close::Eof);
                     let natural = matches!(reason, Some(Reason::Complete | Reason::ToolCall));
-                    let wanted =
-                        natural && !words.vague.contains(&answer.word.as_str().unwrap_or_default());
+                    let vague = words.vague.contains(&answer.word.as_str().unwrap_or_default());
+                    // A last line without a reason is over all the same, and its calls are whole.
+                    let silent = dialect.id == "ollama-chat" && answer.word.is_null();
+                    let wanted = natural && !vague || silent;
                     let runs = allow(&ending, &calls) == Allow::Run;
                     assert_eq!(
                         runs, wanted,
@@ -299,8 +301,11 @@ fn the_decision_is_per_response() {
             read(reader(&provider::OPENAI.main), &[body(second).as_bytes()], Close::Eof);
         (calls.len(), allow(&ending, &calls))
     };
-    assert_eq!(decide("{\"x\":1}"), (2, Allow::Run));
-    for bad in ["{\"x\":", "", "{x}", "[1]", "12", "\"text\"", "null"] {
+    // Blank and null arguments are those of a call without parameters.
+    for good in ["{\"x\":1}", "", " ", "null"] {
+        assert_eq!(decide(good), (2, Allow::Run), "{good}");
+    }
+    for bad in ["{\"x\":", "{x}", "[1]", "12", "\"text\"", "nul"] {
         let (calls, decision) = decide(bad);
         assert_eq!(calls, 2);
         assert!(matches!(decision, Allow::Refuse(Refusal::Ending(_))), "{bad}: {decision:?}");

@@ -469,6 +469,41 @@ static BUILDERS: &[Builder] = &[
         },
     },
     Builder {
+        id: "aleph-alpha-complete",
+        calls: CallsAs::None,
+        body: |answer| {
+            Some(
+                json!({"model_version": "2022-04", "completions": [{"completion": text(answer)?, "finish_reason": answer.word}]}),
+            )
+        },
+        stream: |answer| {
+            let text = json!({"type": "stream_chunk", "index": 0, "completion": text(answer)?});
+            let word = json!({"type": "stream_summary", "index": 0, "model_version": "2022-04", "finish_reason": answer.word});
+            let end = json!({"type": "completion_summary", "num_tokens_prompt_total": 1, "num_tokens_generated": 1});
+            Some(sse(&[text, word, end], ""))
+        },
+        error_body: |message| json!({"error": message, "code": "INTERNAL_ERROR"}),
+        error_frame: |message| {
+            let text = json!({"type": "stream_chunk", "index": 0, "completion": "Hi"});
+            Some(sse(&[text, json!({"error": message, "code": "INTERNAL_ERROR"})], ""))
+        },
+    },
+    Builder {
+        id: "sap-orchestration",
+        calls: CallsAs::TextOrFree,
+        body: |answer| Some(json!({"request_id": "r", "final_result": chat_body(answer)?})),
+        stream: |answer| {
+            let wrap = |event: Value| json!({"request_id": "r", "intermediate_results": {}, "final_result": event});
+            let events: Vec<Value> = chat_events(answer).into_iter().map(wrap).collect();
+            Some(sse(&events, "data: [DONE]\n\n"))
+        },
+        error_body: sap_error,
+        error_frame: |message| {
+            let text = json!({"request_id": "r", "final_result": {"choices": [{"index": 0, "delta": {"content": "Hi"}}]}});
+            Some(sse(&[text, sap_error(message)], ""))
+        },
+    },
+    Builder {
         id: "cloudflare-run",
         calls: CallsAs::Values,
         body: |answer| {
@@ -523,9 +558,12 @@ impl Answer<'_> {
                 builder.carries_calls() && (builder.takes_free_text() || !calls.iter().any(free))
             }
             Content::Refusal => {
-                matches!(self.dialect.id, "openai-chat" | "openai-responses" | "openai-assistants")
+                let keep_a_field =
+                    ["openai-chat", "openai-responses", "openai-assistants", "sap-orchestration"];
+                keep_a_field.contains(&self.dialect.id)
             }
-            Content::Stopped => matches!(self.dialect.id, "openai-chat" | "openai-completions"),
+            Content::Stopped => ["openai-chat", "openai-completions", "sap-orchestration"]
+                .contains(&self.dialect.id),
             Content::Text | Content::Nothing => true,
         }
     }
@@ -611,13 +649,18 @@ fn cloudflare_error(message: &str) -> Value {
     json!({"success": false, "errors": [{"code": 5000, "message": message}], "result": null, "messages": []})
 }
 
+fn sap_error(message: &str) -> Value {
+    json!({"error": {"request_id": "r", "code": 500, "message": message, "location": "LLM Module"}})
+}
+
 fn chat_call(number: usize, call: &Sent) -> Value {
     let (index, id) = (json!(number), json!(format!("c{number}")));
-    match &call.arguments {
+    let arguments = &call.arguments;
+    match arguments {
         Arguments::Text(text) => {
             json!({"index": index, "id": id, "type": "custom", "custom": {"name": call.name, "input": text}})
         }
-        arguments => {
+        Arguments::Json(_) | Arguments::Absent | Arguments::Blank | Arguments::Null => {
             let function =
                 object([("name", Some(json!(call.name))), ("arguments", arguments.text())]);
             json!({"index": index, "id": id, "type": "function", "function": function})
@@ -663,6 +706,10 @@ fn chat_body(answer: &Answer<'_>) -> Option<Value> {
 }
 
 fn chat_stream(answer: &Answer<'_>) -> Option<Vec<u8>> {
+    Some(sse(&chat_events(answer), "data: [DONE]\n\n"))
+}
+
+fn chat_events(answer: &Answer<'_>) -> Vec<Value> {
     let event = |delta: Value| json!({"choices": [{"index": 0, "delta": delta}]});
     let mut events = vec![event(json!({"role": "assistant"}))];
     if has_text(answer) {
@@ -684,7 +731,7 @@ fn chat_stream(answer: &Answer<'_>) -> Option<Vec<u8>> {
         }
     }
     events.push(json!({"choices": [chat_choice(answer, "delta", json!({}))]}));
-    Some(sse(&events, "data: [DONE]\n\n"))
+    events
 }
 
 fn completions_body(answer: &Answer<'_>) -> Option<Value> {
@@ -1136,9 +1183,12 @@ fn chunks(events: &[Value]) -> Vec<u8> {
     message_frames(&events.iter().map(wrap).collect::<Vec<_>>())
 }
 
+/// An input that is too long is refused as invalid; the rest is the service's own fault.
 fn exception(message: &str) -> Vec<u8> {
+    let is_overflow = message.contains("context length");
+    let name = if is_overflow { "validationException" } else { "internalServerException" };
     aws::encode(
-        &[(":exception-type", "internalServerException"), (":message-type", "exception")],
+        &[(":exception-type", name), (":message-type", "exception")],
         json!({"message": message}).to_string().as_bytes(),
     )
 }

@@ -40,11 +40,17 @@ const VALUES: &[&str] = &["gemini-generate", "ollama-chat", "cohere-v1", "cloudf
 const VALUES_IF_PLAIN: &[&str] =
     &["anthropic-messages", "bedrock-converse", "bedrock-nova", "gemini-interactions"];
 
+const ITEMS_WITH_OBJECTS: &[&str] =
+    &["shell_call", "apply_patch_call", "computer_call", "tool_search_call"];
+
 impl Compare {
     /// How the arguments in these bytes of a wire are compared.
     pub(crate) fn of(dialect: &str, bytes: &[u8]) -> Self {
         let plain = VALUES_IF_PLAIN.contains(&dialect) && is_plain(bytes);
-        if plain || VALUES.contains(&dialect) { Self::Values } else { Self::Text }
+        // Items of Responses that are not functions hold an object in place of arguments.
+        let has = |kind: &&str| memchr::memmem::find(bytes, kind.as_bytes()).is_some();
+        let objects = dialect == "openai-responses" && ITEMS_WITH_OBJECTS.iter().any(has);
+        if plain || objects || VALUES.contains(&dialect) { Self::Values } else { Self::Text }
     }
 
     pub(crate) fn same(self, got: &str, want: &str) -> bool {

@@ -147,8 +147,8 @@ const SCENARIOS: &[Scenario] = &[
 /// What a wire cannot say, in either form, by the source that its dialect names. A tool call is said
 /// by a natural stop where there is no word for it, so that only wires without tools are listed.
 const CANNOT: &[(&str, &[&str])] = &[
-    ("openai-chat", &["context limit", "pause", "error as word"]),
-    ("openai-completions", &["tool call", "context limit", "refusal", "pause", "error as word"]),
+    ("openai-chat", &["context limit", "pause"]),
+    ("openai-completions", &["tool call", "context limit", "refusal", "pause"]),
     ("openai-responses", &["stop sequence", "context limit", "pause"]),
     ("anthropic-messages", &["filter", "error as word"]),
     ("gemini-generate", &["stop sequence", "context limit", "refusal"]),
@@ -231,6 +231,19 @@ const CANNOT: &[(&str, &[&str])] = &[
         "llamacpp-completion",
         &["tool call", "context limit", "filter", "refusal", "pause", "error as word"],
     ),
+    (
+        "aleph-alpha-complete",
+        &[
+            "stop sequence",
+            "tool call",
+            "context limit",
+            "filter",
+            "refusal",
+            "pause",
+            "error as word",
+        ],
+    ),
+    ("sap-orchestration", &["context limit", "pause"]),
     (
         "cloudflare-run",
         &[
@@ -336,7 +349,7 @@ fn common(ending: &Ending) -> (bool, String, Reason, Confidence, BTreeMap<String
         signal.reason.clone(),
         signal.ending,
         signal.confidence,
-        vocabularies.map(|(name, word)| (name.to_string(), bare(word.as_ref()))).collect(),
+        vocabularies.map(|(name, word)| (name.to_string(), bare(word))).collect(),
     )
 }
 

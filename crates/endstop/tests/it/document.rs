@@ -90,7 +90,9 @@ impl Document {
                 let parts = values.into_iter().map(json).collect();
                 Some(Self { framing: Framing::Array, parts })
             }
-            'd' | 'e' | 'i' | 'r' | ':' => Some(Self { framing: Framing::Sse, parts: lines(text) }),
+            'd' | 'e' | 'i' | 'r' | ':' => {
+                lines(text).map(|parts| Self { framing: Framing::Sse, parts })
+            }
             _ => None,
         }
     }
@@ -144,7 +146,8 @@ impl Document {
     }
 }
 
-fn lines(text: &str) -> Vec<Part> {
+/// The lines of server-sent events; none if one holds JSON that this parser refuses.
+fn lines(text: &str) -> Option<Vec<Part>> {
     let text = text.replace("\r\n", "\n").replace('\r', "\n");
     let text = text.strip_suffix('\n').unwrap_or(&text);
     text.split('\n')
@@ -152,9 +155,10 @@ fn lines(text: &str) -> Vec<Part> {
             let data = line.strip_prefix("data:").map(str::trim_start);
             match data.and_then(|data| serde_json::from_str::<Value>(data).ok()) {
                 Some(value) if value.is_object() => {
-                    Part::Json { before: "data: ".to_owned(), value }
+                    Some(Part::Json { before: "data: ".to_owned(), value })
                 }
-                _ => Part::Line(line.to_owned()),
+                None if data.is_some_and(|data| data.contains("\\u")) => None,
+                _ => Some(Part::Line(line.to_owned())),
             }
         })
         .collect()
@@ -258,7 +262,7 @@ fn space(style: Style, breaks: bool, dice: &mut Dice, out: &mut String) {
     if style.spaced {
         let kinds =
             if breaks { &["", " ", "\t", "\n", "\r\n "][..] } else { &["", " ", "\t", "  "] };
-        out.push_str(*dice.pick(kinds));
+        out.push_str(dice.pick::<&str>(kinds));
     }
 }
 

@@ -169,8 +169,18 @@ fn plainly(subject: &Subject, document: &Document, dice: &mut Dice) -> Option<Ch
 }
 
 /// Keys whose values belong to the caller's tools, or are an error, which every field of it tells of.
-const OF_TOOLS: &[&str] =
-    &["input", "args", "arguments", "parameters", "content_filter_results", "error", "detail"];
+const OF_TOOLS: &[&str] = &[
+    "input",
+    "args",
+    "arguments",
+    "parameters",
+    "action",
+    "actions",
+    "operation",
+    "content_filter_results",
+    "error",
+    "detail",
+];
 
 /// Changes every object that is not a tool's own, from the outermost one on.
 fn each_object(value: &mut Value, depth: usize, change: &mut impl FnMut(&mut Value, usize)) {
@@ -244,11 +254,14 @@ const READS: &[(&str, &[&str])] = &[
     ("hf-tgi", &["finish_reason"]),
     ("llamacpp-completion", &["stop_type"]),
     ("cloudflare-run", &[]),
+    ("aleph-alpha-complete", &["finish_reason"]),
+    ("sap-orchestration", &["finish_reason", "finishReason", "stop_reason"]),
 ];
 
 /// Words of other wires in every object, and this wire's own where it does not have them.
 fn misleading_fields(subject: &Subject, document: &Document, dice: &mut Dice) -> Option<Changed> {
-    let reads = READS.iter().find(|(id, _)| *id == subject.dialect()).map_or(&[][..], |row| row.1);
+    let row = READS.iter().find(|(id, _)| *id == subject.dialect());
+    let (_, reads) = row.unwrap_or_else(|| panic!("READS has no row for {}", subject.dialect()));
     let nested = json!({
         "finish_reason": "content_filter",
         "finishReason": "SAFETY",
@@ -589,9 +602,9 @@ fn proof_dropped(
         let mut dropped = document.clone();
         dropped.parts.retain(|part| {
             let mut says = false;
-            part.value()
-                .cloned()
-                .map(|mut value| set_words(subject, &mut value, &mut |_| says = true));
+            if let Some(mut value) = part.value().cloned() {
+                set_words(subject, &mut value, &mut |_| says = true);
+            }
             !says
         });
         return Some((dropped.write(Style::default(), dice), None));
@@ -657,13 +670,14 @@ fn each_argument(value: &mut Value, change: &mut impl FnMut(&mut String)) {
         Value::Object(map) => {
             for (key, inner) in map.iter_mut() {
                 let named = ["arguments", "partial_json", "input"].contains(&key.as_str());
-                match inner {
-                    Value::String(text) if named || is_delta && key == "delta" => {
-                        if !text.trim().is_empty() {
-                            change(text);
-                        }
+                if let Value::String(text) = inner
+                    && (named || is_delta && key == "delta")
+                {
+                    if !text.trim().is_empty() {
+                        change(text);
                     }
-                    _ => each_argument(inner, change),
+                } else {
+                    each_argument(inner, change);
                 }
             }
         }

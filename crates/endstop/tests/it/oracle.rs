@@ -18,6 +18,12 @@ pub(crate) struct Marks {
 /// The marks of a stream; none where it has no such end.
 pub(crate) fn marks(profile: &Profile, bytes: &[u8]) -> Option<Marks> {
     let frames = frames(bytes);
+    // A list is whole when it is closed.
+    if profile.dialect.id == "hf-tgi" && bytes.first() == Some(&b'[') {
+        let end = bytes.trim_ascii_end().len();
+        let whole = serde_json::from_slice::<Value>(bytes).is_ok();
+        return whole.then_some(Marks { earliest: end, settled: end });
+    }
     let mut first = None;
     let mut said = std::collections::BTreeSet::new();
     let mut open = std::collections::BTreeSet::new();
@@ -73,7 +79,11 @@ pub(crate) fn marks(profile: &Profile, bytes: &[u8]) -> Option<Marks> {
             "hf-tgi" => value["generated_text"].is_string(),
             "llamacpp-completion" => value["stop"] == true,
             "cloudflare-run" => false,
+            "aleph-alpha-complete" => value["type"] == "completion_summary",
             _ => {
+                // SAP wraps chat completions.
+                let value =
+                    if value["final_result"].is_object() { &value["final_result"] } else { value };
                 let list = value["choices"].as_array().or(value["candidates"].as_array());
                 for choice in list.into_iter().flatten() {
                     let index = choice["index"].as_u64().unwrap_or(0);
@@ -131,7 +141,7 @@ fn text_frames(bytes: &[u8]) -> Vec<(String, Value, usize, usize)> {
         let text = String::from_utf8_lossy(line);
         let json = text.trim_start_matches('\u{feff}').trim_end();
         let json = json.strip_prefix("data:").unwrap_or(json).trim_start();
-        if let Ok(value) = serde_json::from_str::<Value>(json)
+        if let Some(value) = parse(json)
             && value.is_object()
         {
             let earliest = at + text.trim_end().len();
@@ -140,6 +150,17 @@ fn text_frames(bytes: &[u8]) -> Vec<(String, Value, usize, usize)> {
         at = end;
     }
     frames
+}
+
+/// JSON, also where half a surrogate pair stands in it, which this parser refuses.
+fn parse(json: &str) -> Option<Value> {
+    if let Ok(value) = serde_json::from_str(json) {
+        return Some(value);
+    }
+    let mut parts = json.split("\\ud");
+    let first = parts.next()?.to_owned();
+    let without = parts.fold(first, |text, part| text + "?" + part.get(3..).unwrap_or_default());
+    serde_json::from_str(&without).ok()
 }
 
 fn array_frames(bytes: &[u8]) -> Vec<(String, Value, usize, usize)> {

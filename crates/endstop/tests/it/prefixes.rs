@@ -1,8 +1,9 @@
 //! The bar that matters most: a stream cut before the proof of its end is no success, and one cut
 //! after it is what it is.
 
+use endstop::dialect::Proof;
 use endstop::provider::Wire;
-use endstop::{Close, Reader, Reason};
+use endstop::{Close, Ending, Reader, Reason};
 
 use crate::case;
 use crate::oracle;
@@ -29,8 +30,11 @@ pub(crate) fn check_cuts(
             Some(marks) if *cut >= marks.earliest => {
                 let settled =
                     *cut >= marks.settled && ending.fault.is_none() && !whole.shown.late_event;
-                let same =
-                    ending.reason == whole.reason || whole.fault.is_some() || changes_later(wire);
+                let same = ending.reason == whole.reason
+                    || whole.fault.is_some()
+                    || whole.shown.contradiction
+                    || changes_later(wire)
+                    || waits_for_the_marker(wire, &ending, &whole);
                 assert!(
                     !settled || same,
                     "{label}, cut at {cut}: {:?}, and whole {:?}",
@@ -58,7 +62,14 @@ pub(crate) fn check_cuts(
 
 /// Gemini's word is provisional until the bytes end.
 fn changes_later(wire: &Wire) -> bool {
-    wire.profile.proof == endstop::dialect::Proof::Word
+    wire.profile.proof == Proof::Word
+}
+
+/// Calls without arguments, and calls at the cap, need more than the word.
+fn waits_for_the_marker(wire: &Wire, ending: &Ending, whole: &Ending) -> bool {
+    matches!(wire.profile.proof, Proof::Marker(_))
+        && whole.reason == Reason::ToolCall
+        && !ending.reason.is_success()
 }
 
 #[test]

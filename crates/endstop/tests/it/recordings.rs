@@ -134,8 +134,8 @@ fn no_whole_response_is_overruled_without_evidence() {
     assert!(overruled.is_empty(), "{} overruled:\n{}", overruled.len(), overruled.join("\n"));
 }
 
-/// Whether the body shows, to a second reading, that a natural end is none: a refusal, a guardrail,
-/// arguments that are no JSON object.
+/// Whether the body shows, to a second reading, that a natural end is none: a refusal, a guardrail, an
+/// approval that is waited for, an item that is still open, arguments that are no JSON object.
 fn shows_otherwise(record: &Record) -> bool {
     let body = record.bytes();
     let broken = |call: &calls::Call| {
@@ -146,11 +146,18 @@ fn shows_otherwise(record: &Record) -> bool {
     oracle::values(&body).iter().any(says_otherwise) || calls.iter().flatten().any(broken)
 }
 
+/// A call of Responses that its last state leaves unfinished.
+fn is_open_item(item: &Value) -> bool {
+    item["type"].as_str().is_some_and(|kind| kind.ends_with("_call"))
+        && (item["status"] == "in_progress" || item["status"] == "incomplete")
+}
+
 fn says_otherwise(value: &Value) -> bool {
     match value {
         Value::Object(map) => map.iter().any(|(key, inner)| {
             key == "refusal" && inner.as_str().is_some_and(|text| !text.is_empty())
                 || key == "amazon-bedrock-guardrailAction" && inner == "INTERVENED"
+                || key == "type" && (inner == "mcp_approval_request" || is_open_item(value))
                 || says_otherwise(inner)
         }),
         Value::Array(list) => list.iter().any(says_otherwise),

@@ -45,6 +45,12 @@ fn body_with(dialect: &str, path: &str, number: u64) -> Value {
 
         "hf-tgi" => json!({"generated_text": "x", "details": {"finish_reason": "length"}}),
         "llamacpp-completion" => json!({"content": "x", "stop": true, "stop_type": "eos"}),
+        "aleph-alpha-complete" => {
+            json!({"completions": [{"completion": "x", "finish_reason": "end_of_text"}]})
+        }
+        "sap-orchestration" => {
+            json!({"final_result": {"choices": [{"index": 0, "message": {"content": "x"}, "finish_reason": "stop"}]}})
+        }
         "cloudflare-run" => json!({"result": {"response": "x"}, "success": true}),
         other => panic!("no body for {other}"),
     };

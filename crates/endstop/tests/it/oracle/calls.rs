@@ -150,15 +150,36 @@ fn items(calls: &mut Calls, output: &Value) {
     }
 }
 
+/// The items that the caller runs, and where their arguments stand.
+const ITEMS: &[(&str, &str)] = &[
+    ("function_call", "arguments"),
+    ("custom_tool_call", "input"),
+    ("local_shell_call", "action"),
+    ("shell_call", "action"),
+    ("apply_patch_call", "operation"),
+    ("computer_call", "action"),
+    ("tool_search_call", "arguments"),
+];
+
 fn item(calls: &mut Calls, number: u64, item: &Value, whole: bool) {
-    if !matches!(text(&item["type"]), "function_call" | "custom_tool_call") {
+    // What has its output beside it was run by the provider.
+    let by_provider = item["execution"] == "server";
+    if let Some(ran) = text(&item["type"]).strip_suffix("_call_output").filter(|_| whole) {
+        calls.list.retain(|found| found.id != text(&item["call_id"]) || ran.is_empty());
         return;
     }
+    let known = ITEMS.iter().find(|(kind, _)| *kind == text(&item["type"]));
+    let Some((kind, key)) = known.filter(|_| !by_provider) else { return };
     let id = if item["call_id"].is_string() { &item["call_id"] } else { &item["id"] };
-    calls.start(0, number, text(id), text(&item["name"]));
-    let sent = if item["arguments"].is_null() { &item["input"] } else { &item["arguments"] };
+    let kind = kind.strip_suffix("_call").unwrap();
+    let name = if text(&item["name"]).is_empty() { kind } else { text(&item["name"]) };
+    // Some items have another id when they are done.
+    if calls.get(0, number).is_none() {
+        calls.start(0, number, text(id), name);
+    }
+    let several = if item["actions"].is_null() { &item[*key] } else { &item["actions"] };
     if whole {
-        calls.fill(0, number, &arguments(sent));
+        calls.fill(0, number, &arguments(several));
     }
 }
 
@@ -242,9 +263,7 @@ fn ollama(calls: &mut Calls, _: &str, value: &Value, _: bool) {
     for call in list(&value["message"]["tool_calls"]) {
         let number = calls.list.len() as u64;
         calls.start(0, number, text(&call["id"]), text(&call["function"]["name"]));
-        let sent = &call["function"]["arguments"];
-        let sent = if sent.is_null() { "{}".to_owned() } else { arguments(sent) };
-        calls.push(0, number, &sent);
+        calls.push(0, number, &arguments(&call["function"]["arguments"]));
     }
 }
 
@@ -274,8 +293,8 @@ fn function_call(calls: &mut Calls, choice: u64, call: &Value) {
         calls.open.insert(choice, (number, tree));
         return;
     }
-    let whole = if call["args"].is_null() { json!({}) } else { call["args"].clone() };
-    calls.fill(choice, number, &tree.unwrap_or(whole).to_string());
+    let whole = tree.as_ref().map_or_else(|| arguments(&call["args"]), Value::to_string);
+    calls.fill(choice, number, &whole);
 }
 
 /// One step of a path.
@@ -292,17 +311,18 @@ fn path(path: &str) -> Vec<Step> {
     while !rest.is_empty() {
         if let Some(quoted) = rest.strip_prefix("['").or_else(|| rest.strip_prefix("[\"")) {
             let end = quoted.find("']").or_else(|| quoted.find("\"]")).unwrap_or(quoted.len());
-            steps.push(Step::Key(quoted[..end].to_owned()));
+            steps.push(Step::Key(quoted.split_at(end).0.to_owned()));
             rest = quoted.get(end + 2..).unwrap_or_default();
         } else if let Some(index) = rest.strip_prefix('[') {
             let end = index.find(']').unwrap_or(index.len());
-            steps.push(Step::Index(index[..end].parse().unwrap_or_default()));
+            steps.push(Step::Index(index.split_at(end).0.parse().unwrap_or_default()));
             rest = index.get(end + 1..).unwrap_or_default();
         } else {
             rest = rest.trim_start_matches('.');
             let end = rest.find(['.', '[']).unwrap_or(rest.len());
-            steps.push(Step::Key(rest[..end].to_owned()));
-            rest = &rest[end..];
+            let (key, after) = rest.split_at(end);
+            steps.push(Step::Key(key.to_owned()));
+            rest = after;
         }
     }
     steps
