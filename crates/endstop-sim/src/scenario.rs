@@ -308,7 +308,13 @@ pub static ALL: &[Scenario] = &[
         about: "The word for tool calls, with arguments that the cap has cut.",
         source: "field T-50: vllm#53269",
         on: halves,
-        want: |_, _| ended(Reason::OutputLimit),
+        want: |wire, mode| match (wire.id, mode) {
+            // Arguments that are a value rather than text look whole, and the cap alone is no evidence.
+            ("anthropic" | "bedrock-converse" | "bedrock-invoke", Mode::Plain) => {
+                ended(Reason::ToolCall)
+            }
+            _ => ended(Reason::OutputLimit),
+        },
         shape: |scene, answer| {
             half_call(scene, answer);
             answer.each(|turn| turn.end = End::ToolCall);
@@ -404,6 +410,10 @@ pub static ALL: &[Scenario] = &[
         source: "faults 12; field T-07, T-24",
         want: |wire, mode| match (wire.id, mode) {
             ("gemini", Mode::Streamed) => cut(mode),
+            // The last event calls itself completed or done.
+            ("openai-responses", Mode::Streamed) | ("ollama" | "ollama-generate", _) => {
+                ended(Reason::Complete)
+            }
             _ => ended(Reason::Unknown),
         },
         shape: |scene, answer| scene.says(answer, answer::some(9), End::Nothing),
@@ -491,6 +501,7 @@ pub static ALL: &[Scenario] = &[
         want: |wire, mode| match (wire.id, mode) {
             // An empty word is none, and the word is all that proves the end here.
             ("gemini", Mode::Streamed) => cut(mode),
+            ("ollama" | "ollama-generate", _) => ended(Reason::Complete),
             _ => ended(Reason::Unknown),
         },
         shape: |scene, answer| scene.says(answer, answer::some(9), End::Said("".into())),
@@ -523,7 +534,9 @@ pub static ALL: &[Scenario] = &[
         source: "field T-60, T-61",
         want: |wire, _| match wire.id {
             "openai-responses" => failed(),
-            "mistral" | "cohere" | "gemini" | "bedrock-converse" => ended(Reason::Failed),
+            "openai-chat" | "openai-completions" | "mistral" | "cohere" | "bedrock-converse" => {
+                ended(Reason::Failed)
+            }
             _ => ended(Reason::Unknown),
         },
         shape: |scene, answer| scene.says(answer, answer::some(9), End::Failed),

@@ -819,7 +819,7 @@ impl State {
         Shown {
             at_cap: self.used_of_cap() == Some(Ordering::Equal),
             over_cap: self.used_of_cap() == Some(Ordering::Greater),
-            unrecognised: self.events > 0 && !self.understood && self.facts.fault.is_none(),
+            unrecognised: self.is_unrecognised(),
             missing_marker: !matches!(closed, Closed::Proven | Closed::Error | Closed::Open)
                 && said
                 && self.word_suffices(),
@@ -866,6 +866,12 @@ impl State {
             Proof::Marker(_) | Proof::Word | Proof::Silent => true,
             Proof::Event => false,
         }
+    }
+
+    /// Whole events came, and none of them is of a wire that is known.
+    fn is_unrecognised(&self) -> bool {
+        let read = self.understood || self.facts.fault.is_some() || self.facts.proven;
+        self.events > 0 && !read && !self.flags.malformed_event
     }
 
     /// The output tokens that were used, held against those that were allowed.

@@ -258,6 +258,11 @@ fn from_word(evidence: &Evidence<'_>) -> Finding {
             Confidence::Low,
             format!("{}, which is vague, and all the output tokens allowed were used", said(word)),
         ),
+        Meaning::Vague(reason) if reason.is_success() && evidence.shown.tool_calls > 0 => finding(
+            Reason::Unknown,
+            Confidence::Medium,
+            format!("{}, which is too vague to vouch for its tool calls", said(word)),
+        ),
         Meaning::Vague(reason) => {
             let Finding { reason, confidence, because } = from_reason(reason, word, evidence);
             finding(reason, confidence.min(Confidence::Medium), format!("{because} (a vague word)"))
@@ -681,6 +686,8 @@ mod tests {
         silent.is(Reason::Unknown, Low);
         let vague = Meaning::Vague(Reason::Complete);
         Trial { meaning: vague, ..Trial::default() }.is(Reason::Complete, Medium);
+        // It vouches for no call.
+        Trial { meaning: vague, shown: WITH_CALL, ..Trial::default() }.is(Reason::Unknown, Medium);
         Trial { meaning: vague, ..at(Shown { at_cap: true, ..WITH_TEXT }) }
             .is(Reason::OutputLimit, Low);
         // Several choices share the count.
