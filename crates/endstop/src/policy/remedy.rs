@@ -130,6 +130,12 @@ pub(super) fn remedy_given(ending: &Ending, tools: Allow) -> Remedy {
                 "do not treat the answer as complete; look at the provider's own word",
             )
         },
+        Reason::Cancelled if ending.closed == Closed::Interrupted => broken(
+            (Action::Retry, Cause::CutStream),
+            tools,
+            "our own process ended before the response did",
+            "discard what came and send the request again; never run its tool calls",
+        ),
         Reason::Cancelled => broken(
             (Action::Stop, Cause::Cancelled),
             tools,
