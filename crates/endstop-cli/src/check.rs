@@ -4,7 +4,8 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 
 use anyhow::Result;
-use endstop::{Closed, Ending, FaultKind, Reason, Wire};
+use endstop::policy::remedy;
+use endstop::{Closed, Ending, Reason, Wire};
 
 use crate::exit;
 use crate::line::Line;
@@ -93,7 +94,7 @@ fn print(ending: &Ending, wire: &Wire, style: Style) -> io::Result<()> {
         row(&mut out, style, "choices", &each.join(", "))?;
     }
     row(&mut out, style, "wire", &wire_in_words(ending, wire))?;
-    row(&mut out, style, "what to do", advice(ending))
+    row(&mut out, style, "what to do", &remedy(ending).advice)
 }
 
 fn row(out: &mut impl Write, style: Style, name: &str, value: &str) -> io::Result<()> {
@@ -128,42 +129,5 @@ fn closed_in_words(closed: Closed) -> &'static str {
         Closed::BrokenFrame => "a frame was corrupt",
         Closed::Interrupted | Closed::ShutDown => "our own process ended",
         _ => "in another way",
-    }
-}
-
-fn advice(ending: &Ending) -> &'static str {
-    if !ending.over {
-        return "poll again until it is over";
-    }
-    match ending.reason {
-        Reason::Complete | Reason::StopSequence => "use the answer",
-        Reason::ToolCall => "run the tool calls and send their results",
-        Reason::Paused => "send the turn back as it is; the provider goes on from there",
-        Reason::OutputLimit if ending.shown.is_reasoning_only() => {
-            "reasoning used up the cap: lower the effort, or raise the cap a lot"
-        }
-        Reason::OutputLimit if ending.shown.tool_calls > 0 => {
-            "do not run the tool call; ask again with a higher cap"
-        }
-        Reason::OutputLimit => "continue the answer, or ask again with a higher cap",
-        Reason::ContextLimit => "shorten or compact the conversation; a higher cap cannot help",
-        Reason::Refused => "change the request or the model; asking again the same will not help",
-        Reason::Filtered | Reason::Safety | Reason::Recitation => {
-            "change the prompt; asking again the same will not help"
-        }
-        Reason::MalformedToolCall => "do not run anything; ask for the tool call once more",
-        Reason::Unknown => "do not take it for complete; look at the raw word",
-        Reason::Cancelled => "nothing, if you cancelled it",
-        Reason::TimedOut => "try again, or allow more time",
-        Reason::Failed => match ending.fault.as_ref().map(|fault| fault.kind) {
-            Some(FaultKind::Auth) => "check the key and what it may do",
-            Some(FaultKind::Quota) => "top up the quota or balance",
-            Some(FaultKind::RateLimit | FaultKind::Overloaded) => "wait, then try again",
-            Some(FaultKind::InvalidRequest | FaultKind::NotFound) => {
-                "correct the request; asking again the same will not help"
-            }
-            _ => "try again; if it stays, tell the provider",
-        },
-        Reason::Cut => "throw it away and try again, or resume; never run its tool calls",
     }
 }

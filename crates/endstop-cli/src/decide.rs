@@ -1,19 +1,20 @@
-//! `endstop decide`: what to do about a response, and the request that would be sent next.
+//! `endstop decide`: the decision about a response, and the request that would be sent next.
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::{Context as _, Result, anyhow};
+use anyhow::{Context as _, Result, anyhow, bail};
 use endstop::next_request::{
-    NextRequest, SoFar, Wording, continue_answer, lower_effort, repair_tool_call, resume_paused,
-    set_cap,
+    NextRequest, SoFar, Wording, continue_answer, lower_effort, messages, repair_tool_call,
+    resume_paused, set_cap,
 };
 use endstop::policy::{
-    Action, Budget, Context, Decision, Piece, Policy, ResumeBy, Spent, TerminationReport,
+    Action, Budget, Context, Decision, Money, Piece, Policy, Price, ResumeBy, Spent,
+    TerminationReport,
 };
+use endstop::request;
 use endstop::tool_call::allow;
-use endstop::{Reason, request};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -26,7 +27,8 @@ use crate::style::Style;
 Examples:
   endstop decide response.sse
   endstop decide --policy careful --max-tokens 1024 --attempts 2 response.json
-  endstop decide --policy agent.toml --request request.json --json response.json | jq .next.request")]
+  endstop decide --policy agent.toml --request request.json --json response.json | jq .next.request
+  endstop decide --json response.json | jq '{should_continue, suggested_action, reason}'")]
 pub(crate) struct Args {
     #[command(flatten)]
     pub(crate) given: Given,
@@ -64,6 +66,15 @@ pub(crate) struct Given {
     /// How long the turn has taken
     #[arg(long, value_name = "MS", default_value_t = 0)]
     elapsed_ms: u64,
+    /// Cost of this turn before this response
+    #[arg(long, value_name = "USD", default_value = "0", value_parser = parse_money)]
+    cost: Money,
+    /// Messages in the conversation; else those of `--request` are counted
+    #[arg(long, value_name = "N")]
+    messages: Option<u32>,
+    /// Tokens in the conversation, this answer included; else as the response counts them
+    #[arg(long, value_name = "N")]
+    conversation_tokens: Option<u64>,
     /// The user chose the cap: it is not to be raised
     #[arg(long)]
     cap_is_users: bool,
@@ -81,7 +92,7 @@ pub(crate) struct Given {
     pub(crate) json: bool,
 }
 
-/// What is to be done, and the request for it.
+/// A decision, and the request for it.
 #[derive(Serialize)]
 pub(crate) struct Considered {
     #[serde(flatten)]
@@ -101,10 +112,9 @@ pub(crate) enum Next {
 
 #[derive(Serialize)]
 struct Line<'a> {
-    policy: &'a str,
-    reason: Reason,
     #[serde(flatten)]
     decision: &'a Decision,
+    policy: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     next: Option<&'a Next>,
 }
@@ -114,12 +124,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let Considered { report, next } = &considered;
     let mut out = io::stdout().lock();
     if args.given.json {
-        let line = Line {
-            policy: &report.policy,
-            reason: report.ending.reason,
-            decision: &report.decision,
-            next: next.as_ref(),
-        };
+        let line = Line { decision: &report.decision, policy: &report.policy, next: next.as_ref() };
         writeln!(out, "{}", serde_json::to_string(&line)?)?;
         return Ok(ExitCode::SUCCESS);
     }
@@ -133,6 +138,9 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     if let Some(suggested) = decision.suggested {
         let word = serde_json::to_value(suggested)?;
         row("suggested", word.as_str().unwrap_or_default())?;
+    }
+    if let Some(instead_of) = decision.metadata.instead_of {
+        row("instead of", &instead_of.name().replace('_', " "))?;
     }
     if let Some(wait) = decision.metadata.wait_ms {
         row("wait", &format!("{wait} ms"))?;
@@ -176,28 +184,41 @@ impl Given {
             request::asked(&response.wire.profile, "", &body)
         });
         let cap = self.response.max_tokens.or_else(|| asked.as_ref().and_then(|asked| asked.cap));
-        let context = self.context(&response, cap);
-        let report = TerminationReport::new(response.ending.clone(), context, &policy);
         let model = response.ending.model.clone().or_else(|| asked.and_then(|asked| asked.model));
-        let next = request.and_then(|request| {
-            next(&report.decision, &response, request, &model.unwrap_or_default())
-        });
+        let model = model.unwrap_or_default();
+        let counted =
+            request.as_ref().and_then(|request| messages(&response.wire.profile, request));
+        let known = Known {
+            cap,
+            price: policy.price_of(&response.ending.provider, &model),
+            messages: self.messages.or(counted).unwrap_or(0),
+        };
+        let context = self.context(&response, &known);
+        let next = |report: &TerminationReport, request: Value| {
+            let sent = Sent { request, model: &model, wording: &policy.wording };
+            next(&report.decision, &report.context, &response, sent)
+        };
+        let report = TerminationReport::new(response.ending.clone(), context, &policy);
+        let next = request.and_then(|request| next(&report, request));
         Ok(Considered { report, next })
     }
 
-    fn context(&self, response: &Response, cap: Option<u64>) -> Context {
+    fn context(&self, response: &Response, known: &Known) -> Context {
         let piece = Piece::of(&response.text);
         let usage = response.ending.usage;
         let output = usage.output.unwrap_or_else(|| piece.tokens());
         let before = self.attempts + self.retries + self.cuts + self.repairs;
+        let counted = usage.input.map(|input| input.saturating_add(output));
+        let cost = known.price.unwrap_or_default().of(usage.input.unwrap_or(0), output);
         Context {
-            conversation_tokens: usage.input.map(|input| input.saturating_add(output)),
+            conversation_messages: known.messages,
+            conversation_tokens: self.conversation_tokens.or(counted),
             budget: Budget {
-                cap,
+                cap: known.cap,
                 cap_is_users: self.cap_is_users,
                 model_max: self.model_max,
                 window: self.window,
-                price: None,
+                price: known.price,
             },
             spent: Spent {
                 iterations: before.saturating_add(1),
@@ -209,6 +230,7 @@ impl Given {
                 output_chars: self.chars.saturating_add(piece.chars),
                 input_tokens: usage.input.unwrap_or(0),
                 output_tokens: self.tokens.saturating_add(output),
+                cost: self.cost.plus(cost),
                 elapsed_ms: self.elapsed_ms,
                 ..Spent::default()
             },
@@ -220,47 +242,84 @@ impl Given {
     }
 }
 
+/// The facts that the request and the policy tell.
+struct Known {
+    cap: Option<u64>,
+    price: Option<Price>,
+    messages: u32,
+}
+
+fn parse_money(text: &str) -> Result<Money, String> {
+    let amount = text.parse::<f64>().ok().filter(|amount| amount.is_finite() && *amount >= 0.0);
+    // `as` saturates.
+    let micros = amount.map(|amount| (amount * 1e6).round() as u64);
+    micros.map(Money::from_micros).ok_or_else(|| "expected an amount of USD, 0 or more".to_owned())
+}
+
+/// The preset of this name, or the policy in this file.
 fn policy(name: &str) -> Result<Policy> {
     if let Some(preset) = Policy::preset(name) {
         return Ok(preset);
     }
     let known = Policy::PRESETS.join(", ");
     let text = std::fs::read_to_string(name).map_err(|error| {
-        anyhow!("no preset is called `{name}` (known are {known}), and no file: {error}")
+        anyhow!("unknown policy `{name}`: expected {known} or a TOML file ({error})")
     })?;
     Ok(Policy::from_toml(name, &text)?)
 }
 
 fn read_request(file: &Path) -> Result<Value> {
-    let text = std::fs::read(file).with_context(|| format!("cannot read {}", file.display()))?;
-    serde_json::from_slice(&text).with_context(|| format!("{} is no JSON", file.display()))
+    let name = file.display();
+    let text = std::fs::read(file).with_context(|| format!("cannot read {name}"))?;
+    let request: Value =
+        serde_json::from_slice(&text).with_context(|| format!("invalid JSON in request {name}"))?;
+    if !request.is_object() {
+        bail!("invalid request {name}: expected a JSON object");
+    }
+    Ok(request)
 }
 
-/// The request that does what was decided; none where nothing is to be sent yet.
-fn next(decision: &Decision, response: &Response, request: Value, model: &str) -> Option<Next> {
+/// The request that was sent, and the words for the next one.
+struct Sent<'a> {
+    request: Value,
+    model: &'a str,
+    wording: &'a Wording,
+}
+
+/// Builds the request that does what was decided; none where nothing is to be sent yet.
+fn next(
+    decision: &Decision,
+    context: &Context,
+    response: &Response,
+    sent: Sent<'_>,
+) -> Option<Next> {
     let profile = &response.wire.profile;
-    let wording = Wording::default();
+    let Sent { request, model, wording } = sent;
     let so_far = SoFar {
         text: &response.text,
         id: Some(response.id.as_str()).filter(|id| !id.is_empty()),
-        ..SoFar::default()
+        token: Some(response.token.as_str()).filter(|token| !token.is_empty()),
+        content: response.content.as_ref(),
     };
-    let continued = || continue_answer(profile, model, &request, &so_far, &wording);
+    let continued = || continue_answer(profile, model, &request, &so_far, wording);
     let made = match decision.action {
         Action::Continue => continued(),
         Action::Resume => match decision.metadata.resume_by {
             Some(ResumeBy::Text) => continued(),
-            Some(ResumeBy::Protocol) => resume_paused(profile, &request, &so_far),
+            // The provider takes up its own request, cap and all.
+            Some(ResumeBy::Protocol) => {
+                return Some(shown(resume_paused(profile, &request, &so_far)));
+            }
             Some(ResumeBy::Poll) | None => return None,
         },
         Action::RepairToolCall => {
             let tool = response.calls.first().map_or("", |call| call.name.as_str());
-            repair_tool_call(profile, model, &request, &so_far, tool, &wording)
+            repair_tool_call(profile, model, &request, &so_far, tool, wording)
         }
         Action::Retry | Action::RaiseBudget => {
             let sentence = "the same request again".to_owned();
             return match decision.metadata.next_cap {
-                Some(cap) => Some(capped(set_cap(profile, &request, cap))),
+                Some(cap) => Some(shown(set_cap(profile, &request, cap))),
                 None => Some(Next::Same { request, sentence }),
             };
         }
@@ -270,16 +329,20 @@ fn next(decision: &Decision, response: &Response, request: Value, model: &str) -
         Action::Stop | Action::RunTools | Action::Compact | Action::ChangePrompt => return None,
     };
     let made = match (made, decision.metadata.next_cap) {
-        (Ok(made), Some(cap)) => match set_cap(profile, &made.request, cap) {
-            Ok(capped) => Ok(NextRequest { request: capped.request, ..made }),
-            Err(_) => Ok(made),
-        },
+        (Ok(made), Some(cap)) => {
+            // Some providers count the pieces before against the cap as well.
+            let before = if made.cap_counts_all { context.spent.completion_tokens } else { 0 };
+            match set_cap(profile, &made.request, cap.saturating_add(before)) {
+                Ok(capped) => Ok(NextRequest { request: capped.request, ..made }),
+                Err(_) => Ok(made),
+            }
+        }
         (made, _) => made,
     };
-    Some(capped(made))
+    Some(shown(made))
 }
 
-fn capped(made: Result<NextRequest, endstop::next_request::Impossible>) -> Next {
+fn shown(made: Result<NextRequest, endstop::next_request::Impossible>) -> Next {
     match made {
         Ok(next) => Next::Changed(Box::new(next)),
         Err(why) => Next::Impossible { impossible: why.to_string() },

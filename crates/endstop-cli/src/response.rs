@@ -7,10 +7,12 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow, bail};
 use clap::ValueEnum;
+use endstop::next_request::Content;
 use endstop::registry::{Clues, Registry};
 use endstop::tool_call::{Assembly, ToolCall};
 use endstop::{Asked, Close, Closed, Ending, Event, FaultKind, Head, Reader, Wire, provider};
 use flate2::read::MultiGzDecoder;
+use serde_json::Value;
 
 use crate::recording::is_bad_gzip;
 
@@ -78,6 +80,10 @@ pub(crate) struct Response {
     pub(crate) text: String,
     /// The provider's id of the response.
     pub(crate) id: String,
+    /// The provider's token for going on; empty if it gave none.
+    pub(crate) token: String,
+    /// The content as it came, where the wire takes it back.
+    pub(crate) content: Option<Value>,
     pub(crate) calls: Vec<ToolCall>,
 }
 
@@ -85,6 +91,7 @@ pub(crate) struct Response {
 struct Heard {
     text: String,
     id: String,
+    token: String,
     calls: Assembly,
 }
 
@@ -93,6 +100,9 @@ impl Heard {
         self.calls.observe(event);
         if let Event::Text { choice: 0, text } = event {
             self.text.push_str(text);
+        }
+        if let Event::ResumeToken { choice: 0, token } = event {
+            (*token).clone_into(&mut self.token);
         }
         if let Event::Begin { id, .. } = event
             && self.id.is_empty()
@@ -125,6 +135,8 @@ fn read(args: &ResponseArgs) -> Result<Response> {
     }
     let (mut reader, wire) = reader(args, &registry, &head)?;
     let mut heard = Heard::default();
+    let mut content = Content::new(&wire.profile, args.content_type.as_deref().unwrap_or_default());
+    content.push(&head);
     reader.read(&head, |event| heard.observe(&event));
     let mut chunk = vec![0; 64 * 1024];
     loop {
@@ -133,6 +145,7 @@ fn read(args: &ResponseArgs) -> Result<Response> {
             break;
         }
         let chunk = chunk.get(..length).unwrap_or_default();
+        content.push(chunk);
         reader.read(chunk, |event| heard.observe(&event));
     }
     let close = match args.close {
@@ -142,8 +155,9 @@ fn read(args: &ResponseArgs) -> Result<Response> {
     };
     let ending = reader.finish_with(close, |event| heard.observe(&event));
     refuse_what_is_no_response(args, &ending, &head, &shown_name)?;
-    let calls = heard.calls.finish(&ending);
-    Ok(Response { ending, wire, text: heard.text, id: heard.id, calls })
+    let Heard { text, id, token, calls } = heard;
+    let calls = calls.finish(&ending);
+    Ok(Response { ending, wire, text, id, token, content: content.finish(), calls })
 }
 
 fn reader(args: &ResponseArgs, registry: &Registry, head: &[u8]) -> Result<(Reader, Wire)> {

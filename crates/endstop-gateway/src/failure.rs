@@ -1,12 +1,14 @@
 //! Which endings a guard makes loud, and what it says of them.
 //!
-//! Two things are failures: a turn that is not finished and was not said to be so, and a turn that
-//! holds a tool call which the core's one rule refuses. Everything else is the provider's to say and
-//! the client's to read: a length, a filter, a refusal, a word that nobody knows.
+//! Two things are failures: a response of which something is missing that the provider meant to send,
+//! and a response that holds a tool call which the core's one rule refuses. Everything else is the
+//! provider's to say and the client's to read: a length, a filter, a refusal, a word that nobody knows.
+//! The core's [`remedy`] says which is which; only the status codes are ours.
 
-use endstop::tool_call::{Allow, Refusal, allow_by_ending};
+use endstop::policy::{Cause, Delivery, Remedy, remedy};
+use endstop::tool_call::{Allow, Refusal};
 use endstop::trouble::Trouble;
-use endstop::{Closed, Ending, Reason, Timer};
+use endstop::{Closed, Ending, Reason};
 
 use crate::config::ToolCalls;
 
@@ -40,20 +42,23 @@ pub struct Strictness {
     pub proves: bool,
 }
 
-/// The failure that this ending is; none if it is to be passed on.
+/// Returns why the response must fail, or `None` if it may pass.
 #[must_use]
 pub fn failure(ending: &Ending, strictness: Strictness) -> Option<Failure> {
-    // Whoever falls silent after the word has given the whole answer.
-    if !ending.over || is_silence_after_word(ending) {
-        return None;
+    let remedy = remedy(ending);
+    match remedy.delivery {
+        Delivery::Pending => return None,
+        // A provider that falls silent after its word has given the whole answer.
+        Delivery::Whole if remedy.cause == Cause::TimedOut => return None,
+        Delivery::Broken if !passes_unproven(ending, &remedy, strictness) => {
+            return Some(unfinished(ending, &remedy));
+        }
+        Delivery::Broken | Delivery::Whole | Delivery::Unclear => {}
     }
-    let unfinished = unfinished(ending, strictness);
-    if unfinished.is_some() || strictness.tool_calls == ToolCalls::Pass {
-        return unfinished;
-    }
-    match allow_by_ending(ending) {
-        Allow::Run | Allow::Refuse(Refusal::NoCalls) => None,
-        Allow::Refuse(refusal) => Some(refused(ending, refusal)),
+    match remedy.tools {
+        Allow::Refuse(Refusal::NoCalls) | Allow::Run => None,
+        Allow::Refuse(_) if strictness.tool_calls == ToolCalls::Pass => None,
+        Allow::Refuse(refusal) => Some(refused(ending, refusal, &remedy)),
     }
 }
 
@@ -63,36 +68,30 @@ pub fn is_doubtful(ending: &Ending, strictness: Strictness) -> bool {
     !strictness.proves && ending.closed == Closed::Eof && !has_calls(ending)
 }
 
-fn is_silence_after_word(ending: &Ending) -> bool {
-    ending.closed == Closed::TimedOut(Timer::Idle)
-        && ending.choices.iter().all(|choice| choice.said.is_some())
+fn passes_unproven(ending: &Ending, remedy: &Remedy, strictness: Strictness) -> bool {
+    remedy.cause == Cause::CutStream && is_doubtful(ending, strictness)
 }
 
 fn has_calls(ending: &Ending) -> bool {
     ending.choices.iter().any(|choice| choice.shown.tool_calls > 0)
 }
 
-fn unfinished(ending: &Ending, strictness: Strictness) -> Option<Failure> {
-    let (status, code, advice, repeats) = match ending.reason {
-        Reason::Cut if is_doubtful(ending, strictness) => return None,
-        Reason::Cut => {
-            (502, "endstop_cut", "What came is not a finished answer; ask again.", false)
-        }
-        Reason::TimedOut => {
-            (504, "endstop_timed_out", "What came is not a finished answer; ask again.", false)
-        }
-        Reason::Failed => {
-            (502, "endstop_failed", "What came is not a finished answer; ask again.", false)
-        }
-        Reason::Cancelled => {
-            (502, "endstop_cancelled", "What came is not a finished answer; ask again.", false)
-        }
-        Reason::MalformedToolCall => (
-            422,
-            "endstop_malformed_tool_call",
-            "No tool call of this turn may run; ask again, or change the prompt or the tool.",
-            true,
-        ),
+fn unfinished(ending: &Ending, remedy: &Remedy) -> Failure {
+    let (status, code) = status(ending.reason);
+    let name = ending.reason.name();
+    let advice = sentence(&remedy.advice);
+    let message = format!("endstop: {} ({name}). {advice}", ending.sentence);
+    Failure { status, code, message, repeats: remedy.repeats }
+}
+
+/// The HTTP status and the code that an unfinished response is told with.
+fn status(reason: Reason) -> (u16, &'static str) {
+    match reason {
+        Reason::Cut => (502, "endstop_cut"),
+        Reason::TimedOut => (504, "endstop_timed_out"),
+        Reason::Failed => (502, "endstop_failed"),
+        Reason::Cancelled => (502, "endstop_cancelled"),
+        Reason::MalformedToolCall => (422, "endstop_malformed_tool_call"),
         Reason::Complete
         | Reason::StopSequence
         | Reason::ToolCall
@@ -103,39 +102,152 @@ fn unfinished(ending: &Ending, strictness: Strictness) -> Option<Failure> {
         | Reason::Filtered
         | Reason::Safety
         | Reason::Recitation
-        | Reason::Unknown => return None,
-    };
-    let message = format!("endstop: {} ({}). {advice}", ending.sentence, ending.reason.name());
-    Some(Failure { status, code, message, repeats })
+        | Reason::Unknown => (502, "endstop_unfinished"),
+    }
 }
 
-fn refused(ending: &Ending, refusal: Refusal) -> Failure {
-    let advice = match ending.reason {
-        Reason::OutputLimit => "Raise the output cap, or ask for a shorter call.",
-        Reason::ContextLimit => "The context window is full: shorten the conversation.",
-        Reason::Complete
-        | Reason::StopSequence
-        | Reason::ToolCall
-        | Reason::Paused
-        | Reason::Refused
-        | Reason::Filtered
-        | Reason::Safety
-        | Reason::Recitation
-        | Reason::MalformedToolCall
-        | Reason::Unknown
-        | Reason::Cancelled
-        | Reason::TimedOut
-        | Reason::Failed
-        | Reason::Cut => "Ask again.",
-    };
+fn refused(ending: &Ending, refusal: Refusal, remedy: &Remedy) -> Failure {
     Failure {
         status: 422,
         code: "endstop_tool_call_refused",
         message: format!(
-            "endstop: {}: {}. The turn holds a tool call that may be incomplete. {advice}",
+            "endstop: {}: {}. The turn holds a tool call that may be incomplete. {}",
             refusal.sentence(),
-            ending.sentence
+            ending.sentence,
+            sentence(&remedy.advice)
         ),
-        repeats: true,
+        repeats: remedy.repeats,
+    }
+}
+
+/// The clause as a sentence of its own.
+fn sentence(clause: &str) -> String {
+    let mut letters = clause.chars();
+    let first = letters.next().map(|letter| letter.to_ascii_uppercase());
+    first.into_iter().chain(letters).chain(['.']).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use endstop::{ChoiceEnding, Confidence, Said, Shown, Timer, Usage};
+
+    use super::*;
+
+    const STRICT: Strictness = Strictness { tool_calls: ToolCalls::Fail, proves: true };
+
+    fn ending(reason: Reason, shown: Shown) -> Ending {
+        let said = Some(Said { field: "finish_reason", word: "x".to_owned() });
+        let confidence = Confidence::High;
+        let sentence = "the stream stopped".to_owned();
+        Ending {
+            provider: "acme".to_owned(),
+            dialect: "acme-chat",
+            model: None,
+            said: said.clone(),
+            closed: Closed::Eof,
+            shown,
+            reason,
+            confidence,
+            sentence: sentence.clone(),
+            over: true,
+            fault: None,
+            usage: Usage::default(),
+            choices: vec![ChoiceEnding { index: 0, said, shown, reason, confidence, sentence }],
+            details: Vec::new(),
+            bytes: 0,
+            events: 0,
+        }
+    }
+
+    fn text() -> Shown {
+        Shown { text: true, ..Shown::default() }
+    }
+
+    fn call() -> Shown {
+        Shown { tool_calls: 1, ..text() }
+    }
+
+    #[test]
+    fn only_what_is_missing_something_fails_without_calls() {
+        for reason in Reason::ALL {
+            let want = match reason {
+                Reason::Cut => Some((502, "endstop_cut", false)),
+                Reason::TimedOut => Some((504, "endstop_timed_out", false)),
+                Reason::Failed => Some((502, "endstop_failed", false)),
+                Reason::Cancelled => Some((502, "endstop_cancelled", false)),
+                Reason::MalformedToolCall => Some((422, "endstop_malformed_tool_call", true)),
+                Reason::Complete
+                | Reason::StopSequence
+                | Reason::ToolCall
+                | Reason::Paused
+                | Reason::OutputLimit
+                | Reason::ContextLimit
+                | Reason::Refused
+                | Reason::Filtered
+                | Reason::Safety
+                | Reason::Recitation
+                | Reason::Unknown => None,
+            };
+            let of = |strictness| {
+                let failure = failure(&ending(reason, text()), strictness);
+                failure.map(|failure| (failure.status, failure.code, failure.repeats))
+            };
+            assert_eq!(of(STRICT), want, "{reason:?}");
+            let pass = Strictness { tool_calls: ToolCalls::Pass, ..STRICT };
+            assert_eq!(of(pass), want, "{reason:?}");
+            // A host that is not known to prove its ends may end so.
+            let lenient = Strictness { proves: false, ..STRICT };
+            let want = want.filter(|_| reason != Reason::Cut);
+            assert_eq!(of(lenient), want, "{reason:?}");
+        }
+    }
+
+    #[test]
+    fn a_call_that_the_rule_refuses_fails_whatever_was_said() {
+        for reason in Reason::ALL {
+            let failure = failure(&ending(reason, call()), STRICT);
+            assert_eq!(failure.is_none(), reason == Reason::ToolCall, "{reason:?}");
+            let pass = Strictness { tool_calls: ToolCalls::Pass, ..STRICT };
+            let Some(failure) = failure else { continue };
+            if failure.code == "endstop_tool_call_refused" {
+                assert_eq!((failure.status, failure.repeats), (422, true), "{reason:?}");
+                assert_eq!(super::failure(&ending(reason, call()), pass), None, "{reason:?}");
+            }
+        }
+        let mut low = ending(Reason::ToolCall, call());
+        low.confidence = Confidence::Low;
+        assert!(failure(&low, STRICT).is_some_and(|failure| failure.repeats));
+    }
+
+    #[test]
+    fn messages_say_what_happened_and_what_to_do() {
+        let message = |ending: &Ending| failure(ending, STRICT).map(|failure| failure.message);
+        assert_eq!(
+            message(&ending(Reason::Cut, text())).as_deref(),
+            Some(
+                "endstop: the stream stopped (cut). Discard it and send the request again, or resume \
+                 it; never run its tool calls."
+            )
+        );
+        assert_eq!(
+            message(&ending(Reason::OutputLimit, call())).as_deref(),
+            Some(
+                "endstop: the response ended as output_limit, so that none of its tool calls may run: \
+                 the stream stopped. The turn holds a tool call that may be incomplete. Never run \
+                 the tool call; raise the output limit, or ask for the call alone."
+            )
+        );
+    }
+
+    #[test]
+    fn what_is_not_over_and_what_fell_silent_after_its_word_pass() {
+        let pending = Ending { over: false, ..ending(Reason::Unknown, call()) };
+        assert_eq!(failure(&pending, STRICT), None);
+        let closed = Closed::TimedOut(Timer::Idle);
+        let silent = Ending { closed, ..ending(Reason::TimedOut, call()) };
+        assert_eq!(failure(&silent, STRICT), None);
+        let mut wordless = silent;
+        wordless.choices.iter_mut().for_each(|choice| choice.said = None);
+        assert!(failure(&wordless, STRICT).is_some());
     }
 }

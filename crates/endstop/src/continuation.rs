@@ -60,13 +60,13 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::ending::{Confidence, Ending, Reason};
+use crate::ending::{Confidence, Ending, Reason, Shown};
 use crate::policy::{
     self, Action as Decided, Budget, Cause, Context, Counter, Decision, Left, Limit, Piece, Policy,
-    ResumeBy, Spent, Strategy,
+    Price, ResumeBy, Spent, Strategy,
 };
 use crate::provider;
-use crate::tool_call::{Allow, Refusal, allow_by_ending};
+use crate::tool_call::{Allow, CallState, Refusal, allow_by_ending};
 
 /// The most hashes of earlier pieces that are kept.
 const MAX_SEEN: usize = 64;
@@ -78,7 +78,7 @@ pub struct Machine {
     turn: Turn,
 }
 
-/// What a turn begins with.
+/// The beginning of a turn.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Begin {
     /// The turn's name in events; it also spreads the waits of different turns.
@@ -89,7 +89,7 @@ pub struct Begin {
     pub budget: Budget,
     /// Text reaches someone as it comes and cannot be taken back.
     pub delivers: bool,
-    /// Messages in the conversation.
+    /// Messages in the conversation, the user's request included; 0 where nobody counted.
     pub conversation_messages: u32,
 }
 
@@ -100,7 +100,7 @@ impl Begin {
     }
 }
 
-/// What the machine is told.
+/// An input to the machine.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Input<'a> {
     /// The response to what was sent is over.
@@ -119,18 +119,18 @@ pub enum Input<'a> {
     Cancel,
 }
 
-/// How a response ended, and what is known of it.
+/// A response that ended, with what is known of it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Ended {
     /// The ending.
     pub ending: Ending,
     /// Its text in numbers; none where nobody kept it.
     pub piece: Option<Piece>,
-    /// What its tool calls are allowed; none where nobody put them together.
+    /// Whether its tool calls may run; none where nobody put them together.
     pub tools: Option<Allow>,
-    /// How long the provider asks to wait, in milliseconds.
+    /// The wait that the provider asks for, in milliseconds.
     pub retry_after_ms: Option<u64>,
-    /// What a strategy of one's own decided; none leaves it to the policy.
+    /// The decision of a strategy of one's own; none leaves it to the policy.
     pub decision: Option<Decision>,
 }
 
@@ -142,18 +142,18 @@ impl Ended {
     }
 }
 
-/// What to do now, and what there is to tell.
+/// The next thing to do, and the events to tell.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Action {
-    /// What to do.
+    /// The next thing to do.
     pub todo: Todo,
-    /// What happened, for whoever emits it.
+    /// The events of the step, for whoever emits them.
     pub events: Vec<Event>,
     /// The states that the step went through, the last one being that in which it waits.
     pub passed: Vec<StateName>,
 }
 
-/// What to do.
+/// The next thing to do.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Todo {
@@ -177,7 +177,7 @@ pub enum Todo {
 /// The request that comes next.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Next {
-    /// What kind of request.
+    /// Its kind.
     pub how: How,
     /// The same kind was sent before and did not do: a retry, or a higher cap.
     pub again: bool,
@@ -186,13 +186,13 @@ pub struct Next {
     pub cap: Option<u64>,
     /// The text of the last response is to be thrown away.
     pub discard: bool,
-    /// What it counts against; none for what recovers nothing.
+    /// The counter that it counts against; none for what recovers nothing.
     pub counter: Option<Counter>,
     /// When the turn's time is over: the latest that it may take.
     pub deadline_ms: u64,
 }
 
-/// What kind of request.
+/// The kind of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum How {
@@ -212,7 +212,7 @@ pub enum How {
     Poll,
 }
 
-/// Where the machine is.
+/// The state of the machine.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum State {
@@ -255,20 +255,20 @@ pub enum StateName {
     Abort,
 }
 
-/// How a turn ended; the closed states keep it.
+/// The outcome of a turn; the closed states keep it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Outcome {
     /// The turn.
     pub turn: String,
-    /// What there is of an answer.
+    /// The part of the answer that there is.
     pub finish: Finish,
-    /// Why the turn is over.
+    /// The cause of the end.
     pub terminated: Terminated,
-    /// How the last response ended; none where there was none.
+    /// The reason that the last response ended for; none where there was none.
     pub reason: Option<Reason>,
-    /// How sure that is.
+    /// The confidence of that.
     pub confidence: Option<Confidence>,
-    /// What to tell whoever reads the answer, where it is not whole or not sure to be.
+    /// The notice for whoever reads the answer, where it is not whole or not sure to be.
     pub notice: Option<String>,
     /// The last decision.
     pub decision: Option<Decision>,
@@ -276,11 +276,11 @@ pub struct Outcome {
     pub pieces: u32,
     /// The characters of the answer.
     pub kept_chars: u64,
-    /// What the turn spent.
+    /// The spending of the turn.
     pub spent: Spent,
 }
 
-/// What there is of an answer.
+/// The part of an answer that there is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Finish {
@@ -292,7 +292,7 @@ pub enum Finish {
     Aborted,
 }
 
-/// Why a turn is over.
+/// The cause of a turn's end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Terminated {
@@ -304,10 +304,12 @@ pub enum Terminated {
     BudgetExhausted,
     /// The answer was refused, filtered or blocked.
     SafetyBlocked,
-    /// What came brought nothing new, or nothing at all.
+    /// The last response brought nothing new, or nothing at all.
     NoProgress,
     /// The context window is full.
     ContextLimit,
+    /// The conversation is as long as the policy lets it become.
+    ConversationLimit,
     /// Reasoning used up the output limit.
     ReasoningExhausted,
     /// A tool call stayed unfinished.
@@ -347,6 +349,7 @@ impl Terminated {
             Self::SafetyBlocked => "safety_blocked",
             Self::NoProgress => "no_progress",
             Self::ContextLimit => "context_limit",
+            Self::ConversationLimit => "conversation_limit",
             Self::ReasoningExhausted => "reasoning_exhausted",
             Self::ToolCallUnfinished => "tool_call_unfinished",
             Self::ToolCallUncertain => "tool_call_uncertain",
@@ -374,13 +377,13 @@ pub enum Event {
         turn: String,
         /// The number of the request, from one on.
         iteration: u32,
-        /// Who served it.
+        /// The provider.
         provider: String,
         /// The model.
         model: Option<String>,
-        /// Our reason.
+        /// The reason that it ended for.
         reason: Reason,
-        /// How sure it is.
+        /// The confidence of that.
         confidence: Confidence,
         /// The provider's own word.
         raw: Option<String>,
@@ -393,13 +396,13 @@ pub enum Event {
         iteration: u32,
         /// The number of the attempt, from one on.
         index: u32,
-        /// What it counts against.
+        /// The counter that it counts against.
         counter: Counter,
         /// Output tokens so far.
         cumulative_tokens: u64,
         /// Characters so far.
         cumulative_chars: u64,
-        /// What is left after this attempt is counted.
+        /// The rest of the budgets after this attempt is counted.
         budget_left: Left,
     },
     /// The same request is sent again after a wait.
@@ -410,9 +413,9 @@ pub enum Event {
         iteration: u32,
         /// The number of the attempt, from one on.
         index: u32,
-        /// What it counts against.
+        /// The counter that it counts against.
         counter: Counter,
-        /// What is left after this attempt is counted.
+        /// The rest of the budgets after this attempt is counted.
         budget_left: Left,
     },
     /// A paused answer is sent back, or one that is not over is polled.
@@ -423,7 +426,7 @@ pub enum Event {
         iteration: u32,
         /// The number of the attempt, from one on.
         index: u32,
-        /// What it counts against.
+        /// The counter that it counts against.
         counter: Counter,
     },
     /// A tool call was cut or cannot be read.
@@ -432,22 +435,24 @@ pub enum Event {
         turn: String,
         /// The number of the request, from one on.
         iteration: u32,
-        /// What is wrong with it.
-        issue: String,
+        /// The kind of mistake.
+        issue: Issue,
+        /// The mistake in a sentence.
+        detail: String,
         /// Whether it is or was asked for once more.
         attempted: bool,
         /// Whether that brought a call that may run; none while nobody knows.
         succeeded: Option<bool>,
     },
-    /// The turn is over.
+    /// A turn that was continued is over; [`Event::TurnEnded`] follows.
     ContinuationTerminated {
         /// The turn.
         turn: String,
-        /// Why.
+        /// The cause of the end.
         cause: Terminated,
-        /// What there is of an answer.
+        /// The part of the answer that there is.
         finish: Finish,
-        /// How the last response ended.
+        /// The reason that the last response ended for.
         reason: Option<Reason>,
         /// The limit that was reached.
         limit: Option<Limit>,
@@ -460,24 +465,80 @@ pub enum Event {
         /// Characters of the answer.
         cumulative_chars: u64,
     },
-    /// What was told does not belong to this state.
+    /// The turn is over. Comes once for every turn, and last.
+    TurnEnded {
+        /// The turn.
+        turn: String,
+        /// The cause of the end.
+        cause: Terminated,
+        /// The part of the answer that there is.
+        finish: Finish,
+        /// The reason that the last response ended for.
+        reason: Option<Reason>,
+        /// The limit that was reached.
+        limit: Option<Limit>,
+        /// The answer was continued, or asked for with a higher cap.
+        continued: bool,
+        /// Requests sent.
+        iterations: u32,
+    },
+    /// An input does not belong to this state.
     InputIgnored {
         /// The turn.
         turn: String,
         /// The state.
         state: StateName,
-        /// What was told.
+        /// The input.
         input: String,
     },
 }
 
-/// What the machine remembers of its turn.
+/// A mistake in a tool call that keeps it from running.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Issue {
+    /// The call or its arguments are not finished.
+    Unfinished,
+    /// Its arguments are not JSON, or the provider says that the call is malformed.
+    Malformed,
+    /// It has no name, or was never begun.
+    NoName,
+    /// Its arguments do not fit the tool's schema.
+    Schema,
+}
+
+impl Issue {
+    /// The name in events and reports.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Unfinished => "unfinished",
+            Self::Malformed => "malformed",
+            Self::NoName => "no_name",
+            Self::Schema => "schema",
+        }
+    }
+}
+
+/// The machine's memory of its turn.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 struct Turn {
     begin: Begin,
     started_ms: u64,
     spent: Spent,
     conversation_tokens: Option<u64>,
+    /// Messages that the turn added to the conversation, as far as the machine sees them.
+    #[serde(default)]
+    added_messages: u32,
+    /// The price of the model that answered last, where it is known.
+    #[serde(default)]
+    price: Option<Price>,
+    /// The answer was continued, or asked for with a higher cap.
+    #[serde(default)]
+    continued: bool,
+    /// The mistake in a tool call that is being repaired.
+    #[serde(default)]
+    issue: Option<Issue>,
     /// Hashes of the pieces that belong to the answer.
     seen: Vec<u64>,
     pieces: u32,
@@ -488,7 +549,7 @@ struct Turn {
     confidence: Option<Confidence>,
 }
 
-/// What a step leaves behind besides its state.
+/// The traces of a step besides its state.
 #[derive(Default)]
 struct Trace {
     events: Vec<Event>,
@@ -500,10 +561,14 @@ impl Machine {
     #[must_use]
     pub fn begin(begin: Begin, now_ms: u64) -> (Self, Action) {
         let mut turn = Turn {
+            price: begin.budget.price,
             begin,
             started_ms: now_ms,
             spent: Spent::default(),
             conversation_tokens: None,
+            added_messages: 0,
+            continued: false,
+            issue: None,
             seen: Vec::new(),
             pieces: 0,
             kept_chars: 0,
@@ -545,7 +610,7 @@ impl Machine {
         finish_step(state, turn, todo, trace)
     }
 
-    /// What a strategy is to decide by, for a response that ended like this.
+    /// Returns the context that a strategy decides by, for a response that ended like this.
     #[must_use]
     pub fn context(&self, ended: &Ended, now_ms: u64) -> Context {
         let mut turn = self.turn.clone();
@@ -576,7 +641,7 @@ impl Machine {
         self.state.is_closed()
     }
 
-    /// How the turn ended, once it has.
+    /// Returns the outcome of the turn, once it is over.
     #[must_use]
     pub fn outcome(&self) -> Option<&Outcome> {
         match &self.state {
@@ -591,7 +656,7 @@ impl Machine {
         }
     }
 
-    /// What the turn has spent.
+    /// Returns the spending of the turn.
     #[must_use]
     pub fn spent(&self) -> &Spent {
         &self.turn.spent
@@ -725,6 +790,8 @@ fn waiting(
 fn executing(input: Input<'_>, turn: &mut Turn, trace: &mut Trace) -> (State, Todo) {
     match input {
         Input::ToolsDone => {
+            // The call and its results: on some wires they are more messages, on none fewer.
+            turn.added_messages = turn.added_messages.saturating_add(2);
             let next = turn.plain(How::AfterTools, None);
             dispatch(turn, next, trace)
         }
@@ -756,7 +823,9 @@ fn dispatch(turn: &mut Turn, next: Next, trace: &mut Trace) -> (State, Todo) {
     if let Some(counter) = next.counter {
         turn.spent.add(counter);
         let left = limits.left(&turn.begin.budget, &turn.spent);
-        trace.events.push(turn.attempt(&next, counter, left));
+        let event = turn.attempt(&next, counter, left);
+        turn.continued |= matches!(event, Event::ContinuationAttempt { .. });
+        trace.events.push(event);
     }
     (State::of(next.clone()), Todo::Send(next))
 }
@@ -776,7 +845,7 @@ fn evaluate(next: &Next, ended: &Ended, turn: &mut Turn, trace: &mut Trace) -> (
     };
     if next.how == How::Repair {
         let succeeded = Some(decision.action == Decided::RunTools);
-        let event = turn.repair_event(&issue(ended), true, succeeded);
+        let event = turn.repair_event(ended, true, succeeded);
         trace.events.push(event);
     }
     let kept_before = turn.kept_chars;
@@ -809,7 +878,8 @@ fn follow(
         Decided::RaiseBudget => prepare(make(next.how, true)),
         Decided::RepairToolCall => {
             let repair = make(How::Repair, next.how == How::Repair);
-            let event = turn.repair_event(&issue(ended), true, None);
+            turn.issue = Some(issue(ended, None).0);
+            let event = turn.repair_event(ended, true, None);
             trace.events.push(event);
             dispatch(turn, repair, trace)
         }
@@ -851,12 +921,12 @@ fn stop(
     let terminated = terminated(&decision);
     let shown = &ended.ending.shown;
     if terminated == Terminated::ToolCallUnfinished {
-        let event = turn.repair_event(&issue(ended), false, Some(false));
+        let event = turn.repair_event(ended, false, Some(false));
         trace.events.push(event);
     }
     let holds_something = !shown.is_empty() && !shown.is_reasoning_only();
     let partial_if = |stands: bool| if stands { Finish::Partial } else { Finish::Aborted };
-    let finish = match decision.metadata.cause {
+    let finish = match decision.cause {
         Cause::Completed | Cause::ToolCalls if decision.metadata.limit.is_none() => {
             Finish::Complete
         }
@@ -880,16 +950,38 @@ fn stop(
         | Cause::Pending
         | Cause::OutputLimit => partial_if(turn.kept_chars > 0),
     };
-    let sentence = decision.sentence.clone();
+    // A sentence that says "complete" explains no doubt.
+    let sentence = match decision.cause {
+        Cause::Completed if finish == Finish::Complete => {
+            format!("how it ended is not certain ({})", ended.ending.sentence)
+        }
+        Cause::Completed
+        | Cause::NothingCame
+        | Cause::ToolCalls
+        | Cause::UncertainToolCalls
+        | Cause::BrokenToolCall
+        | Cause::Paused
+        | Cause::Pending
+        | Cause::OutputLimit
+        | Cause::ContextFull
+        | Cause::ReasoningExhausted
+        | Cause::Blocked
+        | Cause::ProviderFailed
+        | Cause::RequestRefused
+        | Cause::TimedOut
+        | Cause::CutStream
+        | Cause::Cancelled
+        | Cause::Unknown => decision.sentence.clone(),
+    };
     turn.close(terminated, finish, &sentence, Some(decision), trace)
 }
 
-/// Why the turn is over, by the decision that ended it.
+/// Returns the cause of the end, by the decision that ended the turn.
 fn terminated(decision: &Decision) -> Terminated {
     if let Some(limit) = decision.metadata.limit {
         return terminated_by(limit);
     }
-    match decision.metadata.cause {
+    match decision.cause {
         Cause::Completed => Terminated::Completed,
         Cause::NothingCame => Terminated::NoProgress,
         Cause::ToolCalls => Terminated::ToolCallsLeft,
@@ -912,6 +1004,7 @@ fn terminated_by(limit: Limit) -> Terminated {
     match limit {
         Limit::NoProgress | Limit::Repetition => Terminated::NoProgress,
         Limit::Repairs => Terminated::ToolCallUnfinished,
+        Limit::ConversationMessages | Limit::ConversationTokens => Terminated::ConversationLimit,
         Limit::Attempts
         | Limit::Raises
         | Limit::Retries
@@ -936,14 +1029,56 @@ fn output_tokens(ending: &Ending) -> Option<u64> {
     ending.usage.output.map(|output| output.saturating_add(reasoning))
 }
 
-/// What is wrong with the tool calls of a response, in a sentence.
-fn issue(ended: &Ended) -> String {
-    let by_ending = allow_by_ending(&ended.ending);
-    let told = ended.tools.filter(|told| matches!(told, Allow::Refuse(Refusal::Call(_))));
-    match told.unwrap_or(by_ending) {
-        Allow::Run => "nothing".to_owned(),
-        Allow::Refuse(refusal) => refusal.sentence(),
-    }
+/// The detail of a repair that succeeded.
+const REPAIRED: &str = "the call that was asked for again is complete";
+
+/// Returns the mistake in the tool calls of a response, and the same in a sentence. `known` is the
+/// mistake that was to be repaired, for a response that shows none of its own.
+fn issue(ended: &Ended, known: Option<Issue>) -> (Issue, String) {
+    let Ended { ending, tools, .. } = ended;
+    let calls = |of: fn(&Shown) -> u32| ending.choices.iter().any(|choice| of(&choice.shown) > 0);
+    let told = match tools {
+        Some(Allow::Refuse(refusal @ (Refusal::Call(_) | Refusal::Schema | Refusal::TooMany))) => {
+            Some(*refusal)
+        }
+        Some(
+            Allow::Run | Allow::Refuse(Refusal::NoCalls | Refusal::Ending(_) | Refusal::Unsure),
+        )
+        | None => None,
+    };
+    let refusal = match (told, allow_by_ending(ending)) {
+        (Some(told), _) => told,
+        (None, Allow::Refuse(refusal)) => refusal,
+        (None, Allow::Run) => return (known.unwrap_or(Issue::Unfinished), REPAIRED.to_owned()),
+    };
+    let issue = match refusal {
+        Refusal::Schema => Issue::Schema,
+        Refusal::Call(CallState::Malformed) => Issue::Malformed,
+        Refusal::Call(CallState::Orphaned) => Issue::NoName,
+        Refusal::Call(
+            CallState::Open | CallState::Parsable | CallState::Closed | CallState::Complete,
+        )
+        | Refusal::TooMany => Issue::Unfinished,
+        Refusal::NoCalls if known.is_some() => known.unwrap_or(Issue::Unfinished),
+        // The ending forbids the calls; what they show says what is wrong with them.
+        Refusal::Ending(_) | Refusal::NoCalls | Refusal::Unsure => {
+            if calls(|shown| shown.nameless_tool_calls) {
+                Issue::NoName
+            } else if calls(|shown| shown.malformed_tool_calls)
+                || ending.reason == Reason::MalformedToolCall
+            {
+                Issue::Malformed
+            } else {
+                Issue::Unfinished
+            }
+        }
+    };
+    let detail = match (refusal, &ending.sentence) {
+        // There is no call to speak of: the provider's own word says it.
+        (Refusal::NoCalls, sentence) => sentence.clone(),
+        (refusal, _) => refusal.sentence(),
+    };
+    (issue, detail)
 }
 
 impl Turn {
@@ -984,12 +1119,20 @@ impl Turn {
 
     fn bare_context(&self) -> Context {
         Context {
-            conversation_messages: self.begin.conversation_messages,
+            conversation_messages: self.messages(),
             conversation_tokens: self.conversation_tokens,
-            budget: self.begin.budget,
+            budget: Budget { price: self.price, ..self.begin.budget },
             spent: self.spent,
             delivered: self.begin.delivers,
             ..Context::default()
+        }
+    }
+
+    /// The messages of the conversation; 0 where nobody counted those before the turn.
+    fn messages(&self) -> u32 {
+        match self.begin.conversation_messages {
+            0 => 0,
+            before => before.saturating_add(self.added_messages),
         }
     }
 
@@ -1018,8 +1161,10 @@ impl Turn {
         let spent = &mut self.spent;
         spent.input_tokens = spent.input_tokens.saturating_add(input);
         spent.output_tokens = spent.output_tokens.saturating_add(output);
-        let price = self.begin.budget.price.unwrap_or_default();
-        spent.cost = spent.cost.plus(price.of(input, output));
+        let Begin { budget, policy, .. } = &self.begin;
+        let model = ending.model.as_deref().unwrap_or_default();
+        self.price = budget.price.or_else(|| policy.price_of(&ending.provider, model));
+        spent.cost = spent.cost.plus(self.price.unwrap_or_default().of(input, output));
         let recovering = next.counter.is_some() || !ending.reason.is_success() || !ending.over;
         if recovering {
             let chars = piece.map_or(0, |piece| piece.chars);
@@ -1047,7 +1192,10 @@ impl Turn {
     /// Ends the turn because of a limit, outside of a decision.
     fn out_of(&mut self, limit: Limit, trace: &mut Trace) -> (State, Todo) {
         let finish = if self.kept_chars > 0 { Finish::Partial } else { Finish::Aborted };
-        let mut decision = Decision::new(Decided::Stop, limit.words());
+        let mut decision = Decision::new(limit.calls_for(), limit.words());
+        decision.ending = self.reason;
+        decision.metadata.conversation_messages = self.messages();
+        decision.metadata.conversation_tokens = self.conversation_tokens;
         decision.metadata.limit = Some(limit);
         decision.metadata.left = self.limits().left(&self.begin.budget, &self.spent);
         self.close(terminated_by(limit), finish, limit.words(), Some(decision), trace)
@@ -1071,16 +1219,30 @@ impl Turn {
             Finish::Partial => Some(format!("The answer is incomplete: {sentence}.")),
             Finish::Aborted => Some(format!("There is no answer: {sentence}.")),
         };
-        trace.events.push(Event::ContinuationTerminated {
-            turn: self.begin.turn.clone(),
-            cause: terminated,
+        let limit = decision.as_ref().and_then(|decision| decision.metadata.limit);
+        let (turn, cause, reason) = (&self.begin.turn, terminated, self.reason);
+        let iterations = self.spent.iterations;
+        if self.continued {
+            trace.events.push(Event::ContinuationTerminated {
+                turn: turn.clone(),
+                cause,
+                finish,
+                reason,
+                limit,
+                iterations,
+                pieces: self.pieces,
+                cumulative_tokens: self.spent.output_tokens,
+                cumulative_chars: self.kept_chars,
+            });
+        }
+        trace.events.push(Event::TurnEnded {
+            turn: turn.clone(),
+            cause,
             finish,
-            reason: self.reason,
-            limit: decision.as_ref().and_then(|decision| decision.metadata.limit),
-            iterations: self.spent.iterations,
-            pieces: self.pieces,
-            cumulative_tokens: self.spent.output_tokens,
-            cumulative_chars: self.kept_chars,
+            reason,
+            limit,
+            continued: self.continued,
+            iterations,
         });
         let outcome = Box::new(Outcome {
             turn: self.begin.turn.clone(),
@@ -1117,11 +1279,13 @@ impl Turn {
         }
     }
 
-    fn repair_event(&self, issue: &str, attempted: bool, succeeded: Option<bool>) -> Event {
+    fn repair_event(&self, ended: &Ended, attempted: bool, succeeded: Option<bool>) -> Event {
+        let (issue, detail) = issue(ended, self.issue);
         Event::ToolPayloadRepair {
             turn: self.begin.turn.clone(),
             iteration: self.spent.iterations,
-            issue: issue.to_owned(),
+            issue,
+            detail,
             attempted,
             succeeded,
         }

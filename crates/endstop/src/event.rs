@@ -105,6 +105,14 @@ pub enum Event<'a> {
         /// The word.
         word: &'a str,
     },
+    /// The provider's token for going on with this answer; the last one counts. It is passed on and
+    /// kept nowhere: not in endings, records or signals.
+    ResumeToken {
+        /// Which choice.
+        choice: u32,
+        /// The token.
+        token: &'a str,
+    },
     /// What this wire sends to prove that the response is over.
     Proof,
     /// The provider's error.

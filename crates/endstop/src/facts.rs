@@ -139,6 +139,7 @@ impl Facts {
             Event::Pending { field, word } => {
                 self.pending = Some(Said { field, word: clean(word, WORD_CAP) });
             }
+            Event::ResumeToken { .. } => {}
             Event::Proof => self.prove(wire),
             Event::Fault(fault) => self.fault(fault),
             Event::Safety(rating) => self.rate(rating),

@@ -71,7 +71,10 @@
 //! # let ending = reader.finish(Close::Eof);
 //! let decision = decide(&ending, &Context::default(), &Policy::careful());
 //! assert_eq!(decision.action, Action::ChangePrompt);
-//! assert_eq!(decision.sentence, "the answer was withheld (filtered): the same again is withheld again");
+//! assert_eq!(
+//!     decision.sentence,
+//!     "the answer was withheld (filtered); change the prompt; the same request is withheld again"
+//! );
 //! ```
 
 #![forbid(unsafe_code)]

@@ -28,6 +28,7 @@ use serde_json::{Value, json};
 use crate::provider::{Profile, Resume, Role};
 
 mod asks;
+mod content;
 mod edit;
 
 pub(crate) use asks::bare_text;
@@ -35,18 +36,19 @@ pub use asks::{
     Asks, Bar, EFFORT_WORDS, Effort, Force, MESSAGES, NOTHING, Paused, Scale, Speaker, Talk,
     Temperature, Turns, UsageOption, WORDS_IF_SAID, effort, tokens_if_said,
 };
+pub use content::{Blocks, Content, Gather};
 use edit::{Edit, is_of, lower, unsupported};
 
-/// What a hint says, unless another is given.
+/// The hint that asks a model to go on, unless another is given.
 pub const HINT: &str = "Previous response was truncated by token limit. Continue exactly from where \
 you left off. If you intended a tool call, emit one complete tool call payload only. Do not repeat \
 already-sent text.";
 
-/// What asks for a tool call again, unless another is given; `{tool}` stands for its name.
+/// The words that ask for a tool call again, unless another is given; `{tool}` stands for its name.
 pub const REPAIR: &str = "The call of the tool `{tool}` in the previous response was incomplete and \
 did not run. Emit one complete tool call payload only, with all of its arguments and no other text.";
 
-/// How much of the answer's end is quoted in a user's turn, in characters.
+/// The length of the answer's end that is quoted in a user's turn, in characters.
 pub const TAIL: usize = 1200;
 
 /// A request that goes on where an answer stopped.
@@ -54,9 +56,9 @@ pub const TAIL: usize = 1200;
 pub struct NextRequest {
     /// The request to send.
     pub request: Value,
-    /// What was done.
+    /// The change.
     pub how: How,
-    /// What was done and why, for people.
+    /// The change and its reason, for people.
     pub sentence: String,
     /// The reply begins with the text of the prefill.
     pub echoes: bool,
@@ -64,11 +66,11 @@ pub struct NextRequest {
     pub trimmed: usize,
     /// The cap counts the pieces before too, so that it must be raised as well.
     pub cap_counts_all: bool,
-    /// Where to ask, if it is not the provider's usual base URL.
+    /// The base URL to ask at, if it is not the provider's usual one.
     pub base_url: Option<&'static str>,
 }
 
-/// What was done to a request.
+/// A change of a request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "way", rename_all = "snake_case")]
 pub enum How {
@@ -76,9 +78,9 @@ pub enum How {
     Cap {
         /// The field.
         field: String,
-        /// What it was; none if there was none.
+        /// The old value; none if there was none.
         from: Option<u64>,
-        /// What it is.
+        /// The new value.
         to: u64,
     },
     /// The conversation ends with the answer so far.
@@ -92,12 +94,12 @@ pub enum How {
     Resend,
     /// The model is asked to go on.
     Hint {
-        /// By whom.
+        /// The role that asks.
         role: Role,
     },
     /// The model is asked for one complete tool call.
     Repair {
-        /// By whom.
+        /// The role that asks.
         role: Role,
         /// The field that forces the tool; none if nothing does.
         forced_by: Option<String>,
@@ -108,26 +110,26 @@ pub enum How {
     Effort {
         /// The field.
         field: String,
-        /// What it was; null if there was nothing.
+        /// The old value; null if there was none.
         from: Value,
-        /// What it is.
+        /// The new value.
         to: Value,
     },
 }
 
-/// How an answer is continued.
+/// A way to continue an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Way {
-    /// By a conversation that ends with the answer so far.
+    /// A conversation that ends with the answer so far.
     Prefill,
-    /// By an id or a token of the provider's.
+    /// An id or a token of the provider's.
     Token,
-    /// By asking.
+    /// A hint to the model.
     Hint,
 }
 
-/// What there is of the answer, over all pieces.
+/// The answer so far, over all pieces.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SoFar<'a> {
     /// The text.
@@ -140,7 +142,7 @@ pub struct SoFar<'a> {
     pub content: Option<&'a Value>,
 }
 
-/// What is said to the model.
+/// The words to the model, written under `wording` in a policy's file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Wording {
@@ -148,7 +150,7 @@ pub struct Wording {
     pub hint: Cow<'static, str>,
     /// Asks it for a tool call again; `{tool}` stands for its name.
     pub repair: Cow<'static, str>,
-    /// How much of the answer's end a user's turn quotes, in characters.
+    /// The length of the answer's end that a user's turn quotes, in characters.
     pub tail: usize,
 }
 
@@ -158,7 +160,7 @@ impl Default for Wording {
     }
 }
 
-/// Why there is no such request.
+/// The reason that there is no such request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "why", rename_all = "snake_case")]
 pub enum Impossible {
@@ -178,16 +180,18 @@ pub enum Impossible {
     NothingSoFar,
     /// The answer cannot be prefilled.
     NoPrefill {
-        /// Why not.
+        /// The reason.
         because: String,
     },
     /// The provider's id or token is not known, or it keeps none.
     NoToken {
-        /// Why not.
+        /// The reason.
         because: String,
     },
     /// The content as it came is not known.
     NoContent,
+    /// The provider summed the conversation up, and the caller has to make a new one.
+    SummedUp,
     /// The request declares no tools.
     NoTools,
     /// The model reasons as little as this field can say.
@@ -201,17 +205,22 @@ impl fmt::Display for Impossible {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Unsupported { wire, what } => {
-                write!(out, "the wire {wire} has no form for {what}")
+                write!(out, "requests of the wire {wire} do not support {what}")
             }
             Self::Strange { field: "" } => write!(out, "the request is not a JSON object"),
             Self::Strange { field } => {
-                write!(out, "the request has no `{field}` of the kind that its wire has there")
+                write!(out, "the request's `{field}` is missing or not of the expected type")
             }
-            Self::NothingSoFar => write!(out, "there is no text to go on with"),
+            Self::NothingSoFar => write!(out, "there is no text to continue"),
             Self::NoPrefill { because } | Self::NoToken { because } => out.write_str(because),
             Self::NoContent => {
-                write!(out, "the answer's content as it came is needed and not there")
+                write!(out, "the content of the response is needed as it came, and is not known")
             }
+            Self::SummedUp => write!(
+                out,
+                "the provider compacted the conversation: put its block first, in place of the \
+                 messages that it sums up"
+            ),
             Self::NoTools => write!(out, "the request declares no tools"),
             Self::LowestEffort { field } => {
                 write!(out, "`{field}` already asks for as little reasoning as it can")
@@ -331,6 +340,20 @@ pub fn continue_by(
     }
 }
 
+/// Counts the messages of a request; none where the wire keeps no conversation that is known.
+///
+/// ```
+/// use endstop::{next_request, provider};
+/// use serde_json::json;
+///
+/// let request = json!({"contents": [{"role": "user"}, {"role": "model"}, {"role": "user"}]});
+/// assert_eq!(next_request::messages(&provider::GOOGLE.main, &request), Some(3));
+/// ```
+#[must_use]
+pub fn messages(profile: &Profile, request: &Value) -> Option<u32> {
+    Edit::new(profile, request).ok()?.messages()
+}
+
 /// Takes up an answer that the provider paused, without a word of ours.
 ///
 /// A compaction that was asked for pauses an answer too, and its block then replaces the messages that
@@ -347,7 +370,7 @@ pub fn resume_paused(
     let edit = Edit::new(profile, request)?;
     match profile.asks.paused {
         Paused::Never => Err(unsupported(profile, "taking up a pause")),
-        Paused::Resend => edit.by_resend(so_far),
+        Paused::Resend { sums_up, .. } => edit.by_resend(so_far, sums_up),
         Paused::Token(token) => {
             let mut next = edit.by_token(token, so_far, "")?;
             // Only an answer that used up its cap needs a higher one.
@@ -1320,6 +1343,35 @@ mod tests {
         }
     }
 
+    /// Every wire says where its conversation is, and how long it is.
+    #[test]
+    fn messages_are_counted_where_each_wire_keeps_them() {
+        let turns = |count: usize| vec![json!({"role": "user", "content": "?"}); count];
+        for (profile, request, want) in [
+            (&OPENAI.main, json!({"messages": turns(3)}), Some(3)),
+            (wire(&OPENAI, "openai-responses"), json!({"input": turns(2)}), Some(2)),
+            (wire(&OPENAI, "openai-responses"), json!({"input": "?"}), Some(1)),
+            (&ANTHROPIC.main, json!({"system": "s", "messages": turns(4)}), Some(4)),
+            (&GOOGLE.main, json!({"contents": turns(5)}), Some(5)),
+            (&OLLAMA.main, json!({"messages": []}), Some(0)),
+            (
+                wire(&COHERE, "cohere-v1"),
+                json!({"message": "?", "chat_history": turns(2)}),
+                Some(3),
+            ),
+            (&OPENAI.main, json!({"contents": turns(5)}), None),
+            (&OPENAI.main, json!([1]), None),
+            (&provider::REPLICATE.main, json!({"input": {}}), None),
+        ] {
+            assert_eq!(messages(profile, &request), want, "{request}");
+        }
+        for profile in provider::ALL.iter().flat_map(|known| known.wires()) {
+            let counted = messages(profile, &request_of(profile));
+            assert_eq!(counted.is_some(), !profile.asks.talk.is_empty(), "{}", profile.provider);
+            assert!(counted.is_none_or(|count| count == 1), "{}: {counted:?}", profile.provider);
+        }
+    }
+
     #[test]
     fn there_must_be_something_to_go_on_with() {
         let request = json!({"messages": [{"role": "user", "content": "?"}]});
@@ -1340,7 +1392,7 @@ mod tests {
         );
         assert_eq!(
             replicate.unwrap_err().to_string(),
-            "the wire replicate has no form for a longer conversation"
+            "requests of the wire replicate do not support a longer conversation"
         );
     }
 

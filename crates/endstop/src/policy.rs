@@ -1,9 +1,9 @@
-//! Policies: what to do about an ending.
+//! Policies: the decision about an ending.
 //!
-//! A [`Policy`] is plain data: limits, a rule for each reason, overrides for each provider; it is
-//! written in TOML or taken from the presets. [`decide`] is the one pure function from an ending, its
-//! [`Context`] and a policy to a [`Decision`]. Whoever wants to decide otherwise brings a [`Strategy`],
-//! which can be a closure.
+//! [`remedy`] says what an ending calls for, whoever asks. A [`Policy`] is plain data: limits, rules
+//! for reasons, overrides for providers, wording and prices; it is written in TOML or taken from the
+//! presets. [`decide`] is the one pure function from an ending, its [`Context`] and a policy to a
+//! [`Decision`]. Whoever wants to decide otherwise brings a [`Strategy`], which can be a closure.
 //!
 //! Nothing here sends, waits or remembers: [`crate::continuation`] is the machine that does what was
 //! decided, and it holds every strategy to the limits.
@@ -26,6 +26,8 @@ mod decide;
 mod file;
 mod limits;
 mod piece;
+mod prices;
+mod remedy;
 mod report;
 
 use std::collections::BTreeMap;
@@ -39,12 +41,15 @@ pub use limits::{
 };
 pub use piece::Piece;
 pub(crate) use piece::hash;
+use remedy::remedy_given;
+pub use remedy::{Delivery, Remedy, remedy};
 pub use report::TerminationReport;
 
 use crate::ending::{Confidence, Ending, Reason};
+use crate::next_request::Wording;
 use crate::tool_call::Allow;
 
-/// What to do.
+/// An action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Action {
@@ -125,7 +130,7 @@ impl Action {
     }
 }
 
-/// What to do, in the words that users know.
+/// An action in the words that users know.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Suggested {
@@ -139,7 +144,8 @@ pub enum Suggested {
     Stop,
 }
 
-/// What the ending comes down to: endings that look alike and need different things stay apart.
+/// The cause that an ending comes down to: endings that look alike and need different things stay
+/// apart.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Cause {
@@ -180,7 +186,7 @@ pub enum Cause {
     Unknown,
 }
 
-/// By what an answer goes on, where the action is [`Action::Resume`].
+/// The means by which an answer goes on, where the action is [`Action::Resume`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ResumeBy {
@@ -192,69 +198,85 @@ pub enum ResumeBy {
     Poll,
 }
 
-/// What to do about one ending, and why.
+/// A decision about one ending, and why.
+///
+/// Its JSON has `should_continue`, `reason` (the sentence), `suggested_action` and `metadata`, and
+/// beside them our own `action`, `cause` and `ending`. It reads back.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Decision {
-    /// What to do.
-    pub action: Action,
-    /// Whether the turn goes on by itself.
+    /// The turn goes on by itself.
     pub should_continue: bool,
-    /// Why, in a sentence.
+    /// The reason for the decision, in a sentence without a full stop.
+    #[serde(rename = "reason")]
     pub sentence: String,
-    /// The same in the words that users know; none where tools are to be run.
+    /// The action in the words that users know; none where tools are to be run.
+    #[serde(rename = "suggested_action")]
     pub suggested: Option<Suggested>,
-    /// What belongs to it.
+    /// Numbers and details.
+    #[serde(default)]
     pub metadata: Metadata,
+    /// The action.
+    pub action: Action,
+    /// The cause that the ending comes down to.
+    #[serde(default)]
+    pub cause: Cause,
+    /// The reason that the response ended for; none in a decision that is about no response.
+    #[serde(default)]
+    pub ending: Option<Reason>,
 }
 
-/// What belongs to a decision.
+/// Numbers and details of a decision.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Metadata {
-    /// What the ending comes down to.
-    pub cause: Cause,
-    /// The limit that stands in the way of what would have been done.
+    /// The limit that forbids what would have been done.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limit: Option<Limit>,
-    /// What would have been done, had no limit been reached.
+    /// The action that was preferred, where something forbids it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub instead_of: Option<Action>,
-    /// The cap that the next request is to carry; none leaves it as it was.
+    /// The output cap of the next request; none leaves it as it was.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub next_cap: Option<u64>,
-    /// How long to wait before, in milliseconds.
+    /// The wait before the next request, in milliseconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub wait_ms: Option<u64>,
-    /// By what the answer goes on.
+    /// The means by which the answer goes on.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub resume_by: Option<ResumeBy>,
     /// The text of this response is to be thrown away, since the next one begins anew.
     pub discard: bool,
     /// Less reasoning helps, a higher cap does not.
     pub lower_effort: bool,
-    /// What is left of the budgets, before the action.
+    /// Messages in the conversation; 0 where nobody counted.
+    pub conversation_messages: u32,
+    /// Tokens in the conversation, this answer included; null where they are not known.
+    pub conversation_tokens: Option<u64>,
+    /// The rest of the budgets, before the action.
     pub left: Left,
 }
 
 impl Decision {
-    /// A decision for this action, for strategies of one's own.
+    /// Makes a decision for this action, for strategies of one's own.
     pub fn new(action: Action, sentence: impl Into<String>) -> Self {
         Self {
-            action,
             should_continue: action.goes_on(),
             sentence: sentence.into(),
             suggested: action.suggested(),
             metadata: Metadata::default(),
+            action,
+            cause: Cause::Unknown,
+            ending: None,
         }
     }
 }
 
-/// What is known besides the ending when something is to be decided.
+/// The facts besides the ending that a decision rests on.
 ///
 /// Its default is a first response of which nothing more is known.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Context {
-    /// Messages in the conversation.
+    /// Messages in the conversation; 0 where nobody counted.
     pub conversation_messages: u32,
     /// Tokens in the conversation, this answer included, as far as they are known.
     pub conversation_tokens: Option<u64>,
@@ -262,9 +284,9 @@ pub struct Context {
     pub budget: Budget,
     /// The cap that this response was asked with, where it is not the turn's first.
     pub cap: Option<u64>,
-    /// What the turn has spent so far, this response included.
+    /// The turn's spending so far, this response included.
     pub spent: Spent,
-    /// What the tool calls of this response are allowed; none where nobody put them together.
+    /// Whether the tool calls of this response may run; none where nobody put them together.
     pub tools: Option<Allow>,
     /// The text of this response, in numbers; none where nobody kept it.
     pub piece: Option<Piece>,
@@ -272,13 +294,13 @@ pub struct Context {
     pub seen: Vec<u64>,
     /// The text has reached someone and cannot be taken back.
     pub delivered: bool,
-    /// How long the provider asks to wait, in milliseconds.
+    /// The wait that the provider asks for, in milliseconds.
     pub retry_after_ms: Option<u64>,
     /// A number that differs from turn to turn, so that not all retry at the same moment.
     pub seed: u64,
 }
 
-/// Whoever decides: a policy, or anything of one's own.
+/// A strategy: a policy, or anything of one's own.
 ///
 /// ```
 /// use endstop::policy::{Action, Context, Decision, Policy, Strategy, decide};
@@ -295,7 +317,7 @@ pub struct Context {
 /// takes(Policy::careful());
 /// ```
 pub trait Strategy {
-    /// What to do about an ending.
+    /// Decides about an ending.
     fn decide(&self, ending: &Ending, context: &Context) -> Decision;
 }
 
@@ -319,41 +341,47 @@ pub struct Policy {
     pub name: String,
     /// The limits of a turn.
     pub agent: AgentLimits,
-    /// Rules for reasons; those that have none follow [`Rule::natural`].
+    /// Rules for reasons; those that have none follow [`Rule::NATURAL`].
     #[serde(default)]
     pub rules: BTreeMap<Reason, RuleChange>,
-    /// What holds for one provider only.
+    /// Overrides for one provider only.
     #[serde(default)]
     pub providers: BTreeMap<String, Override>,
+    /// The words of next requests.
+    #[serde(default)]
+    pub wording: Wording,
+    /// Prices by `model` or `provider/model`, in US dollars for a million tokens.
+    #[serde(default)]
+    pub prices: BTreeMap<String, Price>,
 }
 
-/// What is done about one reason.
+/// A rule for one reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rule {
-    /// What is done, where the limits allow it.
-    pub action: Action,
-    /// How sure the ending must be for it.
+    /// The preferred action, where the limits allow it; none takes the ending's [`remedy`].
+    pub action: Option<Action>,
+    /// The least confidence of the ending for it.
     pub min_confidence: Confidence,
-    /// How often in a turn; none leaves that to the limits.
+    /// The most attempts in a turn; none leaves that to the limits.
     pub max_attempts: Option<u32>,
 }
 
-/// What a file or an override says of a rule; the rest stays as it is.
+/// A change of a rule by a file or an override; the rest stays as it is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct RuleChange {
-    /// What is done, where the limits allow it.
+    /// The preferred action, where the limits allow it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub action: Option<Action>,
-    /// How sure the ending must be for it.
+    /// The least confidence of the ending for it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub min_confidence: Option<Confidence>,
-    /// How often in a turn; none leaves that to the limits.
+    /// The most attempts in a turn; none leaves that to the limits.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_attempts: Option<u32>,
 }
 
-/// What holds for one provider only.
+/// Overrides for one provider only.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Override {
@@ -366,7 +394,7 @@ pub struct Override {
 impl RuleChange {
     fn apply(&self, rule: Rule) -> Rule {
         Rule {
-            action: self.action.unwrap_or(rule.action),
+            action: self.action.or(rule.action),
             min_confidence: self.min_confidence.unwrap_or(rule.min_confidence),
             max_attempts: self.max_attempts.or(rule.max_attempts),
         }
@@ -374,12 +402,9 @@ impl RuleChange {
 }
 
 impl Rule {
-    /// The rule for a reason that has none of its own: its first permitted action.
-    #[must_use]
-    pub fn natural(reason: Reason) -> Self {
-        let action = Self::permitted(reason).first().copied().unwrap_or(Action::Stop);
-        Self { action, min_confidence: Confidence::Low, max_attempts: None }
-    }
+    /// The rule for a reason that has none of its own: the ending's [`remedy`].
+    pub const NATURAL: Self =
+        Self { action: None, min_confidence: Confidence::Low, max_attempts: None };
 
     /// The actions that a rule for this reason may name, the usual one first. What is not here
     /// cannot help or is not safe.
@@ -408,6 +433,8 @@ impl Default for Policy {
             agent: AgentLimits::DEFAULT,
             rules: BTreeMap::new(),
             providers: BTreeMap::new(),
+            wording: Wording::default(),
+            prices: BTreeMap::new(),
         }
     }
 }
@@ -451,7 +478,7 @@ impl Policy {
             rules: [Reason::OutputLimit, Reason::Paused, Reason::MalformedToolCall]
                 .map(|reason| (reason, sure))
                 .into(),
-            providers: BTreeMap::new(),
+            ..Self::default()
         }
     }
 
@@ -476,19 +503,17 @@ impl Policy {
                 ..AgentLimits::DEFAULT
             },
             rules: [(Reason::OutputLimit, raise)].into(),
-            providers: BTreeMap::new(),
+            ..Self::default()
         }
     }
 
-    /// What holds for an ending of this reason at this provider.
+    /// Returns the terms for an ending of this reason at this provider.
     #[must_use]
     pub fn terms(&self, provider: &str, reason: Reason) -> Terms {
         let own = self.providers.get(provider);
         let changes = [self.rules.get(&reason), own.and_then(|own| own.rules.get(&reason))];
-        let rule = changes
-            .into_iter()
-            .flatten()
-            .fold(Rule::natural(reason), |rule, change| change.apply(rule));
+        let rule =
+            changes.into_iter().flatten().fold(Rule::NATURAL, |rule, change| change.apply(rule));
         let limits = own.map_or(self.agent, |own| own.agent.apply(self.agent));
         Terms { limits: rule.bounds(limits), rule }
     }
@@ -511,7 +536,7 @@ impl Rule {
     }
 }
 
-/// What holds for one ending: the limits and the rule, overrides applied.
+/// The terms for one ending: the limits and the rule, overrides applied.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Terms {
     /// The limits.

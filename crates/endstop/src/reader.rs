@@ -18,6 +18,9 @@ use crate::repeat::{Lesson, Order, Repeat};
 use crate::shape;
 use crate::verdict::{self, Evidence, Habits, Meaning};
 
+/// The longest token for going on that is passed on, in bytes.
+const MAX_TOKEN: usize = 1 << 20;
+
 /// The head of the response.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Head<'a> {
@@ -288,6 +291,14 @@ impl Out<'_, '_> {
     pub(crate) fn detail(&mut self, choice: Option<u32>, key: &'static str, value: &str) {
         if !value.is_empty() {
             self.emit(Event::Detail { choice, key, value });
+        }
+    }
+
+    /// Passes the provider's token for going on to whoever listens. One that is longer than any known
+    /// is left out, since a part of it is worth nothing.
+    pub(crate) fn resume_token(&mut self, choice: u32, token: &str) {
+        if !token.is_empty() && token.len() <= MAX_TOKEN {
+            self.emit(Event::ResumeToken { choice, token });
         }
     }
 

@@ -139,6 +139,7 @@ impl Lesson {
             | Event::Usage(_)
             | Event::Word { .. }
             | Event::Pending { .. }
+            | Event::ResumeToken { .. }
             | Event::Proof
             | Event::Fault(_)
             | Event::Detail { .. } => return self.spoil(),

@@ -125,6 +125,7 @@ impl Assembly {
             | Event::Usage(_)
             | Event::Word { .. }
             | Event::Pending { .. }
+            | Event::ResumeToken { .. }
             | Event::Proof
             | Event::Fault(_)
             | Event::Safety(_)
@@ -257,6 +258,8 @@ pub enum Refusal {
     Call(CallState),
     /// There were more calls than are followed.
     TooMany,
+    /// The arguments of a call do not fit the tool's schema; whoever knows the schema says so.
+    Schema,
 }
 
 impl Refusal {
@@ -279,6 +282,7 @@ impl Refusal {
                     .to_lowercase()
             }
             Self::TooMany => "the response holds more tool calls than are followed".to_owned(),
+            Self::Schema => "the arguments of a tool call do not fit the tool's schema".to_owned(),
         }
     }
 }

@@ -1,5 +1,6 @@
 //! `decide` and `explain`, as their users meet them.
 
+use endstop::policy::Decision;
 use serde_json::{Value, json};
 
 use crate::{Folder, endstop, fails, stdout};
@@ -86,25 +87,315 @@ fn explain_tells_everything() {
     let text = stdout(&output);
     for says in [
         "output limit (high confidence)",
-        "do         repair_tool_call: the output limit cut a tool call, which is never run",
-        "left       3 attempts, 1 repairs",
+        "do         repair_tool_call: the output limit cut a tool call off; the call is not run",
+        "left       3 attempts, 1 repair, no known limit of tokens",
+        "messages   an unknown number of messages",
     ] {
         assert!(text.contains(says), "{says}\n{text}");
     }
     let output = endstop(&["explain", "--provider", "openai", "--json"], CUT_CALL.as_bytes());
     let report: Value = serde_json::from_str(&stdout(&output)).unwrap();
-    assert_eq!(report["decision"]["suggested"], "retry");
+    assert_eq!(report["decision"]["suggested_action"], "retry");
     assert_eq!(report["signal"]["reason"], "token_limit_reached");
     assert_eq!(report["ending"]["shown"], json!(["tool_calls", "unfinished_tool_call"]));
 }
 
 #[test]
+fn a_decision_in_json_has_the_keys_that_were_asked_for_and_reads_back() {
+    let json = decided(&["--cap", "100"], CUT_OFF);
+    assert_eq!(json["should_continue"], true);
+    assert_eq!(
+        json["reason"],
+        "the answer stopped at the output limit; continue it (attempt 1 of 3)"
+    );
+    assert_eq!(json["suggested_action"], "increase_budget");
+    assert_eq!(
+        (&json["action"], &json["cause"], &json["ending"]),
+        (&json!("continue"), &json!("output_limit"), &json!("output_limit"))
+    );
+    let read: Decision = serde_json::from_value(json.clone()).unwrap();
+    let again = serde_json::to_value(read).unwrap();
+    for (key, value) in again.as_object().unwrap() {
+        assert_eq!(&json[key], value, "{key}");
+    }
+    let calls = r#"{"choices":[{"index":0,"message":{"content":null,"tool_calls":[{"id":"c","type":"function","function":{"name":"f","arguments":"{}"}}]},"finish_reason":"tool_calls"}]}"#;
+    let json = decided(&[], calls);
+    assert_eq!((&json["action"], &json["suggested_action"]), (&json!("run_tools"), &Value::Null));
+    let stop = decided(&["--attempts", "3"], CUT_OFF);
+    let reason = stop["reason"].as_str().unwrap();
+    assert_eq!(
+        reason,
+        "the answer stopped at the output limit; it is not continued, because no attempt to \
+         continue is left (continuation_max_attempts)"
+    );
+}
+
+#[test]
+fn the_length_of_the_conversation_is_heeded() {
+    let folder = Folder::new("decide-conversation");
+    let policy = folder.write(
+        "p.toml",
+        "[agent]\nconversation_max_messages = 4\nconversation_max_tokens = 2000\n",
+    );
+    let turn = |number: usize| json!({"role": "user", "content": format!("{number}")});
+    let request = |messages: usize| {
+        let messages: Vec<Value> = (0..messages).map(turn).collect();
+        folder.write("request.json", json!({"messages": messages}).to_string())
+    };
+    let of = |arguments: &[&str]| {
+        let json = decided(&[&["--policy", &policy], arguments].concat(), CUT_OFF);
+        let metadata = &json["metadata"];
+        (
+            json["action"].clone(),
+            json["suggested_action"].clone(),
+            metadata["limit"].clone(),
+            metadata["conversation_messages"].clone(),
+            metadata["conversation_tokens"].clone(),
+        )
+    };
+    let goes_on = |messages: u32, tokens: u64| {
+        let (messages, tokens) = (json!(messages), json!(tokens));
+        (json!("continue"), json!("increase_budget"), Value::Null, messages, tokens)
+    };
+    let too_long = |limit: &str, messages: u32, tokens: u64| {
+        let (messages, tokens) = (json!(messages), json!(tokens));
+        (json!("compact"), json!("modify_prompt"), json!(limit), messages, tokens)
+    };
+    assert_eq!(of(&[]), goes_on(0, 109));
+    assert_eq!(of(&["--request", &request(3)]), goes_on(3, 109));
+    assert_eq!(of(&["--request", &request(4)]), too_long("conversation_messages", 4, 109));
+    assert_eq!(of(&["--messages", "3"]), goes_on(3, 109));
+    assert_eq!(of(&["--messages", "5"]), too_long("conversation_messages", 5, 109));
+    // What is said goes before what is counted.
+    assert_eq!(of(&["--messages", "1", "--request", &request(9)]), goes_on(1, 109));
+    let tokens = of(&["--conversation-tokens", "2000"]);
+    assert_eq!(tokens, too_long("conversation_tokens", 0, 2000));
+    // Off by default.
+    assert_eq!(decided(&["--messages", "100000"], CUT_OFF)["action"], "continue");
+    let json = decided(&["--policy", &policy, "--messages", "9"], CUT_OFF);
+    assert_eq!((&json["should_continue"], &json["policy"]), (&json!(false), &json!("p.toml")));
+}
+
+#[test]
+fn hint_and_prices_are_configuration() {
+    let folder = Folder::new("decide-words");
+    let request = folder.write("request.json", REQUEST);
+    let policy = folder.write(
+        "p.toml",
+        "[agent]\nturn_max_cost = 0.01\n\
+         [wording]\nhint = \"Weiter, bitte.\"\nrepair = \"Noch einmal `{tool}`.\"\n\
+         [prices]\n\"openai/gpt-4.1\" = { input = 10, output = 10 }\n",
+    );
+    let with = |arguments: &[&str], body| {
+        decided(&[&["--policy", &policy, "--request", &request], arguments].concat(), body)
+    };
+    let next = with(&[], CUT_OFF)["next"]["request"]["messages"].to_string();
+    assert!(next.contains("Weiter, bitte.") && !next.contains("truncated"), "{next}");
+    let next = with(&[], CUT_CALL)["next"]["request"]["messages"].to_string();
+    assert!(next.contains("Noch einmal `save`."), "{next}");
+    // 109 tokens at 10 USD a million are 0.00109 USD: 0.00891 are left, reading
+    // costs 0.00109, and the rest pays for 782 tokens.
+    let first = with(&["--max-tokens", "5000"], CUT_OFF);
+    assert_eq!(
+        (&first["action"], &first["metadata"]["next_cap"]),
+        (&json!("continue"), &json!(782))
+    );
+    let rich = with(&["--max-tokens", "5000", "--tokens", "0"], CUT_OFF);
+    assert_eq!(rich["metadata"]["left"]["cost"], 0.00891);
+    let poor = with(&["--cost", "0.008"], CUT_OFF);
+    assert_eq!((&poor["action"], &poor["metadata"]["limit"]), (&json!("stop"), &json!("cost")));
+    // A model without a price costs nothing that is known.
+    let other = CUT_OFF.replace("gpt-4.1", "gpt-x");
+    assert_eq!(with(&["--cost", "0.008"], &other)["action"], "continue");
+}
+
+#[test]
+fn a_raise_that_is_not_possible_is_told() {
+    let text = ["--policy", "persistent", "--cap", "100"];
+    let json = decided(&text, CUT_OFF);
+    assert_eq!(json["action"], "continue");
+    assert_eq!(json["metadata"]["instead_of"], "raise_budget");
+    assert_eq!(
+        json["reason"],
+        "the answer stopped at the output limit; the limit is not raised, because the model's \
+         maximum is not known; continue it (attempt 1 of 8)"
+    );
+    let all = [&["decide", "--provider", "openai"][..], &text].concat();
+    let output = stdout(&endstop(&all, CUT_OFF.as_bytes()));
+    assert!(output.contains("instead of raise budget"), "{output}");
+}
+
+/// A turn that paused in the middle of a search: text, thinking, citations and the search itself.
+const PAUSED: &str = r#"event: message_start
+data: {"type":"message_start","message":{"type":"message","id":"msg_1","role":"assistant","model":"claude-sonnet-5","content":[],"stop_reason":null}}
+
+event: content_block_start
+data: {"type":"content_block_start","index":0,"content_block":{"type":"thinking","thinking":"","signature":""}}
+
+event: content_block_delta
+data: {"type":"content_block_delta","index":0,"delta":{"type":"thinking_delta","thinking":"Look "}}
+
+event: content_block_delta
+data: {"type":"content_block_delta","index":0,"delta":{"type":"thinking_delta","thinking":"it up."}}
+
+event: content_block_delta
+data: {"type":"content_block_delta","index":0,"delta":{"type":"signature_delta","signature":"c2ln"}}
+
+event: content_block_stop
+data: {"type":"content_block_stop","index":0}
+
+event: content_block_start
+data: {"type":"content_block_start","index":1,"content_block":{"type":"text","text":"","citations":null}}
+
+event: content_block_delta
+data: {"type":"content_block_delta","index":1,"delta":{"type":"text_delta","text":"As \u00fcber"}}
+
+event: content_block_delta
+data: {"type":"content_block_delta","index":1,"delta":{"type":"citations_delta","citation":{"type":"web_search_result_location","url":"u"}}}
+
+event: content_block_stop
+data: {"type":"content_block_stop","index":1}
+
+event: content_block_start
+data: {"type":"content_block_start","index":2,"content_block":{"type":"server_tool_use","id":"srvtoolu_1","name":"web_search","input":{}}}
+
+event: content_block_delta
+data: {"type":"content_block_delta","index":2,"delta":{"type":"input_json_delta","partial_json":"{\"query\":"}}
+
+event: content_block_delta
+data: {"type":"content_block_delta","index":2,"delta":{"type":"input_json_delta","partial_json":"\"x\"}"}}
+
+event: content_block_stop
+data: {"type":"content_block_stop","index":2}
+
+event: message_delta
+data: {"type":"message_delta","delta":{"stop_reason":"pause_turn"},"usage":{"output_tokens":5}}
+
+event: message_stop
+data: {"type":"message_stop"}
+
+"#;
+
+fn resumed(provider: &str, request: &str, body: &str) -> Value {
+    let all =
+        ["decide", "--provider", provider, "--json", "--request", request, "--max-tokens", "50"];
+    let output = endstop(&all, body.as_bytes());
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    serde_json::from_str(&stdout(&output)).unwrap()
+}
+
+#[test]
+fn a_paused_turn_goes_back_as_it_came() {
+    let folder = Folder::new("decide-pause");
+    let sent = json!({"model": "claude-sonnet-5", "max_tokens": 50, "tools": [{"type": "web_search"}],
+        "messages": [{"role": "user", "content": "?"}]});
+    let request = folder.write("request.json", sent.to_string());
+    let content = json!([
+        {"type": "thinking", "thinking": "Look it up.", "signature": "c2ln"},
+        {"type": "text", "text": "As über",
+            "citations": [{"type": "web_search_result_location", "url": "u"}]},
+        {"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search",
+            "input": {"query": "x"}},
+    ]);
+    let mut want = sent.clone();
+    want["messages"] =
+        json!([{"role": "user", "content": "?"}, {"role": "assistant", "content": content}]);
+    let streamed = resumed("anthropic", &request, PAUSED);
+    assert_eq!((&streamed["action"], &streamed["ending"]), (&json!("resume"), &json!("paused")));
+    assert_eq!(streamed["next"]["request"], want);
+    assert_eq!(streamed["next"]["how"], json!({"way": "resend"}));
+    let plain = json!({"type": "message", "id": "msg_1", "role": "assistant",
+        "model": "claude-sonnet-5", "content": content, "stop_reason": "pause_turn"});
+    assert_eq!(resumed("anthropic", &request, &plain.to_string())["next"]["request"], want);
+    // A kind of piece that is not known cannot go back as it came.
+    let odd = PAUSED.replace("citations_delta", "odour_delta");
+    let why = resumed("anthropic", &request, &odd)["next"]["impossible"].clone();
+    assert_eq!(why, "the content of the response is needed as it came, and is not known");
+    // A compaction makes a new conversation.
+    let summary = json!({"type": "message", "content": [{"type": "compaction", "content": "So far"}],
+        "stop_reason": "compaction"});
+    let why = resumed("anthropic", &request, &summary.to_string())["next"]["impossible"].clone();
+    assert!(why.as_str().unwrap().contains("compacted the conversation"), "{why}");
+}
+
+#[test]
+fn a_continuation_token_goes_into_the_next_request_and_nowhere_else() {
+    let folder = Folder::new("decide-token");
+    let sent = json!({"contents": [{"role": "user", "parts": [{"text": "?"}]}],
+        "generationConfig": {"maxOutputTokens": 50}});
+    let request = folder.write("request.json", sent.to_string());
+    // The last token counts; chunks may carry one before the end.
+    let chunk = |rest: &str| {
+        format!(
+            "data: {{\"candidates\":[{{\"content\":{{\"role\":\"model\",\"parts\":[{{\"text\":\"Hi\"}}]}}{rest}}}]}}\n\n"
+        )
+    };
+    let body = chunk(",\"continuationToken\":\"Zmlyc3Q\"")
+        + &chunk(",\"finishReason\":\"CONTINUATION\",\"continuationToken\":\"c2Vjb25k\"");
+    let json = resumed("google", &request, &body);
+    let mut want = sent.clone();
+    want["continuationToken"] = json!("c2Vjb25k");
+    assert_eq!((&json["action"], &json["next"]["request"]), (&json!("resume"), &want));
+    // Nobody else sees it.
+    let mut elsewhere = json.clone();
+    elsewhere["next"]["request"] = Value::Null;
+    assert!(!elsewhere.to_string().contains("c2Vjb25k"), "{elsewhere}");
+    for command in [&["check", "--json"][..], &["check"], &["explain", "--json"], &["explain"]] {
+        let all = [command, &["--provider", "google"]].concat();
+        let output = stdout(&endstop(&all, body.as_bytes()));
+        assert!(!output.contains("c2Vjb25k") && !output.contains("Zmlyc3Q"), "{output}");
+    }
+    // Without one there is no such request.
+    let none = resumed("google", &request, &chunk(",\"finishReason\":\"CONTINUATION\""));
+    assert_eq!(none["next"]["impossible"], "no continuationToken, because the provider gave none");
+}
+
+#[test]
 fn what_is_wrong_is_said_in_one_line() {
     let body = CUT_OFF.as_bytes();
-    fails(&endstop(&["decide", "--policy", "bold"], body), 1, "careful, default, persistent");
     let folder = Folder::new("decide-wrong");
-    let file = folder.write("p.toml", "[agent]\nattempts = 3\n");
-    fails(&endstop(&["decide", "--policy", &file], body), 1, "p.toml:2: `agent.attempts`");
-    let file = folder.write("r.json", "{");
-    fails(&endstop(&["explain", "--request", &file], body), 1, "is no JSON");
+    for command in ["decide", "explain"] {
+        let told = |arguments: &[&str], says: &str| {
+            let output = endstop(&[&[command], arguments].concat(), body);
+            fails(&output, 1, says);
+            assert!(output.stdout.is_empty(), "{output:?}");
+        };
+        told(
+            &["--policy", "bold"],
+            "unknown policy `bold`: expected careful, default, persistent or a TOML file",
+        );
+        let file = folder.write("p.toml", "[agent]\nattempts = 3\n");
+        told(&["--policy", &file], "p.toml:2: `agent.attempts`");
+        let file = folder.write("p.toml", "\nbased_on = \"bold\"\n");
+        told(
+            &["--policy", &file],
+            "p.toml:2: `based_on`: unknown preset `bold`: expected careful, default or persistent",
+        );
+        let file = folder.write("p.toml", "[rules.safety]\naction = \"retry\"\n");
+        told(
+            &["--policy", &file],
+            "p.toml:2: `rules.safety.action`: invalid action `retry` for safety: expected change_prompt or stop",
+        );
+        let file = folder.write("p.toml", "[prices]\nm = { input = -1, output = 1 }\n");
+        told(&["--policy", &file], "p.toml:2: `prices.m`: expected an amount of money, 0 or more");
+        let file = folder.write("p.toml", b"\xff\xfe");
+        told(&["--policy", &file], "unknown policy");
+        let file = folder.write("r.json", "{");
+        told(&["--request", &file], "invalid JSON in request");
+        let file = folder.write("r.json", "[1]");
+        told(&["--request", &file], "expected a JSON object");
+        let missing = folder.write("gone", "");
+        std::fs::remove_file(&missing).unwrap();
+        told(&["--request", &missing], "cannot read");
+    }
+    // A request of another wire is no error: the decision stands, and there is no next request.
+    let file = folder.write("r.json", "{\"contents\":[]}");
+    let json = decided(&["--request", &file], CUT_OFF);
+    assert_eq!(json["action"], "continue");
+    assert_eq!(
+        json["next"]["impossible"],
+        "the request's `messages` is missing or not of the expected type"
+    );
+    let output = endstop(&["decide", "--cost", "-1"], body);
+    assert_eq!(output.status.code(), Some(2));
 }

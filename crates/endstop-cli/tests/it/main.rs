@@ -88,7 +88,11 @@ fn check_tells_in_words_how_it_ended_and_what_to_do() {
         text.starts_with("cut (high confidence): the bytes ended before the response was over\n"),
         "{text}"
     );
-    for part in ["said       nothing", "closed     the bytes ended", "what to do throw it away"] {
+    for part in [
+        "said       nothing",
+        "closed     the bytes ended",
+        "what to do discard it and send the request again",
+    ] {
         assert!(text.contains(part), "{text}");
     }
     assert!(!text.contains('\x1b'), "no colour in a pipe");

@@ -268,8 +268,7 @@ fn a_bad_file_gets_one_line_from_every_command() {
     );
     bad(
         b"[provider.openai.words.\"incomplete.reason\"]\nx = \"failed\"\n",
-        ".toml:1: unknown field `incomplete.reason`: expected one of finish_reason, finish_details.type, \
-         status, incomplete_details.reason;",
+        ".toml:1: unknown field `incomplete.reason`: expected one of finish_reason, finish_details.type,",
     );
     bad(b"[provider.acme]\n", ".toml:1: unknown provider `acme`: add `like");
     bad(b"[provider.acme\n", ".toml:1: ");

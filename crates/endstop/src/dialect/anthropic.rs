@@ -5,6 +5,8 @@
 //!
 //! Source: `anthropic` 2.8.0 and its test fixtures, `@anthropic-ai/sdk` 1.8.0.
 
+mod content;
+
 use serde::Deserialize;
 use serde_json::json;
 use serde_json::value::RawValue;
@@ -85,7 +87,7 @@ const ASKS: Asks = Asks {
         Bar { field: "output_config.format", fine: &[], by_default: false, because: FORMAT },
         Bar { field: "output_format", fine: &[], by_default: false, because: FORMAT },
     ],
-    paused: Paused::Resend,
+    paused: Paused::Resend { gather: content::gather, sums_up: content::COMPACTION },
     forces: &[Force {
         tools: "tools",
         field: "tool_choice",

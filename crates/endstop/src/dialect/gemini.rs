@@ -377,6 +377,7 @@ fn read_candidate(candidate: &Candidate<'_>, out: &mut Out<'_, '_>) {
     for part in candidate.content.parts.iter() {
         read_part(choice, part, out);
     }
+    out.resume_token(choice, &candidate.continuation_token);
     read_ratings(Some(choice), &candidate.safety_ratings, out);
     if let Some(word) = candidate.finish_reason.said() {
         out.detail(Some(choice), "finishMessage", &candidate.finish_message);

@@ -124,6 +124,8 @@ struct Wire<'a> {
     delta: Loose<Delta<'a>>,
     #[serde(borrow)]
     interaction: Option<Loose<Interaction<'a>>>,
+    #[serde(borrow)]
+    continuation_token: Text<'a>,
 }
 
 #[derive(Default, Deserialize)]
@@ -179,6 +181,8 @@ struct Interaction<'a> {
     #[serde(borrow)]
     steps: Few<Loose<Step<'a>>>,
     #[serde(borrow)]
+    continuation_token: Text<'a>,
+    #[serde(borrow)]
     errors: Option<&'a RawValue>,
     usage: Option<Loose<WireUsage>>,
 }
@@ -207,7 +211,10 @@ fn read(frame: &Frame<'_>, out: &mut Out<'_, '_>) -> Reading {
                 out.emit(Event::Begin { id: &interaction.id, model: &interaction.model });
             }
         }
-        "interaction.status_update" => read_status(&wire.status, out),
+        "interaction.status_update" => {
+            out.resume_token(0, &wire.continuation_token);
+            read_status(&wire.status, out);
+        }
         "interaction.completed" | "interaction.complete" => {
             let nothing = Loose::default();
             let reading = read_end(wire.interaction.as_ref().unwrap_or(&nothing), out);
@@ -249,6 +256,7 @@ fn read_end(interaction: &Interaction<'_>, out: &mut Out<'_, '_>) -> Reading {
             cache_write: None,
         }));
     }
+    out.resume_token(0, &interaction.continuation_token);
     read_status(&interaction.status, out);
     if is_set(interaction.errors) { Reading::Error } else { Reading::Read }
 }

@@ -2,24 +2,25 @@
 
 use serde_json::{Value, json};
 
+use super::Gather;
 use crate::provider::{Role, Token};
 
-/// What the requests of a wire can ask for, and where.
+/// The things that requests of a wire can ask for, and their fields.
 #[derive(Clone, Copy, Debug)]
 pub struct Asks {
-    /// Where the conversation stands: the first whose field the request has.
+    /// The fields of the conversation: the first whose field the request has.
     pub talk: &'static [Talk],
-    /// Who gives a hint where no rule for the model says so.
+    /// The role that gives a hint where no rule for the model says so.
     pub hint: Role,
-    /// What in a request forbids a prefill.
+    /// Fields of a request that forbid a prefill.
     pub prefill_bars: &'static [Bar],
-    /// How a paused answer is taken up.
+    /// The way that a paused answer is taken up.
     pub paused: Paused,
-    /// How one tool is forced: the first whose tools the request has.
+    /// The ways to force one tool: the first whose tools the request has.
     pub forces: &'static [Force],
-    /// Where the temperature stands.
+    /// The field of the temperature.
     pub temperature: Temperature,
-    /// Where reasoning is tuned: the first that the request has, else the first with a value of its
+    /// The fields that tune reasoning: the first that the request has, else the first with a value of its
     /// own for requests that say nothing.
     pub efforts: &'static [Effort],
     /// The wire takes `snake_case` for its `camelCase` names.
@@ -28,7 +29,7 @@ pub struct Asks {
     pub usage: Option<UsageOption>,
 }
 
-/// How a stream is asked to tell its tokens.
+/// The option that makes a stream tell its tokens.
 #[derive(Clone, Copy, Debug)]
 pub struct UsageOption {
     /// The field of the request.
@@ -69,7 +70,7 @@ pub const NOTHING: Asks = Asks {
     usage: None,
 };
 
-/// Where a request holds the conversation.
+/// The place of the conversation in a request.
 #[derive(Clone, Copy, Debug)]
 pub enum Talk {
     /// In a list of turns; one text there is the user's only turn.
@@ -92,7 +93,7 @@ pub struct Turns {
     pub assistant: &'static str,
     /// The user's role.
     pub user: &'static str,
-    /// What a turn calls its content.
+    /// The name of a turn's content.
     pub content: &'static str,
     /// A part of content that is a list: of the assistant's, or of others.
     pub part: fn(Speaker, &str) -> Value,
@@ -100,7 +101,7 @@ pub struct Turns {
     pub plain: bool,
 }
 
-/// Whose words these are.
+/// The speaker of some words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Speaker {
     /// The model's.
@@ -118,22 +119,27 @@ pub struct Bar {
     pub fine: &'static [&'static str],
     /// The field forbids it by being absent too.
     pub by_default: bool,
-    /// Why, to follow "because".
+    /// The reason, to follow "because".
     pub because: &'static str,
 }
 
-/// How a paused answer is taken up.
+/// The way that a paused answer is taken up.
 #[derive(Clone, Copy, Debug)]
 pub enum Paused {
     /// It never is.
     Never,
-    /// By sending it back as it came.
-    Resend,
-    /// By a token of the provider's.
+    /// It is sent back as it came.
+    Resend {
+        /// Puts its content together.
+        gather: Gather,
+        /// The type of a block that replaces the messages before it, if it stands alone.
+        sums_up: &'static str,
+    },
+    /// A token of the provider's stands for it.
     Token(Token),
 }
 
-/// How one tool is forced.
+/// A way to force one tool.
 #[derive(Clone, Copy, Debug)]
 pub struct Force {
     /// The field that declares the tools.
@@ -142,35 +148,35 @@ pub struct Force {
     pub field: &'static str,
     /// Its value for a tool of this name.
     pub value: fn(&str) -> Value,
-    /// What the names of the models that take it hold; the empty list fits every model.
+    /// Parts of the names of the models that take it; the empty list fits every model.
     pub models: &'static [&'static str],
-    /// What in a request forbids it.
+    /// Fields of a request that forbid it.
     pub bars: &'static [Bar],
 }
 
-/// Where the temperature stands.
+/// The field of the temperature.
 #[derive(Clone, Copy, Debug)]
 pub struct Temperature {
     /// The field; empty if there is none.
     pub field: &'static str,
-    /// What the names of the models hold that refuse any but their own.
+    /// Parts of the names of the models that refuse any but their own.
     pub refused_by: &'static [&'static str],
     /// Some models or versions refuse it, and only a request that sent one shows that it may.
     pub only_if_sent: bool,
 }
 
-/// Where reasoning is tuned.
+/// A field that tunes reasoning.
 #[derive(Clone, Copy, Debug)]
 pub struct Effort {
     /// The field.
     pub field: &'static str,
-    /// What the names of the models that take it hold; the empty list fits every model.
+    /// Parts of the names of the models that take it; the empty list fits every model.
     pub models: &'static [&'static str],
-    /// What it may be.
+    /// Its values.
     pub scale: Scale,
 }
 
-/// What tunes reasoning.
+/// The values that tune reasoning.
 #[derive(Clone, Copy, Debug)]
 pub enum Scale {
     /// Words from the most to the least.
@@ -179,7 +185,7 @@ pub enum Scale {
         words: &'static [&'static str],
         /// The word for a request that says nothing; none if it must not be said unasked.
         unsaid: Option<&'static str>,
-        /// What a request must say for that.
+        /// The field and the value that a request must have for that.
         given: Option<(&'static str, &'static str)>,
     },
     /// A number of tokens.

@@ -126,10 +126,19 @@ impl<'a> Edit<'a> {
         Ok(NextRequest { cap_counts_all: token.cap_counts_all, ..next })
     }
 
-    pub(super) fn by_resend(mut self, so_far: &SoFar<'_>) -> Result<NextRequest, Impossible> {
+    pub(super) fn by_resend(
+        mut self,
+        so_far: &SoFar<'_>,
+        sums_up: &str,
+    ) -> Result<NextRequest, Impossible> {
         let content = so_far.content.ok_or(Impossible::NoContent)?;
         if content.as_array().is_some_and(Vec::is_empty) || content.is_null() {
             return Err(Impossible::NoContent);
+        }
+        if let Some([only]) = content.as_array().map(Vec::as_slice)
+            && only.get("type").and_then(Value::as_str) == Some(sums_up)
+        {
+            return Err(Impossible::SummedUp);
         }
         let Talk::Turns(turns) = self.talk()? else {
             return Err(unsupported(self.profile, "taking up a pause"));
@@ -161,6 +170,19 @@ impl<'a> Edit<'a> {
         self.say(so_far.text, role, &hint)?;
         let sentence = format!("the model is asked to go on, by the {}", role_name(role));
         Ok(self.done(How::Hint { role }, sentence))
+    }
+
+    pub(super) fn messages(&self) -> Option<u32> {
+        let count = |field: &str| match self.at(field) {
+            Some(Value::Array(list)) => u32::try_from(list.len()).unwrap_or(u32::MAX),
+            Some(Value::Null) | None => 0,
+            Some(Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Object(_)) => 1,
+        };
+        Some(match self.talk().ok()? {
+            Talk::Turns(turns) => count(turns.list),
+            Talk::Apart(message, turns) => count(turns.list).saturating_add(count(message)),
+            Talk::Prompt(field, _) | Talk::Templated(field, _) => count(field),
+        })
     }
 
     /// Appends the answer so far, if there is any, and then what we say.
@@ -305,7 +327,7 @@ impl<'a> Edit<'a> {
         }
     }
 
-    /// How an answer to this request can be resumed. A text that the model goes on writing needs no
+    /// Returns how an answer to this request can be resumed. A text that the model goes on writing needs no
     /// rule.
     pub(super) fn rule(&self, model: &str) -> Result<Resume, Impossible> {
         let rule = self.profile.resume_for(model);
@@ -416,7 +438,7 @@ impl Talk {
     }
 }
 
-/// Where requests declare tools, on wires that cannot force one.
+/// The fields where requests declare tools, on wires that cannot force one.
 const TOOLS: &[&str] = &["tools", "functions", "input.tools", "parameters.tools"];
 
 /// Adds words to a list of turns: to its last turn where that is the same speaker's, since many

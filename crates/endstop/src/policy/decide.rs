@@ -1,18 +1,19 @@
-//! Deciding: first what would be done about an ending, one reason an arm; then what the limits
-//! leave of it.
+//! Deciding: an ending's [`Remedy`], as the policy and the context have it, held to the limits.
+
+use std::borrow::Cow;
 
 use super::{
     Action, AgentLimits, Budget, Cause, Context, Counter, Decision, Limit, Metadata, Policy,
-    ResumeBy, Terms, hash,
+    Remedy, ResumeBy, Terms, hash, remedy, remedy_given,
 };
-use crate::ending::{Closed, Confidence, Ending, Reason, Timer, Unreachable};
-use crate::fault::FaultKind;
+use crate::ending::{Confidence, Ending, Reason};
 use crate::tool_call::{Allow, Refusal, allow_by_ending};
 
-/// What to do about an ending.
+/// Decides what to do about an ending.
 #[must_use]
 pub fn decide(ending: &Ending, context: &Context, policy: &Policy) -> Decision {
     let terms = policy.terms(&ending.provider, ending.reason);
+    let context = &priced(ending, context, policy);
     let wish = wish(ending, context, &terms);
     settle(wish, ending, context, &terms)
 }
@@ -22,28 +23,20 @@ pub fn decide(ending: &Ending, context: &Context, policy: &Policy) -> Decision {
 #[must_use]
 pub fn hold(decision: Decision, ending: &Ending, context: &Context, policy: &Policy) -> Decision {
     let terms = policy.terms(&ending.provider, ending.reason);
+    let context = &priced(ending, context, policy);
     let action = decision.action;
+    let usual = remedy(ending);
     if action == Action::RunTools && allowed(ending, context) != Allow::Run {
-        let stop = Wish::new(Action::Stop, Cause::UncertainToolCalls, "its tool calls may not run");
+        let stop = Wish {
+            instead_of: Some(action),
+            plan: "its tool calls may not run".to_owned(),
+            ..Wish::new(Action::Stop, Cause::UncertainToolCalls, usual.happened)
+        };
         return settle(stop, ending, context, &terms);
     }
-    let Decision { sentence, metadata, .. } = decision;
-    let told = (metadata.cause != Cause::Unknown).then_some(metadata.cause);
-    let waits = match action {
-        Action::Retry => Some(backoff(ending, context, &terms.limits)),
-        Action::Stop
-        | Action::RunTools
-        | Action::Continue
-        | Action::Resume
-        | Action::RepairToolCall
-        | Action::RaiseBudget
-        | Action::Compact
-        | Action::ChangePrompt => None,
-    };
+    let Decision { sentence, cause, metadata, .. } = decision;
+    let waits = (action == Action::Retry).then(|| backoff(ending, context, &terms.limits));
     let wish = Wish {
-        action,
-        cause: told.unwrap_or_else(|| cause_of(ending)),
-        sentence,
         cap: metadata.next_cap,
         wait_ms: metadata.wait_ms.or(waits),
         resume_by: metadata.resume_by.or_else(|| usual_resume(action, ending)),
@@ -52,6 +45,12 @@ pub fn hold(decision: Decision, ending: &Ending, context: &Context, policy: &Pol
         lower_effort: metadata.lower_effort,
         stopped_by: metadata.limit,
         instead_of: metadata.instead_of,
+        told: Some(sentence),
+        ..Wish::new(
+            action,
+            if cause == Cause::Unknown { usual.cause } else { cause },
+            usual.happened,
+        )
     };
     settle(wish, ending, context, &terms)
 }
@@ -65,11 +64,29 @@ fn usual_resume(action: Action, ending: &Ending) -> Option<ResumeBy> {
     (action == Action::Resume).then_some(how)
 }
 
-/// What would be done if no limit were reached.
+/// The context with the policy's price for this model, where it has none of its own.
+fn priced<'a>(ending: &Ending, context: &'a Context, policy: &Policy) -> Cow<'a, Context> {
+    let price = match context.budget.price {
+        Some(_) => return Cow::Borrowed(context),
+        None => policy.price_of(&ending.provider, ending.model.as_deref().unwrap_or_default()),
+    };
+    if price.is_none() {
+        return Cow::Borrowed(context);
+    }
+    let budget = Budget { price, ..context.budget };
+    Cow::Owned(Context { budget, ..context.clone() })
+}
+
+/// A decision before it is held to the limits.
 struct Wish {
     action: Action,
     cause: Cause,
-    sentence: String,
+    /// The event, in a clause.
+    happened: String,
+    /// The plan, in a clause; it is dropped where something forbids it.
+    plan: String,
+    /// The whole sentence of a strategy, in place of both; dropped likewise.
+    told: Option<String>,
     cap: Option<u64>,
     wait_ms: Option<u64>,
     resume_by: Option<ResumeBy>,
@@ -80,11 +97,13 @@ struct Wish {
 }
 
 impl Wish {
-    fn new(action: Action, cause: Cause, sentence: impl Into<String>) -> Self {
+    fn new(action: Action, cause: Cause, happened: String) -> Self {
         Self {
             action,
             cause,
-            sentence: sentence.into(),
+            happened,
+            plan: String::new(),
+            told: None,
             cap: None,
             wait_ms: None,
             resume_by: None,
@@ -95,13 +114,53 @@ impl Wish {
         }
     }
 
-    /// A stop because of a limit, in place of an action.
-    fn stopped(instead_of: Action, limit: Limit, cause: Cause, sentence: &str) -> Self {
+    fn of(remedy: Remedy) -> Self {
         Self {
-            stopped_by: Some(limit),
-            instead_of: Some(instead_of),
-            ..Self::new(Action::Stop, cause, format!("{sentence}, and {}", limit.words()))
+            plan: remedy.advice.into_owned(),
+            ..Self::new(remedy.action, remedy.cause, remedy.happened)
         }
+    }
+
+    fn plan(self, plan: impl Into<String>) -> Self {
+        Self { plan: plan.into(), ..self }
+    }
+
+    /// The same event, with this action in place of the wished one, and why.
+    fn forbidden(self, action: Action, because: &str) -> Self {
+        let plan = format!("{}, because {because}", undone(self.action));
+        let instead_of = self.instead_of.or(Some(self.action));
+        Self { instead_of, plan, ..Self::new(action, self.cause, self.happened) }
+    }
+
+    /// The same event, stopped by a limit.
+    fn limited(self, limit: Limit) -> Self {
+        let action = limit.calls_for();
+        let wish = Self { stopped_by: Some(limit), ..self.forbidden(action, limit.words()) };
+        if action != Action::Compact {
+            return wish;
+        }
+        Self { plan: format!("{}; shorten or compact the conversation", wish.plan), ..wish }
+    }
+
+    fn sentence(&self) -> String {
+        match (&self.told, self.plan.as_str()) {
+            (Some(told), _) => told.clone(),
+            (None, "") => self.happened.clone(),
+            (None, plan) => format!("{}; {plan}", self.happened),
+        }
+    }
+}
+
+/// Says that an action is not taken.
+fn undone(action: Action) -> &'static str {
+    match action {
+        Action::RunTools => "they are not run",
+        Action::Continue => "it is not continued",
+        Action::Resume => "it is not resumed",
+        Action::RepairToolCall => "the tool call is not asked for again",
+        Action::Retry => "it is not retried",
+        Action::RaiseBudget => "it is not asked for with a higher limit",
+        Action::Stop | Action::Compact | Action::ChangePrompt => "the turn ends",
     }
 }
 
@@ -110,21 +169,12 @@ fn settle(wish: Wish, ending: &Ending, context: &Context, terms: &Terms) -> Deci
     let Terms { limits, rule } = terms;
     let left = limits.left(&context.budget, &context.spent);
     let wish = match obstacle(&wish, ending, context, terms) {
-        Some(Obstacle::Limit(limit)) => {
-            Wish::stopped(wish.action, limit, wish.cause, &wish.sentence)
+        Some(Obstacle::Limit(limit)) => wish.limited(limit),
+        Some(Obstacle::Unsure) => {
+            let least = rule.min_confidence.name();
+            let because = format!("this policy requires at least {least} confidence for that");
+            wish.forbidden(Action::Stop, &because)
         }
-        Some(Obstacle::Unsure) => Wish {
-            instead_of: Some(wish.action),
-            ..Wish::new(
-                Action::Stop,
-                wish.cause,
-                format!(
-                    "{}, but this policy wants at least {} confidence for that",
-                    wish.sentence,
-                    rule.min_confidence.name()
-                ),
-            )
-        },
         None => wish,
     };
     let recovers = Counter::of(wish.action, ending);
@@ -133,12 +183,10 @@ fn settle(wish: Wish, ending: &Ending, context: &Context, terms: &Terms) -> Deci
         false => None,
     };
     Decision {
-        action: wish.action,
         should_continue: wish.action.goes_on(),
+        sentence: wish.sentence(),
         suggested: wish.action.suggested(),
-        sentence: wish.sentence,
         metadata: Metadata {
-            cause: wish.cause,
             limit: wish.stopped_by,
             instead_of: wish.instead_of,
             next_cap,
@@ -146,12 +194,17 @@ fn settle(wish: Wish, ending: &Ending, context: &Context, terms: &Terms) -> Deci
             resume_by: wish.resume_by,
             discard: wish.discard,
             lower_effort: wish.lower_effort,
+            conversation_messages: context.conversation_messages,
+            conversation_tokens: context.conversation_tokens,
             left,
         },
+        action: wish.action,
+        cause: wish.cause,
+        ending: Some(ending.reason),
     }
 }
 
-/// What stands in the way of a wish.
+/// Something that forbids a wish.
 enum Obstacle {
     Limit(Limit),
     Unsure,
@@ -166,9 +219,21 @@ fn obstacle(wish: &Wish, ending: &Ending, context: &Context, terms: &Terms) -> O
     }
     let counter = Counter::of(wish.action, ending);
     let wait_ms = wish.wait_ms.unwrap_or(0);
-    let limit = stuck(wish, ending, context, &terms.limits)
+    let limit = too_long(wish, context, &terms.limits)
+        .or_else(|| stuck(wish, ending, context, &terms.limits))
         .or_else(|| terms.limits.reached(counter, context, wait_ms));
     limit.map(Obstacle::Limit)
+}
+
+/// The limit on the conversation's length that this action would go beyond.
+fn too_long(wish: &Wish, context: &Context, limits: &AgentLimits) -> Option<Limit> {
+    let lengthens = match wish.action {
+        Action::RunTools | Action::Continue | Action::RepairToolCall | Action::RaiseBudget => true,
+        Action::Resume => wish.resume_by != Some(ResumeBy::Poll),
+        // The same request again makes no conversation longer.
+        Action::Retry | Action::Stop | Action::Compact | Action::ChangePrompt => false,
+    };
+    limits.too_long(context).filter(|_| lengthens)
 }
 
 /// Whether going on in this text leads nowhere.
@@ -199,7 +264,7 @@ fn stuck(wish: &Wish, ending: &Ending, context: &Context, limits: &AgentLimits) 
     (piece.repetitive || context.seen.contains(&piece.hash)).then_some(Limit::Repetition)
 }
 
-/// What the tool calls are allowed, by whatever is known of them.
+/// Whether the tool calls may run, by all that is known of them.
 fn allowed(ending: &Ending, context: &Context) -> Allow {
     let by_ending = allow_by_ending(ending);
     // Calls that a model wrote into its text end as text does, and are seen only by whoever put
@@ -213,221 +278,112 @@ fn allowed(ending: &Ending, context: &Context) -> Allow {
     }
 }
 
-/// What would be done about this ending, one reason an arm.
+/// The ending's remedy, as the policy's rule and the context have it.
 fn wish(ending: &Ending, context: &Context, terms: &Terms) -> Wish {
-    if !ending.over {
-        return Wish {
+    let remedy = remedy_given(ending, allowed(ending, context));
+    let wish = Wish::of(remedy);
+    match (terms.rule.action, wish.action) {
+        (Some(Action::Stop), action) if action != Action::Stop && ending.over => {
+            let name = ending.reason.name();
+            return wish
+                .forbidden(Action::Stop, &format!("this policy stops there (rules.{name})"));
+        }
+        (Some(Action::Retry), _)
+            if matches!(wish.cause, Cause::Unknown | Cause::BrokenToolCall) =>
+        {
+            return retry(wish, ending, context, terms);
+        }
+        (_, _) => {}
+    }
+    match wish.action {
+        Action::Stop | Action::RunTools | Action::Compact => wish,
+        Action::ChangePrompt => {
+            let lower_effort = wish.cause == Cause::ReasoningExhausted;
+            Wish { lower_effort, ..wish }
+        }
+        Action::Resume if ending.over => Wish { resume_by: Some(ResumeBy::Protocol), ..wish },
+        Action::Resume => Wish {
             resume_by: Some(ResumeBy::Poll),
             wait_ms: Some(terms.limits.retry_backoff_max_ms.min(2_000)),
-            ..Wish::new(Action::Resume, Cause::Pending, "the answer is still being made; poll it")
-        };
-    }
-    let stop_by_rule = terms.rule.action == Action::Stop;
-    match ending.reason {
-        Reason::Complete | Reason::StopSequence => after_success(ending, context, terms),
-        Reason::ToolCall => after_tool_call(ending, context, stop_by_rule),
-        Reason::Unknown if terms.rule.action == Action::Retry => retry(
-            Cause::Unknown,
-            "nobody knows how the answer ended; ask again",
-            ending,
-            context,
-            terms,
-        ),
-        Reason::Unknown => Wish::new(
-            Action::Stop,
-            Cause::Unknown,
-            format!(
-                "nobody knows how the answer ended ({}): do not take it for whole",
-                ending.sentence
-            ),
-        ),
-        Reason::Cancelled => Wish::new(Action::Stop, Cause::Cancelled, "the request was cancelled"),
-        Reason::Paused
-        | Reason::OutputLimit
-        | Reason::ContextLimit
-        | Reason::Refused
-        | Reason::Filtered
-        | Reason::Safety
-        | Reason::Recitation
-        | Reason::MalformedToolCall
-        | Reason::TimedOut
-        | Reason::Failed
-        | Reason::Cut
-            if stop_by_rule =>
-        {
-            let sentence = format!(
-                "the answer ended as {}, and this policy stops there",
-                ending.reason.name().replace('_', " ")
-            );
-            Wish::new(Action::Stop, cause_of(ending), sentence)
-        }
-        Reason::Paused => Wish {
-            resume_by: Some(ResumeBy::Protocol),
-            ..Wish::new(
-                Action::Resume,
-                Cause::Paused,
-                "the provider paused the turn; send it back as it is",
-            )
+            ..wish
         },
-        Reason::OutputLimit => after_output_limit(ending, context, terms),
-        Reason::ContextLimit => Wish::new(
-            Action::Compact,
-            Cause::ContextFull,
-            "the context window is full: make the conversation shorter, a higher cap cannot help",
-        ),
-        Reason::Refused | Reason::Filtered | Reason::Safety | Reason::Recitation => Wish::new(
-            Action::ChangePrompt,
-            Cause::Blocked,
-            format!(
-                "the answer was withheld ({}): the same again is withheld again",
-                ending.reason.name()
-            ),
-        ),
-        Reason::MalformedToolCall if terms.rule.action == Action::Retry => retry(
-            Cause::BrokenToolCall,
-            "the tool call cannot be read; ask again",
-            ending,
-            context,
-            terms,
-        ),
-        Reason::MalformedToolCall => {
-            repair(context, "the tool call cannot be read; ask for it once more, alone")
+        Action::RepairToolCall => repair(wish, context),
+        Action::Continue | Action::RaiseBudget => after_output_limit(wish, ending, context, terms),
+        Action::Retry if wish.cause == Cause::NothingCame && !terms.limits.retry_empty => {
+            wish.forbidden(Action::Stop, "this policy does not retry empty answers (retry_empty)")
         }
-        Reason::TimedOut => after_timeout(ending, context, terms),
-        Reason::Failed => after_failure(ending, context, terms),
-        Reason::Cut => retry(
-            Cause::CutStream,
-            "the stream was cut before the answer was over",
-            ending,
-            context,
-            terms,
-        ),
+        Action::Retry => retry(wish, ending, context, terms),
     }
 }
 
-fn after_success(ending: &Ending, context: &Context, terms: &Terms) -> Wish {
-    let nothing = ending.shown.is_empty() || ending.shown.is_reasoning_only();
-    // A call that the model wrote as text ends as text does; whoever put it together says so.
-    if context.tools == Some(Allow::Run) && allowed(ending, context) == Allow::Run {
-        return Wish::new(
-            Action::RunTools,
-            Cause::ToolCalls,
-            "the tool calls in the text are whole; run them",
-        );
+fn after_output_limit(wish: Wish, ending: &Ending, context: &Context, terms: &Terms) -> Wish {
+    let several = ending.choices.len() > 1;
+    let empty = context.piece.is_some_and(|piece| piece.chars == 0);
+    let nothing = wish.action == Action::RaiseBudget || empty;
+    let prefers_raise = terms.rule.action == Some(Action::RaiseBudget);
+    if !(prefers_raise || several || nothing) {
+        return go_on(wish, context, terms);
     }
-    if nothing && terms.limits.retry_empty {
-        let sentence = "the answer ended well and holds nothing; ask again";
-        return retry(Cause::NothingCame, sentence, ending, context, terms);
-    }
+    let because = match raised_cap(ending, context, terms) {
+        Ok(cap) => {
+            return Wish {
+                action: Action::RaiseBudget,
+                cap: Some(cap),
+                discard: true,
+                ..wish.plan(format!("send the request again with a limit of {cap} tokens"))
+            };
+        }
+        Err(because) => because,
+    };
     if nothing {
-        let sentence = "the answer ended well and holds nothing";
-        return Wish::new(Action::Stop, Cause::NothingCame, sentence);
+        let raise = Wish { action: Action::RaiseBudget, ..wish };
+        let stopped = raise.forbidden(Action::Stop, because);
+        return Wish { stopped_by: Some(Limit::NoProgress), ..stopped };
     }
-    let sentence = format!("the answer is whole: {}", ending.sentence);
-    Wish::new(Action::Stop, Cause::Completed, sentence)
-}
-
-fn after_tool_call(ending: &Ending, context: &Context, stop_by_rule: bool) -> Wish {
-    match allowed(ending, context) {
-        Allow::Run if stop_by_rule => Wish::new(
-            Action::Stop,
-            Cause::ToolCalls,
-            "tool calls wait to be run, and this policy leaves them to the caller",
-        ),
-        Allow::Run => Wish::new(
-            Action::RunTools,
-            Cause::ToolCalls,
-            "the tool calls are whole; run them and send their results",
-        ),
-        Allow::Refuse(refusal @ (Refusal::Call(_) | Refusal::TooMany)) => {
-            repair(context, &format!("{}; ask for one complete call alone", refusal.sentence()))
-        }
-        Allow::Refuse(refusal @ (Refusal::Unsure | Refusal::NoCalls | Refusal::Ending(_))) => {
-            Wish::new(Action::Stop, Cause::UncertainToolCalls, refusal.sentence())
-        }
-    }
-}
-
-/// Whether the output limit was spent on reasoning alone. Some wires show the reasoning, others
-/// only count it.
-fn reasoning_ate_it(ending: &Ending) -> bool {
-    let shown = &ending.shown;
-    let counted = ending.usage.reasoning.is_some_and(|tokens| tokens > 0);
-    shown.is_reasoning_only() || shown.is_empty() && counted
-}
-
-fn after_output_limit(ending: &Ending, context: &Context, terms: &Terms) -> Wish {
-    let calls = ending.shown.tool_calls > 0
-        || ending.choices.iter().any(|choice| choice.shown.tool_calls > 0);
-    if calls {
-        return repair(
-            context,
-            "the output limit cut a tool call, which is never run; ask for it once more, alone",
+    if several {
+        let plan = format!(
+            "one of several choices cannot be continued, and the limit is not raised, because {because}"
         );
+        let instead_of = Some(Action::RaiseBudget);
+        return Wish { action: Action::Stop, instead_of, ..wish.plan(plan) };
     }
-    if reasoning_ate_it(ending) {
-        return Wish {
-            lower_effort: true,
-            ..Wish::new(
-                Action::ChangePrompt,
-                Cause::ReasoningExhausted,
-                "reasoning used up the output limit: lower the effort, a higher cap is used up too",
-            )
-        };
-    }
-    let chars = context.piece.map(|piece| piece.chars);
-    if ending.shown.is_empty() || chars == Some(0) {
-        return Wish::stopped(
-            Action::Continue,
-            Limit::NoProgress,
-            Cause::OutputLimit,
-            "the output limit was reached and nothing came",
-        );
-    }
-    let raised = raised_cap(context, terms);
-    let prefers_raise = terms.rule.action == Action::RaiseBudget && !context.delivered;
-    if let Some(cap) = raised.filter(|_| prefers_raise || ending.choices.len() > 1) {
-        return Wish {
-            cap: Some(cap),
-            discard: true,
-            ..Wish::new(
-                Action::RaiseBudget,
-                Cause::OutputLimit,
-                format!("the answer stopped at the output limit; ask again with a cap of {cap}"),
-            )
-        };
-    }
-    if ending.choices.len() > 1 {
-        let sentence = "the answer stopped at the output limit, and one of several choices cannot be continued";
-        return Wish::new(Action::Stop, Cause::OutputLimit, sentence);
-    }
+    let wish = go_on(wish, context, terms);
+    let plan = format!("the limit is not raised, because {because}; {}", wish.plan);
+    Wish { instead_of: Some(Action::RaiseBudget), ..wish.plan(plan) }
+}
+
+/// Continues the answer, if the context window has room for it.
+fn go_on(wish: Wish, context: &Context, terms: &Terms) -> Wish {
     if is_window_full(context, &terms.limits) {
-        return Wish::new(
-            Action::Compact,
-            Cause::ContextFull,
-            "the answer stopped at the output limit and hardly any context window is left: make the conversation shorter",
-        );
+        return Wish {
+            action: Action::Compact,
+            cause: Cause::ContextFull,
+            ..wish.plan("hardly any context window is left: shorten or compact the conversation")
+        };
     }
     let attempt = context.spent.continuations.saturating_add(1);
     let most = terms.limits.continuation_max_attempts;
-    Wish::new(
-        Action::Continue,
-        Cause::OutputLimit,
-        format!(
-            "the answer stopped at the output limit; continue it (attempt {attempt} of {most})"
-        ),
-    )
+    wish.plan(format!("continue it (attempt {attempt} of {most})"))
 }
 
-/// The cap to ask again with, if raising it is allowed and can help.
-fn raised_cap(context: &Context, terms: &Terms) -> Option<u64> {
+/// Returns the cap to ask again with, or why it is not raised.
+fn raised_cap(ending: &Ending, context: &Context, terms: &Terms) -> Result<u64, &'static str> {
     let Budget { cap_is_users, model_max, .. } = context.budget;
-    let cap = context.cap_asked().filter(|_| !cap_is_users)?;
-    let raised = cap.saturating_mul(2).min(model_max?);
+    if context.delivered && ending.shown.text {
+        return Err("the text has been delivered and cannot be taken back");
+    }
+    if cap_is_users {
+        return Err("the user chose it");
+    }
+    let cap = context.cap_asked().ok_or("the request's own limit is not known")?;
+    let most = model_max.ok_or("the model's maximum is not known")?;
     let counter = Some(Counter::Raises);
-    let given = terms.limits.next_cap(Some(raised), counter, context)?;
-    let helps = given > cap && terms.limits.reached(counter, context, 0).is_none();
-    helps.then_some(given)
+    if let Some(limit) = terms.limits.reached(counter, context, 0) {
+        return Err(limit.words());
+    }
+    let raised = cap.saturating_mul(2).min(most);
+    let given = terms.limits.next_cap(Some(raised), counter, context).unwrap_or(raised);
+    if given > cap { Ok(given) } else { Err("there are no more tokens to raise it by") }
 }
 
 fn is_window_full(context: &Context, limits: &AgentLimits) -> bool {
@@ -439,87 +395,24 @@ fn is_window_full(context: &Context, limits: &AgentLimits) -> bool {
 }
 
 /// A request for the call alone, with twice the cap where it may be raised.
-fn repair(context: &Context, sentence: &str) -> Wish {
+fn repair(wish: Wish, context: &Context) -> Wish {
     let Budget { cap_is_users, model_max, .. } = context.budget;
     let cap = context.cap_asked();
     let raised = cap.zip(model_max).map(|(cap, most)| cap.saturating_mul(2).min(most).max(cap));
     Wish {
+        action: Action::RepairToolCall,
+        cause: Cause::BrokenToolCall,
         cap: raised.filter(|_| !cap_is_users).or(cap),
-        ..Wish::new(Action::RepairToolCall, Cause::BrokenToolCall, sentence)
-    }
-}
-
-fn after_timeout(ending: &Ending, context: &Context, terms: &Terms) -> Wish {
-    if ending.closed == Closed::TimedOut(Timer::ClientWrite) {
-        let sentence = "the client did not take the answer in; nobody would read another";
-        return Wish::new(Action::Stop, Cause::TimedOut, sentence);
-    }
-    let sentence = "a time limit passed before the answer was over";
-    retry(Cause::TimedOut, sentence, ending, context, terms)
-}
-
-fn after_failure(ending: &Ending, context: &Context, terms: &Terms) -> Wish {
-    let kind = ending.fault.as_ref().map(|fault| fault.kind);
-    if is_request_refused(kind, ending.closed) {
-        let what = kind.map_or("it cannot be reached this way", FaultKind::words);
-        let sentence = format!("the provider refused ({what}): the same again fails again");
-        return Wish::new(Action::Stop, Cause::RequestRefused, sentence);
-    }
-    let sentence = match kind {
-        Some(kind) => format!("the provider failed ({})", kind.words()),
-        None => ending.sentence.clone(),
-    };
-    retry(Cause::ProviderFailed, &sentence, ending, context, terms)
-}
-
-fn is_request_refused(kind: Option<FaultKind>, closed: Closed) -> bool {
-    let unreachable =
-        matches!(closed, Closed::Unreachable(Unreachable::Blocked | Unreachable::Tls));
-    let refused = match kind {
-        Some(
-            FaultKind::Quota | FaultKind::Auth | FaultKind::NotFound | FaultKind::InvalidRequest,
-        ) => true,
-        Some(
-            FaultKind::Other
-            | FaultKind::ContextWindow
-            | FaultKind::OutputLimit
-            | FaultKind::Overloaded
-            | FaultKind::RateLimit
-            | FaultKind::Filter
-            | FaultKind::ToolCall
-            | FaultKind::Timeout
-            | FaultKind::Cancelled
-            | FaultKind::Server
-            | FaultKind::BadPayload,
-        )
-        | None => false,
-    };
-    unreachable || refused
-}
-
-fn cause_of(ending: &Ending) -> Cause {
-    match ending.reason {
-        Reason::Complete | Reason::StopSequence => Cause::Completed,
-        Reason::ToolCall => Cause::ToolCalls,
-        Reason::Paused => Cause::Paused,
-        Reason::OutputLimit if reasoning_ate_it(ending) => Cause::ReasoningExhausted,
-        Reason::OutputLimit => Cause::OutputLimit,
-        Reason::ContextLimit => Cause::ContextFull,
-        Reason::Refused | Reason::Filtered | Reason::Safety | Reason::Recitation => Cause::Blocked,
-        Reason::MalformedToolCall => Cause::BrokenToolCall,
-        Reason::Unknown => Cause::Unknown,
-        Reason::Cancelled => Cause::Cancelled,
-        Reason::TimedOut => Cause::TimedOut,
-        Reason::Failed => Cause::ProviderFailed,
-        Reason::Cut => Cause::CutStream,
+        ..wish.plan("the call is not run; ask for it again, complete and alone")
     }
 }
 
 /// The same again, or where the text has reached someone, on from there.
-fn retry(cause: Cause, sentence: &str, ending: &Ending, context: &Context, terms: &Terms) -> Wish {
+fn retry(wish: Wish, ending: &Ending, context: &Context, terms: &Terms) -> Wish {
+    let wish = Wish { action: Action::Retry, ..wish };
     let wait = match context.retry_after_ms {
         Some(asked) if asked > terms.limits.retry_after_max_ms => {
-            return Wish::stopped(Action::Retry, Limit::RetryAfter, cause, sentence);
+            return wish.limited(Limit::RetryAfter);
         }
         asked => backoff(ending, context, &terms.limits).max(asked.unwrap_or(0)),
     };
@@ -527,21 +420,18 @@ fn retry(cause: Cause, sentence: &str, ending: &Ending, context: &Context, terms
         return Wish {
             wait_ms: Some(wait),
             discard: true,
-            ..Wish::new(Action::Retry, cause, format!("{sentence}; try again in {wait} ms"))
+            ..wish.plan(format!("send the request again in {wait} ms"))
         };
     }
     if ending.shown.tool_calls > 0 {
-        let sentence = format!("{sentence}, inside a tool call; ask for it once more, alone");
-        return repair(context, &sentence);
+        let happened = format!("{}, inside a tool call", wish.happened);
+        return repair(Wish { happened, ..wish }, context);
     }
     Wish {
+        action: Action::Resume,
         wait_ms: Some(wait),
         resume_by: Some(ResumeBy::Text),
-        ..Wish::new(
-            Action::Resume,
-            cause,
-            format!("{sentence}; go on from the text that has come in {wait} ms"),
-        )
+        ..wish.plan(format!("continue after the delivered text in {wait} ms"))
     }
 }
 

@@ -9,6 +9,10 @@
 //! action = "raise_budget"
 //! [providers.acme.rules.cut]
 //! action = "stop"
+//! [wording]
+//! hint = "Go on exactly where you stopped."
+//! [prices]
+//! "gpt-4.1" = { input = 2.00, output = 8.00 }
 //! ```
 
 use std::collections::BTreeMap;
@@ -16,10 +20,11 @@ use std::fmt;
 
 use serde::Deserialize;
 
-use super::{AgentChange, Override, Policy, Rule, RuleChange};
+use super::{AgentChange, Override, Policy, Price, Rule, RuleChange};
 use crate::ending::Reason;
+use crate::next_request::Wording;
 
-/// What is wrong with a policy's file.
+/// An error in a policy's file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Error {
     /// The file.
@@ -28,7 +33,7 @@ pub struct Error {
     pub line: usize,
     /// The key, with the tables that it stands in; empty where there is none.
     pub key: String,
-    /// What is wrong, and what to do.
+    /// The message: what is wrong, and what is allowed.
     pub message: String,
 }
 
@@ -56,6 +61,10 @@ struct Written {
     rules: BTreeMap<Reason, RuleChange>,
     #[serde(default)]
     providers: BTreeMap<String, Override>,
+    #[serde(default)]
+    wording: Wording,
+    #[serde(default)]
+    prices: BTreeMap<String, Price>,
 }
 
 fn usual() -> String {
@@ -63,10 +72,11 @@ fn usual() -> String {
 }
 
 impl Policy {
-    /// Reads a policy. What it does not say is as in the preset that it is `based_on`.
+    /// Reads a policy. What it does not say is as in the preset that it is `based_on`, and a policy
+    /// without a `name` is called by its file's.
     ///
     /// # Errors
-    /// What is wrong, with the line and the key.
+    /// The first mistake, with its line and key.
     pub fn from_toml(file: &str, text: &str) -> Result<Self, Error> {
         let written: Written = toml::from_str(text).map_err(|error| {
             let offset = error.span().map_or(0, |span| span.start);
@@ -79,11 +89,8 @@ impl Policy {
             Error { file: file.to_owned(), line, key, message }
         };
         let Some(base) = Self::preset(&written.based_on) else {
-            let message = format!(
-                "no preset is called `{}`; known are {}",
-                written.based_on,
-                Self::PRESETS.join(", ")
-            );
+            let known = one_of(&Self::PRESETS);
+            let message = format!("unknown preset `{}`: expected {known}", written.based_on);
             return Err(wrong("based_on".to_owned(), message));
         };
         check(&written.rules, "").map_err(|(key, message)| wrong(key, message))?;
@@ -101,11 +108,26 @@ impl Policy {
             };
         }
         Ok(Self {
-            name: written.name.unwrap_or(written.based_on),
+            name: written.name.unwrap_or_else(|| file_name(file).to_owned()),
             agent: written.agent.apply(base.agent),
             rules,
             providers: written.providers,
+            wording: written.wording,
+            prices: written.prices,
         })
+    }
+}
+
+/// The last part of a path.
+fn file_name(path: &str) -> &str {
+    path.rsplit(['/', '\\']).next().unwrap_or(path)
+}
+
+/// The names in a row: `a, b or c`.
+fn one_of(names: &[&str]) -> String {
+    match names {
+        [rest @ .., last] if !rest.is_empty() => format!("{} or {last}", rest.join(", ")),
+        _ => names.concat(),
     }
 }
 
@@ -118,10 +140,10 @@ fn check(rules: &BTreeMap<Reason, RuleChange>, below: &str) -> Result<(), (Strin
         };
         let names: Vec<&str> = permitted.iter().map(|action| action.name()).collect();
         let message = format!(
-            "`{}` is no action for an answer that ended as {}; it takes {}",
+            "invalid action `{}` for {}: expected {}",
             action.name(),
             reason.name(),
-            names.join(", ")
+            one_of(&names)
         );
         return Err((format!("{below}rules.{}.action", reason.name()), message));
     }
@@ -194,21 +216,62 @@ mod tests {
         };
         assert_eq!((policy.name.as_str(), policy.agent), ("mine", agent));
         let rule = policy.terms("x", Reason::OutputLimit).rule;
-        assert_eq!((rule.action, rule.min_confidence), (Action::RaiseBudget, Confidence::Medium));
-        assert_eq!(policy.terms("acme", Reason::Cut).rule.action, Action::Stop);
+        assert_eq!(
+            (rule.action, rule.min_confidence),
+            (Some(Action::RaiseBudget), Confidence::Medium)
+        );
+        assert_eq!(policy.terms("acme", Reason::Cut).rule.action, Some(Action::Stop));
         assert_eq!(policy.terms("acme", Reason::Cut).limits.cut_max_attempts, 9);
-        assert_eq!(policy.terms("x", Reason::Cut).rule.action, Action::Retry);
+        assert_eq!(policy.terms("x", Reason::Cut).rule.action, None);
         assert_eq!(policy.terms("x", Reason::Cut).limits, agent);
     }
 
     #[test]
     fn the_empty_file_is_the_default() {
-        assert_eq!(Policy::from_toml("p.toml", "").unwrap(), Policy::default());
+        let named = |policy: Policy| Policy { name: "p.toml".to_owned(), ..policy };
+        assert_eq!(Policy::from_toml("p.toml", "").unwrap(), named(Policy::default()));
         for name in Policy::PRESETS {
-            let policy = Policy::from_toml("p", &format!("based_on = \"{name}\"")).unwrap();
-            assert_eq!(Some(policy), Policy::preset(name));
+            let policy = Policy::from_toml("p.toml", &format!("based_on = \"{name}\"")).unwrap();
+            assert_eq!(Some(policy), Policy::preset(name).map(named));
         }
         assert_eq!(Policy::preset("bold"), None);
+    }
+
+    #[test]
+    fn a_policy_from_a_file_is_called_by_the_file_or_by_itself() {
+        let name = |file: &str, text: &str| Policy::from_toml(file, text).unwrap().name;
+        assert_eq!(name("agent.toml", ""), "agent.toml");
+        assert_eq!(name("/etc/endstop/agent.toml", "based_on = \"careful\""), "agent.toml");
+        assert_eq!(name("C:\\policies\\agent.toml", ""), "agent.toml");
+        assert_eq!(name("agent.toml", "name = \"ours\""), "ours");
+    }
+
+    #[test]
+    fn wording_prices_and_the_length_of_a_conversation_are_configuration() {
+        let policy = Policy::from_toml(
+            "p.toml",
+            r#"
+                [agent]
+                conversation_max_messages = 40
+                conversation_max_tokens = 100_000
+                [wording]
+                hint = "Go on."
+                [prices]
+                "gpt-4.1" = { input = 2, output = 8.5 }
+                "acme/gpt-4.1" = { input = 0.000001, output = 0 }
+            "#,
+        )
+        .unwrap();
+        assert_eq!(policy.agent.conversation_max_messages, Some(40));
+        assert_eq!(policy.agent.conversation_max_tokens, Some(100_000));
+        assert_eq!(policy.wording, Wording { hint: "Go on.".into(), ..Wording::default() });
+        let price = |input, output| {
+            Some(Price { input: Money::from_micros(input), output: Money::from_micros(output) })
+        };
+        assert_eq!(policy.price_of("openai", "gpt-4.1"), price(2_000_000, 8_500_000));
+        assert_eq!(policy.price_of("acme", "gpt-4.1"), price(1, 0));
+        let agent = Policy::default().agent;
+        assert_eq!((agent.conversation_max_messages, agent.conversation_max_tokens), (None, None));
     }
 
     #[track_caller]
@@ -228,21 +291,24 @@ mod tests {
             "agent.continuation_max_attempts",
             "expected u32",
         );
-        wrong("agent.turn_max_cost = -1.0", 1, "agent.turn_max_cost", "from zero on");
-        wrong("# base\nbased_on = \"bold\"", 2, "based_on", "careful, default, persistent");
+        wrong("agent.turn_max_cost = -1.0", 1, "agent.turn_max_cost", "0 or more");
+        wrong("# base\nbased_on = \"bold\"", 2, "based_on", "careful, default or persistent");
         wrong(
             "[rules.context_limit]\naction = \"continue\"",
             2,
             "rules.context_limit.action",
-            "it takes compact, stop",
+            "expected compact or stop",
         );
         wrong(
             "name = \"x\"\n[providers.acme.rules.refused]\nmax_attempts = 1\naction = \"retry\"",
             4,
             "providers.acme.rules.refused.action",
-            "change_prompt, stop",
+            "expected change_prompt or stop",
         );
         wrong("[rules.tired]\naction = \"stop\"", 1, "rules.tired", "unknown variant");
+        wrong("[wording]\nhints = \"x\"", 2, "wording.hints", "unknown field");
+        wrong("[prices]\nm = { input = -1, output = 0 }", 2, "prices.m", "0 or more");
+        wrong("[prices.m]\ninput = 1", 1, "prices.m", "missing field `output`");
         wrong("[agent", 1, "agent", "");
         wrong("nonsense", 1, "", "");
     }

@@ -26,7 +26,7 @@ macro_rules! limits {
             pub const DEFAULT: Self = Self { $($name: $value,)+ };
         }
 
-        /// What a file or a provider's override says of the limits; the rest stays as it is.
+        /// A change of the limits by a file or a provider's override; the rest stays as it is.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
         #[serde(default, deny_unknown_fields)]
         pub struct AgentChange {
@@ -48,30 +48,31 @@ macro_rules! limits {
 }
 
 limits! {
-    /// How often one turn may continue an answer or ask again with a higher cap.
+    /// The most times that one turn continues an answer or asks again with a higher cap.
     continuation_max_attempts: u32 = 3,
     /// The most output tokens of answers that needed recovering and of what recovered them; where it
     /// is not given, [`AgentLimits::continuation_total_tokens_factor`] times the first cap.
     continuation_max_total_completion_tokens: Option<u64> = None,
-    /// How many times the first cap the output tokens may come to, where no number is given.
+    /// The factor on the first cap that limits the output tokens, where no number is given.
     continuation_total_tokens_factor: u64 = 4,
     /// The most characters of answers that needed recovering and of what recovered them.
     continuation_max_output_chars: u64 = 120_000,
-    /// How often one turn may ask for a tool call again, complete and alone.
+    /// The most times that one turn asks for a tool call again, complete and alone.
     continuation_tool_repair_attempts: u32 = 1,
-    /// How often one turn may ask again with a higher cap; each is an attempt to continue, too.
+    /// The most times that one turn asks again with a higher cap; each is an attempt to continue,
+    /// too.
     continuation_max_raises: u32 = 1,
     /// The fewest new characters that a continuation must bring to be continued itself.
     continuation_min_progress_chars: u64 = 8,
     /// The fewest tokens that must be left of the context window to continue in it.
     continuation_min_room_tokens: u64 = 512,
-    /// How often one turn may try again after a failure or a time limit.
+    /// The most times that one turn tries again after a failure or a time limit.
     retry_max_attempts: u32 = 2,
-    /// How often one turn may try again or go on after a cut stream.
+    /// The most times that one turn tries again or goes on after a cut stream.
     cut_max_attempts: u32 = 2,
-    /// How often one turn may send a paused answer back.
+    /// The most times that one turn sends a paused answer back.
     resume_max_attempts: u32 = 10,
-    /// How often one turn may poll an answer that is not over.
+    /// The most times that one turn polls an answer that is not over.
     poll_max_attempts: u32 = 1_000,
     /// The wait before the first retry, in milliseconds; it doubles with each.
     retry_backoff_ms: u64 = 500,
@@ -87,8 +88,12 @@ limits! {
     turn_max_total_tokens: u64 = 20_000_000,
     /// The longest that one turn may take, in milliseconds.
     turn_max_wall_time_ms: u64 = 1_800_000,
-    /// The most that one turn may cost, where prices are known.
+    /// The most that one turn may cost, in US dollars, where prices are known.
     turn_max_cost: Option<Money> = None,
+    /// The most messages of a conversation that is made longer; off where it is not given.
+    conversation_max_messages: Option<u32> = None,
+    /// The most tokens of a conversation that is made longer; off where it is not given.
+    conversation_max_tokens: Option<u64> = None,
 }
 
 impl Default for AgentLimits {
@@ -97,7 +102,7 @@ impl Default for AgentLimits {
     }
 }
 
-/// An amount of money, in millionths of the unit that prices are in; written as a number of units.
+/// An amount of money, in millionths of a US dollar; written as a number of dollars.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Money(u64);
 
@@ -123,7 +128,7 @@ impl Money {
         Self::from_micros(self.0.saturating_add(other.0))
     }
 
-    /// What is left when the other is taken away; nothing where that is more.
+    /// Returns the difference; zero where the other is more.
     #[must_use]
     pub fn less(self, other: Self) -> Self {
         Self(self.0.saturating_sub(other.0))
@@ -140,14 +145,14 @@ impl<'de> Deserialize<'de> for Money {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let units = f64::deserialize(deserializer)?;
         if !units.is_finite() || units < 0.0 {
-            return Err(serde::de::Error::custom("an amount of money is a number from zero on"));
+            return Err(serde::de::Error::custom("expected an amount of money, 0 or more"));
         }
         // `as` saturates.
         Ok(Self::from_micros((units * 1e6).round() as u64))
     }
 }
 
-/// What tokens cost: millionths of a unit for a million tokens.
+/// The price of a million tokens.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Price {
@@ -158,7 +163,7 @@ pub struct Price {
 }
 
 impl Price {
-    /// What so many tokens cost, rounded up.
+    /// Returns the cost of so many tokens, rounded up.
     #[must_use]
     pub fn of(self, input: u64, output: u64) -> Money {
         let part = |tokens: u64, price: Money| {
@@ -169,7 +174,7 @@ impl Price {
     }
 }
 
-/// What is known of the caps, the model and its price: what does not change in a turn.
+/// The caps, the model and its price, as far as they are known; they do not change in a turn.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Budget {
     /// The cap on output tokens that the turn's first request carries.
@@ -180,11 +185,11 @@ pub struct Budget {
     pub model_max: Option<u64>,
     /// The model's context window in tokens, where it is known.
     pub window: Option<u64>,
-    /// What tokens cost, where it is known.
+    /// The price of tokens, where it is known.
     pub price: Option<Price>,
 }
 
-/// What a turn has spent so far.
+/// The spending of a turn so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Spent {
     /// Requests.
@@ -217,7 +222,7 @@ pub struct Spent {
     pub elapsed_ms: u64,
 }
 
-/// Which of the counters an action counts against.
+/// A counter that an action counts against.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Counter {
@@ -227,7 +232,7 @@ pub enum Counter {
     Raises,
     /// Retries after failures and time limits.
     Retries,
-    /// What follows cut streams.
+    /// Requests that follow cut streams.
     Cuts,
     /// Requests for a tool call alone.
     Repairs,
@@ -256,7 +261,7 @@ impl Counter {
 }
 
 impl Spent {
-    /// How often this was done.
+    /// Returns the count of this counter.
     #[must_use]
     pub fn count(&self, counter: Counter) -> u32 {
         match counter {
@@ -324,40 +329,74 @@ pub enum Limit {
     NoProgress,
     /// The output repeats itself or an earlier piece.
     Repetition,
+    /// `conversation_max_messages`.
+    ConversationMessages,
+    /// `conversation_max_tokens`.
+    ConversationTokens,
 }
 
 impl Limit {
-    /// The limit in words for people.
+    /// The limit in words for people: a clause that follows "because".
     #[must_use]
     pub fn words(self) -> &'static str {
         match self {
             Self::Attempts => "no attempt to continue is left (continuation_max_attempts)",
-            Self::Raises => "the cap may not be raised again (continuation_max_raises)",
+            Self::Raises => "it may not be raised again in this turn (continuation_max_raises)",
             Self::CompletionTokens => {
-                "the output tokens are used up (continuation_max_total_completion_tokens)"
+                "the turn's output tokens are used up (continuation_max_total_completion_tokens)"
             }
             Self::OutputChars => {
-                "the output characters are used up (continuation_max_output_chars)"
+                "the turn's output characters are used up (continuation_max_output_chars)"
             }
             Self::Repairs => {
                 "no attempt to repair a tool call is left (continuation_tool_repair_attempts)"
             }
             Self::Retries => "no retry is left (retry_max_attempts)",
-            Self::Cuts => "no retry after a cut stream is left (cut_max_attempts)",
-            Self::Resumes => "it was paused too often (resume_max_attempts)",
-            Self::Polls => "it was polled too often (poll_max_attempts)",
+            Self::Cuts => "no retry after a truncated stream is left (cut_max_attempts)",
+            Self::Resumes => "the turn was paused too often (resume_max_attempts)",
+            Self::Polls => "the response was polled too often (poll_max_attempts)",
             Self::RetryAfter => "the provider asks for too long a wait (retry_after_max_ms)",
-            Self::Iterations => "the requests of this turn are used up (turn_max_iterations)",
-            Self::TotalTokens => "the tokens of this turn are used up (turn_max_total_tokens)",
-            Self::WallTime => "the time of this turn is used up (turn_max_wall_time_ms)",
-            Self::Cost => "the money for this turn is used up (turn_max_cost)",
+            Self::Iterations => "the turn's requests are used up (turn_max_iterations)",
+            Self::TotalTokens => "the turn's tokens are used up (turn_max_total_tokens)",
+            Self::WallTime => "the turn's time is used up (turn_max_wall_time_ms)",
+            Self::Cost => "the turn's money is used up (turn_max_cost)",
             Self::NoProgress => "it brought nothing new (continuation_min_progress_chars)",
             Self::Repetition => "the output repeats itself",
+            Self::ConversationMessages => {
+                "the conversation has too many messages (conversation_max_messages)"
+            }
+            Self::ConversationTokens => {
+                "the conversation has too many tokens (conversation_max_tokens)"
+            }
+        }
+    }
+
+    /// Returns the action that reaching the limit calls for.
+    #[must_use]
+    pub fn calls_for(self) -> Action {
+        match self {
+            Self::ConversationMessages | Self::ConversationTokens => Action::Compact,
+            Self::Attempts
+            | Self::Raises
+            | Self::CompletionTokens
+            | Self::OutputChars
+            | Self::Repairs
+            | Self::Retries
+            | Self::Cuts
+            | Self::Resumes
+            | Self::Polls
+            | Self::RetryAfter
+            | Self::Iterations
+            | Self::TotalTokens
+            | Self::WallTime
+            | Self::Cost
+            | Self::NoProgress
+            | Self::Repetition => Action::Stop,
         }
     }
 }
 
-/// What is left of the budgets that people watch.
+/// The rest of the budgets that people watch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Left {
     /// Attempts to continue.
@@ -385,7 +424,7 @@ impl AgentLimits {
         self.continuation_max_total_completion_tokens.or_else(|| first.map(times))
     }
 
-    /// What is left.
+    /// Returns the rest of the budgets.
     #[must_use]
     pub fn left(&self, budget: &Budget, spent: &Spent) -> Left {
         let tokens = self.completion_tokens(budget);
@@ -399,7 +438,7 @@ impl AgentLimits {
         }
     }
 
-    /// How often this may be done in a turn, and the limit that says so.
+    /// Returns the most that this counter may reach in a turn, and the limit that says so.
     #[must_use]
     pub fn most(&self, counter: Counter) -> (u32, Limit) {
         match counter {
@@ -448,6 +487,18 @@ impl AgentLimits {
             (left.chars == 0, Limit::OutputChars),
         ];
         of_recovering.into_iter().find_map(|(reached, limit)| reached.then_some(limit))
+    }
+
+    /// Returns the limit on the conversation's length that has been reached, if one has.
+    #[must_use]
+    pub fn too_long(&self, context: &Context) -> Option<Limit> {
+        let messages = context.conversation_messages;
+        let tokens = context.conversation_tokens.unwrap_or(0);
+        if self.conversation_max_messages.is_some_and(|most| messages >= most) {
+            return Some(Limit::ConversationMessages);
+        }
+        let full = self.conversation_max_tokens.is_some_and(|most| tokens >= most);
+        full.then_some(Limit::ConversationTokens)
     }
 
     /// The most output tokens that the money left pays for, after the conversation is read once

@@ -28,11 +28,11 @@ pub struct Piece {
 
 /// The lengths of the end that is looked at for repetition, in bytes.
 const TAILS: [usize; 4] = [512, 1024, 2048, 4096];
-/// How often a passage must come to be called a repetition.
+/// The number of times that makes a passage a repetition.
 const TIMES: usize = 8;
 
 impl Piece {
-    /// What is to be known of this text, all of it new.
+    /// Measures this text, all of it new.
     #[must_use]
     pub fn of(text: &str) -> Self {
         let chars = text.chars().count() as u64;

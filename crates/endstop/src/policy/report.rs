@@ -10,8 +10,8 @@ use crate::ending::Ending;
 use crate::signal::TerminationSignal;
 use crate::vocabulary::Vocabulary;
 
-/// Everything about the end of one turn: the last response's ending, what was decided and why, and
-/// what the turn came to.
+/// Everything about the end of one turn: the last response's ending, the decision and its reason, and
+/// the outcome.
 ///
 /// Its `Display` is for people; serialised it is for programs. It holds no text of the answer.
 #[derive(Clone, Debug, Serialize)]
@@ -25,11 +25,11 @@ pub struct TerminationReport {
     pub signal: TerminationSignal,
     /// The ending of the last response.
     pub ending: Ending,
-    /// What is to be done about it.
+    /// The decision about it.
     pub decision: Decision,
-    /// What was known besides the ending.
+    /// The facts besides the ending.
     pub context: Context,
-    /// How the turn closed, once it has.
+    /// The outcome of the turn, once it is over.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub outcome: Option<Outcome>,
 }
@@ -87,6 +87,7 @@ impl fmt::Display for TerminationReport {
         if let Some(cap) = decision.metadata.next_cap {
             row(out, "next cap", &format!("{cap} tokens"))?;
         }
+        row(out, "messages", &conversation(context))?;
         row(out, "spent", &spent(context))?;
         row(out, "left", &self.left())?;
         if let Some(outcome) = &self.outcome {
@@ -111,31 +112,54 @@ impl TerminationReport {
     fn left(&self) -> String {
         let left = self.decision.metadata.left;
         let tokens = left.tokens.map_or("no known limit of".to_owned(), |left| left.to_string());
-        let money = left.cost.map(|left| format!(", {:.6} in money", left.micros() as f64 / 1e6));
+        let money = left.cost.map(|left| format!(", {:.6} USD", left.micros() as f64 / 1e6));
         format!(
-            "{} attempts, {} repairs, {tokens} tokens, {} characters, {} s{}",
-            left.attempts,
-            left.repairs,
-            left.chars,
+            "{}, {}, {tokens} tokens, {}, {} s{}",
+            count(left.attempts.into(), "attempt"),
+            count(left.repairs.into(), "repair"),
+            count(left.chars, "character"),
             left.ms / 1000,
             money.unwrap_or_default()
         )
     }
 }
 
+fn conversation(context: &Context) -> String {
+    let messages = match context.conversation_messages {
+        0 => "an unknown number of messages".to_owned(),
+        some => count(some.into(), "message"),
+    };
+    let tokens = context.conversation_tokens;
+    let tokens =
+        tokens.map_or("an unknown number of tokens".to_owned(), |some| count(some, "token"));
+    format!("{messages}, {tokens}")
+}
+
 fn spent(context: &Context) -> String {
     let spent = &context.spent;
+    let counts = [
+        count(spent.iterations.into(), "request"),
+        count(spent.continuations.into(), "continuation"),
+        match spent.retries {
+            1 => "1 retry".to_owned(),
+            many => format!("{many} retries"),
+        },
+        format!("{} after cuts", spent.cuts),
+        count(spent.repairs.into(), "repair"),
+    ];
     format!(
-        "{} requests, {} continuations, {} retries, {} after cuts, {} repairs; {} tokens in, {} out; {} ms",
-        spent.iterations,
-        spent.continuations,
-        spent.retries,
-        spent.cuts,
-        spent.repairs,
+        "{}; {} tokens in, {} out; {} ms",
+        counts.join(", "),
         spent.input_tokens,
         spent.output_tokens,
         spent.elapsed_ms
     )
+}
+
+/// A number with its noun: `1 repair`, `2 repairs`.
+fn count(number: u64, noun: &str) -> String {
+    let plural = if number == 1 { "" } else { "s" };
+    format!("{number} {noun}{plural}")
 }
 
 fn row(out: &mut fmt::Formatter<'_>, name: &str, value: &str) -> fmt::Result {

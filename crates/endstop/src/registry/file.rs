@@ -379,16 +379,8 @@ fn named_meaning(word: &str, name: &str, how: fn(Reason) -> Meaning) -> Result<M
         let names = names.join(", ");
         return Err(format!("invalid meaning `{name}` for `{word}`: expected one of {names}"));
     };
-    match how(reason) {
-        Meaning::Vague(reason) if reason.is_success() => Err(format!(
-            "invalid meaning `{name}` for `{word}`: a vague word cannot mean a success"
-        )),
-        // A word that means nothing known is vague, however it is written.
-        Meaning::Known(Reason::Unknown) => Ok(Meaning::Vague(Reason::Unknown)),
-        meaning @ (Meaning::Known(_) | Meaning::Vague(_) | Meaning::Nothing | Meaning::Unknown) => {
-            Ok(meaning)
-        }
-    }
+    // A word that means nothing known is vague, however it is written.
+    Ok(if reason == Reason::Unknown { Meaning::Vague(reason) } else { how(reason) })
 }
 
 /// The field of this name or path on one of the wires.

@@ -237,6 +237,7 @@ fn note(event: &Event<'_>, wins: Wins, delta: &mut Delta) {
         | Event::Word { .. }
         | Event::Pending { .. }
         | Event::Safety(_)
+        | Event::ResumeToken { .. }
         | Event::Detail { .. } => {}
     }
 }

@@ -544,7 +544,6 @@ const STAYS: &[(&str, &str, &str)] = &[
     ("the word is null", "replicate", "the name of the last event is the word"),
     ("the word is dropped", "replicate", "the name of the last event is the word"),
     ("the last byte is missing", "gemini-generate", "every word has come; the bracket is a marker"),
-    ("the proof is dropped", "9669424bb455938afdd7", "fifteen streams one after the other"),
     ("arguments are cut", "9669424bb455938afdd7", "fifteen streams one after the other"),
 ];
 
@@ -624,7 +623,10 @@ fn proof_dropped(
             dropped.parts.push(part.clone());
         }
     }
-    found.then(|| (dropped.write(Style::default(), dice), None))
+    let bytes = dropped.write(Style::default(), dice);
+    // Fixtures hold several responses one after the other: another proof follows.
+    let proven = oracle::marks(&subject.wire.profile, &bytes).is_some();
+    (found && !proven).then_some((bytes, None))
 }
 
 /// Takes the last character of the arguments away, wherever they stand.
@@ -670,6 +672,10 @@ fn each_argument(value: &mut Value, change: &mut impl FnMut(&mut String)) {
         Value::Object(map) => {
             for (key, inner) in map.iter_mut() {
                 let named = ["arguments", "partial_json", "input"].contains(&key.as_str());
+                // Arguments that are a value end with it.
+                if inner.is_object() && OF_TOOLS.contains(&key.as_str()) {
+                    continue;
+                }
                 if let Value::String(text) = inner
                     && (named || is_delta && key == "delta")
                 {

@@ -122,9 +122,43 @@ fn check(ending: &Ending, context: &Context, decision: &Decision) {
         assert_eq!(ending.reason, Reason::OutputLimit, "{what}");
         assert!(ending.shown.text, "zero output is never continued: {what}");
     }
-    if decision.metadata.limit.is_some() {
-        assert_eq!(decision.action, Action::Stop, "{what}");
+    if let Some(limit) = decision.metadata.limit {
+        assert_eq!(decision.action, limit.calls_for(), "{what}");
         assert!(decision.metadata.instead_of.is_some(), "{what}");
+    }
+    assert_eq!(decision.ending, Some(ending.reason), "{what}");
+    says_no_more_than_it_does(decision);
+    let text = serde_json::to_string(decision).unwrap();
+    assert_eq!(&serde_json::from_str::<Decision>(&text).unwrap(), decision, "{text}");
+}
+
+/// A sentence that tells to do something belongs to a decision that does it.
+#[track_caller]
+fn says_no_more_than_it_does(decision: &Decision) {
+    let Decision { sentence, action, .. } = decision;
+    for (words, own) in [
+        ("continue it", Action::Continue),
+        ("attempt ", Action::Continue),
+        ("send the request again in", Action::Retry),
+        ("send the request again with a limit", Action::RaiseBudget),
+        ("ask for it again", Action::RepairToolCall),
+        ("ask for one complete call", Action::RepairToolCall),
+        ("run them", Action::RunTools),
+        ("resume by", Action::Resume),
+        ("poll again", Action::Resume),
+        ("continue after the delivered text", Action::Resume),
+        ("compact the conversation", Action::Compact),
+        ("use the answer", Action::Stop),
+    ] {
+        // A limit says "no attempt to continue is left".
+        let says = sentence.replace("no attempt ", "").contains(words);
+        assert!(!says || *action == own, "{action:?}: {sentence}");
+    }
+    if let Some((at, rest)) =
+        sentence.split_once("(attempt ").and_then(|(_, rest)| rest.split_once(" of "))
+    {
+        let most = rest.split(')').next().unwrap();
+        assert!(at.parse::<u32>().unwrap() <= most.parse::<u32>().unwrap(), "{sentence}");
     }
 }
 
@@ -167,7 +201,7 @@ fn four_look_alikes_stay_apart() {
     let policy = Policy::default();
     let of = |ending: &Ending| {
         let decision = decide(ending, &context(1_000), &policy);
-        (decision.action, decision.metadata.cause)
+        (decision.action, decision.cause)
     };
     assert_eq!(of(&plain(Reason::OutputLimit)), (Action::Continue, Cause::OutputLimit));
     assert_eq!(of(&plain(Reason::ContextLimit)), (Action::Compact, Cause::ContextFull));
@@ -214,7 +248,7 @@ fn failures_are_told_apart_by_what_can_be_done() {
     let policy = Policy::default();
     let action = |ending: &Ending| {
         let decision = decide(ending, &context(1_000), &policy);
-        (decision.action, decision.metadata.cause)
+        (decision.action, decision.cause)
     };
     for kind in [FaultKind::Auth, FaultKind::Quota, FaultKind::NotFound, FaultKind::InvalidRequest]
     {
@@ -298,18 +332,41 @@ fn raising_needs_room_and_a_cap_that_is_not_the_users() {
     assert_eq!(of(&with(Some(1_000), false, Some(8_000))), raised);
     assert_eq!(of(&with(Some(1_000), false, Some(1_500))).1, Some(1_500));
     let not = (Action::Continue, Some(1_000), false);
+    // It says that it does so, and why.
+    let why = |context: &Context| {
+        let decision = decide(&limit, context, &policy);
+        assert_eq!(decision.metadata.instead_of, Some(Action::RaiseBudget));
+        assert_eq!(decision.metadata.limit, None);
+        decision.sentence
+    };
+    for (context, because) in [
+        (with(Some(1_000), true, Some(8_000)), "the user chose it"),
+        (with(Some(1_000), false, None), "the model's maximum is not known"),
+        (with(None, false, Some(8_000)), "the request's own limit is not known"),
+        (with(Some(1_000), false, Some(1_000)), "there are no more tokens to raise it by"),
+    ] {
+        assert_eq!(
+            why(&context),
+            format!(
+                "the answer stopped at the output limit; the limit is not raised, because {because}; \
+                 continue it (attempt 1 of 8)"
+            )
+        );
+    }
     assert_eq!(of(&with(Some(1_000), true, Some(8_000))), not);
     assert_eq!(of(&with(Some(1_000), false, None)), not);
     assert_eq!(of(&with(Some(1_000), false, Some(1_000))), not);
     assert_eq!(of(&with(None, false, None)), (Action::Continue, None, false));
     let delivered = Context { delivered: true, ..with(Some(1_000), false, Some(8_000)) };
     assert_eq!(of(&delivered), not);
+    assert!(why(&delivered).contains("the text has been delivered"));
     let once = Context {
         spent: Spent { continuations: 1, raises: 1, ..Spent::default() },
         cap: Some(2_000),
         ..with(Some(1_000), false, Some(8_000))
     };
     assert_eq!(of(&once), (Action::Continue, Some(2_000), false));
+    assert!(why(&once).contains("it may not be raised again in this turn"), "{}", why(&once));
     // The default policy continues, and raises only where several choices cannot be continued.
     let room = with(Some(1_000), false, Some(8_000));
     assert_eq!(decide(&limit, &room, &Policy::default()).action, Action::Continue);
@@ -364,7 +421,8 @@ fn at_limit(
         let decision = decide(ending, &context, &policy);
         let what = format!("{limit:?} at {offset}: {decision:?}");
         assert_eq!(decision.metadata.limit, want, "{what}");
-        let wanted = if want.is_some() { Action::Stop } else { action };
+        says_no_more_than_it_does(&decision);
+        let wanted = want.map_or(action, Limit::calls_for);
         assert_eq!(decision.action, wanted, "{what}");
         assert_eq!(decision.metadata.instead_of, want.map(|_| action), "{what}");
     }
@@ -445,6 +503,24 @@ fn every_limit_below_at_and_above() {
         });
         at_limit(ending, limits, Limit::Cost, action, |context, offset| {
             context.spent.cost = Money::from_micros(plus(5_000, offset));
+        });
+    }
+    let long = AgentLimits {
+        conversation_max_messages: Some(40),
+        conversation_max_tokens: Some(9_000),
+        ..limits
+    };
+    for (ending, action) in [
+        (&cut_off, Action::Continue),
+        (&call, Action::RepairToolCall),
+        (&plain(Reason::Paused), Action::Resume),
+        (&tools, Action::RunTools),
+    ] {
+        at_limit(ending, long, Limit::ConversationMessages, action, |context, offset| {
+            context.conversation_messages = count(offset, 40);
+        });
+        at_limit(ending, long, Limit::ConversationTokens, action, |context, offset| {
+            context.conversation_tokens = Some(plus(9_000, offset));
         });
     }
     let many = Context {
@@ -636,16 +712,20 @@ fn rules_and_overrides_hold_where_they_say() {
     let medium = ending(Reason::OutputLimit, Confidence::Medium, Holds::Text.shown());
     assert_eq!(of(&medium).action, Action::Stop);
     assert_eq!(of(&medium).metadata.instead_of, Some(Action::Continue));
-    assert!(of(&medium).sentence.contains("at least high confidence"), "{}", of(&medium).sentence);
+    assert!(
+        of(&medium).sentence.contains("requires at least high confidence"),
+        "{}",
+        of(&medium).sentence
+    );
     let once = Context { spent: Spent { continuations: 1, ..Spent::default() }, ..context(1_000) };
     let decision = decide(&plain(Reason::OutputLimit), &once, &policy);
     assert_eq!(decision.metadata.limit, Some(Limit::Attempts));
     assert_eq!(of(&plain(Reason::Unknown)).action, Action::Retry);
     assert_eq!(of(&plain(Reason::MalformedToolCall)).action, Action::Retry);
     let call = of(&ending(Reason::ToolCall, Confidence::High, Holds::Call.shown()));
-    assert_eq!((call.action, call.metadata.cause), (Action::Stop, Cause::ToolCalls));
+    assert_eq!((call.action, call.cause), (Action::Stop, Cause::ToolCalls));
     let refused = of(&plain(Reason::Refused));
-    assert_eq!((refused.action, refused.metadata.cause), (Action::Stop, Cause::Blocked));
+    assert_eq!((refused.action, refused.cause), (Action::Stop, Cause::Blocked));
     assert_eq!(of(&plain(Reason::Paused)).action, Action::Stop);
     let elsewhere = Ending { provider: "other".to_owned(), ..plain(Reason::Paused) };
     assert_eq!(of(&elsewhere).action, Action::Resume);
@@ -678,7 +758,7 @@ fn a_strategy_can_be_a_closure_and_is_held_to_the_limits() {
     let first = held(&context(1_000));
     assert_eq!(first.action, Action::Retry);
     assert!(first.metadata.wait_ms.is_some() && first.metadata.discard);
-    assert_eq!(first.metadata.cause, Cause::ProviderFailed);
+    assert_eq!(first.cause, Cause::ProviderFailed);
     let spent = Context { spent: Spent { retries: 2, ..Spent::default() }, ..context(1_000) };
     assert_eq!(held(&spent).metadata.limit, Some(Limit::Retries));
     assert_eq!(
@@ -687,8 +767,8 @@ fn a_strategy_can_be_a_closure_and_is_held_to_the_limits() {
     );
     // What a strategy says besides stays.
     let told = Decision {
+        cause: Cause::Blocked,
         metadata: Metadata {
-            cause: Cause::Blocked,
             wait_ms: Some(7),
             next_cap: Some(50),
             lower_effort: true,
@@ -697,8 +777,11 @@ fn a_strategy_can_be_a_closure_and_is_held_to_the_limits() {
         ..decision.clone()
     };
     let held = hold(told, &plain(Reason::Failed), &context(1_000), &Policy::default());
-    let Metadata { cause, wait_ms, next_cap, lower_effort, .. } = held.metadata;
-    assert_eq!((cause, wait_ms, next_cap, lower_effort), (Cause::Blocked, Some(7), Some(50), true));
+    let Metadata { wait_ms, next_cap, lower_effort, .. } = held.metadata;
+    assert_eq!(
+        (held.cause, wait_ms, next_cap, lower_effort),
+        (Cause::Blocked, Some(7), Some(50), true)
+    );
     let paused = hold(
         Decision::new(Action::Resume, "on"),
         &plain(Reason::Paused),
@@ -724,7 +807,8 @@ fn a_policy_survives_being_written() {
 #[test]
 fn the_report_says_everything_and_no_text() {
     let ending = plain(Reason::OutputLimit);
-    let report = TerminationReport::new(ending, context(1_000), &Policy::default());
+    let context = Context { conversation_messages: 12, ..context(1_000) };
+    let report = TerminationReport::new(ending, context, &Policy::default());
     let text = report.to_string();
     for says in [
         "output limit (high confidence): the provider said `output_limit`",
@@ -732,16 +816,115 @@ fn the_report_says_everything_and_no_text() {
         "do         continue: the answer stopped at the output limit; continue it (attempt 1 of 3)",
         "policy     default",
         "next cap   1000 tokens",
-        "3 attempts, 1 repairs, 4000 tokens, 120000 characters, 1800 s",
+        "3 attempts, 1 repair, 4000 tokens, 120000 characters, 1800 s",
+        "messages   12 messages, an unknown number of tokens",
         "finish_reason length, termination token_limit_reached",
     ] {
         assert!(text.contains(says), "{says}\n{text}");
     }
     let json = serde_json::to_value(&report).unwrap();
     assert_eq!(json["decision"]["action"], "continue");
-    assert_eq!(json["decision"]["suggested"], "increase_budget");
+    assert_eq!(json["decision"]["suggested_action"], "increase_budget");
     assert_eq!(json["decision"]["metadata"]["left"]["attempts"], 3);
     assert_eq!(json["signal"]["reason"], "token_limit_reached");
     assert_eq!(json["ending"]["reason"], "output_limit");
     assert!(!json.to_string().contains("long enough"));
+}
+
+#[test]
+fn a_decision_is_exchanged_in_the_words_that_were_asked_for() {
+    let cut_off = plain(Reason::OutputLimit);
+    let conversation =
+        Context { conversation_messages: 7, conversation_tokens: Some(900), ..context(1_000) };
+    let json = serde_json::to_value(decide(&cut_off, &conversation, &Policy::default())).unwrap();
+    let keys: Vec<&String> = json.as_object().unwrap().keys().collect();
+    assert_eq!(
+        keys,
+        ["should_continue", "reason", "suggested_action", "metadata", "action", "cause", "ending"]
+    );
+    assert_eq!(json["should_continue"], true);
+    assert_eq!(
+        json["reason"],
+        "the answer stopped at the output limit; continue it (attempt 1 of 3)"
+    );
+    assert_eq!(json["suggested_action"], "increase_budget");
+    assert_eq!(json["metadata"]["conversation_messages"], 7);
+    assert_eq!(json["metadata"]["conversation_tokens"], 900);
+    assert_eq!(
+        (&json["action"], &json["cause"], &json["ending"]),
+        (&"continue".into(), &"output_limit".into(), &"output_limit".into())
+    );
+    let tools = ending(Reason::ToolCall, Confidence::High, Holds::Call.shown());
+    let json = serde_json::to_value(decide(&tools, &context(9), &Policy::default())).unwrap();
+    assert!(json.as_object().unwrap()["suggested_action"].is_null());
+    assert!(json["metadata"].as_object().unwrap()["conversation_tokens"].is_null());
+    // A program may write the least of one.
+    let least =
+        r#"{"should_continue":false,"reason":"enough","suggested_action":"stop","action":"stop"}"#;
+    let read: Decision = serde_json::from_str(least).unwrap();
+    assert_eq!(read, Decision::new(Action::Stop, "enough"));
+}
+
+#[test]
+fn a_conversation_that_is_too_long_is_compacted_and_not_continued() {
+    let agent = AgentLimits { conversation_max_messages: Some(10), ..AgentLimits::DEFAULT };
+    let policy = Policy { agent, ..Policy::default() };
+    let long = Context { conversation_messages: 12, ..context(1_000) };
+    let decision = decide(&plain(Reason::OutputLimit), &long, &policy);
+    assert_eq!((decision.action, decision.should_continue), (Action::Compact, false));
+    assert_eq!(decision.suggested, Some(Suggested::ModifyPrompt));
+    assert_eq!(decision.metadata.limit, Some(Limit::ConversationMessages));
+    assert_eq!(decision.metadata.instead_of, Some(Action::Continue));
+    assert_eq!(decision.metadata.conversation_messages, 12);
+    assert_eq!(
+        decision.sentence,
+        "the answer stopped at the output limit; it is not continued, because the conversation has \
+         too many messages (conversation_max_messages); shorten or compact the conversation"
+    );
+    // What is complete stays so, and the same request again makes nothing longer.
+    assert_eq!(decide(&plain(Reason::Complete), &long, &policy).action, Action::Stop);
+    assert_eq!(decide(&plain(Reason::Failed), &long, &policy).action, Action::Retry);
+    let pending = Ending { over: false, ..plain(Reason::Unknown) };
+    assert_eq!(decide(&pending, &long, &policy).action, Action::Resume);
+    // A strategy is held to it.
+    let on = Decision::new(Action::Continue, "go on");
+    let held = hold(on, &plain(Reason::OutputLimit), &long, &policy);
+    assert_eq!(held.action, Action::Compact);
+    assert!(!held.sentence.contains("go on"), "{}", held.sentence);
+    // It is off by default.
+    let endless = Context {
+        conversation_messages: u32::MAX,
+        conversation_tokens: Some(u64::MAX),
+        ..context(1_000)
+    };
+    let decision = decide(&plain(Reason::OutputLimit), &endless, &Policy::default());
+    assert_eq!(decision.action, Action::Continue);
+}
+
+#[test]
+fn prices_of_a_file_hold_the_turn_to_its_money() {
+    let policy = Policy::from_toml(
+        "p.toml",
+        "[agent]\nturn_max_cost = 0.01\n[prices]\n\"acme/m\" = { input = 1, output = 10 }",
+    )
+    .unwrap();
+    let cut_off = plain(Reason::OutputLimit);
+    let spent = |micros| Context {
+        conversation_tokens: Some(1_000),
+        spent: Spent { cost: Money::from_micros(micros), ..Spent::default() },
+        ..context(1_000)
+    };
+    let decision = decide(&cut_off, &spent(4_000), &policy);
+    // 10,000 less 4,000 spent less 1,000 for reading leaves 500 tokens.
+    assert_eq!((decision.action, decision.metadata.next_cap), (Action::Continue, Some(500)));
+    assert_eq!(decide(&cut_off, &spent(9_000), &policy).metadata.limit, Some(Limit::Cost));
+    // Another model has no price, and a price that is told goes first.
+    let other = Ending { model: Some("n".to_owned()), ..cut_off.clone() };
+    assert_eq!(decide(&other, &spent(9_000), &policy).action, Action::Continue);
+    let mut free = spent(9_000);
+    free.budget.price = Some(Price::default());
+    assert_eq!(decide(&cut_off, &free, &policy).action, Action::Continue);
+    // The limits that a strategy is held to know the price as well.
+    let held = hold(Decision::new(Action::Continue, "on"), &cut_off, &spent(9_000), &policy);
+    assert_eq!(held.metadata.limit, Some(Limit::Cost));
 }

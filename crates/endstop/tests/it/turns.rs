@@ -4,8 +4,8 @@
 use std::fmt::Write;
 
 use endstop::continuation::{
-    Action, Begin, Ended, Event, Finish, How, Input, Machine, Next, Outcome, StateName, Terminated,
-    Todo,
+    Action, Begin, Ended, Event, Finish, How, Input, Issue, Machine, Next, Outcome, StateName,
+    Terminated, Todo,
 };
 use endstop::policy::{
     self, AgentLimits, Budget, Counter, Decision, Limit, MIN_CAP, Money, Piece, Policy, Price,
@@ -317,10 +317,11 @@ fn healthy_tool_iterations_use_up_nothing_that_recovery_needs() {
 fn a_cut_tool_call_is_asked_for_once_and_then_told_of() {
     let repair_events = |action: &Action| -> Vec<(bool, Option<bool>)> {
         let of = |event: &Event| {
-            let Event::ToolPayloadRepair { attempted, succeeded, issue, .. } = event else {
+            let Event::ToolPayloadRepair { attempted, succeeded, issue, detail, .. } = event else {
                 return None;
             };
-            assert!(!issue.is_empty());
+            assert_eq!(*issue, Issue::Unfinished);
+            assert!(!detail.is_empty());
             Some((*attempted, *succeeded))
         };
         action.events.iter().filter_map(of).collect()
@@ -464,6 +465,9 @@ fn events_say_what_happened() {
     assert_eq!(json[1]["event"], "continuation_terminated");
     assert_eq!((&json[1]["cause"], &json[1]["finish"]), (&"completed".into(), &"complete".into()));
     assert_eq!((&json[1]["pieces"], &json[1]["cumulative_tokens"]), (&2.into(), &990.into()));
+    assert_eq!(json[2]["event"], "turn_ended");
+    assert_eq!((&json[2]["cause"], &json[2]["continued"]), (&"completed".into(), &true.into()));
+    assert_eq!(json.as_array().unwrap().len(), 3);
     // Other attempts have their own.
     let (machine, _) = told(start(), plain(Reason::Cut));
     let (_, action) = machine.step(Input::Tick, 9_000);
@@ -489,6 +493,7 @@ fn every_terminated_word_is_its_name() {
         Terminated::SafetyBlocked,
         Terminated::NoProgress,
         Terminated::ContextLimit,
+        Terminated::ConversationLimit,
         Terminated::ReasoningExhausted,
         Terminated::ToolCallUnfinished,
         Terminated::ToolCallUncertain,
@@ -635,6 +640,118 @@ fn a_report_on_a_closed_turn() {
     assert_eq!(serde_json::to_value(&report).unwrap()["outcome"]["terminated"], "safety_blocked");
 }
 
+#[test]
+fn only_a_turn_that_was_continued_ends_a_continuation() {
+    let names = |action: &Action| -> Vec<String> {
+        let name = |event: &Event| {
+            serde_json::to_value(event).unwrap()["event"].as_str().unwrap().to_owned()
+        };
+        action.events.iter().map(name).collect()
+    };
+    // Never continued: a whole answer, a blocked one, a retry, a repair, a pause, a cancelled turn.
+    let (_, action) = told(start(), plain(Reason::Complete));
+    assert_eq!(names(&action), ["stop_reason_observed", "turn_ended"]);
+    let (_, action) = told(start(), plain(Reason::Safety));
+    assert_eq!(names(&action), ["stop_reason_observed", "turn_ended"]);
+    for first in [plain(Reason::Cut), cut_call(), plain(Reason::Paused)] {
+        let (machine, _) = told(start(), first);
+        let (machine, _) = machine.step(Input::Tick, 60_000);
+        let (_, action) = told(machine, plain(Reason::Complete));
+        let events = names(&action);
+        assert!(!events.contains(&"continuation_terminated".to_owned()), "{events:?}");
+        assert_eq!(events.last().map(String::as_str), Some("turn_ended"));
+    }
+    let (_, action) = start().step(Input::Cancel, 1);
+    assert_eq!(names(&action), ["turn_ended"]);
+    // Continued, and ended by a limit.
+    let agent = AgentLimits { continuation_max_attempts: 1, ..AgentLimits::DEFAULT };
+    let machine = Machine::begin(begin(Policy { agent, ..Policy::default() }, 1_000), 0).0;
+    let (machine, _) = told(machine, plain(Reason::OutputLimit));
+    let (machine, _) = machine.step(Input::Prepared, 1);
+    let (_, action) = machine.step(Input::Ended(&fresh(plain(Reason::OutputLimit), 3)), 2);
+    assert_eq!(names(&action), ["stop_reason_observed", "continuation_terminated", "turn_ended"]);
+    let json = serde_json::to_value(&action.events).unwrap();
+    for event in [&json[1], &json[2]] {
+        assert_eq!((&event["cause"], &event["limit"]), (&"retry_limit".into(), &"attempts".into()));
+    }
+}
+
+#[test]
+fn what_is_wrong_with_a_tool_call_is_typed() {
+    use endstop::tool_call::CallState;
+    let issue = |ended: &Ended| {
+        let (_, action) = start().step(Input::Ended(ended), 1);
+        let found = action.events.iter().find_map(|event| {
+            let Event::ToolPayloadRepair { issue, .. } = event else { return None };
+            Some(*issue)
+        });
+        found.unwrap()
+    };
+    let with = |reason, shown: Shown| ended(ending(reason, Confidence::High, shown));
+    let call = Holds::Call.shown();
+    let limit = Reason::OutputLimit;
+    assert_eq!(issue(&ended(cut_call())), Issue::Unfinished);
+    assert_eq!(issue(&with(limit, Shown { malformed_tool_calls: 1, ..call })), Issue::Malformed);
+    assert_eq!(issue(&with(limit, Shown { nameless_tool_calls: 1, ..call })), Issue::NoName);
+    let tools = Reason::ToolCall;
+    assert_eq!(issue(&with(tools, Shown { unfinished_tool_calls: 1, ..call })), Issue::Unfinished);
+    assert_eq!(issue(&with(tools, Shown { malformed_tool_calls: 1, ..call })), Issue::Malformed);
+    assert_eq!(issue(&with(tools, Shown { nameless_tool_calls: 1, ..call })), Issue::NoName);
+    assert_eq!(issue(&ended(plain(Reason::MalformedToolCall))), Issue::Malformed);
+    // Whoever put the calls together knows more.
+    let refused = |refusal| Ended { tools: Some(Allow::Refuse(refusal)), ..with(tools, call) };
+    assert_eq!(issue(&refused(Refusal::Schema)), Issue::Schema);
+    assert_eq!(issue(&refused(Refusal::Call(CallState::Malformed))), Issue::Malformed);
+    assert_eq!(issue(&refused(Refusal::Call(CallState::Orphaned))), Issue::NoName);
+    assert_eq!(issue(&refused(Refusal::Call(CallState::Parsable))), Issue::Unfinished);
+    assert_eq!(issue(&refused(Refusal::TooMany)), Issue::Unfinished);
+    for issue in [Issue::Unfinished, Issue::Malformed, Issue::NoName, Issue::Schema] {
+        assert_eq!(serde_json::to_value(issue).unwrap(), issue.name());
+    }
+    // A repair that came out well tells what it repaired; one that brought no call, too.
+    let malformed = with(tools, Shown { malformed_tool_calls: 1, ..call });
+    let (machine, _) = start().step(Input::Ended(&malformed), 1);
+    for reason in [Reason::ToolCall, Reason::Complete] {
+        let holds = if reason == Reason::ToolCall { Holds::Call } else { Holds::Text };
+        let (_, action) = told(machine.clone(), ending(reason, Confidence::High, holds.shown()));
+        let json = serde_json::to_value(&action.events).unwrap();
+        assert_eq!(json[1]["issue"], "malformed", "{json}");
+        assert_eq!(json[1]["succeeded"], reason == Reason::ToolCall);
+    }
+}
+
+#[test]
+fn a_long_conversation_ends_the_turn_before_it_grows() {
+    let agent = AgentLimits { conversation_max_messages: Some(6), ..AgentLimits::DEFAULT };
+    let begin =
+        Begin { conversation_messages: 3, ..begin(Policy { agent, ..Policy::default() }, 1_000) };
+    // Each round of tools adds two messages at least: 3, 5, 7.
+    let (outcome, sent) = drive(begin.clone(), |_, _| ended(call(Reason::ToolCall)));
+    assert_eq!((sent.len(), outcome.terminated), (3, Terminated::ConversationLimit));
+    let decision = outcome.decision.unwrap();
+    assert_eq!(decision.action, policy::Action::Compact);
+    assert_eq!(decision.metadata.conversation_messages, 7);
+    assert!(outcome.notice.unwrap().contains("too many messages"));
+    // The user's own request is sent, however long the conversation is.
+    let long = Begin { conversation_messages: 99, ..begin };
+    let (outcome, sent) = drive(long, |_, _| ended(plain(Reason::Complete)));
+    assert_eq!((sent.len(), outcome.terminated), (1, Terminated::Completed));
+}
+
+#[test]
+fn a_turn_counts_its_money_by_the_prices_of_its_policy() {
+    let policy = Policy::from_toml(
+        "p.toml",
+        "[agent]\nturn_max_cost = 0.025\n[prices]\nm = { input = 1, output = 10 }",
+    )
+    .unwrap();
+    let (outcome, sent) = drive(begin(policy, 1_000), |_, number| {
+        fresh(used(plain(Reason::OutputLimit), 100, 1_000), number.into())
+    });
+    assert_eq!(outcome.decision.unwrap().metadata.limit, Some(Limit::Cost));
+    assert_eq!((sent.len(), outcome.spent.cost), (3, Money::from_micros(3 * 10_100)));
+}
+
 /// Limits that random turns meet soon.
 fn tight(dice: &mut Dice) -> Begin {
     let few = |dice: &mut Dice| dice.roll(4) as u32;
@@ -652,6 +769,8 @@ fn tight(dice: &mut Dice) -> Begin {
         turn_max_total_tokens: dice.pick(&[1_000, 10_000, 20_000_000]),
         turn_max_wall_time_ms: dice.pick(&[5_000, 100_000, 1_800_000]),
         turn_max_cost: dice.pick(&[None, Some(Money::from_micros(20_000))]),
+        conversation_max_messages: dice.pick(&[None, None, Some(5)]),
+        conversation_max_tokens: dice.pick(&[None, None, Some(4_000)]),
         ..AgentLimits::DEFAULT
     };
     let base = Policy::preset(dice.pick(&Policy::PRESETS)).unwrap();
@@ -742,9 +861,18 @@ fn check(
         assert!(ending.confidence >= Confidence::Medium && ending.over);
         assert!([Reason::ToolCall, Reason::Complete].contains(&ending.reason));
     }
-    let closes =
+    let ends: Vec<bool> = action
+        .events
+        .iter()
+        .filter_map(|event| {
+            let Event::TurnEnded { continued, .. } = event else { return None };
+            Some(*continued)
+        })
+        .collect();
+    assert_eq!(ends.len(), usize::from(matches!(action.todo, Todo::Finish(_))));
+    let terminated =
         action.events.iter().any(|event| matches!(event, Event::ContinuationTerminated { .. }));
-    assert_eq!(closes, matches!(action.todo, Todo::Finish(_)));
+    assert_eq!(terminated, ends == [true], "{action:?}");
     assert_eq!(machine.is_over(), machine.outcome().is_some());
 }
 

@@ -1,0 +1,224 @@
+//! The one table from endings to actions, and those who render it.
+
+use std::collections::BTreeSet;
+use std::fmt::Write;
+
+use endstop::policy::{
+    Action, Cause, Context, Delivery, Piece, Policy, Rule, Spent, decide, remedy,
+};
+use endstop::tool_call::{Allow, Refusal};
+use endstop::{Closed, Confidence, Ending, FaultKind, Reason, Shown, Timer, Unreachable};
+
+use crate::endings::{HOLDS, Holds, ending, failed, plain};
+use crate::snapshot;
+
+/// Every kind of ending that calls for something of its own.
+fn endings() -> Vec<(String, Ending)> {
+    let mut all = Vec::new();
+    for reason in Reason::ALL {
+        for holds in HOLDS {
+            let name = format!("{} with {holds:?}", reason.name());
+            all.push((name, ending(reason, Confidence::High, holds.shown())));
+        }
+    }
+    let low = ending(Reason::ToolCall, Confidence::Low, Holds::Call.shown());
+    all.push(("tool_call with Call, low confidence".to_owned(), low));
+    for kind in KINDS {
+        all.push((format!("failed: {}", kind.words()), failed(kind)));
+    }
+    for why in [Unreachable::Tls, Unreachable::Blocked, Unreachable::Dns] {
+        let closed = Closed::Unreachable(why);
+        let ending = Ending { closed, fault: None, ..failed(FaultKind::Other) };
+        all.push((format!("failed: unreachable {why:?}"), ending));
+    }
+    for timer in [Timer::ClientWrite, Timer::Idle, Timer::Total] {
+        let ending = Ending { closed: Closed::TimedOut(timer), ..plain(Reason::TimedOut) };
+        all.push((format!("timed_out: {timer:?}, after the word"), ending));
+    }
+    let approval = Shown { approval: true, other_content: true, ..Holds::Text.shown() };
+    let waits = ending(Reason::Paused, Confidence::High, approval);
+    all.push(("paused for an approval".to_owned(), waits));
+    all.push(("not over".to_owned(), Ending { over: false, ..plain(Reason::Unknown) }));
+    all
+}
+
+/// Those that come as [`Reason::Failed`].
+const KINDS: [FaultKind; 9] = [
+    FaultKind::Other,
+    FaultKind::Overloaded,
+    FaultKind::RateLimit,
+    FaultKind::Quota,
+    FaultKind::Auth,
+    FaultKind::NotFound,
+    FaultKind::InvalidRequest,
+    FaultKind::Server,
+    FaultKind::BadPayload,
+];
+
+fn word(value: impl serde::Serialize) -> String {
+    serde_json::to_value(value).unwrap().as_str().unwrap().to_owned()
+}
+
+#[test]
+fn the_remedy_of_every_ending() {
+    let mut text = String::from(
+        "What each ending calls for: the action, the cause, whether all was delivered, whether the\n\
+         same request would end the same, whether tool calls may run; what happened; the advice.\n",
+    );
+    for (name, ending) in endings() {
+        let remedy = remedy(&ending);
+        let repeats = if remedy.repeats { "repeats" } else { "may end otherwise" };
+        let tools = match remedy.tools {
+            Allow::Run => "tools may run",
+            Allow::Refuse(Refusal::NoCalls) => "no tool calls",
+            Allow::Refuse(_) => "no tool call may run",
+        };
+        writeln!(
+            text,
+            "\n{name}\n    {}, {}, {}, {repeats}, {tools}\n    {}\n    {}",
+            remedy.action.name(),
+            word(remedy.cause),
+            word(remedy.delivery),
+            remedy.happened,
+            remedy.advice
+        )
+        .unwrap();
+    }
+    snapshot::same("remedies.txt", &text);
+}
+
+#[test]
+fn a_remedy_keeps_its_promises() {
+    for (name, ending) in endings() {
+        let remedy = remedy(&ending);
+        let what = format!("{name}: {remedy:?}");
+        // Tools run if and only if the one rule lets them.
+        assert_eq!(remedy.action == Action::RunTools, remedy.tools == Allow::Run, "{what}");
+        // Only what may end otherwise is retried.
+        assert!(remedy.action != Action::Retry || !remedy.repeats, "{what}");
+        // "Use the answer" is for answers.
+        let whole = ending.over
+            && matches!(ending.reason, Reason::Complete | Reason::StopSequence)
+            && (ending.shown.text || ending.shown.other_content)
+            && ending.shown.tool_calls == 0;
+        assert_eq!(remedy.cause == Cause::Completed, whole, "{what}");
+        assert_eq!(remedy.advice == "use the answer", whole, "{what}");
+        if !ending.reason.is_success() {
+            assert_ne!(remedy.cause, Cause::Completed, "{what}");
+        }
+        // One line, plain words, no full stop.
+        for text in [remedy.happened.as_str(), &*remedy.advice] {
+            assert!(!text.is_empty() && !text.ends_with('.') && !text.contains('\n'), "{what}");
+            assert!(!text.starts_with(char::is_uppercase), "{what}");
+        }
+        // A rule may name what is usual for text.
+        if ending.over && ending.shown == Holds::Text.shown() {
+            let permitted = Rule::permitted(ending.reason);
+            assert!(permitted.contains(&remedy.action), "{what}: {permitted:?}");
+        }
+    }
+}
+
+#[test]
+fn an_empty_stop_is_no_answer() {
+    for shown in [Shown::default(), Holds::Reasoning.shown()] {
+        for reason in [Reason::Complete, Reason::StopSequence] {
+            let remedy = remedy(&ending(reason, Confidence::High, shown));
+            assert_eq!((remedy.action, remedy.cause), (Action::Retry, Cause::NothingCame));
+            assert!(!remedy.advice.contains("use the answer"), "{remedy:?}");
+        }
+    }
+}
+
+/// A decision differs from the remedy only where the policy, the context or a limit says so.
+#[test]
+fn the_default_policy_does_what_the_ending_calls_for() {
+    let context = Context {
+        piece: Some(Piece::of("a text that is long enough to be progress")),
+        ..Context::default()
+    };
+    for (name, ending) in endings() {
+        let remedy = remedy(&ending);
+        let decision = decide(&ending, &context, &Policy::default());
+        assert_eq!(decision.cause, remedy.cause, "{name}: {decision:?}");
+        match decision.metadata.instead_of {
+            Some(instead_of) => assert_eq!(instead_of, remedy.action, "{name}: {decision:?}"),
+            None => assert_eq!(decision.action, remedy.action, "{name}: {decision:?}"),
+        }
+        assert!(decision.sentence.starts_with(&remedy.happened), "{name}: {decision:?}");
+    }
+}
+
+/// All sentences that decisions give, for reading.
+#[test]
+fn the_sentences_of_decisions() {
+    let spent = Spent {
+        continuations: 3,
+        raises: 1,
+        retries: 2,
+        cuts: 2,
+        repairs: 1,
+        resumes: 10,
+        polls: 1_000,
+        ..Spent::default()
+    };
+    let first = Context {
+        piece: Some(Piece::of("a text that is long enough to be progress")),
+        ..Context::default()
+    };
+    let contexts = [
+        first.clone(),
+        Context { delivered: true, ..first.clone() },
+        Context { spent, ..first.clone() },
+        Context { conversation_messages: 50, ..first },
+    ];
+    let agent = endstop::policy::AgentLimits {
+        conversation_max_messages: Some(50),
+        ..endstop::policy::AgentLimits::DEFAULT
+    };
+    let mut sentences = BTreeSet::new();
+    for name in Policy::PRESETS {
+        let policy = Policy::preset(name).unwrap();
+        let short = Policy { agent, ..policy.clone() };
+        for (_, ending) in endings() {
+            for context in &contexts {
+                for policy in [&policy, &short] {
+                    for ending in
+                        [ending.clone(), Ending { confidence: Confidence::Low, ..ending.clone() }]
+                    {
+                        let decision = decide(&ending, context, policy);
+                        let action = decision.action.name();
+                        sentences.insert(format!("{action}: {}", decision.sentence));
+                    }
+                }
+            }
+        }
+    }
+    let mut text = String::from("Every sentence that the presets give a decision, by action.\n\n");
+    for sentence in sentences {
+        writeln!(text, "{sentence}").unwrap();
+    }
+    snapshot::same("sentences.txt", &text);
+}
+
+#[test]
+fn delivery_is_told_apart() {
+    let of = |ending: &Ending| remedy(ending).delivery;
+    for reason in [Reason::Complete, Reason::OutputLimit, Reason::Filtered, Reason::Paused] {
+        assert_eq!(of(&plain(reason)), Delivery::Whole, "{reason:?}");
+    }
+    for reason in [Reason::Cut, Reason::Failed, Reason::Cancelled, Reason::MalformedToolCall] {
+        assert_eq!(of(&plain(reason)), Delivery::Broken, "{reason:?}");
+    }
+    assert_eq!(of(&plain(Reason::Unknown)), Delivery::Unclear);
+    assert_eq!(of(&Ending { over: false, ..plain(Reason::Complete) }), Delivery::Pending);
+    // A provider that falls silent after its word has sent everything.
+    let timed_out = |timer| Ending { closed: Closed::TimedOut(timer), ..plain(Reason::TimedOut) };
+    assert_eq!(of(&timed_out(Timer::Idle)), Delivery::Whole);
+    assert_eq!(of(&timed_out(Timer::Total)), Delivery::Broken);
+    let mut wordless = timed_out(Timer::Idle);
+    wordless.choices[0].said = None;
+    assert_eq!(of(&wordless), Delivery::Broken);
+    wordless.choices.clear();
+    assert_eq!(of(&wordless), Delivery::Broken);
+}
