@@ -85,7 +85,7 @@ fn one_file_is_heard_by_check_decide_and_explain() {
             serde_json::from_slice::<Value>(&output.stdout).unwrap_or_else(|_| panic!("{output:?}"))
         };
         is_so(&read("check"), want);
-        assert_eq!(read("decide")["reason"], want[0]);
+        assert_eq!(read("decide")["ending"], want[0]);
         let explained = read("explain");
         assert_eq!(explained["ending"]["reason"], want[0], "{explained}");
     }
