@@ -72,6 +72,8 @@ struct Call {
     number: u32,
     id: String,
     arguments: Scanner,
+    /// A piece of the arguments came, if of nothing but white space.
+    has_arguments: bool,
     /// The arguments are JSON of another kind than an object.
     odd: bool,
     /// The arguments may be `null` so far: the bytes of it that came.
@@ -210,7 +212,7 @@ impl Facts {
     }
 
     pub(crate) fn has_arguments(&self, index: u32, number: u32) -> bool {
-        self.call(index, number).is_some_and(|call| call.arguments.state() != JsonState::Empty)
+        self.call(index, number).is_some_and(|call| call.has_arguments)
     }
 
     /// The calls that are still open: in this choice, or in all of them.
@@ -316,6 +318,7 @@ impl Facts {
             number,
             id: clean(id, WORD_CAP),
             arguments: Scanner::default(),
+            has_arguments: false,
             odd: false,
             null: Some(0),
             by_provider: false,
@@ -455,6 +458,7 @@ impl Choice {
 
 impl Call {
     fn push(&mut self, arguments: &str) {
+        self.has_arguments |= !arguments.is_empty();
         for byte in arguments.bytes().filter(|byte| !is_space(*byte)) {
             let Some(length) = self.null else { break };
             let matches = b"null".get(usize::from(length)) == Some(&byte);

@@ -133,7 +133,7 @@ fn write_last_keys(text: &str, out: &mut Vec<u8>, depth: u32) -> Option<()> {
     }
 }
 
-fn last_of_each<'a>(entries: Vec<(String, &'a RawValue)>) -> Vec<(String, &'a RawValue)> {
+fn last_of_each(entries: Vec<(String, &RawValue)>) -> Vec<(String, &RawValue)> {
     let mut seen = std::collections::HashSet::new();
     let mut last: Vec<_> =
         entries.into_iter().rev().filter(|(key, _)| seen.insert(key.clone())).collect();

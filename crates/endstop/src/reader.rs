@@ -576,7 +576,7 @@ impl Reader {
             let is_array = framer.is_array();
             let rest = framer.finish(|frame| state.read_frame(&frame, sink.as_deref_mut()));
             state.flags.cut_event = rest == Rest::CutFrame;
-            state.read_strange(sink.as_deref_mut());
+            state.read_strange(sink);
             // A list that was never closed is not whole, whatever its last element says.
             state.facts.proven &= !(is_array && state.flags.cut_event);
         }

@@ -46,8 +46,8 @@ pub(crate) enum Value<'a> {
 enum Node {
     #[default]
     Empty,
-    Object(Vec<(String, Node)>),
-    List(Vec<Node>),
+    Object(Vec<(String, Self)>),
+    List(Vec<Self>),
     Text(String),
     Raw(String),
 }
