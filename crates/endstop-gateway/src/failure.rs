@@ -154,6 +154,10 @@ mod tests {
             usage: Usage::default(),
             choices: vec![ChoiceEnding { index: 0, said, shown, reason, confidence, sentence }],
             details: Vec::new(),
+            ratings: Vec::new(),
+            streamed: None,
+            cap: None,
+            api_version: None,
             bytes: 0,
             events: 0,
         }
