@@ -400,6 +400,37 @@ mod tests {
         assert_eq!(hit.as_deref(), want, "{data}");
     }
 
+    /// A rating that came in between makes that of the template news again.
+    #[test]
+    fn ratings_are_told_as_if_every_event_were_parsed() {
+        let event = |probability: &str| {
+            format!(
+                "data: {{\"candidates\":[{{\"content\":{{\"parts\":[{{\"text\":\"Hi\"}}]}},\
+                 \"safetyRatings\":[{{\"category\":\"X\",\"probability\":\"{probability}\"}}]}}]}}\n\n"
+            )
+        };
+        let told = |mut reader: crate::Reader| {
+            let mut ratings = Vec::new();
+            for probability in ["LOW", "LOW", "LOW", "HIGH", "LOW", "LOW"] {
+                reader.read(event(probability).as_bytes(), |event| {
+                    if let Event::Safety(rating) = event {
+                        ratings.push(rating.clone());
+                    }
+                });
+            }
+            ratings
+        };
+        let reader = || {
+            crate::Reader::new(
+                &crate::provider::GOOGLE,
+                crate::Head::default(),
+                crate::Asked::default(),
+            )
+        };
+        assert_eq!(told(reader()).len(), 3);
+        assert_eq!(told(reader()), told(reader().without_repeats()));
+    }
+
     #[test]
     fn repeats_are_hits() {
         check(FIRST, Some("hello"));

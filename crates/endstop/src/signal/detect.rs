@@ -209,7 +209,7 @@ impl<'a> Given<'a> {
         };
         match input {
             Input::Delta(delta) => Self {
-                event: delta.event_type.as_deref().unwrap_or(told),
+                event: delta.event_type.as_deref().filter(|name| !name.is_empty()).unwrap_or(told),
                 words: [word(delta.finish_reason.as_ref()), ""],
                 text: &delta.text,
                 last: given.last || delta.finished == Some(true),
