@@ -96,6 +96,8 @@ struct Piece {
     closed: bool,
     begun: bool,
     takes_text: bool,
+    /// The provider runs it: none for the caller.
+    by_provider: bool,
 }
 
 impl Assembly {
@@ -110,7 +112,9 @@ impl Assembly {
                 }
             }
             Event::ToolCallByProvider { choice, call } => {
-                self.calls.retain(|piece| piece.call.choice != choice || piece.call.number != call);
+                if let Some(piece) = self.find(choice, call) {
+                    piece.by_provider = true;
+                }
             }
             Event::ToolCallEnd { choice, call } => {
                 let of =
@@ -138,6 +142,7 @@ impl Assembly {
     pub fn so_far(&self) -> Vec<ToolCall> {
         self.calls
             .iter()
+            .filter(|piece| !piece.by_provider)
             .map(|piece| ToolCall { state: piece.state(false), ..piece.call.clone() })
             .collect()
     }
@@ -148,6 +153,7 @@ impl Assembly {
         let well = ended_well(ending, Reason::ToolCall) && !self.excess;
         self.calls
             .into_iter()
+            .filter(|piece| !piece.by_provider)
             .map(|piece| ToolCall { state: piece.state(well), ..piece.call })
             .collect()
     }
@@ -208,6 +214,7 @@ impl Assembly {
             closed: false,
             begun,
             takes_text: false,
+            by_provider: false,
         });
     }
 }
@@ -450,7 +457,7 @@ fn written(name: &str, arguments: &str, closed: bool, well: bool) -> ToolCall {
         state: CallState::Open,
         in_text: true,
     };
-    let piece = Piece { call, json, closed, begun: true, takes_text: false };
+    let piece = Piece { call, json, closed, begun: true, takes_text: false, by_provider: false };
     ToolCall { state: piece.state(well), ..piece.call }
 }
 
