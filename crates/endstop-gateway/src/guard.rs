@@ -582,9 +582,11 @@ mod tests {
 
     #[test]
     fn tokens_that_come_late_are_waited_for() {
-        // At the cap, `tool_calls` is a cut call; the tokens come after the word.
+        // At the cap, a call without arguments is a cut one; the tokens come after the word.
         let usage = "data: {\"choices\":[],\"usage\":{\"completion_tokens\":9}}\n\n";
-        let stream = format!("{CALL}{}{usage}{DONE}", word("tool_calls"));
+        let call = "data: {\"choices\":[{\"index\":0,\"delta\":{\"tool_calls\":[{\"index\":0,\
+                    \"id\":\"c\",\"function\":{\"name\":\"f\",\"arguments\":\"\"}}]}}]}\n\n";
+        let stream = format!("{call}{}{usage}{DONE}", word("tool_calls"));
         let with_cap = |cap| {
             run(guard(&provider::OPENAI, ToolCalls::Fail, Some(cap)), &[stream.as_bytes()])
                 .1

@@ -153,7 +153,11 @@ const HARMLESS: &[(&str, Harmless)] = &[
 ];
 
 /// Where a change legitimately matters: the change, what the label or the dialect is, and why.
-const MATTERS: &[(&str, &str, &str)] = &[];
+const MATTERS: &[(&str, &str, &str)] = &[(
+    "no event lines",
+    "openai/responses_events_named_by_their_frames_alone",
+    "the names of its events stand in these lines alone",
+)];
 
 fn written(
     subject: &Subject,
