@@ -78,8 +78,14 @@ async fn get(http: &Http, url: String, headers: &[(&str, &str)], body: &str) -> 
         request = request.header(*name, *value);
     }
     let request = request.body(Full::from(body.to_owned())).unwrap();
-    let response =
-        http.request(request).await.unwrap_or_else(|error| panic!("{headers:?}: {error:?}"));
+    let response = match http.request(request).await {
+        Ok(response) => response,
+        // No ending has this id: only a reset, which can overtake the head, may end like this.
+        Err(error) => {
+            let id = format!("no response to {headers:?}: {error:?}");
+            return Got { bytes: Vec::new(), clean: false, id };
+        }
+    };
     let id = response.headers().get("x-endstop-id").map(|id| id.to_str().unwrap().to_owned());
     let mut body = response.into_body();
     let (mut bytes, mut clean) = (Vec::new(), true);
@@ -196,14 +202,14 @@ async fn check_scenario(
     let url = format!("{}/{}{region}{path}", front.url, wire.route);
     let got = get(http, url, &headers, &body).await;
     let sent = sent(sim, tag, &got).await;
-    let record = told(&front.told, &got.id).await;
     let text = String::from_utf8_lossy;
-    // A reset drops what is on its way: the rest of the bytes may never arrive.
+    // A reset drops what is on its way: the rest of the bytes may never arrive, nor the head.
     if mode == Mode::Observe && scenario.name.starts_with("reset") {
         assert!(sent.body.starts_with(&got.bytes), "{tag}");
         assert!(!got.clean, "{tag}");
         return;
     }
+    let record = told(&front.told, &got.id).await;
     if mode == Mode::Observe {
         assert_eq!(text(&got.bytes), text(&sent.body), "{tag}");
         assert_eq!(record.action, Action::Passed, "{tag}");
