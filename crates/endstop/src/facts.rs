@@ -1,5 +1,7 @@
 //! The facts about a response as far as it has come: what the events so far add up to.
 
+use std::hash::{DefaultHasher, Hasher as _};
+
 use crate::dialect::partial_args::{PartialArgs, Piece};
 use crate::dialect::{CallsClose, Wins};
 use crate::ending::{Detail, Reason, SafetyRating, Said, Shown, Usage};
@@ -70,7 +72,8 @@ pub(crate) struct Marks {
 #[derive(Clone, Debug)]
 struct Call {
     number: u32,
-    id: String,
+    /// The id's hash: ids have no bound, and are only compared. None for an empty one.
+    id: Option<u64>,
     arguments: Scanner,
     /// A piece of the arguments came, if of nothing but white space.
     has_arguments: bool,
@@ -86,6 +89,12 @@ struct Call {
     takes_text: bool,
     named: bool,
     closed: bool,
+}
+
+fn hash(id: &str) -> Option<u64> {
+    let mut hasher = DefaultHasher::new();
+    hasher.write(id.as_bytes());
+    (!id.is_empty()).then(|| hasher.finish())
 }
 
 impl Facts {
@@ -132,9 +141,10 @@ impl Facts {
                 }
             }
             Event::ToolCallEnd { choice, call } => {
-                if let Some(call) = self.call_mut(*choice, *call) {
-                    call.closed = true;
-                }
+                // Hosts give one number to several calls; what ends them ends all.
+                let of = self.choices.iter_mut().filter(|known| known.index == *choice);
+                let calls = of.flat_map(|known| known.calls.iter_mut());
+                calls.filter(|known| known.number == *call).for_each(|known| known.closed = true);
             }
             Event::Usage(usage) => self.usage.update(usage),
             Event::Word { choice, field, word } => self.word(*choice, field, word, wire, limits),
@@ -255,8 +265,8 @@ impl Facts {
 
     /// The number of the call with this id.
     pub(crate) fn call_of_id(&self, index: u32, id: &str) -> Option<u32> {
-        let calls = &self.choice(index)?.calls;
-        calls.iter().rev().find(|call| call.id == id).map(|call| call.number)
+        let (id, calls) = (hash(id)?, &self.choice(index)?.calls);
+        calls.iter().rev().find(|call| call.id == Some(id)).map(|call| call.number)
     }
 
     /// The number of the next call, on wires that do not number theirs.
@@ -305,9 +315,13 @@ impl Facts {
         self.late_event |= self.past_end;
         let calls: usize = self.choices.iter().map(|choice| choice.calls.len()).sum();
         let Some(choice) = self.choice_mut(index, limits) else { return };
+        let id = hash(id);
         // The same call again, as hosts send that repeat its head in every piece.
-        let known = choice.calls.iter().rev().find(|call| call.number == number);
-        if known.is_some_and(|call| id.is_empty() || call.id.is_empty() || call.id == id) {
+        let known = choice.calls.iter_mut().rev().find(|call| call.number == number);
+        if let Some(call) = known
+            && (id.is_none() || call.id.is_none() || call.id == id)
+        {
+            call.id = call.id.or(id);
             return;
         }
         if calls >= limits.tool_calls {
@@ -316,7 +330,7 @@ impl Facts {
         }
         choice.calls.push(Call {
             number,
-            id: clean(id, WORD_CAP),
+            id,
             arguments: Scanner::default(),
             has_arguments: false,
             odd: false,

@@ -326,7 +326,7 @@ pub fn marks(data: &[u8]) {
             silent = mark.choices().all(|choice| choice.whole == 0 && choice.closed == 0);
         });
         let exposed = exposed(*profile, head(), &sent);
-        assert!(!silent || exposed.is_empty(), "{exposed:?}");
+        assert!(!silent || exposed.is_empty(), "{exposed:?} {}", String::from_utf8_lossy(&sent));
     }
     let proven = reader.so_far().is_some_and(|ending| ending.closed != Closed::Open);
     let mut calls = Assembly::default();
