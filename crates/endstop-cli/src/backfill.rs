@@ -1,5 +1,6 @@
 //! `endstop backfill`: finish reasons that were written before, or by older rules.
 
+use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -13,7 +14,8 @@ use serde_json::json;
 #[derive(clap::Args)]
 #[command(after_help = "\
 The provider's own word is read and never written. A run that was interrupted goes on where it stopped.
-Rows of Endstop's own are judged again where its rules have changed, and keep what was said before.
+Rows of Endstop's own are judged again where its rules have changed, and keep what was said before. If
+the gateway was taught words, give its configuration here too.
 
 Examples:
   endstop backfill --from postgres://user@host/database --table llm_calls --native-column stop_reason --dry-run
@@ -40,6 +42,9 @@ pub(crate) struct Args {
     /// Who served what names no provider
     #[arg(long, value_name = "PROVIDER")]
     provider: Option<String>,
+    /// A TOML file of your own providers and words, or the gateway's configuration
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
     /// Where the copy of a file goes; beside it by default
     #[arg(long, value_name = "FILE")]
     to: Option<PathBuf>,
@@ -65,6 +70,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
             finish_reason: args.finish_reason_column.clone(),
         },
         provider: args.provider.clone(),
+        registry: crate::config::registry(args.config.as_deref())?,
         to: args.to.clone(),
         batch: args.batch,
         dry_run: args.dry_run,
@@ -77,10 +83,11 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         bar.set_position(progress.done);
     })?;
     bar.finish_and_clear();
+    let mut out = io::stdout().lock();
     if args.json {
-        println!("{}", as_json(&done, args.dry_run)?);
+        writeln!(out, "{}", as_json(&done, args.dry_run)?)?;
     } else {
-        print(&done, args.dry_run);
+        print(&mut out, &done, args.dry_run)?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -107,25 +114,34 @@ fn as_json(done: &Done, dry_run: bool) -> Result<String> {
         "changed": done.changed,
         "unread": done.unread,
         "rejudged": done.rejudged,
+        "unknown_providers": done.strangers,
         "changes": changes,
         "file": done.file,
     }))?)
 }
 
-fn print(done: &Done, dry_run: bool) {
+fn print(out: &mut impl Write, done: &Done, dry_run: bool) -> io::Result<()> {
     let would = if dry_run { "would change" } else { "changed" };
-    println!("{} rows read, {} {would}", done.rows, done.changed);
+    writeln!(out, "{} rows read, {} {would}", done.rows, done.changed)?;
     for (backfill::Change { provider, native, from, to }, count) in &done.changes {
         let from = from.as_deref().unwrap_or("null");
-        println!("  {count:>9}  {provider:<12} {native:<24} {from} -> {to}");
+        writeln!(out, "  {count:>9}  {provider:<12} {native:<24} {from} -> {to}")?;
     }
     if done.rejudged > 0 {
-        println!("{} rows of Endstop's own {would} by newer rules", done.rejudged);
+        writeln!(out, "{} rows of Endstop's own {would} by newer rules", done.rejudged)?;
+    }
+    for (provider, count) in &done.strangers {
+        writeln!(
+            out,
+            "unknown provider: `{provider}` in {count} rows, read as openai-compatible; `--config` \
+             teaches a provider"
+        )?;
     }
     if done.unread > 0 {
-        println!("{} lines could not be read and stand as they were", done.unread);
+        writeln!(out, "{} lines could not be read and stand as they were", done.unread)?;
     }
     if let Some(file) = &done.file {
-        println!("written to {}", file.display());
+        writeln!(out, "written to {}", file.display())?;
     }
+    Ok(())
 }

@@ -1,5 +1,6 @@
 //! `endstop env`: what to set so that SDKs talk to the gateway.
 
+use std::io::{self, Write as _};
 use std::process::ExitCode;
 
 use anyhow::{Result, bail};
@@ -61,17 +62,18 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     if !(url.starts_with("http://") || url.starts_with("https://")) || url.contains(['\'', ' ']) {
         bail!("`{url}` is no URL: it begins with http:// or https://");
     }
-    println!("# Variables that SDKs read by themselves:");
+    let mut out = io::stdout().lock();
+    writeln!(out, "# Variables that SDKs read by themselves:")?;
     for provider in provider::ALL {
         for name in provider.url_variables {
             if let Some(path) = path_of(provider, name) {
-                println!("{}", args.shell.set(name, &format!("{url}{path}")));
+                writeln!(out, "{}", args.shell.set(name, &format!("{url}{path}")))?;
             }
         }
     }
-    println!("#\n# Base URLs to give in code:");
+    writeln!(out, "#\n# Base URLs to give in code:")?;
     for (sdk, path) in IN_CODE {
-        println!("#   {sdk:<46} {url}{path}");
+        writeln!(out, "#   {sdk:<46} {url}{path}")?;
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -1,5 +1,15 @@
 //! The `endstop` command: one file per subcommand.
 
+/// Writes a line to stderr. Nobody may be reading it, which is no reason to stop.
+macro_rules! say {
+    ($($line:tt)*) => {
+        drop(std::io::Write::write_all(
+            &mut std::io::stderr(),
+            format!("{}\n", format_args!($($line)*)).as_bytes(),
+        ))
+    };
+}
+
 mod backfill;
 mod check;
 mod complete;
@@ -79,7 +89,7 @@ fn main() -> ExitCode {
         Ok(code) => code,
         Err(error) if is_closed_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("endstop: {error:#}");
+            say!("endstop: {error:#}");
             ExitCode::from(exit::ERROR)
         }
     }

@@ -1,5 +1,6 @@
 //! `endstop migrate`: brings the tables of a store up to date.
 
+use std::io::{self, Write as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -25,19 +26,20 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
+    let mut out = io::stdout().lock();
     if let Some(dir) = &args.export {
         for file in endstop_store::export_migrations(dir, &when::stamp(when::now()))? {
-            println!("{}", file.display());
+            writeln!(out, "{}", file.display())?;
         }
         return Ok(ExitCode::SUCCESS);
     }
     let url = args.store.url()?;
     let applied = endstop_store::open(&url)?.migrate()?;
     for name in &applied {
-        println!("applied {name}");
+        writeln!(out, "applied {name}")?;
     }
     if applied.is_empty() {
-        println!("{} is up to date", endstop_store::shown(&url));
+        writeln!(out, "{} is up to date", endstop_store::shown(&url))?;
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -114,7 +114,7 @@ fn read_whole(input: &mut impl Read, plain: &str, name: &str) -> Result<Vec<Read
     let text = read_all(input, name)?;
     let value: Value = serde_json::from_str(&text).map_err(|error| {
         let why = format!("not JSON ({error}); for a single response there is `endstop check`");
-        Unread::file(name, why)
+        Unread::record(name, why)
     })?;
     if value.get("log").is_some() {
         har::from_value(&value, name)

@@ -18,6 +18,10 @@ use crate::style::Style;
 /// The most records that are named of those that could not be read.
 const MAX_NAMED: usize = 20;
 
+/// What to say of files that hold other things.
+const NO_RECORDING: &str = "no recordings found: expected JSON lines, VCR cassettes or HAR; for a single \
+                            response there is `endstop check`";
+
 /// Judge recorded traffic: VCR cassettes, HAR, JSON lines
 #[derive(clap::Args)]
 #[command(after_help = "\
@@ -25,6 +29,10 @@ Examples:
   endstop replay tests/cassettes/
   endstop replay --json recordings/*.jsonl.gz | jq -r 'select(.reason == \"cut\").id'
   endstop replay --fail-on cut,unknown tests/cassettes/
+
+A line of JSON is one response: an object with `body` (text, or base64 with `encoding`) and, as far as
+they are known, `id`, `provider`, `api` (the wire), `url` (or `host` and `url_path`), `headers` (of the
+request), `model`, `status`, `content_type`, `stream`, `request_max_tokens`.
 
 What cannot be read is counted, named and passed over; the exit code is 22 then.")]
 pub(crate) struct Args {
@@ -58,6 +66,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
                 }
             };
             let (wire, ending) = judge(&registry, &recording);
+            tally.note_provider(&registry, &recording.provider);
             tally.count(&ending);
             tally.note_odd(&recording);
             tally.unknown.extend(registry.report_unknown(&wire, &ending));
@@ -183,6 +192,8 @@ struct Tally {
     /// Fields that were passed over, and the first of them.
     odd: u64,
     first_odd: Vec<String>,
+    /// Names of providers that nobody knows, and how many responses name them.
+    strangers: BTreeMap<String, u64>,
     /// Words that are in no table, each once for a provider and model.
     unknown: Vec<UnknownWord>,
 }
@@ -221,9 +232,21 @@ impl Tally {
         }
     }
 
+    fn note_provider(&mut self, registry: &Registry, name: &str) {
+        if !name.is_empty() && !registry.knows(name) && self.strangers.len() < MAX_NAMED {
+            *self.strangers.entry(shown(name)).or_default() += 1;
+        }
+    }
+
     /// The error for a run that found nothing to judge.
     fn read_nothing(&self) -> Option<anyhow::Error> {
-        let Unread { id, why, .. } = self.first_unread.first().filter(|_| self.total == 0)?;
+        if self.total > 0 {
+            return None;
+        }
+        let Some(Unread { id, why, .. }) = self.first_unread.first() else {
+            let files = self.skipped;
+            return (files > 0).then(|| anyhow!("{NO_RECORDING} ({files} files were looked at)"));
+        };
         let more = match self.unread {
             1 => String::new(),
             several => format!(" (and {} more that could not be read)", several - 1),
@@ -276,6 +299,13 @@ impl Tally {
         writeln!(out, "{:<20} {:>6}", "responses", self.total)?;
         for UnknownWord { provider, model, field, word } in &self.unknown {
             writeln!(out, "unknown word: `{word}` in `{field}` of {provider} {model}")?;
+        }
+        for (provider, count) in &self.strangers {
+            writeln!(
+                out,
+                "unknown provider: `{provider}`, read by the form of its {count} responses; `--config` \
+                 teaches a provider"
+            )?;
         }
         if self.skipped > 0 {
             writeln!(out, "{:<20} {:>6}", "files passed over", self.skipped)?;

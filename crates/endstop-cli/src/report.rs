@@ -99,7 +99,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let mut failed = false;
     for condition in &args.fail_if {
         if let Some(why) = condition.holds(&report.total.now) {
-            eprintln!("endstop: {why}");
+            say!("endstop: {why}");
             failed = true;
         }
     }

@@ -1,5 +1,6 @@
 //! `endstop serve`: the gateway.
 
+use std::io::{self, Write as _};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -127,33 +128,35 @@ fn read(args: &Args) -> Result<Config> {
 fn check(args: &Args) -> Result<ExitCode> {
     let settings = Settings::new(read(args)?)?;
     let config = &settings.config;
-    println!("listen  {}", config.listen);
+    let mut out = io::stdout().lock();
+    writeln!(out, "listen  {}", config.listen)?;
     match config.admin {
-        Some(admin) => println!("admin   {admin}"),
-        None => println!("admin   off"),
+        Some(admin) => writeln!(out, "admin   {admin}")?,
+        None => writeln!(out, "admin   off")?,
     }
-    println!("mode    {}, tool calls {}", config.mode.word(), config.tool_calls.word());
+    writeln!(out, "mode    {}, tool calls {}", config.mode.word(), config.tool_calls.word())?;
     match config.store()? {
-        Some(store) => println!("store   {}", endstop_store::shown(&store)),
-        None => println!("store   off"),
+        Some(store) => writeln!(out, "store   {}", endstop_store::shown(&store))?,
+        None => writeln!(out, "store   off")?,
     }
     for upstream in settings.routes.iter() {
         let key = if upstream.has_own_key() { "the gateway's key" } else { "the caller's key" };
         let differs = if upstream.own { ", from the configuration" } else { "" };
-        println!(
+        writeln!(
+            out,
             "  {:<28} {}{} ({}, {key}{differs})",
             upstream.sdk_path(),
             upstream.origin(),
             upstream.base_path(),
             upstream.mode.word(),
-        );
+        )?;
     }
     let mut own: Vec<&str> = config.registry.entries().map(|entry| entry.id.as_str()).collect();
     own.dedup();
     if !own.is_empty() {
-        println!("providers and words of your own: {}", own.join(", "));
+        writeln!(out, "providers and words of your own: {}", own.join(", "))?;
     }
-    println!("the configuration is in order");
+    writeln!(out, "the configuration is in order")?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -174,7 +177,7 @@ async fn serve(args: &Args) -> Result<ExitCode> {
             _ = terminate.recv() => {}
             _ = tokio::signal::ctrl_c() => {}
         }
-        eprintln!("endstop: draining; streams under way may end, new requests are not taken");
+        say!("endstop: draining; streams under way may end, new requests are not taken");
     };
     tokio::select! {
         () = reloading => {}
@@ -187,8 +190,8 @@ fn reload(args: &Args, handle: &Handle) {
     let reloaded = read(args).and_then(|config| Ok(handle.reload(config)?));
     let file = args.config.as_deref().map_or_else(|| "no file".into(), Path::to_string_lossy);
     match reloaded {
-        Ok(()) => eprintln!("endstop: the configuration was read again ({file})"),
-        Err(error) => eprintln!("endstop: the configuration stays as it was: {error:#}"),
+        Ok(()) => say!("endstop: the configuration was read again ({file})"),
+        Err(error) => say!("endstop: the configuration stays as it was: {error:#}"),
     }
 }
 
@@ -197,22 +200,22 @@ fn greet(gateway: &Gateway) {
     let settings = gateway.settings();
     let scheme = if settings.config.tls.is_some() { "https" } else { "http" };
     let base = format!("{scheme}://{}", gateway.address());
-    eprintln!(
+    say!(
         "endstop: serving {base} ({}, tool calls {})",
         settings.config.mode.word(),
         settings.config.tool_calls.word()
     );
     if !is_loopback(gateway.address()) {
-        eprintln!("endstop: other machines can reach it");
+        say!("endstop: other machines can reach it");
     }
     for line in env::first_lines(&base) {
-        eprintln!("  {line}");
+        say!("  {line}");
     }
-    eprintln!("  … `endstop env` has the others");
+    say!("  … `endstop env` has the others");
     if let Some(recording) = gateway.handle().recording() {
-        eprintln!("endstop: endings are kept in {}; ask with `endstop report`", recording.store());
+        say!("endstop: endings are kept in {}; ask with `endstop report`", recording.store());
     }
     if let Some(admin) = gateway.admin_address() {
-        eprintln!("endstop: endings at http://{admin}/endstop/v1/endings, live at …/tail");
+        say!("endstop: endings at http://{admin}/endstop/v1/endings, live at …/tail");
     }
 }

@@ -1,5 +1,6 @@
 //! `endstop show`: everything that is recorded of one response.
 
+use std::io::{self, Write};
 use std::process::ExitCode;
 
 use anyhow::{Result, bail};
@@ -33,24 +34,27 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         );
     };
     let turn = store.turn(&stored.record.turn_id)?;
+    let mut out = io::stdout().lock();
     let others: Vec<&Stored> =
         turn.iter().filter(|other| other.record.id != stored.record.id).collect();
     if args.json {
-        println!("{}", serde_json::to_string_pretty(&json!({ "ending": stored, "turn": others }))?);
+        let both = json!({ "ending": stored, "turn": others });
+        writeln!(out, "{}", serde_json::to_string_pretty(&both)?)?;
         return Ok(ExitCode::SUCCESS);
     }
-    print(&stored)?;
+    print(&mut out, &stored)?;
     for other in others {
         let record = &other.record;
-        println!(
+        writeln!(
+            out,
             "  attempt {:<11} {} {} ({})",
             record.attempt, record.id, record.reason, record.action
-        );
+        )?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn print(stored: &Stored) -> Result<()> {
+fn print(out: &mut impl Write, stored: &Stored) -> Result<()> {
     let style = Style::of_stdout();
     let Value::Object(fields) = serde_json::to_value(stored)? else { return Ok(()) };
     for (name, value) in fields {
@@ -67,7 +71,8 @@ fn print(stored: &Stored) -> Result<()> {
             (_, Value::Bool(_) | Value::Number(_) | Value::Object(_)) => value.to_string(),
         };
         if !text.is_empty() {
-            println!("  {} {text}", style.dim(&format!("{:<21}", name.replace('_', " "))));
+            let name = style.dim(&format!("{:<21}", name.replace('_', " ")));
+            writeln!(out, "  {name} {text}")?;
         }
     }
     Ok(())

@@ -54,7 +54,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         let found = match store.endings(&wanted) {
             Ok(found) => found,
             Err(error) if error.is_passing() => {
-                eprintln!("endstop: {error}; trying again");
+                say!("endstop: {error}; trying again");
                 std::thread::sleep(PAUSE * 4);
                 store = args.store.open()?;
                 continue;

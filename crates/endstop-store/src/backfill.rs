@@ -12,12 +12,16 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use endstop::record::RULES;
-use endstop::vocabulary::{Vocabulary, normalize_finish_reason};
+use endstop::registry::Registry;
+use endstop::vocabulary::Vocabulary;
 use endstop::{Reason, Record};
 use serde::Serialize;
 use serde_json::Value;
 
 use crate::error::Error;
+
+/// The most names of unknown providers that are kept.
+const MOST_STRANGERS: usize = 100;
 
 /// What the columns, or fields, are called.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,7 +48,7 @@ impl Default for Columns {
 }
 
 /// What is to be done.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct Backfill {
     /// `postgres://…`, `sqlite:FILE`, or the path of a file that ends in `.csv`, `.tsv`, `.jsonl` or
     /// `.ndjson`.
@@ -55,6 +59,8 @@ pub struct Backfill {
     pub columns: Columns,
     /// Who served what names no provider, or all of it where there is no such column.
     pub provider: Option<String>,
+    /// The providers and words that are known.
+    pub registry: Registry,
     /// Where a file's copy goes; beside it by default.
     pub to: Option<PathBuf>,
     /// Rows at a time.
@@ -70,6 +76,7 @@ impl Default for Backfill {
             table: "gateway_requests".to_owned(),
             columns: Columns::default(),
             provider: None,
+            registry: Registry::default(),
             to: None,
             batch: 1000,
             dry_run: false,
@@ -112,6 +119,9 @@ pub struct Done {
     pub rejudged: u64,
     /// How often each change was made.
     pub changes: BTreeMap<Change, u64>,
+    /// Names of providers that are not known, and how many rows have them: their words were read as
+    /// those of OpenAI's compatible hosts. The first hundred.
+    pub strangers: BTreeMap<String, u64>,
     /// Where a file's copy is.
     pub file: Option<PathBuf>,
 }
@@ -126,6 +136,14 @@ impl Backfill {
         if [&columns.id, &columns.provider, &columns.native].contains(&&columns.finish_reason) {
             let why = format!("`{}` would be written over itself", columns.finish_reason);
             return Err(Error::Query(format!("{why}: name another column for our word")));
+        }
+        if let Some(name) = self.provider.as_deref().filter(|name| !self.registry.knows(name)) {
+            let near = endstop::nearest(name, self.registry.ids());
+            let near = near.map(|near| format!("did you mean `{near}`? "));
+            return Err(Error::Query(format!(
+                "unknown provider `{name}`: {}`endstop dialects` lists them all",
+                near.unwrap_or_default()
+            )));
         }
         if self.batch == 0 {
             return Err(Error::Query("a batch has at least one row".to_owned()));
@@ -189,7 +207,7 @@ impl Backfill {
             let Some(last) = rows.last() else { return Ok(done) };
             after.clone_from(&last.record.id);
             let otherwise =
-                rows.iter_mut().filter_map(|row| judge_again(&mut row.record).then_some(()));
+                rows.iter_mut().filter_map(|row| self.judge_again(&mut row.record).then_some(()));
             let otherwise = otherwise.count() as u64;
             done.rows += rows.len() as u64;
             done.rejudged += otherwise;
@@ -204,7 +222,14 @@ impl Backfill {
         let native = said.native.as_deref()?;
         let named = said.provider.as_deref().filter(|provider| !provider.is_empty());
         let provider = named.or(self.provider.as_deref()).unwrap_or_default();
-        let to = normalize_finish_reason(Some(native), provider)?;
+        let to = self.registry.normalize_finish_reason(Some(native), provider)?;
+        if !provider.is_empty()
+            && !self.registry.knows(provider)
+            && done.strangers.len() < MOST_STRANGERS
+        {
+            let name = crate::columns::clean(provider, 256).into_owned();
+            *done.strangers.entry(name).or_default() += 1;
+        }
         if said.finish_reason.as_deref() == Some(to) {
             return None;
         }
@@ -218,23 +243,24 @@ impl Backfill {
         *done.changes.entry(change).or_default() += 1;
         Some(to)
     }
-}
 
-/// Judges a row of ours by the rules of today; says whether that makes a difference.
-fn judge_again(record: &mut Record) -> bool {
-    record.rules = RULES;
-    let Some(verdict) = record.judge_again() else { return false };
-    let said = record.native_finish_reason.is_some();
-    let finish_reason = (verdict.reason != Reason::Unknown || said)
-        .then(|| Vocabulary::FinishReason.spell(verdict.reason).to_owned());
-    let differs = record.reason != verdict.reason.name() || record.finish_reason != finish_reason;
-    if differs {
-        verdict.reason.name().clone_into(&mut record.reason);
-        verdict.reason.name().clone_into(&mut record.cause);
-        verdict.confidence.name().clone_into(&mut record.confidence);
-        record.finish_reason = finish_reason;
+    /// Judges a row of ours by the rules of today; says whether that makes a difference.
+    fn judge_again(&self, record: &mut Record) -> bool {
+        record.rules = RULES;
+        let Some(verdict) = record.judge_again(&self.registry) else { return false };
+        let said = record.native_finish_reason.is_some();
+        let finish_reason = (verdict.reason != Reason::Unknown || said)
+            .then(|| Vocabulary::FinishReason.spell(verdict.reason).to_owned());
+        let differs =
+            record.reason != verdict.reason.name() || record.finish_reason != finish_reason;
+        if differs {
+            verdict.reason.name().clone_into(&mut record.reason);
+            verdict.reason.name().clone_into(&mut record.cause);
+            verdict.confidence.name().clone_into(&mut record.confidence);
+            record.finish_reason = finish_reason;
+        }
+        differs
     }
-    differs
 }
 
 /// Whether a table is the one that we write to, with rows of ours; those are judged by more than a word.

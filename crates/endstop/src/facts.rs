@@ -16,6 +16,9 @@ use crate::{ChoiceMark, Limits};
 /// The most details that are kept of one response.
 const MAX_DETAILS: usize = 64;
 
+/// The most items of one choice that are told apart.
+const MAX_ITEMS: usize = 1024;
+
 /// The most safety ratings that are kept of one response.
 const MAX_RATINGS: usize = 64;
 
@@ -47,8 +50,12 @@ pub(crate) struct Choice {
     reasoning: bool,
     refusal: bool,
     other_content: bool,
+    /// Content came after the word, and no word since.
+    pub(crate) went_on: bool,
     marks: Marks,
     calls: Vec<Call>,
+    /// The items that content came of, on wires that number theirs.
+    items: Vec<u32>,
 }
 
 /// What a wire says of a choice besides its word.
@@ -77,6 +84,8 @@ struct Call {
     arguments: Scanner,
     /// A piece of the arguments came, if of nothing but white space.
     has_arguments: bool,
+    /// Of the arguments so far.
+    sum: Sum,
     /// The arguments are JSON of another kind than an object.
     odd: bool,
     /// The arguments may be `null` so far: the bytes of it that came.
@@ -87,8 +96,37 @@ struct Call {
     partial: Option<Box<PartialArgs>>,
     /// The tool takes free text, which has no end of its own to look for.
     takes_text: bool,
-    named: bool,
+    /// The name's hash; none until one came.
+    name: Option<u64>,
+    /// Two names were said of it, its arguments were told in two ways, or a part of it is unreadable.
+    conflict: bool,
     closed: bool,
+}
+
+/// Kinds of content.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Kinds {
+    pub(crate) text: bool,
+    pub(crate) reasoning: bool,
+    pub(crate) refusal: bool,
+}
+
+/// A sum over text that comes in pieces, by which two texts can be told apart without keeping them:
+/// FNV-1a. White space is left out, since hosts write JSON anew.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Sum(u64);
+
+impl Default for Sum {
+    fn default() -> Self {
+        Self(0xcbf2_9ce4_8422_2325)
+    }
+}
+
+impl Sum {
+    fn add(self, text: &str) -> Self {
+        let bytes = text.bytes().filter(|byte| !is_space(*byte));
+        Self(bytes.fold(self.0, |sum, byte| (sum ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)))
+    }
 }
 
 fn hash(id: &str) -> Option<u64> {
@@ -115,10 +153,7 @@ impl Facts {
                 self.content(*choice, limits, |choice| choice.other_content = true);
             }
             Event::ToolCallStart { choice, call, id, name } => {
-                self.start_call(*choice, *call, id, limits);
-                if let Some(call) = self.call_mut(*choice, *call) {
-                    call.named |= !name.is_empty();
-                }
+                self.start_call(*choice, *call, id, name, limits);
             }
             Event::ToolCallTakesText { choice, call } => {
                 if let Some(call) = self.call_mut(*choice, *call) {
@@ -134,17 +169,18 @@ impl Facts {
                 self.late_event |= self.past_end;
                 // A call that was never begun is one all the same, if one without a name.
                 if self.call(*choice, *call).is_none() {
-                    self.start_call(*choice, *call, "", limits);
+                    self.start_call(*choice, *call, "", "", limits);
                 }
                 if let Some(call) = self.call_mut(*choice, *call) {
                     call.push(arguments);
                 }
             }
             Event::ToolCallEnd { choice, call } => {
-                // Hosts give one number to several calls; what ends them ends all.
+                // Hosts give one number to several calls: the newest that is open is meant.
                 let of = self.choices.iter_mut().filter(|known| known.index == *choice);
-                let calls = of.flat_map(|known| known.calls.iter_mut());
-                calls.filter(|known| known.number == *call).for_each(|known| known.closed = true);
+                let mut calls = of.flat_map(|known| known.calls.iter_mut().rev());
+                let open = calls.find(|known| known.number == *call && !known.closed);
+                open.into_iter().for_each(|known| known.closed = true);
             }
             Event::Usage(usage) => self.usage.update(usage),
             Event::Word { choice, field, word } => self.word(*choice, field, word, wire, limits),
@@ -162,7 +198,8 @@ impl Facts {
 
     /// Every choice that came has its word.
     pub(crate) fn all_said(&self) -> bool {
-        !self.choices.is_empty() && self.choices.iter().all(|choice| choice.said.is_some())
+        let said = |choice: &Choice| choice.said.is_some() && !choice.went_on;
+        !self.choices.is_empty() && self.choices.iter().all(said)
     }
 
     pub(crate) fn any_said(&self) -> bool {
@@ -223,6 +260,53 @@ impl Facts {
 
     pub(crate) fn has_arguments(&self, index: u32, number: u32) -> bool {
         self.call(index, number).is_some_and(|call| call.has_arguments)
+    }
+
+    /// The kinds of content that a choice has.
+    pub(crate) fn kinds(&self, index: u32) -> Kinds {
+        self.choice(index).map_or_else(Kinds::default, |choice| Kinds {
+            text: choice.text,
+            reasoning: choice.reasoning,
+            refusal: choice.refusal,
+        })
+    }
+
+    /// Content of this item of the choice came.
+    pub(crate) fn note_item(&mut self, index: u32, item: u32, limits: &Limits) {
+        let Some(choice) = self.choice_mut(index, limits) else { return };
+        if choice.items.last() != Some(&item)
+            && choice.items.len() < MAX_ITEMS
+            && !choice.items.contains(&item)
+        {
+            choice.items.push(item);
+        }
+    }
+
+    pub(crate) fn has_item(&self, index: u32, item: u32) -> bool {
+        self.choice(index).is_some_and(|choice| choice.items.contains(&item))
+    }
+
+    /// Holds arguments that are told once more against those that came.
+    pub(crate) fn compare_arguments(&mut self, index: u32, number: u32, told: &str) {
+        if let Some(call) = self.call_mut(index, number) {
+            call.conflict |= call.sum != Sum::default().add(told);
+        }
+    }
+
+    pub(crate) fn reopen_call(&mut self, index: u32, number: u32) {
+        if let Some(call) = self.call_mut(index, number) {
+            call.closed = false;
+        }
+    }
+
+    /// Something of this call came that nobody can read.
+    pub(crate) fn spoil_call(&mut self, index: u32, number: u32, limits: &Limits) {
+        if self.call(index, number).is_none() {
+            self.start_call(index, number, "", "", limits);
+        }
+        if let Some(call) = self.call_mut(index, number) {
+            call.conflict = true;
+        }
     }
 
     /// The calls that are still open: in this choice, or in all of them.
@@ -307,21 +391,22 @@ impl Facts {
     fn content(&mut self, index: u32, limits: &Limits, set: impl FnOnce(&mut Choice)) {
         self.late_event |= self.past_end;
         if let Some(choice) = self.choice_mut(index, limits) {
+            choice.went_on = choice.said.is_some();
             set(choice);
         }
     }
 
-    fn start_call(&mut self, index: u32, number: u32, id: &str, limits: &Limits) {
+    fn start_call(&mut self, index: u32, number: u32, id: &str, name: &str, limits: &Limits) {
         self.late_event |= self.past_end;
         let calls: usize = self.choices.iter().map(|choice| choice.calls.len()).sum();
         let Some(choice) = self.choice_mut(index, limits) else { return };
-        let id = hash(id);
+        choice.went_on = choice.said.is_some();
+        let (id, name) = (hash(id), hash(name));
         // The same call again, as hosts send that repeat its head in every piece.
         let known = choice.calls.iter_mut().rev().find(|call| call.number == number);
         if let Some(call) = known
-            && (id.is_none() || call.id.is_none() || call.id == id)
+            && call.takes_head(id, name)
         {
-            call.id = call.id.or(id);
             return;
         }
         if calls >= limits.tool_calls {
@@ -333,12 +418,14 @@ impl Facts {
             id,
             arguments: Scanner::default(),
             has_arguments: false,
+            sum: Sum::default(),
             odd: false,
             null: Some(0),
             by_provider: false,
             partial: None,
             takes_text: false,
-            named: false,
+            name,
+            conflict: false,
             closed: false,
         });
     }
@@ -356,6 +443,7 @@ impl Facts {
             return;
         }
         let Some(choice) = self.choice_mut(index, limits) else { return };
+        choice.went_on = false;
         if wire.profile.dialect.calls_close == CallsClose::ByWord {
             choice.calls.iter_mut().for_each(|call| call.closed = true);
         }
@@ -443,12 +531,23 @@ impl Facts {
 }
 
 impl Choice {
-    /// Takes a word in. Where one field says two different things, the least complete counts.
+    /// Takes a word in. Of two different things that are said, the least complete counts, but for
+    /// fields that only tell more.
     fn say(&mut self, said: Said, meaning: Meaning, wins: Wins) {
         let (Some(known), Some(known_meaning)) = (&self.said, self.meaning) else {
             (self.said, self.meaning) = (Some(said), Some(meaning));
             return;
         };
+        if known.field != said.field
+            && let (Meaning::Known(old), Meaning::Known(new)) = (known_meaning, meaning)
+            && old.is_success() != new.is_success()
+        {
+            self.marks.contradiction = true;
+            if new > old {
+                (self.said, self.meaning) = (Some(said), Some(meaning));
+            }
+            return;
+        }
         if known.field != said.field {
             if wins == Wins::Last {
                 (self.said, self.meaning) = (Some(said), Some(meaning));
@@ -471,8 +570,26 @@ impl Choice {
 }
 
 impl Call {
+    /// Takes in the head of a call of the same number. False if it is that of another call: hosts
+    /// number several calls alike.
+    fn takes_head(&mut self, id: Option<u64>, name: Option<u64>) -> bool {
+        if id.is_some() && self.id.is_some() && id != self.id {
+            return false;
+        }
+        let renamed = name.is_some() && self.name.is_some() && name != self.name;
+        let same = id.is_some() && id == self.id;
+        if renamed && !same && self.arguments.state() == JsonState::Whole {
+            return false;
+        }
+        self.conflict |= renamed;
+        self.id = self.id.or(id);
+        self.name = self.name.or(name);
+        true
+    }
+
     fn push(&mut self, arguments: &str) {
         self.has_arguments |= !arguments.is_empty();
+        self.sum = self.sum.add(arguments);
         for byte in arguments.bytes().filter(|byte| !is_space(*byte)) {
             let Some(length) = self.null else { break };
             let matches = b"null".get(usize::from(length)) == Some(&byte);
@@ -502,7 +619,7 @@ impl Call {
 
     fn is_malformed(&self) -> bool {
         let broken = self.odd || self.arguments.state() == JsonState::Broken;
-        broken && !self.is_bare() && !self.takes_text
+        self.conflict || broken && !self.is_bare() && !self.takes_text
     }
 }
 
@@ -544,7 +661,7 @@ impl Choice {
             tool_calls: count(|_| true),
             unfinished_tool_calls: count(Call::is_unfinished),
             malformed_tool_calls: count(Call::is_malformed),
-            nameless_tool_calls: count(|call| !call.named),
+            nameless_tool_calls: count(|call| call.name.is_none()),
             bare_tool_calls: count(|call| call.closed && call.is_bare()),
             ..Shown::default()
         }

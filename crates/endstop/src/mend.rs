@@ -1,7 +1,7 @@
 //! Makes JSON readable that `serde_json` refuses although it is whole: bytes that are not UTF-8,
-//! unpaired surrogates, keys that come twice.
+//! unpaired surrogates, keys that come twice, numbers beyond any range.
 //!
-//! Providers send all three, and whoever reads such an event with another parser reads it well: a
+//! Providers send them, and whoever reads such an event with another parser reads it well: a
 //! surrogate without its other half is U+FFFD, and the last of two equal keys counts.
 
 use std::borrow::Cow;
@@ -115,7 +115,9 @@ impl<'de: 'a, 'a> Deserialize<'de> for Level<'a> {
 /// Writes a value with the last of each key alone.
 fn write_last_keys(text: &str, out: &mut Vec<u8>, depth: u32) -> Option<()> {
     if depth == MAX_DEPTH || !text.trim_start().starts_with(['{', '[']) {
-        out.extend_from_slice(text.as_bytes());
+        // No count is as large as that: it tells nothing.
+        let endless = text.trim().parse::<f64>().is_ok_and(f64::is_infinite);
+        out.extend_from_slice(if endless { b"null" } else { text.as_bytes() });
         return Some(());
     }
     match serde_json::from_str::<Level<'_>>(text).ok()? {

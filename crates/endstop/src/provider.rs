@@ -208,21 +208,7 @@ impl Provider {
     /// What it means by a word, in whichever field of whichever wire it stands.
     #[must_use]
     pub fn meaning(&self, word: &str) -> Meaning {
-        if word.is_empty() || word == "null" {
-            return Meaning::Nothing;
-        }
-        let number = word.parse().map(Word::Number).ok();
-        let words: Vec<Word<'_>> = std::iter::once(Word::Text(word.into())).chain(number).collect();
-        for profile in self.wires() {
-            let wire = Wire::from(profile);
-            for table in profile.tables() {
-                let known = words.iter().map(|word| wire.meaning(table.field, word));
-                if let Some(known) = known.into_iter().find(|known| *known != Meaning::Unknown) {
-                    return known;
-                }
-            }
-        }
-        Meaning::Unknown
+        meaning_on(self.wires(), word)
     }
 
     /// The wire of this dialect, if it speaks it.
@@ -617,6 +603,25 @@ fn is_label(label: &str, pattern: &str) -> bool {
     let label = label.to_ascii_lowercase();
     let within = label.strip_prefix(start).and_then(|rest| rest.strip_suffix(end));
     within.is_some_and(|within| !within.is_empty())
+}
+
+/// What a word means on the first of these wires that knows it, in whichever field.
+pub(crate) fn meaning_on<'p>(wires: impl Iterator<Item = &'p Profile>, word: &str) -> Meaning {
+    if word.is_empty() || word == "null" {
+        return Meaning::Nothing;
+    }
+    let number = word.parse().map(Word::Number).ok();
+    let words: Vec<Word<'_>> = std::iter::once(Word::Text(word.into())).chain(number).collect();
+    for profile in wires {
+        let wire = Wire::from(profile);
+        for table in profile.tables() {
+            let known = words.iter().map(|word| wire.meaning(table.field, word));
+            if let Some(known) = known.into_iter().find(|known| *known != Meaning::Unknown) {
+                return known;
+            }
+        }
+    }
+    Meaning::Unknown
 }
 
 /// The provider of this id or alias.

@@ -8,7 +8,7 @@ use crate::ending::{
     ChoiceEnding, Close, Closed, Confidence, Ending, Reason, SafetyRating, Said, Shown,
 };
 use crate::event::Event;
-use crate::facts::{Choice, Facts, Marks};
+use crate::facts::{Choice, Facts, Kinds, Marks};
 use crate::fault::{self, Expect, Fault, FaultForm, FaultKind, Told};
 use crate::frame::framer::{Framer, Hints};
 use crate::frame::{Broken, Frame, FrameKind, Rest};
@@ -134,6 +134,8 @@ struct Flags {
     /// The dialect read the last frame as one of its own.
     read: bool,
     cut_event: bool,
+    /// The bytes ended inside a list of events.
+    unclosed_list: bool,
     malformed_event: bool,
     invalid_utf8: bool,
     shape_asked: bool,
@@ -324,6 +326,41 @@ impl Out<'_, '_> {
         self.facts.has_content(choice)
     }
 
+    /// Another result of the same response begins, as in lists of them.
+    pub(crate) fn another_result(&mut self) {
+        self.facts.past_end = false;
+    }
+
+    /// The kinds of content that a choice has.
+    pub(crate) fn kinds(&self, choice: u32) -> Kinds {
+        self.facts.kinds(choice)
+    }
+
+    /// Content of this item of the choice came.
+    pub(crate) fn note_item(&mut self, choice: u32, item: u32) {
+        self.facts.note_item(choice, item, self.limits);
+    }
+
+    pub(crate) fn has_item(&self, choice: u32, item: u32) -> bool {
+        self.facts.has_item(choice, item)
+    }
+
+    /// Holds arguments that are told once more against those that came.
+    pub(crate) fn compare_arguments(&mut self, choice: u32, call: u32, told: &str) {
+        self.lesson.spoil();
+        self.facts.compare_arguments(choice, call, told);
+    }
+
+    /// Something of this call came that nobody can read: it is never whole.
+    pub(crate) fn spoil_call(&mut self, choice: u32, call: u32) {
+        self.lesson.spoil();
+        self.facts.spoil_call(choice, call, self.limits);
+    }
+
+    pub(crate) fn call_of_id(&self, choice: u32, id: &str) -> Option<u32> {
+        self.facts.call_of_id(choice, id)
+    }
+
     pub(crate) fn has_call(&self, choice: u32, call: u32) -> bool {
         self.facts.has_call(choice, call)
     }
@@ -350,8 +387,19 @@ impl Out<'_, '_> {
         self.facts.push_partial(choice, call, pieces);
     }
 
-    pub(crate) fn partial(&self, choice: u32, call: u32) -> Option<PartialArgs> {
-        self.facts.partial(choice, call).cloned()
+    /// The arguments that came at paths: none if none did, and none within that if they are unfinished.
+    pub(crate) fn partial(&self, choice: u32, call: u32) -> Option<Option<String>> {
+        self.facts.partial(choice, call).map(PartialArgs::finish)
+    }
+
+    /// A call without arguments so far.
+    pub(crate) fn is_bare_call(&self, choice: u32, call: u32) -> bool {
+        self.has_call(choice, call) && !self.has_arguments(choice, call)
+    }
+
+    /// The provider takes back that a call is whole.
+    pub(crate) fn reopen_call(&mut self, choice: u32, call: u32) {
+        self.facts.reopen_call(choice, call);
     }
 
     /// The provider ran the call of this id itself.
@@ -578,7 +626,8 @@ impl Reader {
             state.flags.cut_event = rest == Rest::CutFrame;
             state.read_strange(sink);
             // A list that was never closed is not whole, whatever its last element says.
-            state.facts.proven &= !(is_array && state.flags.cut_event);
+            state.flags.unclosed_list = is_array && state.flags.cut_event;
+            state.facts.proven &= !state.flags.unclosed_list;
         }
         state.ending(close)
     }
@@ -636,6 +685,11 @@ impl State {
         }
         let Some(mended) = mend(frame.data) else {
             self.flags.malformed_event = true;
+            let is_page = frame.data.trim_ascii_start().starts_with(b"<");
+            if frame.kind == FrameKind::Event && (frame.name == "error" || is_page) {
+                let status = self.status;
+                emit_text(frame.data, status, &mut self.out(frame, sink));
+            }
             return;
         };
         self.flags.invalid_utf8 |= std::str::from_utf8(frame.data).is_err();
@@ -662,6 +716,10 @@ impl State {
             self.strange = None;
         }
         self.flags.read = reading == Reading::Read;
+        // What is called an error is one, whatever it says.
+        if reading == Reading::Read && frame.kind == FrameKind::Event && frame.name == "error" {
+            reading = Reading::Error;
+        }
         match reading {
             Reading::Malformed => return reading,
             Reading::Read | Reading::Unfinished => self.understood = true,
@@ -760,7 +818,8 @@ impl State {
     fn read_fault(&mut self, frame: &Frame<'_>, reading: Reading, sink: Option<&mut Sink<'_, '_>>) {
         let is_error = reading == Reading::Error || frame.name == "error";
         let expect = if is_error { Expect::Error } else { Expect::Anything };
-        let told = match fault::read(frame.data, expect) {
+        let mended = || fault::read(&mend(frame.data)?, expect);
+        let told = match fault::read(frame.data, expect).or_else(mended) {
             None if reading == Reading::Error => Some(bare_text(frame.data)),
             told => told,
         };
@@ -917,12 +976,21 @@ impl State {
         }
         match self.wire.profile.proof {
             Proof::Word
-                if close == Close::Eof && self.facts.all_said() && !self.flags.cut_event =>
+                if close == Close::Eof
+                    && self.facts.all_said()
+                    && !self.flags.cut_event
+                    && self.has_all_choices() =>
             {
                 Closed::Proven
             }
             Proof::Word | Proof::Marker(_) | Proof::Event | Proof::Silent => Closed::from(close),
         }
+    }
+
+    /// As many choices came as were asked for.
+    fn has_all_choices(&self) -> bool {
+        let asked = self.asked.choices.map_or(0, |asked| asked as usize);
+        self.facts.choices.len() >= asked.min(self.limits.choices)
     }
 
     /// Choices that were asked for and never came, where nothing proves that the response is over.
@@ -946,12 +1014,12 @@ impl State {
             unrecognised: self.is_unrecognised(),
             missing_marker: !matches!(closed, Closed::Proven | Closed::Error | Closed::Open)
                 && said
-                && self.word_suffices(),
+                && self.word_suffices(closed),
             cut_event: self.flags.cut_event,
             malformed_event: self.flags.malformed_event,
             invalid_utf8: self.flags.invalid_utf8,
             late_event: self.facts.late_event,
-            client_closed_early: gone && (proven || said && self.word_suffices()),
+            client_closed_early: gone && (proven || said && self.word_suffices(closed)),
             excess: self.facts.excess,
             ..choice.shown()
         }
@@ -967,7 +1035,8 @@ impl State {
             fault: self.facts.fault.as_ref(),
             choices: self.facts.choices.len(),
             habits: Habits {
-                word_suffices: self.word_suffices(),
+                word_suffices: self.word_suffices(closed)
+                    && !(choice.went_on && self.wire.profile.proof == Proof::Word),
                 silent: self.wire.profile.proof == Proof::Silent,
                 has_tool_word: self.wire.profile.has_tool_word(),
                 lies_at_cap: quirks.lies_at_cap,
@@ -986,11 +1055,12 @@ impl State {
         }
     }
 
-    fn word_suffices(&self) -> bool {
-        match self.wire.profile.proof {
-            Proof::Marker(_) | Proof::Word | Proof::Silent => true,
-            Proof::Event => false,
-        }
+    /// Whether a word makes up for the missing proof. Where the proof is the word and the end of the
+    /// bytes, both must have come.
+    fn word_suffices(&self, closed: Closed) -> bool {
+        let proof = self.wire.profile.proof;
+        let goes_on = self.flags.unclosed_list || self.flags.cut_event && proof == Proof::Word;
+        !goes_on && proof.word_suffices(closed)
     }
 
     /// Whole events came, and none of them is of a wire that is known.

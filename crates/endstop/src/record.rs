@@ -8,9 +8,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::dialect::Proof;
 use crate::ending::{Closed, Confidence, Ending, Reason, Said, Shown, Timer, Unreachable};
-use crate::provider::{self, Profile, Wire};
+use crate::provider::Profile;
 use crate::reader::Asked;
-use crate::verdict::{self, Evidence, Habits, Verdict};
+use crate::registry::{Clues, Registry};
+use crate::verdict::{self, Evidence, Habits, Meaning, Verdict};
 use crate::vocabulary::Vocabulary;
 use crate::{event::Word, text};
 
@@ -149,26 +150,35 @@ impl Record {
         self.rules = RULES;
     }
 
-    /// What the rules of today make of it; none where they would need more than was kept: the
-    /// provider or its wire is not known, or an error decided.
+    /// What the rules of today make of it, with the words of these providers; none where they would need
+    /// more than was kept: the provider is not known, an error decided, or a word did that was taught
+    /// and is not here.
     #[must_use]
-    pub fn judge_again(&self) -> Option<Verdict> {
-        if self.error_type.is_some() {
+    pub fn judge_again(&self, registry: &Registry) -> Option<Verdict> {
+        if self.error_type.is_some() || !registry.knows(&self.provider) {
             return None;
         }
-        let provider = provider::by_id(&self.provider)?;
-        let profile = provider.wire_of(&self.dialect).unwrap_or(&provider.main);
+        let wire = registry.choose(&Clues {
+            provider: &self.provider,
+            dialect: &self.dialect,
+            path: &self.path,
+            ..Clues::default()
+        });
+        let profile = &wire.profile;
         let closed = closed(&self.closed)?;
         let said = self.native_finish_reason.as_deref().map(|word| Said {
             field: field(profile, self.native_field.as_deref().unwrap_or_default()),
             word: word.to_owned(),
         });
         let meaning = match &said {
-            None => verdict::Meaning::Nothing,
-            Some(said) => Wire::from(profile).meaning(said.field, &read(&said.word)),
+            None => Meaning::Nothing,
+            Some(said) => wire.meaning(said.field, &read(&said.word)),
         };
+        if meaning == Meaning::Unknown && self.reason != Reason::Unknown.name() {
+            return None;
+        }
         let habits = Habits {
-            word_suffices: profile.proof != Proof::Event,
+            word_suffices: profile.proof.word_suffices(closed),
             silent: profile.proof == Proof::Silent,
             has_tool_word: profile.has_tool_word(),
             lies_at_cap: profile.quirks.lies_at_cap,
@@ -271,6 +281,7 @@ fn shown(words: &[String]) -> Shown {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::provider;
     use crate::{Close, Head, Reader};
 
     fn ended(provider: &provider::Provider, body: &str) -> (Ending, Record) {
@@ -298,7 +309,7 @@ mod tests {
             let (ending, record) = ended(&provider::OPENAI, &chat(word));
             assert_eq!(record.native_finish_reason.as_deref(), native);
             assert_eq!(record.finish_reason.as_deref(), finish_reason);
-            let again = record.judge_again().unwrap();
+            let again = record.judge_again(&Registry::default()).unwrap();
             assert_eq!(
                 (again.reason, again.confidence),
                 (ending.reason, ending.confidence),

@@ -327,6 +327,28 @@ impl Registry {
         own.filter(|id| provider::by_id(id).is_none()).chain(built_in)
     }
 
+    /// Whether this is the id or an alias of a provider that is registered or built in.
+    #[must_use]
+    pub fn knows(&self, provider: &str) -> bool {
+        self.get(provider, "").is_some() || provider::by_id(provider).is_some()
+    }
+
+    /// What a provider means by a word, in whichever field of whichever wire it stands. A provider that
+    /// is not known means what OpenAI's compatible hosts do.
+    #[must_use]
+    pub fn meaning(&self, provider: &str, word: &str) -> Meaning {
+        let entry = self.get(provider, "");
+        let taught = entry.and_then(|entry| {
+            entry.corrections.words.iter().rev().find(|taught| taught.word == word)
+        });
+        if let Some(taught) = taught {
+            return taught.meaning;
+        }
+        let built_in = || Like::Provider(provider::by_id(provider).unwrap_or(GENERIC));
+        let like = entry.map_or_else(built_in, |entry| entry.like);
+        provider::meaning_on(like.wires(), word)
+    }
+
     /// The wire that reads a response, by the surest clue there is.
     #[must_use]
     pub fn choose(&self, clues: &Clues<'_>) -> Wire {

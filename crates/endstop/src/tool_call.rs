@@ -98,6 +98,8 @@ struct Piece {
     takes_text: bool,
     /// The provider runs it: none for the caller.
     by_provider: bool,
+    /// Two names were said of it.
+    conflict: bool,
 }
 
 impl Assembly {
@@ -119,7 +121,9 @@ impl Assembly {
             Event::ToolCallEnd { choice, call } => {
                 let of =
                     |piece: &&mut Piece| piece.call.choice == choice && piece.call.number == call;
-                self.calls.iter_mut().filter(of).for_each(|piece| piece.closed = true);
+                // Several calls may have one number: the newest that is open is meant.
+                let mut calls = self.calls.iter_mut().rev().filter(of);
+                calls.find(|piece| !piece.closed).into_iter().for_each(|piece| piece.closed = true);
             }
             Event::Begin { .. }
             | Event::Text { .. }
@@ -165,16 +169,7 @@ impl Assembly {
 
     fn start(&mut self, choice: u32, number: u32, id: &str, name: &str) {
         if let Some(piece) = self.find(choice, number) {
-            let same = id.is_empty() || piece.call.id.is_empty() || piece.call.id == id;
-            if same {
-                // Hosts repeat the head of a call, or send its name after its id.
-                piece.begun = true;
-                if piece.call.id.is_empty() {
-                    id.clone_into(&mut piece.call.id);
-                }
-                if piece.call.name.is_empty() {
-                    name.clone_into(&mut piece.call.name);
-                }
+            if piece.takes_head(id, name) {
                 return;
             }
         }
@@ -215,15 +210,40 @@ impl Assembly {
             begun,
             takes_text: false,
             by_provider: false,
+            conflict: false,
         });
     }
 }
 
 impl Piece {
+    /// Takes in the head of a call of the same number: hosts repeat it, or send the name after the id.
+    /// False if it is that of another call, as hosts number several alike.
+    fn takes_head(&mut self, id: &str, name: &str) -> bool {
+        let ToolCall { id: own, name: called, .. } = &mut self.call;
+        if !id.is_empty() && !own.is_empty() && own != id {
+            return false;
+        }
+        let renamed = !name.is_empty() && !called.is_empty() && called != name;
+        let same = !id.is_empty() && own == id;
+        if renamed && !same && self.json.state() == JsonState::Whole {
+            return false;
+        }
+        self.conflict |= renamed;
+        self.begun = true;
+        if own.is_empty() {
+            id.clone_into(own);
+        }
+        if called.is_empty() {
+            name.clone_into(called);
+        }
+        true
+    }
+
     fn state(&self, ended_well: bool) -> CallState {
         let is_object = self.call.arguments.trim_start().starts_with('{');
         match self.json.state() {
             _ if !self.begun || self.call.name.is_empty() => CallState::Orphaned,
+            _ if self.conflict => CallState::Malformed,
             _ if self.takes_text && !self.closed => CallState::Open,
             _ if self.takes_text && ended_well => CallState::Complete,
             _ if self.takes_text => CallState::Closed,
@@ -457,7 +477,15 @@ fn written(name: &str, arguments: &str, closed: bool, well: bool) -> ToolCall {
         state: CallState::Open,
         in_text: true,
     };
-    let piece = Piece { call, json, closed, begun: true, takes_text: false, by_provider: false };
+    let piece = Piece {
+        call,
+        json,
+        closed,
+        begun: true,
+        takes_text: false,
+        by_provider: false,
+        conflict: false,
+    };
     ToolCall { state: piece.state(well), ..piece.call }
 }
 

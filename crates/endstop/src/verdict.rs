@@ -319,10 +319,11 @@ fn from_natural_stop(reason: Reason, word: &str, evidence: &Evidence<'_>) -> Fin
         let because = format!("{}, but a part of the answer is marked incomplete", said(word));
         return finding(Reason::OutputLimit, Confidence::Medium, because);
     }
-    if reason == Reason::StopSequence && shown.tool_calls > 0 {
+    if (reason == Reason::StopSequence || shown.stop_sequence) && shown.tool_calls > 0 {
         // A caller's stop sequence cuts whatever it stands in.
-        let because = format!("{}, with tool calls that it may have cut", said(word));
-        return finding(reason, Confidence::Medium, because);
+        let because =
+            format!("{}, at a stop sequence that may have cut its tool calls", said(word));
+        return finding(Reason::StopSequence, Confidence::Medium, because);
     }
     let calls = shown.tool_calls > 0;
     if is_at_cap(evidence) && habits.lies_at_cap && !calls {
@@ -400,6 +401,11 @@ fn from_calls(word: &str, evidence: &Evidence<'_>, confidence: Confidence) -> Fi
     // The rest of the arguments came before.
     if evidence.partial {
         return finding(Reason::ToolCall, confidence, said(word));
+    }
+    if shown.malformed_event {
+        let because =
+            format!("{}, but an event that cannot be read may hold a part of it", said(word));
+        return finding(Reason::MalformedToolCall, Confidence::Medium, because);
     }
     if shown.malformed_tool_calls > 0 {
         return finding(

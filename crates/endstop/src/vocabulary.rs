@@ -9,7 +9,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::ending::{Ending, Reason};
-use crate::provider;
+use crate::registry::Registry;
 use crate::text::{WORD_CAP, clean};
 use crate::verdict::Meaning;
 
@@ -302,13 +302,24 @@ impl<'de> Deserialize<'de> for NormalizedStopReason {
 /// ```
 #[must_use]
 pub fn normalize_finish_reason(word: Option<&str>, provider: &str) -> Option<&'static str> {
-    let word = word.filter(|word| !word.is_empty() && *word != "null")?;
-    let provider = provider::by_id(provider).unwrap_or(provider::GENERIC);
-    let reason = match provider.meaning(word) {
-        Meaning::Known(reason) | Meaning::Vague(reason) => reason,
-        Meaning::Nothing | Meaning::Unknown => Reason::Unknown,
-    };
-    Some(Vocabulary::FinishReason.spell(reason))
+    Registry::default().normalize_finish_reason(word, provider)
+}
+
+impl Registry {
+    /// [`normalize_finish_reason`], with the providers and words of users.
+    #[must_use]
+    pub fn normalize_finish_reason(
+        &self,
+        word: Option<&str>,
+        provider: &str,
+    ) -> Option<&'static str> {
+        let reason = match self.meaning(provider, word?) {
+            Meaning::Known(reason) | Meaning::Vague(reason) => reason,
+            Meaning::Unknown => Reason::Unknown,
+            Meaning::Nothing => return None,
+        };
+        Some(Vocabulary::FinishReason.spell(reason))
+    }
 }
 
 #[cfg(test)]

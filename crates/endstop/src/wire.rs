@@ -5,6 +5,7 @@
 //! and everything beside it is still read.
 
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 use std::fmt;
 use std::marker::PhantomData;
 
@@ -13,9 +14,9 @@ use crate::json::is_space;
 use crate::text::{WORD_CAP, clean};
 use serde::Deserialize;
 use serde::de::value::MapAccessDeserializer;
-use serde::de::{Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
-use serde_json::Number;
+use serde::de::{Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
+use serde_json::{Number, Value};
 
 /// Whether a value says nothing: null, false, and what is empty, with or without space inside.
 pub(crate) fn is_nothing(raw: &RawValue) -> bool {
@@ -83,6 +84,56 @@ impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
             }
             fn visit_str<E>(self, text: &str) -> Result<Text<'de>, E> {
                 Ok(Text(Cow::Owned(text.to_owned())))
+            }
+        }
+        deserializer.deserialize_any(Visit)
+    }
+}
+
+/// A piece of a tool call's arguments, which must be a string: where it is anything else, that is known.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Argument<'a> {
+    pub(crate) text: Text<'a>,
+    /// Something came that is not a string.
+    pub(crate) odd: bool,
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for Argument<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Visit;
+        impl Visit {
+            fn odd<'a, E>() -> Result<Argument<'a>, E> {
+                Ok(Argument { text: Text::default(), odd: true })
+            }
+        }
+        impl<'de> Visitor<'de> for Visit {
+            type Value = Argument<'de>;
+            nothing_for!('de: unit);
+            fn visit_borrowed_str<E>(self, text: &'de str) -> Result<Argument<'de>, E> {
+                Ok(Argument { text: Text(Cow::Borrowed(text)), odd: false })
+            }
+            fn visit_str<E>(self, text: &str) -> Result<Argument<'de>, E> {
+                Ok(Argument { text: Text(Cow::Owned(text.to_owned())), odd: false })
+            }
+            fn visit_bool<E>(self, _: bool) -> Result<Argument<'de>, E> {
+                Self::odd()
+            }
+            fn visit_i64<E>(self, _: i64) -> Result<Argument<'de>, E> {
+                Self::odd()
+            }
+            fn visit_u64<E>(self, _: u64) -> Result<Argument<'de>, E> {
+                Self::odd()
+            }
+            fn visit_f64<E>(self, _: f64) -> Result<Argument<'de>, E> {
+                Self::odd()
+            }
+            fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Argument<'de>, A::Error> {
+                while seq.next_element::<IgnoredAny>()?.is_some() {}
+                Self::odd()
+            }
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Argument<'de>, A::Error> {
+                while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
+                Self::odd()
             }
         }
         deserializer.deserialize_any(Visit)
@@ -230,6 +281,19 @@ impl<'de> Deserialize<'de> for Flag {
     }
 }
 
+/// Whether there is a value, if null.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Present(pub(crate) bool);
+
+impl<'de> Deserialize<'de> for Present {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        IgnoredAny::deserialize(deserializer).map(|_| Self(true))
+    }
+}
+
+/// The most values of a list that are read: an event with more is read as no event.
+const MAX_FEW: usize = 1 << 14;
+
 /// A list that takes no allocation while it holds one thing, as most do.
 #[derive(Clone, Debug)]
 pub(crate) struct Few<T> {
@@ -250,6 +314,19 @@ impl<T> Few<T> {
         self.first.iter().chain(&self.rest)
     }
 
+    /// The values with their numbers: their own, or their places where these cannot tell them apart.
+    pub(crate) fn numbered(&self, number: impl Fn(&T) -> Count) -> Vec<(u32, &T)> {
+        let fits = |value: &T| number(value).0.and_then(|number| u32::try_from(number).ok());
+        if self.rest.is_empty() {
+            return self.iter().map(|value| (number(value).index(), value)).collect();
+        }
+        let own: BTreeSet<u32> = self.iter().filter_map(fits).collect();
+        if own.len() == self.rest.len() + 1 {
+            return self.iter().map(|value| (number(value).index(), value)).collect();
+        }
+        (0..).zip(self.iter()).collect()
+    }
+
     pub(crate) fn first(&self) -> Option<&T> {
         self.first.as_ref()
     }
@@ -265,6 +342,9 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Few<T> {
                 let first = seq.next_element()?;
                 let mut rest = Vec::new();
                 while let Some(next) = seq.next_element()? {
+                    if rest.len() >= MAX_FEW {
+                        return Err(A::Error::custom("more values than are read"));
+                    }
                     rest.push(next);
                 }
                 Ok(Few { first, rest, present: true })
@@ -318,7 +398,12 @@ impl<'de: 'a, 'a, T: Deserialize<'de>> Deserialize<'de> for Content<'a, T> {
         struct Visit<T>(PhantomData<T>);
         impl<'de, T: Deserialize<'de>> Visitor<'de> for Visit<T> {
             type Value = Content<'de, T>;
-            nothing_for!('de: unit, bool, number, map);
+            nothing_for!('de: unit, bool, number);
+            // Structured answers come as the object itself on some hosts.
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Content<'de, T>, A::Error> {
+                let object = Value::deserialize(MapAccessDeserializer::new(map))?;
+                Ok(Content::Text(Text(Cow::Owned(object.to_string()))))
+            }
             fn visit_borrowed_str<E>(self, text: &'de str) -> Result<Content<'de, T>, E> {
                 Ok(Content::Text(Text(Cow::Borrowed(text))))
             }

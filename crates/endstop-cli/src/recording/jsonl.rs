@@ -5,7 +5,10 @@ use std::io::{self, BufRead, Read};
 use anyhow::Result;
 use serde_json::{Map, Value};
 
-use super::{BYTE_ORDER_MARK, ReadOne, Recording, Unread, from_base64, read_status, unreadable};
+use super::{
+    BYTE_ORDER_MARK, ReadOne, Recording, Unread, from_base64, read_status, unreadable,
+    version_headers,
+};
 
 /// The longest line.
 const MAX_LINE: usize = 64 << 20;
@@ -64,6 +67,7 @@ fn recording(line: &[u8], id: &str) -> ReadOne {
     let line = line.strip_prefix(BYTE_ORDER_MARK).unwrap_or(line);
     let value: Value = serde_json::from_slice(line)
         .map_err(|error| Unread::record(id, format!("not JSON: {error}")))?;
+    let headers = version_headers(&value);
     let Value::Object(record) = value else {
         return Err(Unread::record(id, "not a recorded response: expected an object with `body`"));
     };
@@ -78,13 +82,15 @@ fn recording(line: &[u8], id: &str) -> ReadOne {
         _ => body.into_bytes(),
     };
     let api = fields.text("api").unwrap_or_default();
+    let url = fields.text("url").unwrap_or_default();
+    let (host, path) = crate::response::split_url(&url);
     Ok(Recording {
         provider: fields.text("provider").unwrap_or_default(),
         // Mistral's chat is OpenAI's wire; the others are named as we name them.
         dialect: if api == "mistral-chat" { "openai-chat".to_owned() } else { api },
-        host: fields.text("host").unwrap_or_default(),
-        path: fields.text("url_path").unwrap_or_default(),
-        headers: Vec::new(),
+        host: fields.text("host").unwrap_or_else(|| host.to_owned()),
+        path: fields.text("url_path").unwrap_or_else(|| path.to_owned()),
+        headers,
         model: fields.text("model"),
         status: fields.read("status", read_status).unwrap_or(0),
         content_type: fields.text("content_type").unwrap_or_default(),

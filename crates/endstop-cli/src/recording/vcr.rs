@@ -19,13 +19,13 @@ const MAX_DEPTH: usize = 128;
 const MAX_VALUES: u64 = 10_000_000;
 
 pub(super) fn from_yaml(text: &str, name: &str) -> Result<Vec<ReadOne>, Unread> {
-    check_size(text).map_err(|why| Unread::file(name, why))?;
+    check_size(text).map_err(|why| Unread::record(name, why))?;
     // Values are resolved here: the loader would drop the tag of binary blocks.
     let mut loader = YamlLoader::<Yaml<'_>>::default();
     loader.early_parse(false);
     Parser::new_from_str(text)
         .load(&mut loader, true)
-        .map_err(|error| Unread::file(name, format!("not YAML: {error}")))?;
+        .map_err(|error| Unread::record(name, format!("not YAML: {error}")))?;
     let mut values: Vec<Value> = loader.into_documents().iter().map(to_json).collect();
     match values.len() {
         1 => from_value(&values.remove(0), name),

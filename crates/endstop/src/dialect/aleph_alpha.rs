@@ -28,7 +28,11 @@ pub static DIALECT: Dialect = Dialect {
     words: &[Words::plain(
         "finish_reason",
         "completions[].finish_reason",
-        &[("end_of_text", Reason::Complete), ("maximum_tokens", Reason::OutputLimit)],
+        &[
+            ("end_of_text", Reason::Complete),
+            ("stop_sequence_reached", Reason::StopSequence),
+            ("maximum_tokens", Reason::OutputLimit),
+        ],
     )],
     wins: Wins::First,
     calls_close: CallsClose::ByWord,

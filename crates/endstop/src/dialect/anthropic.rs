@@ -25,7 +25,7 @@ use crate::reader::Out;
 use crate::shape::Probe;
 use crate::trouble::{Tells, Trouble};
 use crate::version::{Values, Version, VersionAt};
-use crate::wire::{Count, Few, Loose, Scalar, Text, is_nothing};
+use crate::wire::{Argument, Count, Few, Loose, Scalar, Text, is_nothing};
 
 /// The wire.
 pub static DIALECT: Dialect = Dialect {
@@ -194,7 +194,7 @@ struct Delta<'a> {
     #[serde(borrow)]
     thinking: Text<'a>,
     #[serde(borrow)]
-    partial_json: Text<'a>,
+    partial_json: Argument<'a>,
     #[serde(borrow)]
     stop_reason: Scalar<'a>,
     #[serde(borrow)]
@@ -322,6 +322,9 @@ pub(super) fn read_body(frame: &Frame<'_>, out: &mut Out<'_, '_>) -> Reading {
 fn read_content(message: &Message<'_>, out: &mut Out<'_, '_>) {
     for (index, block) in (0..).zip(message.content.iter()) {
         begin_block(index, block, out);
+        if let Some(input) = block.input.filter(|_| out.is_bare_call(0, index)) {
+            out.emit(Event::ToolCallDelta { choice: 0, call: index, arguments: input.get() });
+        }
         end_block(index, out);
     }
 }
@@ -345,7 +348,10 @@ fn begin_block(index: u32, block: &Block<'_>, out: &mut Out<'_, '_>) {
                 out.emit(Event::ToolCallDelta { choice: 0, call: index, arguments: input.get() });
             }
         }
-        _ => out.emit(Event::OtherContent { choice: 0, kind: "block" }),
+        _ => {
+            out.emit(Event::OtherContent { choice: 0, kind: "block" });
+            out.note_item(0, index);
+        }
     }
 }
 
@@ -353,19 +359,21 @@ fn read_delta(index: u32, delta: &Delta<'_>, out: &mut Out<'_, '_>) {
     out.text(0, &delta.text);
     out.reasoning(0, &delta.thinking);
     // Tools that run on the provider's side stream their input too.
-    if !delta.partial_json.is_empty() && out.has_call(0, index) {
-        out.emit(Event::ToolCallDelta { choice: 0, call: index, arguments: &delta.partial_json });
+    let input = &delta.partial_json;
+    if out.has_item(0, index) {
+        return;
+    }
+    if input.odd {
+        out.spoil_call(0, index);
+    } else if !input.text.is_empty() {
+        out.emit(Event::ToolCallDelta { choice: 0, call: index, arguments: &input.text });
     }
 }
 
 fn end_block(index: u32, out: &mut Out<'_, '_>) {
-    if !out.has_call(0, index) {
-        return;
+    if out.has_call(0, index) {
+        out.emit(Event::ToolCallEnd { choice: 0, call: index });
     }
-    if !out.has_arguments(0, index) {
-        out.emit(Event::ToolCallDelta { choice: 0, call: index, arguments: "{}" });
-    }
-    out.emit(Event::ToolCallEnd { choice: 0, call: index });
 }
 
 fn read_word(

@@ -24,7 +24,7 @@ use crate::provider::Profile;
 use crate::reader::Out;
 use crate::shape::Probe;
 use crate::trouble;
-use crate::wire::{Count, Few, Loose, Measure, Scalar, Text};
+use crate::wire::{Argument, Count, Few, Loose, Measure, Scalar, Text};
 
 /// The wire.
 pub static DIALECT: Dialect = Dialect {
@@ -191,7 +191,7 @@ struct ToolUse<'a> {
 #[serde(default)]
 struct ToolInput<'a> {
     #[serde(borrow)]
-    input: Text<'a>,
+    input: Argument<'a>,
 }
 
 #[derive(Default, Deserialize)]
@@ -411,19 +411,18 @@ fn read_delta(index: u32, delta: &Delta<'_>, out: &mut Out<'_, '_>) {
     if !reasoning.text.is_empty() || !reasoning.redacted_content.is_empty() {
         out.emit(Event::Reasoning { choice: 0, text: &reasoning.text });
     }
-    if !delta.tool_use.input.is_empty() {
-        out.emit(Event::ToolCallDelta { choice: 0, call: index, arguments: &delta.tool_use.input });
+    let input = &delta.tool_use.input;
+    if input.odd {
+        out.spoil_call(0, index);
+    } else if !input.text.is_empty() {
+        out.emit(Event::ToolCallDelta { choice: 0, call: index, arguments: &input.text });
     }
 }
 
 fn end_block(index: u32, out: &mut Out<'_, '_>) {
-    if !out.has_call(0, index) {
-        return;
+    if out.has_call(0, index) {
+        out.emit(Event::ToolCallEnd { choice: 0, call: index });
     }
-    if !out.has_arguments(0, index) {
-        out.emit(Event::ToolCallDelta { choice: 0, call: index, arguments: "{}" });
-    }
-    out.emit(Event::ToolCallEnd { choice: 0, call: index });
 }
 
 #[derive(Default, Deserialize)]

@@ -7,7 +7,8 @@ use serde::Deserialize;
 
 use super::anthropic::read_guardrail;
 use crate::ending::Usage;
-use crate::event::Event;
+use crate::event::{Event, Word};
+use crate::mend::mend;
 use crate::reader::Out;
 use crate::wire::{Count, Loose, Scalar};
 
@@ -29,8 +30,16 @@ struct Metrics {
 }
 
 /// Reads what the service added to this JSON of a model.
-pub(super) fn added_to(data: &[u8]) -> Added<'_> {
-    serde_json::from_slice::<Loose<Added<'_>>>(data).unwrap_or_default().0
+pub(super) fn added_to(data: &[u8]) -> Added<'static> {
+    // The model's own part can be read where a key of these comes twice.
+    read_added(data).or_else(|| read_added(&mend(data)?)).unwrap_or_default()
+}
+
+fn read_added(data: &[u8]) -> Option<Added<'static>> {
+    let Loose(added) = serde_json::from_slice::<Loose<Added<'_>>>(data).ok()?;
+    let action =
+        added.guardrail_action.to_text().map(|action| Word::Text(action.into_owned().into()));
+    Some(Added { guardrail_action: Scalar(action), metrics: added.metrics })
 }
 
 impl Added<'_> {

@@ -132,7 +132,7 @@ struct DeltaMessage<'a> {
     #[serde(borrow)]
     tool_plan: Text<'a>,
     #[serde(borrow)]
-    tool_calls: Loose<ToolCall<'a>>,
+    tool_calls: Option<&'a RawValue>,
 }
 
 #[derive(Default, Deserialize)]
@@ -209,7 +209,7 @@ fn read(frame: &Frame<'_>, out: &mut Out<'_, '_>) -> Reading {
         "content-delta" | "content-start" => read_part(&delta.message.content, out),
         "tool-plan-delta" => out.reasoning(0, &delta.message.tool_plan),
         "tool-call-start" => {
-            let wire = &delta.message.tool_calls;
+            let wire = tool_call(delta.message.tool_calls);
             out.emit(Event::ToolCallStart {
                 choice: 0,
                 call,
@@ -218,7 +218,13 @@ fn read(frame: &Frame<'_>, out: &mut Out<'_, '_>) -> Reading {
             });
             read_arguments(call, wire.function.arguments, out);
         }
-        "tool-call-delta" => read_arguments(call, delta.message.tool_calls.function.arguments, out),
+        "tool-call-delta" => {
+            let wire = tool_call(delta.message.tool_calls);
+            match wire.function.arguments {
+                None => out.spoil_call(0, call),
+                arguments => read_arguments(call, arguments, out),
+            }
+        }
         "tool-call-end" => out.emit(Event::ToolCallEnd { choice: 0, call }),
         "message-start" => out.emit(Event::Begin { id: &wire.id, model: "" }),
         "message-end" => {
@@ -233,6 +239,16 @@ fn read(frame: &Frame<'_>, out: &mut Out<'_, '_>) -> Reading {
         _ => return Reading::Strange,
     }
     Reading::Read
+}
+
+/// The one call of an event; hosts wrap it in a list.
+fn tool_call(raw: Option<&RawValue>) -> ToolCall<'_> {
+    let Some(raw) = raw else { return ToolCall::default() };
+    if raw.get().starts_with('[') {
+        let list: Few<&RawValue> = serde_json::from_str(raw.get()).unwrap_or_default();
+        return tool_call(list.first().copied());
+    }
+    serde_json::from_str::<Loose<ToolCall<'_>>>(raw.get()).unwrap_or_default().0
 }
 
 fn read_body(frame: &Frame<'_>, out: &mut Out<'_, '_>) -> Reading {

@@ -23,7 +23,7 @@ use crate::provider::{COMMON_CAPABILITIES, Capabilities, Profile, Token, TokenIn
 use crate::reader::Out;
 use crate::shape::Probe;
 use crate::trouble::{Tells, Trouble};
-use crate::wire::{Count, Few, Flag, Loose, Measure, Scalar, Text};
+use crate::wire::{Count, Few, Flag, Loose, Measure, Present, Scalar, Text};
 
 /// The wire.
 pub static DIALECT: Dialect = Dialect {
@@ -267,9 +267,10 @@ struct FunctionCall<'a> {
     name: Text<'a>,
     #[serde(borrow)]
     args: Option<&'a RawValue>,
-    #[serde(borrow)]
-    partial_args: Few<Loose<PartialArg<'a>>>,
-    will_continue: Flag,
+    #[serde(borrow, alias = "partial_args")]
+    partial_args: Option<&'a RawValue>,
+    #[serde(borrow, alias = "will_continue")]
+    will_continue: Scalar<'a>,
 }
 
 #[derive(Default, Deserialize)]
@@ -283,9 +284,10 @@ struct PartialArg<'a> {
     number_value: Option<&'a RawValue>,
     #[serde(borrow)]
     bool_value: Option<&'a RawValue>,
+    /// The name of its one member, or JSON's own null.
+    null_value: Present,
     #[serde(borrow)]
-    null_value: Option<Text<'a>>,
-    will_continue: Flag,
+    will_continue: Scalar<'a>,
 }
 
 impl PartialArg<'_> {
@@ -293,10 +295,10 @@ impl PartialArg<'_> {
         let value = match (&self.string_value, self.number_value.or(self.bool_value)) {
             (Some(text), None) => Value::Text(text),
             (None, Some(raw)) => Value::Raw(raw),
-            (None, None) if self.null_value.is_some() => Value::Null,
+            (None, None) if self.null_value.0 => Value::Null,
             (Some(_), Some(_)) | (None, None) => Value::Missing,
         };
-        Piece { path: &self.json_path, value, goes_on: self.will_continue.0 }
+        Piece { path: &self.json_path, value, goes_on: self.will_continue.0.is_some() }
     }
 }
 
@@ -357,8 +359,8 @@ fn read(frame: &Frame<'_>, out: &mut Out<'_, '_>) -> Reading {
     if let Some(feedback) = &wire.prompt_feedback {
         read_feedback(feedback, out);
     }
-    for candidate in wire.candidates.iter() {
-        read_candidate(candidate, out);
+    for (choice, candidate) in wire.candidates.numbered(|candidate| candidate.index) {
+        read_candidate(choice, candidate, out);
     }
     Reading::Read
 }
@@ -371,8 +373,7 @@ fn read_feedback(feedback: &PromptFeedback<'_>, out: &mut Out<'_, '_>) {
     out.emit(Event::Word { choice: 0, field: "blockReason", word: word.clone() });
 }
 
-fn read_candidate(candidate: &Candidate<'_>, out: &mut Out<'_, '_>) {
-    let choice = candidate.index.index();
+fn read_candidate(choice: u32, candidate: &Candidate<'_>, out: &mut Out<'_, '_>) {
     out.choice(choice);
     for part in candidate.content.parts.iter() {
         read_part(choice, part, out);
@@ -410,11 +411,15 @@ fn read_call(choice: u32, wire: &FunctionCall<'_>, out: &mut Out<'_, '_>) {
     if goes_on.is_none() {
         out.emit(Event::ToolCallStart { choice, call, id: &wire.id, name: &wire.name });
     }
-    let pieces: Vec<Piece<'_>> = wire.partial_args.iter().map(|partial| partial.piece()).collect();
-    if wire.will_continue.0 || !pieces.is_empty() {
+    let partial = wire.partial_args.map(|raw| serde_json::from_str(raw.get()).unwrap_or_default());
+    let partial: Few<Loose<PartialArg<'_>>> = partial.unwrap_or_default();
+    let pieces: Vec<Piece<'_>> = partial.iter().map(|partial| partial.piece()).collect();
+    // Pieces in a form that nobody knows are pieces that are missing.
+    let goes_on = wire.will_continue.0.is_some() || is_set(wire.partial_args) && !partial.present;
+    if goes_on || !pieces.is_empty() {
         out.push_partial(choice, call, &pieces);
     }
-    if wire.will_continue.0 {
+    if goes_on {
         return;
     }
     match (out.partial(choice, call), wire.args) {
@@ -424,7 +429,7 @@ fn read_call(choice: u32, wire: &FunctionCall<'_>, out: &mut Out<'_, '_>) {
         }
         (Some(partial), None) => {
             // More was announced: without it the call is unfinished, and never an empty object.
-            let Some(arguments) = partial.finish() else { return };
+            let Some(arguments) = partial else { return };
             out.emit(Event::ToolCallDelta { choice, call, arguments: &arguments });
         }
         (Some(_), Some(_)) => return,

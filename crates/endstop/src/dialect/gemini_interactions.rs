@@ -240,6 +240,9 @@ fn read_body(frame: &Frame<'_>, out: &mut Out<'_, '_>) -> Reading {
     }
     for (index, step) in (0..).zip(body.steps.iter()) {
         begin_step(index, step, out);
+        if let Some(arguments) = step.arguments.filter(|_| out.is_bare_call(0, index)) {
+            read_arguments(index, arguments, out);
+        }
         end_step(index, out);
     }
     read_end(&body, out)
@@ -285,7 +288,10 @@ fn begin_step(index: u32, step: &Step<'_>, out: &mut Out<'_, '_>) {
             }
         }
         // Tools that run on the provider's side.
-        _ => out.emit(Event::OtherContent { choice: 0, kind: "step" }),
+        _ => {
+            out.emit(Event::OtherContent { choice: 0, kind: "step" });
+            out.note_item(0, index);
+        }
     }
 }
 
@@ -301,12 +307,15 @@ fn read_delta(index: u32, delta: &Delta<'_>, out: &mut Out<'_, '_>) {
         "text" => out.text(0, &delta.text),
         "thought_summary" => out.reasoning(0, &delta.content.text),
         // Provider-side tools stream their arguments too.
-        "arguments_delta" if out.has_call(0, index) => {
+        "arguments_delta" if out.has_item(0, index) => {}
+        "arguments_delta" => {
             if let Some(arguments) = delta.arguments {
                 read_arguments(index, arguments, out);
             }
         }
         "thought_signature" | "text_annotation_delta" => {}
+        // What comes of an open call, and is not known, may be of its arguments.
+        _ if out.is_open_call(0, index) => out.spoil_call(0, index),
         _ => out.emit(Event::OtherContent { choice: 0, kind: "step" }),
     }
 }
@@ -319,13 +328,9 @@ fn read_arguments(call: u32, arguments: &RawValue, out: &mut Out<'_, '_>) {
 }
 
 fn end_step(index: u32, out: &mut Out<'_, '_>) {
-    if !out.has_call(0, index) {
-        return;
+    if out.has_call(0, index) {
+        out.emit(Event::ToolCallEnd { choice: 0, call: index });
     }
-    if !out.has_arguments(0, index) {
-        out.emit(Event::ToolCallDelta { choice: 0, call: index, arguments: "{}" });
-    }
-    out.emit(Event::ToolCallEnd { choice: 0, call: index });
 }
 
 fn claims(probe: &Probe<'_>) -> bool {

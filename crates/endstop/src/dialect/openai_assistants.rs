@@ -225,8 +225,10 @@ fn read_calls(calls: &ToolCalls<'_>, out: &mut Out<'_, '_>) {
         if !out.has_call(0, call) {
             out.emit(Event::ToolCallStart { choice: 0, call, id, name });
         }
-        if !out.has_arguments(0, call) {
-            let arguments = wire.function.arguments.map(arguments_text).unwrap_or_default();
+        let arguments = wire.function.arguments.map(arguments_text).unwrap_or_default();
+        if out.has_arguments(0, call) {
+            out.compare_arguments(0, call, &arguments);
+        } else {
             out.emit(Event::ToolCallDelta { choice: 0, call, arguments: &arguments });
         }
         out.emit(Event::ToolCallEnd { choice: 0, call });

@@ -26,7 +26,7 @@ use crate::reader::Out;
 use crate::shape::Probe;
 use crate::text::{WORD_CAP, clean};
 use crate::trouble;
-use crate::wire::{Content, Count, Few, Flag, Loose, Scalar, Text};
+use crate::wire::{Argument, Content, Count, Few, Flag, Loose, Scalar, Text};
 
 /// The wire.
 pub static DIALECT: Dialect = Dialect {
@@ -330,7 +330,7 @@ struct ToolCall<'a> {
     #[serde(borrow)]
     function: Loose<Function<'a>>,
     #[serde(borrow)]
-    custom: Loose<Custom<'a>>,
+    custom: Option<Loose<Custom<'a>>>,
 }
 
 #[derive(Default, Deserialize)]
@@ -348,7 +348,7 @@ struct Custom<'a> {
     #[serde(borrow)]
     name: Text<'a>,
     #[serde(borrow)]
-    input: Text<'a>,
+    input: Argument<'a>,
 }
 
 #[derive(Default, Deserialize)]
@@ -377,6 +377,11 @@ struct InputDetails {
 }
 
 impl WireUsage {
+    /// It counts by the names of this wire.
+    pub(super) fn is_own(&self) -> bool {
+        self.prompt_tokens.0.is_some() || self.completion_tokens.0.is_some()
+    }
+
     pub(super) fn read(&self) -> Usage {
         Usage {
             input: self.prompt_tokens.0,
@@ -400,15 +405,18 @@ pub(super) fn read(frame: &Frame<'_>, out: &mut Out<'_, '_>) -> Reading {
     let Ok(Loose(chunk)) = serde_json::from_slice::<Loose<Chunk<'_>>>(frame.data) else {
         return Reading::Malformed;
     };
-    if !chunk.choices.present && chunk.usage.is_none() && chunk.error.is_none() {
+    // Tokens are counted by other names on other wires.
+    let counts = chunk.usage.as_ref().is_some_and(|usage| usage.is_own());
+    let is_own = chunk.object.starts_with("chat.completion") || counts;
+    if !chunk.choices.present && !is_own && chunk.error.is_none() {
         return Reading::Strange;
     }
     out.emit(Event::Begin { id: &chunk.id, model: &chunk.model });
     for prompt in chunk.prompt_filter_results.iter().chain(chunk.prompt_annotations.iter()) {
         rate_categories(None, prompt.content_filter_results, out);
     }
-    for choice in chunk.choices.iter() {
-        read_choice(choice, frame.kind, out);
+    for (index, choice) in chunk.choices.numbered(|choice| choice.index) {
+        read_choice(index, choice, frame.kind, out);
     }
     let usages = [chunk.usage.as_ref(), chunk.x_groq.usage.as_ref()];
     for usage in usages.into_iter().flatten() {
@@ -419,8 +427,7 @@ pub(super) fn read(frame: &Frame<'_>, out: &mut Out<'_, '_>) -> Reading {
     if failed || chunk.object.0 == "error" { Reading::Error } else { Reading::Read }
 }
 
-fn read_choice(choice: &Choice<'_>, kind: FrameKind, out: &mut Out<'_, '_>) {
-    let index = choice.index.index();
+fn read_choice(index: u32, choice: &Choice<'_>, kind: FrameKind, out: &mut Out<'_, '_>) {
     out.choice(index);
     // Perplexity sends the whole message beside each delta.
     let message = match kind {
@@ -436,11 +443,15 @@ fn read_choice(choice: &Choice<'_>, kind: FrameKind, out: &mut Out<'_, '_>) {
         out.emit(Event::Usage(usage.read()));
     }
     read_details(index, choice, out);
-    let word = choice.finish_reason.said().or_else(|| choice.finish_reason_camel.said());
-    if let Some(word) = word {
-        out.emit(Event::Word { choice: index, field: "finish_reason", word: word.clone() });
-    } else if let Some(word) = choice.finish_details.type_.said() {
-        out.emit(Event::Word { choice: index, field: "finish_details.type", word: word.clone() });
+    let words = [
+        ("finish_reason", &choice.finish_reason),
+        ("finish_reason", &choice.finish_reason_camel),
+        ("finish_details.type", &choice.finish_details.type_),
+    ];
+    for (field, scalar) in words {
+        if let Some(word) = scalar.said() {
+            out.emit(Event::Word { choice: index, field, word: word.clone() });
+        }
     }
 }
 
@@ -458,10 +469,12 @@ fn read_message(choice: u32, message: &Message<'_>, kind: FrameKind, out: &mut O
             Some(_) => call.index.index(),
             None => u32::try_from(position).unwrap_or(u32::MAX),
         };
-        if call.custom.name.is_empty() {
-            read_call(choice, number, &call.id, &call.function.name, call.function.arguments, out);
-        } else {
-            read_custom_call(choice, number, &call.id, &call.custom, out);
+        match &call.custom {
+            Some(custom) => read_custom_call(choice, number, &call.id, custom, out),
+            None => {
+                let function = &call.function;
+                read_call(choice, number, &call.id, &function.name, function.arguments, out);
+            }
         }
         if kind == FrameKind::Body {
             out.emit(Event::ToolCallEnd { choice, call: number });
@@ -505,10 +518,14 @@ fn read_call(
 
 /// Custom tools take free text.
 fn read_custom_call(choice: u32, call: u32, id: &str, custom: &Custom<'_>, out: &mut Out<'_, '_>) {
-    out.emit(Event::ToolCallStart { choice, call, id, name: &custom.name });
-    out.emit(Event::ToolCallTakesText { choice, call });
-    if !custom.input.is_empty() {
-        out.emit(Event::ToolCallDelta { choice, call, arguments: &custom.input });
+    if !id.is_empty() || !custom.name.is_empty() {
+        out.emit(Event::ToolCallStart { choice, call, id, name: &custom.name });
+        out.emit(Event::ToolCallTakesText { choice, call });
+    }
+    if custom.input.odd {
+        out.spoil_call(choice, call);
+    } else if !custom.input.text.is_empty() {
+        out.emit(Event::ToolCallDelta { choice, call, arguments: &custom.input.text });
     }
 }
 

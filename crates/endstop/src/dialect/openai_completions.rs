@@ -86,6 +86,11 @@ struct Choice<'a> {
     index: Count,
     #[serde(borrow)]
     text: Text<'a>,
+    /// What chat has in place of the text.
+    #[serde(borrow)]
+    message: Option<&'a RawValue>,
+    #[serde(borrow)]
+    delta: Option<&'a RawValue>,
     #[serde(borrow)]
     finish_reason: Scalar<'a>,
     #[serde(borrow)]
@@ -96,12 +101,15 @@ fn read(frame: &Frame<'_>, out: &mut Out<'_, '_>) -> Reading {
     let Ok(Loose(chunk)) = serde_json::from_slice::<Loose<Chunk<'_>>>(frame.data) else {
         return Reading::Malformed;
     };
-    if !chunk.choices.present && chunk.usage.is_none() && chunk.error.is_none() {
+    let counts = chunk.usage.as_ref().is_some_and(|usage| usage.is_own());
+    let of_chat = |choice: &Loose<Choice<'_>>| is_set(choice.message) || is_set(choice.delta);
+    if !chunk.choices.present && !counts && chunk.error.is_none()
+        || chunk.choices.iter().any(of_chat)
+    {
         return Reading::Strange;
     }
     out.emit(Event::Begin { id: &chunk.id, model: &chunk.model });
-    for choice in chunk.choices.iter() {
-        let index = choice.index.index();
+    for (index, choice) in chunk.choices.numbered(|choice| choice.index) {
         out.choice(index);
         out.text(index, &choice.text);
         if let Some(crate::event::Word::Text(stop)) = choice.stop_reason.said() {

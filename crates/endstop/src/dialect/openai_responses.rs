@@ -1,12 +1,16 @@
 //! Responses: a status and a list of items in place of choices.
 //!
 //! The word is `incomplete_details.reason` where there is one, else `status`. It is read inside the
-//! terminal event, never off the event's name: vLLM and SGLang send `response.completed` for
-//! everything. There is no word for tool calls; they show as items.
+//! terminal event: vLLM and SGLang send `response.completed` for everything. The event's name counts
+//! where there is no status, or where it says that the response failed. There is no word for tool
+//! calls; they show as items.
 //!
 //! Source: `openai` 3.49.0, openai-openapi spec 2.3.0, codex @343074d.
 
-use serde::Deserialize;
+use std::borrow::Cow;
+
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
@@ -14,6 +18,7 @@ use super::openai_chat::{SIGNS, arguments_text, rate_categories};
 use super::{CallsClose, Dialect, Proof, Reading, Streams, Wins, Words, openai_chat};
 use crate::ending::{Reason, Usage};
 use crate::event::{Event, Word};
+use crate::facts::Kinds;
 use crate::fault::is_set;
 use crate::frame::{Frame, Framing};
 use crate::next_request::{
@@ -172,7 +177,7 @@ struct Wire<'a> {
     #[serde(borrow)]
     delta: Text<'a>,
     #[serde(borrow)]
-    item: Loose<Item<'a>>,
+    item: Option<&'a RawValue>,
     #[serde(borrow)]
     response: Option<Loose<Response<'a>>>,
 }
@@ -189,11 +194,11 @@ struct Response<'a> {
     #[serde(borrow)]
     status: Scalar<'a>,
     #[serde(borrow)]
-    incomplete_details: Loose<IncompleteDetails<'a>>,
+    incomplete_details: IncompleteDetails<'a>,
     #[serde(borrow)]
     error: Option<&'a RawValue>,
     #[serde(borrow)]
-    output: Few<Loose<Item<'a>>>,
+    output: Few<&'a RawValue>,
     usage: Option<Loose<WireUsage>>,
     /// Azure's own.
     #[serde(borrow)]
@@ -209,11 +214,28 @@ struct ContentFilter<'a> {
     content_filter_results: Option<&'a RawValue>,
 }
 
-#[derive(Default, Deserialize)]
-#[serde(default)]
+/// An object by the book; the bare reason on some hosts.
+#[derive(Default)]
 struct IncompleteDetails<'a> {
-    #[serde(borrow)]
     reason: Scalar<'a>,
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for IncompleteDetails<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Default, Deserialize)]
+        #[serde(default)]
+        struct Object<'a> {
+            #[serde(borrow)]
+            reason: Scalar<'a>,
+        }
+        let raw = <&RawValue>::deserialize(deserializer)?.get();
+        let reason = if raw.starts_with('{') {
+            serde_json::from_str::<Object<'_>>(raw).map(|object| object.reason)
+        } else {
+            serde_json::from_str(raw)
+        };
+        Ok(Self { reason: reason.map_err(D::Error::custom)? })
+    }
 }
 
 #[derive(Default, Deserialize)]
@@ -251,6 +273,17 @@ struct Item<'a> {
     content: Few<Loose<Part<'a>>>,
     #[serde(borrow)]
     summary: Few<Loose<Part<'a>>>,
+    /// All of it.
+    #[serde(skip)]
+    json: &'a str,
+}
+
+impl<'a> Item<'a> {
+    fn read(raw: &'a RawValue) -> Self {
+        let json = raw.get();
+        let Loose(item) = serde_json::from_str(json).unwrap_or_default();
+        Self { json, ..item }
+    }
 }
 
 #[derive(Default, Deserialize)]
@@ -292,18 +325,29 @@ fn read(frame: &Frame<'_>, out: &mut Out<'_, '_>) -> Reading {
     let index = wire.output_index.index();
     let name = if wire.type_.is_empty() { frame.name } else { &*wire.type_ };
     match name {
-        "response.output_text.delta" => out.text(0, &wire.delta),
-        "response.refusal.delta" => out.refusal(0, &wire.delta),
+        "response.output_text.delta" => {
+            out.text(0, &wire.delta);
+            out.note_item(0, index);
+        }
+        "response.refusal.delta" => {
+            out.refusal(0, &wire.delta);
+            out.note_item(0, index);
+        }
         "response.reasoning_text.delta" | "response.reasoning_summary_text.delta" => {
             out.reasoning(0, &wire.delta);
+            out.note_item(0, index);
         }
         "response.function_call_arguments.delta" | "response.custom_tool_call_input.delta"
             if !wire.delta.is_empty() =>
         {
             out.emit(Event::ToolCallDelta { choice: 0, call: index, arguments: &wire.delta });
         }
-        "response.output_item.added" => begin_item(index, &wire.item, out),
-        "response.output_item.done" => end_item(index, &wire.item, out),
+        "response.output_item.added" => {
+            wire.item.into_iter().for_each(|item| begin_item(index, &Item::read(item), out));
+        }
+        "response.output_item.done" => {
+            wire.item.into_iter().for_each(|item| end_item(index, &Item::read(item), out));
+        }
         "response.completed"
         | "response.incomplete"
         | "response.failed"
@@ -325,20 +369,30 @@ fn read(frame: &Frame<'_>, out: &mut Out<'_, '_>) -> Reading {
 fn read_terminal(name: &str, wire: &Wire<'_>, out: &mut Out<'_, '_>) -> Reading {
     let nothing = Loose::default();
     let response = wire.response.as_ref().unwrap_or(&nothing);
-    for (index, item) in (0..).zip(response.output.iter()) {
-        let known = if is_call(item, out) { out.has_call(0, index) } else { out.has_content(0) };
-        if !known {
-            begin_item(index, item, out);
-        }
-        if !known || out.is_open_call(0, index) {
-            end_item(index, item, out);
+    let streamed = out.kinds(0);
+    for (index, raw) in (0..).zip(response.output.iter()) {
+        let item = Item::read(raw);
+        if is_call(&item, out) {
+            // Hosts count the items of a stream and of its end differently.
+            let index = out.call_of_id(0, item.id()).unwrap_or(index);
+            end_item(index, &item, out);
+        } else {
+            begin_item(index, &item, out);
+            read_parts(&item, streamed, out);
         }
     }
-    if response.status.said().is_none() && response.incomplete_details.reason.said().is_none() {
+    let status = response.status.to_text().unwrap_or_default();
+    let failed = matches!(name, "response.incomplete" | "response.failed" | "response.cancelled");
+    let contradicts = failed && status == "completed";
+    let silent = response.status.said().is_none();
+    if silent && response.incomplete_details.reason.said().is_none() || contradicts {
         let word = Word::Text(name.into());
         out.emit(Event::Word { choice: 0, field: "type", word });
     }
-    let reading = read_end(response, out);
+    if contradicts {
+        out.mark(0, |marks| marks.contradiction = true);
+    }
+    let reading = read_end(response, !contradicts, out);
     out.emit(Event::Proof);
     reading
 }
@@ -350,18 +404,20 @@ fn read_body(frame: &Frame<'_>, out: &mut Out<'_, '_>) -> Reading {
     if response.object.0 != "response" && !response.output.present {
         return Reading::Strange;
     }
-    for (index, item) in (0..).zip(response.output.iter()) {
-        begin_item(index, item, out);
-        end_item(index, item, out);
+    for (index, raw) in (0..).zip(response.output.iter()) {
+        let item = Item::read(raw);
+        begin_item(index, &item, out);
+        end_item(index, &item, out);
     }
     let status = response.status.to_text().unwrap_or_default();
     if out.is_pending("status", &status) {
         out.emit(Event::Pending { field: "status", word: &status });
     }
-    read_end(&response, out)
+    read_end(&response, true, out)
 }
 
-fn read_end(response: &Response<'_>, out: &mut Out<'_, '_>) -> Reading {
+/// Reads what the response says of itself; its status only where nothing contradicts it.
+fn read_end(response: &Response<'_>, heed_status: bool, out: &mut Out<'_, '_>) -> Reading {
     out.emit(Event::Begin { id: &response.id, model: &response.model });
     if let Some(usage) = &response.usage {
         out.emit(Event::Usage(Usage {
@@ -376,15 +432,12 @@ fn read_end(response: &Response<'_>, out: &mut Out<'_, '_>) -> Reading {
         let choice = (&*filter.source_type == "completion").then_some(0);
         rate_categories(choice, filter.content_filter_results, out);
     }
-    if let Some(status) = response.status.said() {
+    if let Some(status) = response.status.said().filter(|_| heed_status) {
         out.emit(Event::Word { choice: 0, field: "status", word: status.clone() });
     }
     if let Some(reason) = response.incomplete_details.reason.said() {
         let status = response.status.to_text().unwrap_or_default();
         out.detail(Some(0), "status", &status);
-        if status == "completed" {
-            out.mark(0, |marks| marks.contradiction = true);
-        }
         let field = "incomplete_details.reason";
         out.emit(Event::Word { choice: 0, field, word: reason.clone() });
     }
@@ -405,10 +458,44 @@ static BY_PROVIDER: &[&str] = &[
     "collections_search_call",
 ];
 
+/// Calls that the caller runs, and whether they can go without arguments.
+static BY_CALLER: &[(&str, bool)] = &[
+    ("function_call", true),
+    ("custom_tool_call", true),
+    ("tool_search_call", true),
+    ("local_shell_call", false),
+    ("shell_call", false),
+    ("apply_patch_call", false),
+    ("computer_call", false),
+];
+
+impl Item<'_> {
+    fn id(&self) -> &str {
+        if self.call_id.is_empty() { &self.id } else { &self.call_id }
+    }
+
+    /// The arguments of a call, where they have come. Those of a call that nobody knows are all of it.
+    fn arguments(&self) -> Option<Cow<'_, str>> {
+        let written = [self.arguments, self.input, self.action, self.operation];
+        if let Some(raw) = written.into_iter().flatten().next() {
+            return Some(arguments_text(raw));
+        }
+        if let Some(actions) = self.actions {
+            return Some(format!("{{\"actions\":{}}}", actions.get()).into());
+        }
+        match BY_CALLER.iter().find(|(kind, _)| *kind == &*self.type_) {
+            Some((_, bare)) => bare.then_some(Cow::Borrowed("")),
+            None => Some(Cow::Borrowed(self.json)),
+        }
+    }
+}
+
 /// A call that the caller is to run, as far as the item itself tells. A call that nobody knows counts:
 /// that it runs elsewhere would have to be known.
 fn is_call(item: &Item<'_>, out: &Out<'_, '_>) -> bool {
-    let is_call = item.type_.ends_with("_call") && !BY_PROVIDER.contains(&&*item.type_);
+    let kind = &*item.type_;
+    let calls = kind.ends_with("_call") || !item.call_id.is_empty() && !kind.ends_with("_output");
+    let is_call = calls && !BY_PROVIDER.contains(&kind);
     is_call && &*item.execution != "server" && !(takes_text(item) && out.runs_itself(&item.name))
 }
 
@@ -430,10 +517,9 @@ fn is_unfinished(item: &Item<'_>) -> bool {
 fn begin_item(index: u32, item: &Item<'_>, out: &mut Out<'_, '_>) {
     match &*item.type_ {
         _ if is_call(item, out) => {
-            let id = if item.call_id.is_empty() { &item.id } else { &item.call_id };
             let of_type = item.type_.strip_suffix("_call").unwrap_or_default();
             let name = if item.name.is_empty() { of_type } else { &item.name };
-            out.emit(Event::ToolCallStart { choice: 0, call: index, id, name });
+            out.emit(Event::ToolCallStart { choice: 0, call: index, id: item.id(), name });
             if takes_text(item) {
                 out.emit(Event::ToolCallTakesText { choice: 0, call: index });
             }
@@ -442,15 +528,22 @@ fn begin_item(index: u32, item: &Item<'_>, out: &mut Out<'_, '_>) {
         "reasoning" => {}
         "mcp_approval_request" => {
             out.mark(0, |marks| marks.approval = true);
-            out.emit(Event::OtherContent { choice: 0, kind: "item" });
+            other_item(index, out);
         }
         kind => {
             // What has its output beside it has been run.
             if kind.ends_with("_output") && !item.call_id.is_empty() {
                 out.by_provider(0, &item.call_id);
             }
-            out.emit(Event::OtherContent { choice: 0, kind: "item" });
+            other_item(index, out);
         }
+    }
+}
+
+fn other_item(index: u32, out: &mut Out<'_, '_>) {
+    if !out.has_item(0, index) {
+        out.emit(Event::OtherContent { choice: 0, kind: "item" });
+        out.note_item(0, index);
     }
 }
 
@@ -459,32 +552,41 @@ fn end_item(index: u32, item: &Item<'_>, out: &mut Out<'_, '_>) {
         if !out.has_call(0, index) {
             begin_item(index, item, out);
         }
-        let written = [item.arguments, item.input, item.action, item.operation, item.actions];
-        let arguments = written.into_iter().flatten().next().map(arguments_text);
-        let arguments = arguments.unwrap_or_default();
-        if !arguments.is_empty() && !out.has_arguments(0, index) {
-            out.emit(Event::ToolCallDelta { choice: 0, call: index, arguments: &arguments });
+        let arguments = item.arguments();
+        let told = arguments.as_deref().unwrap_or_default();
+        if out.has_arguments(0, index) {
+            out.compare_arguments(0, index, told);
+        } else if !told.is_empty() {
+            out.emit(Event::ToolCallDelta { choice: 0, call: index, arguments: told });
         }
-        if !is_unfinished(item) {
+        if is_unfinished(item) {
+            out.reopen_call(0, index);
+        } else if arguments.is_some() && out.is_open_call(0, index) {
             out.emit(Event::ToolCallEnd { choice: 0, call: index });
         }
         return;
     }
+    let known = out.has_item(0, index);
+    read_parts(item, Kinds { text: known, reasoning: known, refusal: known }, out);
+}
+
+/// Reads the content of an item but for what is known already.
+fn read_parts(item: &Item<'_>, known: Kinds, out: &mut Out<'_, '_>) {
     if is_unfinished(item) && &*item.type_ == "message" {
         out.mark(0, |marks| marks.unfinished_content = true);
     }
-    if out.has_content(0) {
-        return;
+    let thoughts = |part: &&Loose<Part<'_>>| &*part.type_ == "reasoning_text";
+    if !known.reasoning {
+        let written = item.content.iter().filter(thoughts);
+        item.summary.iter().chain(written).for_each(|part| out.reasoning(0, &part.text));
     }
-    for part in item.summary.iter() {
-        out.reasoning(0, &part.text);
-    }
-    for part in item.content.iter() {
-        match &*part.type_ {
-            "reasoning_text" => out.reasoning(0, &part.text),
-            _ => out.text(0, &part.text),
+    for part in item.content.iter().filter(|part| !thoughts(part)) {
+        if !known.text {
+            out.text(0, &part.text);
         }
-        out.refusal(0, &part.refusal);
+        if !known.refusal {
+            out.refusal(0, &part.refusal);
+        }
     }
 }
 

@@ -13,6 +13,12 @@ const MAX_DEPTH: usize = 64;
 /// The most bytes of arguments that are kept of one call.
 const MAX_BYTES: usize = 16 << 20;
 
+/// The most pieces of one call: of a text, one comes with every token. Keys are looked for one by one,
+/// and this bounds how many there can be.
+const MAX_PIECES: usize = 1 << 16;
+/// The most keys of one object.
+const MAX_KEYS: usize = 1 << 12;
+
 /// The arguments of one call so far.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct PartialArgs {
@@ -20,6 +26,7 @@ pub(crate) struct PartialArgs {
     /// The path of the text that goes on.
     open: Option<String>,
     bytes: usize,
+    pieces: usize,
     broken: bool,
 }
 
@@ -60,34 +67,42 @@ enum Step {
 impl PartialArgs {
     /// Takes a piece in.
     pub(crate) fn push(&mut self, piece: &Piece<'_>) {
-        self.broken |= self.put(piece).is_none();
+        if self.broken {
+            return;
+        }
+        if self.put(piece).is_none() {
+            // They can no longer become whole: nothing of them is kept.
+            *self = Self { broken: true, ..Self::default() };
+            return;
+        }
         self.open = piece.goes_on.then(|| piece.path.to_owned());
     }
 
     fn put(&mut self, piece: &Piece<'_>) -> Option<()> {
         let steps = steps(piece.path)?;
+        let length = match piece.value {
+            Value::Text(text) => text.len(),
+            Value::Raw(raw) => raw.get().len(),
+            Value::Null | Value::Missing => 4,
+        };
+        self.bytes += length + piece.path.len();
+        self.pieces += 1;
+        if self.bytes > MAX_BYTES || self.pieces > MAX_PIECES {
+            return None;
+        }
         let appends = self.open.as_deref() == Some(piece.path);
         if !appends && self.open.is_some() {
             return None;
         }
         let node = steps.iter().try_fold(&mut self.root, |node, step| node.at(step))?;
-        let (new, length) = match (&piece.value, &mut *node) {
-            (Value::Text(text), Node::Text(known)) if appends => {
-                known.push_str(text);
-                (None, text.len())
-            }
-            (Value::Text(text), Node::Empty) => (Some(Node::Text((*text).to_owned())), text.len()),
-            (Value::Raw(raw), Node::Empty) => {
-                (Some(Node::Raw(raw.get().to_owned())), raw.get().len())
-            }
-            (Value::Null, Node::Empty) => (Some(Node::Raw("null".to_owned())), 4),
+        match (&piece.value, &mut *node) {
+            (Value::Text(text), Node::Text(known)) if appends => known.push_str(text),
+            (Value::Text(text), Node::Empty) => *node = Node::Text((*text).to_owned()),
+            (Value::Raw(raw), Node::Empty) => *node = Node::Raw(raw.get().to_owned()),
+            (Value::Null, Node::Empty) => *node = Node::Raw("null".to_owned()),
             (Value::Text(_) | Value::Raw(_) | Value::Null | Value::Missing, _) => return None,
-        };
-        if let Some(new) = new {
-            *node = new;
         }
-        self.bytes += length + piece.path.len();
-        (self.bytes <= MAX_BYTES).then_some(())
+        Some(())
     }
 
     /// Returns the arguments as JSON; none if they are unfinished.
@@ -115,11 +130,11 @@ impl Node {
             }
             (Step::Key(key), Self::Object(entries)) => {
                 let known = entries.iter().position(|(known, _)| known == key);
-                let at = known.unwrap_or_else(|| {
+                if known.is_none() && entries.len() < MAX_KEYS {
                     entries.push((key.clone(), Self::Empty));
-                    entries.len() - 1
-                });
-                entries.get_mut(at).map(|(_, node)| node)
+                    return entries.last_mut().map(|(_, node)| node);
+                }
+                entries.get_mut(known?).map(|(_, node)| node)
             }
             (Step::Index(index), Self::List(nodes)) => {
                 if *index == nodes.len() {

@@ -100,20 +100,24 @@ fn read(frame: &Frame<'_>, out: &mut Out<'_, '_>) -> Reading {
         },
         "logs" => {}
         "error" => return Reading::Error,
-        "done" => read_done(frame.data, out),
+        "done" => return read_done(frame.data, out),
         _ => return Reading::Strange,
     }
     Reading::Read
 }
 
-fn read_done(data: &[u8], out: &mut Out<'_, '_>) {
-    let done = serde_json::from_slice::<Loose<Done<'_>>>(data).unwrap_or_default();
+fn read_done(data: &[u8], out: &mut Out<'_, '_>) -> Reading {
+    let data = if data.is_empty() { b"{}" } else { data };
+    let Ok(Loose(done)) = serde_json::from_slice::<Loose<Done<'_>>>(data) else {
+        return Reading::Malformed;
+    };
     let (field, word) = match done.reason.said() {
         Some(reason) => ("reason", reason.clone()),
         None => ("event", Word::Text("done".into())),
     };
     out.emit(Event::Word { choice: 0, field, word });
     out.emit(Event::Proof);
+    Reading::Read
 }
 
 fn read_body(frame: &Frame<'_>, out: &mut Out<'_, '_>) -> Reading {

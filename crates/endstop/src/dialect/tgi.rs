@@ -110,6 +110,7 @@ fn read(frame: &Frame<'_>, out: &mut Out<'_, '_>) -> Reading {
         (None, Some(text)) => out.text(0, text),
     }
     if wire.generated_text.is_some() {
+        out.another_result();
         read_end(&wire.details, out);
     }
     Reading::Read

@@ -86,18 +86,30 @@ impl Framer {
         matches!(self.framing, Found::Array(_))
     }
 
-    fn push_found(&mut self, chunk: &[u8], on_frame: impl FnMut(Frame<'_>)) -> Result<(), Broken> {
+    fn push_found(
+        &mut self,
+        chunk: &[u8],
+        mut on_frame: impl FnMut(Frame<'_>),
+    ) -> Result<(), Broken> {
         match &mut self.framing {
             Found::Sse(sse) => sse.push(chunk, on_frame),
             Found::Lines(lines) => lines.push(chunk, on_frame),
             Found::Array(array) => array.push(chunk, on_frame),
             Found::Aws(aws) => aws.push(chunk, on_frame),
             Found::Body(body) => {
-                if body.len() + chunk.len() > self.hints.limit {
+                body.extend_from_slice(chunk);
+                if body.len() <= self.hints.limit {
+                    return Ok(());
+                }
+                if !is_several(body) {
                     return Err(Broken::Oversize);
                 }
-                body.extend_from_slice(chunk);
-                Ok(())
+                // Nobody said that these are lines.
+                let held = std::mem::take(body);
+                let mut lines = Lines::new(self.hints.limit);
+                let read = lines.push(&held, |frame| on_frame(Frame { end: 0, ..frame }));
+                self.framing = Found::Lines(lines);
+                read
             }
             Found::Text(text) => {
                 let room = TEXT_KEPT.saturating_sub(text.len());
@@ -117,7 +129,6 @@ impl Framer {
                         self.earlier = earlier;
                         let (skipped, earlier) = (self.skipped, self.earlier);
                         let end = |end: usize| (end + skipped).saturating_sub(earlier);
-                        let mut on_frame = on_frame;
                         let mut moved = |frame: Frame<'_>| {
                             on_frame(Frame { end: end(frame.end), ..frame });
                         };
@@ -215,6 +226,13 @@ impl Hints {
 
 fn without_mark(bytes: &[u8]) -> &[u8] {
     bytes.strip_prefix(BYTE_ORDER_MARK).unwrap_or(bytes)
+}
+
+/// Whether more follows after the first value.
+fn is_several(body: &[u8]) -> bool {
+    let mut scanner = Scanner::default();
+    let read = scanner.push_until_end(body);
+    scanner.state() == JsonState::Whole && read < trim(body).len()
 }
 
 /// A whole body, or several values that nobody announced as a stream.
