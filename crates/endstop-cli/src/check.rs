@@ -32,7 +32,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
-    let response = args.response.read()?;
+    let response = args.response.judge()?;
     let ending = response.ending;
     if args.json {
         let name =

@@ -178,11 +178,12 @@ impl Given {
     pub(crate) fn consider(&self) -> Result<Considered> {
         let policy = policy(&self.policy)?;
         let request = self.request.as_deref().map(read_request).transpose()?;
-        let response = self.response.read()?;
-        let asked = request.as_ref().map(|request| {
-            let body = serde_json::to_vec(request).unwrap_or_default();
-            request::asked(&response.wire.profile, "", &body)
-        });
+        let body = match &request {
+            Some(request) => serde_json::to_vec(request)?,
+            None => Vec::new(),
+        };
+        let response = self.response.read(&body)?;
+        let asked = request.is_some().then(|| request::asked(&response.wire.profile, "", &body));
         let cap = self.response.max_tokens.or_else(|| asked.as_ref().and_then(|asked| asked.cap));
         let model = response.ending.model.clone().or_else(|| asked.and_then(|asked| asked.model));
         let model = model.unwrap_or_default();
@@ -208,8 +209,9 @@ impl Given {
         let usage = response.ending.usage;
         let output = usage.output.unwrap_or_else(|| piece.tokens());
         let before = self.attempts + self.retries + self.cuts + self.repairs;
-        let counted = usage.input.map(|input| input.saturating_add(output));
-        let cost = known.price.unwrap_or_default().of(usage.input.unwrap_or(0), output);
+        let input = response.wire.profile.input_tokens(&usage);
+        let counted = input.map(|input| input.saturating_add(output));
+        let cost = known.price.unwrap_or_default().of(input.unwrap_or(0), output);
         Context {
             conversation_messages: known.messages,
             conversation_tokens: self.conversation_tokens.or(counted),
@@ -228,7 +230,7 @@ impl Given {
                 repairs: self.repairs,
                 completion_tokens: self.tokens.saturating_add(output),
                 output_chars: self.chars.saturating_add(piece.chars),
-                input_tokens: usage.input.unwrap_or(0),
+                input_tokens: input.unwrap_or(0),
                 output_tokens: self.tokens.saturating_add(output),
                 cost: self.cost.plus(cost),
                 elapsed_ms: self.elapsed_ms,

@@ -8,6 +8,9 @@ pub(crate) const ERROR: u8 = 1;
 /// What `report --fail-if` names is so.
 pub(crate) const FAIL_IF: u8 = 21;
 
+/// Whoever read the output was gone: what a shell says of a program that the signal for it ends.
+pub(crate) const CLOSED_PIPE: u8 = 141;
+
 /// Some of what `replay` was given could not be read.
 pub(crate) const UNREAD: u8 = 22;
 
@@ -23,7 +26,9 @@ Exit codes:
       safety, recitation  19  cut
   14  malformed tool call 20  not over yet (queued, in progress)
                           21  what `report --fail-if` names is so
-  22  `replay` judged the rest, but some recordings could not be read";
+  22  `replay` judged the rest, but some recordings could not be read
+ 141  whoever read the output was gone before all of it was written
+`check` and `replay --fail-on` tell endings; other commands succeed or fail.";
 
 /// The exit code for a response that ended like this.
 pub(crate) fn code(ending: &Ending) -> u8 {

@@ -87,12 +87,18 @@ fn main() -> ExitCode {
     };
     match result {
         Ok(code) => code,
-        Err(error) if is_closed_pipe(&error) => ExitCode::SUCCESS,
+        Err(error) if is_closed_pipe(&error) => ExitCode::from(exit::CLOSED_PIPE),
         Err(error) => {
-            say!("endstop: {error:#}");
+            say!("endstop: {}", printable(&format!("{error:#}")));
             ExitCode::from(exit::ERROR)
         }
     }
+}
+
+/// Without characters that do something to a terminal: errors repeat what files say.
+pub(crate) fn printable(text: &str) -> String {
+    let harmless = |char: char| char == '\n' || !char.is_control();
+    text.chars().map(|char| if harmless(char) { char } else { '\u{fffd}' }).collect()
 }
 
 /// Whoever read our output has seen enough, as `head` does.

@@ -202,7 +202,7 @@ impl Tally {
     fn count(&mut self, ending: &Ending) {
         self.total += 1;
         let name = if ending.over { ending.reason.name() } else { "not_over" };
-        *self.rows.entry(ending.provider.clone()).or_default().entry(name).or_default() += 1;
+        *self.rows.entry(shown(&ending.provider)).or_default().entry(name).or_default() += 1;
         if ending.over {
             *self.reasons.entry(ending.reason).or_default() += 1;
         } else {
@@ -298,7 +298,8 @@ impl Tally {
         }
         writeln!(out, "{:<20} {:>6}", "responses", self.total)?;
         for UnknownWord { provider, model, field, word } in &self.unknown {
-            writeln!(out, "unknown word: `{word}` in `{field}` of {provider} {model}")?;
+            let (word, model) = (shown(word), shown(model));
+            writeln!(out, "unknown word: `{word}` in `{field}` of {} {model}", shown(provider))?;
         }
         for (provider, count) in &self.strangers {
             writeln!(

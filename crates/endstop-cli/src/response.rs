@@ -89,7 +89,8 @@ pub(crate) struct Response {
 
 #[derive(Default)]
 struct Heard {
-    text: String,
+    /// The text, where it is wanted.
+    text: Option<String>,
     id: String,
     token: String,
     calls: Assembly,
@@ -98,8 +99,10 @@ struct Heard {
 impl Heard {
     fn observe(&mut self, event: &Event<'_>) {
         self.calls.observe(event);
-        if let Event::Text { choice: 0, text } = event {
-            self.text.push_str(text);
+        if let Event::Text { choice: 0, text } = event
+            && let Some(kept) = &mut self.text
+        {
+            kept.push_str(text);
         }
         if let Event::ResumeToken { choice: 0, token } = event {
             (*token).clone_into(&mut self.token);
@@ -113,13 +116,18 @@ impl Heard {
 }
 
 impl ResponseArgs {
-    /// Reads the response.
-    pub(crate) fn read(&self) -> Result<Response> {
-        read(self)
+    /// Reads the response to judge it; its text is not kept.
+    pub(crate) fn judge(&self) -> Result<Response> {
+        read(self, Heard::default(), b"")
+    }
+
+    /// Reads the response to this request, and keeps its text.
+    pub(crate) fn read(&self, request: &[u8]) -> Result<Response> {
+        read(self, Heard { text: Some(String::new()), ..Heard::default() }, request)
     }
 }
 
-fn read(args: &ResponseArgs) -> Result<Response> {
+fn read(args: &ResponseArgs, mut heard: Heard, request: &[u8]) -> Result<Response> {
     let name = args.file.as_deref().filter(|file| *file != Path::new("-"));
     let shown_name =
         name.map_or_else(|| "standard input".into(), |name| name.display().to_string());
@@ -133,8 +141,7 @@ fn read(args: &ResponseArgs) -> Result<Response> {
             "{shown_name} is empty: expected the body of a response; use `--status` if it had none"
         );
     }
-    let (mut reader, wire) = reader(args, &registry, &head)?;
-    let mut heard = Heard::default();
+    let (mut reader, wire) = reader(args, &registry, &head, request)?;
     let mut content = Content::new(&wire.profile, args.content_type.as_deref().unwrap_or_default());
     content.push(&head);
     reader.read(&head, |event| heard.observe(&event));
@@ -157,10 +164,16 @@ fn read(args: &ResponseArgs) -> Result<Response> {
     refuse_what_is_no_response(args, &ending, &head, &shown_name)?;
     let Heard { text, id, token, calls } = heard;
     let calls = calls.finish(&ending);
+    let text = text.unwrap_or_default();
     Ok(Response { ending, wire, text, id, token, content: content.finish(), calls })
 }
 
-fn reader(args: &ResponseArgs, registry: &Registry, head: &[u8]) -> Result<(Reader, Wire)> {
+fn reader(
+    args: &ResponseArgs,
+    registry: &Registry,
+    head: &[u8],
+    request: &[u8],
+) -> Result<(Reader, Wire)> {
     let known = args.provider.as_deref().unwrap_or_default();
     let unknown = provider::by_id(known).is_none() && registry.get(known, "").is_none();
     if !known.is_empty() && unknown {
@@ -177,11 +190,18 @@ fn reader(args: &ResponseArgs, registry: &Registry, head: &[u8]) -> Result<(Read
         Clues { provider: known, host, path, headers: &headers, body: head, ..Clues::default() };
     let wire = registry.choose(&clues);
     let content_type = args.content_type.as_deref().unwrap_or_default();
+    // What the flags leave open, the request says.
+    let told = match request {
+        [] => Asked::default(),
+        request => endstop::request::asked(&wire.profile, path, request),
+    };
     let asked = Asked {
-        model: args.model.clone(),
-        cap: args.max_tokens,
-        choices: args.choices,
-        ..Asked::default()
+        model: args.model.clone().or(told.model),
+        cap: args.max_tokens.or(told.cap),
+        choices: args.choices.or(told.choices),
+        // How it came, the bytes tell.
+        streamed: None,
+        ..told
     };
     let head = Head { status: args.status.unwrap_or(0), content_type };
     Ok((Reader::new(wire.clone(), head, asked), wire))

@@ -8,6 +8,7 @@ use std::process::ExitCode;
 use anyhow::{Context as _, Result};
 use clap::Parser;
 use endstop_gateway::config::{Log, Mode, ToolCalls, is_loopback};
+use endstop_gateway::told::Told;
 use endstop_gateway::{Config, Gateway, Handle, Settings};
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -162,7 +163,8 @@ fn check(args: &Args) -> Result<ExitCode> {
 
 async fn serve(args: &Args) -> Result<ExitCode> {
     let gateway = Gateway::bind(read(args)?).await?;
-    greet(&gateway);
+    let told = gateway.handle().told();
+    greet(&gateway, &told);
     let mut hangup = signal(SignalKind::hangup()).context("no signals")?;
     let mut terminate = signal(SignalKind::terminate()).context("no signals")?;
     let handle = gateway.handle();
@@ -177,7 +179,7 @@ async fn serve(args: &Args) -> Result<ExitCode> {
             _ = terminate.recv() => {}
             _ = tokio::signal::ctrl_c() => {}
         }
-        say!("endstop: draining; streams under way may end, new requests are not taken");
+        told.write_line("endstop: draining; streams under way may end, new requests are not taken");
     };
     tokio::select! {
         () = reloading => {}
@@ -189,33 +191,42 @@ async fn serve(args: &Args) -> Result<ExitCode> {
 fn reload(args: &Args, handle: &Handle) {
     let reloaded = read(args).and_then(|config| Ok(handle.reload(config)?));
     let file = args.config.as_deref().map_or_else(|| "no file".into(), Path::to_string_lossy);
+    let told = handle.told();
     match reloaded {
-        Ok(()) => say!("endstop: the configuration was read again ({file})"),
-        Err(error) => say!("endstop: the configuration stays as it was: {error:#}"),
+        Ok(()) => told.write_line(&format!("endstop: the configuration was read again ({file})")),
+        Err(error) => told.write_line(&format!(
+            "endstop: the configuration stays as it was: {}",
+            crate::printable(&format!("{error:#}"))
+        )),
     }
 }
 
 /// What to paste.
-fn greet(gateway: &Gateway) {
+fn greet(gateway: &Gateway, told: &Told) {
     let settings = gateway.settings();
     let scheme = if settings.config.tls.is_some() { "https" } else { "http" };
     let base = format!("{scheme}://{}", gateway.address());
-    say!(
+    told.write_line(&format!(
         "endstop: serving {base} ({}, tool calls {})",
         settings.config.mode.word(),
         settings.config.tool_calls.word()
-    );
+    ));
     if !is_loopback(gateway.address()) {
-        say!("endstop: other machines can reach it");
+        told.write_line("endstop: other machines can reach it");
     }
     for line in env::first_lines(&base) {
-        say!("  {line}");
+        told.write_line(&format!("  {line}"));
     }
-    say!("  … `endstop env` has the others");
+    told.write_line("  … `endstop env` has the others");
     if let Some(recording) = gateway.handle().recording() {
-        say!("endstop: endings are kept in {}; ask with `endstop report`", recording.store());
+        told.write_line(&format!(
+            "endstop: endings are kept in {}; ask with `endstop report`",
+            recording.store()
+        ));
     }
     if let Some(admin) = gateway.admin_address() {
-        say!("endstop: endings at http://{admin}/endstop/v1/endings, live at …/tail");
+        told.write_line(&format!(
+            "endstop: endings at http://{admin}/endstop/v1/endings, live at …/tail"
+        ));
     }
 }

@@ -114,6 +114,11 @@ impl Told {
         Self { newest: Mutex::new(VecDeque::new()), keep, log, writer, listeners }
     }
 
+    /// Writes a line for people to the log, whatever its form, and never waits for whoever reads it.
+    pub fn write_line(&self, line: &str) {
+        self.writer.write(format!("{line}\n"));
+    }
+
     /// Takes a record in.
     pub fn tell(&self, told: Ended) {
         self.write(&told);

@@ -1029,6 +1029,12 @@ fn output_tokens(ending: &Ending) -> Option<u64> {
     ending.usage.output.map(|output| output.saturating_add(reasoning))
 }
 
+/// All the input tokens that were told, with those of a cache where a host counts them beside.
+fn input_tokens(ending: &Ending) -> Option<u64> {
+    let wire = provider::by_id(&ending.provider).and_then(|known| known.wire_of(ending.dialect));
+    wire.map_or(ending.usage.input, |wire| wire.input_tokens(&ending.usage))
+}
+
 /// The detail of a repair that succeeded.
 const REPAIRED: &str = "the call that was asked for again is complete";
 
@@ -1157,7 +1163,7 @@ impl Turn {
         let limited = ending.reason == Reason::OutputLimit;
         let least = if limited { cap.unwrap_or(0).max(estimate) } else { estimate };
         let output = output_tokens(ending).unwrap_or(least);
-        let input = ending.usage.input.or(self.conversation_tokens).unwrap_or(0);
+        let input = input_tokens(ending).or(self.conversation_tokens).unwrap_or(0);
         let spent = &mut self.spent;
         spent.input_tokens = spent.input_tokens.saturating_add(input);
         spent.output_tokens = spent.output_tokens.saturating_add(output);

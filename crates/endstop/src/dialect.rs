@@ -33,7 +33,7 @@ pub mod sap_orchestration;
 pub mod tgi;
 pub mod watsonx;
 
-use crate::ending::{Closed, Reason};
+use crate::ending::Reason;
 use crate::fault::Sign;
 use crate::frame::{Frame, Framing};
 use crate::next_request::Asks;
@@ -168,18 +168,6 @@ pub enum Proof {
     Word,
     /// Nothing: the end of the bytes is all there is.
     Silent,
-}
-
-impl Proof {
-    /// Whether a word makes up for proof that did not come, where the bytes ended like this. Where the
-    /// word and the end of the bytes are the proof, both must have come.
-    pub(crate) fn word_suffices(self, closed: Closed) -> bool {
-        match self {
-            Self::Marker(_) | Self::Silent => true,
-            Self::Word => matches!(closed, Closed::Open | Closed::Proven | Closed::Eof),
-            Self::Event => false,
-        }
-    }
 }
 
 /// How a request asks for a stream.

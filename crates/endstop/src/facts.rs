@@ -3,8 +3,8 @@
 use std::hash::{DefaultHasher, Hasher as _};
 
 use crate::dialect::partial_args::{PartialArgs, Piece};
-use crate::dialect::{CallsClose, Wins};
-use crate::ending::{Detail, Reason, SafetyRating, Said, Shown, Usage};
+use crate::dialect::{CallsClose, Proof, Wins};
+use crate::ending::{Closed, Detail, Reason, SafetyRating, Said, Shown, Usage};
 use crate::event::{Event, Word};
 use crate::fault::Fault;
 use crate::json::{JsonState, Scanner, is_space};
@@ -88,6 +88,8 @@ struct Call {
     sum: Sum,
     /// The arguments are JSON of another kind than an object.
     odd: bool,
+    /// No arguments came, and an empty object stands in for them.
+    bare: bool,
     /// The arguments may be `null` so far: the bytes of it that came.
     null: Option<u8>,
     /// The provider runs the tool itself.
@@ -198,8 +200,7 @@ impl Facts {
 
     /// Every choice that came has its word.
     pub(crate) fn all_said(&self) -> bool {
-        let said = |choice: &Choice| choice.said.is_some() && !choice.went_on;
-        !self.choices.is_empty() && self.choices.iter().all(said)
+        !self.choices.is_empty() && self.choices.iter().all(|choice| choice.said.is_some())
     }
 
     pub(crate) fn any_said(&self) -> bool {
@@ -260,6 +261,18 @@ impl Facts {
 
     pub(crate) fn has_arguments(&self, index: u32, number: u32) -> bool {
         self.call(index, number).is_some_and(|call| call.has_arguments)
+    }
+
+    /// Content came after the word of a choice, and no word since.
+    pub(crate) fn any_went_on(&self) -> bool {
+        self.choices.iter().any(|choice| choice.went_on)
+    }
+
+    /// The caller would take a call without arguments for one with an empty object.
+    pub(crate) fn note_bare(&mut self, index: u32, number: u32) {
+        if let Some(call) = self.call_mut(index, number) {
+            call.bare = true;
+        }
     }
 
     /// The kinds of content that a choice has.
@@ -420,6 +433,7 @@ impl Facts {
             has_arguments: false,
             sum: Sum::default(),
             odd: false,
+            bare: false,
             null: Some(0),
             by_provider: false,
             partial: None,
@@ -563,6 +577,26 @@ impl Choice {
         }
     }
 
+    /// Whether the word says that all went well.
+    pub(crate) fn says_success(&self) -> bool {
+        self.meaning.is_some_and(|meaning| meaning.reason().is_success())
+    }
+
+    /// Whether the word makes up for proof that did not come, where the bytes ended like this.
+    pub(crate) fn word_suffices(&self, proof: Proof, closed: Closed, cut_event: bool) -> bool {
+        match proof {
+            Proof::Event => false,
+            Proof::Marker(_) | Proof::Silent => true,
+            // Here the end of the bytes is a part of the proof: without it no call may run.
+            Proof::Word => {
+                let ended = matches!(closed, Closed::Open | Closed::Proven | Closed::Eof);
+                let whole = ended && !cut_event;
+                let calls = self.own_calls().next().is_some();
+                !self.says_success() || !self.went_on && (whole || !calls)
+            }
+        }
+    }
+
     /// The calls that the caller is to run.
     fn own_calls(&self) -> impl Iterator<Item = &Call> {
         self.calls.iter().filter(|call| !call.by_provider)
@@ -604,7 +638,7 @@ impl Call {
 
     /// The arguments are absent, blank or null.
     fn is_bare(&self) -> bool {
-        matches!(self.null, Some(0 | 4)) && !self.takes_text
+        (self.bare || matches!(self.null, Some(0 | 4))) && !self.takes_text
     }
 
     /// The arguments are whole, whether or not the call is closed. Free text has no end of its own.

@@ -256,8 +256,11 @@ pub fn set_cap(profile: &Profile, request: &Value, cap: u64) -> Result<NextReque
     for field in fields {
         edit.put(field, json!(cap))?;
     }
-    let was = from.map_or_else(|| "there was none".to_owned(), |from| format!("it was {from}"));
-    let sentence = format!("`{field}` is {cap}: {was}");
+    let sentence = match from {
+        Some(from) if from == cap => format!("`{field}` stays {cap}"),
+        Some(from) => format!("`{field}` is {cap}: it was {from}"),
+        None => format!("`{field}` is {cap}: there was none"),
+    };
     Ok(edit.done(How::Cap { field: field.to_owned(), from, to: cap }, sentence))
 }
 
@@ -329,8 +332,10 @@ pub fn continue_by(
         (Way::Hint, Resume::Hint(role)) => {
             let mut next = edit.by_hint(role, so_far, wording)?;
             next.sentence = format!(
-                "{}, because {} is known to take neither a prefill nor a token for `{model}`",
-                next.sentence, profile.provider
+                "{}, because {} is not known to take a prefill or a token{}",
+                next.sentence,
+                profile.provider,
+                if model.is_empty() { String::new() } else { format!(" for `{model}`") },
             );
             Ok(next)
         }

@@ -94,7 +94,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::dialect::{Dialect, Proof, Words};
-use crate::ending::Reason;
+use crate::ending::{Reason, Usage};
 use crate::event::Word;
 use crate::fault::Sign;
 use crate::frame::Framing;
@@ -443,13 +443,19 @@ pub struct Quirks {
     pub lies_at_cap: bool,
     /// Its output tokens leave the reasoning out.
     pub reasoning_beside_output: bool,
+    /// Its input tokens leave out what a cache held.
+    pub cache_beside_input: bool,
     /// It runs custom tools of its own, and shows their calls as it shows the caller's.
     pub runs_custom_tools: bool,
 }
 
 /// No quirks.
-pub const NO_QUIRKS: Quirks =
-    Quirks { lies_at_cap: false, reasoning_beside_output: false, runs_custom_tools: false };
+pub const NO_QUIRKS: Quirks = Quirks {
+    lies_at_cap: false,
+    reasoning_beside_output: false,
+    cache_beside_input: false,
+    runs_custom_tools: false,
+};
 
 impl Wire {
     /// The same wire with these corrections.
@@ -532,6 +538,14 @@ impl From<Profile> for Wire {
 }
 
 impl Profile {
+    /// All the input tokens that were told, with those of a cache where a host counts them beside.
+    #[must_use]
+    pub fn input_tokens(&self, usage: &Usage) -> Option<u64> {
+        let cached = [usage.cache_read, usage.cache_write].into_iter().flatten();
+        let beside: u64 = if self.quirks.cache_beside_input { cached.sum() } else { 0 };
+        usage.input.map(|input| input.saturating_add(beside))
+    }
+
     /// The tables of words, this host's own before those of the dialect.
     pub fn tables(&self) -> impl Iterator<Item = &'static Words> + use<> {
         self.words.iter().chain(self.dialect.words)

@@ -392,6 +392,14 @@ impl Out<'_, '_> {
         self.facts.partial(choice, call).map(PartialArgs::finish)
     }
 
+    /// A streamed call without arguments begins with an empty object, which stands in for them.
+    pub(crate) fn end_bare_call(&mut self, choice: u32, call: u32) {
+        if self.is_bare_call(choice, call) {
+            self.emit(Event::ToolCallDelta { choice, call, arguments: "{}" });
+            self.facts.note_bare(choice, call);
+        }
+    }
+
     /// A call without arguments so far.
     pub(crate) fn is_bare_call(&self, choice: u32, call: u32) -> bool {
         self.has_call(choice, call) && !self.has_arguments(choice, call)
@@ -979,6 +987,7 @@ impl State {
                 if close == Close::Eof
                     && self.facts.all_said()
                     && !self.flags.cut_event
+                    && !self.facts.any_went_on()
                     && self.has_all_choices() =>
             {
                 Closed::Proven
@@ -1014,12 +1023,12 @@ impl State {
             unrecognised: self.is_unrecognised(),
             missing_marker: !matches!(closed, Closed::Proven | Closed::Error | Closed::Open)
                 && said
-                && self.word_suffices(closed),
+                && self.word_suffices(choice, closed),
             cut_event: self.flags.cut_event,
             malformed_event: self.flags.malformed_event,
             invalid_utf8: self.flags.invalid_utf8,
             late_event: self.facts.late_event,
-            client_closed_early: gone && (proven || said && self.word_suffices(closed)),
+            client_closed_early: gone && (proven || said && self.word_suffices(choice, closed)),
             excess: self.facts.excess,
             ..choice.shown()
         }
@@ -1035,8 +1044,7 @@ impl State {
             fault: self.facts.fault.as_ref(),
             choices: self.facts.choices.len(),
             habits: Habits {
-                word_suffices: self.word_suffices(closed)
-                    && !(choice.went_on && self.wire.profile.proof == Proof::Word),
+                word_suffices: self.word_suffices(choice, closed),
                 silent: self.wire.profile.proof == Proof::Silent,
                 has_tool_word: self.wire.profile.has_tool_word(),
                 lies_at_cap: quirks.lies_at_cap,
@@ -1055,12 +1063,12 @@ impl State {
         }
     }
 
-    /// Whether a word makes up for the missing proof. Where the proof is the word and the end of the
-    /// bytes, both must have come.
-    fn word_suffices(&self, closed: Closed) -> bool {
+    /// Whether the word of a choice makes up for the missing proof. A word of success does not where
+    /// something was to follow.
+    fn word_suffices(&self, choice: &Choice, closed: Closed) -> bool {
         let proof = self.wire.profile.proof;
-        let goes_on = self.flags.unclosed_list || self.flags.cut_event && proof == Proof::Word;
-        !goes_on && proof.word_suffices(closed)
+        let whole = !(self.flags.unclosed_list && choice.says_success());
+        whole && choice.word_suffices(proof, closed, self.flags.cut_event)
     }
 
     /// Whole events came, and none of them is of a wire that is known.

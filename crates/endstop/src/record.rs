@@ -178,7 +178,7 @@ impl Record {
             return None;
         }
         let habits = Habits {
-            word_suffices: profile.proof.word_suffices(closed),
+            word_suffices: word_suffices(profile.proof, closed, &self.shown),
             silent: profile.proof == Proof::Silent,
             has_tool_word: profile.has_tool_word(),
             lies_at_cap: profile.quirks.lies_at_cap,
@@ -198,6 +198,17 @@ impl Record {
             partial: false,
         };
         Some(verdict::judge(&evidence))
+    }
+}
+
+/// Whether the word made up for proof that did not come: as far as can be told, since the order of
+/// things is not kept.
+fn word_suffices(proof: Proof, closed: Closed, shown: &[String]) -> bool {
+    let shows = |word: &str| shown.iter().any(|shown| shown == word);
+    match proof {
+        Proof::Event => false,
+        Proof::Marker(_) | Proof::Silent => true,
+        Proof::Word => !shows("tool_calls") || closed == Closed::Eof && !shows("cut_event"),
     }
 }
 

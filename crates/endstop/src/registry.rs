@@ -409,7 +409,8 @@ impl Registry {
         let said = ending.said.as_ref()?;
         let unknown =
             wire.meaning(said.field, &Word::Text(said.word.as_str().into())) == Meaning::Unknown;
-        if !unknown || ending.reason != Reason::Unknown || self.unknown.len() >= MAX_UNKNOWN {
+        let counts = ending.over && ending.reason == Reason::Unknown;
+        if !unknown || !counts || self.unknown.len() >= MAX_UNKNOWN {
             return None;
         }
         let model = ending.model.clone().unwrap_or_default();

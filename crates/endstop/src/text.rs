@@ -112,6 +112,18 @@ fn is_invisible(c: char) -> bool {
     matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}')
 }
 
+/// What a parser of files says, on one line and without the names of types.
+pub(crate) fn plain_error(message: &str) -> String {
+    let line = message.lines().collect::<Vec<_>>().join("; ");
+    let words = line.split(' ').map(|word| match word {
+        "u8" | "u16" | "u32" | "u64" | "usize" | "i64" | "i128" => "a whole number",
+        "f64" => "a number",
+        "bool" => "true or false",
+        word => word,
+    });
+    words.collect::<Vec<_>>().join(" ")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -769,8 +769,9 @@ mod tests {
             .is(Reason::Refused, High);
         Trial { shown: Shown { stop_sequence: true, ..WITH_TEXT }, ..Trial::default() }
             .is(Reason::StopSequence, High);
+        // A caller's stop sequence cuts whatever it stands in.
         Trial { shown: Shown { stop_sequence: true, ..WITH_CALL }, ..Trial::default() }
-            .is(Reason::ToolCall, Medium);
+            .is(Reason::StopSequence, Medium);
     }
 
     #[test]

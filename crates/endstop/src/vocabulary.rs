@@ -313,10 +313,10 @@ impl Registry {
         word: Option<&str>,
         provider: &str,
     ) -> Option<&'static str> {
-        let reason = match self.meaning(provider, word?) {
+        let word = word.filter(|word| !word.is_empty() && *word != "null")?;
+        let reason = match self.meaning(provider, word) {
             Meaning::Known(reason) | Meaning::Vague(reason) => reason,
-            Meaning::Unknown => Reason::Unknown,
-            Meaning::Nothing => return None,
+            Meaning::Nothing | Meaning::Unknown => Reason::Unknown,
         };
         Some(Vocabulary::FinishReason.spell(reason))
     }

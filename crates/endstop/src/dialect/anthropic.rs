@@ -20,7 +20,9 @@ use crate::next_request::{
     self, Asks, Bar, EFFORT_WORDS, Force, MESSAGES, Paused, Scale, Talk, Temperature,
     WORDS_IF_SAID, effort, tokens_if_said,
 };
-use crate::provider::{Prefill, Profile, Resume, ResumeRule, Role, TRAILING, always, models};
+use crate::provider::{
+    NO_QUIRKS, Prefill, Profile, Quirks, Resume, ResumeRule, Role, TRAILING, always, models,
+};
 use crate::reader::Out;
 use crate::shape::Probe;
 use crate::trouble::{Tells, Trouble};
@@ -128,6 +130,7 @@ pub const PROFILE: Profile = Profile {
     paths: &["/messages"],
     resume: CLAUDE,
     versions: VERSIONS,
+    quirks: Quirks { cache_beside_input: true, ..NO_QUIRKS },
     notes: &["`model_context_window_exceeded` was behind a beta header until Claude 4.5"],
     ..DIALECT.profile()
 };
@@ -360,7 +363,7 @@ fn read_delta(index: u32, delta: &Delta<'_>, out: &mut Out<'_, '_>) {
     out.reasoning(0, &delta.thinking);
     // Tools that run on the provider's side stream their input too.
     let input = &delta.partial_json;
-    if out.has_item(0, index) {
+    if out.has_item(0, index) && !out.is_open_call(0, index) {
         return;
     }
     if input.odd {
@@ -372,6 +375,7 @@ fn read_delta(index: u32, delta: &Delta<'_>, out: &mut Out<'_, '_>) {
 
 fn end_block(index: u32, out: &mut Out<'_, '_>) {
     if out.has_call(0, index) {
+        out.end_bare_call(0, index);
         out.emit(Event::ToolCallEnd { choice: 0, call: index });
     }
 }

@@ -20,7 +20,7 @@ use crate::next_request::{
     self, Asks, Bar, EFFORT_WORDS, Force, MESSAGES, Scale, Talk, Temperature, Turns, WORDS_IF_SAID,
     bare_text, effort, tokens_if_said,
 };
-use crate::provider::Profile;
+use crate::provider::{NO_QUIRKS, Profile, Quirks};
 use crate::reader::Out;
 use crate::shape::Probe;
 use crate::trouble;
@@ -113,7 +113,11 @@ const REASONS: Bar =
     Bar { field: "additionalModelRequestFields.reasoning_config.type", ..anthropic::THINKS };
 
 /// This wire without a host's own ways: what profiles build on.
-pub const PROFILE: Profile = Profile { paths: &["/converse"], ..DIALECT.profile() };
+pub const PROFILE: Profile = Profile {
+    paths: &["/converse"],
+    quirks: Quirks { cache_beside_input: true, ..NO_QUIRKS },
+    ..DIALECT.profile()
+};
 
 /// Bedrock's exceptions, as HTTP names them and as streams do.
 pub(crate) static SIGNS: &[Sign] = &[
@@ -421,6 +425,7 @@ fn read_delta(index: u32, delta: &Delta<'_>, out: &mut Out<'_, '_>) {
 
 fn end_block(index: u32, out: &mut Out<'_, '_>) {
     if out.has_call(0, index) {
+        out.end_bare_call(0, index);
         out.emit(Event::ToolCallEnd { choice: 0, call: index });
     }
 }

@@ -9,7 +9,7 @@ use super::bedrock_invoke::added_to;
 use super::{CallsClose, Dialect, Proof, Reading, Streams, Wins};
 use crate::frame::{Frame, Framing};
 use crate::next_request::Asks;
-use crate::provider::Profile;
+use crate::provider::{NO_QUIRKS, Profile, Quirks};
 use crate::reader::Out;
 use crate::shape::Probe;
 use crate::trouble;
@@ -43,7 +43,11 @@ pub static DIALECT: Dialect = Dialect {
 };
 
 /// This wire without a host's own ways: what profiles build on.
-pub const PROFILE: Profile = Profile { paths: &["amazon.nova*/invoke"], ..DIALECT.profile() };
+pub const PROFILE: Profile = Profile {
+    paths: &["amazon.nova*/invoke"],
+    quirks: Quirks { cache_beside_input: true, ..NO_QUIRKS },
+    ..DIALECT.profile()
+};
 
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]

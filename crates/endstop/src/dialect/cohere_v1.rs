@@ -210,10 +210,8 @@ fn read_calls(calls: &Few<Loose<ToolCall<'_>>>, out: &mut Out<'_, '_>) {
         if !out.has_call(0, call) {
             out.emit(Event::ToolCallStart { choice: 0, call, id: "", name: &wire.name });
         }
-        let arguments = wire.parameters.map(arguments_text).unwrap_or_default();
-        if out.has_arguments(0, call) {
-            out.compare_arguments(0, call, &arguments);
-        } else {
+        if !out.has_arguments(0, call) {
+            let arguments = wire.parameters.map(arguments_text).unwrap_or_default();
             out.emit(Event::ToolCallDelta { choice: 0, call, arguments: &arguments });
         }
         out.emit(Event::ToolCallEnd { choice: 0, call });

@@ -307,7 +307,7 @@ fn read_delta(index: u32, delta: &Delta<'_>, out: &mut Out<'_, '_>) {
         "text" => out.text(0, &delta.text),
         "thought_summary" => out.reasoning(0, &delta.content.text),
         // Provider-side tools stream their arguments too.
-        "arguments_delta" if out.has_item(0, index) => {}
+        "arguments_delta" if out.has_item(0, index) && !out.is_open_call(0, index) => {}
         "arguments_delta" => {
             if let Some(arguments) = delta.arguments {
                 read_arguments(index, arguments, out);
@@ -329,6 +329,7 @@ fn read_arguments(call: u32, arguments: &RawValue, out: &mut Out<'_, '_>) {
 
 fn end_step(index: u32, out: &mut Out<'_, '_>) {
     if out.has_call(0, index) {
+        out.end_bare_call(0, index);
         out.emit(Event::ToolCallEnd { choice: 0, call: index });
     }
 }

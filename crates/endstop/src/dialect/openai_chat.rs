@@ -330,7 +330,7 @@ struct ToolCall<'a> {
     #[serde(borrow)]
     function: Loose<Function<'a>>,
     #[serde(borrow)]
-    custom: Option<Loose<Custom<'a>>>,
+    custom: Loose<Custom<'a>>,
 }
 
 #[derive(Default, Deserialize)]
@@ -469,12 +469,11 @@ fn read_message(choice: u32, message: &Message<'_>, kind: FrameKind, out: &mut O
             Some(_) => call.index.index(),
             None => u32::try_from(position).unwrap_or(u32::MAX),
         };
-        match &call.custom {
-            Some(custom) => read_custom_call(choice, number, &call.id, custom, out),
-            None => {
-                let function = &call.function;
-                read_call(choice, number, &call.id, &function.name, function.arguments, out);
-            }
+        let (function, custom) = (&call.function, &call.custom);
+        if custom.name.is_empty() && custom.input.text.is_empty() && !custom.input.odd {
+            read_call(choice, number, &call.id, &function.name, function.arguments, out);
+        } else {
+            read_custom_call(choice, number, &call.id, custom, out);
         }
         if kind == FrameKind::Body {
             out.emit(Event::ToolCallEnd { choice, call: number });

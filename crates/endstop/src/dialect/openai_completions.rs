@@ -15,7 +15,7 @@ use crate::frame::{Frame, Framing};
 use crate::next_request::{self, Asks, Talk};
 use crate::provider::{COMMON_CAPABILITIES, Capabilities, Profile};
 use crate::reader::Out;
-use crate::shape::Probe;
+use crate::shape::{Probe, ProbeChoice};
 use crate::trouble;
 use crate::wire::{Count, Few, Loose, Scalar, Text};
 
@@ -127,5 +127,9 @@ fn read(frame: &Frame<'_>, out: &mut Out<'_, '_>) -> Reading {
 }
 
 fn claims(probe: &Probe<'_>) -> bool {
-    probe.choices.iter().any(|choice| choice.text.is_some()) || probe.object.0 == "text_completion"
+    let of_chat =
+        |choice: &Loose<ProbeChoice<'_>>| choice.message.is_some() || choice.delta.is_some();
+    let chat = probe.choices.iter().any(of_chat);
+    let text = probe.choices.iter().any(|choice| choice.text.is_some());
+    text || probe.object.0 == "text_completion" && !chat
 }

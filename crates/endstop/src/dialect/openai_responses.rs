@@ -456,6 +456,8 @@ static BY_PROVIDER: &[&str] = &[
     "view_image_call",
     "view_x_video_call",
     "collections_search_call",
+    // The program that calls tools, which are items of their own.
+    "program",
 ];
 
 /// Calls that the caller runs, and whether they can go without arguments.

@@ -81,7 +81,7 @@ impl Policy {
         let written: Written = toml::from_str(text).map_err(|error| {
             let offset = error.span().map_or(0, |span| span.start);
             let (line, key) = key_at(text, offset);
-            let message = error.message().lines().collect::<Vec<_>>().join("; ");
+            let message = crate::text::plain_error(error.message());
             Error { file: file.to_owned(), line, key, message }
         })?;
         let wrong = |key: String, message: String| {
@@ -289,7 +289,7 @@ mod tests {
             "[agent]\ncontinuation_max_attempts = \"three\"",
             2,
             "agent.continuation_max_attempts",
-            "expected u32",
+            "expected a whole number",
         );
         wrong("agent.turn_max_cost = -1.0", 1, "agent.turn_max_cost", "0 or more");
         wrong("# base\nbased_on = \"bold\"", 2, "based_on", "careful, default or persistent");

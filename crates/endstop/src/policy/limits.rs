@@ -343,7 +343,7 @@ impl Limit {
             Self::Attempts => "no attempt to continue is left (continuation_max_attempts)",
             Self::Raises => "it may not be raised again in this turn (continuation_max_raises)",
             Self::CompletionTokens => {
-                "the turn's output tokens are used up (continuation_max_total_completion_tokens)"
+                "too few of the turn's output tokens are left to go on with (continuation_max_total_completion_tokens)"
             }
             Self::OutputChars => {
                 "the turn's output characters are used up (continuation_max_output_chars)"
@@ -360,7 +360,9 @@ impl Limit {
             Self::TotalTokens => "the turn's tokens are used up (turn_max_total_tokens)",
             Self::WallTime => "the turn's time is used up (turn_max_wall_time_ms)",
             Self::Cost => "the turn's money is used up (turn_max_cost)",
-            Self::NoProgress => "it brought nothing new (continuation_min_progress_chars)",
+            Self::NoProgress => {
+                "it brought too little that is new (continuation_min_progress_chars)"
+            }
             Self::Repetition => "the output repeats itself",
             Self::ConversationMessages => {
                 "the conversation has too many messages (conversation_max_messages)"

@@ -68,7 +68,7 @@ struct File {
 
 /// A provider as users write it.
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "a table of a provider's settings")]
 struct Written {
     /// A provider or a wire that it is like; none for a built-in provider that is corrected.
     like: Option<Spanned<String>>,
@@ -87,7 +87,7 @@ struct Written {
 }
 
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "a table with the words of a version")]
 struct WrittenVersion {
     words: WrittenWords,
 }
@@ -161,7 +161,7 @@ impl Source<'_> {
 
     /// What the TOML reader says, on one line.
     fn unread(&self, error: &toml::de::Error) -> Error {
-        let message = error.message().lines().collect::<Vec<_>>().join("; ");
+        let message = crate::text::plain_error(error.message());
         self.error(error.span().unwrap_or(0..0), message)
     }
 
@@ -268,14 +268,18 @@ impl Source<'_> {
     }
 
     fn base_url(&self, url: Spanned<String>) -> Result<String, Error> {
-        if url.get_ref().starts_with("https://") || url.get_ref().starts_with("http://") {
+        let text = url.get_ref();
+        let rest = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://"));
+        let odd = |char: char| char.is_whitespace() || char.is_control() || "@?#".contains(char);
+        if rest
+            .is_some_and(|rest| !rest.is_empty() && !rest.starts_with('/') && !rest.contains(odd))
+        {
             return Ok(url.into_inner());
         }
-        let message = format!(
-            "invalid base_url `{}`: expected https:// or http:// and a host",
-            url.get_ref()
-        );
-        Err(self.error(url.span(), message))
+        // The text itself is not repeated: it may hold a password.
+        let message = "invalid base_url: expected https:// or http://, a host and at most a path, \
+                       without a user, a query or spaces";
+        Err(self.error(url.span(), message.to_owned()))
     }
 
     fn proof(&self, proof: &Spanned<String>, like: Like) -> Result<Proof, Error> {
@@ -342,8 +346,11 @@ impl Source<'_> {
 
 /// Whether a table gives a meaning, rather than the words of a field.
 fn is_meaning(table: &WrittenWords) -> bool {
-    table.keys().all(|key| ["reason", "vague"].contains(&key.get_ref().as_str()))
+    table.is_empty() || table.keys().any(|key| MEANING.contains(&key.get_ref().as_str()))
 }
+
+/// What the table of a meaning holds.
+const MEANING: [&str; 2] = ["reason", "vague"];
 
 /// A meaning by its name, or a table of the name and whether the word is vague.
 fn read_meaning(word: &str, value: &WrittenWord) -> Result<Meaning, String> {
@@ -356,6 +363,16 @@ fn read_meaning(word: &str, value: &WrittenWord) -> Result<Meaning, String> {
     match value {
         WrittenWord::Name(name) => named_meaning(word, name, Meaning::Known),
         WrittenWord::Table(table) if is_meaning(table) => {
+            let odd = table.keys().find(|key| !MEANING.contains(&key.get_ref().as_str()));
+            if let Some(odd) = odd {
+                let meant = nearest(odd.get_ref(), MEANING);
+                let meant = meant.map(|key| format!("; did you mean `{key}`?"));
+                return Err(format!(
+                    "unknown key `{}` in the meaning of `{word}`: expected reason or vague{}",
+                    odd.get_ref(),
+                    meant.unwrap_or_default()
+                ));
+            }
             let value = |key: &str| {
                 let found = table.iter().find(|(known, _)| known.get_ref() == key);
                 found.map(|(_, value)| value.get_ref())
@@ -377,7 +394,12 @@ fn named_meaning(word: &str, name: &str, how: fn(Reason) -> Meaning) -> Result<M
     let Some(reason) = Reason::from_name(name) else {
         let names: Vec<&str> = Reason::ALL.into_iter().map(Reason::name).collect();
         let names = names.join(", ");
-        return Err(format!("invalid meaning `{name}` for `{word}`: expected one of {names}"));
+        let meant = nearest(name, Reason::ALL.into_iter().map(Reason::name));
+        let meant = meant.map(|name| format!("; did you mean `{name}`?")).unwrap_or_default();
+        // Only what looks like a name is repeated: it may be a key in the wrong place.
+        let plain = name.chars().all(|char| char.is_ascii_lowercase() || char == '_');
+        let name = if plain { format!(" `{name}`") } else { String::new() };
+        return Err(format!("invalid meaning{name} for `{word}`: expected one of {names}{meant}"));
     };
     // A word that means nothing known is vague, however it is written.
     Ok(if reason == Reason::Unknown { Meaning::Vague(reason) } else { how(reason) })

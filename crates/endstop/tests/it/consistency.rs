@@ -233,15 +233,7 @@ const CANNOT: &[(&str, &[&str])] = &[
     ),
     (
         "aleph-alpha-complete",
-        &[
-            "stop sequence",
-            "tool call",
-            "context limit",
-            "filter",
-            "refusal",
-            "pause",
-            "error as word",
-        ],
+        &["tool call", "context limit", "filter", "refusal", "pause", "error as word"],
     ),
     ("sap-orchestration", &["context limit", "pause"]),
     (
