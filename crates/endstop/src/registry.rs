@@ -861,7 +861,7 @@ like = "anthropic-messages"
         fails(&with("proof = \"luck\"\n"), 3, "invalid proof `luck`: expected marker, event, word");
         fails(&with("hosts = [\"https://x\"]\n"), 3, "invalid host `https://x`");
         fails(&with("hosts = [\".acme.example\"]\n"), 3, "invalid host `.acme.example`");
-        fails(&with("base_url = \"acme\"\n"), 3, "invalid base_url `acme`");
+        fails(&with("base_url = \"acme\"\n"), 3, "invalid base_url: expected https:// or http://");
         fails("[provider.openai]\nlike = \"openai-chat\"\n", 1, "is built in: remove `like`");
         fails("[provider.openai]\n[provider.chatgpt]\n", 1, "names a provider that this file has");
         fails(&with("[provider.acme]\nlike = \"openai-chat\"\n"), 3, "duplicate");

@@ -407,6 +407,10 @@ fn from_calls(word: &str, evidence: &Evidence<'_>, confidence: Confidence) -> Fi
             format!("{}, but an event that cannot be read may hold a part of it", said(word));
         return finding(Reason::MalformedToolCall, Confidence::Medium, because);
     }
+    if shown.nameless_tool_calls > 0 {
+        let because = format!("{}, but a tool call has no name", said(word));
+        return finding(Reason::MalformedToolCall, Confidence::Medium, because);
+    }
     if shown.malformed_tool_calls > 0 {
         return finding(
             Reason::MalformedToolCall,

@@ -102,6 +102,9 @@ fn read(frame: &Frame<'_>, out: &mut Out<'_, '_>) -> Reading {
     if is_set(wire.error) {
         return Reading::Error;
     }
+    if wire.generated_text.is_some() {
+        out.another_result();
+    }
     match (&wire.token, &wire.generated_text) {
         (None, None) => return Reading::Strange,
         // Marks of the model's own, such as the one for the end.
@@ -110,7 +113,6 @@ fn read(frame: &Frame<'_>, out: &mut Out<'_, '_>) -> Reading {
         (None, Some(text)) => out.text(0, text),
     }
     if wire.generated_text.is_some() {
-        out.another_result();
         read_end(&wire.details, out);
     }
     Reading::Read

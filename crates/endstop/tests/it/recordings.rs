@@ -249,3 +249,46 @@ fn the_calls_of_every_record_are_those_of_a_second_reading() {
         wrong.iter().map(|line| line.as_str()).collect::<Vec<_>>().join("\n")
     );
 }
+
+/// The text of a plain body, by the documented paths: no code of the product.
+fn has_text(dialect: &str, body: &Value) -> bool {
+    let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
+    let is_text = |value: &Value| value.as_str().is_some_and(|text| !text.is_empty());
+    match dialect {
+        "openai-chat" => list(&body["choices"]).iter().any(|choice| {
+            let content = &choice["message"]["content"];
+            is_text(content) || content.is_object()
+        }),
+        "openai-responses" => list(&body["output"]).iter().any(|item| {
+            let parts = list(&item["content"]);
+            item["type"] == "message" && parts.iter().any(|part| is_text(&part["text"]))
+        }),
+        "anthropic-messages" => list(&body["content"])
+            .iter()
+            .any(|block| block["type"] == "text" && is_text(&block["text"])),
+        "gemini-generate" => list(&body["candidates"]).iter().any(|candidate| {
+            let parts = list(&candidate["content"]["parts"]);
+            parts.iter().any(|part| is_text(&part["text"]) && part["thought"] != true)
+        }),
+        _ => false,
+    }
+}
+
+/// An answer that is there is never judged empty.
+#[test]
+fn the_text_of_every_plain_record_is_seen() {
+    let records = recorded::all();
+    let found = on_two_threads(&records, |_, record| {
+        let body = record.bytes();
+        let Ok(value) = serde_json::from_slice::<Value>(&body) else { return Ok(0) };
+        let (ending, _) = record.read(&body);
+        let seen = ending.choices.iter().any(|choice| choice.shown.text);
+        if has_text(ending.dialect, &value) && !seen {
+            return Err(format!("{} {}: {}", record.api, record.id, ending.sentence));
+        }
+        Ok(usize::from(seen))
+    });
+    let wrong: Vec<&String> = found.iter().filter_map(|found| found.as_ref().err()).collect();
+    println!("{} plain records with text", found.iter().flatten().sum::<usize>());
+    assert!(wrong.is_empty(), "{} judged without text: {wrong:#?}", wrong.len());
+}
