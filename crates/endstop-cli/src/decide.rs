@@ -192,8 +192,12 @@ impl Given {
         let known = Known {
             cap,
             price: policy.price_of(&response.ending.provider, &model),
-            messages: self.messages.or(counted).unwrap_or(0),
+            messages: self.messages.or(counted),
         };
+        if policy.agent.turn_max_cost.is_some() && known.price.is_none() {
+            let of = if model.is_empty() { "this model" } else { &model };
+            say!("endstop: no price is known for {of}: turn_max_cost does not count");
+        }
         let context = self.context(&response, &known);
         let next = |report: &TerminationReport, request: Value| {
             let sent = Sent { request, model: &model, wording: &policy.wording };
@@ -248,7 +252,7 @@ impl Given {
 struct Known {
     cap: Option<u64>,
     price: Option<Price>,
-    messages: u32,
+    messages: Option<u32>,
 }
 
 fn parse_money(text: &str) -> Result<Money, String> {

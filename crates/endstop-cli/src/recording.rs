@@ -97,14 +97,21 @@ pub(crate) fn each(
         return jsonl::each(&mut input, &name, on);
     }
     match read_whole(&mut input, plain, &name) {
-        Ok(recordings) => recordings.into_iter().try_for_each(on),
+        Ok(Whole::Har(har)) => har::each(&har, &name, on),
+        Ok(Whole::Cassette(cassette)) => vcr::each(&cassette, &name, on),
         Err(unread) => on(Err(unread)),
     }
 }
 
-fn read_whole(input: &mut impl Read, plain: &str, name: &str) -> Result<Vec<ReadOne>, Unread> {
+/// A file that is read as a whole.
+enum Whole {
+    Har(Value),
+    Cassette(Value),
+}
+
+fn read_whole(input: &mut impl Read, plain: &str, name: &str) -> Result<Whole, Unread> {
     if plain.ends_with(".yaml") || plain.ends_with(".yml") {
-        return vcr::from_yaml(&read_all(input, name)?, name);
+        return vcr::from_yaml(&read_all(input, name)?, name).map(Whole::Cassette);
     }
     if !plain.ends_with(".har") && !plain.ends_with(".json") {
         let why = "not a recording: expected .jsonl, .yaml, .yml, .json or .har, with or without \
@@ -116,11 +123,7 @@ fn read_whole(input: &mut impl Read, plain: &str, name: &str) -> Result<Vec<Read
         let why = format!("not JSON ({error}); for a single response there is `endstop check`");
         Unread::record(name, why)
     })?;
-    if value.get("log").is_some() {
-        har::from_value(&value, name)
-    } else {
-        vcr::from_value(&value, name)
-    }
+    Ok(if value.get("log").is_some() { Whole::Har(value) } else { Whole::Cassette(value) })
 }
 
 fn read_all(input: &mut impl Read, name: &str) -> Result<String, Unread> {

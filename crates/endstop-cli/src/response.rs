@@ -40,8 +40,8 @@ pub(crate) struct ResponseArgs {
     #[arg(long)]
     pub(crate) url: Option<String>,
     /// A header of the request: where one names the API version, as `anthropic-version` does
-    #[arg(long = "header", value_name = "NAME: VALUE", value_parser = parse_header)]
-    pub(crate) headers: Vec<(String, String)>,
+    #[arg(long = "header", value_name = "NAME: VALUE")]
+    pub(crate) headers: Vec<String>,
     /// The response's HTTP status
     #[arg(long, value_name = "CODE", value_parser = clap::value_parser!(u16).range(100..600))]
     pub(crate) status: Option<u16>,
@@ -185,7 +185,7 @@ fn reader(
     let url = args.url.as_deref().unwrap_or_default();
     let (host, path) = split_url(url);
     let headers: Vec<(&str, &str)> =
-        args.headers.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+        args.headers.iter().map(|header| parse_header(header)).collect::<Result<_>>()?;
     let clues =
         Clues { provider: known, host, path, headers: &headers, body: head, ..Clues::default() };
     let wire = registry.choose(&clues);
@@ -216,14 +216,14 @@ pub(crate) fn split_url(url: &str) -> (&str, &str) {
     }
 }
 
-/// Reads one `NAME: VALUE` of `--header`.
-fn parse_header(header: &str) -> Result<(String, String), String> {
+/// Reads one `NAME: VALUE` of `--header`. What cannot be read is not repeated: it may be a key.
+fn parse_header(header: &str) -> Result<(&str, &str)> {
     match header.split_once(':') {
-        Some((name, value)) if !name.trim().is_empty() => {
-            Ok((name.trim().to_owned(), value.trim().to_owned()))
-        }
-        _ => Err("expected a name, a colon and a value, such as `anthropic-version: 2023-06-01`"
-            .to_owned()),
+        Some((name, value)) if !name.trim().is_empty() => Ok((name.trim(), value.trim())),
+        _ => bail!(
+            "invalid --header: expected a name, a colon and a value, such as `anthropic-version: \
+             2023-06-01`"
+        ),
     }
 }
 

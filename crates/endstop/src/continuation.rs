@@ -89,8 +89,8 @@ pub struct Begin {
     pub budget: Budget,
     /// Text reaches someone as it comes and cannot be taken back.
     pub delivers: bool,
-    /// Messages in the conversation, the user's request included; 0 where nobody counted.
-    pub conversation_messages: u32,
+    /// Messages in the conversation, the user's request included; none where nobody counted.
+    pub conversation_messages: Option<u32>,
 }
 
 impl Begin {
@@ -1134,12 +1134,10 @@ impl Turn {
         }
     }
 
-    /// The messages of the conversation; 0 where nobody counted those before the turn.
-    fn messages(&self) -> u32 {
-        match self.begin.conversation_messages {
-            0 => 0,
-            before => before.saturating_add(self.added_messages),
-        }
+    /// The messages of the conversation; none where nobody counted those before the turn.
+    fn messages(&self) -> Option<u32> {
+        let before = self.begin.conversation_messages?;
+        Some(before.saturating_add(self.added_messages))
     }
 
     fn context(&self, ended: &Ended, cap: Option<u64>) -> Context {

@@ -248,8 +248,8 @@ pub struct Metadata {
     pub discard: bool,
     /// Less reasoning helps, a higher cap does not.
     pub lower_effort: bool,
-    /// Messages in the conversation; 0 where nobody counted.
-    pub conversation_messages: u32,
+    /// Messages in the conversation; none where nobody counted.
+    pub conversation_messages: Option<u32>,
     /// Tokens in the conversation, this answer included; null where they are not known.
     pub conversation_tokens: Option<u64>,
     /// The rest of the budgets, before the action.
@@ -276,8 +276,8 @@ impl Decision {
 /// Its default is a first response of which nothing more is known.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Context {
-    /// Messages in the conversation; 0 where nobody counted.
-    pub conversation_messages: u32,
+    /// Messages in the conversation; none where nobody counted.
+    pub conversation_messages: Option<u32>,
     /// Tokens in the conversation, this answer included, as far as they are known.
     pub conversation_tokens: Option<u64>,
     /// The caps, the model and its price.
@@ -454,7 +454,7 @@ impl Policy {
         }
     }
 
-    /// Recovers once, and only from what is sure.
+    /// Recovers once from each kind of ending; continues and repairs only with medium confidence or more.
     #[must_use]
     pub fn careful() -> Self {
         let sure = RuleChange { min_confidence: Some(Confidence::Medium), ..RuleChange::default() };

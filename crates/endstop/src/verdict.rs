@@ -328,7 +328,7 @@ fn from_natural_stop(reason: Reason, word: &str, evidence: &Evidence<'_>) -> Fin
     let calls = shown.tool_calls > 0;
     if is_at_cap(evidence) && habits.lies_at_cap && !calls {
         let because = format!(
-            "{}, but all the output tokens allowed were used, where this host says so too",
+            "{}, but all the output tokens allowed were used, and this host says that of cut answers too",
             said(word)
         );
         return finding(Reason::OutputLimit, Confidence::Medium, because);

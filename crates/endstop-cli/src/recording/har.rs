@@ -1,17 +1,23 @@
 //! HAR: what browsers and proxies record.
 
+use anyhow::Result;
 use serde_json::Value;
 
 use super::{
     ReadOne, Recording, Unread, from_base64, read_request, read_status, set_url, version_headers,
 };
 
-pub(super) fn from_value(har: &Value, name: &str) -> Result<Vec<ReadOne>, Unread> {
-    let entries = har
-        .pointer("/log/entries")
-        .and_then(Value::as_array)
-        .ok_or_else(|| Unread::file(name, "not a HAR: it has no `log.entries`"))?;
-    Ok(entries.iter().enumerate().map(|(index, entry)| recording(entry, name, index)).collect())
+/// Hands over every entry, one by one: files hold millions.
+pub(super) fn each(
+    har: &Value,
+    name: &str,
+    mut on: impl FnMut(ReadOne) -> Result<()>,
+) -> Result<()> {
+    let Some(entries) = har.pointer("/log/entries").and_then(Value::as_array) else {
+        return on(Err(Unread::file(name, "not a HAR: it has no `log.entries`")));
+    };
+    let mut entries = entries.iter().enumerate();
+    entries.try_for_each(|(index, entry)| on(recording(entry, name, index)))
 }
 
 fn recording(entry: &Value, name: &str, index: usize) -> ReadOne {

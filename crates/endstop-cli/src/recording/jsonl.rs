@@ -65,7 +65,9 @@ fn read_line(input: &mut impl BufRead, line: &mut Vec<u8>) -> io::Result<Line> {
 
 fn recording(line: &[u8], id: &str) -> ReadOne {
     let line = line.strip_prefix(BYTE_ORDER_MARK).unwrap_or(line);
+    // A byte that is no text costs a letter, not the record.
     let value: Value = serde_json::from_slice(line)
+        .or_else(|_| serde_json::from_str(&String::from_utf8_lossy(line)))
         .map_err(|error| Unread::record(id, format!("not JSON: {error}")))?;
     let headers = version_headers(&value);
     let Value::Object(record) = value else {

@@ -18,7 +18,7 @@ const MAX_DEPTH: usize = 128;
 /// The most values of a cassette, with what its aliases repeat.
 const MAX_VALUES: u64 = 10_000_000;
 
-pub(super) fn from_yaml(text: &str, name: &str) -> Result<Vec<ReadOne>, Unread> {
+pub(super) fn from_yaml(text: &str, name: &str) -> Result<Value, Unread> {
     check_size(text).map_err(|why| Unread::record(name, why))?;
     // Values are resolved here: the loader would drop the tag of binary blocks.
     let mut loader = YamlLoader::<Yaml<'_>>::default();
@@ -27,11 +27,11 @@ pub(super) fn from_yaml(text: &str, name: &str) -> Result<Vec<ReadOne>, Unread> 
         .load(&mut loader, true)
         .map_err(|error| Unread::record(name, format!("not YAML: {error}")))?;
     let mut values: Vec<Value> = loader.into_documents().iter().map(to_json).collect();
-    match values.len() {
-        1 => from_value(&values.remove(0), name),
+    Ok(match values.len() {
+        1 => values.remove(0),
         // httpmock writes a document for each interaction.
-        _ => from_value(&json!({ "interactions": values }), name),
-    }
+        _ => json!({ "interactions": values }),
+    })
 }
 
 /// Refuses what would use up the stack or the memory: the loader follows both without a bound.
@@ -74,23 +74,25 @@ fn check_size(text: &str) -> Result<(), String> {
     Ok(())
 }
 
-pub(super) fn from_value(cassette: &Value, name: &str) -> Result<Vec<ReadOne>, Unread> {
+/// Hands over every interaction, one by one.
+pub(super) fn each(
+    cassette: &Value,
+    name: &str,
+    mut on: impl FnMut(ReadOne) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
     let list = ["interactions", "http_interactions", "recordings"]
         .iter()
         .find_map(|key| cassette.get(key).and_then(Value::as_array));
     if let Some(list) = list {
-        return Ok(list
-            .iter()
-            .enumerate()
-            .map(|(index, one)| recording(one, name, index))
-            .collect());
+        let mut list = list.iter().enumerate();
+        return list.try_for_each(|(index, one)| on(recording(one, name, index)));
     }
     if cassette.get("response").or_else(|| cassette.get("then")).is_some() {
-        return Ok(vec![recording(cassette, name, 0)]);
+        return on(recording(cassette, name, 0));
     }
     let why = "not a cassette: it has no `interactions`; for a single response there is `endstop \
                check`";
-    Err(Unread::file(name, why))
+    on(Err(Unread::file(name, why)))
 }
 
 fn recording(interaction: &Value, name: &str, index: usize) -> ReadOne {

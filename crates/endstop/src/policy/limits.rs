@@ -494,7 +494,7 @@ impl AgentLimits {
     /// Returns the limit on the conversation's length that has been reached, if one has.
     #[must_use]
     pub fn too_long(&self, context: &Context) -> Option<Limit> {
-        let messages = context.conversation_messages;
+        let messages = context.conversation_messages.unwrap_or(0);
         let tokens = context.conversation_tokens.unwrap_or(0);
         if self.conversation_max_messages.is_some_and(|most| messages >= most) {
             return Some(Limit::ConversationMessages);

@@ -126,8 +126,8 @@ impl TerminationReport {
 
 fn conversation(context: &Context) -> String {
     let messages = match context.conversation_messages {
-        0 => "an unknown number of messages".to_owned(),
-        some => count(some.into(), "message"),
+        None => "an unknown number of messages".to_owned(),
+        Some(some) => count(some.into(), "message"),
     };
     let tokens = context.conversation_tokens;
     let tokens =

@@ -517,7 +517,7 @@ fn every_limit_below_at_and_above() {
         (&tools, Action::RunTools),
     ] {
         at_limit(ending, long, Limit::ConversationMessages, action, |context, offset| {
-            context.conversation_messages = count(offset, 40);
+            context.conversation_messages = Some(count(offset, 40));
         });
         at_limit(ending, long, Limit::ConversationTokens, action, |context, offset| {
             context.conversation_tokens = Some(plus(9_000, offset));
@@ -807,7 +807,7 @@ fn a_policy_survives_being_written() {
 #[test]
 fn the_report_says_everything_and_no_text() {
     let ending = plain(Reason::OutputLimit);
-    let context = Context { conversation_messages: 12, ..context(1_000) };
+    let context = Context { conversation_messages: Some(12), ..context(1_000) };
     let report = TerminationReport::new(ending, context, &Policy::default());
     let text = report.to_string();
     for says in [
@@ -835,7 +835,7 @@ fn the_report_says_everything_and_no_text() {
 fn a_decision_is_exchanged_in_the_words_that_were_asked_for() {
     let cut_off = plain(Reason::OutputLimit);
     let conversation =
-        Context { conversation_messages: 7, conversation_tokens: Some(900), ..context(1_000) };
+        Context { conversation_messages: Some(7), conversation_tokens: Some(900), ..context(1_000) };
     let json = serde_json::to_value(decide(&cut_off, &conversation, &Policy::default())).unwrap();
     let keys: Vec<&String> = json.as_object().unwrap().keys().collect();
     assert_eq!(
@@ -869,13 +869,13 @@ fn a_decision_is_exchanged_in_the_words_that_were_asked_for() {
 fn a_conversation_that_is_too_long_is_compacted_and_not_continued() {
     let agent = AgentLimits { conversation_max_messages: Some(10), ..AgentLimits::DEFAULT };
     let policy = Policy { agent, ..Policy::default() };
-    let long = Context { conversation_messages: 12, ..context(1_000) };
+    let long = Context { conversation_messages: Some(12), ..context(1_000) };
     let decision = decide(&plain(Reason::OutputLimit), &long, &policy);
     assert_eq!((decision.action, decision.should_continue), (Action::Compact, false));
     assert_eq!(decision.suggested, Some(Suggested::ModifyPrompt));
     assert_eq!(decision.metadata.limit, Some(Limit::ConversationMessages));
     assert_eq!(decision.metadata.instead_of, Some(Action::Continue));
-    assert_eq!(decision.metadata.conversation_messages, 12);
+    assert_eq!(decision.metadata.conversation_messages, Some(12));
     assert_eq!(
         decision.sentence,
         "the answer stopped at the output limit; it is not continued, because the conversation has \
@@ -893,7 +893,7 @@ fn a_conversation_that_is_too_long_is_compacted_and_not_continued() {
     assert!(!held.sentence.contains("go on"), "{}", held.sentence);
     // It is off by default.
     let endless = Context {
-        conversation_messages: u32::MAX,
+        conversation_messages: Some(u32::MAX),
         conversation_tokens: Some(u64::MAX),
         ..context(1_000)
     };

@@ -170,7 +170,7 @@ fn the_sentences_of_decisions() {
         first.clone(),
         Context { delivered: true, ..first.clone() },
         Context { spent, ..first.clone() },
-        Context { conversation_messages: 50, ..first },
+        Context { conversation_messages: Some(50), ..first },
     ];
     let agent = endstop::policy::AgentLimits {
         conversation_max_messages: Some(50),

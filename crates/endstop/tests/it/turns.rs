@@ -724,16 +724,16 @@ fn what_is_wrong_with_a_tool_call_is_typed() {
 fn a_long_conversation_ends_the_turn_before_it_grows() {
     let agent = AgentLimits { conversation_max_messages: Some(6), ..AgentLimits::DEFAULT };
     let begin =
-        Begin { conversation_messages: 3, ..begin(Policy { agent, ..Policy::default() }, 1_000) };
+        Begin { conversation_messages: Some(3), ..begin(Policy { agent, ..Policy::default() }, 1_000) };
     // Each round of tools adds two messages at least: 3, 5, 7.
     let (outcome, sent) = drive(begin.clone(), |_, _| ended(call(Reason::ToolCall)));
     assert_eq!((sent.len(), outcome.terminated), (3, Terminated::ConversationLimit));
     let decision = outcome.decision.unwrap();
     assert_eq!(decision.action, policy::Action::Compact);
-    assert_eq!(decision.metadata.conversation_messages, 7);
+    assert_eq!(decision.metadata.conversation_messages, Some(7));
     assert!(outcome.notice.unwrap().contains("too many messages"));
     // The user's own request is sent, however long the conversation is.
-    let long = Begin { conversation_messages: 99, ..begin };
+    let long = Begin { conversation_messages: Some(99), ..begin };
     let (outcome, sent) = drive(long, |_, _| ended(plain(Reason::Complete)));
     assert_eq!((sent.len(), outcome.terminated), (1, Terminated::Completed));
 }
@@ -788,7 +788,7 @@ fn tight(dice: &mut Dice) -> Begin {
         policy: Policy { agent, ..base },
         budget,
         delivers: dice.roll(2) == 0,
-        conversation_messages: 1,
+        conversation_messages: Some(1),
     }
 }
 
