@@ -168,10 +168,9 @@ impl Assembly {
     }
 
     fn start(&mut self, choice: u32, number: u32, id: &str, name: &str) {
-        if let Some(piece) = self.find(choice, number) {
-            if piece.takes_head(id, name) {
-                return;
-            }
+        let known = self.find(choice, number);
+        if known.is_some_and(|piece| piece.takes_head(id, name)) {
+            return;
         }
         self.add(choice, number, id, name, true);
     }
