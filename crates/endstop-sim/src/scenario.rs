@@ -563,6 +563,11 @@ pub static ALL: &[Scenario] = &[
         about: "More text after the word.",
         source: "faults 13",
         on: |wire| is(wire, &["openai-chat", "openai-completions", "gemini"]),
+        want: |wire, mode| match (wire.id, mode) {
+            // The word is the proof, and this text has none.
+            ("gemini", Mode::Streamed) => want(Reason::Complete, Closed::Eof),
+            _ => ended(Reason::Complete),
+        },
         play: |scene, answer| {
             if !scene.ask.streamed {
                 return scene.plain(answer);

@@ -590,9 +590,9 @@ impl Choice {
             // Here the end of the bytes is a part of the proof: without it no call may run.
             Proof::Word => {
                 let ended = matches!(closed, Closed::Open | Closed::Proven | Closed::Eof);
-                let whole = ended && !cut_event;
+                let whole = ended && !cut_event && !self.went_on;
                 let calls = self.own_calls().next().is_some();
-                !self.says_success() || !self.went_on && (whole || !calls)
+                whole || !calls || !self.says_success()
             }
         }
     }

@@ -131,7 +131,7 @@ impl FaultKind {
     #[must_use]
     pub fn words(self) -> &'static str {
         match self {
-            Self::Other => "of what kind, it does not say",
+            Self::Other => "an error of unknown kind",
             Self::ContextWindow => "the input exceeds the context window",
             Self::OutputLimit => "the output limit was reached",
             Self::Overloaded => "the provider is overloaded",

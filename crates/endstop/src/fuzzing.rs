@@ -468,7 +468,7 @@ mod tests {
 
     #[test]
     fn marks() {
-        seeds(20_000, &[], super::marks);
+        seeds(5_000, &[], super::marks);
     }
 
     #[test]

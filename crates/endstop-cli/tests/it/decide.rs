@@ -153,23 +153,23 @@ fn the_length_of_the_conversation_is_heeded() {
             metadata["conversation_tokens"].clone(),
         )
     };
-    let goes_on = |messages: u32, tokens: u64| {
+    let goes_on = |messages: Option<u32>, tokens: u64| {
         let (messages, tokens) = (json!(messages), json!(tokens));
         (json!("continue"), json!("increase_budget"), Value::Null, messages, tokens)
     };
-    let too_long = |limit: &str, messages: u32, tokens: u64| {
+    let too_long = |limit: &str, messages: Option<u32>, tokens: u64| {
         let (messages, tokens) = (json!(messages), json!(tokens));
         (json!("compact"), json!("modify_prompt"), json!(limit), messages, tokens)
     };
-    assert_eq!(of(&[]), goes_on(0, 109));
-    assert_eq!(of(&["--request", &request(3)]), goes_on(3, 109));
-    assert_eq!(of(&["--request", &request(4)]), too_long("conversation_messages", 4, 109));
-    assert_eq!(of(&["--messages", "3"]), goes_on(3, 109));
-    assert_eq!(of(&["--messages", "5"]), too_long("conversation_messages", 5, 109));
+    assert_eq!(of(&[]), goes_on(None, 109));
+    assert_eq!(of(&["--request", &request(3)]), goes_on(Some(3), 109));
+    assert_eq!(of(&["--request", &request(4)]), too_long("conversation_messages", Some(4), 109));
+    assert_eq!(of(&["--messages", "3"]), goes_on(Some(3), 109));
+    assert_eq!(of(&["--messages", "5"]), too_long("conversation_messages", Some(5), 109));
     // What is said goes before what is counted.
-    assert_eq!(of(&["--messages", "1", "--request", &request(9)]), goes_on(1, 109));
+    assert_eq!(of(&["--messages", "1", "--request", &request(9)]), goes_on(Some(1), 109));
     let tokens = of(&["--conversation-tokens", "2000"]);
-    assert_eq!(tokens, too_long("conversation_tokens", 0, 2000));
+    assert_eq!(tokens, too_long("conversation_tokens", None, 2000));
     // Off by default.
     assert_eq!(decided(&["--messages", "100000"], CUT_OFF)["action"], "continue");
     let json = decided(&["--policy", &policy, "--messages", "9"], CUT_OFF);

@@ -315,7 +315,7 @@ fn help_shows_examples_and_exit_codes() {
 }
 
 #[test]
-fn a_reader_that_has_seen_enough_is_no_error() {
+fn a_reader_that_has_seen_enough_is_told_from_an_ending() {
     let folder = Folder::new("pipe");
     let lines: String = (0..5000).map(|n| record(&n.to_string(), CUT) + "\n").collect();
     let file = folder.write("r.jsonl", lines);
@@ -327,7 +327,8 @@ fn a_reader_that_has_seen_enough_is_no_error() {
         .unwrap();
     drop(child.stdout.take());
     let output = child.wait_with_output().unwrap();
-    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(output.status.code(), Some(141), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(output.stderr.is_empty());
 }
 
 #[test]

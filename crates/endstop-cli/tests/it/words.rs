@@ -307,8 +307,9 @@ fn api_versions_are_read_from_headers_and_urls() {
     assert_eq!(version(&["--provider", "openai"]), Value::Null);
     let header = "Anthropic-Version: 2026-10-21";
     assert_eq!(version(&["--provider", "anthropic", "--header", header]), "2026-10-21");
-    let bad = endstop(&["check", "--header", "nonsense"], b"{}");
-    assert_eq!(bad.status.code(), Some(2));
+    let bad = endstop(&["check", "--header", "authorization sk-secret"], b"{}");
+    assert_eq!(bad.status.code(), Some(1));
+    assert!(!String::from_utf8_lossy(&bad.stderr).contains("sk-secret"));
     let folder = Folder::new("words-versions");
     let interaction = |headers: Value| {
         json!({ "request": { "uri": "https://api.anthropic.com/v1/messages", "headers": headers },

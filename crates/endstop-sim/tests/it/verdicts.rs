@@ -57,6 +57,8 @@ const KNOWN: &[(&str, &str, &str)] = &[
     // An array ends where it breaks: its elements have no other border.
     ("gemini", "malformed-json", "streamGenerateContent"),
     ("gemini", "deep-json", "streamGenerateContent"),
+    // A list that was never closed is not whole.
+    ("gemini", "stall-after-word", "streamGenerateContent"),
     // On every other wire an error after the proof of the end is a late event.
     ("bedrock-invoke", "error-after-end", "invoke-with-response-stream"),
 ];

@@ -89,7 +89,9 @@ fn a_table_that_is_locked_is_waited_for_and_no_longer() {
     let error = store.load(&[entry(0)]).unwrap_err();
     assert!(error.is_passing(), "{error}");
     runtime.block_on(client.batch_execute("ROLLBACK")).unwrap();
-    assert_eq!(store.load(&[entry(0)]).unwrap().added, 1);
+    // The same limit of time holds for what is well, which a busy machine may not meet at once.
+    let loaded = (0..100).find_map(|_| store.load(&[entry(0)]).ok());
+    assert_eq!(loaded.unwrap().added, 1);
 }
 
 #[test]

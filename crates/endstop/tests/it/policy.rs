@@ -834,8 +834,11 @@ fn the_report_says_everything_and_no_text() {
 #[test]
 fn a_decision_is_exchanged_in_the_words_that_were_asked_for() {
     let cut_off = plain(Reason::OutputLimit);
-    let conversation =
-        Context { conversation_messages: Some(7), conversation_tokens: Some(900), ..context(1_000) };
+    let conversation = Context {
+        conversation_messages: Some(7),
+        conversation_tokens: Some(900),
+        ..context(1_000)
+    };
     let json = serde_json::to_value(decide(&cut_off, &conversation, &Policy::default())).unwrap();
     let keys: Vec<&String> = json.as_object().unwrap().keys().collect();
     assert_eq!(

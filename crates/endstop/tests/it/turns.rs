@@ -723,8 +723,10 @@ fn what_is_wrong_with_a_tool_call_is_typed() {
 #[test]
 fn a_long_conversation_ends_the_turn_before_it_grows() {
     let agent = AgentLimits { conversation_max_messages: Some(6), ..AgentLimits::DEFAULT };
-    let begin =
-        Begin { conversation_messages: Some(3), ..begin(Policy { agent, ..Policy::default() }, 1_000) };
+    let begin = Begin {
+        conversation_messages: Some(3),
+        ..begin(Policy { agent, ..Policy::default() }, 1_000)
+    };
     // Each round of tools adds two messages at least: 3, 5, 7.
     let (outcome, sent) = drive(begin.clone(), |_, _| ended(call(Reason::ToolCall)));
     assert_eq!((sent.len(), outcome.terminated), (3, Terminated::ConversationLimit));
