@@ -54,6 +54,8 @@ pub(crate) struct Choice {
     pub(crate) went_on: bool,
     marks: Marks,
     calls: Vec<Call>,
+    growing_text: Growing,
+    growing_reasoning: Growing,
     /// The items that content came of, on wires that number theirs.
     items: Vec<u32>,
 }
@@ -86,6 +88,7 @@ struct Call {
     has_arguments: bool,
     /// Of the arguments so far.
     sum: Sum,
+    growing: Growing,
     /// The arguments are JSON of another kind than an object.
     odd: bool,
     /// No arguments came, and an empty object stands in for them.
@@ -128,6 +131,33 @@ impl Sum {
     fn add(self, text: &str) -> Self {
         let bytes = text.bytes().filter(|byte| !is_space(*byte));
         Self(bytes.fold(self.0, |sum, byte| (sum ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)))
+    }
+}
+
+/// A text of which every event tells all so far, or only what is new: the second event decides.
+#[derive(Clone, Copy, Debug, Default)]
+struct Growing {
+    length: usize,
+    sum: Sum,
+    /// Every event tells all so far.
+    whole: Option<bool>,
+}
+
+impl Growing {
+    /// What an event brings that is new.
+    fn news<'t>(&mut self, told: &'t str) -> &'t str {
+        let known = told.get(..self.length);
+        let extends = known.is_some_and(|known| Sum::default().add(known) == self.sum);
+        if self.length > 0 && !told.is_empty() {
+            self.whole.get_or_insert(extends);
+        }
+        let news = match self.whole {
+            Some(true) if extends => told.get(self.length..).unwrap_or_default(),
+            Some(_) | None => told,
+        };
+        self.length += news.len();
+        self.sum = self.sum.add(news);
+        news
     }
 }
 
@@ -273,6 +303,26 @@ impl Facts {
         if let Some(call) = self.call_mut(index, number) {
             call.bare = true;
         }
+    }
+
+    /// What is new in a text, where events may tell all of it so far.
+    pub(crate) fn new_text<'t>(&mut self, index: u32, told: &'t str, limits: &Limits) -> &'t str {
+        self.choice_mut(index, limits).map_or(told, |choice| choice.growing_text.news(told))
+    }
+
+    /// The same for reasoning.
+    pub(crate) fn new_reasoning<'t>(
+        &mut self,
+        index: u32,
+        told: &'t str,
+        limits: &Limits,
+    ) -> &'t str {
+        self.choice_mut(index, limits).map_or(told, |choice| choice.growing_reasoning.news(told))
+    }
+
+    /// The same for the arguments of a call.
+    pub(crate) fn new_arguments<'t>(&mut self, index: u32, call: u32, told: &'t str) -> &'t str {
+        self.call_mut(index, call).map_or(told, |call| call.growing.news(told))
     }
 
     /// The kinds of content that a choice has.
@@ -432,6 +482,7 @@ impl Facts {
             arguments: Scanner::default(),
             has_arguments: false,
             sum: Sum::default(),
+            growing: Growing::default(),
             odd: false,
             bare: false,
             null: Some(0),

@@ -326,6 +326,29 @@ impl Out<'_, '_> {
         self.facts.has_content(choice)
     }
 
+    /// Text of an event that may tell all of it so far.
+    pub(crate) fn growing_text(&mut self, choice: u32, told: &str) {
+        self.lesson.spoil();
+        let news = self.facts.new_text(choice, told, self.limits);
+        self.text(choice, news);
+    }
+
+    /// The same for reasoning.
+    pub(crate) fn growing_reasoning(&mut self, choice: u32, told: &str) {
+        self.lesson.spoil();
+        let news = self.facts.new_reasoning(choice, told, self.limits);
+        self.reasoning(choice, news);
+    }
+
+    /// The same for the arguments of a call.
+    pub(crate) fn growing_arguments(&mut self, choice: u32, call: u32, told: &str) {
+        self.lesson.spoil();
+        let news = self.facts.new_arguments(choice, call, told);
+        if !news.is_empty() {
+            self.emit(Event::ToolCallDelta { choice, call, arguments: news });
+        }
+    }
+
     /// Another result of the same response begins, as in lists of them.
     pub(crate) fn another_result(&mut self) {
         self.facts.past_end = false;

@@ -305,6 +305,25 @@ mod tests {
         (ending, record)
     }
 
+    /// Words of users count again, and where they are not at hand nothing is judged.
+    #[test]
+    fn what_a_taught_word_decided_is_judged_with_that_word_alone() {
+        let mut registry = Registry::default();
+        registry
+            .add_toml("x.toml", "[provider.openai.words]\nfrobnicated = \"output_limit\"\n")
+            .unwrap();
+        let body = br#"{"choices":[{"message":{"content":"Hi"},"finish_reason":"frobnicated"}]}"#;
+        let wire = registry.choose(&Clues { provider: "openai", ..Clues::default() });
+        let mut reader = Reader::new(wire, Head::default(), Asked::default());
+        reader.watch(body);
+        let mut record = Record::default();
+        record.end(&reader.finish(Close::Eof));
+        assert_eq!(record.reason, "output_limit");
+        let again = record.judge_again(&registry).unwrap();
+        assert_eq!(again.reason, Reason::OutputLimit);
+        assert_eq!(record.judge_again(&Registry::default()), None);
+    }
+
     #[test]
     fn a_record_says_both_words_and_is_judged_alike_again() {
         let chat = |word: &str| {

@@ -5,11 +5,12 @@
 //! 1. An error that the provider sent before the end decides.
 //! 2. Without proof of the end, a response is what its close makes of it, most often `Cut`. Where
 //!    the word alone is nearly proof (marker and word hosts), a word that came still counts, at
-//!    medium confidence.
+//!    medium confidence. Where the word and the end of the bytes are the proof, calls need both.
 //! 3. Nothing said is `Unknown`, low. A word that we do not know is `Unknown`, medium. No arm
 //!    below makes a success of either.
-//! 4. Evidence overrules the word, and says so: unfinished arguments are `OutputLimit`, broken ones
-//!    `MalformedToolCall`, text in the refusal field is `Refused`, a named stop sequence is
+//! 4. Evidence overrules the word, and says so: unfinished arguments are `OutputLimit`; broken ones,
+//!    calls without a name and calls beside an event that cannot be read `MalformedToolCall`; text in
+//!    the refusal field is `Refused`, a named stop sequence is
 //!    `StopSequence`, tokens at the cap are `OutputLimit` where the word is known to lie there.
 //! 5. Tool calls upgrade only a natural stop.
 //! 6. High confidence needs all three facts, agreeing.

@@ -315,16 +315,18 @@ impl<T> Few<T> {
     }
 
     /// The values with their numbers: their own, or their places where these cannot tell them apart.
-    pub(crate) fn numbered(&self, number: impl Fn(&T) -> Count) -> Vec<(u32, &T)> {
-        let fits = |value: &T| number(value).0.and_then(|number| u32::try_from(number).ok());
-        if self.rest.is_empty() {
-            return self.iter().map(|value| (number(value).index(), value)).collect();
-        }
-        let own: BTreeSet<u32> = self.iter().filter_map(fits).collect();
-        if own.len() == self.rest.len() + 1 {
-            return self.iter().map(|value| (number(value).index(), value)).collect();
-        }
-        (0..).zip(self.iter()).collect()
+    pub(crate) fn numbered<'s>(
+        &'s self,
+        number: impl Fn(&T) -> Count + 's,
+    ) -> impl Iterator<Item = (u32, &'s T)> {
+        let by_place = !self.rest.is_empty() && {
+            let fits = |value: &T| number(value).0.and_then(|number| u32::try_from(number).ok());
+            let own: BTreeSet<u32> = self.iter().filter_map(fits).collect();
+            own.len() <= self.rest.len()
+        };
+        (0..).zip(self.iter()).map(move |(place, value)| {
+            (if by_place { place } else { number(value).index() }, value)
+        })
     }
 
     pub(crate) fn first(&self) -> Option<&T> {

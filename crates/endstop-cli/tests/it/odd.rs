@@ -379,3 +379,71 @@ fn an_error_is_told_in_the_name_of_whose_shape_it_has() {
     assert!(text.contains("wire       openai, openai-chat\n"), "{text}");
     assert!(text.starts_with("complete (high confidence): "), "{text}");
 }
+
+#[test]
+fn damaged_recordings_in_a_folder_are_named() {
+    let folder = Folder::new("odd-damaged");
+    folder.write("r.jsonl", record(json!({})));
+    folder.write("cut.json", "{\"interactions\": [{\"requ");
+    folder.write("cut.yaml", "interactions: [{a: ");
+    folder.write("empty.har", "");
+    let output = endstop(&["replay", folder.0.to_str().unwrap()], b"");
+    let text = stdout(&output);
+    assert_eq!(output.status.code(), Some(22), "{text}");
+    for file in ["cut.json: not JSON", "cut.yaml: not YAML", "empty.har: not JSON"] {
+        assert!(text.contains(file), "{file}: {text}");
+    }
+}
+
+#[test]
+fn a_folder_without_recordings_is_an_error() {
+    let folder = Folder::new("odd-none");
+    folder.write("package.json", "{\"name\":\"x\"}");
+    let output = endstop(&["replay", folder.0.to_str().unwrap()], b"");
+    fails(&output, 1, "no recordings found");
+}
+
+#[test]
+fn a_provider_that_nobody_knows_is_told() {
+    let folder = Folder::new("odd-provider");
+    let file = folder.write("r.jsonl", record(json!({ "provider": "opnai\u{1b}[31m" })));
+    let text = stdout(&endstop(&["replay", &file], b""));
+    assert!(text.contains("unknown provider: `opnai"), "{text}");
+    assert!(!text.contains('\u{1b}'), "{text}");
+    let rows = folder.write("rows.csv", "provider,native_finish_reason\nopnai,stop\n");
+    let output = endstop(&["backfill", "--from", &rows, "--dry-run"], b"");
+    assert!(stdout(&output).contains("unknown provider: `opnai` in 1 rows"));
+    let output = endstop(&["backfill", "--from", &rows, "--provider", "opnai"], b"");
+    fails(&output, 1, "unknown provider `opnai`: did you mean `openai`?");
+}
+
+#[test]
+fn a_line_may_have_the_url_and_the_headers_of_its_request() {
+    let folder = Folder::new("odd-url");
+    let line = json!({ "body": WHOLE, "url": "https://api.openai.com/v1/chat/completions",
+                       "headers": { "X": "y" } });
+    let file = folder.write("r.jsonl", line.to_string());
+    let text = stdout(&endstop(&["replay", &file], b""));
+    assert!(text.starts_with("openai "), "{text}");
+    let claude = json!({ "body": "{\"type\":\"message\",\"stop_reason\":\"weary\",\"content\":[]}",
+                         "url": "https://api.anthropic.com/v1/messages",
+                         "headers": { "Anthropic-Version": "2026-10-21" } });
+    let words = "[provider.anthropic.versions.\"2026-10-21\".words]\nweary = \"paused\"\n";
+    let words = folder.write("words.toml", words);
+    let file = folder.write("c.jsonl", claude.to_string());
+    let output = endstop(&["replay", "--json", "--config", &words, &file], b"");
+    assert_eq!(reasons(&output).first().map(|(_, reason)| reason.as_str()), Some("paused"));
+}
+
+#[test]
+fn a_full_disk_is_an_error_and_no_crash() {
+    for command in [&["env"][..], &["serve", "--check"], &["dialects"]] {
+        let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+        let output = std::process::Command::new(env!("CARGO_BIN_EXE_endstop"))
+            .args(command)
+            .stdout(full)
+            .output()
+            .unwrap();
+        fails(&output, 1, "No space left on device");
+    }
+}

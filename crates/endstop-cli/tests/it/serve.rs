@@ -164,3 +164,55 @@ fn it_serves_reloads_and_stops() {
     running.until("draining");
     assert_eq!(running.child.wait().unwrap().code(), Some(0));
 }
+
+/// Nobody reads what the gateway says: it serves, reads its configuration again, and ends.
+#[test]
+fn a_log_that_nobody_reads_stops_nothing() {
+    let folder = Folder::new("serve-blocked");
+    let config = folder.write("endstop.toml", "");
+    let free = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = free.local_addr().unwrap().to_string();
+    drop(free);
+    // A pipe that is full before the first line, and stays so.
+    let (reader, writer) = std::io::pipe().unwrap();
+    let mut filler = writer.try_clone().unwrap();
+    let filling = std::thread::spawn(move || filler.write_all(&[b' '; 1 << 20]));
+    let mut child = Command::new(env!("CARGO_BIN_EXE_endstop"))
+        .args(["serve", "--config", &config, "--listen", &address, "--admin", "127.0.0.1:0"])
+        .args(["--store", "off", "--log", "json"])
+        .env("ENDSTOP_DATA", format!("{config}.data"))
+        .stderr(writer)
+        .spawn()
+        .unwrap();
+    let ask = || {
+        let mut stream = TcpStream::connect(&address).ok()?;
+        let head = format!("GET /nowhere HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n");
+        stream.write_all(head.as_bytes()).ok()?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).ok()?;
+        Some(answer)
+    };
+    let pause = std::time::Duration::from_millis(100);
+    let mut asked = (0..600).map(|_| ask().ok_or_else(|| std::thread::sleep(pause)));
+    let answer = asked.find_map(Result::ok).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 404"), "{answer}");
+    let pid = child.id().to_string();
+    let signal = |name: &str| {
+        assert!(Command::new("kill").args([name, &pid]).status().unwrap().success());
+    };
+    signal("-HUP");
+    for _ in 0..10 {
+        assert!(ask().unwrap().starts_with("HTTP/1.1 404"));
+    }
+    signal("-TERM");
+    let ended = (0..600).find_map(|_| {
+        std::thread::sleep(pause);
+        child.try_wait().unwrap()
+    });
+    if ended.is_none() {
+        child.kill().unwrap();
+    }
+    assert!(ended.is_some_and(|status| status.success()), "{ended:?}");
+    drop(reader);
+    assert!(filling.join().unwrap().is_err());
+}

@@ -1,8 +1,8 @@
 //! Alibaba's `DashScope`, its own wire.
 //!
 //! Until the end the word is the string `null`; nothing follows the last event, so that the word is
-//! the proof. The text of a stream is either in pieces or whole each time, as the caller asked; tool
-//! calls are read as pieces. Errors are flat, and named by the event in a stream.
+//! the proof. Text and arguments of a stream come in pieces or whole each time, as the caller asked
+//! (`incremental_output`); the second event shows which. Errors are flat, and named by the event in a stream.
 //!
 //! Source: `dashscope` 2.0.2 `common/utils.py`, `v2/resources/_sse.py`.
 
@@ -197,7 +197,7 @@ fn read(frame: &Frame<'_>, out: &mut Out<'_, '_>) -> Reading {
     };
     out.emit(Event::Begin { id: &wire.request_id, model: "" });
     out.choice(0);
-    out.text(0, &output.text);
+    out.growing_text(0, &output.text);
     for (choice, wire) in (0..).zip(output.choices.iter()) {
         read_message(choice, &wire.message, out);
         read_word(choice, &wire.finish_reason, out);
@@ -220,10 +220,13 @@ fn read(frame: &Frame<'_>, out: &mut Out<'_, '_>) -> Reading {
 
 fn read_message(choice: u32, message: &Message<'_>, out: &mut Out<'_, '_>) {
     out.choice(choice);
-    out.reasoning(choice, &message.reasoning_content);
+    out.growing_reasoning(choice, &message.reasoning_content);
     match &message.content {
-        Content::Text(text) => out.text(choice, text),
-        Content::Parts(parts) => parts.iter().for_each(|part| out.text(choice, &part.text)),
+        Content::Text(text) => out.growing_text(choice, text),
+        Content::Parts(parts) => {
+            let text: String = parts.iter().map(|part| &*part.text).collect();
+            out.growing_text(choice, &text);
+        }
     }
     for wire in message.tool_calls.iter() {
         let call = wire.index.index();
@@ -232,9 +235,7 @@ fn read_message(choice: u32, message: &Message<'_>, out: &mut Out<'_, '_>) {
             out.emit(Event::ToolCallStart { choice, call, id, name });
         }
         let arguments = wire.function.arguments.map(arguments_text).unwrap_or_default();
-        if !arguments.is_empty() {
-            out.emit(Event::ToolCallDelta { choice, call, arguments: &arguments });
-        }
+        out.growing_arguments(choice, call, &arguments);
     }
 }
 

@@ -2,6 +2,10 @@
 
 use std::collections::BTreeSet;
 
+use endstop::registry::{Clues, choose};
+use endstop::{Asked, Close, Head, Reader, Reason};
+use serde_json::json;
+
 use crate::case;
 
 #[test]
@@ -40,4 +44,39 @@ fn every_case_of_the_field_notes_is_here() {
         .filter(|number| !sources.iter().any(|source| source.contains(**number)))
         .collect();
     assert!(missing.is_empty(), "no case for {missing:?}");
+}
+
+/// The shape of a body is found where its beginning tells nothing (finding T12).
+#[test]
+fn bodies_of_any_size_are_known_by_their_shape() {
+    let long = "x".repeat(300 * 1024);
+    let bodies = [
+        (
+            "anthropic-messages",
+            json!({"content": [{"type": "text", "text": long}], "type": "message",
+                   "stop_reason": "end_turn", "usage": {"input_tokens": 1, "output_tokens": 2}}),
+        ),
+        (
+            "openai-responses",
+            json!({"output": [{"type": "message", "content": [{"type": "output_text", "text": long}]}],
+                   "object": "response", "status": "completed", "usage": {"input_tokens": 1}}),
+        ),
+        (
+            "bedrock-converse",
+            json!({"output": {"message": {"content": [{"text": long}]}}, "stopReason": "end_turn",
+                   "usage": {"inputTokens": 1}, "metrics": {"latencyMs": 5}}),
+        ),
+        (
+            "gemini-generate",
+            json!({"candidates": [{"content": {"parts": [{"text": long}]}, "finishReason": "STOP"}]}),
+        ),
+    ];
+    for (dialect, body) in bodies {
+        let body = body.to_string();
+        let wire = choose(&Clues { body: &body.as_bytes()[..64 * 1024], ..Clues::default() });
+        let mut reader = Reader::new(wire, Head::default(), Asked::default());
+        reader.watch(body.as_bytes());
+        let ending = reader.finish(Close::Eof);
+        assert_eq!((ending.dialect, ending.reason), (dialect, Reason::Complete), "{dialect}");
+    }
 }
