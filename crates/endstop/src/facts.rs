@@ -674,6 +674,7 @@ impl Call {
 
     fn push(&mut self, arguments: &str) {
         self.has_arguments |= !arguments.is_empty();
+        self.bare = false;
         self.sum = self.sum.add(arguments);
         for byte in arguments.bytes().filter(|byte| !is_space(*byte)) {
             let Some(length) = self.null else { break };

@@ -780,6 +780,17 @@ mod tests {
     }
 
     #[test]
+    fn rule_4_calls_without_a_name_or_beside_a_lost_event_never_run() {
+        let meaning = Meaning::Known(Reason::ToolCall);
+        let nameless = Shown { nameless_tool_calls: 1, ..WITH_CALL };
+        let lost = Shown { malformed_event: true, ..WITH_CALL };
+        for shown in [nameless, lost] {
+            Trial { meaning, shown, ..Trial::default() }.is(Reason::MalformedToolCall, Medium);
+            Trial { shown, ..Trial::default() }.is(Reason::MalformedToolCall, Medium);
+        }
+    }
+
+    #[test]
     fn rule_4_marks_of_the_wire_overrule_a_natural_stop() {
         Trial { shown: Shown { breakdown: true, ..WITH_TEXT }, ..Trial::default() }
             .is(Reason::Failed, Medium);

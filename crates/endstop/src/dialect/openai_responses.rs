@@ -323,7 +323,12 @@ fn read(frame: &Frame<'_>, out: &mut Out<'_, '_>) -> Reading {
         return Reading::Malformed;
     };
     let index = wire.output_index.index();
-    let name = if wire.type_.is_empty() { frame.name } else { &*wire.type_ };
+    // Where the frame and the data name two events, a failure is one.
+    let failed = matches!(
+        frame.name,
+        "error" | "response.failed" | "response.incomplete" | "response.cancelled"
+    );
+    let name = if wire.type_.is_empty() || failed { frame.name } else { &*wire.type_ };
     match name {
         "response.output_text.delta" => {
             out.text(0, &wire.delta);
@@ -542,6 +547,10 @@ fn begin_item(index: u32, item: &Item<'_>, out: &mut Out<'_, '_>) {
     }
 }
 
+fn is_string(raw: &RawValue) -> bool {
+    raw.get().starts_with('"')
+}
+
 fn other_item(index: u32, out: &mut Out<'_, '_>) {
     if !out.has_item(0, index) {
         out.emit(Event::OtherContent { choice: 0, kind: "item" });
@@ -557,7 +566,10 @@ fn end_item(index: u32, item: &Item<'_>, out: &mut Out<'_, '_>) {
         let arguments = item.arguments();
         let told = arguments.as_deref().unwrap_or_default();
         if out.has_arguments(0, index) {
-            out.compare_arguments(0, index, told);
+            // What is sent as a value may be written anew each time; a text is the same text.
+            if [item.arguments, item.input].into_iter().flatten().any(is_string) {
+                out.compare_arguments(0, index, told);
+            }
         } else if !told.is_empty() {
             out.emit(Event::ToolCallDelta { choice: 0, call: index, arguments: told });
         }
