@@ -5,7 +5,7 @@ use endstop::provider::{self, Profile};
 use endstop::tool_call::{
     Allow, Assembly, CallState, Refusal, ToolCall, allow, allow_by_ending, in_text,
 };
-use endstop::{Asked, Close, Confidence, Ending, Head, Reader, Reason};
+use endstop::{Asked, Close, Confidence, Ending, Event, Head, Reader, Reason};
 use serde_json::{Map, Value, json};
 
 use crate::answer::{Answer, Arguments, Content, Sent, builder, one_call};
@@ -439,4 +439,55 @@ fn what_cannot_all_be_followed_does_not_run() {
     assert_eq!(allow(&ending, &calls), Allow::Refuse(Refusal::Unsure));
     ending.over = false;
     assert_eq!(allow(&ending, &calls), Allow::Refuse(Refusal::Ending(Reason::ToolCall)));
+}
+
+/// The end of a call closes that call alone; one of another choice with the same number stays open.
+#[test]
+fn an_end_is_that_of_one_call() {
+    let mut assembly = Assembly::default();
+    for choice in [0, 1] {
+        assembly.observe(&Event::ToolCallStart { choice, call: 0, id: "", name: "f" });
+        assembly.observe(&Event::ToolCallDelta { choice, call: 0, arguments: "{}" });
+    }
+    assembly.observe(&Event::ToolCallEnd { choice: 1, call: 0 });
+    let states: Vec<CallState> = assembly.so_far().iter().map(|call| call.state).collect();
+    assert_eq!(states, [CallState::Parsable, CallState::Closed]);
+}
+
+#[test]
+fn a_call_without_parameters_has_an_empty_object() {
+    let call = |arguments: &str| {
+        let mut assembly = Assembly::default();
+        assembly.observe(&Event::ToolCallStart { choice: 0, call: 0, id: "", name: "f" });
+        assembly.observe(&Event::ToolCallDelta { choice: 0, call: 0, arguments });
+        assembly.so_far()[0].object().to_owned()
+    };
+    for bare in ["", " ", "null", "{}"] {
+        assert_eq!(call(bare), "{}");
+    }
+    assert_eq!(call("{\"a\":1}"), "{\"a\":1}");
+}
+
+/// Arguments are kept up to a bound, however they are cut; beyond it nothing runs.
+#[test]
+fn arguments_are_bounded() {
+    let ending = {
+        let body = json!({"choices": [{"message": {"tool_calls": [{"id": "c", "function":
+            {"name": "f", "arguments": "{}"}}]}, "finish_reason": "tool_calls"}]});
+        read(reader(&provider::OPENAI.main), &[body.to_string().as_bytes()], Close::Eof).0
+    };
+    let runs = |megabytes: usize| {
+        let mut assembly = Assembly::default();
+        let mut push = |arguments: &str| {
+            assembly.observe(&Event::ToolCallDelta { choice: 0, call: 0, arguments });
+        };
+        push("{\"a\":\"");
+        (0..megabytes).for_each(|_| push(&"x".repeat(1 << 20)));
+        push("\"}");
+        assembly.observe(&Event::ToolCallStart { choice: 0, call: 0, id: "c", name: "f" });
+        assembly.observe(&Event::ToolCallEnd { choice: 0, call: 0 });
+        allow(&ending, &assembly.finish(&ending)) == Allow::Run
+    };
+    assert!(runs(2) && runs(15));
+    assert!(!runs(16) && !runs(17));
 }
