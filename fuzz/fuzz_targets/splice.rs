@@ -1,3 +1,3 @@
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| endstop::fuzzing::splice(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| endstop_turn::fuzzing::splice(data));

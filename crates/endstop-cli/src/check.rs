@@ -4,8 +4,8 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 
 use anyhow::Result;
-use endstop::policy::remedy;
 use endstop::{Closed, Ending, Reason, Wire};
+use endstop_turn::policy::remedy;
 
 use crate::exit;
 use crate::line::Line;

@@ -9,12 +9,12 @@ use endstop::next_request::{
     NextRequest, SoFar, Wording, continue_answer, lower_effort, messages, repair_tool_call,
     resume_paused, set_cap,
 };
-use endstop::policy::{
+use endstop::request;
+use endstop::tool_call::allow;
+use endstop_turn::policy::{
     Action, Budget, Context, Decision, Money, Piece, Policy, Price, ResumeBy, Spent,
     TerminationReport,
 };
-use endstop::request;
-use endstop::tool_call::allow;
 use serde::Serialize;
 use serde_json::Value;
 

@@ -5,10 +5,10 @@
 //! provider's to say and the client's to read: a length, a filter, a refusal, a word that nobody knows.
 //! The core's [`remedy`] says which is which; only the status codes are ours.
 
-use endstop::policy::{Cause, Delivery, Remedy, remedy};
 use endstop::tool_call::{Allow, Refusal};
 use endstop::trouble::Trouble;
 use endstop::{Closed, Ending, Reason};
+use endstop_turn::policy::{Cause, Delivery, Remedy, remedy};
 
 use crate::config::ToolCalls;
 

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Number;
 
 use crate::fault::Fault;
+use crate::provider;
 
 /// Why a response ended: our one word for it.
 ///
@@ -527,6 +528,21 @@ pub struct Ending {
 }
 
 impl Ending {
+    /// Returns all input tokens that the provider counted, those read from or written to a cache
+    /// included.
+    #[must_use]
+    pub fn input_tokens(&self) -> Option<u64> {
+        let wire = provider::by_id(&self.provider).and_then(|known| known.wire_of(self.dialect));
+        wire.map_or(self.usage.input, |wire| wire.input_tokens(&self.usage))
+    }
+
+    /// Returns all output tokens that the provider counted, those of reasoning included.
+    #[must_use]
+    pub fn output_tokens(&self) -> Option<u64> {
+        let wire = provider::by_id(&self.provider).and_then(|known| known.wire_of(self.dialect));
+        wire.map_or(self.usage.output, |wire| wire.output_tokens(&self.usage))
+    }
+
     /// The provider's own word and its field: the word for the end, else the name of its error.
     #[must_use]
     pub fn native(&self) -> Option<(&'static str, &str)> {

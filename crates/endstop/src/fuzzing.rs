@@ -9,7 +9,6 @@ use crate::frame::sse::Sse;
 use crate::frame::{Broken, Frame, FrameKind, Rest};
 use crate::mend::mend;
 use crate::provider::{self, Profile};
-use crate::splice::{Join, Streaming, join};
 use crate::tool_call::{Allow, Assembly, allow, exposed};
 use crate::{Asked, Close, Closed, Ending, Head, Limits, Reader, Timer};
 
@@ -370,45 +369,6 @@ fn change(event: &mut Vec<u8>, dice: &mut Dice<'_>) {
     }
 }
 
-/// A splice does not depend on how the continuation is cut; what it leaves out stands at the end of what
-/// was delivered, white space aside.
-///
-/// # Panics
-/// If not.
-pub fn splice(data: &[u8]) {
-    let mut dice = Dice(data);
-    let (how, at, back, seed) = (dice.roll(), dice.roll(), dice.roll(), dice.roll());
-    let how = match how % 3 {
-        0 => Join::Prefill,
-        1 => Join::Echo,
-        _ => Join::Hint,
-    };
-    let text = String::from_utf8_lossy(dice.0);
-    let boundary = |at: usize| (0..=at.min(text.len())).rev().find(|at| text.is_char_boundary(*at));
-    let at = boundary(at * 2).unwrap_or(0);
-    let back = boundary(at.saturating_sub(back)).unwrap_or(0);
-    let delivered = text.get(..at).unwrap_or_default();
-    let continuation = text.get(back..).unwrap_or_default();
-    let splice = join(delivered, continuation, how);
-    let bare = |text: &str| text.split_whitespace().collect::<String>();
-    let trimmed = continuation.get(..splice.trimmed).unwrap_or_default();
-    assert!(bare(delivered).ends_with(&bare(trimmed)));
-    let mut streaming = Streaming::new(delivered, how);
-    let mut shown = String::new();
-    let mut held = String::new();
-    for (index, character) in continuation.chars().enumerate() {
-        held.push(character);
-        if (index + seed) % (1 + seed % 7) == 0 {
-            shown.push_str(streaming.push(&held));
-            held.clear();
-        }
-    }
-    shown.push_str(streaming.push(&held));
-    let (rest, streamed) = streaming.finish();
-    assert_eq!(streamed, splice);
-    assert_eq!(shown + &rest, splice.rest(continuation));
-}
-
 #[cfg(test)]
 mod tests {
     /// Runs a fuzz function on inputs that are the same every time.
@@ -475,12 +435,5 @@ mod tests {
     fn mends() {
         seeds(50_000, b"{}[]\",:\\ud83dDE00 a1", super::mends);
         seeds(5_000, &[], super::mends);
-    }
-
-    #[test]
-    fn splice() {
-        seeds(20_000, b"aab \n.,\xc3\xa9", super::splice);
-        seeds(20_000, b"abcdefghijklmnopqrstuvwxyz  \n.", super::splice);
-        seeds(5_000, &[], super::splice);
     }
 }

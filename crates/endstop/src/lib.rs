@@ -59,23 +59,8 @@
 //!
 //! # What to do about it
 //!
-//! [`policy::decide`] says what to do about an ending, in words that stay apart where endings look
-//! alike; [`continuation::Machine`] does it over a whole turn, within limits, and [`next_request`]
-//! makes the requests.
-//!
-//! ```
-//! use endstop::policy::{Action, Context, Policy, decide};
-//! # use endstop::{Asked, Close, Head, Reader, provider};
-//! # let mut reader = Reader::new(&provider::OPENAI, Head::default(), Asked::default());
-//! # reader.watch(br#"{"choices":[{"message":{"content":"Hi"},"finish_reason":"content_filter"}]}"#);
-//! # let ending = reader.finish(Close::Eof);
-//! let decision = decide(&ending, &Context::default(), &Policy::careful());
-//! assert_eq!(decision.action, Action::ChangePrompt);
-//! assert_eq!(
-//!     decision.sentence,
-//!     "the answer was withheld (filtered); change the prompt; the same request is withheld again"
-//! );
-//! ```
+//! The crate `endstop-turn` says what to do about an ending, and does it over a whole turn within
+//! limits; [`next_request`] makes the requests.
 
 #![forbid(unsafe_code)]
 
@@ -94,7 +79,6 @@ mod wire;
 
 pub mod next_request;
 pub mod request;
-pub mod splice;
 pub mod tool_call;
 pub mod trouble;
 
@@ -112,9 +96,6 @@ pub mod signal;
 pub mod text;
 pub mod verdict;
 pub mod vocabulary;
-
-pub mod continuation;
-pub mod policy;
 
 pub mod record;
 

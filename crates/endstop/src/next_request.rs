@@ -485,7 +485,7 @@ mod tests {
              off. If you intended a tool call, emit one complete tool call payload only. Do not \
              repeat already-sent text."
         );
-        let read: Wording = toml::from_str("tail = 7").unwrap();
+        let read: Wording = serde_json::from_str(r#"{"tail": 7}"#).unwrap();
         assert_eq!(read, Wording { tail: 7, ..Wording::default() });
     }
 

@@ -546,6 +546,13 @@ impl Profile {
         usage.input.map(|input| input.saturating_add(beside))
     }
 
+    /// Returns all output tokens, with those of reasoning where a host counts them beside.
+    #[must_use]
+    pub fn output_tokens(&self, usage: &Usage) -> Option<u64> {
+        let beside = usage.reasoning.filter(|_| self.quirks.reasoning_beside_output).unwrap_or(0);
+        usage.output.map(|output| output.saturating_add(beside))
+    }
+
     /// The tables of words, this host's own before those of the dialect.
     pub fn tables(&self) -> impl Iterator<Item = &'static Words> + use<> {
         self.words.iter().chain(self.dialect.words)

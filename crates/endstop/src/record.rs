@@ -306,6 +306,7 @@ mod tests {
     }
 
     /// Words of users count again, and where they are not at hand nothing is judged.
+    #[cfg(feature = "toml")]
     #[test]
     fn what_a_taught_word_decided_is_judged_with_that_word_alone() {
         let mut registry = Registry::default();

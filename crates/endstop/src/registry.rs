@@ -6,6 +6,7 @@
 //! ```
 //! use endstop::registry::{Clues, Registry};
 //!
+//! # #[cfg(feature = "toml")] {
 //! let mut registry = Registry::default();
 //! registry.add_toml("mine.toml", r#"
 //!     [provider.openai.words]
@@ -17,14 +18,18 @@
 //! "#)?;
 //! let wire = registry.choose(&Clues { host: "api.acme.example", ..Clues::default() });
 //! assert_eq!(wire.provider(), "acme");
-//! # Ok::<(), endstop::registry::Error>(())
+//! # }
+//! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+#[cfg(feature = "toml")]
 mod file;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 use std::sync::Arc;
+
+#[cfg(feature = "toml")]
+pub use file::Error;
 
 use crate::dialect::Proof;
 use crate::ending::{Ending, Reason};
@@ -422,49 +427,9 @@ impl Registry {
             word: said.word.clone(),
         })
     }
-
-    /// Registers the providers and words that are written in a TOML file, `[provider.NAME]` tables
-    /// and nothing else.
-    ///
-    /// # Errors
-    /// What is wrong, with the file's name and the line. Nothing is registered then.
-    pub fn add_toml(&mut self, file: &str, text: &str) -> Result<(), Error> {
-        file::check_keys(file, text)?;
-        self.add_toml_within(file, text)
-    }
-
-    /// Registers the `[provider.NAME]` tables of a TOML file that holds other things too.
-    ///
-    /// # Errors
-    /// What is wrong, with the file's name and the line. Nothing is registered then.
-    pub fn add_toml_within(&mut self, file: &str, text: &str) -> Result<(), Error> {
-        for entry in file::entries(self, file, text)? {
-            self.register(entry);
-        }
-        Ok(())
-    }
 }
 
-/// What is wrong with a file of providers.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Error {
-    /// The file.
-    pub file: String,
-    /// The line, from one on.
-    pub line: usize,
-    /// What is wrong, and what to do.
-    pub message: String,
-}
-
-impl fmt::Display for Error {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "{}:{}: {}", self.file, self.line, self.message)
-    }
-}
-
-impl std::error::Error for Error {}
-
-#[cfg(test)]
+#[cfg(all(test, feature = "toml"))]
 mod tests {
     use super::*;
     use crate::provider::Taught;

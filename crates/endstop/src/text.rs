@@ -112,8 +112,9 @@ fn is_invisible(c: char) -> bool {
     matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}')
 }
 
-/// What a parser of files says, on one line and without the names of types.
-pub(crate) fn plain_error(message: &str) -> String {
+/// Rewrites the message of a file parser on one line, without the names of Rust types.
+#[must_use]
+pub fn plain_error(message: &str) -> String {
     let line = message.lines().collect::<Vec<_>>().join("; ");
     let words = line.split(' ').map(|word| match word {
         "u8" | "u16" | "u32" | "u64" | "usize" | "i64" | "i128" => "a whole number",

@@ -492,7 +492,7 @@ fn written(name: &str, arguments: &str, closed: bool, well: bool) -> ToolCall {
 ///
 /// # Errors
 /// What does not fit, in a sentence; or that the schema itself is none.
-#[cfg(feature = "schema")]
+#[cfg(feature = "jsonschema")]
 pub fn check_schema(call: &ToolCall, schema: &serde_json::Value) -> Result<(), String> {
     let arguments: serde_json::Value = serde_json::from_str(&call.arguments)
         .map_err(|_| format!("the arguments of `{}` are no JSON", call.name))?;
@@ -509,7 +509,7 @@ pub fn check_schema(call: &ToolCall, schema: &serde_json::Value) -> Result<(), S
     schema.validate(&arguments).map_err(at)
 }
 
-#[cfg(all(test, feature = "schema"))]
+#[cfg(all(test, feature = "jsonschema"))]
 mod tests {
     use super::*;
     use serde_json::json;

@@ -1,6 +1,6 @@
 //! `decide` and `explain`, as their users meet them.
 
-use endstop::policy::Decision;
+use endstop_turn::policy::Decision;
 use serde_json::{Value, json};
 
 use crate::{Folder, endstop, fails, stdout};

@@ -23,21 +23,63 @@ use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use toml::Spanned;
 
-use super::{Entry, Error, Like, Registry};
+use super::{Entry, Like, Registry};
 use crate::dialect::Proof;
 use crate::ending::Reason;
 use crate::nearest::nearest;
 use crate::provider::{self, Corrections, Profile, Taught};
 use crate::verdict::Meaning;
 
+impl Registry {
+    /// Registers the providers and words that are written in a TOML file, `[provider.NAME]` tables
+    /// and nothing else.
+    ///
+    /// # Errors
+    /// What is wrong, with the file's name and the line. Nothing is registered then.
+    pub fn add_toml(&mut self, file: &str, text: &str) -> Result<(), Error> {
+        check_keys(file, text)?;
+        self.add_toml_within(file, text)
+    }
+
+    /// Registers the `[provider.NAME]` tables of a TOML file that holds other things too.
+    ///
+    /// # Errors
+    /// What is wrong, with the file's name and the line. Nothing is registered then.
+    pub fn add_toml_within(&mut self, file: &str, text: &str) -> Result<(), Error> {
+        for entry in entries(self, file, text)? {
+            self.register(entry);
+        }
+        Ok(())
+    }
+}
+
+/// What is wrong with a file of providers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Error {
+    /// The file.
+    pub file: String,
+    /// The line, from one on.
+    pub line: usize,
+    /// What is wrong, and what to do.
+    pub message: String,
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{}:{}: {}", self.file, self.line, self.message)
+    }
+}
+
+impl std::error::Error for Error {}
+
 /// Refuses a file that holds anything but tables of providers.
-pub(super) fn check_keys(file: &str, text: &str) -> Result<(), Error> {
+fn check_keys(file: &str, text: &str) -> Result<(), Error> {
     let source = Source { file, text };
     toml::from_str::<Alone>(text).map(drop).map_err(|error| source.unread(&error))
 }
 
 /// Reads the tables of providers, and registers nothing.
-pub(super) fn entries(registry: &Registry, file: &str, text: &str) -> Result<Vec<Entry>, Error> {
+fn entries(registry: &Registry, file: &str, text: &str) -> Result<Vec<Entry>, Error> {
     let source = Source { file, text };
     let written: File = toml::from_str(text).map_err(|error| source.unread(&error))?;
     let mut entries: Vec<Entry> = Vec::new();

@@ -361,6 +361,7 @@ fn a_signal_gives_its_context_back() {
     assert_eq!(detect_termination(&natural, true, &below).confidence, Confidence::High);
 }
 
+#[cfg(feature = "toml")]
 #[test]
 fn a_provider_registered_at_run_time_counts() {
     let mut registry = Registry::default();

@@ -8,9 +8,9 @@ use std::hint::black_box;
 use std::process::Command;
 use std::time::Instant;
 
-use endstop::continuation::{Begin, Ended, Input, Machine};
-use endstop::policy::{Budget, Context, Piece, Policy, decide};
 use endstop::{Asked, Close, Ending, Head, Reader, provider};
+use endstop_turn::continuation::{Begin, Ended, Input, Machine};
+use endstop_turn::policy::{Budget, Context, Piece, Policy, decide};
 
 const SUBJECTS: [&str; 5] = ["nothing", "decide stop", "decide continue", "step", "turn"];
 

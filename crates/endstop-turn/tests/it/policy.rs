@@ -2,15 +2,15 @@
 
 use std::fmt::Write;
 
-use endstop::policy::{
+use endstop::tool_call::{Allow, CallState, Refusal};
+use endstop::{Closed, Confidence, Ending, FaultKind, Reason, Shown, Timer, Unreachable, Usage};
+use endstop_turn::policy::{
     Action, AgentLimits, Budget, Cause, Context, Decision, Limit, MIN_CAP, Metadata, Money, Piece,
     Policy, Price, ResumeBy, Spent, Strategy, Suggested, TerminationReport, decide, hold,
 };
-use endstop::tool_call::{Allow, CallState, Refusal};
-use endstop::{Closed, Confidence, Ending, FaultKind, Reason, Shown, Timer, Unreachable, Usage};
+use expect_test::expect_file;
 
 use crate::endings::{HOLDS, Holds, ending, failed, plain};
-use crate::snapshot;
 
 const CONFIDENCES: [Confidence; 3] = [Confidence::High, Confidence::Medium, Confidence::Low];
 
@@ -102,7 +102,7 @@ fn the_policy_matrix() {
             }
         }
     }
-    snapshot::same("policy.txt", &text);
+    expect_file!["snapshots/policy.txt"].assert_eq(&text);
 }
 
 /// What holds of every decision.
@@ -738,9 +738,9 @@ fn rules_and_overrides_hold_where_they_say() {
 #[test]
 fn a_rule_stops_every_reason_that_it_may() {
     for reason in Reason::ALL {
-        let change = endstop::policy::RuleChange {
+        let change = endstop_turn::policy::RuleChange {
             action: Some(Action::Stop),
-            ..endstop::policy::RuleChange::default()
+            ..endstop_turn::policy::RuleChange::default()
         };
         let policy = Policy { rules: [(reason, change)].into(), ..Policy::default() };
         let decision = decide(&plain(reason), &context(1_000), &policy);

@@ -6,7 +6,7 @@
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::{Action, Context};
-use crate::ending::{Ending, Reason};
+use endstop::ending::{Ending, Reason};
 
 /// The least cap that is worth asking with; some wires refuse a smaller one.
 pub const MIN_CAP: u64 = 16;

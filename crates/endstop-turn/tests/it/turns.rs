@@ -3,19 +3,19 @@
 
 use std::fmt::Write;
 
-use endstop::continuation::{
+use endstop::tool_call::{Allow, Refusal};
+use endstop::{Confidence, Ending, FaultKind, Reason, Shown};
+use endstop_turn::continuation::{
     Action, Begin, Ended, Event, Finish, How, Input, Issue, Machine, Next, Outcome, StateName,
     Terminated, Todo,
 };
-use endstop::policy::{
+use endstop_turn::policy::{
     self, AgentLimits, Budget, Counter, Decision, Limit, MIN_CAP, Money, Piece, Policy, Price,
     TerminationReport,
 };
-use endstop::tool_call::{Allow, Refusal};
-use endstop::{Confidence, Ending, FaultKind, Reason, Shown};
+use expect_test::expect_file;
 
 use crate::endings::{Dice, HOLDS, Holds, ending, failed, plain, used};
-use crate::snapshot;
 
 const TEXT: &str = "A piece of text that is long enough to be progress.";
 
@@ -157,7 +157,7 @@ fn the_machine_matrix() {
             }
         }
     }
-    snapshot::same("machine.txt", &text);
+    expect_file!["snapshots/machine.txt"].assert_eq(&text);
 }
 
 /// Drives a turn with responses until it is over, and gives what it sent.

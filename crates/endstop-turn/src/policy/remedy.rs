@@ -8,9 +8,9 @@ use std::borrow::Cow;
 use serde::Serialize;
 
 use super::{Action, Cause};
-use crate::ending::{Closed, Ending, Reason, Timer, Unreachable};
-use crate::fault::FaultKind;
-use crate::tool_call::{Allow, Refusal, allow_by_ending};
+use endstop::ending::{Closed, Ending, Reason, Timer, Unreachable};
+use endstop::fault::FaultKind;
+use endstop::tool_call::{Allow, Refusal, allow_by_ending};
 
 /// The remedy for one ending: the usual action, and the facts that it rests on.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -48,7 +48,7 @@ pub enum Delivery {
 /// Returns what this ending calls for.
 ///
 /// ```
-/// use endstop::policy::{Action, Cause, Delivery, remedy};
+/// use endstop_turn::policy::{Action, Cause, Delivery, remedy};
 /// use endstop::{Asked, Close, Head, Reader, provider};
 ///
 /// let body = br#"{"choices":[{"message":{"content":""},"finish_reason":"stop"}]}"#;
@@ -320,7 +320,8 @@ fn after_failure(ending: &Ending, tools: Allow) -> Remedy {
             | FaultKind::NotFound
             | FaultKind::InvalidRequest
             | FaultKind::Server
-            | FaultKind::BadPayload,
+            | FaultKind::BadPayload
+            | _,
         )
         | None => "send the request again; if it keeps failing, contact the provider",
     };
@@ -350,7 +351,8 @@ fn advice_if_refused(kind: Option<FaultKind>, closed: Closed) -> Option<&'static
         | FaultKind::Timeout
         | FaultKind::Cancelled
         | FaultKind::Server
-        | FaultKind::BadPayload => None,
+        | FaultKind::BadPayload
+        | _ => None,
     }
 }
 

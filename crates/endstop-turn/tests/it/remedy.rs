@@ -3,14 +3,14 @@
 use std::collections::BTreeSet;
 use std::fmt::Write;
 
-use endstop::policy::{
-    Action, Cause, Context, Delivery, Piece, Policy, Rule, Spent, decide, remedy,
-};
 use endstop::tool_call::{Allow, Refusal};
 use endstop::{Closed, Confidence, Ending, FaultKind, Reason, Shown, Timer, Unreachable};
+use endstop_turn::policy::{
+    Action, Cause, Context, Delivery, Piece, Policy, Rule, Spent, decide, remedy,
+};
+use expect_test::expect_file;
 
 use crate::endings::{HOLDS, Holds, ending, failed, plain};
-use crate::snapshot;
 
 /// Every kind of ending that calls for something of its own.
 fn endings() -> Vec<(String, Ending)> {
@@ -84,7 +84,7 @@ fn the_remedy_of_every_ending() {
         )
         .unwrap();
     }
-    snapshot::same("remedies.txt", &text);
+    expect_file!["snapshots/remedies.txt"].assert_eq(&text);
 }
 
 #[test]
@@ -172,9 +172,9 @@ fn the_sentences_of_decisions() {
         Context { spent, ..first.clone() },
         Context { conversation_messages: Some(50), ..first },
     ];
-    let agent = endstop::policy::AgentLimits {
+    let agent = endstop_turn::policy::AgentLimits {
         conversation_max_messages: Some(50),
-        ..endstop::policy::AgentLimits::DEFAULT
+        ..endstop_turn::policy::AgentLimits::DEFAULT
     };
     let mut sentences = BTreeSet::new();
     for name in Policy::PRESETS {
@@ -198,7 +198,7 @@ fn the_sentences_of_decisions() {
     for sentence in sentences {
         writeln!(text, "{sentence}").unwrap();
     }
-    snapshot::same("sentences.txt", &text);
+    expect_file!["snapshots/sentences.txt"].assert_eq(&text);
 }
 
 #[test]

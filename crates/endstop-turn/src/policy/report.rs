@@ -6,9 +6,9 @@ use serde::Serialize;
 
 use super::{Context, Decision, Policy, decide};
 use crate::continuation::Outcome;
-use crate::ending::Ending;
-use crate::signal::TerminationSignal;
-use crate::vocabulary::Vocabulary;
+use endstop::ending::Ending;
+use endstop::signal::TerminationSignal;
+use endstop::vocabulary::Vocabulary;
 
 /// Everything about the end of one turn: the last response's ending, the decision and its reason, and
 /// the outcome.

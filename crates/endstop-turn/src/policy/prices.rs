@@ -7,7 +7,7 @@ impl Policy {
     /// name without its date stands for all dates.
     ///
     /// ```
-    /// use endstop::policy::Policy;
+    /// use endstop_turn::policy::Policy;
     ///
     /// let text = "[prices]\n\"gpt-4.1\" = { input = 2.0, output = 8.0 }";
     /// let policy = Policy::from_toml("p.toml", text).unwrap();

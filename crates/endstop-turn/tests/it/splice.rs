@@ -5,7 +5,7 @@
 
 #![expect(clippy::string_slice, reason = "tests fail loudly")]
 
-use endstop::splice::{Join, Seam, Streaming, join};
+use endstop_turn::splice::{Join, Seam, Streaming, join};
 
 /// The same numbers every time.
 struct Dice(u64);

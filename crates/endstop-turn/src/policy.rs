@@ -9,7 +9,7 @@
 //! decided, and it holds every strategy to the limits.
 //!
 //! ```
-//! use endstop::policy::{Action, Context, Policy, decide};
+//! use endstop_turn::policy::{Action, Context, Policy, decide};
 //! use endstop::{Asked, Close, Head, Reader, provider};
 //!
 //! let body = br#"{"choices":[{"message":{"content":"Once upon"},"finish_reason":"length"}]}"#;
@@ -23,6 +23,7 @@
 //! ```
 
 mod decide;
+#[cfg(feature = "toml")]
 mod file;
 mod limits;
 mod piece;
@@ -35,6 +36,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 pub use decide::{decide, hold};
+#[cfg(feature = "toml")]
 pub use file::Error;
 pub use limits::{
     AgentChange, AgentLimits, Budget, Counter, Left, Limit, MIN_CAP, Money, Price, Spent,
@@ -45,9 +47,9 @@ use remedy::remedy_given;
 pub use remedy::{Delivery, Remedy, remedy};
 pub use report::TerminationReport;
 
-use crate::ending::{Confidence, Ending, Reason};
-use crate::next_request::Wording;
-use crate::tool_call::Allow;
+use endstop::ending::{Confidence, Ending, Reason};
+use endstop::next_request::Wording;
+use endstop::tool_call::Allow;
 
 /// An action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -303,7 +305,7 @@ pub struct Context {
 /// A strategy: a policy, or anything of one's own.
 ///
 /// ```
-/// use endstop::policy::{Action, Context, Decision, Policy, Strategy, decide};
+/// use endstop_turn::policy::{Action, Context, Decision, Policy, Strategy, decide};
 /// use endstop::Ending;
 ///
 /// let patient = |ending: &Ending, context: &Context| {

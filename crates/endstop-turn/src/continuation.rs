@@ -18,7 +18,7 @@
 //!
 //! The machine does no IO and has no clock: it says what [`Todo`], and is told what came of it. It can
 //! be stored after any step and restored elsewhere. A request that was under way when a process died
-//! is told as an ending with [`Close::Interrupted`](crate::Close::Interrupted); time is best counted
+//! is told as an ending with [`Close::Interrupted`](endstop::Close::Interrupted); time is best counted
 //! from a clock that both processes share.
 //!
 //! Whatever decides, the machine holds it to the policy's limits, runs no tool call that is not sure
@@ -27,8 +27,8 @@
 //! `continuation_` caps; iterations, time, money and all tokens count against those of the turn.
 //!
 //! ```
-//! use endstop::continuation::{Begin, Ended, Input, Machine, Todo};
-//! use endstop::policy::Piece;
+//! use endstop_turn::continuation::{Begin, Ended, Input, Machine, Todo};
+//! use endstop_turn::policy::Piece;
 //! use endstop::{Asked, Close, Head, Reader, provider};
 //!
 //! # fn answer(word: &str) -> endstop::Ending {
@@ -60,13 +60,12 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::ending::{Confidence, Ending, Reason, Shown};
 use crate::policy::{
     self, Action as Decided, Budget, Cause, Context, Counter, Decision, Left, Limit, Piece, Policy,
     Price, ResumeBy, Spent, Strategy,
 };
-use crate::provider;
-use crate::tool_call::{Allow, CallState, Refusal, allow_by_ending};
+use endstop::ending::{Confidence, Ending, Reason, Shown};
+use endstop::tool_call::{Allow, CallState, Refusal, allow_by_ending};
 
 /// The most hashes of earlier pieces that are kept.
 const MAX_SEEN: usize = 64;
@@ -1021,20 +1020,6 @@ fn terminated_by(limit: Limit) -> Terminated {
     }
 }
 
-/// All the output tokens that were told, with the reasoning where a host counts it beside them.
-fn output_tokens(ending: &Ending) -> Option<u64> {
-    let wire = provider::by_id(&ending.provider).and_then(|known| known.wire_of(ending.dialect));
-    let beside = wire.is_some_and(|wire| wire.quirks.reasoning_beside_output);
-    let reasoning = ending.usage.reasoning.filter(|_| beside).unwrap_or(0);
-    ending.usage.output.map(|output| output.saturating_add(reasoning))
-}
-
-/// All the input tokens that were told, with those of a cache where a host counts them beside.
-fn input_tokens(ending: &Ending) -> Option<u64> {
-    let wire = provider::by_id(&ending.provider).and_then(|known| known.wire_of(ending.dialect));
-    wire.map_or(ending.usage.input, |wire| wire.input_tokens(&ending.usage))
-}
-
 /// The detail of a repair that succeeded.
 const REPAIRED: &str = "the call that was asked for again is complete";
 
@@ -1160,8 +1145,8 @@ impl Turn {
         // A provider that tells no numbers and says that the cap was reached has used it.
         let limited = ending.reason == Reason::OutputLimit;
         let least = if limited { cap.unwrap_or(0).max(estimate) } else { estimate };
-        let output = output_tokens(ending).unwrap_or(least);
-        let input = input_tokens(ending).or(self.conversation_tokens).unwrap_or(0);
+        let output = ending.output_tokens().unwrap_or(least);
+        let input = ending.input_tokens().or(self.conversation_tokens).unwrap_or(0);
         let spent = &mut self.spent;
         spent.input_tokens = spent.input_tokens.saturating_add(input);
         spent.output_tokens = spent.output_tokens.saturating_add(output);

@@ -21,8 +21,8 @@ use std::fmt;
 use serde::Deserialize;
 
 use super::{AgentChange, Override, Policy, Price, Rule, RuleChange};
-use crate::ending::Reason;
-use crate::next_request::Wording;
+use endstop::ending::Reason;
+use endstop::next_request::Wording;
 
 /// An error in a policy's file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -81,7 +81,7 @@ impl Policy {
         let written: Written = toml::from_str(text).map_err(|error| {
             let offset = error.span().map_or(0, |span| span.start);
             let (line, key) = key_at(text, offset);
-            let message = crate::text::plain_error(error.message());
+            let message = endstop::text::plain_error(error.message());
             Error { file: file.to_owned(), line, key, message }
         })?;
         let wrong = |key: String, message: String| {
@@ -180,8 +180,8 @@ fn line_of_key(text: &str, key: &str) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ending::Confidence;
     use crate::policy::{Action, AgentLimits, Money};
+    use endstop::ending::Confidence;
 
     #[test]
     fn a_file_changes_what_it_names_and_nothing_else() {

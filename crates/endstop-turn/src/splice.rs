@@ -143,7 +143,7 @@ impl Splice {
 /// Finds how a continuation is joined to what was delivered.
 ///
 /// ```
-/// use endstop::splice::{Join, Seam, join};
+/// use endstop_turn::splice::{Join, Seam, join};
 ///
 /// let (delivered, continuation) = ("The answer is forty-t", "is forty-two, as always.");
 /// let splice = join(delivered, continuation, Join::Hint);
@@ -174,7 +174,7 @@ pub fn join(delivered: &str, continuation: &str, how: Join) -> Splice {
 /// Joins a continuation that comes in pieces.
 ///
 /// ```
-/// use endstop::splice::{Join, Streaming};
+/// use endstop_turn::splice::{Join, Streaming};
 ///
 /// let mut joined = String::from("def area(radius):\n    return math.p");
 /// let mut streaming = Streaming::new(&joined, Join::Hint);

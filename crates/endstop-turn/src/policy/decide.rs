@@ -6,8 +6,8 @@ use super::{
     Action, AgentLimits, Budget, Cause, Context, Counter, Decision, Limit, Metadata, Policy,
     Remedy, ResumeBy, Terms, hash, remedy, remedy_given,
 };
-use crate::ending::{Confidence, Ending, Reason};
-use crate::tool_call::{Allow, Refusal, allow_by_ending};
+use endstop::ending::{Confidence, Ending, Reason};
+use endstop::tool_call::{Allow, Refusal, allow_by_ending};
 
 /// Decides what to do about an ending.
 #[must_use]

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 /// The text of one response in numbers: nothing of it can be read back.
 ///
 /// ```
-/// use endstop::policy::Piece;
+/// use endstop_turn::policy::Piece;
 ///
 /// let piece = Piece::of("über and over");
 /// assert_eq!((piece.chars, piece.bytes), (13, 14));

@@ -14,7 +14,7 @@
 use std::hint::black_box;
 use std::process::Command;
 
-use endstop::splice::{Join, Streaming, join};
+use endstop_turn::splice::{Join, Streaming, join};
 
 fn main() {
     let arguments: Vec<String> =

@@ -1,0 +1,30 @@
+//! Endstop's decisions: what to do about a response that ended, over a whole turn.
+//!
+//! [`policy::decide`] says what to do about one [`Ending`](endstop::Ending).
+//! [`continuation::Machine`] does it over a whole turn, within limits. [`splice`] joins a continuation
+//! to the text before it. There is no IO here, no clock and no runtime, and no knowledge of any
+//! provider's wire.
+//!
+//! ```
+//! use endstop::{Asked, Close, Head, Reader, provider};
+//! use endstop_turn::policy::{Action, Context, Policy, decide};
+//!
+//! let mut reader = Reader::new(&provider::OPENAI, Head::default(), Asked::default());
+//! reader.watch(br#"{"choices":[{"message":{"content":"Hi"},"finish_reason":"content_filter"}]}"#);
+//! let ending = reader.finish(Close::Eof);
+//!
+//! let decision = decide(&ending, &Context::default(), &Policy::careful());
+//! assert_eq!(decision.action, Action::ChangePrompt);
+//! assert_eq!(
+//!     decision.sentence,
+//!     "the answer was withheld (filtered); change the prompt; the same request is withheld again"
+//! );
+//! ```
+
+#![forbid(unsafe_code)]
+
+pub mod continuation;
+#[cfg(any(test, fuzzing))]
+pub mod fuzzing;
+pub mod policy;
+pub mod splice;
