@@ -105,7 +105,7 @@ enum State {
     /// A body that ends after so many bytes.
     Length(usize),
     /// A body that ends with its connection.
-    Close,
+    TransportEnd,
     /// The line that says how long the next chunk is.
     Size(usize),
     /// The rest of that line, after an extension or its carriage return.
@@ -129,9 +129,9 @@ impl Decoder {
                     enough |= sink.take(piece, now);
                     if piece.len() == left { State::End } else { State::Length(left - piece.len()) }
                 }
-                State::Close => {
+                State::TransportEnd => {
                     enough |= sink.take(split(&mut bytes, usize::MAX), now);
-                    State::Close
+                    State::TransportEnd
                 }
                 State::Size(size) => match first(&mut bytes) {
                     b'\r' | b';' => State::SizeEnd(size),
@@ -171,7 +171,7 @@ impl Decoder {
             _ if enough => Progress::Enough,
             State::Head
             | State::Length(_)
-            | State::Close
+            | State::TransportEnd
             | State::Size(_)
             | State::SizeEnd(_)
             | State::Chunk(_)
@@ -197,12 +197,12 @@ impl Decoder {
             Some(0) => State::End,
             Some(length) => State::Length(length),
             None if memmem::find(&self.head, b"chunked").is_some() => State::Size(0),
-            None => State::Close,
+            None => State::TransportEnd,
         })
     }
 
     fn closed(&self) -> Result<Progress> {
-        if matches!(self.state, State::Close | State::End) {
+        if matches!(self.state, State::TransportEnd | State::End) {
             return Ok(Progress::End);
         }
         bail!("the connection closed in the middle of a response ({:?})", self.state)

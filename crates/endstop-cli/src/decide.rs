@@ -12,7 +12,7 @@ use endstop::next_request::{
 use endstop::request;
 use endstop::tool_call::allow;
 use endstop_turn::policy::{
-    Action, Budget, Context, Decision, Money, Piece, Policy, Price, ResumeBy, Spent,
+    Action, Budget, Decision, DecisionContext, Money, Piece, Policy, Price, ResumeBy, Spent,
     TerminationReport,
 };
 use serde::Serialize;
@@ -208,7 +208,7 @@ impl Given {
         Ok(Considered { report, next })
     }
 
-    fn context(&self, response: &Response, known: &Known) -> Context {
+    fn context(&self, response: &Response, known: &Known) -> DecisionContext {
         let piece = Piece::of(&response.text);
         let usage = response.ending.usage;
         let output = usage.output.unwrap_or_else(|| piece.tokens());
@@ -216,7 +216,7 @@ impl Given {
         let input = response.wire.profile.input_tokens(&usage);
         let counted = input.map(|input| input.saturating_add(output));
         let cost = known.price.unwrap_or_default().of(input.unwrap_or(0), output);
-        Context {
+        DecisionContext {
             conversation_messages: known.messages,
             conversation_tokens: self.conversation_tokens.or(counted),
             budget: Budget {
@@ -243,7 +243,7 @@ impl Given {
             tools: (!response.calls.is_empty()).then(|| allow(&response.ending, &response.calls)),
             piece: Some(piece),
             delivered: self.delivered,
-            ..Context::default()
+            ..DecisionContext::default()
         }
     }
 }
@@ -295,7 +295,7 @@ struct Sent<'a> {
 /// Builds the request that does what was decided; none where nothing is to be sent yet.
 fn next(
     decision: &Decision,
-    context: &Context,
+    context: &DecisionContext,
     response: &Response,
     sent: Sent<'_>,
 ) -> Option<Next> {

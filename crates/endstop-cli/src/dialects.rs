@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use endstop::dialect::{Proof, Words};
-use endstop::fault::{At, Sign};
+use endstop::fault::{At, ErrorPattern};
 use endstop::frame::Framing;
 use endstop::provider::{self, Auth, Prefill, Profile, Provider, Resume, ResumeRule, Role};
 use endstop::version::{Values, Version, VersionAt};
@@ -83,8 +83,8 @@ fn words(profile: &Profile) -> Vec<(&'static str, &'static str, Reason)> {
         .collect()
 }
 
-fn signs(profile: &Profile) -> impl Iterator<Item = &'static Sign> {
-    profile.signs.iter().chain(profile.dialect.signs)
+fn error_patterns(profile: &Profile) -> impl Iterator<Item = &'static ErrorPattern> {
+    profile.error_patterns.iter().chain(profile.dialect.error_patterns)
 }
 
 fn provider_json(provider: &Provider) -> Value {
@@ -111,7 +111,7 @@ fn wire_json(profile: &Profile) -> Value {
             json!({"field": field, "word": word, "reason": reason, "finish_reason": Vocabulary::FinishReason.spell(reason)})
         })
         .collect();
-    let signs: Vec<Value> = signs(profile)
+    let error_patterns: Vec<Value> = error_patterns(profile)
         .map(|sign| json!({"at": place(sign.at), "is": sign.is, "kind": sign.kind}))
         .collect();
     json!({
@@ -122,7 +122,7 @@ fn wire_json(profile: &Profile) -> Value {
         "caps": profile.caps,
         "usage": profile.dialect.usage,
         "words": words,
-        "errors": signs,
+        "errors": error_patterns,
         "resume": profile.resume.iter().map(resume_rule).collect::<Vec<_>>(),
         "capabilities": {
             "streams": profile.capabilities.streams,
@@ -228,11 +228,11 @@ fn wire_section(profile: &Profile) -> String {
         let stored = Vocabulary::FinishReason.spell(reason);
         let _ = writeln!(text, "| `{field}` | `{word}` | {} | `{stored}` |", reason.name());
     }
-    let signs: Vec<&Sign> = signs(profile).collect();
-    if !signs.is_empty() {
+    let error_patterns: Vec<&ErrorPattern> = error_patterns(profile).collect();
+    if !error_patterns.is_empty() {
         text.push_str("\n| error | means |\n|---|---|\n");
     }
-    for sign in signs {
+    for sign in error_patterns {
         let _ = writeln!(text, "| {} `{}` | {} |", place(sign.at), sign.is, kind(sign.kind));
     }
     text

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result, anyhow, bail};
 use endstop::registry::{Clues, Registry, UnknownWord};
-use endstop::{Asked, Close, Ending, Head, Reader, Reason, Wire};
+use endstop::{Ending, Head, Reader, Reason, RequestInfo, TransportEnd, Wire};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::exit;
@@ -106,7 +106,7 @@ fn judge(registry: &Registry, recording: &Recording) -> (Wire, Ending) {
         ..Clues::default()
     });
     let head = Head { status: recording.status, content_type: &recording.content_type };
-    let asked = Asked {
+    let asked = RequestInfo {
         model: recording.model.clone(),
         streamed: recording.streamed,
         cap: recording.cap,
@@ -116,7 +116,7 @@ fn judge(registry: &Registry, recording: &Recording) -> (Wire, Ending) {
     };
     let mut reader = Reader::new(wire.clone(), head, asked);
     reader.watch(&recording.body);
-    (wire, reader.finish(Close::Eof))
+    (wire, reader.finish(TransportEnd::Eof))
 }
 
 struct Found {

@@ -10,7 +10,9 @@ use clap::ValueEnum;
 use endstop::next_request::Content;
 use endstop::registry::{Clues, Registry};
 use endstop::tool_call::{Assembly, ToolCall};
-use endstop::{Asked, Close, Closed, Ending, Event, FaultKind, Head, Reader, Wire, provider};
+use endstop::{
+    Closed, Ending, Event, FaultKind, Head, Reader, RequestInfo, TransportEnd, Wire, provider,
+};
 use flate2::read::MultiGzDecoder;
 use serde_json::Value;
 
@@ -156,9 +158,9 @@ fn read(args: &ResponseArgs, mut heard: Heard, request: &[u8]) -> Result<Respons
         reader.read(chunk, |event| heard.observe(&event));
     }
     let close = match args.close {
-        CloseArg::Eof => Close::Eof,
-        CloseArg::Reset => Close::Reset,
-        CloseArg::ClientGone => Close::ClientGone,
+        CloseArg::Eof => TransportEnd::Eof,
+        CloseArg::Reset => TransportEnd::Reset,
+        CloseArg::ClientGone => TransportEnd::ClientGone,
     };
     let ending = reader.finish_with(close, |event| heard.observe(&event));
     refuse_what_is_no_response(args, &ending, &head, &shown_name)?;
@@ -192,10 +194,10 @@ fn reader(
     let content_type = args.content_type.as_deref().unwrap_or_default();
     // What the flags leave open, the request says.
     let told = match request {
-        [] => Asked::default(),
+        [] => RequestInfo::default(),
         request => endstop::request::asked(&wire.profile, path, request),
     };
-    let asked = Asked {
+    let asked = RequestInfo {
         model: args.model.clone().or(told.model),
         cap: args.max_tokens.or(told.cap),
         choices: args.choices.or(told.choices),

@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use anyhow::{Context as _, Result};
 use clap::Parser;
 use endstop_gateway::config::{Log, Mode, ToolCalls, is_loopback};
-use endstop_gateway::told::Told;
+use endstop_gateway::ending_log::EndingLog;
 use endstop_gateway::{Config, Gateway, Handle, Settings};
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -202,7 +202,7 @@ fn reload(args: &Args, handle: &Handle) {
 }
 
 /// What to paste.
-fn greet(gateway: &Gateway, told: &Told) {
+fn greet(gateway: &Gateway, told: &EndingLog) {
     let settings = gateway.settings();
     let scheme = if settings.config.tls.is_some() { "https" } else { "http" };
     let base = format!("{scheme}://{}", gateway.address());

@@ -53,7 +53,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
             Wanted { filter: args.filter.filter(), period, limit: MOST, ..Wanted::default() };
         let found = match store.endings(&wanted) {
             Ok(found) => found,
-            Err(error) if error.is_passing() => {
+            Err(error) if error.is_retryable() => {
                 say!("endstop: {error}; trying again");
                 std::thread::sleep(PAUSE * 4);
                 store = args.store.open()?;

@@ -19,8 +19,8 @@ use serde_json::{Value, json};
 use tokio::sync::broadcast::error::RecvError;
 
 use crate::config::Secret;
+use crate::ending_log::{Wanted, now};
 use crate::state::Shared;
-use crate::told::{Wanted, now};
 
 /// The most records that one request gets.
 const MOST: usize = 1000;
@@ -109,7 +109,7 @@ async fn ready(State(admin): State<Admin>) -> Response {
 
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-struct Asked {
+struct EndingsQuery {
     team: Option<String>,
     key: Option<String>,
     provider: Option<String>,
@@ -127,7 +127,7 @@ struct Asked {
     compare: Option<bool>,
 }
 
-impl Asked {
+impl EndingsQuery {
     fn filter(&self) -> Filter {
         Filter {
             team: self.team.clone(),
@@ -199,14 +199,14 @@ impl Asked {
     }
 }
 
-type Asking = Result<Query<Asked>, axum::extract::rejection::QueryRejection>;
+type Asking = Result<Query<EndingsQuery>, axum::extract::rejection::QueryRejection>;
 
-fn asked(asking: Asking) -> Result<Asked, String> {
+fn asked(asking: Asking) -> Result<EndingsQuery, String> {
     asking.map_err(|rejection| rejection.body_text()).map(|Query(asked)| asked)
 }
 
 fn wanted(asking: Asking) -> Result<Wanted, String> {
-    asked(asking).and_then(Asked::wanted)
+    asked(asking).and_then(EndingsQuery::wanted)
 }
 
 /// Asks the store, apart from what serves, and answers with what it says.

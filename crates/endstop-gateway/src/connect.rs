@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use endstop::{Close, Timer, Unreachable};
+use endstop::{Timer, TransportEnd, Unreachable};
 use hyper::Uri;
 use hyper_rustls::{HttpsConnector, MaybeHttpsStream};
 use hyper_util::client::legacy::connect::dns::{GaiResolver, Name};
@@ -30,7 +30,7 @@ type Cause = Box<dyn std::error::Error + Send + Sync>;
 #[error("{message}")]
 pub(crate) struct NoConnection {
     /// How the response, which never began, is closed.
-    pub close: Close,
+    pub close: TransportEnd,
     message: String,
 }
 
@@ -113,7 +113,7 @@ impl Service<Uri> for Connector {
             match tokio::time::timeout(limit, connecting).await {
                 Ok(result) => result.map(Conn),
                 Err(_) => Err(NoConnection {
-                    close: Close::TimedOut(Timer::Connect),
+                    close: TransportEnd::TimedOut(Timer::Connect),
                     message: "no connection in time".to_owned(),
                 }),
             }
@@ -238,20 +238,20 @@ fn literal(uri: &Uri) -> Option<IpAddr> {
 
 fn through_proxy(cause: Cause) -> NoConnection {
     let found = no_connection(cause);
-    if found.close == Close::Unreachable(Unreachable::Other) {
-        return NoConnection { close: Close::Unreachable(Unreachable::Proxy), ..found };
+    if found.close == TransportEnd::Unreachable(Unreachable::Other) {
+        return NoConnection { close: TransportEnd::Unreachable(Unreachable::Proxy), ..found };
     }
     found
 }
 
 fn no_connection(cause: Cause) -> NoConnection {
-    let close = close_of(cause.as_ref()).unwrap_or(Close::Unreachable(Unreachable::Other));
+    let close = close_of(cause.as_ref()).unwrap_or(TransportEnd::Unreachable(Unreachable::Other));
     NoConnection { close, message: cause.to_string() }
 }
 
 /// What the causes of an error say about why there is no connection, or how it broke.
 #[must_use]
-pub(crate) fn close_of(error: &(dyn std::error::Error + 'static)) -> Option<Close> {
+pub(crate) fn close_of(error: &(dyn std::error::Error + 'static)) -> Option<TransportEnd> {
     let mut cause = Some(error);
     while let Some(error) = cause {
         if let Some(known) = known_close(error) {
@@ -269,32 +269,32 @@ pub(crate) fn close_of(error: &(dyn std::error::Error + 'static)) -> Option<Clos
     None
 }
 
-fn known_close(error: &(dyn std::error::Error + 'static)) -> Option<Close> {
+fn known_close(error: &(dyn std::error::Error + 'static)) -> Option<TransportEnd> {
     if let Some(found) = error.downcast_ref::<NoConnection>() {
         return Some(found.close);
     }
     if let Some(unresolved) = error.downcast_ref::<Unresolved>() {
-        return Some(Close::Unreachable(match unresolved {
+        return Some(TransportEnd::Unreachable(match unresolved {
             Unresolved::Unknown => Unreachable::Dns,
             Unresolved::Blocked => Unreachable::Blocked,
         }));
     }
     if error.is::<rustls::Error>() {
-        return Some(Close::Unreachable(Unreachable::Tls));
+        return Some(TransportEnd::Unreachable(Unreachable::Tls));
     }
     if let Some(error) = error.downcast_ref::<hyper::Error>()
         && error.is_incomplete_message()
     {
-        return Some(Close::Truncated);
+        return Some(TransportEnd::Truncated);
     }
     use std::io::ErrorKind;
     let kind = error.downcast_ref::<std::io::Error>()?.kind();
     let known = [
-        (ErrorKind::ConnectionRefused, Close::Unreachable(Unreachable::Refused)),
-        (ErrorKind::TimedOut, Close::TimedOut(Timer::Connect)),
-        (ErrorKind::ConnectionReset, Close::Reset),
-        (ErrorKind::BrokenPipe, Close::Reset),
-        (ErrorKind::UnexpectedEof, Close::Truncated),
+        (ErrorKind::ConnectionRefused, TransportEnd::Unreachable(Unreachable::Refused)),
+        (ErrorKind::TimedOut, TransportEnd::TimedOut(Timer::Connect)),
+        (ErrorKind::ConnectionReset, TransportEnd::Reset),
+        (ErrorKind::BrokenPipe, TransportEnd::Reset),
+        (ErrorKind::UnexpectedEof, TransportEnd::Truncated),
     ];
     known.into_iter().find(|(known, _)| *known == kind).map(|(_, close)| close)
 }

@@ -5,8 +5,8 @@
 //! provider's to say and the client's to read: a length, a filter, a refusal, a word that nobody knows.
 //! The core's [`remedy`] says which is which; only the status codes are ours.
 
+use endstop::gateway_error::GatewayError;
 use endstop::tool_call::{Allow, Refusal};
-use endstop::trouble::Trouble;
 use endstop::{Closed, Ending, Reason};
 use endstop_turn::policy::{Cause, Delivery, Remedy, remedy};
 
@@ -28,8 +28,8 @@ pub struct Failure {
 impl Failure {
     /// The same for the wire to tell.
     #[must_use]
-    pub fn trouble(&self) -> Trouble<'_> {
-        Trouble { status: self.status, code: self.code, message: &self.message }
+    pub fn gateway_error(&self) -> GatewayError<'_> {
+        GatewayError { status: self.status, code: self.code, message: &self.message }
     }
 }
 

@@ -19,12 +19,12 @@ use tokio_rustls::TlsAcceptor;
 use crate::admin::{self, Admin};
 use crate::config::{Config, Limits, Secret, Tls, is_loopback};
 use crate::connect::certificates;
+use crate::ending_log::EndingLog;
 use crate::error::Error;
 use crate::peer::{ClientIo, Peer, Phase};
 use crate::recording::{Recording, Watch};
 use crate::serve;
 use crate::state::{Settings, Shared};
-use crate::told::Told;
 
 /// After the drain, streams that are told to end get so long to do it.
 const LAST: Duration = Duration::from_secs(2);
@@ -88,7 +88,7 @@ impl Handle {
 
     /// What has been told.
     #[must_use]
-    pub fn told(&self) -> Arc<Told> {
+    pub fn told(&self) -> Arc<EndingLog> {
         self.shared.told.clone()
     }
 
@@ -190,7 +190,7 @@ impl Gateway {
         let looking = tokio::spawn(look_after(shared.clone(), limits.client_write));
         let watching = tokio::spawn(watch(shared.clone()));
         let graceful = GracefulShutdown::new();
-        let door = Door { shared: shared.clone(), tls, connections, limits: limits.clone() };
+        let door = Acceptor { shared: shared.clone(), tls, connections, limits: limits.clone() };
         tokio::pin!(stop);
         loop {
             tokio::select! {
@@ -262,7 +262,7 @@ async fn watch(shared: Arc<Shared>) {
 }
 
 /// Where clients come in.
-struct Door {
+struct Acceptor {
     shared: Arc<Shared>,
     tls: Option<TlsAcceptorBox>,
     connections: Arc<AtomicUsize>,
@@ -278,7 +278,7 @@ impl Drop for Connected {
     }
 }
 
-impl Door {
+impl Acceptor {
     fn open(&self, stream: TcpStream, graceful: &GracefulShutdown) {
         let count = self.connections.fetch_add(1, Ordering::AcqRel);
         let connected = Connected(self.connections.clone());

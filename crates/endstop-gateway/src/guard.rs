@@ -15,7 +15,7 @@
 
 use bytes::{Bytes, BytesMut};
 use endstop::frame::Framing;
-use endstop::{Close, Ending, Profile, Reader};
+use endstop::{Ending, Profile, Reader, TransportEnd};
 
 use crate::config::{Mode, ToolCalls};
 use crate::failure::{Failure, Strictness, failure};
@@ -85,7 +85,7 @@ pub enum Next {
 
 /// How a stream ended, and what is left to do.
 #[derive(Debug)]
-pub struct Finish {
+pub struct GuardEnd {
     /// What is left to pass on.
     pub rest: Bytes,
     /// The ending.
@@ -208,21 +208,21 @@ impl Guard {
 
     /// Ends the stream.
     #[must_use]
-    pub fn finish(self, close: Close) -> Finish {
+    pub fn finish(self, close: TransportEnd) -> GuardEnd {
         self.finish_as(|reader| reader.finish(close))
     }
 
     /// Ends a stream that has failed, whatever might follow.
     #[must_use]
-    pub fn fail(self) -> Finish {
+    pub fn fail(self) -> GuardEnd {
         let broken = self.reader.is_broken();
         self.finish_as(|reader| match reader.so_far() {
             Some(ending) if !broken => ending,
-            Some(_) | None => reader.finish(Close::Eof),
+            Some(_) | None => reader.finish(TransportEnd::Eof),
         })
     }
 
-    fn finish_as(mut self, finish: impl FnOnce(Reader) -> Ending) -> Finish {
+    fn finish_as(mut self, finish: impl FnOnce(Reader) -> Ending) -> GuardEnd {
         let (mode, framing) = (self.mode, self.framing);
         let ending = finish(self.reader);
         let failure = failure(&ending, self.strictness).filter(|_| mode == Mode::Guard);
@@ -235,7 +235,7 @@ impl Guard {
                 Some(extra) => extra.pass(start, held, &mut |bytes| rest.extend_from_slice(&bytes)),
             }
             let rest = rest.freeze();
-            return Finish { rest, ending, failure, frame: None, mode, framing };
+            return GuardEnd { rest, ending, failure, frame: None, mode, framing };
         }
         let waits = matches!(self.gate, Gate::Calls(_) | Gate::Word(_));
         let passed = self.received - self.held.len() as u64;
@@ -254,9 +254,9 @@ impl Guard {
         let told = (self.faulted || last_word) && !waits;
         let frame = failure.as_ref().filter(|_| !torn && !told).map(|failure| {
             let first = !self.framed || passed + rest.len() as u64 == 0;
-            self.profile.error_frame(framing, first, &failure.trouble())
+            self.profile.error_frame(framing, first, &failure.gateway_error())
         });
-        Finish { rest, ending, failure, frame, mode, framing }
+        GuardEnd { rest, ending, failure, frame, mode, framing }
     }
 
     /// Reads the bytes and notes what they bring; true if the end is proven.
@@ -419,7 +419,7 @@ impl Gate {
 mod tests {
     use super::*;
     use endstop::provider::{self, Provider};
-    use endstop::{Asked, Head, Reason};
+    use endstop::{Head, Reason, RequestInfo};
 
     /// What we asked for is taken out, however the stream is cut, and nothing else is.
     #[test]
@@ -431,7 +431,8 @@ mod tests {
             let stream = format!("{before}{said}{other}{usage}{DONE}");
             let without = format!("{before}{said}{other}{DONE}");
             let run = |pieces: &[&[u8]]| {
-                let is_extra = provider::OPENAI.main.asks.usage.map(|usage| usage.is_extra);
+                let is_extra =
+                    provider::OPENAI.main.request_shape.usage.map(|usage| usage.is_extra);
                 run(guard(&provider::OPENAI, ToolCalls::Fail, Some(99)).without(is_extra), pieces)
             };
             for cut in 0..=stream.len() {
@@ -446,7 +447,7 @@ mod tests {
     /// A guard over one provider's streams.
     fn guard(provider: &Provider, tool_calls: ToolCalls, cap: Option<u64>) -> Guard {
         let head = Head { status: 200, content_type: "text/event-stream" };
-        let asked = Asked { streamed: Some(true), cap, ..Asked::default() };
+        let asked = RequestInfo { streamed: Some(true), cap, ..RequestInfo::default() };
         let reader = Reader::new(provider, head, asked);
         let strictness = Strictness { tool_calls, proves: true };
         Guard::new(reader, provider.main, Mode::Guard, strictness).capped(cap.is_some())
@@ -463,10 +464,10 @@ mod tests {
                 return end(guard.fail(), out);
             }
         }
-        end(guard.finish(Close::Eof), out)
+        end(guard.finish(TransportEnd::Eof), out)
     }
 
-    fn end(finish: Finish, mut out: Vec<u8>) -> (String, Option<Failure>, Reason) {
+    fn end(finish: GuardEnd, mut out: Vec<u8>) -> (String, Option<Failure>, Reason) {
         out.extend_from_slice(&finish.rest);
         out.extend_from_slice(&finish.frame.unwrap_or_default());
         (String::from_utf8(out).unwrap(), finish.failure, finish.ending.reason)

@@ -27,7 +27,9 @@ pub mod admin;
 pub mod config;
 mod connect;
 mod decode;
+pub mod ending_log;
 mod error;
+mod exchange;
 pub mod failure;
 mod gateway;
 pub mod guard;
@@ -40,8 +42,6 @@ pub mod route;
 mod serve;
 mod sign;
 mod state;
-pub mod told;
-mod turn;
 
 pub use config::Config;
 pub use error::Error;

@@ -66,7 +66,7 @@ impl Peer {
 
     /// No request may follow the one at hand. Nothing announces it: with `connection: close` in the
     /// head, clients on Node take an aborted body for a whole one.
-    pub(crate) fn is_last(&self) {
+    pub(crate) fn close_after(&self) {
         self.last.store(true, Ordering::Release);
     }
 

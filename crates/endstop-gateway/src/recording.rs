@@ -53,7 +53,7 @@ impl Recording {
         // A wrong address is said now, not when the first response is loaded. A store that is down or
         // busy is tried again later.
         match endstop_store::open(&store) {
-            Err(error) if !error.is_passing() => return Err(error.into()),
+            Err(error) if !error.is_retryable() => return Err(error.into()),
             Ok(_) | Err(_) => {}
         }
         let options = spool::Options {
@@ -139,7 +139,7 @@ impl Recording {
         };
         let answer = question(&mut *backend);
         // One that cannot be reached is opened anew.
-        if !answer.as_ref().is_err_and(endstop_store::Error::is_passing) {
+        if !answer.as_ref().is_err_and(endstop_store::Error::is_retryable) {
             reading.0 = Some(backend);
         }
         answer

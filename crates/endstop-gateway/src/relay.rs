@@ -10,18 +10,18 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use endstop::frame::Framing;
-use endstop::{Close, Timer};
+use endstop::{Timer, TransportEnd};
 use hyper::body::{Body, Frame, Incoming};
 use tokio::time::{Instant, Sleep};
 
 use crate::config::Mode;
 use crate::connect::close_of;
 use crate::decode::Decoder;
+use crate::ending_log::GuardAction;
+use crate::exchange::Exchange;
 use crate::failure::is_doubtful;
-use crate::guard::{Finish, Guard, Next};
+use crate::guard::{Guard, GuardEnd, Next};
 use crate::peer::Peer;
-use crate::told::Action;
-use crate::turn::Turn;
 
 /// The most that is passed on in one piece.
 const PIECE: usize = 64 << 10;
@@ -69,7 +69,7 @@ struct Inner {
     decoding: Decoding,
     /// What was read before, to find out what it is.
     first: Bytes,
-    turn: Turn,
+    turn: Exchange,
     timers: Timers,
     began: Instant,
     last_byte: Instant,
@@ -123,7 +123,7 @@ enum State {
 impl Stream {
     /// A stream from this upstream's body.
     #[must_use]
-    pub fn new(upstream: Incoming, guard: Guard, turn: Turn, timers: Timers) -> Self {
+    pub fn new(upstream: Incoming, guard: Guard, turn: Exchange, timers: Timers) -> Self {
         let now = Instant::now();
         Self(Mutex::new(Inner {
             upstream: Some(upstream),
@@ -182,7 +182,7 @@ impl Stream {
     pub fn check_client(&self, limit: Duration) {
         let mut inner = self.lock();
         if inner.client_since.is_some_and(|since| since.elapsed() >= limit) {
-            inner.give_up(Close::TimedOut(Timer::ClientWrite));
+            inner.give_up(TransportEnd::TimedOut(Timer::ClientWrite));
         }
     }
 
@@ -212,7 +212,7 @@ impl Relay {
 
 impl Drop for Relay {
     fn drop(&mut self) {
-        self.0.lock().give_up(Close::ClientGone);
+        self.0.lock().give_up(TransportEnd::ClientGone);
     }
 }
 
@@ -229,7 +229,7 @@ impl Body for Relay {
         // A fault of ours must not become a hang: it ends this response and no other.
         let polled = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| inner.poll(cx)));
         let polled = polled.unwrap_or_else(|_| {
-            inner.give_up(Close::Interrupted);
+            inner.give_up(TransportEnd::Interrupted);
             Poll::Ready(Some(Err(Abort)))
         });
         inner.client_since = polled.is_ready().then(Instant::now);
@@ -333,7 +333,7 @@ impl Inner {
     fn read(&mut self, cx: &mut Context<'_>, out: &mut Gathered) {
         while out.length < PIECE && matches!(self.state, State::Flowing) {
             if self.closing {
-                self.end(Close::ShutDown, out);
+                self.end(TransportEnd::ShutDown, out);
                 return;
             }
             if !self.first.is_empty() {
@@ -344,9 +344,9 @@ impl Inner {
             let Some(upstream) = &mut self.upstream else { return };
             match Pin::new(upstream).poll_frame(cx) {
                 Poll::Pending => return,
-                Poll::Ready(None) => self.end(Close::Eof, out),
+                Poll::Ready(None) => self.end(TransportEnd::Eof, out),
                 Poll::Ready(Some(Err(error))) => {
-                    self.end(close_of(&error).unwrap_or(Close::Reset), out);
+                    self.end(close_of(&error).unwrap_or(TransportEnd::Reset), out);
                 }
                 Poll::Ready(Some(Ok(frame))) => match frame.into_data() {
                     Ok(bytes) => self.push(&bytes, out),
@@ -397,7 +397,7 @@ impl Inner {
             // Nothing that could follow makes it a good end.
             Next::Fail => {
                 if let Some(guard) = self.guard.take() {
-                    self.close(guard.fail(), Close::Eof, out);
+                    self.close(guard.fail(), TransportEnd::Eof, out);
                 }
             }
         }
@@ -407,10 +407,10 @@ impl Inner {
     fn look_at_clock(&mut self, out: &mut Gathered) {
         let now = Instant::now();
         if now >= self.began + self.timers.total {
-            return self.end(Close::TimedOut(Timer::Total), out);
+            return self.end(TransportEnd::TimedOut(Timer::Total), out);
         }
         if now >= self.last_byte + self.timers.idle {
-            return self.end(Close::TimedOut(Timer::Idle), out);
+            return self.end(TransportEnd::TimedOut(Timer::Idle), out);
         }
         if self.waits_since.is_some_and(|since| now >= since + self.timers.proof) {
             self.waits_since = None;
@@ -438,27 +438,28 @@ impl Inner {
         self.timers.heartbeat.map(|pause| self.last_sent.max(self.last_byte) + pause)
     }
 
-    fn end(&mut self, close: Close, out: &mut Gathered) {
+    fn end(&mut self, close: TransportEnd, out: &mut Gathered) {
         if let Some(guard) = self.guard.take() {
             self.close(guard.finish(close), close, out);
         }
     }
 
-    fn close(&mut self, finish: Finish, close: Close, out: &mut Gathered) {
+    fn close(&mut self, finish: GuardEnd, close: TransportEnd, out: &mut Gathered) {
         self.upstream = None;
-        let Finish { rest, ending, failure, frame, mode, framing } = finish;
+        let GuardEnd { rest, ending, failure, frame, mode, framing } = finish;
         out.push(rest);
         let action = match failure {
-            Some(_) => Action::Failed,
+            Some(_) => GuardAction::Failed,
             None if is_doubtful(&ending, self.turn.strictness()) && !ending.reason.is_success() => {
-                Action::Warned
+                GuardAction::Warned
             }
-            None => Action::Passed,
+            None => GuardAction::Passed,
         };
         // Untouched is untouched: a broken connection is passed on as one.
-        let clean = failure.is_none() && (close == Close::Eof || mode == Mode::Guard);
-        let tells = clean && self.tell_in_stream && mode == Mode::Guard && framing == Framing::Sse;
-        let comment = tells.then(|| self.turn.comment(&ending, action));
+        let clean = failure.is_none() && (close == TransportEnd::Eof || mode == Mode::Guard);
+        let error_shape =
+            clean && self.tell_in_stream && mode == Mode::Guard && framing == Framing::Sse;
+        let comment = error_shape.then(|| self.turn.comment(&ending, action));
         let bytes = frame.map(Bytes::from).or(comment).unwrap_or_default();
         // The record is told now, and what is about to leave belongs to it.
         self.turn.delivered(out.length + bytes.len());
@@ -467,12 +468,12 @@ impl Inner {
     }
 
     /// Nobody is left to send to.
-    fn give_up(&mut self, close: Close) {
+    fn give_up(&mut self, close: TransportEnd) {
         self.upstream = None;
         self.state = State::Aborted;
         if let Some(guard) = self.guard.take() {
             let ending = guard.finish(close).ending;
-            self.turn.end(ending, Action::Passed);
+            self.turn.end(ending, GuardAction::Passed);
         }
         if let Some(waker) = self.waker.take() {
             waker.wake();

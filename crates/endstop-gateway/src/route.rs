@@ -76,7 +76,7 @@ pub struct Routed<'r> {
 
 /// Why a path means nothing.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Lost {
+pub struct NoRoute {
     /// The upstream whose wire the error is told in, if it is known.
     pub provider: Option<&'static str>,
     /// What is wrong and what to do.
@@ -125,12 +125,12 @@ impl Routes {
     /// What this path means.
     ///
     /// # Errors
-    /// [`Lost`] with what to do.
-    pub fn find(&self, uri: &Uri) -> Result<Routed<'_>, Lost> {
+    /// [`NoRoute`] with what to do.
+    pub fn find(&self, uri: &Uri) -> Result<Routed<'_>, NoRoute> {
         let path = uri.path();
         let (name, rest) = split(path).ok_or_else(|| self.unknown(""))?;
         let upstream = self.by_name.get(name).ok_or_else(|| self.unknown(name))?;
-        let lost = |message: String| Lost { provider: Some(upstream.provider.id), message };
+        let lost = |message: String| NoRoute { provider: Some(upstream.provider.id), message };
         let (customer, rest) = upstream.customer(rest).map_err(lost)?;
         let uri = upstream.base.uri(customer, rest, uri.query()).ok_or_else(|| {
             lost(format!("endstop: the path {path} cannot be passed on to `{name}`"))
@@ -139,14 +139,14 @@ impl Routes {
         Ok(Routed { upstream, path, uri, customer: customer.to_owned() })
     }
 
-    fn unknown(&self, name: &str) -> Lost {
+    fn unknown(&self, name: &str) -> NoRoute {
         let known: Vec<&str> = self.by_name.keys().map(String::as_str).collect();
         let message = format!(
             "endstop: no upstream is called `{}`; the path begins with one of: {}",
             endstop::text::clean(name, 64),
             known.join(", ")
         );
-        Lost { provider: None, message }
+        NoRoute { provider: None, message }
     }
 
     /// The gateway's own keys are for whoever can show the token, or for this machine alone.

@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use endstop::frame::Framing;
+use endstop::gateway_error::GatewayError;
 use endstop::provider::Auth;
 use endstop::registry::Clues;
-use endstop::trouble::Trouble;
-use endstop::{Close, Ending, FaultForm, Profile, Timer, Wire, provider, request};
+use endstop::{Ending, FaultForm, Profile, Timer, TransportEnd, Wire, provider, request};
 use http_body_util::BodyExt as _;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
 use hyper::header::{self, HeaderMap, HeaderName, HeaderValue};
@@ -20,16 +20,16 @@ use hyper::{Method, Request, Response, StatusCode, Version};
 use crate::config::{Mode, ToolCalls};
 use crate::connect::close_of;
 use crate::decode::Decoder;
+use crate::ending_log::GuardAction;
+use crate::exchange::{Exchange, Opening};
 use crate::failure::{Failure, Strictness, failure};
 use crate::guard::Guard;
 use crate::live::{Live, LiveRelay};
 use crate::peer::{Busy, Peer, Phase};
 use crate::recording::Recording;
 use crate::relay::{Abort, LEAVE, Stream, Timers};
-use crate::route::{Lost, Routed};
+use crate::route::{NoRoute, Routed};
 use crate::state::{Settings, Shared};
-use crate::told::Action;
-use crate::turn::{Opening, Turn};
 
 /// What callers say to the gateway, and it says to them.
 mod own {
@@ -189,7 +189,7 @@ pub(crate) async fn serve(
     }
     // What follows on such a connection could be read in two ways.
     if busy.is_some() && request.headers().contains_key(header::TRANSFER_ENCODING) {
-        peer.is_last();
+        peer.close_after();
     }
     let upgrades = request.headers().contains_key(header::UPGRADE);
     let mut response = Serving { shared: &shared, peer: &peer, version }.serve(request).await;
@@ -321,7 +321,7 @@ impl Serving<'_> {
         let asked = request::asked(profile, target, &body);
         let strictness = Strictness { tool_calls, proves: routed.upstream.proves };
         let spool = self.shared.recording.as_ref().map(Recording::spool);
-        let mut turn = Turn::new(
+        let mut turn = Exchange::new(
             self.shared.told.clone(),
             spool,
             Opening {
@@ -338,7 +338,7 @@ impl Serving<'_> {
         );
         let streams = turn.asked().streamed == Some(true);
         let wants_usage = mode == Mode::Guard && streams && routed.upstream.ask_usage;
-        let asking = profile.asks.usage.filter(|_| wants_usage).and_then(|usage| {
+        let asking = profile.request_shape.usage.filter(|_| wants_usage).and_then(|usage| {
             let asking = usage.added_to(&body)?;
             Some((Bytes::from(asking), usage.is_extra))
         });
@@ -352,7 +352,7 @@ impl Serving<'_> {
         let upstream_request = match outgoing(&routed, parts.method, parts.headers, sent) {
             Ok(request) => request,
             Err(refused) => {
-                turn.unanswered(Close::Unreachable(endstop::Unreachable::Other));
+                turn.unanswered(TransportEnd::Unreachable(endstop::Unreachable::Other));
                 return refuse(profile, &id, &refused);
             }
         };
@@ -377,7 +377,7 @@ impl Serving<'_> {
     async fn answer(
         &self,
         settings: &Settings,
-        mut turn: Turn,
+        mut turn: Exchange,
         id: &str,
         flow: Flow,
         response: Response<Incoming>,
@@ -412,7 +412,7 @@ impl Serving<'_> {
     fn stream(
         &self,
         settings: &Settings,
-        turn: Turn,
+        turn: Exchange,
         status: StatusCode,
         mut headers: HeaderMap,
         body: Incoming,
@@ -475,7 +475,7 @@ fn admit<'r>(
 ) -> Result<Admitted<'r>, Denied> {
     let generic = || provider::GENERIC.main;
     let routed = settings.routes.find(request.uri()).map_err(|lost| {
-        let Lost { provider, message } = lost;
+        let NoRoute { provider, message } = lost;
         let profile = provider.and_then(provider::by_id).map_or_else(generic, |known| known.main);
         Box::new((profile, refused(StatusCode::NOT_FOUND, "endstop_unknown_route", message)))
     })?;
@@ -659,7 +659,7 @@ fn modes(
     };
     let looser = mode < routed.upstream.mode || tool_calls < routed.upstream.tool_calls;
     if looser && !settings.config.allow_looser {
-        let message = "endstop: the request asks for less than this gateway is set to do; ask for \
+        let message = "endstop: the request request_shape for less than this gateway is set to do; ask for \
                        no less, or let its operator set allow_looser";
         return Err(refused(StatusCode::FORBIDDEN, "endstop_looser", message));
     }
@@ -905,7 +905,7 @@ async fn peek(body: &mut Incoming, limit: Duration) -> Bytes {
 }
 
 enum Collected {
-    Whole(Bytes, Close),
+    Whole(Bytes, TransportEnd),
     TooLarge(Bytes),
 }
 
@@ -923,13 +923,15 @@ async fn collect(body: &mut Incoming, first: Bytes, settings: &Settings) -> Coll
         }
         let next = tokio::time::timeout(limits.idle, body.frame());
         let Ok(frame) = tokio::time::timeout_at(deadline, next).await else {
-            return Collected::Whole(gathered.bytes(), Close::TimedOut(Timer::Total));
+            return Collected::Whole(gathered.bytes(), TransportEnd::TimedOut(Timer::Total));
         };
         match frame {
-            Err(_) => return Collected::Whole(gathered.bytes(), Close::TimedOut(Timer::Idle)),
-            Ok(None) => return Collected::Whole(gathered.bytes(), Close::Eof),
+            Err(_) => {
+                return Collected::Whole(gathered.bytes(), TransportEnd::TimedOut(Timer::Idle));
+            }
+            Ok(None) => return Collected::Whole(gathered.bytes(), TransportEnd::Eof),
             Ok(Some(Err(error))) => {
-                let close = close_of(&error).unwrap_or(Close::Reset);
+                let close = close_of(&error).unwrap_or(TransportEnd::Reset);
                 return Collected::Whole(gathered.bytes(), close);
             }
             Ok(Some(Ok(frame))) => {
@@ -943,12 +945,12 @@ async fn collect(body: &mut Incoming, first: Bytes, settings: &Settings) -> Coll
 
 /// A plain response, judged before its head leaves.
 fn plain(
-    mut turn: Turn,
+    mut turn: Exchange,
     id: &str,
     status: StatusCode,
     mut headers: HeaderMap,
     bytes: Bytes,
-    close: Close,
+    close: TransportEnd,
 ) -> Response<Answer> {
     let mut reader =
         turn.reader(text(&headers, &header::CONTENT_TYPE), bytes.len().max(1 << 20) * 64);
@@ -959,13 +961,15 @@ fn plain(
     let ending = reader.finish(close);
     let guarded = turn.mode() == Mode::Guard;
     let verdict = loud(&ending, status, close, turn.strictness()).filter(|_| guarded);
-    let action = if verdict.is_some() { Action::Failed } else { Action::Passed };
+    let action = if verdict.is_some() { GuardAction::Failed } else { GuardAction::Passed };
     tell_in_headers(&mut headers, &ending, action);
     turn.delivered(bytes.len());
     let profile = turn.wire().profile;
     let response = match verdict {
         // In observe, a broken connection is passed on as one; a guard ends well what is well.
-        None if close == Close::Eof || guarded => respond(status, headers, Answer::whole(bytes)),
+        None if close == TransportEnd::Eof || guarded => {
+            respond(status, headers, Answer::whole(bytes))
+        }
         None => {
             let leaving = Box::pin(tokio::time::sleep(LEAVE));
             respond(status, headers, Answer::new(Kind::Broken(Some(bytes), leaving)))
@@ -985,7 +989,12 @@ enum Loud {
     Error(Failure),
 }
 
-fn loud(ending: &Ending, status: StatusCode, close: Close, strictness: Strictness) -> Option<Loud> {
+fn loud(
+    ending: &Ending,
+    status: StatusCode,
+    close: TransportEnd,
+    strictness: Strictness,
+) -> Option<Loud> {
     let page = ending.fault.as_ref().is_some_and(|fault| fault.form == FaultForm::Text);
     if page || status.is_redirection() {
         let kept = if status.is_client_error() { status } else { StatusCode::BAD_GATEWAY };
@@ -998,17 +1007,17 @@ fn loud(ending: &Ending, status: StatusCode, close: Close, strictness: Strictnes
         }));
     }
     // An error that says so is loud enough, if it is whole.
-    if status.as_u16() >= 400 && close == Close::Eof {
+    if status.as_u16() >= 400 && close == TransportEnd::Eof {
         return None;
     }
     let failure = failure(ending, strictness)?;
-    if ending.fault.is_some() && close == Close::Eof && ending.shown.is_empty() {
+    if ending.fault.is_some() && close == TransportEnd::Eof && ending.shown.is_empty() {
         return Some(Loud::Status(StatusCode::BAD_GATEWAY));
     }
     Some(Loud::Error(failure))
 }
 
-fn tell_in_headers(headers: &mut HeaderMap, ending: &Ending, action: Action) {
+fn tell_in_headers(headers: &mut HeaderMap, ending: &Ending, action: GuardAction) {
     let mut put = |name: HeaderName, text: &str| {
         if let Ok(value) = HeaderValue::from_bytes(text.as_bytes()) {
             headers.insert(name, value);
@@ -1032,14 +1041,14 @@ fn fail(
 ) -> Response<Answer> {
     let status = StatusCode::from_u16(failure.status).unwrap_or(StatusCode::BAD_GATEWAY);
     let mut headers = error_headers(id);
-    tell_in_headers(&mut headers, ending, Action::Failed);
+    tell_in_headers(&mut headers, ending, GuardAction::Failed);
     if failure.repeats {
         headers.insert(own::SHOULD_RETRY, HeaderValue::from_static("false"));
     }
     if let Some(after) = upstream.get(header::RETRY_AFTER) {
         headers.insert(header::RETRY_AFTER, after.clone());
     }
-    respond(status, headers, Answer::whole(profile.error_body(&failure.trouble())))
+    respond(status, headers, Answer::whole(profile.error_body(&failure.gateway_error())))
 }
 
 /// The upstream never answered.
@@ -1049,28 +1058,29 @@ fn unreachable(profile: &Profile, id: &str, ending: &Ending) -> Response<Answer>
     let message =
         format!("endstop: no answer from the upstream ({}): {}.", ending.cause(), ending.sentence);
     let mut headers = error_headers(id);
-    tell_in_headers(&mut headers, ending, Action::Refused);
-    let trouble = Trouble { status: status.as_u16(), code: "endstop_no_answer", message: &message };
-    respond(status, headers, Answer::whole(profile.error_body(&trouble)))
+    tell_in_headers(&mut headers, ending, GuardAction::Refused);
+    let gateway_error =
+        GatewayError { status: status.as_u16(), code: "endstop_no_answer", message: &message };
+    respond(status, headers, Answer::whole(profile.error_body(&gateway_error)))
 }
 
 fn refuse(profile: &Profile, id: &str, refused: &Refused) -> Response<Answer> {
     let Refused { status, code, message } = refused;
-    let trouble = Trouble { status: status.as_u16(), code, message };
+    let gateway_error = GatewayError { status: status.as_u16(), code, message };
     let mut headers = error_headers(id);
     headers.insert(own::SHOULD_RETRY, HeaderValue::from_static("false"));
-    respond(*status, headers, Answer::whole(profile.error_body(&trouble)))
+    respond(*status, headers, Answer::whole(profile.error_body(&gateway_error)))
 }
 
 /// A request broke something of ours.
 #[must_use]
 pub(crate) fn broke() -> Response<Answer> {
-    let trouble = Trouble {
+    let gateway_error = GatewayError {
         status: 500,
         code: "endstop_internal",
         message: "endstop: the gateway failed at this request; others are not affected",
     };
-    let body = provider::GENERIC.main.error_body(&trouble);
+    let body = provider::GENERIC.main.error_body(&gateway_error);
     respond(StatusCode::INTERNAL_SERVER_ERROR, error_headers(""), Answer::whole(body))
 }
 

@@ -3,7 +3,7 @@
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
-use endstop::{Close, Timer};
+use endstop::{Timer, TransportEnd};
 use hyper::body::Incoming;
 use hyper::{Request, Response};
 use hyper_util::client::legacy::Client;
@@ -11,19 +11,19 @@ use hyper_util::rt::{TokioExecutor, TokioTimer};
 
 use crate::config::{Config, Limits, Secret};
 use crate::connect::{Connector, client_tls, close_of};
+use crate::ending_log::EndingLog;
 use crate::error::Error;
 use crate::live::Live;
 use crate::recording::{Callers, Recording};
 use crate::route::{Routes, Upstream};
 use crate::serve::Sent;
-use crate::told::Told;
 
 /// What all requests share.
 #[derive(Debug)]
 pub struct Shared {
     settings: RwLock<Arc<Settings>>,
     /// What is told.
-    pub told: Arc<Told>,
+    pub told: Arc<EndingLog>,
     /// The streams under way.
     pub live: Arc<Live>,
     /// Where endings are kept.
@@ -36,7 +36,7 @@ impl Shared {
     /// # Errors
     /// The store's address is wrong, or the data directory cannot be used.
     pub fn new(settings: Settings) -> Result<Self, Error> {
-        let told = Arc::new(Told::new(settings.config.keep, settings.config.log));
+        let told = Arc::new(EndingLog::new(settings.config.keep, settings.config.log));
         let recording = Recording::open(&settings.config)?;
         let settings = RwLock::new(Arc::new(settings));
         Ok(Self { settings, told, live: Arc::new(Live::default()), recording })
@@ -115,7 +115,7 @@ impl Clients {
         &self,
         upstream: &Upstream,
         request: Request<Sent>,
-    ) -> Result<Response<Incoming>, Close> {
+    ) -> Result<Response<Incoming>, TransportEnd> {
         let client = match (upstream.h2c, upstream.own || upstream.is_local()) {
             (true, _) => &self.h2c,
             (false, true) => &self.own,
@@ -123,8 +123,8 @@ impl Clients {
         };
         match tokio::time::timeout(self.first_byte, client.request(request)).await {
             Ok(Ok(response)) => Ok(response),
-            Ok(Err(error)) => Err(close_of(&error).unwrap_or(Close::Reset)),
-            Err(_) => Err(Close::TimedOut(Timer::FirstByte)),
+            Ok(Err(error)) => Err(close_of(&error).unwrap_or(TransportEnd::Reset)),
+            Err(_) => Err(TransportEnd::TimedOut(Timer::FirstByte)),
         }
     }
 }

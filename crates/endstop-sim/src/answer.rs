@@ -26,7 +26,7 @@ const FAR: &str = "Grüße aus Zürich – naïve façades, 日本語の文章�
 /// An answer: one turn a choice, and what was used.
 #[derive(Clone, Debug)]
 pub(crate) struct Answer {
-    pub(crate) turns: Vec<Turn>,
+    pub(crate) turns: Vec<Exchange>,
     pub(crate) usage: Option<Usage>,
     /// Pieces that a wire likes to send together come one by one, so that one can be cut between.
     pub(crate) split: bool,
@@ -38,7 +38,7 @@ pub(crate) struct Answer {
 
 /// What one choice says.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Turn {
+pub(crate) struct Exchange {
     pub(crate) reasoning: Vec<String>,
     pub(crate) text: Vec<String>,
     /// The text is a refusal, in the field for it where the wire has one.
@@ -109,7 +109,7 @@ pub(crate) fn tokens(text: &str) -> Vec<String> {
 
 /// The answer that a well-behaved model gives to this request.
 pub(crate) fn natural(ask: &Ask) -> Answer {
-    let turn = limited(ask, Turn { text: rest_of_answer(&ask.said), ..Turn::default() });
+    let turn = limited(ask, Exchange { text: rest_of_answer(&ask.said), ..Exchange::default() });
     let mut answer = Answer {
         turns: vec![turn; usize::try_from(ask.choices.clamp(1, 16)).unwrap_or(1)],
         usage: None,
@@ -125,7 +125,7 @@ pub(crate) fn natural(ask: &Ask) -> Answer {
 pub(crate) fn short(ask: &Ask) -> Answer {
     let mut answer = natural(ask);
     let text = tokens("Done: the tool has run, and its result was read.");
-    answer.turns = vec![limited(ask, Turn { text, ..Turn::default() })];
+    answer.turns = vec![limited(ask, Exchange { text, ..Exchange::default() })];
     answer.count(ask);
     answer
 }
@@ -146,7 +146,7 @@ fn rest_of_answer(said: &str) -> Vec<String> {
 }
 
 /// Stops at a stop sequence, or at the cap, whichever comes first.
-pub(crate) fn limited(ask: &Ask, mut turn: Turn) -> Turn {
+pub(crate) fn limited(ask: &Ask, mut turn: Exchange) -> Exchange {
     if let Some((text, sequence)) = stopped(&turn.text, &ask.stop) {
         turn.text = text;
         turn.end = End::StopSequence(sequence);
@@ -173,20 +173,21 @@ fn stopped(text: &[String], stop: &[String]) -> Option<(Vec<String>, String)> {
 impl Answer {
     /// Counts what is said.
     pub(crate) fn count(&mut self, ask: &Ask) {
-        let pieces = |turn: &Turn| turn.calls.iter().map(|call| call.pieces.len()).sum::<usize>();
-        let visible = |turn: &Turn| (turn.text.len() + pieces(turn)) as u64;
+        let pieces =
+            |turn: &Exchange| turn.calls.iter().map(|call| call.pieces.len()).sum::<usize>();
+        let visible = |turn: &Exchange| (turn.text.len() + pieces(turn)) as u64;
         let reasoning = self.turns.iter().map(|turn| turn.reasoning.len() as u64).sum();
         let output = self.turns.iter().map(visible).sum::<u64>() + reasoning;
         self.usage = Some(Usage { input: ask.input.max(1), output, reasoning });
     }
 
     /// The first turn; wires without choices have no other.
-    pub(crate) fn turn(&self) -> Turn {
+    pub(crate) fn turn(&self) -> Exchange {
         self.turns.first().cloned().unwrap_or_default()
     }
 
     /// Every turn, changed.
-    pub(crate) fn each(&mut self, change: impl Fn(&mut Turn)) {
+    pub(crate) fn each(&mut self, change: impl Fn(&mut Exchange)) {
         self.turns.iter_mut().for_each(change);
     }
 }

@@ -7,7 +7,7 @@ use tokio::net::TcpStream;
 
 use crate::ledger::Ended;
 use crate::request::Request;
-use crate::script::{Finish, Script, Step};
+use crate::script::{Script, ScriptEnd, Step};
 use crate::server::{Job, Shared};
 
 const MAX_HEAD: usize = 256 << 10;
@@ -21,7 +21,7 @@ struct Gone(usize);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum After {
     Next,
-    Close,
+    TransportEnd,
     Reset,
 }
 
@@ -63,7 +63,7 @@ pub(crate) async fn serve(stream: TcpStream, shared: &Shared) {
         drop(watch);
         match played {
             Ok(After::Next) => {}
-            Ok(After::Close) => {
+            Ok(After::TransportEnd) => {
                 let _shut = connection.stream.shutdown().await;
                 return;
             }
@@ -218,7 +218,7 @@ impl Connection<'_> {
 
     async fn play(&mut self, job: &Job, keeps: bool, old: bool, head: bool) -> Result<After, Gone> {
         let script = &job.script;
-        let keeps = keeps && script.finish == Finish::Whole && !(old && script.length.is_none());
+        let keeps = keeps && script.finish == ScriptEnd::Whole && !(old && script.length.is_none());
         if script.early_hints && !old {
             self.write(b"HTTP/1.1 103 Early Hints\r\nlink: </sim>; rel=preconnect\r\n\r\n").await?;
         }
@@ -226,23 +226,23 @@ impl Connection<'_> {
             self.write(head_of(script, keeps, old).as_bytes()).await?;
         }
         if head {
-            return Ok(if keeps { After::Next } else { After::Close });
+            return Ok(if keeps { After::Next } else { After::TransportEnd });
         }
         let mut body = Body { number: job.number, chunked: script.length.is_none() && !old };
         let last = script.steps.len().saturating_sub(1);
         for (at, step) in script.steps.iter().enumerate() {
-            let torn = at == last && script.finish == Finish::FinInChunk;
+            let torn = at == last && script.finish == ScriptEnd::FinInChunk;
             self.step(&mut body, step, torn).await?;
         }
         match script.finish {
-            Finish::Whole => {
+            ScriptEnd::Whole => {
                 if body.chunked {
                     self.write(b"0\r\n\r\n").await?;
                 }
-                Ok(if keeps { After::Next } else { After::Close })
+                Ok(if keeps { After::Next } else { After::TransportEnd })
             }
-            Finish::Fin | Finish::FinInChunk => Ok(After::Close),
-            Finish::Reset => {
+            ScriptEnd::Fin | ScriptEnd::FinInChunk => Ok(After::TransportEnd),
+            ScriptEnd::Reset => {
                 // A reset may overtake what was written before; give that time to arrive.
                 self.wait(Duration::from_millis(20)).await?;
                 Ok(After::Reset)
@@ -349,8 +349,8 @@ fn head_of(script: &Script, keeps: bool, old: bool) -> String {
     // What breaks does not say so before: clients on Node take an announced close for a clean end.
     head.push_str(match (keeps, &script.finish) {
         (true, _) => "connection: keep-alive\r\n",
-        (false, Finish::Whole) => "connection: close\r\n",
-        (false, Finish::Fin | Finish::FinInChunk | Finish::Reset) => "",
+        (false, ScriptEnd::Whole) => "connection: close\r\n",
+        (false, ScriptEnd::Fin | ScriptEnd::FinInChunk | ScriptEnd::Reset) => "",
     });
     head.push_str("\r\n");
     head

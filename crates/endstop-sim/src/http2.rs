@@ -15,7 +15,7 @@ use tokio::sync::mpsc;
 
 use crate::ledger::Ended;
 use crate::request::Request;
-use crate::script::{Finish, Script, Step};
+use crate::script::{Script, ScriptEnd, Step};
 use crate::server::{Job, Shared};
 
 pub(crate) async fn serve(stream: TcpStream, shared: Arc<Shared>) {
@@ -96,7 +96,7 @@ struct Gone;
 
 async fn play(job: Job, shared: Arc<Shared>, sender: Sender, watch: Watch) {
     if steps(&job.script, job.number, &shared, &sender).await.is_ok() {
-        if job.script.finish != Finish::Whole {
+        if job.script.finish != ScriptEnd::Whole {
             // What was sent before must leave first: hyper drops it otherwise.
             tokio::time::sleep(Duration::from_millis(20)).await;
             let _sent = sender.send(Err(std::io::ErrorKind::ConnectionReset.into())).await;

@@ -49,7 +49,7 @@ use tokio::task::JoinHandle;
 pub use ledger::{Ended, LedgerEntry};
 pub use scenario::Scenario;
 pub use script::Chunks;
-pub use wire::Wire;
+pub use wire::SimWire;
 
 /// What is called when a response is over.
 pub type Log = Arc<dyn Fn(&LedgerEntry) + Send + Sync>;

@@ -5,8 +5,8 @@ use endstop::{Closed, Reason, Timer};
 use crate::answer::{self, Answer, End};
 use crate::json::{Json, obj};
 use crate::scene::{self, Compression, Scene};
-use crate::script::{Finish, Script, Step};
-use crate::wire::{Event, Part, Wire};
+use crate::script::{Script, ScriptEnd, Step};
+use crate::wire::{Part, SimWire, WireEvent};
 
 /// One way for a response to end.
 #[derive(Debug)]
@@ -20,9 +20,9 @@ pub struct Scenario {
     /// The incident that it stands for: an issue, a row of a fault matrix.
     pub source: &'static str,
     /// Whether it exists on this wire.
-    pub on: fn(&Wire) -> bool,
+    pub on: fn(&SimWire) -> bool,
     /// What Endstop's own reader says of it: streamed or not.
-    pub want: fn(&Wire, Mode) -> Option<Want>,
+    pub want: fn(&SimWire, Mode) -> Option<Want>,
     pub(crate) shape: fn(&Scene<'_>, &mut Answer),
     pub(crate) play: fn(&Scene<'_>, &Answer) -> Script,
 }
@@ -84,7 +84,7 @@ const fn failed() -> Option<Want> {
 }
 
 /// An error for a body, with status 200. Two wires' errors bear no sign that they are errors.
-fn failed_body(wire: &Wire) -> Option<Want> {
+fn failed_body(wire: &SimWire) -> Option<Want> {
     if bedrock(wire) || wire.id == "cohere" { ended(Reason::Unknown) } else { failed() }
 }
 
@@ -92,35 +92,35 @@ const fn idle() -> Option<Want> {
     want(Reason::TimedOut, Closed::TimedOut(Timer::Idle))
 }
 
-fn all(_: &Wire) -> bool {
+fn all(_: &SimWire) -> bool {
     true
 }
 
-fn tools(wire: &Wire) -> bool {
+fn tools(wire: &SimWire) -> bool {
     wire.tools
 }
 
-fn halves(wire: &Wire) -> bool {
+fn halves(wire: &SimWire) -> bool {
     wire.tools && !wire.whole_calls
 }
 
-fn is(wire: &Wire, ids: &[&str]) -> bool {
+fn is(wire: &SimWire, ids: &[&str]) -> bool {
     ids.contains(&wire.id)
 }
 
-fn bedrock(wire: &Wire) -> bool {
+fn bedrock(wire: &SimWire) -> bool {
     is(wire, &["bedrock-converse", "bedrock-invoke"])
 }
 
-fn sse(wire: &Wire) -> bool {
+fn sse(wire: &SimWire) -> bool {
     !bedrock(wire) && !is(wire, &["ollama", "ollama-generate"])
 }
 
-fn marked(wire: &Wire) -> bool {
+fn marked(wire: &SimWire) -> bool {
     wire.marker
 }
 
-fn choices(wire: &Wire) -> bool {
+fn choices(wire: &SimWire) -> bool {
     is(wire, &["openai-chat", "openai-completions", "mistral", "gemini"])
 }
 
@@ -386,7 +386,7 @@ pub static ALL: &[Scenario] = &[
         shape: one_call,
         play: |scene, answer| {
             let script = scene.in_call(answer);
-            if scene.ask.streamed { script } else { script.ending(Finish::Fin) }
+            if scene.ask.streamed { script } else { script.ending(ScriptEnd::Fin) }
         },
         ..PLAIN
     },
@@ -598,7 +598,7 @@ pub static ALL: &[Scenario] = &[
             after_word(scene, answer, |event| {
                 let choice = obj! { "index": 0_u64, "finish_reason": Json::Null, "content_filter_offsets": obj! {} };
                 let data = event.data.clone().with("choices", vec![choice]);
-                Event { data, ..event.clone() }
+                WireEvent { data, ..event.clone() }
             })
         },
         ..PLAIN
@@ -802,7 +802,7 @@ pub static ALL: &[Scenario] = &[
             } else {
                 scene.half(answer)
             };
-            script.ending(Finish::Reset)
+            script.ending(ScriptEnd::Reset)
         },
         ..PLAIN
     },
@@ -811,7 +811,7 @@ pub static ALL: &[Scenario] = &[
         about: "The connection is reset between two events. Not streamed: in the middle of the body.",
         source: "faults 8",
         want: |_, mode| reset(mode),
-        play: |scene, answer| scene.cut(answer, Scene::some_text).ending(Finish::Reset),
+        play: |scene, answer| scene.cut(answer, Scene::some_text).ending(ScriptEnd::Reset),
         ..PLAIN
     },
     Scenario {
@@ -821,7 +821,7 @@ pub static ALL: &[Scenario] = &[
         on: tools,
         want: |_, mode| reset(mode),
         shape: one_call,
-        play: |scene, answer| scene.in_call(answer).ending(Finish::Reset),
+        play: |scene, answer| scene.in_call(answer).ending(ScriptEnd::Reset),
         ..PLAIN
     },
     Scenario {
@@ -835,7 +835,7 @@ pub static ALL: &[Scenario] = &[
             } else {
                 Script { length: None, ..scene.half(answer) }
             };
-            script.ending(Finish::FinInChunk)
+            script.ending(ScriptEnd::FinInChunk)
         },
         ..PLAIN
     },
@@ -846,11 +846,11 @@ pub static ALL: &[Scenario] = &[
         want: |_, mode| reset(mode),
         play: |scene, answer| {
             if !scene.ask.streamed {
-                return scene.half(answer).ending(Finish::Fin);
+                return scene.half(answer).ending(ScriptEnd::Fin);
             }
             let script = scene.streamed(&scene.some_text(answer));
             let length = scene.streamed(&scene.events(answer)).bytes().len() as u64;
-            Script { length: Some(length), ..script }.ending(Finish::Fin)
+            Script { length: Some(length), ..script }.ending(ScriptEnd::Fin)
         },
         ..PLAIN
     },
@@ -1149,8 +1149,9 @@ pub static ALL: &[Scenario] = &[
         want: |_, _| ended(Reason::OutputLimit),
         shape: |scene, answer| {
             let first = answer.turn();
-            let long = answer::Turn { text: answer::some(30), end: End::Length, ..first.clone() };
-            let short = answer::Turn { text: answer::some(9), end: End::Stop, ..first };
+            let long =
+                answer::Exchange { text: answer::some(30), end: End::Length, ..first.clone() };
+            let short = answer::Exchange { text: answer::some(9), end: End::Stop, ..first };
             answer.turns = vec![long, short];
             answer.count(&scene.ask);
         },
@@ -1233,9 +1234,9 @@ pub static ALL: &[Scenario] = &[
         play: |scene, _| {
             let data = crate::wire::gemini_blocked(&scene.ask);
             if scene.ask.streamed {
-                let mut events = vec![Event::new(Part::Word, data)];
+                let mut events = vec![WireEvent::new(Part::Word, data)];
                 if scene.ask.array {
-                    events.push(Event::new(Part::Mark, Json::Null));
+                    events.push(WireEvent::new(Part::Mark, Json::Null));
                 }
                 scene.streamed(&events)
             } else {
@@ -1260,9 +1261,9 @@ pub static ALL: &[Scenario] = &[
             let word = "MALFORMED_FUNCTION_CALL";
             let data = crate::wire::gemini_bare_word(&scene.ask, word, answer.usage);
             if scene.ask.streamed {
-                let mut events = vec![Event::new(Part::Word, data)];
+                let mut events = vec![WireEvent::new(Part::Word, data)];
                 if scene.ask.array {
-                    events.push(Event::new(Part::Mark, Json::Null));
+                    events.push(WireEvent::new(Part::Mark, Json::Null));
                 }
                 scene.streamed(&events)
             } else {
@@ -1343,7 +1344,7 @@ pub static ALL: &[Scenario] = &[
                 let events = scene::through(scene.events(answer), Part::Word, 1);
                 scene.torn(&events)
             } else {
-                scene.half(answer).ending(Finish::Fin)
+                scene.half(answer).ending(ScriptEnd::Fin)
             }
         },
         ..PLAIN
@@ -1393,7 +1394,7 @@ const OVERLOADED: &str = "Overloaded";
 const BROKE: &str = "The server had an error while processing your request.";
 
 /// The same events, and after the one with the word another one made from it.
-fn after_word(scene: &Scene<'_>, answer: &Answer, more: fn(&Event) -> Event) -> Script {
+fn after_word(scene: &Scene<'_>, answer: &Answer, more: fn(&WireEvent) -> WireEvent) -> Script {
     if !scene.ask.streamed {
         return scene.plain(answer);
     }

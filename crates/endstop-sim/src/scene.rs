@@ -6,13 +6,13 @@ use std::time::Duration;
 use crate::answer::{self, Answer, End};
 use crate::ask::Ask;
 use crate::json::{Json, obj};
-use crate::script::{Finish, Script, Step};
-use crate::wire::{Event, Fault, Framing, Part, Wire};
+use crate::script::{Script, ScriptEnd, Step};
+use crate::wire::{Fault, Framing, Part, SimWire, WireEvent};
 
 /// One request on one wire, and the value that its scenario was given.
 #[derive(Clone, Debug)]
 pub(crate) struct Scene<'a> {
-    pub(crate) wire: &'static Wire,
+    pub(crate) wire: &'static SimWire,
     pub(crate) ask: Ask,
     pub(crate) value: Option<&'a str>,
 }
@@ -27,7 +27,7 @@ impl Scene<'_> {
     }
 
     /// The events of the answer.
-    pub(crate) fn events(&self, answer: &Answer) -> Vec<Event> {
+    pub(crate) fn events(&self, answer: &Answer) -> Vec<WireEvent> {
         (self.wire.stream)(&self.ask, answer)
     }
 
@@ -37,7 +37,7 @@ impl Scene<'_> {
     }
 
     /// A stream of these events.
-    pub(crate) fn streamed(&self, events: &[Event]) -> Script {
+    pub(crate) fn streamed(&self, events: &[WireEvent]) -> Script {
         let encoded = events.iter().enumerate();
         let bytes = encoded.map(|(at, event)| self.wire.encode(&self.ask, at, event));
         let script = Script {
@@ -97,7 +97,7 @@ impl Scene<'_> {
     }
 
     /// The event of an error inside of a stream.
-    pub(crate) fn error_event(&self, status: u16, message: &str) -> Event {
+    pub(crate) fn error_event(&self, status: u16, message: &str) -> WireEvent {
         (self.wire.error_event)(&Fault { status, message })
     }
 
@@ -108,12 +108,12 @@ impl Scene<'_> {
     }
 
     /// The events up to some text.
-    pub(crate) fn some_text(&self, answer: &Answer) -> Vec<Event> {
+    pub(crate) fn some_text(&self, answer: &Answer) -> Vec<WireEvent> {
         through(self.events(answer), Part::Text, SOME)
     }
 
     /// The events up to some of the arguments of a call.
-    pub(crate) fn some_arguments(&self, answer: &Answer) -> Vec<Event> {
+    pub(crate) fn some_arguments(&self, answer: &Answer) -> Vec<WireEvent> {
         through(self.events(answer), Part::Arguments, 2)
     }
 
@@ -121,12 +121,12 @@ impl Scene<'_> {
     pub(crate) fn cut(
         &self,
         answer: &Answer,
-        cut: impl Fn(&Self, &Answer) -> Vec<Event>,
+        cut: impl Fn(&Self, &Answer) -> Vec<WireEvent>,
     ) -> Script {
         if self.ask.streamed {
             self.streamed(&cut(self, answer))
         } else {
-            self.half(answer).ending(Finish::Fin)
+            self.half(answer).ending(ScriptEnd::Fin)
         }
     }
 
@@ -152,7 +152,7 @@ impl Scene<'_> {
     }
 
     /// A stream whose last event is torn in the middle.
-    pub(crate) fn torn(&self, events: &[Event]) -> Script {
+    pub(crate) fn torn(&self, events: &[WireEvent]) -> Script {
         let mut script = self.streamed(events);
         if let Some(Step::Bytes(last)) = script.steps.last_mut() {
             last.truncate(last.len() / 2);
@@ -161,7 +161,7 @@ impl Scene<'_> {
     }
 
     /// What a stream holds before silence sets in, or drops.
-    pub(crate) fn stalled(&self, events: &[Event], answer: &Answer) -> Script {
+    pub(crate) fn stalled(&self, events: &[WireEvent], answer: &Answer) -> Script {
         let script = if self.ask.streamed { self.streamed(events) } else { self.half(answer) };
         script.then(Step::Stall)
     }
@@ -211,35 +211,35 @@ impl Scene<'_> {
 }
 
 /// The events up to the `count`-th of this part, or up to the last of it.
-pub(crate) fn through(events: Vec<Event>, part: Part, count: usize) -> Vec<Event> {
+pub(crate) fn through(events: Vec<WireEvent>, part: Part, count: usize) -> Vec<WireEvent> {
     let places = events.iter().enumerate().filter(|(_, event)| event.part == part);
     let keep = places.map(|(at, _)| at + 1).take(count).last().unwrap_or(0);
     events.into_iter().take(keep).collect()
 }
 
 /// The events before the first of this part.
-pub(crate) fn before(events: Vec<Event>, part: Part) -> Vec<Event> {
+pub(crate) fn before(events: Vec<WireEvent>, part: Part) -> Vec<WireEvent> {
     events.into_iter().take_while(|event| event.part != part).collect()
 }
 
 /// The events without those of this part.
-pub(crate) fn without(mut events: Vec<Event>, part: Part) -> Vec<Event> {
+pub(crate) fn without(mut events: Vec<WireEvent>, part: Part) -> Vec<WireEvent> {
     events.retain(|event| event.part != part);
     events
 }
 
 /// Puts an event into the middle of the text.
-pub(crate) fn amid(mut events: Vec<Event>, data: Json) -> Vec<Event> {
+pub(crate) fn amid(mut events: Vec<WireEvent>, data: Json) -> Vec<WireEvent> {
     let texts = events.iter().enumerate().filter(|(_, event)| event.part == Part::Text);
     if let Some((at, event)) = texts.take(4).last() {
-        let event = Event { data, ..event.clone() };
+        let event = WireEvent { data, ..event.clone() };
         events.insert(at, event);
     }
     events
 }
 
 /// Before what ends the stream, or at its end.
-pub(crate) fn before_mark(mut events: Vec<Event>, event: Event) -> Vec<Event> {
+pub(crate) fn before_mark(mut events: Vec<WireEvent>, event: WireEvent) -> Vec<WireEvent> {
     let at = events.iter().position(|event| event.part == Part::Mark).unwrap_or(events.len());
     events.insert(at, event);
     events

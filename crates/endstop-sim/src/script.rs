@@ -14,7 +14,7 @@ pub(crate) struct Script {
     /// The length that the head promises; a chunked body if none.
     pub(crate) length: Option<u64>,
     pub(crate) steps: Vec<Step>,
-    pub(crate) finish: Finish,
+    pub(crate) finish: ScriptEnd,
 }
 
 /// One step of a body.
@@ -33,7 +33,7 @@ pub(crate) enum Step {
 
 /// How a body ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Finish {
+pub(crate) enum ScriptEnd {
     /// As its framing wants it.
     Whole,
     /// The connection is closed, whatever the framing wants.
@@ -90,7 +90,7 @@ impl Script {
             silent: false,
             length: Some(body.len() as u64),
             steps: vec![Step::Bytes(body)],
-            finish: Finish::Whole,
+            finish: ScriptEnd::Whole,
         }
     }
 
@@ -101,7 +101,7 @@ impl Script {
     }
 
     /// Ends it in this way.
-    pub(crate) fn ending(mut self, finish: Finish) -> Self {
+    pub(crate) fn ending(mut self, finish: ScriptEnd) -> Self {
         self.finish = finish;
         self
     }

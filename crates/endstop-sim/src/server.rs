@@ -17,7 +17,7 @@ use crate::request::Request;
 use crate::scenario;
 use crate::scene::Scene;
 use crate::script::{Chunks, Script, Step};
-use crate::wire::{self, Taken, Wire};
+use crate::wire::{self, SimWire, Taken};
 use crate::{Options, Reply, ReplyEnd, http1, http2};
 
 /// What all connections share.
@@ -107,7 +107,7 @@ impl Shared {
             return script;
         }
         let path = request.path();
-        match Wire::for_path(path) {
+        match SimWire::for_path(path) {
             Some((wire, taken)) if request.method == "POST" => {
                 entry.wire = wire.id;
                 self.play(request, wire, &taken, entry)
@@ -147,7 +147,7 @@ impl Shared {
     fn play(
         &self,
         request: &Request,
-        wire: &'static Wire,
+        wire: &'static SimWire,
         taken: &Taken,
         entry: &mut LedgerEntry,
     ) -> Script {
@@ -270,8 +270,8 @@ impl Reply {
         }
         match self.end {
             ReplyEnd::Whole => script,
-            ReplyEnd::Fin => script.ending(crate::script::Finish::Fin),
-            ReplyEnd::Reset => script.ending(crate::script::Finish::Reset),
+            ReplyEnd::Fin => script.ending(crate::script::ScriptEnd::Fin),
+            ReplyEnd::Reset => script.ending(crate::script::ScriptEnd::Reset),
             ReplyEnd::Stall => script.then(Step::Stall),
         }
     }
@@ -319,9 +319,9 @@ fn models(path: &str) -> Option<Script> {
     let (first, rest) = wire::split_first(path);
     let (wire, rest) = match wire::ALL.iter().find(|wire| wire.route == first) {
         Some(wire) => (*wire, rest),
-        None if first == "api" => (Wire::by_id("ollama")?, path),
-        None if first == "v1beta" => (Wire::by_id("gemini")?, path),
-        None => (Wire::by_id("openai-chat")?, path),
+        None if first == "api" => (SimWire::by_id("ollama")?, path),
+        None if first == "v1beta" => (SimWire::by_id("gemini")?, path),
+        None => (SimWire::by_id("openai-chat")?, path),
     };
     if rest.ends_with("/models") || rest.ends_with("/api/tags") || rest == "/foundation-models" {
         return Some(json(200, &(wire.models)()));

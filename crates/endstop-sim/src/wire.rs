@@ -20,7 +20,7 @@ use crate::ask::Ask;
 use crate::json::Json;
 
 /// Every wire that is spoken.
-pub static ALL: &[&Wire] = &[
+pub static ALL: &[&SimWire] = &[
     &openai_chat::WIRE,
     &openai_responses::WIRE,
     &openai_completions::WIRE,
@@ -36,7 +36,7 @@ pub static ALL: &[&Wire] = &[
 
 /// One wire: a provider's way to be asked and to answer.
 #[derive(Debug)]
-pub struct Wire {
+pub struct SimWire {
     /// The short name, such as `openai-chat`.
     pub id: &'static str,
     /// The first part of its paths, as at a gateway.
@@ -61,10 +61,10 @@ pub struct Wire {
     pub(crate) words: Words,
     pub(crate) takes: fn(&str) -> Option<Taken>,
     pub(crate) read: fn(&Value, &mut Ask),
-    pub(crate) stream: fn(&Ask, &Answer) -> Vec<Event>,
+    pub(crate) stream: fn(&Ask, &Answer) -> Vec<WireEvent>,
     pub(crate) body: fn(&Ask, &Answer) -> Json,
     pub(crate) error: fn(&Fault<'_>) -> Json,
-    pub(crate) error_event: fn(&Fault<'_>) -> Event,
+    pub(crate) error_event: fn(&Fault<'_>) -> WireEvent,
     pub(crate) headers: fn(&Ask) -> Vec<(&'static str, String)>,
     pub(crate) models: fn() -> Json,
 }
@@ -126,7 +126,7 @@ impl Words {
 
 /// One event of a stream, and what it is a part of.
 #[derive(Clone, Debug)]
-pub(crate) struct Event {
+pub(crate) struct WireEvent {
     pub(crate) part: Part,
     /// The name that it bears, where events bear names.
     pub(crate) name: String,
@@ -143,7 +143,7 @@ pub(crate) enum Part {
     Reasoning,
     Text,
     /// The end of a block, and what else stands between.
-    Close,
+    TransportEnd,
     CallStart,
     Arguments,
     CallEnd,
@@ -154,7 +154,7 @@ pub(crate) enum Part {
     Error,
 }
 
-impl Event {
+impl WireEvent {
     pub(crate) fn new(part: Part, data: Json) -> Self {
         Self { part, name: String::new(), data, exception: false }
     }
@@ -172,7 +172,7 @@ pub(crate) struct Fault<'a> {
     pub(crate) message: &'a str,
 }
 
-impl Wire {
+impl SimWire {
     /// The content type of a stream.
     pub(crate) fn stream_type(&self, ask: &Ask) -> &'static str {
         match self.framing {
@@ -199,7 +199,7 @@ impl Wire {
     }
 
     /// The bytes of one event, the `at`-th of its stream.
-    pub(crate) fn encode(&self, ask: &Ask, at: usize, event: &Event) -> Vec<u8> {
+    pub(crate) fn encode(&self, ask: &Ask, at: usize, event: &WireEvent) -> Vec<u8> {
         let data = &event.data;
         match self.framing {
             Framing::Sse => format!("data: {data}\n\n").into_bytes(),
@@ -219,7 +219,7 @@ impl Wire {
                 use base64::Engine;
                 let bytes = base64::engine::general_purpose::STANDARD.encode(data.to_string());
                 let wrapped = format!("{{\"bytes\":\"{bytes}\",\"p\":\"abcdefgh\"}}");
-                let chunk = Event::named(event.part, "chunk", Json::Null);
+                let chunk = WireEvent::named(event.part, "chunk", Json::Null);
                 aws_message(&chunk, wrapped.as_bytes())
             }
         }
@@ -257,7 +257,7 @@ pub(crate) fn aws_error_type(status: u16) -> &'static str {
     bedrock_converse::error_type(status)
 }
 
-fn aws_message(event: &Event, payload: &[u8]) -> Vec<u8> {
+fn aws_message(event: &WireEvent, payload: &[u8]) -> Vec<u8> {
     let (type_, kind) =
         if event.exception { (":exception-type", "exception") } else { (":event-type", "event") };
     let headers = [

@@ -8,7 +8,7 @@ use std::io::Write;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use endstop::{Asked, Record, provider};
+use endstop::{Record, RequestInfo, provider};
 use endstop_store::spool::{Options, Spool};
 use rustix::time::{ClockId, clock_gettime};
 
@@ -119,7 +119,11 @@ fn records() -> (Record, Record) {
         mode: "guard".into(),
         ..Record::default()
     };
-    let asked = Asked { model: Some("gpt-4o-mini".into()), cap: Some(1024), ..Asked::default() };
+    let asked = RequestInfo {
+        model: Some("gpt-4o-mini".into()),
+        cap: Some(1024),
+        ..RequestInfo::default()
+    };
     start.ask(&provider::OPENAI.main, &asked);
     let end = Record {
         status: Some(200),

@@ -44,7 +44,7 @@ pub enum Error {
 impl Error {
     /// Whether the same may work later.
     #[must_use]
-    pub fn is_passing(&self) -> bool {
+    pub fn is_retryable(&self) -> bool {
         matches!(self, Self::Unavailable { .. })
     }
 }

@@ -292,7 +292,7 @@ impl Work {
             status.episodes += u64::from(status.last_error.is_none());
             status.last_error = Some(said);
         });
-        if !error.is_passing() {
+        if !error.is_retryable() {
             return self.options.refused_pause;
         }
         let pause = self.pause;

@@ -221,7 +221,7 @@ impl Postgres {
             }
             Ok(Err(failure)) => {
                 let failed = self.failed(failure);
-                if !failed.error.is_passing() {
+                if !failed.error.is_retryable() {
                     // The table may have been changed meanwhile: it is looked at again.
                     self.client = Some((client, None));
                 }

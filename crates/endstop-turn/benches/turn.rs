@@ -8,9 +8,9 @@ use std::hint::black_box;
 use std::process::Command;
 use std::time::Instant;
 
-use endstop::{Asked, Close, Ending, Head, Reader, provider};
-use endstop_turn::continuation::{Begin, Ended, Input, Machine};
-use endstop_turn::policy::{Budget, Context, Piece, Policy, decide};
+use endstop::{Ending, Head, Reader, RequestInfo, TransportEnd, provider};
+use endstop_turn::continuation::{EndedResponse, Machine, TurnInput, TurnStart};
+use endstop_turn::policy::{Budget, DecisionContext, Piece, Policy, decide};
 
 const SUBJECTS: [&str; 5] = ["nothing", "decide stop", "decide continue", "step", "turn"];
 
@@ -27,21 +27,21 @@ fn ending(word: &str) -> Ending {
     let body = format!(
         r#"{{"model":"m","choices":[{{"message":{{"content":"x"}},"finish_reason":"{word}"}}],"usage":{{"prompt_tokens":9,"completion_tokens":9}}}}"#
     );
-    let mut reader = Reader::new(&provider::OPENAI, Head::default(), Asked::default());
+    let mut reader = Reader::new(&provider::OPENAI, Head::default(), RequestInfo::default());
     reader.watch(body.as_bytes());
-    reader.finish(Close::Eof)
+    reader.finish(TransportEnd::Eof)
 }
 
 fn run(subject: &str, rounds: u64) {
     let policy = Policy::default();
     let budget = Budget { cap: Some(1_000), ..Budget::default() };
     let piece = Piece::of("a text that is long enough to be progress");
-    let context = Context { budget, piece: Some(piece), ..Context::default() };
+    let context = DecisionContext { budget, piece: Some(piece), ..DecisionContext::default() };
     let (stop, length) = (ending("stop"), ending("length"));
-    let begin = Begin { budget, ..Begin::new("turn") };
+    let begin = TurnStart { budget, ..TurnStart::new("turn") };
     let machine = Machine::begin(begin.clone(), 0).0;
-    let first = Ended::new(length.clone(), piece);
-    let last = Ended::new(stop.clone(), piece);
+    let first = EndedResponse::new(length.clone(), piece);
+    let last = EndedResponse::new(stop.clone(), piece);
     for _ in 0..rounds {
         match subject {
             "nothing" => {
@@ -50,13 +50,13 @@ fn run(subject: &str, rounds: u64) {
             "decide stop" => drop(black_box(decide(black_box(&stop), &context, &policy))),
             "decide continue" => drop(black_box(decide(black_box(&length), &context, &policy))),
             // A machine is stepped by value, so that a copy is made each time.
-            "step" => drop(black_box(machine.clone().step(Input::Ended(&first), 1))),
+            "step" => drop(black_box(machine.clone().step(TurnInput::Ended(&first), 1))),
             // Cut off, continued, whole: four steps with their events.
             "turn" => {
                 let machine = Machine::begin(begin.clone(), 0).0;
-                let machine = machine.step(Input::Ended(&first), 1).0;
-                let machine = machine.step(Input::Prepared, 2).0;
-                drop(black_box(machine.step(Input::Ended(&last), 3)));
+                let machine = machine.step(TurnInput::Ended(&first), 1).0;
+                let machine = machine.step(TurnInput::Prepared, 2).0;
+                drop(black_box(machine.step(TurnInput::Ended(&last), 3)));
             }
             _ => panic!("no such subject: {subject}"),
         }

@@ -14,11 +14,11 @@
 //!
 //! A *turn* runs from one request of the user to its final answer, all tool iterations included; an
 //! *iteration* is one request to the provider. The machine waits in every state but two:
-//! `EvaluateStop` and `AbortPartial` are passed within a step, and [`Action::passed`] tells so.
+//! `EvaluateStop` and `AbortPartial` are passed within a step, and [`Step::passed`] tells so.
 //!
 //! The machine does no IO and has no clock: it says what [`Todo`], and is told what came of it. It can
 //! be stored after any step and restored elsewhere. A request that was under way when a process died
-//! is told as an ending with [`Close::Interrupted`](endstop::Close::Interrupted); time is best counted
+//! is told as an ending with [`TransportEnd::Interrupted`](endstop::TransportEnd::Interrupted); time is best counted
 //! from a clock that both processes share.
 //!
 //! Whatever decides, the machine holds it to the policy's limits, runs no tool call that is not sure
@@ -27,30 +27,30 @@
 //! `continuation_` caps; iterations, time, money and all tokens count against those of the turn.
 //!
 //! ```
-//! use endstop_turn::continuation::{Begin, Ended, Input, Machine, Todo};
+//! use endstop_turn::continuation::{TurnStart, EndedResponse, TurnInput, Machine, Todo};
 //! use endstop_turn::policy::Piece;
-//! use endstop::{Asked, Close, Head, Reader, provider};
+//! use endstop::{RequestInfo, TransportEnd, Head, Reader, provider};
 //!
 //! # fn answer(word: &str) -> endstop::Ending {
 //! #     let body = format!(r#"{{"choices":[{{"message":{{"content":"x"}},"finish_reason":"{word}"}}]}}"#);
-//! #     let mut reader = Reader::new(&provider::OPENAI, Head::default(), Asked::default());
+//! #     let mut reader = Reader::new(&provider::OPENAI, Head::default(), RequestInfo::default());
 //! #     reader.watch(body.as_bytes());
-//! #     reader.finish(Close::Eof)
+//! #     reader.finish(TransportEnd::Eof)
 //! # }
-//! let (mut machine, mut action) = Machine::begin(Begin::new("turn-1"), 0);
+//! let (mut machine, mut action) = Machine::begin(TurnStart::new("turn-1"), 0);
 //! let mut answers = [("length", "Once upon a time"), ("stop", " there was")].into_iter();
 //! while !machine.is_over() {
 //!     let input = match action.todo {
 //!         Todo::Send(_) => {
 //!             let (word, text) = answers.next().unwrap();
 //!             // `answer` is sending a request and reading what comes.
-//!             let ended = Ended::new(answer(word), Piece::of(text));
-//!             (machine, action) = machine.step(Input::Ended(&ended), 0);
+//!             let ended = EndedResponse::new(answer(word), Piece::of(text));
+//!             (machine, action) = machine.step(TurnInput::Ended(&ended), 0);
 //!             continue;
 //!         }
-//!         Todo::Prepare(_) => Input::Prepared,
-//!         Todo::Wait { .. } => Input::Tick,
-//!         Todo::RunTools => Input::ToolsDone,
+//!         Todo::Prepare(_) => TurnInput::Prepared,
+//!         Todo::Wait { .. } => TurnInput::Tick,
+//!         Todo::RunTools => TurnInput::ToolsDone,
 //!         Todo::Finish(_) | Todo::Ignored => break,
 //!     };
 //!     (machine, action) = machine.step(input, 0);
@@ -61,7 +61,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::policy::{
-    self, Action as Decided, Budget, Cause, Context, Counter, Decision, Left, Limit, Piece, Policy,
+    self, Action, Budget, Cause, Counter, Decision, DecisionContext, Left, Limit, Piece, Policy,
     Price, ResumeBy, Spent, Strategy,
 };
 use endstop::ending::{Confidence, Ending, Reason, Shown};
@@ -74,12 +74,12 @@ const MAX_SEEN: usize = 64;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Machine {
     state: State,
-    turn: Turn,
+    turn: TurnData,
 }
 
 /// The beginning of a turn.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Begin {
+pub struct TurnStart {
     /// The turn's name in events; it also spreads the waits of different turns.
     pub turn: String,
     /// The policy that holds for the turn.
@@ -92,7 +92,7 @@ pub struct Begin {
     pub conversation_messages: Option<u32>,
 }
 
-impl Begin {
+impl TurnStart {
     /// A turn of this name under the default policy.
     pub fn new(turn: impl Into<String>) -> Self {
         Self { turn: turn.into(), ..Self::default() }
@@ -101,9 +101,9 @@ impl Begin {
 
 /// An input to the machine.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Input<'a> {
+pub enum TurnInput<'a> {
     /// The response to what was sent is over.
-    Ended(&'a Ended),
+    Ended(&'a EndedResponse),
     /// The continuation's request is made and can be sent.
     Prepared,
     /// No such request can be made: this wire or model cannot continue here.
@@ -120,7 +120,7 @@ pub enum Input<'a> {
 
 /// A response that ended, with what is known of it.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Ended {
+pub struct EndedResponse {
     /// The ending.
     pub ending: Ending,
     /// Its text in numbers; none where nobody kept it.
@@ -133,7 +133,7 @@ pub struct Ended {
     pub decision: Option<Decision>,
 }
 
-impl Ended {
+impl EndedResponse {
     /// A response of which the text was kept.
     #[must_use]
     pub fn new(ending: Ending, piece: Piece) -> Self {
@@ -143,11 +143,11 @@ impl Ended {
 
 /// The next thing to do, and the events to tell.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Action {
+pub struct Step {
     /// The next thing to do.
     pub todo: Todo,
     /// The events of the step, for whoever emits them.
-    pub events: Vec<Event>,
+    pub events: Vec<TurnEvent>,
     /// The states that the step went through, the last one being that in which it waits.
     pub passed: Vec<StateName>,
 }
@@ -156,16 +156,16 @@ pub struct Action {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Todo {
-    /// Send a request, then tell [`Input::Ended`].
-    Send(Next),
-    /// Make this request without sending it, then tell [`Input::Prepared`] or [`Input::Unavailable`].
-    Prepare(Next),
-    /// Wait, then tell [`Input::Tick`].
+    /// Send a request, then tell [`TurnInput::Ended`].
+    Send(PlannedRequest),
+    /// Make this request without sending it, then tell [`TurnInput::Prepared`] or [`TurnInput::Unavailable`].
+    Prepare(PlannedRequest),
+    /// Wait, then tell [`TurnInput::Tick`].
     Wait {
         /// For so many milliseconds.
         ms: u64,
     },
-    /// Run the tool calls, then tell [`Input::ToolsDone`].
+    /// Run the tool calls, then tell [`TurnInput::ToolsDone`].
     RunTools,
     /// Nothing more: the turn is over, and what is under way is to be given up.
     Finish(Box<Outcome>),
@@ -175,9 +175,9 @@ pub enum Todo {
 
 /// The request that comes next.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Next {
+pub struct PlannedRequest {
     /// Its kind.
-    pub how: How,
+    pub how: RequestKind,
     /// The same kind was sent before and did not do: a retry, or a higher cap.
     pub again: bool,
     /// The cap that it carries; none leaves it as the user's request has it.
@@ -194,7 +194,7 @@ pub struct Next {
 /// The kind of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum How {
+pub enum RequestKind {
     /// The user's.
     First,
     /// With the results of tools.
@@ -215,12 +215,12 @@ pub enum How {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum State {
-    Request(Next),
-    RequestContinuation(Next),
-    RepairToolCall(Next),
-    ResumePaused(Next),
-    ContinuePending(Next),
-    RetryPending { next: Next, until_ms: u64 },
+    Request(PlannedRequest),
+    RequestContinuation(PlannedRequest),
+    RepairToolCall(PlannedRequest),
+    ResumePaused(PlannedRequest),
+    ContinuePending(PlannedRequest),
+    RetryPending { next: PlannedRequest, until_ms: u64 },
     ExecuteTools,
     Complete(Box<Outcome>),
     Abort(Box<Outcome>),
@@ -260,9 +260,9 @@ pub struct Outcome {
     /// The turn.
     pub turn: String,
     /// The part of the answer that there is.
-    pub finish: Finish,
+    pub finish: Completeness,
     /// The cause of the end.
-    pub terminated: Terminated,
+    pub terminated: TurnEnd,
     /// The reason that the last response ended for; none where there was none.
     pub reason: Option<Reason>,
     /// The confidence of that.
@@ -282,7 +282,7 @@ pub struct Outcome {
 /// The part of an answer that there is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Finish {
+pub enum Completeness {
     /// All of it.
     Complete,
     /// A part, with a notice.
@@ -294,7 +294,7 @@ pub enum Finish {
 /// The cause of a turn's end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Terminated {
+pub enum TurnEnd {
     /// The answer is whole.
     Completed,
     /// The attempts are used up.
@@ -337,7 +337,7 @@ pub enum Terminated {
     Unavailable,
 }
 
-impl Terminated {
+impl TurnEnd {
     /// The name in events and reports.
     #[must_use]
     pub fn name(self) -> &'static str {
@@ -369,7 +369,7 @@ impl Terminated {
 /// Something that happened, as data; callers emit it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
-pub enum Event {
+pub enum TurnEvent {
     /// A response is over.
     StopReasonObserved {
         /// The turn.
@@ -443,14 +443,14 @@ pub enum Event {
         /// Whether that brought a call that may run; none while nobody knows.
         succeeded: Option<bool>,
     },
-    /// A turn that was continued is over; [`Event::TurnEnded`] follows.
+    /// A turn that was continued is over; [`TurnEvent::TurnEnded`] follows.
     ContinuationTerminated {
         /// The turn.
         turn: String,
         /// The cause of the end.
-        cause: Terminated,
+        cause: TurnEnd,
         /// The part of the answer that there is.
-        finish: Finish,
+        finish: Completeness,
         /// The reason that the last response ended for.
         reason: Option<Reason>,
         /// The limit that was reached.
@@ -469,9 +469,9 @@ pub enum Event {
         /// The turn.
         turn: String,
         /// The cause of the end.
-        cause: Terminated,
+        cause: TurnEnd,
         /// The part of the answer that there is.
-        finish: Finish,
+        finish: Completeness,
         /// The reason that the last response ended for.
         reason: Option<Reason>,
         /// The limit that was reached.
@@ -521,8 +521,8 @@ impl Issue {
 
 /// The machine's memory of its turn.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-struct Turn {
-    begin: Begin,
+struct TurnData {
+    begin: TurnStart,
     started_ms: u64,
     spent: Spent,
     conversation_tokens: Option<u64>,
@@ -551,15 +551,15 @@ struct Turn {
 /// The traces of a step besides its state.
 #[derive(Default)]
 struct Trace {
-    events: Vec<Event>,
+    events: Vec<TurnEvent>,
     passed: Vec<StateName>,
 }
 
 impl Machine {
     /// Begins a turn: the first thing to do is to send the user's request.
     #[must_use]
-    pub fn begin(begin: Begin, now_ms: u64) -> (Self, Action) {
-        let mut turn = Turn {
+    pub fn begin(begin: TurnStart, now_ms: u64) -> (Self, Step) {
+        let mut turn = TurnData {
             price: begin.budget.price,
             begin,
             started_ms: now_ms,
@@ -576,7 +576,7 @@ impl Machine {
             confidence: None,
         };
         let mut trace = Trace::default();
-        let next = turn.plain(How::First, None);
+        let next = turn.plain(RequestKind::First, None);
         let (state, todo) = dispatch(&mut turn, next, &mut trace);
         finish_step(state, turn, todo, trace)
     }
@@ -585,7 +585,7 @@ impl Machine {
     ///
     /// Time never goes back: an earlier `now_ms` counts as the latest that was told.
     #[must_use]
-    pub fn step(self, input: Input<'_>, now_ms: u64) -> (Self, Action) {
+    pub fn step(self, input: TurnInput<'_>, now_ms: u64) -> (Self, Step) {
         let Self { state, mut turn } = self;
         if !state.is_closed() {
             turn.clock(now_ms);
@@ -595,7 +595,7 @@ impl Machine {
             (closed @ (State::Complete(_) | State::Abort(_)), _) => {
                 ignore(closed, input, &turn, &mut trace)
             }
-            (open, Input::Cancel) => cancel(&open, &mut turn, &mut trace),
+            (open, TurnInput::Cancel) => cancel(&open, &mut turn, &mut trace),
             (State::Request(next), _)
             | (State::RequestContinuation(next), _)
             | (State::RepairToolCall(next), _)
@@ -611,7 +611,7 @@ impl Machine {
 
     /// Returns the context that a strategy decides by, for a response that ended like this.
     #[must_use]
-    pub fn context(&self, ended: &Ended, now_ms: u64) -> Context {
+    pub fn context(&self, ended: &EndedResponse, now_ms: u64) -> DecisionContext {
         let mut turn = self.turn.clone();
         turn.clock(now_ms);
         match self.state.next_under_way() {
@@ -622,10 +622,15 @@ impl Machine {
 
     /// The same response, decided by a strategy of one's own.
     #[must_use]
-    pub fn decided(&self, strategy: &impl Strategy, ended: Ended, now_ms: u64) -> Ended {
+    pub fn decided(
+        &self,
+        strategy: &impl Strategy,
+        ended: EndedResponse,
+        now_ms: u64,
+    ) -> EndedResponse {
         let context = self.context(&ended, now_ms);
         let decision = Some(strategy.decide(&ended.ending, &context));
-        Ended { decision, ..ended }
+        EndedResponse { decision, ..ended }
     }
 
     /// The state.
@@ -681,7 +686,7 @@ impl State {
         matches!(self, Self::Complete(_) | Self::Abort(_))
     }
 
-    fn next_under_way(&self) -> Option<&Next> {
+    fn next_under_way(&self) -> Option<&PlannedRequest> {
         match self {
             Self::Request(next)
             | Self::RequestContinuation(next)
@@ -696,35 +701,35 @@ impl State {
     }
 
     /// The state of a request that is under way.
-    fn of(next: Next) -> Self {
+    fn of(next: PlannedRequest) -> Self {
         match next.how {
-            How::First | How::AfterTools => Self::Request(next),
-            How::Continue | How::ResumeText => Self::RequestContinuation(next),
-            How::Repair => Self::RepairToolCall(next),
-            How::Resume | How::Poll => Self::ResumePaused(next),
+            RequestKind::First | RequestKind::AfterTools => Self::Request(next),
+            RequestKind::Continue | RequestKind::ResumeText => Self::RequestContinuation(next),
+            RequestKind::Repair => Self::RepairToolCall(next),
+            RequestKind::Resume | RequestKind::Poll => Self::ResumePaused(next),
         }
     }
 }
 
-fn finish_step(state: State, turn: Turn, todo: Todo, mut trace: Trace) -> (Machine, Action) {
+fn finish_step(state: State, turn: TurnData, todo: Todo, mut trace: Trace) -> (Machine, Step) {
     if trace.passed.last() != Some(&state.name()) {
         trace.passed.push(state.name());
     }
-    let action = Action { todo, events: trace.events, passed: trace.passed };
+    let action = Step { todo, events: trace.events, passed: trace.passed };
     (Machine { state, turn }, action)
 }
 
-fn ignore(state: State, input: Input<'_>, turn: &Turn, trace: &mut Trace) -> (State, Todo) {
+fn ignore(state: State, input: TurnInput<'_>, turn: &TurnData, trace: &mut Trace) -> (State, Todo) {
     let input = match input {
-        Input::Ended(_) => "ended",
-        Input::Prepared => "prepared",
-        Input::Unavailable => "unavailable",
-        Input::Tick => "tick",
-        Input::ToolsDone => "tools_done",
-        Input::ToolsLost => "tools_lost",
-        Input::Cancel => "cancel",
+        TurnInput::Ended(_) => "ended",
+        TurnInput::Prepared => "prepared",
+        TurnInput::Unavailable => "unavailable",
+        TurnInput::Tick => "tick",
+        TurnInput::ToolsDone => "tools_done",
+        TurnInput::ToolsLost => "tools_lost",
+        TurnInput::Cancel => "cancel",
     };
-    trace.events.push(Event::InputIgnored {
+    trace.events.push(TurnEvent::InputIgnored {
         turn: turn.begin.turn.clone(),
         state: state.name(),
         input: input.to_owned(),
@@ -733,85 +738,99 @@ fn ignore(state: State, input: Input<'_>, turn: &Turn, trace: &mut Trace) -> (St
 }
 
 /// A response is awaited.
-fn under_way(next: Next, input: Input<'_>, turn: &mut Turn, trace: &mut Trace) -> (State, Todo) {
+fn under_way(
+    next: PlannedRequest,
+    input: TurnInput<'_>,
+    turn: &mut TurnData,
+    trace: &mut Trace,
+) -> (State, Todo) {
     match input {
-        Input::Ended(ended) => evaluate(&next, ended, turn, trace),
-        Input::Tick if turn.is_out_of_time() => turn.out_of(Limit::WallTime, trace),
-        Input::Tick
-        | Input::Prepared
-        | Input::Unavailable
-        | Input::ToolsDone
-        | Input::ToolsLost
-        | Input::Cancel => ignore(State::of(next), input, turn, trace),
+        TurnInput::Ended(ended) => evaluate(&next, ended, turn, trace),
+        TurnInput::Tick if turn.is_out_of_time() => turn.out_of(Limit::WallTime, trace),
+        TurnInput::Tick
+        | TurnInput::Prepared
+        | TurnInput::Unavailable
+        | TurnInput::ToolsDone
+        | TurnInput::ToolsLost
+        | TurnInput::Cancel => ignore(State::of(next), input, turn, trace),
     }
 }
 
 /// A continuation is to be made.
-fn pending(next: Next, input: Input<'_>, turn: &mut Turn, trace: &mut Trace) -> (State, Todo) {
+fn pending(
+    next: PlannedRequest,
+    input: TurnInput<'_>,
+    turn: &mut TurnData,
+    trace: &mut Trace,
+) -> (State, Todo) {
     match input {
-        Input::Prepared => dispatch(turn, next, trace),
-        Input::Tick if turn.is_out_of_time() => turn.out_of(Limit::WallTime, trace),
-        Input::Unavailable => {
+        TurnInput::Prepared => dispatch(turn, next, trace),
+        TurnInput::Tick if turn.is_out_of_time() => turn.out_of(Limit::WallTime, trace),
+        TurnInput::Unavailable => {
             let sentence = "the answer cannot be continued here";
-            turn.close(Terminated::Unavailable, Finish::Partial, sentence, None, trace)
+            turn.close(TurnEnd::Unavailable, Completeness::Partial, sentence, None, trace)
         }
-        Input::Ended(_) | Input::Tick | Input::ToolsDone | Input::ToolsLost | Input::Cancel => {
-            ignore(State::ContinuePending(next), input, turn, trace)
-        }
+        TurnInput::Ended(_)
+        | TurnInput::Tick
+        | TurnInput::ToolsDone
+        | TurnInput::ToolsLost
+        | TurnInput::Cancel => ignore(State::ContinuePending(next), input, turn, trace),
     }
 }
 
 /// A retry waits for its time.
 fn waiting(
-    next: Next,
+    next: PlannedRequest,
     until_ms: u64,
-    input: Input<'_>,
-    turn: &mut Turn,
+    input: TurnInput<'_>,
+    turn: &mut TurnData,
     trace: &mut Trace,
 ) -> (State, Todo) {
     let state = |next| State::RetryPending { next, until_ms };
     match input {
-        Input::Tick if turn.is_out_of_time() => turn.out_of(Limit::WallTime, trace),
-        Input::Tick => match until_ms.saturating_sub(turn.now_ms()) {
+        TurnInput::Tick if turn.is_out_of_time() => turn.out_of(Limit::WallTime, trace),
+        TurnInput::Tick => match until_ms.saturating_sub(turn.now_ms()) {
             0 => dispatch(turn, next, trace),
             ms => (state(next), Todo::Wait { ms }),
         },
-        Input::Ended(_)
-        | Input::Prepared
-        | Input::Unavailable
-        | Input::ToolsDone
-        | Input::ToolsLost
-        | Input::Cancel => ignore(state(next), input, turn, trace),
+        TurnInput::Ended(_)
+        | TurnInput::Prepared
+        | TurnInput::Unavailable
+        | TurnInput::ToolsDone
+        | TurnInput::ToolsLost
+        | TurnInput::Cancel => ignore(state(next), input, turn, trace),
     }
 }
 
 /// Tools are being run.
-fn executing(input: Input<'_>, turn: &mut Turn, trace: &mut Trace) -> (State, Todo) {
+fn executing(input: TurnInput<'_>, turn: &mut TurnData, trace: &mut Trace) -> (State, Todo) {
     match input {
-        Input::ToolsDone => {
+        TurnInput::ToolsDone => {
             // The call and its results: on some wires they are more messages, on none fewer.
             turn.added_messages = turn.added_messages.saturating_add(2);
-            let next = turn.plain(How::AfterTools, None);
+            let next = turn.plain(RequestKind::AfterTools, None);
             dispatch(turn, next, trace)
         }
-        Input::ToolsLost => {
+        TurnInput::ToolsLost => {
             let sentence = "nobody knows how far its tools came, and they are not run twice";
-            turn.close(Terminated::ToolsLost, Finish::Partial, sentence, None, trace)
+            turn.close(TurnEnd::ToolsLost, Completeness::Partial, sentence, None, trace)
         }
-        Input::Tick if turn.is_out_of_time() => turn.out_of(Limit::WallTime, trace),
-        Input::Tick | Input::Ended(_) | Input::Prepared | Input::Unavailable | Input::Cancel => {
-            ignore(State::ExecuteTools, input, turn, trace)
-        }
+        TurnInput::Tick if turn.is_out_of_time() => turn.out_of(Limit::WallTime, trace),
+        TurnInput::Tick
+        | TurnInput::Ended(_)
+        | TurnInput::Prepared
+        | TurnInput::Unavailable
+        | TurnInput::Cancel => ignore(State::ExecuteTools, input, turn, trace),
     }
 }
 
-fn cancel(state: &State, turn: &mut Turn, trace: &mut Trace) -> (State, Todo) {
+fn cancel(state: &State, turn: &mut TurnData, trace: &mut Trace) -> (State, Todo) {
     trace.passed.push(state.name());
-    turn.close(Terminated::Cancelled, Finish::Aborted, "the caller cancelled", None, trace)
+    turn.close(TurnEnd::Cancelled, Completeness::Aborted, "the caller cancelled", None, trace)
 }
 
 /// Sends a request if the limits still allow it, and counts it.
-fn dispatch(turn: &mut Turn, next: Next, trace: &mut Trace) -> (State, Todo) {
+fn dispatch(turn: &mut TurnData, next: PlannedRequest, trace: &mut Trace) -> (State, Todo) {
     let reason = turn.reason.unwrap_or(Reason::Complete);
     let limits = turn.begin.policy.terms(&turn.provider, reason).limits;
     let context = turn.bare_context();
@@ -823,15 +842,20 @@ fn dispatch(turn: &mut Turn, next: Next, trace: &mut Trace) -> (State, Todo) {
         turn.spent.add(counter);
         let left = limits.left(&turn.begin.budget, &turn.spent);
         let event = turn.attempt(&next, counter, left);
-        turn.continued |= matches!(event, Event::ContinuationAttempt { .. });
+        turn.continued |= matches!(event, TurnEvent::ContinuationAttempt { .. });
         trace.events.push(event);
     }
     (State::of(next.clone()), Todo::Send(next))
 }
 
 /// Decides what to do about a response, and does it.
-fn evaluate(next: &Next, ended: &Ended, turn: &mut Turn, trace: &mut Trace) -> (State, Todo) {
-    let Ended { ending, .. } = ended;
+fn evaluate(
+    next: &PlannedRequest,
+    ended: &EndedResponse,
+    turn: &mut TurnData,
+    trace: &mut Trace,
+) -> (State, Todo) {
+    let EndedResponse { ending, .. } = ended;
     let context = turn.account(next, ended);
     turn.provider.clone_from(&ending.provider);
     turn.reason = Some(ending.reason);
@@ -842,8 +866,8 @@ fn evaluate(next: &Next, ended: &Ended, turn: &mut Turn, trace: &mut Trace) -> (
         Some(told) => policy::hold(told.clone(), ending, &context, &turn.begin.policy),
         None => policy::decide(ending, &context, &turn.begin.policy),
     };
-    if next.how == How::Repair {
-        let succeeded = Some(decision.action == Decided::RunTools);
+    if next.how == RequestKind::Repair {
+        let succeeded = Some(decision.action == Action::RunTools);
         let event = turn.repair_event(ended, true, succeeded);
         trace.events.push(event);
     }
@@ -854,16 +878,16 @@ fn evaluate(next: &Next, ended: &Ended, turn: &mut Turn, trace: &mut Trace) -> (
 
 /// Goes where the decision leads.
 fn follow(
-    next: &Next,
-    ended: &Ended,
+    next: &PlannedRequest,
+    ended: &EndedResponse,
     decision: Decision,
     kept_before: u64,
-    turn: &mut Turn,
+    turn: &mut TurnData,
     trace: &mut Trace,
 ) -> (State, Todo) {
     let counter = Counter::of(decision.action, &ended.ending);
     let metadata = &decision.metadata;
-    let make = |how: How, again: bool| Next {
+    let make = |how: RequestKind, again: bool| PlannedRequest {
         how,
         again,
         cap: metadata.next_cap,
@@ -872,38 +896,38 @@ fn follow(
         deadline_ms: turn.deadline_ms(),
     };
     match decision.action {
-        Decided::RunTools => (State::ExecuteTools, Todo::RunTools),
-        Decided::Continue => prepare(make(How::Continue, false)),
-        Decided::RaiseBudget => prepare(make(next.how, true)),
-        Decided::RepairToolCall => {
-            let repair = make(How::Repair, next.how == How::Repair);
+        Action::RunTools => (State::ExecuteTools, Todo::RunTools),
+        Action::Continue => prepare(make(RequestKind::Continue, false)),
+        Action::RaiseBudget => prepare(make(next.how, true)),
+        Action::RepairToolCall => {
+            let repair = make(RequestKind::Repair, next.how == RequestKind::Repair);
             turn.issue = Some(issue(ended, None).0);
             let event = turn.repair_event(ended, true, None);
             trace.events.push(event);
             dispatch(turn, repair, trace)
         }
-        Decided::Resume => match metadata.resume_by {
+        Action::Resume => match metadata.resume_by {
             Some(ResumeBy::Protocol) => {
-                let resume = make(How::Resume, false);
+                let resume = make(RequestKind::Resume, false);
                 dispatch(turn, resume, trace)
             }
-            Some(ResumeBy::Poll) => wait(make(How::Poll, false), metadata.wait_ms, turn),
+            Some(ResumeBy::Poll) => wait(make(RequestKind::Poll, false), metadata.wait_ms, turn),
             Some(ResumeBy::Text) | None => {
-                wait(make(How::ResumeText, false), metadata.wait_ms, turn)
+                wait(make(RequestKind::ResumeText, false), metadata.wait_ms, turn)
             }
         },
-        Decided::Retry => wait(make(next.how, true), metadata.wait_ms, turn),
-        Decided::Stop | Decided::Compact | Decided::ChangePrompt => {
+        Action::Retry => wait(make(next.how, true), metadata.wait_ms, turn),
+        Action::Stop | Action::Compact | Action::ChangePrompt => {
             stop(ended, decision, kept_before, turn, trace)
         }
     }
 }
 
-fn prepare(next: Next) -> (State, Todo) {
+fn prepare(next: PlannedRequest) -> (State, Todo) {
     (State::ContinuePending(next.clone()), Todo::Prepare(next))
 }
 
-fn wait(next: Next, wait_ms: Option<u64>, turn: &Turn) -> (State, Todo) {
+fn wait(next: PlannedRequest, wait_ms: Option<u64>, turn: &TurnData) -> (State, Todo) {
     let ms = wait_ms.unwrap_or(0);
     let until_ms = turn.now_ms().saturating_add(ms);
     (State::RetryPending { next, until_ms }, Todo::Wait { ms })
@@ -911,26 +935,27 @@ fn wait(next: Next, wait_ms: Option<u64>, turn: &Turn) -> (State, Todo) {
 
 /// Ends the turn as the decision says.
 fn stop(
-    ended: &Ended,
+    ended: &EndedResponse,
     decision: Decision,
     kept_before: u64,
-    turn: &mut Turn,
+    turn: &mut TurnData,
     trace: &mut Trace,
 ) -> (State, Todo) {
     let terminated = terminated(&decision);
     let shown = &ended.ending.shown;
-    if terminated == Terminated::ToolCallUnfinished {
+    if terminated == TurnEnd::ToolCallUnfinished {
         let event = turn.repair_event(ended, false, Some(false));
         trace.events.push(event);
     }
     let holds_something = !shown.is_empty() && !shown.is_reasoning_only();
-    let partial_if = |stands: bool| if stands { Finish::Partial } else { Finish::Aborted };
+    let partial_if =
+        |stands: bool| if stands { Completeness::Partial } else { Completeness::Aborted };
     let finish = match decision.cause {
         Cause::Completed | Cause::ToolCalls if decision.metadata.limit.is_none() => {
-            Finish::Complete
+            Completeness::Complete
         }
-        Cause::Unknown if shown.tool_calls == 0 && holds_something => Finish::Complete,
-        Cause::Blocked | Cause::Cancelled => Finish::Aborted,
+        Cause::Unknown if shown.tool_calls == 0 && holds_something => Completeness::Complete,
+        Cause::Blocked | Cause::Cancelled => Completeness::Aborted,
         // The response that failed does not stand; what came before it does.
         Cause::Unknown
         | Cause::ContextFull
@@ -940,7 +965,7 @@ fn stop(
         | Cause::TimedOut
         | Cause::CutStream => partial_if(kept_before > 0),
         // The notice stands, even alone.
-        Cause::BrokenToolCall => Finish::Partial,
+        Cause::BrokenToolCall => Completeness::Partial,
         Cause::Completed
         | Cause::ToolCalls
         | Cause::NothingCame
@@ -951,7 +976,7 @@ fn stop(
     };
     // A sentence that says "complete" explains no doubt.
     let sentence = match decision.cause {
-        Cause::Completed if finish == Finish::Complete => {
+        Cause::Completed if finish == Completeness::Complete => {
             format!("how it ended is not certain ({})", ended.ending.sentence)
         }
         Cause::Completed
@@ -976,47 +1001,47 @@ fn stop(
 }
 
 /// Returns the cause of the end, by the decision that ended the turn.
-fn terminated(decision: &Decision) -> Terminated {
+fn terminated(decision: &Decision) -> TurnEnd {
     if let Some(limit) = decision.metadata.limit {
         return terminated_by(limit);
     }
     match decision.cause {
-        Cause::Completed => Terminated::Completed,
-        Cause::NothingCame => Terminated::NoProgress,
-        Cause::ToolCalls => Terminated::ToolCallsLeft,
-        Cause::UncertainToolCalls => Terminated::ToolCallUncertain,
-        Cause::BrokenToolCall => Terminated::ToolCallUnfinished,
-        Cause::Paused | Cause::Pending | Cause::OutputLimit => Terminated::StoppedByPolicy,
-        Cause::ContextFull => Terminated::ContextLimit,
-        Cause::ReasoningExhausted => Terminated::ReasoningExhausted,
-        Cause::Blocked => Terminated::SafetyBlocked,
-        Cause::ProviderFailed => Terminated::ProviderFailed,
-        Cause::RequestRefused => Terminated::RequestRefused,
-        Cause::TimedOut => Terminated::TimedOut,
-        Cause::CutStream => Terminated::CutStream,
-        Cause::Cancelled => Terminated::Cancelled,
-        Cause::Unknown => Terminated::UnknownEnding,
+        Cause::Completed => TurnEnd::Completed,
+        Cause::NothingCame => TurnEnd::NoProgress,
+        Cause::ToolCalls => TurnEnd::ToolCallsLeft,
+        Cause::UncertainToolCalls => TurnEnd::ToolCallUncertain,
+        Cause::BrokenToolCall => TurnEnd::ToolCallUnfinished,
+        Cause::Paused | Cause::Pending | Cause::OutputLimit => TurnEnd::StoppedByPolicy,
+        Cause::ContextFull => TurnEnd::ContextLimit,
+        Cause::ReasoningExhausted => TurnEnd::ReasoningExhausted,
+        Cause::Blocked => TurnEnd::SafetyBlocked,
+        Cause::ProviderFailed => TurnEnd::ProviderFailed,
+        Cause::RequestRefused => TurnEnd::RequestRefused,
+        Cause::TimedOut => TurnEnd::TimedOut,
+        Cause::CutStream => TurnEnd::CutStream,
+        Cause::Cancelled => TurnEnd::Cancelled,
+        Cause::Unknown => TurnEnd::UnknownEnding,
     }
 }
 
-fn terminated_by(limit: Limit) -> Terminated {
+fn terminated_by(limit: Limit) -> TurnEnd {
     match limit {
-        Limit::NoProgress | Limit::Repetition => Terminated::NoProgress,
-        Limit::Repairs => Terminated::ToolCallUnfinished,
-        Limit::ConversationMessages | Limit::ConversationTokens => Terminated::ConversationLimit,
+        Limit::NoProgress | Limit::Repetition => TurnEnd::NoProgress,
+        Limit::Repairs => TurnEnd::ToolCallUnfinished,
+        Limit::ConversationMessages | Limit::ConversationTokens => TurnEnd::ConversationLimit,
         Limit::Attempts
         | Limit::Raises
         | Limit::Retries
         | Limit::Cuts
         | Limit::Resumes
-        | Limit::Polls => Terminated::RetryLimit,
+        | Limit::Polls => TurnEnd::RetryLimit,
         Limit::CompletionTokens
         | Limit::OutputChars
         | Limit::RetryAfter
         | Limit::Iterations
         | Limit::TotalTokens
         | Limit::WallTime
-        | Limit::Cost => Terminated::BudgetExhausted,
+        | Limit::Cost => TurnEnd::BudgetExhausted,
     }
 }
 
@@ -1025,8 +1050,8 @@ const REPAIRED: &str = "the call that was asked for again is complete";
 
 /// Returns the mistake in the tool calls of a response, and the same in a sentence. `known` is the
 /// mistake that was to be repaired, for a response that shows none of its own.
-fn issue(ended: &Ended, known: Option<Issue>) -> (Issue, String) {
-    let Ended { ending, tools, .. } = ended;
+fn issue(ended: &EndedResponse, known: Option<Issue>) -> (Issue, String) {
+    let EndedResponse { ending, tools, .. } = ended;
     let calls = |of: fn(&Shown) -> u32| ending.choices.iter().any(|choice| of(&choice.shown) > 0);
     let told = match tools {
         Some(Allow::Refuse(refusal @ (Refusal::Call(_) | Refusal::Schema | Refusal::TooMany))) => {
@@ -1072,7 +1097,7 @@ fn issue(ended: &Ended, known: Option<Issue>) -> (Issue, String) {
     (issue, detail)
 }
 
-impl Turn {
+impl TurnData {
     fn clock(&mut self, now_ms: u64) {
         let elapsed = now_ms.saturating_sub(self.started_ms);
         self.spent.elapsed_ms = self.spent.elapsed_ms.max(elapsed);
@@ -1096,9 +1121,9 @@ impl Turn {
     }
 
     /// A request that recovers nothing.
-    fn plain(&self, how: How, cap: Option<u64>) -> Next {
+    fn plain(&self, how: RequestKind, cap: Option<u64>) -> PlannedRequest {
         let affordable = self.limits().next_cap(self.begin.budget.cap, None, &self.bare_context());
-        Next {
+        PlannedRequest {
             how,
             again: false,
             cap: cap.or(affordable),
@@ -1108,14 +1133,14 @@ impl Turn {
         }
     }
 
-    fn bare_context(&self) -> Context {
-        Context {
+    fn bare_context(&self) -> DecisionContext {
+        DecisionContext {
             conversation_messages: self.messages(),
             conversation_tokens: self.conversation_tokens,
             budget: Budget { price: self.price, ..self.begin.budget },
             spent: self.spent,
             delivered: self.begin.delivers,
-            ..Context::default()
+            ..DecisionContext::default()
         }
     }
 
@@ -1125,8 +1150,8 @@ impl Turn {
         Some(before.saturating_add(self.added_messages))
     }
 
-    fn context(&self, ended: &Ended, cap: Option<u64>) -> Context {
-        Context {
+    fn context(&self, ended: &EndedResponse, cap: Option<u64>) -> DecisionContext {
+        DecisionContext {
             cap,
             tools: ended.tools,
             piece: ended.piece,
@@ -1138,8 +1163,8 @@ impl Turn {
     }
 
     /// Counts what a response used, and says what is to be known of it.
-    fn account(&mut self, next: &Next, ended: &Ended) -> Context {
-        let Ended { ending, piece, .. } = ended;
+    fn account(&mut self, next: &PlannedRequest, ended: &EndedResponse) -> DecisionContext {
+        let EndedResponse { ending, piece, .. } = ended;
         let cap = next.cap.or(self.begin.budget.cap);
         let estimate = piece.map_or(0, |piece| piece.tokens());
         // A provider that tells no numbers and says that the cap was reached has used it.
@@ -1150,7 +1175,7 @@ impl Turn {
         let spent = &mut self.spent;
         spent.input_tokens = spent.input_tokens.saturating_add(input);
         spent.output_tokens = spent.output_tokens.saturating_add(output);
-        let Begin { budget, policy, .. } = &self.begin;
+        let TurnStart { budget, policy, .. } = &self.begin;
         let model = ending.model.as_deref().unwrap_or_default();
         self.price = budget.price.or_else(|| policy.price_of(&ending.provider, model));
         spent.cost = spent.cost.plus(self.price.unwrap_or_default().of(input, output));
@@ -1165,7 +1190,7 @@ impl Turn {
     }
 
     /// Takes the text of a response into the answer, unless it is to be thrown away.
-    fn keep(&mut self, ended: &Ended, decision: &Decision) {
+    fn keep(&mut self, ended: &EndedResponse, decision: &Decision) {
         let Some(piece) = ended.piece.filter(|piece| piece.chars > 0) else { return };
         if decision.metadata.discard || !ended.ending.over {
             return;
@@ -1180,7 +1205,8 @@ impl Turn {
 
     /// Ends the turn because of a limit, outside of a decision.
     fn out_of(&mut self, limit: Limit, trace: &mut Trace) -> (State, Todo) {
-        let finish = if self.kept_chars > 0 { Finish::Partial } else { Finish::Aborted };
+        let finish =
+            if self.kept_chars > 0 { Completeness::Partial } else { Completeness::Aborted };
         let mut decision = Decision::new(limit.calls_for(), limit.words());
         decision.ending = self.reason;
         decision.metadata.conversation_messages = self.messages();
@@ -1193,26 +1219,26 @@ impl Turn {
     /// Ends the turn.
     fn close(
         &mut self,
-        terminated: Terminated,
-        finish: Finish,
+        terminated: TurnEnd,
+        finish: Completeness,
         sentence: &str,
         decision: Option<Decision>,
         trace: &mut Trace,
     ) -> (State, Todo) {
         let unsure = self.confidence == Some(Confidence::Low);
         let notice = match finish {
-            Finish::Complete if terminated == Terminated::UnknownEnding || unsure => {
+            Completeness::Complete if terminated == TurnEnd::UnknownEnding || unsure => {
                 Some(format!("The answer may be incomplete: {sentence}."))
             }
-            Finish::Complete => None,
-            Finish::Partial => Some(format!("The answer is incomplete: {sentence}.")),
-            Finish::Aborted => Some(format!("There is no answer: {sentence}.")),
+            Completeness::Complete => None,
+            Completeness::Partial => Some(format!("The answer is incomplete: {sentence}.")),
+            Completeness::Aborted => Some(format!("There is no answer: {sentence}.")),
         };
         let limit = decision.as_ref().and_then(|decision| decision.metadata.limit);
         let (turn, cause, reason) = (&self.begin.turn, terminated, self.reason);
         let iterations = self.spent.iterations;
         if self.continued {
-            trace.events.push(Event::ContinuationTerminated {
+            trace.events.push(TurnEvent::ContinuationTerminated {
                 turn: turn.clone(),
                 cause,
                 finish,
@@ -1224,7 +1250,7 @@ impl Turn {
                 cumulative_chars: self.kept_chars,
             });
         }
-        trace.events.push(Event::TurnEnded {
+        trace.events.push(TurnEvent::TurnEnded {
             turn: turn.clone(),
             cause,
             finish,
@@ -1247,17 +1273,17 @@ impl Turn {
         });
         let todo = Todo::Finish(outcome.clone());
         match finish {
-            Finish::Complete => (State::Complete(outcome), todo),
-            Finish::Partial => {
+            Completeness::Complete => (State::Complete(outcome), todo),
+            Completeness::Partial => {
                 trace.passed.push(StateName::AbortPartial);
                 (State::Complete(outcome), todo)
             }
-            Finish::Aborted => (State::Abort(outcome), todo),
+            Completeness::Aborted => (State::Abort(outcome), todo),
         }
     }
 
-    fn observed(&self, ending: &Ending) -> Event {
-        Event::StopReasonObserved {
+    fn observed(&self, ending: &Ending) -> TurnEvent {
+        TurnEvent::StopReasonObserved {
             turn: self.begin.turn.clone(),
             iteration: self.spent.iterations,
             provider: ending.provider.clone(),
@@ -1268,9 +1294,14 @@ impl Turn {
         }
     }
 
-    fn repair_event(&self, ended: &Ended, attempted: bool, succeeded: Option<bool>) -> Event {
+    fn repair_event(
+        &self,
+        ended: &EndedResponse,
+        attempted: bool,
+        succeeded: Option<bool>,
+    ) -> TurnEvent {
         let (issue, detail) = issue(ended, self.issue);
-        Event::ToolPayloadRepair {
+        TurnEvent::ToolPayloadRepair {
             turn: self.begin.turn.clone(),
             iteration: self.spent.iterations,
             issue,
@@ -1281,22 +1312,22 @@ impl Turn {
     }
 
     /// The event for an attempt that was just counted.
-    fn attempt(&self, next: &Next, counter: Counter, budget_left: Left) -> Event {
+    fn attempt(&self, next: &PlannedRequest, counter: Counter, budget_left: Left) -> TurnEvent {
         let turn = self.begin.turn.clone();
         let iteration = self.spent.iterations;
         let index = self.spent.count(counter);
         let continues = match counter {
             Counter::Continuations | Counter::Raises => true,
             Counter::Resumes | Counter::Polls => {
-                return Event::ResumeAttempt { turn, iteration, index, counter };
+                return TurnEvent::ResumeAttempt { turn, iteration, index, counter };
             }
-            Counter::Retries | Counter::Cuts => next.how == How::ResumeText && !next.again,
+            Counter::Retries | Counter::Cuts => next.how == RequestKind::ResumeText && !next.again,
             Counter::Repairs => false,
         };
         if !continues {
-            return Event::RetryAttempt { turn, iteration, index, counter, budget_left };
+            return TurnEvent::RetryAttempt { turn, iteration, index, counter, budget_left };
         }
-        Event::ContinuationAttempt {
+        TurnEvent::ContinuationAttempt {
             turn,
             iteration,
             index,

@@ -6,14 +6,14 @@
 //! provider's wire.
 //!
 //! ```
-//! use endstop::{Asked, Close, Head, Reader, provider};
-//! use endstop_turn::policy::{Action, Context, Policy, decide};
+//! use endstop::{RequestInfo, TransportEnd, Head, Reader, provider};
+//! use endstop_turn::policy::{Action, DecisionContext, Policy, decide};
 //!
-//! let mut reader = Reader::new(&provider::OPENAI, Head::default(), Asked::default());
+//! let mut reader = Reader::new(&provider::OPENAI, Head::default(), RequestInfo::default());
 //! reader.watch(br#"{"choices":[{"message":{"content":"Hi"},"finish_reason":"content_filter"}]}"#);
-//! let ending = reader.finish(Close::Eof);
+//! let ending = reader.finish(TransportEnd::Eof);
 //!
-//! let decision = decide(&ending, &Context::default(), &Policy::careful());
+//! let decision = decide(&ending, &DecisionContext::default(), &Policy::careful());
 //! assert_eq!(decision.action, Action::ChangePrompt);
 //! assert_eq!(
 //!     decision.sentence,

@@ -2,22 +2,22 @@
 //!
 //! [`remedy`] says what an ending calls for, whoever asks. A [`Policy`] is plain data: limits, rules
 //! for reasons, overrides for providers, wording and prices; it is written in TOML or taken from the
-//! presets. [`decide`] is the one pure function from an ending, its [`Context`] and a policy to a
+//! presets. [`decide`] is the one pure function from an ending, its [`DecisionContext`] and a policy to a
 //! [`Decision`]. Whoever wants to decide otherwise brings a [`Strategy`], which can be a closure.
 //!
 //! Nothing here sends, waits or remembers: [`crate::continuation`] is the machine that does what was
 //! decided, and it holds every strategy to the limits.
 //!
 //! ```
-//! use endstop_turn::policy::{Action, Context, Policy, decide};
-//! use endstop::{Asked, Close, Head, Reader, provider};
+//! use endstop_turn::policy::{Action, DecisionContext, Policy, decide};
+//! use endstop::{RequestInfo, TransportEnd, Head, Reader, provider};
 //!
 //! let body = br#"{"choices":[{"message":{"content":"Once upon"},"finish_reason":"length"}]}"#;
-//! let mut reader = Reader::new(&provider::OPENAI, Head::default(), Asked::default());
+//! let mut reader = Reader::new(&provider::OPENAI, Head::default(), RequestInfo::default());
 //! reader.watch(body);
-//! let ending = reader.finish(Close::Eof);
+//! let ending = reader.finish(TransportEnd::Eof);
 //!
-//! let decision = decide(&ending, &Context::default(), &Policy::default());
+//! let decision = decide(&ending, &DecisionContext::default(), &Policy::default());
 //! assert_eq!(decision.action, Action::Continue);
 //! assert!(decision.should_continue);
 //! ```
@@ -277,7 +277,7 @@ impl Decision {
 ///
 /// Its default is a first response of which nothing more is known.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub struct Context {
+pub struct DecisionContext {
     /// Messages in the conversation; none where nobody counted.
     pub conversation_messages: Option<u32>,
     /// Tokens in the conversation, this answer included, as far as they are known.
@@ -305,10 +305,10 @@ pub struct Context {
 /// A strategy: a policy, or anything of one's own.
 ///
 /// ```
-/// use endstop_turn::policy::{Action, Context, Decision, Policy, Strategy, decide};
+/// use endstop_turn::policy::{Action, DecisionContext, Decision, Policy, Strategy, decide};
 /// use endstop::Ending;
 ///
-/// let patient = |ending: &Ending, context: &Context| {
+/// let patient = |ending: &Ending, context: &DecisionContext| {
 ///     if context.spent.retries > 0 {
 ///         return Decision::new(Action::Stop, "one retry is enough for us");
 ///     }
@@ -320,17 +320,17 @@ pub struct Context {
 /// ```
 pub trait Strategy {
     /// Decides about an ending.
-    fn decide(&self, ending: &Ending, context: &Context) -> Decision;
+    fn decide(&self, ending: &Ending, context: &DecisionContext) -> Decision;
 }
 
-impl<F: Fn(&Ending, &Context) -> Decision> Strategy for F {
-    fn decide(&self, ending: &Ending, context: &Context) -> Decision {
+impl<F: Fn(&Ending, &DecisionContext) -> Decision> Strategy for F {
+    fn decide(&self, ending: &Ending, context: &DecisionContext) -> Decision {
         self(ending, context)
     }
 }
 
 impl Strategy for Policy {
-    fn decide(&self, ending: &Ending, context: &Context) -> Decision {
+    fn decide(&self, ending: &Ending, context: &DecisionContext) -> Decision {
         decide(ending, context, self)
     }
 }
@@ -547,7 +547,7 @@ pub struct Terms {
     pub rule: Rule,
 }
 
-impl Context {
+impl DecisionContext {
     /// The cap that this response was asked with.
     pub(crate) fn cap_asked(&self) -> Option<u64> {
         self.cap.or(self.budget.cap)

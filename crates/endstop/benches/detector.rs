@@ -20,7 +20,7 @@ use bytes::Bytes;
 use endstop::frame::aws;
 use endstop::frame::sse::Sse;
 use endstop::provider::{self, Profile};
-use endstop::{Asked, Head, Reader};
+use endstop::{Head, Reader, RequestInfo};
 use eventsource_stream::Eventsource;
 use futures_util::{StreamExt, stream};
 use serde::Deserialize;
@@ -56,7 +56,7 @@ fn one_line(size: usize, cut: usize) {
         "x".repeat(size)
     );
     let head = Head { status: 200, content_type: "text/event-stream" };
-    let mut reader = Reader::new(&provider::OPENAI, head, Asked::default());
+    let mut reader = Reader::new(&provider::OPENAI, head, RequestInfo::default());
     text.as_bytes().chunks(cut).for_each(|chunk| reader.watch(chunk));
     black_box(&reader);
 }
@@ -146,7 +146,7 @@ fn run(contender: &str, wire: &str, chunks: &[Vec<u8>], rounds: usize) {
         "watch" | "read" => {
             let (profile, content_type) = profile(wire);
             let mut reader =
-                Reader::new(profile, Head { status: 200, content_type }, Asked::default());
+                Reader::new(profile, Head { status: 200, content_type }, RequestInfo::default());
             if wire == "gemini-array" {
                 reader.watch(b"[");
             }

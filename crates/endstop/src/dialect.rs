@@ -34,13 +34,13 @@ pub mod tgi;
 pub mod watsonx;
 
 use crate::ending::Reason;
-use crate::fault::Sign;
+use crate::fault::ErrorPattern;
 use crate::frame::{Frame, Framing};
-use crate::next_request::Asks;
+use crate::gateway_error::ErrorShape;
+use crate::next_request::RequestShape;
 use crate::provider::{COMMON_CAPABILITIES, NO_QUIRKS, Profile};
-use crate::reader::Out;
+use crate::reader::EventSink;
 use crate::shape::Probe;
-use crate::trouble::Tells;
 use crate::verdict::Meaning;
 
 /// Every dialect that is built in.
@@ -93,15 +93,15 @@ pub struct Dialect {
     /// What proves the end of a stream, unless a profile says otherwise.
     pub proof: Proof,
     /// What its errors look like.
-    pub signs: &'static [Sign],
+    pub error_patterns: &'static [ErrorPattern],
     /// The request fields that cap the output, the preferred one first.
     pub caps: &'static [&'static str],
     /// How a request asks for a stream.
     pub streams: Streams,
     /// How errors are told.
-    pub tells: Tells,
+    pub error_shape: ErrorShape,
     /// What its requests can ask for, unless a profile says otherwise.
-    pub asks: Asks,
+    pub request_shape: RequestShape,
     /// Where the tokens are counted.
     pub usage: &'static [&'static str],
     /// Keys whose numbers are token counts, on wires that send them with every event.
@@ -124,10 +124,10 @@ impl Dialect {
             framing: self.framing,
             words: &[],
             proof: self.proof,
-            tells: self.tells,
-            asks: self.asks,
+            error_shape: self.error_shape,
+            request_shape: self.request_shape,
             caps: self.caps,
-            signs: &[],
+            error_patterns: &[],
             quirks: NO_QUIRKS,
             resume: &[],
             capabilities: COMMON_CAPABILITIES,
@@ -140,7 +140,7 @@ impl Dialect {
 }
 
 /// Turns a frame into events.
-pub type ReadFrame = fn(&Frame<'_>, &mut Out<'_, '_>) -> Reading;
+pub type ReadFrame = fn(&Frame<'_>, &mut EventSink<'_, '_>) -> Reading;
 
 /// What came of reading a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

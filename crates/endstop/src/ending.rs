@@ -122,7 +122,7 @@ impl Confidence {
 /// What ended the bytes, as whoever moved them tells it to [`crate::Reader::finish`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub enum Close {
+pub enum TransportEnd {
     /// The body ended cleanly.
     Eof,
     /// The connection broke: a reset.
@@ -245,18 +245,18 @@ impl Closed {
     }
 }
 
-impl From<Close> for Closed {
-    fn from(close: Close) -> Self {
+impl From<TransportEnd> for Closed {
+    fn from(close: TransportEnd) -> Self {
         match close {
-            Close::Eof => Self::Eof,
-            Close::Reset => Self::Reset,
-            Close::Truncated => Self::Truncated,
-            Close::Unreachable(why) => Self::Unreachable(why),
-            Close::TimedOut(timer) => Self::TimedOut(timer),
-            Close::ClientGone => Self::ClientGone,
-            Close::Dropped => Self::Dropped,
-            Close::Interrupted => Self::Interrupted,
-            Close::ShutDown => Self::ShutDown,
+            TransportEnd::Eof => Self::Eof,
+            TransportEnd::Reset => Self::Reset,
+            TransportEnd::Truncated => Self::Truncated,
+            TransportEnd::Unreachable(why) => Self::Unreachable(why),
+            TransportEnd::TimedOut(timer) => Self::TimedOut(timer),
+            TransportEnd::ClientGone => Self::ClientGone,
+            TransportEnd::Dropped => Self::Dropped,
+            TransportEnd::Interrupted => Self::Interrupted,
+            TransportEnd::ShutDown => Self::ShutDown,
         }
     }
 }

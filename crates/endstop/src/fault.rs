@@ -1,7 +1,7 @@
 //! Faults: the errors that providers send, in every shape they send them, and what kind they are.
 //!
 //! The shapes are shared by all wires, since gateways pass other providers' errors on as they came.
-//! What an error means is data: each profile lists its [`Sign`]s, and the HTTP status speaks where
+//! What an error means is data: each profile lists its [`ErrorPattern`]s, and the HTTP status speaks where
 //! none of them does.
 
 use std::borrow::Cow;
@@ -152,7 +152,7 @@ impl FaultKind {
 
 /// One way to tell what kind an error is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Sign {
+pub struct ErrorPattern {
     /// Where to look.
     pub at: At,
     /// What stands there: the whole of a name, a part of a message in lower case.
@@ -176,31 +176,31 @@ pub enum At {
 
 /// A sign in a name.
 #[must_use]
-pub const fn name(is: &'static str, kind: FaultKind) -> Sign {
-    Sign { at: At::Name, is, kind }
+pub const fn name(is: &'static str, kind: FaultKind) -> ErrorPattern {
+    ErrorPattern { at: At::Name, is, kind }
 }
 
 /// A sign in a name that is too general to decide where anything else speaks.
 #[must_use]
-pub const fn class(is: &'static str, kind: FaultKind) -> Sign {
-    Sign { at: At::Class, is, kind }
+pub const fn class(is: &'static str, kind: FaultKind) -> ErrorPattern {
+    ErrorPattern { at: At::Class, is, kind }
 }
 
 /// A sign in the HTTP status.
 #[must_use]
-pub const fn status(is: &'static str, kind: FaultKind) -> Sign {
-    Sign { at: At::Status, is, kind }
+pub const fn status(is: &'static str, kind: FaultKind) -> ErrorPattern {
+    ErrorPattern { at: At::Status, is, kind }
 }
 
 /// A sign in the message.
 #[must_use]
-pub const fn message(is: &'static str, kind: FaultKind) -> Sign {
-    Sign { at: At::Message, is, kind }
+pub const fn message(is: &'static str, kind: FaultKind) -> ErrorPattern {
+    ErrorPattern { at: At::Message, is, kind }
 }
 
 /// Signs in the messages of everybody: gateways pass each other's errors on, so that any host may send
 /// any of them. Rate limits come first: their messages speak of tokens too.
-pub static COMMON: &[Sign] = &[
+pub static COMMON: &[ErrorPattern] = &[
     message("rate limit", FaultKind::RateLimit),
     message("per minute", FaultKind::RateLimit),
     message("tokens per min", FaultKind::RateLimit),
@@ -243,7 +243,7 @@ pub static COMMON: &[Sign] = &[
 
 /// An error as it was read, before its kind is known.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Told {
+pub(crate) struct RawError {
     pub(crate) status: Option<u16>,
     /// Types, codes and status names, the most specific first.
     pub(crate) names: Vec<String>,
@@ -254,15 +254,15 @@ pub(crate) struct Told {
     pub(crate) inner: String,
 }
 
-impl Told {
+impl RawError {
     /// The fault, its kind told by the profile's signs, then by those that all share, then by
     /// the HTTP status.
-    pub(crate) fn judge(self, signs: &[&[Sign]]) -> Fault {
+    pub(crate) fn judge(self, error_patterns: &[&[ErrorPattern]]) -> Fault {
         let message = self.message.unwrap_or_default();
         let text = format!("{message} {}", self.inner).to_ascii_lowercase();
-        let own = |at| signs.iter().copied().flatten().filter(move |sign| sign.at == at);
-        let is_named = |sign: &&Sign| self.names.iter().any(|name| name == sign.is);
-        let is_worded = |sign: &&Sign| text.contains(sign.is);
+        let own = |at| error_patterns.iter().copied().flatten().filter(move |sign| sign.at == at);
+        let is_named = |sign: &&ErrorPattern| self.names.iter().any(|name| name == sign.is);
+        let is_worded = |sign: &&ErrorPattern| text.contains(sign.is);
         let kind = if let Some(sign) = own(At::Name).find(is_named) {
             sign.kind
         } else if let Some(sign) = COMMON.iter().chain(own(At::Message)).find(is_worded) {
@@ -270,7 +270,7 @@ impl Told {
             let limited = sign.kind == FaultKind::ContextWindow && self.status == Some(429);
             if limited { FaultKind::RateLimit } else { sign.kind }
         } else if let Some(status) = self.status {
-            let is_own = |sign: &&Sign| sign.is.parse() == Ok(status);
+            let is_own = |sign: &&ErrorPattern| sign.is.parse() == Ok(status);
             own(At::Status).find(is_own).map_or_else(|| kind_of_status(status), |sign| sign.kind)
         } else {
             own(At::Class).find(is_named).map_or(FaultKind::Other, |sign| sign.kind)
@@ -308,7 +308,7 @@ fn kind_of_status(status: u16) -> FaultKind {
 /// Every field that any provider's error is known to have, at the top and inside `error`.
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct Wire<'a> {
+struct Payload<'a> {
     #[serde(borrow)]
     error: Option<&'a RawValue>,
     /// Runs of assistants keep theirs here.
@@ -407,14 +407,14 @@ pub(crate) enum Expect {
 }
 
 /// Reads an error in any of the known shapes.
-pub(crate) fn read(data: &[u8], expect: Expect) -> Option<Told> {
+pub(crate) fn read(data: &[u8], expect: Expect) -> Option<RawError> {
     let data = crate::frame::trim(data);
     if data.starts_with(b"[") {
         let list: Few<&RawValue> = serde_json::from_slice(data).ok()?;
         return read(list.first()?.get().as_bytes(), expect);
     }
-    let wire: Wire<'_> = serde_json::from_slice(data).ok()?;
-    let mut told = Told::default();
+    let wire: Payload<'_> = serde_json::from_slice(data).ok()?;
+    let mut told = RawError::default();
     let nested = [wire.last_error, wire.response.error, wire.delta.error, wire.interaction.error];
     let lists = [wire.errors.first(), wire.interaction.errors.first()];
     let nested = nested.into_iter().flatten().chain(lists.into_iter().flatten().copied());
@@ -422,7 +422,7 @@ pub(crate) fn read(data: &[u8], expect: Expect) -> Option<Told> {
     match wire.error.into_iter().chain(nested).find(|raw| is_set(Some(raw))).map(RawValue::get) {
         Some(error) if error.starts_with('{') => {
             wire.names(&mut told);
-            let inner: Wire<'_> = serde_json::from_str(error).ok()?;
+            let inner: Payload<'_> = serde_json::from_str(error).ok()?;
             inner.names(&mut told);
             inner.text(&mut told);
         }
@@ -447,7 +447,7 @@ pub(crate) fn is_set(error: Option<&RawValue>) -> bool {
     error.is_some_and(|raw| !is_nothing(raw))
 }
 
-impl Wire<'_> {
+impl Payload<'_> {
     /// Errors without an `error`: they call themselves one, or have a `detail` and no type.
     fn is_flat_error(&self) -> bool {
         let base = &self.base_resp.status_code;
@@ -456,7 +456,7 @@ impl Wire<'_> {
             || base.0.is_some_and(|code| code != 0)
     }
 
-    fn names(&self, told: &mut Told) {
+    fn names(&self, told: &mut RawError) {
         let nested = [&self.details, &self.innererror, &self.metadata];
         let nested = nested.iter().flat_map(|d| [&d.error_code, &d.error_type, &d.code]);
         let own = [
@@ -486,7 +486,7 @@ impl Wire<'_> {
         told.code = own_text(&[&self.code, &self.details.error_code]).or(told.code.take());
     }
 
-    fn text(&self, told: &mut Told) {
+    fn text(&self, told: &mut RawError) {
         let texts =
             [&self.message, &self.capital_message, &self.msg, &self.error_message, &self.err];
         let text = match self.detail.map(RawValue::get) {
@@ -517,7 +517,7 @@ fn detail_text(detail: &str) -> String {
     serde_json::from_str::<Cow<'_, str>>(detail).map_or_else(|_| detail.to_owned(), Cow::into_owned)
 }
 
-impl Told {
+impl RawError {
     /// Vertex wraps Claude's error as text in its own message.
     fn read_message_within(&mut self) {
         let Some(message) = self.message.as_deref().filter(|text| text.starts_with('{')) else {
@@ -649,18 +649,18 @@ mod tests {
 
     #[test]
     fn signs_come_before_the_status_and_rate_limits_before_signs() {
-        let signs: &[Sign] = &[
+        let error_patterns: &[ErrorPattern] = &[
             message("too large", FaultKind::ContextWindow),
             name("slow_down", FaultKind::Overloaded),
         ];
         let kind = |message: &str, name: &str, status| {
-            let told = Told {
+            let told = RawError {
                 status,
                 names: vec![name.to_owned()],
                 message: Some(message.to_owned()),
-                ..Told::default()
+                ..RawError::default()
             };
-            told.judge(&[signs]).kind
+            told.judge(&[error_patterns]).kind
         };
         assert_eq!(kind("Request Too Large", "", Some(400)), FaultKind::ContextWindow);
         assert_eq!(kind("Request too large: tokens per min", "", Some(429)), FaultKind::RateLimit);

@@ -10,7 +10,7 @@ use crate::frame::{Broken, Frame, FrameKind, Rest};
 use crate::mend::mend;
 use crate::provider::{self, Profile};
 use crate::tool_call::{Allow, Assembly, allow, exposed};
-use crate::{Asked, Close, Closed, Ending, Head, Limits, Reader, Timer};
+use crate::{Closed, Ending, Head, Limits, Reader, RequestInfo, Timer, TransportEnd};
 
 /// A limit small enough to be met.
 const LIMIT: usize = 512;
@@ -164,11 +164,19 @@ pub fn reader(data: &[u8]) {
         status: if options % 8 == 7 { 500 } else { 200 },
         content_type: types.get(options / 8 % types.len()).copied().unwrap_or_default(),
     };
-    let closes =
-        [Close::Eof, Close::Reset, Close::TimedOut(Timer::Idle), Close::ClientGone, Close::Dropped];
-    let close = closes.get(seed % closes.len()).copied().unwrap_or(Close::Eof);
-    let asked =
-        Asked { cap: Some(seed as u64), choices: (seed % 3 == 0).then_some(2), ..Asked::default() };
+    let closes = [
+        TransportEnd::Eof,
+        TransportEnd::Reset,
+        TransportEnd::TimedOut(Timer::Idle),
+        TransportEnd::ClientGone,
+        TransportEnd::Dropped,
+    ];
+    let close = closes.get(seed % closes.len()).copied().unwrap_or(TransportEnd::Eof);
+    let asked = RequestInfo {
+        cap: Some(seed as u64),
+        choices: (seed % 3 == 0).then_some(2),
+        ..RequestInfo::default()
+    };
     let limits = Limits { event_bytes: 1 << 16, events: 1000, choices: 4, tool_calls: 6 };
     let new = || Reader::with_limits(*profile, head.clone(), asked.clone(), limits.clone());
     let bytes = dice.0;
@@ -181,7 +189,7 @@ pub fn reader(data: &[u8]) {
     assert!(!whole.reason.is_success() || whole.said.is_some(), "{whole:?}");
 }
 
-fn read(mut reader: Reader, chunks: &[&[u8]], close: Close) -> (Ending, Vec<String>) {
+fn read(mut reader: Reader, chunks: &[&[u8]], close: TransportEnd) -> (Ending, Vec<String>) {
     let mut events = Vec::new();
     for chunk in chunks {
         reader.read(chunk, |event| events.push(format!("{event:?}")));
@@ -241,9 +249,10 @@ pub fn repeats(data: &[u8]) {
         stream.extend_from_slice(b"\n\n");
     }
     let head = || Head { status: 200, content_type: "text/event-stream" };
-    let fast = read(Reader::new(*profile, head(), Asked::default()), &[&stream], Close::Eof);
-    let slow = Reader::new(*profile, head(), Asked::default()).without_repeats();
-    assert_eq!(fast, read(slow, &[&stream], Close::Eof));
+    let fast =
+        read(Reader::new(*profile, head(), RequestInfo::default()), &[&stream], TransportEnd::Eof);
+    let slow = Reader::new(*profile, head(), RequestInfo::default()).without_repeats();
+    assert_eq!(fast, read(slow, &[&stream], TransportEnd::Eof));
 }
 
 /// Events of calls on several wires, to be sent in any order.
@@ -310,7 +319,7 @@ pub fn marks(data: &[u8]) {
     let Some((wire, events)) = CALLS.get(dice.roll() % CALLS.len()) else { return };
     let Some(profile) = wires.get(*wire) else { return };
     let head = || Head { status: 200, content_type: "text/event-stream" };
-    let mut reader = Reader::new(*profile, head(), Asked::default());
+    let mut reader = Reader::new(*profile, head(), RequestInfo::default());
     let mut sent = Vec::new();
     while !dice.0.is_empty() && sent.len() < 4096 {
         let Some(event) = events.get(dice.roll() % events.len()) else { return };
@@ -329,9 +338,9 @@ pub fn marks(data: &[u8]) {
     }
     let proven = reader.so_far().is_some_and(|ending| ending.closed != Closed::Open);
     let mut calls = Assembly::default();
-    let mut whole = Reader::new(*profile, head(), Asked::default());
+    let mut whole = Reader::new(*profile, head(), RequestInfo::default());
     whole.read(&sent, |event| calls.observe(&event));
-    let ending = whole.finish_with(Close::Reset, |event| calls.observe(&event));
+    let ending = whole.finish_with(TransportEnd::Reset, |event| calls.observe(&event));
     let said = ending.choices.iter().all(|choice| choice.said.is_some());
     let may = allow(&ending, &calls.finish(&ending)) == Allow::Run;
     assert!(!may || proven || said, "{ending:?}");

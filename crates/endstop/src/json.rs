@@ -72,7 +72,7 @@ enum Digits {
     Dot,
     Fraction,
     Exponent,
-    Sign,
+    ErrorPattern,
     Power,
 }
 
@@ -274,8 +274,8 @@ impl Digits {
             (Self::Zero | Self::Integer, b'.') => Some(Self::Dot),
             (Self::Dot | Self::Fraction, b'0'..=b'9') => Some(Self::Fraction),
             (Self::Zero | Self::Integer | Self::Fraction, b'e' | b'E') => Some(Self::Exponent),
-            (Self::Exponent, b'+' | b'-') => Some(Self::Sign),
-            (Self::Exponent | Self::Sign | Self::Power, b'0'..=b'9') => Some(Self::Power),
+            (Self::Exponent, b'+' | b'-') => Some(Self::ErrorPattern),
+            (Self::Exponent | Self::ErrorPattern | Self::Power, b'0'..=b'9') => Some(Self::Power),
             _ => None,
         }
     }

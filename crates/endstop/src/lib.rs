@@ -7,7 +7,7 @@
 //! # One response
 //!
 //! ```
-//! use endstop::{Asked, Close, Confidence, Event, Head, Reader, Reason, provider};
+//! use endstop::{RequestInfo, TransportEnd, Confidence, Event, Head, Reader, Reason, provider};
 //!
 //! let body = [
 //!     &b"event: content_block_delta\ndata: {\"type\":\"content_block_delta\",\"index\":0,"[..],
@@ -17,7 +17,7 @@
 //! ];
 //!
 //! let head = Head { status: 200, content_type: "text/event-stream" };
-//! let mut reader = Reader::new(&provider::ANTHROPIC, head, Asked::default());
+//! let mut reader = Reader::new(&provider::ANTHROPIC, head, RequestInfo::default());
 //! let mut text = String::new();
 //! for chunk in body {
 //!     reader.read(chunk, |event| {
@@ -26,7 +26,7 @@
 //!         }
 //!     });
 //! }
-//! let ending = reader.finish(Close::Eof);
+//! let ending = reader.finish(TransportEnd::Eof);
 //!
 //! assert_eq!(text, "Once upon");
 //! assert_eq!(ending.reason, Reason::OutputLimit);
@@ -77,10 +77,10 @@ pub mod shape;
 pub mod version;
 mod wire;
 
+pub mod gateway_error;
 pub mod next_request;
 pub mod request;
 pub mod tool_call;
-pub mod trouble;
 
 mod facts;
 mod nearest;
@@ -100,13 +100,13 @@ pub mod vocabulary;
 pub mod record;
 
 pub use ending::{
-    ChoiceEnding, Close, Closed, Confidence, Detail, Ending, Reason, SafetyRating, Said, Shown,
-    Timer, Unreachable, Usage,
+    ChoiceEnding, Closed, Confidence, Detail, Ending, Reason, SafetyRating, Said, Shown, Timer,
+    TransportEnd, Unreachable, Usage,
 };
 pub use event::Event;
 pub use fault::{Fault, FaultForm, FaultKind};
 pub use nearest::nearest;
 pub use provider::{Profile, Provider, Wire};
-pub use reader::{Asked, ChoiceMark, Head, Limits, Mark, Out, Reader};
+pub use reader::{ChoiceMark, EventSink, Head, Limits, Mark, Reader, RequestInfo};
 pub use record::Record;
 pub use watched::Watched;

@@ -4,7 +4,7 @@
 //! have to change it does not touch, known or not. Start from the first request every time, with
 //! the whole answer so far: then no hint of an earlier attempt stays in the conversation.
 //!
-//! What differs by wire, host and model is data: [`Asks`] says where a wire keeps the conversation,
+//! What differs by wire, host and model is data: [`RequestShape`] says where a wire keeps the conversation,
 //! how a tool is forced, where reasoning is tuned; [`Profile::resume_for`] says how this model's
 //! answers are resumed. Nothing here decides whether to go on at all.
 //!
@@ -27,17 +27,18 @@ use serde_json::{Value, json};
 
 use crate::provider::{Profile, Resume, Role};
 
-mod asks;
 mod content;
 mod edit;
+mod shape;
 
-pub(crate) use asks::bare_text;
-pub use asks::{
-    Asks, Bar, EFFORT_WORDS, Effort, Force, MESSAGES, NOTHING, Paused, Scale, Speaker, Talk,
-    Temperature, Turns, UsageOption, WORDS_IF_SAID, effort, tokens_if_said,
-};
 pub use content::{Blocks, Content, Gather};
 use edit::{Edit, is_of, lower, unsupported};
+pub(crate) use shape::bare_text;
+pub use shape::{
+    ConversationShape, EFFORT_WORDS, Effort, ForcedTool, MESSAGES, MessageList, NOTHING,
+    PauseProtocol, RequestShape, Restriction, Scale, Speaker, Temperature, UsageOption,
+    WORDS_IF_SAID, effort, tokens_if_said,
+};
 
 /// The hint that asks a model to go on, unless another is given.
 pub const HINT: &str = "Previous response was truncated by token limit. Continue exactly from where \
@@ -57,7 +58,7 @@ pub struct NextRequest {
     /// The request to send.
     pub request: Value,
     /// The change.
-    pub how: How,
+    pub how: RequestChange,
     /// The change and its reason, for people.
     pub sentence: String,
     /// The reply begins with the text of the prefill.
@@ -73,7 +74,7 @@ pub struct NextRequest {
 /// A change of a request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "way", rename_all = "snake_case")]
-pub enum How {
+pub enum RequestChange {
     /// The output cap was set.
     Cap {
         /// The field.
@@ -261,13 +262,13 @@ pub fn set_cap(profile: &Profile, request: &Value, cap: u64) -> Result<NextReque
         Some(from) => format!("`{field}` is {cap}: it was {from}"),
         None => format!("`{field}` is {cap}: there was none"),
     };
-    Ok(edit.done(How::Cap { field: field.to_owned(), from, to: cap }, sentence))
+    Ok(edit.done(RequestChange::Cap { field: field.to_owned(), from, to: cap }, sentence))
 }
 
 /// Continues a cut answer by the best way that this provider and model take.
 ///
 /// ```
-/// use endstop::next_request::{How, SoFar, Wording, continue_answer};
+/// use endstop::next_request::{RequestChange, SoFar, Wording, continue_answer};
 /// use endstop::provider;
 /// use serde_json::json;
 ///
@@ -276,7 +277,7 @@ pub fn set_cap(profile: &Profile, request: &Value, cap: u64) -> Result<NextReque
 /// let claude = &provider::ANTHROPIC.main;
 /// let next =
 ///     continue_answer(claude, "claude-haiku-4-5", &request, &so_far, &Wording::default()).unwrap();
-/// assert_eq!(next.how, How::Prefill);
+/// assert_eq!(next.how, RequestChange::Prefill);
 /// assert_eq!(next.request["messages"][1], json!({"role": "assistant", "content": "Once upon"}));
 /// ```
 ///
@@ -340,7 +341,7 @@ pub fn continue_by(
             Ok(next)
         }
         (Way::Hint, Resume::Prefill(_) | Resume::Token(_)) => {
-            edit.by_hint(profile.asks.hint, so_far, wording)
+            edit.by_hint(profile.request_shape.hint, so_far, wording)
         }
     }
 }
@@ -373,10 +374,10 @@ pub fn resume_paused(
     so_far: &SoFar<'_>,
 ) -> Result<NextRequest, Impossible> {
     let edit = Edit::new(profile, request)?;
-    match profile.asks.paused {
-        Paused::Never => Err(unsupported(profile, "taking up a pause")),
-        Paused::Resend { sums_up, .. } => edit.by_resend(so_far, sums_up),
-        Paused::Token(token) => {
+    match profile.request_shape.paused {
+        PauseProtocol::Never => Err(unsupported(profile, "taking up a pause")),
+        PauseProtocol::Resend { sums_up, .. } => edit.by_resend(so_far, sums_up),
+        PauseProtocol::Token(token) => {
             let mut next = edit.by_token(token, so_far, "")?;
             // Only an answer that used up its cap needs a higher one.
             next.cap_counts_all = false;
@@ -402,14 +403,14 @@ pub fn repair_tool_call(
     wording: &Wording,
 ) -> Result<NextRequest, Impossible> {
     let mut edit = Edit::new(profile, request)?;
-    if !profile.capabilities.tools || profile.asks.talk.is_empty() {
+    if !profile.capabilities.tools || profile.request_shape.talk.is_empty() {
         return Err(unsupported(profile, "asking for a tool call"));
     }
     let forced = edit.force(model, tool)?;
     let cold = edit.cool(model)?;
     let role = match profile.resume_for(model) {
         Resume::Hint(role) => role,
-        Resume::Prefill(_) | Resume::Token(_) => profile.asks.hint,
+        Resume::Prefill(_) | Resume::Token(_) => profile.request_shape.hint,
     };
     let ask = wording.repair.replace("{tool}", tool);
     edit.say(so_far.text, role, &ask)?;
@@ -421,7 +422,7 @@ pub fn repair_tool_call(
         Err(why) => format!("one complete call of `{tool}` is asked for, not forced: {why}{heat}"),
     };
     let forced_by = forced.ok().map(str::to_owned);
-    Ok(edit.done(How::Repair { role, forced_by, cold }, sentence))
+    Ok(edit.done(RequestChange::Repair { role, forced_by, cold }, sentence))
 }
 
 /// Lets the model reason less, for an answer whose reasoning used up the cap.
@@ -437,7 +438,7 @@ pub fn lower_effort(
 ) -> Result<NextRequest, Impossible> {
     let edit = Edit::new(profile, request)?;
     let fits = |effort: &&Effort| is_of(model, effort.models);
-    let efforts: Vec<&Effort> = profile.asks.efforts.iter().filter(fits).collect();
+    let efforts: Vec<&Effort> = profile.request_shape.efforts.iter().filter(fits).collect();
     let mut lowest = None;
     for effort in efforts.iter().filter(|effort| edit.has(effort.field)) {
         let from = edit.at(effort.field).cloned().unwrap_or_default();
@@ -776,7 +777,10 @@ mod tests {
         };
         let request = json!({"messages": [{"role": "user", "content": "?"}]});
         let claude = ask(&ANTHROPIC.main, "claude-haiku-4-5", request.clone());
-        assert_eq!((claude.trimmed, claude.echoes, &claude.how), (1, false, &How::Prefill));
+        assert_eq!(
+            (claude.trimmed, claude.echoes, &claude.how),
+            (1, false, &RequestChange::Prefill)
+        );
         let mistral = ask(&provider::MISTRAL.main, "m", request.clone());
         assert_eq!((mistral.trimmed, mistral.echoes), (0, true));
         let deepseek = ask(&provider::DEEPSEEK.main, "deepseek-v4", request);
@@ -808,7 +812,7 @@ mod tests {
                 "previous_response_id": "resp_1",
             })
         );
-        assert_eq!(next.how, How::Token { field: "previous_response_id".into() });
+        assert_eq!(next.how, RequestChange::Token { field: "previous_response_id".into() });
         // The response is in the conversation, which excludes the other field.
         let next = ask(responses, "gpt-5", json!({"input": "?", "conversation": "conv_1"}));
         assert_eq!(
@@ -841,7 +845,7 @@ mod tests {
         let responses = wire(&OPENAI, "openai-responses");
         let request = json!({"input": "?"});
         let next = continue_answer(responses, "gpt-5", &request, &TEXT, &wording()).unwrap();
-        assert_eq!(next.how, How::Hint { role: Role::Developer });
+        assert_eq!(next.how, RequestChange::Hint { role: Role::Developer });
         assert_eq!(
             next.sentence,
             "the model is asked to go on, by the developer; no previous_response_id, because the \
@@ -867,7 +871,7 @@ mod tests {
             let mut after = request.clone();
             let turn = json!({"role": "assistant", "content": content});
             after["messages"].as_array_mut().unwrap().push(turn);
-            assert_eq!((next.request, next.how), (after, How::Resend));
+            assert_eq!((next.request, next.how), (after, RequestChange::Resend));
         }
         let nothing = resume_paused(&ANTHROPIC.main, &request, &SoFar::default());
         assert_eq!(nothing, Err(Impossible::NoContent));
@@ -919,7 +923,7 @@ mod tests {
             assert_eq!(set_cap(profile, &before, 90).unwrap().request, after, "{before}");
         }
         let how = set_cap(&OPENAI.main, &json!({"max_tokens": 5}), 90).unwrap().how;
-        assert_eq!(how, How::Cap { field: "max_tokens".into(), from: Some(5), to: 90 });
+        assert_eq!(how, RequestChange::Cap { field: "max_tokens".into(), from: Some(5), to: 90 });
         let strange = set_cap(&GOOGLE.main, &json!({"generationConfig": 3}), 90);
         assert_eq!(strange, Err(Impossible::Strange { field: "generationConfig.maxOutputTokens" }));
         let list = set_cap(&OPENAI.main, &json!([]), 90).unwrap_err();
@@ -1102,7 +1106,10 @@ mod tests {
         assert!(matches!(perplexity, Err(Impossible::Unsupported { .. })));
         // A name that is not declared cannot be forced; the text before the call stays.
         let next = repair(&OPENAI.main, json!({"messages": [], "tools": tools}), "g").unwrap();
-        assert_eq!(next.how, How::Repair { role: Role::Developer, forced_by: None, cold: true });
+        assert_eq!(
+            next.how,
+            RequestChange::Repair { role: Role::Developer, forced_by: None, cold: true }
+        );
         assert_eq!(
             next.request["messages"],
             json!([
@@ -1190,16 +1197,16 @@ mod tests {
             "model": "m", "unknown": {"deep": [1, null, "x", 1.5]}, "metadata": null,
             "max_tokens": 7, "stream": true, "response_format": {"z": 1, "a": 2},
         });
-        for talk in profile.asks.talk.iter().take(1) {
+        for talk in profile.request_shape.talk.iter().take(1) {
             let (path, value) = match talk {
-                Talk::Turns(turns) => {
+                ConversationShape::MessageList(turns) => {
                     let mut turn = json!({"role": turns.user});
                     turn[turns.content] = json!([(turns.part)(Speaker::Asker(Role::User), "?")]);
                     (turns.list, json!([turn]))
                 }
-                Talk::Apart(field, _) | Talk::Prompt(field, _) | Talk::Templated(field, _) => {
-                    (*field, json!("?"))
-                }
+                ConversationShape::Apart(field, _)
+                | ConversationShape::Prompt(field, _)
+                | ConversationShape::Templated(field, _) => (*field, json!("?")),
             };
             let path = path.split('.');
             *path.fold(&mut request, |at, name| &mut at[name]) = value;
@@ -1258,7 +1265,7 @@ mod tests {
             let next = continue_answer(profile, model, &request, &so_far, &Wording::default());
             let Ok(next) = next else {
                 assert!(matches!(next, Err(Impossible::Unsupported { .. })), "{name}: {next:?}");
-                assert!(profile.asks.talk.is_empty(), "{name}");
+                assert!(profile.request_shape.talk.is_empty(), "{name}");
                 continue;
             };
             tried += 1;
@@ -1269,7 +1276,7 @@ mod tests {
                 "input",
             ];
             may.extend(["continue_final_message", "add_generation_prompt", "chat_history"]);
-            let fields = profile.asks.talk.iter().map(Talk::field);
+            let fields = profile.request_shape.talk.iter().map(ConversationShape::field);
             may.extend(fields.map(|field| field.split('.').next().unwrap()));
             let touched = changed(&request, &next.request);
             assert!(!touched.is_empty(), "{name}");
@@ -1277,8 +1284,11 @@ mod tests {
                 assert!(may.contains(&field.as_str()), "{name}: {field}");
             }
             // What was said before is still there, word for word.
-            for talk in profile.asks.talk {
-                let (Talk::Turns(turns), How::Prefill | How::Hint { .. }) = (talk, &next.how)
+            for talk in profile.request_shape.talk {
+                let (
+                    ConversationShape::MessageList(turns),
+                    RequestChange::Prefill | RequestChange::Hint { .. },
+                ) = (talk, &next.how)
                 else {
                     continue;
                 };
@@ -1291,7 +1301,7 @@ mod tests {
             let sentence = &next.sentence;
             assert!(!sentence.is_empty() && !sentence.ends_with('.'), "{name}: {sentence}");
             let how = serde_json::to_string(&next.how).unwrap();
-            assert_eq!(serde_json::from_str::<How>(&how).unwrap(), next.how);
+            assert_eq!(serde_json::from_str::<RequestChange>(&how).unwrap(), next.how);
             // The cap is the only other thing that raising it touches.
             let raised = set_cap(profile, &request, 99).unwrap();
             let caps: Vec<&str> =
@@ -1334,13 +1344,18 @@ mod tests {
                 let request = request_of(profile);
                 let next = continue_answer(profile, model, &request, &TEXT, &wording());
                 let Ok(next) = next else { continue };
-                for talk in profile.asks.talk {
-                    let Talk::Turns(turns) = talk else { continue };
+                for talk in profile.request_shape.talk {
+                    let ConversationShape::MessageList(turns) = talk else { continue };
                     let last = next.request[turns.list].as_array().and_then(|list| list.last());
                     let role = last.map(|turn| turn["role"].clone());
                     assert_ne!(role, Some(json!(turns.assistant)), "{model}: {next:?}");
                 }
-                if profile.asks.talk.iter().any(|talk| matches!(talk, Talk::Turns(_))) {
+                if profile
+                    .request_shape
+                    .talk
+                    .iter()
+                    .any(|talk| matches!(talk, ConversationShape::MessageList(_)))
+                {
                     let by = continue_by(Way::Prefill, profile, model, &request, &TEXT, &wording());
                     assert!(matches!(by, Err(Impossible::NoPrefill { .. })), "{model}: {by:?}");
                 }
@@ -1372,7 +1387,12 @@ mod tests {
         }
         for profile in provider::ALL.iter().flat_map(|known| known.wires()) {
             let counted = messages(profile, &request_of(profile));
-            assert_eq!(counted.is_some(), !profile.asks.talk.is_empty(), "{}", profile.provider);
+            assert_eq!(
+                counted.is_some(),
+                !profile.request_shape.talk.is_empty(),
+                "{}",
+                profile.provider
+            );
             assert!(counted.is_none_or(|count| count == 1), "{}: {counted:?}", profile.provider);
         }
     }

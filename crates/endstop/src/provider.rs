@@ -96,10 +96,10 @@ use serde::{Deserialize, Serialize};
 use crate::dialect::{Dialect, Proof, Words};
 use crate::ending::{Reason, Usage};
 use crate::event::Word;
-use crate::fault::Sign;
+use crate::fault::ErrorPattern;
 use crate::frame::Framing;
-use crate::next_request::{Asks, Bar};
-use crate::trouble::Tells;
+use crate::gateway_error::ErrorShape;
+use crate::next_request::{RequestShape, Restriction};
 use crate::verdict::Meaning;
 use crate::version::Version;
 
@@ -234,13 +234,13 @@ pub struct Profile {
     /// What proves the end of a stream.
     pub proof: Proof,
     /// How this host tells errors.
-    pub tells: Tells,
+    pub error_shape: ErrorShape,
     /// What requests can ask of this host.
-    pub asks: Asks,
+    pub request_shape: RequestShape,
     /// The request fields that cap the output, the one that this host prefers first.
     pub caps: &'static [&'static str],
     /// This host's own errors, before those of the dialect.
-    pub signs: &'static [Sign],
+    pub error_patterns: &'static [ErrorPattern],
     /// What this host does its own way.
     pub quirks: Quirks,
     /// How a cut answer can be resumed: the first rule whose models fit.
@@ -380,7 +380,7 @@ pub struct Token {
     /// The field of a request whose answer the provider has put where the next request finds it.
     pub held_by: Option<&'static str>,
     /// What in a request means that the provider keeps nothing.
-    pub bars: &'static [Bar],
+    pub restrictions: &'static [Restriction],
     /// The output cap counts all pieces.
     pub cap_counts_all: bool,
 }

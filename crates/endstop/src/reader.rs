@@ -5,11 +5,11 @@ use std::cmp::Ordering;
 use crate::dialect::partial_args::{PartialArgs, Piece};
 use crate::dialect::{CallsClose, Proof, Reading};
 use crate::ending::{
-    ChoiceEnding, Close, Closed, Confidence, Ending, Reason, SafetyRating, Said, Shown,
+    ChoiceEnding, Closed, Confidence, Ending, Reason, SafetyRating, Said, Shown, TransportEnd,
 };
 use crate::event::Event;
 use crate::facts::{Choice, Facts, Kinds, Marks};
-use crate::fault::{self, Expect, Fault, FaultForm, FaultKind, Told};
+use crate::fault::{self, Expect, Fault, FaultForm, FaultKind, RawError};
 use crate::frame::framer::{Framer, Hints};
 use crate::frame::{Broken, Frame, FrameKind, Rest};
 use crate::mend::mend;
@@ -32,7 +32,7 @@ pub struct Head<'a> {
 
 /// What was asked. All of it is optional, and all of it sharpens the verdict.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Asked {
+pub struct RequestInfo {
     /// The model.
     pub model: Option<String>,
     /// Whether a stream was asked for.
@@ -70,15 +70,15 @@ impl Default for Limits {
 /// Reads one response, in any cutting of its bytes, to its ending.
 ///
 /// ```
-/// use endstop::{Asked, Close, Head, Reader, Reason, provider};
+/// use endstop::{RequestInfo, TransportEnd, Head, Reader, Reason, provider};
 ///
 /// let head = Head { status: 200, content_type: "text/event-stream" };
-/// let mut reader = Reader::new(&provider::OPENAI, head, Asked::default());
+/// let mut reader = Reader::new(&provider::OPENAI, head, RequestInfo::default());
 /// reader.read(
 ///     b"data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"Hi\"},\"finish_reason\":null}]}\n\n",
 ///     |event| println!("{event:?}"),
 /// );
-/// let ending = reader.finish(Close::Eof);
+/// let ending = reader.finish(TransportEnd::Eof);
 /// assert_eq!(ending.reason, Reason::Cut);
 /// ```
 #[derive(Clone, Debug)]
@@ -93,7 +93,7 @@ pub struct Reader {
 struct State {
     wire: Wire,
     status: u16,
-    asked: Asked,
+    asked: RequestInfo,
     limits: Limits,
     facts: Facts,
     repeat: Repeat,
@@ -208,11 +208,11 @@ pub struct ChoiceMark {
 
 /// Where dialects put what they read.
 #[derive(Debug)]
-pub struct Out<'r, 's> {
+pub struct EventSink<'r, 's> {
     facts: &'r mut Facts,
     wire: &'r Wire,
     limits: &'r Limits,
-    asked: &'r Asked,
+    asked: &'r RequestInfo,
     lesson: Lesson,
     data: &'r [u8],
     sink: Option<Sink<'r, 's>>,
@@ -227,7 +227,7 @@ impl std::fmt::Debug for Sink<'_, '_> {
     }
 }
 
-impl Out<'_, '_> {
+impl EventSink<'_, '_> {
     pub(crate) fn emit(&mut self, event: Event<'_>) {
         self.close_calls(&event);
         self.tell(event);
@@ -459,7 +459,7 @@ impl Out<'_, '_> {
 
 impl Reader {
     /// A reader for one response of this wire.
-    pub fn new(wire: impl Into<Wire>, head: Head<'_>, asked: Asked) -> Self {
+    pub fn new(wire: impl Into<Wire>, head: Head<'_>, asked: RequestInfo) -> Self {
         Self::with_limits(wire, head, asked, Limits::default())
     }
 
@@ -467,7 +467,7 @@ impl Reader {
     pub fn with_limits(
         wire: impl Into<Wire>,
         head: Head<'_>,
-        asked: Asked,
+        asked: RequestInfo,
         limits: Limits,
     ) -> Self {
         let wire = wire.into();
@@ -557,12 +557,12 @@ impl Reader {
             return None;
         }
         let closed = if facts.proven || facts.fault.is_some() { None } else { Some(Closed::Open) };
-        Some(self.state.snapshot().ending_as(closed, Close::Eof))
+        Some(self.state.snapshot().ending_as(closed, TransportEnd::Eof))
     }
 
     /// The ending as far as it is known where nothing ends the response: it is not over.
     pub(crate) fn under_way(&self) -> Ending {
-        let ending = self.state.snapshot().ending_as(Some(Closed::Open), Close::Eof);
+        let ending = self.state.snapshot().ending_as(Some(Closed::Open), TransportEnd::Eof);
         Ending {
             over: false,
             reason: Reason::Unknown,
@@ -573,7 +573,7 @@ impl Reader {
     }
 
     /// A reader of pieces that no bytes were given for.
-    pub(crate) fn of_pieces(wire: Wire, asked: Asked) -> Self {
+    pub(crate) fn of_pieces(wire: Wire, asked: RequestInfo) -> Self {
         let mut reader = Self::new(wire, Head::default(), asked);
         // What is handed over beside a word need not be of the wire.
         reader.state.understood = true;
@@ -628,13 +628,13 @@ impl Reader {
 
     /// Ends the response. There is exactly one ending.
     #[must_use]
-    pub fn finish(self, close: Close) -> Ending {
+    pub fn finish(self, close: TransportEnd) -> Ending {
         self.end(close, None)
     }
 
     /// The same, with the events that only the end of the bytes brings, as all of a plain body's.
     #[must_use]
-    pub fn finish_with(self, close: Close, mut on_event: impl FnMut(Event<'_>)) -> Ending {
+    pub fn finish_with(self, close: TransportEnd, mut on_event: impl FnMut(Event<'_>)) -> Ending {
         self.end(close, Some(&mut Sink(&mut on_event)))
     }
 
@@ -649,7 +649,7 @@ impl Reader {
         }
     }
 
-    fn end(self, close: Close, mut sink: Option<&mut Sink<'_, '_>>) -> Ending {
+    fn end(self, close: TransportEnd, mut sink: Option<&mut Sink<'_, '_>>) -> Ending {
         let Self { framer, mut state } = self;
         if state.broken.is_none() {
             let is_array = framer.is_array();
@@ -864,8 +864,8 @@ impl State {
         &'r mut self,
         frame: &Frame<'r>,
         sink: Option<&'r mut Sink<'_, 's>>,
-    ) -> Out<'r, 's> {
-        Out {
+    ) -> EventSink<'r, 's> {
+        EventSink {
             facts: &mut self.facts,
             wire: &self.wire,
             limits: &self.limits,
@@ -933,14 +933,14 @@ impl State {
         }
     }
 
-    fn ending(self, close: Close) -> Ending {
+    fn ending(self, close: TransportEnd) -> Ending {
         self.ending_as(None, close)
     }
 
     /// The ending, closed like this where it is not for the close to say.
-    fn ending_as(mut self, closed: Option<Closed>, close: Close) -> Ending {
+    fn ending_as(mut self, closed: Option<Closed>, close: TransportEnd) -> Ending {
         if self.is_error_status() && self.facts.fault.is_none() {
-            let fault = judge_fault(Told::default(), self.status, &self.wire.profile);
+            let fault = judge_fault(RawError::default(), self.status, &self.wire.profile);
             self.facts.fault = Some(Fault { form: FaultForm::Status, ..fault });
         }
         let closed = closed.unwrap_or_else(|| self.closed(close));
@@ -993,7 +993,7 @@ impl State {
     }
 
     /// How the bytes ended, in the order in which the causes count.
-    fn closed(&self, close: Close) -> Closed {
+    fn closed(&self, close: TransportEnd) -> Closed {
         if self.facts.fault.is_some() {
             return Closed::Error;
         }
@@ -1007,7 +1007,7 @@ impl State {
         }
         match self.wire.profile.proof {
             Proof::Word
-                if close == Close::Eof
+                if close == TransportEnd::Eof
                     && self.facts.all_said()
                     && !self.flags.cut_event
                     && !self.facts.any_went_on()
@@ -1036,10 +1036,10 @@ impl State {
         }
     }
 
-    fn shown(&self, choice: &Choice, closed: Closed, close: Close) -> Shown {
+    fn shown(&self, choice: &Choice, closed: Closed, close: TransportEnd) -> Shown {
         let proven = closed == Closed::Proven;
         let said = choice.said.is_some();
-        let gone = matches!(close, Close::ClientGone | Close::Dropped);
+        let gone = matches!(close, TransportEnd::ClientGone | TransportEnd::Dropped);
         Shown {
             at_cap: self.used_of_cap() == Some(Ordering::Equal),
             over_cap: self.used_of_cap() == Some(Ordering::Greater),
@@ -1126,7 +1126,7 @@ fn is_marker(proof: Proof, data: &[u8]) -> bool {
     matches!(proof, Proof::Marker(marker) if data.starts_with(marker.as_bytes()))
 }
 
-fn exception(frame: &Frame<'_>) -> Told {
+fn exception(frame: &Frame<'_>) -> RawError {
     let mut told = fault::read(frame.data, Expect::Error).unwrap_or_else(|| bare_text(frame.data));
     told.names.push(frame.name.to_owned());
     told.type_ = Some(frame.name.to_owned());
@@ -1134,31 +1134,31 @@ fn exception(frame: &Frame<'_>) -> Told {
 }
 
 /// An error that is nothing but its message, and not even that where an event has only its name.
-fn bare_text(data: &[u8]) -> Told {
+fn bare_text(data: &[u8]) -> RawError {
     let message = (data != b"{}").then(|| String::from_utf8_lossy(data).into_owned());
-    Told { message, ..Told::default() }
+    RawError { message, ..RawError::default() }
 }
 
-fn judge_fault(mut told: Told, status: u16, profile: &Profile) -> Fault {
+fn judge_fault(mut told: RawError, status: u16, profile: &Profile) -> Fault {
     let rejected = status >= 300;
     if rejected {
         told.status = Some(status);
     }
-    Fault { rejected, ..told.judge(&[profile.signs, profile.dialect.signs]) }
+    Fault { rejected, ..told.judge(&[profile.error_patterns, profile.dialect.error_patterns]) }
 }
 
-fn emit_fault(told: Told, status: u16, out: &mut Out<'_, '_>) {
+fn emit_fault(told: RawError, status: u16, out: &mut EventSink<'_, '_>) {
     let fault = judge_fault(told, status, &out.wire.profile);
     out.emit(Event::Fault(&fault));
 }
 
 /// What came in place of an answer.
-fn emit_text(text: &[u8], status: u16, out: &mut Out<'_, '_>) {
+fn emit_text(text: &[u8], status: u16, out: &mut EventSink<'_, '_>) {
     let text = String::from_utf8_lossy(text);
     let is_page = text.trim_start().starts_with('<');
     let is_binary = text.contains(['\u{fffd}', '\0']);
     let message = (!is_page && !is_binary).then(|| text.trim().to_owned());
-    let told = Told { message: message.filter(|text| !text.is_empty()), ..Told::default() };
+    let told = RawError { message: message.filter(|text| !text.is_empty()), ..RawError::default() };
     let mut fault = judge_fault(told, status, &out.wire.profile);
     fault.form = FaultForm::Text;
     if fault.kind == FaultKind::Other {

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::dialect::Proof;
 use crate::ending::{Closed, Confidence, Ending, Reason, Said, Shown, Timer, Unreachable};
 use crate::provider::Profile;
-use crate::reader::Asked;
+use crate::reader::RequestInfo;
 use crate::registry::{Clues, Registry};
 use crate::verdict::{self, Evidence, Habits, Meaning, Verdict};
 use crate::vocabulary::Vocabulary;
@@ -105,7 +105,7 @@ pub struct Record {
 impl Record {
     /// Writes what is known before an answer comes. Should nothing follow, this is the record of a
     /// response that was interrupted.
-    pub fn ask(&mut self, profile: &Profile, asked: &Asked) {
+    pub fn ask(&mut self, profile: &Profile, asked: &RequestInfo) {
         profile.provider.clone_into(&mut self.provider);
         profile.dialect.id.clone_into(&mut self.dialect);
         self.model = asked.model.as_deref().map(short);
@@ -293,14 +293,14 @@ fn shown(words: &[String]) -> Shown {
 mod tests {
     use super::*;
     use crate::provider;
-    use crate::{Close, Head, Reader};
+    use crate::{Head, Reader, TransportEnd};
 
     fn ended(provider: &provider::Provider, body: &str) -> (Ending, Record) {
-        let mut reader = Reader::new(provider, Head::default(), Asked::default());
+        let mut reader = Reader::new(provider, Head::default(), RequestInfo::default());
         reader.watch(body.as_bytes());
-        let ending = reader.finish(Close::Eof);
+        let ending = reader.finish(TransportEnd::Eof);
         let mut record = Record::default();
-        record.ask(&provider.main, &Asked::default());
+        record.ask(&provider.main, &RequestInfo::default());
         record.end(&ending);
         (ending, record)
     }
@@ -315,10 +315,10 @@ mod tests {
             .unwrap();
         let body = br#"{"choices":[{"message":{"content":"Hi"},"finish_reason":"frobnicated"}]}"#;
         let wire = registry.choose(&Clues { provider: "openai", ..Clues::default() });
-        let mut reader = Reader::new(wire, Head::default(), Asked::default());
+        let mut reader = Reader::new(wire, Head::default(), RequestInfo::default());
         reader.watch(body);
         let mut record = Record::default();
-        record.end(&reader.finish(Close::Eof));
+        record.end(&reader.finish(TransportEnd::Eof));
         assert_eq!(record.reason, "output_limit");
         let again = record.judge_again(&registry).unwrap();
         assert_eq!(again.reason, Reason::OutputLimit);
@@ -352,7 +352,8 @@ mod tests {
     #[test]
     fn what_is_asked_and_never_answered_was_interrupted() {
         let mut record = Record::default();
-        let asked = Asked { model: Some("m".repeat(5000)), cap: Some(9), ..Asked::default() };
+        let asked =
+            RequestInfo { model: Some("m".repeat(5000)), cap: Some(9), ..RequestInfo::default() };
         record.ask(&provider::OPENAI.main, &asked);
         assert_eq!(record.model.map(|model| model.len()), Some(MOST_TEXT));
         assert_eq!((record.reason.as_str(), record.closed.as_str()), ("cancelled", "interrupted"));

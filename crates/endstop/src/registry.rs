@@ -521,9 +521,10 @@ stop = "paused"
         let body = format!(
             "{{\"model\":\"m\",\"choices\":[{{\"index\":0,\"message\":{{\"content\":\"x\"}},\"finish_reason\":\"{word}\"}}]}}"
         );
-        let mut reader = crate::Reader::new(wire, crate::Head::default(), crate::Asked::default());
+        let mut reader =
+            crate::Reader::new(wire, crate::Head::default(), crate::RequestInfo::default());
         reader.watch(body.as_bytes());
-        reader.finish(crate::Close::Eof)
+        reader.finish(crate::TransportEnd::Eof)
     }
 
     #[test]
@@ -609,9 +610,10 @@ stop = "paused"
     /// The ending of a body that a wire of the registry reads.
     fn ends(registry: &Registry, clues: Clues<'_>, body: &str) -> (Reason, crate::Confidence) {
         let wire = registry.choose(&Clues { body: body.as_bytes(), ..clues });
-        let mut reader = crate::Reader::new(wire, crate::Head::default(), crate::Asked::default());
+        let mut reader =
+            crate::Reader::new(wire, crate::Head::default(), crate::RequestInfo::default());
         reader.watch(body.as_bytes());
-        let ending = reader.finish(crate::Close::Eof);
+        let ending = reader.finish(crate::TransportEnd::Eof);
         (ending.reason, ending.confidence)
     }
 

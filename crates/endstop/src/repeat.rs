@@ -424,7 +424,7 @@ mod tests {
             crate::Reader::new(
                 &crate::provider::GOOGLE,
                 crate::Head::default(),
-                crate::Asked::default(),
+                crate::RequestInfo::default(),
             )
         };
         assert_eq!(told(reader()).len(), 3);

@@ -11,7 +11,7 @@ use serde_json::value::RawValue;
 use crate::dialect::Streams;
 use crate::frame::Framing;
 use crate::provider::Profile;
-use crate::reader::Asked;
+use crate::reader::RequestInfo;
 use crate::text::{WORD_CAP, clean};
 
 /// The fields of one object, none of them read.
@@ -28,11 +28,11 @@ type Fields<'a> = BTreeMap<Cow<'a, str>, &'a RawValue>;
 /// assert_eq!((asked.streamed, asked.cap), (Some(true), Some(100)));
 /// ```
 #[must_use]
-pub fn asked(profile: &Profile, path: &str, body: &[u8]) -> Asked {
+pub fn asked(profile: &Profile, path: &str, body: &[u8]) -> RequestInfo {
     let fields: Fields<'_> = serde_json::from_slice(body).unwrap_or_default();
     let model = at(&fields, "model").and_then(text).or_else(|| model_in(path));
     let stops = ["stop", "stop_sequences", "generationConfig.stopSequences"];
-    Asked {
+    RequestInfo {
         model: model.map(|model| clean(&model, WORD_CAP)),
         streamed: Some(streamed(profile, path, &fields)),
         cap: profile.caps.iter().find_map(|cap| at(&fields, cap).and_then(number)),
@@ -51,7 +51,8 @@ fn tools(profile: &Profile, fields: &Fields<'_>) -> Vec<String> {
     struct Tool {
         name: Option<String>,
     }
-    let lists = profile.asks.forces.iter().filter_map(|force| at(fields, force.tools));
+    let lists =
+        profile.request_shape.forced_tools.iter().filter_map(|force| at(fields, force.tools));
     let tools =
         lists.flat_map(|list| serde_json::from_str::<Vec<Tool>>(list.get()).unwrap_or_default());
     tools.filter_map(|tool| tool.name).collect()

@@ -10,11 +10,11 @@
 //! never is, a whole response always is, but for a polled one that is still queued or in progress.
 //!
 //! ```
-//! use endstop::signal::{Context, Delta, detect_termination};
+//! use endstop::signal::{SignalContext, Delta, detect_termination};
 //! use endstop::{Confidence, Reason};
 //! use serde_json::json;
 //!
-//! let context = Context { provider: "openai".to_owned(), ..Context::default() };
+//! let context = SignalContext { provider: "openai".to_owned(), ..SignalContext::default() };
 //! let delta = Delta {
 //!     event_type: Some("response.incomplete".to_owned()),
 //!     metadata: Some(json!({ "incomplete_details": { "reason": "content_filter" } })),
@@ -30,7 +30,7 @@ mod detect;
 mod stream;
 mod validate;
 
-pub use detect::{Delta, Input, Response, detect_termination, is_terminal};
+pub use detect::{Delta, Response, SignalInput, detect_termination, is_terminal};
 pub use stream::{Processed, StreamHandler};
 pub use validate::{Problem, validate, validate_text};
 
@@ -85,7 +85,7 @@ pub struct ProviderSpecific {
 pub struct Metadata {
     /// Who was asked, and what for.
     #[serde(flatten)]
-    pub context: Context,
+    pub context: SignalContext,
     /// Where the original field stands on this wire, such as `candidates[].finishReason`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
@@ -160,7 +160,7 @@ pub struct WireDetail {
 /// The provider is enough. The rest sharpens the verdict or is kept beside it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Context {
+pub struct SignalContext {
     /// The provider's id.
     pub provider: String,
     /// The model.
@@ -241,13 +241,13 @@ impl TerminationSignal {
 
     /// Returns who was asked, what for, and how far it has come.
     #[must_use]
-    pub fn context(&self) -> &Context {
+    pub fn context(&self) -> &SignalContext {
         &self.provider_specific.metadata.context
     }
 
     /// Adds what only the caller knows: what the response itself told stays.
     #[must_use]
-    pub fn within(mut self, known: &Context) -> Self {
+    pub fn within(mut self, known: &SignalContext) -> Self {
         let short = |text: &Option<String>| text.as_deref().map(|text| clean(text, WORD_CAP));
         let own = &mut self.provider_specific.metadata.context;
         if own.provider.is_empty() {
@@ -292,7 +292,7 @@ impl From<&Ending> for Metadata {
     fn from(ending: &Ending) -> Self {
         let several = ending.choices.len() > 1;
         Self {
-            context: Context {
+            context: SignalContext {
                 provider: clean(&ending.provider, WORD_CAP),
                 model: ending.model.as_deref().map(|model| clean(model, WORD_CAP)),
                 wire: Some(ending.dialect.to_owned()),

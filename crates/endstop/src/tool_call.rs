@@ -11,7 +11,7 @@ use crate::ending::{Confidence, Ending, Reason, Shown};
 use crate::event::Event;
 use crate::json::{JsonState, Scanner};
 use crate::provider::Wire;
-use crate::reader::{Asked, Head, Reader};
+use crate::reader::{Head, Reader, RequestInfo};
 
 /// The most arguments that are kept of one call, in bytes; a larger call cannot run.
 const MAX_ARGUMENTS: usize = 16 << 20;
@@ -73,13 +73,13 @@ pub enum CallState {
 ///
 /// ```
 /// use endstop::tool_call::{Allow, Assembly, allow};
-/// use endstop::{Asked, Close, Head, Reader, provider};
+/// use endstop::{RequestInfo, TransportEnd, Head, Reader, provider};
 ///
 /// let body = br#"{"model":"m","message":{"tool_calls":[{"function":{"name":"now","arguments":{}}}]},"done":true,"done_reason":"stop"}"#;
-/// let mut reader = Reader::new(&provider::OLLAMA, Head::default(), Asked::default());
+/// let mut reader = Reader::new(&provider::OLLAMA, Head::default(), RequestInfo::default());
 /// let mut assembly = Assembly::default();
 /// reader.read(body, |event| assembly.observe(&event));
-/// let ending = reader.finish_with(Close::Eof, |event| assembly.observe(&event));
+/// let ending = reader.finish_with(TransportEnd::Eof, |event| assembly.observe(&event));
 /// let calls = assembly.finish(&ending);
 /// assert_eq!(allow(&ending, &calls), Allow::Run);
 /// ```
@@ -341,7 +341,7 @@ pub fn allow(ending: &Ending, calls: &[ToolCall]) -> Allow {
 /// the end, nothing may be in this list.
 #[must_use]
 pub fn exposed(wire: impl Into<Wire>, head: Head<'_>, bytes: &[u8]) -> Vec<ToolCall> {
-    let mut reader = Reader::new(wire, head, Asked::default());
+    let mut reader = Reader::new(wire, head, RequestInfo::default());
     let mut assembly = Assembly::default();
     reader.read(bytes, |event| assembly.observe(&event));
     // Cut off here, on purpose.

@@ -1,16 +1,16 @@
 //! A reader that cannot be lost: dropping it is an ending too.
 
-use crate::ending::{Close, Ending};
+use crate::ending::{Ending, TransportEnd};
 use crate::event::Event;
 use crate::reader::Reader;
 
 /// A reader that tells its ending exactly once: when it is finished, or else when it is dropped.
 ///
 /// ```
-/// use endstop::{Asked, Closed, Head, Reader, Watched, provider};
+/// use endstop::{RequestInfo, Closed, Head, Reader, Watched, provider};
 ///
 /// let mut told = None;
-/// let reader = Reader::new(&provider::OPENAI, Head::default(), Asked::default());
+/// let reader = Reader::new(&provider::OPENAI, Head::default(), RequestInfo::default());
 /// drop(Watched::new(reader, |ending| told = Some(ending.closed)));
 /// assert_eq!(told, Some(Closed::Dropped));
 /// ```
@@ -41,11 +41,11 @@ impl<F: FnOnce(Ending)> Watched<F> {
     }
 
     /// Ends the response and tells its ending.
-    pub fn finish(mut self, close: Close) {
+    pub fn finish(mut self, close: TransportEnd) {
         self.tell(close);
     }
 
-    fn tell(&mut self, close: Close) {
+    fn tell(&mut self, close: TransportEnd) {
         if let Some((reader, tell)) = self.inner.take() {
             tell(reader.finish(close));
         }
@@ -54,20 +54,20 @@ impl<F: FnOnce(Ending)> Watched<F> {
 
 impl<F: FnOnce(Ending)> Drop for Watched<F> {
     fn drop(&mut self) {
-        self.tell(Close::Dropped);
+        self.tell(TransportEnd::Dropped);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Asked, Head, Reason, provider};
+    use crate::{Head, Reason, RequestInfo, provider};
 
     #[test]
     fn the_ending_is_told_once_finished_or_not() {
-        let reader = || Reader::new(&provider::OPENAI, Head::default(), Asked::default());
+        let reader = || Reader::new(&provider::OPENAI, Head::default(), RequestInfo::default());
         let mut endings = Vec::new();
-        Watched::new(reader(), |ending| endings.push(ending.reason)).finish(Close::Reset);
+        Watched::new(reader(), |ending| endings.push(ending.reason)).finish(TransportEnd::Reset);
         drop(Watched::new(reader(), |ending| endings.push(ending.reason)));
         assert_eq!(endings, [Reason::Cut, Reason::Cancelled]);
     }

@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use endstop::{Closed, Confidence, FaultKind, Reason};
 use endstop_gateway::config::{Mode, ToolCalls};
+use endstop_gateway::ending_log::GuardAction;
 use endstop_gateway::failure::Strictness;
 use endstop_gateway::guard::{Guard, Next};
-use endstop_gateway::told::Action;
 use endstop_sim::{Options, Reply, ReplyEnd, Sim, wire};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
@@ -37,7 +37,7 @@ async fn unanswered(field: &Arc<Field>, status: u16, cause: &str) {
             let record = field.record(response.id()).await;
             assert_eq!(
                 (record.kept.cause.as_str(), record.action),
-                (cause, Action::Refused),
+                (cause, GuardAction::Refused),
                 "{label}"
             );
             assert_eq!(response.header("x-endstop-action"), "refused");
@@ -49,12 +49,13 @@ async fn unanswered(field: &Arc<Field>, status: u16, cause: &str) {
 
 /// The body is an error of this wire: it has the keys that our own errors have there.
 fn assert_in_dialect(ask: &Ask, body: &[u8]) {
-    let trouble = endstop::trouble::Trouble { status: 502, code: "x", message: "x" };
+    let gateway_error =
+        endstop::gateway_error::GatewayError { status: 502, code: "x", message: "x" };
     let keys = |body: &[u8]| -> Vec<String> {
         let value: serde_json::Value = serde_json::from_slice(body).unwrap();
         value.as_object().unwrap().keys().cloned().collect()
     };
-    assert_eq!(keys(body), keys(&ask.profile().error_body(&trouble)), "{}", ask.wire.id);
+    assert_eq!(keys(body), keys(&ask.profile().error_body(&gateway_error)), "{}", ask.wire.id);
     assert!(String::from_utf8_lossy(body).contains("endstop: "));
 }
 
@@ -315,7 +316,7 @@ async fn row_06_silence_after_the_word_is_a_whole_answer() {
         assert_eq!(one.record.ending.reason, Reason::TimedOut, "{}", one.label());
     }
     for one in all.iter().filter(|one| one.ask.streamed) {
-        assert_eq!(one.record.action, Action::Passed, "{}", one.label());
+        assert_eq!(one.record.action, GuardAction::Passed, "{}", one.label());
         assert!(one.record.kept.native_finish_reason.is_some(), "{}", one.label());
         let end = if one.is_guarded() { End::Clean } else { End::Short };
         one.assert_untouched(end);
@@ -675,20 +676,21 @@ async fn row_19_early_hints_are_skipped() {
 async fn row_20_every_cut_of_every_event() {
     let field = Field::start().await;
     for (chunks, scenario) in [("byte", "stop-sequence"), ("joined", "complete")] {
-        let asks = every(scenario).into_iter();
-        let asks = asks.filter(|ask| ask.streamed).map(|ask| ask.header("x-sim-chunks", chunks));
-        let all = field.ask_all(asks.collect()).await;
+        let request_shape = every(scenario).into_iter();
+        let request_shape =
+            request_shape.filter(|ask| ask.streamed).map(|ask| ask.header("x-sim-chunks", chunks));
+        let all = field.ask_all(request_shape.collect()).await;
         assert_left_alone(&all);
         assert_as_wanted(&all);
     }
     let seeds: Vec<String> = (1..=4).map(|seed| seed.to_string()).collect();
     for scenario in ["tool-call", "cut-in-tool-call", "length", "error-late"] {
-        let asks = seeds.iter().flat_map(|seed| {
-            let asks = every(scenario).into_iter().filter(|ask| ask.streamed);
-            asks.map(|ask| ask.header("x-sim-chunks", "random").header("x-sim-seed", seed))
+        let request_shape = seeds.iter().flat_map(|seed| {
+            let request_shape = every(scenario).into_iter().filter(|ask| ask.streamed);
+            request_shape.map(|ask| ask.header("x-sim-chunks", "random").header("x-sim-seed", seed))
         });
         let mut lengths = std::collections::HashMap::new();
-        for one in field.ask_all(asks.collect()).await {
+        for one in field.ask_all(request_shape.collect()).await {
             let reason = one.record.ending.reason;
             assert_eq!(reason, one.ask.want().unwrap().reason, "{}", one.label());
             // However it is cut, the same events leave.
@@ -704,7 +706,7 @@ async fn row_20_every_cut_of_every_event() {
 fn guarded(ask: &Ask, kind: &str, pieces: [&[u8]; 3]) -> (Vec<u8>, Reason, Option<Vec<u8>>) {
     let profile = ask.profile();
     let head = endstop::Head { status: 200, content_type: kind };
-    let asked = endstop::Asked { streamed: Some(true), ..endstop::Asked::default() };
+    let asked = endstop::RequestInfo { streamed: Some(true), ..endstop::RequestInfo::default() };
     let reader = endstop::Reader::new(profile, head, asked);
     let strictness = Strictness { tool_calls: ToolCalls::Fail, proves: true };
     let mut guard = Guard::new(reader, *profile, Mode::Guard, strictness);
@@ -718,7 +720,7 @@ fn guarded(ask: &Ask, kind: &str, pieces: [&[u8]; 3]) -> (Vec<u8>, Reason, Optio
             return (out, finish.ending.reason, finish.frame);
         }
     }
-    let finish = guard.finish(endstop::Close::Eof);
+    let finish = guard.finish(endstop::TransportEnd::Eof);
     out.extend_from_slice(&finish.rest);
     (out, finish.ending.reason, finish.frame)
 }
@@ -781,9 +783,10 @@ async fn row_23_an_event_without_an_end() {
         config.limits.plain_bytes = 1 << 20;
     })
     .await;
-    let asks = every("no-newline=67108864").into_iter();
-    let asks: Vec<Ask> = asks.filter(|ask| ask.streamed && ask.mode == Mode::Guard).collect();
-    for ask in asks {
+    let request_shape = every("no-newline=67108864").into_iter();
+    let request_shape: Vec<Ask> =
+        request_shape.filter(|ask| ask.streamed && ask.mode == Mode::Guard).collect();
+    for ask in request_shape {
         let one = field.ask(ask).await;
         assert_eq!(one.record.kept.cause, "oversize_event", "{}", one.label());
         one.assert_loud();
@@ -890,8 +893,8 @@ async fn row_28_an_array_that_is_cut_and_lines_without_done() {
 #[tokio::test]
 async fn row_29_a_natural_word_at_the_cap() {
     let field = Field::start().await;
-    let asks = every("stop-at-cap").into_iter().map(|ask| ask.capped(7));
-    let all = field.ask_all(asks.collect()).await;
+    let request_shape = every("stop-at-cap").into_iter().map(|ask| ask.capped(7));
+    let all = field.ask_all(request_shape.collect()).await;
     assert_left_alone(&all);
     for one in &all {
         assert!(one.record.ending.shown.at_cap, "{}", one.label());
@@ -942,10 +945,10 @@ fn tail_of_text(body: &[u8]) -> bool {
 async fn calls_that_are_held_leave_only_when_they_are_proven() {
     let field = Field::start().await;
     for scenario in ["tool-call", "cut-in-tool-call", "cut-after-args", "length-whole-args"] {
-        let asks = every(scenario).into_iter().filter(|ask| ask.streamed);
-        let asks = asks.filter(|ask| ask.mode == Mode::Guard);
-        let asks = asks.map(|ask| ask.header("x-endstop-tool-calls", "hold"));
-        for one in field.ask_all(asks.collect()).await {
+        let request_shape = every(scenario).into_iter().filter(|ask| ask.streamed);
+        let request_shape = request_shape.filter(|ask| ask.mode == Mode::Guard);
+        let request_shape = request_shape.map(|ask| ask.header("x-endstop-tool-calls", "hold"));
+        for one in field.ask_all(request_shape.collect()).await {
             if scenario == "tool-call" {
                 one.assert_untouched(End::Clean);
                 continue;
@@ -961,16 +964,16 @@ async fn calls_that_are_held_leave_only_when_they_are_proven() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_scenario_on_every_wire_keeps_the_invariants() {
     let names = endstop_sim::scenario::ALL.iter().map(|scenario| scenario.name);
-    let asks = names.filter(|name| !["drip", "no-headers"].contains(name)).flat_map(every);
+    let request_shape = names.filter(|name| !["drip", "no-headers"].contains(name)).flat_map(every);
     // Only the cap tells that the arguments were cut.
     let at_cap = |ask: &Ask| ask.scenario == "tool-call-at-cap";
-    let asks = asks.map(|ask| if at_cap(&ask) { ask.capped(6) } else { ask });
+    let request_shape = request_shape.map(|ask| if at_cap(&ask) { ask.capped(6) } else { ask });
     let (stalling, others): (Vec<Ask>, Vec<Ask>) =
-        asks.partition(|ask| ask.scenario.starts_with("stall"));
+        request_shape.partition(|ask| ask.scenario.starts_with("stall"));
     assert!(others.len() > 2000, "{}", others.len());
-    for (asks, idle) in [(stalling, SHORT), (others, Duration::from_secs(30))] {
+    for (request_shape, idle) in [(stalling, SHORT), (others, Duration::from_secs(30))] {
         let field = Field::with(|config| config.limits.idle = idle).await;
-        for one in field.ask_all(asks).await {
+        for one in field.ask_all(request_shape).await {
             let want = one.ask.want().unwrap();
             let known = one.ask.is_array() || one.ask.wire.id == "bedrock-invoke";
             assert!(one.record.ending.reason == want.reason || known, "{}", one.label());

@@ -11,7 +11,7 @@ use bytes::Bytes;
 use endstop::provider;
 use endstop::registry::{Clues, choose};
 use endstop_gateway::config::{Log, Mode, UpstreamConfig};
-use endstop_gateway::told::{self, Action, Told};
+use endstop_gateway::ending_log::{self, EndingLog, GuardAction};
 use endstop_gateway::{Config, Gateway, Handle};
 use endstop_sim::scenario::{self, Mode as Asking};
 use endstop_sim::{Ended, LedgerEntry, Options, Reply, ReplyEnd, Sim, wire};
@@ -28,7 +28,7 @@ type Http = Client<HttpConnector, Full<Bytes>>;
 /// A gateway in front of the simulator, for every provider.
 struct Front {
     url: String,
-    told: Arc<Told>,
+    told: Arc<EndingLog>,
     _stop: tokio::sync::oneshot::Sender<()>,
 }
 
@@ -101,7 +101,7 @@ async fn get(http: &Http, url: String, headers: &[(&str, &str)], body: &str) -> 
     Got { bytes, clean, id: id.unwrap_or_default() }
 }
 
-async fn told(told: &Told, id: &str) -> Arc<told::Ended> {
+async fn told(told: &EndingLog, id: &str) -> Arc<ending_log::Ended> {
     for _ in 0..200 {
         if let Some(record) = told.get(id) {
             return record;
@@ -183,7 +183,7 @@ async fn check_scenario(
     front: &Front,
     http: &Http,
     mode: Mode,
-    wire: &endstop_sim::Wire,
+    wire: &endstop_sim::SimWire,
     scenario: &endstop_sim::Scenario,
     asking: Asking,
     tag: &str,
@@ -212,19 +212,19 @@ async fn check_scenario(
     let record = told(&front.told, &got.id).await;
     if mode == Mode::Observe {
         assert_eq!(text(&got.bytes), text(&sent.body), "{tag}");
-        assert_eq!(record.action, Action::Passed, "{tag}");
+        assert_eq!(record.action, GuardAction::Passed, "{tag}");
     }
     if let Some(want) = (scenario.want)(wire, asking)
         && want.reason.is_success()
         && record.ending.reason.is_success()
     {
-        assert_eq!((record.action, got.clean), (Action::Passed, true), "{tag}: {record:?}");
+        assert_eq!((record.action, got.clean), (GuardAction::Passed, true), "{tag}: {record:?}");
         assert_eq!(text(&got.bytes), text(&sent.body), "{tag}");
     }
-    if record.action == Action::Passed && record.kept.status < Some(400) {
+    if record.action == GuardAction::Passed && record.kept.status < Some(400) {
         assert_eq!(text(&got.bytes), text(&sent.body), "{tag}: {record:?}");
     }
-    if record.action == Action::Failed && streamed && record.kept.status == Some(200) {
+    if record.action == GuardAction::Failed && streamed && record.kept.status == Some(200) {
         let same = got.bytes.iter().zip(&sent.body).take_while(|(one, other)| one == other).count();
         let told = String::from_utf8_lossy(&got.bytes[same.min(got.bytes.len())..]).into_owned();
         assert!(told.len() < 2000, "{tag}: {told}");
@@ -401,11 +401,11 @@ async fn check_recording(front: &Front, mode: Mode, got: &Got, bytes: &[u8], id:
     }
     let record = told(&front.told, &got.id).await;
     if record.ending.reason.is_success() {
-        assert_eq!(record.action, Action::Passed, "{id}: {record:?}");
+        assert_eq!(record.action, GuardAction::Passed, "{id}: {record:?}");
     }
     match record.action {
-        Action::Passed => assert!(same, "{id}: changed in guard: {record:?}"),
-        Action::Warned | Action::Failed | Action::Refused => {
+        GuardAction::Passed => assert!(same, "{id}: changed in guard: {record:?}"),
+        GuardAction::Warned | GuardAction::Failed | GuardAction::Refused => {
             let why = record.ending.reason;
             assert!(!why.is_success(), "{id}: {record:?}");
         }

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use endstop::{Closed, Reason};
 use endstop_gateway::config::Mode;
-use endstop_gateway::told::Action;
+use endstop_gateway::ending_log::GuardAction;
 use endstop_sim::{Ended, Options};
 use tokio::io::AsyncWriteExt as _;
 
@@ -230,7 +230,7 @@ async fn row_33_the_client_leaves_after_the_terminal() {
             }
             assert_eq!(record.ending.reason, Reason::Complete, "{label}");
             assert!(record.ending.shown.client_closed_early, "{label}");
-            assert_eq!(record.action, Action::Passed, "{label}");
+            assert_eq!(record.action, GuardAction::Passed, "{label}");
         }
     }
     field.finish().await;
@@ -291,7 +291,7 @@ async fn row_35_a_half_closed_client_gets_its_answer() {
     for scenario in ["slow=10", "complete", "keepalive", "cut-before-word", "length"] {
         for wire in WIRES {
             let (row, _) = endstop_sim::scenario::parse(scenario).unwrap();
-            if !(row.on)(endstop_sim::Wire::by_id(wire).unwrap()) {
+            if !(row.on)(endstop_sim::SimWire::by_id(wire).unwrap()) {
                 continue;
             }
             for mode in BOTH {

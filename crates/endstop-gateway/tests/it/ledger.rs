@@ -17,11 +17,11 @@ use std::time::{Duration, Instant};
 use endstop::Profile;
 use endstop::frame::Framing;
 use endstop_gateway::config::{Limits, Log, Mode, ToolCalls, UpstreamConfig};
+use endstop_gateway::ending_log::{self, GuardAction, Wanted};
 use endstop_gateway::failure::{Strictness, failure};
-use endstop_gateway::told::{self, Action, Wanted};
 use endstop_gateway::{Config, Gateway, Handle};
 use endstop_sim::scenario::{self, Mode as Streamed};
-use endstop_sim::{Ended, LedgerEntry, Options, Sim, Wire, wire};
+use endstop_sim::{Ended, LedgerEntry, Options, Sim, SimWire, wire};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
@@ -140,17 +140,17 @@ impl Field {
     }
 
     /// Everything told so far, the newest first.
-    pub(crate) fn told(&self) -> Vec<Arc<told::Ended>> {
+    pub(crate) fn told(&self) -> Vec<Arc<ending_log::Ended>> {
         self.handle.told().find(&Wanted { limit: usize::MAX, ..Wanted::default() })
     }
 
     /// What is told of this id.
-    pub(crate) async fn record(&self, id: &str) -> Arc<told::Ended> {
+    pub(crate) async fn record(&self, id: &str) -> Arc<ending_log::Ended> {
         eventually(&format!("told of {id}"), || self.handle.told().get(id)).await
     }
 
     /// So many were told.
-    pub(crate) async fn told_all(&self, count: usize) -> Vec<Arc<told::Ended>> {
+    pub(crate) async fn told_all(&self, count: usize) -> Vec<Arc<ending_log::Ended>> {
         let what = format!("{count} told");
         eventually(&what, || Some(self.told()).filter(|told| told.len() >= count)).await
     }
@@ -184,10 +184,10 @@ impl Field {
     }
 
     /// Asks all of them at once.
-    pub(crate) async fn ask_all(self: &Arc<Self>, asks: Vec<Ask>) -> Vec<Exchange> {
+    pub(crate) async fn ask_all(self: &Arc<Self>, request_shape: Vec<Ask>) -> Vec<Exchange> {
         let mut asking = tokio::task::JoinSet::new();
         let mut all = Vec::new();
-        for ask in asks {
+        for ask in request_shape {
             let field = self.clone();
             asking.spawn(async move { field.ask(ask).await });
             if asking.len() >= 32 {
@@ -253,7 +253,7 @@ impl Field {
 /// One question.
 #[derive(Clone, Debug)]
 pub(crate) struct Ask {
-    pub(crate) wire: &'static Wire,
+    pub(crate) wire: &'static SimWire,
     pub(crate) path: String,
     pub(crate) scenario: String,
     pub(crate) streamed: bool,
@@ -266,11 +266,17 @@ pub(crate) struct Ask {
 
 impl Ask {
     pub(crate) fn new(wire: &str, scenario: &str, mode: Mode) -> Self {
-        let wire = Wire::by_id(wire).unwrap();
+        let wire = SimWire::by_id(wire).unwrap();
         Self::at(wire, paths(wire, true).remove(0), scenario, true, mode)
     }
 
-    fn at(wire: &'static Wire, path: String, scenario: &str, streamed: bool, mode: Mode) -> Self {
+    fn at(
+        wire: &'static SimWire,
+        path: String,
+        scenario: &str,
+        streamed: bool,
+        mode: Mode,
+    ) -> Self {
         let prompt = if wire.id.ends_with("generate") { r#","prompt":"Hi""# } else { "" };
         let usage = r#","stream_options":{"include_usage":true}"#;
         let body =
@@ -348,7 +354,7 @@ impl Ask {
 }
 
 /// The paths of a wire at the gateway: streamed, and Gemini's array besides.
-pub(crate) fn paths(wire: &Wire, streamed: bool) -> Vec<String> {
+pub(crate) fn paths(wire: &SimWire, streamed: bool) -> Vec<String> {
     let path = if streamed { wire.path } else { wire.plain_path };
     let region = if wire.route == "bedrock" { "/us-east-1" } else { "" };
     let path = format!("/{}{region}{path}", wire.route);
@@ -360,17 +366,17 @@ pub(crate) fn paths(wire: &Wire, streamed: bool) -> Vec<String> {
 /// A scenario on every wire that has it, streamed and plain, observed and guarded.
 pub(crate) fn every(scenario: &str) -> Vec<Ask> {
     let (row, _) = scenario::parse(scenario).unwrap();
-    let mut asks = Vec::new();
+    let mut request_shape = Vec::new();
     for wire in wire::ALL.iter().copied().filter(|wire| (row.on)(wire)) {
         for streamed in [true, false] {
             for path in paths(wire, streamed) {
                 for mode in [Mode::Observe, Mode::Guard] {
-                    asks.push(Ask::at(wire, path.clone(), scenario, streamed, mode));
+                    request_shape.push(Ask::at(wire, path.clone(), scenario, streamed, mode));
                 }
             }
         }
     }
-    asks
+    request_shape
 }
 
 /// A request and what the three sides know of it.
@@ -379,7 +385,7 @@ pub(crate) struct Exchange {
     pub(crate) ask: Ask,
     pub(crate) response: Response,
     pub(crate) sent: LedgerEntry,
-    pub(crate) record: Arc<told::Ended>,
+    pub(crate) record: Arc<ending_log::Ended>,
 }
 
 /// What clients take for a good end.
@@ -433,7 +439,7 @@ impl Exchange {
         let framings =
             [Framing::Sse, Framing::Lines, Framing::Array, Framing::Aws, Framing::AwsChunks];
         let frames = framings.into_iter().flat_map(|framing| {
-            [true, false].map(|first| profile.error_frame(framing, first, &failure.trouble()))
+            [true, false].map(|first| profile.error_frame(framing, first, &failure.gateway_error()))
         });
         frames.into_iter().find(|frame| self.response.body.ends_with(frame))
     }
@@ -441,8 +447,8 @@ impl Exchange {
     /// The body without an error of ours at its end.
     pub(crate) fn relayed(&self) -> &[u8] {
         let ours = match self.record.action {
-            Action::Failed => self.error_frame().map_or(0, |frame| frame.len()),
-            Action::Passed | Action::Warned | Action::Refused => 0,
+            GuardAction::Failed => self.error_frame().map_or(0, |frame| frame.len()),
+            GuardAction::Passed | GuardAction::Warned | GuardAction::Refused => 0,
         };
         &self.response.body[..self.response.body.len() - ours]
     }
@@ -450,7 +456,7 @@ impl Exchange {
     /// A failure that the client must see: an error in the stream where one can be put in, and a
     /// transport that was aborted; an error's status where the head had not left.
     pub(crate) fn assert_loud(&self) {
-        assert_eq!(self.record.action, Action::Failed, "{}", self.label());
+        assert_eq!(self.record.action, GuardAction::Failed, "{}", self.label());
         if self.is_streamed() {
             assert_ne!(self.response.end, End::Clean, "{}", self.label());
         } else {
@@ -471,7 +477,7 @@ impl Exchange {
 
     /// Nothing was done about it: every byte as it came, and the end as it came.
     pub(crate) fn assert_untouched(&self, end: End) {
-        assert_ne!(self.record.action, Action::Failed, "{}", self.label());
+        assert_ne!(self.record.action, GuardAction::Failed, "{}", self.label());
         assert_eq!(self.response.status, self.sent.status, "{}", self.label());
         assert_eq!(self.response.end, end, "{}", self.label());
         assert!(self.response.body == self.sent.body, "{}: {:?}", self.label(), self.tail());
@@ -511,7 +517,7 @@ impl Exchange {
                 }
             }
             Mode::Guard => {
-                let failed = record.action == Action::Failed;
+                let failed = record.action == GuardAction::Failed;
                 let clean = response.end == End::Clean;
                 assert_eq!(clean, !failed, "a clean end is a good one: {label}");
                 if !failed {

@@ -313,8 +313,9 @@ async fn no_key_no_prompt_and_no_answer_is_on_the_disk() {
             assert!(!text.contains("canary") && !text.contains("unkept"), "{text}");
         }
     }
-    let asks = ["complete", "tool-call", "status=401", "html-200", "error-late"];
-    for exchange in field.ask_all(asks.iter().flat_map(|name| every(name)).collect()).await {
+    let request_shape = ["complete", "tool-call", "status=401", "html-200", "error-late"];
+    for exchange in field.ask_all(request_shape.iter().flat_map(|name| every(name)).collect()).await
+    {
         row(&field, exchange.response.id());
     }
     // While it runs, with the log of the database and the spool as they are, and after.
@@ -366,9 +367,9 @@ async fn tokens_are_asked_for_only_where_that_is_wanted() {
             config.upstreams.get_mut("openai").unwrap().ask_usage = here;
         })
         .await;
-        let asks = here.unwrap_or(everywhere);
+        let request_shape = here.unwrap_or(everywhere);
         let (response, record, request, body) = stream(&field, "guard", BARE).await;
-        if asks {
+        if request_shape {
             let request: serde_json::Value = serde_json::from_slice(&request).unwrap();
             assert_eq!(request["stream_options"]["include_usage"], true);
             assert!(has_chunk(&body) && !has_chunk(&response.body), "{}", response.text());

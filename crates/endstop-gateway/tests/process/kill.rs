@@ -28,10 +28,10 @@ struct World {
 
 async fn client(world: Arc<World>, seed: u64) {
     let mut rng = Rng::with_seed(seed);
-    let asks = all();
+    let request_shape = all();
     while !world.over.load(Ordering::Acquire) {
         let to = *world.gateway.lock().unwrap();
-        let ask = asks[rng.usize(..asks.len())].clone();
+        let ask = request_shape[rng.usize(..request_shape.len())].clone();
         let response = match to {
             None => None,
             Some(to) => ask.ask(to).await,

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::Path;
 
-use endstop_sim::Wire;
+use endstop_sim::SimWire;
 use endstop_sim::scenario::{self, Mode};
 use endstop_store::{Filter, Period, Query, open_to_read};
 use tokio::net::TcpStream;
@@ -14,7 +14,7 @@ use crate::client::{self, Client, End, Response};
 /// One question.
 #[derive(Clone)]
 pub(crate) struct Ask {
-    wire: &'static Wire,
+    wire: &'static SimWire,
     scenario: &'static str,
     streamed: bool,
     mode: &'static str,
@@ -44,9 +44,9 @@ const SCENARIOS: [&str; 8] = [
 
 /// Every question there is.
 pub(crate) fn all() -> Vec<Ask> {
-    let mut asks = Vec::new();
+    let mut request_shape = Vec::new();
     for (wire, ..) in WORDS {
-        let wire = Wire::by_id(wire).unwrap();
+        let wire = SimWire::by_id(wire).unwrap();
         for name in SCENARIOS {
             let (row, _) = scenario::parse(name).unwrap();
             if !(row.on)(wire) {
@@ -58,11 +58,11 @@ pub(crate) fn all() -> Vec<Ask> {
                 let as_streamed = if streamed { Mode::Streamed } else { Mode::Plain };
                 let Some(want) = (row.want)(wire, as_streamed) else { continue };
                 let reason = want.reason.name();
-                asks.push(Ask { wire, scenario: name, streamed, mode, reason });
+                request_shape.push(Ask { wire, scenario: name, streamed, mode, reason });
             }
         }
     }
-    asks
+    request_shape
 }
 
 impl std::fmt::Debug for Ask {
@@ -75,7 +75,7 @@ impl std::fmt::Debug for Ask {
 impl Ask {
     /// A stream of this wire that ends like this.
     pub(crate) fn new(wire: &str, scenario: &'static str) -> Self {
-        let wire = Wire::by_id(wire).unwrap();
+        let wire = SimWire::by_id(wire).unwrap();
         let (row, _) = scenario::parse(scenario).unwrap();
         let reason = (row.want)(wire, Mode::Streamed).unwrap().reason.name();
         Self { wire, scenario, streamed: true, mode: "guard", reason }

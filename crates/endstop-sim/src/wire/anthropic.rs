@@ -2,12 +2,12 @@
 
 use serde_json::Value;
 
-use super::{Event, Fault, Framing, Part, Taken, Wire, Words, ends};
-use crate::answer::{self, Answer, End, Turn, Usage};
+use super::{Fault, Framing, Part, SimWire, Taken, WireEvent, Words, ends};
+use crate::answer::{self, Answer, End, Exchange, Usage};
 use crate::ask::{self, Ask};
 use crate::json::{Json, list, obj};
 
-pub(super) static WIRE: Wire = Wire {
+pub(super) static WIRE: SimWire = SimWire {
     id: "anthropic",
     route: "anthropic",
     bare: true,
@@ -76,17 +76,17 @@ pub(super) fn read(body: &Value, ask: &mut Ask) {
 }
 
 /// An event, which bears its type twice.
-fn event(part: Part, type_: &str, rest: Json) -> Event {
+fn event(part: Part, type_: &str, rest: Json) -> WireEvent {
     let mut data = obj! { "type": type_ };
     if let Json::Object(pairs) = rest {
         for (key, value) in pairs {
             data.set(&key, value);
         }
     }
-    Event::named(part, type_, data)
+    WireEvent::named(part, type_, data)
 }
 
-pub(super) fn stream(ask: &Ask, answer: &Answer) -> Vec<Event> {
+pub(super) fn stream(ask: &Ask, answer: &Answer) -> Vec<WireEvent> {
     let turn = answer.turn();
     let mut message = obj! {
         "model": &ask.model, "id": ask.id("msg_"), "type": "message", "role": "assistant",
@@ -97,7 +97,7 @@ pub(super) fn stream(ask: &Ask, answer: &Answer) -> Vec<Event> {
     }
     let mut events = vec![event(Part::Start, "message_start", obj! { "message": message })];
     events.extend(blocks(ask, &turn));
-    let ping = event(Part::Close, "ping", obj! {});
+    let ping = event(Part::TransportEnd, "ping", obj! {});
     events.insert(events.len().min(2), ping);
     let mut last = obj! { "delta": delta_of(&turn) };
     if let Some(usage) = answer.usage {
@@ -110,7 +110,7 @@ pub(super) fn stream(ask: &Ask, answer: &Answer) -> Vec<Event> {
     events
 }
 
-fn delta_of(turn: &Turn) -> Json {
+fn delta_of(turn: &Exchange) -> Json {
     let mut delta = obj! {
         "stop_reason": WORDS.of(&turn.end), "stop_sequence": matched(&turn.end),
     };
@@ -130,7 +130,7 @@ fn details(end: &End) -> Option<Json> {
     })
 }
 
-fn blocks(ask: &Ask, turn: &Turn) -> Vec<Event> {
+fn blocks(ask: &Ask, turn: &Exchange) -> Vec<WireEvent> {
     let mut events = Vec::new();
     let mut index = 0_usize;
     if !turn.reasoning.is_empty() {
@@ -142,7 +142,7 @@ fn blocks(ask: &Ask, turn: &Turn) -> Vec<Event> {
         }
         let delta = obj! { "type": "signature_delta", "signature": SIGNATURE };
         events.push(delta_event(Part::Reasoning, index, delta));
-        events.push(stop(Part::Close, index));
+        events.push(stop(Part::TransportEnd, index));
         index += 1;
     }
     if !turn.text.is_empty() {
@@ -151,7 +151,7 @@ fn blocks(ask: &Ask, turn: &Turn) -> Vec<Event> {
             let delta = obj! { "type": "text_delta", "text": token };
             events.push(delta_event(Part::Text, index, delta));
         }
-        events.push(stop(Part::Close, index));
+        events.push(stop(Part::TransportEnd, index));
         index += 1;
     }
     if turn.server_tool {
@@ -159,10 +159,10 @@ fn blocks(ask: &Ask, turn: &Turn) -> Vec<Event> {
             "type": "server_tool_use", "id": ask.id("srvtoolu_"), "name": "web_search",
             "input": obj! {},
         };
-        events.push(start(Part::Close, index, block));
+        events.push(start(Part::TransportEnd, index, block));
         let delta = obj! { "type": "input_json_delta", "partial_json": "{\"query\": \"endstop\"}" };
-        events.push(delta_event(Part::Close, index, delta));
-        events.push(stop(Part::Close, index));
+        events.push(delta_event(Part::TransportEnd, index, delta));
+        events.push(stop(Part::TransportEnd, index));
         index += 1;
     }
     for (at, call) in turn.calls.iter().enumerate() {
@@ -185,15 +185,15 @@ fn blocks(ask: &Ask, turn: &Turn) -> Vec<Event> {
 
 const SIGNATURE: &str = "c2ltdWxhdGVk";
 
-fn start(part: Part, index: usize, block: Json) -> Event {
+fn start(part: Part, index: usize, block: Json) -> WireEvent {
     event(part, "content_block_start", obj! { "index": index, "content_block": block })
 }
 
-fn delta_event(part: Part, index: usize, delta: Json) -> Event {
+fn delta_event(part: Part, index: usize, delta: Json) -> WireEvent {
     event(part, "content_block_delta", obj! { "index": index, "delta": delta })
 }
 
-fn stop(part: Part, index: usize) -> Event {
+fn stop(part: Part, index: usize) -> WireEvent {
     event(part, "content_block_stop", obj! { "index": index })
 }
 
@@ -263,8 +263,8 @@ pub(super) fn error(fault: &Fault<'_>) -> Json {
     }
 }
 
-fn error_event(fault: &Fault<'_>) -> Event {
-    Event::named(Part::Error, "error", error(fault))
+fn error_event(fault: &Fault<'_>) -> WireEvent {
+    WireEvent::named(Part::Error, "error", error(fault))
 }
 
 fn models() -> Json {

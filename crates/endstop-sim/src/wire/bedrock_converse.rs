@@ -2,12 +2,12 @@
 
 use serde_json::Value;
 
-use super::{Event, Fault, Framing, Part, Taken, Wire, Words};
+use super::{Fault, Framing, Part, SimWire, Taken, WireEvent, Words};
 use crate::answer::{self, Answer, Usage};
 use crate::ask::{self, Ask};
 use crate::json::{Json, obj};
 
-pub(super) static WIRE: Wire = Wire {
+pub(super) static WIRE: SimWire = SimWire {
     id: "bedrock-converse",
     route: "bedrock",
     bare: true,
@@ -68,28 +68,28 @@ fn read(body: &Value, ask: &mut Ask) {
     ask.input = messages.iter().map(ask::words).sum();
 }
 
-fn block(part: Part, name: &str, index: usize, key: &str, value: Json) -> Event {
+fn block(part: Part, name: &str, index: usize, key: &str, value: Json) -> WireEvent {
     let mut data = obj! { "contentBlockIndex": index };
     data.set(key, value);
-    Event::named(part, name, data.with("p", "abcdefgh"))
+    WireEvent::named(part, name, data.with("p", "abcdefgh"))
 }
 
-fn stop(part: Part, index: usize) -> Event {
+fn stop(part: Part, index: usize) -> WireEvent {
     let data = obj! { "contentBlockIndex": index, "p": "abcd" };
-    Event::named(part, "contentBlockStop", data)
+    WireEvent::named(part, "contentBlockStop", data)
 }
 
-fn stream(ask: &Ask, answer: &Answer) -> Vec<Event> {
+fn stream(ask: &Ask, answer: &Answer) -> Vec<WireEvent> {
     let turn = answer.turn();
     let start = obj! { "p": "abcdef", "role": "assistant" };
-    let mut events = vec![Event::named(Part::Start, "messageStart", start)];
+    let mut events = vec![WireEvent::named(Part::Start, "messageStart", start)];
     let mut index = 0_usize;
     if !turn.reasoning.is_empty() {
         for token in &turn.reasoning {
             let delta = obj! { "reasoningContent": obj! { "text": token } };
             events.push(block(Part::Reasoning, "contentBlockDelta", index, "delta", delta));
         }
-        events.push(stop(Part::Close, index));
+        events.push(stop(Part::TransportEnd, index));
         index += 1;
     }
     if !turn.text.is_empty() {
@@ -97,7 +97,7 @@ fn stream(ask: &Ask, answer: &Answer) -> Vec<Event> {
             let delta = obj! { "text": token };
             events.push(block(Part::Text, "contentBlockDelta", index, "delta", delta));
         }
-        events.push(stop(Part::Close, index));
+        events.push(stop(Part::TransportEnd, index));
         index += 1;
     }
     for (at, call) in turn.calls.iter().enumerate() {
@@ -114,10 +114,10 @@ fn stream(ask: &Ask, answer: &Answer) -> Vec<Event> {
     }
     let mut end = obj! { "p": "abcdefghij" };
     end.set_some("stopReason", WIRE.words.of(&turn.end));
-    events.push(Event::named(Part::Word, "messageStop", end));
+    events.push(WireEvent::named(Part::Word, "messageStop", end));
     if let Some(usage) = answer.usage {
         let data = obj! { "metrics": obj! { "latencyMs": 7_u64 }, "usage": usage_of(usage) };
-        events.push(Event::named(Part::Usage, "metadata", data));
+        events.push(WireEvent::named(Part::Usage, "metadata", data));
     }
     events
 }
@@ -178,7 +178,7 @@ pub(crate) fn error_type(status: u16) -> &'static str {
     }
 }
 
-pub(super) fn error_event(fault: &Fault<'_>) -> Event {
+pub(super) fn error_event(fault: &Fault<'_>) -> WireEvent {
     let name = match fault.status {
         429 => "throttlingException",
         503 | 529 => "serviceUnavailableException",
@@ -186,7 +186,7 @@ pub(super) fn error_event(fault: &Fault<'_>) -> Event {
         424 => "modelStreamErrorException",
         _ => "internalServerException",
     };
-    Event { exception: true, ..Event::named(Part::Error, name, error(fault)) }
+    WireEvent { exception: true, ..WireEvent::named(Part::Error, name, error(fault)) }
 }
 
 pub(super) fn models() -> Json {

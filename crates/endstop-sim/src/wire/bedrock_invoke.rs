@@ -1,11 +1,11 @@
 //! Bedrock's `InvokeModel` for Anthropic's models: their JSON, each event wrapped in a chunk.
 
-use super::{Event, Framing, Part, Taken, Wire, anthropic, bedrock_converse};
+use super::{Framing, Part, SimWire, Taken, WireEvent, anthropic, bedrock_converse};
 use crate::answer::Answer;
 use crate::ask::Ask;
 use crate::json::obj;
 
-pub(super) static WIRE: Wire = Wire {
+pub(super) static WIRE: SimWire = SimWire {
     id: "bedrock-invoke",
     route: "bedrock",
     bare: true,
@@ -38,7 +38,7 @@ fn takes(path: &str) -> Option<Taken> {
     bedrock_converse::model_path(path, "/invoke", "/invoke-with-response-stream")
 }
 
-fn stream(ask: &Ask, answer: &Answer) -> Vec<Event> {
+fn stream(ask: &Ask, answer: &Answer) -> Vec<WireEvent> {
     let mut events = anthropic::stream(ask, answer);
     // Pings are of the first party only.
     events.retain(|event| event.name != "ping");

@@ -2,12 +2,12 @@
 
 use serde_json::Value;
 
-use super::{Event, Fault, Framing, Part, Wire, Words, ends, openai_chat};
+use super::{Fault, Framing, Part, SimWire, WireEvent, Words, ends, openai_chat};
 use crate::answer::{Answer, Usage};
 use crate::ask::{self, Ask};
 use crate::json::{Json, list, obj};
 
-pub(super) static WIRE: Wire = Wire {
+pub(super) static WIRE: SimWire = SimWire {
     id: "cohere",
     route: "cohere",
     bare: true,
@@ -37,7 +37,7 @@ pub(super) static WIRE: Wire = Wire {
     error_event: |fault| {
         let delta = obj! { "finish_reason": "ERROR", "error": fault.message };
         let data = obj! { "type": "message-end", "delta": delta };
-        Event::named(Part::Error, "message-end", data)
+        WireEvent::named(Part::Error, "message-end", data)
     },
     headers: |ask| {
         vec![("x-debug-trace-id", ask.id("")), ("x-endpoint-monthly-call-limit", "1000".to_owned())]
@@ -52,7 +52,7 @@ fn read(body: &Value, ask: &mut Ask) {
     ask.choices = 1;
 }
 
-fn event(part: Part, type_: &str, index: Option<usize>, message: Option<Json>) -> Event {
+fn event(part: Part, type_: &str, index: Option<usize>, message: Option<Json>) -> WireEvent {
     let mut data = obj! { "type": type_ };
     if let Some(index) = index {
         data.set("index", index);
@@ -60,10 +60,10 @@ fn event(part: Part, type_: &str, index: Option<usize>, message: Option<Json>) -
     if let Some(message) = message {
         data.set("delta", obj! { "message": message });
     }
-    Event::named(part, type_, data)
+    WireEvent::named(part, type_, data)
 }
 
-fn stream(ask: &Ask, answer: &Answer) -> Vec<Event> {
+fn stream(ask: &Ask, answer: &Answer) -> Vec<WireEvent> {
     let turn = answer.turn();
     let message = obj! {
         "role": "assistant", "content": list![], "tool_plan": "", "tool_calls": list![],
@@ -71,7 +71,7 @@ fn stream(ask: &Ask, answer: &Answer) -> Vec<Event> {
     };
     let start =
         obj! { "id": ask.id(""), "type": "message-start", "delta": obj! { "message": message } };
-    let mut events = vec![Event::named(Part::Start, "message-start", start)];
+    let mut events = vec![WireEvent::named(Part::Start, "message-start", start)];
     let mut index = 0_usize;
     for (part, tokens, type_, key) in [
         (Part::Reasoning, &turn.reasoning, "thinking", "thinking"),
@@ -97,7 +97,7 @@ fn stream(ask: &Ask, answer: &Answer) -> Vec<Event> {
                 Some(obj! { "content": content }),
             ));
         }
-        events.push(event(Part::Close, "content-end", Some(index), None));
+        events.push(event(Part::TransportEnd, "content-end", Some(index), None));
         index += 1;
     }
     for (at, call) in turn.calls.iter().enumerate() {
@@ -129,7 +129,7 @@ fn stream(ask: &Ask, answer: &Answer) -> Vec<Event> {
         delta.set("usage", usage_of(usage));
     }
     let end = obj! { "type": "message-end", "delta": delta };
-    events.push(Event::named(Part::Word, "message-end", end));
+    events.push(WireEvent::named(Part::Word, "message-end", end));
     events
 }
 

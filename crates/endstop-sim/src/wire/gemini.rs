@@ -2,12 +2,12 @@
 
 use serde_json::Value;
 
-use super::{Event, Fault, Framing, Part, Taken, Wire, Words};
-use crate::answer::{self, Answer, Turn, Usage};
+use super::{Fault, Framing, Part, SimWire, Taken, WireEvent, Words};
+use crate::answer::{self, Answer, Exchange, Usage};
 use crate::ask::{self, Ask};
 use crate::json::{Json, list, obj};
 
-pub(super) static WIRE: Wire = Wire {
+pub(super) static WIRE: SimWire = SimWire {
     id: "gemini",
     route: "gemini",
     bare: true,
@@ -34,7 +34,7 @@ pub(super) static WIRE: Wire = Wire {
     stream,
     body,
     error,
-    error_event: |fault| Event::new(Part::Error, error(fault)),
+    error_event: |fault| WireEvent::new(Part::Error, error(fault)),
     headers: |_| {
         vec![
             ("vary", "Origin, X-Origin, Referer".to_owned()),
@@ -85,17 +85,17 @@ fn read(body: &Value, ask: &mut Ask) {
     ask.input = contents.iter().map(ask::words).sum();
 }
 
-fn stream(ask: &Ask, answer: &Answer) -> Vec<Event> {
+fn stream(ask: &Ask, answer: &Answer) -> Vec<WireEvent> {
     let turns = answer.turns.iter().enumerate();
     let all = turns.map(|(index, turn)| deltas(ask, answer, index, turn)).collect();
     let mut events = super::openai_chat::in_turn(all);
     if ask.array {
-        events.push(Event::new(Part::Mark, Json::Null));
+        events.push(WireEvent::new(Part::Mark, Json::Null));
     }
     events
 }
 
-fn deltas(ask: &Ask, answer: &Answer, index: usize, turn: &Turn) -> Vec<Event> {
+fn deltas(ask: &Ask, answer: &Answer, index: usize, turn: &Exchange) -> Vec<WireEvent> {
     let mut events = Vec::new();
     let early = answer.word_everywhere.then_some("STOP").map_or(Json::Null, Json::from);
     let mut so_far = 0_u64;
@@ -106,7 +106,7 @@ fn deltas(ask: &Ask, answer: &Answer, index: usize, turn: &Turn) -> Vec<Event> {
             Usage { output, ..usage }
         });
         let candidate = candidate(index, Some(parts), word);
-        events.push(Event::new(part, response(ask, vec![candidate], usage)));
+        events.push(WireEvent::new(part, response(ask, vec![candidate], usage)));
     };
     for token in &turn.reasoning {
         push(Part::Reasoning, list![obj! { "text": token, "thought": true }], Json::Null, false);
@@ -166,7 +166,7 @@ fn usage_of(usage: Usage) -> Json {
 }
 
 fn body(ask: &Ask, answer: &Answer) -> Json {
-    let one = |(index, turn): (usize, &Turn)| {
+    let one = |(index, turn): (usize, &Exchange)| {
         let mut parts = Vec::new();
         if !turn.reasoning.is_empty() {
             parts.push(obj! { "text": turn.reasoning.concat(), "thought": true });

@@ -1,11 +1,11 @@
 //! Mistral: OpenAI's chat with usage on the last chunk, where the tool calls stand too.
 
-use super::{Event, Fault, Framing, Part, Wire, Words, ends, openai_chat};
-use crate::answer::{Answer, Call, Turn, Usage};
+use super::{Fault, Framing, Part, SimWire, WireEvent, Words, ends, openai_chat};
+use crate::answer::{Answer, Call, Exchange, Usage};
 use crate::ask::Ask;
 use crate::json::{Json, list, obj};
 
-pub(super) static WIRE: Wire = Wire {
+pub(super) static WIRE: SimWire = SimWire {
     id: "mistral",
     route: "mistral",
     bare: false,
@@ -32,7 +32,7 @@ pub(super) static WIRE: Wire = Wire {
     stream,
     body,
     error,
-    error_event: |fault| Event::new(Part::Error, error(fault)),
+    error_event: |fault| WireEvent::new(Part::Error, error(fault)),
     headers: |ask| {
         vec![
             ("mistral-correlation-id", ask.id("")),
@@ -43,14 +43,14 @@ pub(super) static WIRE: Wire = Wire {
     models,
 };
 
-fn stream(ask: &Ask, answer: &Answer) -> Vec<Event> {
-    let mut events: Vec<Event> = Vec::new();
+fn stream(ask: &Ask, answer: &Answer) -> Vec<WireEvent> {
+    let mut events: Vec<WireEvent> = Vec::new();
     let turns = answer.turns.iter().enumerate();
-    let all: Vec<Vec<Event>> =
+    let all: Vec<Vec<WireEvent>> =
         turns.map(|(index, turn)| deltas(ask, answer, index, turn)).collect();
     for (index, _) in answer.turns.iter().enumerate() {
         let delta = obj! { "role": "assistant", "content": "" };
-        events.push(Event::new(Part::Start, chunk(ask, index, delta, Json::Null)));
+        events.push(WireEvent::new(Part::Start, chunk(ask, index, delta, Json::Null)));
     }
     events.extend(openai_chat::in_turn(all));
     // Usage stands on the last chunk that has a word.
@@ -58,15 +58,15 @@ fn stream(ask: &Ask, answer: &Answer) -> Vec<Event> {
     if let (Some(last), Some(usage)) = (last, answer.usage) {
         last.data.set("usage", usage_of(usage));
     }
-    events.push(Event::new(Part::Mark, Json::Raw("[DONE]".to_owned())));
+    events.push(WireEvent::new(Part::Mark, Json::Raw("[DONE]".to_owned())));
     events
 }
 
-fn deltas(ask: &Ask, answer: &Answer, index: usize, turn: &Turn) -> Vec<Event> {
+fn deltas(ask: &Ask, answer: &Answer, index: usize, turn: &Exchange) -> Vec<WireEvent> {
     let mut events = Vec::new();
     for token in &turn.text {
         let delta = obj! { "content": token };
-        events.push(Event::new(Part::Text, chunk(ask, index, delta, Json::Null)));
+        events.push(WireEvent::new(Part::Text, chunk(ask, index, delta, Json::Null)));
     }
     let mut last = obj! { "content": "" };
     if answer.split {
@@ -81,16 +81,16 @@ fn deltas(ask: &Ask, answer: &Answer, index: usize, turn: &Turn) -> Vec<Event> {
             .map(|(at, call)| call_of(ask, at, Some(&call.name), &call.arguments()));
         last.set("tool_calls", calls.collect::<Vec<_>>());
     }
-    events.push(Event::new(Part::Word, chunk(ask, index, last, WIRE.words.of(&turn.end))));
+    events.push(WireEvent::new(Part::Word, chunk(ask, index, last, WIRE.words.of(&turn.end))));
     events
 }
 
 /// A call in pieces, for those who cut between them.
-fn split_call(ask: &Ask, index: usize, at: usize, call: &Call) -> Vec<Event> {
+fn split_call(ask: &Ask, index: usize, at: usize, call: &Call) -> Vec<WireEvent> {
     let mut name = Some(call.name.as_str());
     let mut piece = |part, piece: &str| {
         let delta = obj! { "tool_calls": list![call_of(ask, at, name.take(), piece)] };
-        Event::new(part, chunk(ask, index, delta, Json::Null))
+        WireEvent::new(part, chunk(ask, index, delta, Json::Null))
     };
     let mut events = vec![piece(Part::CallStart, "")];
     events.extend(call.pieces.iter().map(|text| piece(Part::Arguments, text)));
@@ -113,7 +113,7 @@ fn chunk(ask: &Ask, index: usize, delta: Json, word: Json) -> Json {
 }
 
 fn body(ask: &Ask, answer: &Answer) -> Json {
-    let choice = |(index, turn): (usize, &Turn)| {
+    let choice = |(index, turn): (usize, &Exchange)| {
         let calls = turn.calls.iter().enumerate();
         let calls: Vec<Json> =
             calls.map(|(at, call)| call_of(ask, at, Some(&call.name), &call.arguments())).collect();

@@ -2,12 +2,12 @@
 
 use serde_json::Value;
 
-use super::{Event, Fault, Framing, Part, Wire, Words, ends, openai_chat};
-use crate::answer::{self, Answer, Turn};
+use super::{Fault, Framing, Part, SimWire, WireEvent, Words, ends, openai_chat};
+use crate::answer::{self, Answer, Exchange};
 use crate::ask::{self, Ask};
 use crate::json::{Json, obj};
 
-pub(super) static WIRE: Wire = Wire {
+pub(super) static WIRE: SimWire = SimWire {
     id: "ollama",
     path: "/api/chat",
     plain_path: "/api/chat",
@@ -16,7 +16,7 @@ pub(super) static WIRE: Wire = Wire {
     ..GENERATE
 };
 
-pub(super) const GENERATE: Wire = Wire {
+pub(super) const GENERATE: SimWire = SimWire {
     id: "ollama-generate",
     route: "ollama",
     bare: true,
@@ -43,7 +43,7 @@ pub(super) const GENERATE: Wire = Wire {
     stream,
     body,
     error,
-    error_event: |fault| Event::new(Part::Error, error(fault)),
+    error_event: |fault| WireEvent::new(Part::Error, error(fault)),
     headers: |_| Vec::new(),
     models,
 };
@@ -61,24 +61,24 @@ fn read(body: &Value, ask: &mut Ask) {
     }
 }
 
-fn stream(ask: &Ask, answer: &Answer) -> Vec<Event> {
+fn stream(ask: &Ask, answer: &Answer) -> Vec<WireEvent> {
     let turn = answer.turn();
     let mut events = Vec::new();
     for token in &turn.reasoning {
-        let one = Turn { reasoning: vec![token.clone()], ..Turn::default() };
-        events.push(Event::new(Part::Reasoning, line(ask, &one).with("done", false)));
+        let one = Exchange { reasoning: vec![token.clone()], ..Exchange::default() };
+        events.push(WireEvent::new(Part::Reasoning, line(ask, &one).with("done", false)));
     }
     for token in &turn.text {
-        let one = Turn { text: vec![token.clone()], ..Turn::default() };
-        events.push(Event::new(Part::Text, line(ask, &one).with("done", false)));
+        let one = Exchange { text: vec![token.clone()], ..Exchange::default() };
+        events.push(WireEvent::new(Part::Text, line(ask, &one).with("done", false)));
     }
     for (at, call) in turn.calls.iter().enumerate() {
         let data =
             head(ask).with("message", with_calls(message(""), at, std::slice::from_ref(call)));
-        events.push(Event::new(Part::Arguments, data.with("done", false)));
+        events.push(WireEvent::new(Part::Arguments, data.with("done", false)));
     }
-    let last = ending(line(ask, &Turn::default()), &turn, answer);
-    events.push(Event::new(Part::Word, last));
+    let last = ending(line(ask, &Exchange::default()), &turn, answer);
+    events.push(WireEvent::new(Part::Word, last));
     events
 }
 
@@ -90,7 +90,7 @@ fn message(text: &str) -> Json {
     obj! { "role": "assistant", "content": text }
 }
 
-fn line(ask: &Ask, turn: &Turn) -> Json {
+fn line(ask: &Ask, turn: &Exchange) -> Json {
     let text = turn.text.concat();
     if ask.generates {
         let line = head(ask).with("response", text);
@@ -119,7 +119,7 @@ fn with_calls(message: Json, from: usize, calls: &[answer::Call]) -> Json {
     message.with("tool_calls", calls.iter().enumerate().map(one).collect::<Vec<_>>())
 }
 
-fn ending(line: Json, turn: &Turn, answer: &Answer) -> Json {
+fn ending(line: Json, turn: &Exchange, answer: &Answer) -> Json {
     let mut line = line.with("done", true);
     line.set_some("done_reason", GENERATE.words.of(&turn.end));
     line.set("total_duration", 70_000_000_u64);

@@ -2,12 +2,12 @@
 
 use serde_json::Value;
 
-use super::{Event, Fault, Framing, Part, Wire, Words, ends};
-use crate::answer::{Answer, Call, End, Turn, Usage};
+use super::{Fault, Framing, Part, SimWire, WireEvent, Words, ends};
+use crate::answer::{Answer, Call, End, Exchange, Usage};
 use crate::ask::{self, Ask};
 use crate::json::{Json, list, obj};
 
-pub(super) static WIRE: Wire = Wire {
+pub(super) static WIRE: SimWire = SimWire {
     id: "openai-chat",
     route: "openai",
     bare: true,
@@ -61,14 +61,14 @@ pub(super) fn read(body: &Value, ask: &mut Ask) {
     ask.input = messages.iter().map(ask::words).sum();
 }
 
-fn stream(ask: &Ask, answer: &Answer) -> Vec<Event> {
+fn stream(ask: &Ask, answer: &Answer) -> Vec<WireEvent> {
     let mut events = Vec::new();
     for (index, _) in answer.turns.iter().enumerate() {
         let delta = obj! { "role": "assistant", "content": "", "refusal": Json::Null };
-        events.push(Event::new(Part::Start, chunk(ask, index, delta, Json::Null)));
+        events.push(WireEvent::new(Part::Start, chunk(ask, index, delta, Json::Null)));
     }
     let turns = answer.turns.iter().enumerate();
-    let all: Vec<Vec<Event>> =
+    let all: Vec<Vec<WireEvent>> =
         turns.map(|(index, turn)| deltas(ask, answer, index, turn)).collect();
     events.extend(in_turn(all));
     if let Some(usage) = answer.usage.filter(|_| ask.include_usage) {
@@ -77,38 +77,38 @@ fn stream(ask: &Ask, answer: &Answer) -> Vec<Event> {
             "model": &ask.model, "service_tier": "default", "system_fingerprint": "fp_sim",
             "choices": list![], "usage": usage_of(usage),
         };
-        events.push(Event::new(Part::Usage, data));
+        events.push(WireEvent::new(Part::Usage, data));
     }
-    events.push(Event::new(Part::Mark, Json::Raw("[DONE]".to_owned())));
+    events.push(WireEvent::new(Part::Mark, Json::Raw("[DONE]".to_owned())));
     events
 }
 
 /// What one choice sends after its start.
-fn deltas(ask: &Ask, answer: &Answer, index: usize, turn: &Turn) -> Vec<Event> {
+fn deltas(ask: &Ask, answer: &Answer, index: usize, turn: &Exchange) -> Vec<WireEvent> {
     let mut events = Vec::new();
     let early = if answer.word_everywhere { WIRE.words.of(&End::Stop) } else { Json::Null };
     let mut texts = turn.text.iter();
     let last = if answer.merged { texts.next_back() } else { None };
     for token in texts {
         let delta = text_delta(turn, token);
-        events.push(Event::new(Part::Text, chunk(ask, index, delta, early.clone())));
+        events.push(WireEvent::new(Part::Text, chunk(ask, index, delta, early.clone())));
     }
     for (at, call) in turn.calls.iter().enumerate() {
         let delta = obj! { "tool_calls": list![call_start(ask, at, call)] };
-        events.push(Event::new(Part::CallStart, chunk(ask, index, delta, Json::Null)));
+        events.push(WireEvent::new(Part::CallStart, chunk(ask, index, delta, Json::Null)));
         for piece in &call.pieces {
             let delta = obj! { "tool_calls": list![
                 obj! { "index": at, "function": obj! { "arguments": piece } }
             ] };
-            events.push(Event::new(Part::Arguments, chunk(ask, index, delta, Json::Null)));
+            events.push(WireEvent::new(Part::Arguments, chunk(ask, index, delta, Json::Null)));
         }
     }
     let delta = last.map_or(obj! {}, |token| text_delta(turn, token));
-    events.push(Event::new(Part::Word, chunk(ask, index, delta, WIRE.words.of(&turn.end))));
+    events.push(WireEvent::new(Part::Word, chunk(ask, index, delta, WIRE.words.of(&turn.end))));
     events
 }
 
-fn text_delta(turn: &Turn, token: &str) -> Json {
+fn text_delta(turn: &Exchange, token: &str) -> Json {
     if turn.refuses {
         obj! { "refusal": token }
     } else {
@@ -128,7 +128,7 @@ pub(super) fn call_id(ask: &Ask, at: usize) -> String {
 }
 
 /// One event of each choice, then the next of each.
-pub(super) fn in_turn(all: Vec<Vec<Event>>) -> Vec<Event> {
+pub(super) fn in_turn(all: Vec<Vec<WireEvent>>) -> Vec<WireEvent> {
     let mut queues: Vec<_> = all.into_iter().map(Vec::into_iter).collect();
     let mut events = Vec::new();
     loop {
@@ -155,7 +155,7 @@ fn chunk(ask: &Ask, index: usize, delta: Json, word: Json) -> Json {
 }
 
 fn body(ask: &Ask, answer: &Answer) -> Json {
-    let choice = |(index, turn): (usize, &Turn)| {
+    let choice = |(index, turn): (usize, &Exchange)| {
         obj! {
             "index": index, "message": message(ask, turn), "logprobs": Json::Null,
             "finish_reason": WIRE.words.of(&turn.end),
@@ -172,7 +172,7 @@ fn body(ask: &Ask, answer: &Answer) -> Json {
     body.with("service_tier", "default").with("system_fingerprint", "fp_sim")
 }
 
-fn message(ask: &Ask, turn: &Turn) -> Json {
+fn message(ask: &Ask, turn: &Exchange) -> Json {
     let text = turn.text.concat();
     let absent = turn.refuses || text.is_empty() && !turn.calls.is_empty();
     let content = if absent { Json::Null } else { Json::from(&text) };
@@ -184,7 +184,7 @@ fn message(ask: &Ask, turn: &Turn) -> Json {
     message.with("refusal", refusal).with("annotations", list![])
 }
 
-pub(super) fn calls(ask: &Ask, turn: &Turn) -> Vec<Json> {
+pub(super) fn calls(ask: &Ask, turn: &Exchange) -> Vec<Json> {
     let call = |(at, call): (usize, &Call)| {
         obj! {
             "id": call_id(ask, at), "type": "function",
@@ -221,8 +221,8 @@ pub(super) fn error(fault: &Fault<'_>) -> Json {
     } }
 }
 
-pub(super) fn error_event(fault: &Fault<'_>) -> Event {
-    Event::new(Part::Error, error(fault))
+pub(super) fn error_event(fault: &Fault<'_>) -> WireEvent {
+    WireEvent::new(Part::Error, error(fault))
 }
 
 pub(super) fn headers(ask: &Ask) -> Vec<(&'static str, String)> {

@@ -2,12 +2,12 @@
 
 use serde_json::Value;
 
-use super::{Event, Framing, Part, Taken, Wire, Words, openai_chat};
-use crate::answer::{Answer, Turn};
+use super::{Framing, Part, SimWire, Taken, WireEvent, Words, openai_chat};
+use crate::answer::{Answer, Exchange};
 use crate::ask::{self, Ask};
 use crate::json::{Json, list, obj};
 
-pub(super) static WIRE: Wire = Wire {
+pub(super) static WIRE: SimWire = SimWire {
     id: "openai-completions",
     route: "openai",
     bare: true,
@@ -51,22 +51,22 @@ fn read(body: &Value, ask: &mut Ask) {
     ask.input = body.get("prompt").map_or(0, ask::words);
 }
 
-fn stream(ask: &Ask, answer: &Answer) -> Vec<Event> {
-    let deltas = |(index, turn): (usize, &Turn)| {
-        let mut events: Vec<Event> = turn
+fn stream(ask: &Ask, answer: &Answer) -> Vec<WireEvent> {
+    let deltas = |(index, turn): (usize, &Exchange)| {
+        let mut events: Vec<WireEvent> = turn
             .text
             .iter()
-            .map(|token| Event::new(Part::Text, chunk(ask, index, token, Json::Null)))
+            .map(|token| WireEvent::new(Part::Text, chunk(ask, index, token, Json::Null)))
             .collect();
-        events.push(Event::new(Part::Word, chunk(ask, index, "", WIRE.words.of(&turn.end))));
+        events.push(WireEvent::new(Part::Word, chunk(ask, index, "", WIRE.words.of(&turn.end))));
         events
     };
     let mut events = openai_chat::in_turn(answer.turns.iter().enumerate().map(deltas).collect());
     if let Some(usage) = answer.usage.filter(|_| ask.include_usage) {
         let data = head(ask).with("choices", list![]).with("usage", openai_chat::usage_of(usage));
-        events.push(Event::new(Part::Usage, data));
+        events.push(WireEvent::new(Part::Usage, data));
     }
-    events.push(Event::new(Part::Mark, Json::Raw("[DONE]".to_owned())));
+    events.push(WireEvent::new(Part::Mark, Json::Raw("[DONE]".to_owned())));
     events
 }
 
@@ -86,7 +86,7 @@ fn chunk(ask: &Ask, index: usize, text: &str, word: Json) -> Json {
 }
 
 fn body(ask: &Ask, answer: &Answer) -> Json {
-    let choice = |(index, turn): (usize, &Turn)| {
+    let choice = |(index, turn): (usize, &Exchange)| {
         choice(index, &turn.text.concat(), WIRE.words.of(&turn.end))
     };
     let choices: Vec<Json> = answer.turns.iter().enumerate().map(choice).collect();

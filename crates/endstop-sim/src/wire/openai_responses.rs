@@ -2,12 +2,12 @@
 
 use serde_json::Value;
 
-use super::{Event, Framing, Part, Wire, Words, ends, openai_chat};
-use crate::answer::{Answer, Call, End, Turn, Usage};
+use super::{Framing, Part, SimWire, WireEvent, Words, ends, openai_chat};
+use crate::answer::{Answer, Call, End, Exchange, Usage};
 use crate::ask::{self, Ask};
 use crate::json::{Json, list, obj};
 
-pub(super) static WIRE: Wire = Wire {
+pub(super) static WIRE: SimWire = SimWire {
     id: "openai-responses",
     route: "openai",
     bare: true,
@@ -36,14 +36,14 @@ pub(super) static WIRE: Wire = Wire {
     error: openai_chat::error,
     error_event: |fault| {
         let Json::Object(mut pairs) = openai_chat::error(fault) else {
-            return Event::new(Part::Error, Json::Null);
+            return WireEvent::new(Part::Error, Json::Null);
         };
         let mut all = vec![
             ("type".to_owned(), Json::from("error")),
             ("sequence_number".to_owned(), Json::from(9_u64)),
         ];
         all.append(&mut pairs);
-        Event::named(Part::Error, "error", Json::Object(all))
+        WireEvent::named(Part::Error, "error", Json::Object(all))
     },
     headers: openai_chat::headers,
     models: openai_chat::models,
@@ -63,7 +63,7 @@ fn read(body: &Value, ask: &mut Ask) {
 }
 
 /// Collects events, which are numbered.
-struct Events(Vec<Event>);
+struct Events(Vec<WireEvent>);
 
 impl Events {
     fn push(&mut self, part: Part, type_: &str, rest: Json) {
@@ -73,11 +73,11 @@ impl Events {
                 data.set(&key, value);
             }
         }
-        self.0.push(Event::named(part, type_, data));
+        self.0.push(WireEvent::named(part, type_, data));
     }
 }
 
-fn stream(ask: &Ask, answer: &Answer) -> Vec<Event> {
+fn stream(ask: &Ask, answer: &Answer) -> Vec<WireEvent> {
     let turn = answer.turn();
     let mut events = Events(Vec::new());
     let open = obj! { "response": response(ask, "in_progress", Json::Null, Vec::new(), None) };
@@ -105,7 +105,7 @@ fn item_event(index: usize, item: Json) -> Json {
     obj! { "output_index": index, "item": item }
 }
 
-fn reasoning(events: &mut Events, ask: &Ask, index: usize, turn: &Turn) {
+fn reasoning(events: &mut Events, ask: &Ask, index: usize, turn: &Exchange) {
     let id = ask.id("rs_");
     let item = obj! { "id": &id, "type": "reasoning", "summary": list![] };
     events.push(Part::Reasoning, "response.output_item.added", item_event(index, item));
@@ -116,18 +116,18 @@ fn reasoning(events: &mut Events, ask: &Ask, index: usize, turn: &Turn) {
         events.push(Part::Reasoning, "response.reasoning_summary_text.delta", data);
     }
     events.push(
-        Part::Close,
+        Part::TransportEnd,
         "response.output_item.done",
         item_event(index, reasoning_item(ask, turn)),
     );
 }
 
-fn reasoning_item(ask: &Ask, turn: &Turn) -> Json {
+fn reasoning_item(ask: &Ask, turn: &Exchange) -> Json {
     let summary = obj! { "type": "summary_text", "text": turn.reasoning.concat() };
     obj! { "id": ask.id("rs_"), "type": "reasoning", "summary": list![summary] }
 }
 
-fn message(events: &mut Events, ask: &Ask, index: usize, turn: &Turn) {
+fn message(events: &mut Events, ask: &Ask, index: usize, turn: &Exchange) {
     let id = ask.id("msg_");
     let item = obj! {
         "id": &id, "type": "message", "status": "in_progress", "content": list![],
@@ -142,7 +142,7 @@ fn message(events: &mut Events, ask: &Ask, index: usize, turn: &Turn) {
         data
     };
     let (key, kind) = if turn.refuses { ("refusal", "refusal") } else { ("text", "output_text") };
-    let empty = Turn { refuses: turn.refuses, ..Turn::default() };
+    let empty = Exchange { refuses: turn.refuses, ..Exchange::default() };
     events.push(Part::Start, "response.content_part.added", at(obj! { "part": part_of(&empty) }));
     for token in &turn.text {
         let data = at(obj! { "delta": token });
@@ -150,16 +150,20 @@ fn message(events: &mut Events, ask: &Ask, index: usize, turn: &Turn) {
         events.push(Part::Text, &format!("response.{kind}.delta"), data);
     }
     let done = at(obj! {}).with(key, turn.text.concat());
-    events.push(Part::Close, &format!("response.{kind}.done"), done);
-    events.push(Part::Close, "response.content_part.done", at(obj! { "part": part_of(turn) }));
+    events.push(Part::TransportEnd, &format!("response.{kind}.done"), done);
     events.push(
-        Part::Close,
+        Part::TransportEnd,
+        "response.content_part.done",
+        at(obj! { "part": part_of(turn) }),
+    );
+    events.push(
+        Part::TransportEnd,
         "response.output_item.done",
         item_event(index, message_item(ask, turn)),
     );
 }
 
-fn part_of(turn: &Turn) -> Json {
+fn part_of(turn: &Exchange) -> Json {
     let text = turn.text.concat();
     if turn.refuses {
         obj! { "type": "refusal", "refusal": text }
@@ -168,7 +172,7 @@ fn part_of(turn: &Turn) -> Json {
     }
 }
 
-fn message_item(ask: &Ask, turn: &Turn) -> Json {
+fn message_item(ask: &Ask, turn: &Exchange) -> Json {
     let cut = turn.end == End::Length && turn.calls.is_empty();
     obj! {
         "id": ask.id("msg_"), "type": "message",

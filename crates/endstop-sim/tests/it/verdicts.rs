@@ -2,16 +2,16 @@
 
 use std::net::SocketAddr;
 
-use endstop::{Asked, Close, Ending, Head, Reader, Reason, Timer};
+use endstop::{Ending, Head, Reader, Reason, RequestInfo, Timer, TransportEnd};
 use endstop_sim::scenario::{self, Mode, Want};
-use endstop_sim::{Options, Scenario, Sim, Wire, wire};
+use endstop_sim::{Options, Scenario, Sim, SimWire, wire};
 
 use tokio::task::JoinSet;
 
 use crate::client::{How, Response, SHORT, post, post_within};
 
 /// The paths that a wire is asked at: streamed, and Gemini's array besides.
-pub(crate) fn paths(wire: &Wire, mode: Mode) -> Vec<String> {
+pub(crate) fn paths(wire: &SimWire, mode: Mode) -> Vec<String> {
     let path = match mode {
         Mode::Streamed => wire.path,
         Mode::Plain => wire.plain_path,
@@ -22,7 +22,7 @@ pub(crate) fn paths(wire: &Wire, mode: Mode) -> Vec<String> {
 }
 
 /// A request without a tool, with a cap if one is given, in every wire's field for it.
-pub(crate) fn body(wire: &Wire, mode: Mode, cap: Option<u64>) -> String {
+pub(crate) fn body(wire: &SimWire, mode: Mode, cap: Option<u64>) -> String {
     let streamed = mode == Mode::Streamed;
     let prompt = if wire.id.ends_with("generate") { r#","prompt":"Hi""# } else { "" };
     let cap = cap.map_or(String::new(), |cap| {
@@ -35,20 +35,21 @@ pub(crate) fn body(wire: &Wire, mode: Mode, cap: Option<u64>) -> String {
     format!(r#"{{"model":"some-model","stream":{streamed},"messages":[]{prompt}{cap}{usage}}}"#)
 }
 
-pub(crate) fn profile(wire: &Wire) -> &'static endstop::Profile {
+pub(crate) fn profile(wire: &SimWire) -> &'static endstop::Profile {
     let path = wire.path.split('?').next().unwrap();
     wire.provider.wire_for_path(path).unwrap_or(&wire.provider.main)
 }
 
-pub(crate) fn judge(wire: &Wire, mode: Mode, cap: Option<u64>, response: &Response) -> Ending {
+pub(crate) fn judge(wire: &SimWire, mode: Mode, cap: Option<u64>, response: &Response) -> Ending {
     let head = Head { status: response.status, content_type: response.header("content-type") };
-    let asked = Asked { streamed: Some(mode == Mode::Streamed), cap, ..Asked::default() };
+    let asked =
+        RequestInfo { streamed: Some(mode == Mode::Streamed), cap, ..RequestInfo::default() };
     let mut reader = Reader::new(profile(wire), head, asked);
     reader.read(&response.decoded(), |_| {});
     reader.finish(match response.close {
-        How::Whole => Close::Eof,
-        How::Short | How::Reset => Close::Reset,
-        How::Silent => Close::TimedOut(Timer::Idle),
+        How::Whole => TransportEnd::Eof,
+        How::Short | How::Reset => TransportEnd::Reset,
+        How::Silent => TransportEnd::TimedOut(Timer::Idle),
     })
 }
 
@@ -90,7 +91,7 @@ async fn the_reader_says_of_every_scenario_what_its_row_says() {
 
 async fn check(
     addr: SocketAddr,
-    wire: &'static Wire,
+    wire: &'static SimWire,
     scenario: &'static Scenario,
     mode: Mode,
     path: String,

@@ -113,7 +113,7 @@ fn what_must_have_a_value_is_named() {
         place("CREATE TABLE gateway_requests (id serial PRIMARY KEY, \"user\" text NOT NULL)");
     for outcome in [place.open().migrate().map(drop), place.open().load(&[entry(0)]).map(drop)] {
         let error = outcome.unwrap_err();
-        assert!(!error.is_passing());
+        assert!(!error.is_retryable());
         let error = error.to_string();
         assert!(error.contains("`user`") && error.contains("SET DEFAULT"), "{error}");
     }

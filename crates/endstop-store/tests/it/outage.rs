@@ -27,8 +27,8 @@ fn postgres_stops_and_starts_again() {
     server.stop();
     for _ in 0..2 {
         let error = store.load(&[entry(2)]).unwrap_err();
-        assert!(error.is_passing(), "{error}");
-        assert!(reader.report(&query(&[])).unwrap_err().is_passing());
+        assert!(error.is_retryable(), "{error}");
+        assert!(reader.report(&query(&[])).unwrap_err().is_retryable());
     }
     server.run();
     assert_eq!(store.load(&[entry(1), entry(2)]).unwrap().added, 1);
@@ -46,7 +46,7 @@ fn postgres_that_does_not_answer_is_not_waited_for() {
     let start = Instant::now();
     let error = store.load(&[entry(1)]).unwrap_err();
     server.signal("CONT");
-    assert!(error.is_passing(), "{error}");
+    assert!(error.is_retryable(), "{error}");
     assert!(start.elapsed() < Duration::from_secs(8), "{:?}", start.elapsed());
     // Whether it was done in the end, nobody knows: it is loaded again, and is there once.
     let loaded = store.load(&[entry(0), entry(1)]).unwrap();
@@ -65,7 +65,7 @@ fn a_connection_that_was_ended_is_made_anew() {
         );
         let loaded = store.load(&[entry(0)]).or_else(|error| {
             // A pooler notices late, and says so once.
-            assert!(error.is_passing(), "{error}");
+            assert!(error.is_retryable(), "{error}");
             store.load(&[entry(0)])
         });
         assert_eq!(loaded.unwrap().added, 1);
@@ -87,7 +87,7 @@ fn a_table_that_is_locked_is_waited_for_and_no_longer() {
         client
     });
     let error = store.load(&[entry(0)]).unwrap_err();
-    assert!(error.is_passing(), "{error}");
+    assert!(error.is_retryable(), "{error}");
     runtime.block_on(client.batch_execute("ROLLBACK")).unwrap();
     // The same limit of time holds for what is well, which a busy machine may not meet at once.
     let loaded = (0..100).find_map(|_| store.load(&[entry(0)]).ok());
@@ -104,7 +104,7 @@ fn a_locked_file_is_free_later() {
     other.execute_batch("BEGIN IMMEDIATE").unwrap();
     for _ in 0..2 {
         let error = store.load(&[entry(0)]).unwrap_err();
-        assert!(error.is_passing(), "{error}");
+        assert!(error.is_retryable(), "{error}");
     }
     // Reading goes on meanwhile.
     let mut reader = open_to_read(&place.url).unwrap();

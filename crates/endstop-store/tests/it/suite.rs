@@ -221,7 +221,7 @@ fn until_free(mut load: impl FnMut() -> Result<Loaded, Error>) {
     for _ in 0..100 {
         match load() {
             Ok(_) => return,
-            Err(error) => assert!(error.is_passing(), "{error}"),
+            Err(error) => assert!(error.is_retryable(), "{error}"),
         }
     }
     panic!("never free");

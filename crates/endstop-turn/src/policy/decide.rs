@@ -3,15 +3,15 @@
 use std::borrow::Cow;
 
 use super::{
-    Action, AgentLimits, Budget, Cause, Context, Counter, Decision, Limit, Metadata, Policy,
-    Remedy, ResumeBy, Terms, hash, remedy, remedy_given,
+    Action, AgentLimits, Budget, Cause, Counter, Decision, DecisionContext, Limit, Metadata,
+    Policy, Remedy, ResumeBy, Terms, hash, remedy, remedy_given,
 };
 use endstop::ending::{Confidence, Ending, Reason};
 use endstop::tool_call::{Allow, Refusal, allow_by_ending};
 
 /// Decides what to do about an ending.
 #[must_use]
-pub fn decide(ending: &Ending, context: &Context, policy: &Policy) -> Decision {
+pub fn decide(ending: &Ending, context: &DecisionContext, policy: &Policy) -> Decision {
     let terms = policy.terms(&ending.provider, ending.reason);
     let context = &priced(ending, context, policy);
     let wish = wish(ending, context, &terms);
@@ -21,7 +21,12 @@ pub fn decide(ending: &Ending, context: &Context, policy: &Policy) -> Decision {
 /// Holds a decision that came from elsewhere to what no strategy may do: run tools that are not
 /// sure to be whole, go on without progress, or pass a limit.
 #[must_use]
-pub fn hold(decision: Decision, ending: &Ending, context: &Context, policy: &Policy) -> Decision {
+pub fn hold(
+    decision: Decision,
+    ending: &Ending,
+    context: &DecisionContext,
+    policy: &Policy,
+) -> Decision {
     let terms = policy.terms(&ending.provider, ending.reason);
     let context = &priced(ending, context, policy);
     let action = decision.action;
@@ -65,7 +70,11 @@ fn usual_resume(action: Action, ending: &Ending) -> Option<ResumeBy> {
 }
 
 /// The context with the policy's price for this model, where it has none of its own.
-fn priced<'a>(ending: &Ending, context: &'a Context, policy: &Policy) -> Cow<'a, Context> {
+fn priced<'a>(
+    ending: &Ending,
+    context: &'a DecisionContext,
+    policy: &Policy,
+) -> Cow<'a, DecisionContext> {
     let price = match context.budget.price {
         Some(_) => return Cow::Borrowed(context),
         None => policy.price_of(&ending.provider, ending.model.as_deref().unwrap_or_default()),
@@ -74,7 +83,7 @@ fn priced<'a>(ending: &Ending, context: &'a Context, policy: &Policy) -> Cow<'a,
         return Cow::Borrowed(context);
     }
     let budget = Budget { price, ..context.budget };
-    Cow::Owned(Context { budget, ..context.clone() })
+    Cow::Owned(DecisionContext { budget, ..context.clone() })
 }
 
 /// A decision before it is held to the limits.
@@ -165,7 +174,7 @@ fn undone(action: Action) -> &'static str {
 }
 
 /// Holds a wish against the limits and makes a decision of it.
-fn settle(wish: Wish, ending: &Ending, context: &Context, terms: &Terms) -> Decision {
+fn settle(wish: Wish, ending: &Ending, context: &DecisionContext, terms: &Terms) -> Decision {
     let Terms { limits, rule } = terms;
     let left = limits.left(&context.budget, &context.spent);
     let wish = match obstacle(&wish, ending, context, terms) {
@@ -210,7 +219,12 @@ enum Obstacle {
     Unsure,
 }
 
-fn obstacle(wish: &Wish, ending: &Ending, context: &Context, terms: &Terms) -> Option<Obstacle> {
+fn obstacle(
+    wish: &Wish,
+    ending: &Ending,
+    context: &DecisionContext,
+    terms: &Terms,
+) -> Option<Obstacle> {
     if !wish.action.goes_on() {
         return None;
     }
@@ -226,7 +240,7 @@ fn obstacle(wish: &Wish, ending: &Ending, context: &Context, terms: &Terms) -> O
 }
 
 /// The limit on the conversation's length that this action would go beyond.
-fn too_long(wish: &Wish, context: &Context, limits: &AgentLimits) -> Option<Limit> {
+fn too_long(wish: &Wish, context: &DecisionContext, limits: &AgentLimits) -> Option<Limit> {
     let lengthens = match wish.action {
         Action::RunTools | Action::Continue | Action::RepairToolCall | Action::RaiseBudget => true,
         Action::Resume => wish.resume_by != Some(ResumeBy::Poll),
@@ -237,7 +251,12 @@ fn too_long(wish: &Wish, context: &Context, limits: &AgentLimits) -> Option<Limi
 }
 
 /// Whether going on in this text leads nowhere.
-fn stuck(wish: &Wish, ending: &Ending, context: &Context, limits: &AgentLimits) -> Option<Limit> {
+fn stuck(
+    wish: &Wish,
+    ending: &Ending,
+    context: &DecisionContext,
+    limits: &AgentLimits,
+) -> Option<Limit> {
     let builds_on_text = match wish.action {
         Action::Continue => true,
         Action::Resume => wish.resume_by == Some(ResumeBy::Text),
@@ -265,7 +284,7 @@ fn stuck(wish: &Wish, ending: &Ending, context: &Context, limits: &AgentLimits) 
 }
 
 /// Whether the tool calls may run, by all that is known of them.
-fn allowed(ending: &Ending, context: &Context) -> Allow {
+fn allowed(ending: &Ending, context: &DecisionContext) -> Allow {
     let by_ending = allow_by_ending(ending);
     // Calls that a model wrote into its text end as text does, and are seen only by whoever put
     // them together.
@@ -279,7 +298,7 @@ fn allowed(ending: &Ending, context: &Context) -> Allow {
 }
 
 /// The ending's remedy, as the policy's rule and the context have it.
-fn wish(ending: &Ending, context: &Context, terms: &Terms) -> Wish {
+fn wish(ending: &Ending, context: &DecisionContext, terms: &Terms) -> Wish {
     let remedy = remedy_given(ending, allowed(ending, context));
     let wish = Wish::of(remedy);
     match (terms.rule.action, wish.action) {
@@ -316,7 +335,12 @@ fn wish(ending: &Ending, context: &Context, terms: &Terms) -> Wish {
     }
 }
 
-fn after_output_limit(wish: Wish, ending: &Ending, context: &Context, terms: &Terms) -> Wish {
+fn after_output_limit(
+    wish: Wish,
+    ending: &Ending,
+    context: &DecisionContext,
+    terms: &Terms,
+) -> Wish {
     let several = ending.choices.len() > 1;
     let empty = context.piece.is_some_and(|piece| piece.chars == 0);
     let nothing = wish.action == Action::RaiseBudget || empty;
@@ -353,7 +377,7 @@ fn after_output_limit(wish: Wish, ending: &Ending, context: &Context, terms: &Te
 }
 
 /// Continues the answer, if the context window has room for it.
-fn go_on(wish: Wish, context: &Context, terms: &Terms) -> Wish {
+fn go_on(wish: Wish, context: &DecisionContext, terms: &Terms) -> Wish {
     if is_window_full(context, &terms.limits) {
         return Wish {
             action: Action::Compact,
@@ -367,7 +391,11 @@ fn go_on(wish: Wish, context: &Context, terms: &Terms) -> Wish {
 }
 
 /// Returns the cap to ask again with, or why it is not raised.
-fn raised_cap(ending: &Ending, context: &Context, terms: &Terms) -> Result<u64, &'static str> {
+fn raised_cap(
+    ending: &Ending,
+    context: &DecisionContext,
+    terms: &Terms,
+) -> Result<u64, &'static str> {
     let Budget { cap_is_users, model_max, .. } = context.budget;
     if context.delivered && ending.shown.text {
         return Err("the text has been delivered and cannot be taken back");
@@ -386,7 +414,7 @@ fn raised_cap(ending: &Ending, context: &Context, terms: &Terms) -> Result<u64, 
     if given > cap { Ok(given) } else { Err("there are no more tokens to raise it by") }
 }
 
-fn is_window_full(context: &Context, limits: &AgentLimits) -> bool {
+fn is_window_full(context: &DecisionContext, limits: &AgentLimits) -> bool {
     let used = context.conversation_tokens;
     let full = |(window, used): (u64, u64)| {
         used.saturating_add(limits.continuation_min_room_tokens) > window
@@ -395,7 +423,7 @@ fn is_window_full(context: &Context, limits: &AgentLimits) -> bool {
 }
 
 /// A request for the call alone, with twice the cap where it may be raised.
-fn repair(wish: Wish, context: &Context) -> Wish {
+fn repair(wish: Wish, context: &DecisionContext) -> Wish {
     let Budget { cap_is_users, model_max, .. } = context.budget;
     let cap = context.cap_asked();
     let raised = cap.zip(model_max).map(|(cap, most)| cap.saturating_mul(2).min(most).max(cap));
@@ -408,7 +436,7 @@ fn repair(wish: Wish, context: &Context) -> Wish {
 }
 
 /// The same again, or where the text has reached someone, on from there.
-fn retry(wish: Wish, ending: &Ending, context: &Context, terms: &Terms) -> Wish {
+fn retry(wish: Wish, ending: &Ending, context: &DecisionContext, terms: &Terms) -> Wish {
     let wish = Wish { action: Action::Retry, ..wish };
     let wait = match context.retry_after_ms {
         Some(asked) if asked > terms.limits.retry_after_max_ms => {
@@ -436,7 +464,7 @@ fn retry(wish: Wish, ending: &Ending, context: &Context, terms: &Terms) -> Wish 
 }
 
 /// The wait before a retry: doubled each time, up to a quarter shorter by chance.
-fn backoff(ending: &Ending, context: &Context, limits: &AgentLimits) -> u64 {
+fn backoff(ending: &Ending, context: &DecisionContext, limits: &AgentLimits) -> u64 {
     let count =
         Counter::of(Action::Retry, ending).map_or(0, |counter| context.spent.count(counter));
     let doubled = 1_u64.checked_shl(count).unwrap_or(u64::MAX);

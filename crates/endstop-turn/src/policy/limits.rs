@@ -5,7 +5,7 @@
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::{Action, Context};
+use super::{Action, DecisionContext};
 use endstop::ending::{Ending, Reason};
 
 /// The least cap that is worth asking with; some wires refuse a smaller one.
@@ -460,10 +460,10 @@ impl AgentLimits {
     pub fn reached(
         &self,
         counter: Option<Counter>,
-        context: &Context,
+        context: &DecisionContext,
         wait_ms: u64,
     ) -> Option<Limit> {
-        let Context { budget, spent, .. } = context;
+        let DecisionContext { budget, spent, .. } = context;
         let tokens = spent.input_tokens.saturating_add(spent.output_tokens);
         let elapsed = spent.elapsed_ms.saturating_add(wait_ms);
         let left = self.left(budget, spent);
@@ -493,7 +493,7 @@ impl AgentLimits {
 
     /// Returns the limit on the conversation's length that has been reached, if one has.
     #[must_use]
-    pub fn too_long(&self, context: &Context) -> Option<Limit> {
+    pub fn too_long(&self, context: &DecisionContext) -> Option<Limit> {
         let messages = context.conversation_messages.unwrap_or(0);
         let tokens = context.conversation_tokens.unwrap_or(0);
         if self.conversation_max_messages.is_some_and(|most| messages >= most) {
@@ -506,7 +506,7 @@ impl AgentLimits {
     /// The most output tokens that the money left pays for, after the conversation is read once
     /// more; none where there is no limit or no price.
     #[must_use]
-    pub fn affordable(&self, context: &Context) -> Option<u64> {
+    pub fn affordable(&self, context: &DecisionContext) -> Option<u64> {
         let price = context.budget.price?;
         let left = self.turn_max_cost?.less(context.spent.cost);
         let reading = price.of(context.conversation_tokens.unwrap_or(0), 0);
@@ -525,7 +525,7 @@ impl AgentLimits {
         &self,
         wanted: Option<u64>,
         recovers: Option<Counter>,
-        context: &Context,
+        context: &DecisionContext,
     ) -> Option<u64> {
         let left = recovers.and_then(|_| self.left(&context.budget, &context.spent).tokens);
         let bounds = [wanted, left, self.affordable(context)];

@@ -49,12 +49,12 @@ pub enum Delivery {
 ///
 /// ```
 /// use endstop_turn::policy::{Action, Cause, Delivery, remedy};
-/// use endstop::{Asked, Close, Head, Reader, provider};
+/// use endstop::{RequestInfo, TransportEnd, Head, Reader, provider};
 ///
 /// let body = br#"{"choices":[{"message":{"content":""},"finish_reason":"stop"}]}"#;
-/// let mut reader = Reader::new(&provider::OPENAI, Head::default(), Asked::default());
+/// let mut reader = Reader::new(&provider::OPENAI, Head::default(), RequestInfo::default());
 /// reader.watch(body);
-/// let remedy = remedy(&reader.finish(Close::Eof));
+/// let remedy = remedy(&reader.finish(TransportEnd::Eof));
 /// assert_eq!((remedy.action, remedy.cause), (Action::Retry, Cause::NothingCame));
 /// assert_eq!((remedy.delivery, remedy.repeats), (Delivery::Whole, false));
 /// assert_eq!(remedy.advice, "send the request again: there is no answer to use");

@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::Serialize;
 
-use super::{Context, Decision, Policy, decide};
+use super::{Decision, DecisionContext, Policy, decide};
 use crate::continuation::Outcome;
 use endstop::ending::Ending;
 use endstop::signal::TerminationSignal;
@@ -28,7 +28,7 @@ pub struct TerminationReport {
     /// The decision about it.
     pub decision: Decision,
     /// The facts besides the ending.
-    pub context: Context,
+    pub context: DecisionContext,
     /// The outcome of the turn, once it is over.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub outcome: Option<Outcome>,
@@ -37,7 +37,7 @@ pub struct TerminationReport {
 impl TerminationReport {
     /// The report on a response, decided by a policy.
     #[must_use]
-    pub fn new(ending: Ending, context: Context, policy: &Policy) -> Self {
+    pub fn new(ending: Ending, context: DecisionContext, policy: &Policy) -> Self {
         let decision = decide(&ending, &context, policy);
         Self {
             turn: None,
@@ -124,7 +124,7 @@ impl TerminationReport {
     }
 }
 
-fn conversation(context: &Context) -> String {
+fn conversation(context: &DecisionContext) -> String {
     let messages = match context.conversation_messages {
         None => "an unknown number of messages".to_owned(),
         Some(some) => count(some.into(), "message"),
@@ -135,7 +135,7 @@ fn conversation(context: &Context) -> String {
     format!("{messages}, {tokens}")
 }
 
-fn spent(context: &Context) -> String {
+fn spent(context: &DecisionContext) -> String {
     let spent = &context.spent;
     let counts = [
         count(spent.iterations.into(), "request"),

@@ -5,8 +5,8 @@ use std::fmt::Write;
 use endstop::tool_call::{Allow, CallState, Refusal};
 use endstop::{Closed, Confidence, Ending, FaultKind, Reason, Shown, Timer, Unreachable, Usage};
 use endstop_turn::policy::{
-    Action, AgentLimits, Budget, Cause, Context, Decision, Limit, MIN_CAP, Metadata, Money, Piece,
-    Policy, Price, ResumeBy, Spent, Strategy, Suggested, TerminationReport, decide, hold,
+    Action, AgentLimits, Budget, Cause, Decision, DecisionContext, Limit, MIN_CAP, Metadata, Money,
+    Piece, Policy, Price, ResumeBy, Spent, Strategy, Suggested, TerminationReport, decide, hold,
 };
 use expect_test::expect_file;
 
@@ -15,15 +15,15 @@ use crate::endings::{HOLDS, Holds, ending, failed, plain};
 const CONFIDENCES: [Confidence; 3] = [Confidence::High, Confidence::Medium, Confidence::Low];
 
 /// What has been spent, by the name of the column.
-fn budgets(policy: &Policy) -> Vec<(&'static str, Context)> {
+fn budgets(policy: &Policy) -> Vec<(&'static str, DecisionContext)> {
     let agent = policy.agent;
     let budget = Budget { cap: Some(1_000), model_max: Some(8_000), ..Budget::default() };
-    let plenty = Context {
+    let plenty = DecisionContext {
         budget,
         piece: Some(Piece::of("A text that is long enough to be called progress, whatever.")),
-        ..Context::default()
+        ..DecisionContext::default()
     };
-    let spent = |spent: Spent| Context { spent, ..plenty.clone() };
+    let spent = |spent: Spent| DecisionContext { spent, ..plenty.clone() };
     let attempts = Spent {
         continuations: agent.continuation_max_attempts,
         raises: agent.continuation_max_raises,
@@ -39,9 +39,9 @@ fn budgets(policy: &Policy) -> Vec<(&'static str, Context)> {
         ("plenty", plenty.clone()),
         (
             "user's cap",
-            Context { budget: Budget { cap_is_users: true, ..budget }, ..plenty.clone() },
+            DecisionContext { budget: Budget { cap_is_users: true, ..budget }, ..plenty.clone() },
         ),
-        ("delivered", Context { delivered: true, ..plenty.clone() }),
+        ("delivered", DecisionContext { delivered: true, ..plenty.clone() }),
         ("no attempts", spent(attempts)),
         ("no tokens", spent(Spent { completion_tokens: tokens, ..Spent::default() })),
         ("no time", spent(Spent { elapsed_ms: agent.turn_max_wall_time_ms, ..Spent::default() })),
@@ -107,7 +107,7 @@ fn the_policy_matrix() {
 
 /// What holds of every decision.
 #[track_caller]
-fn check(ending: &Ending, context: &Context, decision: &Decision) {
+fn check(ending: &Ending, context: &DecisionContext, decision: &Decision) {
     let what = format!("{ending:?}\n{context:?}\n{decision:?}");
     assert_eq!(decision.should_continue, decision.action.goes_on(), "{what}");
     assert_eq!(decision.suggested, decision.action.suggested(), "{what}");
@@ -188,11 +188,11 @@ fn the_words_that_users_know() {
     assert_eq!(serde_json::to_value(Suggested::IncreaseBudget).unwrap(), "increase_budget");
 }
 
-fn context(cap: u64) -> Context {
-    Context {
+fn context(cap: u64) -> DecisionContext {
+    DecisionContext {
         budget: Budget { cap: Some(cap), ..Budget::default() },
         piece: Some(Piece::of("a piece of text that is long enough")),
-        ..Context::default()
+        ..DecisionContext::default()
     }
 }
 
@@ -217,7 +217,7 @@ fn four_look_alikes_stay_apart() {
     let decision = decide(&counted, &context(1_000), &Policy::persistent());
     assert_eq!(decision.action, Action::ChangePrompt);
     let none = Ending { usage: Usage { reasoning: Some(0), ..Usage::default() }, ..counted };
-    let zero = Context { piece: Some(Piece::of("")), ..context(1_000) };
+    let zero = DecisionContext { piece: Some(Piece::of("")), ..context(1_000) };
     let decision = decide(&none, &zero, &policy);
     assert_eq!((decision.action, decision.metadata.limit), (Action::Stop, Some(Limit::NoProgress)));
     assert_eq!(of(&plain(Reason::Cut)), (Action::Retry, Cause::CutStream));
@@ -227,7 +227,7 @@ fn four_look_alikes_stay_apart() {
 #[test]
 fn a_cut_stream_whose_text_is_out_goes_on_from_there() {
     let policy = Policy::default();
-    let delivered = Context { delivered: true, ..context(1_000) };
+    let delivered = DecisionContext { delivered: true, ..context(1_000) };
     for reason in [Reason::Cut, Reason::Failed, Reason::TimedOut] {
         let decision = decide(&plain(reason), &delivered, &policy);
         assert_eq!(decision.action, Action::Resume);
@@ -282,7 +282,7 @@ fn failures_are_told_apart_by_what_can_be_done() {
 fn a_response_that_is_not_over_is_polled() {
     let pending =
         Ending { over: false, ..ending(Reason::Unknown, Confidence::Low, Shown::default()) };
-    let decision = decide(&pending, &Context::default(), &Policy::default());
+    let decision = decide(&pending, &DecisionContext::default(), &Policy::default());
     assert_eq!(decision.action, Action::Resume);
     assert_eq!(decision.metadata.resume_by, Some(ResumeBy::Poll));
     assert_eq!(decision.metadata.wait_ms, Some(2_000));
@@ -292,7 +292,7 @@ fn a_response_that_is_not_over_is_polled() {
 fn tools_run_only_when_everything_vouches_for_them() {
     let policy = Policy::default();
     let call = |confidence| ending(Reason::ToolCall, confidence, Holds::Call.shown());
-    let told = |tools| Context { tools, ..context(1_000) };
+    let told = |tools| DecisionContext { tools, ..context(1_000) };
     let action = |ending: &Ending, tools| decide(ending, &told(tools), &policy).action;
     assert_eq!(action(&call(Confidence::High), None), Action::RunTools);
     assert_eq!(action(&call(Confidence::Medium), Some(Allow::Run)), Action::RunTools);
@@ -320,11 +320,11 @@ fn tools_run_only_when_everything_vouches_for_them() {
 fn raising_needs_room_and_a_cap_that_is_not_the_users() {
     let policy = Policy::persistent();
     let limit = plain(Reason::OutputLimit);
-    let with = |cap, cap_is_users, model_max| Context {
+    let with = |cap, cap_is_users, model_max| DecisionContext {
         budget: Budget { cap, cap_is_users, model_max, ..Budget::default() },
         ..context(1)
     };
-    let of = |context: &Context| {
+    let of = |context: &DecisionContext| {
         let decision = decide(&limit, context, &policy);
         (decision.action, decision.metadata.next_cap, decision.metadata.discard)
     };
@@ -333,7 +333,7 @@ fn raising_needs_room_and_a_cap_that_is_not_the_users() {
     assert_eq!(of(&with(Some(1_000), false, Some(1_500))).1, Some(1_500));
     let not = (Action::Continue, Some(1_000), false);
     // It says that it does so, and why.
-    let why = |context: &Context| {
+    let why = |context: &DecisionContext| {
         let decision = decide(&limit, context, &policy);
         assert_eq!(decision.metadata.instead_of, Some(Action::RaiseBudget));
         assert_eq!(decision.metadata.limit, None);
@@ -357,10 +357,10 @@ fn raising_needs_room_and_a_cap_that_is_not_the_users() {
     assert_eq!(of(&with(Some(1_000), false, None)), not);
     assert_eq!(of(&with(Some(1_000), false, Some(1_000))), not);
     assert_eq!(of(&with(None, false, None)), (Action::Continue, None, false));
-    let delivered = Context { delivered: true, ..with(Some(1_000), false, Some(8_000)) };
+    let delivered = DecisionContext { delivered: true, ..with(Some(1_000), false, Some(8_000)) };
     assert_eq!(of(&delivered), not);
     assert!(why(&delivered).contains("the text has been delivered"));
-    let once = Context {
+    let once = DecisionContext {
         spent: Spent { continuations: 1, raises: 1, ..Spent::default() },
         cap: Some(2_000),
         ..with(Some(1_000), false, Some(8_000))
@@ -381,7 +381,11 @@ fn a_repair_asks_with_a_higher_cap_where_it_may() {
     let call = ending(Reason::OutputLimit, Confidence::High, Holds::CutCall.shown());
     let with = |cap, cap_is_users, model_max| {
         let budget = Budget { cap, cap_is_users, model_max, ..Budget::default() };
-        let decision = decide(&call, &Context { budget, ..Context::default() }, &Policy::default());
+        let decision = decide(
+            &call,
+            &DecisionContext { budget, ..DecisionContext::default() },
+            &Policy::default(),
+        );
         assert_eq!(decision.action, Action::RepairToolCall);
         decision.metadata.next_cap
     };
@@ -396,7 +400,7 @@ fn a_repair_asks_with_a_higher_cap_where_it_may() {
 fn a_context_window_that_is_nearly_full_is_compacted() {
     let with = |window, used| {
         let budget = Budget { cap: Some(1_000), window, ..Budget::default() };
-        let context = Context { budget, conversation_tokens: used, ..context(1) };
+        let context = DecisionContext { budget, conversation_tokens: used, ..context(1) };
         decide(&plain(Reason::OutputLimit), &context, &Policy::default()).action
     };
     assert_eq!(with(Some(10_000), Some(9_488)), Action::Continue);
@@ -412,7 +416,7 @@ fn at_limit(
     limits: AgentLimits,
     limit: Limit,
     action: Action,
-    set: impl Fn(&mut Context, i64),
+    set: impl Fn(&mut DecisionContext, i64),
 ) {
     let policy = Policy { agent: limits, ..Policy::default() };
     for (offset, want) in [(-1, None), (0, Some(limit)), (1, Some(limit))] {
@@ -523,7 +527,7 @@ fn every_limit_below_at_and_above() {
             context.conversation_tokens = Some(plus(9_000, offset));
         });
     }
-    let many = Context {
+    let many = DecisionContext {
         spent: Spent { completion_tokens: u64::MAX, output_chars: u64::MAX, ..Spent::default() },
         ..context(1_000)
     };
@@ -545,7 +549,7 @@ fn the_token_limit_is_given_or_four_times_the_first_cap() {
 #[test]
 fn the_next_cap_never_passes_what_is_left() {
     let next = |spent: u64, model_max: Option<u64>| {
-        let context = Context {
+        let context = DecisionContext {
             budget: Budget { cap: Some(1_000), model_max, ..Budget::default() },
             spent: Spent { completion_tokens: spent, ..Spent::default() },
             ..context(1)
@@ -571,7 +575,7 @@ fn money_is_counted_before_it_is_spent() {
         AgentLimits { turn_max_cost: Some(Money::from_micros(10_000)), ..AgentLimits::DEFAULT };
     let policy = Policy { agent, ..Policy::default() };
     let of = |spent: u64, conversation: u64| {
-        let context = Context {
+        let context = DecisionContext {
             budget: Budget { cap: Some(1_000), price: Some(price), ..Budget::default() },
             conversation_tokens: Some(conversation),
             spent: Spent { cost: Money::from_micros(spent), ..Spent::default() },
@@ -589,13 +593,13 @@ fn money_is_counted_before_it_is_spent() {
     assert_eq!(of(9_000, 1_000), (None, Some(Limit::Cost)));
     assert_eq!(of(10_000, 0), (None, Some(Limit::Cost)));
     let free = Price { output: Money::default(), ..price };
-    let context = Context {
+    let context = DecisionContext {
         budget: Budget { price: Some(free), ..Budget::default() },
         conversation_tokens: Some(20_000),
         ..context(1)
     };
     assert_eq!(agent.affordable(&context), Some(0), "reading alone costs too much");
-    let context = Context { conversation_tokens: Some(1), ..context };
+    let context = DecisionContext { conversation_tokens: Some(1), ..context };
     assert_eq!(agent.affordable(&context), None);
 }
 
@@ -619,7 +623,7 @@ fn progress_below_at_and_above() {
     let limit = |text: &str, trimmed, continuations, seen: &[u64]| {
         let piece = Some(Piece::of(text).trimmed(trimmed));
         let spent = Spent { continuations, ..Spent::default() };
-        let context = Context { piece, spent, seen: seen.to_vec(), ..context(1_000) };
+        let context = DecisionContext { piece, spent, seen: seen.to_vec(), ..context(1_000) };
         decide(&plain(Reason::OutputLimit), &context, &policy).metadata.limit
     };
     // A first answer has to bring something, a continuation eight characters.
@@ -637,7 +641,7 @@ fn progress_below_at_and_above() {
     assert_eq!(limit("12345678", 0, 1, &[1, same, 2]), Some(Limit::Repetition));
     assert_eq!(limit(&"over and over ".repeat(50), 0, 0, &[]), Some(Limit::Repetition));
     // After a cut it counts as going on, too.
-    let context = Context {
+    let context = DecisionContext {
         piece: Some(Piece::of("1234567")),
         spent: Spent { cuts: 1, ..Spent::default() },
         delivered: true,
@@ -646,10 +650,10 @@ fn progress_below_at_and_above() {
     let decision = decide(&plain(Reason::Cut), &context, &policy);
     assert_eq!(decision.metadata.limit, Some(Limit::NoProgress));
     // Where nobody kept the text, what is shown decides.
-    let unseen = Context { piece: None, ..context.clone() };
+    let unseen = DecisionContext { piece: None, ..context.clone() };
     assert_eq!(decide(&plain(Reason::OutputLimit), &unseen, &policy).action, Action::Continue);
     // A strategy cannot go on without progress.
-    let nothing = Context { piece: Some(Piece::of("")), ..context };
+    let nothing = DecisionContext { piece: Some(Piece::of("")), ..context };
     for action in [Action::Continue, Action::Resume] {
         let held = hold(Decision::new(action, "go on"), &plain(Reason::Cut), &nothing, &policy);
         assert_eq!(held.metadata.limit, Some(Limit::NoProgress), "{action:?}");
@@ -664,7 +668,7 @@ fn waits_double_up_to_the_longest_and_differ_by_turn() {
     };
     let wait = |retries, seed, retry_after_ms| {
         let spent = Spent { retries, ..Spent::default() };
-        let context = Context { spent, seed, retry_after_ms, ..context(1_000) };
+        let context = DecisionContext { spent, seed, retry_after_ms, ..context(1_000) };
         let decision = decide(&failed(FaultKind::RateLimit), &context, &policy);
         (decision.metadata.wait_ms, decision.metadata.limit)
     };
@@ -683,13 +687,13 @@ fn waits_double_up_to_the_longest_and_differ_by_turn() {
     assert_eq!(wait(0, 1, Some(60_000)), (Some(60_000), None));
     assert_eq!(wait(0, 1, Some(60_001)), (None, Some(Limit::RetryAfter)));
     // A wait that ends after the turn's time is not waited.
-    let late = Context {
+    let late = DecisionContext {
         spent: Spent { elapsed_ms: 1_740_000, ..Spent::default() },
         retry_after_ms: Some(59_999),
         ..context(1_000)
     };
     assert_eq!(decide(&failed(FaultKind::Server), &late, &policy).action, Action::Retry);
-    let late = Context { retry_after_ms: Some(60_000), ..late };
+    let late = DecisionContext { retry_after_ms: Some(60_000), ..late };
     let decision = decide(&failed(FaultKind::Server), &late, &policy);
     assert_eq!(decision.metadata.limit, Some(Limit::WallTime));
 }
@@ -717,7 +721,8 @@ fn rules_and_overrides_hold_where_they_say() {
         "{}",
         of(&medium).sentence
     );
-    let once = Context { spent: Spent { continuations: 1, ..Spent::default() }, ..context(1_000) };
+    let once =
+        DecisionContext { spent: Spent { continuations: 1, ..Spent::default() }, ..context(1_000) };
     let decision = decide(&plain(Reason::OutputLimit), &once, &policy);
     assert_eq!(decision.metadata.limit, Some(Limit::Attempts));
     assert_eq!(of(&plain(Reason::Unknown)).action, Action::Retry);
@@ -750,19 +755,20 @@ fn a_rule_stops_every_reason_that_it_may() {
 
 #[test]
 fn a_strategy_can_be_a_closure_and_is_held_to_the_limits() {
-    let stubborn = |_: &Ending, _: &Context| Decision::new(Action::Retry, "again");
-    let decision = stubborn.decide(&plain(Reason::Complete), &Context::default());
-    let held = |context: &Context| {
+    let stubborn = |_: &Ending, _: &DecisionContext| Decision::new(Action::Retry, "again");
+    let decision = stubborn.decide(&plain(Reason::Complete), &DecisionContext::default());
+    let held = |context: &DecisionContext| {
         hold(decision.clone(), &plain(Reason::Failed), context, &Policy::default())
     };
     let first = held(&context(1_000));
     assert_eq!(first.action, Action::Retry);
     assert!(first.metadata.wait_ms.is_some() && first.metadata.discard);
     assert_eq!(first.cause, Cause::ProviderFailed);
-    let spent = Context { spent: Spent { retries: 2, ..Spent::default() }, ..context(1_000) };
+    let spent =
+        DecisionContext { spent: Spent { retries: 2, ..Spent::default() }, ..context(1_000) };
     assert_eq!(held(&spent).metadata.limit, Some(Limit::Retries));
     assert_eq!(
-        Policy::default().decide(&plain(Reason::Complete), &Context::default()).action,
+        Policy::default().decide(&plain(Reason::Complete), &DecisionContext::default()).action,
         Action::Stop
     );
     // What a strategy says besides stays.
@@ -807,7 +813,7 @@ fn a_policy_survives_being_written() {
 #[test]
 fn the_report_says_everything_and_no_text() {
     let ending = plain(Reason::OutputLimit);
-    let context = Context { conversation_messages: Some(12), ..context(1_000) };
+    let context = DecisionContext { conversation_messages: Some(12), ..context(1_000) };
     let report = TerminationReport::new(ending, context, &Policy::default());
     let text = report.to_string();
     for says in [
@@ -834,7 +840,7 @@ fn the_report_says_everything_and_no_text() {
 #[test]
 fn a_decision_is_exchanged_in_the_words_that_were_asked_for() {
     let cut_off = plain(Reason::OutputLimit);
-    let conversation = Context {
+    let conversation = DecisionContext {
         conversation_messages: Some(7),
         conversation_tokens: Some(900),
         ..context(1_000)
@@ -872,7 +878,7 @@ fn a_decision_is_exchanged_in_the_words_that_were_asked_for() {
 fn a_conversation_that_is_too_long_is_compacted_and_not_continued() {
     let agent = AgentLimits { conversation_max_messages: Some(10), ..AgentLimits::DEFAULT };
     let policy = Policy { agent, ..Policy::default() };
-    let long = Context { conversation_messages: Some(12), ..context(1_000) };
+    let long = DecisionContext { conversation_messages: Some(12), ..context(1_000) };
     let decision = decide(&plain(Reason::OutputLimit), &long, &policy);
     assert_eq!((decision.action, decision.should_continue), (Action::Compact, false));
     assert_eq!(decision.suggested, Some(Suggested::ModifyPrompt));
@@ -895,7 +901,7 @@ fn a_conversation_that_is_too_long_is_compacted_and_not_continued() {
     assert_eq!(held.action, Action::Compact);
     assert!(!held.sentence.contains("go on"), "{}", held.sentence);
     // It is off by default.
-    let endless = Context {
+    let endless = DecisionContext {
         conversation_messages: Some(u32::MAX),
         conversation_tokens: Some(u64::MAX),
         ..context(1_000)
@@ -912,7 +918,7 @@ fn prices_of_a_file_hold_the_turn_to_its_money() {
     )
     .unwrap();
     let cut_off = plain(Reason::OutputLimit);
-    let spent = |micros| Context {
+    let spent = |micros| DecisionContext {
         conversation_tokens: Some(1_000),
         spent: Spent { cost: Money::from_micros(micros), ..Spent::default() },
         ..context(1_000)

@@ -6,7 +6,7 @@ use std::fmt::Write;
 use endstop::tool_call::{Allow, Refusal};
 use endstop::{Closed, Confidence, Ending, FaultKind, Reason, Shown, Timer, Unreachable};
 use endstop_turn::policy::{
-    Action, Cause, Context, Delivery, Piece, Policy, Rule, Spent, decide, remedy,
+    Action, Cause, DecisionContext, Delivery, Piece, Policy, Rule, Spent, decide, remedy,
 };
 use expect_test::expect_file;
 
@@ -133,9 +133,9 @@ fn an_empty_stop_is_no_answer() {
 /// A decision differs from the remedy only where the policy, the context or a limit says so.
 #[test]
 fn the_default_policy_does_what_the_ending_calls_for() {
-    let context = Context {
+    let context = DecisionContext {
         piece: Some(Piece::of("a text that is long enough to be progress")),
-        ..Context::default()
+        ..DecisionContext::default()
     };
     for (name, ending) in endings() {
         let remedy = remedy(&ending);
@@ -162,15 +162,15 @@ fn the_sentences_of_decisions() {
         polls: 1_000,
         ..Spent::default()
     };
-    let first = Context {
+    let first = DecisionContext {
         piece: Some(Piece::of("a text that is long enough to be progress")),
-        ..Context::default()
+        ..DecisionContext::default()
     };
     let contexts = [
         first.clone(),
-        Context { delivered: true, ..first.clone() },
-        Context { spent, ..first.clone() },
-        Context { conversation_messages: Some(50), ..first },
+        DecisionContext { delivered: true, ..first.clone() },
+        DecisionContext { spent, ..first.clone() },
+        DecisionContext { conversation_messages: Some(50), ..first },
     ];
     let agent = endstop_turn::policy::AgentLimits {
         conversation_max_messages: Some(50),

@@ -6,8 +6,8 @@ use std::fmt::Write;
 use endstop::tool_call::{Allow, Refusal};
 use endstop::{Confidence, Ending, FaultKind, Reason, Shown};
 use endstop_turn::continuation::{
-    Action, Begin, Ended, Event, Finish, How, Input, Issue, Machine, Next, Outcome, StateName,
-    Terminated, Todo,
+    Completeness, EndedResponse, Issue, Machine, Outcome, PlannedRequest, RequestKind, StateName,
+    Step, Todo, TurnEnd, TurnEvent, TurnInput, TurnStart,
 };
 use endstop_turn::policy::{
     self, AgentLimits, Budget, Counter, Decision, Limit, MIN_CAP, Money, Piece, Policy, Price,
@@ -19,28 +19,28 @@ use crate::endings::{Dice, HOLDS, Holds, ending, failed, plain, used};
 
 const TEXT: &str = "A piece of text that is long enough to be progress.";
 
-fn ended(ending: Ending) -> Ended {
+fn ended(ending: Ending) -> EndedResponse {
     let text = if ending.shown.text { TEXT } else { "" };
-    Ended::new(ending, Piece::of(text))
+    EndedResponse::new(ending, Piece::of(text))
 }
 
 /// A response with a text of its own, so that nothing repeats.
-fn fresh(ending: Ending, number: u64) -> Ended {
+fn fresh(ending: Ending, number: u64) -> EndedResponse {
     let text = if ending.shown.text { format!("{number}: {TEXT}") } else { String::new() };
-    Ended::new(ending, Piece::of(&text))
+    EndedResponse::new(ending, Piece::of(&text))
 }
 
-fn begin(policy: Policy, cap: u64) -> Begin {
+fn begin(policy: Policy, cap: u64) -> TurnStart {
     let budget = Budget { cap: Some(cap), ..Budget::default() };
-    Begin { policy, budget, ..Begin::new("turn-1") }
+    TurnStart { policy, budget, ..TurnStart::new("turn-1") }
 }
 
 fn start() -> Machine {
     Machine::begin(begin(Policy::default(), 1_000), 0).0
 }
 
-fn told(machine: Machine, ending: Ending) -> (Machine, Action) {
-    machine.step(Input::Ended(&ended(ending)), 1)
+fn told(machine: Machine, ending: Ending) -> (Machine, Step) {
+    machine.step(TurnInput::Ended(&ended(ending)), 1)
 }
 
 fn call(reason: Reason) -> Ending {
@@ -54,7 +54,7 @@ fn cut_call() -> Ending {
 /// One machine for each state that waits.
 fn machines() -> Vec<(&'static str, Machine)> {
     let limit = told(start(), plain(Reason::OutputLimit)).0;
-    let sent = limit.clone().step(Input::Prepared, 1).0;
+    let sent = limit.clone().step(TurnInput::Prepared, 1).0;
     vec![
         ("Request", start()),
         ("ExecuteTools", told(start(), call(Reason::ToolCall)).0),
@@ -79,19 +79,19 @@ fn todo_word(todo: &Todo) -> String {
     }
 }
 
-fn how(next: &Next) -> &'static str {
+fn how(next: &PlannedRequest) -> &'static str {
     match next.how {
-        How::First => "first",
-        How::AfterTools => "after tools",
-        How::Continue => "continue",
-        How::ResumeText => "resume text",
-        How::Repair => "repair",
-        How::Resume => "resume",
-        How::Poll => "poll",
+        RequestKind::First => "first",
+        RequestKind::AfterTools => "after tools",
+        RequestKind::Continue => "continue",
+        RequestKind::ResumeText => "resume text",
+        RequestKind::Repair => "repair",
+        RequestKind::Resume => "resume",
+        RequestKind::Poll => "poll",
     }
 }
 
-fn path(action: &Action) -> String {
+fn path(action: &Step) -> String {
     let names: Vec<String> = action.passed.iter().map(|name| format!("{name:?}")).collect();
     format!("{:<48} {}", names.join(" > "), todo_word(&action.todo))
 }
@@ -125,30 +125,30 @@ fn the_machine_matrix() {
     for (name, machine) in machines() {
         assert_eq!(format!("{:?}", machine.state()), name);
         writeln!(text, "\n== {name}").unwrap();
-        let mut row = |input: &str, action: &Action| {
+        let mut row = |input: &str, action: &Step| {
             writeln!(text, "{input:<28} {}", path(action)).unwrap();
         };
         for (word, ending) in endings() {
             let ended = fresh(ending, 7);
-            let (after, action) = machine.clone().step(Input::Ended(&ended), 10);
+            let (after, action) = machine.clone().step(TurnInput::Ended(&ended), 10);
             assert_eq!(action.passed.last(), Some(&after.state()));
             if action.todo == Todo::Ignored {
                 assert_eq!(after.outcome(), machine.outcome());
-                assert!(matches!(action.events.as_slice(), [Event::InputIgnored { .. }]));
+                assert!(matches!(action.events.as_slice(), [TurnEvent::InputIgnored { .. }]));
                 continue;
             }
             row(&word, &action);
         }
         let inputs = [
-            ("prepared", Input::Prepared, 10),
-            ("unavailable", Input::Unavailable, 10),
-            ("tick, soon", Input::Tick, 10),
-            ("tick, after the wait", Input::Tick, 1_000),
-            ("tick, after the time", Input::Tick, 1_800_000),
-            ("tools_done", Input::ToolsDone, 10),
-            ("tools_done, late", Input::ToolsDone, 1_800_000),
-            ("tools_lost", Input::ToolsLost, 10),
-            ("cancel", Input::Cancel, 10),
+            ("prepared", TurnInput::Prepared, 10),
+            ("unavailable", TurnInput::Unavailable, 10),
+            ("tick, soon", TurnInput::Tick, 10),
+            ("tick, after the wait", TurnInput::Tick, 1_000),
+            ("tick, after the time", TurnInput::Tick, 1_800_000),
+            ("tools_done", TurnInput::ToolsDone, 10),
+            ("tools_done, late", TurnInput::ToolsDone, 1_800_000),
+            ("tools_lost", TurnInput::ToolsLost, 10),
+            ("cancel", TurnInput::Cancel, 10),
         ];
         for (word, input, now) in inputs {
             let (_, action) = machine.clone().step(input, now);
@@ -161,7 +161,10 @@ fn the_machine_matrix() {
 }
 
 /// Drives a turn with responses until it is over, and gives what it sent.
-fn drive(begin: Begin, mut answer: impl FnMut(&Next, u32) -> Ended) -> (Outcome, Vec<Next>) {
+fn drive(
+    begin: TurnStart,
+    mut answer: impl FnMut(&PlannedRequest, u32) -> EndedResponse,
+) -> (Outcome, Vec<PlannedRequest>) {
     let mut now = 0;
     let (mut machine, mut action) = Machine::begin(begin, now);
     let mut sent = Vec::new();
@@ -170,14 +173,14 @@ fn drive(begin: Begin, mut answer: impl FnMut(&Next, u32) -> Ended) -> (Outcome,
             Todo::Send(next) => {
                 let ended = answer(&next, sent.len() as u32);
                 sent.push(next);
-                machine.step(Input::Ended(&ended), now)
+                machine.step(TurnInput::Ended(&ended), now)
             }
-            Todo::Prepare(_) => machine.step(Input::Prepared, now),
+            Todo::Prepare(_) => machine.step(TurnInput::Prepared, now),
             Todo::Wait { ms } => {
                 now += ms;
-                machine.step(Input::Tick, now)
+                machine.step(TurnInput::Tick, now)
             }
-            Todo::RunTools => machine.step(Input::ToolsDone, now),
+            Todo::RunTools => machine.step(TurnInput::ToolsDone, now),
             Todo::Finish(outcome) => return (*outcome, sent),
             Todo::Ignored => panic!("ignored"),
         };
@@ -191,7 +194,7 @@ fn a_turn_that_is_always_cut_off_stops_after_three_continuations() {
         fresh(used(plain(Reason::OutputLimit), 100, next.cap.unwrap()), number.into())
     });
     assert_eq!(sent.len(), 4);
-    assert_eq!((outcome.finish, outcome.terminated), (Finish::Partial, Terminated::RetryLimit));
+    assert_eq!((outcome.finish, outcome.terminated), (Completeness::Partial, TurnEnd::RetryLimit));
     assert_eq!(outcome.reason, Some(Reason::OutputLimit), "the truth: it was cut off");
     assert_eq!((outcome.pieces, outcome.spent.completion_tokens), (4, 4_000));
     assert!(outcome.notice.unwrap().starts_with("The answer is incomplete: "));
@@ -206,7 +209,7 @@ fn runaway_turns_stop_at_the_caps() {
         fresh(used(plain(Reason::OutputLimit), 100, next.cap.unwrap()), number.into())
     });
     assert_eq!((sent.len(), outcome.spent.completion_tokens), (4, 4_000));
-    assert_eq!(outcome.terminated, Terminated::BudgetExhausted);
+    assert_eq!(outcome.terminated, TurnEnd::BudgetExhausted);
 
     // A provider that tells no tokens is counted by its cap.
     let (outcome, sent) = drive(begin(policy(eager), 1_000), |_, number| {
@@ -215,10 +218,10 @@ fn runaway_turns_stop_at_the_caps() {
     assert_eq!((sent.len(), outcome.spent.completion_tokens), (4, 4_000));
 
     // No cap at all: the characters hold.
-    let open = Begin { policy: policy(eager), ..Begin::new("t") };
+    let open = TurnStart { policy: policy(eager), ..TurnStart::new("t") };
     let (outcome, sent) = drive(open.clone(), |_, number| {
         let text: String = (0..3_000).map(|word| format!("{number}.{word} ")).collect();
-        Ended::new(plain(Reason::OutputLimit), Piece::of(&text))
+        EndedResponse::new(plain(Reason::OutputLimit), Piece::of(&text))
     });
     assert_eq!(outcome.decision.unwrap().metadata.limit, Some(Limit::OutputChars));
     assert!(sent.len() < 12 && outcome.spent.output_chars < 120_000 + 30_000);
@@ -228,26 +231,27 @@ fn runaway_turns_stop_at_the_caps() {
         let nothing = ending(Reason::OutputLimit, Confidence::High, Shown::default());
         ended(used(nothing, 100, 0))
     });
-    assert_eq!((sent.len(), outcome.terminated), (1, Terminated::NoProgress));
-    assert_eq!(outcome.finish, Finish::Aborted);
+    assert_eq!((sent.len(), outcome.terminated), (1, TurnEnd::NoProgress));
+    assert_eq!(outcome.finish, Completeness::Aborted);
 
     // Identical output: the first that repeats is the last.
     let (outcome, sent) = drive(open.clone(), |_, _| ended(plain(Reason::OutputLimit)));
-    assert_eq!((sent.len(), outcome.terminated), (2, Terminated::NoProgress));
-    assert_eq!(outcome.finish, Finish::Partial);
+    assert_eq!((sent.len(), outcome.terminated), (2, TurnEnd::NoProgress));
+    assert_eq!(outcome.finish, Completeness::Partial);
 
     // Two pieces that take turns.
     let (outcome, sent) =
         drive(open.clone(), |_, number| fresh(plain(Reason::OutputLimit), (number % 2).into()));
-    assert_eq!((sent.len(), outcome.terminated), (3, Terminated::NoProgress));
+    assert_eq!((sent.len(), outcome.terminated), (3, TurnEnd::NoProgress));
 
     // An overlap loop: each piece is the tail of the last, and a little more.
     let (outcome, sent) = drive(open.clone(), |next, number| {
         let ended = fresh(plain(Reason::OutputLimit), number.into());
-        let overlap = if next.how == How::Continue { ended.piece.unwrap().chars - 3 } else { 0 };
-        Ended { piece: ended.piece.map(|piece| piece.trimmed(overlap)), ..ended }
+        let overlap =
+            if next.how == RequestKind::Continue { ended.piece.unwrap().chars - 3 } else { 0 };
+        EndedResponse { piece: ended.piece.map(|piece| piece.trimmed(overlap)), ..ended }
     });
-    assert_eq!((sent.len(), outcome.terminated), (2, Terminated::NoProgress));
+    assert_eq!((sent.len(), outcome.terminated), (2, TurnEnd::NoProgress));
 
     // 33 million tokens: the input grows with every request, and tools are called for ever.
     let mut input = 0;
@@ -255,14 +259,14 @@ fn runaway_turns_stop_at_the_caps() {
         input += 115_000;
         ended(used(call(Reason::ToolCall), input, 500))
     });
-    assert_eq!(outcome.terminated, Terminated::BudgetExhausted);
+    assert_eq!(outcome.terminated, TurnEnd::BudgetExhausted);
     let tokens = outcome.spent.input_tokens + outcome.spent.output_tokens;
     assert!(tokens < 20_000_000 + input + 500, "{tokens}");
     assert!(sent.len() < 30, "{}", sent.len());
     // The same with little input: the requests hold.
     let (outcome, sent) =
         drive(begin(Policy::default(), 4_000), |_, _| ended(used(call(Reason::ToolCall), 10, 5)));
-    assert_eq!((sent.len(), outcome.terminated), (200, Terminated::BudgetExhausted));
+    assert_eq!((sent.len(), outcome.terminated), (200, TurnEnd::BudgetExhausted));
 
     // Always paused, always failing, always cut, always polled.
     for (ending, counter, most) in [
@@ -271,32 +275,35 @@ fn runaway_turns_stop_at_the_caps() {
         (plain(Reason::Cut), Counter::Cuts, 2),
     ] {
         let (outcome, sent) = drive(open.clone(), |_, number| fresh(ending.clone(), number.into()));
-        assert_eq!(outcome.terminated, Terminated::RetryLimit, "{counter:?}");
+        assert_eq!(outcome.terminated, TurnEnd::RetryLimit, "{counter:?}");
         assert_eq!(sent.len(), most + 1);
         assert_eq!(outcome.spent.count(counter), most as u32);
     }
     let pending = Ending { over: false, ..plain(Reason::Unknown) };
     let (outcome, sent) = drive(open, |_, number| fresh(pending.clone(), number.into()));
-    assert_eq!((sent.len(), outcome.terminated), (200, Terminated::BudgetExhausted));
+    assert_eq!((sent.len(), outcome.terminated), (200, TurnEnd::BudgetExhausted));
 }
 
 #[test]
 fn counters_hold_through_tool_iterations_and_reset_with_the_turn() {
     // Cut off, continued to a tool call, cut off again after the tools, and so on.
     let (outcome, sent) = drive(begin(Policy::persistent(), 1_000), |next, number| {
-        let user = Ended::new;
+        let user = EndedResponse::new;
         match next.how {
-            How::Continue => fresh(used(call(Reason::ToolCall), 10, 10), number.into()),
-            How::First | How::AfterTools => {
+            RequestKind::Continue => fresh(used(call(Reason::ToolCall), 10, 10), number.into()),
+            RequestKind::First | RequestKind::AfterTools => {
                 let piece = Piece::of(&format!("{number}: {TEXT}"));
                 user(used(plain(Reason::OutputLimit), 10, 10), piece)
             }
-            How::ResumeText | How::Repair | How::Resume | How::Poll => panic!("{next:?}"),
+            RequestKind::ResumeText
+            | RequestKind::Repair
+            | RequestKind::Resume
+            | RequestKind::Poll => panic!("{next:?}"),
         }
     });
     assert_eq!(outcome.spent.continuations, 8);
     assert_eq!(sent.len(), 17);
-    assert_eq!(outcome.terminated, Terminated::RetryLimit);
+    assert_eq!(outcome.terminated, TurnEnd::RetryLimit);
     assert_eq!(start().spent().continuations, 0);
 }
 
@@ -307,17 +314,18 @@ fn healthy_tool_iterations_use_up_nothing_that_recovery_needs() {
         50 => fresh(used(plain(Reason::OutputLimit), 1_000, 1_000), 50),
         _ => fresh(used(plain(Reason::Complete), 1_000, 300), 51),
     });
-    assert_eq!((sent.len(), outcome.terminated), (52, Terminated::Completed));
-    assert_eq!((outcome.finish, outcome.notice), (Finish::Complete, None));
+    assert_eq!((sent.len(), outcome.terminated), (52, TurnEnd::Completed));
+    assert_eq!((outcome.finish, outcome.notice), (Completeness::Complete, None));
     assert_eq!(outcome.spent.completion_tokens, 1_300);
     assert_eq!(outcome.spent.output_tokens, 50 * 900 + 1_300);
 }
 
 #[test]
 fn a_cut_tool_call_is_asked_for_once_and_then_told_of() {
-    let repair_events = |action: &Action| -> Vec<(bool, Option<bool>)> {
-        let of = |event: &Event| {
-            let Event::ToolPayloadRepair { attempted, succeeded, issue, detail, .. } = event else {
+    let repair_events = |action: &Step| -> Vec<(bool, Option<bool>)> {
+        let of = |event: &TurnEvent| {
+            let TurnEvent::ToolPayloadRepair { attempted, succeeded, issue, detail, .. } = event
+            else {
                 return None;
             };
             assert_eq!(*issue, Issue::Unfinished);
@@ -343,13 +351,13 @@ fn a_cut_tool_call_is_asked_for_once_and_then_told_of() {
     let outcome = machine.outcome().unwrap();
     assert_eq!(
         (outcome.finish, outcome.terminated),
-        (Finish::Partial, Terminated::ToolCallUnfinished)
+        (Completeness::Partial, TurnEnd::ToolCallUnfinished)
     );
     assert!(outcome.notice.as_deref().unwrap().contains("tool call"));
     // A repair whose stream is cut is tried again as a repair, and counts as a cut.
     let (machine, _) = told(start(), cut_call());
     let (machine, _) = told(machine, plain(Reason::Cut));
-    let (machine, action) = machine.step(Input::Tick, 60_000);
+    let (machine, action) = machine.step(TurnInput::Tick, 60_000);
     assert_eq!(todo_word(&action.todo), "send repair again");
     assert_eq!((machine.spent().repairs, machine.spent().cuts), (1, 1));
 }
@@ -358,19 +366,19 @@ fn a_cut_tool_call_is_asked_for_once_and_then_told_of() {
 fn what_is_told_of_a_response_is_heeded() {
     // Whoever put the calls together refuses one: the ending alone would let it run.
     let mut refused = ended(call(Reason::ToolCall));
-    assert_eq!(start().step(Input::Ended(&refused), 1).1.todo, Todo::RunTools);
+    assert_eq!(start().step(TurnInput::Ended(&refused), 1).1.todo, Todo::RunTools);
     refused.tools = Some(Allow::Refuse(Refusal::TooMany));
-    let (_, action) = start().step(Input::Ended(&refused), 1);
+    let (_, action) = start().step(TurnInput::Ended(&refused), 1);
     assert_eq!(todo_word(&action.todo), "send repair");
     // The provider says how long to wait.
     let mut later = ended(failed(FaultKind::RateLimit));
     later.retry_after_ms = Some(7_000);
-    let (_, action) = start().step(Input::Ended(&later), 1);
+    let (_, action) = start().step(TurnInput::Ended(&later), 1);
     assert_eq!(action.todo, Todo::Wait { ms: 7_000 });
     // Turns do not all wait alike.
     let waits = |turn: &str| {
-        let machine = Machine::begin(Begin::new(turn), 0).0;
-        let (_, action) = machine.step(Input::Ended(&ended(failed(FaultKind::Overloaded))), 1);
+        let machine = Machine::begin(TurnStart::new(turn), 0).0;
+        let (_, action) = machine.step(TurnInput::Ended(&ended(failed(FaultKind::Overloaded))), 1);
         let Todo::Wait { ms } = action.todo else { panic!("{action:?}") };
         ms
     };
@@ -391,31 +399,37 @@ fn what_is_told_of_a_response_is_heeded() {
 fn what_came_before_a_failure_stands() {
     let continued = || {
         let (machine, _) = told(start(), plain(Reason::OutputLimit));
-        machine.step(Input::Prepared, 1).0
+        machine.step(TurnInput::Prepared, 1).0
     };
     for (reason, finish, why) in [
-        (Reason::ContextLimit, Finish::Partial, Terminated::ContextLimit),
-        (Reason::Safety, Finish::Aborted, Terminated::SafetyBlocked),
-        (Reason::Refused, Finish::Aborted, Terminated::SafetyBlocked),
-        (Reason::Cancelled, Finish::Aborted, Terminated::Cancelled),
-        (Reason::Complete, Finish::Complete, Terminated::Completed),
+        (Reason::ContextLimit, Completeness::Partial, TurnEnd::ContextLimit),
+        (Reason::Safety, Completeness::Aborted, TurnEnd::SafetyBlocked),
+        (Reason::Refused, Completeness::Aborted, TurnEnd::SafetyBlocked),
+        (Reason::Cancelled, Completeness::Aborted, TurnEnd::Cancelled),
+        (Reason::Complete, Completeness::Complete, TurnEnd::Completed),
     ] {
         let ended = fresh(plain(reason), 2);
-        let (machine, _) = continued().step(Input::Ended(&ended), 2);
+        let (machine, _) = continued().step(TurnInput::Ended(&ended), 2);
         let outcome = machine.outcome().unwrap();
         assert_eq!((outcome.finish, outcome.terminated), (finish, why), "{reason:?}");
-        assert_eq!(outcome.notice.is_none(), finish == Finish::Complete);
+        assert_eq!(outcome.notice.is_none(), finish == Completeness::Complete);
     }
     let refused = ended(failed(FaultKind::InvalidRequest));
-    let outcome = continued().step(Input::Ended(&refused), 2).0.outcome().cloned().unwrap();
-    assert_eq!((outcome.finish, outcome.terminated), (Finish::Partial, Terminated::RequestRefused));
-    let outcome = start().step(Input::Ended(&refused), 2).0.outcome().cloned().unwrap();
-    assert_eq!((outcome.finish, outcome.terminated), (Finish::Aborted, Terminated::RequestRefused));
-    let outcome = continued().step(Input::Cancel, 2).0.outcome().cloned().unwrap();
-    assert_eq!((outcome.finish, outcome.terminated), (Finish::Aborted, Terminated::Cancelled));
-    let late = continued().step(Input::Tick, 1_800_000).0.outcome().cloned().unwrap();
-    assert_eq!((late.finish, late.terminated), (Finish::Partial, Terminated::BudgetExhausted));
-    assert!(!continued().step(Input::Tick, 1_799_999).0.is_over());
+    let outcome = continued().step(TurnInput::Ended(&refused), 2).0.outcome().cloned().unwrap();
+    assert_eq!(
+        (outcome.finish, outcome.terminated),
+        (Completeness::Partial, TurnEnd::RequestRefused)
+    );
+    let outcome = start().step(TurnInput::Ended(&refused), 2).0.outcome().cloned().unwrap();
+    assert_eq!(
+        (outcome.finish, outcome.terminated),
+        (Completeness::Aborted, TurnEnd::RequestRefused)
+    );
+    let outcome = continued().step(TurnInput::Cancel, 2).0.outcome().cloned().unwrap();
+    assert_eq!((outcome.finish, outcome.terminated), (Completeness::Aborted, TurnEnd::Cancelled));
+    let late = continued().step(TurnInput::Tick, 1_800_000).0.outcome().cloned().unwrap();
+    assert_eq!((late.finish, late.terminated), (Completeness::Partial, TurnEnd::BudgetExhausted));
+    assert!(!continued().step(TurnInput::Tick, 1_799_999).0.is_over());
 }
 
 #[test]
@@ -423,20 +437,20 @@ fn unknown_endings_are_never_taken_for_whole() {
     let of = |confidence, holds: Holds| {
         let (machine, _) = told(start(), ending(Reason::Unknown, confidence, holds.shown()));
         let outcome = machine.outcome().cloned().unwrap();
-        assert_eq!(outcome.terminated, Terminated::UnknownEnding);
+        assert_eq!(outcome.terminated, TurnEnd::UnknownEnding);
         assert!(outcome.notice.is_some());
         outcome.finish
     };
-    assert_eq!(of(Confidence::Low, Holds::Text), Finish::Complete);
-    assert_eq!(of(Confidence::Medium, Holds::Text), Finish::Complete);
-    assert_eq!(of(Confidence::Medium, Holds::Call), Finish::Aborted);
-    assert_eq!(of(Confidence::Medium, Holds::Nothing), Finish::Aborted);
-    assert_eq!(of(Confidence::Medium, Holds::Reasoning), Finish::Aborted);
+    assert_eq!(of(Confidence::Low, Holds::Text), Completeness::Complete);
+    assert_eq!(of(Confidence::Medium, Holds::Text), Completeness::Complete);
+    assert_eq!(of(Confidence::Medium, Holds::Call), Completeness::Aborted);
+    assert_eq!(of(Confidence::Medium, Holds::Nothing), Completeness::Aborted);
+    assert_eq!(of(Confidence::Medium, Holds::Reasoning), Completeness::Aborted);
     // A whole answer that is not sure says so.
     let (machine, _) =
         told(start(), ending(Reason::Complete, Confidence::Low, Holds::Text.shown()));
     let outcome = machine.outcome().unwrap();
-    assert_eq!(outcome.finish, Finish::Complete);
+    assert_eq!(outcome.finish, Completeness::Complete);
     assert!(outcome.notice.as_deref().unwrap().starts_with("The answer may be incomplete"));
 }
 
@@ -450,7 +464,7 @@ fn events_say_what_happened() {
     assert_eq!(json[0]["reason"], "output_limit");
     assert_eq!(json[0]["raw"], "output_limit");
     assert_eq!((&json[0]["turn"], &json[0]["iteration"]), (&"turn-1".into(), &1.into()));
-    let (machine, action) = machine.step(Input::Prepared, 5);
+    let (machine, action) = machine.step(TurnInput::Prepared, 5);
     let json = serde_json::to_value(&action.events).unwrap();
     assert_eq!(json[0]["event"], "continuation_attempt");
     assert_eq!((&json[0]["index"], &json[0]["iteration"]), (&1.into(), &2.into()));
@@ -460,7 +474,7 @@ fn events_say_what_happened() {
     assert_eq!(json[0]["budget_left"]["tokens"], 3_100);
     assert_eq!(json[0]["budget_left"]["ms"], 1_799_995);
     let done = fresh(used(plain(Reason::Complete), 50, 90), 9);
-    let (_, action) = machine.step(Input::Ended(&done), 6);
+    let (_, action) = machine.step(TurnInput::Ended(&done), 6);
     let json = serde_json::to_value(&action.events).unwrap();
     assert_eq!(json[1]["event"], "continuation_terminated");
     assert_eq!((&json[1]["cause"], &json[1]["finish"]), (&"completed".into(), &"complete".into()));
@@ -470,14 +484,14 @@ fn events_say_what_happened() {
     assert_eq!(json.as_array().unwrap().len(), 3);
     // Other attempts have their own.
     let (machine, _) = told(start(), plain(Reason::Cut));
-    let (_, action) = machine.step(Input::Tick, 9_000);
+    let (_, action) = machine.step(TurnInput::Tick, 9_000);
     assert_eq!(serde_json::to_value(&action.events).unwrap()[0]["event"], "retry_attempt");
     let (_, action) = told(start(), plain(Reason::Paused));
     assert_eq!(serde_json::to_value(&action.events).unwrap()[1]["event"], "resume_attempt");
     // A delivered text that goes on after a cut is a continuation.
-    let delivers = Begin { delivers: true, ..begin(Policy::default(), 1_000) };
+    let delivers = TurnStart { delivers: true, ..begin(Policy::default(), 1_000) };
     let (machine, _) = told(Machine::begin(delivers, 0).0, plain(Reason::Cut));
-    let (machine, action) = machine.step(Input::Tick, 9_000);
+    let (machine, action) = machine.step(TurnInput::Tick, 9_000);
     let json = serde_json::to_value(&action.events).unwrap();
     assert_eq!(json[0]["event"], "continuation_attempt");
     assert_eq!(json[0]["counter"], "cuts");
@@ -487,26 +501,26 @@ fn events_say_what_happened() {
 #[test]
 fn every_terminated_word_is_its_name() {
     for why in [
-        Terminated::Completed,
-        Terminated::RetryLimit,
-        Terminated::BudgetExhausted,
-        Terminated::SafetyBlocked,
-        Terminated::NoProgress,
-        Terminated::ContextLimit,
-        Terminated::ConversationLimit,
-        Terminated::ReasoningExhausted,
-        Terminated::ToolCallUnfinished,
-        Terminated::ToolCallUncertain,
-        Terminated::ToolCallsLeft,
-        Terminated::ToolsLost,
-        Terminated::ProviderFailed,
-        Terminated::RequestRefused,
-        Terminated::TimedOut,
-        Terminated::CutStream,
-        Terminated::Cancelled,
-        Terminated::UnknownEnding,
-        Terminated::StoppedByPolicy,
-        Terminated::Unavailable,
+        TurnEnd::Completed,
+        TurnEnd::RetryLimit,
+        TurnEnd::BudgetExhausted,
+        TurnEnd::SafetyBlocked,
+        TurnEnd::NoProgress,
+        TurnEnd::ContextLimit,
+        TurnEnd::ConversationLimit,
+        TurnEnd::ReasoningExhausted,
+        TurnEnd::ToolCallUnfinished,
+        TurnEnd::ToolCallUncertain,
+        TurnEnd::ToolCallsLeft,
+        TurnEnd::ToolsLost,
+        TurnEnd::ProviderFailed,
+        TurnEnd::RequestRefused,
+        TurnEnd::TimedOut,
+        TurnEnd::CutStream,
+        TurnEnd::Cancelled,
+        TurnEnd::UnknownEnding,
+        TurnEnd::StoppedByPolicy,
+        TurnEnd::Unavailable,
     ] {
         assert_eq!(serde_json::to_value(why).unwrap(), why.name());
     }
@@ -514,33 +528,34 @@ fn every_terminated_word_is_its_name() {
 
 #[test]
 fn rules_that_stop_end_the_turn_under_their_own_names() {
-    let stops = |reason: Reason, ended: Ended| {
+    let stops = |reason: Reason, ended: EndedResponse| {
         let text = format!("[rules.{}]\naction = \"stop\"", reason.name());
         let policy = Policy::from_toml("p", &text).unwrap();
         let machine = Machine::begin(begin(policy, 1_000), 0).0;
-        machine.step(Input::Ended(&ended), 1).0.outcome().cloned().unwrap()
+        machine.step(TurnInput::Ended(&ended), 1).0.outcome().cloned().unwrap()
     };
     for (reason, why, finish) in [
-        (Reason::Cut, Terminated::CutStream, Finish::Aborted),
-        (Reason::Failed, Terminated::ProviderFailed, Finish::Aborted),
-        (Reason::TimedOut, Terminated::TimedOut, Finish::Aborted),
-        (Reason::OutputLimit, Terminated::StoppedByPolicy, Finish::Partial),
-        (Reason::Paused, Terminated::StoppedByPolicy, Finish::Partial),
-        (Reason::MalformedToolCall, Terminated::ToolCallUnfinished, Finish::Partial),
-        (Reason::ContextLimit, Terminated::ContextLimit, Finish::Aborted),
-        (Reason::Recitation, Terminated::SafetyBlocked, Finish::Aborted),
+        (Reason::Cut, TurnEnd::CutStream, Completeness::Aborted),
+        (Reason::Failed, TurnEnd::ProviderFailed, Completeness::Aborted),
+        (Reason::TimedOut, TurnEnd::TimedOut, Completeness::Aborted),
+        (Reason::OutputLimit, TurnEnd::StoppedByPolicy, Completeness::Partial),
+        (Reason::Paused, TurnEnd::StoppedByPolicy, Completeness::Partial),
+        (Reason::MalformedToolCall, TurnEnd::ToolCallUnfinished, Completeness::Partial),
+        (Reason::ContextLimit, TurnEnd::ContextLimit, Completeness::Aborted),
+        (Reason::Recitation, TurnEnd::SafetyBlocked, Completeness::Aborted),
     ] {
         let outcome = stops(reason, ended(plain(reason)));
         assert_eq!((outcome.terminated, outcome.finish), (why, finish), "{reason:?}");
     }
     let left = stops(Reason::ToolCall, ended(call(Reason::ToolCall)));
-    assert_eq!((left.terminated, left.finish), (Terminated::ToolCallsLeft, Finish::Complete));
+    assert_eq!((left.terminated, left.finish), (TurnEnd::ToolCallsLeft, Completeness::Complete));
 }
 
 #[test]
 fn a_strategy_decides_and_the_machine_holds_it_to_the_limits() {
-    let stubborn =
-        |_: &Ending, _: &policy::Context| Decision::new(policy::Action::Retry, "again and again");
+    let stubborn = |_: &Ending, _: &policy::DecisionContext| {
+        Decision::new(policy::Action::Retry, "again and again")
+    };
     let mut now = 0;
     let (mut machine, mut action) = Machine::begin(begin(Policy::default(), 1_000), now);
     let mut sent = 0;
@@ -549,11 +564,11 @@ fn a_strategy_decides_and_the_machine_holds_it_to_the_limits() {
             Todo::Send(_) => {
                 sent += 1;
                 let ended = machine.decided(&stubborn, ended(plain(Reason::Complete)), now);
-                machine.step(Input::Ended(&ended), now)
+                machine.step(TurnInput::Ended(&ended), now)
             }
             Todo::Wait { ms } => {
                 now += ms;
-                machine.step(Input::Tick, now)
+                machine.step(TurnInput::Tick, now)
             }
             Todo::Prepare(_) | Todo::RunTools | Todo::Finish(_) | Todo::Ignored => {
                 panic!("{action:?}")
@@ -561,7 +576,7 @@ fn a_strategy_decides_and_the_machine_holds_it_to_the_limits() {
         };
     }
     assert_eq!(sent, 3);
-    assert_eq!(machine.outcome().unwrap().terminated, Terminated::RetryLimit);
+    assert_eq!(machine.outcome().unwrap().terminated, TurnEnd::RetryLimit);
     // What it decides by is what the machine decides by.
     let response = ended(used(plain(Reason::OutputLimit), 7, 900));
     let context = start().context(&response, 5);
@@ -578,7 +593,7 @@ fn money_runs_out() {
         AgentLimits { turn_max_cost: Some(Money::from_micros(25_000)), ..AgentLimits::DEFAULT };
     let budget = Budget { cap: Some(1_000), price: Some(price), ..Budget::default() };
     let policy = Policy { agent, ..Policy::default() };
-    let begin = Begin { policy, budget, ..Begin::new("t") };
+    let begin = TurnStart { policy, budget, ..TurnStart::new("t") };
     let mut conversation = 100;
     let (outcome, sent) = drive(begin, |next, number| {
         let output = next.cap.unwrap();
@@ -613,14 +628,14 @@ fn reasoning_that_is_counted_beside_the_output_counts() {
 #[test]
 fn time_never_goes_back() {
     let (machine, _) = Machine::begin(begin(Policy::default(), 1_000), 5_000);
-    let (machine, _) = machine.step(Input::Tick, 9_000);
-    let (machine, _) = machine.step(Input::Tick, 1);
+    let (machine, _) = machine.step(TurnInput::Tick, 9_000);
+    let (machine, _) = machine.step(TurnInput::Tick, 1);
     assert_eq!(machine.spent().elapsed_ms, 4_000);
-    let (machine, action) = machine.step(Input::Ended(&ended(plain(Reason::Cut))), 2);
+    let (machine, action) = machine.step(TurnInput::Ended(&ended(plain(Reason::Cut))), 2);
     let Todo::Wait { ms } = action.todo else { panic!("{action:?}") };
-    let (machine, action) = machine.step(Input::Tick, 9_000 + ms - 1);
+    let (machine, action) = machine.step(TurnInput::Tick, 9_000 + ms - 1);
     assert_eq!(action.todo, Todo::Wait { ms: 1 });
-    let (_, action) = machine.step(Input::Tick, 9_000 + ms);
+    let (_, action) = machine.step(TurnInput::Tick, 9_000 + ms);
     assert_eq!(todo_word(&action.todo), "send first again");
 }
 
@@ -629,7 +644,7 @@ fn a_report_on_a_closed_turn() {
     let (machine, _) = told(start(), plain(Reason::Safety));
     let report = TerminationReport::new(
         plain(Reason::Safety),
-        policy::Context::default(),
+        policy::DecisionContext::default(),
         &Policy::default(),
     )
     .closed(machine.outcome().cloned().unwrap());
@@ -642,8 +657,8 @@ fn a_report_on_a_closed_turn() {
 
 #[test]
 fn only_a_turn_that_was_continued_ends_a_continuation() {
-    let names = |action: &Action| -> Vec<String> {
-        let name = |event: &Event| {
+    let names = |action: &Step| -> Vec<String> {
+        let name = |event: &TurnEvent| {
             serde_json::to_value(event).unwrap()["event"].as_str().unwrap().to_owned()
         };
         action.events.iter().map(name).collect()
@@ -655,20 +670,20 @@ fn only_a_turn_that_was_continued_ends_a_continuation() {
     assert_eq!(names(&action), ["stop_reason_observed", "turn_ended"]);
     for first in [plain(Reason::Cut), cut_call(), plain(Reason::Paused)] {
         let (machine, _) = told(start(), first);
-        let (machine, _) = machine.step(Input::Tick, 60_000);
+        let (machine, _) = machine.step(TurnInput::Tick, 60_000);
         let (_, action) = told(machine, plain(Reason::Complete));
         let events = names(&action);
         assert!(!events.contains(&"continuation_terminated".to_owned()), "{events:?}");
         assert_eq!(events.last().map(String::as_str), Some("turn_ended"));
     }
-    let (_, action) = start().step(Input::Cancel, 1);
+    let (_, action) = start().step(TurnInput::Cancel, 1);
     assert_eq!(names(&action), ["turn_ended"]);
     // Continued, and ended by a limit.
     let agent = AgentLimits { continuation_max_attempts: 1, ..AgentLimits::DEFAULT };
     let machine = Machine::begin(begin(Policy { agent, ..Policy::default() }, 1_000), 0).0;
     let (machine, _) = told(machine, plain(Reason::OutputLimit));
-    let (machine, _) = machine.step(Input::Prepared, 1);
-    let (_, action) = machine.step(Input::Ended(&fresh(plain(Reason::OutputLimit), 3)), 2);
+    let (machine, _) = machine.step(TurnInput::Prepared, 1);
+    let (_, action) = machine.step(TurnInput::Ended(&fresh(plain(Reason::OutputLimit), 3)), 2);
     assert_eq!(names(&action), ["stop_reason_observed", "continuation_terminated", "turn_ended"]);
     let json = serde_json::to_value(&action.events).unwrap();
     for event in [&json[1], &json[2]] {
@@ -679,10 +694,10 @@ fn only_a_turn_that_was_continued_ends_a_continuation() {
 #[test]
 fn what_is_wrong_with_a_tool_call_is_typed() {
     use endstop::tool_call::CallState;
-    let issue = |ended: &Ended| {
-        let (_, action) = start().step(Input::Ended(ended), 1);
+    let issue = |ended: &EndedResponse| {
+        let (_, action) = start().step(TurnInput::Ended(ended), 1);
         let found = action.events.iter().find_map(|event| {
-            let Event::ToolPayloadRepair { issue, .. } = event else { return None };
+            let TurnEvent::ToolPayloadRepair { issue, .. } = event else { return None };
             Some(*issue)
         });
         found.unwrap()
@@ -699,7 +714,8 @@ fn what_is_wrong_with_a_tool_call_is_typed() {
     assert_eq!(issue(&with(tools, Shown { nameless_tool_calls: 1, ..call })), Issue::NoName);
     assert_eq!(issue(&ended(plain(Reason::MalformedToolCall))), Issue::Malformed);
     // Whoever put the calls together knows more.
-    let refused = |refusal| Ended { tools: Some(Allow::Refuse(refusal)), ..with(tools, call) };
+    let refused =
+        |refusal| EndedResponse { tools: Some(Allow::Refuse(refusal)), ..with(tools, call) };
     assert_eq!(issue(&refused(Refusal::Schema)), Issue::Schema);
     assert_eq!(issue(&refused(Refusal::Call(CallState::Malformed))), Issue::Malformed);
     assert_eq!(issue(&refused(Refusal::Call(CallState::Orphaned))), Issue::NoName);
@@ -710,7 +726,7 @@ fn what_is_wrong_with_a_tool_call_is_typed() {
     }
     // A repair that came out well tells what it repaired; one that brought no call, too.
     let malformed = with(tools, Shown { malformed_tool_calls: 1, ..call });
-    let (machine, _) = start().step(Input::Ended(&malformed), 1);
+    let (machine, _) = start().step(TurnInput::Ended(&malformed), 1);
     for reason in [Reason::ToolCall, Reason::Complete] {
         let holds = if reason == Reason::ToolCall { Holds::Call } else { Holds::Text };
         let (_, action) = told(machine.clone(), ending(reason, Confidence::High, holds.shown()));
@@ -723,21 +739,21 @@ fn what_is_wrong_with_a_tool_call_is_typed() {
 #[test]
 fn a_long_conversation_ends_the_turn_before_it_grows() {
     let agent = AgentLimits { conversation_max_messages: Some(6), ..AgentLimits::DEFAULT };
-    let begin = Begin {
+    let begin = TurnStart {
         conversation_messages: Some(3),
         ..begin(Policy { agent, ..Policy::default() }, 1_000)
     };
     // Each round of tools adds two messages at least: 3, 5, 7.
     let (outcome, sent) = drive(begin.clone(), |_, _| ended(call(Reason::ToolCall)));
-    assert_eq!((sent.len(), outcome.terminated), (3, Terminated::ConversationLimit));
+    assert_eq!((sent.len(), outcome.terminated), (3, TurnEnd::ConversationLimit));
     let decision = outcome.decision.unwrap();
     assert_eq!(decision.action, policy::Action::Compact);
     assert_eq!(decision.metadata.conversation_messages, Some(7));
     assert!(outcome.notice.unwrap().contains("too many messages"));
     // The user's own request is sent, however long the conversation is.
-    let long = Begin { conversation_messages: Some(99), ..begin };
+    let long = TurnStart { conversation_messages: Some(99), ..begin };
     let (outcome, sent) = drive(long, |_, _| ended(plain(Reason::Complete)));
-    assert_eq!((sent.len(), outcome.terminated), (1, Terminated::Completed));
+    assert_eq!((sent.len(), outcome.terminated), (1, TurnEnd::Completed));
 }
 
 #[test]
@@ -755,7 +771,7 @@ fn a_turn_counts_its_money_by_the_prices_of_its_policy() {
 }
 
 /// Limits that random turns meet soon.
-fn tight(dice: &mut Dice) -> Begin {
+fn tight(dice: &mut Dice) -> TurnStart {
     let few = |dice: &mut Dice| dice.roll(4) as u32;
     let agent = AgentLimits {
         continuation_max_attempts: few(dice),
@@ -785,7 +801,7 @@ fn tight(dice: &mut Dice) -> Begin {
         window: dice.pick(&[None, Some(8_000)]),
         price: dice.pick(&[None, Some(price)]),
     };
-    Begin {
+    TurnStart {
         turn: format!("turn-{}", dice.roll(1_000)),
         policy: Policy { agent, ..base },
         budget,
@@ -794,7 +810,7 @@ fn tight(dice: &mut Dice) -> Begin {
     }
 }
 
-fn random_ended(dice: &mut Dice, action: &Action, budget: Budget) -> Ended {
+fn random_ended(dice: &mut Dice, action: &Step, budget: Budget) -> EndedResponse {
     let reason = dice.pick(&Reason::ALL);
     let confidence = dice.pick(&[Confidence::Low, Confidence::Medium, Confidence::High]);
     let mut ending = ending(reason, confidence, dice.pick(&HOLDS).shown());
@@ -821,10 +837,10 @@ fn random_ended(dice: &mut Dice, action: &Action, budget: Budget) -> Ended {
 /// What no step may break.
 fn check(
     machine: &Machine,
-    action: &Action,
+    action: &Step,
     agent: &AgentLimits,
     budget: &Budget,
-    ended: Option<&Ended>,
+    ended: Option<&EndedResponse>,
 ) {
     let spent = machine.spent();
     for (count, most) in [
@@ -867,13 +883,13 @@ fn check(
         .events
         .iter()
         .filter_map(|event| {
-            let Event::TurnEnded { continued, .. } = event else { return None };
+            let TurnEvent::TurnEnded { continued, .. } = event else { return None };
             Some(*continued)
         })
         .collect();
     assert_eq!(ends.len(), usize::from(matches!(action.todo, Todo::Finish(_))));
     let terminated =
-        action.events.iter().any(|event| matches!(event, Event::ContinuationTerminated { .. }));
+        action.events.iter().any(|event| matches!(event, TurnEvent::ContinuationTerminated { .. }));
     assert_eq!(terminated, ends == [true], "{action:?}");
     assert_eq!(machine.is_over(), machine.outcome().is_some());
 }
@@ -897,21 +913,21 @@ fn random_turn(seed: u64, steps: usize, mut restore: impl FnMut(Machine) -> Mach
         let wild = step < steps && dice.roll(4) == 0;
         let ended = random_ended(&mut dice, &last, budget);
         let inputs = [
-            Input::Ended(&ended),
-            Input::Prepared,
-            Input::Unavailable,
-            Input::Tick,
-            Input::ToolsDone,
-            Input::ToolsLost,
-            Input::Cancel,
+            TurnInput::Ended(&ended),
+            TurnInput::Prepared,
+            TurnInput::Unavailable,
+            TurnInput::Tick,
+            TurnInput::ToolsDone,
+            TurnInput::ToolsLost,
+            TurnInput::Cancel,
         ];
         let input = match machine.state() {
             _ if wild => inputs[dice.roll(inputs.len() as u64) as usize],
-            StateName::ContinuePending => Input::Prepared,
-            StateName::ExecuteTools => Input::ToolsDone,
+            StateName::ContinuePending => TurnInput::Prepared,
+            StateName::ExecuteTools => TurnInput::ToolsDone,
             StateName::RetryPending => {
                 now += 30_000;
-                Input::Tick
+                TurnInput::Tick
             }
             StateName::Request
             | StateName::EvaluateStop
@@ -920,10 +936,10 @@ fn random_turn(seed: u64, steps: usize, mut restore: impl FnMut(Machine) -> Mach
             | StateName::AbortPartial
             | StateName::RepairToolCall
             | StateName::ResumePaused
-            | StateName::Abort => Input::Ended(&ended),
+            | StateName::Abort => TurnInput::Ended(&ended),
         };
         (machine, action) = machine.step(input, now);
-        let ended = matches!(input, Input::Ended(_)).then_some(&ended);
+        let ended = matches!(input, TurnInput::Ended(_)).then_some(&ended);
         check(&machine, &action, &agent, &budget, ended);
         if action.todo != Todo::Ignored {
             last = action;

@@ -14,18 +14,18 @@ use serde_json::value::RawValue;
 use super::{CallsClose, Dialect, Proof, Reading, Streams, Wins, Words};
 use crate::ending::{Reason, Usage};
 use crate::event::Event;
-use crate::fault::{FaultKind, Sign, class, name};
+use crate::fault::{ErrorPattern, FaultKind, class, name};
 use crate::frame::{Frame, Framing};
+use crate::gateway_error::{ErrorShape, GatewayError};
 use crate::next_request::{
-    self, Asks, Bar, EFFORT_WORDS, Force, MESSAGES, Paused, Scale, Talk, Temperature,
-    WORDS_IF_SAID, effort, tokens_if_said,
+    self, ConversationShape, EFFORT_WORDS, ForcedTool, MESSAGES, PauseProtocol, RequestShape,
+    Restriction, Scale, Temperature, WORDS_IF_SAID, effort, tokens_if_said,
 };
 use crate::provider::{
     NO_QUIRKS, Prefill, Profile, Quirks, Resume, ResumeRule, Role, TRAILING, always, models,
 };
-use crate::reader::Out;
+use crate::reader::EventSink;
 use crate::shape::Probe;
-use crate::trouble::{Tells, Trouble};
 use crate::version::{Values, Version, VersionAt};
 use crate::wire::{Argument, Count, Few, Loose, Scalar, Text, is_nothing};
 
@@ -52,11 +52,11 @@ pub static DIALECT: Dialect = Dialect {
     wins: Wins::Last,
     calls_close: CallsClose::ByEvent,
     proof: Proof::Event,
-    signs: SIGNS,
+    error_patterns: SIGNS,
     caps: &["max_tokens"],
     streams: Streams::Flag("stream"),
-    tells: TELLS,
-    asks: ASKS,
+    error_shape: TELLS,
+    request_shape: ASKS,
     usage: &[
         "usage.input_tokens",
         "usage.output_tokens",
@@ -71,32 +71,37 @@ pub static DIALECT: Dialect = Dialect {
 };
 
 /// Without the event's name, clients pass the error over.
-const TELLS: Tells = Tells { event: "error", in_stream: tell, body: tell };
+const TELLS: ErrorShape = ErrorShape { event: "error", in_stream: tell, body: tell };
 
-fn tell(trouble: &Trouble<'_>) -> serde_json::Value {
+fn tell(gateway_error: &GatewayError<'_>) -> serde_json::Value {
     serde_json::json!({
         "type": "error",
-        "error": { "type": "api_error", "message": trouble.message, "code": trouble.code },
+        "error": { "type": "api_error", "message": gateway_error.message, "code": gateway_error.code },
     })
 }
 
 /// What its requests ask for.
-const ASKS: Asks = Asks {
-    talk: &[Talk::Turns(MESSAGES)],
-    prefill_bars: &[
+const ASKS: RequestShape = RequestShape {
+    talk: &[ConversationShape::MessageList(MESSAGES)],
+    prefill_restrictions: &[
         THINKS,
         // Both are refused together (anthropics/skills @9d2f1ae, tool-use-concepts.md).
-        Bar { field: "output_config.format", fine: &[], by_default: false, because: FORMAT },
-        Bar { field: "output_format", fine: &[], by_default: false, because: FORMAT },
+        Restriction {
+            field: "output_config.format",
+            fine: &[],
+            by_default: false,
+            because: FORMAT,
+        },
+        Restriction { field: "output_format", fine: &[], by_default: false, because: FORMAT },
     ],
-    paused: Paused::Resend { gather: content::gather, sums_up: content::COMPACTION },
-    forces: &[Force {
+    paused: PauseProtocol::Resend { gather: content::gather, sums_up: content::COMPACTION },
+    forced_tools: &[ForcedTool {
         tools: "tools",
         field: "tool_choice",
         value: |tool| json!({ "type": "tool", "name": tool, "disable_parallel_tool_use": true }),
         models: &[],
         // "Thinking may not be enabled when tool_choice forces tool use" (langchain-ai/langchain#35544).
-        bars: &[THINKS],
+        restrictions: &[THINKS],
     }],
     // The version of 2026-10-21 refuses it, and the version is in a header.
     temperature: Temperature { field: "temperature", refused_by: &[], only_if_sent: true },
@@ -116,7 +121,7 @@ const ASKS: Asks = Asks {
 };
 
 /// A trailing turn of the assistant's would have to begin with its thinking (Aider-AI/aider#3820).
-pub(super) const THINKS: Bar = Bar {
+pub(super) const THINKS: Restriction = Restriction {
     field: "thinking.type",
     fine: &["disabled"],
     by_default: false,
@@ -158,7 +163,7 @@ pub(crate) static CLAUDE: &[ResumeRule] = &[
     always(Resume::Hint(Role::User)),
 ];
 
-pub(super) static SIGNS: &[Sign] = &[
+pub(super) static SIGNS: &[ErrorPattern] = &[
     name("enforced_spend_limit_reached", FaultKind::Quota),
     name("ramp_limit_exceeded", FaultKind::RateLimit),
     name("billing_error", FaultKind::Quota),
@@ -174,7 +179,7 @@ pub(super) static SIGNS: &[Sign] = &[
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct Wire<'a> {
+struct Payload<'a> {
     #[serde(borrow, rename = "type")]
     type_: Text<'a>,
     index: Count,
@@ -272,8 +277,8 @@ struct OutputDetails {
     thinking_tokens: Count,
 }
 
-pub(super) fn read(frame: &Frame<'_>, out: &mut Out<'_, '_>) -> Reading {
-    let Ok(Loose(wire)) = serde_json::from_slice::<Loose<Wire<'_>>>(frame.data) else {
+pub(super) fn read(frame: &Frame<'_>, out: &mut EventSink<'_, '_>) -> Reading {
+    let Ok(Loose(wire)) = serde_json::from_slice::<Loose<Payload<'_>>>(frame.data) else {
         return Reading::Malformed;
     };
     let index = wire.index.index();
@@ -300,14 +305,14 @@ pub(super) fn read(frame: &Frame<'_>, out: &mut Out<'_, '_>) -> Reading {
 }
 
 /// By contract the word is null here, and the content empty; deferred calls do otherwise.
-fn read_start(message: &Message<'_>, out: &mut Out<'_, '_>) {
+fn read_start(message: &Message<'_>, out: &mut EventSink<'_, '_>) {
     out.emit(Event::Begin { id: &message.id, model: &message.model });
     emit_usage(message.usage.as_ref(), out);
     read_content(message, out);
     read_word(&message.stop_reason, &message.stop_sequence, &message.stop_details, out);
 }
 
-pub(super) fn read_body(frame: &Frame<'_>, out: &mut Out<'_, '_>) -> Reading {
+pub(super) fn read_body(frame: &Frame<'_>, out: &mut EventSink<'_, '_>) -> Reading {
     let Ok(Loose(message)) = serde_json::from_slice::<Loose<Message<'_>>>(frame.data) else {
         return Reading::Malformed;
     };
@@ -322,7 +327,7 @@ pub(super) fn read_body(frame: &Frame<'_>, out: &mut Out<'_, '_>) -> Reading {
     Reading::Read
 }
 
-fn read_content(message: &Message<'_>, out: &mut Out<'_, '_>) {
+fn read_content(message: &Message<'_>, out: &mut EventSink<'_, '_>) {
     for (index, block) in (0..).zip(message.content.iter()) {
         begin_block(index, block, out);
         if let Some(input) = block.input.filter(|_| out.is_bare_call(0, index)) {
@@ -332,7 +337,7 @@ fn read_content(message: &Message<'_>, out: &mut Out<'_, '_>) {
     }
 }
 
-fn begin_block(index: u32, block: &Block<'_>, out: &mut Out<'_, '_>) {
+fn begin_block(index: u32, block: &Block<'_>, out: &mut EventSink<'_, '_>) {
     match &*block.type_ {
         "text" => out.text(0, &block.text),
         // Withheld thinking has no text, and is reasoning all the same.
@@ -358,7 +363,7 @@ fn begin_block(index: u32, block: &Block<'_>, out: &mut Out<'_, '_>) {
     }
 }
 
-fn read_delta(index: u32, delta: &Delta<'_>, out: &mut Out<'_, '_>) {
+fn read_delta(index: u32, delta: &Delta<'_>, out: &mut EventSink<'_, '_>) {
     out.text(0, &delta.text);
     out.reasoning(0, &delta.thinking);
     // Tools that run on the provider's side stream their input too.
@@ -373,7 +378,7 @@ fn read_delta(index: u32, delta: &Delta<'_>, out: &mut Out<'_, '_>) {
     }
 }
 
-fn end_block(index: u32, out: &mut Out<'_, '_>) {
+fn end_block(index: u32, out: &mut EventSink<'_, '_>) {
     if out.has_call(0, index) {
         out.end_bare_call(0, index);
         out.emit(Event::ToolCallEnd { choice: 0, call: index });
@@ -384,7 +389,7 @@ fn read_word(
     reason: &Scalar<'_>,
     sequence: &Text<'_>,
     details: &StopDetails<'_>,
-    out: &mut Out<'_, '_>,
+    out: &mut EventSink<'_, '_>,
 ) {
     if !sequence.is_empty() {
         out.detail(Some(0), "stop_sequence", sequence);
@@ -405,7 +410,7 @@ fn read_word(
     }
 }
 
-pub(super) fn read_guardrail(action: &Scalar<'_>, out: &mut Out<'_, '_>) {
+pub(super) fn read_guardrail(action: &Scalar<'_>, out: &mut EventSink<'_, '_>) {
     if let Some(action) = action.to_text() {
         out.detail(None, "amazon-bedrock-guardrailAction", &action);
         if action == "INTERVENED" {
@@ -414,7 +419,7 @@ pub(super) fn read_guardrail(action: &Scalar<'_>, out: &mut Out<'_, '_>) {
     }
 }
 
-fn emit_usage(usage: Option<&Loose<WireUsage>>, out: &mut Out<'_, '_>) {
+fn emit_usage(usage: Option<&Loose<WireUsage>>, out: &mut EventSink<'_, '_>) {
     let Some(usage) = usage else { return };
     out.emit(Event::Usage(Usage {
         input: usage.input_tokens.0,

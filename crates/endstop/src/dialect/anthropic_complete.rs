@@ -14,11 +14,11 @@ use super::{CallsClose, Dialect, Proof, Reading, Streams, Wins, Words};
 use crate::ending::Reason;
 use crate::event::Event;
 use crate::frame::{Frame, FrameKind, Framing};
-use crate::next_request::{self, Asks, Talk};
+use crate::gateway_error;
+use crate::next_request::{self, ConversationShape, RequestShape};
 use crate::provider::{COMMON_CAPABILITIES, Capabilities, Profile};
-use crate::reader::Out;
+use crate::reader::EventSink;
 use crate::shape::Probe;
-use crate::trouble;
 use crate::wire::{Loose, Scalar, Text};
 
 /// The wire.
@@ -35,11 +35,14 @@ pub static DIALECT: Dialect = Dialect {
     wins: Wins::Last,
     calls_close: CallsClose::ByEvent,
     proof: Proof::Event,
-    signs: SIGNS,
+    error_patterns: SIGNS,
     caps: &["max_tokens_to_sample"],
     streams: Streams::Flag("stream"),
-    tells: trouble::OPENAI,
-    asks: Asks { talk: &[Talk::Prompt("prompt", "")], ..next_request::NOTHING },
+    error_shape: gateway_error::OPENAI,
+    request_shape: RequestShape {
+        talk: &[ConversationShape::Prompt("prompt", "")],
+        ..next_request::NOTHING
+    },
     usage: &[],
     counts: &[],
     padding: &[],
@@ -57,7 +60,7 @@ pub const PROFILE: Profile = Profile {
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct Wire<'a> {
+struct Payload<'a> {
     #[serde(borrow)]
     id: Text<'a>,
     #[serde(borrow)]
@@ -70,8 +73,8 @@ struct Wire<'a> {
     stop: Text<'a>,
 }
 
-fn read(frame: &Frame<'_>, out: &mut Out<'_, '_>) -> Reading {
-    let Ok(Loose(wire)) = serde_json::from_slice::<Loose<Wire<'_>>>(frame.data) else {
+fn read(frame: &Frame<'_>, out: &mut EventSink<'_, '_>) -> Reading {
+    let Ok(Loose(wire)) = serde_json::from_slice::<Loose<Payload<'_>>>(frame.data) else {
         return Reading::Malformed;
     };
     let Some(text) = &wire.completion else { return read_message(frame, out) };
@@ -91,7 +94,7 @@ fn read(frame: &Frame<'_>, out: &mut Out<'_, '_>) -> Reading {
     Reading::Read
 }
 
-fn read_message(frame: &Frame<'_>, out: &mut Out<'_, '_>) -> Reading {
+fn read_message(frame: &Frame<'_>, out: &mut EventSink<'_, '_>) -> Reading {
     match frame.kind {
         FrameKind::Body => anthropic::read_body(frame, out),
         FrameKind::Event | FrameKind::Exception | FrameKind::Text => anthropic::read(frame, out),

@@ -10,11 +10,11 @@ use super::{CallsClose, Dialect, Proof, Reading, Streams, Wins, Words};
 use crate::ending::Reason;
 use crate::event::Event;
 use crate::frame::{Frame, Framing};
-use crate::next_request::{self, Asks, Talk};
+use crate::gateway_error;
+use crate::next_request::{self, ConversationShape, RequestShape};
 use crate::provider::{COMMON_CAPABILITIES, Capabilities, Profile};
-use crate::reader::Out;
+use crate::reader::EventSink;
 use crate::shape::Probe;
-use crate::trouble;
 use crate::wire::{Few, Loose, Scalar, Text};
 
 /// The wire.
@@ -35,11 +35,14 @@ pub static DIALECT: Dialect = Dialect {
     wins: Wins::First,
     calls_close: CallsClose::ByWord,
     proof: Proof::Event,
-    signs: SIGNS,
+    error_patterns: SIGNS,
     caps: &["maxTokens"],
     streams: Streams::Path("stream"),
-    tells: trouble::OPENAI,
-    asks: Asks { talk: &[Talk::Prompt("prompt", "")], ..next_request::NOTHING },
+    error_shape: gateway_error::OPENAI,
+    request_shape: RequestShape {
+        talk: &[ConversationShape::Prompt("prompt", "")],
+        ..next_request::NOTHING
+    },
     // Only the headers tell.
     usage: &[],
     counts: &[],
@@ -92,7 +95,7 @@ struct FinishReason<'a> {
     sequence: Text<'a>,
 }
 
-fn read_body(frame: &Frame<'_>, out: &mut Out<'_, '_>) -> Reading {
+fn read_body(frame: &Frame<'_>, out: &mut EventSink<'_, '_>) -> Reading {
     let Ok(Loose(body)) = serde_json::from_slice::<Loose<Body<'_>>>(frame.data) else {
         return Reading::Malformed;
     };

@@ -14,11 +14,11 @@ use super::{CallsClose, Dialect, Proof, Reading, Streams, Wins, Words};
 use crate::ending::Reason;
 use crate::event::Event;
 use crate::frame::{Frame, Framing};
-use crate::next_request::{self, Asks, Talk};
+use crate::gateway_error;
+use crate::next_request::{self, ConversationShape, RequestShape};
 use crate::provider::{COMMON_CAPABILITIES, Capabilities, Profile};
-use crate::reader::Out;
+use crate::reader::EventSink;
 use crate::shape::Probe;
-use crate::trouble;
 use crate::wire::{Count, Few, Flag, Loose, Scalar, Text};
 
 /// The wire.
@@ -40,11 +40,14 @@ pub static DIALECT: Dialect = Dialect {
     wins: Wins::First,
     calls_close: CallsClose::ByWord,
     proof: Proof::Event,
-    signs: SIGNS,
+    error_patterns: SIGNS,
     caps: &["max_tokens"],
     streams: Streams::Path("stream"),
-    tells: trouble::OPENAI,
-    asks: Asks { talk: &[Talk::Prompt("prompt", "")], ..next_request::NOTHING },
+    error_shape: gateway_error::OPENAI,
+    request_shape: RequestShape {
+        talk: &[ConversationShape::Prompt("prompt", "")],
+        ..next_request::NOTHING
+    },
     // Only the headers tell, and the metrics at the end of a stream.
     usage: &[],
     counts: &[],
@@ -89,7 +92,7 @@ struct Generation<'a> {
     finish_reason: Scalar<'a>,
 }
 
-fn read(frame: &Frame<'_>, out: &mut Out<'_, '_>) -> Reading {
+fn read(frame: &Frame<'_>, out: &mut EventSink<'_, '_>) -> Reading {
     let Ok(Loose(chunk)) = serde_json::from_slice::<Loose<Chunk<'_>>>(frame.data) else {
         return Reading::Malformed;
     };
@@ -109,7 +112,7 @@ fn read(frame: &Frame<'_>, out: &mut Out<'_, '_>) -> Reading {
     Reading::Read
 }
 
-fn read_body(frame: &Frame<'_>, out: &mut Out<'_, '_>) -> Reading {
+fn read_body(frame: &Frame<'_>, out: &mut EventSink<'_, '_>) -> Reading {
     let Ok(Loose(body)) = serde_json::from_slice::<Loose<Body<'_>>>(frame.data) else {
         return Reading::Malformed;
     };
@@ -126,7 +129,7 @@ fn read_body(frame: &Frame<'_>, out: &mut Out<'_, '_>) -> Reading {
     Reading::Read
 }
 
-fn read_word(choice: u32, word: &Scalar<'_>, out: &mut Out<'_, '_>) {
+fn read_word(choice: u32, word: &Scalar<'_>, out: &mut EventSink<'_, '_>) {
     if let Some(word) = word.said() {
         out.emit(Event::Word { choice, field: "finish_reason", word: word.clone() });
     }

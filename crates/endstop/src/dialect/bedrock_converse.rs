@@ -14,16 +14,16 @@ use super::bedrock_invoke::added_to;
 use super::{CallsClose, Dialect, Proof, Reading, Streams, Wins, Words, anthropic, bedrock_nova};
 use crate::ending::{Reason, SafetyRating, Usage};
 use crate::event::Event;
-use crate::fault::{FaultKind, Sign, class, message, name};
+use crate::fault::{ErrorPattern, FaultKind, class, message, name};
 use crate::frame::{Frame, Framing};
+use crate::gateway_error;
 use crate::next_request::{
-    self, Asks, Bar, EFFORT_WORDS, Force, MESSAGES, Scale, Talk, Temperature, Turns, WORDS_IF_SAID,
-    bare_text, effort, tokens_if_said,
+    self, ConversationShape, EFFORT_WORDS, ForcedTool, MESSAGES, MessageList, RequestShape,
+    Restriction, Scale, Temperature, WORDS_IF_SAID, bare_text, effort, tokens_if_said,
 };
 use crate::provider::{NO_QUIRKS, Profile, Quirks};
-use crate::reader::Out;
+use crate::reader::EventSink;
 use crate::shape::Probe;
-use crate::trouble;
 use crate::wire::{Argument, Count, Few, Loose, Measure, Scalar, Text};
 
 /// The wire.
@@ -36,11 +36,11 @@ pub static DIALECT: Dialect = Dialect {
     wins: Wins::First,
     calls_close: CallsClose::ByEvent,
     proof: Proof::Event,
-    signs: SIGNS,
+    error_patterns: SIGNS,
     caps: &["inferenceConfig.maxTokens"],
     streams: Streams::Path("stream"),
-    tells: trouble::OPENAI,
-    asks: ASKS,
+    error_shape: gateway_error::OPENAI,
+    request_shape: ASKS,
     usage: &[
         "usage.inputTokens",
         "usage.outputTokens",
@@ -71,17 +71,21 @@ pub(super) static WORDS: &[Words] = &[Words::plain(
 )];
 
 /// What its requests ask for.
-pub(super) const ASKS: Asks = Asks {
+pub(super) const ASKS: RequestShape = RequestShape {
     // Roles must alternate.
-    talk: &[Talk::Turns(Turns { part: bare_text, plain: false, ..MESSAGES })],
-    prefill_bars: &[THINKS, REASONS],
-    forces: &[Force {
+    talk: &[ConversationShape::MessageList(MessageList {
+        part: bare_text,
+        plain: false,
+        ..MESSAGES
+    })],
+    prefill_restrictions: &[THINKS, REASONS],
+    forced_tools: &[ForcedTool {
         tools: "toolConfig.tools",
         field: "toolConfig.toolChoice",
         value: |tool| serde_json::json!({ "tool": { "name": tool } }),
         // Of these families alone (botocore 1.44.0, `SpecificToolChoice`).
         models: &["claude", "nova"],
-        bars: &[THINKS, REASONS],
+        restrictions: &[THINKS, REASONS],
     }],
     temperature: Temperature {
         field: "inferenceConfig.temperature",
@@ -105,12 +109,14 @@ pub(super) const ASKS: Asks = Asks {
     ..next_request::NOTHING
 };
 
-const THINKS: Bar =
-    Bar { field: "additionalModelRequestFields.thinking.type", ..anthropic::THINKS };
+const THINKS: Restriction =
+    Restriction { field: "additionalModelRequestFields.thinking.type", ..anthropic::THINKS };
 
 /// The older name.
-const REASONS: Bar =
-    Bar { field: "additionalModelRequestFields.reasoning_config.type", ..anthropic::THINKS };
+const REASONS: Restriction = Restriction {
+    field: "additionalModelRequestFields.reasoning_config.type",
+    ..anthropic::THINKS
+};
 
 /// This wire without a host's own ways: what profiles build on.
 pub const PROFILE: Profile = Profile {
@@ -120,7 +126,7 @@ pub const PROFILE: Profile = Profile {
 };
 
 /// Bedrock's exceptions, as HTTP names them and as streams do.
-pub(crate) static SIGNS: &[Sign] = &[
+pub(crate) static SIGNS: &[ErrorPattern] = &[
     name("throttlingException", FaultKind::RateLimit),
     name("ThrottlingException", FaultKind::RateLimit),
     name("ModelNotReadyException", FaultKind::Overloaded),
@@ -147,7 +153,7 @@ pub(crate) static SIGNS: &[Sign] = &[
 /// One event, whichever it is.
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-pub(super) struct Wire<'a> {
+pub(super) struct Payload<'a> {
     content_block_index: Count,
     #[serde(borrow)]
     start: Loose<Start<'a>>,
@@ -329,19 +335,19 @@ struct Block<'a> {
     reasoning_content: Option<Loose<Reasoning<'a>>>,
 }
 
-fn read(frame: &Frame<'_>, out: &mut Out<'_, '_>) -> Reading {
+fn read(frame: &Frame<'_>, out: &mut EventSink<'_, '_>) -> Reading {
     // Clients hand events on as objects of one key, its name, which is how another wire sends them.
     if frame.name.is_empty() {
         return bedrock_nova::read(frame, out);
     }
-    let Ok(Loose(wire)) = serde_json::from_slice::<Loose<Wire<'_>>>(frame.data) else {
+    let Ok(Loose(wire)) = serde_json::from_slice::<Loose<Payload<'_>>>(frame.data) else {
         return Reading::Malformed;
     };
     read_event(frame.name, &wire, out)
 }
 
 /// Reads the event of this name.
-pub(super) fn read_event(name: &str, wire: &Wire<'_>, out: &mut Out<'_, '_>) -> Reading {
+pub(super) fn read_event(name: &str, wire: &Payload<'_>, out: &mut EventSink<'_, '_>) -> Reading {
     let index = wire.content_block_index.index();
     match name {
         "contentBlockDelta" => read_delta(index, &wire.delta, out),
@@ -361,7 +367,7 @@ pub(super) fn read_event(name: &str, wire: &Wire<'_>, out: &mut Out<'_, '_>) -> 
     Reading::Read
 }
 
-pub(super) fn read_body(frame: &Frame<'_>, out: &mut Out<'_, '_>) -> Reading {
+pub(super) fn read_body(frame: &Frame<'_>, out: &mut EventSink<'_, '_>) -> Reading {
     let Ok(Loose(body)) = serde_json::from_slice::<Loose<Body<'_>>>(frame.data) else {
         return Reading::Malformed;
     };
@@ -380,7 +386,7 @@ pub(super) fn read_body(frame: &Frame<'_>, out: &mut Out<'_, '_>) -> Reading {
     Reading::Read
 }
 
-fn read_block(index: u32, block: &Block<'_>, out: &mut Out<'_, '_>) {
+fn read_block(index: u32, block: &Block<'_>, out: &mut EventSink<'_, '_>) {
     if let Some(text) = &block.text {
         out.text(0, text);
     } else if let Some(call) = &block.tool_use {
@@ -394,14 +400,14 @@ fn read_block(index: u32, block: &Block<'_>, out: &mut Out<'_, '_>) {
     }
 }
 
-fn begin_block(index: u32, start: &Start<'_>, out: &mut Out<'_, '_>) {
+fn begin_block(index: u32, start: &Start<'_>, out: &mut EventSink<'_, '_>) {
     match &start.tool_use {
         Some(call) => begin_call(index, call, out),
         None => out.emit(Event::OtherContent { choice: 0, kind: "block" }),
     }
 }
 
-fn begin_call(index: u32, call: &ToolUse<'_>, out: &mut Out<'_, '_>) {
+fn begin_call(index: u32, call: &ToolUse<'_>, out: &mut EventSink<'_, '_>) {
     let (id, name) = (&call.tool_use_id, &call.name);
     out.emit(Event::ToolCallStart { choice: 0, call: index, id, name });
     if let Some(input) = call.input {
@@ -409,7 +415,7 @@ fn begin_call(index: u32, call: &ToolUse<'_>, out: &mut Out<'_, '_>) {
     }
 }
 
-fn read_delta(index: u32, delta: &Delta<'_>, out: &mut Out<'_, '_>) {
+fn read_delta(index: u32, delta: &Delta<'_>, out: &mut EventSink<'_, '_>) {
     out.text(0, &delta.text);
     let reasoning = &delta.reasoning_content;
     if !reasoning.text.is_empty() || !reasoning.redacted_content.is_empty() {
@@ -423,7 +429,7 @@ fn read_delta(index: u32, delta: &Delta<'_>, out: &mut Out<'_, '_>) {
     }
 }
 
-fn end_block(index: u32, out: &mut Out<'_, '_>) {
+fn end_block(index: u32, out: &mut EventSink<'_, '_>) {
     if out.has_call(0, index) {
         out.end_bare_call(0, index);
         out.emit(Event::ToolCallEnd { choice: 0, call: index });
@@ -446,7 +452,7 @@ struct AdditionalDelta<'a> {
     stop_sequence: Text<'a>,
 }
 
-fn read_word(word: &Scalar<'_>, additional: Option<&RawValue>, out: &mut Out<'_, '_>) {
+fn read_word(word: &Scalar<'_>, additional: Option<&RawValue>, out: &mut EventSink<'_, '_>) {
     let additional: Loose<Additional<'_>> =
         additional.and_then(|raw| serde_json::from_str(raw.get()).ok()).unwrap_or_default();
     for sequence in [&additional.stop_sequence, &additional.delta.stop_sequence] {
@@ -460,7 +466,7 @@ fn read_word(word: &Scalar<'_>, additional: Option<&RawValue>, out: &mut Out<'_,
     }
 }
 
-fn read_guardrail(guardrail: &Guardrail<'_>, out: &mut Out<'_, '_>) {
+fn read_guardrail(guardrail: &Guardrail<'_>, out: &mut EventSink<'_, '_>) {
     out.detail(None, "guardrail.actionReason", &guardrail.action_reason);
     for assessment in guardrail.input_assessment.values() {
         assessment.read(None, out);
@@ -471,7 +477,7 @@ fn read_guardrail(guardrail: &Guardrail<'_>, out: &mut Out<'_, '_>) {
 }
 
 impl Assessment<'_> {
-    fn read(&self, choice: Option<u32>, out: &mut Out<'_, '_>) {
+    fn read(&self, choice: Option<u32>, out: &mut EventSink<'_, '_>) {
         let policies = [
             &self.content_policy,
             &self.topic_policy,
@@ -498,7 +504,7 @@ impl Assessment<'_> {
     }
 }
 
-fn emit_usage(usage: Option<&Loose<WireUsage>>, out: &mut Out<'_, '_>) {
+fn emit_usage(usage: Option<&Loose<WireUsage>>, out: &mut EventSink<'_, '_>) {
     let Some(usage) = usage else { return };
     out.emit(Event::Usage(Usage {
         input: usage.input_tokens.0,

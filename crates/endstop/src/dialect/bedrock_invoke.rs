@@ -9,7 +9,7 @@ use super::anthropic::read_guardrail;
 use crate::ending::Usage;
 use crate::event::{Event, Word};
 use crate::mend::mend;
-use crate::reader::Out;
+use crate::reader::EventSink;
 use crate::wire::{Count, Loose, Scalar};
 
 /// What the service adds to a model's own JSON.
@@ -54,7 +54,7 @@ impl Added<'_> {
     }
 
     /// Tells the tokens and the guardrail.
-    pub(super) fn read(&self, out: &mut Out<'_, '_>) {
+    pub(super) fn read(&self, out: &mut EventSink<'_, '_>) {
         read_guardrail(&self.guardrail_action, out);
         if let Some(metrics) = &self.metrics {
             out.emit(Event::Usage(Usage {

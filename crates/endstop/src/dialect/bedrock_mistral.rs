@@ -17,11 +17,11 @@ use super::{CallsClose, Dialect, Proof, Reading, Streams, Wins, Words};
 use crate::ending::Reason;
 use crate::event::Event;
 use crate::frame::{Frame, Framing};
-use crate::next_request::{self, Asks, Talk};
+use crate::gateway_error;
+use crate::next_request::{self, ConversationShape, RequestShape};
 use crate::provider::Profile;
-use crate::reader::Out;
+use crate::reader::EventSink;
 use crate::shape::Probe;
-use crate::trouble;
 use crate::wire::{Few, Loose, Scalar, Text};
 
 /// The wire.
@@ -42,11 +42,14 @@ pub static DIALECT: Dialect = Dialect {
     wins: Wins::First,
     calls_close: CallsClose::ByWord,
     proof: Proof::Event,
-    signs: SIGNS,
+    error_patterns: SIGNS,
     caps: &["max_tokens"],
     streams: Streams::Path("stream"),
-    tells: trouble::OPENAI,
-    asks: Asks { talk: &[Talk::Prompt("prompt", "")], ..next_request::NOTHING },
+    error_shape: gateway_error::OPENAI,
+    request_shape: RequestShape {
+        talk: &[ConversationShape::Prompt("prompt", "")],
+        ..next_request::NOTHING
+    },
     // Only the headers tell, and the metrics at the end of a stream.
     usage: &[],
     counts: &[],
@@ -63,7 +66,7 @@ pub const PROFILE: Profile = Profile {
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct Wire<'a> {
+struct Payload<'a> {
     #[serde(borrow)]
     outputs: Few<Loose<Output<'a>>>,
     #[serde(borrow)]
@@ -108,8 +111,8 @@ struct Function<'a> {
     arguments: Option<&'a RawValue>,
 }
 
-fn read(frame: &Frame<'_>, out: &mut Out<'_, '_>) -> Reading {
-    let Ok(Loose(wire)) = serde_json::from_slice::<Loose<Wire<'_>>>(frame.data) else {
+fn read(frame: &Frame<'_>, out: &mut EventSink<'_, '_>) -> Reading {
+    let Ok(Loose(wire)) = serde_json::from_slice::<Loose<Payload<'_>>>(frame.data) else {
         return Reading::Malformed;
     };
     let added = added_to(frame.data);
@@ -128,7 +131,7 @@ fn read(frame: &Frame<'_>, out: &mut Out<'_, '_>) -> Reading {
     Reading::Read
 }
 
-fn read_output(choice: u32, output: &Output<'_>, out: &mut Out<'_, '_>) {
+fn read_output(choice: u32, output: &Output<'_>, out: &mut EventSink<'_, '_>) {
     out.choice(choice);
     out.text(choice, &output.text);
     out.text(choice, &output.message.content);

@@ -4,15 +4,15 @@
 
 use serde::Deserialize;
 
-use super::bedrock_converse::{self, ASKS, SIGNS, WORDS, Wire};
+use super::bedrock_converse::{self, ASKS, Payload, SIGNS, WORDS};
 use super::bedrock_invoke::added_to;
 use super::{CallsClose, Dialect, Proof, Reading, Streams, Wins};
 use crate::frame::{Frame, Framing};
-use crate::next_request::Asks;
+use crate::gateway_error;
+use crate::next_request::RequestShape;
 use crate::provider::{NO_QUIRKS, Profile, Quirks};
-use crate::reader::Out;
+use crate::reader::EventSink;
 use crate::shape::Probe;
-use crate::trouble;
 use crate::wire::Loose;
 
 /// The wire.
@@ -25,11 +25,11 @@ pub static DIALECT: Dialect = Dialect {
     wins: Wins::First,
     calls_close: CallsClose::ByEvent,
     proof: Proof::Event,
-    signs: SIGNS,
+    error_patterns: SIGNS,
     caps: &["inferenceConfig.maxTokens"],
     streams: Streams::Path("stream"),
-    tells: trouble::OPENAI,
-    asks: Asks { efforts: &[], ..ASKS },
+    error_shape: gateway_error::OPENAI,
+    request_shape: RequestShape { efforts: &[], ..ASKS },
     usage: &[
         "usage.inputTokens",
         "usage.outputTokens",
@@ -53,20 +53,20 @@ pub const PROFILE: Profile = Profile {
 #[serde(default, rename_all = "camelCase")]
 struct Chunk<'a> {
     #[serde(borrow)]
-    message_start: Option<Loose<Wire<'a>>>,
+    message_start: Option<Loose<Payload<'a>>>,
     #[serde(borrow)]
-    content_block_start: Option<Loose<Wire<'a>>>,
+    content_block_start: Option<Loose<Payload<'a>>>,
     #[serde(borrow)]
-    content_block_delta: Option<Loose<Wire<'a>>>,
+    content_block_delta: Option<Loose<Payload<'a>>>,
     #[serde(borrow)]
-    content_block_stop: Option<Loose<Wire<'a>>>,
+    content_block_stop: Option<Loose<Payload<'a>>>,
     #[serde(borrow)]
-    message_stop: Option<Loose<Wire<'a>>>,
+    message_stop: Option<Loose<Payload<'a>>>,
     #[serde(borrow)]
-    metadata: Option<Loose<Wire<'a>>>,
+    metadata: Option<Loose<Payload<'a>>>,
 }
 
-pub(super) fn read(frame: &Frame<'_>, out: &mut Out<'_, '_>) -> Reading {
+pub(super) fn read(frame: &Frame<'_>, out: &mut EventSink<'_, '_>) -> Reading {
     let Ok(Loose(chunk)) = serde_json::from_slice::<Loose<Chunk<'_>>>(frame.data) else {
         return Reading::Malformed;
     };

@@ -14,11 +14,11 @@ use super::{CallsClose, Dialect, Proof, Reading, Streams, Wins, Words};
 use crate::ending::{Reason, Usage};
 use crate::event::{Event, Word};
 use crate::frame::{Frame, Framing};
-use crate::next_request::{self, Asks, Talk};
+use crate::gateway_error;
+use crate::next_request::{self, ConversationShape, RequestShape};
 use crate::provider::{COMMON_CAPABILITIES, Capabilities, Profile};
-use crate::reader::Out;
+use crate::reader::EventSink;
 use crate::shape::Probe;
-use crate::trouble;
 use crate::wire::{Count, Few, Loose, Scalar, Text};
 
 /// The wire.
@@ -49,11 +49,14 @@ pub static DIALECT: Dialect = Dialect {
     wins: Wins::First,
     calls_close: CallsClose::ByWord,
     proof: Proof::Event,
-    signs: SIGNS,
+    error_patterns: SIGNS,
     caps: &["textGenerationConfig.maxTokenCount"],
     streams: Streams::Path("stream"),
-    tells: trouble::OPENAI,
-    asks: Asks { talk: &[Talk::Prompt("inputText", "")], ..next_request::NOTHING },
+    error_shape: gateway_error::OPENAI,
+    request_shape: RequestShape {
+        talk: &[ConversationShape::Prompt("inputText", "")],
+        ..next_request::NOTHING
+    },
     usage: &["inputTextTokenCount", "results[].tokenCount"],
     counts: &[],
     padding: &[],
@@ -97,7 +100,7 @@ struct TitanResult<'a> {
     completion_reason: Scalar<'a>,
 }
 
-fn read(frame: &Frame<'_>, out: &mut Out<'_, '_>) -> Reading {
+fn read(frame: &Frame<'_>, out: &mut EventSink<'_, '_>) -> Reading {
     let Ok(Loose(chunk)) = serde_json::from_slice::<Loose<Chunk<'_>>>(frame.data) else {
         return Reading::Malformed;
     };
@@ -115,7 +118,7 @@ fn read(frame: &Frame<'_>, out: &mut Out<'_, '_>) -> Reading {
     Reading::Read
 }
 
-fn read_body(frame: &Frame<'_>, out: &mut Out<'_, '_>) -> Reading {
+fn read_body(frame: &Frame<'_>, out: &mut EventSink<'_, '_>) -> Reading {
     let Ok(Loose(body)) = serde_json::from_slice::<Loose<Body<'_>>>(frame.data) else {
         return Reading::Malformed;
     };
@@ -135,7 +138,7 @@ fn read_body(frame: &Frame<'_>, out: &mut Out<'_, '_>) -> Reading {
     Reading::Read
 }
 
-fn read_word(choice: u32, word: &Scalar<'_>, intervened: bool, out: &mut Out<'_, '_>) {
+fn read_word(choice: u32, word: &Scalar<'_>, intervened: bool, out: &mut EventSink<'_, '_>) {
     if let Some(word) = word.said() {
         out.emit(Event::Word { choice, field: "completionReason", word: word.clone() });
     } else if intervened {
@@ -144,7 +147,7 @@ fn read_word(choice: u32, word: &Scalar<'_>, intervened: bool, out: &mut Out<'_,
     }
 }
 
-fn emit_usage(input: Count, output: Count, out: &mut Out<'_, '_>) {
+fn emit_usage(input: Count, output: Count, out: &mut EventSink<'_, '_>) {
     if input.0.is_some() || output.0.is_some() {
         out.emit(Event::Usage(Usage { input: input.0, output: output.0, ..Usage::default() }));
     }

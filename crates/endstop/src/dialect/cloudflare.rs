@@ -14,11 +14,11 @@ use super::{CallsClose, Dialect, Proof, Reading, Streams, Wins};
 use crate::event::Event;
 use crate::fault::{FaultKind, is_set, name};
 use crate::frame::{Frame, FrameKind, Framing};
-use crate::next_request::{self, Asks, MESSAGES, Talk};
+use crate::gateway_error;
+use crate::next_request::{self, ConversationShape, MESSAGES, RequestShape};
 use crate::provider::Profile;
-use crate::reader::Out;
+use crate::reader::EventSink;
 use crate::shape::Probe;
-use crate::trouble;
 use crate::wire::{Count, Few, Loose, Text};
 
 /// The wire.
@@ -31,7 +31,7 @@ pub static DIALECT: Dialect = Dialect {
     wins: Wins::First,
     calls_close: CallsClose::ByWord,
     proof: Proof::Marker("[DONE]"),
-    signs: &[
+    error_patterns: &[
         // A schema that the model or the mode does not take, told with HTTP 403.
         name("5023", FaultKind::InvalidRequest),
         name("5025", FaultKind::InvalidRequest),
@@ -43,9 +43,12 @@ pub static DIALECT: Dialect = Dialect {
     ],
     caps: &["max_tokens"],
     streams: Streams::Flag("stream"),
-    tells: trouble::OPENAI,
-    asks: Asks {
-        talk: &[Talk::Turns(MESSAGES), Talk::Templated("prompt", "raw")],
+    error_shape: gateway_error::OPENAI,
+    request_shape: RequestShape {
+        talk: &[
+            ConversationShape::MessageList(MESSAGES),
+            ConversationShape::Templated("prompt", "raw"),
+        ],
         ..next_request::NOTHING
     },
     usage: &["result.usage.prompt_tokens", "result.usage.completion_tokens"],
@@ -100,7 +103,7 @@ struct Body<'a> {
     errors: Option<&'a RawValue>,
 }
 
-fn read(frame: &Frame<'_>, out: &mut Out<'_, '_>) -> Reading {
+fn read(frame: &Frame<'_>, out: &mut EventSink<'_, '_>) -> Reading {
     let Ok(Loose(answer)) = serde_json::from_slice::<Loose<Answer<'_>>>(frame.data) else {
         return Reading::Malformed;
     };
@@ -111,7 +114,7 @@ fn read(frame: &Frame<'_>, out: &mut Out<'_, '_>) -> Reading {
     Reading::Read
 }
 
-fn read_body(frame: &Frame<'_>, out: &mut Out<'_, '_>) -> Reading {
+fn read_body(frame: &Frame<'_>, out: &mut EventSink<'_, '_>) -> Reading {
     let Ok(Loose(body)) = serde_json::from_slice::<Loose<Body<'_>>>(frame.data) else {
         return Reading::Malformed;
     };
@@ -132,7 +135,7 @@ fn read_body(frame: &Frame<'_>, out: &mut Out<'_, '_>) -> Reading {
     Reading::Read
 }
 
-fn read_answer(answer: &Answer<'_>, out: &mut Out<'_, '_>) {
+fn read_answer(answer: &Answer<'_>, out: &mut EventSink<'_, '_>) {
     out.choice(0);
     if let Some(text) = &answer.response {
         out.text(0, text);
@@ -145,7 +148,7 @@ fn read_answer(answer: &Answer<'_>, out: &mut Out<'_, '_>) {
     }
 }
 
-fn read_call(wire: &ToolCall<'_>, out: &mut Out<'_, '_>) {
+fn read_call(wire: &ToolCall<'_>, out: &mut EventSink<'_, '_>) {
     let call = wire.index.map_or_else(|| out.next_call(0), Count::index);
     let name = if wire.name.is_empty() { &wire.function.name } else { &wire.name };
     if !name.is_empty() {

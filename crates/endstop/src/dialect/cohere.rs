@@ -12,15 +12,16 @@ use super::openai_chat::arguments_text;
 use super::{CallsClose, Dialect, Proof, Reading, Streams, Wins, Words};
 use crate::ending::{Reason, Usage};
 use crate::event::Event;
-use crate::fault::{FaultKind, Sign, message, name};
+use crate::fault::{ErrorPattern, FaultKind, message, name};
 use crate::frame::{Frame, Framing};
+use crate::gateway_error::{ErrorShape, GatewayError};
 use crate::next_request::{
-    self, Asks, Force, MESSAGES, Scale, Talk, Temperature, effort, tokens_if_said,
+    self, ConversationShape, ForcedTool, MESSAGES, RequestShape, Scale, Temperature, effort,
+    tokens_if_said,
 };
 use crate::provider::Profile;
-use crate::reader::Out;
+use crate::reader::EventSink;
 use crate::shape::Probe;
-use crate::trouble::{Tells, Trouble};
 use crate::wire::{Content, Count, Few, Loose, Scalar, Text};
 
 /// The wire.
@@ -44,11 +45,11 @@ pub static DIALECT: Dialect = Dialect {
     wins: Wins::First,
     calls_close: CallsClose::ByEvent,
     proof: Proof::Event,
-    signs: SIGNS,
+    error_patterns: SIGNS,
     caps: &["max_tokens"],
     streams: Streams::Flag("stream"),
-    tells: TELLS,
-    asks: ASKS,
+    error_shape: TELLS,
+    request_shape: ASKS,
     usage: &["usage.tokens.input_tokens", "usage.tokens.output_tokens", "usage.cached_tokens"],
     counts: &[],
     padding: &[],
@@ -57,29 +58,29 @@ pub static DIALECT: Dialect = Dialect {
 };
 
 /// No event of this wire makes its clients raise: it needs the abort that follows.
-const TELLS: Tells = Tells { event: "message-end", in_stream: tell, body: tell_body };
+const TELLS: ErrorShape = ErrorShape { event: "message-end", in_stream: tell, body: tell_body };
 
-fn tell(trouble: &Trouble<'_>) -> serde_json::Value {
+fn tell(gateway_error: &GatewayError<'_>) -> serde_json::Value {
     serde_json::json!({
         "type": "message-end",
-        "delta": { "finish_reason": "ERROR", "error": trouble.message },
+        "delta": { "finish_reason": "ERROR", "error": gateway_error.message },
     })
 }
 
-pub(super) fn tell_body(trouble: &Trouble<'_>) -> serde_json::Value {
-    serde_json::json!({ "message": trouble.message, "code": trouble.code })
+pub(super) fn tell_body(gateway_error: &GatewayError<'_>) -> serde_json::Value {
+    serde_json::json!({ "message": gateway_error.message, "code": gateway_error.code })
 }
 
 /// What its requests ask for.
-const ASKS: Asks = Asks {
-    talk: &[Talk::Turns(MESSAGES)],
-    forces: &[Force {
+const ASKS: RequestShape = RequestShape {
+    talk: &[ConversationShape::MessageList(MESSAGES)],
+    forced_tools: &[ForcedTool {
         tools: "tools",
         field: "tool_choice",
         // A call, of whichever tool: the wire names none (cohere 7.3.1).
         value: |_| serde_json::json!("REQUIRED"),
         models: &[],
-        bars: &[],
+        restrictions: &[],
     }],
     temperature: Temperature { field: "temperature", refused_by: &[], only_if_sent: false },
     efforts: &[
@@ -93,7 +94,7 @@ const ASKS: Asks = Asks {
 pub const PROFILE: Profile = Profile { paths: &["/v2/chat"], ..DIALECT.profile() };
 
 /// Cohere's errors, which both versions share.
-pub(crate) static SIGNS: &[Sign] = &[
+pub(crate) static SIGNS: &[ErrorPattern] = &[
     name("TOO_MANY_TOKENS", FaultKind::ContextWindow),
     message("too many tokens", FaultKind::ContextWindow),
     message("invalid api token", FaultKind::Auth),
@@ -102,7 +103,7 @@ pub(crate) static SIGNS: &[Sign] = &[
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct Wire<'a> {
+struct Payload<'a> {
     #[serde(borrow, rename = "type")]
     type_: Text<'a>,
     index: Count,
@@ -199,8 +200,8 @@ struct Message<'a> {
     tool_calls: Few<Loose<ToolCall<'a>>>,
 }
 
-fn read(frame: &Frame<'_>, out: &mut Out<'_, '_>) -> Reading {
-    let Ok(Loose(wire)) = serde_json::from_slice::<Loose<Wire<'_>>>(frame.data) else {
+fn read(frame: &Frame<'_>, out: &mut EventSink<'_, '_>) -> Reading {
+    let Ok(Loose(wire)) = serde_json::from_slice::<Loose<Payload<'_>>>(frame.data) else {
         return Reading::Malformed;
     };
     let (call, delta) = (wire.index.index(), &wire.delta);
@@ -251,7 +252,7 @@ fn tool_call(raw: Option<&RawValue>) -> ToolCall<'_> {
     serde_json::from_str::<Loose<ToolCall<'_>>>(raw.get()).unwrap_or_default().0
 }
 
-fn read_body(frame: &Frame<'_>, out: &mut Out<'_, '_>) -> Reading {
+fn read_body(frame: &Frame<'_>, out: &mut EventSink<'_, '_>) -> Reading {
     let Ok(Loose(body)) = serde_json::from_slice::<Loose<Body<'_>>>(frame.data) else {
         return Reading::Malformed;
     };
@@ -275,25 +276,25 @@ fn read_body(frame: &Frame<'_>, out: &mut Out<'_, '_>) -> Reading {
     Reading::Read
 }
 
-fn read_part(part: &Part<'_>, out: &mut Out<'_, '_>) {
+fn read_part(part: &Part<'_>, out: &mut EventSink<'_, '_>) {
     out.reasoning(0, &part.thinking);
     out.text(0, &part.text);
 }
 
-fn read_arguments(call: u32, arguments: Option<&RawValue>, out: &mut Out<'_, '_>) {
+fn read_arguments(call: u32, arguments: Option<&RawValue>, out: &mut EventSink<'_, '_>) {
     let arguments = arguments.map(arguments_text).unwrap_or_default();
     if !arguments.is_empty() {
         out.emit(Event::ToolCallDelta { choice: 0, call, arguments: &arguments });
     }
 }
 
-fn read_word(word: &Scalar<'_>, out: &mut Out<'_, '_>) {
+fn read_word(word: &Scalar<'_>, out: &mut EventSink<'_, '_>) {
     if let Some(word) = word.said() {
         out.emit(Event::Word { choice: 0, field: "finish_reason", word: word.clone() });
     }
 }
 
-fn emit_usage(usage: Option<&Loose<WireUsage>>, out: &mut Out<'_, '_>) {
+fn emit_usage(usage: Option<&Loose<WireUsage>>, out: &mut EventSink<'_, '_>) {
     let Some(usage) = usage else { return };
     out.emit(Event::Usage(Usage {
         input: usage.tokens.input_tokens.0,

@@ -17,11 +17,13 @@ use crate::ending::{Reason, Usage};
 use crate::event::Event;
 use crate::fault::is_set;
 use crate::frame::{Frame, FrameKind, Framing};
-use crate::next_request::{self, Asks, MESSAGES, Talk, Temperature, Turns};
+use crate::gateway_error::{ErrorShape, GatewayError};
+use crate::next_request::{
+    self, ConversationShape, MESSAGES, MessageList, RequestShape, Temperature,
+};
 use crate::provider::Profile;
-use crate::reader::Out;
+use crate::reader::EventSink;
 use crate::shape::Probe;
-use crate::trouble::{Tells, Trouble};
 use crate::wire::{Count, Few, Loose, Scalar, Text};
 
 /// The wire.
@@ -47,11 +49,11 @@ pub static DIALECT: Dialect = Dialect {
     wins: Wins::First,
     calls_close: CallsClose::ByEvent,
     proof: Proof::Event,
-    signs: SIGNS,
+    error_patterns: SIGNS,
     caps: &["max_tokens"],
     streams: Streams::Flag("stream"),
-    tells: TELLS,
-    asks: ASKS,
+    error_shape: TELLS,
+    request_shape: ASKS,
     usage: &["meta.tokens.input_tokens", "meta.tokens.output_tokens", "meta.cached_tokens"],
     counts: &[],
     padding: &[],
@@ -60,23 +62,23 @@ pub static DIALECT: Dialect = Dialect {
 };
 
 /// A stream's last event, as it looks when the provider failed.
-const TELLS: Tells = Tells { event: "", in_stream: tell, body: super::cohere::tell_body };
+const TELLS: ErrorShape = ErrorShape { event: "", in_stream: tell, body: super::cohere::tell_body };
 
-fn tell(trouble: &Trouble<'_>) -> serde_json::Value {
+fn tell(gateway_error: &GatewayError<'_>) -> serde_json::Value {
     serde_json::json!({
         "event_type": "stream-end",
         "is_finished": true,
         "finish_reason": "ERROR",
-        "response": { "error": trouble.message },
+        "response": { "error": gateway_error.message },
     })
 }
 
 /// What its requests ask for: chat's, and those of the old `generate`.
-const ASKS: Asks = Asks {
+const ASKS: RequestShape = RequestShape {
     talk: &[
-        Talk::Apart(
+        ConversationShape::Apart(
             "message",
-            Turns {
+            MessageList {
                 list: "chat_history",
                 assistant: "CHATBOT",
                 user: "USER",
@@ -84,7 +86,7 @@ const ASKS: Asks = Asks {
                 ..MESSAGES
             },
         ),
-        Talk::Prompt("prompt", ""),
+        ConversationShape::Prompt("prompt", ""),
     ],
     temperature: Temperature { field: "temperature", refused_by: &[], only_if_sent: false },
     ..next_request::NOTHING
@@ -95,7 +97,7 @@ pub const PROFILE: Profile = Profile { paths: &["/v1/chat", "/v1/generate"], ..D
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct Wire<'a> {
+struct Payload<'a> {
     #[serde(borrow)]
     event_type: Text<'a>,
     #[serde(borrow)]
@@ -167,8 +169,8 @@ struct Tokens {
     output_tokens: Count,
 }
 
-fn read(frame: &Frame<'_>, out: &mut Out<'_, '_>) -> Reading {
-    let Ok(Loose(wire)) = serde_json::from_slice::<Loose<Wire<'_>>>(frame.data) else {
+fn read(frame: &Frame<'_>, out: &mut EventSink<'_, '_>) -> Reading {
+    let Ok(Loose(wire)) = serde_json::from_slice::<Loose<Payload<'_>>>(frame.data) else {
         return Reading::Malformed;
     };
     let name = if wire.event_type.is_empty() { frame.name } else { &*wire.event_type };
@@ -192,7 +194,7 @@ fn read(frame: &Frame<'_>, out: &mut Out<'_, '_>) -> Reading {
 }
 
 /// A piece of a tool call, or of the plan before it.
-fn read_piece(wire: &Wire<'_>, out: &mut Out<'_, '_>) {
+fn read_piece(wire: &Payload<'_>, out: &mut EventSink<'_, '_>) {
     out.reasoning(0, &wire.text);
     let (piece, call) = (&wire.tool_call_delta, wire.tool_call_delta.index.index());
     if !piece.name.is_empty() {
@@ -205,7 +207,7 @@ fn read_piece(wire: &Wire<'_>, out: &mut Out<'_, '_>) {
 }
 
 /// Whole calls, which close those that came in pieces.
-fn read_calls(calls: &Few<Loose<ToolCall<'_>>>, out: &mut Out<'_, '_>) {
+fn read_calls(calls: &Few<Loose<ToolCall<'_>>>, out: &mut EventSink<'_, '_>) {
     for (call, wire) in (0..).zip(calls.iter()) {
         if !out.has_call(0, call) {
             out.emit(Event::ToolCallStart { choice: 0, call, id: "", name: &wire.name });
@@ -218,7 +220,7 @@ fn read_calls(calls: &Few<Loose<ToolCall<'_>>>, out: &mut Out<'_, '_>) {
     }
 }
 
-fn read_end(wire: &Wire<'_>, out: &mut Out<'_, '_>) -> Reading {
+fn read_end(wire: &Payload<'_>, out: &mut EventSink<'_, '_>) -> Reading {
     let response = &wire.response;
     if !out.has_content(0)
         && let Some(text) = &response.text
@@ -232,7 +234,7 @@ fn read_end(wire: &Wire<'_>, out: &mut Out<'_, '_>) -> Reading {
     if is_set(wire.error) { Reading::Error } else { Reading::Read }
 }
 
-fn read_body(frame: &Frame<'_>, out: &mut Out<'_, '_>) -> Reading {
+fn read_body(frame: &Frame<'_>, out: &mut EventSink<'_, '_>) -> Reading {
     let Ok(Loose(body)) = serde_json::from_slice::<Loose<Body<'_>>>(frame.data) else {
         return Reading::Malformed;
     };
@@ -261,13 +263,13 @@ fn read_body(frame: &Frame<'_>, out: &mut Out<'_, '_>) -> Reading {
     Reading::Read
 }
 
-fn read_word(choice: u32, word: &Scalar<'_>, out: &mut Out<'_, '_>) {
+fn read_word(choice: u32, word: &Scalar<'_>, out: &mut EventSink<'_, '_>) {
     if let Some(word) = word.said() {
         out.emit(Event::Word { choice, field: "finish_reason", word: word.clone() });
     }
 }
 
-fn emit_usage(meta: Option<&Loose<Meta>>, out: &mut Out<'_, '_>) {
+fn emit_usage(meta: Option<&Loose<Meta>>, out: &mut EventSink<'_, '_>) {
     let Some(meta) = meta else { return };
     out.emit(Event::Usage(Usage {
         input: meta.tokens.input_tokens.0,

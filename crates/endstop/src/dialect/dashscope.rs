@@ -15,13 +15,14 @@ use crate::ending::{Reason, Usage};
 use crate::event::Event;
 use crate::fault::{FaultKind, class, name};
 use crate::frame::{Frame, Framing};
+use crate::gateway_error;
 use crate::next_request::{
-    self, Asks, Bar, Force, MESSAGES, Scale, Talk, Temperature, Turns, effort, tokens_if_said,
+    self, ConversationShape, ForcedTool, MESSAGES, MessageList, RequestShape, Restriction, Scale,
+    Temperature, effort, tokens_if_said,
 };
 use crate::provider::{COMMON_CAPABILITIES, Capabilities, Profile};
-use crate::reader::Out;
+use crate::reader::EventSink;
 use crate::shape::Probe;
-use crate::trouble;
 use crate::wire::{Content, Count, Few, Loose, Scalar, Text};
 
 /// The wire.
@@ -42,7 +43,7 @@ pub static DIALECT: Dialect = Dialect {
     wins: Wins::Last,
     calls_close: CallsClose::ByWord,
     proof: Proof::Word,
-    signs: &[
+    error_patterns: &[
         name("DataInspectionFailed", FaultKind::Filter),
         name("data_inspection_failed", FaultKind::Filter),
         name("InvalidApiKey", FaultKind::Auth),
@@ -55,8 +56,8 @@ pub static DIALECT: Dialect = Dialect {
     ],
     caps: &["parameters.max_tokens"],
     streams: Streams::Flag("stream"),
-    tells: trouble::OPENAI,
-    asks: ASKS,
+    error_shape: gateway_error::OPENAI,
+    request_shape: ASKS,
     usage: &["usage.input_tokens", "usage.output_tokens"],
     counts: &[],
     padding: &[],
@@ -65,17 +66,17 @@ pub static DIALECT: Dialect = Dialect {
 };
 
 /// What its requests ask for.
-const ASKS: Asks = Asks {
+const ASKS: RequestShape = RequestShape {
     talk: &[
-        Talk::Turns(Turns { list: "input.messages", ..MESSAGES }),
-        Talk::Templated("input.prompt", "raw"),
+        ConversationShape::MessageList(MessageList { list: "input.messages", ..MESSAGES }),
+        ConversationShape::Templated("input.prompt", "raw"),
     ],
-    forces: &[Force {
+    forced_tools: &[ForcedTool {
         tools: "parameters.tools",
         field: "parameters.tool_choice",
         value: openai_chat::choice,
         models: &[],
-        bars: &[THINKS],
+        restrictions: &[THINKS],
     }],
     temperature: Temperature {
         field: "parameters.temperature",
@@ -90,7 +91,7 @@ const ASKS: Asks = Asks {
 };
 
 /// Thinking takes no choice of a tool (duolahypercho/codex-router#106).
-const THINKS: Bar = Bar {
+const THINKS: Restriction = Restriction {
     field: "parameters.enable_thinking",
     fine: &[],
     by_default: false,
@@ -106,7 +107,7 @@ pub const PROFILE: Profile = Profile {
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct Wire<'a> {
+struct Payload<'a> {
     #[serde(borrow)]
     request_id: Text<'a>,
     #[serde(borrow)]
@@ -187,8 +188,8 @@ struct WireUsage {
     output_tokens: Count,
 }
 
-fn read(frame: &Frame<'_>, out: &mut Out<'_, '_>) -> Reading {
-    let Ok(Loose(wire)) = serde_json::from_slice::<Loose<Wire<'_>>>(frame.data) else {
+fn read(frame: &Frame<'_>, out: &mut EventSink<'_, '_>) -> Reading {
+    let Ok(Loose(wire)) = serde_json::from_slice::<Loose<Payload<'_>>>(frame.data) else {
         return Reading::Malformed;
     };
     let Some(output) = &wire.output else {
@@ -218,7 +219,7 @@ fn read(frame: &Frame<'_>, out: &mut Out<'_, '_>) -> Reading {
     if wire.code.is_empty() { Reading::Read } else { Reading::Error }
 }
 
-fn read_message(choice: u32, message: &Message<'_>, out: &mut Out<'_, '_>) {
+fn read_message(choice: u32, message: &Message<'_>, out: &mut EventSink<'_, '_>) {
     out.choice(choice);
     out.growing_reasoning(choice, &message.reasoning_content);
     match &message.content {
@@ -239,7 +240,7 @@ fn read_message(choice: u32, message: &Message<'_>, out: &mut Out<'_, '_>) {
     }
 }
 
-fn read_word(choice: u32, word: &Scalar<'_>, out: &mut Out<'_, '_>) {
+fn read_word(choice: u32, word: &Scalar<'_>, out: &mut EventSink<'_, '_>) {
     if let Some(word) = word.said() {
         out.emit(Event::Word { choice, field: "finish_reason", word: word.clone() });
     }

@@ -14,15 +14,16 @@ use super::partial_args::{Piece, Value};
 use super::{CallsClose, CountOf, Dialect, Proof, Reading, Streams, Wins, Words};
 use crate::ending::{Reason, SafetyRating, Usage};
 use crate::event::Event;
-use crate::fault::{FaultKind, Sign, class, is_set, message, name};
+use crate::fault::{ErrorPattern, FaultKind, class, is_set, message, name};
 use crate::frame::{Frame, Framing};
+use crate::gateway_error::{ErrorShape, GatewayError};
 use crate::next_request::{
-    self, Asks, Effort, Force, MESSAGES, Paused, Scale, Talk, Temperature, Turns, bare_text,
+    self, ConversationShape, Effort, ForcedTool, MESSAGES, MessageList, PauseProtocol,
+    RequestShape, Scale, Temperature, bare_text,
 };
 use crate::provider::{COMMON_CAPABILITIES, Capabilities, Profile, Token, TokenInput, TokenOf};
-use crate::reader::Out;
+use crate::reader::EventSink;
 use crate::shape::Probe;
-use crate::trouble::{Tells, Trouble};
 use crate::wire::{Count, Few, Flag, Loose, Measure, Present, Scalar, Text};
 
 /// The wire.
@@ -87,11 +88,11 @@ pub static DIALECT: Dialect = Dialect {
     wins: Wins::Last,
     calls_close: CallsClose::ByEvent,
     proof: Proof::Word,
-    signs: SIGNS,
+    error_patterns: SIGNS,
     caps: &["generationConfig.maxOutputTokens"],
     streams: Streams::Path("stream"),
-    tells: TELLS,
-    asks: ASKS,
+    error_shape: TELLS,
+    request_shape: ASKS,
     usage: &[
         "usageMetadata.promptTokenCount",
         "usageMetadata.candidatesTokenCount",
@@ -110,25 +111,25 @@ pub static DIALECT: Dialect = Dialect {
 };
 
 /// The error must be the first key of an unnamed event.
-pub(super) const TELLS: Tells = Tells { event: "", in_stream: tell, body: tell };
+pub(super) const TELLS: ErrorShape = ErrorShape { event: "", in_stream: tell, body: tell };
 
-fn tell(trouble: &Trouble<'_>) -> serde_json::Value {
-    let status = match trouble.status {
+fn tell(gateway_error: &GatewayError<'_>) -> serde_json::Value {
+    let status = match gateway_error.status {
         400..=499 => "FAILED_PRECONDITION",
         504 => "DEADLINE_EXCEEDED",
         _ => "UNAVAILABLE",
     };
     serde_json::json!({ "error": {
-        "code": trouble.status,
-        "message": trouble.message,
+        "code": gateway_error.status,
+        "message": gateway_error.message,
         "status": status,
-        "details": [{ "reason": trouble.code, "domain": "endstop" }],
+        "details": [{ "reason": gateway_error.code, "domain": "endstop" }],
     } })
 }
 
 /// What its requests ask for.
-pub(crate) const ASKS: Asks = Asks {
-    talk: &[Talk::Turns(Turns {
+pub(crate) const ASKS: RequestShape = RequestShape {
+    talk: &[ConversationShape::MessageList(MessageList {
         list: "contents",
         assistant: "model",
         content: "parts",
@@ -136,13 +137,13 @@ pub(crate) const ASKS: Asks = Asks {
         plain: false,
         ..MESSAGES
     })],
-    paused: Paused::Token(CONTINUATION),
-    forces: &[Force {
+    paused: PauseProtocol::Token(CONTINUATION),
+    forced_tools: &[ForcedTool {
         tools: "tools",
         field: "toolConfig.functionCallingConfig",
         value: |tool| serde_json::json!({ "mode": "ANY", "allowedFunctionNames": [tool] }),
         models: &[],
-        bars: &[],
+        restrictions: &[],
     }],
     temperature: Temperature {
         field: "generationConfig.temperature",
@@ -182,7 +183,7 @@ pub(crate) const CONTINUATION: Token = Token {
     of: TokenOf::Answer,
     input: TokenInput::Same,
     held_by: None,
-    bars: &[],
+    restrictions: &[],
     cap_counts_all: true,
 };
 
@@ -193,7 +194,7 @@ pub const PROFILE: Profile = Profile {
     ..DIALECT.profile()
 };
 
-static SIGNS: &[Sign] = &[
+static SIGNS: &[ErrorPattern] = &[
     name("RESOURCE_EXHAUSTED", FaultKind::RateLimit),
     name("UNAVAILABLE", FaultKind::Overloaded),
     name("DEADLINE_EXCEEDED", FaultKind::Timeout),
@@ -209,7 +210,7 @@ static SIGNS: &[Sign] = &[
 
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-struct Wire<'a> {
+struct Payload<'a> {
     #[serde(borrow)]
     candidates: Few<Loose<Candidate<'a>>>,
     #[serde(borrow)]
@@ -336,8 +337,8 @@ struct WireUsage {
     cached_content_token_count: Count,
 }
 
-fn read(frame: &Frame<'_>, out: &mut Out<'_, '_>) -> Reading {
-    let Ok(Loose(wire)) = serde_json::from_slice::<Loose<Wire<'_>>>(frame.data) else {
+fn read(frame: &Frame<'_>, out: &mut EventSink<'_, '_>) -> Reading {
+    let Ok(Loose(wire)) = serde_json::from_slice::<Loose<Payload<'_>>>(frame.data) else {
         return Reading::Malformed;
     };
     if is_set(wire.error) {
@@ -365,7 +366,7 @@ fn read(frame: &Frame<'_>, out: &mut Out<'_, '_>) -> Reading {
     Reading::Read
 }
 
-fn read_feedback(feedback: &PromptFeedback<'_>, out: &mut Out<'_, '_>) {
+fn read_feedback(feedback: &PromptFeedback<'_>, out: &mut EventSink<'_, '_>) {
     read_ratings(None, &feedback.safety_ratings, out);
     let Some(word) = feedback.block_reason.said() else { return };
     out.detail(None, "promptFeedback.blockReason", &word.to_text());
@@ -373,7 +374,7 @@ fn read_feedback(feedback: &PromptFeedback<'_>, out: &mut Out<'_, '_>) {
     out.emit(Event::Word { choice: 0, field: "blockReason", word: word.clone() });
 }
 
-fn read_candidate(choice: u32, candidate: &Candidate<'_>, out: &mut Out<'_, '_>) {
+fn read_candidate(choice: u32, candidate: &Candidate<'_>, out: &mut EventSink<'_, '_>) {
     out.choice(choice);
     for part in candidate.content.parts.iter() {
         read_part(choice, part, out);
@@ -389,7 +390,7 @@ fn read_candidate(choice: u32, candidate: &Candidate<'_>, out: &mut Out<'_, '_>)
     }
 }
 
-fn read_part(choice: u32, part: &Part<'_>, out: &mut Out<'_, '_>) {
+fn read_part(choice: u32, part: &Part<'_>, out: &mut EventSink<'_, '_>) {
     if let Some(call) = &part.function_call {
         read_call(choice, call, out);
     }
@@ -404,7 +405,7 @@ fn read_part(choice: u32, part: &Part<'_>, out: &mut Out<'_, '_>) {
 }
 
 /// Calls come whole, but for those whose arguments are streamed, which say that they go on.
-fn read_call(choice: u32, wire: &FunctionCall<'_>, out: &mut Out<'_, '_>) {
+fn read_call(choice: u32, wire: &FunctionCall<'_>, out: &mut EventSink<'_, '_>) {
     // A name begins a call; whatever was open before it stays so.
     let goes_on = out.open_call(choice).filter(|_| wire.name.is_empty());
     let call = goes_on.unwrap_or_else(|| out.next_call(choice));
@@ -437,7 +438,11 @@ fn read_call(choice: u32, wire: &FunctionCall<'_>, out: &mut Out<'_, '_>) {
     out.emit(Event::ToolCallEnd { choice, call });
 }
 
-fn read_ratings(choice: Option<u32>, ratings: &Few<Loose<Rating<'_>>>, out: &mut Out<'_, '_>) {
+fn read_ratings(
+    choice: Option<u32>,
+    ratings: &Few<Loose<Rating<'_>>>,
+    out: &mut EventSink<'_, '_>,
+) {
     for rating in ratings.iter() {
         out.rate(&SafetyRating {
             choice,

@@ -13,11 +13,11 @@ use super::openai_chat::arguments_text;
 use super::{CallsClose, Dialect, Proof, Reading, Streams, Wins, Words};
 use crate::ending::{Reason, Usage};
 use crate::event::{Event, Word};
-use crate::fault::{FaultKind, Sign, class, is_set, message, name};
+use crate::fault::{ErrorPattern, FaultKind, class, is_set, message, name};
 use crate::frame::{Frame, FrameKind, Framing};
-use crate::next_request::{self, Asks, Bar, Paused};
+use crate::next_request::{self, PauseProtocol, RequestShape, Restriction};
 use crate::provider::{Profile, Token, TokenInput, TokenOf};
-use crate::reader::Out;
+use crate::reader::EventSink;
 use crate::shape::Probe;
 use crate::wire::{Count, Few, Loose, Scalar, Text, is_nothing};
 
@@ -47,11 +47,14 @@ pub static DIALECT: Dialect = Dialect {
     wins: Wins::Last,
     calls_close: CallsClose::ByEvent,
     proof: Proof::Event,
-    signs: SIGNS,
+    error_patterns: SIGNS,
     caps: &["generation_config.max_output_tokens"],
     streams: Streams::Flag("stream"),
-    tells: super::gemini::TELLS,
-    asks: Asks { paused: Paused::Token(CONTINUATION), ..next_request::NOTHING },
+    error_shape: super::gemini::TELLS,
+    request_shape: RequestShape {
+        paused: PauseProtocol::Token(CONTINUATION),
+        ..next_request::NOTHING
+    },
     usage: &[
         "usage.total_input_tokens",
         "usage.total_output_tokens",
@@ -70,7 +73,7 @@ pub(crate) const PREVIOUS: Token = Token {
     of: TokenOf::Response,
     input: TokenInput::HintText("input"),
     held_by: None,
-    bars: &[Bar {
+    restrictions: &[Restriction {
         field: "store",
         fine: &["true"],
         by_default: false,
@@ -87,7 +90,7 @@ const CONTINUATION: Token =
 pub const PROFILE: Profile = Profile { paths: &["/interactions"], ..DIALECT.profile() };
 
 /// The codes of failed interactions mirror the reasons of `generateContent`.
-static SIGNS: &[Sign] = &[
+static SIGNS: &[ErrorPattern] = &[
     name("safety", FaultKind::Filter),
     name("recitation", FaultKind::Filter),
     name("prohibited_content", FaultKind::Filter),
@@ -112,7 +115,7 @@ static SIGNS: &[Sign] = &[
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct Wire<'a> {
+struct Payload<'a> {
     #[serde(borrow)]
     event_type: Text<'a>,
     index: Count,
@@ -196,8 +199,8 @@ struct WireUsage {
     total_cached_tokens: Count,
 }
 
-fn read(frame: &Frame<'_>, out: &mut Out<'_, '_>) -> Reading {
-    let Ok(Loose(wire)) = serde_json::from_slice::<Loose<Wire<'_>>>(frame.data) else {
+fn read(frame: &Frame<'_>, out: &mut EventSink<'_, '_>) -> Reading {
+    let Ok(Loose(wire)) = serde_json::from_slice::<Loose<Payload<'_>>>(frame.data) else {
         return Reading::Malformed;
     };
     let index = wire.index.index();
@@ -227,7 +230,7 @@ fn read(frame: &Frame<'_>, out: &mut Out<'_, '_>) -> Reading {
     Reading::Read
 }
 
-fn read_body(frame: &Frame<'_>, out: &mut Out<'_, '_>) -> Reading {
+fn read_body(frame: &Frame<'_>, out: &mut EventSink<'_, '_>) -> Reading {
     let Ok(Loose(body)) = serde_json::from_slice::<Loose<Interaction<'_>>>(frame.data) else {
         return Reading::Malformed;
     };
@@ -248,7 +251,7 @@ fn read_body(frame: &Frame<'_>, out: &mut Out<'_, '_>) -> Reading {
     read_end(&body, out)
 }
 
-fn read_end(interaction: &Interaction<'_>, out: &mut Out<'_, '_>) -> Reading {
+fn read_end(interaction: &Interaction<'_>, out: &mut EventSink<'_, '_>) -> Reading {
     out.emit(Event::Begin { id: &interaction.id, model: &interaction.model });
     if let Some(usage) = &interaction.usage {
         out.emit(Event::Usage(Usage {
@@ -264,14 +267,14 @@ fn read_end(interaction: &Interaction<'_>, out: &mut Out<'_, '_>) -> Reading {
     if is_set(interaction.errors) { Reading::Error } else { Reading::Read }
 }
 
-fn read_status(status: &Scalar<'_>, out: &mut Out<'_, '_>) {
+fn read_status(status: &Scalar<'_>, out: &mut EventSink<'_, '_>) {
     let is_over = |word: &&Word<'_>| !out.is_pending("status", &word.to_text());
     if let Some(word) = status.said().filter(is_over) {
         out.emit(Event::Word { choice: 0, field: "status", word: word.clone() });
     }
 }
 
-fn begin_step(index: u32, step: &Step<'_>, out: &mut Out<'_, '_>) {
+fn begin_step(index: u32, step: &Step<'_>, out: &mut EventSink<'_, '_>) {
     match &*step.type_ {
         "model_output" => step.content.iter().for_each(|part| read_part(part, out)),
         // A thought may have no text, and is one all the same.
@@ -295,14 +298,14 @@ fn begin_step(index: u32, step: &Step<'_>, out: &mut Out<'_, '_>) {
     }
 }
 
-fn read_part(part: &Part<'_>, out: &mut Out<'_, '_>) {
+fn read_part(part: &Part<'_>, out: &mut EventSink<'_, '_>) {
     match &*part.type_ {
         "text" => out.text(0, &part.text),
         _ => out.emit(Event::OtherContent { choice: 0, kind: "part" }),
     }
 }
 
-fn read_delta(index: u32, delta: &Delta<'_>, out: &mut Out<'_, '_>) {
+fn read_delta(index: u32, delta: &Delta<'_>, out: &mut EventSink<'_, '_>) {
     match &*delta.type_ {
         "text" => out.text(0, &delta.text),
         "thought_summary" => out.reasoning(0, &delta.content.text),
@@ -320,14 +323,14 @@ fn read_delta(index: u32, delta: &Delta<'_>, out: &mut Out<'_, '_>) {
     }
 }
 
-fn read_arguments(call: u32, arguments: &RawValue, out: &mut Out<'_, '_>) {
+fn read_arguments(call: u32, arguments: &RawValue, out: &mut EventSink<'_, '_>) {
     let arguments = arguments_text(arguments);
     if !arguments.is_empty() {
         out.emit(Event::ToolCallDelta { choice: 0, call, arguments: &arguments });
     }
 }
 
-fn end_step(index: u32, out: &mut Out<'_, '_>) {
+fn end_step(index: u32, out: &mut EventSink<'_, '_>) {
     if out.has_call(0, index) {
         out.end_bare_call(0, index);
         out.emit(Event::ToolCallEnd { choice: 0, call: index });

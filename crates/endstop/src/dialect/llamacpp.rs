@@ -13,11 +13,11 @@ use crate::ending::{Reason, Usage};
 use crate::event::Event;
 use crate::fault::{FaultKind, class, is_set, name};
 use crate::frame::{Frame, FrameKind, Framing};
-use crate::next_request::{self, Asks, Talk};
+use crate::gateway_error;
+use crate::next_request::{self, ConversationShape, RequestShape};
 use crate::provider::{COMMON_CAPABILITIES, Capabilities, Profile};
-use crate::reader::Out;
+use crate::reader::EventSink;
 use crate::shape::Probe;
-use crate::trouble;
 use crate::wire::{Count, Flag, Loose, Scalar, Text};
 
 /// The wire.
@@ -41,14 +41,17 @@ pub static DIALECT: Dialect = Dialect {
     wins: Wins::First,
     calls_close: CallsClose::ByWord,
     proof: Proof::Event,
-    signs: &[
+    error_patterns: &[
         name("exceed_context_size_error", FaultKind::ContextWindow),
         class("server_error", FaultKind::Server),
     ],
     caps: &["n_predict"],
     streams: Streams::Flag("stream"),
-    tells: trouble::OPENAI,
-    asks: Asks { talk: &[Talk::Prompt("prompt", "")], ..next_request::NOTHING },
+    error_shape: gateway_error::OPENAI,
+    request_shape: RequestShape {
+        talk: &[ConversationShape::Prompt("prompt", "")],
+        ..next_request::NOTHING
+    },
     usage: &["tokens_evaluated", "tokens_predicted"],
     counts: &[],
     padding: &[],
@@ -65,7 +68,7 @@ pub const PROFILE: Profile = Profile {
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct Wire<'a> {
+struct Payload<'a> {
     index: Count,
     #[serde(borrow)]
     model: Text<'a>,
@@ -83,8 +86,8 @@ struct Wire<'a> {
     error: Option<&'a RawValue>,
 }
 
-fn read(frame: &Frame<'_>, out: &mut Out<'_, '_>) -> Reading {
-    let Ok(Loose(wire)) = serde_json::from_slice::<Loose<Wire<'_>>>(frame.data) else {
+fn read(frame: &Frame<'_>, out: &mut EventSink<'_, '_>) -> Reading {
+    let Ok(Loose(wire)) = serde_json::from_slice::<Loose<Payload<'_>>>(frame.data) else {
         return Reading::Malformed;
     };
     if is_set(wire.error) {
@@ -101,7 +104,7 @@ fn read(frame: &Frame<'_>, out: &mut Out<'_, '_>) -> Reading {
     if frame.kind == FrameKind::Body { Reading::Unfinished } else { Reading::Read }
 }
 
-fn read_end(choice: u32, wire: &Wire<'_>, out: &mut Out<'_, '_>) {
+fn read_end(choice: u32, wire: &Payload<'_>, out: &mut EventSink<'_, '_>) {
     out.emit(Event::Begin { id: "", model: &wire.model });
     out.emit(Event::Usage(Usage {
         input: wire.tokens_evaluated.0,

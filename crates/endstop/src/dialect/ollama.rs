@@ -12,11 +12,13 @@ use crate::ending::{Reason, Usage};
 use crate::event::{Event, Word};
 use crate::fault::{FaultKind, is_set, message};
 use crate::frame::{Frame, FrameKind, Framing};
-use crate::next_request::{self, Asks, MESSAGES, Scale, Talk, Temperature, WORDS_IF_SAID, effort};
+use crate::gateway_error;
+use crate::next_request::{
+    self, ConversationShape, MESSAGES, RequestShape, Scale, Temperature, WORDS_IF_SAID, effort,
+};
 use crate::provider::Profile;
-use crate::reader::Out;
+use crate::reader::EventSink;
 use crate::shape::Probe;
-use crate::trouble;
 use crate::wire::{Count, Few, Flag, Loose, Scalar, Text};
 
 /// The wire.
@@ -43,14 +45,14 @@ pub static DIALECT: Dialect = Dialect {
     wins: Wins::First,
     calls_close: CallsClose::ByEvent,
     proof: Proof::Event,
-    signs: &[
+    error_patterns: &[
         message("not found", FaultKind::NotFound),
         message("server busy", FaultKind::Overloaded),
     ],
     caps: &["options.num_predict"],
     streams: Streams::UnlessFalse("stream"),
-    tells: trouble::TEXT,
-    asks: ASKS,
+    error_shape: gateway_error::TEXT,
+    request_shape: ASKS,
     usage: &["prompt_eval_count", "eval_count"],
     counts: &[],
     padding: &["created_at"],
@@ -59,8 +61,11 @@ pub static DIALECT: Dialect = Dialect {
 };
 
 /// What its requests ask for. No tool can be forced.
-const ASKS: Asks = Asks {
-    talk: &[Talk::Turns(MESSAGES), Talk::Templated("prompt", "raw")],
+const ASKS: RequestShape = RequestShape {
+    talk: &[
+        ConversationShape::MessageList(MESSAGES),
+        ConversationShape::Templated("prompt", "raw"),
+    ],
     temperature: Temperature { field: "options.temperature", refused_by: &[], only_if_sent: false },
     efforts: &[effort("think", WORDS_IF_SAID), effort("think", Scale::Flag)],
     ..next_request::NOTHING
@@ -72,7 +77,7 @@ pub const PROFILE: Profile =
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct Wire<'a> {
+struct Payload<'a> {
     #[serde(borrow)]
     model: Text<'a>,
     #[serde(borrow)]
@@ -119,8 +124,8 @@ struct Function<'a> {
     arguments: Option<&'a RawValue>,
 }
 
-fn read(frame: &Frame<'_>, out: &mut Out<'_, '_>) -> Reading {
-    let Ok(Loose(wire)) = serde_json::from_slice::<Loose<Wire<'_>>>(frame.data) else {
+fn read(frame: &Frame<'_>, out: &mut EventSink<'_, '_>) -> Reading {
+    let Ok(Loose(wire)) = serde_json::from_slice::<Loose<Payload<'_>>>(frame.data) else {
         return Reading::Malformed;
     };
     if is_set(wire.error) {
@@ -144,7 +149,7 @@ fn read(frame: &Frame<'_>, out: &mut Out<'_, '_>) -> Reading {
     if frame.kind == FrameKind::Body { Reading::Unfinished } else { Reading::Read }
 }
 
-fn read_message(message: &Message<'_>, out: &mut Out<'_, '_>) {
+fn read_message(message: &Message<'_>, out: &mut EventSink<'_, '_>) {
     out.reasoning(0, &message.thinking);
     out.text(0, &message.content);
     for wire in message.tool_calls.iter() {
@@ -157,7 +162,7 @@ fn read_message(message: &Message<'_>, out: &mut Out<'_, '_>) {
     }
 }
 
-fn read_end(wire: &Wire<'_>, out: &mut Out<'_, '_>) {
+fn read_end(wire: &Payload<'_>, out: &mut EventSink<'_, '_>) {
     out.emit(Event::Usage(Usage {
         input: wire.prompt_eval_count.0,
         output: wire.eval_count.0,

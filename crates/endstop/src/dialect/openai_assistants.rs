@@ -15,11 +15,11 @@ use crate::ending::Reason;
 use crate::event::Event;
 use crate::fault::is_set;
 use crate::frame::{Frame, FrameKind, Framing};
+use crate::gateway_error;
 use crate::next_request;
 use crate::provider::Profile;
-use crate::reader::Out;
+use crate::reader::EventSink;
 use crate::shape::Probe;
-use crate::trouble;
 use crate::wire::{Count, Few, Loose, Scalar, Text};
 
 /// The wire.
@@ -58,11 +58,11 @@ pub static DIALECT: Dialect = Dialect {
     wins: Wins::Last,
     calls_close: CallsClose::ByEvent,
     proof: Proof::Marker("[DONE]"),
-    signs: SIGNS,
+    error_patterns: SIGNS,
     caps: &["max_completion_tokens"],
     streams: Streams::Flag("stream"),
-    tells: trouble::OPENAI,
-    asks: next_request::NOTHING,
+    error_shape: gateway_error::OPENAI,
+    request_shape: next_request::NOTHING,
     usage: &["usage.prompt_tokens", "usage.completion_tokens"],
     counts: &[],
     padding: &[],
@@ -79,7 +79,7 @@ pub const PROFILE: Profile = Profile {
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct Wire<'a> {
+struct Payload<'a> {
     #[serde(borrow)]
     object: Text<'a>,
     #[serde(borrow)]
@@ -168,8 +168,8 @@ struct PartText<'a> {
     value: Text<'a>,
 }
 
-fn read(frame: &Frame<'_>, out: &mut Out<'_, '_>) -> Reading {
-    let Ok(Loose(wire)) = serde_json::from_slice::<Loose<Wire<'_>>>(frame.data) else {
+fn read(frame: &Frame<'_>, out: &mut EventSink<'_, '_>) -> Reading {
+    let Ok(Loose(wire)) = serde_json::from_slice::<Loose<Payload<'_>>>(frame.data) else {
         return Reading::Malformed;
     };
     match &*wire.object {
@@ -189,7 +189,7 @@ fn read(frame: &Frame<'_>, out: &mut Out<'_, '_>) -> Reading {
 }
 
 /// Pieces of calls of the caller's tools; all others run on the provider's side.
-fn read_pieces(details: &ToolCalls<'_>, out: &mut Out<'_, '_>) {
+fn read_pieces(details: &ToolCalls<'_>, out: &mut EventSink<'_, '_>) {
     for wire in details.tool_calls.iter().filter(|call| &*call.type_ == "function") {
         let call = wire.index.index();
         if !wire.id.is_empty() {
@@ -203,7 +203,7 @@ fn read_pieces(details: &ToolCalls<'_>, out: &mut Out<'_, '_>) {
     }
 }
 
-fn read_run(wire: &Wire<'_>, kind: FrameKind, out: &mut Out<'_, '_>) -> Reading {
+fn read_run(wire: &Payload<'_>, kind: FrameKind, out: &mut EventSink<'_, '_>) -> Reading {
     out.emit(Event::Begin { id: &wire.id, model: &wire.model });
     if let Some(usage) = &wire.usage {
         out.emit(Event::Usage(usage.read()));
@@ -219,7 +219,7 @@ fn read_run(wire: &Wire<'_>, kind: FrameKind, out: &mut Out<'_, '_>) -> Reading 
 }
 
 /// The calls that the run waits for, whole.
-fn read_calls(calls: &ToolCalls<'_>, out: &mut Out<'_, '_>) {
+fn read_calls(calls: &ToolCalls<'_>, out: &mut EventSink<'_, '_>) {
     for (call, wire) in (0..).zip(calls.tool_calls.iter()) {
         let (id, name) = (&wire.id, &wire.function.name);
         if !out.has_call(0, call) {
@@ -235,7 +235,7 @@ fn read_calls(calls: &ToolCalls<'_>, out: &mut Out<'_, '_>) {
     }
 }
 
-fn read_words(status: &str, wire: &Wire<'_>, out: &mut Out<'_, '_>) {
+fn read_words(status: &str, wire: &Payload<'_>, out: &mut EventSink<'_, '_>) {
     if let Some(word) = wire.status.said() {
         out.emit(Event::Word { choice: 0, field: "status", word: word.clone() });
     }

@@ -14,18 +14,18 @@ use serde_json::{Value, json};
 use super::{CallsClose, Dialect, Proof, Reading, Streams, Wins, Words};
 use crate::ending::{Reason, SafetyRating, Usage};
 use crate::event::{Event, Word};
-use crate::fault::{FaultKind, Sign, class, is_set, message, name};
+use crate::fault::{ErrorPattern, FaultKind, class, is_set, message, name};
 use crate::frame::{Frame, FrameKind, Framing};
+use crate::gateway_error;
 use crate::mend;
 use crate::next_request::{
-    self, Asks, Bar, Effort, Force, MESSAGES, Scale, Talk, Temperature, UsageOption, WORDS_IF_SAID,
-    effort, tokens_if_said,
+    self, ConversationShape, Effort, ForcedTool, MESSAGES, RequestShape, Restriction, Scale,
+    Temperature, UsageOption, WORDS_IF_SAID, effort, tokens_if_said,
 };
 use crate::provider::{COMMON_CAPABILITIES, Capabilities, Profile};
-use crate::reader::Out;
+use crate::reader::EventSink;
 use crate::shape::Probe;
 use crate::text::{WORD_CAP, clean};
-use crate::trouble;
 use crate::wire::{Argument, Content, Count, Few, Flag, Loose, Scalar, Text};
 
 /// The wire.
@@ -58,11 +58,11 @@ pub static DIALECT: Dialect = Dialect {
     wins: Wins::First,
     calls_close: CallsClose::ByWord,
     proof: Proof::Marker("[DONE]"),
-    signs: SIGNS,
+    error_patterns: SIGNS,
     caps: &["max_completion_tokens", "max_tokens"],
     streams: Streams::Flag("stream"),
-    tells: trouble::OPENAI,
-    asks: ASKS,
+    error_shape: gateway_error::OPENAI,
+    request_shape: ASKS,
     usage: &[
         "usage.prompt_tokens",
         "usage.completion_tokens",
@@ -76,9 +76,9 @@ pub static DIALECT: Dialect = Dialect {
 };
 
 /// What its requests ask for, on OpenAI and on most hosts.
-pub(crate) const ASKS: Asks = Asks {
-    talk: &[Talk::Turns(MESSAGES)],
-    forces: FORCES,
+pub(crate) const ASKS: RequestShape = RequestShape {
+    talk: &[ConversationShape::MessageList(MESSAGES)],
+    forced_tools: FORCES,
     temperature: Temperature {
         field: "temperature",
         // They take 1 or nothing; Kimi its own (MoonshotAI/kimi-code#740, HKUDS/nanobot#4967).
@@ -109,14 +109,20 @@ fn is_usage_alone(event: &[u8]) -> bool {
 }
 
 /// One tool by its name, in the form of today and in that of 2023.
-pub(crate) static FORCES: &[Force] = &[
-    Force { tools: "tools", field: "tool_choice", value: choice, models: &[], bars: &[] },
-    Force {
+pub(crate) static FORCES: &[ForcedTool] = &[
+    ForcedTool {
+        tools: "tools",
+        field: "tool_choice",
+        value: choice,
+        models: &[],
+        restrictions: &[],
+    },
+    ForcedTool {
         tools: "functions",
         field: "function_call",
         value: |tool| json!({ "name": tool }),
         models: &[],
-        bars: &[],
+        restrictions: &[],
     },
 ];
 
@@ -125,12 +131,12 @@ pub(crate) fn choice(tool: &str) -> Value {
 }
 
 /// A host whose models think unless they are told not to, and then take no choice of a tool.
-pub(crate) static THINKS_UNLESS_TOLD: &[Force] = &[Force {
+pub(crate) static THINKS_UNLESS_TOLD: &[ForcedTool] = &[ForcedTool {
     tools: "tools",
     field: "tool_choice",
     value: choice,
     models: &[],
-    bars: &[Bar {
+    restrictions: &[Restriction {
         field: "thinking.type",
         fine: &["disabled"],
         by_default: true,
@@ -180,7 +186,7 @@ pub const PROFILE: Profile = Profile {
 const BROKE_DOWN: &str = "NaN happened";
 
 /// Errors that this wire's hosts share.
-pub(crate) static SIGNS: &[Sign] = &[
+pub(crate) static SIGNS: &[ErrorPattern] = &[
     name("context_length_exceeded", FaultKind::ContextWindow),
     name("insufficient_quota", FaultKind::Quota),
     name("usage_limit_reached", FaultKind::Quota),
@@ -404,7 +410,7 @@ impl WireUsage {
     }
 }
 
-pub(super) fn read(frame: &Frame<'_>, out: &mut Out<'_, '_>) -> Reading {
+pub(super) fn read(frame: &Frame<'_>, out: &mut EventSink<'_, '_>) -> Reading {
     let Ok(Loose(chunk)) = serde_json::from_slice::<Loose<Chunk<'_>>>(frame.data) else {
         return Reading::Malformed;
     };
@@ -430,7 +436,7 @@ pub(super) fn read(frame: &Frame<'_>, out: &mut Out<'_, '_>) -> Reading {
     if failed || chunk.object.0 == "error" { Reading::Error } else { Reading::Read }
 }
 
-fn read_choice(index: u32, choice: &Choice<'_>, kind: FrameKind, out: &mut Out<'_, '_>) {
+fn read_choice(index: u32, choice: &Choice<'_>, kind: FrameKind, out: &mut EventSink<'_, '_>) {
     out.choice(index);
     // Perplexity sends the whole message beside each delta.
     let message = match kind {
@@ -458,7 +464,7 @@ fn read_choice(index: u32, choice: &Choice<'_>, kind: FrameKind, out: &mut Out<'
     }
 }
 
-fn read_message(choice: u32, message: &Message<'_>, kind: FrameKind, out: &mut Out<'_, '_>) {
+fn read_message(choice: u32, message: &Message<'_>, kind: FrameKind, out: &mut EventSink<'_, '_>) {
     for text in [&message.reasoning_content, &message.reasoning] {
         out.reasoning(choice, text);
     }
@@ -490,7 +496,7 @@ fn read_message(choice: u32, message: &Message<'_>, kind: FrameKind, out: &mut O
     }
 }
 
-fn read_part(choice: u32, part: &Part<'_>, out: &mut Out<'_, '_>) {
+fn read_part(choice: u32, part: &Part<'_>, out: &mut EventSink<'_, '_>) {
     for thought in part.thinking.iter() {
         out.reasoning(choice, &thought.text);
     }
@@ -507,7 +513,7 @@ fn read_call(
     id: &str,
     name: &str,
     arguments: Option<&RawValue>,
-    out: &mut Out<'_, '_>,
+    out: &mut EventSink<'_, '_>,
 ) {
     if !id.is_empty() || !name.is_empty() {
         out.emit(Event::ToolCallStart { choice, call, id, name });
@@ -519,7 +525,13 @@ fn read_call(
 }
 
 /// Custom tools take free text.
-fn read_custom_call(choice: u32, call: u32, id: &str, custom: &Custom<'_>, out: &mut Out<'_, '_>) {
+fn read_custom_call(
+    choice: u32,
+    call: u32,
+    id: &str,
+    custom: &Custom<'_>,
+    out: &mut EventSink<'_, '_>,
+) {
     if !id.is_empty() || !custom.name.is_empty() {
         out.emit(Event::ToolCallStart { choice, call, id, name: &custom.name });
         out.emit(Event::ToolCallTakesText { choice, call });
@@ -540,7 +552,7 @@ pub(super) fn arguments_text(raw: &RawValue) -> Cow<'_, str> {
     }
 }
 
-fn read_details(choice: u32, wire: &Choice<'_>, out: &mut Out<'_, '_>) {
+fn read_details(choice: u32, wire: &Choice<'_>, out: &mut EventSink<'_, '_>) {
     if let Some(word) = wire.native_finish_reason.said() {
         out.detail(Some(choice), "native_finish_reason", &word.to_text());
     }
@@ -576,7 +588,7 @@ struct Category<'a> {
 pub(super) fn rate_categories(
     choice: Option<u32>,
     results: Option<&RawValue>,
-    out: &mut Out<'_, '_>,
+    out: &mut EventSink<'_, '_>,
 ) {
     let Some(Ok(results)) = results.map(|results| {
         serde_json::from_str::<BTreeMap<Text<'_>, Loose<Category<'_>>>>(results.get())

@@ -12,11 +12,11 @@ use crate::ending::Reason;
 use crate::event::Event;
 use crate::fault::is_set;
 use crate::frame::{Frame, Framing};
-use crate::next_request::{self, Asks, Talk};
+use crate::gateway_error;
+use crate::next_request::{self, ConversationShape, RequestShape};
 use crate::provider::{COMMON_CAPABILITIES, Capabilities, Profile};
-use crate::reader::Out;
+use crate::reader::EventSink;
 use crate::shape::{Probe, ProbeChoice};
-use crate::trouble;
 use crate::wire::{Count, Few, Loose, Scalar, Text};
 
 /// The wire.
@@ -38,12 +38,12 @@ pub static DIALECT: Dialect = Dialect {
     wins: Wins::First,
     calls_close: CallsClose::ByWord,
     proof: Proof::Marker("[DONE]"),
-    signs: SIGNS,
+    error_patterns: SIGNS,
     caps: &["max_tokens"],
     streams: Streams::Flag("stream"),
-    tells: trouble::OPENAI,
-    asks: Asks {
-        talk: &[Talk::Prompt("prompt", "echo")],
+    error_shape: gateway_error::OPENAI,
+    request_shape: RequestShape {
+        talk: &[ConversationShape::Prompt("prompt", "echo")],
         usage: Some(USAGE),
         ..next_request::NOTHING
     },
@@ -97,7 +97,7 @@ struct Choice<'a> {
     stop_reason: Scalar<'a>,
 }
 
-fn read(frame: &Frame<'_>, out: &mut Out<'_, '_>) -> Reading {
+fn read(frame: &Frame<'_>, out: &mut EventSink<'_, '_>) -> Reading {
     let Ok(Loose(chunk)) = serde_json::from_slice::<Loose<Chunk<'_>>>(frame.data) else {
         return Reading::Malformed;
     };

@@ -21,14 +21,14 @@ use crate::event::{Event, Word};
 use crate::facts::Kinds;
 use crate::fault::is_set;
 use crate::frame::{Frame, Framing};
+use crate::gateway_error::{self, ErrorShape, GatewayError};
 use crate::next_request::{
-    self, Asks, Bar, Effort, Force, MESSAGES, Scale, Speaker, Talk, Temperature, Turns,
-    WORDS_IF_SAID, effort,
+    self, ConversationShape, Effort, ForcedTool, MESSAGES, MessageList, RequestShape, Restriction,
+    Scale, Speaker, Temperature, WORDS_IF_SAID, effort,
 };
 use crate::provider::{Profile, Resume, Role, Token, TokenInput, TokenOf};
-use crate::reader::Out;
+use crate::reader::EventSink;
 use crate::shape::Probe;
-use crate::trouble::{self, Tells, Trouble};
 use crate::wire::{Count, Few, Loose, Scalar, Text};
 
 /// The wire.
@@ -88,11 +88,11 @@ pub static DIALECT: Dialect = Dialect {
     wins: Wins::Last,
     calls_close: CallsClose::ByEvent,
     proof: Proof::Event,
-    signs: SIGNS,
+    error_patterns: SIGNS,
     caps: &["max_output_tokens"],
     streams: Streams::Flag("stream"),
-    tells: TELLS,
-    asks: ASKS,
+    error_shape: TELLS,
+    request_shape: ASKS,
     usage: &[
         "usage.input_tokens",
         "usage.output_tokens",
@@ -106,14 +106,15 @@ pub static DIALECT: Dialect = Dialect {
 };
 
 /// Clients raise on the error object alone; the rest is the event as the wire documents it.
-const TELLS: Tells = Tells { event: "error", in_stream: tell, body: trouble::openai };
+const TELLS: ErrorShape =
+    ErrorShape { event: "error", in_stream: tell, body: gateway_error::openai };
 
-fn tell(trouble: &Trouble<'_>) -> Value {
-    let mut event = trouble::openai(trouble);
+fn tell(gateway_error: &GatewayError<'_>) -> Value {
+    let mut event = gateway_error::openai(gateway_error);
     if let Some(fields) = event.as_object_mut() {
         fields.insert("type".into(), "error".into());
-        fields.insert("code".into(), trouble.code.into());
-        fields.insert("message".into(), trouble.message.into());
+        fields.insert("code".into(), gateway_error.code.into());
+        fields.insert("message".into(), gateway_error.message.into());
         fields.insert("param".into(), Value::Null);
         fields.insert("sequence_number".into(), 0.into());
     }
@@ -121,14 +122,14 @@ fn tell(trouble: &Trouble<'_>) -> Value {
 }
 
 /// What its requests ask for.
-pub(crate) const ASKS: Asks = Asks {
-    talk: &[Talk::Turns(Turns { list: "input", part, ..MESSAGES })],
-    forces: &[Force {
+pub(crate) const ASKS: RequestShape = RequestShape {
+    talk: &[ConversationShape::MessageList(MessageList { list: "input", part, ..MESSAGES })],
+    forced_tools: &[ForcedTool {
         tools: "tools",
         field: "tool_choice",
         value: |tool| json!({ "type": "function", "name": tool }),
         models: &[],
-        bars: &[],
+        restrictions: &[],
     }],
     temperature: Temperature { field: "temperature", ..openai_chat::ASKS.temperature },
     efforts: &[effort("reasoning.effort", WORDS_IF_SAID)],
@@ -155,7 +156,7 @@ pub const fn previous_response(role: Role) -> Resume {
         of: TokenOf::Response,
         input: TokenInput::Hint("input", role),
         held_by: Some("conversation"),
-        bars: &[Bar {
+        restrictions: &[Restriction {
             field: "store",
             fine: &["true"],
             by_default: false,
@@ -170,7 +171,7 @@ pub const PROFILE: Profile = Profile { paths: &["/responses"], ..DIALECT.profile
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct Wire<'a> {
+struct Payload<'a> {
     #[serde(borrow, rename = "type")]
     type_: Text<'a>,
     output_index: Count,
@@ -318,8 +319,8 @@ struct InputDetails {
     cached_tokens: Count,
 }
 
-fn read(frame: &Frame<'_>, out: &mut Out<'_, '_>) -> Reading {
-    let Ok(Loose(wire)) = serde_json::from_slice::<Loose<Wire<'_>>>(frame.data) else {
+fn read(frame: &Frame<'_>, out: &mut EventSink<'_, '_>) -> Reading {
+    let Ok(Loose(wire)) = serde_json::from_slice::<Loose<Payload<'_>>>(frame.data) else {
         return Reading::Malformed;
     };
     let index = wire.output_index.index();
@@ -371,7 +372,7 @@ fn read(frame: &Frame<'_>, out: &mut Out<'_, '_>) -> Reading {
 }
 
 /// The terminal event holds the whole response again: its items only fill in what was not streamed.
-fn read_terminal(name: &str, wire: &Wire<'_>, out: &mut Out<'_, '_>) -> Reading {
+fn read_terminal(name: &str, wire: &Payload<'_>, out: &mut EventSink<'_, '_>) -> Reading {
     let nothing = Loose::default();
     let response = wire.response.as_ref().unwrap_or(&nothing);
     let streamed = out.kinds(0);
@@ -402,7 +403,7 @@ fn read_terminal(name: &str, wire: &Wire<'_>, out: &mut Out<'_, '_>) -> Reading 
     reading
 }
 
-fn read_body(frame: &Frame<'_>, out: &mut Out<'_, '_>) -> Reading {
+fn read_body(frame: &Frame<'_>, out: &mut EventSink<'_, '_>) -> Reading {
     let Ok(Loose(response)) = serde_json::from_slice::<Loose<Response<'_>>>(frame.data) else {
         return Reading::Malformed;
     };
@@ -422,7 +423,7 @@ fn read_body(frame: &Frame<'_>, out: &mut Out<'_, '_>) -> Reading {
 }
 
 /// Reads what the response says of itself; its status only where nothing contradicts it.
-fn read_end(response: &Response<'_>, heed_status: bool, out: &mut Out<'_, '_>) -> Reading {
+fn read_end(response: &Response<'_>, heed_status: bool, out: &mut EventSink<'_, '_>) -> Reading {
     out.emit(Event::Begin { id: &response.id, model: &response.model });
     if let Some(usage) = &response.usage {
         out.emit(Event::Usage(Usage {
@@ -499,7 +500,7 @@ impl Item<'_> {
 
 /// A call that the caller is to run, as far as the item itself tells. A call that nobody knows counts:
 /// that it runs elsewhere would have to be known.
-fn is_call(item: &Item<'_>, out: &Out<'_, '_>) -> bool {
+fn is_call(item: &Item<'_>, out: &EventSink<'_, '_>) -> bool {
     let kind = &*item.type_;
     let calls = kind.ends_with("_call") || !item.call_id.is_empty() && !kind.ends_with("_output");
     let is_call = calls && !BY_PROVIDER.contains(&kind);
@@ -521,7 +522,7 @@ fn is_unfinished(item: &Item<'_>) -> bool {
     }
 }
 
-fn begin_item(index: u32, item: &Item<'_>, out: &mut Out<'_, '_>) {
+fn begin_item(index: u32, item: &Item<'_>, out: &mut EventSink<'_, '_>) {
     match &*item.type_ {
         _ if is_call(item, out) => {
             let of_type = item.type_.strip_suffix("_call").unwrap_or_default();
@@ -551,14 +552,14 @@ fn is_string(raw: &RawValue) -> bool {
     raw.get().starts_with('"')
 }
 
-fn other_item(index: u32, out: &mut Out<'_, '_>) {
+fn other_item(index: u32, out: &mut EventSink<'_, '_>) {
     if !out.has_item(0, index) {
         out.emit(Event::OtherContent { choice: 0, kind: "item" });
         out.note_item(0, index);
     }
 }
 
-fn end_item(index: u32, item: &Item<'_>, out: &mut Out<'_, '_>) {
+fn end_item(index: u32, item: &Item<'_>, out: &mut EventSink<'_, '_>) {
     if is_call(item, out) {
         if !out.has_call(0, index) {
             begin_item(index, item, out);
@@ -585,7 +586,7 @@ fn end_item(index: u32, item: &Item<'_>, out: &mut Out<'_, '_>) {
 }
 
 /// Reads the content of an item but for what is known already.
-fn read_parts(item: &Item<'_>, known: Kinds, out: &mut Out<'_, '_>) {
+fn read_parts(item: &Item<'_>, known: Kinds, out: &mut EventSink<'_, '_>) {
     if is_unfinished(item) && &*item.type_ == "message" {
         out.mark(0, |marks| marks.unfinished_content = true);
     }

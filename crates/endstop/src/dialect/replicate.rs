@@ -13,11 +13,11 @@ use crate::ending::Reason;
 use crate::event::{Event, Word};
 use crate::fault::is_set;
 use crate::frame::{Frame, Framing};
+use crate::gateway_error;
 use crate::next_request;
 use crate::provider::{COMMON_CAPABILITIES, Capabilities, Profile};
-use crate::reader::Out;
+use crate::reader::EventSink;
 use crate::shape::Probe;
-use crate::trouble;
 use crate::wire::{Content, Loose, Scalar, Text};
 
 /// The wire.
@@ -51,11 +51,11 @@ pub static DIALECT: Dialect = Dialect {
     calls_close: CallsClose::ByWord,
     proof: Proof::Event,
     // An error is a sentence of the model's own code, and no two say it alike.
-    signs: &[],
+    error_patterns: &[],
     caps: &["input.max_tokens"],
     streams: Streams::Flag("stream"),
-    tells: trouble::OPENAI,
-    asks: next_request::NOTHING,
+    error_shape: gateway_error::OPENAI,
+    request_shape: next_request::NOTHING,
     usage: &[],
     counts: &[],
     padding: &[],
@@ -92,7 +92,7 @@ struct Done<'a> {
     reason: Scalar<'a>,
 }
 
-fn read(frame: &Frame<'_>, out: &mut Out<'_, '_>) -> Reading {
+fn read(frame: &Frame<'_>, out: &mut EventSink<'_, '_>) -> Reading {
     match frame.name {
         "output" => match std::str::from_utf8(frame.data) {
             Ok(text) => out.text(0, text),
@@ -106,7 +106,7 @@ fn read(frame: &Frame<'_>, out: &mut Out<'_, '_>) -> Reading {
     Reading::Read
 }
 
-fn read_done(data: &[u8], out: &mut Out<'_, '_>) -> Reading {
+fn read_done(data: &[u8], out: &mut EventSink<'_, '_>) -> Reading {
     let data = if data.is_empty() { b"{}" } else { data };
     let Ok(Loose(done)) = serde_json::from_slice::<Loose<Done<'_>>>(data) else {
         return Reading::Malformed;
@@ -120,7 +120,7 @@ fn read_done(data: &[u8], out: &mut Out<'_, '_>) -> Reading {
     Reading::Read
 }
 
-fn read_body(frame: &Frame<'_>, out: &mut Out<'_, '_>) -> Reading {
+fn read_body(frame: &Frame<'_>, out: &mut EventSink<'_, '_>) -> Reading {
     let Ok(Loose(body)) = serde_json::from_slice::<Loose<Body<'_>>>(frame.data) else {
         return Reading::Malformed;
     };

@@ -13,11 +13,11 @@ use super::{CallsClose, Dialect, Proof, Reading, Streams, Wins, Words};
 use crate::ending::Reason;
 use crate::fault::is_set;
 use crate::frame::{Frame, Framing};
+use crate::gateway_error;
 use crate::next_request;
 use crate::provider::{COMMON_CAPABILITIES, Capabilities, Profile};
-use crate::reader::Out;
+use crate::reader::EventSink;
 use crate::shape::Probe;
-use crate::trouble;
 use crate::wire::Loose;
 
 /// The wire.
@@ -40,11 +40,11 @@ pub static DIALECT: Dialect = Dialect {
     wins: Wins::First,
     calls_close: CallsClose::ByWord,
     proof: Proof::Marker("[DONE]"),
-    signs: SIGNS,
+    error_patterns: SIGNS,
     caps: &["config.modules.prompt_templating.model.params.max_tokens"],
     streams: Streams::Flag("config.stream.enabled"),
-    tells: trouble::OPENAI,
-    asks: next_request::NOTHING,
+    error_shape: gateway_error::OPENAI,
+    request_shape: next_request::NOTHING,
     usage: &["final_result.usage.prompt_tokens", "final_result.usage.completion_tokens"],
     counts: &[],
     padding: &["request_id"],
@@ -74,7 +74,7 @@ struct Envelope<'a> {
     error: Option<&'a RawValue>,
 }
 
-fn read(frame: &Frame<'_>, out: &mut Out<'_, '_>) -> Reading {
+fn read(frame: &Frame<'_>, out: &mut EventSink<'_, '_>) -> Reading {
     let Ok(Loose(envelope)) = serde_json::from_slice::<Loose<Envelope<'_>>>(frame.data) else {
         return Reading::Malformed;
     };

@@ -14,11 +14,11 @@ use crate::ending::{Reason, Usage};
 use crate::event::Event;
 use crate::fault::{FaultKind, class, is_set, name};
 use crate::frame::{Frame, Framing};
-use crate::next_request::{self, Asks, Talk};
+use crate::gateway_error;
+use crate::next_request::{self, ConversationShape, RequestShape};
 use crate::provider::{COMMON_CAPABILITIES, Capabilities, Profile};
-use crate::reader::Out;
+use crate::reader::EventSink;
 use crate::shape::Probe;
-use crate::trouble;
 use crate::wire::{Count, Flag, Loose, Scalar, Text};
 
 /// The wire.
@@ -39,7 +39,7 @@ pub static DIALECT: Dialect = Dialect {
     wins: Wins::First,
     calls_close: CallsClose::ByWord,
     proof: Proof::Event,
-    signs: &[
+    error_patterns: &[
         name("overloaded", FaultKind::Overloaded),
         class("validation", FaultKind::InvalidRequest),
         class("generation", FaultKind::Server),
@@ -47,9 +47,9 @@ pub static DIALECT: Dialect = Dialect {
     ],
     caps: &["parameters.max_new_tokens"],
     streams: Streams::Flag("stream"),
-    tells: trouble::TEXT,
-    asks: Asks {
-        talk: &[Talk::Prompt("inputs", "parameters.return_full_text")],
+    error_shape: gateway_error::TEXT,
+    request_shape: RequestShape {
+        talk: &[ConversationShape::Prompt("inputs", "parameters.return_full_text")],
         ..next_request::NOTHING
     },
     usage: &["details.generated_tokens"],
@@ -68,7 +68,7 @@ pub const PROFILE: Profile = Profile {
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct Wire<'a> {
+struct Payload<'a> {
     #[serde(borrow)]
     token: Option<Loose<Token<'a>>>,
     #[serde(borrow)]
@@ -95,8 +95,8 @@ struct Details<'a> {
     generated_tokens: Count,
 }
 
-fn read(frame: &Frame<'_>, out: &mut Out<'_, '_>) -> Reading {
-    let Ok(Loose(wire)) = serde_json::from_slice::<Loose<Wire<'_>>>(frame.data) else {
+fn read(frame: &Frame<'_>, out: &mut EventSink<'_, '_>) -> Reading {
+    let Ok(Loose(wire)) = serde_json::from_slice::<Loose<Payload<'_>>>(frame.data) else {
         return Reading::Malformed;
     };
     if is_set(wire.error) {
@@ -118,7 +118,7 @@ fn read(frame: &Frame<'_>, out: &mut Out<'_, '_>) -> Reading {
     Reading::Read
 }
 
-fn read_end(details: &Details<'_>, out: &mut Out<'_, '_>) {
+fn read_end(details: &Details<'_>, out: &mut EventSink<'_, '_>) {
     out.choice(0);
     if let Some(count) = details.generated_tokens.0 {
         out.emit(Event::Usage(Usage { output: Some(count), ..Usage::default() }));

@@ -14,11 +14,11 @@ use crate::ending::{Reason, Usage};
 use crate::event::{Event, Word};
 use crate::fault::{FaultKind, is_set, name};
 use crate::frame::{Frame, Framing};
-use crate::next_request::{self, Asks, Talk};
+use crate::gateway_error;
+use crate::next_request::{self, ConversationShape, RequestShape};
 use crate::provider::{COMMON_CAPABILITIES, Capabilities, Profile};
-use crate::reader::Out;
+use crate::reader::EventSink;
 use crate::shape::Probe;
-use crate::trouble;
 use crate::wire::{Count, Few, Loose, Scalar, Text};
 
 /// The wire.
@@ -54,15 +54,18 @@ pub static DIALECT: Dialect = Dialect {
     wins: Wins::Last,
     calls_close: CallsClose::ByWord,
     proof: Proof::Word,
-    signs: &[
+    error_patterns: &[
         name("authentication_token_expired", FaultKind::Auth),
         name("model_not_supported", FaultKind::NotFound),
         name("token_quota_reached", FaultKind::Quota),
     ],
     caps: &["parameters.max_new_tokens"],
     streams: Streams::Path("_stream"),
-    tells: trouble::OPENAI,
-    asks: Asks { talk: &[Talk::Prompt("input", "")], ..next_request::NOTHING },
+    error_shape: gateway_error::OPENAI,
+    request_shape: RequestShape {
+        talk: &[ConversationShape::Prompt("input", "")],
+        ..next_request::NOTHING
+    },
     usage: &["results[].input_token_count", "results[].generated_token_count"],
     counts: &[],
     padding: &[],
@@ -79,7 +82,7 @@ pub const PROFILE: Profile = Profile {
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct Wire<'a> {
+struct Payload<'a> {
     #[serde(borrow)]
     id: Text<'a>,
     #[serde(borrow)]
@@ -101,8 +104,8 @@ struct Generated<'a> {
     stop_reason: Scalar<'a>,
 }
 
-fn read(frame: &Frame<'_>, out: &mut Out<'_, '_>) -> Reading {
-    let Ok(Loose(wire)) = serde_json::from_slice::<Loose<Wire<'_>>>(frame.data) else {
+fn read(frame: &Frame<'_>, out: &mut EventSink<'_, '_>) -> Reading {
+    let Ok(Loose(wire)) = serde_json::from_slice::<Loose<Payload<'_>>>(frame.data) else {
         return Reading::Malformed;
     };
     if is_set(wire.errors) {

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use super::Paused;
+use super::PauseProtocol;
 use crate::frame::framer::{Framer, Hints};
 use crate::frame::{Frame, Rest};
 use crate::provider::Profile;
@@ -14,7 +14,7 @@ const MAX_BLOCKS: usize = 4096;
 
 /// Puts the content of one answer together from the bytes of its response, as the wire has it.
 ///
-/// It keeps something only on wires whose paused answers are sent back ([`Paused::Resend`]).
+/// It keeps something only on wires whose paused answers are sent back ([`PauseProtocol::Resend`]).
 ///
 /// ```
 /// use endstop::next_request::Content;
@@ -40,9 +40,9 @@ impl Content {
     /// Begins a response of this wire; the content type may be empty.
     #[must_use]
     pub fn new(profile: &Profile, content_type: &str) -> Self {
-        let gather = match profile.asks.paused {
-            Paused::Resend { gather, .. } => Some(gather),
-            Paused::Never | Paused::Token(_) => None,
+        let gather = match profile.request_shape.paused {
+            PauseProtocol::Resend { gather, .. } => Some(gather),
+            PauseProtocol::Never | PauseProtocol::Token(_) => None,
         };
         let hints = Hints {
             framing: profile.framing,

@@ -5,7 +5,8 @@ use std::borrow::Cow;
 use serde_json::{Map, Value, json};
 
 use super::{
-    Bar, How, Impossible, NextRequest, Scale, SoFar, Speaker, Talk, Temperature, Turns, Wording,
+    ConversationShape, Impossible, MessageList, NextRequest, RequestChange, Restriction, Scale,
+    SoFar, Speaker, Temperature, Wording,
 };
 use crate::provider::{Prefill, Profile, Resume, Role, TRAILING, Token, TokenInput, TokenOf};
 
@@ -27,7 +28,7 @@ impl<'a> Edit<'a> {
         }
     }
 
-    pub(super) fn done(self, how: How, sentence: String) -> NextRequest {
+    pub(super) fn done(self, how: RequestChange, sentence: String) -> NextRequest {
         NextRequest {
             request: self.request,
             how,
@@ -45,7 +46,7 @@ impl<'a> Edit<'a> {
         model: &str,
         so_far: &SoFar<'_>,
     ) -> Result<NextRequest, Impossible> {
-        if let Some(bar) = self.barred_by(self.profile.asks.prefill_bars) {
+        if let Some(bar) = self.barred_by(self.profile.request_shape.prefill_restrictions) {
             let because = format!("no prefill, because {}", bar.because);
             return Err(Impossible::NoPrefill { because });
         }
@@ -55,10 +56,12 @@ impl<'a> Edit<'a> {
         }
         let talk = self.talk()?;
         match talk {
-            Talk::Turns(turns) => self.prefill_turn(turns, prefill, text)?,
-            Talk::Prompt(field, echo) => self.prefill_prompt(field, echo, text)?,
-            Talk::Templated(field, raw) if self.is_true(raw) => self.append(field, text)?,
-            Talk::Templated(..) | Talk::Apart(..) => {
+            ConversationShape::MessageList(turns) => self.prefill_turn(turns, prefill, text)?,
+            ConversationShape::Prompt(field, echo) => self.prefill_prompt(field, echo, text)?,
+            ConversationShape::Templated(field, raw) if self.is_true(raw) => {
+                self.append(field, text)?
+            }
+            ConversationShape::Templated(..) | ConversationShape::Apart(..) => {
                 let because =
                     "no prefill, because the prompt becomes a turn of the user".to_owned();
                 return Err(Impossible::NoPrefill { because });
@@ -68,8 +71,10 @@ impl<'a> Edit<'a> {
             self.put(flag, json!(value))?;
         }
         let repeated = match talk {
-            Talk::Prompt(_, echo) => self.is_true(echo),
-            Talk::Turns(_) | Talk::Apart(..) | Talk::Templated(..) => false,
+            ConversationShape::Prompt(_, echo) => self.is_true(echo),
+            ConversationShape::MessageList(_)
+            | ConversationShape::Apart(..)
+            | ConversationShape::Templated(..) => false,
         };
         let echoes = prefill.echoes || repeated;
         let sentence = format!(
@@ -77,7 +82,7 @@ impl<'a> Edit<'a> {
             self.profile.provider
         );
         let trimmed = so_far.text.len() - text.len();
-        let next = self.done(How::Prefill, sentence);
+        let next = self.done(RequestChange::Prefill, sentence);
         Ok(NextRequest { echoes, trimmed, base_url: prefill.base_url, ..next })
     }
 
@@ -87,7 +92,7 @@ impl<'a> Edit<'a> {
         so_far: &SoFar<'_>,
         hint: &str,
     ) -> Result<NextRequest, Impossible> {
-        if let Some(bar) = self.barred_by(token.bars) {
+        if let Some(bar) = self.barred_by(token.restrictions) {
             let because = format!("no {}, because {}", token.field, bar.because);
             return Err(Impossible::NoToken { because });
         }
@@ -122,7 +127,7 @@ impl<'a> Edit<'a> {
         }
         let field = if held { token.held_by.unwrap_or(token.field) } else { token.field };
         let sentence = format!("{} knows the answer so far by `{field}`", self.profile.provider);
-        let next = self.done(How::Token { field: field.to_owned() }, sentence);
+        let next = self.done(RequestChange::Token { field: field.to_owned() }, sentence);
         Ok(NextRequest { cap_counts_all: token.cap_counts_all, ..next })
     }
 
@@ -140,13 +145,13 @@ impl<'a> Edit<'a> {
         {
             return Err(Impossible::SummedUp);
         }
-        let Talk::Turns(turns) = self.talk()? else {
+        let ConversationShape::MessageList(turns) = self.talk()? else {
             return Err(unsupported(self.profile, "taking up a pause"));
         };
         let list = self.list(turns)?;
         list.push(turn_of(turns, turns.assistant, content.clone()));
         let sentence = "the answer goes back as it came, and the provider takes it up".to_owned();
-        Ok(self.done(How::Resend, sentence))
+        Ok(self.done(RequestChange::Resend, sentence))
     }
 
     pub(super) fn by_hint(
@@ -159,17 +164,19 @@ impl<'a> Edit<'a> {
             return Err(Impossible::NothingSoFar);
         }
         let hint = match (role, self.talk()?) {
-            (Role::System | Role::Developer, Talk::Turns(_)) => wording.hint.to_string(),
-            (_, Talk::Turns(_) | Talk::Apart(..)) => {
+            (Role::System | Role::Developer, ConversationShape::MessageList(_)) => {
+                wording.hint.to_string()
+            }
+            (_, ConversationShape::MessageList(_) | ConversationShape::Apart(..)) => {
                 quoting(&wording.hint, tail(so_far.text, wording.tail))
             }
             // No turn of the assistant's holds the answer, so that all of it is quoted.
-            (_, Talk::Templated(..)) => quoting(&wording.hint, so_far.text),
-            (_, Talk::Prompt(..)) => return Err(unsupported(self.profile, "a hint")),
+            (_, ConversationShape::Templated(..)) => quoting(&wording.hint, so_far.text),
+            (_, ConversationShape::Prompt(..)) => return Err(unsupported(self.profile, "a hint")),
         };
         self.say(so_far.text, role, &hint)?;
         let sentence = format!("the model is asked to go on, by the {}", role_name(role));
-        Ok(self.done(How::Hint { role }, sentence))
+        Ok(self.done(RequestChange::Hint { role }, sentence))
     }
 
     pub(super) fn messages(&self) -> Option<u32> {
@@ -179,16 +186,20 @@ impl<'a> Edit<'a> {
             Some(Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Object(_)) => 1,
         };
         Some(match self.talk().ok()? {
-            Talk::Turns(turns) => count(turns.list),
-            Talk::Apart(message, turns) => count(turns.list).saturating_add(count(message)),
-            Talk::Prompt(field, _) | Talk::Templated(field, _) => count(field),
+            ConversationShape::MessageList(turns) => count(turns.list),
+            ConversationShape::Apart(message, turns) => {
+                count(turns.list).saturating_add(count(message))
+            }
+            ConversationShape::Prompt(field, _) | ConversationShape::Templated(field, _) => {
+                count(field)
+            }
         })
     }
 
     /// Appends the answer so far, if there is any, and then what we say.
     pub(super) fn say(&mut self, answer: &str, role: Role, ask: &str) -> Result<(), Impossible> {
         match self.talk()? {
-            Talk::Turns(turns) => {
+            ConversationShape::MessageList(turns) => {
                 let list = self.list(turns)?;
                 if !answer.trim_end().is_empty() {
                     add(list, turns, Speaker::Assistant, answer);
@@ -196,8 +207,8 @@ impl<'a> Edit<'a> {
                 add(list, turns, Speaker::Asker(role), ask);
                 Ok(())
             }
-            Talk::Apart(message, turns) => self.say_apart(message, turns, answer, ask),
-            Talk::Prompt(field, _) | Talk::Templated(field, _) => {
+            ConversationShape::Apart(message, turns) => self.say_apart(message, turns, answer, ask),
+            ConversationShape::Prompt(field, _) | ConversationShape::Templated(field, _) => {
                 self.append(field, &format!("\n\n{ask}"))
             }
         }
@@ -206,7 +217,7 @@ impl<'a> Edit<'a> {
     fn say_apart(
         &mut self,
         message: &'static str,
-        turns: Turns,
+        turns: MessageList,
         answer: &str,
         ask: &str,
     ) -> Result<(), Impossible> {
@@ -225,7 +236,7 @@ impl<'a> Edit<'a> {
 
     fn prefill_turn(
         &mut self,
-        turns: Turns,
+        turns: MessageList,
         prefill: Prefill,
         text: &str,
     ) -> Result<(), Impossible> {
@@ -268,8 +279,8 @@ impl<'a> Edit<'a> {
         model: &str,
         tool: &str,
     ) -> Result<Result<&'static str, &'static str>, Impossible> {
-        let forces = self.profile.asks.forces;
-        let Some(force) = forces.iter().find(|force| self.has(force.tools)) else {
+        let forced_tools = self.profile.request_shape.forced_tools;
+        let Some(force) = forced_tools.iter().find(|force| self.has(force.tools)) else {
             let declared = TOOLS.iter().any(|field| self.has(field));
             let why = "this host takes no choice of a tool";
             return if declared { Ok(Err(why)) } else { Err(Impossible::NoTools) };
@@ -280,7 +291,7 @@ impl<'a> Edit<'a> {
         if !is_of(model, force.models) {
             return Ok(Err("this model takes no choice of a tool"));
         }
-        if let Some(bar) = self.barred_by(force.bars) {
+        if let Some(bar) = self.barred_by(force.restrictions) {
             return Ok(Err(bar.because));
         }
         self.put(force.field, (force.value)(tool))?;
@@ -289,14 +300,16 @@ impl<'a> Edit<'a> {
 
     /// Sets the temperature to 0, if it may be.
     pub(super) fn cool(&mut self, model: &str) -> Result<bool, Impossible> {
-        let Temperature { field, refused_by, only_if_sent } = self.profile.asks.temperature;
+        let Temperature { field, refused_by, only_if_sent } =
+            self.profile.request_shape.temperature;
         let refused = refused_by.iter().any(|known| model.contains(known));
         if field.is_empty() || refused || only_if_sent && !self.has(field) {
             return Ok(false);
         }
         // Where thinking forbids forcing, it forbids this too.
-        let bars = self.profile.asks.forces.iter().flat_map(|force| force.bars);
-        if bars.into_iter().any(|bar| self.is_barred_by(bar)) {
+        let restrictions =
+            self.profile.request_shape.forced_tools.iter().flat_map(|force| force.restrictions);
+        if restrictions.into_iter().any(|bar| self.is_barred_by(bar)) {
             return Ok(false);
         }
         self.put(field, json!(0))?;
@@ -312,7 +325,7 @@ impl<'a> Edit<'a> {
         let was = if from.is_null() { String::new() } else { format!(" instead of {from}") };
         let sentence = format!("`{field}` is {to}{was}, so that the model reasons less");
         self.put(field, to.clone())?;
-        Ok(self.done(How::Effort { field: field.to_owned(), from, to }, sentence))
+        Ok(self.done(RequestChange::Effort { field: field.to_owned(), from, to }, sentence))
     }
 
     pub(super) fn unsaid(&self, scale: Scale) -> Option<Value> {
@@ -332,20 +345,20 @@ impl<'a> Edit<'a> {
     pub(super) fn rule(&self, model: &str) -> Result<Resume, Impossible> {
         let rule = self.profile.resume_for(model);
         let hinted = matches!(rule, Resume::Hint(_));
-        let is_text = match self.profile.asks.talk {
+        let is_text = match self.profile.request_shape.talk {
             [] => false,
             _ if !hinted => false,
             _ => match self.talk()? {
-                Talk::Prompt(..) => true,
-                Talk::Templated(_, raw) => self.is_true(raw),
-                Talk::Turns(_) | Talk::Apart(..) => false,
+                ConversationShape::Prompt(..) => true,
+                ConversationShape::Templated(_, raw) => self.is_true(raw),
+                ConversationShape::MessageList(_) | ConversationShape::Apart(..) => false,
             },
         };
         Ok(if is_text { Resume::Prefill(TRAILING) } else { rule })
     }
 
-    fn talk(&self) -> Result<Talk, Impossible> {
-        let all = self.profile.asks.talk;
+    fn talk(&self) -> Result<ConversationShape, Impossible> {
+        let all = self.profile.request_shape.talk;
         let first =
             all.first().ok_or_else(|| unsupported(self.profile, "a longer conversation"))?;
         let here = all.iter().find(|talk| self.has(talk.field()));
@@ -353,19 +366,19 @@ impl<'a> Edit<'a> {
     }
 
     /// The list of turns. One text in its place is made the user's turn.
-    fn list(&mut self, turns: Turns) -> Result<&mut Vec<Value>, Impossible> {
+    fn list(&mut self, turns: MessageList) -> Result<&mut Vec<Value>, Impossible> {
         if let Some(text) = self.at(turns.list).filter(|list| list.is_string()) {
             let turn = turn_of(turns, turns.user, text.clone());
             self.put(turns.list, json!([turn]))?;
         }
-        let either_case = self.profile.asks.either_case;
+        let either_case = self.profile.request_shape.either_case;
         let list = at_mut(&mut self.request, turns.list, either_case).and_then(Value::as_array_mut);
         list.ok_or(Impossible::Strange { field: turns.list })
     }
 
     /// Appends to the text in this field, or to the only text of the list there.
     fn append(&mut self, field: &'static str, text: &str) -> Result<(), Impossible> {
-        let either_case = self.profile.asks.either_case;
+        let either_case = self.profile.request_shape.either_case;
         let mut at = at_mut(&mut self.request, field, either_case);
         if let Some(Value::Array(list)) = at {
             at = if list.len() == 1 { list.first_mut() } else { None };
@@ -379,11 +392,11 @@ impl<'a> Edit<'a> {
         }
     }
 
-    fn barred_by(&self, bars: &'static [Bar]) -> Option<&'static Bar> {
-        bars.iter().find(|bar| self.is_barred_by(bar))
+    fn barred_by(&self, restrictions: &'static [Restriction]) -> Option<&'static Restriction> {
+        restrictions.iter().find(|bar| self.is_barred_by(bar))
     }
 
-    fn is_barred_by(&self, bar: &Bar) -> bool {
+    fn is_barred_by(&self, bar: &Restriction) -> bool {
         match self.at(bar.field) {
             None | Some(Value::Null) => bar.by_default,
             Some(Value::Bool(on)) => *on != bar.fine.contains(&"true"),
@@ -401,7 +414,7 @@ impl<'a> Edit<'a> {
     }
 
     pub(super) fn at(&self, path: &str) -> Option<&Value> {
-        let either_case = self.profile.asks.either_case;
+        let either_case = self.profile.request_shape.either_case;
         path.split('.').try_fold(&self.request, |value, name| {
             let object = value.as_object()?;
             object.get(&*spelled(object, name, either_case))
@@ -415,7 +428,7 @@ impl<'a> Edit<'a> {
                 *at = json!({});
             }
             let object = at.as_object_mut().ok_or(Impossible::Strange { field: path })?;
-            let name = spelled(object, name, self.profile.asks.either_case).into_owned();
+            let name = spelled(object, name, self.profile.request_shape.either_case).into_owned();
             at = object.entry(name).or_insert(Value::Null);
         }
         *at = value;
@@ -429,10 +442,10 @@ impl<'a> Edit<'a> {
     }
 }
 
-impl Talk {
+impl ConversationShape {
     pub(super) fn field(&self) -> &'static str {
         match self {
-            Self::Turns(turns) => turns.list,
+            Self::MessageList(turns) => turns.list,
             Self::Apart(field, _) | Self::Prompt(field, _) | Self::Templated(field, _) => field,
         }
     }
@@ -443,7 +456,7 @@ const TOOLS: &[&str] = &["tools", "functions", "input.tools", "parameters.tools"
 
 /// Adds words to a list of turns: to its last turn where that is the same speaker's, since many
 /// hosts refuse two in a row.
-fn add(list: &mut Vec<Value>, turns: Turns, speaker: Speaker, text: &str) {
+fn add(list: &mut Vec<Value>, turns: MessageList, speaker: Speaker, text: &str) {
     let role = match speaker {
         Speaker::Assistant => turns.assistant,
         Speaker::Asker(Role::User) => turns.user,
@@ -466,7 +479,7 @@ fn add(list: &mut Vec<Value>, turns: Turns, speaker: Speaker, text: &str) {
     }
 }
 
-fn turn_of(turns: Turns, role: &str, content: Value) -> Value {
+fn turn_of(turns: MessageList, role: &str, content: Value) -> Value {
     let mut turn = Map::new();
     turn.insert("role".to_owned(), json!(role));
     turn.insert(turns.content.to_owned(), content);

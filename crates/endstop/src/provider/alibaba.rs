@@ -2,8 +2,8 @@
 
 use super::{Auth, Prefill, Profile, Provider, Resume, Role, TRAILING, models};
 use crate::dialect::{dashscope, openai_chat, openai_completions, openai_responses};
-use crate::fault::{FaultKind, Sign, message, name};
-use crate::next_request::{Asks, Bar, Force};
+use crate::fault::{ErrorPattern, FaultKind, message, name};
+use crate::next_request::{ForcedTool, RequestShape, Restriction};
 
 /// Alibaba Cloud Model Studio.
 pub static ALIBABA: Provider = Provider {
@@ -23,7 +23,7 @@ pub static ALIBABA: Provider = Provider {
     url_variables: &["DASHSCOPE_HTTP_BASE_URL"],
     main: Profile {
         provider: "alibaba",
-        signs: SIGNS,
+        error_patterns: SIGNS,
         // Its own models, and not while they think (partial mode page).
         resume: &[
             models(&["thinking", "qwq", "qvq"], Resume::Hint(Role::User)),
@@ -33,18 +33,22 @@ pub static ALIBABA: Provider = Provider {
             ),
         ],
         caps: openai_chat::OLD_CAP,
-        asks: Asks { prefill_bars: &[THINKS], forces: FORCES, ..openai_chat::ASKS },
+        request_shape: RequestShape {
+            prefill_restrictions: &[THINKS],
+            forced_tools: FORCES,
+            ..openai_chat::ASKS
+        },
         ..openai_chat::PROFILE
     },
     others: &[
-        Profile { provider: "alibaba", signs: SIGNS, ..openai_responses::PROFILE },
-        Profile { provider: "alibaba", signs: SIGNS, ..openai_completions::PROFILE },
-        Profile { provider: "alibaba", signs: SIGNS, ..dashscope::PROFILE },
+        Profile { provider: "alibaba", error_patterns: SIGNS, ..openai_responses::PROFILE },
+        Profile { provider: "alibaba", error_patterns: SIGNS, ..openai_completions::PROFILE },
+        Profile { provider: "alibaba", error_patterns: SIGNS, ..dashscope::PROFILE },
     ],
     source: "dashscope 2.0.2; QwenLM/qwen-code#98, #3145; recorded, maruel/genai",
 };
 
-static SIGNS: &[Sign] = &[
+static SIGNS: &[ErrorPattern] = &[
     name("DataInspectionFailed", FaultKind::Filter),
     name("data_inspection_failed", FaultKind::Filter),
     // Behind a status and a namespace: `<400> InternalError.Algo.DataInspectionFailed: …`.
@@ -52,14 +56,18 @@ static SIGNS: &[Sign] = &[
     name("Arrearage", FaultKind::Quota),
 ];
 
-const THINKS: Bar =
-    Bar { field: "enable_thinking", fine: &[], by_default: false, because: "thinking is enabled" };
+const THINKS: Restriction = Restriction {
+    field: "enable_thinking",
+    fine: &[],
+    by_default: false,
+    because: "thinking is enabled",
+};
 
 /// Thinking takes no choice of a tool (duolahypercho/codex-router#106).
-static FORCES: &[Force] = &[Force {
+static FORCES: &[ForcedTool] = &[ForcedTool {
     tools: "tools",
     field: "tool_choice",
     value: openai_chat::choice,
     models: &[],
-    bars: &[THINKS],
+    restrictions: &[THINKS],
 }];

@@ -3,8 +3,8 @@
 use super::{Auth, Profile, Provider, Role, always};
 use crate::dialect::{Words, openai_assistants, openai_chat, openai_completions, openai_responses};
 use crate::ending::Reason;
-use crate::fault::{FaultKind, Sign, name};
-use crate::next_request::{Asks, Temperature};
+use crate::fault::{ErrorPattern, FaultKind, name};
+use crate::next_request::{RequestShape, Temperature};
 use crate::version::{Values, Version, VersionAt};
 
 /// Azure OpenAI.
@@ -21,9 +21,9 @@ pub static AZURE: Provider = Provider {
     main: Profile {
         provider: "azure",
         words: HOSTED,
-        signs: SIGNS,
+        error_patterns: SIGNS,
         versions: CHAT_VERSIONS,
-        asks: Asks {
+        request_shape: RequestShape {
             efforts: openai_chat::EFFORTS_UNASKED,
             temperature: ONLY_IF_SENT,
             ..openai_chat::ASKS
@@ -33,10 +33,10 @@ pub static AZURE: Provider = Provider {
     others: &[
         Profile {
             provider: "azure",
-            signs: SIGNS,
+            error_patterns: SIGNS,
             versions: VERSIONS,
             resume: &[always(openai_responses::previous_response(Role::Developer))],
-            asks: Asks {
+            request_shape: RequestShape {
                 hint: Role::Developer,
                 efforts: openai_responses::EFFORTS_UNASKED,
                 temperature: ONLY_IF_SENT,
@@ -46,13 +46,13 @@ pub static AZURE: Provider = Provider {
         },
         Profile {
             provider: "azure",
-            signs: SIGNS,
+            error_patterns: SIGNS,
             versions: VERSIONS,
             ..openai_completions::PROFILE
         },
         Profile {
             provider: "azure",
-            signs: SIGNS,
+            error_patterns: SIGNS,
             versions: VERSIONS,
             ..openai_assistants::PROFILE
         },
@@ -101,7 +101,7 @@ static CHAT_VERSIONS: &[Version] = &[
 static VERSIONS: &[Version] =
     &[Version { at: DATED, values: Values::Any, changes: "the same words" }, UNDATED];
 
-static SIGNS: &[Sign] = &[
+static SIGNS: &[ErrorPattern] = &[
     name("ResponsibleAIPolicyViolation", FaultKind::Filter),
     name("RateLimitReached", FaultKind::RateLimit),
     name("DeploymentNotFound", FaultKind::NotFound),

@@ -2,7 +2,7 @@
 
 use super::{Auth, COMMON_CAPABILITIES, Profile, Provider};
 use crate::dialect::{openai_chat, openai_completions};
-use crate::fault::{FaultKind, Sign, name};
+use crate::fault::{ErrorPattern, FaultKind, name};
 
 /// Cerebras.
 pub static CEREBRAS: Provider = Provider {
@@ -17,13 +17,17 @@ pub static CEREBRAS: Provider = Provider {
     url_variables: &["CEREBRAS_BASE_URL"],
     main: Profile {
         provider: "cerebras",
-        signs: SIGNS,
+        error_patterns: SIGNS,
         // On the chunk of the word (recorded, maruel/genai, 28 of 28).
         capabilities: COMMON_CAPABILITIES,
         ..openai_chat::PROFILE
     },
-    others: &[Profile { provider: "cerebras", signs: SIGNS, ..openai_completions::PROFILE }],
+    others: &[Profile {
+        provider: "cerebras",
+        error_patterns: SIGNS,
+        ..openai_completions::PROFILE
+    }],
     source: "cerebras-cloud-sdk 1.91.0; recorded, maruel/genai",
 };
 
-static SIGNS: &[Sign] = &[name("wrong_api_key", FaultKind::Auth)];
+static SIGNS: &[ErrorPattern] = &[name("wrong_api_key", FaultKind::Auth)];

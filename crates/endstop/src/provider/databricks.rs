@@ -2,7 +2,7 @@
 
 use super::{Auth, Profile, Provider};
 use crate::dialect::openai_chat;
-use crate::fault::{FaultKind, Sign, name};
+use crate::fault::{ErrorPattern, FaultKind, name};
 
 /// Databricks.
 pub static DATABRICKS: Provider = Provider {
@@ -24,7 +24,7 @@ pub static DATABRICKS: Provider = Provider {
     main: Profile {
         provider: "databricks",
         paths: &["/chat/completions", "/serving-endpoints/*/invocations"],
-        signs: SIGNS,
+        error_patterns: SIGNS,
         caps: openai_chat::OLD_CAP,
         ..openai_chat::PROFILE
     },
@@ -32,7 +32,7 @@ pub static DATABRICKS: Provider = Provider {
     source: "databricks-sdk 0.162.0",
 };
 
-static SIGNS: &[Sign] = &[
+static SIGNS: &[ErrorPattern] = &[
     name("REQUEST_LIMIT_EXCEEDED", FaultKind::RateLimit),
     name("TEMPORARILY_UNAVAILABLE", FaultKind::Overloaded),
     name("RESOURCE_DOES_NOT_EXIST", FaultKind::NotFound),

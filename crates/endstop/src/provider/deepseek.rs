@@ -3,7 +3,7 @@
 use super::{Auth, COMMON_CAPABILITIES, Prefill, Profile, Provider, Resume, TRAILING, always};
 use crate::dialect::{Words, openai_chat, openai_completions, openai_responses};
 use crate::ending::Reason;
-use crate::next_request::Asks;
+use crate::next_request::RequestShape;
 
 /// DeepSeek.
 pub static DEEPSEEK: Provider = Provider {
@@ -30,8 +30,8 @@ pub static DEEPSEEK: Provider = Provider {
         caps: openai_chat::OLD_CAP,
         // Named choices are refused while it thinks, which it does unless told
         // (deepseek-ai/DeepSeek-V3#1376).
-        asks: Asks {
-            forces: openai_chat::THINKS_UNLESS_TOLD,
+        request_shape: RequestShape {
+            forced_tools: openai_chat::THINKS_UNLESS_TOLD,
             efforts: openai_chat::EFFORTS_THINKING,
             ..openai_chat::ASKS
         },

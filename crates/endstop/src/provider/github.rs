@@ -2,7 +2,7 @@
 
 use super::{Auth, Profile, Provider};
 use crate::dialect::openai_chat;
-use crate::fault::{FaultKind, Sign, name};
+use crate::fault::{ErrorPattern, FaultKind, name};
 
 /// GitHub Models.
 pub static GITHUB: Provider = Provider {
@@ -17,7 +17,7 @@ pub static GITHUB: Provider = Provider {
     url_variables: &[],
     main: Profile {
         provider: "github",
-        signs: SIGNS,
+        error_patterns: SIGNS,
         caps: openai_chat::OLD_CAP,
         ..openai_chat::PROFILE
     },
@@ -25,7 +25,7 @@ pub static GITHUB: Provider = Provider {
     source: "azure-ai-inference 1.0.0b9; eslint/tsc-meetings#593",
 };
 
-static SIGNS: &[Sign] = &[
+static SIGNS: &[ErrorPattern] = &[
     // HTTP 413: the plan's limit, below the model's.
     name("tokens_limit_reached", FaultKind::ContextWindow),
     name("RateLimitReached", FaultKind::RateLimit),

@@ -2,7 +2,7 @@
 
 use super::{Auth, COMMON_CAPABILITIES, Profile, Provider};
 use crate::dialect::openai_chat;
-use crate::fault::{FaultKind, Sign, name};
+use crate::fault::{ErrorPattern, FaultKind, name};
 
 /// Groq.
 pub static GROQ: Provider = Provider {
@@ -17,7 +17,7 @@ pub static GROQ: Provider = Provider {
     url_variables: &["GROQ_BASE_URL"],
     main: Profile {
         provider: "groq",
-        signs: SIGNS,
+        error_patterns: SIGNS,
         // `x_groq.usage`, always.
         capabilities: COMMON_CAPABILITIES,
         ..openai_chat::PROFILE
@@ -26,7 +26,7 @@ pub static GROQ: Provider = Provider {
     source: "groq 1.7.0; recorded, pydantic/pydantic-ai and maruel/genai",
 };
 
-static SIGNS: &[Sign] = &[
+static SIGNS: &[ErrorPattern] = &[
     // The model's text comes with it, in `failed_generation`.
     // HTTP 413: tokens a minute, not the window (continuedev/continue#10218).
     name("tokens", FaultKind::RateLimit),

@@ -3,7 +3,7 @@
 use super::{Auth, Profile, Provider};
 use crate::dialect::{Words, openai_chat, openai_completions, tgi};
 use crate::ending::Reason;
-use crate::fault::{FaultKind, Sign, class, name};
+use crate::fault::{ErrorPattern, FaultKind, class, name};
 
 /// Hugging Face.
 ///
@@ -25,7 +25,7 @@ pub static HUGGINGFACE: Provider = Provider {
     main: Profile {
         provider: "huggingface",
         words: WORDS,
-        signs: SIGNS,
+        error_patterns: SIGNS,
         caps: openai_chat::OLD_CAP,
         ..openai_chat::PROFILE
     },
@@ -33,14 +33,14 @@ pub static HUGGINGFACE: Provider = Provider {
         Profile {
             provider: "huggingface",
             words: WORDS,
-            signs: SIGNS,
+            error_patterns: SIGNS,
             ..openai_completions::PROFILE
         },
         Profile {
             provider: "huggingface",
             // The serverless API names the model and nothing else.
             paths: &["/generate", "/generate_stream", "/models/"],
-            signs: SIGNS,
+            error_patterns: SIGNS,
             ..tgi::PROFILE
         },
     ],
@@ -64,7 +64,7 @@ static WORDS: &[Words] = &[Words::plain(
     ],
 )];
 
-static SIGNS: &[Sign] = &[
+static SIGNS: &[ErrorPattern] = &[
     name("overloaded", FaultKind::Overloaded),
     name("generation", FaultKind::Server),
     name("incomplete_generation", FaultKind::Server),

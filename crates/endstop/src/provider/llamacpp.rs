@@ -2,7 +2,7 @@
 
 use super::{Auth, NO_QUIRKS, Profile, Provider, Quirks, Resume, TRAILING, always};
 use crate::dialect::{llamacpp, openai_chat, openai_completions, openai_responses};
-use crate::fault::{FaultKind, Sign, name};
+use crate::fault::{ErrorPattern, FaultKind, name};
 
 /// llama.cpp's server, and llamafile.
 pub static LLAMACPP: Provider = Provider {
@@ -18,17 +18,17 @@ pub static LLAMACPP: Provider = Provider {
     url_variables: &[],
     main: Profile {
         provider: "llamacpp",
-        signs: SIGNS,
+        error_patterns: SIGNS,
         // The server's default; `--no-prefill-assistant` turns it off.
         resume: &[always(Resume::Prefill(TRAILING))],
         ..openai_chat::PROFILE
     },
     others: &[
-        Profile { provider: "llamacpp", signs: SIGNS, ..openai_completions::PROFILE },
-        Profile { provider: "llamacpp", signs: SIGNS, ..llamacpp::PROFILE },
+        Profile { provider: "llamacpp", error_patterns: SIGNS, ..openai_completions::PROFILE },
+        Profile { provider: "llamacpp", error_patterns: SIGNS, ..llamacpp::PROFILE },
         Profile {
             provider: "llamacpp",
-            signs: SIGNS,
+            error_patterns: SIGNS,
             // The status is a constant in its code.
             quirks: Quirks { lies_at_cap: true, ..NO_QUIRKS },
             ..openai_responses::PROFILE
@@ -37,7 +37,7 @@ pub static LLAMACPP: Provider = Provider {
     source: "llama.cpp @b21e4de tools/server; recorded, maruel/genai",
 };
 
-static SIGNS: &[Sign] = &[
+static SIGNS: &[ErrorPattern] = &[
     name("exceed_context_size_error", FaultKind::ContextWindow),
     // While generating, as HTTP 500 or inside the stream.
     // The model is still being loaded.

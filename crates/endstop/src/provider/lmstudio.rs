@@ -2,7 +2,7 @@
 
 use super::{Auth, Profile, Provider};
 use crate::dialect::{openai_chat, openai_completions};
-use crate::next_request::{Asks, Force};
+use crate::next_request::{ForcedTool, RequestShape};
 
 /// LM Studio.
 pub static LMSTUDIO: Provider = Provider {
@@ -18,7 +18,7 @@ pub static LMSTUDIO: Provider = Provider {
     main: Profile {
         provider: "lmstudio",
         caps: openai_chat::OLD_CAP,
-        asks: Asks { forces: FORCES, ..openai_chat::ASKS },
+        request_shape: RequestShape { forced_tools: FORCES, ..openai_chat::ASKS },
         ..openai_chat::PROFILE
     },
     others: &[Profile { provider: "lmstudio", ..openai_completions::PROFILE }],
@@ -26,10 +26,10 @@ pub static LMSTUDIO: Provider = Provider {
 };
 
 /// A choice must be a word, so that it names no tool (lmstudio-ai/lmstudio-bug-tracker#670).
-static FORCES: &[Force] = &[Force {
+static FORCES: &[ForcedTool] = &[ForcedTool {
     tools: "tools",
     field: "tool_choice",
     value: |_| serde_json::json!("required"),
     models: &[],
-    bars: &[],
+    restrictions: &[],
 }];

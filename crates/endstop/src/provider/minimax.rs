@@ -2,7 +2,7 @@
 
 use super::{Auth, COMMON_CAPABILITIES, Capabilities, Profile, Provider};
 use crate::dialect::{openai_chat, openai_responses};
-use crate::fault::{FaultKind, Sign, class, name};
+use crate::fault::{ErrorPattern, FaultKind, class, name};
 
 /// `MiniMax`.
 pub static MINIMAX: Provider = Provider {
@@ -18,16 +18,16 @@ pub static MINIMAX: Provider = Provider {
     main: Profile {
         provider: "minimax",
         paths: &["/chat/completions", "/text/chatcompletion_v2"],
-        signs: SIGNS,
+        error_patterns: SIGNS,
         capabilities: Capabilities { usage_in_streams: false, ..COMMON_CAPABILITIES },
         ..openai_chat::PROFILE
     },
-    others: &[Profile { provider: "minimax", signs: SIGNS, ..openai_responses::PROFILE }],
+    others: &[Profile { provider: "minimax", error_patterns: SIGNS, ..openai_responses::PROFILE }],
     source: "MiniMax errorcode page; MiniMax-AI/MiniMax-M2#119; MiniMax-AI/cli",
 };
 
 /// 1039 is left out: a limit by two gateways, a filter by the vendor's own command.
-static SIGNS: &[Sign] = &[
+static SIGNS: &[ErrorPattern] = &[
     name("1000", FaultKind::Server),
     name("1001", FaultKind::Timeout),
     name("1002", FaultKind::RateLimit),

@@ -5,8 +5,8 @@ use super::{
 };
 use crate::dialect::{Words, openai_chat};
 use crate::ending::Reason;
-use crate::fault::{FaultKind, Sign, name};
-use crate::trouble::{Tells, Trouble};
+use crate::fault::{ErrorPattern, FaultKind, name};
+use crate::gateway_error::{ErrorShape, GatewayError};
 
 /// Mistral AI.
 pub static MISTRAL: Provider = Provider {
@@ -29,8 +29,8 @@ pub static MISTRAL: Provider = Provider {
                 ("model_length", Reason::ContextLimit),
             ],
         )],
-        signs: SIGNS,
-        tells: TELLS,
+        error_patterns: SIGNS,
+        error_shape: TELLS,
         // The reply repeats the prefix (platform-docs-public, prefix guide).
         resume: &[always(Resume::Prefill(Prefill {
             message_flag: Some("prefix"),
@@ -45,19 +45,19 @@ pub static MISTRAL: Provider = Provider {
     source: "mistralai 3.7.0; platform-docs-public @222f4ba",
 };
 
-const TELLS: Tells = Tells { event: "", in_stream: tell, body: tell };
+const TELLS: ErrorShape = ErrorShape { event: "", in_stream: tell, body: tell };
 
-fn tell(trouble: &Trouble<'_>) -> serde_json::Value {
+fn tell(gateway_error: &GatewayError<'_>) -> serde_json::Value {
     serde_json::json!({
         "object": "error",
-        "message": trouble.message,
+        "message": gateway_error.message,
         "type": "endstop_error",
         "param": null,
-        "code": trouble.code,
+        "code": gateway_error.code,
     })
 }
 
-static SIGNS: &[Sign] = &[
+static SIGNS: &[ErrorPattern] = &[
     name("rate_limited", FaultKind::RateLimit),
     name("1300", FaultKind::RateLimit),
     name("1500", FaultKind::NotFound),

@@ -2,8 +2,8 @@
 
 use super::{Auth, Capabilities, Prefill, Profile, Provider, Resume, TRAILING, always};
 use crate::dialect::openai_chat;
-use crate::fault::{FaultKind, Sign, name};
-use crate::next_request::Asks;
+use crate::fault::{ErrorPattern, FaultKind, name};
+use crate::next_request::RequestShape;
 
 /// Moonshot AI.
 pub static MOONSHOT: Provider = Provider {
@@ -18,13 +18,13 @@ pub static MOONSHOT: Provider = Provider {
     url_variables: &["KIMI_BASE_URL"],
     main: Profile {
         provider: "moonshot",
-        signs: SIGNS,
+        error_patterns: SIGNS,
         // The documented remedy for `length` (Kimi partial mode page).
         resume: &[always(Resume::Prefill(Prefill { message_flag: Some("partial"), ..TRAILING }))],
         // Named choices are refused while it thinks, which it does unless told
         // (can1357/oh-my-pi#1077).
-        asks: Asks {
-            forces: openai_chat::THINKS_UNLESS_TOLD,
+        request_shape: RequestShape {
+            forced_tools: openai_chat::THINKS_UNLESS_TOLD,
             efforts: openai_chat::EFFORTS_THINKING,
             ..openai_chat::ASKS
         },
@@ -35,7 +35,7 @@ pub static MOONSHOT: Provider = Provider {
     source: "kimi-moonshot specification; MoonshotAI/kimi-cli @4a550ef; Kimi errors page",
 };
 
-static SIGNS: &[Sign] = &[
+static SIGNS: &[ErrorPattern] = &[
     name("engine_overloaded_error", FaultKind::Overloaded),
     name("exceeded_current_quota_error", FaultKind::Quota),
     name("rate_limit_reached_error", FaultKind::RateLimit),

@@ -2,7 +2,7 @@
 
 use super::{Auth, Profile, Provider, Resume, Role, always};
 use crate::dialect::{openai_assistants, openai_chat, openai_completions, openai_responses};
-use crate::next_request::Asks;
+use crate::next_request::RequestShape;
 
 /// OpenAI.
 pub static OPENAI: Provider = Provider {
@@ -18,14 +18,14 @@ pub static OPENAI: Provider = Provider {
     main: Profile {
         provider: "openai",
         resume: &[always(Resume::Hint(Role::Developer))],
-        asks: Asks { efforts: openai_chat::EFFORTS_UNASKED, ..openai_chat::ASKS },
+        request_shape: RequestShape { efforts: openai_chat::EFFORTS_UNASKED, ..openai_chat::ASKS },
         ..openai_chat::PROFILE
     },
     others: &[
         Profile {
             provider: "openai",
             resume: &[always(openai_responses::previous_response(Role::Developer))],
-            asks: Asks {
+            request_shape: RequestShape {
                 hint: Role::Developer,
                 efforts: openai_responses::EFFORTS_UNASKED,
                 ..openai_responses::ASKS

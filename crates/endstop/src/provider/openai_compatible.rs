@@ -3,7 +3,7 @@
 use super::{Auth, Profile, Provider};
 use crate::dialect::{Words, openai_chat, openai_completions, openai_responses};
 use crate::ending::Reason;
-use crate::fault::{FaultKind, Sign, name};
+use crate::fault::{ErrorPattern, FaultKind, name};
 
 /// Any host that speaks OpenAI's wires and has no file of its own.
 pub static OPENAI_COMPATIBLE: Provider = Provider {
@@ -19,7 +19,7 @@ pub static OPENAI_COMPATIBLE: Provider = Provider {
     main: Profile {
         provider: "openai-compatible",
         words: WORDS,
-        signs: SIGNS,
+        error_patterns: SIGNS,
         caps: openai_chat::OLD_CAP,
         ..openai_chat::PROFILE
     },
@@ -27,10 +27,14 @@ pub static OPENAI_COMPATIBLE: Provider = Provider {
         Profile {
             provider: "openai-compatible",
             words: WORDS,
-            signs: SIGNS,
+            error_patterns: SIGNS,
             ..openai_completions::PROFILE
         },
-        Profile { provider: "openai-compatible", signs: SIGNS, ..openai_responses::PROFILE },
+        Profile {
+            provider: "openai-compatible",
+            error_patterns: SIGNS,
+            ..openai_responses::PROFILE
+        },
     ],
     source: "wire notes on compatible hosts, per row",
 };
@@ -65,7 +69,7 @@ static WORDS: &[Words] = &[Words::plain(
     ],
 )];
 
-static SIGNS: &[Sign] = &[
+static SIGNS: &[ErrorPattern] = &[
     name("exceed_context_size_error", FaultKind::ContextWindow),
     name("too_many_prompt_tokens", FaultKind::ContextWindow),
     name("tokens_limit_reached", FaultKind::ContextWindow),

@@ -2,7 +2,7 @@
 
 use super::{Auth, Profile, Provider};
 use crate::dialect::{openai_chat, openai_completions, openai_responses};
-use crate::fault::{FaultKind, Sign, message, name};
+use crate::fault::{ErrorPattern, FaultKind, message, name};
 
 /// OpenRouter.
 pub static OPENROUTER: Provider = Provider {
@@ -15,15 +15,15 @@ pub static OPENROUTER: Provider = Provider {
     auth: Auth::Bearer,
     key_variables: &["OPENROUTER_API_KEY"],
     url_variables: &[],
-    main: Profile { provider: "openrouter", signs: SIGNS, ..openai_chat::PROFILE },
+    main: Profile { provider: "openrouter", error_patterns: SIGNS, ..openai_chat::PROFILE },
     others: &[
-        Profile { provider: "openrouter", signs: SIGNS, ..openai_responses::PROFILE },
-        Profile { provider: "openrouter", signs: SIGNS, ..openai_completions::PROFILE },
+        Profile { provider: "openrouter", error_patterns: SIGNS, ..openai_responses::PROFILE },
+        Profile { provider: "openrouter", error_patterns: SIGNS, ..openai_completions::PROFILE },
     ],
     source: "OpenRouterTeam/docs @c26125a; openrouter 1.3.84",
 };
 
-static SIGNS: &[Sign] = &[
+static SIGNS: &[ErrorPattern] = &[
     message("was flagged", FaultKind::Filter),
     message("requires moderation", FaultKind::Filter),
     name("max_tokens_exceeded", FaultKind::OutputLimit),

@@ -2,7 +2,7 @@
 
 use super::{Auth, COMMON_CAPABILITIES, Capabilities, Profile, Provider};
 use crate::dialect::{Proof, openai_chat};
-use crate::fault::{FaultKind, Sign, name};
+use crate::fault::{ErrorPattern, FaultKind, name};
 
 /// Perplexity.
 pub static PERPLEXITY: Provider = Provider {
@@ -19,7 +19,7 @@ pub static PERPLEXITY: Provider = Provider {
         provider: "perplexity",
         // No `[DONE]` (recorded, maruel/genai, 64 of 64).
         proof: Proof::Word,
-        signs: SIGNS,
+        error_patterns: SIGNS,
         // In every chunk. It searches, and calls no tools of the caller's.
         capabilities: Capabilities { tools: false, ..COMMON_CAPABILITIES },
         caps: openai_chat::OLD_CAP,
@@ -29,7 +29,7 @@ pub static PERPLEXITY: Provider = Provider {
     source: "perplexityai 0.46.1; recorded, maruel/genai and crmne/ruby_llm",
 };
 
-static SIGNS: &[Sign] = &[
+static SIGNS: &[ErrorPattern] = &[
     name("too_many_prompt_tokens", FaultKind::ContextWindow),
     name("invalid_model", FaultKind::NotFound),
 ];

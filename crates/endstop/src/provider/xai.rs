@@ -2,7 +2,7 @@
 
 use super::{Auth, NO_QUIRKS, Profile, Provider, Quirks, Role, always};
 use crate::dialect::{openai_chat, openai_responses};
-use crate::fault::{FaultKind, Sign, class, message, name};
+use crate::fault::{ErrorPattern, FaultKind, class, message, name};
 
 /// xAI.
 pub static XAI: Provider = Provider {
@@ -17,14 +17,14 @@ pub static XAI: Provider = Provider {
     url_variables: &["XAI_BASE_URL"],
     main: Profile {
         provider: "xai",
-        signs: SIGNS,
+        error_patterns: SIGNS,
         // 12 in, 1 out, 290 reasoning, 303 in all (vercel/ai fixture).
         quirks: Quirks { reasoning_beside_output: true, ..NO_QUIRKS },
         ..openai_chat::PROFILE
     },
     others: &[Profile {
         provider: "xai",
-        signs: SIGNS,
+        error_patterns: SIGNS,
         // Its searches come as calls of custom tools, `x_keyword_search` and others (vercel/ai fixture).
         quirks: Quirks { runs_custom_tools: true, ..NO_QUIRKS },
         resume: &[always(openai_responses::previous_response(Role::User))],
@@ -33,7 +33,7 @@ pub static XAI: Provider = Provider {
     source: "xai-proto @9700be4; vercel/ai @ed857f5 packages/xai",
 };
 
-static SIGNS: &[Sign] = &[
+static SIGNS: &[ErrorPattern] = &[
     name("The service is currently unavailable", FaultKind::Overloaded),
     message("incorrect api key", FaultKind::Auth),
     class("Client specified an invalid argument", FaultKind::InvalidRequest),

@@ -3,7 +3,7 @@
 use super::{Auth, Profile, Provider};
 use crate::dialect::{Words, openai_chat, openai_responses};
 use crate::ending::Reason;
-use crate::fault::{FaultKind, Sign, name, status};
+use crate::fault::{ErrorPattern, FaultKind, name, status};
 
 /// Xiaomi `MiMo`.
 pub static XIAOMI: Provider = Provider {
@@ -24,14 +24,14 @@ pub static XIAOMI: Provider = Provider {
             // Going on makes a loop worse.
             &[("repetition_truncation", Reason::Failed)],
         )],
-        signs: SIGNS,
+        error_patterns: SIGNS,
         ..openai_chat::PROFILE
     },
-    others: &[Profile { provider: "xiaomi", signs: SIGNS, ..openai_responses::PROFILE }],
+    others: &[Profile { provider: "xiaomi", error_patterns: SIGNS, ..openai_responses::PROFILE }],
     source: "maruel/genai @66b63e6 providers/mimo; MiMo error-codes page",
 };
 
-static SIGNS: &[Sign] = &[
+static SIGNS: &[ErrorPattern] = &[
     // Its codes are the HTTP statuses, and this one is a filter's.
     status("421", FaultKind::Filter),
     name("invalid_key", FaultKind::Auth),

@@ -3,8 +3,8 @@
 use super::{Auth, COMMON_CAPABILITIES, Profile, Provider};
 use crate::dialect::{Words, openai_chat, openai_responses};
 use crate::ending::Reason;
-use crate::fault::{FaultKind, Sign, name};
-use crate::next_request::Asks;
+use crate::fault::{ErrorPattern, FaultKind, name};
+use crate::next_request::RequestShape;
 
 /// Z.AI.
 pub static ZAI: Provider = Provider {
@@ -20,15 +20,19 @@ pub static ZAI: Provider = Provider {
     main: Profile {
         provider: "zai",
         words: WORDS,
-        signs: SIGNS,
+        error_patterns: SIGNS,
         // On the chunk of the word, without being asked.
         capabilities: COMMON_CAPABILITIES,
         caps: openai_chat::OLD_CAP,
         // `auto` is the only choice of a tool, and it thinks by default (agentscope, GLM page).
-        asks: Asks { forces: &[], efforts: openai_chat::EFFORTS_THINKING, ..openai_chat::ASKS },
+        request_shape: RequestShape {
+            forced_tools: &[],
+            efforts: openai_chat::EFFORTS_THINKING,
+            ..openai_chat::ASKS
+        },
         ..openai_chat::PROFILE
     },
-    others: &[Profile { provider: "zai", signs: SIGNS, ..openai_responses::PROFILE }],
+    others: &[Profile { provider: "zai", error_patterns: SIGNS, ..openai_responses::PROFILE }],
     source: "Zhipu specification @2b70661; Zhipu error codes, second-hand",
 };
 
@@ -44,7 +48,7 @@ static WORDS: &[Words] = &[Words::plain(
     ],
 )];
 
-static SIGNS: &[Sign] = &[
+static SIGNS: &[ErrorPattern] = &[
     name("1261", FaultKind::ContextWindow),
     name("1301", FaultKind::Filter),
     name("1302", FaultKind::RateLimit),

@@ -7,13 +7,13 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::{Context, TerminationSignal};
+use super::{SignalContext, TerminationSignal};
 use crate::dialect::Words;
 use crate::ending::Said;
 use crate::event::{Event, Word};
 use crate::frame::{Frame, FrameKind};
 use crate::provider::{self, Provider, Wire};
-use crate::reader::{Asked, Reader};
+use crate::reader::{Reader, RequestInfo};
 use crate::registry::{Clues, Registry};
 use crate::shape;
 use crate::text::{WORD_CAP, clean};
@@ -59,7 +59,7 @@ pub struct Response {
 
 /// Anything that may end a response.
 #[derive(Clone, Copy, Debug)]
-pub enum Input<'a> {
+pub enum SignalInput<'a> {
     /// A piece of a stream.
     Delta(&'a Delta),
     /// A whole response.
@@ -68,19 +68,19 @@ pub enum Input<'a> {
     Native(&'a Value),
 }
 
-impl<'a> From<&'a Delta> for Input<'a> {
+impl<'a> From<&'a Delta> for SignalInput<'a> {
     fn from(delta: &'a Delta) -> Self {
         Self::Delta(delta)
     }
 }
 
-impl<'a> From<&'a Response> for Input<'a> {
+impl<'a> From<&'a Response> for SignalInput<'a> {
     fn from(response: &'a Response) -> Self {
         Self::Response(response)
     }
 }
 
-impl<'a> From<&'a Value> for Input<'a> {
+impl<'a> From<&'a Value> for SignalInput<'a> {
     fn from(native: &'a Value) -> Self {
         Self::Native(native)
     }
@@ -90,7 +90,7 @@ impl<'a> From<&'a Value> for Input<'a> {
 ///
 /// A delta is taken as a piece of a stream and a response as whole; what is native is taken as the
 /// context says, and as a piece where it does not.
-pub fn is_terminal<'a>(input: impl Into<Input<'a>>, context: &Context) -> bool {
+pub fn is_terminal<'a>(input: impl Into<SignalInput<'a>>, context: &SignalContext) -> bool {
     Registry::default().is_terminal(input, context)
 }
 
@@ -100,9 +100,9 @@ pub fn is_terminal<'a>(input: impl Into<Input<'a>>, context: &Context) -> bool {
 /// the last. An error counts more than any word, and of two words the less complete counts. A
 /// response that is not streamed is over, unless its status says that it is still to come.
 pub fn detect_termination<'a>(
-    input: impl Into<Input<'a>>,
+    input: impl Into<SignalInput<'a>>,
     is_streaming: bool,
-    context: &Context,
+    context: &SignalContext,
 ) -> TerminationSignal {
     detect(&Registry::default(), input.into(), is_streaming, context)
 }
@@ -124,30 +124,34 @@ impl Registry {
     pub fn detect_termination<'a>(
         &self,
         provider: &str,
-        response: impl Into<Input<'a>>,
+        response: impl Into<SignalInput<'a>>,
         is_streaming: bool,
     ) -> TerminationSignal {
-        let context = Context { provider: provider.to_owned(), ..Context::default() };
+        let context = SignalContext { provider: provider.to_owned(), ..SignalContext::default() };
         self.detect_termination_in(response, is_streaming, &context)
     }
 
     /// Returns the same where more than the provider is known.
     pub fn detect_termination_in<'a>(
         &self,
-        response: impl Into<Input<'a>>,
+        response: impl Into<SignalInput<'a>>,
         is_streaming: bool,
-        context: &Context,
+        context: &SignalContext,
     ) -> TerminationSignal {
         detect(self, response.into(), is_streaming, context)
     }
 
     /// Returns whether this ends the response, with the providers that were registered at run time.
-    pub fn is_terminal<'a>(&self, input: impl Into<Input<'a>>, context: &Context) -> bool {
+    pub fn is_terminal<'a>(
+        &self,
+        input: impl Into<SignalInput<'a>>,
+        context: &SignalContext,
+    ) -> bool {
         let input = input.into();
         let is_streaming = match input {
-            Input::Delta(_) => true,
-            Input::Response(_) => false,
-            Input::Native(_) => context.streamed != Some(false),
+            SignalInput::Delta(_) => true,
+            SignalInput::Response(_) => false,
+            SignalInput::Native(_) => context.streamed != Some(false),
         };
         detect(self, input, is_streaming, context).should_terminate
     }
@@ -155,17 +159,17 @@ impl Registry {
 
 fn detect(
     registry: &Registry,
-    input: Input<'_>,
+    input: SignalInput<'_>,
     is_streaming: bool,
-    context: &Context,
+    context: &SignalContext,
 ) -> TerminationSignal {
     let given = Given::new(input, is_streaming);
     let wire = given.wire(registry, context);
-    let asked = Asked {
+    let asked = RequestInfo {
         model: context.model.as_deref().map(|model| clean(model, WORD_CAP)),
         streamed: context.streamed.or(Some(is_streaming)),
         cap: context.cap,
-        ..Asked::default()
+        ..RequestInfo::default()
     };
     let tongue = given.tongue(registry, &wire, context);
     let mut reader = Reader::of_pieces(wire, asked);
@@ -189,12 +193,12 @@ struct Given<'a> {
 }
 
 impl<'a> Given<'a> {
-    fn new(input: Input<'a>, is_streaming: bool) -> Self {
+    fn new(input: SignalInput<'a>, is_streaming: bool) -> Self {
         let kind = if is_streaming { FrameKind::Event } else { FrameKind::Body };
         let native = match input {
-            Input::Delta(delta) => delta.metadata.as_ref(),
-            Input::Response(response) => response.metadata.as_ref(),
-            Input::Native(native) => Some(native),
+            SignalInput::Delta(delta) => delta.metadata.as_ref(),
+            SignalInput::Response(response) => response.metadata.as_ref(),
+            SignalInput::Native(native) => Some(native),
         };
         let told = native.and_then(|native| native.get("eventType").or(native.get("event_type")));
         let told = told.and_then(Value::as_str).unwrap_or_default();
@@ -205,30 +209,30 @@ impl<'a> Given<'a> {
             text: "",
             kind,
             last: !is_streaming,
-            verbatim: matches!(input, Input::Native(_)),
+            verbatim: matches!(input, SignalInput::Native(_)),
         };
         match input {
-            Input::Delta(delta) => Self {
+            SignalInput::Delta(delta) => Self {
                 event: delta.event_type.as_deref().filter(|name| !name.is_empty()).unwrap_or(told),
                 words: [word(delta.finish_reason.as_ref()), ""],
                 text: &delta.text,
                 last: given.last || delta.finished == Some(true),
                 ..given
             },
-            Input::Response(response) => Self {
+            SignalInput::Response(response) => Self {
                 words: [word(response.finish_reason.as_ref()), word(response.status.as_ref())],
                 text: &response.text,
                 kind: FrameKind::Body,
                 last: true,
                 ..given
             },
-            Input::Native(_) => given,
+            SignalInput::Native(_) => given,
         }
     }
 
     /// The wire that reads it: the one that is named, else the provider's first whose shape it has,
     /// else the provider's first that knows its word.
-    fn wire(&self, registry: &Registry, context: &Context) -> Wire {
+    fn wire(&self, registry: &Registry, context: &SignalContext) -> Wire {
         let dialect = context.wire.as_deref().unwrap_or_default();
         let shape = self.shape();
         let clues = Clues {
@@ -290,7 +294,7 @@ impl<'a> Given<'a> {
 
     /// The wires whose words it may speak: where it is known which wire it came in, that one and the
     /// provider's main one, in whose words frameworks say what the others do.
-    fn tongue(&self, registry: &Registry, wire: &Wire, context: &Context) -> Vec<Wire> {
+    fn tongue(&self, registry: &Registry, wire: &Wire, context: &SignalContext) -> Vec<Wire> {
         let sure = context.wire.is_some() || self.is_of(wire);
         let all = provider::by_id(wire.profile.provider).into_iter().flat_map(Provider::wires);
         let others = all.take(if sure { 1 } else { usize::MAX }).map(|other| {

@@ -7,19 +7,19 @@ use serde_json::{Value, json};
 
 use super::{Delta, TerminationSignal};
 use crate::dialect::Wins;
-use crate::ending::Close;
+use crate::ending::TransportEnd;
 use crate::event::Event;
 use crate::frame::{Frame, FrameKind};
 use crate::provider::Wire;
-use crate::reader::{Asked, Head, Reader, Step};
+use crate::reader::{Head, Reader, RequestInfo, Step};
 
 /// Follows one stream after another and tells when each is over.
 ///
 /// ```
 /// use endstop::signal::StreamHandler;
-/// use endstop::{Asked, Close, Reason, provider};
+/// use endstop::{RequestInfo, TransportEnd, Reason, provider};
 ///
-/// let mut handler = StreamHandler::new(&provider::GOOGLE, Asked::default());
+/// let mut handler = StreamHandler::new(&provider::GOOGLE, RequestInfo::default());
 /// let first = handler.process_chunk(
 ///     b"data: {\"candidates\":[{\"content\":{\"parts\":[{\"text\":\"Hi\"}]}}]}\n\n",
 /// );
@@ -28,13 +28,13 @@ use crate::reader::{Asked, Head, Reader, Step};
 ///     b"data: {\"candidates\":[{\"finishReason\":\"MAX_TOKENS\"}]}\n\n",
 /// );
 /// assert_eq!(last.termination.unwrap().ending, Reason::OutputLimit);
-/// assert_eq!(handler.finalize(Close::Eof).ending, Reason::OutputLimit);
+/// assert_eq!(handler.finalize(TransportEnd::Eof).ending, Reason::OutputLimit);
 /// assert_eq!(handler.content(), "Hi");
 /// ```
 #[derive(Clone, Debug)]
 pub struct StreamHandler {
     wire: Wire,
-    asked: Asked,
+    asked: RequestInfo,
     status: u16,
     content_type: String,
     reader: Reader,
@@ -59,7 +59,7 @@ pub struct Processed {
 
 impl StreamHandler {
     /// Makes a handler for streams of this wire.
-    pub fn new(wire: impl Into<Wire>, asked: Asked) -> Self {
+    pub fn new(wire: impl Into<Wire>, asked: RequestInfo) -> Self {
         let wire = wire.into();
         Self {
             reader: Reader::new(wire.clone(), Head::default(), asked.clone()),
@@ -136,7 +136,7 @@ impl StreamHandler {
     }
 
     /// Ends the stream; the handler is ready for the next.
-    pub fn finalize(&mut self, close: Close) -> TerminationSignal {
+    pub fn finalize(&mut self, close: TransportEnd) -> TerminationSignal {
         self.begin();
         let next = self.fresh();
         let reader = std::mem::replace(&mut self.reader, next);
@@ -267,7 +267,7 @@ mod tests {
         b"data: {\"choices\":[{\"index\":0,\"delta\":{},\"finish_reason\":\"stop\"}]}\n\n";
 
     fn handler() -> StreamHandler {
-        StreamHandler::new(&provider::OPENAI, Asked::default())
+        StreamHandler::new(&provider::OPENAI, RequestInfo::default())
     }
 
     #[test]
@@ -286,13 +286,13 @@ mod tests {
         );
         assert_eq!(handler.termination(), Some(&signal));
         let mut cut = handler.clone();
-        assert_eq!(cut.finalize(Close::Eof).confidence, Confidence::Medium);
+        assert_eq!(cut.finalize(TransportEnd::Eof).confidence, Confidence::Medium);
         let done = handler.process_chunk(b"data: [DONE]\n\n");
         assert!(!done.should_continue);
-        assert_eq!(handler.finalize(Close::Eof).confidence, Confidence::High);
+        assert_eq!(handler.finalize(TransportEnd::Eof).confidence, Confidence::High);
         handler.process_chunk(&text("x"));
         handler.reset();
-        assert_eq!(handler.finalize(Close::Eof).ending, Reason::Cut);
+        assert_eq!(handler.finalize(TransportEnd::Eof).ending, Reason::Cut);
     }
 
     /// However much came before, a chunk gives its own text and is judged only for what it says.
@@ -322,7 +322,7 @@ mod tests {
         let mut handler = handler();
         let body = br#"{"choices":[{"message":{"content":"Hi"},"finish_reason":"stop"}]}"#;
         handler.process_chunk(body);
-        assert_eq!(handler.finalize(Close::Eof).ending, Reason::Complete);
+        assert_eq!(handler.finalize(TransportEnd::Eof).ending, Reason::Complete);
         assert_eq!(handler.content(), "Hi");
         // The next stream begins with nothing.
         handler.process_chunk(&text("x"));

@@ -1,7 +1,7 @@
 //! Streamed and not streamed, the same content gives the same verdict, for every word of every wire.
 
 use endstop::provider::{self, Profile};
-use endstop::{Asked, Close, Ending, Head, Reader};
+use endstop::{Ending, Head, Reader, RequestInfo, TransportEnd};
 use serde_json::{Value, json};
 
 use crate::answer::{Answer, Content, one_call};
@@ -47,7 +47,8 @@ fn check(answer: &Answer<'_>) -> bool {
 }
 
 fn read(profile: &Profile, content_type: &str, bytes: &[u8]) -> Ending {
-    let mut reader = Reader::new(profile, Head { status: 200, content_type }, Asked::default());
+    let mut reader =
+        Reader::new(profile, Head { status: 200, content_type }, RequestInfo::default());
     reader.watch(bytes);
-    reader.finish(Close::Eof)
+    reader.finish(TransportEnd::Eof)
 }

@@ -5,7 +5,7 @@ use endstop::provider::{self, Profile};
 use endstop::tool_call::{
     Allow, Assembly, CallState, Refusal, ToolCall, allow, allow_by_ending, in_text,
 };
-use endstop::{Asked, Close, Confidence, Ending, Event, Head, Reader, Reason};
+use endstop::{Confidence, Ending, Event, Head, Reader, Reason, RequestInfo, TransportEnd};
 use serde_json::{Map, Value, json};
 
 use crate::answer::{Answer, Arguments, Content, Sent, builder, one_call};
@@ -14,7 +14,7 @@ use crate::case;
 use crate::oracle;
 use crate::sample::{Dice, everything};
 
-fn read(mut reader: Reader, chunks: &[&[u8]], close: Close) -> (Ending, Vec<ToolCall>) {
+fn read(mut reader: Reader, chunks: &[&[u8]], close: TransportEnd) -> (Ending, Vec<ToolCall>) {
     let mut assembly = Assembly::default();
     for chunk in chunks {
         reader.read(chunk, |event| assembly.observe(&event));
@@ -27,7 +27,7 @@ fn read(mut reader: Reader, chunks: &[&[u8]], close: Close) -> (Ending, Vec<Tool
 }
 
 fn reader(profile: &Profile) -> Reader {
-    Reader::new(profile, Head { status: 200, content_type: "" }, Asked::default())
+    Reader::new(profile, Head { status: 200, content_type: "" }, RequestInfo::default())
 }
 
 /// Every case, among them all of T-30 to T-56: a call runs if and only if the case ends as one.
@@ -63,7 +63,8 @@ fn of_every_word() {
                 let field = words.field;
                 let answer = Answer { dialect, field, word, content: one_call(), piece: 3 };
                 for (form, bytes) in answer.forms() {
-                    let (ending, calls) = read(reader(profile(dialect)), &[&bytes], Close::Eof);
+                    let (ending, calls) =
+                        read(reader(profile(dialect)), &[&bytes], TransportEnd::Eof);
                     let natural = matches!(reason, Some(Reason::Complete | Reason::ToolCall));
                     let vague = words.vague.contains(&answer.word.as_str().unwrap_or_default());
                     let wanted = natural && !vague;
@@ -141,7 +142,7 @@ fn try_form(
     sent: &[Sent],
     runs: bool,
 ) -> Option<String> {
-    let (ending, calls) = read(reader(profile(dialect)), &dice.cut(bytes, 60), Close::Eof);
+    let (ending, calls) = read(reader(profile(dialect)), &dice.cut(bytes, 60), TransportEnd::Eof);
     let compare = Compare::of(dialect.id, bytes);
     let is = |(call, sent): (&ToolCall, &Sent)| is_as_sent(compare, call, sent);
     if calls.len() != sent.len() || !calls.iter().zip(sent).all(is) {
@@ -155,7 +156,7 @@ fn try_form(
     let proof = marks.map_or(bytes.len(), |marks| marks.earliest);
     for _ in 0..CUTS {
         let cut = dice.roll(bytes.len());
-        let close = *dice.pick(&[Close::Eof, Close::Reset, Close::ClientGone]);
+        let close = *dice.pick(&[TransportEnd::Eof, TransportEnd::Reset, TransportEnd::ClientGone]);
         let (ending, calls) = read(reader(profile(dialect)), &dice.cut(&bytes[..cut], 60), close);
         if allow(&ending, &calls) == Allow::Run && cut < proof {
             return Some(format!("runs when cut at {cut}: {}", ending.sentence));
@@ -296,7 +297,7 @@ fn the_decision_is_per_response() {
     };
     let decide = |second: &str| {
         let (ending, calls) =
-            read(reader(&provider::OPENAI.main), &[body(second).as_bytes()], Close::Eof);
+            read(reader(&provider::OPENAI.main), &[body(second).as_bytes()], TransportEnd::Eof);
         (calls.len(), allow(&ending, &calls))
     };
     // Blank and null arguments are those of a call without parameters.
@@ -317,7 +318,7 @@ fn arguments_are_never_replaced() {
         json!({"choices": [{"index": 0, "finish_reason": "length", "message": {"tool_calls": [
         {"id": "a", "function": {"name": "f", "arguments": "{\"path\":\"/et"}}]}}]})
         .to_string();
-    let (_, calls) = read(reader(&provider::OPENAI.main), &[body.as_bytes()], Close::Eof);
+    let (_, calls) = read(reader(&provider::OPENAI.main), &[body.as_bytes()], TransportEnd::Eof);
     assert_eq!((calls[0].arguments.as_str(), calls[0].state), ("{\"path\":\"/et", CallState::Open));
 }
 
@@ -325,7 +326,7 @@ fn arguments_are_never_replaced() {
 fn states_of_calls() {
     let stream = |parts: &[&str]| {
         let events: String = parts.iter().map(|part| format!("data: {part}\n\n")).collect();
-        read(reader(&provider::ANTHROPIC.main), &[events.as_bytes()], Close::Eof).1
+        read(reader(&provider::ANTHROPIC.main), &[events.as_bytes()], TransportEnd::Eof).1
     };
     let start = r#"{"type":"content_block_start","index":0,"content_block":{"type":"tool_use","id":"t","name":"f","input":{}}}"#;
     let whole = r#"{"type":"content_block_delta","index":0,"delta":{"type":"input_json_delta","partial_json":"{}"}}"#;
@@ -345,7 +346,7 @@ fn states_of_calls() {
     assert_eq!(stream(&[nameless, whole, stop])[0].state, CallState::Orphaned);
     let orphan = r#"{"choices":[{"index":0,"delta":{"tool_calls":[{"index":0,"function":{"arguments":"{}"}}]}}]}"#;
     let events = format!("data: {orphan}\n\n");
-    let (_, calls) = read(reader(&provider::OPENAI.main), &[events.as_bytes()], Close::Eof);
+    let (_, calls) = read(reader(&provider::OPENAI.main), &[events.as_bytes()], TransportEnd::Eof);
     assert_eq!(calls[0].state, CallState::Orphaned);
 }
 
@@ -355,7 +356,7 @@ fn calls_written_in_text_run_only_when_whole() {
         let body =
             json!({"choices": [{"index": 0, "message": {"content": text}, "finish_reason": word}]})
                 .to_string();
-        read(reader(&provider::OPENAI.main), &[body.as_bytes()], Close::Eof).0
+        read(reader(&provider::OPENAI.main), &[body.as_bytes()], TransportEnd::Eof).0
     };
     let decide = |word: &str, text: &str| {
         let ending = ending(word, text);
@@ -415,12 +416,13 @@ fn calls_that_take_text_need_their_close_too() {
         )
     };
     let profile = provider::OPENAI.wire_of("openai-responses").unwrap();
-    let state = |stream: String| read(reader(profile), &[stream.as_bytes()], Close::Eof).1[0].state;
+    let state =
+        |stream: String| read(reader(profile), &[stream.as_bytes()], TransportEnd::Eof).1[0].state;
     assert_eq!(state(item("added", "in_progress")), CallState::Open);
     assert_eq!(state(item("added", "in_progress") + &item("done", "completed")), CallState::Closed);
     let end = "data: {\"type\":\"response.completed\",\"response\":{\"status\":\"completed\",\"output\":[]}}\n\n";
     let whole = item("added", "in_progress") + &item("done", "completed") + end;
-    let (ending, calls) = read(reader(profile), &[whole.as_bytes()], Close::Eof);
+    let (ending, calls) = read(reader(profile), &[whole.as_bytes()], TransportEnd::Eof);
     assert_eq!((calls[0].arguments.as_str(), allow(&ending, &calls)), ("ls", Allow::Run));
 }
 
@@ -430,7 +432,8 @@ fn what_cannot_all_be_followed_does_not_run() {
         json!({"choices": [{"index": 0, "finish_reason": "tool_calls", "message": {"tool_calls": [
         {"id": "a", "function": {"name": "f", "arguments": "{}"}}]}}]})
         .to_string();
-    let (mut ending, calls) = read(reader(&provider::OPENAI.main), &[body.as_bytes()], Close::Eof);
+    let (mut ending, calls) =
+        read(reader(&provider::OPENAI.main), &[body.as_bytes()], TransportEnd::Eof);
     assert_eq!(allow(&ending, &calls), Allow::Run);
     ending.shown.excess = 1;
     assert_eq!(allow(&ending, &calls), Allow::Refuse(Refusal::TooMany));
@@ -474,7 +477,7 @@ fn arguments_are_bounded() {
     let ending = {
         let body = json!({"choices": [{"message": {"tool_calls": [{"id": "c", "function":
             {"name": "f", "arguments": "{}"}}]}, "finish_reason": "tool_calls"}]});
-        read(reader(&provider::OPENAI.main), &[body.to_string().as_bytes()], Close::Eof).0
+        read(reader(&provider::OPENAI.main), &[body.to_string().as_bytes()], TransportEnd::Eof).0
     };
     let runs = |megabytes: usize| {
         let mut assembly = Assembly::default();

@@ -8,7 +8,7 @@ use base64::engine::general_purpose::STANDARD;
 use endstop::frame::aws;
 use endstop::provider::{self, Wire};
 use endstop::tool_call::{Assembly, ToolCall};
-use endstop::{Asked, Close, Ending, Head, Reader, SafetyRating, Timer};
+use endstop::{Ending, Head, Reader, RequestInfo, SafetyRating, Timer, TransportEnd};
 use serde::Deserialize;
 
 use crate::calls::{self, Call, Compare};
@@ -213,16 +213,16 @@ impl Case {
         self.status == 200 && (lines || !body.starts_with('{') && !body.starts_with('<'))
     }
 
-    pub(crate) fn close(&self) -> Close {
+    pub(crate) fn close(&self) -> TransportEnd {
         match self.close {
-            CloseSpec::Eof => Close::Eof,
-            CloseSpec::Reset => Close::Reset,
-            CloseSpec::Idle => Close::TimedOut(Timer::Idle),
-            CloseSpec::FirstByte => Close::TimedOut(Timer::FirstByte),
-            CloseSpec::ClientGone => Close::ClientGone,
-            CloseSpec::Dropped => Close::Dropped,
-            CloseSpec::Interrupted => Close::Interrupted,
-            CloseSpec::ShutDown => Close::ShutDown,
+            CloseSpec::Eof => TransportEnd::Eof,
+            CloseSpec::Reset => TransportEnd::Reset,
+            CloseSpec::Idle => TransportEnd::TimedOut(Timer::Idle),
+            CloseSpec::FirstByte => TransportEnd::TimedOut(Timer::FirstByte),
+            CloseSpec::ClientGone => TransportEnd::ClientGone,
+            CloseSpec::Dropped => TransportEnd::Dropped,
+            CloseSpec::Interrupted => TransportEnd::Interrupted,
+            CloseSpec::ShutDown => TransportEnd::ShutDown,
         }
     }
 
@@ -238,13 +238,13 @@ impl Case {
         &self.content_type
     }
 
-    pub(crate) fn asked(&self) -> Asked {
-        Asked {
+    pub(crate) fn asked(&self) -> RequestInfo {
+        RequestInfo {
             model: self.asked.model.clone(),
             streamed: self.asked.streamed,
             cap: self.asked.cap,
             choices: self.asked.choices,
-            ..Asked::default()
+            ..RequestInfo::default()
         }
     }
 

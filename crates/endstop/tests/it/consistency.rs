@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use endstop::dialect::{self, Dialect};
 use endstop::provider::{self, Profile};
 use endstop::signal::TerminationSignal;
-use endstop::{Asked, Close, Confidence, Ending, Head, Reader, Reason};
+use endstop::{Confidence, Ending, Head, Reader, Reason, RequestInfo, TransportEnd};
 use serde_json::json;
 
 use crate::answer::{Answer, Content, builder, one_call};
@@ -323,9 +323,9 @@ fn cut(dialect: &'static Dialect) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-fn read(profile: &Profile, trial: &Trial, close: Close) -> Ending {
+fn read(profile: &Profile, trial: &Trial, close: TransportEnd) -> Ending {
     let head = Head { status: trial.status, content_type: "" };
-    let mut reader = Reader::new(profile, head, Asked::default());
+    let mut reader = Reader::new(profile, head, RequestInfo::default());
     reader.watch(&trial.bytes);
     reader.finish(close)
 }
@@ -362,7 +362,7 @@ fn the_same_scenario_reads_the_same_on_every_wire() {
                 continue;
             };
             *read_of.entry(scenario.name).or_default() += 1;
-            let ending = read(profile, &trial, Close::Eof);
+            let ending = read(profile, &trial, TransportEnd::Eof);
             let (stop, got) = (ending.stop_reason().to_string(), common(&ending));
             let stops = stop == scenario.stop || stop.starts_with(&format!("{}(", scenario.stop));
             let right = got.2 == scenario.reason
@@ -432,7 +432,7 @@ fn a_broken_connection_reads_the_same_on_every_wire() {
     for dialect in dialect::ALL {
         let Some(bytes) = cut(dialect) else { continue };
         let trial = Trial { status: 200, bytes };
-        for close in [Close::Eof, Close::Reset] {
+        for close in [TransportEnd::Eof, TransportEnd::Reset] {
             let ending = read(profile(dialect), &trial, close);
             assert_eq!(
                 (ending.reason, ending.confidence),

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use endstop::dialect::Proof;
 use endstop::tool_call::{Allow, Assembly, ToolCall, allow};
-use endstop::{Asked, Close, Confidence, Ending, Head, Reader, Reason, Usage, Wire};
+use endstop::{Confidence, Ending, Head, Reader, Reason, RequestInfo, TransportEnd, Usage, Wire};
 use serde_json::{Value, json};
 
 use crate::calls::{self, Call, Compare};
@@ -28,8 +28,8 @@ struct Subject {
     wire: Wire,
     status: u16,
     content_type: String,
-    asked: Asked,
-    close: Close,
+    asked: RequestInfo,
+    close: TransportEnd,
     bytes: Vec<u8>,
 }
 
@@ -69,7 +69,7 @@ fn subjects() -> Vec<Subject> {
             status: record.status.unwrap_or(0),
             content_type: record.content_type().to_owned(),
             asked: record.asked(),
-            close: Close::Eof,
+            close: TransportEnd::Eof,
             bytes,
         }
     });
@@ -786,7 +786,7 @@ fn what_must_matter_does() {
         let (ending, _) = subject.read(&[&subject.bytes], &subject.content_type);
         let mut wrong = Vec::new();
         let mut tried = 0;
-        if !ending.reason.is_success() || subject.close != Close::Eof {
+        if !ending.reason.is_success() || subject.close != TransportEnd::Eof {
             return (0, wrong);
         }
         let Some(document) = Document::parse(&subject.bytes) else { return (0, wrong) };

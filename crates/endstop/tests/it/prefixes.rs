@@ -3,7 +3,7 @@
 
 use endstop::dialect::Proof;
 use endstop::provider::Wire;
-use endstop::{Close, Ending, Reader, Reason};
+use endstop::{Ending, Reader, Reason, TransportEnd};
 
 use crate::case;
 use crate::oracle;
@@ -14,7 +14,7 @@ pub(crate) fn check_cuts(
     wire: &Wire,
     mut reader: Reader,
     bytes: &[u8],
-    close: Close,
+    close: TransportEnd,
     cuts: &[usize],
 ) {
     let marks = oracle::marks(&wire.profile, bytes);
@@ -47,7 +47,7 @@ pub(crate) fn check_cuts(
                 let expected = ending.reason == Reason::Cut
                     || silent
                     || ending.fault.is_some()
-                    || close != Close::Eof;
+                    || close != TransportEnd::Eof;
                 assert!(
                     !ending.reason.is_success(),
                     "{label}, cut at {cut}: {} {:?}",

@@ -10,7 +10,7 @@ use std::sync::LazyLock;
 use base64::Engine as _;
 use endstop::registry::{Clues, choose};
 use endstop::tool_call::{Assembly, ToolCall};
-use endstop::{Asked, Close, Ending, Head, Reader, Wire};
+use endstop::{Ending, Head, Reader, RequestInfo, TransportEnd, Wire};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -147,12 +147,12 @@ impl Record {
         })
     }
 
-    pub(crate) fn asked(&self) -> Asked {
-        Asked {
+    pub(crate) fn asked(&self) -> RequestInfo {
+        RequestInfo {
             model: self.model.clone(),
             streamed: Some(self.stream),
             cap: self.request_max_tokens.as_u64(),
-            ..Asked::default()
+            ..RequestInfo::default()
         }
     }
 
@@ -165,7 +165,7 @@ impl Record {
         let body = self.bytes();
         let mut reader = self.reader(&body);
         reader.watch(&body);
-        reader.finish(Close::Eof)
+        reader.finish(TransportEnd::Eof)
     }
 
     /// The ending and the tool calls.
@@ -173,7 +173,7 @@ impl Record {
         let mut reader = self.reader(body);
         let mut assembly = Assembly::default();
         reader.read(body, |event| assembly.observe(&event));
-        let ending = reader.finish_with(Close::Eof, |event| assembly.observe(&event));
+        let ending = reader.finish_with(TransportEnd::Eof, |event| assembly.observe(&event));
         let calls = assembly.finish(&ending);
         (ending, calls)
     }

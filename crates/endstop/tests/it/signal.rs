@@ -5,11 +5,13 @@ use endstop::dialect;
 use endstop::provider::{self, Wire};
 use endstop::registry::Registry;
 use endstop::signal::{
-    Context, Conversation, Delta, Response, StreamHandler, TerminationSignal, detect_termination,
-    is_terminal, validate, validate_text,
+    Conversation, Delta, Response, SignalContext, StreamHandler, TerminationSignal,
+    detect_termination, is_terminal, validate, validate_text,
 };
 use endstop::vocabulary::{VOCABULARIES, Vocabulary};
-use endstop::{Asked, Close, Confidence, Head, Reader, Reason, Record, SafetyRating, Usage};
+use endstop::{
+    Confidence, Head, Reader, Reason, Record, RequestInfo, SafetyRating, TransportEnd, Usage,
+};
 use serde_json::{Value, json};
 
 use crate::answer::{Answer, Content, one_call};
@@ -43,7 +45,7 @@ fn rows() -> Vec<Row> {
 }
 
 /// The signal of one row, by the detector that it is for.
-fn detect(kind: &str, input: &str, context: &Context) -> TerminationSignal {
+fn detect(kind: &str, input: &str, context: &SignalContext) -> TerminationSignal {
     match kind {
         "delta" => {
             let delta: Delta = serde_json::from_str(input).unwrap();
@@ -60,7 +62,7 @@ fn detect(kind: &str, input: &str, context: &Context) -> TerminationSignal {
         "event" | "body" => {
             let native: Value = serde_json::from_str(input).unwrap();
             let is_streaming = kind == "event";
-            let context = Context { streamed: Some(is_streaming), ..context.clone() };
+            let context = SignalContext { streamed: Some(is_streaming), ..context.clone() };
             let signal = detect_termination(&native, is_streaming, &context);
             assert_eq!(is_terminal(&native, &context), signal.should_terminate);
             signal
@@ -69,12 +71,12 @@ fn detect(kind: &str, input: &str, context: &Context) -> TerminationSignal {
     }
 }
 
-fn context(names: &str) -> Context {
+fn context(names: &str) -> SignalContext {
     let (provider, wire) = names.split_once(' ').unwrap_or((names, ""));
-    Context {
+    SignalContext {
         provider: provider.to_owned(),
         wire: Some(wire.to_owned()).filter(|wire| !wire.is_empty()),
-        ..Context::default()
+        ..SignalContext::default()
     }
 }
 
@@ -129,10 +131,10 @@ fn a_body_is_judged_as_its_bytes_are() {
         let mut reader = Reader::new(
             profile,
             Head { status: 200, content_type: "application/json" },
-            Asked { streamed: Some(false), ..Asked::default() },
+            RequestInfo { streamed: Some(false), ..RequestInfo::default() },
         );
         reader.watch(&bytes);
-        let want = TerminationSignal::from(&reader.finish(Close::Eof));
+        let want = TerminationSignal::from(&reader.finish(TransportEnd::Eof));
         let body: Value = serde_json::from_slice(&bytes).unwrap();
         let context = context(&format!("{} {}", profile.provider, answer.dialect.id));
         assert_eq!(detect_termination(&body, false, &context), want, "{body}");
@@ -155,7 +157,7 @@ fn the_deltas_of_a_stream_end_where_the_stream_does() {
     for (answer, profile) in answers() {
         let Some(bytes) = answer.stream() else { continue };
         let context = context(&format!("{} {}", profile.provider, answer.dialect.id));
-        let mut handler = StreamHandler::new(profile, Asked::default());
+        let mut handler = StreamHandler::new(profile, RequestInfo::default());
         let deltas = handler.deltas(&bytes);
         let ends: Vec<_> = deltas.iter().filter(|delta| is_terminal(*delta, &context)).collect();
         let so_far = handler.termination().cloned();
@@ -318,7 +320,8 @@ fn errors_and_other_details_are_kept_and_everything_is_bounded() {
     assert!(kept.len() == 64 && kept.iter().all(|rating| rating.category.len() <= 256));
     is_sound(&signal);
     let word = Delta { finish_reason: Some(long.clone()), ..Delta::default() };
-    let many = Context { model: Some(long.clone()), api_version: Some(long), ..context("openai") };
+    let many =
+        SignalContext { model: Some(long.clone()), api_version: Some(long), ..context("openai") };
     let signal = detect_termination(&word, true, &many);
     assert!(serde_json::to_string(&signal).unwrap().len() < 4000);
     is_sound(&signal);
@@ -326,7 +329,7 @@ fn errors_and_other_details_are_kept_and_everything_is_bounded() {
 
 #[test]
 fn a_signal_gives_its_context_back() {
-    let given = Context {
+    let given = SignalContext {
         provider: "anthropic".to_owned(),
         model: Some("claude".to_owned()),
         wire: Some("anthropic-messages".to_owned()),
@@ -357,7 +360,7 @@ fn a_signal_gives_its_context_back() {
     let natural = Delta { finish_reason: Some("end_turn".to_owned()), ..Delta::default() };
     let at_cap = detect_termination(&natural, true, &given);
     assert_eq!((at_cap.ending, at_cap.confidence), (Reason::Complete, Confidence::Medium));
-    let below = Context { cap: Some(10), ..given };
+    let below = SignalContext { cap: Some(10), ..given };
     assert_eq!(detect_termination(&natural, true, &below).confidence, Confidence::High);
 }
 
@@ -397,8 +400,8 @@ fn a_provider_registered_at_run_time_counts() {
 #[test]
 fn a_wire_that_is_corrected_names_its_provider() {
     let wire = Wire::from(&provider::OPENAI);
-    let handler = StreamHandler::new(wire, Asked { cap: Some(4), ..Asked::default() });
-    let signal = handler.clone().finalize(Close::Reset);
+    let handler = StreamHandler::new(wire, RequestInfo { cap: Some(4), ..RequestInfo::default() });
+    let signal = handler.clone().finalize(TransportEnd::Reset);
     assert_eq!((signal.context().cap, signal.context().provider.as_str()), (Some(4), "openai"));
     assert_eq!(told(&signal), "over cut high");
 }

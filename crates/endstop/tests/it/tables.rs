@@ -3,7 +3,7 @@
 use endstop::dialect;
 use endstop::provider;
 use endstop::registry::{Clues, choose};
-use endstop::{Asked, Close, Head, Reader};
+use endstop::{Head, Reader, RequestInfo, TransportEnd};
 use serde_json::{Map, Value, json};
 
 #[test]
@@ -75,9 +75,9 @@ fn every_named_usage_field_is_read() {
         let profile = provider::ALL.iter().find_map(|known| known.wire_of(dialect.id)).unwrap();
         for path in dialect.usage {
             let head = Head { status: 200, content_type: "application/json" };
-            let mut reader = Reader::new(profile, head, Asked::default());
+            let mut reader = Reader::new(profile, head, RequestInfo::default());
             reader.watch(body_with(dialect.id, path, 4711).to_string().as_bytes());
-            let usage = reader.finish(Close::Eof).usage;
+            let usage = reader.finish(TransportEnd::Eof).usage;
             let counts =
                 [usage.input, usage.output, usage.reasoning, usage.cache_read, usage.cache_write];
             assert!(counts.contains(&Some(4711)), "{} {path}", dialect.id);

@@ -2,11 +2,11 @@
 
 use endstop::registry::{Clues, choose};
 use endstop::signal::TerminationSignal;
-use endstop::{Asked, Close, Ending, Event, Head, Reader, Reason, Record};
+use endstop::{Ending, Event, Head, Reader, Reason, Record, RequestInfo, TransportEnd};
 
 fn read(provider: &str, path: &str, body: &str) -> (Vec<String>, Ending) {
     let wire = choose(&Clues { provider, path, ..Clues::default() });
-    let mut reader = Reader::new(wire, Head::default(), Asked::default());
+    let mut reader = Reader::new(wire, Head::default(), RequestInfo::default());
     let mut tokens = Vec::new();
     let mut observe = |event: Event<'_>| {
         if let Event::ResumeToken { token, .. } = event {
@@ -14,7 +14,7 @@ fn read(provider: &str, path: &str, body: &str) -> (Vec<String>, Ending) {
         }
     };
     reader.read(body.as_bytes(), &mut observe);
-    let ending = reader.finish_with(Close::Eof, &mut observe);
+    let ending = reader.finish_with(TransportEnd::Eof, &mut observe);
     (tokens, ending)
 }
 

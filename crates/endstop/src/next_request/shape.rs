@@ -7,17 +7,17 @@ use crate::provider::{Role, Token};
 
 /// The things that requests of a wire can ask for, and their fields.
 #[derive(Clone, Copy, Debug)]
-pub struct Asks {
+pub struct RequestShape {
     /// The fields of the conversation: the first whose field the request has.
-    pub talk: &'static [Talk],
+    pub talk: &'static [ConversationShape],
     /// The role that gives a hint where no rule for the model says so.
     pub hint: Role,
     /// Fields of a request that forbid a prefill.
-    pub prefill_bars: &'static [Bar],
+    pub prefill_restrictions: &'static [Restriction],
     /// The way that a paused answer is taken up.
-    pub paused: Paused,
+    pub paused: PauseProtocol,
     /// The ways to force one tool: the first whose tools the request has.
-    pub forces: &'static [Force],
+    pub forced_tools: &'static [ForcedTool],
     /// The field of the temperature.
     pub temperature: Temperature,
     /// The fields that tune reasoning: the first that the request has, else the first with a value of its
@@ -58,12 +58,12 @@ impl UsageOption {
 }
 
 /// A wire that takes none of this.
-pub const NOTHING: Asks = Asks {
+pub const NOTHING: RequestShape = RequestShape {
     talk: &[],
     hint: Role::User,
-    prefill_bars: &[],
-    paused: Paused::Never,
-    forces: &[],
+    prefill_restrictions: &[],
+    paused: PauseProtocol::Never,
+    forced_tools: &[],
     temperature: Temperature { field: "", refused_by: &[], only_if_sent: true },
     efforts: &[],
     either_case: false,
@@ -72,11 +72,11 @@ pub const NOTHING: Asks = Asks {
 
 /// The place of the conversation in a request.
 #[derive(Clone, Copy, Debug)]
-pub enum Talk {
+pub enum ConversationShape {
     /// In a list of turns; one text there is the user's only turn.
-    Turns(Turns),
+    MessageList(MessageList),
     /// The last turn of the user apart, and the turns before it in a list.
-    Apart(&'static str, Turns),
+    Apart(&'static str, MessageList),
     /// In one text that the model goes on writing. Where the second field is true, the reply repeats
     /// it.
     Prompt(&'static str, &'static str),
@@ -86,7 +86,7 @@ pub enum Talk {
 
 /// A list of turns.
 #[derive(Clone, Copy, Debug)]
-pub struct Turns {
+pub struct MessageList {
     /// The field of the list.
     pub list: &'static str,
     /// The assistant's role.
@@ -112,7 +112,7 @@ pub enum Speaker {
 
 /// Something in a request that forbids something else.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Bar {
+pub struct Restriction {
     /// The field.
     pub field: &'static str,
     /// Values of it that do not forbid anything; nor do null and false.
@@ -125,7 +125,7 @@ pub struct Bar {
 
 /// The way that a paused answer is taken up.
 #[derive(Clone, Copy, Debug)]
-pub enum Paused {
+pub enum PauseProtocol {
     /// It never is.
     Never,
     /// It is sent back as it came.
@@ -141,7 +141,7 @@ pub enum Paused {
 
 /// A way to force one tool.
 #[derive(Clone, Copy, Debug)]
-pub struct Force {
+pub struct ForcedTool {
     /// The field that declares the tools.
     pub tools: &'static str,
     /// The field that forces one.
@@ -151,7 +151,7 @@ pub struct Force {
     /// Parts of the names of the models that take it; the empty list fits every model.
     pub models: &'static [&'static str],
     /// Fields of a request that forbid it.
-    pub bars: &'static [Bar],
+    pub restrictions: &'static [Restriction],
 }
 
 /// The field of the temperature.
@@ -222,7 +222,7 @@ pub const fn tokens_if_said(least: u64) -> Scale {
 }
 
 /// The turns that most wires have.
-pub const MESSAGES: Turns = Turns {
+pub const MESSAGES: MessageList = MessageList {
     list: "messages",
     assistant: "assistant",
     user: "user",

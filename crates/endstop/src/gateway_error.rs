@@ -13,7 +13,7 @@ use crate::provider::Profile;
 
 /// An error of ours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Trouble<'a> {
+pub struct GatewayError<'a> {
     /// The HTTP status that it has, or would have had.
     pub status: u16,
     /// A short word for it, such as `endstop_cut`.
@@ -24,22 +24,24 @@ pub struct Trouble<'a> {
 
 /// How a wire tells errors.
 #[derive(Clone, Copy, Debug)]
-pub struct Tells {
+pub struct ErrorShape {
     /// The name of the error's event, where server-sent events have names; else empty.
     pub event: &'static str,
     /// The payload of an error inside a stream.
-    pub in_stream: fn(&Trouble<'_>) -> Value,
+    pub in_stream: fn(&GatewayError<'_>) -> Value,
     /// The body of an error in place of an answer.
-    pub body: fn(&Trouble<'_>) -> Value,
+    pub body: fn(&GatewayError<'_>) -> Value,
 }
 
 impl Profile {
     /// The body of a response that is nothing but this error.
     #[must_use]
-    pub fn error_body(&self, trouble: &Trouble<'_>) -> Vec<u8> {
+    pub fn error_body(&self, gateway_error: &GatewayError<'_>) -> Vec<u8> {
         let body = match self.framing {
-            Framing::Aws | Framing::AwsChunks => aws_error(trouble),
-            Framing::Sse | Framing::Lines | Framing::Array => (self.tells.body)(trouble),
+            Framing::Aws | Framing::AwsChunks => aws_error(gateway_error),
+            Framing::Sse | Framing::Lines | Framing::Array => {
+                (self.error_shape.body)(gateway_error)
+            }
         };
         body.to_string().into_bytes()
     }
@@ -47,23 +49,29 @@ impl Profile {
     /// The frame that tells this error inside a stream framed like this; `first` if no frame came
     /// before it.
     #[must_use]
-    pub fn error_frame(&self, framing: Framing, first: bool, trouble: &Trouble<'_>) -> Vec<u8> {
-        let payload = || (self.tells.in_stream)(trouble).to_string();
+    pub fn error_frame(
+        &self,
+        framing: Framing,
+        first: bool,
+        gateway_error: &GatewayError<'_>,
+    ) -> Vec<u8> {
+        let payload = || (self.error_shape.in_stream)(gateway_error).to_string();
         match framing {
-            Framing::Sse if self.tells.event.is_empty() => format!("data: {}\n\n", payload()),
-            Framing::Sse => format!("event: {}\ndata: {}\n\n", self.tells.event, payload()),
+            Framing::Sse if self.error_shape.event.is_empty() => format!("data: {}\n\n", payload()),
+            Framing::Sse => format!("event: {}\ndata: {}\n\n", self.error_shape.event, payload()),
             Framing::Lines => format!("{}\n", payload()),
             // The bracket stays open: what follows it is the end of the connection.
             Framing::Array if first => format!("[{}", payload()),
             Framing::Array => format!(",{}", payload()),
-            Framing::Aws | Framing::AwsChunks => return aws_exception(trouble),
+            Framing::Aws | Framing::AwsChunks => return aws_exception(gateway_error),
         }
         .into_bytes()
     }
 }
 
-fn aws_exception(trouble: &Trouble<'_>) -> Vec<u8> {
-    let payload = json!({ "message": trouble.message, "originalStatusCode": trouble.status });
+fn aws_exception(gateway_error: &GatewayError<'_>) -> Vec<u8> {
+    let payload =
+        json!({ "message": gateway_error.message, "originalStatusCode": gateway_error.status });
     let headers = [
         (":message-type", "exception"),
         (":exception-type", "modelStreamErrorException"),
@@ -72,39 +80,39 @@ fn aws_exception(trouble: &Trouble<'_>) -> Vec<u8> {
     aws::encode(&headers, payload.to_string().as_bytes())
 }
 
-fn aws_error(trouble: &Trouble<'_>) -> Value {
-    json!({ "message": trouble.message, "__type": "ModelErrorException", "code": trouble.code })
+fn aws_error(gateway_error: &GatewayError<'_>) -> Value {
+    json!({ "message": gateway_error.message, "__type": "ModelErrorException", "code": gateway_error.code })
 }
 
 /// OpenAI's errors, which most hosts share.
-pub const OPENAI: Tells = Tells { event: "", in_stream: openai, body: openai };
+pub const OPENAI: ErrorShape = ErrorShape { event: "", in_stream: openai, body: openai };
 
 /// The same with a name for the event.
-pub const OPENAI_NAMED: Tells = Tells { event: "error", ..OPENAI };
+pub const OPENAI_NAMED: ErrorShape = ErrorShape { event: "error", ..OPENAI };
 
 /// Errors that are one text, as Ollama's are.
-pub const TEXT: Tells = Tells { event: "", in_stream: text, body: text };
+pub const TEXT: ErrorShape = ErrorShape { event: "", in_stream: text, body: text };
 
-pub(crate) fn openai(trouble: &Trouble<'_>) -> Value {
+pub(crate) fn openai(gateway_error: &GatewayError<'_>) -> Value {
     json!({ "error": {
-        "message": trouble.message,
+        "message": gateway_error.message,
         "type": "endstop_error",
         "param": null,
-        "code": trouble.code,
+        "code": gateway_error.code,
     } })
 }
 
-fn text(trouble: &Trouble<'_>) -> Value {
-    json!({ "error": trouble.message })
+fn text(gateway_error: &GatewayError<'_>) -> Value {
+    json!({ "error": gateway_error.message })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Asked, Close, Head, Reader, Reason, dialect, provider};
+    use crate::{Head, Reader, Reason, RequestInfo, TransportEnd, dialect, provider};
 
-    const TROUBLE: Trouble<'_> =
-        Trouble { status: 502, code: "endstop_cut", message: "it was cut" };
+    const TROUBLE: GatewayError<'_> =
+        GatewayError { status: 502, code: "endstop_cut", message: "it was cut" };
 
     /// What we tell is read back as an error, on every wire of every provider.
     #[test]
@@ -115,10 +123,10 @@ mod tests {
                     (200, profile.error_frame(profile.framing, true, &TROUBLE)),
                     (502, profile.error_body(&TROUBLE)),
                 ] {
-                    let asked = Asked { streamed: Some(true), ..Asked::default() };
+                    let asked = RequestInfo { streamed: Some(true), ..RequestInfo::default() };
                     let mut reader = Reader::new(profile, Head { status, content_type: "" }, asked);
                     reader.watch(&bytes);
-                    let ending = reader.finish(Close::Reset);
+                    let ending = reader.finish(TransportEnd::Reset);
                     let text = String::from_utf8_lossy(&bytes);
                     assert!(
                         [Reason::Failed, Reason::Cut].contains(&ending.reason),

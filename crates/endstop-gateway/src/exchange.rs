@@ -4,22 +4,22 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use endstop::{Asked, Close, Ending, Head, Reader, Record, Wire};
+use endstop::{Ending, Head, Reader, Record, RequestInfo, TransportEnd, Wire};
 use endstop_store::spool::{Spool, Ticket};
 
 use crate::config::Mode;
+use crate::ending_log::{Ended, EndingLog, GuardAction, now};
 use crate::failure::Strictness;
-use crate::told::{Action, Ended, Told, now};
 
 /// A request under way. However it goes, exactly one ending is told: dropping it is one too.
 #[derive(Debug)]
-pub struct Turn {
-    told: Arc<Told>,
+pub struct Exchange {
+    told: Arc<EndingLog>,
     noted: Option<Noted>,
     began: Instant,
     record: Record,
     wire: Wire,
-    asked: Asked,
+    asked: RequestInfo,
     mode: Mode,
     strictness: Strictness,
     ended: bool,
@@ -46,7 +46,7 @@ pub struct Opening {
     /// The wire.
     pub wire: Wire,
     /// What was asked.
-    pub asked: Asked,
+    pub asked: RequestInfo,
     /// The mode.
     pub mode: Mode,
     /// How strictly it is held.
@@ -57,10 +57,10 @@ pub struct Opening {
     pub key_id: Option<String>,
 }
 
-impl Turn {
+impl Exchange {
     /// A request that has been admitted. It is noted before anything is sent.
     #[must_use]
-    pub fn new(told: Arc<Told>, spool: Option<&Arc<Spool>>, opening: Opening) -> Self {
+    pub fn new(told: Arc<EndingLog>, spool: Option<&Arc<Spool>>, opening: Opening) -> Self {
         let Opening { id, upstream, path, wire, asked, mode, strictness, team_id, key_id } =
             opening;
         let mut record = Record {
@@ -114,7 +114,7 @@ impl Turn {
 
     /// What was asked.
     #[must_use]
-    pub fn asked(&self) -> &Asked {
+    pub fn asked(&self) -> &RequestInfo {
         &self.asked
     }
 
@@ -142,9 +142,9 @@ impl Turn {
     }
 
     /// There was no response: ends the turn, and gives the ending.
-    pub fn unanswered(&mut self, close: Close) -> Ending {
+    pub fn unanswered(&mut self, close: TransportEnd) -> Ending {
         let ending = self.reader("", 1 << 20).finish(close);
-        self.end(ending.clone(), Action::Refused);
+        self.end(ending.clone(), GuardAction::Refused);
         ending
     }
 
@@ -156,12 +156,12 @@ impl Turn {
 
     /// Notes the end as far as it is known, before a client can see it.
     pub fn note(&mut self, ending: &Ending) {
-        self.write_ending(ending, Action::Passed);
+        self.write_ending(ending, GuardAction::Passed);
         self.append();
     }
 
     /// Ends the turn. Only the first ending is told.
-    pub fn end(&mut self, ending: Ending, action: Action) {
+    pub fn end(&mut self, ending: Ending, action: GuardAction) {
         if std::mem::replace(&mut self.ended, true) {
             return;
         }
@@ -171,7 +171,7 @@ impl Turn {
         self.told.tell(Ended { kept, action, ending });
     }
 
-    fn write_ending(&mut self, ending: &Ending, action: Action) {
+    fn write_ending(&mut self, ending: &Ending, action: GuardAction) {
         self.record.end(ending);
         self.record.total_us = micros(self.began.elapsed());
         action.word().clone_into(&mut self.record.action);
@@ -188,7 +188,7 @@ impl Turn {
 
     /// The ending as a comment of a stream.
     #[must_use]
-    pub fn comment(&self, ending: &Ending, action: Action) -> Bytes {
+    pub fn comment(&self, ending: &Ending, action: GuardAction) -> Bytes {
         let json = serde_json::json!({
             "id": self.record.id,
             "reason": ending.reason.name(),
@@ -205,11 +205,11 @@ fn micros(time: Duration) -> u64 {
     u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
 
-impl Drop for Turn {
+impl Drop for Exchange {
     fn drop(&mut self) {
         if !self.ended {
-            let ending = self.reader("", 1 << 20).finish(Close::ClientGone);
-            self.end(ending, Action::Refused);
+            let ending = self.reader("", 1 << 20).finish(TransportEnd::ClientGone);
+            self.end(ending, GuardAction::Refused);
         }
     }
 }

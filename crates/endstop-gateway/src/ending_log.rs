@@ -16,7 +16,7 @@ use crate::log::LogWriter;
 /// What was done about a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Action {
+pub enum GuardAction {
     /// Passed on as it came.
     Passed,
     /// Passed on, and it may be unfinished.
@@ -27,7 +27,7 @@ pub enum Action {
     Refused,
 }
 
-impl Action {
+impl GuardAction {
     /// The word for it.
     #[must_use]
     pub fn word(self) -> &'static str {
@@ -48,14 +48,14 @@ pub struct Ended {
     pub kept: Record,
     /// What was done; the record has the word for it.
     #[serde(skip)]
-    pub action: Action,
+    pub action: GuardAction,
     /// The ending in full.
     pub ending: Ending,
 }
 
 /// Keeps the newest records, and tells them.
 #[derive(Debug)]
-pub struct Told {
+pub struct EndingLog {
     newest: Mutex<VecDeque<Arc<Ended>>>,
     keep: usize,
     log: Log,
@@ -102,7 +102,7 @@ impl Wanted {
     }
 }
 
-impl Told {
+impl EndingLog {
     /// Keeps so many.
     #[must_use]
     pub fn new(keep: usize, log: Log) -> Self {
