@@ -1,0 +1,277 @@
+//! The events of a turn, as data. Callers emit them.
+
+use serde::{Deserialize, Serialize};
+
+use super::account::TurnData;
+use super::{Completeness, EndedResponse, PlannedRequest, RequestKind, StateName, TurnEnd};
+use crate::policy::{Counter, Left, Limit};
+use endstop::ending::{Confidence, Ending, Reason, Shown};
+use endstop::tool_call::{Allow, CallState, Refusal, allow_by_ending};
+
+/// Something that happened, as data; callers emit it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "event", rename_all = "snake_case")]
+pub enum TurnEvent {
+    /// A response is over.
+    StopReasonObserved {
+        /// The turn.
+        turn: String,
+        /// The number of the request, from one on.
+        iteration: u32,
+        /// The provider.
+        provider: String,
+        /// The model.
+        model: Option<String>,
+        /// The reason that it ended for.
+        reason: Reason,
+        /// The confidence of that.
+        confidence: Confidence,
+        /// The provider's own word.
+        raw: Option<String>,
+    },
+    /// An answer is continued, asked for with a higher cap, or gone on with after a cut.
+    ContinuationAttempt {
+        /// The turn.
+        turn: String,
+        /// The number of the request, from one on.
+        iteration: u32,
+        /// The number of the attempt, from one on.
+        index: u32,
+        /// The counter that it counts against.
+        counter: Counter,
+        /// Output tokens so far.
+        cumulative_tokens: u64,
+        /// Characters so far.
+        cumulative_chars: u64,
+        /// The rest of the budgets after this attempt is counted.
+        budget_left: Left,
+    },
+    /// The same request is sent again after a wait.
+    RetryAttempt {
+        /// The turn.
+        turn: String,
+        /// The number of the request, from one on.
+        iteration: u32,
+        /// The number of the attempt, from one on.
+        index: u32,
+        /// The counter that it counts against.
+        counter: Counter,
+        /// The rest of the budgets after this attempt is counted.
+        budget_left: Left,
+    },
+    /// A paused answer is sent back, or one that is not over is polled.
+    ResumeAttempt {
+        /// The turn.
+        turn: String,
+        /// The number of the request, from one on.
+        iteration: u32,
+        /// The number of the attempt, from one on.
+        index: u32,
+        /// The counter that it counts against.
+        counter: Counter,
+    },
+    /// A tool call was cut or cannot be read.
+    ToolPayloadRepair {
+        /// The turn.
+        turn: String,
+        /// The number of the request, from one on.
+        iteration: u32,
+        /// The kind of mistake.
+        issue: Issue,
+        /// The mistake in a sentence.
+        detail: String,
+        /// Whether it is or was asked for once more.
+        attempted: bool,
+        /// Whether that brought a call that may run; none while nobody knows.
+        succeeded: Option<bool>,
+    },
+    /// A turn that was continued is over; [`TurnEvent::TurnEnded`] follows.
+    ContinuationTerminated {
+        /// The turn.
+        turn: String,
+        /// The cause of the end.
+        cause: TurnEnd,
+        /// The part of the answer that there is.
+        finish: Completeness,
+        /// The reason that the last response ended for.
+        reason: Option<Reason>,
+        /// The limit that was reached.
+        limit: Option<Limit>,
+        /// Requests sent.
+        iterations: u32,
+        /// Responses whose text belongs to the answer.
+        pieces: u32,
+        /// Output tokens, all of them.
+        cumulative_tokens: u64,
+        /// Characters of the answer.
+        cumulative_chars: u64,
+    },
+    /// The turn is over. Comes once for every turn, and last.
+    TurnEnded {
+        /// The turn.
+        turn: String,
+        /// The cause of the end.
+        cause: TurnEnd,
+        /// The part of the answer that there is.
+        finish: Completeness,
+        /// The reason that the last response ended for.
+        reason: Option<Reason>,
+        /// The limit that was reached.
+        limit: Option<Limit>,
+        /// The answer was continued, or asked for with a higher cap.
+        continued: bool,
+        /// Requests sent.
+        iterations: u32,
+    },
+    /// An input does not belong to this state.
+    InputIgnored {
+        /// The turn.
+        turn: String,
+        /// The state.
+        state: StateName,
+        /// The input.
+        input: String,
+    },
+}
+
+/// A mistake in a tool call that keeps it from running.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Issue {
+    /// The call or its arguments are not finished.
+    Unfinished,
+    /// Its arguments are not JSON, or the provider says that the call is malformed.
+    Malformed,
+    /// It has no name, or was never begun.
+    NoName,
+    /// Its arguments do not fit the tool's schema.
+    Schema,
+}
+
+impl Issue {
+    /// The name in events and reports.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Unfinished => "unfinished",
+            Self::Malformed => "malformed",
+            Self::NoName => "no_name",
+            Self::Schema => "schema",
+        }
+    }
+}
+
+/// The detail of a repair that succeeded.
+const REPAIRED: &str = "the call that was asked for again is complete";
+
+/// Returns the mistake in the tool calls of a response, and the same in a sentence. `known` is the
+/// mistake that was to be repaired, for a response that shows none of its own.
+pub(super) fn issue(ended: &EndedResponse, known: Option<Issue>) -> (Issue, String) {
+    let EndedResponse { ending, tools, .. } = ended;
+    let calls = |of: fn(&Shown) -> u32| ending.choices.iter().any(|choice| of(&choice.shown) > 0);
+    let told = match tools {
+        Some(Allow::Refuse(refusal @ (Refusal::Call(_) | Refusal::Schema | Refusal::TooMany))) => {
+            Some(*refusal)
+        }
+        Some(
+            Allow::Run | Allow::Refuse(Refusal::NoCalls | Refusal::Ending(_) | Refusal::Unsure),
+        )
+        | None => None,
+    };
+    let refusal = match (told, allow_by_ending(ending)) {
+        (Some(told), _) => told,
+        (None, Allow::Refuse(refusal)) => refusal,
+        (None, Allow::Run) => return (known.unwrap_or(Issue::Unfinished), REPAIRED.to_owned()),
+    };
+    let issue = match refusal {
+        Refusal::Schema => Issue::Schema,
+        Refusal::Call(CallState::Malformed) => Issue::Malformed,
+        Refusal::Call(CallState::Orphaned) => Issue::NoName,
+        Refusal::Call(
+            CallState::Open | CallState::Parsable | CallState::Closed | CallState::Complete,
+        )
+        | Refusal::TooMany => Issue::Unfinished,
+        Refusal::NoCalls if known.is_some() => known.unwrap_or(Issue::Unfinished),
+        // The ending forbids the calls; what they show says what is wrong with them.
+        Refusal::Ending(_) | Refusal::NoCalls | Refusal::Unsure => {
+            if calls(|shown| shown.nameless_tool_calls) {
+                Issue::NoName
+            } else if calls(|shown| shown.malformed_tool_calls)
+                || ending.reason == Reason::MalformedToolCall
+            {
+                Issue::Malformed
+            } else {
+                Issue::Unfinished
+            }
+        }
+    };
+    let detail = match (refusal, &ending.sentence) {
+        // There is no call to speak of: the provider's own word says it.
+        (Refusal::NoCalls, sentence) => sentence.clone(),
+        (refusal, _) => refusal.sentence(),
+    };
+    (issue, detail)
+}
+
+impl TurnData {
+    pub(super) fn observed(&self, ending: &Ending) -> TurnEvent {
+        TurnEvent::StopReasonObserved {
+            turn: self.begin.turn.clone(),
+            iteration: self.spent.iterations,
+            provider: ending.provider.clone(),
+            model: ending.model.clone(),
+            reason: ending.reason,
+            confidence: ending.confidence,
+            raw: ending.native().map(|(_, word)| word.to_owned()),
+        }
+    }
+
+    pub(super) fn repair_event(
+        &self,
+        ended: &EndedResponse,
+        attempted: bool,
+        succeeded: Option<bool>,
+    ) -> TurnEvent {
+        let (issue, detail) = issue(ended, self.issue);
+        TurnEvent::ToolPayloadRepair {
+            turn: self.begin.turn.clone(),
+            iteration: self.spent.iterations,
+            issue,
+            detail,
+            attempted,
+            succeeded,
+        }
+    }
+
+    /// The event for an attempt that was just counted.
+    pub(super) fn attempt(
+        &self,
+        next: &PlannedRequest,
+        counter: Counter,
+        budget_left: Left,
+    ) -> TurnEvent {
+        let turn = self.begin.turn.clone();
+        let iteration = self.spent.iterations;
+        let index = self.spent.count(counter);
+        let continues = match counter {
+            Counter::Continuations | Counter::Raises => true,
+            Counter::Resumes | Counter::Polls => {
+                return TurnEvent::ResumeAttempt { turn, iteration, index, counter };
+            }
+            Counter::Retries | Counter::Cuts => next.how == RequestKind::ResumeText && !next.again,
+            Counter::Repairs => false,
+        };
+        if !continues {
+            return TurnEvent::RetryAttempt { turn, iteration, index, counter, budget_left };
+        }
+        TurnEvent::ContinuationAttempt {
+            turn,
+            iteration,
+            index,
+            counter,
+            cumulative_tokens: self.spent.completion_tokens,
+            cumulative_chars: self.spent.output_chars,
+            budget_left,
+        }
+    }
+}
