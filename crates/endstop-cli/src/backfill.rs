@@ -1,4 +1,4 @@
-//! `endstop backfill`: finish reasons that were written before, or by older rules.
+//! `endstop backfill`: normalises finish reasons in existing rows.
 
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -10,48 +10,50 @@ use endstop_store::backfill::{self, Backfill, Columns, Done};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 
-/// Normalise finish reasons that were written before
+/// Normalise the finish reasons of existing rows
 #[derive(clap::Args)]
 #[command(after_help = "\
-The provider's own word is read and never written. A run that was interrupted goes on where it stopped.
-Rows of Endstop's own are judged again where its rules have changed, and keep what was said before. If
-the gateway was taught words, give its configuration here too.
+The provider's finish reason is read and never changed. An interrupted run continues where it
+stopped. Rows that Endstop wrote are judged again if its rules have changed, and keep their previous
+reason. If the gateway has custom providers or finish reasons, pass its configuration here too.
 
 Examples:
-  endstop backfill --from postgres://user@host/database --table llm_calls --native-column stop_reason --dry-run
-  endstop backfill --from calls.csv --provider openai --native-column finish_reason --finish-reason-column normalised")]
+  endstop backfill --from postgres://user@host/database --table llm_calls \\
+      --native-column stop_reason --dry-run
+  endstop backfill --from calls.csv --provider openai --native-column finish_reason \\
+      --finish-reason-column normalised")]
 pub(crate) struct Args {
-    /// `postgres://…`, `sqlite:FILE`, or a file: .csv, .tsv, .jsonl, .ndjson
+    /// Database or file: `postgres://…`, `sqlite:FILE`, .csv, .tsv, .jsonl or .ndjson
     #[arg(long, value_name = "URL|FILE")]
     from: String,
-    /// The table
+    /// Table with the rows
     #[arg(long, value_name = "TABLE", default_value = "gateway_requests")]
     table: String,
-    /// The column that tells rows apart
+    /// Column that identifies a row
     #[arg(long, value_name = "COLUMN", default_value = "id")]
     id_column: String,
-    /// The column with the provider
+    /// Column with the provider
     #[arg(long, value_name = "COLUMN", default_value = "provider")]
     provider_column: String,
-    /// The column with the provider's own word
+    /// Column with the provider's finish reason
     #[arg(long, value_name = "COLUMN", default_value = "native_finish_reason")]
     native_column: String,
-    /// The column that our word goes into
+    /// Column for the normalised finish reason
     #[arg(long, value_name = "COLUMN", default_value = "finish_reason")]
     finish_reason_column: String,
-    /// Who served what names no provider
+    /// Provider of rows that do not name one
     #[arg(long, value_name = "PROVIDER")]
     provider: Option<String>,
-    /// A TOML file of your own providers and words, or the gateway's configuration
+    /// TOML file with custom providers and finish reasons, or the gateway's configuration
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Where the copy of a file goes; beside it by default
+    /// Output file, if `--from` is a file; beside the input by default
     #[arg(long, value_name = "FILE")]
     to: Option<PathBuf>,
-    /// Rows at a time
+    /// Rows per batch
     #[arg(long, value_name = "N", default_value_t = 1000)]
     batch: usize,
-    /// Say what would change, and change nothing
+    /// Print what would change, without changing anything
     #[arg(long)]
     dry_run: bool,
     /// Print JSON
@@ -122,23 +124,23 @@ fn as_json(done: &Done, dry_run: bool) -> Result<String> {
 
 fn print(out: &mut impl Write, done: &Done, dry_run: bool) -> io::Result<()> {
     let would = if dry_run { "would change" } else { "changed" };
-    writeln!(out, "{} rows read, {} {would}", done.rows, done.changed)?;
+    writeln!(out, "rows: {} read, {} {would}", done.rows, done.changed)?;
     for (backfill::Change { provider, native, from, to }, count) in &done.changes {
         let from = from.as_deref().unwrap_or("null");
         writeln!(out, "  {count:>9}  {provider:<12} {native:<24} {from} -> {to}")?;
     }
     if done.rejudged > 0 {
-        writeln!(out, "{} rows of Endstop's own {would} by newer rules", done.rejudged)?;
+        writeln!(out, "rows written by Endstop: {} {would} under newer rules", done.rejudged)?;
     }
     for (provider, count) in &done.strangers {
         writeln!(
             out,
-            "unknown provider: `{provider}` in {count} rows, read as openai-compatible; `--config` \
-             teaches a provider"
+            "unknown provider: `{provider}` (rows: {count}), read as openai-compatible; define it \
+             with `--config`"
         )?;
     }
     if done.unread > 0 {
-        writeln!(out, "{} lines could not be read and stand as they were", done.unread)?;
+        writeln!(out, "lines that could not be read, copied unchanged: {}", done.unread)?;
     }
     if let Some(file) = &done.file {
         writeln!(out, "written to {}", file.display())?;

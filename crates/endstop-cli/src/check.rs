@@ -1,4 +1,4 @@
-//! `endstop check`: how did this response end?
+//! `endstop check`: reports how one response ended.
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -12,7 +12,7 @@ use crate::line::Line;
 use crate::response::ResponseArgs;
 use crate::style::Style;
 
-/// Tell how one response ended: what was said, how it closed, what it shows, what that means
+/// Show how one response ended, with the evidence and what to do next
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -55,7 +55,7 @@ fn print(ending: &Ending, wire: &Wire, style: Style) -> io::Result<()> {
     let title = if ending.over {
         ending.reason.name().replace('_', " ")
     } else {
-        "not over yet".to_owned()
+        "not finished".to_owned()
     };
     writeln!(
         out,
@@ -66,7 +66,7 @@ fn print(ending: &Ending, wire: &Wire, style: Style) -> io::Result<()> {
     )?;
     let said = match &ending.said {
         Some(said) => format!("`{}` in `{}`", said.word, said.field),
-        None => "nothing".to_owned(),
+        None => "no finish reason".to_owned(),
     };
     row(&mut out, style, "said", &said)?;
     row(&mut out, style, "closed", closed_in_words(ending.closed))?;
@@ -76,7 +76,7 @@ fn print(ending: &Ending, wire: &Wire, style: Style) -> io::Result<()> {
         style,
         "shown",
         &if shown.is_empty() {
-            "content, nothing odd".to_owned()
+            "content, nothing unusual".to_owned()
         } else {
             shown.join(", ").replace('_', " ")
         },
@@ -107,9 +107,9 @@ fn wire_in_words(ending: &Ending, wire: &Wire) -> String {
         words.push_str(&format!(", API version {version}"));
     }
     if wire.profile.ambiguous {
-        words.push_str(" (a guess: the body fits several; use `--provider`)");
+        words.push_str(" (a guess: the body fits several wires or none; use `--provider`)");
     } else if wire.profile.guessed {
-        words.push_str(" (by the body's shape)");
+        words.push_str(" (detected from the body)");
     }
     words
 }
@@ -117,17 +117,17 @@ fn wire_in_words(ending: &Ending, wire: &Wire) -> String {
 fn closed_in_words(closed: Closed) -> &'static str {
     match closed {
         Closed::Open => "still open",
-        Closed::Proven => "properly, by what this wire sends at the end",
-        Closed::Eof => "the bytes ended, without what this wire sends at the end",
+        Closed::Proven => "normally, with the wire's end marker or a complete body",
+        Closed::Eof => "the body ended without the wire's end marker",
         Closed::Reset => "the connection broke",
-        Closed::Truncated => "inside a chunk, or short of the promised length",
-        Closed::Unreachable(_) => "there was no connection",
-        Closed::TimedOut(_) => "a time limit passed",
-        Closed::ClientGone | Closed::Dropped => "the client left",
+        Closed::Truncated => "inside a chunk, or before the declared length",
+        Closed::Unreachable(_) => "no connection could be opened",
+        Closed::TimedOut(_) => "a timeout expired",
+        Closed::ClientGone | Closed::Dropped => "the client disconnected",
         Closed::Error => "with an error from the provider",
-        Closed::Oversize => "an event was too large to read on",
+        Closed::Oversize => "an event was too large",
         Closed::BrokenFrame => "a frame was corrupt",
-        Closed::Interrupted | Closed::ShutDown => "our own process ended",
+        Closed::Interrupted | Closed::ShutDown => "the Endstop process ended",
         _ => "in another way",
     }
 }

@@ -1,4 +1,4 @@
-//! `endstop completions` and `endstop man`: made from the same definitions as `--help`.
+//! `endstop completions` and `endstop man`, generated from the same definitions as `--help`.
 
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -8,25 +8,25 @@ use anyhow::{Context, Result};
 use clap::Command;
 use clap_complete::Shell;
 
-/// Print completions for a shell
+/// Print shell completions
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
   endstop completions bash > ~/.local/share/bash-completion/completions/endstop
   endstop completions fish > ~/.config/fish/completions/endstop.fish")]
 pub(crate) struct CompletionsArgs {
-    /// The shell
+    /// Shell to print completions for
     shell: Shell,
 }
 
-/// Print the manual page, or write one page a subcommand
+/// Print the manual page, or write one page per subcommand
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
   endstop man | man -l -
   endstop man --out /usr/local/share/man/man1")]
 pub(crate) struct ManArgs {
-    /// Write the pages into this folder
+    /// Directory to write the pages to
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
 }
@@ -42,9 +42,9 @@ pub(crate) fn man(args: &ManArgs, command: Command) -> Result<ExitCode> {
     match &args.out {
         Some(folder) => {
             std::fs::create_dir_all(folder)
-                .with_context(|| format!("cannot make {}", folder.display()))?;
+                .with_context(|| format!("cannot create {}", folder.display()))?;
             clap_mangen::generate_to(command, folder)
-                .with_context(|| format!("cannot write into {}", folder.display()))?;
+                .with_context(|| format!("cannot write to {}", folder.display()))?;
         }
         None => {
             let mut text = Vec::new();

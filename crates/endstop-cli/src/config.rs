@@ -1,4 +1,4 @@
-//! The user's own providers and words.
+//! Custom providers and finish reasons.
 
 use std::path::Path;
 
@@ -6,8 +6,8 @@ use anyhow::Result;
 use endstop::registry::Registry;
 use endstop_gateway::Config;
 
-/// The built-in providers, and those of this file: tables of providers alone, or the gateway's
-/// configuration, which may hold or name them.
+/// Returns the built-in providers and those of this file. The file has tables of providers alone,
+/// or is the gateway's configuration, which may contain them or name their file.
 pub(crate) fn registry(file: Option<&Path>) -> Result<Registry> {
     match file {
         Some(file) => Ok(Config::from_file(file)?.registry),

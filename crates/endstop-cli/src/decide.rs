@@ -1,4 +1,4 @@
-//! `endstop decide`: the decision about a response, and the request that would be sent next.
+//! `endstop decide`: decides what to do about a response, and builds the next request.
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -16,12 +16,12 @@ use endstop_turn::policy::{
     TerminationReport,
 };
 use serde::Serialize;
-use serde_json::Value;
+use serde_json::value::RawValue;
 
 use crate::response::{Response, ResponseArgs};
 use crate::style::Style;
 
-/// Say what to do about one response, why, and which request to send next
+/// Decide what to do about one response, and build the next request
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -34,57 +34,57 @@ pub(crate) struct Args {
     pub(crate) given: Given,
 }
 
-// No documentation here: clap would show it in place of the subcommand's own.
+// No doc comment here: clap would show it instead of the subcommand's.
 #[derive(clap::Args)]
 pub(crate) struct Given {
     #[command(flatten)]
     response: ResponseArgs,
-    /// A preset (careful, default, persistent) or a TOML file
+    /// Preset (careful, default, persistent) or TOML file
     #[arg(long, value_name = "NAME|FILE", default_value = "default")]
     policy: String,
-    /// The request that was sent, in its own JSON: then the next one is shown
+    /// Request that was sent, in the provider's JSON; also prints the next request
     #[arg(long, value_name = "FILE")]
     request: Option<PathBuf>,
-    /// Continuations of this turn so far
+    /// Continuations in this turn so far
     #[arg(long, value_name = "N", default_value_t = 0)]
     attempts: u32,
-    /// Retries of this turn so far, after failures
+    /// Retries after failures in this turn so far
     #[arg(long, value_name = "N", default_value_t = 0)]
     retries: u32,
-    /// Retries of this turn so far, after cut streams
+    /// Retries after cut streams in this turn so far
     #[arg(long, value_name = "N", default_value_t = 0)]
     cuts: u32,
-    /// Repairs of a tool call in this turn so far
+    /// Tool call repairs in this turn so far
     #[arg(long, value_name = "N", default_value_t = 0)]
     repairs: u32,
-    /// Output tokens of this turn before this response
+    /// Output tokens in this turn before this response
     #[arg(long, value_name = "N", default_value_t = 0)]
     tokens: u64,
-    /// Characters of this turn before this response
+    /// Characters in this turn before this response
     #[arg(long, value_name = "N", default_value_t = 0)]
     chars: u64,
-    /// How long the turn has taken
+    /// Duration of the turn so far, in milliseconds
     #[arg(long, value_name = "MS", default_value_t = 0)]
     elapsed_ms: u64,
     /// Cost of this turn before this response
     #[arg(long, value_name = "USD", default_value = "0", value_parser = parse_money)]
     cost: Money,
-    /// Messages in the conversation; else those of `--request` are counted
+    /// Messages in the conversation; counted from `--request` by default
     #[arg(long, value_name = "N")]
     messages: Option<u32>,
-    /// Tokens in the conversation, this answer included; else as the response counts them
+    /// Tokens in the conversation, including this response; from its usage by default
     #[arg(long, value_name = "N")]
     conversation_tokens: Option<u64>,
-    /// The user chose the cap: it is not to be raised
+    /// Never raise the output token limit, because the user set it
     #[arg(long)]
     cap_is_users: bool,
-    /// The most output tokens that the model gives
+    /// Maximum output tokens of the model
     #[arg(long, value_name = "N")]
     model_max: Option<u64>,
-    /// The model's context window
+    /// Context window of the model, in tokens
     #[arg(long, value_name = "N")]
     window: Option<u64>,
-    /// The text has reached someone and cannot be taken back
+    /// The text was already delivered and cannot be withdrawn
     #[arg(long)]
     delivered: bool,
     /// Print JSON
@@ -92,7 +92,7 @@ pub(crate) struct Given {
     pub(crate) json: bool,
 }
 
-/// A decision, and the request for it.
+/// Decision and the next request.
 #[derive(Serialize)]
 pub(crate) struct Considered {
     #[serde(flatten)]
@@ -101,12 +101,12 @@ pub(crate) struct Considered {
     pub(crate) next: Option<Next>,
 }
 
-/// The request that would be sent next, or why there is none.
+/// Request that would be sent next, or the reason why it cannot be built.
 #[derive(Serialize)]
 #[serde(untagged)]
 pub(crate) enum Next {
     Changed(Box<NextRequest>),
-    Same { request: Value, sentence: String },
+    Same { request: Box<RawValue>, sentence: String },
     Impossible { impossible: String },
 }
 
@@ -146,7 +146,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         row("wait", &format!("{wait} ms"))?;
     }
     if let Some(cap) = decision.metadata.next_cap {
-        row("next cap", &format!("{cap} tokens"))?;
+        row("next limit", &format!("{cap} tokens"))?;
     }
     row("policy", &report.policy)?;
     drop(out);
@@ -154,7 +154,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Prints the next request, if one was asked for.
+/// Prints the next request, if any.
 pub(crate) fn print_next(next: Option<&Next>, style: Style) -> Result<()> {
     let mut out = io::stdout();
     let name = style.dim("request   ");
@@ -174,7 +174,7 @@ pub(crate) fn print_next(next: Option<&Next>, style: Style) -> Result<()> {
 }
 
 impl Given {
-    /// Reads everything and decides.
+    /// Reads the policy, the request and the response, and decides.
     pub(crate) fn consider(&self) -> Result<Considered> {
         let policy = policy(&self.policy)?;
         let request = self.request.as_deref().map(read_request).transpose()?;
@@ -188,7 +188,7 @@ impl Given {
         let model = response.ending.model.clone().or_else(|| asked.and_then(|asked| asked.model));
         let model = model.unwrap_or_default();
         let counted =
-            request.as_ref().and_then(|request| messages(&response.wire.profile, request));
+            request.as_ref().and_then(|request| messages(&response.wire.profile, request.get()));
         let known = Known {
             cap,
             price: policy.price_of(&response.ending.provider, &model),
@@ -196,10 +196,10 @@ impl Given {
         };
         if policy.agent.turn_max_cost.is_some() && known.price.is_none() {
             let of = if model.is_empty() { "this model" } else { &model };
-            say!("endstop: no price is known for {of}: turn_max_cost does not count");
+            say!("endstop: no price for {of}: turn_max_cost is ignored");
         }
         let context = self.context(&response, &known);
-        let next = |report: &TerminationReport, request: Value| {
+        let next = |report: &TerminationReport, request: Box<RawValue>| {
             let sent = Sent { request, model: &model, wording: &policy.wording };
             next(&report.decision, &report.context, &response, sent)
         };
@@ -248,7 +248,7 @@ impl Given {
     }
 }
 
-/// The facts that the request and the policy tell.
+/// Facts from the arguments, the request and the policy.
 struct Known {
     cap: Option<u64>,
     price: Option<Price>,
@@ -257,12 +257,12 @@ struct Known {
 
 fn parse_money(text: &str) -> Result<Money, String> {
     let amount = text.parse::<f64>().ok().filter(|amount| amount.is_finite() && *amount >= 0.0);
-    // `as` saturates.
+    // The cast saturates.
     let micros = amount.map(|amount| (amount * 1e6).round() as u64);
     micros.map(Money::from_micros).ok_or_else(|| "expected an amount of USD, 0 or more".to_owned())
 }
 
-/// The preset of this name, or the policy in this file.
+/// Returns the preset of this name, or reads the policy from this file.
 fn policy(name: &str) -> Result<Policy> {
     if let Some(preset) = Policy::preset(name) {
         return Ok(preset);
@@ -274,25 +274,25 @@ fn policy(name: &str) -> Result<Policy> {
     Ok(Policy::from_toml(name, &text)?)
 }
 
-fn read_request(file: &Path) -> Result<Value> {
+fn read_request(file: &Path) -> Result<Box<RawValue>> {
     let name = file.display();
     let text = std::fs::read(file).with_context(|| format!("cannot read {name}"))?;
-    let request: Value =
+    let request: Box<RawValue> =
         serde_json::from_slice(&text).with_context(|| format!("invalid JSON in request {name}"))?;
-    if !request.is_object() {
+    if !request.get().starts_with('{') {
         bail!("invalid request {name}: expected a JSON object");
     }
     Ok(request)
 }
 
-/// The request that was sent, and the words for the next one.
+/// Request that was sent, and the wording of the next one.
 struct Sent<'a> {
-    request: Value,
+    request: Box<RawValue>,
     model: &'a str,
     wording: &'a Wording,
 }
 
-/// Builds the request that does what was decided; none where nothing is to be sent yet.
+/// Builds the request for the decision. Returns `None` if there is nothing to send yet.
 fn next(
     decision: &Decision,
     context: &DecisionContext,
@@ -305,40 +305,40 @@ fn next(
         text: &response.text,
         id: Some(response.id.as_str()).filter(|id| !id.is_empty()),
         token: Some(response.token.as_str()).filter(|token| !token.is_empty()),
-        content: response.content.as_ref(),
+        content: response.content.as_deref(),
     };
-    let continued = || continue_answer(profile, model, &request, &so_far, wording);
+    let continued = || continue_answer(profile, model, request.get(), &so_far, wording);
     let made = match decision.action {
         Action::Continue => continued(),
         Action::Resume => match decision.metadata.resume_by {
             Some(ResumeBy::Text) => continued(),
-            // The provider takes up its own request, cap and all.
+            // The provider resumes its own request, with the same token limit.
             Some(ResumeBy::Protocol) => {
-                return Some(shown(resume_paused(profile, &request, &so_far)));
+                return Some(shown(resume_paused(profile, request.get(), &so_far)));
             }
             Some(ResumeBy::Poll) | None => return None,
         },
         Action::RepairToolCall => {
             let tool = response.calls.first().map_or("", |call| call.name.as_str());
-            repair_tool_call(profile, model, &request, &so_far, tool, wording)
+            repair_tool_call(profile, model, request.get(), &so_far, tool, wording)
         }
         Action::Retry | Action::RaiseBudget => {
             let sentence = "the same request again".to_owned();
             return match decision.metadata.next_cap {
-                Some(cap) => Some(shown(set_cap(profile, &request, cap))),
+                Some(cap) => Some(shown(set_cap(profile, request.get(), cap))),
                 None => Some(Next::Same { request, sentence }),
             };
         }
         Action::ChangePrompt if decision.metadata.lower_effort => {
-            lower_effort(profile, model, &request)
+            lower_effort(profile, model, request.get())
         }
         Action::Stop | Action::RunTools | Action::Compact | Action::ChangePrompt => return None,
     };
     let made = match (made, decision.metadata.next_cap) {
         (Ok(made), Some(cap)) => {
-            // Some providers count the pieces before against the cap as well.
+            // Some providers also count earlier pieces against the token limit.
             let before = if made.cap_counts_all { context.spent.completion_tokens } else { 0 };
-            match set_cap(profile, &made.request, cap.saturating_add(before)) {
+            match set_cap(profile, made.request.get(), cap.saturating_add(before)) {
                 Ok(capped) => Ok(NextRequest { request: capped.request, ..made }),
                 Err(_) => Ok(made),
             }

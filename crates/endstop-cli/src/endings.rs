@@ -1,4 +1,4 @@
-//! `endstop endings`: the newest endings, one a line.
+//! `endstop endings`: lists the newest endings, one per line.
 
 use std::io::{self, BufWriter, Write};
 use std::process::ExitCode;
@@ -11,7 +11,7 @@ use crate::store::{FilterArgs, StoreArgs};
 use crate::style::Style;
 use crate::when::{self, When};
 
-/// List the endings that were recorded, the newest first
+/// List recorded endings, newest first
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -23,19 +23,19 @@ pub(crate) struct Args {
     store: StoreArgs,
     #[command(flatten)]
     filter: FilterArgs,
-    /// With this word of the provider's
+    /// Only this finish reason, as the provider wrote it
     #[arg(long, value_name = "WORD")]
     native: Option<String>,
-    /// With this action: passed, warned, failed, refused
+    /// Only this action: passed, warned, failed or refused
     #[arg(long, value_name = "ACTION")]
     action: Option<String>,
-    /// Not before: `7d`, `24h`, `2026-11-16`
+    /// Only since this time, such as `7d`, `24h` or `2026-11-16`
     #[arg(long, value_name = "TIME", value_parser = when::parse)]
     since: Option<When>,
-    /// At most so many
+    /// Maximum number of endings
     #[arg(long, value_name = "N", default_value_t = 100)]
     limit: usize,
-    /// Print one JSON line each
+    /// Print one JSON object per line
     #[arg(long)]
     json: bool,
 }
@@ -52,7 +52,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let found = args.store.open()?.endings(&wanted)?;
     let mut out = BufWriter::new(io::stdout().lock());
     if found.is_empty() && !args.json {
-        writeln!(out, "no ending like that is recorded")?;
+        writeln!(out, "no matching endings")?;
     }
     for stored in &found {
         write(&mut out, stored, args.json, Style::of_stdout())?;

@@ -1,4 +1,4 @@
-//! `endstop env`: what to set so that SDKs talk to the gateway.
+//! `endstop env`: prints the settings that point SDKs at the gateway.
 
 use std::io::{self, Write as _};
 use std::process::ExitCode;
@@ -7,16 +7,16 @@ use anyhow::{Result, bail};
 use clap::Parser;
 use endstop::provider::{self, Provider};
 
-/// Prints what to set for each SDK to talk to the gateway.
+/// Print the settings that point each SDK at the gateway
 #[derive(Parser)]
-#[command(
-    after_help = "  eval \"$(endstop env)\"        sets the variables that SDKs read by themselves"
-)]
+#[command(after_help = "\
+Examples:
+  eval \"$(endstop env)\"    set the variables that SDKs read")]
 pub(crate) struct Args {
-    /// Where the gateway is.
+    /// URL of the gateway
     #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:4100")]
     url: String,
-    /// The shell to write for.
+    /// Shell to print for
     #[arg(long, value_enum, default_value = "bash")]
     shell: Shell,
 }
@@ -38,7 +38,7 @@ impl Shell {
     }
 }
 
-/// Base URLs that are given in code, because SDKs differ in how much of the path they bring.
+/// Base URLs to set in code. SDKs differ in the part of the path that they add.
 const IN_CODE: &[(&str, &str)] = &[
     ("openai (Python, npm)", "/openai/v1"),
     ("anthropic (Python, npm)", "/anthropic"),
@@ -56,14 +56,13 @@ const IN_CODE: &[(&str, &str)] = &[
     ("langchain-anthropic", "/anthropic"),
 ];
 
-/// Runs the command.
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let url = args.url.trim_end_matches('/');
     if !(url.starts_with("http://") || url.starts_with("https://")) || url.contains(['\'', ' ']) {
-        bail!("`{url}` is no URL: it begins with http:// or https://");
+        bail!("invalid URL `{url}`: expected http:// or https://, without quotes or spaces");
     }
     let mut out = io::stdout().lock();
-    writeln!(out, "# Variables that SDKs read by themselves:")?;
+    writeln!(out, "# Variables that SDKs read:")?;
     for provider in provider::ALL {
         for name in provider.url_variables {
             if let Some(path) = path_of(provider, name) {
@@ -71,15 +70,15 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
             }
         }
     }
-    writeln!(out, "#\n# Base URLs to give in code:")?;
+    writeln!(out, "#\n# Base URLs to set in code:")?;
     for (sdk, path) in IN_CODE {
         writeln!(out, "#   {sdk:<46} {url}{path}")?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// The path that the SDK which reads this variable wants; none where it differs by customer, or
-/// where several providers read the same variable and the first has it.
+/// Returns the path that the SDK behind this variable expects. Returns `None` if the path differs
+/// by customer, or if an earlier provider has the same variable.
 fn path_of(provider: &Provider, variable: &str) -> Option<String> {
     let first = provider::ALL.iter().find(|other| other.url_variables.contains(&variable))?;
     if first.id != provider.id || provider.base_url.contains('{') || provider.base_url.is_empty() {
@@ -90,7 +89,7 @@ fn path_of(provider: &Provider, variable: &str) -> Option<String> {
     Some(format!("/{}{path}", provider.route))
 }
 
-/// The lines that the gateway shows when it starts.
+/// Returns the lines that the gateway prints when it starts.
 pub(crate) fn first_lines(url: &str) -> Vec<String> {
     let shown =
         IN_CODE.iter().filter(|(sdk, _)| !sdk.contains("sdk/") || sdk.contains("@ai-sdk/a"));

@@ -1,41 +1,41 @@
-//! Exit codes: what a script can tell from them.
+//! Exit codes.
 
 use endstop::{Ending, Reason};
 
-/// The command could not do its work: a missing file, bytes that are no response.
+/// Exit code of a command that failed, such as for a missing file.
 pub(crate) const ERROR: u8 = 1;
 
-/// What `report --fail-if` names is so.
+/// Exit code of `report` if a `--fail-if` condition is met.
 pub(crate) const FAIL_IF: u8 = 21;
 
-/// Whoever read the output was gone: what a shell says of a program that the signal for it ends.
+/// Exit code after a closed output pipe: 128 + SIGPIPE, as shells report it.
 pub(crate) const CLOSED_PIPE: u8 = 141;
 
-/// Some of what `replay` was given could not be read.
+/// Exit code of `replay` if some input could not be read.
 pub(crate) const UNREAD: u8 = 22;
 
-/// The exit codes, as `--help` shows them.
+/// Exit codes, as `--help` shows them.
 pub(crate) const HELP: &str = "\
 Exit codes:
    0  complete (also: stop sequence, tool call)
-   1  the command failed; 2  it was called wrongly
+   1  the command failed; 2  the arguments are invalid
   10  paused              15  unknown
   11  output limit        16  cancelled
   12  context limit       17  timed out
   13  refused, filtered,  18  failed
       safety, recitation  19  cut
-  14  malformed tool call 20  not over yet (queued, in progress)
-                          21  what `report --fail-if` names is so
-  22  `replay` judged the rest, but some recordings could not be read
- 141  whoever read the output was gone before all of it was written
-`check` and `replay --fail-on` tell endings; other commands succeed or fail.";
+  14  malformed tool call 20  not finished (queued, in progress)
+                          21  a `report --fail-if` condition is met
+  22  `replay` could not read some recordings, and judged the rest
+ 141  the reader of the output closed the pipe early
+Only `check` and `replay --fail-on` return the codes of endings (10 to 20).";
 
-/// The exit code for a response that ended like this.
+/// Returns the exit code for this ending.
 pub(crate) fn code(ending: &Ending) -> u8 {
     if ending.over { of_reason(ending.reason) } else { 20 }
 }
 
-/// The exit code for this reason.
+/// Returns the exit code for this reason.
 pub(crate) fn of_reason(reason: Reason) -> u8 {
     match reason {
         Reason::Complete | Reason::StopSequence | Reason::ToolCall => 0,
@@ -52,7 +52,7 @@ pub(crate) fn of_reason(reason: Reason) -> u8 {
     }
 }
 
-/// Reads one name of `--fail-on`.
+/// Parses one name of `--fail-on`.
 pub(crate) fn parse_reason(name: &str) -> Result<Reason, String> {
     Reason::from_name(name).ok_or_else(|| {
         let known: Vec<&str> = Reason::ALL.into_iter().map(Reason::name).collect();

@@ -1,4 +1,4 @@
-//! `endstop explain`: everything about the end of one response.
+//! `endstop explain`: prints everything about the end of one response.
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -8,7 +8,7 @@ use anyhow::Result;
 use crate::decide::{Considered, Given, print_next};
 use crate::style::Style;
 
-/// Explain one response: how it ended, what is known of it, what to do and what is left to do it with
+/// Explain one response: how it ended, the evidence, the decision and the remaining budgets
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:

@@ -1,10 +1,10 @@
-//! One ending as one line of JSON: what scripts read.
+//! One ending as one line of JSON, for scripts.
 
 use endstop::vocabulary::{NormalizedStopReason, Vocabulary};
 use endstop::{Confidence, Ending, Fault, FaultKind, Reason, Shown, Usage, Wire};
 use serde::Serialize;
 
-/// The ending of one response, flat, for `replay --json` and `check --json`.
+/// Ending of one response as a flat object, for `replay --json` and `check --json`.
 #[derive(Serialize)]
 pub(crate) struct Line<'a> {
     id: &'a str,
@@ -12,7 +12,7 @@ pub(crate) struct Line<'a> {
     dialect: &'a str,
     api_version: Option<&'a str>,
     model: Option<&'a str>,
-    /// Null for a polled body that is not over.
+    /// Null for a polled response that is not finished.
     reason: Option<Reason>,
     finish_reason: Option<&'a str>,
     confidence: Confidence,

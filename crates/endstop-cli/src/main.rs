@@ -1,6 +1,6 @@
 //! The `endstop` command: one file per subcommand.
 
-/// Writes a line to stderr. Nobody may be reading it, which is no reason to stop.
+/// Writes a line to stderr. Ignores errors, because a closed stderr must not stop the command.
 macro_rules! say {
     ($($line:tt)*) => {
         drop(std::io::Write::write_all(
@@ -38,7 +38,7 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
 
-/// Endstop knows how every LLM response ended.
+/// Shows how LLM responses ended and what to do about them.
 #[derive(Parser)]
 #[command(name = "endstop", version, about, after_help = exit::HELP)]
 struct Cli {
@@ -95,13 +95,13 @@ fn main() -> ExitCode {
     }
 }
 
-/// Without characters that do something to a terminal: errors repeat what files say.
+/// Replaces control characters, which a terminal would obey. Errors may quote files.
 pub(crate) fn printable(text: &str) -> String {
     let harmless = |char: char| char == '\n' || !char.is_control();
     text.chars().map(|char| if harmless(char) { char } else { '\u{fffd}' }).collect()
 }
 
-/// Whoever read our output has seen enough, as `head` does.
+/// Reports whether the reader of the output closed the pipe, as `head` does.
 fn is_closed_pipe(error: &anyhow::Error) -> bool {
     error
         .chain()

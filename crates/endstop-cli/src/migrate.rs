@@ -9,10 +9,10 @@ use anyhow::Result;
 use crate::store::StoreArgs;
 use crate::when;
 
-/// Bring the tables of a store up to date; safe to run twice
+/// Bring the tables of a store up to date; safe to repeat
 #[derive(clap::Args)]
 #[command(after_help = "\
-The gateway does this when it starts. A table gateway_requests that is there already only gains columns.
+The gateway does this when it starts. An existing table gateway_requests only gains columns.
 
 Examples:
   endstop migrate --store postgres://user@host/database
@@ -20,7 +20,7 @@ Examples:
 pub(crate) struct Args {
     #[command(flatten)]
     store: StoreArgs,
-    /// Write the migrations for Postgres into this folder, and apply none
+    /// Write the Postgres migrations to this directory instead of applying them
     #[arg(long, value_name = "DIR")]
     export: Option<PathBuf>,
 }

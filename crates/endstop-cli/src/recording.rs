@@ -1,7 +1,7 @@
-//! Recorded traffic, in the forms that people have it: JSON lines, VCR cassettes, HAR.
+//! Recorded traffic: JSON lines, VCR cassettes and HAR.
 //!
-//! One odd field, one odd record or one odd file never stops a run: what cannot be read is handed
-//! over as [`Unread`], with the reason.
+//! An invalid field, record or file never stops a run. Input that cannot be read is passed on as
+//! [`Unread`], with the reason.
 
 mod har;
 mod jsonl;
@@ -17,12 +17,12 @@ use base64::engine::general_purpose::STANDARD;
 use flate2::read::{MultiGzDecoder, ZlibDecoder};
 use serde_json::Value;
 
-/// The largest recording file that is read whole.
+/// Maximum size of a recording file that is read whole.
 const MAX_FILE: u64 = 256 << 20;
 
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
-/// One recorded response, and what is known of its request.
+/// Recorded response, and the known parts of its request.
 #[derive(Debug, Default)]
 pub(crate) struct Recording {
     pub(crate) id: String,
@@ -30,7 +30,7 @@ pub(crate) struct Recording {
     pub(crate) dialect: String,
     pub(crate) host: String,
     pub(crate) path: String,
-    /// The request's headers that name an API version.
+    /// Request headers that name an API version.
     pub(crate) headers: Vec<(String, String)>,
     pub(crate) model: Option<String>,
     pub(crate) status: u16,
@@ -39,25 +39,25 @@ pub(crate) struct Recording {
     pub(crate) cap: Option<u64>,
     pub(crate) choices: Option<u32>,
     pub(crate) body: Vec<u8>,
-    /// Fields that were passed over because their values make no sense.
+    /// Fields that were ignored because their values are invalid.
     pub(crate) odd: Vec<String>,
 }
 
-/// What could not be read, and why.
+/// Input that could not be read, and the reason.
 #[derive(Debug)]
 pub(crate) struct Unread {
-    /// The file, or the record within it.
+    /// File, or record in the file.
     pub(crate) id: String,
     pub(crate) why: String,
     pub(crate) scope: Scope,
 }
 
-/// How much could not be read.
+/// Extent of the input that could not be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Scope {
     /// One record, or the rest of a file.
     Record,
-    /// A whole file, which holds something else than recordings.
+    /// A whole file, which does not contain recordings.
     File,
 }
 
@@ -71,11 +71,11 @@ impl Unread {
     }
 }
 
-/// A recorded response, or why there is none.
+/// Recorded response, or the reason why it could not be read.
 pub(crate) type ReadOne = Result<Recording, Unread>;
 
-/// Hands over every recording in a file, and everything that could not be read. `progress` is told
-/// the bytes of the file as they are read. Fails only where `on` does.
+/// Passes every recording in a file to `on`, and everything that could not be read. Advances
+/// `progress` by the bytes read. Fails only if `on` fails.
 pub(crate) fn each(
     file: &Path,
     progress: &indicatif::ProgressBar,
@@ -103,7 +103,7 @@ pub(crate) fn each(
     }
 }
 
-/// A file that is read as a whole.
+/// File that is read whole.
 enum Whole {
     Har(Value),
     Cassette(Value),
@@ -115,12 +115,12 @@ fn read_whole(input: &mut impl Read, plain: &str, name: &str) -> Result<Whole, U
     }
     if !plain.ends_with(".har") && !plain.ends_with(".json") {
         let why = "not a recording: expected .jsonl, .yaml, .yml, .json or .har, with or without \
-                   .gz; for a single response there is `endstop check`";
+                   .gz; use `endstop check` for a single response";
         return Err(Unread::file(name, why));
     }
     let text = read_all(input, name)?;
     let value: Value = serde_json::from_str(&text).map_err(|error| {
-        let why = format!("not JSON ({error}); for a single response there is `endstop check`");
+        let why = format!("not JSON ({error}); use `endstop check` for a single response");
         Unread::record(name, why)
     })?;
     Ok(if value.get("log").is_some() { Whole::Har(value) } else { Whole::Cassette(value) })
@@ -131,26 +131,26 @@ fn read_all(input: &mut impl Read, name: &str) -> Result<String, Unread> {
     let read = input.take(MAX_FILE + 1).read_to_end(&mut bytes);
     read.map_err(|error| Unread::record(name, unreadable(&error)))?;
     if bytes.len() as u64 > MAX_FILE {
-        let why = "larger than 256 MiB: split it, or turn it into JSON lines";
+        let why = "larger than 256 MiB: split it or convert it to JSON lines";
         return Err(Unread::record(name, why));
     }
     if bytes.starts_with(BYTE_ORDER_MARK) {
         bytes.drain(..BYTE_ORDER_MARK.len());
     }
-    // A byte that is no text costs a letter, not the file.
+    // Invalid UTF-8 is replaced, so that one byte does not lose the whole file.
     let text = String::from_utf8(bytes);
     Ok(text.unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()))
 }
 
-/// Why a file cannot be read on.
+/// Returns why reading a file stopped.
 fn unreadable(error: &std::io::Error) -> String {
     if is_bad_gzip(error) {
-        return "cannot be read on: the gzip data is truncated or corrupt".to_owned();
+        return "cannot be read further: the gzip data is truncated or corrupt".to_owned();
     }
-    format!("cannot be read on: {error}")
+    format!("cannot be read further: {error}")
 }
 
-/// Whether this is what decompressing says of bytes that are no gzip, or not all of it.
+/// Reports whether this error means that gzip data is truncated or corrupt.
 pub(crate) fn is_bad_gzip(error: &std::io::Error) -> bool {
     use std::io::ErrorKind::{InvalidData, InvalidInput, UnexpectedEof};
     matches!(error.kind(), UnexpectedEof | InvalidInput | InvalidData)
@@ -161,8 +161,8 @@ fn from_base64(text: &str) -> Result<Vec<u8>, String> {
     STANDARD.decode(packed).map_err(|error| format!("the body is not base64: {error}"))
 }
 
-/// The body as it was sent, if it was recorded as it came over the wire. Of compressed bytes that
-/// are cut off it is what they hold.
+/// Decompresses a body that was recorded in its content encoding. Of truncated data, returns the
+/// part that can be decompressed.
 fn decompress(body: Vec<u8>, encoding: &str) -> Result<Vec<u8>, String> {
     let encoding = encoding.trim().to_ascii_lowercase();
     let mut plain = Vec::new();
@@ -174,7 +174,7 @@ fn decompress(body: Vec<u8>, encoding: &str) -> Result<Vec<u8>, String> {
         "deflate" => ZlibDecoder::new(body.as_slice()).take(most).read_to_end(&mut plain),
         _ => Err(std::io::ErrorKind::Unsupported.into()),
     };
-    // Recorders decode bodies and keep the header that says otherwise.
+    // Some recorders decode the body but keep its `content-encoding` header.
     let decoded = || std::str::from_utf8(&body).is_ok();
     match done {
         Ok(_) => Ok(plain),
@@ -184,7 +184,7 @@ fn decompress(body: Vec<u8>, encoding: &str) -> Result<Vec<u8>, String> {
     }
 }
 
-/// What the request's JSON tells: model, stream, cap, choices.
+/// Reads the model, stream flag, token limit and number of choices from the request's JSON.
 fn read_request(recording: &mut Recording, body: &Value) {
     let text = |key: &str| body.get(key).and_then(Value::as_str).map(str::to_owned);
     recording.model = recording.model.take().or_else(|| text("model"));
@@ -203,7 +203,7 @@ fn set_url(recording: &mut Recording, url: &str) {
     recording.path = path.to_owned();
 }
 
-/// The headers of a request that name the version of some API.
+/// Returns the request headers that name an API version.
 fn version_headers(request: &Value) -> Vec<(String, String)> {
     let wires = endstop::provider::ALL.iter().flat_map(|provider| provider.wires());
     let mut found: Vec<(String, String)> = Vec::new();
@@ -217,7 +217,7 @@ fn version_headers(request: &Value) -> Vec<(String, String)> {
     found
 }
 
-/// Headers are an object of texts or lists, or a list of pairs.
+/// Finds a header in an object of strings or lists, or in a list of pairs.
 fn find_header(message: &Value, name: &str) -> Option<String> {
     let headers = message.get("headers").or_else(|| message.get("header"))?;
     let text = |value: &Value| match value {
@@ -238,7 +238,7 @@ fn find_header(message: &Value, name: &str) -> Option<String> {
     }
 }
 
-/// A status, as a number or at the beginning of a text; nothing if it is none.
+/// Parses a status from a number or the start of a string. Returns `None` if it is invalid.
 fn read_status(value: &Value) -> Option<u16> {
     let status = match value {
         Value::Number(number) => number.as_u64().and_then(|number| u16::try_from(number).ok()),

@@ -1,4 +1,4 @@
-//! `endstop replay`: how did all these recorded responses end?
+//! `endstop replay`: judges recorded responses.
 
 use std::collections::BTreeMap;
 use std::io::{self, BufWriter, Write};
@@ -15,14 +15,14 @@ use crate::line::Line;
 use crate::recording::{self, Recording, Scope, Unread};
 use crate::style::Style;
 
-/// The most records that are named of those that could not be read.
+/// Maximum number of entries in each list of problems.
 const MAX_NAMED: usize = 20;
 
-/// What to say of files that hold other things.
-const NO_RECORDING: &str = "no recordings found: expected JSON lines, VCR cassettes or HAR; for a single \
-                            response there is `endstop check`";
+/// Error for files that contain no recordings.
+const NO_RECORDING: &str = "no recordings found: expected JSON lines, VCR cassettes or HAR; use \
+                            `endstop check` for a single response";
 
-/// Judge recorded traffic: VCR cassettes, HAR, JSON lines
+/// Judge recorded responses in VCR cassettes, HAR files or JSON lines
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -30,19 +30,19 @@ Examples:
   endstop replay --json recordings/*.jsonl.gz | jq -r 'select(.reason == \"cut\").id'
   endstop replay --fail-on cut,unknown tests/cassettes/
 
-A line of JSON is one response: an object with `body` (text, or base64 with `encoding`) and, as far as
-they are known, `id`, `provider`, `api` (the wire), `url` (or `host` and `url_path`), `headers` (of the
+A line of JSON is one response: an object with `body` (text, or base64 with `encoding`) and, if
+known, `id`, `provider`, `api` (the wire), `url` (or `host` and `url_path`), `headers` (of the
 request), `model`, `status`, `content_type`, `stream`, `request_max_tokens`.
 
-What cannot be read is counted, named and passed over; the exit code is 22 then.")]
+Recordings that cannot be read are counted, listed and skipped. The exit code is then 22.")]
 pub(crate) struct Args {
-    /// Files (.jsonl, .yaml, .yml, .json, .har, each also .gz) or folders of them
+    /// Files (.jsonl, .yaml, .yml, .json, .har, each also with .gz) or directories
     #[arg(required = true)]
     paths: Vec<PathBuf>,
-    /// A TOML file of your own providers and words, or the gateway's configuration
+    /// TOML file with custom providers and finish reasons, or the gateway's configuration
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Print one JSON line per response
+    /// Print one JSON object per line
     #[arg(long)]
     json: bool,
     /// Exit with an error if one of these endings occurs
@@ -122,7 +122,7 @@ fn judge(registry: &Registry, recording: &Recording) -> (Wire, Ending) {
 struct Found {
     path: PathBuf,
     size: u64,
-    /// It was named by the user rather than found in a folder.
+    /// Whether the user named this file, rather than its directory.
     named: bool,
 }
 
@@ -139,8 +139,8 @@ fn find_files(paths: &[PathBuf]) -> Result<Vec<Found>> {
     }
     if found.is_empty() {
         bail!(
-            "no recordings found: expected files that end in .jsonl, .yaml, .yml, .json or .har, with or \
-             without .gz"
+            "no recordings found: expected files that end in .jsonl, .yaml, .yml, .json or .har, \
+             with or without .gz"
         );
     }
     Ok(found)
@@ -177,24 +177,24 @@ fn progress(files: &[Found]) -> ProgressBar {
     bar
 }
 
-/// How many ended how, by provider.
+/// Counts of endings by provider, and the problems found.
 #[derive(Default)]
 struct Tally {
     rows: BTreeMap<String, BTreeMap<&'static str, u64>>,
     reasons: BTreeMap<Reason, u64>,
     pending: u64,
     total: u64,
-    /// Files found in folders that are no recordings.
+    /// Files in directories that are not recordings.
     skipped: u64,
-    /// Recordings that could not be read, and the first of them.
+    /// Number of recordings that could not be read, and the first of them.
     unread: u64,
     first_unread: Vec<Unread>,
-    /// Fields that were passed over, and the first of them.
+    /// Number of fields that were ignored, and the first of them.
     odd: u64,
     first_odd: Vec<String>,
-    /// Names of providers that nobody knows, and how many responses name them.
+    /// Unknown provider names, and the number of responses with each.
     strangers: BTreeMap<String, u64>,
-    /// Words that are in no table, each once for a provider and model.
+    /// Unknown finish reasons, each once per provider and model.
     unknown: Vec<UnknownWord>,
 }
 
@@ -210,8 +210,8 @@ impl Tally {
         }
     }
 
-    /// Counts what could not be read. Folders hold other files too; only what was named must be a
-    /// recording.
+    /// Counts input that could not be read. Directories may contain other files; only a file that
+    /// the user named must be a recording.
     fn miss(&mut self, unread: Unread, named: bool) {
         if unread.scope == Scope::File && !named {
             self.skipped += 1;
@@ -238,14 +238,14 @@ impl Tally {
         }
     }
 
-    /// The error for a run that found nothing to judge.
+    /// Returns the error for a run without any response to judge.
     fn read_nothing(&self) -> Option<anyhow::Error> {
         if self.total > 0 {
             return None;
         }
         let Some(Unread { id, why, .. }) = self.first_unread.first() else {
             let files = self.skipped;
-            return (files > 0).then(|| anyhow!("{NO_RECORDING} ({files} files were looked at)"));
+            return (files > 0).then(|| anyhow!("{NO_RECORDING} (files examined: {files})"));
         };
         let more = match self.unread {
             1 => String::new(),
@@ -294,27 +294,31 @@ impl Tally {
             )?;
         }
         if self.pending > 0 {
-            writeln!(out, "{:<20} {:>6}", "not over yet", self.pending)?;
+            writeln!(out, "{:<20} {:>6}", "not finished", self.pending)?;
         }
         writeln!(out, "{:<20} {:>6}", "responses", self.total)?;
         for UnknownWord { provider, model, field, word } in &self.unknown {
             let (word, model) = (shown(word), shown(model));
-            writeln!(out, "unknown word: `{word}` in `{field}` of {} {model}", shown(provider))?;
+            writeln!(
+                out,
+                "unknown finish reason: `{word}` in `{field}`, {} {model}",
+                shown(provider)
+            )?;
         }
         for (provider, count) in &self.strangers {
             writeln!(
                 out,
-                "unknown provider: `{provider}`, read by the form of its {count} responses; `--config` \
-                 teaches a provider"
+                "unknown provider: `{provider}` (responses: {count}), wire detected from the \
+                 recording; define it with `--config`"
             )?;
         }
         if self.skipped > 0 {
-            writeln!(out, "{:<20} {:>6}", "files passed over", self.skipped)?;
+            writeln!(out, "{:<20} {:>6}", "files skipped", self.skipped)?;
         }
         self.print_unread(out)
     }
 
-    /// The code of the worst ending that was asked about, else of what could not be read.
+    /// Returns the exit code of the worst ending in `fail_on`, or else of unread recordings.
     fn exit_code(&self, fail_on: &[Reason]) -> u8 {
         let occurred = self.reasons.keys().rev().find(|reason| fail_on.contains(reason));
         let unread = if self.unread > 0 { exit::UNREAD } else { 0 };
@@ -322,7 +326,7 @@ impl Tally {
     }
 }
 
-/// What recordings say, on one line.
+/// Returns text from a recording as one line.
 fn shown(text: &str) -> String {
     endstop::text::clean(text, endstop::text::DETAIL_CAP)
 }

@@ -1,4 +1,4 @@
-//! `endstop report`: how do our calls end?
+//! `endstop report`: counts how responses ended.
 
 use std::fmt::Write as _;
 use std::io::{self, Write as _};
@@ -14,17 +14,17 @@ use crate::store::{FilterArgs, StoreArgs};
 use crate::style::Style;
 use crate::when::{self, When};
 
-/// The widest bar.
+/// Maximum width of a bar.
 const BAR: usize = 30;
-/// Words that are new or not known are looked for among so many.
+/// Maximum number of finish reasons to search for new and unknown ones.
 const WORDS: usize = 1000;
 
-/// Say how responses ended: counts, shares, tokens and times
+/// Show how responses ended: counts, shares, tokens and times
 #[derive(clap::Args)]
 #[command(after_help = "\
---fail-if takes a reason, or one of truncated, cut, filtered, refused, paused, unknown, failed,
-timed_out, cancelled; then >, >=, < or <=; then a share with %, or a count. It is asked of all
-responses together.
+A --fail-if condition is a name, an operator and a number. The name is a reason or one of truncated,
+cut, filtered, refused, paused, unknown, failed, timed_out, cancelled. The operator is >, >=, < or
+<=. The number is a share with % or a count. Conditions apply to the total of all responses.
 
 Examples:
   endstop report --by provider,reason --since 7d
@@ -34,22 +34,22 @@ Examples:
 pub(crate) struct Args {
     #[command(flatten)]
     store: StoreArgs,
-    /// What to tell apart by: `finish_reason`, reason, provider, model, team, key, upstream, hour, day
+    /// Group by: `finish_reason`, reason, provider, model, team, key, upstream, hour, day
     #[arg(long, value_name = "NAME,…", value_delimiter = ',', default_value = "reason",
           value_parser = dimension)]
     by: Vec<Dimension>,
-    /// Since when: `7d`, `24h`, `2026-11-16`; whole hours count
+    /// Start of the period, such as `7d`, `24h` or `2026-11-16`; widened to whole hours
     #[arg(long, value_name = "TIME", default_value = "7d", value_parser = when::parse)]
     since: When,
-    /// Until when; now by default
+    /// End of the period; now by default
     #[arg(long, value_name = "TIME", value_parser = when::parse)]
     until: Option<When>,
-    /// Compare with the time before, of the same length
+    /// Compare with the preceding period of the same length
     #[arg(long)]
     compare: bool,
     #[command(flatten)]
     filter: FilterArgs,
-    /// At most so many groups
+    /// Maximum number of groups
     #[arg(long, value_name = "N", default_value_t = 50)]
     limit: usize,
     /// Print JSON
@@ -58,7 +58,7 @@ pub(crate) struct Args {
     /// Print CSV
     #[arg(long)]
     csv: bool,
-    /// Exit with an error if this is so; may be given several times
+    /// Exit with an error if this condition is met; can be repeated
     #[arg(long, value_name = "CONDITION", value_parser = Condition::parse)]
     fail_if: Vec<Condition>,
 }
@@ -71,7 +71,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let now = when::now();
     let (since, until) = (args.since.at(now), args.until.map_or(now + 1, |until| until.at(now)));
     if since >= until {
-        return Err(anyhow!("--since is not before --until"));
+        return Err(anyhow!("invalid period: --since must be before --until"));
     }
     let before = Period { since: since.saturating_sub(until - since), until: since };
     let query = Query {
@@ -106,7 +106,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     Ok(if failed { ExitCode::from(exit::FAIL_IF) } else { ExitCode::SUCCESS })
 }
 
-/// Words that nobody knows, or that were not seen before this time.
+/// Returns the finish reasons that are unknown, or first seen in this period.
 fn odd(words: &[WordSeen], since: u64) -> Vec<&WordSeen> {
     let unknown = Reason::Unknown.name();
     words.iter().filter(|word| word.reason == unknown || word.first_seen >= since).collect()
@@ -116,7 +116,7 @@ fn text(query: &Query, report: &Report, words: &[&WordSeen], style: Style) -> St
     let mut out = String::new();
     let total = &report.total.now;
     let Period { since, until } = query.period;
-    let head = format!("{} responses", grouped(total.count));
+    let head = format!("responses: {}", grouped(total.count));
     let _ = writeln!(
         out,
         "{}  {}",
@@ -124,16 +124,16 @@ fn text(query: &Query, report: &Report, words: &[&WordSeen], style: Style) -> St
         style.dim(&format!("{} to {} UTC", when::shown(since), when::shown(until)))
     );
     if total.count == 0 {
-        out.push_str("nothing is recorded there\n");
+        out.push_str("no matching responses\n");
         return out;
     }
     table(&mut out, query, report, style);
     shares(&mut out, &report.total, style);
     for word in words {
-        let new = if word.reason == Reason::Unknown.name() { "not known" } else { "new" };
+        let new = if word.reason == Reason::Unknown.name() { "unknown" } else { "new" };
         let _ = writeln!(
             out,
-            "{new:<10} {} `{}` in `{}`: {} times, {} to {}",
+            "{new:<10} {} `{}` in `{}`: count {}, {} to {} UTC",
             word.provider,
             word.word,
             word.field,
@@ -178,11 +178,11 @@ fn table(out: &mut String, query: &Query, report: &Report, style: Style) {
         let _ = writeln!(out, "  {}", bar(group.now.count, most));
     }
     if report.left_out > 0 {
-        let _ = writeln!(out, "… and {} more groups; see --limit", report.left_out);
+        let _ = writeln!(out, "… and {} more; see --limit", report.left_out);
     }
 }
 
-/// How a group is called.
+/// Returns the cells that name a group.
 fn shown_key(by: &[Dimension], group: &Group) -> Vec<String> {
     let shown = |(dimension, value): (&Dimension, &Option<String>)| {
         let Some(value) = value else { return "null".to_owned() };
@@ -207,15 +207,15 @@ fn shares(out: &mut String, total: &Group, style: Style) {
     let row = |out: &mut String, name: &str, text: &str| {
         let _ = writeln!(out, "{} {text}", style.dim(&format!("{name:<10}")));
     };
-    let told = if told.is_empty() { "all ended well".to_owned() } else { told.join(", ") };
+    let told = if told.is_empty() { "all ended normally".to_owned() } else { told.join(", ") };
     row(out, "of these", &told);
     if sums.continued > 0 {
         let well = ratio(sums.continued_well, sums.continued);
-        let text = format!("{}, {} ended well", grouped(sums.continued), percent(well));
+        let text = format!("{}, {} ended normally", grouped(sums.continued), percent(well));
         row(out, "continued", &text);
     }
     let tokens = format!(
-        "{} in, {} out, {} of reasoning, {} from caches; {} on answers that were cut off",
+        "{} in, {} out, {} reasoning, {} cached; {} on truncated or cut responses",
         grouped(sums.tokens_in),
         grouped(sums.tokens_out),
         grouped(sums.tokens_reasoning),
@@ -225,7 +225,7 @@ fn shares(out: &mut String, total: &Group, style: Style) {
     row(out, "tokens", &tokens);
     if sums.counted < sums.count {
         let text = format!(
-            "told for {} of the responses; streams of some providers tell them only if asked \
+            "known for {} of responses; some providers send usage in streams only on request \
              (record.ask_usage)",
             percent(ratio(sums.counted, sums.count))
         );
@@ -291,7 +291,7 @@ fn csv(query: &Query, report: &Report) -> String {
     out
 }
 
-/// A cell of CSV. One that a spreadsheet would take for a formula is made text.
+/// Quotes a CSV cell. Marks as text a cell that a spreadsheet would take for a formula.
 fn quoted(cell: &str) -> String {
     let formula = cell.starts_with(['=', '+', '-', '@', '\t', '\r']);
     let cell = if formula { format!("'{cell}") } else { cell.to_owned() };
@@ -319,7 +319,7 @@ fn bar(count: u64, most: u64) -> String {
     "█".repeat(eighths / 8) + part
 }
 
-/// A number with its thousands apart.
+/// Formats a number with thousands separators.
 fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut out = String::new();
@@ -334,7 +334,7 @@ fn grouped(number: u64) -> String {
 
 type Compare = fn(f64, f64) -> bool;
 
-/// Something that must not be so, such as `output_limit>2%`.
+/// Condition of `--fail-if`, such as `output_limit>2%`.
 #[derive(Clone, Debug)]
 struct Condition {
     text: String,
@@ -352,7 +352,9 @@ impl Condition {
             (">", |one, other| one > other),
             ("<", |one, other| one < other),
         ];
-        let wrong = || format!("`{text}` is no condition: write `output_limit>2%` or `cut>0`");
+        let wrong = || {
+            format!("invalid condition `{text}`: expected one such as `output_limit>2%` or `cut>0`")
+        };
         let parts =
             known.iter().find_map(|(sign, compare)| Some((text.split_once(sign)?, *compare)));
         let ((name, value), compare) = parts.ok_or_else(wrong)?;
@@ -368,7 +370,7 @@ impl Condition {
                 .map(|(name, _)| *name)
                 .chain(Reason::ALL.into_iter().map(Reason::name))
                 .collect();
-            format!("`{name}` is nothing that is counted; there are: {}", known.join(", "))
+            format!("unknown name `{name}`: expected one of {}", known.join(", "))
         })?;
         let value = value.trim();
         let share = value.strip_suffix('%');
@@ -385,14 +387,14 @@ impl Condition {
         })
     }
 
-    /// Why, if it is so.
+    /// Returns a message if the condition is met.
     fn holds(&self, sums: &Sums) -> Option<String> {
         let count = sums.of(&self.reasons);
         let share = ratio(count, sums.count) * 100.0;
         let is = if self.is_share { share } else { count as f64 };
         (self.compare)(is, self.value).then(|| {
             format!(
-                "{} holds: {} of {} responses, {share:.2} %",
+                "threshold exceeded: {} ({} of {} responses, {share:.2} %)",
                 self.text,
                 grouped(count),
                 grouped(sums.count)

@@ -1,5 +1,4 @@
-//! One response from a file or a pipe, with what is known of it: what `check`, `decide` and
-//! `explain` read.
+//! Reads one response from a file or a pipe, for `check`, `decide` and `explain`.
 
 use std::fs::File;
 use std::io::{self, BufReader, Read};
@@ -14,15 +13,15 @@ use endstop::{
     Closed, Ending, Event, FaultKind, Head, Reader, RequestInfo, TransportEnd, Wire, provider,
 };
 use flate2::read::MultiGzDecoder;
-use serde_json::Value;
+use serde_json::value::RawValue;
 
 use crate::recording::is_bad_gzip;
 
-/// How much of the beginning is looked at to tell which wire it is.
+/// Number of bytes at the start that are used to detect the wire.
 const LOOK: usize = 256 * 1024;
-/// The beginning of gzipped bytes.
+/// First bytes of gzip data.
 const GZIP: &[u8] = b"\x1f\x8b";
-/// The beginnings of other compressed bytes.
+/// First bytes of other compressed data, and the name of the format.
 const COMPRESSED: &[(&[u8], &str)] = &[
     (b"\x28\xb5\x2f\xfd", "zstd"),
     (b"PK\x03\x04", "zip"),
@@ -30,39 +29,39 @@ const COMPRESSED: &[(&[u8], &str)] = &[
     (b"BZh", "bzip2"),
 ];
 
-// No documentation here: clap would show it in place of the subcommand's own.
+// No doc comment here: clap would show it instead of the subcommand's.
 #[derive(clap::Args)]
 pub(crate) struct ResponseArgs {
-    /// The response's body, streamed or not, gzipped or not; `-` or nothing for standard input
+    /// Body of the response, streamed or not, gzipped or not; standard input by default or with `-`
     pub(crate) file: Option<PathBuf>,
-    /// Who served it; else told by the body's shape, at most at medium confidence
+    /// Provider of the response; otherwise detected from the body, with medium confidence at most
     #[arg(long, value_name = "ID")]
     pub(crate) provider: Option<String>,
-    /// The URL that was asked: its host and path tell the wire
+    /// URL of the request; its host and path identify the wire
     #[arg(long)]
     pub(crate) url: Option<String>,
-    /// A header of the request: where one names the API version, as `anthropic-version` does
+    /// Request header that names the API version, such as `anthropic-version`; can be repeated
     #[arg(long = "header", value_name = "NAME: VALUE")]
     pub(crate) headers: Vec<String>,
-    /// The response's HTTP status
+    /// HTTP status of the response
     #[arg(long, value_name = "CODE", value_parser = clap::value_parser!(u16).range(100..600))]
     pub(crate) status: Option<u16>,
-    /// The response's content type
+    /// Content type of the response
     #[arg(long, value_name = "TYPE")]
     pub(crate) content_type: Option<String>,
-    /// The model that was asked
+    /// Model of the request
     #[arg(long)]
     pub(crate) model: Option<String>,
-    /// The cap on output tokens that was asked
+    /// Output token limit of the request
     #[arg(long, value_name = "N", visible_alias = "cap")]
     pub(crate) max_tokens: Option<u64>,
-    /// How many choices were asked
+    /// Number of choices in the request
     #[arg(long, value_name = "N")]
     pub(crate) choices: Option<u32>,
-    /// A TOML file of your own providers and words, or the gateway's configuration
+    /// TOML file with custom providers and finish reasons, or the gateway's configuration
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
-    /// What ended the bytes
+    /// End of the connection
     #[arg(long, value_enum, default_value_t = CloseArg::Eof)]
     pub(crate) close: CloseArg,
 }
@@ -74,24 +73,24 @@ pub(crate) enum CloseArg {
     ClientGone,
 }
 
-/// A response that was read.
+/// Response and its ending.
 pub(crate) struct Response {
     pub(crate) ending: Ending,
     pub(crate) wire: Wire,
-    /// The text of the first choice.
+    /// Text of the first choice.
     pub(crate) text: String,
-    /// The provider's id of the response.
+    /// Id of the response, from the provider.
     pub(crate) id: String,
-    /// The provider's token for going on; empty if it gave none.
+    /// Continuation token from the provider, or empty.
     pub(crate) token: String,
-    /// The content as it came, where the wire takes it back.
-    pub(crate) content: Option<Value>,
+    /// Content as the provider sent it, if the wire accepts it back.
+    pub(crate) content: Option<Box<RawValue>>,
     pub(crate) calls: Vec<ToolCall>,
 }
 
 #[derive(Default)]
 struct Heard {
-    /// The text, where it is wanted.
+    /// Text, or `None` if it is not kept.
     text: Option<String>,
     id: String,
     token: String,
@@ -118,7 +117,7 @@ impl Heard {
 }
 
 impl ResponseArgs {
-    /// Reads the response to judge it; its text is not kept.
+    /// Reads the response without keeping its text.
     pub(crate) fn judge(&self) -> Result<Response> {
         read(self, Heard::default(), b"")
     }
@@ -140,7 +139,7 @@ fn read(args: &ResponseArgs, mut heard: Heard, request: &[u8]) -> Result<Respons
     head.truncate(length);
     if head.is_empty() && args.status.is_none() {
         bail!(
-            "{shown_name} is empty: expected the body of a response; use `--status` if it had none"
+            "{shown_name} is empty: expected the body of a response; pass `--status` if it had none"
         );
     }
     let (mut reader, wire) = reader(args, &registry, &head, request)?;
@@ -192,7 +191,7 @@ fn reader(
         Clues { provider: known, host, path, headers: &headers, body: head, ..Clues::default() };
     let wire = registry.choose(&clues);
     let content_type = args.content_type.as_deref().unwrap_or_default();
-    // What the flags leave open, the request says.
+    // The request fills in what the flags leave out.
     let told = match request {
         [] => RequestInfo::default(),
         request => endstop::request::asked(&wire.profile, path, request),
@@ -201,7 +200,7 @@ fn reader(
         model: args.model.clone().or(told.model),
         cap: args.max_tokens.or(told.cap),
         choices: args.choices.or(told.choices),
-        // How it came, the bytes tell.
+        // Detected from the bytes.
         streamed: None,
         ..told
     };
@@ -209,7 +208,7 @@ fn reader(
     Ok((Reader::new(wire.clone(), head, asked), wire))
 }
 
-/// The host and the path of a URL.
+/// Splits a URL into host and path.
 pub(crate) fn split_url(url: &str) -> (&str, &str) {
     let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
     match rest.find('/') {
@@ -218,7 +217,7 @@ pub(crate) fn split_url(url: &str) -> (&str, &str) {
     }
 }
 
-/// Reads one `NAME: VALUE` of `--header`. What cannot be read is not repeated: it may be a key.
+/// Parses one `NAME: VALUE` of `--header`. Errors do not quote the input, which may be a key.
 fn parse_header(header: &str) -> Result<(&str, &str)> {
     match header.split_once(':') {
         Some((name, value)) if !name.trim().is_empty() => Ok((name.trim(), value.trim())),
@@ -229,13 +228,13 @@ fn parse_header(header: &str) -> Result<(&str, &str)> {
     }
 }
 
-/// The bytes of the response, decompressed if they are gzipped.
+/// Opens the response, and decompresses it if it is gzipped.
 fn open(file: Option<&Path>) -> Result<Box<dyn Read>> {
     let input: Box<dyn Read> = match file {
         None => Box::new(io::stdin().lock()),
         Some(file) if file.is_dir() => {
             bail!(
-                "{} is a directory: this reads one response; try `endstop replay`",
+                "{} is a directory: expected one response; use `endstop replay` for recordings",
                 file.display()
             );
         }
@@ -272,7 +271,7 @@ fn fill(input: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {
     Ok(length)
 }
 
-/// Bytes that nobody would call a response get an error rather than a verdict.
+/// Returns an error for input that does not look like a response.
 fn refuse_what_is_no_response(
     args: &ResponseArgs,
     ending: &Ending,
@@ -281,8 +280,8 @@ fn refuse_what_is_no_response(
 ) -> Result<()> {
     if ending.closed == Closed::Oversize {
         bail!(
-            "{name} holds one event of more than 16 MiB, which no provider sends; if it is a \
-             recording, try `endstop replay`"
+            "{name} contains an event of more than 16 MiB, which no provider sends; use `endstop \
+             replay` for recordings"
         );
     }
     let unread = ending.fault.as_ref().is_some_and(|fault| fault.kind == FaultKind::BadPayload);
@@ -296,6 +295,6 @@ fn refuse_what_is_no_response(
     }
     bail!(
         "{name} does not look like a response: expected JSON, server-sent events, JSON lines or an \
-         AWS event stream; use `--provider` if it is what a provider sent"
+         AWS event stream; if a provider sent this, pass `--provider`"
     );
 }

@@ -1,4 +1,4 @@
-//! `endstop serve`: the gateway.
+//! `endstop serve`: runs the gateway.
 
 use std::io::{self, Write as _};
 use std::net::SocketAddr;
@@ -14,48 +14,49 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use crate::env;
 
-/// Serves the gateway: point any SDK's base URL at it.
+/// Run the gateway, which any SDK can use as its base URL
 #[derive(Parser)]
 #[command(after_help = HELP)]
 pub(crate) struct Args {
-    /// The configuration, in TOML; without one every built-in provider is served on loopback. A file
-    /// of providers and words alone will do.
+    /// TOML configuration, or a TOML file with only providers and finish reasons; without it, every
+    /// built-in provider is served on loopback
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Where clients connect.
+    /// Address for clients
     #[arg(long, value_name = "ADDRESS")]
     listen: Option<SocketAddr>,
-    /// Where operators connect.
+    /// Address for operators
     #[arg(long, value_name = "ADDRESS")]
     admin: Option<SocketAddr>,
-    /// What is done with responses: observe or guard.
+    /// Only observe responses, or guard clients against bad endings
     #[arg(long, value_enum)]
     mode: Option<ModeArg>,
-    /// What a guard does about tool calls: pass, fail or hold.
+    /// Handling of tool calls in guard mode
     #[arg(long, value_enum)]
     tool_calls: Option<ToolCallsArg>,
-    /// How endings are logged: human, json or off.
+    /// Log format for endings
     #[arg(long, value_enum)]
     log: Option<LogArg>,
-    /// Where endings are kept: `sqlite:FILE`, `postgres://…` or `off`; a SQLite file in the data
-    /// directory by default.
+    /// Store for endings: `sqlite:FILE`, `postgres://…` or `off`; a SQLite file in the data
+    /// directory by default
     #[arg(long, value_name = "URL", env = "ENDSTOP_STORE", hide_env_values = true)]
     store: Option<String>,
-    /// The directory of what is kept on this machine.
+    /// Directory for local data
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
-    /// Checks the configuration and says what would be served.
+    /// Check the configuration and print what would be served
     #[arg(long)]
     check: bool,
 }
 
 const HELP: &str = "\
-Signals: SIGTERM and Ctrl-C drain (streams under way may end), SIGHUP reads the configuration again.
+Signals: SIGTERM and Ctrl-C drain (open streams may finish); SIGHUP reloads the configuration.
 
+Examples:
   endstop serve                              every provider, on http://127.0.0.1:4100
-  endstop serve --mode observe               touch nothing, tell how everything ended
+  endstop serve --mode observe               record endings, change nothing
   endstop serve --config endstop.toml --check
-  endstop env                                what to set for each SDK";
+  endstop env                                settings for each SDK";
 
 #[derive(Clone, Copy, clap::ValueEnum)]
 enum ModeArg {
@@ -77,7 +78,6 @@ enum LogArg {
     Off,
 }
 
-/// Runs the command.
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     if args.check {
         return check(args);
@@ -85,7 +85,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
-        .context("no threads to serve with")?;
+        .context("cannot start the runtime")?;
     runtime.block_on(serve(args))
 }
 
@@ -125,7 +125,7 @@ fn read(args: &Args) -> Result<Config> {
     Ok(config)
 }
 
-/// What would be served, or what is wrong.
+/// Prints what would be served. Fails if the configuration is invalid.
 fn check(args: &Args) -> Result<ExitCode> {
     let settings = Settings::new(read(args)?)?;
     let config = &settings.config;
@@ -155,9 +155,9 @@ fn check(args: &Args) -> Result<ExitCode> {
     let mut own: Vec<&str> = config.registry.entries().map(|entry| entry.id.as_str()).collect();
     own.dedup();
     if !own.is_empty() {
-        writeln!(out, "providers and words of your own: {}", own.join(", "))?;
+        writeln!(out, "custom providers and finish reasons: {}", own.join(", "))?;
     }
-    writeln!(out, "the configuration is in order")?;
+    writeln!(out, "the configuration is valid")?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -165,8 +165,8 @@ async fn serve(args: &Args) -> Result<ExitCode> {
     let gateway = Gateway::bind(read(args)?).await?;
     let told = gateway.handle().told();
     greet(&gateway, &told);
-    let mut hangup = signal(SignalKind::hangup()).context("no signals")?;
-    let mut terminate = signal(SignalKind::terminate()).context("no signals")?;
+    let mut hangup = signal(SignalKind::hangup()).context("cannot listen for signals")?;
+    let mut terminate = signal(SignalKind::terminate()).context("cannot listen for signals")?;
     let handle = gateway.handle();
     let reloading = async {
         while hangup.recv().await.is_some() {
@@ -179,7 +179,7 @@ async fn serve(args: &Args) -> Result<ExitCode> {
             _ = terminate.recv() => {}
             _ = tokio::signal::ctrl_c() => {}
         }
-        told.write_line("endstop: draining; streams under way may end, new requests are not taken");
+        told.write_line("endstop: draining: open streams may finish, new requests are refused");
     };
     tokio::select! {
         () = reloading => {}
@@ -193,15 +193,15 @@ fn reload(args: &Args, handle: &Handle) {
     let file = args.config.as_deref().map_or_else(|| "no file".into(), Path::to_string_lossy);
     let told = handle.told();
     match reloaded {
-        Ok(()) => told.write_line(&format!("endstop: the configuration was read again ({file})")),
+        Ok(()) => told.write_line(&format!("endstop: configuration reloaded ({file})")),
         Err(error) => told.write_line(&format!(
-            "endstop: the configuration stays as it was: {}",
+            "endstop: configuration not reloaded: {}",
             crate::printable(&format!("{error:#}"))
         )),
     }
 }
 
-/// What to paste.
+/// Prints the address and the base URLs for SDKs.
 fn greet(gateway: &Gateway, told: &EndingLog) {
     let settings = gateway.settings();
     let scheme = if settings.config.tls.is_some() { "https" } else { "http" };
@@ -212,15 +212,15 @@ fn greet(gateway: &Gateway, told: &EndingLog) {
         settings.config.tool_calls.word()
     ));
     if !is_loopback(gateway.address()) {
-        told.write_line("endstop: other machines can reach it");
+        told.write_line("endstop: other machines can reach this address");
     }
     for line in env::first_lines(&base) {
         told.write_line(&format!("  {line}"));
     }
-    told.write_line("  … `endstop env` has the others");
+    told.write_line("  … more with `endstop env`");
     if let Some(recording) = gateway.handle().recording() {
         told.write_line(&format!(
-            "endstop: endings are kept in {}; ask with `endstop report`",
+            "endstop: endings are stored in {}; see `endstop report`",
             recording.store()
         ));
     }

@@ -1,4 +1,4 @@
-//! `endstop show`: everything that is recorded of one response.
+//! `endstop show`: prints everything recorded about one response.
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -11,12 +11,12 @@ use crate::store::StoreArgs;
 use crate::style::Style;
 use crate::when;
 
-/// Show all that is recorded of one response, and the others of its turn
+/// Show everything recorded about one response, and the other attempts of its turn
 #[derive(clap::Args)]
 #[command(after_help = "\
-The id is in the response's header x-endstop-id; its first digits do, if no other begins like them.")]
+The id is in the response header x-endstop-id. A unique prefix of it is enough.")]
 pub(crate) struct Args {
-    /// The id
+    /// Id of the response
     id: String,
     #[command(flatten)]
     store: StoreArgs,
@@ -29,7 +29,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let mut store = args.store.open()?;
     let Some(stored) = store.ending(&args.id)? else {
         bail!(
-            "no ending of the id {} is recorded: it may be under way, or older than what is kept",
+            "no ending with the id {} is recorded: it may be in progress, or its record expired",
             args.id
         );
     };

@@ -1,4 +1,4 @@
-//! `endstop sim`: providers that end in every way there is, to test one's own agent against.
+//! `endstop sim`: serves simulated providers, to test agents against.
 
 use std::fmt::Write as _;
 use std::io::{self, Write};
@@ -13,46 +13,46 @@ use endstop_sim::{Chunks, Ended, LedgerEntry, Options, Scenario, Sim, scenario, 
 
 use crate::style::Style;
 
-/// Serve simulated providers that end in every way there is
+/// Serve simulated providers, to test an agent against every kind of ending
 ///
-/// Point an SDK at one of the base URLs that are printed, and ask for a scenario: by the name of the
-/// model (`cut-in-tool-call`, or anything with `sim:cut-in-tool-call` in it), by the header
+/// Point an SDK at one of the printed base URLs and choose a scenario: with the model name
+/// (`cut-in-tool-call`, or any name that contains `sim:cut-in-tool-call`), with the header
 /// `x-sim-scenario`, or for all requests with `--scenario`.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
-  endstop sim                                  every request chooses by its model or header
-  endstop sim --scenario cut-in-tool-call      all requests get this one
+  endstop sim                                  each request chooses by its model or header
+  endstop sim --scenario cut-in-tool-call      all requests get this scenario
   endstop sim --scenario length,complete       the first gets `length`, all others `complete`
-  endstop sim --list                           every scenario, and what it stands for
+  endstop sim --list                           every scenario and its source
   curl localhost:4190/v1/chat/completions -d '{\"model\":\"length\",\"messages\":[]}'
 
-Headers of requests: x-sim-scenario, x-sim-pace (ms), x-sim-chunks, x-sim-seed, x-sim-tag.
-Where the last message is the result of a tool, the answer is a short complete text, so that
-agents come to an end; a name with `!` at its end insists.")]
+Request headers: x-sim-scenario, x-sim-pace (ms), x-sim-chunks, x-sim-seed, x-sim-tag.
+If the last message is a tool result, the answer is a short complete text, so that agents finish.
+A scenario name that ends with `!` is used even then.")]
 pub(crate) struct Args {
-    /// Where to listen
+    /// Address to listen on
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:4190")]
     listen: SocketAddr,
-    /// The scenario of all requests, or one a request; the last one stays
+    /// Scenario for all requests, or one per request; the last one repeats
     #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
     scenario: Vec<String>,
-    /// A file with one scenario a request: a name a line, or TOML with `scenarios = [...]`
+    /// File with one scenario per request: one name per line, or TOML with `scenarios = [...]`
     #[arg(long, value_name = "FILE", conflicts_with = "scenario")]
     script: Option<PathBuf>,
-    /// The pause after each event, in milliseconds
+    /// Pause after each event, in milliseconds
     #[arg(long, value_name = "MS", default_value_t = 0)]
     pace: u64,
-    /// How bodies are cut into HTTP chunks: event, random, byte, joined
+    /// Split of bodies into HTTP chunks: event, random, byte or joined
     #[arg(long, value_name = "HOW", default_value = "event", value_parser = parse_chunks)]
     chunks: Chunks,
-    /// List every scenario instead
+    /// List every scenario and exit
     #[arg(long)]
     list: bool,
-    /// With --list: as JSON
+    /// Print the list as JSON
     #[arg(long, requires = "list")]
     json: bool,
-    /// No line a request
+    /// Do not print a line per request
     #[arg(long, short)]
     quiet: bool,
 }
@@ -60,7 +60,7 @@ pub(crate) struct Args {
 fn parse_chunks(name: &str) -> Result<Chunks, String> {
     Chunks::from_name(name).ok_or_else(|| {
         let known: Vec<&str> = Chunks::ALL.into_iter().map(Chunks::name).collect();
-        format!("known are {}", known.join(", "))
+        format!("expected one of {}", known.join(", "))
     })
 }
 
@@ -91,11 +91,11 @@ async fn serve(args: &Args, scenarios: Vec<String>) -> Result<ExitCode> {
         chunks: args.chunks,
         log: (!args.quiet).then(|| -> endstop_sim::Log {
             Arc::new(move |entry| {
-                // Whoever reads the log may have gone; the simulator goes on.
+                // A closed stdout must not stop the simulator.
                 let _written = writeln!(io::stdout(), "{}", line(entry, style));
             })
         }),
-        // Nobody reads bodies here.
+        // Request bodies are not needed here.
         kept_bytes: 0,
         ..Options::default()
     };
@@ -114,14 +114,15 @@ fn explained(error: io::Error, listen: SocketAddr) -> anyhow::Error {
     if error.kind() == io::ErrorKind::AddrInUse {
         let port = listen.port();
         return anyhow!(
-            "port {port} is taken, perhaps by another `endstop sim`; choose one with --listen {}:0",
+            "port {port} is in use, perhaps by another `endstop sim`; choose another with --listen \
+             {}:0",
             listen.ip()
         );
     }
     anyhow::Error::new(error).context(format!("cannot listen on {listen}"))
 }
 
-/// What to paste where.
+/// Returns the base URLs to set in the environment or in code.
 fn welcome(url: &str, style: Style) -> String {
     format!(
         "{}\n\
@@ -134,12 +135,12 @@ fn welcome(url: &str, style: Style) -> String {
          {}\n",
         style.bold(&format!("Simulated providers at {url}")),
         style.dim(
-            "The model's name chooses the scenario; `endstop sim --list` shows them. Ctrl-C stops."
+            "The model name chooses the scenario; `endstop sim --list` lists all. Ctrl-C stops."
         ),
     )
 }
 
-/// One line of the log. It holds no header, no query and no text.
+/// Formats one line of the log, without headers, query or text.
 fn line(entry: &LedgerEntry, style: Style) -> String {
     let wire = if entry.wire.is_empty() { "-" } else { entry.wire };
     let what = if entry.scenario.is_empty() {
@@ -151,7 +152,7 @@ fn line(entry: &LedgerEntry, style: Style) -> String {
     let mode = if entry.streamed { "streamed" } else { "plain" };
     let ended = match entry.ended {
         Ended::Open => "still open",
-        Ended::Itself => "played to its end",
+        Ended::Itself => "played to the end",
         Ended::PeerClosed => "the client closed first",
         Ended::Stopped => "stopped",
     };
@@ -159,12 +160,12 @@ fn line(entry: &LedgerEntry, style: Style) -> String {
     format!("{} {wire:<18} {what:<28} {mode:<8} {:>3} {}", clock(), entry.status, style.dim(&tail))
 }
 
-/// Without control characters, which would be the terminal's to obey, and not too long.
+/// Removes control characters, which a terminal would obey, and limits the length.
 fn printable(text: &str) -> String {
     text.chars().filter(|character| !character.is_control()).take(80).collect()
 }
 
-/// The time of day, in UTC.
+/// Returns the time of day in UTC.
 fn clock() -> String {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     let seconds = now.map_or(0, |now| now.as_secs()) % 86_400;
@@ -192,7 +193,7 @@ fn listing(style: Style) -> String {
             let _ = writeln!(text, "    {}", style.dim(&format!("on {on}")));
         }
         if !scenario.source.is_empty() {
-            let _ = writeln!(text, "    {}", style.dim(&format!("stands for {}", scenario.source)));
+            let _ = writeln!(text, "    {}", style.dim(&format!("based on {}", scenario.source)));
         }
     }
     text

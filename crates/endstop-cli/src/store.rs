@@ -1,19 +1,19 @@
-//! Which store is asked.
+//! Arguments that choose a store and filter its endings.
 
 use anyhow::{Context as _, Result};
 use endstop_gateway::config::default_data_dir;
 use endstop_store::{Backend, Filter};
 
-/// Which store, and how it is named.
+/// Store to use.
 #[derive(clap::Args)]
 pub(crate) struct StoreArgs {
-    /// Where endings are kept: `sqlite:FILE` or `postgres://…`; the gateway's own by default
+    /// Store of the endings: `sqlite:FILE` or `postgres://…`; the gateway's default if not set
     #[arg(long, value_name = "URL", env = "ENDSTOP_STORE", hide_env_values = true)]
     store: Option<String>,
 }
 
 impl StoreArgs {
-    /// The store's address.
+    /// Returns the URL of the store.
     pub(crate) fn url(&self) -> Result<String> {
         match &self.store {
             Some(url) => Ok(url.clone()),
@@ -21,47 +21,47 @@ impl StoreArgs {
         }
     }
 
-    /// Opens it to ask it.
+    /// Opens the store for reading.
     pub(crate) fn open(&self) -> Result<Box<dyn Backend>> {
         let url = self.url()?;
         endstop_store::open_to_read(&url).with_context(|| {
             format!(
-                "the endings in {} cannot be read; `endstop serve` keeps them, `--store` names others",
+                "cannot read endings from {} (`endstop serve` creates it, `--store` names another)",
                 endstop_store::shown(&url)
             )
         })
     }
 }
 
-/// Where `endstop serve` keeps endings unless it is told otherwise.
+/// Returns the URL of the default store of `endstop serve`.
 pub(crate) fn default_url() -> Result<String> {
-    let dir = default_data_dir()
-        .context("there is no home directory; name a store with --store or ENDSTOP_STORE")?;
+    let dir =
+        default_data_dir().context("no home directory found: set --store or ENDSTOP_STORE")?;
     Ok(format!("sqlite:{}", dir.join("endstop.db").display()))
 }
 
-/// Which responses; `*` stands for anything, `null` for none.
+/// Filter for endings.
 #[derive(clap::Args)]
 pub(crate) struct FilterArgs {
-    /// Of this team
+    /// Only this team
     #[arg(long, value_name = "TEAM")]
     team: Option<String>,
-    /// Of this key, by its id
+    /// Only this key id
     #[arg(long, value_name = "KEY_ID")]
     key: Option<String>,
-    /// Of this provider
+    /// Only this provider
     #[arg(long, value_name = "PROVIDER")]
     provider: Option<String>,
-    /// Of this model; `*` stands for anything
+    /// Only this model; `*` matches anything
     #[arg(long, value_name = "MODEL")]
     model: Option<String>,
-    /// Through this upstream
+    /// Only this upstream
     #[arg(long, value_name = "NAME")]
     upstream: Option<String>,
-    /// With this reason of ours, such as `output_limit`
+    /// Only this Endstop reason, such as `output_limit`
     #[arg(long, value_name = "REASON")]
     reason: Option<String>,
-    /// With this finish reason, such as length; `null` where nothing was said
+    /// Only this normalised finish reason, such as `length`; `null` for a missing one
     #[arg(long, value_name = "WORD")]
     finish_reason: Option<String>,
 }

@@ -1,10 +1,10 @@
-//! Colour for terminals, and none for pipes, for terminals that have none, or where `NO_COLOR` is set.
+//! Colour for terminals. Off in pipes, on dumb terminals, and if `NO_COLOR` is set.
 
 use std::io::IsTerminal;
 
 use endstop::Reason;
 
-/// Whether standard output takes colour.
+/// Colour setting of standard output.
 #[derive(Clone, Copy)]
 pub(crate) struct Style(bool);
 
@@ -23,7 +23,7 @@ impl Style {
         self.paint("2", text)
     }
 
-    /// Green for success, yellow for what can go on, red for what went wrong.
+    /// Colours text by reason: green for success, yellow if the turn can go on, red for failure.
     pub(crate) fn reason(self, reason: Reason, text: &str) -> String {
         let colour = match reason {
             Reason::Complete | Reason::StopSequence | Reason::ToolCall => "1;32",

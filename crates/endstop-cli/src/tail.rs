@@ -1,4 +1,4 @@
-//! `endstop tail`: endings as they are recorded.
+//! `endstop tail`: prints endings as they are recorded.
 
 use std::collections::HashSet;
 use std::io::{self, Write};
@@ -13,10 +13,11 @@ use crate::store::{FilterArgs, StoreArgs};
 use crate::style::Style;
 use crate::when;
 
-/// How long before now a response may have begun that is shown when it ends.
+/// Maximum age of a response that is shown when it ends.
 const LONGEST_MS: u64 = 35 * 60_000;
-/// How often it is looked, and how much is shown at once.
+/// Pause between two queries.
 const PAUSE: Duration = Duration::from_millis(500);
+/// Maximum number of endings per query.
 const MOST: usize = 1000;
 
 /// Show endings as they are recorded, until stopped
@@ -30,13 +31,13 @@ pub(crate) struct Args {
     store: StoreArgs,
     #[command(flatten)]
     filter: FilterArgs,
-    /// Print one JSON line each
+    /// Print one JSON object per line
     #[arg(long)]
     json: bool,
-    /// Show so many that are there already
+    /// Number of existing endings to show first
     #[arg(long, value_name = "N", default_value_t = 10)]
     last: usize,
-    /// End after so many
+    /// Exit after this many endings
     #[arg(long, value_name = "N")]
     count: Option<usize>,
 }
@@ -54,7 +55,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         let found = match store.endings(&wanted) {
             Ok(found) => found,
             Err(error) if error.is_retryable() => {
-                say!("endstop: {error}; trying again");
+                say!("endstop: {error}; retrying");
                 std::thread::sleep(PAUSE * 4);
                 store = args.store.open()?;
                 continue;

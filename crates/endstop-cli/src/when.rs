@@ -1,26 +1,26 @@
-//! Times, as people write and read them. All are UTC.
+//! Parses and formats times. All times are UTC.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 const DAY_MS: u64 = 24 * 3_600_000;
 
-/// Milliseconds since 1970.
+/// Returns the current time in milliseconds since 1970.
 pub(crate) fn now() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// A time before now, as `7d`, `24h`, `30m`, or a date: `2026-11-16`, `2026-11-16T09:30`.
+/// Time relative to now, such as `7d`, or a date such as `2026-11-16` or `2026-11-16T09:30`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum When {
-    /// So many milliseconds ago.
+    /// Milliseconds before now.
     Ago(u64),
-    /// Then.
+    /// Milliseconds since 1970.
     At(u64),
 }
 
 impl When {
-    /// In milliseconds since 1970.
+    /// Returns the time in milliseconds since 1970.
     pub(crate) fn at(self, now: u64) -> u64 {
         match self {
             Self::Ago(ms) => now.saturating_sub(ms),
@@ -29,10 +29,13 @@ impl When {
     }
 }
 
-/// Reads a time.
+/// Parses a time.
 pub(crate) fn parse(text: &str) -> Result<When, String> {
     let wrong = || {
-        format!("`{text}` is no time: write `7d`, `24h`, `30m`, `2026-11-16` or `2026-11-16T09:30`")
+        format!(
+            "invalid time `{text}`: expected one such as `7d`, `24h`, `30m`, `2026-11-16` or \
+             `2026-11-16T09:30`"
+        )
     };
     if let Some(ago) = ago(text) {
         return Ok(When::Ago(ago));
@@ -78,7 +81,7 @@ fn month_lengths(year: u64) -> [u64; 12] {
     [31, february, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31]
 }
 
-/// Days from 1970 to this date.
+/// Returns the days from 1970-01-01 to this date.
 fn days_before(year: u64, month: u64, day: u64) -> Option<u64> {
     let lengths = month_lengths(year);
     let index = usize::try_from(month.checked_sub(1)?).ok()?;
@@ -91,13 +94,13 @@ fn days_before(year: u64, month: u64, day: u64) -> Option<u64> {
     Some(years + months + day - 1)
 }
 
-/// A time for people, such as `2026-11-16 09:30:00`.
+/// Formats a time, such as `2026-11-16 09:30:00`.
 pub(crate) fn shown(ms: u64) -> String {
     let (date, second) = (ms / DAY_MS, ms % DAY_MS / 1000);
     format!("{} {:02}:{:02}:{:02}", day(date), second / 3600, second / 60 % 60, second % 60)
 }
 
-/// The date that lies so many days after 1970 began.
+/// Formats the date that is this many days after 1970-01-01.
 pub(crate) fn day(days: u64) -> String {
     let (mut year, mut left) = (1970, days);
     while left >= if is_leap(year) { 366 } else { 365 } {
@@ -115,12 +118,12 @@ pub(crate) fn day(days: u64) -> String {
     format!("{year:04}-{month:02}-{:02}", left + 1)
 }
 
-/// A time as migration tools write it: `20261116093000`.
+/// Formats a time as migration tools write it: `20261116093000`.
 pub(crate) fn stamp(ms: u64) -> String {
     shown(ms).chars().filter(char::is_ascii_digit).collect()
 }
 
-/// How long, for people.
+/// Formats a duration in microseconds for people.
 pub(crate) fn long(us: u64) -> String {
     match us {
         0..1_000 => format!("{us} us"),

@@ -1,4 +1,4 @@
-//! The scenarios: every way to end, on every wire where it makes sense. One row each.
+//! Scenarios: every way a response can end, on every wire where it can happen. One row each.
 
 use endstop::{Closed, Reason, Timer};
 
@@ -8,49 +8,49 @@ use crate::scene::{self, Compression, Scene};
 use crate::script::{Script, ScriptEnd, Step};
 use crate::wire::{Part, SimWire, WireEvent};
 
-/// One way for a response to end.
+/// One way a response can end.
 #[derive(Debug)]
 pub struct Scenario {
-    /// The name, by which it is asked for.
+    /// Name that requests use to choose it.
     pub name: &'static str,
-    /// What stands after `=`, if the name takes a value.
+    /// Value after `=`, if the name takes one.
     pub value: Option<Value>,
-    /// What happens, in a sentence.
+    /// Description in one or two sentences.
     pub about: &'static str,
-    /// The incident that it stands for: an issue, a row of a fault matrix.
+    /// Public issue, or provider or tool that behaves like this. Empty if none is known.
     pub source: &'static str,
-    /// Whether it exists on this wire.
+    /// Reports whether it exists on this wire.
     pub on: fn(&SimWire) -> bool,
-    /// What Endstop's own reader says of it: streamed or not.
+    /// Returns the verdict expected from Endstop's reader, streamed or not, if there is one.
     pub want: fn(&SimWire, Mode) -> Option<Want>,
     pub(crate) shape: fn(&Scene<'_>, &mut Answer),
     pub(crate) play: fn(&Scene<'_>, &Answer) -> Script,
 }
 
-/// The value that a scenario's name takes.
+/// Value that a scenario's name takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Value {
-    /// What it is, for help.
+    /// Placeholder for help, such as `WORD`.
     pub name: &'static str,
-    /// One to try it with, and the default.
+    /// Example, which is also the default.
     pub example: &'static str,
 }
 
-/// Streamed or not.
+/// Whether a response is streamed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// A stream was asked for.
+    /// The request asks for a stream.
     Streamed,
-    /// A plain body was asked for.
+    /// The request asks for a plain body.
     Plain,
 }
 
-/// What the reader should say.
+/// Verdict expected from the reader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Want {
-    /// The reason.
+    /// Reason for the end.
     pub reason: Reason,
-    /// How the bytes closed.
+    /// Way in which the bytes closed.
     pub closed: Closed,
 }
 
@@ -62,12 +62,12 @@ const fn want(reason: Reason, closed: Closed) -> Option<Want> {
     Some(Want { reason, closed })
 }
 
-/// Ended for this reason, and proven.
+/// Expects this reason and a proven end.
 const fn ended(reason: Reason) -> Option<Want> {
     want(reason, Closed::Proven)
 }
 
-/// Cut: by the end of a stream, or before the length of a body.
+/// Expects a cut: an early end of the stream, or a body shorter than its length.
 const fn cut(mode: Mode) -> Option<Want> {
     match mode {
         Mode::Streamed => want(Reason::Cut, Closed::Eof),
@@ -83,7 +83,8 @@ const fn failed() -> Option<Want> {
     want(Reason::Failed, Closed::Error)
 }
 
-/// An error for a body, with status 200. Two wires' errors bear no sign that they are errors.
+/// Expects a failure for an error body with status 200. Bedrock's and Cohere's error bodies cannot be
+/// recognised without their status.
 fn failed_body(wire: &SimWire) -> Option<Want> {
     if bedrock(wire) || wire.id == "cohere" { ended(Reason::Unknown) } else { failed() }
 }
@@ -142,7 +143,7 @@ fn half_call(scene: &Scene<'_>, answer: &mut Answer) {
     at_cap(scene, answer);
 }
 
-/// The usage is the cap, if there is one.
+/// Sets the output usage to the token limit, if the request has one.
 fn at_cap(scene: &Scene<'_>, answer: &mut Answer) {
     if let (Some(usage), Some(cap)) = (answer.usage.as_mut(), scene.ask.cap) {
         usage.output = cap;
@@ -164,11 +165,11 @@ fn word(scene: &Scene<'_>) -> End {
     End::Said(Json::from(scene.value.unwrap_or("frobnicated")))
 }
 
-/// A row that other rows differ from.
+/// Base row: other rows list only their differences from it.
 const PLAIN: Scenario = Scenario {
     name: "complete",
     value: None,
-    about: "A whole answer of some two hundred tokens, or up to the cap or a stop sequence.",
+    about: "A complete response of about 200 tokens, or up to the token limit or a stop sequence.",
     source: "",
     on: all,
     want: |_, _| ended(Reason::Complete),
@@ -181,16 +182,14 @@ pub static ALL: &[Scenario] = &[
     PLAIN,
     Scenario {
         name: "length",
-        about: "Cut by the cap, with the wire's word for it, whatever the cap is.",
-        source: "field T-58, T-75",
+        about: "Truncated, with the finish reason for the token limit, whatever the limit is.",
         want: |_, _| ended(Reason::OutputLimit),
         shape: truncated,
         ..PLAIN
     },
     Scenario {
         name: "stop-sequence",
-        about: "Ends at the first stop sequence of the request, or at one of its own.",
-        source: "field T-77",
+        about: "Ends at the first stop sequence of the request, or at `END` if it has none.",
         want: |wire, _| {
             let told = is(wire, &["anthropic", "bedrock-converse", "bedrock-invoke", "cohere"]);
             ended(if told { Reason::StopSequence } else { Reason::Complete })
@@ -203,15 +202,13 @@ pub static ALL: &[Scenario] = &[
     },
     Scenario {
         name: "empty",
-        about: "Nothing but the word.",
-        source: "field T-72, T-74",
+        about: "A finish reason without any content.",
         shape: |scene, answer| scene.says(answer, Vec::new(), End::Stop),
         ..PLAIN
     },
     Scenario {
         name: "reasoning-only",
-        about: "Reasoning takes the whole budget: the length word, and no text.",
-        source: "field T-59, T-72",
+        about: "The finish reason for the token limit, after reasoning alone: no text.",
         want: |_, _| ended(Reason::OutputLimit),
         shape: |scene, answer| {
             answer.each(|turn| turn.reasoning = answer::thoughts());
@@ -225,8 +222,7 @@ pub static ALL: &[Scenario] = &[
     },
     Scenario {
         name: "refusal",
-        about: "The model declines, in the way of the wire: a word, or a field of its own.",
-        source: "field T-64",
+        about: "The model refuses, in the finish reason or in the wire's field for refusals.",
         want: |wire, _| {
             ended(match wire.id {
                 "gemini" => Reason::Safety,
@@ -246,8 +242,7 @@ pub static ALL: &[Scenario] = &[
     },
     Scenario {
         name: "content-filter",
-        about: "A filter cuts the answer.",
-        source: "field T-61",
+        about: "A content filter truncates the response.",
         on: |wire| !is(wire, &["ollama", "ollama-generate", "cohere"]),
         want: |wire, _| {
             let refused = is(wire, &["anthropic", "bedrock-invoke"]);
@@ -258,8 +253,7 @@ pub static ALL: &[Scenario] = &[
     },
     Scenario {
         name: "context-limit",
-        about: "The window is full, with the wire's word for it where it has one.",
-        source: "field T-71",
+        about: "The context window is full, with the wire's finish reason for it if it has one.",
         want: |wire, _| {
             let told = is(wire, &["anthropic", "bedrock-converse", "bedrock-invoke", "mistral"]);
             ended(if told { Reason::ContextLimit } else { Reason::OutputLimit })
@@ -270,7 +264,7 @@ pub static ALL: &[Scenario] = &[
     // Tool calls.
     Scenario {
         name: "tool-call",
-        about: "Calls the first tool on offer, with arguments that fit its schema.",
+        about: "Calls the first tool of the request, with arguments that match its schema.",
         on: tools,
         want: |_, _| ended(Reason::ToolCall),
         shape: |scene, answer| scene.calls(answer, 1, End::ToolCall),
@@ -279,7 +273,6 @@ pub static ALL: &[Scenario] = &[
     Scenario {
         name: "tool-call-parallel",
         about: "Calls the first tool twice in one turn.",
-        source: "field T-38",
         on: tools,
         want: |_, _| ended(Reason::ToolCall),
         shape: |scene, answer| scene.calls(answer, 2, End::ToolCall),
@@ -287,8 +280,7 @@ pub static ALL: &[Scenario] = &[
     },
     Scenario {
         name: "tool-call-stop",
-        about: "A whole tool call, but the word of a natural stop.",
-        source: "field T-56",
+        about: "A complete tool call, but with the finish reason of a normal stop.",
         on: tools,
         want: |_, _| ended(Reason::ToolCall),
         shape: |scene, answer| scene.calls(answer, 1, End::Stop),
@@ -296,8 +288,7 @@ pub static ALL: &[Scenario] = &[
     },
     Scenario {
         name: "tool-word-without-call",
-        about: "The word for tool calls, and no tool call.",
-        source: "field T-55",
+        about: "The finish reason for tool calls, but no tool call.",
         on: |wire| tools(wire) && !is(wire, &["gemini", "ollama", "openai-responses"]),
         want: |_, _| ended(Reason::MalformedToolCall),
         shape: |scene, answer| scene.says(answer, answer::some(9), End::ToolCall),
@@ -305,11 +296,12 @@ pub static ALL: &[Scenario] = &[
     },
     Scenario {
         name: "tool-call-at-cap",
-        about: "The word for tool calls, with arguments that the cap has cut.",
-        source: "field T-50: vllm#53269",
+        about: "The finish reason for tool calls, with arguments truncated at the token limit.",
+        source: "vllm#53269",
         on: halves,
         want: |wire, mode| match (wire.id, mode) {
-            // Arguments that are a value rather than text look whole, and the cap alone is no evidence.
+            // Arguments given as a JSON value look whole, and reaching the token limit alone does
+            // not prove a truncation.
             ("anthropic" | "bedrock-converse" | "bedrock-invoke", Mode::Plain) => {
                 ended(Reason::ToolCall)
             }
@@ -323,11 +315,11 @@ pub static ALL: &[Scenario] = &[
     },
     Scenario {
         name: "invalid-args",
-        about: "The word for tool calls, a closed call, and arguments that are no JSON.",
-        source: "field T-44; anthropic-sdk fixture tool_use_invalid_json_response",
+        about: "A closed tool call with the right finish reason, but its arguments are not JSON.",
+        source: "anthropic-sdk fixture tool_use_invalid_json_response",
         on: halves,
         want: |wire, mode| match (wire.id, mode) {
-            // Plain bodies of these hold the arguments as a value, which is always JSON.
+            // Plain bodies of these wires hold the arguments as a JSON value, which always parses.
             ("anthropic" | "bedrock-converse" | "bedrock-invoke", Mode::Plain) => {
                 ended(Reason::ToolCall)
             }
@@ -348,8 +340,7 @@ pub static ALL: &[Scenario] = &[
     },
     Scenario {
         name: "length-half-args",
-        about: "The length word, inside the arguments of a tool call.",
-        source: "field T-30, T-39",
+        about: "The finish reason for the token limit, inside the arguments of a tool call.",
         on: halves,
         want: |_, _| ended(Reason::OutputLimit),
         shape: half_call,
@@ -357,8 +348,7 @@ pub static ALL: &[Scenario] = &[
     },
     Scenario {
         name: "length-whole-args",
-        about: "The length word, after arguments that parse.",
-        source: "field T-30, T-53",
+        about: "The finish reason for the token limit, after arguments that parse.",
         on: tools,
         want: |_, _| ended(Reason::OutputLimit),
         shape: |scene, answer| {
@@ -368,19 +358,18 @@ pub static ALL: &[Scenario] = &[
         },
         ..PLAIN
     },
-    // Ends without a word, and words without an end.
+    // Ends without a finish reason, and finish reasons without an end.
     Scenario {
         name: "cut-before-word",
-        about: "A clean end of the body after some text: no word, no marker. A plain body ends before its length.",
-        source: "faults 10; field T-01",
+        about: "The body ends cleanly after some text, without a finish reason or an end marker. \
+                Not streamed: the body ends before its Content-Length.",
         want: |_, mode| cut(mode),
         play: |scene, answer| scene.cut(answer, Scene::some_text),
         ..PLAIN
     },
     Scenario {
         name: "cut-in-tool-call",
-        about: "A clean end of the body inside the arguments of a tool call.",
-        source: "faults 10; field T-03, T-33",
+        about: "The body ends cleanly inside the arguments of a tool call.",
         on: tools,
         want: |_, mode| cut(mode),
         shape: one_call,
@@ -392,8 +381,7 @@ pub static ALL: &[Scenario] = &[
     },
     Scenario {
         name: "cut-after-args",
-        about: "A clean end of the body after arguments that parse, before the word.",
-        source: "faults 10; field T-08, T-30",
+        about: "The body ends cleanly after arguments that parse, before the finish reason.",
         on: tools,
         want: |_, mode| cut(mode),
         shape: one_call,
@@ -406,11 +394,10 @@ pub static ALL: &[Scenario] = &[
     },
     Scenario {
         name: "done-without-word",
-        about: "What proves the end, but no word for why.",
-        source: "faults 12; field T-07, T-24",
+        about: "Text and the end marker, but no finish reason.",
         want: |wire, mode| match (wire.id, mode) {
             ("gemini", Mode::Streamed) => cut(mode),
-            // The last event calls itself completed or done.
+            // The last event says `completed` or `done`.
             ("openai-responses", Mode::Streamed) | ("ollama" | "ollama-generate", _) => {
                 ended(Reason::Complete)
             }
@@ -421,8 +408,7 @@ pub static ALL: &[Scenario] = &[
     },
     Scenario {
         name: "done-without-word-tool-call",
-        about: "A tool call and what proves the end, but no word.",
-        source: "faults 12; field T-54",
+        about: "A tool call and the end marker, but no finish reason.",
         on: tools,
         want: |wire, mode| match (wire.id, mode) {
             ("gemini", Mode::Streamed) => cut(mode),
@@ -436,8 +422,7 @@ pub static ALL: &[Scenario] = &[
     },
     Scenario {
         name: "no-marker",
-        about: "The word, but not what comes after it: no [DONE], no message_stop.",
-        source: "faults 11; field T-26",
+        about: "A finish reason, but no end marker after it: no `[DONE]`, no `message_stop`.",
         on: marked,
         want: |wire, mode| match (wire.id, mode) {
             ("anthropic" | "bedrock-invoke", Mode::Streamed) => cut(mode),
@@ -455,8 +440,7 @@ pub static ALL: &[Scenario] = &[
     Scenario {
         name: "word",
         value: value("WORD", "frobnicated"),
-        about: "Text, and this in the place of the word.",
-        source: "field E",
+        about: "Text with this finish reason.",
         want: |_, _| ended(Reason::Unknown),
         shape: |scene, answer| scene.says(answer, answer::some(9), word(scene)),
         ..PLAIN
@@ -464,8 +448,7 @@ pub static ALL: &[Scenario] = &[
     Scenario {
         name: "word-tool-call",
         value: value("WORD", "frobnicated"),
-        about: "A whole tool call, and this in the place of the word.",
-        source: "field E",
+        about: "A complete tool call with this finish reason.",
         on: tools,
         want: |_, _| ended(Reason::Unknown),
         shape: |scene, answer| {
@@ -476,16 +459,14 @@ pub static ALL: &[Scenario] = &[
     },
     Scenario {
         name: "unknown-word",
-        about: "A word that no documentation has.",
-        source: "faults 25; field T-60, T-65",
+        about: "Text with an undocumented finish reason.",
         want: |_, _| ended(Reason::Unknown),
         shape: |scene, answer| scene.says(answer, answer::some(9), End::Said("frobnicated".into())),
         ..PLAIN
     },
     Scenario {
         name: "unknown-word-tool-call",
-        about: "A tool call, and a word that no documentation has.",
-        source: "faults 25; field T-68",
+        about: "A tool call with an undocumented finish reason.",
         on: tools,
         want: |_, _| ended(Reason::Unknown),
         shape: |scene, answer| {
@@ -496,10 +477,9 @@ pub static ALL: &[Scenario] = &[
     },
     Scenario {
         name: "empty-word",
-        about: "An empty string in the place of the word.",
-        source: "faults 25; field T-67",
+        about: "An empty string as the finish reason.",
         want: |wire, mode| match (wire.id, mode) {
-            // An empty word is none, and the word is all that proves the end here.
+            // An empty finish reason counts as missing, and only the finish reason proves the end.
             ("gemini", Mode::Streamed) => cut(mode),
             ("ollama" | "ollama-generate", _) => ended(Reason::Complete),
             _ => ended(Reason::Unknown),
@@ -509,8 +489,7 @@ pub static ALL: &[Scenario] = &[
     },
     Scenario {
         name: "long-word",
-        about: "A word of ten thousand characters.",
-        source: "faults 25",
+        about: "A finish reason of about ten thousand characters.",
         want: |_, _| ended(Reason::Unknown),
         shape: |scene, answer| {
             scene.says(answer, answer::some(9), End::Said("long".repeat(2560).into()));
@@ -519,8 +498,7 @@ pub static ALL: &[Scenario] = &[
     },
     Scenario {
         name: "array-word",
-        about: "A list in the place of the word.",
-        source: "faults 25",
+        about: "A list as the finish reason.",
         want: |_, _| ended(Reason::Unknown),
         shape: |scene, answer| {
             let word = Json::Raw("[\"stop\"]".to_owned());
@@ -530,8 +508,7 @@ pub static ALL: &[Scenario] = &[
     },
     Scenario {
         name: "finish-error",
-        about: "The word says that it failed: the wire's own, or `error`, which some hosts of it say.",
-        source: "field T-60, T-61",
+        about: "A finish reason for a failure: the wire's own, or `error`, which some hosts send.",
         want: |wire, _| match wire.id {
             "openai-responses" => failed(),
             "openai-chat" | "openai-completions" | "mistral" | "cohere" | "bedrock-converse" => {
@@ -544,27 +521,24 @@ pub static ALL: &[Scenario] = &[
     },
     Scenario {
         name: "merged-word",
-        about: "The last text and the word in one event.",
-        source: "field T-21",
+        about: "The last text and the finish reason in one event.",
         on: |wire| is(wire, &["openai-chat", "gemini"]),
         shape: |_, answer| answer.merged = true,
         ..PLAIN
     },
     Scenario {
         name: "repeated-word",
-        about: "The natural word on every event, from the first.",
-        source: "field T-29",
+        about: "The finish reason of a normal stop on every event, from the first.",
         on: |wire| is(wire, &["openai-chat", "gemini"]),
         shape: |_, answer| answer.word_everywhere = true,
         ..PLAIN
     },
     Scenario {
         name: "text-after-word",
-        about: "More text after the word.",
-        source: "faults 13",
+        about: "More text after the finish reason.",
         on: |wire| is(wire, &["openai-chat", "openai-completions", "gemini"]),
         want: |wire, mode| match (wire.id, mode) {
-            // The word is the proof, and this text has none.
+            // The finish reason proves the end here, but the last text comes after it.
             ("gemini", Mode::Streamed) => want(Reason::Complete, Closed::Eof),
             _ => ended(Reason::Complete),
         },
@@ -583,16 +557,16 @@ pub static ALL: &[Scenario] = &[
     },
     Scenario {
         name: "word-twice",
-        about: "The event with the word comes twice.",
-        source: "wire: OpenRouter",
+        about: "The event with the finish reason is sent twice.",
+        source: "OpenRouter",
         on: |wire| is(wire, &["openai-chat", "openai-completions"]),
         play: |scene, answer| after_word(scene, answer, Clone::clone),
         ..PLAIN
     },
     Scenario {
         name: "null-after-word",
-        about: "After the word, an event for the same choice without one.",
-        source: "wire: Azure's annotations",
+        about: "After the finish reason, an event for the same choice whose finish reason is null.",
+        source: "Azure's annotations",
         on: |wire| is(wire, &["openai-chat"]),
         play: |scene, answer| {
             after_word(scene, answer, |event| {
@@ -606,8 +580,7 @@ pub static ALL: &[Scenario] = &[
     // Errors.
     Scenario {
         name: "error-early",
-        about: "200, and an error as the first event. Not streamed: 200 and an error for a body.",
-        source: "faults 15",
+        about: "Status 200, with an error as the first event. Not streamed: an error body.",
         want: |wire, mode| match mode {
             Mode::Streamed => failed(),
             Mode::Plain => failed_body(wire),
@@ -622,8 +595,7 @@ pub static ALL: &[Scenario] = &[
     },
     Scenario {
         name: "error-late",
-        about: "An error after some text. Not streamed: 200 and an error for a body.",
-        source: "faults 15; field T-11",
+        about: "An error after some text. Not streamed: status 200, with an error body.",
         want: |wire, mode| match mode {
             Mode::Streamed => failed(),
             Mode::Plain => failed_body(wire),
@@ -640,10 +612,9 @@ pub static ALL: &[Scenario] = &[
     },
     Scenario {
         name: "error-after-end",
-        about: "A whole answer, and an error after it. Not streamed: a whole answer.",
-        source: "faults 13",
+        about: "A complete response, then an error. Not streamed: only the complete response.",
         want: |wire, mode| match (wire.id, mode) {
-            // Only the end of the bytes proves the end here, and it has not come yet.
+            // Only the end of the body proves the end here, and the error comes before it.
             ("gemini", Mode::Streamed) => failed(),
             _ => ended(Reason::Complete),
         },
@@ -664,8 +635,7 @@ pub static ALL: &[Scenario] = &[
     },
     Scenario {
         name: "json-error-200",
-        about: "200, with the body of an error in place of a stream.",
-        source: "faults 14",
+        about: "Status 200, with an error body instead of a stream.",
         want: |wire, _| failed_body(wire),
         play: |scene, _| scene.error_body(500, BROKE),
         ..PLAIN
@@ -673,8 +643,7 @@ pub static ALL: &[Scenario] = &[
     Scenario {
         name: "status",
         value: value("CODE", "429"),
-        about: "This HTTP status, with Retry-After and the wire's error.",
-        source: "faults 16",
+        about: "This HTTP status, with Retry-After and the wire's error body.",
         want: |_, _| failed(),
         play: |scene, _| {
             let status = scene.value.and_then(|value| value.parse().ok()).unwrap_or(429);
@@ -689,8 +658,8 @@ pub static ALL: &[Scenario] = &[
     },
     Scenario {
         name: "error-then-done",
-        about: "An error after some text, and the marker after the error.",
-        source: "wire: vLLM, SGLang, TGI",
+        about: "An error after some text, then the end marker.",
+        source: "vLLM, SGLang, TGI",
         on: |wire| is(wire, &["openai-chat", "openai-completions", "mistral"]),
         want: |_, _| failed(),
         play: |scene, answer| {
@@ -707,8 +676,8 @@ pub static ALL: &[Scenario] = &[
     },
     Scenario {
         name: "error-bare",
-        about: "An error in the middle of a stream of events, as JSON that is no event.",
-        source: "wire: Gemini; google-genai _api_client.py",
+        about: "An error in the middle of an event stream, as JSON outside an event.",
+        source: "Gemini; google-genai _api_client.py",
         on: |wire| is(wire, &["gemini"]),
         want: |_, _| failed(),
         play: |scene, answer| {
@@ -724,8 +693,7 @@ pub static ALL: &[Scenario] = &[
     },
     Scenario {
         name: "context-error",
-        about: "The prompt is too long: 400, in the wire's own words.",
-        source: "field T-71, T-94",
+        about: "The prompt is too long: status 400, with the provider's message.",
         want: |_, _| want(Reason::ContextLimit, Closed::Error),
         play: |scene, _| {
             let message = match scene.wire.id {
@@ -755,8 +723,8 @@ pub static ALL: &[Scenario] = &[
     },
     Scenario {
         name: "empty-body",
-        about: "200, and a body of no bytes.",
-        source: "wire: LM Studio; field T-04",
+        about: "Status 200, with an empty body.",
+        source: "LM Studio",
         want: |_, _| want(Reason::Cut, Closed::Eof),
         play: |scene, _| {
             if scene.ask.streamed { scene.streamed(&[]) } else { scene.body(Vec::new()) }
@@ -765,24 +733,21 @@ pub static ALL: &[Scenario] = &[
     },
     Scenario {
         name: "html-200",
-        about: "200, and the page of a CDN.",
-        source: "faults 17",
+        about: "Status 200, with an HTML error page of a CDN.",
         want: |_, _| failed(),
         play: |_, _| scene::page(200),
         ..PLAIN
     },
     Scenario {
         name: "html-503",
-        about: "503, and the page of a CDN.",
-        source: "faults 17",
+        about: "Status 503, with an HTML error page of a CDN.",
         want: |_, _| failed(),
         play: |_, _| scene::page(503),
         ..PLAIN
     },
     Scenario {
         name: "redirect",
-        about: "302 to another host.",
-        source: "faults 19",
+        about: "A redirect (302) to another host.",
         want: |_, _| failed(),
         play: |_, _| {
             Script::plain(302, "text/html", Vec::new())
@@ -793,8 +758,7 @@ pub static ALL: &[Scenario] = &[
     // Transport.
     Scenario {
         name: "reset",
-        about: "The connection is reset in the middle of an event, or of the body.",
-        source: "faults 8",
+        about: "The connection is reset inside an event. Not streamed: inside the body.",
         want: |_, mode| reset(mode),
         play: |scene, answer| {
             let script = if scene.ask.streamed {
@@ -808,8 +772,7 @@ pub static ALL: &[Scenario] = &[
     },
     Scenario {
         name: "reset-before-word",
-        about: "The connection is reset between two events. Not streamed: in the middle of the body.",
-        source: "faults 8",
+        about: "The connection is reset between two events. Not streamed: inside the body.",
         want: |_, mode| reset(mode),
         play: |scene, answer| scene.cut(answer, Scene::some_text).ending(ScriptEnd::Reset),
         ..PLAIN
@@ -817,7 +780,6 @@ pub static ALL: &[Scenario] = &[
     Scenario {
         name: "reset-in-tool-call",
         about: "The connection is reset inside the arguments of a tool call.",
-        source: "faults 8; field T-33",
         on: tools,
         want: |_, mode| reset(mode),
         shape: one_call,
@@ -826,8 +788,7 @@ pub static ALL: &[Scenario] = &[
     },
     Scenario {
         name: "fin-in-chunk",
-        about: "The connection is closed inside of an HTTP chunk.",
-        source: "faults 9",
+        about: "The connection is closed inside an HTTP chunk.",
         want: |_, mode| reset(mode),
         play: |scene, answer| {
             let script = if scene.ask.streamed {
@@ -841,8 +802,7 @@ pub static ALL: &[Scenario] = &[
     },
     Scenario {
         name: "short-length",
-        about: "A Content-Length that is larger than what comes.",
-        source: "faults 9",
+        about: "The body is shorter than its Content-Length.",
         want: |_, mode| reset(mode),
         play: |scene, answer| {
             if !scene.ask.streamed {
@@ -856,8 +816,7 @@ pub static ALL: &[Scenario] = &[
     },
     Scenario {
         name: "no-headers",
-        about: "The request is taken and never answered.",
-        source: "faults 5",
+        about: "The request is accepted and never answered.",
         want: |_, _| None,
         play: |scene, answer| {
             let script = scene.whole(answer);
@@ -867,8 +826,7 @@ pub static ALL: &[Scenario] = &[
     },
     Scenario {
         name: "stall",
-        about: "A head and some text, then silence.",
-        source: "faults 6",
+        about: "Headers and some text, then silence.",
         want: |_, _| idle(),
         play: |scene, answer| scene.stalled(&scene.some_text(answer), answer),
         ..PLAIN
@@ -876,7 +834,6 @@ pub static ALL: &[Scenario] = &[
     Scenario {
         name: "stall-in-tool-call",
         about: "Silence inside the arguments of a tool call.",
-        source: "faults 6",
         on: tools,
         want: |_, _| idle(),
         shape: one_call,
@@ -885,8 +842,8 @@ pub static ALL: &[Scenario] = &[
     },
     Scenario {
         name: "stall-after-word",
-        about: "The word, then silence: no marker, no end of the body. Not streamed: the body, and a chunk that never comes.",
-        source: "field T-26",
+        about: "The finish reason, then silence: no end marker, no end of the body. Not streamed: \
+                the whole body, then a last chunk that never comes.",
         want: |wire, mode| match (wire.id, mode) {
             ("anthropic" | "bedrock-invoke", Mode::Streamed) => idle(),
             ("openai-chat" | "openai-completions" | "mistral" | "gemini", Mode::Streamed) => {
@@ -905,8 +862,7 @@ pub static ALL: &[Scenario] = &[
     },
     Scenario {
         name: "drip",
-        about: "One byte a second, for ever.",
-        source: "faults 7",
+        about: "One byte per second, forever.",
         want: |_, _| None,
         play: |scene, answer| {
             if !scene.ask.streamed {
@@ -925,7 +881,7 @@ pub static ALL: &[Scenario] = &[
     Scenario {
         name: "slow",
         value: value("MS", "20"),
-        about: "A whole answer, with so many milliseconds between events.",
+        about: "A complete response, with this many milliseconds between events.",
         shape: |scene, answer| scene.says(answer, answer::some(20), End::Stop),
         play: |scene, answer| {
             let mut script = scene.whole(answer);
@@ -936,15 +892,13 @@ pub static ALL: &[Scenario] = &[
     },
     Scenario {
         name: "gzip",
-        about: "Compressed with gzip, and labelled so.",
-        source: "faults 18",
+        about: "Compressed with gzip, with a Content-Encoding header.",
         play: |scene, answer| scene.compressed(scene.whole(answer), Compression::Gzip, "gzip"),
         ..PLAIN
     },
     Scenario {
         name: "deflate",
-        about: "Compressed with deflate, and labelled so.",
-        source: "faults 18",
+        about: "Compressed with deflate, with a Content-Encoding header.",
         play: |scene, answer| {
             scene.compressed(scene.whole(answer), Compression::Deflate, "deflate")
         },
@@ -952,23 +906,22 @@ pub static ALL: &[Scenario] = &[
     },
     Scenario {
         name: "gzip-unlabelled",
-        about: "Compressed with gzip, and not labelled.",
-        source: "faults 18: claude-relay-service#1039",
+        about: "Compressed with gzip, without a Content-Encoding header.",
+        source: "claude-relay-service#1039",
         play: |scene, answer| scene.compressed(scene.whole(answer), Compression::Gzip, ""),
         ..PLAIN
     },
     Scenario {
         name: "early-hints",
-        about: "A 103 comes before the response.",
-        source: "faults 19",
+        about: "An interim 103 response comes before the response.",
         play: |scene, answer| Script { early_hints: true, ..scene.whole(answer) },
         ..PLAIN
     },
     // Framing and bytes.
     Scenario {
         name: "utf8-cut",
-        about: "Characters of several bytes, each cut between two chunks.",
-        source: "faults 21: aisix#111",
+        about: "Characters of several bytes, each split between two chunks.",
+        source: "aisix#111",
         shape: |scene, answer| scene.says(answer, answer::far(), End::Stop),
         play: |scene, answer| {
             let script = scene.whole(answer);
@@ -978,8 +931,7 @@ pub static ALL: &[Scenario] = &[
     },
     Scenario {
         name: "invalid-utf8",
-        about: "Bytes in the text that are no UTF-8.",
-        source: "faults 21",
+        about: "Text with bytes that are not valid UTF-8.",
         on: |wire| !bedrock(wire),
         shape: |scene, answer| scene.says(answer, answer::far(), End::Stop),
         play: |scene, answer| {
@@ -993,7 +945,6 @@ pub static ALL: &[Scenario] = &[
     Scenario {
         name: "crlf",
         about: "Lines that end in CR LF.",
-        source: "faults 22",
         on: sse,
         play: |scene, answer| with_line_ends(scene, answer, "\r\n"),
         ..PLAIN
@@ -1001,7 +952,6 @@ pub static ALL: &[Scenario] = &[
     Scenario {
         name: "cr",
         about: "Lines that end in CR alone.",
-        source: "faults 22",
         on: sse,
         play: |scene, answer| with_line_ends(scene, answer, "\r"),
         ..PLAIN
@@ -1009,7 +959,6 @@ pub static ALL: &[Scenario] = &[
     Scenario {
         name: "bom",
         about: "A byte order mark before the first event.",
-        source: "faults 22",
         on: sse,
         play: |scene, answer| {
             let mut script = scene.whole(answer);
@@ -1023,7 +972,6 @@ pub static ALL: &[Scenario] = &[
     Scenario {
         name: "comments",
         about: "Comments, ids, retry times and empty data between the events.",
-        source: "faults 22",
         on: sse,
         play: |scene, answer| between(scene, answer, b": comment\nid: 7\nretry: 3000\n\ndata:\n\n"),
         ..PLAIN
@@ -1031,7 +979,6 @@ pub static ALL: &[Scenario] = &[
     Scenario {
         name: "pings",
         about: "Pings between the events: the wire's own, or comments.",
-        source: "faults 22",
         on: |wire| sse(wire) && !is(wire, &["gemini"]),
         play: |scene, answer| {
             let ping: &[u8] = if scene.wire.id == "anthropic" {
@@ -1045,8 +992,8 @@ pub static ALL: &[Scenario] = &[
     },
     Scenario {
         name: "keepalive",
-        about: "Comments and a pause before the first event, as hosts under load send them.",
-        source: "wire: DeepSeek, OpenRouter",
+        about: "Comments and pauses before the first event, as hosts under load send them.",
+        source: "DeepSeek, OpenRouter",
         on: sse,
         play: |scene, answer| {
             let mut script = scene.whole(answer);
@@ -1063,8 +1010,8 @@ pub static ALL: &[Scenario] = &[
     Scenario {
         name: "huge-event",
         value: value("BYTES", "1000000"),
-        about: "One event that is this large, in the middle of the text.",
-        source: "faults 23: openai-go#368",
+        about: "One event of this size in the middle of the text.",
+        source: "openai-go#368",
         shape: |scene, answer| {
             let size = usize::try_from(scene.number(1_000_000)).unwrap_or(usize::MAX);
             let mut text = answer::some(9);
@@ -1076,8 +1023,7 @@ pub static ALL: &[Scenario] = &[
     Scenario {
         name: "no-newline",
         value: value("BYTES", "1000000"),
-        about: "A line that goes on for this many bytes, and then the end of the body.",
-        source: "faults 23",
+        about: "A line of this many bytes without a line end, then the end of the body.",
         on: |wire| !bedrock(wire),
         want: |_, mode| match mode {
             Mode::Streamed => want(Reason::Cut, Closed::Eof),
@@ -1104,8 +1050,7 @@ pub static ALL: &[Scenario] = &[
     },
     Scenario {
         name: "malformed-json",
-        about: "One event in the middle that is no JSON. Not streamed: a body that is none.",
-        source: "faults 24",
+        about: "One event in the middle is invalid JSON. Not streamed: the body is invalid JSON.",
         want: |_, mode| match mode {
             Mode::Streamed => ended(Reason::Complete),
             Mode::Plain => want(Reason::Cut, Closed::Eof),
@@ -1124,8 +1069,7 @@ pub static ALL: &[Scenario] = &[
     },
     Scenario {
         name: "deep-json",
-        about: "One event that is nested a hundred thousand deep.",
-        source: "faults 24",
+        about: "One event that is nested 100,000 levels deep.",
         want: |_, mode| match mode {
             Mode::Streamed => ended(Reason::Complete),
             Mode::Plain => ended(Reason::Complete),
@@ -1143,8 +1087,7 @@ pub static ALL: &[Scenario] = &[
     // Choices and counts.
     Scenario {
         name: "choices",
-        about: "Two choices that end differently, the second one first.",
-        source: "faults 26",
+        about: "Two choices that end differently; the second ends first.",
         on: choices,
         want: |_, _| ended(Reason::OutputLimit),
         shape: |scene, answer| {
@@ -1159,8 +1102,7 @@ pub static ALL: &[Scenario] = &[
     },
     Scenario {
         name: "stop-at-cap",
-        about: "The natural word, though the tokens used are exactly the cap.",
-        source: "faults 29; field T-50, T-58",
+        about: "The finish reason of a normal stop, although the token limit is exactly used up.",
         shape: |scene, answer| {
             truncated(scene, answer);
             answer.each(|turn| turn.end = End::Stop);
@@ -1169,8 +1111,7 @@ pub static ALL: &[Scenario] = &[
     },
     Scenario {
         name: "usage-after",
-        about: "Usage in an event of its own after the word, asked for or not.",
-        source: "faults 30; field T-20, T-28",
+        about: "Usage in a separate event after the finish reason, requested or not.",
         play: |scene, answer| {
             let mut scene = scene.clone();
             scene.ask.include_usage = true;
@@ -1181,14 +1122,12 @@ pub static ALL: &[Scenario] = &[
     Scenario {
         name: "usage-missing",
         about: "No usage anywhere.",
-        source: "faults 30",
         shape: |_, answer| answer.usage = None,
         ..PLAIN
     },
     Scenario {
         name: "usage-decreasing",
-        about: "Usage twice, the second time lower. Not streamed: once.",
-        source: "faults 30",
+        about: "Usage twice, lower the second time. Not streamed: once.",
         on: |wire| {
             choices(wire) && !is(wire, &["mistral"]) || bedrock(wire) || wire.id == "anthropic"
         },
@@ -1212,11 +1151,10 @@ pub static ALL: &[Scenario] = &[
         },
         ..PLAIN
     },
-    // One wire's own.
+    // Specific to some wires.
     Scenario {
         name: "pause",
-        about: "`pause_turn`, after a tool of the provider's own.",
-        source: "field T-70",
+        about: "The finish reason `pause_turn`, after a tool that the provider runs.",
         on: |wire| is(wire, &["anthropic", "bedrock-invoke"]),
         want: |_, _| ended(Reason::Paused),
         shape: |scene, answer| {
@@ -1228,7 +1166,6 @@ pub static ALL: &[Scenario] = &[
     Scenario {
         name: "prompt-block",
         about: "The prompt is blocked: `promptFeedback`, and no candidates.",
-        source: "field section 0",
         on: |wire| is(wire, &["gemini"]),
         want: |_, _| ended(Reason::Filtered),
         play: |scene, _| {
@@ -1247,8 +1184,7 @@ pub static ALL: &[Scenario] = &[
     },
     Scenario {
         name: "malformed-call",
-        about: "The provider says that the model's call could not be parsed.",
-        source: "field T-73",
+        about: "The provider reports that it could not parse the model's tool call.",
         on: |wire| is(wire, &["gemini", "bedrock-converse"]),
         want: |_, _| ended(Reason::MalformedToolCall),
         shape: |scene, answer| {
@@ -1274,8 +1210,7 @@ pub static ALL: &[Scenario] = &[
     },
     Scenario {
         name: "completed-incomplete",
-        about: "`completed`, with details of why it is not.",
-        source: "field T-57",
+        about: "The status `completed`, but with details of why the response is incomplete.",
         on: |wire| is(wire, &["openai-responses"]),
         want: |_, _| ended(Reason::OutputLimit),
         play: |scene, answer| {
@@ -1294,8 +1229,7 @@ pub static ALL: &[Scenario] = &[
     },
     Scenario {
         name: "array-cut",
-        about: "The JSON array of a stream ends inside.",
-        source: "faults 28",
+        about: "The body ends inside the JSON array of a stream.",
         on: |wire| is(wire, &["gemini"]),
         want: |_, mode| cut(mode),
         play: |scene, answer| scene.cut(answer, Scene::some_text),
@@ -1303,8 +1237,7 @@ pub static ALL: &[Scenario] = &[
     },
     Scenario {
         name: "no-done",
-        about: "All text, and no line that says `done`.",
-        source: "faults 28",
+        about: "All text, but no last line with `done` set.",
         on: |wire| is(wire, &["ollama", "ollama-generate"]),
         want: |_, mode| cut(mode),
         play: |scene, answer| {
@@ -1314,8 +1247,8 @@ pub static ALL: &[Scenario] = &[
     },
     Scenario {
         name: "bad-crc",
-        about: "A message whose checksum is wrong, in the middle of the text.",
-        source: "faults 27: vercel/ai#18994",
+        about: "An event-stream message with a wrong checksum, in the middle of the text.",
+        source: "vercel/ai#18994",
         on: bedrock,
         want: |_, mode| match mode {
             Mode::Streamed => want(Reason::Cut, Closed::BrokenFrame),
@@ -1335,8 +1268,8 @@ pub static ALL: &[Scenario] = &[
     },
     Scenario {
         name: "truncated-frame",
-        about: "The last message ends inside, cleanly.",
-        source: "faults 27: vercel/ai#19035",
+        about: "The body ends cleanly inside the last event-stream message.",
+        source: "vercel/ai#19035",
         on: bedrock,
         want: |_, mode| cut(mode),
         play: |scene, answer| {
@@ -1351,8 +1284,7 @@ pub static ALL: &[Scenario] = &[
     },
     Scenario {
         name: "exception",
-        about: "An exception in the middle of the text. Not streamed: 424.",
-        source: "faults 27; field T-11, T-12",
+        about: "An exception message in the middle of the text. Not streamed: status 424.",
         on: bedrock,
         want: |_, _| failed(),
         play: |scene, answer| {
@@ -1367,8 +1299,7 @@ pub static ALL: &[Scenario] = &[
     },
     Scenario {
         name: "huge-prefix",
-        about: "A message that says it is four gigabytes long.",
-        source: "faults 27",
+        about: "An event-stream message that claims to be 4 GiB long.",
         on: bedrock,
         want: |_, mode| match mode {
             Mode::Streamed => want(Reason::Cut, Closed::Oversize),
@@ -1386,14 +1317,14 @@ pub static ALL: &[Scenario] = &[
     },
 ];
 
-/// The start of a message of 4 GiB, with the right checksum.
+/// Start of a message of 4 GiB, with the right prelude checksum.
 const HUGE_PREFIX: &[u8] =
     &[0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0x10, 0xe2, 0x48, 0xef, 0x9b, 0x0b, b':', b'e', b'v'];
 
 const OVERLOADED: &str = "Overloaded";
 const BROKE: &str = "The server had an error while processing your request.";
 
-/// The same events, and after the one with the word another one made from it.
+/// Streams the events, and after the one with the finish reason another one made from it.
 fn after_word(scene: &Scene<'_>, answer: &Answer, more: fn(&WireEvent) -> WireEvent) -> Script {
     if !scene.ask.streamed {
         return scene.plain(answer);
@@ -1407,7 +1338,7 @@ fn after_word(scene: &Scene<'_>, answer: &Answer, more: fn(&WireEvent) -> WireEv
     scene.streamed(&events)
 }
 
-/// The same events with other line ends.
+/// Streams the events with other line ends.
 fn with_line_ends(scene: &Scene<'_>, answer: &Answer, end: &str) -> Script {
     let script = scene.whole(answer);
     if !scene.ask.streamed || scene.ask.array {
@@ -1419,7 +1350,7 @@ fn with_line_ends(scene: &Scene<'_>, answer: &Answer, end: &str) -> Script {
     })
 }
 
-/// The same events with these bytes before each.
+/// Streams the events with these bytes before each.
 fn between(scene: &Scene<'_>, answer: &Answer, bytes: &[u8]) -> Script {
     let mut script = scene.whole(answer);
     if !scene.ask.streamed || scene.ask.array {
@@ -1430,13 +1361,13 @@ fn between(scene: &Scene<'_>, answer: &Answer, bytes: &[u8]) -> Script {
     script
 }
 
-/// The scenario of this name.
+/// Returns the scenario with this name.
 #[must_use]
 pub fn by_name(name: &str) -> Option<&'static Scenario> {
     ALL.iter().find(|scenario| scenario.name == name)
 }
 
-/// The scenario that a text asks for, and the value after its `=`.
+/// Returns the scenario that a text such as `status=503` names, and the value after `=`.
 #[must_use]
 pub fn parse(text: &str) -> Option<(&'static Scenario, Option<&str>)> {
     let (name, value) = match text.split_once('=') {
@@ -1447,7 +1378,7 @@ pub fn parse(text: &str) -> Option<(&'static Scenario, Option<&str>)> {
     (value.is_none() || scenario.value.is_some()).then_some((scenario, value))
 }
 
-/// Names that are near to this one, the nearest first.
+/// Returns the five scenario names most similar to this one, the most similar first.
 #[must_use]
 pub fn near(name: &str) -> Vec<&'static str> {
     let name = name.split('=').next().unwrap_or_default();
@@ -1457,7 +1388,7 @@ pub fn near(name: &str) -> Vec<&'static str> {
     all.into_iter().take(5).map(|(_, name)| name).collect()
 }
 
-/// How many characters have to change; less for names that begin alike or hold each other.
+/// Returns the edit distance, at most 2 if one name contains the other.
 fn distance(one: &str, other: &str) -> usize {
     let mut row: Vec<usize> = (0..=other.chars().count()).collect();
     for (at, character) in one.chars().enumerate() {

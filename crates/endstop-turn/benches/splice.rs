@@ -1,7 +1,7 @@
-//! What a splice costs: instructions, by the length of the history and of the text.
+//! The cost of a splice in instructions, by the length of the history and of the text.
 //!
-//! `cargo bench -p endstop --bench splice` runs this program under callgrind once for each number: it
-//! needs valgrind. With arguments it is the workload itself.
+//! `cargo bench -p endstop-turn --bench splice` runs this program under callgrind once for each
+//! number. It needs valgrind. With arguments, the program runs the workload itself.
 
 #![expect(
     clippy::unwrap_used,
@@ -28,7 +28,7 @@ fn main() {
     }
 }
 
-/// Text that does not repeat itself, or does nothing else.
+/// Generates text that does not repeat itself, or text that only repeats itself.
 fn text(kind: &str, size: usize) -> String {
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     let mut text = String::with_capacity(size + 16);
@@ -45,7 +45,7 @@ fn text(kind: &str, size: usize) -> String {
     text
 }
 
-/// The text is made in any case, so that only the work differs.
+/// Runs one workload. All workloads generate the text, so that only the work differs.
 fn run(kind: &str, [history, repeated, rest]: [usize; 3], work: &str) {
     let text = text(kind, history + rest);
     let (delivered, continuation) = (&text[..history], &text[history - repeated..]);
@@ -61,7 +61,7 @@ fn run(kind: &str, [history, repeated, rest]: [usize; 3], work: &str) {
             shown += streaming.finish().0.len();
             black_box(shown);
         }
-        _ => panic!("no such work: {work}"),
+        _ => panic!("unknown workload `{work}`: expected none, join or stream"),
     }
     black_box(text);
 }
@@ -70,7 +70,7 @@ fn instructions(kind: &str, sizes: [usize; 3], work: &str) -> f64 {
     let program = std::env::current_exe().unwrap();
     let output = Command::new("valgrind")
         .arg("--tool=callgrind")
-        // Beside the program; callgrind changes the mode of what it writes to.
+        // A file next to the program, because callgrind changes the mode of its output file.
         .arg(format!("--callgrind-out-file={}.callgrind", program.display()))
         .arg(&program)
         .arg(kind)
@@ -89,20 +89,20 @@ fn cost(kind: &str, sizes: [usize; 3], work: &str) -> f64 {
 }
 
 fn report() {
-    println!("P1  instructions of a join by the history's length; 400 bytes repeated, 4 KiB new");
+    println!("P1  instructions per join, by length of history; 400 bytes repeated, 4 KiB new");
     println!("{:>10} {:>12} {:>12}", "history", "prose", "aaaa");
     for history in [1 << 10, 8 << 10, 64 << 10, 1 << 20, 16 << 20] {
         let [prose, same] = ["prose", "aaaa"].map(|kind| cost(kind, [history, 400, 4096], "join"));
         println!("{history:>10} {prose:>12.0} {same:>12.0}");
     }
-    println!("\nP2  by how much is repeated; history 64 KiB");
+    println!("\nP2  instructions per join, by bytes repeated; history 64 KiB");
     println!("{:>10} {:>12} {:>12}", "repeated", "prose", "aaaa");
     for repeated in [0, 100, 1000, 8000, 16_000] {
         let [prose, same] =
             ["prose", "aaaa"].map(|kind| cost(kind, [64 << 10, repeated, 4096], "join"));
         println!("{repeated:>10} {prose:>12.0} {same:>12.0}");
     }
-    println!("\nP3  instructions per byte, streamed in pieces of 4 bytes; 400 bytes repeated");
+    println!("\nP3  instructions per byte, streamed in 4-byte pieces; 400 bytes repeated");
     println!("{:>10} {:>12} {:>12}", "new", "prose", "aaaa");
     for rest in [16 << 10, 64 << 10, 1 << 20, 4 << 20] {
         let [prose, same] =

@@ -1,6 +1,7 @@
-//! What deciding and stepping cost: nanoseconds on this machine, instructions on any.
+//! The cost of a decision and of a step, in nanoseconds and in instructions.
 //!
-//! `cargo bench -p endstop --bench turn`; instructions need valgrind and are left out without it.
+//! `cargo bench -p endstop-turn --bench turn` prints both. Instructions need valgrind and are
+//! omitted without it.
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a benchmark fails loudly")]
 
@@ -49,26 +50,26 @@ fn run(subject: &str, rounds: u64) {
             }
             "decide stop" => drop(black_box(decide(black_box(&stop), &context, &policy))),
             "decide continue" => drop(black_box(decide(black_box(&length), &context, &policy))),
-            // A machine is stepped by value, so that a copy is made each time.
+            // A step consumes the machine, so each round makes a copy.
             "step" => drop(black_box(machine.clone().step(TurnInput::Ended(&first), 1))),
-            // Cut off, continued, whole: four steps with their events.
+            // Cut off, continued, complete: four steps with their events.
             "turn" => {
                 let machine = Machine::begin(begin.clone(), 0).0;
                 let machine = machine.step(TurnInput::Ended(&first), 1).0;
                 let machine = machine.step(TurnInput::Prepared, 2).0;
                 drop(black_box(machine.step(TurnInput::Ended(&last), 3)));
             }
-            _ => panic!("no such subject: {subject}"),
+            _ => panic!("unknown subject `{subject}`: expected one of {}", SUBJECTS.join(", ")),
         }
     }
 }
 
-/// Instructions of one run of this program; none without valgrind.
+/// Returns the instructions of one run of this program, or `None` without valgrind.
 fn instructions(subject: &str, rounds: u64) -> Option<f64> {
     let program = std::env::current_exe().unwrap();
     let output = Command::new("valgrind")
         .arg("--tool=callgrind")
-        // Beside the program; callgrind changes the mode of what it writes to.
+        // A file next to the program, because callgrind changes the mode of its output file.
         .arg(format!("--callgrind-out-file={}.callgrind", program.display()))
         .arg(&program)
         .args([subject, &rounds.to_string()])

@@ -1,4 +1,5 @@
-//! The machine of one turn: what was decided, done step by step, within limits that nobody resets.
+//! The state machine of one turn: applies decisions step by step, within limits that are never
+//! reset.
 //!
 //! ```text
 //! Request -> EvaluateStop -> Complete | ExecuteTools -> Request
@@ -6,25 +7,27 @@
 //!                                            -> AbortPartial -> Complete (partial, with notice)
 //!                         -> RepairToolCall -> EvaluateStop | AbortPartial
 //!                         -> ResumePaused -> EvaluateStop
-//!                         -> RetryPending (cut, failed, timed out; waits) -> what was sent | Abort
+//!                         -> RetryPending (cut, failed, timed out; waits) -> same request | Abort
 //!                         -> AbortPartial -> Complete (partial, with notice)
 //!                         -> Abort (blocked, context full, failed, cancelled; unknown with a call
 //!                                   or without content)
 //! ```
 //!
-//! A *turn* runs from one request of the user to its final answer, all tool iterations included; an
-//! *iteration* is one request to the provider. The machine waits in every state but two:
-//! `EvaluateStop` and `AbortPartial` are passed within a step, and [`Step::passed`] tells so.
+//! A *turn* runs from one request of the user to the final answer and includes all tool iterations.
+//! An *iteration* is one request to the provider. The machine waits in every state except
+//! `EvaluateStop` and `AbortPartial`. It passes those within a step and lists them in
+//! [`Step::passed`].
 //!
-//! The machine does no IO and has no clock: it says what [`Todo`], and is told what came of it. It can
-//! be stored after any step and restored elsewhere. A request that was under way when a process died
-//! is told as an ending with [`TransportEnd::Interrupted`](endstop::TransportEnd::Interrupted); time is best counted
-//! from a clock that both processes share.
+//! The machine does no IO and has no clock. Each step returns a [`Todo`], and the caller reports
+//! the result as a [`TurnInput`]. The machine can be stored after any step and restored in another
+//! process. If a process died during a request, report an ending with
+//! [`TransportEnd::Interrupted`](endstop::TransportEnd::Interrupted). Processes that share a turn
+//! should use the same clock.
 //!
-//! Whatever decides, the machine holds it to the policy's limits, runs no tool call that is not sure
-//! to be whole, and never goes on without progress. What a turn spends on recovering (tokens and
-//! characters of answers that did not end well, and of what recovers them) counts against the
-//! `continuation_` caps; iterations, time, money and all tokens count against those of the turn.
+//! The machine enforces the policy's limits on every decision. It never runs a tool call that may
+//! be incomplete, and never continues without progress. Recovery counts against the `continuation_`
+//! limits: the tokens and characters of responses that did not end normally, and of the responses
+//! that recover them. Iterations, time, money and all tokens count against the `turn_` limits.
 //!
 //! ```
 //! use endstop_turn::continuation::{TurnStart, EndedResponse, TurnInput, Machine, Todo};
@@ -43,7 +46,7 @@
 //!     let input = match action.todo {
 //!         Todo::Send(_) => {
 //!             let (word, text) = answers.next().unwrap();
-//!             // `answer` is sending a request and reading what comes.
+//!             // `answer` sends a request and reads the response.
 //!             let ended = EndedResponse::new(answer(word), Piece::of(text));
 //!             (machine, action) = machine.step(TurnInput::Ended(&ended), 0);
 //!             continue;
@@ -78,30 +81,30 @@ use account::TurnData;
 use event::issue;
 use outcome::terminated;
 
-/// The machine of one turn.
+/// The state machine of one turn.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Machine {
     state: State,
     turn: TurnData,
 }
 
-/// The beginning of a turn.
+/// The parameters that start a turn.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct TurnStart {
-    /// The turn's name in events; it also spreads the waits of different turns.
+    /// The turn's name in events. It also varies the waits between turns.
     pub turn: String,
-    /// The policy that holds for the turn.
+    /// The policy of the turn.
     pub policy: Policy,
-    /// The caps, the model and its price.
+    /// The output limits, the context window and the price.
     pub budget: Budget,
-    /// Text reaches someone as it comes and cannot be taken back.
+    /// Whether text is delivered as it arrives and cannot be taken back.
     pub delivers: bool,
-    /// Messages in the conversation, the user's request included; none where nobody counted.
+    /// Messages in the conversation, including the user's request, or `None` if unknown.
     pub conversation_messages: Option<u32>,
 }
 
 impl TurnStart {
-    /// A turn of this name under the default policy.
+    /// Creates the parameters of a turn with this name and the default policy.
     pub fn new(turn: impl Into<String>) -> Self {
         Self { turn: turn.into(), ..Self::default() }
     }
@@ -110,53 +113,53 @@ impl TurnStart {
 /// An input to the machine.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum TurnInput<'a> {
-    /// The response to what was sent is over.
+    /// The response to the last request is over.
     Ended(&'a EndedResponse),
-    /// The continuation's request is made and can be sent.
+    /// The continuation request is built and can be sent.
     Prepared,
-    /// No such request can be made: this wire or model cannot continue here.
+    /// The request cannot be built, because this wire or model cannot continue here.
     Unavailable,
-    /// Time has passed.
+    /// Time passed.
     Tick,
-    /// The tools have run and their results are in the conversation.
+    /// The tools ran and their results are in the conversation.
     ToolsDone,
-    /// Nobody knows how far the tools came, so that they cannot be run again.
+    /// It is unknown how far the tools ran, so they cannot be run again.
     ToolsLost,
-    /// The caller wants no more.
+    /// The caller cancels the turn.
     Cancel,
 }
 
-/// A response that ended, with what is known of it.
+/// A response that ended, with the known facts about it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct EndedResponse {
     /// The ending.
     pub ending: Ending,
-    /// Its text in numbers; none where nobody kept it.
+    /// The measurements of its text, or `None` if the text was not kept.
     pub piece: Option<Piece>,
-    /// Whether its tool calls may run; none where nobody put them together.
+    /// Whether its tool calls may run, or `None` if they were not assembled.
     pub tools: Option<Allow>,
-    /// The wait that the provider asks for, in milliseconds.
+    /// The wait that the provider asked for, in milliseconds.
     pub retry_after_ms: Option<u64>,
-    /// The decision of a strategy of one's own; none leaves it to the policy.
+    /// The decision of a custom [`Strategy`]. `None` leaves the decision to the policy.
     pub decision: Option<Decision>,
 }
 
 impl EndedResponse {
-    /// A response of which the text was kept.
+    /// Creates a response whose text was measured.
     #[must_use]
     pub fn new(ending: Ending, piece: Piece) -> Self {
         Self { ending, piece: Some(piece), tools: None, retry_after_ms: None, decision: None }
     }
 }
 
-/// The next thing to do, and the events to tell.
+/// The result of one step: the next thing to do, and the events to emit.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Step {
     /// The next thing to do.
     pub todo: Todo,
-    /// The events of the step, for whoever emits them.
+    /// The events of the step, for the caller to emit.
     pub events: Vec<TurnEvent>,
-    /// The states that the step went through, the last one being that in which it waits.
+    /// The states that the step went through. The machine waits in the last one.
     pub passed: Vec<StateName>,
 }
 
@@ -164,58 +167,59 @@ pub struct Step {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Todo {
-    /// Send a request, then tell [`TurnInput::Ended`].
+    /// Send a request, then report [`TurnInput::Ended`].
     Send(PlannedRequest),
-    /// Make this request without sending it, then tell [`TurnInput::Prepared`] or [`TurnInput::Unavailable`].
+    /// Build this request without sending it, then report [`TurnInput::Prepared`] or
+    /// [`TurnInput::Unavailable`].
     Prepare(PlannedRequest),
-    /// Wait, then tell [`TurnInput::Tick`].
+    /// Wait, then report [`TurnInput::Tick`].
     Wait {
-        /// For so many milliseconds.
+        /// The wait in milliseconds.
         ms: u64,
     },
-    /// Run the tool calls, then tell [`TurnInput::ToolsDone`].
+    /// Run the tool calls, then report [`TurnInput::ToolsDone`].
     RunTools,
-    /// Nothing more: the turn is over, and what is under way is to be given up.
+    /// Stop: the turn is over. Abandon any request in progress.
     Finish(Box<Outcome>),
-    /// Nothing: what was told does not belong to this state, and nothing changed.
+    /// Do nothing. The input does not apply to this state, and nothing changed.
     Ignored,
 }
 
-/// The request that comes next.
+/// The next request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PlannedRequest {
-    /// Its kind.
+    /// The kind of request.
     pub how: RequestKind,
-    /// The same kind was sent before and did not do: a retry, or a higher cap.
+    /// Whether it repeats a request of the same kind, as a retry or with a higher output limit.
     pub again: bool,
-    /// The cap that it carries; none leaves it as the user's request has it.
+    /// The output limit of the request. `None` keeps that of the user's request.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cap: Option<u64>,
-    /// The text of the last response is to be thrown away.
+    /// Whether to discard the text of the last response.
     pub discard: bool,
-    /// The counter that it counts against; none for what recovers nothing.
+    /// The counter that the request increments, or `None` if it recovers nothing.
     pub counter: Option<Counter>,
-    /// When the turn's time is over: the latest that it may take.
+    /// The end of the turn's time limit. The request must not run longer.
     pub deadline_ms: u64,
 }
 
-/// The kind of a request.
+/// A kind of request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RequestKind {
-    /// The user's.
+    /// The user's request.
     First,
-    /// With the results of tools.
+    /// A request with the results of tools.
     AfterTools,
-    /// One that continues the answer.
+    /// A request that continues the answer.
     Continue,
-    /// One that goes on in an answer whose stream was cut.
+    /// A request that continues an answer whose stream was cut.
     ResumeText,
-    /// One that asks for a tool call alone.
+    /// A request for only a tool call.
     Repair,
-    /// One that resumes by the provider's protocol.
+    /// A request that resumes with the provider's protocol.
     Resume,
-    /// One that asks whether the answer is over.
+    /// A request that asks whether the answer is over.
     Poll,
 }
 
@@ -238,31 +242,31 @@ enum State {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum StateName {
-    /// The user's request, or one with the results of tools, is under way.
+    /// The user's request, or one with the results of tools, is in progress.
     Request,
-    /// It is decided what to do; passed within a step.
+    /// The machine decides about a response. It passes this state within a step.
     EvaluateStop,
-    /// The turn is over, with an answer.
+    /// The turn is over with an answer.
     Complete,
     /// Tool calls are being run.
     ExecuteTools,
-    /// A continuation was decided and is not sent yet.
+    /// A continuation was decided but is not sent yet.
     ContinuePending,
-    /// A continuation is under way.
+    /// A continuation is in progress.
     RequestContinuation,
-    /// The turn ends with what there is; passed within a step.
+    /// The turn ends with a partial answer. The machine passes this state within a step.
     AbortPartial,
-    /// A request for a tool call alone is under way.
+    /// A request for only a tool call is in progress.
     RepairToolCall,
-    /// A paused answer was sent back, or is polled.
+    /// A paused answer was sent back or is being polled.
     ResumePaused,
-    /// A retry waits for its time.
+    /// A retry waits for its time to come.
     RetryPending,
-    /// The turn is over, without an answer.
+    /// The turn is over without an answer.
     Abort,
 }
 
-/// The traces of a step besides its state.
+/// The events and passed states of a step.
 #[derive(Default)]
 struct Trace {
     events: Vec<TurnEvent>,
@@ -270,7 +274,7 @@ struct Trace {
 }
 
 impl Machine {
-    /// Begins a turn: the first thing to do is to send the user's request.
+    /// Begins a turn. The first thing to do is to send the user's request.
     #[must_use]
     pub fn begin(begin: TurnStart, now_ms: u64) -> (Self, Step) {
         let mut turn = TurnData {
@@ -295,9 +299,9 @@ impl Machine {
         finish_step(state, turn, todo, trace)
     }
 
-    /// Takes one step. What does not belong to the state changes nothing.
+    /// Takes one step. An input that does not apply to the state changes nothing.
     ///
-    /// Time never goes back: an earlier `now_ms` counts as the latest that was told.
+    /// Time never goes back: an earlier `now_ms` counts as the latest one that was passed.
     #[must_use]
     pub fn step(self, input: TurnInput<'_>, now_ms: u64) -> (Self, Step) {
         let Self { state, mut turn } = self;
@@ -323,7 +327,7 @@ impl Machine {
         finish_step(state, turn, todo, trace)
     }
 
-    /// Returns the context that a strategy decides by, for a response that ended like this.
+    /// Returns the context for a strategy to decide about this response.
     #[must_use]
     pub fn context(&self, ended: &EndedResponse, now_ms: u64) -> DecisionContext {
         let mut turn = self.turn.clone();
@@ -334,7 +338,7 @@ impl Machine {
         }
     }
 
-    /// The same response, decided by a strategy of one's own.
+    /// Returns the response with the decision of a strategy.
     #[must_use]
     pub fn decided(
         &self,
@@ -347,13 +351,13 @@ impl Machine {
         EndedResponse { decision, ..ended }
     }
 
-    /// The state.
+    /// Returns the current state.
     #[must_use]
     pub fn state(&self) -> StateName {
         self.state.name()
     }
 
-    /// Whether the turn is over.
+    /// Reports whether the turn is over.
     #[must_use]
     pub fn is_over(&self) -> bool {
         self.state.is_closed()
@@ -414,7 +418,7 @@ impl State {
         }
     }
 
-    /// The state of a request that is under way.
+    /// Returns the state while this request is in progress.
     fn of(next: PlannedRequest) -> Self {
         match next.how {
             RequestKind::First | RequestKind::AfterTools => Self::Request(next),
@@ -451,7 +455,7 @@ fn ignore(state: State, input: TurnInput<'_>, turn: &TurnData, trace: &mut Trace
     (state, Todo::Ignored)
 }
 
-/// A response is awaited.
+/// Handles an input while a request is in progress.
 fn under_way(
     next: PlannedRequest,
     input: TurnInput<'_>,
@@ -470,7 +474,7 @@ fn under_way(
     }
 }
 
-/// A continuation is to be made.
+/// Handles an input before a continuation is sent.
 fn pending(
     next: PlannedRequest,
     input: TurnInput<'_>,
@@ -481,7 +485,7 @@ fn pending(
         TurnInput::Prepared => dispatch(turn, next, trace),
         TurnInput::Tick if turn.is_out_of_time() => turn.out_of(Limit::WallTime, trace),
         TurnInput::Unavailable => {
-            let sentence = "the answer cannot be continued here";
+            let sentence = "this provider or model cannot continue it";
             turn.close(TurnEnd::Unavailable, Completeness::Partial, sentence, None, trace)
         }
         TurnInput::Ended(_)
@@ -492,7 +496,7 @@ fn pending(
     }
 }
 
-/// A retry waits for its time.
+/// Handles an input while a retry waits.
 fn waiting(
     next: PlannedRequest,
     until_ms: u64,
@@ -516,17 +520,17 @@ fn waiting(
     }
 }
 
-/// Tools are being run.
+/// Handles an input while tools run.
 fn executing(input: TurnInput<'_>, turn: &mut TurnData, trace: &mut Trace) -> (State, Todo) {
     match input {
         TurnInput::ToolsDone => {
-            // The call and its results: on some wires they are more messages, on none fewer.
+            // The call and its results are at least two messages on every wire.
             turn.added_messages = turn.added_messages.saturating_add(2);
             let next = turn.plain(RequestKind::AfterTools, None);
             dispatch(turn, next, trace)
         }
         TurnInput::ToolsLost => {
-            let sentence = "nobody knows how far its tools came, and they are not run twice";
+            let sentence = "it is unknown how far the tools ran, and they are not run twice";
             turn.close(TurnEnd::ToolsLost, Completeness::Partial, sentence, None, trace)
         }
         TurnInput::Tick if turn.is_out_of_time() => turn.out_of(Limit::WallTime, trace),
@@ -540,10 +544,10 @@ fn executing(input: TurnInput<'_>, turn: &mut TurnData, trace: &mut Trace) -> (S
 
 fn cancel(state: &State, turn: &mut TurnData, trace: &mut Trace) -> (State, Todo) {
     trace.passed.push(state.name());
-    turn.close(TurnEnd::Cancelled, Completeness::Aborted, "the caller cancelled", None, trace)
+    turn.close(TurnEnd::Cancelled, Completeness::Aborted, "the caller cancelled it", None, trace)
 }
 
-/// Sends a request if the limits still allow it, and counts it.
+/// Counts a request and returns it for sending, if the limits still allow it.
 fn dispatch(turn: &mut TurnData, next: PlannedRequest, trace: &mut Trace) -> (State, Todo) {
     let reason = turn.reason.unwrap_or(Reason::Complete);
     let limits = turn.begin.policy.terms(&turn.provider, reason).limits;
@@ -562,7 +566,7 @@ fn dispatch(turn: &mut TurnData, next: PlannedRequest, trace: &mut Trace) -> (St
     (State::of(next.clone()), Todo::Send(next))
 }
 
-/// Decides what to do about a response, and does it.
+/// Decides about a response and applies the decision.
 fn evaluate(
     next: &PlannedRequest,
     ended: &EndedResponse,
@@ -590,7 +594,7 @@ fn evaluate(
     follow(next, ended, decision, kept_before, turn, trace)
 }
 
-/// Goes where the decision leads.
+/// Applies the decision.
 fn follow(
     next: &PlannedRequest,
     ended: &EndedResponse,
@@ -647,7 +651,7 @@ fn wait(next: PlannedRequest, wait_ms: Option<u64>, turn: &TurnData) -> (State, 
     (State::RetryPending { next, until_ms }, Todo::Wait { ms })
 }
 
-/// Ends the turn as the decision says.
+/// Ends the turn by the decision.
 fn stop(
     ended: &EndedResponse,
     decision: Decision,
@@ -670,7 +674,7 @@ fn stop(
         }
         Cause::Unknown if shown.tool_calls == 0 && holds_something => Completeness::Complete,
         Cause::Blocked | Cause::Cancelled => Completeness::Aborted,
-        // The response that failed does not stand; what came before it does.
+        // The failed response is dropped, but earlier text is kept.
         Cause::Unknown
         | Cause::ContextFull
         | Cause::ReasoningExhausted
@@ -678,7 +682,7 @@ fn stop(
         | Cause::RequestRefused
         | Cause::TimedOut
         | Cause::CutStream => partial_if(kept_before > 0),
-        // The notice stands, even alone.
+        // The notice alone is worth returning.
         Cause::BrokenToolCall => Completeness::Partial,
         Cause::Completed
         | Cause::ToolCalls
@@ -688,10 +692,10 @@ fn stop(
         | Cause::Pending
         | Cause::OutputLimit => partial_if(turn.kept_chars > 0),
     };
-    // A sentence that says "complete" explains no doubt.
+    // A sentence that says "complete" does not explain the doubt.
     let sentence = match decision.cause {
         Cause::Completed if finish == Completeness::Complete => {
-            format!("how it ended is not certain ({})", ended.ending.sentence)
+            format!("its ending is uncertain ({})", ended.ending.sentence)
         }
         Cause::Completed
         | Cause::NothingCame

@@ -1,8 +1,8 @@
-//! The function that a fuzz target and a seeded test call.
+//! Fuzz functions for fuzz targets and seeded tests.
 
 use crate::splice::{Join, Streaming, join};
 
-/// Takes choices off the front of the bytes; zero when they are used up.
+/// A source of choices that takes one byte each, and returns zero at the end.
 struct Dice<'a>(&'a [u8]);
 
 impl Dice<'_> {
@@ -13,11 +13,11 @@ impl Dice<'_> {
     }
 }
 
-/// A splice does not depend on how the continuation is cut; what it leaves out stands at the end of what
-/// was delivered, white space aside.
+/// Checks that a splice does not depend on how the continuation is split into pieces, and that the
+/// trimmed text stands at the end of the delivered text, except for whitespace.
 ///
 /// # Panics
-/// If not.
+/// Panics if a check fails.
 pub fn splice(data: &[u8]) {
     let mut dice = Dice(data);
     let (how, at, back, seed) = (dice.roll(), dice.roll(), dice.roll(), dice.roll());
@@ -54,7 +54,7 @@ pub fn splice(data: &[u8]) {
 
 #[cfg(test)]
 mod tests {
-    /// Runs a fuzz function on inputs that are the same every time.
+    /// Runs a fuzz function on a fixed sequence of inputs.
     fn seeds(runs: u32, alphabet: &[u8], fuzz: fn(&[u8])) {
         let mut state = 0x9e37_79b9_7f4a_7c15_u64;
         let mut roll = || {

@@ -1,9 +1,9 @@
-//! Endstop's decisions: what to do about a response that ended, over a whole turn.
+//! Decides how to handle an LLM response that ended, over a whole turn.
 //!
-//! [`policy::decide`] says what to do about one [`Ending`](endstop::Ending).
-//! [`continuation::Machine`] does it over a whole turn, within limits. [`splice`] joins a continuation
-//! to the text before it. There is no IO here, no clock and no runtime, and no knowledge of any
-//! provider's wire.
+//! [`policy::decide`] returns the decision about one [`Ending`](endstop::Ending).
+//! [`continuation::Machine`] applies decisions over a whole turn, within limits. [`splice`] joins a
+//! continuation to the text before it. This crate has no IO, no clock and no runtime, and it knows
+//! no provider's wire.
 //!
 //! ```
 //! use endstop::{RequestInfo, TransportEnd, Head, Reader, provider};
@@ -17,7 +17,8 @@
 //! assert_eq!(decision.action, Action::ChangePrompt);
 //! assert_eq!(
 //!     decision.sentence,
-//!     "the answer was withheld (filtered); change the prompt; the same request is withheld again"
+//!     "the provider blocked the answer (filtered); change the prompt; \
+//!      the same request will be blocked again"
 //! );
 //! ```
 

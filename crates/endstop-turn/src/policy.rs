@@ -1,12 +1,12 @@
 //! Policies: the decision about an ending.
 //!
-//! [`remedy`] says what an ending calls for, whoever asks. A [`Policy`] is plain data: limits, rules
-//! for reasons, overrides for providers, wording and prices; it is written in TOML or taken from the
-//! presets. [`decide`] is the one pure function from an ending, its [`DecisionContext`] and a policy to a
-//! [`Decision`]. Whoever wants to decide otherwise brings a [`Strategy`], which can be a closure.
+//! [`remedy`] returns the usual action for an ending, before any policy. A [`Policy`] is plain
+//! data: limits, rules for reasons, overrides for providers, wording and prices. It comes from a
+//! TOML file or a preset. [`decide`] is a pure function from an ending, its [`DecisionContext`] and
+//! a policy to a [`Decision`]. Custom logic implements [`Strategy`], for example with a closure.
 //!
-//! Nothing here sends, waits or remembers: [`crate::continuation`] is the machine that does what was
-//! decided, and it holds every strategy to the limits.
+//! This module does not send requests, wait or keep state. [`crate::continuation`] applies the
+//! decisions and enforces the limits on every strategy.
 //!
 //! ```
 //! use endstop_turn::policy::{Action, DecisionContext, Policy, decide};
@@ -51,32 +51,32 @@ use endstop::ending::{Confidence, Ending, Reason};
 use endstop::next_request::Wording;
 use endstop::tool_call::Allow;
 
-/// An action.
+/// An action to take after a response ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Action {
-    /// Nothing more: the turn is over.
+    /// End the turn.
     Stop,
     /// Run the tool calls and send their results.
     RunTools,
-    /// Continue the answer where it stopped.
+    /// Continue the answer from where it stopped.
     Continue,
-    /// Go on by the provider's own protocol, or in an answer whose stream was cut.
+    /// Resume with the provider's protocol, or continue an answer whose stream was cut.
     Resume,
-    /// Ask for the tool call again, complete and alone.
+    /// Ask for the tool call again, as a single complete call.
     RepairToolCall,
     /// Send the same request again.
     Retry,
-    /// Send the same request again with a higher cap.
+    /// Send the same request again with a higher output limit.
     RaiseBudget,
-    /// Make the conversation shorter; whoever owns it must do that.
+    /// Shorten the conversation. The caller must do this.
     Compact,
-    /// Change the prompt or its settings; whoever owns it must do that.
+    /// Change the prompt or its settings. The caller must do this.
     ChangePrompt,
 }
 
 impl Action {
-    /// Every action, in order.
+    /// All actions, in order.
     pub const ALL: [Self; 9] = [
         Self::Stop,
         Self::RunTools,
@@ -89,7 +89,7 @@ impl Action {
         Self::ChangePrompt,
     ];
 
-    /// The action's name in files and reports.
+    /// Returns the name used in files and reports.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -105,7 +105,7 @@ impl Action {
         }
     }
 
-    /// Whether the turn goes on by itself.
+    /// Reports whether the turn continues without the caller.
     #[must_use]
     pub fn goes_on(self) -> bool {
         match self {
@@ -119,7 +119,7 @@ impl Action {
         }
     }
 
-    /// The action in the words that users know.
+    /// Returns the matching user-facing suggestion, or `None` for [`Action::RunTools`].
     #[must_use]
     pub fn suggested(self) -> Option<Suggested> {
         match self {
@@ -132,86 +132,86 @@ impl Action {
     }
 }
 
-/// An action in the words that users know.
+/// A suggestion to the user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Suggested {
-    /// Try again.
+    /// Send the request again.
     Retry,
-    /// Change what is asked.
+    /// Change the prompt.
     ModifyPrompt,
-    /// Allow more.
+    /// Raise the token limit.
     IncreaseBudget,
-    /// Leave it.
+    /// Stop here.
     Stop,
 }
 
-/// The cause that an ending comes down to: endings that look alike and need different things stay
-/// apart.
+/// The cause behind an ending. Endings that look alike but need different actions have different
+/// causes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Cause {
-    /// The answer is whole.
+    /// The answer is complete.
     Completed,
-    /// The answer is whole as far as anyone said, and it holds nothing.
+    /// The provider reported a normal end, but the answer is empty.
     NothingCame,
-    /// Tool calls wait to be run.
+    /// Tool calls are ready to run.
     ToolCalls,
-    /// Tool calls came that may not run, since how they ended is not sure.
+    /// The response has tool calls that may not run, because its ending is uncertain.
     UncertainToolCalls,
-    /// A tool call is cut or cannot be read.
+    /// A tool call is cut off or malformed.
     BrokenToolCall,
-    /// The provider paused.
+    /// The provider paused the turn.
     Paused,
-    /// The answer is still being made.
+    /// The provider is still generating the answer.
     Pending,
-    /// The cap on output tokens was reached.
+    /// The output token limit was reached.
     OutputLimit,
-    /// The context window is full: no cap helps.
+    /// The context window is full. A higher output limit does not help.
     ContextFull,
-    /// Reasoning used up the cap: a higher one is used up, too.
+    /// Reasoning used up the output limit and would use up a higher one too.
     ReasoningExhausted,
-    /// The model declined, or a filter or a safety system withheld the answer.
+    /// The model declined, or a filter or safety system blocked the answer.
     Blocked,
-    /// The provider failed, or could not be reached.
+    /// The provider failed or could not be reached.
     ProviderFailed,
-    /// The request is wrong, or may not be made: the same again fails again.
+    /// The request is invalid or not permitted. The same request would fail again.
     RequestRefused,
-    /// A time limit passed.
+    /// A timeout expired.
     TimedOut,
     /// The stream was cut.
     CutStream,
-    /// The caller or an operator cancelled.
+    /// The caller or an operator cancelled the request.
     Cancelled,
-    /// Nobody knows.
+    /// The cause is unknown.
     #[default]
     Unknown,
 }
 
-/// The means by which an answer goes on, where the action is [`Action::Resume`].
+/// The way to resume an answer, for [`Action::Resume`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ResumeBy {
-    /// By the provider's own protocol: the turn is sent back, or its token.
+    /// The provider's protocol: send back the turn or its token.
     Protocol,
-    /// From the text that came before the stream was cut.
+    /// A continuation of the text that arrived before the stream was cut.
     Text,
-    /// By asking again whether it is over.
+    /// Polling until the response is over.
     Poll,
 }
 
-/// A decision about one ending, and why.
+/// A decision about one ending, with its reason.
 ///
-/// Its JSON has `should_continue`, `reason` (the sentence), `suggested_action` and `metadata`, and
-/// beside them our own `action`, `cause` and `ending`. It reads back.
+/// The JSON form has `should_continue`, `reason` (the sentence), `suggested_action` and `metadata`,
+/// plus Endstop's `action`, `cause` and `ending`. It can be deserialized.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Decision {
-    /// The turn goes on by itself.
+    /// Whether the turn continues without the caller.
     pub should_continue: bool,
-    /// The reason for the decision, in a sentence without a full stop.
+    /// The reason for the decision, as a sentence without a full stop.
     #[serde(rename = "reason")]
     pub sentence: String,
-    /// The action in the words that users know; none where tools are to be run.
+    /// The suggestion to the user, or `None` if tools are to be run.
     #[serde(rename = "suggested_action")]
     pub suggested: Option<Suggested>,
     /// Numbers and details.
@@ -219,10 +219,10 @@ pub struct Decision {
     pub metadata: Metadata,
     /// The action.
     pub action: Action,
-    /// The cause that the ending comes down to.
+    /// The cause behind the ending.
     #[serde(default)]
     pub cause: Cause,
-    /// The reason that the response ended for; none in a decision that is about no response.
+    /// The reason that the response ended, or `None` if the decision is not about a response.
     #[serde(default)]
     pub ending: Option<Reason>,
 }
@@ -231,35 +231,35 @@ pub struct Decision {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Metadata {
-    /// The limit that forbids what would have been done.
+    /// The limit that prevents the preferred action.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limit: Option<Limit>,
-    /// The action that was preferred, where something forbids it.
+    /// The preferred action, if something prevents it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub instead_of: Option<Action>,
-    /// The output cap of the next request; none leaves it as it was.
+    /// The output limit of the next request, or `None` to leave it unchanged.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub next_cap: Option<u64>,
     /// The wait before the next request, in milliseconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub wait_ms: Option<u64>,
-    /// The means by which the answer goes on.
+    /// The way to resume the answer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub resume_by: Option<ResumeBy>,
-    /// The text of this response is to be thrown away, since the next one begins anew.
+    /// Whether to discard the text of this response, because the next one starts over.
     pub discard: bool,
-    /// Less reasoning helps, a higher cap does not.
+    /// Whether to lower the reasoning effort. A higher output limit does not help.
     pub lower_effort: bool,
-    /// Messages in the conversation; none where nobody counted.
+    /// Messages in the conversation, or `None` if unknown.
     pub conversation_messages: Option<u32>,
-    /// Tokens in the conversation, this answer included; null where they are not known.
+    /// Tokens in the conversation, including this answer, or `None` if unknown.
     pub conversation_tokens: Option<u64>,
-    /// The rest of the budgets, before the action.
+    /// The remaining budgets before the action.
     pub left: Left,
 }
 
 impl Decision {
-    /// Makes a decision for this action, for strategies of one's own.
+    /// Creates a decision for this action, for use in a custom [`Strategy`].
     pub fn new(action: Action, sentence: impl Into<String>) -> Self {
         Self {
             should_continue: action.goes_on(),
@@ -273,36 +273,36 @@ impl Decision {
     }
 }
 
-/// The facts besides the ending that a decision rests on.
+/// The facts besides the ending that a decision depends on.
 ///
-/// Its default is a first response of which nothing more is known.
+/// The default describes the first response of a turn, with everything else unknown.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct DecisionContext {
-    /// Messages in the conversation; none where nobody counted.
+    /// Messages in the conversation, or `None` if unknown.
     pub conversation_messages: Option<u32>,
-    /// Tokens in the conversation, this answer included, as far as they are known.
+    /// Tokens in the conversation, including this answer, or `None` if unknown.
     pub conversation_tokens: Option<u64>,
-    /// The caps, the model and its price.
+    /// The output limits, the context window and the price.
     pub budget: Budget,
-    /// The cap that this response was asked with, where it is not the turn's first.
+    /// The output limit of this request, if it differs from that of the turn's first request.
     pub cap: Option<u64>,
-    /// The turn's spending so far, this response included.
+    /// The turn's spending so far, including this response.
     pub spent: Spent,
-    /// Whether the tool calls of this response may run; none where nobody put them together.
+    /// Whether the tool calls of this response may run, or `None` if they were not assembled.
     pub tools: Option<Allow>,
-    /// The text of this response, in numbers; none where nobody kept it.
+    /// The measurements of this response's text, or `None` if the text was not kept.
     pub piece: Option<Piece>,
     /// The hashes of the turn's earlier pieces.
     pub seen: Vec<u64>,
-    /// The text has reached someone and cannot be taken back.
+    /// Whether the text was delivered and cannot be taken back.
     pub delivered: bool,
-    /// The wait that the provider asks for, in milliseconds.
+    /// The wait that the provider asked for, in milliseconds.
     pub retry_after_ms: Option<u64>,
-    /// A number that differs from turn to turn, so that not all retry at the same moment.
+    /// A number that differs between turns, so that turns do not all retry at the same moment.
     pub seed: u64,
 }
 
-/// A strategy: a policy, or anything of one's own.
+/// A way to decide: a policy, or custom logic such as a closure.
 ///
 /// ```
 /// use endstop_turn::policy::{Action, DecisionContext, Decision, Policy, Strategy, decide};
@@ -335,24 +335,24 @@ impl Strategy for Policy {
     }
 }
 
-/// Limits, rules and overrides: what [`decide`] goes by.
+/// The limits, rules and overrides that [`decide`] applies.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Policy {
-    /// Its name.
+    /// The name of the policy.
     pub name: String,
     /// The limits of a turn.
     pub agent: AgentLimits,
-    /// Rules for reasons; those that have none follow [`Rule::NATURAL`].
+    /// Rules for reasons. A reason without a rule follows [`Rule::NATURAL`].
     #[serde(default)]
     pub rules: BTreeMap<Reason, RuleChange>,
-    /// Overrides for one provider only.
+    /// Overrides for a single provider.
     #[serde(default)]
     pub providers: BTreeMap<String, Override>,
-    /// The words of next requests.
+    /// The wording of next requests.
     #[serde(default)]
     pub wording: Wording,
-    /// Prices by `model` or `provider/model`, in US dollars for a million tokens.
+    /// Prices by `model` or `provider/model`, in US dollars per million tokens.
     #[serde(default)]
     pub prices: BTreeMap<String, Price>,
 }
@@ -360,36 +360,36 @@ pub struct Policy {
 /// A rule for one reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rule {
-    /// The preferred action, where the limits allow it; none takes the ending's [`remedy`].
+    /// The preferred action, if the limits allow it. `None` takes the ending's [`remedy`].
     pub action: Option<Action>,
-    /// The least confidence of the ending for it.
+    /// The minimum confidence of the ending for this action.
     pub min_confidence: Confidence,
-    /// The most attempts in a turn; none leaves that to the limits.
+    /// The maximum attempts in a turn. `None` leaves this to the limits.
     pub max_attempts: Option<u32>,
 }
 
-/// A change of a rule by a file or an override; the rest stays as it is.
+/// Changes to a rule from a file or an override. Fields that are `None` stay unchanged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct RuleChange {
-    /// The preferred action, where the limits allow it.
+    /// The preferred action, if the limits allow it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub action: Option<Action>,
-    /// The least confidence of the ending for it.
+    /// The minimum confidence of the ending for this action.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub min_confidence: Option<Confidence>,
-    /// The most attempts in a turn; none leaves that to the limits.
+    /// The maximum attempts in a turn. `None` leaves this to the limits.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_attempts: Option<u32>,
 }
 
-/// Overrides for one provider only.
+/// Overrides for a single provider.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Override {
-    /// Limits.
+    /// Changed limits.
     pub agent: AgentChange,
-    /// Rules for reasons.
+    /// Changed rules, by reason.
     pub rules: BTreeMap<Reason, RuleChange>,
 }
 
@@ -404,12 +404,12 @@ impl RuleChange {
 }
 
 impl Rule {
-    /// The rule for a reason that has none of its own: the ending's [`remedy`].
+    /// The rule for a reason without a configured rule: the ending's [`remedy`].
     pub const NATURAL: Self =
         Self { action: None, min_confidence: Confidence::Low, max_attempts: None };
 
-    /// The actions that a rule for this reason may name, the usual one first. What is not here
-    /// cannot help or is not safe.
+    /// Returns the actions that a rule for this reason may name, the usual one first. Other actions
+    /// are unsafe or cannot help.
     #[must_use]
     pub fn permitted(reason: Reason) -> &'static [Action] {
         match reason {
@@ -445,7 +445,7 @@ impl Policy {
     /// The names of the presets.
     pub const PRESETS: [&'static str; 3] = ["careful", "default", "persistent"];
 
-    /// The preset of this name.
+    /// Returns the preset with this name.
     #[must_use]
     pub fn preset(name: &str) -> Option<Self> {
         match name {
@@ -456,7 +456,8 @@ impl Policy {
         }
     }
 
-    /// Recovers once from each kind of ending; continues and repairs only with medium confidence or more.
+    /// Returns the preset that recovers once from each kind of ending. It continues and repairs
+    /// only with medium confidence or more.
     #[must_use]
     pub fn careful() -> Self {
         let sure = RuleChange { min_confidence: Some(Confidence::Medium), ..RuleChange::default() };
@@ -484,7 +485,8 @@ impl Policy {
         }
     }
 
-    /// Goes on for as long as there is progress: asks with a higher cap first, then continues.
+    /// Returns the preset that keeps going as long as there is progress. It first raises the output
+    /// limit, then continues.
     #[must_use]
     pub fn persistent() -> Self {
         let raise = RuleChange { action: Some(Action::RaiseBudget), ..RuleChange::default() };
@@ -509,7 +511,7 @@ impl Policy {
         }
     }
 
-    /// Returns the terms for an ending of this reason at this provider.
+    /// Returns the terms for an ending with this reason at this provider.
     #[must_use]
     pub fn terms(&self, provider: &str, reason: Reason) -> Terms {
         let own = self.providers.get(provider);
@@ -522,7 +524,8 @@ impl Policy {
 }
 
 impl Rule {
-    /// The limits, with the rule's own number of attempts for whatever its action counts against.
+    /// Returns the limits with the rule's `max_attempts` for continuing, repairing, retrying and
+    /// resuming.
     fn bounds(&self, limits: AgentLimits) -> AgentLimits {
         match self.max_attempts {
             Some(most) => AgentLimits {
@@ -538,7 +541,7 @@ impl Rule {
     }
 }
 
-/// The terms for one ending: the limits and the rule, overrides applied.
+/// The limits and the rule for one ending, with overrides applied.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Terms {
     /// The limits.
@@ -548,7 +551,7 @@ pub struct Terms {
 }
 
 impl DecisionContext {
-    /// The cap that this response was asked with.
+    /// Returns the output limit of the request for this response.
     pub(crate) fn cap_asked(&self) -> Option<u64> {
         self.cap.or(self.budget.cap)
     }

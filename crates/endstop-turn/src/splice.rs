@@ -1,96 +1,109 @@
-//! Joins the pieces of an answer: no character lost, none invented.
+//! Joins the pieces of an answer without losing or inventing characters.
 //!
-//! A model that is asked to go on often begins by repeating the end of what it had said. This module
-//! finds that repetition and says how much of the continuation to leave out. What is left out is always
-//! the beginning of the continuation, and always stands, but for white space, at the end of what was
-//! delivered; nothing is ever inserted or changed.
+//! A model that is asked to continue often begins by repeating the end of its earlier text. This
+//! module finds that repetition and returns how much of the continuation to trim. The trimmed text
+//! is always the beginning of the continuation. Except for whitespace, it always equals the end of
+//! the delivered text. Nothing is inserted or changed.
 //!
-//! # When is it a repetition?
+//! # Detecting a repetition
 //!
-//! Let the longest end of the delivered text that also begins the continuation, white space aside, be
-//! the *overlap*. The model may have repeated it, or the text may really say it twice, the cut falling
-//! between. Nobody can know, so the second has the benefit of the doubt: losing text is worse than a
-//! duplicate. The overlap is left out only if all of this holds.
+//! The *overlap* is the longest end of the delivered text that also begins the continuation,
+//! ignoring whitespace. Either the model repeated it, or the text really contains it twice and was
+//! cut in between. The two cases cannot be distinguished with certainty. Losing text is worse than
+//! a duplicate, so the overlap is trimmed only if all of these rules hold.
 //!
-//! | rule | why |
-//! |---|---|
-//! | it has at least 4 characters and 6 bytes; white space, marks and joiners do not count | short ends meet by chance |
-//! | it carries at least 20 bits, by how common its characters are in the last 8 KiB | `-----` says less than `kjqxz`, four ideographs more than four letters |
-//! | it is not periodic: read as a unit that the text says twice, the unit does not go on for half a unit more, before or after | `aaaa`, repeated rows, periodic code: what comes twice may come thrice |
-//! | so read, the unit is not made of whole lines or sentences, unless it carries 160 bits, more follows it, and the text has said no group of them twice in a row, in 32 of them, where those in the overlap count sevenfold if all are different | rows, items, verses do come twice |
-//! | so read, it does not begin and end after punctuation, unless it carries 128 bits (160 at the end of a line or sentence, 96 if it begins after a word) | cells and JSON members come twice |
-//! | so read, it does not begin and end at the edges of words, unless it carries 64 bits (32 where words are written together, or it begins inside one) | "very, very", 恭喜发财恭喜发财, "every very" |
+//! 1. The overlap has at least 4 characters and 6 bytes, without whitespace, marks and joiners.
+//!    Short overlaps occur by chance.
+//! 2. It carries at least 20 bits, by the frequency of its characters in the last 8 KiB. `-----`
+//!    carries less than `kjqxz`, and four ideographs carry more than four letters.
+//! 3. It is not periodic: if the overlap is read as a unit that the text contains twice, the unit
+//!    does not continue for half a unit more, before or after. In `aaaa`, repeated rows and
+//!    periodic code, a unit that occurs twice may occur three times.
+//! 4. Read that way, the unit does not consist of whole lines or sentences, because rows, items and
+//!    verses do occur twice. Exception: the unit carries 160 bits, more text follows it, and in 32
+//!    lines or sentences the text contains no group of them twice in a row. Those in the overlap
+//!    count sevenfold if all are different.
+//! 5. Read that way, the unit does not begin and end after punctuation, because cells and JSON
+//!    members occur twice. Exception: it carries 128 bits (160 at the end of a line or sentence, 96
+//!    if it begins after a word).
+//! 6. Read that way, the unit does not begin and end at word boundaries, as in "very, very",
+//!    恭喜发财恭喜发财 and "every very". Exception: it carries 64 bits (32 in scripts without spaces, or if
+//!    it begins inside a word).
 //!
-//! The third and the fourth rule are asked for every unit that the overlap allows: the whole of it, which
-//! is a continuation that repeats nothing, and shorter ones, which is a continuation that repeats less. The
-//! last four are asked for every place in the unit where the cut may have fallen. Where any but the first
-//! two keep an overlap, the seam is [`Seam::Doubtful`] and says how long the overlap is.
+//! The third and fourth rules apply to every unit that the overlap allows. The whole overlap is the
+//! case of a continuation that repeats nothing; shorter units are continuations that repeat less.
+//! The last four rules apply to every place in the unit where the cut may have happened. If a rule
+//! other than the first two keeps an overlap, the seam is [`Seam::Doubtful`] and records the length
+//! of the overlap.
 //!
-//! What can still be lost is text that says the same twice, and no more than twice, cut exactly
-//! between: in the middle of words, or long, or several whole lines, after others that did not come twice.
+//! Text can still be lost if it contains a passage exactly twice and was cut exactly in between.
+//! This affects passages that begin in the middle of a word, long passages, and several whole lines
+//! after lines that were not repeated.
 //!
-//! White space is not compared, so that a repetition is found though the model dropped a space, added a
-//! line or changed its line ends. Where the repetition is exact, what is left out is exact too, white
-//! space with it. Where it is not, what is left out may differ in white space from what was
-//! delivered ([`Seam::Drifted`]); a character that is not white space is never part of the difference.
+//! Whitespace is not compared, so a repetition is found even if the model dropped a space, added a
+//! line or changed line endings. If the repetition is exact, the trimmed text is exact too,
+//! including whitespace. Otherwise, the trimmed text may differ from the delivered text in
+//! whitespace only ([`Seam::Drifted`]).
 //!
-//! An overlap is not moved to the edge of a cluster: where the text was cut between a letter and its
-//! accent, or a carriage return and its line feed, the continuation's own accent or line feed follows.
+//! An overlap is not moved to a grapheme cluster boundary. If the text was cut between a letter and
+//! its accent, or between a carriage return and its line feed, the continuation's accent or line
+//! feed follows.
 //!
 //! # Cost
 //!
-//! Time is linear in the part of the continuation that is held, and only the last [`WINDOW`] bytes of
-//! what was delivered are looked at, however long it is. [`Streaming`] holds text back only as long as
-//! it could still be a repetition: a few characters where it is none. It comes to the same result as
-//! [`join`], however the text is cut into pieces.
+//! Time is linear in the held part of the continuation. Only the last [`WINDOW`] bytes of the
+//! delivered text are read, whatever its length. [`Streaming`] holds text back only while it could
+//! still be a repetition, and only a few characters of text that is not. Its result equals that of
+//! [`join`], however the text is split into pieces.
 
 mod characters;
 mod seeker;
 
 use seeker::Seeker;
 
-/// How much of the delivered text is compared, in bytes; a longer repetition is not found.
+/// Length of the delivered text that is compared, in bytes. A longer repetition is not found.
 pub const WINDOW: usize = 8 << 10;
 
-/// The most that is ever held back, in bytes; beyond it the continuation stays as it is.
+/// Maximum text that is held back, in bytes. Beyond it, the continuation is not trimmed.
 pub const MOST_HELD: usize = 4 * WINDOW;
 
-/// How the continuation was asked for.
+/// The way the continuation was requested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Join {
-    /// The model went on from a prefill: its text is joined as it is.
+    /// The model continued from a prefill. Its text is joined unchanged.
     Prefill,
-    /// The same, at a provider that sends the prefill back first: exactly that is left out.
+    /// The model continued from a prefill that the provider sends back first. Exactly that is
+    /// trimmed.
     Echo,
-    /// The model was asked in words to go on: an overlap is left out where it is a repetition.
+    /// The model was asked in words to continue. An overlap is trimmed if it is a repetition.
     Hint,
 }
 
-/// What was found where two pieces meet.
+/// The finding where two pieces meet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Seam {
-    /// No overlap worth the name: the continuation is joined as it is.
+    /// No significant overlap. The continuation is joined unchanged.
     Plain,
-    /// The prefill came back, and was left out.
+    /// The provider sent the prefill back, and it was trimmed.
     Echoed,
-    /// The continuation repeated the end, character for character; that was left out.
+    /// The continuation repeated the end exactly, and the repetition was trimmed.
     Repeated,
-    /// The continuation repeated the end with other white space; that was left out.
+    /// The continuation repeated the end with different whitespace, and the repetition was trimmed.
     Drifted,
-    /// There is an overlap, but the text may really say it twice: it was left in.
+    /// An overlap that the text may really contain twice. It was kept.
     Doubtful,
 }
 
-/// How a continuation is joined to what was delivered.
+/// The way a continuation is joined to the delivered text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Splice {
-    /// What was found.
+    /// The finding at the seam.
     pub seam: Seam,
-    /// How many bytes at the beginning of the continuation are left out.
+    /// Number of bytes trimmed from the beginning of the continuation.
     pub trimmed: usize,
-    /// How many characters these are.
+    /// Number of characters trimmed.
     pub trimmed_characters: usize,
-    /// How many bytes at the beginning of the continuation look repeated and are left in.
+    /// Number of bytes at the beginning of the continuation that look repeated but are kept.
     pub doubtful: usize,
 }
 
@@ -105,14 +118,14 @@ impl Splice {
         Self { seam, trimmed: text.len(), trimmed_characters: text.chars().count(), doubtful: 0 }
     }
 
-    /// What is left of the continuation.
+    /// Returns the continuation without the trimmed text.
     #[must_use]
     pub fn rest<'a>(&self, continuation: &'a str) -> &'a str {
         continuation.get(self.trimmed..).unwrap_or(continuation)
     }
 }
 
-/// Finds how a continuation is joined to what was delivered.
+/// Finds how to join a continuation to the delivered text.
 ///
 /// ```
 /// use endstop_turn::splice::{Join, Seam, join};
@@ -122,7 +135,7 @@ impl Splice {
 /// assert_eq!((splice.seam, splice.trimmed), (Seam::Repeated, 10));
 /// assert_eq!(format!("{delivered}{}", splice.rest(continuation)), "The answer is forty-two, as always.");
 ///
-/// // What the text may really say twice stays.
+/// // A passage that the text may really contain twice is kept.
 /// let splice = join("It was very, very, ", "very, very late.", Join::Hint);
 /// assert_eq!(splice.trimmed, 0);
 /// ```
@@ -143,7 +156,7 @@ pub fn join(delivered: &str, continuation: &str, how: Join) -> Splice {
     }
 }
 
-/// Joins a continuation that comes in pieces.
+/// Joins a continuation that arrives in pieces.
 ///
 /// ```
 /// use endstop_turn::splice::{Join, Streaming};
@@ -161,21 +174,21 @@ pub fn join(delivered: &str, continuation: &str, how: Join) -> Splice {
 #[derive(Clone, Debug)]
 pub struct Streaming {
     state: State,
-    /// What was pushed and not released. Released text stays until the next push.
+    /// Text that was pushed and not released. Released text stays until the next push.
     held: String,
 }
 
 #[derive(Clone, Debug)]
 enum State {
     Seeking(Box<Seeker>),
-    /// The prefill, and how much of it has come back.
+    /// The prefill, and the number of its bytes that were sent back.
     Echo(String, usize),
     Done(Splice),
 }
 
 impl Streaming {
-    /// Begins a join to what was delivered, of which a copy is kept: of its end for a hint, of the whole
-    /// for an echo.
+    /// Begins a join to the delivered text. Keeps a copy of its end for a hint, or of all of it for
+    /// an echo.
     #[must_use]
     pub fn new(delivered: &str, how: Join) -> Self {
         let state = match how {
@@ -187,7 +200,7 @@ impl Streaming {
         Self { state, held: String::new() }
     }
 
-    /// Takes the next piece and gives back what can be shown now.
+    /// Takes the next piece and returns the text that can be shown now.
     pub fn push<'a>(&'a mut self, piece: &'a str) -> &'a str {
         let splice = match &mut self.state {
             State::Done(_) => {
@@ -215,7 +228,7 @@ impl Streaming {
         splice.rest(&self.held)
     }
 
-    /// How many bytes are held back now, because they may be a repetition.
+    /// Returns the number of bytes held back because they may be a repetition.
     #[must_use]
     pub fn held(&self) -> usize {
         match self.state {
@@ -224,7 +237,7 @@ impl Streaming {
         }
     }
 
-    /// How the pieces are joined, if that is already known.
+    /// Returns how the pieces are joined, if already known.
     #[must_use]
     pub fn splice(&self) -> Option<Splice> {
         match self.state {
@@ -233,12 +246,13 @@ impl Streaming {
         }
     }
 
-    /// Ends the continuation: what was still held and is to be shown, and how the pieces were joined.
+    /// Ends the continuation. Returns the held text that is to be shown, and how the pieces were
+    /// joined.
     #[must_use]
     pub fn finish(mut self) -> (String, Splice) {
         let splice = match &mut self.state {
             State::Done(splice) => return (String::new(), *splice),
-            // An echo that was cut short may be no echo.
+            // A truncated echo may be ordinary text.
             State::Echo(..) => Splice::PLAIN,
             State::Seeking(seeker) => {
                 let found = seeker.finish();
@@ -297,7 +311,7 @@ mod tests {
 
     #[test]
     fn the_longest_overlap_counts() {
-        // The shorter one, `x`, is also an overlap.
+        // The shorter `x` is also an overlap.
         repeats("a prexylophonemix", "xylophonemixer", "a prexylophonemixer");
     }
 
@@ -317,7 +331,7 @@ mod tests {
         stays("The quick bro", "brown", Seam::Plain);
         stays("some banan", "nana split", Seam::Plain);
         stays("一二三", "一二三四", Seam::Plain);
-        // Marks and joiners add nothing.
+        // Marks and joiners do not count.
         stays("e\u{301}\u{302}\u{303}\u{304}z", "e\u{301}\u{302}\u{303}\u{304}z", Seam::Plain);
         stays("", "anything", Seam::Plain);
         stays("anything", "", Seam::Plain);
@@ -328,7 +342,7 @@ mod tests {
     fn four_characters_and_six_bytes_and_twenty_bits() {
         let delivered = "Sphinx of black quartz judge my vow qkzpw";
         repeats(&format!("{delivered}jfx"), "kzpwjfxenon", &format!("{delivered}jfxenon"));
-        // Where a word ends, it may be the end of one that is said again.
+        // At a word boundary, the overlap may be the end of a word that occurs twice.
         stays(&format!("{delivered}jf"), "kzpwjf!", Seam::Doubtful);
         stays(&format!("{delivered}jf"), "pwjf!", Seam::Plain);
         stays("语言模型测试简单", "试简单明了", Seam::Plain);
@@ -338,7 +352,7 @@ mod tests {
         stays(delivered, "续写作业，", Seam::Plain);
         stays(delivered, "继续写作业，", Seam::Doubtful);
         repeats(delivered, "它怎样继续写作业，", &format!("{delivered}，"));
-        // The same size, but of characters that this text is full of.
+        // The same size, but of characters that are frequent in this text.
         let zeros = format!("{}01101", "01 10 ".repeat(40));
         stays(&zeros, "01101x", Seam::Plain);
     }
@@ -351,7 +365,7 @@ mod tests {
         stays("| --- | --- | --- | --- | --- ", "| --- | --- | --- | --- |\n", Seam::Plain);
         let unit = "kjqx wvzp mnbt ghfd ";
         stays(&unit.repeat(3), &unit.repeat(2), Seam::Doubtful);
-        // Only what follows tells.
+        // Only the text after the overlap shows the period.
         stays(unit.trim_end(), &format!("{unit}{unit}kj"), Seam::Doubtful);
     }
 
@@ -360,9 +374,9 @@ mod tests {
         stays("Refrain:\nrow your boat gently\n", "row your boat gently\ndown", Seam::Doubtful);
         stays("Refrain:\nrow your boat gently", "\nrow your boat gently\ndown", Seam::Doubtful);
         stays("He said. I really know it. ", "I really know it. Then", Seam::Doubtful);
-        // The cut fell inside the second of two equal lines, and the next begins like them.
+        // The cut is inside the second of two equal lines, and the next line begins like them.
         stays("let it\nx = fetch(one)\nx = fe", "tch(one)\nx = fetch(two)", Seam::Doubtful);
-        // The model may have dropped the line's end.
+        // The model may have dropped the line ending.
         stays("Refrain:\nrow your boat gently", "row your boat gently\ndown", Seam::Doubtful);
     }
 
@@ -372,24 +386,24 @@ mod tests {
         let text: String = (1..60).map(line).collect();
         let at = |number: u32| text.find(&format!("\n{number}. ")).unwrap() + 1;
         repeats(&text[..at(40)], &text[at(30)..], &text);
-        // Too little is said,
+        // The overlap carries too little information.
         stays(&text[..at(40)], &text[at(38)..], Seam::Doubtful);
-        // too little was said before,
+        // Too few lines came before.
         let word = |number: u64| format!("{:x} ", number.wrapping_mul(0x9e37_79b9_7f4a_7c15));
         let long = |number: u64| (number * 9..number * 9 + 5).map(word).collect::<String>() + "\n";
         let few: String = (1..9).map(long).collect();
         let upto = |number: u64| few.find(&long(number)).unwrap();
         stays(&few[..upto(4)], &few[upto(3)..], Seam::Doubtful);
         repeats(&few[..upto(8)], &few, &few);
-        // nothing follows,
+        // Nothing follows the overlap.
         stays(&text[..at(40)], &text[at(30)..at(40)], Seam::Doubtful);
-        // or the text has said a line or a group of them twice.
+        // The text contains a line or a group of lines twice in a row.
         for group in [1, 2, 3] {
             let twice = format!("{}{}", &text[..at(1 + group)], text);
             let end = twice.len() - (text.len() - at(40));
             stays(&twice[..end], &text[at(30)..], Seam::Doubtful);
         }
-        // Sentences are as lines.
+        // Sentences are treated like lines.
         let text = text.replace('\n', "! ");
         let at = |number: u32| text.find(&format!(" {number}. ")).unwrap() + 1;
         repeats(&text[..at(40)], &text[at(30)..], &text);

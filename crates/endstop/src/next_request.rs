@@ -23,11 +23,13 @@ use std::borrow::Cow;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use crate::provider::{Profile, Resume, Role};
 
 mod content;
+mod document;
 mod edit;
 mod shape;
 
@@ -53,10 +55,10 @@ did not run. Emit one complete tool call payload only, with all of its arguments
 pub const TAIL: usize = 1200;
 
 /// A request that goes on where an answer stopped.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, Serialize)]
 pub struct NextRequest {
     /// The request to send.
-    pub request: Value,
+    pub request: Box<RawValue>,
     /// The change.
     pub how: RequestChange,
     /// The change and its reason, for people.
@@ -140,7 +142,7 @@ pub struct SoFar<'a> {
     /// The provider's token for going on.
     pub token: Option<&'a str>,
     /// The content as it came, for a plain resend: what an assistant's turn holds on this wire.
-    pub content: Option<&'a Value>,
+    pub content: Option<&'a RawValue>,
 }
 
 /// The words to the model, written under `wording` in a policy's file.
@@ -236,23 +238,25 @@ impl std::error::Error for Impossible {}
 ///
 /// ```
 /// use endstop::{next_request, provider};
-/// use serde_json::json;
 ///
-/// let request = json!({"contents": [], "generationConfig": {"topK": 4}});
-/// let next = next_request::set_cap(&provider::GOOGLE.main, &request, 9000).unwrap();
-/// assert_eq!(next.request["generationConfig"], json!({"topK": 4, "maxOutputTokens": 9000}));
+/// let request = r#"{"contents": [], "generationConfig": {"topK": 4}}"#;
+/// let next = next_request::set_cap(&provider::GOOGLE.main, request, 9000).unwrap();
+/// assert_eq!(
+///     next.request.get(),
+///     r#"{"contents": [], "generationConfig": {"topK": 4,"maxOutputTokens":9000}}"#
+/// );
 /// ```
 ///
 /// # Errors
 ///
 /// Where the request is not of this wire.
-pub fn set_cap(profile: &Profile, request: &Value, cap: u64) -> Result<NextRequest, Impossible> {
+pub fn set_cap(profile: &Profile, request: &str, cap: u64) -> Result<NextRequest, Impossible> {
     let mut edit = Edit::new(profile, request)?;
     let used: Vec<&'static str> =
         profile.caps.iter().copied().filter(|field| edit.has(field)).collect();
     let fields = if used.is_empty() { profile.caps.get(..1).unwrap_or_default() } else { &used };
     let field = *fields.first().ok_or_else(|| unsupported(profile, "an output cap"))?;
-    let from = edit.at(field).and_then(Value::as_u64);
+    let from = edit.at(field).as_ref().and_then(Value::as_u64);
     // A host that takes two spellings at once must not read two caps.
     for field in fields {
         edit.put(field, json!(cap))?;
@@ -270,15 +274,14 @@ pub fn set_cap(profile: &Profile, request: &Value, cap: u64) -> Result<NextReque
 /// ```
 /// use endstop::next_request::{RequestChange, SoFar, Wording, continue_answer};
 /// use endstop::provider;
-/// use serde_json::json;
 ///
-/// let request = json!({"max_tokens": 9, "messages": [{"role": "user", "content": "Tell me."}]});
+/// let request = r#"{"max_tokens": 9, "messages": [{"role": "user", "content": "Tell me."}]}"#;
 /// let so_far = SoFar { text: "Once upon ", ..SoFar::default() };
 /// let claude = &provider::ANTHROPIC.main;
 /// let next =
-///     continue_answer(claude, "claude-haiku-4-5", &request, &so_far, &Wording::default()).unwrap();
+///     continue_answer(claude, "claude-haiku-4-5", request, &so_far, &Wording::default()).unwrap();
 /// assert_eq!(next.how, RequestChange::Prefill);
-/// assert_eq!(next.request["messages"][1], json!({"role": "assistant", "content": "Once upon"}));
+/// assert!(next.request.get().ends_with(r#",{"role":"assistant","content":"Once upon"}]}"#));
 /// ```
 ///
 /// # Errors
@@ -287,7 +290,7 @@ pub fn set_cap(profile: &Profile, request: &Value, cap: u64) -> Result<NextReque
 pub fn continue_answer(
     profile: &Profile,
     model: &str,
-    request: &Value,
+    request: &str,
     so_far: &SoFar<'_>,
     wording: &Wording,
 ) -> Result<NextRequest, Impossible> {
@@ -316,7 +319,7 @@ pub fn continue_by(
     way: Way,
     profile: &Profile,
     model: &str,
-    request: &Value,
+    request: &str,
     so_far: &SoFar<'_>,
     wording: &Wording,
 ) -> Result<NextRequest, Impossible> {
@@ -350,13 +353,12 @@ pub fn continue_by(
 ///
 /// ```
 /// use endstop::{next_request, provider};
-/// use serde_json::json;
 ///
-/// let request = json!({"contents": [{"role": "user"}, {"role": "model"}, {"role": "user"}]});
-/// assert_eq!(next_request::messages(&provider::GOOGLE.main, &request), Some(3));
+/// let request = r#"{"contents": [{"role": "user"}, {"role": "model"}, {"role": "user"}]}"#;
+/// assert_eq!(next_request::messages(&provider::GOOGLE.main, request), Some(3));
 /// ```
 #[must_use]
-pub fn messages(profile: &Profile, request: &Value) -> Option<u32> {
+pub fn messages(profile: &Profile, request: &str) -> Option<u32> {
     Edit::new(profile, request).ok()?.messages()
 }
 
@@ -370,13 +372,13 @@ pub fn messages(profile: &Profile, request: &Value) -> Option<u32> {
 /// Where the wire knows no pause, or what it is taken up by is not given.
 pub fn resume_paused(
     profile: &Profile,
-    request: &Value,
+    request: &str,
     so_far: &SoFar<'_>,
 ) -> Result<NextRequest, Impossible> {
     let edit = Edit::new(profile, request)?;
     match profile.request_shape.paused {
         PauseProtocol::Never => Err(unsupported(profile, "taking up a pause")),
-        PauseProtocol::Resend { sums_up, .. } => edit.by_resend(so_far, sums_up),
+        PauseProtocol::Resend { is_summary, .. } => edit.by_resend(so_far, is_summary),
         PauseProtocol::Token(token) => {
             let mut next = edit.by_token(token, so_far, "")?;
             // Only an answer that used up its cap needs a higher one.
@@ -397,7 +399,7 @@ pub fn resume_paused(
 pub fn repair_tool_call(
     profile: &Profile,
     model: &str,
-    request: &Value,
+    request: &str,
     so_far: &SoFar<'_>,
     tool: &str,
     wording: &Wording,
@@ -434,14 +436,14 @@ pub fn repair_tool_call(
 pub fn lower_effort(
     profile: &Profile,
     model: &str,
-    request: &Value,
+    request: &str,
 ) -> Result<NextRequest, Impossible> {
     let edit = Edit::new(profile, request)?;
     let fits = |effort: &&Effort| is_of(model, effort.models);
     let efforts: Vec<&Effort> = profile.request_shape.efforts.iter().filter(fits).collect();
     let mut lowest = None;
     for effort in efforts.iter().filter(|effort| edit.has(effort.field)) {
-        let from = edit.at(effort.field).cloned().unwrap_or_default();
+        let from = edit.at(effort.field).unwrap_or_default();
         match lower(effort.scale, &from) {
             Some(to) => return edit.tune(effort.field, from, to),
             None => lowest = lowest.or(Some(effort.field)),
@@ -462,8 +464,93 @@ mod tests {
     use super::*;
     use crate::provider;
     use crate::provider::{ANTHROPIC, BEDROCK, COHERE, GOOGLE, OLLAMA, OPENAI};
+    use made::{
+        continue_answer, continue_by, lower_effort, messages, repair_tool_call, resume_paused,
+        set_cap,
+    };
 
     const TEXT: SoFar<'_> = SoFar { text: "Once upon a ", id: None, token: None, content: None };
+
+    /// The functions under test, with requests as values.
+    mod made {
+        use super::super::*;
+
+        /// A request that was made.
+        #[derive(Debug, PartialEq)]
+        pub(super) struct Made {
+            pub(super) request: Value,
+            pub(super) how: RequestChange,
+            pub(super) sentence: String,
+            pub(super) echoes: bool,
+            pub(super) trimmed: usize,
+            pub(super) cap_counts_all: bool,
+            pub(super) base_url: Option<&'static str>,
+        }
+
+        type Tried = Result<Made, Impossible>;
+
+        fn tried(next: Result<NextRequest, Impossible>) -> Tried {
+            let NextRequest { request, how, sentence, echoes, trimmed, cap_counts_all, base_url } =
+                next?;
+            let request = serde_json::from_str(request.get()).unwrap();
+            Ok(Made { request, how, sentence, echoes, trimmed, cap_counts_all, base_url })
+        }
+
+        pub(super) fn set_cap(profile: &Profile, request: &Value, cap: u64) -> Tried {
+            tried(super::super::set_cap(profile, &request.to_string(), cap))
+        }
+
+        pub(super) fn continue_answer(
+            profile: &Profile,
+            model: &str,
+            request: &Value,
+            so_far: &SoFar<'_>,
+            wording: &Wording,
+        ) -> Tried {
+            let request = request.to_string();
+            tried(super::super::continue_answer(profile, model, &request, so_far, wording))
+        }
+
+        pub(super) fn continue_by(
+            way: Way,
+            profile: &Profile,
+            model: &str,
+            request: &Value,
+            so_far: &SoFar<'_>,
+            wording: &Wording,
+        ) -> Tried {
+            let request = request.to_string();
+            tried(super::super::continue_by(way, profile, model, &request, so_far, wording))
+        }
+
+        pub(super) fn messages(profile: &Profile, request: &Value) -> Option<u32> {
+            super::super::messages(profile, &request.to_string())
+        }
+
+        pub(super) fn resume_paused(
+            profile: &Profile,
+            request: &Value,
+            so_far: &SoFar<'_>,
+        ) -> Tried {
+            tried(super::super::resume_paused(profile, &request.to_string(), so_far))
+        }
+
+        pub(super) fn repair_tool_call(
+            profile: &Profile,
+            model: &str,
+            request: &Value,
+            so_far: &SoFar<'_>,
+            tool: &str,
+            wording: &Wording,
+        ) -> Tried {
+            let request = request.to_string();
+            tried(super::super::repair_tool_call(profile, model, &request, so_far, tool, wording))
+        }
+
+        pub(super) fn lower_effort(profile: &Profile, model: &str, request: &Value) -> Tried {
+            tried(super::super::lower_effort(profile, model, &request.to_string()))
+        }
+    }
 
     /// A short one, so that expectations can be read.
     fn wording() -> Wording {
@@ -855,6 +942,19 @@ mod tests {
         assert!(matches!(only, Err(Impossible::NoToken { .. })));
     }
 
+    /// Keys keep their order, numbers and texts their spelling: schemas mean something by them.
+    #[test]
+    fn every_byte_that_need_not_change_stays() {
+        let request = "{ \"tools\": [{\"z\": 1.0, \"a\": \"\\u0041\"}],\n  \"messages\": [ {\"role\": \
+                       \"user\", \"content\": \"?\", \"name\": \"n\"} ],\n  \"max_tokens\": 5, \"seed\": 1e2 }";
+        let capped = super::set_cap(&ANTHROPIC.main, request, 90).unwrap();
+        assert_eq!(capped.request.get(), request.replace("5,", "90,"));
+        let next = super::continue_answer(&OPENAI.main, "gpt-5", request, &TEXT, &wording());
+        let added = "\"n\"},{\"role\":\"assistant\",\"content\":\"Once upon a \"},\
+                     {\"role\":\"developer\",\"content\":\"Go on.\"}";
+        assert_eq!(next.unwrap().request.get(), request.replace("\"n\"}", added));
+    }
+
     #[test]
     fn a_paused_turn_goes_back_as_it_came() {
         let request = json!({
@@ -865,7 +965,8 @@ mod tests {
             {"type": "thinking", "thinking": "…", "signature": "s"},
             {"type": "server_tool_use", "id": "srv_1", "name": "web_search", "input": {"query": "q"}},
         ]);
-        let so_far = SoFar { content: Some(&content), ..SoFar::default() };
+        let raw = RawValue::from_string(content.to_string()).unwrap();
+        let so_far = SoFar { content: Some(&raw), ..SoFar::default() };
         for profile in [&ANTHROPIC.main, wire(&BEDROCK, "anthropic-messages")] {
             let next = resume_paused(profile, &request, &so_far).unwrap();
             let mut after = request.clone();

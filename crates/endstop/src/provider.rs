@@ -419,6 +419,18 @@ pub enum Role {
     User,
 }
 
+impl Role {
+    /// Returns the name that most wires have for the role.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::System => "system",
+            Self::Developer => "developer",
+            Self::User => "user",
+        }
+    }
+}
+
 /// What a wire can do at a host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Capabilities {

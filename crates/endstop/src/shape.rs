@@ -3,6 +3,9 @@
 //! A verdict that rests on a shape is at most of medium confidence: the profile that is found has
 //! [`Profile::guessed`] set.
 
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
@@ -18,114 +21,79 @@ use crate::wire::{Few, Loose, Text};
 /// How many bytes at the beginning are looked at.
 const LOOK: usize = 256 * 1024;
 
-/// The keys of a value by which its dialect is known.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
+/// A JSON object of which only the keys are read: what a dialect is recognised by.
+#[derive(Debug, Default)]
 pub struct Probe<'a> {
-    /// The name that the framing gives the event.
-    #[serde(skip)]
-    pub(crate) name: &'a str,
-    #[serde(borrow, rename = "type")]
-    pub(crate) type_: Text<'a>,
-    #[serde(borrow)]
-    pub(crate) object: Text<'a>,
-    #[serde(borrow)]
-    pub(crate) choices: Few<Loose<ProbeChoice<'a>>>,
-    #[serde(borrow)]
-    pub(crate) error: Option<&'a RawValue>,
-    #[serde(borrow)]
-    pub(crate) candidates: Option<&'a RawValue>,
-    #[serde(borrow, rename = "promptFeedback")]
-    pub(crate) prompt_feedback: Option<&'a RawValue>,
-    #[serde(borrow, rename = "usageMetadata")]
-    pub(crate) usage_metadata: Option<&'a RawValue>,
-    #[serde(borrow, rename = "stopReason")]
-    pub(crate) stop_reason_camel: Option<&'a RawValue>,
-    #[serde(borrow)]
-    pub(crate) output: Option<&'a RawValue>,
-    #[serde(borrow)]
-    pub(crate) message: Option<&'a RawValue>,
-    #[serde(borrow)]
-    pub(crate) response: Option<&'a RawValue>,
-    #[serde(borrow)]
-    pub(crate) done: Option<&'a RawValue>,
-    #[serde(borrow)]
-    pub(crate) finish_reason: Option<&'a RawValue>,
-    #[serde(borrow)]
-    pub(crate) event_type: Text<'a>,
-    #[serde(borrow)]
-    pub(crate) model_id: Text<'a>,
-    #[serde(borrow)]
-    pub(crate) request_id: Text<'a>,
-    #[serde(borrow)]
-    pub(crate) generation_id: Text<'a>,
-    #[serde(borrow)]
-    pub(crate) status: Text<'a>,
-    #[serde(borrow)]
-    pub(crate) results: Option<&'a RawValue>,
-    #[serde(borrow)]
-    pub(crate) outputs: Option<&'a RawValue>,
-    #[serde(borrow)]
-    pub(crate) generation: Option<&'a RawValue>,
-    #[serde(borrow)]
-    pub(crate) generations: Option<&'a RawValue>,
-    #[serde(borrow)]
-    pub(crate) is_finished: Option<&'a RawValue>,
-    #[serde(borrow)]
-    pub(crate) meta: Option<&'a RawValue>,
-    #[serde(borrow)]
-    pub(crate) completion: Option<&'a RawValue>,
-    #[serde(borrow)]
-    pub(crate) completions: Option<&'a RawValue>,
-    #[serde(borrow)]
-    pub(crate) model_version: Option<&'a RawValue>,
-    #[serde(borrow)]
-    pub(crate) final_result: Option<&'a RawValue>,
-    #[serde(borrow)]
-    pub(crate) orchestration_result: Option<&'a RawValue>,
-    #[serde(borrow, rename = "outputText")]
-    pub(crate) output_text: Option<&'a RawValue>,
-    #[serde(borrow, rename = "inputTextTokenCount")]
-    pub(crate) input_text_token_count: Option<&'a RawValue>,
-    #[serde(borrow, rename = "contentBlockDelta")]
-    pub(crate) content_block_delta: Option<&'a RawValue>,
-    #[serde(borrow, rename = "messageStart")]
-    pub(crate) message_start: Option<&'a RawValue>,
-    #[serde(borrow, rename = "messageStop")]
-    pub(crate) message_stop: Option<&'a RawValue>,
-    #[serde(borrow)]
-    pub(crate) generated_text: Option<&'a RawValue>,
-    #[serde(borrow)]
-    pub(crate) token: Option<&'a RawValue>,
-    #[serde(borrow)]
-    pub(crate) urls: Option<&'a RawValue>,
-    #[serde(borrow)]
-    pub(crate) content: Option<&'a RawValue>,
-    #[serde(borrow)]
-    pub(crate) stop: Option<&'a RawValue>,
-    #[serde(borrow)]
-    pub(crate) result: Option<&'a RawValue>,
-    #[serde(borrow)]
-    pub(crate) success: Option<&'a RawValue>,
+    name: &'a str,
+    fields: Fields<'a>,
 }
 
-impl Probe<'_> {
-    /// The event's name, wherever the wire puts it.
-    pub(crate) fn event(&self) -> &str {
-        let names = [&*self.type_, &*self.event_type, self.name];
-        names.into_iter().find(|name| !name.is_empty()).unwrap_or_default()
+type Fields<'a> = BTreeMap<Text<'a>, &'a RawValue>;
+
+impl<'a> Probe<'a> {
+    /// Reads the payload of a frame.
+    fn new(name: &'a str, data: &'a [u8]) -> Option<Self> {
+        let Loose(fields) = serde_json::from_slice::<Loose<Fields<'a>>>(data).ok()?;
+        Some(Self { name, fields })
+    }
+
+    fn value(&self, key: &str) -> Option<&'a RawValue> {
+        self.fields.get(key).copied().filter(|value| value.get() != "null")
+    }
+
+    /// Reports whether the object has this key, with a value other than null.
+    #[must_use]
+    pub fn has(&self, key: &str) -> bool {
+        self.value(key).is_some()
+    }
+
+    /// Reports whether the value of this key is an object.
+    #[must_use]
+    pub fn has_object(&self, key: &str) -> bool {
+        self.value(key).is_some_and(|value| value.get().starts_with('{'))
+    }
+
+    /// Reports whether the value of this key is a text, if an empty one.
+    #[must_use]
+    pub fn has_text(&self, key: &str) -> bool {
+        self.value(key).is_some_and(|value| value.get().starts_with('"'))
+    }
+
+    /// Returns the text at this key; empty if there is no text.
+    #[must_use]
+    pub fn text(&self, key: &str) -> Cow<'a, str> {
+        let Text(text) = self.value(key).map(|value| read(value.get())).unwrap_or_default();
+        text
+    }
+
+    /// Returns the name of an event whose payload names it at this key, else the name that the
+    /// framing gives it.
+    #[must_use]
+    pub fn event(&self, key: &str) -> Cow<'a, str> {
+        let text = self.text(key);
+        if text.is_empty() { Cow::Borrowed(self.name) } else { text }
+    }
+
+    /// Returns the name that the framing gives the event; empty if it has none.
+    #[must_use]
+    pub fn name(&self) -> &'a str {
+        self.name
+    }
+
+    /// Reports whether an object in the list at this key has one of these keys.
+    #[must_use]
+    pub fn lists(&self, key: &str, keys: &[&str]) -> bool {
+        let list: Few<Loose<Fields<'a>>> =
+            self.value(key).map(|value| read(value.get())).unwrap_or_default();
+        list.iter().any(|Loose(fields)| {
+            let item = Probe { name: "", fields: fields.clone() };
+            keys.iter().any(|key| item.has(key))
+        })
     }
 }
 
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-pub(crate) struct ProbeChoice<'a> {
-    #[serde(borrow)]
-    pub(crate) message: Option<&'a RawValue>,
-    #[serde(borrow)]
-    pub(crate) delta: Option<&'a RawValue>,
-    #[serde(borrow)]
-    pub(crate) text: Option<&'a RawValue>,
+fn read<'a, T: Deserialize<'a> + Default>(json: &'a str) -> T {
+    serde_json::from_str(json).unwrap_or_default()
 }
 
 /// The profile that reads bytes which begin like this; none if no dialect claims them.
@@ -184,26 +152,21 @@ impl Claim {
     }
 }
 
-/// Whether a frame has the shape of this dialect.
+/// Reports whether a frame has the shape of this dialect.
 pub(crate) fn is_of(frame: &Frame<'_>, dialect: &Dialect) -> bool {
-    let probe = serde_json::from_slice::<Loose<Probe<'_>>>(frame.data);
-    probe.is_ok_and(|Loose(probe)| (dialect.claims)(&Probe { name: frame.name, ..probe }))
+    Probe::new(frame.name, frame.data).is_some_and(|probe| (dialect.claims)(&probe))
 }
 
-/// The dialect that a frame is of; none if no dialect claims it.
+/// Returns the dialect of a frame, if a dialect claims it.
 pub(crate) fn claim(frame: &Frame<'_>) -> Option<Claim> {
-    match serde_json::from_slice::<Loose<Probe<'_>>>(frame.data) {
-        Ok(Loose(probe)) => claim_of(Probe { name: frame.name, ..probe }),
-        Err(_) => {
-            let mended = mend(frame.data)?;
-            let Loose(probe) = serde_json::from_slice::<Loose<Probe<'_>>>(&mended).ok()?;
-            claim_of(Probe { name: frame.name, ..probe })
-        }
+    if let Some(probe) = Probe::new(frame.name, frame.data) {
+        return claim_of(&probe);
     }
+    claim_of(&Probe::new(frame.name, &mend(frame.data)?)?)
 }
 
-fn claim_of(probe: Probe<'_>) -> Option<Claim> {
-    let mut claims = dialect::ALL.iter().copied().filter(|dialect| (dialect.claims)(&probe));
+fn claim_of(probe: &Probe<'_>) -> Option<Claim> {
+    let mut claims = dialect::ALL.iter().copied().filter(|dialect| (dialect.claims)(probe));
     let dialect = claims.next()?;
     Some(Claim { dialect, ambiguous: claims.next().is_some() })
 }

@@ -65,6 +65,12 @@ macro_rules! nothing_for {
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Text<'a>(pub(crate) Cow<'a, str>);
 
+impl std::borrow::Borrow<str> for Text<'_> {
+    fn borrow(&self) -> &str {
+        &self.0
+    }
+}
+
 impl std::ops::Deref for Text<'_> {
     type Target = str;
 

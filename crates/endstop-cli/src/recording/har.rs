@@ -1,4 +1,4 @@
-//! HAR: what browsers and proxies record.
+//! HAR files, as browsers and proxies record them.
 
 use anyhow::Result;
 use serde_json::Value;
@@ -7,14 +7,14 @@ use super::{
     ReadOne, Recording, Unread, from_base64, read_request, read_status, set_url, version_headers,
 };
 
-/// Hands over every entry, one by one: files hold millions.
+/// Passes every entry to `on`, one by one, because a file may have millions.
 pub(super) fn each(
     har: &Value,
     name: &str,
     mut on: impl FnMut(ReadOne) -> Result<()>,
 ) -> Result<()> {
     let Some(entries) = har.pointer("/log/entries").and_then(Value::as_array) else {
-        return on(Err(Unread::file(name, "not a HAR: it has no `log.entries`")));
+        return on(Err(Unread::file(name, "not a HAR file: `log.entries` is missing")));
     };
     let mut entries = entries.iter().enumerate();
     entries.try_for_each(|(index, entry)| on(recording(entry, name, index)))

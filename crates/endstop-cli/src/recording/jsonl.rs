@@ -1,4 +1,4 @@
-//! JSON lines: one recorded response a line.
+//! JSON lines: one recorded response per line.
 
 use std::io::{self, BufRead, Read};
 
@@ -10,7 +10,7 @@ use super::{
     version_headers,
 };
 
-/// The longest line.
+/// Maximum length of a line in bytes.
 const MAX_LINE: usize = 64 << 20;
 
 pub(super) fn each(
@@ -34,12 +34,12 @@ pub(super) fn each(
 
 enum Line {
     Whole,
-    /// It was passed over to its end.
+    /// Line over the maximum length, skipped to its end.
     TooLong,
     End,
 }
 
-/// Reads a line of bounded length.
+/// Reads one line, up to the maximum length.
 fn read_line(input: &mut impl BufRead, line: &mut Vec<u8>) -> io::Result<Line> {
     line.clear();
     input.take(MAX_LINE as u64).read_until(b'\n', line)?;
@@ -65,7 +65,7 @@ fn read_line(input: &mut impl BufRead, line: &mut Vec<u8>) -> io::Result<Line> {
 
 fn recording(line: &[u8], id: &str) -> ReadOne {
     let line = line.strip_prefix(BYTE_ORDER_MARK).unwrap_or(line);
-    // A byte that is no text costs a letter, not the record.
+    // Invalid UTF-8 is replaced, so that one byte does not lose the record.
     let value: Value = serde_json::from_slice(line)
         .or_else(|_| serde_json::from_str(&String::from_utf8_lossy(line)))
         .map_err(|error| Unread::record(id, format!("not JSON: {error}")))?;
@@ -88,7 +88,7 @@ fn recording(line: &[u8], id: &str) -> ReadOne {
     let (host, path) = crate::response::split_url(&url);
     Ok(Recording {
         provider: fields.text("provider").unwrap_or_default(),
-        // Mistral's chat is OpenAI's wire; the others are named as we name them.
+        // Mistral's chat uses OpenAI's wire. All other names are our own.
         dialect: if api == "mistral-chat" { "openai-chat".to_owned() } else { api },
         host: fields.text("host").unwrap_or_else(|| host.to_owned()),
         path: fields.text("url_path").unwrap_or_else(|| path.to_owned()),
@@ -107,7 +107,7 @@ fn recording(line: &[u8], id: &str) -> ReadOne {
     })
 }
 
-/// The fields of a record; what makes no sense is left out and noted.
+/// Fields of a record. Invalid values are ignored and noted.
 struct Fields {
     record: Map<String, Value>,
     odd: Vec<String>,

@@ -1,4 +1,4 @@
-//! VCR cassettes: vcrpy's, Ruby's, go-vcr's and httpmock's, in YAML and JSON.
+//! VCR cassettes of vcrpy, Ruby's VCR, go-vcr and httpmock, in YAML and JSON.
 
 use std::collections::BTreeMap;
 
@@ -11,16 +11,16 @@ use super::{
     set_url, version_headers,
 };
 
-/// Marks bytes that JSON has no form for.
+/// Key that marks binary data, which JSON cannot represent.
 const BINARY: &str = "!!binary";
-/// The deepest nesting of a cassette.
+/// Maximum nesting depth of a cassette.
 const MAX_DEPTH: usize = 128;
-/// The most values of a cassette, with what its aliases repeat.
+/// Maximum number of values in a cassette, including those that aliases repeat.
 const MAX_VALUES: u64 = 10_000_000;
 
 pub(super) fn from_yaml(text: &str, name: &str) -> Result<Value, Unread> {
     check_size(text).map_err(|why| Unread::record(name, why))?;
-    // Values are resolved here: the loader would drop the tag of binary blocks.
+    // Values are resolved later, because the loader would drop the tag of binary blocks.
     let mut loader = YamlLoader::<Yaml<'_>>::default();
     loader.early_parse(false);
     Parser::new_from_str(text)
@@ -29,12 +29,12 @@ pub(super) fn from_yaml(text: &str, name: &str) -> Result<Value, Unread> {
     let mut values: Vec<Value> = loader.into_documents().iter().map(to_json).collect();
     Ok(match values.len() {
         1 => values.remove(0),
-        // httpmock writes a document for each interaction.
+        // httpmock writes one document per interaction.
         _ => json!({ "interactions": values }),
     })
 }
 
-/// Refuses what would use up the stack or the memory: the loader follows both without a bound.
+/// Rejects nesting and aliases that would exhaust stack or memory: the loader has no limits.
 fn check_size(text: &str) -> Result<(), String> {
     let mut open: Vec<(usize, u64)> = vec![(0, 0)];
     let mut sizes: BTreeMap<usize, u64> = BTreeMap::new();
@@ -68,13 +68,13 @@ fn check_size(text: &str) -> Result<(), String> {
             return Err(format!("nested deeper than {MAX_DEPTH} levels"));
         }
         if open.iter().any(|(_, total)| *total > MAX_VALUES) {
-            return Err("more than 10 million values, counting what its aliases repeat".to_owned());
+            return Err("more than 10 million values, including repeats by aliases".to_owned());
         }
     }
     Ok(())
 }
 
-/// Hands over every interaction, one by one.
+/// Passes every interaction to `on`, one by one.
 pub(super) fn each(
     cassette: &Value,
     name: &str,
@@ -90,8 +90,8 @@ pub(super) fn each(
     if cassette.get("response").or_else(|| cassette.get("then")).is_some() {
         return on(recording(cassette, name, 0));
     }
-    let why = "not a cassette: it has no `interactions`; for a single response there is `endstop \
-               check`";
+    let why =
+        "not a cassette: `interactions` is missing; use `endstop check` for a single response";
     on(Err(Unread::file(name, why)))
 }
 
@@ -107,7 +107,7 @@ fn recording(interaction: &Value, name: &str, index: usize) -> ReadOne {
     let (status, odd) = status(response);
     let body = match body(response).map_err(unread)? {
         Some(body) => decompress(body, &encoding).map_err(unread)?,
-        // Some statuses go without a body; an answer does not.
+        // A status above 200 may have no body. A 200 must have one.
         None if status > 200 => Vec::new(),
         None => return Err(unread("no body was recorded".to_owned())),
     };
@@ -140,8 +140,8 @@ fn body_of_request(request: &Value) -> Vec<u8> {
     body(request).ok().flatten().unwrap_or_default()
 }
 
-/// A number, or an object with one, or the text of a status line; zero and its name where it makes
-/// no sense.
+/// Reads the status from a number, an object with a number, or a status line. Returns 0 and the
+/// field's name if the value is invalid.
 fn status(response: &Value) -> (u16, Vec<String>) {
     let code = response.get("code").or_else(|| response.get("status_code"));
     let status = response.get("status");
@@ -152,7 +152,7 @@ fn status(response: &Value) -> (u16, Vec<String>) {
     (read.unwrap_or(0), if odd { vec!["status".to_owned()] } else { Vec::new() })
 }
 
-/// Text, bytes, JSON that the recorder parsed, or an object around one of these.
+/// Returns the body: text, bytes, JSON that the recorder parsed, or an object around one of these.
 fn body(message: &Value) -> Result<Option<Vec<u8>>, String> {
     let body = ["body", "parsed_body", "content", "body_base64"].iter().find_map(|key| {
         let value = message.get(key).filter(|value| !value.is_null())?;
@@ -185,7 +185,7 @@ fn bytes(value: &Value) -> Result<Option<Vec<u8>>, String> {
     }
 }
 
-/// YAML as JSON; what is tagged as binary becomes an object that says so.
+/// Converts YAML to JSON. Binary values become objects with the key `BINARY`.
 fn to_json(yaml: &Yaml<'_>) -> Value {
     match yaml {
         Yaml::Value(scalar) => match scalar {

@@ -1,4 +1,4 @@
-//! `decide` and `explain`, as their users meet them.
+//! `endstop decide` and `endstop explain`.
 
 use endstop_turn::policy::Decision;
 use serde_json::{Value, json};
@@ -18,7 +18,7 @@ fn a_cut_off_answer_is_continued() {
         "continue: the answer stopped at the output limit; continue it (attempt 1 of 3)",
         "because    output_limit: the provider said `length`",
         "suggested  increase_budget",
-        "next cap   100 tokens",
+        "next limit 100 tokens",
         "policy     default",
     ] {
         assert!(text.contains(says), "{says}\n{text}");
@@ -88,7 +88,7 @@ fn explain_tells_everything() {
     for says in [
         "output limit (high confidence)",
         "do         repair_tool_call: the output limit cut a tool call off; the call is not run",
-        "left       3 attempts, 1 repair, no known limit of tokens",
+        "left       3 attempts, 1 repair, no known limit on tokens",
         "messages   an unknown number of messages",
     ] {
         assert!(text.contains(says), "{says}\n{text}");
@@ -166,7 +166,7 @@ fn the_length_of_the_conversation_is_heeded() {
     assert_eq!(of(&["--request", &request(4)]), too_long("conversation_messages", Some(4), 109));
     assert_eq!(of(&["--messages", "3"]), goes_on(Some(3), 109));
     assert_eq!(of(&["--messages", "5"]), too_long("conversation_messages", Some(5), 109));
-    // What is said goes before what is counted.
+    // `--messages` has priority over the count from `--request`.
     assert_eq!(of(&["--messages", "1", "--request", &request(9)]), goes_on(Some(1), 109));
     let tokens = of(&["--conversation-tokens", "2000"]);
     assert_eq!(tokens, too_long("conversation_tokens", None, 2000));
@@ -193,8 +193,8 @@ fn hint_and_prices_are_configuration() {
     assert!(next.contains("Weiter, bitte.") && !next.contains("truncated"), "{next}");
     let next = with(&[], CUT_CALL)["next"]["request"]["messages"].to_string();
     assert!(next.contains("Noch einmal `save`."), "{next}");
-    // 109 tokens at 10 USD a million are 0.00109 USD: 0.00891 are left, reading
-    // costs 0.00109, and the rest pays for 782 tokens.
+    // 109 tokens at 10 USD per million cost 0.00109 USD. Of the remaining 0.00891, the input costs
+    // 0.00109, and the rest pays for 782 tokens.
     let first = with(&["--max-tokens", "5000"], CUT_OFF);
     assert_eq!(
         (&first["action"], &first["metadata"]["next_cap"]),
@@ -204,7 +204,7 @@ fn hint_and_prices_are_configuration() {
     assert_eq!(rich["metadata"]["left"]["cost"], 0.00891);
     let poor = with(&["--cost", "0.008"], CUT_OFF);
     assert_eq!((&poor["action"], &poor["metadata"]["limit"]), (&json!("stop"), &json!("cost")));
-    // A model without a price costs nothing that is known.
+    // A model without a price has no known cost.
     let other = CUT_OFF.replace("gpt-4.1", "gpt-x");
     assert_eq!(with(&["--cost", "0.008"], &other)["action"], "continue");
 }
@@ -225,7 +225,7 @@ fn a_raise_that_is_not_possible_is_told() {
     assert!(output.contains("instead of raise budget"), "{output}");
 }
 
-/// A turn that paused in the middle of a search: text, thinking, citations and the search itself.
+/// Turn that paused during a search, with text, thinking, citations and the search.
 const PAUSED: &str = r#"event: message_start
 data: {"type":"message_start","message":{"type":"message","id":"msg_1","role":"assistant","model":"claude-sonnet-5","content":[],"stop_reason":null}}
 
@@ -307,11 +307,11 @@ fn a_paused_turn_goes_back_as_it_came() {
     let plain = json!({"type": "message", "id": "msg_1", "role": "assistant",
         "model": "claude-sonnet-5", "content": content, "stop_reason": "pause_turn"});
     assert_eq!(resumed("anthropic", &request, &plain.to_string())["next"]["request"], want);
-    // A kind of piece that is not known cannot go back as it came.
+    // Content with an unknown delta type cannot be sent back.
     let odd = PAUSED.replace("citations_delta", "odour_delta");
     let why = resumed("anthropic", &request, &odd)["next"]["impossible"].clone();
     assert_eq!(why, "the content of the response is needed as it came, and is not known");
-    // A compaction makes a new conversation.
+    // A compaction starts a new conversation.
     let summary = json!({"type": "message", "content": [{"type": "compaction", "content": "So far"}],
         "stop_reason": "compaction"});
     let why = resumed("anthropic", &request, &summary.to_string())["next"]["impossible"].clone();
@@ -324,7 +324,7 @@ fn a_continuation_token_goes_into_the_next_request_and_nowhere_else() {
     let sent = json!({"contents": [{"role": "user", "parts": [{"text": "?"}]}],
         "generationConfig": {"maxOutputTokens": 50}});
     let request = folder.write("request.json", sent.to_string());
-    // The last token counts; chunks may carry one before the end.
+    // The last token is used; earlier chunks may also have one.
     let chunk = |rest: &str| {
         format!(
             "data: {{\"candidates\":[{{\"content\":{{\"role\":\"model\",\"parts\":[{{\"text\":\"Hi\"}}]}}{rest}}}]}}\n\n"
@@ -336,7 +336,7 @@ fn a_continuation_token_goes_into_the_next_request_and_nowhere_else() {
     let mut want = sent.clone();
     want["continuationToken"] = json!("c2Vjb25k");
     assert_eq!((&json["action"], &json["next"]["request"]), (&json!("resume"), &want));
-    // Nobody else sees it.
+    // The token is nowhere else in the output.
     let mut elsewhere = json.clone();
     elsewhere["next"]["request"] = Value::Null;
     assert!(!elsewhere.to_string().contains("c2Vjb25k"), "{elsewhere}");
@@ -345,7 +345,7 @@ fn a_continuation_token_goes_into_the_next_request_and_nowhere_else() {
         let output = stdout(&endstop(&all, body.as_bytes()));
         assert!(!output.contains("c2Vjb25k") && !output.contains("Zmlyc3Q"), "{output}");
     }
-    // Without one there is no such request.
+    // Without a token, the request cannot be built.
     let none = resumed("google", &request, &chunk(",\"finishReason\":\"CONTINUATION\""));
     assert_eq!(none["next"]["impossible"], "no continuationToken, because the provider gave none");
 }
@@ -388,7 +388,7 @@ fn what_is_wrong_is_said_in_one_line() {
         std::fs::remove_file(&missing).unwrap();
         told(&["--request", &missing], "cannot read");
     }
-    // A request of another wire is no error: the decision stands, and there is no next request.
+    // A request of another wire is not an error: there is a decision, but no next request.
     let file = folder.write("r.json", "{\"contents\":[]}");
     let json = decided(&["--request", &file], CUT_OFF);
     assert_eq!(json["action"], "continue");

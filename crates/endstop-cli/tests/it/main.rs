@@ -1,4 +1,4 @@
-//! The command as its users meet it: arguments in, text and an exit code out.
+//! End-to-end tests of the command: arguments in, text and exit code out.
 
 #![expect(
     clippy::unwrap_used,
@@ -33,12 +33,12 @@ fn endstop(arguments: &[&str], input: &[u8]) -> Output {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    // The command may have seen enough before the input is used up.
+    // The command may stop before it has read all input.
     let _ = child.stdin.take().unwrap().write_all(input);
     child.wait_with_output().unwrap()
 }
 
-/// Where the command keeps things, in place of the user's own.
+/// Data directory of the command, instead of the user's.
 fn data() -> PathBuf {
     std::env::temp_dir().join(format!("endstop-data-{}", std::process::id()))
 }
@@ -47,7 +47,7 @@ fn stdout(output: &Output) -> String {
     String::from_utf8(output.stdout.clone()).unwrap()
 }
 
-/// Exactly one line on standard error, and this exit code.
+/// Checks for this exit code, and for exactly one line on standard error that contains `says`.
 #[track_caller]
 fn fails(output: &Output, code: i32, says: &str) {
     let text = String::from_utf8(output.stderr.clone()).unwrap();
@@ -56,7 +56,7 @@ fn fails(output: &Output, code: i32, says: &str) {
     assert!(text.contains(says), "{text}");
 }
 
-/// A folder that is gone when the test is over.
+/// Temporary directory that is removed at the end of the test.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -89,8 +89,8 @@ fn check_tells_in_words_how_it_ended_and_what_to_do() {
         "{text}"
     );
     for part in [
-        "said       nothing",
-        "closed     the bytes ended",
+        "said       no finish reason",
+        "closed     the body ended without the wire's end marker",
         "what to do discard it and send the request again",
     ] {
         assert!(text.contains(part), "{text}");
@@ -180,7 +180,7 @@ fn bad_input_gets_one_line_that_says_what_to_do() {
     let folder = Folder::new("bad");
     let path = folder.0.to_str().unwrap();
     fails(&endstop(&["check", "/no/such/file"], b""), 1, "cannot open /no/such/file");
-    fails(&endstop(&["check", path], b""), 1, "try `endstop replay`");
+    fails(&endstop(&["check", path], b""), 1, "use `endstop replay`");
     fails(&endstop(&["check", "--provider", "acme"], b"{}"), 1, "expected one of openai, azure");
     fails(&endstop(&["check"], b""), 1, "is empty");
     let noise: Vec<u8> =
@@ -202,7 +202,7 @@ fn bad_input_gets_one_line_that_says_what_to_do() {
 
 #[test]
 fn a_line_without_end_is_refused_and_not_gathered() {
-    // 64 MiB stand for the gigabyte of the bar: four times what an event may have.
+    // 64 MiB is four times the maximum size of an event.
     let long = "x".repeat(64 << 20);
     fails(&endstop(&["check"], long.as_bytes()), 1, "does not look like a response");
     let event = format!("data: {long}");
@@ -214,7 +214,7 @@ fn a_line_without_end_is_refused_and_not_gathered() {
     fails(&endstop(&["replay", &line], b""), 1, "longer than 64 MiB");
 }
 
-/// A record of JSON lines, as it is written.
+/// Returns one record as a line of JSON.
 fn record(id: &str, body: &str) -> String {
     json!({ "id": id, "provider": "openai", "api": "openai-chat", "status": 200, "content_type": "text/event-stream", "body": body }).to_string()
 }

@@ -1,4 +1,4 @@
-//! Odd and hostile input: what cannot be read is counted, named and passed over, and never hides the rest.
+//! Odd and hostile input: what cannot be read is counted, listed and skipped, and the rest is read.
 
 use std::io::Write;
 
@@ -90,7 +90,7 @@ fn what_cannot_be_read_is_named_and_passed_over() {
     ] {
         assert!(text.contains(says), "{says}\n{text}");
     }
-    // What was asked about comes first.
+    // The code of `--fail-on` has priority over that of unread recordings.
     assert_eq!(endstop(&["replay", "--fail-on", "cut", &file], b"").status.code(), Some(19));
     let output = endstop(&["replay", "--json", &file], b"");
     assert_eq!(reasons(&output).len(), 3);
@@ -140,7 +140,7 @@ fn a_truncated_gzip_file_gives_what_it_holds_and_the_next_file_is_read() {
     assert_eq!(output.status.code(), Some(22));
 }
 
-/// The same interaction in one cassette, each odd in its own way, between two whole ones.
+/// Tests interactions in one cassette that are each invalid in another way.
 #[test]
 fn odd_cassettes_are_read_as_far_as_they_go() {
     let folder = Folder::new("odd-vcr");
@@ -257,7 +257,7 @@ fn odd_har_is_read_as_far_as_it_goes() {
     assert!(told.contains("could not be read         6"), "{told}");
     assert!(told.contains("x.har#7: no body was recorded in `content.text`"), "{told}");
     let bad = folder.write("y.har", "{\"log\":{\"entries\":{}}}");
-    fails(&endstop(&["replay", &bad], b""), 1, "y.har: not a HAR: it has no `log.entries`");
+    fails(&endstop(&["replay", &bad], b""), 1, "y.har: not a HAR file: `log.entries` is missing");
 }
 
 #[test]
@@ -287,7 +287,7 @@ fn a_cut_body_is_not_called_a_stream() {
     assert!(!text.contains("stream"), "{text}");
 }
 
-/// A terminal, as far as `script` can make one.
+/// Runs the command in a terminal that `script` makes.
 #[cfg(target_os = "linux")]
 #[test]
 fn a_dumb_terminal_gets_no_colours() {
@@ -303,7 +303,7 @@ fn a_dumb_terminal_gets_no_colours() {
             .output();
         output.ok().map(|output| String::from_utf8_lossy(&output.stdout).into_owned())
     };
-    // Without `script` there is nothing to try it on.
+    // The test needs `script`.
     if let (Some(dumb), Some(other)) = (shown("dumb"), shown("xterm")) {
         assert!(dumb.contains("complete") && !dumb.contains('\x1b'), "{dumb:?}");
         assert!(other.contains("\x1b[1;32m"), "{other:?}");
@@ -318,7 +318,7 @@ fn a_folder_may_hold_other_files() {
     folder.write("r.jsonl", record(json!({})));
     let output = endstop(&["replay", folder.0.to_str().unwrap()], b"");
     assert_eq!(output.status.code(), Some(0), "{output:?}");
-    assert!(stdout(&output).contains("files passed over         2"));
+    assert!(stdout(&output).contains("files skipped             2"));
 }
 
 #[test]
@@ -372,9 +372,12 @@ fn an_error_is_told_in_the_name_of_whose_shape_it_has() {
         (&json!("anthropic"), &json!("failed"), &json!("overloaded"), &json!("medium"))
     );
     let text = stdout(&endstop(&["check"], body.as_bytes()));
-    assert!(text.contains("anthropic, anthropic-messages (by the body's shape)"), "{text}");
+    assert!(text.contains("anthropic, anthropic-messages (detected from the body)"), "{text}");
     let text = stdout(&endstop(&["check"], br#"{"error":{"message":"no"}}"#));
-    assert!(text.contains("(a guess: the body fits several; use `--provider`)"), "{text}");
+    assert!(
+        text.contains("(a guess: the body fits several wires or none; use `--provider`)"),
+        "{text}"
+    );
     let text = stdout(&endstop(&["check", "--provider", "openai"], WHOLE.as_bytes()));
     assert!(text.contains("wire       openai, openai-chat\n"), "{text}");
     assert!(text.starts_with("complete (high confidence): "), "{text}");
@@ -412,7 +415,7 @@ fn a_provider_that_nobody_knows_is_told() {
     assert!(!text.contains('\u{1b}'), "{text}");
     let rows = folder.write("rows.csv", "provider,native_finish_reason\nopnai,stop\n");
     let output = endstop(&["backfill", "--from", &rows, "--dry-run"], b"");
-    assert!(stdout(&output).contains("unknown provider: `opnai` in 1 rows"));
+    assert!(stdout(&output).contains("unknown provider: `opnai` (rows: 1)"));
     let output = endstop(&["backfill", "--from", &rows, "--provider", "opnai"], b"");
     fails(&output, 1, "unknown provider `opnai`: did you mean `openai`?");
 }

@@ -61,7 +61,7 @@ fn a_check_says_what_would_be_served() {
         "/bedrock/{region}",
         "https://api.openai.com/v1",
         "the caller's key",
-        "the configuration is in order",
+        "the configuration is valid",
     ] {
         assert!(text.contains(part), "{part}: {text}");
     }
@@ -75,10 +75,10 @@ fn the_environment_in_three_shells() {
     assert!(env("fish").contains(&format!("set -gx OPENAI_BASE_URL '{base}'")));
     assert!(env("powershell").contains(&format!("$Env:OPENAI_BASE_URL = '{base}'")));
     assert!(env("bash").contains("/anthropic/v1"), "the AI SDK wants the version");
-    fails(&endstop(&["env", "--url", "x'; rm"], b""), 1, "is no URL");
+    fails(&endstop(&["env", "--url", "x'; rm"], b""), 1, "invalid URL `x'; rm`");
 }
 
-/// A gateway, ended with the test.
+/// Gateway that stops at the end of the test.
 struct Running {
     child: Child,
     lines: Box<dyn Iterator<Item = String>>,
@@ -105,7 +105,7 @@ impl Running {
         assert!(Command::new("kill").args(["-s", name, &id]).status().unwrap().success());
     }
 
-    /// Reads what is logged until a line holds this.
+    /// Reads the log up to a line that contains this text.
     fn until(&mut self, says: &str) -> String {
         self.lines.find(|line| line.contains(says)).unwrap()
     }
@@ -133,7 +133,7 @@ impl Drop for Running {
 #[test]
 fn it_serves_reloads_and_stops() {
     let folder = Folder::new("serve-runs");
-    // Nobody listens there: each answer is an error in the wire's own shape.
+    // The upstream refuses connections: each answer is an error in the wire's own shape.
     let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let toml = |mode: &str| {
         format!(
@@ -153,19 +153,19 @@ fn it_serves_reloads_and_stops() {
     assert!(!line.contains("canary"), "{line}");
     folder.write("endstop.toml", "mode = \"nonsense\"\n");
     running.signal("HUP");
-    let line = running.until("stays as it was");
+    let line = running.until("configuration not reloaded");
     assert!(line.contains("endstop.toml:1") && line.contains("nonsense"), "{line}");
     assert!(running.ask("/anthropic/v1/messages").contains("502"));
     folder.write("endstop.toml", toml("observe"));
     running.signal("HUP");
-    running.until("was read again");
+    running.until("configuration reloaded");
     running.ask("/anthropic/v1/messages");
     running.signal("TERM");
     running.until("draining");
     assert_eq!(running.child.wait().unwrap().code(), Some(0));
 }
 
-/// Nobody reads what the gateway says: it serves, reads its configuration again, and ends.
+/// Blocks stderr: the gateway still serves, reloads its configuration and stops.
 #[test]
 fn a_log_that_nobody_reads_stops_nothing() {
     let folder = Folder::new("serve-blocked");
@@ -173,7 +173,7 @@ fn a_log_that_nobody_reads_stops_nothing() {
     let free = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = free.local_addr().unwrap().to_string();
     drop(free);
-    // A pipe that is full before the first line, and stays so.
+    // A pipe that is full from the start.
     let (reader, writer) = std::io::pipe().unwrap();
     let mut filler = writer.try_clone().unwrap();
     let filling = std::thread::spawn(move || filler.write_all(&[b' '; 1 << 20]));

@@ -15,7 +15,7 @@ fn the_list_names_every_scenario_and_what_it_stands_for() {
         "cut-in-tool-call\n",
         "word=WORD\n",
         "on bedrock-converse, bedrock-invoke",
-        "stands for faults 10",
+        "based on faults 10",
     ] {
         assert!(text.contains(part), "{part}");
     }
@@ -33,13 +33,13 @@ fn the_list_names_every_scenario_and_what_it_stands_for() {
 fn mistakes_are_told_in_one_line() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
-    fails(&endstop(&["sim", "--listen", &address], b""), 1, "is taken");
+    fails(&endstop(&["sim", "--listen", &address], b""), 1, "is in use");
     let output = endstop(&["sim", "--listen", "127.0.0.1:0", "--scenario", "lenght"], b"");
     fails(&output, 1, "there is no scenario 'lenght'; near it are length");
     fails(&endstop(&["sim", "--script", "/nowhere.txt"], b""), 1, "cannot read /nowhere.txt");
 }
 
-/// A simulator, ended with the test.
+/// Simulator that stops at the end of the test.
 struct Running(Child);
 
 impl Drop for Running {
@@ -78,5 +78,5 @@ fn it_serves_and_logs_without_secrets() {
         line.contains("anthropic") && line.contains("length") && line.contains("plain"),
         "{line}"
     );
-    assert!(line.contains("played to its end") && !line.contains("secret"), "{line}");
+    assert!(line.contains("played to the end") && !line.contains("secret"), "{line}");
 }

@@ -1,4 +1,4 @@
-//! One file of providers and words, through every command that reads responses.
+//! One file of custom providers and finish reasons, in every command that reads responses.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -40,7 +40,7 @@ fn response(status: &str, reason: &str) -> String {
     .to_string()
 }
 
-/// Provider, path, body, and the reason, confidence and field that are wanted.
+/// Returns provider, path and body, with the expected reason, confidence and field.
 fn cases() -> Vec<(&'static str, &'static str, String, [&'static str; 3])> {
     let (chats, responses) = ("/v1/chat/completions", "/v1/responses");
     let message = json!({ "type": "message", "role": "assistant", "stop_reason": "weary",
@@ -114,10 +114,10 @@ fn one_file_is_heard_by_replay() {
         is_so(&serde_json::from_str(line).unwrap(), want);
     }
     let told = String::from_utf8_lossy(&output.stderr);
-    assert!(!told.contains("unknown word"), "a word that was taught is known: {told}");
+    assert!(!told.contains("unknown finish reason"), "{told}");
 }
 
-/// A provider that answers each path with one body.
+/// Starts a provider that answers each model with one body.
 fn upstream(answers: Vec<(String, String)>) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
@@ -153,11 +153,11 @@ fn upstream(answers: Vec<(String, String)>) -> String {
     address
 }
 
-/// A gateway, ended with the test.
+/// Gateway that stops at the end of the test.
 struct Gateway {
     child: Child,
     address: String,
-    // Kept open: a process that cannot write its lines ends.
+    // Kept open, so that the gateway can write its log.
     _lines: Box<dyn Iterator<Item = std::io::Result<String>>>,
 }
 
@@ -176,7 +176,7 @@ impl Gateway {
         Self { child, address, _lines: Box::new(lines) }
     }
 
-    /// The reason, the confidence and the word that the gateway tells of a plain response.
+    /// Sends a request, and returns the reason, confidence and finish reason from the headers.
     fn ask(&self, path: &str, key: &str) -> [String; 3] {
         let mut stream = TcpStream::connect(&self.address).unwrap();
         let body = format!("{{\"model\":\"{key}\"}}");
@@ -204,7 +204,7 @@ impl Drop for Gateway {
     }
 }
 
-/// The same file, alone, named by the gateway's configuration, and held by it.
+/// Uses the file alone, named by the gateway's configuration, and contained in it.
 #[test]
 fn one_file_is_heard_by_serve() {
     let folder = Folder::new("words-serve");
@@ -224,7 +224,7 @@ fn one_file_is_heard_by_serve() {
             assert_eq!([told[0].as_str(), told[1].as_str()], [want[0], want[1]], "{name} {path}");
         }
     }
-    // The other commands take the gateway's configuration as well.
+    // The other commands accept the gateway's configuration too.
     for name in ["named.toml", "held.toml"] {
         let file = folder.0.join(name);
         let arguments = ["check", "--config", file.to_str().unwrap(), "--provider", "openai"];
@@ -255,7 +255,7 @@ fn a_bad_file_gets_one_line_from_every_command() {
         ] {
             let output = endstop(arguments, b"");
             fails(&output, 1, says);
-            assert!(output.stdout.is_empty(), "nothing is told before the file is in order");
+            assert!(output.stdout.is_empty(), "no output before the file is valid");
         }
     };
     bad(

@@ -1,4 +1,4 @@
-//! The memory of a turn: what it has spent, and what it has kept of the answer.
+//! The memory of a turn: its spending, and the text it has kept.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,7 +6,7 @@ use super::{EndedResponse, Issue, PlannedRequest, RequestKind, TurnStart};
 use crate::policy::{self, Budget, Decision, DecisionContext, Price, Spent};
 use endstop::ending::{Confidence, Reason};
 
-/// The most hashes of earlier pieces that are kept.
+/// Maximum number of hashes of earlier pieces that are kept.
 const MAX_SEEN: usize = 64;
 
 /// The machine's memory of its turn.
@@ -16,13 +16,13 @@ pub(super) struct TurnData {
     pub(super) started_ms: u64,
     pub(super) spent: Spent,
     pub(super) conversation_tokens: Option<u64>,
-    /// Messages that the turn added to the conversation, as far as the machine sees them.
+    /// Messages that the turn added to the conversation, as far as the machine can count them.
     #[serde(default)]
     pub(super) added_messages: u32,
-    /// The price of the model that answered last, where it is known.
+    /// The price of the model that answered last, if known.
     #[serde(default)]
     pub(super) price: Option<Price>,
-    /// The answer was continued, or asked for with a higher cap.
+    /// Whether the answer was continued or requested again with a higher output limit.
     #[serde(default)]
     pub(super) continued: bool,
     /// The mistake in a tool call that is being repaired.
@@ -32,7 +32,7 @@ pub(super) struct TurnData {
     pub(super) seen: Vec<u64>,
     pub(super) pieces: u32,
     pub(super) kept_chars: u64,
-    /// The last response's provider: its overrides hold for the next request.
+    /// The last response's provider. Its overrides apply to the next request.
     pub(super) provider: String,
     pub(super) reason: Option<Reason>,
     pub(super) confidence: Option<Confidence>,
@@ -61,7 +61,7 @@ impl TurnData {
         self.spent.elapsed_ms >= self.limits().turn_max_wall_time_ms
     }
 
-    /// A request that recovers nothing.
+    /// Plans a request that recovers nothing.
     pub(super) fn plain(&self, how: RequestKind, cap: Option<u64>) -> PlannedRequest {
         let affordable = self.limits().next_cap(self.begin.budget.cap, None, &self.bare_context());
         PlannedRequest {
@@ -85,7 +85,8 @@ impl TurnData {
         }
     }
 
-    /// The messages of the conversation; none where nobody counted those before the turn.
+    /// Returns the number of messages in the conversation, or `None` if the number before the turn
+    /// is unknown.
     pub(super) fn messages(&self) -> Option<u32> {
         let before = self.begin.conversation_messages?;
         Some(before.saturating_add(self.added_messages))
@@ -103,7 +104,7 @@ impl TurnData {
         }
     }
 
-    /// Counts what a response used, and says what is to be known of it.
+    /// Adds the response to the spending and returns the context for the decision.
     pub(super) fn account(
         &mut self,
         next: &PlannedRequest,
@@ -112,7 +113,7 @@ impl TurnData {
         let EndedResponse { ending, piece, .. } = ended;
         let cap = next.cap.or(self.begin.budget.cap);
         let estimate = piece.map_or(0, |piece| piece.tokens());
-        // A provider that tells no numbers and says that the cap was reached has used it.
+        // A provider that reports the output limit but no token counts has used the whole limit.
         let limited = ending.reason == Reason::OutputLimit;
         let least = if limited { cap.unwrap_or(0).max(estimate) } else { estimate };
         let output = ending.output_tokens().unwrap_or(least);
@@ -134,7 +135,7 @@ impl TurnData {
         self.context(ended, next.cap)
     }
 
-    /// Takes the text of a response into the answer, unless it is to be thrown away.
+    /// Adds the text of a response to the answer, unless it is discarded.
     pub(super) fn keep(&mut self, ended: &EndedResponse, decision: &Decision) {
         let Some(piece) = ended.piece.filter(|piece| piece.chars > 0) else { return };
         if decision.metadata.discard || !ended.ending.over {

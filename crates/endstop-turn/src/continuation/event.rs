@@ -1,4 +1,4 @@
-//! The events of a turn, as data. Callers emit them.
+//! The events of a turn, as data for callers to emit.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,7 +8,7 @@ use crate::policy::{Counter, Left, Limit};
 use endstop::ending::{Confidence, Ending, Reason, Shown};
 use endstop::tool_call::{Allow, CallState, Refusal, allow_by_ending};
 
-/// Something that happened, as data; callers emit it.
+/// An event of a turn, as data for callers to emit.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub enum TurnEvent {
@@ -16,84 +16,85 @@ pub enum TurnEvent {
     StopReasonObserved {
         /// The turn.
         turn: String,
-        /// The number of the request, from one on.
+        /// The number of the request, starting at one.
         iteration: u32,
         /// The provider.
         provider: String,
         /// The model.
         model: Option<String>,
-        /// The reason that it ended for.
+        /// The reason that it ended.
         reason: Reason,
-        /// The confidence of that.
+        /// The confidence in the reason.
         confidence: Confidence,
-        /// The provider's own word.
+        /// The provider's finish reason, verbatim.
         raw: Option<String>,
     },
-    /// An answer is continued, asked for with a higher cap, or gone on with after a cut.
+    /// An answer is continued, requested again with a higher output limit, or continued after a
+    /// cut.
     ContinuationAttempt {
         /// The turn.
         turn: String,
-        /// The number of the request, from one on.
+        /// The number of the request, starting at one.
         iteration: u32,
-        /// The number of the attempt, from one on.
+        /// The number of the attempt, starting at one.
         index: u32,
-        /// The counter that it counts against.
+        /// The counter that the attempt increments.
         counter: Counter,
         /// Output tokens so far.
         cumulative_tokens: u64,
         /// Characters so far.
         cumulative_chars: u64,
-        /// The rest of the budgets after this attempt is counted.
+        /// The remaining budgets after this attempt.
         budget_left: Left,
     },
     /// The same request is sent again after a wait.
     RetryAttempt {
         /// The turn.
         turn: String,
-        /// The number of the request, from one on.
+        /// The number of the request, starting at one.
         iteration: u32,
-        /// The number of the attempt, from one on.
+        /// The number of the attempt, starting at one.
         index: u32,
-        /// The counter that it counts against.
+        /// The counter that the attempt increments.
         counter: Counter,
-        /// The rest of the budgets after this attempt is counted.
+        /// The remaining budgets after this attempt.
         budget_left: Left,
     },
-    /// A paused answer is sent back, or one that is not over is polled.
+    /// A paused answer is sent back, or an unfinished one is polled.
     ResumeAttempt {
         /// The turn.
         turn: String,
-        /// The number of the request, from one on.
+        /// The number of the request, starting at one.
         iteration: u32,
-        /// The number of the attempt, from one on.
+        /// The number of the attempt, starting at one.
         index: u32,
-        /// The counter that it counts against.
+        /// The counter that the attempt increments.
         counter: Counter,
     },
-    /// A tool call was cut or cannot be read.
+    /// A tool call is cut off or malformed.
     ToolPayloadRepair {
         /// The turn.
         turn: String,
-        /// The number of the request, from one on.
+        /// The number of the request, starting at one.
         iteration: u32,
-        /// The kind of mistake.
+        /// The kind of problem.
         issue: Issue,
-        /// The mistake in a sentence.
+        /// The problem in a sentence.
         detail: String,
-        /// Whether it is or was asked for once more.
+        /// Whether the call is or was requested again.
         attempted: bool,
-        /// Whether that brought a call that may run; none while nobody knows.
+        /// Whether the repair returned a call that may run, or `None` if not known yet.
         succeeded: Option<bool>,
     },
-    /// A turn that was continued is over; [`TurnEvent::TurnEnded`] follows.
+    /// A turn that was continued is over. [`TurnEvent::TurnEnded`] follows.
     ContinuationTerminated {
         /// The turn.
         turn: String,
         /// The cause of the end.
         cause: TurnEnd,
-        /// The part of the answer that there is.
+        /// The completeness of the answer.
         finish: Completeness,
-        /// The reason that the last response ended for.
+        /// The reason that the last response ended.
         reason: Option<Reason>,
         /// The limit that was reached.
         limit: Option<Limit>,
@@ -101,29 +102,29 @@ pub enum TurnEvent {
         iterations: u32,
         /// Responses whose text belongs to the answer.
         pieces: u32,
-        /// Output tokens, all of them.
+        /// All output tokens.
         cumulative_tokens: u64,
         /// Characters of the answer.
         cumulative_chars: u64,
     },
-    /// The turn is over. Comes once for every turn, and last.
+    /// The turn is over. This is the last event and occurs once in every turn.
     TurnEnded {
         /// The turn.
         turn: String,
         /// The cause of the end.
         cause: TurnEnd,
-        /// The part of the answer that there is.
+        /// The completeness of the answer.
         finish: Completeness,
-        /// The reason that the last response ended for.
+        /// The reason that the last response ended.
         reason: Option<Reason>,
         /// The limit that was reached.
         limit: Option<Limit>,
-        /// The answer was continued, or asked for with a higher cap.
+        /// Whether the answer was continued or requested again with a higher output limit.
         continued: bool,
         /// Requests sent.
         iterations: u32,
     },
-    /// An input does not belong to this state.
+    /// An input does not apply to the state.
     InputIgnored {
         /// The turn.
         turn: String,
@@ -134,22 +135,22 @@ pub enum TurnEvent {
     },
 }
 
-/// A mistake in a tool call that keeps it from running.
+/// A problem in a tool call that prevents running it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Issue {
-    /// The call or its arguments are not finished.
+    /// The call or its arguments are incomplete.
     Unfinished,
-    /// Its arguments are not JSON, or the provider says that the call is malformed.
+    /// The arguments are not JSON, or the provider says that the call is malformed.
     Malformed,
-    /// It has no name, or was never begun.
+    /// The call has no name or no start.
     NoName,
-    /// Its arguments do not fit the tool's schema.
+    /// The arguments do not match the tool's schema.
     Schema,
 }
 
 impl Issue {
-    /// The name in events and reports.
+    /// Returns the name used in events and reports.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -162,10 +163,10 @@ impl Issue {
 }
 
 /// The detail of a repair that succeeded.
-const REPAIRED: &str = "the call that was asked for again is complete";
+const REPAIRED: &str = "the repeated tool call is complete";
 
-/// Returns the mistake in the tool calls of a response, and the same in a sentence. `known` is the
-/// mistake that was to be repaired, for a response that shows none of its own.
+/// Returns the problem in the tool calls of a response, and a sentence about it. `known` is the
+/// problem being repaired, for a response that shows no problem itself.
 pub(super) fn issue(ended: &EndedResponse, known: Option<Issue>) -> (Issue, String) {
     let EndedResponse { ending, tools, .. } = ended;
     let calls = |of: fn(&Shown) -> u32| ending.choices.iter().any(|choice| of(&choice.shown) > 0);
@@ -192,7 +193,7 @@ pub(super) fn issue(ended: &EndedResponse, known: Option<Issue>) -> (Issue, Stri
         )
         | Refusal::TooMany => Issue::Unfinished,
         Refusal::NoCalls if known.is_some() => known.unwrap_or(Issue::Unfinished),
-        // The ending forbids the calls; what they show says what is wrong with them.
+        // The ending forbids the calls. The shown facts tell the kind of problem.
         Refusal::Ending(_) | Refusal::NoCalls | Refusal::Unsure => {
             if calls(|shown| shown.nameless_tool_calls) {
                 Issue::NoName
@@ -206,7 +207,7 @@ pub(super) fn issue(ended: &EndedResponse, known: Option<Issue>) -> (Issue, Stri
         }
     };
     let detail = match (refusal, &ending.sentence) {
-        // There is no call to speak of: the provider's own word says it.
+        // Without a call, the ending's sentence explains the problem.
         (Refusal::NoCalls, sentence) => sentence.clone(),
         (refusal, _) => refusal.sentence(),
     };
@@ -243,7 +244,7 @@ impl TurnData {
         }
     }
 
-    /// The event for an attempt that was just counted.
+    /// Returns the event for an attempt that was just counted.
     pub(super) fn attempt(
         &self,
         next: &PlannedRequest,

@@ -7,20 +7,20 @@ use super::{State, StateName, Todo, Trace, TurnEvent};
 use crate::policy::{Cause, Decision, Limit, Spent};
 use endstop::ending::{Confidence, Reason};
 
-/// The outcome of a turn; the closed states keep it.
+/// The outcome of a turn, kept by the closed states.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Outcome {
     /// The turn.
     pub turn: String,
-    /// The part of the answer that there is.
+    /// The completeness of the answer.
     pub finish: Completeness,
     /// The cause of the end.
     pub terminated: TurnEnd,
-    /// The reason that the last response ended for; none where there was none.
+    /// The reason that the last response ended, or `None` if there was no response.
     pub reason: Option<Reason>,
-    /// The confidence of that.
+    /// The confidence in the reason.
     pub confidence: Option<Confidence>,
-    /// The notice for whoever reads the answer, where it is not whole or not sure to be.
+    /// A notice for the reader, if the answer is or may be incomplete.
     pub notice: Option<String>,
     /// The last decision.
     pub decision: Option<Decision>,
@@ -32,15 +32,15 @@ pub struct Outcome {
     pub spent: Spent,
 }
 
-/// The part of an answer that there is.
+/// The completeness of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Completeness {
-    /// All of it.
+    /// The whole answer.
     Complete,
-    /// A part, with a notice.
+    /// A partial answer with a notice.
     Partial,
-    /// None that stands.
+    /// No usable answer.
     Aborted,
 }
 
@@ -48,7 +48,7 @@ pub enum Completeness {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TurnEnd {
-    /// The answer is whole.
+    /// The answer is complete.
     Completed,
     /// The attempts are used up.
     RetryLimit,
@@ -56,42 +56,42 @@ pub enum TurnEnd {
     BudgetExhausted,
     /// The answer was refused, filtered or blocked.
     SafetyBlocked,
-    /// The last response brought nothing new, or nothing at all.
+    /// The last response added nothing new or was empty.
     NoProgress,
     /// The context window is full.
     ContextLimit,
-    /// The conversation is as long as the policy lets it become.
+    /// The conversation reached the policy's length limit.
     ConversationLimit,
     /// Reasoning used up the output limit.
     ReasoningExhausted,
-    /// A tool call stayed unfinished.
+    /// A tool call stayed incomplete.
     ToolCallUnfinished,
-    /// Tool calls came that are not sure to be whole.
+    /// The response has tool calls that may be incomplete.
     ToolCallUncertain,
-    /// Tool calls are left to the caller.
+    /// The tool calls are left to the caller.
     ToolCallsLeft,
-    /// Nobody knows how far the tools came.
+    /// It is unknown how far the tools ran.
     ToolsLost,
     /// The provider failed.
     ProviderFailed,
-    /// The provider refused the request.
+    /// The provider rejected the request.
     RequestRefused,
-    /// A time limit passed.
+    /// A timeout expired.
     TimedOut,
     /// The stream was cut.
     CutStream,
-    /// The caller or an operator cancelled.
+    /// The caller or an operator cancelled the turn.
     Cancelled,
-    /// Nobody knows how the answer ended.
+    /// It is unknown how the answer ended.
     UnknownEnding,
     /// The policy or the strategy stopped here.
     StoppedByPolicy,
-    /// No request that goes on can be made.
+    /// A request that continues the answer cannot be built.
     Unavailable,
 }
 
 impl TurnEnd {
-    /// The name in events and reports.
+    /// Returns the name used in events and reports.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -119,7 +119,7 @@ impl TurnEnd {
     }
 }
 
-/// Returns the cause of the end, by the decision that ended the turn.
+/// Returns the cause of the turn's end, from the decision that ended it.
 pub(super) fn terminated(decision: &Decision) -> TurnEnd {
     if let Some(limit) = decision.metadata.limit {
         return terminated_by(limit);
@@ -165,7 +165,7 @@ pub(super) fn terminated_by(limit: Limit) -> TurnEnd {
 }
 
 impl TurnData {
-    /// Ends the turn because of a limit, outside of a decision.
+    /// Ends the turn because of a limit, without a decision about a response.
     pub(super) fn out_of(&mut self, limit: Limit, trace: &mut Trace) -> (State, Todo) {
         let finish =
             if self.kept_chars > 0 { Completeness::Partial } else { Completeness::Aborted };
@@ -194,7 +194,7 @@ impl TurnData {
             }
             Completeness::Complete => None,
             Completeness::Partial => Some(format!("The answer is incomplete: {sentence}.")),
-            Completeness::Aborted => Some(format!("There is no answer: {sentence}.")),
+            Completeness::Aborted => Some(format!("The turn ended without an answer: {sentence}.")),
         };
         let limit = decision.as_ref().and_then(|decision| decision.metadata.limit);
         let (turn, cause, reason) = (&self.begin.turn, terminated, self.reason);

@@ -1,4 +1,4 @@
-//! Deciding: an ending's [`Remedy`], as the policy and the context have it, held to the limits.
+//! Decisions: an ending's [`Remedy`], adjusted by the policy and the context, within the limits.
 
 use std::borrow::Cow;
 
@@ -9,7 +9,7 @@ use super::{
 use endstop::ending::{Confidence, Ending, Reason};
 use endstop::tool_call::{Allow, Refusal, allow_by_ending};
 
-/// Decides what to do about an ending.
+/// Decides which action to take after an ending.
 #[must_use]
 pub fn decide(ending: &Ending, context: &DecisionContext, policy: &Policy) -> Decision {
     let terms = policy.terms(&ending.provider, ending.reason);
@@ -18,8 +18,8 @@ pub fn decide(ending: &Ending, context: &DecisionContext, policy: &Policy) -> De
     settle(wish, ending, context, &terms)
 }
 
-/// Holds a decision that came from elsewhere to what no strategy may do: run tools that are not
-/// sure to be whole, go on without progress, or pass a limit.
+/// Restricts the decision of a strategy. No strategy may run tool calls that may be incomplete,
+/// continue without progress, or exceed a limit.
 #[must_use]
 pub fn hold(
     decision: Decision,
@@ -34,7 +34,7 @@ pub fn hold(
     if action == Action::RunTools && allowed(ending, context) != Allow::Run {
         let stop = Wish {
             instead_of: Some(action),
-            plan: "its tool calls may not run".to_owned(),
+            plan: "the tool calls may not run".to_owned(),
             ..Wish::new(Action::Stop, Cause::UncertainToolCalls, usual.happened)
         };
         return settle(stop, ending, context, &terms);
@@ -45,7 +45,7 @@ pub fn hold(
         cap: metadata.next_cap,
         wait_ms: metadata.wait_ms.or(waits),
         resume_by: metadata.resume_by.or_else(|| usual_resume(action, ending)),
-        // What begins anew cannot be joined to what came before.
+        // A new response cannot be joined to the text of the old one.
         discard: metadata.discard || matches!(action, Action::Retry | Action::RaiseBudget),
         lower_effort: metadata.lower_effort,
         stopped_by: metadata.limit,
@@ -69,7 +69,7 @@ fn usual_resume(action: Action, ending: &Ending) -> Option<ResumeBy> {
     (action == Action::Resume).then_some(how)
 }
 
-/// The context with the policy's price for this model, where it has none of its own.
+/// Returns the context, with the policy's price for this model if the context has no price.
 fn priced<'a>(
     ending: &Ending,
     context: &'a DecisionContext,
@@ -86,15 +86,15 @@ fn priced<'a>(
     Cow::Owned(DecisionContext { budget, ..context.clone() })
 }
 
-/// A decision before it is held to the limits.
+/// A preferred action, before the limits apply.
 struct Wish {
     action: Action,
     cause: Cause,
-    /// The event, in a clause.
+    /// A clause that says what happened.
     happened: String,
-    /// The plan, in a clause; it is dropped where something forbids it.
+    /// A clause with the plan. It is dropped if something prevents the action.
     plan: String,
-    /// The whole sentence of a strategy, in place of both; dropped likewise.
+    /// A strategy's whole sentence, which replaces both clauses. It is dropped in the same case.
     told: Option<String>,
     cap: Option<u64>,
     wait_ms: Option<u64>,
@@ -134,14 +134,14 @@ impl Wish {
         Self { plan: plan.into(), ..self }
     }
 
-    /// The same event, with this action in place of the wished one, and why.
+    /// Replaces the preferred action with this one and says why.
     fn forbidden(self, action: Action, because: &str) -> Self {
         let plan = format!("{}, because {because}", undone(self.action));
         let instead_of = self.instead_of.or(Some(self.action));
         Self { instead_of, plan, ..Self::new(action, self.cause, self.happened) }
     }
 
-    /// The same event, stopped by a limit.
+    /// Replaces the preferred action because of a limit.
     fn limited(self, limit: Limit) -> Self {
         let action = limit.calls_for();
         let wish = Self { stopped_by: Some(limit), ..self.forbidden(action, limit.words()) };
@@ -160,20 +160,20 @@ impl Wish {
     }
 }
 
-/// Says that an action is not taken.
+/// Returns a clause that says that an action is not taken.
 fn undone(action: Action) -> &'static str {
     match action {
         Action::RunTools => "they are not run",
         Action::Continue => "it is not continued",
         Action::Resume => "it is not resumed",
-        Action::RepairToolCall => "the tool call is not asked for again",
+        Action::RepairToolCall => "the tool call is not requested again",
         Action::Retry => "it is not retried",
-        Action::RaiseBudget => "it is not asked for with a higher limit",
+        Action::RaiseBudget => "it is not requested again with a higher limit",
         Action::Stop | Action::Compact | Action::ChangePrompt => "the turn ends",
     }
 }
 
-/// Holds a wish against the limits and makes a decision of it.
+/// Applies the limits to a wish and turns it into a decision.
 fn settle(wish: Wish, ending: &Ending, context: &DecisionContext, terms: &Terms) -> Decision {
     let Terms { limits, rule } = terms;
     let left = limits.left(&context.budget, &context.spent);
@@ -213,7 +213,7 @@ fn settle(wish: Wish, ending: &Ending, context: &DecisionContext, terms: &Terms)
     }
 }
 
-/// Something that forbids a wish.
+/// A reason not to take the preferred action.
 enum Obstacle {
     Limit(Limit),
     Unsure,
@@ -239,18 +239,18 @@ fn obstacle(
     limit.map(Obstacle::Limit)
 }
 
-/// The limit on the conversation's length that this action would go beyond.
+/// Returns the limit on the conversation's length that this action would exceed.
 fn too_long(wish: &Wish, context: &DecisionContext, limits: &AgentLimits) -> Option<Limit> {
     let lengthens = match wish.action {
         Action::RunTools | Action::Continue | Action::RepairToolCall | Action::RaiseBudget => true,
         Action::Resume => wish.resume_by != Some(ResumeBy::Poll),
-        // The same request again makes no conversation longer.
+        // Sending the same request again does not lengthen the conversation.
         Action::Retry | Action::Stop | Action::Compact | Action::ChangePrompt => false,
     };
     limits.too_long(context).filter(|_| lengthens)
 }
 
-/// Whether going on in this text leads nowhere.
+/// Returns the limit that continuing this text would hit for lack of progress.
 fn stuck(
     wish: &Wish,
     ending: &Ending,
@@ -272,7 +272,7 @@ fn stuck(
         return None;
     }
     let Some(piece) = context.piece else {
-        // Nobody kept the text: all there is to see is whether there was any.
+        // The text was not kept, so only its presence is known.
         return (!ending.shown.text).then_some(Limit::NoProgress);
     };
     let went_on = context.spent.continuations > 0 || context.spent.cuts > 0;
@@ -283,11 +283,10 @@ fn stuck(
     (piece.repetitive || context.seen.contains(&piece.hash)).then_some(Limit::Repetition)
 }
 
-/// Whether the tool calls may run, by all that is known of them.
+/// Returns whether the tool calls may run, by the ending and the context together.
 fn allowed(ending: &Ending, context: &DecisionContext) -> Allow {
     let by_ending = allow_by_ending(ending);
-    // Calls that a model wrote into its text end as text does, and are seen only by whoever put
-    // them together.
+    // Tool calls written as text end like text. Only the code that assembled them can see them.
     let in_text = by_ending == Allow::Refuse(Refusal::NoCalls) && ending.reason == Reason::Complete;
     let sure = ending.over && ending.confidence >= Confidence::Medium;
     match context.tools {
@@ -297,15 +296,14 @@ fn allowed(ending: &Ending, context: &DecisionContext) -> Allow {
     }
 }
 
-/// The ending's remedy, as the policy's rule and the context have it.
+/// Returns the ending's remedy, adjusted by the policy's rule and the context.
 fn wish(ending: &Ending, context: &DecisionContext, terms: &Terms) -> Wish {
     let remedy = remedy_given(ending, allowed(ending, context));
     let wish = Wish::of(remedy);
     match (terms.rule.action, wish.action) {
         (Some(Action::Stop), action) if action != Action::Stop && ending.over => {
             let name = ending.reason.name();
-            return wish
-                .forbidden(Action::Stop, &format!("this policy stops there (rules.{name})"));
+            return wish.forbidden(Action::Stop, &format!("this policy stops here (rules.{name})"));
         }
         (Some(Action::Retry), _)
             if matches!(wish.cause, Cause::Unknown | Cause::BrokenToolCall) =>
@@ -366,7 +364,7 @@ fn after_output_limit(
     }
     if several {
         let plan = format!(
-            "one of several choices cannot be continued, and the limit is not raised, because {because}"
+            "several choices cannot be continued; the limit is not raised, because {because}"
         );
         let instead_of = Some(Action::RaiseBudget);
         return Wish { action: Action::Stop, instead_of, ..wish.plan(plan) };
@@ -376,13 +374,13 @@ fn after_output_limit(
     Wish { instead_of: Some(Action::RaiseBudget), ..wish.plan(plan) }
 }
 
-/// Continues the answer, if the context window has room for it.
+/// Plans to continue the answer if the context window has room, or to compact if it has not.
 fn go_on(wish: Wish, context: &DecisionContext, terms: &Terms) -> Wish {
     if is_window_full(context, &terms.limits) {
         return Wish {
             action: Action::Compact,
             cause: Cause::ContextFull,
-            ..wish.plan("hardly any context window is left: shorten or compact the conversation")
+            ..wish.plan("the context window is nearly full; shorten or compact the conversation")
         };
     }
     let attempt = context.spent.continuations.saturating_add(1);
@@ -390,7 +388,7 @@ fn go_on(wish: Wish, context: &DecisionContext, terms: &Terms) -> Wish {
     wish.plan(format!("continue it (attempt {attempt} of {most})"))
 }
 
-/// Returns the cap to ask again with, or why it is not raised.
+/// Returns the higher output limit, or the reason not to raise it.
 fn raised_cap(
     ending: &Ending,
     context: &DecisionContext,
@@ -403,7 +401,7 @@ fn raised_cap(
     if cap_is_users {
         return Err("the user chose it");
     }
-    let cap = context.cap_asked().ok_or("the request's own limit is not known")?;
+    let cap = context.cap_asked().ok_or("the request's limit is not known")?;
     let most = model_max.ok_or("the model's maximum is not known")?;
     let counter = Some(Counter::Raises);
     if let Some(limit) = terms.limits.reached(counter, context, 0) {
@@ -411,7 +409,7 @@ fn raised_cap(
     }
     let raised = cap.saturating_mul(2).min(most);
     let given = terms.limits.next_cap(Some(raised), counter, context).unwrap_or(raised);
-    if given > cap { Ok(given) } else { Err("there are no more tokens to raise it by") }
+    if given > cap { Ok(given) } else { Err("the model or the budget allows no more tokens") }
 }
 
 fn is_window_full(context: &DecisionContext, limits: &AgentLimits) -> bool {
@@ -422,7 +420,7 @@ fn is_window_full(context: &DecisionContext, limits: &AgentLimits) -> bool {
     context.budget.window.zip(used).is_some_and(full)
 }
 
-/// A request for the call alone, with twice the cap where it may be raised.
+/// Plans a request for only the tool call, with twice the output limit if it may be raised.
 fn repair(wish: Wish, context: &DecisionContext) -> Wish {
     let Budget { cap_is_users, model_max, .. } = context.budget;
     let cap = context.cap_asked();
@@ -431,11 +429,11 @@ fn repair(wish: Wish, context: &DecisionContext) -> Wish {
         action: Action::RepairToolCall,
         cause: Cause::BrokenToolCall,
         cap: raised.filter(|_| !cap_is_users).or(cap),
-        ..wish.plan("the call is not run; ask for it again, complete and alone")
+        ..wish.plan("the call is not run; ask for it again, as a single complete call")
     }
 }
 
-/// The same again, or where the text has reached someone, on from there.
+/// Plans to send the same request again, or to continue after text that was already delivered.
 fn retry(wish: Wish, ending: &Ending, context: &DecisionContext, terms: &Terms) -> Wish {
     let wish = Wish { action: Action::Retry, ..wish };
     let wait = match context.retry_after_ms {
@@ -463,7 +461,8 @@ fn retry(wish: Wish, ending: &Ending, context: &DecisionContext, terms: &Terms) 
     }
 }
 
-/// The wait before a retry: doubled each time, up to a quarter shorter by chance.
+/// Returns the wait before a retry. It doubles each time and is shortened at random by up to a
+/// quarter.
 fn backoff(ending: &Ending, context: &DecisionContext, limits: &AgentLimits) -> u64 {
     let count =
         Counter::of(Action::Retry, ending).map_or(0, |counter| context.spent.count(counter));

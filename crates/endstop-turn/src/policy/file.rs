@@ -1,4 +1,4 @@
-//! Policies as people write them: TOML, and errors that name the line and the key.
+//! Policy files in TOML, with errors that name the line and the key.
 //!
 //! ```toml
 //! based_on = "careful"
@@ -24,16 +24,16 @@ use super::{AgentChange, Override, Policy, Price, Rule, RuleChange};
 use endstop::ending::Reason;
 use endstop::next_request::Wording;
 
-/// An error in a policy's file.
+/// An error in a policy file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Error {
     /// The file.
     pub file: String,
-    /// The line, from one on.
+    /// The line number, starting at one.
     pub line: usize,
-    /// The key, with the tables that it stands in; empty where there is none.
+    /// The key with its tables, or an empty string if the line has no key.
     pub key: String,
-    /// The message: what is wrong, and what is allowed.
+    /// The message with the mistake and the allowed values.
     pub message: String,
 }
 
@@ -72,11 +72,11 @@ fn usual() -> String {
 }
 
 impl Policy {
-    /// Reads a policy. What it does not say is as in the preset that it is `based_on`, and a policy
-    /// without a `name` is called by its file's.
+    /// Reads a policy. Values that the file does not set come from the preset named by `based_on`.
+    /// A policy without a `name` gets the file's name.
     ///
     /// # Errors
-    /// The first mistake, with its line and key.
+    /// Returns the first mistake, with its line and key.
     pub fn from_toml(file: &str, text: &str) -> Result<Self, Error> {
         let written: Written = toml::from_str(text).map_err(|error| {
             let offset = error.span().map_or(0, |span| span.start);
@@ -118,12 +118,12 @@ impl Policy {
     }
 }
 
-/// The last part of a path.
+/// Returns the last part of a path.
 fn file_name(path: &str) -> &str {
     path.rsplit(['/', '\\']).next().unwrap_or(path)
 }
 
-/// The names in a row: `a, b or c`.
+/// Joins the names: `a, b or c`.
 fn one_of(names: &[&str]) -> String {
     match names {
         [rest @ .., last] if !rest.is_empty() => format!("{} or {last}", rest.join(", ")),
@@ -131,7 +131,7 @@ fn one_of(names: &[&str]) -> String {
     }
 }
 
-/// Refuses rules whose action cannot help or is not safe.
+/// Rejects rules whose action is unsafe or cannot help.
 fn check(rules: &BTreeMap<Reason, RuleChange>, below: &str) -> Result<(), (String, String)> {
     for (reason, rule) in rules {
         let permitted = Rule::permitted(*reason);
@@ -150,7 +150,7 @@ fn check(rules: &BTreeMap<Reason, RuleChange>, below: &str) -> Result<(), (Strin
     Ok(())
 }
 
-/// Every line that has a key, with the tables before it.
+/// Returns the number and the full key of each line that has a key.
 fn keys(text: &str) -> impl Iterator<Item = (usize, String)> {
     let mut table = String::new();
     text.lines().enumerate().filter_map(move |(number, line)| {
@@ -165,7 +165,7 @@ fn keys(text: &str) -> impl Iterator<Item = (usize, String)> {
     })
 }
 
-/// The line at an offset, and the key that it is about.
+/// Returns the line at an offset, and the key on that line.
 fn key_at(text: &str, offset: usize) -> (usize, String) {
     let line = text.bytes().take(offset).filter(|byte| *byte == b'\n').count() + 1;
     let key = keys(text).find(|(number, _)| *number == line).map(|(_, key)| key);

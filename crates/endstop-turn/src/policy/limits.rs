@@ -1,20 +1,20 @@
-//! Limits: what one turn may spend on recovering, what it has spent, and whether there is room.
+//! Limits: the budgets of one turn, its spending, and the checks between them.
 //!
-//! Limits are per turn and are never reset inside one. A limit is reached, not passed: nothing more
-//! is sent once what was spent is equal to it.
+//! Limits apply per turn and are never reset within a turn. No further request is sent once the
+//! spending equals a limit.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::{Action, DecisionContext};
 use endstop::ending::{Ending, Reason};
 
-/// The least cap that is worth asking with; some wires refuse a smaller one.
+/// The smallest output limit that is worth sending. Some wires reject smaller ones.
 pub const MIN_CAP: u64 = 16;
 
-/// Declares the limits once: as they hold, and as a file or a provider's override changes them.
+/// Declares the limits once, for [`AgentLimits`] and for [`AgentChange`].
 macro_rules! limits {
     ($($(#[doc = $doc:literal])+ $name:ident: $type:ty = $value:expr,)+) => {
-        /// The limits of one turn, written under `agent` in a policy's file.
+        /// The limits of one turn, from the `agent` table of a policy file.
         #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
         #[serde(deny_unknown_fields)]
         pub struct AgentLimits {
@@ -26,7 +26,8 @@ macro_rules! limits {
             pub const DEFAULT: Self = Self { $($name: $value,)+ };
         }
 
-        /// A change of the limits by a file or a provider's override; the rest stays as it is.
+        /// Changes to the limits from a file or a provider's override. Fields that are `None` stay
+        /// unchanged.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
         #[serde(default, deny_unknown_fields)]
         pub struct AgentChange {
@@ -38,7 +39,7 @@ macro_rules! limits {
         }
 
         impl AgentChange {
-            /// The limits with this change.
+            /// Returns the limits with this change applied.
             #[must_use]
             pub fn apply(&self, limits: AgentLimits) -> AgentLimits {
                 AgentLimits { $($name: self.$name.unwrap_or(limits.$name),)+ }
@@ -48,51 +49,53 @@ macro_rules! limits {
 }
 
 limits! {
-    /// The most times that one turn continues an answer or asks again with a higher cap.
+    /// Maximum number of continuations and of retries with a higher output limit in one turn.
     continuation_max_attempts: u32 = 3,
-    /// The most output tokens of answers that needed recovering and of what recovered them; where it
-    /// is not given, [`AgentLimits::continuation_total_tokens_factor`] times the first cap.
+    /// Maximum output tokens of responses that needed recovery and of the requests that recovered
+    /// them. The default is [`AgentLimits::continuation_total_tokens_factor`] times the first
+    /// output limit.
     continuation_max_total_completion_tokens: Option<u64> = None,
-    /// The factor on the first cap that limits the output tokens, where no number is given.
+    /// Factor on the first output limit that bounds the output tokens if no number is set.
     continuation_total_tokens_factor: u64 = 4,
-    /// The most characters of answers that needed recovering and of what recovered them.
+    /// Maximum characters of responses that needed recovery and of the responses that recovered
+    /// them.
     continuation_max_output_chars: u64 = 120_000,
-    /// The most times that one turn asks for a tool call again, complete and alone.
+    /// Maximum number of times that one turn asks for a tool call again.
     continuation_tool_repair_attempts: u32 = 1,
-    /// The most times that one turn asks again with a higher cap; each is an attempt to continue,
-    /// too.
+    /// Maximum number of retries with a higher output limit in one turn. Each also counts as a
+    /// continuation.
     continuation_max_raises: u32 = 1,
-    /// The fewest new characters that a continuation must bring to be continued itself.
+    /// Minimum number of new characters that a continuation must add to be continued again.
     continuation_min_progress_chars: u64 = 8,
-    /// The fewest tokens that must be left of the context window to continue in it.
+    /// Minimum number of free tokens in the context window to continue.
     continuation_min_room_tokens: u64 = 512,
-    /// The most times that one turn tries again after a failure or a time limit.
+    /// Maximum number of retries after failures and timeouts in one turn.
     retry_max_attempts: u32 = 2,
-    /// The most times that one turn tries again or goes on after a cut stream.
+    /// Maximum number of retries and continuations after cut streams in one turn.
     cut_max_attempts: u32 = 2,
-    /// The most times that one turn sends a paused answer back.
+    /// Maximum number of times that one turn sends back a paused answer.
     resume_max_attempts: u32 = 10,
-    /// The most times that one turn polls an answer that is not over.
+    /// Maximum number of polls for an unfinished answer in one turn.
     poll_max_attempts: u32 = 1_000,
-    /// The wait before the first retry, in milliseconds; it doubles with each.
+    /// Wait before the first retry, in milliseconds. It doubles with each retry.
     retry_backoff_ms: u64 = 500,
-    /// The longest wait before a retry, in milliseconds.
+    /// Maximum wait before a retry, in milliseconds.
     retry_backoff_max_ms: u64 = 30_000,
-    /// The longest wait that a provider may ask for, in milliseconds; a longer one ends the turn.
+    /// Maximum wait that a provider may ask for, in milliseconds. A longer one ends the turn.
     retry_after_max_ms: u64 = 60_000,
-    /// Whether an answer that ended well and holds nothing is asked for again.
+    /// Whether to retry when an answer ended normally but is empty.
     retry_empty: bool = true,
-    /// The most requests of one turn, those after tools included.
+    /// Maximum number of requests in one turn, including those with tool results.
     turn_max_iterations: u32 = 200,
-    /// The most tokens of one turn, in and out, those of tool iterations included.
+    /// Maximum input and output tokens of one turn, including tool iterations.
     turn_max_total_tokens: u64 = 20_000_000,
-    /// The longest that one turn may take, in milliseconds.
+    /// Maximum duration of one turn, in milliseconds.
     turn_max_wall_time_ms: u64 = 1_800_000,
-    /// The most that one turn may cost, in US dollars, where prices are known.
+    /// Maximum cost of one turn, in US dollars. It applies only if prices are known.
     turn_max_cost: Option<Money> = None,
-    /// The most messages of a conversation that is made longer; off where it is not given.
+    /// Number of messages from which a conversation is not lengthened. Unlimited by default.
     conversation_max_messages: Option<u32> = None,
-    /// The most tokens of a conversation that is made longer; off where it is not given.
+    /// Number of tokens from which a conversation is not lengthened. Unlimited by default.
     conversation_max_tokens: Option<u64> = None,
 }
 
@@ -102,33 +105,33 @@ impl Default for AgentLimits {
     }
 }
 
-/// An amount of money, in millionths of a US dollar; written as a number of dollars.
+/// An amount of money in millionths of a US dollar. It is serialized as a number of dollars.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Money(u64);
 
 impl Money {
-    /// The largest amount: larger ones do not survive being written as a number.
+    /// The largest amount. Larger ones would lose precision when serialized as a number.
     pub const MAX: Self = Self(1 << 53);
 
-    /// This many millionths.
+    /// Creates an amount from millionths of a dollar.
     #[must_use]
     pub fn from_micros(micros: u64) -> Self {
         Self(micros.min(Self::MAX.0))
     }
 
-    /// The amount in millionths.
+    /// Returns the amount in millionths of a dollar.
     #[must_use]
     pub fn micros(self) -> u64 {
         self.0
     }
 
-    /// Both together.
+    /// Returns the sum.
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
         Self::from_micros(self.0.saturating_add(other.0))
     }
 
-    /// Returns the difference; zero where the other is more.
+    /// Returns the difference, or zero if the other amount is larger.
     #[must_use]
     pub fn less(self, other: Self) -> Self {
         Self(self.0.saturating_sub(other.0))
@@ -152,18 +155,18 @@ impl<'de> Deserialize<'de> for Money {
     }
 }
 
-/// The price of a million tokens.
+/// Prices per million tokens.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Price {
-    /// A million input tokens.
+    /// Price of a million input tokens.
     pub input: Money,
-    /// A million output tokens.
+    /// Price of a million output tokens.
     pub output: Money,
 }
 
 impl Price {
-    /// Returns the cost of so many tokens, rounded up.
+    /// Returns the cost of these numbers of tokens, rounded up.
     #[must_use]
     pub fn of(self, input: u64, output: u64) -> Money {
         let part = |tokens: u64, price: Money| {
@@ -174,77 +177,78 @@ impl Price {
     }
 }
 
-/// The caps, the model and its price, as far as they are known; they do not change in a turn.
+/// The output limits, the context window and the price, as far as known. They do not change within
+/// a turn.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Budget {
-    /// The cap on output tokens that the turn's first request carries.
+    /// The output token limit of the turn's first request.
     pub cap: Option<u64>,
-    /// The user chose that cap, so that it is not to be raised.
+    /// Whether the user chose that limit. It is not raised then.
     pub cap_is_users: bool,
-    /// The most output tokens that the model gives, where it is known.
+    /// The model's maximum output tokens, if known.
     pub model_max: Option<u64>,
-    /// The model's context window in tokens, where it is known.
+    /// The model's context window in tokens, if known.
     pub window: Option<u64>,
-    /// The price of tokens, where it is known.
+    /// The price of tokens, if known.
     pub price: Option<Price>,
 }
 
 /// The spending of a turn so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Spent {
-    /// Requests.
+    /// Requests sent.
     pub iterations: u32,
-    /// Continuations, and requests repeated with a higher cap.
+    /// Continuations, including requests repeated with a higher output limit.
     pub continuations: u32,
-    /// Of those, requests repeated with a higher cap.
+    /// Requests repeated with a higher output limit.
     pub raises: u32,
-    /// Retries after failures and time limits.
+    /// Retries after failures and timeouts.
     pub retries: u32,
-    /// Retries after cut streams, and answers that went on after one.
+    /// Retries and continuations after cut streams.
     pub cuts: u32,
-    /// Requests for a tool call alone.
+    /// Requests for only a tool call.
     pub repairs: u32,
-    /// Paused answers that were sent back.
+    /// Paused answers sent back.
     pub resumes: u32,
-    /// Polls of an answer that was not over.
+    /// Polls for an unfinished answer.
     pub polls: u32,
-    /// Output tokens of answers that needed recovering and of what recovered them.
+    /// Output tokens of responses that needed recovery and of those that recovered them.
     pub completion_tokens: u64,
-    /// Characters of the same.
+    /// Characters of the same responses.
     pub output_chars: u64,
     /// All input tokens.
     pub input_tokens: u64,
     /// All output tokens.
     pub output_tokens: u64,
-    /// Money.
+    /// Cost.
     pub cost: Money,
-    /// Milliseconds since the turn began.
+    /// Milliseconds since the turn started.
     pub elapsed_ms: u64,
 }
 
-/// A counter that an action counts against.
+/// The counter that an action increments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Counter {
     /// Continuations.
     Continuations,
-    /// Higher caps, and continuations.
+    /// Higher output limits, which also count as continuations.
     Raises,
-    /// Retries after failures and time limits.
+    /// Retries after failures and timeouts.
     Retries,
-    /// Requests that follow cut streams.
+    /// Requests after cut streams.
     Cuts,
-    /// Requests for a tool call alone.
+    /// Requests for only a tool call.
     Repairs,
-    /// Paused answers that are sent back.
+    /// Paused answers sent back.
     Resumes,
     /// Polls.
     Polls,
 }
 
 impl Counter {
-    /// The counter that an action after this ending counts against; none for those that recover
-    /// nothing.
+    /// Returns the counter that an action after this ending increments, or `None` if the action
+    /// recovers nothing.
     #[must_use]
     pub fn of(action: Action, ending: &Ending) -> Option<Self> {
         match action {
@@ -275,7 +279,7 @@ impl Spent {
         }
     }
 
-    /// Counts one more.
+    /// Increments a counter.
     pub(crate) fn add(&mut self, counter: Counter) {
         let count = match counter {
             Counter::Continuations => &mut self.continuations,
@@ -293,7 +297,7 @@ impl Spent {
     }
 }
 
-/// The limit that was reached.
+/// A limit that was reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Limit {
@@ -325,7 +329,7 @@ pub enum Limit {
     WallTime,
     /// `turn_max_cost`.
     Cost,
-    /// `continuation_min_progress_chars`, and output that is empty.
+    /// `continuation_min_progress_chars`, or empty output.
     NoProgress,
     /// The output repeats itself or an earlier piece.
     Repetition,
@@ -336,17 +340,17 @@ pub enum Limit {
 }
 
 impl Limit {
-    /// The limit in words for people: a clause that follows "because".
+    /// Returns the limit in words for people, as a clause that follows "because".
     #[must_use]
     pub fn words(self) -> &'static str {
         match self {
             Self::Attempts => "no attempt to continue is left (continuation_max_attempts)",
             Self::Raises => "it may not be raised again in this turn (continuation_max_raises)",
             Self::CompletionTokens => {
-                "too few of the turn's output tokens are left to go on with (continuation_max_total_completion_tokens)"
+                "too few output tokens are left in this turn (continuation_max_total_completion_tokens)"
             }
             Self::OutputChars => {
-                "the turn's output characters are used up (continuation_max_output_chars)"
+                "the turn has reached its character limit (continuation_max_output_chars)"
             }
             Self::Repairs => {
                 "no attempt to repair a tool call is left (continuation_tool_repair_attempts)"
@@ -355,14 +359,14 @@ impl Limit {
             Self::Cuts => "no retry after a truncated stream is left (cut_max_attempts)",
             Self::Resumes => "the turn was paused too often (resume_max_attempts)",
             Self::Polls => "the response was polled too often (poll_max_attempts)",
-            Self::RetryAfter => "the provider asks for too long a wait (retry_after_max_ms)",
-            Self::Iterations => "the turn's requests are used up (turn_max_iterations)",
-            Self::TotalTokens => "the turn's tokens are used up (turn_max_total_tokens)",
-            Self::WallTime => "the turn's time is used up (turn_max_wall_time_ms)",
-            Self::Cost => "the turn's money is used up (turn_max_cost)",
-            Self::NoProgress => {
-                "it brought too little that is new (continuation_min_progress_chars)"
+            Self::RetryAfter => {
+                "the provider asks for a longer wait than allowed (retry_after_max_ms)"
             }
+            Self::Iterations => "the turn has reached its request limit (turn_max_iterations)",
+            Self::TotalTokens => "the turn has reached its token limit (turn_max_total_tokens)",
+            Self::WallTime => "the turn has reached its time limit (turn_max_wall_time_ms)",
+            Self::Cost => "the turn has reached its cost limit (turn_max_cost)",
+            Self::NoProgress => "it added too little new text (continuation_min_progress_chars)",
             Self::Repetition => "the output repeats itself",
             Self::ConversationMessages => {
                 "the conversation has too many messages (conversation_max_messages)"
@@ -373,7 +377,7 @@ impl Limit {
         }
     }
 
-    /// Returns the action that reaching the limit calls for.
+    /// Returns the action to take when this limit is reached.
     #[must_use]
     pub fn calls_for(self) -> Action {
         match self {
@@ -398,27 +402,27 @@ impl Limit {
     }
 }
 
-/// The rest of the budgets that people watch.
+/// The remaining budgets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Left {
-    /// Attempts to continue.
+    /// Continuations.
     pub attempts: u32,
-    /// Attempts to repair a tool call.
+    /// Repairs of a tool call.
     pub repairs: u32,
-    /// Output tokens; none where no limit is known.
+    /// Output tokens, or `None` if no limit is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tokens: Option<u64>,
     /// Characters.
     pub chars: u64,
     /// Milliseconds.
     pub ms: u64,
-    /// Money; none where there is no limit.
+    /// Cost, or `None` if there is no limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cost: Option<Money>,
 }
 
 impl AgentLimits {
-    /// The most output tokens that recovering may come to in a turn; none where nothing says.
+    /// Returns the maximum output tokens of recovery in a turn, or `None` if no limit is known.
     #[must_use]
     pub fn completion_tokens(&self, budget: &Budget) -> Option<u64> {
         let first = budget.cap.or(budget.model_max);
@@ -426,7 +430,7 @@ impl AgentLimits {
         self.continuation_max_total_completion_tokens.or_else(|| first.map(times))
     }
 
-    /// Returns the rest of the budgets.
+    /// Returns the remaining budgets.
     #[must_use]
     pub fn left(&self, budget: &Budget, spent: &Spent) -> Left {
         let tokens = self.completion_tokens(budget);
@@ -440,7 +444,7 @@ impl AgentLimits {
         }
     }
 
-    /// Returns the most that this counter may reach in a turn, and the limit that says so.
+    /// Returns the maximum of this counter in a turn, and the limit that sets it.
     #[must_use]
     pub fn most(&self, counter: Counter) -> (u32, Limit) {
         match counter {
@@ -454,8 +458,9 @@ impl AgentLimits {
         }
     }
 
-    /// The limit that forbids one more request of this turn, if one does. `counter` is what the
-    /// request recovers by, none for a plain one; `wait_ms` is how long it would wait before.
+    /// Returns the limit that forbids one more request in this turn, if any. `counter` is the
+    /// counter that the request increments, or `None` if it recovers nothing. `wait_ms` is the wait
+    /// before the request.
     #[must_use]
     pub fn reached(
         &self,
@@ -491,7 +496,7 @@ impl AgentLimits {
         of_recovering.into_iter().find_map(|(reached, limit)| reached.then_some(limit))
     }
 
-    /// Returns the limit on the conversation's length that has been reached, if one has.
+    /// Returns the limit on the conversation's length that was reached, if any.
     #[must_use]
     pub fn too_long(&self, context: &DecisionContext) -> Option<Limit> {
         let messages = context.conversation_messages.unwrap_or(0);
@@ -503,8 +508,8 @@ impl AgentLimits {
         full.then_some(Limit::ConversationTokens)
     }
 
-    /// The most output tokens that the money left pays for, after the conversation is read once
-    /// more; none where there is no limit or no price.
+    /// Returns the number of output tokens that the remaining money pays for, after the input cost
+    /// of the conversation. Returns `None` without a cost limit or a price.
     #[must_use]
     pub fn affordable(&self, context: &DecisionContext) -> Option<u64> {
         let price = context.budget.price?;
@@ -518,8 +523,8 @@ impl AgentLimits {
         Some(u64::try_from(tokens).unwrap_or(u64::MAX))
     }
 
-    /// The cap for a next request that would like to have `wanted`: what is left of tokens and
-    /// money. None where nothing is to be said about it.
+    /// Returns the output limit for the next request: `wanted`, reduced to the remaining tokens and
+    /// money. Returns `None` if none of these is known.
     #[must_use]
     pub fn next_cap(
         &self,

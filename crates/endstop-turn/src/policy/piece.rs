@@ -1,8 +1,8 @@
-//! Pieces: what a policy needs to know of a response's text, without the text.
+//! Pieces: measurements of a response's text that a policy needs, without the text.
 
 use serde::{Deserialize, Serialize};
 
-/// The text of one response in numbers: nothing of it can be read back.
+/// Measurements of one response's text. The text cannot be recovered from them.
 ///
 /// ```
 /// use endstop_turn::policy::Piece;
@@ -14,25 +14,25 @@ use serde::{Deserialize, Serialize};
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Piece {
-    /// Its characters.
+    /// Number of characters.
     pub chars: u64,
-    /// Of those, the ones that were not there before.
+    /// Number of characters that do not repeat earlier text.
     pub new_chars: u64,
-    /// Its bytes.
+    /// Number of bytes.
     pub bytes: u64,
-    /// A hash of the text, the same in every process.
+    /// Hash of the text, the same in every process.
     pub hash: u64,
-    /// It ends in one passage, over and over.
+    /// Whether the text ends with the same passage many times.
     pub repetitive: bool,
 }
 
-/// The lengths of the end that is looked at for repetition, in bytes.
+/// Lengths of the tails that are checked for repetition, in bytes.
 const TAILS: [usize; 4] = [512, 1024, 2048, 4096];
-/// The number of times that makes a passage a repetition.
+/// Number of occurrences that make a passage repetitive.
 const TIMES: usize = 8;
 
 impl Piece {
-    /// Measures this text, all of it new.
+    /// Measures this text. All of it counts as new.
     #[must_use]
     pub fn of(text: &str) -> Self {
         let chars = text.chars().count() as u64;
@@ -45,27 +45,28 @@ impl Piece {
         }
     }
 
-    /// The same piece, of which so many characters repeat what was there already.
+    /// Marks this number of characters as a repetition of earlier text.
     #[must_use]
     pub fn trimmed(self, chars: u64) -> Self {
         Self { new_chars: self.chars.saturating_sub(chars), ..self }
     }
 
-    /// About how many tokens it is, for providers that do not tell: four bytes each.
+    /// Estimates the number of tokens at four bytes each, for providers that do not report it.
     #[must_use]
     pub fn tokens(&self) -> u64 {
         self.bytes.div_ceil(4)
     }
 }
 
-/// FNV-1a: stable over processes and versions, which the standard library's hasher is not.
+/// Returns the FNV-1a hash. Unlike the standard library's hasher, it is stable across processes and
+/// versions.
 pub(crate) fn hash(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)
     })
 }
 
-/// Whether one of the tails is a passage that comes at least eight times.
+/// Reports whether one of the tails is a passage that occurs at least eight times.
 fn is_repetitive(bytes: &[u8]) -> bool {
     TAILS.iter().any(|length| {
         let tail = bytes.len().checked_sub(*length).and_then(|from| bytes.get(from..));
@@ -73,9 +74,9 @@ fn is_repetitive(bytes: &[u8]) -> bool {
     })
 }
 
-/// The shortest length by which the bytes can be moved and still agree with themselves.
+/// Returns the smallest shift at which the bytes match themselves.
 fn period(bytes: &[u8]) -> usize {
-    // The failure function of Knuth, Morris and Pratt: how long a border each prefix has.
+    // The failure function of Knuth, Morris and Pratt: the length of each prefix's border.
     let mut borders: Vec<usize> = vec![0; bytes.len()];
     let mut border = 0;
     for (at, byte) in bytes.iter().enumerate().skip(1) {
@@ -111,7 +112,7 @@ mod tests {
         assert!(Piece::of(&"ab".repeat(256)).repetitive);
         assert!(Piece::of(&format!("{prose}{}", "I am sorry. ".repeat(60))).repetitive);
         let line = |length: usize| format!("{}\n", "x1y2z3".repeat(length));
-        // 8 x 64 is 512: seven such lines are not enough, eight are.
+        // 8 x 64 bytes are 512 bytes, so eight such lines are enough and seven are not.
         let passage: String = (0..64_u8).map(|number| char::from(b'0' + number)).collect();
         assert!(!Piece::of(&format!("{prose}{}", passage.repeat(7))).repetitive);
         assert!(Piece::of(&format!("{prose}{}", passage.repeat(8))).repetitive);

@@ -1,10 +1,10 @@
-//! Prices: which one holds for a model, as people write them in a policy.
+//! Prices: the lookup of a model's price in a policy.
 
 use super::{Policy, Price};
 
 impl Policy {
-    /// Returns the price of this model at this provider. `provider/model` goes before `model`, and a
-    /// name without its date stands for all dates.
+    /// Returns the price of this model at this provider. `provider/model` takes precedence over
+    /// `model`. A name without a date matches all dates.
     ///
     /// ```
     /// use endstop_turn::policy::Policy;
@@ -24,7 +24,7 @@ impl Policy {
     }
 }
 
-/// The name without its date: `-2025-04-14`, `-20250414`, `@20250414` or `-0613`.
+/// Returns the name without its date, such as `-2025-04-14`, `-20250414`, `@20250414` or `-0613`.
 fn undated(name: &str) -> Option<&str> {
     let date_at = name.match_indices(['-', '@']).map(|(at, _)| at).find(|at| {
         let date = name.get(at + 1..).unwrap_or_default();

@@ -1,7 +1,7 @@
-//! Remedies: what an ending calls for, before any policy or limit is asked.
+//! Remedies: the usual action for each ending, before any policy or limit.
 //!
-//! This is the one table from endings to actions. `check` prints its advice, [`super::decide`] holds
-//! its action to a policy and to limits, and a gateway derives from it what may pass.
+//! This is the only table from endings to actions. `check` prints its advice. [`super::decide`]
+//! applies a policy and limits to its action. The gateway uses it to decide which responses pass.
 
 use std::borrow::Cow;
 
@@ -12,40 +12,40 @@ use endstop::ending::{Closed, Ending, Reason, Timer, Unreachable};
 use endstop::fault::FaultKind;
 use endstop::tool_call::{Allow, Refusal, allow_by_ending};
 
-/// The remedy for one ending: the usual action, and the facts that it rests on.
+/// The remedy for one ending: the usual action and the facts behind it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Remedy {
     /// The usual action.
     pub action: Action,
-    /// The cause that the ending comes down to.
+    /// The cause behind the ending.
     pub cause: Cause,
-    /// The same request again is expected to end the same way, so that a client should not retry.
+    /// Whether the same request is expected to end the same way. If so, a client should not retry.
     pub repeats: bool,
-    /// Whether all came that the provider meant to send.
+    /// Whether the provider's whole response arrived.
     pub delivery: Delivery,
     /// Whether the tool calls of the response may run.
     pub tools: Allow,
-    /// The event in a clause, such as "the answer stopped at the output limit".
+    /// A clause that says what happened, such as "the answer stopped at the output limit".
     pub happened: String,
-    /// The advice for people: an imperative without a full stop.
+    /// Advice for people: an imperative without a full stop.
     pub advice: Cow<'static, str>,
 }
 
-/// Whether all came that the provider meant to send.
+/// Whether the provider's whole response arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Delivery {
-    /// The provider sent all that it meant to send, and said how it ended.
+    /// The provider sent its whole response and said how it ended.
     Whole,
-    /// The answer is still being made.
+    /// The provider is still generating the answer.
     Pending,
-    /// The provider's word is missing or not known, and nothing else tells.
+    /// The finish reason is missing or unknown, and nothing else shows how the response ended.
     Unclear,
-    /// Something is missing that the provider meant to send.
+    /// Part of the response is missing.
     Broken,
 }
 
-/// Returns what this ending calls for.
+/// Returns the remedy for this ending.
 ///
 /// ```
 /// use endstop_turn::policy::{Action, Cause, Delivery, remedy};
@@ -57,14 +57,14 @@ pub enum Delivery {
 /// let remedy = remedy(&reader.finish(TransportEnd::Eof));
 /// assert_eq!((remedy.action, remedy.cause), (Action::Retry, Cause::NothingCame));
 /// assert_eq!((remedy.delivery, remedy.repeats), (Delivery::Whole, false));
-/// assert_eq!(remedy.advice, "send the request again: there is no answer to use");
+/// assert_eq!(remedy.advice, "send the request again; the response has no usable answer");
 /// ```
 #[must_use]
 pub fn remedy(ending: &Ending) -> Remedy {
     remedy_given(ending, allow_by_ending(ending))
 }
 
-/// The same for a response whose tool calls were put together and are allowed this.
+/// Returns the remedy for a response whose tool calls were assembled and checked.
 pub(super) fn remedy_given(ending: &Ending, tools: Allow) -> Remedy {
     if !ending.over {
         return Remedy {
@@ -84,14 +84,14 @@ pub(super) fn remedy_given(ending: &Ending, tools: Allow) -> Remedy {
         Reason::Paused if ending.shown.approval => of(
             (Action::Stop, Cause::Paused),
             tools,
-            "the provider waits for an approval before it runs a tool of its own",
-            "approve or decline the tool call, and send that with the next request",
+            "the provider waits for approval before it runs a server-side tool",
+            "approve or decline the tool call in the next request",
         ),
         Reason::Paused => of(
             (Action::Resume, Cause::Paused),
             tools,
             "the provider paused the turn",
-            "resume by the provider's protocol: send back the response as it is, or its token",
+            "resume with the provider's protocol: send back the unchanged response or its token",
         ),
         Reason::OutputLimit => after_output_limit(ending, tools),
         Reason::ContextLimit => of(
@@ -104,21 +104,21 @@ pub(super) fn remedy_given(ending: &Ending, tools: Allow) -> Remedy {
             (Action::ChangePrompt, Cause::Blocked),
             tools,
             "the model declined to answer (refused)",
-            "change the request or the model; the same request is declined again",
+            "change the request or the model; the same request will be declined again",
         ),
         Reason::Filtered | Reason::Safety | Reason::Recitation => of(
             (Action::ChangePrompt, Cause::Blocked),
             tools,
-            format!("the answer was withheld ({})", ending.reason.name()),
-            "change the prompt; the same request is withheld again",
+            format!("the provider blocked the answer ({})", ending.reason.name()),
+            "change the prompt; the same request will be blocked again",
         ),
         Reason::MalformedToolCall => Remedy {
             delivery: Delivery::Broken,
             ..of(
                 (Action::RepairToolCall, Cause::BrokenToolCall),
                 tools,
-                "the tool call cannot be read",
-                "run no tool call of this response; ask for the call again, or change the prompt or the tool",
+                "the tool call is malformed",
+                "run no tool calls; ask for the call again, or change the prompt or the tool",
             )
         },
         Reason::Unknown => Remedy {
@@ -126,21 +126,21 @@ pub(super) fn remedy_given(ending: &Ending, tools: Allow) -> Remedy {
             ..of(
                 (Action::Stop, Cause::Unknown),
                 tools,
-                format!("how the answer ended is not known ({})", ending.sentence),
-                "do not treat the answer as complete; look at the provider's own word",
+                format!("the ending of the answer is unknown ({})", ending.sentence),
+                "do not treat the answer as complete; check the provider's finish reason",
             )
         },
         Reason::Cancelled if ending.closed == Closed::Interrupted => broken(
             (Action::Retry, Cause::CutStream),
             tools,
-            "our own process ended before the response did",
-            "discard what came and send the request again; never run its tool calls",
+            "this process stopped before the response ended",
+            "discard the partial response and send the request again; never run its tool calls",
         ),
         Reason::Cancelled => broken(
             (Action::Stop, Cause::Cancelled),
             tools,
             "the request was cancelled",
-            "discard what came; send the request again if you did not cancel it",
+            "discard the partial response; send the request again if you did not cancel it",
         ),
         Reason::TimedOut => after_timeout(ending, tools),
         Reason::Failed => after_failure(ending, tools),
@@ -153,7 +153,7 @@ pub(super) fn remedy_given(ending: &Ending, tools: Allow) -> Remedy {
     }
 }
 
-/// A remedy for a response that came whole and would end the same way again.
+/// Creates a remedy for a response that arrived whole and would end the same way again.
 fn of(
     (action, cause): (Action, Cause),
     tools: Allow,
@@ -164,7 +164,7 @@ fn of(
     Remedy { action, cause, repeats: true, delivery: Delivery::Whole, tools, happened, advice }
 }
 
-/// A remedy for a response of which something is missing, and which may end otherwise next time.
+/// Creates a remedy for a response with a missing part that may end differently next time.
 fn broken(
     calls_for: (Action, Cause),
     tools: Allow,
@@ -176,7 +176,7 @@ fn broken(
 }
 
 fn after_success(ending: &Ending, tools: Allow) -> Remedy {
-    // A call that the model wrote as text ends as text does; whoever put it together says so.
+    // A tool call written as text ends like text. Only the code that assembled it can tell.
     if tools == Allow::Run {
         return of(
             (Action::RunTools, Cause::ToolCalls),
@@ -189,19 +189,19 @@ fn after_success(ending: &Ending, tools: Allow) -> Remedy {
         return of(
             (Action::Stop, Cause::UncertainToolCalls),
             tools,
-            "the answer ended normally and holds tool calls that may be incomplete",
-            "use the text, and run none of the tool calls",
+            "the answer ended normally but contains tool calls that may be incomplete",
+            "use the text and do not run the tool calls",
         );
     }
     let empty = if ending.shown.is_reasoning_only() {
-        "the answer ended normally and holds reasoning only"
+        "the answer ended normally but contains only reasoning"
     } else if ending.shown.is_empty() {
-        "the answer ended normally and is empty"
+        "the answer ended normally but is empty"
     } else {
         let happened = format!("the answer is complete ({})", ending.sentence);
         return of((Action::Stop, Cause::Completed), tools, happened, "use the answer");
     };
-    let advice = "send the request again: there is no answer to use";
+    let advice = "send the request again; the response has no usable answer";
     Remedy { repeats: false, ..of((Action::Retry, Cause::NothingCame), tools, empty, advice) }
 }
 
@@ -217,19 +217,19 @@ fn after_tool_call(tools: Allow) -> Remedy {
             (Action::RepairToolCall, Cause::BrokenToolCall),
             tools,
             refusal.sentence(),
-            "run no tool call of this response; ask for one complete call alone",
+            "run no tool calls; ask for one complete call",
         ),
         Allow::Refuse(Refusal::NoCalls) => of(
             (Action::Stop, Cause::UncertainToolCalls),
             tools,
-            "the provider announced tool calls and sent none",
-            "do not treat the answer as complete; look at how it ended",
+            "the provider announced tool calls but sent none",
+            "do not treat the answer as complete; check how the response ended",
         ),
         Allow::Refuse(refusal @ (Refusal::Unsure | Refusal::Ending(_))) => of(
             (Action::Stop, Cause::UncertainToolCalls),
             tools,
             refusal.sentence(),
-            "run no tool call of this response; look at how it ended",
+            "run no tool calls; check how the response ended",
         ),
     }
 }
@@ -239,8 +239,8 @@ fn after_output_limit(ending: &Ending, tools: Allow) -> Remedy {
         return of(
             (Action::RepairToolCall, Cause::BrokenToolCall),
             tools,
-            "the output limit cut a tool call off",
-            "never run the tool call; raise the output limit, or ask for the call alone",
+            "the output limit cut off a tool call",
+            "never run the tool call; raise the output limit, or ask for only that call",
         );
     }
     if reasoning_used_it_up(ending) {
@@ -248,14 +248,14 @@ fn after_output_limit(ending: &Ending, tools: Allow) -> Remedy {
             (Action::ChangePrompt, Cause::ReasoningExhausted),
             tools,
             "reasoning used up the output limit",
-            "lower the reasoning effort; a slightly higher limit is used up as well",
+            "lower the reasoning effort; reasoning would use up a slightly higher limit too",
         );
     }
     if ending.shown.is_empty() {
         return of(
             (Action::RaiseBudget, Cause::OutputLimit),
             tools,
-            "the output limit was reached before anything came",
+            "the output limit was reached before any output",
             "raise the output limit and send the request again",
         );
     }
@@ -273,25 +273,25 @@ fn after_timeout(ending: &Ending, tools: Allow) -> Remedy {
             (Action::Stop, Cause::TimedOut),
             tools,
             "the client did not read the answer in time",
-            "check the client: nobody would read another answer",
+            "check the client; it would not read another answer either",
         );
     }
-    // A provider that falls silent after its last word has sent the whole answer.
+    // A provider that goes silent after its finish reason has sent the whole answer.
     let silent = ending.closed == Closed::TimedOut(Timer::Idle)
         && !ending.choices.is_empty()
         && ending.choices.iter().all(|choice| choice.said.is_some());
     let calls_for = (Action::Retry, Cause::TimedOut);
     if silent {
-        let happened = "the provider fell silent after its finish reason, without its end marker";
-        let advice = "send the request again, or use what came with care";
+        let happened = "the provider went silent after its finish reason, before its end marker";
+        let advice = "send the request again, or use the response with care";
         let remedy = broken(calls_for, tools, happened, advice);
         return Remedy { delivery: Delivery::Whole, ..remedy };
     }
     broken(
         calls_for,
         tools,
-        "a time limit passed before the answer was complete",
-        "discard it and send the request again, or allow more time",
+        "the request timed out before the answer was complete",
+        "discard it and send the request again, or raise the timeout",
     )
 }
 
@@ -328,10 +328,10 @@ fn after_failure(ending: &Ending, tools: Allow) -> Remedy {
     broken((Action::Retry, Cause::ProviderFailed), tools, happened, advice)
 }
 
-/// Returns the advice for a request that fails again if it is sent again; none for the others.
+/// Returns the advice for a request that would fail again, or `None` if a retry may help.
 fn advice_if_refused(kind: Option<FaultKind>, closed: Closed) -> Option<&'static str> {
     if closed == Closed::Unreachable(Unreachable::Tls) {
-        return Some("check the provider's certificate and the clock of this machine");
+        return Some("check the provider's certificate and this machine's clock");
     }
     if closed == Closed::Unreachable(Unreachable::Blocked) {
         return Some("allow the address, or correct the base URL");
@@ -339,7 +339,7 @@ fn advice_if_refused(kind: Option<FaultKind>, closed: Closed) -> Option<&'static
     match kind? {
         FaultKind::Auth => Some("check the API key and its permissions"),
         FaultKind::Quota => Some("top up the quota or balance"),
-        FaultKind::NotFound => Some("correct the model's name or the path"),
+        FaultKind::NotFound => Some("correct the model name or the path"),
         FaultKind::InvalidRequest => Some("correct the request"),
         FaultKind::Other
         | FaultKind::ContextWindow
@@ -360,8 +360,8 @@ fn has_calls(ending: &Ending) -> bool {
     ending.shown.tool_calls > 0 || ending.choices.iter().any(|choice| choice.shown.tool_calls > 0)
 }
 
-/// Whether the output limit was spent on reasoning alone. Some wires show the reasoning, others
-/// only count it.
+/// Reports whether reasoning alone used up the output limit. Some wires show the reasoning, others
+/// only count its tokens.
 fn reasoning_used_it_up(ending: &Ending) -> bool {
     let shown = &ending.shown;
     let counted = ending.usage.reasoning.is_some_and(|tokens| tokens > 0);

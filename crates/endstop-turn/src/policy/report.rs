@@ -1,4 +1,4 @@
-//! The report on how one turn ended: everything, for people and as JSON.
+//! The full report on how one turn ended, for people and as JSON.
 
 use std::fmt;
 
@@ -10,24 +10,24 @@ use endstop::ending::Ending;
 use endstop::signal::TerminationSignal;
 use endstop::vocabulary::Vocabulary;
 
-/// Everything about the end of one turn: the last response's ending, the decision and its reason, and
-/// the outcome.
+/// The full report on the end of one turn: the last response's ending, the decision and its reason,
+/// and the outcome.
 ///
-/// Its `Display` is for people; serialised it is for programs. It holds no text of the answer.
+/// `Display` is for people, the serialized form for programs. It contains no text of the answer.
 #[derive(Clone, Debug, Serialize)]
 pub struct TerminationReport {
-    /// The turn, where it has a name.
+    /// The name of the turn, if it has one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub turn: Option<String>,
     /// The name of the policy.
     pub policy: String,
-    /// The ending as programs exchange it.
+    /// The ending as a signal for other programs.
     pub signal: TerminationSignal,
     /// The ending of the last response.
     pub ending: Ending,
-    /// The decision about it.
+    /// The decision about that ending.
     pub decision: Decision,
-    /// The facts besides the ending.
+    /// The facts besides the ending that the decision depends on.
     pub context: DecisionContext,
     /// The outcome of the turn, once it is over.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -35,7 +35,7 @@ pub struct TerminationReport {
 }
 
 impl TerminationReport {
-    /// The report on a response, decided by a policy.
+    /// Creates the report on a response, with the policy's decision.
     #[must_use]
     pub fn new(ending: Ending, context: DecisionContext, policy: &Policy) -> Self {
         let decision = decide(&ending, &context, policy);
@@ -50,7 +50,7 @@ impl TerminationReport {
         }
     }
 
-    /// The same report, of a turn that closed like this.
+    /// Adds the outcome of the turn.
     #[must_use]
     pub fn closed(self, outcome: Outcome) -> Self {
         Self {
@@ -71,13 +71,13 @@ impl fmt::Display for TerminationReport {
         if let Some(turn) = &self.turn {
             row(out, "turn", turn)?;
         }
-        let model = ending.model.as_deref().unwrap_or("an unnamed model");
+        let model = ending.model.as_deref().unwrap_or("unknown model");
         row(out, "from", &format!("{}, {model}, {}", ending.provider, ending.dialect))?;
         let said = ending.native().map(|(field, word)| format!("`{word}` in `{field}`"));
-        row(out, "said", said.as_deref().unwrap_or("nothing"))?;
+        row(out, "said", said.as_deref().unwrap_or("no finish reason"))?;
         row(out, "closed", &ending.closed.word().replace('_', " "))?;
         let shown = ending.shown.words().join(", ").replace('_', " ");
-        row(out, "shown", if shown.is_empty() { "content, nothing odd" } else { &shown })?;
+        row(out, "shown", if shown.is_empty() { "content, nothing unusual" } else { &shown })?;
         row(out, "known as", &self.known_as())?;
         row(out, "do", &format!("{}: {}", decision.action.name(), decision.sentence))?;
         row(out, "policy", &self.policy)?;
@@ -111,7 +111,7 @@ impl TerminationReport {
 
     fn left(&self) -> String {
         let left = self.decision.metadata.left;
-        let tokens = left.tokens.map_or("no known limit of".to_owned(), |left| left.to_string());
+        let tokens = left.tokens.map_or("no known limit on".to_owned(), |left| left.to_string());
         let money = left.cost.map(|left| format!(", {:.6} USD", left.micros() as f64 / 1e6));
         format!(
             "{}, {}, {tokens} tokens, {}, {} s{}",
@@ -156,7 +156,7 @@ fn spent(context: &DecisionContext) -> String {
     )
 }
 
-/// A number with its noun: `1 repair`, `2 repairs`.
+/// Formats a number with its noun: `1 repair`, `2 repairs`.
 fn count(number: u64, noun: &str) -> String {
     let plural = if number == 1 { "" } else { "s" };
     format!("{number} {noun}{plural}")

@@ -1,20 +1,20 @@
-//! Characters by their role in a text: in a word, at the end of a clause or sentence.
+//! Character classes: word characters, clause and sentence ends, scripts and marks.
 
 pub(super) fn bucket(character: char) -> usize {
     character as usize % 256
 }
 
-/// Punctuation after which, and some space, a sentence may begin.
+/// Reports whether a sentence may begin after this character and whitespace.
 pub(super) fn ends_sentence(character: char) -> bool {
     ".!?؟۔।".contains(character)
 }
 
-/// Punctuation after which a unit of the text may begin.
+/// Reports whether a unit of the text may begin after this character.
 pub(super) fn ends_clause(character: char) -> bool {
     ",.;:!?)]}>|،؛؟۔।，。、；：！？）」』】》".contains(character)
 }
 
-/// Whether these stand in one word, as far as one can see.
+/// Reports whether two adjacent characters appear to belong to one word.
 pub(super) fn is_inside_word(before: char, after: char) -> bool {
     is_of_word(before) && is_of_word(after) && !(before.is_lowercase() && after.is_uppercase())
 }
@@ -23,7 +23,8 @@ fn is_of_word(character: char) -> bool {
     character.is_alphanumeric() || character == '_' || is_mark(character)
 }
 
-/// Thai, Lao, Burmese, Khmer, kana and ideographs.
+/// Reports whether the script has no spaces between words: Thai, Lao, Burmese, Khmer, kana and
+/// ideographs.
 pub(super) fn is_unspaced(character: char) -> bool {
     matches!(character,
         '\u{e00}'..='\u{eff}' | '\u{1000}'..='\u{109f}' | '\u{1780}'..='\u{17ff}'
@@ -31,8 +32,8 @@ pub(super) fn is_unspaced(character: char) -> bool {
         | '\u{20000}'..='\u{3ffff}')
 }
 
-/// Whether two symbols are the same but for their case: a sentence that repeats its first words does not
-/// repeat its capital.
+/// Reports whether two symbols are equal, ignoring case. A sentence that repeats its first words
+/// does not repeat the capital letter.
 pub(super) fn is_alike(one: Option<char>, other: Option<char>) -> bool {
     match (one, other) {
         (Some(one), Some(other)) => one == other || one.to_lowercase().eq(other.to_lowercase()),
@@ -40,7 +41,8 @@ pub(super) fn is_alike(one: Option<char>, other: Option<char>) -> bool {
     }
 }
 
-/// Characters that belong to the one before them or are not seen: they say nothing by themselves.
+/// Reports whether the character modifies the one before it or is invisible. Such characters carry
+/// no information alone.
 pub(super) fn is_mark(character: char) -> bool {
     matches!(character,
         '\u{300}'..='\u{36f}' | '\u{483}'..='\u{489}' | '\u{591}'..='\u{5c7}' | '\u{610}'..='\u{61a}'

@@ -7,48 +7,59 @@ use super::characters::{
 };
 use super::{MOST_HELD, Seam, Splice, WINDOW};
 
-/// The least that an overlap must have.
+/// Minimum number of characters in an overlap.
 const LEAST_CHARACTERS: usize = 4;
+/// Minimum number of bytes in an overlap.
 const LEAST_BYTES: usize = 6;
-/// Quarters of a bit that an overlap must carry, by where it begins and ends as a unit of the text:
-/// inside words; inside and at words, or between letters of a script without spaces; at words; at a word and a clause; at clauses; at the end of a line or sentence.
+
+// Minimum information in an overlap, in quarters of a bit, by the places where it begins and ends
+// as a unit of the text.
+
+/// Inside words.
 const LEAST_INSIDE: u64 = 4 * 20;
+/// Inside a word and at a word boundary, or between letters of a script without spaces.
 const LEAST_PART: u64 = 4 * 32;
+/// At word boundaries.
 const LEAST_WORD: u64 = 4 * 64;
+/// At a word boundary and at a clause boundary.
 const LEAST_CLAUSE: u64 = 4 * 96;
+/// At clause boundaries.
 const LEAST_CLAUSES: u64 = 4 * 128;
+/// At the end of a line or sentence.
 const LEAST_SENTENCE: u64 = 4 * 160;
-/// The most that one character can carry, in quarters of a bit.
+
+/// Maximum information in one character, in quarters of a bit.
 const MOST_EACH: u64 = 4 * 6;
-/// A unit that comes twice is no repetition of the model's if it goes on for so many characters.
+/// Number of further characters that make a repeated unit periodic text, not a repetition by the
+/// model.
 const LEAST_RUN: usize = 3;
-/// Lines and sentences shorter than this repeat in any text.
+/// Minimum length of lines and sentences that count. Shorter ones repeat in any text.
 const LEAST_UNIT: usize = 6;
-/// Longer ones do not, where a text does not repeat itself.
+/// Minimum length of lines and sentences that repeat only in repetitive text.
 const LONG_UNIT: usize = 20;
-/// A text that has said so many of them, and none twice in a row, is taken not to begin now.
+/// Number of lines or sentences without a direct repetition after which none is expected.
 const LEAST_UNITS: usize = 32;
-/// New ones in the overlap count for so many more: the larger a group, the less likely a text says all of
-/// it twice.
+/// Extra weight of each new line or sentence in the overlap. A text is less likely to contain a
+/// larger group twice.
 const WEIGHT_IN_OVERLAP: usize = 6;
-/// Where a hash begins (FNV-1a).
+/// Initial value of the FNV-1a hash.
 const PRINT: u64 = 0xcbf2_9ce4_8422_2325;
-/// A character has no more marks than this, as far as it matters.
+/// Maximum number of marks on a character that are considered.
 const MOST_MARKS: usize = 4;
-/// Text that can be read in more ways than this is periodic.
+/// Maximum number of readings. Text with more readings is periodic.
 const MOST_READINGS: usize = 16;
 
-/// A character that is not white space.
+/// A character that is not whitespace.
 #[derive(Clone, Copy, Debug)]
 struct Symbol {
     character: char,
-    /// The white space before it.
+    /// The whitespace before it.
     gap: Gap,
-    /// Where it ends in its text, in bytes.
+    /// End offset in its text, in bytes.
     end: usize,
 }
 
-/// White space between two symbols.
+/// Whitespace between two symbols.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Gap {
     None,
@@ -65,11 +76,12 @@ impl Gap {
     }
 }
 
-/// What lies at a place between two characters: how likely a unit of the text begins or ends there.
+/// The kind of boundary between two characters, by the likelihood that a unit of the text begins or
+/// ends there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Edge {
     Inside,
-    /// Between letters of a script that has no spaces between words.
+    /// Between letters of a script without spaces between words.
     Unspaced,
     Word,
     Clause,
@@ -77,13 +89,13 @@ enum Edge {
     Line,
 }
 
-/// A text as its symbols, read character by character.
+/// The symbols of a text, read character by character.
 #[derive(Clone, Debug)]
 struct Symbols {
     list: Vec<Symbol>,
-    /// The white space since the last symbol.
+    /// The whitespace since the last symbol.
     gap: Gap,
-    /// How many bytes were read.
+    /// Number of bytes read.
     read: usize,
 }
 
@@ -92,7 +104,7 @@ impl Symbols {
         Self { list: Vec::new(), gap: Gap::None, read: 0 }
     }
 
-    /// Whether this character is a symbol.
+    /// Reads a character and reports whether it is a symbol.
     fn read(&mut self, character: char) -> bool {
         self.read += character.len_utf8();
         if character.is_whitespace() {
@@ -108,72 +120,74 @@ impl Symbols {
         self.list.get(index).map(|symbol| symbol.character)
     }
 
-    /// Where the first so many symbols end.
+    /// Returns the end offset of the first `symbols` symbols.
     fn end(&self, symbols: usize) -> usize {
         symbols.checked_sub(1).and_then(|last| self.list.get(last)).map_or(0, |symbol| symbol.end)
     }
 }
 
-/// One way to read the overlap as the text's own: the model repeated only `border` symbols, and the text
-/// says a unit of `period` symbols twice and more.
+/// One way to read the overlap as part of the text: the model repeated only `border` symbols, and
+/// the text contains a unit of `period` symbols at least twice.
 #[derive(Clone, Copy, Debug)]
 struct Reading {
     border: usize,
     period: usize,
-    /// How far the unit goes on before the overlap.
+    /// Number of symbols by which the unit continues before the overlap.
     before: usize,
-    /// How far it goes on after it, so far.
+    /// Number of symbols by which the unit continues after the overlap, so far.
     after: usize,
-    /// Whether it may go on further.
+    /// Whether the unit may continue further.
     open: bool,
 }
 
 impl Reading {
-    /// Whether the unit goes on for so long that this is how the text must be read.
+    /// Reports whether the unit continues far enough to make this reading likely.
     fn is_likely(&self) -> bool {
         self.border + self.before + self.after >= LEAST_RUN.max(self.period / 2)
     }
 }
 
-/// What the seeker found at the beginning of a continuation.
+/// The seeker's finding at the beginning of a continuation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Found {
     Nothing,
-    /// So many symbols that are repeated.
+    /// Number of symbols that are repeated.
     Repetition(usize),
-    /// So many symbols that may be repeated.
+    /// Number of symbols that may be repeated.
     Doubt(usize),
 }
 
-/// Looks for the overlap.
+/// The search for the overlap.
 ///
-/// This is Knuth, Morris and Pratt's search for the continuation in the end of the delivered text, where
-/// the pattern is still growing. It stands at the first place where all that is known of the pattern fits;
-/// when it arrives at the end of the text, what fits there is the overlap, and the longest that any
-/// further text could make.
+/// This is the Knuth-Morris-Pratt search for the continuation in the end of the delivered text,
+/// with a pattern that still grows. It stays at the first position where the known part of the
+/// pattern matches. At the end of the text, the matching part is the overlap. Further text cannot
+/// make it longer.
 #[derive(Clone, Debug)]
 pub(super) struct Seeker {
     /// The end of the delivered text.
     tail: String,
     delivered: Symbols,
-    /// How often characters occur in it, by their lowest byte: others that share it only make a
-    /// character look more common.
+    /// Frequency of characters in the delivered text, by their lowest byte. Characters that share
+    /// this byte make each other look more common.
     counts: Vec<u32>,
     continuation: Symbols,
-    /// For each symbol of the continuation, the longest end up to it that is also a proper beginning.
+    /// For each prefix of the continuation, the length of its longest proper prefix that is also
+    /// its suffix.
     borders: Vec<usize>,
-    /// How much of `delivered` was searched.
+    /// Number of symbols of `delivered` that were searched.
     searched: usize,
-    /// How much of the continuation fits there.
+    /// Number of symbols of the continuation that match there.
     fits: usize,
-    /// Once all is searched: how the overlap can be read as the text's own.
+    /// Ways to read the overlap as part of the text, once the search is complete.
     readings: Vec<Reading>,
-    /// How much the overlap says, in quarters of a bit.
+    /// Information in the overlap, in quarters of a bit.
     information: u64,
-    /// Whether the text has so far not repeated its lines, and its sentences.
+    /// Whether the text so far does not repeat its lines.
     lines_vary: bool,
+    /// Whether the text so far does not repeat its sentences.
     sentences_vary: bool,
-    /// How much of the continuation the readings have seen.
+    /// Number of symbols of the continuation that were compared with the readings.
     compared: usize,
 }
 
@@ -205,7 +219,8 @@ impl Seeker {
         }
     }
 
-    /// Reads a character of the continuation; says what was found as soon as no more could change it.
+    /// Reads a character of the continuation. Returns the finding as soon as further text cannot
+    /// change it.
     pub(super) fn read(&mut self, character: char) -> Option<Found> {
         if self.continuation.read + character.len_utf8() > MOST_HELD {
             let overlap = if self.is_searched() { self.fits } else { 0 };
@@ -227,10 +242,10 @@ impl Seeker {
         self.compare()
     }
 
-    /// The continuation is over.
+    /// Ends the continuation and returns the finding.
     pub(super) fn finish(&mut self) -> Found {
         if !self.is_searched() {
-            // No pattern can fit to beyond its end, so this arrives at the end of the text.
+            // A match cannot exceed the pattern, so this reaches the end of the text.
             self.search(usize::MAX);
             if let Some(found) = self.weigh() {
                 return found;
@@ -246,7 +261,7 @@ impl Seeker {
         self.searched == self.delivered.list.len()
     }
 
-    /// Notes the border that ends in the symbol just read.
+    /// Records the border that ends at the symbol just read.
     fn grow(&mut self, character: char) {
         let mut border = self.borders.last().copied().unwrap_or(0);
         let first = self.borders.is_empty();
@@ -259,12 +274,12 @@ impl Seeker {
         self.borders.push(border);
     }
 
-    /// The longest proper beginning of so many symbols of the continuation that is also their end.
+    /// Returns the length of the border of the continuation's first `symbols` symbols.
     fn border_of(&self, symbols: usize) -> usize {
         symbols.checked_sub(1).and_then(|last| self.borders.get(last)).copied().unwrap_or(0)
     }
 
-    /// Searches on, until so many symbols fit or the text is searched.
+    /// Continues the search until `enough` symbols match or the text ends.
     fn search(&mut self, enough: usize) {
         while self.fits < enough && !self.is_searched() {
             let next = self.delivered.at(self.searched);
@@ -279,7 +294,8 @@ impl Seeker {
         }
     }
 
-    /// What the size of the overlap says; if nothing, lists how else it can be read.
+    /// Judges the overlap by its size and period. If that does not settle it, collects the
+    /// readings.
     fn weigh(&mut self) -> Option<Found> {
         self.information = self.information();
         if !self.is_large() {
@@ -309,11 +325,11 @@ impl Seeker {
             && self.information >= LEAST_INSIDE
     }
 
-    /// How much the overlap says, in quarters of a bit.
+    /// Returns the information in the overlap, in quarters of a bit.
     fn information(&self) -> u64 {
         let symbols = self.continuation.list.get(..self.fits).unwrap_or_default();
-        // The delivered text may be short: as if more characters had been there, all different, unless it
-        // has shown to have but few.
+        // The delivered text may be short, so count some more characters, all different, in
+        // proportion to the number of different characters in it.
         let known = self.counts.iter().filter(|count| **count > 0).count() as u64;
         let all = self.delivered.list.len() as u64 + (4 * known).min(32);
         let one = |symbol: &Symbol| {
@@ -325,8 +341,8 @@ impl Seeker {
         symbols.iter().map(one).sum()
     }
 
-    /// Whether the delivered text has many units between such edges and says none, and no group of them,
-    /// twice in a row; and most of those in the overlap are new.
+    /// Reports whether the delivered text has many units between such edges and contains none of
+    /// them, and no group of them, twice in a row. Most units in the overlap must be new.
     fn vary(&self, edge: Edge) -> bool {
         let overlap = self.delivered.list.len() - self.fits;
         let mut last = HashMap::new();
@@ -355,7 +371,7 @@ impl Seeker {
             print = (print ^ u64::from(symbol.character)).wrapping_mul(0x0000_0100_0000_01b3);
             length += 1;
         }
-        // Where a long unit has come again, even apart, only many that did not are evidence.
+        // If a long unit occurred again, even later, only a large number of units is evidence.
         let weighty = if again { 0 } else { WEIGHT_IN_OVERLAP * fresh };
         units + weighty >= LEAST_UNITS && new >= old
     }
@@ -373,7 +389,7 @@ impl Seeker {
         reading
     }
 
-    /// Compares what follows the overlap with what each reading would have there.
+    /// Compares the text after the overlap with the text that each reading expects.
     fn compare(&mut self) -> Option<Found> {
         while let Some(next) = self.continuation.at(self.compared) {
             for reading in self.readings.iter_mut().filter(|reading| reading.open) {
@@ -395,9 +411,9 @@ impl Seeker {
         None
     }
 
-    /// Whether the overlap says enough for where its units begin and end.
+    /// Judges whether the overlap carries enough information for the boundaries of its units.
     fn judge(&self) -> Found {
-        // A model that begins anew has more to say than it had.
+        // A model that restarts a line or sentence would add more text.
         if self.continuation.list.len() == self.fits && self.begins_whole() {
             return Found::Doubt(self.fits);
         }
@@ -408,13 +424,13 @@ impl Seeker {
         Found::Repetition(self.fits)
     }
 
-    /// Whether the overlap begins where a line or a sentence does.
+    /// Reports whether the overlap begins at the start of a line or sentence.
     fn begins_whole(&self) -> bool {
         self.edge(self.delivered.list.len() - self.fits, 0) >= Edge::Sentence
     }
 
-    /// How much the overlap must say to be no unit of this reading. The text so read is longer than the
-    /// unit twice, so there are several places where it may begin.
+    /// Returns the information that the overlap needs to rule out this reading. The text in this
+    /// reading is longer than two units, so the unit may begin at several places.
     fn least(&self, reading: &Reading) -> u64 {
         let all = self.delivered.list.len();
         let first = all - self.fits - reading.before;
@@ -450,7 +466,7 @@ impl Seeker {
         }
     }
 
-    /// A symbol of the text that is read as if `border` symbols were repeated.
+    /// Returns a symbol of the text, read as if `border` symbols were repeated.
     fn symbol(&self, index: usize, border: usize) -> Option<&Symbol> {
         match index.checked_sub(self.delivered.list.len()) {
             None => self.delivered.list.get(index),
@@ -458,19 +474,19 @@ impl Seeker {
         }
     }
 
-    /// The white space before it.
+    /// Returns the whitespace before a symbol.
     fn gap(&self, index: usize, border: usize) -> Gap {
         let gap = self.symbol(index, border).map_or(Gap::None, |symbol| symbol.gap);
-        // Where symbols were repeated, the space after them came twice.
+        // If symbols were repeated, the space after them occurs twice.
         let joined = index == self.delivered.list.len() && border == 0;
         if joined { self.delivered.gap.max(gap) } else { gap }
     }
 
-    /// The edge before it.
+    /// Returns the edge before a symbol.
     fn edge(&self, index: usize, border: usize) -> Edge {
         let symbol = |back| self.symbol(index.checked_sub(back)?, border);
         let (Some(before), Some(after)) = (symbol(1), symbol(0)) else { return Edge::Line };
-        // A mark is of the kind of what it stands on: a letter's accent, an emoji's presentation.
+        // A mark counts as the character that it modifies, such as a letter or an emoji.
         let bases = (1..=MOST_MARKS).filter_map(symbol).map(|symbol| symbol.character);
         let base = bases.into_iter().find(|character| !is_mark(*character));
         let (before, after) = (base.unwrap_or(before.character), after.character);
@@ -496,7 +512,7 @@ impl Seeker {
         }
     }
 
-    /// The splice of a continuation that begins with what was read.
+    /// Returns the splice for a continuation that begins with the text read so far.
     pub(super) fn splice(&self, found: Found, continuation: &str) -> Splice {
         match found {
             Found::Nothing | Found::Doubt(0) => Splice::PLAIN,
@@ -516,18 +532,19 @@ impl Seeker {
     }
 }
 
-/// What a unit of whole lines or sentences must say.
+/// Returns the minimum information for a unit of whole lines or sentences.
 fn if_varied(varied: bool) -> u64 {
     if varied { LEAST_SENTENCE } else { u64::MAX }
 }
 
-/// How much of the space after a repetition repeats the space that was delivered.
+/// Returns the number of bytes of the whitespace after a repetition that repeat the delivered
+/// whitespace.
 pub(super) fn repeated_space(delivered: &str, space: &str) -> usize {
     if space.starts_with(delivered) {
         return delivered.len();
     }
-    // The space has drifted. As many lines are repeated as were delivered, and of the last line's
-    // indent what is the same.
+    // The whitespace differs. Count as many line feeds as were delivered, plus the common part of
+    // the last line's indent.
     let lines = delivered.matches('\n').count();
     let repeated = space.match_indices('\n').take(lines).last().map_or(0, |(at, _)| at + 1);
     let indent = delivered.rsplit('\n').next().unwrap_or_default();
@@ -536,12 +553,12 @@ pub(super) fn repeated_space(delivered: &str, space: &str) -> usize {
     repeated + same.map(|(one, _)| one.len_utf8()).sum::<usize>()
 }
 
-/// Splits at a place that is known to be between two characters.
+/// Splits at an offset that is known to be a character boundary.
 pub(super) fn split(text: &str, at: usize) -> (&str, &str) {
     text.split_at_checked(at).unwrap_or((text, ""))
 }
 
-/// The last bytes of a text, from the first whole character.
+/// Returns the last bytes of a text, from the first whole character.
 pub(super) fn end_of(text: &str, bytes: usize) -> &str {
     let start = text.len().saturating_sub(bytes);
     let start = (start..text.len()).find(|at| text.is_char_boundary(*at)).unwrap_or(text.len());

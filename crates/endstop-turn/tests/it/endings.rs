@@ -1,10 +1,10 @@
-//! Endings made by hand, for what reads no bytes.
+//! Hand-made endings, for tests that read no bytes.
 
 use endstop::{
     ChoiceEnding, Closed, Confidence, Ending, Fault, FaultKind, Reason, Said, Shown, Usage,
 };
 
-/// What stands in a response.
+/// The content of a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Holds {
     Text,
@@ -57,7 +57,7 @@ pub(crate) fn ending(reason: Reason, confidence: Confidence, shown: Shown) -> En
     }
 }
 
-/// A sure ending with text.
+/// Creates an ending with high confidence and text.
 pub(crate) fn plain(reason: Reason) -> Ending {
     ending(reason, Confidence::High, Holds::Text.shown())
 }
@@ -73,7 +73,7 @@ pub(crate) fn failed(kind: FaultKind) -> Ending {
     Ending { fault: Some(fault), said: None, closed: Closed::Error, ..nothing }
 }
 
-/// A small generator of numbers, the same in every run.
+/// A small random number generator with a fixed seed.
 pub(crate) struct Dice(pub(crate) u64);
 
 impl Dice {

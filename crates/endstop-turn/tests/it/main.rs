@@ -1,4 +1,4 @@
-//! Policy, continuation and splice: matrices as snapshots, limits, random turns and texts.
+//! Tests of policy, continuation and splice: snapshot matrices, limits, random turns and texts.
 //!
 //! `UPDATE_EXPECT=1` rewrites the snapshots.
 

@@ -1,4 +1,4 @@
-//! The one table from endings to actions, and those who render it.
+//! The table from endings to actions, and the decisions made from it.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -12,7 +12,7 @@ use expect_test::expect_file;
 
 use crate::endings::{HOLDS, Holds, ending, failed, plain};
 
-/// Every kind of ending that calls for something of its own.
+/// Returns every kind of ending that has a different remedy.
 fn endings() -> Vec<(String, Ending)> {
     let mut all = Vec::new();
     for reason in Reason::ALL {
@@ -33,16 +33,16 @@ fn endings() -> Vec<(String, Ending)> {
     }
     for timer in [Timer::ClientWrite, Timer::Idle, Timer::Total] {
         let ending = Ending { closed: Closed::TimedOut(timer), ..plain(Reason::TimedOut) };
-        all.push((format!("timed_out: {timer:?}, after the word"), ending));
+        all.push((format!("timed_out: {timer:?}, after the finish reason"), ending));
     }
     let approval = Shown { approval: true, other_content: true, ..Holds::Text.shown() };
     let waits = ending(Reason::Paused, Confidence::High, approval);
-    all.push(("paused for an approval".to_owned(), waits));
+    all.push(("paused for approval".to_owned(), waits));
     all.push(("not over".to_owned(), Ending { over: false, ..plain(Reason::Unknown) }));
     all
 }
 
-/// Those that come as [`Reason::Failed`].
+/// The kinds of fault that end as [`Reason::Failed`].
 const KINDS: [FaultKind; 9] = [
     FaultKind::Other,
     FaultKind::Overloaded,
@@ -62,12 +62,13 @@ fn word(value: impl serde::Serialize) -> String {
 #[test]
 fn the_remedy_of_every_ending() {
     let mut text = String::from(
-        "What each ending calls for: the action, the cause, whether all was delivered, whether the\n\
-         same request would end the same, whether tool calls may run; what happened; the advice.\n",
+        "The remedy for each ending: the action, the cause, whether the whole response arrived,\n\
+         whether the same request would end the same way, whether tool calls may run; what\n\
+         happened; the advice.\n",
     );
     for (name, ending) in endings() {
         let remedy = remedy(&ending);
-        let repeats = if remedy.repeats { "repeats" } else { "may end otherwise" };
+        let repeats = if remedy.repeats { "repeats" } else { "may end differently" };
         let tools = match remedy.tools {
             Allow::Run => "tools may run",
             Allow::Refuse(Refusal::NoCalls) => "no tool calls",
@@ -92,11 +93,11 @@ fn a_remedy_keeps_its_promises() {
     for (name, ending) in endings() {
         let remedy = remedy(&ending);
         let what = format!("{name}: {remedy:?}");
-        // Tools run if and only if the one rule lets them.
+        // Tools run if and only if the rule for tool calls allows it.
         assert_eq!(remedy.action == Action::RunTools, remedy.tools == Allow::Run, "{what}");
-        // Only what may end otherwise is retried.
+        // Only a request that may end differently is retried.
         assert!(remedy.action != Action::Retry || !remedy.repeats, "{what}");
-        // "Use the answer" is for answers.
+        // "use the answer" is only for complete answers.
         let whole = ending.over
             && matches!(ending.reason, Reason::Complete | Reason::StopSequence)
             && (ending.shown.text || ending.shown.other_content)
@@ -106,12 +107,12 @@ fn a_remedy_keeps_its_promises() {
         if !ending.reason.is_success() {
             assert_ne!(remedy.cause, Cause::Completed, "{what}");
         }
-        // One line, plain words, no full stop.
+        // One line, lower case, no full stop.
         for text in [remedy.happened.as_str(), &*remedy.advice] {
             assert!(!text.is_empty() && !text.ends_with('.') && !text.contains('\n'), "{what}");
             assert!(!text.starts_with(char::is_uppercase), "{what}");
         }
-        // A rule may name what is usual for text.
+        // A rule may name the usual action for text.
         if ending.over && ending.shown == Holds::Text.shown() {
             let permitted = Rule::permitted(ending.reason);
             assert!(permitted.contains(&remedy.action), "{what}: {permitted:?}");
@@ -130,7 +131,7 @@ fn an_empty_stop_is_no_answer() {
     }
 }
 
-/// A decision differs from the remedy only where the policy, the context or a limit says so.
+/// A decision differs from the remedy only because of the policy, the context or a limit.
 #[test]
 fn the_default_policy_does_what_the_ending_calls_for() {
     let context = DecisionContext {
@@ -149,7 +150,7 @@ fn the_default_policy_does_what_the_ending_calls_for() {
     }
 }
 
-/// All sentences that decisions give, for reading.
+/// Lists all sentences of decisions, for review.
 #[test]
 fn the_sentences_of_decisions() {
     let spent = Spent {
@@ -194,7 +195,7 @@ fn the_sentences_of_decisions() {
             }
         }
     }
-    let mut text = String::from("Every sentence that the presets give a decision, by action.\n\n");
+    let mut text = String::from("All sentences of decisions under the presets, by action.\n\n");
     for sentence in sentences {
         writeln!(text, "{sentence}").unwrap();
     }
@@ -212,7 +213,7 @@ fn delivery_is_told_apart() {
     }
     assert_eq!(of(&plain(Reason::Unknown)), Delivery::Unclear);
     assert_eq!(of(&Ending { over: false, ..plain(Reason::Complete) }), Delivery::Pending);
-    // A provider that falls silent after its word has sent everything.
+    // A provider that goes silent after its finish reason has sent everything.
     let timed_out = |timer| Ending { closed: Closed::TimedOut(timer), ..plain(Reason::TimedOut) };
     assert_eq!(of(&timed_out(Timer::Idle)), Delivery::Whole);
     assert_eq!(of(&timed_out(Timer::Total)), Delivery::Broken);

@@ -144,6 +144,6 @@ fn count(wire: &Payload<'_>, out: &mut EventSink<'_, '_>) {
 }
 
 fn claims(probe: &Probe<'_>) -> bool {
-    matches!(&*probe.type_, "stream_chunk" | "stream_summary" | "completion_summary")
-        || probe.completions.is_some() && probe.model_version.is_some()
+    matches!(&*probe.text("type"), "stream_chunk" | "stream_summary" | "completion_summary")
+        || probe.has("completions") && probe.has("model_version")
 }

@@ -94,7 +94,7 @@ const ASKS: RequestShape = RequestShape {
         },
         Restriction { field: "output_format", fine: &[], by_default: false, because: FORMAT },
     ],
-    paused: PauseProtocol::Resend { gather: content::gather, sums_up: content::COMPACTION },
+    paused: PauseProtocol::Resend { gather: content::gather, is_summary: content::is_compaction },
     forced_tools: &[ForcedTool {
         tools: "tools",
         field: "tool_choice",
@@ -431,10 +431,9 @@ fn emit_usage(usage: Option<&Loose<WireUsage>>, out: &mut EventSink<'_, '_>) {
 }
 
 fn claims(probe: &Probe<'_>) -> bool {
-    let error = probe.error.filter(|error| error.get().starts_with('{'));
-    &*probe.type_ == "error" && error.is_some()
+    probe.text("type") == "error" && probe.has_object("error")
         || matches!(
-            probe.event(),
+            &*probe.event("type"),
             "message"
                 | "message_start"
                 | "content_block_start"

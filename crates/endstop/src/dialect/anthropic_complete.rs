@@ -102,5 +102,5 @@ fn read_message(frame: &Frame<'_>, out: &mut EventSink<'_, '_>) -> Reading {
 }
 
 fn claims(probe: &Probe<'_>) -> bool {
-    &*probe.type_ == "completion" || probe.completion.is_some()
+    probe.text("type") == "completion" || probe.has("completion")
 }

@@ -116,5 +116,5 @@ fn read_body(frame: &Frame<'_>, out: &mut EventSink<'_, '_>) -> Reading {
 }
 
 fn claims(probe: &Probe<'_>) -> bool {
-    probe.completions.is_some() && probe.model_version.is_none()
+    probe.has("completions") && !probe.has("model_version")
 }

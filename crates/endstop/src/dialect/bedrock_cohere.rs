@@ -136,6 +136,6 @@ fn read_word(choice: u32, word: &Scalar<'_>, out: &mut EventSink<'_, '_>) {
 }
 
 fn claims(probe: &Probe<'_>) -> bool {
-    let bare = probe.event_type.is_empty() && probe.meta.is_none();
-    bare && (probe.is_finished.is_some() || probe.generations.is_some())
+    let bare = !probe.has("event_type") && !probe.has("meta");
+    bare && (probe.has("is_finished") || probe.has("generations"))
 }

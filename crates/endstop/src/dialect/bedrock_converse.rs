@@ -516,9 +516,9 @@ fn emit_usage(usage: Option<&Loose<WireUsage>>, out: &mut EventSink<'_, '_>) {
 }
 
 fn claims(probe: &Probe<'_>) -> bool {
-    probe.stop_reason_camel.is_some() && probe.output.is_some()
+    probe.has("stopReason") && probe.has("output")
         || matches!(
-            probe.name,
+            probe.name(),
             "messageStart" | "contentBlockStart" | "contentBlockDelta" | "messageStop"
         )
 }

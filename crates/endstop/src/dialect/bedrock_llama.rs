@@ -89,5 +89,5 @@ fn read(frame: &Frame<'_>, out: &mut EventSink<'_, '_>) -> Reading {
 }
 
 fn claims(probe: &Probe<'_>) -> bool {
-    probe.generation.is_some()
+    probe.has("generation")
 }

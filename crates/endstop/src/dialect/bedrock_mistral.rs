@@ -148,5 +148,5 @@ fn read_output(choice: u32, output: &Output<'_>, out: &mut EventSink<'_, '_>) {
 }
 
 fn claims(probe: &Probe<'_>) -> bool {
-    probe.outputs.is_some()
+    probe.has("outputs")
 }

@@ -89,6 +89,5 @@ pub(super) fn read(frame: &Frame<'_>, out: &mut EventSink<'_, '_>) -> Reading {
 }
 
 fn claims(probe: &Probe<'_>) -> bool {
-    let events = [probe.content_block_delta, probe.message_start, probe.message_stop];
-    events.iter().any(Option::is_some)
+    ["contentBlockDelta", "messageStart", "messageStop"].iter().any(|event| probe.has(event))
 }

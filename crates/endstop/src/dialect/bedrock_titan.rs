@@ -154,5 +154,5 @@ fn emit_usage(input: Count, output: Count, out: &mut EventSink<'_, '_>) {
 }
 
 fn claims(probe: &Probe<'_>) -> bool {
-    probe.output_text.is_some() || probe.input_text_token_count.is_some() && probe.results.is_some()
+    probe.has("outputText") || probe.has("inputTextTokenCount") && probe.has("results")
 }

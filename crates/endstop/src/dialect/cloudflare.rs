@@ -162,6 +162,5 @@ fn read_call(wire: &ToolCall<'_>, out: &mut EventSink<'_, '_>) {
 }
 
 fn claims(probe: &Probe<'_>) -> bool {
-    probe.result.is_some() && probe.success.is_some()
-        || probe.response.is_some_and(|response| response.get().starts_with('"'))
+    probe.has("result") && probe.has("success") || probe.has_text("response")
 }

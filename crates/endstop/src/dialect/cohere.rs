@@ -306,6 +306,7 @@ fn emit_usage(usage: Option<&Loose<WireUsage>>, out: &mut EventSink<'_, '_>) {
 }
 
 fn claims(probe: &Probe<'_>) -> bool {
-    matches!(probe.event(), "message-start" | "content-start" | "content-delta" | "message-end")
-        || probe.finish_reason.is_some() && probe.message.is_some()
+    let event = probe.event("type");
+    matches!(&*event, "message-start" | "content-start" | "content-delta" | "message-end")
+        || probe.has("finish_reason") && probe.has("message")
 }

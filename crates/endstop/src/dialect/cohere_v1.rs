@@ -280,7 +280,7 @@ fn emit_usage(meta: Option<&Loose<Meta>>, out: &mut EventSink<'_, '_>) {
 }
 
 fn claims(probe: &Probe<'_>) -> bool {
-    matches!(probe.event(), "stream-start" | "text-generation" | "stream-end")
-        || !probe.generation_id.is_empty()
-        || probe.generations.is_some() && probe.meta.is_some()
+    matches!(&*probe.event("event_type"), "stream-start" | "text-generation" | "stream-end")
+        || probe.has("generation_id")
+        || probe.has("generations") && probe.has("meta")
 }

@@ -247,5 +247,5 @@ fn read_word(choice: u32, word: &Scalar<'_>, out: &mut EventSink<'_, '_>) {
 }
 
 fn claims(probe: &Probe<'_>) -> bool {
-    probe.output.is_some_and(|output| output.get().starts_with('{')) && !probe.request_id.is_empty()
+    probe.has_object("output") && probe.has("request_id")
 }

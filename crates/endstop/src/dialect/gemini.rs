@@ -457,5 +457,5 @@ fn read_ratings(
 }
 
 fn claims(probe: &Probe<'_>) -> bool {
-    probe.candidates.is_some() || probe.prompt_feedback.is_some() || probe.usage_metadata.is_some()
+    ["candidates", "promptFeedback", "usageMetadata"].iter().any(|key| probe.has(key))
 }

@@ -338,7 +338,8 @@ fn end_step(index: u32, out: &mut EventSink<'_, '_>) {
 }
 
 fn claims(probe: &Probe<'_>) -> bool {
-    probe.object.0 == "interaction"
-        || probe.event().starts_with("interaction.")
-        || probe.event().starts_with("step.")
+    let event = probe.event("event_type");
+    probe.text("object") == "interaction"
+        || event.starts_with("interaction.")
+        || event.starts_with("step.")
 }

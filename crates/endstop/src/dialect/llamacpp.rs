@@ -122,5 +122,5 @@ fn read_end(choice: u32, wire: &Payload<'_>, out: &mut EventSink<'_, '_>) {
 }
 
 fn claims(probe: &Probe<'_>) -> bool {
-    probe.content.is_some() && probe.stop.is_some()
+    probe.has("content") && probe.has("stop")
 }

@@ -177,5 +177,5 @@ fn read_end(wire: &Payload<'_>, out: &mut EventSink<'_, '_>) {
 }
 
 fn claims(probe: &Probe<'_>) -> bool {
-    probe.done.is_some() && (probe.message.is_some() || probe.response.is_some())
+    probe.has("done") && (probe.has("message") || probe.has("response"))
 }

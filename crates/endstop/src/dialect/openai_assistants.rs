@@ -247,5 +247,5 @@ fn read_words(status: &str, wire: &Payload<'_>, out: &mut EventSink<'_, '_>) {
 }
 
 fn claims(probe: &Probe<'_>) -> bool {
-    probe.object.starts_with("thread.")
+    probe.text("object").starts_with("thread.")
 }

@@ -613,6 +613,6 @@ pub(super) fn rate_categories(
 }
 
 fn claims(probe: &Probe<'_>) -> bool {
-    probe.choices.iter().any(|choice| choice.message.is_some() || choice.delta.is_some())
-        || probe.object.starts_with("chat.completion")
+    probe.lists("choices", &["message", "delta"])
+        || probe.text("object").starts_with("chat.completion")
 }

@@ -16,7 +16,7 @@ use crate::gateway_error;
 use crate::next_request::{self, ConversationShape, RequestShape};
 use crate::provider::{COMMON_CAPABILITIES, Capabilities, Profile};
 use crate::reader::EventSink;
-use crate::shape::{Probe, ProbeChoice};
+use crate::shape::Probe;
 use crate::wire::{Count, Few, Loose, Scalar, Text};
 
 /// The wire.
@@ -127,9 +127,6 @@ fn read(frame: &Frame<'_>, out: &mut EventSink<'_, '_>) -> Reading {
 }
 
 fn claims(probe: &Probe<'_>) -> bool {
-    let of_chat =
-        |choice: &Loose<ProbeChoice<'_>>| choice.message.is_some() || choice.delta.is_some();
-    let chat = probe.choices.iter().any(of_chat);
-    let text = probe.choices.iter().any(|choice| choice.text.is_some());
-    text || probe.object.0 == "text_completion" && !chat
+    let chat = probe.lists("choices", &["message", "delta"]);
+    probe.lists("choices", &["text"]) || probe.text("object") == "text_completion" && !chat
 }

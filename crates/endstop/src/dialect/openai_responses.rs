@@ -606,5 +606,5 @@ fn read_parts(item: &Item<'_>, known: Kinds, out: &mut EventSink<'_, '_>) {
 }
 
 fn claims(probe: &Probe<'_>) -> bool {
-    probe.object.0 == "response" || probe.event().starts_with("response.")
+    probe.text("object") == "response" || probe.event("type").starts_with("response.")
 }

@@ -140,5 +140,5 @@ fn read_body(frame: &Frame<'_>, out: &mut EventSink<'_, '_>) -> Reading {
 }
 
 fn claims(probe: &Probe<'_>) -> bool {
-    probe.urls.is_some() && !probe.status.is_empty()
+    probe.has("urls") && probe.has("status")
 }

@@ -93,5 +93,5 @@ fn read(frame: &Frame<'_>, out: &mut EventSink<'_, '_>) -> Reading {
 }
 
 fn claims(probe: &Probe<'_>) -> bool {
-    probe.final_result.is_some() || probe.orchestration_result.is_some()
+    probe.has("final_result") || probe.has("orchestration_result")
 }

@@ -130,5 +130,5 @@ fn read_end(details: &Details<'_>, out: &mut EventSink<'_, '_>) {
 }
 
 fn claims(probe: &Probe<'_>) -> bool {
-    probe.generated_text.is_some() || probe.token.is_some_and(|token| token.get().starts_with('{'))
+    probe.has("generated_text") || probe.has_object("token")
 }

@@ -133,5 +133,5 @@ fn read(frame: &Frame<'_>, out: &mut EventSink<'_, '_>) -> Reading {
 }
 
 fn claims(probe: &Probe<'_>) -> bool {
-    probe.results.is_some() && !probe.model_id.is_empty()
+    probe.has("results") && probe.has("model_id")
 }

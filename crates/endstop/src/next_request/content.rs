@@ -1,8 +1,11 @@
 //! The content of an answer as it came, for wires on which a paused answer goes back as it is.
 
-use serde_json::{Map, Value};
+use std::collections::BTreeMap;
+
+use serde_json::value::RawValue;
 
 use super::PauseProtocol;
+use super::document::{Document, quoted};
 use crate::frame::framer::{Framer, Hints};
 use crate::frame::{Frame, Rest};
 use crate::provider::Profile;
@@ -19,12 +22,11 @@ const MAX_BLOCKS: usize = 4096;
 /// ```
 /// use endstop::next_request::Content;
 /// use endstop::provider;
-/// use serde_json::json;
 ///
 /// let body = br#"{"type":"message","content":[{"type":"text","text":"Hi"}],"stop_reason":"pause_turn"}"#;
 /// let mut content = Content::new(&provider::ANTHROPIC.main, "application/json");
 /// content.push(body);
-/// assert_eq!(content.finish(), Some(json!([{"type": "text", "text": "Hi"}])));
+/// assert_eq!(content.finish().unwrap().get(), r#"[{"type":"text","text":"Hi"}]"#);
 /// ```
 #[derive(Clone, Debug)]
 pub struct Content {
@@ -64,7 +66,7 @@ impl Content {
 
     /// Returns the content for the assistant's turn; none if there is none or not all of it is known.
     #[must_use]
-    pub fn finish(self) -> Option<Value> {
+    pub fn finish(self) -> Option<Box<RawValue>> {
         let Self { gather, framer, mut blocks } = self;
         let gather = gather.filter(|_| !blocks.lost)?;
         if framer.finish(|frame| gather(&frame, &mut blocks)) == Rest::CutFrame {
@@ -83,17 +85,24 @@ pub struct Blocks {
     lost: bool,
 }
 
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 struct Block {
-    fields: Map<String, Value>,
-    /// A value that comes in pieces of JSON, and the field that it belongs to.
-    json: Option<(&'static str, String)>,
+    /// The block as it began.
+    object: Document,
+    /// Texts that are appended to its fields when it ends.
+    texts: BTreeMap<&'static str, String>,
+    /// Texts that replace its fields.
+    replaced: BTreeMap<&'static str, String>,
+    /// Elements of lists, as JSON, with commas between them.
+    elements: BTreeMap<&'static str, String>,
+    /// Values that come in pieces of JSON.
+    json: BTreeMap<&'static str, String>,
     open: bool,
 }
 
 impl Blocks {
     /// Takes in the content of a whole answer.
-    pub fn set(&mut self, content: &[Value]) {
+    pub fn set(&mut self, content: &[&RawValue]) {
         for (index, block) in content.iter().enumerate() {
             self.start(index, block);
             self.stop(index);
@@ -101,67 +110,52 @@ impl Blocks {
     }
 
     /// Begins a block.
-    pub fn start(&mut self, index: usize, block: &Value) {
-        let Value::Object(fields) = block else { return self.lose() };
-        if index != self.list.len() || index >= MAX_BLOCKS || !self.has_room(size(block)) {
+    pub fn start(&mut self, index: usize, block: &RawValue) {
+        let Some(object) = Document::new(block.get(), false) else { return self.lose() };
+        if index != self.list.len() || index >= MAX_BLOCKS || !self.has_room(block.get().len()) {
             return self.lose();
         }
-        self.list.push(Block { fields: fields.clone(), json: None, open: true });
+        let (texts, replaced) = (BTreeMap::new(), BTreeMap::new());
+        let (elements, json) = (BTreeMap::new(), BTreeMap::new());
+        self.list.push(Block { object, texts, replaced, elements, json, open: true });
     }
 
     /// Appends to a text of a block.
-    pub fn append(&mut self, index: usize, field: &str, text: &str) {
-        let room = self.has_room(text.len());
-        match self.open(index).map(|block| block.fields.entry(field).or_insert(Value::Null)) {
-            Some(Value::String(own)) if room => own.push_str(text),
-            Some(own @ Value::Null) if room => *own = Value::String(text.to_owned()),
-            _ => self.lose(),
+    pub fn append(&mut self, index: usize, field: &'static str, text: &str) {
+        if let Some(block) = self.open(index, text.len()) {
+            block.texts.entry(field).or_default().push_str(text);
         }
     }
 
     /// Sets a text of a block.
-    pub fn put(&mut self, index: usize, field: &str, text: &str) {
-        let room = self.has_room(text.len());
-        match self.open(index) {
-            Some(block) if room => {
-                block.fields.insert(field.to_owned(), Value::String(text.to_owned()));
-            }
-            _ => self.lose(),
+    pub fn put(&mut self, index: usize, field: &'static str, text: &str) {
+        if let Some(block) = self.open(index, text.len()) {
+            block.replaced.insert(field, text.to_owned());
         }
     }
 
     /// Appends to a list of a block.
-    pub fn push(&mut self, index: usize, field: &str, value: &Value) {
-        let room = self.has_room(size(value));
-        match self.open(index).map(|block| block.fields.entry(field).or_insert(Value::Null)) {
-            Some(Value::Array(own)) if room => own.push(value.clone()),
-            Some(own @ Value::Null) if room => *own = Value::Array(vec![value.clone()]),
-            _ => self.lose(),
+    pub fn push(&mut self, index: usize, field: &'static str, value: &RawValue) {
+        if let Some(block) = self.open(index, value.get().len()) {
+            let list = block.elements.entry(field).or_default();
+            if !list.is_empty() {
+                list.push(',');
+            }
+            list.push_str(value.get());
         }
     }
 
     /// Appends to a value of a block that comes in pieces of JSON.
     pub fn append_json(&mut self, index: usize, field: &'static str, piece: &str) {
-        let room = self.has_room(piece.len());
-        match self.open(index) {
-            Some(block) if room => {
-                let (_, json) = block.json.get_or_insert_with(|| (field, String::new()));
-                json.push_str(piece);
-            }
-            _ => self.lose(),
+        if let Some(block) = self.open(index, piece.len()) {
+            block.json.entry(field).or_default().push_str(piece);
         }
     }
 
     /// Ends a block.
     pub fn stop(&mut self, index: usize) {
-        let Some(block) = self.open(index) else { return self.lose() };
-        block.open = false;
-        let Some((field, json)) = block.json.take().filter(|(_, json)| !json.is_empty()) else {
-            return;
-        };
-        match serde_json::from_str(&json) {
-            Ok(value) => drop(block.fields.insert(field.to_owned(), value)),
-            Err(_) => self.lose(),
+        if self.open(index, 0).and_then(Block::stop).is_none() {
+            self.lose();
         }
     }
 
@@ -170,8 +164,14 @@ impl Blocks {
         *self = Self { lost: true, ..Self::default() };
     }
 
-    fn open(&mut self, index: usize) -> Option<&mut Block> {
-        self.list.get_mut(index).filter(|block| block.open)
+    /// Returns a block that has not ended, if there is room for so many more bytes. Without one, all
+    /// of the content is lost.
+    fn open(&mut self, index: usize, bytes: usize) -> Option<&mut Block> {
+        let is_open = self.list.get(index).is_some_and(|block| block.open);
+        if !self.has_room(bytes) || !is_open {
+            self.lose();
+        }
+        self.list.get_mut(index)
     }
 
     fn has_room(&mut self, bytes: usize) -> bool {
@@ -179,29 +179,50 @@ impl Blocks {
         self.bytes <= MAX_CONTENT
     }
 
-    fn finish(self) -> Option<Value> {
+    fn finish(self) -> Option<Box<RawValue>> {
         if self.lost || self.list.is_empty() || self.list.iter().any(|block| block.open) {
             return None;
         }
-        let blocks = self.list.into_iter().map(|block| Value::Object(block.fields));
-        Some(Value::Array(blocks.collect()))
+        let blocks: Option<Vec<Box<RawValue>>> =
+            self.list.into_iter().map(|block| block.object.finish()).collect();
+        serde_json::value::to_raw_value(&blocks?).ok()
     }
 }
 
-/// About how many bytes a value holds.
-fn size(value: &Value) -> usize {
-    match value {
-        Value::Null | Value::Bool(_) | Value::Number(_) => 8,
-        Value::String(text) => text.len(),
-        Value::Array(list) => list.iter().map(size).sum(),
-        Value::Object(fields) => fields.iter().map(|(key, value)| key.len() + size(value)).sum(),
+impl Block {
+    /// Puts the pieces into the block; `None` if one does not fit.
+    fn stop(&mut self) -> Option<()> {
+        self.open = false;
+        let object = &mut self.object;
+        for (field, text) in std::mem::take(&mut self.texts) {
+            match object.find(field).filter(|span| object.raw(span) != "null") {
+                Some(span) => object.append(&span, &text)?,
+                None => object.put(field, &quoted(&text))?,
+            }
+        }
+        for (field, text) in std::mem::take(&mut self.replaced) {
+            object.put(field, &quoted(&text))?;
+        }
+        for (field, elements) in std::mem::take(&mut self.elements) {
+            match object.find(field).filter(|span| object.raw(span) != "null") {
+                Some(span) => {
+                    object.items(&span)?;
+                    object.push(&span, &elements);
+                }
+                None => object.put(field, &format!("[{elements}]"))?,
+            }
+        }
+        for (field, json) in std::mem::take(&mut self.json) {
+            if !json.is_empty() {
+                object.put(field, serde_json::from_str::<&RawValue>(&json).ok()?.get())?;
+            }
+        }
+        Some(())
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
     use crate::frame::testing::cuttings;
     use crate::provider::{ANTHROPIC, GOOGLE, OPENAI};
@@ -216,10 +237,10 @@ event: content_block_delta\ndata: {\"type\":\"content_block_delta\",\"index\":1,
 event: content_block_stop\ndata: {\"type\":\"content_block_stop\",\"index\":1}\n\n\
 event: message_stop\ndata: {\"type\":\"message_stop\"}\n\n";
 
-    fn read(pieces: &[&[u8]]) -> Option<Value> {
+    fn read(pieces: &[&[u8]]) -> Option<String> {
         let mut content = Content::new(&ANTHROPIC.main, "text/event-stream");
         pieces.iter().for_each(|piece| content.push(piece));
-        content.finish()
+        content.finish().map(|content| content.get().to_owned())
     }
 
     fn text() -> String {
@@ -228,12 +249,10 @@ event: message_stop\ndata: {\"type\":\"message_stop\"}\n\n";
 
     #[test]
     fn content_is_the_same_in_every_cutting() {
-        let want = json!([
-            {"type": "text", "text": "a\u{fc}b"},
-            {"type": "server_tool_use", "input": {"q": 1}},
-        ]);
+        let want = "[{\"type\":\"text\",\"text\":\"aüb\"},\
+                    {\"type\":\"server_tool_use\",\"input\":{\"q\":1}}]";
         for pieces in cuttings(STREAM) {
-            assert_eq!(read(&pieces), Some(want.clone()));
+            assert_eq!(read(&pieces).as_deref(), Some(want));
         }
     }
 
@@ -278,11 +297,12 @@ event: message_stop\ndata: {\"type\":\"message_stop\"}\n\n";
         content.push(piece.as_bytes());
         content.push(piece.as_bytes());
         assert!(content.blocks.lost && content.blocks.list.is_empty());
-        assert_eq!(content.finish(), None);
+        assert!(content.finish().is_none());
         let mut blocks = Blocks::default();
-        (0..MAX_BLOCKS).for_each(|index| blocks.start(index, &json!({})));
+        let empty = RawValue::from_string("{}".to_owned()).unwrap();
+        (0..MAX_BLOCKS).for_each(|index| blocks.start(index, &empty));
         assert!(!blocks.lost);
-        blocks.start(MAX_BLOCKS, &json!({}));
+        blocks.start(MAX_BLOCKS, &empty);
         assert!(blocks.lost);
     }
 
@@ -291,7 +311,7 @@ event: message_stop\ndata: {\"type\":\"message_stop\"}\n\n";
         for profile in [&OPENAI.main, &GOOGLE.main] {
             let mut content = Content::new(profile, "");
             content.push(STREAM);
-            assert_eq!(content.finish(), None);
+            assert!(content.finish().is_none());
         }
     }
 }

@@ -1,9 +1,9 @@
 //! A request that is being rewritten: the ways of going on, and the JSON work below them.
 
-use std::borrow::Cow;
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
 
-use serde_json::{Map, Value, json};
-
+use super::document::{Document, Span, quoted};
 use super::{
     ConversationShape, Impossible, MessageList, NextRequest, RequestChange, Restriction, Scale,
     SoFar, Speaker, Temperature, Wording,
@@ -13,24 +13,19 @@ use crate::provider::{Prefill, Profile, Resume, Role, TRAILING, Token, TokenInpu
 /// A request that is being rewritten.
 pub(super) struct Edit<'a> {
     profile: &'a Profile,
-    request: Value,
+    request: Document,
 }
 
 impl<'a> Edit<'a> {
-    pub(super) fn new(profile: &'a Profile, request: &Value) -> Result<Self, Impossible> {
-        match request {
-            Value::Object(_) => Ok(Self { profile, request: request.clone() }),
-            Value::Null
-            | Value::Bool(_)
-            | Value::Number(_)
-            | Value::String(_)
-            | Value::Array(_) => Err(Impossible::Strange { field: "" }),
-        }
+    pub(super) fn new(profile: &'a Profile, request: &str) -> Result<Self, Impossible> {
+        let request = Document::new(request, profile.request_shape.either_case);
+        let request = request.ok_or(Impossible::Strange { field: "" })?;
+        Ok(Self { profile, request })
     }
 
     pub(super) fn done(self, how: RequestChange, sentence: String) -> NextRequest {
         NextRequest {
-            request: self.request,
+            request: self.request.finish().unwrap_or_else(|| RawValue::NULL.to_owned()),
             how,
             sentence,
             echoes: false,
@@ -112,8 +107,11 @@ impl<'a> Edit<'a> {
         match token.input {
             TokenInput::Same => {}
             TokenInput::Hint(list, role) => {
-                let turn = json!({ "role": role_name(role), "content": hint });
-                self.put(list, json!([turn]))?;
+                let ConversationShape::MessageList(turns) = self.talk()? else {
+                    return Err(unsupported(self.profile, "a hint"));
+                };
+                let turn = turn_of(turns, role.name(), &quoted(hint));
+                self.put_raw(list, &format!("[{turn}]"))?;
             }
             TokenInput::HintText(field) => self.put(field, json!(hint))?,
             TokenInput::Token(field, input) => {
@@ -134,14 +132,15 @@ impl<'a> Edit<'a> {
     pub(super) fn by_resend(
         mut self,
         so_far: &SoFar<'_>,
-        sums_up: &str,
+        is_summary: fn(&Value) -> bool,
     ) -> Result<NextRequest, Impossible> {
         let content = so_far.content.ok_or(Impossible::NoContent)?;
-        if content.as_array().is_some_and(Vec::is_empty) || content.is_null() {
+        let blocks: Value = serde_json::from_str(content.get()).unwrap_or_default();
+        if blocks.as_array().is_some_and(Vec::is_empty) || blocks.is_null() {
             return Err(Impossible::NoContent);
         }
-        if let Some([only]) = content.as_array().map(Vec::as_slice)
-            && only.get("type").and_then(Value::as_str) == Some(sums_up)
+        if let Some([only]) = blocks.as_array().map(Vec::as_slice)
+            && is_summary(only)
         {
             return Err(Impossible::SummedUp);
         }
@@ -149,7 +148,7 @@ impl<'a> Edit<'a> {
             return Err(unsupported(self.profile, "taking up a pause"));
         };
         let list = self.list(turns)?;
-        list.push(turn_of(turns, turns.assistant, content.clone()));
+        self.request.push(&list, &turn_of(turns, turns.assistant, content.get()));
         let sentence = "the answer goes back as it came, and the provider takes it up".to_owned();
         Ok(self.done(RequestChange::Resend, sentence))
     }
@@ -175,7 +174,7 @@ impl<'a> Edit<'a> {
             (_, ConversationShape::Prompt(..)) => return Err(unsupported(self.profile, "a hint")),
         };
         self.say(so_far.text, role, &hint)?;
-        let sentence = format!("the model is asked to go on, by the {}", role_name(role));
+        let sentence = format!("the model is asked to go on, by the {}", role.name());
         Ok(self.done(RequestChange::Hint { role }, sentence))
     }
 
@@ -200,12 +199,10 @@ impl<'a> Edit<'a> {
     pub(super) fn say(&mut self, answer: &str, role: Role, ask: &str) -> Result<(), Impossible> {
         match self.talk()? {
             ConversationShape::MessageList(turns) => {
-                let list = self.list(turns)?;
                 if !answer.trim_end().is_empty() {
-                    add(list, turns, Speaker::Assistant, answer);
+                    self.add(turns, Speaker::Assistant, answer)?;
                 }
-                add(list, turns, Speaker::Asker(role), ask);
-                Ok(())
+                self.add(turns, Speaker::Asker(role), ask)
             }
             ConversationShape::Apart(message, turns) => self.say_apart(message, turns, answer, ask),
             ConversationShape::Prompt(field, _) | ConversationShape::Templated(field, _) => {
@@ -224,13 +221,15 @@ impl<'a> Edit<'a> {
         if answer.trim_end().is_empty() {
             return self.append(message, &format!("\n\n{ask}"));
         }
-        let asked = self.at(message).cloned().unwrap_or_default();
+        let asked = self.request.find(message).map(|span| self.request.raw(&span).to_owned());
+        let asked = asked.unwrap_or_else(|| "null".to_owned());
         if !self.has(turns.list) {
             self.put(turns.list, json!([]))?;
         }
-        let list = self.list(turns)?;
-        list.push(turn_of(turns, turns.user, asked));
-        list.push(turn_of(turns, turns.assistant, json!(answer)));
+        for (role, content) in [(turns.user, asked), (turns.assistant, quoted(answer))] {
+            let list = self.list(turns)?;
+            self.request.push(&list, &turn_of(turns, role, &content));
+        }
         self.put(message, json!(ask))
     }
 
@@ -242,20 +241,19 @@ impl<'a> Edit<'a> {
     ) -> Result<(), Impossible> {
         let list = self.list(turns)?;
         // Where the reply repeats a prefill of the caller's own, the text so far holds it already.
-        let repeats = prefill.echoes
-            && list
-                .last()
-                .and_then(|turn| turn.get(turns.content)?.as_str())
-                .is_some_and(|own| text.starts_with(own))
-            && list.last().is_some_and(|turn| is_role(turn, turns.assistant));
-        if repeats {
-            list.pop();
+        let last = self.last_turn(&list);
+        let own = last.and_then(|turn| self.content_of(&turn, turns, turns.assistant));
+        let own = own.map(|content| self.request.value(&content));
+        let own = own.as_ref().and_then(Value::as_str);
+        if prefill.echoes && own.is_some_and(|own| text.starts_with(own)) {
+            self.request.pop(&list);
         }
-        add(list, turns, Speaker::Assistant, text);
-        if let (Some(flag), Some(turn)) =
-            (prefill.message_flag, list.last_mut().and_then(Value::as_object_mut))
-        {
-            turn.insert(flag.to_owned(), json!(true));
+        self.add(turns, Speaker::Assistant, text)?;
+        if let Some(flag) = prefill.message_flag {
+            let list = self.list(turns)?;
+            let turn = self.last_turn(&list);
+            turn.and_then(|turn| self.request.put_in(&turn, flag, "true"))
+                .ok_or(Impossible::Strange { field: turns.list })?;
         }
         Ok(())
     }
@@ -268,7 +266,8 @@ impl<'a> Edit<'a> {
         echo: &str,
         text: &str,
     ) -> Result<(), Impossible> {
-        let own = self.at(field).and_then(Value::as_str).unwrap_or_default();
+        let own = self.at(field);
+        let own = own.as_ref().and_then(Value::as_str).unwrap_or_default();
         let new = text.strip_prefix(own).filter(|_| self.is_true(echo)).unwrap_or(text).to_owned();
         self.append(field, &new)
     }
@@ -281,11 +280,11 @@ impl<'a> Edit<'a> {
     ) -> Result<Result<&'static str, &'static str>, Impossible> {
         let forced_tools = self.profile.request_shape.forced_tools;
         let Some(force) = forced_tools.iter().find(|force| self.has(force.tools)) else {
-            let declared = TOOLS.iter().any(|field| self.has(field));
+            let declared = self.profile.request_shape.tools.iter().any(|field| self.has(field));
             let why = "this host takes no choice of a tool";
             return if declared { Ok(Err(why)) } else { Err(Impossible::NoTools) };
         };
-        if !self.at(force.tools).is_some_and(|tools| declares(tools, tool)) {
+        if !self.at(force.tools).is_some_and(|tools| declares(&tools, tool)) {
             return Ok(Err("the request does not declare it"));
         }
         if !is_of(model, force.models) {
@@ -331,7 +330,7 @@ impl<'a> Edit<'a> {
     pub(super) fn unsaid(&self, scale: Scale) -> Option<Value> {
         match scale {
             Scale::Words { unsaid, given, .. } => {
-                let said = |(field, word)| self.at(field).and_then(Value::as_str) == Some(word);
+                let said = |(field, word): (_, &str)| self.at(field) == Some(json!(word));
                 given.is_none_or(said).then_some(unsaid).flatten().map(|word| json!(word))
             }
             Scale::Tokens { unsaid, .. } => unsaid.map(|tokens| json!(tokens)),
@@ -365,31 +364,66 @@ impl<'a> Edit<'a> {
         here.copied().ok_or(Impossible::Strange { field: first.field() })
     }
 
-    /// The list of turns. One text in its place is made the user's turn.
-    fn list(&mut self, turns: MessageList) -> Result<&mut Vec<Value>, Impossible> {
-        if let Some(text) = self.at(turns.list).filter(|list| list.is_string()) {
-            let turn = turn_of(turns, turns.user, text.clone());
-            self.put(turns.list, json!([turn]))?;
+    /// Returns the list of turns. One text in its place is made the user's turn.
+    fn list(&mut self, turns: MessageList) -> Result<Span, Impossible> {
+        let strange = Impossible::Strange { field: turns.list };
+        let Some(mut list) = self.request.find(turns.list) else { return Err(strange) };
+        if self.request.raw(&list).starts_with('"') {
+            let turn = turn_of(turns, turns.user, self.request.raw(&list));
+            let made = format!("[{turn}]");
+            self.request.replace(&list, &made);
+            list = list.start..list.start + made.len();
         }
-        let either_case = self.profile.request_shape.either_case;
-        let list = at_mut(&mut self.request, turns.list, either_case).and_then(Value::as_array_mut);
-        list.ok_or(Impossible::Strange { field: turns.list })
+        if self.request.raw(&list).starts_with('[') { Ok(list) } else { Err(strange) }
+    }
+
+    fn last_turn(&self, list: &Span) -> Option<Span> {
+        self.request.items(list)?.last().cloned()
+    }
+
+    /// Returns the content of a turn, if it is of this role.
+    fn content_of(&self, turn: &Span, turns: MessageList, role: &str) -> Option<Span> {
+        let own = self.request.member(turn, turns.role)?;
+        let same = self.request.value(&own) == role;
+        self.request.member(turn, turns.content).filter(|_| same)
+    }
+
+    /// Adds words to a list of turns: to its last turn where that is the same speaker's, since many
+    /// hosts refuse two in a row.
+    fn add(&mut self, turns: MessageList, speaker: Speaker, text: &str) -> Result<(), Impossible> {
+        let role = match speaker {
+            Speaker::Assistant => turns.assistant,
+            Speaker::Asker(Role::User) => turns.user,
+            Speaker::Asker(role @ (Role::System | Role::Developer)) => role.name(),
+        };
+        let list = self.list(turns)?;
+        let last = self.last_turn(&list);
+        let content = last.and_then(|turn| self.content_of(&turn, turns, role));
+        let part = || (turns.part)(speaker, text).to_string();
+        let kind = content.as_ref().and_then(|content| self.request.raw(content).chars().next());
+        match (content, kind) {
+            (Some(content), Some('"')) => {
+                let space = if speaker == Speaker::Assistant { "" } else { "\n\n" };
+                self.request.append(&content, &format!("{space}{text}"));
+            }
+            (Some(content), Some('[')) => self.request.push(&content, &part()),
+            _ => {
+                let content = if turns.plain { quoted(text) } else { format!("[{}]", part()) };
+                self.request.push(&list, &turn_of(turns, role, &content));
+            }
+        }
+        Ok(())
     }
 
     /// Appends to the text in this field, or to the only text of the list there.
     fn append(&mut self, field: &'static str, text: &str) -> Result<(), Impossible> {
-        let either_case = self.profile.request_shape.either_case;
-        let mut at = at_mut(&mut self.request, field, either_case);
-        if let Some(Value::Array(list)) = at {
-            at = if list.len() == 1 { list.first_mut() } else { None };
+        let strange = || Impossible::Strange { field };
+        let mut at = self.request.find(field).ok_or_else(strange)?;
+        if let Some(items) = self.request.items(&at) {
+            let [only] = items.as_slice() else { return Err(strange()) };
+            at = only.clone();
         }
-        match at {
-            Some(Value::String(prompt)) => {
-                prompt.push_str(text);
-                Ok(())
-            }
-            _ => Err(Impossible::Strange { field }),
-        }
+        self.request.append(&at, text).ok_or_else(strange)
     }
 
     fn barred_by(&self, restrictions: &'static [Restriction]) -> Option<&'static Restriction> {
@@ -399,46 +433,35 @@ impl<'a> Edit<'a> {
     fn is_barred_by(&self, bar: &Restriction) -> bool {
         match self.at(bar.field) {
             None | Some(Value::Null) => bar.by_default,
-            Some(Value::Bool(on)) => *on != bar.fine.contains(&"true"),
+            Some(Value::Bool(on)) => on != bar.fine.contains(&"true"),
             Some(Value::String(word)) => !bar.fine.contains(&word.as_str()),
             Some(Value::Number(_) | Value::Array(_) | Value::Object(_)) => true,
         }
     }
 
     fn is_true(&self, field: &str) -> bool {
-        self.at(field) == Some(&Value::Bool(true))
+        self.at(field) == Some(Value::Bool(true))
     }
 
     pub(super) fn has(&self, field: &str) -> bool {
-        self.at(field).is_some_and(|value| !value.is_null())
+        self.request.find(field).is_some_and(|span| self.request.raw(&span) != "null")
     }
 
-    pub(super) fn at(&self, path: &str) -> Option<&Value> {
-        let either_case = self.profile.request_shape.either_case;
-        path.split('.').try_fold(&self.request, |value, name| {
-            let object = value.as_object()?;
-            object.get(&*spelled(object, name, either_case))
-        })
+    pub(super) fn at(&self, path: &str) -> Option<Value> {
+        self.request.find(path).map(|span| self.request.value(&span))
     }
 
+    #[expect(clippy::needless_pass_by_value, reason = "callers make the value for this")]
     pub(super) fn put(&mut self, path: &'static str, value: Value) -> Result<(), Impossible> {
-        let mut at = &mut self.request;
-        for name in path.split('.') {
-            if at.is_null() {
-                *at = json!({});
-            }
-            let object = at.as_object_mut().ok_or(Impossible::Strange { field: path })?;
-            let name = spelled(object, name, self.profile.request_shape.either_case).into_owned();
-            at = object.entry(name).or_insert(Value::Null);
-        }
-        *at = value;
-        Ok(())
+        self.put_raw(path, &value.to_string())
+    }
+
+    fn put_raw(&mut self, path: &'static str, json: &str) -> Result<(), Impossible> {
+        self.request.put(path, json).ok_or(Impossible::Strange { field: path })
     }
 
     fn remove(&mut self, field: &str) {
-        if let Some(object) = self.request.as_object_mut() {
-            object.remove(field);
-        }
+        self.request.remove(field);
     }
 }
 
@@ -451,51 +474,8 @@ impl ConversationShape {
     }
 }
 
-/// The fields where requests declare tools, on wires that cannot force one.
-const TOOLS: &[&str] = &["tools", "functions", "input.tools", "parameters.tools"];
-
-/// Adds words to a list of turns: to its last turn where that is the same speaker's, since many
-/// hosts refuse two in a row.
-fn add(list: &mut Vec<Value>, turns: MessageList, speaker: Speaker, text: &str) {
-    let role = match speaker {
-        Speaker::Assistant => turns.assistant,
-        Speaker::Asker(Role::User) => turns.user,
-        Speaker::Asker(role @ (Role::System | Role::Developer)) => role_name(role),
-    };
-    let last = list.last_mut().filter(|turn| is_role(turn, role));
-    match last.and_then(|turn| turn.get_mut(turns.content)) {
-        Some(Value::String(own)) => {
-            if speaker != Speaker::Assistant {
-                own.push_str("\n\n");
-            }
-            own.push_str(text);
-        }
-        Some(Value::Array(parts)) => parts.push((turns.part)(speaker, text)),
-        _ => {
-            let content =
-                if turns.plain { json!(text) } else { json!([(turns.part)(speaker, text)]) };
-            list.push(turn_of(turns, role, content));
-        }
-    }
-}
-
-fn turn_of(turns: MessageList, role: &str, content: Value) -> Value {
-    let mut turn = Map::new();
-    turn.insert("role".to_owned(), json!(role));
-    turn.insert(turns.content.to_owned(), content);
-    Value::Object(turn)
-}
-
-fn is_role(turn: &Value, role: &str) -> bool {
-    turn.get("role").and_then(Value::as_str) == Some(role)
-}
-
-fn role_name(role: Role) -> &'static str {
-    match role {
-        Role::System => "system",
-        Role::Developer => "developer",
-        Role::User => "user",
-    }
+fn turn_of(turns: MessageList, role: &str, content: &str) -> String {
+    format!("{{{}:{},{}:{content}}}", quoted(turns.role), quoted(role), quoted(turns.content))
 }
 
 fn quoting(hint: &str, text: &str) -> String {
@@ -554,27 +534,4 @@ pub(super) fn is_of(model: &str, models: &[&str]) -> bool {
 
 pub(super) fn unsupported(profile: &Profile, what: &'static str) -> Impossible {
     Impossible::Unsupported { wire: profile.dialect.id, what }
-}
-
-fn at_mut<'a>(request: &'a mut Value, path: &str, either_case: bool) -> Option<&'a mut Value> {
-    path.split('.').try_fold(request, |value, name| {
-        let object = value.as_object_mut()?;
-        let name = spelled(object, name, either_case).into_owned();
-        object.get_mut(&name)
-    })
-}
-
-/// The name as this object spells it.
-fn spelled<'a>(object: &Map<String, Value>, name: &'a str, either_case: bool) -> Cow<'a, str> {
-    if !either_case || object.contains_key(name) {
-        return Cow::Borrowed(name);
-    }
-    let snake = name.chars().fold(String::new(), |mut snake, letter| {
-        if letter.is_ascii_uppercase() {
-            snake.push('_');
-        }
-        snake.push(letter.to_ascii_lowercase());
-        snake
-    });
-    if object.contains_key(&snake) { Cow::Owned(snake) } else { Cow::Borrowed(name) }
 }

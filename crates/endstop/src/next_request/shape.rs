@@ -16,6 +16,8 @@ pub struct RequestShape {
     pub prefill_restrictions: &'static [Restriction],
     /// The way that a paused answer is taken up.
     pub paused: PauseProtocol,
+    /// The fields that declare tools.
+    pub tools: &'static [&'static str],
     /// The ways to force one tool: the first whose tools the request has.
     pub forced_tools: &'static [ForcedTool],
     /// The field of the temperature.
@@ -63,6 +65,7 @@ pub const NOTHING: RequestShape = RequestShape {
     hint: Role::User,
     prefill_restrictions: &[],
     paused: PauseProtocol::Never,
+    tools: &["tools", "functions", "input.tools", "parameters.tools"],
     forced_tools: &[],
     temperature: Temperature { field: "", refused_by: &[], only_if_sent: true },
     efforts: &[],
@@ -89,6 +92,8 @@ pub enum ConversationShape {
 pub struct MessageList {
     /// The field of the list.
     pub list: &'static str,
+    /// The name of a turn's role.
+    pub role: &'static str,
     /// The assistant's role.
     pub assistant: &'static str,
     /// The user's role.
@@ -132,8 +137,8 @@ pub enum PauseProtocol {
     Resend {
         /// Puts its content together.
         gather: Gather,
-        /// The type of a block that replaces the messages before it, if it stands alone.
-        sums_up: &'static str,
+        /// Reports whether a block replaces the messages before it, if it stands alone.
+        is_summary: fn(&Value) -> bool,
     },
     /// A token of the provider's stands for it.
     Token(Token),
@@ -224,6 +229,7 @@ pub const fn tokens_if_said(least: u64) -> Scale {
 /// The turns that most wires have.
 pub const MESSAGES: MessageList = MessageList {
     list: "messages",
+    role: "role",
     assistant: "assistant",
     user: "user",
     content: "content",

@@ -2,63 +2,112 @@
 //!
 //! Source: `anthropic` 2.8.0 `lib/streaming/_messages.py` and `types/beta/`.
 
+use serde::Deserialize;
 use serde_json::Value;
+use serde_json::value::RawValue;
 
 use crate::frame::{Frame, FrameKind};
 use crate::next_request::Blocks;
+use crate::wire::Text;
 
-/// The block that replaces the messages that it sums up, where an answer holds nothing else.
-pub(super) const COMPACTION: &str = "compaction";
+/// Reports whether a block replaces the messages that it sums up, where an answer holds nothing else.
+pub(super) fn is_compaction(block: &Value) -> bool {
+    block.get("type").is_some_and(|kind| kind == "compaction")
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Payload<'a> {
+    #[serde(borrow, rename = "type")]
+    type_: Text<'a>,
+    index: Option<usize>,
+    #[serde(borrow)]
+    message: Message<'a>,
+    #[serde(borrow)]
+    content: Option<Vec<&'a RawValue>>,
+    #[serde(borrow)]
+    content_block: Option<&'a RawValue>,
+    #[serde(borrow)]
+    delta: Delta<'a>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Message<'a> {
+    #[serde(borrow)]
+    content: Option<Vec<&'a RawValue>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Delta<'a> {
+    #[serde(borrow, rename = "type")]
+    type_: Text<'a>,
+    #[serde(borrow)]
+    text: Text<'a>,
+    #[serde(borrow)]
+    thinking: Text<'a>,
+    #[serde(borrow)]
+    signature: Text<'a>,
+    #[serde(borrow)]
+    partial_json: Text<'a>,
+    #[serde(borrow)]
+    citation: Option<&'a RawValue>,
+    #[serde(borrow)]
+    content: Text<'a>,
+    #[serde(borrow)]
+    encrypted_content: Text<'a>,
+}
 
 pub(super) fn gather(frame: &Frame<'_>, blocks: &mut Blocks) {
-    let Ok(value) = serde_json::from_slice::<Value>(frame.data) else { return };
-    match frame.kind {
-        FrameKind::Body => content(&value, blocks),
-        FrameKind::Event => event(&value, blocks),
-        FrameKind::Exception | FrameKind::Text => {}
+    let is_body = match frame.kind {
+        FrameKind::Body => true,
+        FrameKind::Event => false,
+        FrameKind::Exception | FrameKind::Text => return,
+    };
+    match serde_json::from_slice::<Payload<'_>>(frame.data) {
+        Ok(body) if is_body => set(body.content.as_deref(), blocks),
+        Ok(payload) => event(&payload, blocks),
+        // An event that cannot be read may hold a piece of the content.
+        Err(_) => blocks.lose(),
     }
 }
 
-fn content(message: &Value, blocks: &mut Blocks) {
-    if let Some(content) = message.get("content").and_then(Value::as_array) {
+fn set(content: Option<&[&RawValue]>, blocks: &mut Blocks) {
+    if let Some(content) = content {
         blocks.set(content);
     }
 }
 
-fn event(event: &Value, blocks: &mut Blocks) {
-    let at = |name: &str| event.get(name).unwrap_or(&Value::Null);
-    let index = at("index").as_u64().and_then(|index| usize::try_from(index).ok());
-    let index = index.unwrap_or(usize::MAX);
-    match at("type").as_str().unwrap_or_default() {
-        "message_start" => content(at("message"), blocks),
-        "content_block_start" => blocks.start(index, at("content_block")),
-        "content_block_delta" => delta(index, at("delta"), blocks),
+fn event(event: &Payload<'_>, blocks: &mut Blocks) {
+    let index = event.index.unwrap_or(usize::MAX);
+    match &*event.type_ {
+        "message_start" => set(event.message.content.as_deref(), blocks),
+        "content_block_start" => match event.content_block {
+            Some(block) => blocks.start(index, block),
+            None => blocks.lose(),
+        },
+        "content_block_delta" => delta(index, &event.delta, blocks),
         "content_block_stop" => blocks.stop(index),
         _ => {}
     }
 }
 
-fn delta(index: usize, delta: &Value, blocks: &mut Blocks) {
-    let text = |name: &str| delta.get(name).and_then(Value::as_str);
-    match text("type").unwrap_or_default() {
-        "text_delta" => blocks.append(index, "text", text("text").unwrap_or_default()),
-        "thinking_delta" => {
-            blocks.append(index, "thinking", text("thinking").unwrap_or_default());
-        }
-        "signature_delta" => {
-            blocks.put(index, "signature", text("signature").unwrap_or_default());
-        }
-        "input_json_delta" => {
-            blocks.append_json(index, "input", text("partial_json").unwrap_or_default());
-        }
-        "citations_delta" => {
-            blocks.push(index, "citations", delta.get("citation").unwrap_or(&Value::Null));
-        }
-        "compaction_delta" => {
-            for field in ["content", "encrypted_content", "signature"] {
-                if let Some(piece) = text(field) {
-                    blocks.append(index, field, piece);
-                }
+fn delta(index: usize, delta: &Delta<'_>, blocks: &mut Blocks) {
+    match (&*delta.type_, delta.citation) {
+        ("text_delta", _) => blocks.append(index, "text", &delta.text),
+        ("thinking_delta", _) => blocks.append(index, "thinking", &delta.thinking),
+        ("signature_delta", _) => blocks.put(index, "signature", &delta.signature),
+        ("input_json_delta", _) => blocks.append_json(index, "input", &delta.partial_json),
+        ("citations_delta", Some(citation)) => blocks.push(index, "citations", citation),
+        ("compaction_delta", _) => {
+            let pieces = [
+                ("content", &delta.content),
+                ("encrypted_content", &delta.encrypted_content),
+                ("signature", &delta.signature),
+            ];
+            for (field, piece) in pieces.into_iter().filter(|(_, piece)| !piece.is_empty()) {
+                blocks.append(index, field, piece);
             }
         }
         // A piece that is not understood cannot be sent back as it came.
