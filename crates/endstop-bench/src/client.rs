@@ -1,4 +1,4 @@
-//! The load client: HTTP/1.1 with as little work as it takes, so that it is not what is measured.
+//! Load client: minimal HTTP/1.1, so that its own cost does not distort the measurement.
 
 use std::net::SocketAddr;
 
@@ -10,26 +10,26 @@ use tokio::net::TcpStream;
 use crate::clock;
 use crate::mock::{STAMP, length};
 
-/// A connection that is kept.
+/// Keep-alive connection.
 pub(crate) struct Client {
     stream: TcpStream,
     buffer: Vec<u8>,
 }
 
-/// Sees the body as it comes: the bytes, and when they were read.
+/// Consumer of a body: receives the bytes and the time at which they were read.
 pub(crate) trait Sink {
-    /// Takes a piece of the body; true when it has seen enough and the response may be left.
+    /// Takes a piece of the body; returns `true` if the rest of the response is not needed.
     fn take(&mut self, bytes: &[u8], now: u64) -> bool;
 }
 
 impl Client {
     pub(crate) async fn connect(address: SocketAddr) -> Result<Self> {
-        let stream = TcpStream::connect(address).await.context("no connection")?;
+        let stream = TcpStream::connect(address).await.context("cannot connect")?;
         stream.set_nodelay(true)?;
         Ok(Self { stream, buffer: vec![0; 64 << 10] })
     }
 
-    /// A client of an idle stream, which must not need much memory itself.
+    /// Connects with a small buffer, for large numbers of idle streams.
     pub(crate) async fn connect_small(address: SocketAddr) -> Result<Self> {
         let mut client = Self::connect(address).await?;
         client.buffer = vec![0; 2 << 10];
@@ -43,13 +43,13 @@ impl Client {
         self.read(&mut decoder, sink).await
     }
 
-    /// Sends a request; the response is read later, with the decoder.
+    /// Sends a request and returns the decoder to read the response with later.
     pub(crate) async fn send(&mut self, request: &[u8]) -> Result<Decoder> {
         self.stream.write_all(request).await?;
         Ok(Decoder::default())
     }
 
-    /// Reads until the response ends or the sink has seen enough.
+    /// Reads until the response ends or the sink needs no more.
     pub(crate) async fn read(
         &mut self,
         decoder: &mut Decoder,
@@ -71,7 +71,7 @@ impl Client {
 }
 
 impl Client {
-    /// Reads to the end of the connection without looking at the framing.
+    /// Reads until the connection ends, without parsing the framing.
     pub(crate) async fn skim(&mut self, sink: &mut impl Sink) -> Result<()> {
         loop {
             let count = self.stream.read(&mut self.buffer).await?;
@@ -83,7 +83,7 @@ impl Client {
     }
 }
 
-/// Whether a response goes on.
+/// Progress of a response.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Progress {
     More,
@@ -91,7 +91,7 @@ pub(crate) enum Progress {
     End,
 }
 
-/// Takes the framing of HTTP/1.1 off a response.
+/// Decoder of HTTP/1.1 framing.
 #[derive(Debug, Default)]
 pub(crate) struct Decoder {
     state: State,
@@ -102,18 +102,18 @@ pub(crate) struct Decoder {
 enum State {
     #[default]
     Head,
-    /// A body that ends after so many bytes.
+    /// Body that ends after this many bytes.
     Length(usize),
-    /// A body that ends with its connection.
+    /// Body that ends with its connection.
     TransportEnd,
-    /// The line that says how long the next chunk is.
+    /// Line with the size of the next chunk.
     Size(usize),
-    /// The rest of that line, after an extension or its carriage return.
+    /// Rest of that line, after its digits.
     SizeEnd(usize),
     Chunk(usize),
-    /// The line end after a chunk.
+    /// Line end after a chunk.
     ChunkEnd,
-    /// Lines after the last chunk; the number of bytes of the line so far.
+    /// Trailer after the last chunk, with the length of the current line so far.
     Trailer(usize),
     End,
 }
@@ -137,7 +137,7 @@ impl Decoder {
                     b'\r' | b';' => State::SizeEnd(size),
                     digit => match char::from(digit).to_digit(16) {
                         Some(digit) => State::Size(size * 16 + digit as usize),
-                        None => bail!("the size of a chunk has the byte {digit}"),
+                        None => bail!("invalid byte {digit} in a chunk size"),
                     },
                 },
                 State::SizeEnd(size) => match (first(&mut bytes), size) {
@@ -163,7 +163,7 @@ impl Decoder {
                     (b'\n', _) => State::Trailer(0),
                     (_, line) => State::Trailer(line + 1),
                 },
-                State::End => bail!("bytes after the end of a response"),
+                State::End => bail!("unexpected bytes after the end of a response"),
             };
         }
         Ok(match self.state {
@@ -189,7 +189,7 @@ impl Decoder {
         };
         *bytes = bytes.get(end + 4 - before..).unwrap_or_default();
         if self.head.get(9..12) != Some(b"200") {
-            bail!("refused: {}", String::from_utf8_lossy(&self.head));
+            bail!("expected status 200, got: {}", String::from_utf8_lossy(&self.head));
         }
         self.head.truncate(end);
         self.head.make_ascii_lowercase();
@@ -205,7 +205,7 @@ impl Decoder {
         if matches!(self.state, State::TransportEnd | State::End) {
             return Ok(Progress::End);
         }
-        bail!("the connection closed in the middle of a response ({:?})", self.state)
+        bail!("the connection closed in the middle of a response")
     }
 }
 
@@ -219,7 +219,7 @@ fn first(bytes: &mut &[u8]) -> u8 {
     split(bytes, 1).first().copied().unwrap_or(0)
 }
 
-/// Counts what comes; keeps the last bytes.
+/// Sink that counts the bytes and keeps the last ones.
 #[derive(Default)]
 pub(crate) struct Count {
     pub(crate) bytes: usize,
@@ -239,13 +239,13 @@ impl Sink for Count {
 }
 
 impl Count {
-    /// Whether the stream said that it was done.
+    /// Reports whether the stream had its end marker.
     pub(crate) fn is_done(&self) -> bool {
         memmem::find(&self.tail, b"data: [DONE]").is_some()
     }
 }
 
-/// Keeps the body.
+/// Sink that keeps the body.
 #[derive(Default)]
 pub(crate) struct Keep(pub(crate) Vec<u8>);
 
@@ -256,14 +256,14 @@ impl Sink for Keep {
     }
 }
 
-/// How long each event took from the mock's write until its last byte was read here.
+/// Sink that measures the delay of each event, from the mock's write until its last byte is read.
 #[derive(Default)]
 pub(crate) struct Delays {
-    /// Nanoseconds of each event with a stamp.
+    /// Delays of events with a time, in nanoseconds.
     pub(crate) events: Vec<u64>,
-    /// The same of the last word.
+    /// Delays of finish reasons, in nanoseconds.
     pub(crate) ends: Vec<u64>,
-    /// Whether the stream said that it was done.
+    /// Whether the stream had its end marker.
     pub(crate) done: bool,
     line: Vec<u8>,
 }
@@ -299,16 +299,16 @@ impl Delays {
     }
 }
 
-/// The time in an event.
+/// Returns the time in an event.
 fn stamp(line: &[u8]) -> Option<u64> {
     let at = memmem::find(line, STAMP.as_bytes())? + STAMP.len();
     std::str::from_utf8(line.get(at..at + 18)?).ok()?.parse().ok()
 }
 
-/// Waits for the first event.
+/// Sink that waits for the first event.
 #[derive(Default)]
 pub(crate) struct First {
-    /// When it was read.
+    /// Time at which it was read.
     pub(crate) at: Option<u64>,
 }
 

@@ -1,8 +1,8 @@
-//! The clock that the mock and the client, two processes on one machine, both read.
+//! Clock shared by the mock and the client, which are two processes on one machine.
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// Nanoseconds of the machine's monotonic clock.
+/// Returns the monotonic time in nanoseconds.
 pub(crate) fn now() -> u64 {
     let time = clock_gettime(ClockId::Monotonic);
     let seconds = u64::try_from(time.tv_sec).unwrap_or(0);

@@ -1,4 +1,4 @@
-//! What is measured: how each proxy is started, asked, and ended.
+//! Contenders: starts each proxy, builds its requests and stops it.
 
 use std::fmt::Write as _;
 use std::fs::{self, File};
@@ -12,7 +12,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::{loopback, process};
 
-/// Everything that can be measured, in the order of the tables.
+/// Names of all contenders, in the order of the tables.
 pub(crate) const ALL: &[&str] = &[
     DIRECT,
     HYPER,
@@ -31,56 +31,56 @@ pub(crate) const ALL: &[&str] = &[
     "litellm",
 ];
 
-/// The mock with nothing before it.
+/// Mock without a proxy.
 pub(crate) const DIRECT: &str = "direct";
 
-/// What the ratios are ratios to.
+/// Reference for the ratios.
 pub(crate) const HYPER: &str = "hyper passthrough";
 
-/// How much a round asks of a contender; the slow ones are asked for less.
+/// Load of one round; smaller for slow contenders.
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) struct Load {
-    /// Plain requests.
+    /// Number of plain requests.
     pub(crate) plain: usize,
-    /// Flooded responses.
+    /// Number of floods.
     pub(crate) floods: usize,
-    /// Paced streams.
+    /// Number of paced streams.
     pub(crate) streams: usize,
-    /// The most idle streams.
+    /// Maximum number of idle streams.
     pub(crate) idle: usize,
 }
 
 pub(crate) const FULL: Load = Load { plain: 20_000, floods: 600, streams: 200, idle: 8_000 };
 
-/// Where things are and what the others stand before.
+/// Environment of a run: paths, the port of the mock and the models.
 pub(crate) struct Place {
     pub(crate) mock: u16,
-    /// Configurations and logs of this run.
+    /// Folder for configurations and logs of this run.
     pub(crate) work: PathBuf,
-    /// Where `scripts/bench-gateway` put the others.
+    /// Folder where `scripts/bench-gateway` installs the other proxies.
     pub(crate) parts: PathBuf,
     pub(crate) endstop: PathBuf,
-    /// Names of the models that will be asked for; some proxies want to know them.
+    /// Models that the run requests; some proxies need a list of them.
     pub(crate) models: Vec<String>,
 }
 
-/// What the gateway keeps of each response.
+/// Recording of responses by the gateway.
 #[derive(Clone, Copy)]
 enum Keep {
-    /// Nothing.
+    /// No recording.
     Nothing,
-    /// It is noted, and not loaded.
+    /// Responses are written to the spool, and not loaded into a store.
     Spool,
-    /// It is noted, and loaded into SQLite by another thread of the process.
+    /// Responses are written to the spool, and another thread loads them into SQLite.
     Store,
 }
 
-/// A proxy that runs.
+/// Running proxy.
 pub(crate) struct Contender {
     pub(crate) name: &'static str,
     pub(crate) version: String,
     pub(crate) load: Load,
-    /// What is passed on is what came, byte by byte.
+    /// Whether it passes bodies on byte for byte.
     pub(crate) keeps_bytes: bool,
     pub(crate) address: SocketAddr,
     path: &'static str,
@@ -128,17 +128,17 @@ impl Contender {
             "tensorzero" => contender.start_tensorzero(place)?,
             "portkey" => contender.start_portkey(place)?,
             "litellm" => contender.start_litellm(place)?,
-            _ => bail!("no such contender"),
+            _ => bail!("unknown contender `{name}`"),
         }
         Ok(contender)
     }
 
-    /// The process whose CPU and memory count, with its children; none of `direct`.
+    /// Returns the process to measure, together with its children; `None` for `direct`.
     pub(crate) fn process(&self) -> Option<u32> {
         Some(self.running.as_ref()?.child.id())
     }
 
-    /// A request for an answer of this kind.
+    /// Returns a request for this model.
     pub(crate) fn request(&self, model: &str) -> Vec<u8> {
         let stream = if model == "bench-plain" { "" } else { ",\"stream\":true" };
         let body = format!(
@@ -168,14 +168,14 @@ impl Contender {
 
     fn start_endstop(&mut self, mode: &str, log: &str, keep: Keep, place: &Place) -> Result<()> {
         if !place.endstop.exists() {
-            bail!("no `endstop` command: cargo build --release -p endstop-cli");
+            bail!("`endstop` not found: run `cargo build --release -p endstop-cli`");
         }
         self.path = "/openai/v1/chat/completions";
         self.version = says(Command::new(&place.endstop).arg("--version"));
         let data = place.work.join(format!("data-{}", self.address.port()));
         let store = match keep {
             Keep::Nothing => "off".to_owned(),
-            // Nobody listens there, so that nothing is ever loaded.
+            // Port 1 refuses connections, so the spool is never loaded.
             Keep::Spool => "postgres://nobody@127.0.0.1:1/none".to_owned(),
             Keep::Store => format!("sqlite:{}", data.join("endstop.db").display()),
         };
@@ -295,7 +295,7 @@ impl Contender {
             )?;
         }
         let file = self.write(place, "toml", &config)?;
-        // It chooses its port itself and says it on its output.
+        // TensorZero chooses its own port and prints it.
         let start = "import sys, threading, tensorzero\n\
             g = tensorzero._start_http_gateway(config_file=sys.argv[1], clickhouse_url=None, \
             postgres_url=None, valkey_url=None, async_setup=False)\n\
@@ -317,7 +317,7 @@ impl Contender {
                 .parse()
                 .ok()
         });
-        self.address = loopback(port.context("it did not say its port")?);
+        self.address = loopback(port.context("no port found in its output")?);
         self.wait(place)
     }
 
@@ -364,7 +364,7 @@ impl Contender {
         let file = self.write(place, "yaml", &config)?;
         let mut child = Command::new(program);
         child.arg("--config").arg(file).args(["--host", "127.0.0.1", "--num_workers", "1"]);
-        // It closes a connection after five idle seconds, which a slow round can take.
+        // LiteLLM closes idle connections after 5 s by default, which a slow round can exceed.
         child.args(["--keepalive_timeout", "75"]);
         child.args(["--port", &self.address.port().to_string()]);
         child.env("LITELLM_LOCAL_MODEL_COST_MAP", "True").env("LITELLM_LOG", "ERROR");
@@ -391,7 +391,7 @@ impl Contender {
         Ok(())
     }
 
-    /// Waits until it takes connections.
+    /// Waits until it accepts connections.
     fn wait(&mut self, place: &Place) -> Result<()> {
         let address = self.address;
         let open = wait_for(Duration::from_secs(60), || {
@@ -405,11 +405,11 @@ impl Contender {
         }
         let log = fs::read_to_string(self.log(place)).unwrap_or_default();
         let last = log.lines().rev().take(5).collect::<Vec<_>>();
-        bail!("it did not start: {}", last.into_iter().rev().collect::<Vec<_>>().join(" | "))
+        bail!("failed to start: {}", last.into_iter().rev().collect::<Vec<_>>().join(" | "))
     }
 }
 
-/// A process that is ended, with what it started, when this is dropped.
+/// Process that is stopped, with its children, when this is dropped.
 pub(crate) struct Running {
     child: Child,
 }
@@ -418,15 +418,17 @@ impl Running {
     pub(crate) fn start(child: Command, log: &Path) -> Result<Self> {
         let mut child = with_parent(&child);
         let log = File::create(log)?;
-        // Our own commands end when their input does.
+        // Our own commands end when their standard input ends.
         child.stdin(Stdio::piped()).stdout(log.try_clone()?).stderr(log);
-        let child = child.spawn().with_context(|| format!("{:?}", child.get_program()))?;
+        let child = child
+            .spawn()
+            .with_context(|| format!("cannot start {}", child.get_program().display()))?;
         Ok(Self { child })
     }
 }
 
 impl Running {
-    /// Interrupts it, as a person would, and waits for what it does then.
+    /// Sends an interrupt, as Ctrl-C does, and waits for the process to end.
     pub(crate) fn interrupt(mut self) {
         signal(&[self.child.id()], Signal::INT);
         wait_for(Duration::from_secs(5), || self.child.try_wait().ok().flatten());
@@ -440,7 +442,7 @@ impl Drop for Running {
         let ended = wait_for(Duration::from_secs(3), || self.child.try_wait().ok().flatten());
         if ended.is_none() {
             signal(&processes, Signal::KILL);
-            // It is gone; there is nobody to tell about its status.
+            // Reaps the process; its exit status does not matter.
             drop(self.child.wait());
         }
     }
@@ -449,13 +451,13 @@ impl Drop for Running {
 fn signal(processes: &[u32], signal: Signal) {
     for process in processes {
         if let Some(process) = i32::try_from(*process).ok().and_then(Pid::from_raw) {
-            // Some have ended by themselves.
+            // Fails for processes that have already ended.
             let _ = kill_process(process, signal);
         }
     }
 }
 
-/// The same command, ended by the kernel should this process be killed.
+/// Wraps a command so that the kernel ends it if this process is killed.
 fn with_parent(inner: &Command) -> Command {
     let mut outer = if Path::new("/usr/bin/setpriv").exists() {
         let mut outer = Command::new("/usr/bin/setpriv");
@@ -494,7 +496,7 @@ fn installed(place: &Place, path: &str) -> Result<PathBuf> {
     if path.exists() { Ok(path) } else { bail!("not installed") }
 }
 
-/// A program of an unpacked Debian package, or of this machine.
+/// Returns the path of a program from an unpacked Debian package, or from `PATH`.
 fn debian(place: &Place, name: &str) -> Result<PathBuf> {
     let unpacked = place.parts.join("root/usr/sbin").join(name);
     let paths = std::env::var_os("PATH").unwrap_or_default();
@@ -505,7 +507,7 @@ fn debian(place: &Place, name: &str) -> Result<PathBuf> {
     candidates.find(|path| path.exists()).context("not installed")
 }
 
-/// With the libraries that were unpacked beside it.
+/// Returns a command that uses the libraries unpacked with the program.
 fn command(program: &Path, place: &Place) -> Command {
     let mut command = Command::new(program);
     let libraries = place.parts.join("root/usr/lib");
@@ -517,7 +519,7 @@ fn command(program: &Path, place: &Place) -> Command {
     command
 }
 
-/// The first line that a command prints which has a digit.
+/// Returns the version that a command prints, or `unknown`.
 fn says(command: &mut Command) -> String {
     let Ok(output) = command.output() else { return "unknown".to_owned() };
     let text = [output.stdout, output.stderr].concat();
@@ -542,7 +544,7 @@ fn npm_version(folder: &Path, name: &str) -> String {
     version.unwrap_or("unknown").to_owned()
 }
 
-/// The version of a crate that this was built with.
+/// Returns the version of a crate in `Cargo.lock`.
 pub(crate) fn locked(name: &str) -> &'static str {
     let lock = include_str!("../../../Cargo.lock");
     let at = format!("name = \"{name}\"\nversion = \"");

@@ -1,9 +1,9 @@
-//! The gateway beside other proxies, in one run, as ratios.
+//! Compares the gateway with other proxies in one run, as ratios.
 //!
-//! `endstop-bench run` starts a mock provider and every proxy that is to be had, each with one worker
-//! thread, sends all of them the same requests in rounds of random order, and prints what each spent
-//! beside what a plain hyper passthrough spent in the same round. `scripts/bench-gateway` installs the
-//! others first.
+//! `endstop-bench run` starts a mock provider and every installed proxy, each with one worker
+//! thread. It sends the same requests to all of them, in rounds of random order, and prints the
+//! cost of each relative to a plain hyper passthrough in the same round. `scripts/bench-gateway`
+//! installs the other proxies first.
 
 mod client;
 mod clock;
@@ -24,7 +24,7 @@ use clap::{Parser, Subcommand};
 use process::Scheduler;
 
 #[derive(Parser)]
-#[command(version, about = "The gateway beside other proxies, in one run.")]
+#[command(version, about = "Compare the gateway with other proxies in one run")]
 struct Arguments {
     #[command(subcommand)]
     command: Command,
@@ -32,35 +32,35 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Start everything, measure, print.
+    /// Start all proxies, measure them and print the results.
     Run(run::Options),
-    /// A provider that answers as the model's name says; ends when its input ends.
+    /// Run a mock provider whose responses depend on the model name, until standard input ends.
     Mock {
-        /// Where it answers requests.
+        /// Port for requests.
         #[arg(long)]
         port: u16,
-        /// Where it tells when a client left.
+        /// Port that reports when clients disconnect.
         #[arg(long)]
         control: u16,
     },
-    /// A plain hyper proxy: one frame in, one frame out; ends when its input ends.
+    /// Run a plain hyper proxy that forwards each frame, until standard input ends.
     Passthrough {
-        /// Where it listens.
+        /// Port to listen on.
         #[arg(long)]
         port: u16,
-        /// The port of what it stands before.
+        /// Port of the upstream server.
         #[arg(long)]
         upstream: u16,
-        /// With tokio's scheduler for one thread instead of one worker of the usual one.
+        /// Use tokio's current-thread scheduler instead of the default one with one worker.
         #[arg(long)]
         current_thread: bool,
     },
-    /// A copy of bytes between two sockets; ends when its input ends.
+    /// Copy bytes between two sockets, until standard input ends.
     Copy {
-        /// Where it listens.
+        /// Port to listen on.
         #[arg(long)]
         port: u16,
-        /// The port of what it stands before.
+        /// Port of the upstream server.
         #[arg(long)]
         upstream: u16,
     },

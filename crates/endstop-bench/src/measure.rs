@@ -1,4 +1,4 @@
-//! One contender, one workload, one slice of time: what it cost and how late things came.
+//! Measurement of one workload on one contender: cost and delays.
 
 use std::path::Path;
 use std::process::Command;
@@ -18,49 +18,59 @@ use crate::contender::{Contender, Running};
 use crate::mock::{FLOOD, STAMP};
 use crate::process::{self, Cpu};
 
-/// Connections that ask again as soon as they have their answer.
+/// Number of connections that send the next request as soon as they have their response.
 pub(crate) const CONNECTIONS: usize = 64;
-/// The same for floods.
+/// Number of such connections for floods.
 pub(crate) const FLOODED: usize = 16;
-/// Streams whose events come with half of the next one.
+/// Number of streams whose events come with half of the next event.
 pub(crate) const SPLIT: usize = 4;
-/// After so long, a slice has failed.
+/// Timeout of a slice.
 const LIMIT: Duration = Duration::from_secs(180);
 
-/// What a slice cost.
+/// Result of one workload in one round.
 #[derive(Default)]
 pub(crate) struct Slice {
-    /// Requests, or events.
+    /// Number of requests or events.
     pub(crate) units: usize,
-    /// CPU of the contender.
+    /// CPU time of the contender in microseconds.
     pub(crate) cpu_us: f64,
     pub(crate) delays: Delays,
 }
 
 impl Slice {
-    /// CPU per request or event.
+    /// Returns the CPU time per request or event.
     pub(crate) fn cost(&self) -> f64 {
         self.cpu_us / self.units as f64
     }
 }
 
-/// Whether the contender answers as it should, before anything is measured.
+/// Checks that the contender answers correctly, before anything is measured.
 pub(crate) async fn verify(contender: &Contender, reference: Option<&Seen>) -> Result<Seen> {
     let limit = Duration::from_secs(30);
-    let seen = timeout(limit, see(contender)).await.context("no answer within 30 s")??;
+    let seen = timeout(limit, see(contender)).await.context("no response within 30 s")??;
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).chars().take(300).collect::<String>();
-    ensure!(text(&seen.plain).contains("word word"), "plain answer: {}", text(&seen.plain));
+    ensure!(
+        text(&seen.plain).contains("word word"),
+        "unexpected plain response: {}",
+        text(&seen.plain)
+    );
     let stamps = memchr::memmem::find_iter(&seen.flood, STAMP).count();
-    ensure!((FLOOD..=FLOOD + 1).contains(&stamps), "{stamps} events of a flood");
-    ensure!(memchr::memmem::find(&seen.flood, b"data: [DONE]").is_some(), "a flood without end");
+    ensure!(
+        (FLOOD..=FLOOD + 1).contains(&stamps),
+        "expected {FLOOD} events in a flood, got {stamps}"
+    );
+    ensure!(
+        memchr::memmem::find(&seen.flood, b"data: [DONE]").is_some(),
+        "a flood ended without its end marker"
+    );
     if let (true, Some(reference)) = (contender.keeps_bytes, reference) {
-        ensure!(seen.plain == reference.plain, "the plain answer is not what was sent");
-        ensure!(seen.flood == reference.flood, "the flood is not what was sent");
+        ensure!(seen.plain == reference.plain, "the plain response differs from the original");
+        ensure!(seen.flood == reference.flood, "the flood differs from the original");
     }
     Ok(seen)
 }
 
-/// What came of a plain request and of a flood.
+/// Bodies of a plain response and of a flood.
 pub(crate) struct Seen {
     plain: Vec<u8>,
     pub(crate) flood: Vec<u8>,
@@ -74,12 +84,12 @@ async fn see(contender: &Contender) -> Result<Seen> {
     Ok(Seen { plain: plain.0, flood: flood.0 })
 }
 
-/// Plain requests over kept connections, one after the other on each.
+/// Sends plain requests over keep-alive connections, one after the other on each.
 pub(crate) async fn plain(contender: &Contender, count: usize) -> Result<Slice> {
     closed_loop(contender, "bench-plain", CONNECTIONS, count, 1).await
 }
 
-/// Floods over kept connections; counted in events.
+/// Requests floods over keep-alive connections; the units are events.
 pub(crate) async fn flood(contender: &Contender, count: usize) -> Result<Slice> {
     closed_loop(contender, "bench-flood", FLOODED, count, FLOOD).await
 }
@@ -106,8 +116,12 @@ async fn closed_loop(
             {
                 let mut seen = Count::default();
                 client.call(&request, &mut seen).await?;
-                ensure!(!streamed || seen.is_done(), "a stream without its end");
-                ensure!(seen.bytes >= 300, "an answer of {} bytes", seen.bytes);
+                ensure!(!streamed || seen.is_done(), "a stream ended without its end marker");
+                ensure!(
+                    seen.bytes >= 300,
+                    "response too short: {} bytes, expected at least 300",
+                    seen.bytes
+                );
             }
             Ok(())
         });
@@ -116,7 +130,7 @@ async fn closed_loop(
     Ok(Slice { units: count * units, cpu_us: meter.stop(), delays: Delays::default() })
 }
 
-/// Connections that have asked once, so that what is measured opens none.
+/// Opens connections and sends one request on each, so that the measurement opens none.
 async fn warm(contender: &Contender, request: Arc<[u8]>, count: usize) -> Result<Vec<Client>> {
     let mut tasks = JoinSet::new();
     for _ in 0..count {
@@ -130,7 +144,7 @@ async fn warm(contender: &Contender, request: Arc<[u8]>, count: usize) -> Result
     all(tasks).await
 }
 
-/// Streams side by side, each with its pace.
+/// Reads paced streams in parallel.
 pub(crate) async fn paced(contender: &Contender, model: &str, streams: usize) -> Result<Slice> {
     let request: Arc<[u8]> = contender.request(model).into();
     let clients = warm(contender, contender.request("bench-short").into(), streams).await?;
@@ -141,7 +155,7 @@ pub(crate) async fn paced(contender: &Contender, model: &str, streams: usize) ->
         tasks.spawn(async move {
             let mut delays = Delays::default();
             client.call(&request, &mut delays).await?;
-            ensure!(delays.done, "a stream without its end");
+            ensure!(delays.done, "a stream ended without its end marker");
             Ok(delays)
         });
     }
@@ -155,7 +169,7 @@ pub(crate) async fn paced(contender: &Contender, model: &str, streams: usize) ->
     Ok(slice)
 }
 
-/// Nanoseconds from the request to its first event, again and again on one connection.
+/// Measures the nanoseconds from a request to its first event, repeatedly on one connection.
 pub(crate) async fn first_bytes_pooled(contender: &Contender, count: usize) -> Result<Vec<u64>> {
     let request = contender.request("bench-short");
     let mut client = Client::connect(contender.address).await?;
@@ -166,12 +180,12 @@ pub(crate) async fn first_bytes_pooled(contender: &Contender, count: usize) -> R
         let start = clock::now();
         let mut decoder = client.send(&request).await?;
         while client.read(&mut decoder, &mut first).await? != Progress::End {}
-        times.push(first.at.context("no event")?.saturating_sub(start));
+        times.push(first.at.context("the stream has no events")?.saturating_sub(start));
     }
     Ok(times)
 }
 
-/// The same with a new connection on both sides each time.
+/// Measures the same with a new connection on both sides each time.
 pub(crate) async fn first_bytes_cold(contender: &Contender, count: usize) -> Result<Vec<u64>> {
     let request = contender.request("bench-close");
     let mut times = Vec::with_capacity(count);
@@ -181,12 +195,12 @@ pub(crate) async fn first_bytes_cold(contender: &Contender, count: usize) -> Res
         let mut client = Client::connect(contender.address).await?;
         let mut decoder = client.send(&request).await?;
         while client.read(&mut decoder, &mut first).await? != Progress::End {}
-        times.push(first.at.context("no event")?.saturating_sub(start));
+        times.push(first.at.context("the stream has no events")?.saturating_sub(start));
     }
     Ok(times)
 }
 
-/// More idle streams, each with its first event read.
+/// Opens streams until there are `count`, and reads the first event of each.
 pub(crate) async fn open(
     contender: &Contender,
     model: &str,
@@ -201,7 +215,7 @@ pub(crate) async fn open(
             tasks.spawn(async move {
                 let mut client = Client::connect_small(address).await?;
                 let progress = client.call(&request, &mut First::default()).await?;
-                ensure!(progress == Progress::Enough, "an idle stream ended");
+                ensure!(progress == Progress::Enough, "an idle stream ended early");
                 Ok(client)
             });
         }
@@ -210,7 +224,7 @@ pub(crate) async fn open(
     Ok(())
 }
 
-/// CPU per event of many streams with few events each, in windows of time.
+/// Measures the CPU time per event of many slow streams, once per time window.
 pub(crate) async fn ticks(
     contender: &Contender,
     period: Duration,
@@ -226,7 +240,7 @@ pub(crate) async fn ticks(
         let seen = Arc::clone(&seen);
         tasks.spawn(async move {
             let mut events = Events(seen);
-            // The head was read when the stream was opened.
+            // `open` has already read the head.
             client.skim(&mut events).await
         });
     }
@@ -240,14 +254,14 @@ pub(crate) async fn ticks(
         costs.push(meter.stop() / events as f64);
         if let Some(ended) = tasks.try_join_next() {
             ended??;
-            bail!("a stream ended");
+            bail!("a stream ended early");
         }
     }
     tasks.shutdown().await;
     Ok(costs)
 }
 
-/// Counts events as they are read.
+/// Sink that counts events.
 struct Events(Arc<AtomicU64>);
 
 impl Sink for Events {
@@ -258,8 +272,8 @@ impl Sink for Events {
     }
 }
 
-/// Nanoseconds from leaving a stream until the mock saw its socket closed; none where it did not
-/// within two seconds.
+/// Measures the nanoseconds from a client's disconnect until the mock sees its socket closed;
+/// `None` if it takes more than two seconds.
 pub(crate) async fn leaves(
     contender: &Contender,
     control: std::net::SocketAddr,
@@ -288,14 +302,14 @@ async fn seen_after(told: &mut TcpStream, left: u64) -> Option<u64> {
     let mut bytes = [0; 8];
     loop {
         told.read_exact(&mut bytes).await.ok()?;
-        // What is older belongs to a stream that was given up before.
+        // An earlier time belongs to a previous stream that had timed out.
         if let Some(time) = u64::from_le_bytes(bytes).checked_sub(left) {
             return Some(time);
         }
     }
 }
 
-/// Reads the CPU of a contender at the two ends of a slice.
+/// Meter of a contender's CPU time during a slice.
 struct Meter {
     process: Option<u32>,
     start: Option<Cpu>,
@@ -307,7 +321,7 @@ impl Meter {
         Self { process, start: process.map(Cpu::of) }
     }
 
-    /// Microseconds; not a number where there is no contender between the client and the mock.
+    /// Returns the microseconds used; NaN if no proxy runs between the client and the mock.
     fn stop(&self) -> f64 {
         match (self.process, &self.start) {
             (Some(process), Some(start)) => Cpu::of(process).since(start),
@@ -316,7 +330,7 @@ impl Meter {
     }
 }
 
-/// System calls that a contender makes during a workload, all threads; none without strace.
+/// Counts the system calls of all threads of a contender during a workload; `None` without strace.
 pub(crate) async fn system_calls<T>(
     contender: &Contender,
     work: &Path,
@@ -335,19 +349,19 @@ pub(crate) async fn system_calls<T>(
     }
     let done = timeout(LIMIT, workload).await;
     strace.interrupt();
-    done.context("not done within three minutes")??;
+    done.context("not finished within 3 minutes")??;
     let text = std::fs::read_to_string(summary)?;
     let total = text.lines().find(|line| line.ends_with(" total"));
     let calls = total.and_then(|line| line.split_whitespace().nth(3)?.parse().ok());
     Ok(calls)
 }
 
-/// Resident memory of a contender.
+/// Returns the resident memory of a contender in bytes.
 pub(crate) fn resident(contender: &Contender) -> u64 {
     contender.process().map_or(0, process::resident)
 }
 
-/// Waits for all; the first failure is the failure.
+/// Waits for all tasks; returns the first error.
 async fn all<T: 'static>(mut tasks: JoinSet<Result<T>>) -> Result<Vec<T>> {
     let joined = async {
         let mut values = Vec::with_capacity(tasks.len());
@@ -356,5 +370,5 @@ async fn all<T: 'static>(mut tasks: JoinSet<Result<T>>) -> Result<Vec<T>> {
         }
         Ok(values)
     };
-    timeout(LIMIT, joined).await.context("not done within three minutes")?
+    timeout(LIMIT, joined).await.context("not finished within 3 minutes")?
 }

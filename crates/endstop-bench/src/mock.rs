@@ -1,17 +1,17 @@
-//! A provider on loopback that speaks OpenAI's chat wire and answers as the model's name says.
+//! Mock provider on loopback for OpenAI's chat wire. The model name chooses the response.
 //!
-//! Proxies rewrite paths and headers; the name of the model goes through all of them. It answers on
+//! Proxies rewrite paths and headers, but all of them keep the model name. The mock answers on
 //! every path. Its events carry the time at which they were written.
 //!
-//! | model | answer |
+//! | model | response |
 //! |---|---|
 //! | `bench-plain` | one JSON body of 600 bytes |
-//! | `bench-flood` | 200 events, each in an HTTP chunk of its own, in one write |
-//! | `bench-short` | one event and the end, in one write |
-//! | `bench-close` | the same, and the connection is closed |
-//! | `bench-paced-MS-COUNT` | an event every so many milliseconds |
-//! | `bench-split-MS-COUNT` | the same, with half an event behind each |
-//! | `bench-idle` | one event, then nothing |
+//! | `bench-flood` | 200 events, each in a separate HTTP chunk, in one write |
+//! | `bench-short` | one event and the end of the stream, in one write |
+//! | `bench-close` | the same, then the connection is closed |
+//! | `bench-paced-MS-COUNT` | COUNT events, one every MS milliseconds |
+//! | `bench-split-MS-COUNT` | the same, with half an extra event after each |
+//! | `bench-idle` | one event, then silence |
 
 use std::net::SocketAddr;
 use std::sync::LazyLock;
@@ -27,10 +27,10 @@ use tokio::time::{Instant, sleep_until};
 use crate::clock;
 use crate::process::{self, Scheduler};
 
-/// What comes before the time in an event.
+/// Prefix of the time in an event.
 pub(crate) const STAMP: &str = "stamp-";
 
-/// Events of a flood.
+/// Number of events in a flood.
 pub(crate) const FLOOD: usize = 200;
 
 static PLAIN: LazyLock<Vec<u8>> = LazyLock::new(plain);
@@ -39,7 +39,7 @@ static FLOODED: LazyLock<Vec<u8>> = LazyLock::new(flood);
 const STREAM: &str =
     "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n";
 
-/// Serves until whoever started it is gone.
+/// Serves until the parent process ends.
 pub(crate) fn run(listen: SocketAddr, control: SocketAddr) -> Result<()> {
     process::until_input_ends(Scheduler::Current, async move {
         let requests = TcpListener::bind(listen).await?;
@@ -61,7 +61,7 @@ pub(crate) fn run(listen: SocketAddr, control: SocketAddr) -> Result<()> {
     })
 }
 
-/// Writes the time at which each client left, as eight bytes.
+/// Writes the time at which each client disconnected, as eight bytes.
 async fn tell(mut watcher: TcpStream, mut left: broadcast::Receiver<u64>) -> std::io::Result<()> {
     watcher.set_nodelay(true)?;
     while let Ok(time) = left.recv().await {
@@ -70,7 +70,7 @@ async fn tell(mut watcher: TcpStream, mut left: broadcast::Receiver<u64>) -> std
     Ok(())
 }
 
-/// What a model's name asks for.
+/// Response that a model name chooses.
 #[derive(Debug, PartialEq)]
 enum Answer {
     Plain,
@@ -81,7 +81,7 @@ enum Answer {
 }
 
 impl Answer {
-    /// The first name in the body that is one of ours.
+    /// Parses the first `bench-` name in the body.
     fn named(body: &[u8]) -> Option<Self> {
         let at = memmem::find(body, b"bench-")?;
         let name = body.get(at..)?.split(|byte| *byte == b'"').next()?;
@@ -105,7 +105,7 @@ impl Answer {
 struct Connection {
     stream: TcpStream,
     left: broadcast::Sender<u64>,
-    /// Spreads the streams over their period.
+    /// Connection number, which spreads the streams over their period.
     number: u32,
     buffer: Vec<u8>,
 }
@@ -147,7 +147,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Reads one request into the buffer; false when the connection ended instead.
+    /// Reads one request into the buffer; returns `false` if the connection ended instead.
     async fn read_request(&mut self) -> std::io::Result<bool> {
         self.buffer.clear();
         loop {
@@ -160,7 +160,7 @@ impl Connection {
         }
     }
 
-    /// Streams events at a pace and the end; false when the client left before.
+    /// Streams paced events and the end; returns `false` if the client disconnected first.
     async fn pace(&mut self, period: Duration, count: u32, split: bool) -> std::io::Result<bool> {
         let begin = format!("{STREAM}\r\n").into_bytes();
         self.stream.write_all(&[begin, chunk(&event(clock::now()))].concat()).await?;
@@ -189,7 +189,7 @@ impl Connection {
         Ok(true)
     }
 
-    /// True when the client left before the time; without a time, waits for that.
+    /// Waits for the time, if any, or for a disconnect; returns `true` if the client disconnected.
     async fn wait_until(&mut self, time: Option<Instant>) -> bool {
         let mut some = [0; 64];
         let sleep = async {
@@ -200,7 +200,7 @@ impl Connection {
         };
         tokio::select! {
             biased;
-            // Nothing more is sent by a client that waits; an end or a failure means that it left.
+            // A waiting client sends nothing, so any result of the read means that it disconnected.
             _ = self.stream.read(&mut some) => self.say_left(),
             () = sleep => return false,
         }
@@ -208,12 +208,12 @@ impl Connection {
     }
 
     fn say_left(&self) {
-        // Often nobody asks.
+        // Fails if no watcher is connected.
         drop(self.left.send(clock::now()));
     }
 }
 
-/// A whole request, by its length or by its last chunk.
+/// Reports whether a request is complete, by its length or by its last chunk.
 fn is_whole(bytes: &[u8]) -> bool {
     let Some(end) = memmem::find(bytes, b"\r\n\r\n") else { return false };
     let head = bytes.get(..end).unwrap_or_default().to_ascii_lowercase();
@@ -227,7 +227,7 @@ fn is_whole(bytes: &[u8]) -> bool {
     }
 }
 
-/// The length that a head in lower case announces.
+/// Returns the `Content-Length` of a head in lower case.
 pub(crate) fn length(head: &[u8]) -> Option<usize> {
     let at = memmem::find(head, b"\r\ncontent-length:")? + 17;
     let line = head.get(at..)?.split(|byte| *byte == b'\r').next()?;
@@ -241,7 +241,7 @@ fn chunk(bytes: &[u8]) -> Vec<u8> {
 
 const HEAD: &str = r#""object":"chat.completion.chunk","created":1741569952,"model":"gpt-4.1-2025-04-14","service_tier":"default","system_fingerprint":"fp_f5bdcc3276""#;
 
-/// An event of 330 bytes with the time in its text.
+/// Returns an event of 330 bytes with the time in its text.
 fn event(time: u64) -> Vec<u8> {
     let text = format!(
         "data: {{\"id\":\"chatcmpl-B9MBs8CjcvOU2jLn4n570S5qMJKcT\",{HEAD},\"choices\":[{{\"index\":0,\
@@ -251,7 +251,7 @@ fn event(time: u64) -> Vec<u8> {
     text.into_bytes()
 }
 
-/// An event without a time, in two parts.
+/// Returns an event without a time, in two parts.
 fn halves() -> (Vec<u8>, Vec<u8>) {
     let text = String::from_utf8(event(0)).unwrap_or_default();
     let mut former = text.replace(STAMP, "......").into_bytes();
@@ -259,7 +259,7 @@ fn halves() -> (Vec<u8>, Vec<u8>) {
     (former, latter)
 }
 
-/// The last word, the end of the stream, the end of the body.
+/// Returns the finish reason, the end marker and the end of the body.
 fn end() -> Vec<u8> {
     let word = format!(
         "data: {{\"id\":\"{STAMP}{:018}\",{HEAD},\"choices\":[{{\"index\":0,\"delta\":{{}},\
@@ -278,12 +278,12 @@ fn short(close: bool) -> Vec<u8> {
 
 fn flood() -> Vec<u8> {
     let head = format!("{STREAM}\r\n").into_bytes();
-    // No two are the same: some proxies take a repetition for a model that is stuck.
+    // All events differ, because some proxies take repeated events for a stuck model.
     let events: Vec<u8> = (0..FLOOD).flat_map(|number| chunk(&event(number as u64))).collect();
     [head, events, end()].concat()
 }
 
-/// A body of 600 bytes.
+/// Returns a response with a body of 600 bytes.
 fn plain() -> Vec<u8> {
     let body = |text: &str| {
         format!(

@@ -1,4 +1,4 @@
-//! What the kernel knows about a process and its children: CPU, memory; and how they end.
+//! CPU time, memory and limits of a process and its children, from the kernel.
 
 use std::collections::HashMap;
 use std::fs;
@@ -10,29 +10,30 @@ use anyhow::Result;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::runtime::Builder;
 
-/// A gateway holds two sockets per stream; children inherit the limit.
+/// Raises the limit on open files, because a gateway holds two sockets per stream. Children
+/// inherit the limit.
 pub(crate) fn raise_open_files() {
     let limit = getrlimit(Resource::Nofile);
     let raised = Rlimit { current: limit.maximum, ..limit };
-    // Where it cannot be raised, the largest workload says so itself.
+    // If this fails, the run skips the largest numbers of idle streams.
     let _ = setrlimit(Resource::Nofile, raised);
 }
 
-/// How many files this process may open.
+/// Returns the number of files that this process may open.
 pub(crate) fn open_files() -> u64 {
     getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
 }
 
-/// How a server of ours uses its one thread.
+/// Tokio scheduler of our own servers, with one thread.
 #[derive(Clone, Copy)]
 pub(crate) enum Scheduler {
-    /// The work-stealing one of most servers, with one worker.
+    /// Work-stealing scheduler, as in most servers, with one worker.
     Multi,
-    /// The one that knows of no other thread, and pays for none.
+    /// Current-thread scheduler, without the cost of synchronisation.
     Current,
 }
 
-/// Runs a server until whoever started it is gone.
+/// Runs a server until standard input ends, that is, until the parent process is gone.
 pub(crate) fn until_input_ends(
     scheduler: Scheduler,
     server: impl Future<Output = Result<()>> + Send + 'static,
@@ -48,15 +49,15 @@ pub(crate) fn until_input_ends(
         Scheduler::Current => Builder::new_current_thread(),
     };
     let runtime = runtime.worker_threads(1).enable_all().build()?;
-    // Spawned, so that connections are taken by the worker as well.
+    // Spawned, so that the worker also accepts connections.
     runtime.block_on(runtime.spawn(server))?
 }
 
-/// CPU that a process and its children have used, thread by thread.
+/// CPU time used by a process and its children, by thread.
 pub(crate) struct Cpu {
-    /// Nanoseconds on a core, by process and thread; exact for a thread that sleeps.
+    /// CPU time in nanoseconds, by process and thread; exact for a sleeping thread.
     threads: HashMap<(u32, u32), u64>,
-    /// User and system time in ticks of ten milliseconds, with threads and children that ended.
+    /// User and system time in ticks of 10 ms, including ended threads and children.
     ticks: u64,
 }
 
@@ -70,13 +71,13 @@ impl Cpu {
                 let time = text.ok().and_then(|text| text.split(' ').next()?.parse().ok());
                 cpu.threads.insert((process, thread), time.unwrap_or(0));
             }
-            // Fields 14 to 17: user, system, and both of the children that were waited for.
+            // Fields 14 to 17: user and system time, then both for children that were waited for.
             cpu.ticks += (14..=17).map(|field| stat(process, field).unwrap_or(0)).sum::<u64>();
         }
         cpu
     }
 
-    /// Microseconds from then until now.
+    /// Returns the microseconds used since `then`.
     pub(crate) fn since(&self, then: &Self) -> f64 {
         if then.threads.keys().any(|thread| !self.threads.contains_key(thread)) {
             return self.ticks.saturating_sub(then.ticks) as f64 * 10_000.0;
@@ -88,7 +89,7 @@ impl Cpu {
     }
 }
 
-/// Bytes of memory that are resident, with children.
+/// Returns the resident memory in bytes, including children.
 pub(crate) fn resident(root: u32) -> u64 {
     let pages = |process: u32| -> Option<u64> {
         let text = fs::read_to_string(format!("/proc/{process}/statm")).ok()?;
@@ -97,7 +98,7 @@ pub(crate) fn resident(root: u32) -> u64 {
     tree(root).into_iter().filter_map(pages).sum::<u64>() * rustix::param::page_size() as u64
 }
 
-/// A process and all that it started.
+/// Returns a process and all its descendants.
 pub(crate) fn tree(root: u32) -> Vec<u32> {
     let parents: Vec<(u32, u64)> = numbers(Path::new("/proc"))
         .into_iter()
@@ -113,10 +114,10 @@ pub(crate) fn tree(root: u32) -> Vec<u32> {
     tree
 }
 
-/// One number of `/proc/PID/stat`, counted from one as its manual does.
+/// Returns a field of `/proc/PID/stat`, counted from one as in its manual.
 fn stat(process: u32, field: usize) -> Option<u64> {
     let text = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
-    // The second field is a name in brackets that may hold anything.
+    // The second field is a name in brackets that may contain any character.
     let (_, rest) = text.rsplit_once(") ")?;
     rest.split(' ').nth(field.checked_sub(3)?)?.parse().ok()
 }
@@ -126,12 +127,12 @@ fn numbers(folder: &Path) -> Vec<u32> {
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
 }
 
-/// Time that the host took away, and all time, in ticks of all cores since the machine started.
+/// Returns the steal time and the total time, in ticks of all cores since boot.
 pub(crate) fn stolen() -> (u64, u64) {
     let text = fs::read_to_string("/proc/stat").unwrap_or_default();
     let line = text.lines().next().unwrap_or_default();
     let ticks: Vec<u64> = line.split_whitespace().filter_map(|word| word.parse().ok()).collect();
-    // The ninth and tenth repeat what guests used.
+    // The ninth and tenth fields repeat guest time that is already counted.
     (ticks.get(7).copied().unwrap_or(0), ticks.iter().take(8).sum())
 }
 

@@ -1,4 +1,4 @@
-//! The two references: a plain hyper passthrough, and a copy of bytes that understands nothing.
+//! Two reference proxies: a plain hyper passthrough, and a copy of bytes without parsing.
 
 use std::net::SocketAddr;
 
@@ -14,7 +14,7 @@ use tokio::net::{TcpListener, TcpStream};
 
 use crate::process::{self, Scheduler};
 
-/// What one writes with hyper in an hour: every frame of the upstream is a frame to the client.
+/// Runs a minimal hyper proxy: every frame from the upstream becomes one frame to the client.
 pub(crate) fn passthrough(
     scheduler: Scheduler,
     listen: SocketAddr,
@@ -35,7 +35,7 @@ pub(crate) fn passthrough(
             tokio::spawn(async move {
                 let connection = hyper::server::conn::http1::Builder::new()
                     .serve_connection(TokioIo::new(stream), service);
-                // A client that leaves is no failure of the proxy.
+                // A client that disconnects is not a failure of the proxy.
                 drop(connection.await);
             });
         }
@@ -56,7 +56,7 @@ async fn forward(
     client.request(Request::from_parts(head, body)).await
 }
 
-/// The floor: bytes from one socket to another.
+/// Copies bytes between sockets: the least work that a proxy can do.
 pub(crate) fn copy(listen: SocketAddr, upstream: SocketAddr) -> Result<()> {
     process::until_input_ends(Scheduler::Current, async move {
         let listener = TcpListener::bind(listen).await?;

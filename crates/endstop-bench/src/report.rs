@@ -1,10 +1,10 @@
-//! Tables, as Markdown, printed as they come.
+//! Markdown report, printed while it is built.
 
 use std::path::Path;
 
 use anyhow::Result;
 
-/// What was printed so far.
+/// Report text so far.
 #[derive(Default)]
 pub(crate) struct Report {
     text: String,
@@ -21,7 +21,7 @@ impl Report {
         self.text.push('\n');
     }
 
-    /// A table with its columns aligned, readable as text too.
+    /// Adds a table with aligned columns.
     pub(crate) fn table(&mut self, head: &[&str], rows: &[Vec<String>]) {
         self.line(&table(head, rows));
     }
@@ -57,7 +57,7 @@ fn table(head: &[&str], rows: &[Vec<String>]) -> String {
     text
 }
 
-/// Names to the left, numbers to the right.
+/// Adds a cell: the first column is aligned left, the others right.
 fn push(text: &mut String, at: usize, value: &str, width: usize) {
     *text += &match at {
         0 => format!("| {value:<width$} "),
@@ -65,7 +65,7 @@ fn push(text: &mut String, at: usize, value: &str, width: usize) {
     };
 }
 
-/// A number with as many digits as it deserves; a dash for none.
+/// Formats a number with about three digits; a dash if it is not finite.
 pub(crate) fn number(value: f64) -> String {
     match value.abs() {
         size if !size.is_finite() => "–".to_owned(),
@@ -75,7 +75,7 @@ pub(crate) fn number(value: f64) -> String {
     }
 }
 
-/// The same with its sign.
+/// Formats a number with its sign.
 pub(crate) fn signed(value: f64) -> String {
     if value > 0.0 { format!("+{}", number(value)) } else { number(value) }
 }

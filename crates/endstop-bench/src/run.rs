@@ -1,4 +1,4 @@
-//! The whole run: start, verify, rounds, tables, goals.
+//! Whole run: start, verify, rounds, tables, goals.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -18,31 +18,32 @@ use crate::report::{Report, number, signed};
 use crate::statistics::{greatest, least, median, order, percentile, ratios};
 use crate::{loopback, process};
 
-/// What to measure and with whom.
+/// Options of a run.
 #[derive(Args)]
 pub(crate) struct Options {
-    /// Rounds; every contender has its turn in each, in random order.
+    /// Number of rounds. Each round measures every contender once, in random order.
     #[arg(long, default_value_t = 7)]
     rounds: usize,
-    /// Only these contenders, by name, parted by commas; the hyper passthrough always runs.
+    /// Measure only contenders whose names start with one of these, separated by commas. The hyper
+    /// passthrough always runs.
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
-    /// Only these parts: G1, G2, G3, G4, G5, close, calls.
+    /// Run only these parts: G1, G2, G3, G4, G5, close, calls.
     #[arg(long, value_delimiter = ',')]
     part: Vec<String>,
-    /// Two rounds with a quarter of the load: whether it runs, not what it costs.
+    /// Run at most two rounds with a quarter of the load, to check that everything works.
     #[arg(long)]
     quick: bool,
-    /// The client and the mock on one core, the contenders on another.
+    /// Pin the client and the mock to one core, and the contenders to another.
     #[arg(long)]
     pin: bool,
-    /// The `endstop` command; else the one beside this program.
+    /// Path of `endstop` [default: next to this program].
     #[arg(long)]
     endstop: Option<PathBuf>,
-    /// Where the others were installed by scripts/bench-gateway.
+    /// Folder where scripts/bench-gateway installed the other proxies.
     #[arg(long, default_value = "target/bench")]
     parts: PathBuf,
-    /// Writes what is printed to this file too.
+    /// Also write the report to this file.
     #[arg(long)]
     markdown: Option<PathBuf>,
 }
@@ -66,35 +67,36 @@ impl Options {
         if self.quick { count.div_ceil(4) } else { count }
     }
 
-    /// Events of a paced stream: three seconds of them.
+    /// Returns the model for paced streams of three seconds.
     fn paced(&self) -> String {
         format!("bench-paced-20-{}", self.scale(150))
     }
 
-    /// Events with half of the next one behind them, for two seconds.
+    /// Returns the model for streams of two seconds with half of the next event after each event.
     fn split(&self) -> String {
         format!("bench-split-5-{}", self.scale(400))
     }
 }
 
-/// Streams and the time between two events of each: the same number of events a second in both.
+/// Number of streams, and time between two events of each. Both have the same number of events per
+/// second in all.
 const FEW: (usize, Duration) = (100, Duration::from_millis(50));
 const MANY: (usize, Duration) = (8_000, Duration::from_millis(4_000));
 
-/// While system calls are counted: plain requests, flooded responses, events of a paced stream,
-/// such streams.
+/// Workload while system calls are counted: plain requests, floods, events per paced stream, paced
+/// streams.
 const CALLS: (usize, usize, usize, usize) = (2_000, 80, 50, 8);
 
 pub(crate) fn run(options: &Options) -> Result<()> {
     if options.rounds == 0 {
-        bail!("no rounds, no measurement");
+        bail!("`--rounds` must be at least 1");
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let started = Instant::now();
     let mut bench = Bench::start(options)?;
     let stolen = process::stolen();
     runtime.block_on(async {
-        // Interrupted, everything that was started is ended on the way out.
+        // On an interrupt, dropping `bench` stops all child processes.
         tokio::select! {
             done = bench.all() => done,
             _ = tokio::signal::ctrl_c() => bail!("interrupted"),
@@ -104,8 +106,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     let share = (steal - stolen.0) as f64 / (all - stolen.1).max(1) as f64 * 100.0;
     let seconds = started.elapsed().as_secs();
     bench.report.line(&format!(
-        "\nThe run took {seconds} s; load average at its end {}; the host took {share:.1}% of the time \
-         away.",
+        "\nThe run took {seconds} s. Load average at the end: {}. Steal time: {share:.1}%.",
         load_average()
     ));
     if let Some(file) = &options.markdown {
@@ -114,16 +115,16 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// Slices of one workload, by contender, a value per round.
+/// Results of one workload by contender, one value per round.
 #[derive(Default)]
 struct Series {
     cost: HashMap<&'static str, Vec<f64>>,
     units: HashMap<&'static str, usize>,
-    /// Microseconds, a value per round: half, 99 of 100, 999 of 1,000, all are not later.
+    /// Delays in microseconds, one value per round: median, p99, p99.9, maximum.
     late: HashMap<&'static str, [Vec<f64>; 4]>,
-    /// The same of the last word: half, 99 of 100.
+    /// Delays of the finish reason: median, p99.
     late_end: HashMap<&'static str, [Vec<f64>; 2]>,
-    /// Of all rounds: events later than a millisecond, events.
+    /// Totals of all rounds: events later than 1 ms, all events.
     late_count: HashMap<&'static str, (usize, usize)>,
 }
 
@@ -153,7 +154,7 @@ impl Series {
         median(&ratios(self.costs(name), self.costs(HYPER)))
     }
 
-    /// The median over the rounds of one of the shares.
+    /// Returns the median over the rounds of one of the percentiles.
     fn late(&self, name: &str, share: usize) -> f64 {
         self.late.get(name).and_then(|late| late.get(share)).map_or(f64::NAN, |late| median(late))
     }
@@ -169,9 +170,9 @@ struct Bench<'a> {
     place: Place,
     control: SocketAddr,
     report: Report,
-    /// What was asked, what came of it, whether that is enough.
+    /// Table rows: goal, measured value, value of hyper, whether the goal is met.
     goals: Vec<Vec<String>>,
-    /// Ended after the contenders.
+    /// Declared after the contenders, so that it is stopped after them.
     _mock: Running,
     _work: tempfile::TempDir,
 }
@@ -253,15 +254,15 @@ impl<'a> Bench<'a> {
         let memory: u64 = memory.unwrap_or(0) / 1_000_000;
         let kernel = read("/proc/sys/kernel/osrelease");
         self.report.line(&format!(
-            "Machine: {count} x {model}, {memory} GB, Linux {}; load average at the start {}{}. One \
-             worker thread each{}; {} rounds in random order. CPU is user and system time of a \
-             contender's processes, all threads, between the two ends of its slice. x hyper: over \
-             what the hyper passthrough spent in the same round; it has tokio's usual scheduler with \
-             one worker, as `endstop serve` has here.",
+            "Machine: {count} x {model}, {memory} GB, Linux {}; load average at the start: {}{}. \
+             One worker thread per contender{}; rounds: {}, in random order. CPU is the user and \
+             system time of all threads of a contender's processes during its slice. x hyper: the \
+             ratio to the hyper passthrough in the same round. The passthrough uses tokio's \
+             default scheduler with one worker, as `endstop serve` does here.",
             kernel.split('-').next().unwrap_or_default().trim(),
             load_average(),
             priority(),
-            if self.options.pin { ", on a core without the client and the mock" } else { "" },
+            if self.options.pin { ", on another core than the client and the mock" } else { "" },
             self.options.rounds(),
         ));
     }
@@ -291,19 +292,19 @@ impl<'a> Bench<'a> {
                 version,
                 match &outcome {
                     Ok(()) if kept => "yes".to_owned(),
-                    Ok(()) => "no, writes its own".to_owned(),
-                    Err(error) => format!("left out: {error:#}").replace(['\r', '\n', '|'], " "),
+                    Ok(()) => "no, rewrites bodies".to_owned(),
+                    Err(error) => format!("skipped: {error:#}").replace(['\r', '\n', '|'], " "),
                 },
             ]);
             if let (HYPER | DIRECT, Err(error)) = (*name, outcome) {
-                return Err(error.context("without a reference there is no measurement"));
+                return Err(error.context("cannot measure without the reference"));
             }
         }
         self.report.heading("Contenders");
         self.report.table(&["contender", "version", "same bytes"], &rows);
         self.report.line(&format!(
-            "Built with hyper {}, tokio {}. Per round, of plain requests, flooded responses and paced \
-             streams: {}{}.",
+            "Built with hyper {}, tokio {}. Plain requests, floods and paced streams per round: \
+             {}{}.",
             locked("hyper"),
             locked("tokio"),
             self.loads(FULL),
@@ -325,10 +326,11 @@ impl<'a> Bench<'a> {
         let slow = self.contenders.iter().filter(|contender| contender.load != FULL);
         let slow = slow.map(|of| format!("{} ({})", of.name, self.loads(of.load)));
         let slow = slow.collect::<Vec<_>>().join("; ");
-        if slow.is_empty() { String::new() } else { format!("; fewer of slow ones: {slow}") }
+        if slow.is_empty() { String::new() } else { format!("; fewer for slow contenders: {slow}") }
     }
 
-    /// Every contender once a round, in random order; one that fails is left out from then on.
+    /// Measures every contender once per round, in random order. A contender that fails is skipped
+    /// from then on.
     async fn rounds<F>(&mut self, salt: u64, mut slice: F) -> Result<Series>
     where
         F: AsyncFnMut(&Contender) -> Result<Slice>,
@@ -342,7 +344,7 @@ impl<'a> Bench<'a> {
                     continue;
                 }
                 match slice(contender).await {
-                    // The first time warms up.
+                    // Round 0 is a warm-up.
                     Ok(_) if round == 0 => {}
                     Ok(slice) => series.add(contender.name, slice),
                     Err(error) => {
@@ -354,7 +356,7 @@ impl<'a> Bench<'a> {
             }
         }
         if failed.contains(&HYPER) {
-            bail!("the reference failed");
+            bail!("the hyper passthrough failed");
         }
         for name in failed {
             series.cost.remove(name);
@@ -368,7 +370,8 @@ impl<'a> Bench<'a> {
     }
 
     fn costs(&mut self, unit: &str, series: &Series) {
-        let head = ["contender", "x hyper", "least", &format!("CPU us/{unit}"), "least", unit];
+        let head =
+            ["contender", "x hyper", "min", &format!("CPU us/{unit}"), "min", &format!("{unit}s")];
         let rows: Vec<Vec<String>> = self
             .names()
             .into_iter()
@@ -388,7 +391,7 @@ impl<'a> Bench<'a> {
         self.report.table(&head, &rows);
     }
 
-    /// A goal for each mode of ours that ran.
+    /// Adds a goal for each of our modes that ran.
     fn goal(&mut self, text: &str, limit: f64, unit: &str, value: impl Fn(&str) -> f64) {
         let reference = value(HYPER);
         for name in ["endstop guard", "endstop observe"] {
@@ -413,10 +416,10 @@ impl<'a> Bench<'a> {
             })
             .await?;
         self.report.heading(&format!(
-            "G1. Plain answers of 600 bytes, {CONNECTIONS} connections that ask again at once"
+            "G1. Plain responses of 600 bytes, {CONNECTIONS} connections without pauses"
         ));
         self.costs("request", &series);
-        self.goal("CPU of a plain answer, x hyper", 1.1, "", |name| series.ratio(name));
+        self.goal("CPU per plain response, x hyper", 1.1, "", |name| series.ratio(name));
         Ok(())
     }
 
@@ -428,11 +431,11 @@ impl<'a> Bench<'a> {
             })
             .await?;
         self.report.heading(&format!(
-            "G2. Flood: {FLOOD} events of 330 bytes in chunks of their own, back to back, {FLOODED} \
-             streams at a time"
+            "G2. Flood: {FLOOD} events of 330 bytes in separate chunks, without pauses, {FLOODED} \
+             streams in parallel"
         ));
         self.costs("event", &series);
-        self.goal("CPU of a flood, x hyper", 0.8, "", |name| series.ratio(name));
+        self.goal("CPU per event of a flood, x hyper", 0.8, "", |name| series.ratio(name));
         Ok(())
     }
 
@@ -443,13 +446,13 @@ impl<'a> Bench<'a> {
                 measure::paced(contender, &model, contender.load.streams).await
             })
             .await?;
-        self.report.heading("G3. Paced: streams side by side with 50 events a second each");
+        self.report.heading("G3. Paced: parallel streams with 50 events per second each");
         self.costs("event", &series);
         self.delays(&series);
-        self.goal("CPU of paced events, x hyper", 1.1, "", |name| series.ratio(name));
+        self.goal("CPU per paced event, x hyper", 1.1, "", |name| series.ratio(name));
         let added = |name: &str, share| series.late(name, share) - series.late(HYPER, share);
-        self.goal("added to an event, half", 10.0, " us", |name| added(name, 0));
-        self.goal("added to an event, 99 of 100", 100.0, " us", |name| added(name, 1));
+        self.goal("added delay of an event, median", 10.0, " us", |name| added(name, 0));
+        self.goal("added delay of an event, p99", 100.0, " us", |name| added(name, 1));
         Ok(())
     }
 
@@ -461,32 +464,32 @@ impl<'a> Bench<'a> {
             })
             .await?;
         self.report.heading(&format!(
-            "G3. Held: {SPLIT} streams, every 5 ms a whole event with half of the next one behind it"
+            "G3. Held: {SPLIT} streams, every 5 ms a whole event followed by half of the next one"
         ));
         self.report.line(
-            "What waits for the end of the half event holds the whole one: it is 5 ms late then. \
-             litellm has one stream: it could not keep up with four.\n",
+            "A proxy that waits for the rest of the half event delays the whole one by 5 ms. \
+             litellm has one stream, because it could not keep up with four.\n",
         );
         self.delays(&series);
-        self.goal("a whole event, 999 of 1,000", 1000.0, " us", |name| series.late(name, 2));
-        self.goal("a whole event, the latest", 1000.0, " us", |name| series.latest(name));
+        self.goal("delay of a whole event, p99.9", 1000.0, " us", |name| series.late(name, 2));
+        self.goal("delay of a whole event, maximum", 1000.0, " us", |name| series.latest(name));
         Ok(())
     }
 
     fn delays(&mut self, series: &Series) {
         let head = [
-            "late, us",
-            "half",
-            "99/100",
-            "999/1000",
-            "latest",
+            "delay, us",
+            "median",
+            "p99",
+            "p99.9",
+            "max",
             "over 1 ms",
-            "+half",
-            "+99/100",
-            "+half direct",
-            "+99/100 direct",
-            "last word, half",
-            "99/100",
+            "+median",
+            "+p99",
+            "+median direct",
+            "+p99 direct",
+            "finish reason, median",
+            "p99",
         ];
         let rows: Vec<Vec<String>> = self
             .names()
@@ -519,9 +522,9 @@ impl<'a> Bench<'a> {
             .collect();
         self.report.table(&head, &rows);
         self.report.line(
-            "Late: from the mock's write until the client has read the whole event; medians of the \
-             rounds. `+`: difference to the hyper passthrough, then to no proxy at all. A proxy that \
-             chooses its own chunks may show no last word.",
+            "Delay: from the mock's write until the client has read the whole event; medians of \
+             the rounds. `+`: difference to the hyper passthrough, then to no proxy. The finish \
+             reason may be missing for proxies that rewrite events.",
         );
     }
 
@@ -545,7 +548,7 @@ impl<'a> Bench<'a> {
             })
             .await?;
         self.report.heading("G4. From the request to the first event, one at a time");
-        let head = ["us", "pooled, half", "99/100", "x hyper", "cold, half", "99/100", "x hyper"];
+        let head = ["us", "pooled, median", "p99", "x hyper", "cold, median", "p99", "x hyper"];
         let rows: Vec<Vec<String>> = self
             .names()
             .into_iter()
@@ -560,13 +563,13 @@ impl<'a> Bench<'a> {
             })
             .collect();
         self.report.table(&head, &rows);
-        self.report
-            .line("Pooled: connections on both sides are kept. Cold: both are new each time.");
+        self.report.line("Pooled: both connections are reused. Cold: both are new each time.");
         Ok(())
     }
 
     async fn leaves(&mut self) -> Result<()> {
-        self.report.heading("Close: from a client's leaving until the upstream's socket is closed");
+        self.report
+            .heading("Close: from a client's disconnect until the upstream socket is closed");
         let mut rows = Vec::new();
         let mut all = HashMap::new();
         for contender in &self.contenders {
@@ -596,18 +599,19 @@ impl<'a> Bench<'a> {
             ]);
             all.insert(contender.name, if missed == 0 { last } else { f64::INFINITY });
         }
-        let head = ["ms", "half", "99/100", "latest", "left", "not within 2 s"];
+        let head = ["ms", "median", "p99", "max", "disconnects", "not within 2 s"];
         self.report.table(&head, &rows);
-        self.report
-            .line("Every second client leaves a stream that is silent, the others a paced one.");
-        self.goal("closed after a client left, the latest", 100.0, " ms", |name| {
+        self.report.line(
+            "Every second client disconnects from a silent stream, the others from a paced one.",
+        );
+        self.goal("upstream closed after a disconnect, maximum", 100.0, " ms", |name| {
             all.get(name).copied().unwrap_or(f64::NAN)
         });
         Ok(())
     }
 
     async fn system_calls(&mut self) -> Result<()> {
-        self.report.heading("System calls, as strace counts them");
+        self.report.heading("System calls, counted by strace");
         let mut rows = Vec::new();
         let paced = format!("bench-paced-20-{}", CALLS.2);
         for contender in self.contenders.iter().filter(|one| one.load == FULL) {
@@ -632,22 +636,20 @@ impl<'a> Bench<'a> {
             }
         }
         if rows.is_empty() {
-            self.report.line("left out: strace is missing or may not attach");
+            self.report.line("skipped: strace is missing or cannot attach");
             return Ok(());
         }
         let head = ["contender", "plain, per request", "flood, per event", "paced, per event"];
         self.report.table(&head, &rows);
-        self.report.line(
-            "With those that open connections, each of which asks once before it is measured.",
-        );
+        self.report.line("Includes opening the connections and the first request on each.");
         Ok(())
     }
 
     async fn idle(&mut self) -> Result<()> {
         self.report
-            .heading("G5. Idle streams: resident memory, and CPU per event of many slow ones");
+            .heading("G5. Idle streams: resident memory, and CPU per event of many slow streams");
         let names = self.names();
-        // Fresh processes, one at a time: memory remembers what was done before.
+        // Fresh processes, one at a time, because earlier workloads affect memory.
         self.contenders.clear();
         let (mut rows, mut memory, mut growth) = (Vec::new(), HashMap::new(), HashMap::new());
         for name in names.into_iter().filter(|name| *name != DIRECT) {
@@ -683,19 +685,21 @@ impl<'a> Bench<'a> {
         ];
         self.report.table(&head, &rows);
         self.report.line(
-            "KB per stream: from one stream to the most that were opened. CPU: 2,000 events a second in \
-             all, over 100 streams and over 8,000.",
+            "KB per stream: from one stream to the highest count. CPU: 2,000 events per second in \
+             total, over 100 streams and over 8,000.",
         );
         let of = |map: &HashMap<&str, f64>, name: &str| map.get(name).copied().unwrap_or(f64::NAN);
         self.goal("8,000 idle streams", 350.0, " MB", |name| of(&memory, name));
-        self.goal("CPU per event, 8,000 streams over 100", 1.3, "", |name| of(&growth, name));
+        self.goal("CPU per event, ratio of 8,000 streams to 100", 1.3, "", |name| {
+            of(&growth, name)
+        });
         Ok(())
     }
 
     async fn scale(&self, contender: &Contender) -> Result<Scale> {
         measure::verify(contender, None).await?;
         let most = contender.load.idle.min(if self.options.quick { 1_000 } else { usize::MAX });
-        // A client and the mock hold one socket a stream, a contender two.
+        // The client and the mock hold one socket per stream, a contender two.
         let most = most.min(usize::try_from(process::open_files() / 2).unwrap_or(0) - 200);
         let mut scale = Scale::default();
         let mut streams = Vec::new();
@@ -703,7 +707,7 @@ impl<'a> Bench<'a> {
             let opened = measure::open(contender, "bench-idle", &mut streams, count);
             tokio::time::timeout(Duration::from_secs(120), opened)
                 .await
-                .with_context(|| format!("{count} streams were not open within two minutes"))??;
+                .with_context(|| format!("{count} streams did not open within 2 minutes"))??;
             tokio::time::sleep(Duration::from_millis(500)).await;
             scale.memory.push((count, measure::resident(contender)));
         }
@@ -717,7 +721,7 @@ impl<'a> Bench<'a> {
     }
 }
 
-/// What the number of streams does to one contender.
+/// Memory and cost of one contender by number of streams.
 #[derive(Default)]
 struct Scale {
     memory: Vec<(usize, u64)>,
@@ -749,7 +753,7 @@ impl Scale {
     }
 }
 
-/// Fewer for one that could not keep up.
+/// Returns the number of split streams; lower for slow contenders.
 fn split_streams(contender: &Contender) -> usize {
     SPLIT.min(contender.load.streams / 5)
 }
@@ -758,21 +762,21 @@ fn tick_model(period: Duration) -> String {
     format!("bench-paced-{}-100000", period.as_millis())
 }
 
-/// What is started from here on runs on this core.
+/// Pins this process, and processes started later, to a core.
 fn pin(options: &Options, core: usize) {
     if options.pin {
         let mut cores = CpuSet::new();
         cores.set(core);
         if sched_setaffinity(None, &cores).is_err() {
-            eprintln!("there is no core {core} to run on");
+            eprintln!("cannot pin to core {core}");
         }
     }
 }
 
-/// Others on the machine were made to wait, if so.
+/// Returns a note if the run has a changed scheduling priority.
 fn priority() -> String {
     match getpriority_process(None) {
-        Ok(nice) if nice != 0 => format!("; everything run here at nice {nice}"),
+        Ok(nice) if nice != 0 => format!("; everything ran at nice {nice}"),
         Ok(_) | Err(_) => String::new(),
     }
 }

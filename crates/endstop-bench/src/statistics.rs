@@ -1,13 +1,13 @@
-//! Medians, percentiles, and an order that is random and the same in every run.
+//! Medians, percentiles, and a random order that is the same in every run.
 
-/// The value that a share of the values does not exceed; zero of none.
+/// Returns the value that a share of the values does not exceed; zero if there are no values.
 pub(crate) fn percentile(values: &mut [u64], share: f64) -> u64 {
     values.sort_unstable();
     let rank = (share * values.len() as f64).ceil() as usize;
     values.get(rank.max(1) - 1).or(values.last()).copied().unwrap_or(0)
 }
 
-/// The middle value, or the mean of the two in the middle; not a number of none.
+/// Returns the median; NaN if there are no values.
 pub(crate) fn median(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -21,22 +21,22 @@ pub(crate) fn median(values: &[f64]) -> f64 {
     }
 }
 
-/// The least value; not a number of none.
+/// Returns the least value; NaN if there are no values.
 pub(crate) fn least(values: &[f64]) -> f64 {
     values.iter().copied().fold(f64::NAN, f64::min)
 }
 
-/// The greatest value; not a number of none.
+/// Returns the greatest value; NaN if there are no values.
 pub(crate) fn greatest(values: &[f64]) -> f64 {
     values.iter().copied().fold(f64::NAN, f64::max)
 }
 
-/// Each round's value over the reference's value in the same round.
+/// Divides each value by the reference's value in the same round.
 pub(crate) fn ratios(values: &[f64], reference: &[f64]) -> Vec<f64> {
     values.iter().zip(reference).map(|(value, reference)| value / reference).collect()
 }
 
-/// The numbers below `count` in an order that the seed alone decides.
+/// Returns the numbers below `count` in an order that depends only on the seed.
 pub(crate) fn order(count: usize, seed: u64) -> Vec<usize> {
     let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
     let mut left: Vec<usize> = (0..count).collect();

@@ -238,7 +238,7 @@ mod tests {
             Some(
                 "endstop: the response ended as output_limit, so that none of its tool calls may run: \
                  the stream stopped. The turn holds a tool call that may be incomplete. Never run \
-                 the tool call; raise the output limit, or ask for the call alone."
+                 the tool call; raise the output limit, or ask for only that call."
             )
         );
     }

@@ -1,12 +1,12 @@
-//! What is to be answered, in words that no wire owns. Wires spell it.
+//! Wire-independent model of a response. Each wire encodes it.
 
 use serde_json::Value;
 
 use crate::ask::{Ask, Tool};
 use crate::json::Json;
 
-/// The whole answer of the simulated model, some two hundred tokens. A token is a word with the
-/// space before it.
+/// Complete answer of the simulated model, about 200 tokens. A token is a word with the space
+/// before it.
 const ANSWER: &str = "An endstop is a small switch at the end of an axis. When the carriage of \
 a machine reaches it, the switch closes and the motor is told to halt. Without it the machine \
 would not know where it is, and would push against its own frame until a belt slips or a screw \
@@ -19,43 +19,44 @@ one takes the first click for the truth and begins to cut. Most of the time both
 part, and nobody can tell them apart. The difference shows on the day when a wire is loose, and \
 then it is as large as the difference between a part and a pile of chips.";
 
-/// Text outside of ASCII, in which every cut is a trap.
+/// Text with many multi-byte characters, to test splits inside a character.
 const FAR: &str = "Grüße aus Zürich – naïve façades, 日本語の文章、 한국어 문장, Ελληνικά, \
 עברית, emoji 🙂🧑‍🚀 and a e\u{301} that is two characters.";
 
-/// An answer: one turn a choice, and what was used.
+/// Response: one turn per choice, and the usage.
 #[derive(Clone, Debug)]
 pub(crate) struct Answer {
     pub(crate) turns: Vec<Exchange>,
     pub(crate) usage: Option<Usage>,
-    /// Pieces that a wire likes to send together come one by one, so that one can be cut between.
+    /// Whether pieces that a wire usually sends together come one by one, so that a stream can end
+    /// between them.
     pub(crate) split: bool,
-    /// The natural word is on every event, as some hosts do it.
+    /// Whether every event has the finish reason of a normal stop, as some hosts send it.
     pub(crate) word_everywhere: bool,
-    /// The last text and the word come in one event.
+    /// Whether the last text and the finish reason come in one event.
     pub(crate) merged: bool,
 }
 
-/// What one choice says.
+/// Content and end of one choice.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Exchange {
     pub(crate) reasoning: Vec<String>,
     pub(crate) text: Vec<String>,
-    /// The text is a refusal, in the field for it where the wire has one.
+    /// Whether the text is a refusal, in the wire's field for refusals if it has one.
     pub(crate) refuses: bool,
-    /// A tool of the provider's own was at work.
+    /// Whether the provider ran one of its own tools.
     pub(crate) server_tool: bool,
     pub(crate) calls: Vec<Call>,
     pub(crate) end: End,
 }
 
-/// A tool call.
+/// Tool call.
 #[derive(Clone, Debug)]
 pub(crate) struct Call {
     pub(crate) name: String,
-    /// The arguments, in the pieces that they are streamed in.
+    /// Arguments, in the pieces in which they are streamed.
     pub(crate) pieces: Vec<String>,
-    /// Whether the arguments are all there.
+    /// Whether the arguments are complete.
     pub(crate) whole: bool,
 }
 
@@ -65,49 +66,49 @@ impl Call {
     }
 }
 
-/// Why a turn ends. A wire has a word for each, or the nearest one.
+/// Reason for the end of a turn. Each wire uses its own or its nearest finish reason.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) enum End {
-    /// Naturally.
+    /// Normal stop.
     #[default]
     Stop,
-    /// At a stop sequence.
+    /// Stop sequence.
     StopSequence(String),
-    /// At the cap.
+    /// Token limit.
     Length,
-    /// For tools to run.
+    /// Tool calls to run.
     ToolCall,
-    /// By a filter.
+    /// Content filter.
     Filter,
-    /// By declining.
+    /// Refusal by the model.
     Refusal,
-    /// With the window full.
+    /// Full context window.
     Context,
-    /// Failing.
+    /// Failure.
     Failed,
-    /// With this in the place of the word.
+    /// This value as the finish reason.
     Said(Json),
-    /// With no word.
+    /// No finish reason.
     Nothing,
 }
 
-/// What was used.
+/// Token usage.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Usage {
     pub(crate) input: u64,
-    /// All output, reasoning included.
+    /// All output tokens, including reasoning.
     pub(crate) output: u64,
     pub(crate) reasoning: u64,
 }
 
-/// Splits into tokens: words with the space before them.
+/// Splits a text into tokens: words with the space before them.
 pub(crate) fn tokens(text: &str) -> Vec<String> {
     let word =
         |(at, word): (usize, &str)| if at == 0 { word.to_owned() } else { format!(" {word}") };
     text.split(' ').enumerate().map(word).collect()
 }
 
-/// The answer that a well-behaved model gives to this request.
+/// Returns a complete response to this request, within its limits.
 pub(crate) fn natural(ask: &Ask) -> Answer {
     let turn = limited(ask, Exchange { text: rest_of_answer(&ask.said), ..Exchange::default() });
     let mut answer = Answer {
@@ -121,7 +122,7 @@ pub(crate) fn natural(ask: &Ask) -> Answer {
     answer
 }
 
-/// A short answer, as after the result of a tool.
+/// Returns a short response, as after a tool result.
 pub(crate) fn short(ask: &Ask) -> Answer {
     let mut answer = natural(ask);
     let text = tokens("Done: the tool has run, and its result was read.");
@@ -130,7 +131,7 @@ pub(crate) fn short(ask: &Ask) -> Answer {
     answer
 }
 
-/// The answer goes on where the assistant's turn in the history broke off.
+/// Returns the rest of the answer if the history holds a beginning of it, else all of it.
 fn rest_of_answer(said: &str) -> Vec<String> {
     let said = said.trim();
     match ANSWER.strip_prefix(said) {
@@ -145,7 +146,7 @@ fn rest_of_answer(said: &str) -> Vec<String> {
     }
 }
 
-/// Stops at a stop sequence, or at the cap, whichever comes first.
+/// Ends the turn at a stop sequence or at the token limit, whichever comes first.
 pub(crate) fn limited(ask: &Ask, mut turn: Exchange) -> Exchange {
     if let Some((text, sequence)) = stopped(&turn.text, &ask.stop) {
         turn.text = text;
@@ -171,7 +172,7 @@ fn stopped(text: &[String], stop: &[String]) -> Option<(Vec<String>, String)> {
 }
 
 impl Answer {
-    /// Counts what is said.
+    /// Sets the usage to the tokens that the response holds.
     pub(crate) fn count(&mut self, ask: &Ask) {
         let pieces =
             |turn: &Exchange| turn.calls.iter().map(|call| call.pieces.len()).sum::<usize>();
@@ -181,35 +182,35 @@ impl Answer {
         self.usage = Some(Usage { input: ask.input.max(1), output, reasoning });
     }
 
-    /// The first turn; wires without choices have no other.
+    /// Returns the first turn; wires without choices have only one.
     pub(crate) fn turn(&self) -> Exchange {
         self.turns.first().cloned().unwrap_or_default()
     }
 
-    /// Every turn, changed.
+    /// Applies a change to every turn.
     pub(crate) fn each(&mut self, change: impl Fn(&mut Exchange)) {
         self.turns.iter_mut().for_each(change);
     }
 }
 
-/// So many tokens of the answer.
+/// Returns the first `count` tokens of the answer.
 pub(crate) fn some(count: usize) -> Vec<String> {
     tokens(ANSWER).into_iter().take(count).collect()
 }
 
-/// Text outside of ASCII.
+/// Returns text with many multi-byte characters.
 pub(crate) fn far() -> Vec<String> {
     tokens(FAR)
 }
 
-/// Some thoughts.
+/// Returns some reasoning.
 pub(crate) fn thoughts() -> Vec<String> {
     tokens(
         "The user wants an explanation. Let me think about what a switch at the end of an axis is for",
     )
 }
 
-/// A call of this tool, with arguments made from its schema, in pieces.
+/// Returns a call of this tool, with arguments made from its schema, in pieces.
 pub(crate) fn call(tool: &Tool) -> Call {
     let arguments = match fill("", &tool.schema, 0) {
         Json::Object(pairs) => Json::Object(pairs).to_string(),
@@ -224,13 +225,13 @@ pub(crate) fn call(tool: &Tool) -> Call {
     Call { name: tool.name.clone(), pieces: pieces(&arguments, 8), whole: true }
 }
 
-/// The text in pieces of so many characters, and at least two if it can be.
+/// Splits a text into pieces of `size` characters.
 fn pieces(text: &str, size: usize) -> Vec<String> {
     let characters: Vec<char> = text.chars().collect();
     characters.chunks(size).map(|piece| piece.iter().collect()).collect()
 }
 
-/// A value that fits the schema.
+/// Returns a value that matches the schema.
 fn fill(name: &str, schema: &Value, depth: usize) -> Json {
     if depth > 8 {
         return Json::Null;
@@ -260,7 +261,7 @@ fn fill(name: &str, schema: &Value, depth: usize) -> Json {
     }
 }
 
-/// The type that a schema names; Gemini writes it in capitals, some give a list.
+/// Returns the type of a schema, in lower case. Gemini writes it in capitals, others give a list.
 fn kind(schema: &Value) -> String {
     let named = match schema.get("type") {
         Some(Value::String(name)) => name.to_lowercase(),
@@ -284,7 +285,7 @@ fn filled_object(schema: &Value, depth: usize) -> Json {
         .map(|names| names.iter().filter_map(Value::as_str).collect())
         .unwrap_or_default();
     let wanted = |name: &str| required.is_empty() || required.contains(&name);
-    // The order of the list of required ones is the order that people wrote them in.
+    // The `required` list keeps the order that people wrote; the parsed `properties` may not.
     let mut names: Vec<&str> =
         required.iter().copied().filter(|name| properties.contains_key(*name)).collect();
     let others: Vec<&str> = properties
@@ -313,7 +314,7 @@ fn sentence_for(name: &str) -> &'static str {
     }
 }
 
-/// Half of the call's arguments: they no longer parse.
+/// Truncates the arguments of a call so that they no longer parse.
 pub(crate) fn halved(call: &mut Call) {
     let half = (call.pieces.len() / 2).max(1);
     if call.pieces.len() < 2 {
@@ -326,7 +327,7 @@ pub(crate) fn halved(call: &mut Call) {
     call.whole = false;
 }
 
-/// The arguments as they stand where the wire has a value for them: nothing if they are half.
+/// Returns the arguments as a JSON value; an empty object if they are incomplete.
 pub(crate) fn value(call: &Call) -> Json {
     Json::Raw(if call.whole { call.arguments() } else { "{}".to_owned() })
 }

@@ -1,39 +1,39 @@
-//! What a request asks, in words that no wire owns.
+//! Wire-independent model of a request.
 
 use serde_json::Value;
 
-/// What a request asks.
+/// Parsed request.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Ask {
-    /// The number of the request; ids are made from it.
+    /// Number of the request; ids are made from it.
     pub(crate) number: u64,
-    /// The model, as the request names it.
+    /// Model, as the request names it.
     pub(crate) model: String,
-    /// Whether a stream is asked for.
+    /// Whether the request asks for a stream.
     pub(crate) streamed: bool,
-    /// Whether the stream is one JSON array rather than events.
+    /// Whether the stream is one JSON array instead of events.
     pub(crate) array: bool,
-    /// Whether usage in the stream is asked for, where that is a question.
+    /// Whether the request asks for usage in the stream, on wires where this is an option.
     pub(crate) include_usage: bool,
-    /// The cap on output tokens.
+    /// Limit on output tokens.
     pub(crate) cap: Option<u64>,
-    /// The stop sequences.
+    /// Stop sequences.
     pub(crate) stop: Vec<String>,
-    /// The tools on offer.
+    /// Tools that the model may call.
     pub(crate) tools: Vec<Tool>,
-    /// How many choices.
+    /// Number of choices.
     pub(crate) choices: u64,
-    /// The last message is the result of a tool.
+    /// Whether the last message is a tool result.
     pub(crate) after_tool: bool,
-    /// What the assistant has said so far in its last turn, if a turn of it is in the history.
+    /// Text of the assistant's last turn in the history; empty if it has none.
     pub(crate) said: String,
-    /// The request is for a bare prompt, where one path serves prompts and chats.
+    /// Whether the request has a bare prompt instead of messages.
     pub(crate) generates: bool,
-    /// How many words the request holds.
+    /// Number of words in the request.
     pub(crate) input: u64,
 }
 
-/// A tool on offer.
+/// Tool that the model may call.
 #[derive(Clone, Debug)]
 pub(crate) struct Tool {
     pub(crate) name: String,
@@ -41,7 +41,7 @@ pub(crate) struct Tool {
 }
 
 impl Ask {
-    /// The tool that is called: the first one on offer.
+    /// Returns the tool to call: the first of the request, or a default one.
     pub(crate) fn tool(&self) -> Tool {
         self.tools.first().cloned().unwrap_or_else(|| Tool {
             name: "write_file".to_owned(),
@@ -53,28 +53,28 @@ impl Ask {
         })
     }
 
-    /// An id of this wire's kind: the prefix and the number of the request.
+    /// Returns an id made of the prefix and the number of the request.
     pub(crate) fn id(&self, prefix: &str) -> String {
         format!("{prefix}sim{:08}", self.number)
     }
 }
 
-/// The string at this pointer, or nothing.
+/// Returns the string at this pointer, or an empty one.
 pub(crate) fn text<'v>(value: &'v Value, pointer: &str) -> &'v str {
     value.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// The list at this pointer, or an empty one.
+/// Returns the list at this pointer, or an empty one.
 pub(crate) fn items<'v>(value: &'v Value, pointer: &str) -> &'v [Value] {
     value.pointer(pointer).and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }
 
-/// The first whole number at one of these pointers.
+/// Returns the first whole number at one of these pointers.
 pub(crate) fn number(value: &Value, pointers: &[&str]) -> Option<u64> {
     pointers.iter().find_map(|pointer| value.pointer(pointer)?.as_u64())
 }
 
-/// A string, or a list of strings, at this pointer.
+/// Returns the string, or the list of strings, at this pointer.
 pub(crate) fn strings(value: &Value, pointer: &str) -> Vec<String> {
     match value.pointer(pointer) {
         Some(Value::String(text)) => vec![text.clone()],
@@ -87,13 +87,13 @@ pub(crate) fn strings(value: &Value, pointer: &str) -> Vec<String> {
     }
 }
 
-/// A tool, if it has a name.
+/// Returns a tool if the name is not empty.
 pub(crate) fn tool(name: &str, schema: Option<&Value>) -> Option<Tool> {
     let schema = schema.cloned().unwrap_or(Value::Null);
     (!name.is_empty()).then(|| Tool { name: name.to_owned(), schema })
 }
 
-/// The text of a message's content: a string, or the texts of its blocks.
+/// Returns the text of a message's content: a string, or the texts of its blocks.
 pub(crate) fn content(value: Option<&Value>) -> String {
     match value {
         Some(Value::String(text)) => text.clone(),
@@ -106,7 +106,7 @@ pub(crate) fn content(value: Option<&Value>) -> String {
     }
 }
 
-/// How many words the strings of this value hold.
+/// Counts the words in the strings of this value.
 pub(crate) fn words(value: &Value) -> u64 {
     match value {
         Value::String(text) => text.split_whitespace().count() as u64,

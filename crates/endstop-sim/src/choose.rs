@@ -1,20 +1,20 @@
-//! Which scenario a request gets.
+//! Choice of the scenario for a request.
 
 use crate::request::Request;
 use crate::scenario::{self, Scenario};
 
-/// A scenario that was chosen.
+/// Chosen scenario.
 #[derive(Clone, Debug)]
 pub(crate) struct Chosen {
-    /// As it was asked for, with its value.
+    /// Text that chose it, with the value.
     pub(crate) text: String,
     pub(crate) scenario: &'static Scenario,
     pub(crate) value: Option<String>,
-    /// Also where the last message is the result of a tool.
+    /// Whether it also applies if the last message is a tool result.
     pub(crate) insists: bool,
 }
 
-/// The first that is given: the header, the model, the script, the default.
+/// Chooses by the header, else by the model, else by the script, else `complete`.
 pub(crate) fn choose(
     request: &Request,
     model: &str,
@@ -29,7 +29,7 @@ pub(crate) fn choose(
     named(&script().unwrap_or_else(|| "complete".to_owned()))
 }
 
-/// The scenario of this name, with its value; or the name, which is none's.
+/// Parses a scenario name with an optional value, and an optional `!` at the end.
 pub(crate) fn named(text: &str) -> Result<Chosen, String> {
     let text = text.trim();
     let (bare, insists) = match text.strip_suffix('!') {
@@ -41,18 +41,18 @@ pub(crate) fn named(text: &str) -> Result<Chosen, String> {
     Ok(Chosen { text: text.to_owned(), scenario, value, insists })
 }
 
-/// What is said of a name that is no scenario's.
+/// Returns the error message for an unknown scenario.
 pub(crate) fn unknown(name: &str) -> String {
     if let Some((known, _)) = name.split_once('=')
         && scenario::by_name(known).is_some()
     {
-        return format!("the scenario '{known}' takes no value");
+        return format!("scenario `{known}` takes no value");
     }
     let near = scenario::near(name).join(", ");
-    format!("there is no scenario '{name}'; near it are {near}; GET /sim/scenarios lists all")
+    format!("unknown scenario `{name}`; similar names: {near}; GET /sim/scenarios lists all")
 }
 
-/// The scenario that a model's name asks for.
+/// Returns the scenario that a model name contains.
 fn in_model(model: &str) -> Option<String> {
     let tail = model.rsplit('/').next().unwrap_or(model);
     let bare = ["us.anthropic.", "eu.anthropic.", "global.anthropic.", "anthropic."]
@@ -68,7 +68,7 @@ fn in_model(model: &str) -> Option<String> {
     if scenario::parse(rest.trim_end_matches('!')).is_some() {
         return Some(rest.to_owned());
     }
-    // What follows a name may be a version, as in `anthropic.sim-length-v1:0`.
+    // A version may follow the name, as in `anthropic.sim-length-v1:0`.
     let starts = |scenario: &&Scenario| {
         rest.strip_prefix(scenario.name)
             .is_some_and(|rest| !rest.starts_with(char::is_alphanumeric))
@@ -77,7 +77,7 @@ fn in_model(model: &str) -> Option<String> {
     Some(longest.map_or(rest, |scenario| scenario.name).to_owned())
 }
 
-/// The names in a script: TOML (`scenarios = ["…"]`), or one a line.
+/// Reads the names in a script: TOML (`scenarios = ["…"]`), or one per line.
 pub(crate) fn script(text: &str) -> Result<Vec<String>, String> {
     #[derive(serde::Deserialize)]
     #[serde(deny_unknown_fields)]

@@ -1,4 +1,4 @@
-//! HTTP/1.1 by hand, so that it can be wrong in every way.
+//! Hand-written HTTP/1.1 server that can break the protocol on purpose.
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -13,11 +13,11 @@ use crate::server::{Job, Shared};
 const MAX_HEAD: usize = 256 << 10;
 const MAX_BODY: usize = 64 << 20;
 
-/// The peer is gone; so many bytes of the last piece had left.
+/// The peer closed the connection after this many bytes of the last write.
 #[derive(Debug)]
 struct Gone(usize);
 
-/// Whether the connection takes another request.
+/// Next step for the connection after a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum After {
     Next,
@@ -27,12 +27,12 @@ enum After {
 
 struct Connection<'s> {
     stream: TcpStream,
-    /// What has come and is not read yet.
+    /// Received bytes that are not parsed yet.
     input: Vec<u8>,
     shared: &'s Shared,
 }
 
-/// Marks the response as over if its task is stopped before it is.
+/// Guard that marks an open response as stopped when its task is dropped.
 struct Watch<'s> {
     shared: &'s Shared,
     number: u64,
@@ -77,7 +77,7 @@ pub(crate) async fn serve(stream: TcpStream, shared: &Shared) {
 }
 
 impl Connection<'_> {
-    /// The next request, and whether the connection is to be kept.
+    /// Reads the next request, and whether to keep the connection alive.
     async fn request(&mut self) -> Result<(Request, bool), Gone> {
         let (head, size) = loop {
             if let Some(parsed) = parse_head(&self.input) {
@@ -87,7 +87,7 @@ impl Connection<'_> {
                 }
             }
             if self.input.len() > MAX_HEAD {
-                return self.refuse("the head of the request is too large").await;
+                return self.refuse("request headers too large: the limit is 256 KiB").await;
             }
             self.more().await?;
         };
@@ -104,7 +104,7 @@ impl Connection<'_> {
         request.body = match (chunked, length) {
             (true, _) => self.chunked_body().await?,
             (false, Some(length)) if length > MAX_BODY => {
-                return self.refuse("the body of the request is too large").await;
+                return self.refuse("request body too large: the limit is 64 MiB").await;
             }
             (false, Some(length)) => self.take(length).await?,
             (false, None) => Vec::new(),
@@ -144,13 +144,13 @@ impl Connection<'_> {
                 match httparse::parse_chunk_size(&self.input) {
                     Ok(httparse::Status::Complete(found)) => break found,
                     Ok(httparse::Status::Partial) => self.more().await?,
-                    Err(_) => return self.refuse("the body of the request is badly chunked").await,
+                    Err(_) => return self.refuse("invalid chunk size in the request body").await,
                 }
             };
             self.input.drain(..start);
             let size = usize::try_from(size).unwrap_or(usize::MAX);
             if size > MAX_BODY || body.len() + size > MAX_BODY {
-                return self.refuse("the body of the request is too large").await;
+                return self.refuse("request body too large: the limit is 64 MiB").await;
             }
             let chunk = self.take(size + 2).await?;
             body.extend(chunk.into_iter().take(size));
@@ -170,7 +170,7 @@ impl Connection<'_> {
         }
     }
 
-    /// Reads what is there. An end is the peer leaving.
+    /// Reads the available bytes. An end of input means that the peer closed.
     fn read_ready(&mut self) -> Result<bool, Gone> {
         let mut buffer = [0; 16 << 10];
         match self.stream.try_read(&mut buffer) {
@@ -184,7 +184,7 @@ impl Connection<'_> {
         }
     }
 
-    /// Writes all of it, and sees at once if the peer leaves.
+    /// Writes all bytes; returns at once if the peer closes.
     async fn write(&mut self, bytes: &[u8]) -> Result<(), Gone> {
         let mut written = 0;
         while let Some(rest) = bytes.get(written..).filter(|rest| !rest.is_empty()) {
@@ -204,7 +204,7 @@ impl Connection<'_> {
         Ok(())
     }
 
-    /// Waits, and sees at once if the peer leaves.
+    /// Waits; returns at once if the peer closes.
     async fn wait(&mut self, time: Duration) -> Result<(), Gone> {
         let sleep = tokio::time::sleep(time);
         tokio::pin!(sleep);
@@ -243,7 +243,7 @@ impl Connection<'_> {
             }
             ScriptEnd::Fin | ScriptEnd::FinInChunk => Ok(After::TransportEnd),
             ScriptEnd::Reset => {
-                // A reset may overtake what was written before; give that time to arrive.
+                // A reset may overtake bytes written before it: give them time to arrive.
                 self.wait(Duration::from_millis(20)).await?;
                 Ok(After::Reset)
             }
@@ -276,14 +276,14 @@ impl Connection<'_> {
         }
     }
 
-    /// Writes a piece of the body, and notes in the ledger what really left.
+    /// Writes a piece of the body, and records in the ledger the bytes that were really sent.
     async fn piece(&mut self, body: &mut Body, bytes: &[u8], torn: bool) -> Result<(), Gone> {
         if bytes.is_empty() {
             return Ok(());
         }
         let mut framed = Vec::with_capacity(bytes.len() + 16);
         if body.chunked {
-            // A torn chunk promises more than there is.
+            // A torn chunk announces more bytes than follow.
             let promised = if torn { bytes.len() + 64 } else { bytes.len() };
             framed.extend(format!("{promised:x}\r\n").into_bytes());
         }
@@ -312,13 +312,13 @@ struct Head {
     request: Request,
 }
 
-/// The head of a request and its size, once it is whole.
+/// Parses the head of a request and returns it with its size, or `None` if it is incomplete.
 fn parse_head(input: &[u8]) -> Option<Result<(Head, usize), String>> {
     let mut headers = [httparse::EMPTY_HEADER; 128];
     let mut parsed = httparse::Request::new(&mut headers);
     match parsed.parse(input) {
         Ok(httparse::Status::Partial) => None,
-        Err(error) => Some(Err(format!("this is no HTTP/1.1 request: {error}"))),
+        Err(error) => Some(Err(format!("invalid HTTP/1.1 request: {error}"))),
         Ok(httparse::Status::Complete(size)) => {
             let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
             let headers = parsed.headers.iter();
@@ -346,7 +346,7 @@ fn head_of(script: &Script, keeps: bool, old: bool) -> String {
         None if old => {}
         None => head.push_str("transfer-encoding: chunked\r\n"),
     }
-    // What breaks does not say so before: clients on Node take an announced close for a clean end.
+    // No `connection: close` before a fault: Node clients take an announced close for a clean end.
     head.push_str(match (keeps, &script.finish) {
         (true, _) => "connection: keep-alive\r\n",
         (false, ScriptEnd::Whole) => "connection: close\r\n",
@@ -356,14 +356,15 @@ fn head_of(script: &Script, keeps: bool, old: bool) -> String {
     head
 }
 
-/// The time as HTTP writes it.
+/// Formats a time as an HTTP date.
 fn date(now: SystemTime) -> String {
     const DAYS: [&str; 7] = ["Thu", "Fri", "Sat", "Sun", "Mon", "Tue", "Wed"];
     const MONTHS: [&str; 12] =
         ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
     let seconds = now.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     let (days, time) = (seconds / 86_400, seconds % 86_400);
-    // Years that begin in March have their leap day at the end; 719,468 days lie before 1970.
+    // Years that begin in March have their leap day at the end. Day 0 is 1 March of the year 0,
+    // 719,468 days before 1970.
     let shifted = days + 719_468;
     let (era, of_era) = (shifted / 146_097, shifted % 146_097);
     let year_of_era = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;

@@ -1,4 +1,4 @@
-//! HTTP/2 without TLS, by hyper: for whoever speaks it to the same port.
+//! HTTP/2 without TLS, by hyper, on the same port.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -36,7 +36,7 @@ async fn answer(request: hyper::Request<Incoming>, shared: Arc<Shared>) -> hyper
     let job = shared.answer(request);
     let watch = Watch { shared: Arc::clone(&shared), number: job.number };
     if job.script.silent {
-        // Dropped when the peer resets the stream or leaves.
+        // hyper drops this future when the peer resets the stream or closes the connection.
         std::future::pending::<()>().await;
     }
     let mut response = hyper::Response::builder().status(job.script.status);
@@ -73,7 +73,7 @@ async fn next(body: &mut Incoming) -> Option<Result<Frame<Bytes>, hyper::Error>>
     std::future::poll_fn(|context| Pin::new(&mut *body).poll_frame(context)).await
 }
 
-/// Notes that the peer has left if nothing else ended the response.
+/// Guard that records that the peer closed first, if the response is still open when it is dropped.
 struct Watch {
     shared: Arc<Shared>,
     number: u64,
@@ -91,13 +91,13 @@ impl Drop for Watch {
 
 type Sender = mpsc::Sender<Result<Frame<Bytes>, std::io::Error>>;
 
-/// The peer has left.
+/// The peer closed the stream.
 struct Gone;
 
 async fn play(job: Job, shared: Arc<Shared>, sender: Sender, watch: Watch) {
     if steps(&job.script, job.number, &shared, &sender).await.is_ok() {
         if job.script.finish != ScriptEnd::Whole {
-            // What was sent before must leave first: hyper drops it otherwise.
+            // Earlier frames must be sent first: hyper drops them otherwise.
             tokio::time::sleep(Duration::from_millis(20)).await;
             let _sent = sender.send(Err(std::io::ErrorKind::ConnectionReset.into())).await;
         }
@@ -149,7 +149,7 @@ async fn wait(time: Duration, to: &Sender) -> Result<(), Gone> {
     }
 }
 
-/// A body that is being played.
+/// Response body fed by a running script.
 struct Played(mpsc::Receiver<Result<Frame<Bytes>, std::io::Error>>);
 
 impl Body for Played {

@@ -1,8 +1,8 @@
-//! JSON that keeps the order of its keys, as the providers write them.
+//! JSON values that keep the order of keys as the providers write them.
 
 use std::fmt;
 
-/// A value, to be written.
+/// JSON value to be written.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Json {
     Null,
@@ -12,11 +12,11 @@ pub(crate) enum Json {
     Text(String),
     List(Vec<Self>),
     Object(Vec<(String, Self)>),
-    /// JSON that is written already, or what stands where JSON should.
+    /// Text written as it is: encoded JSON, or something invalid in its place.
     Raw(String),
 }
 
-/// An object: `obj! { "key": value, … }`.
+/// Builds an object: `obj! { "key": value, … }`.
 macro_rules! obj {
     ($($key:literal : $value:expr),* $(,)?) => {
         $crate::json::Json::Object(vec![
@@ -25,7 +25,7 @@ macro_rules! obj {
     };
 }
 
-/// A list: `list![value, …]`.
+/// Builds a list: `list![value, …]`.
 macro_rules! list {
     ($($value:expr),* $(,)?) => {
         $crate::json::Json::List(vec![$($crate::json::Json::from($value)),*])
@@ -35,7 +35,7 @@ macro_rules! list {
 pub(crate) use {list, obj};
 
 impl Json {
-    /// Sets a key of an object, at its end if it is new.
+    /// Sets a key of an object; a new key goes to the end.
     pub(crate) fn set(&mut self, key: &str, value: impl Into<Self>) {
         let Self::Object(pairs) = self else { return };
         let value = value.into();
@@ -52,7 +52,7 @@ impl Json {
         }
     }
 
-    /// The same object with this key.
+    /// Returns the object with this key set.
     pub(crate) fn with(mut self, key: &str, value: impl Into<Self>) -> Self {
         self.set(key, value);
         self
@@ -86,7 +86,7 @@ impl fmt::Display for Json {
     }
 }
 
-/// The text as a JSON string.
+/// Returns the text as a JSON string.
 pub(crate) fn quoted(text: &str) -> String {
     serde_json::Value::from(text).to_string()
 }

@@ -1,57 +1,57 @@
-//! The ledger: what was asked and what really left, one entry a request.
+//! Ledger of requests and of the bytes that were really sent, one entry per request.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-/// One request and its response.
+/// Request and its response.
 #[derive(Clone, Debug)]
 pub struct LedgerEntry {
-    /// The number of the request, from 1.
+    /// Number of the request, from 1.
     pub number: u64,
-    /// The value of `x-sim-tag`.
+    /// Value of `x-sim-tag`.
     pub tag: Option<String>,
-    /// The method.
+    /// Method.
     pub method: String,
-    /// The path, with its query.
+    /// Path with query.
     pub path: String,
-    /// The HTTP version: 1 or 2.
+    /// HTTP version: 1 or 2.
     pub http: u8,
-    /// The wire; empty if the path is none's.
+    /// Wire; empty if the path belongs to no wire.
     pub wire: &'static str,
-    /// The scenario as it was chosen, with its value.
+    /// Chosen scenario with its value.
     pub scenario: String,
-    /// Whether a stream was asked for.
+    /// Whether the request asked for a stream.
     pub streamed: bool,
-    /// The request's headers. Keys of callers are among them: this is a test server.
+    /// Request headers, including API keys, because this is a test server.
     pub headers: Vec<(String, String)>,
-    /// The request's body.
+    /// Request body.
     pub request: Vec<u8>,
-    /// The status that was answered; zero if none was.
+    /// Response status; zero if none was sent.
     pub status: u16,
-    /// The first bytes of the body as they left, without any framing of HTTP.
+    /// First bytes of the response body as sent, without HTTP framing.
     pub body: Vec<u8>,
-    /// How many bytes of the body left.
+    /// Number of body bytes sent.
     pub written: u64,
-    /// A hash of all of them (FNV-1a).
+    /// FNV-1a hash of all body bytes sent.
     pub hash: u64,
-    /// How it ended.
+    /// End of the response.
     pub ended: Ended,
-    /// When the request had come.
+    /// Time at which the request was read.
     pub started: Instant,
-    /// When the response was over.
+    /// Time at which the response ended.
     pub finished: Option<Instant>,
-    /// When the peer was seen to close first.
+    /// Time at which the peer was seen to close first.
     pub peer_closed_at: Option<Instant>,
 }
 
-/// How a response ended, as the simulator saw it.
+/// End of a response, as the simulator saw it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ended {
-    /// It has not yet.
+    /// The response is still open.
     Open,
-    /// As its scenario wanted it.
+    /// The scenario played to its end.
     Itself,
     /// The peer closed first.
     PeerClosed,
@@ -60,7 +60,7 @@ pub enum Ended {
 }
 
 impl LedgerEntry {
-    /// Notes bytes that left.
+    /// Records sent bytes.
     pub(crate) fn wrote(&mut self, bytes: &[u8], keep: usize) {
         self.written += bytes.len() as u64;
         for byte in bytes {
@@ -70,29 +70,30 @@ impl LedgerEntry {
         self.body.extend(bytes.iter().take(room));
     }
 
-    /// The header of this name.
+    /// Returns the request header with this name.
     #[must_use]
     pub fn header(&self, name: &str) -> Option<&str> {
         let found = self.headers.iter().find(|(known, _)| known.eq_ignore_ascii_case(name));
         found.map(|(_, value)| value.as_str())
     }
 
-    /// How long it took.
+    /// Returns the duration of the response; zero while it is open.
     #[must_use]
     pub fn took(&self) -> std::time::Duration {
         self.finished.map_or(std::time::Duration::ZERO, |at| at.duration_since(self.started))
     }
 }
 
-/// The start of the hash.
+/// Initial value of the FNV-1a hash.
 pub(crate) const HASH: u64 = 0xcbf2_9ce4_8422_2325;
 
-/// All entries, and the connections that are open.
+/// All entries, and the number of open connections.
 #[derive(Debug)]
 pub(crate) struct Ledger {
     entries: Mutex<VecDeque<LedgerEntry>>,
-    /// The most entries, and the most bytes of each body, that are kept.
+    /// Maximum number of entries.
     pub(crate) most: usize,
+    /// Maximum number of bytes kept of each body.
     pub(crate) keep: usize,
     pub(crate) open: AtomicUsize,
 }
@@ -110,7 +111,7 @@ impl Ledger {
         self.entries().iter().cloned().collect()
     }
 
-    /// Changes the entry of this number.
+    /// Changes the entry with this number.
     pub(crate) fn change(&self, number: u64, change: impl FnOnce(&mut LedgerEntry)) {
         let mut entries = self.entries();
         if let Some(entry) = entries.iter_mut().rev().find(|entry| entry.number == number) {
@@ -126,7 +127,7 @@ impl Ledger {
         entries.push_back(entry);
     }
 
-    /// Notes bytes that left.
+    /// Records sent bytes.
     pub(crate) fn wrote(&self, number: u64, bytes: &[u8]) {
         self.change(number, |entry| entry.wrote(bytes, self.keep));
     }
@@ -148,7 +149,7 @@ impl Ledger {
     }
 }
 
-/// Counts a connection for as long as it lives.
+/// Guard that counts a connection as open until it is dropped.
 pub(crate) struct Counted<'l>(&'l Ledger);
 
 impl<'l> Counted<'l> {

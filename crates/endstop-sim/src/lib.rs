@@ -1,8 +1,8 @@
-//! Simulated LLM providers: every wire, every ending, every fault, on demand.
+//! Simulated LLM providers with every wire, every ending and every fault on demand.
 //!
 //! One server speaks the wires of OpenAI (chat, Responses, completions), Anthropic, Gemini, Bedrock
-//! (Converse, `InvokeModel`), Mistral, Cohere and Ollama, streamed and not, and ends each response in
-//! the way that was asked for: by the header `x-sim-scenario`, by the name of the model, by a script.
+//! (Converse, `InvokeModel`), Mistral, Cohere and Ollama, streamed and not. The header
+//! `x-sim-scenario`, the model name or a script chooses how each response ends.
 //!
 //! ```
 //! use endstop_sim::{Options, Sim};
@@ -11,7 +11,7 @@
 //! # async fn main() -> std::io::Result<()> {
 //! let sim = Sim::start(Options::default()).await?;
 //! println!("OPENAI_BASE_URL={}/openai/v1", sim.url());
-//! // … ask it with `"model": "cut-in-tool-call"` …
+//! // … send requests with `"model": "cut-in-tool-call"` …
 //! for entry in sim.ledger() {
 //!     println!("{} {}: {} bytes", entry.wire, entry.scenario, entry.written);
 //! }
@@ -20,9 +20,10 @@
 //! # }
 //! ```
 //!
-//! A wire is one file in `wire/`; a scenario is one row in [`scenario::ALL`], which also says what
-//! Endstop's reader makes of it. An answer becomes events, events become a script of steps, and a
-//! transport plays the script: HTTP/1.1 by hand, so that it can be wrong, and HTTP/2 by hyper.
+//! Each wire is one file in `wire/`. Each scenario is one row in [`scenario::ALL`], with the
+//! verdict expected from Endstop's reader. A response becomes events, events become a script of
+//! steps, and a transport plays the script: hand-written HTTP/1.1, which can break the protocol, or
+//! HTTP/2 by hyper.
 
 mod answer;
 mod ask;
@@ -51,27 +52,28 @@ pub use scenario::Scenario;
 pub use script::Chunks;
 pub use wire::SimWire;
 
-/// What is called when a response is over.
+/// Callback for each finished response.
 pub type Log = Arc<dyn Fn(&LedgerEntry) + Send + Sync>;
 
-/// How a simulator behaves where requests do not say otherwise.
+/// Settings of a simulator. Headers of a request override some of them.
 #[derive(Clone)]
 pub struct Options {
-    /// Where it listens; port 0 takes any.
+    /// Address to listen on; port 0 picks a free port.
     pub listen: SocketAddr,
-    /// The n-th request gets the n-th scenario; the last one stays. `complete` if there are none.
+    /// Scenarios in request order: the n-th request gets the n-th scenario, and the last one
+    /// repeats. Empty means `complete`.
     pub scenarios: Vec<String>,
-    /// The pause after each event.
+    /// Pause after each event.
     pub pace: Duration,
-    /// How bodies are cut into chunks.
+    /// Way in which bodies are split into HTTP chunks.
     pub chunks: Chunks,
-    /// The pause after each byte of `drip`.
+    /// Pause after each byte of the scenario `drip`.
     pub drip: Duration,
-    /// The most entries that the ledger keeps; the oldest go first.
+    /// Maximum number of entries in the ledger; the oldest are dropped first.
     pub ledger_entries: usize,
-    /// The most bytes of each body that the ledger keeps.
+    /// Maximum number of bytes that the ledger keeps of each body.
     pub kept_bytes: usize,
-    /// What is called when a response is over.
+    /// Callback for each finished response.
     pub log: Option<Log>,
 }
 
@@ -90,35 +92,35 @@ impl Default for Options {
     }
 }
 
-/// A response that a test registers, to be replayed byte for byte.
+/// Response that a test registers, replayed byte for byte.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reply {
-    /// The status.
+    /// HTTP status.
     pub status: u16,
-    /// The headers, all but those of the framing.
+    /// Headers, without `Content-Length` and `Transfer-Encoding`.
     pub headers: Vec<(String, String)>,
-    /// The body, in the pieces that it is written in.
+    /// Body, in the pieces in which it is written.
     pub body: Vec<Vec<u8>>,
-    /// With a Content-Length rather than chunked.
+    /// Whether the body has a `Content-Length` instead of being chunked.
     pub sized: bool,
-    /// How it ends.
+    /// End of the response.
     pub end: ReplyEnd,
 }
 
-/// How a replayed response ends.
+/// End of a replayed response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReplyEnd {
-    /// As its framing wants it.
+    /// Complete, as the framing requires.
     Whole,
-    /// By closing the connection.
+    /// Early close of the connection.
     Fin,
-    /// By resetting it.
+    /// Reset of the connection.
     Reset,
-    /// Not at all.
+    /// Silence with an open connection.
     Stall,
 }
 
-/// A running simulator. Dropping it stops it.
+/// Running simulator. Dropping it stops it.
 pub struct Sim {
     addr: SocketAddr,
     shared: Arc<server::Shared>,
@@ -130,7 +132,8 @@ impl Sim {
     ///
     /// # Errors
     ///
-    /// If it cannot listen there, or if a scenario does not exist (`InvalidInput`).
+    /// Returns an error if it cannot listen on the address, or if a scenario does not exist
+    /// (`InvalidInput`).
     pub async fn start(options: Options) -> io::Result<Self> {
         for name in &options.scenarios {
             choose::named(name)
@@ -143,43 +146,43 @@ impl Sim {
         Ok(Self { addr, shared, task })
     }
 
-    /// Where it listens.
+    /// Returns the address that it listens on.
     #[must_use]
     pub fn addr(&self) -> SocketAddr {
         self.addr
     }
 
-    /// Where it listens, as `http://…` without a slash at the end.
+    /// Returns its base URL, `http://…` without a trailing slash.
     #[must_use]
     pub fn url(&self) -> String {
         format!("http://{}", self.addr)
     }
 
-    /// All requests so far, in the order that they came in.
+    /// Returns all requests that the ledger holds, in order of arrival.
     #[must_use]
     pub fn ledger(&self) -> Vec<LedgerEntry> {
         self.shared.ledger.all()
     }
 
-    /// The request with this value of `x-sim-tag`, the last one if there are several.
+    /// Returns the last request with this value of `x-sim-tag`.
     #[must_use]
     pub fn tagged(&self, tag: &str) -> Option<LedgerEntry> {
         self.shared.ledger.tagged(tag)
     }
 
-    /// How many connections are open.
+    /// Returns the number of open connections.
     #[must_use]
     pub fn open_connections(&self) -> usize {
         self.shared.ledger.open()
     }
 
-    /// Answers requests with the header `x-sim-replay: KEY` by this.
+    /// Registers the response to requests with the header `x-sim-replay: KEY`.
     pub fn replay(&self, key: impl Into<String>, reply: Reply) {
         let mut replies = self.shared.replies.lock().unwrap_or_else(PoisonError::into_inner);
         replies.insert(key.into(), reply);
     }
 
-    /// Stops it, and closes every connection.
+    /// Stops the simulator and closes all connections.
     pub async fn stop(mut self) {
         self.task.abort();
         let _stopped = (&mut self.task).await;
@@ -192,11 +195,11 @@ impl Drop for Sim {
     }
 }
 
-/// Reads a script: TOML with a list `scenarios`, or one name a line, `#` for comments.
+/// Reads a script: TOML with a list `scenarios`, or one name per line with `#` for comments.
 ///
 /// # Errors
 ///
-/// A sentence, if a name is no scenario's or the TOML is none.
+/// Returns a message if a scenario is unknown or the TOML is invalid.
 pub fn read_script(text: &str) -> Result<Vec<String>, String> {
     choose::script(text)
 }

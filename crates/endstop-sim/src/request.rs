@@ -1,16 +1,16 @@
-//! A request, however it came.
+//! Request, independent of the HTTP version.
 
 use serde_json::Value;
 
-/// A request whose body has been read.
+/// Request with its whole body.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Request {
     pub(crate) method: String,
-    /// The path with its query.
+    /// Path with query.
     pub(crate) target: String,
     pub(crate) headers: Vec<(String, String)>,
     pub(crate) body: Vec<u8>,
-    /// The HTTP version: 1 or 2.
+    /// HTTP version: 1 or 2.
     pub(crate) http: u8,
 }
 
@@ -20,7 +20,7 @@ impl Request {
         found.map(|(_, value)| value.trim())
     }
 
-    /// The path without its query, whether the target is absolute or not.
+    /// Returns the path without its query, also for an absolute target.
     pub(crate) fn path(&self) -> &str {
         let target = self.target.split(['?', '#']).next().unwrap_or_default();
         match target.split_once("://") {
@@ -29,7 +29,7 @@ impl Request {
         }
     }
 
-    /// Whether the query holds this pair.
+    /// Reports whether the query contains this pair.
     pub(crate) fn asks(&self, pair: &str) -> bool {
         let query = self.target.split_once('?').map_or("", |(_, query)| query);
         query.split('&').any(|known| known == pair)
@@ -40,7 +40,7 @@ impl Request {
     }
 }
 
-/// A part of a path without its percent signs.
+/// Decodes the percent-encoding of a path segment.
 pub(crate) fn decoded(part: &str) -> String {
     let mut bytes = Vec::with_capacity(part.len());
     let mut rest = part.as_bytes();

@@ -83,8 +83,8 @@ const fn failed() -> Option<Want> {
     want(Reason::Failed, Closed::Error)
 }
 
-/// Expects a failure for an error body with status 200. Bedrock's and Cohere's error bodies cannot be
-/// recognised without their status.
+/// Expects a failure for an error body with status 200. Bedrock's and Cohere's error bodies cannot
+/// be recognised without their status.
 fn failed_body(wire: &SimWire) -> Option<Want> {
     if bedrock(wire) || wire.id == "cohere" { ended(Reason::Unknown) } else { failed() }
 }

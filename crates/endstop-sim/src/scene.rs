@@ -1,4 +1,4 @@
-//! A scenario at work: one request on one wire, from the answer to the script.
+//! Tools for scenarios: turn the answer to one request on one wire into a script.
 
 use std::io::Write;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use crate::json::{Json, obj};
 use crate::script::{Script, ScriptEnd, Step};
 use crate::wire::{Fault, Framing, Part, SimWire, WireEvent};
 
-/// One request on one wire, and the value that its scenario was given.
+/// Request on a wire, and the value of its scenario.
 #[derive(Clone, Debug)]
 pub(crate) struct Scene<'a> {
     pub(crate) wire: &'static SimWire,
@@ -17,26 +17,26 @@ pub(crate) struct Scene<'a> {
     pub(crate) value: Option<&'a str>,
 }
 
-/// How many tokens come before something happens.
+/// Number of tokens before the fault.
 const SOME: usize = 12;
 
 impl Scene<'_> {
-    /// The value as a number, or this one.
+    /// Returns the value as a number, or this default.
     pub(crate) fn number(&self, or: u64) -> u64 {
         self.value.and_then(|value| value.parse().ok()).unwrap_or(or)
     }
 
-    /// The events of the answer.
+    /// Returns the events of the answer.
     pub(crate) fn events(&self, answer: &Answer) -> Vec<WireEvent> {
         (self.wire.stream)(&self.ask, answer)
     }
 
-    /// The answer as it should be, streamed or not.
+    /// Returns the complete answer, streamed or not.
     pub(crate) fn whole(&self, answer: &Answer) -> Script {
         if self.ask.streamed { self.streamed(&self.events(answer)) } else { self.plain(answer) }
     }
 
-    /// A stream of these events.
+    /// Returns a stream of these events.
     pub(crate) fn streamed(&self, events: &[WireEvent]) -> Script {
         let encoded = events.iter().enumerate();
         let bytes = encoded.map(|(at, event)| self.wire.encode(&self.ask, at, event));
@@ -53,12 +53,12 @@ impl Scene<'_> {
         }
     }
 
-    /// A plain body.
+    /// Returns the answer as a plain body.
     pub(crate) fn plain(&self, answer: &Answer) -> Script {
         self.body((self.wire.body)(&self.ask, answer).to_string().into_bytes())
     }
 
-    /// This plain body.
+    /// Returns a response with this plain body.
     pub(crate) fn body(&self, body: Vec<u8>) -> Script {
         self.with_headers(Script::plain(200, self.plain_type(), body))
     }
@@ -79,10 +79,10 @@ impl Scene<'_> {
         script
     }
 
-    /// An error with this status, in the wire's own shape.
+    /// Returns an error with this status, in the wire's own shape.
     pub(crate) fn error(&self, status: u16, message: &str) -> Script {
         let body = (self.wire.error)(&Fault { status, message });
-        // Google wraps the errors of array streams into an array.
+        // Google wraps the errors of array streams in an array.
         let array = self.ask.array && self.ask.streamed;
         let body = if array { format!("[{body}]") } else { body.to_string() };
         let script = Script::plain(status, self.plain_type(), body.into_bytes());
@@ -96,28 +96,29 @@ impl Scene<'_> {
         }
     }
 
-    /// The event of an error inside of a stream.
+    /// Returns the event for an error inside a stream.
     pub(crate) fn error_event(&self, status: u16, message: &str) -> WireEvent {
         (self.wire.error_event)(&Fault { status, message })
     }
 
-    /// The body of an error that comes where an answer should be.
+    /// Returns an error body with status 200.
     pub(crate) fn error_body(&self, status: u16, message: &str) -> Script {
         let script = self.error(status, message);
         Script { status: 200, ..script }
     }
 
-    /// The events up to some text.
+    /// Returns the events up to some text.
     pub(crate) fn some_text(&self, answer: &Answer) -> Vec<WireEvent> {
         through(self.events(answer), Part::Text, SOME)
     }
 
-    /// The events up to some of the arguments of a call.
+    /// Returns the events up to some of the arguments of a call.
     pub(crate) fn some_arguments(&self, answer: &Answer) -> Vec<WireEvent> {
         through(self.events(answer), Part::Arguments, 2)
     }
 
-    /// A stream that ends cleanly after these events; a plain body that ends before its length.
+    /// Returns a stream that ends cleanly after these events, or a plain body that ends before its
+    /// length.
     pub(crate) fn cut(
         &self,
         answer: &Answer,
@@ -130,7 +131,7 @@ impl Scene<'_> {
         }
     }
 
-    /// Half of a plain body, whose head promises all of it.
+    /// Returns half of a plain body, with the `Content-Length` of all of it.
     pub(crate) fn half(&self, answer: &Answer) -> Script {
         let whole = self.plain(answer);
         let length = whole.length;
@@ -142,7 +143,7 @@ impl Scene<'_> {
         Script { length, ..script }
     }
 
-    /// Inside of a tool call: between its pieces, or in the middle of the only one.
+    /// Ends inside a tool call: between its pieces, or in the middle of the only one.
     pub(crate) fn in_call(&self, answer: &Answer) -> Script {
         if !self.ask.streamed {
             return self.half(answer);
@@ -151,7 +152,7 @@ impl Scene<'_> {
         if self.wire.whole_calls { self.torn(&events) } else { self.streamed(&events) }
     }
 
-    /// A stream whose last event is torn in the middle.
+    /// Returns a stream whose last event is truncated in the middle.
     pub(crate) fn torn(&self, events: &[WireEvent]) -> Script {
         let mut script = self.streamed(events);
         if let Some(Step::Bytes(last)) = script.steps.last_mut() {
@@ -160,13 +161,13 @@ impl Scene<'_> {
         script
     }
 
-    /// What a stream holds before silence sets in, or drops.
+    /// Returns a stream of these events, or half a plain body, followed by silence.
     pub(crate) fn stalled(&self, events: &[WireEvent], answer: &Answer) -> Script {
         let script = if self.ask.streamed { self.streamed(events) } else { self.half(answer) };
         script.then(Step::Stall)
     }
 
-    /// The text is this.
+    /// Sets the text and the end of every turn.
     pub(crate) fn says(&self, answer: &mut Answer, text: Vec<String>, end: End) {
         answer.each(|turn| {
             turn.text.clone_from(&text);
@@ -175,7 +176,7 @@ impl Scene<'_> {
         answer.count(&self.ask);
     }
 
-    /// So many calls of the first tool, and nothing else. A cap that is too low cuts them.
+    /// Sets the content to `count` calls of the first tool. A low token limit truncates them.
     pub(crate) fn calls(&self, answer: &mut Answer, count: usize, end: End) {
         let tool = self.ask.tool();
         let call = answer::call(&tool);
@@ -197,7 +198,7 @@ impl Scene<'_> {
         answer.count(&self.ask);
     }
 
-    /// Compresses the bodies; a stream is flushed after every event.
+    /// Compresses the body; a stream is flushed after every event.
     pub(crate) fn compressed(&self, script: Script, with: Compression, label: &str) -> Script {
         let mut encoder = with.encoder();
         let last = script.steps.iter().filter(|step| matches!(step, Step::Bytes(_))).count();
@@ -210,25 +211,25 @@ impl Scene<'_> {
     }
 }
 
-/// The events up to the `count`-th of this part, or up to the last of it.
+/// Returns the events up to the `count`-th of this part, or up to the last of it.
 pub(crate) fn through(events: Vec<WireEvent>, part: Part, count: usize) -> Vec<WireEvent> {
     let places = events.iter().enumerate().filter(|(_, event)| event.part == part);
     let keep = places.map(|(at, _)| at + 1).take(count).last().unwrap_or(0);
     events.into_iter().take(keep).collect()
 }
 
-/// The events before the first of this part.
+/// Returns the events before the first of this part.
 pub(crate) fn before(events: Vec<WireEvent>, part: Part) -> Vec<WireEvent> {
     events.into_iter().take_while(|event| event.part != part).collect()
 }
 
-/// The events without those of this part.
+/// Returns the events without those of this part.
 pub(crate) fn without(mut events: Vec<WireEvent>, part: Part) -> Vec<WireEvent> {
     events.retain(|event| event.part != part);
     events
 }
 
-/// Puts an event into the middle of the text.
+/// Inserts an event in the middle of the text.
 pub(crate) fn amid(mut events: Vec<WireEvent>, data: Json) -> Vec<WireEvent> {
     let texts = events.iter().enumerate().filter(|(_, event)| event.part == Part::Text);
     if let Some((at, event)) = texts.take(4).last() {
@@ -238,14 +239,14 @@ pub(crate) fn amid(mut events: Vec<WireEvent>, data: Json) -> Vec<WireEvent> {
     events
 }
 
-/// Before what ends the stream, or at its end.
+/// Inserts an event before the end marker, or at the end if there is no end marker.
 pub(crate) fn before_mark(mut events: Vec<WireEvent>, event: WireEvent) -> Vec<WireEvent> {
     let at = events.iter().position(|event| event.part == Part::Mark).unwrap_or(events.len());
     events.insert(at, event);
     events
 }
 
-/// How a body is compressed.
+/// Compression of a body.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Compression {
     Gzip,
@@ -268,7 +269,7 @@ impl Compression {
 }
 
 impl Encoder {
-    /// Adds bytes, and gives what is ready. Writing into memory does not fail.
+    /// Compresses bytes and returns the output so far. Writing to memory cannot fail.
     fn add(&mut self, bytes: &[u8], last: bool) -> Vec<u8> {
         match self {
             Self::Gzip(encoder) => {
@@ -289,7 +290,7 @@ impl Encoder {
     }
 }
 
-/// Splits each piece of bytes inside of every character that is more than one byte long.
+/// Splits each piece of bytes inside every multi-byte character.
 pub(crate) fn split_characters(script: Script) -> Script {
     let mut steps = Vec::new();
     for step in script.steps {
@@ -299,7 +300,7 @@ pub(crate) fn split_characters(script: Script) -> Script {
         };
         let mut piece = Vec::new();
         for byte in bytes {
-            // A byte that goes on with a character starts a new piece.
+            // A UTF-8 continuation byte starts a new piece.
             if byte & 0xc0 == 0x80 && !piece.is_empty() {
                 steps.push(Step::Bytes(std::mem::take(&mut piece)));
             }
@@ -310,7 +311,7 @@ pub(crate) fn split_characters(script: Script) -> Script {
     Script { steps, ..script }
 }
 
-/// A page of a CDN, where an answer was expected.
+/// Returns an HTML error page of a CDN.
 pub(crate) fn page(status: u16) -> Script {
     let body = format!(
         "<!DOCTYPE html>\n<html lang=\"en\"><head><title>{status} | upstream error</title></head>\n\
@@ -322,12 +323,12 @@ pub(crate) fn page(status: u16) -> Script {
         .header("cf-ray", "simulated-ZRH")
 }
 
-/// A value nested so deep.
+/// Returns a value nested to this depth.
 pub(crate) fn deep(depth: usize) -> Json {
     obj! { "deep": Json::Raw(format!("{}{}", "[".repeat(depth), "]".repeat(depth))) }
 }
 
-/// How long a pace that was given in milliseconds is.
+/// Returns this many milliseconds.
 pub(crate) fn milliseconds(value: u64) -> Duration {
     Duration::from_millis(value)
 }

@@ -1,68 +1,68 @@
-//! A response as a script: a head, steps, and how it ends. A transport plays it.
+//! Response as a script: headers, steps and an end. A transport plays it.
 
 use std::time::Duration;
 
-/// A response to be played.
+/// Response for a transport to play.
 #[derive(Clone, Debug)]
 pub(crate) struct Script {
     pub(crate) status: u16,
     pub(crate) headers: Vec<(String, String)>,
-    /// A `103 Early Hints` comes first.
+    /// Whether a `103 Early Hints` comes first.
     pub(crate) early_hints: bool,
-    /// Not even a head is sent.
+    /// Whether to send nothing, not even headers.
     pub(crate) silent: bool,
-    /// The length that the head promises; a chunked body if none.
+    /// Announced `Content-Length`; the body is chunked if `None`.
     pub(crate) length: Option<u64>,
     pub(crate) steps: Vec<Step>,
     pub(crate) finish: ScriptEnd,
 }
 
-/// One step of a body.
+/// Step of a body.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// These bytes: one event, and one chunk unless the chunks are cut otherwise.
+    /// Bytes of one event; one HTTP chunk unless [`Script::recut`] splits them otherwise.
     Bytes(Vec<u8>),
     Wait(Duration),
-    /// Nothing, until the peer leaves.
+    /// Silence until the peer closes.
     Stall,
-    /// These bytes, one a second, over and over, until the peer leaves.
+    /// Bytes sent one at a time with a pause, over and over, until the peer closes.
     Drip(Vec<u8>),
-    /// This byte, so many times.
+    /// Byte to repeat, and its count.
     Flood(u8, u64),
 }
 
-/// How a body ends.
+/// End of a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ScriptEnd {
-    /// As its framing wants it.
+    /// Complete, as the framing requires.
     Whole,
-    /// The connection is closed, whatever the framing wants.
+    /// Close of the connection, whatever the framing requires.
     Fin,
-    /// The connection is closed inside of a chunk.
+    /// Close of the connection inside a chunk.
     FinInChunk,
-    /// The connection is reset.
+    /// Reset of the connection.
     Reset,
 }
 
-/// How the bytes of a body are cut into HTTP chunks.
+/// Way in which the bytes of a body are split into HTTP chunks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Chunks {
-    /// A chunk an event.
+    /// One chunk per event.
     #[default]
     Event,
-    /// Anywhere, by a seed.
+    /// Chunks of random size, by a seed.
     Random,
-    /// A chunk a byte.
+    /// One chunk per byte.
     Byte,
-    /// All that comes without a pause in one.
+    /// One chunk for all bytes between two pauses.
     Joined,
 }
 
 impl Chunks {
-    /// Every way.
+    /// All variants.
     pub const ALL: [Self; 4] = [Self::Event, Self::Random, Self::Byte, Self::Joined];
 
-    /// The name.
+    /// Returns the name.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -73,7 +73,7 @@ impl Chunks {
         }
     }
 
-    /// The way of this name.
+    /// Returns the variant with this name.
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|chunks| chunks.name() == name)
@@ -81,7 +81,7 @@ impl Chunks {
 }
 
 impl Script {
-    /// A whole body of a known length.
+    /// Returns a complete response with a `Content-Length`.
     pub(crate) fn plain(status: u16, content_type: &str, body: Vec<u8>) -> Self {
         Self {
             status,
@@ -100,19 +100,19 @@ impl Script {
         self
     }
 
-    /// Ends it in this way.
+    /// Sets the end.
     pub(crate) fn ending(mut self, finish: ScriptEnd) -> Self {
         self.finish = finish;
         self
     }
 
-    /// Adds a last step.
+    /// Appends a step.
     pub(crate) fn then(mut self, step: Step) -> Self {
         self.steps.push(step);
         self
     }
 
-    /// Every piece of bytes, changed.
+    /// Changes every piece of bytes and updates the length.
     pub(crate) fn map_bytes(mut self, mut change: impl FnMut(Vec<u8>) -> Vec<u8>) -> Self {
         for step in &mut self.steps {
             if let Step::Bytes(bytes) = step {
@@ -125,7 +125,7 @@ impl Script {
         self
     }
 
-    /// All bytes that the steps hold.
+    /// Returns all bytes of the steps.
     pub(crate) fn bytes(&self) -> Vec<u8> {
         let mut all = Vec::new();
         for step in &self.steps {
@@ -136,7 +136,7 @@ impl Script {
         all
     }
 
-    /// Puts a pause after every piece.
+    /// Adds a pause after every piece of bytes.
     pub(crate) fn paced(&mut self, pace: Duration) {
         if pace.is_zero() {
             return;
@@ -152,7 +152,7 @@ impl Script {
         self.steps = steps;
     }
 
-    /// Cuts the bytes into other pieces.
+    /// Splits the bytes into other pieces.
     pub(crate) fn recut(&mut self, chunks: Chunks, seed: u64) {
         if chunks == Chunks::Event {
             return;
@@ -190,7 +190,7 @@ fn cut(bytes: Vec<u8>, chunks: Chunks, seed: &mut u64) -> Vec<Step> {
     steps
 }
 
-/// The next number of a small generator (splitmix64).
+/// Returns the next number of a small random generator (splitmix64).
 fn random(seed: &mut u64) -> u64 {
     *seed = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let mut mixed = *seed;

@@ -1,4 +1,4 @@
-//! The server: takes connections, answers requests with scripts, keeps the ledger.
+//! Server: accepts connections, answers requests with scripts, keeps the ledger.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -20,7 +20,7 @@ use crate::script::{Chunks, Script, Step};
 use crate::wire::{self, SimWire, Taken};
 use crate::{Options, Reply, ReplyEnd, http1, http2};
 
-/// What all connections share.
+/// State shared by all connections.
 pub(crate) struct Shared {
     pub(crate) options: Options,
     pub(crate) ledger: Ledger,
@@ -29,7 +29,7 @@ pub(crate) struct Shared {
     scripted: AtomicUsize,
 }
 
-/// A request that is being answered.
+/// Request that is being answered.
 pub(crate) struct Job {
     pub(crate) number: u64,
     pub(crate) script: Script,
@@ -46,7 +46,7 @@ impl Shared {
         }
     }
 
-    /// Notes that a response is over, and tells whoever listens.
+    /// Records the end of a response and calls the log callback.
     pub(crate) fn over(&self, number: u64, ended: Ended) {
         let now = Instant::now();
         self.ledger.change(number, |entry| {
@@ -61,7 +61,7 @@ impl Shared {
         }
     }
 
-    /// The script for this request, noted in the ledger.
+    /// Returns the script for this request and adds a ledger entry.
     pub(crate) fn answer(&self, request: Request) -> Job {
         let number = self.requests.fetch_add(1, Ordering::SeqCst) + 1;
         let mut entry = LedgerEntry {
@@ -100,7 +100,7 @@ impl Shared {
             let replies = self.replies.lock().unwrap_or_else(PoisonError::into_inner);
             return match replies.get(key) {
                 Some(reply) => reply.script(),
-                None => message(404, &format!("nothing is registered for the replay '{key}'")),
+                None => message(404, &format!("unknown replay key `{key}`")),
             };
         }
         if let Some(script) = self.own(request) {
@@ -114,13 +114,13 @@ impl Shared {
             }
             Some((wire, _)) => {
                 entry.wire = wire.id;
-                message(405, &format!("{path} takes POST"))
+                message(405, &format!("{path} accepts only POST"))
             }
             None => no_such_path(path),
         }
     }
 
-    /// The simulator's own paths, and the lists of models.
+    /// Answers the simulator's own paths, token counts and lists of models.
     fn own(&self, request: &Request) -> Option<Script> {
         let path = request.path();
         if request.method == "DELETE" && path == "/sim/ledger" {
@@ -170,7 +170,7 @@ impl Shared {
         entry.streamed = ask.streamed;
         let mut scene = Scene { wire, ask, value: None };
         if !body.is_object() {
-            return scene.error(400, "the body of the request is no JSON object");
+            return scene.error(400, "invalid request body: expected a JSON object");
         }
         let chosen = match choose::choose(request, &scene.ask.model, || self.next_of_script()) {
             Ok(chosen) => chosen,
@@ -182,7 +182,7 @@ impl Shared {
         entry.scenario.clone_from(&chosen.text);
         let scenario = chosen.scenario;
         if !(scenario.on)(wire) {
-            let message = format!("the scenario '{}' does not exist on this wire", scenario.name);
+            let message = format!("scenario `{}` is not available on this wire", scenario.name);
             return scene.error(400, &message);
         }
         scene.value = chosen.value.as_deref().or(scenario.value.map(|value| value.example));
@@ -197,7 +197,7 @@ impl Shared {
         self.cut(request, script)
     }
 
-    /// Paces the script and cuts it into chunks, as the request or the options want it.
+    /// Applies the pace and the chunking of the request, or else of the options.
     fn cut(&self, request: &Request, mut script: Script) -> Script {
         let pace = request.header("x-sim-pace").and_then(|value| value.parse().ok());
         script.paced(pace.map_or(self.options.pace, Duration::from_millis));
@@ -207,7 +207,7 @@ impl Shared {
         script
     }
 
-    /// The next name of the script; the last one stays.
+    /// Returns the next name of the script; the last one repeats.
     fn next_of_script(&self) -> Option<String> {
         let at = self.scripted.fetch_add(1, Ordering::SeqCst);
         let names = &self.options.scenarios;
@@ -215,7 +215,7 @@ impl Shared {
     }
 }
 
-/// Takes connections until it is stopped.
+/// Accepts connections until its task is aborted.
 pub(crate) async fn serve(listener: TcpListener, shared: Arc<Shared>) {
     let mut connections = JoinSet::new();
     loop {
@@ -224,7 +224,7 @@ pub(crate) async fn serve(listener: TcpListener, shared: Arc<Shared>) {
                 Ok((stream, _)) => {
                     connections.spawn(connection(stream, Arc::clone(&shared)));
                 }
-                // Out of descriptors, most likely: others may close in the meantime.
+                // Most likely out of file descriptors: wait for others to close.
                 Err(_) => tokio::time::sleep(Duration::from_millis(10)).await,
             },
             Some(_) = connections.join_next() => {}
@@ -242,7 +242,7 @@ async fn connection(stream: TcpStream, shared: Arc<Shared>) {
     }
 }
 
-/// Whether the connection begins with HTTP/2's preface.
+/// Reports whether the connection begins with the HTTP/2 preface.
 async fn is_http2(stream: &TcpStream) -> std::io::Result<bool> {
     const PREFACE: &[u8] = b"PRI * HTTP/2.0";
     let mut start = [0; PREFACE.len()];
@@ -278,11 +278,11 @@ impl Reply {
 }
 
 const WELCOME: &str = "\
-endstop sim: simulated LLM providers that end in every way there is.
+endstop sim: simulated LLM providers for testing how responses end.
 
-GET /sim/scenarios   what can be asked for
-GET /sim/ledger      what was asked and what left
-Ask for a scenario by the header `x-sim-scenario`, or by the name of the model.
+GET /sim/scenarios   all scenarios
+GET /sim/ledger      received requests and sent responses
+Choose a scenario with the header `x-sim-scenario` or the model name.
 ";
 
 fn json(status: u16, value: &Json) -> Script {
@@ -301,10 +301,10 @@ fn headless(script: Script) -> Script {
 fn no_such_path(path: &str) -> Script {
     let paths: Vec<String> =
         wire::ALL.iter().map(|wire| format!("/{}{}", wire.route, wire.path)).collect();
-    message(404, &format!("nothing is served at {path}; try one of {}", paths.join(", ")))
+    message(404, &format!("unknown path {path}; try one of {}", paths.join(", ")))
 }
 
-/// Counts of tokens before a request, which SDKs ask for.
+/// Answers the token count requests of SDKs.
 fn counted(request: &Request) -> Option<Script> {
     let path = request.path();
     let words = crate::ask::words(&request.json());
@@ -314,7 +314,7 @@ fn counted(request: &Request) -> Option<Script> {
     path.ends_with(":countTokens").then(|| json(200, &obj! { "totalTokens": words }))
 }
 
-/// The list of models: the names of the scenarios.
+/// Answers requests for models; the scenario names are the models.
 fn models(path: &str) -> Option<Script> {
     let (first, rest) = wire::split_first(path);
     let (wire, rest) = match wire::ALL.iter().find(|wire| wire.route == first) {
@@ -357,7 +357,7 @@ fn ledger(entries: &[LedgerEntry]) -> Json {
     obj! { "entries": entries.iter().map(one).collect::<Vec<_>>() }
 }
 
-/// The path without its query, where keys may stand.
+/// Returns the path without its query, which may hold API keys.
 fn public_path(path: &str) -> &str {
     path.split('?').next().unwrap_or_default()
 }

@@ -1,4 +1,4 @@
-//! The wires, one file each: what a request asks, and how an answer is spelt.
+//! Wires, one file each: parse requests and encode responses.
 
 mod anthropic;
 mod bedrock_converse;
@@ -19,7 +19,7 @@ use crate::answer::{Answer, End, Usage};
 use crate::ask::Ask;
 use crate::json::Json;
 
-/// Every wire that is spoken.
+/// All wires.
 pub static ALL: &[&SimWire] = &[
     &openai_chat::WIRE,
     &openai_responses::WIRE,
@@ -34,28 +34,28 @@ pub static ALL: &[&SimWire] = &[
     &ollama::GENERATE,
 ];
 
-/// One wire: a provider's way to be asked and to answer.
+/// Request and response format of a provider.
 #[derive(Debug)]
 pub struct SimWire {
-    /// The short name, such as `openai-chat`.
+    /// Short name, such as `openai-chat`.
     pub id: &'static str,
-    /// The first part of its paths, as at a gateway.
+    /// First segment of its paths, as at a gateway.
     pub route: &'static str,
-    /// Whether its paths are also served without that part.
+    /// Whether its paths are also served without that segment.
     pub bare: bool,
-    /// A path without that part; a streamed request's where the path tells.
+    /// Path without that segment; the one for streams where they have their own.
     pub path: &'static str,
-    /// The path of a plain request, where it differs.
+    /// Path of a plain request.
     pub plain_path: &'static str,
-    /// Whose wire it is.
+    /// Provider.
     pub provider: &'static Provider,
-    /// Whether it has tool calls.
+    /// Whether it supports tool calls.
     pub tools: bool,
-    /// Whether a tool call's arguments are one value, which cannot be half.
+    /// Whether the arguments of a tool call are always sent whole, as one JSON value.
     pub whole_calls: bool,
-    /// Whether something comes after the word that ends the stream.
+    /// Whether an end marker follows the finish reason.
     pub marker: bool,
-    /// Whether reasoning is shown in the body.
+    /// Whether responses contain reasoning.
     pub reasons: bool,
     pub(crate) framing: Framing,
     pub(crate) words: Words,
@@ -69,31 +69,31 @@ pub struct SimWire {
     pub(crate) models: fn() -> Json,
 }
 
-/// What a path tells of a request.
+/// Information about a request in its path.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Taken {
     pub(crate) model: Option<String>,
     pub(crate) streamed: Option<bool>,
 }
 
-/// How a stream is framed.
+/// Framing of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Framing {
     /// Server-sent events without names.
     Sse,
-    /// Server-sent events that bear their type as name.
+    /// Server-sent events whose names are their types.
     NamedSse,
-    /// Server-sent events with CRLF; one JSON array where that was asked for.
+    /// Server-sent events with CRLF, or one JSON array, as requested.
     SseOrArray,
     /// JSON lines.
     Lines,
     /// AWS event stream.
     Aws,
-    /// AWS event stream, each payload a chunk in base64.
+    /// AWS event stream whose payloads are base64 chunks.
     AwsChunks,
 }
 
-/// A wire's words.
+/// Finish reasons of a wire.
 #[derive(Debug)]
 pub(crate) struct Words {
     pub(crate) stop: &'static str,
@@ -107,7 +107,7 @@ pub(crate) struct Words {
 }
 
 impl Words {
-    /// What stands in the place of the word.
+    /// Returns the finish reason for an end.
     pub(crate) fn of(&self, end: &End) -> Json {
         Json::from(match end {
             End::Stop => self.stop,
@@ -124,32 +124,32 @@ impl Words {
     }
 }
 
-/// One event of a stream, and what it is a part of.
+/// Event of a stream.
 #[derive(Clone, Debug)]
 pub(crate) struct WireEvent {
     pub(crate) part: Part,
-    /// The name that it bears, where events bear names.
+    /// Name, on wires with named events.
     pub(crate) name: String,
     pub(crate) data: Json,
-    /// On an AWS event stream: an exception rather than an event.
+    /// Whether it is an exception, on an AWS event stream.
     pub(crate) exception: bool,
 }
 
-/// What an event is a part of.
+/// Part of a response that an event belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Part {
-    /// What comes before any content.
+    /// Events before any content.
     Start,
     Reasoning,
     Text,
-    /// The end of a block, and what else stands between.
+    /// End of a block, and other events between blocks.
     TransportEnd,
     CallStart,
     Arguments,
     CallEnd,
     Word,
     Usage,
-    /// What proves the end, if it is not the word itself.
+    /// End marker, if the finish reason does not end the stream itself.
     Mark,
     Error,
 }
@@ -164,16 +164,16 @@ impl WireEvent {
     }
 }
 
-/// A failure to tell of.
+/// Failure to report.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Fault<'a> {
-    /// The HTTP status that it has, or would have.
+    /// HTTP status that it has, or would have.
     pub(crate) status: u16,
     pub(crate) message: &'a str,
 }
 
 impl SimWire {
-    /// The content type of a stream.
+    /// Returns the content type of a stream.
     pub(crate) fn stream_type(&self, ask: &Ask) -> &'static str {
         match self.framing {
             Framing::Sse | Framing::NamedSse => "text/event-stream; charset=utf-8",
@@ -184,12 +184,12 @@ impl SimWire {
         }
     }
 
-    /// Whether streams may be one JSON array.
+    /// Reports whether streams may be one JSON array.
     pub(crate) fn has_arrays(&self) -> bool {
         self.framing == Framing::SseOrArray
     }
 
-    /// Whether this request's stream is one of server-sent events.
+    /// Reports whether the stream of this request consists of server-sent events.
     pub(crate) fn is_sse(&self, ask: &Ask) -> bool {
         match self.framing {
             Framing::Sse | Framing::NamedSse => true,
@@ -198,7 +198,7 @@ impl SimWire {
         }
     }
 
-    /// The bytes of one event, the `at`-th of its stream.
+    /// Encodes one event, the `at`-th of its stream.
     pub(crate) fn encode(&self, ask: &Ask, at: usize, event: &WireEvent) -> Vec<u8> {
         let data = &event.data;
         match self.framing {
@@ -225,7 +225,7 @@ impl SimWire {
         }
     }
 
-    /// The wire that serves this path, and what the path tells.
+    /// Returns the wire that serves this path, and the information in the path.
     pub(crate) fn for_path(path: &str) -> Option<(&'static Self, Taken)> {
         let (first, rest) = split_first(path);
         let routed = ALL.iter().filter(|wire| wire.route == first);
@@ -235,24 +235,24 @@ impl SimWire {
         routed.chain(bare).next()
     }
 
-    /// The wire of this id.
+    /// Returns the wire with this id.
     #[must_use]
     pub fn by_id(id: &str) -> Option<&'static Self> {
         ALL.iter().copied().find(|wire| wire.id == id)
     }
 }
 
-/// A prompt that Gemini blocked.
+/// Returns Gemini's response to a blocked prompt.
 pub(crate) fn gemini_blocked(ask: &Ask) -> Json {
     gemini::blocked(ask)
 }
 
-/// A candidate of Gemini with a word and nothing else.
+/// Returns a Gemini response with a finish reason and no content.
 pub(crate) fn gemini_bare_word(ask: &Ask, word: &str, usage: Option<Usage>) -> Json {
     gemini::bare_word(ask, word, usage)
 }
 
-/// What the header with the type of an error says on AWS.
+/// Returns the value of AWS's error type header.
 pub(crate) fn aws_error_type(status: u16) -> &'static str {
     bedrock_converse::error_type(status)
 }
@@ -268,7 +268,7 @@ fn aws_message(event: &WireEvent, payload: &[u8]) -> Vec<u8> {
     aws::encode(&headers, payload)
 }
 
-/// The first part of a path, and the path after it.
+/// Splits a path after its first segment.
 pub(crate) fn split_first(path: &str) -> (&str, &str) {
     let path_without = path.strip_prefix('/').unwrap_or(path);
     match path_without.find('/') {
@@ -279,7 +279,7 @@ pub(crate) fn split_first(path: &str) -> (&str, &str) {
     }
 }
 
-/// A path that ends like this; versions and other parts may stand before.
+/// Accepts a path with this end; versions and other segments may come before it.
 fn ends(path: &str, end: &str) -> Option<Taken> {
     path.ends_with(end).then(Taken::default)
 }

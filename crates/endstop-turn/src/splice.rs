@@ -27,8 +27,8 @@
 //!    members occur twice. Exception: it carries 128 bits (160 at the end of a line or sentence, 96
 //!    if it begins after a word).
 //! 6. Read that way, the unit does not begin and end at word boundaries, as in "very, very",
-//!    恭喜发财恭喜发财 and "every very". Exception: it carries 64 bits (32 in scripts without spaces, or if
-//!    it begins inside a word).
+//!    恭喜发财恭喜发财 and "every very". Exception: it carries 64 bits (32 in scripts without
+//!    spaces, or if it begins inside a word).
 //!
 //! The third and fourth rules apply to every unit that the overlap allows. The whole overlap is the
 //! case of a continuation that repeats nothing; shorter units are continuations that repeat less.

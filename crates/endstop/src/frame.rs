@@ -87,6 +87,13 @@ pub(crate) fn is_whole_json(data: &[u8]) -> bool {
     scanner.state() == JsonState::Whole
 }
 
+/// Reports whether data begins with one word in brackets, as end markers are: it is whole, and not JSON.
+pub(crate) fn is_bracketed_word(data: &[u8]) -> bool {
+    let Some(rest) = data.strip_prefix(b"[") else { return false };
+    let word = rest.iter().take_while(|byte| byte.is_ascii_uppercase()).count();
+    word > 0 && rest.get(word) == Some(&b']')
+}
+
 /// The bytes without white space at either end.
 pub(crate) fn trim(mut bytes: &[u8]) -> &[u8] {
     while let [first, rest @ ..] = bytes

@@ -6,9 +6,10 @@
 //! those. Telling is not enough to make every client raise: after a frame that this module makes,
 //! the transport must be aborted.
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
-use crate::frame::{Framing, aws};
+use crate::dialect::common::{aws_error, aws_exception};
+use crate::frame::Framing;
 use crate::provider::Profile;
 
 /// An error of ours.
@@ -67,43 +68,6 @@ impl Profile {
         }
         .into_bytes()
     }
-}
-
-fn aws_exception(gateway_error: &GatewayError<'_>) -> Vec<u8> {
-    let payload =
-        json!({ "message": gateway_error.message, "originalStatusCode": gateway_error.status });
-    let headers = [
-        (":message-type", "exception"),
-        (":exception-type", "modelStreamErrorException"),
-        (":content-type", "application/json"),
-    ];
-    aws::encode(&headers, payload.to_string().as_bytes())
-}
-
-fn aws_error(gateway_error: &GatewayError<'_>) -> Value {
-    json!({ "message": gateway_error.message, "__type": "ModelErrorException", "code": gateway_error.code })
-}
-
-/// OpenAI's errors, which most hosts share.
-pub const OPENAI: ErrorShape = ErrorShape { event: "", in_stream: openai, body: openai };
-
-/// The same with a name for the event.
-pub const OPENAI_NAMED: ErrorShape = ErrorShape { event: "error", ..OPENAI };
-
-/// Errors that are one text, as Ollama's are.
-pub const TEXT: ErrorShape = ErrorShape { event: "", in_stream: text, body: text };
-
-pub(crate) fn openai(gateway_error: &GatewayError<'_>) -> Value {
-    json!({ "error": {
-        "message": gateway_error.message,
-        "type": "endstop_error",
-        "param": null,
-        "code": gateway_error.code,
-    } })
-}
-
-fn text(gateway_error: &GatewayError<'_>) -> Value {
-    json!({ "error": gateway_error.message })
 }
 
 #[cfg(test)]

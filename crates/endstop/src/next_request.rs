@@ -35,11 +35,9 @@ mod shape;
 
 pub use content::{Blocks, Content, Gather};
 use edit::{Edit, is_of, lower, unsupported};
-pub(crate) use shape::bare_text;
 pub use shape::{
-    ConversationShape, EFFORT_WORDS, Effort, ForcedTool, MESSAGES, MessageList, NOTHING,
-    PauseProtocol, RequestShape, Restriction, Scale, Speaker, Temperature, UsageOption,
-    WORDS_IF_SAID, effort, tokens_if_said,
+    ConversationShape, Effort, ForcedTool, MessageList, PauseProtocol, RequestShape, Restriction,
+    Scale, Speaker, Temperature, UsageOption, effort, tokens_if_said,
 };
 
 /// The hint that asks a model to go on, unless another is given.

@@ -2,6 +2,7 @@
 
 use std::cmp::Ordering;
 
+use crate::dialect::errors::{self, Expect, RawError};
 use crate::dialect::partial_args::{PartialArgs, Piece};
 use crate::dialect::{CallsClose, Proof, Reading};
 use crate::ending::{
@@ -9,9 +10,9 @@ use crate::ending::{
 };
 use crate::event::Event;
 use crate::facts::{Choice, Facts, Kinds, Marks};
-use crate::fault::{self, Expect, Fault, FaultForm, FaultKind, RawError};
+use crate::fault::{Fault, FaultForm, FaultKind};
 use crate::frame::framer::{Framer, Hints};
-use crate::frame::{Broken, Frame, FrameKind, Rest};
+use crate::frame::{Broken, Frame, FrameKind, Rest, is_bracketed_word};
 use crate::mend::mend;
 use crate::provider::{self, Profile, Wire};
 use crate::repeat::{Lesson, Order, Repeat};
@@ -810,10 +811,10 @@ impl State {
             FrameKind::Event | FrameKind::Body if is_marker(proof, frame.data) => {
                 out.emit(Event::Proof);
             }
-            FrameKind::Event | FrameKind::Body if frame.data.starts_with(b"[DONE]") => {}
+            FrameKind::Event | FrameKind::Body if is_bracketed_word(frame.data) => {}
             FrameKind::Event | FrameKind::Body if failed => {
-                let mended = || fault::read(&mend(frame.data)?, Expect::Error);
-                if let Some(told) = fault::read(frame.data, Expect::Error).or_else(mended) {
+                let mended = || errors::read(&mend(frame.data)?, Expect::Error);
+                if let Some(told) = errors::read(frame.data, Expect::Error).or_else(mended) {
                     emit_fault(told, status, &mut out);
                 }
             }
@@ -849,8 +850,8 @@ impl State {
     fn read_fault(&mut self, frame: &Frame<'_>, reading: Reading, sink: Option<&mut Sink<'_, '_>>) {
         let is_error = reading == Reading::Error || frame.name == "error";
         let expect = if is_error { Expect::Error } else { Expect::Anything };
-        let mended = || fault::read(&mend(frame.data)?, expect);
-        let told = match fault::read(frame.data, expect).or_else(mended) {
+        let mended = || errors::read(&mend(frame.data)?, expect);
+        let told = match errors::read(frame.data, expect).or_else(mended) {
             None if reading == Reading::Error => Some(bare_text(frame.data)),
             told => told,
         };
@@ -879,7 +880,7 @@ impl State {
     /// The wire of a dialect that knows this frame, where the one at hand has understood nothing that
     /// tells of an answer: hosts and paths can be wrong, and the body outranks them then.
     fn other_wire(&self, frame: &Frame<'_>) -> Option<Wire> {
-        if self.facts.has_begun() || fault::read(frame.data, Expect::Anything).is_some() {
+        if self.facts.has_begun() || errors::read(frame.data, Expect::Anything).is_some() {
             return None;
         }
         let claim = shape::claim(frame)?;
@@ -1127,7 +1128,7 @@ fn is_marker(proof: Proof, data: &[u8]) -> bool {
 }
 
 fn exception(frame: &Frame<'_>) -> RawError {
-    let mut told = fault::read(frame.data, Expect::Error).unwrap_or_else(|| bare_text(frame.data));
+    let mut told = errors::read(frame.data, Expect::Error).unwrap_or_else(|| bare_text(frame.data));
     told.names.push(frame.name.to_owned());
     told.type_ = Some(frame.name.to_owned());
     told

@@ -9,6 +9,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use crate::dialect::Streams;
+use crate::dialect::common::{AWS_STREAM, model_in_path};
 use crate::frame::Framing;
 use crate::provider::Profile;
 use crate::reader::RequestInfo;
@@ -29,18 +30,19 @@ type Fields<'a> = BTreeMap<Cow<'a, str>, &'a RawValue>;
 /// ```
 #[must_use]
 pub fn asked(profile: &Profile, path: &str, body: &[u8]) -> RequestInfo {
+    let shape = &profile.request_shape;
     let fields: Fields<'_> = serde_json::from_slice(body).unwrap_or_default();
-    let model = at(&fields, "model").and_then(text).or_else(|| model_in(path));
-    let stops = ["stop", "stop_sequences", "generationConfig.stopSequences"];
+    let model = at(&fields, shape.model).and_then(text).or_else(|| model_in_path(path));
     RequestInfo {
         model: model.map(|model| clean(&model, WORD_CAP)),
         streamed: Some(streamed(profile, path, &fields)),
         cap: profile.caps.iter().find_map(|cap| at(&fields, cap).and_then(number)),
-        choices: ["n", "generationConfig.candidateCount"]
+        choices: shape
+            .choices
             .iter()
             .find_map(|name| at(&fields, name).and_then(number))
             .and_then(|choices| u32::try_from(choices).ok()),
-        stop: stops.iter().find_map(|name| at(&fields, name)).map(texts).unwrap_or_default(),
+        stop: shape.stop.iter().find_map(|name| at(&fields, name)).map(texts).unwrap_or_default(),
         tools: profile.quirks.runs_custom_tools.then(|| tools(profile, &fields)),
     }
 }
@@ -62,7 +64,7 @@ fn streamed(profile: &Profile, path: &str, fields: &Fields<'_>) -> bool {
     let flag = |name| at(fields, name).and_then(|value| value.get().parse::<bool>().ok());
     let by_path = matches!(profile.framing, Framing::Aws | Framing::AwsChunks);
     match profile.dialect.streams {
-        _ if by_path => path.contains("stream"),
+        _ if by_path => path.contains(AWS_STREAM),
         Streams::Flag(name) => flag(name).unwrap_or(false),
         Streams::UnlessFalse(name) => flag(name).unwrap_or(true),
         Streams::Path(part) => path.contains(part),
@@ -101,21 +103,6 @@ fn texts(value: &RawValue) -> Vec<String> {
 
 fn number(value: &RawValue) -> Option<u64> {
     serde_json::from_str(value.get()).ok()
-}
-
-/// The model that a path names, as Google's, Amazon's and Azure's do.
-fn model_in(path: &str) -> Option<String> {
-    let after = |part: &str| path.split_once(part).map(|(_, rest)| rest);
-    let rest = after("/models/").or_else(|| after("/model/")).or_else(|| after("/deployments/"))?;
-    let end = rest.find(['/', '?']).unwrap_or(rest.len());
-    let name = rest.get(..end)?;
-    // Google's method follows a colon; Amazon's names hold one before their version, escaped or not.
-    let (name, _) = name
-        .rsplit_once(":generate")
-        .or_else(|| name.rsplit_once(":stream"))
-        .or_else(|| name.rsplit_once(":raw"))
-        .unwrap_or((name, ""));
-    Some(name.replace("%3A", ":").replace("%2F", "/"))
 }
 
 #[cfg(test)]

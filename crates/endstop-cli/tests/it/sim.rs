@@ -15,7 +15,7 @@ fn the_list_names_every_scenario_and_what_it_stands_for() {
         "cut-in-tool-call\n",
         "word=WORD\n",
         "on bedrock-converse, bedrock-invoke",
-        "based on faults 10",
+        "based on vercel/ai#19035",
     ] {
         assert!(text.contains(part), "{part}");
     }
@@ -35,7 +35,7 @@ fn mistakes_are_told_in_one_line() {
     let address = taken.local_addr().unwrap().to_string();
     fails(&endstop(&["sim", "--listen", &address], b""), 1, "is in use");
     let output = endstop(&["sim", "--listen", "127.0.0.1:0", "--scenario", "lenght"], b"");
-    fails(&output, 1, "there is no scenario 'lenght'; near it are length");
+    fails(&output, 1, "unknown scenario `lenght`; similar names: length");
     fails(&endstop(&["sim", "--script", "/nowhere.txt"], b""), 1, "cannot read /nowhere.txt");
 }
 

@@ -1,4 +1,5 @@
-//! Anthropic's Messages: blocks that open and close, the word in `message_delta`, `message_stop`.
+//! Anthropic Messages: blocks that open and close, the finish reason in `message_delta`, then
+//! `message_stop`.
 
 use serde_json::Value;
 
@@ -48,7 +49,7 @@ pub(super) const WORDS: Words = Words {
     failed: "error",
 };
 
-/// `/messages`; on Vertex `…/models/{model}:rawPredict` or `:streamRawPredict`.
+/// Accepts `/messages`; on Vertex `…/models/{model}:rawPredict` or `:streamRawPredict`.
 fn takes(path: &str) -> Option<Taken> {
     let Some((before, method)) = path.rsplit_once(':') else { return ends(path, "/messages") };
     let (_, model) = before.rsplit_once("/models/")?;
@@ -75,7 +76,7 @@ pub(super) fn read(body: &Value, ask: &mut Ask) {
     ask.input = messages.iter().map(ask::words).sum();
 }
 
-/// An event, which bears its type twice.
+/// Returns an event with its type both as name and in the data.
 fn event(part: Part, type_: &str, rest: Json) -> WireEvent {
     let mut data = obj! { "type": type_ };
     if let Json::Object(pairs) = rest {
@@ -174,7 +175,7 @@ fn blocks(ask: &Ask, turn: &Exchange) -> Vec<WireEvent> {
             let delta = obj! { "type": "input_json_delta", "partial_json": piece };
             events.push(delta_event(Part::Arguments, index, delta));
         }
-        // A call that the cap cut is never closed.
+        // A call that the token limit truncated is never closed.
         if call.whole {
             events.push(stop(Part::CallEnd, index));
         }

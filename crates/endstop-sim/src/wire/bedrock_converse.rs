@@ -1,4 +1,4 @@
-//! Bedrock's Converse: AWS event-stream messages, the word in `messageStop`, usage after it.
+//! Bedrock Converse: AWS event-stream messages, the finish reason in `messageStop`, then usage.
 
 use serde_json::Value;
 
@@ -39,7 +39,7 @@ pub(super) static WIRE: SimWire = SimWire {
     models,
 };
 
-/// `/model/{model}{plain}` or `/model/{model}{streamed}`.
+/// Accepts `/model/{model}{plain}` or `/model/{model}{streamed}`.
 pub(super) fn model_path(path: &str, plain: &str, streamed: &str) -> Option<Taken> {
     let rest = path.strip_prefix("/model/")?;
     let taken = |model: &str, streamed| Taken {
@@ -163,7 +163,7 @@ pub(super) fn error(fault: &Fault<'_>) -> Json {
     obj! { "message": fault.message }
 }
 
-/// What `x-amzn-errortype` says of a status.
+/// Returns the value of `x-amzn-errortype` for a status.
 pub(crate) fn error_type(status: u16) -> &'static str {
     match status {
         400 | 422 => "ValidationException",

@@ -1,4 +1,4 @@
-//! Bedrock's `InvokeModel` for Anthropic's models: their JSON, each event wrapped in a chunk.
+//! Bedrock `InvokeModel` for Anthropic models: Anthropic's JSON, each event wrapped in a chunk.
 
 use super::{Framing, Part, SimWire, Taken, WireEvent, anthropic, bedrock_converse};
 use crate::answer::Answer;
@@ -40,7 +40,7 @@ fn takes(path: &str) -> Option<Taken> {
 
 fn stream(ask: &Ask, answer: &Answer) -> Vec<WireEvent> {
     let mut events = anthropic::stream(ask, answer);
-    // Pings are of the first party only.
+    // Only Anthropic's own API sends pings.
     events.retain(|event| event.name != "ping");
     let last = events.iter_mut().rev().find(|event| event.part == Part::Mark);
     if let (Some(last), Some(usage)) = (last, answer.usage) {

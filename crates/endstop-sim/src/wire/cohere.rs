@@ -1,4 +1,4 @@
-//! Cohere's chat, version 2: named events, word and usage in `message-end`.
+//! Cohere chat, version 2: named events, finish reason and usage in `message-end`.
 
 use serde_json::Value;
 
@@ -139,7 +139,7 @@ fn call_id(ask: &Ask, at: usize, name: &str) -> String {
 
 fn usage_of(usage: Usage) -> Json {
     let counts = |input: f64, output: f64| obj! { "input_tokens": input, "output_tokens": output };
-    // Counts are small here: they are exact as floats.
+    // The counts are small enough to be exact as floats.
     let (input, output) = (usage.input as f64, usage.output as f64);
     obj! { "billed_units": counts(input, output), "tokens": counts(input, output) }
 }

@@ -1,4 +1,5 @@
-//! Gemini's generateContent: no marker; the word on the last chunk, and the end of the bytes.
+//! Gemini generateContent: the finish reason on the last chunk, then the end of the body. It has no
+//! end marker.
 
 use serde_json::Value;
 
@@ -46,7 +47,7 @@ pub(super) static WIRE: SimWire = SimWire {
     models,
 };
 
-/// `/{version}/…models/{model}:{method}`.
+/// Accepts `/{version}/…models/{model}:{method}`.
 fn takes(path: &str) -> Option<Taken> {
     let (before, method) = path.rsplit_once(':')?;
     let (_, model) = before.split_once("/models/")?;
@@ -152,7 +153,7 @@ pub(crate) fn response(ask: &Ask, candidates: Vec<Json>, usage: Option<Usage>) -
 }
 
 fn usage_of(usage: Usage) -> Json {
-    // Candidates leave the thoughts out.
+    // `candidatesTokenCount` excludes reasoning.
     let visible = usage.output.saturating_sub(usage.reasoning);
     let mut data = obj! { "promptTokenCount": usage.input };
     if visible > 0 {
@@ -182,7 +183,7 @@ fn body(ask: &Ask, answer: &Answer) -> Json {
     response(ask, candidates, answer.usage)
 }
 
-/// The prompt was blocked: no candidates at all.
+/// Returns the response to a blocked prompt, without candidates.
 pub(crate) fn blocked(ask: &Ask) -> Json {
     let usage = Usage { input: ask.input.max(1), output: 0, reasoning: 0 };
     let mut response = obj! { "promptFeedback": obj! { "blockReason": "PROHIBITED_CONTENT" } };
@@ -190,7 +191,8 @@ pub(crate) fn blocked(ask: &Ask) -> Json {
     response.with("modelVersion", &ask.model)
 }
 
-/// A candidate with a word and nothing else, as for calls that could not be parsed.
+/// Returns a response whose candidate has a finish reason and no content, as for calls that could
+/// not be parsed.
 pub(crate) fn bare_word(ask: &Ask, word: &str, usage: Option<Usage>) -> Json {
     let candidate = candidate(0, None, Json::from(word))
         .with("finishMessage", "Malformed function call: call:write_file{");

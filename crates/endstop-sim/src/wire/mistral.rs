@@ -1,4 +1,4 @@
-//! Mistral: OpenAI's chat with usage on the last chunk, where the tool calls stand too.
+//! Mistral: OpenAI chat with tool calls and usage on the last chunk.
 
 use super::{Fault, Framing, Part, SimWire, WireEvent, Words, ends, openai_chat};
 use crate::answer::{Answer, Call, Exchange, Usage};
@@ -53,7 +53,7 @@ fn stream(ask: &Ask, answer: &Answer) -> Vec<WireEvent> {
         events.push(WireEvent::new(Part::Start, chunk(ask, index, delta, Json::Null)));
     }
     events.extend(openai_chat::in_turn(all));
-    // Usage stands on the last chunk that has a word.
+    // The last chunk with a finish reason has the usage.
     let last = events.iter_mut().rev().find(|event| event.part == Part::Word);
     if let (Some(last), Some(usage)) = (last, answer.usage) {
         last.data.set("usage", usage_of(usage));
@@ -85,7 +85,7 @@ fn deltas(ask: &Ask, answer: &Answer, index: usize, turn: &Exchange) -> Vec<Wire
     events
 }
 
-/// A call in pieces, for those who cut between them.
+/// Returns a call in pieces, for scenarios that end between them.
 fn split_call(ask: &Ask, index: usize, at: usize, call: &Call) -> Vec<WireEvent> {
     let mut name = Some(call.name.as_str());
     let mut piece = |part, piece: &str| {
@@ -99,7 +99,7 @@ fn split_call(ask: &Ask, index: usize, at: usize, call: &Call) -> Vec<WireEvent>
 
 fn call_of(ask: &Ask, at: usize, name: Option<&str>, arguments: &str) -> Json {
     let function = obj! { "name": name.unwrap_or_default(), "arguments": arguments };
-    // Ids of nine characters.
+    // Mistral's call ids have nine characters.
     let id = format!("s{:06}{at:02}", ask.number % 1_000_000);
     obj! { "id": id, "function": function, "index": at }
 }

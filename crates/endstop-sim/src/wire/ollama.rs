@@ -1,4 +1,4 @@
-//! Ollama's own API: a line a token, word and counts on the line that says `done`.
+//! Ollama's own API: one line per token, finish reason and usage on the line with `done` set.
 
 use serde_json::Value;
 
@@ -53,7 +53,7 @@ fn read(body: &Value, ask: &mut Ask) {
     ask.cap = ask::number(body, &["/options/num_predict"]);
     ask.stop = ask::strings(body, "/options/stop");
     ask.choices = 1;
-    // It streams unless told not to.
+    // Ollama streams by default.
     ask.streamed = body.get("stream").and_then(Value::as_bool).unwrap_or(true);
     if let Some(prompt) = body.get("prompt") {
         ask.generates = true;

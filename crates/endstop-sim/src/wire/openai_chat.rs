@@ -1,4 +1,4 @@
-//! OpenAI's chat completions: a chunk a token, the word in a chunk of its own, `[DONE]`.
+//! OpenAI chat completions: one chunk per token, the finish reason in a separate chunk, `[DONE]`.
 
 use serde_json::Value;
 
@@ -39,7 +39,7 @@ pub(super) static WIRE: SimWire = SimWire {
     models,
 };
 
-/// When the simulated models were made: always the same, so that answers are.
+/// Creation time of models and responses: constant, so that responses are reproducible.
 pub(super) const CREATED: u64 = 1_790_000_000;
 
 pub(super) fn read(body: &Value, ask: &mut Ask) {
@@ -83,7 +83,7 @@ fn stream(ask: &Ask, answer: &Answer) -> Vec<WireEvent> {
     events
 }
 
-/// What one choice sends after its start.
+/// Returns the events of one choice after its start.
 fn deltas(ask: &Ask, answer: &Answer, index: usize, turn: &Exchange) -> Vec<WireEvent> {
     let mut events = Vec::new();
     let early = if answer.word_everywhere { WIRE.words.of(&End::Stop) } else { Json::Null };
@@ -127,7 +127,7 @@ pub(super) fn call_id(ask: &Ask, at: usize) -> String {
     format!("{}_{at}", ask.id("call_"))
 }
 
-/// One event of each choice, then the next of each.
+/// Interleaves the choices: one event of each, then the next of each.
 pub(super) fn in_turn(all: Vec<Vec<WireEvent>>) -> Vec<WireEvent> {
     let mut queues: Vec<_> = all.into_iter().map(Vec::into_iter).collect();
     let mut events = Vec::new();

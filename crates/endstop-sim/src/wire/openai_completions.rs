@@ -1,4 +1,4 @@
-//! OpenAI's legacy completions: text in, text out, no tools.
+//! OpenAI legacy completions: text without tools.
 
 use serde_json::Value;
 

@@ -1,4 +1,4 @@
-//! OpenAI's Responses: items and parts that open and close; status in the last event.
+//! OpenAI Responses: items and parts that open and close, the status in the last event.
 
 use serde_json::Value;
 
@@ -62,7 +62,7 @@ fn read(body: &Value, ask: &mut Ask) {
     ask.input = body.get("input").map_or(0, ask::words);
 }
 
-/// Collects events, which are numbered.
+/// List of numbered events.
 struct Events(Vec<WireEvent>);
 
 impl Events {
@@ -211,7 +211,7 @@ fn call_item(ask: &Ask, at: usize, call: &Call) -> Json {
     }
 }
 
-/// The status, and the reason if it is `incomplete`.
+/// Returns the status, and the reason if the status is `incomplete`.
 fn status(end: &End) -> (Json, Json) {
     let word = WIRE.words.of(end);
     let Json::Text(text) = &word else {

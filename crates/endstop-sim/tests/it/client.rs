@@ -1,4 +1,4 @@
-//! A client that sees everything: the head, the body as far as it came, and how it closed.
+//! Low-level client that returns the head, the received body and the way the response closed.
 
 use std::io::{ErrorKind, Read};
 use std::net::SocketAddr;
@@ -7,32 +7,31 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-/// How long silence lasts before the client takes it for one, where none is expected. A machine
-/// under load is silent at times.
+/// Read timeout where no silence is expected. It is long because a machine under load may pause.
 const PATIENT: Duration = Duration::from_secs(30);
 
-/// The same where silence is expected.
+/// Read timeout where silence is expected.
 pub(crate) const SHORT: Duration = Duration::from_millis(400);
 
-/// What came of a request.
+/// Received response.
 #[derive(Debug, Default)]
 pub(crate) struct Response {
     pub(crate) status: u16,
     pub(crate) headers: Vec<(String, String)>,
     pub(crate) interim: u16,
     pub(crate) body: Vec<u8>,
-    /// The sizes of the HTTP chunks.
+    /// Sizes of the HTTP chunks.
     pub(crate) chunks: Vec<usize>,
     pub(crate) close: How,
 }
 
-/// How a response closed.
+/// Way in which a response closed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum How {
-    /// As its framing wanted it.
+    /// Complete, as the framing requires.
     #[default]
     Whole,
-    /// The connection ended before the framing did.
+    /// Connection closed before the end of the body.
     Short,
     Reset,
     Silent,
@@ -44,7 +43,7 @@ impl Response {
         found.map_or("", |(_, value)| value)
     }
 
-    /// The body without its compression, labelled or not.
+    /// Returns the decompressed body, also without a `Content-Encoding` header.
     pub(crate) fn decoded(&self) -> Vec<u8> {
         let mut plain = Vec::new();
         if self.body.starts_with(&[0x1f, 0x8b]) {
@@ -58,7 +57,7 @@ impl Response {
     }
 }
 
-/// Asks, and reads to the end or to silence.
+/// Sends a request and reads the response until it ends or a timeout expires.
 pub(crate) async fn post(
     addr: SocketAddr,
     path: &str,
@@ -68,7 +67,7 @@ pub(crate) async fn post(
     post_within(addr, path, headers, body, PATIENT).await
 }
 
-/// The same, for as long as no silence lasts longer.
+/// Sends a request and reads the response with this read timeout.
 pub(crate) async fn post_within(
     addr: SocketAddr,
     path: &str,

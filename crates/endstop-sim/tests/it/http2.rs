@@ -1,4 +1,4 @@
-//! HTTP/2 on the same port.
+//! Tests of HTTP/2 on the same port.
 
 use bytes::Bytes;
 use endstop_sim::{Ended, Options, Sim};

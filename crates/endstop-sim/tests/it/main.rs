@@ -1,9 +1,9 @@
-//! The simulator against Endstop's own reader, and against a client that sees everything.
+//! Tests of the simulator with Endstop's reader and with a low-level client.
 #![expect(
     clippy::unwrap_used,
     clippy::panic,
     clippy::indexing_slicing,
-    reason = "a test that panics has failed, which is what it is for"
+    reason = "a panic is how a test fails"
 )]
 
 mod client;

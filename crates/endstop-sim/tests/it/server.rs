@@ -1,4 +1,4 @@
-//! The server itself: how scenarios are chosen, what the ledger keeps, how bytes are cut.
+//! Tests of the server: choice of scenarios, ledger, chunking.
 
 use std::time::{Duration, Instant};
 
@@ -46,7 +46,7 @@ async fn an_unknown_scenario_is_told_with_names_near_it() {
     let response = post(sim.addr(), "/v1/messages", &headers, r#"{"messages":[]}"#).await;
     assert_eq!(response.status, 404);
     let body = String::from_utf8(response.body).unwrap();
-    assert!(body.contains("not_found_error") && body.contains("near it are length"), "{body}");
+    assert!(body.contains("not_found_error") && body.contains("similar names: length"), "{body}");
 }
 
 #[tokio::test]
@@ -56,7 +56,7 @@ async fn a_script_gives_the_nth_request_the_nth_scenario() {
         endstop_sim::read_script("scenarios = ['length', 'content-filter']").unwrap(),
         names
     );
-    assert!(endstop_sim::read_script("lenght").unwrap_err().contains("near it"));
+    assert!(endstop_sim::read_script("lenght").unwrap_err().contains("similar names"));
     let sim = Sim::start(Options { scenarios: names, ..Options::default() }).await.unwrap();
     for want in ["length", "content_filter", "content_filter"] {
         assert_eq!(word(&chat(&sim, &json!({ "messages": [] })).await), want);
@@ -151,7 +151,7 @@ async fn the_ledger_keeps_what_left() {
     assert!(shown.contains("cut-before-word") && !shown.contains("secret"), "{shown}");
 }
 
-/// The entry with this tag, once its response is over.
+/// Waits until the response with this tag ends, and returns its entry.
 async fn over(sim: &Sim, tag: &str) -> LedgerEntry {
     for _ in 0..2000 {
         if let Some(entry) = sim.tagged(tag).filter(|entry| entry.ended != Ended::Open) {
@@ -159,7 +159,7 @@ async fn over(sim: &Sim, tag: &str) -> LedgerEntry {
         }
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-    panic!("the response is not over: {:?}", sim.tagged(tag));
+    panic!("the response has not ended: {:?}", sim.tagged(tag));
 }
 
 #[tokio::test]
@@ -169,7 +169,7 @@ async fn a_peer_that_leaves_is_seen_at_once() {
         ["stall", "no-headers", "stall-in-tool-call", "drip", "slow=10000", "no-newline=900000000"]
     {
         for reset in [false, true] {
-            // Under load the first try may be slow, all of them are not.
+            // Under load a single attempt may be slow, so the fastest of four counts.
             let mut fastest = Duration::MAX;
             for attempt in 0..4 {
                 let tag = format!("{scenario} {reset} {attempt}");
@@ -182,7 +182,7 @@ async fn a_peer_that_leaves_is_seen_at_once() {
     assert_eq!(sim.open_connections(), 0);
 }
 
-/// Asks, leaves, and tells how long it took to be seen.
+/// Sends a request, closes the connection and returns the time until the server noticed.
 async fn leave(sim: &Sim, scenario: &str, tag: &str, reset: bool) -> Duration {
     let headers = [("x-sim-scenario", scenario), ("x-sim-tag", tag)];
     let text = request("POST", CHAT, &headers, r#"{"stream":true,"messages":[]}"#);
@@ -218,7 +218,7 @@ async fn chunks_are_cut_as_asked_and_hold_the_same_bytes() {
             Chunks::Random => assert!(response.chunks.len() > 20),
         }
         let text = String::from_utf8(response.body).unwrap();
-        // All but the number of the request.
+        // Removes the request number, which differs.
         bodies.push(
             text.split("sim0000000")
                 .map(|part| part.get(1..).unwrap().to_owned())
@@ -264,11 +264,14 @@ async fn what_is_no_request_is_refused_kindly() {
     stream.write_all(b"hello there\r\n\r\n").await.unwrap();
     let mut text = String::new();
     stream.read_to_string(&mut text).await.unwrap();
-    assert!(text.starts_with("HTTP/1.1 400") && text.contains("no HTTP/1.1 request"), "{text}");
+    assert!(
+        text.starts_with("HTTP/1.1 400") && text.contains("invalid HTTP/1.1 request"),
+        "{text}"
+    );
     let response = post(sim.addr(), CHAT, &[], "not json").await;
     assert!(
         response.status == 400
-            && String::from_utf8_lossy(&response.body).contains("no JSON object")
+            && String::from_utf8_lossy(&response.body).contains("expected a JSON object")
     );
     let response = get(sim.addr(), "/nowhere").await;
     assert!(

@@ -1,4 +1,4 @@
-//! Every scenario on every wire, streamed and plain, read by Endstop's own reader.
+//! Tests of every scenario on every wire, streamed and plain, with Endstop's reader.
 
 use std::net::SocketAddr;
 
@@ -10,7 +10,7 @@ use tokio::task::JoinSet;
 
 use crate::client::{How, Response, SHORT, post, post_within};
 
-/// The paths that a wire is asked at: streamed, and Gemini's array besides.
+/// Returns the paths of a wire for this mode; Gemini streams also have the path for JSON arrays.
 pub(crate) fn paths(wire: &SimWire, mode: Mode) -> Vec<String> {
     let path = match mode {
         Mode::Streamed => wire.path,
@@ -21,7 +21,7 @@ pub(crate) fn paths(wire: &SimWire, mode: Mode) -> Vec<String> {
     std::iter::once(path).chain(array).collect()
 }
 
-/// A request without a tool, with a cap if one is given, in every wire's field for it.
+/// Returns a request body without tools; a token limit goes into every wire's field for it.
 pub(crate) fn body(wire: &SimWire, mode: Mode, cap: Option<u64>) -> String {
     let streamed = mode == Mode::Streamed;
     let prompt = if wire.id.ends_with("generate") { r#","prompt":"Hi""# } else { "" };
@@ -53,14 +53,14 @@ pub(crate) fn judge(wire: &SimWire, mode: Mode, cap: Option<u64>, response: &Res
     })
 }
 
-/// Where the reader says something else than the row. Each is a question to the reader.
+/// Known differences between the reader's verdict and the scenario's row.
 const KNOWN: &[(&str, &str, &str)] = &[
-    // An array ends where it breaks: its elements have no other border.
+    // The reader stops at invalid JSON in an array, because nothing else separates the elements.
     ("gemini", "malformed-json", "streamGenerateContent"),
     ("gemini", "deep-json", "streamGenerateContent"),
-    // A list that was never closed is not whole.
+    // An array that was never closed is incomplete.
     ("gemini", "stall-after-word", "streamGenerateContent"),
-    // On every other wire an error after the proof of the end is a late event.
+    // On every other wire, an error after a proven end is a late event.
     ("bedrock-invoke", "error-after-end", "invoke-with-response-stream"),
 ];
 
@@ -122,7 +122,7 @@ async fn check(
     ))
 }
 
-/// Fields in which a scenario's word stands.
+/// Fields that hold a scenario's finish reason.
 const FIELDS: [&str; 7] = [
     "finish_reason",
     "stop_reason",

@@ -12,20 +12,20 @@ const LEAST_CHARACTERS: usize = 4;
 /// Minimum number of bytes in an overlap.
 const LEAST_BYTES: usize = 6;
 
-// Minimum information in an overlap, in quarters of a bit, by the places where it begins and ends
-// as a unit of the text.
+// Minimum information in an overlap, in quarters of a bit, by where its unit begins and ends.
 
-/// Inside words.
+/// Minimum for a unit that begins and ends inside words.
 const LEAST_INSIDE: u64 = 4 * 20;
-/// Inside a word and at a word boundary, or between letters of a script without spaces.
+/// Minimum for a unit inside a word and at a word boundary, or between letters of a script without
+/// spaces.
 const LEAST_PART: u64 = 4 * 32;
-/// At word boundaries.
+/// Minimum for a unit at word boundaries.
 const LEAST_WORD: u64 = 4 * 64;
-/// At a word boundary and at a clause boundary.
+/// Minimum for a unit at a word boundary and a clause boundary.
 const LEAST_CLAUSE: u64 = 4 * 96;
-/// At clause boundaries.
+/// Minimum for a unit at clause boundaries.
 const LEAST_CLAUSES: u64 = 4 * 128;
-/// At the end of a line or sentence.
+/// Minimum for a unit at the end of a line or sentence.
 const LEAST_SENTENCE: u64 = 4 * 160;
 
 /// Maximum information in one character, in quarters of a bit.

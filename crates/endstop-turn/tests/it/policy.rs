@@ -1,4 +1,4 @@
-//! What is decided: as a table, at every limit, and for endings that look alike.
+//! Decisions: as a table, at every limit, and for endings that look alike.
 
 use std::fmt::Write;
 
@@ -14,7 +14,7 @@ use crate::endings::{HOLDS, Holds, ending, failed, plain};
 
 const CONFIDENCES: [Confidence; 3] = [Confidence::High, Confidence::Medium, Confidence::Low];
 
-/// What has been spent, by the name of the column.
+/// Returns contexts with different budgets and spending, by name.
 fn budgets(policy: &Policy) -> Vec<(&'static str, DecisionContext)> {
     let agent = policy.agent;
     let budget = Budget { cap: Some(1_000), model_max: Some(8_000), ..Budget::default() };
@@ -68,8 +68,8 @@ fn cell(decisions: &[Decision]) -> String {
 #[test]
 fn the_policy_matrix() {
     let mut text = String::from(
-        "What is decided: reason and content by budget. One word where confidence makes no\n\
-         difference, else the words for high / medium / low. In brackets the limit that was reached.\n",
+        "Decisions by reason, content and budget. One action if confidence makes no difference,\n\
+         otherwise those for high / medium / low confidence. In brackets: the limit that was reached.\n",
     );
     for name in Policy::PRESETS {
         let policy = Policy::preset(name).unwrap();
@@ -105,7 +105,7 @@ fn the_policy_matrix() {
     expect_file!["snapshots/policy.txt"].assert_eq(&text);
 }
 
-/// What holds of every decision.
+/// Checks the invariants of every decision.
 #[track_caller]
 fn check(ending: &Ending, context: &DecisionContext, decision: &Decision) {
     let what = format!("{ending:?}\n{context:?}\n{decision:?}");
@@ -132,7 +132,7 @@ fn check(ending: &Ending, context: &DecisionContext, decision: &Decision) {
     assert_eq!(&serde_json::from_str::<Decision>(&text).unwrap(), decision, "{text}");
 }
 
-/// A sentence that tells to do something belongs to a decision that does it.
+/// Checks that a sentence announces only the action that the decision takes.
 #[track_caller]
 fn says_no_more_than_it_does(decision: &Decision) {
     let Decision { sentence, action, .. } = decision;
@@ -144,7 +144,7 @@ fn says_no_more_than_it_does(decision: &Decision) {
         ("ask for it again", Action::RepairToolCall),
         ("ask for one complete call", Action::RepairToolCall),
         ("run them", Action::RunTools),
-        ("resume by", Action::Resume),
+        ("resume with", Action::Resume),
         ("poll again", Action::Resume),
         ("continue after the delivered text", Action::Resume),
         ("compact the conversation", Action::Compact),
@@ -213,7 +213,7 @@ fn four_look_alikes_stay_apart() {
     let counted = Ending { usage, ..counted };
     assert_eq!(of(&counted), (Action::ChangePrompt, Cause::ReasoningExhausted));
     assert!(decide(&counted, &context(1_000), &policy).metadata.lower_effort);
-    // Even where the policy likes to raise.
+    // This holds even for a policy that prefers to raise the limit.
     let decision = decide(&counted, &context(1_000), &Policy::persistent());
     assert_eq!(decision.action, Action::ChangePrompt);
     let none = Ending { usage: Usage { reasoning: Some(0), ..Usage::default() }, ..counted };
@@ -303,11 +303,11 @@ fn tools_run_only_when_everything_vouches_for_them() {
     assert_eq!(action(&call(Confidence::High), Some(Allow::Refuse(Refusal::Unsure))), Action::Stop);
     let cut = ending(Reason::ToolCall, Confidence::High, Holds::CutCall.shown());
     assert_eq!(action(&cut, Some(Allow::Run)), Action::RepairToolCall);
-    // Calls that were written into the text.
+    // Tool calls written as text.
     assert_eq!(action(&plain(Reason::Complete), Some(Allow::Run)), Action::RunTools);
     let unsure = ending(Reason::Complete, Confidence::Low, Holds::Text.shown());
     assert_eq!(action(&unsure, Some(Allow::Run)), Action::Stop);
-    // A strategy of one's own cannot run them either.
+    // A custom strategy cannot run them either.
     let run = Decision::new(Action::RunTools, "because we like to");
     for refused in [call(Confidence::Low), cut, plain(Reason::OutputLimit), plain(Reason::Cut)] {
         let held = hold(run.clone(), &refused, &told(None), &policy);
@@ -332,7 +332,7 @@ fn raising_needs_room_and_a_cap_that_is_not_the_users() {
     assert_eq!(of(&with(Some(1_000), false, Some(8_000))), raised);
     assert_eq!(of(&with(Some(1_000), false, Some(1_500))).1, Some(1_500));
     let not = (Action::Continue, Some(1_000), false);
-    // It says that it does so, and why.
+    // The sentence says that the limit is not raised, and why.
     let why = |context: &DecisionContext| {
         let decision = decide(&limit, context, &policy);
         assert_eq!(decision.metadata.instead_of, Some(Action::RaiseBudget));
@@ -342,8 +342,8 @@ fn raising_needs_room_and_a_cap_that_is_not_the_users() {
     for (context, because) in [
         (with(Some(1_000), true, Some(8_000)), "the user chose it"),
         (with(Some(1_000), false, None), "the model's maximum is not known"),
-        (with(None, false, Some(8_000)), "the request's own limit is not known"),
-        (with(Some(1_000), false, Some(1_000)), "there are no more tokens to raise it by"),
+        (with(None, false, Some(8_000)), "the request's limit is not known"),
+        (with(Some(1_000), false, Some(1_000)), "the model or the budget allows no more tokens"),
     ] {
         assert_eq!(
             why(&context),
@@ -367,7 +367,7 @@ fn raising_needs_room_and_a_cap_that_is_not_the_users() {
     };
     assert_eq!(of(&once), (Action::Continue, Some(2_000), false));
     assert!(why(&once).contains("it may not be raised again in this turn"), "{}", why(&once));
-    // The default policy continues, and raises only where several choices cannot be continued.
+    // The default policy continues. It raises the limit only for several choices.
     let room = with(Some(1_000), false, Some(8_000));
     assert_eq!(decide(&limit, &room, &Policy::default()).action, Action::Continue);
     let two = Ending { choices: vec![limit.choices[0].clone(), limit.choices[0].clone()], ..limit };
@@ -409,7 +409,7 @@ fn a_context_window_that_is_nearly_full_is_compacted() {
     assert_eq!(with(Some(10_000), None), Action::Continue);
 }
 
-/// What is decided one below a limit, at it, and one above.
+/// Checks the decision one below a limit, at the limit, and one above it.
 #[track_caller]
 fn at_limit(
     ending: &Ending,
@@ -464,7 +464,7 @@ fn every_limit_below_at_and_above() {
     });
     at_limit(&plain(Reason::Cut), limits, Limit::Cuts, Action::Retry, |context, offset| {
         context.spent.cuts = count(offset, 5);
-        // The counter for failures is another.
+        // Failures have their own counter.
         context.spent.retries = 99;
     });
     at_limit(&plain(Reason::Paused), limits, Limit::Resumes, Action::Resume, |context, offset| {
@@ -480,7 +480,7 @@ fn every_limit_below_at_and_above() {
         (&plain(Reason::Failed), Action::Retry),
         (&plain(Reason::Paused), Action::Resume),
     ] {
-        // Four times the first cap, less what is too little to ask with.
+        // Four times the first output limit, less an amount too small for a request.
         at_limit(ending, limits, Limit::CompletionTokens, action, |context, offset| {
             context.spent.completion_tokens = plus(4_000 - MIN_CAP + 1, offset);
         });
@@ -488,7 +488,7 @@ fn every_limit_below_at_and_above() {
             context.spent.output_chars = plus(120_000, offset);
         });
     }
-    // What is no recovery is bound by the turn's limits alone.
+    // The turn's limits also apply to actions that are not recovery.
     for (ending, action) in [
         (&cut_off, Action::Continue),
         (&call, Action::RepairToolCall),
@@ -566,7 +566,7 @@ fn the_next_cap_never_passes_what_is_left() {
 
 #[test]
 fn money_is_counted_before_it_is_spent() {
-    // One for a million tokens in, ten for a million out.
+    // 1 USD per million input tokens, 10 USD per million output tokens.
     let price =
         Price { input: Money::from_micros(1_000_000), output: Money::from_micros(10_000_000) };
     assert_eq!(price.of(1_000, 100), Money::from_micros(2_000));
@@ -585,9 +585,9 @@ fn money_is_counted_before_it_is_spent() {
         (decision.metadata.next_cap, decision.metadata.limit)
     };
     assert_eq!(of(0, 0), (Some(1_000), None));
-    // 10,000 less 4,000 spent less 1,000 for reading leaves 500 tokens.
+    // 10,000 less 4,000 spent less 1,000 for the input pays for 500 tokens.
     assert_eq!(of(4_000, 1_000), (Some(500), None));
-    // 160 is for sixteen tokens, 159 is not.
+    // 160 pays for sixteen tokens, 159 does not.
     assert_eq!(of(8_840, 1_000), (Some(16), None));
     assert_eq!(of(8_841, 1_000), (None, Some(Limit::Cost)));
     assert_eq!(of(9_000, 1_000), (None, Some(Limit::Cost)));
@@ -598,7 +598,7 @@ fn money_is_counted_before_it_is_spent() {
         conversation_tokens: Some(20_000),
         ..context(1)
     };
-    assert_eq!(agent.affordable(&context), Some(0), "reading alone costs too much");
+    assert_eq!(agent.affordable(&context), Some(0), "the input alone costs too much");
     let context = DecisionContext { conversation_tokens: Some(1), ..context };
     assert_eq!(agent.affordable(&context), None);
 }
@@ -626,21 +626,21 @@ fn progress_below_at_and_above() {
         let context = DecisionContext { piece, spent, seen: seen.to_vec(), ..context(1_000) };
         decide(&plain(Reason::OutputLimit), &context, &policy).metadata.limit
     };
-    // A first answer has to bring something, a continuation eight characters.
+    // A first answer needs one character, a continuation eight new characters.
     assert_eq!(limit("1", 0, 0, &[]), None);
     assert_eq!(limit("1", 1, 0, &[]), Some(Limit::NoProgress));
     assert_eq!(limit("", 0, 0, &[]), Some(Limit::NoProgress));
     assert_eq!(limit("1234567", 0, 1, &[]), Some(Limit::NoProgress));
     assert_eq!(limit("12345678", 0, 1, &[]), None);
     assert_eq!(limit("123456789", 0, 1, &[]), None);
-    // An overlap loop: all but seven characters were there.
+    // An overlap loop: only seven characters are new.
     assert_eq!(limit("12345678901234567890", 13, 1, &[]), Some(Limit::NoProgress));
     assert_eq!(limit("12345678901234567890", 12, 1, &[]), None);
     let same = Piece::of("12345678").hash;
     assert_eq!(limit("12345678", 0, 1, &[same]), Some(Limit::Repetition));
     assert_eq!(limit("12345678", 0, 1, &[1, same, 2]), Some(Limit::Repetition));
     assert_eq!(limit(&"over and over ".repeat(50), 0, 0, &[]), Some(Limit::Repetition));
-    // After a cut it counts as going on, too.
+    // A response after a cut also counts as a continuation.
     let context = DecisionContext {
         piece: Some(Piece::of("1234567")),
         spent: Spent { cuts: 1, ..Spent::default() },
@@ -649,10 +649,10 @@ fn progress_below_at_and_above() {
     };
     let decision = decide(&plain(Reason::Cut), &context, &policy);
     assert_eq!(decision.metadata.limit, Some(Limit::NoProgress));
-    // Where nobody kept the text, what is shown decides.
+    // If the text was not kept, the shown facts decide.
     let unseen = DecisionContext { piece: None, ..context.clone() };
     assert_eq!(decide(&plain(Reason::OutputLimit), &unseen, &policy).action, Action::Continue);
-    // A strategy cannot go on without progress.
+    // A strategy cannot continue without progress.
     let nothing = DecisionContext { piece: Some(Piece::of("")), ..context };
     for action in [Action::Continue, Action::Resume] {
         let held = hold(Decision::new(action, "go on"), &plain(Reason::Cut), &nothing, &policy);
@@ -686,7 +686,7 @@ fn waits_double_up_to_the_longest_and_differ_by_turn() {
     assert_eq!(wait(0, 1, Some(59_999)), (Some(59_999), None));
     assert_eq!(wait(0, 1, Some(60_000)), (Some(60_000), None));
     assert_eq!(wait(0, 1, Some(60_001)), (None, Some(Limit::RetryAfter)));
-    // A wait that ends after the turn's time is not waited.
+    // A wait that ends after the turn's time limit is not started.
     let late = DecisionContext {
         spent: Spent { elapsed_ms: 1_740_000, ..Spent::default() },
         retry_after_ms: Some(59_999),
@@ -771,7 +771,7 @@ fn a_strategy_can_be_a_closure_and_is_held_to_the_limits() {
         Policy::default().decide(&plain(Reason::Complete), &DecisionContext::default()).action,
         Action::Stop
     );
-    // What a strategy says besides stays.
+    // The other fields of a strategy's decision are kept.
     let told = Decision {
         cause: Cause::Blocked,
         metadata: Metadata {
@@ -867,7 +867,7 @@ fn a_decision_is_exchanged_in_the_words_that_were_asked_for() {
     let json = serde_json::to_value(decide(&tools, &context(9), &Policy::default())).unwrap();
     assert!(json.as_object().unwrap()["suggested_action"].is_null());
     assert!(json["metadata"].as_object().unwrap()["conversation_tokens"].is_null());
-    // A program may write the least of one.
+    // The smallest JSON that can be deserialized.
     let least =
         r#"{"should_continue":false,"reason":"enough","suggested_action":"stop","action":"stop"}"#;
     let read: Decision = serde_json::from_str(least).unwrap();
@@ -890,17 +890,17 @@ fn a_conversation_that_is_too_long_is_compacted_and_not_continued() {
         "the answer stopped at the output limit; it is not continued, because the conversation has \
          too many messages (conversation_max_messages); shorten or compact the conversation"
     );
-    // What is complete stays so, and the same request again makes nothing longer.
+    // A complete answer still stops, and a retry does not lengthen the conversation.
     assert_eq!(decide(&plain(Reason::Complete), &long, &policy).action, Action::Stop);
     assert_eq!(decide(&plain(Reason::Failed), &long, &policy).action, Action::Retry);
     let pending = Ending { over: false, ..plain(Reason::Unknown) };
     assert_eq!(decide(&pending, &long, &policy).action, Action::Resume);
-    // A strategy is held to it.
+    // The limit also applies to a strategy.
     let on = Decision::new(Action::Continue, "go on");
     let held = hold(on, &plain(Reason::OutputLimit), &long, &policy);
     assert_eq!(held.action, Action::Compact);
     assert!(!held.sentence.contains("go on"), "{}", held.sentence);
-    // It is off by default.
+    // The limit is off by default.
     let endless = DecisionContext {
         conversation_messages: Some(u32::MAX),
         conversation_tokens: Some(u64::MAX),
@@ -924,16 +924,16 @@ fn prices_of_a_file_hold_the_turn_to_its_money() {
         ..context(1_000)
     };
     let decision = decide(&cut_off, &spent(4_000), &policy);
-    // 10,000 less 4,000 spent less 1,000 for reading leaves 500 tokens.
+    // 10,000 less 4,000 spent less 1,000 for the input pays for 500 tokens.
     assert_eq!((decision.action, decision.metadata.next_cap), (Action::Continue, Some(500)));
     assert_eq!(decide(&cut_off, &spent(9_000), &policy).metadata.limit, Some(Limit::Cost));
-    // Another model has no price, and a price that is told goes first.
+    // Another model has no price, and a price in the context takes precedence.
     let other = Ending { model: Some("n".to_owned()), ..cut_off.clone() };
     assert_eq!(decide(&other, &spent(9_000), &policy).action, Action::Continue);
     let mut free = spent(9_000);
     free.budget.price = Some(Price::default());
     assert_eq!(decide(&cut_off, &free, &policy).action, Action::Continue);
-    // The limits that a strategy is held to know the price as well.
+    // The limits on a strategy use the price too.
     let held = hold(Decision::new(Action::Continue, "on"), &cut_off, &spent(9_000), &policy);
     assert_eq!(held.metadata.limit, Some(Limit::Cost));
 }

@@ -1,13 +1,13 @@
-//! Texts of many kinds, cut anywhere and continued with a repetition: nothing may be lost.
+//! Texts of many kinds, cut anywhere and continued with a repetition. No text may be lost.
 //!
-//! `cargo test -p endstop --test it splice -- --nocapture` prints what duplicates are left.
-//! `ENDSTOP_SPLICE_SEED` and `ENDSTOP_SPLICE_CASES` choose other cases.
+//! `cargo test -p endstop-turn --test it splice -- --nocapture` prints the remaining duplicates.
+//! `ENDSTOP_SPLICE_SEED` and `ENDSTOP_SPLICE_CASES` select other cases.
 
 #![expect(clippy::string_slice, reason = "tests fail loudly")]
 
 use endstop_turn::splice::{Join, Seam, Streaming, join};
 
-/// The same numbers every time.
+/// A random number generator with a fixed seed.
 struct Dice(u64);
 
 impl Dice {
@@ -22,7 +22,7 @@ impl Dice {
         of[self.roll(of.len())]
     }
 
-    /// The first of a list more often than the last, as words are.
+    /// Picks a word. Words at the front of the list are more frequent.
     fn word<'a>(&mut self, of: &[&'a str]) -> &'a str {
         let (one, other) = (self.roll(of.len()), self.roll(of.len()));
         of[one.min(other)]
@@ -240,7 +240,7 @@ fn emoji(dice: &mut Dice) -> String {
     })
 }
 
-/// Lines of which each may come again, at once or later.
+/// Generates lines that may each be repeated, immediately or later.
 fn repeated_lines(dice: &mut Dice) -> String {
     let words = split(ENGLISH);
     let line = dice.one(&["\n", "\n", "\r\n", "\n\n", "\n  "]);
@@ -263,7 +263,7 @@ fn repeated_lines(dice: &mut Dice) -> String {
     text
 }
 
-/// Plain text of which some lines, or blocks of lines, come twice at once, and no more.
+/// Generates plain text with some lines or blocks of lines repeated exactly once, immediately.
 fn doubled_lines(dice: &mut Dice) -> String {
     let plain = dice.one(&[prose, code, table, json, list, rtl])(dice);
     let lines: Vec<&str> = plain.split_inclusive('\n').collect();
@@ -277,7 +277,7 @@ fn doubled_lines(dice: &mut Dice) -> String {
     text
 }
 
-/// `aaaa…`, `ababab…`, rules, zeros, with or without something around them.
+/// Generates `aaaa…`, `ababab…`, rules or zeros, with or without text around them.
 fn periodic(dice: &mut Dice) -> String {
     let unit = dice.one(&[
         "a",
@@ -309,7 +309,7 @@ fn periodic(dice: &mut Dice) -> String {
     format!("{around}{middle}{}", if dice.roll(2) == 0 { around.as_str() } else { "" })
 }
 
-/// A block of code over and over, the same or with another number each time.
+/// Generates a block of code many times, identical or with a different number each time.
 fn periodic_code(dice: &mut Dice) -> String {
     let plain = code(dice);
     let lines: Vec<&str> = plain.split_inclusive('\n').collect();
@@ -325,7 +325,7 @@ fn periodic_code(dice: &mut Dice) -> String {
     text
 }
 
-/// Letters from a very small alphabet: everything occurs again somewhere.
+/// Generates text from a very small alphabet, so that everything is repeated somewhere.
 fn few_letters(dice: &mut Dice) -> String {
     let letters: Vec<char> = dice
         .one(&["ab", "01 ", "GATC", "🎉🎊🎈", "01\n", "<>/d ", "0123456789abcdef"])
@@ -334,7 +334,7 @@ fn few_letters(dice: &mut Dice) -> String {
     (0..50 + dice.roll(2000)).map(|_| dice.one(&letters)).collect()
 }
 
-/// Words and clauses that come twice and more.
+/// Generates words and clauses that are repeated one or more times.
 fn repeated_words(dice: &mut Dice) -> String {
     let words = split(dice.one(&[ENGLISH, ARABIC, NAMES]));
     let mut text = String::new();
@@ -349,7 +349,7 @@ fn repeated_words(dice: &mut Dice) -> String {
     text
 }
 
-/// Sentences that come twice and more.
+/// Generates sentences that are repeated one or more times.
 fn repeated_sentences(dice: &mut Dice) -> String {
     let words = split(dice.one(&[ENGLISH, ARABIC, NAMES]));
     let mut text = String::new();
@@ -383,7 +383,7 @@ const ADVERSARIAL: &[Family] = &[
     ("rep. sentences", repeated_sentences),
 ];
 
-/// The white space of a continuation, changed. Between two characters that had none there is still none.
+/// Changes the whitespace of a continuation. Adjacent characters without whitespace stay adjacent.
 fn drift(dice: &mut Dice, text: &str) -> String {
     let bare = text.trim_start();
     match dice.roll(6) {
@@ -408,30 +408,35 @@ fn collapsed(text: &str) -> String {
 struct Tally {
     cases: usize,
     lost: usize,
-    /// Cases with a repetition, with one that is large enough to be found, and characters repeated.
+    /// Cases with a repetition.
     repeated: usize,
+    /// Cases with a repetition that is large enough to be found.
     large: usize,
+    /// Repeated characters.
     characters: usize,
-    /// The same, of duplicates left.
+    /// Cases with a remaining duplicate.
     left: usize,
+    /// Cases with a remaining duplicate that is large enough to be found.
     large_left: usize,
+    /// Remaining duplicate characters.
     characters_left: usize,
-    /// Repetitions that were found, and whose seam has other white space than the text.
+    /// Repetitions found despite changed whitespace.
     drifted: usize,
+    /// Repetitions found whose seam has different whitespace from the text.
     other_space: usize,
     held: usize,
 }
 
-/// Where a continuation starts again.
+/// The place where a continuation restarts.
 #[derive(Clone, Copy)]
 enum How {
     /// Up to 400 characters before the cut.
     Anywhere,
-    /// At a word, a line or a sentence, as models do.
+    /// At a word, line or sentence, as models do.
     AtEdges,
 }
 
-/// One cut and one continuation.
+/// Tests one cut and one continuation.
 fn try_one(dice: &mut Dice, text: &str, how: How, tally: &mut Tally) {
     let bounds: Vec<usize> = text.char_indices().map(|(at, _)| at).collect();
     if bounds.is_empty() {
@@ -487,7 +492,7 @@ fn try_one(dice: &mut Dice, text: &str, how: How, tally: &mut Tally) {
     check_streaming(dice, delivered, &drifted, tally);
 }
 
-/// How long the end of a text is that has so many symbols, with the space before it.
+/// Returns the length of the end of a text with `symbols` symbols, including the whitespace before.
 fn drifted_end(text: &str, symbols: usize) -> usize {
     let mut left = symbols;
     let mut end = 0;
@@ -503,7 +508,8 @@ fn drifted_end(text: &str, symbols: usize) -> usize {
     end
 }
 
-/// How far back the last word, line or sentence begins: where models like to start again.
+/// Returns the distance back to the start of a recent word, line or sentence, where models tend to
+/// restart.
 fn restart(dice: &mut Dice, delivered: &str) -> usize {
     let edge = dice.one(&[' ', '\n', '.']);
     let mut back = dice.roll(4);
@@ -576,7 +582,7 @@ fn run(families: &[Family], how: How, cases: usize, seed: u64) -> usize {
             tally.lost
         })
         .sum();
-    println!("of all repeated characters {} are left", share(left, characters));
+    println!("{} of all repeated characters are left", share(left, characters));
     lost
 }
 
@@ -586,12 +592,12 @@ fn no_character_is_lost() {
     let seed = number("ENDSTOP_SPLICE_SEED", 1) as u64;
     let plain = run(PLAIN, How::Anywhere, cases, 0x9e37_79b9_7f4a_7c15 ^ seed);
     let adversarial = run(ADVERSARIAL, How::Anywhere, cases, 0x2545_f491_4f6c_dd1d ^ seed);
-    println!("starting again at a word, a line or a sentence:");
+    println!("restarting at a word, line or sentence:");
     let edges = run(PLAIN, How::AtEdges, cases / 10, 0x1234_5678_9abc_def1 ^ seed);
     assert_eq!((plain, adversarial, edges), (0, 0, 0));
 }
 
-/// Short texts of a few letters, each cut and continued in every way, streamed in every cutting.
+/// Short texts of a few letters, cut and continued at random, streamed in every possible split.
 #[test]
 fn every_cutting_gives_the_same() {
     let mut dice = Dice(7);

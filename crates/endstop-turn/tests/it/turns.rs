@@ -1,5 +1,5 @@
-//! The machine of a turn: its matrix, its terminal paths, its limits under random inputs, and
-//! turns that would never end by themselves.
+//! The state machine of a turn: its matrix, its terminal paths, its limits under random inputs, and
+//! turns that would never end without limits.
 
 use std::fmt::Write;
 
@@ -24,7 +24,7 @@ fn ended(ending: Ending) -> EndedResponse {
     EndedResponse::new(ending, Piece::of(text))
 }
 
-/// A response with a text of its own, so that nothing repeats.
+/// Creates a response with a unique text, so that nothing repeats.
 fn fresh(ending: Ending, number: u64) -> EndedResponse {
     let text = if ending.shown.text { format!("{number}: {TEXT}") } else { String::new() };
     EndedResponse::new(ending, Piece::of(&text))
@@ -51,7 +51,7 @@ fn cut_call() -> Ending {
     ending(Reason::OutputLimit, Confidence::High, Holds::CutCall.shown())
 }
 
-/// One machine for each state that waits.
+/// Returns one machine for each state that waits.
 fn machines() -> Vec<(&'static str, Machine)> {
     let limit = told(start(), plain(Reason::OutputLimit)).0;
     let sent = limit.clone().step(TurnInput::Prepared, 1).0;
@@ -120,7 +120,7 @@ fn endings() -> Vec<(String, Ending)> {
 #[test]
 fn the_machine_matrix() {
     let mut text = String::from(
-        "The machine: for each state and input, the states that are passed and what is to be done.\n",
+        "The machine: for each state and input, the states that are passed and the next thing to do.\n",
     );
     for (name, machine) in machines() {
         assert_eq!(format!("{:?}", machine.state()), name);
@@ -160,7 +160,7 @@ fn the_machine_matrix() {
     expect_file!["snapshots/machine.txt"].assert_eq(&text);
 }
 
-/// Drives a turn with responses until it is over, and gives what it sent.
+/// Drives a turn with responses until it is over, and returns the outcome and the requests.
 fn drive(
     begin: TurnStart,
     mut answer: impl FnMut(&PlannedRequest, u32) -> EndedResponse,
@@ -185,7 +185,7 @@ fn drive(
             Todo::Ignored => panic!("ignored"),
         };
     }
-    panic!("it never ends");
+    panic!("the turn never ends");
 }
 
 #[test]
@@ -195,14 +195,14 @@ fn a_turn_that_is_always_cut_off_stops_after_three_continuations() {
     });
     assert_eq!(sent.len(), 4);
     assert_eq!((outcome.finish, outcome.terminated), (Completeness::Partial, TurnEnd::RetryLimit));
-    assert_eq!(outcome.reason, Some(Reason::OutputLimit), "the truth: it was cut off");
+    assert_eq!(outcome.reason, Some(Reason::OutputLimit), "the answer was cut off");
     assert_eq!((outcome.pieces, outcome.spent.completion_tokens), (4, 4_000));
     assert!(outcome.notice.unwrap().starts_with("The answer is incomplete: "));
 }
 
 #[test]
 fn runaway_turns_stop_at_the_caps() {
-    // With all the attempts in the world, four times the cap is all there is.
+    // With unlimited attempts, four times the first output limit is the bound.
     let eager = AgentLimits { continuation_max_attempts: u32::MAX, ..AgentLimits::DEFAULT };
     let policy = |agent| Policy { agent, ..Policy::default() };
     let (outcome, sent) = drive(begin(policy(eager), 1_000), |next, number| {
@@ -211,13 +211,13 @@ fn runaway_turns_stop_at_the_caps() {
     assert_eq!((sent.len(), outcome.spent.completion_tokens), (4, 4_000));
     assert_eq!(outcome.terminated, TurnEnd::BudgetExhausted);
 
-    // A provider that tells no tokens is counted by its cap.
+    // A provider that reports no tokens is counted by the output limit.
     let (outcome, sent) = drive(begin(policy(eager), 1_000), |_, number| {
         fresh(plain(Reason::OutputLimit), number.into())
     });
     assert_eq!((sent.len(), outcome.spent.completion_tokens), (4, 4_000));
 
-    // No cap at all: the characters hold.
+    // Without an output limit, the character limit applies.
     let open = TurnStart { policy: policy(eager), ..TurnStart::new("t") };
     let (outcome, sent) = drive(open.clone(), |_, number| {
         let text: String = (0..3_000).map(|word| format!("{number}.{word} ")).collect();
@@ -226,7 +226,7 @@ fn runaway_turns_stop_at_the_caps() {
     assert_eq!(outcome.decision.unwrap().metadata.limit, Some(Limit::OutputChars));
     assert!(sent.len() < 12 && outcome.spent.output_chars < 120_000 + 30_000);
 
-    // Zero output: nothing is sent again.
+    // Empty output: no request is sent again.
     let (outcome, sent) = drive(open.clone(), |_, _| {
         let nothing = ending(Reason::OutputLimit, Confidence::High, Shown::default());
         ended(used(nothing, 100, 0))
@@ -234,17 +234,17 @@ fn runaway_turns_stop_at_the_caps() {
     assert_eq!((sent.len(), outcome.terminated), (1, TurnEnd::NoProgress));
     assert_eq!(outcome.finish, Completeness::Aborted);
 
-    // Identical output: the first that repeats is the last.
+    // Identical output: the first repetition ends the turn.
     let (outcome, sent) = drive(open.clone(), |_, _| ended(plain(Reason::OutputLimit)));
     assert_eq!((sent.len(), outcome.terminated), (2, TurnEnd::NoProgress));
     assert_eq!(outcome.finish, Completeness::Partial);
 
-    // Two pieces that take turns.
+    // Two alternating pieces.
     let (outcome, sent) =
         drive(open.clone(), |_, number| fresh(plain(Reason::OutputLimit), (number % 2).into()));
     assert_eq!((sent.len(), outcome.terminated), (3, TurnEnd::NoProgress));
 
-    // An overlap loop: each piece is the tail of the last, and a little more.
+    // An overlap loop: each piece is the tail of the last one plus a few characters.
     let (outcome, sent) = drive(open.clone(), |next, number| {
         let ended = fresh(plain(Reason::OutputLimit), number.into());
         let overlap =
@@ -253,7 +253,7 @@ fn runaway_turns_stop_at_the_caps() {
     });
     assert_eq!((sent.len(), outcome.terminated), (2, TurnEnd::NoProgress));
 
-    // 33 million tokens: the input grows with every request, and tools are called for ever.
+    // 33 million tokens: the input grows with every request, and tools are called forever.
     let mut input = 0;
     let (outcome, sent) = drive(begin(Policy::default(), 4_000), |_, _| {
         input += 115_000;
@@ -263,7 +263,7 @@ fn runaway_turns_stop_at_the_caps() {
     let tokens = outcome.spent.input_tokens + outcome.spent.output_tokens;
     assert!(tokens < 20_000_000 + input + 500, "{tokens}");
     assert!(sent.len() < 30, "{}", sent.len());
-    // The same with little input: the requests hold.
+    // The same with little input: the request limit applies.
     let (outcome, sent) =
         drive(begin(Policy::default(), 4_000), |_, _| ended(used(call(Reason::ToolCall), 10, 5)));
     assert_eq!((sent.len(), outcome.terminated), (200, TurnEnd::BudgetExhausted));
@@ -337,11 +337,11 @@ fn a_cut_tool_call_is_asked_for_once_and_then_told_of() {
     let (machine, action) = told(start(), cut_call());
     assert_eq!(todo_word(&action.todo), "send repair");
     assert_eq!(repair_events(&action), [(true, None)]);
-    // It comes whole.
+    // The call comes back complete.
     let (_, action) = told(machine.clone(), call(Reason::ToolCall));
     assert_eq!(action.todo, Todo::RunTools);
     assert_eq!(repair_events(&action), [(true, Some(true))]);
-    // It is cut again: what there is, and a notice.
+    // The call is cut again: a partial answer with a notice.
     let (machine, action) = told(machine, cut_call());
     assert_eq!(
         action.passed,
@@ -354,7 +354,7 @@ fn a_cut_tool_call_is_asked_for_once_and_then_told_of() {
         (Completeness::Partial, TurnEnd::ToolCallUnfinished)
     );
     assert!(outcome.notice.as_deref().unwrap().contains("tool call"));
-    // A repair whose stream is cut is tried again as a repair, and counts as a cut.
+    // A repair whose stream is cut is sent again as a repair, and counts as a cut.
     let (machine, _) = told(start(), cut_call());
     let (machine, _) = told(machine, plain(Reason::Cut));
     let (machine, action) = machine.step(TurnInput::Tick, 60_000);
@@ -364,18 +364,18 @@ fn a_cut_tool_call_is_asked_for_once_and_then_told_of() {
 
 #[test]
 fn what_is_told_of_a_response_is_heeded() {
-    // Whoever put the calls together refuses one: the ending alone would let it run.
+    // The assembled calls are refused, although the ending alone would allow them.
     let mut refused = ended(call(Reason::ToolCall));
     assert_eq!(start().step(TurnInput::Ended(&refused), 1).1.todo, Todo::RunTools);
     refused.tools = Some(Allow::Refuse(Refusal::TooMany));
     let (_, action) = start().step(TurnInput::Ended(&refused), 1);
     assert_eq!(todo_word(&action.todo), "send repair");
-    // The provider says how long to wait.
+    // The provider asks for a wait.
     let mut later = ended(failed(FaultKind::RateLimit));
     later.retry_after_ms = Some(7_000);
     let (_, action) = start().step(TurnInput::Ended(&later), 1);
     assert_eq!(action.todo, Todo::Wait { ms: 7_000 });
-    // Turns do not all wait alike.
+    // Different turns wait for different times.
     let waits = |turn: &str| {
         let machine = Machine::begin(TurnStart::new(turn), 0).0;
         let (_, action) = machine.step(TurnInput::Ended(&ended(failed(FaultKind::Overloaded))), 1);
@@ -446,7 +446,7 @@ fn unknown_endings_are_never_taken_for_whole() {
     assert_eq!(of(Confidence::Medium, Holds::Call), Completeness::Aborted);
     assert_eq!(of(Confidence::Medium, Holds::Nothing), Completeness::Aborted);
     assert_eq!(of(Confidence::Medium, Holds::Reasoning), Completeness::Aborted);
-    // A whole answer that is not sure says so.
+    // A complete answer with low confidence has a notice.
     let (machine, _) =
         told(start(), ending(Reason::Complete, Confidence::Low, Holds::Text.shown()));
     let outcome = machine.outcome().unwrap();
@@ -482,13 +482,13 @@ fn events_say_what_happened() {
     assert_eq!(json[2]["event"], "turn_ended");
     assert_eq!((&json[2]["cause"], &json[2]["continued"]), (&"completed".into(), &true.into()));
     assert_eq!(json.as_array().unwrap().len(), 3);
-    // Other attempts have their own.
+    // Other attempts have their own events.
     let (machine, _) = told(start(), plain(Reason::Cut));
     let (_, action) = machine.step(TurnInput::Tick, 9_000);
     assert_eq!(serde_json::to_value(&action.events).unwrap()[0]["event"], "retry_attempt");
     let (_, action) = told(start(), plain(Reason::Paused));
     assert_eq!(serde_json::to_value(&action.events).unwrap()[1]["event"], "resume_attempt");
-    // A delivered text that goes on after a cut is a continuation.
+    // Continuing delivered text after a cut is a continuation.
     let delivers = TurnStart { delivers: true, ..begin(Policy::default(), 1_000) };
     let (machine, _) = told(Machine::begin(delivers, 0).0, plain(Reason::Cut));
     let (machine, action) = machine.step(TurnInput::Tick, 9_000);
@@ -577,7 +577,7 @@ fn a_strategy_decides_and_the_machine_holds_it_to_the_limits() {
     }
     assert_eq!(sent, 3);
     assert_eq!(machine.outcome().unwrap().terminated, TurnEnd::RetryLimit);
-    // What it decides by is what the machine decides by.
+    // The strategy and the machine get the same context.
     let response = ended(used(plain(Reason::OutputLimit), 7, 900));
     let context = start().context(&response, 5);
     assert_eq!((context.spent.completion_tokens, context.spent.elapsed_ms), (900, 5));
@@ -651,7 +651,8 @@ fn a_report_on_a_closed_turn() {
     let text = report.to_string();
     assert!(text.contains("turn ended safety_blocked"), "{text}");
     assert!(text.contains("turn       turn-1"), "{text}");
-    assert!(text.contains("notice     There is no answer: the answer was withheld"), "{text}");
+    let notice = "notice     The turn ended without an answer: the provider blocked the answer";
+    assert!(text.contains(notice), "{text}");
     assert_eq!(serde_json::to_value(&report).unwrap()["outcome"]["terminated"], "safety_blocked");
 }
 
@@ -663,7 +664,8 @@ fn only_a_turn_that_was_continued_ends_a_continuation() {
         };
         action.events.iter().map(name).collect()
     };
-    // Never continued: a whole answer, a blocked one, a retry, a repair, a pause, a cancelled turn.
+    // Never continued: a complete answer, a blocked one, a retry, a repair, a pause, a cancelled
+    // turn.
     let (_, action) = told(start(), plain(Reason::Complete));
     assert_eq!(names(&action), ["stop_reason_observed", "turn_ended"]);
     let (_, action) = told(start(), plain(Reason::Safety));
@@ -713,7 +715,7 @@ fn what_is_wrong_with_a_tool_call_is_typed() {
     assert_eq!(issue(&with(tools, Shown { malformed_tool_calls: 1, ..call })), Issue::Malformed);
     assert_eq!(issue(&with(tools, Shown { nameless_tool_calls: 1, ..call })), Issue::NoName);
     assert_eq!(issue(&ended(plain(Reason::MalformedToolCall))), Issue::Malformed);
-    // Whoever put the calls together knows more.
+    // The assembled calls give more detail.
     let refused =
         |refusal| EndedResponse { tools: Some(Allow::Refuse(refusal)), ..with(tools, call) };
     assert_eq!(issue(&refused(Refusal::Schema)), Issue::Schema);
@@ -724,7 +726,7 @@ fn what_is_wrong_with_a_tool_call_is_typed() {
     for issue in [Issue::Unfinished, Issue::Malformed, Issue::NoName, Issue::Schema] {
         assert_eq!(serde_json::to_value(issue).unwrap(), issue.name());
     }
-    // A repair that came out well tells what it repaired; one that brought no call, too.
+    // The event names the repaired problem, whether or not the repair returned a call.
     let malformed = with(tools, Shown { malformed_tool_calls: 1, ..call });
     let (machine, _) = start().step(TurnInput::Ended(&malformed), 1);
     for reason in [Reason::ToolCall, Reason::Complete] {
@@ -743,14 +745,14 @@ fn a_long_conversation_ends_the_turn_before_it_grows() {
         conversation_messages: Some(3),
         ..begin(Policy { agent, ..Policy::default() }, 1_000)
     };
-    // Each round of tools adds two messages at least: 3, 5, 7.
+    // Each round of tools adds at least two messages: 3, 5, 7.
     let (outcome, sent) = drive(begin.clone(), |_, _| ended(call(Reason::ToolCall)));
     assert_eq!((sent.len(), outcome.terminated), (3, TurnEnd::ConversationLimit));
     let decision = outcome.decision.unwrap();
     assert_eq!(decision.action, policy::Action::Compact);
     assert_eq!(decision.metadata.conversation_messages, Some(7));
     assert!(outcome.notice.unwrap().contains("too many messages"));
-    // The user's own request is sent, however long the conversation is.
+    // The user's request is sent even if the conversation is too long.
     let long = TurnStart { conversation_messages: Some(99), ..begin };
     let (outcome, sent) = drive(long, |_, _| ended(plain(Reason::Complete)));
     assert_eq!((sent.len(), outcome.terminated), (1, TurnEnd::Completed));
@@ -770,7 +772,7 @@ fn a_turn_counts_its_money_by_the_prices_of_its_policy() {
     assert_eq!((sent.len(), outcome.spent.cost), (3, Money::from_micros(3 * 10_100)));
 }
 
-/// Limits that random turns meet soon.
+/// Returns limits that random turns reach quickly.
 fn tight(dice: &mut Dice) -> TurnStart {
     let few = |dice: &mut Dice| dice.roll(4) as u32;
     let agent = AgentLimits {
@@ -818,7 +820,7 @@ fn random_ended(dice: &mut Dice, action: &Step, budget: Budget) -> EndedResponse
     if dice.roll(4) == 0 {
         ending.fault = failed(FaultKind::RateLimit).fault;
     }
-    // Providers keep to the cap.
+    // Providers keep within the output limit.
     let cap = if let Todo::Send(next) = &action.todo { next.cap } else { None };
     let cap = cap.or(budget.cap).or(budget.model_max).unwrap_or(5_000);
     if dice.roll(3) > 0 {
@@ -834,7 +836,7 @@ fn random_ended(dice: &mut Dice, action: &Step, budget: Budget) -> EndedResponse
     ended
 }
 
-/// What no step may break.
+/// Checks the invariants of every step.
 fn check(
     machine: &Machine,
     action: &Step,
@@ -860,7 +862,7 @@ fn check(
         Todo::Wait { .. } | Todo::RunTools | Todo::Finish(_) | Todo::Ignored => None,
     };
     if let Some(next) = sends {
-        // Whatever is sent is sent within the limits.
+        // Every request is within the limits.
         assert!(spent.elapsed_ms < agent.turn_max_wall_time_ms);
         assert!(spent.input_tokens + spent.output_tokens < agent.turn_max_total_tokens);
         if let Some(most) = agent.turn_max_cost {
@@ -894,7 +896,7 @@ fn check(
     assert_eq!(machine.is_over(), machine.outcome().is_some());
 }
 
-/// Random inputs, mostly those that belong to the state; then straight to the end.
+/// Runs a turn on random inputs, mostly those that apply to the state, until it ends.
 fn random_turn(seed: u64, steps: usize, mut restore: impl FnMut(Machine) -> Machine) -> Machine {
     let mut dice = Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
     for _ in 0..4 {
@@ -907,7 +909,7 @@ fn random_turn(seed: u64, steps: usize, mut restore: impl FnMut(Machine) -> Mach
     let mut last = action.clone();
     let mut step = 0;
     while !machine.is_over() {
-        assert!(step < steps + 500, "it never ends: {machine:?}");
+        assert!(step < steps + 500, "the turn never ends: {machine:?}");
         machine = restore(machine);
         now += dice.roll(400);
         let wild = step < steps && dice.roll(4) == 0;

@@ -1,25 +1,25 @@
-//! Aleph Alpha's own `/complete`: pieces, a summary with the word for each completion, a last event
-//! with the tokens.
+//! Aleph Alpha's native `/complete`: chunks, a summary with the finish reason of each completion,
+//! and a last event with the usage.
 //!
 //! Source: `aleph-alpha-client` 11.5.1, crate `aleph-alpha-client` 0.30.0 and its tests.
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
+use super::errors::is_set;
 use super::openai_chat::SIGNS;
 use super::{CallsClose, Dialect, Proof, Reading, Streams, Wins, Words};
+use crate::dialect::common;
 use crate::ending::{Reason, Usage};
 use crate::event::Event;
-use crate::fault::is_set;
 use crate::frame::{Frame, Framing};
-use crate::gateway_error;
-use crate::next_request::{self, ConversationShape, RequestShape};
+use crate::next_request::{ConversationShape, RequestShape};
 use crate::provider::{COMMON_CAPABILITIES, Capabilities, Profile};
 use crate::reader::EventSink;
 use crate::shape::Probe;
 use crate::wire::{Count, Few, Loose, Scalar, Text};
 
-/// The wire.
+/// The `aleph-alpha-complete` dialect.
 pub static DIALECT: Dialect = Dialect {
     id: "aleph-alpha-complete",
     framing: Framing::Sse,
@@ -40,10 +40,10 @@ pub static DIALECT: Dialect = Dialect {
     error_patterns: SIGNS,
     caps: &["maximum_tokens"],
     streams: Streams::Flag("stream"),
-    error_shape: gateway_error::OPENAI,
+    error_shape: common::ERRORS,
     request_shape: RequestShape {
         talk: &[ConversationShape::Prompt("prompt", "")],
-        ..next_request::NOTHING
+        ..common::REQUEST
     },
     usage: &["num_tokens_prompt_total", "num_tokens_generated"],
     counts: &[],
@@ -52,7 +52,7 @@ pub static DIALECT: Dialect = Dialect {
     source: "aleph-alpha-client 11.5.1; crate aleph-alpha-client 0.30.0",
 };
 
-/// This wire without a host's own ways: what profiles build on.
+/// Base profile for the providers of this dialect.
 pub const PROFILE: Profile = Profile {
     paths: &["/complete"],
     capabilities: Capabilities { tools: false, choices: true, ..COMMON_CAPABILITIES },

@@ -1,7 +1,7 @@
-//! Messages, as Anthropic, Bedrock's `InvokeModel` and Vertex send them.
+//! Messages, on Anthropic, Bedrock's `InvokeModel` and Vertex.
 //!
-//! The word comes in `message_delta`, the proof is `message_stop`: between the two a stream is
-//! still cut. There is no `[DONE]`.
+//! `message_delta` has the finish reason, and `message_stop` ends the stream. A stream that stops
+//! between the two is truncated. No `[DONE]` follows.
 //!
 //! Source: `anthropic` 2.8.0 and its test fixtures, `@anthropic-ai/sdk` 1.8.0.
 
@@ -12,14 +12,15 @@ use serde_json::json;
 use serde_json::value::RawValue;
 
 use super::{CallsClose, Dialect, Proof, Reading, Streams, Wins, Words};
+use crate::dialect::common::{self, EFFORT_WORDS, MESSAGES, WORDS_IF_SAID};
 use crate::ending::{Reason, Usage};
 use crate::event::Event;
 use crate::fault::{ErrorPattern, FaultKind, class, name};
 use crate::frame::{Frame, Framing};
 use crate::gateway_error::{ErrorShape, GatewayError};
 use crate::next_request::{
-    self, ConversationShape, EFFORT_WORDS, ForcedTool, MESSAGES, PauseProtocol, RequestShape,
-    Restriction, Scale, Temperature, WORDS_IF_SAID, effort, tokens_if_said,
+    ConversationShape, ForcedTool, PauseProtocol, RequestShape, Restriction, Scale, Temperature,
+    effort, tokens_if_said,
 };
 use crate::provider::{
     NO_QUIRKS, Prefill, Profile, Quirks, Resume, ResumeRule, Role, TRAILING, always, models,
@@ -29,7 +30,7 @@ use crate::shape::Probe;
 use crate::version::{Values, Version, VersionAt};
 use crate::wire::{Argument, Count, Few, Loose, Scalar, Text, is_nothing};
 
-/// The wire.
+/// The `anthropic-messages` dialect.
 pub static DIALECT: Dialect = Dialect {
     id: "anthropic-messages",
     framing: Framing::Sse,
@@ -70,7 +71,7 @@ pub static DIALECT: Dialect = Dialect {
     source: "anthropic 2.8.0; @anthropic-ai/sdk 1.8.0",
 };
 
-/// Without the event's name, clients pass the error over.
+/// Error shape. Clients ignore an error whose event has no name.
 const TELLS: ErrorShape = ErrorShape { event: "error", in_stream: tell, body: tell };
 
 fn tell(gateway_error: &GatewayError<'_>) -> serde_json::Value {
@@ -80,12 +81,13 @@ fn tell(gateway_error: &GatewayError<'_>) -> serde_json::Value {
     })
 }
 
-/// What its requests ask for.
+/// Request fields of this dialect.
 const ASKS: RequestShape = RequestShape {
     talk: &[ConversationShape::MessageList(MESSAGES)],
     prefill_restrictions: &[
         THINKS,
-        // Both are refused together (anthropics/skills @9d2f1ae, tool-use-concepts.md).
+        // Structured output and a prefill are rejected together (anthropics/skills @9d2f1ae,
+        // tool-use-concepts.md).
         Restriction {
             field: "output_config.format",
             fine: &[],
@@ -100,10 +102,11 @@ const ASKS: RequestShape = RequestShape {
         field: "tool_choice",
         value: |tool| json!({ "type": "tool", "name": tool, "disable_parallel_tool_use": true }),
         models: &[],
-        // "Thinking may not be enabled when tool_choice forces tool use" (langchain-ai/langchain#35544).
+        // "Thinking may not be enabled when tool_choice forces tool use"
+        // (langchain-ai/langchain#35544).
         restrictions: &[THINKS],
     }],
-    // The version of 2026-10-21 refuses it, and the version is in a header.
+    // Version 2026-10-21 rejects it, and the version is in a header.
     temperature: Temperature { field: "temperature", refused_by: &[], only_if_sent: true },
     efforts: &[
         effort("thinking.budget_tokens", tokens_if_said(1024)),
@@ -117,10 +120,11 @@ const ASKS: RequestShape = RequestShape {
             },
         ),
     ],
-    ..next_request::NOTHING
+    ..common::REQUEST
 };
 
-/// A trailing turn of the assistant's would have to begin with its thinking (Aider-AI/aider#3820).
+/// Restriction while thinking is enabled: a trailing assistant turn would have to begin with
+/// thinking (Aider-AI/aider#3820).
 pub(super) const THINKS: Restriction = Restriction {
     field: "thinking.type",
     fine: &["disabled"],
@@ -130,17 +134,17 @@ pub(super) const THINKS: Restriction = Restriction {
 
 const FORMAT: &str = "the request asks for structured output";
 
-/// This wire without a host's own ways: what profiles build on.
+/// Base profile for the providers of this dialect.
 pub const PROFILE: Profile = Profile {
     paths: &["/messages"],
     resume: CLAUDE,
     versions: VERSIONS,
     quirks: Quirks { cache_beside_input: true, ..NO_QUIRKS },
-    notes: &["`model_context_window_exceeded` was behind a beta header until Claude 4.5"],
+    notes: &["`model_context_window_exceeded` needed a beta header until Claude 4.5"],
     ..DIALECT.profile()
 };
 
-/// The fields and words of the end are those of the first version in both.
+/// API versions. Both have the finish reasons and fields of the first one.
 static VERSIONS: &[Version] = &[
     Version {
         at: VersionAt::Header("anthropic-version"),
@@ -150,11 +154,12 @@ static VERSIONS: &[Version] = &[
     Version {
         at: VersionAt::Header("anthropic-version"),
         values: Values::From("2026-10-21"),
-        changes: "ends as before; `temperature`, `top_p` and `top_k` are refused with a 400",
+        changes: "same finish reasons; `temperature`, `top_p` and `top_k` get HTTP 400",
     },
 ];
 
-/// Claude takes a prefill up to version 4.5, and not from 4.6 on (litellm 1.108.4, model table).
+/// Resume rules. Claude accepts a prefill up to version 4.5, but not from 4.6 on (litellm 1.108.4,
+/// model table).
 pub(crate) static CLAUDE: &[ResumeRule] = &[
     models(
         &["claude-opus-4-5", "claude-sonnet-4-5", "claude-haiku-4-5", "claude-3", "claude-2"],
@@ -304,7 +309,8 @@ pub(super) fn read(frame: &Frame<'_>, out: &mut EventSink<'_, '_>) -> Reading {
     Reading::Read
 }
 
-/// By contract the word is null here, and the content empty; deferred calls do otherwise.
+/// Reads `message_start`. Its finish reason should be null and its content empty, but deferred
+/// calls set both.
 fn read_start(message: &Message<'_>, out: &mut EventSink<'_, '_>) {
     out.emit(Event::Begin { id: &message.id, model: &message.model });
     emit_usage(message.usage.as_ref(), out);
@@ -340,7 +346,7 @@ fn read_content(message: &Message<'_>, out: &mut EventSink<'_, '_>) {
 fn begin_block(index: u32, block: &Block<'_>, out: &mut EventSink<'_, '_>) {
     match &*block.type_ {
         "text" => out.text(0, &block.text),
-        // Withheld thinking has no text, and is reasoning all the same.
+        // Redacted thinking has no text, but still counts as reasoning.
         "thinking" | "redacted_thinking" => {
             out.emit(Event::Reasoning { choice: 0, text: &block.thinking });
         }
@@ -351,7 +357,7 @@ fn begin_block(index: u32, block: &Block<'_>, out: &mut EventSink<'_, '_>) {
                 id: &block.id,
                 name: &block.name,
             });
-            // A streamed call begins with an empty object and sends the real one in pieces.
+            // A streamed call begins with an empty object and sends its input in chunks.
             if let Some(input) = block.input.filter(|input| !is_nothing(input)) {
                 out.emit(Event::ToolCallDelta { choice: 0, call: index, arguments: input.get() });
             }
@@ -366,7 +372,7 @@ fn begin_block(index: u32, block: &Block<'_>, out: &mut EventSink<'_, '_>) {
 fn read_delta(index: u32, delta: &Delta<'_>, out: &mut EventSink<'_, '_>) {
     out.text(0, &delta.text);
     out.reasoning(0, &delta.thinking);
-    // Tools that run on the provider's side stream their input too.
+    // Server-side tools stream their input too.
     let input = &delta.partial_json;
     if out.has_item(0, index) && !out.is_open_call(0, index) {
         return;

@@ -1,8 +1,8 @@
-//! Text completions, the wire of Claude before Messages.
+//! Text completions, Claude's wire before Messages.
 //!
-//! The last piece has the word, and nothing follows it: it is the proof. Its natural end is a stop
-//! sequence too, the next `Human:`. On Bedrock the same paths serve Messages as well, so that what
-//! is of that wire is read as such.
+//! The last chunk has the finish reason and ends the stream. A natural end is a stop sequence too:
+//! the next `Human:`. On Bedrock the same paths also serve Messages, so payloads of that wire are
+//! read as Messages.
 //!
 //! Source: `anthropic` 2.8.0 `MIGRATION.md`, `lib/bedrock/_stream_decoder.py`.
 
@@ -11,17 +11,17 @@ use serde::Deserialize;
 use super::anthropic::{self, SIGNS};
 use super::bedrock_invoke::added_to;
 use super::{CallsClose, Dialect, Proof, Reading, Streams, Wins, Words};
+use crate::dialect::common;
 use crate::ending::Reason;
 use crate::event::Event;
 use crate::frame::{Frame, FrameKind, Framing};
-use crate::gateway_error;
-use crate::next_request::{self, ConversationShape, RequestShape};
+use crate::next_request::{ConversationShape, RequestShape};
 use crate::provider::{COMMON_CAPABILITIES, Capabilities, Profile};
 use crate::reader::EventSink;
 use crate::shape::Probe;
 use crate::wire::{Loose, Scalar, Text};
 
-/// The wire.
+/// The `anthropic-complete` dialect.
 pub static DIALECT: Dialect = Dialect {
     id: "anthropic-complete",
     framing: Framing::Sse,
@@ -38,10 +38,10 @@ pub static DIALECT: Dialect = Dialect {
     error_patterns: SIGNS,
     caps: &["max_tokens_to_sample"],
     streams: Streams::Flag("stream"),
-    error_shape: gateway_error::OPENAI,
+    error_shape: common::ERRORS,
     request_shape: RequestShape {
         talk: &[ConversationShape::Prompt("prompt", "")],
-        ..next_request::NOTHING
+        ..common::REQUEST
     },
     usage: &[],
     counts: &[],
@@ -50,11 +50,11 @@ pub static DIALECT: Dialect = Dialect {
     source: "anthropic 2.8.0 MIGRATION.md, lib/bedrock",
 };
 
-/// This wire without a host's own ways: what profiles build on.
+/// Base profile for the providers of this dialect.
 pub const PROFILE: Profile = Profile {
     paths: &["/v1/complete"],
     capabilities: Capabilities { tools: false, usage_in_streams: false, ..COMMON_CAPABILITIES },
-    notes: &["removed from the SDKs at version 1; Messages take its place"],
+    notes: &["removed from the SDKs at version 1; replaced by Messages"],
     ..DIALECT.profile()
 };
 

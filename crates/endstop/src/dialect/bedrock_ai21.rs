@@ -1,4 +1,4 @@
-//! AI21 Jurassic-2 on Bedrock's `InvokeModel`: the word stands in an object. It never streams.
+//! AI21 Jurassic-2 on Bedrock's `InvokeModel`: the finish reason is an object. It never streams.
 //!
 //! Source: Portkey's adapter, `ai21` 4.3.0.
 
@@ -7,17 +7,17 @@ use serde::Deserialize;
 use super::bedrock_converse::SIGNS;
 use super::bedrock_invoke::added_to;
 use super::{CallsClose, Dialect, Proof, Reading, Streams, Wins, Words};
+use crate::dialect::common;
 use crate::ending::Reason;
 use crate::event::Event;
 use crate::frame::{Frame, Framing};
-use crate::gateway_error;
-use crate::next_request::{self, ConversationShape, RequestShape};
+use crate::next_request::{ConversationShape, RequestShape};
 use crate::provider::{COMMON_CAPABILITIES, Capabilities, Profile};
 use crate::reader::EventSink;
 use crate::shape::Probe;
 use crate::wire::{Few, Loose, Scalar, Text};
 
-/// The wire.
+/// The `bedrock-ai21` dialect.
 pub static DIALECT: Dialect = Dialect {
     id: "bedrock-ai21",
     framing: Framing::AwsChunks,
@@ -38,12 +38,12 @@ pub static DIALECT: Dialect = Dialect {
     error_patterns: SIGNS,
     caps: &["maxTokens"],
     streams: Streams::Path("stream"),
-    error_shape: gateway_error::OPENAI,
+    error_shape: common::ERRORS,
     request_shape: RequestShape {
         talk: &[ConversationShape::Prompt("prompt", "")],
-        ..next_request::NOTHING
+        ..common::REQUEST
     },
-    // Only the headers tell.
+    // Only the headers have the usage.
     usage: &[],
     counts: &[],
     padding: &[],
@@ -51,7 +51,7 @@ pub static DIALECT: Dialect = Dialect {
     source: "ai21 4.3.0; Portkey's Bedrock adapter",
 };
 
-/// This wire without a host's own ways: what profiles build on.
+/// Base profile for the providers of this dialect.
 pub const PROFILE: Profile = Profile {
     paths: &["ai21.j2*/invoke"],
     capabilities: Capabilities {

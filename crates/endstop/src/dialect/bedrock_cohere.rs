@@ -1,7 +1,7 @@
 //! Cohere Command on Bedrock's `InvokeModel`: the old `generate`.
 //!
-//! Streamed, the last chunk says `is_finished` and may repeat the whole text. Where the request does
-//! not ask for a stream in its body too, the only chunk is the whole body.
+//! The last chunk of a stream has `is_finished` and may repeat the whole text. If the request body
+//! does not ask for a stream too, the only chunk is the whole body.
 //!
 //! Source: `opentelemetry-instrumentation-botocore` 0.66b2 `extensions/bedrock.py`, `langchain-aws`
 //! 1.9.1.
@@ -11,17 +11,17 @@ use serde::Deserialize;
 use super::bedrock_converse::SIGNS;
 use super::bedrock_invoke::added_to;
 use super::{CallsClose, Dialect, Proof, Reading, Streams, Wins, Words};
+use crate::dialect::common;
 use crate::ending::Reason;
 use crate::event::Event;
 use crate::frame::{Frame, Framing};
-use crate::gateway_error;
-use crate::next_request::{self, ConversationShape, RequestShape};
+use crate::next_request::{ConversationShape, RequestShape};
 use crate::provider::{COMMON_CAPABILITIES, Capabilities, Profile};
 use crate::reader::EventSink;
 use crate::shape::Probe;
 use crate::wire::{Count, Few, Flag, Loose, Scalar, Text};
 
-/// The wire.
+/// The `bedrock-cohere` dialect.
 pub static DIALECT: Dialect = Dialect {
     id: "bedrock-cohere",
     framing: Framing::AwsChunks,
@@ -43,12 +43,12 @@ pub static DIALECT: Dialect = Dialect {
     error_patterns: SIGNS,
     caps: &["max_tokens"],
     streams: Streams::Path("stream"),
-    error_shape: gateway_error::OPENAI,
+    error_shape: common::ERRORS,
     request_shape: RequestShape {
         talk: &[ConversationShape::Prompt("prompt", "")],
-        ..next_request::NOTHING
+        ..common::REQUEST
     },
-    // Only the headers tell, and the metrics at the end of a stream.
+    // Only the headers and the metrics at the end of a stream have the usage.
     usage: &[],
     counts: &[],
     padding: &[],
@@ -56,7 +56,7 @@ pub static DIALECT: Dialect = Dialect {
     source: "opentelemetry-instrumentation-botocore 0.66b2; langchain-aws 1.9.1",
 };
 
-/// This wire without a host's own ways: what profiles build on.
+/// Base profile for the providers of this dialect.
 pub const PROFILE: Profile = Profile {
     paths: &["cohere.command*/invoke"],
     capabilities: Capabilities { tools: false, choices: true, ..COMMON_CAPABILITIES },
@@ -99,7 +99,7 @@ fn read(frame: &Frame<'_>, out: &mut EventSink<'_, '_>) -> Reading {
     let Some(Flag(finished)) = chunk.is_finished else { return Reading::Strange };
     let choice = chunk.index.index();
     out.choice(choice);
-    // What the last chunk has of text came before.
+    // The last chunk only repeats text that came before.
     if !finished || !out.has_content(choice) {
         out.text(choice, &chunk.text);
     }

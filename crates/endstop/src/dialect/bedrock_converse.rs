@@ -1,7 +1,7 @@
 //! Converse and `ConverseStream`.
 //!
-//! Events are named by the framing; `messageStop` carries the word and is the proof, and the usage
-//! comes after it in `metadata`. Exceptions are frames of their own kind.
+//! The framing names the events. `messageStop` has the finish reason and ends the stream; the usage
+//! follows in `metadata`. Exceptions are a separate kind of frame.
 //!
 //! Source: `botocore` 1.44.0 `bedrock-runtime/2023-09-30/service-2.json`.
 
@@ -12,21 +12,21 @@ use serde_json::value::RawValue;
 
 use super::bedrock_invoke::added_to;
 use super::{CallsClose, Dialect, Proof, Reading, Streams, Wins, Words, anthropic, bedrock_nova};
+use crate::dialect::common::{self, EFFORT_WORDS, MESSAGES, WORDS_IF_SAID, bare_text};
 use crate::ending::{Reason, SafetyRating, Usage};
 use crate::event::Event;
 use crate::fault::{ErrorPattern, FaultKind, class, message, name};
 use crate::frame::{Frame, Framing};
-use crate::gateway_error;
 use crate::next_request::{
-    self, ConversationShape, EFFORT_WORDS, ForcedTool, MESSAGES, MessageList, RequestShape,
-    Restriction, Scale, Temperature, WORDS_IF_SAID, bare_text, effort, tokens_if_said,
+    ConversationShape, ForcedTool, MessageList, RequestShape, Restriction, Scale, Temperature,
+    effort, tokens_if_said,
 };
 use crate::provider::{NO_QUIRKS, Profile, Quirks};
 use crate::reader::EventSink;
 use crate::shape::Probe;
 use crate::wire::{Argument, Count, Few, Loose, Measure, Scalar, Text};
 
-/// The wire.
+/// The `bedrock-converse` dialect.
 pub static DIALECT: Dialect = Dialect {
     id: "bedrock-converse",
     framing: Framing::Aws,
@@ -39,7 +39,7 @@ pub static DIALECT: Dialect = Dialect {
     error_patterns: SIGNS,
     caps: &["inferenceConfig.maxTokens"],
     streams: Streams::Path("stream"),
-    error_shape: gateway_error::OPENAI,
+    error_shape: common::ERRORS,
     request_shape: ASKS,
     usage: &[
         "usage.inputTokens",
@@ -53,7 +53,7 @@ pub static DIALECT: Dialect = Dialect {
     source: "botocore 1.44.0",
 };
 
-/// The words of every model that answers in this shape.
+/// Finish reasons of every model with this response shape.
 pub(super) static WORDS: &[Words] = &[Words::plain(
     "stopReason",
     "messageStop.stopReason",
@@ -70,7 +70,7 @@ pub(super) static WORDS: &[Words] = &[Words::plain(
     ],
 )];
 
-/// What its requests ask for.
+/// Request fields of this dialect.
 pub(super) const ASKS: RequestShape = RequestShape {
     // Roles must alternate.
     talk: &[ConversationShape::MessageList(MessageList {
@@ -83,7 +83,7 @@ pub(super) const ASKS: RequestShape = RequestShape {
         tools: "toolConfig.tools",
         field: "toolConfig.toolChoice",
         value: |tool| serde_json::json!({ "tool": { "name": tool } }),
-        // Of these families alone (botocore 1.44.0, `SpecificToolChoice`).
+        // Only these families support it (botocore 1.44.0, `SpecificToolChoice`).
         models: &["claude", "nova"],
         restrictions: &[THINKS, REASONS],
     }],
@@ -106,26 +106,26 @@ pub(super) const ASKS: RequestShape = RequestShape {
             },
         ),
     ],
-    ..next_request::NOTHING
+    ..common::REQUEST
 };
 
 const THINKS: Restriction =
     Restriction { field: "additionalModelRequestFields.thinking.type", ..anthropic::THINKS };
 
-/// The older name.
+/// The same restriction under its older name.
 const REASONS: Restriction = Restriction {
     field: "additionalModelRequestFields.reasoning_config.type",
     ..anthropic::THINKS
 };
 
-/// This wire without a host's own ways: what profiles build on.
+/// Base profile for the providers of this dialect.
 pub const PROFILE: Profile = Profile {
     paths: &["/converse"],
     quirks: Quirks { cache_beside_input: true, ..NO_QUIRKS },
     ..DIALECT.profile()
 };
 
-/// Bedrock's exceptions, as HTTP names them and as streams do.
+/// Bedrock's exceptions, by their names in HTTP and in streams.
 pub(crate) static SIGNS: &[ErrorPattern] = &[
     name("throttlingException", FaultKind::RateLimit),
     name("ThrottlingException", FaultKind::RateLimit),
@@ -150,7 +150,7 @@ pub(crate) static SIGNS: &[ErrorPattern] = &[
     message("expected maxlength:", FaultKind::ContextWindow),
 ];
 
-/// One event, whichever it is.
+/// Payload of any event.
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(super) struct Payload<'a> {
@@ -240,7 +240,7 @@ struct Guardrail<'a> {
     output_assessments: Loose<BTreeMap<Text<'a>, Few<Loose<Assessment<'a>>>>>,
 }
 
-/// What one guardrail made of a text. What matched in it is left out: it is the text's own.
+/// Findings of one guardrail in a text. The matches are left out, because they quote the text.
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 struct Assessment<'a> {
@@ -256,7 +256,7 @@ struct Assessment<'a> {
     contextual_grounding_policy: Loose<Policy<'a>>,
 }
 
-/// Each kind of policy lists its findings under a name of its own.
+/// Findings of one policy. Each kind of policy has its own list.
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 struct Policy<'a> {
@@ -291,7 +291,7 @@ struct WireUsage {
     output_tokens: Count,
     cache_read_input_tokens: Count,
     cache_write_input_tokens: Count,
-    /// Nova's own names.
+    /// Nova's names for the cache counts.
     cache_read_input_token_count: Count,
     cache_write_input_token_count: Count,
 }
@@ -336,7 +336,7 @@ struct Block<'a> {
 }
 
 fn read(frame: &Frame<'_>, out: &mut EventSink<'_, '_>) -> Reading {
-    // Clients hand events on as objects of one key, its name, which is how another wire sends them.
+    // Clients pass events on as objects with the event name as their only key, as Nova sends them.
     if frame.name.is_empty() {
         return bedrock_nova::read(frame, out);
     }
@@ -346,7 +346,7 @@ fn read(frame: &Frame<'_>, out: &mut EventSink<'_, '_>) -> Reading {
     read_event(frame.name, &wire, out)
 }
 
-/// Reads the event of this name.
+/// Reads the event with this name.
 pub(super) fn read_event(name: &str, wire: &Payload<'_>, out: &mut EventSink<'_, '_>) -> Reading {
     let index = wire.content_block_index.index();
     match name {
@@ -381,7 +381,7 @@ pub(super) fn read_body(frame: &Frame<'_>, out: &mut EventSink<'_, '_>) -> Readi
     emit_usage(body.usage.as_ref(), out);
     read_guardrail(&body.trace.guardrail, out);
     read_word(&body.stop_reason, body.additional_model_response_fields, out);
-    // `InvokeModel` sends the same body with marks of its own.
+    // `InvokeModel` sends the same body with extra fields.
     added_to(frame.data).read(out);
     Reading::Read
 }
@@ -393,7 +393,7 @@ fn read_block(index: u32, block: &Block<'_>, out: &mut EventSink<'_, '_>) {
         begin_call(index, call, out);
         end_block(index, out);
     } else if let Some(reasoning) = &block.reasoning_content {
-        // Redacted reasoning has no text, and is reasoning all the same.
+        // Redacted reasoning has no text, but still counts as reasoning.
         out.emit(Event::Reasoning { choice: 0, text: &reasoning.reasoning_text.text });
     } else {
         out.emit(Event::OtherContent { choice: 0, kind: "block" });
@@ -489,7 +489,7 @@ impl Assessment<'_> {
             let lists =
                 [&policy.filters, &policy.topics, &policy.managed_word_lists, &policy.pii_entities];
             for finding in lists.into_iter().flat_map(Few::iter) {
-                // A topic's type is the same for all.
+                // All topics have the same type, so the name comes first.
                 let category = finding.name.kept().or_else(|| finding.type_.kept());
                 out.rate(&SafetyRating {
                     choice,

@@ -1,7 +1,7 @@
-//! What the families on Bedrock's `InvokeModel` share, whatever their own wire is.
+//! Fields that Bedrock's `InvokeModel` adds to the wire of every model family.
 //!
-//! The last chunk of a stream may carry the service's metrics, and a guardrail leaves its mark on
-//! any chunk. No dialect of its own.
+//! The last chunk of a stream may have the service's metrics, and any chunk may have a guardrail
+//! action. This module is not a dialect.
 
 use serde::Deserialize;
 
@@ -12,7 +12,7 @@ use crate::mend::mend;
 use crate::reader::EventSink;
 use crate::wire::{Count, Loose, Scalar};
 
-/// What the service adds to a model's own JSON.
+/// Fields that the service adds to a model's JSON.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Added<'a> {
@@ -29,9 +29,9 @@ struct Metrics {
     output_token_count: Count,
 }
 
-/// Reads what the service added to this JSON of a model.
+/// Reads the fields that the service added to a model's JSON.
 pub(super) fn added_to(data: &[u8]) -> Added<'static> {
-    // The model's own part can be read where a key of these comes twice.
+    // If one of these keys comes twice, the model's own part can still be read.
     read_added(data).or_else(|| read_added(&mend(data)?)).unwrap_or_default()
 }
 
@@ -43,17 +43,17 @@ fn read_added(data: &[u8]) -> Option<Added<'static>> {
 }
 
 impl Added<'_> {
-    /// Whether the metrics are there, which only the last chunk has.
+    /// Reports whether the chunk has metrics, which only the last one does.
     pub(super) fn is_last(&self) -> bool {
         self.metrics.is_some()
     }
 
-    /// Whether a guardrail stepped in.
+    /// Reports whether a guardrail intervened.
     pub(super) fn intervened(&self) -> bool {
         self.guardrail_action.to_text().is_some_and(|action| action == "INTERVENED")
     }
 
-    /// Tells the tokens and the guardrail.
+    /// Emits the usage and the guardrail action.
     pub(super) fn read(&self, out: &mut EventSink<'_, '_>) {
         read_guardrail(&self.guardrail_action, out);
         if let Some(metrics) = &self.metrics {

@@ -1,23 +1,24 @@
-//! Meta Llama on Bedrock's `InvokeModel`: one text, one word.
+//! Meta Llama on Bedrock's `InvokeModel`: one text, one finish reason.
 //!
-//! Source: `opentelemetry-instrumentation-botocore` 0.66b2 `extensions/bedrock.py`, `litellm` 1.108.4.
+//! Source: `opentelemetry-instrumentation-botocore` 0.66b2 `extensions/bedrock.py`, `litellm`
+//! 1.108.4.
 
 use serde::Deserialize;
 
 use super::bedrock_converse::SIGNS;
 use super::bedrock_invoke::added_to;
 use super::{CallsClose, Dialect, Proof, Reading, Streams, Wins, Words};
+use crate::dialect::common;
 use crate::ending::{Reason, Usage};
 use crate::event::Event;
 use crate::frame::{Frame, Framing};
-use crate::gateway_error;
-use crate::next_request::{self, ConversationShape, RequestShape};
+use crate::next_request::{ConversationShape, RequestShape};
 use crate::provider::{COMMON_CAPABILITIES, Capabilities, Profile};
 use crate::reader::EventSink;
 use crate::shape::Probe;
 use crate::wire::{Count, Loose, Scalar, Text};
 
-/// The wire.
+/// The `bedrock-llama` dialect.
 pub static DIALECT: Dialect = Dialect {
     id: "bedrock-llama",
     framing: Framing::AwsChunks,
@@ -34,10 +35,10 @@ pub static DIALECT: Dialect = Dialect {
     error_patterns: SIGNS,
     caps: &["max_gen_len"],
     streams: Streams::Path("stream"),
-    error_shape: gateway_error::OPENAI,
+    error_shape: common::ERRORS,
     request_shape: RequestShape {
         talk: &[ConversationShape::Prompt("prompt", "")],
-        ..next_request::NOTHING
+        ..common::REQUEST
     },
     usage: &["prompt_token_count", "generation_token_count"],
     counts: &[],
@@ -46,7 +47,7 @@ pub static DIALECT: Dialect = Dialect {
     source: "opentelemetry-instrumentation-botocore 0.66b2; litellm 1.108.4",
 };
 
-/// This wire without a host's own ways: what profiles build on.
+/// Base profile for the providers of this dialect.
 pub const PROFILE: Profile = Profile {
     paths: &["meta.llama*/invoke"],
     capabilities: Capabilities { tools: false, ..COMMON_CAPABILITIES },

@@ -1,11 +1,12 @@
-//! Mistral and `DeepSeek` on Bedrock's `InvokeModel`: a list of texts or messages, each with a word.
+//! Mistral and `DeepSeek` on Bedrock's `InvokeModel`: a list of texts or messages, each with a
+//! finish reason.
 //!
-//! Not Mistral's own wire: the list is `outputs` for prompts and `choices` for chats, and the word
-//! is `stop_reason` in both.
+//! This is not Mistral's own wire: the list is `outputs` for prompts and `choices` for chats, and
+//! the finish reason is `stop_reason` in both.
 //!
 //! Source: `opentelemetry-instrumentation-botocore` 0.66b2 `extensions/bedrock.py`; `langchain-aws`
-//! 1.9.1 `llms/bedrock.py`; AWS, "Mistral AI chat completion", which has tools; their word is inferred
-//! from Mistral's own wire.
+//! 1.9.1 `llms/bedrock.py`; AWS, "Mistral AI chat completion", which has tools. Their finish reason
+//! is inferred from Mistral's own wire.
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -14,17 +15,17 @@ use super::bedrock_converse::SIGNS;
 use super::bedrock_invoke::added_to;
 use super::openai_chat::arguments_text;
 use super::{CallsClose, Dialect, Proof, Reading, Streams, Wins, Words};
+use crate::dialect::common;
 use crate::ending::Reason;
 use crate::event::Event;
 use crate::frame::{Frame, Framing};
-use crate::gateway_error;
-use crate::next_request::{self, ConversationShape, RequestShape};
+use crate::next_request::{ConversationShape, RequestShape};
 use crate::provider::Profile;
 use crate::reader::EventSink;
 use crate::shape::Probe;
 use crate::wire::{Few, Loose, Scalar, Text};
 
-/// The wire.
+/// The `bedrock-mistral` dialect.
 pub static DIALECT: Dialect = Dialect {
     id: "bedrock-mistral",
     framing: Framing::AwsChunks,
@@ -45,12 +46,12 @@ pub static DIALECT: Dialect = Dialect {
     error_patterns: SIGNS,
     caps: &["max_tokens"],
     streams: Streams::Path("stream"),
-    error_shape: gateway_error::OPENAI,
+    error_shape: common::ERRORS,
     request_shape: RequestShape {
         talk: &[ConversationShape::Prompt("prompt", "")],
-        ..next_request::NOTHING
+        ..common::REQUEST
     },
-    // Only the headers tell, and the metrics at the end of a stream.
+    // Only the headers and the metrics at the end of a stream have the usage.
     usage: &[],
     counts: &[],
     padding: &[],
@@ -58,7 +59,7 @@ pub static DIALECT: Dialect = Dialect {
     source: "opentelemetry-instrumentation-botocore 0.66b2; langchain-aws 1.9.1",
 };
 
-/// This wire without a host's own ways: what profiles build on.
+/// Base profile for the providers of this dialect.
 pub const PROFILE: Profile = Profile {
     paths: &["mistral.m*/invoke", "mistral.pixtral*/invoke", "deepseek*/invoke"],
     ..DIALECT.profile()

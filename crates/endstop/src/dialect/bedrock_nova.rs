@@ -1,21 +1,22 @@
-//! Amazon Nova on Bedrock's `InvokeModel`: Converse, with each event inside an object of its name.
+//! Amazon Nova on Bedrock's `InvokeModel`: Converse, with each event under a key of its name.
 //!
-//! Source: `opentelemetry-instrumentation-botocore` 0.66b2 `extensions/bedrock.py`, `litellm` 1.108.4.
+//! Source: `opentelemetry-instrumentation-botocore` 0.66b2 `extensions/bedrock.py`, `litellm`
+//! 1.108.4.
 
 use serde::Deserialize;
 
 use super::bedrock_converse::{self, ASKS, Payload, SIGNS, WORDS};
 use super::bedrock_invoke::added_to;
 use super::{CallsClose, Dialect, Proof, Reading, Streams, Wins};
+use crate::dialect::common;
 use crate::frame::{Frame, Framing};
-use crate::gateway_error;
 use crate::next_request::RequestShape;
 use crate::provider::{NO_QUIRKS, Profile, Quirks};
 use crate::reader::EventSink;
 use crate::shape::Probe;
 use crate::wire::Loose;
 
-/// The wire.
+/// The `bedrock-nova` dialect.
 pub static DIALECT: Dialect = Dialect {
     id: "bedrock-nova",
     framing: Framing::AwsChunks,
@@ -28,7 +29,7 @@ pub static DIALECT: Dialect = Dialect {
     error_patterns: SIGNS,
     caps: &["inferenceConfig.maxTokens"],
     streams: Streams::Path("stream"),
-    error_shape: gateway_error::OPENAI,
+    error_shape: common::ERRORS,
     request_shape: RequestShape { efforts: &[], ..ASKS },
     usage: &[
         "usage.inputTokens",
@@ -42,7 +43,7 @@ pub static DIALECT: Dialect = Dialect {
     source: "opentelemetry-instrumentation-botocore 0.66b2; litellm 1.108.4",
 };
 
-/// This wire without a host's own ways: what profiles build on.
+/// Base profile for the providers of this dialect.
 pub const PROFILE: Profile = Profile {
     paths: &["amazon.nova*/invoke"],
     quirks: Quirks { cache_beside_input: true, ..NO_QUIRKS },

@@ -1,7 +1,7 @@
 //! Amazon Titan Text on Bedrock's `InvokeModel`.
 //!
-//! The last chunk has the word, which is null before; it is the proof. Where a guardrail blocks the
-//! input there is no word, and what it did is the word.
+//! The last chunk has the finish reason, which is null before, and ends the stream. If a guardrail
+//! blocks the input, the guardrail action takes the place of the finish reason.
 //!
 //! Source: `opentelemetry-instrumentation-botocore` 0.66b2 `extensions/bedrock.py`; Portkey's
 //! adapter has `FINISHED` where AWS sends `FINISH`.
@@ -11,17 +11,17 @@ use serde::Deserialize;
 use super::bedrock_converse::SIGNS;
 use super::bedrock_invoke::added_to;
 use super::{CallsClose, Dialect, Proof, Reading, Streams, Wins, Words};
+use crate::dialect::common;
 use crate::ending::{Reason, Usage};
 use crate::event::{Event, Word};
 use crate::frame::{Frame, Framing};
-use crate::gateway_error;
-use crate::next_request::{self, ConversationShape, RequestShape};
+use crate::next_request::{ConversationShape, RequestShape};
 use crate::provider::{COMMON_CAPABILITIES, Capabilities, Profile};
 use crate::reader::EventSink;
 use crate::shape::Probe;
 use crate::wire::{Count, Few, Loose, Scalar, Text};
 
-/// The wire.
+/// The `bedrock-titan` dialect.
 pub static DIALECT: Dialect = Dialect {
     id: "bedrock-titan",
     framing: Framing::AwsChunks,
@@ -52,10 +52,10 @@ pub static DIALECT: Dialect = Dialect {
     error_patterns: SIGNS,
     caps: &["textGenerationConfig.maxTokenCount"],
     streams: Streams::Path("stream"),
-    error_shape: gateway_error::OPENAI,
+    error_shape: common::ERRORS,
     request_shape: RequestShape {
         talk: &[ConversationShape::Prompt("inputText", "")],
-        ..next_request::NOTHING
+        ..common::REQUEST
     },
     usage: &["inputTextTokenCount", "results[].tokenCount"],
     counts: &[],
@@ -64,7 +64,7 @@ pub static DIALECT: Dialect = Dialect {
     source: "opentelemetry-instrumentation-botocore 0.66b2; langchain-aws 1.9.1",
 };
 
-/// This wire without a host's own ways: what profiles build on.
+/// Base profile for the providers of this dialect.
 pub const PROFILE: Profile = Profile {
     paths: &["amazon.titan*/invoke"],
     capabilities: Capabilities { tools: false, ..COMMON_CAPABILITIES },

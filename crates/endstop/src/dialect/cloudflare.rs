@@ -1,27 +1,29 @@
-//! Cloudflare's `/ai/run/`, where no word is ever said.
+//! Cloudflare's `/ai/run/`, which never sends a finish reason.
 //!
-//! A stream ends with `[DONE]`, a plain answer is wrapped in `result`: both prove that it is over,
-//! and nothing tells whether the cap cut it. Calls come as Cloudflare writes them or as `OpenAI` does.
+//! A stream ends with `[DONE]`, and a body is wrapped in `result`. Both prove that the response
+//! ended, but nothing shows whether the token limit truncated it. Tool calls have Cloudflare's form
+//! or OpenAI's.
 //!
-//! Source: maruel/genai @66b63e6 `providers/cloudflare`, recordings; developers.cloudflare.com, Workers
-//! AI errors.
+//! Source: maruel/genai @66b63e6 `providers/cloudflare`, recordings; developers.cloudflare.com,
+//! Workers AI errors.
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
+use super::errors::is_set;
 use super::openai_chat::{WireUsage, arguments_text};
 use super::{CallsClose, Dialect, Proof, Reading, Streams, Wins};
+use crate::dialect::common::{self, MESSAGES};
 use crate::event::Event;
-use crate::fault::{FaultKind, is_set, name};
+use crate::fault::{FaultKind, name};
 use crate::frame::{Frame, FrameKind, Framing};
-use crate::gateway_error;
-use crate::next_request::{self, ConversationShape, MESSAGES, RequestShape};
+use crate::next_request::{ConversationShape, RequestShape};
 use crate::provider::Profile;
 use crate::reader::EventSink;
 use crate::shape::Probe;
 use crate::wire::{Count, Few, Loose, Text};
 
-/// The wire.
+/// The `cloudflare-run` dialect.
 pub static DIALECT: Dialect = Dialect {
     id: "cloudflare-run",
     framing: Framing::Sse,
@@ -30,9 +32,9 @@ pub static DIALECT: Dialect = Dialect {
     words: &[],
     wins: Wins::First,
     calls_close: CallsClose::ByWord,
-    proof: Proof::Marker("[DONE]"),
+    proof: Proof::Marker(common::END_MARKER),
     error_patterns: &[
-        // A schema that the model or the mode does not take, told with HTTP 403.
+        // A schema that the model or the mode does not support, with HTTP 403.
         name("5023", FaultKind::InvalidRequest),
         name("5025", FaultKind::InvalidRequest),
         name("3007", FaultKind::Timeout),
@@ -43,13 +45,13 @@ pub static DIALECT: Dialect = Dialect {
     ],
     caps: &["max_tokens"],
     streams: Streams::Flag("stream"),
-    error_shape: gateway_error::OPENAI,
+    error_shape: common::ERRORS,
     request_shape: RequestShape {
         talk: &[
             ConversationShape::MessageList(MESSAGES),
             ConversationShape::Templated("prompt", "raw"),
         ],
-        ..next_request::NOTHING
+        ..common::REQUEST
     },
     usage: &["result.usage.prompt_tokens", "result.usage.completion_tokens"],
     counts: &[],
@@ -58,7 +60,7 @@ pub static DIALECT: Dialect = Dialect {
     source: "maruel/genai @66b63e6 recordings; developers.cloudflare.com Workers AI errors",
 };
 
-/// This wire without a host's own ways: what profiles build on.
+/// Base profile for the providers of this dialect.
 pub const PROFILE: Profile = Profile { paths: &["/ai/run/"], ..DIALECT.profile() };
 
 #[derive(Default, Deserialize)]
@@ -128,7 +130,7 @@ fn read_body(frame: &Frame<'_>, out: &mut EventSink<'_, '_>) -> Reading {
                 out.emit(Event::ToolCallEnd { choice: 0, call });
             }
         }
-        // A stream of which only one event came, without its frame.
+        // A stream of only one event, without its framing.
         None if frame.kind == FrameKind::Body => return read(frame, out),
         None => return Reading::Strange,
     }

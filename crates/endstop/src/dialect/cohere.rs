@@ -1,6 +1,6 @@
-//! Chat, version 2.
+//! Cohere chat, version 2.
 //!
-//! `message-end` carries the word and is the proof; a `[DONE]` may follow. Failures are told in
+//! `message-end` has the finish reason and ends the stream; a `[DONE]` may follow. Failures come in
 //! band, with HTTP 200.
 //!
 //! Source: `cohere` 7.3.1, `cohere-ai` 8.1.0.
@@ -10,21 +10,21 @@ use serde_json::value::RawValue;
 
 use super::openai_chat::arguments_text;
 use super::{CallsClose, Dialect, Proof, Reading, Streams, Wins, Words};
+use crate::dialect::common::{self, MESSAGES};
 use crate::ending::{Reason, Usage};
 use crate::event::Event;
 use crate::fault::{ErrorPattern, FaultKind, message, name};
 use crate::frame::{Frame, Framing};
 use crate::gateway_error::{ErrorShape, GatewayError};
 use crate::next_request::{
-    self, ConversationShape, ForcedTool, MESSAGES, RequestShape, Scale, Temperature, effort,
-    tokens_if_said,
+    ConversationShape, ForcedTool, RequestShape, Scale, Temperature, effort, tokens_if_said,
 };
 use crate::provider::Profile;
 use crate::reader::EventSink;
 use crate::shape::Probe;
 use crate::wire::{Content, Count, Few, Loose, Scalar, Text};
 
-/// The wire.
+/// The `cohere-v2` dialect.
 pub static DIALECT: Dialect = Dialect {
     id: "cohere-v2",
     framing: Framing::Sse,
@@ -57,7 +57,7 @@ pub static DIALECT: Dialect = Dialect {
     source: "cohere 7.3.1; cohere-ai 8.1.0",
 };
 
-/// No event of this wire makes its clients raise: it needs the abort that follows.
+/// Error shape. No event of this wire makes clients raise an error; only the abort after it does.
 const TELLS: ErrorShape = ErrorShape { event: "message-end", in_stream: tell, body: tell_body };
 
 fn tell(gateway_error: &GatewayError<'_>) -> serde_json::Value {
@@ -71,13 +71,13 @@ pub(super) fn tell_body(gateway_error: &GatewayError<'_>) -> serde_json::Value {
     serde_json::json!({ "message": gateway_error.message, "code": gateway_error.code })
 }
 
-/// What its requests ask for.
+/// Request fields of this dialect.
 const ASKS: RequestShape = RequestShape {
     talk: &[ConversationShape::MessageList(MESSAGES)],
     forced_tools: &[ForcedTool {
         tools: "tools",
         field: "tool_choice",
-        // A call, of whichever tool: the wire names none (cohere 7.3.1).
+        // Requires a call of any tool, because the wire cannot name one (cohere 7.3.1).
         value: |_| serde_json::json!("REQUIRED"),
         models: &[],
         restrictions: &[],
@@ -87,13 +87,13 @@ const ASKS: RequestShape = RequestShape {
         effort("thinking.token_budget", tokens_if_said(1)),
         effort("thinking.type", Scale::Switch("enabled", "disabled")),
     ],
-    ..next_request::NOTHING
+    ..common::REQUEST
 };
 
-/// This wire without a host's own ways: what profiles build on.
+/// Base profile for the providers of this dialect.
 pub const PROFILE: Profile = Profile { paths: &["/v2/chat"], ..DIALECT.profile() };
 
-/// Cohere's errors, which both versions share.
+/// Cohere's errors, shared by both versions.
 pub(crate) static SIGNS: &[ErrorPattern] = &[
     name("TOO_MANY_TOKENS", FaultKind::ContextWindow),
     message("too many tokens", FaultKind::ContextWindow),
@@ -242,7 +242,7 @@ fn read(frame: &Frame<'_>, out: &mut EventSink<'_, '_>) -> Reading {
     Reading::Read
 }
 
-/// The one call of an event; hosts wrap it in a list.
+/// Returns the only call of an event. Some hosts wrap it in a list.
 fn tool_call(raw: Option<&RawValue>) -> ToolCall<'_> {
     let Some(raw) = raw else { return ToolCall::default() };
     if raw.get().starts_with('[') {

@@ -1,7 +1,9 @@
-//! Chat and generate, version 1: a line an event, or server-sent events where the caller asks for them.
+//! Cohere chat and generate, version 1: one JSON line per event, or server-sent events if the
+//! caller asks for them.
 //!
-//! `stream-end` carries the word, is the proof, and holds the whole answer again. There is no word
-//! for tool calls; they end with `COMPLETE`. Bedrock serves Command R by this wire.
+//! `stream-end` has the finish reason, repeats the whole response and ends the stream. Tool calls
+//! end with `COMPLETE`, because they have no separate finish reason. Bedrock serves Command R on
+//! this wire.
 //!
 //! Source: `cohere` 7.3.1 `types/{finish_reason,chat_stream_end_event_finish_reason}.py`,
 //! `cohere-ai` 8.1.0.
@@ -11,22 +13,21 @@ use serde_json::value::RawValue;
 
 use super::bedrock_invoke::added_to;
 use super::cohere::SIGNS;
+use super::errors::is_set;
 use super::openai_chat::arguments_text;
 use super::{CallsClose, Dialect, Proof, Reading, Streams, Wins, Words};
+use crate::dialect::common::{self, MESSAGES};
 use crate::ending::{Reason, Usage};
 use crate::event::Event;
-use crate::fault::is_set;
 use crate::frame::{Frame, FrameKind, Framing};
 use crate::gateway_error::{ErrorShape, GatewayError};
-use crate::next_request::{
-    self, ConversationShape, MESSAGES, MessageList, RequestShape, Temperature,
-};
+use crate::next_request::{ConversationShape, MessageList, RequestShape, Temperature};
 use crate::provider::Profile;
 use crate::reader::EventSink;
 use crate::shape::Probe;
 use crate::wire::{Count, Few, Loose, Scalar, Text};
 
-/// The wire.
+/// The `cohere-v1` dialect.
 pub static DIALECT: Dialect = Dialect {
     id: "cohere-v1",
     framing: Framing::Lines,
@@ -61,7 +62,7 @@ pub static DIALECT: Dialect = Dialect {
     source: "cohere 7.3.1; cohere-ai 8.1.0",
 };
 
-/// A stream's last event, as it looks when the provider failed.
+/// Error shape: the last event of a stream in which the provider failed.
 const TELLS: ErrorShape = ErrorShape { event: "", in_stream: tell, body: super::cohere::tell_body };
 
 fn tell(gateway_error: &GatewayError<'_>) -> serde_json::Value {
@@ -73,7 +74,7 @@ fn tell(gateway_error: &GatewayError<'_>) -> serde_json::Value {
     })
 }
 
-/// What its requests ask for: chat's, and those of the old `generate`.
+/// Request fields of chat and of the old `generate`.
 const ASKS: RequestShape = RequestShape {
     talk: &[
         ConversationShape::Apart(
@@ -89,10 +90,10 @@ const ASKS: RequestShape = RequestShape {
         ConversationShape::Prompt("prompt", ""),
     ],
     temperature: Temperature { field: "temperature", refused_by: &[], only_if_sent: false },
-    ..next_request::NOTHING
+    ..common::REQUEST
 };
 
-/// This wire without a host's own ways: what profiles build on.
+/// Base profile for the providers of this dialect.
 pub const PROFILE: Profile = Profile { paths: &["/v1/chat", "/v1/generate"], ..DIALECT.profile() };
 
 #[derive(Default, Deserialize)]
@@ -193,7 +194,7 @@ fn read(frame: &Frame<'_>, out: &mut EventSink<'_, '_>) -> Reading {
     Reading::Read
 }
 
-/// A piece of a tool call, or of the plan before it.
+/// Reads a chunk of a tool call, or of the plan before it.
 fn read_piece(wire: &Payload<'_>, out: &mut EventSink<'_, '_>) {
     out.reasoning(0, &wire.text);
     let (piece, call) = (&wire.tool_call_delta, wire.tool_call_delta.index.index());
@@ -206,7 +207,7 @@ fn read_piece(wire: &Payload<'_>, out: &mut EventSink<'_, '_>) {
     }
 }
 
-/// Whole calls, which close those that came in pieces.
+/// Reads whole calls, which close the calls that came in chunks.
 fn read_calls(calls: &Few<Loose<ToolCall<'_>>>, out: &mut EventSink<'_, '_>) {
     for (call, wire) in (0..).zip(calls.iter()) {
         if !out.has_call(0, call) {
@@ -238,7 +239,7 @@ fn read_body(frame: &Frame<'_>, out: &mut EventSink<'_, '_>) -> Reading {
     let Ok(Loose(body)) = serde_json::from_slice::<Loose<Body<'_>>>(frame.data) else {
         return Reading::Malformed;
     };
-    // A stream of which only one line came.
+    // A stream of only one line.
     if !body.event_type.is_empty() && frame.kind == FrameKind::Body {
         let reading = read(frame, out);
         return if reading == Reading::Read { Reading::Unfinished } else { reading };

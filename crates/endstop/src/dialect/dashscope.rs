@@ -1,8 +1,9 @@
-//! Alibaba's `DashScope`, its own wire.
+//! Alibaba's native `DashScope` wire.
 //!
-//! Until the end the word is the string `null`; nothing follows the last event, so that the word is
-//! the proof. Text and arguments of a stream come in pieces or whole each time, as the caller asked
-//! (`incremental_output`); the second event shows which. Errors are flat, and named by the event in a stream.
+//! Until the last event, the finish reason is the string `null`. Nothing follows the last event, so
+//! its finish reason ends the stream. Each event has either new text and arguments or all of them
+//! so far, as the caller asked (`incremental_output`); the second event shows which. Errors are
+//! flat, and the event's name marks them in a stream.
 //!
 //! Source: `dashscope` 2.0.2 `common/utils.py`, `v2/resources/_sse.py`.
 
@@ -11,21 +12,21 @@ use serde_json::value::RawValue;
 
 use super::openai_chat::arguments_text;
 use super::{CallsClose, Dialect, Proof, Reading, Streams, Wins, Words, openai_chat};
+use crate::dialect::common::{self, MESSAGES};
 use crate::ending::{Reason, Usage};
 use crate::event::Event;
 use crate::fault::{FaultKind, class, name};
 use crate::frame::{Frame, Framing};
-use crate::gateway_error;
 use crate::next_request::{
-    self, ConversationShape, ForcedTool, MESSAGES, MessageList, RequestShape, Restriction, Scale,
-    Temperature, effort, tokens_if_said,
+    ConversationShape, ForcedTool, MessageList, RequestShape, Restriction, Scale, Temperature,
+    effort, tokens_if_said,
 };
 use crate::provider::{COMMON_CAPABILITIES, Capabilities, Profile};
 use crate::reader::EventSink;
 use crate::shape::Probe;
 use crate::wire::{Content, Count, Few, Loose, Scalar, Text};
 
-/// The wire.
+/// The `dashscope` dialect.
 pub static DIALECT: Dialect = Dialect {
     id: "dashscope",
     framing: Framing::Sse,
@@ -56,7 +57,7 @@ pub static DIALECT: Dialect = Dialect {
     ],
     caps: &["parameters.max_tokens"],
     streams: Streams::Flag("stream"),
-    error_shape: gateway_error::OPENAI,
+    error_shape: common::ERRORS,
     request_shape: ASKS,
     usage: &["usage.input_tokens", "usage.output_tokens"],
     counts: &[],
@@ -65,7 +66,7 @@ pub static DIALECT: Dialect = Dialect {
     source: "dashscope 2.0.2",
 };
 
-/// What its requests ask for.
+/// Request fields of this dialect.
 const ASKS: RequestShape = RequestShape {
     talk: &[
         ConversationShape::MessageList(MessageList { list: "input.messages", ..MESSAGES }),
@@ -87,10 +88,10 @@ const ASKS: RequestShape = RequestShape {
         effort("parameters.thinking_budget", tokens_if_said(128)),
         effort("parameters.enable_thinking", Scale::Flag),
     ],
-    ..next_request::NOTHING
+    ..common::REQUEST
 };
 
-/// Thinking takes no choice of a tool (duolahypercho/codex-router#106).
+/// Restriction on forced tools while thinking is enabled (duolahypercho/codex-router#106).
 const THINKS: Restriction = Restriction {
     field: "parameters.enable_thinking",
     fine: &[],
@@ -98,7 +99,7 @@ const THINKS: Restriction = Restriction {
     because: "thinking is enabled",
 };
 
-/// This wire without a host's own ways: what profiles build on.
+/// Base profile for the providers of this dialect.
 pub const PROFILE: Profile = Profile {
     paths: &["/services/aigc/"],
     capabilities: Capabilities { choices: true, ..COMMON_CAPABILITIES },
@@ -126,7 +127,8 @@ struct Output<'a> {
     finish_reason: Scalar<'a>,
     #[serde(borrow)]
     choices: Few<Loose<Choice<'a>>>,
-    /// Deep research has one message, and misspells its word (recorded, cnblogs/dashscope-sdk).
+    /// Only message of deep research, which misspells the key of its finish reason (recorded,
+    /// cnblogs/dashscope-sdk).
     #[serde(borrow)]
     message: Option<Loose<Message<'a>>>,
     #[serde(borrow)]

@@ -1,8 +1,8 @@
 //! `generateContent` and `streamGenerateContent`, on AI Studio and on Vertex.
 //!
-//! The word stands in each candidate, and the end of the bytes is the only close. A prompt that
-//! was blocked has no candidates: the word then is `promptFeedback.blockReason`. Tool calls end
-//! with `STOP`.
+//! Each candidate has a finish reason, and only the end of the body ends a stream. A blocked prompt
+//! has no candidates: its finish reason is `promptFeedback.blockReason`. Tool calls end with
+//! `STOP`.
 //!
 //! Source: `google-genai` 3.1.0, `google-ai-generativelanguage` 0.12.1, `google-cloud-aiplatform`
 //! 2.6.0, the Vertex discovery document of 2026-11-06.
@@ -10,23 +10,25 @@
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
+use super::errors::is_set;
 use super::partial_args::{Piece, Value};
 use super::{CallsClose, CountOf, Dialect, Proof, Reading, Streams, Wins, Words};
+use crate::dialect::common::{self, MESSAGES, bare_text};
 use crate::ending::{Reason, SafetyRating, Usage};
 use crate::event::Event;
-use crate::fault::{ErrorPattern, FaultKind, class, is_set, message, name};
+use crate::fault::{ErrorPattern, FaultKind, class, message, name};
 use crate::frame::{Frame, Framing};
 use crate::gateway_error::{ErrorShape, GatewayError};
 use crate::next_request::{
-    self, ConversationShape, Effort, ForcedTool, MESSAGES, MessageList, PauseProtocol,
-    RequestShape, Scale, Temperature, bare_text,
+    ConversationShape, Effort, ForcedTool, MessageList, PauseProtocol, RequestShape, Scale,
+    Temperature,
 };
 use crate::provider::{COMMON_CAPABILITIES, Capabilities, Profile, Token, TokenInput, TokenOf};
 use crate::reader::EventSink;
 use crate::shape::Probe;
 use crate::wire::{Count, Few, Flag, Loose, Measure, Present, Scalar, Text};
 
-/// The wire.
+/// The `gemini-generate` dialect.
 pub static DIALECT: Dialect = Dialect {
     id: "gemini-generate",
     framing: Framing::Sse,
@@ -41,7 +43,7 @@ pub static DIALECT: Dialect = Dialect {
                 ("MAX_TOKENS", Reason::OutputLimit),
                 ("SAFETY", Reason::Safety),
                 ("RECITATION", Reason::Recitation),
-                // Documented as "all other reasons": it says that none of these holds, and no more.
+                // Documented as "all other reasons": it only rules out the others.
                 ("OTHER", Reason::Unknown),
                 ("LANGUAGE", Reason::Filtered),
                 ("BLOCKLIST", Reason::Filtered),
@@ -59,7 +61,7 @@ pub static DIALECT: Dialect = Dialect {
                 ("IMAGE_OTHER", Reason::Failed),
                 ("NO_IMAGE", Reason::Failed),
                 ("CONTINUATION", Reason::Paused),
-                // Known from other clients alone; they take it for a filter.
+                // Known only from other clients, which treat it as a filter.
                 ("ESCALATION", Reason::Filtered),
             ],
             vague: &["OTHER", "IMAGE_OTHER", "ESCALATION"],
@@ -110,7 +112,7 @@ pub static DIALECT: Dialect = Dialect {
     source: "google-genai 3.1.0; google-ai-generativelanguage 0.12.1; google-cloud-aiplatform 2.6.0",
 };
 
-/// The error must be the first key of an unnamed event.
+/// Error shape: `error` must be the first key of an unnamed event.
 pub(super) const TELLS: ErrorShape = ErrorShape { event: "", in_stream: tell, body: tell };
 
 fn tell(gateway_error: &GatewayError<'_>) -> serde_json::Value {
@@ -127,7 +129,7 @@ fn tell(gateway_error: &GatewayError<'_>) -> serde_json::Value {
     } })
 }
 
-/// What its requests ask for.
+/// Request fields of this dialect.
 pub(crate) const ASKS: RequestShape = RequestShape {
     talk: &[ConversationShape::MessageList(MessageList {
         list: "contents",
@@ -150,7 +152,7 @@ pub(crate) const ASKS: RequestShape = RequestShape {
         refused_by: &[],
         only_if_sent: false,
     },
-    // A budget up to 2.5, a level from 3 on.
+    // A budget up to version 2.5, a level from version 3 on.
     efforts: &[
         Effort {
             field: "generationConfig.thinkingConfig.thinkingBudget",
@@ -173,11 +175,11 @@ pub(crate) const ASKS: RequestShape = RequestShape {
         },
     ],
     either_case: true,
-    ..next_request::NOTHING
+    ..common::REQUEST
 };
 
-/// The first request as it was, and the token beside it; the cap counts all pieces (`google-genai`
-/// 3.1.0 `models.py`).
+/// Continuation token, sent with the unchanged first request. The token limit counts all parts of
+/// the response (`google-genai` 3.1.0 `models.py`).
 pub(crate) const CONTINUATION: Token = Token {
     field: "continuationToken",
     of: TokenOf::Answer,
@@ -187,7 +189,7 @@ pub(crate) const CONTINUATION: Token = Token {
     cap_counts_all: true,
 };
 
-/// This wire without a host's own ways: what profiles build on.
+/// Base profile for the providers of this dialect.
 pub const PROFILE: Profile = Profile {
     paths: &[":generateContent", ":streamGenerateContent"],
     capabilities: Capabilities { choices: true, ..COMMON_CAPABILITIES },
@@ -285,7 +287,7 @@ struct PartialArg<'a> {
     number_value: Option<&'a RawValue>,
     #[serde(borrow)]
     bool_value: Option<&'a RawValue>,
-    /// The name of its one member, or JSON's own null.
+    /// The name of the enum's only member, or a JSON null.
     null_value: Present,
     #[serde(borrow)]
     will_continue: Scalar<'a>,
@@ -404,9 +406,10 @@ fn read_part(choice: u32, part: &Part<'_>, out: &mut EventSink<'_, '_>) {
     }
 }
 
-/// Calls come whole, but for those whose arguments are streamed, which say that they go on.
+/// Reads a call. Calls come whole, except those with streamed arguments, which say that they
+/// continue.
 fn read_call(choice: u32, wire: &FunctionCall<'_>, out: &mut EventSink<'_, '_>) {
-    // A name begins a call; whatever was open before it stays so.
+    // A name begins a new call. A call that is still open stays open.
     let goes_on = out.open_call(choice).filter(|_| wire.name.is_empty());
     let call = goes_on.unwrap_or_else(|| out.next_call(choice));
     if goes_on.is_none() {
@@ -415,7 +418,7 @@ fn read_call(choice: u32, wire: &FunctionCall<'_>, out: &mut EventSink<'_, '_>) 
     let partial = wire.partial_args.map(|raw| serde_json::from_str(raw.get()).unwrap_or_default());
     let partial: Few<Loose<PartialArg<'_>>> = partial.unwrap_or_default();
     let pieces: Vec<Piece<'_>> = partial.iter().map(|partial| partial.piece()).collect();
-    // Pieces in a form that nobody knows are pieces that are missing.
+    // Arguments in an unknown form count as missing.
     let goes_on = wire.will_continue.0.is_some() || is_set(wire.partial_args) && !partial.present;
     if goes_on || !pieces.is_empty() {
         out.push_partial(choice, call, &pieces);
@@ -429,7 +432,7 @@ fn read_call(choice: u32, wire: &FunctionCall<'_>, out: &mut EventSink<'_, '_>) 
             out.emit(Event::ToolCallDelta { choice, call, arguments: args.get() });
         }
         (Some(partial), None) => {
-            // More was announced: without it the call is unfinished, and never an empty object.
+            // More arguments were announced: without them the call is unfinished, not empty.
             let Some(arguments) = partial else { return };
             out.emit(Event::ToolCallDelta { choice, call, arguments: &arguments });
         }

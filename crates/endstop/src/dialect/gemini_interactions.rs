@@ -1,27 +1,29 @@
-//! Interactions: Gemini by steps.
+//! Gemini interactions, made of steps.
 //!
-//! The word is `status`. `interaction.completed` is the proof and no success: its interaction's
-//! status decides. A `[DONE]` may follow. Calls of the caller's functions are steps, and a
-//! `completed` interaction may hold some.
+//! The finish reason is `status`. `interaction.completed` ends the stream, but does not mean
+//! success: the status of its interaction decides. A `[DONE]` may follow. Calls of the caller's
+//! functions are steps, and a `completed` interaction may hold some.
 //!
 //! Source: `google-genai` 3.1.0 `_gaos/types/interactions/interaction.py`.
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
+use super::errors::is_set;
 use super::openai_chat::arguments_text;
 use super::{CallsClose, Dialect, Proof, Reading, Streams, Wins, Words};
+use crate::dialect::common;
 use crate::ending::{Reason, Usage};
 use crate::event::{Event, Word};
-use crate::fault::{ErrorPattern, FaultKind, class, is_set, message, name};
+use crate::fault::{ErrorPattern, FaultKind, class, message, name};
 use crate::frame::{Frame, FrameKind, Framing};
-use crate::next_request::{self, PauseProtocol, RequestShape, Restriction};
+use crate::next_request::{PauseProtocol, RequestShape, Restriction};
 use crate::provider::{Profile, Token, TokenInput, TokenOf};
 use crate::reader::EventSink;
 use crate::shape::Probe;
 use crate::wire::{Count, Few, Loose, Scalar, Text, is_nothing};
 
-/// The wire.
+/// The `gemini-interactions` dialect.
 pub static DIALECT: Dialect = Dialect {
     id: "gemini-interactions",
     framing: Framing::Sse,
@@ -35,7 +37,7 @@ pub static DIALECT: Dialect = Dialect {
             &[
                 ("completed", Reason::Complete),
                 ("requires_action", Reason::ToolCall),
-                // The cap, with the thoughts in it.
+                // The token limit, which includes thoughts.
                 ("incomplete", Reason::OutputLimit),
                 ("budget_exceeded", Reason::OutputLimit),
                 ("requires_continuation", Reason::Paused),
@@ -51,10 +53,7 @@ pub static DIALECT: Dialect = Dialect {
     caps: &["generation_config.max_output_tokens"],
     streams: Streams::Flag("stream"),
     error_shape: super::gemini::TELLS,
-    request_shape: RequestShape {
-        paused: PauseProtocol::Token(CONTINUATION),
-        ..next_request::NOTHING
-    },
+    request_shape: RequestShape { paused: PauseProtocol::Token(CONTINUATION), ..common::REQUEST },
     usage: &[
         "usage.total_input_tokens",
         "usage.total_output_tokens",
@@ -67,7 +66,7 @@ pub static DIALECT: Dialect = Dialect {
     source: "google-genai 3.1.0; ai.google.dev api-errors",
 };
 
-/// The id of the interaction before, and the hint as the new input.
+/// Id of the previous interaction, with the hint as the new input.
 pub(crate) const PREVIOUS: Token = Token {
     field: "previous_interaction_id",
     of: TokenOf::Response,
@@ -77,19 +76,19 @@ pub(crate) const PREVIOUS: Token = Token {
         field: "store",
         fine: &["true"],
         by_default: false,
-        because: "the request asks that nothing be stored",
+        because: "the request disables storage",
     }],
     cap_counts_all: false,
 };
 
-/// The same with the token for going on, and no input (`google-genai` 3.1.0).
+/// The same with the continuation token and no input (`google-genai` 3.1.0).
 const CONTINUATION: Token =
     Token { input: TokenInput::Token("continuation_token", "input"), ..PREVIOUS };
 
-/// This wire without a host's own ways: what profiles build on.
+/// Base profile for the providers of this dialect.
 pub const PROFILE: Profile = Profile { paths: &["/interactions"], ..DIALECT.profile() };
 
-/// The codes of failed interactions mirror the reasons of `generateContent`.
+/// Error codes of failed interactions, which mirror the finish reasons of `generateContent`.
 static SIGNS: &[ErrorPattern] = &[
     name("safety", FaultKind::Filter),
     name("recitation", FaultKind::Filter),
@@ -277,7 +276,7 @@ fn read_status(status: &Scalar<'_>, out: &mut EventSink<'_, '_>) {
 fn begin_step(index: u32, step: &Step<'_>, out: &mut EventSink<'_, '_>) {
     match &*step.type_ {
         "model_output" => step.content.iter().for_each(|part| read_part(part, out)),
-        // A thought may have no text, and is one all the same.
+        // A thought may have no text, but still counts as reasoning.
         "thought" => {
             out.emit(Event::Reasoning { choice: 0, text: "" });
             step.summary.iter().for_each(|part| out.reasoning(0, &part.text));
@@ -285,12 +284,12 @@ fn begin_step(index: u32, step: &Step<'_>, out: &mut EventSink<'_, '_>) {
         "function_call" => {
             let (id, name) = (&step.id, &step.name);
             out.emit(Event::ToolCallStart { choice: 0, call: index, id, name });
-            // A streamed call begins with an empty object and sends the real one in pieces.
+            // A streamed call begins with an empty object and sends its arguments in chunks.
             if let Some(arguments) = step.arguments.filter(|arguments| !is_nothing(arguments)) {
                 read_arguments(index, arguments, out);
             }
         }
-        // Tools that run on the provider's side.
+        // Server-side tools.
         _ => {
             out.emit(Event::OtherContent { choice: 0, kind: "step" });
             out.note_item(0, index);
@@ -309,7 +308,7 @@ fn read_delta(index: u32, delta: &Delta<'_>, out: &mut EventSink<'_, '_>) {
     match &*delta.type_ {
         "text" => out.text(0, &delta.text),
         "thought_summary" => out.reasoning(0, &delta.content.text),
-        // Provider-side tools stream their arguments too.
+        // Server-side tools stream their arguments too.
         "arguments_delta" if out.has_item(0, index) && !out.is_open_call(0, index) => {}
         "arguments_delta" => {
             if let Some(arguments) = delta.arguments {
@@ -317,7 +316,7 @@ fn read_delta(index: u32, delta: &Delta<'_>, out: &mut EventSink<'_, '_>) {
             }
         }
         "thought_signature" | "text_annotation_delta" => {}
-        // What comes of an open call, and is not known, may be of its arguments.
+        // An unknown delta of an open call may belong to its arguments.
         _ if out.is_open_call(0, index) => out.spoil_call(0, index),
         _ => out.emit(Event::OtherContent { choice: 0, kind: "step" }),
     }

@@ -1,26 +1,27 @@
-//! llama.cpp's own `/completion`.
+//! llama.cpp's native `/completion`.
 //!
-//! The last event has `stop` set and the word; it is the proof. `limit` stands for the caller's cap,
-//! the end of the context and limits of time alike; `truncated` is kept beside it.
+//! The last event has `stop` set and the finish reason, and ends the stream. `limit` means the
+//! caller's token limit, the end of the context or a time limit; `truncated` is kept with it.
 //!
 //! Source: llama.cpp @b21e4de `tools/server/server-task.cpp`, `tools/server/README.md`.
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
+use super::errors::is_set;
 use super::{CallsClose, Dialect, Proof, Reading, Streams, Wins, Words};
+use crate::dialect::common;
 use crate::ending::{Reason, Usage};
 use crate::event::Event;
-use crate::fault::{FaultKind, class, is_set, name};
+use crate::fault::{FaultKind, class, name};
 use crate::frame::{Frame, FrameKind, Framing};
-use crate::gateway_error;
-use crate::next_request::{self, ConversationShape, RequestShape};
+use crate::next_request::{ConversationShape, RequestShape};
 use crate::provider::{COMMON_CAPABILITIES, Capabilities, Profile};
 use crate::reader::EventSink;
 use crate::shape::Probe;
 use crate::wire::{Count, Flag, Loose, Scalar, Text};
 
-/// The wire.
+/// The `llamacpp-completion` dialect.
 pub static DIALECT: Dialect = Dialect {
     id: "llamacpp-completion",
     framing: Framing::Sse,
@@ -47,10 +48,10 @@ pub static DIALECT: Dialect = Dialect {
     ],
     caps: &["n_predict"],
     streams: Streams::Flag("stream"),
-    error_shape: gateway_error::OPENAI,
+    error_shape: common::ERRORS,
     request_shape: RequestShape {
         talk: &[ConversationShape::Prompt("prompt", "")],
-        ..next_request::NOTHING
+        ..common::REQUEST
     },
     usage: &["tokens_evaluated", "tokens_predicted"],
     counts: &[],
@@ -59,7 +60,7 @@ pub static DIALECT: Dialect = Dialect {
     source: "llama.cpp @b21e4de",
 };
 
-/// This wire without a host's own ways: what profiles build on.
+/// Base profile for the providers of this dialect.
 pub const PROFILE: Profile = Profile {
     paths: &["/completion"],
     capabilities: Capabilities { tools: false, ..COMMON_CAPABILITIES },

@@ -1,27 +1,26 @@
-//! Ollama's own `/api/chat` and `/api/generate`: a line a piece, the last one `done`.
+//! Ollama's native `/api/chat` and `/api/generate`: one JSON line per chunk, the last one `done`.
 //!
-//! Tool calls end with `stop`. A last line may come without a reason.
+//! Tool calls end with `stop`. The last line may have no reason.
 //!
 //! Source: ollama @fb30760 `server/routes.go`, `llm/server.go`; `ollama` 0.6.3.
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
+use super::errors::is_set;
 use super::{CallsClose, Dialect, Proof, Reading, Streams, Wins, Words};
+use crate::dialect::common::{self, MESSAGES, WORDS_IF_SAID};
 use crate::ending::{Reason, Usage};
 use crate::event::{Event, Word};
-use crate::fault::{FaultKind, is_set, message};
+use crate::fault::{FaultKind, message};
 use crate::frame::{Frame, FrameKind, Framing};
-use crate::gateway_error;
-use crate::next_request::{
-    self, ConversationShape, MESSAGES, RequestShape, Scale, Temperature, WORDS_IF_SAID, effort,
-};
+use crate::next_request::{ConversationShape, RequestShape, Scale, Temperature, effort};
 use crate::provider::Profile;
 use crate::reader::EventSink;
 use crate::shape::Probe;
 use crate::wire::{Count, Few, Flag, Loose, Scalar, Text};
 
-/// The wire.
+/// The `ollama-chat` dialect.
 pub static DIALECT: Dialect = Dialect {
     id: "ollama-chat",
     framing: Framing::Lines,
@@ -34,12 +33,12 @@ pub static DIALECT: Dialect = Dialect {
             &[
                 ("stop", Reason::Complete),
                 ("length", Reason::OutputLimit),
-                // Nothing was asked: the model was only loaded, or unloaded.
+                // The request had no prompt: the model was only loaded or unloaded.
                 ("load", Reason::Complete),
                 ("unload", Reason::Complete),
             ],
         ),
-        // Servers of early 2024 gave no reason (recorded, langchainrb and others).
+        // Servers of early 2024 sent no reason (recorded, langchainrb and others).
         Words { vague: &["true"], ..Words::plain("done", "done", &[("true", Reason::Complete)]) },
     ],
     wins: Wins::First,
@@ -51,7 +50,7 @@ pub static DIALECT: Dialect = Dialect {
     ],
     caps: &["options.num_predict"],
     streams: Streams::UnlessFalse("stream"),
-    error_shape: gateway_error::TEXT,
+    error_shape: common::TEXT_ERRORS,
     request_shape: ASKS,
     usage: &["prompt_eval_count", "eval_count"],
     counts: &[],
@@ -60,7 +59,7 @@ pub static DIALECT: Dialect = Dialect {
     source: "ollama @fb30760; ollama 0.6.3",
 };
 
-/// What its requests ask for. No tool can be forced.
+/// Request fields of this dialect. They cannot force a tool.
 const ASKS: RequestShape = RequestShape {
     talk: &[
         ConversationShape::MessageList(MESSAGES),
@@ -68,10 +67,10 @@ const ASKS: RequestShape = RequestShape {
     ],
     temperature: Temperature { field: "options.temperature", refused_by: &[], only_if_sent: false },
     efforts: &[effort("think", WORDS_IF_SAID), effort("think", Scale::Flag)],
-    ..next_request::NOTHING
+    ..common::REQUEST
 };
 
-/// This wire without a host's own ways: what profiles build on.
+/// Base profile for the providers of this dialect.
 pub const PROFILE: Profile =
     Profile { paths: &["/api/chat", "/api/generate"], ..DIALECT.profile() };
 

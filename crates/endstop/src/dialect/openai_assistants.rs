@@ -1,7 +1,7 @@
-//! Runs of assistants' threads.
+//! Runs of Assistants threads.
 //!
-//! A run is polled or streamed. Its word is `incomplete_details.reason` where there is one, else
-//! `status`; a run that waits for the caller's tools lists the calls in `required_action`. A stream
+//! A run is polled or streamed. Its finish reason is `incomplete_details.reason` if present, else
+//! `status`. A run that waits for the caller's tools lists the calls in `required_action`. A stream
 //! ends with the event `done`.
 //!
 //! Source: openai-openapi spec 2.3.0, `openai` 3.49.0 `types/beta/threads/run.py`.
@@ -9,20 +9,19 @@
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
+use super::errors::is_set;
 use super::openai_chat::{SIGNS, WireUsage, arguments_text};
 use super::{CallsClose, Dialect, Proof, Reading, Streams, Wins, Words};
+use crate::dialect::common;
 use crate::ending::Reason;
 use crate::event::Event;
-use crate::fault::is_set;
 use crate::frame::{Frame, FrameKind, Framing};
-use crate::gateway_error;
-use crate::next_request;
 use crate::provider::Profile;
 use crate::reader::EventSink;
 use crate::shape::Probe;
 use crate::wire::{Count, Few, Loose, Scalar, Text};
 
-/// The wire.
+/// The `openai-assistants` dialect.
 pub static DIALECT: Dialect = Dialect {
     id: "openai-assistants",
     framing: Framing::Sse,
@@ -30,7 +29,7 @@ pub static DIALECT: Dialect = Dialect {
     read_body: read,
     words: &[
         Words {
-            // What cut it stands in `incomplete_details`, if it is given.
+            // `incomplete_details` has the cause, if present.
             vague: &["incomplete"],
             pending: &["queued", "in_progress", "cancelling"],
             ..Words::plain(
@@ -57,12 +56,12 @@ pub static DIALECT: Dialect = Dialect {
     ],
     wins: Wins::Last,
     calls_close: CallsClose::ByEvent,
-    proof: Proof::Marker("[DONE]"),
+    proof: Proof::Marker(common::END_MARKER),
     error_patterns: SIGNS,
     caps: &["max_completion_tokens"],
     streams: Streams::Flag("stream"),
-    error_shape: gateway_error::OPENAI,
-    request_shape: next_request::NOTHING,
+    error_shape: common::ERRORS,
+    request_shape: common::REQUEST,
     usage: &["usage.prompt_tokens", "usage.completion_tokens"],
     counts: &[],
     padding: &[],
@@ -70,7 +69,7 @@ pub static DIALECT: Dialect = Dialect {
     source: "openai-openapi 2.3.0; openai 3.49.0",
 };
 
-/// This wire without a host's own ways: what profiles build on.
+/// Base profile for the providers of this dialect.
 pub const PROFILE: Profile = Profile {
     paths: &["/threads*/runs"],
     notes: &["deprecated in favour of Responses"],
@@ -188,7 +187,7 @@ fn read(frame: &Frame<'_>, out: &mut EventSink<'_, '_>) -> Reading {
     Reading::Read
 }
 
-/// Pieces of calls of the caller's tools; all others run on the provider's side.
+/// Reads chunks of calls of the caller's tools. All other tools run on the server side.
 fn read_pieces(details: &ToolCalls<'_>, out: &mut EventSink<'_, '_>) {
     for wire in details.tool_calls.iter().filter(|call| &*call.type_ == "function") {
         let call = wire.index.index();
@@ -218,7 +217,7 @@ fn read_run(wire: &Payload<'_>, kind: FrameKind, out: &mut EventSink<'_, '_>) ->
     if is_set(wire.last_error) { Reading::Error } else { Reading::Read }
 }
 
-/// The calls that the run waits for, whole.
+/// Reads the calls that the run waits for. They come whole.
 fn read_calls(calls: &ToolCalls<'_>, out: &mut EventSink<'_, '_>) {
     for (call, wire) in (0..).zip(calls.tool_calls.iter()) {
         let (id, name) = (&wire.id, &wire.function.name);

@@ -1,8 +1,9 @@
-//! Chat completions, OpenAI's and everybody's.
+//! Chat completions of OpenAI and compatible hosts.
 //!
-//! Source: openai-openapi spec 2.3.0 and `openai` 3.49.0; the traps are those of the wire notes
-//! (a finish key that is absent, null or empty until the end, a finish sent twice, content after
-//! it, usage in a chunk of its own, `error` in any chunk).
+//! Hosts differ: the finish reason may be absent, null or empty until the end, may come twice, and
+//! may be followed by content. Usage may come in a separate chunk, and `error` in any chunk.
+//!
+//! Source: openai-openapi spec 2.3.0, `openai` 3.49.0, and the wire notes for the differences.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -11,16 +12,17 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
+use super::errors::is_set;
 use super::{CallsClose, Dialect, Proof, Reading, Streams, Wins, Words};
+use crate::dialect::common::{self, MESSAGES, WORDS_IF_SAID};
 use crate::ending::{Reason, SafetyRating, Usage};
 use crate::event::{Event, Word};
-use crate::fault::{ErrorPattern, FaultKind, class, is_set, message, name};
+use crate::fault::{ErrorPattern, FaultKind, class, message, name};
 use crate::frame::{Frame, FrameKind, Framing};
-use crate::gateway_error;
 use crate::mend;
 use crate::next_request::{
-    self, ConversationShape, Effort, ForcedTool, MESSAGES, RequestShape, Restriction, Scale,
-    Temperature, UsageOption, WORDS_IF_SAID, effort, tokens_if_said,
+    ConversationShape, Effort, ForcedTool, RequestShape, Restriction, Scale, Temperature,
+    UsageOption, effort, tokens_if_said,
 };
 use crate::provider::{COMMON_CAPABILITIES, Capabilities, Profile};
 use crate::reader::EventSink;
@@ -28,7 +30,7 @@ use crate::shape::Probe;
 use crate::text::{WORD_CAP, clean};
 use crate::wire::{Argument, Content, Count, Few, Flag, Loose, Scalar, Text};
 
-/// The wire.
+/// The `openai-chat` dialect.
 pub static DIALECT: Dialect = Dialect {
     id: "openai-chat",
     framing: Framing::Sse,
@@ -44,11 +46,12 @@ pub static DIALECT: Dialect = Dialect {
                 ("tool_calls", Reason::ToolCall),
                 ("function_call", Reason::ToolCall),
                 ("content_filter", Reason::Filtered),
-                // Not OpenAI's: hosts and routers say it of an answer that failed midway.
+                // Not from OpenAI: hosts and routers send it for a response that failed midway.
                 ("error", Reason::Failed),
             ],
         ),
-        // Azure's vision previews of 2023 and 2024 put it here instead (@azure/openai 1.0.0-beta.13).
+        // Azure's vision previews of 2023 and 2024 use this field instead (@azure/openai
+        // 1.0.0-beta.13).
         Words::plain(
             "finish_details.type",
             "choices[].finish_details.type",
@@ -57,11 +60,11 @@ pub static DIALECT: Dialect = Dialect {
     ],
     wins: Wins::First,
     calls_close: CallsClose::ByWord,
-    proof: Proof::Marker("[DONE]"),
+    proof: Proof::Marker(common::END_MARKER),
     error_patterns: SIGNS,
     caps: &["max_completion_tokens", "max_tokens"],
     streams: Streams::Flag("stream"),
-    error_shape: gateway_error::OPENAI,
+    error_shape: common::ERRORS,
     request_shape: ASKS,
     usage: &[
         "usage.prompt_tokens",
@@ -75,22 +78,24 @@ pub static DIALECT: Dialect = Dialect {
     source: "openai 3.49.0; openai-openapi 2.3.0",
 };
 
-/// What its requests ask for, on OpenAI and on most hosts.
+/// Request fields of this dialect on OpenAI and most hosts.
 pub(crate) const ASKS: RequestShape = RequestShape {
     talk: &[ConversationShape::MessageList(MESSAGES)],
     forced_tools: FORCES,
     temperature: Temperature {
         field: "temperature",
-        // They take 1 or nothing; Kimi its own (MoonshotAI/kimi-code#740, HKUDS/nanobot#4967).
+        // These accept only 1 or no value; Kimi only its own (MoonshotAI/kimi-code#740,
+        // HKUDS/nanobot#4967).
         refused_by: &["o1", "o3", "o4-", "gpt-5", "gpt-6", "kimi"],
         only_if_sent: false,
     },
     efforts: EFFORTS,
     usage: Some(USAGE),
-    ..next_request::NOTHING
+    ..common::REQUEST
 };
 
-/// Streams tell their tokens only if this is asked, in a last event of their own (openai-openapi 2.3.0).
+/// Option without which streams have no usage. With it, the usage comes in a separate last event
+/// (openai-openapi 2.3.0).
 pub(crate) const USAGE: UsageOption = UsageOption {
     field: "stream_options",
     value: "{\"include_usage\":true}",
@@ -108,7 +113,7 @@ fn is_usage_alone(event: &[u8]) -> bool {
         .is_ok_and(|Alone { choices: [], usage }| usage.get().starts_with('{'))
 }
 
-/// One tool by its name, in the form of today and in that of 2023.
+/// Forced tools by name, in the current form and in the form of 2023.
 pub(crate) static FORCES: &[ForcedTool] = &[
     ForcedTool {
         tools: "tools",
@@ -130,7 +135,7 @@ pub(crate) fn choice(tool: &str) -> Value {
     json!({ "type": "function", "function": { "name": tool } })
 }
 
-/// A host whose models think unless they are told not to, and then take no choice of a tool.
+/// Forced tools of hosts whose models think by default and reject a tool choice while thinking.
 pub(crate) static THINKS_UNLESS_TOLD: &[ForcedTool] = &[ForcedTool {
     tools: "tools",
     field: "tool_choice",
@@ -140,20 +145,21 @@ pub(crate) static THINKS_UNLESS_TOLD: &[ForcedTool] = &[ForcedTool {
         field: "thinking.type",
         fine: &["disabled"],
         by_default: true,
-        because: "the model thinks",
+        because: "thinking is enabled",
     }],
 }];
 
-/// How much such a host's models think.
+/// Reasoning fields of hosts whose models think by default.
 pub(crate) static EFFORTS_THINKING: &[Effort] = &[
     effort("reasoning_effort", WORDS_IF_SAID),
     effort("thinking.type", Scale::Default("enabled", "disabled")),
 ];
 
-/// The older name of the cap first: what many hosts know alone.
+/// Token limit fields, the older one first: many hosts know only that one.
 pub(crate) static OLD_CAP: &[&str] = &["max_tokens", "max_completion_tokens"];
 
-/// Fields of OpenAI, OpenRouter, Alibaba, DeepSeek and others, vLLM: whichever a request has.
+/// Reasoning fields of OpenAI, OpenRouter, Alibaba, DeepSeek and others, and vLLM. The first one in
+/// the request is used.
 static EFFORTS: &[Effort] = &[
     effort("reasoning_effort", WORDS_IF_SAID),
     effort("reasoning.effort", WORDS_IF_SAID),
@@ -165,27 +171,27 @@ static EFFORTS: &[Effort] = &[
     effort("chat_template_kwargs.enable_thinking", Scale::Flag),
 ];
 
-/// The same where every reasoning model takes the first, asked for or not.
+/// Reasoning field of hosts where every reasoning model accepts it, requested or not.
 pub(crate) static EFFORTS_UNASKED: &[Effort] = &[effort(
     "reasoning_effort",
-    Scale::Words { words: next_request::EFFORT_WORDS, unsaid: Some("low"), given: None },
+    Scale::Words { words: common::EFFORT_WORDS, unsaid: Some("low"), given: None },
 )];
 
-/// This wire without a host's own ways: what profiles build on.
+/// Base profile for the providers of this dialect.
 pub const PROFILE: Profile = Profile {
     paths: &["/chat/completions"],
     capabilities: Capabilities { choices: true, usage_in_streams: false, ..COMMON_CAPABILITIES },
     notes: &[
         "`function_call` is the deprecated form of `tool_calls`",
-        "`max_tokens` is deprecated for `max_completion_tokens`",
+        "`max_tokens` is deprecated in favour of `max_completion_tokens`",
     ],
     ..DIALECT.profile()
 };
 
-/// What SGLang names as the matched stop when its numbers break down; its word is `stop` then.
+/// Matched stop that SGLang reports after a numerical failure. Its finish reason is then `stop`.
 const BROKE_DOWN: &str = "NaN happened";
 
-/// Errors that this wire's hosts share.
+/// Errors shared by the hosts of this wire.
 pub(crate) static SIGNS: &[ErrorPattern] = &[
     name("context_length_exceeded", FaultKind::ContextWindow),
     name("insufficient_quota", FaultKind::Quota),
@@ -212,7 +218,8 @@ pub(crate) static SIGNS: &[ErrorPattern] = &[
     class("server_error", FaultKind::Server),
     class("internal_server_error", FaultKind::Server),
     class("InternalServerError", FaultKind::Server),
-    // gpt-audio tells its output cap as an error, plain and streamed (recorded, maruel/genai).
+    // gpt-audio reports its token limit as an error, in bodies and streams (recorded,
+    // maruel/genai).
     message("max_tokens or model output limit was reached", FaultKind::OutputLimit),
 ];
 
@@ -232,14 +239,14 @@ struct Chunk<'a> {
     error: Option<&'a RawValue>,
     #[serde(borrow)]
     prompt_filter_results: Few<Loose<PromptFilter<'a>>>,
-    /// The older name.
+    /// Older name of `prompt_filter_results`.
     #[serde(borrow)]
     prompt_annotations: Few<Loose<PromptFilter<'a>>>,
     x_groq: Loose<XGroq>,
     base_resp: Loose<BaseResp>,
 }
 
-/// `MiniMax` tells its errors here, with HTTP 200.
+/// Errors of MiniMax, which come with HTTP 200.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct BaseResp {
@@ -367,9 +374,9 @@ pub(super) struct WireUsage {
     completion_tokens: Count,
     completion_tokens_details: Loose<OutputDetails>,
     prompt_tokens_details: Loose<InputDetails>,
-    /// Together and Azure's `DeepSeek` put it here.
+    /// Reasoning tokens of Together and of DeepSeek on Azure.
     reasoning_tokens: Count,
-    /// `DeepSeek`'s own name.
+    /// DeepSeek's name for cached input tokens.
     prompt_cache_hit_tokens: Count,
 }
 
@@ -386,7 +393,7 @@ struct InputDetails {
 }
 
 impl WireUsage {
-    /// It counts by the names of this wire.
+    /// Reports whether the usage has the field names of this wire.
     pub(super) fn is_own(&self) -> bool {
         self.prompt_tokens.0.is_some() || self.completion_tokens.0.is_some()
     }
@@ -414,7 +421,7 @@ pub(super) fn read(frame: &Frame<'_>, out: &mut EventSink<'_, '_>) -> Reading {
     let Ok(Loose(chunk)) = serde_json::from_slice::<Loose<Chunk<'_>>>(frame.data) else {
         return Reading::Malformed;
     };
-    // Tokens are counted by other names on other wires.
+    // Other wires have other names for token counts.
     let counts = chunk.usage.as_ref().is_some_and(|usage| usage.is_own());
     let is_own = chunk.object.starts_with("chat.completion") || counts;
     if !chunk.choices.present && !is_own && chunk.error.is_none() {
@@ -438,7 +445,7 @@ pub(super) fn read(frame: &Frame<'_>, out: &mut EventSink<'_, '_>) -> Reading {
 
 fn read_choice(index: u32, choice: &Choice<'_>, kind: FrameKind, out: &mut EventSink<'_, '_>) {
     out.choice(index);
-    // Perplexity sends the whole message beside each delta.
+    // Perplexity sends the whole message with each delta.
     let message = match kind {
         FrameKind::Body => choice.message.as_ref().or(choice.delta.as_ref()),
         FrameKind::Event | FrameKind::Exception | FrameKind::Text => {
@@ -524,7 +531,7 @@ fn read_call(
     }
 }
 
-/// Custom tools take free text.
+/// Reads a call of a custom tool, which takes free text.
 fn read_custom_call(
     choice: u32,
     call: u32,
@@ -543,7 +550,8 @@ fn read_custom_call(
     }
 }
 
-/// Arguments are JSON in a string by the book, and plain JSON on some hosts.
+/// Returns the arguments of a call as text. They should be JSON in a string, but some hosts send
+/// plain JSON.
 pub(super) fn arguments_text(raw: &RawValue) -> Cow<'_, str> {
     match raw.get() {
         "null" => Cow::Borrowed(""),
@@ -556,7 +564,7 @@ fn read_details(choice: u32, wire: &Choice<'_>, out: &mut EventSink<'_, '_>) {
     if let Some(word) = wire.native_finish_reason.said() {
         out.detail(Some(choice), "native_finish_reason", &word.to_text());
     }
-    // vLLM and SGLang name the stop string that matched, or the number of a token.
+    // vLLM and SGLang send the matched stop string or a token id.
     for (key, scalar) in [("stop_reason", &wire.stop_reason), ("matched_stop", &wire.matched_stop)]
     {
         if let Some(word) = scalar.said() {
@@ -584,7 +592,7 @@ struct Category<'a> {
     code: Text<'a>,
 }
 
-/// What Azure's filter made of each category, or its `error` where it did not run.
+/// Emits the result of Azure's filter for each category, or its `error` if the filter did not run.
 pub(super) fn rate_categories(
     choice: Option<u32>,
     results: Option<&RawValue>,
@@ -603,7 +611,7 @@ pub(super) fn rate_categories(
         out.rate(&SafetyRating {
             choice,
             category: clean(name, WORD_CAP),
-            // Some categories are told apart by degree, the others are there or not.
+            // Some categories have a severity; the others are only detected or not.
             probability: category.detected.0.then(|| "detected".to_owned()),
             severity: category.severity.kept(),
             blocked: category.filtered.0,

@@ -1,25 +1,26 @@
-//! Legacy completions: one text, one word, no tools.
+//! Legacy completions: one text, one finish reason, no tools.
 //!
-//! Source: openai-openapi spec 2.3.0. `max_tokens` is 16 where the caller leaves it out, so that
-//! `length` is common here.
+//! `max_tokens` defaults to 16, so `length` is common here.
+//!
+//! Source: openai-openapi spec 2.3.0.
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
+use super::errors::is_set;
 use super::openai_chat::{SIGNS, USAGE, WireUsage};
 use super::{CallsClose, Dialect, Proof, Reading, Streams, Wins, Words};
+use crate::dialect::common;
 use crate::ending::Reason;
 use crate::event::Event;
-use crate::fault::is_set;
 use crate::frame::{Frame, Framing};
-use crate::gateway_error;
-use crate::next_request::{self, ConversationShape, RequestShape};
+use crate::next_request::{ConversationShape, RequestShape};
 use crate::provider::{COMMON_CAPABILITIES, Capabilities, Profile};
 use crate::reader::EventSink;
 use crate::shape::Probe;
 use crate::wire::{Count, Few, Loose, Scalar, Text};
 
-/// The wire.
+/// The `openai-completions` dialect.
 pub static DIALECT: Dialect = Dialect {
     id: "openai-completions",
     framing: Framing::Sse,
@@ -37,15 +38,15 @@ pub static DIALECT: Dialect = Dialect {
     )],
     wins: Wins::First,
     calls_close: CallsClose::ByWord,
-    proof: Proof::Marker("[DONE]"),
+    proof: Proof::Marker(common::END_MARKER),
     error_patterns: SIGNS,
     caps: &["max_tokens"],
     streams: Streams::Flag("stream"),
-    error_shape: gateway_error::OPENAI,
+    error_shape: common::ERRORS,
     request_shape: RequestShape {
         talk: &[ConversationShape::Prompt("prompt", "echo")],
         usage: Some(USAGE),
-        ..next_request::NOTHING
+        ..common::REQUEST
     },
     usage: &["usage.prompt_tokens", "usage.completion_tokens"],
     counts: &[],
@@ -54,7 +55,7 @@ pub static DIALECT: Dialect = Dialect {
     source: "openai-openapi 2.3.0",
 };
 
-/// This wire without a host's own ways: what profiles build on.
+/// Base profile for the providers of this dialect.
 pub const PROFILE: Profile = Profile {
     paths: &["/completions"],
     capabilities: Capabilities {
@@ -86,7 +87,7 @@ struct Choice<'a> {
     index: Count,
     #[serde(borrow)]
     text: Text<'a>,
-    /// What chat has in place of the text.
+    /// Field of chat in place of `text`.
     #[serde(borrow)]
     message: Option<&'a RawValue>,
     #[serde(borrow)]

@@ -1,9 +1,9 @@
 //! Responses: a status and a list of items in place of choices.
 //!
-//! The word is `incomplete_details.reason` where there is one, else `status`. It is read inside the
-//! terminal event: vLLM and SGLang send `response.completed` for everything. The event's name counts
-//! where there is no status, or where it says that the response failed. There is no word for tool
-//! calls; they show as items.
+//! The finish reason is `incomplete_details.reason` if present, else `status`. It is read inside
+//! the terminal event, because vLLM and SGLang send `response.completed` for everything. The
+//! event's name counts only if the status is missing or the name reports a failure. Tool calls have
+//! no finish reason; they show as items.
 //!
 //! Source: `openai` 3.49.0, openai-openapi spec 2.3.0, codex @343074d.
 
@@ -14,24 +14,25 @@ use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
+use super::errors::is_set;
 use super::openai_chat::{SIGNS, arguments_text, rate_categories};
 use super::{CallsClose, Dialect, Proof, Reading, Streams, Wins, Words, openai_chat};
+use crate::dialect::common::{self, MESSAGES, WORDS_IF_SAID};
 use crate::ending::{Reason, Usage};
 use crate::event::{Event, Word};
 use crate::facts::Kinds;
-use crate::fault::is_set;
 use crate::frame::{Frame, Framing};
-use crate::gateway_error::{self, ErrorShape, GatewayError};
+use crate::gateway_error::{ErrorShape, GatewayError};
 use crate::next_request::{
-    self, ConversationShape, Effort, ForcedTool, MESSAGES, MessageList, RequestShape, Restriction,
-    Scale, Speaker, Temperature, WORDS_IF_SAID, effort,
+    ConversationShape, Effort, ForcedTool, MessageList, RequestShape, Restriction, Scale, Speaker,
+    Temperature, effort,
 };
 use crate::provider::{Profile, Resume, Role, Token, TokenInput, TokenOf};
 use crate::reader::EventSink;
 use crate::shape::Probe;
 use crate::wire::{Count, Few, Loose, Scalar, Text};
 
-/// The wire.
+/// The `openai-responses` dialect.
 pub static DIALECT: Dialect = Dialect {
     id: "openai-responses",
     framing: Framing::Sse,
@@ -40,7 +41,7 @@ pub static DIALECT: Dialect = Dialect {
     words: &[
         Words {
             pending: &["queued", "in_progress"],
-            // It says why only together with its details.
+            // Only its details have the cause.
             vague: &["incomplete"],
             ..Words::plain(
                 "status",
@@ -53,8 +54,8 @@ pub static DIALECT: Dialect = Dialect {
                 ],
             )
         },
-        // The name of the last event, where the response in it has no status. Hosts send the first of
-        // them for everything.
+        // The name of the last event, if its response has no status. Some hosts send
+        // `response.completed` for everything.
         Words {
             vague: &["response.completed", "response.incomplete"],
             ..Words::plain(
@@ -74,9 +75,9 @@ pub static DIALECT: Dialect = Dialect {
             rows: &[
                 ("max_output_tokens", Reason::OutputLimit),
                 ("content_filter", Reason::Filtered),
-                // Listed by the SDK alone; what sets it off is not documented.
+                // Listed only by the SDK; its cause is not documented.
                 ("max_messages", Reason::OutputLimit),
-                // The caller steered a WebSocket response, and its successor follows.
+                // The caller steered a WebSocket response, and another response follows.
                 ("steered", Reason::Cancelled),
             ],
             vague: &["max_messages"],
@@ -105,12 +106,11 @@ pub static DIALECT: Dialect = Dialect {
     source: "openai 3.49.0; openai-openapi 2.3.0; codex @343074d",
 };
 
-/// Clients raise on the error object alone; the rest is the event as the wire documents it.
-const TELLS: ErrorShape =
-    ErrorShape { event: "error", in_stream: tell, body: gateway_error::openai };
+/// Error shape. Clients raise only on the error object; the rest is the documented event.
+const TELLS: ErrorShape = ErrorShape { event: "error", in_stream: tell, body: common::openai };
 
 fn tell(gateway_error: &GatewayError<'_>) -> Value {
-    let mut event = gateway_error::openai(gateway_error);
+    let mut event = common::openai(gateway_error);
     if let Some(fields) = event.as_object_mut() {
         fields.insert("type".into(), "error".into());
         fields.insert("code".into(), gateway_error.code.into());
@@ -121,7 +121,7 @@ fn tell(gateway_error: &GatewayError<'_>) -> Value {
     event
 }
 
-/// What its requests ask for.
+/// Request fields of this dialect.
 pub(crate) const ASKS: RequestShape = RequestShape {
     talk: &[ConversationShape::MessageList(MessageList { list: "input", part, ..MESSAGES })],
     forced_tools: &[ForcedTool {
@@ -133,7 +133,7 @@ pub(crate) const ASKS: RequestShape = RequestShape {
     }],
     temperature: Temperature { field: "temperature", ..openai_chat::ASKS.temperature },
     efforts: &[effort("reasoning.effort", WORDS_IF_SAID)],
-    ..next_request::NOTHING
+    ..common::REQUEST
 };
 
 fn part(speaker: Speaker, text: &str) -> Value {
@@ -141,14 +141,15 @@ fn part(speaker: Speaker, text: &str) -> Value {
     json!({ "type": kind, "text": text })
 }
 
-/// The same where every reasoning model takes the effort, asked for or not.
+/// Reasoning field of hosts where every reasoning model accepts it, requested or not.
 pub(crate) static EFFORTS_UNASKED: &[Effort] = &[effort(
     "reasoning.effort",
-    Scale::Words { words: next_request::EFFORT_WORDS, unsaid: Some("low"), given: None },
+    Scale::Words { words: common::EFFORT_WORDS, unsaid: Some("low"), given: None },
 )];
 
-/// The id of the response before: the input then is what is new. It needs a provider that stored
-/// the response; in a conversation the response is already (`openai` 3.49.0).
+/// Returns the rule that continues from the previous response's id, with only new input. The
+/// provider must have stored the response. A conversation already holds the response (`openai`
+/// 3.49.0).
 #[must_use]
 pub const fn previous_response(role: Role) -> Resume {
     Resume::Token(Token {
@@ -160,13 +161,13 @@ pub const fn previous_response(role: Role) -> Resume {
             field: "store",
             fine: &["true"],
             by_default: false,
-            because: "the request asks that nothing be stored",
+            because: "the request disables storage",
         }],
         cap_counts_all: false,
     })
 }
 
-/// This wire without a host's own ways: what profiles build on.
+/// Base profile for the providers of this dialect.
 pub const PROFILE: Profile = Profile { paths: &["/responses"], ..DIALECT.profile() };
 
 #[derive(Default, Deserialize)]
@@ -201,7 +202,7 @@ struct Response<'a> {
     #[serde(borrow)]
     output: Few<&'a RawValue>,
     usage: Option<Loose<WireUsage>>,
-    /// Azure's own.
+    /// Results of Azure's content filters.
     #[serde(borrow)]
     content_filters: Few<Loose<ContentFilter<'a>>>,
 }
@@ -215,7 +216,7 @@ struct ContentFilter<'a> {
     content_filter_results: Option<&'a RawValue>,
 }
 
-/// An object by the book; the bare reason on some hosts.
+/// Cause of an incomplete response. Some hosts send the bare reason instead of an object.
 #[derive(Default)]
 struct IncompleteDetails<'a> {
     reason: Scalar<'a>,
@@ -256,25 +257,25 @@ struct Item<'a> {
     arguments: Option<&'a RawValue>,
     #[serde(borrow)]
     input: Option<&'a RawValue>,
-    /// Of calls that run commands, and of those that use a computer.
+    /// Arguments of calls that run commands or use a computer.
     #[serde(borrow)]
     action: Option<&'a RawValue>,
     #[serde(borrow)]
     actions: Option<&'a RawValue>,
-    /// Of calls that patch files.
+    /// Arguments of calls that patch files.
     #[serde(borrow)]
     operation: Option<&'a RawValue>,
-    /// Who searches for tools: `client` or `server`.
+    /// Side that searches for tools: `client` or `server`.
     #[serde(borrow)]
     execution: Text<'a>,
-    /// The program that calls the tool, where one does.
+    /// Program that calls the tool, if any.
     #[serde(borrow)]
     caller: Option<&'a RawValue>,
     #[serde(borrow)]
     content: Few<Loose<Part<'a>>>,
     #[serde(borrow)]
     summary: Few<Loose<Part<'a>>>,
-    /// All of it.
+    /// JSON of the whole item.
     #[serde(skip)]
     json: &'a str,
 }
@@ -324,7 +325,7 @@ fn read(frame: &Frame<'_>, out: &mut EventSink<'_, '_>) -> Reading {
         return Reading::Malformed;
     };
     let index = wire.output_index.index();
-    // Where the frame and the data name two events, a failure is one.
+    // If the frame and the data name different events, a failure wins.
     let failed = matches!(
         frame.name,
         "error" | "response.failed" | "response.incomplete" | "response.cancelled"
@@ -371,7 +372,8 @@ fn read(frame: &Frame<'_>, out: &mut EventSink<'_, '_>) -> Reading {
     Reading::Read
 }
 
-/// The terminal event holds the whole response again: its items only fill in what was not streamed.
+/// Reads the terminal event. It repeats the whole response, so its items only add content that was
+/// not streamed.
 fn read_terminal(name: &str, wire: &Payload<'_>, out: &mut EventSink<'_, '_>) -> Reading {
     let nothing = Loose::default();
     let response = wire.response.as_ref().unwrap_or(&nothing);
@@ -379,7 +381,7 @@ fn read_terminal(name: &str, wire: &Payload<'_>, out: &mut EventSink<'_, '_>) ->
     for (index, raw) in (0..).zip(response.output.iter()) {
         let item = Item::read(raw);
         if is_call(&item, out) {
-            // Hosts count the items of a stream and of its end differently.
+            // Some hosts number the items differently in the stream and at its end.
             let index = out.call_of_id(0, item.id()).unwrap_or(index);
             end_item(index, &item, out);
         } else {
@@ -422,7 +424,7 @@ fn read_body(frame: &Frame<'_>, out: &mut EventSink<'_, '_>) -> Reading {
     read_end(&response, true, out)
 }
 
-/// Reads what the response says of itself; its status only where nothing contradicts it.
+/// Reads a response object. `heed_status` is false if the event's name contradicts its status.
 fn read_end(response: &Response<'_>, heed_status: bool, out: &mut EventSink<'_, '_>) -> Reading {
     out.emit(Event::Begin { id: &response.id, model: &response.model });
     if let Some(usage) = &response.usage {
@@ -462,11 +464,11 @@ static BY_PROVIDER: &[&str] = &[
     "view_image_call",
     "view_x_video_call",
     "collections_search_call",
-    // The program that calls tools, which are items of their own.
+    // A program that calls tools. Its calls are separate items.
     "program",
 ];
 
-/// Calls that the caller runs, and whether they can go without arguments.
+/// Calls that the caller runs, and whether they may have no arguments.
 static BY_CALLER: &[(&str, bool)] = &[
     ("function_call", true),
     ("custom_tool_call", true),
@@ -482,7 +484,8 @@ impl Item<'_> {
         if self.call_id.is_empty() { &self.id } else { &self.call_id }
     }
 
-    /// The arguments of a call, where they have come. Those of a call that nobody knows are all of it.
+    /// Returns the arguments of a call, if they have arrived. For an unknown kind of call, returns
+    /// the whole item.
     fn arguments(&self) -> Option<Cow<'_, str>> {
         let written = [self.arguments, self.input, self.action, self.operation];
         if let Some(raw) = written.into_iter().flatten().next() {
@@ -498,8 +501,8 @@ impl Item<'_> {
     }
 }
 
-/// A call that the caller is to run, as far as the item itself tells. A call that nobody knows counts:
-/// that it runs elsewhere would have to be known.
+/// Reports whether the item is a call that the caller must run, judging by the item alone. Unknown
+/// kinds of calls count, because nothing shows that they run elsewhere.
 fn is_call(item: &Item<'_>, out: &EventSink<'_, '_>) -> bool {
     let kind = &*item.type_;
     let calls = kind.ends_with("_call") || !item.call_id.is_empty() && !kind.ends_with("_output");
@@ -507,13 +510,14 @@ fn is_call(item: &Item<'_>, out: &EventSink<'_, '_>) -> bool {
     is_call && &*item.execution != "server" && !(takes_text(item) && out.runs_itself(&item.name))
 }
 
-/// Custom tools take free text.
+/// Reports whether the item calls a custom tool, which takes free text.
 fn takes_text(item: &Item<'_>) -> bool {
     &*item.type_ == "custom_tool_call"
 }
 
-/// A call that a program makes is in progress until its result is there: that is the program's state
-/// (recorded, vercel/ai and braintrustdata/lingua).
+/// Reports whether the item is unfinished. A program's call stays `in_progress` until its result
+/// arrives, which does not make the call itself unfinished (recorded, vercel/ai and
+/// braintrustdata/lingua).
 fn is_unfinished(item: &Item<'_>) -> bool {
     match &*item.status {
         "incomplete" => true,
@@ -539,7 +543,7 @@ fn begin_item(index: u32, item: &Item<'_>, out: &mut EventSink<'_, '_>) {
             other_item(index, out);
         }
         kind => {
-            // What has its output beside it has been run.
+            // A call whose output is an item has already run.
             if kind.ends_with("_output") && !item.call_id.is_empty() {
                 out.by_provider(0, &item.call_id);
             }
@@ -567,7 +571,7 @@ fn end_item(index: u32, item: &Item<'_>, out: &mut EventSink<'_, '_>) {
         let arguments = item.arguments();
         let told = arguments.as_deref().unwrap_or_default();
         if out.has_arguments(0, index) {
-            // What is sent as a value may be written anew each time; a text is the same text.
+            // A JSON value may be serialized differently each time; a string must be the same.
             if [item.arguments, item.input].into_iter().flatten().any(is_string) {
                 out.compare_arguments(0, index, told);
             }
@@ -585,7 +589,7 @@ fn end_item(index: u32, item: &Item<'_>, out: &mut EventSink<'_, '_>) {
     read_parts(item, Kinds { text: known, reasoning: known, refusal: known }, out);
 }
 
-/// Reads the content of an item but for what is known already.
+/// Reads the content of an item, except the kinds that are already known.
 fn read_parts(item: &Item<'_>, known: Kinds, out: &mut EventSink<'_, '_>) {
     if is_unfinished(item) && &*item.type_ == "message" {
         out.mark(0, |marks| marks.unfinished_content = true);

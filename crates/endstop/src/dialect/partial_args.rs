@@ -1,36 +1,36 @@
-//! Arguments that come as values at JSON paths, as Gemini and Vertex stream them.
+//! Tool call arguments that are streamed as values at JSON paths, by Gemini and Vertex.
 //!
-//! Each piece names a path (`$.items[0].name`) and a value for it; a text that goes on says so, and
-//! its next piece is appended. Nothing is guessed: a path that cannot be followed, or a text whose end
-//! never came, leaves the arguments unfinished.
+//! Each piece has a path (`$.items[0].name`) and a value. A string that continues is marked, and
+//! its next piece is appended. Nothing is guessed: a path that cannot be followed, or a string
+//! whose end never came, leaves the arguments unfinished.
 //!
 //! Source: recorded streams of gemini-3 with streamed arguments; `google-genai` 3.1.0 `PartialArg`.
 
 use serde_json::value::RawValue;
 
-/// The deepest path that is followed.
+/// Maximum depth of a path.
 const MAX_DEPTH: usize = 64;
-/// The most bytes of arguments that are kept of one call.
+/// Maximum size of the arguments of one call, in bytes.
 const MAX_BYTES: usize = 16 << 20;
 
-/// The most pieces of one call: of a text, one comes with every token. Keys are looked for one by one,
-/// and this bounds how many there can be.
+/// Maximum number of pieces of one call. A string has one piece per token. Keys are searched
+/// linearly, and this limits their number.
 const MAX_PIECES: usize = 1 << 16;
-/// The most keys of one object.
+/// Maximum number of keys of one object.
 const MAX_KEYS: usize = 1 << 12;
 
-/// The arguments of one call so far.
+/// Arguments of one call so far.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct PartialArgs {
     root: Node,
-    /// The path of the text that goes on.
+    /// Path of the string that continues.
     open: Option<String>,
     bytes: usize,
     pieces: usize,
     broken: bool,
 }
 
-/// One piece of them.
+/// One piece of the arguments.
 #[derive(Debug)]
 pub(crate) struct Piece<'a> {
     pub(crate) path: &'a str,
@@ -38,14 +38,14 @@ pub(crate) struct Piece<'a> {
     pub(crate) goes_on: bool,
 }
 
-/// The value of a piece.
+/// Value of a piece.
 #[derive(Debug)]
 pub(crate) enum Value<'a> {
     Text(&'a str),
-    /// A number or a flag, as it was written.
+    /// A number or a boolean, as written.
     Raw(&'a RawValue),
     Null,
-    /// None that is known.
+    /// No value, or one of an unknown type.
     Missing,
 }
 
@@ -65,13 +65,13 @@ enum Step {
 }
 
 impl PartialArgs {
-    /// Takes a piece in.
+    /// Adds a piece.
     pub(crate) fn push(&mut self, piece: &Piece<'_>) {
         if self.broken {
             return;
         }
         if self.put(piece).is_none() {
-            // They can no longer become whole: nothing of them is kept.
+            // The arguments can no longer become whole, so they are dropped.
             *self = Self { broken: true, ..Self::default() };
             return;
         }
@@ -105,7 +105,7 @@ impl PartialArgs {
         Some(())
     }
 
-    /// Returns the arguments as JSON; none if they are unfinished.
+    /// Returns the arguments as JSON, or `None` if they are unfinished.
     pub(crate) fn finish(&self) -> Option<String> {
         if self.broken || self.open.is_some() || !matches!(self.root, Node::Object(_)) {
             return None;
@@ -117,7 +117,7 @@ impl PartialArgs {
 }
 
 impl Node {
-    /// The value at the next step, made if it is not there.
+    /// Returns the node at the next step. Creates it if it is missing.
     fn at(&mut self, step: &Step) -> Option<&mut Self> {
         match (step, self) {
             (Step::Key(key), node @ Self::Empty) => {
@@ -185,7 +185,7 @@ impl Node {
     }
 }
 
-/// The steps of a path; none if it is of another form than `$.key[0]['other key']`.
+/// Returns the steps of a path, or `None` if its form is not like `$.key[0]['other key']`.
 fn steps(path: &str) -> Option<Vec<Step>> {
     let mut rest = path.strip_prefix('$')?;
     let mut steps = Vec::new();
@@ -206,7 +206,7 @@ fn steps(path: &str) -> Option<Vec<Step>> {
     (!steps.is_empty()).then_some(steps)
 }
 
-/// What stands in brackets, and what follows them.
+/// Parses the text after `[`. Returns the step and the text after `]`.
 fn bracket(text: &str) -> Option<(Step, &str)> {
     let quote = text.chars().next().filter(|quote| "'\"".contains(*quote));
     let Some(quote) = quote else {

@@ -1,26 +1,26 @@
-//! Replicate's predictions: a state, and no word about tokens.
+//! Replicate predictions: a status, but no token usage.
 //!
-//! A model that ran to its cap has `succeeded` like any other, so that the word is vague. The output
-//! of a stream is plain text; `done` is the proof, with a reason where it went wrong.
+//! A model that reached its token limit also has `succeeded`, so that status is vague. The output
+//! of a stream is plain text. The event `done` ends the stream, with a reason if something went
+//! wrong.
 //!
 //! Source: `replicate` 1.0.7 `prediction.py`, `stream.py`; replicate.com/docs, streaming output.
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
+use super::errors::is_set;
 use super::{CallsClose, Dialect, Proof, Reading, Streams, Wins, Words};
+use crate::dialect::common;
 use crate::ending::Reason;
 use crate::event::{Event, Word};
-use crate::fault::is_set;
 use crate::frame::{Frame, Framing};
-use crate::gateway_error;
-use crate::next_request;
 use crate::provider::{COMMON_CAPABILITIES, Capabilities, Profile};
 use crate::reader::EventSink;
 use crate::shape::Probe;
 use crate::wire::{Content, Loose, Scalar, Text};
 
-/// The wire.
+/// The `replicate` dialect.
 pub static DIALECT: Dialect = Dialect {
     id: "replicate",
     framing: Framing::Sse,
@@ -50,12 +50,12 @@ pub static DIALECT: Dialect = Dialect {
     wins: Wins::First,
     calls_close: CallsClose::ByWord,
     proof: Proof::Event,
-    // An error is a sentence of the model's own code, and no two say it alike.
+    // Errors are free text from the model's code, so there are no common patterns.
     error_patterns: &[],
     caps: &["input.max_tokens"],
     streams: Streams::Flag("stream"),
-    error_shape: gateway_error::OPENAI,
-    request_shape: next_request::NOTHING,
+    error_shape: common::ERRORS,
+    request_shape: common::REQUEST,
     usage: &[],
     counts: &[],
     padding: &[],
@@ -63,7 +63,7 @@ pub static DIALECT: Dialect = Dialect {
     source: "replicate 1.0.7",
 };
 
-/// This wire without a host's own ways: what profiles build on.
+/// Base profile for the providers of this dialect.
 pub const PROFILE: Profile = Profile {
     paths: &["/predictions"],
     capabilities: Capabilities { tools: false, usage_in_streams: false, ..COMMON_CAPABILITIES },

@@ -1,26 +1,25 @@
-//! SAP AI Core's orchestration: chat completions inside an envelope that tells what each module did.
+//! SAP AI Core's orchestration: chat completions inside an envelope with the result of each module.
 //!
-//! The last module's answer counts, `final_result`; version 1 calls it `orchestration_result`. What
-//! the model itself said stands in `intermediate_results` and can differ from it.
+//! The result of the last module counts: `final_result`, or `orchestration_result` in version 1.
+//! The model's own response is in `intermediate_results` and can differ from it.
 //!
 //! Source: SAP/ai-sdk-js @42429d1 `packages/orchestration`; SAP/ai-sdk-java @6e1783e.
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
+use super::errors::is_set;
 use super::openai_chat::{self, SIGNS};
 use super::{CallsClose, Dialect, Proof, Reading, Streams, Wins, Words};
+use crate::dialect::common;
 use crate::ending::Reason;
-use crate::fault::is_set;
 use crate::frame::{Frame, Framing};
-use crate::gateway_error;
-use crate::next_request;
 use crate::provider::{COMMON_CAPABILITIES, Capabilities, Profile};
 use crate::reader::EventSink;
 use crate::shape::Probe;
 use crate::wire::Loose;
 
-/// The wire.
+/// The `sap-orchestration` dialect.
 pub static DIALECT: Dialect = Dialect {
     id: "sap-orchestration",
     framing: Framing::Sse,
@@ -39,12 +38,12 @@ pub static DIALECT: Dialect = Dialect {
     )],
     wins: Wins::First,
     calls_close: CallsClose::ByWord,
-    proof: Proof::Marker("[DONE]"),
+    proof: Proof::Marker(common::END_MARKER),
     error_patterns: SIGNS,
     caps: &["config.modules.prompt_templating.model.params.max_tokens"],
     streams: Streams::Flag("config.stream.enabled"),
-    error_shape: gateway_error::OPENAI,
-    request_shape: next_request::NOTHING,
+    error_shape: common::ERRORS,
+    request_shape: common::REQUEST,
     usage: &["final_result.usage.prompt_tokens", "final_result.usage.completion_tokens"],
     counts: &[],
     padding: &["request_id"],
@@ -52,7 +51,7 @@ pub static DIALECT: Dialect = Dialect {
     source: "SAP/ai-sdk-js @42429d1; SAP/ai-sdk-java @6e1783e",
 };
 
-/// This wire without a host's own ways: what profiles build on.
+/// Base profile for the providers of this dialect.
 pub const PROFILE: Profile = Profile {
     paths: &["/v2/completion", "/deployments/*/completion"],
     capabilities: Capabilities { choices: true, ..COMMON_CAPABILITIES },

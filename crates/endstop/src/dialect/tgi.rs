@@ -1,27 +1,28 @@
-//! Text Generation Inference's own `/generate` and `/generate_stream`.
+//! Text Generation Inference's native `/generate` and `/generate_stream`.
 //!
-//! The last event has the whole text, which is null before: that is the proof. The word is in
-//! `details`, which only those get who ask for them; else nothing is said. A plain answer may come
-//! in a list.
+//! The last event has the whole text, which is null before, and ends the stream. The finish reason
+//! is in `details`, which come only on request. A body may be a list.
 //!
-//! Source: text-generation-inference @db931fc `router/src/{lib,server}.rs`; `huggingface_hub` 2.4.0.
+//! Source: text-generation-inference @db931fc `router/src/{lib,server}.rs`; `huggingface_hub`
+//! 2.4.0.
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
+use super::errors::is_set;
 use super::{CallsClose, Dialect, Proof, Reading, Streams, Wins, Words};
+use crate::dialect::common;
 use crate::ending::{Reason, Usage};
 use crate::event::Event;
-use crate::fault::{FaultKind, class, is_set, name};
+use crate::fault::{FaultKind, class, name};
 use crate::frame::{Frame, Framing};
-use crate::gateway_error;
-use crate::next_request::{self, ConversationShape, RequestShape};
+use crate::next_request::{ConversationShape, RequestShape};
 use crate::provider::{COMMON_CAPABILITIES, Capabilities, Profile};
 use crate::reader::EventSink;
 use crate::shape::Probe;
 use crate::wire::{Count, Flag, Loose, Scalar, Text};
 
-/// The wire.
+/// The `hf-tgi` dialect.
 pub static DIALECT: Dialect = Dialect {
     id: "hf-tgi",
     framing: Framing::Sse,
@@ -47,10 +48,10 @@ pub static DIALECT: Dialect = Dialect {
     ],
     caps: &["parameters.max_new_tokens"],
     streams: Streams::Flag("stream"),
-    error_shape: gateway_error::TEXT,
+    error_shape: common::TEXT_ERRORS,
     request_shape: RequestShape {
         talk: &[ConversationShape::Prompt("inputs", "parameters.return_full_text")],
-        ..next_request::NOTHING
+        ..common::REQUEST
     },
     usage: &["details.generated_tokens"],
     counts: &[],
@@ -59,7 +60,7 @@ pub static DIALECT: Dialect = Dialect {
     source: "text-generation-inference @db931fc; huggingface_hub 2.4.0",
 };
 
-/// This wire without a host's own ways: what profiles build on.
+/// Base profile for the providers of this dialect.
 pub const PROFILE: Profile = Profile {
     paths: &["/generate", "/generate_stream"],
     capabilities: Capabilities { tools: false, ..COMMON_CAPABILITIES },
@@ -107,7 +108,7 @@ fn read(frame: &Frame<'_>, out: &mut EventSink<'_, '_>) -> Reading {
     }
     match (&wire.token, &wire.generated_text) {
         (None, None) => return Reading::Strange,
-        // Marks of the model's own, such as the one for the end.
+        // Special tokens of the model, such as the end-of-text token.
         (Some(token), _) if token.special.0 => out.choice(0),
         (Some(token), _) => out.text(0, &token.text),
         (None, Some(text)) => out.text(0, text),

@@ -1,27 +1,29 @@
-//! IBM watsonx, `text/generation`, and what came before it at IBM's research service.
+//! IBM watsonx `text/generation`, and its predecessor at IBM's research service.
 //!
-//! Every event has a word: `not_finished` until the last. Nothing follows the last, so that the word
-//! is the proof. The counts of a stream are running ones, and those of the input only come first.
+//! Every event has a finish reason, which is `not_finished` until the last event. Nothing follows
+//! the last event, so its finish reason ends the stream. Token counts in a stream are cumulative;
+//! only the first event counts the input.
 //!
-//! Source: `@ibm-cloud/watsonx-ai` 1.7.16 `types/vml_v1.d.ts`, which has clients compare without case;
-//! langchain4j's watsonx module for the codes of errors.
+//! Source: `@ibm-cloud/watsonx-ai` 1.7.16 `types/vml_v1.d.ts`, which tells clients to ignore case;
+//! langchain4j's watsonx module for the error codes.
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
+use super::errors::is_set;
 use super::{CallsClose, Dialect, Proof, Reading, Streams, Wins, Words};
+use crate::dialect::common;
 use crate::ending::{Reason, Usage};
 use crate::event::{Event, Word};
-use crate::fault::{FaultKind, is_set, name};
+use crate::fault::{FaultKind, name};
 use crate::frame::{Frame, Framing};
-use crate::gateway_error;
-use crate::next_request::{self, ConversationShape, RequestShape};
+use crate::next_request::{ConversationShape, RequestShape};
 use crate::provider::{COMMON_CAPABILITIES, Capabilities, Profile};
 use crate::reader::EventSink;
 use crate::shape::Probe;
 use crate::wire::{Count, Few, Loose, Scalar, Text};
 
-/// The wire.
+/// The `watsonx` dialect.
 pub static DIALECT: Dialect = Dialect {
     id: "watsonx",
     framing: Framing::Sse,
@@ -39,7 +41,7 @@ pub static DIALECT: Dialect = Dialect {
                 ("STOP_SEQUENCE", Reason::StopSequence),
                 ("max_tokens", Reason::OutputLimit),
                 ("MAX_TOKENS", Reason::OutputLimit),
-                // The limit that is not the caller's own: what the model's window leaves room for.
+                // Not the caller's limit, but the room that is left in the context window.
                 ("token_limit", Reason::ContextLimit),
                 ("TOKEN_LIMIT", Reason::ContextLimit),
                 ("time_limit", Reason::TimedOut),
@@ -61,10 +63,10 @@ pub static DIALECT: Dialect = Dialect {
     ],
     caps: &["parameters.max_new_tokens"],
     streams: Streams::Path("_stream"),
-    error_shape: gateway_error::OPENAI,
+    error_shape: common::ERRORS,
     request_shape: RequestShape {
         talk: &[ConversationShape::Prompt("input", "")],
-        ..next_request::NOTHING
+        ..common::REQUEST
     },
     usage: &["results[].input_token_count", "results[].generated_token_count"],
     counts: &[],
@@ -73,7 +75,7 @@ pub static DIALECT: Dialect = Dialect {
     source: "@ibm-cloud/watsonx-ai 1.7.16",
 };
 
-/// This wire without a host's own ways: what profiles build on.
+/// Base profile for the providers of this dialect.
 pub const PROFILE: Profile = Profile {
     paths: &["/text/generation", "/generation/text", "/v2/text/chat"],
     capabilities: Capabilities { tools: false, ..COMMON_CAPABILITIES },
@@ -119,7 +121,7 @@ fn read(frame: &Frame<'_>, out: &mut EventSink<'_, '_>) -> Reading {
         out.choice(choice);
         out.text(choice, &result.generated_text);
         out.emit(Event::Usage(Usage {
-            // A stream counts the input once and gives zero after that.
+            // A stream counts the input once and sends zero after that.
             input: result.input_token_count.0.filter(|count| *count > 0),
             output: result.generated_token_count.0,
             ..Usage::default()

@@ -250,6 +250,17 @@ fn read_headers(mut bytes: &[u8]) -> Option<Headers<'_>> {
     Some(headers)
 }
 
+/// Encodes an exception as one message.
+#[must_use]
+pub fn exception(kind: &str, payload: &[u8]) -> Vec<u8> {
+    let headers = [
+        (":message-type", "exception"),
+        (":exception-type", kind),
+        (":content-type", "application/json"),
+    ];
+    encode(&headers, payload)
+}
+
 /// Writes one message, for tests, simulators and whoever must speak this wire.
 #[must_use]
 pub fn encode(headers: &[(&str, &str)], payload: &[u8]) -> Vec<u8> {

@@ -7,7 +7,7 @@
 
 use memchr::memchr2;
 
-use super::{Broken, Frame, FrameKind, Rest, is_whole_json};
+use super::{Broken, Frame, FrameKind, Rest, is_bracketed_word, is_whole_json};
 use crate::json::{JsonState, Scanner};
 
 /// Cuts a stream of server-sent events into frames.
@@ -109,7 +109,7 @@ impl Sse {
             return Rest::CutFrame;
         }
         self.keep(event);
-        if self.has_data && (is_whole_json(&self.data) || self.data.starts_with(b"[DONE]")) {
+        if self.has_data && (is_whole_json(&self.data) || is_bracketed_word(&self.data)) {
             self.dispatch_kept(0, &mut sink);
             return Rest::Nothing;
         }

@@ -1,6 +1,6 @@
 //! What the requests of a wire can ask for, and where: data, filled in by dialects and profiles.
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::Gather;
 use crate::provider::{Role, Token};
@@ -8,6 +8,12 @@ use crate::provider::{Role, Token};
 /// The things that requests of a wire can ask for, and their fields.
 #[derive(Clone, Copy, Debug)]
 pub struct RequestShape {
+    /// The field that names the model.
+    pub model: &'static str,
+    /// The fields that hold stop sequences: the first that the request has.
+    pub stop: &'static [&'static str],
+    /// The fields that ask for several choices: the first that the request has.
+    pub choices: &'static [&'static str],
     /// The fields of the conversation: the first whose field the request has.
     pub talk: &'static [ConversationShape],
     /// The role that gives a hint where no rule for the model says so.
@@ -58,20 +64,6 @@ impl UsageOption {
         Some([start, added.as_bytes(), rest].concat())
     }
 }
-
-/// A wire that takes none of this.
-pub const NOTHING: RequestShape = RequestShape {
-    talk: &[],
-    hint: Role::User,
-    prefill_restrictions: &[],
-    paused: PauseProtocol::Never,
-    tools: &["tools", "functions", "input.tools", "parameters.tools"],
-    forced_tools: &[],
-    temperature: Temperature { field: "", refused_by: &[], only_if_sent: true },
-    efforts: &[],
-    either_case: false,
-    usage: None,
-};
 
 /// The place of the conversation in a request.
 #[derive(Clone, Copy, Debug)]
@@ -208,41 +200,14 @@ pub enum Scale {
     Flag,
 }
 
-/// The words for effort on most wires. Below `low` each model has its own.
-pub const EFFORT_WORDS: &[&str] = &["max", "xhigh", "high", "medium", "low"];
-
 /// A field that tunes reasoning, on any model that takes it, if the request has it.
 #[must_use]
 pub const fn effort(field: &'static str, scale: Scale) -> Effort {
     Effort { field, models: &[], scale }
 }
 
-/// Words of effort that are lowered where a request says one.
-pub const WORDS_IF_SAID: Scale = Scale::Words { words: EFFORT_WORDS, unsaid: None, given: None };
-
 /// Tokens of reasoning that are halved where a request says how many.
 #[must_use]
 pub const fn tokens_if_said(least: u64) -> Scale {
     Scale::Tokens { least, unsaid: None }
-}
-
-/// The turns that most wires have.
-pub const MESSAGES: MessageList = MessageList {
-    list: "messages",
-    role: "role",
-    assistant: "assistant",
-    user: "user",
-    content: "content",
-    part: typed_text,
-    plain: true,
-};
-
-/// A part that says that it is text.
-fn typed_text(_: Speaker, text: &str) -> Value {
-    json!({ "type": "text", "text": text })
-}
-
-/// A part that is nothing but text.
-pub(crate) fn bare_text(_: Speaker, text: &str) -> Value {
-    json!({ "text": text })
 }

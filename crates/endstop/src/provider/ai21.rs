@@ -1,4 +1,4 @@
-//! AI21: Jamba on OpenAI's wire, Jurassic-2 on its own.
+//! AI21: OpenAI's wire for Jamba, its own wire for Jurassic-2.
 
 use super::{Auth, Profile, Provider};
 use crate::dialect::{bedrock_ai21, openai_chat};

@@ -1,4 +1,4 @@
-//! Aleph Alpha: its own completions, and OpenAI's chat.
+//! Aleph Alpha: its own completions wire and OpenAI's chat wire.
 
 use super::{Auth, Profile, Provider};
 use crate::dialect::{aleph_alpha, openai_chat};

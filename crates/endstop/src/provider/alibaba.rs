@@ -1,4 +1,4 @@
-//! Alibaba, of Qwen: its compatible mode. Errors inside HTTP 200 come without the marker.
+//! Alibaba (Qwen) in OpenAI-compatible mode. Errors with HTTP 200 come without an end marker.
 
 use super::{Auth, Prefill, Profile, Provider, Resume, Role, TRAILING, models};
 use crate::dialect::{dashscope, openai_chat, openai_completions, openai_responses};
@@ -24,7 +24,7 @@ pub static ALIBABA: Provider = Provider {
     main: Profile {
         provider: "alibaba",
         error_patterns: SIGNS,
-        // Its own models, and not while they think (partial mode page).
+        // Only its own models, and only if thinking is disabled (partial mode page).
         resume: &[
             models(&["thinking", "qwq", "qvq"], Resume::Hint(Role::User)),
             models(
@@ -51,7 +51,7 @@ pub static ALIBABA: Provider = Provider {
 static SIGNS: &[ErrorPattern] = &[
     name("DataInspectionFailed", FaultKind::Filter),
     name("data_inspection_failed", FaultKind::Filter),
-    // Behind a status and a namespace: `<400> InternalError.Algo.DataInspectionFailed: …`.
+    // Follows a status and a namespace: `<400> InternalError.Algo.DataInspectionFailed: …`.
     message("datainspectionfailed", FaultKind::Filter),
     name("Arrearage", FaultKind::Quota),
 ];
@@ -63,7 +63,7 @@ const THINKS: Restriction = Restriction {
     because: "thinking is enabled",
 };
 
-/// Thinking takes no choice of a tool (duolahypercho/codex-router#106).
+/// Forced tools, which are rejected while thinking is enabled (duolahypercho/codex-router#106).
 static FORCES: &[ForcedTool] = &[ForcedTool {
     tools: "tools",
     field: "tool_choice",

@@ -1,4 +1,4 @@
-//! Anthropic, first party.
+//! Anthropic's own API.
 
 use super::{Auth, Profile, Provider};
 use crate::dialect::{anthropic, anthropic_complete};

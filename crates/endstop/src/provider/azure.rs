@@ -60,7 +60,7 @@ pub static AZURE: Provider = Provider {
     source: "MicrosoftDocs/azure-ai-docs content-filter.md; @azure/openai 1.0.0-beta.13",
 };
 
-/// The words of the vendors whose models it hosts: they pass as they are.
+/// Finish reasons of the vendors whose models Azure hosts. Azure passes them on unchanged.
 pub(super) static HOSTED: &[Words] = &[Words::plain(
     "finish_reason",
     "choices[].finish_reason",
@@ -68,38 +68,38 @@ pub(super) static HOSTED: &[Words] = &[Words::plain(
         // DeepSeek R1 (recorded, req_llm).
         ("tool_call", Reason::ToolCall),
         ("insufficient_system_resource", Reason::Failed),
-        // Mistral's: the model's window rather than the caller's cap.
+        // Mistral: the context window, not the caller's token limit.
         ("model_length", Reason::ContextLimit),
-        // vLLM's.
+        // vLLM.
         ("abort", Reason::Cancelled),
     ],
 )];
 
-/// A deployment's name does not tell its model.
+/// Temperature only for requests that have one: a deployment's name does not reveal its model.
 const ONLY_IF_SENT: Temperature =
     Temperature { only_if_sent: true, ..openai_chat::ASKS.temperature };
 
-/// Dates, some with `-preview`.
+/// Version dates, some with `-preview`.
 const DATED: VersionAt = VersionAt::Query("api-version");
 
-/// The paths of `/openai/v1` need no date.
+/// Paths under `/openai/v1`, which need no date.
 const UNDATED: Version = Version {
     at: VersionAt::Path,
     values: Values::Is("v1"),
-    changes: "the same words, without an `api-version`",
+    changes: "same finish reasons, without an `api-version`",
 };
 
 static CHAT_VERSIONS: &[Version] = &[
     Version {
         at: DATED,
         values: Values::Before("2025"),
-        changes: "previews say `finish_details.type` for vision, with a null `finish_reason`",
+        changes: "vision previews send `finish_details.type` and a null `finish_reason`",
     },
     UNDATED,
 ];
 
 static VERSIONS: &[Version] =
-    &[Version { at: DATED, values: Values::Any, changes: "the same words" }, UNDATED];
+    &[Version { at: DATED, values: Values::Any, changes: "same finish reasons" }, UNDATED];
 
 static SIGNS: &[ErrorPattern] = &[
     name("ResponsibleAIPolicyViolation", FaultKind::Filter),

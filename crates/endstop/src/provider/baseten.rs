@@ -1,4 +1,4 @@
-//! Baseten: content at times behind the word, and errors with or without `error` around them.
+//! Baseten: content may follow the finish reason; errors may or may not be wrapped in `error`.
 
 use super::vllm::WORDS;
 use super::{Auth, Capabilities, Profile, Provider};
@@ -17,9 +17,9 @@ pub static BASETEN: Provider = Provider {
     url_variables: &[],
     main: Profile {
         provider: "baseten",
-        // vLLM is inside.
+        // Baseten runs vLLM.
         words: WORDS,
-        // In every chunk (recorded, maruel/genai, 35 of 35).
+        // Usage is in every chunk (recorded, maruel/genai, 35 of 35).
         capabilities: Capabilities { usage_in_streams: true, ..openai_chat::PROFILE.capabilities },
         ..openai_chat::PROFILE
     },

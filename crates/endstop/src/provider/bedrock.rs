@@ -56,7 +56,7 @@ pub static BEDROCK: Provider = Provider {
         },
         Profile { provider: "bedrock", ..bedrock_ai21::PROFILE },
         Profile { provider: "bedrock", ..openai_chat::PROFILE },
-        // No marker ends these: a chunk of metrics does, or nothing.
+        // These streams have no end marker. They end with a chunk of metrics or with nothing.
         Profile {
             provider: "bedrock",
             paths: &["ai21.jamba*/invoke", "openai.gpt*/invoke", "qwen*/invoke"],
@@ -65,7 +65,7 @@ pub static BEDROCK: Provider = Provider {
             error_patterns: bedrock_converse::SIGNS,
             ..openai_chat::PROFILE
         },
-        // Models of the marketplace, behind an endpoint of SageMaker.
+        // Marketplace models behind a SageMaker endpoint.
         Profile {
             provider: "bedrock",
             paths: &["sagemaker*/invoke"],
@@ -75,12 +75,12 @@ pub static BEDROCK: Provider = Provider {
             ..openai_completions::PROFILE
         },
         Profile { provider: "bedrock", ..openai_responses::PROFILE },
-        // SageMaker itself, whose models answer as their server does.
+        // SageMaker itself, which passes on the wire of the model's server.
         Profile { provider: "bedrock", paths: &["/invocations"], ..tgi::PROFILE },
     ],
     source: "botocore 1.44.0; anthropic 2.8.0 lib/bedrock; opentelemetry-instrumentation-botocore 0.66b2",
 };
 
-/// Claude 2 speaks both of its wires on one path, and this word only on the newer one.
+/// Finish reason that Claude 2 sends only on the newer of its two wires. One path serves both.
 static CLAUDE_2: &[Words] =
     &[Words::plain("stop_reason", "delta.stop_reason", &[("end_turn", Reason::Complete)])];

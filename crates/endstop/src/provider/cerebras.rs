@@ -1,4 +1,5 @@
-//! Cerebras: no finish key until the last chunk; errors flat, and whole inside streams.
+//! Cerebras: no `finish_reason` key before the last chunk. Errors are flat in bodies and wrapped in
+//! `error` in streams.
 
 use super::{Auth, COMMON_CAPABILITIES, Profile, Provider};
 use crate::dialect::{openai_chat, openai_completions};
@@ -18,7 +19,7 @@ pub static CEREBRAS: Provider = Provider {
     main: Profile {
         provider: "cerebras",
         error_patterns: SIGNS,
-        // On the chunk of the word (recorded, maruel/genai, 28 of 28).
+        // Usage is in the chunk with the finish reason (recorded, maruel/genai, 28 of 28).
         capabilities: COMMON_CAPABILITIES,
         ..openai_chat::PROFILE
     },

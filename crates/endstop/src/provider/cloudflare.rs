@@ -1,4 +1,4 @@
-//! Cloudflare Workers AI: OpenAI's wire, under the account's own path.
+//! Cloudflare Workers AI: OpenAI's wire under a path with the account id.
 
 use super::{Auth, Profile, Provider};
 use crate::dialect::{cloudflare, openai_chat};

@@ -1,4 +1,4 @@
-//! Cohere: chat of both versions, and the old `generate`.
+//! Cohere: versions 1 and 2 of chat, and the old `generate`.
 
 use super::{Auth, Profile, Provider};
 use crate::dialect::{cohere, cohere_v1, openai_chat};

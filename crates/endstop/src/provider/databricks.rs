@@ -1,4 +1,4 @@
-//! Databricks: serving endpoints, by OpenAI's path or by one of each endpoint's own.
+//! Databricks: serving endpoints, on OpenAI's path or on the endpoint's own path.
 
 use super::{Auth, Profile, Provider};
 use crate::dialect::openai_chat;
@@ -14,7 +14,7 @@ pub static DATABRICKS: Provider = Provider {
         "*.cloud.databricks.com",
         "*.*.gcp.databricks.com",
         "*.azuredatabricks.net",
-        // A workspace's own address: `adb-<workspace>.<number>.azuredatabricks.net`.
+        // Workspace address: `adb-<workspace>.<number>.azuredatabricks.net`.
         "*.*.azuredatabricks.net",
     ],
     base_url: "https://{workspace}/serving-endpoints",

@@ -1,4 +1,4 @@
-//! DeepSeek: says as a word that it ran out of capacity; goes on with a prefix, on its beta path.
+//! DeepSeek: a finish reason for lack of capacity; continuation from a prefix on its beta path.
 
 use super::{Auth, COMMON_CAPABILITIES, Prefill, Profile, Provider, Resume, TRAILING, always};
 use crate::dialect::{Words, openai_chat, openai_completions, openai_responses};
@@ -24,11 +24,12 @@ pub static DEEPSEEK: Provider = Provider {
             base_url: Some("https://api.deepseek.com/beta"),
             ..TRAILING
         }))],
-        // On the chunk of the word, asked for or not (recorded, maruel/genai, 44 of 44).
+        // Usage is in the chunk with the finish reason, requested or not (recorded, maruel/genai,
+        // 44 of 44).
         capabilities: COMMON_CAPABILITIES,
         notes: &["`deepseek-chat` and `deepseek-reasoner` were retired on 2026-07-24"],
         caps: openai_chat::OLD_CAP,
-        // Named choices are refused while it thinks, which it does unless told
+        // Named tool choices are rejected while thinking is enabled, which is the default
         // (deepseek-ai/DeepSeek-V3#1376).
         request_shape: RequestShape {
             forced_tools: openai_chat::THINKS_UNLESS_TOLD,
@@ -39,7 +40,7 @@ pub static DEEPSEEK: Provider = Provider {
     },
     others: &[
         Profile { provider: "deepseek", ..openai_responses::PROFILE },
-        // Fill in the middle, beta.
+        // Fill in the middle (beta).
         Profile { provider: "deepseek", words: WORDS, ..openai_completions::PROFILE },
     ],
     source: "DeepSeek asyncapi @4b91671; maruel/genai @66b63e6 providers/deepseek",
@@ -49,9 +50,9 @@ static WORDS: &[Words] = &[Words::plain(
     "finish_reason",
     "choices[].finish_reason",
     &[
-        // Out of capacity: to be tried again.
+        // Out of capacity: retry.
         ("insufficient_system_resource", Reason::Failed),
-        // In recent documentation only, by two second-hand reports.
+        // Only in recent documentation, according to two second-hand reports.
         ("aborted", Reason::Cancelled),
     ],
 )];

@@ -1,4 +1,5 @@
-//! Fireworks: `error` as a word; lowers the cap without a word where the prompt leaves less room.
+//! Fireworks: `error` as a finish reason. It silently lowers the token limit if the prompt leaves
+//! less room.
 
 use super::{Auth, Profile, Provider};
 use crate::dialect::{openai_chat, openai_completions};

@@ -1,4 +1,4 @@
-//! GitHub Models: Azure's inference service under a plan's own limits.
+//! GitHub Models: Azure's inference service with the limits of a plan.
 
 use super::{Auth, Profile, Provider};
 use crate::dialect::openai_chat;
@@ -26,7 +26,7 @@ pub static GITHUB: Provider = Provider {
 };
 
 static SIGNS: &[ErrorPattern] = &[
-    // HTTP 413: the plan's limit, below the model's.
+    // HTTP 413: the plan's limit, which is lower than the model's.
     name("tokens_limit_reached", FaultKind::ContextWindow),
     name("RateLimitReached", FaultKind::RateLimit),
 ];

@@ -1,4 +1,4 @@
-//! Google AI Studio: Gemini by `generateContent` and by interactions.
+//! Google AI Studio: Gemini through `generateContent` and through interactions.
 
 use super::{
     Auth, NO_QUIRKS, Profile, Provider, Quirks, Resume, ResumeRule, Role, TRAILING, always, models,
@@ -26,7 +26,7 @@ pub static GOOGLE: Provider = Provider {
             at: VersionAt::Host,
             values: Values::Is("generativelanguage.googleapis.com"),
             changes: "integers from 6 on: LANGUAGE, BLOCKLIST, PROHIBITED_CONTENT, SPII, \
-                      MALFORMED_FUNCTION_CALL; Vertex counts otherwise",
+                      MALFORMED_FUNCTION_CALL; Vertex numbers them differently",
         }],
         ..gemini::PROFILE
     },
@@ -39,8 +39,8 @@ pub static GOOGLE: Provider = Provider {
     source: "google-ai-generativelanguage 0.12.1; google-genai 3.1.0",
 };
 
-/// Clients of the protocol buffers and raw dumps give integers. Six to ten mean other things on
-/// Vertex.
+/// Integer values, as protocol buffer clients and raw dumps show them. Vertex assigns 6 to 10
+/// differently.
 static NUMBERS: &[Words] = &[
     Words {
         numbers: &[
@@ -78,8 +78,8 @@ static NUMBERS: &[Words] = &[
     },
 ];
 
-/// Gemini 4 gives a token; versions 2 and 3 to 3.1 go on in a trailing turn of the model; newer ones
-/// refuse it (pipecat-ai/pipecat#5821, the more careful of two tables).
+/// Resume rules. Gemini 4 returns a token. Versions 2 and 3 to 3.1 continue a trailing turn of the
+/// model; newer versions reject it (pipecat-ai/pipecat#5821, the more careful of two tables).
 pub(super) static GEMINI: &[ResumeRule] = &[
     models(&["gemini-4"], Resume::Token(gemini::CONTINUATION)),
     models(

@@ -1,4 +1,5 @@
-//! Groq: usage under a key of its own, failed tool calls as errors, limits per minute as HTTP 413.
+//! Groq: usage in `x_groq`; failed tool calls as errors, with the model's text in
+//! `failed_generation`; limits per minute as HTTP 413.
 
 use super::{Auth, COMMON_CAPABILITIES, Profile, Provider};
 use crate::dialect::openai_chat;
@@ -18,7 +19,7 @@ pub static GROQ: Provider = Provider {
     main: Profile {
         provider: "groq",
         error_patterns: SIGNS,
-        // `x_groq.usage`, always.
+        // Usage is always in `x_groq.usage`.
         capabilities: COMMON_CAPABILITIES,
         ..openai_chat::PROFILE
     },
@@ -27,7 +28,6 @@ pub static GROQ: Provider = Provider {
 };
 
 static SIGNS: &[ErrorPattern] = &[
-    // The model's text comes with it, in `failed_generation`.
-    // HTTP 413: tokens a minute, not the window (continuedev/continue#10218).
+    // HTTP 413: tokens per minute, not the context window (continuedev/continue#10218).
     name("tokens", FaultKind::RateLimit),
 ];

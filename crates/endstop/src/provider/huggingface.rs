@@ -1,4 +1,4 @@
-//! Hugging Face: a router, and endpoints of TGI. Whatever the backend says is passed on.
+//! Hugging Face: a router and TGI endpoints. The backend's values are passed on unchanged.
 
 use super::{Auth, Profile, Provider};
 use crate::dialect::{Words, openai_chat, openai_completions, tgi};
@@ -7,7 +7,7 @@ use crate::fault::{ErrorPattern, FaultKind, class, name};
 
 /// Hugging Face.
 ///
-/// TGI goes on with a trailing answer, but who is behind the router is not known.
+/// TGI continues a trailing assistant message, but the backend behind the router is unknown.
 pub static HUGGINGFACE: Provider = Provider {
     id: "huggingface",
     aliases: &["hf", "hugging-face", "tgi"],
@@ -38,7 +38,7 @@ pub static HUGGINGFACE: Provider = Provider {
         },
         Profile {
             provider: "huggingface",
-            // The serverless API names the model and nothing else.
+            // The serverless API has only the model in its path.
             paths: &["/generate", "/generate_stream", "/models/"],
             error_patterns: SIGNS,
             ..tgi::PROFILE
@@ -51,10 +51,10 @@ static WORDS: &[Words] = &[Words::plain(
     "finish_reason",
     "choices[].finish_reason",
     &[
-        // TGI's own, which leak into its chat (recorded, huggingface/huggingface_hub).
+        // TGI's own values, which leak into its chat wire (recorded, huggingface/huggingface_hub).
         ("eos_token", Reason::Complete),
         ("stop_sequence", Reason::StopSequence),
-        // Backends: Together; Together and Fireworks; vLLM and SGLang; vLLM; Z.AI.
+        // Backends: Together; vLLM and SGLang; vLLM; Z.AI.
         ("eos", Reason::Complete),
         ("abort", Reason::Cancelled),
         ("repetition", Reason::Failed),
@@ -69,5 +69,4 @@ static SIGNS: &[ErrorPattern] = &[
     name("generation", FaultKind::Server),
     name("incomplete_generation", FaultKind::Server),
     class("validation", FaultKind::InvalidRequest),
-    // Backends: SGLang, vLLM, Cerebras.
 ];

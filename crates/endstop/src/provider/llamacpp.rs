@@ -1,16 +1,16 @@
-//! llama.cpp: no marker behind an error, and Responses that say `completed` at the cap.
+//! llama.cpp: no end marker after an error; Responses report `completed` at the token limit.
 
 use super::{Auth, NO_QUIRKS, Profile, Provider, Quirks, Resume, TRAILING, always};
 use crate::dialect::{llamacpp, openai_chat, openai_completions, openai_responses};
 use crate::fault::{ErrorPattern, FaultKind, name};
 
-/// llama.cpp's server, and llamafile.
+/// The llama.cpp server, and llamafile.
 pub static LLAMACPP: Provider = Provider {
     id: "llamacpp",
     aliases: &["llama.cpp", "llama-cpp", "llamafile"],
     title: "llama.cpp",
     route: "llamacpp",
-    // Port 8080 is everybody's.
+    // Many other servers use port 8080.
     hosts: &[],
     base_url: "http://127.0.0.1:8080/v1",
     auth: Auth::Open,
@@ -29,7 +29,7 @@ pub static LLAMACPP: Provider = Provider {
         Profile {
             provider: "llamacpp",
             error_patterns: SIGNS,
-            // The status is a constant in its code.
+            // The status is hard-coded.
             quirks: Quirks { lies_at_cap: true, ..NO_QUIRKS },
             ..openai_responses::PROFILE
         },
@@ -39,7 +39,6 @@ pub static LLAMACPP: Provider = Provider {
 
 static SIGNS: &[ErrorPattern] = &[
     name("exceed_context_size_error", FaultKind::ContextWindow),
-    // While generating, as HTTP 500 or inside the stream.
     // The model is still being loaded.
     name("unavailable_error", FaultKind::Overloaded),
 ];

@@ -1,4 +1,5 @@
-//! LM Studio: `tool_calls` at times without calls, an empty stream where the window is full.
+//! LM Studio: `tool_calls` sometimes comes without calls; a full context window gives an empty
+//! stream.
 
 use super::{Auth, Profile, Provider};
 use crate::dialect::{openai_chat, openai_completions};
@@ -25,7 +26,8 @@ pub static LMSTUDIO: Provider = Provider {
     source: "lmstudio-ai/docs @c6854fb; lmstudio-bug-tracker#2339; anomalyco/opencode#5139",
 };
 
-/// A choice must be a word, so that it names no tool (lmstudio-ai/lmstudio-bug-tracker#670).
+/// Forced tools. `tool_choice` must be a string, so it cannot name a tool
+/// (lmstudio-ai/lmstudio-bug-tracker#670).
 static FORCES: &[ForcedTool] = &[ForcedTool {
     tools: "tools",
     field: "tool_choice",

@@ -1,4 +1,4 @@
-//! MiniMax: tells its errors inside HTTP 200, as `base_resp`.
+//! MiniMax: errors come with HTTP 200, in `base_resp`.
 
 use super::{Auth, COMMON_CAPABILITIES, Capabilities, Profile, Provider};
 use crate::dialect::{openai_chat, openai_responses};
@@ -26,7 +26,7 @@ pub static MINIMAX: Provider = Provider {
     source: "MiniMax errorcode page; MiniMax-AI/MiniMax-M2#119; MiniMax-AI/cli",
 };
 
-/// 1039 is left out: a limit by two gateways, a filter by the vendor's own command.
+/// Error codes. 1039 is left out: two gateways read it as a limit, the vendor's CLI as a filter.
 static SIGNS: &[ErrorPattern] = &[
     name("1000", FaultKind::Server),
     name("1001", FaultKind::Timeout),
@@ -36,6 +36,6 @@ static SIGNS: &[ErrorPattern] = &[
     name("1024", FaultKind::Server),
     name("1026", FaultKind::Filter),
     name("1027", FaultKind::Filter),
-    // Wrong parameters, of which a full window is one: the message says which.
+    // Invalid parameters, including a full context window. The message says which.
     class("2013", FaultKind::InvalidRequest),
 ];

@@ -1,4 +1,4 @@
-//! Mistral: OpenAI's wire with words and errors of its own.
+//! Mistral: OpenAI's wire with its own finish reasons and errors.
 
 use super::{
     Auth, COMMON_CAPABILITIES, Capabilities, Prefill, Profile, Provider, Resume, TRAILING, always,
@@ -25,7 +25,7 @@ pub static MISTRAL: Provider = Provider {
             "finish_reason",
             "choices[].finish_reason",
             &[
-                // The model's window rather than the caller's cap.
+                // The context window, not the caller's token limit.
                 ("model_length", Reason::ContextLimit),
             ],
         )],

@@ -1,4 +1,4 @@
-//! Moonshot, of Kimi: goes on with a partial message; usage inside the choice.
+//! Moonshot (Kimi): continuation from a partial message; usage inside the choice.
 
 use super::{Auth, Capabilities, Prefill, Profile, Provider, Resume, TRAILING, always};
 use crate::dialect::openai_chat;
@@ -21,7 +21,7 @@ pub static MOONSHOT: Provider = Provider {
         error_patterns: SIGNS,
         // The documented remedy for `length` (Kimi partial mode page).
         resume: &[always(Resume::Prefill(Prefill { message_flag: Some("partial"), ..TRAILING }))],
-        // Named choices are refused while it thinks, which it does unless told
+        // Named tool choices are rejected while thinking is enabled, which is the default
         // (can1357/oh-my-pi#1077).
         request_shape: RequestShape {
             forced_tools: openai_chat::THINKS_UNLESS_TOLD,

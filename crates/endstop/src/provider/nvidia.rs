@@ -1,4 +1,4 @@
-//! NVIDIA NIM: containers of vLLM or SGLang, and NVIDIA's own cloud of them.
+//! NVIDIA NIM: vLLM or SGLang containers, and NVIDIA's cloud that runs them.
 
 use super::vllm::WORDS;
 use super::{Auth, NO_QUIRKS, Profile, Provider, Quirks};
@@ -20,7 +20,7 @@ pub static NVIDIA: Provider = Provider {
         Profile { provider: "nvidia", words: WORDS, ..openai_completions::PROFILE },
         Profile {
             provider: "nvidia",
-            // As vLLM, which may be inside.
+            // The container may run vLLM, which has this quirk.
             quirks: Quirks { lies_at_cap: true, ..NO_QUIRKS },
             ..openai_responses::PROFILE
         },

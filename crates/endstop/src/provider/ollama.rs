@@ -1,4 +1,4 @@
-//! Ollama: its own wire, and OpenAI's. Its Responses say `completed` at the cap.
+//! Ollama: its own wire and OpenAI's wires. Responses report `completed` at the token limit.
 
 use super::{Auth, NO_QUIRKS, Profile, Provider, Quirks, Resume, TRAILING, always};
 use crate::dialect::{ollama, openai_chat, openai_completions, openai_responses};
@@ -16,7 +16,7 @@ pub static OLLAMA: Provider = Provider {
     url_variables: &["OLLAMA_HOST"],
     main: Profile {
         provider: "ollama",
-        // Not documented, and the template must allow it.
+        // Undocumented. The model's template must allow it.
         resume: &[always(Resume::Prefill(TRAILING))],
         ..ollama::PROFILE
     },
@@ -25,7 +25,7 @@ pub static OLLAMA: Provider = Provider {
         Profile { provider: "ollama", ..openai_completions::PROFILE },
         Profile {
             provider: "ollama",
-            // Always `completed`, whatever happened (ollama @fb30760 openai/responses.go).
+            // The status is always `completed` (ollama @fb30760 openai/responses.go).
             quirks: Quirks { lies_at_cap: true, ..NO_QUIRKS },
             ..openai_responses::PROFILE
         },

@@ -1,4 +1,4 @@
-//! OpenAI: chat, Responses, legacy completions and runs of assistants.
+//! OpenAI: chat, Responses, legacy completions and Assistants runs.
 
 use super::{Auth, Profile, Provider, Resume, Role, always};
 use crate::dialect::{openai_assistants, openai_chat, openai_completions, openai_responses};

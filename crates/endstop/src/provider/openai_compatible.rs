@@ -1,11 +1,11 @@
-//! Whoever else speaks OpenAI's wires: every word and error that such hosts are known to send.
+//! Other OpenAI-compatible hosts, with every finish reason and error that they are known to send.
 
 use super::{Auth, Profile, Provider};
 use crate::dialect::{Words, openai_chat, openai_completions, openai_responses};
 use crate::ending::Reason;
 use crate::fault::{ErrorPattern, FaultKind, name};
 
-/// Any host that speaks OpenAI's wires and has no file of its own.
+/// Any OpenAI-compatible host without a provider file.
 pub static OPENAI_COMPATIBLE: Provider = Provider {
     id: "openai-compatible",
     aliases: &["local", "compatible"],
@@ -47,13 +47,13 @@ static WORDS: &[Words] = &[Words::plain(
         ("eos", Reason::Complete),
         ("eos_token", Reason::Complete),
         ("stop_sequence", Reason::StopSequence),
-        // vLLM and SGLang, on either side's request.
+        // vLLM and SGLang, aborted by the client or the server.
         ("abort", Reason::Cancelled),
         ("aborted", Reason::Cancelled),
-        // Detectors of loops: vLLM; Xiaomi and Tencent.
+        // Loop detectors: vLLM; Xiaomi and Tencent.
         ("repetition", Reason::Failed),
         ("repetition_truncation", Reason::Failed),
-        // DeepSeek, out of capacity.
+        // DeepSeek: out of capacity.
         ("insufficient_system_resource", Reason::Failed),
         // Zhipu.
         ("sensitive", Reason::Safety),

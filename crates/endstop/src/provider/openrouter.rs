@@ -1,4 +1,5 @@
-//! OpenRouter: every model behind OpenAI's wires, the upstream's own word beside the normalised one.
+//! OpenRouter: every model behind OpenAI's wires, with the upstream's finish reason beside the
+//! normalised one.
 
 use super::{Auth, Profile, Provider};
 use crate::dialect::{openai_chat, openai_completions, openai_responses};

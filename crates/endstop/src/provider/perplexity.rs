@@ -1,4 +1,4 @@
-//! Perplexity: no marker at the end, the word is all; the whole message beside each delta.
+//! Perplexity: only a finish reason and no end marker; the whole message comes with each delta.
 
 use super::{Auth, COMMON_CAPABILITIES, Capabilities, Profile, Provider};
 use crate::dialect::{Proof, openai_chat};
@@ -20,7 +20,7 @@ pub static PERPLEXITY: Provider = Provider {
         // No `[DONE]` (recorded, maruel/genai, 64 of 64).
         proof: Proof::Word,
         error_patterns: SIGNS,
-        // In every chunk. It searches, and calls no tools of the caller's.
+        // Usage is in every chunk. Perplexity searches, but does not call the caller's tools.
         capabilities: Capabilities { tools: false, ..COMMON_CAPABILITIES },
         caps: openai_chat::OLD_CAP,
         ..openai_chat::PROFILE

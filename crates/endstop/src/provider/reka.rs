@@ -1,4 +1,4 @@
-//! Reka: a word for a full window.
+//! Reka: a finish reason for a full context window.
 
 use super::{Auth, Profile, Provider};
 use crate::dialect::{Words, openai_chat};

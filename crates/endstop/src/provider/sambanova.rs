@@ -1,4 +1,4 @@
-//! `SambaNova`: OpenAI's wire as it is.
+//! `SambaNova`: OpenAI's wire, unchanged.
 
 use super::{Auth, Profile, Provider};
 use crate::dialect::openai_chat;

@@ -10,7 +10,7 @@ pub static SAP: Provider = Provider {
     title: "SAP AI Core",
     route: "sap",
     hosts: &["api.ai.*.*.*.ml.hana.ondemand.com"],
-    // Each customer has an address of its own.
+    // Each customer has a separate address.
     base_url: "",
     auth: Auth::Bearer,
     key_variables: &["AICORE_SERVICE_KEY"],

@@ -1,4 +1,4 @@
-//! SGLang: all words behind all content, the matched stop beside them.
+//! SGLang: all finish reasons come after all content, with the matched stop.
 
 use super::vllm::CONTINUE;
 use super::{Auth, Profile, Provider};
@@ -19,13 +19,13 @@ pub static SGLANG: Provider = Provider {
     main: Profile {
         provider: "sglang",
         words: WORDS,
-        // Without it a trailing answer is taken for the user's.
+        // Without these flags, a trailing assistant message is read as the user's.
         resume: CONTINUE,
         ..openai_chat::PROFILE
     },
     others: &[
         Profile { provider: "sglang", words: WORDS, ..openai_completions::PROFILE },
-        // `response.completed` for everything, but the status inside is right at the cap.
+        // The event is always `response.completed`, but its status is right at the token limit.
         Profile { provider: "sglang", ..openai_responses::PROFILE },
     ],
     source: "sglang @cce0a12",

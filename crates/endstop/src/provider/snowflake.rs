@@ -1,19 +1,19 @@
-//! Snowflake Cortex: says nothing of why it ended, but sends the marker.
+//! Snowflake Cortex: no finish reason, but an end marker.
 
 use super::{Auth, Profile, Provider};
 use crate::dialect::openai_chat;
 
 /// Snowflake Cortex.
 ///
-/// The word is empty, or its key is absent (recorded, pydantic/pydantic-ai, 7 of 8 plain and 2 of 2
-/// streamed). The marker always came, so that its absence is a cut and its presence an end without
-/// a reason.
+/// The finish reason is empty or its key is absent (recorded, pydantic/pydantic-ai, 7 of 8 plain
+/// and 2 of 2 streamed). The end marker always came: a stream without it is truncated, and a stream
+/// with it ended without a reason.
 pub static SNOWFLAKE: Provider = Provider {
     id: "snowflake",
     aliases: &["cortex", "snowflake-cortex"],
     title: "Snowflake Cortex",
     route: "snowflake",
-    // An account, or an account's locator with its region and cloud.
+    // An account, or an account locator with its region and cloud.
     hosts: &[
         "*.snowflakecomputing.com",
         "*.*.snowflakecomputing.com",

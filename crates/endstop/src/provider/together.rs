@@ -1,4 +1,5 @@
-//! Together: `eos` for a natural end, `error` for a failure, the call's text at times as reasoning.
+//! Together: `eos` for a natural end, `error` for a failure. The text of a call sometimes comes as
+//! reasoning.
 
 use super::{Auth, Profile, Provider};
 use crate::dialect::{Words, openai_chat, openai_completions};

@@ -1,4 +1,4 @@
-//! Google Vertex AI: Gemini, and Claude by `rawPredict`.
+//! Google Vertex AI: Gemini, and Claude through `rawPredict`.
 
 use super::google::GEMINI;
 use super::{Auth, NO_QUIRKS, Profile, Provider, Quirks};
@@ -21,7 +21,7 @@ pub static VERTEX: Provider = Provider {
         words: NUMBERS,
         quirks: Quirks { reasoning_beside_output: true, ..NO_QUIRKS },
         resume: GEMINI,
-        // The longer ones tell it from AI Studio where only the path is known.
+        // The longer patterns distinguish it from AI Studio if only the path is known.
         paths: &[
             ":generateContent",
             ":streamGenerateContent",
@@ -32,7 +32,7 @@ pub static VERTEX: Provider = Provider {
             at: VersionAt::Host,
             values: Values::Is("aiplatform.googleapis.com"),
             changes: "integers from 6 on: BLOCKLIST, PROHIBITED_CONTENT, SPII, \
-                      MALFORMED_FUNCTION_CALL, MODEL_ARMOR; AI Studio counts otherwise",
+                      MALFORMED_FUNCTION_CALL, MODEL_ARMOR; AI Studio numbers them differently",
         }],
         ..gemini::PROFILE
     },
@@ -47,7 +47,7 @@ pub static VERTEX: Provider = Provider {
     source: "google-cloud-aiplatform 2.6.0; discovery document 20261106; anthropic 2.8.0 lib/vertex",
 };
 
-/// Six to ten mean other things on AI Studio.
+/// Integer values. AI Studio assigns 6 to 10 differently.
 static NUMBERS: &[Words] = &[
     Words {
         numbers: &[

@@ -1,4 +1,4 @@
-//! vLLM: `tool_calls` hides a cut call, and Responses complete whatever happened.
+//! vLLM: `tool_calls` hides a truncated call, and Responses always end with `response.completed`.
 
 use super::{Auth, NO_QUIRKS, Prefill, Profile, Provider, Quirks, Resume, TRAILING, always};
 use crate::dialect::{Words, openai_chat, openai_completions, openai_responses};
@@ -10,7 +10,7 @@ pub static VLLM: Provider = Provider {
     aliases: &[],
     title: "vLLM",
     route: "vllm",
-    // Port 8000 is everybody's.
+    // Many other servers use port 8000.
     hosts: &[],
     base_url: "http://127.0.0.1:8000/v1",
     auth: Auth::Open,
@@ -21,7 +21,7 @@ pub static VLLM: Provider = Provider {
         Profile { provider: "vllm", words: WORDS, ..openai_completions::PROFILE },
         Profile {
             provider: "vllm",
-            // `response.completed` for everything; the status inside is not always right.
+            // The event is always `response.completed`, and its status is not always right.
             quirks: Quirks { lies_at_cap: true, ..NO_QUIRKS },
             ..openai_responses::PROFILE
         },
@@ -29,18 +29,19 @@ pub static VLLM: Provider = Provider {
     source: "vllm @a014e35",
 };
 
-/// What the engine says besides `stop` and `length`; its `error` never reaches the wire.
+/// Finish reasons of the engine besides `stop` and `length`. Its `error` never reaches the wire.
 pub(super) static WORDS: &[Words] = &[Words::plain(
     "finish_reason",
     "choices[].finish_reason",
     &[
         ("abort", Reason::Cancelled),
-        // The detector of loops; going on makes one worse.
+        // The loop detector. Continuing makes a loop worse.
         ("repetition", Reason::Failed),
     ],
 )];
 
-/// Both at once is an error, so that the second must be said too.
+/// Prefill that continues the last message. Both flags as true are an error, so the second must be
+/// sent as false.
 pub(super) static CONTINUE: &[super::ResumeRule] = &[always(Resume::Prefill(Prefill {
     request_flags: &[("continue_final_message", true), ("add_generation_prompt", false)],
     ..TRAILING

@@ -1,4 +1,4 @@
-//! IBM watsonx: text generation, chat in OpenAI's way, and IBM's older research service.
+//! IBM watsonx: text generation, OpenAI-style chat, and IBM's older research service.
 
 use super::{Auth, Profile, Provider};
 use crate::dialect::{Proof, Words, openai_chat, watsonx};
@@ -20,7 +20,7 @@ pub static WATSONX: Provider = Provider {
         provider: "watsonx",
         paths: &["/ml/v1/text/chat", "/chat/completions"],
         words: CHAT,
-        // No marker is documented.
+        // No end marker is documented.
         proof: Proof::Word,
         caps: openai_chat::OLD_CAP,
         ..openai_chat::PROFILE

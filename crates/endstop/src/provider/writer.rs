@@ -1,4 +1,4 @@
-//! Writer: OpenAI's wire on a path of its own.
+//! Writer: OpenAI's wire on its own path.
 
 use super::{Auth, Profile, Provider};
 use crate::dialect::openai_chat;

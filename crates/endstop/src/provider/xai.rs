@@ -1,4 +1,4 @@
-//! xAI: chat and Responses. Output tokens leave the reasoning out.
+//! xAI: chat and Responses. Output tokens do not include reasoning.
 
 use super::{Auth, NO_QUIRKS, Profile, Provider, Quirks, Role, always};
 use crate::dialect::{openai_chat, openai_responses};
@@ -18,14 +18,14 @@ pub static XAI: Provider = Provider {
     main: Profile {
         provider: "xai",
         error_patterns: SIGNS,
-        // 12 in, 1 out, 290 reasoning, 303 in all (vercel/ai fixture).
+        // 12 input, 1 output, 290 reasoning, 303 total tokens (vercel/ai fixture).
         quirks: Quirks { reasoning_beside_output: true, ..NO_QUIRKS },
         ..openai_chat::PROFILE
     },
     others: &[Profile {
         provider: "xai",
         error_patterns: SIGNS,
-        // Its searches come as calls of custom tools, `x_keyword_search` and others (vercel/ai fixture).
+        // Its searches show as custom tool calls, such as `x_keyword_search` (vercel/ai fixture).
         quirks: Quirks { runs_custom_tools: true, ..NO_QUIRKS },
         resume: &[always(openai_responses::previous_response(Role::User))],
         ..openai_responses::PROFILE

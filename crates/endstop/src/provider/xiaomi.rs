@@ -1,4 +1,4 @@
-//! Xiaomi `MiMo`: a word for loops; a blocked request is HTTP 421.
+//! Xiaomi `MiMo`: a finish reason for loops; HTTP 421 for blocked requests.
 
 use super::{Auth, Profile, Provider};
 use crate::dialect::{Words, openai_chat, openai_responses};
@@ -21,7 +21,7 @@ pub static XIAOMI: Provider = Provider {
         words: &[Words::plain(
             "finish_reason",
             "choices[].finish_reason",
-            // Going on makes a loop worse.
+            // Continuing makes a loop worse.
             &[("repetition_truncation", Reason::Failed)],
         )],
         error_patterns: SIGNS,
@@ -32,7 +32,7 @@ pub static XIAOMI: Provider = Provider {
 };
 
 static SIGNS: &[ErrorPattern] = &[
-    // Its codes are the HTTP statuses, and this one is a filter's.
+    // Its error codes are the HTTP statuses. 421 is the content filter.
     status("421", FaultKind::Filter),
     name("invalid_key", FaultKind::Auth),
 ];

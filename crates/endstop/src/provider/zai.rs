@@ -1,4 +1,4 @@
-//! Z.AI, of Zhipu and GLM: failures under way are words, errors have numbers for names.
+//! Z.AI (Zhipu, GLM): failures during generation are finish reasons; error codes are numbers.
 
 use super::{Auth, COMMON_CAPABILITIES, Profile, Provider};
 use crate::dialect::{Words, openai_chat, openai_responses};
@@ -21,10 +21,10 @@ pub static ZAI: Provider = Provider {
         provider: "zai",
         words: WORDS,
         error_patterns: SIGNS,
-        // On the chunk of the word, without being asked.
+        // Usage is in the chunk with the finish reason, without being requested.
         capabilities: COMMON_CAPABILITIES,
         caps: openai_chat::OLD_CAP,
-        // `auto` is the only choice of a tool, and it thinks by default (agentscope, GLM page).
+        // `auto` is the only tool choice, and thinking is on by default (agentscope, GLM page).
         request_shape: RequestShape {
             forced_tools: &[],
             efforts: openai_chat::EFFORTS_THINKING,
@@ -40,10 +40,10 @@ static WORDS: &[Words] = &[Words::plain(
     "finish_reason",
     "choices[].finish_reason",
     &[
-        // What was streamed so far may have to be withdrawn.
+        // Text that was already streamed may have to be withdrawn.
         ("sensitive", Reason::Safety),
         ("network_error", Reason::Failed),
-        // A prompt that is too long can be taken in silence, and end so.
+        // A prompt that is too long may be accepted silently and end with this.
         ("model_context_window_exceeded", Reason::ContextLimit),
     ],
 )];
@@ -53,10 +53,10 @@ static SIGNS: &[ErrorPattern] = &[
     name("1301", FaultKind::Filter),
     name("1302", FaultKind::RateLimit),
     name("1305", FaultKind::Overloaded),
-    // The limits of a plan: five hours, a week, a month.
+    // Plan limits: five hours, a week, a month.
     name("1308", FaultKind::Quota),
     name("1310", FaultKind::Quota),
-    // No balance, or the key of another plan.
+    // No balance, or a key of another plan.
     name("1113", FaultKind::Quota),
     name("1200", FaultKind::Server),
     name("1230", FaultKind::Server),

@@ -25,6 +25,7 @@ use toml::Spanned;
 
 use super::{Entry, Like, Registry};
 use crate::dialect::Proof;
+use crate::dialect::common::END_MARKER;
 use crate::ending::Reason;
 use crate::nearest::nearest;
 use crate::provider::{self, Corrections, Profile, Taught};
@@ -468,7 +469,7 @@ fn read_proof(word: &str, own: Proof) -> Option<Proof> {
     match word {
         "marker" => Some(match own {
             Proof::Marker(marker) => Proof::Marker(marker),
-            Proof::Event | Proof::Word | Proof::Silent => Proof::Marker("[DONE]"),
+            Proof::Event | Proof::Word | Proof::Silent => Proof::Marker(END_MARKER),
         }),
         "event" => Some(Proof::Event),
         "word" => Some(Proof::Word),

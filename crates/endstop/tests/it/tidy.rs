@@ -1,5 +1,6 @@
 //! What no lint holds: the invariants of absence.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
@@ -22,7 +23,7 @@ fn core() -> Vec<PathBuf> {
 /// The code of a file, without its tests, comments and documentation.
 fn code(path: &Path) -> String {
     let text = std::fs::read_to_string(path).unwrap();
-    let text = text.split("#[cfg(test)]\nmod tests").next().unwrap().to_owned();
+    let text = text.split("\nmod tests").next().unwrap();
     text.lines().filter(|line| !line.trim_start().starts_with("//")).collect::<Vec<_>>().join("\n")
 }
 
@@ -41,6 +42,66 @@ fn no_file_outside_its_own_names_a_provider() {
             assert!(!code.contains(name.as_str()), "{shown} names {name}");
         }
     }
+}
+
+/// Names that wires have and that are ours as well: in records, signals, vocabularies or decisions.
+const OURS: &[&str] = &[
+    // Kinds of content and reasons, in records.
+    "bare_tool_call",
+    "content_filter",
+    "malformed_tool_call",
+    "stop_sequence",
+    "tool_calls",
+    // The stored word, and the field of a signal's delta.
+    "finish_reason",
+    // What frameworks call an event's name in the metadata of a signal.
+    "event_type",
+    // What serde is told, and Rust's own.
+    "snake_case",
+    "Option::is_none",
+    "Vec::is_empty",
+];
+
+/// The strings in code that look like the name of a field or an event: several words in one.
+fn names_in(code: &str) -> BTreeSet<String> {
+    let several = |name: &&str| {
+        let letters = name.chars().all(|c| c.is_ascii_alphanumeric() || "_-.[]:".contains(c));
+        let joined = name.contains(['_', '-', '.', '[', ':'])
+            || name.starts_with(|c: char| c.is_ascii_lowercase())
+                && name.contains(|c: char| c.is_ascii_uppercase());
+        letters && joined && name.len() > 4 && name.contains(|c: char| c.is_ascii_alphabetic())
+    };
+    code.lines()
+        .flat_map(|line| line.split('"').skip(1).step_by(2))
+        .filter(several)
+        .map(str::to_owned)
+        .collect()
+}
+
+/// What a wire calls its fields and events stands in its file alone.
+#[test]
+fn no_wire_fact_stands_outside_dialects_and_providers() {
+    let is_wires = |path: &Path| {
+        let shown = path.to_string_lossy().replace('\\', "/");
+        shown.contains("/dialect/") || shown.contains("/provider/")
+    };
+    let (wires, others): (Vec<PathBuf>, Vec<PathBuf>) =
+        core().into_iter().partition(|path| is_wires(path));
+    let known: BTreeSet<String> = wires.iter().flat_map(|path| names_in(&code(path))).collect();
+    assert!(known.len() > 500 && known.contains("content_block_stop"), "{}", known.len());
+    let mut found = Vec::new();
+    for path in others {
+        // The table of how others spell our reasons, and what fuzzing throws at the readers.
+        if path.ends_with("vocabulary.rs") || path.ends_with("fuzzing.rs") {
+            continue;
+        }
+        for name in names_in(&code(&path)).intersection(&known) {
+            if !OURS.contains(&name.as_str()) {
+                found.push(format!("{}: {name}", path.display()));
+            }
+        }
+    }
+    assert!(found.is_empty(), "{found:#?}");
 }
 
 #[test]

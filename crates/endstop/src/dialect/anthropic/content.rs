@@ -1,4 +1,4 @@
-//! The content of an answer, put together as it came so that a paused turn can be sent back.
+//! Response content, reassembled unchanged so that a paused turn can be sent back.
 //!
 //! Source: `anthropic` 2.8.0 `lib/streaming/_messages.py` and `types/beta/`.
 
@@ -10,7 +10,7 @@ use crate::frame::{Frame, FrameKind};
 use crate::next_request::Blocks;
 use crate::wire::Text;
 
-/// Reports whether a block replaces the messages that it sums up, where an answer holds nothing else.
+/// Reports whether a block replaces the messages that it sums up, if it is the only block.
 pub(super) fn is_compaction(block: &Value) -> bool {
     block.get("type").is_some_and(|kind| kind == "compaction")
 }
@@ -68,7 +68,7 @@ pub(super) fn gather(frame: &Frame<'_>, blocks: &mut Blocks) {
     match serde_json::from_slice::<Payload<'_>>(frame.data) {
         Ok(body) if is_body => set(body.content.as_deref(), blocks),
         Ok(payload) => event(&payload, blocks),
-        // An event that cannot be read may hold a piece of the content.
+        // An unreadable event may hold a part of the content.
         Err(_) => blocks.lose(),
     }
 }
@@ -110,7 +110,7 @@ fn delta(index: usize, delta: &Delta<'_>, blocks: &mut Blocks) {
                 blocks.append(index, field, piece);
             }
         }
-        // A piece that is not understood cannot be sent back as it came.
+        // An unknown delta cannot be sent back unchanged.
         _ => blocks.lose(),
     }
 }
