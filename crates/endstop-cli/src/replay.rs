@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result, anyhow, bail};
 use endstop::registry::{Clues, Registry, UnknownWord};
-use endstop::{Ending, Head, Reader, Reason, RequestInfo, TransportEnd, Wire};
+use endstop::{Ending, Head, Reason, RequestInfo, TransportEnd, Watcher, Wire};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::exit;
@@ -114,7 +114,7 @@ fn judge(registry: &Registry, recording: &Recording) -> (Wire, Ending) {
         stop: Vec::new(),
         tools: None,
     };
-    let mut reader = Reader::new(wire.clone(), head, asked);
+    let mut reader = Watcher::new(wire.clone(), head, asked);
     reader.watch(&recording.body);
     (wire, reader.finish(TransportEnd::Eof))
 }

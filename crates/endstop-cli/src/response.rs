@@ -161,7 +161,7 @@ fn read(args: &ResponseArgs, mut heard: Heard, request: &[u8]) -> Result<Respons
         CloseArg::Reset => TransportEnd::Reset,
         CloseArg::ClientGone => TransportEnd::ClientGone,
     };
-    let ending = reader.finish_with(close, |event| heard.observe(&event));
+    let ending = reader.finish(close, |event| heard.observe(&event));
     refuse_what_is_no_response(args, &ending, &head, &shown_name)?;
     let Heard { text, id, token, calls } = heard;
     let calls = calls.finish(&ending);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use endstop::{Ending, Head, Reader, Record, RequestInfo, TransportEnd, Wire};
+use endstop::{Ending, Head, Record, RequestInfo, TransportEnd, Watcher, Wire};
 use endstop_store::spool::{Spool, Ticket};
 
 use crate::config::Mode;
@@ -106,10 +106,10 @@ impl Exchange {
     }
 
     /// A reader for the response.
-    pub fn reader(&self, content_type: &str, event_bytes: usize) -> Reader {
+    pub fn reader(&self, content_type: &str, event_bytes: usize) -> Watcher {
         let head = Head { status: self.record.status.unwrap_or(0), content_type };
         let limits = endstop::Limits { event_bytes, ..endstop::Limits::default() };
-        Reader::with_limits(self.wire.clone(), head, self.asked.clone(), limits)
+        Watcher::with_limits(self.wire.clone(), head, self.asked.clone(), limits)
     }
 
     /// What was asked.

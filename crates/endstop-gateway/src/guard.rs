@@ -15,7 +15,7 @@
 
 use bytes::{Bytes, BytesMut};
 use endstop::frame::Framing;
-use endstop::{Ending, Profile, Reader, TransportEnd};
+use endstop::{Ending, Profile, TransportEnd, Watcher};
 
 use crate::config::{Mode, ToolCalls};
 use crate::failure::{Failure, Strictness, failure};
@@ -28,7 +28,7 @@ pub const HELD: usize = 16 << 20;
 /// Decides how much of a stream can be passed on.
 #[derive(Debug)]
 pub struct Guard {
-    reader: Reader,
+    reader: Watcher,
     profile: Profile,
     framing: Framing,
     mode: Mode,
@@ -102,7 +102,7 @@ pub struct GuardEnd {
 
 impl Guard {
     /// A guard over what this reader reads.
-    pub fn new(reader: Reader, profile: Profile, mode: Mode, strictness: Strictness) -> Self {
+    pub fn new(reader: Watcher, profile: Profile, mode: Mode, strictness: Strictness) -> Self {
         Self {
             reader,
             framing: profile.framing,
@@ -222,7 +222,7 @@ impl Guard {
         })
     }
 
-    fn finish_as(mut self, finish: impl FnOnce(Reader) -> Ending) -> GuardEnd {
+    fn finish_as(mut self, finish: impl FnOnce(Watcher) -> Ending) -> GuardEnd {
         let (mode, framing) = (self.mode, self.framing);
         let ending = finish(self.reader);
         let failure = failure(&ending, self.strictness).filter(|_| mode == Mode::Guard);
@@ -448,7 +448,7 @@ mod tests {
     fn guard(provider: &Provider, tool_calls: ToolCalls, cap: Option<u64>) -> Guard {
         let head = Head { status: 200, content_type: "text/event-stream" };
         let asked = RequestInfo { streamed: Some(true), cap, ..RequestInfo::default() };
-        let reader = Reader::new(provider, head, asked);
+        let reader = Watcher::new(provider, head, asked);
         let strictness = Strictness { tool_calls, proves: true };
         Guard::new(reader, provider.main, Mode::Guard, strictness).capped(cap.is_some())
     }

@@ -296,7 +296,7 @@ impl Serving<'_> {
             }
             Err(close) => {
                 let reader =
-                    endstop::Reader::new(profile, endstop::Head::default(), Default::default());
+                    endstop::Watcher::new(profile, endstop::Head::default(), Default::default());
                 unreachable(profile, &id, &reader.finish(close))
             }
         }

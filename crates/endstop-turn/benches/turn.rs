@@ -9,7 +9,7 @@ use std::hint::black_box;
 use std::process::Command;
 use std::time::Instant;
 
-use endstop::{Ending, Head, Reader, RequestInfo, TransportEnd, provider};
+use endstop::{Ending, Head, RequestInfo, TransportEnd, Watcher, provider};
 use endstop_turn::continuation::{EndedResponse, Machine, TurnInput, TurnStart};
 use endstop_turn::policy::{Budget, DecisionContext, Piece, Policy, decide};
 
@@ -28,7 +28,7 @@ fn ending(word: &str) -> Ending {
     let body = format!(
         r#"{{"model":"m","choices":[{{"message":{{"content":"x"}},"finish_reason":"{word}"}}],"usage":{{"prompt_tokens":9,"completion_tokens":9}}}}"#
     );
-    let mut reader = Reader::new(&provider::OPENAI, Head::default(), RequestInfo::default());
+    let mut reader = Watcher::new(&provider::OPENAI, Head::default(), RequestInfo::default());
     reader.watch(body.as_bytes());
     reader.finish(TransportEnd::Eof)
 }

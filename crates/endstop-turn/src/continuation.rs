@@ -32,11 +32,11 @@
 //! ```
 //! use endstop_turn::continuation::{TurnStart, EndedResponse, TurnInput, Machine, Todo};
 //! use endstop_turn::policy::Piece;
-//! use endstop::{RequestInfo, TransportEnd, Head, Reader, provider};
+//! use endstop::{RequestInfo, TransportEnd, Head, Watcher, provider};
 //!
 //! # fn answer(word: &str) -> endstop::Ending {
 //! #     let body = format!(r#"{{"choices":[{{"message":{{"content":"x"}},"finish_reason":"{word}"}}]}}"#);
-//! #     let mut reader = Reader::new(&provider::OPENAI, Head::default(), RequestInfo::default());
+//! #     let mut reader = Watcher::new(&provider::OPENAI, Head::default(), RequestInfo::default());
 //! #     reader.watch(body.as_bytes());
 //! #     reader.finish(TransportEnd::Eof)
 //! # }

@@ -6,10 +6,10 @@
 //! no provider's wire.
 //!
 //! ```
-//! use endstop::{RequestInfo, TransportEnd, Head, Reader, provider};
+//! use endstop::{RequestInfo, TransportEnd, Head, Watcher, provider};
 //! use endstop_turn::policy::{Action, DecisionContext, Policy, decide};
 //!
-//! let mut reader = Reader::new(&provider::OPENAI, Head::default(), RequestInfo::default());
+//! let mut reader = Watcher::new(&provider::OPENAI, Head::default(), RequestInfo::default());
 //! reader.watch(br#"{"choices":[{"message":{"content":"Hi"},"finish_reason":"content_filter"}]}"#);
 //! let ending = reader.finish(TransportEnd::Eof);
 //!

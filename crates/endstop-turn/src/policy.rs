@@ -10,10 +10,10 @@
 //!
 //! ```
 //! use endstop_turn::policy::{Action, DecisionContext, Policy, decide};
-//! use endstop::{RequestInfo, TransportEnd, Head, Reader, provider};
+//! use endstop::{RequestInfo, TransportEnd, Head, Watcher, provider};
 //!
 //! let body = br#"{"choices":[{"message":{"content":"Once upon"},"finish_reason":"length"}]}"#;
-//! let mut reader = Reader::new(&provider::OPENAI, Head::default(), RequestInfo::default());
+//! let mut reader = Watcher::new(&provider::OPENAI, Head::default(), RequestInfo::default());
 //! reader.watch(body);
 //! let ending = reader.finish(TransportEnd::Eof);
 //!

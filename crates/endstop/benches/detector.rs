@@ -20,7 +20,7 @@ use bytes::Bytes;
 use endstop::frame::aws;
 use endstop::frame::sse::Sse;
 use endstop::provider::{self, Profile};
-use endstop::{Head, Reader, RequestInfo};
+use endstop::{Head, Reader, RequestInfo, Watcher};
 use eventsource_stream::Eventsource;
 use futures_util::{StreamExt, stream};
 use serde::Deserialize;
@@ -56,7 +56,7 @@ fn one_line(size: usize, cut: usize) {
         "x".repeat(size)
     );
     let head = Head { status: 200, content_type: "text/event-stream" };
-    let mut reader = Reader::new(&provider::OPENAI, head, RequestInfo::default());
+    let mut reader = Watcher::new(&provider::OPENAI, head, RequestInfo::default());
     text.as_bytes().chunks(cut).for_each(|chunk| reader.watch(chunk));
     black_box(&reader);
 }
@@ -143,21 +143,29 @@ struct Delta<'a> {
 fn run(contender: &str, wire: &str, chunks: &[Vec<u8>], rounds: usize) {
     let all = || (0..rounds).flat_map(|_| chunks);
     match contender {
-        "watch" | "read" => {
+        "watch" => {
             let (profile, content_type) = profile(wire);
-            let mut reader =
-                Reader::new(profile, Head { status: 200, content_type }, RequestInfo::default());
+            let head = Head { status: 200, content_type };
+            let mut watcher = Watcher::new(profile, head, RequestInfo::default());
             if wire == "gemini-array" {
-                reader.watch(b"[");
+                watcher.watch(b"[");
+            }
+            all().for_each(|chunk| watcher.watch(chunk));
+            black_box(&watcher);
+        }
+        "read" => {
+            let (profile, content_type) = profile(wire);
+            let head = Head { status: 200, content_type };
+            let mut reader = Reader::new(profile, head, RequestInfo::default());
+            if wire == "gemini-array" {
+                reader.read(b"[", |event| {
+                    black_box(event);
+                });
             }
             for chunk in all() {
-                if contender == "watch" {
-                    reader.watch(chunk);
-                } else {
-                    reader.read(chunk, |event| {
-                        black_box(event);
-                    });
-                }
+                reader.read(chunk, |event| {
+                    black_box(event);
+                });
             }
             black_box(&reader);
         }

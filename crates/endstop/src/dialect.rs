@@ -41,8 +41,8 @@ use crate::frame::{Frame, Framing};
 use crate::gateway_error::ErrorShape;
 use crate::next_request::RequestShape;
 use crate::provider::{COMMON_CAPABILITIES, NO_QUIRKS, Profile};
-use crate::reader::EventSink;
 use crate::shape::Probe;
+use crate::sink::EventSink;
 use crate::verdict::Meaning;
 
 /// Every dialect that is built in.

@@ -10,7 +10,7 @@ use crate::frame::{Broken, Frame, FrameKind, Rest};
 use crate::mend::mend;
 use crate::provider::{self, Profile};
 use crate::tool_call::{Allow, Assembly, allow, exposed};
-use crate::{Closed, Ending, Head, Limits, Reader, RequestInfo, Timer, TransportEnd};
+use crate::{Closed, Ending, Head, Limits, Reader, RequestInfo, Timer, TransportEnd, Watcher};
 
 /// A limit small enough to be met.
 const LIMIT: usize = 512;
@@ -183,7 +183,7 @@ pub fn reader(data: &[u8]) {
     let (whole, events) = read(new(), &[bytes], close);
     let (pieces, events_of_pieces) = read(new(), &cut(bytes, seed), close);
     assert_eq!((&whole, events), (&pieces, events_of_pieces));
-    let mut watched = new();
+    let mut watched = Watcher::from(new());
     cut(bytes, seed + 1).into_iter().for_each(|piece| watched.watch(piece));
     assert_eq!(watched.finish(close), whole);
     assert!(!whole.reason.is_success() || whole.said.is_some(), "{whole:?}");
@@ -194,7 +194,7 @@ fn read(mut reader: Reader, chunks: &[&[u8]], close: TransportEnd) -> (Ending, V
     for chunk in chunks {
         reader.read(chunk, |event| events.push(format!("{event:?}")));
     }
-    let ending = reader.finish_with(close, |event| events.push(format!("{event:?}")));
+    let ending = reader.finish(close, |event| events.push(format!("{event:?}")));
     (ending, events)
 }
 
@@ -319,7 +319,7 @@ pub fn marks(data: &[u8]) {
     let Some((wire, events)) = CALLS.get(dice.roll() % CALLS.len()) else { return };
     let Some(profile) = wires.get(*wire) else { return };
     let head = || Head { status: 200, content_type: "text/event-stream" };
-    let mut reader = Reader::new(*profile, head(), RequestInfo::default());
+    let mut reader = Watcher::new(*profile, head(), RequestInfo::default());
     let mut sent = Vec::new();
     while !dice.0.is_empty() && sent.len() < 4096 {
         let Some(event) = events.get(dice.roll() % events.len()) else { return };
@@ -340,7 +340,7 @@ pub fn marks(data: &[u8]) {
     let mut calls = Assembly::default();
     let mut whole = Reader::new(*profile, head(), RequestInfo::default());
     whole.read(&sent, |event| calls.observe(&event));
-    let ending = whole.finish_with(TransportEnd::Reset, |event| calls.observe(&event));
+    let ending = whole.finish(TransportEnd::Reset, |event| calls.observe(&event));
     let said = ending.choices.iter().all(|choice| choice.said.is_some());
     let may = allow(&ending, &calls.finish(&ending)) == Allow::Run;
     assert!(!may || proven || said, "{ending:?}");

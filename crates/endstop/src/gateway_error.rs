@@ -73,7 +73,7 @@ impl Profile {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Head, Reader, Reason, RequestInfo, TransportEnd, dialect, provider};
+    use crate::{Head, Reason, RequestInfo, TransportEnd, Watcher, dialect, provider};
 
     const TROUBLE: GatewayError<'_> =
         GatewayError { status: 502, code: "endstop_cut", message: "it was cut" };
@@ -88,7 +88,8 @@ mod tests {
                     (502, profile.error_body(&TROUBLE)),
                 ] {
                     let asked = RequestInfo { streamed: Some(true), ..RequestInfo::default() };
-                    let mut reader = Reader::new(profile, Head { status, content_type: "" }, asked);
+                    let mut reader =
+                        Watcher::new(profile, Head { status, content_type: "" }, asked);
                     reader.watch(&bytes);
                     let ending = reader.finish(TransportEnd::Reset);
                     let text = String::from_utf8_lossy(&bytes);

@@ -82,10 +82,14 @@ pub mod next_request;
 pub mod request;
 pub mod tool_call;
 
+mod collect;
+mod conclude;
 mod facts;
+mod mark;
 mod nearest;
 mod reader;
 mod repeat;
+mod sink;
 mod watched;
 
 pub mod ending;
@@ -99,14 +103,18 @@ pub mod vocabulary;
 
 pub mod record;
 
+pub use collect::{Answer, Collector};
 pub use ending::{
     ChoiceEnding, Closed, Confidence, Detail, Ending, Reason, SafetyRating, Said, Shown, Timer,
     TransportEnd, Unreachable, Usage,
 };
 pub use event::Event;
 pub use fault::{Fault, FaultForm, FaultKind};
+pub use mark::{ChoiceMark, Mark};
 pub use nearest::nearest;
 pub use provider::{Profile, Provider, Wire};
-pub use reader::{ChoiceMark, EventSink, Head, Limits, Mark, Reader, RequestInfo};
+pub use reader::{Head, Limits, Reader, Watcher};
 pub use record::Record;
+pub use request::RequestInfo;
+pub use sink::EventSink;
 pub use watched::Watched;

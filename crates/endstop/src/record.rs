@@ -9,8 +9,8 @@ use serde::{Deserialize, Serialize};
 use crate::dialect::Proof;
 use crate::ending::{Closed, Confidence, Ending, Reason, Said, Shown, Timer, Unreachable};
 use crate::provider::Profile;
-use crate::reader::RequestInfo;
 use crate::registry::{Clues, Registry};
+use crate::request::RequestInfo;
 use crate::verdict::{self, Evidence, Habits, Meaning, Verdict};
 use crate::vocabulary::Vocabulary;
 use crate::{event::Word, text};
@@ -293,10 +293,10 @@ fn shown(words: &[String]) -> Shown {
 mod tests {
     use super::*;
     use crate::provider;
-    use crate::{Head, Reader, TransportEnd};
+    use crate::{Head, TransportEnd, Watcher};
 
     fn ended(provider: &provider::Provider, body: &str) -> (Ending, Record) {
-        let mut reader = Reader::new(provider, Head::default(), RequestInfo::default());
+        let mut reader = Watcher::new(provider, Head::default(), RequestInfo::default());
         reader.watch(body.as_bytes());
         let ending = reader.finish(TransportEnd::Eof);
         let mut record = Record::default();
@@ -315,7 +315,7 @@ mod tests {
             .unwrap();
         let body = br#"{"choices":[{"message":{"content":"Hi"},"finish_reason":"frobnicated"}]}"#;
         let wire = registry.choose(&Clues { provider: "openai", ..Clues::default() });
-        let mut reader = Reader::new(wire, Head::default(), RequestInfo::default());
+        let mut reader = Watcher::new(wire, Head::default(), RequestInfo::default());
         reader.watch(body);
         let mut record = Record::default();
         record.end(&reader.finish(TransportEnd::Eof));

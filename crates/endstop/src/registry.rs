@@ -522,7 +522,7 @@ stop = "paused"
             "{{\"model\":\"m\",\"choices\":[{{\"index\":0,\"message\":{{\"content\":\"x\"}},\"finish_reason\":\"{word}\"}}]}}"
         );
         let mut reader =
-            crate::Reader::new(wire, crate::Head::default(), crate::RequestInfo::default());
+            crate::Watcher::new(wire, crate::Head::default(), crate::RequestInfo::default());
         reader.watch(body.as_bytes());
         reader.finish(crate::TransportEnd::Eof)
     }
@@ -611,7 +611,7 @@ stop = "paused"
     fn ends(registry: &Registry, clues: Clues<'_>, body: &str) -> (Reason, crate::Confidence) {
         let wire = registry.choose(&Clues { body: body.as_bytes(), ..clues });
         let mut reader =
-            crate::Reader::new(wire, crate::Head::default(), crate::RequestInfo::default());
+            crate::Watcher::new(wire, crate::Head::default(), crate::RequestInfo::default());
         reader.watch(body.as_bytes());
         let ending = reader.finish(crate::TransportEnd::Eof);
         (ending.reason, ending.confidence)

@@ -12,8 +12,25 @@ use crate::dialect::Streams;
 use crate::dialect::common::{AWS_STREAM, model_in_path};
 use crate::frame::Framing;
 use crate::provider::Profile;
-use crate::reader::RequestInfo;
 use crate::text::{WORD_CAP, clean};
+
+/// What was asked. All of it is optional, and all of it sharpens the verdict.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RequestInfo {
+    /// The model.
+    pub model: Option<String>,
+    /// Whether a stream was asked for.
+    pub streamed: Option<bool>,
+    /// The cap on output tokens.
+    pub cap: Option<u64>,
+    /// How many choices.
+    pub choices: Option<u32>,
+    /// The stop sequences.
+    pub stop: Vec<String>,
+    /// The names of the tools that the caller runs; none where they are not known. They matter where
+    /// a host runs tools of the same kind itself.
+    pub tools: Option<Vec<String>>,
+}
 
 /// The fields of one object, none of them read.
 type Fields<'a> = BTreeMap<Cow<'a, str>, &'a RawValue>;

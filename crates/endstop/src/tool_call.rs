@@ -11,7 +11,8 @@ use crate::ending::{Confidence, Ending, Reason, Shown};
 use crate::event::Event;
 use crate::json::{JsonState, Scanner};
 use crate::provider::Wire;
-use crate::reader::{Head, Reader, RequestInfo};
+use crate::reader::{Head, Reader};
+use crate::request::RequestInfo;
 
 /// The most arguments that are kept of one call, in bytes; a larger call cannot run.
 const MAX_ARGUMENTS: usize = 16 << 20;
@@ -79,7 +80,7 @@ pub enum CallState {
 /// let mut reader = Reader::new(&provider::OLLAMA, Head::default(), RequestInfo::default());
 /// let mut assembly = Assembly::default();
 /// reader.read(body, |event| assembly.observe(&event));
-/// let ending = reader.finish_with(TransportEnd::Eof, |event| assembly.observe(&event));
+/// let ending = reader.finish(TransportEnd::Eof, |event| assembly.observe(&event));
 /// let calls = assembly.finish(&ending);
 /// assert_eq!(allow(&ending, &calls), Allow::Run);
 /// ```

@@ -1,42 +1,34 @@
-//! A reader that cannot be lost: dropping it is an ending too.
+//! A watcher that cannot be lost: dropping it is an ending too.
 
 use crate::ending::{Ending, TransportEnd};
-use crate::event::Event;
-use crate::reader::Reader;
+use crate::reader::Watcher;
 
-/// A reader that tells its ending exactly once: when it is finished, or else when it is dropped.
+/// A [`Watcher`] that reports its ending exactly once: when it is finished, or else when it is dropped.
 ///
 /// ```
-/// use endstop::{RequestInfo, Closed, Head, Reader, Watched, provider};
+/// use endstop::{Closed, Head, RequestInfo, Watched, Watcher, provider};
 ///
 /// let mut told = None;
-/// let reader = Reader::new(&provider::OPENAI, Head::default(), RequestInfo::default());
-/// drop(Watched::new(reader, |ending| told = Some(ending.closed)));
+/// let watcher = Watcher::new(&provider::OPENAI, Head::default(), RequestInfo::default());
+/// drop(Watched::new(watcher, |ending| told = Some(ending.closed)));
 /// assert_eq!(told, Some(Closed::Dropped));
 /// ```
 #[derive(Debug)]
 pub struct Watched<F: FnOnce(Ending)> {
     /// Gone once the ending has been told.
-    inner: Option<(Reader, F)>,
+    inner: Option<(Watcher, F)>,
 }
 
 impl<F: FnOnce(Ending)> Watched<F> {
-    /// Reads with this reader and tells its ending to this function.
-    pub fn new(reader: Reader, tell: F) -> Self {
-        Self { inner: Some((reader, tell)) }
-    }
-
-    /// Reads a chunk and hands its events over.
-    pub fn read(&mut self, chunk: &[u8], on_event: impl FnMut(Event<'_>)) {
-        if let Some((reader, _)) = &mut self.inner {
-            reader.read(chunk, on_event);
-        }
+    /// Reports the ending of this watcher to this function.
+    pub fn new(watcher: Watcher, tell: F) -> Self {
+        Self { inner: Some((watcher, tell)) }
     }
 
     /// Reads a chunk for the sake of the ending alone.
     pub fn watch(&mut self, chunk: &[u8]) {
-        if let Some((reader, _)) = &mut self.inner {
-            reader.watch(chunk);
+        if let Some((watcher, _)) = &mut self.inner {
+            watcher.watch(chunk);
         }
     }
 
@@ -46,8 +38,8 @@ impl<F: FnOnce(Ending)> Watched<F> {
     }
 
     fn tell(&mut self, close: TransportEnd) {
-        if let Some((reader, tell)) = self.inner.take() {
-            tell(reader.finish(close));
+        if let Some((watcher, tell)) = self.inner.take() {
+            tell(watcher.finish(close));
         }
     }
 }
@@ -65,7 +57,7 @@ mod tests {
 
     #[test]
     fn the_ending_is_told_once_finished_or_not() {
-        let reader = || Reader::new(&provider::OPENAI, Head::default(), RequestInfo::default());
+        let reader = || Watcher::new(&provider::OPENAI, Head::default(), RequestInfo::default());
         let mut endings = Vec::new();
         Watched::new(reader(), |ending| endings.push(ending.reason)).finish(TransportEnd::Reset);
         drop(Watched::new(reader(), |ending| endings.push(ending.reason)));

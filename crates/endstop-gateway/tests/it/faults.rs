@@ -707,7 +707,7 @@ fn guarded(ask: &Ask, kind: &str, pieces: [&[u8]; 3]) -> (Vec<u8>, Reason, Optio
     let profile = ask.profile();
     let head = endstop::Head { status: 200, content_type: kind };
     let asked = endstop::RequestInfo { streamed: Some(true), ..endstop::RequestInfo::default() };
-    let reader = endstop::Reader::new(profile, head, asked);
+    let reader = endstop::Watcher::new(profile, head, asked);
     let strictness = Strictness { tool_calls: ToolCalls::Fail, proves: true };
     let mut guard = Guard::new(reader, *profile, Mode::Guard, strictness);
     let mut out = Vec::new();

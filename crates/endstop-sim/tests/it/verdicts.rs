@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use endstop::{Ending, Head, Reader, Reason, RequestInfo, Timer, TransportEnd};
+use endstop::{Ending, Head, Reason, RequestInfo, Timer, TransportEnd, Watcher};
 use endstop_sim::scenario::{self, Mode, Want};
 use endstop_sim::{Options, Scenario, Sim, SimWire, wire};
 
@@ -44,8 +44,8 @@ pub(crate) fn judge(wire: &SimWire, mode: Mode, cap: Option<u64>, response: &Res
     let head = Head { status: response.status, content_type: response.header("content-type") };
     let asked =
         RequestInfo { streamed: Some(mode == Mode::Streamed), cap, ..RequestInfo::default() };
-    let mut reader = Reader::new(profile(wire), head, asked);
-    reader.read(&response.decoded(), |_| {});
+    let mut reader = Watcher::new(profile(wire), head, asked);
+    reader.watch(&response.decoded());
     reader.finish(match response.close {
         How::Whole => TransportEnd::Eof,
         How::Short | How::Reset => TransportEnd::Reset,

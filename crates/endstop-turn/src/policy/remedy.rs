@@ -49,10 +49,10 @@ pub enum Delivery {
 ///
 /// ```
 /// use endstop_turn::policy::{Action, Cause, Delivery, remedy};
-/// use endstop::{RequestInfo, TransportEnd, Head, Reader, provider};
+/// use endstop::{RequestInfo, TransportEnd, Head, Watcher, provider};
 ///
 /// let body = br#"{"choices":[{"message":{"content":""},"finish_reason":"stop"}]}"#;
-/// let mut reader = Reader::new(&provider::OPENAI, Head::default(), RequestInfo::default());
+/// let mut reader = Watcher::new(&provider::OPENAI, Head::default(), RequestInfo::default());
 /// reader.watch(body);
 /// let remedy = remedy(&reader.finish(TransportEnd::Eof));
 /// assert_eq!((remedy.action, remedy.cause), (Action::Retry, Cause::NothingCame));

@@ -25,8 +25,8 @@ use crate::next_request::{
 use crate::provider::{
     NO_QUIRKS, Prefill, Profile, Quirks, Resume, ResumeRule, Role, TRAILING, always, models,
 };
-use crate::reader::EventSink;
 use crate::shape::Probe;
+use crate::sink::EventSink;
 use crate::version::{Values, Version, VersionAt};
 use crate::wire::{Argument, Count, Few, Loose, Scalar, Text, is_nothing};
 

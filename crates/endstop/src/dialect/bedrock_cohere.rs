@@ -17,8 +17,8 @@ use crate::event::Event;
 use crate::frame::{Frame, Framing};
 use crate::next_request::{ConversationShape, RequestShape};
 use crate::provider::{COMMON_CAPABILITIES, Capabilities, Profile};
-use crate::reader::EventSink;
 use crate::shape::Probe;
+use crate::sink::EventSink;
 use crate::wire::{Count, Few, Flag, Loose, Scalar, Text};
 
 /// The `bedrock-cohere` dialect.

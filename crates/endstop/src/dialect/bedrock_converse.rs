@@ -22,8 +22,8 @@ use crate::next_request::{
     effort, tokens_if_said,
 };
 use crate::provider::{NO_QUIRKS, Profile, Quirks};
-use crate::reader::EventSink;
 use crate::shape::Probe;
+use crate::sink::EventSink;
 use crate::wire::{Argument, Count, Few, Loose, Measure, Scalar, Text};
 
 /// The `bedrock-converse` dialect.

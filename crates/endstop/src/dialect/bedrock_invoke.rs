@@ -9,7 +9,7 @@ use super::anthropic::read_guardrail;
 use crate::ending::Usage;
 use crate::event::{Event, Word};
 use crate::mend::mend;
-use crate::reader::EventSink;
+use crate::sink::EventSink;
 use crate::wire::{Count, Loose, Scalar};
 
 /// Fields that the service adds to a model's JSON.

@@ -21,8 +21,8 @@ use crate::event::Event;
 use crate::frame::{Frame, Framing};
 use crate::next_request::{ConversationShape, RequestShape};
 use crate::provider::Profile;
-use crate::reader::EventSink;
 use crate::shape::Probe;
+use crate::sink::EventSink;
 use crate::wire::{Few, Loose, Scalar, Text};
 
 /// The `bedrock-mistral` dialect.

@@ -12,8 +12,8 @@ use crate::dialect::common;
 use crate::frame::{Frame, Framing};
 use crate::next_request::RequestShape;
 use crate::provider::{NO_QUIRKS, Profile, Quirks};
-use crate::reader::EventSink;
 use crate::shape::Probe;
+use crate::sink::EventSink;
 use crate::wire::Loose;
 
 /// The `bedrock-nova` dialect.

@@ -20,8 +20,8 @@ use crate::next_request::{
     ConversationShape, ForcedTool, RequestShape, Scale, Temperature, effort, tokens_if_said,
 };
 use crate::provider::Profile;
-use crate::reader::EventSink;
 use crate::shape::Probe;
+use crate::sink::EventSink;
 use crate::wire::{Content, Count, Few, Loose, Scalar, Text};
 
 /// The `cohere-v2` dialect.

@@ -23,8 +23,8 @@ use crate::frame::{Frame, FrameKind, Framing};
 use crate::gateway_error::{ErrorShape, GatewayError};
 use crate::next_request::{ConversationShape, MessageList, RequestShape, Temperature};
 use crate::provider::Profile;
-use crate::reader::EventSink;
 use crate::shape::Probe;
+use crate::sink::EventSink;
 use crate::wire::{Count, Few, Loose, Scalar, Text};
 
 /// The `cohere-v1` dialect.

@@ -22,8 +22,8 @@ use crate::next_request::{
     effort, tokens_if_said,
 };
 use crate::provider::{COMMON_CAPABILITIES, Capabilities, Profile};
-use crate::reader::EventSink;
 use crate::shape::Probe;
+use crate::sink::EventSink;
 use crate::wire::{Content, Count, Few, Loose, Scalar, Text};
 
 /// The `dashscope` dialect.

@@ -24,8 +24,8 @@ use crate::next_request::{
     Temperature,
 };
 use crate::provider::{COMMON_CAPABILITIES, Capabilities, Profile, Token, TokenInput, TokenOf};
-use crate::reader::EventSink;
 use crate::shape::Probe;
+use crate::sink::EventSink;
 use crate::wire::{Count, Few, Flag, Loose, Measure, Present, Scalar, Text};
 
 /// The `gemini-generate` dialect.

@@ -19,8 +19,8 @@ use crate::fault::{ErrorPattern, FaultKind, class, message, name};
 use crate::frame::{Frame, FrameKind, Framing};
 use crate::next_request::{PauseProtocol, RequestShape, Restriction};
 use crate::provider::{Profile, Token, TokenInput, TokenOf};
-use crate::reader::EventSink;
 use crate::shape::Probe;
+use crate::sink::EventSink;
 use crate::wire::{Count, Few, Loose, Scalar, Text, is_nothing};
 
 /// The `gemini-interactions` dialect.

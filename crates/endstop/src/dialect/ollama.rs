@@ -16,8 +16,8 @@ use crate::fault::{FaultKind, message};
 use crate::frame::{Frame, FrameKind, Framing};
 use crate::next_request::{ConversationShape, RequestShape, Scale, Temperature, effort};
 use crate::provider::Profile;
-use crate::reader::EventSink;
 use crate::shape::Probe;
+use crate::sink::EventSink;
 use crate::wire::{Count, Few, Flag, Loose, Scalar, Text};
 
 /// The `ollama-chat` dialect.

@@ -17,8 +17,8 @@ use crate::ending::Reason;
 use crate::event::Event;
 use crate::frame::{Frame, FrameKind, Framing};
 use crate::provider::Profile;
-use crate::reader::EventSink;
 use crate::shape::Probe;
+use crate::sink::EventSink;
 use crate::wire::{Count, Few, Loose, Scalar, Text};
 
 /// The `openai-assistants` dialect.

@@ -25,8 +25,8 @@ use crate::next_request::{
     UsageOption, effort, tokens_if_said,
 };
 use crate::provider::{COMMON_CAPABILITIES, Capabilities, Profile};
-use crate::reader::EventSink;
 use crate::shape::Probe;
+use crate::sink::EventSink;
 use crate::text::{WORD_CAP, clean};
 use crate::wire::{Argument, Content, Count, Few, Flag, Loose, Scalar, Text};
 

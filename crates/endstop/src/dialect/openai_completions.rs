@@ -16,8 +16,8 @@ use crate::event::Event;
 use crate::frame::{Frame, Framing};
 use crate::next_request::{ConversationShape, RequestShape};
 use crate::provider::{COMMON_CAPABILITIES, Capabilities, Profile};
-use crate::reader::EventSink;
 use crate::shape::Probe;
+use crate::sink::EventSink;
 use crate::wire::{Count, Few, Loose, Scalar, Text};
 
 /// The `openai-completions` dialect.

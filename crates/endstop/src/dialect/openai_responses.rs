@@ -28,8 +28,8 @@ use crate::next_request::{
     Temperature, effort,
 };
 use crate::provider::{Profile, Resume, Role, Token, TokenInput, TokenOf};
-use crate::reader::EventSink;
 use crate::shape::Probe;
+use crate::sink::EventSink;
 use crate::wire::{Count, Few, Loose, Scalar, Text};
 
 /// The `openai-responses` dialect.

@@ -16,8 +16,8 @@ use crate::ending::Reason;
 use crate::event::{Event, Word};
 use crate::frame::{Frame, Framing};
 use crate::provider::{COMMON_CAPABILITIES, Capabilities, Profile};
-use crate::reader::EventSink;
 use crate::shape::Probe;
+use crate::sink::EventSink;
 use crate::wire::{Content, Loose, Scalar, Text};
 
 /// The `replicate` dialect.

@@ -15,8 +15,8 @@ use crate::dialect::common;
 use crate::ending::Reason;
 use crate::frame::{Frame, Framing};
 use crate::provider::{COMMON_CAPABILITIES, Capabilities, Profile};
-use crate::reader::EventSink;
 use crate::shape::Probe;
+use crate::sink::EventSink;
 use crate::wire::Loose;
 
 /// The `sap-orchestration` dialect.

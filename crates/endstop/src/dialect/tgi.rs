@@ -18,8 +18,8 @@ use crate::fault::{FaultKind, class, name};
 use crate::frame::{Frame, Framing};
 use crate::next_request::{ConversationShape, RequestShape};
 use crate::provider::{COMMON_CAPABILITIES, Capabilities, Profile};
-use crate::reader::EventSink;
 use crate::shape::Probe;
+use crate::sink::EventSink;
 use crate::wire::{Count, Flag, Loose, Scalar, Text};
 
 /// The `hf-tgi` dialect.

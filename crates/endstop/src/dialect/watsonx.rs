@@ -19,8 +19,8 @@ use crate::fault::{FaultKind, name};
 use crate::frame::{Frame, Framing};
 use crate::next_request::{ConversationShape, RequestShape};
 use crate::provider::{COMMON_CAPABILITIES, Capabilities, Profile};
-use crate::reader::EventSink;
 use crate::shape::Probe;
+use crate::sink::EventSink;
 use crate::wire::{Count, Few, Loose, Scalar, Text};
 
 /// The `watsonx` dialect.

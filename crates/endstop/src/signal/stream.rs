@@ -11,7 +11,8 @@ use crate::ending::TransportEnd;
 use crate::event::Event;
 use crate::frame::{Frame, FrameKind};
 use crate::provider::Wire;
-use crate::reader::{Head, Reader, RequestInfo, Step};
+use crate::reader::{Head, Reader, Step};
+use crate::request::RequestInfo;
 
 /// Follows one stream after another and tells when each is over.
 ///
@@ -141,7 +142,7 @@ impl StreamHandler {
         let next = self.fresh();
         let reader = std::mem::replace(&mut self.reader, next);
         let content = &mut self.content;
-        let ending = reader.finish_with(close, |event| take_text(&event, content));
+        let ending = reader.finish(close, |event| take_text(&event, content));
         let signal = TerminationSignal::from(&ending);
         self.signal = Some(signal.clone());
         self.finished = true;

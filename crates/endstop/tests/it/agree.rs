@@ -1,7 +1,7 @@
 //! Streamed and not streamed, the same content gives the same verdict, for every word of every wire.
 
 use endstop::provider::{self, Profile};
-use endstop::{Ending, Head, Reader, RequestInfo, TransportEnd};
+use endstop::{Ending, Head, RequestInfo, TransportEnd, Watcher};
 use serde_json::{Value, json};
 
 use crate::answer::{Answer, Content, one_call};
@@ -48,7 +48,7 @@ fn check(answer: &Answer<'_>) -> bool {
 
 fn read(profile: &Profile, content_type: &str, bytes: &[u8]) -> Ending {
     let mut reader =
-        Reader::new(profile, Head { status: 200, content_type }, RequestInfo::default());
+        Watcher::new(profile, Head { status: 200, content_type }, RequestInfo::default());
     reader.watch(bytes);
     reader.finish(TransportEnd::Eof)
 }

@@ -19,7 +19,7 @@ fn read(mut reader: Reader, chunks: &[&[u8]], close: TransportEnd) -> (Ending, V
     for chunk in chunks {
         reader.read(chunk, |event| assembly.observe(&event));
     }
-    let ending = reader.finish_with(close, |event| assembly.observe(&event));
+    let ending = reader.finish(close, |event| assembly.observe(&event));
     let calls = assembly.finish(&ending);
     let by_ending = allow_by_ending(&ending) == Allow::Run;
     assert_eq!(by_ending, allow(&ending, &calls) == Allow::Run, "{ending:?} {calls:?}");
@@ -444,19 +444,6 @@ fn what_cannot_all_be_followed_does_not_run() {
     assert_eq!(allow(&ending, &calls), Allow::Refuse(Refusal::Ending(Reason::ToolCall)));
 }
 
-/// The end of a call closes that call alone; one of another choice with the same number stays open.
-#[test]
-fn an_end_is_that_of_one_call() {
-    let mut assembly = Assembly::default();
-    for choice in [0, 1] {
-        assembly.observe(&Event::ToolCallStart { choice, call: 0, id: "", name: "f" });
-        assembly.observe(&Event::ToolCallDelta { choice, call: 0, arguments: "{}" });
-    }
-    assembly.observe(&Event::ToolCallEnd { choice: 1, call: 0 });
-    let states: Vec<CallState> = assembly.so_far().iter().map(|call| call.state).collect();
-    assert_eq!(states, [CallState::Parsable, CallState::Closed]);
-}
-
 #[test]
 fn a_call_without_parameters_has_an_empty_object() {
     let call = |arguments: &str| {
@@ -493,4 +480,120 @@ fn arguments_are_bounded() {
     };
     assert!(runs(2) && runs(15));
     assert!(!runs(16) && !runs(17));
+}
+
+fn start(assembly: &mut Assembly, choice: u32, id: &str, name: &str) {
+    assembly.observe(&Event::ToolCallStart { choice, call: 0, id, name });
+}
+
+fn push(assembly: &mut Assembly, choice: u32, arguments: &str) {
+    assembly.observe(&Event::ToolCallDelta { choice, call: 0, arguments });
+}
+
+fn end(assembly: &mut Assembly, choice: u32) {
+    assembly.observe(&Event::ToolCallEnd { choice, call: 0 });
+}
+
+fn states(assembly: &Assembly) -> Vec<CallState> {
+    assembly.so_far().iter().map(|call| call.state).collect()
+}
+
+/// The end of a call closes that call alone; one of another choice with the same number stays open.
+#[test]
+fn an_end_is_that_of_one_choice() {
+    let mut assembly = Assembly::default();
+    for choice in [0, 1] {
+        start(&mut assembly, choice, "", "f");
+        push(&mut assembly, choice, "{}");
+    }
+    end(&mut assembly, 0);
+    assert_eq!(states(&assembly), [CallState::Closed, CallState::Parsable]);
+}
+
+/// A second head is the same call's if nothing speaks against it; two names for one call spoil it.
+#[test]
+fn a_second_head_is_a_new_call_or_a_contradiction() {
+    let heads = |first: (&str, &str), arguments: &str, second: (&str, &str)| {
+        let mut assembly = Assembly::default();
+        start(&mut assembly, 0, first.0, first.1);
+        push(&mut assembly, 0, arguments);
+        start(&mut assembly, 0, second.0, second.1);
+        states(&assembly)
+    };
+    assert_eq!(heads(("", "f"), "{}", ("", "f")), [CallState::Parsable]);
+    assert_eq!(heads(("", "f"), "{}", ("", "g")), [CallState::Parsable, CallState::Open]);
+    assert_eq!(heads(("", "f"), "{", ("", "g")), [CallState::Malformed]);
+    assert_eq!(heads(("1", "f"), "{}", ("1", "g")), [CallState::Malformed]);
+    assert_eq!(heads(("1", "f"), "{}", ("2", "f")), [CallState::Parsable, CallState::Open]);
+    assert_eq!(heads(("1", ""), "{}", ("1", "f")), [CallState::Parsable]);
+}
+
+#[test]
+fn a_bare_call_is_complete_when_its_response_ended_well() {
+    let mut assembly = Assembly::default();
+    start(&mut assembly, 0, "1", "f");
+    end(&mut assembly, 0);
+    assert_eq!(states(&assembly), [CallState::Closed]);
+    let calls = assembly.finish(&tool_call_ending());
+    assert_eq!(calls[0].state, CallState::Complete);
+}
+
+fn tool_call_ending() -> Ending {
+    let body = br#"{"choices":[{"message":{"tool_calls":[{"id":"1","type":"function","function":
+        {"name":"f","arguments":"{}"}}]},"finish_reason":"tool_calls"}]}"#;
+    let (ending, calls) = read(reader(&provider::OPENAI.main), &[body], TransportEnd::Eof);
+    assert_eq!(allow(&ending, &calls), Allow::Run);
+    ending
+}
+
+/// Each thing that the rule asks about, alone, keeps both forms of it from running a call.
+#[test]
+fn the_rule_asks_about_each_thing() {
+    let good = tool_call_ending();
+    assert_eq!(allow_by_ending(&good), Allow::Run);
+    let call = |state| ToolCall {
+        choice: 0,
+        number: 0,
+        id: "1".to_owned(),
+        name: "f".to_owned(),
+        arguments: "{}".to_owned(),
+        state,
+        in_text: false,
+    };
+    let both = |change: fn(&mut Ending), want: Refusal| {
+        let mut ending = good.clone();
+        change(&mut ending);
+        assert_eq!(allow(&ending, &[call(CallState::Complete)]), Allow::Refuse(want));
+        assert_eq!(allow_by_ending(&ending), Allow::Refuse(want));
+        assert!(!want.sentence().is_empty());
+    };
+    both(|ending| ending.shown.excess = 1, Refusal::TooMany);
+    both(|ending| ending.over = false, Refusal::Ending(Reason::ToolCall));
+    both(|ending| ending.reason = Reason::Cut, Refusal::Ending(Reason::Cut));
+    both(|ending| ending.confidence = Confidence::Low, Refusal::Unsure);
+    for state in [CallState::Open, CallState::Parsable, CallState::Closed, CallState::Malformed] {
+        assert_eq!(allow(&good, &[call(state)]), Allow::Refuse(Refusal::Call(state)));
+    }
+    let sentences: Vec<String> =
+        [Refusal::NoCalls, Refusal::Unsure, Refusal::TooMany, Refusal::Schema]
+            .map(Refusal::sentence)
+            .into();
+    assert!(sentences.iter().all(|sentence| sentence.contains(' ')), "{sentences:?}");
+}
+
+/// What could be run by a client that does not wait for the end.
+#[test]
+fn what_has_passed_is_exposed_when_it_could_run() {
+    let exposed = |events: &[&str]| {
+        let head = Head { status: 200, content_type: "text/event-stream" };
+        let body: String = events.iter().map(|event| format!("data: {event}\n\n")).collect();
+        endstop::tool_call::exposed(&provider::OPENAI.main, head, body.as_bytes()).len()
+    };
+    let delta = |arguments: &str| {
+        format!(
+            r#"{{"choices":[{{"index":0,"delta":{{"tool_calls":[{{"index":0,"id":"1","function":{{"name":"f","arguments":{arguments}}}}}]}}}}]}}"#
+        )
+    };
+    assert_eq!(exposed(&[&delta(r#""{\"a\"""#)]), 0);
+    assert_eq!(exposed(&[&delta(r#""{\"a\"""#), &delta(r#"":1}""#)]), 1);
 }

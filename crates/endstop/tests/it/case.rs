@@ -8,7 +8,7 @@ use base64::engine::general_purpose::STANDARD;
 use endstop::frame::aws;
 use endstop::provider::{self, Wire};
 use endstop::tool_call::{Assembly, ToolCall};
-use endstop::{Ending, Head, Reader, RequestInfo, SafetyRating, Timer, TransportEnd};
+use endstop::{Ending, Head, Reader, RequestInfo, SafetyRating, Timer, TransportEnd, Watcher};
 use serde::Deserialize;
 
 use crate::calls::{self, Call, Compare};
@@ -248,6 +248,10 @@ impl Case {
         }
     }
 
+    pub(crate) fn watcher(&self, wire: Wire) -> Watcher {
+        self.reader(wire).into()
+    }
+
     pub(crate) fn reader(&self, wire: Wire) -> Reader {
         Reader::new(wire, self.head(), self.asked())
     }
@@ -258,7 +262,7 @@ impl Case {
         wire: Wire,
         chunks: impl IntoIterator<Item = &'a [u8]>,
     ) -> Ending {
-        let mut reader = self.reader(wire);
+        let mut reader = self.watcher(wire);
         for chunk in chunks {
             reader.watch(chunk);
         }
@@ -275,7 +279,7 @@ impl Case {
         for chunk in chunks {
             reader.read(chunk, |event| assembly.observe(&event));
         }
-        let ending = reader.finish_with(self.close(), |event| assembly.observe(&event));
+        let ending = reader.finish(self.close(), |event| assembly.observe(&event));
         let calls = assembly.finish(&ending);
         (ending, calls)
     }

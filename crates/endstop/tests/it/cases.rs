@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use endstop::registry::{Clues, choose};
-use endstop::{Head, Reader, Reason, RequestInfo, TransportEnd};
+use endstop::{Head, Reason, RequestInfo, TransportEnd, Watcher};
 use serde_json::json;
 
 use crate::case;
@@ -74,7 +74,7 @@ fn bodies_of_any_size_are_known_by_their_shape() {
     for (dialect, body) in bodies {
         let body = body.to_string();
         let wire = choose(&Clues { body: &body.as_bytes()[..64 * 1024], ..Clues::default() });
-        let mut reader = Reader::new(wire, Head::default(), RequestInfo::default());
+        let mut reader = Watcher::new(wire, Head::default(), RequestInfo::default());
         reader.watch(body.as_bytes());
         let ending = reader.finish(TransportEnd::Eof);
         assert_eq!((ending.dialect, ending.reason), (dialect, Reason::Complete), "{dialect}");

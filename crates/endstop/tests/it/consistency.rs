@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use endstop::dialect::{self, Dialect};
 use endstop::provider::{self, Profile};
 use endstop::signal::TerminationSignal;
-use endstop::{Confidence, Ending, Head, Reader, Reason, RequestInfo, TransportEnd};
+use endstop::{Confidence, Ending, Head, Reason, RequestInfo, TransportEnd, Watcher};
 use serde_json::json;
 
 use crate::answer::{Answer, Content, builder, one_call};
@@ -325,7 +325,7 @@ fn cut(dialect: &'static Dialect) -> Option<Vec<u8>> {
 
 fn read(profile: &Profile, trial: &Trial, close: TransportEnd) -> Ending {
     let head = Head { status: trial.status, content_type: "" };
-    let mut reader = Reader::new(profile, head, RequestInfo::default());
+    let mut reader = Watcher::new(profile, head, RequestInfo::default());
     reader.watch(&trial.bytes);
     reader.finish(close)
 }

@@ -40,7 +40,7 @@ fn check_all_pairs(case: &Case) {
     let bytes = case.bytes();
     let whole = case.read(case.wire(), [&*bytes]);
     for first in 0..=bytes.len() {
-        let mut head = case.reader(case.wire());
+        let mut head = case.watcher(case.wire());
         head.watch(&bytes[..first]);
         for second in first..=bytes.len() {
             let mut reader = head.clone();
@@ -82,14 +82,14 @@ fn events_and_ending_are_the_same_with_and_without_a_consumer() {
         let mut reader = case.reader(case.wire());
         let mut whole = Vec::new();
         reader.read(&bytes, |event| whole.push(format!("{event:?}")));
-        let ending = reader.finish_with(case.close(), |event| whole.push(format!("{event:?}")));
+        let ending = reader.finish(case.close(), |event| whole.push(format!("{event:?}")));
         assert_eq!(ending, watched, "{}", case.label());
         let mut reader = case.reader(case.wire());
         let mut pieces = Vec::new();
         for byte in bytes.chunks(1) {
             reader.read(byte, |event| pieces.push(format!("{event:?}")));
         }
-        drop(reader.finish_with(case.close(), |event| pieces.push(format!("{event:?}"))));
+        drop(reader.finish(case.close(), |event| pieces.push(format!("{event:?}"))));
         assert_eq!(pieces, whole, "{}", case.label());
     }
 }

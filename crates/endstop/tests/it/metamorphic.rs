@@ -88,7 +88,7 @@ impl Subject {
         for piece in pieces {
             reader.read(piece, |event| assembly.observe(&event));
         }
-        let ending = reader.finish_with(self.close, |event| assembly.observe(&event));
+        let ending = reader.finish(self.close, |event| assembly.observe(&event));
         let calls = assembly.finish(&ending);
         (ending, calls)
     }

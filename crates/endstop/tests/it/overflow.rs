@@ -1,7 +1,7 @@
 //! A context overflow is known by its message, whoever sends it: gateways pass on each other's errors.
 
 use endstop::provider::{self, Profile};
-use endstop::{Ending, FaultKind, Head, Reader, Reason, RequestInfo, TransportEnd};
+use endstop::{Ending, FaultKind, Head, Reason, RequestInfo, TransportEnd, Watcher};
 use serde_json::{Value, json};
 
 /// The messages that were seen in recordings, with numbers filled in.
@@ -127,7 +127,7 @@ fn first(wire: &Profile) -> String {
 }
 
 fn read(wire: &Profile, status: u16, content_type: &str, bytes: &[u8]) -> Ending {
-    let mut reader = Reader::new(wire, Head { status, content_type }, RequestInfo::default());
+    let mut reader = Watcher::new(wire, Head { status, content_type }, RequestInfo::default());
     reader.watch(bytes);
     reader.finish(TransportEnd::Eof)
 }

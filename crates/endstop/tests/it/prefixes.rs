@@ -3,7 +3,7 @@
 
 use endstop::dialect::Proof;
 use endstop::provider::Wire;
-use endstop::{Ending, Reader, Reason, TransportEnd};
+use endstop::{Ending, Reason, TransportEnd, Watcher};
 
 use crate::case;
 use crate::oracle;
@@ -12,7 +12,7 @@ use crate::oracle;
 pub(crate) fn check_cuts(
     label: &str,
     wire: &Wire,
-    mut reader: Reader,
+    mut reader: Watcher,
     bytes: &[u8],
     close: TransportEnd,
     cuts: &[usize],
@@ -78,7 +78,7 @@ fn of_every_case() {
     for case in case::all().iter().filter(|case| case.is_stream()) {
         let (wire, bytes) = (case.wire(), case.bytes());
         let cuts: Vec<usize> = (0..bytes.len()).collect();
-        check_cuts(&case.label(), &wire, case.reader(wire.clone()), &bytes, case.close(), &cuts);
+        check_cuts(&case.label(), &wire, case.watcher(wire.clone()), &bytes, case.close(), &cuts);
         tried += cuts.len();
     }
     println!("{tried} cuts");

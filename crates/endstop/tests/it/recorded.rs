@@ -10,7 +10,7 @@ use std::sync::LazyLock;
 use base64::Engine as _;
 use endstop::registry::{Clues, choose};
 use endstop::tool_call::{Assembly, ToolCall};
-use endstop::{Ending, Head, Reader, RequestInfo, TransportEnd, Wire};
+use endstop::{Ending, Head, Reader, RequestInfo, TransportEnd, Watcher, Wire};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -156,6 +156,10 @@ impl Record {
         }
     }
 
+    pub(crate) fn watcher(&self, body: &[u8]) -> Watcher {
+        self.reader(body).into()
+    }
+
     pub(crate) fn reader(&self, body: &[u8]) -> Reader {
         let head = Head { status: self.status.unwrap_or(0), content_type: self.content_type() };
         Reader::new(self.wire(body), head, self.asked())
@@ -163,7 +167,7 @@ impl Record {
 
     pub(crate) fn ending(&self) -> Ending {
         let body = self.bytes();
-        let mut reader = self.reader(&body);
+        let mut reader = self.watcher(&body);
         reader.watch(&body);
         reader.finish(TransportEnd::Eof)
     }
@@ -173,7 +177,7 @@ impl Record {
         let mut reader = self.reader(body);
         let mut assembly = Assembly::default();
         reader.read(body, |event| assembly.observe(&event));
-        let ending = reader.finish_with(TransportEnd::Eof, |event| assembly.observe(&event));
+        let ending = reader.finish(TransportEnd::Eof, |event| assembly.observe(&event));
         let calls = assembly.finish(&ending);
         (ending, calls)
     }

@@ -183,7 +183,7 @@ fn any_cutting_of_a_record_gives_the_same_ending() {
         let whole = record.ending();
         for largest in [16, 1400] {
             let mut dice = Dice::of(0x1cdd_6c4f_91f4_4525, at);
-            let mut reader = record.reader(&body);
+            let mut reader = record.watcher(&body);
             dice.cut(&body, largest).into_iter().for_each(|piece| reader.watch(piece));
             assert_eq!(reader.finish(TransportEnd::Eof), whole, "{}", record.id);
         }
@@ -200,7 +200,7 @@ fn no_prefix_of_a_recorded_stream_is_a_success() {
         let wire = record.wire(&body);
         let marks = oracle::marks(&wire.profile, &body);
         let cuts = cuts_of(&body, marks, &mut Dice::of(0x5851_f42d_4c95_7f2d, at));
-        check_cuts(&record.id, &wire, record.reader(&body), &body, TransportEnd::Eof, &cuts);
+        check_cuts(&record.id, &wire, record.watcher(&body), &body, TransportEnd::Eof, &cuts);
         cuts.len()
     });
     println!("{} cuts of {} streams", cuts.iter().sum::<usize>(), streams.len());

@@ -10,7 +10,7 @@ use endstop::signal::{
 };
 use endstop::vocabulary::{VOCABULARIES, Vocabulary};
 use endstop::{
-    Confidence, Head, Reader, Reason, Record, RequestInfo, SafetyRating, TransportEnd, Usage,
+    Confidence, Head, Reason, Record, RequestInfo, SafetyRating, TransportEnd, Usage, Watcher,
 };
 use serde_json::{Value, json};
 
@@ -128,7 +128,7 @@ fn a_body_is_judged_as_its_bytes_are() {
     let mut compared = 0;
     for (answer, profile) in answers() {
         let Some(bytes) = answer.body() else { continue };
-        let mut reader = Reader::new(
+        let mut reader = Watcher::new(
             profile,
             Head { status: 200, content_type: "application/json" },
             RequestInfo { streamed: Some(false), ..RequestInfo::default() },

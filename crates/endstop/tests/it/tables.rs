@@ -3,7 +3,7 @@
 use endstop::dialect;
 use endstop::provider;
 use endstop::registry::{Clues, choose};
-use endstop::{Head, Reader, RequestInfo, TransportEnd};
+use endstop::{Head, RequestInfo, TransportEnd, Watcher};
 use serde_json::{Map, Value, json};
 
 #[test]
@@ -75,7 +75,7 @@ fn every_named_usage_field_is_read() {
         let profile = provider::ALL.iter().find_map(|known| known.wire_of(dialect.id)).unwrap();
         for path in dialect.usage {
             let head = Head { status: 200, content_type: "application/json" };
-            let mut reader = Reader::new(profile, head, RequestInfo::default());
+            let mut reader = Watcher::new(profile, head, RequestInfo::default());
             reader.watch(body_with(dialect.id, path, 4711).to_string().as_bytes());
             let usage = reader.finish(TransportEnd::Eof).usage;
             let counts =

@@ -14,7 +14,7 @@ fn read(provider: &str, path: &str, body: &str) -> (Vec<String>, Ending) {
         }
     };
     reader.read(body.as_bytes(), &mut observe);
-    let ending = reader.finish_with(TransportEnd::Eof, &mut observe);
+    let ending = reader.finish(TransportEnd::Eof, &mut observe);
     (tokens, ending)
 }
 

@@ -1,0 +1,146 @@
+//! A whole answer in one go: its text, its tool calls, its usage and its ending.
+
+use crate::ending::{Ending, TransportEnd, Usage};
+use crate::event::Event;
+use crate::provider::Wire;
+use crate::reader::{Head, Reader};
+use crate::request::RequestInfo;
+use crate::tool_call::{Allow, Assembly, ToolCall, allow};
+
+/// Reads one response and keeps its answer.
+///
+/// It keeps the text of the first choice. Use a [`Reader`] for the others, or to pass text on as it
+/// comes.
+///
+/// ```
+/// use endstop::{Collector, Head, Reason, RequestInfo, TransportEnd, provider};
+///
+/// let head = Head { status: 200, content_type: "application/json" };
+/// let mut collector = Collector::new(&provider::OPENAI, head, RequestInfo::default());
+/// collector.push(br#"{"choices":[{"message":{"content":"Once"},"#);
+/// collector.push(br#""finish_reason":"length"}],"usage":{"completion_tokens":1}}"#);
+/// let answer = collector.finish(TransportEnd::Eof);
+/// assert_eq!(answer.text, "Once");
+/// assert_eq!(answer.usage.output, Some(1));
+/// assert_eq!(answer.ending.reason, Reason::OutputLimit);
+/// ```
+#[derive(Clone, Debug)]
+#[must_use = "a response has an ending: call `finish`"]
+pub struct Collector {
+    reader: Reader,
+    content: Content,
+}
+
+/// The answer of one response, and its ending.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Answer {
+    /// The text of the first choice.
+    pub text: String,
+    /// The reasoning of the first choice.
+    pub reasoning: String,
+    /// The tool calls of all choices. See [`Answer::allow`] before you run one.
+    pub tool_calls: Vec<ToolCall>,
+    /// The token counts.
+    pub usage: Usage,
+    /// The ending.
+    pub ending: Ending,
+}
+
+impl Answer {
+    /// Reports whether the tool calls may run: all of them are complete, and the response ended well.
+    #[must_use]
+    pub fn allow(&self) -> Allow {
+        allow(&self.ending, &self.tool_calls)
+    }
+}
+
+#[derive(Clone, Debug, Default)]
+struct Content {
+    text: String,
+    reasoning: String,
+    calls: Assembly,
+}
+
+impl Content {
+    fn observe(&mut self, event: &Event<'_>) {
+        match event {
+            Event::Text { choice: 0, text } => self.text.push_str(text),
+            Event::Reasoning { choice: 0, text } => self.reasoning.push_str(text),
+            event => self.calls.observe(event),
+        }
+    }
+}
+
+impl Collector {
+    /// Collects one response of this wire.
+    pub fn new(wire: impl Into<Wire>, head: Head<'_>, request: RequestInfo) -> Self {
+        Reader::new(wire, head, request).into()
+    }
+
+    /// Reads a chunk, however the response is cut into chunks.
+    pub fn push(&mut self, chunk: &[u8]) {
+        let Self { reader, content } = self;
+        reader.read(chunk, |event| content.observe(&event));
+    }
+
+    /// Ends the response.
+    #[must_use]
+    pub fn finish(self, end: TransportEnd) -> Answer {
+        let Self { reader, mut content } = self;
+        let ending = reader.finish(end, |event| content.observe(&event));
+        let Content { text, reasoning, calls } = content;
+        let tool_calls = calls.finish(&ending);
+        Answer { text, reasoning, tool_calls, usage: ending.usage, ending }
+    }
+}
+
+/// Collects what a reader that has read nothing yet will read, as with other [`Limits`](crate::Limits).
+impl From<Reader> for Collector {
+    fn from(reader: Reader) -> Self {
+        Self { reader, content: Content::default() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Reason, provider};
+
+    fn collect(chunks: &[&[u8]], content_type: &str) -> Answer {
+        let head = Head { status: 200, content_type };
+        let mut collector = Collector::new(&provider::OPENAI, head, RequestInfo::default());
+        chunks.iter().for_each(|chunk| collector.push(chunk));
+        collector.finish(TransportEnd::Eof)
+    }
+
+    #[test]
+    fn streamed_and_plain_answers_are_the_same() {
+        let plain = br#"{"choices":[{"message":{"reasoning_content":"Hm","content":"Hi there",
+            "tool_calls":[{"id":"1","function":{"name":"f","arguments":"{\"a\":1}"}}]},
+            "finish_reason":"tool_calls"}],"usage":{"completion_tokens":9}}"#;
+        let streamed: &[&[u8]] = &[
+            b"data: {\"choices\":[{\"delta\":{\"reasoning_content\":\"Hm\"}}]}\n\n",
+            b"data: {\"choices\":[{\"delta\":{\"content\":\"Hi \"}}]}\n\n",
+            b"data: {\"choices\":[{\"delta\":{\"content\":\"there\"}}]}\n\n",
+            b"data: {\"choices\":[{\"delta\":{\"tool_calls\":[{\"index\":0,\"id\":\"1\",\"function\":{\
+                \"name\":\"f\",\"arguments\":\"{\\\"a\\\"\"}}]}}]}\n\n",
+            b"data: {\"choices\":[{\"delta\":{\"tool_calls\":[{\"index\":0,\"function\":{\
+                \"arguments\":\":1}\"}}]}}]}\n\n",
+            b"data: {\"choices\":[{\"delta\":{},\"finish_reason\":\"tool_calls\"}],\"usage\":{\
+                \"completion_tokens\":9}}\n\n",
+            b"data: [DONE]\n\n",
+        ];
+        for answer in
+            [collect(&[plain], "application/json"), collect(streamed, "text/event-stream")]
+        {
+            assert_eq!((&*answer.text, &*answer.reasoning), ("Hi there", "Hm"));
+            assert_eq!((answer.ending.reason, answer.usage.output), (Reason::ToolCall, Some(9)));
+            assert_eq!(answer.tool_calls[0].arguments, "{\"a\":1}");
+            assert_eq!(answer.allow(), Allow::Run);
+        }
+        let cut = collect(&streamed[..5], "text/event-stream");
+        assert_eq!(cut.ending.reason, Reason::Cut);
+        assert!(matches!(cut.allow(), Allow::Refuse(_)));
+    }
+}

@@ -1,0 +1,226 @@
+//! The conclusion: from all that was read of a response to its ending.
+
+use std::cmp::Ordering;
+
+use crate::dialect::Proof;
+use crate::dialect::errors::RawError;
+use crate::ending::{ChoiceEnding, Closed, Confidence, Ending, Reason, Said, Shown, TransportEnd};
+use crate::facts::Choice;
+use crate::fault::{Fault, FaultForm};
+use crate::frame::Broken;
+use crate::provider::Profile;
+use crate::reader::State;
+use crate::repeat::Repeat;
+use crate::verdict::{self, Evidence, Habits, Meaning};
+
+impl State {
+    /// A copy for judging: without the fast path's template, which can be as large as an event.
+    pub(crate) fn snapshot(&self) -> Self {
+        Self {
+            wire: self.wire.clone(),
+            asked: self.asked.clone(),
+            limits: self.limits.clone(),
+            facts: self.facts.clone(),
+            repeat: Repeat::default(),
+            named: None,
+            strange: None,
+            ..*self
+        }
+    }
+
+    pub(crate) fn ending(self, close: TransportEnd) -> Ending {
+        self.ending_as(None, close)
+    }
+
+    /// The ending, closed like this where it is not for the close to say.
+    pub(crate) fn ending_as(mut self, closed: Option<Closed>, close: TransportEnd) -> Ending {
+        if self.is_error_status() && self.facts.fault.is_none() {
+            let fault = judge_fault(RawError::default(), self.status, &self.wire.profile);
+            self.facts.fault = Some(Fault { form: FaultForm::Status, ..fault });
+        }
+        let closed = closed.unwrap_or_else(|| self.closed(close));
+        self.add_missing_choices(closed);
+        let shown = |choice: &Choice| self.shown(choice, closed, close);
+        let mut choices: Vec<ChoiceEnding> = self
+            .facts
+            .choices
+            .iter()
+            .map(|choice| self.judge(choice, shown(choice), closed))
+            .collect();
+        if choices.is_empty() {
+            let nothing = Choice::default();
+            choices.push(self.judge(&nothing, shown(&nothing), closed));
+        }
+        let worst = choices.iter().enumerate().max_by_key(|(index, choice)| {
+            (choice.reason, std::cmp::Reverse(choice.confidence), std::cmp::Reverse(*index))
+        });
+        let Some(ChoiceEnding { said, shown, reason, confidence, sentence, .. }) =
+            worst.map(|(_, choice)| choice.clone())
+        else {
+            unreachable!("there is always a choice")
+        };
+        let mut ending = Ending {
+            provider: self.wire.provider().to_owned(),
+            dialect: self.wire.profile.dialect.id,
+            model: self.facts.model.take().or(self.asked.model.take()),
+            said,
+            closed,
+            shown,
+            reason,
+            confidence,
+            sentence,
+            over: true,
+            fault: self.facts.fault.take(),
+            usage: self.facts.usage,
+            choices,
+            details: std::mem::take(&mut self.facts.details),
+            ratings: std::mem::take(&mut self.facts.ratings),
+            streamed: self.asked.streamed,
+            api_version: self.wire.api_version().map(str::to_owned),
+            cap: self.asked.cap,
+            bytes: self.bytes,
+            events: self.events,
+        };
+        if let Some(pending) = self.facts.pending.take() {
+            not_over(&mut ending, pending);
+        }
+        ending
+    }
+
+    /// How the bytes ended, in the order in which the causes count.
+    fn closed(&self, close: TransportEnd) -> Closed {
+        if self.facts.fault.is_some() {
+            return Closed::Error;
+        }
+        if self.facts.proven {
+            return Closed::Proven;
+        }
+        match self.broken {
+            Some(Broken::Oversize) => return Closed::Oversize,
+            Some(Broken::Corrupt) => return Closed::BrokenFrame,
+            None => {}
+        }
+        match self.wire.profile.proof {
+            Proof::Word
+                if close == TransportEnd::Eof
+                    && self.facts.all_said()
+                    && !self.flags.cut_event
+                    && !self.facts.any_went_on()
+                    && self.has_all_choices() =>
+            {
+                Closed::Proven
+            }
+            Proof::Word | Proof::Marker(_) | Proof::Event | Proof::Silent => Closed::from(close),
+        }
+    }
+
+    /// As many choices came as were asked for.
+    fn has_all_choices(&self) -> bool {
+        let asked = self.asked.choices.map_or(0, |asked| asked as usize);
+        self.facts.choices.len() >= asked.min(self.limits.choices)
+    }
+
+    /// Choices that were asked for and never came, where nothing proves that the response is over.
+    fn add_missing_choices(&mut self, closed: Closed) {
+        let Some(asked) = self.asked.choices else { return };
+        if matches!(closed, Closed::Proven | Closed::Error | Closed::Open) {
+            return;
+        }
+        for index in 0..asked.min(u32::try_from(self.limits.choices).unwrap_or(u32::MAX)) {
+            self.facts.choice_mut(index, &self.limits);
+        }
+    }
+
+    fn shown(&self, choice: &Choice, closed: Closed, close: TransportEnd) -> Shown {
+        let proven = closed == Closed::Proven;
+        let said = choice.said.is_some();
+        let gone = matches!(close, TransportEnd::ClientGone | TransportEnd::Dropped);
+        Shown {
+            at_cap: self.used_of_cap() == Some(Ordering::Equal),
+            over_cap: self.used_of_cap() == Some(Ordering::Greater),
+            unrecognised: self.is_unrecognised(),
+            missing_marker: !matches!(closed, Closed::Proven | Closed::Error | Closed::Open)
+                && said
+                && self.word_suffices(choice, closed),
+            cut_event: self.flags.cut_event,
+            malformed_event: self.flags.malformed_event,
+            invalid_utf8: self.flags.invalid_utf8,
+            late_event: self.facts.late_event,
+            client_closed_early: gone && (proven || said && self.word_suffices(choice, closed)),
+            excess: self.facts.excess,
+            ..choice.shown()
+        }
+    }
+
+    fn judge(&self, choice: &Choice, shown: Shown, closed: Closed) -> ChoiceEnding {
+        let quirks = &self.wire.profile.quirks;
+        let verdict = verdict::judge(&Evidence {
+            said: choice.said.as_ref(),
+            meaning: choice.meaning.unwrap_or(Meaning::Nothing),
+            closed,
+            shown: &shown,
+            fault: self.facts.fault.as_ref(),
+            choices: self.facts.choices.len(),
+            habits: Habits {
+                word_suffices: self.word_suffices(choice, closed),
+                silent: self.wire.profile.proof == Proof::Silent,
+                has_tool_word: self.wire.profile.has_tool_word(),
+                lies_at_cap: quirks.lies_at_cap,
+                guessed: self.wire.profile.guessed,
+                ambiguous: self.wire.profile.ambiguous,
+            },
+            partial: self.flags.partial,
+        });
+        ChoiceEnding {
+            index: choice.index,
+            said: choice.said.clone(),
+            shown,
+            reason: verdict.reason,
+            confidence: verdict.confidence,
+            sentence: verdict.sentence,
+        }
+    }
+
+    /// Whether the word of a choice makes up for the missing proof. A word of success does not where
+    /// something was to follow.
+    fn word_suffices(&self, choice: &Choice, closed: Closed) -> bool {
+        let proof = self.wire.profile.proof;
+        let whole = !(self.flags.unclosed_list && choice.says_success());
+        whole && choice.word_suffices(proof, closed, self.flags.cut_event)
+    }
+
+    /// Whole events came, and none of them is of a wire that is known.
+    fn is_unrecognised(&self) -> bool {
+        let read = self.understood || self.facts.fault.is_some() || self.facts.proven;
+        self.events > 0 && !read && !self.flags.malformed_event
+    }
+
+    /// The output tokens that were used, held against those that were allowed.
+    fn used_of_cap(&self) -> Option<Ordering> {
+        let usage = &self.facts.usage;
+        let beside = usage.reasoning.filter(|_| self.wire.profile.quirks.reasoning_beside_output);
+        let used = match (usage.output, beside) {
+            (None, None) => return None,
+            (output, beside) => output.unwrap_or(0).saturating_add(beside.unwrap_or(0)),
+        };
+        self.asked.cap.filter(|cap| *cap > 0).map(|cap| used.cmp(&cap))
+    }
+}
+
+/// A polled body that is still under way has a state, not an ending.
+fn not_over(ending: &mut Ending, pending: Said) {
+    ending.over = false;
+    ending.reason = Reason::Unknown;
+    ending.confidence = Confidence::High;
+    ending.sentence =
+        format!("the response is not over: its `{}` is `{}`", pending.field, pending.word);
+    ending.said = Some(pending);
+}
+
+pub(crate) fn judge_fault(mut told: RawError, status: u16, profile: &Profile) -> Fault {
+    let rejected = status >= 300;
+    if rejected {
+        told.status = Some(status);
+    }
+    Fault { rejected, ..told.judge(&[profile.error_patterns, profile.dialect.error_patterns]) }
+}
