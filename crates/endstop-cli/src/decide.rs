@@ -5,11 +5,11 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result, anyhow, bail};
+use endstop::RequestInfo;
 use endstop::next_request::{
     NextRequest, SoFar, Wording, continue_answer, lower_effort, messages, repair_tool_call,
     resume_paused, set_cap,
 };
-use endstop::request;
 use endstop::tool_call::allow;
 use endstop_turn::policy::{
     Action, Budget, Decision, DecisionContext, Money, Piece, Policy, Price, ResumeBy, Spent,
@@ -183,7 +183,8 @@ impl Given {
             None => Vec::new(),
         };
         let response = self.response.read(&body)?;
-        let asked = request.is_some().then(|| request::asked(&response.wire.profile, "", &body));
+        let asked =
+            request.is_some().then(|| RequestInfo::from_request(&response.wire.profile, "", &body));
         let cap = self.response.max_tokens.or_else(|| asked.as_ref().and_then(|asked| asked.cap));
         let model = response.ending.model.clone().or_else(|| asked.and_then(|asked| asked.model));
         let model = model.unwrap_or_default();

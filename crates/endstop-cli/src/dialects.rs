@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
+use endstop::dialect::Framing;
+use endstop::dialect::{At, ErrorPattern};
 use endstop::dialect::{Proof, Words};
-use endstop::fault::{At, ErrorPattern};
-use endstop::frame::Framing;
 use endstop::provider::{self, Auth, Prefill, Profile, Provider, Resume, ResumeRule, Role};
-use endstop::version::{Values, Version, VersionAt};
+use endstop::provider::{Values, Version, VersionAt};
 use endstop::vocabulary::Vocabulary;
 use endstop::{FaultKind, Reason};
 use serde_json::{Value, json};

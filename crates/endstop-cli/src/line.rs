@@ -1,7 +1,7 @@
 //! One ending as one line of JSON, for scripts.
 
 use endstop::vocabulary::{NormalizedStopReason, Vocabulary};
-use endstop::{Confidence, Ending, Fault, FaultKind, Reason, Shown, Usage, Wire};
+use endstop::{Confidence, Ending, Fault, FaultKind, Reason, Usage, Wire};
 use serde::Serialize;
 
 /// Ending of one response as a flat object, for `replay --json` and `check --json`.
@@ -19,7 +19,7 @@ pub(crate) struct Line<'a> {
     native_field: Option<&'a str>,
     native_value: Option<&'a str>,
     closed: &'a str,
-    shown: Shown,
+    shown: Vec<&'static str>,
     over: bool,
     context_overflow: bool,
     termination: &'a str,
@@ -42,7 +42,7 @@ struct Choice<'a> {
     reason: Reason,
     confidence: Confidence,
     native_value: Option<&'a str>,
-    shown: Shown,
+    shown: Vec<&'static str>,
 }
 
 impl<'a> Line<'a> {
@@ -51,7 +51,7 @@ impl<'a> Line<'a> {
         Self {
             id,
             provider: &ending.provider,
-            dialect: ending.dialect,
+            dialect: &ending.dialect,
             api_version: wire.api_version(),
             model: ending.model.as_deref(),
             reason: ending.over.then_some(ending.reason),
@@ -60,7 +60,7 @@ impl<'a> Line<'a> {
             native_field: ending.native().map(|(field, _)| field),
             native_value: ending.native().map(|(_, word)| word),
             closed: ending.closed.word(),
-            shown: ending.shown,
+            shown: ending.shown.words(),
             over: ending.over,
             context_overflow: ending.fault.as_ref().is_some_and(overflow),
             termination: Vocabulary::Termination.spell(ending.reason),
@@ -84,7 +84,7 @@ impl<'a> Choice<'a> {
             reason: choice.reason,
             confidence: choice.confidence,
             native_value: choice.said.as_ref().map(|said| said.word.as_str()),
-            shown: choice.shown,
+            shown: choice.shown.words(),
         }
     }
 }

@@ -208,7 +208,7 @@ fn version_headers(request: &Value) -> Vec<(String, String)> {
     let wires = endstop::provider::ALL.iter().flat_map(|provider| provider.wires());
     let mut found: Vec<(String, String)> = Vec::new();
     for version in wires.flat_map(|wire| wire.versions) {
-        if let endstop::version::VersionAt::Header(name) = version.at
+        if let endstop::provider::VersionAt::Header(name) = version.at
             && !found.iter().any(|(known, _)| known == name)
         {
             found.extend(find_header(request, name).map(|value| (name.to_owned(), value)));

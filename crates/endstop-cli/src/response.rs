@@ -194,7 +194,7 @@ fn reader(
     // The request fills in what the flags leave out.
     let told = match request {
         [] => RequestInfo::default(),
-        request => endstop::request::asked(&wire.profile, path, request),
+        request => RequestInfo::from_request(&wire.profile, path, request),
     };
     let asked = RequestInfo {
         model: args.model.clone().or(told.model),

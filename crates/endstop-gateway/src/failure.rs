@@ -5,7 +5,7 @@
 //! provider's to say and the client's to read: a length, a filter, a refusal, a word that nobody knows.
 //! The core's [`remedy`] says which is which; only the status codes are ours.
 
-use endstop::gateway_error::GatewayError;
+use endstop::dialect::GatewayError;
 use endstop::tool_call::{Allow, Refusal};
 use endstop::{Closed, Ending, Reason};
 use endstop_turn::policy::{Cause, Delivery, Remedy, remedy};
@@ -129,38 +129,20 @@ fn sentence(clause: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use endstop::{ChoiceEnding, Confidence, Said, Shown, Timer, Usage};
+    use endstop::{Confidence, Shown, Timer};
 
     use super::*;
 
     const STRICT: Strictness = Strictness { tool_calls: ToolCalls::Fail, proves: true };
 
     fn ending(reason: Reason, shown: Shown) -> Ending {
-        let said = Some(Said { field: "finish_reason", word: "x".to_owned() });
-        let confidence = Confidence::High;
-        let sentence = "the stream stopped".to_owned();
-        Ending {
-            provider: "acme".to_owned(),
-            dialect: "acme-chat",
-            model: None,
-            said: said.clone(),
-            closed: Closed::Eof,
-            shown,
-            reason,
-            confidence,
-            sentence: sentence.clone(),
-            over: true,
-            fault: None,
-            usage: Usage::default(),
-            choices: vec![ChoiceEnding { index: 0, said, shown, reason, confidence, sentence }],
-            details: Vec::new(),
-            ratings: Vec::new(),
-            streamed: None,
-            cap: None,
-            api_version: None,
-            bytes: 0,
-            events: 0,
+        let mut ending = Ending::new(reason, Confidence::High, Closed::Proven);
+        ending.shown = shown;
+        ending.sentence = "the stream stopped".to_owned();
+        for choice in &mut ending.choices {
+            choice.shown = shown;
         }
+        ending
     }
 
     fn text() -> Shown {
@@ -245,10 +227,12 @@ mod tests {
 
     #[test]
     fn what_is_not_over_and_what_fell_silent_after_its_word_pass() {
-        let pending = Ending { over: false, ..ending(Reason::Unknown, call()) };
+        let mut pending = ending(Reason::Unknown, call());
+        pending.over = false;
         assert_eq!(failure(&pending, STRICT), None);
         let closed = Closed::TimedOut(Timer::Idle);
-        let silent = Ending { closed, ..ending(Reason::TimedOut, call()) };
+        let mut silent = ending(Reason::TimedOut, call());
+        silent.closed = closed;
         assert_eq!(failure(&silent, STRICT), None);
         let mut wordless = silent;
         wordless.choices.iter_mut().for_each(|choice| choice.said = None);

@@ -14,7 +14,7 @@
 //! ```
 
 use bytes::{Bytes, BytesMut};
-use endstop::frame::Framing;
+use endstop::dialect::Framing;
 use endstop::{Ending, Profile, TransportEnd, Watcher};
 
 use crate::config::{Mode, ToolCalls};

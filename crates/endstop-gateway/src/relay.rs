@@ -9,7 +9,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use endstop::frame::Framing;
+use endstop::dialect::Framing;
 use endstop::{Timer, TransportEnd};
 use hyper::body::{Body, Frame, Incoming};
 use tokio::time::{Instant, Sleep};

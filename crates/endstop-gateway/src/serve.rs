@@ -6,11 +6,11 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use endstop::frame::Framing;
-use endstop::gateway_error::GatewayError;
+use endstop::dialect::Framing;
+use endstop::dialect::GatewayError;
 use endstop::provider::Auth;
 use endstop::registry::Clues;
-use endstop::{Ending, FaultForm, Profile, Timer, TransportEnd, Wire, provider, request};
+use endstop::{Ending, FaultForm, Profile, RequestInfo, Timer, TransportEnd, Wire, provider};
 use http_body_util::BodyExt as _;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
 use hyper::header::{self, HeaderMap, HeaderName, HeaderValue};
@@ -318,7 +318,7 @@ impl Serving<'_> {
             Err(refused) => return refuse(profile, &id, &refused),
         };
         let target = parts.uri.path_and_query().map_or("", |path| path.as_str());
-        let asked = request::asked(profile, target, &body);
+        let asked = RequestInfo::from_request(profile, target, &body);
         let strictness = Strictness { tool_calls, proves: routed.upstream.proves };
         let spool = self.shared.recording.as_ref().map(Recording::spool);
         let mut turn = Exchange::new(

@@ -295,10 +295,10 @@ pub(crate) fn turn(from: &mut impl Reads, turn_id: &str) -> Result<Vec<Stored>, 
     Ok(rows.into_iter().map(stored).collect())
 }
 
-/// Answers [`crate::Backend::judged_before`].
-pub(crate) fn judged_before(
+/// Answers [`crate::Backend::judged_otherwise`].
+pub(crate) fn judged_otherwise(
     from: &mut impl Reads,
-    rules: u32,
+    rules: &[u32],
     after: &str,
     most: usize,
 ) -> Result<Vec<Stored>, Error> {
@@ -308,7 +308,7 @@ pub(crate) fn judged_before(
         id => Some(crate::load::key(id).ok_or_else(|| Error::Query(format!("`{id}` is no id")))?),
     };
     let flavor = from.flavor()?;
-    let rows = from.read(&sql::judged_before(&flavor, rules, after.as_deref(), most))?;
+    let rows = from.read(&sql::judged_otherwise(&flavor, rules, after.as_deref(), most))?;
     Ok(rows.into_iter().map(stored).collect())
 }
 

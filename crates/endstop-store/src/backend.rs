@@ -103,8 +103,12 @@ pub trait Backend: Send {
     ///
     /// # Errors
     /// The store cannot be reached or refuses.
-    fn judged_before(&mut self, rules: u32, after: &str, most: usize)
-    -> Result<Vec<Stored>, Error>;
+    fn judged_otherwise(
+        &mut self,
+        rules: &[u32],
+        after: &str,
+        most: usize,
+    ) -> Result<Vec<Stored>, Error>;
 
     /// Writes new verdicts over rows, keeping what was said first and moving the rollup with them. Rows
     /// that have changed since, or that newer rules have judged, stay as they are.

@@ -11,7 +11,7 @@ mod sqlite;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use endstop::record::RULES;
+use endstop::record::{all_rules, rules};
 use endstop::registry::Registry;
 use endstop::vocabulary::Vocabulary;
 use endstop::{Reason, Record};
@@ -202,8 +202,9 @@ impl Backfill {
         }
         let mut store = crate::open(&self.from)?;
         let mut after = String::new();
+        let current = all_rules();
         loop {
-            let mut rows = store.judged_before(RULES, &after, self.batch)?;
+            let mut rows = store.judged_otherwise(&current, &after, self.batch)?;
             let Some(last) = rows.last() else { return Ok(done) };
             after.clone_from(&last.record.id);
             let otherwise =
@@ -246,7 +247,7 @@ impl Backfill {
 
     /// Judges a row of ours by the rules of today; says whether that makes a difference.
     fn judge_again(&self, record: &mut Record) -> bool {
-        record.rules = RULES;
+        record.rules = rules(&record.provider);
         let Some(verdict) = record.judge_again(&self.registry) else { return false };
         let said = record.native_finish_reason.is_some();
         let finish_reason = (verdict.reason != Reason::Unknown || said)

@@ -60,7 +60,7 @@ pub(crate) fn amended<'a>(old: &'a Stored, new: &Row<'a>) -> Option<Row<'a>> {
 /// What a row becomes by a new verdict, if it is still the row that was judged. The first verdict is
 /// what is kept, however often a row is judged.
 pub(crate) fn rejudged(old: &Stored, verdict: &Stored) -> Option<Stored> {
-    if old.sequence != verdict.sequence || old.record.rules >= verdict.record.rules {
+    if old.sequence != verdict.sequence || old.record.rules == verdict.record.rules {
         return None;
     }
     let mut new = old.clone();

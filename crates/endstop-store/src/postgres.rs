@@ -537,13 +537,13 @@ impl Backend for Postgres {
         })
     }
 
-    fn judged_before(
+    fn judged_otherwise(
         &mut self,
-        rules: u32,
+        rules: &[u32],
         after: &str,
         most: usize,
     ) -> Result<Vec<Stored>, Error> {
-        ask::judged_before(self, rules, after, most)
+        ask::judged_otherwise(self, rules, after, most)
     }
 
     fn rejudge(&mut self, verdicts: &[Stored]) -> Result<u64, Error> {

@@ -287,15 +287,17 @@ pub(crate) fn turn<'f>(flavor: &'f Flavor, turn_id: &str, most: usize) -> Sql<'f
     sql
 }
 
-/// Rows that older rules judged, after an id.
-pub(crate) fn judged_before<'f>(
+/// Rows that other rules than these judged, after an id.
+pub(crate) fn judged_otherwise<'f>(
     flavor: &'f Flavor,
-    rules: u32,
+    rules: &[u32],
     after: Option<&str>,
     most: usize,
 ) -> Sql<'f> {
     let mut sql = rows(flavor);
-    sql.compare("rules", "<", Value::Int(rules.into()));
+    for rules in rules {
+        sql.compare("rules", "<>", Value::Int((*rules).into()));
+    }
     if let Some(after) = after {
         sql.compare("id", ">", Value::Text(after.to_owned()));
     }

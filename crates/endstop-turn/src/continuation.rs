@@ -71,8 +71,8 @@ use crate::policy::{
     self, Action, Budget, Cause, Counter, Decision, DecisionContext, Limit, Piece, Policy,
     ResumeBy, Spent, Strategy,
 };
-use endstop::ending::{Ending, Reason};
 use endstop::tool_call::Allow;
+use endstop::{Ending, Reason};
 
 pub use event::{Issue, TurnEvent};
 pub use outcome::{Completeness, Outcome, TurnEnd};

@@ -47,9 +47,9 @@ use remedy::remedy_given;
 pub use remedy::{Delivery, Remedy, remedy};
 pub use report::TerminationReport;
 
-use endstop::ending::{Confidence, Ending, Reason};
 use endstop::next_request::Wording;
 use endstop::tool_call::Allow;
+use endstop::{Confidence, Ending, Reason};
 
 /// An action to take after a response ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

@@ -61,7 +61,7 @@ impl State {
         };
         let mut ending = Ending {
             provider: self.wire.provider().to_owned(),
-            dialect: self.wire.profile.dialect.id,
+            dialect: self.wire.profile.dialect.id.into(),
             model: self.facts.model.take().or(self.asked.model.take()),
             said,
             closed,

@@ -4,46 +4,54 @@
 //! word, what proves the end, what its errors look like, and two functions that turn a frame into
 //! events. There is no `match` on a dialect anywhere: what differs is a field.
 
-pub mod aleph_alpha;
-pub mod anthropic;
-pub mod anthropic_complete;
-pub mod bedrock_ai21;
-pub mod bedrock_cohere;
-pub mod bedrock_converse;
+pub(crate) mod aleph_alpha;
+pub(crate) mod anthropic;
+pub(crate) mod anthropic_complete;
+pub(crate) mod bedrock_ai21;
+pub(crate) mod bedrock_cohere;
+pub(crate) mod bedrock_converse;
 mod bedrock_invoke;
-pub mod bedrock_llama;
-pub mod bedrock_mistral;
-pub mod bedrock_nova;
-pub mod bedrock_titan;
-pub mod cloudflare;
-pub mod cohere;
-pub mod cohere_v1;
-pub mod common;
-pub mod dashscope;
+pub(crate) mod bedrock_llama;
+pub(crate) mod bedrock_mistral;
+pub(crate) mod bedrock_nova;
+pub(crate) mod bedrock_titan;
+pub(crate) mod cloudflare;
+pub(crate) mod cohere;
+pub(crate) mod cohere_v1;
+pub(crate) mod common;
+pub(crate) mod dashscope;
 pub(crate) mod errors;
-pub mod gemini;
-pub mod gemini_interactions;
-pub mod llamacpp;
-pub mod ollama;
-pub mod openai_assistants;
-pub mod openai_chat;
-pub mod openai_completions;
-pub mod openai_responses;
+pub(crate) mod gemini;
+pub(crate) mod gemini_interactions;
+pub(crate) mod llamacpp;
+pub(crate) mod ollama;
+pub(crate) mod openai_assistants;
+pub(crate) mod openai_chat;
+pub(crate) mod openai_completions;
+pub(crate) mod openai_responses;
 pub(crate) mod partial_args;
-pub mod replicate;
-pub mod sap_orchestration;
-pub mod tgi;
-pub mod watsonx;
+pub(crate) mod replicate;
+pub(crate) mod sap_orchestration;
+pub(crate) mod tgi;
+pub(crate) mod watsonx;
+
+pub use anthropic::DIALECT as ANTHROPIC_MESSAGES;
+pub use common::{END_MARKER, ERRORS, REQUEST};
+pub use gemini::DIALECT as GEMINI;
+pub use openai_chat::DIALECT as OPENAI_CHAT;
+pub use openai_responses::DIALECT as OPENAI_RESPONSES;
+
+pub use crate::event::Word;
+pub use crate::fault::{At, ErrorPattern, class, message, name, status};
+pub use crate::frame::{Frame, FrameKind, Framing};
+pub use crate::gateway_error::{ErrorShape, GatewayError};
+pub use crate::shape::Probe;
+pub use crate::sink::EventSink;
+pub use crate::verdict::Meaning;
 
 use crate::ending::Reason;
-use crate::fault::ErrorPattern;
-use crate::frame::{Frame, Framing};
-use crate::gateway_error::ErrorShape;
 use crate::next_request::RequestShape;
 use crate::provider::{COMMON_CAPABILITIES, NO_QUIRKS, Profile};
-use crate::shape::Probe;
-use crate::sink::EventSink;
-use crate::verdict::Meaning;
 
 /// Every dialect that is built in.
 pub static ALL: &[&Dialect] = &[
@@ -118,7 +126,7 @@ pub struct Dialect {
 
 impl Dialect {
     /// This wire without a host's own ways.
-    pub(crate) const fn profile(&'static self) -> Profile {
+    pub const fn profile(&'static self) -> Profile {
         Profile {
             provider: "",
             dialect: self,

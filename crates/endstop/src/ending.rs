@@ -4,6 +4,9 @@
 //! The four are kept apart on purpose. [`crate::verdict`] makes the last from the other three;
 //! nothing here decides anything.
 
+use std::borrow::Cow;
+
+use serde::de::Error as _;
 use serde::{Deserialize, Serialize};
 use serde_json::Number;
 
@@ -214,6 +217,39 @@ pub enum Closed {
 }
 
 impl Closed {
+    /// All of them.
+    pub const ALL: [Self; 23] = [
+        Self::Open,
+        Self::Proven,
+        Self::Eof,
+        Self::Reset,
+        Self::Truncated,
+        Self::Unreachable(Unreachable::Refused),
+        Self::Unreachable(Unreachable::Dns),
+        Self::Unreachable(Unreachable::Blocked),
+        Self::Unreachable(Unreachable::Tls),
+        Self::Unreachable(Unreachable::Proxy),
+        Self::Unreachable(Unreachable::Other),
+        Self::TimedOut(Timer::Connect),
+        Self::TimedOut(Timer::FirstByte),
+        Self::TimedOut(Timer::Idle),
+        Self::TimedOut(Timer::Total),
+        Self::TimedOut(Timer::ClientWrite),
+        Self::ClientGone,
+        Self::Dropped,
+        Self::Error,
+        Self::Oversize,
+        Self::BrokenFrame,
+        Self::Interrupted,
+        Self::ShutDown,
+    ];
+
+    /// Returns the one that has this word.
+    #[must_use]
+    pub fn from_word(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|closed| closed.word() == word)
+    }
+
     /// The word for it in records and reports.
     #[must_use]
     pub fn word(self) -> &'static str {
@@ -267,68 +303,112 @@ impl Serialize for Closed {
     }
 }
 
+impl<'de> Deserialize<'de> for Closed {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let word = Cow::<'de, str>::deserialize(deserializer)?;
+        Self::from_word(&word)
+            .ok_or_else(|| D::Error::custom(format!("unknown way to close `{word}`")))
+    }
+}
+
 /// The provider's own word, and where it stood.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct Said {
     /// The bare name of the field, such as `finish_reason`.
-    pub field: &'static str,
+    pub field: Cow<'static, str>,
     /// The word as it was sent, capped at 256 bytes, control characters escaped.
     pub word: String,
 }
 
+impl Said {
+    /// A word in a field.
+    pub fn new(field: impl Into<Cow<'static, str>>, word: impl Into<String>) -> Self {
+        Self { field: field.into(), word: word.into() }
+    }
+}
+
 /// What the content shows, whatever was said.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+///
+/// Its JSON holds what is set, and nothing else.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Shown {
     /// Text came.
+    #[serde(skip_serializing_if = "is_default")]
     pub text: bool,
     /// Reasoning came.
+    #[serde(skip_serializing_if = "is_default")]
     pub reasoning: bool,
     /// Text came in the field that the wire keeps for refusals.
+    #[serde(skip_serializing_if = "is_default")]
     pub refusal: bool,
     /// Content of another kind came: audio, an image, a server-side tool.
+    #[serde(skip_serializing_if = "is_default")]
     pub other_content: bool,
     /// Tool calls that were begun.
+    #[serde(skip_serializing_if = "is_default")]
     pub tool_calls: u32,
     /// Of those, calls whose block never closed or whose arguments are unfinished JSON.
+    #[serde(skip_serializing_if = "is_default")]
     pub unfinished_tool_calls: u32,
     /// Of those, calls whose arguments can no longer become JSON.
+    #[serde(skip_serializing_if = "is_default")]
     pub malformed_tool_calls: u32,
     /// Of those, calls that never got a name.
+    #[serde(skip_serializing_if = "is_default")]
     pub nameless_tool_calls: u32,
     /// Of those, closed calls whose arguments are absent, blank or null: calls without parameters,
     /// if the response ended well.
+    #[serde(skip_serializing_if = "is_default")]
     pub bare_tool_calls: u32,
     /// The provider waits for an approval before it runs a tool of its own.
+    #[serde(skip_serializing_if = "is_default")]
     pub approval: bool,
     /// The provider named the stop sequence that matched.
+    #[serde(skip_serializing_if = "is_default")]
     pub stop_sequence: bool,
     /// A part of the answer is marked as incomplete, whatever the word says.
+    #[serde(skip_serializing_if = "is_default")]
     pub unfinished_content: bool,
     /// A guardrail says that it stepped in, whatever the word says.
+    #[serde(skip_serializing_if = "is_default")]
     pub guardrail: bool,
     /// The host says that its engine broke down, whatever the word says.
+    #[serde(skip_serializing_if = "is_default")]
     pub breakdown: bool,
     /// The provider said two things that exclude each other.
+    #[serde(skip_serializing_if = "is_default")]
     pub contradiction: bool,
     /// Exactly as many output tokens were used as were allowed.
+    #[serde(skip_serializing_if = "is_default")]
     pub at_cap: bool,
     /// More output tokens were counted than were allowed, as hosts do that count reasoning apart.
+    #[serde(skip_serializing_if = "is_default")]
     pub over_cap: bool,
     /// The word came, and the proof of the end that this host otherwise sends did not.
+    #[serde(skip_serializing_if = "is_default")]
     pub missing_marker: bool,
     /// The last event was cut off in the middle.
+    #[serde(skip_serializing_if = "is_default")]
     pub cut_event: bool,
     /// An event could not be read.
+    #[serde(skip_serializing_if = "is_default")]
     pub malformed_event: bool,
     /// No event was of a wire that is known.
+    #[serde(skip_serializing_if = "is_default")]
     pub unrecognised: bool,
     /// Bytes that are not UTF-8 came.
+    #[serde(skip_serializing_if = "is_default")]
     pub invalid_utf8: bool,
     /// Content or an error came after the proof of the end.
+    #[serde(skip_serializing_if = "is_default")]
     pub late_event: bool,
     /// The client left after the end, before the last byte.
+    #[serde(skip_serializing_if = "is_default")]
     pub client_closed_early: bool,
     /// Choices or tool calls over the limit, which were counted and not followed.
+    #[serde(skip_serializing_if = "is_default")]
     pub excess: u32,
 }
 
@@ -378,10 +458,8 @@ impl Shown {
     }
 }
 
-impl Serialize for Shown {
-    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        self.words().serialize(serializer)
-    }
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
 }
 
 /// Tokens, as far as the provider told.
@@ -412,13 +490,14 @@ impl Usage {
 }
 
 /// One allow-listed fact of the wire that is kept beside the verdict.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct Detail {
     /// The choice that it belongs to; none where it concerns the response.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub choice: Option<u32>,
     /// What it is, such as `stop_details.category`.
-    pub key: &'static str,
+    pub key: Cow<'static, str>,
     /// Its value, capped, control characters escaped.
     pub value: String,
 }
@@ -458,7 +537,8 @@ impl SafetyRating {
 }
 
 /// How one choice ended.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct ChoiceEnding {
     /// The choice's own number on the wire.
     pub index: u32,
@@ -478,12 +558,15 @@ pub struct ChoiceEnding {
 ///
 /// A response of several choices has one ending for each; the least complete of them is the
 /// response's own.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+///
+/// It reads back from its JSON as it was.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct Ending {
     /// Who served it.
     pub provider: String,
     /// The wire language it came in.
-    pub dialect: &'static str,
+    pub dialect: Cow<'static, str>,
     /// The model that the response names, else the one that was asked.
     pub model: Option<String>,
     /// The provider's word for the least complete choice.
@@ -510,7 +593,7 @@ pub struct Ending {
     /// Facts of the wire kept beside the verdict.
     pub details: Vec<Detail>,
     /// The ratings of the provider's safety system, whether or not they blocked anything.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ratings: Vec<SafetyRating>,
     /// Whether a stream was asked for, where that is known.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -528,26 +611,61 @@ pub struct Ending {
 }
 
 impl Ending {
+    /// Makes an ending by hand, as the tests of policies and strategies need it.
+    #[must_use]
+    pub fn new(reason: Reason, confidence: Confidence, closed: Closed) -> Self {
+        let choice = ChoiceEnding {
+            index: 0,
+            said: None,
+            shown: Shown::default(),
+            reason,
+            confidence,
+            sentence: String::new(),
+        };
+        Self {
+            provider: String::new(),
+            dialect: Cow::Borrowed(""),
+            model: None,
+            said: None,
+            closed,
+            shown: Shown::default(),
+            reason,
+            confidence,
+            sentence: String::new(),
+            over: true,
+            fault: None,
+            usage: Usage::default(),
+            choices: vec![choice],
+            details: Vec::new(),
+            ratings: Vec::new(),
+            streamed: None,
+            cap: None,
+            api_version: None,
+            bytes: 0,
+            events: 0,
+        }
+    }
+
     /// Returns all input tokens that the provider counted, those read from or written to a cache
     /// included.
     #[must_use]
     pub fn input_tokens(&self) -> Option<u64> {
-        let wire = provider::by_id(&self.provider).and_then(|known| known.wire_of(self.dialect));
+        let wire = provider::by_id(&self.provider).and_then(|known| known.wire_of(&self.dialect));
         wire.map_or(self.usage.input, |wire| wire.input_tokens(&self.usage))
     }
 
     /// Returns all output tokens that the provider counted, those of reasoning included.
     #[must_use]
     pub fn output_tokens(&self) -> Option<u64> {
-        let wire = provider::by_id(&self.provider).and_then(|known| known.wire_of(self.dialect));
+        let wire = provider::by_id(&self.provider).and_then(|known| known.wire_of(&self.dialect));
         wire.map_or(self.usage.output, |wire| wire.output_tokens(&self.usage))
     }
 
     /// The provider's own word and its field: the word for the end, else the name of its error.
     #[must_use]
-    pub fn native(&self) -> Option<(&'static str, &str)> {
+    pub fn native(&self) -> Option<(&str, &str)> {
         if let Some(said) = &self.said {
-            return Some((said.field, &said.word));
+            return Some((&said.field, &said.word));
         }
         let fault = self.fault.as_ref()?;
         let type_ = fault.type_.as_deref().map(|name| ("error.type", name));
@@ -598,5 +716,18 @@ impl Ending {
             (Closed::ShutDown, _) => "gateway_shutdown",
             (Closed::Open | Closed::Proven | Closed::Error, _) => self.reason.name(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_close_is_read_back() {
+        for closed in Closed::ALL {
+            assert_eq!(Closed::from_word(closed.word()), Some(closed));
+        }
+        assert_eq!(Closed::from_word("odd"), None);
     }
 }

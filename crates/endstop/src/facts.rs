@@ -217,7 +217,7 @@ impl Facts {
             Event::Usage(usage) => self.usage.update(usage),
             Event::Word { choice, field, word } => self.word(*choice, field, word, wire, limits),
             Event::Pending { field, word } => {
-                self.pending = Some(Said { field, word: clean(word, WORD_CAP) });
+                self.pending = Some(Said::new(*field, clean(word, WORD_CAP)));
             }
             Event::ResumeToken { .. } => {}
             Event::Proof => self.prove(wire),
@@ -513,7 +513,7 @@ impl Facts {
             choice.calls.iter_mut().for_each(|call| call.closed = true);
         }
         choice.say(
-            Said { field, word: clean(&word.to_text(), WORD_CAP) },
+            Said::new(field, clean(&word.to_text(), WORD_CAP)),
             wire.meaning(field, word),
             wire.profile.dialect.wins,
         );
@@ -590,7 +590,7 @@ impl Facts {
         match known {
             Some(known) => known.value = value,
             None if full => {}
-            None => self.details.push(Detail { choice, key, value }),
+            None => self.details.push(Detail { choice, key: key.into(), value }),
         }
     }
 }

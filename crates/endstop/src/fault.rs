@@ -9,7 +9,9 @@ use serde::{Deserialize, Serialize};
 use crate::ending::Reason;
 
 /// An error that the provider sent.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+#[non_exhaustive]
 pub struct Fault {
     /// What kind of error it is.
     pub kind: FaultKind,
@@ -28,7 +30,7 @@ pub struct Fault {
     /// What it was sent as.
     pub form: FaultForm,
     /// The response's own HTTP status says that it is an error, rather than its body alone.
-    #[serde(skip)]
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub rejected: bool,
 }
 
@@ -49,8 +51,9 @@ impl Fault {
 }
 
 /// What an error was sent as.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum FaultForm {
     /// As an error of the wire, which is the provider's word on it.
     #[default]

@@ -9,7 +9,7 @@ const MAX_DEPTH: u32 = 512;
 
 /// What the bytes so far amount to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum JsonState {
+pub(crate) enum JsonState {
     /// Nothing but white space.
     Empty,
     /// A valid beginning that more bytes could finish.
@@ -32,7 +32,7 @@ pub enum JsonState {
 /// assert_eq!(scanner.state(), JsonState::Whole);
 /// ```
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Scanner {
+pub(crate) struct Scanner {
     /// One bit a level, the outermost first: set in an object, clear in an array.
     objects: [u64; MAX_DEPTH as usize / 64],
     depth: u32,
@@ -78,7 +78,7 @@ enum Digits {
 
 impl Scanner {
     /// Reads a piece.
-    pub fn push(&mut self, bytes: &[u8]) {
+    pub(crate) fn push(&mut self, bytes: &[u8]) {
         let mut rest = bytes;
         while !rest.is_empty() {
             let read = self.push_until_end(rest);
@@ -94,7 +94,7 @@ impl Scanner {
     }
 
     /// Reads until the value is finished or broken, or the bytes are used up; says how many it read.
-    pub fn push_until_end(&mut self, bytes: &[u8]) -> usize {
+    pub(crate) fn push_until_end(&mut self, bytes: &[u8]) -> usize {
         let mut read = 0;
         while let Some(&byte) = bytes.get(read) {
             if let At::String(role) = self.at {
@@ -116,7 +116,7 @@ impl Scanner {
 
     /// What the bytes so far amount to.
     #[must_use]
-    pub fn state(&self) -> JsonState {
+    pub(crate) fn state(&self) -> JsonState {
         match self.at {
             At::Start => JsonState::Empty,
             At::End => JsonState::Whole,
@@ -138,7 +138,7 @@ impl Scanner {
 
     /// Whether the value is finished and nothing could lengthen it, as more digits could a number.
     #[must_use]
-    pub fn has_ended(&self) -> bool {
+    pub(crate) fn has_ended(&self) -> bool {
         self.at == At::End
     }
 

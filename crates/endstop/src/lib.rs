@@ -64,44 +64,44 @@
 
 #![forbid(unsafe_code)]
 
-pub mod frame;
-pub mod json;
-
-pub mod event;
-
 pub mod dialect;
-mod mend;
-pub mod provider;
-pub mod registry;
-pub mod shape;
-pub mod version;
-mod wire;
-
-pub mod gateway_error;
 pub mod next_request;
-pub mod request;
+pub mod provider;
+pub mod record;
+pub mod registry;
+pub mod signal;
 pub mod tool_call;
+pub mod vocabulary;
+
+// For the other crates of the workspace: these may change in any release.
+#[doc(hidden)]
+pub mod frame;
+#[cfg(any(test, fuzzing))]
+#[doc(hidden)]
+pub mod fuzzing;
+#[doc(hidden)]
+pub mod text;
 
 mod collect;
 mod conclude;
+mod ending;
+mod event;
 mod facts;
+mod fault;
+mod gateway_error;
+mod json;
 mod mark;
+mod mend;
 mod nearest;
 mod reader;
 mod repeat;
+mod request;
+mod shape;
 mod sink;
+mod verdict;
+mod version;
 mod watched;
-
-pub mod ending;
-pub mod fault;
-#[cfg(any(test, fuzzing))]
-pub mod fuzzing;
-pub mod signal;
-pub mod text;
-pub mod verdict;
-pub mod vocabulary;
-
-pub mod record;
+mod wire;
 
 pub use collect::{Answer, Collector};
 pub use ending::{
@@ -111,10 +111,10 @@ pub use ending::{
 pub use event::Event;
 pub use fault::{Fault, FaultForm, FaultKind};
 pub use mark::{ChoiceMark, Mark};
+#[doc(hidden)]
 pub use nearest::nearest;
 pub use provider::{Profile, Provider, Wire};
 pub use reader::{Head, Limits, Reader, Watcher};
 pub use record::Record;
 pub use request::RequestInfo;
-pub use sink::EventSink;
 pub use watched::Watched;

@@ -403,7 +403,7 @@ pub fn repair_tool_call(
     wording: &Wording,
 ) -> Result<NextRequest, Impossible> {
     let mut edit = Edit::new(profile, request)?;
-    if !profile.capabilities.tools || profile.request_shape.talk.is_empty() {
+    if !profile.capabilities.tools || profile.request_shape.conversation.is_empty() {
         return Err(unsupported(profile, "asking for a tool call"));
     }
     let forced = edit.force(model, tool)?;
@@ -1296,8 +1296,8 @@ mod tests {
             "model": "m", "unknown": {"deep": [1, null, "x", 1.5]}, "metadata": null,
             "max_tokens": 7, "stream": true, "response_format": {"z": 1, "a": 2},
         });
-        for talk in profile.request_shape.talk.iter().take(1) {
-            let (path, value) = match talk {
+        for conversation in profile.request_shape.conversation.iter().take(1) {
+            let (path, value) = match conversation {
                 ConversationShape::MessageList(turns) => {
                     let mut turn = json!({"role": turns.user});
                     turn[turns.content] = json!([(turns.part)(Speaker::Asker(Role::User), "?")]);
@@ -1364,7 +1364,7 @@ mod tests {
             let next = continue_answer(profile, model, &request, &so_far, &Wording::default());
             let Ok(next) = next else {
                 assert!(matches!(next, Err(Impossible::Unsupported { .. })), "{name}: {next:?}");
-                assert!(profile.request_shape.talk.is_empty(), "{name}");
+                assert!(profile.request_shape.conversation.is_empty(), "{name}");
                 continue;
             };
             tried += 1;
@@ -1375,7 +1375,7 @@ mod tests {
                 "input",
             ];
             may.extend(["continue_final_message", "add_generation_prompt", "chat_history"]);
-            let fields = profile.request_shape.talk.iter().map(ConversationShape::field);
+            let fields = profile.request_shape.conversation.iter().map(ConversationShape::field);
             may.extend(fields.map(|field| field.split('.').next().unwrap()));
             let touched = changed(&request, &next.request);
             assert!(!touched.is_empty(), "{name}");
@@ -1383,11 +1383,11 @@ mod tests {
                 assert!(may.contains(&field.as_str()), "{name}: {field}");
             }
             // What was said before is still there, word for word.
-            for talk in profile.request_shape.talk {
+            for conversation in profile.request_shape.conversation {
                 let (
                     ConversationShape::MessageList(turns),
                     RequestChange::Prefill | RequestChange::Hint { .. },
-                ) = (talk, &next.how)
+                ) = (conversation, &next.how)
                 else {
                     continue;
                 };
@@ -1443,17 +1443,17 @@ mod tests {
                 let request = request_of(profile);
                 let next = continue_answer(profile, model, &request, &TEXT, &wording());
                 let Ok(next) = next else { continue };
-                for talk in profile.request_shape.talk {
-                    let ConversationShape::MessageList(turns) = talk else { continue };
+                for conversation in profile.request_shape.conversation {
+                    let ConversationShape::MessageList(turns) = conversation else { continue };
                     let last = next.request[turns.list].as_array().and_then(|list| list.last());
                     let role = last.map(|turn| turn["role"].clone());
                     assert_ne!(role, Some(json!(turns.assistant)), "{model}: {next:?}");
                 }
                 if profile
                     .request_shape
-                    .talk
+                    .conversation
                     .iter()
-                    .any(|talk| matches!(talk, ConversationShape::MessageList(_)))
+                    .any(|conversation| matches!(conversation, ConversationShape::MessageList(_)))
                 {
                     let by = continue_by(Way::Prefill, profile, model, &request, &TEXT, &wording());
                     assert!(matches!(by, Err(Impossible::NoPrefill { .. })), "{model}: {by:?}");
@@ -1488,7 +1488,7 @@ mod tests {
             let counted = messages(profile, &request_of(profile));
             assert_eq!(
                 counted.is_some(),
-                !profile.request_shape.talk.is_empty(),
+                !profile.request_shape.conversation.is_empty(),
                 "{}",
                 profile.provider
             );

@@ -3,92 +3,6 @@
 //! A provider is data, in a file of its own and one line in [`ALL`]. Nothing outside this folder
 //! and `dialect/` names one.
 
-mod ai21;
-mod aleph_alpha;
-mod alibaba;
-mod anthropic;
-mod azure;
-mod baseten;
-mod bedrock;
-mod cerebras;
-mod cloudflare;
-mod cohere;
-mod databricks;
-mod deepseek;
-mod fireworks;
-mod github;
-mod google;
-mod groq;
-mod huggingface;
-mod llamacpp;
-mod lmstudio;
-mod minimax;
-mod mistral;
-mod moonshot;
-mod nvidia;
-mod ollama;
-mod openai;
-mod openai_compatible;
-mod openrouter;
-mod perplexity;
-mod reka;
-mod replicate;
-mod sambanova;
-mod sap;
-mod sglang;
-mod snowflake;
-mod together;
-mod vertex;
-mod vllm;
-mod watsonx;
-mod writer;
-mod xai;
-mod xiaomi;
-mod zai;
-
-pub use ai21::AI21;
-pub use aleph_alpha::ALEPH_ALPHA;
-pub use alibaba::ALIBABA;
-pub use anthropic::ANTHROPIC;
-pub use azure::AZURE;
-pub use baseten::BASETEN;
-pub use bedrock::BEDROCK;
-pub use cerebras::CEREBRAS;
-pub use cloudflare::CLOUDFLARE;
-pub use cohere::COHERE;
-pub use databricks::DATABRICKS;
-pub use deepseek::DEEPSEEK;
-pub use fireworks::FIREWORKS;
-pub use github::GITHUB;
-pub use google::GOOGLE;
-pub use groq::GROQ;
-pub use huggingface::HUGGINGFACE;
-pub use llamacpp::LLAMACPP;
-pub use lmstudio::LMSTUDIO;
-pub use minimax::MINIMAX;
-pub use mistral::MISTRAL;
-pub use moonshot::MOONSHOT;
-pub use nvidia::NVIDIA;
-pub use ollama::OLLAMA;
-pub use openai::OPENAI;
-pub use openai_compatible::OPENAI_COMPATIBLE;
-pub use openrouter::OPENROUTER;
-pub use perplexity::PERPLEXITY;
-pub use reka::REKA;
-pub use replicate::REPLICATE;
-pub use sambanova::SAMBANOVA;
-pub use sap::SAP;
-pub use sglang::SGLANG;
-pub use snowflake::SNOWFLAKE;
-pub use together::TOGETHER;
-pub use vertex::VERTEX;
-pub use vllm::VLLM;
-pub use watsonx::WATSONX;
-pub use writer::WRITER;
-pub use xai::XAI;
-pub use xiaomi::XIAOMI;
-pub use zai::ZAI;
-
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -101,59 +15,72 @@ use crate::frame::Framing;
 use crate::gateway_error::ErrorShape;
 use crate::next_request::{RequestShape, Restriction};
 use crate::verdict::Meaning;
-use crate::version::Version;
+pub use crate::version::{Values, Version, VersionAt};
 
-/// Every provider that is built in.
-pub static ALL: &[&Provider] = &[
-    &OPENAI,
-    &AZURE,
-    &XAI,
-    &ANTHROPIC,
-    &GOOGLE,
-    &VERTEX,
-    &MISTRAL,
-    &COHERE,
-    &OLLAMA,
-    &BEDROCK,
-    &OPENROUTER,
-    &DEEPSEEK,
-    &GROQ,
-    &TOGETHER,
-    &FIREWORKS,
-    &CEREBRAS,
-    &PERPLEXITY,
-    &MOONSHOT,
-    &MINIMAX,
-    &ZAI,
-    &ALIBABA,
-    &XIAOMI,
-    &AI21,
-    &WRITER,
-    &REKA,
-    &NVIDIA,
-    &SAMBANOVA,
-    &BASETEN,
-    &CLOUDFLARE,
-    &HUGGINGFACE,
-    &GITHUB,
-    &DATABRICKS,
-    &SNOWFLAKE,
-    &VLLM,
-    &SGLANG,
-    &LLAMACPP,
-    &LMSTUDIO,
-    &WATSONX,
-    &REPLICATE,
-    &ALEPH_ALPHA,
-    &SAP,
-    &OPENAI_COMPATIBLE,
-];
+/// Declares the providers: a file and a name each.
+macro_rules! providers {
+    ($($module:ident $name:ident,)+) => {
+        $(
+            mod $module;
+            pub use $module::$name;
+        )+
+
+        /// Every provider that is built in.
+        pub static ALL: &[&Provider] = &[$(&$name),+];
+    };
+}
+
+// One line a provider.
+providers! {
+    openai OPENAI,
+    azure AZURE,
+    xai XAI,
+    anthropic ANTHROPIC,
+    google GOOGLE,
+    vertex VERTEX,
+    mistral MISTRAL,
+    cohere COHERE,
+    ollama OLLAMA,
+    bedrock BEDROCK,
+    openrouter OPENROUTER,
+    deepseek DEEPSEEK,
+    groq GROQ,
+    together TOGETHER,
+    fireworks FIREWORKS,
+    cerebras CEREBRAS,
+    perplexity PERPLEXITY,
+    moonshot MOONSHOT,
+    minimax MINIMAX,
+    zai ZAI,
+    alibaba ALIBABA,
+    xiaomi XIAOMI,
+    ai21 AI21,
+    writer WRITER,
+    reka REKA,
+    nvidia NVIDIA,
+    sambanova SAMBANOVA,
+    baseten BASETEN,
+    cloudflare CLOUDFLARE,
+    huggingface HUGGINGFACE,
+    github GITHUB,
+    databricks DATABRICKS,
+    snowflake SNOWFLAKE,
+    vllm VLLM,
+    sglang SGLANG,
+    llamacpp LLAMACPP,
+    lmstudio LMSTUDIO,
+    watsonx WATSONX,
+    replicate REPLICATE,
+    aleph_alpha ALEPH_ALPHA,
+    sap SAP,
+    openai_compatible OPENAI_COMPATIBLE,
+}
 
 /// Whoever has no file of its own: what is read where nothing more is known.
 pub static GENERIC: &Provider = &OPENAI_COMPATIBLE;
 
 /// Who serves responses, and by which wires.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct Provider {
     /// The short name, such as `xai`.
     pub id: &'static str,

@@ -4,20 +4,75 @@
 //! database, or to a wire, and read back by another version: what it says in words stays text, and a
 //! word that a reader does not know is kept as it is.
 
+use std::collections::BTreeMap;
+use std::sync::LazyLock;
+
 use serde::{Deserialize, Serialize};
 
 use crate::dialect::Proof;
-use crate::ending::{Closed, Confidence, Ending, Reason, Said, Shown, Timer, Unreachable};
-use crate::provider::Profile;
+use crate::ending::{Closed, Confidence, Ending, Reason, Said, Shown};
+use crate::provider::{self, Profile, Provider};
 use crate::registry::{Clues, Registry};
 use crate::request::RequestInfo;
-use crate::verdict::{self, Evidence, Habits, Meaning, Verdict};
+pub use crate::verdict::Verdict;
+use crate::verdict::{self, Evidence, Habits, Meaning};
 use crate::vocabulary::Vocabulary;
 use crate::{event::Word, text};
 
-/// The version of the rules and word tables that a verdict was made by: raised whenever one of them
-/// changes, so that records made before can be found and judged again.
-pub const RULES: u32 = 2;
+/// The version of the verdict. Raise it when `verdict.rs` judges something differently.
+const VERDICT: u32 = 3;
+
+/// Returns the version of the rules that judge a provider's responses: the verdict's, and the words of
+/// the provider. It changes with either, and with nothing else; it has no order.
+///
+/// ```
+/// use endstop::record::rules;
+///
+/// assert_ne!(rules("openai"), rules("anthropic"));
+/// ```
+#[must_use]
+pub fn rules(provider: &str) -> u32 {
+    static RULES: LazyLock<BTreeMap<&str, u32>> = LazyLock::new(|| {
+        provider::ALL.iter().map(|provider| (provider.id, fingerprint(provider))).collect()
+    });
+    let known = provider::by_id(provider).unwrap_or(provider::GENERIC);
+    RULES.get(known.id).copied().unwrap_or_default()
+}
+
+/// Returns the versions of the rules of all providers.
+#[must_use]
+pub fn all_rules() -> Vec<u32> {
+    provider::ALL.iter().map(|provider| rules(provider.id)).collect()
+}
+
+/// Returns a hash of all that decides what a provider's words mean, in the range of a column for
+/// integers.
+fn fingerprint(provider: &Provider) -> u32 {
+    let mut hash = 0xcbf2_9ce4_8422_2325_u64;
+    let mut add = |part: &str| {
+        for byte in part.bytes().chain([0]) {
+            hash = (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
+        }
+    };
+    add(&VERDICT.to_string());
+    add(provider.id);
+    for profile in provider.wires() {
+        add(profile.dialect.id);
+        add(&format!("{:?} {:?}", profile.proof, profile.quirks));
+        for table in profile.tables() {
+            add(table.field);
+            for (word, reason) in table.rows {
+                add(word);
+                add(reason.name());
+            }
+            for word in [table.vague, table.empty, table.pending].into_iter().flatten() {
+                add(word);
+            }
+            add(&format!("{:?}", table.numbers));
+        }
+    }
+    u32::try_from(hash >> 33).unwrap_or_default()
+}
 
 /// The most of any text that is kept, in bytes.
 pub const MOST_TEXT: usize = 256;
@@ -98,7 +153,7 @@ pub struct Record {
     pub error_type: Option<String>,
     /// The provider's id for the request.
     pub upstream_request_id: Option<String>,
-    /// The version of the rules that judged it: [`RULES`].
+    /// The version of the rules that judged it, see [`rules`]; 0 where none did.
     pub rules: u32,
 }
 
@@ -112,7 +167,7 @@ impl Record {
         self.streamed = asked.streamed.unwrap_or(false);
         self.cap = asked.cap;
         self.attempt = self.attempt.max(1);
-        self.rules = RULES;
+        self.rules = rules(&self.provider);
         self.interrupt();
     }
 
@@ -130,7 +185,7 @@ impl Record {
     pub fn end(&mut self, ending: &Ending) {
         let native = ending.native();
         self.provider = short(&ending.provider);
-        ending.dialect.clone_into(&mut self.dialect);
+        self.dialect = ending.dialect.to_string();
         self.model = ending.model.as_deref().map(short).or_else(|| self.model.take());
         self.native_field = native.map(|(field, _)| field.to_owned());
         self.native_finish_reason = native.map(|(_, word)| short(word));
@@ -147,7 +202,7 @@ impl Record {
         self.bytes = ending.bytes;
         self.events = ending.events;
         self.error_type = ending.fault.as_ref().map(|fault| fault.cause().to_owned());
-        self.rules = RULES;
+        self.rules = rules(&self.provider);
     }
 
     /// What the rules of today make of it, with the words of these providers; none where they would need
@@ -165,14 +220,13 @@ impl Record {
             ..Clues::default()
         });
         let profile = &wire.profile;
-        let closed = closed(&self.closed)?;
-        let said = self.native_finish_reason.as_deref().map(|word| Said {
-            field: field(profile, self.native_field.as_deref().unwrap_or_default()),
-            word: word.to_owned(),
+        let closed = Closed::from_word(&self.closed)?;
+        let said = self.native_finish_reason.as_deref().map(|word| {
+            Said::new(field(profile, self.native_field.as_deref().unwrap_or_default()), word)
         });
         let meaning = match &said {
             None => Meaning::Nothing,
-            Some(said) => wire.meaning(said.field, &read(&said.word)),
+            Some(said) => wire.meaning(&said.field, &read(&said.word)),
         };
         if meaning == Meaning::Unknown && self.reason != Reason::Unknown.name() {
             return None;
@@ -226,36 +280,6 @@ fn field(profile: &Profile, name: &str) -> &'static str {
     tables.map(|table| table.field).find(|field| *field == name).unwrap_or("finish_reason")
 }
 
-/// How bytes ended, from its word.
-fn closed(word: &str) -> Option<Closed> {
-    let all = [
-        Closed::Open,
-        Closed::Proven,
-        Closed::Eof,
-        Closed::Reset,
-        Closed::Truncated,
-        Closed::Unreachable(Unreachable::Refused),
-        Closed::Unreachable(Unreachable::Dns),
-        Closed::Unreachable(Unreachable::Blocked),
-        Closed::Unreachable(Unreachable::Tls),
-        Closed::Unreachable(Unreachable::Proxy),
-        Closed::Unreachable(Unreachable::Other),
-        Closed::TimedOut(Timer::Connect),
-        Closed::TimedOut(Timer::FirstByte),
-        Closed::TimedOut(Timer::Idle),
-        Closed::TimedOut(Timer::Total),
-        Closed::TimedOut(Timer::ClientWrite),
-        Closed::ClientGone,
-        Closed::Dropped,
-        Closed::Error,
-        Closed::Oversize,
-        Closed::BrokenFrame,
-        Closed::Interrupted,
-        Closed::ShutDown,
-    ];
-    all.into_iter().find(|closed| closed.word() == word)
-}
-
 /// What content showed, from its words. How many is not kept, only whether.
 fn shown(words: &[String]) -> Shown {
     let has = |word: &str| words.iter().any(|known| known == word);
@@ -291,11 +315,13 @@ fn shown(words: &[String]) -> Shown {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
-    use crate::provider;
+    use crate::dialect::Words;
     use crate::{Head, TransportEnd, Watcher};
 
-    fn ended(provider: &provider::Provider, body: &str) -> (Ending, Record) {
+    fn ended(provider: &Provider, body: &str) -> (Ending, Record) {
         let mut reader = Watcher::new(provider, Head::default(), RequestInfo::default());
         reader.watch(body.as_bytes());
         let ending = reader.finish(TransportEnd::Eof);
@@ -360,26 +386,23 @@ mod tests {
         assert_eq!(record.finish_reason.as_deref(), Some("cancel"));
     }
 
-    /// A changed table without a raised [`RULES`] would leave records made before as they are.
     #[test]
-    fn the_version_of_the_rules_is_that_of_the_tables() {
-        let mut print = 0xcbf2_9ce4_8422_2325_u64;
-        for profile in provider::ALL.iter().flat_map(|provider| provider.wires()) {
-            for table in profile.words.iter().chain(profile.dialect.words) {
-                for (word, reason) in table.rows {
-                    for part in [profile.provider, table.field, word, reason.name()] {
-                        for byte in part.bytes().chain([0]) {
-                            print = (print ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
-                        }
-                    }
-                }
-            }
-        }
-        assert_eq!(
-            (RULES, print),
-            (2, 10_166_741_390_656_412_662),
-            "the tables changed: raise RULES, and write both here"
-        );
+    fn rules_are_those_of_a_provider() {
+        let all: BTreeSet<u32> = all_rules().into_iter().collect();
+        assert_eq!(all.len(), provider::ALL.len());
+        assert!(all.iter().all(|rules| *rules > 0 && i32::try_from(*rules).is_ok()));
+        assert_eq!(rules("no such provider"), rules(provider::GENERIC.id));
+        // Another word, another meaning, another proof: each changes them.
+        let base = fingerprint(&provider::XAI);
+        let with = |change: fn(&mut Profile)| {
+            let mut changed = provider::XAI;
+            change(&mut changed.main);
+            fingerprint(&changed)
+        };
+        static WORDS: &[Words] = &[Words::plain("finish_reason", "x", &[("new", Reason::Cut)])];
+        assert_ne!(with(|profile| profile.words = WORDS), base);
+        assert_ne!(with(|profile| profile.proof = Proof::Silent), base);
+        assert_eq!(with(|profile| profile.notes = &["a note"]), base);
     }
 
     #[test]
@@ -387,13 +410,5 @@ mod tests {
         let record: Record =
             serde_json::from_str(r#"{"id":"x","new":1,"reason":"newer"}"#).unwrap();
         assert_eq!((record.id.as_str(), record.reason.as_str()), ("x", "newer"));
-    }
-
-    #[test]
-    fn every_close_is_read_back() {
-        for word in ["open", "proven", "timed_out_client", "unreachable", "interrupted"] {
-            assert_eq!(closed(word).map(Closed::word), Some(word));
-        }
-        assert_eq!(closed("odd"), None);
     }
 }

@@ -25,6 +25,7 @@
 #[cfg(feature = "toml")]
 mod file;
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -34,7 +35,7 @@ pub use file::Error;
 use crate::dialect::Proof;
 use crate::ending::{Ending, Reason};
 use crate::event::Word;
-use crate::provider::{self, Capabilities, Corrections, GENERIC, Profile, Provider, Resume, Wire};
+use crate::provider::{self, Capabilities, Corrections, GENERIC, Profile, Provider, Resume, Taught, Wire};
 use crate::verdict::Meaning;
 use crate::{shape, version};
 
@@ -168,6 +169,16 @@ pub struct Entry {
     pub corrections: Corrections,
 }
 
+impl Entry {
+    /// Adds a word in the field that carries the finish reason on each of its wires.
+    #[must_use]
+    pub fn word(mut self, word: impl Into<String>, reason: Reason) -> Self {
+        let meaning = Meaning::Known(reason);
+        self.corrections.words.push(Taught { field: None, word: word.into(), meaning });
+        self
+    }
+}
+
 /// The wires of a registered provider.
 #[derive(Clone, Copy, Debug)]
 pub enum Like {
@@ -281,7 +292,7 @@ pub struct UnknownWord {
     /// Of which model; empty where it is not known.
     pub model: String,
     /// In which field.
-    pub field: &'static str,
+    pub field: Cow<'static, str>,
     /// The word.
     pub word: String,
 }
@@ -413,7 +424,7 @@ impl Registry {
     pub fn report_unknown(&mut self, wire: &Wire, ending: &Ending) -> Option<UnknownWord> {
         let said = ending.said.as_ref()?;
         let unknown =
-            wire.meaning(said.field, &Word::Text(said.word.as_str().into())) == Meaning::Unknown;
+            wire.meaning(&said.field, &Word::Text(said.word.as_str().into())) == Meaning::Unknown;
         let counts = ending.over && ending.reason == Reason::Unknown;
         if !unknown || !counts || self.unknown.len() >= MAX_UNKNOWN {
             return None;
@@ -423,7 +434,7 @@ impl Registry {
         new.then(|| UnknownWord {
             provider: ending.provider.clone(),
             model,
-            field: said.field,
+            field: said.field.clone(),
             word: said.word.clone(),
         })
     }
@@ -432,7 +443,6 @@ impl Registry {
 #[cfg(all(test, feature = "toml"))]
 mod tests {
     use super::*;
-    use crate::provider::Taught;
 
     #[track_caller]
     fn check(clues: Clues<'_>, provider: &str, dialect: &str, guessed: bool) {
@@ -587,7 +597,7 @@ stop = "paused"
         };
         let first = report(&mut registry, "frobnicated").unwrap();
         assert_eq!(
-            (first.model.as_str(), first.field, first.word.as_str()),
+            (first.model.as_str(), &*first.field, first.word.as_str()),
             ("m", "finish_reason", "frobnicated")
         );
         assert_eq!(report(&mut registry, "frobnicated"), None);

@@ -32,37 +32,44 @@ pub struct RequestInfo {
     pub tools: Option<Vec<String>>,
 }
 
-/// The fields of one object, none of them read.
-type Fields<'a> = BTreeMap<Cow<'a, str>, &'a RawValue>;
-
-/// What the path and the body of a request on this wire ask for. A body that cannot be read asks
-/// for nothing that is known.
-///
-/// ```
-/// use endstop::{provider, request};
-///
-/// let body = br#"{"model":"gpt-5","stream":true,"max_completion_tokens":100,"messages":[]}"#;
-/// let asked = request::asked(&provider::OPENAI.main, "/v1/chat/completions", body);
-/// assert_eq!((asked.streamed, asked.cap), (Some(true), Some(100)));
-/// ```
-#[must_use]
-pub fn asked(profile: &Profile, path: &str, body: &[u8]) -> RequestInfo {
-    let shape = &profile.request_shape;
-    let fields: Fields<'_> = serde_json::from_slice(body).unwrap_or_default();
-    let model = at(&fields, shape.model).and_then(text).or_else(|| model_in_path(path));
-    RequestInfo {
-        model: model.map(|model| clean(&model, WORD_CAP)),
-        streamed: Some(streamed(profile, path, &fields)),
-        cap: profile.caps.iter().find_map(|cap| at(&fields, cap).and_then(number)),
-        choices: shape
-            .choices
-            .iter()
-            .find_map(|name| at(&fields, name).and_then(number))
-            .and_then(|choices| u32::try_from(choices).ok()),
-        stop: shape.stop.iter().find_map(|name| at(&fields, name)).map(texts).unwrap_or_default(),
-        tools: profile.quirks.runs_custom_tools.then(|| tools(profile, &fields)),
+impl RequestInfo {
+    /// What the path and the body of a request on this wire ask for. A body that cannot be read asks
+    /// for nothing that is known.
+    ///
+    /// ```
+    /// use endstop::{RequestInfo, provider};
+    ///
+    /// let body = br#"{"model":"gpt-5","stream":true,"max_completion_tokens":100,"messages":[]}"#;
+    /// let asked = RequestInfo::from_request(&provider::OPENAI.main, "/v1/chat/completions", body);
+    /// assert_eq!((asked.streamed, asked.cap), (Some(true), Some(100)));
+    /// ```
+    #[must_use]
+    pub fn from_request(profile: &Profile, path: &str, body: &[u8]) -> Self {
+        let shape = &profile.request_shape;
+        let fields: Fields<'_> = serde_json::from_slice(body).unwrap_or_default();
+        let model = at(&fields, shape.model).and_then(text).or_else(|| model_in_path(path));
+        Self {
+            model: model.map(|model| clean(&model, WORD_CAP)),
+            streamed: Some(streamed(profile, path, &fields)),
+            cap: profile.caps.iter().find_map(|cap| at(&fields, cap).and_then(number)),
+            choices: shape
+                .choices
+                .iter()
+                .find_map(|name| at(&fields, name).and_then(number))
+                .and_then(|choices| u32::try_from(choices).ok()),
+            stop: shape
+                .stop
+                .iter()
+                .find_map(|name| at(&fields, name))
+                .map(texts)
+                .unwrap_or_default(),
+            tools: profile.quirks.runs_custom_tools.then(|| tools(profile, &fields)),
+        }
     }
 }
+
+/// The fields of one object, none of them read.
+type Fields<'a> = BTreeMap<Cow<'a, str>, &'a RawValue>;
 
 /// The names of the tools that the request offers.
 fn tools(profile: &Profile, fields: &Fields<'_>) -> Vec<String> {
@@ -130,7 +137,7 @@ mod tests {
     #[test]
     fn each_wire_says_it_its_own_way() {
         let read = |profile: &Profile, path: &str, body: &str| {
-            let asked = asked(profile, path, body.as_bytes());
+            let asked = RequestInfo::from_request(profile, path, body.as_bytes());
             (asked.model, asked.streamed, asked.cap, asked.choices)
         };
         let google = "/v1beta/models/gemini-3-pro:streamGenerateContent?alt=sse";
@@ -161,7 +168,8 @@ mod tests {
     fn what_cannot_be_read_asks_for_nothing() {
         for body in ["", "[1,2]", "{\"model\":", "{\"stream\":\"yes\",\"max_tokens\":-4,\"n\":{}}"]
         {
-            let asked = asked(&provider::OPENAI.main, "/v1/chat/completions", body.as_bytes());
+            let path = "/v1/chat/completions";
+            let asked = RequestInfo::from_request(&provider::OPENAI.main, path, body.as_bytes());
             assert_eq!((asked.model, asked.cap, asked.choices), (None, None, None), "{body}");
         }
     }

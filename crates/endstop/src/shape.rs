@@ -98,7 +98,7 @@ fn read<'a, T: Deserialize<'a> + Default>(json: &'a str) -> T {
 
 /// The profile that reads bytes which begin like this; none if no dialect claims them.
 #[must_use]
-pub fn guess(bytes: &[u8]) -> Option<Profile> {
+pub(crate) fn guess(bytes: &[u8]) -> Option<Profile> {
     let look = bytes.get(..LOOK).unwrap_or(bytes);
     let (claim, framing) = first_claim(look)?;
     Some(Profile { guessed: true, ambiguous: claim.ambiguous, framing, ..claim.profile()? })

@@ -295,7 +295,7 @@ impl From<&Ending> for Metadata {
             context: SignalContext {
                 provider: clean(&ending.provider, WORD_CAP),
                 model: ending.model.as_deref().map(|model| clean(model, WORD_CAP)),
-                wire: Some(ending.dialect.to_owned()),
+                wire: Some(ending.dialect.to_string()),
                 api_version: ending.api_version.as_deref().map(|text| clean(text, WORD_CAP)),
                 choice: speaker(ending).map(|choice| choice.index),
                 streamed: ending.streamed,
@@ -314,7 +314,7 @@ impl From<&Ending> for Metadata {
                 .iter()
                 .map(|detail| WireDetail {
                     choice: detail.choice,
-                    key: detail.key.to_owned(),
+                    key: detail.key.to_string(),
                     value: detail.value.clone(),
                 })
                 .collect(),
@@ -335,9 +335,9 @@ fn speaker(ending: &Ending) -> Option<&ChoiceEnding> {
 /// Where the word stands on this wire.
 fn path(ending: &Ending) -> Option<&'static str> {
     let said = ending.said.as_ref()?;
-    let host = provider::by_id(&ending.provider).and_then(|known| known.wire_of(ending.dialect));
+    let host = provider::by_id(&ending.provider).and_then(|known| known.wire_of(&ending.dialect));
     let own = host.into_iter().flat_map(|profile| profile.words);
-    let shared = dialect::by_id(ending.dialect).into_iter().flat_map(|dialect| dialect.words);
+    let shared = dialect::by_id(&ending.dialect).into_iter().flat_map(|dialect| dialect.words);
     own.chain(shared).find(|table| table.field == said.field).map(|table| table.path)
 }
 
@@ -367,7 +367,7 @@ impl From<&Fault> for ProviderError {
 /// Returns the confidence of a verdict on these facts, at a host that proves its ends.
 #[must_use]
 pub fn confidence(said: Meaning, closed: Closed, shown: &Shown) -> Confidence {
-    let word = Said { field: "", word: String::new() };
+    let word = Said::new("", "");
     let evidence = Evidence {
         said: (said != Meaning::Nothing).then_some(&word),
         meaning: said,

@@ -13,7 +13,9 @@ use crate::request::RequestInfo;
 /// The longest token for going on that is passed on, in bytes.
 const MAX_TOKEN: usize = 1 << 20;
 
-/// Where dialects put what they read.
+/// The sink that a dialect puts events into.
+///
+/// It follows what they add up to, and hands them on to whoever reads the response.
 #[derive(Debug)]
 pub struct EventSink<'r, 's> {
     pub(crate) facts: &'r mut Facts,
@@ -35,7 +37,8 @@ impl std::fmt::Debug for Sink<'_, '_> {
 }
 
 impl EventSink<'_, '_> {
-    pub(crate) fn emit(&mut self, event: Event<'_>) {
+    /// Passes an event on.
+    pub fn emit(&mut self, event: Event<'_>) {
         self.close_calls(&event);
         self.tell(event);
     }
@@ -67,19 +70,22 @@ impl EventSink<'_, '_> {
         }
     }
 
-    pub(crate) fn text(&mut self, choice: u32, text: &str) {
+    /// Passes text of the answer on, unless it is empty.
+    pub fn text(&mut self, choice: u32, text: &str) {
         if !text.is_empty() {
             self.emit(Event::Text { choice, text });
         }
     }
 
-    pub(crate) fn reasoning(&mut self, choice: u32, text: &str) {
+    /// Passes reasoning on, unless it is empty.
+    pub fn reasoning(&mut self, choice: u32, text: &str) {
         if !text.is_empty() {
             self.emit(Event::Reasoning { choice, text });
         }
     }
 
-    pub(crate) fn refusal(&mut self, choice: u32, text: &str) {
+    /// Passes the text of a refusal on, unless it is empty.
+    pub fn refusal(&mut self, choice: u32, text: &str) {
         if !text.is_empty() {
             self.emit(Event::Refusal { choice, text });
         }
@@ -97,7 +103,8 @@ impl EventSink<'_, '_> {
         self.wire.is_pending(field, word)
     }
 
-    pub(crate) fn detail(&mut self, choice: Option<u32>, key: &'static str, value: &str) {
+    /// Keeps a fact of the wire beside the verdict, unless its value is empty.
+    pub fn detail(&mut self, choice: Option<u32>, key: &'static str, value: &str) {
         if !value.is_empty() {
             self.emit(Event::Detail { choice, key, value });
         }
@@ -111,8 +118,8 @@ impl EventSink<'_, '_> {
         }
     }
 
-    /// A choice is there, if without content so far.
-    pub(crate) fn choice(&mut self, index: u32) {
+    /// Notes that a choice is there, if without content so far.
+    pub fn choice(&mut self, index: u32) {
         self.facts.choice_mut(index, self.limits);
     }
 
@@ -124,12 +131,14 @@ impl EventSink<'_, '_> {
         }
     }
 
-    /// The provider named the stop sequence that matched.
-    pub(crate) fn stop_sequence(&mut self, choice: u32) {
+    /// Notes that the provider named the stop sequence that matched.
+    pub fn stop_sequence(&mut self, choice: u32) {
         self.mark(choice, |marks| marks.stop_sequence = true);
     }
 
-    pub(crate) fn has_content(&self, choice: u32) -> bool {
+    /// Reports whether content of this choice has come.
+    #[must_use]
+    pub fn has_content(&self, choice: u32) -> bool {
         self.facts.has_content(choice)
     }
 
@@ -191,7 +200,9 @@ impl EventSink<'_, '_> {
         self.facts.call_of_id(choice, id)
     }
 
-    pub(crate) fn has_call(&self, choice: u32, call: u32) -> bool {
+    /// Reports whether a tool call of this number has begun.
+    #[must_use]
+    pub fn has_call(&self, choice: u32, call: u32) -> bool {
         self.facts.has_call(choice, call)
     }
 
@@ -207,7 +218,9 @@ impl EventSink<'_, '_> {
         self.facts.open_call(choice)
     }
 
-    pub(crate) fn next_call(&self, choice: u32) -> u32 {
+    /// Returns a number for the next tool call, on wires that do not number them.
+    #[must_use]
+    pub fn next_call(&self, choice: u32) -> u32 {
         self.facts.next_call(choice)
     }
 

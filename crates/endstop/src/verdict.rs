@@ -43,7 +43,7 @@ impl Meaning {
 
 /// What the profile of the host says about its endings.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Habits {
+pub(crate) struct Habits {
     /// The word alone is nearly proof: the missing marker is a flaw, not a cut.
     pub word_suffices: bool,
     /// The host never says a word, so that its silence is no sign of a cut.
@@ -60,7 +60,7 @@ pub struct Habits {
 
 /// All that is known about the end of one choice.
 #[derive(Clone, Copy, Debug)]
-pub struct Evidence<'a> {
+pub(crate) struct Evidence<'a> {
     /// The provider's word.
     pub said: Option<&'a Said>,
     /// What the word means.
@@ -92,7 +92,7 @@ pub struct Verdict {
 
 /// Judges one choice.
 #[must_use]
-pub fn judge(evidence: &Evidence<'_>) -> Verdict {
+pub(crate) fn judge(evidence: &Evidence<'_>) -> Verdict {
     let Finding { reason, mut confidence, because } = vouch(find(evidence), evidence.shown);
     // What could not be read may have said otherwise, and what contradicts itself is not sure.
     if evidence.shown.malformed_event || evidence.shown.contradiction {
@@ -517,7 +517,7 @@ mod tests {
 
     impl Trial {
         fn verdict(&self) -> Verdict {
-            let said = Said { field: "finish_reason", word: "word".to_owned() };
+            let said = Said::new("finish_reason", "word");
             judge(&Evidence {
                 said: (self.meaning != Meaning::Nothing).then_some(&said),
                 meaning: self.meaning,
@@ -922,7 +922,7 @@ mod tests {
             sentence(Trial { meaning: Meaning::Nothing, ..Trial::default() }),
             "the response is over, and nothing was said about why"
         );
-        let unspecified = Said { field: "finishReason", word: "UNSPECIFIED".to_owned() };
+        let unspecified = Said::new("finishReason", "UNSPECIFIED");
         let evidence = Evidence {
             said: Some(&unspecified),
             meaning: Meaning::Nothing,

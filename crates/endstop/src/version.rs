@@ -61,7 +61,11 @@ impl Values {
 /// Returns the version that a request names in one of the places that its API knows, else in its
 /// path. The path may hold a query; the names of headers are in any case.
 #[must_use]
-pub fn asked_for(versions: &[Version], path: &str, headers: &[(&str, &str)]) -> Option<String> {
+pub(crate) fn asked_for(
+    versions: &[Version],
+    path: &str,
+    headers: &[(&str, &str)],
+) -> Option<String> {
     let places = Places { path, headers };
     let named = versions.iter().find_map(|version| places.value(version.at));
     let value = named.or_else(|| places.value(VersionAt::Path))?;

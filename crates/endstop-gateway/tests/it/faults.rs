@@ -49,8 +49,7 @@ async fn unanswered(field: &Arc<Field>, status: u16, cause: &str) {
 
 /// The body is an error of this wire: it has the keys that our own errors have there.
 fn assert_in_dialect(ask: &Ask, body: &[u8]) {
-    let gateway_error =
-        endstop::gateway_error::GatewayError { status: 502, code: "x", message: "x" };
+    let gateway_error = endstop::dialect::GatewayError { status: 502, code: "x", message: "x" };
     let keys = |body: &[u8]| -> Vec<String> {
         let value: serde_json::Value = serde_json::from_slice(body).unwrap();
         value.as_object().unwrap().keys().cloned().collect()

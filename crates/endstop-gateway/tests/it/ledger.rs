@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use endstop::Profile;
-use endstop::frame::Framing;
+use endstop::dialect::Framing;
 use endstop_gateway::config::{Limits, Log, Mode, ToolCalls, UpstreamConfig};
 use endstop_gateway::ending_log::{self, GuardAction, Wanted};
 use endstop_gateway::failure::{Strictness, failure};

@@ -463,9 +463,9 @@ fn bad_questions_are_answered_clearly(open: Open<'_>) {
         let wanted = Wanted { limit, ..Wanted::default() };
         assert!(matches!(store.endings(&wanted), Err(Error::Query(_))));
         assert!(matches!(store.words(ALL, limit), Err(Error::Query(_))));
-        assert!(matches!(store.judged_before(2, "", limit), Err(Error::Query(_))));
+        assert!(matches!(store.judged_otherwise(&[2], "", limit), Err(Error::Query(_))));
     }
-    assert!(matches!(store.judged_before(2, "nonsense", 1), Err(Error::Query(_))));
+    assert!(matches!(store.judged_otherwise(&[2], "nonsense", 1), Err(Error::Query(_))));
     // The connection still works.
     assert_eq!(store.load(&batch(0..1)).unwrap(), loaded(1, 0, 0));
 }
@@ -514,10 +514,10 @@ fn old_rows_are_forgotten_in_bounds(open: Open<'_>) {
 fn rows_are_judged_again(open: Open<'_>) {
     let mut store = ready(open);
     store.load(&batch(0..30)).unwrap();
-    let first = store.judged_before(2, "", 20).unwrap();
-    let second = store.judged_before(2, &first[19].record.id, 20).unwrap();
+    let first = store.judged_otherwise(&[2], "", 20).unwrap();
+    let second = store.judged_otherwise(&[2], &first[19].record.id, 20).unwrap();
     assert_eq!((first.len(), second.len()), (20, 10));
-    assert!(store.judged_before(1, "", 20).unwrap().is_empty());
+    assert!(store.judged_otherwise(&[1], "", 20).unwrap().is_empty());
     let judge = |rows: &[Stored], rules: u32, reason: &str, finish: &str| -> Vec<Stored> {
         let mut rows = rows.to_vec();
         for row in &mut rows {
@@ -532,7 +532,7 @@ fn rows_are_judged_again(open: Open<'_>) {
     let verdicts = judge(&first, 2, "output_limit", "length");
     assert_eq!(store.rejudge(&verdicts).unwrap(), 20);
     assert_eq!(store.rejudge(&verdicts).unwrap(), 0);
-    assert_eq!(store.judged_before(2, "", 20).unwrap().len(), 10);
+    assert_eq!(store.judged_otherwise(&[2], "", 20).unwrap().len(), 10);
     let row = store.ending(&first[0].record.id).unwrap().unwrap();
     assert_eq!((row.record.reason.as_str(), row.record.rules), ("output_limit", 2));
     assert_eq!(row.previous_reason.as_deref(), Some("complete"));

@@ -129,7 +129,7 @@ impl Backend for Fake {
         Ok(gone)
     }
 
-    fn judged_before(&mut self, _: u32, _: &str, _: usize) -> Result<Vec<Stored>, Error> {
+    fn judged_otherwise(&mut self, _: &[u32], _: &str, _: usize) -> Result<Vec<Stored>, Error> {
         never()
     }
 

@@ -86,9 +86,9 @@ impl Backend for Lines {
     ) -> Result<Vec<endstop_store::WordSeen>, Error> {
         unreachable!()
     }
-    fn judged_before(
+    fn judged_otherwise(
         &mut self,
-        _: u32,
+        _: &[u32],
         _: &str,
         _: usize,
     ) -> Result<Vec<endstop_store::Stored>, Error> {

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{EndedResponse, Issue, PlannedRequest, RequestKind, TurnStart};
 use crate::policy::{self, Budget, Decision, DecisionContext, Price, Spent};
-use endstop::ending::{Confidence, Reason};
+use endstop::{Confidence, Reason};
 
 /// Maximum number of hashes of earlier pieces that are kept.
 const MAX_SEEN: usize = 64;

@@ -5,8 +5,8 @@ use serde::{Deserialize, Serialize};
 use super::account::TurnData;
 use super::{Completeness, EndedResponse, PlannedRequest, RequestKind, StateName, TurnEnd};
 use crate::policy::{Counter, Left, Limit};
-use endstop::ending::{Confidence, Ending, Reason, Shown};
 use endstop::tool_call::{Allow, CallState, Refusal, allow_by_ending};
+use endstop::{Confidence, Ending, Reason, Shown};
 
 /// An event of a turn, as data for callers to emit.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

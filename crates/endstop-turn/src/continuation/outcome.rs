@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::account::TurnData;
 use super::{State, StateName, Todo, Trace, TurnEvent};
 use crate::policy::{Cause, Decision, Limit, Spent};
-use endstop::ending::{Confidence, Reason};
+use endstop::{Confidence, Reason};
 
 /// The outcome of a turn, kept by the closed states.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -6,8 +6,8 @@ use super::{
     Action, AgentLimits, Budget, Cause, Counter, Decision, DecisionContext, Limit, Metadata,
     Policy, Remedy, ResumeBy, Terms, hash, remedy, remedy_given,
 };
-use endstop::ending::{Confidence, Ending, Reason};
 use endstop::tool_call::{Allow, Refusal, allow_by_ending};
+use endstop::{Confidence, Ending, Reason};
 
 /// Decides which action to take after an ending.
 #[must_use]

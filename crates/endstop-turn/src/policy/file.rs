@@ -21,7 +21,7 @@ use std::fmt;
 use serde::Deserialize;
 
 use super::{AgentChange, Override, Policy, Price, Rule, RuleChange};
-use endstop::ending::Reason;
+use endstop::Reason;
 use endstop::next_request::Wording;
 
 /// An error in a policy file.
@@ -181,7 +181,7 @@ fn line_of_key(text: &str, key: &str) -> usize {
 mod tests {
     use super::*;
     use crate::policy::{Action, AgentLimits, Money};
-    use endstop::ending::Confidence;
+    use endstop::Confidence;
 
     #[test]
     fn a_file_changes_what_it_names_and_nothing_else() {

@@ -6,7 +6,7 @@
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::{Action, DecisionContext};
-use endstop::ending::{Ending, Reason};
+use endstop::{Ending, Reason};
 
 /// The smallest output limit that is worth sending. Some wires reject smaller ones.
 pub const MIN_CAP: u64 = 16;

@@ -8,9 +8,9 @@ use std::borrow::Cow;
 use serde::Serialize;
 
 use super::{Action, Cause};
-use endstop::ending::{Closed, Ending, Reason, Timer, Unreachable};
-use endstop::fault::FaultKind;
+use endstop::FaultKind;
 use endstop::tool_call::{Allow, Refusal, allow_by_ending};
+use endstop::{Closed, Ending, Reason, Timer, Unreachable};
 
 /// The remedy for one ending: the usual action and the facts behind it.
 #[derive(Clone, Debug, PartialEq, Serialize)]

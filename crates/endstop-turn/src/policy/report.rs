@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::{Decision, DecisionContext, Policy, decide};
 use crate::continuation::Outcome;
-use endstop::ending::Ending;
+use endstop::Ending;
 use endstop::signal::TerminationSignal;
 use endstop::vocabulary::Vocabulary;
 

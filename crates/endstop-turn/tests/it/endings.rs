@@ -1,8 +1,6 @@
 //! Hand-made endings, for tests that read no bytes.
 
-use endstop::{
-    ChoiceEnding, Closed, Confidence, Ending, Fault, FaultKind, Reason, Said, Shown, Usage,
-};
+use endstop::{Closed, Confidence, Ending, Fault, FaultKind, Reason, Said, Shown, Usage};
 
 /// The content of a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,30 +29,22 @@ impl Holds {
 }
 
 pub(crate) fn ending(reason: Reason, confidence: Confidence, shown: Shown) -> Ending {
+    let closed = if reason == Reason::Cut { Closed::Reset } else { Closed::Proven };
+    let mut ending = Ending::new(reason, confidence, closed);
     let sentence = format!("the provider said `{}`", reason.name());
-    let said = Some(Said { field: "finish_reason", word: reason.name().to_owned() });
-    Ending {
-        provider: "acme".to_owned(),
-        dialect: "acme-chat",
-        model: Some("m".to_owned()),
-        said: said.clone(),
-        closed: if reason == Reason::Cut { Closed::Reset } else { Closed::Proven },
-        shown,
-        reason,
-        confidence,
-        sentence: sentence.clone(),
-        over: true,
-        fault: None,
-        usage: Usage::default(),
-        choices: vec![ChoiceEnding { index: 0, said, shown, reason, confidence, sentence }],
-        details: Vec::new(),
-        ratings: Vec::new(),
-        streamed: None,
-        cap: None,
-        api_version: None,
-        bytes: 0,
-        events: 0,
+    let said = Some(Said::new("finish_reason", reason.name()));
+    for choice in &mut ending.choices {
+        choice.said.clone_from(&said);
+        choice.shown = shown;
+        choice.sentence.clone_from(&sentence);
     }
+    ending.provider = "acme".to_owned();
+    ending.dialect = "acme-chat".into();
+    ending.model = Some("m".to_owned());
+    ending.said = said;
+    ending.shown = shown;
+    ending.sentence = sentence;
+    ending
 }
 
 /// Creates an ending with high confidence and text.
@@ -62,15 +52,28 @@ pub(crate) fn plain(reason: Reason) -> Ending {
     ending(reason, Confidence::High, Holds::Text.shown())
 }
 
+/// Changes an ending.
+pub(crate) fn with(mut ending: Ending, change: impl FnOnce(&mut Ending)) -> Ending {
+    change(&mut ending);
+    ending
+}
+
 pub(crate) fn used(ending: Ending, input: u64, output: u64) -> Ending {
     let usage = Usage { input: Some(input), output: Some(output), ..ending.usage };
-    Ending { usage, ..ending }
+    with(ending, |it| {
+        it.usage = usage;
+    })
 }
 
 pub(crate) fn failed(kind: FaultKind) -> Ending {
-    let fault = Fault { kind, ..Fault::default() };
+    let mut fault = Fault::default();
+    fault.kind = kind;
     let nothing = ending(Reason::Failed, Confidence::High, Shown::default());
-    Ending { fault: Some(fault), said: None, closed: Closed::Error, ..nothing }
+    with(nothing, |it| {
+        it.fault = Some(fault);
+        it.said = None;
+        it.closed = Closed::Error;
+    })
 }
 
 /// A small random number generator with a fixed seed.

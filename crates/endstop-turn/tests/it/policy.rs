@@ -10,7 +10,7 @@ use endstop_turn::policy::{
 };
 use expect_test::expect_file;
 
-use crate::endings::{HOLDS, Holds, ending, failed, plain};
+use crate::endings::{HOLDS, Holds, ending, failed, plain, with};
 
 const CONFIDENCES: [Confidence; 3] = [Confidence::High, Confidence::Medium, Confidence::Low];
 
@@ -210,13 +210,17 @@ fn four_look_alikes_stay_apart() {
     // Some wires only count the reasoning.
     let counted = ending(Reason::OutputLimit, Confidence::High, Shown::default());
     let usage = Usage { reasoning: Some(1_000), ..Usage::default() };
-    let counted = Ending { usage, ..counted };
+    let counted = with(counted, |it| {
+        it.usage = usage;
+    });
     assert_eq!(of(&counted), (Action::ChangePrompt, Cause::ReasoningExhausted));
     assert!(decide(&counted, &context(1_000), &policy).metadata.lower_effort);
     // This holds even for a policy that prefers to raise the limit.
     let decision = decide(&counted, &context(1_000), &Policy::persistent());
     assert_eq!(decision.action, Action::ChangePrompt);
-    let none = Ending { usage: Usage { reasoning: Some(0), ..Usage::default() }, ..counted };
+    let none = with(counted, |it| {
+        it.usage = Usage { reasoning: Some(0), ..Usage::default() };
+    });
     let zero = DecisionContext { piece: Some(Piece::of("")), ..context(1_000) };
     let decision = decide(&none, &zero, &policy);
     assert_eq!((decision.action, decision.metadata.limit), (Action::Stop, Some(Limit::NoProgress)));
@@ -265,7 +269,10 @@ fn failures_are_told_apart_by_what_can_be_done() {
     }
     let unreachable = |why| {
         let closed = Closed::Unreachable(why);
-        Ending { closed, fault: None, ..failed(FaultKind::Other) }
+        with(failed(FaultKind::Other), |it| {
+            it.closed = closed;
+            it.fault = None;
+        })
     };
     for why in [Unreachable::Blocked, Unreachable::Tls] {
         assert_eq!(action(&unreachable(why)).0, Action::Stop, "{why:?}");
@@ -273,15 +280,20 @@ fn failures_are_told_apart_by_what_can_be_done() {
     for why in [Unreachable::Refused, Unreachable::Dns, Unreachable::Proxy, Unreachable::Other] {
         assert_eq!(action(&unreachable(why)).0, Action::Retry, "{why:?}");
     }
-    let timer = |timer| Ending { closed: Closed::TimedOut(timer), ..plain(Reason::TimedOut) };
+    let timer = |timer| {
+        with(plain(Reason::TimedOut), |it| {
+            it.closed = Closed::TimedOut(timer);
+        })
+    };
     assert_eq!(action(&timer(Timer::Idle)).0, Action::Retry);
     assert_eq!(action(&timer(Timer::ClientWrite)).0, Action::Stop);
 }
 
 #[test]
 fn a_response_that_is_not_over_is_polled() {
-    let pending =
-        Ending { over: false, ..ending(Reason::Unknown, Confidence::Low, Shown::default()) };
+    let pending = with(ending(Reason::Unknown, Confidence::Low, Shown::default()), |it| {
+        it.over = false;
+    });
     let decision = decide(&pending, &DecisionContext::default(), &Policy::default());
     assert_eq!(decision.action, Action::Resume);
     assert_eq!(decision.metadata.resume_by, Some(ResumeBy::Poll));
@@ -370,7 +382,9 @@ fn raising_needs_room_and_a_cap_that_is_not_the_users() {
     // The default policy continues. It raises the limit only for several choices.
     let room = with(Some(1_000), false, Some(8_000));
     assert_eq!(decide(&limit, &room, &Policy::default()).action, Action::Continue);
-    let two = Ending { choices: vec![limit.choices[0].clone(), limit.choices[0].clone()], ..limit };
+    let two = super::endings::with(limit, |it| {
+        it.choices = vec![it.choices[0].clone(), it.choices[0].clone()];
+    });
     assert_eq!(decide(&two, &room, &Policy::default()).action, Action::RaiseBudget);
     let fixed = with(Some(1_000), true, Some(8_000));
     assert_eq!(decide(&two, &fixed, &Policy::default()).action, Action::Stop);
@@ -451,7 +465,9 @@ fn every_limit_below_at_and_above() {
     let cut_off = plain(Reason::OutputLimit);
     let call = ending(Reason::OutputLimit, Confidence::High, Holds::CutCall.shown());
     let tools = ending(Reason::ToolCall, Confidence::High, Holds::Call.shown());
-    let pending = Ending { over: false, ..plain(Reason::Unknown) };
+    let pending = with(plain(Reason::Unknown), |it| {
+        it.over = false;
+    });
     let count = |offset: i64, limit: u32| plus(u64::from(limit), offset) as u32;
     at_limit(&cut_off, limits, Limit::Attempts, Action::Continue, |context, offset| {
         context.spent.continuations = count(offset, 3);
@@ -732,11 +748,15 @@ fn rules_and_overrides_hold_where_they_say() {
     let refused = of(&plain(Reason::Refused));
     assert_eq!((refused.action, refused.cause), (Action::Stop, Cause::Blocked));
     assert_eq!(of(&plain(Reason::Paused)).action, Action::Stop);
-    let elsewhere = Ending { provider: "other".to_owned(), ..plain(Reason::Paused) };
+    let elsewhere = with(plain(Reason::Paused), |it| {
+        it.provider = "other".to_owned();
+    });
     assert_eq!(of(&elsewhere).action, Action::Resume);
     let empty = ending(Reason::Complete, Confidence::High, Shown::default());
     assert_eq!(of(&empty).action, Action::Stop);
-    let elsewhere = Ending { provider: "other".to_owned(), ..empty };
+    let elsewhere = with(empty, |it| {
+        it.provider = "other".to_owned();
+    });
     assert_eq!(of(&elsewhere).action, Action::Retry);
 }
 
@@ -795,7 +815,9 @@ fn a_strategy_can_be_a_closure_and_is_held_to_the_limits() {
         &Policy::default(),
     );
     assert_eq!(paused.metadata.resume_by, Some(ResumeBy::Protocol));
-    let pending = Ending { over: false, ..plain(Reason::Unknown) };
+    let pending = with(plain(Reason::Unknown), |it| {
+        it.over = false;
+    });
     let polled =
         hold(Decision::new(Action::Resume, "on"), &pending, &context(1_000), &Policy::default());
     assert_eq!(polled.metadata.resume_by, Some(ResumeBy::Poll));
@@ -893,7 +915,9 @@ fn a_conversation_that_is_too_long_is_compacted_and_not_continued() {
     // A complete answer still stops, and a retry does not lengthen the conversation.
     assert_eq!(decide(&plain(Reason::Complete), &long, &policy).action, Action::Stop);
     assert_eq!(decide(&plain(Reason::Failed), &long, &policy).action, Action::Retry);
-    let pending = Ending { over: false, ..plain(Reason::Unknown) };
+    let pending = with(plain(Reason::Unknown), |it| {
+        it.over = false;
+    });
     assert_eq!(decide(&pending, &long, &policy).action, Action::Resume);
     // The limit also applies to a strategy.
     let on = Decision::new(Action::Continue, "go on");
@@ -928,7 +952,9 @@ fn prices_of_a_file_hold_the_turn_to_its_money() {
     assert_eq!((decision.action, decision.metadata.next_cap), (Action::Continue, Some(500)));
     assert_eq!(decide(&cut_off, &spent(9_000), &policy).metadata.limit, Some(Limit::Cost));
     // Another model has no price, and a price in the context takes precedence.
-    let other = Ending { model: Some("n".to_owned()), ..cut_off.clone() };
+    let other = with(cut_off.clone(), |it| {
+        it.model = Some("n".to_owned());
+    });
     assert_eq!(decide(&other, &spent(9_000), &policy).action, Action::Continue);
     let mut free = spent(9_000);
     free.budget.price = Some(Price::default());

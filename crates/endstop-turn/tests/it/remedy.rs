@@ -10,7 +10,7 @@ use endstop_turn::policy::{
 };
 use expect_test::expect_file;
 
-use crate::endings::{HOLDS, Holds, ending, failed, plain};
+use crate::endings::{HOLDS, Holds, ending, failed, plain, with};
 
 /// Returns every kind of ending that has a different remedy.
 fn endings() -> Vec<(String, Ending)> {
@@ -28,17 +28,27 @@ fn endings() -> Vec<(String, Ending)> {
     }
     for why in [Unreachable::Tls, Unreachable::Blocked, Unreachable::Dns] {
         let closed = Closed::Unreachable(why);
-        let ending = Ending { closed, fault: None, ..failed(FaultKind::Other) };
+        let ending = with(failed(FaultKind::Other), |it| {
+            it.closed = closed;
+            it.fault = None;
+        });
         all.push((format!("failed: unreachable {why:?}"), ending));
     }
     for timer in [Timer::ClientWrite, Timer::Idle, Timer::Total] {
-        let ending = Ending { closed: Closed::TimedOut(timer), ..plain(Reason::TimedOut) };
+        let ending = with(plain(Reason::TimedOut), |it| {
+            it.closed = Closed::TimedOut(timer);
+        });
         all.push((format!("timed_out: {timer:?}, after the finish reason"), ending));
     }
     let approval = Shown { approval: true, other_content: true, ..Holds::Text.shown() };
     let waits = ending(Reason::Paused, Confidence::High, approval);
     all.push(("paused for approval".to_owned(), waits));
-    all.push(("not over".to_owned(), Ending { over: false, ..plain(Reason::Unknown) }));
+    all.push((
+        "not over".to_owned(),
+        with(plain(Reason::Unknown), |it| {
+            it.over = false;
+        }),
+    ));
     all
 }
 
@@ -184,9 +194,12 @@ fn the_sentences_of_decisions() {
         for (_, ending) in endings() {
             for context in &contexts {
                 for policy in [&policy, &short] {
-                    for ending in
-                        [ending.clone(), Ending { confidence: Confidence::Low, ..ending.clone() }]
-                    {
+                    for ending in [
+                        ending.clone(),
+                        with(ending.clone(), |it| {
+                            it.confidence = Confidence::Low;
+                        }),
+                    ] {
                         let decision = decide(&ending, context, policy);
                         let action = decision.action.name();
                         sentences.insert(format!("{action}: {}", decision.sentence));
@@ -212,9 +225,18 @@ fn delivery_is_told_apart() {
         assert_eq!(of(&plain(reason)), Delivery::Broken, "{reason:?}");
     }
     assert_eq!(of(&plain(Reason::Unknown)), Delivery::Unclear);
-    assert_eq!(of(&Ending { over: false, ..plain(Reason::Complete) }), Delivery::Pending);
+    assert_eq!(
+        of(&with(plain(Reason::Complete), |it| {
+            it.over = false;
+        })),
+        Delivery::Pending
+    );
     // A provider that goes silent after its finish reason has sent everything.
-    let timed_out = |timer| Ending { closed: Closed::TimedOut(timer), ..plain(Reason::TimedOut) };
+    let timed_out = |timer| {
+        with(plain(Reason::TimedOut), |it| {
+            it.closed = Closed::TimedOut(timer);
+        })
+    };
     assert_eq!(of(&timed_out(Timer::Idle)), Delivery::Whole);
     assert_eq!(of(&timed_out(Timer::Total)), Delivery::Broken);
     let mut wordless = timed_out(Timer::Idle);

@@ -15,7 +15,7 @@ use endstop_turn::policy::{
 };
 use expect_test::expect_file;
 
-use crate::endings::{Dice, HOLDS, Holds, ending, failed, plain, used};
+use crate::endings::{Dice, HOLDS, Holds, ending, failed, plain, used, with};
 
 const TEXT: &str = "A piece of text that is long enough to be progress.";
 
@@ -112,7 +112,9 @@ fn endings() -> Vec<(String, Ending)> {
     let unknown = ending(Reason::Unknown, Confidence::Low, Holds::Call.shown());
     all.push(("unknown with a call".to_owned(), unknown));
     all.push(("failed: bad key".to_owned(), failed(FaultKind::Auth)));
-    let pending = Ending { over: false, ..plain(Reason::Unknown) };
+    let pending = with(plain(Reason::Unknown), |it| {
+        it.over = false;
+    });
     all.push(("not over".to_owned(), pending));
     all
 }
@@ -279,7 +281,9 @@ fn runaway_turns_stop_at_the_caps() {
         assert_eq!(sent.len(), most + 1);
         assert_eq!(outcome.spent.count(counter), most as u32);
     }
-    let pending = Ending { over: false, ..plain(Reason::Unknown) };
+    let pending = with(plain(Reason::Unknown), |it| {
+        it.over = false;
+    });
     let (outcome, sent) = drive(open, |_, number| fresh(pending.clone(), number.into()));
     assert_eq!((sent.len(), outcome.terminated), (200, TurnEnd::BudgetExhausted));
 }
@@ -613,15 +617,16 @@ fn reasoning_that_is_counted_beside_the_output_counts() {
         .find_map(|provider| provider.wires().find(|wire| wire.quirks.reasoning_beside_output));
     let wire = quirky.unwrap();
     let usage = endstop::Usage { output: Some(100), reasoning: Some(50), ..Default::default() };
-    let beside = Ending {
-        provider: wire.provider.to_owned(),
-        dialect: wire.dialect.id,
-        usage,
-        ..plain(Reason::OutputLimit)
-    };
+    let beside = with(plain(Reason::OutputLimit), |it| {
+        it.provider = wire.provider.to_owned();
+        it.dialect = wire.dialect.id.into();
+        it.usage = usage;
+    });
     let (machine, _) = told(start(), beside);
     assert_eq!(machine.spent().output_tokens, 150);
-    let within = Ending { usage, ..plain(Reason::OutputLimit) };
+    let within = with(plain(Reason::OutputLimit), |it| {
+        it.usage = usage;
+    });
     assert_eq!(told(start(), within).0.spent().output_tokens, 100);
 }
 

@@ -20,7 +20,7 @@ use crate::sink::EventSink;
 use crate::wire::{Count, Few, Loose, Scalar, Text};
 
 /// The `aleph-alpha-complete` dialect.
-pub static DIALECT: Dialect = Dialect {
+pub(crate) static DIALECT: Dialect = Dialect {
     id: "aleph-alpha-complete",
     framing: Framing::Sse,
     read,
@@ -42,7 +42,7 @@ pub static DIALECT: Dialect = Dialect {
     streams: Streams::Flag("stream"),
     error_shape: common::ERRORS,
     request_shape: RequestShape {
-        talk: &[ConversationShape::Prompt("prompt", "")],
+        conversation: &[ConversationShape::Prompt("prompt", "")],
         ..common::REQUEST
     },
     usage: &["num_tokens_prompt_total", "num_tokens_generated"],
@@ -53,7 +53,7 @@ pub static DIALECT: Dialect = Dialect {
 };
 
 /// Base profile for the providers of this dialect.
-pub const PROFILE: Profile = Profile {
+pub(crate) const PROFILE: Profile = Profile {
     paths: &["/complete"],
     capabilities: Capabilities { tools: false, choices: true, ..COMMON_CAPABILITIES },
     ..DIALECT.profile()

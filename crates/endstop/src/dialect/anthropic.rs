@@ -83,7 +83,7 @@ fn tell(gateway_error: &GatewayError<'_>) -> serde_json::Value {
 
 /// Request fields of this dialect.
 const ASKS: RequestShape = RequestShape {
-    talk: &[ConversationShape::MessageList(MESSAGES)],
+    conversation: &[ConversationShape::MessageList(MESSAGES)],
     prefill_restrictions: &[
         THINKS,
         // Structured output and a prefill are rejected together (anthropics/skills @9d2f1ae,
@@ -135,7 +135,7 @@ pub(super) const THINKS: Restriction = Restriction {
 const FORMAT: &str = "the request asks for structured output";
 
 /// Base profile for the providers of this dialect.
-pub const PROFILE: Profile = Profile {
+pub(crate) const PROFILE: Profile = Profile {
     paths: &["/messages"],
     resume: CLAUDE,
     versions: VERSIONS,

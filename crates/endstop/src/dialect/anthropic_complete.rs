@@ -22,7 +22,7 @@ use crate::sink::EventSink;
 use crate::wire::{Loose, Scalar, Text};
 
 /// The `anthropic-complete` dialect.
-pub static DIALECT: Dialect = Dialect {
+pub(crate) static DIALECT: Dialect = Dialect {
     id: "anthropic-complete",
     framing: Framing::Sse,
     read,
@@ -40,7 +40,7 @@ pub static DIALECT: Dialect = Dialect {
     streams: Streams::Flag("stream"),
     error_shape: common::ERRORS,
     request_shape: RequestShape {
-        talk: &[ConversationShape::Prompt("prompt", "")],
+        conversation: &[ConversationShape::Prompt("prompt", "")],
         ..common::REQUEST
     },
     usage: &[],
@@ -51,7 +51,7 @@ pub static DIALECT: Dialect = Dialect {
 };
 
 /// Base profile for the providers of this dialect.
-pub const PROFILE: Profile = Profile {
+pub(crate) const PROFILE: Profile = Profile {
     paths: &["/v1/complete"],
     capabilities: Capabilities { tools: false, usage_in_streams: false, ..COMMON_CAPABILITIES },
     notes: &["removed from the SDKs at version 1; replaced by Messages"],

@@ -18,7 +18,7 @@ use crate::sink::EventSink;
 use crate::wire::{Few, Loose, Scalar, Text};
 
 /// The `bedrock-ai21` dialect.
-pub static DIALECT: Dialect = Dialect {
+pub(crate) static DIALECT: Dialect = Dialect {
     id: "bedrock-ai21",
     framing: Framing::AwsChunks,
     read: read_body,
@@ -40,7 +40,7 @@ pub static DIALECT: Dialect = Dialect {
     streams: Streams::Path("stream"),
     error_shape: common::ERRORS,
     request_shape: RequestShape {
-        talk: &[ConversationShape::Prompt("prompt", "")],
+        conversation: &[ConversationShape::Prompt("prompt", "")],
         ..common::REQUEST
     },
     // Only the headers have the usage.
@@ -52,7 +52,7 @@ pub static DIALECT: Dialect = Dialect {
 };
 
 /// Base profile for the providers of this dialect.
-pub const PROFILE: Profile = Profile {
+pub(crate) const PROFILE: Profile = Profile {
     paths: &["ai21.j2*/invoke"],
     capabilities: Capabilities {
         streams: false,

@@ -22,7 +22,7 @@ use crate::sink::EventSink;
 use crate::wire::{Count, Few, Flag, Loose, Scalar, Text};
 
 /// The `bedrock-cohere` dialect.
-pub static DIALECT: Dialect = Dialect {
+pub(crate) static DIALECT: Dialect = Dialect {
     id: "bedrock-cohere",
     framing: Framing::AwsChunks,
     read,
@@ -45,7 +45,7 @@ pub static DIALECT: Dialect = Dialect {
     streams: Streams::Path("stream"),
     error_shape: common::ERRORS,
     request_shape: RequestShape {
-        talk: &[ConversationShape::Prompt("prompt", "")],
+        conversation: &[ConversationShape::Prompt("prompt", "")],
         ..common::REQUEST
     },
     // Only the headers and the metrics at the end of a stream have the usage.
@@ -57,7 +57,7 @@ pub static DIALECT: Dialect = Dialect {
 };
 
 /// Base profile for the providers of this dialect.
-pub const PROFILE: Profile = Profile {
+pub(crate) const PROFILE: Profile = Profile {
     paths: &["cohere.command*/invoke"],
     capabilities: Capabilities { tools: false, choices: true, ..COMMON_CAPABILITIES },
     ..DIALECT.profile()

@@ -27,7 +27,7 @@ use crate::sink::EventSink;
 use crate::wire::{Argument, Count, Few, Loose, Measure, Scalar, Text};
 
 /// The `bedrock-converse` dialect.
-pub static DIALECT: Dialect = Dialect {
+pub(crate) static DIALECT: Dialect = Dialect {
     id: "bedrock-converse",
     framing: Framing::Aws,
     read,
@@ -73,7 +73,7 @@ pub(super) static WORDS: &[Words] = &[Words::plain(
 /// Request fields of this dialect.
 pub(super) const ASKS: RequestShape = RequestShape {
     // Roles must alternate.
-    talk: &[ConversationShape::MessageList(MessageList {
+    conversation: &[ConversationShape::MessageList(MessageList {
         part: bare_text,
         plain: false,
         ..MESSAGES
@@ -119,7 +119,7 @@ const REASONS: Restriction = Restriction {
 };
 
 /// Base profile for the providers of this dialect.
-pub const PROFILE: Profile = Profile {
+pub(crate) const PROFILE: Profile = Profile {
     paths: &["/converse"],
     quirks: Quirks { cache_beside_input: true, ..NO_QUIRKS },
     ..DIALECT.profile()

@@ -19,7 +19,7 @@ use crate::sink::EventSink;
 use crate::wire::{Count, Loose, Scalar, Text};
 
 /// The `bedrock-llama` dialect.
-pub static DIALECT: Dialect = Dialect {
+pub(crate) static DIALECT: Dialect = Dialect {
     id: "bedrock-llama",
     framing: Framing::AwsChunks,
     read,
@@ -37,7 +37,7 @@ pub static DIALECT: Dialect = Dialect {
     streams: Streams::Path("stream"),
     error_shape: common::ERRORS,
     request_shape: RequestShape {
-        talk: &[ConversationShape::Prompt("prompt", "")],
+        conversation: &[ConversationShape::Prompt("prompt", "")],
         ..common::REQUEST
     },
     usage: &["prompt_token_count", "generation_token_count"],
@@ -48,7 +48,7 @@ pub static DIALECT: Dialect = Dialect {
 };
 
 /// Base profile for the providers of this dialect.
-pub const PROFILE: Profile = Profile {
+pub(crate) const PROFILE: Profile = Profile {
     paths: &["meta.llama*/invoke"],
     capabilities: Capabilities { tools: false, ..COMMON_CAPABILITIES },
     ..DIALECT.profile()

@@ -26,7 +26,7 @@ use crate::sink::EventSink;
 use crate::wire::{Few, Loose, Scalar, Text};
 
 /// The `bedrock-mistral` dialect.
-pub static DIALECT: Dialect = Dialect {
+pub(crate) static DIALECT: Dialect = Dialect {
     id: "bedrock-mistral",
     framing: Framing::AwsChunks,
     read,
@@ -48,7 +48,7 @@ pub static DIALECT: Dialect = Dialect {
     streams: Streams::Path("stream"),
     error_shape: common::ERRORS,
     request_shape: RequestShape {
-        talk: &[ConversationShape::Prompt("prompt", "")],
+        conversation: &[ConversationShape::Prompt("prompt", "")],
         ..common::REQUEST
     },
     // Only the headers and the metrics at the end of a stream have the usage.
@@ -60,7 +60,7 @@ pub static DIALECT: Dialect = Dialect {
 };
 
 /// Base profile for the providers of this dialect.
-pub const PROFILE: Profile = Profile {
+pub(crate) const PROFILE: Profile = Profile {
     paths: &["mistral.m*/invoke", "mistral.pixtral*/invoke", "deepseek*/invoke"],
     ..DIALECT.profile()
 };

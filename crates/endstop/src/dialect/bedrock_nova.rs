@@ -17,7 +17,7 @@ use crate::sink::EventSink;
 use crate::wire::Loose;
 
 /// The `bedrock-nova` dialect.
-pub static DIALECT: Dialect = Dialect {
+pub(crate) static DIALECT: Dialect = Dialect {
     id: "bedrock-nova",
     framing: Framing::AwsChunks,
     read,
@@ -44,7 +44,7 @@ pub static DIALECT: Dialect = Dialect {
 };
 
 /// Base profile for the providers of this dialect.
-pub const PROFILE: Profile = Profile {
+pub(crate) const PROFILE: Profile = Profile {
     paths: &["amazon.nova*/invoke"],
     quirks: Quirks { cache_beside_input: true, ..NO_QUIRKS },
     ..DIALECT.profile()

@@ -22,7 +22,7 @@ use crate::sink::EventSink;
 use crate::wire::{Count, Few, Loose, Scalar, Text};
 
 /// The `bedrock-titan` dialect.
-pub static DIALECT: Dialect = Dialect {
+pub(crate) static DIALECT: Dialect = Dialect {
     id: "bedrock-titan",
     framing: Framing::AwsChunks,
     read,
@@ -54,7 +54,7 @@ pub static DIALECT: Dialect = Dialect {
     streams: Streams::Path("stream"),
     error_shape: common::ERRORS,
     request_shape: RequestShape {
-        talk: &[ConversationShape::Prompt("inputText", "")],
+        conversation: &[ConversationShape::Prompt("inputText", "")],
         ..common::REQUEST
     },
     usage: &["inputTextTokenCount", "results[].tokenCount"],
@@ -65,7 +65,7 @@ pub static DIALECT: Dialect = Dialect {
 };
 
 /// Base profile for the providers of this dialect.
-pub const PROFILE: Profile = Profile {
+pub(crate) const PROFILE: Profile = Profile {
     paths: &["amazon.titan*/invoke"],
     capabilities: Capabilities { tools: false, ..COMMON_CAPABILITIES },
     ..DIALECT.profile()

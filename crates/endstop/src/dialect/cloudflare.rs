@@ -24,7 +24,7 @@ use crate::sink::EventSink;
 use crate::wire::{Count, Few, Loose, Text};
 
 /// The `cloudflare-run` dialect.
-pub static DIALECT: Dialect = Dialect {
+pub(crate) static DIALECT: Dialect = Dialect {
     id: "cloudflare-run",
     framing: Framing::Sse,
     read,
@@ -47,7 +47,7 @@ pub static DIALECT: Dialect = Dialect {
     streams: Streams::Flag("stream"),
     error_shape: common::ERRORS,
     request_shape: RequestShape {
-        talk: &[
+        conversation: &[
             ConversationShape::MessageList(MESSAGES),
             ConversationShape::Templated("prompt", "raw"),
         ],
@@ -61,7 +61,7 @@ pub static DIALECT: Dialect = Dialect {
 };
 
 /// Base profile for the providers of this dialect.
-pub const PROFILE: Profile = Profile { paths: &["/ai/run/"], ..DIALECT.profile() };
+pub(crate) const PROFILE: Profile = Profile { paths: &["/ai/run/"], ..DIALECT.profile() };
 
 #[derive(Default, Deserialize)]
 #[serde(default)]

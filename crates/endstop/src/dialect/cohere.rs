@@ -25,7 +25,7 @@ use crate::sink::EventSink;
 use crate::wire::{Content, Count, Few, Loose, Scalar, Text};
 
 /// The `cohere-v2` dialect.
-pub static DIALECT: Dialect = Dialect {
+pub(crate) static DIALECT: Dialect = Dialect {
     id: "cohere-v2",
     framing: Framing::Sse,
     read,
@@ -73,7 +73,7 @@ pub(super) fn tell_body(gateway_error: &GatewayError<'_>) -> serde_json::Value {
 
 /// Request fields of this dialect.
 const ASKS: RequestShape = RequestShape {
-    talk: &[ConversationShape::MessageList(MESSAGES)],
+    conversation: &[ConversationShape::MessageList(MESSAGES)],
     forced_tools: &[ForcedTool {
         tools: "tools",
         field: "tool_choice",
@@ -91,7 +91,7 @@ const ASKS: RequestShape = RequestShape {
 };
 
 /// Base profile for the providers of this dialect.
-pub const PROFILE: Profile = Profile { paths: &["/v2/chat"], ..DIALECT.profile() };
+pub(crate) const PROFILE: Profile = Profile { paths: &["/v2/chat"], ..DIALECT.profile() };
 
 /// Cohere's errors, shared by both versions.
 pub(crate) static SIGNS: &[ErrorPattern] = &[

@@ -28,7 +28,7 @@ use crate::sink::EventSink;
 use crate::wire::{Count, Few, Loose, Scalar, Text};
 
 /// The `cohere-v1` dialect.
-pub static DIALECT: Dialect = Dialect {
+pub(crate) static DIALECT: Dialect = Dialect {
     id: "cohere-v1",
     framing: Framing::Lines,
     read,
@@ -76,7 +76,7 @@ fn tell(gateway_error: &GatewayError<'_>) -> serde_json::Value {
 
 /// Request fields of chat and of the old `generate`.
 const ASKS: RequestShape = RequestShape {
-    talk: &[
+    conversation: &[
         ConversationShape::Apart(
             "message",
             MessageList {
@@ -94,7 +94,8 @@ const ASKS: RequestShape = RequestShape {
 };
 
 /// Base profile for the providers of this dialect.
-pub const PROFILE: Profile = Profile { paths: &["/v1/chat", "/v1/generate"], ..DIALECT.profile() };
+pub(crate) const PROFILE: Profile =
+    Profile { paths: &["/v1/chat", "/v1/generate"], ..DIALECT.profile() };
 
 #[derive(Default, Deserialize)]
 #[serde(default)]

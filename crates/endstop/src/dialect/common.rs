@@ -18,7 +18,7 @@ pub const REQUEST: RequestShape = RequestShape {
     model: "model",
     stop: &["stop", "stop_sequences", "generationConfig.stopSequences"],
     choices: &["n", "generationConfig.candidateCount"],
-    talk: &[],
+    conversation: &[],
     hint: Role::User,
     prefill_restrictions: &[],
     paused: PauseProtocol::Never,
@@ -31,13 +31,14 @@ pub const REQUEST: RequestShape = RequestShape {
 };
 
 /// Reasoning efforts on most wires, highest first. Below `low`, each model has its own value.
-pub const EFFORT_WORDS: &[&str] = &["max", "xhigh", "high", "medium", "low"];
+pub(crate) const EFFORT_WORDS: &[&str] = &["max", "xhigh", "high", "medium", "low"];
 
 /// Reasoning effort that is lowered only if the request has one.
-pub const WORDS_IF_SAID: Scale = Scale::Words { words: EFFORT_WORDS, unsaid: None, given: None };
+pub(crate) const WORDS_IF_SAID: Scale =
+    Scale::Words { words: EFFORT_WORDS, unsaid: None, given: None };
 
 /// Message list of most wires.
-pub const MESSAGES: MessageList = MessageList {
+pub(crate) const MESSAGES: MessageList = MessageList {
     list: "messages",
     role: "role",
     assistant: "assistant",
@@ -86,11 +87,8 @@ pub(crate) fn aws_error(gateway_error: &GatewayError<'_>) -> Value {
 /// OpenAI's error shape, which most hosts share.
 pub const ERRORS: ErrorShape = ErrorShape { event: "", in_stream: openai, body: openai };
 
-/// The same shape in a named event.
-pub const NAMED_ERRORS: ErrorShape = ErrorShape { event: "error", ..ERRORS };
-
 /// Errors that are a string, as on Ollama.
-pub const TEXT_ERRORS: ErrorShape = ErrorShape { event: "", in_stream: text, body: text };
+pub(crate) const TEXT_ERRORS: ErrorShape = ErrorShape { event: "", in_stream: text, body: text };
 
 pub(crate) fn openai(gateway_error: &GatewayError<'_>) -> Value {
     json!({ "error": {

@@ -27,7 +27,7 @@ use crate::sink::EventSink;
 use crate::wire::{Content, Count, Few, Loose, Scalar, Text};
 
 /// The `dashscope` dialect.
-pub static DIALECT: Dialect = Dialect {
+pub(crate) static DIALECT: Dialect = Dialect {
     id: "dashscope",
     framing: Framing::Sse,
     read,
@@ -68,7 +68,7 @@ pub static DIALECT: Dialect = Dialect {
 
 /// Request fields of this dialect.
 const ASKS: RequestShape = RequestShape {
-    talk: &[
+    conversation: &[
         ConversationShape::MessageList(MessageList { list: "input.messages", ..MESSAGES }),
         ConversationShape::Templated("input.prompt", "raw"),
     ],
@@ -100,7 +100,7 @@ const THINKS: Restriction = Restriction {
 };
 
 /// Base profile for the providers of this dialect.
-pub const PROFILE: Profile = Profile {
+pub(crate) const PROFILE: Profile = Profile {
     paths: &["/services/aigc/"],
     capabilities: Capabilities { choices: true, ..COMMON_CAPABILITIES },
     ..DIALECT.profile()

@@ -131,7 +131,7 @@ fn tell(gateway_error: &GatewayError<'_>) -> serde_json::Value {
 
 /// Request fields of this dialect.
 pub(crate) const ASKS: RequestShape = RequestShape {
-    talk: &[ConversationShape::MessageList(MessageList {
+    conversation: &[ConversationShape::MessageList(MessageList {
         list: "contents",
         assistant: "model",
         content: "parts",
@@ -190,7 +190,7 @@ pub(crate) const CONTINUATION: Token = Token {
 };
 
 /// Base profile for the providers of this dialect.
-pub const PROFILE: Profile = Profile {
+pub(crate) const PROFILE: Profile = Profile {
     paths: &[":generateContent", ":streamGenerateContent"],
     capabilities: Capabilities { choices: true, ..COMMON_CAPABILITIES },
     ..DIALECT.profile()

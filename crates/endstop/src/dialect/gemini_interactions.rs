@@ -24,7 +24,7 @@ use crate::sink::EventSink;
 use crate::wire::{Count, Few, Loose, Scalar, Text, is_nothing};
 
 /// The `gemini-interactions` dialect.
-pub static DIALECT: Dialect = Dialect {
+pub(crate) static DIALECT: Dialect = Dialect {
     id: "gemini-interactions",
     framing: Framing::Sse,
     read,
@@ -86,7 +86,7 @@ const CONTINUATION: Token =
     Token { input: TokenInput::Token("continuation_token", "input"), ..PREVIOUS };
 
 /// Base profile for the providers of this dialect.
-pub const PROFILE: Profile = Profile { paths: &["/interactions"], ..DIALECT.profile() };
+pub(crate) const PROFILE: Profile = Profile { paths: &["/interactions"], ..DIALECT.profile() };
 
 /// Error codes of failed interactions, which mirror the finish reasons of `generateContent`.
 static SIGNS: &[ErrorPattern] = &[

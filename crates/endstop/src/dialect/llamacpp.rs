@@ -22,7 +22,7 @@ use crate::sink::EventSink;
 use crate::wire::{Count, Flag, Loose, Scalar, Text};
 
 /// The `llamacpp-completion` dialect.
-pub static DIALECT: Dialect = Dialect {
+pub(crate) static DIALECT: Dialect = Dialect {
     id: "llamacpp-completion",
     framing: Framing::Sse,
     read,
@@ -50,7 +50,7 @@ pub static DIALECT: Dialect = Dialect {
     streams: Streams::Flag("stream"),
     error_shape: common::ERRORS,
     request_shape: RequestShape {
-        talk: &[ConversationShape::Prompt("prompt", "")],
+        conversation: &[ConversationShape::Prompt("prompt", "")],
         ..common::REQUEST
     },
     usage: &["tokens_evaluated", "tokens_predicted"],
@@ -61,7 +61,7 @@ pub static DIALECT: Dialect = Dialect {
 };
 
 /// Base profile for the providers of this dialect.
-pub const PROFILE: Profile = Profile {
+pub(crate) const PROFILE: Profile = Profile {
     paths: &["/completion"],
     capabilities: Capabilities { tools: false, ..COMMON_CAPABILITIES },
     ..DIALECT.profile()

@@ -21,7 +21,7 @@ use crate::sink::EventSink;
 use crate::wire::{Count, Few, Flag, Loose, Scalar, Text};
 
 /// The `ollama-chat` dialect.
-pub static DIALECT: Dialect = Dialect {
+pub(crate) static DIALECT: Dialect = Dialect {
     id: "ollama-chat",
     framing: Framing::Lines,
     read,
@@ -61,7 +61,7 @@ pub static DIALECT: Dialect = Dialect {
 
 /// Request fields of this dialect. They cannot force a tool.
 const ASKS: RequestShape = RequestShape {
-    talk: &[
+    conversation: &[
         ConversationShape::MessageList(MESSAGES),
         ConversationShape::Templated("prompt", "raw"),
     ],
@@ -71,7 +71,7 @@ const ASKS: RequestShape = RequestShape {
 };
 
 /// Base profile for the providers of this dialect.
-pub const PROFILE: Profile =
+pub(crate) const PROFILE: Profile =
     Profile { paths: &["/api/chat", "/api/generate"], ..DIALECT.profile() };
 
 #[derive(Default, Deserialize)]

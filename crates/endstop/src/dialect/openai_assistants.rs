@@ -22,7 +22,7 @@ use crate::sink::EventSink;
 use crate::wire::{Count, Few, Loose, Scalar, Text};
 
 /// The `openai-assistants` dialect.
-pub static DIALECT: Dialect = Dialect {
+pub(crate) static DIALECT: Dialect = Dialect {
     id: "openai-assistants",
     framing: Framing::Sse,
     read,
@@ -70,7 +70,7 @@ pub static DIALECT: Dialect = Dialect {
 };
 
 /// Base profile for the providers of this dialect.
-pub const PROFILE: Profile = Profile {
+pub(crate) const PROFILE: Profile = Profile {
     paths: &["/threads*/runs"],
     notes: &["deprecated in favour of Responses"],
     ..DIALECT.profile()

@@ -80,7 +80,7 @@ pub static DIALECT: Dialect = Dialect {
 
 /// Request fields of this dialect on OpenAI and most hosts.
 pub(crate) const ASKS: RequestShape = RequestShape {
-    talk: &[ConversationShape::MessageList(MESSAGES)],
+    conversation: &[ConversationShape::MessageList(MESSAGES)],
     forced_tools: FORCES,
     temperature: Temperature {
         field: "temperature",
@@ -178,7 +178,7 @@ pub(crate) static EFFORTS_UNASKED: &[Effort] = &[effort(
 )];
 
 /// Base profile for the providers of this dialect.
-pub const PROFILE: Profile = Profile {
+pub(crate) const PROFILE: Profile = Profile {
     paths: &["/chat/completions"],
     capabilities: Capabilities { choices: true, usage_in_streams: false, ..COMMON_CAPABILITIES },
     notes: &[

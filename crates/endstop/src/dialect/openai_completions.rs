@@ -21,7 +21,7 @@ use crate::sink::EventSink;
 use crate::wire::{Count, Few, Loose, Scalar, Text};
 
 /// The `openai-completions` dialect.
-pub static DIALECT: Dialect = Dialect {
+pub(crate) static DIALECT: Dialect = Dialect {
     id: "openai-completions",
     framing: Framing::Sse,
     read,
@@ -44,7 +44,7 @@ pub static DIALECT: Dialect = Dialect {
     streams: Streams::Flag("stream"),
     error_shape: common::ERRORS,
     request_shape: RequestShape {
-        talk: &[ConversationShape::Prompt("prompt", "echo")],
+        conversation: &[ConversationShape::Prompt("prompt", "echo")],
         usage: Some(USAGE),
         ..common::REQUEST
     },
@@ -56,7 +56,7 @@ pub static DIALECT: Dialect = Dialect {
 };
 
 /// Base profile for the providers of this dialect.
-pub const PROFILE: Profile = Profile {
+pub(crate) const PROFILE: Profile = Profile {
     paths: &["/completions"],
     capabilities: Capabilities {
         tools: false,

@@ -123,7 +123,11 @@ fn tell(gateway_error: &GatewayError<'_>) -> Value {
 
 /// Request fields of this dialect.
 pub(crate) const ASKS: RequestShape = RequestShape {
-    talk: &[ConversationShape::MessageList(MessageList { list: "input", part, ..MESSAGES })],
+    conversation: &[ConversationShape::MessageList(MessageList {
+        list: "input",
+        part,
+        ..MESSAGES
+    })],
     forced_tools: &[ForcedTool {
         tools: "tools",
         field: "tool_choice",
@@ -151,7 +155,7 @@ pub(crate) static EFFORTS_UNASKED: &[Effort] = &[effort(
 /// provider must have stored the response. A conversation already holds the response (`openai`
 /// 3.49.0).
 #[must_use]
-pub const fn previous_response(role: Role) -> Resume {
+pub(crate) const fn previous_response(role: Role) -> Resume {
     Resume::Token(Token {
         field: "previous_response_id",
         of: TokenOf::Response,
@@ -168,7 +172,7 @@ pub const fn previous_response(role: Role) -> Resume {
 }
 
 /// Base profile for the providers of this dialect.
-pub const PROFILE: Profile = Profile { paths: &["/responses"], ..DIALECT.profile() };
+pub(crate) const PROFILE: Profile = Profile { paths: &["/responses"], ..DIALECT.profile() };
 
 #[derive(Default, Deserialize)]
 #[serde(default)]

@@ -21,7 +21,7 @@ use crate::sink::EventSink;
 use crate::wire::{Content, Loose, Scalar, Text};
 
 /// The `replicate` dialect.
-pub static DIALECT: Dialect = Dialect {
+pub(crate) static DIALECT: Dialect = Dialect {
     id: "replicate",
     framing: Framing::Sse,
     read,
@@ -64,7 +64,7 @@ pub static DIALECT: Dialect = Dialect {
 };
 
 /// Base profile for the providers of this dialect.
-pub const PROFILE: Profile = Profile {
+pub(crate) const PROFILE: Profile = Profile {
     paths: &["/predictions"],
     capabilities: Capabilities { tools: false, usage_in_streams: false, ..COMMON_CAPABILITIES },
     ..DIALECT.profile()

@@ -20,7 +20,7 @@ use crate::sink::EventSink;
 use crate::wire::Loose;
 
 /// The `sap-orchestration` dialect.
-pub static DIALECT: Dialect = Dialect {
+pub(crate) static DIALECT: Dialect = Dialect {
     id: "sap-orchestration",
     framing: Framing::Sse,
     read,
@@ -52,7 +52,7 @@ pub static DIALECT: Dialect = Dialect {
 };
 
 /// Base profile for the providers of this dialect.
-pub const PROFILE: Profile = Profile {
+pub(crate) const PROFILE: Profile = Profile {
     paths: &["/v2/completion", "/deployments/*/completion"],
     capabilities: Capabilities { choices: true, ..COMMON_CAPABILITIES },
     ..DIALECT.profile()

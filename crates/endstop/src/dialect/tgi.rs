@@ -23,7 +23,7 @@ use crate::sink::EventSink;
 use crate::wire::{Count, Flag, Loose, Scalar, Text};
 
 /// The `hf-tgi` dialect.
-pub static DIALECT: Dialect = Dialect {
+pub(crate) static DIALECT: Dialect = Dialect {
     id: "hf-tgi",
     framing: Framing::Sse,
     read,
@@ -50,7 +50,7 @@ pub static DIALECT: Dialect = Dialect {
     streams: Streams::Flag("stream"),
     error_shape: common::TEXT_ERRORS,
     request_shape: RequestShape {
-        talk: &[ConversationShape::Prompt("inputs", "parameters.return_full_text")],
+        conversation: &[ConversationShape::Prompt("inputs", "parameters.return_full_text")],
         ..common::REQUEST
     },
     usage: &["details.generated_tokens"],
@@ -61,7 +61,7 @@ pub static DIALECT: Dialect = Dialect {
 };
 
 /// Base profile for the providers of this dialect.
-pub const PROFILE: Profile = Profile {
+pub(crate) const PROFILE: Profile = Profile {
     paths: &["/generate", "/generate_stream"],
     capabilities: Capabilities { tools: false, ..COMMON_CAPABILITIES },
     ..DIALECT.profile()

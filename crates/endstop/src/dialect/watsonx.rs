@@ -24,7 +24,7 @@ use crate::sink::EventSink;
 use crate::wire::{Count, Few, Loose, Scalar, Text};
 
 /// The `watsonx` dialect.
-pub static DIALECT: Dialect = Dialect {
+pub(crate) static DIALECT: Dialect = Dialect {
     id: "watsonx",
     framing: Framing::Sse,
     read,
@@ -65,7 +65,7 @@ pub static DIALECT: Dialect = Dialect {
     streams: Streams::Path("_stream"),
     error_shape: common::ERRORS,
     request_shape: RequestShape {
-        talk: &[ConversationShape::Prompt("input", "")],
+        conversation: &[ConversationShape::Prompt("input", "")],
         ..common::REQUEST
     },
     usage: &["results[].input_token_count", "results[].generated_token_count"],
@@ -76,7 +76,7 @@ pub static DIALECT: Dialect = Dialect {
 };
 
 /// Base profile for the providers of this dialect.
-pub const PROFILE: Profile = Profile {
+pub(crate) const PROFILE: Profile = Profile {
     paths: &["/text/generation", "/generation/text", "/v2/text/chat"],
     capabilities: Capabilities { tools: false, ..COMMON_CAPABILITIES },
     ..DIALECT.profile()

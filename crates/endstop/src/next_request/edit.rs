@@ -49,8 +49,8 @@ impl<'a> Edit<'a> {
         if text.trim_end().is_empty() {
             return Err(Impossible::NothingSoFar);
         }
-        let talk = self.talk()?;
-        match talk {
+        let conversation = self.conversation()?;
+        match conversation {
             ConversationShape::MessageList(turns) => self.prefill_turn(turns, prefill, text)?,
             ConversationShape::Prompt(field, echo) => self.prefill_prompt(field, echo, text)?,
             ConversationShape::Templated(field, raw) if self.is_true(raw) => {
@@ -65,7 +65,7 @@ impl<'a> Edit<'a> {
         for (flag, value) in prefill.request_flags {
             self.put(flag, json!(value))?;
         }
-        let repeated = match talk {
+        let repeated = match conversation {
             ConversationShape::Prompt(_, echo) => self.is_true(echo),
             ConversationShape::MessageList(_)
             | ConversationShape::Apart(..)
@@ -107,7 +107,7 @@ impl<'a> Edit<'a> {
         match token.input {
             TokenInput::Same => {}
             TokenInput::Hint(list, role) => {
-                let ConversationShape::MessageList(turns) = self.talk()? else {
+                let ConversationShape::MessageList(turns) = self.conversation()? else {
                     return Err(unsupported(self.profile, "a hint"));
                 };
                 let turn = turn_of(turns, role.name(), &quoted(hint));
@@ -144,7 +144,7 @@ impl<'a> Edit<'a> {
         {
             return Err(Impossible::SummedUp);
         }
-        let ConversationShape::MessageList(turns) = self.talk()? else {
+        let ConversationShape::MessageList(turns) = self.conversation()? else {
             return Err(unsupported(self.profile, "taking up a pause"));
         };
         let list = self.list(turns)?;
@@ -162,7 +162,7 @@ impl<'a> Edit<'a> {
         if so_far.text.trim_end().is_empty() {
             return Err(Impossible::NothingSoFar);
         }
-        let hint = match (role, self.talk()?) {
+        let hint = match (role, self.conversation()?) {
             (Role::System | Role::Developer, ConversationShape::MessageList(_)) => {
                 wording.hint.to_string()
             }
@@ -184,7 +184,7 @@ impl<'a> Edit<'a> {
             Some(Value::Null) | None => 0,
             Some(Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Object(_)) => 1,
         };
-        Some(match self.talk().ok()? {
+        Some(match self.conversation().ok()? {
             ConversationShape::MessageList(turns) => count(turns.list),
             ConversationShape::Apart(message, turns) => {
                 count(turns.list).saturating_add(count(message))
@@ -197,7 +197,7 @@ impl<'a> Edit<'a> {
 
     /// Appends the answer so far, if there is any, and then what we say.
     pub(super) fn say(&mut self, answer: &str, role: Role, ask: &str) -> Result<(), Impossible> {
-        match self.talk()? {
+        match self.conversation()? {
             ConversationShape::MessageList(turns) => {
                 if !answer.trim_end().is_empty() {
                     self.add(turns, Speaker::Assistant, answer)?;
@@ -344,10 +344,10 @@ impl<'a> Edit<'a> {
     pub(super) fn rule(&self, model: &str) -> Result<Resume, Impossible> {
         let rule = self.profile.resume_for(model);
         let hinted = matches!(rule, Resume::Hint(_));
-        let is_text = match self.profile.request_shape.talk {
+        let is_text = match self.profile.request_shape.conversation {
             [] => false,
             _ if !hinted => false,
-            _ => match self.talk()? {
+            _ => match self.conversation()? {
                 ConversationShape::Prompt(..) => true,
                 ConversationShape::Templated(_, raw) => self.is_true(raw),
                 ConversationShape::MessageList(_) | ConversationShape::Apart(..) => false,
@@ -356,11 +356,11 @@ impl<'a> Edit<'a> {
         Ok(if is_text { Resume::Prefill(TRAILING) } else { rule })
     }
 
-    fn talk(&self) -> Result<ConversationShape, Impossible> {
-        let all = self.profile.request_shape.talk;
+    fn conversation(&self) -> Result<ConversationShape, Impossible> {
+        let all = self.profile.request_shape.conversation;
         let first =
             all.first().ok_or_else(|| unsupported(self.profile, "a longer conversation"))?;
-        let here = all.iter().find(|talk| self.has(talk.field()));
+        let here = all.iter().find(|conversation| self.has(conversation.field()));
         here.copied().ok_or(Impossible::Strange { field: first.field() })
     }
 

@@ -15,7 +15,7 @@ pub struct RequestShape {
     /// The fields that ask for several choices: the first that the request has.
     pub choices: &'static [&'static str],
     /// The fields of the conversation: the first whose field the request has.
-    pub talk: &'static [ConversationShape],
+    pub conversation: &'static [ConversationShape],
     /// The role that gives a hint where no rule for the model says so.
     pub hint: Role,
     /// Fields of a request that forbid a prefill.

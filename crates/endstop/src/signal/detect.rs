@@ -379,7 +379,7 @@ impl<'a> Given<'a> {
             }
             Spoken::Pending => {}
             Spoken::Word(meaning) => {
-                reader.say(choice, Said { field, word: clean(word, WORD_CAP) }, meaning);
+                reader.say(choice, Said::new(field, clean(word, WORD_CAP)), meaning);
             }
         }
     }

@@ -208,7 +208,7 @@ impl Case {
     /// Whether the body is a stream of several frames.
     pub(crate) fn is_stream(&self) -> bool {
         let body = self.body.as_deref().unwrap_or_default().trim_start();
-        let lines = self.wire().profile.framing == endstop::frame::Framing::Lines
+        let lines = self.wire().profile.framing == endstop::dialect::Framing::Lines
             && body.lines().count() > 1;
         self.status == 200 && (lines || !body.starts_with('{') && !body.starts_with('<'))
     }
@@ -323,7 +323,7 @@ impl Case {
         compare("shown", ending.shown.words().join(" "), want.shown.join(" "));
         compare("over", ending.over.to_string(), want.over.to_string());
         if let Some(field) = &want.field {
-            compare("field", text(ending.said.as_ref().map(|said| said.field)), field.clone());
+            compare("field", text(ending.said.as_ref().map(|said| &*said.field)), field.clone());
         }
         if let Some(word) = &want.finish_reason {
             compare("finish_reason", text(ending.finish_reason()), word.clone());
@@ -356,7 +356,7 @@ impl Case {
             }
         }
         for (key, value) in &want.details {
-            let got = ending.details.iter().find(|detail| detail.key == key);
+            let got = ending.details.iter().find(|detail| detail.key == *key);
             compare(key, text(got.map(|detail| detail.value.as_str())), value.clone());
         }
         for rating in &want.ratings {

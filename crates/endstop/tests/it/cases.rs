@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use endstop::registry::{Clues, choose};
-use endstop::{Head, Reason, RequestInfo, TransportEnd, Watcher};
+use endstop::{Ending, Head, Reason, Record, RequestInfo, TransportEnd, Watcher};
 use serde_json::json;
 
 use crate::case;
@@ -77,6 +77,22 @@ fn bodies_of_any_size_are_known_by_their_shape() {
         let mut reader = Watcher::new(wire, Head::default(), RequestInfo::default());
         reader.watch(body.as_bytes());
         let ending = reader.finish(TransportEnd::Eof);
-        assert_eq!((ending.dialect, ending.reason), (dialect, Reason::Complete), "{dialect}");
+        assert_eq!((&*ending.dialect, ending.reason), (dialect, Reason::Complete), "{dialect}");
+    }
+}
+
+/// Every ending reads back from its JSON as it was; so does its record.
+#[test]
+fn endings_and_records_read_back() {
+    for case in case::all() {
+        let ending = case.read(case.wire(), [&*case.bytes()]);
+        let json = serde_json::to_string(&ending).unwrap();
+        let back: Ending =
+            serde_json::from_str(&json).unwrap_or_else(|error| panic!("{error}: {json}"));
+        assert_eq!(back, ending, "{}", case.label());
+        let mut record = Record::default();
+        record.end(&ending);
+        let json = serde_json::to_string(&record).unwrap();
+        assert_eq!(serde_json::from_str::<Record>(&json).unwrap(), record, "{}", case.label());
     }
 }

@@ -102,7 +102,7 @@ fn forms(
         ("body with status 200", 200, "application/json", body(&error)),
         ("body without a status", 0, "application/json", body(&error)),
     ];
-    if wire.framing == endstop::frame::Framing::Sse {
+    if wire.framing == endstop::dialect::Framing::Sse {
         let frame = |error: &Value| format!("{}data: {error}\n\n", first(wire)).into_bytes();
         forms.push(("frame", 200, sse, frame(&error)));
         forms.push(("bare frame", 200, sse, frame(&bare)));

@@ -1,7 +1,7 @@
 //! Recorded traffic: the bars of the replay, on every record.
 
-use endstop::event::Word;
-use endstop::verdict::Meaning;
+use endstop::dialect::Meaning;
+use endstop::dialect::Word;
 use endstop::{Ending, FaultKind, Reason, TransportEnd};
 use serde_json::{Value, json};
 
@@ -69,9 +69,9 @@ fn is_vague(record: &Record, ending: &Ending) -> bool {
     let wire = record.wire(&record.bytes());
     let number = said.word.parse().map(Word::Number).ok();
     let words = std::iter::once(Word::Text(said.word.as_str().into())).chain(number);
-    words
-        .into_iter()
-        .any(|word| matches!(wire.meaning(said.field, &word), Meaning::Vague(_) | Meaning::Nothing))
+    words.into_iter().any(|word| {
+        matches!(wire.meaning(&said.field, &word), Meaning::Vague(_) | Meaning::Nothing)
+    })
 }
 
 #[test]
@@ -119,7 +119,7 @@ fn no_whole_response_is_overruled_without_evidence() {
                 let meaning = ending
                     .said
                     .as_ref()
-                    .map(|said| wire.meaning(said.field, &Word::Text(word.as_str().into())));
+                    .map(|said| wire.meaning(&said.field, &Word::Text(word.as_str().into())));
                 matches!(meaning, Some(Meaning::Known(reason)) if reason.is_success())
             });
         let overruled = whole && natural && !ending.reason.is_success();
@@ -283,7 +283,7 @@ fn the_text_of_every_plain_record_is_seen() {
         let Ok(value) = serde_json::from_slice::<Value>(&body) else { return Ok(0) };
         let (ending, _) = record.read(&body);
         let seen = ending.choices.iter().any(|choice| choice.shown.text);
-        if has_text(ending.dialect, &value) && !seen {
+        if has_text(&ending.dialect, &value) && !seen {
             return Err(format!("{} {}: {}", record.api, record.id, ending.sentence));
         }
         Ok(usize::from(seen))

@@ -1,8 +1,8 @@
 //! Every row of every table is held by a case: flip it, and a case fails.
 
 use endstop::Reason;
+use endstop::dialect::Meaning;
 use endstop::provider::{self, Corrections, Taught, Wire};
-use endstop::verdict::Meaning;
 
 use crate::case::{self, Case};
 
