@@ -317,7 +317,7 @@ fn next(
             Some(ResumeBy::Protocol) => {
                 return Some(shown(resume_paused(profile, request.get(), &so_far)));
             }
-            Some(ResumeBy::Poll) | None => return None,
+            Some(ResumeBy::Poll | _) | None => return None,
         },
         Action::RepairToolCall => {
             let tool = response.calls.first().map_or("", |call| call.name.as_str());
@@ -333,16 +333,18 @@ fn next(
         Action::ChangePrompt if decision.metadata.lower_effort => {
             lower_effort(profile, model, request.get())
         }
-        Action::Stop | Action::RunTools | Action::Compact | Action::ChangePrompt => return None,
+        Action::Stop | Action::RunTools | Action::Compact | Action::ChangePrompt | _ => {
+            return None;
+        }
     };
     let made = match (made, decision.metadata.next_cap) {
-        (Ok(made), Some(cap)) => {
+        (Ok(mut made), Some(cap)) => {
             // Some providers also count earlier pieces against the token limit.
             let before = if made.cap_counts_all { context.spent.completion_tokens } else { 0 };
-            match set_cap(profile, made.request.get(), cap.saturating_add(before)) {
-                Ok(capped) => Ok(NextRequest { request: capped.request, ..made }),
-                Err(_) => Ok(made),
+            if let Ok(capped) = set_cap(profile, made.request.get(), cap.saturating_add(before)) {
+                made.request = capped.request;
             }
+            Ok(made)
         }
         (made, _) => made,
     };

@@ -44,11 +44,11 @@ pub(crate) fn of_reason(reason: Reason) -> u8 {
         Reason::ContextLimit => 12,
         Reason::Refused | Reason::Filtered | Reason::Safety | Reason::Recitation => 13,
         Reason::MalformedToolCall => 14,
-        Reason::Unknown => 15,
         Reason::Cancelled => 16,
         Reason::TimedOut => 17,
         Reason::Failed => 18,
         Reason::Cut => 19,
+        Reason::Unknown | _ => 15,
     }
 }
 

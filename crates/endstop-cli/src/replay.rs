@@ -297,7 +297,7 @@ impl Tally {
             writeln!(out, "{:<20} {:>6}", "not finished", self.pending)?;
         }
         writeln!(out, "{:<20} {:>6}", "responses", self.total)?;
-        for UnknownWord { provider, model, field, word } in &self.unknown {
+        for UnknownWord { provider, model, field, word, .. } in &self.unknown {
             let (word, model) = (shown(word), shown(model));
             writeln!(
                 out,

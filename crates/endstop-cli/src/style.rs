@@ -27,7 +27,7 @@ impl Style {
     pub(crate) fn reason(self, reason: Reason, text: &str) -> String {
         let colour = match reason {
             Reason::Complete | Reason::StopSequence | Reason::ToolCall => "1;32",
-            Reason::Paused | Reason::OutputLimit | Reason::ContextLimit | Reason::Unknown => "1;33",
+            Reason::Paused | Reason::OutputLimit | Reason::ContextLimit => "1;33",
             Reason::Refused
             | Reason::Filtered
             | Reason::Safety
@@ -37,6 +37,7 @@ impl Style {
             | Reason::TimedOut
             | Reason::Failed
             | Reason::Cut => "1;31",
+            Reason::Unknown | _ => "1;33",
         };
         self.paint(colour, text)
     }

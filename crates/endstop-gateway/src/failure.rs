@@ -102,7 +102,8 @@ fn status(reason: Reason) -> (u16, &'static str) {
         | Reason::Filtered
         | Reason::Safety
         | Reason::Recitation
-        | Reason::Unknown => (502, "endstop_unfinished"),
+        | Reason::Unknown
+        | _ => (502, "endstop_unfinished"),
     }
 }
 
@@ -172,7 +173,8 @@ mod tests {
                 | Reason::Filtered
                 | Reason::Safety
                 | Reason::Recitation
-                | Reason::Unknown => None,
+                | Reason::Unknown
+                | _ => None,
             };
             let of = |strictness| {
                 let failure = failure(&ending(reason, text()), strictness);

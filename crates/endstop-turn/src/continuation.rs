@@ -154,6 +154,7 @@ impl EndedResponse {
 
 /// The result of one step: the next thing to do, and the events to emit.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct Step {
     /// The next thing to do.
     pub todo: Todo,

@@ -54,6 +54,7 @@ use endstop::{Confidence, Ending, Reason};
 /// An action to take after a response ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum Action {
     /// End the turn.
     Stop,
@@ -135,6 +136,7 @@ impl Action {
 /// A suggestion to the user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum Suggested {
     /// Send the request again.
     Retry,
@@ -150,6 +152,7 @@ pub enum Suggested {
 /// causes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum Cause {
     /// The answer is complete.
     Completed,
@@ -191,6 +194,7 @@ pub enum Cause {
 /// The way to resume an answer, for [`Action::Resume`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum ResumeBy {
     /// The provider's protocol: send back the turn or its token.
     Protocol,
@@ -422,8 +426,9 @@ impl Rule {
                 &[Action::ChangePrompt, Action::Stop]
             }
             Reason::MalformedToolCall => &[Action::RepairToolCall, Action::Retry, Action::Stop],
-            Reason::Unknown => &[Action::Stop, Action::Retry],
             Reason::TimedOut | Reason::Failed | Reason::Cut => &[Action::Retry, Action::Stop],
+            // A reason that is newer than this crate is as good as unknown.
+            Reason::Unknown | _ => &[Action::Stop, Action::Retry],
         }
     }
 }

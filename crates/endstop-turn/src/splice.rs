@@ -81,6 +81,7 @@ pub enum Join {
 
 /// The finding where two pieces meet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Seam {
     /// No significant overlap. The continuation is joined unchanged.
     Plain,

@@ -65,7 +65,7 @@ fn read(frame: &Frame<'_>, sink: &mut EventSink<'_, '_>) -> Reading {
 
 fn main() {
     let head = Head { status: 200, content_type: "application/x-ndjson" };
-    let mut collector = Collector::new(&PROFILE, head, RequestInfo::default());
+    let mut collector = Collector::new(PROFILE, head, RequestInfo::default());
     collector.push(b"{\"piece\":\"Hel\"}\n{\"piece\":\"lo\"}\n{\"end\":\"full\",\"tokens\":2}\n");
     let answer = collector.finish(TransportEnd::Eof);
     println!("{}: {}", answer.text, answer.ending.sentence);
@@ -77,7 +77,7 @@ mod tests {
 
     fn reason(body: &str) -> (String, Reason, Option<u64>) {
         let head = Head { status: 200, content_type: "application/x-ndjson" };
-        let mut collector = Collector::new(&PROFILE, head, RequestInfo::default());
+        let mut collector = Collector::new(PROFILE, head, RequestInfo::default());
         body.as_bytes().chunks(3).for_each(|chunk| collector.push(chunk));
         let answer = collector.finish(TransportEnd::Eof);
         (answer.text, answer.ending.reason, answer.usage.output)

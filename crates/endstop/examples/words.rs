@@ -1,13 +1,13 @@
 //! Teaches words at run time: a new word of a known provider, and a provider of one's own.
 
+use endstop::provider::{OPENAI, XAI};
 use endstop::registry::{Clues, Entry, Like, Registry};
 use endstop::{Ending, Head, Reason, RequestInfo, TransportEnd, Watcher};
 
 /// A registry that knows one word more of xAI, and a provider that speaks like OpenAI.
 fn registry() -> Registry {
     let mut registry = Registry::default();
-    for (id, like) in [("xai", "xai"), ("acme", "openai-chat")] {
-        let like = Like::named(like).expect("both are built in");
+    for (id, like) in [("xai", Like::Provider(&XAI)), ("acme", Like::Wire(&OPENAI.main))] {
         registry.register(Entry::new(id, like).word("frobnicated", Reason::OutputLimit));
     }
     registry

@@ -64,10 +64,12 @@ struct Content {
 
 impl Content {
     fn observe(&mut self, event: &Event<'_>) {
-        match event {
-            Event::Text { choice: 0, text } => self.text.push_str(text),
-            Event::Reasoning { choice: 0, text } => self.reasoning.push_str(text),
-            event => self.calls.observe(event),
+        if let Event::Text { choice: 0, text } = event {
+            self.text.push_str(text);
+        } else if let Event::Reasoning { choice: 0, text } = event {
+            self.reasoning.push_str(text);
+        } else {
+            self.calls.observe(event);
         }
     }
 }

@@ -21,16 +21,6 @@ pub(crate) enum JsonState {
 }
 
 /// Follows one JSON value through any number of pieces.
-///
-/// ```
-/// use endstop::json::{JsonState, Scanner};
-///
-/// let mut scanner = Scanner::default();
-/// scanner.push(br#"{"city": "Par"#);
-/// assert_eq!(scanner.state(), JsonState::Open);
-/// scanner.push(br#"is"}"#);
-/// assert_eq!(scanner.state(), JsonState::Whole);
-/// ```
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Scanner {
     /// One bit a level, the outermost first: set in an object, clear in an array.

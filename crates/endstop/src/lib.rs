@@ -1,13 +1,11 @@
 //! Endstop knows how every LLM response ended.
 //!
-//! Push the bytes of a response into a [`Reader`], in whatever pieces they come, and finish it once:
-//! what comes out is an [`Ending`]. There is no IO here, no clock and no runtime, and nothing that a
-//! provider sends can make it fail.
-//!
-//! # One response
+//! Push the bytes of a response into a [`Collector`], in whatever chunks they come, and finish it
+//! once. The [`Answer`] holds the text, the tool calls, the usage and the [`Ending`]. The crate does
+//! no IO and has no clock and no runtime. No input makes it fail or panic.
 //!
 //! ```
-//! use endstop::{RequestInfo, TransportEnd, Confidence, Event, Head, Reader, Reason, provider};
+//! use endstop::{Collector, Confidence, Head, Reason, RequestInfo, TransportEnd, provider};
 //!
 //! let body = [
 //!     &b"event: content_block_delta\ndata: {\"type\":\"content_block_delta\",\"index\":0,"[..],
@@ -17,38 +15,39 @@
 //! ];
 //!
 //! let head = Head { status: 200, content_type: "text/event-stream" };
-//! let mut reader = Reader::new(&provider::ANTHROPIC, head, RequestInfo::default());
-//! let mut text = String::new();
+//! let mut collector = Collector::new(&provider::ANTHROPIC, head, RequestInfo::default());
 //! for chunk in body {
-//!     reader.read(chunk, |event| {
-//!         if let Event::Text { text: piece, .. } = event {
-//!             text.push_str(piece);
-//!         }
-//!     });
+//!     collector.push(chunk);
 //! }
-//! let ending = reader.finish(TransportEnd::Eof);
+//! let answer = collector.finish(TransportEnd::Eof);
 //!
-//! assert_eq!(text, "Once upon");
-//! assert_eq!(ending.reason, Reason::OutputLimit);
-//! assert_eq!(ending.confidence, Confidence::High);
-//! assert_eq!(ending.sentence, "the provider said `max_tokens`");
+//! assert_eq!(answer.text, "Once upon");
+//! assert_eq!(answer.ending.reason, Reason::OutputLimit);
+//! assert_eq!(answer.ending.confidence, Confidence::High);
 //! ```
 //!
-//! # Four facts
+//! [`Reader`] hands events over as they come, and [`Watcher`] gives the ending alone, which is
+//! cheaper.
 //!
-//! An [`Ending`] keeps apart what was [`said`](Ending::said), how the bytes [`closed`](Ending::closed),
-//! what the content [`shown`](Ending::shown), and the verdict on these: a [`Reason`], a
-//! [`Confidence`] and a sentence. [`verdict`] is the one function that makes the last from the
-//! others.
+//! # Endings
 //!
-//! The same stream without its last event is [`Reason::Cut`], whatever it said before: this wire
-//! proves its end, and the proof is missing.
+//! An [`Ending`] keeps four facts apart: the finish reason that the provider
+//! [`said`](Ending::said), how the bytes [`closed`](Ending::closed), what the content
+//! [`shown`](Ending::shown), and the verdict on these: a [`Reason`], a [`Confidence`] and a sentence.
 //!
-//! # Which wire?
+//! The stream above without its last event is [`Reason::Cut`], whatever its finish reason: this wire
+//! ends with an event, and that event is missing.
 //!
-//! A [`Provider`] is the wires that it speaks; a `&Provider` stands for its first. Where only some
-//! clues are known, [`registry::choose`] finds the wire by provider, host, path or the body's own
-//! shape.
+//! # Tool calls
+//!
+//! [`Answer::allow`] reports whether the tool calls of a response may run. [`tool_call`] has the rule.
+//!
+//! # Providers and wires
+//!
+//! A [`Provider`] is the wires that it speaks; a `&Provider` stands for its first wire. If only the
+//! host, the path or the body is known, [`registry::choose`] finds the wire. A
+//! [`Registry`](registry::Registry) also knows providers and finish reasons that are added at run time,
+//! and [`dialect`] is for wires that this crate does not know.
 //!
 //! ```
 //! use endstop::registry::{Clues, choose};
@@ -57,10 +56,15 @@
 //! assert_eq!(wire.profile.dialect.id, "openai-responses");
 //! ```
 //!
-//! # What to do about it
+//! # Decisions
 //!
-//! The crate `endstop-turn` says what to do about an ending, and does it over a whole turn within
-//! limits; [`next_request`] makes the requests.
+//! The crate `endstop-turn` decides what to do about an ending, within limits. [`next_request`] builds
+//! the requests for it.
+//!
+//! # Features
+//!
+//! - `toml`: reads providers and finish reasons from TOML files.
+//! - `jsonschema`: checks the arguments of tool calls against a JSON Schema.
 
 #![forbid(unsafe_code)]
 
@@ -118,3 +122,8 @@ pub use reader::{Head, Limits, Reader, Watcher};
 pub use record::Record;
 pub use request::RequestInfo;
 pub use watched::Watched;
+
+/// Runs the example of the README as a test.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;

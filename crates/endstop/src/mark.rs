@@ -44,6 +44,7 @@ impl Mark<'_> {
 /// How far the calls of one choice have come: what a gate in front of clients that do not wait for the
 /// end goes by.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct ChoiceMark {
     /// The choice's own number on the wire.
     pub index: u32,

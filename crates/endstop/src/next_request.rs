@@ -54,6 +54,7 @@ pub const TAIL: usize = 1200;
 
 /// A request that goes on where an answer stopped.
 #[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
 pub struct NextRequest {
     /// The request to send.
     pub request: Box<RawValue>,
@@ -74,6 +75,7 @@ pub struct NextRequest {
 /// A change of a request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "way", rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum RequestChange {
     /// The output cap was set.
     Cap {
@@ -121,6 +123,7 @@ pub enum RequestChange {
 /// A way to continue an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum Way {
     /// A conversation that ends with the answer so far.
     Prefill,
@@ -164,6 +167,7 @@ impl Default for Wording {
 /// The reason that there is no such request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "why", rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum Impossible {
     /// The wire has no form for it here.
     Unsupported {

@@ -188,7 +188,7 @@ pub struct Profile {
 ///
 /// ```
 /// use endstop::provider::{Corrections, OPENAI_COMPATIBLE, Taught, Wire};
-/// use endstop::{Reason, verdict::Meaning};
+/// use endstop::{Reason, dialect::Meaning};
 ///
 /// let mine = Wire::from(&OPENAI_COMPATIBLE).corrected(Corrections {
 ///     provider: Some("mine".into()),

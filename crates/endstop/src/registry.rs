@@ -35,7 +35,9 @@ pub use file::Error;
 use crate::dialect::Proof;
 use crate::ending::{Ending, Reason};
 use crate::event::Word;
-use crate::provider::{self, Capabilities, Corrections, GENERIC, Profile, Provider, Resume, Taught, Wire};
+use crate::provider::{
+    self, Capabilities, Corrections, GENERIC, Profile, Provider, Resume, Taught, Wire,
+};
 use crate::verdict::Meaning;
 use crate::{shape, version};
 
@@ -286,6 +288,7 @@ impl Entry {
 
 /// A word that a provider said and that is in no table.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct UnknownWord {
     /// Who said it.
     pub provider: String,
@@ -299,6 +302,7 @@ pub struct UnknownWord {
 
 /// What a wire can do, and how its answers are resumed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Can {
     /// What it can do.
     pub capabilities: Capabilities,

@@ -50,6 +50,7 @@ use crate::vocabulary::{VOCABULARIES, Vocabulary};
 
 /// The serialised form of an ending.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct TerminationSignal {
     /// This response is over.
     pub should_terminate: bool,
@@ -69,6 +70,7 @@ pub struct TerminationSignal {
 
 /// The provider's own words, and facts about the response.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct ProviderSpecific {
     /// The bare name of the field; empty where nothing was said.
     pub original_field: String,
@@ -82,6 +84,7 @@ pub struct ProviderSpecific {
 /// Facts about a response that a signal keeps. No text of the prompt or the answer is among them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
+#[non_exhaustive]
 pub struct Metadata {
     /// Who was asked, and what for.
     #[serde(flatten)]
@@ -112,6 +115,7 @@ pub struct Metadata {
 /// An error that the provider sent, as a signal keeps it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
+#[non_exhaustive]
 pub struct ProviderError {
     /// Kind of error, such as `rate_limit`.
     pub kind: FaultKind,
@@ -131,6 +135,7 @@ pub struct ProviderError {
 
 /// The ending of one choice of several.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct ChoiceSignal {
     /// The choice's own number on the wire.
     pub choice: u32,
@@ -145,6 +150,7 @@ pub struct ChoiceSignal {
 
 /// One allow-listed fact of the wire.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct WireDetail {
     /// The choice that it belongs to; none where it concerns the response.
     #[serde(default, skip_serializing_if = "Option::is_none")]

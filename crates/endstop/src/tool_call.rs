@@ -55,6 +55,7 @@ fn is_bare(arguments: &str) -> bool {
 /// How far a call came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum CallState {
     /// Begun, and its arguments are unfinished.
     Open,
@@ -274,6 +275,7 @@ pub enum Allow {
 /// Why the calls of a response may not run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum Refusal {
     /// There are none.
     NoCalls,

@@ -11,6 +11,7 @@ use endstop::{Confidence, Ending, Reason, Shown};
 /// An event of a turn, as data for callers to emit.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum TurnEvent {
     /// A response is over.
     StopReasonObserved {
@@ -138,6 +139,7 @@ pub enum TurnEvent {
 /// A problem in a tool call that prevents running it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum Issue {
     /// The call or its arguments are incomplete.
     Unfinished,
@@ -175,7 +177,7 @@ pub(super) fn issue(ended: &EndedResponse, known: Option<Issue>) -> (Issue, Stri
             Some(*refusal)
         }
         Some(
-            Allow::Run | Allow::Refuse(Refusal::NoCalls | Refusal::Ending(_) | Refusal::Unsure),
+            Allow::Run | Allow::Refuse(Refusal::NoCalls | Refusal::Ending(_) | Refusal::Unsure | _),
         )
         | None => None,
     };
@@ -189,12 +191,12 @@ pub(super) fn issue(ended: &EndedResponse, known: Option<Issue>) -> (Issue, Stri
         Refusal::Call(CallState::Malformed) => Issue::Malformed,
         Refusal::Call(CallState::Orphaned) => Issue::NoName,
         Refusal::Call(
-            CallState::Open | CallState::Parsable | CallState::Closed | CallState::Complete,
+            CallState::Open | CallState::Parsable | CallState::Closed | CallState::Complete | _,
         )
         | Refusal::TooMany => Issue::Unfinished,
         Refusal::NoCalls if known.is_some() => known.unwrap_or(Issue::Unfinished),
         // The ending forbids the calls. The shown facts tell the kind of problem.
-        Refusal::Ending(_) | Refusal::NoCalls | Refusal::Unsure => {
+        Refusal::Ending(_) | Refusal::NoCalls | Refusal::Unsure | _ => {
             if calls(|shown| shown.nameless_tool_calls) {
                 Issue::NoName
             } else if calls(|shown| shown.malformed_tool_calls)

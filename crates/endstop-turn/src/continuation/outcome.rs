@@ -9,6 +9,7 @@ use endstop::{Confidence, Reason};
 
 /// The outcome of a turn, kept by the closed states.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct Outcome {
     /// The turn.
     pub turn: String,
@@ -47,6 +48,7 @@ pub enum Completeness {
 /// The cause of a turn's end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum TurnEnd {
     /// The answer is complete.
     Completed,

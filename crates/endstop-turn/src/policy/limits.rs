@@ -300,6 +300,7 @@ impl Spent {
 /// A limit that was reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum Limit {
     /// `continuation_max_attempts`.
     Attempts,

@@ -14,6 +14,7 @@ use endstop::{Closed, Ending, Reason, Timer, Unreachable};
 
 /// The remedy for one ending: the usual action and the facts behind it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[non_exhaustive]
 pub struct Remedy {
     /// The usual action.
     pub action: Action,
@@ -121,15 +122,6 @@ pub(super) fn remedy_given(ending: &Ending, tools: Allow) -> Remedy {
                 "run no tool calls; ask for the call again, or change the prompt or the tool",
             )
         },
-        Reason::Unknown => Remedy {
-            delivery: Delivery::Unclear,
-            ..of(
-                (Action::Stop, Cause::Unknown),
-                tools,
-                format!("the ending of the answer is unknown ({})", ending.sentence),
-                "do not treat the answer as complete; check the provider's finish reason",
-            )
-        },
         Reason::Cancelled if ending.closed == Closed::Interrupted => broken(
             (Action::Retry, Cause::CutStream),
             tools,
@@ -150,6 +142,16 @@ pub(super) fn remedy_given(ending: &Ending, tools: Allow) -> Remedy {
             "the response stopped before it was complete",
             "discard it and send the request again, or resume it; never run its tool calls",
         ),
+        // A reason that is newer than this crate is as good as unknown.
+        Reason::Unknown | _ => Remedy {
+            delivery: Delivery::Unclear,
+            ..of(
+                (Action::Stop, Cause::Unknown),
+                tools,
+                format!("the ending of the answer is unknown ({})", ending.sentence),
+                "do not treat the answer as complete; check the provider's finish reason",
+            )
+        },
     }
 }
 
@@ -225,7 +227,7 @@ fn after_tool_call(tools: Allow) -> Remedy {
             "the provider announced tool calls but sent none",
             "do not treat the answer as complete; check how the response ended",
         ),
-        Allow::Refuse(refusal @ (Refusal::Unsure | Refusal::Ending(_))) => of(
+        Allow::Refuse(refusal @ (Refusal::Unsure | Refusal::Ending(_) | _)) => of(
             (Action::Stop, Cause::UncertainToolCalls),
             tools,
             refusal.sentence(),

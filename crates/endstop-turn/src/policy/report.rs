@@ -15,6 +15,7 @@ use endstop::vocabulary::Vocabulary;
 ///
 /// `Display` is for people, the serialized form for programs. It contains no text of the answer.
 #[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
 pub struct TerminationReport {
     /// The name of the turn, if it has one.
     #[serde(skip_serializing_if = "Option::is_none")]

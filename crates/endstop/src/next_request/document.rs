@@ -116,7 +116,7 @@ impl Document {
             (Some(span), None) => self.replace(&span, json),
             (None, rest) => {
                 let value = rest.map_or_else(|| json.to_owned(), |rest| nested(rest, json));
-                let last = self.members(object).into_iter().map(|(_, span)| span).last();
+                let last = self.members(object).pop().map(|(_, span)| span);
                 self.insert(object, last, &format!("{}:{value}", quoted(name)));
             }
         }

@@ -54,7 +54,7 @@ impl<'a> Edit<'a> {
             ConversationShape::MessageList(turns) => self.prefill_turn(turns, prefill, text)?,
             ConversationShape::Prompt(field, echo) => self.prefill_prompt(field, echo, text)?,
             ConversationShape::Templated(field, raw) if self.is_true(raw) => {
-                self.append(field, text)?
+                self.append(field, text)?;
             }
             ConversationShape::Templated(..) | ConversationShape::Apart(..) => {
                 let because =

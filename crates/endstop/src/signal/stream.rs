@@ -48,6 +48,7 @@ pub struct StreamHandler {
 
 /// The outcome of one chunk.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Processed {
     /// The end, if this chunk says it or changes what was said. [`StreamHandler::termination`] keeps
     /// it for later chunks.

@@ -11,6 +11,7 @@ use crate::vocabulary::{NormalizedStopReason, VOCABULARIES, Vocabulary};
 
 /// One thing that is wrong with a signal.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Problem {
     /// The field, such as `provider_specific.original_value`; empty for the signal as a whole.
     pub field: String,

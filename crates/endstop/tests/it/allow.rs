@@ -587,7 +587,7 @@ fn what_has_passed_is_exposed_when_it_could_run() {
     let exposed = |events: &[&str]| {
         let head = Head { status: 200, content_type: "text/event-stream" };
         let body: String = events.iter().map(|event| format!("data: {event}\n\n")).collect();
-        endstop::tool_call::exposed(&provider::OPENAI.main, head, body.as_bytes()).len()
+        endstop::tool_call::exposed(provider::OPENAI.main, head, body.as_bytes()).len()
     };
     let delta = |arguments: &str| {
         format!(
