@@ -1,8 +1,9 @@
-//! Dialects: the wire languages, one file each.
+//! Dialects: the wire formats, one file each.
 //!
-//! A dialect is a static struct: how its stream is framed, where the word stands, every documented
-//! word, what proves the end, what its errors look like, and two functions that turn a frame into
-//! events. There is no `match` on a dialect anywhere: what differs is a field.
+//! A dialect is a static struct. It holds the framing of the stream, the field that carries the
+//! finish reason, every documented finish reason, the end-of-stream signal, the shapes of errors,
+//! and two functions that turn a frame into events. No code matches on a dialect: differences are
+//! fields.
 
 pub(crate) mod aleph_alpha;
 pub(crate) mod anthropic;
@@ -53,7 +54,7 @@ use crate::ending::Reason;
 use crate::next_request::RequestShape;
 use crate::provider::{COMMON_CAPABILITIES, NO_QUIRKS, Profile};
 
-/// Every dialect that is built in.
+/// Every built-in dialect.
 pub static ALL: &[&Dialect] = &[
     &openai_chat::DIALECT,
     &openai_completions::DIALECT,
@@ -83,49 +84,49 @@ pub static ALL: &[&Dialect] = &[
     &sap_orchestration::DIALECT,
 ];
 
-/// One wire language.
+/// One wire format.
 #[derive(Debug)]
 pub struct Dialect {
-    /// The short name, such as `openai-chat`.
+    /// Short name, such as `openai-chat`.
     pub id: &'static str,
-    /// How its stream is framed, unless a profile says otherwise.
+    /// Framing of the stream, unless a profile overrides it.
     pub framing: Framing,
-    /// Turns one event of a stream into events of ours.
+    /// Turns one event of a stream into Endstop's events.
     pub read: ReadFrame,
-    /// Turns a whole body into events of ours.
+    /// Turns a whole body into Endstop's events.
     pub read_body: ReadFrame,
-    /// The documented words, by the field that they stand in.
+    /// Documented finish reasons, one table per field.
     pub words: &'static [Words],
-    /// Which word counts when a choice is given several.
+    /// Finish reason that counts if a choice has several.
     pub wins: Wins,
-    /// What closes a tool call.
+    /// Signal that closes a tool call.
     pub calls_close: CallsClose,
-    /// What proves the end of a stream, unless a profile says otherwise.
+    /// Signal that proves the end of a stream, unless a profile overrides it.
     pub proof: Proof,
-    /// What its errors look like.
+    /// Patterns of its errors.
     pub error_patterns: &'static [ErrorPattern],
-    /// The request fields that cap the output, the preferred one first.
+    /// Request fields that limit the output tokens, the preferred one first.
     pub caps: &'static [&'static str],
-    /// How a request asks for a stream.
+    /// Way in which a request asks for a stream.
     pub streams: Streams,
-    /// How errors are told.
+    /// Shape of its errors.
     pub error_shape: ErrorShape,
-    /// What its requests can ask for, unless a profile says otherwise.
+    /// Settings of its requests, unless a profile overrides them.
     pub request_shape: RequestShape,
-    /// Where the tokens are counted.
+    /// Paths of the token counts.
     pub usage: &'static [&'static str],
     /// Keys whose numbers are token counts, on wires that send them with every event.
     pub counts: &'static [(&'static str, CountOf)],
-    /// Keys of an event that are never read and change from event to event.
+    /// Keys that change from event to event and are never read.
     pub padding: &'static [&'static str],
-    /// Whether a value of this shape is of this dialect.
+    /// Reports whether a JSON object has the shape of this dialect.
     pub claims: fn(&Probe<'_>) -> bool,
-    /// Where the facts come from.
+    /// Sources of these facts.
     pub source: &'static str,
 }
 
 impl Dialect {
-    /// This wire without a host's own ways.
+    /// Returns a profile of this wire without the settings of a host.
     pub const fn profile(&'static self) -> Profile {
         Profile {
             provider: "",
@@ -149,100 +150,100 @@ impl Dialect {
     }
 }
 
-/// Turns a frame into events.
+/// Function that turns a frame into events.
 pub type ReadFrame = fn(&Frame<'_>, &mut EventSink<'_, '_>) -> Reading;
 
-/// What came of reading a frame.
+/// Result of reading a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reading {
-    /// It was read.
+    /// The frame was read.
     Read,
-    /// It was read, and is a piece of a stream rather than the whole body that it came as.
+    /// The frame was read. It is part of a stream, although it came as a whole body.
     Unfinished,
-    /// It is JSON, but nothing that this dialect knows.
+    /// The frame is JSON, but not of a shape that this dialect knows.
     Strange,
-    /// It holds an error, which is to be read as one.
+    /// The frame holds an error, to be read as one.
     Error,
-    /// It is no JSON.
+    /// The frame is not JSON.
     Malformed,
 }
 
-/// What proves that a stream is over.
+/// Signal that proves the end of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Proof {
     /// A literal payload, such as `[DONE]`.
     Marker(&'static str),
     /// An event of the wire.
     Event,
-    /// A word for every choice, and the end of the bytes.
+    /// A finish reason for every choice, then the end of the bytes.
     Word,
-    /// Nothing: the end of the bytes is all there is.
+    /// Nothing but the end of the bytes.
     Silent,
 }
 
-/// How a request asks for a stream.
+/// Way in which a request asks for a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Streams {
-    /// By a field that is true.
+    /// A stream if this field is true.
     Flag(&'static str),
-    /// Unless a field is false.
+    /// A stream unless this field is false.
     UnlessFalse(&'static str),
-    /// By a path that holds this.
+    /// A stream if the path contains this text.
     Path(&'static str),
 }
 
-/// Which word counts when a choice is given several.
+/// Finish reason that counts if a choice has several.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wins {
-    /// The first: later ones repeat it or clear it.
+    /// The first: later ones repeat or clear it.
     First,
     /// The last: earlier ones are provisional.
     Last,
 }
 
-/// What a token count is of.
+/// Kind of a token count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CountOf {
-    /// Input.
+    /// Input tokens.
     Input,
-    /// Output.
+    /// Output tokens.
     Output,
-    /// Reasoning.
+    /// Reasoning tokens.
     Reasoning,
-    /// Input read from a cache.
+    /// Input tokens read from a cache.
     CacheRead,
 }
 
-/// What closes a tool call.
+/// Signal that closes a tool call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CallsClose {
-    /// An event of its own.
+    /// A separate event.
     ByEvent,
-    /// The word, or the next call: the wire has no event for it.
+    /// The finish reason or the next call: the wire has no event for it.
     ByWord,
 }
 
-/// The words that may stand in one field.
+/// Finish reasons of one field.
 #[derive(Debug)]
 pub struct Words {
-    /// The bare name of the field.
+    /// Name of the field, without its path.
     pub field: &'static str,
-    /// Where the field stands, streamed or not.
+    /// Path of the field, in streams and in bodies.
     pub path: &'static str,
-    /// The words and their meanings.
+    /// Finish reasons and their meanings.
     pub rows: &'static [(&'static str, Reason)],
-    /// Words of `rows` that are themselves vague.
+    /// Finish reasons in `rows` that are vague.
     pub vague: &'static [&'static str],
-    /// Documented words that say nothing.
+    /// Documented values that carry no meaning.
     pub empty: &'static [&'static str],
-    /// The words that integers stand for.
+    /// Integers that stand for finish reasons.
     pub numbers: &'static [(i64, &'static str)],
-    /// Words that say that the response is still to come.
+    /// Values that mean that the response is not finished yet.
     pub pending: &'static [&'static str],
 }
 
 impl Words {
-    /// A table of words that are all plain.
+    /// Returns a table without vague, empty, numeric or pending values.
     #[must_use]
     pub const fn plain(
         field: &'static str,
@@ -269,7 +270,7 @@ impl Words {
     }
 }
 
-/// The dialect of this id.
+/// Returns the dialect with this id.
 #[must_use]
 pub fn by_id(id: &str) -> Option<&'static Dialect> {
     ALL.iter().copied().find(|dialect| dialect.id == id)

@@ -1,10 +1,9 @@
-//! Trouble: an error of ours, told in the wire's own shape.
+//! Errors of the gateway in the format of the wire.
 //!
-//! Whoever stands between a provider and its client has errors of its own to tell: the provider
-//! cannot be reached, or its response ended badly and nobody said so. Each wire has a form for
-//! errors in place of an answer and one for errors inside a stream, and real clients raise only on
-//! those. Telling is not enough to make every client raise: after a frame that this module makes,
-//! the transport must be aborted.
+//! A gateway between a provider and its client has to report errors itself: the provider cannot be
+//! reached, or its response ended badly without saying so. Each wire has one format for error
+//! bodies and one for errors inside a stream, and clients raise only on those. An error frame alone
+//! does not make every client raise: after it, the connection must be aborted.
 
 use serde_json::Value;
 
@@ -12,30 +11,30 @@ use crate::dialect::common::{aws_error, aws_exception};
 use crate::frame::Framing;
 use crate::provider::Profile;
 
-/// An error of ours.
+/// An error of the gateway.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GatewayError<'a> {
-    /// The HTTP status that it has, or would have had.
+    /// HTTP status that it has, or would have had.
     pub status: u16,
-    /// A short word for it, such as `endstop_cut`.
+    /// Short code, such as `endstop_cut`.
     pub code: &'a str,
-    /// What happened, what it means and what to do.
+    /// Sentence that says what happened, what it means and what to do.
     pub message: &'a str,
 }
 
-/// How a wire tells errors.
+/// Error format of a wire.
 #[derive(Clone, Copy, Debug)]
 pub struct ErrorShape {
-    /// The name of the error's event, where server-sent events have names; else empty.
+    /// Event name of errors in server-sent events; empty if events have no names.
     pub event: &'static str,
-    /// The payload of an error inside a stream.
+    /// Returns the payload of an error inside a stream.
     pub in_stream: fn(&GatewayError<'_>) -> Value,
-    /// The body of an error in place of an answer.
+    /// Returns the body of an error response.
     pub body: fn(&GatewayError<'_>) -> Value,
 }
 
 impl Profile {
-    /// The body of a response that is nothing but this error.
+    /// Returns the body of a response that contains only this error.
     #[must_use]
     pub fn error_body(&self, gateway_error: &GatewayError<'_>) -> Vec<u8> {
         let body = match self.framing {
@@ -47,8 +46,8 @@ impl Profile {
         body.to_string().into_bytes()
     }
 
-    /// The frame that tells this error inside a stream framed like this; `first` if no frame came
-    /// before it.
+    /// Returns the frame of this error inside a stream with this framing. `first` means that no
+    /// frame precedes it.
     #[must_use]
     pub fn error_frame(
         &self,
@@ -61,7 +60,7 @@ impl Profile {
             Framing::Sse if self.error_shape.event.is_empty() => format!("data: {}\n\n", payload()),
             Framing::Sse => format!("event: {}\ndata: {}\n\n", self.error_shape.event, payload()),
             Framing::Lines => format!("{}\n", payload()),
-            // The bracket stays open: what follows it is the end of the connection.
+            // The bracket stays open: the connection is aborted next.
             Framing::Array if first => format!("[{}", payload()),
             Framing::Array => format!(",{}", payload()),
             Framing::Aws | Framing::AwsChunks => return aws_exception(gateway_error),
@@ -78,7 +77,7 @@ mod tests {
     const TROUBLE: GatewayError<'_> =
         GatewayError { status: 502, code: "endstop_cut", message: "it was cut" };
 
-    /// What we tell is read back as an error, on every wire of every provider.
+    /// Every wire of every provider reads its own error format back as an error.
     #[test]
     fn every_wire_reads_its_own_trouble_as_an_error() {
         for provider in provider::ALL {

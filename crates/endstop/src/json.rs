@@ -62,7 +62,7 @@ enum Digits {
     Dot,
     Fraction,
     Exponent,
-    ErrorPattern,
+    Sign,
     Power,
 }
 
@@ -264,11 +264,36 @@ impl Digits {
             (Self::Zero | Self::Integer, b'.') => Some(Self::Dot),
             (Self::Dot | Self::Fraction, b'0'..=b'9') => Some(Self::Fraction),
             (Self::Zero | Self::Integer | Self::Fraction, b'e' | b'E') => Some(Self::Exponent),
-            (Self::Exponent, b'+' | b'-') => Some(Self::ErrorPattern),
-            (Self::Exponent | Self::ErrorPattern | Self::Power, b'0'..=b'9') => Some(Self::Power),
+            (Self::Exponent, b'+' | b'-') => Some(Self::Sign),
+            (Self::Exponent | Self::Sign | Self::Power, b'0'..=b'9') => Some(Self::Power),
             _ => None,
         }
     }
+}
+
+/// Returns the length of the inside of a string, up to its quote; `None` if the scanner would not take
+/// it, or the quote is missing.
+pub(crate) fn string_length(bytes: &[u8]) -> Option<usize> {
+    let mut at = 0;
+    loop {
+        match *bytes.get(at)? {
+            b'"' => return Some(at),
+            b'\\' => match *bytes.get(at + 1)? {
+                b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't' => at += 2,
+                b'u' if bytes.get(at + 2..at + 6)?.iter().all(u8::is_ascii_hexdigit) => at += 6,
+                _ => return None,
+            },
+            0..0x20 => return None,
+            _ => at += 1,
+        }
+    }
+}
+
+/// Returns the length of an integer without a sign; `None` if there is none.
+pub(crate) fn integer_length(bytes: &[u8]) -> Option<usize> {
+    let length = bytes.iter().take_while(|byte| byte.is_ascii_digit()).count();
+    let leading_zero = length > 1 && bytes.first() == Some(&b'0');
+    (length > 0 && !leading_zero).then_some(length)
 }
 
 /// White space as JSON knows it.

@@ -1,7 +1,7 @@
-//! Providers: who serves, by which wires, with which words and quirks.
+//! Providers: who serves responses, over which wires, with which finish reasons and quirks.
 //!
-//! A provider is data, in a file of its own and one line in [`ALL`]. Nothing outside this folder
-//! and `dialect/` names one.
+//! A provider is data: one file in this folder and one line in `providers!`. No code outside this
+//! folder and `dialect/` names a provider.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use crate::next_request::{RequestShape, Restriction};
 use crate::verdict::Meaning;
 pub use crate::version::{Values, Version, VersionAt};
 
-/// Declares the providers: a file and a name each.
+/// Declares the providers: a module and a constant each.
 macro_rules! providers {
     ($($module:ident $name:ident,)+) => {
         $(
@@ -25,12 +25,12 @@ macro_rules! providers {
             pub use $module::$name;
         )+
 
-        /// Every provider that is built in.
+        /// Every built-in provider.
         pub static ALL: &[&Provider] = &[$(&$name),+];
     };
 }
 
-// One line a provider.
+// One line per provider.
 providers! {
     openai OPENAI,
     azure AZURE,
@@ -76,47 +76,47 @@ providers! {
     openai_compatible OPENAI_COMPATIBLE,
 }
 
-/// Whoever has no file of its own: what is read where nothing more is known.
+/// Provider for hosts without a file of their own. It is used if nothing more is known.
 pub static GENERIC: &Provider = &OPENAI_COMPATIBLE;
 
-/// Who serves responses, and by which wires.
+/// A provider and the wires that it speaks.
 #[derive(Clone, Copy, Debug)]
 pub struct Provider {
-    /// The short name, such as `xai`.
+    /// Short name, such as `xai`.
     pub id: &'static str,
-    /// Other names that recordings and people use for it.
+    /// Other names that recordings and users have for it.
     pub aliases: &'static [&'static str],
-    /// The name for people.
+    /// Display name.
     pub title: &'static str,
-    /// The first part of its paths at a gateway.
+    /// First segment of its paths at the gateway.
     pub route: &'static str,
-    /// Patterns of the hosts that it serves from. They match label by label and as a whole; `*`
-    /// stands for one label or the rest of one.
+    /// Patterns of its hosts. They match label by label and as a whole; `*` matches one label or
+    /// the rest of one.
     pub hosts: &'static [&'static str],
-    /// Where its API begins; `{name}` stands for what differs by customer. Empty where there is no
-    /// one place.
+    /// Base URL of its API. `{name}` stands for a part that differs by customer. Empty if there is
+    /// no common base URL.
     pub base_url: &'static str,
-    /// How a request shows its key.
+    /// Way in which a request carries its key.
     pub auth: Auth,
-    /// The environment variables that people keep its key in, the usual one first.
+    /// Environment variables that usually hold its key, the most common one first.
     pub key_variables: &'static [&'static str],
-    /// The environment variables that its SDKs read another base URL from.
+    /// Environment variables that its SDKs read another base URL from.
     pub url_variables: &'static [&'static str],
-    /// Its first wire.
+    /// Main wire.
     pub main: Profile,
-    /// Its other wires.
+    /// Other wires.
     pub others: &'static [Profile],
-    /// Where the facts come from.
+    /// Sources of these facts.
     pub source: &'static str,
 }
 
 impl Provider {
-    /// Every wire that it speaks, the main one first.
+    /// Returns every wire that it speaks, the main one first.
     pub fn wires(&self) -> impl Iterator<Item = &Profile> {
         std::iter::once(&self.main).chain(self.others)
     }
 
-    /// The wire that serves this path; none if none of them does.
+    /// Returns the wire that serves this path, or `None` if none of its wires does.
     #[must_use]
     pub fn wire_for_path(&self, path: &str) -> Option<&Profile> {
         self.wires()
@@ -125,66 +125,67 @@ impl Provider {
             .map(|(_, wire)| wire)
     }
 
-    /// Returns whether it serves from this host, given with or without a port.
+    /// Reports whether it serves from this host, given with or without a port.
     #[must_use]
     pub fn serves_from(&self, host: &str) -> bool {
         let name = host.rsplit_once(':').map_or(host, |(name, _)| name);
         self.hosts.iter().any(|pattern| is_host(host, pattern) || is_host(name, pattern))
     }
 
-    /// What it means by a word, in whichever field of whichever wire it stands.
+    /// Returns the meaning of a finish reason, in any field of any of its wires.
     #[must_use]
     pub fn meaning(&self, word: &str) -> Meaning {
         meaning_on(self.wires(), word)
     }
 
-    /// The wire of this dialect, if it speaks it.
+    /// Returns its wire of this dialect, if it speaks it.
     #[must_use]
     pub fn wire_of(&self, dialect: &str) -> Option<&Profile> {
         self.wires().find(|wire| wire.dialect.id == dialect)
     }
 }
 
-/// One wire of one provider: the dialect, and what this host does its own way.
+/// One wire of one provider: the dialect and the settings of this host.
 #[derive(Clone, Copy, Debug)]
 pub struct Profile {
-    /// The provider's short name.
+    /// Short name of the provider.
     pub provider: &'static str,
-    /// The wire language.
+    /// Wire format.
     pub dialect: &'static Dialect,
-    /// What the paths of this wire hold; `*` stands for anything between two parts.
+    /// Patterns of paths: parts that a path contains in this order, separated by `*`.
     pub paths: &'static [&'static str],
-    /// How the stream is framed.
+    /// Framing of the stream.
     pub framing: Framing,
-    /// This host's own words, before those of the dialect.
+    /// Finish reasons of this host. They take precedence over those of the dialect.
     pub words: &'static [Words],
-    /// What proves the end of a stream.
+    /// Signal that proves the end of a stream.
     pub proof: Proof,
-    /// How this host tells errors.
+    /// Shape of this host's errors.
     pub error_shape: ErrorShape,
-    /// What requests can ask of this host.
+    /// Settings that requests to this host accept.
     pub request_shape: RequestShape,
-    /// The request fields that cap the output, the one that this host prefers first.
+    /// Request fields that limit the output tokens, the one that this host prefers first.
     pub caps: &'static [&'static str],
-    /// This host's own errors, before those of the dialect.
+    /// Error patterns of this host. They take precedence over those of the dialect.
     pub error_patterns: &'static [ErrorPattern],
-    /// What this host does its own way.
+    /// Differences of this host from its dialect.
     pub quirks: Quirks,
-    /// How a cut answer can be resumed: the first rule whose models fit.
+    /// Rules for resuming a truncated answer. The first rule that matches the model applies.
     pub resume: &'static [ResumeRule],
-    /// What the wire can do here.
+    /// Capabilities of the wire at this host.
     pub capabilities: Capabilities,
-    /// API versions that bear on how responses end.
+    /// API versions that affect how responses end.
     pub versions: &'static [Version],
     /// Deprecated fields and retired models that recordings still show.
     pub notes: &'static [&'static str],
-    /// The dialect was found by the shape of the bytes, so that no verdict is better than medium.
+    /// Whether the dialect was detected from the shape of the bytes, so that confidence is at most
+    /// medium.
     pub guessed: bool,
-    /// The shape fits several dialects or none, so that no verdict is better than low.
+    /// Whether the shape fits several dialects or none, so that confidence is low.
     pub ambiguous: bool,
 }
 
-/// A profile with the corrections of whoever runs it: what a reader reads by.
+/// A profile with the corrections of its user. A reader reads by it.
 ///
 /// ```
 /// use endstop::provider::{Corrections, OPENAI_COMPATIBLE, Taught, Wire};
@@ -201,153 +202,153 @@ pub struct Profile {
 /// ```
 #[derive(Clone, Debug)]
 pub struct Wire {
-    /// The built-in profile.
+    /// Built-in profile.
     pub profile: Profile,
-    /// What was added or corrected at run time.
+    /// Additions and corrections at run time.
     pub corrections: Option<Arc<Corrections>>,
-    /// The version of the API that was asked, where it is known.
+    /// API version of the request, if it is known.
     pub api_version: Option<Arc<str>>,
 }
 
-/// What users add to a profile at run time, or correct in it.
+/// Additions and corrections that users make to a profile at run time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Corrections {
     /// Another name for the provider.
     pub provider: Option<String>,
-    /// Words that come before all others.
+    /// Finish reasons. They take precedence over all others.
     pub words: Vec<Taught>,
 }
 
-/// A word that a user taught.
+/// A finish reason that a user defined.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Taught {
-    /// The bare name of the field that it stands in; the wire's first field if none is named.
+    /// Name of its field, without the path. `None` means the main field of the wire.
     pub field: Option<String>,
-    /// The word; a number as its digits.
+    /// Finish reason; a number as its digits.
     pub word: String,
-    /// Its meaning.
+    /// Meaning.
     pub meaning: Meaning,
 }
 
-/// How a request shows its key.
+/// Way in which a request carries its key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Auth {
     /// `Authorization: Bearer …`.
     Bearer,
-    /// A header of its own.
+    /// This header.
     Header(&'static str),
-    /// A header of its own, or a query parameter.
+    /// This header or this query parameter.
     HeaderOrQuery(&'static str, &'static str),
-    /// A signature by AWS's fourth version, or a bearer key.
+    /// An AWS Signature Version 4 or a bearer key.
     SigV4,
-    /// None.
+    /// No key.
     Open,
 }
 
-/// How a cut answer can be resumed, for some models.
+/// A way to resume a truncated answer, for some models.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ResumeRule {
-    /// What the names of these models hold; the empty list fits every model.
+    /// Parts of model names. A rule with an empty list applies to every model.
     pub models: &'static [&'static str],
-    /// How.
+    /// Way to resume.
     pub how: Resume,
 }
 
-/// A rule for every model.
+/// Returns a rule for every model.
 #[must_use]
 pub const fn always(how: Resume) -> ResumeRule {
     ResumeRule { models: &[], how }
 }
 
-/// A rule for models whose names hold one of these.
+/// Returns a rule for models whose names contain one of these parts.
 #[must_use]
 pub const fn models(models: &'static [&'static str], how: Resume) -> ResumeRule {
     ResumeRule { models, how }
 }
 
-/// How a cut answer can be resumed.
+/// Way to resume a truncated answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Resume {
-    /// The conversation ends with the answer so far, and the model goes on in it.
+    /// The conversation ends with the answer so far, and the model continues it.
     Prefill(Prefill),
-    /// The provider gave a token or an id.
+    /// The request refers to a token or an id from the provider.
     Token(Token),
-    /// Only by asking: a hint in a message of this role.
+    /// A hint asks the model to continue, in a message of this role.
     Hint(Role),
 }
 
-/// How the answer so far is marked as one to go on with.
+/// Way to mark the answer so far as one to continue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Prefill {
-    /// Fields that the last message carries besides its text, such as `prefix`.
+    /// Field that the last message carries besides its text, such as `prefix`.
     pub message_flag: Option<&'static str>,
     /// Fields that the request carries, with their values.
     pub request_flags: &'static [(&'static str, bool)],
-    /// The reply repeats the answer so far.
+    /// Whether the reply repeats the answer so far.
     pub echoes: bool,
-    /// White space at the end must be left out.
+    /// Whether white space at the end must be removed.
     pub trims: bool,
-    /// Where to ask, if it is not the provider's usual base URL.
+    /// Base URL to use instead of the provider's usual one.
     pub base_url: Option<&'static str>,
 }
 
-/// A prefill that is nothing but a last message of the assistant.
+/// A prefill that only appends an assistant message.
 pub const TRAILING: Prefill =
     Prefill { message_flag: None, request_flags: &[], echoes: false, trims: false, base_url: None };
 
-/// How the provider is told which answer to go on with.
+/// Way to refer to the response to continue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Token {
-    /// The field of the request.
+    /// Field of the request.
     pub field: &'static str,
-    /// What goes there.
+    /// Value of the field.
     pub of: TokenOf,
-    /// What the request says besides.
+    /// Other contents of the request.
     pub input: TokenInput,
-    /// The field of a request whose answer the provider has put where the next request finds it.
+    /// Request field, such as `conversation`, with which the provider keeps the response itself.
     pub held_by: Option<&'static str>,
-    /// What in a request means that the provider keeps nothing.
+    /// Request settings with which the provider stores nothing.
     pub restrictions: &'static [Restriction],
-    /// The output cap counts all pieces.
+    /// Whether the output token limit covers all parts together.
     pub cap_counts_all: bool,
 }
 
-/// What a provider knows an answer by.
+/// Value that identifies a response at the provider.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TokenOf {
     /// The id of the response.
     Response,
-    /// A token that it gave for going on.
+    /// A continuation token from the provider.
     Answer,
 }
 
-/// What a request says besides an id or a token.
+/// Contents of a request besides the id or token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TokenInput {
-    /// What the first one said.
+    /// The contents of the first request.
     Same,
-    /// The hint alone, as the only message in this list, of this role.
+    /// Only the hint, as the only message in this list, with this role.
     Hint(&'static str, Role),
-    /// The hint alone, as a text in this field.
+    /// Only the hint, as text in this field.
     HintText(&'static str),
-    /// The token for going on in the first field, and nothing in the second.
+    /// The continuation token in the first field, and nothing in the second.
     Token(&'static str, &'static str),
 }
 
-/// The role of the message that carries a hint.
+/// Role of the message that carries a hint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Role {
-    /// The system's.
+    /// The system.
     System,
-    /// The developer's.
+    /// The developer.
     Developer,
-    /// The user's, with the tail of the answer quoted.
+    /// The user. The end of the answer is quoted.
     User,
 }
 
 impl Role {
-    /// Returns the name that most wires have for the role.
+    /// Returns the name of the role on most wires.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -358,33 +359,33 @@ impl Role {
     }
 }
 
-/// What a wire can do at a host.
+/// Capabilities of a wire at a host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Capabilities {
-    /// It streams.
+    /// Whether it streams.
     pub streams: bool,
-    /// It calls tools.
+    /// Whether it calls tools.
     pub tools: bool,
-    /// It gives several choices.
+    /// Whether it returns several choices.
     pub choices: bool,
-    /// It tells the tokens used at the end of a stream without being asked to.
+    /// Whether a stream ends with token usage without a request for it.
     pub usage_in_streams: bool,
 }
 
-/// What most wires can do.
+/// Capabilities of most wires.
 pub const COMMON_CAPABILITIES: Capabilities =
     Capabilities { streams: true, tools: true, choices: false, usage_in_streams: true };
 
-/// What a host does its own way.
+/// Differences of a host from its dialect.
 #[derive(Clone, Copy, Debug)]
 pub struct Quirks {
-    /// It says a natural stop where the output cap cut the answer.
+    /// Whether it reports a natural stop when the output token limit was reached.
     pub lies_at_cap: bool,
-    /// Its output tokens leave the reasoning out.
+    /// Whether its output tokens exclude reasoning tokens.
     pub reasoning_beside_output: bool,
-    /// Its input tokens leave out what a cache held.
+    /// Whether its input tokens exclude cached tokens.
     pub cache_beside_input: bool,
-    /// It runs custom tools of its own, and shows their calls as it shows the caller's.
+    /// Whether it runs custom tools itself and shows their calls like the caller's.
     pub runs_custom_tools: bool,
 }
 
@@ -397,26 +398,26 @@ pub const NO_QUIRKS: Quirks = Quirks {
 };
 
 impl Wire {
-    /// The same wire with these corrections.
+    /// Returns the same wire with these corrections.
     #[must_use]
     pub fn corrected(self, corrections: Corrections) -> Self {
         Self { corrections: Some(Arc::new(corrections)), ..self }
     }
 
-    /// The provider's name.
+    /// Returns the name of the provider.
     #[must_use]
     pub fn provider(&self) -> &str {
         let own = self.corrections.as_ref().and_then(|own| own.provider.as_deref());
         own.unwrap_or(self.profile.provider)
     }
 
-    /// The version of the API that was asked, where it is known.
+    /// Returns the API version of the request, if it is known.
     #[must_use]
     pub fn api_version(&self) -> Option<&str> {
         self.api_version.as_deref()
     }
 
-    /// What this host means by a word in this field.
+    /// Returns the meaning of a finish reason in this field.
     #[must_use]
     pub fn meaning(&self, field: &str, word: &Word<'_>) -> Meaning {
         let tables = || self.profile.tables().filter(|words| words.field == field);
@@ -437,7 +438,7 @@ impl Wire {
         self.taught(field, &text).or_else(known).unwrap_or(Meaning::Unknown)
     }
 
-    /// The meaning that a user gave the word; the last one counts.
+    /// Returns the meaning that a user gave a finish reason. The last one applies.
     fn taught(&self, field: &str, word: &str) -> Option<Meaning> {
         let stands = |taught: &&Taught| match &taught.field {
             Some(named) => named == field,
@@ -450,7 +451,7 @@ impl Wire {
 }
 
 impl Wire {
-    /// The word in this field says that the response is still to come.
+    /// Reports whether this value means that the response is not finished yet.
     #[must_use]
     pub fn is_pending(&self, field: &str, word: &str) -> bool {
         let mut tables = self.profile.tables();
@@ -477,7 +478,7 @@ impl From<Profile> for Wire {
 }
 
 impl Profile {
-    /// All the input tokens that were told, with those of a cache where a host counts them beside.
+    /// Returns all input tokens, with cached tokens if the host counts them separately.
     #[must_use]
     pub fn input_tokens(&self, usage: &Usage) -> Option<u64> {
         let cached = [usage.cache_read, usage.cache_write].into_iter().flatten();
@@ -485,38 +486,38 @@ impl Profile {
         usage.input.map(|input| input.saturating_add(beside))
     }
 
-    /// Returns all output tokens, with those of reasoning where a host counts them beside.
+    /// Returns all output tokens, with reasoning tokens if the host counts them separately.
     #[must_use]
     pub fn output_tokens(&self, usage: &Usage) -> Option<u64> {
         let beside = usage.reasoning.filter(|_| self.quirks.reasoning_beside_output).unwrap_or(0);
         usage.output.map(|output| output.saturating_add(beside))
     }
 
-    /// The tables of words, this host's own before those of the dialect.
+    /// Returns the tables of finish reasons, the host's before those of the dialect.
     pub fn tables(&self) -> impl Iterator<Item = &'static Words> + use<> {
         self.words.iter().chain(self.dialect.words)
     }
 
-    /// The field that carries the word on this wire, where it has several the first of them.
+    /// Returns the field that carries the finish reason; the first if the wire has several.
     #[must_use]
     pub fn main_field(&self) -> &'static str {
         self.dialect.words.first().map_or("", |words| words.field)
     }
 
-    /// Whether this wire serves the path.
+    /// Reports whether this wire serves the path.
     #[must_use]
     pub fn serves(&self, path: &str) -> bool {
         self.longest_match(path).is_some()
     }
 
-    /// Whether the wire has a word of its own for tool calls.
+    /// Reports whether the wire has a finish reason for tool calls.
     #[must_use]
     pub fn has_tool_word(&self) -> bool {
         let rows = self.dialect.words.iter().flat_map(|words| words.rows);
         rows.into_iter().any(|(_, reason)| *reason == Reason::ToolCall)
     }
 
-    /// How a cut answer of this model can be resumed.
+    /// Returns the way to resume a truncated answer of this model.
     #[must_use]
     pub fn resume_for(&self, model: &str) -> Resume {
         let fits = |rule: &&ResumeRule| {
@@ -530,7 +531,7 @@ impl Profile {
     }
 }
 
-/// Whether the text holds the parts of the pattern, in their order.
+/// Reports whether the text contains the parts of the pattern, in this order.
 fn holds(text: &str, pattern: &str) -> bool {
     let mut rest = text;
     pattern.split('*').all(|part| match rest.split_once(part) {
@@ -542,9 +543,9 @@ fn holds(text: &str, pattern: &str) -> bool {
     })
 }
 
-/// Whether a host is of this pattern: as many labels, each of them alike.
+/// Reports whether a host matches this pattern: the same number of labels, each of them matching.
 ///
-/// A key may go to whatever matches here, so that nothing may stand before or after.
+/// A key may be sent to a host that matches, so a longer name must not match.
 pub(crate) fn is_host(host: &str, pattern: &str) -> bool {
     let (mut labels, mut patterns) = (host.split('.'), pattern.split('.'));
     loop {
@@ -565,7 +566,7 @@ fn is_label(label: &str, pattern: &str) -> bool {
     within.is_some_and(|within| !within.is_empty())
 }
 
-/// What a word means on the first of these wires that knows it, in whichever field.
+/// Returns the meaning of a finish reason on the first wire that knows it, in any field.
 pub(crate) fn meaning_on<'p>(wires: impl Iterator<Item = &'p Profile>, word: &str) -> Meaning {
     if word.is_empty() || word == "null" {
         return Meaning::Nothing;
@@ -584,19 +585,19 @@ pub(crate) fn meaning_on<'p>(wires: impl Iterator<Item = &'p Profile>, word: &st
     Meaning::Unknown
 }
 
-/// The provider of this id or alias.
+/// Returns the provider with this id or alias.
 #[must_use]
 pub fn by_id(id: &str) -> Option<&'static Provider> {
     ALL.iter().copied().find(|provider| provider.id == id || provider.aliases.contains(&id))
 }
 
-/// The provider that serves from this host.
+/// Returns the provider that serves from this host.
 #[must_use]
 pub fn by_host(host: &str) -> Option<&'static Provider> {
     ALL.iter().copied().find(|provider| provider.serves_from(host))
 }
 
-/// The wire that serves this path where nothing is known of the provider.
+/// Returns the wire that serves this path if the provider is unknown.
 #[must_use]
 pub fn by_path(path: &str) -> Option<&'static Profile> {
     let closest = |best: Option<(usize, &'static Profile)>, wire: &'static Profile| {

@@ -1,7 +1,7 @@
-//! Which wire reads this response? Found from whatever is known of it.
+//! Chooses the wire that reads a response, from what is known about the response.
 //!
-//! [`choose`] knows the built-in providers. A [`Registry`] knows besides them those that users
-//! register at run time or write in TOML, and the words that users teach built-in ones:
+//! [`choose`] knows the built-in providers. A [`Registry`] also knows the providers and finish
+//! reasons that users register at run time or write in TOML:
 //!
 //! ```
 //! use endstop::registry::{Clues, Registry};
@@ -41,31 +41,31 @@ use crate::provider::{
 use crate::verdict::Meaning;
 use crate::{shape, version};
 
-/// The most unknown words that are remembered.
+/// Maximum number of unknown finish reasons that are remembered.
 const MAX_UNKNOWN: usize = 1024;
 
-/// What is known of a response before it is read. Empty where it is not.
+/// Facts about a response before it is read. A field is empty if it is not known.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Clues<'a> {
-    /// The provider's id, an alias, or a name that we do not know.
+    /// Id of the provider, an alias, or an unknown name.
     pub provider: &'a str,
-    /// The dialect's id.
+    /// Id of the dialect.
     pub dialect: &'a str,
-    /// The host that served it.
+    /// Host that served the response.
     pub host: &'a str,
-    /// The path that was asked, with its query where that is known.
+    /// Path of the request, with its query if that is known.
     pub path: &'a str,
-    /// The version of the API; else it is looked for in the headers, the query and the path.
+    /// API version. If empty, it is looked for in the headers, the query and the path.
     pub version: &'a str,
-    /// The request's headers, as far as they are known; their names in any case.
+    /// Known headers of the request. Names may have any case.
     pub headers: &'a [(&'a str, &'a str)],
-    /// The beginning of the body, or all of it.
+    /// Beginning of the body, or all of it.
     pub body: &'a [u8],
 }
 
-/// The wire that reads it, by the surest clue there is: provider, host, path, then shape.
+/// Returns the wire that reads a response, by the surest clue: provider, host, path, then shape.
 ///
-/// Where nothing fits, it is read as chat completions, by guess.
+/// If nothing fits, the response is read as chat completions, as a guess.
 #[must_use]
 pub fn choose(clues: &Clues<'_>) -> Wire {
     let named = provider::by_id(clues.provider);
@@ -88,12 +88,13 @@ fn of_provider(provider: &'static Provider, clues: &Clues<'_>) -> Wire {
     if let Some(profile) = own {
         return profile.into();
     }
-    // A wire that it is not known for, as compatible endpoints are: read as anyone's.
+    // A dialect that the provider is not known for, as at compatible endpoints: read it
+    // generically.
     let told = told_of_anyone(clues).map(|profile| Profile { provider: provider.id, ..*profile });
     if let Some(profile) = told {
         return profile.into();
     }
-    // Nobody said which of its wires this is: the body does, if it is one of them.
+    // No clue names the wire: the body does, if it is one of the provider's.
     let guess = shape::guess(clues.body);
     guess.and_then(|guess| provider.wire_of(guess.dialect.id)).unwrap_or(&provider.main).into()
 }
@@ -115,7 +116,7 @@ fn told_of_anyone(clues: &Clues<'_>) -> Option<&'static Profile> {
     told(clues, of_dialect, provider::by_path)
 }
 
-/// The wire that the dialect's id or the path names.
+/// Returns the wire that the dialect's id or the path names.
 fn told<'p>(
     clues: &Clues<'_>,
     by_dialect: impl Fn(&str) -> Option<&'p Profile>,
@@ -126,12 +127,12 @@ fn told<'p>(
 }
 
 impl Clues<'_> {
-    /// The path without its query.
+    /// Returns the path without its query.
     fn bare_path(&self) -> &str {
         self.path.split(['?', '#']).next().unwrap_or_default()
     }
 
-    /// The wire, with the version of its API where the clues tell it.
+    /// Returns the wire with its API version, if the clues contain one.
     fn versioned(&self, wire: Wire) -> Wire {
         let told = Some(self.version).filter(|told| !told.is_empty()).map(str::to_owned);
         let asked = || version::asked_for(wire.profile.versions, self.path, self.headers);
@@ -140,39 +141,39 @@ impl Clues<'_> {
     }
 }
 
-/// Providers that were registered at run time, before those that are built in.
+/// Providers registered at run time. They take precedence over the built-in ones.
 #[derive(Clone, Debug, Default)]
 pub struct Registry {
     entries: BTreeMap<String, Vec<Entry>>,
     unknown: BTreeSet<(String, String, String)>,
 }
 
-/// A provider that was registered at run time, or what was corrected in a built-in one.
+/// A provider registered at run time, or the corrections of a built-in one.
 #[derive(Clone, Debug)]
 pub struct Entry {
-    /// Its id. The id of a built-in provider corrects that one, on all its wires.
+    /// Id. The id of a built-in provider corrects that provider, on all its wires.
     pub id: String,
-    /// The version of its API that this is about; empty for any.
+    /// API version that the entry applies to; empty for any.
     pub version: String,
-    /// Patterns of the hosts that it serves from, besides the built-in ones. They match label by label;
-    /// `*` stands for one label or the rest of one.
+    /// Patterns of its hosts, besides the built-in ones. They match label by label; `*` matches one
+    /// label or the rest of one.
     pub hosts: Vec<String>,
-    /// Where its API begins, if it is not where that of the provider begins that it is like.
+    /// Base URL of its API, if it differs from that of the provider in `like`.
     pub base_url: Option<String>,
-    /// The wires that it speaks.
+    /// Wires that it speaks.
     pub like: Like,
-    /// What proves the end of a stream, on its first wire and those that end like it.
+    /// Signal that proves the end of a stream, on the first wire and on those with the same signal.
     pub proof: Option<Proof>,
-    /// Whether it says a natural stop where the output cap cut the answer.
+    /// Whether it reports a natural stop when the output token limit was reached.
     pub lies_at_cap: Option<bool>,
-    /// Whether its output tokens leave the reasoning out.
+    /// Whether its output tokens exclude reasoning tokens.
     pub reasoning_beside_output: Option<bool>,
-    /// Its own words.
+    /// Finish reasons of this provider.
     pub corrections: Corrections,
 }
 
 impl Entry {
-    /// Adds a word in the field that carries the finish reason on each of its wires.
+    /// Adds a finish reason in the main field of each of its wires.
     #[must_use]
     pub fn word(mut self, word: impl Into<String>, reason: Reason) -> Self {
         let meaning = Meaning::Known(reason);
@@ -181,17 +182,17 @@ impl Entry {
     }
 }
 
-/// The wires of a registered provider.
+/// Wires of a registered provider.
 #[derive(Clone, Copy, Debug)]
 pub enum Like {
-    /// All that this provider speaks, told apart as its own are.
+    /// All wires of this provider, chosen in the same way.
     Provider(&'static Provider),
-    /// This one alone, on every path.
+    /// Only this wire, on every path.
     Wire(&'static Profile),
 }
 
 impl Like {
-    /// Finds a provider by its id or an alias, or a wire by its dialect's id.
+    /// Finds a provider by its id or alias, or a wire by the id of its dialect.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         let wire = || told_of_anyone(&Clues { dialect: name, ..Clues::default() });
@@ -199,7 +200,7 @@ impl Like {
         provider.or_else(|| wire().map(Self::Wire))
     }
 
-    /// The first wire.
+    /// Returns the first wire.
     #[must_use]
     pub fn main(self) -> &'static Profile {
         match self {
@@ -208,7 +209,7 @@ impl Like {
         }
     }
 
-    /// The built-in provider whose ways of asking it has: address, authorisation, routes.
+    /// Returns the built-in provider whose base URL, authorisation and routes apply.
     #[must_use]
     pub fn provider(self) -> &'static Provider {
         match self {
@@ -222,7 +223,7 @@ impl Like {
         }
     }
 
-    /// Every wire.
+    /// Returns every wire.
     pub fn wires(self) -> impl Iterator<Item = &'static Profile> {
         let (all, one) = match self {
             Self::Provider(provider) => (Some(provider.wires()), None),
@@ -240,7 +241,7 @@ impl Like {
 }
 
 impl Entry {
-    /// A provider of this name that is like another in everything.
+    /// Returns a provider with this name that otherwise equals another.
     #[must_use]
     pub fn new(id: &str, like: Like) -> Self {
         Self {
@@ -256,7 +257,7 @@ impl Entry {
         }
     }
 
-    /// Whether it corrects a built-in provider rather than being one of its own.
+    /// Reports whether the entry corrects a built-in provider instead of adding one.
     #[must_use]
     pub fn corrects(&self) -> bool {
         matches!(self.like, Like::Provider(provider) if provider.id == self.id)
@@ -267,7 +268,7 @@ impl Entry {
         self.hosts.iter().any(|pattern| provider::is_host(name, pattern))
     }
 
-    /// The wire with what this entry says of it.
+    /// Returns the wire with the corrections of this entry.
     fn correct(&self, mut wire: Wire) -> Wire {
         let profile = &mut wire.profile;
         if let Some(proof) = self.proof.filter(|_| profile.proof == self.like.main().proof) {
@@ -286,32 +287,32 @@ impl Entry {
     }
 }
 
-/// A word that a provider said and that is in no table.
+/// A finish reason that is in no table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct UnknownWord {
-    /// Who said it.
+    /// Provider that sent it.
     pub provider: String,
-    /// Of which model; empty where it is not known.
+    /// Model that sent it; empty if not known.
     pub model: String,
-    /// In which field.
+    /// Field that carried it.
     pub field: Cow<'static, str>,
-    /// The word.
+    /// Finish reason.
     pub word: String,
 }
 
-/// What a wire can do, and how its answers are resumed.
+/// Capabilities of a wire, and the way to resume its answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Can {
-    /// What it can do.
+    /// Capabilities.
     pub capabilities: Capabilities,
-    /// How a cut answer of the model is resumed.
+    /// Way to resume a truncated answer of the model.
     pub resume: Resume,
 }
 
 impl Registry {
-    /// Registers a provider. One of the same id and version is replaced and given back.
+    /// Registers a provider. Replaces and returns an entry with the same id and version.
     pub fn register(&mut self, entry: Entry) -> Option<Entry> {
         let versions = self.entries.entry(entry.id.clone()).or_default();
         match versions.iter_mut().find(|known| known.version == entry.version) {
@@ -323,8 +324,8 @@ impl Registry {
         }
     }
 
-    /// The entry of this id, or of the built-in provider that has it as an alias, for this version
-    /// of the API; a version that is not there falls back to the entry for any.
+    /// Returns the entry with this id, or of the built-in provider with this alias, for this API
+    /// version. Falls back to the entry for any version.
     #[must_use]
     pub fn get(&self, id: &str, version: &str) -> Option<&Entry> {
         let aliased = || self.entries.get(provider::by_id(id)?.id);
@@ -335,26 +336,26 @@ impl Registry {
             .or_else(|| versions.last())
     }
 
-    /// Every entry, by its id.
+    /// Returns every entry, ordered by id.
     pub fn entries(&self) -> impl Iterator<Item = &Entry> {
         self.entries.values().flatten()
     }
 
-    /// Every id that is known: those that were registered, then the built-in ones.
+    /// Returns every known id: the registered ones, then the built-in ones.
     pub fn ids(&self) -> impl Iterator<Item = &str> {
         let built_in = provider::ALL.iter().map(|provider| provider.id);
         let own = self.entries.keys().map(String::as_str);
         own.filter(|id| provider::by_id(id).is_none()).chain(built_in)
     }
 
-    /// Whether this is the id or an alias of a provider that is registered or built in.
+    /// Reports whether this is the id or alias of a registered or built-in provider.
     #[must_use]
     pub fn knows(&self, provider: &str) -> bool {
         self.get(provider, "").is_some() || provider::by_id(provider).is_some()
     }
 
-    /// What a provider means by a word, in whichever field of whichever wire it stands. A provider that
-    /// is not known means what OpenAI's compatible hosts do.
+    /// Returns the meaning of a finish reason, in any field of any wire of a provider. An unknown
+    /// provider is treated as OpenAI-compatible.
     #[must_use]
     pub fn meaning(&self, provider: &str, word: &str) -> Meaning {
         let entry = self.get(provider, "");
@@ -369,7 +370,7 @@ impl Registry {
         provider::meaning_on(like.wires(), word)
     }
 
-    /// The wire that reads a response, by the surest clue there is.
+    /// Returns the wire that reads a response, by the surest clue.
     #[must_use]
     pub fn choose(&self, clues: &Clues<'_>) -> Wire {
         let named = self.get(clues.provider, "");
@@ -396,8 +397,8 @@ impl Registry {
         self.correct(entry, wire)
     }
 
-    /// The wire by which the provider of these clues serves their path; none if none of its wires
-    /// does.
+    /// Returns the wire with which the provider of these clues serves their path, or `None` if none
+    /// of its wires does.
     #[must_use]
     pub fn serving(&self, clues: &Clues<'_>) -> Option<Wire> {
         let entry = self.get(clues.provider, "");
@@ -410,21 +411,21 @@ impl Registry {
         })
     }
 
-    /// The wire with what the entry for its version of the API says of it.
+    /// Returns the wire with the corrections of the entry for its API version.
     fn correct(&self, entry: &Entry, wire: Wire) -> Wire {
         let version = wire.api_version().unwrap_or_default();
         self.get(&entry.id, version).unwrap_or(entry).correct(wire)
     }
 
-    /// What a provider's wire can do for a model.
+    /// Returns the capabilities of a provider's wire for a model.
     #[must_use]
     pub fn can(&self, clues: &Clues<'_>, model: &str) -> Can {
         let profile = self.choose(clues).profile;
         Can { capabilities: profile.capabilities, resume: profile.resume_for(model) }
     }
 
-    /// The word of an ending, if it is in no table and is met for the first time of this provider
-    /// and model. The set is bounded: when it is full, nothing more is reported.
+    /// Returns the finish reason of an ending if it is in no table and is new for this provider and
+    /// model. The set of known ones is bounded: nothing is reported when it is full.
     pub fn report_unknown(&mut self, wire: &Wire, ending: &Ending) -> Option<UnknownWord> {
         let said = ending.said.as_ref()?;
         let unknown =
@@ -621,7 +622,7 @@ stop = "paused"
         assert!(registry.can(&claude, "").capabilities.tools);
     }
 
-    /// The ending of a body that a wire of the registry reads.
+    /// Returns the ending of a body that a wire of the registry reads.
     fn ends(registry: &Registry, clues: Clues<'_>, body: &str) -> (Reason, crate::Confidence) {
         let wire = registry.choose(&Clues { body: body.as_bytes(), ..clues });
         let mut reader =
@@ -694,7 +695,7 @@ OTHER = "refused"
             (Clues { provider: "openai", ..clues }, chat("nodded"), (Reason::Complete, Medium)),
             (Clues { provider: "openai", ..clues }, chat("withheld"), (Reason::Filtered, Medium)),
             (Clues { provider: "openai", ..clues }, chat("stop"), (Reason::Complete, High)),
-            // The same words in the first field of the other wire, and a nested field of its own.
+            // The same finish reasons in the main field of the other wire, and in a nested field.
             (
                 Clues { provider: "openai", path: responses, ..clues },
                 response("frobnicated", ""),
@@ -705,7 +706,7 @@ OTHER = "refused"
                 response("incomplete", "budget"),
                 (Reason::OutputLimit, High),
             ),
-            // What was taught without a field is of the first one alone.
+            // A finish reason without a field applies to the main field only.
             (
                 Clues { provider: "openai", path: responses, ..clues },
                 response("incomplete", "frobnicated"),
@@ -716,7 +717,7 @@ OTHER = "refused"
                 response("completed", ""),
                 (Reason::Complete, High),
             ),
-            // Anyone else is left alone.
+            // Other providers are not affected.
             (Clues { provider: "azure", ..clues }, chat("frobnicated"), (Reason::Unknown, Medium)),
             (
                 Clues { provider: "google", ..clues },
@@ -740,7 +741,7 @@ OTHER = "refused"
         assert_eq!((wire.provider(), wire.profile.proof), ("openai", Proof::Word));
         let served = registry.serving(&Clues { provider: "chatgpt", path: chat_path, ..clues });
         assert_eq!(served.unwrap().profile.proof, Proof::Word);
-        // It proves its end by an event of its own.
+        // This wire proves its end with an event.
         let wire = registry.choose(&Clues { provider: "openai", path: responses, ..clues });
         assert_eq!(wire.profile.proof, Proof::Event);
     }
@@ -800,7 +801,7 @@ like = "anthropic-messages"
         assert_eq!(version(&Clues { provider: "openai", ..clues }), None);
     }
 
-    /// The path alone tells which of two services it was, and so what its integers mean.
+    /// The path alone identifies one of two services, and with it the meaning of its integers.
     #[test]
     fn integers_are_those_of_the_service_that_the_path_tells() {
         let registry = Registry::default();

@@ -15,6 +15,7 @@ use crate::dialect::{CountOf, Dialect};
 use crate::ending::Usage;
 use crate::event::Event;
 use crate::frame::Frame;
+use crate::json::integer_length;
 
 /// Templates learned in a row without a hit before learning is given up.
 const PATIENCE: u32 = 16;
@@ -210,9 +211,9 @@ impl Repeat {
                     inside.length
                 }
                 HoleKind::Padding => string_inside(rest)?.length,
-                HoleKind::Number => integer(rest)?,
+                HoleKind::Number => integer_length(rest)?,
                 HoleKind::Count(of) => {
-                    let length = integer(rest)?;
+                    let length = integer_length(rest)?;
                     let digits = std::str::from_utf8(rest.get(..length)?).ok()?;
                     *slot(&mut self.usage, of) = Some(digits.parse().ok()?);
                     length
@@ -326,13 +327,6 @@ fn string_inside(bytes: &[u8]) -> Option<Inside> {
     }
 }
 
-/// The length of a plain integer.
-fn integer(bytes: &[u8]) -> Option<usize> {
-    let length = bytes.iter().take_while(|byte| byte.is_ascii_digit()).count();
-    let leading_zero = length > 1 && bytes.first() == Some(&b'0');
-    (length > 0 && !leading_zero).then_some(length)
-}
-
 /// The values of keys that nobody reads, and of those that count tokens.
 fn find_values(data: &[u8], dialect: &Dialect, counted: bool, holes: &mut Vec<Hole>) {
     let mut at = 0;
@@ -355,7 +349,7 @@ fn find_values(data: &[u8], dialect: &Dialect, counted: bool, holes: &mut Vec<Ho
             data.get(at + 1..).unwrap_or_default().iter().take_while(|b| **b == b' ').count();
         let value = at + 1 + spaces;
         let rest = data.get(value..).unwrap_or_default();
-        if let Some(number) = integer(rest) {
+        if let Some(number) = integer_length(rest) {
             let kind = count.map_or(HoleKind::Number, |(_, of)| HoleKind::Count(*of));
             holes.push(Hole { start: value, end: value + number, kind });
             at = value + number;

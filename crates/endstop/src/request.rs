@@ -1,6 +1,6 @@
-//! What was asked, read out of the request: the model, the cap, whether a stream, how many choices.
+//! Reads the model, the output token limit, streaming and the number of choices from a request.
 //!
-//! Nothing else of a request is looked at, and nothing of it is kept.
+//! Nothing else is read, and nothing is stored.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -14,27 +14,26 @@ use crate::frame::Framing;
 use crate::provider::Profile;
 use crate::text::{WORD_CAP, clean};
 
-/// What was asked. All of it is optional, and all of it sharpens the verdict.
+/// Facts about the request. Each is optional, and each makes the verdict more certain.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RequestInfo {
-    /// The model.
+    /// Model.
     pub model: Option<String>,
-    /// Whether a stream was asked for.
+    /// Whether the request asks for a stream.
     pub streamed: Option<bool>,
-    /// The cap on output tokens.
+    /// Output token limit.
     pub cap: Option<u64>,
-    /// How many choices.
+    /// Number of choices.
     pub choices: Option<u32>,
-    /// The stop sequences.
+    /// Stop sequences.
     pub stop: Vec<String>,
-    /// The names of the tools that the caller runs; none where they are not known. They matter where
-    /// a host runs tools of the same kind itself.
+    /// Names of the tools that the caller runs; `None` if not known. They matter if the host runs
+    /// tools of the same kind itself.
     pub tools: Option<Vec<String>>,
 }
 
 impl RequestInfo {
-    /// What the path and the body of a request on this wire ask for. A body that cannot be read asks
-    /// for nothing that is known.
+    /// Reads a request on this wire. The fields are `None` if the body cannot be parsed.
     ///
     /// ```
     /// use endstop::{RequestInfo, provider};
@@ -68,10 +67,10 @@ impl RequestInfo {
     }
 }
 
-/// The fields of one object, none of them read.
+/// Unparsed fields of one object.
 type Fields<'a> = BTreeMap<Cow<'a, str>, &'a RawValue>;
 
-/// The names of the tools that the request offers.
+/// Returns the names of the tools that the request offers.
 fn tools(profile: &Profile, fields: &Fields<'_>) -> Vec<String> {
     #[derive(Deserialize)]
     struct Tool {
@@ -95,7 +94,7 @@ fn streamed(profile: &Profile, path: &str, fields: &Fields<'_>) -> bool {
     }
 }
 
-/// The value at a path of names with dots between them.
+/// Returns the value at a path of names separated by dots.
 fn at<'a>(fields: &Fields<'a>, path: &str) -> Option<&'a RawValue> {
     match path.split_once('.') {
         None => fields.get(path).copied(),

@@ -1,6 +1,6 @@
-//! Which wire is this? Told by the shape of the bytes, where nobody said.
+//! Detects the wire from the shape of the bytes, if no other clue names it.
 //!
-//! A verdict that rests on a shape is at most of medium confidence: the profile that is found has
+//! A verdict that relies on a shape has at most medium confidence: the profile has
 //! [`Profile::guessed`] set.
 
 use std::borrow::Cow;
@@ -18,10 +18,10 @@ use crate::mend::mend;
 use crate::provider::{self, Profile};
 use crate::wire::{Few, Loose, Text};
 
-/// How many bytes at the beginning are looked at.
+/// Number of bytes at the beginning that are examined.
 const LOOK: usize = 256 * 1024;
 
-/// A JSON object of which only the keys are read: what a dialect is recognised by.
+/// A JSON object of which only the keys are read, to detect its dialect.
 #[derive(Debug, Default)]
 pub struct Probe<'a> {
     name: &'a str,
@@ -53,28 +53,27 @@ impl<'a> Probe<'a> {
         self.value(key).is_some_and(|value| value.get().starts_with('{'))
     }
 
-    /// Reports whether the value of this key is a text, if an empty one.
+    /// Reports whether the value of this key is a string, possibly empty.
     #[must_use]
     pub fn has_text(&self, key: &str) -> bool {
         self.value(key).is_some_and(|value| value.get().starts_with('"'))
     }
 
-    /// Returns the text at this key; empty if there is no text.
+    /// Returns the string at this key; empty if it is missing or not a string.
     #[must_use]
     pub fn text(&self, key: &str) -> Cow<'a, str> {
         let Text(text) = self.value(key).map(|value| read(value.get())).unwrap_or_default();
         text
     }
 
-    /// Returns the name of an event whose payload names it at this key, else the name that the
-    /// framing gives it.
+    /// Returns the event name in the payload at this key, else the name from the framing.
     #[must_use]
     pub fn event(&self, key: &str) -> Cow<'a, str> {
         let text = self.text(key);
         if text.is_empty() { Cow::Borrowed(self.name) } else { text }
     }
 
-    /// Returns the name that the framing gives the event; empty if it has none.
+    /// Returns the event name from the framing; empty if it has none.
     #[must_use]
     pub fn name(&self) -> &'a str {
         self.name
@@ -96,7 +95,7 @@ fn read<'a, T: Deserialize<'a> + Default>(json: &'a str) -> T {
     serde_json::from_str(json).unwrap_or_default()
 }
 
-/// The profile that reads bytes which begin like this; none if no dialect claims them.
+/// Returns the profile for bytes with this beginning, or `None` if no dialect claims them.
 #[must_use]
 pub(crate) fn guess(bytes: &[u8]) -> Option<Profile> {
     let look = bytes.get(..LOOK).unwrap_or(bytes);
@@ -104,7 +103,7 @@ pub(crate) fn guess(bytes: &[u8]) -> Option<Profile> {
     Some(Profile { guessed: true, ambiguous: claim.ambiguous, framing, ..claim.profile()? })
 }
 
-/// The first frame that a dialect claims as its own.
+/// Returns the first frame that a dialect claims, and its framing.
 fn first_claim(bytes: &[u8]) -> Option<(Claim, Framing)> {
     let start = crate::frame::trim(bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes));
     let mut found = None;
@@ -131,7 +130,7 @@ fn first_claim(bytes: &[u8]) -> Option<(Claim, Framing)> {
         }
     }
     let (claim, framing) = found?;
-    // A body of its own is read as such whatever the framing; only streams depend on it.
+    // A whole body is read in the same way for every framing; only streams depend on it.
     let framing = if start.starts_with(b"{") { claim.dialect.framing } else { framing };
     Some((claim, framing))
 }
@@ -139,12 +138,12 @@ fn first_claim(bytes: &[u8]) -> Option<(Claim, Framing)> {
 /// A dialect that claims a frame.
 pub(crate) struct Claim {
     pub(crate) dialect: &'static Dialect,
-    /// Others claim it too.
+    /// Whether other dialects claim it too.
     pub(crate) ambiguous: bool,
 }
 
 impl Claim {
-    /// Whoever speaks this dialect first.
+    /// Returns the profile of the first provider that speaks this dialect.
     pub(crate) fn profile(&self) -> Option<Profile> {
         let id = self.dialect.id;
         let generic = provider::GENERIC.wire_of(id);

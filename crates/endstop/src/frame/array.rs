@@ -1,7 +1,10 @@
 //! One JSON array, streamed element by element.
 
 use super::{Broken, Frame, Rest};
-use crate::json::{JsonState, Scanner, is_space};
+use crate::json::{JsonState, Scanner, integer_length, is_space, string_length};
+
+/// Templates that may be learned in a row without one of them being met again.
+const PATIENCE: u32 = 16;
 
 /// Cuts a streamed JSON array into its elements.
 #[derive(Clone, Debug)]
@@ -12,6 +15,96 @@ pub struct Array {
     carry: Vec<u8>,
     /// How much of the last chunk ended in a whole element or the closing bracket.
     whole: usize,
+    template: Template,
+}
+
+/// An element whose end is known. In a stream, nearly every element is the one before it with other
+/// texts and numbers, and its end is found by comparing the two.
+#[derive(Clone, Debug, Default)]
+struct Template {
+    data: Vec<u8>,
+    holes: Vec<Hole>,
+    unused: u32,
+}
+
+/// The inside of a string, or an integer.
+#[derive(Clone, Copy, Debug)]
+struct Hole {
+    start: usize,
+    end: usize,
+    is_string: bool,
+}
+
+impl Template {
+    /// Returns the length of the element that these bytes begin with, if it is all here and differs
+    /// from the template only in texts and integers.
+    fn length(&mut self, bytes: &[u8]) -> Option<usize> {
+        let (mut at, mut known) = (0, 0);
+        let mut holes = self.holes.iter();
+        loop {
+            let (rest, template) = (bytes.get(at..)?, self.data.get(known..)?);
+            let same = common(rest, template);
+            (at, known) = (at + same, known + same);
+            if known == self.data.len() {
+                self.unused = 0;
+                return (known > 0).then_some(at);
+            }
+            let hole = holes.find(|hole| hole.end >= known).filter(|hole| hole.start <= known)?;
+            let start = at - (known - hole.start);
+            let value = bytes.get(start..)?;
+            let length =
+                if hole.is_string { string_length(value)? } else { integer_length(value)? };
+            (at, known) = (start + length, hole.end);
+        }
+    }
+
+    /// Makes a template of an element that was scanned.
+    fn learn(&mut self, element: &[u8]) {
+        if self.unused >= PATIENCE || !element.starts_with(b"{") {
+            return;
+        }
+        self.unused += 1;
+        self.data.clear();
+        self.data.extend_from_slice(element);
+        self.holes.clear();
+        let mut at = 0;
+        while let Some(byte) = element.get(at) {
+            let is_string = *byte == b'"';
+            let start = at + usize::from(is_string);
+            let value = element.get(start..).unwrap_or_default();
+            let length = if is_string { string_length(value) } else { integer_length(value) };
+            match length {
+                Some(length) => {
+                    let end = start + length;
+                    // What follows an integer may make it another number.
+                    let plain = is_string || self.is_integer(element, start, end);
+                    if plain {
+                        self.holes.push(Hole { start, end, is_string });
+                    }
+                    at = end + usize::from(is_string);
+                }
+                None => at += 1,
+            }
+        }
+    }
+
+    fn is_integer(&self, element: &[u8], start: usize, end: usize) -> bool {
+        let before = start.checked_sub(1).and_then(|at| element.get(at));
+        let after = element.get(end);
+        let part = |byte: Option<&u8>| matches!(byte, Some(b'-' | b'+' | b'.' | b'e' | b'E'));
+        !part(before) && !part(after)
+    }
+}
+
+/// Returns how many bytes two slices have in common at their beginning.
+fn common(one: &[u8], other: &[u8]) -> usize {
+    let (blocks, _) = one.as_chunks::<16>();
+    let (others, _) = other.as_chunks::<16>();
+    let same = blocks.iter().zip(others).take_while(|(one, other)| one == other).count() * 16;
+    let rest = |bytes: &'_ [u8]| bytes.get(same..).map_or(0, <[u8]>::len);
+    let least = rest(one).min(rest(other)).min(16);
+    let tail = (0..least).take_while(|at| one.get(same + at) == other.get(same + at)).count();
+    same + tail
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -28,7 +121,7 @@ impl Array {
     /// A framer that takes elements of up to `limit` bytes.
     #[must_use]
     pub fn new(limit: usize) -> Self {
-        Self { limit, at: At::Opening, carry: Vec::new(), whole: 0 }
+        Self { limit, at: At::Opening, carry: Vec::new(), whole: 0, template: Template::default() }
     }
 
     /// Whether the closing bracket has come.
@@ -57,7 +150,17 @@ impl Array {
                 (At::After, b',') => At::Element,
                 (At::Element | At::After, b']') => At::Closed,
                 (At::Element, _) => {
-                    self.at = At::Inside(Scanner::default());
+                    let length = self.template.length(rest).filter(|length| *length <= self.limit);
+                    if let Some((element, after)) =
+                        length.and_then(|length| rest.split_at_checked(length))
+                    {
+                        self.at = At::After;
+                        self.whole = chunk.len() - after.len();
+                        sink(Frame { end: self.whole, ..Frame::event(element) });
+                        rest = after;
+                    } else {
+                        self.at = At::Inside(Scanner::default());
+                    }
                     continue;
                 }
                 (At::Closed, _) => At::Closed,
@@ -113,6 +216,7 @@ impl Array {
         self.whole = length - after.len();
         let end = self.whole;
         if self.carry.is_empty() {
+            self.template.learn(piece);
             sink(Frame { end, ..Frame::event(piece) });
         } else {
             self.carry.extend_from_slice(piece);
@@ -153,6 +257,39 @@ mod tests {
         check(" [ ] ", &[], Rest::Nothing);
         // Found by fuzzing: a number ends only where something else begins.
         check("[77,8 ]", &["77", "8"], Rest::Nothing);
+    }
+
+    /// Elements that differ from the first in texts and numbers, and those that differ otherwise.
+    #[test]
+    fn elements_that_repeat_are_found_by_comparing() {
+        let first = r#"{"k":"hello","n":12,"x":[1.5,{"a":"b"}],"e":-3}"#;
+        let others = [
+            r#"{"k":"","n":7,"x":[1.5,{"a":"b"}],"e":-3}"#,
+            r#"{"k":"a\"}],","n":123456,"x":[1.5,{"a":"\u003cb"}],"e":-3}"#,
+            r#"{"k":"helloween","n":1,"x":[1.5,{"a":"c"}],"e":-3}"#,
+            r#"{"k":"hello\\","n":0,"x":[1.5,{"a":""}],"e":-3}"#,
+            r#"{"k":"hell","n":12,"x":[1.25,{"a":"b"}],"e":-3}"#,
+            r#"{"k":"hello","n":12.5,"x":[1.5,{"a":"b"}],"e":-34}"#,
+            r#"{"k":"hello","n":12e3,"x":[]}"#,
+            r#"{"k":"hello"}"#,
+            r#"[1]"#,
+        ];
+        for other in others {
+            let bytes = format!("[{first},{first}\n,\r\n{other},{other} ,{first}]");
+            check(&bytes, &[first, first, other, other, first], Rest::Nothing);
+        }
+        for broken in [
+            "[{\"k\":\"a\"},{\"k\":\"\\x\"}]",
+            "[{\"k\":\"a\"},{\"k\":\"\n\"}]",
+            "[{\"k\":1},{\"k\":012}]",
+            "[{\"k\":1},{\"k\":1}}]",
+        ] {
+            let mut array = Array::new(1 << 20);
+            assert_eq!(array.push(broken.as_bytes(), |_| ()), Err(Broken::Corrupt), "{broken}");
+        }
+        // The bound holds for elements that repeat, too.
+        let mut array = Array::new(9);
+        assert_eq!(array.push(b"[{\"k\":1},{\"k\":123456}]", |_| ()), Err(Broken::Oversize));
     }
 
     #[test]

@@ -1,15 +1,15 @@
-//! Providers and words as users write them, in TOML.
+//! Providers and finish reasons that users define in TOML.
 //!
 //! ```toml
 //! [provider.openai.words]                       # corrects a built-in provider, on all its wires
-//! frobnicated = "output_limit"                  # in the field that carries the word on each wire
+//! frobnicated = "output_limit"                  # in the main field of each wire
 //! shrugged = { reason = "unknown", vague = true }
 //! [provider.openai.words."incomplete_details.reason"]
 //! budget = "output_limit"                       # in this field
 //! [provider.openai.versions."v2".words]         # for one version of the API
 //! frobnicated = "paused"
 //!
-//! [provider.acme]                               # a provider of one's own
+//! [provider.acme]                               # adds a provider
 //! like = "openai-chat"
 //! hosts = ["api.acme.example"]
 //! ```
@@ -32,20 +32,20 @@ use crate::provider::{self, Corrections, Profile, Taught};
 use crate::verdict::Meaning;
 
 impl Registry {
-    /// Registers the providers and words that are written in a TOML file, `[provider.NAME]` tables
-    /// and nothing else.
+    /// Registers the providers and finish reasons of a TOML file. It may contain only
+    /// `[provider.NAME]` tables.
     ///
     /// # Errors
-    /// What is wrong, with the file's name and the line. Nothing is registered then.
+    /// Returns the file name, the line and the problem. Nothing is registered then.
     pub fn add_toml(&mut self, file: &str, text: &str) -> Result<(), Error> {
         check_keys(file, text)?;
         self.add_toml_within(file, text)
     }
 
-    /// Registers the `[provider.NAME]` tables of a TOML file that holds other things too.
+    /// Registers the `[provider.NAME]` tables of a TOML file that may contain other tables.
     ///
     /// # Errors
-    /// What is wrong, with the file's name and the line. Nothing is registered then.
+    /// Returns the file name, the line and the problem. Nothing is registered then.
     pub fn add_toml_within(&mut self, file: &str, text: &str) -> Result<(), Error> {
         for entry in entries(self, file, text)? {
             self.register(entry);
@@ -54,14 +54,14 @@ impl Registry {
     }
 }
 
-/// What is wrong with a file of providers.
+/// A problem in a file of providers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Error {
-    /// The file.
+    /// Name of the file.
     pub file: String,
-    /// The line, from one on.
+    /// Line number, starting at 1.
     pub line: usize,
-    /// What is wrong, and what to do.
+    /// Problem, and how to fix it.
     pub message: String,
 }
 
@@ -73,13 +73,13 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-/// Refuses a file that holds anything but tables of providers.
+/// Rejects a file that contains anything but tables of providers.
 fn check_keys(file: &str, text: &str) -> Result<(), Error> {
     let source = Source { file, text };
     toml::from_str::<Alone>(text).map(drop).map_err(|error| source.unread(&error))
 }
 
-/// Reads the tables of providers, and registers nothing.
+/// Parses the tables of providers without registering them.
 fn entries(registry: &Registry, file: &str, text: &str) -> Result<Vec<Entry>, Error> {
     let source = Source { file, text };
     let written: File = toml::from_str(text).map_err(|error| source.unread(&error))?;
@@ -109,11 +109,11 @@ struct File {
     provider: BTreeMap<Spanned<String>, Written>,
 }
 
-/// A provider as users write it.
+/// A provider in the TOML file.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, expecting = "a table of a provider's settings")]
 struct Written {
-    /// A provider or a wire that it is like; none for a built-in provider that is corrected.
+    /// Provider or wire that it is like. `None` if it corrects a built-in provider.
     like: Option<Spanned<String>>,
     #[serde(default)]
     replace: bool,
@@ -135,22 +135,22 @@ struct WrittenVersion {
     words: WrittenWords,
 }
 
-/// Words and their meanings, and fields with words of their own.
+/// Finish reasons with their meanings, and fields with their tables.
 type WrittenWords = BTreeMap<Spanned<String>, Spanned<WrittenWord>>;
 
-/// The value beside a word or a field.
+/// Value of a finish reason or a field.
 enum WrittenWord {
-    /// A meaning by its name.
+    /// Meaning by its name.
     Name(String),
-    /// True or false.
+    /// A flag, for `vague`.
     Flag(bool),
-    /// A meaning with `vague`, or the words of a field.
+    /// Meaning with `vague`, or the finish reasons of a field.
     Table(WrittenWords),
-    /// A value that no word has.
+    /// A value that is never valid.
     Other,
 }
 
-// By hand, since an untagged enum would lose the lines.
+// Written by hand, since an untagged enum would lose the spans.
 impl<'de> Deserialize<'de> for WrittenWord {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Any;
@@ -202,7 +202,7 @@ impl Source<'_> {
         Error { file: self.file.to_owned(), line, message }
     }
 
-    /// What the TOML reader says, on one line.
+    /// Returns the error of the TOML parser, on one line.
     fn unread(&self, error: &toml::de::Error) -> Error {
         let message = crate::text::plain_error(error.message());
         self.error(error.span().unwrap_or(0..0), message)
@@ -233,7 +233,7 @@ impl Source<'_> {
         Ok(entries)
     }
 
-    /// The id of a provider, and what it is like: itself, where it corrects a built-in one.
+    /// Returns the id of a provider and what it is like. A correction is like the provider itself.
     fn like(
         &self,
         registry: &Registry,
@@ -319,7 +319,7 @@ impl Source<'_> {
         {
             return Ok(url.into_inner());
         }
-        // The text itself is not repeated: it may hold a password.
+        // The URL is not repeated: it may contain a password.
         let message = "invalid base_url: expected https:// or http://, a host and at most a path, \
                        without a user, a query or spaces";
         Err(self.error(url.span(), message.to_owned()))
@@ -335,7 +335,7 @@ impl Source<'_> {
         })
     }
 
-    /// The words of a provider, those of all its fields.
+    /// Returns the finish reasons of a provider, in all its fields.
     fn words(&self, words: WrittenWords, like: Like) -> Result<Vec<Taught>, Error> {
         let mut taught = Vec::new();
         for (name, value) in words {
@@ -387,15 +387,15 @@ impl Source<'_> {
     }
 }
 
-/// Whether a table gives a meaning, rather than the words of a field.
+/// Reports whether a table is a meaning, rather than the finish reasons of a field.
 fn is_meaning(table: &WrittenWords) -> bool {
     table.is_empty() || table.keys().any(|key| MEANING.contains(&key.get_ref().as_str()))
 }
 
-/// What the table of a meaning holds.
+/// Keys in the table of a meaning.
 const MEANING: [&str; 2] = ["reason", "vague"];
 
-/// A meaning by its name, or a table of the name and whether the word is vague.
+/// Parses a meaning: a name, or a table with `reason` and `vague`.
 fn read_meaning(word: &str, value: &WrittenWord) -> Result<Meaning, String> {
     let unread = || {
         format!(
@@ -439,22 +439,22 @@ fn named_meaning(word: &str, name: &str, how: fn(Reason) -> Meaning) -> Result<M
         let names = names.join(", ");
         let meant = nearest(name, Reason::ALL.into_iter().map(Reason::name));
         let meant = meant.map(|name| format!("; did you mean `{name}`?")).unwrap_or_default();
-        // Only what looks like a name is repeated: it may be a key in the wrong place.
+        // The value is repeated only if it looks like a name: it may be a misplaced key.
         let plain = name.chars().all(|char| char.is_ascii_lowercase() || char == '_');
         let name = if plain { format!(" `{name}`") } else { String::new() };
         return Err(format!("invalid meaning{name} for `{word}`: expected one of {names}{meant}"));
     };
-    // A word that means nothing known is vague, however it is written.
+    // A finish reason without a known meaning is always vague.
     Ok(if reason == Reason::Unknown { Meaning::Vague(reason) } else { how(reason) })
 }
 
-/// The field of this name or path on one of the wires.
+/// Returns the field with this name or path on one of the wires.
 fn field(like: Like, name: &str) -> Option<&'static str> {
     let mut tables = like.wires().flat_map(Profile::tables);
     tables.find(|table| table.field == name || table.path == name).map(|table| table.field)
 }
 
-/// The names of all fields that carry words, each once.
+/// Returns the names of all fields that carry finish reasons, each once.
 fn fields(like: Like) -> Vec<&'static str> {
     let mut names = Vec::new();
     for table in like.wires().flat_map(Profile::tables) {
