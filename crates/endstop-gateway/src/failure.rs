@@ -220,7 +220,7 @@ mod tests {
         assert_eq!(
             message(&ending(Reason::OutputLimit, call())).as_deref(),
             Some(
-                "endstop: the response ended as output_limit, so that none of its tool calls may run: \
+                "endstop: the response ended as output_limit, so none of its tool calls may run: \
                  the stream stopped. The turn holds a tool call that may be incomplete. Never run \
                  the tool call; raise the output limit, or ask for only that call."
             )

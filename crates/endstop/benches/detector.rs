@@ -1,8 +1,8 @@
-//! What the detector costs: instructions and allocations per event, beside others, in one run.
+//! Cost of the detector and of other parsers, in instructions and allocations per event.
 //!
 //! `cargo bench -p endstop` runs this program under callgrind once for each row, at two sizes, and
-//! prints the difference per event: instruction counts do not depend on how busy the machine is.
-//! It needs valgrind. With arguments it is the workload itself.
+//! prints the difference per event. Instruction counts do not depend on the load of the machine. It
+//! needs valgrind. With arguments, the program runs the workload itself.
 
 #![expect(
     clippy::unwrap_used,
@@ -29,7 +29,7 @@ use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 #[global_allocator]
 static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 
-/// How many different events there are; a workload repeats them.
+/// Number of different events. A workload repeats them.
 const EVENTS: usize = 100;
 
 fn main() {
@@ -49,7 +49,7 @@ fn main() {
     }
 }
 
-/// One event whose data is a line of this size, in pieces.
+/// Reads one event whose data is a line of this size, in chunks.
 fn one_line(size: usize, cut: usize) {
     let text = format!(
         "data: {{\"choices\":[{{\"delta\":{{\"content\":\"{}\"}}}}]}}\n\n",
@@ -61,7 +61,7 @@ fn one_line(size: usize, cut: usize) {
     black_box(&reader);
 }
 
-/// One event a chunk, as it comes off the wire.
+/// Returns one event per chunk, in the format of the wire.
 fn events(wire: &str) -> Vec<Vec<u8>> {
     (0..EVENTS).map(|number| event(wire, WORDS[number % WORDS.len()])).collect()
 }
@@ -108,7 +108,7 @@ fn profile(wire: &str) -> (&'static Profile, &'static str) {
     }
 }
 
-/// The same bytes in chunks of another size; zero leaves one event a chunk.
+/// Returns the same bytes in chunks of another size; zero keeps one event per chunk.
 fn recut(events: &[Vec<u8>], size: usize) -> Vec<Vec<u8>> {
     match size {
         0 => events.to_vec(),
@@ -116,7 +116,7 @@ fn recut(events: &[Vec<u8>], size: usize) -> Vec<Vec<u8>> {
     }
 }
 
-/// What the reference of the field reads out of a chunk.
+/// Fields that the reference implementation reads from a chunk.
 #[derive(Deserialize)]
 #[expect(dead_code, reason = "it is read to be measured")]
 struct Chunk<'a> {
@@ -253,7 +253,7 @@ fn chunk_bytes(chunks: &[Vec<u8>]) -> Vec<Result<Bytes, std::io::Error>> {
     chunks.iter().map(|chunk| Ok(Bytes::copy_from_slice(chunk))).collect()
 }
 
-/// Drives a stream that is always ready to its end, round after round.
+/// Polls a stream that is always ready to its end, once per round.
 fn drain<S: futures_util::Stream>(rounds: usize, new: impl Fn() -> S, mut on: impl FnMut(S::Item)) {
     for _ in 0..rounds {
         let mut stream = std::pin::pin!(new());
@@ -265,12 +265,12 @@ fn drain<S: futures_util::Stream>(rounds: usize, new: impl Fn() -> S, mut on: im
     }
 }
 
-/// Instructions of one run of this program.
+/// Returns the instructions of one run of this program.
 fn instructions(arguments: &[&str]) -> f64 {
     let program = std::env::current_exe().unwrap();
     let output = Command::new("valgrind")
         .arg("--tool=callgrind")
-        // Beside the program; callgrind changes the mode of what it writes to.
+        // Written beside the program; callgrind changes the mode of its output file.
         .arg(format!("--callgrind-out-file={}.callgrind", program.display()))
         .arg(&program)
         .args(arguments)
@@ -282,7 +282,7 @@ fn instructions(arguments: &[&str]) -> f64 {
     line.rsplit(' ').next().unwrap().parse().unwrap()
 }
 
-/// Instructions per event: two runs, so that what does not grow drops out.
+/// Returns the instructions per event, from two runs, so that the fixed cost cancels out.
 fn per_event(contender: &str, wire: &str, cut: usize) -> f64 {
     let cut = cut.to_string();
     let few = instructions(&[contender, wire, &cut, "4"]);
@@ -313,7 +313,7 @@ fn report() {
     let row = |contender: &str, wire: &str| {
         let mut cost = per_event(contender, wire, 0);
         let mut allocations = allocations_per_event(contender, wire);
-        // The crates take owned chunks from a stream; making those is not their cost.
+        // The crates take owned chunks from a stream; creating those is not their cost.
         if ["sse-stream", "sseer", "eventsource-stream", "eventsource-stream+Value"]
             .contains(&contender)
         {

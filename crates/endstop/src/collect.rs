@@ -1,4 +1,4 @@
-//! A whole answer in one go: its text, its tool calls, its usage and its ending.
+//! Collector for a whole answer: its text, tool calls, token counts and ending.
 
 use crate::ending::{Ending, TransportEnd, Usage};
 use crate::event::Event;
@@ -7,10 +7,10 @@ use crate::reader::{Head, Reader};
 use crate::request::RequestInfo;
 use crate::tool_call::{Allow, Assembly, ToolCall, allow};
 
-/// Reads one response and keeps its answer.
+/// Reads one response and collects its answer.
 ///
-/// It keeps the text of the first choice. Use a [`Reader`] for the others, or to pass text on as it
-/// comes.
+/// It collects the text of the first choice. Use a [`Reader`] for other choices, or to pass text on
+/// as it arrives.
 ///
 /// ```
 /// use endstop::{Collector, Head, Reason, RequestInfo, TransportEnd, provider};
@@ -31,24 +31,24 @@ pub struct Collector {
     content: Content,
 }
 
-/// The answer of one response, and its ending.
+/// Answer and ending of one response.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Answer {
-    /// The text of the first choice.
+    /// Text of the first choice.
     pub text: String,
-    /// The reasoning of the first choice.
+    /// Reasoning of the first choice.
     pub reasoning: String,
-    /// The tool calls of all choices. See [`Answer::allow`] before you run one.
+    /// Tool calls of all choices. Call [`Answer::allow`] before you run one.
     pub tool_calls: Vec<ToolCall>,
-    /// The token counts.
+    /// Token counts.
     pub usage: Usage,
-    /// The ending.
+    /// Ending of the response.
     pub ending: Ending,
 }
 
 impl Answer {
-    /// Reports whether the tool calls may run: all of them are complete, and the response ended well.
+    /// Reports whether the tool calls may run: all are complete and the response ended well.
     #[must_use]
     pub fn allow(&self) -> Allow {
         allow(&self.ending, &self.tool_calls)
@@ -75,18 +75,18 @@ impl Content {
 }
 
 impl Collector {
-    /// Collects one response of this wire.
+    /// Creates a collector for one response of this wire.
     pub fn new(wire: impl Into<Wire>, head: Head<'_>, request: RequestInfo) -> Self {
         Reader::new(wire, head, request).into()
     }
 
-    /// Reads a chunk, however the response is cut into chunks.
+    /// Reads a chunk. Chunks may be split anywhere.
     pub fn push(&mut self, chunk: &[u8]) {
         let Self { reader, content } = self;
         reader.read(chunk, |event| content.observe(&event));
     }
 
-    /// Ends the response.
+    /// Ends the response and returns the answer.
     #[must_use]
     pub fn finish(self, end: TransportEnd) -> Answer {
         let Self { reader, mut content } = self;
@@ -97,7 +97,8 @@ impl Collector {
     }
 }
 
-/// Collects what a reader that has read nothing yet will read, as with other [`Limits`](crate::Limits).
+/// Converts a new reader, such as one with other [`Limits`](crate::Limits). It must not have read
+/// anything yet.
 impl From<Reader> for Collector {
     fn from(reader: Reader) -> Self {
         Self { reader, content: Content::default() }

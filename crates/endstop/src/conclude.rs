@@ -1,4 +1,4 @@
-//! The conclusion: from all that was read of a response to its ending.
+//! Builds the ending of a response from the facts that were read.
 
 use std::cmp::Ordering;
 
@@ -14,7 +14,7 @@ use crate::repeat::Repeat;
 use crate::verdict::{self, Evidence, Habits, Meaning};
 
 impl State {
-    /// A copy for judging: without the fast path's template, which can be as large as an event.
+    /// Copies the state without the template of the fast path, which can be as large as an event.
     pub(crate) fn snapshot(&self) -> Self {
         Self {
             wire: self.wire.clone(),
@@ -32,7 +32,7 @@ impl State {
         self.ending_as(None, close)
     }
 
-    /// The ending, closed like this where it is not for the close to say.
+    /// Returns the ending. `closed` overrides the value that follows from the transport.
     pub(crate) fn ending_as(mut self, closed: Option<Closed>, close: TransportEnd) -> Ending {
         if self.is_error_status() && self.facts.fault.is_none() {
             let fault = judge_fault(RawError::default(), self.status, &self.wire.profile);
@@ -87,7 +87,7 @@ impl State {
         ending
     }
 
-    /// How the bytes ended, in the order in which the causes count.
+    /// Returns the way the bytes ended. Earlier checks take precedence.
     fn closed(&self, close: TransportEnd) -> Closed {
         if self.facts.fault.is_some() {
             return Closed::Error;
@@ -114,13 +114,13 @@ impl State {
         }
     }
 
-    /// As many choices came as were asked for.
+    /// Reports whether all requested choices came.
     fn has_all_choices(&self) -> bool {
         let asked = self.asked.choices.map_or(0, |asked| asked as usize);
         self.facts.choices.len() >= asked.min(self.limits.choices)
     }
 
-    /// Choices that were asked for and never came, where nothing proves that the response is over.
+    /// Adds requested choices that never came, unless an end marker or an error ended the response.
     fn add_missing_choices(&mut self, closed: Closed) {
         let Some(asked) = self.asked.choices else { return };
         if matches!(closed, Closed::Proven | Closed::Error | Closed::Open) {
@@ -181,21 +181,21 @@ impl State {
         }
     }
 
-    /// Whether the word of a choice makes up for the missing proof. A word of success does not where
-    /// something was to follow.
+    /// Reports whether the finish reason of a choice makes up for a missing end marker. A success
+    /// does not if the list of events was never closed.
     fn word_suffices(&self, choice: &Choice, closed: Closed) -> bool {
         let proof = self.wire.profile.proof;
         let whole = !(self.flags.unclosed_list && choice.says_success());
         whole && choice.word_suffices(proof, closed, self.flags.cut_event)
     }
 
-    /// Whole events came, and none of them is of a wire that is known.
+    /// Reports whether the response has complete events, and none belongs to a known wire.
     fn is_unrecognised(&self) -> bool {
         let read = self.understood || self.facts.fault.is_some() || self.facts.proven;
         self.events > 0 && !read && !self.flags.malformed_event
     }
 
-    /// The output tokens that were used, held against those that were allowed.
+    /// Compares the output token count with the limit of the request.
     fn used_of_cap(&self) -> Option<Ordering> {
         let usage = &self.facts.usage;
         let beside = usage.reasoning.filter(|_| self.wire.profile.quirks.reasoning_beside_output);
@@ -207,13 +207,13 @@ impl State {
     }
 }
 
-/// A polled body that is still under way has a state, not an ending.
+/// Turns the ending of a pending polled body into its current state.
 fn not_over(ending: &mut Ending, pending: Said) {
     ending.over = false;
     ending.reason = Reason::Unknown;
     ending.confidence = Confidence::High;
     ending.sentence =
-        format!("the response is not over: its `{}` is `{}`", pending.field, pending.word);
+        format!("the response is not finished: `{}` is `{}`", pending.field, pending.word);
     ending.said = Some(pending);
 }
 

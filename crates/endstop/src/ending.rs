@@ -1,8 +1,7 @@
-//! The ending of one response: what was said, how the bytes closed, what the content shows, and
-//! the verdict.
+//! The ending of one response: said, closed, shown and the verdict.
 //!
-//! The four are kept apart on purpose. [`crate::verdict`] makes the last from the other three;
-//! nothing here decides anything.
+//! The four are separate fields. [`crate::verdict`] derives the verdict from the other three; this
+//! module only holds data.
 
 use std::borrow::Cow;
 
@@ -13,11 +12,11 @@ use serde_json::Number;
 use crate::fault::Fault;
 use crate::provider;
 
-/// Why a response ended: our one word for it.
+/// Reason why a response ended.
 ///
-/// [`crate::vocabulary`] spells it for others. The order is that of completeness: the further
-/// down, the less of an answer there is, which is how the least complete choice speaks for a
-/// response of several.
+/// [`crate::vocabulary`] translates it to other vocabularies. The variants are ordered from the
+/// most to the least complete answer. For a response with several choices, the least complete
+/// choice gives the reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
@@ -26,15 +25,15 @@ pub enum Reason {
     Complete,
     /// One of the caller's stop sequences matched.
     StopSequence,
-    /// Complete tool calls wait to be run.
+    /// The response contains complete tool calls to run.
     ToolCall,
-    /// The provider paused, and resumes by its own protocol.
+    /// The provider paused the turn and resumes it by its own protocol.
     Paused,
-    /// The cap on output tokens was reached.
+    /// The limit on output tokens was reached.
     OutputLimit,
     /// The context window is full.
     ContextLimit,
-    /// The model or a classifier declined.
+    /// The model or a classifier declined to answer.
     Refused,
     /// A content filter or guardrail withheld the answer.
     Filtered,
@@ -42,22 +41,22 @@ pub enum Reason {
     Safety,
     /// The answer was blocked as recitation.
     Recitation,
-    /// The provider says that the tool call is malformed, or announced one and sent none.
+    /// The tool call is malformed, or the provider announced one and sent none.
     MalformedToolCall,
-    /// A word that we do not know, or none at all.
+    /// The finish reason is unknown or missing.
     Unknown,
-    /// The caller or an operator cancelled.
+    /// The caller or an operator cancelled the request.
     Cancelled,
-    /// A time limit passed, theirs or ours.
+    /// A timeout expired, at the provider or at the client.
     TimedOut,
     /// The provider failed.
     Failed,
-    /// The bytes ended before the response did.
+    /// The bytes ended before the response was complete.
     Cut,
 }
 
 impl Reason {
-    /// Every reason, in order.
+    /// All reasons, in order.
     pub const ALL: [Self; 16] = [
         Self::Complete,
         Self::StopSequence,
@@ -77,7 +76,7 @@ impl Reason {
         Self::Cut,
     ];
 
-    /// Whether the provider delivered all that it meant to deliver.
+    /// Reports whether the provider delivered the complete answer.
     #[must_use]
     pub fn is_success(self) -> bool {
         match self {
@@ -99,20 +98,20 @@ impl Reason {
     }
 }
 
-/// How sure the verdict is.
+/// Confidence in a verdict.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Confidence {
-    /// Nothing was said, or only circumstantial evidence is left.
+    /// The finish reason is missing, or the evidence is only circumstantial.
     Low,
-    /// One of the facts is missing or was overruled, or the word is vague or unknown.
+    /// A fact is missing or was overruled, or the finish reason is vague or unknown.
     Medium,
     /// Said, closed and shown agree.
     High,
 }
 
 impl Confidence {
-    /// The word for it in records and reports.
+    /// Returns the name in records and reports.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -123,102 +122,102 @@ impl Confidence {
     }
 }
 
-/// What ended the bytes, as whoever moved them tells it to [`crate::Reader::finish`].
+/// Cause of the end of the bytes, as the transport reports it to [`crate::Reader::finish`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum TransportEnd {
     /// The body ended cleanly.
     Eof,
-    /// The connection broke: a reset.
+    /// The connection broke, such as by a reset.
     Reset,
-    /// The body ended inside a chunk, or short of its promised length.
+    /// The body ended inside a chunk or before its declared length.
     Truncated,
-    /// There never was a connection.
+    /// The connection could not be opened.
     Unreachable(Unreachable),
-    /// One of our own time limits passed.
+    /// A timeout on our side expired.
     TimedOut(Timer),
-    /// The client went away and nobody reads any more.
+    /// The client disconnected.
     ClientGone,
-    /// The reader was dropped before anyone finished it.
+    /// The reader was dropped before [`crate::Reader::finish`].
     Dropped,
-    /// Our own process ended while the response was under way.
+    /// Our process ended during the response.
     Interrupted,
-    /// We were told to shut down.
+    /// Our process was asked to shut down.
     ShutDown,
 }
 
-/// Why there was no connection to the provider.
+/// Reason why no connection to the provider could be opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Unreachable {
-    /// Nobody listens there.
+    /// The connection was refused.
     Refused,
-    /// The name does not resolve.
+    /// The host name does not resolve.
     Dns,
-    /// The name resolves to an address that is not allowed.
+    /// The host name resolves to an address that is not allowed.
     Blocked,
-    /// The certificate or the handshake is wrong.
+    /// The TLS certificate or handshake is invalid.
     Tls,
-    /// A proxy on the way refused.
+    /// A proxy refused the connection.
     Proxy,
-    /// Anything else.
+    /// Any other cause.
     Other,
 }
 
-/// Which time limit passed.
+/// Timeout that expired.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Timer {
-    /// No connection in time.
+    /// Timeout for the connection.
     Connect,
-    /// No first byte in time.
+    /// Timeout for the first byte.
     FirstByte,
-    /// Too long a silence between bytes.
+    /// Timeout between two chunks.
     Idle,
-    /// The whole response took too long.
+    /// Timeout for the whole response.
     Total,
-    /// The client did not take in what was sent to it.
+    /// Timeout for the client to read the response.
     ClientWrite,
 }
 
-/// How the bytes ended.
+/// Way in which the bytes of a response ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Closed {
-    /// Not yet: the response is still under way.
+    /// The bytes have not ended yet.
     Open,
-    /// By what the provider's profile names as proof of the end.
+    /// With the end marker that the provider's profile names, or with a complete body.
     Proven,
-    /// By a clean end without that proof.
+    /// With a clean end of the body, without an end marker.
     Eof,
-    /// By a broken connection.
+    /// With a broken connection.
     Reset,
-    /// Inside a chunk, or short of the promised length.
+    /// Inside a chunk or before the declared length.
     Truncated,
-    /// Before it began: there was no connection.
+    /// Before the first byte: the connection could not be opened.
     Unreachable(Unreachable),
-    /// By a time limit of ours.
+    /// With a timeout on our side.
     TimedOut(Timer),
-    /// By the client's leaving.
+    /// With a disconnect of the client.
     ClientGone,
-    /// By the reader's being dropped.
+    /// With the drop of the reader.
     Dropped,
-    /// By an error that the provider sent.
+    /// With an error from the provider.
     Error,
-    /// By an event larger than the limit, or more events than the limit.
+    /// With an event over the size limit, or with more events than the limit.
     Oversize,
-    /// By a frame that cannot be read: a wrong checksum, an impossible length.
+    /// With a corrupt frame, such as a wrong checksum or an impossible length.
     BrokenFrame,
-    /// By the end of our own process.
+    /// With the end of our process.
     Interrupted,
-    /// By our shutting down.
+    /// With the shutdown of our process.
     ShutDown,
 }
 
 impl Closed {
-    /// All of them.
+    /// All values.
     pub const ALL: [Self; 23] = [
         Self::Open,
         Self::Proven,
@@ -245,13 +244,13 @@ impl Closed {
         Self::ShutDown,
     ];
 
-    /// Returns the one that has this word.
+    /// Returns the value with this name.
     #[must_use]
     pub fn from_word(word: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|closed| closed.word() == word)
     }
 
-    /// The word for it in records and reports.
+    /// Returns the name in records and reports.
     #[must_use]
     pub fn word(self) -> &'static str {
         match self {
@@ -308,125 +307,125 @@ impl<'de> Deserialize<'de> for Closed {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let word = Cow::<'de, str>::deserialize(deserializer)?;
         Self::from_word(&word)
-            .ok_or_else(|| D::Error::custom(format!("unknown way to close `{word}`")))
+            .ok_or_else(|| D::Error::custom(format!("unknown `closed` value `{word}`")))
     }
 }
 
-/// The provider's own word, and where it stood.
+/// The provider's finish reason and its field.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Said {
-    /// The bare name of the field, such as `finish_reason`.
+    /// Bare name of the field, such as `finish_reason`.
     pub field: Cow<'static, str>,
-    /// The word as it was sent, capped at 256 bytes, control characters escaped.
+    /// Finish reason as it was sent, cut to 256 bytes, with control characters escaped.
     pub word: String,
 }
 
 impl Said {
-    /// A word in a field.
+    /// Creates a finish reason in a field.
     pub fn new(field: impl Into<Cow<'static, str>>, word: impl Into<String>) -> Self {
         Self { field: field.into(), word: word.into() }
     }
 }
 
-/// What the content shows, whatever was said.
+/// Findings about the content, independent of the finish reason.
 ///
-/// Its JSON holds what is set, and nothing else.
+/// The JSON form contains only the fields that are set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Shown {
-    /// Text came.
+    /// The answer has text.
     #[serde(skip_serializing_if = "is_default")]
     pub text: bool,
-    /// Reasoning came.
+    /// The answer has reasoning.
     #[serde(skip_serializing_if = "is_default")]
     pub reasoning: bool,
-    /// Text came in the field that the wire keeps for refusals.
+    /// The wire's field for refusals has text.
     #[serde(skip_serializing_if = "is_default")]
     pub refusal: bool,
-    /// Content of another kind came: audio, an image, a server-side tool.
+    /// The answer has other content: audio, an image, a server-side tool.
     #[serde(skip_serializing_if = "is_default")]
     pub other_content: bool,
-    /// Tool calls that were begun.
+    /// Number of tool calls, complete or not.
     #[serde(skip_serializing_if = "is_default")]
     pub tool_calls: u32,
-    /// Of those, calls whose block never closed or whose arguments are unfinished JSON.
+    /// Number of tool calls whose block never closed or whose arguments are unfinished JSON.
     #[serde(skip_serializing_if = "is_default")]
     pub unfinished_tool_calls: u32,
-    /// Of those, calls whose arguments can no longer become JSON.
+    /// Number of tool calls whose arguments can no longer become valid JSON.
     #[serde(skip_serializing_if = "is_default")]
     pub malformed_tool_calls: u32,
-    /// Of those, calls that never got a name.
+    /// Number of tool calls without a name.
     #[serde(skip_serializing_if = "is_default")]
     pub nameless_tool_calls: u32,
-    /// Of those, closed calls whose arguments are absent, blank or null: calls without parameters,
-    /// if the response ended well.
+    /// Number of closed tool calls whose arguments are absent, blank or null. If the response ended
+    /// well, these are calls without parameters.
     #[serde(skip_serializing_if = "is_default")]
     pub bare_tool_calls: u32,
-    /// The provider waits for an approval before it runs a tool of its own.
+    /// The provider waits for approval before it runs a server-side tool.
     #[serde(skip_serializing_if = "is_default")]
     pub approval: bool,
     /// The provider named the stop sequence that matched.
     #[serde(skip_serializing_if = "is_default")]
     pub stop_sequence: bool,
-    /// A part of the answer is marked as incomplete, whatever the word says.
+    /// Part of the answer is marked as incomplete.
     #[serde(skip_serializing_if = "is_default")]
     pub unfinished_content: bool,
-    /// A guardrail says that it stepped in, whatever the word says.
+    /// A guardrail reported that it intervened.
     #[serde(skip_serializing_if = "is_default")]
     pub guardrail: bool,
-    /// The host says that its engine broke down, whatever the word says.
+    /// The provider reported a failure of its engine.
     #[serde(skip_serializing_if = "is_default")]
     pub breakdown: bool,
-    /// The provider said two things that exclude each other.
+    /// The provider reported two outcomes that contradict each other.
     #[serde(skip_serializing_if = "is_default")]
     pub contradiction: bool,
-    /// Exactly as many output tokens were used as were allowed.
+    /// The output token count equals the limit.
     #[serde(skip_serializing_if = "is_default")]
     pub at_cap: bool,
-    /// More output tokens were counted than were allowed, as hosts do that count reasoning apart.
+    /// The output token count exceeds the limit, as on providers that count reasoning separately.
     #[serde(skip_serializing_if = "is_default")]
     pub over_cap: bool,
-    /// The word came, and the proof of the end that this host otherwise sends did not.
+    /// The response has a finish reason but lacks the end marker of its provider.
     #[serde(skip_serializing_if = "is_default")]
     pub missing_marker: bool,
-    /// The last event was cut off in the middle.
+    /// The last event is truncated.
     #[serde(skip_serializing_if = "is_default")]
     pub cut_event: bool,
-    /// An event could not be read.
+    /// An event could not be parsed.
     #[serde(skip_serializing_if = "is_default")]
     pub malformed_event: bool,
-    /// No event was of a wire that is known.
+    /// No event belongs to a known wire.
     #[serde(skip_serializing_if = "is_default")]
     pub unrecognised: bool,
-    /// Bytes that are not UTF-8 came.
+    /// The response contains bytes that are not UTF-8.
     #[serde(skip_serializing_if = "is_default")]
     pub invalid_utf8: bool,
-    /// Content or an error came after the proof of the end.
+    /// Content or an error came after the end marker.
     #[serde(skip_serializing_if = "is_default")]
     pub late_event: bool,
-    /// The client left after the end, before the last byte.
+    /// The client disconnected after the end marker or finish reason, before the last byte.
     #[serde(skip_serializing_if = "is_default")]
     pub client_closed_early: bool,
-    /// Choices or tool calls over the limit, which were counted and not followed.
+    /// Number of choices and tool calls over the limit. They were counted and not read.
     #[serde(skip_serializing_if = "is_default")]
     pub excess: u32,
 }
 
 impl Shown {
-    /// No content of any kind came.
+    /// Reports whether the answer has no content of any kind.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         !(self.text || self.reasoning || self.refusal || self.other_content) && self.tool_calls == 0
     }
 
-    /// Reasoning came, and nothing that a caller could use.
+    /// Reports whether reasoning is the only content.
     #[must_use]
     pub fn is_reasoning_only(&self) -> bool {
         self.reasoning && !(self.text || self.refusal || self.other_content) && self.tool_calls == 0
     }
 
-    /// The words for what stands out, as records and reports show them.
+    /// Returns the names of the findings for records and reports.
     #[must_use]
     pub fn words(&self) -> Vec<&'static str> {
         let flags = [
@@ -463,7 +462,7 @@ fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }
 
-/// Tokens, as far as the provider told.
+/// Token counts that the provider reported.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Usage {
@@ -471,7 +470,7 @@ pub struct Usage {
     pub input: Option<u64>,
     /// Output tokens, as the provider counts them.
     pub output: Option<u64>,
-    /// Tokens spent on reasoning; part of `output` on some wires, beside it on others.
+    /// Tokens spent on reasoning; included in `output` on some wires, separate on others.
     pub reasoning: Option<u64>,
     /// Input tokens read from a cache.
     pub cache_read: Option<u64>,
@@ -480,7 +479,7 @@ pub struct Usage {
 }
 
 impl Usage {
-    /// Takes over what the newer report tells and keeps the rest: every wire sends running totals.
+    /// Replaces the counts that the newer report has. Every wire sends running totals.
     pub(crate) fn update(&mut self, newer: &Self) {
         self.input = newer.input.or(self.input);
         self.output = newer.output.or(self.output);
@@ -490,129 +489,129 @@ impl Usage {
     }
 }
 
-/// One allow-listed fact of the wire that is kept beside the verdict.
+/// One allow-listed fact of the wire.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Detail {
-    /// The choice that it belongs to; none where it concerns the response.
+    /// Choice that the fact belongs to; `None` if it concerns the whole response.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub choice: Option<u32>,
-    /// What it is, such as `stop_details.category`.
+    /// Name of the fact, such as `stop_details.category`.
     pub key: Cow<'static, str>,
-    /// Its value, capped, control characters escaped.
+    /// Value, cut to a maximum length, with control characters escaped.
     pub value: String,
 }
 
-/// One category of a provider's safety system, as it rated a choice or the prompt.
+/// Rating of a choice or the prompt in one category of a provider's safety system.
 ///
-/// Words and scores are the provider's own: no two providers rate on the same scale.
+/// Labels and scores are the provider's own. No two providers use the same scale.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct SafetyRating {
-    /// The choice that was rated; none for the prompt or the response as a whole.
+    /// Choice that was rated; `None` for the prompt or the whole response.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub choice: Option<u32>,
-    /// The category, such as `HARM_CATEGORY_HATE_SPEECH` or `violence`.
+    /// Category, such as `HARM_CATEGORY_HATE_SPEECH` or `violence`.
     pub category: String,
-    /// The provider's word for how likely harm is, such as `NEGLIGIBLE`.
+    /// The provider's label for the probability of harm, such as `NEGLIGIBLE`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub probability: Option<String>,
-    /// The same as a number.
+    /// Probability of harm as a number.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub score: Option<Number>,
-    /// The provider's word for how severe the harm is, such as `medium`.
+    /// The provider's label for the severity of harm, such as `medium`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub severity: Option<String>,
-    /// The same as a number.
+    /// Severity of harm as a number.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub severity_score: Option<Number>,
-    /// This category withheld the content.
+    /// Whether this category blocked the content.
     pub blocked: bool,
 }
 
 impl SafetyRating {
-    /// Whether both rate the same thing.
+    /// Reports whether both ratings have the same choice and category.
     pub(crate) fn is_of(&self, other: &Self) -> bool {
         self.choice == other.choice && self.category == other.category
     }
 }
 
-/// How one choice ended.
+/// Ending of one choice.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct ChoiceEnding {
-    /// The choice's own number on the wire.
+    /// Number of the choice on the wire.
     pub index: u32,
-    /// What the provider said of it.
+    /// The provider's finish reason for the choice.
     pub said: Option<Said>,
-    /// What its content shows.
+    /// Findings about the content of the choice.
     pub shown: Shown,
-    /// Why it ended.
+    /// Reason for the end.
     pub reason: Reason,
-    /// How sure that is.
+    /// Confidence in the reason.
     pub confidence: Confidence,
-    /// The same in a sentence.
+    /// Explanation for people, in one sentence.
     pub sentence: String,
 }
 
-/// How one response ended.
+/// Ending of one response.
 ///
-/// A response of several choices has one ending for each; the least complete of them is the
-/// response's own.
+/// A response with several choices has one ending for each. The least complete one is the ending of
+/// the response.
 ///
-/// It reads back from its JSON as it was.
+/// The JSON form deserializes to the same value.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Ending {
-    /// Who served it.
+    /// Id of the provider.
     pub provider: String,
-    /// The wire language it came in.
+    /// Id of the dialect.
     pub dialect: Cow<'static, str>,
-    /// The model that the response names, else the one that was asked.
+    /// Model that the response names, or else the model of the request.
     pub model: Option<String>,
-    /// The provider's word for the least complete choice.
+    /// The provider's finish reason for the least complete choice.
     pub said: Option<Said>,
-    /// How the bytes ended.
+    /// The way the bytes ended.
     pub closed: Closed,
-    /// What the content of the least complete choice shows.
+    /// Findings about the content of the least complete choice.
     pub shown: Shown,
-    /// Why it ended.
+    /// Reason for the end.
     pub reason: Reason,
-    /// How sure that is.
+    /// Confidence in the reason.
     pub confidence: Confidence,
-    /// The same in a sentence.
+    /// Explanation for people, in one sentence.
     pub sentence: String,
-    /// Whether the response is over; false for a polled body that says `queued` or `in_progress`.
+    /// Whether the response is finished; false for a polled body that is `queued` or `in_progress`.
     pub over: bool,
     /// The provider's error, if it sent one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fault: Option<Fault>,
-    /// The tokens that the provider told.
+    /// Token counts that the provider reported.
     pub usage: Usage,
     /// One ending for each choice.
     pub choices: Vec<ChoiceEnding>,
-    /// Facts of the wire kept beside the verdict.
+    /// Other facts of the wire.
     pub details: Vec<Detail>,
-    /// The ratings of the provider's safety system, whether or not they blocked anything.
+    /// Ratings of the provider's safety system, whether or not they blocked anything.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ratings: Vec<SafetyRating>,
-    /// Whether a stream was asked for, where that is known.
+    /// Whether the request asked for a stream, if known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub streamed: Option<bool>,
-    /// The cap on output tokens that was asked for.
+    /// Limit on output tokens in the request.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cap: Option<u64>,
-    /// The version of the API that was asked, where it is known.
+    /// API version of the request, if known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub api_version: Option<String>,
-    /// Bytes read.
+    /// Number of bytes read.
     pub bytes: u64,
-    /// Events read.
+    /// Number of events read.
     pub events: u64,
 }
 
 impl Ending {
-    /// Makes an ending by hand, as the tests of policies and strategies need it.
+    /// Creates an ending from the least information, for tests.
     #[must_use]
     pub fn new(reason: Reason, confidence: Confidence, closed: Closed) -> Self {
         let choice = ChoiceEnding {
@@ -647,22 +646,21 @@ impl Ending {
         }
     }
 
-    /// Returns all input tokens that the provider counted, those read from or written to a cache
-    /// included.
+    /// Returns all input tokens that the provider counted, including cache reads and writes.
     #[must_use]
     pub fn input_tokens(&self) -> Option<u64> {
         let wire = provider::by_id(&self.provider).and_then(|known| known.wire_of(&self.dialect));
         wire.map_or(self.usage.input, |wire| wire.input_tokens(&self.usage))
     }
 
-    /// Returns all output tokens that the provider counted, those of reasoning included.
+    /// Returns all output tokens that the provider counted, including reasoning.
     #[must_use]
     pub fn output_tokens(&self) -> Option<u64> {
         let wire = provider::by_id(&self.provider).and_then(|known| known.wire_of(&self.dialect));
         wire.map_or(self.usage.output, |wire| wire.output_tokens(&self.usage))
     }
 
-    /// The provider's own word and its field: the word for the end, else the name of its error.
+    /// Returns the provider's finish reason and its field, or else the type or code of its error.
     #[must_use]
     pub fn native(&self) -> Option<(&str, &str)> {
         if let Some(said) = &self.said {
@@ -673,8 +671,8 @@ impl Ending {
         type_.or_else(|| fault.code.as_deref().map(|code| ("error.code", code)))
     }
 
-    /// What this ending is to be told apart by: the reason where the provider's word decided, else
-    /// what broke. This is the table of pairs, reason and close, in words for operators.
+    /// Returns a cause for operators: the reason if the finish reason decided, or else the failure,
+    /// such as `dns_error`. It is a function of the reason, `closed` and the error.
     #[must_use]
     pub fn cause(&self) -> &'static str {
         let by_close = match self.reason {

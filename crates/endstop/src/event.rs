@@ -1,148 +1,148 @@
-//! Events: what the frames of every wire have to say, in one language.
+//! Events: the content of frames in one format for all wires.
 
 use std::borrow::Cow;
 
 use crate::ending::{SafetyRating, Usage};
 use crate::fault::Fault;
 
-/// One thing that a frame says. Text is borrowed from the frame.
+/// One item of a frame. Text is borrowed from the frame.
 ///
-/// A choice is one of several answers to one request; wires with a single answer number it zero.
+/// A choice is one of several answers to a request. On wires with a single answer, its number is 0.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Event<'a> {
-    /// The response names itself and its model. Comes once.
+    /// Start of the response. It comes once.
     Begin {
         /// The provider's id of the response.
         id: &'a str,
-        /// The model that answers.
+        /// Model that answers.
         model: &'a str,
     },
-    /// A piece of the answer.
+    /// Part of the answer's text.
     Text {
-        /// Which choice.
+        /// Number of the choice.
         choice: u32,
-        /// The piece.
+        /// New text.
         text: &'a str,
     },
-    /// A piece of reasoning.
+    /// Part of the reasoning.
     Reasoning {
-        /// Which choice.
+        /// Number of the choice.
         choice: u32,
-        /// The piece.
+        /// New text.
         text: &'a str,
     },
-    /// A piece of a refusal, where the wire keeps a field for it.
+    /// Part of a refusal, on wires with a field for refusals.
     Refusal {
-        /// Which choice.
+        /// Number of the choice.
         choice: u32,
-        /// The piece.
+        /// New text.
         text: &'a str,
     },
-    /// Content that is neither text nor a call of the caller's tools.
+    /// Content other than text and calls of the caller's tools.
     OtherContent {
-        /// Which choice.
+        /// Number of the choice.
         choice: u32,
-        /// What it is, such as `audio`.
+        /// Kind of content, such as `audio`.
         kind: &'static str,
     },
-    /// A tool call begins.
+    /// Start of a tool call.
     ToolCallStart {
-        /// Which choice.
+        /// Number of the choice.
         choice: u32,
-        /// The call's number within the choice, as the wire counts.
+        /// Number of the call in the choice, as on the wire.
         call: u32,
-        /// The provider's id of the call; empty where the wire gives none.
+        /// The provider's id of the call; empty if the wire has none.
         id: &'a str,
-        /// The tool's name; empty where it comes later.
+        /// Name of the tool; empty if it comes later.
         name: &'a str,
     },
     /// The call that just began takes free text rather than JSON.
     ToolCallTakesText {
-        /// Which choice.
+        /// Number of the choice.
         choice: u32,
-        /// Which call.
+        /// Number of the call.
         call: u32,
     },
-    /// A piece of a tool call's arguments.
+    /// Part of the arguments of a tool call.
     ToolCallDelta {
-        /// Which choice.
+        /// Number of the choice.
         choice: u32,
-        /// Which call.
+        /// Number of the call.
         call: u32,
-        /// The piece: text of JSON, or the text that the tool takes.
+        /// New text: JSON, or free text if the tool takes that.
         arguments: &'a str,
     },
-    /// The provider runs this call itself, so that it is none for the caller.
+    /// The provider runs this call itself. The caller must not run it.
     ToolCallByProvider {
-        /// Which choice.
+        /// Number of the choice.
         choice: u32,
-        /// Which call.
+        /// Number of the call.
         call: u32,
     },
-    /// A tool call's block is closed.
+    /// End of a tool call's block.
     ToolCallEnd {
-        /// Which choice.
+        /// Number of the choice.
         choice: u32,
-        /// Which call.
+        /// Number of the call.
         call: u32,
     },
-    /// The tokens used so far.
+    /// Token counts so far.
     Usage(Usage),
-    /// The provider's word for why a choice ended.
+    /// The provider's finish reason for a choice.
     Word {
-        /// Which choice.
+        /// Number of the choice.
         choice: u32,
-        /// The bare name of the field that it stood in.
+        /// Bare name of its field.
         field: &'static str,
-        /// The word.
+        /// Finish reason.
         word: Word<'a>,
     },
-    /// A polled body that is not over says so: `queued`, `in_progress`.
+    /// State of a polled body that is not finished, such as `queued` or `in_progress`.
     Pending {
-        /// The bare name of the field that it stood in.
+        /// Bare name of its field.
         field: &'static str,
-        /// The word.
+        /// State, as the provider names it.
         word: &'a str,
     },
-    /// The provider's token for going on with this answer; the last one counts. It is passed on and
-    /// kept nowhere: not in endings, records or signals.
+    /// The provider's token to resume this answer. The last one counts. Endings, records and
+    /// signals do not store it.
     ResumeToken {
-        /// Which choice.
+        /// Number of the choice.
         choice: u32,
-        /// The token.
+        /// Resume token.
         token: &'a str,
     },
-    /// What this wire sends to prove that the response is over.
+    /// End marker: proof that the response is over.
     Proof,
     /// The provider's error.
     Fault(&'a Fault),
-    /// A rating of the provider's safety system that is new or differs from the one before.
+    /// New or changed rating of the provider's safety system.
     Safety(&'a SafetyRating),
-    /// A fact of the wire that is kept beside the verdict.
+    /// Other fact of the wire.
     Detail {
-        /// The choice that it belongs to, if one.
+        /// Number of its choice; `None` if it concerns the whole response.
         choice: Option<u32>,
-        /// What it is.
+        /// Name of the fact.
         key: &'static str,
-        /// Its value.
+        /// Value of the fact.
         value: &'a str,
     },
 }
 
-/// The provider's word: most send text, some a number, a few something else.
+/// The provider's finish reason: text, a number, or rarely another value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Word<'a> {
-    /// A word.
+    /// Text.
     Text(Cow<'a, str>),
-    /// The number of an enumeration's member.
+    /// Number in an enumeration.
     Number(i64),
-    /// A value that is no word at all, by the name of its kind.
+    /// Name of the type of any other value.
     Odd(&'static str),
 }
 
 impl Word<'_> {
-    /// As text, for lookups and for keeping.
+    /// Returns the finish reason as text.
     #[must_use]
     pub fn to_text(&self) -> Cow<'_, str> {
         match self {

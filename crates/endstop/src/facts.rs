@@ -1,4 +1,4 @@
-//! The facts about a response as far as it has come: what the events so far add up to.
+//! Facts about a response, collected from its events so far.
 
 use std::hash::{DefaultHasher, Hasher as _};
 
@@ -13,16 +13,16 @@ use crate::text::{DETAIL_CAP, WORD_CAP, clean};
 use crate::verdict::Meaning;
 use crate::{ChoiceMark, Limits};
 
-/// The most details that are kept of one response.
+/// Maximum number of details of one response.
 const MAX_DETAILS: usize = 64;
 
-/// The most items of one choice that are told apart.
+/// Maximum number of items of one choice.
 const MAX_ITEMS: usize = 1024;
 
-/// The most safety ratings that are kept of one response.
+/// Maximum number of safety ratings of one response.
 const MAX_RATINGS: usize = 64;
 
-/// What is known so far.
+/// Facts about one response.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Facts {
     pub(crate) choices: Vec<Choice>,
@@ -33,14 +33,14 @@ pub(crate) struct Facts {
     pub(crate) details: Vec<Detail>,
     pub(crate) ratings: Vec<SafetyRating>,
     pub(crate) model: Option<String>,
-    /// The frame at hand came after the proof of the end.
+    /// The current frame came after the end marker.
     pub(crate) past_end: bool,
     pub(crate) late_event: bool,
     pub(crate) excess: u32,
     begun: bool,
 }
 
-/// What is known of one choice.
+/// Facts about one choice.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Choice {
     pub(crate) index: u32,
@@ -50,65 +50,66 @@ pub(crate) struct Choice {
     reasoning: bool,
     refusal: bool,
     other_content: bool,
-    /// Content came after the word, and no word since.
+    /// Content came after the last finish reason.
     pub(crate) went_on: bool,
     marks: Marks,
     calls: Vec<Call>,
     growing_text: Growing,
     growing_reasoning: Growing,
-    /// The items that content came of, on wires that number theirs.
+    /// Items that had content, on wires that number items.
     items: Vec<u32>,
 }
 
-/// What a wire says of a choice besides its word.
+/// Facts that a wire reports about a choice in addition to the finish reason.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Marks {
     /// The provider named the stop sequence that matched.
     pub(crate) stop_sequence: bool,
-    /// A part of the answer is marked as incomplete.
+    /// Part of the answer is marked as incomplete.
     pub(crate) unfinished_content: bool,
-    /// A guardrail stepped in.
+    /// A guardrail intervened.
     pub(crate) guardrail: bool,
-    /// The host's engine broke down.
+    /// The provider reported a failure of its engine.
     pub(crate) breakdown: bool,
-    /// The provider said two things that exclude each other.
+    /// The provider reported two outcomes that contradict each other.
     pub(crate) contradiction: bool,
-    /// The provider waits for an approval before it runs a tool of its own.
+    /// The provider waits for approval before it runs a server-side tool.
     pub(crate) approval: bool,
 }
 
-/// What is known of one tool call.
+/// Facts about one tool call.
 #[derive(Clone, Debug)]
 struct Call {
     number: u32,
-    /// The id's hash: ids have no bound, and are only compared. None for an empty one.
+    /// Hash of the id; `None` if the id is empty. Ids have no maximum length and are only compared.
     id: Option<u64>,
     arguments: Scanner,
-    /// A piece of the arguments came, if of nothing but white space.
+    /// Part of the arguments came, even if it is only white space.
     has_arguments: bool,
-    /// Of the arguments so far.
+    /// Hash of the arguments so far.
     sum: Sum,
     growing: Growing,
-    /// The arguments are JSON of another kind than an object.
+    /// The arguments are JSON but not an object.
     odd: bool,
-    /// No arguments came, and an empty object stands in for them.
+    /// No arguments came, and an empty object replaces them.
     bare: bool,
-    /// The arguments may be `null` so far: the bytes of it that came.
+    /// Number of bytes of `null` that came, while the arguments can still be `null`.
     null: Option<u8>,
     /// The provider runs the tool itself.
     by_provider: bool,
-    /// The arguments come as values at paths.
+    /// Arguments that come as values at paths.
     partial: Option<Box<PartialArgs>>,
-    /// The tool takes free text, which has no end of its own to look for.
+    /// The tool takes free text, so the arguments do not show where they end.
     takes_text: bool,
-    /// The name's hash; none until one came.
+    /// Hash of the name; `None` until the name came.
     name: Option<u64>,
-    /// Two names were said of it, its arguments were told in two ways, or a part of it is unreadable.
+    /// The provider sent two names or two versions of the arguments, or part of the call is
+    /// unreadable.
     conflict: bool,
     closed: bool,
 }
 
-/// Kinds of content.
+/// Kinds of content in a choice.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Kinds {
     pub(crate) text: bool,
@@ -116,8 +117,9 @@ pub(crate) struct Kinds {
     pub(crate) refusal: bool,
 }
 
-/// A sum over text that comes in pieces, by which two texts can be told apart without keeping them:
-/// FNV-1a. White space is left out, since hosts write JSON anew.
+/// FNV-1a hash of text that comes in parts, to compare texts without storing them.
+///
+/// It ignores white space, because some providers reformat JSON.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Sum(u64);
 
@@ -134,17 +136,18 @@ impl Sum {
     }
 }
 
-/// A text of which every event tells all so far, or only what is new: the second event decides.
+/// Text whose events repeat the whole text so far or carry only the new part. The second event
+/// decides which.
 #[derive(Clone, Copy, Debug, Default)]
 struct Growing {
     length: usize,
     sum: Sum,
-    /// Every event tells all so far.
+    /// Every event repeats the whole text so far.
     whole: Option<bool>,
 }
 
 impl Growing {
-    /// What an event brings that is new.
+    /// Returns the new part of an event's text.
     fn news<'t>(&mut self, told: &'t str) -> &'t str {
         let known = told.get(..self.length);
         let extends = known.is_some_and(|known| Sum::default().add(known) == self.sum);
@@ -168,7 +171,7 @@ fn hash(id: &str) -> Option<u64> {
 }
 
 impl Facts {
-    /// Takes an event in. False if it tells nothing new and need not be passed on.
+    /// Records an event. Returns false if the event has no new information.
     pub(crate) fn observe(&mut self, event: &Event<'_>, wire: &Wire, limits: &Limits) -> bool {
         match event {
             Event::Begin { id, model } => return self.begin(id, model),
@@ -199,7 +202,7 @@ impl Facts {
             }
             Event::ToolCallDelta { choice, call, arguments } => {
                 self.late_event |= self.past_end;
-                // A call that was never begun is one all the same, if one without a name.
+                // Arguments without a start belong to a call without a name.
                 if self.call(*choice, *call).is_none() {
                     self.start_call(*choice, *call, "", "", limits);
                 }
@@ -208,7 +211,7 @@ impl Facts {
                 }
             }
             Event::ToolCallEnd { choice, call } => {
-                // Hosts give one number to several calls: the newest that is open is meant.
+                // Some providers reuse a number. The event means the newest open call.
                 let of = self.choices.iter_mut().filter(|known| known.index == *choice);
                 let mut calls = of.flat_map(|known| known.calls.iter_mut().rev());
                 let open = calls.find(|known| known.number == *call && !known.closed);
@@ -228,7 +231,7 @@ impl Facts {
         true
     }
 
-    /// Every choice that came has its word.
+    /// Reports whether every choice has a finish reason.
     pub(crate) fn all_said(&self) -> bool {
         !self.choices.is_empty() && self.choices.iter().all(|choice| choice.said.is_some())
     }
@@ -237,17 +240,17 @@ impl Facts {
         self.choices.iter().any(|choice| choice.said.is_some())
     }
 
-    /// Something came that tells of an answer.
+    /// Reports whether any part of an answer came.
     pub(crate) fn has_begun(&self) -> bool {
         self.begun || !self.choices.is_empty() || self.proven || self.pending.is_some()
     }
 
-    /// A call that the caller is to run has begun.
+    /// Reports whether a tool call for the caller has begun.
     pub(crate) fn has_calls(&self) -> bool {
         self.choices.iter().any(|choice| choice.own_calls().next().is_some())
     }
 
-    /// A choice is there, if without content so far.
+    /// Returns a choice and adds it if it is new; `None` if there are too many choices.
     pub(crate) fn choice_mut(&mut self, index: u32, limits: &Limits) -> Option<&mut Choice> {
         let position = match self.choices.get(index as usize) {
             Some(choice) if choice.index == index => index as usize,
@@ -266,7 +269,7 @@ impl Facts {
         self.choices.get_mut(position)
     }
 
-    /// The marks of a choice, to set one.
+    /// Returns the marks of a choice.
     pub(crate) fn marks_mut(&mut self, index: u32, limits: &Limits) -> Option<&mut Marks> {
         self.choice_mut(index, limits).map(|choice| &mut choice.marks)
     }
@@ -293,24 +296,24 @@ impl Facts {
         self.call(index, number).is_some_and(|call| call.has_arguments)
     }
 
-    /// Content came after the word of a choice, and no word since.
+    /// Reports whether content came after the last finish reason of a choice.
     pub(crate) fn any_went_on(&self) -> bool {
         self.choices.iter().any(|choice| choice.went_on)
     }
 
-    /// The caller would take a call without arguments for one with an empty object.
+    /// Records that an empty object replaces the missing arguments of a call.
     pub(crate) fn note_bare(&mut self, index: u32, number: u32) {
         if let Some(call) = self.call_mut(index, number) {
             call.bare = true;
         }
     }
 
-    /// What is new in a text, where events may tell all of it so far.
+    /// Returns the new part of a text, on wires where an event may repeat the whole text so far.
     pub(crate) fn new_text<'t>(&mut self, index: u32, told: &'t str, limits: &Limits) -> &'t str {
         self.choice_mut(index, limits).map_or(told, |choice| choice.growing_text.news(told))
     }
 
-    /// The same for reasoning.
+    /// Returns the new part of the reasoning.
     pub(crate) fn new_reasoning<'t>(
         &mut self,
         index: u32,
@@ -320,12 +323,12 @@ impl Facts {
         self.choice_mut(index, limits).map_or(told, |choice| choice.growing_reasoning.news(told))
     }
 
-    /// The same for the arguments of a call.
+    /// Returns the new part of the arguments of a call.
     pub(crate) fn new_arguments<'t>(&mut self, index: u32, call: u32, told: &'t str) -> &'t str {
         self.call_mut(index, call).map_or(told, |call| call.growing.news(told))
     }
 
-    /// The kinds of content that a choice has.
+    /// Returns the kinds of content in a choice.
     pub(crate) fn kinds(&self, index: u32) -> Kinds {
         self.choice(index).map_or_else(Kinds::default, |choice| Kinds {
             text: choice.text,
@@ -334,7 +337,7 @@ impl Facts {
         })
     }
 
-    /// Content of this item of the choice came.
+    /// Records that this item of the choice has content.
     pub(crate) fn note_item(&mut self, index: u32, item: u32, limits: &Limits) {
         let Some(choice) = self.choice_mut(index, limits) else { return };
         if choice.items.last() != Some(&item)
@@ -349,7 +352,7 @@ impl Facts {
         self.choice(index).is_some_and(|choice| choice.items.contains(&item))
     }
 
-    /// Holds arguments that are told once more against those that came.
+    /// Compares repeated arguments with the ones that came before.
     pub(crate) fn compare_arguments(&mut self, index: u32, number: u32, told: &str) {
         if let Some(call) = self.call_mut(index, number) {
             call.conflict |= call.sum != Sum::default().add(told);
@@ -362,7 +365,7 @@ impl Facts {
         }
     }
 
-    /// Something of this call came that nobody can read.
+    /// Records that part of a call is unreadable.
     pub(crate) fn spoil_call(&mut self, index: u32, number: u32, limits: &Limits) {
         if self.call(index, number).is_none() {
             self.start_call(index, number, "", "", limits);
@@ -372,7 +375,7 @@ impl Facts {
         }
     }
 
-    /// The calls that are still open: in this choice, or in all of them.
+    /// Returns the open calls of one choice, or of all choices.
     pub(crate) fn open_calls(&self, index: Option<u32>) -> Vec<(u32, u32)> {
         let choices =
             self.choices.iter().filter(|choice| index.is_none_or(|index| choice.index == index));
@@ -383,7 +386,7 @@ impl Facts {
             .collect()
     }
 
-    /// The newest call, if it is still open.
+    /// Returns the newest call if it is open.
     pub(crate) fn open_call(&self, index: u32) -> Option<u32> {
         self.choice(index)?.calls.last().filter(|call| !call.closed).map(|call| call.number)
     }
@@ -392,7 +395,7 @@ impl Facts {
         self.call(index, number).is_some_and(|call| !call.closed)
     }
 
-    /// Takes pieces of arguments in that come at paths.
+    /// Adds parts of arguments that come at paths.
     pub(crate) fn push_partial(&mut self, index: u32, number: u32, pieces: &[Piece<'_>]) {
         if let Some(call) = self.call_mut(index, number) {
             let partial = call.partial.get_or_insert_default();
@@ -404,19 +407,19 @@ impl Facts {
         self.call(index, number)?.partial.as_deref()
     }
 
-    /// The calls before this one that take free text.
+    /// Returns the calls that take free text.
     pub(crate) fn text_calls(&self, index: u32) -> Vec<u32> {
         let calls = self.choice(index).map(|choice| choice.calls.as_slice()).unwrap_or_default();
         calls.iter().filter(|call| call.takes_text).map(|call| call.number).collect()
     }
 
-    /// The number of the call with this id.
+    /// Returns the number of the call with this id.
     pub(crate) fn call_of_id(&self, index: u32, id: &str) -> Option<u32> {
         let (id, calls) = (hash(id)?, &self.choice(index)?.calls);
         calls.iter().rev().find(|call| call.id == Some(id)).map(|call| call.number)
     }
 
-    /// The number of the next call, on wires that do not number theirs.
+    /// Returns the number of the next call, on wires that do not number calls.
     pub(crate) fn next_call(&self, index: u32) -> u32 {
         let count = self.choice(index).map_or(0, |choice| choice.calls.len());
         u32::try_from(count).unwrap_or(u32::MAX)
@@ -465,7 +468,7 @@ impl Facts {
         let Some(choice) = self.choice_mut(index, limits) else { return };
         choice.went_on = choice.said.is_some();
         let (id, name) = (hash(id), hash(name));
-        // The same call again, as hosts send that repeat its head in every piece.
+        // Some providers repeat the start of a call in every part.
         let known = choice.calls.iter_mut().rev().find(|call| call.number == number);
         if let Some(call) = known
             && call.takes_head(id, name)
@@ -519,11 +522,11 @@ impl Facts {
         );
     }
 
-    /// Takes in a word that was handed over beside the frames. Where a frame said one too, the less
-    /// complete of the two counts; a word that is in no table says nothing against one that is.
+    /// Records a finish reason that did not come in a frame. If a frame has one too, the less
+    /// complete of the two counts. An unknown finish reason does not replace a known one.
     pub(crate) fn say(&mut self, index: u32, said: Said, meaning: Meaning, limits: &Limits) {
         let Some(choice) = self.choice_mut(index, limits) else { return };
-        // The same word again, which its own field has given its meaning.
+        // The frame's field already gave this finish reason its meaning.
         if choice.said.as_ref().is_some_and(|known| known.word == said.word) {
             return;
         }
@@ -544,7 +547,7 @@ impl Facts {
         }
     }
 
-    /// Nothing in this rating is new; one that blocked is not taken back.
+    /// Reports whether a rating has no new information. A rating that blocked is not withdrawn.
     pub(crate) fn is_rated(&self, rating: &SafetyRating) -> bool {
         match self.ratings.iter().find(|known| known.is_of(rating)) {
             Some(known) => known == rating || known.blocked && !rating.blocked,
@@ -564,7 +567,7 @@ impl Facts {
 
     fn prove(&mut self, wire: &Wire) {
         self.proven = true;
-        // Where no event closes a call, the end of the response does.
+        // On wires where no event closes a call, the end of the response does.
         if wire.profile.dialect.calls_close == CallsClose::ByWord {
             let calls = self.choices.iter_mut().flat_map(|choice| &mut choice.calls);
             calls.for_each(|call| call.closed = true);
@@ -596,8 +599,8 @@ impl Facts {
 }
 
 impl Choice {
-    /// Takes a word in. Of two different things that are said, the least complete counts, but for
-    /// fields that only tell more.
+    /// Records a finish reason. Of two different ones, the less complete counts, except for fields
+    /// that only add detail.
     fn say(&mut self, said: Said, meaning: Meaning, wins: Wins) {
         let (Some(known), Some(known_meaning)) = (&self.said, self.meaning) else {
             (self.said, self.meaning) = (Some(said), Some(meaning));
@@ -628,17 +631,17 @@ impl Choice {
         }
     }
 
-    /// Whether the word says that all went well.
+    /// Reports whether the finish reason is a success.
     pub(crate) fn says_success(&self) -> bool {
         self.meaning.is_some_and(|meaning| meaning.reason().is_success())
     }
 
-    /// Whether the word makes up for proof that did not come, where the bytes ended like this.
+    /// Reports whether the finish reason makes up for a missing end marker.
     pub(crate) fn word_suffices(&self, proof: Proof, closed: Closed, cut_event: bool) -> bool {
         match proof {
             Proof::Event => false,
             Proof::Marker(_) | Proof::Silent => true,
-            // Here the end of the bytes is a part of the proof: without it no call may run.
+            // The end of the body is part of the proof. Without it, no tool call may run.
             Proof::Word => {
                 let ended = matches!(closed, Closed::Open | Closed::Proven | Closed::Eof);
                 let whole = ended && !cut_event && !self.went_on;
@@ -648,15 +651,15 @@ impl Choice {
         }
     }
 
-    /// The calls that the caller is to run.
+    /// Returns the tool calls for the caller.
     fn own_calls(&self) -> impl Iterator<Item = &Call> {
         self.calls.iter().filter(|call| !call.by_provider)
     }
 }
 
 impl Call {
-    /// Takes in the head of a call of the same number. False if it is that of another call: hosts
-    /// number several calls alike.
+    /// Records a repeated start of this call. Returns false if the start belongs to another call,
+    /// because some providers reuse a number.
     fn takes_head(&mut self, id: Option<u64>, name: Option<u64>) -> bool {
         if id.is_some() && self.id.is_some() && id != self.id {
             return false;
@@ -688,12 +691,13 @@ impl Call {
         self.arguments.push(arguments.as_bytes());
     }
 
-    /// The arguments are absent, blank or null.
+    /// Reports whether the arguments are absent, blank or null.
     fn is_bare(&self) -> bool {
         (self.bare || matches!(self.null, Some(0 | 4))) && !self.takes_text
     }
 
-    /// The arguments are whole, whether or not the call is closed. Free text has no end of its own.
+    /// Reports whether the arguments are complete JSON, even if the call is still open. Free text
+    /// is never complete.
     fn is_whole(&self) -> bool {
         self.arguments.state() == JsonState::Whole && !self.takes_text
     }
@@ -710,7 +714,7 @@ impl Call {
 }
 
 impl Choice {
-    /// How far the calls of this choice have come.
+    /// Returns the progress of the tool calls in this choice.
     pub(crate) fn mark(&self) -> ChoiceMark {
         let count = |of: fn(&Call) -> bool| {
             let calls = self.calls.iter().filter(|call| of(call)).count();
@@ -727,7 +731,7 @@ impl Choice {
         }
     }
 
-    /// What the content of this choice shows.
+    /// Returns the findings about the content of this choice.
     pub(crate) fn shown(&self) -> Shown {
         let count = |of: fn(&Call) -> bool| {
             u32::try_from(self.own_calls().filter(|call| of(call)).count()).unwrap_or(u32::MAX)

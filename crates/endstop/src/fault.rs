@@ -1,44 +1,44 @@
-//! Faults: the errors that providers send, in every shape they send them, and what kind they are.
+//! Errors that providers send, and their kinds.
 //!
-//! The shapes are shared by all wires, since gateways pass other providers' errors on as they came.
-//! What an error means is data: each profile lists its [`ErrorPattern`]s, and the HTTP status speaks where
-//! none of them does.
+//! All wires share the error shapes, because gateways pass the errors of other providers through
+//! unchanged. Each profile lists the [`ErrorPattern`]s that give an error its kind. If no pattern
+//! matches, the HTTP status decides.
 
 use serde::{Deserialize, Serialize};
 
 use crate::ending::Reason;
 
-/// An error that the provider sent.
+/// Error that the provider sent.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 #[non_exhaustive]
 pub struct Fault {
-    /// What kind of error it is.
+    /// Kind of error.
     pub kind: FaultKind,
-    /// The HTTP status, the response's or one given in the error itself.
+    /// HTTP status of the response, or a status in the error itself.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub status: Option<u16>,
-    /// The provider's type, such as `overloaded_error`.
+    /// The provider's error type, such as `overloaded_error`.
     #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
     pub type_: Option<String>,
-    /// The provider's code, such as `context_length_exceeded`.
+    /// The provider's error code, such as `context_length_exceeded`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub code: Option<String>,
-    /// The provider's message, capped, without keys.
+    /// The provider's error message, cut to a maximum length, with API keys removed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
-    /// What it was sent as.
+    /// Form of the error.
     pub form: FaultForm,
-    /// The response's own HTTP status says that it is an error, rather than its body alone.
+    /// Whether the HTTP status of the response reports the error, and not only the body.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub rejected: bool,
 }
 
 impl Fault {
-    /// What it is to be told apart by, for operators.
+    /// Returns a cause for operators, such as `upstream_rejected`.
     #[must_use]
     pub fn cause(&self) -> &'static str {
-        // A page says nothing, whatever its status makes of it.
+        // A page is not the provider's error, whatever its HTTP status.
         let is_page = self.form == FaultForm::Text && self.message.is_none();
         match (self.rejected, self.status) {
             _ if self.kind == FaultKind::BadPayload => "upstream_bad_payload",
@@ -50,60 +50,60 @@ impl Fault {
     }
 }
 
-/// What an error was sent as.
+/// Form in which an error was sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum FaultForm {
-    /// As an error of the wire, which is the provider's word on it.
+    /// Error in the format of the wire, sent by the provider itself.
     #[default]
     Object,
-    /// As a page or plain text, which anyone on the way may have sent.
+    /// Page or plain text, which any proxy on the way may have sent.
     Text,
-    /// As an HTTP status and nothing else.
+    /// HTTP status alone.
     Status,
 }
 
-/// What kind of error it is, and so what can be done.
+/// Kind of error. It determines how to handle the error.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum FaultKind {
-    /// None of the others.
+    /// Unknown kind.
     #[default]
     Other,
     /// The input does not fit the context window.
     ContextWindow,
-    /// The output cap was reached, and the provider tells it as an error.
+    /// The output limit was reached, and the provider reports that as an error.
     OutputLimit,
-    /// The provider has more work than it can do; try again.
+    /// The provider is overloaded; retry.
     Overloaded,
-    /// The caller asks too often; wait and try again.
+    /// The caller exceeded a rate limit; wait and retry.
     RateLimit,
     /// The caller's quota or balance is used up.
     Quota,
-    /// The key is wrong or may not do this.
+    /// The API key is invalid or lacks the permission.
     Auth,
     /// A filter or policy blocked the request or the answer.
     Filter,
-    /// The model's tool call could not be read.
+    /// The provider could not parse the model's tool call.
     ToolCall,
-    /// The provider's own time limit passed.
+    /// A timeout of the provider expired.
     Timeout,
     /// The request was cancelled.
     Cancelled,
-    /// There is no such model or route.
+    /// The model or the route does not exist.
     NotFound,
-    /// The request is wrong.
+    /// The request is invalid.
     InvalidRequest,
     /// The provider failed.
     Server,
-    /// What came is no answer at all: an HTML page, plain text, compressed bytes.
+    /// The body is not a response: an HTML page, plain text or compressed bytes.
     BadPayload,
 }
 
 impl FaultKind {
-    /// The reason that a response with this error ended for.
+    /// Returns the reason for the end of a response with this error.
     #[must_use]
     pub fn reason(self) -> Reason {
         match self {
@@ -125,7 +125,7 @@ impl FaultKind {
         }
     }
 
-    /// The kind in words for people.
+    /// Returns a description for people.
     #[must_use]
     pub fn words(self) -> &'static str {
         match self {
@@ -135,62 +135,62 @@ impl FaultKind {
             Self::Overloaded => "the provider is overloaded",
             Self::RateLimit => "the rate limit was reached",
             Self::Quota => "the quota or balance is used up",
-            Self::Auth => "the key was refused",
-            Self::Filter => "a content filter blocked it",
-            Self::ToolCall => "the model's tool call could not be read",
-            Self::Timeout => "the provider's time limit passed",
+            Self::Auth => "the API key was rejected",
+            Self::Filter => "a content filter blocked the request or the answer",
+            Self::ToolCall => "the provider could not parse the model's tool call",
+            Self::Timeout => "the provider timed out",
             Self::Cancelled => "the request was cancelled",
-            Self::NotFound => "no such model or route",
-            Self::InvalidRequest => "the request was refused as invalid",
+            Self::NotFound => "the model or the route does not exist",
+            Self::InvalidRequest => "the provider rejected the request as invalid",
             Self::Server => "the provider failed",
-            Self::BadPayload => "what came is no answer",
+            Self::BadPayload => "an HTML page, text or binary data came back instead of a response",
         }
     }
 }
 
-/// One way to tell what kind an error is.
+/// Pattern that gives an error its kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ErrorPattern {
-    /// Where to look.
+    /// Place to look at.
     pub at: At,
-    /// What stands there: the whole of a name, a part of a message in lower case.
+    /// Text to look for: a whole name, or part of a message in lower case.
     pub is: &'static str,
-    /// What that means.
+    /// Kind of an error that matches.
     pub kind: FaultKind,
 }
 
-/// Where a sign stands.
+/// Place in which a pattern looks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum At {
-    /// In the type, the code, or another field that names the error.
+    /// Type, code, or another field that names the error.
     Name,
-    /// Somewhere in the message.
+    /// Message, at any position.
     Message,
-    /// In a name so general that the message and the HTTP status say more.
+    /// Name that is so general that the message and the HTTP status take precedence.
     Class,
-    /// In the HTTP status, where this host means something of its own by it.
+    /// HTTP status to which this provider gives a special meaning.
     Status,
 }
 
-/// A sign in a name.
+/// Returns a pattern for a name.
 #[must_use]
 pub const fn name(is: &'static str, kind: FaultKind) -> ErrorPattern {
     ErrorPattern { at: At::Name, is, kind }
 }
 
-/// A sign in a name that is too general to decide where anything else speaks.
+/// Returns a pattern for a name that is too general to decide if another pattern matches.
 #[must_use]
 pub const fn class(is: &'static str, kind: FaultKind) -> ErrorPattern {
     ErrorPattern { at: At::Class, is, kind }
 }
 
-/// A sign in the HTTP status.
+/// Returns a pattern for an HTTP status.
 #[must_use]
 pub const fn status(is: &'static str, kind: FaultKind) -> ErrorPattern {
     ErrorPattern { at: At::Status, is, kind }
 }
 
-/// A sign in the message.
+/// Returns a pattern for a part of the message.
 #[must_use]
 pub const fn message(is: &'static str, kind: FaultKind) -> ErrorPattern {
     ErrorPattern { at: At::Message, is, kind }

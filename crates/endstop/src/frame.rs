@@ -1,8 +1,7 @@
-//! Frames: the pieces that a wire cuts its bytes into.
+//! Frames: the units of a stream.
 //!
-//! A framer is pushed bytes in any cutting and hands over whole frames, borrowed from the chunk
-//! where a frame lies whole in it. It knows nothing of what the frames mean. Reading is linear in
-//! the bytes, and what grows is bounded.
+//! A framer takes chunks of any size and returns whole frames, borrowed from the chunk if possible.
+//! It does not interpret frames. Its time is linear in the bytes, and its memory is bounded.
 
 pub mod array;
 pub mod aws;
@@ -12,12 +11,12 @@ pub mod sse;
 
 use crate::json::{JsonState, Scanner};
 
-/// How a wire frames its stream.
+/// Framing of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Framing {
     /// Server-sent events.
     Sse,
-    /// One JSON value a line.
+    /// One JSON value per line.
     Lines,
     /// One JSON array, streamed element by element.
     Array,
@@ -27,74 +26,75 @@ pub enum Framing {
     AwsChunks,
 }
 
-/// What a frame is.
+/// Kind of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FrameKind {
     /// One event of a stream.
     Event,
-    /// An event that the framing itself marks as an error.
+    /// An event that the framing marks as an error.
     Exception,
     /// A whole body that is not a stream.
     Body,
-    /// The beginning of what came in place of an answer: a page, a text, compressed bytes.
+    /// The beginning of something other than a response: a page, plain text, compressed bytes.
     Text,
 }
 
 /// One whole frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Frame<'a> {
-    /// What it is.
+    /// Kind.
     pub kind: FrameKind,
-    /// The event's name, where the framing gives it one; else empty.
+    /// Event name from the framing; empty if it has none.
     pub name: &'a str,
-    /// The payload.
+    /// Payload.
     pub data: &'a [u8],
-    /// How many bytes of the chunk at hand had been read when the frame was whole. Nothing of it is
-    /// left in the chunk after that: something else could be said there.
+    /// Number of bytes of the current chunk that were read when the frame was complete. No byte of
+    /// the frame follows: another frame can be inserted there.
     pub end: usize,
 }
 
 impl<'a> Frame<'a> {
-    /// An unnamed event, wherever it ends.
+    /// Creates an unnamed event without a known end.
     #[must_use]
     pub fn event(data: &'a [u8]) -> Self {
         Self { kind: FrameKind::Event, name: "", data, end: 0 }
     }
 }
 
-/// Why no further frame can be read.
+/// Reason why no further frame can be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Broken {
     /// A frame is larger than the limit.
     Oversize,
-    /// A checksum is wrong or a length impossible.
+    /// A checksum is wrong or a length is impossible.
     Corrupt,
 }
 
-/// What was left when the bytes ended.
+/// Remainder at the end of the bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rest {
-    /// Nothing, or only what may be left out.
+    /// Nothing that matters.
     Nothing,
     /// The beginning of a frame.
     CutFrame,
 }
 
-/// Whether these bytes are exactly one JSON value: then even a frame without its end is whole.
+/// Reports whether these bytes are exactly one JSON value: then the frame is complete even without
+/// its terminator.
 pub(crate) fn is_whole_json(data: &[u8]) -> bool {
     let mut scanner = Scanner::default();
     scanner.push(data);
     scanner.state() == JsonState::Whole
 }
 
-/// Reports whether data begins with one word in brackets, as end markers are: it is whole, and not JSON.
+/// Reports whether the data begins with one word in brackets, as end markers do.
 pub(crate) fn is_bracketed_word(data: &[u8]) -> bool {
     let Some(rest) = data.strip_prefix(b"[") else { return false };
     let word = rest.iter().take_while(|byte| byte.is_ascii_uppercase()).count();
     word > 0 && rest.get(word) == Some(&b']')
 }
 
-/// The bytes without white space at either end.
+/// Returns the bytes without white space at either end.
 pub(crate) fn trim(mut bytes: &[u8]) -> &[u8] {
     while let [first, rest @ ..] = bytes
         && crate::json::is_space(*first)
@@ -113,7 +113,7 @@ pub(crate) fn trim(mut bytes: &[u8]) -> &[u8] {
 pub(crate) mod testing {
     use super::*;
 
-    /// A frame that owns what it holds, for comparing.
+    /// A frame that owns its data, for comparisons.
     #[derive(Clone, Debug, PartialEq, Eq)]
     pub(crate) struct Owned(pub(crate) FrameKind, pub(crate) String, pub(crate) Vec<u8>);
 
@@ -123,7 +123,7 @@ pub(crate) mod testing {
         }
     }
 
-    /// Every way to cut these bytes in two, and byte by byte.
+    /// Returns every division into two chunks, and the division into single bytes.
     pub(crate) fn cuttings(bytes: &[u8]) -> Vec<Vec<&[u8]>> {
         let mut all: Vec<Vec<&[u8]>> = (0..=bytes.len())
             .map(|cut| {

@@ -1,4 +1,4 @@
-//! What the fuzz targets call, and what the tests call with fixed seeds.
+//! Entry points of the fuzz targets. The tests call them with fixed seeds.
 //!
 //! Each function takes any bytes, builds its input from them, and asserts an invariant.
 
@@ -12,10 +12,10 @@ use crate::provider::{self, Profile};
 use crate::tool_call::{Allow, Assembly, allow, exposed};
 use crate::{Closed, Ending, Head, Limits, Reader, RequestInfo, Timer, TransportEnd, Watcher};
 
-/// A limit small enough to be met.
+/// Limit that small inputs can reach.
 const LIMIT: usize = 512;
 
-/// Takes choices off the front of the bytes; zero when they are used up.
+/// Takes choices from the front of the bytes; zero when they are used up.
 struct Dice<'a>(&'a [u8]);
 
 impl Dice<'_> {
@@ -26,7 +26,7 @@ impl Dice<'_> {
     }
 }
 
-/// Cuts bytes into pieces whose sizes follow the seed.
+/// Splits bytes into chunks whose sizes depend on the seed.
 fn cut(bytes: &[u8], seed: usize) -> Vec<&[u8]> {
     let mut pieces = Vec::new();
     let (mut rest, mut step) = (bytes, seed);
@@ -41,10 +41,10 @@ fn cut(bytes: &[u8], seed: usize) -> Vec<&[u8]> {
 
 type Read = (Vec<(FrameKind, String, Vec<u8>)>, Result<Rest, Broken>);
 
-/// Frames do not depend on how the bytes are cut.
+/// Checks that frames do not depend on the chunks.
 ///
 /// # Panics
-/// If they do.
+/// Panics if they do.
 pub fn frames(data: &[u8]) {
     let mut dice = Dice(data);
     let (framing, seed) = (dice.roll() % 5, dice.roll());
@@ -61,7 +61,7 @@ pub fn frames(data: &[u8]) {
     if result.is_ok() && result_of_pieces.is_ok() {
         assert_eq!((&whole, &result), (&pieces, &result_of_pieces));
     } else {
-        // Where a limit is met, the pieces may meet it earlier or later, but never read otherwise.
+        // At a limit, the chunks may stop earlier or later, but never read anything else.
         assert!(whole.iter().zip(&pieces).all(|(whole, piece)| whole == piece));
     }
 }
@@ -102,11 +102,11 @@ fn read_aws(chunks: &[&[u8]], aws: Aws) -> Read {
     reading!(chunks, aws, |framer: Aws, _: &mut dyn FnMut(Frame<'_>)| framer.finish())
 }
 
-/// A streamed array holds what `serde_json` finds in it; an event stream gives back what was
-/// written into it, and never what was damaged.
+/// Checks that a streamed array has the elements that `serde_json` finds, and that an event stream
+/// returns what was written, and never anything damaged.
 ///
 /// # Panics
-/// If not.
+/// Panics if not.
 pub fn array_and_event_stream(data: &[u8]) {
     if let Ok(list) = serde_json::from_slice::<Vec<&serde_json::value::RawValue>>(data) {
         let (frames, rest) = read_array(&cut(data, data.len()));
@@ -137,16 +137,16 @@ pub fn array_and_event_stream(data: &[u8]) {
     }
 }
 
-/// Every wire of every provider.
+/// Returns every wire of every provider.
 fn profiles() -> Vec<&'static Profile> {
     provider::ALL.iter().flat_map(|provider| provider.wires()).collect()
 }
 
-/// The ending and the events do not depend on how the bytes are cut, nor on whether anyone listens;
-/// a success has a word.
+/// Checks that the ending and the events do not depend on the chunks or on listeners, and that a
+/// success has a finish reason.
 ///
 /// # Panics
-/// If they do, or it has none.
+/// Panics if not.
 pub fn reader(data: &[u8]) {
     let mut dice = Dice(data);
     let profiles = profiles();
@@ -198,7 +198,7 @@ fn read(mut reader: Reader, chunks: &[&[u8]], close: TransportEnd) -> (Ending, V
     (ending, events)
 }
 
-/// Plain events of several wires, to be repeated with changes.
+/// Events of several wires, to be repeated with changes.
 static TEMPLATES: &[(usize, &str)] = &[
     (
         0,
@@ -224,10 +224,10 @@ static TEMPLATES: &[(usize, &str)] = &[
     ),
 ];
 
-/// The fast path never disagrees with the parser: not in the ending, not in any event.
+/// Checks that the fast path and the parser agree on the ending and on every event.
 ///
 /// # Panics
-/// If it does.
+/// Panics if they do not.
 pub fn repeats(data: &[u8]) {
     let mut dice = Dice(data);
     let wires = [
@@ -255,7 +255,7 @@ pub fn repeats(data: &[u8]) {
     assert_eq!(fast, read(slow, &[&stream], TransportEnd::Eof));
 }
 
-/// Events of calls on several wires, to be sent in any order.
+/// Events of tool calls on several wires, to be sent in any order.
 static CALLS: &[(usize, &[&str])] = &[
     (
         0,
@@ -303,11 +303,11 @@ static CALLS: &[(usize, &[&str])] = &[
     ),
 ];
 
-/// Of calls in any order, cut and changed: what the marks do not tell of, no client could run. And
-/// none may run before the end is proven.
+/// Checks tool calls in any order, truncated and changed. If the marks report no complete call, no
+/// client can run one. No call may run before the end is proven.
 ///
 /// # Panics
-/// If one could, or may.
+/// Panics if a call could run too early.
 pub fn marks(data: &[u8]) {
     let mut dice = Dice(data);
     let wires = [
@@ -346,22 +346,23 @@ pub fn marks(data: &[u8]) {
     assert!(!may || proven || said, "{ending:?}");
 }
 
-/// What is mended is the same value: it can be read, and mending it again changes nothing.
+/// Checks that mended JSON is the same value, that it parses, and that mending it again changes
+/// nothing.
 ///
 /// # Panics
-/// If not.
+/// Panics if not.
 pub fn mends(data: &[u8]) {
     let Some(mended) = mend(data) else { return };
     let text = std::str::from_utf8(&mended);
     assert!(text.is_ok());
     assert_eq!(mend(&mended).as_deref(), Some(&*mended));
-    // What the parser reads as it is, it reads alike when mended.
+    // JSON that parses has the same value after mending.
     if let Ok(value) = serde_json::from_slice::<serde_json::Value>(data) {
         assert_eq!(serde_json::from_slice::<serde_json::Value>(&mended).ok(), Some(value));
     }
 }
 
-/// Replaces, inserts or removes a byte, but for line ends.
+/// Replaces, inserts or removes a byte, except for line ends.
 fn change(event: &mut Vec<u8>, dice: &mut Dice<'_>) {
     let (how, at) = (dice.roll() % 4, dice.roll() % event.len().max(1));
     let byte = u8::try_from(dice.roll()).unwrap_or(b'x');
@@ -380,7 +381,7 @@ fn change(event: &mut Vec<u8>, dice: &mut Dice<'_>) {
 
 #[cfg(test)]
 mod tests {
-    /// Runs a fuzz function on inputs that are the same every time.
+    /// Runs a fuzz function on the same inputs every time.
     fn seeds(runs: u32, alphabet: &[u8], fuzz: fn(&[u8])) {
         let mut state = 0x9e37_79b9_7f4a_7c15_u64;
         let mut roll = || {
@@ -400,10 +401,10 @@ mod tests {
         }
     }
 
-    /// What the fuzzer found, kept.
+    /// Inputs that the fuzzer found.
     #[test]
     fn findings() {
-        // A number at the end of a chunk is not yet the element that it may become.
+        // A number at the end of a chunk may still grow.
         super::frames(&[2, 9, 91, 55, 55, 91, 55, 10]);
         super::reader(&[255, 7, 2, 32, 91, 52, 52, 52, 52]);
         // Binary frames have no byte-order mark.

@@ -1,29 +1,29 @@
-//! An incremental JSON scanner: is this value empty, open, whole or broken, so far?
+//! An incremental JSON scanner. It reports whether a value is empty, open, whole or broken so far.
 //!
-//! It reads each byte once, keeps no text and never recurses, so that the arguments of a tool call
-//! can be followed through any cutting of the bytes. It does not build values and does not check
-//! UTF-8; `serde_json` does that wherever a value is really read.
+//! It reads each byte once, stores no text and does not recurse. The bytes may be split anywhere,
+//! as for the arguments of a tool call. It does not build values and does not check UTF-8;
+//! `serde_json` does both when a value is read.
 
-/// How deep a value may nest before it counts as broken.
+/// Maximum nesting depth. A deeper value counts as broken.
 const MAX_DEPTH: u32 = 512;
 
-/// What the bytes so far amount to.
+/// State of a JSON value after the bytes so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum JsonState {
-    /// Nothing but white space.
+    /// Only white space.
     Empty,
-    /// A valid beginning that more bytes could finish.
+    /// Valid beginning of a value.
     Open,
-    /// Exactly one value, finished.
+    /// Exactly one complete value.
     Whole,
-    /// No continuation could make this JSON.
+    /// Invalid JSON, whatever follows.
     Broken,
 }
 
-/// Follows one JSON value through any number of pieces.
+/// Scans one JSON value in any number of parts.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Scanner {
-    /// One bit a level, the outermost first: set in an object, clear in an array.
+    /// One bit per level, the outermost first: set in an object, clear in an array.
     objects: [u64; MAX_DEPTH as usize / 64],
     depth: u32,
     at: At,
@@ -67,14 +67,14 @@ enum Digits {
 }
 
 impl Scanner {
-    /// Reads a piece.
+    /// Reads the next bytes.
     pub(crate) fn push(&mut self, bytes: &[u8]) {
         let mut rest = bytes;
         while !rest.is_empty() {
             let read = self.push_until_end(rest);
             rest = rest.get(read..).unwrap_or_default();
             if self.at == At::End && !rest.is_empty() {
-                // Only white space may follow a finished value.
+                // Only white space may follow a complete value.
                 if rest.iter().any(|byte| !is_space(*byte)) {
                     self.at = At::Broken;
                 }
@@ -83,7 +83,8 @@ impl Scanner {
         }
     }
 
-    /// Reads until the value is finished or broken, or the bytes are used up; says how many it read.
+    /// Reads until the value is complete or broken, or until the last byte. Returns the number of
+    /// bytes read.
     pub(crate) fn push_until_end(&mut self, bytes: &[u8]) -> usize {
         let mut read = 0;
         while let Some(&byte) = bytes.get(read) {
@@ -104,7 +105,7 @@ impl Scanner {
         read
     }
 
-    /// What the bytes so far amount to.
+    /// Returns the state after the bytes so far.
     #[must_use]
     pub(crate) fn state(&self) -> JsonState {
         match self.at {
@@ -126,13 +127,13 @@ impl Scanner {
         }
     }
 
-    /// Whether the value is finished and nothing could lengthen it, as more digits could a number.
+    /// Reports whether the value is complete and cannot grow, as a number could with more digits.
     #[must_use]
     pub(crate) fn has_ended(&self) -> bool {
         self.at == At::End
     }
 
-    /// The plain part of a string: up to and with its quote, its escape, or the end of the bytes.
+    /// Reads a string up to and including its quote or next escape, or up to the last byte.
     fn string(&mut self, bytes: &[u8], role: Role) -> usize {
         for (index, &byte) in bytes.iter().enumerate() {
             if byte == b'"' {
@@ -154,7 +155,8 @@ impl Scanner {
         bytes.len()
     }
 
-    /// One byte outside the plain part of a string. False if the byte belongs to what comes next.
+    /// Reads one byte outside the plain part of a string. Returns false if the byte is not part of
+    /// the value.
     fn step(&mut self, byte: u8) -> bool {
         self.at = match self.at {
             At::Start | At::Value | At::FirstElement if is_space(byte) => return true,
@@ -241,7 +243,7 @@ impl Scanner {
         self.after_value()
     }
 
-    /// Whether the innermost open value is an object.
+    /// Reports whether the innermost open value is an object.
     fn is_in_object(&self) -> bool {
         let level = self.depth.saturating_sub(1);
         self.objects.get(level as usize / 64).is_some_and(|word| word >> (level % 64) & 1 == 1)
@@ -271,8 +273,8 @@ impl Digits {
     }
 }
 
-/// Returns the length of the inside of a string, up to its quote; `None` if the scanner would not take
-/// it, or the quote is missing.
+/// Returns the length of the inside of a string, up to its quote; `None` if the scanner would not
+/// take it, or the quote is missing.
 pub(crate) fn string_length(bytes: &[u8]) -> Option<usize> {
     let mut at = 0;
     loop {
@@ -296,7 +298,7 @@ pub(crate) fn integer_length(bytes: &[u8]) -> Option<usize> {
     (length > 0 && !leading_zero).then_some(length)
 }
 
-/// White space as JSON knows it.
+/// Reports whether a byte is JSON white space.
 #[must_use]
 pub(crate) fn is_space(byte: u8) -> bool {
     matches!(byte, b' ' | b'\t' | b'\n' | b'\r')
@@ -312,7 +314,7 @@ mod tests {
         scanner.state()
     }
 
-    /// What `serde_json` says of the same bytes.
+    /// Returns the state of the same bytes according to `serde_json`.
     fn oracle(text: &str) -> JsonState {
         if text.bytes().all(is_space) {
             return JsonState::Empty;
@@ -320,7 +322,8 @@ mod tests {
         match serde_json::from_str::<serde::de::IgnoredAny>(text) {
             Ok(_) => JsonState::Whole,
             Err(error) if error.is_eof() => JsonState::Open,
-            // `serde_json` calls a number that lacks its next digit wrong rather than unfinished.
+            // `serde_json` reports a number that lacks its next digit as invalid, not as
+            // unfinished.
             Err(_) if text.ends_with(['-', '+', '.', 'e', 'E']) => {
                 match oracle(&format!("{text}0")) {
                     JsonState::Broken => JsonState::Broken,

@@ -1,61 +1,61 @@
-//! Progress of a response, frame by frame: what a gate in front of clients goes by.
+//! Progress of a response after each frame, for gateways that hold back frames.
 
 use crate::facts::{Choice, Facts};
 
-/// How far a response has come when one of its frames is whole.
+/// Progress of a response after a complete frame.
 #[derive(Clone, Copy, Debug)]
 pub struct Mark<'a> {
-    /// How many bytes of the chunk at hand belong to this frame and to those before it.
+    /// Number of bytes of the current chunk up to the end of this frame.
     pub end: usize,
     pub(crate) facts: &'a Facts,
 }
 
 impl Mark<'_> {
-    /// A tool call has begun.
+    /// Reports whether a tool call has begun.
     #[must_use]
     pub fn has_calls(&self) -> bool {
         self.facts.has_calls()
     }
 
-    /// How far the calls of each choice have come.
+    /// Returns the progress of the tool calls of each choice.
     pub fn choices(&self) -> impl Iterator<Item = ChoiceMark> {
         self.facts.choices.iter().map(Choice::mark)
     }
 
-    /// A word has come, for one choice at least.
+    /// Reports whether at least one choice has a finish reason.
     #[must_use]
     pub fn has_word(&self) -> bool {
         self.facts.any_said()
     }
 
-    /// The proof of the end has come.
+    /// Reports whether the end marker has come.
     #[must_use]
     pub fn is_proven(&self) -> bool {
         self.facts.proven
     }
 
-    /// The provider sent an error.
+    /// Reports whether the provider sent an error.
     #[must_use]
     pub fn has_fault(&self) -> bool {
         self.facts.fault.is_some()
     }
 }
 
-/// How far the calls of one choice have come: what a gate in front of clients that do not wait for the
-/// end goes by.
+/// Progress of the tool calls of one choice, for gateways in front of clients that do not wait for
+/// the end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ChoiceMark {
-    /// The choice's own number on the wire.
+    /// Number of the choice on the wire.
     pub index: u32,
-    /// Calls that were begun and that the caller is to run.
+    /// Number of tool calls for the caller that have begun.
     pub begun: u32,
-    /// Of those, calls whose arguments are whole.
+    /// Number of these calls with complete arguments.
     pub whole: u32,
-    /// Of those, calls whose block is closed.
+    /// Number of these calls with a closed block.
     pub closed: u32,
-    /// Calls that the provider runs itself.
+    /// Number of calls that the provider runs itself.
     pub by_provider: u32,
-    /// The word for the end of this choice has come.
+    /// Whether this choice has a finish reason.
     pub said: bool,
 }

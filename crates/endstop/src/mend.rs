@@ -1,8 +1,8 @@
-//! Makes JSON readable that `serde_json` refuses although it is whole: bytes that are not UTF-8,
-//! unpaired surrogates, keys that come twice, numbers beyond any range.
+//! Repairs complete JSON that `serde_json` rejects: bytes that are not UTF-8, unpaired surrogates,
+//! duplicate keys and numbers out of range.
 //!
-//! Providers send them, and whoever reads such an event with another parser reads it well: a
-//! surrogate without its other half is U+FFFD, and the last of two equal keys counts.
+//! Providers send such JSON, and other parsers accept it: an unpaired surrogate becomes U+FFFD, and
+//! the last of two equal keys counts.
 
 use std::borrow::Cow;
 
@@ -12,10 +12,10 @@ use serde_json::value::RawValue;
 
 use crate::json::{JsonState, Scanner};
 
-/// How deep keys that come twice are looked for: deeper than any wire reads.
+/// Maximum depth for the removal of duplicate keys. No wire reads values that deep.
 const MAX_DEPTH: u32 = 24;
 
-/// Returns the same value so that it can be read; none if the bytes are not whole JSON.
+/// Returns the value as JSON that `serde_json` accepts; `None` if the bytes are not complete JSON.
 pub(crate) fn mend(data: &[u8]) -> Option<Vec<u8>> {
     let mut scanner = Scanner::default();
     scanner.push(data);
@@ -28,7 +28,7 @@ pub(crate) fn mend(data: &[u8]) -> Option<Vec<u8>> {
     Some(out)
 }
 
-/// Returns the text of a JSON string, whatever its escapes are; none if it is not one.
+/// Returns the text of a JSON string, even with unpaired surrogates; `None` if it is not a string.
 pub(crate) fn string(raw: &str) -> Option<Cow<'_, str>> {
     #[derive(Deserialize)]
     struct Borrowed<'a>(#[serde(borrow)] Cow<'a, str>);
@@ -38,7 +38,7 @@ pub(crate) fn string(raw: &str) -> Option<Cow<'_, str>> {
     }
 }
 
-/// Replaces each escape of half a surrogate pair that stands alone.
+/// Replaces each escape of an unpaired surrogate.
 fn pair_surrogates(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
@@ -52,7 +52,7 @@ fn pair_surrogates(text: &str) -> String {
                 (0xd800..=0xdfff, _) => (Cow::Borrowed("\\ufffd"), after),
                 _ => (Cow::Owned(format!("\\u{first:04x}")), after),
             },
-            // The byte after a backslash may be another one, which begins no escape.
+            // The character after a backslash may be a backslash, which does not start an escape.
             _ => {
                 let end = after.chars().next().map_or(0, char::len_utf8);
                 let (escaped, after) = after.split_at_checked(end).unwrap_or((after, ""));
@@ -66,20 +66,20 @@ fn pair_surrogates(text: &str) -> String {
     out
 }
 
-/// The code unit of an escape, without its backslash.
+/// Returns the code unit of an escape, given without its backslash.
 fn unit(text: &str) -> Option<u16> {
     let digits = text.strip_prefix('u')?.get(..4)?;
     u16::from_str_radix(digits, 16).ok()
 }
 
-/// The second half of a pair at the beginning, and what follows it.
+/// Returns the low surrogate at the beginning of the text, and the text after it.
 fn low_half(text: &str) -> Option<(u16, &str)> {
     let escape = text.strip_prefix('\\')?;
     let second = unit(escape).filter(|unit| (0xdc00..=0xdfff).contains(unit))?;
     Some((second, escape.get(5..)?))
 }
 
-/// An object or a list with its values as they were written.
+/// Object or list with unparsed values.
 enum Level<'a> {
     Object(Vec<(String, &'a RawValue)>),
     List(Vec<&'a RawValue>),
@@ -112,10 +112,10 @@ impl<'de: 'a, 'a> Deserialize<'de> for Level<'a> {
     }
 }
 
-/// Writes a value with the last of each key alone.
+/// Writes a value without duplicate keys. The last of equal keys stays.
 fn write_last_keys(text: &str, out: &mut Vec<u8>, depth: u32) -> Option<()> {
     if depth == MAX_DEPTH || !text.trim_start().starts_with(['{', '[']) {
-        // No count is as large as that: it tells nothing.
+        // A number that large carries no information.
         let endless = text.trim().parse::<f64>().is_ok_and(f64::is_infinite);
         out.extend_from_slice(if endless { b"null" } else { text.as_bytes() });
         return Some(());

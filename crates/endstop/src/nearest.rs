@@ -1,7 +1,7 @@
-//! "Did you mean": the known name that is nearest to a misspelled one.
+//! Suggestions for misspelled names.
 
-/// Returns the known name that differs least from this one, if it differs little: by at most a third
-/// of its letters, and by no more than two.
+/// Returns the most similar known name. It may differ in a third of the letters of `name`, with a
+/// minimum of one and a maximum of two letters.
 ///
 /// ```
 /// assert_eq!(endstop::nearest("opnai", ["openai", "azure"]), Some("openai"));
@@ -15,7 +15,7 @@ pub fn nearest<'k>(name: &str, known: impl IntoIterator<Item = &'k str>) -> Opti
     near.filter(|(far, _)| *far <= most).min_by_key(|(far, _)| *far).map(|(_, known)| known)
 }
 
-/// How many letters must be added, left out, changed or swapped with their neighbour.
+/// Returns the number of letters to add, remove, change or swap with their neighbor.
 fn distance(from: &str, to: &str) -> usize {
     let to: Vec<char> = to.chars().take(64).collect();
     let mut before: Vec<usize> = Vec::new();

@@ -1,23 +1,23 @@
-//! The next request: the native request JSON, rewritten so that a cut answer goes on.
+//! The next request: the provider's request JSON, changed so that a truncated answer continues.
 //!
-//! Pure functions. Each takes the request as it was first sent and gives a new one; what it does not
-//! have to change it does not touch, known or not. Start from the first request every time, with
-//! the whole answer so far: then no hint of an earlier attempt stays in the conversation.
+//! The functions are pure. Each takes the first request and returns a new one. Fields that need no
+//! change stay as they are, known or not. Always start from the first request, with the whole
+//! answer so far: then no hint of an earlier attempt stays in the conversation.
 //!
-//! What differs by wire, host and model is data: [`RequestShape`] says where a wire keeps the conversation,
-//! how a tool is forced, where reasoning is tuned; [`Profile::resume_for`] says how this model's
-//! answers are resumed. Nothing here decides whether to go on at all.
+//! Differences between wires, hosts and models are data. [`RequestShape`] has the fields of the
+//! conversation, of forced tools and of reasoning. [`Profile::resume_for`] returns the way to
+//! resume an answer of a model. This module does not decide whether to continue.
 //!
-//! # The seam
+//! # Joining the parts
 //!
-//! - **Prefill, resend, provider's token**: the reply holds only what is new and joins as it is.
-//!   There is no overlap to look for.
-//! - **Prefill that the reply repeats** ([`NextRequest::echoes`]): the reply begins with the text that
-//!   was sent, which is the answer so far without its last [`NextRequest::trimmed`] bytes.
-//! - **Prefill without its trailing white space**: the model may or may not write it again. Join the
-//!   reply to the text as it was sent, without the last [`NextRequest::trimmed`] bytes; where they
-//!   have been shown already, take the same white space off the reply's beginning instead.
-//! - **Hint**: the model may repeat the end of the answer. An anchored overlap is to be removed.
+//! - **Prefill, resend, provider's token**: the reply contains only new text. Append it unchanged,
+//!   without looking for an overlap.
+//! - **Prefill that the reply repeats** ([`NextRequest::echoes`]): the reply begins with the text
+//!   that was sent. That is the answer so far without its last [`NextRequest::trimmed`] bytes.
+//! - **Prefill without its trailing white space**: the model may or may not write it again. Append
+//!   the reply to the text as it was sent, without the last [`NextRequest::trimmed`] bytes. If they
+//!   were already shown, remove the same white space from the beginning of the reply instead.
+//! - **Hint**: the model may repeat the end of the answer. Remove an overlap at the join.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -40,35 +40,35 @@ pub use shape::{
     Scale, Speaker, Temperature, UsageOption, effort, tokens_if_said,
 };
 
-/// The hint that asks a model to go on, unless another is given.
+/// Default hint that asks a model to continue.
 pub const HINT: &str = "Previous response was truncated by token limit. Continue exactly from where \
 you left off. If you intended a tool call, emit one complete tool call payload only. Do not repeat \
 already-sent text.";
 
-/// The words that ask for a tool call again, unless another is given; `{tool}` stands for its name.
+/// Default text that asks for a tool call again. `{tool}` stands for its name.
 pub const REPAIR: &str = "The call of the tool `{tool}` in the previous response was incomplete and \
 did not run. Emit one complete tool call payload only, with all of its arguments and no other text.";
 
-/// The length of the answer's end that is quoted in a user's turn, in characters.
+/// Length of the end of the answer that a user message quotes, in characters.
 pub const TAIL: usize = 1200;
 
-/// A request that goes on where an answer stopped.
+/// A request that continues an answer.
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct NextRequest {
-    /// The request to send.
+    /// Request to send.
     pub request: Box<RawValue>,
-    /// The change.
+    /// Change of the request.
     pub how: RequestChange,
-    /// The change and its reason, for people.
+    /// Sentence that describes the change and its reason.
     pub sentence: String,
-    /// The reply begins with the text of the prefill.
+    /// Whether the reply begins with the text of the prefill.
     pub echoes: bool,
-    /// The bytes of white space at the end of the answer that the prefill leaves out.
+    /// Number of bytes of white space at the end of the answer that the prefill leaves out.
     pub trimmed: usize,
-    /// The cap counts the pieces before too, so that it must be raised as well.
+    /// Whether the output token limit covers the earlier parts too, so that it must be raised.
     pub cap_counts_all: bool,
-    /// The base URL to ask at, if it is not the provider's usual one.
+    /// Base URL to use instead of the provider's usual one.
     pub base_url: Option<&'static str>,
 }
 
@@ -77,45 +77,45 @@ pub struct NextRequest {
 #[serde(tag = "way", rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum RequestChange {
-    /// The output cap was set.
+    /// The output token limit was set.
     Cap {
-        /// The field.
+        /// Field.
         field: String,
-        /// The old value; none if there was none.
+        /// Old value, if there was one.
         from: Option<u64>,
-        /// The new value.
+        /// New value.
         to: u64,
     },
     /// The conversation ends with the answer so far.
     Prefill,
-    /// The provider knows the answer so far by an id or a token.
+    /// The request refers to the answer so far by an id or a token.
     Token {
-        /// The field that holds it.
+        /// Field that holds it.
         field: String,
     },
-    /// The answer's own content was appended as it came.
+    /// The content of the answer was appended unchanged.
     Resend,
-    /// The model is asked to go on.
+    /// The model is asked to continue.
     Hint {
-        /// The role that asks.
+        /// Role of the message that asks.
         role: Role,
     },
     /// The model is asked for one complete tool call.
     Repair {
-        /// The role that asks.
+        /// Role of the message that asks.
         role: Role,
-        /// The field that forces the tool; none if nothing does.
+        /// Field that forces the tool; `None` if it is not forced.
         forced_by: Option<String>,
-        /// The temperature is 0.
+        /// Whether the temperature was set to 0.
         cold: bool,
     },
-    /// The model is to reason less.
+    /// The model is asked to reason less.
     Effort {
-        /// The field.
+        /// Field.
         field: String,
-        /// The old value; null if there was none.
+        /// Old value; null if there was none.
         from: Value,
-        /// The new value.
+        /// New value.
         to: Value,
     },
 }
@@ -127,34 +127,34 @@ pub enum RequestChange {
 pub enum Way {
     /// A conversation that ends with the answer so far.
     Prefill,
-    /// An id or a token of the provider's.
+    /// An id or a token from the provider.
     Token,
     /// A hint to the model.
     Hint,
 }
 
-/// The answer so far, over all pieces.
+/// The answer so far, over all parts.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SoFar<'a> {
-    /// The text.
+    /// Text.
     pub text: &'a str,
-    /// The provider's id of the last response, if it ended and the provider keeps it.
+    /// Provider's id of the last response, if it ended and the provider stores it.
     pub id: Option<&'a str>,
-    /// The provider's token for going on.
+    /// Provider's continuation token.
     pub token: Option<&'a str>,
-    /// The content as it came, for a plain resend: what an assistant's turn holds on this wire.
+    /// Original content of the assistant message on this wire, to resend it unchanged.
     pub content: Option<&'a RawValue>,
 }
 
-/// The words to the model, written under `wording` in a policy's file.
+/// Texts for the model, in the `wording` table of a policy file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Wording {
-    /// Asks it to go on.
+    /// Text that asks the model to continue.
     pub hint: Cow<'static, str>,
-    /// Asks it for a tool call again; `{tool}` stands for its name.
+    /// Text that asks for a tool call again. `{tool}` stands for its name.
     pub repair: Cow<'static, str>,
-    /// The length of the answer's end that a user's turn quotes, in characters.
+    /// Length of the end of the answer that a user message quotes, in characters.
     pub tail: usize,
 }
 
@@ -164,44 +164,44 @@ impl Default for Wording {
     }
 }
 
-/// The reason that there is no such request.
+/// Reason why a request cannot be made.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "why", rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Impossible {
-    /// The wire has no form for it here.
+    /// The wire does not support it here.
     Unsupported {
-        /// The dialect.
+        /// Id of the dialect.
         wire: &'static str,
-        /// For what.
+        /// Unsupported feature.
         what: &'static str,
     },
-    /// The request is not of this wire.
+    /// The request does not have the format of this wire.
     Strange {
-        /// The field that is missing or of another kind; empty if there are no fields at all.
+        /// Field that is missing or has another type; empty if the request is not an object.
         field: &'static str,
     },
-    /// There is no answer to go on with.
+    /// There is no text to continue.
     NothingSoFar,
     /// The answer cannot be prefilled.
     NoPrefill {
-        /// The reason.
+        /// Reason.
         because: String,
     },
-    /// The provider's id or token is not known, or it keeps none.
+    /// The provider's id or token is not known, or the provider returns none.
     NoToken {
-        /// The reason.
+        /// Reason.
         because: String,
     },
-    /// The content as it came is not known.
+    /// The original content is not known.
     NoContent,
-    /// The provider summed the conversation up, and the caller has to make a new one.
+    /// The provider compacted the conversation, and the caller has to build a new one.
     SummedUp,
     /// The request declares no tools.
     NoTools,
-    /// The model reasons as little as this field can say.
+    /// The field already has its lowest value.
     LowestEffort {
-        /// The field.
+        /// Field.
         field: &'static str,
     },
 }
@@ -210,25 +210,25 @@ impl fmt::Display for Impossible {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Unsupported { wire, what } => {
-                write!(out, "requests of the wire {wire} do not support {what}")
+                write!(out, "`{wire}` requests do not support {what}")
             }
             Self::Strange { field: "" } => write!(out, "the request is not a JSON object"),
             Self::Strange { field } => {
                 write!(out, "the request's `{field}` is missing or not of the expected type")
             }
-            Self::NothingSoFar => write!(out, "there is no text to continue"),
+            Self::NothingSoFar => write!(out, "the response has no text to continue"),
             Self::NoPrefill { because } | Self::NoToken { because } => out.write_str(because),
             Self::NoContent => {
-                write!(out, "the content of the response is needed as it came, and is not known")
+                write!(out, "the original content of the response is required but missing")
             }
             Self::SummedUp => write!(
                 out,
-                "the provider compacted the conversation: put its block first, in place of the \
-                 messages that it sums up"
+                "the provider compacted the conversation: replace the messages that its block \
+                 summarises with the block"
             ),
             Self::NoTools => write!(out, "the request declares no tools"),
             Self::LowestEffort { field } => {
-                write!(out, "`{field}` already asks for as little reasoning as it can")
+                write!(out, "`{field}` already has its lowest value")
             }
         }
     }
@@ -236,7 +236,8 @@ impl fmt::Display for Impossible {
 
 impl std::error::Error for Impossible {}
 
-/// Sets the output cap, in the field that the request uses, else in the one that the host prefers.
+/// Sets the output token limit, in the field that the request has, else in the field that the host
+/// prefers.
 ///
 /// ```
 /// use endstop::{next_request, provider};
@@ -251,27 +252,27 @@ impl std::error::Error for Impossible {}
 ///
 /// # Errors
 ///
-/// Where the request is not of this wire.
+/// Fails if the request does not have the format of this wire.
 pub fn set_cap(profile: &Profile, request: &str, cap: u64) -> Result<NextRequest, Impossible> {
     let mut edit = Edit::new(profile, request)?;
     let used: Vec<&'static str> =
         profile.caps.iter().copied().filter(|field| edit.has(field)).collect();
     let fields = if used.is_empty() { profile.caps.get(..1).unwrap_or_default() } else { &used };
-    let field = *fields.first().ok_or_else(|| unsupported(profile, "an output cap"))?;
+    let field = *fields.first().ok_or_else(|| unsupported(profile, "an output token limit"))?;
     let from = edit.at(field).as_ref().and_then(Value::as_u64);
-    // A host that takes two spellings at once must not read two caps.
+    // A host that accepts both fields must not see two limits.
     for field in fields {
         edit.put(field, json!(cap))?;
     }
     let sentence = match from {
-        Some(from) if from == cap => format!("`{field}` stays {cap}"),
-        Some(from) => format!("`{field}` is {cap}: it was {from}"),
-        None => format!("`{field}` is {cap}: there was none"),
+        Some(from) if from == cap => format!("`{field}` is already {cap}"),
+        Some(from) => format!("`{field}` is changed from {from} to {cap}"),
+        None => format!("`{field}` is set to {cap}"),
     };
     Ok(edit.done(RequestChange::Cap { field: field.to_owned(), from, to: cap }, sentence))
 }
 
-/// Continues a cut answer by the best way that this provider and model take.
+/// Continues a truncated answer in the best way that the provider and the model accept.
 ///
 /// ```
 /// use endstop::next_request::{RequestChange, SoFar, Wording, continue_answer};
@@ -288,7 +289,8 @@ pub fn set_cap(profile: &Profile, request: &str, cap: u64) -> Result<NextRequest
 ///
 /// # Errors
 ///
-/// Where the wire has no way, the request is not of this wire, or there is nothing to go on with.
+/// Fails if the wire has no way to continue, the request does not have the format of this wire, or
+/// there is no text to continue.
 pub fn continue_answer(
     profile: &Profile,
     model: &str,
@@ -312,11 +314,11 @@ pub fn continue_answer(
     }
 }
 
-/// Continues a cut answer by this way and no other.
+/// Continues a truncated answer in this way only.
 ///
 /// # Errors
 ///
-/// As [`continue_answer`], and where this provider, model or request does not take this way.
+/// Fails like [`continue_answer`], and if the provider, model or request does not accept this way.
 pub fn continue_by(
     way: Way,
     profile: &Profile,
@@ -329,16 +331,16 @@ pub fn continue_by(
     match (way, edit.rule(model)?) {
         (Way::Prefill, Resume::Prefill(prefill)) => edit.by_prefill(prefill, model, so_far),
         (Way::Prefill, Resume::Token(_) | Resume::Hint(_)) => Err(Impossible::NoPrefill {
-            because: format!("`{model}` is not known to go on in a prefilled answer here"),
+            because: format!("`{model}` is not known to continue a prefilled answer"),
         }),
         (Way::Token, Resume::Token(token)) => edit.by_token(token, so_far, &wording.hint),
         (Way::Token, Resume::Prefill(_) | Resume::Hint(_)) => Err(Impossible::NoToken {
-            because: format!("{} gives no id or token to go on from here", profile.provider),
+            because: format!("{} returns no id or token to continue from", profile.provider),
         }),
         (Way::Hint, Resume::Hint(role)) => {
             let mut next = edit.by_hint(role, so_far, wording)?;
             next.sentence = format!(
-                "{}, because {} is not known to take a prefill or a token{}",
+                "{}, because {} is not known to accept a prefill or a token{}",
                 next.sentence,
                 profile.provider,
                 if model.is_empty() { String::new() } else { format!(" for `{model}`") },
@@ -351,7 +353,7 @@ pub fn continue_by(
     }
 }
 
-/// Counts the messages of a request; none where the wire keeps no conversation that is known.
+/// Counts the messages of a request. Returns `None` if the wire has no known conversation field.
 ///
 /// ```
 /// use endstop::{next_request, provider};
@@ -364,14 +366,14 @@ pub fn messages(profile: &Profile, request: &str) -> Option<u32> {
     Edit::new(profile, request).ok()?.messages()
 }
 
-/// Takes up an answer that the provider paused, without a word of ours.
+/// Resumes an answer that the provider paused, without adding a message.
 ///
-/// A compaction that was asked for pauses an answer too, and its block then replaces the messages that
-/// it sums up: that is a new conversation, and the caller's to make.
+/// A compaction pauses an answer too. Its block replaces the messages that it summarises, which
+/// makes a new conversation: the caller has to build it.
 ///
 /// # Errors
 ///
-/// Where the wire knows no pause, or what it is taken up by is not given.
+/// Fails if the wire has no pauses, or if the content or token to resume with is missing.
 pub fn resume_paused(
     profile: &Profile,
     request: &str,
@@ -379,25 +381,25 @@ pub fn resume_paused(
 ) -> Result<NextRequest, Impossible> {
     let edit = Edit::new(profile, request)?;
     match profile.request_shape.paused {
-        PauseProtocol::Never => Err(unsupported(profile, "taking up a pause")),
+        PauseProtocol::Never => Err(unsupported(profile, "resuming a paused answer")),
         PauseProtocol::Resend { is_summary, .. } => edit.by_resend(so_far, is_summary),
         PauseProtocol::Token(token) => {
             let mut next = edit.by_token(token, so_far, "")?;
-            // Only an answer that used up its cap needs a higher one.
+            // Only an answer that reached its limit needs a higher one.
             next.cap_counts_all = false;
             Ok(next)
         }
     }
 }
 
-/// Asks once more for a tool call that came incomplete, and for nothing else: the tool is forced and
-/// the temperature 0 where wire, host and model take that.
+/// Asks again for an incomplete tool call, and for nothing else. The tool is forced and the
+/// temperature set to 0 if wire, host and model accept that.
 ///
-/// The broken call is not sent back: a call that is not whole has no form on any wire.
+/// The incomplete call is not sent back: no wire can represent it.
 ///
 /// # Errors
 ///
-/// Where the wire calls no tools, or the request declares none.
+/// Fails if the wire has no tool calls, or if the request declares no tools.
 pub fn repair_tool_call(
     profile: &Profile,
     model: &str,
@@ -408,7 +410,7 @@ pub fn repair_tool_call(
 ) -> Result<NextRequest, Impossible> {
     let mut edit = Edit::new(profile, request)?;
     if !profile.capabilities.tools || profile.request_shape.conversation.is_empty() {
-        return Err(unsupported(profile, "asking for a tool call"));
+        return Err(unsupported(profile, "repairing a tool call"));
     }
     let forced = edit.force(model, tool)?;
     let cold = edit.cool(model)?;
@@ -421,20 +423,20 @@ pub fn repair_tool_call(
     let heat = if cold { ", at temperature 0" } else { "" };
     let sentence = match &forced {
         Ok(field) => {
-            format!("one complete call of `{tool}` is asked for, forced by `{field}`{heat}")
+            format!("one complete call of `{tool}` is requested, forced by `{field}`{heat}")
         }
-        Err(why) => format!("one complete call of `{tool}` is asked for, not forced: {why}{heat}"),
+        Err(why) => format!("one complete call of `{tool}` is requested, not forced ({why}){heat}"),
     };
     let forced_by = forced.ok().map(str::to_owned);
     Ok(edit.done(RequestChange::Repair { role, forced_by, cold }, sentence))
 }
 
-/// Lets the model reason less, for an answer whose reasoning used up the cap.
+/// Lowers the reasoning effort, for an answer whose reasoning used up the output token limit.
 ///
 /// # Errors
 ///
-/// Where the wire has no field for it, the request has none and the model is not known to take one,
-/// or it is as low as it can be.
+/// Fails if the wire has no field for it, if the request has no such field and the model is not
+/// known to accept one, or if the value is already the lowest.
 pub fn lower_effort(
     profile: &Profile,
     model: &str,
@@ -457,7 +459,7 @@ pub fn lower_effort(
     let unsaid = efforts.iter().find_map(|effort| Some((effort.field, edit.unsaid(effort.scale)?)));
     match unsaid {
         Some((field, to)) => edit.tune(field, Value::Null, to),
-        None => Err(unsupported(profile, "less reasoning in this request")),
+        None => Err(unsupported(profile, "a lower reasoning effort here")),
     }
 }
 
@@ -473,11 +475,11 @@ mod tests {
 
     const TEXT: SoFar<'_> = SoFar { text: "Once upon a ", id: None, token: None, content: None };
 
-    /// The functions under test, with requests as values.
+    /// Wrappers of the functions under test that take requests as values.
     mod made {
         use super::super::*;
 
-        /// A request that was made.
+        /// A request that a function returned.
         #[derive(Debug, PartialEq)]
         pub(super) struct Made {
             pub(super) request: Value,
@@ -554,12 +556,12 @@ mod tests {
         }
     }
 
-    /// A short one, so that expectations can be read.
+    /// Returns a short wording, to keep expectations readable.
     fn wording() -> Wording {
         Wording { hint: "Go on.".into(), repair: "Call `{tool}`.".into(), tail: 4 }
     }
 
-    /// What the hint is with the last four characters of the text quoted.
+    /// The hint with the last four characters of the text quoted.
     const QUOTED: &str = "Go on.\n\nThe previous response ended with:\n\
         <previous_response_end>\nn a \n</previous_response_end>";
 
@@ -579,7 +581,7 @@ mod tests {
         assert_eq!(read, Wording { tail: 7, ..Wording::default() });
     }
 
-    /// Wire, model, request, and the request that continues it.
+    /// Each row has a wire, a model, a request, and the request that continues it.
     #[test]
     fn each_wire_continues_in_its_own_shape() {
         let chat = "openai-chat";
@@ -625,7 +627,7 @@ mod tests {
                     {"role": "assistant", "content": "Once upon a ", "partial": true},
                 ]}),
             ),
-            // T-93: an appended turn is closed unless both flags say otherwise.
+            // T-93: the host closes an appended message unless both flags are set.
             (
                 "flags",
                 &provider::VLLM.main,
@@ -874,7 +876,7 @@ mod tests {
         assert_eq!((mistral.trimmed, mistral.echoes), (0, true));
         let deepseek = ask(&provider::DEEPSEEK.main, "deepseek-v4", request);
         assert_eq!(deepseek.base_url, Some("https://api.deepseek.com/beta"));
-        // A completion that repeats its prompt holds it in the answer so far.
+        // A completion that echoes its prompt has it in the answer so far.
         let completions = wire(&OPENAI, "openai-completions");
         let echo = ask(completions, "m", json!({"prompt": "Once", "echo": true}));
         assert_eq!(echo.request["prompt"], "Once upon a ");
@@ -911,7 +913,7 @@ mod tests {
                 "conversation": "conv_1",
             })
         );
-        // The first request as it was, and the cap counts all pieces.
+        // The first request is unchanged, and the limit covers all parts.
         let gemini = json!({"contents": [], "generationConfig": {"maxOutputTokens": 9}});
         let next = ask(&GOOGLE.main, "gemini-4-argon", gemini.clone());
         let mut after = gemini.clone();
@@ -937,14 +939,14 @@ mod tests {
         assert_eq!(next.how, RequestChange::Hint { role: Role::Developer });
         assert_eq!(
             next.sentence,
-            "the model is asked to go on, by the developer; no previous_response_id, because the \
-             provider gave none"
+            "a developer message asks the model to continue; the provider returned no \
+             `previous_response_id`"
         );
         let only = continue_by(Way::Token, responses, "gpt-5", &request, &TEXT, &wording());
         assert!(matches!(only, Err(Impossible::NoToken { .. })));
     }
 
-    /// Keys keep their order, numbers and texts their spelling: schemas mean something by them.
+    /// Keys keep their order, and numbers and strings their spelling: schemas depend on them.
     #[test]
     fn every_byte_that_need_not_change_stays() {
         let request = "{ \"tools\": [{\"z\": 1.0, \"a\": \"\\u0041\"}],\n  \"messages\": [ {\"role\": \
@@ -1207,7 +1209,7 @@ mod tests {
         assert_eq!(none, Err(Impossible::NoTools));
         let perplexity = repair(&provider::PERPLEXITY.main, json!({"tools": tools}), "f");
         assert!(matches!(perplexity, Err(Impossible::Unsupported { .. })));
-        // A name that is not declared cannot be forced; the text before the call stays.
+        // An undeclared name cannot be forced. The text before the call stays.
         let next = repair(&OPENAI.main, json!({"messages": [], "tools": tools}), "g").unwrap();
         assert_eq!(
             next.how,
@@ -1289,12 +1291,12 @@ mod tests {
         }
         let low = lower_effort(&OPENAI.main, "gpt-5", &json!({"reasoning_effort": "low"}));
         assert_eq!(low, Err(Impossible::LowestEffort { field: "reasoning_effort" }));
-        // A host whose models are not known to take it is not told unasked.
+        // The field is not added for a host whose models are not known to accept it.
         let unknown = lower_effort(&provider::GROQ.main, "llama-4", &json!({}));
         assert!(matches!(unknown, Err(Impossible::Unsupported { .. })));
     }
 
-    /// A request of this wire, with every kind of field that must stay.
+    /// Returns a request of this wire, with every kind of field that must stay.
     fn request_of(profile: &Profile) -> Value {
         let mut request = json!({
             "model": "m", "unknown": {"deep": [1, null, "x", 1.5]}, "metadata": null,
@@ -1344,7 +1346,7 @@ mod tests {
         "grok-4",
     ];
 
-    /// The fields at the top that differ.
+    /// Returns the top-level fields that differ.
     fn changed(before: &Value, after: &Value) -> Vec<String> {
         let (before, after) = (before.as_object().unwrap(), after.as_object().unwrap());
         let names = before.keys().chain(after.keys());
@@ -1386,7 +1388,7 @@ mod tests {
             for field in touched {
                 assert!(may.contains(&field.as_str()), "{name}: {field}");
             }
-            // What was said before is still there, word for word.
+            // Earlier messages are unchanged.
             for conversation in profile.request_shape.conversation {
                 let (
                     ConversationShape::MessageList(turns),
@@ -1405,7 +1407,7 @@ mod tests {
             assert!(!sentence.is_empty() && !sentence.ends_with('.'), "{name}: {sentence}");
             let how = serde_json::to_string(&next.how).unwrap();
             assert_eq!(serde_json::from_str::<RequestChange>(&how).unwrap(), next.how);
-            // The cap is the only other thing that raising it touches.
+            // Raising the limit changes nothing but the limit.
             let raised = set_cap(profile, &request, 99).unwrap();
             let caps: Vec<&str> =
                 profile.caps.iter().map(|cap| cap.split('.').next().unwrap()).collect();
@@ -1416,7 +1418,7 @@ mod tests {
         assert!(tried > 1000, "{tried}");
     }
 
-    /// T-92, and the same of Gemini and of Bedrock's other families.
+    /// T-92, and the same for Gemini and for Bedrock's other model families.
     #[test]
     fn no_model_that_refuses_a_prefill_is_given_one() {
         let refuse = [
@@ -1466,7 +1468,7 @@ mod tests {
         }
     }
 
-    /// Every wire says where its conversation is, and how long it is.
+    /// Every wire has its conversation counted.
     #[test]
     fn messages_are_counted_where_each_wire_keeps_them() {
         let turns = |count: usize| vec![json!({"role": "user", "content": "?"}); count];
@@ -1520,7 +1522,7 @@ mod tests {
         );
         assert_eq!(
             replicate.unwrap_err().to_string(),
-            "requests of the wire replicate do not support a longer conversation"
+            "`replicate` requests do not support adding messages"
         );
     }
 

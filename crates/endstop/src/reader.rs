@@ -1,4 +1,4 @@
-//! The reader: push bytes, get events, finish once, get the ending.
+//! Reads the bytes of a response into events and one ending.
 
 use crate::conclude::judge_fault;
 use crate::dialect::errors::{self, Expect, RawError};
@@ -18,25 +18,25 @@ use crate::shape;
 use crate::sink::{EventSink, Sink};
 use crate::verdict::Meaning;
 
-/// The head of the response.
+/// Head of the response.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Head<'a> {
-    /// The HTTP status; zero where it is not known.
+    /// HTTP status; zero if not known.
     pub status: u16,
-    /// The content type; empty where it is not known.
+    /// Content type; empty if not known.
     pub content_type: &'a str,
 }
 
-/// Bounds on the work for one response. What goes beyond is counted or ends the reading.
+/// Limits on the work for one response. Excess is counted or stops the reading.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// The largest event, in bytes; also the largest body that is not a stream.
+    /// Maximum size of an event, in bytes, and of a body that is not a stream.
     pub event_bytes: usize,
-    /// The most events.
+    /// Maximum number of events.
     pub events: u64,
-    /// The most choices that are followed.
+    /// Maximum number of choices that are tracked.
     pub choices: usize,
-    /// The most tool calls that are followed.
+    /// Maximum number of tool calls that are tracked.
     pub tool_calls: usize,
 }
 
@@ -46,7 +46,7 @@ impl Default for Limits {
     }
 }
 
-/// Reads one response, in any cutting of its bytes, to its ending.
+/// Reads one response to its ending, for any division of its bytes into chunks.
 ///
 /// ```
 /// use endstop::{RequestInfo, TransportEnd, Head, Reader, Reason, provider};
@@ -61,13 +61,13 @@ impl Default for Limits {
 /// assert_eq!(ending.reason, Reason::Cut);
 /// ```
 #[derive(Clone, Debug)]
-#[must_use = "a response has an ending: call `finish`"]
+#[must_use = "call `finish` to get the ending"]
 pub struct Reader {
     framer: Framer,
     state: State,
 }
 
-/// All but the framer, so that frames can be read while it holds them.
+/// All state but the framer, so that frames can be read while the framer holds them.
 #[derive(Clone, Debug)]
 pub(crate) struct State {
     pub(crate) wire: Wire,
@@ -77,18 +77,18 @@ pub(crate) struct State {
     pub(crate) facts: Facts,
     pub(crate) repeat: Repeat,
     pub(crate) broken: Option<Broken>,
-    /// The wire that was named, where the bytes turned out to be of another.
+    /// Wire that the caller named, if the bytes turned out to be of another.
     pub(crate) named: Option<Box<Wire>>,
-    /// The first event of another wire, until a second one agrees.
+    /// First event of another wire, until a second one confirms it.
     pub(crate) strange: Option<Box<Strange>>,
-    /// An event of the wire was read.
+    /// Whether an event of the wire was read.
     pub(crate) understood: bool,
     pub(crate) flags: Flags,
     pub(crate) bytes: u64,
     pub(crate) events: u64,
 }
 
-/// An event that is of another wire than the one that was named.
+/// An event of another wire than the named one.
 #[derive(Clone, Debug)]
 pub(crate) struct Strange {
     wire: Wire,
@@ -108,33 +108,33 @@ impl Strange {
 
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Flags {
-    /// Only a piece of the response is read.
+    /// Whether only a part of the response is read.
     pub(crate) partial: bool,
-    /// The dialect read the last frame as one of its own.
+    /// Whether the dialect recognised the last frame.
     pub(crate) read: bool,
     pub(crate) cut_event: bool,
-    /// The bytes ended inside a list of events.
+    /// Whether the bytes ended inside a list of events.
     pub(crate) unclosed_list: bool,
     pub(crate) malformed_event: bool,
     pub(crate) invalid_utf8: bool,
     pub(crate) shape_asked: bool,
 }
 
-/// What reading a chunk frame by frame gives.
+/// Result of reading a chunk frame by frame.
 pub(crate) enum Step<'a> {
     /// An event of the frame that follows.
     Event(Event<'a>),
-    /// The frame whose events came.
+    /// The frame of the preceding events.
     Frame(Frame<'a>),
 }
 
 impl Reader {
-    /// A reader for one response of this wire.
+    /// Creates a reader for one response on this wire.
     pub fn new(wire: impl Into<Wire>, head: Head<'_>, asked: RequestInfo) -> Self {
         Self::with_limits(wire, head, asked, Limits::default())
     }
 
-    /// The same, with other bounds.
+    /// Creates a reader with other limits.
     pub fn with_limits(
         wire: impl Into<Wire>,
         head: Head<'_>,
@@ -168,27 +168,27 @@ impl Reader {
         }
     }
 
-    /// Without the fast path: what it is held against.
+    /// Disables the fast path, to compare against it.
     #[cfg(any(test, fuzzing))]
     pub(crate) fn without_repeats(mut self) -> Self {
         self.state.repeat = Repeat::disabled();
         self
     }
 
-    /// Reads a chunk and hands its events over.
+    /// Reads a chunk and passes its events to `on_event`.
     pub fn read(&mut self, chunk: &[u8], mut on_event: impl FnMut(Event<'_>)) {
         self.push(chunk, Some(&mut Sink(&mut on_event)));
     }
 
-    /// Reports whether no further frame can be read: one was too large, or corrupt.
+    /// Reports whether reading stopped because a frame was too large or corrupt.
     #[must_use]
     pub fn is_broken(&self) -> bool {
         self.state.broken.is_some()
     }
 
-    /// The ending as far as it has been said: none before every choice that came has its word, or an
-    /// error or the proof of the end has come. A close that is still to come is not missing, so that
-    /// finishing may lower the confidence.
+    /// Returns the ending as far as it is known. Returns `None` until every choice so far has its
+    /// finish reason, or until an error or the end of the stream is seen. The close may still come,
+    /// so `finish` may lower the confidence.
     #[must_use]
     pub fn so_far(&self) -> Option<Ending> {
         let facts = &self.state.facts;
@@ -199,45 +199,45 @@ impl Reader {
         Some(self.state.snapshot().ending_as(closed, TransportEnd::Eof))
     }
 
-    /// The ending as far as it is known where nothing ends the response: it is not over.
+    /// Returns the ending of a response that is not over yet.
     pub(crate) fn under_way(&self) -> Ending {
         let ending = self.state.snapshot().ending_as(Some(Closed::Open), TransportEnd::Eof);
         Ending {
             over: false,
             reason: Reason::Unknown,
             confidence: Confidence::Low,
-            sentence: "nothing in it ends the response".to_owned(),
+            sentence: "the response has not ended yet".to_owned(),
             ..ending
         }
     }
 
-    /// A reader of pieces that no bytes were given for.
+    /// Creates a reader for parts that come without bytes.
     pub(crate) fn of_pieces(wire: Wire, asked: RequestInfo) -> Self {
         let mut reader = Self::new(wire, Head::default(), asked);
-        // What is handed over beside a word need not be of the wire.
+        // Data beside a finish reason need not have the format of the wire.
         reader.state.understood = true;
         reader
     }
 
-    /// Only a piece of the response is read, so that content may have come that does not show.
+    /// Marks the response as incomplete input, so that content may exist that was not seen.
     pub(crate) fn set_partial(&mut self) {
         self.state.flags.partial = true;
     }
 
-    /// Takes in a frame that was made, not framed. True if the dialect read it as one of its own.
+    /// Reads a frame that did not come from the framer. Reports whether the dialect recognised it.
     pub(crate) fn take_frame(&mut self, frame: &Frame<'_>) -> bool {
         self.state.flags.read = false;
         self.state.read_frame(frame, None);
         self.state.flags.read
     }
 
-    /// Takes in an event that no frame gives.
+    /// Adds an event that comes from no frame.
     pub(crate) fn take(&mut self, event: &Event<'_>) {
         let State { facts, wire, limits, .. } = &mut self.state;
         facts.observe(event, wire, limits);
     }
 
-    /// Takes in a word that was handed over beside the frames.
+    /// Adds a finish reason that was given separately from the frames.
     pub(crate) fn say(&mut self, choice: u32, said: Said, meaning: Meaning) {
         let State { facts, limits, .. } = &mut self.state;
         facts.say(choice, said, meaning, limits);
@@ -251,7 +251,7 @@ impl Reader {
         &self.state.wire
     }
 
-    /// Reads a chunk and hands over the events of each frame, and then the frame.
+    /// Reads a chunk and passes on the events of each frame, then the frame.
     pub(crate) fn read_frames(&mut self, chunk: &[u8], mut on_step: impl FnMut(Step<'_>)) {
         let Self { framer, state } = self;
         state.bytes += chunk.len() as u64;
@@ -265,8 +265,8 @@ impl Reader {
         }
     }
 
-    /// Ends the response and hands over the events that only its end brings: all of them, if the body
-    /// is not a stream. There is exactly one ending.
+    /// Ends the response and passes on the last events: all of them, if the body is not a stream.
+    /// There is exactly one ending.
     #[must_use]
     pub fn finish(self, end: TransportEnd, mut on_event: impl FnMut(Event<'_>)) -> Ending {
         self.end(end, Some(&mut Sink(&mut on_event)))
@@ -290,7 +290,7 @@ impl Reader {
             let rest = framer.finish(|frame| state.read_frame(&frame, sink.as_deref_mut()));
             state.flags.cut_event = rest == Rest::CutFrame;
             state.read_strange(sink);
-            // A list that was never closed is not whole, whatever its last element says.
+            // A list that was never closed is incomplete, whatever its last element contains.
             state.flags.unclosed_list = is_array && state.flags.cut_event;
             state.facts.proven &= !state.flags.unclosed_list;
         }
@@ -298,7 +298,7 @@ impl Reader {
     }
 }
 
-/// Reads one response for the sake of its ending alone, which is cheaper than a [`Reader`].
+/// Reads one response for its ending only, which is cheaper than a [`Reader`].
 ///
 /// ```
 /// use endstop::{Head, Reason, RequestInfo, TransportEnd, Watcher, provider};
@@ -308,16 +308,16 @@ impl Reader {
 /// assert_eq!(watcher.finish(TransportEnd::Eof).reason, Reason::OutputLimit);
 /// ```
 #[derive(Clone, Debug)]
-#[must_use = "a response has an ending: call `finish`"]
+#[must_use = "call `finish` to get the ending"]
 pub struct Watcher(Reader);
 
 impl Watcher {
-    /// Watches one response of this wire.
+    /// Creates a watcher for one response on this wire.
     pub fn new(wire: impl Into<Wire>, head: Head<'_>, asked: RequestInfo) -> Self {
         Self(Reader::new(wire, head, asked))
     }
 
-    /// Watches one response of this wire within other bounds.
+    /// Creates a watcher with other limits.
     pub fn with_limits(
         wire: impl Into<Wire>,
         head: Head<'_>,
@@ -332,8 +332,8 @@ impl Watcher {
         self.0.push(chunk, None);
     }
 
-    /// Reads a chunk and reports each frame as it is whole: what is needed to decide how much of a
-    /// response can be passed on.
+    /// Reads a chunk and reports each complete frame. A gateway needs this to decide how much of a
+    /// response to pass on.
     pub fn follow(&mut self, chunk: &[u8], mut on_frame: impl FnMut(Mark<'_>)) {
         let Reader { framer, state } = &mut self.0;
         state.bytes += chunk.len() as u64;
@@ -347,13 +347,13 @@ impl Watcher {
         }
     }
 
-    /// Returns how many bytes of the last chunk lie before anything that is unfinished.
+    /// Returns the number of bytes of the last chunk that precede any unfinished frame.
     #[must_use]
     pub fn whole(&self) -> usize {
         self.0.framer.whole()
     }
 
-    /// Reports whether no further frame can be read: one was too large, or corrupt.
+    /// Reports whether reading stopped because a frame was too large or corrupt.
     #[must_use]
     pub fn is_broken(&self) -> bool {
         self.0.is_broken()
@@ -365,7 +365,7 @@ impl Watcher {
         self.0.state.facts.usage.output.is_some()
     }
 
-    /// Returns the ending as far as it is known; see [`Reader::so_far`].
+    /// Returns the ending as far as it is known. See [`Reader::so_far`].
     #[must_use]
     pub fn so_far(&self) -> Option<Ending> {
         self.0.so_far()
@@ -378,7 +378,7 @@ impl Watcher {
     }
 }
 
-/// Gives up the events of a reader that has read nothing yet.
+/// Drops the events of a reader that has not read anything yet.
 impl From<Reader> for Watcher {
     fn from(reader: Reader) -> Self {
         Self(reader)
@@ -398,11 +398,11 @@ impl State {
         }
     }
 
-    /// The fast path: true if the frame repeats an earlier one but for its text.
+    /// Reads a frame that differs from an earlier one only in its text. Returns false if it does
+    /// not.
     fn read_repeat(&mut self, frame: &Frame<'_>, sink: Option<&mut Sink<'_, '_>>) -> bool {
         let Some((piece, hit)) = self.repeat.hit(frame) else { return false };
-        // That text came is all that matters where nobody listens, and the first time told it;
-        // arguments are followed.
+        // Without a listener, later text changes nothing. Arguments are always followed.
         let quiet = sink.is_none() && !piece.is_followed();
         let text = if quiet { None } else { hit.text() };
         if text.is_none() && !quiet {
@@ -468,7 +468,7 @@ impl State {
             self.strange = None;
         }
         self.flags.read = reading == Reading::Read;
-        // What is called an error is one, whatever it says.
+        // An event named `error` is an error, whatever its payload.
         if reading == Reading::Read && frame.kind == FrameKind::Event && frame.name == "error" {
             reading = Reading::Error;
         }
@@ -488,14 +488,15 @@ impl State {
         reading
     }
 
-    /// Whether two events agree that the wire is another: one alone can be odd. A body stands alone.
+    /// Reports whether two events agree on another wire, since one alone may be an exception. A
+    /// body needs no second.
     fn is_second(&self, frame: &Frame<'_>, other: &Wire) -> bool {
         let dialect = other.profile.dialect.id;
         let agrees = |first: &Strange| first.wire.profile.dialect.id == dialect;
         frame.kind == FrameKind::Body || self.strange.as_deref().is_some_and(agrees)
     }
 
-    /// Reads on by another wire, from the event on that was held.
+    /// Switches to another wire, and reads the held event and this one.
     fn read_by(
         &mut self,
         wire: Wire,
@@ -511,7 +512,7 @@ impl State {
         self.read_event(frame, sink)
     }
 
-    /// Reads the one event that nobody knew, by the wire that it seems to be of.
+    /// Reads a single unrecognised event by the wire that it seems to belong to.
     fn read_strange(&mut self, sink: Option<&mut Sink<'_, '_>>) {
         let Some(first) = self.strange.take().filter(|_| !self.facts.has_begun()) else { return };
         self.named.get_or_insert_with(|| Box::new(self.wire.clone()));
@@ -519,8 +520,8 @@ impl State {
         self.understood |= self.read_event(&first.frame(), sink) == Reading::Read;
     }
 
-    /// Reads what no dialect reads: exceptions, pages, markers, bodies of errors. False if it is
-    /// nothing of these.
+    /// Reads frames outside the dialects: exceptions, pages, end markers and error bodies. Returns
+    /// false for any other frame.
     fn read_outside(&mut self, frame: &Frame<'_>, sink: Option<&mut Sink<'_, '_>>) -> bool {
         let (status, proof, failed) =
             (self.status, self.wire.profile.proof, self.is_error_status());
@@ -543,14 +544,14 @@ impl State {
         true
     }
 
-    /// Reads a frame by the dialect at hand.
+    /// Reads a frame by the current dialect.
     fn read_event(&mut self, frame: &Frame<'_>, sink: Option<&mut Sink<'_, '_>>) -> Reading {
         let dialect = self.wire.profile.dialect;
         let is_event = frame.kind == FrameKind::Event;
         let read = if is_event { dialect.read } else { dialect.read_body };
         let mut out = self.out(frame, sink);
         let mut reading = read(frame, &mut out);
-        // A whole body, labelled as a stream.
+        // The frame may be a whole body labelled as a stream.
         if reading == Reading::Strange
             && is_event
             && (dialect.read_body)(frame, &mut out) == Reading::Read
@@ -597,8 +598,8 @@ impl State {
         }
     }
 
-    /// The wire of a dialect that knows this frame, where the one at hand has understood nothing that
-    /// tells of an answer: hosts and paths can be wrong, and the body outranks them then.
+    /// Returns the wire of another dialect that recognises this frame, if the current one has found
+    /// no content yet. A named host or path can be wrong; the body then takes precedence.
     fn other_wire(&self, frame: &Frame<'_>) -> Option<Wire> {
         if self.facts.has_begun() || errors::read(frame.data, Expect::Anything).is_some() {
             return None;
@@ -623,7 +624,7 @@ impl State {
         Some(Wire { profile, ..named.clone() })
     }
 
-    /// Where the shape of the beginning told nothing, that of a whole frame may.
+    /// Decides from a whole frame if the beginning of the body was ambiguous.
     fn ask_shape(&mut self, frame: &Frame<'_>) {
         if !self.wire.profile.ambiguous || !self.facts.has_begun() || self.flags.shape_asked {
             return;
@@ -652,7 +653,7 @@ fn exception(frame: &Frame<'_>) -> RawError {
     told
 }
 
-/// An error that is nothing but its message, and not even that where an event has only its name.
+/// Returns an error that has only a message, or nothing if the event has only a name.
 fn bare_text(data: &[u8]) -> RawError {
     let message = (data != b"{}").then(|| String::from_utf8_lossy(data).into_owned());
     RawError { message, ..RawError::default() }
@@ -663,7 +664,7 @@ fn emit_fault(told: RawError, status: u16, out: &mut EventSink<'_, '_>) {
     out.emit(Event::Fault(&fault));
 }
 
-/// What came in place of an answer.
+/// Reports a text that came instead of a response.
 fn emit_text(text: &[u8], status: u16, out: &mut EventSink<'_, '_>) {
     let text = String::from_utf8_lossy(text);
     let is_page = text.trim_start().starts_with('<');

@@ -1,8 +1,8 @@
-//! What is kept of a response: how it ended, in the provider's words and in ours, and counts.
+//! Records: the ending of a response, the provider's finish reason, and counts.
 //!
-//! No prompt, no answer, no key. A [`Record`] is plain data, so that it can be written to a file, to a
-//! database, or to a wire, and read back by another version: what it says in words stays text, and a
-//! word that a reader does not know is kept as it is.
+//! A record contains no prompt, no answer and no API key. A [`Record`] is plain data that can be
+//! written to a file, a database or a network stream and read by another version. Names stay text,
+//! so a name that a reader does not know is preserved.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -19,11 +19,13 @@ use crate::verdict::{self, Evidence, Habits, Meaning};
 use crate::vocabulary::Vocabulary;
 use crate::{event::Word, text};
 
-/// The version of the verdict. Raise it when `verdict.rs` judges something differently.
+/// Version of the verdict. Raise it when the rules in `verdict.rs` change.
 const VERDICT: u32 = 3;
 
-/// Returns the version of the rules that judge a provider's responses: the verdict's, and the words of
-/// the provider. It changes with either, and with nothing else; it has no order.
+/// Returns the version of the rules for a provider's responses.
+///
+/// It changes with the rules of the verdict and with the provider's finish reasons, and with
+/// nothing else. Versions have no order.
 ///
 /// ```
 /// use endstop::record::rules;
@@ -39,14 +41,14 @@ pub fn rules(provider: &str) -> u32 {
     RULES.get(known.id).copied().unwrap_or_default()
 }
 
-/// Returns the versions of the rules of all providers.
+/// Returns the rule versions of all providers.
 #[must_use]
 pub fn all_rules() -> Vec<u32> {
     provider::ALL.iter().map(|provider| rules(provider.id)).collect()
 }
 
-/// Returns a hash of all that decides what a provider's words mean, in the range of a column for
-/// integers.
+/// Returns a hash of everything that gives a provider's finish reasons their meaning. It fits a
+/// signed 32-bit integer column.
 fn fingerprint(provider: &Provider) -> u32 {
     let mut hash = 0xcbf2_9ce4_8422_2325_u64;
     let mut add = |part: &str| {
@@ -74,60 +76,62 @@ fn fingerprint(provider: &Provider) -> u32 {
     u32::try_from(hash >> 33).unwrap_or_default()
 }
 
-/// The most of any text that is kept, in bytes.
+/// Maximum length of a text in a record, in bytes.
 pub const MOST_TEXT: usize = 256;
 
-/// What is kept of one response of an upstream.
+/// Record of one response from an upstream.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Record {
-    /// Sorts by time and cannot be guessed: a UUID of version 7, in 32 hexadecimal digits.
+    /// Id of the record: a version 7 UUID in 32 hexadecimal digits. Ids sort by time and cannot be
+    /// guessed.
     pub id: String,
-    /// The turn that it belongs to: the id of the turn's first response.
+    /// Id of the turn, which is the id of its first response.
     pub turn_id: String,
-    /// Which response of its turn it is, from 1.
+    /// Number of the response in its turn, starting at 1.
     pub attempt: u32,
-    /// When the request came, in milliseconds since 1970.
+    /// Time of the request, in milliseconds since 1970.
     pub created_at: u64,
-    /// Whose request it was.
+    /// Team that sent the request.
     pub team_id: Option<String>,
-    /// Which key asked; a keyed hash, from which the key cannot be found.
+    /// Keyed hash of the API key, from which the key cannot be recovered.
     pub key_id: Option<String>,
-    /// The upstream's name.
+    /// Name of the upstream.
     pub upstream: String,
-    /// The provider's own path.
+    /// Path of the request at the provider.
     pub path: String,
-    /// Who served it.
+    /// Id of the provider.
     pub provider: String,
-    /// The model that the response names, else the one that was asked.
+    /// Model that the response names, or else the model of the request.
     pub model: Option<String>,
-    /// The wire language it came in.
+    /// Id of the dialect.
     pub dialect: String,
-    /// A stream was asked for.
+    /// Whether the request asked for a stream.
     pub streamed: bool,
-    /// How it was passed on: `observe`, `guard`.
+    /// Mode of the gateway: `observe` or `guard`.
     pub mode: String,
-    /// The upstream's status; none where it never answered.
+    /// HTTP status of the upstream; `None` if it never answered.
     pub status: Option<u16>,
-    /// The provider's own word for the end.
+    /// The provider's finish reason.
     pub native_finish_reason: Option<String>,
-    /// The field that it stood in.
+    /// Field that held the provider's finish reason.
     pub native_field: Option<String>,
-    /// Our word for analytics: `stop`, `length`, `tool_calls`, …; none where nothing was said.
+    /// Normalized finish reason for analytics: `stop`, `length`, `tool_calls`, …; `None` if the
+    /// response has no finish reason.
     pub finish_reason: Option<String>,
     /// Our reason, such as `output_limit`.
     pub reason: String,
-    /// How sure that is: `high`, `medium`, `low`.
+    /// Confidence in the reason: `high`, `medium` or `low`.
     pub confidence: String,
-    /// How the bytes ended, such as `proven`.
+    /// The way the bytes ended, such as `proven`.
     pub closed: String,
-    /// What it is to be told apart by: see [`Ending::cause`].
+    /// Cause for operators; see [`Ending::cause`].
     pub cause: String,
-    /// What stands out in the content: the words of [`Shown::words`].
+    /// Findings about the content: the names of [`Shown::words`].
     pub shown: Vec<String>,
-    /// What a policy decided about it, such as `continue`.
+    /// Decision of a policy, such as `continue`.
     pub decision: Option<String>,
-    /// What was done about it, such as `passed` or `failed`.
+    /// Action of the gateway, such as `passed` or `failed`.
     pub action: String,
     /// Input tokens.
     pub tokens_in: Option<u64>,
@@ -137,29 +141,29 @@ pub struct Record {
     pub tokens_reasoning: Option<u64>,
     /// Input tokens read from a cache.
     pub tokens_cached: Option<u64>,
-    /// The cap on output tokens that was asked for.
+    /// Limit on output tokens in the request.
     pub cap: Option<u64>,
-    /// Until the head of the response came, in microseconds.
+    /// Time until the response headers, in microseconds.
     pub first_byte_us: Option<u64>,
-    /// Until the end, in microseconds.
+    /// Time until the end, in microseconds.
     pub total_us: u64,
-    /// Bytes read from the upstream.
+    /// Number of bytes read from the upstream.
     pub bytes: u64,
-    /// Bytes handed to the client.
+    /// Number of bytes sent to the client.
     pub delivered_bytes: u64,
-    /// Events read.
+    /// Number of events read.
     pub events: u64,
-    /// What kind of error the provider sent.
+    /// Cause of the provider's error, if it sent one.
     pub error_type: Option<String>,
     /// The provider's id for the request.
     pub upstream_request_id: Option<String>,
-    /// The version of the rules that judged it, see [`rules`]; 0 where none did.
+    /// Version of the rules that gave the reason, see [`rules`]; 0 if no rules did.
     pub rules: u32,
 }
 
 impl Record {
-    /// Writes what is known before an answer comes. Should nothing follow, this is the record of a
-    /// response that was interrupted.
+    /// Fills in the facts of the request. Until [`Record::end`] is called, this is the record of an
+    /// interrupted response.
     pub fn ask(&mut self, profile: &Profile, asked: &RequestInfo) {
         profile.provider.clone_into(&mut self.provider);
         profile.dialect.id.clone_into(&mut self.dialect);
@@ -171,7 +175,7 @@ impl Record {
         self.interrupt();
     }
 
-    /// Says that nobody saw the end: the process that passed it on ended first.
+    /// Marks the response as interrupted: the process ended before the response did.
     pub fn interrupt(&mut self) {
         Reason::Cancelled.name().clone_into(&mut self.reason);
         self.finish_reason = Some(Vocabulary::FinishReason.spell(Reason::Cancelled).to_owned());
@@ -181,7 +185,7 @@ impl Record {
         "none".clone_into(&mut self.action);
     }
 
-    /// Writes how it ended.
+    /// Fills in the ending.
     pub fn end(&mut self, ending: &Ending) {
         let native = ending.native();
         self.provider = short(&ending.provider);
@@ -205,9 +209,10 @@ impl Record {
         self.rules = rules(&self.provider);
     }
 
-    /// What the rules of today make of it, with the words of these providers; none where they would need
-    /// more than was kept: the provider is not known, an error decided, or a word did that was taught
-    /// and is not here.
+    /// Applies the current rules to the record, with the finish reasons of this registry.
+    ///
+    /// Returns `None` if the record does not hold enough information: the provider is unknown, an
+    /// error decided, or a custom finish reason decided that this registry lacks.
     #[must_use]
     pub fn judge_again(&self, registry: &Registry) -> Option<Verdict> {
         if self.error_type.is_some() || !registry.knows(&self.provider) {
@@ -255,8 +260,8 @@ impl Record {
     }
 }
 
-/// Whether the word made up for proof that did not come: as far as can be told, since the order of
-/// things is not kept.
+/// Reports whether the finish reason made up for a missing end marker. This is approximate, because
+/// a record does not store the order of events.
 fn word_suffices(proof: Proof, closed: Closed, shown: &[String]) -> bool {
     let shows = |word: &str| shown.iter().any(|shown| shown == word);
     match proof {
@@ -274,13 +279,14 @@ fn read(word: &str) -> Word<'_> {
     word.parse().map_or_else(|_| Word::Text(word.into()), Word::Number)
 }
 
-/// The profile's own spelling of a field.
+/// Returns the profile's spelling of a field name.
 fn field(profile: &Profile, name: &str) -> &'static str {
     let tables = profile.words.iter().chain(profile.dialect.words);
     tables.map(|table| table.field).find(|field| *field == name).unwrap_or("finish_reason")
 }
 
-/// What content showed, from its words. How many is not kept, only whether.
+/// Rebuilds the findings about the content from their names. Counts are not stored, so each is 0 or
+/// 1.
 fn shown(words: &[String]) -> Shown {
     let has = |word: &str| words.iter().any(|known| known == word);
     let count = |word: &str| u32::from(has(word));
@@ -331,7 +337,7 @@ mod tests {
         (ending, record)
     }
 
-    /// Words of users count again, and where they are not at hand nothing is judged.
+    /// A record with a custom finish reason needs that finish reason to be judged again.
     #[cfg(feature = "toml")]
     #[test]
     fn what_a_taught_word_decided_is_judged_with_that_word_alone() {
@@ -392,7 +398,7 @@ mod tests {
         assert_eq!(all.len(), provider::ALL.len());
         assert!(all.iter().all(|rules| *rules > 0 && i32::try_from(*rules).is_ok()));
         assert_eq!(rules("no such provider"), rules(provider::GENERIC.id));
-        // Another word, another meaning, another proof: each changes them.
+        // New finish reasons and another proof change the version.
         let base = fingerprint(&provider::XAI);
         let with = |change: fn(&mut Profile)| {
             let mut changed = provider::XAI;

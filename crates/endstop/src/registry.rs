@@ -845,7 +845,7 @@ like = "anthropic-messages"
         fails(&with("hosts = [\".acme.example\"]\n"), 3, "invalid host `.acme.example`");
         fails(&with("base_url = \"acme\"\n"), 3, "invalid base_url: expected https:// or http://");
         fails("[provider.openai]\nlike = \"openai-chat\"\n", 1, "is built in: remove `like`");
-        fails("[provider.openai]\n[provider.chatgpt]\n", 1, "names a provider that this file has");
+        fails("[provider.openai]\n[provider.chatgpt]\n", 1, "duplicate provider `chatgpt`");
         fails(&with("[provider.acme]\nlike = \"openai-chat\"\n"), 3, "duplicate");
         let words = |rest: &str| with(&format!("[provider.acme.words]\n{rest}\n"));
         fails(
@@ -858,7 +858,7 @@ like = "anthropic-messages"
         fails(&words("x = {}"), 4, "invalid meaning for `x`");
         fails(&words("x = { reason = \"nope\" }"), 4, "invalid meaning `nope` for `x`");
         fails(&words("x = { reason = \"failed\", vague = 1 }"), 4, "invalid `vague` of `x`");
-        fails(&words("\"\" = \"failed\""), 4, "invalid word: it is empty");
+        fails(&words("\"\" = \"failed\""), 4, "invalid word: it must not be empty");
         fails(&words("finish_reason = \"failed\""), 4, "`finish_reason` is a field");
         fails(
             &with("[provider.acme.words.finsh_reason]\n\nx = \"failed\"\n"),
@@ -887,7 +887,7 @@ like = "anthropic-messages"
         assert!(registry.add_toml("b.toml", bad).is_err());
         assert!(registry.get("bravo", "").is_none());
         let again = registry.add_toml("c.toml", ACME).unwrap_err();
-        assert!(again.to_string().contains("c.toml:2: provider `acme` was registered before"));
+        assert!(again.to_string().contains("c.toml:2: provider `acme` is already registered"));
         let replaced = ACME.replace("proof =", "replace = true\nproof =");
         registry.add_toml("d.toml", &replaced).unwrap();
         let other =

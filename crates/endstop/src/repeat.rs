@@ -20,6 +20,9 @@ use crate::json::integer_length;
 /// Templates learned in a row without a hit before learning is given up.
 const PATIENCE: u32 = 16;
 
+/// The most digits of an integer that is read here: more may not fit.
+const MAX_DIGITS: usize = 18;
+
 /// The last plain event, as a template.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Repeat {
@@ -210,12 +213,12 @@ impl Repeat {
                     hit = Some(Hit { quoted, escaped: inside.escaped });
                     inside.length
                 }
+                HoleKind::Padding if hole.end - hole.start > 16 => long_string_inside(rest)?.length,
                 HoleKind::Padding => string_inside(rest)?.length,
-                HoleKind::Number => integer_length(rest)?,
+                HoleKind::Number => integer(rest)?.0,
                 HoleKind::Count(of) => {
-                    let length = integer_length(rest)?;
-                    let digits = std::str::from_utf8(rest.get(..length)?).ok()?;
-                    *slot(&mut self.usage, of) = Some(digits.parse().ok()?);
+                    let (length, value) = integer(rest)?;
+                    *slot(&mut self.usage, of) = Some(value);
                     length
                 }
                 HoleKind::Space => rest.iter().take_while(|byte| **byte == b' ').count(),
@@ -306,10 +309,37 @@ static SPECIAL: [bool; 256] = {
     special
 };
 
+/// Returns how many bytes at the beginning, in blocks of eight, can stand in a string as they are.
+fn plain_blocks(bytes: &[u8]) -> usize {
+    const ONES: u64 = 0x0101_0101_0101_0101;
+    const HIGH: u64 = 0x8080_8080_8080_8080;
+    // The high bit of each byte that is smaller than `than`, which is at most 128; of others, too,
+    // but only above one that is.
+    let below = |block: u64, than: u64| block.wrapping_sub(ONES * than) & !block & HIGH;
+    let is_plain = |block: &&[u8; 8]| {
+        let block = u64::from_le_bytes(**block);
+        let quote = below(block ^ (ONES * u64::from(b'"')), 1);
+        let backslash = below(block ^ (ONES * u64::from(b'\\')), 1);
+        below(block, 0x20) | quote | backslash == 0
+    };
+    let (blocks, _) = bytes.as_chunks::<8>();
+    blocks.iter().take_while(is_plain).count() * 8
+}
+
 /// The inside of a string, up to its quote; none if it is not one that the parser is sure to take.
-#[expect(clippy::indexing_slicing, reason = "a byte always indexes a table of 256")]
 fn string_inside(bytes: &[u8]) -> Option<Inside> {
-    let mut rest = bytes;
+    inside_from(bytes, 0)
+}
+
+/// The same, faster for strings that are long.
+fn long_string_inside(bytes: &[u8]) -> Option<Inside> {
+    inside_from(bytes, plain_blocks(bytes))
+}
+
+/// The inside of a string of which so many bytes are known to be plain.
+#[expect(clippy::indexing_slicing, reason = "a byte always indexes a table of 256")]
+fn inside_from(bytes: &[u8], plain: usize) -> Option<Inside> {
+    let mut rest = bytes.get(plain..)?;
     let mut escaped = false;
     loop {
         let special = rest.iter().position(|byte| SPECIAL[usize::from(*byte)])?;
@@ -325,6 +355,23 @@ fn string_inside(bytes: &[u8]) -> Option<Inside> {
         }
         escaped = true;
     }
+}
+
+/// Returns the length and the value of an integer that is neither signed nor too large.
+fn integer(bytes: &[u8]) -> Option<(usize, u64)> {
+    let mut value = 0;
+    let mut length = 0;
+    while let Some(digit) =
+        bytes.get(length).map(|byte| byte.wrapping_sub(b'0')).filter(|it| *it < 10)
+    {
+        value = value * 10 + u64::from(digit);
+        length += 1;
+        if length > MAX_DIGITS {
+            return None;
+        }
+    }
+    let leading_zero = length > 1 && bytes.first() == Some(&b'0');
+    (length > 0 && !leading_zero).then_some((length, value))
 }
 
 /// The values of keys that nobody reads, and of those that count tokens.

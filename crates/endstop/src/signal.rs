@@ -1,13 +1,11 @@
-//! The termination signal: an ending as programs exchange it, and the detectors that users of such
-//! signals know by name.
+//! The termination signal: an ending in a form for other programs, and functions that detect it.
 //!
-//! Nothing here judges and nothing here knows a wire. A delta or a response that a framework hands
-//! around is given to the dialect that it came in, as the dialect's own event or body, and the one
-//! verdict speaks ([`crate::verdict`]).
+//! This module contains no rules and no wire formats. It passes a delta or a response from a
+//! framework to its dialect as an event or a body, and [`crate::verdict`] judges it.
 //!
-//! `should_terminate` means that this response is over, also by an error, a cut or a tool call;
-//! whether the conversation goes on is another question. Unfinished is not terminal: a partial delta
-//! never is, a whole response always is, but for a polled one that is still queued or in progress.
+//! `should_terminate` means that this response is over, also after an error, a cut or a tool call.
+//! It does not say whether the conversation continues. A partial delta is never terminal. A whole
+//! response always is, unless it is a polled response that is still queued or in progress.
 //!
 //! ```
 //! use endstop::signal::{SignalContext, Delta, detect_termination};
@@ -48,54 +46,54 @@ use crate::text::{WORD_CAP, clean};
 use crate::verdict::{self, Evidence, Habits, Meaning};
 use crate::vocabulary::{VOCABULARIES, Vocabulary};
 
-/// The serialised form of an ending.
+/// Serialized form of an ending.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct TerminationSignal {
-    /// This response is over.
+    /// Whether this response is over.
     pub should_terminate: bool,
-    /// The termination word, such as `natural_completion`.
+    /// Reason in the termination vocabulary, such as `natural_completion`.
     pub reason: String,
-    /// Our own reason.
+    /// Our reason.
     pub ending: Reason,
-    /// How sure that is.
+    /// Confidence in the reason.
     pub confidence: Confidence,
-    /// The provider's own words, and facts about the response.
+    /// The provider's finish reason, and facts about the response.
     pub provider_specific: ProviderSpecific,
-    /// The same in a sentence.
+    /// Explanation for people, in one sentence.
     pub message: String,
-    /// The reason in every vocabulary; null where a record holds null.
+    /// Reason in every vocabulary; null where a record holds null.
     pub vocabularies: BTreeMap<String, Option<String>>,
 }
 
-/// The provider's own words, and facts about the response.
+/// The provider's finish reason, and facts about the response.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct ProviderSpecific {
-    /// The bare name of the field; empty where nothing was said.
+    /// Bare name of the field; empty without a finish reason.
     pub original_field: String,
-    /// The word.
+    /// The provider's finish reason.
     pub original_value: String,
-    /// Facts about the response, allow-listed and capped.
+    /// Facts about the response, allow-listed and limited in length.
     #[serde(default)]
     pub metadata: Metadata,
 }
 
-/// Facts about a response that a signal keeps. No text of the prompt or the answer is among them.
+/// Facts about a response in a signal. They contain no text of the prompt or the answer.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 #[non_exhaustive]
 pub struct Metadata {
-    /// Who was asked, and what for.
+    /// Provider, request and progress.
     #[serde(flatten)]
     pub context: SignalContext,
-    /// Where the original field stands on this wire, such as `candidates[].finishReason`.
+    /// Path of the original field on this wire, such as `candidates[].finishReason`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
-    /// How the bytes ended, such as `proven`.
+    /// The way the bytes ended, such as `proven`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub closed: Option<String>,
-    /// Findings about the content, such as `tool_calls`: the words of [`Shown::words`].
+    /// Findings about the content, such as `tool_calls`: the names of [`Shown::words`].
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub shown: Vec<String>,
     /// The provider's error, if it sent one.
@@ -104,7 +102,7 @@ pub struct Metadata {
     /// Ratings of the provider's safety system, whether or not they blocked anything.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub safety_ratings: Vec<SafetyRating>,
-    /// Each choice's own ending, where there are several.
+    /// Ending of each choice, if there are several.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub choices: Vec<ChoiceSignal>,
     /// Other facts of the wire.
@@ -112,38 +110,38 @@ pub struct Metadata {
     pub details: Vec<WireDetail>,
 }
 
-/// An error that the provider sent, as a signal keeps it.
+/// Error that the provider sent.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 #[non_exhaustive]
 pub struct ProviderError {
     /// Kind of error, such as `rate_limit`.
     pub kind: FaultKind,
-    /// HTTP status, the response's or one given in the error itself.
+    /// HTTP status of the response, or a status in the error itself.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub status: Option<u16>,
-    /// The provider's type, such as `overloaded_error`.
+    /// The provider's error type, such as `overloaded_error`.
     #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
     pub type_: Option<String>,
-    /// The provider's code, such as `context_length_exceeded`.
+    /// The provider's error code, such as `context_length_exceeded`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub code: Option<String>,
-    /// The provider's message, capped, without keys.
+    /// The provider's error message, cut to a maximum length, with API keys removed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
 }
 
-/// The ending of one choice of several.
+/// Ending of one choice of several.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct ChoiceSignal {
-    /// The choice's own number on the wire.
+    /// Number of the choice on the wire.
     pub choice: u32,
-    /// Our own reason.
+    /// Our reason.
     pub ending: Reason,
-    /// How sure that is.
+    /// Confidence in the reason.
     pub confidence: Confidence,
-    /// The provider's word for it.
+    /// The provider's finish reason.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub original_value: Option<String>,
 }
@@ -152,45 +150,45 @@ pub struct ChoiceSignal {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct WireDetail {
-    /// The choice that it belongs to; none where it concerns the response.
+    /// Choice that the fact belongs to; `None` if it concerns the whole response.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub choice: Option<u32>,
     /// Name of the fact, such as `stop_details.category`.
     pub key: String,
-    /// Its value, capped.
+    /// Value, cut to a maximum length.
     pub value: String,
 }
 
-/// Who was asked, what for, and how far it has come: given to detectors, and read back from signals.
+/// Provider, request and progress: the input of detectors, and part of their signals.
 ///
-/// The provider is enough. The rest sharpens the verdict or is kept beside it.
+/// Only the provider is required. The other fields improve the verdict or are copied to the signal.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct SignalContext {
-    /// The provider's id.
+    /// Id of the provider.
     pub provider: String,
-    /// The model.
+    /// Model of the response or of the request.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
-    /// The wire, by its dialect's id, where the provider speaks several.
+    /// Id of the wire's dialect, if the provider has several.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub wire: Option<String>,
-    /// The version of the API.
+    /// API version of the request.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub api_version: Option<String>,
-    /// The choice that a delta is about; in a signal, the one that speaks for the response.
+    /// Choice of a delta; in a signal, the choice that gives the ending of the response.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub choice: Option<u32>,
-    /// Whether a stream was asked for.
+    /// Whether the request asked for a stream.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub streamed: Option<bool>,
-    /// The tokens used so far.
+    /// Token counts so far.
     #[serde(skip_serializing_if = "is_nothing")]
     pub usage: Usage,
-    /// The cap on output tokens.
+    /// Limit on output tokens.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cap: Option<u64>,
-    /// The conversation that the response belongs to.
+    /// Conversation that the response belongs to.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub conversation: Option<Conversation>,
 }
@@ -199,26 +197,28 @@ fn is_nothing(usage: &Usage) -> bool {
     *usage == Usage::default()
 }
 
-/// The size of a conversation and its limits. It says nothing about whether a response is over, and
-/// is kept in the signal for whoever decides what to do next.
+/// Size of a conversation and its limits.
+///
+/// It does not affect whether a response is over. The signal carries it for code that decides what
+/// to do next.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Conversation {
-    /// Messages so far.
+    /// Number of messages so far.
     pub messages: u32,
-    /// Tokens so far, where they are known.
+    /// Number of tokens so far, if known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tokens: Option<u64>,
-    /// The most messages.
+    /// Maximum number of messages.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_messages: Option<u32>,
-    /// The most tokens.
+    /// Maximum number of tokens.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_tokens: Option<u64>,
 }
 
 impl Conversation {
-    /// Returns whether one of the limits is reached.
+    /// Reports whether one of the limits is reached.
     #[must_use]
     pub fn is_full(&self) -> bool {
         let tokens = self.tokens.zip(self.max_tokens).is_some_and(|(tokens, most)| tokens >= most);
@@ -227,7 +227,7 @@ impl Conversation {
 }
 
 impl TerminationSignal {
-    /// Makes a signal from the least that one can know.
+    /// Creates a signal from a reason and a confidence alone.
     #[must_use]
     pub fn new(ending: Reason, confidence: Confidence) -> Self {
         let spelled = |known: Vocabulary| {
@@ -245,13 +245,13 @@ impl TerminationSignal {
         }
     }
 
-    /// Returns who was asked, what for, and how far it has come.
+    /// Returns the provider, the request and the progress.
     #[must_use]
     pub fn context(&self) -> &SignalContext {
         &self.provider_specific.metadata.context
     }
 
-    /// Adds what only the caller knows: what the response itself told stays.
+    /// Adds the caller's context. Values from the response itself take precedence.
     #[must_use]
     pub fn within(mut self, known: &SignalContext) -> Self {
         let short = |text: &Option<String>| text.as_deref().map(|text| clean(text, WORD_CAP));
@@ -328,7 +328,7 @@ impl From<&Ending> for Metadata {
     }
 }
 
-/// The choice that speaks for the response.
+/// Returns the choice that gives the ending of the response.
 fn speaker(ending: &Ending) -> Option<&ChoiceEnding> {
     let speaks = |choice: &&ChoiceEnding| {
         choice.reason == ending.reason
@@ -338,7 +338,7 @@ fn speaker(ending: &Ending) -> Option<&ChoiceEnding> {
     ending.choices.iter().find(speaks)
 }
 
-/// Where the word stands on this wire.
+/// Returns the path of the finish reason on this wire.
 fn path(ending: &Ending) -> Option<&'static str> {
     let said = ending.said.as_ref()?;
     let host = provider::by_id(&ending.provider).and_then(|known| known.wire_of(&ending.dialect));
@@ -370,7 +370,7 @@ impl From<&Fault> for ProviderError {
     }
 }
 
-/// Returns the confidence of a verdict on these facts, at a host that proves its ends.
+/// Returns the confidence of a verdict on these facts, for a provider that sends end markers.
 #[must_use]
 pub fn confidence(said: Meaning, closed: Closed, shown: &Shown) -> Confidence {
     let word = Said::new("", "");

@@ -1,4 +1,4 @@
-//! The sink that dialects put events into.
+//! The sink that receives events from dialects.
 
 use crate::dialect::CallsClose;
 use crate::dialect::partial_args::{PartialArgs, Piece};
@@ -10,12 +10,12 @@ use crate::reader::Limits;
 use crate::repeat::Lesson;
 use crate::request::RequestInfo;
 
-/// The longest token for going on that is passed on, in bytes.
+/// Maximum length of a resume token, in bytes.
 const MAX_TOKEN: usize = 1 << 20;
 
-/// The sink that a dialect puts events into.
+/// Sink that receives events from a dialect.
 ///
-/// It follows what they add up to, and hands them on to whoever reads the response.
+/// It collects facts from the events and passes the events to the caller.
 #[derive(Debug)]
 pub struct EventSink<'r, 's> {
     pub(crate) facts: &'r mut Facts,
@@ -43,7 +43,8 @@ impl EventSink<'_, '_> {
         self.tell(event);
     }
 
-    /// Where no event of the wire closes a call, the word and the proof do: the same events for all.
+    /// Emits the end of open calls on wires without such an event. There, the finish reason or the
+    /// end marker closes a call.
     fn close_calls(&mut self, event: &Event<'_>) {
         if self.wire.profile.dialect.calls_close != CallsClose::ByWord || self.facts.past_end {
             return;
@@ -70,60 +71,60 @@ impl EventSink<'_, '_> {
         }
     }
 
-    /// Passes text of the answer on, unless it is empty.
+    /// Emits text of the answer, unless it is empty.
     pub fn text(&mut self, choice: u32, text: &str) {
         if !text.is_empty() {
             self.emit(Event::Text { choice, text });
         }
     }
 
-    /// Passes reasoning on, unless it is empty.
+    /// Emits reasoning, unless it is empty.
     pub fn reasoning(&mut self, choice: u32, text: &str) {
         if !text.is_empty() {
             self.emit(Event::Reasoning { choice, text });
         }
     }
 
-    /// Passes the text of a refusal on, unless it is empty.
+    /// Emits the text of a refusal, unless it is empty.
     pub fn refusal(&mut self, choice: u32, text: &str) {
         if !text.is_empty() {
             self.emit(Event::Refusal { choice, text });
         }
     }
 
-    /// Notes a rating of the provider's safety system, unless it is known.
+    /// Emits a rating of the provider's safety system, unless it is known.
     pub(crate) fn rate(&mut self, rating: &SafetyRating) {
         if !rating.category.is_empty() && !self.facts.is_rated(rating) {
             self.emit(Event::Safety(rating));
         }
     }
 
-    /// The word says that the response is still to come.
+    /// Reports whether the value means that the response is pending.
     pub(crate) fn is_pending(&self, field: &str, word: &str) -> bool {
         self.wire.is_pending(field, word)
     }
 
-    /// Keeps a fact of the wire beside the verdict, unless its value is empty.
+    /// Emits a fact of the wire, unless its value is empty.
     pub fn detail(&mut self, choice: Option<u32>, key: &'static str, value: &str) {
         if !value.is_empty() {
             self.emit(Event::Detail { choice, key, value });
         }
     }
 
-    /// Passes the provider's token for going on to whoever listens. One that is longer than any known
-    /// is left out, since a part of it is worth nothing.
+    /// Emits the provider's resume token. A token over the maximum length is dropped, because part
+    /// of a token is useless.
     pub(crate) fn resume_token(&mut self, choice: u32, token: &str) {
         if !token.is_empty() && token.len() <= MAX_TOKEN {
             self.emit(Event::ResumeToken { choice, token });
         }
     }
 
-    /// Notes that a choice is there, if without content so far.
+    /// Records that a choice exists, even without content.
     pub fn choice(&mut self, index: u32) {
         self.facts.choice_mut(index, self.limits);
     }
 
-    /// Notes what the wire says of a choice besides its word.
+    /// Records facts that the wire reports about a choice in addition to the finish reason.
     pub(crate) fn mark(&mut self, choice: u32, set: impl FnOnce(&mut Marks)) {
         self.lesson.spoil();
         if let Some(marks) = self.facts.marks_mut(choice, self.limits) {
@@ -131,7 +132,7 @@ impl EventSink<'_, '_> {
         }
     }
 
-    /// Notes that the provider named the stop sequence that matched.
+    /// Records that the provider named the stop sequence that matched.
     pub fn stop_sequence(&mut self, choice: u32) {
         self.mark(choice, |marks| marks.stop_sequence = true);
     }
@@ -142,21 +143,21 @@ impl EventSink<'_, '_> {
         self.facts.has_content(choice)
     }
 
-    /// Text of an event that may tell all of it so far.
+    /// Emits the new part of a text, on wires where an event may repeat the whole text so far.
     pub(crate) fn growing_text(&mut self, choice: u32, told: &str) {
         self.lesson.spoil();
         let news = self.facts.new_text(choice, told, self.limits);
         self.text(choice, news);
     }
 
-    /// The same for reasoning.
+    /// Emits the new part of the reasoning.
     pub(crate) fn growing_reasoning(&mut self, choice: u32, told: &str) {
         self.lesson.spoil();
         let news = self.facts.new_reasoning(choice, told, self.limits);
         self.reasoning(choice, news);
     }
 
-    /// The same for the arguments of a call.
+    /// Emits the new part of the arguments of a call.
     pub(crate) fn growing_arguments(&mut self, choice: u32, call: u32, told: &str) {
         self.lesson.spoil();
         let news = self.facts.new_arguments(choice, call, told);
@@ -165,17 +166,18 @@ impl EventSink<'_, '_> {
         }
     }
 
-    /// Another result of the same response begins, as in lists of them.
+    /// Records that another result of the same response begins, on wires that send lists of
+    /// results.
     pub(crate) fn another_result(&mut self) {
         self.facts.past_end = false;
     }
 
-    /// The kinds of content that a choice has.
+    /// Returns the kinds of content in a choice.
     pub(crate) fn kinds(&self, choice: u32) -> Kinds {
         self.facts.kinds(choice)
     }
 
-    /// Content of this item of the choice came.
+    /// Records that this item of the choice has content.
     pub(crate) fn note_item(&mut self, choice: u32, item: u32) {
         self.facts.note_item(choice, item, self.limits);
     }
@@ -184,13 +186,13 @@ impl EventSink<'_, '_> {
         self.facts.has_item(choice, item)
     }
 
-    /// Holds arguments that are told once more against those that came.
+    /// Compares repeated arguments with the ones that came before.
     pub(crate) fn compare_arguments(&mut self, choice: u32, call: u32, told: &str) {
         self.lesson.spoil();
         self.facts.compare_arguments(choice, call, told);
     }
 
-    /// Something of this call came that nobody can read: it is never whole.
+    /// Records that part of a call is unreadable, so the call is never complete.
     pub(crate) fn spoil_call(&mut self, choice: u32, call: u32) {
         self.lesson.spoil();
         self.facts.spoil_call(choice, call, self.limits);
@@ -218,24 +220,25 @@ impl EventSink<'_, '_> {
         self.facts.open_call(choice)
     }
 
-    /// Returns a number for the next tool call, on wires that do not number them.
+    /// Returns the number of the next tool call, on wires that do not number calls.
     #[must_use]
     pub fn next_call(&self, choice: u32) -> u32 {
         self.facts.next_call(choice)
     }
 
-    /// Takes pieces of arguments in that come at paths; with none, more of them are announced.
+    /// Adds parts of arguments that come at paths. An empty list announces more parts.
     pub(crate) fn push_partial(&mut self, choice: u32, call: u32, pieces: &[Piece<'_>]) {
         self.lesson.spoil();
         self.facts.push_partial(choice, call, pieces);
     }
 
-    /// The arguments that came at paths: none if none did, and none within that if they are unfinished.
+    /// Returns the arguments that came at paths; `None` if there are none, and `Some(None)` if they
+    /// are unfinished.
     pub(crate) fn partial(&self, choice: u32, call: u32) -> Option<Option<String>> {
         self.facts.partial(choice, call).map(PartialArgs::finish)
     }
 
-    /// A streamed call without arguments begins with an empty object, which stands in for them.
+    /// Emits an empty object as the arguments of a call without arguments.
     pub(crate) fn end_bare_call(&mut self, choice: u32, call: u32) {
         if self.is_bare_call(choice, call) {
             self.emit(Event::ToolCallDelta { choice, call, arguments: "{}" });
@@ -243,31 +246,33 @@ impl EventSink<'_, '_> {
         }
     }
 
-    /// A call without arguments so far.
+    /// Reports whether a call has no arguments so far.
     pub(crate) fn is_bare_call(&self, choice: u32, call: u32) -> bool {
         self.has_call(choice, call) && !self.has_arguments(choice, call)
     }
 
-    /// The provider takes back that a call is whole.
+    /// Reopens a closed call.
     pub(crate) fn reopen_call(&mut self, choice: u32, call: u32) {
         self.facts.reopen_call(choice, call);
     }
 
-    /// The provider ran the call of this id itself.
+    /// Records that the provider ran the call with this id itself.
     pub(crate) fn by_provider(&mut self, choice: u32, id: &str) {
         if let Some(call) = self.facts.call_of_id(choice, id) {
             self.emit(Event::ToolCallByProvider { choice, call });
         }
     }
 
-    /// Whether this host runs a custom tool of this name itself: one that the caller did not offer.
+    /// Reports whether the provider runs this custom tool itself, because the caller did not offer
+    /// it.
     pub(crate) fn runs_itself(&self, name: &str) -> bool {
         let offered = |tools: &Vec<String>| tools.iter().any(|tool| tool == name);
         self.wire.profile.quirks.runs_custom_tools
             && self.asked.tools.as_ref().is_some_and(|tools| !offered(tools))
     }
 
-    /// An answer follows calls: where hosts run custom tools themselves, those were theirs.
+    /// Marks earlier free-text calls as run by the provider, because an answer follows them. This
+    /// applies only to providers that run custom tools themselves.
     pub(crate) fn text_calls_were_its_own(&mut self, choice: u32) {
         if self.wire.profile.quirks.runs_custom_tools && self.asked.tools.is_none() {
             for call in self.facts.text_calls(choice) {

@@ -1,14 +1,14 @@
-//! What may leave the core as text: capped, on one line, and without keys.
+//! Sanitized text: limited in length, on one line, and without API keys.
 
-/// The longest raw word that is kept, in bytes.
+/// Maximum length of a finish reason, in bytes.
 pub const WORD_CAP: usize = 256;
-/// The longest detail or message that is kept, in bytes.
+/// Maximum length of a detail or a message, in bytes.
 pub const DETAIL_CAP: usize = 1024;
 
-/// What is shorter than this is no key.
+/// Minimum length of an API key, in bytes.
 const SHORTEST_KEY: usize = 12;
 
-/// What provider keys and tokens begin with.
+/// Prefixes of provider API keys and tokens.
 const KEY_PREFIXES: &[&str] = &[
     "sk-",
     "sk_",
@@ -39,10 +39,10 @@ const KEY_PREFIXES: &[&str] = &[
     "ABSK",
 ];
 
-/// Text made safe to keep and to show: keys replaced, control characters escaped, capped.
+/// Replaces API keys, escapes control characters, and cuts the text to `cap` bytes.
 #[must_use]
 pub fn clean(raw: &str, cap: usize) -> String {
-    // What nearly all of it is: short, on one line, plain.
+    // Fast path: most texts are short printable ASCII.
     if raw.len() <= cap.min(SHORTEST_KEY - 1) && raw.bytes().all(|byte| matches!(byte, b' '..=b'~'))
     {
         return raw.to_owned();
@@ -61,7 +61,7 @@ pub fn clean(raw: &str, cap: usize) -> String {
     kept
 }
 
-/// Splits into runs of characters that keys are made of, and the rest.
+/// Splits text into runs of characters that can occur in a key, and runs of other characters.
 fn tokens(raw: &str) -> impl Iterator<Item = &str> {
     let mut rest = raw;
     std::iter::from_fn(move || {
@@ -77,7 +77,8 @@ fn is_key_char(c: char) -> bool {
     c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | '*')
 }
 
-/// A known prefix and a tail long enough, or a long run that mixes cases and digits like a secret.
+/// Reports whether a token looks like a key: a known prefix and sufficient length, or a long run
+/// that mixes cases and digits.
 fn is_key(token: &str) -> bool {
     let prefixed =
         token.len() >= SHORTEST_KEY && KEY_PREFIXES.iter().any(|prefix| token.starts_with(prefix));
@@ -107,7 +108,7 @@ fn push_capped(kept: &mut String, text: &str, cap: usize) {
     }
 }
 
-/// Characters that steer a terminal or a reader without being seen.
+/// Reports whether a character is invisible but affects how text is displayed.
 fn is_invisible(c: char) -> bool {
     matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}')
 }

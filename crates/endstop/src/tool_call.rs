@@ -1,9 +1,9 @@
-//! Tool calls: put together from events, each with its state; and the one rule that lets them run.
+//! Tool calls: assembled from events, each with a state, and the rule that allows them to run.
 //!
-//! Parsable JSON is not completeness. A call may run only if its block is closed, its JSON is whole,
-//! and the response ended as [`Reason::ToolCall`] with at least medium confidence. The decision is
-//! per response: the calls of one turn are one batch, and if one of them is unfinished, none runs.
-//! Bad JSON is never replaced by an empty object.
+//! Valid JSON does not prove that a call is complete. A call may run only if its block is closed,
+//! its JSON is complete, and the response ended as [`Reason::ToolCall`] with at least medium
+//! confidence. The rule applies to the whole response: if one call is unfinished, none may run.
+//! Invalid JSON is never replaced by an empty object.
 
 use serde::{Deserialize, Serialize};
 
@@ -14,64 +14,65 @@ use crate::provider::Wire;
 use crate::reader::{Head, Reader};
 use crate::request::RequestInfo;
 
-/// The most arguments that are kept of one call, in bytes; a larger call cannot run.
+/// Maximum length of the arguments of one call, in bytes. A call with longer arguments may not run.
 const MAX_ARGUMENTS: usize = 16 << 20;
-/// The most calls that are put together.
+/// Maximum number of calls.
 const MAX_CALLS: usize = 1024;
 
-/// One tool call, as far as it came.
+/// One tool call, complete or not.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ToolCall {
-    /// Which choice it belongs to.
+    /// Number of its choice.
     pub choice: u32,
-    /// Its number, as the wire counts.
+    /// Number of the call on the wire.
     pub number: u32,
-    /// The provider's id; empty where the wire gives none.
+    /// The provider's id; empty if the wire has none.
     pub id: String,
-    /// The tool's name.
+    /// Name of the tool.
     pub name: String,
-    /// The arguments exactly as they came: text of JSON, or the text that the tool takes.
+    /// Unchanged arguments: JSON text, or free text if the tool takes that.
     pub arguments: String,
-    /// How far it came.
+    /// State of the call.
     pub state: CallState,
-    /// It was written in the answer's text rather than sent as a call.
+    /// Whether the model wrote the call in its text.
     pub in_text: bool,
 }
 
 impl ToolCall {
-    /// The arguments as a JSON object: `{}` for a call without parameters, whose arguments came
-    /// absent, blank or null. Text, if the tool takes that.
+    /// Returns the arguments as a JSON object, or as free text if the tool takes that. Absent,
+    /// blank and null arguments become `{}`.
     #[must_use]
     pub fn object(&self) -> &str {
         if is_bare(&self.arguments) { "{}" } else { &self.arguments }
     }
 }
 
-/// Whether these are the arguments of a call without parameters.
+/// Reports whether these are the arguments of a call without parameters.
 fn is_bare(arguments: &str) -> bool {
     matches!(arguments.trim(), "" | "null")
 }
 
-/// How far a call came.
+/// State of a tool call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum CallState {
-    /// Begun, and its arguments are unfinished.
+    /// The arguments are unfinished.
     Open,
-    /// Its arguments are whole JSON, but its block was never closed: they may be a prefix.
+    /// The arguments are complete JSON, but the block was never closed, so more could follow.
     Parsable,
-    /// Its block is closed and its arguments are whole; whether the response ended well is not said.
+    /// The block is closed and the arguments are complete. The end of the response did not confirm
+    /// that.
     Closed,
-    /// Closed and whole, in a response that ended well.
+    /// The block is closed, the arguments are complete, and the response ended well.
     Complete,
-    /// Its arguments are not, and cannot become, a JSON object.
+    /// The arguments are not a JSON object and cannot become one.
     Malformed,
-    /// Pieces of arguments came for a call that was never begun, or that has no name.
+    /// The call has arguments but no start or no name.
     Orphaned,
 }
 
-/// Puts calls together from the events of one response.
+/// Assembles tool calls from the events of one response.
 ///
 /// ```
 /// use endstop::tool_call::{Allow, Assembly, allow};
@@ -98,14 +99,14 @@ struct Piece {
     closed: bool,
     begun: bool,
     takes_text: bool,
-    /// The provider runs it: none for the caller.
+    /// The provider runs the call itself.
     by_provider: bool,
-    /// Two names were said of it.
+    /// The provider sent two names.
     conflict: bool,
 }
 
 impl Assembly {
-    /// Takes an event in; all but those of tool calls are passed over.
+    /// Records an event. Events that do not concern tool calls are ignored.
     pub fn observe(&mut self, event: &Event<'_>) {
         match *event {
             Event::ToolCallStart { choice, call, id, name } => self.start(choice, call, id, name),
@@ -123,7 +124,7 @@ impl Assembly {
             Event::ToolCallEnd { choice, call } => {
                 let of =
                     |piece: &&mut Piece| piece.call.choice == choice && piece.call.number == call;
-                // Several calls may have one number: the newest that is open is meant.
+                // Some providers reuse a number. The event means the newest open call.
                 let mut calls = self.calls.iter_mut().rev().filter(of);
                 calls.find(|piece| !piece.closed).into_iter().for_each(|piece| piece.closed = true);
             }
@@ -143,7 +144,7 @@ impl Assembly {
         }
     }
 
-    /// The calls so far, before the response has ended: none of them is complete.
+    /// Returns the calls so far. No call is complete before the end of the response.
     #[must_use]
     pub fn so_far(&self) -> Vec<ToolCall> {
         self.calls
@@ -153,7 +154,7 @@ impl Assembly {
             .collect()
     }
 
-    /// The calls of a response that ended like this.
+    /// Returns the calls of a response with this ending.
     #[must_use]
     pub fn finish(self, ending: &Ending) -> Vec<ToolCall> {
         let well = ended_well(ending, Reason::ToolCall) && !self.excess;
@@ -217,8 +218,9 @@ impl Assembly {
 }
 
 impl Piece {
-    /// Takes in the head of a call of the same number: hosts repeat it, or send the name after the id.
-    /// False if it is that of another call, as hosts number several alike.
+    /// Records a repeated start of this call. Some providers repeat the start, or send the name
+    /// after the id. Returns false if the start belongs to another call, because some providers
+    /// reuse a number.
     fn takes_head(&mut self, id: &str, name: &str) -> bool {
         let ToolCall { id: own, name: called, .. } = &mut self.call;
         if !id.is_empty() && !own.is_empty() && own != id {
@@ -248,7 +250,7 @@ impl Piece {
             _ if self.takes_text && !self.closed => CallState::Open,
             _ if self.takes_text && ended_well => CallState::Complete,
             _ if self.takes_text => CallState::Closed,
-            // Whether such a call is whole, the ending says.
+            // The ending decides whether a call without arguments is complete.
             _ if is_bare(&self.call.arguments) && !self.closed => CallState::Open,
             _ if is_bare(&self.call.arguments) && ended_well => CallState::Complete,
             _ if is_bare(&self.call.arguments) => CallState::Closed,
@@ -262,65 +264,68 @@ impl Piece {
     }
 }
 
-/// Whether the calls of a response may run.
+/// Permission to run the tool calls of a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Allow {
-    /// All of them.
+    /// All calls may run.
     Run,
-    /// None of them, for this reason.
+    /// No call may run.
     Refuse(Refusal),
 }
 
-/// Why the calls of a response may not run.
+/// Reason why the tool calls of a response may not run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Refusal {
-    /// There are none.
+    /// The response has no tool calls.
     NoCalls,
-    /// The response did not end as one whose calls wait to be run.
+    /// The response ended for another reason.
     Ending(Reason),
-    /// It did, but that is not sure enough.
+    /// The confidence in the ending is too low.
     Unsure,
-    /// One of the calls is not complete.
+    /// A call is not complete.
     Call(CallState),
-    /// There were more calls than are followed.
+    /// The response has more calls than the limit.
     TooMany,
-    /// The arguments of a call do not fit the tool's schema; whoever knows the schema says so.
+    /// The arguments of a call do not match the tool's schema. The caller checks this.
     Schema,
 }
 
 impl Refusal {
-    /// The refusal in words for people.
+    /// Returns an explanation for people.
     #[must_use]
     pub fn sentence(self) -> String {
         match self {
-            Self::NoCalls => "the response holds no tool call".to_owned(),
+            Self::NoCalls => "the response contains no tool calls".to_owned(),
             Self::Ending(reason) => {
                 format!(
-                    "the response ended as {}, so that none of its tool calls may run",
+                    "the response ended as {}, so none of its tool calls may run",
                     reason.name()
                 )
             }
             Self::Unsure => {
-                "how the response ended is too uncertain to run its tool calls".to_owned()
+                "the ending of the response is too uncertain to run its tool calls".to_owned()
             }
             Self::Call(state) => {
-                format!("a tool call of this turn is {state:?}, so that none may run")
-                    .to_lowercase()
+                format!("a tool call of this turn is {}, so no tool call may run", state.words())
             }
-            Self::TooMany => "the response holds more tool calls than are followed".to_owned(),
-            Self::Schema => "the arguments of a tool call do not fit the tool's schema".to_owned(),
+            Self::TooMany => {
+                "the response contains more tool calls than the limit allows".to_owned()
+            }
+            Self::Schema => {
+                "the arguments of a tool call do not match the tool's schema".to_owned()
+            }
         }
     }
 }
 
-/// The one rule: whether the calls of a response that ended like this may run.
+/// Decides whether the tool calls of a response with this ending may run.
 #[must_use]
 pub fn allow(ending: &Ending, calls: &[ToolCall]) -> Allow {
     let Some(first) = calls.first() else { return Allow::Refuse(Refusal::NoCalls) };
-    // Calls that a model wrote as text end as any text does.
+    // A response with calls in its text ends like any text.
     let wanted = if first.in_text { Reason::Complete } else { Reason::ToolCall };
     if ending.reason != wanted || !ending.over {
         return Allow::Refuse(Refusal::Ending(ending.reason));
@@ -337,23 +342,23 @@ pub fn allow(ending: &Ending, calls: &[ToolCall]) -> Allow {
     }
 }
 
-/// The calls that a client which does not wait for the end could run after these bytes: those whose
-/// arguments are whole or whose block is closed.
+/// Returns the calls that a client could run after these bytes if it does not wait for the end:
+/// calls with complete arguments or a closed block.
 ///
-/// This is what a gate in front of such clients is held to: of what it lets pass before the proof of
-/// the end, nothing may be in this list.
+/// Before the end marker, a gateway in front of such clients must not pass on bytes for which this
+/// list is non-empty.
 #[must_use]
 pub fn exposed(wire: impl Into<Wire>, head: Head<'_>, bytes: &[u8]) -> Vec<ToolCall> {
     let mut reader = Reader::new(wire, head, RequestInfo::default());
     let mut assembly = Assembly::default();
     reader.read(bytes, |event| assembly.observe(&event));
-    // Cut off here, on purpose.
+    // The response stops here on purpose.
     drop(reader);
     assembly.so_far().into_iter().filter(|call| call.state.could_run()).collect()
 }
 
 impl CallState {
-    /// Whether a client that does not wait for the end could run a call in this state.
+    /// Reports whether a client that does not wait for the end could run a call in this state.
     #[must_use]
     pub fn could_run(self) -> bool {
         match self {
@@ -361,11 +366,23 @@ impl CallState {
             Self::Open | Self::Malformed | Self::Orphaned => false,
         }
     }
+
+    /// Returns a description for people, to follow "a tool call is".
+    fn words(self) -> &'static str {
+        match self {
+            Self::Open => "unfinished",
+            Self::Parsable => "not closed",
+            Self::Closed => "not confirmed by the end of the response",
+            Self::Complete => "complete",
+            Self::Malformed => "malformed",
+            Self::Orphaned => "missing its start or its name",
+        }
+    }
 }
 
-/// The same rule by the ending alone, for whoever passes calls on without putting them together.
+/// Applies the rule of [`allow`] to the ending alone, without assembled calls.
 ///
-/// It refuses whatever [`allow`] refuses.
+/// It refuses every response that [`allow`] refuses.
 #[must_use]
 pub fn allow_by_ending(ending: &Ending) -> Allow {
     let calls = |of: fn(&Shown) -> u32| ending.choices.iter().any(|choice| of(&choice.shown) > 0);
@@ -396,10 +413,10 @@ fn ended_well(ending: &Ending, wanted: Reason) -> bool {
     ending.over && ending.reason == wanted && ending.confidence >= Confidence::Medium
 }
 
-/// Calls that local models write into their text: `<tool_call>…</tool_call>`,
+/// Returns the calls that local models write in their text: `<tool_call>…</tool_call>`,
 /// `<function=name>…</function>`, and fenced JSON with a name and arguments.
 ///
-/// They are recognised so that they can be refused: one that is unfinished is never complete.
+/// This makes it possible to refuse them. An unfinished call is never complete.
 #[must_use]
 pub fn in_text(text: &str, ending: &Ending) -> Vec<ToolCall> {
     let well = ended_well(ending, Reason::Complete);
@@ -434,7 +451,7 @@ pub fn in_text(text: &str, ending: &Ending) -> Vec<ToolCall> {
     calls
 }
 
-/// One call written as an object with a name and arguments; none if it is other JSON.
+/// Returns a call that is written as an object with a name and arguments; `None` for other JSON.
 fn text_call(body: &str, closed: bool, well: bool, tagged: bool) -> Option<ToolCall> {
     #[derive(serde::Deserialize)]
     struct Written<'a> {
@@ -445,7 +462,7 @@ fn text_call(body: &str, closed: bool, well: bool, tagged: bool) -> Option<ToolC
     }
     match serde_json::from_str::<Written<'_>>(body.trim()) {
         Ok(call) => Some(written(&call.name, call.arguments.get(), closed, well)),
-        // What is cut cannot be read; that it calls itself one, or begins like one, is enough.
+        // A truncated call cannot be parsed. Its tag or its beginning identifies it.
         Err(_) if tagged => {
             Some(ToolCall { state: unread(body, closed), ..written("", body.trim(), false, false) })
         }
@@ -491,19 +508,19 @@ fn written(name: &str, arguments: &str, closed: bool, well: bool) -> ToolCall {
     ToolCall { state: piece.state(well), ..piece.call }
 }
 
-/// Whether the arguments fit the tool's JSON Schema.
+/// Checks the arguments against the tool's JSON Schema.
 ///
 /// # Errors
-/// What does not fit, in a sentence; or that the schema itself is none.
+/// Returns an explanation if the arguments do not match, or if the schema is invalid.
 #[cfg(feature = "jsonschema")]
 pub fn check_schema(call: &ToolCall, schema: &serde_json::Value) -> Result<(), String> {
     let arguments: serde_json::Value = serde_json::from_str(&call.arguments)
-        .map_err(|_| format!("the arguments of `{}` are no JSON", call.name))?;
+        .map_err(|_| format!("the arguments of `{}` are not valid JSON", call.name))?;
     let schema = jsonschema::validator_for(schema)
-        .map_err(|error| format!("the schema of `{}` is none: {error}", call.name))?;
+        .map_err(|error| format!("invalid schema for `{}`: {error}", call.name))?;
     let at = |error: jsonschema::ValidationError<'_>| {
         format!(
-            "the arguments of `{}` do not fit: {} at {}",
+            "the arguments of `{}` do not match the schema: {} at {}",
             call.name,
             error.kind().keyword(),
             error.instance_path()
@@ -526,7 +543,7 @@ mod tests {
         assert_eq!(check("{\"path\":\"/x\"}", &schema), Ok(()));
         assert!(check("{}", &schema).is_err_and(|error| error.contains("required")));
         assert!(check("{\"path\":1}", &schema).is_err_and(|error| error.contains("/path")));
-        assert!(check("{", &schema).is_err_and(|error| error.contains("no JSON")));
+        assert!(check("{", &schema).is_err_and(|error| error.contains("not valid JSON")));
         assert!(check("{}", &json!({"type": "frob"})).is_err_and(|error| error.contains("schema")));
     }
 }

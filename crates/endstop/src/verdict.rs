@@ -1,38 +1,40 @@
-//! The verdict: one pure function from what was said, how it closed and what it shows.
+//! The verdict: a pure function from said, closed and shown to a reason and a confidence.
 //!
-//! The rules, in the order in which they are asked:
+//! The rules apply in this order:
 //!
 //! 1. An error that the provider sent before the end decides.
-//! 2. Without proof of the end, a response is what its close makes of it, most often `Cut`. Where
-//!    the word alone is nearly proof (marker and word hosts), a word that came still counts, at
-//!    medium confidence. Where the word and the end of the bytes are the proof, calls need both.
-//! 3. Nothing said is `Unknown`, low. A word that we do not know is `Unknown`, medium. No arm
-//!    below makes a success of either.
-//! 4. Evidence overrules the word, and says so: unfinished arguments are `OutputLimit`; broken ones,
-//!    calls without a name and calls beside an event that cannot be read `MalformedToolCall`; text in
-//!    the refusal field is `Refused`, a named stop sequence is
-//!    `StopSequence`, tokens at the cap are `OutputLimit` where the word is known to lie there.
+//! 2. Without an end marker, the way the bytes ended decides, most often as `Cut`. On providers
+//!    whose finish reason is almost proof of the end, a finish reason still counts, with medium
+//!    confidence. Where the finish reason and the end of the body together are the proof, tool
+//!    calls need both.
+//! 3. A missing finish reason gives `Unknown` with low confidence. An undocumented one gives
+//!    `Unknown` with medium confidence. No later rule turns either into a success.
+//! 4. Evidence overrules the finish reason, and the sentence says so. Unfinished arguments give
+//!    `OutputLimit`. Broken arguments, tool calls without a name, and tool calls in a response
+//!    with an unreadable event give `MalformedToolCall`. Text in the refusal field gives
+//!    `Refused`. A named stop sequence gives `StopSequence`. Output tokens at the limit give
+//!    `OutputLimit` on providers that are known to report a natural stop there.
 //! 5. Tool calls upgrade only a natural stop.
-//! 6. High confidence needs all three facts, agreeing.
+//! 6. High confidence requires that said, closed and shown agree.
 
 use crate::ending::{Closed, Confidence, Reason, Said, Shown, Unreachable};
 use crate::fault::{Fault, FaultForm, FaultKind};
 
-/// What a provider's word means.
+/// Meaning of a provider's finish reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Meaning {
-    /// Nothing was said, or a word that says nothing (`FINISH_REASON_UNSPECIFIED`).
+    /// No finish reason, or one without a meaning (`FINISH_REASON_UNSPECIFIED`).
     Nothing,
-    /// A word that is in no table.
+    /// Finish reason that is in no table.
     Unknown,
-    /// A documented word.
+    /// Documented finish reason.
     Known(Reason),
-    /// A documented word that is itself vague (`OTHER`).
+    /// Documented finish reason that is vague (`OTHER`).
     Vague(Reason),
 }
 
 impl Meaning {
-    /// The reason that the word stands for.
+    /// Returns the reason that the finish reason stands for.
     pub(crate) fn reason(self) -> Reason {
         match self {
             Self::Nothing | Self::Unknown => Reason::Unknown,
@@ -41,60 +43,61 @@ impl Meaning {
     }
 }
 
-/// What the profile of the host says about its endings.
+/// Facts from the provider's profile that affect the verdict.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Habits {
-    /// The word alone is nearly proof: the missing marker is a flaw, not a cut.
+    /// The finish reason alone is almost proof of the end. A missing end marker lowers the
+    /// confidence and does not make the response `Cut`.
     pub word_suffices: bool,
-    /// The host never says a word, so that its silence is no sign of a cut.
+    /// The provider never sends a finish reason, so a missing one does not indicate a cut.
     pub silent: bool,
-    /// The wire has a word of its own for tool calls, so that a natural stop with calls is odd.
+    /// The wire has a finish reason for tool calls, so a natural stop with tool calls is unusual.
     pub has_tool_word: bool,
-    /// The host says a natural stop where the output cap cut the answer.
+    /// The provider reports a natural stop when the output limit truncated the answer.
     pub lies_at_cap: bool,
-    /// The dialect was found by the shape of the bytes.
+    /// The dialect was detected from the shape of the bytes.
     pub guessed: bool,
     /// The shape fits several dialects or none.
     pub ambiguous: bool,
 }
 
-/// All that is known about the end of one choice.
+/// Facts about the end of one choice.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Evidence<'a> {
-    /// The provider's word.
+    /// The provider's finish reason.
     pub said: Option<&'a Said>,
-    /// What the word means.
+    /// Meaning of the finish reason.
     pub meaning: Meaning,
-    /// How the bytes ended.
+    /// The way the bytes ended.
     pub closed: Closed,
-    /// What the content shows.
+    /// Findings about the content.
     pub shown: &'a Shown,
     /// The provider's error, if it sent one before the end.
     pub fault: Option<&'a Fault>,
-    /// How many choices the response has.
+    /// Number of choices in the response.
     pub choices: usize,
-    /// What the profile says.
+    /// Facts from the provider's profile.
     pub habits: Habits,
-    /// Only a piece of the response was seen, so that content may have come that does not show.
+    /// Only part of the response was read, so `shown` may lack earlier content.
     pub partial: bool,
 }
 
-/// Our reason, how sure it is, and why.
+/// Reason, confidence and explanation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Verdict {
-    /// Why it ended.
+    /// Reason for the end.
     pub reason: Reason,
-    /// How sure that is.
+    /// Confidence in the reason.
     pub confidence: Confidence,
-    /// The same in a sentence.
+    /// Explanation for people, in one sentence.
     pub sentence: String,
 }
 
-/// Judges one choice.
+/// Returns the verdict on one choice.
 #[must_use]
 pub(crate) fn judge(evidence: &Evidence<'_>) -> Verdict {
     let Finding { reason, mut confidence, because } = vouch(find(evidence), evidence.shown);
-    // What could not be read may have said otherwise, and what contradicts itself is not sure.
+    // An unreadable event may have contradicted the rest, and a contradiction is not certain.
     if evidence.shown.malformed_event || evidence.shown.contradiction {
         confidence = confidence.min(Confidence::Medium);
     }
@@ -107,17 +110,19 @@ pub(crate) fn judge(evidence: &Evidence<'_>) -> Verdict {
     Verdict { reason, confidence, sentence: because }
 }
 
-/// Choices and calls that were not followed may have ended in any way: no success vouches for them.
+/// Lowers a success to `Unknown` if choices or tool calls over the limit were not read.
 fn vouch(found: Finding, shown: &Shown) -> Finding {
     if shown.excess == 0 || !found.reason.is_success() {
         return found;
     }
-    let because =
-        format!("{}, but more choices or tool calls came than are followed", found.because);
+    let because = format!(
+        "{}, but the response has more choices or tool calls than the limits allow",
+        found.because
+    );
     finding(Reason::Unknown, Confidence::Low, because)
 }
 
-/// A verdict in the making.
+/// Verdict before the confidence is capped.
 struct Finding {
     reason: Reason,
     confidence: Confidence,
@@ -153,59 +158,92 @@ fn find(evidence: &Evidence<'_>) -> Finding {
     let mut found = from_word(evidence);
     if found.confidence == Confidence::High && evidence.shown.missing_marker {
         found.confidence = Confidence::Medium;
-        found.because.push_str("; the end marker of this host is missing");
+        found.because.push_str("; the provider's end marker is missing");
     }
     found
 }
 
 fn from_fault(fault: &Fault, evidence: &Evidence<'_>) -> Finding {
     let name = fault.type_.as_ref().or(fault.code.as_ref());
-    let named = name.map(|name| format!(" (`{name}`)")).unwrap_or_default();
-    let status = fault.status.map(|status| format!(", HTTP {status}")).unwrap_or_default();
-    let because = format!("the provider sent an error{named}{status}: {}", fault.kind.words());
     let reason = match evidence.meaning {
-        // The word can say more than an error that says nothing.
+        // A finish reason can be more specific than an error of unknown kind.
         Meaning::Known(reason) if fault.kind == FaultKind::Other && !reason.is_success() => reason,
         Meaning::Known(_) | Meaning::Vague(_) | Meaning::Unknown | Meaning::Nothing => {
             fault.kind.reason()
         }
     };
-    // A page, a text or a bare status is evidence of failure, not the provider's word on it.
+    // A page, plain text or a bare status indicates failure. It is not the provider's own error.
     let spoken = fault.form == FaultForm::Object && (fault.message.is_some() || name.is_some());
     let overruled = matches!(evidence.meaning, Meaning::Known(said) if said.is_success());
     let sure = spoken && !overruled && fault.kind != FaultKind::BadPayload;
-    finding(reason, if sure { Confidence::High } else { Confidence::Medium }, because)
+    let confidence = if sure { Confidence::High } else { Confidence::Medium };
+    finding(reason, confidence, fault_in_words(fault))
 }
 
-/// The end is not proven, and no word makes up for it.
+/// Describes an error: its form, its type or code, the HTTP status, and its kind if that adds
+/// anything.
+fn fault_in_words(fault: &Fault) -> String {
+    let mut words = if fault.form == FaultForm::Text && fault.message.is_some() {
+        "plain text came back instead of JSON".to_owned()
+    } else if fault.form == FaultForm::Text {
+        "an HTML page or binary data came back instead of a response".to_owned()
+    } else if let Some(type_) = &fault.type_ {
+        format!("the provider returned an error of type `{type_}`")
+    } else if let Some(code) = &fault.code {
+        format!("the provider returned an error with code `{code}`")
+    } else {
+        "the provider returned an error".to_owned()
+    };
+    if let Some(status) = fault.status {
+        words.push_str(&format!(" (HTTP {status})"));
+    }
+    if !matches!(fault.kind, FaultKind::Other | FaultKind::BadPayload) {
+        words.push_str(&format!(": {}", fault.kind.words()));
+    }
+    words
+}
+
+/// Judges a response without an end marker whose finish reason does not make up for that.
 fn from_close(evidence: &Evidence<'_>) -> Finding {
     let (reason, how) = match evidence.closed {
         Closed::Eof if evidence.habits.silent => {
-            return finding(Reason::Unknown, Confidence::Low, "this host never says how it ended");
+            let because = "this provider never sends a finish reason";
+            return finding(Reason::Unknown, Confidence::Low, because);
         }
         Closed::Eof if evidence.shown.unrecognised => {
-            let because = "no event of the stream is known, so that nobody knows how it ended";
+            let because = "no event in the stream has a known format";
             return finding(Reason::Unknown, Confidence::Low, because);
         }
         Closed::TimedOut(_) => {
-            (Reason::TimedOut, "a time limit passed before the response was over")
+            (Reason::TimedOut, "a timeout expired before the response was complete")
         }
-        Closed::ClientGone => (Reason::Cancelled, "the client left before the response was over"),
-        Closed::Dropped => (Reason::Cancelled, "reading was given up before the response was over"),
-        Closed::ShutDown => (Reason::Cancelled, "we shut down before the response was over"),
-        // Ours, and not the provider's: it is never counted as a cut of theirs.
-        Closed::Interrupted => (Reason::Cancelled, "our own process ended before the response did"),
-        Closed::Reset => (Reason::Cut, "the connection broke before the response was over"),
+        Closed::ClientGone => {
+            (Reason::Cancelled, "the client disconnected before the response was complete")
+        }
+        Closed::Dropped => (Reason::Cancelled, "reading stopped before the response was complete"),
+        Closed::ShutDown => {
+            (Reason::Cancelled, "Endstop shut down before the response was complete")
+        }
+        // The provider did not cause this, so it is not a cut.
+        Closed::Interrupted => {
+            (Reason::Cancelled, "the Endstop process ended before the response was complete")
+        }
+        Closed::Reset => (Reason::Cut, "the connection broke before the response was complete"),
         Closed::Truncated => {
-            (Reason::Cut, "the body ended inside a chunk or short of its promised length")
+            (Reason::Cut, "the body ended inside an HTTP chunk or before its declared length")
         }
         Closed::Unreachable(why) => (Reason::Failed, unreachable_words(why)),
         Closed::Oversize => {
-            (Reason::Cut, "an event was larger than the limit, and reading stopped there")
+            (Reason::Cut, "an event was too large or there were too many, so reading stopped")
         }
-        Closed::BrokenFrame => (Reason::Cut, "a frame was corrupt, and reading stopped there"),
+        Closed::BrokenFrame => (Reason::Cut, "a frame was corrupt, so reading stopped"),
+        // A truncated or empty body need not be a stream.
+        Closed::Eof if evidence.shown.cut_event => (Reason::Cut, "the response was truncated"),
+        Closed::Eof if evidence.said.is_none() && evidence.shown.is_empty() => {
+            (Reason::Cut, "the response ended without content and without a finish reason")
+        }
         Closed::Eof | Closed::Error | Closed::Open | Closed::Proven => {
-            (Reason::Cut, "the bytes ended before the response was over")
+            (Reason::Cut, "the stream stopped before the provider's end marker")
         }
     };
     match evidence.said {
@@ -221,14 +259,14 @@ fn from_close(evidence: &Evidence<'_>) -> Finding {
 fn unreachable_words(why: Unreachable) -> &'static str {
     match why {
         Unreachable::Refused => "the provider could not be reached: the connection was refused",
-        Unreachable::Dns => "the provider could not be reached: its name does not resolve",
+        Unreachable::Dns => "the provider could not be reached: its host name does not resolve",
         Unreachable::Blocked => {
-            "the provider could not be reached: its name resolves to an address that is not allowed"
+            "the provider could not be reached: its host name resolves to a forbidden address"
         }
         Unreachable::Tls => {
-            "the provider could not be reached: its certificate or handshake is wrong"
+            "the provider could not be reached: its TLS certificate or handshake is invalid"
         }
-        Unreachable::Proxy => "the provider could not be reached: the proxy on the way refused",
+        Unreachable::Proxy => "the provider could not be reached: the proxy refused the connection",
         Unreachable::Other => "the provider could not be reached",
     }
 }
@@ -239,42 +277,43 @@ fn from_word(evidence: &Evidence<'_>) -> Finding {
         Meaning::Nothing if is_at_cap(evidence) && evidence.shown.text => finding(
             Reason::OutputLimit,
             Confidence::Low,
-            "nothing was said about why, and all the output tokens allowed were used",
+            "the provider gave no finish reason, and all allowed output tokens were used",
         ),
         Meaning::Nothing if word.is_empty() => finding(
             Reason::Unknown,
             Confidence::Low,
-            "the response is over, and nothing was said about why",
+            "the response ended, but the provider gave no finish reason",
         ),
         Meaning::Nothing => finding(
             Reason::Unknown,
             Confidence::Low,
-            format!("the provider said `{word}`, which says nothing"),
+            format!("the provider said `{word}`, which does not give a reason"),
         ),
         Meaning::Unknown => finding(
             Reason::Unknown,
             Confidence::Medium,
-            format!("the provider said `{word}`, a word that is not in its documentation"),
+            format!("the provider said `{word}`, which is not a documented finish reason"),
         ),
         Meaning::Vague(Reason::Complete) if is_at_cap(evidence) && evidence.shown.text => finding(
             Reason::OutputLimit,
             Confidence::Low,
-            format!("{}, which is vague, and all the output tokens allowed were used", said(word)),
+            format!("{}, which is vague, and all allowed output tokens were used", said(word)),
         ),
         Meaning::Vague(reason) if reason.is_success() && evidence.shown.tool_calls > 0 => finding(
             Reason::Unknown,
             Confidence::Medium,
-            format!("{}, which is too vague to vouch for its tool calls", said(word)),
+            format!("{}, which is too vague to confirm its tool calls", said(word)),
         ),
         Meaning::Vague(reason) => {
             let Finding { reason, confidence, because } = from_reason(reason, word, evidence);
-            finding(reason, confidence.min(Confidence::Medium), format!("{because} (a vague word)"))
+            let because = format!("{because} (a vague finish reason)");
+            finding(reason, confidence.min(Confidence::Medium), because)
         }
         Meaning::Known(reason) => from_reason(reason, word, evidence),
     }
 }
 
-/// A known word, held against what the content shows.
+/// Compares a known finish reason with the content.
 fn from_reason(reason: Reason, word: &str, evidence: &Evidence<'_>) -> Finding {
     match reason {
         Reason::Complete | Reason::StopSequence => from_natural_stop(reason, word, evidence),
@@ -298,7 +337,7 @@ fn from_reason(reason: Reason, word: &str, evidence: &Evidence<'_>) -> Finding {
 fn from_natural_stop(reason: Reason, word: &str, evidence: &Evidence<'_>) -> Finding {
     let Evidence { shown, habits, .. } = evidence;
     if shown.approval {
-        let because = format!("{}, and waits for an approval", said(word));
+        let because = format!("{}, and waits for approval", said(word));
         return finding(Reason::Paused, Confidence::High, because);
     }
     if shown.refusal {
@@ -309,27 +348,28 @@ fn from_natural_stop(reason: Reason, word: &str, evidence: &Evidence<'_>) -> Fin
         );
     }
     if shown.breakdown {
-        let because = format!("{}, but its engine broke down", said(word));
+        let because = format!("{}, but reported a failure of its engine", said(word));
         return finding(Reason::Failed, Confidence::Medium, because);
     }
     if shown.guardrail {
-        let because = format!("{}, but a guardrail stepped in", said(word));
+        let because = format!("{}, but a guardrail intervened", said(word));
         return finding(Reason::Filtered, Confidence::Medium, because);
     }
     if shown.unfinished_content {
-        let because = format!("{}, but a part of the answer is marked incomplete", said(word));
+        let because = format!("{}, but part of the answer is marked as incomplete", said(word));
         return finding(Reason::OutputLimit, Confidence::Medium, because);
     }
     if (reason == Reason::StopSequence || shown.stop_sequence) && shown.tool_calls > 0 {
-        // A caller's stop sequence cuts whatever it stands in.
+        // A stop sequence can match inside the arguments of a tool call.
         let because =
-            format!("{}, at a stop sequence that may have cut its tool calls", said(word));
+            format!("{}, at a stop sequence that may have cut off its tool calls", said(word));
         return finding(Reason::StopSequence, Confidence::Medium, because);
     }
     let calls = shown.tool_calls > 0;
     if is_at_cap(evidence) && habits.lies_at_cap && !calls {
         let because = format!(
-            "{}, but all the output tokens allowed were used, and this host says that of cut answers too",
+            "{}, but all allowed output tokens were used, and this provider reports a natural stop \
+             for truncated answers too",
             said(word)
         );
         return finding(Reason::OutputLimit, Confidence::Medium, because);
@@ -342,15 +382,16 @@ fn from_natural_stop(reason: Reason, word: &str, evidence: &Evidence<'_>) -> Fin
         );
     }
     if shown.at_cap || shown.over_cap {
-        let because = format!("{}, though all the output tokens allowed were used", said(word));
+        let because = format!("{}, although all allowed output tokens were used", said(word));
         return finding(reason, Confidence::Medium, because);
     }
     if shown.is_reasoning_only() && !evidence.partial {
-        let because = format!("{}, though nothing but reasoning came", said(word));
+        let because = format!("{}, although the answer contains only reasoning", said(word));
         return finding(reason, Confidence::Medium, because);
     }
     if shown.is_empty() && !evidence.partial {
-        return finding(reason, Confidence::Medium, format!("{}, though nothing came", said(word)));
+        let because = format!("{}, although the answer is empty", said(word));
+        return finding(reason, Confidence::Medium, because);
     }
     if shown.stop_sequence {
         return finding(
@@ -371,24 +412,24 @@ fn from_tool_word(word: &str, evidence: &Evidence<'_>) -> Finding {
         return finding(
             Reason::MalformedToolCall,
             Confidence::Medium,
-            format!("{}, but no tool call came", said(word)),
+            format!("{}, but sent no tool call", said(word)),
         );
     }
     from_calls(word, evidence, Confidence::High)
 }
 
-/// All the output tokens allowed were used, by the one choice there is.
+/// Reports whether the only choice used all allowed output tokens.
 fn is_at_cap(evidence: &Evidence<'_>) -> bool {
     (evidence.shown.at_cap || evidence.shown.over_cap) && evidence.choices <= 1
 }
 
-/// Nothing but the word says that a call without arguments is whole: that is enough where the end is
-/// proven, or still to come, and the output was not cut by the cap.
+/// Judges tool calls without arguments. Only the finish reason says that they are complete. That
+/// suffices if the end is proven or still to come and the output limit was not reached.
 fn from_bare_calls(word: &str, evidence: &Evidence<'_>) -> Option<Finding> {
     let (reason, why) = if evidence.shown.at_cap || evidence.shown.over_cap {
-        (Reason::OutputLimit, "all the output tokens allowed were used")
+        (Reason::OutputLimit, "all allowed output tokens were used")
     } else if !matches!(evidence.closed, Closed::Proven | Closed::Open) {
-        (Reason::Cut, "the end marker of this host is missing")
+        (Reason::Cut, "the provider's end marker is missing")
     } else {
         return None;
     };
@@ -396,16 +437,16 @@ fn from_bare_calls(word: &str, evidence: &Evidence<'_>) -> Option<Finding> {
     Some(finding(reason, Confidence::Medium, because))
 }
 
-/// Calls after a word that lets them stand.
+/// Judges the tool calls of a response whose finish reason allows them.
 fn from_calls(word: &str, evidence: &Evidence<'_>, confidence: Confidence) -> Finding {
     let shown = evidence.shown;
-    // The rest of the arguments came before.
+    // Earlier parts hold the rest of the arguments.
     if evidence.partial {
         return finding(Reason::ToolCall, confidence, said(word));
     }
     if shown.malformed_event {
         let because =
-            format!("{}, but an event that cannot be read may hold a part of it", said(word));
+            format!("{}, but an unreadable event may hold part of a tool call", said(word));
         return finding(Reason::MalformedToolCall, Confidence::Medium, because);
     }
     if shown.nameless_tool_calls > 0 {
@@ -431,15 +472,16 @@ fn from_calls(word: &str, evidence: &Evidence<'_>, confidence: Confidence) -> Fi
     {
         return unfinished;
     }
-    // More tokens than the cap are no evidence: some hosts count reasoning apart.
+    // A count over the limit is not evidence: some providers count reasoning separately.
     if shown.at_cap {
         let because = format!(
-            "{}, with whole tool calls, though all the output tokens allowed were used",
+            "{}, with complete tool calls, although all allowed output tokens were used",
             said(word)
         );
         return finding(Reason::ToolCall, Confidence::Medium, because);
     }
-    finding(Reason::ToolCall, confidence, format!("{}, and the tool calls are whole", said(word)))
+    let because = format!("{}, and the tool calls are complete", said(word));
+    finding(Reason::ToolCall, confidence, because)
 }
 
 fn said(word: &str) -> String {
@@ -490,7 +532,7 @@ mod tests {
     };
     const LENIENT: Habits = Habits { word_suffices: true, ..STRICT };
 
-    /// One judgement, told in one line.
+    /// Facts for one verdict, with defaults.
     struct Trial {
         meaning: Meaning,
         closed: Closed,
@@ -601,7 +643,7 @@ mod tests {
                 Trial { meaning: Meaning::Nothing, closed, habits, ..Trial::default() }
                     .is(reason, High);
             }
-            // An event wire that said its word and did not prove its end is cut all the same.
+            // With a finish reason but without the end event, the response is still cut.
             Trial { closed, ..Trial::default() }.is(reason, Medium);
         }
     }
@@ -648,7 +690,7 @@ mod tests {
         upgraded(Reason::Complete, Habits { has_tool_word: false, ..STRICT })
             .is(Reason::ToolCall, High);
         upgraded(Reason::Complete, STRICT).is(Reason::ToolCall, Medium);
-        // Not by a stop sequence, which cuts whatever it stands in.
+        // A stop sequence may have matched inside the tool call.
         upgraded(Reason::StopSequence, STRICT).is(Reason::StopSequence, Medium);
         for reason in Reason::ALL {
             if !reason.is_success() {
@@ -687,7 +729,7 @@ mod tests {
                 Trial { shown: call, meaning, habits, ..Trial::default() }
                     .is(Reason::ToolCall, Medium);
             }
-            // More than the cap is no evidence: some hosts count reasoning apart.
+            // A count over the limit is not evidence: some providers count reasoning separately.
             Trial { shown: over(call), meaning: tool_word, habits, ..Trial::default() }
                 .is(Reason::ToolCall, High);
             let cut = Shown { unfinished_tool_calls: 1, ..call };
@@ -709,11 +751,11 @@ mod tests {
         silent.is(Reason::Unknown, Low);
         let vague = Meaning::Vague(Reason::Complete);
         Trial { meaning: vague, ..Trial::default() }.is(Reason::Complete, Medium);
-        // It vouches for no call.
+        // A vague finish reason does not confirm tool calls.
         Trial { meaning: vague, shown: WITH_CALL, ..Trial::default() }.is(Reason::Unknown, Medium);
         Trial { meaning: vague, ..at(Shown { at_cap: true, ..WITH_TEXT }) }
             .is(Reason::OutputLimit, Low);
-        // Several choices share the count.
+        // Several choices share one token count.
         Trial { choices: 2, ..at(Shown { at_cap: true, ..WITH_TEXT }) }.is(Reason::Unknown, Low);
     }
 
@@ -734,7 +776,7 @@ mod tests {
         for shown in [Shown { at_cap: true, ..bare }, Shown { over_cap: true, ..bare }] {
             call(Closed::Proven, shown, STRICT).is(Reason::OutputLimit, Medium);
         }
-        // Hosts whose word nearly proves the end: not for this.
+        // A finish reason without the end marker does not confirm such a call.
         call(Closed::Eof, bare, LENIENT).is(Reason::Cut, Medium);
         Trial { shown: bare, meaning: Meaning::Known(Reason::OutputLimit), ..Trial::default() }
             .is(Reason::OutputLimit, High);
@@ -774,7 +816,7 @@ mod tests {
             .is(Reason::Refused, High);
         Trial { shown: Shown { stop_sequence: true, ..WITH_TEXT }, ..Trial::default() }
             .is(Reason::StopSequence, High);
-        // A caller's stop sequence cuts whatever it stands in.
+        // The stop sequence may have matched inside the tool call.
         Trial { shown: Shown { stop_sequence: true, ..WITH_CALL }, ..Trial::default() }
             .is(Reason::StopSequence, Medium);
     }
@@ -860,7 +902,7 @@ mod tests {
         tool_word(Shown::default()).is(Reason::ToolCall, High);
         tool_word(fragment).is(Reason::ToolCall, High);
         piece(fragment).is(Reason::ToolCall, Medium);
-        // What shows in it still counts.
+        // The content of the part still counts.
         piece(Shown { refusal: true, ..WITH_TEXT }).is(Reason::Refused, High);
         piece(Shown { at_cap: true, ..WITH_TEXT }).is(Reason::Complete, Medium);
     }
@@ -880,18 +922,18 @@ mod tests {
             ..Trial::default()
         };
         let server = fault(FaultKind::Server, None, Some("oops"));
-        // It overrules a word that says otherwise, and is less sure for it.
+        // The error overrules a finish reason of success and lowers the confidence.
         Trial { meaning: Meaning::Known(Reason::Complete), ..trial(server.clone()) }
             .is(Reason::Failed, Medium);
         Trial { meaning: Meaning::Known(Reason::Failed), ..trial(server.clone()) }
             .is(Reason::Failed, High);
-        // A word says more than an error of no kind, unless it says that all is well.
+        // A finish reason is more specific than an error of unknown kind, except a success.
         let vague = fault(FaultKind::Other, None, Some("oops"));
         Trial { meaning: Meaning::Known(Reason::TimedOut), ..trial(vague.clone()) }
             .is(Reason::TimedOut, High);
         Trial { meaning: Meaning::Known(Reason::Complete), ..trial(vague) }
             .is(Reason::Failed, Medium);
-        // A text or a bare status is evidence, not the provider's word.
+        // Plain text or a bare status is not the provider's own error.
         for form in [FaultForm::Text, FaultForm::Status] {
             trial(Fault { form, ..server.clone() }).is(Reason::Failed, Medium);
         }
@@ -920,7 +962,7 @@ mod tests {
         assert_eq!(sentence(Trial::default()), "the provider said `word`");
         assert_eq!(
             sentence(Trial { meaning: Meaning::Nothing, ..Trial::default() }),
-            "the response is over, and nothing was said about why"
+            "the response ended, but the provider gave no finish reason"
         );
         let unspecified = Said::new("finishReason", "UNSPECIFIED");
         let evidence = Evidence {
@@ -935,13 +977,13 @@ mod tests {
         };
         assert_eq!(
             judge(&evidence).sentence,
-            "the provider said `UNSPECIFIED`, which says nothing"
+            "the provider said `UNSPECIFIED`, which does not give a reason"
         );
         let shown = Shown { missing_marker: true, ..WITH_TEXT };
         let marker = Trial { closed: Closed::Eof, shown, habits: LENIENT, ..Trial::default() };
         assert_eq!(
             sentence(marker),
-            "the provider said `word`; the end marker of this host is missing"
+            "the provider said `word`; the provider's end marker is missing"
         );
         let fault = Fault {
             kind: FaultKind::Quota,
@@ -949,9 +991,32 @@ mod tests {
             status: Some(429),
             ..Fault::default()
         };
+        let failed = |fault| sentence(Trial { fault: Some(fault), ..Trial::default() });
         assert_eq!(
-            sentence(Trial { fault: Some(fault), ..Trial::default() }),
-            "the provider sent an error (`t`), HTTP 429: the quota or balance is used up"
+            failed(fault),
+            "the provider returned an error of type `t` (HTTP 429): the quota or balance is used up"
+        );
+        let code = Fault { code: Some("c".into()), ..Fault::default() };
+        assert_eq!(failed(code), "the provider returned an error with code `c`");
+        let page = Fault {
+            kind: FaultKind::BadPayload,
+            form: FaultForm::Text,
+            status: Some(200),
+            ..Fault::default()
+        };
+        assert_eq!(
+            failed(page),
+            "an HTML page or binary data came back instead of a response (HTTP 200)"
+        );
+        let cut = |shown| {
+            let meaning = Meaning::Nothing;
+            sentence(Trial { meaning, closed: Closed::Eof, shown, ..Trial::default() })
+        };
+        assert_eq!(cut(WITH_TEXT), "the stream stopped before the provider's end marker");
+        assert_eq!(cut(Shown { cut_event: true, ..WITH_TEXT }), "the response was truncated");
+        assert_eq!(
+            cut(Shown::default()),
+            "the response ended without content and without a finish reason"
         );
     }
 }

@@ -1,52 +1,52 @@
-//! API versions: where a request names one, and what each changes about endings.
+//! API versions: their place in a request, and the changes that they make to endings.
 //!
-//! A provider's profile lists them as data. [`asked_for`] finds the one that a request asked for, so
-//! that an ending can tell it and users can teach words for one version alone.
+//! A provider's profile lists its versions. [`asked_for`] returns the version of a request. An
+//! ending includes it, and users can define finish reasons for a single version.
 
 use crate::text;
 
-/// The longest version that is kept, in bytes.
+/// Maximum length of a version, in bytes.
 const MOST: usize = 64;
 
-/// Some versions of an API, and what they change.
+/// Versions of an API, and the changes that they make.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Version {
-    /// The place that names the version.
+    /// Place that names the version.
     pub at: VersionAt,
-    /// The versions that this is about.
+    /// Versions that make these changes.
     pub values: Values,
-    /// What they change about endings, in words.
+    /// Description of the changes to endings.
     pub changes: &'static str,
 }
 
-/// The place that names the version of an API.
+/// Place that names the version of an API.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VersionAt {
-    /// A header of the request.
+    /// Request header.
     Header(&'static str),
-    /// A query parameter.
+    /// Query parameter.
     Query(&'static str),
-    /// A part of the path, such as `v1beta`.
+    /// Segment of the path, such as `v1beta`.
     Path,
-    /// The host: one API, served by two services in two ways.
+    /// Host name, for an API that two services offer in different versions.
     Host,
 }
 
-/// Versions of an API: all, one, or a range. Ranges compare as text, as dates do.
+/// Versions of an API: all, one, or a range. Ranges compare as text, which suits dates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Values {
-    /// All of them.
+    /// All versions.
     Any,
-    /// This one.
+    /// This version.
     Is(&'static str),
-    /// This one and later ones.
+    /// This version and later ones.
     From(&'static str),
-    /// All before this one.
+    /// Versions before this one.
     Before(&'static str),
 }
 
 impl Values {
-    /// Whether this version is one of them.
+    /// Reports whether this version is included.
     #[must_use]
     pub fn hold(self, version: &str) -> bool {
         match self {
@@ -58,8 +58,8 @@ impl Values {
     }
 }
 
-/// Returns the version that a request names in one of the places that its API knows, else in its
-/// path. The path may hold a query; the names of headers are in any case.
+/// Returns the version that a request names in one of the places of its API, or else in its path.
+/// The path may include a query. Header names are case-insensitive.
 #[must_use]
 pub(crate) fn asked_for(
     versions: &[Version],
@@ -72,7 +72,7 @@ pub(crate) fn asked_for(
     Some(text::clean(value, MOST))
 }
 
-/// The parts of a request that can name a version.
+/// Parts of a request that can name a version.
 struct Places<'a> {
     path: &'a str,
     headers: &'a [(&'a str, &'a str)],
@@ -106,7 +106,7 @@ impl<'a> Places<'a> {
     }
 }
 
-/// Whether a part of a path is a version: `v1`, `v1beta`, `v1beta1`, `v2.1`.
+/// Reports whether a path segment is a version: `v1`, `v1beta`, `v1beta1`, `v2.1`.
 fn is_version(part: &str) -> bool {
     let Some(rest) = part.strip_prefix('v') else { return false };
     let stage = rest.trim_start_matches(|c: char| c.is_ascii_digit() || c == '.');

@@ -1,7 +1,7 @@
-//! The one table that spells our reasons in the words of others.
+//! The table that translates our reasons to other vocabularies.
 //!
-//! Records, signals and reports read from here; no other file holds a second table. Each column is a
-//! [`Vocabulary`]; spelling always works, reading back only where a word stands for one reason.
+//! Records, signals and reports use this table. Each column is a [`Vocabulary`]. Every reason has a
+//! name in every vocabulary. A name can be read back only if it stands for a single reason.
 
 use std::fmt;
 use std::str::FromStr;
@@ -13,27 +13,27 @@ use crate::registry::Registry;
 use crate::text::{WORD_CAP, clean};
 use crate::verdict::Meaning;
 
-/// Whose words.
+/// Set of names for reasons.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Vocabulary {
-    /// Ours, in snake case.
+    /// Our names, in snake case.
     Endstop,
-    /// The stored `finish_reason`, for analytics.
+    /// Stored `finish_reason`, for analytics.
     FinishReason,
-    /// The termination word of the signal.
+    /// `reason` of the termination signal.
     Termination,
-    /// The stop-reason word; `Unknown` is followed by the raw word in brackets.
+    /// Stop reason; `Unknown` is followed by the provider's finish reason in parentheses.
     StopReason,
-    /// Chat completions.
+    /// `finish_reason` of OpenAI's Chat Completions.
     OpenAi,
-    /// Messages.
+    /// `stop_reason` of Anthropic's Messages.
     Anthropic,
-    /// `generateContent`.
+    /// `finishReason` of Gemini's `generateContent`.
     Gemini,
-    /// OpenTelemetry's message schema for generative AI.
+    /// Finish reason in OpenTelemetry's message schema for generative AI.
     OpenTelemetry,
-    /// The unified reason of the Vercel AI SDK, version 4 of its provider interface.
+    /// Unified finish reason of the Vercel AI SDK, version 4 of its provider interface.
     AiSdk,
     /// `stopReason` of the Model Context Protocol's sampling.
     Mcp,
@@ -41,7 +41,7 @@ pub enum Vocabulary {
     Acp,
 }
 
-/// The columns of the table, in their order.
+/// Columns of the table, in order.
 pub const VOCABULARIES: [Vocabulary; 11] = [
     Vocabulary::Endstop,
     Vocabulary::FinishReason,
@@ -56,8 +56,8 @@ pub const VOCABULARIES: [Vocabulary; 11] = [
     Vocabulary::Acp,
 ];
 
-/// One row a reason, one column a vocabulary. Where a vocabulary has no word of its own, the nearest
-/// that is no success stands, and for open ones our own.
+/// One row per reason, one column per vocabulary. A vocabulary without a matching name gets its
+/// nearest name that does not mean success, or our name if the vocabulary is open.
 #[rustfmt::skip]
 static TABLE: [(Reason, [&str; 11]); 16] = [
     (Reason::Complete,          ["complete",            "stop",           "natural_completion",  "EndTurn",               "stop",           "end_turn",                      "STOP",                    "stop",           "stop",           "endTurn",      "end_turn"]),
@@ -79,7 +79,7 @@ static TABLE: [(Reason, [&str; 11]); 16] = [
 ];
 
 impl Vocabulary {
-    /// The column's name in reports and signals.
+    /// Returns the name of the column in reports and signals.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -97,7 +97,7 @@ impl Vocabulary {
         }
     }
 
-    /// Our reason in these words.
+    /// Returns the name of a reason in this vocabulary.
     #[must_use]
     pub fn spell(self, reason: Reason) -> &'static str {
         let column = VOCABULARIES.iter().position(|known| *known == self);
@@ -108,7 +108,7 @@ impl Vocabulary {
             .unwrap_or("unknown")
     }
 
-    /// The reason that a word stands for, where it stands for one alone.
+    /// Returns the reason that a name stands for; `None` if it stands for several or none.
     #[must_use]
     pub fn read(self, word: &str) -> Option<Reason> {
         let mut fits = Reason::ALL.into_iter().filter(|reason| self.spell(*reason) == word);
@@ -117,13 +117,13 @@ impl Vocabulary {
 }
 
 impl Reason {
-    /// Our own name for it, in snake case.
+    /// Returns our name, in snake case.
     #[must_use]
     pub fn name(self) -> &'static str {
         Vocabulary::Endstop.spell(self)
     }
 
-    /// The reason of this name.
+    /// Returns the reason with this name.
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
         Vocabulary::Endstop.read(name)
@@ -131,21 +131,22 @@ impl Reason {
 }
 
 impl Ending {
-    /// The stored `finish_reason`: null where nothing was said and nothing went wrong.
+    /// Returns the stored `finish_reason`; `None` if the provider sent no finish reason and nothing
+    /// went wrong.
     #[must_use]
     pub fn finish_reason(&self) -> Option<&'static str> {
         let unsaid = self.reason == Reason::Unknown && (self.said.is_none() || !self.over);
         (!unsaid).then(|| Vocabulary::FinishReason.spell(self.reason))
     }
 
-    /// The stop reason, with the raw word where we have none of our own.
+    /// Returns the stop reason, with the provider's finish reason if it is `Unknown`.
     #[must_use]
     pub fn stop_reason(&self) -> NormalizedStopReason {
         let raw = self.native().map_or("", |(_, word)| word);
         NormalizedStopReason::new(self.reason, raw)
     }
 
-    /// The reason in these words; none where a record would hold null.
+    /// Returns the name of the reason in this vocabulary; `None` where a record holds null.
     #[must_use]
     pub fn spell(&self, vocabulary: Vocabulary) -> Option<String> {
         match vocabulary {
@@ -164,10 +165,10 @@ impl Ending {
     }
 }
 
-/// Why a response stopped, in the words of [`Vocabulary::StopReason`].
+/// Reason why a response stopped, in the names of [`Vocabulary::StopReason`].
 ///
-/// As text it is the variant's name; `Unknown` is followed by the provider's word in brackets, where
-/// there is one.
+/// The text form is the name of the variant. `Unknown` is followed by the provider's finish reason
+/// in parentheses, if there is one.
 ///
 /// ```
 /// use endstop::vocabulary::NormalizedStopReason;
@@ -181,22 +182,23 @@ impl Ending {
 pub enum NormalizedStopReason {
     /// The model ended its turn.
     EndTurn,
-    /// Tool calls wait to be run.
+    /// The response contains tool calls to run.
     ToolCall,
-    /// The cap on output tokens was reached.
+    /// The limit on output tokens was reached.
     MaxTokens,
     /// The context window is full.
     ContextWindowExceeded,
     /// The answer was refused, filtered or blocked.
     SafetyBlocked,
-    /// The caller or an operator cancelled.
+    /// The caller or an operator cancelled the request.
     Cancelled,
-    /// Anything else, with the provider's own word; empty where there is none.
+    /// Any other reason, with the provider's finish reason; empty if there is none.
     Unknown(String),
 }
 
 impl NormalizedStopReason {
-    /// The stop reason for one of our reasons. The provider's word is kept where there is no other.
+    /// Returns the stop reason for one of our reasons. `Unknown` keeps the provider's finish
+    /// reason.
     #[must_use]
     pub fn new(reason: Reason, raw: &str) -> Self {
         let word = Vocabulary::StopReason.spell(reason);
@@ -259,7 +261,7 @@ impl FromStr for NormalizedStopReason {
     }
 }
 
-/// A text that is not a stop reason.
+/// Error for text that is not a stop reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnknownStopReason(String);
 
@@ -268,7 +270,7 @@ impl fmt::Display for UnknownStopReason {
         write!(
             out,
             "invalid stop reason `{}`: expected EndTurn, ToolCall, MaxTokens, \
-             ContextWindowExceeded, SafetyBlocked, Cancelled, or Unknown with a word in brackets",
+             ContextWindowExceeded, SafetyBlocked, Cancelled, Unknown, or Unknown(<finish reason>)",
             self.0
         )
     }
@@ -289,8 +291,8 @@ impl<'de> Deserialize<'de> for NormalizedStopReason {
     }
 }
 
-/// The stored `finish_reason` for a provider's word, by the same tables that readers use. Null stays
-/// null, and what is in no table is `other`.
+/// Returns the stored `finish_reason` for a provider's finish reason, from the same tables that
+/// readers use. `None` stays `None`, and an unknown finish reason gives `other`.
 ///
 /// ```
 /// use endstop::vocabulary::normalize_finish_reason;
@@ -306,7 +308,8 @@ pub fn normalize_finish_reason(word: Option<&str>, provider: &str) -> Option<&'s
 }
 
 impl Registry {
-    /// [`normalize_finish_reason`], with the providers and words of users.
+    /// Returns the same as [`normalize_finish_reason`], with the registered providers and finish
+    /// reasons.
     #[must_use]
     pub fn normalize_finish_reason(
         &self,
@@ -335,7 +338,7 @@ mod tests {
         }
     }
 
-    /// In every vocabulary, a word for success is never spelled for anything else.
+    /// In every vocabulary, a name of a success stands for no other reason.
     #[test]
     fn only_success_is_spelled_as_success() {
         for vocabulary in VOCABULARIES {

@@ -1,9 +1,9 @@
-//! A watcher that cannot be lost: dropping it is an ending too.
+//! A watcher that reports its ending even if it is dropped.
 
 use crate::ending::{Ending, TransportEnd};
 use crate::reader::Watcher;
 
-/// A [`Watcher`] that reports its ending exactly once: when it is finished, or else when it is dropped.
+/// A [`Watcher`] that reports its ending exactly once: when it is finished or when it is dropped.
 ///
 /// ```
 /// use endstop::{Closed, Head, RequestInfo, Watched, Watcher, provider};
@@ -15,24 +15,24 @@ use crate::reader::Watcher;
 /// ```
 #[derive(Debug)]
 pub struct Watched<F: FnOnce(Ending)> {
-    /// Gone once the ending has been told.
+    /// `None` after the ending was reported.
     inner: Option<(Watcher, F)>,
 }
 
 impl<F: FnOnce(Ending)> Watched<F> {
-    /// Reports the ending of this watcher to this function.
+    /// Wraps a watcher. The function receives its ending.
     pub fn new(watcher: Watcher, tell: F) -> Self {
         Self { inner: Some((watcher, tell)) }
     }
 
-    /// Reads a chunk for the sake of the ending alone.
+    /// Reads a chunk.
     pub fn watch(&mut self, chunk: &[u8]) {
         if let Some((watcher, _)) = &mut self.inner {
             watcher.watch(chunk);
         }
     }
 
-    /// Ends the response and tells its ending.
+    /// Ends the response and reports its ending.
     pub fn finish(mut self, close: TransportEnd) {
         self.tell(close);
     }

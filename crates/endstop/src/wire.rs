@@ -1,8 +1,8 @@
-//! The leaves of wire structs: types that borrow where they can and never refuse a value.
+//! Field types for wire structs. They borrow if they can and accept any value.
 //!
-//! Providers send strings where numbers belong and objects where strings do. A struct made of
-//! these leaves fails only where the bytes are no JSON: what has the wrong type reads as nothing,
-//! and everything beside it is still read.
+//! Providers send strings instead of numbers, and objects instead of strings. A struct of these
+//! types fails only if the bytes are not JSON. A value of the wrong type becomes the default, and
+//! the fields beside it are still read.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -18,14 +18,14 @@ use serde::de::{Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visi
 use serde_json::value::RawValue;
 use serde_json::{Number, Value};
 
-/// Whether a value says nothing: null, false, and what is empty, with or without space inside.
+/// Reports whether a value is null, false or empty, with or without white space inside.
 pub(crate) fn is_nothing(raw: &RawValue) -> bool {
     let mut bytes = raw.get().bytes().filter(|byte| !is_space(*byte));
     let start: [u8; 6] = std::array::from_fn(|_| bytes.next().unwrap_or(0));
     matches!(&start, b"null\0\0" | b"false\0" | b"{}\0\0\0\0" | b"[]\0\0\0\0" | b"\"\"\0\0\0\0")
 }
 
-/// Answers every kind of value that a visitor has no use for with the default.
+/// Returns the default for kinds of values that a visitor does not use.
 macro_rules! nothing_for {
     ($lifetime:lifetime: $($method:ident),*) => {
         fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -61,7 +61,7 @@ macro_rules! nothing_for {
     };
 }
 
-/// A string, borrowed unless it holds escapes; empty where there is none.
+/// A string, borrowed unless it has escapes; empty if the value is not a string.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Text<'a>(pub(crate) Cow<'a, str>);
 
@@ -96,11 +96,11 @@ impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
     }
 }
 
-/// A piece of a tool call's arguments, which must be a string: where it is anything else, that is known.
+/// A piece of the arguments of a tool call. It records whether the value was not a string.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Argument<'a> {
     pub(crate) text: Text<'a>,
-    /// Something came that is not a string.
+    /// Whether the value was not a string.
     pub(crate) odd: bool,
 }
 
@@ -146,17 +146,17 @@ impl<'de: 'a, 'a> Deserialize<'de> for Argument<'a> {
     }
 }
 
-/// A word or a code, if there is one: null and false are none.
+/// A finish reason or a code. Null and false count as absent.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Scalar<'a>(pub(crate) Option<Word<'a>>);
 
 impl<'a> Scalar<'a> {
-    /// As text, for messages and lookups.
+    /// Returns the value as text, for messages and lookups.
     pub(crate) fn to_text(&self) -> Option<Cow<'_, str>> {
         self.0.as_ref().map(Word::to_text)
     }
 
-    /// The word, unless it is one that says nothing: the empty string, and the string `null`.
+    /// Returns the value, unless it is the empty string or the string `null`.
     pub(crate) fn said(&self) -> Option<&Word<'a>> {
         self.0
             .as_ref()
@@ -165,7 +165,7 @@ impl<'a> Scalar<'a> {
 }
 
 impl Scalar<'_> {
-    /// As text that may be kept, if it says anything.
+    /// Returns the value as cleaned text, unless it is empty.
     pub(crate) fn kept(&self) -> Option<String> {
         self.to_text().filter(|text| !text.is_empty()).map(|text| clean(&text, WORD_CAP))
     }
@@ -209,12 +209,12 @@ impl<'de: 'a, 'a> Deserialize<'de> for Scalar<'a> {
     }
 }
 
-/// A count of tokens or an index; none where the value is no such number.
+/// A token count or an index; `None` if the value is not such a number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Count(pub(crate) Option<u64>);
 
 impl Count {
-    /// As an index; zero where there is none, as on wires that leave it out for the only one.
+    /// Returns the index. Zero if absent, since some wires omit it for a single item.
     pub(crate) fn index(self) -> u32 {
         self.0.map_or(0, |number| u32::try_from(number).unwrap_or(u32::MAX))
     }
@@ -245,7 +245,7 @@ impl<'de> Deserialize<'de> for Count {
     }
 }
 
-/// A number that is kept as it is; none where the value is not one.
+/// A number that is kept unchanged; `None` if the value is not a number.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Measure(pub(crate) Option<Number>);
 
@@ -287,7 +287,7 @@ impl<'de> Deserialize<'de> for Flag {
     }
 }
 
-/// Whether there is a value, if null.
+/// Whether the key is present, even with a null value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Present(pub(crate) bool);
 
@@ -297,15 +297,15 @@ impl<'de> Deserialize<'de> for Present {
     }
 }
 
-/// The most values of a list that are read: an event with more is read as no event.
+/// Maximum number of values in a list. An event with a longer list is malformed.
 const MAX_FEW: usize = 1 << 14;
 
-/// A list that takes no allocation while it holds one thing, as most do.
+/// A list that does not allocate for a single element, which is the usual case.
 #[derive(Clone, Debug)]
 pub(crate) struct Few<T> {
     first: Option<T>,
     rest: Vec<T>,
-    /// The value was a list, if an empty one.
+    /// Whether the value was a list, possibly empty.
     pub(crate) present: bool,
 }
 
@@ -320,7 +320,8 @@ impl<T> Few<T> {
         self.first.iter().chain(&self.rest)
     }
 
-    /// The values with their numbers: their own, or their places where these cannot tell them apart.
+    /// Returns the values with their own numbers, or with their positions if the numbers are not
+    /// distinct.
     pub(crate) fn numbered<'s>(
         &'s self,
         number: impl Fn(&T) -> Count + 's,
@@ -351,7 +352,7 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Few<T> {
                 let mut rest = Vec::new();
                 while let Some(next) = seq.next_element()? {
                     if rest.len() >= MAX_FEW {
-                        return Err(A::Error::custom("more values than are read"));
+                        return Err(A::Error::custom("a list has too many values"));
                     }
                     rest.push(next);
                 }
@@ -362,7 +363,7 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Few<T> {
     }
 }
 
-/// A struct, or its default where the value is no object.
+/// A struct, or its default if the value is not an object.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Loose<T>(pub(crate) T);
 
@@ -388,7 +389,7 @@ impl<'de, T: Deserialize<'de> + Default> Deserialize<'de> for Loose<T> {
     }
 }
 
-/// A string, or a list of parts: both ways in which wires write content.
+/// A string or a list of parts, since wires use both for content.
 #[derive(Clone, Debug)]
 pub(crate) enum Content<'a, T> {
     Text(Text<'a>),
@@ -407,7 +408,7 @@ impl<'de: 'a, 'a, T: Deserialize<'de>> Deserialize<'de> for Content<'a, T> {
         impl<'de, T: Deserialize<'de>> Visitor<'de> for Visit<T> {
             type Value = Content<'de, T>;
             nothing_for!('de: unit, bool, number);
-            // Structured answers come as the object itself on some hosts.
+            // Some hosts send structured output as an object.
             fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Content<'de, T>, A::Error> {
                 let object = Value::deserialize(MapAccessDeserializer::new(map))?;
                 Ok(Content::Text(Text(Cow::Owned(object.to_string()))))

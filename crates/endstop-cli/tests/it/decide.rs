@@ -310,7 +310,7 @@ fn a_paused_turn_goes_back_as_it_came() {
     // Content with an unknown delta type cannot be sent back.
     let odd = PAUSED.replace("citations_delta", "odour_delta");
     let why = resumed("anthropic", &request, &odd)["next"]["impossible"].clone();
-    assert_eq!(why, "the content of the response is needed as it came, and is not known");
+    assert_eq!(why, "the original content of the response is required but missing");
     // A compaction starts a new conversation.
     let summary = json!({"type": "message", "content": [{"type": "compaction", "content": "So far"}],
         "stop_reason": "compaction"});
@@ -347,7 +347,7 @@ fn a_continuation_token_goes_into_the_next_request_and_nowhere_else() {
     }
     // Without a token, the request cannot be built.
     let none = resumed("google", &request, &chunk(",\"finishReason\":\"CONTINUATION\""));
-    assert_eq!(none["next"]["impossible"], "no continuationToken, because the provider gave none");
+    assert_eq!(none["next"]["impossible"], "the provider returned no `continuationToken`");
 }
 
 #[test]

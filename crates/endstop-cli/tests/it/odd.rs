@@ -283,7 +283,7 @@ fn a_cut_body_is_not_called_a_stream() {
     let output = endstop(&["check", "--provider", "openai"], body.as_bytes());
     let text = stdout(&output);
     assert_eq!(output.status.code(), Some(19));
-    assert!(text.contains("the bytes ended before the response was over"), "{text}");
+    assert!(text.contains("the response was truncated"), "{text}");
     assert!(!text.contains("stream"), "{text}");
 }
 

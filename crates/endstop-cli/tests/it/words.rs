@@ -290,7 +290,7 @@ fn a_bad_file_gets_one_line_from_every_command() {
     fails(
         &endstop(&["serve", "--config", &both, "--check"], b""),
         1,
-        "both.toml:2: provider `openai` was registered before",
+        "both.toml:2: provider `openai` is already registered",
     );
 }
 

@@ -1,8 +1,8 @@
 //! The AWS event stream: length-prefixed messages with headers and two checksums.
 //!
-//! A message is a 12-byte prelude (total length, length of the headers, CRC-32 of these eight
-//! bytes), headers, a payload, and the CRC-32 of all before it (botocore `eventstream.py`). There
-//! is no end marker.
+//! A message has a 12-byte prelude (total length, length of the headers, CRC-32 of these eight
+//! bytes), headers, a payload, and the CRC-32 of all preceding bytes (botocore `eventstream.py`).
+//! The format has no end marker.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -14,22 +14,24 @@ const PRELUDE: usize = 12;
 const CHECKSUM: usize = 4;
 const MAX_HEADERS: usize = 128 * 1024;
 
-/// Cuts an AWS event stream into messages.
+/// Splits an AWS event stream into messages.
 #[derive(Clone, Debug)]
 pub struct Aws {
     limit: usize,
-    /// Payloads are `{"bytes": base64}` and are handed over decoded.
+    /// Whether payloads are `{"bytes": base64}` and are decoded.
     wrapped: bool,
-    /// The beginning of a message whose end has not come yet.
+    /// Beginning of an incomplete message.
     carry: Vec<u8>,
-    /// How much of the last chunk ended in a whole message.
+    /// Length of the part of the last chunk that ends with a complete message.
     whole: usize,
     decoded: Vec<u8>,
-    /// The headers of the last event and its name in them: most events have the same again.
-    last: (Vec<u8>, std::ops::Range<usize>),
+    /// Headers of the last event and its name, since most events repeat them.
+    last: (Vec<u8>, String),
+    /// Kept, so that the processor is asked only once what it can do.
+    hasher: crc32fast::Hasher,
 }
 
-/// The headers that matter, borrowed from the message.
+/// Relevant headers, borrowed from the message.
 #[derive(Default)]
 struct Headers<'a> {
     message_type: &'a str,
@@ -46,7 +48,7 @@ struct Wrapped<'a> {
 }
 
 impl Aws {
-    /// A framer that takes payloads of up to `limit` bytes.
+    /// Creates a framer for payloads of up to `limit` bytes.
     #[must_use]
     pub fn new(limit: usize) -> Self {
         Self {
@@ -55,11 +57,12 @@ impl Aws {
             carry: Vec::new(),
             whole: 0,
             decoded: Vec::new(),
-            last: (Vec::new(), 0..0),
+            last: (Vec::new(), String::new()),
+            hasher: crc32fast::Hasher::new(),
         }
     }
 
-    /// The same, for payloads that wrap another wire's events in base64.
+    /// Creates a framer for payloads that wrap another wire's events in base64.
     #[must_use]
     pub fn wrapped(limit: usize) -> Self {
         Self { wrapped: true, ..Self::new(limit) }
@@ -68,8 +71,8 @@ impl Aws {
     /// Reads a chunk.
     ///
     /// # Errors
-    /// [`Broken::Corrupt`] if a checksum or a length is wrong, [`Broken::Oversize`] if a message
-    /// is larger than the limit.
+    /// Returns [`Broken::Corrupt`] if a checksum or a length is wrong, and [`Broken::Oversize`] if
+    /// a message is larger than the limit.
     pub fn push(&mut self, chunk: &[u8], mut sink: impl FnMut(Frame<'_>)) -> Result<(), Broken> {
         let mut rest = chunk;
         self.whole = 0;
@@ -86,7 +89,7 @@ impl Aws {
         Ok(())
     }
 
-    /// How much of the last chunk ended in a whole message.
+    /// Returns the length of the part of the last chunk that ends with a complete message.
     pub(crate) fn whole(&self) -> usize {
         self.whole
     }
@@ -97,7 +100,7 @@ impl Aws {
         if self.carry.is_empty() { Rest::Nothing } else { Rest::CutFrame }
     }
 
-    /// Completes the message whose beginning came earlier; gives back what follows it.
+    /// Completes a message from an earlier chunk. Returns the bytes after it.
     fn finish_carried<'a>(
         &mut self,
         mut chunk: &'a [u8],
@@ -125,12 +128,12 @@ impl Aws {
         Ok(chunk)
     }
 
-    /// The length of the message that begins here, once its prelude is there and right.
+    /// Returns the length of the message at this position, if its prelude is complete.
     fn length(&self, bytes: &[u8]) -> Result<Option<usize>, Broken> {
         let Some((prelude, _)) = bytes.split_first_chunk::<PRELUDE>() else { return Ok(None) };
         let [t0, t1, t2, t3, h0, h1, h2, h3, c0, c1, c2, c3] = *prelude;
         let lengths = [t0, t1, t2, t3, h0, h1, h2, h3];
-        if crc32fast::hash(&lengths) != u32::from_be_bytes([c0, c1, c2, c3]) {
+        if self.checksum(&lengths) != u32::from_be_bytes([c0, c1, c2, c3]) {
             return Err(Broken::Corrupt);
         }
         let total = u32::from_be_bytes([t0, t1, t2, t3]) as usize;
@@ -147,7 +150,7 @@ impl Aws {
     fn read(&mut self, message: &[u8], sink: &mut impl FnMut(Frame<'_>)) -> Result<(), Broken> {
         let end = self.whole;
         let (content, checksum) = message.split_last_chunk::<CHECKSUM>().ok_or(Broken::Corrupt)?;
-        if crc32fast::hash(content) != u32::from_be_bytes(*checksum) {
+        if self.checksum(content) != u32::from_be_bytes(*checksum) {
             return Err(Broken::Corrupt);
         }
         let headers_length = content
@@ -159,12 +162,9 @@ impl Aws {
             .get(PRELUDE..)
             .and_then(|rest| rest.split_at_checked(headers_length))
             .ok_or(Broken::Corrupt)?;
-        if !headers.is_empty()
-            && headers == self.last.0
-            && let Some(name) =
-                headers.get(self.last.1.clone()).and_then(|name| std::str::from_utf8(name).ok())
-        {
-            let data = self.unwrap(payload);
+        if !headers.is_empty() && headers == self.last.0 {
+            let Self { wrapped, decoded, last: (_, name), .. } = self;
+            let data = unwrap(*wrapped, decoded, payload);
             sink(Frame { kind: FrameKind::Event, name, data, end });
             return Ok(());
         }
@@ -184,34 +184,33 @@ impl Aws {
                 end,
             }),
             _ => {
-                self.remember(bytes, headers.event_type);
-                let data = self.unwrap(payload);
+                self.last.0.clear();
+                self.last.0.extend_from_slice(bytes);
+                headers.event_type.clone_into(&mut self.last.1);
+                let data = unwrap(self.wrapped, &mut self.decoded, payload);
                 sink(Frame { kind: FrameKind::Event, name: headers.event_type, data, end });
             }
         }
         Ok(())
     }
 
-    fn remember(&mut self, headers: &[u8], name: &str) {
-        let start = (name.as_ptr() as usize).wrapping_sub(headers.as_ptr() as usize);
-        self.last.0.clear();
-        if start < headers.len() {
-            self.last.0.extend_from_slice(headers);
-            self.last.1 = start..start + name.len();
-        }
+    fn checksum(&self, bytes: &[u8]) -> u32 {
+        let mut hasher = self.hasher.clone();
+        hasher.update(bytes);
+        hasher.finalize()
     }
+}
 
-    /// The event inside a wrapped payload; a payload of another form is left as it is.
-    fn unwrap<'a>(&'a mut self, payload: &'a [u8]) -> &'a [u8] {
-        if !self.wrapped {
-            return payload;
-        }
-        let Ok(Wrapped { bytes }) = serde_json::from_slice(payload) else { return payload };
-        self.decoded.clear();
-        match STANDARD.decode_vec(bytes, &mut self.decoded) {
-            Ok(()) => &self.decoded,
-            Err(_) => payload,
-        }
+/// Returns the event inside a wrapped payload, or the payload itself if it has another form.
+fn unwrap<'a>(wrapped: bool, decoded: &'a mut Vec<u8>, payload: &'a [u8]) -> &'a [u8] {
+    if !wrapped {
+        return payload;
+    }
+    let Ok(Wrapped { bytes }) = serde_json::from_slice(payload) else { return payload };
+    decoded.clear();
+    match STANDARD.decode_vec(bytes, decoded) {
+        Ok(()) => decoded,
+        Err(_) => payload,
     }
 }
 
@@ -261,7 +260,7 @@ pub fn exception(kind: &str, payload: &[u8]) -> Vec<u8> {
     encode(&headers, payload)
 }
 
-/// Writes one message, for tests, simulators and whoever must speak this wire.
+/// Encodes one message, for tests, simulators and gateways.
 #[must_use]
 pub fn encode(headers: &[(&str, &str)], payload: &[u8]) -> Vec<u8> {
     let mut head = Vec::new();

@@ -1,27 +1,27 @@
-//! Newline-delimited JSON: one value a line.
+//! Newline-delimited JSON: one value per line.
 //!
-//! A value that spreads over several lines, as pretty-printed errors do, is put together again.
+//! A value that spans several lines, as in pretty-printed errors, is joined.
 
 use memchr::memchr;
 
 use super::{Broken, Frame, Rest, is_whole_json, trim};
 use crate::json::{JsonState, Scanner};
 
-/// Cuts newline-delimited JSON into frames.
+/// Splits newline-delimited JSON into frames.
 #[derive(Clone, Debug)]
 pub struct Lines {
     limit: usize,
-    /// The beginning of a value whose end has not come yet.
+    /// Beginning of an incomplete value.
     carry: Vec<u8>,
-    /// Follows a value that spreads over several lines; `scanned` bytes of `carry` so far.
+    /// Scanner of a value that spans several lines. It has read `scanned` bytes of `carry`.
     spread: Option<Scanner>,
     scanned: usize,
-    /// How much of the last chunk ended in a whole value.
+    /// Length of the part of the last chunk that ends with a complete value.
     whole: usize,
 }
 
 impl Lines {
-    /// A framer that takes values of up to `limit` bytes.
+    /// Creates a framer for values of up to `limit` bytes.
     #[must_use]
     pub fn new(limit: usize) -> Self {
         Self { limit, carry: Vec::new(), spread: None, scanned: 0, whole: 0 }
@@ -30,7 +30,7 @@ impl Lines {
     /// Reads a chunk.
     ///
     /// # Errors
-    /// [`Broken::Oversize`] if a value is larger than the limit.
+    /// Returns [`Broken::Oversize`] if a value is larger than the limit.
     pub fn push(&mut self, chunk: &[u8], mut sink: impl FnMut(Frame<'_>)) -> Result<(), Broken> {
         let mut rest = chunk;
         self.whole = 0;
@@ -54,7 +54,7 @@ impl Lines {
         self.check_size(self.carry.len())
     }
 
-    /// How much of the last chunk ended in a whole value.
+    /// Returns the length of the part of the last chunk that ends with a complete value.
     pub(crate) fn whole(&self) -> usize {
         self.whole
     }
@@ -72,7 +72,7 @@ impl Lines {
         Rest::Nothing
     }
 
-    /// A line that lies whole in the chunk.
+    /// Reads a line that lies wholly in the chunk.
     fn read(
         &mut self,
         line: &[u8],
@@ -84,7 +84,7 @@ impl Lines {
         if value.is_empty() {
             return Ok(());
         }
-        // The usual line begins and ends as an object does; only others are worth a scan.
+        // Most lines begin and end like an object. Only the others need a scan.
         if !(value.starts_with(b"{") && value.ends_with(b"}")) {
             let mut scanner = Scanner::default();
             scanner.push(value);
@@ -99,7 +99,7 @@ impl Lines {
         Ok(())
     }
 
-    /// A line end has come for what was carried.
+    /// Reads the carried bytes after a line end.
     fn read_carried(&mut self, end: usize, sink: &mut impl FnMut(Frame<'_>)) -> Result<(), Broken> {
         let Some(mut scanner) = self.spread.take() else {
             let mut line = std::mem::take(&mut self.carry);

@@ -1,36 +1,36 @@
-//! Server-sent events, as the HTML standard frames them, and what really arrives.
+//! Server-sent events, by the HTML standard and as providers send them.
 //!
-//! Lines end in LF, CR or CRLF, mixed at will; a byte-order mark may come first; `data` may take
-//! several lines. Two things go beyond the standard. Bare JSON between events, as Google sends its
-//! errors, is handed over as an event of its own. And an event that the end of the bytes cuts off
-//! is not silence: if its data is whole it counts, else [`Rest::CutFrame`] tells of it.
+//! Lines end in LF, CR or CRLF, in any mixture. A byte-order mark may come first, and `data` may
+//! span several lines. The framer goes beyond the standard in two ways. Bare JSON between events
+//! becomes an event, since Google sends errors that way. If the bytes end inside an event, the
+//! event counts if its data is complete; otherwise [`Rest::CutFrame`] reports it.
 
 use memchr::memchr2;
 
 use super::{Broken, Frame, FrameKind, Rest, is_bracketed_word, is_whole_json};
 use crate::json::{JsonState, Scanner};
 
-/// Cuts a stream of server-sent events into frames.
+/// Splits a stream of server-sent events into frames.
 #[derive(Clone, Debug)]
 pub struct Sse {
     limit: usize,
-    /// The last byte was a CR: an LF right after it belongs to the same line end.
+    /// Whether the last byte was a CR, so that a following LF belongs to the same line end.
     after_cr: bool,
-    /// A line has been read, so that no byte-order mark can follow.
+    /// Whether a line was read, so that no byte-order mark can follow.
     started: bool,
-    /// How much of the last chunk lies before anything that is unfinished.
+    /// Length of the part of the last chunk before anything unfinished.
     whole: usize,
-    /// The beginning of a line whose end has not come yet.
+    /// Beginning of an incomplete line.
     line: Vec<u8>,
-    /// The event under way, as far as it came in earlier chunks or on several lines.
+    /// Part of the current event from earlier chunks or lines.
     name: Vec<u8>,
     data: Vec<u8>,
     has_data: bool,
-    /// Follows bare JSON, whose lines gather in `data`.
+    /// Scanner of bare JSON, whose lines are collected in `data`.
     bare: Option<Scanner>,
 }
 
-/// The event under way, as far as it lies in the chunk at hand.
+/// Part of the current event that lies in the current chunk.
 #[derive(Default)]
 struct Borrowed<'a> {
     name: Option<&'a [u8]>,
@@ -44,7 +44,7 @@ impl Borrowed<'_> {
 }
 
 impl Sse {
-    /// A framer that takes events of up to `limit` bytes.
+    /// Creates a framer for events of up to `limit` bytes.
     #[must_use]
     pub fn new(limit: usize) -> Self {
         Self {
@@ -63,7 +63,7 @@ impl Sse {
     /// Reads a chunk.
     ///
     /// # Errors
-    /// [`Broken::Oversize`] if an event is larger than the limit, whole or not.
+    /// Returns [`Broken::Oversize`] if an event is larger than the limit, complete or not.
     pub fn push(&mut self, chunk: &[u8], mut sink: impl FnMut(Frame<'_>)) -> Result<(), Broken> {
         let mut rest = chunk;
         self.whole = 0;
@@ -95,7 +95,7 @@ impl Sse {
         self.check_size(self.line.len() + self.data.len())
     }
 
-    /// How much of the last chunk lies before anything that is unfinished.
+    /// Returns the length of the part of the last chunk before anything unfinished.
     pub(crate) fn whole(&self) -> usize {
         self.whole
     }
@@ -121,8 +121,8 @@ impl Sse {
         self.started && !self.has_data && self.name.is_empty() && self.bare.is_none()
     }
 
-    /// Events that are one line of data and lie whole in the chunk, which most are; gives back the
-    /// rest, from the first that is not.
+    /// Reads events with a single data line that lie wholly in the chunk, which most do. Returns
+    /// the rest, from the first other event on.
     fn read_plain_events<'a>(
         &mut self,
         mut rest: &'a [u8],
@@ -143,7 +143,7 @@ impl Sse {
         }
     }
 
-    /// Completes a line whose beginning came in earlier chunks; gives back what follows it.
+    /// Completes a line from earlier chunks. Returns the bytes after it.
     fn finish_carried_line<'a>(
         &mut self,
         chunk: &'a [u8],
@@ -170,7 +170,7 @@ impl Sse {
     }
 
     fn split_line<'a>(&mut self, bytes: &'a [u8]) -> Option<(&'a [u8], &'a [u8])> {
-        // Every other line is empty, and finding that out should cost nothing.
+        // Every second line is empty, so that this must be cheap.
         if let [b'\n', after @ ..] = bytes {
             return Some((&[], after));
         }
@@ -241,7 +241,7 @@ impl Sse {
             return Ok(());
         }
         let event = std::mem::take(event);
-        // By the standard, an event without data is none.
+        // By the standard, an event without data is discarded.
         if let Some(data) = event.data.filter(|data| !data.is_empty()) {
             self.check_size(data.len())?;
             let name = event.name.and_then(|name| std::str::from_utf8(name).ok()).unwrap_or("");
@@ -279,7 +279,7 @@ impl Sse {
         self.check_size(self.data.len())
     }
 
-    /// Copies what lies in the chunk before the chunk is gone.
+    /// Copies the borrowed parts, since the chunk is about to go.
     fn keep(&mut self, event: Borrowed<'_>) {
         if let Some(name) = event.name {
             self.name.clear();
@@ -296,7 +296,7 @@ impl Sse {
     }
 }
 
-/// The name that an event begins with, if it does, and what follows it.
+/// Returns the name at the beginning of an event, if any, and the bytes after it.
 fn plain_name(bytes: &[u8]) -> (&[u8], &[u8]) {
     let [b'e', b'v', b'e', b'n', b't', b':', b' ', line @ ..] = bytes else { return (&[], bytes) };
     match memchr2(b'\n', b'\r', line).and_then(|end| line.split_at_checked(end)) {
@@ -305,7 +305,7 @@ fn plain_name(bytes: &[u8]) -> (&[u8], &[u8]) {
     }
 }
 
-/// The value of the field of this name, if the line is one.
+/// Returns the value of this field, if the line has it.
 fn field<'a>(line: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
     match line.strip_prefix(name)? {
         [] => Some(&[]),
@@ -314,7 +314,7 @@ fn field<'a>(line: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
     }
 }
 
-/// A line that stands for something by the standard, and is not just the beginning of one.
+/// Reports whether a line is a complete field or comment, not just the beginning of one.
 fn is_field(line: &[u8]) -> bool {
     line.starts_with(b":")
         || [b"data".as_slice(), b"event", b"id", b"retry"]

@@ -1,4 +1,4 @@
-//! The content of an answer as it came, for wires on which a paused answer goes back as it is.
+//! Original content of an answer, for wires on which a paused answer is sent back unchanged.
 
 use std::collections::BTreeMap;
 
@@ -10,14 +10,14 @@ use crate::frame::framer::{Framer, Hints};
 use crate::frame::{Frame, Rest};
 use crate::provider::Profile;
 
-/// The most content that is kept, in bytes; a larger answer cannot be sent back.
+/// Maximum content that is kept, in bytes. A larger answer cannot be sent back.
 const MAX_CONTENT: usize = 16 << 20;
-/// The most blocks that are kept.
+/// Maximum number of blocks that are kept.
 const MAX_BLOCKS: usize = 4096;
 
-/// Puts the content of one answer together from the bytes of its response, as the wire has it.
+/// Collects the content of one answer from the bytes of its response, in the format of the wire.
 ///
-/// It keeps something only on wires whose paused answers are sent back ([`PauseProtocol::Resend`]).
+/// It keeps content only on wires whose paused answers are sent back ([`PauseProtocol::Resend`]).
 ///
 /// ```
 /// use endstop::next_request::Content;
@@ -35,11 +35,11 @@ pub struct Content {
     blocks: Blocks,
 }
 
-/// Takes the content of one frame in.
+/// Function that adds the content of one frame.
 pub type Gather = fn(&Frame<'_>, &mut Blocks);
 
 impl Content {
-    /// Begins a response of this wire; the content type may be empty.
+    /// Starts a response on this wire. The content type may be empty.
     #[must_use]
     pub fn new(profile: &Profile, content_type: &str) -> Self {
         let gather = match profile.request_shape.paused {
@@ -64,7 +64,7 @@ impl Content {
         }
     }
 
-    /// Returns the content for the assistant's turn; none if there is none or not all of it is known.
+    /// Returns the content for the assistant message, or `None` if it is missing or incomplete.
     #[must_use]
     pub fn finish(self) -> Option<Box<RawValue>> {
         let Self { gather, framer, mut blocks } = self;
@@ -76,32 +76,32 @@ impl Content {
     }
 }
 
-/// The blocks of one answer, as far as they came.
+/// Blocks of one answer, as far as received.
 #[derive(Clone, Debug, Default)]
 pub struct Blocks {
     list: Vec<Block>,
     bytes: usize,
-    /// Something came that is not understood or too large: what is kept is not the whole content.
+    /// Whether something was unknown or too large, so that the content is incomplete.
     lost: bool,
 }
 
 #[derive(Clone, Debug)]
 struct Block {
-    /// The block as it began.
+    /// Block as it started.
     object: Document,
-    /// Texts that are appended to its fields when it ends.
+    /// Texts to append to its fields when it ends.
     texts: BTreeMap<&'static str, String>,
     /// Texts that replace its fields.
     replaced: BTreeMap<&'static str, String>,
-    /// Elements of lists, as JSON, with commas between them.
+    /// Elements of lists, as JSON, separated by commas.
     elements: BTreeMap<&'static str, String>,
-    /// Values that come in pieces of JSON.
+    /// Values that arrive in pieces of JSON.
     json: BTreeMap<&'static str, String>,
     open: bool,
 }
 
 impl Blocks {
-    /// Takes in the content of a whole answer.
+    /// Adds the content of a whole answer.
     pub fn set(&mut self, content: &[&RawValue]) {
         for (index, block) in content.iter().enumerate() {
             self.start(index, block);
@@ -109,7 +109,7 @@ impl Blocks {
         }
     }
 
-    /// Begins a block.
+    /// Starts a block.
     pub fn start(&mut self, index: usize, block: &RawValue) {
         let Some(object) = Document::new(block.get(), false) else { return self.lose() };
         if index != self.list.len() || index >= MAX_BLOCKS || !self.has_room(block.get().len()) {
@@ -120,21 +120,21 @@ impl Blocks {
         self.list.push(Block { object, texts, replaced, elements, json, open: true });
     }
 
-    /// Appends to a text of a block.
+    /// Appends to a string field of a block.
     pub fn append(&mut self, index: usize, field: &'static str, text: &str) {
         if let Some(block) = self.open(index, text.len()) {
             block.texts.entry(field).or_default().push_str(text);
         }
     }
 
-    /// Sets a text of a block.
+    /// Sets a string field of a block.
     pub fn put(&mut self, index: usize, field: &'static str, text: &str) {
         if let Some(block) = self.open(index, text.len()) {
             block.replaced.insert(field, text.to_owned());
         }
     }
 
-    /// Appends to a list of a block.
+    /// Appends to a list field of a block.
     pub fn push(&mut self, index: usize, field: &'static str, value: &RawValue) {
         if let Some(block) = self.open(index, value.get().len()) {
             let list = block.elements.entry(field).or_default();
@@ -145,7 +145,7 @@ impl Blocks {
         }
     }
 
-    /// Appends to a value of a block that comes in pieces of JSON.
+    /// Appends to a field whose value arrives in pieces of JSON.
     pub fn append_json(&mut self, index: usize, field: &'static str, piece: &str) {
         if let Some(block) = self.open(index, piece.len()) {
             block.json.entry(field).or_default().push_str(piece);
@@ -159,13 +159,13 @@ impl Blocks {
         }
     }
 
-    /// Gives up: not all of the content can be kept.
+    /// Drops the content, since not all of it can be kept.
     pub fn lose(&mut self) {
         *self = Self { lost: true, ..Self::default() };
     }
 
-    /// Returns a block that has not ended, if there is room for so many more bytes. Without one, all
-    /// of the content is lost.
+    /// Returns a block that has not ended, if there is room for this many more bytes. Otherwise
+    /// drops the content.
     fn open(&mut self, index: usize, bytes: usize) -> Option<&mut Block> {
         let is_open = self.list.get(index).is_some_and(|block| block.open);
         if !self.has_room(bytes) || !is_open {
@@ -190,7 +190,7 @@ impl Blocks {
 }
 
 impl Block {
-    /// Puts the pieces into the block; `None` if one does not fit.
+    /// Inserts the pieces into the block. Returns `None` if one does not fit.
     fn stop(&mut self) -> Option<()> {
         self.open = false;
         let object = &mut self.object;
@@ -274,7 +274,7 @@ event: message_stop\ndata: {\"type\":\"message_stop\"}\n\n";
         assert_eq!(read(&[twice.as_bytes()]), None);
         assert_eq!(read(&[]), None);
         assert_eq!(read(&[b"data: {\"type\":\"message_stop\"}\n\n"]), None);
-        // Inside a block, and inside a frame.
+        // Truncated inside a block, and inside a frame.
         for cut in [400, 330] {
             let (half, _) = STREAM.split_at(cut);
             assert_eq!(read(&[half]), None, "{cut}");

@@ -1,4 +1,4 @@
-//! JSON text that is edited in place: every byte that an edit does not concern stays as it is.
+//! JSON text that is edited in place. Bytes that an edit does not concern stay unchanged.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -11,19 +11,19 @@ use serde_json::value::RawValue;
 
 use crate::wire::Text;
 
-/// The place of a value in the text.
+/// Position of a value in the text.
 pub(super) type Span = Range<usize>;
 
 /// A JSON object as text.
 #[derive(Clone, Debug)]
 pub(super) struct Document {
     text: String,
-    /// Names in `camelCase` are found in `snake_case` too.
+    /// Whether `camelCase` names match `snake_case` names too.
     either_case: bool,
 }
 
 impl Document {
-    /// Takes the text of a JSON object; `None` if it is anything else.
+    /// Takes the text of a JSON object. Returns `None` for any other text.
     pub(super) fn new(text: &str, either_case: bool) -> Option<Self> {
         let whole: &RawValue = serde_json::from_str(text).ok()?;
         whole.get().starts_with('{').then(|| Self { text: whole.get().to_owned(), either_case })
@@ -43,17 +43,17 @@ impl Document {
         self.text.get(span.clone()).unwrap_or_default()
     }
 
-    /// Returns a value; null if it cannot be read.
+    /// Returns a value; null if it cannot be parsed.
     pub(super) fn value(&self, span: &Span) -> Value {
         serde_json::from_str(self.raw(span)).unwrap_or_default()
     }
 
-    /// Finds the value at a path of names with dots between them.
+    /// Finds the value at a path of names separated by dots.
     pub(super) fn find(&self, path: &str) -> Option<Span> {
         path.split('.').try_fold(self.root(), |span, name| self.member(&span, name))
     }
 
-    /// Finds a member of an object. Of several with one name, the last counts.
+    /// Finds a member of an object. If a name occurs several times, the last one applies.
     pub(super) fn member(&self, object: &Span, name: &str) -> Option<Span> {
         let members = self.members(object);
         let name = self.spelled(&members, name);
@@ -66,19 +66,19 @@ impl Document {
         members.into_iter().map(|(Text(key), value)| (key.into_owned(), span(value))).collect()
     }
 
-    /// Returns the elements of a list; `None` if it is not one.
+    /// Returns the elements of a list, or `None` if the value is not a list.
     pub(super) fn items(&self, list: &Span) -> Option<Vec<Span>> {
         let items: Vec<&RawValue> = serde_json::from_str(self.raw(list)).ok()?;
         Some(items.into_iter().map(|item| self.span_of(item)).collect())
     }
 
-    /// Returns the place of a value that was borrowed from the text.
+    /// Returns the position of a value that was borrowed from the text.
     fn span_of(&self, value: &RawValue) -> Span {
         let start = value.get().as_ptr().addr().saturating_sub(self.text.as_ptr().addr());
         start..start + value.get().len()
     }
 
-    /// Returns the name as this object spells it.
+    /// Returns the spelling of the name in this object.
     fn spelled<'n>(&self, members: &[(String, Span)], name: &'n str) -> Cow<'n, str> {
         let has = |name: &str| members.iter().any(|(key, _)| key == name);
         if !self.either_case || has(name) {
@@ -94,13 +94,13 @@ impl Document {
         if has(&snake) { Cow::Owned(snake) } else { Cow::Borrowed(name) }
     }
 
-    /// Puts a value at a path, with the objects that the path needs; `None` if something else is
-    /// in the way.
+    /// Sets the value at a path, and creates the objects on the path. Returns `None` if a value of
+    /// another type is in the way.
     pub(super) fn put(&mut self, path: &str, json: &str) -> Option<()> {
         self.put_in(&self.root(), path, json)
     }
 
-    /// Puts a value at a path below this object.
+    /// Sets the value at a path below this object.
     pub(super) fn put_in(&mut self, object: &Span, path: &str, json: &str) -> Option<()> {
         if self.raw(object) == "null" {
             self.replace(object, &nested(path, json));
@@ -146,7 +146,7 @@ impl Document {
         }
     }
 
-    /// Appends to a text; `None` if the value is not one.
+    /// Appends to a string. Returns `None` if the value is not a string.
     pub(super) fn append(&mut self, text: &Span, more: &str) -> Option<()> {
         let raw = self.raw(text);
         let open = raw.strip_suffix('"').filter(|_| raw.starts_with('"'))?;
@@ -156,7 +156,7 @@ impl Document {
         Some(())
     }
 
-    /// Puts a value in the place of another.
+    /// Replaces a value.
     pub(super) fn replace(&mut self, span: &Span, json: &str) {
         self.text.replace_range(span.clone(), json);
     }
@@ -169,7 +169,7 @@ impl Document {
         }
     }
 
-    /// Cuts one of the elements out, with the comma that becomes too many.
+    /// Removes one of the elements, with its comma.
     fn cut(&mut self, container: &Span, elements: &[Span], at: usize) {
         let end_of = |index: Option<usize>| index.and_then(|index| elements.get(index));
         let before = end_of(at.checked_sub(1)).map(|span| span.end);
@@ -186,7 +186,7 @@ impl Document {
     }
 }
 
-/// The members of an object in their order.
+/// Members of an object, in order.
 #[derive(Default)]
 struct Members<'a>(Vec<(Text<'a>, &'a RawValue)>);
 
@@ -212,12 +212,12 @@ impl<'de: 'a, 'a> Deserialize<'de> for Members<'a> {
     }
 }
 
-/// Returns a text as JSON.
+/// Returns a string as JSON.
 pub(super) fn quoted(text: &str) -> String {
     Value::from(text).to_string()
 }
 
-/// Returns the objects of a path, with a value in the innermost.
+/// Returns the nested objects of a path, with the value in the innermost.
 fn nested(path: &str, json: &str) -> String {
     path.rsplit('.').fold(json.to_owned(), |inner, name| format!("{{{}:{inner}}}", quoted(name)))
 }

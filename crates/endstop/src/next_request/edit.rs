@@ -1,4 +1,5 @@
-//! A request that is being rewritten: the ways of going on, and the JSON work below them.
+//! A request that is being changed: the ways to continue an answer, and the JSON edits that they
+//! use.
 
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
@@ -10,7 +11,7 @@ use super::{
 };
 use crate::provider::{Prefill, Profile, Resume, Role, TRAILING, Token, TokenInput, TokenOf};
 
-/// A request that is being rewritten.
+/// A request that is being changed.
 pub(super) struct Edit<'a> {
     profile: &'a Profile,
     request: Document,
@@ -42,7 +43,7 @@ impl<'a> Edit<'a> {
         so_far: &SoFar<'_>,
     ) -> Result<NextRequest, Impossible> {
         if let Some(bar) = self.barred_by(self.profile.request_shape.prefill_restrictions) {
-            let because = format!("no prefill, because {}", bar.because);
+            let because = format!("the answer cannot be prefilled because {}", bar.because);
             return Err(Impossible::NoPrefill { because });
         }
         let text = if prefill.trims { so_far.text.trim_end() } else { so_far.text };
@@ -58,7 +59,7 @@ impl<'a> Edit<'a> {
             }
             ConversationShape::Templated(..) | ConversationShape::Apart(..) => {
                 let because =
-                    "no prefill, because the prompt becomes a turn of the user".to_owned();
+                    "the prompt becomes a user message and cannot be prefilled".to_owned();
                 return Err(Impossible::NoPrefill { because });
             }
         }
@@ -73,7 +74,7 @@ impl<'a> Edit<'a> {
         };
         let echoes = prefill.echoes || repeated;
         let sentence = format!(
-            "the answer so far is prefilled, which {} goes on with for `{model}`",
+            "the answer so far is prefilled, and {} continues it for `{model}`",
             self.profile.provider
         );
         let trimmed = so_far.text.len() - text.len();
@@ -88,7 +89,7 @@ impl<'a> Edit<'a> {
         hint: &str,
     ) -> Result<NextRequest, Impossible> {
         if let Some(bar) = self.barred_by(token.restrictions) {
-            let because = format!("no {}, because {}", token.field, bar.because);
+            let because = format!("`{}` cannot be used because {}", token.field, bar.because);
             return Err(Impossible::NoToken { because });
         }
         let given = match token.of {
@@ -100,7 +101,7 @@ impl<'a> Edit<'a> {
             _ if held => {}
             Some(given) => self.put(token.field, json!(given))?,
             None => {
-                let because = format!("no {}, because the provider gave none", token.field);
+                let because = format!("the provider returned no `{}`", token.field);
                 return Err(Impossible::NoToken { because });
             }
         }
@@ -116,7 +117,7 @@ impl<'a> Edit<'a> {
             TokenInput::HintText(field) => self.put(field, json!(hint))?,
             TokenInput::Token(field, input) => {
                 let Some(token) = so_far.token else {
-                    let because = format!("no {field}, because the provider gave none");
+                    let because = format!("the provider returned no `{field}`");
                     return Err(Impossible::NoToken { because });
                 };
                 self.put(field, json!(token))?;
@@ -124,7 +125,7 @@ impl<'a> Edit<'a> {
             }
         }
         let field = if held { token.held_by.unwrap_or(token.field) } else { token.field };
-        let sentence = format!("{} knows the answer so far by `{field}`", self.profile.provider);
+        let sentence = format!("`{field}` refers {} to the answer so far", self.profile.provider);
         let next = self.done(RequestChange::Token { field: field.to_owned() }, sentence);
         Ok(NextRequest { cap_counts_all: token.cap_counts_all, ..next })
     }
@@ -145,11 +146,11 @@ impl<'a> Edit<'a> {
             return Err(Impossible::SummedUp);
         }
         let ConversationShape::MessageList(turns) = self.conversation()? else {
-            return Err(unsupported(self.profile, "taking up a pause"));
+            return Err(unsupported(self.profile, "resuming a paused answer"));
         };
         let list = self.list(turns)?;
         self.request.push(&list, &turn_of(turns, turns.assistant, content.get()));
-        let sentence = "the answer goes back as it came, and the provider takes it up".to_owned();
+        let sentence = "the answer is sent back unchanged, and the provider resumes it".to_owned();
         Ok(self.done(RequestChange::Resend, sentence))
     }
 
@@ -169,12 +170,12 @@ impl<'a> Edit<'a> {
             (_, ConversationShape::MessageList(_) | ConversationShape::Apart(..)) => {
                 quoting(&wording.hint, tail(so_far.text, wording.tail))
             }
-            // No turn of the assistant's holds the answer, so that all of it is quoted.
+            // No assistant message holds the answer, so all of it is quoted.
             (_, ConversationShape::Templated(..)) => quoting(&wording.hint, so_far.text),
             (_, ConversationShape::Prompt(..)) => return Err(unsupported(self.profile, "a hint")),
         };
         self.say(so_far.text, role, &hint)?;
-        let sentence = format!("the model is asked to go on, by the {}", role.name());
+        let sentence = format!("a {} message asks the model to continue", role.name());
         Ok(self.done(RequestChange::Hint { role }, sentence))
     }
 
@@ -195,7 +196,7 @@ impl<'a> Edit<'a> {
         })
     }
 
-    /// Appends the answer so far, if there is any, and then what we say.
+    /// Appends the answer so far, if any, and then the request to the model.
     pub(super) fn say(&mut self, answer: &str, role: Role, ask: &str) -> Result<(), Impossible> {
         match self.conversation()? {
             ConversationShape::MessageList(turns) => {
@@ -240,7 +241,7 @@ impl<'a> Edit<'a> {
         text: &str,
     ) -> Result<(), Impossible> {
         let list = self.list(turns)?;
-        // Where the reply repeats a prefill of the caller's own, the text so far holds it already.
+        // If the reply repeats the caller's own prefill, the text so far contains it already.
         let last = self.last_turn(&list);
         let own = last.and_then(|turn| self.content_of(&turn, turns, turns.assistant));
         let own = own.map(|content| self.request.value(&content));
@@ -258,8 +259,8 @@ impl<'a> Edit<'a> {
         Ok(())
     }
 
-    /// Appends to the text that the model goes on writing. Where its replies repeat that text, the
-    /// answer so far begins with it already.
+    /// Appends to the text that the model continues. If replies repeat that text, the answer so far
+    /// begins with it already.
     fn prefill_prompt(
         &mut self,
         field: &'static str,
@@ -272,7 +273,7 @@ impl<'a> Edit<'a> {
         self.append(field, &new)
     }
 
-    /// Forces the tool, and says in which field, or why not.
+    /// Forces the tool. Returns the field that forces it, or why it cannot be forced.
     pub(super) fn force(
         &mut self,
         model: &str,
@@ -281,14 +282,14 @@ impl<'a> Edit<'a> {
         let forced_tools = self.profile.request_shape.forced_tools;
         let Some(force) = forced_tools.iter().find(|force| self.has(force.tools)) else {
             let declared = self.profile.request_shape.tools.iter().any(|field| self.has(field));
-            let why = "this host takes no choice of a tool";
+            let why = "this host does not accept a tool choice";
             return if declared { Ok(Err(why)) } else { Err(Impossible::NoTools) };
         };
         if !self.at(force.tools).is_some_and(|tools| declares(&tools, tool)) {
             return Ok(Err("the request does not declare it"));
         }
         if !is_of(model, force.models) {
-            return Ok(Err("this model takes no choice of a tool"));
+            return Ok(Err("this model does not accept a tool choice"));
         }
         if let Some(bar) = self.barred_by(force.restrictions) {
             return Ok(Err(bar.because));
@@ -297,7 +298,7 @@ impl<'a> Edit<'a> {
         Ok(Ok(force.field))
     }
 
-    /// Sets the temperature to 0, if it may be.
+    /// Sets the temperature to 0, if that is allowed.
     pub(super) fn cool(&mut self, model: &str) -> Result<bool, Impossible> {
         let Temperature { field, refused_by, only_if_sent } =
             self.profile.request_shape.temperature;
@@ -305,7 +306,7 @@ impl<'a> Edit<'a> {
         if field.is_empty() || refused || only_if_sent && !self.has(field) {
             return Ok(false);
         }
-        // Where thinking forbids forcing, it forbids this too.
+        // If thinking forbids forcing a tool, it forbids this too.
         let restrictions =
             self.profile.request_shape.forced_tools.iter().flat_map(|force| force.restrictions);
         if restrictions.into_iter().any(|bar| self.is_barred_by(bar)) {
@@ -322,7 +323,7 @@ impl<'a> Edit<'a> {
         to: Value,
     ) -> Result<NextRequest, Impossible> {
         let was = if from.is_null() { String::new() } else { format!(" instead of {from}") };
-        let sentence = format!("`{field}` is {to}{was}, so that the model reasons less");
+        let sentence = format!("`{field}` is set to {to}{was} to reduce reasoning");
         self.put(field, to.clone())?;
         Ok(self.done(RequestChange::Effort { field: field.to_owned(), from, to }, sentence))
     }
@@ -339,8 +340,7 @@ impl<'a> Edit<'a> {
         }
     }
 
-    /// Returns how an answer to this request can be resumed. A text that the model goes on writing needs no
-    /// rule.
+    /// Returns the way to resume an answer to this request. A text prompt needs no rule.
     pub(super) fn rule(&self, model: &str) -> Result<Resume, Impossible> {
         let rule = self.profile.resume_for(model);
         let hinted = matches!(rule, Resume::Hint(_));
@@ -358,13 +358,12 @@ impl<'a> Edit<'a> {
 
     fn conversation(&self) -> Result<ConversationShape, Impossible> {
         let all = self.profile.request_shape.conversation;
-        let first =
-            all.first().ok_or_else(|| unsupported(self.profile, "a longer conversation"))?;
+        let first = all.first().ok_or_else(|| unsupported(self.profile, "adding messages"))?;
         let here = all.iter().find(|conversation| self.has(conversation.field()));
         here.copied().ok_or(Impossible::Strange { field: first.field() })
     }
 
-    /// Returns the list of turns. One text in its place is made the user's turn.
+    /// Returns the list of messages. A string in its place becomes the user's message.
     fn list(&mut self, turns: MessageList) -> Result<Span, Impossible> {
         let strange = Impossible::Strange { field: turns.list };
         let Some(mut list) = self.request.find(turns.list) else { return Err(strange) };
@@ -381,15 +380,15 @@ impl<'a> Edit<'a> {
         self.request.items(list)?.last().cloned()
     }
 
-    /// Returns the content of a turn, if it is of this role.
+    /// Returns the content of a message, if it has this role.
     fn content_of(&self, turn: &Span, turns: MessageList, role: &str) -> Option<Span> {
         let own = self.request.member(turn, turns.role)?;
         let same = self.request.value(&own) == role;
         self.request.member(turn, turns.content).filter(|_| same)
     }
 
-    /// Adds words to a list of turns: to its last turn where that is the same speaker's, since many
-    /// hosts refuse two in a row.
+    /// Adds text to a list of messages. It extends the last message if the role is the same, since
+    /// many hosts reject two in a row.
     fn add(&mut self, turns: MessageList, speaker: Speaker, text: &str) -> Result<(), Impossible> {
         let role = match speaker {
             Speaker::Assistant => turns.assistant,
@@ -415,7 +414,7 @@ impl<'a> Edit<'a> {
         Ok(())
     }
 
-    /// Appends to the text in this field, or to the only text of the list there.
+    /// Appends to the string in this field, or to the only string in its list.
     fn append(&mut self, field: &'static str, text: &str) -> Result<(), Impossible> {
         let strange = || Impossible::Strange { field };
         let mut at = self.request.find(field).ok_or_else(strange)?;
@@ -484,7 +483,7 @@ fn quoting(hint: &str, text: &str) -> String {
     )
 }
 
-/// The last characters of a text.
+/// Returns the last characters of a text.
 fn tail(text: &str, characters: usize) -> &str {
     let start = characters.checked_sub(1).and_then(|back| text.char_indices().rev().nth(back));
     match start {
@@ -494,7 +493,7 @@ fn tail(text: &str, characters: usize) -> &str {
     }
 }
 
-/// Whether something in here is called by this name.
+/// Reports whether a tool of this name is declared at any depth.
 fn declares(tools: &Value, tool: &str) -> bool {
     match tools {
         Value::Array(tools) => tools.iter().any(|inner| declares(inner, tool)),
@@ -506,7 +505,7 @@ fn declares(tools: &Value, tool: &str) -> bool {
     }
 }
 
-/// The next lower value; none if there is none.
+/// Returns the next lower value, if there is one.
 pub(super) fn lower(scale: Scale, from: &Value) -> Option<Value> {
     match scale {
         Scale::Words { words, .. } => lower_word(words, from.as_str()?),

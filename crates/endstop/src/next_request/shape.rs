@@ -1,55 +1,56 @@
-//! What the requests of a wire can ask for, and where: data, filled in by dialects and profiles.
+//! Request fields of a wire and the settings that it accepts: data, filled in by dialects and
+//! profiles.
 
 use serde_json::Value;
 
 use super::Gather;
 use crate::provider::{Role, Token};
 
-/// The things that requests of a wire can ask for, and their fields.
+/// Settings that requests of a wire accept, and their fields.
 #[derive(Clone, Copy, Debug)]
 pub struct RequestShape {
-    /// The field that names the model.
+    /// Field with the model.
     pub model: &'static str,
-    /// The fields that hold stop sequences: the first that the request has.
+    /// Fields with stop sequences. The first that the request has applies.
     pub stop: &'static [&'static str],
-    /// The fields that ask for several choices: the first that the request has.
+    /// Fields with the number of choices. The first that the request has applies.
     pub choices: &'static [&'static str],
-    /// The fields of the conversation: the first whose field the request has.
+    /// Shapes of the conversation. The first whose field the request has applies.
     pub conversation: &'static [ConversationShape],
-    /// The role that gives a hint where no rule for the model says so.
+    /// Role of a hint if no rule for the model has one.
     pub hint: Role,
-    /// Fields of a request that forbid a prefill.
+    /// Restrictions on a prefill.
     pub prefill_restrictions: &'static [Restriction],
-    /// The way that a paused answer is taken up.
+    /// Way to resume a paused answer.
     pub paused: PauseProtocol,
-    /// The fields that declare tools.
+    /// Fields that declare tools.
     pub tools: &'static [&'static str],
-    /// The ways to force one tool: the first whose tools the request has.
+    /// Ways to force a tool. The first whose `tools` field the request has applies.
     pub forced_tools: &'static [ForcedTool],
-    /// The field of the temperature.
+    /// Temperature.
     pub temperature: Temperature,
-    /// The fields that tune reasoning: the first that the request has, else the first with a value of its
-    /// own for requests that say nothing.
+    /// Fields that control reasoning: the first that the request has, else the first with a value
+    /// for requests without the field.
     pub efforts: &'static [Effort],
-    /// The wire takes `snake_case` for its `camelCase` names.
+    /// Whether the wire accepts `snake_case` for its `camelCase` names.
     pub either_case: bool,
-    /// Its streams tell their tokens only to requests that say so.
+    /// Option that a request needs for token usage in its stream, if there is one.
     pub usage: Option<UsageOption>,
 }
 
-/// The option that makes a stream tell its tokens.
+/// The option that makes a stream report token usage.
 #[derive(Clone, Copy, Debug)]
 pub struct UsageOption {
-    /// The field of the request.
+    /// Field of the request.
     pub field: &'static str,
-    /// Its value, in JSON.
+    /// Value, in JSON.
     pub value: &'static str,
-    /// Whether this event of the stream is there for the tokens alone.
+    /// Reports whether an event of the stream only carries token usage.
     pub is_extra: fn(&[u8]) -> bool,
 }
 
 impl UsageOption {
-    /// The request with the option, if it says nothing of it. Nothing else changes, to the byte.
+    /// Returns the request with the option added, if it does not have it. All other bytes stay.
     #[must_use]
     pub fn added_to(&self, request: &[u8]) -> Option<Vec<u8>> {
         let named = format!("\"{}\"", self.field);
@@ -65,148 +66,148 @@ impl UsageOption {
     }
 }
 
-/// The place of the conversation in a request.
+/// Place of the conversation in a request.
 #[derive(Clone, Copy, Debug)]
 pub enum ConversationShape {
-    /// In a list of turns; one text there is the user's only turn.
+    /// A list of messages. A string in its place is the user's only message.
     MessageList(MessageList),
-    /// The last turn of the user apart, and the turns before it in a list.
+    /// The user's last message in a field, and the earlier messages in a list.
     Apart(&'static str, MessageList),
-    /// In one text that the model goes on writing. Where the second field is true, the reply repeats
-    /// it.
+    /// One text that the model continues. If the second field is true, the reply repeats it.
     Prompt(&'static str, &'static str),
-    /// In one text that becomes a user's turn, unless the second field is true.
+    /// One text that becomes a user message, unless the second field is true.
     Templated(&'static str, &'static str),
 }
 
-/// A list of turns.
+/// A list of messages.
 #[derive(Clone, Copy, Debug)]
 pub struct MessageList {
-    /// The field of the list.
+    /// Field of the list.
     pub list: &'static str,
-    /// The name of a turn's role.
+    /// Key of a message's role.
     pub role: &'static str,
-    /// The assistant's role.
+    /// Role of the assistant.
     pub assistant: &'static str,
-    /// The user's role.
+    /// Role of the user.
     pub user: &'static str,
-    /// The name of a turn's content.
+    /// Key of a message's content.
     pub content: &'static str,
-    /// A part of content that is a list: of the assistant's, or of others.
+    /// Returns a part of a content list, for the assistant or for others.
     pub part: fn(Speaker, &str) -> Value,
-    /// A turn's content may be one text.
+    /// Whether the content of a message may be a string.
     pub plain: bool,
 }
 
-/// The speaker of some words.
+/// Author of a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Speaker {
-    /// The model's.
+    /// The model.
     Assistant,
-    /// Those of whoever asks.
+    /// The sender of the request, in this role.
     Asker(Role),
 }
 
-/// Something in a request that forbids something else.
+/// A request field that forbids something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Restriction {
-    /// The field.
+    /// Field.
     pub field: &'static str,
-    /// Values of it that do not forbid anything; nor do null and false.
+    /// Values that do not forbid it. Null and false do not forbid it either.
     pub fine: &'static [&'static str],
-    /// The field forbids it by being absent too.
+    /// Whether it is forbidden too if the field is missing.
     pub by_default: bool,
-    /// The reason, to follow "because".
+    /// Reason, phrased to follow "because".
     pub because: &'static str,
 }
 
-/// The way that a paused answer is taken up.
+/// Way to resume a paused answer.
 #[derive(Clone, Copy, Debug)]
 pub enum PauseProtocol {
-    /// It never is.
+    /// Not supported.
     Never,
-    /// It is sent back as it came.
+    /// The answer is sent back unchanged.
     Resend {
-        /// Puts its content together.
+        /// Collects its content.
         gather: Gather,
-        /// Reports whether a block replaces the messages before it, if it stands alone.
+        /// Reports whether a block that stands alone replaces the messages before it.
         is_summary: fn(&Value) -> bool,
     },
-    /// A token of the provider's stands for it.
+    /// The provider's token refers to the answer.
     Token(Token),
 }
 
-/// A way to force one tool.
+/// A way to force a tool.
 #[derive(Clone, Copy, Debug)]
 pub struct ForcedTool {
-    /// The field that declares the tools.
+    /// Field that declares the tools.
     pub tools: &'static str,
-    /// The field that forces one.
+    /// Field that forces a tool.
     pub field: &'static str,
-    /// Its value for a tool of this name.
+    /// Returns the value for a tool of this name.
     pub value: fn(&str) -> Value,
-    /// Parts of the names of the models that take it; the empty list fits every model.
+    /// Parts of the names of models that accept it. An empty list means every model.
     pub models: &'static [&'static str],
-    /// Fields of a request that forbid it.
+    /// Restrictions on its use.
     pub restrictions: &'static [Restriction],
 }
 
-/// The field of the temperature.
+/// Temperature setting of a wire.
 #[derive(Clone, Copy, Debug)]
 pub struct Temperature {
-    /// The field; empty if there is none.
+    /// Field; empty if there is none.
     pub field: &'static str,
-    /// Parts of the names of the models that refuse any but their own.
+    /// Parts of the names of models that reject any value but their default.
     pub refused_by: &'static [&'static str],
-    /// Some models or versions refuse it, and only a request that sent one shows that it may.
+    /// Whether to set it only if the request already has it, since some models or versions reject
+    /// it.
     pub only_if_sent: bool,
 }
 
-/// A field that tunes reasoning.
+/// A field that controls reasoning.
 #[derive(Clone, Copy, Debug)]
 pub struct Effort {
-    /// The field.
+    /// Field.
     pub field: &'static str,
-    /// Parts of the names of the models that take it; the empty list fits every model.
+    /// Parts of the names of models that accept it. An empty list means every model.
     pub models: &'static [&'static str],
-    /// Its values.
+    /// Values.
     pub scale: Scale,
 }
 
-/// The values that tune reasoning.
+/// Values of a field that controls reasoning.
 #[derive(Clone, Copy, Debug)]
 pub enum Scale {
-    /// Words from the most to the least.
+    /// Levels, from the highest to the lowest.
     Words {
-        /// The words.
+        /// Levels.
         words: &'static [&'static str],
-        /// The word for a request that says nothing; none if it must not be said unasked.
+        /// Level for a request without the field; `None` if the field must not be added.
         unsaid: Option<&'static str>,
-        /// The field and the value that a request must have for that.
+        /// Field and value that the request must have for `unsaid` to apply.
         given: Option<(&'static str, &'static str)>,
     },
     /// A number of tokens.
     Tokens {
-        /// The least that is taken.
+        /// Minimum.
         least: u64,
-        /// The number for a request that says nothing or leaves it to the model.
+        /// Number for a request without the field, or with one that leaves it to the model.
         unsaid: Option<u64>,
     },
-    /// A word for on and one for off.
+    /// A value for on and a value for off.
     Switch(&'static str, &'static str),
-    /// The same where the model reasons unless told not to.
+    /// The same, for models that reason by default.
     Default(&'static str, &'static str),
     /// True or false.
     Flag,
 }
 
-/// A field that tunes reasoning, on any model that takes it, if the request has it.
+/// Returns a field that controls reasoning, for any model that accepts it, if the request has it.
 #[must_use]
 pub const fn effort(field: &'static str, scale: Scale) -> Effort {
     Effort { field, models: &[], scale }
 }
 
-/// Tokens of reasoning that are halved where a request says how many.
+/// Returns a number of reasoning tokens that is halved if the request has one.
 #[must_use]
 pub const fn tokens_if_said(least: u64) -> Scale {
     Scale::Tokens { least, unsaid: None }

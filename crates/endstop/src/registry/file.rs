@@ -88,7 +88,7 @@ fn entries(registry: &Registry, file: &str, text: &str) -> Result<Vec<Entry>, Er
         let made = source.entries(registry, &name, provider)?;
         if made.iter().any(|new| entries.iter().any(|known| known.id == new.id)) {
             let message =
-                format!("`{}` names a provider that this file has already", name.get_ref());
+                format!("duplicate provider `{}`: this file already defines it", name.get_ref());
             return Err(source.error(name.span(), message));
         }
         entries.extend(made);
@@ -252,7 +252,7 @@ impl Source<'_> {
         let built_in = provider::by_id(id);
         if registry.get(id, "").is_some() && !written.replace {
             return wrong(format!(
-                "provider `{id}` was registered before: add `replace = true` to replace it"
+                "provider `{id}` is already registered: add `replace = true` to replace it"
             ));
         }
         match (built_in, &written.like) {
@@ -378,7 +378,7 @@ impl Source<'_> {
         value: &Spanned<WrittenWord>,
     ) -> Result<Taught, Error> {
         if word.get_ref().is_empty() {
-            return Err(self.error(word.span(), "invalid word: it is empty".to_owned()));
+            return Err(self.error(word.span(), "invalid word: it must not be empty".to_owned()));
         }
         let meaning = read_meaning(word.get_ref(), value.get_ref());
         let meaning = meaning.map_err(|message| self.error(value.span(), message))?;

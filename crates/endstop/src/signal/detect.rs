@@ -1,8 +1,8 @@
-//! Detectors: what frameworks hand around, given to the dialect that it came in.
+//! Detectors: deltas and responses of frameworks, read by the dialect of the provider.
 //!
-//! Metadata that holds the provider's own event or body is read by the dialect itself. A part of one,
-//! such as a lone candidate, is put back where the dialect's tables say that it stands. A bare word
-//! becomes a word in the dialect's own field. The verdict then speaks as it does for bytes.
+//! If the metadata holds the provider's event or body, the dialect reads it. A part of an event,
+//! such as a single candidate, is first put back at the path that the dialect's tables give. A bare
+//! finish reason is read as the value of the dialect's field. The verdict is the same as for bytes.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -20,52 +20,51 @@ use crate::shape;
 use crate::text::{WORD_CAP, clean};
 use crate::verdict::Meaning;
 
-/// One piece of a stream, as frameworks hand it around.
+/// One chunk of a stream, in the form that frameworks use.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Delta {
-    /// Whether it is the last, if anyone said.
+    /// Whether this is the last delta, if known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub finished: Option<bool>,
-    /// The type of the event that it came in. Metadata may give it too, as `eventType` or
-    /// `event_type`.
+    /// Type of its event. Metadata may give it too, as `eventType` or `event_type`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub event_type: Option<String>,
-    /// The provider's word, if it carries one.
+    /// The provider's finish reason, if the delta has one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub finish_reason: Option<String>,
-    /// Its text.
+    /// Text of the delta.
     pub text: String,
-    /// The provider's own event, or a part of it.
+    /// The provider's event, or part of it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub metadata: Option<Value>,
 }
 
-/// A whole response, as frameworks hand it around.
+/// A whole response, in the form that frameworks use.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Response {
-    /// The provider's word.
+    /// The provider's finish reason.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub finish_reason: Option<String>,
-    /// The status of a polled response.
+    /// Status of a polled response.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub status: Option<String>,
-    /// Its text.
+    /// Text of the response.
     pub text: String,
-    /// The provider's own body, or a part of it.
+    /// The provider's body, or part of it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub metadata: Option<Value>,
 }
 
-/// Anything that may end a response.
+/// Input of the detectors.
 #[derive(Clone, Copy, Debug)]
 pub enum SignalInput<'a> {
-    /// A piece of a stream.
+    /// A chunk of a stream.
     Delta(&'a Delta),
     /// A whole response.
     Response(&'a Response),
-    /// An event or a body exactly as the provider sent it.
+    /// An unchanged event or body of the provider.
     Native(&'a Value),
 }
 
@@ -87,19 +86,19 @@ impl<'a> From<&'a Value> for SignalInput<'a> {
     }
 }
 
-/// Returns whether this ends the response: the `should_terminate` of [`detect_termination`].
+/// Reports whether the input ends the response: the `should_terminate` of [`detect_termination`].
 ///
-/// A delta is taken as a piece of a stream and a response as whole; what is native is taken as the
-/// context says, and as a piece where it does not.
+/// A delta is read as part of a stream, and a response as a whole. A native value is read as part
+/// of a stream unless the context says that the response is not streamed.
 pub fn is_terminal<'a>(input: impl Into<SignalInput<'a>>, context: &SignalContext) -> bool {
     Registry::default().is_terminal(input, context)
 }
 
-/// Returns what this says about the end of the response.
+/// Returns the termination signal of a delta, a response or a native value.
 ///
-/// A delta is terminal if it carries the word, the proof of the end or an error, or says that it is
-/// the last. An error counts more than any word, and of two words the less complete counts. A
-/// response that is not streamed is over, unless its status says that it is still to come.
+/// A delta is terminal if it has a finish reason, an end marker or an error, or if it is marked as
+/// the last. An error takes precedence over a finish reason. Of two finish reasons, the less
+/// complete one counts. A response that is not streamed is over, unless its status is pending.
 pub fn detect_termination<'a>(
     input: impl Into<SignalInput<'a>>,
     is_streaming: bool,
@@ -109,8 +108,8 @@ pub fn detect_termination<'a>(
 }
 
 impl Registry {
-    /// Returns what an event or a response of this provider says about the end, with the providers
-    /// that were registered at run time.
+    /// Returns the termination signal of an event or a response, with the providers that were
+    /// registered at run time.
     ///
     /// ```
     /// use endstop::Reason;
@@ -132,7 +131,7 @@ impl Registry {
         self.detect_termination_in(response, is_streaming, &context)
     }
 
-    /// Returns the same where more than the provider is known.
+    /// Returns the termination signal if more than the provider is known.
     pub fn detect_termination_in<'a>(
         &self,
         response: impl Into<SignalInput<'a>>,
@@ -142,7 +141,8 @@ impl Registry {
         detect(self, response.into(), is_streaming, context)
     }
 
-    /// Returns whether this ends the response, with the providers that were registered at run time.
+    /// Reports whether the input ends the response, with the providers that were registered at run
+    /// time.
     pub fn is_terminal<'a>(
         &self,
         input: impl Into<SignalInput<'a>>,
@@ -180,16 +180,16 @@ fn detect(
     TerminationSignal::from(&ending).within(context)
 }
 
-/// The parts of an input, whichever it is.
+/// Parts of an input of any kind.
 struct Given<'a> {
     native: Vec<&'a Value>,
     event: &'a str,
     words: [&'a str; 2],
     text: &'a str,
     kind: FrameKind,
-    /// Nothing follows.
+    /// Nothing follows this input.
     last: bool,
-    /// The provider sent it just so.
+    /// The input is an unchanged value of the provider.
     verbatim: bool,
 }
 
@@ -231,8 +231,8 @@ impl<'a> Given<'a> {
         }
     }
 
-    /// The wire that reads it: the one that is named, else the provider's first whose shape it has,
-    /// else the provider's first that knows its word.
+    /// Returns the wire to read the input with: the named wire, or else the provider's first wire
+    /// of this shape, or else the provider's first wire that knows the finish reason.
     fn wire(&self, registry: &Registry, context: &SignalContext) -> Wire {
         let dialect = context.wire.as_deref().unwrap_or_default();
         let shape = self.shape();
@@ -252,12 +252,12 @@ impl<'a> Given<'a> {
                 .map(|other| registry.choose(&Clues { dialect: other.dialect.id, ..clues }));
             wire = others.into_iter().find(&knows).unwrap_or(wire);
         }
-        // A word of its tables is as good as a shape.
+        // A finish reason in the wire's tables identifies the wire as well as a shape does.
         wire.profile.ambiguous &= !knows(&wire);
         wire
     }
 
-    /// One of its words is in the tables of this wire.
+    /// Reports whether one of the finish reasons is in the tables of this wire.
     fn is_known_to(&self, wire: &Wire) -> bool {
         let bare = self.words.iter().filter(|word| !word.is_empty());
         let mut nested = self.native.iter().flat_map(|native| {
@@ -267,21 +267,21 @@ impl<'a> Given<'a> {
             || nested.any(|(_, word)| look_up(wire, &word.to_text()).is_some())
     }
 
-    /// Its event as a stream would carry it, for telling the wire by.
+    /// Returns the event in the form of a stream, to detect the wire.
     fn shape(&self) -> String {
         let name = self.event.lines().next().unwrap_or_default();
         let data = self.native.first().map_or("{}".to_owned(), ToString::to_string);
         format!("event: {name}\ndata: {data}\n\n")
     }
 
-    /// It has the shape of this wire.
+    /// Reports whether the input has the shape of this wire.
     fn is_of(&self, wire: &Wire) -> bool {
         let data = self.native.first().map_or("{}".to_owned(), ToString::to_string);
         let frame = Frame { name: self.event, ..Frame::event(data.as_bytes()) };
         shape::is_of(&frame, wire.profile.dialect)
     }
 
-    /// It is a whole body, rather than an event or a part of either.
+    /// Reports whether the input is a whole body, not an event or a part.
     fn is_whole(&self, wire: &Wire) -> bool {
         let is_whole = |native: &&Value| {
             let known = || shape::claim(&Frame::event(native.to_string().as_bytes())).is_some();
@@ -293,8 +293,9 @@ impl<'a> Given<'a> {
             && (self.verbatim || self.native.iter().all(is_whole))
     }
 
-    /// The wires whose words it may speak: where it is known which wire it came in, that one and the
-    /// provider's main one, in whose words frameworks say what the others do.
+    /// Returns the wires whose finish reasons the input may use. If the wire is known, these are
+    /// that wire and the provider's main wire, because frameworks translate finish reasons to the
+    /// main wire.
     fn tongue(&self, registry: &Registry, wire: &Wire, context: &SignalContext) -> Vec<Wire> {
         let sure = context.wire.is_some() || self.is_of(wire);
         let all = provider::by_id(wire.profile.provider).into_iter().flat_map(Provider::wires);
@@ -335,7 +336,7 @@ impl<'a> Given<'a> {
                     self.search(native, reader);
                 }
             }
-            // The data of an event as it came, such as the marker of the end.
+            // Raw data of an event, such as an end marker.
             Value::String(data) => {
                 self.read_frame(data.as_bytes(), reader);
             }
@@ -347,8 +348,8 @@ impl<'a> Given<'a> {
         reader.take_frame(&Frame { kind: self.kind, name: self.event, data, end: 0 })
     }
 
-    /// Looks for words where the tables say that they stand, in what the dialect did not read as its
-    /// own. Others that stand there say nothing: it may be anybody's.
+    /// Looks for finish reasons at the paths of the tables, in a value that the dialect did not
+    /// read. Unknown values there are ignored, because the value may have any format.
     fn search(&self, native: &Value, reader: &mut Reader) {
         let facts = reader.facts();
         if facts.any_said() || facts.pending.is_some() || facts.fault.is_some() {
@@ -367,7 +368,7 @@ impl<'a> Given<'a> {
         }
     }
 
-    /// A word that stands alone, in the field of the wire that it is known in.
+    /// Reads a bare finish reason as the value of the field whose table contains it.
     fn read_word(&self, choice: u32, word: &str, tongue: &[Wire], reader: &mut Reader) {
         let found = tongue.iter().find_map(|wire| look_up(wire, word));
         let first =
@@ -385,7 +386,7 @@ impl<'a> Given<'a> {
     }
 }
 
-/// A list is read element by element, as its framing would hand it over.
+/// Splits a list into its elements, as the framing of a stream does.
 fn parts(native: &Value) -> Vec<&Value> {
     match native {
         Value::Array(list) => list.iter().collect(),
@@ -394,21 +395,21 @@ fn parts(native: &Value) -> Vec<&Value> {
     }
 }
 
-/// The word, unless it is one that says nothing.
+/// Returns the finish reason; empty if it is missing or `null`.
 fn word(word: Option<&String>) -> &str {
     word.map(String::as_str).filter(|word| *word != "null").unwrap_or_default()
 }
 
-/// What a lone word is on a wire.
+/// Meaning of a bare finish reason on a wire.
 #[derive(Clone, Copy)]
 enum Spoken {
-    /// The response is still to come.
+    /// The response is pending.
     Pending,
-    /// A word for the end.
+    /// Finish reason.
     Word(Meaning),
 }
 
-/// The field in which a wire knows a word, if it does.
+/// Returns the field whose table contains a finish reason, and its meaning.
 fn look_up(wire: &Wire, word: &str) -> Option<(&'static str, Spoken)> {
     let text = Word::Text(word.into());
     let number = word.parse().map(Word::Number).ok();
@@ -425,8 +426,8 @@ fn look_up(wire: &Wire, word: &str) -> Option<(&'static str, Spoken)> {
     })
 }
 
-/// Puts a part of an event back where the tables say that it stands: a lone candidate into the list
-/// of candidates, a lone choice into that of choices. What is whole stays as it is.
+/// Puts a part of an event back at the path that the tables give, such as a single candidate into
+/// the list of candidates. A whole event stays unchanged.
 fn put_back(part: &Map<String, Value>, wire: &Wire) -> Value {
     let mut whole = part.clone();
     for table in wire.profile.tables() {
@@ -444,38 +445,38 @@ fn put_back(part: &Map<String, Value>, wire: &Wire) -> Value {
     Value::Object(whole)
 }
 
-/// Where the field of a table stands, unless it stands at the top.
+/// Returns the path to the object that holds the field of a table; `None` at the top level.
 fn place(table: &Words) -> Option<&'static str> {
     table.path.strip_suffix(table.field)?.strip_suffix('.')
 }
 
-/// The first step of a path.
+/// Returns the first step of a path.
 fn first(path: &str) -> &str {
     path.split('.').next().unwrap_or(path)
 }
 
-/// The key of a step: `choices` of `choices[]`.
+/// Returns the key of a step: `choices` for `choices[]`.
 fn key(step: &str) -> &str {
     step.strip_suffix("[]").unwrap_or(step)
 }
 
-/// The value as this step of a path holds it.
+/// Wraps the value in a list if this step of a path is a list.
 fn listed(step: &str, value: Value) -> Value {
     if step.ends_with("[]") { Value::Array(vec![value]) } else { value }
 }
 
-/// The words of a table that stand in an event or in a part of one.
+/// Returns the values of a table's field in an event or in part of one.
 fn words_of<'v>(table: &Words, native: &'v Value) -> Vec<(u32, Word<'v>)> {
     let mut found = find(native, table.path);
     if found.is_empty() {
         found = find(native, table.field);
     }
-    // A number is a word only where the wire counts its words.
+    // A number is a finish reason only on wires that number their finish reasons.
     found.retain(|(_, word)| matches!(word, Word::Text(_)) || !table.numbers.is_empty());
     found
 }
 
-/// The words at a path, with the choices that they belong to.
+/// Returns the values at a path, each with its choice.
 fn find<'v>(native: &'v Value, path: &str) -> Vec<(u32, Word<'v>)> {
     let mut found = vec![(0, native)];
     for step in path.split('.') {

@@ -1,7 +1,7 @@
-//! Following a stream chunk by chunk: its text, its deltas, and its signal once the end is said.
+//! Reads a stream chunk by chunk: its text, its deltas, and its termination signal.
 //!
-//! The work for a chunk depends on the chunk, not on what came before: only new text is copied, and
-//! the ending is judged again only when something new was said.
+//! The work for a chunk does not depend on earlier chunks. Only new text is copied, and the ending
+//! is computed again only after an event that can change it.
 
 use serde_json::{Value, json};
 
@@ -14,7 +14,7 @@ use crate::provider::Wire;
 use crate::reader::{Head, Reader, Step};
 use crate::request::RequestInfo;
 
-/// Follows one stream after another and tells when each is over.
+/// Reads one stream after another and reports when each is over.
 ///
 /// ```
 /// use endstop::signal::StreamHandler;
@@ -46,21 +46,21 @@ pub struct StreamHandler {
     judged: u32,
 }
 
-/// The outcome of one chunk.
+/// Result of one chunk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Processed {
-    /// The end, if this chunk says it or changes what was said. [`StreamHandler::termination`] keeps
-    /// it for later chunks.
+    /// Termination signal, if this chunk gives or changes it. [`StreamHandler::termination`]
+    /// returns it for later chunks.
     pub termination: Option<TerminationSignal>,
-    /// Whether more is to be read: there may be more even after the word.
+    /// Whether to read on. More chunks may follow the finish reason.
     pub should_continue: bool,
-    /// The text that this chunk adds to the first choice.
+    /// Text that this chunk adds to the first choice.
     pub content: String,
 }
 
 impl StreamHandler {
-    /// Makes a handler for streams of this wire.
+    /// Creates a handler for streams of this wire.
     pub fn new(wire: impl Into<Wire>, asked: RequestInfo) -> Self {
         let wire = wire.into();
         Self {
@@ -77,7 +77,7 @@ impl StreamHandler {
         }
     }
 
-    /// Sets the head of the streams that follow, and forgets the stream under way.
+    /// Sets the status and content type of the next streams, and discards the current stream.
     #[must_use]
     pub fn with_head(mut self, head: Head<'_>) -> Self {
         self.status = head.status;
@@ -86,8 +86,8 @@ impl StreamHandler {
         self
     }
 
-    /// Reads a chunk. The chunk that carries the word signals at full confidence; the end of the
-    /// stream may lower it.
+    /// Reads a chunk. The signal of the chunk with the finish reason assumes a normal end of the
+    /// stream; [`StreamHandler::finalize`] may lower its confidence.
     pub fn process_chunk(&mut self, chunk: &[u8]) -> Processed {
         self.begin();
         let Self { reader, content, .. } = self;
@@ -125,19 +125,19 @@ impl StreamHandler {
         deltas
     }
 
-    /// Returns the text of the first choice so far; after the end, all of it.
+    /// Returns the text of the first choice so far; after the end, the whole text.
     #[must_use]
     pub fn content(&self) -> &str {
         &self.content
     }
 
-    /// Returns the end as far as it has been said.
+    /// Returns the current termination signal.
     #[must_use]
     pub fn termination(&self) -> Option<&TerminationSignal> {
         self.signal.as_ref()
     }
 
-    /// Ends the stream; the handler is ready for the next.
+    /// Ends the stream. The handler is then ready for the next one.
     pub fn finalize(&mut self, close: TransportEnd) -> TerminationSignal {
         self.begin();
         let next = self.fresh();
@@ -150,7 +150,7 @@ impl StreamHandler {
         signal
     }
 
-    /// Forgets the stream under way.
+    /// Discards the current stream.
     pub fn reset(&mut self) {
         self.reader = self.fresh();
         self.content.clear();
@@ -163,7 +163,7 @@ impl StreamHandler {
         Reader::new(self.wire.clone(), head, self.asked.clone())
     }
 
-    /// What is left of the stream before goes when the next one begins.
+    /// Discards the state of the previous stream when the next one begins.
     fn begin(&mut self) {
         if self.finished {
             self.reset();
@@ -172,7 +172,7 @@ impl StreamHandler {
 
     fn processed(&mut self, before: usize, news: bool) -> Processed {
         let content = self.content.get(before..).unwrap_or_default().to_owned();
-        // The first text changes the verdict on an answer that seemed empty.
+        // The first text changes the verdict on an empty answer.
         let news = news || before == 0 && !content.is_empty();
         let facts = self.reader.facts();
         let should_continue = !(facts.proven || facts.fault.is_some());
@@ -180,7 +180,7 @@ impl StreamHandler {
         Processed { termination, should_continue, content }
     }
 
-    /// The end as it is said now, if that differs from what was said before.
+    /// Returns the termination signal if it changed.
     fn judge(&mut self) -> Option<TerminationSignal> {
         #[cfg(test)]
         {
@@ -196,7 +196,7 @@ impl StreamHandler {
     }
 }
 
-/// Whether an event can change how the response ends: pieces of content do not.
+/// Reports whether an event can change the ending. Parts of content cannot.
 fn is_news(event: &Event<'_>) -> bool {
     !matches!(event, Event::Text { .. } | Event::Reasoning { .. } | Event::ToolCallDelta { .. })
 }
@@ -207,7 +207,7 @@ fn take_text(event: &Event<'_>, content: &mut String) {
     }
 }
 
-/// Takes into a delta what an event of its frame says.
+/// Adds an event of the frame to a delta.
 fn note(event: &Event<'_>, wins: Wins, delta: &mut Delta) {
     match event {
         Event::Text { choice: 0, text } => delta.text.push_str(text),
@@ -244,7 +244,7 @@ fn note(event: &Event<'_>, wins: Wins, delta: &mut Delta) {
     }
 }
 
-/// Adds the frame itself: its name, and its JSON where it is an event of the wire.
+/// Adds the frame's name to a delta, and its JSON if the frame is an event.
 fn finish(frame: &Frame<'_>, delta: &mut Delta) {
     if delta.event_type.is_none() && !frame.name.is_empty() {
         delta.event_type = Some(frame.name.to_owned());
@@ -297,7 +297,7 @@ mod tests {
         assert_eq!(handler.finalize(TransportEnd::Eof).ending, Reason::Cut);
     }
 
-    /// However much came before, a chunk gives its own text and is judged only for what it says.
+    /// The work for a chunk does not grow with the text before it.
     #[test]
     fn the_work_for_a_chunk_does_not_grow() {
         let mut handler = handler();
@@ -311,7 +311,7 @@ mod tests {
         let word = handler.process_chunk(WORD);
         assert_eq!((word.content.as_str(), word.termination.is_some()), ("", true));
         let judged = handler.judged;
-        // Text after the word says nothing new, and the signal stands.
+        // Text after the finish reason does not change the signal.
         for _ in 0..5000 {
             assert_eq!(handler.process_chunk(&text("ab")).termination, None);
         }
@@ -326,7 +326,7 @@ mod tests {
         handler.process_chunk(body);
         assert_eq!(handler.finalize(TransportEnd::Eof).ending, Reason::Complete);
         assert_eq!(handler.content(), "Hi");
-        // The next stream begins with nothing.
+        // The next stream starts empty.
         handler.process_chunk(&text("x"));
         assert_eq!((handler.content(), handler.termination()), ("x", None));
     }

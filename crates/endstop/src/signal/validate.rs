@@ -1,4 +1,4 @@
-//! Checking signals that came from elsewhere.
+//! Validation of signals from other programs.
 
 use std::fmt;
 
@@ -9,15 +9,15 @@ use crate::ending::{Confidence, Reason};
 use crate::text::{WORD_CAP, clean};
 use crate::vocabulary::{NormalizedStopReason, VOCABULARIES, Vocabulary};
 
-/// One thing that is wrong with a signal.
+/// One problem of a signal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Problem {
-    /// The field, such as `provider_specific.original_value`; empty for the signal as a whole.
+    /// Field, such as `provider_specific.original_value`; empty for the whole signal.
     pub field: String,
-    /// Description of the value that is wrong.
+    /// Description of the invalid value.
     pub wrong: String,
-    /// Description of the values that are allowed.
+    /// Description of the allowed values.
     pub allowed: String,
 }
 
@@ -30,7 +30,7 @@ impl fmt::Display for Problem {
 
 impl std::error::Error for Problem {}
 
-/// Reads a signal from foreign JSON.
+/// Reads a signal from the JSON of another program.
 ///
 /// ```
 /// use endstop::signal::{TerminationSignal, validate};
@@ -49,8 +49,8 @@ impl std::error::Error for Problem {}
 /// ```
 ///
 /// # Errors
-/// Returns every problem: fields that are missing or of the wrong type, words that are not allowed,
-/// and fields that contradict each other.
+/// Returns every problem: missing fields, wrong types, values that are not allowed, and fields that
+/// contradict each other.
 pub fn validate(signal: &Value) -> Result<TerminationSignal, Vec<Problem>> {
     let Some(fields) = signal.as_object() else {
         return Err(vec![problem("", kind(signal), "an object")]);
@@ -60,15 +60,15 @@ pub fn validate(signal: &Value) -> Result<TerminationSignal, Vec<Problem>> {
     if !check.problems.is_empty() {
         return Err(check.problems);
     }
-    // What is checked above is all that can fail.
+    // The checks above cover everything that can fail.
     serde_json::from_value(signal.clone())
         .map_err(|error| vec![problem("", error.to_string(), "a termination signal")])
 }
 
-/// Reads a signal from the text of foreign JSON.
+/// Reads a signal from JSON text of another program.
 ///
 /// # Errors
-/// As [`validate`], and where the text is not JSON.
+/// Returns the problems of [`validate`], or that the text is not JSON.
 pub fn validate_text(text: &str) -> Result<TerminationSignal, Vec<Problem>> {
     let value = serde_json::from_str::<Value>(text)
         .map_err(|error| vec![problem("", format!("not JSON ({error})"), "a JSON object")])?;
@@ -79,7 +79,7 @@ fn problem(field: &str, wrong: impl Into<String>, allowed: impl Into<String>) ->
     Problem { field: field.to_owned(), wrong: wrong.into(), allowed: allowed.into() }
 }
 
-/// The kind of a value, for messages.
+/// Returns the kind of a value, for messages.
 fn kind(value: &Value) -> &'static str {
     match value {
         Value::Null => "it is null",
@@ -143,12 +143,8 @@ impl<'a> Check<'a> {
         if let (Some(""), Some(value)) = (field, value)
             && !value.is_empty()
         {
-            let wrong = "it is empty, and there is an original value";
-            self.add(
-                "provider_specific.original_field",
-                wrong,
-                "the field that the value stood in",
-            );
+            let wrong = "it is empty, but `original_value` is set";
+            self.add("provider_specific.original_field", wrong, "the field of the original value");
         }
         if let Some(metadata) = specific.get("metadata")
             && let Err(error) = serde_json::from_value::<Metadata>(metadata.clone())
@@ -165,7 +161,7 @@ impl<'a> Check<'a> {
             let wrong = match words.and_then(|words| words.get(known.name())) {
                 None => continue,
                 Some(Value::Null) if known == Vocabulary::FinishReason => {
-                    // Only what was never said is null.
+                    // Only a missing finish reason is null.
                     if ending == Reason::Unknown {
                         continue;
                     }
@@ -196,7 +192,7 @@ impl<'a> Check<'a> {
         None
     }
 
-    /// A field that holds one of a few words.
+    /// Checks a field that holds one of a few names.
     fn word<T>(&mut self, name: &str, all: &[&str], read: impl Fn(&str) -> Option<T>) -> Option<T> {
         let word = self.text(self.fields, "", name)?;
         let found = read(word);
@@ -282,7 +278,7 @@ mod tests {
         serde_json::to_value(signal).unwrap()
     }
 
-    /// The problems of a signal in which one field is set to this, or left out.
+    /// Returns the problems of a signal in which one field is set to this value, or left out.
     fn problems(path: &str, value: Option<Value>) -> Vec<String> {
         let mut json = signal();
         let (place, name) = path.rsplit_once('.').unwrap_or(("", path));
@@ -344,8 +340,8 @@ mod tests {
         check(
             "provider_specific.original_value",
             Some(json!("stop")),
-            "invalid `provider_specific.original_field`: it is empty, and there is an original \
-             value; expected the field that the value stood in",
+            "invalid `provider_specific.original_field`: it is empty, but `original_value` is set; \
+             expected the field of the original value",
         );
         check(
             "vocabularies.finish_reason",
@@ -395,7 +391,7 @@ mod tests {
         let error = validate_text("{").unwrap_err()[0].to_string();
         assert!(error.starts_with("invalid `signal`: not JSON ("), "{error}");
         assert!(validate_text(&signal().to_string()).is_ok());
-        // What another version adds is passed over, and what it leaves out of the metadata too.
+        // Unknown fields are ignored, and metadata may lack fields.
         let mut more = signal();
         more["new"] = json!(1);
         more["vocabularies"]["new"] = json!("x");

@@ -1,4 +1,4 @@
-//! Streamed and not streamed, the same content gives the same verdict, for every word of every wire.
+//! For every finish reason of every wire, the same content gives the same verdict, streamed or not.
 
 use endstop::provider::{self, Profile};
 use endstop::{Ending, Head, RequestInfo, TransportEnd, Watcher};
@@ -25,7 +25,7 @@ fn for_every_word_of_every_wire() {
     assert!(compared > 200, "{compared}");
 }
 
-/// Whether both forms are there to be compared.
+/// Checks an answer. Reports whether it has both forms to compare.
 #[track_caller]
 fn check(answer: &Answer<'_>) -> bool {
     let profile = provider::ALL.iter().find_map(|known| known.wire_of(answer.dialect.id)).unwrap();

@@ -1,4 +1,5 @@
-//! The allow rule: no call of a turn that did not end well may run, and every complete one may.
+//! The allow rule: tool calls run only if the response ended well, and every complete call may run
+//! then.
 
 use endstop::dialect::{self, Dialect};
 use endstop::provider::{self, Profile};
@@ -30,7 +31,7 @@ fn reader(profile: &Profile) -> Reader {
     Reader::new(profile, Head { status: 200, content_type: "" }, RequestInfo::default())
 }
 
-/// Every case, among them all of T-30 to T-56: a call runs if and only if the case ends as one.
+/// In every case, among them T-30 to T-56, a call runs if and only if the case ends as a tool call.
 #[test]
 fn of_every_case() {
     let mut allowed = 0;
@@ -53,7 +54,8 @@ fn of_every_case() {
     assert!(allowed > 30, "{allowed}");
 }
 
-/// Every word of every wire: only a natural stop and the tool word let a call run.
+/// For every finish reason of every wire, only a natural stop and the one for tool calls let a call
+/// run.
 #[test]
 fn of_every_word() {
     for dialect in dialect::ALL {
@@ -80,13 +82,13 @@ fn of_every_word() {
     }
 }
 
-/// Trials of each wire and form.
+/// Number of trials of each wire and form.
 const TRIALS: usize = 300;
-/// Cuts of each stream or body.
+/// Number of cuts of each stream or body.
 const CUTS: usize = 12;
 
-/// Random calls on every wire, streamed and plain, cut anywhere: what was cut never runs; what was
-/// not always does, and is what was sent.
+/// Random calls on every wire, streamed and plain, truncated anywhere: a truncated call never runs.
+/// A complete one always does, and it equals the sent one.
 #[test]
 fn of_random_calls_cut_anywhere() {
     let mut wrong = Vec::new();
@@ -99,7 +101,7 @@ fn of_random_calls_cut_anywhere() {
             tried += found.len();
             let first = found.into_iter().flatten().next();
             let mine = wrong.iter().filter(|(id, _)| *id == dialect.id).count();
-            // A few of each wire tell enough.
+            // A few failures per wire are enough.
             if let Some(what) = first.filter(|_| mine < 3) {
                 wrong.push((dialect.id, format!("{} trial {trial}: {what}", dialect.id)));
             }
@@ -110,11 +112,11 @@ fn of_random_calls_cut_anywhere() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// What is wrong with each form of a random turn; none where nothing is.
+/// Returns what is wrong with each form of a random turn.
 fn try_random_calls(dialect: &'static Dialect, dice: &mut Dice) -> Vec<Option<String>> {
     let good = good_words(dialect);
     let (field, word, runs) = match good.is_empty() {
-        // A wire that says nothing never lets a call run.
+        // A wire without a finish reason never lets a call run.
         true => ("", json!(null), false),
         false => {
             let (field, word) = dice.pick(&good);
@@ -151,7 +153,7 @@ fn try_form(
     if (allow(&ending, &calls) == Allow::Run) != runs {
         return Some(format!("{:?}: {}", allow(&ending, &calls), ending.sentence));
     }
-    // A plain body is proven by its last byte.
+    // The last byte of a plain body proves its end.
     let marks = (form == "streamed").then(|| oracle::marks(profile(dialect), bytes)).flatten();
     let proof = marks.map_or(bytes.len(), |marks| marks.earliest);
     for _ in 0..CUTS {
@@ -165,7 +167,7 @@ fn try_form(
     None
 }
 
-/// A call without parameters is one in whichever way the host says so.
+/// A call without parameters is the same in each of the hosts' spellings.
 fn is_as_sent(compare: Compare, call: &ToolCall, sent: &Sent) -> bool {
     let same = match &sent.arguments {
         Arguments::Json(value) => compare.same(&call.arguments, &value.to_string()),
@@ -177,7 +179,7 @@ fn is_as_sent(compare: Compare, call: &ToolCall, sent: &Sent) -> bool {
     same && call.name == sent.name
 }
 
-/// The words after which calls may run.
+/// Returns the finish reasons after which calls may run.
 fn good_words(dialect: &'static Dialect) -> Vec<(&'static str, &'static str)> {
     let rows = dialect.words.iter().flat_map(|words| {
         let good = words.rows.iter().filter(|(word, reason)| {
@@ -208,7 +210,7 @@ fn random_calls(dice: &mut Dice, free_text: bool) -> Vec<Sent> {
         .collect()
 }
 
-/// Names of tools and of keys, some of them words of the wires.
+/// Names of tools and keys, some of them finish reasons or fields of the wires.
 const NAMES: &[&str] = &[
     "f",
     "get_weather",
@@ -228,7 +230,7 @@ const NAMES: &[&str] = &[
     "🔧",
 ];
 
-/// Pieces of text, among them what frames and JSON are made of.
+/// Pieces of text, among them the characters that frames and JSON consist of.
 const TEXTS: &[&str] = &[
     "a",
     " ",
@@ -285,7 +287,7 @@ fn random_value(dice: &mut Dice, depth: usize) -> Value {
     }
 }
 
-/// One unfinished call of a turn holds back all of them.
+/// One unfinished call holds back all calls of the response.
 #[test]
 fn the_decision_is_per_response() {
     let body = |second: &str| {
@@ -300,7 +302,7 @@ fn the_decision_is_per_response() {
             read(reader(&provider::OPENAI.main), &[body(second).as_bytes()], TransportEnd::Eof);
         (calls.len(), allow(&ending, &calls))
     };
-    // Blank and null arguments are those of a call without parameters.
+    // Blank and null arguments mean a call without parameters.
     for good in ["{\"x\":1}", "", " ", "null"] {
         assert_eq!(decide(good), (2, Allow::Run), "{good}");
     }
@@ -311,7 +313,7 @@ fn the_decision_is_per_response() {
     }
 }
 
-/// Bad JSON stays as it came: nothing is put in its place.
+/// Invalid JSON is kept unchanged: nothing replaces it.
 #[test]
 fn arguments_are_never_replaced() {
     let body =
@@ -458,7 +460,7 @@ fn a_call_without_parameters_has_an_empty_object() {
     assert_eq!(call("{\"a\":1}"), "{\"a\":1}");
 }
 
-/// Arguments are kept up to a bound, however they are cut; beyond it nothing runs.
+/// Arguments are kept up to a limit, whatever the chunks. Above it, no call runs.
 #[test]
 fn arguments_are_bounded() {
     let ending = {
@@ -498,7 +500,8 @@ fn states(assembly: &Assembly) -> Vec<CallState> {
     assembly.so_far().iter().map(|call| call.state).collect()
 }
 
-/// The end of a call closes that call alone; one of another choice with the same number stays open.
+/// The end of a call closes only that call. A call of another choice with the same number stays
+/// open.
 #[test]
 fn an_end_is_that_of_one_choice() {
     let mut assembly = Assembly::default();
@@ -510,7 +513,8 @@ fn an_end_is_that_of_one_choice() {
     assert_eq!(states(&assembly), [CallState::Closed, CallState::Parsable]);
 }
 
-/// A second head is the same call's if nothing speaks against it; two names for one call spoil it.
+/// A repeated head belongs to the same call unless it contradicts it. Two names for one call make
+/// it invalid.
 #[test]
 fn a_second_head_is_a_new_call_or_a_contradiction() {
     let heads = |first: (&str, &str), arguments: &str, second: (&str, &str)| {
@@ -546,7 +550,7 @@ fn tool_call_ending() -> Ending {
     ending
 }
 
-/// Each thing that the rule asks about, alone, keeps both forms of it from running a call.
+/// Each condition of the rule alone keeps both forms from running a call.
 #[test]
 fn the_rule_asks_about_each_thing() {
     let good = tool_call_ending();
@@ -581,7 +585,7 @@ fn the_rule_asks_about_each_thing() {
     assert!(sentences.iter().all(|sentence| sentence.contains(' ')), "{sentences:?}");
 }
 
-/// What could be run by a client that does not wait for the end.
+/// Calls that a client could run if it does not wait for the end.
 #[test]
 fn what_has_passed_is_exposed_when_it_could_run() {
     let exposed = |events: &[&str]| {

@@ -1,7 +1,6 @@
-//! One answer on any wire: text, a refusal or tool calls, and a word for how it ended, as the wire
-//! sends it streamed and plain.
+//! One answer on any wire, streamed and plain: text, a refusal or tool calls, and a finish reason.
 //!
-//! A wire is one [`Builder`] of [`BUILDERS`]; a test holds that no dialect is without one.
+//! Each wire has one [`Builder`] in [`BUILDERS`]. A test checks that every dialect has one.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -9,39 +8,39 @@ use endstop::dialect::{self, Dialect};
 use endstop::frame::aws;
 use serde_json::{Map, Value, json};
 
-/// What an answer holds.
+/// Contents of an answer.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Content {
     Nothing,
     Text,
-    /// Text in the field that the wire keeps for refusals.
+    /// Text in the wire's field for refusals.
     Refusal,
-    /// Text, and the stop sequence that matched beside the word.
+    /// Text, with the matched stop sequence beside the finish reason.
     Stopped,
     Calls(Vec<Sent>),
 }
 
-/// A tool call as it is sent.
+/// A tool call to send.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Sent {
     pub(crate) name: String,
     pub(crate) arguments: Arguments,
 }
 
-/// The arguments of a call as they are sent.
+/// Arguments of a call to send.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Arguments {
     Json(Value),
-    /// Free text, for tools that take it.
+    /// Free text, for tools that accept it.
     Text(String),
-    /// None, in each of the ways that hosts say it.
+    /// No arguments, in each of the hosts' spellings.
     Absent,
     Blank,
     Null,
 }
 
 impl Arguments {
-    /// As text of JSON, which most wires send; none where the key is left out.
+    /// Returns the arguments as JSON text, which most wires send. `None` if the key is left out.
     fn text(&self) -> Option<Value> {
         match self {
             Self::Json(value) => Some(json!(value.to_string())),
@@ -52,7 +51,7 @@ impl Arguments {
         }
     }
 
-    /// As a JSON value; none where the key is left out.
+    /// Returns the arguments as a JSON value. `None` if the key is left out.
     fn value(&self) -> Option<Value> {
         match self {
             Self::Json(value) => Some(value.clone()),
@@ -63,7 +62,7 @@ impl Arguments {
     }
 }
 
-/// A call with one argument.
+/// Returns a call with one argument.
 pub(crate) fn one_call() -> Content {
     Content::Calls(vec![Sent { name: "f".into(), arguments: Arguments::Json(json!({"a": 1})) }])
 }
@@ -72,38 +71,38 @@ pub(crate) fn one_call() -> Content {
 #[derive(Clone, Debug)]
 pub(crate) struct Answer<'a> {
     pub(crate) dialect: &'a Dialect,
-    /// The field of the word.
+    /// Field of the finish reason.
     pub(crate) field: &'a str,
     pub(crate) word: Value,
     pub(crate) content: Content,
-    /// How many characters of text arguments come in one piece of a stream.
+    /// Number of characters of text arguments in one event of a stream.
     pub(crate) piece: usize,
 }
 
-/// What makes the bytes of one wire.
+/// Functions that make the bytes of one wire.
 pub(crate) struct Builder {
     pub(crate) id: &'static str,
     calls: CallsAs,
-    /// The plain body; none where a plain body of this wire cannot say it.
+    /// Returns the plain body. `None` if a plain body of this wire cannot express the answer.
     body: fn(&Answer<'_>) -> Option<Value>,
-    /// The stream; none where a stream of this wire cannot say it.
+    /// Returns the stream. `None` if a stream of this wire cannot express the answer.
     stream: fn(&Answer<'_>) -> Option<Vec<u8>>,
-    /// An error in place of the answer.
+    /// Returns an error body.
     error_body: fn(&str) -> Value,
-    /// A stream that begins with text and ends with an error; none where the wire has none.
+    /// Returns a stream of text that ends with an error. `None` if the wire has no such error.
     error_frame: fn(&str) -> Option<Vec<u8>>,
 }
 
-/// How a wire sends the calls of the caller's tools.
+/// Form of the tool calls of a wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum CallsAs {
-    /// Not at all.
+    /// No tool calls.
     None,
-    /// With arguments as text of JSON.
+    /// Arguments as JSON text.
     Text,
-    /// The same, and calls of tools that take free text.
+    /// Arguments as JSON text, and tools that accept free text.
     TextOrFree,
-    /// With arguments as JSON values.
+    /// Arguments as JSON values.
     Values,
 }
 
@@ -116,18 +115,18 @@ impl Builder {
         self.calls == CallsAs::TextOrFree
     }
 
-    /// An error of the provider with this message, in place of the answer.
+    /// Returns an error body with this message.
     pub(crate) fn error_body(&self, message: &str) -> Value {
         (self.error_body)(message)
     }
 
-    /// Text, and then an error of the provider with this message.
+    /// Returns a stream of text, then an error with this message.
     pub(crate) fn error_frame(&self, message: &str) -> Option<Vec<u8>> {
         (self.error_frame)(message)
     }
 }
 
-/// The builder of a dialect.
+/// Returns the builder of a dialect.
 pub(crate) fn builder(dialect: &str) -> &'static Builder {
     BUILDERS.iter().find(|builder| builder.id == dialect).unwrap_or_else(|| {
         panic!("no builder for `{dialect}`: add one to BUILDERS in tests/it/answer.rs")
@@ -358,7 +357,7 @@ static BUILDERS: &[Builder] = &[
                 json!({"id": 1, "completions": [{"data": {"text": text(answer)?}, "finishReason": {"reason": answer.word}}]}),
             )
         },
-        // This family is not served as a stream.
+        // This model family has no streams.
         stream: |_| None,
         error_body: |message| json!({"message": message}),
         error_frame: |_| None,
@@ -533,18 +532,18 @@ static BUILDERS: &[Builder] = &[
 ];
 
 impl Answer<'_> {
-    /// As a plain body; none where the wire cannot say this in one.
+    /// Returns the plain body. `None` if the wire cannot express the answer in one.
     pub(crate) fn body(&self) -> Option<Vec<u8>> {
         let body = self.exists().then(|| (builder(self.dialect.id).body)(self))??;
         Some(body.to_string().into_bytes())
     }
 
-    /// As a stream; none where the wire cannot say this in one.
+    /// Returns the stream. `None` if the wire cannot express the answer in one.
     pub(crate) fn stream(&self) -> Option<Vec<u8>> {
         self.exists().then(|| (builder(self.dialect.id).stream)(self))?
     }
 
-    /// Both forms, each with its name.
+    /// Returns both forms with their names.
     pub(crate) fn forms(&self) -> Vec<(&'static str, Vec<u8>)> {
         let forms = [("streamed", self.stream()), ("plain", self.body())];
         forms.into_iter().filter_map(|(form, bytes)| Some((form, bytes?))).collect()
@@ -576,7 +575,7 @@ impl Answer<'_> {
     }
 }
 
-/// The text, the empty string for none; none where the wire cannot hold what is asked.
+/// Returns the text, possibly empty. `None` if the wire cannot express the content.
 fn text(answer: &Answer<'_>) -> Option<&'static str> {
     match answer.content {
         Content::Text | Content::Stopped => Some("Hi"),
@@ -585,7 +584,7 @@ fn text(answer: &Answer<'_>) -> Option<&'static str> {
     }
 }
 
-/// The text, the empty string for none, on wires that hold calls too.
+/// Returns the text, possibly empty, on wires that have tool calls too.
 fn plain_text(answer: &Answer<'_>) -> &'static str {
     text(answer).unwrap_or_default()
 }
@@ -594,18 +593,18 @@ fn has_text(answer: &Answer<'_>) -> bool {
     matches!(answer.content, Content::Text | Content::Stopped)
 }
 
-/// Without a word, streams of some wires do not end.
+/// Reports whether the answer has a finish reason. Streams of some wires do not end without one.
 fn said(answer: &Answer<'_>) -> bool {
     !answer.word.is_null()
 }
 
-/// An object of these fields; those without a value are left out.
+/// Returns an object of these fields, without those that have no value.
 fn object<const N: usize>(fields: [(&str, Option<Value>); N]) -> Value {
     let fields = fields.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?)));
     Value::Object(fields.collect::<Map<_, _>>())
 }
 
-/// Text of JSON in pieces; none of it where there is none.
+/// Returns JSON text in pieces, empty if there are no arguments.
 fn pieces(answer: &Answer<'_>, arguments: &Arguments) -> Vec<String> {
     let text = match arguments {
         Arguments::Json(value) => value.to_string(),
@@ -616,7 +615,7 @@ fn pieces(answer: &Answer<'_>, arguments: &Arguments) -> Vec<String> {
     letters.chunks(answer.piece.max(1)).map(|piece| piece.iter().collect()).collect()
 }
 
-/// The first words that a stream says of arguments, before their pieces.
+/// Returns the initial value of the arguments in a stream, before their pieces.
 fn opening(arguments: &Arguments) -> Option<Value> {
     match arguments {
         Arguments::Json(_) | Arguments::Text(_) | Arguments::Blank => Some(json!("")),
@@ -668,14 +667,14 @@ fn chat_call(number: usize, call: &Sent) -> Value {
     }
 }
 
-/// The calls as chat writes them; none if there are none.
+/// Returns the calls in the format of chat completions, if there are any.
 fn calls_as_text(answer: &Answer<'_>, _: &str) -> Option<Value> {
     let calls = answer.calls().iter().enumerate().map(|(number, call)| chat_call(number, call));
     let calls: Vec<Value> = calls.collect();
     (!calls.is_empty()).then(|| json!(calls))
 }
 
-/// The calls with their arguments as values under this key; none if there are none.
+/// Returns the calls with their arguments as values under this key, if there are any.
 fn calls_as_values(answer: &Answer<'_>, key: &str) -> Option<Value> {
     let one =
         |call: &Sent| object([("name", Some(json!(call.name))), (key, call.arguments.value())]);
@@ -863,7 +862,7 @@ fn messages_stream(answer: &Answer<'_>) -> Option<Vec<u8>> {
     Some(sse(&events, ""))
 }
 
-/// A blocked prompt has no content.
+/// Reports whether the answer fits: a blocked prompt has no content.
 fn fits_gemini(answer: &Answer<'_>) -> bool {
     answer.field != "blockReason" || answer.content == Content::Nothing
 }
@@ -881,7 +880,7 @@ fn gemini_value(answer: &Answer<'_>) -> Value {
     json!({"candidates": [{"index": 0, "content": {"parts": parts}, "finishReason": answer.word}]})
 }
 
-/// Each call in an event of its own, the word in the last.
+/// Returns a stream with one event per call and the finish reason in the last.
 fn gemini_stream(answer: &Answer<'_>) -> Option<Vec<u8>> {
     if !said(answer) || !fits_gemini(answer) {
         return None;
@@ -1001,7 +1000,7 @@ fn run_value(answer: &Answer<'_>) -> Value {
     }
 }
 
-/// A run that is polled has no text.
+/// Returns the body of a polled run, which has no text.
 fn run_body(answer: &Answer<'_>) -> Option<Value> {
     let holds = matches!(answer.content, Content::Nothing | Content::Calls(_));
     holds.then(|| run_value(answer))
@@ -1166,7 +1165,7 @@ fn replicate_stream(answer: &Answer<'_>) -> Option<Vec<u8>> {
     Some(format!("{output}event: done\ndata: {done}\n\n").into_bytes())
 }
 
-/// Messages of an AWS event stream, each with its name.
+/// Returns messages of an AWS event stream, each with its name.
 fn message_frames(events: &[(&str, Value)]) -> Vec<u8> {
     let encode = |(name, data): &(&str, Value)| {
         aws::encode(
@@ -1177,13 +1176,13 @@ fn message_frames(events: &[(&str, Value)]) -> Vec<u8> {
     events.iter().flat_map(encode).collect()
 }
 
-/// Events that are wrapped in base64 inside AWS event-stream messages.
+/// Returns events wrapped in base64 inside AWS event-stream messages.
 fn chunks(events: &[Value]) -> Vec<u8> {
     let wrap = |event: &Value| ("chunk", json!({"bytes": STANDARD.encode(event.to_string())}));
     message_frames(&events.iter().map(wrap).collect::<Vec<_>>())
 }
 
-/// An input that is too long is refused as invalid; the rest is the service's own fault.
+/// Returns an exception: invalid input for a context overflow, else a service error.
 fn exception(message: &str) -> Vec<u8> {
     let is_overflow = message.contains("context length");
     let name = if is_overflow { "validationException" } else { "internalServerException" };

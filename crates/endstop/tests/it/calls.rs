@@ -1,4 +1,4 @@
-//! Tool calls as tests compare them: on every wire, streamed and plain.
+//! Comparison of tool calls, on every wire, streamed and plain.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,7 @@ use serde_json::Value;
 use crate::answer;
 use crate::case::{self, Case};
 
-/// The name and the arguments of a call.
+/// Name and arguments of a call.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Call {
@@ -24,12 +24,12 @@ impl From<&ToolCall> for Call {
     }
 }
 
-/// How arguments are compared.
+/// Way to compare arguments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Compare {
-    /// As text: the wire sends text, which is kept as it came.
+    /// As text: the wire sends text, which is kept unchanged.
     Text,
-    /// As JSON: the wire sends a value, whose white space and order of keys say nothing.
+    /// As JSON: the wire sends a value, whose white space and key order do not matter.
     Values,
 }
 
@@ -44,10 +44,10 @@ const ITEMS_WITH_OBJECTS: &[&str] =
     &["shell_call", "apply_patch_call", "computer_call", "tool_search_call"];
 
 impl Compare {
-    /// How the arguments in these bytes of a wire are compared.
+    /// Returns the way to compare the arguments in these bytes of a wire.
     pub(crate) fn of(dialect: &str, bytes: &[u8]) -> Self {
         let plain = VALUES_IF_PLAIN.contains(&dialect) && is_plain(bytes);
-        // Items of Responses that are not functions hold an object in place of arguments.
+        // Responses items other than functions have an object instead of arguments.
         let has = |kind: &&str| memchr::memmem::find(bytes, kind.as_bytes()).is_some();
         let objects = dialect == "openai-responses" && ITEMS_WITH_OBJECTS.iter().any(has);
         if plain || objects || VALUES.contains(&dialect) { Self::Values } else { Self::Text }
@@ -59,14 +59,14 @@ impl Compare {
     }
 }
 
-/// Whether the bytes are one JSON body.
+/// Reports whether the bytes are one JSON body.
 pub(crate) fn is_plain(bytes: &[u8]) -> bool {
     let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
     serde_json::from_slice::<serde::de::IgnoredAny>(bytes).is_ok()
         && bytes.trim_ascii_start().starts_with(b"{")
 }
 
-/// What differs between calls, if anything does.
+/// Returns the difference between calls, if any.
 pub(crate) fn differ(got: &[Call], want: &[Call], compare: Compare) -> Option<String> {
     let same = |(got, want): (&Call, &Call)| {
         got.name == want.name && compare.same(&got.arguments, &want.arguments)
@@ -86,8 +86,7 @@ fn every_case_has_the_calls_that_it_says() {
     assert!(wrong.is_empty(), "{} cases:\n{}", wrong.len(), wrong.join("\n"));
 }
 
-/// A case of each wire that carries calls, streamed and plain, holds the arguments: with `{}` in
-/// their place, it fails.
+/// For each wire with calls, streamed and plain, a case fails if `{}` replaces the arguments.
 #[test]
 fn arguments_replaced_by_an_empty_object_fail_a_case_of_every_wire() {
     let mut held = BTreeSet::new();

@@ -1,4 +1,4 @@
-//! The cases of `corpus/`, and how to run one.
+//! Reads and runs the cases of `corpus/`.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ use crate::calls::{self, Call, Compare};
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct File {
-    /// The provider whose profile reads the cases.
+    /// Provider whose profile reads the cases.
     provider: String,
     case: Vec<Case>,
 }
@@ -29,15 +29,15 @@ pub(crate) struct Case {
     #[serde(skip)]
     pub(crate) provider: String,
     pub(crate) name: String,
-    /// Where the case comes from: a documentation, a recording, an issue, with the T-number if it has one.
+    /// Source of the case: documentation, a recording or an issue, with the T-number if it has one.
     pub(crate) source: String,
-    /// The dialect; the provider's main one if left out.
+    /// Dialect; the provider's main one by default.
     wire: Option<String>,
-    /// The path, where the provider has several wires of one dialect.
+    /// Path, if the provider has several wires of one dialect.
     path: Option<String>,
     #[serde(default = "ok")]
     status: u16,
-    /// The content type.
+    /// Content type.
     #[serde(default, rename = "type")]
     content_type: String,
     #[serde(default)]
@@ -48,10 +48,10 @@ pub(crate) struct Case {
     /// AWS event-stream messages.
     #[serde(default)]
     frames: Vec<FrameSpec>,
-    /// Events that are wrapped in base64 inside AWS event-stream messages.
+    /// Events wrapped in base64 inside AWS event-stream messages.
     #[serde(default)]
     chunks: Vec<String>,
-    /// Bytes at the end to leave out, or to flip the last bit of.
+    /// Damage at the end of the bytes.
     #[serde(default)]
     damage: Damage,
     pub(crate) want: Want,
@@ -103,17 +103,17 @@ enum Damage {
     None,
     /// The last five bytes are missing.
     CutTail,
-    /// A bit of the last payload is flipped.
+    /// One bit of the last payload is flipped.
     FlipBit,
 }
 
-/// What must come out. What is left out is not looked at, but `shown` is compared whole.
+/// Expected ending. Missing keys are not compared, but `shown` is compared as a whole.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Want {
     pub(crate) reason: String,
     confidence: String,
-    /// The provider's word; the empty string for none.
+    /// Provider's finish reason; the empty string if there is none.
     #[serde(default)]
     native: String,
     field: Option<String>,
@@ -124,7 +124,7 @@ pub(crate) struct Want {
     fault: Option<String>,
     #[serde(default)]
     details: BTreeMap<String, String>,
-    /// Safety ratings that must be among those that are kept.
+    /// Safety ratings that must be among the kept ones.
     #[serde(default)]
     ratings: Vec<SafetyRating>,
     /// Reasons of the choices, in order.
@@ -135,7 +135,7 @@ pub(crate) struct Want {
     cached: Option<u64>,
     #[serde(default = "yes")]
     over: bool,
-    /// The tool calls, as they are put together; none if left out.
+    /// Assembled tool calls; no calls by default.
     #[serde(default)]
     pub(crate) calls: Vec<Call>,
 }
@@ -144,12 +144,12 @@ fn yes() -> bool {
     true
 }
 
-/// The folder of this project's own cases.
+/// Returns the folder of the project's cases.
 pub(crate) fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../corpus")
 }
 
-/// Every case there is.
+/// Returns every case.
 pub(crate) fn all() -> Vec<Case> {
     let mut cases = Vec::new();
     let mut files: Vec<_> =
@@ -205,7 +205,7 @@ impl Case {
         bytes
     }
 
-    /// Whether the body is a stream of several frames.
+    /// Reports whether the body is a stream of several frames.
     pub(crate) fn is_stream(&self) -> bool {
         let body = self.body.as_deref().unwrap_or_default().trim_start();
         let lines = self.wire().profile.framing == endstop::dialect::Framing::Lines
@@ -256,7 +256,7 @@ impl Case {
         Reader::new(wire, self.head(), self.asked())
     }
 
-    /// The ending of these chunks.
+    /// Returns the ending of these chunks.
     pub(crate) fn read<'a>(
         &self,
         wire: Wire,
@@ -269,7 +269,7 @@ impl Case {
         reader.finish(self.close())
     }
 
-    /// The ending of these chunks, and the tool calls.
+    /// Returns the ending and the tool calls of these chunks.
     pub(crate) fn read_calls<'a>(
         &self,
         chunks: impl IntoIterator<Item = &'a [u8]>,
@@ -284,7 +284,7 @@ impl Case {
         (ending, calls)
     }
 
-    /// What differs between these calls and those that are wanted; none if nothing does.
+    /// Returns the difference between these calls and the expected ones, if any.
     pub(crate) fn calls_differ(&self, got: &[Call]) -> Option<String> {
         let compare = Compare::of(self.wire().profile.dialect.id, &self.bytes());
         calls::differ(got, &self.want.calls, compare)
@@ -299,7 +299,7 @@ impl Case {
         self.want.field.as_deref().unwrap_or_default()
     }
 
-    /// What differs from what is wanted; none if nothing does.
+    /// Returns the difference from the expected ending, if any.
     pub(crate) fn differs(&self, ending: &Ending) -> Option<String> {
         let want = &self.want;
         let mut wrong = Vec::new();

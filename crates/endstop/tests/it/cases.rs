@@ -1,4 +1,4 @@
-//! Every case ends as it says, and every case has a source and a name of its own.
+//! Every case ends as expected, and has a source and a unique name.
 
 use std::collections::BTreeSet;
 
@@ -26,7 +26,7 @@ fn cases_have_a_source_and_a_name_of_their_own() {
     }
 }
 
-/// The cases of the field notes that concern reading on these wires.
+/// Cases of the field notes that concern reading on these wires.
 const FIELD: &[&str] = &[
     "T-01", "T-02", "T-03", "T-04", "T-05", "T-06", "T-07", "T-08", "T-09", "T-10", "T-11", "T-12",
     "T-13", "T-14", "T-15", "T-20", "T-21", "T-22", "T-23", "T-24", "T-25", "T-26", "T-27", "T-28",
@@ -46,7 +46,7 @@ fn every_case_of_the_field_notes_is_here() {
     assert!(missing.is_empty(), "no case for {missing:?}");
 }
 
-/// The shape of a body is found where its beginning tells nothing (finding T12).
+/// The shape of a body is detected even if its beginning is ambiguous (finding T12).
 #[test]
 fn bodies_of_any_size_are_known_by_their_shape() {
     let long = "x".repeat(300 * 1024);
@@ -81,7 +81,7 @@ fn bodies_of_any_size_are_known_by_their_shape() {
     }
 }
 
-/// Every ending reads back from its JSON as it was; so does its record.
+/// Every ending and its record survive a round trip through JSON.
 #[test]
 fn endings_and_records_read_back() {
     for case in case::all() {

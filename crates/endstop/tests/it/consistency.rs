@@ -1,5 +1,5 @@
-//! The same scenario reads the same on every wire that can say it, streamed and plain: one verdict,
-//! one confidence, one signal. What a wire cannot say is a table.
+//! A scenario gives the same verdict, confidence and signal on every wire that can express it,
+//! streamed and plain. A table lists what a wire cannot express.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ const FAILURE: &str = "The server had an error while processing your request.";
 const OVERFLOW: &str =
     "This model's maximum context length is 8192 tokens. However, you requested 9000 tokens.";
 
-/// What happened, what every wire must make of it, and the ways in which wires say it.
+/// A scenario, the expected verdict, and the ways in which wires express it.
 struct Scenario {
     name: &'static str,
     reason: Reason,
@@ -24,14 +24,14 @@ struct Scenario {
     says: &'static [Says],
 }
 
-/// A way to say it; the first that a wire has is taken.
+/// A way to express a scenario. The first one that a wire has is used.
 #[derive(Clone, Copy)]
 enum Says {
-    /// The word for the reason, with this content.
+    /// The finish reason, with this content.
     Word(fn() -> Content),
-    /// A natural stop, with content that says the rest.
+    /// A natural stop, with content that carries the meaning.
     Stop(fn() -> Content),
-    /// An error in place of the answer, with this status.
+    /// An error body, with this status.
     ErrorBody(u16, &'static str),
     /// An error in the middle of a stream.
     ErrorFrame(&'static str),
@@ -144,8 +144,9 @@ const SCENARIOS: &[Scenario] = &[
     },
 ];
 
-/// What a wire cannot say, in either form, by the source that its dialect names. A tool call is said
-/// by a natural stop where there is no word for it, so that only wires without tools are listed.
+/// Scenarios that a wire cannot express in either form, by the source that its dialect names. Wires
+/// without a finish reason for tool calls use a natural stop, so only wires without tools are
+/// listed.
 const CANNOT: &[(&str, &[&str])] = &[
     ("openai-chat", &["context limit", "pause"]),
     ("openai-completions", &["tool call", "context limit", "refusal", "pause"]),
@@ -200,7 +201,7 @@ const CANNOT: &[(&str, &[&str])] = &[
             "refusal",
             "pause",
             "error as word",
-            // It is never streamed.
+            // This wire has no streams.
             "error as frame",
             "context limit as frame",
             "cut",
@@ -215,7 +216,7 @@ const CANNOT: &[(&str, &[&str])] = &[
     (
         "replicate",
         &[
-            // `succeeded` and `done` are said at the cap too, so that both are vague.
+            // `succeeded` and `done` are also sent at the token limit, so both are vague.
             "natural end",
             "stop sequence",
             "tool call",
@@ -252,13 +253,13 @@ const CANNOT: &[(&str, &[&str])] = &[
     ),
 ];
 
-/// What one form of a wire cannot say, with the reason.
+/// Scenarios that one form of a wire cannot express, with the reason.
 const CANNOT_IN: &[(&str, &str, &str, &str)] = &[
     ("openai-assistants", "plain", "natural end", "a polled run has no text"),
     ("openai-assistants", "plain", "refusal", "a polled run has no text"),
 ];
 
-/// The words by which a wire says a reason, plainly.
+/// Returns the finish reasons of a wire that plainly mean this reason.
 fn words(dialect: &'static Dialect, reason: Reason) -> Vec<(&'static str, &'static str)> {
     let tables = dialect.words.iter();
     let rows =
@@ -268,13 +269,13 @@ fn words(dialect: &'static Dialect, reason: Reason) -> Vec<(&'static str, &'stat
         .collect()
 }
 
-/// A response in which the scenario happens.
+/// A response with the scenario.
 struct Trial {
     status: u16,
     bytes: Vec<u8>,
 }
 
-/// The bytes of a form of an answer with one of these words.
+/// Returns the bytes of a form of an answer with one of these finish reasons.
 fn answered(
     dialect: &'static Dialect,
     form: &str,
@@ -309,7 +310,7 @@ impl Says {
     }
 }
 
-/// The first third of some stream of the wire.
+/// Returns the first third of a stream of the wire.
 fn cut(dialect: &'static Dialect) -> Option<Vec<u8>> {
     let reasons = [Reason::Complete, Reason::StopSequence, Reason::OutputLimit];
     let rows =
@@ -330,11 +331,11 @@ fn read(profile: &Profile, trial: &Trial, close: TransportEnd) -> Ending {
     reader.finish(close)
 }
 
-/// The parts of a signal that are not the provider's own.
+/// Returns the parts of a signal that do not depend on the provider.
 fn common(ending: &Ending) -> (bool, String, Reason, Confidence, BTreeMap<String, String>) {
     let signal = TerminationSignal::from(ending);
     let vocabularies = signal.vocabularies.iter();
-    // Where nothing better is known, a vocabulary gives the provider's own word in brackets.
+    // If nothing better is known, a vocabulary returns the provider's finish reason in brackets.
     let bare = |word: &Option<String>| {
         let word = word.as_deref().unwrap_or("null");
         word.split('(').next().unwrap_or_default().to_owned()
@@ -385,7 +386,7 @@ fn the_same_scenario_reads_the_same_on_every_wire() {
     assert!(wrong.is_empty(), "{} wrong:\n{}", wrong.len(), wrong.join("\n"));
 }
 
-/// The tables list what a wire cannot say, all of it and nothing else.
+/// The tables list exactly what each wire cannot express.
 #[test]
 fn what_a_wire_cannot_say_is_listed() {
     let mut wrong = Vec::new();
@@ -426,7 +427,7 @@ fn what_a_wire_cannot_say_is_listed() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// A cut and a broken connection can happen on every wire, and read the same on each.
+/// A truncated response and a broken connection give the same verdict on every wire.
 #[test]
 fn a_broken_connection_reads_the_same_on_every_wire() {
     for dialect in dialect::ALL {

@@ -1,13 +1,13 @@
-//! The same ending under every cutting of the bytes.
+//! The ending does not depend on the division of the bytes into chunks.
 
 use endstop::Ending;
 
 use crate::case::{self, Case};
 use crate::sample::{Dice, everything, on_two_threads};
 
-/// Cases up to this length have few enough pairs of cuts to try them all with `ENDSTOP_ALL=1`.
+/// Maximum length of cases for which `ENDSTOP_ALL=1` tries all pairs of cuts.
 const ALL_PAIRS: usize = 600;
-/// Pairs of cuts that are tried of each case.
+/// Number of pairs of cuts tried per case.
 const PAIRS: usize = 60;
 
 #[track_caller]
@@ -35,7 +35,7 @@ fn single_cuts_and_byte_by_byte() {
     });
 }
 
-/// Every pair of cuts: the bytes before the first are read once, and the reader cloned there.
+/// Tries every pair of cuts. The bytes before the first are read once, and the reader is cloned.
 fn check_all_pairs(case: &Case) {
     let bytes = case.bytes();
     let whole = case.read(case.wire(), [&*bytes]);
@@ -56,7 +56,7 @@ fn check_all_pairs(case: &Case) {
     }
 }
 
-/// A seeded sample; with `ENDSTOP_ALL=1` every pair of every short case, a hundred million.
+/// A seeded sample; with `ENDSTOP_ALL=1`, every pair of every short case, a hundred million.
 #[test]
 fn double_cuts() {
     on_two_threads(&case::all(), |at, case| {

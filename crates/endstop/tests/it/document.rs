@@ -1,4 +1,4 @@
-//! A response taken apart into its JSON documents, so that it can be written again in another way.
+//! A response split into its JSON documents, so that it can be written in another way.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -7,21 +7,21 @@ use serde_json::Value;
 
 use crate::sample::Dice;
 
-/// A response in its frames.
+/// A response as its frames.
 #[derive(Clone, Debug)]
 pub(crate) struct Document {
     pub(crate) framing: Framing,
     pub(crate) parts: Vec<Part>,
 }
 
-/// How the frames are put together.
+/// Framing of the parts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Framing {
     /// One JSON body.
     Body,
-    /// Server-sent events, a part a line.
+    /// Server-sent events, one part per line.
     Sse,
-    /// A line a value.
+    /// One JSON value per line.
     Lines,
     /// One array.
     Array,
@@ -32,13 +32,13 @@ pub(crate) enum Framing {
 /// A frame, or a line of one.
 #[derive(Clone, Debug)]
 pub(crate) enum Part {
-    /// JSON, with what stands before it on its line.
+    /// JSON, with the text before it on its line.
     Json { before: String, value: Value },
-    /// A line that holds no JSON.
+    /// A line without JSON.
     Line(String),
-    /// A message of an AWS event stream, its event wrapped in base64 or not.
+    /// A message of an AWS event stream. Its event may be wrapped in base64.
     Message { headers: Vec<(String, String)>, value: Value, wrapped: bool },
-    /// A message that holds no JSON.
+    /// A message without JSON.
     Bytes(Vec<u8>),
 }
 
@@ -58,7 +58,7 @@ impl Part {
     }
 }
 
-/// How JSON is written.
+/// Formatting of the JSON.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Style {
     pub(crate) shuffled: bool,
@@ -67,7 +67,7 @@ pub(crate) struct Style {
 }
 
 impl Document {
-    /// Takes bytes apart; none if they are not whole.
+    /// Parses bytes. Returns `None` if they are incomplete.
     pub(crate) fn parse(bytes: &[u8]) -> Option<Self> {
         if bytes.first() == Some(&0) {
             return messages(bytes).map(|parts| Self { framing: Framing::Aws, parts });
@@ -97,12 +97,12 @@ impl Document {
         }
     }
 
-    /// Writes it in this style, with `\n` at the ends of lines.
+    /// Writes the document in this style, with `\n` as line end.
     pub(crate) fn write(&self, style: Style, dice: &mut Dice) -> Vec<u8> {
         self.write_lines(style, dice, "\n")
     }
 
-    /// Writes it with these ends of lines.
+    /// Writes the document with these line ends.
     pub(crate) fn write_lines(&self, style: Style, dice: &mut Dice, end: &str) -> Vec<u8> {
         let mut out = Vec::new();
         let breaks = matches!(self.framing, Framing::Body | Framing::Array);
@@ -146,7 +146,7 @@ impl Document {
     }
 }
 
-/// The lines of server-sent events; none if one holds JSON that this parser refuses.
+/// Returns the lines of server-sent events, or `None` if one has JSON that this parser rejects.
 fn lines(text: &str) -> Option<Vec<Part>> {
     let text = text.replace("\r\n", "\n").replace('\r', "\n");
     let text = text.strip_suffix('\n').unwrap_or(&text);
@@ -178,7 +178,7 @@ fn messages(bytes: &[u8]) -> Option<Vec<Part>> {
         let headers = headers(message.get(12..12 + head)?)?;
         let payload: Option<Value> =
             serde_json::from_slice(message.get(12 + head..total.checked_sub(4)?)?).ok();
-        // Broken ones are left alone.
+        // Damaged messages are skipped.
         if aws::encode(&borrowed(&headers), &message[12 + head..total - 4]) != message {
             return None;
         }
@@ -199,7 +199,7 @@ fn borrowed(headers: &[(String, String)]) -> Vec<(&str, &str)> {
     headers.iter().map(|(name, value)| (&**name, &**value)).collect()
 }
 
-/// Headers that are text, as all of these services' are.
+/// Returns the headers, which are strings at all of these services.
 fn headers(mut bytes: &[u8]) -> Option<Vec<(String, String)>> {
     let mut headers = Vec::new();
     while !bytes.is_empty() {

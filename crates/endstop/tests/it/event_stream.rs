@@ -1,4 +1,4 @@
-//! Our event-stream reader against the one of the AWS SDK.
+//! Compares the event-stream reader with that of the AWS SDK.
 
 use aws_smithy_eventstream::frame::{DecodedFrame, MessageFrameDecoder, write_message_to};
 use aws_smithy_types::event_stream::{Header, HeaderValue, Message};
@@ -28,7 +28,7 @@ fn messages(dice: &mut Dice) -> Vec<Message> {
         .collect()
 }
 
-/// What the SDK reads; none if it refuses.
+/// Returns the messages that the SDK reads, or `None` if it fails.
 fn oracle(bytes: &[u8]) -> Option<Vec<Vec<u8>>> {
     let mut buffer = BytesMut::from(bytes);
     let mut decoder = MessageFrameDecoder::new();
@@ -80,7 +80,8 @@ fn refuses_what_the_sdk_refuses() {
         let mut ours = Vec::new();
         let result = Aws::new(1 << 20).push(&bytes, |frame| ours.push(frame.data.to_vec()));
         match oracle(&bytes) {
-            // Theirs waits for the bytes that a damaged length promises; ours sees the damage.
+            // The SDK waits for the bytes that a damaged length announces; this reader detects the
+            // damage.
             Some(theirs) => assert_eq!((&ours, result), (&theirs, Err(Broken::Corrupt))),
             None => assert!(result.is_err()),
         }

@@ -1,8 +1,8 @@
-//! The core against its cases and against recorded traffic.
+//! Tests of the core against its cases and recorded traffic.
 //!
-//! The cases live in `corpus/` at the root: raw bytes with the expected ending beside them. The
-//! recordings are read from the folders that `ENDSTOP_RECORDINGS` names, where it is set. What is too
-//! much for every run is tried as a seeded sample, and all of it with `ENDSTOP_ALL=1`.
+//! The cases are in `corpus/` at the root: raw bytes with the expected ending. Recordings are read
+//! from the folders in `ENDSTOP_RECORDINGS`, if it is set. Long tests use a seeded sample, and
+//! everything with `ENDSTOP_ALL=1`.
 
 #![expect(
     clippy::unwrap_used,

@@ -1,8 +1,8 @@
-//! Responses changed in ways that must not matter, and in ways that must.
+//! Responses with changes that must not matter, and with changes that must.
 //!
-//! Over all cases and a seeded sample of the recordings, or all of them with `ENDSTOP_ALL=1`. What
-//! must not matter leaves the reason, the confidence, the calls and the usage as they were; after what
-//! must matter, no response is a success.
+//! They run over all cases and a seeded sample of the recordings, or all of them with
+//! `ENDSTOP_ALL=1`. A harmless change leaves the reason, the confidence, the calls and the usage
+//! unchanged. After a harmful change, no response is a success.
 
 use std::collections::BTreeMap;
 
@@ -18,11 +18,11 @@ use crate::oracle;
 use crate::recorded;
 use crate::sample::{Dice, on_two_threads, some};
 
-/// How many recordings are tried, and up to which size.
+/// Number of recordings tried, and their maximum size in bytes.
 const RECORDINGS: usize = 2500;
 const LARGEST: usize = 60_000;
 
-/// A response that is changed.
+/// A response to change.
 struct Subject {
     label: String,
     wire: Wire,
@@ -33,7 +33,7 @@ struct Subject {
     bytes: Vec<u8>,
 }
 
-/// What is compared.
+/// Compared values.
 #[derive(Clone, Debug, PartialEq)]
 struct Outcome {
     reason: Reason,
@@ -42,7 +42,7 @@ struct Outcome {
     calls: Vec<Call>,
 }
 
-/// A response that was changed.
+/// A changed response.
 struct Changed {
     bytes: Vec<u8>,
     content_type: String,
@@ -104,7 +104,7 @@ impl Subject {
     }
 }
 
-/// What differs, if anything does.
+/// Returns the difference, if any.
 fn differ(got: &Outcome, want: &Outcome) -> Option<String> {
     let same =
         (got.reason, got.confidence, &got.usage) == (want.reason, want.confidence, &want.usage);
@@ -118,7 +118,7 @@ fn differ(got: &Outcome, want: &Outcome) -> Option<String> {
     }
 }
 
-/// A change that must not matter; none where it cannot be made.
+/// A change that must not matter. It returns `None` if it does not apply.
 type Harmless = fn(&Subject, &Document, &mut Dice) -> Option<Changed>;
 
 const HARMLESS: &[(&str, Harmless)] = &[
@@ -154,7 +154,7 @@ const HARMLESS: &[(&str, Harmless)] = &[
 
 const UNKNOWN_CALL: &str = "openai/responses_unknown_call_item";
 
-/// Where a change legitimately matters: the change, what the label or the dialect is, and why.
+/// Exceptions in which a change may matter: the change, the label or dialect, and the reason.
 const MATTERS: &[(&str, &str, &str)] = &[
     (
         "no event lines",
@@ -184,7 +184,7 @@ fn plainly(subject: &Subject, document: &Document, dice: &mut Dice) -> Option<Ch
     written(subject, document, Style::default(), dice)
 }
 
-/// Keys whose values belong to the caller's tools, or are an error, which every field of it tells of.
+/// Keys whose values belong to the caller's tools, or to an error, of which every field matters.
 const OF_TOOLS: &[&str] = &[
     "input",
     "args",
@@ -198,7 +198,7 @@ const OF_TOOLS: &[&str] = &[
     "detail",
 ];
 
-/// Changes every object that is not a tool's own, from the outermost one on.
+/// Changes every object that does not belong to a tool, starting with the outermost.
 fn each_object(value: &mut Value, depth: usize, change: &mut impl FnMut(&mut Value, usize)) {
     match value {
         Value::Object(map) => {
@@ -227,7 +227,7 @@ fn unknown_fields(subject: &Subject, document: &Document, dice: &mut Dice) -> Op
     plainly(subject, &changed, dice)
 }
 
-/// Words that other wires would take for the end.
+/// Returns fields that other wires would read as the end.
 fn misleading() -> Vec<(&'static str, Value)> {
     vec![
         ("finish_reason", json!("length")),
@@ -244,7 +244,7 @@ fn misleading() -> Vec<(&'static str, Value)> {
     ]
 }
 
-/// The keys among them that a wire reads somewhere itself.
+/// Keys among them that a wire reads itself.
 const READS: &[(&str, &[&str])] = &[
     ("openai-chat", &["finish_reason", "finishReason", "stop_reason"]),
     ("openai-completions", &["finish_reason", "stop_reason"]),
@@ -274,7 +274,7 @@ const READS: &[(&str, &[&str])] = &[
     ("sap-orchestration", &["finish_reason", "finishReason", "stop_reason"]),
 ];
 
-/// Words of other wires in every object, and this wire's own where it does not have them.
+/// Adds finish reasons of other wires to every object, except under keys that this wire reads.
 fn misleading_fields(subject: &Subject, document: &Document, dice: &mut Dice) -> Option<Changed> {
     let row = READS.iter().find(|(id, _)| *id == subject.dialect());
     let (_, reads) = row.unwrap_or_else(|| panic!("READS has no row for {}", subject.dialect()));
@@ -306,7 +306,7 @@ fn misleading_fields(subject: &Subject, document: &Document, dice: &mut Dice) ->
     plainly(subject, &changed, dice)
 }
 
-/// Optional fields of the wires, which say nothing when they are null.
+/// Optional fields of the wires that have no meaning if null.
 const OPTIONAL: &[&str] = &[
     "error",
     "errors",
@@ -362,7 +362,7 @@ fn comments(subject: &Subject, document: &Document, dice: &mut Dice) -> Option<C
             changed.parts.push(Part::Line((*dice.pick(&fill)).to_owned()));
         }
         changed.parts.push(part.clone());
-        // A blank line more after one that ends an event.
+        // Adds a blank line after the one that ends an event.
         if matches!(part, Part::Line(line) if line.is_empty()) {
             (0..dice.roll(3)).for_each(|_| changed.parts.push(Part::Line(String::new())));
         }
@@ -370,7 +370,7 @@ fn comments(subject: &Subject, document: &Document, dice: &mut Dice) -> Option<C
     (document.framing == Framing::Sse).then(|| plainly(subject, &changed, dice))?
 }
 
-/// Whether it is a line of server-sent events, rather than JSON that stands bare among them.
+/// Reports whether the part is a line of server-sent events, not bare JSON between them.
 fn is_field(part: &Part) -> bool {
     let fields = ["data:", "event:", "id:", "retry:", ":"];
     match part {
@@ -387,7 +387,7 @@ fn line_ends(
 ) -> Option<Changed> {
     let bytes = document.write_lines(Style::default(), dice, end);
     let content_type = subject.content_type.clone();
-    // Lines of JSON end with a line feed.
+    // JSON lines end with a line feed.
     let fits =
         document.framing == Framing::Sse || document.framing == Framing::Lines && end != "\r";
     fits.then_some(Changed { bytes, content_type })
@@ -415,7 +415,7 @@ const NAMED_IN_DATA: &[&str] = &[
 fn no_event_lines(subject: &Subject, document: &Document, dice: &mut Dice) -> Option<Changed> {
     let mut changed = document.clone();
     changed.parts.retain(|part| !matches!(part, Part::Line(line) if line.starts_with("event:")));
-    // What is called an error is one by this line alone.
+    // An event named `error` is an error by this line alone.
     let error = |part: &Part| matches!(part, Part::Line(line) if line.starts_with("event: error"));
     let fits = NAMED_IN_DATA.contains(&subject.dialect())
         && document.framing == Framing::Sse
@@ -479,7 +479,7 @@ fn what_must_not_matter_does_not() {
             tried += 1;
             let pieces = dice.cut(&changed.bytes, 400);
             let got = subject.outcome(&pieces, &changed.content_type);
-            // Where the body contradicts its URL, its shape decides, and that is what misleads.
+            // If the body contradicts its URL, its shape decides, and these fields mislead it.
             let guessed = read_as != subject.dialect() && *name == "misleading fields";
             if let Some(what) = differ(&got, &whole)
                 && !matters(name, subject)
@@ -500,7 +500,7 @@ fn matters(change: &str, subject: &Subject) -> bool {
         .any(|(name, of, _)| *name == change && (*of == subject.dialect() || *of == subject.label))
 }
 
-/// What should not have come out.
+/// A wrong result.
 struct Violation {
     dialect: &'static str,
     change: &'static str,
@@ -513,7 +513,7 @@ fn violation(subject: &Subject, change: &'static str, what: &str, bytes: &[u8]) 
     Violation { dialect: subject.dialect(), change, report }
 }
 
-/// Fails with a few violations of each change on each wire.
+/// Fails with a few violations per change and wire.
 #[track_caller]
 fn tell(found: &[(usize, Vec<Violation>)], what: &str) {
     let tried: usize = found.iter().map(|(tried, _)| tried).sum();
@@ -531,8 +531,8 @@ fn tell(found: &[(usize, Vec<Violation>)], what: &str) {
     assert!(wrong.is_empty(), "{} of {tried} violations:\n{}", wrong.len(), shown.join("\n"));
 }
 
-/// A change after which nothing may be a success; none where it cannot be made. It gives the reason
-/// that must come out, where there is one.
+/// A change after which no response may be a success. It returns `None` if it does not apply, and
+/// the expected reason, if there is one.
 type Harmful = fn(&Subject, &Document, &Ending, &mut Dice) -> Option<(Vec<u8>, Option<Reason>)>;
 
 const HARMFUL: &[(&str, Harmful)] = &[
@@ -560,7 +560,8 @@ const HARMFUL: &[(&str, Harmful)] = &[
     ("another word", another_word),
 ];
 
-/// Where a change that must matter legitimately does not: the change, the dialect or the label, and why.
+/// Exceptions in which a harmful change may not matter: the change, the dialect or label, and the
+/// reason.
 const STAYS: &[(&str, &str, &str)] = &[
     ("the word is null", "openai-responses", "the name of the last event says it too"),
     ("the word is dropped", "openai-responses", "the name of the last event says it too"),
@@ -571,7 +572,7 @@ const STAYS: &[(&str, &str, &str)] = &[
     ("arguments are cut", "9669424bb455938afdd7", "fifteen streams one after the other"),
 ];
 
-/// Changes the values of the fields that carry this wire's words.
+/// Changes the values of the fields that carry this wire's finish reasons.
 fn set_words(subject: &Subject, value: &mut Value, set: &mut impl FnMut(&mut Value)) {
     let tables = subject.wire.profile.words.iter().chain(subject.wire.profile.dialect.words);
     let keys: Vec<&str> =
@@ -609,7 +610,7 @@ fn drop_marked(value: &mut Value, mark: &Value) {
     }
 }
 
-/// Leaves out the frame that proves the end, and keeps those after it.
+/// Removes the frame that proves the end, and keeps those after it.
 fn proof_dropped(
     subject: &Subject,
     document: &Document,
@@ -648,19 +649,19 @@ fn proof_dropped(
         }
     }
     let bytes = dropped.write(Style::default(), dice);
-    // Fixtures hold several responses one after the other: another proof follows.
+    // Some fixtures contain several responses in a row, so that another end marker follows.
     let proven = oracle::marks(&subject.wire.profile, &bytes).is_some();
     (found && !proven).then_some((bytes, None))
 }
 
-/// Drops the event that begins the first call, where the arguments come after it.
+/// Removes the event that starts the first call, if the arguments come after it.
 fn head_dropped(
     subject: &Subject,
     document: &Document,
     ending: &Ending,
     dice: &mut Dice,
 ) -> Option<(Vec<u8>, Option<Reason>)> {
-    // Responses tells a call three times.
+    // Responses sends each call three times.
     if ending.reason != Reason::ToolCall || subject.dialect() == "openai-responses" {
         return None;
     }
@@ -682,7 +683,7 @@ fn head_dropped(
     Some((dropped.write(Style::default(), dice), None))
 }
 
-/// Takes the last character of the arguments away, wherever they stand.
+/// Removes the last character of the arguments, wherever they are.
 fn arguments_cut(
     _: &Subject,
     document: &Document,
@@ -698,7 +699,7 @@ fn arguments_cut(
     let mut custom = false;
     drop(document.map(|value| {
         let text = value.to_string();
-        // What runs at the provider is no call of ours, and free text has no end of its own.
+        // Calls that run at the provider do not count, and free text has no end.
         custom |= text.contains("\"custom") || text.contains("\"server_tool_use\"");
         each_argument(value, &mut |text| pieces += usize::from(!is_whole(text)));
     }));
@@ -718,7 +719,7 @@ fn arguments_cut(
     (cut > 0 && !custom).then(|| (changed.write(Style::default(), dice), None))
 }
 
-/// Text that is arguments, whole or a piece.
+/// Changes text that is arguments, complete or a piece.
 fn each_argument(value: &mut Value, change: &mut impl FnMut(&mut String)) {
     let is_delta = value["type"].as_str().is_some_and(|name| name.ends_with("arguments.delta"));
     match value {
@@ -745,7 +746,7 @@ fn each_argument(value: &mut Value, change: &mut impl FnMut(&mut String)) {
     }
 }
 
-/// The word swapped for another of its table that means no success: the reason follows.
+/// Replaces the finish reason with another one that is not a success. The reason must follow.
 fn another_word(
     subject: &Subject,
     document: &Document,

@@ -1,24 +1,24 @@
-//! A second, slow and plain reading of where the proof of the end stands, and of the tool calls: no
-//! code of the product.
+//! A second, slow and simple implementation that finds the end of a stream and its tool calls. It
+//! shares no code with the product.
 
 pub(crate) mod calls;
 
 use endstop::provider::Profile;
 use serde_json::Value;
 
-/// Where the word and the proof of a stream stand, in bytes from the beginning.
+/// Positions of the finish reason and the end marker of a stream, in bytes.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Marks {
-    /// The first byte after which a success may be reported: the end of the frame's JSON.
+    /// First byte after which a success may be reported: the end of the JSON in the frame.
     pub(crate) earliest: usize,
-    /// The first byte from which the ending must be reported: the end of the whole frame.
+    /// First byte after which the ending must be reported: the end of the whole frame.
     pub(crate) settled: usize,
 }
 
-/// The marks of a stream; none where it has no such end.
+/// Returns the marks of a stream, or `None` if it has no such end.
 pub(crate) fn marks(profile: &Profile, bytes: &[u8]) -> Option<Marks> {
     let frames = frames(bytes);
-    // A list is whole when it is closed.
+    // A list is complete when it is closed.
     if profile.dialect.id == "hf-tgi" && bytes.first() == Some(&b'[') {
         let end = bytes.trim_ascii_end().len();
         let whole = serde_json::from_slice::<Value>(bytes).is_ok();
@@ -74,7 +74,7 @@ pub(crate) fn marks(profile: &Profile, bytes: &[u8]) -> Option<Marks> {
                 let output = &value["output"];
                 says(&output["finish_reason"]) || says(&output["choices"][0]["finish_reason"])
             }
-            // Nothing but its last event is JSON.
+            // Only its last event is JSON.
             "replicate" => true,
             "hf-tgi" => value["generated_text"].is_string(),
             "llamacpp-completion" => value["stop"] == true,
@@ -104,13 +104,13 @@ pub(crate) fn marks(profile: &Profile, bytes: &[u8]) -> Option<Marks> {
         if proves {
             return Some(first.unwrap_or(marks));
         }
-        // Several choices: the moment at which all that came so far have their word.
+        // With several choices: the position at which all choices so far have a finish reason.
         first = first.or_else(|| (!open.is_empty() && open == said).then_some(marks));
     }
     None
 }
 
-/// The JSON of a response: of its frames, or of its body.
+/// Returns the JSON values of a response: of its frames, or of its body.
 pub(crate) fn values(bytes: &[u8]) -> Vec<Value> {
     match serde_json::from_slice(bytes) {
         Ok(value) => vec![value],
@@ -118,12 +118,12 @@ pub(crate) fn values(bytes: &[u8]) -> Vec<Value> {
     }
 }
 
-/// Whether a value is a word.
+/// Reports whether a value is a finish reason.
 fn says(word: &Value) -> bool {
     !word.is_null() && word != "" && word != "null"
 }
 
-/// Name, JSON, end of the JSON, end of the frame.
+/// Returns the name, the JSON, the end of the JSON and the end of each frame.
 fn frames(bytes: &[u8]) -> Vec<(String, Value, usize, usize)> {
     match bytes.first() {
         Some(0) => aws_frames(bytes),
@@ -132,7 +132,8 @@ fn frames(bytes: &[u8]) -> Vec<(String, Value, usize, usize)> {
     }
 }
 
-/// Server-sent events and JSON lines: every line that holds JSON is a frame; the line end settles it.
+/// Reads server-sent events and JSON lines. Every line with JSON is a frame, and the line end
+/// settles it.
 fn text_frames(bytes: &[u8]) -> Vec<(String, Value, usize, usize)> {
     let mut frames = Vec::new();
     let mut at = 0;
@@ -152,7 +153,7 @@ fn text_frames(bytes: &[u8]) -> Vec<(String, Value, usize, usize)> {
     frames
 }
 
-/// JSON, also where half a surrogate pair stands in it, which this parser refuses.
+/// Parses JSON, even with half a surrogate pair, which `serde_json` rejects.
 fn parse(json: &str) -> Option<Value> {
     if let Ok(value) = serde_json::from_str(json) {
         return Some(value);

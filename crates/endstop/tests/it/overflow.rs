@@ -1,10 +1,10 @@
-//! A context overflow is known by its message, whoever sends it: gateways pass on each other's errors.
+//! A context overflow is detected by its message from any provider, since gateways pass on errors.
 
 use endstop::provider::{self, Profile};
 use endstop::{Ending, FaultKind, Head, Reason, RequestInfo, TransportEnd, Watcher};
 use serde_json::{Value, json};
 
-/// The messages that were seen in recordings, with numbers filled in.
+/// Messages from recordings, with numbers filled in.
 const OVERFLOWS: &[&str] = &[
     "prompt is too long: 213456 tokens > 200000 maximum",
     "This endpoint's maximum context length is 131072 tokens. However, you requested about 140210 tokens (138210 of text input, 2000 in the output). Please reduce the length of either one.",
@@ -25,8 +25,7 @@ const OVERFLOWS: &[&str] = &[
     "This model's maximum prompt length is 131072 but the request contains 140000 tokens.",
 ];
 
-/// Messages that speak of tokens, lengths and limits and are no overflow, with the status that they
-/// come with.
+/// Messages about tokens, lengths and limits that are not overflows, with their HTTP status.
 const OTHERS: &[(u16, &str)] = &[
     (
         429,
@@ -79,14 +78,14 @@ const OTHERS: &[(u16, &str)] = &[
     (400, "messages: array too long. Expected an array with maximum length 2048."),
 ];
 
-/// The wires of every provider that speaks as OpenAI does.
+/// Returns the OpenAI-compatible wires of every provider.
 fn openai_shaped() -> Vec<&'static Profile> {
     let shaped = ["openai-chat", "openai-completions", "openai-responses"];
     let wires = provider::ALL.iter().flat_map(|provider| provider.wires());
     wires.filter(|wire| shaped.contains(&wire.dialect.id)).collect()
 }
 
-/// The error without a code, as a body and as the frame of a stream, with a status and without.
+/// Returns the error without a code, as a body and as a frame, with and without a status.
 fn forms(
     wire: &Profile,
     status: u16,
@@ -116,7 +115,7 @@ fn forms(
     forms
 }
 
-/// An event of the wire that comes before the error.
+/// Returns an event of the wire that precedes the error.
 fn first(wire: &Profile) -> String {
     let event = match wire.dialect.id {
         "openai-chat" => json!({"choices": [{"index": 0, "delta": {"role": "assistant"}}]}),
@@ -180,7 +179,7 @@ fn what_only_looks_like_an_overflow_is_none() {
     assert!(wrong.is_empty(), "{} wrong:\n{}", wrong.len(), shown.join("\n"));
 }
 
-/// "credit balance is too low" says what kind of error it is, whoever sends it.
+/// "credit balance is too low" has the same kind from any provider.
 #[test]
 fn a_low_balance_is_a_matter_of_quota() {
     let message = "Your credit balance is too low to access the Anthropic API.";

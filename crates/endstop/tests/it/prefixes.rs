@@ -1,5 +1,5 @@
-//! The bar that matters most: a stream cut before the proof of its end is no success, and one cut
-//! after it is what it is.
+//! The most important requirement: a stream truncated before its end is proven is never a success.
+//! Truncated after that, it keeps its ending.
 
 use endstop::dialect::Proof;
 use endstop::provider::Wire;
@@ -8,7 +8,7 @@ use endstop::{Ending, Reason, TransportEnd, Watcher};
 use crate::case;
 use crate::oracle;
 
-/// Tries these cuts of a stream, which stand in order.
+/// Tries these cuts of a stream, in ascending order.
 pub(crate) fn check_cuts(
     label: &str,
     wire: &Wire,
@@ -60,12 +60,13 @@ pub(crate) fn check_cuts(
     }
 }
 
-/// Gemini's word is provisional until the bytes end.
+/// Reports whether a finish reason is provisional until the bytes end, as with Gemini.
 fn changes_later(wire: &Wire) -> bool {
     wire.profile.proof == Proof::Word
 }
 
-/// Calls without arguments, and calls at the cap, need more than the word.
+/// Reports whether the finish reason is not enough: for calls without arguments, and at the token
+/// limit.
 fn waits_for_the_marker(wire: &Wire, ending: &Ending, whole: &Ending) -> bool {
     matches!(wire.profile.proof, Proof::Marker(_))
         && whole.reason == Reason::ToolCall

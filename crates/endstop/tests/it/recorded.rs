@@ -1,7 +1,7 @@
-//! Recorded responses: where they are, what a record says, and how to read one.
+//! Recorded responses: their folders, their format, and how to read one.
 //!
-//! `ENDSTOP_RECORDINGS` names the folders, separated by `:`; each holds `*.jsonl.gz`, one response a
-//! line. Where it is not set there are no records; a folder that is named and missing is an error.
+//! `ENDSTOP_RECORDINGS` has the folders, separated by `:`. Each contains `*.jsonl.gz` files with
+//! one response per line. If it is not set, there are no records. A missing folder is an error.
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -26,7 +26,7 @@ pub(crate) struct Record {
     pub(crate) stream: bool,
     pub(crate) status: Option<u16>,
     content_type: Option<String>,
-    /// A number, as a rule; odd ones are as good as none.
+    /// Usually a number. Other values count as missing.
     #[serde(default)]
     request_max_tokens: Value,
     raw_endings: Option<Vec<RawEnding>>,
@@ -42,7 +42,8 @@ struct RawEnding {
     value: Value,
 }
 
-/// Fields that carry a provider's word. Errors, routers' own words and states of items are none.
+/// Fields that carry a provider's finish reason. Errors, routers' finish reasons and item states
+/// are excluded.
 const WORD_FIELDS: &[&str] = &[
     "choices[].finish_reason",
     "choices[].finish_details.type",
@@ -76,7 +77,7 @@ const WORD_FIELDS: &[&str] = &[
     "response.generations[].finish_reason",
 ];
 
-/// The folders that `ENDSTOP_RECORDINGS` names.
+/// Returns the folders in `ENDSTOP_RECORDINGS`.
 fn folders() -> Vec<PathBuf> {
     let named = std::env::var_os("ENDSTOP_RECORDINGS").unwrap_or_default();
     let folders: Vec<PathBuf> =
@@ -91,7 +92,7 @@ fn folders() -> Vec<PathBuf> {
     folders
 }
 
-/// Every folder with its records. They are read once.
+/// Returns every folder with its records. They are read once.
 pub(crate) fn by_folder() -> &'static [(PathBuf, Vec<Record>)] {
     static ALL: LazyLock<Vec<(PathBuf, Vec<Record>)>> = LazyLock::new(|| {
         folders().into_iter().map(|folder| (folder.clone(), read_folder(&folder))).collect()
@@ -99,7 +100,7 @@ pub(crate) fn by_folder() -> &'static [(PathBuf, Vec<Record>)] {
     &ALL
 }
 
-/// The records of every folder, in order.
+/// Returns the records of every folder, in order.
 pub(crate) fn all() -> Vec<&'static Record> {
     by_folder().iter().flat_map(|(_, records)| records).collect()
 }
@@ -172,7 +173,7 @@ impl Record {
         reader.finish(TransportEnd::Eof)
     }
 
-    /// The ending and the tool calls.
+    /// Returns the ending and the tool calls.
     pub(crate) fn read(&self, body: &[u8]) -> (Ending, Vec<ToolCall>) {
         let mut reader = self.reader(body);
         let mut assembly = Assembly::default();
@@ -182,18 +183,18 @@ impl Record {
         (ending, calls)
     }
 
-    /// Whether the recording lists an error and no word.
+    /// Reports whether the recording lists an error and no finish reason.
     pub(crate) fn is_error(&self) -> bool {
         let errors = ["error", "error.type", "error.code", "error.status", "response.error.code"];
         let is_error = |ending: &RawEnding| errors.contains(&ending.field.as_str());
         self.words().is_empty() && self.raw_endings.iter().flatten().any(is_error)
     }
 
-    /// The words that the recording lists, in order.
+    /// Returns the finish reasons that the recording lists, in order.
     pub(crate) fn words(&self) -> Vec<String> {
         let endings = self.raw_endings.iter().flatten();
-        // Errors of other wires give their HTTP status a field of this name; one wire says `null` by a
-        // word until the end.
+        // Errors of other wires have their HTTP status in a field of this name, and one wire sends
+        // the string `null` until the end.
         let is_word = |ending: &&RawEnding| {
             WORD_FIELDS.contains(&ending.field.as_str())
                 && !(ending.field == "status" && ending.value.is_number())

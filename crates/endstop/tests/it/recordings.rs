@@ -1,4 +1,4 @@
-//! Recorded traffic: the bars of the replay, on every record.
+//! Requirements on every recorded response.
 
 use endstop::dialect::Meaning;
 use endstop::dialect::Word;
@@ -11,11 +11,11 @@ use crate::prefixes::check_cuts;
 use crate::recorded::{self, Record};
 use crate::sample::{Dice, everything, on_two_threads, some};
 
-/// How many records are cut into random pieces, and how many cuts of each stream are tried.
+/// Number of records that are cut into random chunks, and number of cuts tried per stream.
 const CUT_RECORDS: usize = 1500;
 const CUTS_OF_A_STREAM: usize = 24;
 
-/// Records whose label and body disagree, each judged by its body.
+/// Records whose label and body disagree, judged by the body.
 const DOUBTFUL: &[(&str, &str)] = &[
     (
         "3aad75995ee11f0784f6",
@@ -28,7 +28,7 @@ const DOUBTFUL: &[(&str, &str)] = &[
     ("bb53fafbdb5226cdfafe", "one event of a stream, kept as a fixture: it says `done: false`"),
 ];
 
-/// What is wrong with this ending, if anything is.
+/// Returns what is wrong with this ending, if anything.
 fn wrong(record: &Record, ending: &Ending) -> Option<&'static str> {
     let words = record.words();
     let native = ending.said.as_ref().map(|said| said.word.as_str());
@@ -63,7 +63,7 @@ fn wrong(record: &Record, ending: &Ending) -> Option<&'static str> {
     None
 }
 
-/// Whether the word is in the tables and says nothing definite.
+/// Reports whether the finish reason is in the tables but vague.
 fn is_vague(record: &Record, ending: &Ending) -> bool {
     let Some(said) = &ending.said else { return false };
     let wire = record.wire(&record.bytes());
@@ -106,7 +106,7 @@ fn every_record_is_judged_and_none_wrongly() {
     assert!(failures.is_empty(), "{} wrong:\n{}", failures.len(), failures.join("\n"));
 }
 
-/// A natural end that is whole is a success, unless the body shows that it is not one.
+/// A complete response with a natural stop is a success, unless the body shows otherwise.
 #[test]
 fn no_whole_response_is_overruled_without_evidence() {
     let records = recorded::all();
@@ -134,8 +134,8 @@ fn no_whole_response_is_overruled_without_evidence() {
     assert!(overruled.is_empty(), "{} overruled:\n{}", overruled.len(), overruled.join("\n"));
 }
 
-/// Whether the body shows, to a second reading, that a natural end is none: a refusal, a guardrail, an
-/// approval that is waited for, an item that is still open, arguments that are no JSON object.
+/// Reports whether the body contradicts a natural stop: a refusal, a guardrail, a pending approval,
+/// an open item, or arguments that are not a JSON object.
 fn shows_otherwise(record: &Record) -> bool {
     let body = record.bytes();
     let broken = |call: &calls::Call| {
@@ -146,7 +146,7 @@ fn shows_otherwise(record: &Record) -> bool {
     oracle::values(&body).iter().any(says_otherwise) || calls.iter().flatten().any(broken)
 }
 
-/// A call of Responses that its last state leaves unfinished.
+/// Reports whether the final state of a Responses call is unfinished.
 fn is_open_item(item: &Value) -> bool {
     item["type"].as_str().is_some_and(|kind| kind.ends_with("_call"))
         && (item["status"] == "in_progress" || item["status"] == "incomplete")
@@ -165,7 +165,7 @@ fn says_otherwise(value: &Value) -> bool {
     }
 }
 
-/// A record that is right again needs no excuse.
+/// A record that reads correctly again must be removed from the list.
 #[test]
 fn every_doubtful_record_is_still_one() {
     for record in recorded::all() {
@@ -190,7 +190,7 @@ fn any_cutting_of_a_record_gives_the_same_ending() {
     });
 }
 
-/// Cuts at random and around the proof of the end; every cut with `ENDSTOP_ALL=1`.
+/// Tries random cuts and cuts around the end marker; every cut with `ENDSTOP_ALL=1`.
 #[test]
 fn no_prefix_of_a_recorded_stream_is_a_success() {
     let streams: Vec<&Record> =
@@ -206,7 +206,7 @@ fn no_prefix_of_a_recorded_stream_is_a_success() {
     println!("{} cuts of {} streams", cuts.iter().sum::<usize>(), streams.len());
 }
 
-/// The places at which a stream is cut, in order.
+/// Returns the positions at which a stream is cut, in order.
 fn cuts_of(body: &[u8], marks: Option<oracle::Marks>, dice: &mut Dice) -> Vec<usize> {
     if everything() {
         return (0..body.len()).collect();
@@ -222,7 +222,7 @@ fn cuts_of(body: &[u8], marks: Option<oracle::Marks>, dice: &mut Dice) -> Vec<us
     cuts
 }
 
-/// No wire may deliver `{}` for arguments that were sent.
+/// No wire may return `{}` for arguments that were sent.
 #[test]
 fn the_calls_of_every_record_are_those_of_a_second_reading() {
     let records = recorded::all();
@@ -250,7 +250,7 @@ fn the_calls_of_every_record_are_those_of_a_second_reading() {
     );
 }
 
-/// The text of a plain body, by the documented paths: no code of the product.
+/// Finds the text of a plain body by the documented paths, without code of the product.
 fn has_text(dialect: &str, body: &Value) -> bool {
     let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
     let is_text = |value: &Value| value.as_str().is_some_and(|text| !text.is_empty());
@@ -274,7 +274,7 @@ fn has_text(dialect: &str, body: &Value) -> bool {
     }
 }
 
-/// An answer that is there is never judged empty.
+/// A response with text is never judged empty.
 #[test]
 fn the_text_of_every_plain_record_is_seen() {
     let records = recorded::all();

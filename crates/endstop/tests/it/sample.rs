@@ -1,6 +1,6 @@
-//! Seeded samples: a bounded part of all there is to try, or all of it with `ENDSTOP_ALL=1`.
+//! Seeded samples of all inputs, or all of them with `ENDSTOP_ALL=1`.
 
-/// Whether everything is tried, as `ENDSTOP_ALL=1` asks, in place of a sample.
+/// Reports whether `ENDSTOP_ALL=1` asks for everything instead of a sample.
 pub(crate) fn everything() -> bool {
     std::env::var_os("ENDSTOP_ALL").is_some_and(|value| value == "1")
 }
@@ -18,12 +18,12 @@ pub(crate) fn some<T>(items: &[T], count: usize, seed: u64) -> Vec<&T> {
     taken.into_iter().map(|at| &items[at]).collect()
 }
 
-/// A small generator, so that a failure can be repeated by its seed.
+/// A small random generator, so that a failure can be repeated from its seed.
 #[derive(Clone, Debug)]
 pub(crate) struct Dice(pub(crate) u64);
 
 impl Dice {
-    /// A generator for one of many trials.
+    /// Creates a generator for one of many trials.
     pub(crate) fn of(seed: u64, trial: usize) -> Self {
         let mut dice = Self((seed ^ (trial as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15)).max(1));
         dice.roll(2);
@@ -38,7 +38,7 @@ impl Dice {
         usize::try_from((self.0 >> 8) % (sides as u64).max(1)).unwrap()
     }
 
-    /// One of these.
+    /// Returns one of these values.
     pub(crate) fn pick<'a, T>(&mut self, from: &'a [T]) -> &'a T {
         &from[self.roll(from.len())]
     }
@@ -50,7 +50,7 @@ impl Dice {
         }
     }
 
-    /// Cuts the bytes into pieces of random size.
+    /// Splits the bytes into chunks of random size.
     pub(crate) fn cut<'a>(&mut self, mut bytes: &'a [u8], largest: usize) -> Vec<&'a [u8]> {
         let mut pieces = Vec::new();
         while !bytes.is_empty() {
@@ -62,7 +62,7 @@ impl Dice {
     }
 }
 
-/// Does the work on two threads, since there is much of it. Returns what each item gave, in order.
+/// Runs the work on two threads. Returns the result of each item, in order.
 pub(crate) fn on_two_threads<T: Sync, R: Send>(
     items: &[T],
     work: impl Fn(usize, &T) -> R + Sync,

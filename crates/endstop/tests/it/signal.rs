@@ -1,5 +1,5 @@
-//! The termination signal: one table of deltas and responses of every wire, and the detectors held
-//! against the reader, which judges the same from bytes.
+//! The termination signal: a table of deltas and responses of every wire, and a comparison of the
+//! detectors with the reader.
 
 use endstop::dialect;
 use endstop::provider::{self, Wire};
@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use crate::answer::{Answer, Content, one_call};
 use crate::case;
 
-/// Deltas, responses and native values, and what each says.
+/// Deltas, responses and native values with their signals.
 const TABLE: &str = include_str!("signal.table");
 
 /// One line of the table.
@@ -44,7 +44,7 @@ fn rows() -> Vec<Row> {
     rows
 }
 
-/// The signal of one row, by the detector that it is for.
+/// Returns the signal of one row, from the detector for its kind.
 fn detect(kind: &str, input: &str, context: &SignalContext) -> TerminationSignal {
     match kind {
         "delta" => {
@@ -90,7 +90,7 @@ fn told(signal: &TerminationSignal) -> String {
     told
 }
 
-/// A signal of ours is sound and reads back as itself.
+/// Checks that a signal is valid and survives a round trip.
 #[track_caller]
 fn is_sound(signal: &TerminationSignal) {
     let text = serde_json::to_string(signal).unwrap();
@@ -122,7 +122,7 @@ fn every_wire_is_in_the_table() {
     }
 }
 
-/// Every word of every wire, as a body: the detector says what the reader says, to the letter.
+/// For every finish reason of every wire, the detector and the reader agree on a body exactly.
 #[test]
 fn a_body_is_judged_as_its_bytes_are() {
     let mut compared = 0;
@@ -138,7 +138,7 @@ fn a_body_is_judged_as_its_bytes_are() {
         let body: Value = serde_json::from_slice(&bytes).unwrap();
         let context = context(&format!("{} {}", profile.provider, answer.dialect.id));
         assert_eq!(detect_termination(&body, false, &context), want, "{body}");
-        // A framework that hands over nothing but the word may have left the content out.
+        // A framework that passes only the finish reason may have left the content out.
         if answer.content != Content::Nothing {
             let response = Response { metadata: Some(body.clone()), ..Response::default() };
             assert_eq!(detect_termination(&response, false, &context), want, "{body}");
@@ -149,8 +149,8 @@ fn a_body_is_judged_as_its_bytes_are() {
     assert!(compared > 500, "{compared}");
 }
 
-/// Every word of every wire, streamed: one of the deltas that the handler gives is terminal, and it
-/// says what the whole stream says, unless content that came before decides.
+/// For every finish reason of every wire, one delta of the stream is terminal. It has the same
+/// signal as the whole stream, unless earlier content decides.
 #[test]
 fn the_deltas_of_a_stream_end_where_the_stream_does() {
     let mut compared = 0;
@@ -165,7 +165,7 @@ fn the_deltas_of_a_stream_end_where_the_stream_does() {
         let (Some(first), Some(so_far)) = (ends.first(), so_far) else { continue };
         let signal = detect_termination(*first, true, &context);
         is_sound(&signal);
-        // A tool word without a call, and a call without one, are judged by the content.
+        // The content decides if the finish reason for tool calls and the calls do not match.
         let by_call = matches!(answer.content, Content::Calls(_));
         if by_call == (signal.ending == Reason::ToolCall) && answer.content != Content::Nothing {
             assert_eq!(told(&signal), told(&so_far), "{first:?}");
@@ -194,7 +194,8 @@ fn answers() -> Vec<(Answer<'static>, &'static endstop::Profile)> {
     answers
 }
 
-/// The handler has no verdict of its own, and its deltas none either.
+/// The handler gives every case the ending of the reader. One of its deltas is terminal exactly if
+/// the stream ended.
 #[test]
 fn the_handler_ends_every_case_as_the_reader_does() {
     for case in case::all() {
@@ -281,7 +282,7 @@ fn metadata_is_kept_per_candidate() {
             ],
         })
     );
-    // A delta that ends nothing keeps its ratings and tokens too.
+    // A delta that does not end the response keeps its ratings and tokens too.
     let under_way = json!({
         "candidates": [{"content": {"parts": [{"text": "Hi"}]}, "safetyRatings": [{"category": "X"}]}],
         "usageMetadata": {"candidatesTokenCount": 3},
@@ -353,10 +354,11 @@ fn a_signal_gives_its_context_back() {
     );
     assert_eq!(signal.provider_specific.metadata.path.as_deref(), Some("delta.stop_reason"));
     is_sound(&signal);
-    // A conversation that is full does not end a response.
+    // A full conversation does not end a response.
     assert!(given.conversation.unwrap().is_full());
     assert!(!is_terminal(&Delta::default(), &given));
-    // The cap and the tokens so far are evidence: a natural stop at the cap is less sure.
+    // The token limit and the tokens so far are evidence: a natural stop at the limit is less
+    // certain.
     let natural = Delta { finish_reason: Some("end_turn".to_owned()), ..Delta::default() };
     let at_cap = detect_termination(&natural, true, &given);
     assert_eq!((at_cap.ending, at_cap.confidence), (Reason::Complete, Confidence::Medium));
@@ -392,7 +394,7 @@ fn a_provider_registered_at_run_time_counts() {
     assert!(registry.is_terminal(&delta, &context("acme")));
     let signal = registry.detect_termination("acme", &delta, true);
     assert_eq!(told(&signal), "over output_limit high finish_reason=frobnicated");
-    // The built-in providers count as well, and nobody else knows the word.
+    // The built-in providers are included, and no other one knows the finish reason.
     let signal = registry.detect_termination("google", &delta, true);
     assert_eq!(told(&signal), "over unknown medium finishReason=frobnicated");
 }

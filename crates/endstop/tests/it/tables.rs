@@ -1,4 +1,4 @@
-//! The tables tell the truth about the code: usage fields, caps, paths, sources.
+//! The tables agree with the code: usage fields, token limits, paths, sources.
 
 use endstop::dialect;
 use endstop::provider;
@@ -17,7 +17,7 @@ fn every_dialect_is_served_by_someone() {
     }
 }
 
-/// A body in which nothing but the word and this one field stands.
+/// Returns a body with only the finish reason and this field.
 fn body_with(dialect: &str, path: &str, number: u64) -> Value {
     let mut body = match dialect {
         "openai-chat" => {

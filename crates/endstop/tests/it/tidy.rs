@@ -1,4 +1,4 @@
-//! What no lint holds: the invariants of absence.
+//! Project rules that no lint checks.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -20,7 +20,7 @@ fn core() -> Vec<PathBuf> {
     found
 }
 
-/// The code of a file, without its tests, comments and documentation.
+/// Returns the code of a file, without tests, comments and documentation.
 fn code(path: &Path) -> String {
     let text = std::fs::read_to_string(path).unwrap();
     let text = text.split("\nmod tests").next().unwrap();
@@ -44,25 +44,25 @@ fn no_file_outside_its_own_names_a_provider() {
     }
 }
 
-/// Names that wires have and that are ours as well: in records, signals, vocabularies or decisions.
+/// Names of wires that are also ours, in records, signals, vocabularies or decisions.
 const OURS: &[&str] = &[
-    // Kinds of content and reasons, in records.
+    // Kinds of content and reasons in records.
     "bare_tool_call",
     "content_filter",
     "malformed_tool_call",
     "stop_sequence",
     "tool_calls",
-    // The stored word, and the field of a signal's delta.
+    // The stored finish reason, and the field of a signal's delta.
     "finish_reason",
-    // What frameworks call an event's name in the metadata of a signal.
+    // Frameworks' name for an event's name in the metadata of a signal.
     "event_type",
-    // What serde is told, and Rust's own.
+    // Names of serde and Rust.
     "snake_case",
     "Option::is_none",
     "Vec::is_empty",
 ];
 
-/// The strings in code that look like the name of a field or an event: several words in one.
+/// Returns the strings that look like names of fields or events: several words joined.
 fn names_in(code: &str) -> BTreeSet<String> {
     let several = |name: &&str| {
         let letters = name.chars().all(|c| c.is_ascii_alphanumeric() || "_-.[]:".contains(c));
@@ -78,7 +78,7 @@ fn names_in(code: &str) -> BTreeSet<String> {
         .collect()
 }
 
-/// What a wire calls its fields and events stands in its file alone.
+/// The names of a wire's fields and events occur only in its file.
 #[test]
 fn no_wire_fact_stands_outside_dialects_and_providers() {
     let is_wires = |path: &Path| {
@@ -91,7 +91,7 @@ fn no_wire_fact_stands_outside_dialects_and_providers() {
     assert!(known.len() > 500 && known.contains("content_block_stop"), "{}", known.len());
     let mut found = Vec::new();
     for path in others {
-        // The table of how others spell our reasons, and what fuzzing throws at the readers.
+        // These files list the spellings of other projects, and inputs for fuzzing.
         if path.ends_with("vocabulary.rs") || path.ends_with("fuzzing.rs") {
             continue;
         }
@@ -133,8 +133,7 @@ fn every_source_file_opens_with_what_it_is_for() {
     }
 }
 
-/// The core builds for a machine without an operating system's services only if it asks for none;
-/// this holds its list of dependencies to those that are known not to.
+/// The core does no IO only if its dependencies do none. This checks them against a known list.
 #[test]
 fn the_core_depends_on_nothing_that_does_io() {
     let manifest =

@@ -1,4 +1,4 @@
-//! Tokens for going on: passed to whoever listens, and kept nowhere.
+//! Continuation tokens: passed to listeners, and stored nowhere.
 
 use endstop::registry::{Clues, choose};
 use endstop::signal::TerminationSignal;

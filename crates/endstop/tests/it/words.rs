@@ -1,4 +1,4 @@
-//! Every row of every table is held by a case: flip it, and a case fails.
+//! Every row of every table of finish reasons has a case that fails if the row changes.
 
 use endstop::Reason;
 use endstop::dialect::Meaning;
@@ -36,7 +36,7 @@ fn a_flipped_word_fails_a_case() {
     assert!(unheld.is_empty(), "no case holds:\n{}", unheld.join("\n"));
 }
 
-/// Whether some case fails when the word means something else.
+/// Reports whether a case fails if the finish reason has another meaning.
 fn is_held(
     cases: &[Case],
     field: &str,

@@ -1,4 +1,4 @@
-//! A second, plain reading of tool calls: no code of the product.
+//! A second, simple implementation that reads tool calls. It shares no code with the product.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 use super::frames;
 use crate::calls::{Call, is_plain};
 
-/// The calls of a response; none if this wire is not read a second time.
+/// Returns the calls of a response, or `None` if this wire has no second implementation.
 pub(crate) fn read(dialect: &str, bytes: &[u8]) -> Option<Vec<Call>> {
     let read: fn(&mut Calls, &str, &Value, bool) = match dialect {
         "openai-chat" => chat,
@@ -35,9 +35,9 @@ pub(crate) fn read(dialect: &str, bytes: &[u8]) -> Option<Vec<Call>> {
 #[derive(Default)]
 struct Calls {
     list: Vec<Found>,
-    /// By choice and number: the place in the list.
+    /// Position in the list, by choice and number.
     at: BTreeMap<(u64, u64), usize>,
-    /// Of a call whose arguments come by paths: what came so far.
+    /// Arguments so far of calls whose arguments come by paths.
     open: BTreeMap<u64, (u64, Option<Value>)>,
 }
 
@@ -47,7 +47,7 @@ struct Found {
 }
 
 impl Calls {
-    /// Begins a call, or goes on with it: another id at the same place is another call.
+    /// Starts or continues a call. Another id at the same position starts another call.
     fn start(&mut self, choice: u64, number: u64, id: &str, name: &str) {
         if let Some(at) = self.at.get(&(choice, number)) {
             let found = &mut self.list[*at];
@@ -81,7 +81,7 @@ impl Calls {
         self.get(choice, number).unwrap().arguments.push_str(piece);
     }
 
-    /// Arguments that came whole, where none came in pieces.
+    /// Sets the arguments that came whole, unless some came in pieces.
     fn fill(&mut self, choice: u64, number: u64, arguments: &str) {
         if let Some(call) = self.get(choice, number).filter(|call| call.arguments.is_empty()) {
             arguments.clone_into(&mut call.arguments);
@@ -97,7 +97,7 @@ fn list(value: &Value) -> &[Value] {
     value.as_array().map_or(&[], Vec::as_slice)
 }
 
-/// Arguments as text: what came as a value is written as one.
+/// Returns arguments as text. A value is serialised.
 fn arguments(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),
@@ -150,7 +150,7 @@ fn items(calls: &mut Calls, output: &Value) {
     }
 }
 
-/// The items that the caller runs, and where their arguments stand.
+/// Items that the caller runs, and the keys of their arguments.
 const ITEMS: &[(&str, &str)] = &[
     ("function_call", "arguments"),
     ("custom_tool_call", "input"),
@@ -162,7 +162,7 @@ const ITEMS: &[(&str, &str)] = &[
 ];
 
 fn item(calls: &mut Calls, number: u64, item: &Value, whole: bool) {
-    // What has its output beside it was run by the provider.
+    // An item with an output was run by the provider.
     let by_provider = item["execution"] == "server";
     if let Some(ran) = text(&item["type"]).strip_suffix("_call_output").filter(|_| whole) {
         calls.list.retain(|found| found.id != text(&item["call_id"]) || ran.is_empty());
@@ -221,7 +221,7 @@ fn converse(calls: &mut Calls, name: &str, value: &Value, plain: bool) {
         }
         return;
     }
-    // Nova puts each event into an object of its name.
+    // Nova puts each event into an object with its name.
     let names = ["contentBlockStart", "contentBlockDelta", "contentBlockStop"];
     let wrapped = names.iter().find(|name| value[**name].is_object());
     let (name, value) = wrapped.map_or((name, value), |name| (name, &value[*name]));
@@ -278,7 +278,7 @@ fn gemini(calls: &mut Calls, _: &str, value: &Value, _: bool) {
     }
 }
 
-/// A call, whole or a piece of one: pieces say by a path where they belong.
+/// Adds a call, whole or a piece. A piece has the path of its value.
 fn function_call(calls: &mut Calls, choice: u64, call: &Value) {
     let (number, mut tree) = calls.open.remove(&choice).unwrap_or_else(|| {
         let number = calls.list.len() as u64;
@@ -304,7 +304,7 @@ enum Step {
     Index(usize),
 }
 
-/// Reads `$.a.b[0]['c d']`.
+/// Parses a path such as `$.a.b[0]['c d']`.
 fn path(path: &str) -> Vec<Step> {
     let mut steps = Vec::new();
     let mut rest = path.trim_start_matches('$');
@@ -328,7 +328,7 @@ fn path(path: &str) -> Vec<Step> {
     steps
 }
 
-/// Puts the value of a piece where its path says; text is added to the text that is there.
+/// Sets the value of a piece at its path. Text is appended to existing text.
 fn set(mut at: &mut Value, path: &[Step], piece: &Value) {
     for step in path {
         at = match step {
