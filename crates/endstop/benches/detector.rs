@@ -16,11 +16,13 @@ use std::alloc::System;
 use std::hint::black_box;
 use std::process::Command;
 
+mod events;
+
 use bytes::Bytes;
-use endstop::frame::aws;
 use endstop::frame::sse::Sse;
-use endstop::provider::{self, Profile};
+use endstop::provider;
 use endstop::{Head, Reader, RequestInfo, Watcher};
+use events::{STREAMS, Stream, WORDS};
 use eventsource_stream::Eventsource;
 use futures_util::{StreamExt, stream};
 use serde::Deserialize;
@@ -63,49 +65,8 @@ fn one_line(size: usize, cut: usize) {
 
 /// Returns one event per chunk, in the format of the wire.
 fn events(wire: &str) -> Vec<Vec<u8>> {
-    (0..EVENTS).map(|number| event(wire, WORDS[number % WORDS.len()])).collect()
-}
-
-const WORDS: &[&str] =
-    &[" the", " Quantität", " 模型", "ing", " answer", r#" \"so\""#, r".\n", " of", " tokens", ","];
-
-fn event(wire: &str, text: &str) -> Vec<u8> {
-    match wire {
-        "chat" => {
-            let head = r#"{"id":"chatcmpl-B9MBs8CjcvOU2jLn4n570S5qMJKcT","object":"chat.completion.chunk","created":1741569952,"model":"gpt-4.1-2025-04-14","service_tier":"default","system_fingerprint":"fp_f5bdcc3276","choices":[{"index":0,"delta":{"content":""#;
-            format!("data: {head}{text}\"}},\"logprobs\":null,\"finish_reason\":null}}],\"usage\":null,\"obfuscation\":\"aB3xY9z\"}}\n\n").into_bytes()
-        }
-        "responses" => format!("event: response.output_text.delta\ndata: {{\"type\":\"response.output_text.delta\",\"sequence_number\":42,\"item_id\":\"msg_68a1f0c2e4b88191a1b2c3d4e5f60718\",\"output_index\":0,\"content_index\":0,\"delta\":\"{text}\",\"logprobs\":[],\"obfuscation\":\"aB3xY9zQ\"}}\n\n").into_bytes(),
-        "anthropic" => format!("event: content_block_delta\ndata: {{\"type\":\"content_block_delta\",\"index\":0,\"delta\":{{\"type\":\"text_delta\",\"text\":\"{text}\"}}           }}\n\n").into_bytes(),
-        "gemini" => format!("data: {}\n\n", gemini(text)).into_bytes(),
-        "gemini-array" => format!("{}\n,\r\n", gemini(text)).into_bytes(),
-        "ollama" => format!("{{\"model\":\"llama3.3\",\"created_at\":\"2026-11-15T10:20:30.123456789Z\",\"message\":{{\"role\":\"assistant\",\"content\":\"{text}\"}},\"done\":false}}\n").into_bytes(),
-        "bedrock" => {
-            let payload = format!("{{\"contentBlockIndex\":0,\"delta\":{{\"text\":\"{text}\"}},\"p\":\"abcdefghijklmnopqrstuvwxyzABCDEFGH\"}}");
-            let headers = [(":event-type", "contentBlockDelta"), (":content-type", "application/json"), (":message-type", "event")];
-            aws::encode(&headers, payload.as_bytes())
-        }
-        _ => panic!("no such wire: {wire}"),
-    }
-}
-
-fn gemini(text: &str) -> String {
-    format!(
-        "{{\"candidates\": [{{\"content\": {{\"parts\": [{{\"text\": \"{text}\"}}],\"role\": \"model\"}},\"index\": 0}}],\"usageMetadata\": {{\"promptTokenCount\": 12,\"candidatesTokenCount\": 34,\"totalTokenCount\": 46}},\"modelVersion\": \"gemini-3-flash\",\"responseId\": \"abcDEF123\"}}"
-    )
-}
-
-fn profile(wire: &str) -> (&'static Profile, &'static str) {
-    match wire {
-        "chat" => (&provider::OPENAI.main, "text/event-stream"),
-        "responses" => (provider::OPENAI.wire_of("openai-responses").unwrap(), "text/event-stream"),
-        "anthropic" => (&provider::ANTHROPIC.main, "text/event-stream"),
-        "gemini" => (&provider::GOOGLE.main, "text/event-stream"),
-        "gemini-array" => (&provider::GOOGLE.main, "application/json"),
-        "ollama" => (&provider::OLLAMA.main, "application/x-ndjson"),
-        "bedrock" => (&provider::BEDROCK.main, "application/vnd.amazon.eventstream"),
-        _ => panic!("no such wire: {wire}"),
-    }
+    let stream = Stream::named(wire);
+    (0..EVENTS).map(|number| stream.event(WORDS[number % WORDS.len()])).collect()
 }
 
 /// Returns the same bytes in chunks of another size; zero keeps one event per chunk.
@@ -144,24 +105,18 @@ fn run(contender: &str, wire: &str, chunks: &[Vec<u8>], rounds: usize) {
     let all = || (0..rounds).flat_map(|_| chunks);
     match contender {
         "watch" => {
-            let (profile, content_type) = profile(wire);
-            let head = Head { status: 200, content_type };
-            let mut watcher = Watcher::new(profile, head, RequestInfo::default());
-            if wire == "gemini-array" {
-                watcher.watch(b"[");
-            }
+            let stream = Stream::named(wire);
+            let head = Head { status: 200, content_type: stream.content_type() };
+            let mut watcher = Watcher::new(stream.profile(), head, RequestInfo::default());
+            watcher.watch(stream.opening());
             all().for_each(|chunk| watcher.watch(chunk));
             black_box(&watcher);
         }
         "read" => {
-            let (profile, content_type) = profile(wire);
-            let head = Head { status: 200, content_type };
-            let mut reader = Reader::new(profile, head, RequestInfo::default());
-            if wire == "gemini-array" {
-                reader.read(b"[", |event| {
-                    black_box(event);
-                });
-            }
+            let stream = Stream::named(wire);
+            let head = Head { status: 200, content_type: stream.content_type() };
+            let mut reader = Reader::new(stream.profile(), head, RequestInfo::default());
+            reader.read(stream.opening(), |_| {});
             for chunk in all() {
                 reader.read(chunk, |event| {
                     black_box(event);
@@ -305,11 +260,11 @@ fn allocations_per_event(contender: &str, wire: &str) -> f64 {
 fn report() {
     println!("S1  instructions and allocations per event, one event a chunk");
     println!(
-        "{:<26} {:>14} {:>9} {:>9} {:>8}",
+        "{:<26} {:>24} {:>9} {:>9} {:>8}",
         "contender", "wire", "Ir/event", "x bound", "allocs"
     );
-    let bound = per_event("bound", "chat", 0);
-    let supply = per_event("bytes", "chat", 0);
+    let bound = per_event("bound", "openai-chat", 0);
+    let supply = per_event("bytes", "openai-chat", 0);
     let row = |contender: &str, wire: &str| {
         let mut cost = per_event(contender, wire, 0);
         let mut allocations = allocations_per_event(contender, wire);
@@ -320,31 +275,36 @@ fn report() {
             cost -= supply;
             allocations -= allocations_per_event("bytes", wire);
         }
-        println!("{contender:<26} {wire:>14} {cost:>9.0} {:>9.2} {allocations:>8.2}", cost / bound);
+        println!("{contender:<26} {wire:>24} {cost:>9.0} {:>9.2} {allocations:>8.2}", cost / bound);
         cost
     };
-    let size = event("chat", WORDS[0]).len();
+    let size = Stream::named("openai-chat").event(WORDS[0]).len();
     println!("(a plain chat event here has {size} bytes)");
-    row("bound", "chat");
-    for wire in ["chat", "responses", "anthropic", "gemini", "gemini-array", "ollama", "bedrock"] {
-        row("watch", wire);
+    row("bound", "openai-chat");
+    for stream in STREAMS {
+        row("watch", stream.name);
     }
-    let read = row("read", "chat");
-    row("framing", "chat");
-    let reference = row("framing+serde", "chat");
-    println!("{:<26} {:>14} {:>9.2}x", "read / framing+serde", "chat", read / reference);
+    let read = row("read", "openai-chat");
+    row("framing", "openai-chat");
+    let reference = row("framing+serde", "openai-chat");
+    println!("{:<26} {:>24} {:>9.2}x", "read / framing+serde", "openai-chat", read / reference);
     for contender in ["sse-stream", "sseer", "eventsource-stream", "eventsource-stream+Value"] {
-        row(contender, "chat");
+        row(contender, "openai-chat");
     }
 
-    println!("\nR1  registering a provider: {:.0} instructions", per_event("register", "chat", 0));
+    println!(
+        "\nR1  registering a provider: {:.0} instructions",
+        per_event("register", "openai-chat", 0)
+    );
 
     println!("\nS2  instructions per byte, the same bytes cut otherwise (chat)");
     println!("{:>8} {:>10} {:>10}", "cut", "watch", "bound");
-    let bytes = events("chat").concat().len() as f64 / EVENTS as f64;
+    let bytes = events("openai-chat").concat().len() as f64 / EVENTS as f64;
     for cut in [1, 2, 7, 64, 128, 1400, 16384] {
-        let (ours, theirs) =
-            (per_event("watch", "chat", cut) / bytes, per_event("bound", "chat", cut) / bytes);
+        let (ours, theirs) = (
+            per_event("watch", "openai-chat", cut) / bytes,
+            per_event("bound", "openai-chat", cut) / bytes,
+        );
         println!("{cut:>8} {ours:>10.2} {theirs:>10.2}");
     }
 
@@ -358,9 +318,9 @@ fn report() {
 
     println!("\nS4  many events: instructions per event (chat)");
     println!("{:>10} {:>10}", "events", "watch");
-    let start = instructions(&["watch", "chat", "0", "0"]);
+    let start = instructions(&["watch", "openai-chat", "0", "0"]);
     for rounds in [10, 100, 1000, 10_000] {
-        let cost = instructions(&["watch", "chat", "0", &rounds.to_string()]) - start;
+        let cost = instructions(&["watch", "openai-chat", "0", &rounds.to_string()]) - start;
         println!("{:>10} {:>10.1}", rounds * EVENTS, cost / (rounds * EVENTS) as f64);
     }
 }

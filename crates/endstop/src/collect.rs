@@ -25,7 +25,7 @@ use crate::tool_call::{Allow, Assembly, ToolCall, allow};
 /// assert_eq!(answer.ending.reason, Reason::OutputLimit);
 /// ```
 #[derive(Clone, Debug)]
-#[must_use = "a response has an ending: call `finish`"]
+#[must_use = "call `finish` to get the ending"]
 pub struct Collector {
     reader: Reader,
     content: Content,

@@ -845,7 +845,7 @@ like = "anthropic-messages"
         fails(&with("hosts = [\".acme.example\"]\n"), 3, "invalid host `.acme.example`");
         fails(&with("base_url = \"acme\"\n"), 3, "invalid base_url: expected https:// or http://");
         fails("[provider.openai]\nlike = \"openai-chat\"\n", 1, "is built in: remove `like`");
-        fails("[provider.openai]\n[provider.chatgpt]\n", 1, "duplicate provider `chatgpt`");
+        fails("[provider.openai]\n[provider.chatgpt]\n", 1, "duplicate provider `openai`");
         fails(&with("[provider.acme]\nlike = \"openai-chat\"\n"), 3, "duplicate");
         let words = |rest: &str| with(&format!("[provider.acme.words]\n{rest}\n"));
         fails(

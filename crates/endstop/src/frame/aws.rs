@@ -27,7 +27,7 @@ pub struct Aws {
     decoded: Vec<u8>,
     /// Headers of the last event and its name, since most events repeat them.
     last: (Vec<u8>, String),
-    /// Kept, so that the processor is asked only once what it can do.
+    /// Hasher that is cloned, since creating one queries the features of the processor.
     hasher: crc32fast::Hasher,
 }
 

@@ -113,5 +113,5 @@ fn arguments_replaced_by_an_empty_object_fail_a_case_of_every_wire() {
             }
         }
     }
-    assert!(missing.is_empty(), "no case holds the arguments of:\n{}", missing.join("\n"));
+    assert!(missing.is_empty(), "no case covers the arguments of:\n{}", missing.join("\n"));
 }

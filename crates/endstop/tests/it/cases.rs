@@ -22,7 +22,7 @@ fn cases_have_a_source_and_a_name_of_their_own() {
     let mut names = BTreeSet::new();
     for case in case::all() {
         assert!(case.source.len() > 3, "{} has no source", case.label());
-        assert!(names.insert(case.label()), "{} is there twice", case.label());
+        assert!(names.insert(case.label()), "{} is not unique", case.label());
     }
 }
 

@@ -110,7 +110,7 @@ fn read_folder(folder: &Path) -> Vec<Record> {
         std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
     files.retain(|path| path.to_string_lossy().ends_with(".jsonl.gz"));
     files.sort();
-    assert!(!files.is_empty(), "`{}` holds no recordings (*.jsonl.gz)", folder.display());
+    assert!(!files.is_empty(), "`{}` has no recordings (*.jsonl.gz)", folder.display());
     let mut records = Vec::new();
     for file in files {
         let reader = flate2::read::MultiGzDecoder::new(std::fs::File::open(&file).unwrap());

@@ -33,7 +33,7 @@ fn a_flipped_word_fails_a_case() {
             }));
         }
     }
-    assert!(unheld.is_empty(), "no case holds:\n{}", unheld.join("\n"));
+    assert!(unheld.is_empty(), "no case covers:\n{}", unheld.join("\n"));
 }
 
 /// Reports whether a case fails if the finish reason has another meaning.
