@@ -161,11 +161,11 @@ pub(crate) fn print_next(next: Option<&Next>, style: Style) -> Result<()> {
     match next {
         Some(Next::Changed(next)) => {
             writeln!(out, "  {name} {}", next.sentence)?;
-            writeln!(out, "{}", serde_json::to_string_pretty(&next.request)?)?;
+            writeln!(out, "{}", next.request.get())?;
         }
         Some(Next::Same { request, sentence }) => {
             writeln!(out, "  {name} {sentence}")?;
-            writeln!(out, "{}", serde_json::to_string_pretty(request)?)?;
+            writeln!(out, "{}", request.get())?;
         }
         Some(Next::Impossible { impossible }) => writeln!(out, "  {name} none: {impossible}")?,
         None => {}

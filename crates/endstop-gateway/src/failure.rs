@@ -130,18 +130,19 @@ fn sentence(clause: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use endstop::{Confidence, Shown, Timer};
+    use endstop::{Confidence, Said, Shown, Timer};
 
     use super::*;
 
     const STRICT: Strictness = Strictness { tool_calls: ToolCalls::Fail, proves: true };
 
     fn ending(reason: Reason, shown: Shown) -> Ending {
-        let mut ending = Ending::new(reason, Confidence::High, Closed::Proven);
+        let mut ending = Ending::new(reason, Confidence::High, Closed::Eof);
         ending.shown = shown;
         ending.sentence = "the stream stopped".to_owned();
         for choice in &mut ending.choices {
             choice.shown = shown;
+            choice.said = Some(Said::new("finish_reason", "x"));
         }
         ending
     }

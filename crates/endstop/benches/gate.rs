@@ -180,10 +180,9 @@ fn compare(costs: &[Cost]) -> ExitCode {
         .lines()
         .filter(|line| !line.starts_with('#'))
         .map(|line| {
-            let mut columns = line.rsplitn(3, char::is_whitespace).filter(|it| !it.is_empty());
-            let allocations = columns.next().unwrap().parse().unwrap();
-            let rest = line[..line.rfind(char::is_whitespace).unwrap()].trim_end();
-            let (name, instructions) = rest.rsplit_once(char::is_whitespace).unwrap();
+            let (rest, allocations) = line.rsplit_once(char::is_whitespace).unwrap();
+            let (name, instructions) = rest.trim_end().rsplit_once(char::is_whitespace).unwrap();
+            let allocations = allocations.parse().unwrap();
             (name.trim_end().to_owned(), (instructions.parse().unwrap(), allocations))
         })
         .collect();

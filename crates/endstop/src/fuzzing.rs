@@ -239,8 +239,15 @@ pub fn repeats(data: &[u8]) {
     let Some((wire, template)) = TEMPLATES.get(dice.roll() % TEMPLATES.len()) else { return };
     let Some(profile) = wires.get(*wire) else { return };
     let mut stream = Vec::new();
+    let words = [
+        r#"{"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}"#,
+        r#"{"type":"response.completed","response":{"status":"completed","output":[]}}"#,
+        r#"{"type":"message_delta","delta":{"stop_reason":"end_turn"}}"#,
+        r#"{"candidates":[{"content":{"parts":[{"text":"!"}]},"finishReason":"STOP"}]}"#,
+    ];
     for _ in 0..6 {
-        let mut event = template.as_bytes().to_vec();
+        let word = words.get(*wire).filter(|_| dice.roll() % 8 == 7);
+        let mut event = word.unwrap_or(template).as_bytes().to_vec();
         for _ in 0..dice.roll() % 4 {
             change(&mut event, &mut dice);
         }
@@ -253,6 +260,9 @@ pub fn repeats(data: &[u8]) {
         read(Reader::new(*profile, head(), RequestInfo::default()), &[&stream], TransportEnd::Eof);
     let slow = Reader::new(*profile, head(), RequestInfo::default()).without_repeats();
     assert_eq!(fast, read(slow, &[&stream], TransportEnd::Eof));
+    let mut watched = Watcher::new(*profile, head(), RequestInfo::default());
+    watched.watch(&stream);
+    assert_eq!(fast.0, watched.finish(TransportEnd::Eof));
 }
 
 /// Events of tool calls on several wires, to be sent in any order.

@@ -402,8 +402,9 @@ impl State {
     /// not.
     fn read_repeat(&mut self, frame: &Frame<'_>, sink: Option<&mut Sink<'_, '_>>) -> bool {
         let Some((piece, hit)) = self.repeat.hit(frame) else { return false };
-        // Without a listener, later text changes nothing. Arguments are always followed.
-        let quiet = sink.is_none() && !piece.is_followed();
+        // Without a listener, later text changes nothing, unless it comes after the finish reason.
+        // Arguments are always followed.
+        let quiet = sink.is_none() && !piece.is_followed() && !self.facts.any_said();
         let text = if quiet { None } else { hit.text() };
         if text.is_none() && !quiet {
             return false;
