@@ -1,7 +1,7 @@
 //! The termination signal: an ending in a form for other programs, and functions that detect it.
 //!
 //! This module contains no rules and no wire formats. It passes a delta or a response from a
-//! framework to its dialect as an event or a body, and [`crate::verdict`] judges it.
+//! framework to its dialect as an event or a body, and one verdict judges it.
 //!
 //! `should_terminate` means that this response is over, also after an error, a cut or a tool call.
 //! It does not say whether the conversation continues. A partial delta is never terminal. A whole

@@ -289,6 +289,7 @@ async fn row_47_a_locked_file_is_waited_for() {
 
 /// Two gateways, each with its own directory, and one database.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[cfg_attr(not(endstop_servers), ignore = "needs Postgres: set ENDSTOP_SERVERS=1")]
 async fn row_48_postgres_stops_and_starts_again() {
     let server = tokio::task::spawn_blocking(Postgres::start).await.unwrap();
     let server = Arc::new(server);

@@ -76,6 +76,7 @@ fn wanted() -> Vec<Vec<Option<String>>> {
 }
 
 #[test]
+#[cfg_attr(not(endstop_servers), ignore = "needs Postgres: set ENDSTOP_SERVERS=1")]
 fn a_table_of_postgres() {
     let place = places::pooled();
     place.sql(&made("bigint"));
@@ -124,6 +125,7 @@ fn a_table_of_sqlite() {
 }
 
 #[test]
+#[cfg_attr(not(endstop_servers), ignore = "needs Postgres: set ENDSTOP_SERVERS=1")]
 fn names_that_are_not_there() {
     let place = places::postgres();
     place.sql(&made("bigint"));

@@ -21,6 +21,7 @@ fn of_team(number: u64, team: &str) -> Entry {
 }
 
 #[test]
+#[cfg_attr(not(endstop_servers), ignore = "needs Postgres: set ENDSTOP_SERVERS=1")]
 fn an_id_of_another_kind_stays_and_ours_stands_beside_it() {
     let place = place(
         "CREATE TABLE gateway_requests (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, \
@@ -64,6 +65,7 @@ fn an_id_of_another_kind_stays_and_ours_stands_beside_it() {
 }
 
 #[test]
+#[cfg_attr(not(endstop_servers), ignore = "needs Postgres: set ENDSTOP_SERVERS=1")]
 fn one_bad_row_does_not_hold_up_the_others() {
     let place = place(
         "CREATE TABLE gateway_requests (id uuid PRIMARY KEY DEFAULT gen_random_uuid(), \
@@ -89,6 +91,7 @@ fn one_bad_row_does_not_hold_up_the_others() {
 }
 
 #[test]
+#[cfg_attr(not(endstop_servers), ignore = "needs Postgres: set ENDSTOP_SERVERS=1")]
 fn a_row_of_theirs_with_our_id_is_never_changed() {
     let place = place(
         "CREATE TABLE gateway_requests (id uuid PRIMARY KEY, model text, \
@@ -108,6 +111,7 @@ fn a_row_of_theirs_with_our_id_is_never_changed() {
 }
 
 #[test]
+#[cfg_attr(not(endstop_servers), ignore = "needs Postgres: set ENDSTOP_SERVERS=1")]
 fn what_must_have_a_value_is_named() {
     let place =
         place("CREATE TABLE gateway_requests (id serial PRIMARY KEY, \"user\" text NOT NULL)");
@@ -124,6 +128,7 @@ fn what_must_have_a_value_is_named() {
 }
 
 #[test]
+#[cfg_attr(not(endstop_servers), ignore = "needs Postgres: set ENDSTOP_SERVERS=1")]
 fn a_time_that_is_a_number_is_not_guessed_at() {
     let place = place("CREATE TABLE gateway_requests (id uuid PRIMARY KEY, created_at bigint)");
     let error = place.open().migrate().unwrap_err().to_string();
@@ -131,6 +136,7 @@ fn a_time_that_is_a_number_is_not_guessed_at() {
 }
 
 #[test]
+#[cfg_attr(not(endstop_servers), ignore = "needs Postgres: set ENDSTOP_SERVERS=1")]
 fn sums_are_those_of_the_rows_there_too() {
     let place = place(
         "CREATE TABLE gateway_requests (id text, team_id varchar(64), created_at timestamp, \
@@ -163,6 +169,7 @@ fn sums_are_those_of_the_rows_there_too() {
 
 /// Supabase serves `public` to the role `anon`, and grants it everything by default.
 #[test]
+#[cfg_attr(not(endstop_servers), ignore = "needs Postgres: set ENDSTOP_SERVERS=1")]
 fn what_supabase_serves_to_the_world_is_not_served() {
     let server = places::Postgres::start();
     let (ours, theirs) = (server.database(), server.database());
@@ -198,6 +205,7 @@ fn what_supabase_serves_to_the_world_is_not_served() {
 }
 
 #[test]
+#[cfg_attr(not(endstop_servers), ignore = "needs Postgres: set ENDSTOP_SERVERS=1")]
 fn exported_files_do_the_same_alone_and_twice() {
     let directory = tempfile::tempdir().unwrap();
     let files = export_migrations(directory.path(), "20261116093000").unwrap();
@@ -219,6 +227,7 @@ fn exported_files_do_the_same_alone_and_twice() {
 
 /// The question that people ask, as it is, on many rows.
 #[test]
+#[cfg_attr(not(endstop_servers), ignore = "needs Postgres: set ENDSTOP_SERVERS=1")]
 fn the_index_answers_the_question() {
     let place = places::postgres();
     let mut store = place.open();

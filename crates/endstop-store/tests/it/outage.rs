@@ -9,6 +9,7 @@ use crate::model::{entry, query};
 use crate::places::{self, Postgres};
 
 #[test]
+#[cfg_attr(not(endstop_servers), ignore = "needs Postgres: set ENDSTOP_SERVERS=1")]
 fn postgres_stops_and_starts_again() {
     let server = Postgres::start();
     let url = server.database();
@@ -36,6 +37,7 @@ fn postgres_stops_and_starts_again() {
 }
 
 #[test]
+#[cfg_attr(not(endstop_servers), ignore = "needs Postgres: set ENDSTOP_SERVERS=1")]
 fn postgres_that_does_not_answer_is_not_waited_for() {
     let server = Postgres::start();
     let options = Options { timeout: Duration::from_millis(200), ..Options::default() };
@@ -55,6 +57,7 @@ fn postgres_that_does_not_answer_is_not_waited_for() {
 }
 
 #[test]
+#[cfg_attr(not(endstop_servers), ignore = "needs Postgres: set ENDSTOP_SERVERS=1")]
 fn a_connection_that_was_ended_is_made_anew() {
     for place in [places::postgres(), places::pooled()] {
         let mut store = place.open();
@@ -73,6 +76,7 @@ fn a_connection_that_was_ended_is_made_anew() {
 }
 
 #[test]
+#[cfg_attr(not(endstop_servers), ignore = "needs Postgres: set ENDSTOP_SERVERS=1")]
 fn a_table_that_is_locked_is_waited_for_and_no_longer() {
     let place = places::postgres();
     place.open().migrate().unwrap();

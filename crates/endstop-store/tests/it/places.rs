@@ -131,16 +131,6 @@ impl Postgres {
 }
 
 fn start_pooler(postgres: u16) -> (u16, Child) {
-    if Command::new("pgbouncer").arg("--version").stdout(Stdio::null()).status().is_err() {
-        let installed = Command::new("apt-get")
-            .args(["install", "-y", "--no-install-recommends", "pgbouncer"])
-            .stdout(Stdio::null())
-            .status();
-        assert!(
-            installed.is_ok_and(|status| status.success()),
-            "pgbouncer is missing and cannot be installed; install the package `pgbouncer`"
-        );
-    }
     let port = free_port();
     let directory = directory("pool");
     let ini = directory.join("pgbouncer.ini");

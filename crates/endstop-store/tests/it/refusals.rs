@@ -49,6 +49,7 @@ fn a_server_that_is_not_there() {
 }
 
 #[test]
+#[cfg_attr(not(endstop_servers), ignore = "needs Postgres: set ENDSTOP_SERVERS=1")]
 fn a_server_that_refuses() {
     let place = places::postgres();
     place.sql("CREATE ROLE stranger LOGIN");
@@ -71,6 +72,7 @@ fn a_server_that_refuses() {
 }
 
 #[test]
+#[cfg_attr(not(endstop_servers), ignore = "needs Postgres: set ENDSTOP_SERVERS=1")]
 fn a_wrong_password() {
     let server = places::Postgres::start();
     let url = server.database();
@@ -99,6 +101,7 @@ fn a_wrong_password() {
 }
 
 #[test]
+#[cfg_attr(not(endstop_servers), ignore = "needs Postgres: set ENDSTOP_SERVERS=1")]
 fn who_reads_cannot_write_nor_take_long() {
     for place in [places::sqlite(), places::postgres()] {
         place.open().migrate().unwrap();

@@ -19,11 +19,17 @@ macro_rules! on_every_backend {
             let place = super::places::sqlite();
             super::$name(&|| place.open());
         })* }
-        mod postgres { $(#[test] fn $name() {
+        mod postgres { $(
+            #[test]
+            #[cfg_attr(not(endstop_servers), ignore = "needs Postgres: set ENDSTOP_SERVERS=1")]
+            fn $name() {
             let place = super::places::postgres();
             super::$name(&|| place.open());
         })* }
-        mod pooled { $(#[test] fn $name() {
+        mod pooled { $(
+            #[test]
+            #[cfg_attr(not(endstop_servers), ignore = "needs Postgres: set ENDSTOP_SERVERS=1")]
+            fn $name() {
             let place = super::places::pooled();
             super::$name(&|| place.open());
         })* }
