@@ -757,3 +757,34 @@ impl Choice {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Returns what each event brings that is new.
+    fn news(told: &[&str]) -> Vec<String> {
+        let mut growing = Growing::default();
+        told.iter().map(|told| growing.news(told).to_owned()).collect()
+    }
+
+    #[test]
+    fn the_second_event_says_whether_events_repeat_all() {
+        assert_eq!(news(&["He", "Hello", "Hello!"]), ["He", "llo", "!"]);
+        assert_eq!(news(&["He", "llo", "llo"]), ["He", "llo", "llo"]);
+        assert_eq!(news(&["", "He", "Hello"]), ["", "He", "llo"]);
+        assert_eq!(news(&["He", "", "Hello"]), ["He", "", "llo"]);
+        // Another text than the one so far is all new.
+        assert_eq!(news(&["He", "Hello", "Bye"]), ["He", "llo", "Bye"]);
+    }
+
+    #[test]
+    fn sums_tell_texts_apart_but_for_white_space() {
+        let sum = |text: &str| Sum::default().add(text);
+        assert_eq!(sum("{\"a\": 1}"), sum("{\"a\":1}"));
+        assert_eq!(sum("a").add("b"), sum("ab"));
+        let texts: Vec<String> = (0..2000).map(|number| format!("{{\"a\":{number}}}")).collect();
+        let sums: std::collections::BTreeSet<u64> = texts.iter().map(|text| sum(text).0).collect();
+        assert_eq!(sums.len(), texts.len());
+    }
+}

@@ -590,6 +590,8 @@ fn end_item(index: u32, item: &Item<'_>, out: &mut EventSink<'_, '_>) {
         return;
     }
     let known = out.has_item(0, index);
+    // The event that begins an item can be missing.
+    begin_item(index, item, out);
     read_parts(item, Kinds { text: known, reasoning: known, refusal: known }, out);
 }
 

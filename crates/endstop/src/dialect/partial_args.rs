@@ -292,4 +292,42 @@ mod tests {
         let deep = format!("$.a{}", ".a".repeat(100));
         assert_eq!(assemble(&[(&deep, "1", false)]), None);
     }
+
+    /// What was broken once is never whole again, whatever follows.
+    #[test]
+    fn broken_pieces_stay_broken() {
+        let bad = ("no path", "1", false);
+        assert_eq!(assemble(&[bad, ("$.a", "1", false)]), None);
+        assert_eq!(assemble(&[("$.a", "1", false), bad, ("$.a", "1", false)]), None);
+    }
+
+    #[test]
+    fn keys_in_brackets_are_unescaped() {
+        let whole = assemble(&[("$['a\\'b']", "1", false)]);
+        assert_eq!(whole.as_deref(), Some("{\"a'b\":1}"));
+    }
+
+    /// Pieces and their bytes are bounded, at the bound and one beyond it.
+    #[test]
+    fn pieces_are_bounded() {
+        let path = "$.a";
+        let piece = |text| Piece { path, value: Value::Text(text), goes_on: true };
+        let finish = |mut partial: PartialArgs| {
+            partial.push(&Piece { path, value: Value::Text(""), goes_on: false });
+            partial.finish().is_some()
+        };
+        let mut full = PartialArgs::default();
+        // The last piece ends the text.
+        (1..MAX_PIECES).for_each(|_| full.push(&piece("")));
+        assert!(finish(full.clone()));
+        full.push(&piece(""));
+        assert!(!finish(full));
+        let room = MAX_BYTES - 2 * path.len();
+        for (length, fits) in [(room, true), (room + 1, false)] {
+            let mut partial = PartialArgs::default();
+            let text = "x".repeat(length);
+            partial.push(&Piece { path, value: Value::Text(&text), goes_on: true });
+            assert_eq!(finish(partial), fits, "{length}");
+        }
+    }
 }

@@ -6,7 +6,9 @@ use endstop::provider::{self, Profile};
 use endstop::tool_call::{
     Allow, Assembly, CallState, Refusal, ToolCall, allow, allow_by_ending, in_text,
 };
-use endstop::{Confidence, Ending, Event, Head, Reader, Reason, RequestInfo, TransportEnd};
+use endstop::{
+    Confidence, Ending, Event, Head, Reader, Reason, RequestInfo, TransportEnd, Watcher,
+};
 use serde_json::{Map, Value, json};
 
 use crate::answer::{Answer, Arguments, Content, Sent, builder, one_call};
@@ -600,4 +602,104 @@ fn what_has_passed_is_exposed_when_it_could_run() {
     };
     assert_eq!(exposed(&[&delta(r#""{\"a\"""#)]), 0);
     assert_eq!(exposed(&[&delta(r#""{\"a\"""#), &delta(r#"":1}""#)]), 1);
+}
+
+fn stream(profile: &Profile, events: &[&str], close: TransportEnd) -> (Ending, Allow) {
+    let head = Head { status: 200, content_type: "text/event-stream" };
+    let reader = Reader::new(profile, head, RequestInfo::default());
+    let body: String = events.iter().map(|event| format!("data: {event}\n\n")).collect();
+    // An event that ends with an ellipsis is cut off there.
+    let body = body.split('…').next().unwrap().to_owned();
+    let (ending, calls) = read(reader, &[body.as_bytes()], close);
+    let allowed = allow(&ending, &calls);
+    (ending, allowed)
+}
+
+/// Where the finish reason and the end of the body are the proof, a call needs both, and nothing after.
+#[test]
+fn a_finish_reason_alone_runs_no_call() {
+    let gemini = &provider::GOOGLE.main;
+    let call =
+        r#"{"candidates":[{"content":{"parts":[{"functionCall":{"name":"f","args":{"a":1}}}]}}]}"#;
+    let stop = r#"{"candidates":[{"finishReason":"STOP"}]}"#;
+    let text = r#"{"candidates":[{"content":{"parts":[{"text":"and"}]}}]}"#;
+    let ended = |events: &[&str], close| stream(gemini, events, close).1;
+    assert_eq!(ended(&[call, stop], TransportEnd::Eof), Allow::Run);
+    for (events, close) in [
+        (vec![call, stop], TransportEnd::Reset),
+        (vec![call, stop, "{\"cand…"], TransportEnd::Eof),
+        (vec![call, stop, text], TransportEnd::Eof),
+        (vec![call], TransportEnd::Eof),
+    ] {
+        assert!(matches!(ended(&events, close), Allow::Refuse(_)), "{events:?}");
+    }
+}
+
+/// The last event of Responses can take back that a call is whole.
+#[test]
+fn a_call_that_is_called_incomplete_at_the_end_does_not_run() {
+    let responses = provider::OPENAI.wire_of("openai-responses").unwrap();
+    let item = |status: &str| {
+        format!(
+            r#"{{"type":"function_call","id":"i","call_id":"c","name":"f","arguments":"{{}}","status":"{status}"}}"#
+        )
+    };
+    let done = format!(
+        r#"{{"type":"response.output_item.done","output_index":0,"item":{}}}"#,
+        item("completed")
+    );
+    let completed = |status: &str| {
+        format!(
+            r#"{{"type":"response.completed","response":{{"status":"completed","output":[{}]}}}}"#,
+            item(status)
+        )
+    };
+    let ended = |last: &str| stream(responses, &[&done, last], TransportEnd::Eof).1;
+    assert_eq!(ended(&completed("completed")), Allow::Run);
+    assert!(matches!(ended(&completed("incomplete")), Allow::Refuse(_)));
+}
+
+/// xAI runs custom tools itself: an answer that follows such calls shows that they were its own.
+#[test]
+fn custom_calls_before_an_answer_were_the_providers() {
+    let xai = provider::XAI.wire_of("openai-responses").unwrap();
+    let custom = r#"{"type":"response.output_item.done","output_index":0,"item":{"type":"custom_tool_call","id":"i","call_id":"c","name":"x_search","input":"q","status":"completed"}}"#;
+    let text = r#"{"type":"response.output_text.delta","output_index":1,"delta":"Found."}"#;
+    let message = r#"{"type":"response.output_item.done","output_index":1,"item":{"type":"message","role":"assistant","status":"completed","content":[{"type":"output_text","text":"Found."}]}}"#;
+    let end = r#"{"type":"response.completed","response":{"status":"completed","output":[]}}"#;
+    let (ending, allowed) = stream(xai, &[custom, text, message, end], TransportEnd::Eof);
+    assert_eq!((ending.reason, allowed), (Reason::Complete, Allow::Refuse(Refusal::NoCalls)));
+    let (ending, allowed) = stream(xai, &[custom, end], TransportEnd::Eof);
+    assert_eq!((ending.reason, allowed), (Reason::ToolCall, Allow::Run));
+}
+
+/// Two names for one id are a contradiction, even where the arguments are whole.
+#[test]
+fn a_call_with_two_names_does_not_run() {
+    let head = |name: &str, arguments: &str| {
+        format!(
+            r#"{{"choices":[{{"index":0,"delta":{{"tool_calls":[{{"index":0,"id":"1","function":{{"name":"{name}","arguments":"{arguments}"}}}}]}}}}]}}"#
+        )
+    };
+    let end = r#"{"choices":[{"index":0,"delta":{},"finish_reason":"tool_calls"}]}"#;
+    let ended = |second: &str| {
+        let events = [&*head("f", "{}"), &*head(second, ""), end, "[DONE]"];
+        stream(&provider::OPENAI.main, &events, TransportEnd::Eof).1
+    };
+    assert_eq!(ended("f"), Allow::Run);
+    assert!(matches!(ended("g"), Allow::Refuse(_)));
+}
+
+/// A frame's mark says whether a call has begun.
+#[test]
+fn marks_tell_of_calls() {
+    let head = Head { status: 200, content_type: "text/event-stream" };
+    let mut watcher = Watcher::new(&provider::OPENAI, head, RequestInfo::default());
+    let mut seen = Vec::new();
+    let text = "data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"Hi\"}}]}\n\n";
+    let call = "data: {\"choices\":[{\"index\":0,\"delta\":{\"tool_calls\":[{\"index\":0,\"id\":\"1\",\"function\":{\"name\":\"f\",\"arguments\":\"{\"}}]}}]}\n\n";
+    for event in [text, call] {
+        watcher.follow(event.as_bytes(), |mark| seen.push(mark.has_calls()));
+    }
+    assert_eq!(seen, [false, true]);
 }
