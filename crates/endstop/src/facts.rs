@@ -37,6 +37,8 @@ pub(crate) struct Facts {
     pub(crate) past_end: bool,
     pub(crate) late_event: bool,
     pub(crate) excess: u32,
+    /// A finish reason came, for at least one choice.
+    any_said: bool,
     begun: bool,
 }
 
@@ -237,7 +239,7 @@ impl Facts {
     }
 
     pub(crate) fn any_said(&self) -> bool {
-        self.choices.iter().any(|choice| choice.said.is_some())
+        self.any_said
     }
 
     /// Reports whether any part of an answer came.
@@ -520,6 +522,7 @@ impl Facts {
             wire.meaning(field, word),
             wire.profile.dialect.wins,
         );
+        self.any_said = true;
     }
 
     /// Records a finish reason that did not come in a frame. If a frame has one too, the less
@@ -544,6 +547,7 @@ impl Facts {
         if counts {
             choice.said = Some(said);
             choice.meaning = Some(meaning);
+            self.any_said = true;
         }
     }
 

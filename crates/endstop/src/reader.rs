@@ -409,8 +409,7 @@ impl State {
         if text.is_none() && !quiet {
             return false;
         }
-        let counts = self.repeat.counts();
-        if let Some((_, usage)) = &counts {
+        if let Some((_, usage)) = self.repeat.counts() {
             self.facts.usage.update(usage);
         }
         self.facts.late_event |= self.facts.past_end;
@@ -418,7 +417,7 @@ impl State {
         let event = piece.event(&text);
         self.facts.observe(&event, &self.wire, &self.limits);
         let Some(Sink(sink)) = sink else { return true };
-        match counts {
+        match self.repeat.counts().map(|(order, usage)| (order, *usage)) {
             Some((Order::Before, usage)) => {
                 sink(Event::Usage(usage));
                 sink(event);

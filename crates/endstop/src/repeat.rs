@@ -188,9 +188,9 @@ impl Repeat {
         Some((piece, hit))
     }
 
-    /// When the token counts come, and those of the last hit.
-    pub(crate) fn counts(&self) -> Option<(Order, Usage)> {
-        self.counts.map(|order| (order, self.usage))
+    /// Returns the order of the token counts and the text, and the counts of the last hit.
+    pub(crate) fn counts(&self) -> Option<(Order, &Usage)> {
+        self.counts.map(|order| (order, &self.usage))
     }
 
     fn compare<'a>(&mut self, data: &'a [u8]) -> Option<Hit<'a>> {
