@@ -269,7 +269,7 @@ pub fn set_cap(profile: &Profile, request: &str, cap: u64) -> Result<NextRequest
         Some(from) => format!("`{field}` is changed from {from} to {cap}"),
         None => format!("`{field}` is set to {cap}"),
     };
-    Ok(edit.done(RequestChange::Cap { field: field.to_owned(), from, to: cap }, sentence))
+    edit.done(RequestChange::Cap { field: field.to_owned(), from, to: cap }, sentence)
 }
 
 /// Continues a truncated answer in the best way that the provider and the model accept.
@@ -428,7 +428,7 @@ pub fn repair_tool_call(
         Err(why) => format!("one complete call of `{tool}` is requested, not forced ({why}){heat}"),
     };
     let forced_by = forced.ok().map(str::to_owned);
-    Ok(edit.done(RequestChange::Repair { role, forced_by, cold }, sentence))
+    edit.done(RequestChange::Repair { role, forced_by, cold }, sentence)
 }
 
 /// Lowers the reasoning effort, for an answer whose reasoning used up the output token limit.

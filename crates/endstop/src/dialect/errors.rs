@@ -70,8 +70,8 @@ pub(crate) struct RawError {
 }
 
 impl RawError {
-    /// Returns the fault. The profile's patterns decide its kind, then the shared patterns, then
-    /// the HTTP status.
+    /// Returns the fault. Its kind follows from the names that the profile knows, then from the
+    /// shared patterns of messages and the profile's own, then from the HTTP status.
     pub(crate) fn judge(self, error_patterns: &[&[ErrorPattern]]) -> Fault {
         let message = self.message.unwrap_or_default();
         let text = format!("{message} {}", self.inner).to_ascii_lowercase();

@@ -1,7 +1,6 @@
 //! A request that is being changed: the ways to continue an answer, and the JSON edits that they
 //! use.
 
-use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::document::{Document, Span, quoted};
@@ -24,16 +23,21 @@ impl<'a> Edit<'a> {
         Ok(Self { profile, request })
     }
 
-    pub(super) fn done(self, how: RequestChange, sentence: String) -> NextRequest {
-        NextRequest {
-            request: self.request.finish().unwrap_or_else(|| RawValue::NULL.to_owned()),
+    pub(super) fn done(
+        self,
+        how: RequestChange,
+        sentence: String,
+    ) -> Result<NextRequest, Impossible> {
+        let request = self.request.finish().ok_or(Impossible::Strange { field: "" })?;
+        Ok(NextRequest {
+            request,
             how,
             sentence,
             echoes: false,
             trimmed: 0,
             cap_counts_all: false,
             base_url: None,
-        }
+        })
     }
 
     pub(super) fn by_prefill(
@@ -78,7 +82,7 @@ impl<'a> Edit<'a> {
             self.profile.provider
         );
         let trimmed = so_far.text.len() - text.len();
-        let next = self.done(RequestChange::Prefill, sentence);
+        let next = self.done(RequestChange::Prefill, sentence)?;
         Ok(NextRequest { echoes, trimmed, base_url: prefill.base_url, ..next })
     }
 
@@ -126,7 +130,7 @@ impl<'a> Edit<'a> {
         }
         let field = if held { token.held_by.unwrap_or(token.field) } else { token.field };
         let sentence = format!("`{field}` refers {} to the answer so far", self.profile.provider);
-        let next = self.done(RequestChange::Token { field: field.to_owned() }, sentence);
+        let next = self.done(RequestChange::Token { field: field.to_owned() }, sentence)?;
         Ok(NextRequest { cap_counts_all: token.cap_counts_all, ..next })
     }
 
@@ -151,7 +155,7 @@ impl<'a> Edit<'a> {
         let list = self.list(turns)?;
         self.request.push(&list, &turn_of(turns, turns.assistant, content.get()));
         let sentence = "the answer is sent back unchanged, and the provider resumes it".to_owned();
-        Ok(self.done(RequestChange::Resend, sentence))
+        self.done(RequestChange::Resend, sentence)
     }
 
     pub(super) fn by_hint(
@@ -176,7 +180,7 @@ impl<'a> Edit<'a> {
         };
         self.say(so_far.text, role, &hint)?;
         let sentence = format!("a {} message asks the model to continue", role.name());
-        Ok(self.done(RequestChange::Hint { role }, sentence))
+        self.done(RequestChange::Hint { role }, sentence)
     }
 
     pub(super) fn messages(&self) -> Option<u32> {
@@ -325,7 +329,7 @@ impl<'a> Edit<'a> {
         let was = if from.is_null() { String::new() } else { format!(" instead of {from}") };
         let sentence = format!("`{field}` is set to {to}{was} to reduce reasoning");
         self.put(field, to.clone())?;
-        Ok(self.done(RequestChange::Effort { field: field.to_owned(), from, to }, sentence))
+        self.done(RequestChange::Effort { field: field.to_owned(), from, to }, sentence)
     }
 
     pub(super) fn unsaid(&self, scale: Scale) -> Option<Value> {

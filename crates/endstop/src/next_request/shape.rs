@@ -112,7 +112,8 @@ pub enum Speaker {
 pub struct Restriction {
     /// Field.
     pub field: &'static str,
-    /// Values that do not forbid it. Null and false do not forbid it either.
+    /// Values that do not forbid it. Null does not forbid it either, nor does false, unless `true` is
+    /// listed here: then false forbids it.
     pub fine: &'static [&'static str],
     /// Whether it is forbidden too if the field is missing.
     pub by_default: bool,
