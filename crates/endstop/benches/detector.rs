@@ -14,11 +14,12 @@
 
 use std::alloc::System;
 use std::hint::black_box;
-use std::process::Command;
 
+mod callgrind;
 mod events;
 
 use bytes::Bytes;
+use callgrind::instructions;
 use endstop::frame::sse::Sse;
 use endstop::provider;
 use endstop::{Head, Reader, RequestInfo, Watcher};
@@ -218,23 +219,6 @@ fn drain<S: futures_util::Stream>(rounds: usize, new: impl Fn() -> S, mut on: im
             }
         });
     }
-}
-
-/// Returns the instructions of one run of this program.
-fn instructions(arguments: &[&str]) -> f64 {
-    let program = std::env::current_exe().unwrap();
-    let output = Command::new("valgrind")
-        .arg("--tool=callgrind")
-        // Written beside the program; callgrind changes the mode of its output file.
-        .arg(format!("--callgrind-out-file={}.callgrind", program.display()))
-        .arg(&program)
-        .args(arguments)
-        .output()
-        .expect("valgrind is not installed: apt-get install valgrind");
-    let text = String::from_utf8_lossy(&output.stderr);
-    let line =
-        text.lines().find(|line| line.contains("Collected")).unwrap_or_else(|| panic!("{text}"));
-    line.rsplit(' ').next().unwrap().parse().unwrap()
 }
 
 /// Returns the instructions per event, from two runs, so that the fixed cost cancels out.

@@ -15,6 +15,7 @@
     reason = "a benchmark fails loudly"
 )]
 
+mod callgrind;
 mod events;
 
 use std::alloc::System;
@@ -22,8 +23,9 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::hint::black_box;
 use std::path::PathBuf;
-use std::process::{Command, ExitCode};
+use std::process::ExitCode;
 
+use callgrind::instructions;
 use endstop::provider;
 use endstop::registry::{Entry, Like, Registry};
 use endstop::{Head, RequestInfo, TransportEnd, Watcher};
@@ -90,7 +92,7 @@ fn measure() -> Vec<Cost> {
     let all = streams.chain(bodies).chain([("register", "provider")]);
     all.map(|(workload, name)| {
         let (few, many) = (40, 240);
-        let instructions = |rounds| instructions(workload, name, rounds);
+        let instructions = |rounds: u32| instructions(&[workload, name, &rounds.to_string()]);
         let allocations = |rounds| {
             let region = Region::new(ALLOCATOR);
             run(workload, name, rounds);
@@ -140,23 +142,6 @@ fn watch(stream: &Stream, rounds: u32) {
     watcher.watch(stream.opening());
     (0..rounds as usize).for_each(|round| watcher.watch(&chunks[round % chunks.len()]));
     black_box(&watcher);
-}
-
-/// Runs the workload under callgrind and returns the instructions that it took.
-fn instructions(workload: &str, name: &str, rounds: u32) -> f64 {
-    let program = std::env::current_exe().unwrap();
-    let output = Command::new("valgrind")
-        .arg("--tool=callgrind")
-        // Beside the program; callgrind changes the mode of what it writes to.
-        .arg(format!("--callgrind-out-file={}.callgrind", program.display()))
-        .arg(&program)
-        .args([workload, name, &rounds.to_string()])
-        .output()
-        .expect("valgrind is not installed: apt-get install valgrind");
-    let text = String::from_utf8_lossy(&output.stderr);
-    let line =
-        text.lines().find(|line| line.contains("Collected")).unwrap_or_else(|| panic!("{text}"));
-    line.rsplit(' ').next().unwrap().parse().unwrap()
 }
 
 fn costs_file() -> PathBuf {
