@@ -125,6 +125,25 @@ impl FaultKind {
         }
     }
 
+    /// Returns the HTTP status that providers send with errors of this kind.
+    #[must_use]
+    pub fn status(self) -> u16 {
+        match self {
+            Self::ContextWindow
+            | Self::OutputLimit
+            | Self::Filter
+            | Self::ToolCall
+            | Self::InvalidRequest => 400,
+            Self::Auth => 401,
+            Self::Quota => 402,
+            Self::NotFound => 404,
+            Self::RateLimit => 429,
+            Self::Overloaded => 503,
+            Self::Timeout => 504,
+            Self::Other | Self::Cancelled | Self::Server | Self::BadPayload => 502,
+        }
+    }
+
     /// Returns a description for people.
     #[must_use]
     pub fn words(self) -> &'static str {

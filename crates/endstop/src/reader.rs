@@ -7,8 +7,8 @@ use crate::ending::{Closed, Confidence, Ending, Reason, Said, TransportEnd};
 use crate::event::Event;
 use crate::facts::Facts;
 use crate::fault::{FaultForm, FaultKind};
-use crate::frame::framer::{Framer, Hints};
-use crate::frame::{Broken, Frame, FrameKind, Rest, is_bracketed_word};
+use crate::frame::framer::{self, Form, Framer, Hints};
+use crate::frame::{Broken, Frame, FrameKind, Rest, is_bracketed_word, trim};
 use crate::mark::Mark;
 use crate::mend::mend;
 use crate::provider::{self, Profile, Wire};
@@ -38,6 +38,14 @@ pub struct Limits {
     pub choices: usize,
     /// Maximum number of tool calls that are tracked.
     pub tool_calls: usize,
+}
+
+impl Head<'_> {
+    /// Reports whether the content type names a stream. The bytes may still be a body.
+    #[must_use]
+    pub fn names_stream(&self) -> bool {
+        framer::names_stream(self.content_type)
+    }
 }
 
 impl Default for Limits {
@@ -284,10 +292,13 @@ impl Reader {
     }
 
     fn end(self, close: TransportEnd, mut sink: Option<&mut Sink<'_, '_>>) -> Ending {
-        let Self { framer, mut state } = self;
+        let Self { mut framer, mut state } = self;
         if state.broken.is_none() {
             let is_array = framer.is_array();
-            let rest = framer.finish(|frame| state.read_frame(&frame, sink.as_deref_mut()));
+            let rest = match framer.take_body() {
+                Some(body) => state.read_body(&body, sink.as_deref_mut()),
+                None => framer.finish(|frame| state.read_frame(&frame, sink.as_deref_mut())),
+            };
             state.flags.cut_event = rest == Rest::CutFrame;
             state.read_strange(sink);
             // A list that was never closed is incomplete, whatever its last element contains.
@@ -357,6 +368,20 @@ impl Watcher {
     #[must_use]
     pub fn is_broken(&self) -> bool {
         self.0.is_broken()
+    }
+
+    /// Returns the form of the response, as far as the bytes show it.
+    #[must_use]
+    pub fn form(&self) -> Form {
+        self.0.framer.form()
+    }
+
+    /// Reports whether every choice that was asked for has its finish reason.
+    #[must_use]
+    pub fn is_settled(&self) -> bool {
+        let State { facts, asked, .. } = &self.0.state;
+        let due = usize::try_from(asked.choices.unwrap_or(1)).unwrap_or(usize::MAX);
+        facts.all_said() && facts.choices.len() >= due
     }
 
     /// Reports whether the provider has sent its count of output tokens.
@@ -429,6 +454,17 @@ impl State {
             None => sink(event),
         }
         true
+    }
+
+    /// Reads a whole body. Most parse, and need no scan for their end first.
+    fn read_body(&mut self, body: &[u8], mut sink: Option<&mut Sink<'_, '_>>) -> Rest {
+        let whole = Frame { kind: FrameKind::Body, ..Frame::event(trim(body)) };
+        // With the status of an error, any object is one, and only a scan shows whether it is whole.
+        if !self.is_error_status() && self.read_once(&whole, sink.as_deref_mut()) != Reading::Malformed {
+            self.events += 1;
+            return Rest::Nothing;
+        }
+        framer::finish_body(body, |frame| self.read_frame(&frame, sink.as_deref_mut()))
     }
 
     fn read_new(&mut self, frame: &Frame<'_>, mut sink: Option<&mut Sink<'_, '_>>) {

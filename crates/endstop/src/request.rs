@@ -30,6 +30,8 @@ pub struct RequestInfo {
     /// Names of the tools that the caller runs; `None` if not known. They matter if the host runs
     /// tools of the same kind itself.
     pub tools: Option<Vec<String>>,
+    /// Whether the response is generated in the background and polled.
+    pub background: bool,
 }
 
 impl RequestInfo {
@@ -62,8 +64,19 @@ impl RequestInfo {
                 .find_map(|name| at(&fields, name))
                 .map(texts)
                 .unwrap_or_default(),
+            background: at(&fields, shape.background).is_some_and(|flag| flag.get() == "true"),
             tools: profile.quirks.runs_custom_tools.then(|| tools(profile, &fields)),
         }
+    }
+}
+
+impl Profile {
+    /// Reports whether a GET of this path polls a response.
+    #[must_use]
+    pub fn polls(&self, path: &str) -> bool {
+        let part = self.request_shape.poll;
+        let id = path.split_once(part).filter(|_| !part.is_empty()).map(|(_, id)| id);
+        id.is_some_and(|id| !id.is_empty() && !id.contains('/'))
     }
 }
 
@@ -161,6 +174,16 @@ mod tests {
             read(&provider::BEDROCK.main, bedrock, r#"{"inferenceConfig":{"maxTokens":7}}"#),
             (Some("anthropic.claude-v2:1".into()), Some(true), Some(7), None)
         );
+    }
+
+    #[test]
+    fn polls_are_known_by_their_path() {
+        let responses = provider::OPENAI.wire_of("openai-responses").unwrap();
+        assert!(responses.polls("/v1/responses/resp_1"));
+        for path in ["/v1/responses", "/v1/responses/", "/v1/responses/resp_1/input_items"] {
+            assert!(!responses.polls(path), "{path}");
+        }
+        assert!(!provider::ANTHROPIC.main.polls("/v1/messages/msg_1"));
     }
 
     #[test]

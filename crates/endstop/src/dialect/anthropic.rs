@@ -17,7 +17,7 @@ use crate::ending::{Reason, Usage};
 use crate::event::Event;
 use crate::fault::{ErrorPattern, FaultKind, class, name};
 use crate::frame::{Frame, Framing};
-use crate::gateway_error::{ErrorShape, GatewayError};
+use crate::gateway_error::{ErrorEnd, ErrorShape, GatewayError, KeepAlive};
 use crate::next_request::{
     ConversationShape, ForcedTool, PauseProtocol, RequestShape, Restriction, Scale, Temperature,
     effort, tokens_if_said,
@@ -72,12 +72,21 @@ pub static DIALECT: Dialect = Dialect {
 };
 
 /// Error shape. Clients ignore an error whose event has no name.
-const TELLS: ErrorShape = ErrorShape { event: "error", in_stream: tell, body: tell };
+const TELLS: ErrorShape = ErrorShape {
+    event: "error",
+    in_stream: tell,
+    last: None,
+    body: tell,
+    end: ErrorEnd::Clean,
+    keep_alive: KeepAlive::Event("event: ping\ndata: {\"type\": \"ping\"}\n\n"),
+};
 
 fn tell(gateway_error: &GatewayError<'_>) -> serde_json::Value {
+    // Clients ask again after `api_error`, and give up after `invalid_request_error`.
+    let kind = if gateway_error.repeats { "invalid_request_error" } else { "api_error" };
     serde_json::json!({
         "type": "error",
-        "error": { "type": "api_error", "message": gateway_error.message, "code": gateway_error.code },
+        "error": { "type": kind, "message": gateway_error.message, "code": gateway_error.code },
     })
 }
 

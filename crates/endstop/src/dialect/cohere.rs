@@ -58,7 +58,8 @@ pub(crate) static DIALECT: Dialect = Dialect {
 };
 
 /// Error shape. No event of this wire makes clients raise an error; only the abort after it does.
-const TELLS: ErrorShape = ErrorShape { event: "message-end", in_stream: tell, body: tell_body };
+const TELLS: ErrorShape =
+    ErrorShape { event: "message-end", in_stream: tell, body: tell_body, ..common::ERRORS };
 
 fn tell(gateway_error: &GatewayError<'_>) -> serde_json::Value {
     serde_json::json!({

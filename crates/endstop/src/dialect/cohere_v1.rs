@@ -63,7 +63,8 @@ pub(crate) static DIALECT: Dialect = Dialect {
 };
 
 /// Error shape: the last event of a stream in which the provider failed.
-const TELLS: ErrorShape = ErrorShape { event: "", in_stream: tell, body: super::cohere::tell_body };
+const TELLS: ErrorShape =
+    ErrorShape { in_stream: tell, body: super::cohere::tell_body, ..common::ERRORS };
 
 fn tell(gateway_error: &GatewayError<'_>) -> serde_json::Value {
     serde_json::json!({

@@ -18,7 +18,7 @@ use crate::ending::{Reason, SafetyRating, Usage};
 use crate::event::Event;
 use crate::fault::{ErrorPattern, FaultKind, class, message, name};
 use crate::frame::{Frame, Framing};
-use crate::gateway_error::{ErrorShape, GatewayError};
+use crate::gateway_error::{ErrorEnd, ErrorShape, GatewayError};
 use crate::next_request::{
     ConversationShape, Effort, ForcedTool, MessageList, PauseProtocol, RequestShape, Scale,
     Temperature,
@@ -112,8 +112,10 @@ pub static DIALECT: Dialect = Dialect {
     source: "google-genai 3.1.0; google-ai-generativelanguage 0.12.1; google-cloud-aiplatform 2.6.0",
 };
 
-/// Error shape: `error` must be the first key of an unnamed event.
-pub(super) const TELLS: ErrorShape = ErrorShape { event: "", in_stream: tell, body: tell };
+/// Error shape: `error` must be the first key of an unnamed event. gemini-cli recovers from the
+/// error and crashes on an abort. google-genai fails on comments.
+pub(super) const TELLS: ErrorShape =
+    ErrorShape { in_stream: tell, body: tell, end: ErrorEnd::Clean, ..common::ERRORS };
 
 fn tell(gateway_error: &GatewayError<'_>) -> serde_json::Value {
     let status = match gateway_error.status {

@@ -14,6 +14,7 @@ use crate::ending::{Reason, Usage};
 use crate::event::{Event, Word};
 use crate::fault::{FaultKind, message};
 use crate::frame::{Frame, FrameKind, Framing};
+use crate::gateway_error::{ErrorEnd, ErrorShape};
 use crate::next_request::{ConversationShape, RequestShape, Scale, Temperature, effort};
 use crate::provider::Profile;
 use crate::shape::Probe;
@@ -50,7 +51,7 @@ pub(crate) static DIALECT: Dialect = Dialect {
     ],
     caps: &["options.num_predict"],
     streams: Streams::UnlessFalse("stream"),
-    error_shape: common::TEXT_ERRORS,
+    error_shape: ErrorShape { end: ErrorEnd::Clean, ..common::TEXT_ERRORS },
     request_shape: ASKS,
     usage: &["prompt_eval_count", "eval_count"],
     counts: &[],

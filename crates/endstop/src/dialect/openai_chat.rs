@@ -19,6 +19,7 @@ use crate::ending::{Reason, SafetyRating, Usage};
 use crate::event::{Event, Word};
 use crate::fault::{ErrorPattern, FaultKind, class, message, name};
 use crate::frame::{Frame, FrameKind, Framing};
+use crate::gateway_error::{ErrorEnd, ErrorShape, KeepAlive};
 use crate::mend;
 use crate::next_request::{
     ConversationShape, Effort, ForcedTool, RequestShape, Restriction, Scale, Temperature,
@@ -64,7 +65,7 @@ pub static DIALECT: Dialect = Dialect {
     error_patterns: SIGNS,
     caps: &["max_completion_tokens", "max_tokens"],
     streams: Streams::Flag("stream"),
-    error_shape: common::ERRORS,
+    error_shape: TELLS,
     request_shape: ASKS,
     usage: &[
         "usage.prompt_tokens",
@@ -77,6 +78,10 @@ pub static DIALECT: Dialect = Dialect {
     claims,
     source: "openai 3.49.0; openai-openapi 2.3.0",
 };
+
+/// Error shape. Every client that was tried raises on the error and skips comments.
+pub(crate) const TELLS: ErrorShape =
+    ErrorShape { end: ErrorEnd::Clean, keep_alive: KeepAlive::Comment, ..common::ERRORS };
 
 /// Request fields of this dialect on OpenAI and most hosts.
 pub(crate) const ASKS: RequestShape = RequestShape {

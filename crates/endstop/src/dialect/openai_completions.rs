@@ -42,7 +42,7 @@ pub(crate) static DIALECT: Dialect = Dialect {
     error_patterns: SIGNS,
     caps: &["max_tokens"],
     streams: Streams::Flag("stream"),
-    error_shape: common::ERRORS,
+    error_shape: super::openai_chat::TELLS,
     request_shape: RequestShape {
         conversation: &[ConversationShape::Prompt("prompt", "echo")],
         usage: Some(USAGE),

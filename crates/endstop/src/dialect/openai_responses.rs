@@ -22,7 +22,7 @@ use crate::ending::{Reason, Usage};
 use crate::event::{Event, Word};
 use crate::facts::Kinds;
 use crate::frame::{Frame, Framing};
-use crate::gateway_error::{ErrorShape, GatewayError};
+use crate::gateway_error::{ErrorEnd, ErrorShape, GatewayError, KeepAlive};
 use crate::next_request::{
     ConversationShape, Effort, ForcedTool, MessageList, RequestShape, Restriction, Scale, Speaker,
     Temperature, effort,
@@ -106,8 +106,44 @@ pub static DIALECT: Dialect = Dialect {
     source: "openai 3.49.0; openai-openapi 2.3.0; codex @343074d",
 };
 
-/// Error shape. Clients raise only on the error object; the rest is the documented event.
-const TELLS: ErrorShape = ErrorShape { event: "error", in_stream: tell, body: common::openai };
+/// Error shape. SDKs raise only on the error object; the rest is the documented event. Codex passes
+/// over it and needs the event that ends a response, followed by a clean end (openai/codex#43140).
+const TELLS: ErrorShape = ErrorShape {
+    event: "error",
+    in_stream: tell,
+    last: Some(tell_last),
+    body: common::openai,
+    end: ErrorEnd::Clean,
+    keep_alive: KeepAlive::Comment,
+};
+
+/// Returns the event that ends the response: `response.failed` if it is worth asking again, else
+/// `response.incomplete`. It has no output, so that no client finds a tool call in it.
+fn tell_last(gateway_error: &GatewayError<'_>) -> (&'static str, Value) {
+    let (name, status) = match gateway_error.repeats {
+        true => ("response.incomplete", "incomplete"),
+        false => ("response.failed", "failed"),
+    };
+    let why = match gateway_error.reason {
+        Some(Reason::OutputLimit) => "max_output_tokens",
+        Some(Reason::Filtered | Reason::Safety | Reason::Recitation) => "content_filter",
+        _ => gateway_error.code,
+    };
+    let error = json!({ "code": gateway_error.code, "message": gateway_error.message });
+    let event = json!({
+        "type": name,
+        "sequence_number": 0,
+        "response": {
+            "id": "resp_endstop",
+            "object": "response",
+            "status": status,
+            "error": if gateway_error.repeats { Value::Null } else { error },
+            "incomplete_details": gateway_error.repeats.then(|| json!({ "reason": why })),
+            "output": [],
+        },
+    });
+    (name, event)
+}
 
 fn tell(gateway_error: &GatewayError<'_>) -> Value {
     let mut event = common::openai(gateway_error);
@@ -123,6 +159,8 @@ fn tell(gateway_error: &GatewayError<'_>) -> Value {
 
 /// Request fields of this dialect.
 pub(crate) const ASKS: RequestShape = RequestShape {
+    background: "background",
+    poll: "/responses/",
     conversation: &[ConversationShape::MessageList(MessageList {
         list: "input",
         part,

@@ -40,6 +40,17 @@ pub struct Hints {
     pub limit: usize,
 }
 
+/// Form of a response.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// The bytes so far do not show it.
+    Undecided,
+    /// A stream of frames.
+    Stream(Framing),
+    /// One body, which is read when it ends.
+    Body,
+}
+
 #[derive(Clone, Debug)]
 enum Found {
     Undecided(Vec<u8>),
@@ -79,6 +90,34 @@ impl Framer {
             Found::Body(_) | Found::Text(_) | Found::Undecided(_) => 0,
         };
         if whole == 0 { 0 } else { (whole + self.skipped).saturating_sub(self.earlier) }
+    }
+
+    /// Returns the form of the response, as far as the bytes show it.
+    pub(crate) fn form(&self) -> Form {
+        match &self.framing {
+            Found::Undecided(_) => Form::Undecided,
+            Found::Sse(_) => Form::Stream(Framing::Sse),
+            Found::Lines(_) => Form::Stream(Framing::Lines),
+            Found::Array(_) => Form::Stream(Framing::Array),
+            Found::Aws(_) => Form::Stream(match self.hints.framing {
+                Framing::AwsChunks => Framing::AwsChunks,
+                Framing::Sse | Framing::Lines | Framing::Array | Framing::Aws => Framing::Aws,
+            }),
+            Found::Body(_) | Found::Text(_) => Form::Body,
+        }
+    }
+
+    /// Returns the bytes of a body, and leaves none; `None` if the response is not one.
+    pub(crate) fn take_body(&mut self) -> Option<Vec<u8>> {
+        match &mut self.framing {
+            Found::Body(body) => Some(std::mem::take(body)),
+            Found::Undecided(_)
+            | Found::Sse(_)
+            | Found::Lines(_)
+            | Found::Array(_)
+            | Found::Aws(_)
+            | Found::Text(_) => None,
+        }
     }
 
     /// The bytes are one list.
@@ -181,16 +220,15 @@ impl Found {
 impl Hints {
     /// Decides by the content type and the first bytes; none if more of them are needed to tell.
     fn decide(&self, held: &[u8], ended: bool) -> Option<Found> {
-        let says = |kind: &str| self.content_type.contains(kind);
-        if says("vnd.amazon.eventstream") {
+        let label = Label::of(&self.content_type);
+        if label == Label::Aws {
             return Some(self.aws());
         }
         if !ended && BYTE_ORDER_MARK.starts_with(held) {
             return None;
         }
         let start = trim(without_mark(held));
-        let is_sse = says("event-stream");
-        let is_lines = says("ndjson") || says("jsonl") || says("stream+json");
+        let is_lines = label == Label::Lines;
         match start.first()? {
             b'{' if is_lines || self.framing == Framing::Lines && self.streamed == Some(true) => {
                 Some(Found::Lines(Lines::new(self.limit)))
@@ -199,7 +237,7 @@ impl Hints {
             b'[' => Some(Found::Array(Array::new(self.limit))),
             b'<' | 0x1f => Some(Found::Text(Vec::new())),
             0 if matches!(self.framing, Framing::Aws | Framing::AwsChunks) => Some(self.aws()),
-            _ if is_sse => Some(Found::Sse(Sse::new(self.limit))),
+            _ if label == Label::Sse => Some(Found::Sse(Sse::new(self.limit))),
             _ => self.sse_or_text(start, ended),
         }
     }
@@ -224,6 +262,36 @@ impl Hints {
     }
 }
 
+/// Framing that a content type names.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Label {
+    Sse,
+    Lines,
+    Aws,
+    Other,
+}
+
+impl Label {
+    /// Reads a content type in lower case.
+    fn of(content_type: &str) -> Self {
+        let says = |kind: &str| content_type.contains(kind);
+        if says("event-stream") {
+            Self::Sse
+        } else if says("vnd.amazon.eventstream") {
+            Self::Aws
+        } else if says("ndjson") || says("jsonl") || says("stream+json") {
+            Self::Lines
+        } else {
+            Self::Other
+        }
+    }
+}
+
+/// Reports whether a content type names a stream.
+pub(crate) fn names_stream(content_type: &str) -> bool {
+    Label::of(&content_type.to_ascii_lowercase()) != Label::Other
+}
+
 fn without_mark(bytes: &[u8]) -> &[u8] {
     bytes.strip_prefix(BYTE_ORDER_MARK).unwrap_or(bytes)
 }
@@ -236,7 +304,7 @@ fn is_several(body: &[u8]) -> bool {
 }
 
 /// A whole body, or several values that nobody announced as a stream.
-fn finish_body(body: &[u8], mut on_frame: impl FnMut(Frame<'_>)) -> Rest {
+pub(crate) fn finish_body(body: &[u8], mut on_frame: impl FnMut(Frame<'_>)) -> Rest {
     let mut scanner = Scanner::default();
     let read = scanner.push_until_end(body);
     let (first, after) = body.split_at_checked(read).unwrap_or((body, &[]));

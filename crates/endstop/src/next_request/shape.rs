@@ -36,6 +36,10 @@ pub struct RequestShape {
     pub either_case: bool,
     /// Option that a request needs for token usage in its stream, if there is one.
     pub usage: Option<UsageOption>,
+    /// Field that asks for a response in the background, which is polled; empty if there is none.
+    pub background: &'static str,
+    /// Path before the id of a response that is polled; empty if responses cannot be polled.
+    pub poll: &'static str,
 }
 
 /// The option that makes a stream report token usage.

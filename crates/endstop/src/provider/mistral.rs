@@ -45,7 +45,7 @@ pub static MISTRAL: Provider = Provider {
     source: "mistralai 3.7.0; platform-docs-public @222f4ba",
 };
 
-const TELLS: ErrorShape = ErrorShape { event: "", in_stream: tell, body: tell };
+const TELLS: ErrorShape = ErrorShape { in_stream: tell, body: tell, ..openai_chat::TELLS };
 
 fn tell(gateway_error: &GatewayError<'_>) -> serde_json::Value {
     serde_json::json!({
