@@ -154,8 +154,9 @@ impl Serving<'_> {
         let request = match outgoing(&routed, parts.method, parts.headers, sent) {
             Ok(request) => request,
             Err(refused) => {
+                let answer = refuse(&profile, exchange.id(), &refused);
                 exchange.unanswered(TransportEnd::Unreachable(Unreachable::Other));
-                return refuse(&profile, exchange.id(), &refused);
+                return answer;
             }
         };
         match exchange.ask(routed.upstream, request).await {
@@ -247,8 +248,8 @@ async fn read_body(mut body: Incoming, settings: &Settings) -> Result<Bytes, Ref
 
 /// Returns the error for an upstream that did not answer, and ends the exchange.
 fn unreachable(exchange: &mut Exchange, close: TransportEnd) -> Response<Answer> {
-    let ending = exchange.unanswered(close);
     let mut headers = headers::of_error(exchange.id());
+    let ending = exchange.unanswered(close);
     headers::describe(&mut headers, &ending, GuardAction::Refused, exchange.decision(&ending));
     no_answer(&exchange.wire().profile, headers, &ending)
 }
