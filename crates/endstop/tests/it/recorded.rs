@@ -121,6 +121,7 @@ fn read_folder(folder: &Path) -> Vec<Record> {
             }));
         }
     }
+    assert!(!records.is_empty(), "the recordings of `{}` are empty", folder.display());
     records
 }
 
