@@ -69,6 +69,13 @@ impl From<endstop::registry::Error> for Error {
     }
 }
 
+impl From<endstop_turn::policy::Error> for Error {
+    fn from(error: endstop_turn::policy::Error) -> Self {
+        let endstop_turn::policy::Error { file, line, key, message } = error;
+        Self::Config { file, line: Some(line), message: format!("`{key}`: {message}") }
+    }
+}
+
 fn said(error: &std::io::Error) -> String {
     let known = [
         (

@@ -13,7 +13,7 @@ use hyper::http::uri::{Authority, PathAndQuery, Scheme};
 
 use crate::config::{Config, Mode, Secret, ToolCalls, UpstreamConfig, is_loopback, secret};
 use crate::error::Error;
-use crate::sign::Credentials;
+use crate::upstream::sign::Credentials;
 
 /// Where requests go.
 #[derive(Debug)]

@@ -235,6 +235,18 @@ impl Reader {
         }
     }
 
+    /// Reads all bytes of a response, and ends it.
+    fn end_with(mut self, all: &[u8], close: TransportEnd) -> Ending {
+        if !self.framer.is_body(all) || all.len() > self.state.limits.event_bytes {
+            self.push(all, None);
+            return self.end(close, None);
+        }
+        self.state.bytes += all.len() as u64;
+        self.state.flags.cut_event = self.state.read_body(all, None) == Rest::CutFrame;
+        self.state.read_strange(None);
+        self.state.ending(close)
+    }
+
     fn end(self, close: TransportEnd, mut sink: Option<&mut Sink<'_, '_>>) -> Ending {
         let Self { mut framer, mut state } = self;
         if state.broken.is_none() {
@@ -314,6 +326,12 @@ impl Watcher {
         self.0.framer.form()
     }
 
+    /// Returns the form of a response that begins with these bytes. Nothing is read.
+    #[must_use]
+    pub fn form_of(&self, first: &[u8]) -> Form {
+        self.0.framer.form_of(first)
+    }
+
     /// Reports whether every choice that was asked for has its finish reason.
     #[must_use]
     pub fn is_settled(&self) -> bool {
@@ -338,6 +356,12 @@ impl Watcher {
     #[must_use]
     pub fn finish(self, end: TransportEnd) -> Ending {
         self.0.end(end, None)
+    }
+
+    /// Reads all bytes of a response at once, and ends it. A body is not copied.
+    #[must_use]
+    pub fn finish_with(self, all: &[u8], end: TransportEnd) -> Ending {
+        self.0.end_with(all, end)
     }
 }
 

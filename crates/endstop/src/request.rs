@@ -11,6 +11,7 @@ use serde_json::value::RawValue;
 use crate::dialect::Streams;
 use crate::dialect::common::{AWS_STREAM, TOOL_NAME, model_in_path};
 use crate::frame::Framing;
+use crate::next_request::ConversationShape;
 use crate::provider::Profile;
 use crate::text::{WORD_CAP, clean};
 
@@ -77,6 +78,22 @@ impl RequestInfo {
 }
 
 impl Profile {
+    /// Returns the parts of a request that make it the same request: the model, the conversation and
+    /// the tools, as they stand in the body. Options such as streaming are not among them.
+    #[must_use]
+    pub fn conversation<'a>(&self, body: &'a [u8]) -> Vec<&'a str> {
+        let shape = &self.request_shape;
+        let fields: Fields<'a> = serde_json::from_slice(body).unwrap_or_default();
+        let names = shape.conversation.iter().flat_map(ConversationShape::fields);
+        let names = names.chain([shape.model]).chain(shape.tools.iter().copied());
+        let parts: Vec<&str> =
+            names.filter_map(|name| at(&fields, name)).map(RawValue::get).collect();
+        if shape.conversation.is_empty() || parts.is_empty() {
+            return std::str::from_utf8(body).into_iter().collect();
+        }
+        parts
+    }
+
     /// Reports whether a GET of this path polls a response.
     #[must_use]
     pub fn polls(&self, path: &str) -> bool {

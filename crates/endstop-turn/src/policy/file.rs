@@ -68,8 +68,36 @@ struct Written {
     prices: BTreeMap<String, Price>,
 }
 
+/// Tables of a policy in a file that has others, too.
+#[derive(Deserialize)]
+struct Within {
+    #[serde(default)]
+    agent: AgentChange,
+    #[serde(default)]
+    rules: BTreeMap<Reason, RuleChange>,
+    #[serde(default)]
+    wording: Wording,
+    #[serde(default)]
+    prices: BTreeMap<String, Price>,
+}
+
+impl From<Within> for Written {
+    fn from(within: Within) -> Self {
+        let Within { agent, rules, wording, prices } = within;
+        let (based_on, name, providers) = (usual(), None, BTreeMap::new());
+        Self { based_on, name, agent, rules, providers, wording, prices }
+    }
+}
+
 fn usual() -> String {
     "default".to_owned()
+}
+
+fn misread(file: &str, text: &str, error: &toml::de::Error) -> PolicyFileError {
+    let offset = error.span().map_or(0, |span| span.start);
+    let (line, key) = key_at(text, offset);
+    let message = endstop::text::plain_error(error.message());
+    PolicyFileError { file: file.to_owned(), line, key, message }
 }
 
 impl Policy {
@@ -79,12 +107,20 @@ impl Policy {
     /// # Errors
     /// Returns the first mistake, with its line and key.
     pub fn from_toml(file: &str, text: &str) -> Result<Self, PolicyFileError> {
-        let written: Written = toml::from_str(text).map_err(|error| {
-            let offset = error.span().map_or(0, |span| span.start);
-            let (line, key) = key_at(text, offset);
-            let message = endstop::text::plain_error(error.message());
-            PolicyFileError { file: file.to_owned(), line, key, message }
-        })?;
+        let written = toml::from_str(text).map_err(|error| misread(file, text, &error))?;
+        Self::written(file, text, written)
+    }
+
+    /// Reads the tables `agent`, `rules`, `wording` and `prices` of a file that has others, too.
+    ///
+    /// # Errors
+    /// Returns the first mistake in these tables, with its line and key.
+    pub fn from_toml_within(file: &str, text: &str) -> Result<Self, PolicyFileError> {
+        let within: Within = toml::from_str(text).map_err(|error| misread(file, text, &error))?;
+        Self::written(file, text, within.into())
+    }
+
+    fn written(file: &str, text: &str, written: Written) -> Result<Self, PolicyFileError> {
         let wrong = |key: String, message: String| {
             let line = line_of_key(text, &key);
             PolicyFileError { file: file.to_owned(), line, key, message }

@@ -106,6 +106,19 @@ impl Framer {
         }
     }
 
+    /// Returns the form of a response that begins with these bytes. Nothing is read.
+    pub(crate) fn form_of(&self, first: &[u8]) -> Form {
+        self.hints.decide(first, false).map_or(Form::Undecided, |found| {
+            Self { framing: found, ..Self::new(self.hints.clone()) }.form()
+        })
+    }
+
+    /// Reports whether these bytes are all of a body.
+    pub(crate) fn is_body(&self, all: &[u8]) -> bool {
+        let unread = matches!(&self.framing, Found::Undecided(held) if held.is_empty());
+        unread && matches!(self.hints.decide(all, true), Some(Found::Body(_)))
+    }
+
     /// Takes the bytes of a body. Returns `None` if the response is a stream or a text.
     pub(crate) fn take_body(&mut self) -> Option<Vec<u8>> {
         match &mut self.framing {

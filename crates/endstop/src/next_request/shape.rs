@@ -82,6 +82,17 @@ pub enum ConversationShape {
     Templated(&'static str, &'static str),
 }
 
+impl ConversationShape {
+    /// Returns the fields that hold the conversation.
+    pub(crate) fn fields(&self) -> Vec<&'static str> {
+        match self {
+            Self::MessageList(messages) => vec![messages.list],
+            Self::Apart(last, messages) => vec![*last, messages.list],
+            Self::Prompt(prompt, _) | Self::Templated(prompt, _) => vec![*prompt],
+        }
+    }
+}
+
 /// A list of messages.
 #[derive(Clone, Copy, Debug)]
 pub struct MessageList {

@@ -1,64 +1,81 @@
 //! The body of a streamed response on its way to the client.
 //!
-//! It reads what the upstream has ready, passes on what its guard lets go in one piece, never waits
-//! for more, and ends in exactly one way. Nothing is read that the client has not room for.
+//! It reads what the upstream has ready, passes on what its guard lets go, never waits for more, and
+//! ends in exactly one way. It reads nothing that the client has no room for.
 
+use std::future::Future as _;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use bytes::{Bytes, BytesMut};
-use endstop::dialect::Framing;
+use bytes::Bytes;
 use endstop::{Timer, TransportEnd};
 use hyper::body::{Body, Frame, Incoming};
+use hyper::header::{self, HeaderMap};
 use tokio::time::{Instant, Sleep};
 
-use crate::config::Mode;
-use crate::connect::close_of;
-use crate::decode::Decoder;
-use crate::ending_log::GuardAction;
+use super::Rendering;
+use super::decode::Decoder;
+use super::guard::{Guard, GuardEnd, Next};
+use crate::client::body::Pieces;
+use crate::client::connection::Peer;
+use crate::client::headers::text;
+use crate::config::{Config, Mode};
+use crate::disposition::Disposition;
 use crate::exchange::Exchange;
-use crate::failure::is_doubtful;
-use crate::guard::{Guard, GuardEnd, Next};
-use crate::peer::Peer;
+use crate::upstream::connect::close_of;
+use crate::watch::GuardAction;
 
 /// The most that is passed on in one piece.
 const PIECE: usize = 64 << 10;
 /// Pieces that follow each other faster than this are a burst.
 const NEAR: Duration = Duration::from_micros(100);
-/// What is gathered leaves after this, however much more is near.
+/// Gathered bytes leave after this time, however much more is near.
 const HOLD: Duration = Duration::from_micros(500);
-/// The error's frame has left by then; aborting at once would drop it.
+/// Time for an error frame to leave; an abort at once would drop it.
 pub(crate) const LEAVE: Duration = Duration::from_millis(10);
 
-/// The connection is given up on purpose, so that the client sees that the response is not whole.
+/// The connection is aborted on purpose, so that the client sees that the response is incomplete.
 #[derive(Debug, thiserror::Error)]
-#[error("the response was aborted, because it is not whole")]
+#[error("the response was aborted, because it is incomplete")]
 pub struct Abort;
 
 /// Time limits of a stream.
 #[derive(Clone, Copy, Debug)]
-pub struct Timers {
-    /// Between two bytes.
-    pub idle: Duration,
-    /// For all of it.
-    pub total: Duration,
-    /// For what waits for its proof.
-    pub proof: Duration,
-    /// A comment after so much silence.
-    pub heartbeat: Option<Duration>,
+struct Timers {
+    /// Between two bytes of the upstream.
+    idle: Duration,
+    /// For the whole stream.
+    total: Duration,
+    /// For an end marker after the finish reason.
+    proof: Duration,
+    /// For held frames, until something is sent to keep the client waiting.
+    keep_waiting: Duration,
+    /// For silence, until a comment is sent.
+    heartbeat: Option<Duration>,
 }
 
 impl Timers {
-    /// When to look at the clock first.
+    fn new(config: &Config, guards: bool) -> Self {
+        let limits = &config.limits;
+        Self {
+            idle: limits.idle,
+            total: limits.total,
+            proof: limits.proof,
+            keep_waiting: limits.keep_waiting,
+            heartbeat: config.heartbeat.filter(|_| guards),
+        }
+    }
+
+    /// Returns the time until the first look at the clock.
     fn shortest(&self) -> Duration {
         let limit = self.idle.min(self.total);
         self.heartbeat.map_or(limit, |heartbeat| limit.min(heartbeat))
     }
 }
 
-/// A streamed response, shared by its body and by whoever must be able to end it.
+/// A streamed response, shared by its body and by those who must be able to end it.
 #[derive(Debug)]
 pub struct Stream(Mutex<Inner>);
 
@@ -67,52 +84,53 @@ struct Inner {
     upstream: Option<Incoming>,
     guard: Option<Guard>,
     decoding: Decoding,
-    /// What was read before, to find out what it is.
+    /// Bytes that were read before, to find the form.
     first: Bytes,
-    turn: Exchange,
+    exchange: Exchange,
     timers: Timers,
     began: Instant,
     last_byte: Instant,
     last_sent: Instant,
-    /// Between the last two pieces.
+    /// Time between the last two pieces.
     last_gap: Duration,
-    /// What may leave, while more is near.
-    gathered: Gathered,
+    /// Bytes that may leave, while more are near.
+    gathered: Pieces,
     gathering_since: Option<Instant>,
-    /// When what waits began to wait.
+    /// Start of the wait for an end marker.
     waits_since: Option<Instant>,
+    /// Start of the time in which frames are held, or the last keep-alive.
+    held_since: Option<Instant>,
     timer: Pin<Box<Sleep>>,
     state: State,
-    tell_in_stream: bool,
-    /// To be reset where HTTP has no other way to say that a response is not whole.
+    tell: bool,
     reset: Option<Arc<Peer>>,
     waker: Option<Waker>,
-    /// Whose turn it is: the upstream's to send, or the client's to take.
+    /// Time at which the client was given something; `None` while the upstream has to send.
     client_since: Option<Instant>,
     closing: bool,
-    trailers: Option<hyper::HeaderMap>,
+    trailers: Option<HeaderMap>,
 }
 
-/// Whether what comes must be decoded to be read.
+/// Whether the bytes must be decoded to be read.
 #[derive(Debug)]
 enum Decoding {
-    /// The first bytes have not come, and this is what the head says.
+    /// The first bytes have not come; the head names this encoding.
     Unknown(String),
-    /// It need not.
+    /// No.
     Plain,
-    /// It must.
+    /// Yes.
     Coded(Decoder),
 }
 
 #[derive(Debug)]
 enum State {
     Flowing,
-    /// This is left to say; then a clean end, or none.
+    /// These bytes are left to send, and then a clean end or an abort.
     Last {
         bytes: Bytes,
         clean: bool,
     },
-    /// The error is on its way out, and the clock runs or not yet.
+    /// The error is on its way out. The clock runs or not yet.
     Leaving {
         timed: bool,
     },
@@ -121,73 +139,71 @@ enum State {
 }
 
 impl Stream {
-    /// A stream from this upstream's body.
+    /// Creates the stream of a response, and returns the headers that go with it.
     #[must_use]
-    pub fn new(upstream: Incoming, guard: Guard, turn: Exchange, timers: Timers) -> Self {
+    pub(super) fn new(
+        exchange: Exchange,
+        mut headers: HeaderMap,
+        upstream: Incoming,
+        first: Bytes,
+        rendering: Rendering,
+    ) -> (HeaderMap, Self) {
+        let Rendering { tell, is_extra, reset } = rendering;
+        let settings = exchange.settings().clone();
+        let watcher = exchange
+            .watcher(text(&headers, &header::CONTENT_TYPE), settings.config.limits.event_bytes);
+        let guard = Guard::new(watcher, exchange.wire().profile, exchange.terms())
+            .capped(exchange.info().cap.is_some())
+            .without(is_extra);
+        let guards = exchange.terms().mode == Mode::Guard;
+        let encoding = text(&headers, &header::CONTENT_ENCODING).to_owned();
+        if guards {
+            // An error may be added, and keep-alives.
+            headers.remove(header::CONTENT_LENGTH);
+        }
+        let timers = Timers::new(&settings.config, guards);
         let now = Instant::now();
-        Self(Mutex::new(Inner {
+        let stream = Self(Mutex::new(Inner {
             upstream: Some(upstream),
             guard: Some(guard),
-            decoding: Decoding::Unknown(String::new()),
-            first: Bytes::new(),
-            turn,
+            decoding: Decoding::Unknown(encoding),
+            first,
+            exchange,
             timers,
             began: now,
             last_byte: now,
             last_sent: now,
             last_gap: Duration::MAX,
-            gathered: Gathered::default(),
+            gathered: Pieces::default(),
             gathering_since: None,
             waits_since: None,
+            held_since: None,
             timer: Box::pin(tokio::time::sleep(timers.shortest())),
             state: State::Flowing,
-            tell_in_stream: false,
-            reset: None,
+            tell: tell && guards,
+            reset,
             waker: None,
             client_since: None,
             closing: false,
             trailers: None,
-        }))
-    }
-
-    /// This has been read already; the rest is encoded like this.
-    #[must_use]
-    pub fn starting(self, first: Bytes, encoding: String) -> Self {
-        let mut inner = self.lock();
-        inner.first = first;
-        inner.decoding = Decoding::Unknown(encoding);
-        drop(inner);
-        self
-    }
-
-    /// The ending is told in the stream, as a comment before its end.
-    #[must_use]
-    pub fn telling(self, tell: bool) -> Self {
-        self.lock().tell_in_stream = tell;
-        self
-    }
-
-    /// A failure resets this connection.
-    #[must_use]
-    pub fn resetting(self, peer: Option<Arc<Peer>>) -> Self {
-        self.lock().reset = peer;
-        self
+        }));
+        (headers, stream)
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Ends the stream if its client has not taken anything in for so long.
-    pub fn check_client(&self, limit: Duration) {
+    /// Ends the stream if its client has not read anything for this time.
+    pub(crate) fn check_client(&self, limit: Duration) {
         let mut inner = self.lock();
         if inner.client_since.is_some_and(|since| since.elapsed() >= limit) {
             inner.give_up(TransportEnd::TimedOut(Timer::ClientWrite));
         }
     }
 
-    /// Ends the stream, because all of them must end.
-    pub fn shut_down(&self) {
+    /// Ends the stream, because the gateway stops.
+    pub(crate) fn shut_down(&self) {
         let mut inner = self.lock();
         inner.closing = true;
         if let Some(waker) = inner.waker.take() {
@@ -198,10 +214,10 @@ impl Stream {
 
 /// The body that hyper sends.
 #[derive(Debug)]
-pub(crate) struct Relay(Arc<Stream>);
+pub(crate) struct StreamBody(Arc<Stream>);
 
-impl Relay {
-    /// The body of a stream, and a handle to it for whoever must be able to end it.
+impl StreamBody {
+    /// Returns the body of a stream, and a handle with which the stream can be ended.
     #[must_use]
     pub(crate) fn new(stream: Stream) -> (Self, Weak<Stream>) {
         let stream = Arc::new(stream);
@@ -210,13 +226,13 @@ impl Relay {
     }
 }
 
-impl Drop for Relay {
+impl Drop for StreamBody {
     fn drop(&mut self) {
         self.0.lock().give_up(TransportEnd::ClientGone);
     }
 }
 
-impl Body for Relay {
+impl Body for StreamBody {
     type Data = Bytes;
     type Error = Abort;
 
@@ -226,7 +242,7 @@ impl Body for Relay {
     ) -> Poll<Option<Result<Frame<Bytes>, Abort>>> {
         let mut inner = self.0.lock();
         let inner = &mut *inner;
-        // A fault of ours must not become a hang: it ends this response and no other.
+        // A panic must not become a hang: it ends this response and no other.
         let polled = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| inner.poll(cx)));
         let polled = polled.unwrap_or_else(|_| {
             inner.give_up(TransportEnd::Interrupted);
@@ -243,19 +259,19 @@ impl Inner {
             match &mut self.state {
                 State::Flowing => {
                     let mut out = std::mem::take(&mut self.gathered);
-                    let before = out.length;
+                    let before = out.len();
                     self.read(cx, &mut out);
-                    if out.length > before && self.more_is_near(&out) {
+                    if out.len() > before && self.more_is_near(&out) {
                         self.gathered = out;
                         cx.waker().wake_by_ref();
                         return Poll::Pending;
                     }
-                    if out.length == 0 && matches!(self.state, State::Flowing) {
+                    if out.len() == 0 && matches!(self.state, State::Flowing) {
                         self.keep_waker(cx);
                         std::task::ready!(self.timer.as_mut().poll(cx));
                         self.look_at_clock(&mut out);
                     }
-                    if out.length > 0 {
+                    if out.len() > 0 {
                         return Poll::Ready(Some(Ok(self.sent(out.bytes()))));
                     }
                 }
@@ -267,7 +283,7 @@ impl Inner {
                     }
                 }
                 State::Leaving { timed: false } => {
-                    // Whoever is told to wait sends what it has, however late it is by now.
+                    // hyper sends what it has when it is told to wait, however late it is by now.
                     self.state = State::Leaving { timed: true };
                     self.timer.as_mut().reset(Instant::now() + LEAVE);
                     if self.timer.as_mut().poll(cx).is_ready() {
@@ -293,13 +309,13 @@ impl Inner {
         }
     }
 
-    /// Whether to let the upstream's connection run once more before what is gathered leaves: it
-    /// hands over one piece at a time, and in a burst the next one is there already. What is gathered
-    /// never waits for anything else.
-    fn more_is_near(&mut self, out: &Gathered) -> bool {
+    /// Reports whether to let the upstream's connection run once more before the gathered bytes
+    /// leave: it hands over one piece at a time, and in a burst the next one is there already.
+    /// Gathered bytes never wait for anything else.
+    fn more_is_near(&mut self, out: &Pieces) -> bool {
         let since = *self.gathering_since.get_or_insert(self.last_byte);
         let near = self.last_gap < NEAR
-            && out.length < PIECE
+            && out.len() < PIECE
             && self.last_byte - since < HOLD
             && matches!(self.state, State::Flowing);
         if !near {
@@ -315,13 +331,13 @@ impl Inner {
     }
 
     fn sent(&mut self, bytes: Bytes) -> Frame<Bytes> {
-        // Whoever sees the end finds it in the record, whatever becomes of us.
-        if self.turn.is_unnoted()
+        // An end that a client sees is in the record, even if the process ends now.
+        if self.exchange.is_unnoted()
             && let Some(ending) = self.guard.as_ref().and_then(Guard::so_far)
         {
-            self.turn.note(&ending);
+            self.exchange.note(&ending);
         }
-        self.turn.delivered(bytes.len());
+        self.exchange.delivered(bytes.len());
         self.gathering_since = None;
         if self.timers.heartbeat.is_some() {
             self.last_sent = Instant::now();
@@ -330,8 +346,8 @@ impl Inner {
     }
 
     /// Reads what is ready.
-    fn read(&mut self, cx: &mut Context<'_>, out: &mut Gathered) {
-        while out.length < PIECE && matches!(self.state, State::Flowing) {
+    fn read(&mut self, cx: &mut Context<'_>, out: &mut Pieces) {
+        while out.len() < PIECE && matches!(self.state, State::Flowing) {
             if self.closing {
                 self.end(TransportEnd::ShutDown, out);
                 return;
@@ -356,7 +372,7 @@ impl Inner {
         }
     }
 
-    fn push(&mut self, bytes: &Bytes, out: &mut Gathered) {
+    fn push(&mut self, bytes: &Bytes, out: &mut Pieces) {
         let now = Instant::now();
         self.last_gap = now - self.last_byte;
         self.last_byte = now;
@@ -384,27 +400,35 @@ impl Inner {
         self.follow(next, out);
     }
 
-    fn follow(&mut self, next: Next, out: &mut Gathered) {
+    fn follow(&mut self, next: Next, out: &mut Pieces) {
+        let holds = self.guard.as_ref().is_some_and(Guard::is_holding);
+        self.held_since = self.held_since.or(Some(self.last_byte)).filter(|_| holds);
+        if let Some(since) = self.held_since {
+            self.wake_by(since + self.timers.keep_waiting);
+        }
         match next {
             Next::Go => self.waits_since = None,
             Next::Wait => {
                 let since = *self.waits_since.get_or_insert_with(Instant::now);
-                let due = since + self.timers.proof;
-                if self.timer.deadline() > due {
-                    self.timer.as_mut().reset(due);
-                }
+                self.wake_by(since + self.timers.proof);
             }
             // Nothing that could follow makes it a good end.
             Next::Fail => {
                 if let Some(guard) = self.guard.take() {
-                    self.close(guard.fail(), TransportEnd::Eof, out);
+                    self.close(guard.fail(), out);
                 }
             }
         }
     }
 
-    /// A time has come: for what is it?
-    fn look_at_clock(&mut self, out: &mut Gathered) {
+    fn wake_by(&mut self, due: Instant) {
+        if self.timer.deadline() > due {
+            self.timer.as_mut().reset(due);
+        }
+    }
+
+    /// Finds out what a time was for, and sets the next.
+    fn look_at_clock(&mut self, out: &mut Pieces) {
         let now = Instant::now();
         if now >= self.began + self.timers.total {
             return self.end(TransportEnd::TimedOut(Timer::Total), out);
@@ -414,96 +438,76 @@ impl Inner {
         }
         if self.waits_since.is_some_and(|since| now >= since + self.timers.proof) {
             self.waits_since = None;
-            let waited =
-                self.guard.as_mut().map(|guard| guard.waited(&mut |bytes| out.push(bytes)));
+            let guard = self.guard.as_mut();
+            let waited = guard.map(|guard| guard.waited(&mut |bytes| out.push(bytes)));
             self.follow(waited.unwrap_or(Next::Go), out);
         }
-        let quiet = self.guard.as_ref().is_some_and(Guard::is_at_boundary);
+        if self.held_since.is_some_and(|since| now >= since + self.timers.keep_waiting) {
+            self.held_since = Some(now);
+            out.push(self.guard.as_mut().and_then(Guard::keep_alive).unwrap_or_default());
+        }
+        let quiet = self.guard.as_ref().is_some_and(Guard::takes_comment_now);
         if quiet && self.heartbeat_at().is_some_and(|due| now >= due) {
             out.push(Bytes::from_static(b": endstop\n\n"));
         }
+        let next = self.next_look(now);
+        self.timer.as_mut().reset(next);
+    }
+
+    fn next_look(&self, now: Instant) -> Instant {
         let mut next = (self.began + self.timers.total).min(self.last_byte + self.timers.idle);
         if let Some(since) = self.waits_since {
             next = next.min(since + self.timers.proof);
         }
-        // Also where none can be sent now: the next frame may make room for one.
-        if let Some(heartbeat) = self.timers.heartbeat {
-            next =
-                next.min(self.heartbeat_at().filter(|due| *due > now).unwrap_or(now + heartbeat));
+        if let Some(since) = self.held_since {
+            next = next.min(since + self.timers.keep_waiting);
         }
-        self.timer.as_mut().reset(next);
+        // Also if none can be sent now: the next frame may make room for one.
+        if let Some(heartbeat) = self.timers.heartbeat {
+            let due = self.heartbeat_at().filter(|due| *due > now);
+            next = next.min(due.unwrap_or(now + heartbeat));
+        }
+        next
     }
 
     fn heartbeat_at(&self) -> Option<Instant> {
         self.timers.heartbeat.map(|pause| self.last_sent.max(self.last_byte) + pause)
     }
 
-    fn end(&mut self, close: TransportEnd, out: &mut Gathered) {
+    fn end(&mut self, close: TransportEnd, out: &mut Pieces) {
         if let Some(guard) = self.guard.take() {
-            self.close(guard.finish(close), close, out);
+            self.close(guard.finish(close), out);
         }
     }
 
-    fn close(&mut self, finish: GuardEnd, close: TransportEnd, out: &mut Gathered) {
+    fn close(&mut self, end: GuardEnd, out: &mut Pieces) {
         self.upstream = None;
-        let GuardEnd { rest, ending, failure, frame, mode, framing } = finish;
+        let GuardEnd { rest, ending, disposition, frame, clean, takes_comments } = end;
         out.push(rest);
-        let action = match failure {
-            Some(_) => GuardAction::Failed,
-            None if is_doubtful(&ending, self.turn.strictness()) && !ending.reason.is_success() => {
-                GuardAction::Warned
-            }
-            None => GuardAction::Passed,
+        let action = match disposition {
+            Disposition::Pass => GuardAction::Passed,
+            Disposition::Warn => GuardAction::Warned,
+            Disposition::Status(_) | Disposition::Fail(_) => GuardAction::Failed,
         };
-        // Untouched is untouched: a broken connection is passed on as one.
-        let clean = failure.is_none() && (close == TransportEnd::Eof || mode == Mode::Guard);
-        let error_shape =
-            clean && self.tell_in_stream && mode == Mode::Guard && framing == Framing::Sse;
-        let comment = error_shape.then(|| self.turn.comment(&ending, action));
+        let tells = clean && frame.is_none() && self.tell && takes_comments;
+        let comment = tells.then(|| self.exchange.comment(&ending, action));
         let bytes = frame.map(Bytes::from).or(comment).unwrap_or_default();
-        // The record is told now, and what is about to leave belongs to it.
-        self.turn.delivered(out.length + bytes.len());
-        self.turn.end(ending, action);
+        // The ending is reported now, and the bytes that are about to leave belong to it.
+        self.exchange.delivered(out.len() + bytes.len());
+        self.exchange.end(ending, action);
         self.state = State::Last { bytes, clean };
     }
 
-    /// Nobody is left to send to.
+    /// Ends the stream without a client.
     fn give_up(&mut self, close: TransportEnd) {
         self.upstream = None;
         self.state = State::Aborted;
         if let Some(guard) = self.guard.take() {
             let ending = guard.finish(close).ending;
-            self.turn.end(ending, GuardAction::Passed);
+            self.exchange.end(ending, GuardAction::Passed);
         }
         if let Some(waker) = self.waker.take() {
             waker.wake();
         }
-    }
-}
-
-/// Pieces on their way out, joined only if there are several.
-#[derive(Debug, Default)]
-struct Gathered {
-    first: Bytes,
-    all: BytesMut,
-    length: usize,
-}
-
-impl Gathered {
-    fn push(&mut self, bytes: Bytes) {
-        self.length += bytes.len();
-        if self.length == bytes.len() {
-            self.first = bytes;
-            return;
-        }
-        if self.all.is_empty() {
-            self.all.reserve(self.length.max(4096));
-            self.all.extend_from_slice(&self.first);
-        }
-        self.all.extend_from_slice(&bytes);
-    }
-
-    fn bytes(self) -> Bytes {
-        if self.all.is_empty() { self.first } else { self.all.freeze() }
     }
 }
