@@ -113,6 +113,7 @@ fn judge(registry: &Registry, recording: &Recording) -> (Wire, Ending) {
         choices: recording.choices,
         stop: Vec::new(),
         tools: None,
+        background: false,
     };
     let mut reader = Watcher::new(wire.clone(), head, asked);
     reader.watch(&recording.body);
