@@ -8,7 +8,7 @@
 
 use endstop::dialect::GatewayError;
 use endstop::tool_call::{Allow, Refusal};
-use endstop::{Closed, Ending, FaultForm, Reason};
+use endstop::{Closed, Ending, Reason};
 use endstop_turn::policy::{Cause, Delivery, Remedy, remedy};
 
 use crate::config::{Mode, ToolCalls};
@@ -155,7 +155,7 @@ fn error_status(ending: &Ending) -> Option<u16> {
 
 /// Returns the failure for a page or a redirect in place of a response.
 fn bad_payload(ending: &Ending, status: u16) -> Option<Failure> {
-    let is_page = ending.fault.as_ref().is_some_and(|fault| fault.form == FaultForm::Text);
+    let is_page = ending.fault.as_ref().is_some_and(|fault| fault.form.is_foreign());
     let redirects = (300..=399).contains(&status);
     let what = match (is_page, redirects) {
         (true, _) => "an HTML page or plain text came back instead of a response",

@@ -9,13 +9,19 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use crate::dialect::Streams;
-use crate::dialect::common::{AWS_STREAM, model_in_path};
+use crate::dialect::common::{AWS_STREAM, TOOL_NAME, model_in_path};
 use crate::frame::Framing;
 use crate::next_request::ConversationShape;
 use crate::provider::Profile;
 use crate::text::{WORD_CAP, clean};
 
 /// Facts about the request. Each is optional, and each makes the verdict more certain.
+///
+/// ```
+/// use endstop::RequestInfo;
+///
+/// let request = RequestInfo { cap: Some(1024), choices: Some(2), ..RequestInfo::default() };
+/// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RequestInfo {
     /// Model.
@@ -42,8 +48,8 @@ impl RequestInfo {
     /// use endstop::{RequestInfo, provider};
     ///
     /// let body = br#"{"model":"gpt-5","stream":true,"max_completion_tokens":100,"messages":[]}"#;
-    /// let asked = RequestInfo::from_request(&provider::OPENAI.main, "/v1/chat/completions", body);
-    /// assert_eq!((asked.streamed, asked.cap), (Some(true), Some(100)));
+    /// let request = RequestInfo::from_request(&provider::OPENAI.main, "/v1/chat/completions", body);
+    /// assert_eq!((request.streamed, request.cap), (Some(true), Some(100)));
     /// ```
     #[must_use]
     pub fn from_request(profile: &Profile, path: &str, body: &[u8]) -> Self {
@@ -102,15 +108,11 @@ type Fields<'a> = BTreeMap<Cow<'a, str>, &'a RawValue>;
 
 /// Returns the names of the tools that the request offers.
 fn tools(profile: &Profile, fields: &Fields<'_>) -> Vec<String> {
-    #[derive(Deserialize)]
-    struct Tool {
-        name: Option<String>,
-    }
     let lists =
         profile.request_shape.forced_tools.iter().filter_map(|force| at(fields, force.tools));
-    let tools =
-        lists.flat_map(|list| serde_json::from_str::<Vec<Tool>>(list.get()).unwrap_or_default());
-    tools.filter_map(|tool| tool.name).collect()
+    let tools = lists
+        .flat_map(|list| serde_json::from_str::<Vec<Fields<'_>>>(list.get()).unwrap_or_default());
+    tools.filter_map(|tool| at(&tool, TOOL_NAME).and_then(text)).collect()
 }
 
 fn streamed(profile: &Profile, path: &str, fields: &Fields<'_>) -> bool {
@@ -166,8 +168,8 @@ mod tests {
     #[test]
     fn each_wire_says_it_its_own_way() {
         let read = |profile: &Profile, path: &str, body: &str| {
-            let asked = RequestInfo::from_request(profile, path, body.as_bytes());
-            (asked.model, asked.streamed, asked.cap, asked.choices)
+            let request = RequestInfo::from_request(profile, path, body.as_bytes());
+            (request.model, request.streamed, request.cap, request.choices)
         };
         let google = "/v1beta/models/gemini-3-pro:streamGenerateContent?alt=sse";
         let bedrock = "/model/anthropic.claude-v2%3A1/converse-stream";
@@ -208,8 +210,8 @@ mod tests {
         for body in ["", "[1,2]", "{\"model\":", "{\"stream\":\"yes\",\"max_tokens\":-4,\"n\":{}}"]
         {
             let path = "/v1/chat/completions";
-            let asked = RequestInfo::from_request(&provider::OPENAI.main, path, body.as_bytes());
-            assert_eq!((asked.model, asked.cap, asked.choices), (None, None, None), "{body}");
+            let request = RequestInfo::from_request(&provider::OPENAI.main, path, body.as_bytes());
+            assert_eq!((request.model, request.cap, request.choices), (None, None, None), "{body}");
         }
     }
 }

@@ -102,7 +102,7 @@ async fn get(http: &Http, url: String, headers: &[(&str, &str)], body: &str) -> 
 }
 
 async fn told(told: &Watch, id: &str) -> Arc<watch::Ended> {
-    for _ in 0..200 {
+    for _ in 0..12_000 {
         if let Some(record) = told.get(id) {
             return record;
         }
@@ -113,7 +113,7 @@ async fn told(told: &Watch, id: &str) -> Arc<watch::Ended> {
 
 /// What the simulator sent, once it has sent it all.
 async fn sent(sim: &Sim, tag: &str, got: &Got) -> LedgerEntry {
-    for _ in 0..400 {
+    for _ in 0..12_000 {
         if let Some(entry) = sim.tagged(tag).filter(|entry| entry.ended != Ended::Open) {
             return entry;
         }

@@ -53,11 +53,11 @@ pub static DIALECT: Dialect = Dialect {
     wins: Wins::Last,
     calls_close: CallsClose::ByEvent,
     proof: Proof::Event,
-    error_patterns: SIGNS,
+    error_patterns: ERROR_PATTERNS,
     caps: &["max_tokens"],
     streams: Streams::Flag("stream"),
-    error_shape: TELLS,
-    request_shape: ASKS,
+    error_shape: ERROR_SHAPE,
+    request_shape: REQUEST_SHAPE,
     usage: &[
         "usage.input_tokens",
         "usage.output_tokens",
@@ -72,7 +72,7 @@ pub static DIALECT: Dialect = Dialect {
 };
 
 /// Error shape. Clients ignore an error whose event has no name.
-const TELLS: ErrorShape = ErrorShape {
+const ERROR_SHAPE: ErrorShape = ErrorShape {
     event: "error",
     in_stream: tell,
     last: None,
@@ -91,7 +91,7 @@ fn tell(gateway_error: &GatewayError<'_>) -> serde_json::Value {
 }
 
 /// Request fields of this dialect.
-const ASKS: RequestShape = RequestShape {
+const REQUEST_SHAPE: RequestShape = RequestShape {
     conversation: &[ConversationShape::MessageList(MESSAGES)],
     prefill_restrictions: &[
         THINKS,
@@ -177,7 +177,7 @@ pub(crate) static CLAUDE: &[ResumeRule] = &[
     always(Resume::Hint(Role::User)),
 ];
 
-pub(super) static SIGNS: &[ErrorPattern] = &[
+pub(super) static ERROR_PATTERNS: &[ErrorPattern] = &[
     name("enforced_spend_limit_reached", FaultKind::Quota),
     name("ramp_limit_exceeded", FaultKind::RateLimit),
     name("billing_error", FaultKind::Quota),

@@ -111,3 +111,18 @@ pub(crate) fn openai(gateway_error: &GatewayError<'_>) -> Value {
 fn text(gateway_error: &GatewayError<'_>) -> Value {
     json!({ "error": gateway_error.message })
 }
+
+/// Key of a tool's name, at any depth of its declaration.
+pub(crate) const TOOL_NAME: &str = "name";
+
+impl Role {
+    /// Returns the name of the role on most wires.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::System => "system",
+            Self::Developer => "developer",
+            Self::User => "user",
+        }
+    }
+}

@@ -90,11 +90,11 @@ pub static DIALECT: Dialect = Dialect {
     wins: Wins::Last,
     calls_close: CallsClose::ByEvent,
     proof: Proof::Word,
-    error_patterns: SIGNS,
+    error_patterns: ERROR_PATTERNS,
     caps: &["generationConfig.maxOutputTokens"],
     streams: Streams::Path("stream"),
-    error_shape: TELLS,
-    request_shape: ASKS,
+    error_shape: ERROR_SHAPE,
+    request_shape: REQUEST_SHAPE,
     usage: &[
         "usageMetadata.promptTokenCount",
         "usageMetadata.candidatesTokenCount",
@@ -114,7 +114,7 @@ pub static DIALECT: Dialect = Dialect {
 
 /// Error shape: `error` must be the first key of an unnamed event. gemini-cli recovers from the
 /// error and crashes on an abort. google-genai fails on comments.
-pub(super) const TELLS: ErrorShape =
+pub(super) const ERROR_SHAPE: ErrorShape =
     ErrorShape { in_stream: tell, body: tell, end: ErrorEnd::Clean, ..common::ERRORS };
 
 fn tell(gateway_error: &GatewayError<'_>) -> serde_json::Value {
@@ -132,7 +132,7 @@ fn tell(gateway_error: &GatewayError<'_>) -> serde_json::Value {
 }
 
 /// Request fields of this dialect.
-pub(crate) const ASKS: RequestShape = RequestShape {
+pub(crate) const REQUEST_SHAPE: RequestShape = RequestShape {
     conversation: &[ConversationShape::MessageList(MessageList {
         list: "contents",
         assistant: "model",
@@ -198,7 +198,7 @@ pub(crate) const PROFILE: Profile = Profile {
     ..DIALECT.profile()
 };
 
-static SIGNS: &[ErrorPattern] = &[
+static ERROR_PATTERNS: &[ErrorPattern] = &[
     name("RESOURCE_EXHAUSTED", FaultKind::RateLimit),
     name("UNAVAILABLE", FaultKind::Overloaded),
     name("DEADLINE_EXCEEDED", FaultKind::Timeout),

@@ -52,7 +52,7 @@ pub(crate) static DIALECT: Dialect = Dialect {
     caps: &["options.num_predict"],
     streams: Streams::UnlessFalse("stream"),
     error_shape: ErrorShape { end: ErrorEnd::Clean, ..common::TEXT_ERRORS },
-    request_shape: ASKS,
+    request_shape: REQUEST_SHAPE,
     usage: &["prompt_eval_count", "eval_count"],
     counts: &[],
     padding: &["created_at"],
@@ -61,7 +61,7 @@ pub(crate) static DIALECT: Dialect = Dialect {
 };
 
 /// Request fields of this dialect. They cannot force a tool.
-const ASKS: RequestShape = RequestShape {
+const REQUEST_SHAPE: RequestShape = RequestShape {
     conversation: &[
         ConversationShape::MessageList(MESSAGES),
         ConversationShape::Templated("prompt", "raw"),

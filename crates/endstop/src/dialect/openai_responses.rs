@@ -15,7 +15,7 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::errors::is_set;
-use super::openai_chat::{SIGNS, arguments_text, rate_categories};
+use super::openai_chat::{ERROR_PATTERNS, arguments_text, rate_categories};
 use super::{CallsClose, Dialect, Proof, Reading, Streams, Wins, Words, openai_chat};
 use crate::dialect::common::{self, MESSAGES, WORDS_IF_SAID};
 use crate::ending::{Reason, Usage};
@@ -89,11 +89,11 @@ pub static DIALECT: Dialect = Dialect {
     wins: Wins::Last,
     calls_close: CallsClose::ByEvent,
     proof: Proof::Event,
-    error_patterns: SIGNS,
+    error_patterns: ERROR_PATTERNS,
     caps: &["max_output_tokens"],
     streams: Streams::Flag("stream"),
-    error_shape: TELLS,
-    request_shape: ASKS,
+    error_shape: ERROR_SHAPE,
+    request_shape: REQUEST_SHAPE,
     usage: &[
         "usage.input_tokens",
         "usage.output_tokens",
@@ -108,7 +108,7 @@ pub static DIALECT: Dialect = Dialect {
 
 /// Error shape. SDKs raise only on the error object; the rest is the documented event. Codex passes
 /// over it and needs the event that ends a response, followed by a clean end (openai/codex#43140).
-const TELLS: ErrorShape = ErrorShape {
+const ERROR_SHAPE: ErrorShape = ErrorShape {
     event: "error",
     in_stream: tell,
     last: Some(tell_last),
@@ -158,7 +158,7 @@ fn tell(gateway_error: &GatewayError<'_>) -> Value {
 }
 
 /// Request fields of this dialect.
-pub(crate) const ASKS: RequestShape = RequestShape {
+pub(crate) const REQUEST_SHAPE: RequestShape = RequestShape {
     background: "background",
     poll: "/responses/",
     conversation: &[ConversationShape::MessageList(MessageList {
@@ -173,7 +173,7 @@ pub(crate) const ASKS: RequestShape = RequestShape {
         models: &[],
         restrictions: &[],
     }],
-    temperature: Temperature { field: "temperature", ..openai_chat::ASKS.temperature },
+    temperature: Temperature { field: "temperature", ..openai_chat::REQUEST_SHAPE.temperature },
     efforts: &[effort("reasoning.effort", WORDS_IF_SAID)],
     ..common::REQUEST
 };

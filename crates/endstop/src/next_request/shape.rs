@@ -4,6 +4,7 @@
 use serde_json::Value;
 
 use super::Gather;
+use super::document::Document;
 use crate::provider::{Role, Token};
 
 /// Settings that requests of a wire accept, and their fields.
@@ -57,21 +58,19 @@ impl UsageOption {
     /// Returns the request with the option added, if it does not have it. All other bytes stay.
     #[must_use]
     pub fn added_to(&self, request: &[u8]) -> Option<Vec<u8>> {
-        let named = format!("\"{}\"", self.field);
-        let open = request.iter().position(|byte| !byte.is_ascii_whitespace())?;
-        let (start, rest) = request.split_at_checked(open + 1)?;
-        let first = rest.iter().find(|byte| !byte.is_ascii_whitespace());
-        let says = memchr::memmem::find(request, named.as_bytes()).is_some();
-        if start.last() != Some(&b'{') || first != Some(&b'"') || says {
+        let mut document = Document::new(std::str::from_utf8(request).ok()?, false)?;
+        if document.find(self.field).is_some() {
             return None;
         }
-        let added = format!("{named}:{},", self.value);
-        Some([start, added.as_bytes(), rest].concat())
+        document.put(self.field, self.value)?;
+        let text: Box<str> = document.finish()?.into();
+        Some(text.into_string().into_bytes())
     }
 }
 
 /// Place of the conversation in a request.
 #[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
 pub enum ConversationShape {
     /// A list of messages. A string in its place is the user's only message.
     MessageList(MessageList),
@@ -138,6 +137,7 @@ pub struct Restriction {
 
 /// Way to resume a paused answer.
 #[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
 pub enum PauseProtocol {
     /// Not supported.
     Never,
@@ -192,6 +192,7 @@ pub struct Effort {
 
 /// Values of a field that controls reasoning.
 #[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
 pub enum Scale {
     /// Levels, from the highest to the lowest.
     Words {

@@ -18,7 +18,10 @@ pub static OPENAI: Provider = Provider {
     main: Profile {
         provider: "openai",
         resume: &[always(Resume::Hint(Role::Developer))],
-        request_shape: RequestShape { efforts: openai_chat::EFFORTS_UNASKED, ..openai_chat::ASKS },
+        request_shape: RequestShape {
+            efforts: openai_chat::EFFORTS_UNASKED,
+            ..openai_chat::REQUEST_SHAPE
+        },
         ..openai_chat::PROFILE
     },
     others: &[
@@ -28,7 +31,7 @@ pub static OPENAI: Provider = Provider {
             request_shape: RequestShape {
                 hint: Role::Developer,
                 efforts: openai_responses::EFFORTS_UNASKED,
-                ..openai_responses::ASKS
+                ..openai_responses::REQUEST_SHAPE
             },
             ..openai_responses::PROFILE
         },
