@@ -338,7 +338,7 @@ fn resume_rule(rule: &ResumeRule) -> String {
         Resume::Hint(Role::System) => "with a hint in a system message".to_owned(),
         Resume::Hint(Role::Developer) => "with a hint in a developer message".to_owned(),
         Resume::Hint(Role::User) => "with a hint in a user message".to_owned(),
-        _ => "in another way".to_owned(),
+        Resume::Hint(_) | _ => "in another way".to_owned(),
     };
     format!("{whom}: {how}")
 }

@@ -35,13 +35,16 @@ use crate::upstream::connect::close_of;
 use live::Live;
 use stream::Stream;
 
+/// Function that recognises events that the gateway itself asked for.
+pub(crate) type IsExtra = fn(&[u8]) -> bool;
+
 /// Details of a response that depend on the request.
 #[derive(Debug)]
 pub(crate) struct Rendering {
     /// Whether the ending is told in the stream, as a comment.
     pub(crate) tell: bool,
     /// Recognises events that the gateway itself asked for.
-    pub(crate) is_extra: Option<fn(&[u8]) -> bool>,
+    pub(crate) is_extra: Option<IsExtra>,
     /// Connection to reset on failure, if HTTP has no other way to show an incomplete response.
     pub(crate) reset: Option<Arc<Peer>>,
 }
@@ -63,13 +66,8 @@ pub(crate) async fn respond(
     let streams = status.is_success()
         && (head.names_stream()
             || begins_as_stream(&exchange, &mut body, &headers, &mut read).await);
-    if !streams {
-        match read.rest(&mut body, limits).await {
-            Ok(close) => {
-                return plain::respond(exchange, status, headers, read.bytes.bytes(), close);
-            }
-            Err(TooLarge) => {}
-        }
+    if !streams && let Ok(close) = read.rest(&mut body, limits).await {
+        return plain::respond(exchange, status, headers, read.bytes.bytes(), close);
     }
     let first = read.bytes.bytes();
     let live = exchange.shared().live.clone();

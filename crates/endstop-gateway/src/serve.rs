@@ -22,7 +22,7 @@ use crate::client::headers::{self, own};
 use crate::config::Mode;
 use crate::disposition::Terms;
 use crate::exchange::{Exchange, Opening};
-use crate::respond::{Rendering, respond};
+use crate::respond::{IsExtra, Rendering, respond};
 use crate::settings::{Settings, Shared};
 use crate::upstream::{RequestBody, outgoing};
 use crate::watch::GuardAction;
@@ -207,7 +207,7 @@ async fn pass(
 
 /// Adds the option that makes a stream report its tokens. The event that it adds is not the
 /// client's.
-fn with_usage(body: Bytes, usage: Option<UsageOption>) -> (Bytes, Option<fn(&[u8]) -> bool>) {
+fn with_usage(body: Bytes, usage: Option<UsageOption>) -> (Bytes, Option<IsExtra>) {
     let added = usage.and_then(|usage| Some((usage.added_to(&body)?, usage.is_extra)));
     added.map_or((body, None), |(body, is_extra)| (Bytes::from(body), Some(is_extra)))
 }

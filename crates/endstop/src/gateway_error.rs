@@ -38,7 +38,7 @@ pub struct ErrorShape {
     /// Returns the payload of an error inside a stream.
     pub in_stream: fn(&GatewayError<'_>) -> Value,
     /// Returns the name and the payload of the event that ends a failed stream, after the error.
-    pub last: Option<fn(&GatewayError<'_>) -> (&'static str, Value)>,
+    pub last: Option<LastEvent>,
     /// Returns the body of an error response.
     pub body: fn(&GatewayError<'_>) -> Value,
     /// End of the connection after the error.
@@ -46,6 +46,9 @@ pub struct ErrorShape {
     /// Bytes that keep a client waiting.
     pub keep_alive: KeepAlive,
 }
+
+/// Function that returns the name and the payload of the event that ends a failed stream.
+pub type LastEvent = fn(&GatewayError<'_>) -> (&'static str, Value);
 
 /// End of the connection after an error inside a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

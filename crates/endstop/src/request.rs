@@ -3,9 +3,11 @@
 //! Nothing else is read, and nothing is stored.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::fmt;
+use std::marker::PhantomData;
 
-use serde::Deserialize;
+use serde::de::{MapAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
 use crate::dialect::Streams;
@@ -103,8 +105,62 @@ impl Profile {
     }
 }
 
-/// Unparsed fields of one object.
-type Fields<'a> = BTreeMap<Cow<'a, str>, &'a RawValue>;
+/// Unparsed fields of one object. Of two with one name, the last counts.
+#[derive(Default)]
+struct Fields<'a>(Vec<(Name<'a>, &'a RawValue)>);
+
+impl<'a> Fields<'a> {
+    fn get(&self, name: &str) -> Option<&'a RawValue> {
+        self.0.iter().rev().find(|(known, _)| known.0 == name).map(|(_, value)| *value)
+    }
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for Fields<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Members<'a>(PhantomData<&'a ()>);
+        impl<'de: 'a, 'a> Visitor<'de> for Members<'a> {
+            type Value = Fields<'a>;
+
+            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+                formatter.write_str("an object")
+            }
+
+            fn visit_map<M: MapAccess<'de>>(self, mut members: M) -> Result<Fields<'a>, M::Error> {
+                let mut fields = Vec::with_capacity(8);
+                while let Some(member) = members.next_entry()? {
+                    fields.push(member);
+                }
+                Ok(Fields(fields))
+            }
+        }
+        deserializer.deserialize_map(Members(PhantomData))
+    }
+}
+
+/// Name of a field, borrowed unless it has escapes.
+struct Name<'a>(Cow<'a, str>);
+
+impl<'de: 'a, 'a> Deserialize<'de> for Name<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Borrowed<'a>(PhantomData<&'a ()>);
+        impl<'de: 'a, 'a> Visitor<'de> for Borrowed<'a> {
+            type Value = Name<'a>;
+
+            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+                formatter.write_str("a name")
+            }
+
+            fn visit_borrowed_str<E>(self, name: &'de str) -> Result<Name<'a>, E> {
+                Ok(Name(name.into()))
+            }
+
+            fn visit_str<E>(self, name: &str) -> Result<Name<'a>, E> {
+                Ok(Name(name.to_owned().into()))
+            }
+        }
+        deserializer.deserialize_str(Borrowed(PhantomData))
+    }
+}
 
 /// Returns the names of the tools that the request offers.
 fn tools(profile: &Profile, fields: &Fields<'_>) -> Vec<String> {
@@ -129,7 +185,7 @@ fn streamed(profile: &Profile, path: &str, fields: &Fields<'_>) -> bool {
 /// Returns the value at a path of names separated by dots.
 fn at<'a>(fields: &Fields<'a>, path: &str) -> Option<&'a RawValue> {
     match path.split_once('.') {
-        None => fields.get(path).copied(),
+        None => fields.get(path),
         Some((first, rest)) => {
             let inner: Fields<'a> = serde_json::from_str(fields.get(first)?.get()).ok()?;
             at(&inner, rest)
