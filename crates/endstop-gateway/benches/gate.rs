@@ -118,7 +118,10 @@ struct Served {
 impl Served {
     /// Starts a gateway as an argument of this command.
     fn start(command: &mut Command, upstream: SocketAddr) -> Self {
-        command.arg(std::env::current_exe().unwrap()).arg("serve").arg(format!("http://{upstream}"));
+        command
+            .arg(std::env::current_exe().unwrap())
+            .arg("serve")
+            .arg(format!("http://{upstream}"));
         let spawned = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
         let mut child = spawned.expect("apt-get install valgrind strace");
         let mut output = BufReader::new(child.stdout.take().unwrap());

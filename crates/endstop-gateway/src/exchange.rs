@@ -7,7 +7,6 @@ use bytes::Bytes;
 use endstop::{Ending, Head, Record, RequestInfo, TransportEnd, Watcher, Wire};
 use endstop_store::spool::{Spool, Ticket};
 use endstop_turn::policy::{Budget, DecisionContext, decide};
-use hyper::body::Incoming;
 use hyper::{Request, Response};
 
 use crate::callers::Caller;
@@ -15,7 +14,7 @@ use crate::disposition::Terms;
 use crate::retries::Attempt;
 use crate::route::Upstream;
 use crate::settings::{Settings, Shared};
-use crate::upstream::RequestBody;
+use crate::upstream::{RequestBody, ResponseBody};
 use crate::watch::recording::Recording;
 use crate::watch::{Ended, GuardAction, now};
 
@@ -121,7 +120,7 @@ impl Exchange {
         &mut self,
         upstream: &Upstream,
         request: Request<RequestBody>,
-    ) -> Result<Response<Incoming>, TransportEnd> {
+    ) -> Result<Response<ResponseBody>, TransportEnd> {
         let response = self.settings.clients.ask(upstream, request).await?;
         self.record.status = Some(response.status().as_u16());
         self.record.first_byte_us = Some(micros(self.began.elapsed()));

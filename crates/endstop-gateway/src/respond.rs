@@ -21,9 +21,7 @@ pub(crate) mod stream;
 use std::sync::Arc;
 
 use endstop::{Form, Head, Timer, TransportEnd};
-use http_body_util::BodyExt as _;
 use hyper::Response;
-use hyper::body::Incoming;
 use hyper::header;
 
 use crate::client::body::{Answer, Pieces, response};
@@ -31,7 +29,7 @@ use crate::client::connection::Peer;
 use crate::client::headers::{self, text};
 use crate::config::Limits;
 use crate::exchange::Exchange;
-use crate::upstream::connect::close_of;
+use crate::upstream::{Part, ResponseBody};
 use live::Live;
 use stream::Stream;
 
@@ -52,7 +50,7 @@ pub(crate) struct Rendering {
 /// Returns the response to the client.
 pub(crate) async fn respond(
     exchange: Exchange,
-    answer: Response<Incoming>,
+    answer: Response<ResponseBody>,
     rendering: Rendering,
 ) -> Response<Answer> {
     let (parts, mut body) = answer.into_parts();
@@ -79,7 +77,7 @@ pub(crate) async fn respond(
 /// for a stream can have such a response.
 async fn begins_as_stream(
     exchange: &Exchange,
-    body: &mut Incoming,
+    body: &mut ResponseBody,
     headers: &hyper::HeaderMap,
     read: &mut Read,
 ) -> bool {
@@ -115,18 +113,14 @@ struct TooLarge;
 
 impl Read {
     /// Reads the next piece.
-    async fn more(&mut self, body: &mut Incoming, limits: &Limits) {
-        match tokio::time::timeout(limits.idle, body.frame()).await {
+    async fn more(&mut self, body: &mut ResponseBody, limits: &Limits) {
+        match tokio::time::timeout(limits.idle, body.part()).await {
             Err(_) => self.close = Some(TransportEnd::TimedOut(Timer::Idle)),
-            Ok(None) => self.close = Some(TransportEnd::Eof),
-            Ok(Some(Err(error))) => {
-                self.close = Some(close_of(&error).unwrap_or(TransportEnd::Reset));
-            }
-            Ok(Some(Ok(frame))) => {
-                if let Ok(data) = frame.into_data() {
-                    self.first.extend_from_slice(&data);
-                    self.bytes.push(data);
-                }
+            Ok(Part::End(close)) => self.close = Some(close),
+            Ok(Part::Trailers(_)) => {}
+            Ok(Part::Data(data)) => {
+                self.first.extend_from_slice(&data);
+                self.bytes.push(data);
             }
         }
     }
@@ -134,7 +128,7 @@ impl Read {
     /// Reads a plain body to its end.
     async fn rest(
         &mut self,
-        body: &mut Incoming,
+        body: &mut ResponseBody,
         limits: &Limits,
     ) -> Result<TransportEnd, TooLarge> {
         let deadline = tokio::time::Instant::now() + limits.total;
@@ -145,19 +139,13 @@ impl Read {
             if self.bytes.len() > limits.plain_bytes {
                 return Err(TooLarge);
             }
-            let next = tokio::time::timeout(limits.idle, body.frame());
-            let Ok(next) = tokio::time::timeout_at(deadline, next).await else {
-                return Ok(TransportEnd::TimedOut(Timer::Total));
-            };
-            match next {
-                Err(_) => return Ok(TransportEnd::TimedOut(Timer::Idle)),
-                Ok(None) => return Ok(TransportEnd::Eof),
-                Ok(Some(Err(error))) => return Ok(close_of(&error).unwrap_or(TransportEnd::Reset)),
-                Ok(Some(Ok(frame))) => {
-                    if let Ok(data) = frame.into_data() {
-                        self.bytes.push(data);
-                    }
-                }
+            let next = tokio::time::timeout(limits.idle, body.part());
+            match tokio::time::timeout_at(deadline, next).await {
+                Err(_) => return Ok(TransportEnd::TimedOut(Timer::Total)),
+                Ok(Err(_)) => return Ok(TransportEnd::TimedOut(Timer::Idle)),
+                Ok(Ok(Part::End(close))) => return Ok(close),
+                Ok(Ok(Part::Trailers(_))) => {}
+                Ok(Ok(Part::Data(data))) => self.bytes.push(data),
             }
         }
     }

@@ -194,7 +194,8 @@ async fn pass(
     match settings.clients.ask(routed.upstream, request).await {
         Ok(answer) => {
             let (parts, body) = answer.into_parts();
-            response(parts.status, headers::returned(parts.headers, id), Answer::passed(body))
+            let body = body.into_http().map_or_else(|| Answer::whole(""), Answer::passed);
+            response(parts.status, headers::returned(parts.headers, id), body)
         }
         Err(close) => {
             let watcher =

@@ -25,7 +25,7 @@ use connect::{Connector, client_tls, close_of};
 
 /// The body of a request to an upstream.
 #[derive(Debug)]
-pub enum RequestBody {
+pub(crate) enum RequestBody {
     /// All of it.
     Whole(Option<Bytes>),
     /// The client's body, passed on as it arrives.
@@ -63,11 +63,103 @@ impl Body for RequestBody {
     }
 }
 
+/// The body of an upstream's response.
+///
+/// With [`Clients::ask`], this is the seam between the gateway and the library that speaks HTTP to
+/// upstreams: nothing else reads a response, and nothing else knows how its connection ended.
+#[derive(Debug)]
+pub(crate) enum ResponseBody {
+    Http(Incoming),
+    #[cfg(test)]
+    Scripted(script::Script),
+}
+
+/// The next part of a response.
+#[derive(Debug)]
+pub(crate) enum Part {
+    Data(Bytes),
+    Trailers(HeaderMap),
+    End(TransportEnd),
+}
+
+impl ResponseBody {
+    /// Polls for the next part. After an end, none follows.
+    pub(crate) fn poll_part(&mut self, cx: &mut Context<'_>) -> Poll<Part> {
+        let body = match self {
+            Self::Http(body) => body,
+            #[cfg(test)]
+            Self::Scripted(script) => return script.poll_part(cx),
+        };
+        Pin::new(body).poll_frame(cx).map(|next| match next {
+            None => Part::End(TransportEnd::Eof),
+            Some(Err(error)) => Part::End(close_of(&error).unwrap_or(TransportEnd::Reset)),
+            Some(Ok(frame)) => match frame.into_data() {
+                Ok(bytes) => Part::Data(bytes),
+                Err(frame) => Part::Trailers(frame.into_trailers().unwrap_or_default()),
+            },
+        })
+    }
+
+    /// Waits for the next part.
+    pub(crate) async fn part(&mut self) -> Part {
+        std::future::poll_fn(|cx| self.poll_part(cx)).await
+    }
+
+    /// Returns the body as hyper has it, to be passed on unread.
+    pub(crate) fn into_http(self) -> Option<Incoming> {
+        match self {
+            Self::Http(body) => Some(body),
+            #[cfg(test)]
+            Self::Scripted(_) => None,
+        }
+    }
+}
+
+/// Responses that come at given times, for tests in virtual time.
+#[cfg(test)]
+pub(crate) mod script {
+    use std::collections::VecDeque;
+    use std::future::Future as _;
+    use std::pin::Pin;
+    use std::task::{Context, Poll, ready};
+    use std::time::Duration;
+
+    use bytes::Bytes;
+    use endstop::TransportEnd;
+    use tokio::time::Sleep;
+
+    use super::Part;
+
+    #[derive(Debug)]
+    pub(crate) struct Script {
+        parts: VecDeque<(Duration, Bytes)>,
+        wait: Option<Pin<Box<Sleep>>>,
+    }
+
+    impl Script {
+        /// Sends each text after a wait, and then ends.
+        pub(crate) fn new(parts: impl IntoIterator<Item = (Duration, String)>) -> Self {
+            let parts = parts.into_iter().map(|(wait, text)| (wait, Bytes::from(text))).collect();
+            Self { parts, wait: None }
+        }
+
+        pub(super) fn poll_part(&mut self, cx: &mut Context<'_>) -> Poll<Part> {
+            let Some((wait, _)) = self.parts.front() else {
+                return Poll::Ready(Part::End(TransportEnd::Eof));
+            };
+            let wait = *wait;
+            let sleep = self.wait.get_or_insert_with(|| Box::pin(tokio::time::sleep(wait)));
+            ready!(sleep.as_mut().poll(cx));
+            self.wait = None;
+            let (_, bytes) = self.parts.pop_front().unwrap();
+            Poll::Ready(Part::Data(bytes))
+        }
+    }
+}
+
 type HttpClient = Client<Connector, RequestBody>;
 
 /// HTTP clients with pools of connections to upstreams.
-///
-/// This is the seam between the gateway and the library that speaks HTTP to upstreams.
 #[derive(Clone, Debug)]
 pub struct Clients {
     built_in: HttpClient,
@@ -97,18 +189,18 @@ impl Clients {
     ///
     /// # Errors
     /// The end of the connection, if no response began.
-    pub async fn ask(
+    pub(crate) async fn ask(
         &self,
         upstream: &Upstream,
         request: Request<RequestBody>,
-    ) -> Result<Response<Incoming>, TransportEnd> {
+    ) -> Result<Response<ResponseBody>, TransportEnd> {
         let client = match (upstream.h2c, upstream.own || upstream.is_local()) {
             (true, _) => &self.h2c,
             (false, true) => &self.own,
             (false, false) => &self.built_in,
         };
         match tokio::time::timeout(self.first_byte, client.request(request)).await {
-            Ok(Ok(response)) => Ok(response),
+            Ok(Ok(response)) => Ok(response.map(ResponseBody::Http)),
             Ok(Err(error)) => Err(close_of(&error).unwrap_or(TransportEnd::Reset)),
             Err(_) => Err(TransportEnd::TimedOut(Timer::FirstByte)),
         }

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use endstop::{Timer, TransportEnd};
-use hyper::body::{Body, Frame, Incoming};
+use hyper::body::{Body, Frame};
 use hyper::header::{self, HeaderMap};
 use tokio::time::{Instant, Sleep};
 
@@ -24,7 +24,7 @@ use crate::client::headers::text;
 use crate::config::{Config, Mode};
 use crate::disposition::Disposition;
 use crate::exchange::Exchange;
-use crate::upstream::connect::close_of;
+use crate::upstream::{Part, ResponseBody};
 use crate::watch::GuardAction;
 
 /// The most that is passed on in one piece.
@@ -81,7 +81,7 @@ pub struct Stream(Mutex<Inner>);
 
 #[derive(Debug)]
 struct Inner {
-    upstream: Option<Incoming>,
+    upstream: Option<ResponseBody>,
     guard: Option<Guard>,
     decoding: Decoding,
     /// Bytes that were read before, to find the form.
@@ -144,7 +144,7 @@ impl Stream {
     pub(super) fn new(
         exchange: Exchange,
         mut headers: HeaderMap,
-        upstream: Incoming,
+        upstream: ResponseBody,
         first: Bytes,
         rendering: Rendering,
     ) -> (HeaderMap, Self) {
@@ -358,16 +358,11 @@ impl Inner {
                 continue;
             }
             let Some(upstream) = &mut self.upstream else { return };
-            match Pin::new(upstream).poll_frame(cx) {
+            match upstream.poll_part(cx) {
                 Poll::Pending => return,
-                Poll::Ready(None) => self.end(TransportEnd::Eof, out),
-                Poll::Ready(Some(Err(error))) => {
-                    self.end(close_of(&error).unwrap_or(TransportEnd::Reset), out);
-                }
-                Poll::Ready(Some(Ok(frame))) => match frame.into_data() {
-                    Ok(bytes) => self.push(&bytes, out),
-                    Err(frame) => self.trailers = frame.into_trailers().ok(),
-                },
+                Poll::Ready(Part::End(close)) => self.end(close, out),
+                Poll::Ready(Part::Data(bytes)) => self.push(&bytes, out),
+                Poll::Ready(Part::Trailers(trailers)) => self.trailers = Some(trailers),
             }
         }
     }
@@ -508,6 +503,217 @@ impl Inner {
         }
         if let Some(waker) = self.waker.take() {
             waker.wake();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use endstop::provider::{self, Provider};
+    use endstop::{RequestInfo, Wire};
+
+    use super::*;
+    use crate::callers::Caller;
+    use crate::config::ToolCalls;
+    use crate::disposition::Terms;
+    use crate::exchange::Opening;
+    use crate::settings::{Settings, Shared};
+    use crate::upstream::script::Script;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    /// Plays a response through a guarded stream in virtual time, and returns what leaves and when, in
+    /// seconds, and whether the end is clean.
+    async fn play(wire: Wire, script: Vec<(Duration, String)>) -> (Vec<(u64, String)>, bool) {
+        let mut config = Config::default();
+        config.store = Some("off".to_owned());
+        config.log = crate::config::Log::Off;
+        let settings = Settings::new(config.clone()).unwrap();
+        let shared = Arc::new(Shared::new(Settings::new(config).unwrap()).unwrap());
+        let terms = Terms {
+            mode: Mode::Guard,
+            tool_calls: ToolCalls::Gate,
+            proves: true,
+            background: false,
+        };
+        let opening = Opening {
+            id: "id".to_owned(),
+            upstream: "test",
+            path: "/",
+            wire,
+            info: RequestInfo {
+                streamed: Some(true),
+                tools: Some(Vec::new()),
+                ..RequestInfo::default()
+            },
+            body: Bytes::new(),
+            terms,
+            caller: Caller::default(),
+        };
+        let exchange = Exchange::new(&shared, &Arc::new(settings), opening);
+        let mut headers = HeaderMap::new();
+        headers.insert(header::CONTENT_TYPE, "text/event-stream".parse().unwrap());
+        let rendering = Rendering { tell: false, is_extra: None, reset: None };
+        let upstream = ResponseBody::Scripted(Script::new(script));
+        let (_, stream) = Stream::new(exchange, headers, upstream, Bytes::new(), rendering);
+        let (mut body, _handle) = StreamBody::new(stream);
+        let began = Instant::now();
+        let mut out = Vec::new();
+        loop {
+            let next = std::future::poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).await;
+            match next {
+                None => return (out, true),
+                Some(Err(Abort)) => return (out, false),
+                Some(Ok(frame)) => {
+                    let text = String::from_utf8(frame.into_data().unwrap().to_vec()).unwrap();
+                    out.push((began.elapsed().as_secs(), text));
+                }
+            }
+        }
+    }
+
+    fn event(json: &str) -> String {
+        format!("data: {json}\n\n")
+    }
+
+    fn messages() -> Wire {
+        (&provider::ANTHROPIC).into()
+    }
+
+    fn of(provider: &'static Provider, dialect: &str) -> Wire {
+        provider.wire_of(dialect).unwrap().into()
+    }
+
+    /// Two calls, the second of 150 seconds: the first pieces leave at once, and something leaves at
+    /// least every 15 seconds until the end is proven.
+    #[tokio::test(start_paused = true)]
+    async fn a_long_second_call_keeps_the_client_waiting() {
+        let block = |index: u32, kind: &str| {
+            event(&format!(
+                r#"{{"type":"content_block_start","index":{index},"content_block":{kind}}}"#
+            ))
+        };
+        let piece = |index: u32, json: &str| {
+            event(&format!(
+                r#"{{"type":"content_block_delta","index":{index},"delta":{{"type":"input_json_delta","partial_json":"{json}"}}}}"#
+            ))
+        };
+        let stop =
+            |index: u32| event(&format!(r#"{{"type":"content_block_stop","index":{index}}}"#));
+        let call =
+            |id: &str| format!(r#"{{"type":"tool_use","id":"{id}","name":"f","input":{{}}}}"#);
+        let mut script = vec![
+            (SECOND, block(0, &call("a"))),
+            (SECOND, piece(0, r#"{\"a\":"#)),
+            (SECOND, piece(0, "1}")),
+            (SECOND, stop(0)),
+            (SECOND, block(1, &call("b"))),
+            (SECOND, piece(1, r#"{\"b\":\""#)),
+        ];
+        script.extend((0..150).map(|_| (SECOND, piece(1, "x"))));
+        script.push((SECOND, piece(1, r#"\"}"#)));
+        script.push((SECOND, stop(1)));
+        script.push((
+            SECOND,
+            event(r#"{"type":"message_delta","delta":{"stop_reason":"tool_use"}}"#),
+        ));
+        script.push((SECOND, event(r#"{"type":"message_stop"}"#)));
+        let all: String = script.iter().map(|(_, text)| text.as_str()).collect();
+        let (out, clean) = play(messages(), script.clone()).await;
+        assert!(clean);
+        assert_eq!(out[0], (1, script[0].1.clone()));
+        assert_eq!(out[1], (2, script[1].1.clone()));
+        let ping = "event: ping\ndata: {\"type\": \"ping\"}\n\n";
+        let times: Vec<u64> = out.iter().map(|(at, _)| *at).collect();
+        assert!(times.windows(2).all(|pair| pair[1] - pair[0] <= 16), "{times:?}");
+        let pings = out.iter().filter(|(_, text)| text == ping).count();
+        assert_eq!(pings, 10, "{times:?}");
+        let kept: String =
+            out.iter().filter(|(_, text)| text != ping).map(|(_, text)| text.as_str()).collect();
+        assert_eq!(kept, all);
+    }
+
+    /// On a wire whose clients skip nothing, single bytes of the held frame leave, and a later failure
+    /// is an abort.
+    #[tokio::test(start_paused = true)]
+    async fn held_bytes_trickle_where_nothing_else_can_be_sent() {
+        let call = event(
+            r#"{"candidates":[{"content":{"parts":[{"functionCall":{"name":"f","args":{"a":1}}}]}}]}"#,
+        );
+        let last = event(r#"{"candidates":[{"finishReason":"STOP"}]}"#);
+        let gemini = || of(&provider::GOOGLE, "gemini-generate");
+        let whole = vec![(SECOND, call.clone()), (100 * SECOND, last.clone())];
+        let (out, clean) = play(gemini(), whole).await;
+        let text: String = out.iter().map(|(_, text)| text.as_str()).collect();
+        assert_eq!((text, clean), (format!("{call}{last}"), true));
+        let bytes = out.iter().take_while(|(_, text)| text.len() == 1).count();
+        assert_eq!(bytes, 6, "{out:?}");
+        let (out, clean) =
+            play(gemini(), vec![(SECOND, call.clone()), (100 * SECOND, String::new())]).await;
+        let text: String = out.iter().map(|(_, text)| text.as_str()).collect();
+        assert!(!clean && text.len() == 6 && call.starts_with(&text), "{text}");
+    }
+
+    /// Searches and code that the provider runs never wait, and neither does the text around them.
+    #[tokio::test(start_paused = true)]
+    async fn server_tools_delay_nothing() {
+        let scripts: [(Wire, Vec<String>); 4] = [
+            (
+                messages(),
+                [
+                    r#"{"type":"content_block_start","index":0,"content_block":{"type":"server_tool_use","id":"s","name":"web_search","input":{}}}"#,
+                    r#"{"type":"content_block_delta","index":0,"delta":{"type":"input_json_delta","partial_json":"{\"query\":\"x\"}"}}"#,
+                    r#"{"type":"content_block_stop","index":0}"#,
+                    r#"{"type":"content_block_start","index":1,"content_block":{"type":"web_search_tool_result","tool_use_id":"s","content":[]}}"#,
+                    r#"{"type":"content_block_stop","index":1}"#,
+                    r#"{"type":"content_block_delta","index":2,"delta":{"type":"text_delta","text":"x"}}"#,
+                    r#"{"type":"message_delta","delta":{"stop_reason":"end_turn"}}"#,
+                    r#"{"type":"message_stop"}"#,
+                ]
+                .map(event)
+                .into(),
+            ),
+            (
+                of(&provider::OPENAI, "openai-responses"),
+                [
+                    r#"{"type":"response.output_item.added","output_index":0,"item":{"type":"web_search_call","id":"w","status":"in_progress"}}"#,
+                    r#"{"type":"response.output_item.done","output_index":0,"item":{"type":"web_search_call","id":"w","status":"completed"}}"#,
+                    r#"{"type":"response.output_item.done","output_index":1,"item":{"type":"code_interpreter_call","id":"c","status":"completed","code":"1"}}"#,
+                    r#"{"type":"response.output_text.delta","output_index":2,"delta":"x"}"#,
+                    r#"{"type":"response.completed","response":{"status":"completed","output":[]}}"#,
+                ]
+                .map(event)
+                .into(),
+            ),
+            (
+                of(&provider::GOOGLE, "gemini-generate"),
+                [
+                    r#"{"candidates":[{"content":{"parts":[{"executableCode":{"language":"PYTHON","code":"1"}}]}}]}"#,
+                    r#"{"candidates":[{"content":{"parts":[{"codeExecutionResult":{"outcome":"OUTCOME_OK","output":"1"}}]}}]}"#,
+                    r#"{"candidates":[{"content":{"parts":[{"text":"x"}]},"finishReason":"STOP"}]}"#,
+                ]
+                .map(event)
+                .into(),
+            ),
+            (
+                of(&provider::XAI, "openai-responses"),
+                [
+                    r#"{"type":"response.output_item.done","output_index":0,"item":{"type":"custom_tool_call","call_id":"x","name":"x_search","input":"{}","status":"completed"}}"#,
+                    r#"{"type":"response.output_text.delta","output_index":1,"delta":"x"}"#,
+                    r#"{"type":"response.completed","response":{"status":"completed","output":[]}}"#,
+                ]
+                .map(event)
+                .into(),
+            ),
+        ];
+        for (wire, events) in scripts {
+            let name = wire.profile.provider;
+            let script = events.iter().map(|event| (SECOND, event.clone())).collect();
+            let (out, clean) = play(wire, script).await;
+            let want: Vec<(u64, String)> = (1..).zip(events).collect();
+            assert_eq!((out, clean), (want, true), "{name}");
         }
     }
 }
