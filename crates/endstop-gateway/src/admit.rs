@@ -1,5 +1,7 @@
 //! Admission: from the head of a request to its upstream, its mode and its caller, or a refusal.
 
+use std::sync::Arc;
+
 use endstop::Profile;
 use endstop::registry::Clues;
 use endstop::{Wire, provider};
@@ -19,7 +21,7 @@ use crate::settings::Settings;
 pub(crate) struct Admitted<'r> {
     pub(crate) routed: Routed<'r>,
     /// Wire of the response; `None` if the path does not belong to a model.
-    pub(crate) wire: Option<Wire>,
+    pub(crate) wire: Option<Arc<Wire>>,
     pub(crate) mode: Mode,
     pub(crate) tool_calls: ToolCalls,
     /// Whether the ending is told in the stream, as a comment.
@@ -75,20 +77,27 @@ fn no_route(lost: NoRoute) -> Denied {
 
 /// Returns the wire that serves the path, with the operator's own finish reasons; `None` if no wire
 /// does.
-fn wire(settings: &Settings, routed: &Routed<'_>, request: &Request<Incoming>) -> Option<Wire> {
+fn wire(
+    settings: &Settings,
+    routed: &Routed<'_>,
+    request: &Request<Incoming>,
+) -> Option<Arc<Wire>> {
     let path = routed.uri.path_and_query().map_or("", PathAndQuery::as_str);
-    let headers: Vec<(&str, &str)> = request
+    let versions: Vec<(&str, &str)> = request
         .headers()
         .iter()
         .filter(|(name, _)| name.as_str().contains("version"))
         .filter_map(|(name, value)| Some((name.as_str(), value.to_str().ok()?)))
         .collect();
-    let wire = settings.config.registry.serving(&Clues {
-        provider: &routed.upstream.speaks,
-        path,
-        headers: &headers,
-        ..Clues::default()
-    })?;
+    let upstream = routed.upstream;
+    let find = || {
+        let clues =
+            Clues { provider: &upstream.speaks, path, headers: &versions, ..Clues::default() };
+        settings.config.registry.serving(&clues).map(Arc::new)
+    };
+    // A version or a query may make a difference, and a query may hold a key.
+    let simple = versions.is_empty() && routed.uri.query().is_none();
+    let wire = if simple { upstream.wires.get(path, find) } else { find() }?;
     let polls = request.method() == Method::GET && wire.profile.polls(routed.uri.path());
     (request.method() == Method::POST || polls).then_some(wire)
 }

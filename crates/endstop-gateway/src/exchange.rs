@@ -27,11 +27,13 @@ pub(crate) struct Exchange {
     began: Instant,
     record: Record,
     key_id: Option<Arc<str>>,
-    wire: Wire,
+    wire: Arc<Wire>,
     info: RequestInfo,
     /// Body of the request. It tells whether a later request repeats this one.
     body: Bytes,
     terms: Terms,
+    /// Decision about the ending, once it is made.
+    decision: Option<&'static str>,
     ended: bool,
 }
 
@@ -54,7 +56,7 @@ pub(crate) struct Opening<'o> {
     /// Path at the provider.
     pub(crate) path: &'o str,
     /// Wire of the response.
-    pub(crate) wire: Wire,
+    pub(crate) wire: Arc<Wire>,
     /// Facts about the request.
     pub(crate) info: RequestInfo,
     /// Body of the request, as the client sent it.
@@ -66,13 +68,14 @@ pub(crate) struct Opening<'o> {
 }
 
 impl Exchange {
-    /// Begins an exchange. It is in the spool before anything is sent.
+    /// Begins an exchange. It is in the spool before anything is sent. It is boxed, because it is
+    /// large and handed on a few times.
     #[must_use]
     pub(crate) fn new(
         shared: &Arc<Shared>,
         settings: &Arc<Settings>,
         opening: Opening<'_>,
-    ) -> Self {
+    ) -> Box<Self> {
         let Opening { id, upstream, path, wire, info, body, terms, caller } = opening;
         let Caller { team_id, key_id } = caller;
         let again =
@@ -97,7 +100,7 @@ impl Exchange {
             let ticket = spool.start(&record);
             Noted { spool: spool.clone(), ticket, end: false }
         });
-        Self {
+        Box::new(Self {
             shared: shared.clone(),
             settings: settings.clone(),
             noted,
@@ -108,8 +111,9 @@ impl Exchange {
             info,
             body,
             terms,
+            decision: None,
             ended: false,
-        }
+        })
     }
 
     /// Sends a request to the upstream and waits for the head of the response.
@@ -136,7 +140,7 @@ impl Exchange {
     pub(crate) fn watcher(&self, content_type: &str, event_bytes: usize) -> Watcher {
         let head = Head { status: self.record.status.unwrap_or(0), content_type };
         let limits = endstop::Limits { event_bytes, ..endstop::Limits::default() };
-        Watcher::with_limits(self.wire.clone(), head, self.info.clone(), limits)
+        Watcher::with_limits(Wire::clone(&self.wire), head, self.info.clone(), limits)
     }
 
     /// Returns the id of the request.
@@ -175,13 +179,18 @@ impl Exchange {
     }
 
     /// Returns what the operator's policy would do about this ending.
-    pub(crate) fn decision(&self, ending: &Ending) -> &'static str {
+    pub(crate) fn decision(&mut self, ending: &Ending) -> &'static str {
+        if let Some(decision) = self.decision {
+            return decision;
+        }
         let context = DecisionContext {
             budget: Budget { cap: self.info.cap, ..Budget::default() },
             cap: self.info.cap,
             ..DecisionContext::default()
         };
-        decide(ending, &context, &self.settings.config.policy).action.name()
+        let decision = decide(ending, &context, &self.settings.config.policy).action.name();
+        self.decision = Some(decision);
+        decision
     }
 
     /// Ends an exchange without a response, and returns the ending.
@@ -201,6 +210,8 @@ impl Exchange {
     pub(crate) fn note(&mut self, ending: &Ending) {
         self.write_ending(ending, GuardAction::Passed);
         self.append();
+        // More may become known.
+        self.decision = None;
     }
 
     /// Ends the exchange. Only the first ending is reported.
@@ -246,7 +257,7 @@ impl Exchange {
 
     /// Returns the ending as a comment of a stream.
     #[must_use]
-    pub(crate) fn comment(&self, ending: &Ending, action: GuardAction) -> Bytes {
+    pub(crate) fn comment(&mut self, ending: &Ending, action: GuardAction) -> Bytes {
         let json = serde_json::json!({
             "id": self.record.id,
             "reason": ending.reason.name(),

@@ -49,7 +49,7 @@ pub(crate) struct Rendering {
 
 /// Returns the response to the client.
 pub(crate) async fn respond(
-    exchange: Exchange,
+    exchange: Box<Exchange>,
     answer: Response<ResponseBody>,
     rendering: Rendering,
 ) -> Response<Answer> {

@@ -107,18 +107,18 @@ impl Serving<'_> {
         &self,
         settings: &Arc<Settings>,
         admitted: Admitted<'_>,
-        wire: Wire,
+        wire: Arc<Wire>,
         id: String,
         request: Request<Incoming>,
     ) -> Response<Answer> {
-        let profile = wire.profile;
+        let profile = &wire.profile;
         let (mut parts, body) = request.into_parts();
         let body = match read_body(body, settings).await {
             Ok(body) => body,
-            Err(refused) => return refuse(&profile, &id, &refused),
+            Err(refused) => return refuse(profile, &id, &refused),
         };
         let target = parts.uri.path_and_query().map_or("", |path| path.as_str());
-        let mut info = RequestInfo::from_request(&profile, target, &body);
+        let mut info = RequestInfo::from_request(profile, target, &body);
         if parts.method == Method::GET {
             info.background = true;
             info.streamed = Some(target.contains("stream=true"));
@@ -143,7 +143,7 @@ impl Serving<'_> {
                 id,
                 upstream: &routed.upstream.name,
                 path: &routed.path,
-                wire,
+                wire: wire.clone(),
                 info,
                 body,
                 terms,
@@ -154,7 +154,7 @@ impl Serving<'_> {
         let request = match outgoing(&routed, parts.method, parts.headers, sent) {
             Ok(request) => request,
             Err(refused) => {
-                let answer = refuse(&profile, exchange.id(), &refused);
+                let answer = refuse(profile, exchange.id(), &refused);
                 exchange.unanswered(TransportEnd::Unreachable(Unreachable::Other));
                 return answer;
             }
@@ -251,7 +251,8 @@ async fn read_body(mut body: Incoming, settings: &Settings) -> Result<Bytes, Ref
 fn unreachable(exchange: &mut Exchange, close: TransportEnd) -> Response<Answer> {
     let mut headers = headers::of_error(exchange.id());
     let ending = exchange.unanswered(close);
-    headers::describe(&mut headers, &ending, GuardAction::Refused, exchange.decision(&ending));
+    let decision = exchange.decision(&ending);
+    headers::describe(&mut headers, &ending, GuardAction::Refused, decision);
     no_answer(&exchange.wire().profile, headers, &ending)
 }
 

@@ -18,7 +18,7 @@ const RATIO: usize = 64;
 
 /// Returns the response for a body that was read to its end.
 pub(super) fn respond(
-    mut exchange: Exchange,
+    mut exchange: Box<Exchange>,
     status: StatusCode,
     mut headers: HeaderMap,
     bytes: Bytes,

@@ -86,7 +86,7 @@ struct Inner {
     decoding: Decoding,
     /// Bytes that were read before, to find the form.
     first: Bytes,
-    exchange: Exchange,
+    exchange: Box<Exchange>,
     timers: Timers,
     began: Instant,
     last_byte: Instant,
@@ -142,7 +142,7 @@ impl Stream {
     /// Creates the stream of a response, and returns the headers that go with it.
     #[must_use]
     pub(super) fn new(
-        exchange: Exchange,
+        exchange: Box<Exchange>,
         mut headers: HeaderMap,
         upstream: ResponseBody,
         first: Bytes,
@@ -542,7 +542,7 @@ mod tests {
             id: "id".to_owned(),
             upstream: "test",
             path: "/",
-            wire,
+            wire: Arc::new(wire),
             info: RequestInfo {
                 streamed: Some(true),
                 tools: Some(Vec::new()),

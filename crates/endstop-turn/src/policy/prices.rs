@@ -18,6 +18,9 @@ impl Policy {
     /// ```
     #[must_use]
     pub fn price_of(&self, provider: &str, model: &str) -> Option<Price> {
+        if self.prices.is_empty() {
+            return None;
+        }
         let full = format!("{provider}/{model}");
         let names = [full.as_str(), model];
         let named = |name: &str| self.prices.get(name).copied();
