@@ -1,5 +1,6 @@
 //! `endstop report`: counts how responses ended.
 
+use std::borrow::Cow;
 use std::fmt::Write as _;
 use std::io::{self, Write as _};
 use std::process::ExitCode;
@@ -92,7 +93,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
             }
             serde_json::to_string_pretty(&json)? + "\n"
         }
-        (_, true) => csv(&query, &report),
+        (_, true) => csv(&query, &report)?,
         (false, false) => text(&query, &report, &odd(&words, since), Style::of_stdout()),
     };
     io::stdout().lock().write_all(text.as_bytes())?;
@@ -237,13 +238,10 @@ fn shares(out: &mut String, total: &Group, style: Style) {
     }
 }
 
-fn csv(query: &Query, report: &Report) -> String {
-    let mut out = String::new();
-    let mut line = |cells: Vec<String>| {
-        let cells: Vec<String> = cells.iter().map(|cell| quoted(cell)).collect();
-        out.push_str(&cells.join(","));
-        out.push('\n');
-    };
+fn csv(query: &Query, report: &Report) -> Result<String> {
+    let mut table = csv::Writer::from_writer(Vec::new());
+    let mut line =
+        |cells: Vec<String>| table.write_record(cells.iter().map(|cell| plain(cell).into_owned()));
     let named = query.by.iter().map(|dimension| dimension.name().to_owned());
     let measures = [
         "count",
@@ -264,7 +262,7 @@ fn csv(query: &Query, report: &Report) -> String {
         "total_p99_us",
     ];
     let shares = SHARES.iter().map(|(name, _)| (*name).to_owned());
-    line(named.chain(measures.map(str::to_owned)).chain(shares).collect());
+    line(named.chain(measures.map(str::to_owned)).chain(shares).collect())?;
     for group in &report.groups {
         let Group { now, before, .. } = group;
         let mut cells = shown_key(&query.by, group);
@@ -286,19 +284,16 @@ fn csv(query: &Query, report: &Report) -> String {
             cells.extend([0.50, 0.95, 0.99].map(at));
         }
         cells.extend(SHARES.iter().map(|(_, reasons)| format!("{:.6}", now.share(reasons))));
-        line(cells);
+        line(cells)?;
     }
-    out
+    let bytes = table.into_inner().map_err(|error| anyhow!("cannot write CSV: {error}"))?;
+    Ok(String::from_utf8(bytes)?)
 }
 
-/// Quotes a CSV cell. Marks as text a cell that a spreadsheet would take for a formula.
-fn quoted(cell: &str) -> String {
+/// Marks as text a cell that a spreadsheet would take for a formula.
+fn plain(cell: &str) -> Cow<'_, str> {
     let formula = cell.starts_with(['=', '+', '-', '@', '\t', '\r']);
-    let cell = if formula { format!("'{cell}") } else { cell.to_owned() };
-    if cell.contains([',', '"', '\n', '\r']) {
-        return format!("\"{}\"", cell.replace('"', "\"\""));
-    }
-    cell
+    if formula { Cow::Owned(format!("'{cell}")) } else { Cow::Borrowed(cell) }
 }
 
 fn percent(share: f64) -> String {
@@ -426,9 +421,9 @@ mod tests {
     }
 
     #[test]
-    fn cells_are_quoted_and_never_formulas() {
-        assert_eq!(quoted("a,\"b\""), "\"a,\"\"b\"\"\"");
-        assert_eq!(quoted("=1+1"), "'=1+1");
+    fn cells_are_never_formulas() {
+        assert_eq!(plain("=1+1"), "'=1+1");
+        assert_eq!(plain("a=1"), "a=1");
         assert_eq!(grouped(1_234_567), "1,234,567");
         assert_eq!((bar(1, 1).chars().count(), bar(0, 1).as_str()), (BAR, ""));
     }

@@ -12,6 +12,7 @@ use anyhow::{Context, Result, anyhow};
 use endstop_sim::{Chunks, Ended, LedgerEntry, Options, Scenario, Sim, scenario, wire};
 
 use crate::style::Style;
+use crate::when;
 
 /// Serve simulated providers, to test an agent against every kind of ending
 ///
@@ -167,9 +168,8 @@ fn printable(text: &str) -> String {
 
 /// Returns the time of day in UTC.
 fn clock() -> String {
-    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    let seconds = now.map_or(0, |now| now.as_secs()) % 86_400;
-    format!("{:02}:{:02}:{:02}Z", seconds / 3600, seconds / 60 % 60, seconds % 60)
+    let now = when::shown(when::now());
+    format!("{}Z", now.split_once(' ').map_or("", |(_, time)| time))
 }
 
 fn title(scenario: &Scenario) -> String {

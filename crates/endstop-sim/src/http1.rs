@@ -1,6 +1,6 @@
 //! Hand-written HTTP/1.1 server that can break the protocol on purpose.
 
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime};
 
 use tokio::io::{AsyncWriteExt, Interest};
 use tokio::net::TcpStream;
@@ -337,7 +337,7 @@ fn parse_head(input: &[u8]) -> Option<Result<(Head, usize), String>> {
 
 fn head_of(script: &Script, keeps: bool, old: bool) -> String {
     let mut head = format!("HTTP/1.1 {} {}\r\n", script.status, phrase(script.status));
-    head.push_str(&format!("date: {}\r\n", date(SystemTime::now())));
+    head.push_str(&format!("date: {}\r\n", httpdate::fmt_http_date(SystemTime::now())));
     for (name, value) in &script.headers {
         head.push_str(&format!("{name}: {value}\r\n"));
     }
@@ -354,36 +354,6 @@ fn head_of(script: &Script, keeps: bool, old: bool) -> String {
     });
     head.push_str("\r\n");
     head
-}
-
-/// Formats a time as an HTTP date.
-fn date(now: SystemTime) -> String {
-    const DAYS: [&str; 7] = ["Thu", "Fri", "Sat", "Sun", "Mon", "Tue", "Wed"];
-    const MONTHS: [&str; 12] =
-        ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
-    let seconds = now.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-    let (days, time) = (seconds / 86_400, seconds % 86_400);
-    // Years that begin in March have their leap day at the end. Day 0 is 1 March of the year 0,
-    // 719,468 days before 1970.
-    let shifted = days + 719_468;
-    let (era, of_era) = (shifted / 146_097, shifted % 146_097);
-    let year_of_era = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
-    let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let from_march = (5 * of_year + 2) / 153;
-    let day = of_year - (153 * from_march + 2) / 5 + 1;
-    let month = (from_march + 2) % 12;
-    let year = era * 400 + year_of_era + u64::from(month < 2);
-    let name = |names: &[&'static str], at: u64| {
-        usize::try_from(at).ok().and_then(|at| names.get(at).copied()).unwrap_or_default()
-    };
-    format!(
-        "{}, {day:02} {} {year} {:02}:{:02}:{:02} GMT",
-        name(&DAYS, days % 7),
-        name(&MONTHS, month),
-        time / 3600,
-        time / 60 % 60,
-        time % 60
-    )
 }
 
 fn phrase(status: u16) -> &'static str {
@@ -403,22 +373,5 @@ fn phrase(status: u16) -> &'static str {
         504 => "Gateway Timeout",
         529 => "Overloaded",
         _ => "Simulated",
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn dates_are_those_of_http() {
-        for (seconds, want) in [
-            (0, "Thu, 01 Jan 1970 00:00:00 GMT"),
-            (784_111_777, "Sun, 06 Nov 1994 08:49:37 GMT"),
-            (951_782_400, "Tue, 29 Feb 2000 00:00:00 GMT"),
-            (1_794_787_200, "Mon, 16 Nov 2026 00:00:00 GMT"),
-        ] {
-            assert_eq!(date(UNIX_EPOCH + Duration::from_secs(seconds)), want);
-        }
     }
 }

@@ -24,6 +24,8 @@ impl Mount {
         if mounted.is_ok_and(|output| output.status.success()) {
             return Some(Self(at.to_owned()));
         }
+        // `scripts/test` as root leaves nothing out.
+        assert!(!(cfg!(endstop_servers) && rustix::process::geteuid().is_root()), "cannot mount");
         println!("skipped: this user may not mount");
         None
     }
@@ -38,7 +40,7 @@ impl Drop for Mount {
 fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     let began = Instant::now();
     while !is_so() {
-        assert!(began.elapsed() < Duration::from_secs(10), "never: {what}");
+        assert!(began.elapsed() < Duration::from_secs(60), "never: {what}");
         std::thread::sleep(Duration::from_millis(2));
     }
 }
