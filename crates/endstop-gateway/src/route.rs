@@ -464,6 +464,21 @@ mod tests {
         );
     }
 
+    /// `scripts/e2e --paths` checks that each SDK arrives at the path of its row.
+    #[test]
+    fn paths_of_real_sdks_lead_to_their_providers() {
+        let table = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/e2e/paths/table.json");
+        let table = std::fs::read_to_string(table).unwrap();
+        let rows: Vec<serde_json::Value> = serde_json::from_str(&table).unwrap();
+        let text = |row: &serde_json::Value, name: &str| {
+            row.get(name).and_then(|value| value.as_str()).unwrap_or_default().to_owned()
+        };
+        assert!(rows.len() > 20);
+        for row in rows.iter().filter(|row| row.get("upstream").is_some()) {
+            goes(&text(row, "arrives"), &text(row, "upstream"));
+        }
+    }
+
     #[test]
     fn a_customer_cannot_become_another_host() {
         for path in [

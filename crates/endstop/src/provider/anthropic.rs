@@ -1,6 +1,6 @@
 //! Anthropic's own API.
 
-use super::{Auth, Profile, Provider};
+use super::{Auth, Profile, Provider, argument, variable};
 use crate::dialect::{anthropic, anthropic_complete};
 
 /// Anthropic.
@@ -13,7 +13,10 @@ pub static ANTHROPIC: Provider = Provider {
     base_url: "https://api.anthropic.com",
     auth: Auth::Header("x-api-key"),
     key_variables: &["ANTHROPIC_API_KEY"],
-    url_variables: &["ANTHROPIC_BASE_URL"],
+    sdk_urls: &[
+        variable("ANTHROPIC_BASE_URL", "", &["anthropic", "@anthropic-ai/sdk (npm)"]),
+        argument("baseURL", "/v1", &["@ai-sdk/anthropic (npm)"]),
+    ],
     main: Profile { provider: "anthropic", ..anthropic::PROFILE },
     others: &[Profile { provider: "anthropic", ..anthropic_complete::PROFILE }],
     source: "anthropic 2.8.0; @anthropic-ai/sdk 1.8.0",

@@ -15,7 +15,7 @@ pub static DEEPSEEK: Provider = Provider {
     base_url: "https://api.deepseek.com",
     auth: Auth::Bearer,
     key_variables: &["DEEPSEEK_API_KEY"],
-    url_variables: &[],
+    sdk_urls: &[],
     main: Profile {
         provider: "deepseek",
         words: WORDS,

@@ -14,7 +14,7 @@ pub static XAI: Provider = Provider {
     base_url: "https://api.x.ai/v1",
     auth: Auth::Bearer,
     key_variables: &["XAI_API_KEY"],
-    url_variables: &["XAI_BASE_URL"],
+    sdk_urls: &[],
     main: Profile {
         provider: "xai",
         error_patterns: SIGNS,
