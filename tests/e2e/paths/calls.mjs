@@ -1,4 +1,4 @@
-// Makes one call with one SDK: `calls.mjs NAME URL`. The URL is empty if the SDK reads a variable.
+// Makes one call with one SDK: `calls.mjs NAME SETTING URL`. The URL is empty if SETTING is a variable.
 
 const apiKey = "test-key";
 const messages = [{ role: "user", content: "Hi" }];
@@ -88,6 +88,10 @@ const calls = {
     const { InferenceClient } = await import("@huggingface/inference");
     await new InferenceClient(apiKey, { endpointUrl: url }).chatCompletion(chat);
   },
+  "@openrouter/sdk (npm)": async () => {
+    const { OpenRouter } = await import("@openrouter/sdk");
+    await new OpenRouter({ apiKey }).chat.send({ chatRequest: chat });
+  },
   "@ai-sdk/openai (npm)": async () => {
     const { createOpenAI } = await import("@ai-sdk/openai");
     await generate(createOpenAI({ apiKey }).chat("m"));
@@ -106,5 +110,5 @@ const calls = {
   },
 };
 
-const [name, url] = process.argv.slice(2);
+const [name, , url] = process.argv.slice(2);
 await calls[name](url);

@@ -1,4 +1,4 @@
-"""Makes one call with one SDK: `calls.py NAME URL`. The URL is empty if the SDK reads a variable."""
+"""Makes one call with one SDK: `calls.py NAME SETTING URL`. The URL is empty if SETTING is a variable."""
 
 import sys
 
@@ -163,16 +163,23 @@ def nvidia(url):
     ChatNVIDIA(model="m", api_key=KEY).invoke("Hi")
 
 
-def reka(url):
-    from reka.client import Reka
-
-    Reka(api_key=KEY, base_url=url).chat.create(model="m", messages=MESSAGES)
-
-
 def openrouter(url):
     from openrouter import OpenRouter
 
     OpenRouter(api_key=KEY, server_url=url).chat.send(**CHAT)
+
+
+def langchain_xai(url):
+    from langchain_xai import ChatXAI
+
+    ChatXAI(model="m", api_key=KEY, max_retries=0).invoke("Hi")
+
+
+def litellm(url):
+    import litellm
+
+    prefix = sys.argv[2].split("_")[0].lower()  # OPENAI_BASE_URL: openai/m
+    litellm.completion(f"{prefix}/m", messages=MESSAGES, api_key=KEY, num_retries=0)
 
 
 CALLS = {
@@ -200,10 +207,11 @@ CALLS = {
     "huggingface_hub": huggingface_hub,
     "boto3": boto3,
     "langchain-nvidia-ai-endpoints": nvidia,
-    "reka-api": reka,
     "openrouter": openrouter,
+    "langchain-xai": langchain_xai,
+    "litellm": litellm,
 }
 
 
 if __name__ == "__main__":
-    CALLS[sys.argv[1]](sys.argv[2])
+    CALLS[sys.argv[1]](sys.argv[3])

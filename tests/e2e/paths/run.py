@@ -121,11 +121,11 @@ def base_environment(home, settings):
 
 def call(row, url, environment, home, tools):
     """Runs one call to its end. Returns the end of what it printed: every call fails, by design."""
-    name = row["sdk"]
+    name, setting = row["sdk"], row["setting"]
     if name.endswith("(npm)"):
-        command = ["node", str(tools["npm"] / "calls.mjs"), name, url]
+        command = ["node", str(tools["npm"] / "calls.mjs"), name, setting, url]
     else:
-        command = [str(tools["python"]), str(HERE / "calls.py"), name, url]
+        command = [str(tools["python"]), str(HERE / "calls.py"), name, setting, url]
     try:
         done = subprocess.run(
             command, env=environment, cwd=home, capture_output=True, text=True, timeout=TIMEOUT

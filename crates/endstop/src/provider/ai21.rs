@@ -14,7 +14,7 @@ pub static AI21: Provider = Provider {
     base_url: "https://api.ai21.com/studio/v1",
     auth: Auth::Bearer,
     key_variables: &["AI21_API_KEY"],
-    sdk_urls: &[variable("AI21_API_HOST", "", &["ai21"])],
+    sdk_urls: &[variable("AI21_API_HOST", "/studio/v1", &["ai21"])],
     main: Profile { provider: "ai21", caps: openai_chat::OLD_CAP, ..openai_chat::PROFILE },
     others: &[Profile {
         provider: "ai21",

@@ -1,6 +1,6 @@
 //! Anthropic's own API.
 
-use super::{Auth, Profile, Provider, argument, variable};
+use super::{Auth, Profile, Provider, variable};
 use crate::dialect::{anthropic, anthropic_complete};
 
 /// Anthropic.
@@ -10,13 +10,14 @@ pub static ANTHROPIC: Provider = Provider {
     title: "Anthropic",
     route: "anthropic",
     hosts: &["api.anthropic.com"],
-    base_url: "https://api.anthropic.com",
+    base_url: "https://api.anthropic.com/v1",
     auth: Auth::Header("x-api-key"),
     key_variables: &["ANTHROPIC_API_KEY"],
-    sdk_urls: &[
-        variable("ANTHROPIC_BASE_URL", "", &["anthropic", "@anthropic-ai/sdk (npm)"]),
-        argument("baseURL", "/v1", &["@ai-sdk/anthropic (npm)"]),
-    ],
+    sdk_urls: &[variable(
+        "ANTHROPIC_BASE_URL",
+        "",
+        &["anthropic", "@anthropic-ai/sdk (npm)", "@ai-sdk/anthropic (npm)", "litellm"],
+    )],
     main: Profile { provider: "anthropic", ..anthropic::PROFILE },
     others: &[Profile { provider: "anthropic", ..anthropic_complete::PROFILE }],
     source: "anthropic 2.8.0; @anthropic-ai/sdk 1.8.0",

@@ -15,7 +15,10 @@ pub static GROQ: Provider = Provider {
     base_url: "https://api.groq.com/openai/v1",
     auth: Auth::Bearer,
     key_variables: &["GROQ_API_KEY"],
-    sdk_urls: &[variable("GROQ_BASE_URL", "", &["groq", "groq-sdk (npm)"])],
+    sdk_urls: &[
+        variable("GROQ_BASE_URL", "", &["groq", "groq-sdk (npm)"]),
+        variable("GROQ_API_BASE", "/openai/v1", &["litellm"]),
+    ],
     main: Profile {
         provider: "groq",
         error_patterns: SIGNS,

@@ -17,7 +17,7 @@ pub static OPENAI: Provider = Provider {
     sdk_urls: &[variable(
         "OPENAI_BASE_URL",
         "/v1",
-        &["openai", "openai (npm)", "@ai-sdk/openai (npm)"],
+        &["openai", "openai (npm)", "@ai-sdk/openai (npm)", "litellm"],
     )],
     main: Profile {
         provider: "openai",

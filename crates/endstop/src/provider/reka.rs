@@ -1,6 +1,6 @@
 //! Reka: a finish reason for a full context window.
 
-use super::{Auth, Profile, Provider, argument};
+use super::{Auth, Profile, Provider};
 use crate::dialect::{Words, openai_chat};
 use crate::ending::Reason;
 
@@ -14,7 +14,7 @@ pub static REKA: Provider = Provider {
     base_url: "https://api.reka.ai/v1",
     auth: Auth::Bearer,
     key_variables: &["REKA_API_KEY"],
-    sdk_urls: &[argument("base_url", "", &["reka-api"])],
+    sdk_urls: &[],
     main: Profile {
         provider: "reka",
         words: &[Words::plain(

@@ -14,7 +14,7 @@ pub static REPLICATE: Provider = Provider {
     auth: Auth::Bearer,
     key_variables: &["REPLICATE_API_TOKEN"],
     sdk_urls: &[
-        variable("REPLICATE_API_BASE_URL", "", &["replicate"]),
+        variable("REPLICATE_BASE_URL", "", &["replicate"]),
         argument("baseUrl", "/v1", &["replicate (npm)"]),
     ],
     main: Profile { provider: "replicate", ..replicate::PROFILE },

@@ -15,7 +15,7 @@ pub static TOGETHER: Provider = Provider {
     base_url: "https://api.together.xyz/v1",
     auth: Auth::Bearer,
     key_variables: &["TOGETHER_API_KEY"],
-    sdk_urls: &[variable("TOGETHER_BASE_URL", "/v1", &["together", "together-ai (npm)"])],
+    sdk_urls: &[variable("TOGETHER_BASE_URL", "", &["together", "together-ai (npm)"])],
     main: Profile {
         provider: "together",
         words: WORDS,
