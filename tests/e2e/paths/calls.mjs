@@ -42,11 +42,22 @@ const calls = {
     const { GoogleGenAI } = await import("@google/genai");
     await new GoogleGenAI({ apiKey, vertexai: false }).models.generateContent({ model: "m", contents: "Hi" });
   },
+  "@google/genai Vertex (npm)": async () => {
+    const { GoogleGenAI } = await import("@google/genai");
+    const authClient = { getRequestHeaders: async () => new Headers({ authorization: "Bearer t" }) };
+    const client = new GoogleGenAI({
+      vertexai: true, project: "p", location: "us-east5", googleAuthOptions: { authClient },
+    });
+    await client.models.generateContent({ model: "m", contents: "Hi" });
+  },
   "@aws-sdk/client-bedrock-runtime (npm)": async () => {
     const { BedrockRuntimeClient, ConverseCommand } = await import("@aws-sdk/client-bedrock-runtime");
     const content = [{ text: "Hi" }];
     const command = new ConverseCommand({ modelId: "m", messages: [{ role: "user", content }] });
-    await new BedrockRuntimeClient({ maxAttempts: 1 }).send(command);
+    // The logger speaks only HTTP/1.1.
+    const { NodeHttpHandler } = await import("@smithy/node-http-handler");
+    const requestHandler = new NodeHttpHandler();
+    await new BedrockRuntimeClient({ maxAttempts: 1, requestHandler }).send(command);
   },
   "groq-sdk (npm)": async () => {
     const { default: Groq } = await import("groq-sdk");

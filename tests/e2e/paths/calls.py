@@ -189,7 +189,7 @@ CALLS = {
     "anthropic.AnthropicBedrock": anthropic_bedrock,
     "anthropic.AnthropicVertex": anthropic_vertex,
     "google-genai": google_genai,
-    "google-genai (Vertex)": google_genai_vertex,
+    "google-genai Vertex": google_genai_vertex,
     "groq": groq,
     "cerebras-cloud-sdk": cerebras,
     "writer-sdk": writer,

@@ -38,7 +38,7 @@ def main():
     if not rows:
         sys.exit(f"paths: no SDK is called {args.only!r}")
     endstop = args.endstop or build()
-    tools = {"python": python_packages(), "npm": node_packages()}
+    tools = installed_tools(rows)
     with ThreadPoolExecutor(AT_ONCE) as pool:
         results = list(pool.map(lambda row: check(row, endstop, tools), rows))
     for row, wrong in zip(rows, results):
@@ -109,6 +109,7 @@ def base_environment(home, settings):
         "AWS_ACCESS_KEY_ID": "a",
         "AWS_SECRET_ACCESS_KEY": "b",
         "AWS_REGION": "us-east-1",
+        "AWS_DEFAULT_REGION": "us-east-1",
         "AWS_EC2_METADATA_DISABLED": "true",
         "PYTHONDONTWRITEBYTECODE": "1",
         "LITELLM_LOCAL_MODEL_COST_MAP": "True",
@@ -122,10 +123,11 @@ def base_environment(home, settings):
 def call(row, url, environment, home, tools):
     """Runs one call to its end. Returns the end of what it printed: every call fails, by design."""
     name, setting = row["sdk"], row["setting"]
-    if name.endswith("(npm)"):
-        command = ["node", str(tools["npm"] / "calls.mjs"), name, setting, url]
+    tool = tools[kind(row)]
+    if kind(row) == "npm":
+        command = ["node", str(tool / "calls.mjs"), name, setting, url]
     else:
-        command = [str(tools["python"]), str(HERE / "calls.py"), name, setting, url]
+        command = [str(tool), str(HERE / "calls.py"), name, setting, url]
     try:
         done = subprocess.run(
             command, env=environment, cwd=home, capture_output=True, text=True, timeout=TIMEOUT
@@ -174,17 +176,33 @@ class Logger:
         self.server.server_close()
 
 
-def python_packages():
+def kind(row):
+    """Returns what the SDK of a row is installed with: npm, or one of two Pythons."""
+    if row["sdk"].endswith("(npm)"):
+        return "npm"
+    # It does not install beside the newest SDKs.
+    return "litellm" if row["sdk"] == "litellm" else "python"
+
+
+def installed_tools(rows):
+    """Returns the pinned packages for these rows, by kind; installed if they are not."""
+    tools = {}
+    for needed in sorted({kind(row) for row in rows}):
+        tools[needed] = node_packages() if needed == "npm" else python_packages(needed)
+    return tools
+
+
+def python_packages(group):
     """Returns a Python with the pinned SDKs."""
+    files = [f"{group}.txt", f"{group}-constraints.txt"]
 
     def fill(folder):
         subprocess.run([sys.executable, "-m", "venv", "venv"], cwd=folder, check=True)
         pip = ["venv/bin/python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-        files = ["-r", HERE / "requirements.txt", "-c", HERE / "constraints.txt"]
-        subprocess.run([*pip, *files], cwd=folder, check=True, stdout=sys.stderr)
+        pins = ["-r", HERE / files[0], "-c", HERE / files[1]]
+        subprocess.run([*pip, *pins], cwd=folder, check=True, stdout=sys.stderr)
 
-    files = ["requirements.txt", "constraints.txt"]
-    return installed("paths-python", files, fill) / "venv" / "bin" / "python"
+    return installed(f"paths-{group}", files, fill) / "venv" / "bin" / "python"
 
 
 def node_packages():

@@ -17,7 +17,7 @@ pub static DEEPSEEK: Provider = Provider {
     base_url: "https://api.deepseek.com",
     auth: Auth::Bearer,
     key_variables: &["DEEPSEEK_API_KEY"],
-    sdk_urls: &[variable("DEEPSEEK_API_BASE", "", &["litellm"])],
+    sdk_urls: &[variable("DEEPSEEK_API_BASE", "/beta", &["litellm"])],
     main: Profile {
         provider: "deepseek",
         words: WORDS,

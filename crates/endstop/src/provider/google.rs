@@ -20,7 +20,7 @@ pub static GOOGLE: Provider = Provider {
     sdk_urls: &[
         variable("GOOGLE_GEMINI_BASE_URL", "", &["google-genai", "@google/genai (npm)"]),
         argument("baseURL", "/v1beta", &["@ai-sdk/google (npm)"]),
-        variable("GEMINI_API_BASE", "", &["litellm"]),
+        variable("GEMINI_API_BASE", "/v1beta", &["litellm"]),
     ],
     main: Profile {
         provider: "google",

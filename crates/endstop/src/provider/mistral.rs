@@ -2,7 +2,7 @@
 
 use super::{
     Auth, COMMON_CAPABILITIES, Capabilities, Prefill, Profile, Provider, Resume, TRAILING, always,
-    argument, variable,
+    argument,
 };
 use crate::dialect::{Words, openai_chat};
 use crate::ending::Reason;
@@ -22,7 +22,6 @@ pub static MISTRAL: Provider = Provider {
     sdk_urls: &[
         argument("server_url", "", &["mistralai"]),
         argument("serverURL", "", &["@mistralai/mistralai (npm)"]),
-        variable("MISTRAL_API_BASE", "/v1", &["litellm"]),
     ],
     main: Profile {
         provider: "mistral",

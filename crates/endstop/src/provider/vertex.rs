@@ -16,7 +16,11 @@ pub static VERTEX: Provider = Provider {
     auth: Auth::Bearer,
     key_variables: &["GOOGLE_APPLICATION_CREDENTIALS"],
     sdk_urls: &[
-        variable("GOOGLE_VERTEX_BASE_URL", "/{location}", &["google-genai (Vertex)"]),
+        variable(
+            "GOOGLE_VERTEX_BASE_URL",
+            "/{location}",
+            &["google-genai Vertex", "@google/genai Vertex (npm)"],
+        ),
         variable(
             "ANTHROPIC_VERTEX_BASE_URL",
             "/{location}/v1",
