@@ -11,7 +11,7 @@ const AGENTS: &[Agent] = &[
     Agent {
         name: "Codex",
         settings: &[
-            "reads no variable; in ~/.codex/config.toml, with an API key in OPENAI_API_KEY:",
+            "does not read OPENAI_BASE_URL; write to ~/.codex/config.toml:",
             "  model_provider = \"endstop\"",
             "  [model_providers.endstop]",
             "  name = \"endstop\"",
@@ -20,27 +20,35 @@ const AGENTS: &[Agent] = &[
             "  wire_api = \"responses\"",
         ],
     },
-    Agent { name: "gemini-cli", settings: &["reads GOOGLE_GEMINI_BASE_URL"] },
+    Agent {
+        name: "gemini-cli",
+        settings: &[
+            "reads GOOGLE_GEMINI_BASE_URL; write to ~/.gemini/settings.json:",
+            "  {\"security\": {\"auth\": {\"selectedType\": \"gemini-api-key\"}}}",
+        ],
+    },
     Agent { name: "qwen-code", settings: &["reads OPENAI_BASE_URL, with --auth-type openai"] },
     Agent {
         name: "opencode",
         settings: &[
-            "in opencode.json, per provider:",
-            "  { \"provider\": {",
-            "      \"anthropic\": { \"options\": { \"baseURL\": \"{url}/anthropic/v1\" } },",
-            "      \"openai\": { \"options\": { \"baseURL\": \"{url}/openai/v1\" } } } }",
+            "reads OPENAI_BASE_URL and ANTHROPIC_BASE_URL, or opencode.json:",
+            "  {\"provider\": {\"openai\": {\"options\": {\"baseURL\": \"{url}/openai/v1\"}},",
+            "                \"anthropic\": {\"options\": {\"baseURL\": \"{url}/anthropic/v1\"}}}}",
         ],
     },
-    Agent { name: "aider", settings: &["reads OPENAI_API_BASE, ANTHROPIC_API_BASE"] },
+    Agent {
+        name: "aider",
+        settings: &["reads OPENAI_BASE_URL, ANTHROPIC_BASE_URL and GEMINI_API_BASE"],
+    },
 ];
 
 /// Returns the settings of all agents, as comment lines.
 pub(super) fn lines(url: &str) -> String {
     let lines = |agent: &Agent| {
         let name = std::iter::once(agent.name).chain(std::iter::repeat(""));
-        let lines = name.zip(agent.settings).map(|(name, line)| {
-            format!("#   {name:<12} {}\n", line.replace("{url}", url))
-        });
+        let lines = name
+            .zip(agent.settings)
+            .map(|(name, line)| format!("#   {name:<12} {}\n", line.replace("{url}", url)));
         lines.collect::<String>()
     };
     AGENTS.iter().map(lines).collect()

@@ -115,12 +115,17 @@ fn base_urls_of_sdks_fit_their_provider() {
     for provider in provider::ALL {
         for sdk_url in provider.sdk_urls {
             let (path, id) = (sdk_url.path, provider.id);
-            assert!(path.is_empty() || path.starts_with('/') && !path.ends_with('/'), "{id} {path}");
+            assert!(
+                path.is_empty() || path.starts_with('/') && !path.ends_with('/'),
+                "{id} {path}"
+            );
             let plain = |c: char| c.is_ascii_alphanumeric() || "/-_.{}".contains(c);
             assert!(path.chars().all(plain) && !sdk_url.sdks.is_empty(), "{id} {path}");
             assert_eq!(holes(path), holes(provider.base_url), "{id} {path}");
             if let Setting::Variable(name) = sdk_url.setting {
-                assert!(name.chars().all(|c| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_'));
+                assert!(
+                    name.chars().all(|c| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_')
+                );
                 assert!(!provider.base_url.is_empty(), "{name} leads to no upstream");
                 assert!(variables.insert(name), "{name} has two values");
             }
