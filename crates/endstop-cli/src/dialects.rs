@@ -196,7 +196,7 @@ fn page(provider: &Provider) -> String {
     row("auth", auth(provider.auth));
     row("API key from", list(provider.key_variables));
     for sdk_url in provider.sdk_urls {
-        row("base URL of SDKs", sdk_url_in_words(sdk_url));
+        row("SDKs at the gateway", sdk_url_in_words(provider, sdk_url));
     }
     row("source", provider.source.to_owned());
     for profile in provider.wires() {
@@ -205,13 +205,13 @@ fn page(provider: &Provider) -> String {
     text
 }
 
-fn sdk_url_in_words(sdk_url: &SdkUrl) -> String {
+fn sdk_url_in_words(provider: &Provider, sdk_url: &SdkUrl) -> String {
     let setting = match sdk_url.setting {
         Setting::Variable(name) => format!("variable `{name}`"),
         Setting::Argument(name) => format!("argument `{name}`"),
     };
-    let path = if sdk_url.path.is_empty() { "/" } else { sdk_url.path };
-    format!("{setting}, path `{path}` ({})", sdk_url.sdks.join(", "))
+    let path = crate::env::path(provider, sdk_url);
+    format!("{setting} with the path `{path}` ({})", sdk_url.sdks.join(", "))
 }
 
 fn wire_section(profile: &Profile) -> String {

@@ -103,7 +103,7 @@ fn settings() -> impl Iterator<Item = (&'static Provider, &'static SdkUrl)> {
 }
 
 /// Returns the path of an SDK's base URL at the gateway.
-fn path(provider: &Provider, sdk_url: &SdkUrl) -> String {
+pub(crate) fn path(provider: &Provider, sdk_url: &SdkUrl) -> String {
     // A provider without a base URL is an upstream that the user names.
     let route = if provider.base_url.is_empty() { "{upstream}" } else { provider.route };
     format!("/{route}{}", sdk_url.path)

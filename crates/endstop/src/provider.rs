@@ -252,8 +252,8 @@ pub enum Auth {
 pub struct SdkUrl {
     /// Place of the setting.
     pub setting: Setting,
-    /// Part of the base URL after the host, or after the route of a gateway. `{name}` stands for a
-    /// part that differs by customer.
+    /// Path of the base URL after the provider's route at the gateway. `{name}` stands for a part
+    /// that differs by customer.
     pub path: &'static str,
     /// SDKs with this setting. Names are those of PyPI unless they say otherwise.
     pub sdks: &'static [&'static str],
