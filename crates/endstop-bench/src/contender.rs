@@ -168,7 +168,7 @@ impl Contender {
 
     fn start_endstop(&mut self, mode: &str, log: &str, keep: Keep, place: &Place) -> Result<()> {
         if !place.endstop.exists() {
-            bail!("`endstop` not found: run `cargo build --release -p endstop-cli`");
+            bail!("`endstop` not found: run `cargo build --profile dist -p endstop-cli`");
         }
         self.path = "/openai/v1/chat/completions";
         self.version = says(Command::new(&place.endstop).arg("--version"));

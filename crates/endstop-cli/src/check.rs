@@ -4,7 +4,7 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 
 use anyhow::Result;
-use endstop::{Closed, Ending, Reason, Wire};
+use endstop::{Ending, Reason, Wire};
 use endstop_turn::policy::remedy;
 
 use crate::exit;
@@ -66,17 +66,17 @@ fn print(ending: &Ending, wire: &Wire, style: Style) -> io::Result<()> {
     )?;
     let said = match &ending.said {
         Some(said) => format!("`{}` in `{}`", said.word, said.field),
-        None => "no finish reason".to_owned(),
+        None => "none".to_owned(),
     };
-    row(&mut out, style, "said", &said)?;
-    row(&mut out, style, "closed", closed_in_words(ending.closed))?;
+    row(&mut out, style, "finish reason", &said)?;
+    row(&mut out, style, "connection", ending.closed.description())?;
     let shown = ending.shown.words();
     row(
         &mut out,
         style,
-        "shown",
+        "content",
         &if shown.is_empty() {
-            "content, nothing unusual".to_owned()
+            "nothing unusual".to_owned()
         } else {
             shown.join(", ").replace('_', " ")
         },
@@ -93,41 +93,23 @@ fn print(ending: &Ending, wire: &Wire, style: Style) -> io::Result<()> {
             .collect();
         row(&mut out, style, "choices", &each.join(", "))?;
     }
-    row(&mut out, style, "wire", &wire_in_words(ending, wire))?;
+    row(&mut out, style, "format", &format_in_words(ending, wire))?;
     row(&mut out, style, "what to do", &remedy(ending).advice)
 }
 
 fn row(out: &mut impl Write, style: Style, name: &str, value: &str) -> io::Result<()> {
-    writeln!(out, "  {} {value}", style.dim(&format!("{name:<10}")))
+    writeln!(out, "  {} {value}", style.dim(&format!("{name:<13}")))
 }
 
-fn wire_in_words(ending: &Ending, wire: &Wire) -> String {
+fn format_in_words(ending: &Ending, wire: &Wire) -> String {
     let mut words = format!("{}, {}", ending.provider, ending.dialect);
     if let Some(version) = wire.api_version() {
         words.push_str(&format!(", API version {version}"));
     }
     if wire.profile.ambiguous {
-        words.push_str(" (a guess: the body fits several wires or none; use `--provider`)");
+        words.push_str(" (a guess: the body fits several formats or none; use `--provider`)");
     } else if wire.profile.guessed {
         words.push_str(" (detected from the body)");
     }
     words
-}
-
-fn closed_in_words(closed: Closed) -> &'static str {
-    match closed {
-        Closed::Open => "still open",
-        Closed::Proven => "normally, with the wire's end marker or a complete body",
-        Closed::Eof => "the body ended without the wire's end marker",
-        Closed::Reset => "the connection broke",
-        Closed::Truncated => "inside a chunk, or before the declared length",
-        Closed::Unreachable(_) => "no connection could be opened",
-        Closed::TimedOut(_) => "a timeout expired",
-        Closed::ClientGone | Closed::Dropped => "the client disconnected",
-        Closed::Error => "with an error from the provider",
-        Closed::Oversize => "an event was too large",
-        Closed::BrokenFrame => "a frame was corrupt",
-        Closed::Interrupted | Closed::ShutDown => "the Endstop process ended",
-        _ => "in another way",
-    }
 }

@@ -341,10 +341,11 @@ fn next(
         (Ok(mut made), Some(cap)) => {
             // Some providers also count earlier pieces against the token limit.
             let before = if made.cap_counts_all { context.spent.completion_tokens } else { 0 };
-            if let Ok(capped) = set_cap(profile, made.request.get(), cap.saturating_add(before)) {
+            let capped = set_cap(profile, made.request.get(), cap.saturating_add(before));
+            capped.map(|capped| {
                 made.request = capped.request;
-            }
-            Ok(made)
+                made
+            })
         }
         (made, _) => made,
     };

@@ -267,12 +267,14 @@ fn version_json(version: &Version) -> Value {
         VersionAt::Query(name) => ("query", Some(name)),
         VersionAt::Path => ("path", None),
         VersionAt::Host => ("host", None),
+        _ => ("other", None),
     };
     let (range, value) = match version.values {
         Values::Any => ("is", "any"),
         Values::Is(value) => ("is", value),
         Values::From(value) => ("from", value),
         Values::Before(value) => ("before", value),
+        _ => ("is", "other"),
     };
     json!({"at": at, "name": name, range: value, "changes": version.changes})
 }
@@ -283,12 +285,13 @@ fn version_in_words(version: &Version) -> String {
         VersionAt::Query(name) => format!("API version in the query parameter `{name}`"),
         VersionAt::Path => "API version in the path".to_owned(),
         VersionAt::Host => "service".to_owned(),
+        _ => "API version".to_owned(),
     };
     match version.values {
-        Values::Any => at,
         Values::Is(value) => format!("{at}, `{value}`"),
         Values::From(value) => format!("{at}, from `{value}` on"),
         Values::Before(value) => format!("{at}, before `{value}`"),
+        Values::Any | _ => at,
     }
 }
 
@@ -313,6 +316,7 @@ fn place(at: At) -> &'static str {
         At::Message => "message contains",
         At::Class => "class",
         At::Status => "HTTP status",
+        _ => "other",
     }
 }
 
@@ -323,6 +327,7 @@ fn framing(framing: Framing) -> &'static str {
         Framing::Array => "JSON array",
         Framing::Aws => "AWS event stream",
         Framing::AwsChunks => "AWS event stream around base64",
+        _ => "other",
     }
 }
 
@@ -353,6 +358,7 @@ fn resume_rule(rule: &ResumeRule) -> String {
         Resume::Hint(Role::System) => "with a hint in a system message".to_owned(),
         Resume::Hint(Role::Developer) => "with a hint in a developer message".to_owned(),
         Resume::Hint(Role::User) => "with a hint in a user message".to_owned(),
+        Resume::Hint(_) | _ => "in another way".to_owned(),
     };
     format!("{whom}: {how}")
 }

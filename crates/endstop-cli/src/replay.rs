@@ -113,6 +113,7 @@ fn judge(registry: &Registry, recording: &Recording) -> (Wire, Ending) {
         choices: recording.choices,
         stop: Vec::new(),
         tools: None,
+        background: false,
     };
     let mut reader = Watcher::new(wire.clone(), head, asked);
     reader.watch(&recording.body);
@@ -201,7 +202,7 @@ struct Tally {
 impl Tally {
     fn count(&mut self, ending: &Ending) {
         self.total += 1;
-        let name = if ending.over { ending.reason.name() } else { "not_over" };
+        let name = if ending.over { ending.reason.name() } else { "not finished" };
         *self.rows.entry(shown(&ending.provider)).or_default().entry(name).or_default() += 1;
         if ending.over {
             *self.reasons.entry(ending.reason).or_default() += 1;

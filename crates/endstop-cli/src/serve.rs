@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use anyhow::{Context as _, Result};
 use clap::Parser;
 use endstop_gateway::config::{Log, Mode, ToolCalls, is_loopback};
-use endstop_gateway::ending_log::EndingLog;
+use endstop_gateway::watch::Watch;
 use endstop_gateway::{Config, Gateway, Handle, Settings};
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -67,7 +67,8 @@ enum ModeArg {
 #[derive(Clone, Copy, clap::ValueEnum)]
 enum ToolCallsArg {
     Pass,
-    Fail,
+    #[value(alias = "fail")]
+    Gate,
     Hold,
 }
 
@@ -104,7 +105,7 @@ fn read(args: &Args) -> Result<Config> {
     config.tool_calls = match args.tool_calls {
         None => config.tool_calls,
         Some(ToolCallsArg::Pass) => ToolCalls::Pass,
-        Some(ToolCallsArg::Fail) => ToolCalls::Fail,
+        Some(ToolCallsArg::Gate) => ToolCalls::Gate,
         Some(ToolCallsArg::Hold) => ToolCalls::Hold,
     };
     config.log = match args.log {
@@ -163,8 +164,8 @@ fn check(args: &Args) -> Result<ExitCode> {
 
 async fn serve(args: &Args) -> Result<ExitCode> {
     let gateway = Gateway::bind(read(args)?).await?;
-    let told = gateway.handle().told();
-    greet(&gateway, &told);
+    let watch = gateway.handle().watch();
+    greet(&gateway, &watch);
     let mut hangup = signal(SignalKind::hangup()).context("cannot listen for signals")?;
     let mut terminate = signal(SignalKind::terminate()).context("cannot listen for signals")?;
     let handle = gateway.handle();
@@ -179,7 +180,7 @@ async fn serve(args: &Args) -> Result<ExitCode> {
             _ = terminate.recv() => {}
             _ = tokio::signal::ctrl_c() => {}
         }
-        told.write_line("endstop: draining: open streams may finish, new requests are refused");
+        watch.write_line("endstop: draining: open streams may finish, new requests are refused");
     };
     tokio::select! {
         () = reloading => {}
@@ -191,10 +192,10 @@ async fn serve(args: &Args) -> Result<ExitCode> {
 fn reload(args: &Args, handle: &Handle) {
     let reloaded = read(args).and_then(|config| Ok(handle.reload(config)?));
     let file = args.config.as_deref().map_or_else(|| "no file".into(), Path::to_string_lossy);
-    let told = handle.told();
+    let watch = handle.watch();
     match reloaded {
-        Ok(()) => told.write_line(&format!("endstop: configuration reloaded ({file})")),
-        Err(error) => told.write_line(&format!(
+        Ok(()) => watch.write_line(&format!("endstop: configuration reloaded ({file})")),
+        Err(error) => watch.write_line(&format!(
             "endstop: configuration not reloaded: {}",
             crate::printable(&format!("{error:#}"))
         )),
@@ -202,30 +203,30 @@ fn reload(args: &Args, handle: &Handle) {
 }
 
 /// Prints the address and the base URLs for SDKs.
-fn greet(gateway: &Gateway, told: &EndingLog) {
+fn greet(gateway: &Gateway, watch: &Watch) {
     let settings = gateway.settings();
     let scheme = if settings.config.tls.is_some() { "https" } else { "http" };
     let base = format!("{scheme}://{}", gateway.address());
-    told.write_line(&format!(
+    watch.write_line(&format!(
         "endstop: serving {base} ({}, tool calls {})",
         settings.config.mode.word(),
         settings.config.tool_calls.word()
     ));
     if !is_loopback(gateway.address()) {
-        told.write_line("endstop: other machines can reach this address");
+        watch.write_line("endstop: other machines can reach this address");
     }
     for line in env::first_lines(&base) {
-        told.write_line(&format!("  {line}"));
+        watch.write_line(&format!("  {line}"));
     }
-    told.write_line("  … more with `endstop env`");
+    watch.write_line("  … more with `endstop env`");
     if let Some(recording) = gateway.handle().recording() {
-        told.write_line(&format!(
+        watch.write_line(&format!(
             "endstop: endings are stored in {}; see `endstop report`",
             recording.store()
         ));
     }
     if let Some(admin) = gateway.admin_address() {
-        told.write_line(&format!(
+        watch.write_line(&format!(
             "endstop: endings at http://{admin}/endstop/v1/endings, live at …/tail"
         ));
     }

@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use endstop::registry::Registry;
+use endstop_turn::policy::Policy;
+use serde::de::IgnoredAny;
 use serde::{Deserialize, Deserializer};
 use zeroize::Zeroizing;
 
@@ -39,9 +41,11 @@ impl Mode {
 pub enum ToolCalls {
     /// They are the client's to judge.
     Pass,
-    /// A turn with a call that may not run fails: for clients that wait for the end.
-    Fail,
-    /// Calls are held back until they are proven: for any client.
+    /// Frames after which a client could run a call wait until the call is proven. `fail` is an older
+    /// name for it.
+    #[serde(alias = "fail")]
+    Gate,
+    /// Everything from the first frame of a call on waits until the call is proven.
     Hold,
 }
 
@@ -51,7 +55,7 @@ impl ToolCalls {
     pub fn word(self) -> &'static str {
         match self {
             Self::Pass => "pass",
-            Self::Fail => "fail",
+            Self::Gate => "gate",
             Self::Hold => "hold",
         }
     }
@@ -123,6 +127,18 @@ pub struct Config {
     /// The providers and words of that file, and of the `[provider.NAME]` tables of this one.
     #[serde(rename = "provider", deserialize_with = "read_later")]
     pub registry: Registry,
+    /// Policy of the decisions in the record, from the tables `[agent]`, `[rules]`, `[wording]` and
+    /// `[prices]`.
+    #[serde(skip)]
+    pub policy: Policy,
+    /// Table of [`Config::policy`].
+    pub agent: PolicyTable,
+    /// Table of [`Config::policy`].
+    pub rules: PolicyTable,
+    /// Table of [`Config::policy`].
+    pub wording: PolicyTable,
+    /// Table of [`Config::policy`].
+    pub prices: PolicyTable,
 }
 
 impl Default for Config {
@@ -131,7 +147,7 @@ impl Default for Config {
             listen: SocketAddr::from(([127, 0, 0, 1], 4100)),
             admin: Some(SocketAddr::from(([127, 0, 0, 1], 4101))),
             mode: Mode::Guard,
-            tool_calls: ToolCalls::Hold,
+            tool_calls: ToolCalls::Gate,
             allow_looser: false,
             heartbeat: None,
             access_token_env: None,
@@ -151,7 +167,22 @@ impl Default for Config {
             upstreams: BTreeMap::new(),
             providers_file: None,
             registry: Registry::default(),
+            policy: Policy::default(),
+            agent: PolicyTable,
+            rules: PolicyTable,
+            wording: PolicyTable,
+            prices: PolicyTable,
         }
+    }
+}
+
+/// A table of the policy, which is read apart, so that errors name the line and the key.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct PolicyTable;
+
+impl<'de> Deserialize<'de> for PolicyTable {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        IgnoredAny::deserialize(deserializer).map(|_| Self)
     }
 }
 
@@ -291,6 +322,9 @@ pub struct Limits {
     /// What waits for the proof of its end waits so long.
     #[serde(deserialize_with = "duration")]
     pub proof: Duration,
+    /// For held frames of a tool call, until something is sent to keep the client waiting.
+    #[serde(deserialize_with = "duration")]
+    pub keep_waiting: Duration,
     /// For streams to end after a signal to stop.
     #[serde(deserialize_with = "duration")]
     pub drain: Duration,
@@ -320,6 +354,7 @@ impl Default for Limits {
             client_read: Duration::from_secs(10),
             keep_alive: Duration::from_secs(75),
             proof: Duration::from_secs(2),
+            keep_waiting: Duration::from_secs(15),
             drain: Duration::from_secs(600),
             head_bytes: 64 << 10,
             head_fields: 100,
@@ -362,6 +397,7 @@ impl Config {
             config.registry.add_toml(&named.display().to_string(), &read_text(&named)?)?;
         }
         config.registry.add_toml_within(file, text)?;
+        config.policy = Policy::from_toml_within(file, text)?;
         Ok(config)
     }
 
@@ -504,7 +540,7 @@ fn read_text(path: &Path) -> Result<String, Error> {
 
 /// Tables of providers are read apart, so that their errors name the line.
 fn read_later<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Registry, D::Error> {
-    serde::de::IgnoredAny::deserialize(deserializer).map(|_| Registry::default())
+    IgnoredAny::deserialize(deserializer).map(|_| Registry::default())
 }
 
 fn duration<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {

@@ -62,10 +62,17 @@ pub enum Error {
     },
 }
 
-impl From<endstop::registry::Error> for Error {
-    fn from(error: endstop::registry::Error) -> Self {
-        let endstop::registry::Error { file, line, message } = error;
+impl From<endstop::registry::ProviderFileError> for Error {
+    fn from(error: endstop::registry::ProviderFileError) -> Self {
+        let endstop::registry::ProviderFileError { file, line, message, .. } = error;
         Self::Config { file, line: Some(line), message }
+    }
+}
+
+impl From<endstop_turn::policy::PolicyFileError> for Error {
+    fn from(error: endstop_turn::policy::PolicyFileError) -> Self {
+        let endstop_turn::policy::PolicyFileError { file, line, key, message, .. } = error;
+        Self::Config { file, line: Some(line), message: format!("`{key}`: {message}") }
     }
 }
 

@@ -1,4 +1,4 @@
-//! One request and its response, from the first byte to the one ending that is told of it.
+//! One request and its response, from admission to the one ending that is reported.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -6,173 +6,242 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use endstop::{Ending, Head, Record, RequestInfo, TransportEnd, Watcher, Wire};
 use endstop_store::spool::{Spool, Ticket};
+use endstop_turn::policy::{Budget, DecisionContext, decide};
+use hyper::{Request, Response};
 
-use crate::config::Mode;
-use crate::ending_log::{Ended, EndingLog, GuardAction, now};
-use crate::failure::Strictness;
+use crate::callers::Caller;
+use crate::disposition::Terms;
+use crate::retries::Attempt;
+use crate::route::Upstream;
+use crate::settings::{Settings, Shared};
+use crate::upstream::{RequestBody, ResponseBody};
+use crate::watch::recording::Recording;
+use crate::watch::{Ended, GuardAction, now};
 
-/// A request under way. However it goes, exactly one ending is told: dropping it is one too.
+/// A request under way. Exactly one ending is reported, however it goes: dropping it reports one too.
 #[derive(Debug)]
-pub struct Exchange {
-    told: Arc<EndingLog>,
+pub(crate) struct Exchange {
+    shared: Arc<Shared>,
+    settings: Arc<Settings>,
     noted: Option<Noted>,
     began: Instant,
     record: Record,
-    wire: Wire,
-    asked: RequestInfo,
-    mode: Mode,
-    strictness: Strictness,
+    key_id: Option<Arc<str>>,
+    wire: Arc<Wire>,
+    info: RequestInfo,
+    /// Body of the request. It tells whether a later request repeats this one.
+    body: Bytes,
+    terms: Terms,
+    /// Decision about the ending, once it is made.
+    decision: Option<&'static str>,
     ended: bool,
 }
 
-/// What was noted of it in the spool.
+/// Entries of the request in the spool.
 #[derive(Debug)]
 struct Noted {
     spool: Arc<Spool>,
     ticket: Ticket,
-    /// Its end has been noted, though more may become known.
+    /// Whether an end has been written, although more may become known.
     end: bool,
 }
 
-/// What is known of a request before it is sent.
+/// A request before it is sent.
 #[derive(Debug)]
-pub struct Opening {
-    /// Its id.
-    pub id: String,
-    /// The upstream's name.
-    pub upstream: String,
-    /// The provider's own path.
-    pub path: String,
-    /// The wire.
-    pub wire: Wire,
-    /// What was asked.
-    pub asked: RequestInfo,
-    /// The mode.
-    pub mode: Mode,
-    /// How strictly it is held.
-    pub strictness: Strictness,
-    /// Whose it is.
-    pub team_id: Option<String>,
-    /// Which key it showed.
-    pub key_id: Option<String>,
+pub(crate) struct Opening<'o> {
+    /// Id of the request.
+    pub(crate) id: String,
+    /// Name of the upstream.
+    pub(crate) upstream: &'o str,
+    /// Path at the provider.
+    pub(crate) path: &'o str,
+    /// Wire of the response.
+    pub(crate) wire: Arc<Wire>,
+    /// Facts about the request.
+    pub(crate) info: RequestInfo,
+    /// Body of the request, as the client sent it.
+    pub(crate) body: Bytes,
+    /// Rules for the response.
+    pub(crate) terms: Terms,
+    /// Caller.
+    pub(crate) caller: Caller,
 }
 
 impl Exchange {
-    /// A request that has been admitted. It is noted before anything is sent.
+    /// Begins an exchange. It is in the spool before anything is sent. It is boxed, because it is
+    /// large and handed on a few times.
     #[must_use]
-    pub fn new(told: Arc<EndingLog>, spool: Option<&Arc<Spool>>, opening: Opening) -> Self {
-        let Opening { id, upstream, path, wire, asked, mode, strictness, team_id, key_id } =
-            opening;
+    pub(crate) fn new(
+        shared: &Arc<Shared>,
+        settings: &Arc<Settings>,
+        opening: Opening<'_>,
+    ) -> Box<Self> {
+        let Opening { id, upstream, path, wire, info, body, terms, caller } = opening;
+        let Caller { team_id, key_id } = caller;
+        let again =
+            key_id.as_deref().and_then(|key| shared.retries.attempt(key, &wire.profile, &body));
+        let Attempt { turn_id, number } =
+            again.unwrap_or_else(|| Attempt { turn_id: id.clone(), number: 1 });
         let mut record = Record {
-            turn_id: id.clone(),
             id,
-            attempt: 1,
+            turn_id,
+            attempt: number,
             created_at: now(),
             team_id,
-            key_id,
-            upstream,
-            path: endstop::text::clean(&path, 256),
-            mode: mode.word().to_owned(),
+            key_id: key_id.as_deref().map(str::to_owned),
+            upstream: upstream.to_owned(),
+            path: endstop::text::clean(path, 256),
+            mode: terms.mode.word().to_owned(),
             ..Record::default()
         };
-        record.ask(&wire.profile, &asked);
+        record.ask(&wire.profile, &info);
         wire.provider().clone_into(&mut record.provider);
-        let noted = spool.map(|spool| {
+        let noted = shared.recording.as_ref().map(Recording::spool).map(|spool| {
             let ticket = spool.start(&record);
             Noted { spool: spool.clone(), ticket, end: false }
         });
-        Self {
-            told,
+        Box::new(Self {
+            shared: shared.clone(),
+            settings: settings.clone(),
             noted,
             began: Instant::now(),
             record,
+            key_id,
             wire,
-            asked,
-            mode,
-            strictness,
+            info,
+            body,
+            terms,
+            decision: None,
             ended: false,
-        }
+        })
     }
 
-    /// The head of the response came.
-    pub fn head(&mut self, status: u16, headers: &hyper::HeaderMap) {
-        self.record.status = Some(status);
+    /// Sends a request to the upstream and waits for the head of the response.
+    ///
+    /// # Errors
+    /// The end of the connection, if no response began.
+    pub(crate) async fn ask(
+        &mut self,
+        upstream: &Upstream,
+        request: Request<RequestBody>,
+    ) -> Result<Response<ResponseBody>, TransportEnd> {
+        let response = self.settings.clients.ask(upstream, request).await?;
+        self.record.status = Some(response.status().as_u16());
         self.record.first_byte_us = Some(micros(self.began.elapsed()));
         let ids = ["x-request-id", "request-id", "x-amzn-requestid", "x-goog-request-id", "cf-ray"];
         self.record.upstream_request_id = ids
             .iter()
-            .find_map(|name| headers.get(*name)?.to_str().ok())
+            .find_map(|name| response.headers().get(*name)?.to_str().ok())
             .map(|id| endstop::text::clean(id, 128));
+        Ok(response)
     }
 
-    /// A reader for the response.
-    pub fn reader(&self, content_type: &str, event_bytes: usize) -> Watcher {
+    /// Returns a reader for the response.
+    pub(crate) fn watcher(&self, content_type: &str, event_bytes: usize) -> Watcher {
         let head = Head { status: self.record.status.unwrap_or(0), content_type };
         let limits = endstop::Limits { event_bytes, ..endstop::Limits::default() };
-        Watcher::with_limits(self.wire.clone(), head, self.asked.clone(), limits)
+        Watcher::with_limits(Wire::clone(&self.wire), head, self.info.clone(), limits)
     }
 
-    /// What was asked.
-    #[must_use]
-    pub fn asked(&self) -> &RequestInfo {
-        &self.asked
+    /// Returns the id of the request.
+    pub(crate) fn id(&self) -> &str {
+        &self.record.id
     }
 
-    /// The wire.
-    #[must_use]
-    pub fn wire(&self) -> &Wire {
+    /// Returns the settings that the request began with.
+    pub(crate) fn settings(&self) -> &Arc<Settings> {
+        &self.settings
+    }
+
+    /// Returns the state that requests share.
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
+    /// Returns the facts about the request.
+    pub(crate) fn info(&self) -> &RequestInfo {
+        &self.info
+    }
+
+    /// Returns the wire of the response.
+    pub(crate) fn wire(&self) -> &Wire {
         &self.wire
     }
 
-    /// The mode.
-    #[must_use]
-    pub fn mode(&self) -> Mode {
-        self.mode
+    /// Returns the rules for the response.
+    pub(crate) fn terms(&self) -> Terms {
+        self.terms
     }
 
-    /// How strictly it is held.
-    #[must_use]
-    pub fn strictness(&self) -> Strictness {
-        self.strictness
-    }
-
-    /// So many more bytes were handed to the client.
-    pub fn delivered(&mut self, bytes: usize) {
+    /// Counts bytes that were handed to the client.
+    pub(crate) fn delivered(&mut self, bytes: usize) {
         self.record.delivered_bytes += bytes as u64;
     }
 
-    /// There was no response: ends the turn, and gives the ending.
-    pub fn unanswered(&mut self, close: TransportEnd) -> Ending {
-        let ending = self.reader("", 1 << 20).finish(close);
+    /// Returns what the operator's policy would do about this ending.
+    pub(crate) fn decision(&mut self, ending: &Ending) -> &'static str {
+        if let Some(decision) = self.decision {
+            return decision;
+        }
+        let context = DecisionContext {
+            budget: Budget { cap: self.info.cap, ..Budget::default() },
+            cap: self.info.cap,
+            ..DecisionContext::default()
+        };
+        let decision = decide(ending, &context, &self.settings.config.policy).action.name();
+        self.decision = Some(decision);
+        decision
+    }
+
+    /// Ends an exchange without a response, and returns the ending.
+    pub(crate) fn unanswered(&mut self, close: TransportEnd) -> Ending {
+        let ending = self.watcher("", 1 << 20).finish(close);
         self.end(ending.clone(), GuardAction::Refused);
         ending
     }
 
-    /// Whether its end is still to be noted.
+    /// Reports whether the end is not in the spool yet.
     #[must_use]
-    pub fn is_unnoted(&self) -> bool {
+    pub(crate) fn is_unnoted(&self) -> bool {
         self.noted.as_ref().is_some_and(|noted| !noted.end)
     }
 
-    /// Notes the end as far as it is known, before a client can see it.
-    pub fn note(&mut self, ending: &Ending) {
+    /// Writes the end to the spool as far as it is known, before a client can see it.
+    pub(crate) fn note(&mut self, ending: &Ending) {
         self.write_ending(ending, GuardAction::Passed);
         self.append();
+        // More may become known.
+        self.decision = None;
     }
 
-    /// Ends the turn. Only the first ending is told.
-    pub fn end(&mut self, ending: Ending, action: GuardAction) {
+    /// Ends the exchange. Only the first ending is reported.
+    pub(crate) fn end(&mut self, ending: Ending, action: GuardAction) {
         if std::mem::replace(&mut self.ended, true) {
             return;
         }
         self.write_ending(&ending, action);
         self.append();
+        self.remember_failure(&ending, action);
         let kept = std::mem::take(&mut self.record);
-        self.told.tell(Ended { kept, action, ending });
+        self.shared.watch.ended(Ended { kept, action, ending });
+    }
+
+    /// Remembers a failed request, so that its retries are known.
+    fn remember_failure(&self, ending: &Ending, action: GuardAction) {
+        let failed = match action {
+            GuardAction::Failed | GuardAction::Refused => true,
+            GuardAction::Passed | GuardAction::Warned => ending.fault.is_some(),
+        };
+        if let Some(key) = self.key_id.as_ref().filter(|_| failed) {
+            let turn_id = self.record.turn_id.clone();
+            let attempt = Attempt { turn_id, number: self.record.attempt };
+            self.shared.retries.failed(key, &self.wire.profile, &self.body, attempt);
+        }
     }
 
     fn write_ending(&mut self, ending: &Ending, action: GuardAction) {
         self.record.end(ending);
+        self.record.decision = Some(self.decision(ending).to_owned());
         self.record.total_us = micros(self.began.elapsed());
         action.word().clone_into(&mut self.record.action);
     }
@@ -186,9 +255,9 @@ impl Exchange {
         }
     }
 
-    /// The ending as a comment of a stream.
+    /// Returns the ending as a comment of a stream.
     #[must_use]
-    pub fn comment(&self, ending: &Ending, action: GuardAction) -> Bytes {
+    pub(crate) fn comment(&mut self, ending: &Ending, action: GuardAction) -> Bytes {
         let json = serde_json::json!({
             "id": self.record.id,
             "reason": ending.reason.name(),
@@ -196,6 +265,7 @@ impl Exchange {
             "native": ending.native().map(|(_, word)| word),
             "confidence": ending.confidence.name(),
             "action": action.word(),
+            "decision": self.decision(ending),
         });
         Bytes::from(format!(": endstop {json}\n\n"))
     }
@@ -208,7 +278,7 @@ fn micros(time: Duration) -> u64 {
 impl Drop for Exchange {
     fn drop(&mut self) {
         if !self.ended {
-            let ending = self.reader("", 1 << 20).finish(TransportEnd::ClientGone);
+            let ending = self.watcher("", 1 << 20).finish(TransportEnd::ClientGone);
             self.end(ending, GuardAction::Refused);
         }
     }

@@ -17,14 +17,15 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
 
 use crate::admin::{self, Admin};
+use crate::client::body::Answer;
+use crate::client::connection::{ClientIo, Peer, Phase};
 use crate::config::{Config, Limits, Secret, Tls, is_loopback};
-use crate::connect::certificates;
-use crate::ending_log::EndingLog;
 use crate::error::Error;
-use crate::peer::{ClientIo, Peer, Phase};
-use crate::recording::{Recording, Watch};
 use crate::serve;
-use crate::state::{Settings, Shared};
+use crate::settings::{Settings, Shared};
+use crate::upstream::connect::certificates;
+use crate::watch::Watch;
+use crate::watch::recording::{Recording, Trouble};
 
 /// After the drain, streams that are told to end get so long to do it.
 const LAST: Duration = Duration::from_secs(2);
@@ -86,10 +87,10 @@ impl Handle {
         Ok(())
     }
 
-    /// What has been told.
+    /// Returns the reports of endings.
     #[must_use]
-    pub fn told(&self) -> Arc<EndingLog> {
-        self.shared.told.clone()
+    pub fn watch(&self) -> Arc<Watch> {
+        self.shared.watch.clone()
     }
 
     /// Where endings are kept, if anywhere.
@@ -221,9 +222,9 @@ impl Gateway {
         let _ = tokio::task::spawn_blocking(move || {
             let loaded = shared.recording.as_ref().is_none_or(|recording| recording.stop(LAST));
             if !loaded {
-                shared.told.say("endstop: some endings wait in the spool for the next start");
+                shared.watch.notice("endstop: some endings wait in the spool for the next start");
             }
-            shared.told.flush(LAST);
+            shared.watch.flush(LAST);
         })
         .await;
     }
@@ -249,14 +250,14 @@ async fn look_after(shared: Arc<Shared>, limit: Duration) {
 async fn watch(shared: Arc<Shared>) {
     let Some(recording) = &shared.recording else { return };
     if let Some(found) = recording.found() {
-        shared.told.say(&format!("endstop: {found}"));
+        shared.watch.notice(&format!("endstop: {found}"));
     }
-    let mut watch = Watch::default();
+    let mut trouble = Trouble::default();
     let mut ticks = tokio::time::interval(WATCH);
     loop {
         ticks.tick().await;
-        for what in watch.look(recording) {
-            shared.told.say(&format!("endstop: {what}"));
+        for what in trouble.look(recording) {
+            shared.watch.notice(&format!("endstop: {what}"));
         }
     }
 }
@@ -342,7 +343,7 @@ fn service(
     peer: Arc<Peer>,
 ) -> impl hyper::service::Service<
     hyper::Request<hyper::body::Incoming>,
-    Response = hyper::Response<serve::Answer>,
+    Response = hyper::Response<Answer>,
     Error = std::convert::Infallible,
     Future: Send + 'static,
 > {

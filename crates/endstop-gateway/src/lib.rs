@@ -24,26 +24,26 @@
 #![forbid(unsafe_code)]
 
 pub mod admin;
+mod admit;
+mod callers;
+mod client;
 pub mod config;
-mod connect;
-mod decode;
-pub mod ending_log;
+pub mod disposition;
 mod error;
 mod exchange;
-pub mod failure;
 mod gateway;
-pub mod guard;
-mod live;
-mod log;
-mod peer;
-pub mod recording;
-mod relay;
+mod respond;
+mod retries;
 pub mod route;
 mod serve;
-mod sign;
-mod state;
+mod settings;
+mod upstream;
+pub mod watch;
 
 pub use config::Config;
 pub use error::Error;
 pub use gateway::{Gateway, Handle};
-pub use state::Settings;
+#[cfg(fuzzing)]
+pub use respond::fuzzing;
+pub use respond::guard;
+pub use settings::Settings;

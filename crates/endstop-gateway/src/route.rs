@@ -4,8 +4,10 @@
 //! next part says whose it is, and is checked before it becomes part of a host name. Everything
 //! after that is the provider's own path, passed on as it came.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Mutex, PoisonError};
 
+use endstop::Wire;
 use endstop::dialect::Proof;
 use endstop::provider::{self, Auth, Provider};
 use hyper::Uri;
@@ -13,7 +15,7 @@ use hyper::http::uri::{Authority, PathAndQuery, Scheme};
 
 use crate::config::{Config, Mode, Secret, ToolCalls, UpstreamConfig, is_loopback, secret};
 use crate::error::Error;
-use crate::sign::Credentials;
+use crate::upstream::sign::Credentials;
 
 /// Where requests go.
 #[derive(Debug)]
@@ -42,7 +44,36 @@ pub struct Upstream {
     pub key: Option<Secret>,
     /// The gateway's own credentials for signing.
     pub credentials: Option<Credentials>,
+    /// Wires of the last paths.
+    pub(crate) wires: Wires,
     base: Base,
+}
+
+/// The wires of the last paths, since finding one takes 5,000 instructions.
+#[derive(Debug, Default)]
+pub(crate) struct Wires(Mutex<VecDeque<(String, Option<Arc<Wire>>)>>);
+
+/// Number of paths whose wires are remembered.
+const PATHS: usize = 16;
+
+impl Wires {
+    /// Returns the wire of a path, found if it is not known.
+    pub(crate) fn get(
+        &self,
+        path: &str,
+        find: impl FnOnce() -> Option<Arc<Wire>>,
+    ) -> Option<Arc<Wire>> {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, wire)) = known.iter().find(|(known, _)| known == path) {
+            return wire.clone();
+        }
+        let wire = find();
+        if known.len() >= PATHS {
+            known.pop_front();
+        }
+        known.push_back((path.to_owned(), wire.clone()));
+        wire
+    }
 }
 
 /// An address, with a hole for what differs by customer.
@@ -245,6 +276,7 @@ impl Upstream {
             ask_usage: own.ask_usage.unwrap_or(config.record.ask_usage),
             key,
             credentials,
+            wires: Wires::default(),
             base: Base::new(base_url, hole_of(provider)).map_err(wrong)?.with_others(provider),
         })
     }

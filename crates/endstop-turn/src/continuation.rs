@@ -82,6 +82,20 @@ use event::issue;
 use outcome::terminated;
 
 /// The state machine of one turn.
+///
+/// ```
+/// use endstop_turn::continuation::{Machine, StateName, Todo, TurnStart};
+///
+/// let (machine, step) = Machine::begin(TurnStart::new("turn-1"), 0);
+/// assert!(matches!(step.todo, Todo::Send(_)));
+/// assert_eq!(machine.state(), StateName::Request);
+///
+/// // Another process can go on with it.
+/// let stored = serde_json::to_string(&machine).unwrap();
+/// assert_eq!(serde_json::from_str::<Machine>(&stored).unwrap(), machine);
+/// ```
+///
+/// The [module](self) has an example of a whole turn.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Machine {
     state: State,
@@ -111,6 +125,8 @@ impl TurnStart {
 }
 
 /// An input to the machine.
+///
+/// The list is closed.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum TurnInput<'a> {
     /// The response to the last request is over.
@@ -165,6 +181,8 @@ pub struct Step {
 }
 
 /// The next thing to do.
+///
+/// The list is closed: whoever drives a machine must handle each.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Todo {
@@ -188,6 +206,7 @@ pub enum Todo {
 
 /// The next request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct PlannedRequest {
     /// The kind of request.
     pub how: RequestKind,
@@ -205,6 +224,8 @@ pub struct PlannedRequest {
 }
 
 /// A kind of request.
+///
+/// The list is closed: whoever drives a machine must handle each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RequestKind {
@@ -240,6 +261,8 @@ enum State {
 }
 
 /// The names of the states.
+///
+/// The list is closed: it is the diagram at the top of this module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum StateName {

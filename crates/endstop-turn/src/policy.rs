@@ -37,7 +37,7 @@ use serde::{Deserialize, Serialize};
 
 pub use decide::{decide, hold};
 #[cfg(feature = "toml")]
-pub use file::Error;
+pub use file::PolicyFileError;
 pub use limits::{
     AgentChange, AgentLimits, Budget, Counter, Left, Limit, MIN_CAP, Money, Price, Spent,
 };
@@ -220,7 +220,7 @@ pub struct Decision {
     pub suggested: Option<Suggested>,
     /// Numbers and details.
     #[serde(default)]
-    pub metadata: Metadata,
+    pub metadata: DecisionDetails,
     /// The action.
     pub action: Action,
     /// The cause behind the ending.
@@ -234,7 +234,7 @@ pub struct Decision {
 /// Numbers and details of a decision.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Metadata {
+pub struct DecisionDetails {
     /// The limit that prevents the preferred action.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limit: Option<Limit>,
@@ -269,7 +269,7 @@ impl Decision {
             should_continue: action.goes_on(),
             sentence: sentence.into(),
             suggested: action.suggested(),
-            metadata: Metadata::default(),
+            metadata: DecisionDetails::default(),
             action,
             cause: Cause::Unknown,
             ending: None,
@@ -340,6 +340,15 @@ impl Strategy for Policy {
 }
 
 /// The limits, rules and overrides that [`decide`] applies.
+///
+/// ```
+/// use endstop_turn::policy::Policy;
+///
+/// let mut policy = Policy::careful();
+/// policy.name = "mine".to_owned();
+/// policy.agent.continuation_max_attempts = 1;
+/// assert_ne!(policy.agent, Policy::default().agent);
+/// ```
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Policy {

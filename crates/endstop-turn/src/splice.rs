@@ -69,6 +69,7 @@ pub const MOST_HELD: usize = 4 * WINDOW;
 
 /// The way the continuation was requested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Join {
     /// The model continued from a prefill. Its text is joined unchanged.
     Prefill,
@@ -96,7 +97,15 @@ pub enum Seam {
 }
 
 /// The way a continuation is joined to the delivered text.
+///
+/// ```
+/// use endstop_turn::splice::{Join, Seam, join};
+///
+/// let splice = join("The answer is forty-t", "is forty-two.", Join::Hint);
+/// assert_eq!((splice.seam, splice.rest("is forty-two.")), (Seam::Repeated, "wo."));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Splice {
     /// The finding at the seam.
     pub seam: Seam,

@@ -3,7 +3,7 @@
 use crate::ending::{Ending, TransportEnd, Usage};
 use crate::event::Event;
 use crate::provider::Wire;
-use crate::reader::{Head, Reader};
+use crate::reader::{Head, Limits, Reader};
 use crate::request::RequestInfo;
 use crate::tool_call::{Allow, Assembly, ToolCall, allow};
 
@@ -32,6 +32,16 @@ pub struct Collector {
 }
 
 /// Answer and ending of one response.
+///
+/// ```
+/// use endstop::tool_call::Allow;
+/// use endstop::{Collector, Head, RequestInfo, TransportEnd, provider};
+///
+/// let mut collector = Collector::new(&provider::OPENAI, Head::default(), RequestInfo::default());
+/// collector.push(br#"{"choices":[{"message":{"tool_calls":[{"id":"1","function":{"name":"f","#);
+/// let answer = collector.finish(TransportEnd::Eof);
+/// assert!(matches!(answer.allow(), Allow::Refuse(_)));
+/// ```
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Answer {
@@ -77,7 +87,18 @@ impl Content {
 impl Collector {
     /// Creates a collector for one response of this wire.
     pub fn new(wire: impl Into<Wire>, head: Head<'_>, request: RequestInfo) -> Self {
-        Reader::new(wire, head, request).into()
+        Self::with_limits(wire, head, request, Limits::default())
+    }
+
+    /// Creates a collector with other limits.
+    pub fn with_limits(
+        wire: impl Into<Wire>,
+        head: Head<'_>,
+        request: RequestInfo,
+        limits: Limits,
+    ) -> Self {
+        let reader = Reader::with_limits(wire, head, request, limits);
+        Self { reader, content: Content::default() }
     }
 
     /// Reads a chunk. Chunks may be split anywhere.
@@ -94,14 +115,6 @@ impl Collector {
         let Content { text, reasoning, calls } = content;
         let tool_calls = calls.finish(&ending);
         Answer { text, reasoning, tool_calls, usage: ending.usage, ending }
-    }
-}
-
-/// Converts a new reader, such as one with other [`Limits`](crate::Limits). It must not have read
-/// anything yet.
-impl From<Reader> for Collector {
-    fn from(reader: Reader) -> Self {
-        Self { reader, content: Content::default() }
     }
 }
 
@@ -145,5 +158,17 @@ mod tests {
         let cut = collect(&streamed[..5], "text/event-stream");
         assert_eq!(cut.ending.reason, Reason::Cut);
         assert!(matches!(cut.allow(), Allow::Refuse(_)));
+    }
+
+    #[test]
+    fn limits_hold() {
+        let limits = Limits { event_bytes: 64, ..Limits::default() };
+        let head = Head { status: 200, content_type: "text/event-stream" };
+        let request = RequestInfo::default();
+        let mut collector = Collector::with_limits(&provider::OPENAI, head, request, limits);
+        collector.push(b"data: {\"choices\":[{\"delta\":{\"content\":\"Hi\"}}]}\n\n");
+        collector.push(format!("data: {}\n\n", "x".repeat(100)).as_bytes());
+        let answer = collector.finish(TransportEnd::Eof);
+        assert_eq!((&*answer.text, answer.ending.closed), ("Hi", crate::Closed::Oversize));
     }
 }

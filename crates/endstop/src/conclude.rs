@@ -18,7 +18,7 @@ impl State {
     pub(crate) fn snapshot(&self) -> Self {
         Self {
             wire: self.wire.clone(),
-            asked: self.asked.clone(),
+            request: self.request.clone(),
             limits: self.limits.clone(),
             facts: self.facts.clone(),
             repeat: Repeat::default(),
@@ -62,7 +62,7 @@ impl State {
         let mut ending = Ending {
             provider: self.wire.provider().to_owned(),
             dialect: self.wire.profile.dialect.id.into(),
-            model: self.facts.model.take().or(self.asked.model.take()),
+            model: self.facts.model.take().or(self.request.model.take()),
             said,
             closed,
             shown,
@@ -75,9 +75,9 @@ impl State {
             choices,
             details: std::mem::take(&mut self.facts.details),
             ratings: std::mem::take(&mut self.facts.ratings),
-            streamed: self.asked.streamed,
+            streamed: self.request.streamed,
             api_version: self.wire.api_version().map(str::to_owned),
-            cap: self.asked.cap,
+            cap: self.request.cap,
             bytes: self.bytes,
             events: self.events,
         };
@@ -116,13 +116,13 @@ impl State {
 
     /// Reports whether all requested choices came.
     fn has_all_choices(&self) -> bool {
-        let asked = self.asked.choices.map_or(0, |asked| asked as usize);
+        let asked = self.request.choices.map_or(0, |asked| asked as usize);
         self.facts.choices.len() >= asked.min(self.limits.choices)
     }
 
     /// Adds requested choices that never came, unless an end marker or an error ended the response.
     fn add_missing_choices(&mut self, closed: Closed) {
-        let Some(asked) = self.asked.choices else { return };
+        let Some(asked) = self.request.choices else { return };
         if matches!(closed, Closed::Proven | Closed::Error | Closed::Open) {
             return;
         }
@@ -153,7 +153,6 @@ impl State {
     }
 
     fn judge(&self, choice: &Choice, shown: Shown, closed: Closed) -> ChoiceEnding {
-        let quirks = &self.wire.profile.quirks;
         let verdict = verdict::judge(&Evidence {
             said: choice.said.as_ref(),
             meaning: choice.meaning.unwrap_or(Meaning::Nothing),
@@ -161,14 +160,7 @@ impl State {
             shown: &shown,
             fault: self.facts.fault.as_ref(),
             choices: self.facts.choices.len(),
-            habits: Habits {
-                word_suffices: self.word_suffices(choice, closed),
-                silent: self.wire.profile.proof == Proof::Silent,
-                has_tool_word: self.wire.profile.has_tool_word(),
-                lies_at_cap: quirks.lies_at_cap,
-                guessed: self.wire.profile.guessed,
-                ambiguous: self.wire.profile.ambiguous,
-            },
+            habits: Habits::of(&self.wire.profile, self.word_suffices(choice, closed)),
             partial: self.flags.partial,
         });
         ChoiceEnding {
@@ -203,7 +195,21 @@ impl State {
             (None, None) => return None,
             (output, beside) => output.unwrap_or(0).saturating_add(beside.unwrap_or(0)),
         };
-        self.asked.cap.filter(|cap| *cap > 0).map(|cap| used.cmp(&cap))
+        self.request.cap.filter(|cap| *cap > 0).map(|cap| used.cmp(&cap))
+    }
+}
+
+impl Habits {
+    /// Returns the habits of a profile. `word_suffices` depends on the response too.
+    pub(crate) fn of(profile: &Profile, word_suffices: bool) -> Self {
+        Self {
+            word_suffices,
+            silent: profile.proof == Proof::Silent,
+            has_tool_word: profile.has_tool_word(),
+            lies_at_cap: profile.quirks.lies_at_cap,
+            guessed: profile.guessed,
+            ambiguous: profile.ambiguous,
+        }
     }
 }
 

@@ -45,7 +45,7 @@ pub use openai_responses::DIALECT as OPENAI_RESPONSES;
 pub use crate::event::Word;
 pub use crate::fault::{At, ErrorPattern, class, message, name, status};
 pub use crate::frame::{Frame, FrameKind, Framing};
-pub use crate::gateway_error::{ErrorShape, GatewayError};
+pub use crate::gateway_error::{ErrorEnd, ErrorShape, GatewayError, KeepAlive, LastEvent};
 pub use crate::shape::Probe;
 pub use crate::sink::EventSink;
 pub use crate::verdict::Meaning;
@@ -85,6 +85,16 @@ pub static ALL: &[&Dialect] = &[
 ];
 
 /// One wire format.
+///
+/// ```
+/// use endstop::dialect;
+///
+/// let anthropic = dialect::by_id("anthropic-messages").unwrap();
+/// assert_eq!(anthropic.proof, dialect::Proof::Event);
+/// assert!(anthropic.words[0].rows.iter().any(|(word, _)| *word == "max_tokens"));
+/// ```
+///
+/// The example `dialect` of this crate adds one from outside.
 #[derive(Debug)]
 pub struct Dialect {
     /// Short name, such as `openai-chat`.
@@ -155,6 +165,7 @@ pub type ReadFrame = fn(&Frame<'_>, &mut EventSink<'_, '_>) -> Reading;
 
 /// Result of reading a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Reading {
     /// The frame was read.
     Read,
@@ -169,6 +180,8 @@ pub enum Reading {
 }
 
 /// Signal that proves the end of a stream.
+///
+/// The list is closed: who judges an end must handle each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Proof {
     /// A literal payload, such as `[DONE]`.
@@ -181,8 +194,21 @@ pub enum Proof {
     Silent,
 }
 
+impl Proof {
+    /// Returns the name, and the marker if it is one. They are part of the rules' version.
+    pub(crate) fn parts(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Marker(marker) => ("marker", marker),
+            Self::Event => ("event", ""),
+            Self::Word => ("word", ""),
+            Self::Silent => ("silent", ""),
+        }
+    }
+}
+
 /// Way in which a request asks for a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Streams {
     /// A stream if this field is true.
     Flag(&'static str),
@@ -193,6 +219,8 @@ pub enum Streams {
 }
 
 /// Finish reason that counts if a choice has several.
+///
+/// The list is closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wins {
     /// The first: later ones repeat or clear it.
@@ -203,6 +231,7 @@ pub enum Wins {
 
 /// Kind of a token count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum CountOf {
     /// Input tokens.
     Input,
@@ -215,6 +244,8 @@ pub enum CountOf {
 }
 
 /// Signal that closes a tool call.
+///
+/// The list is closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CallsClose {
     /// A separate event.

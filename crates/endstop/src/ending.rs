@@ -281,6 +281,31 @@ impl Closed {
     }
 }
 
+impl Closed {
+    /// Returns a description for people, in lower case.
+    #[must_use]
+    pub fn description(self) -> &'static str {
+        match self {
+            Self::Open => "still open",
+            Self::Proven => "closed normally, with the provider's end marker or a complete body",
+            Self::Eof => "closed without the provider's end marker",
+            Self::Reset => "broken off",
+            Self::Truncated => "closed inside a chunk, or before the declared length",
+            Self::Unreachable(_) => "never opened",
+            Self::TimedOut(Timer::Connect) => "not opened before the timeout",
+            Self::TimedOut(Timer::FirstByte) => "silent until the timeout for the first byte",
+            Self::TimedOut(Timer::Idle) => "silent until the timeout between two chunks",
+            Self::TimedOut(Timer::Total) => "open until the timeout for the whole response",
+            Self::TimedOut(Timer::ClientWrite) => "not read by the client before the timeout",
+            Self::ClientGone | Self::Dropped => "closed by the client",
+            Self::Error => "closed after an error from the provider",
+            Self::Oversize => "no longer read, because an event was too large",
+            Self::BrokenFrame => "no longer read, because a frame was corrupt",
+            Self::Interrupted | Self::ShutDown => "closed because the Endstop process ended",
+        }
+    }
+}
+
 impl From<TransportEnd> for Closed {
     fn from(close: TransportEnd) -> Self {
         match close {
@@ -560,6 +585,21 @@ pub struct ChoiceEnding {
 /// the response.
 ///
 /// The JSON form deserializes to the same value.
+///
+/// ```
+/// use endstop::{Closed, Ending, Head, Reason, RequestInfo, TransportEnd, Watcher, provider};
+///
+/// let mut watcher = Watcher::new(&provider::OPENAI, Head::default(), RequestInfo::default());
+/// watcher.watch(b"data: {\"choices\":[{\"delta\":{\"content\":\"Once\"}}]}\n\n");
+/// let ending = watcher.finish(TransportEnd::Eof);
+///
+/// assert_eq!((ending.reason, ending.closed), (Reason::Cut, Closed::Eof));
+/// assert!(ending.said.is_none() && ending.shown.text);
+/// assert_eq!(ending.sentence, "the stream stopped before the provider's end marker");
+///
+/// let json = serde_json::to_string(&ending).unwrap();
+/// assert_eq!(serde_json::from_str::<Ending>(&json).unwrap(), ending);
+/// ```
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Ending {

@@ -38,14 +38,29 @@ impl Fault {
     /// Returns a cause for operators, such as `upstream_rejected`.
     #[must_use]
     pub fn cause(&self) -> &'static str {
-        // A page is not the provider's error, whatever its HTTP status.
-        let is_page = self.form == FaultForm::Text && self.message.is_none();
+        // A page or binary data is not the provider's error, whatever its HTTP status.
+        let is_page = match self.form {
+            FaultForm::Page => true,
+            FaultForm::Text => self.message.is_none(),
+            FaultForm::Object | FaultForm::Status => false,
+        };
         match (self.rejected, self.status) {
             _ if self.kind == FaultKind::BadPayload => "upstream_bad_payload",
             (true, Some(300..=399)) => "blocked_redirect",
             _ if is_page => "upstream_bad_payload",
             (true, _) => "upstream_rejected",
             (false, _) => "upstream_error",
+        }
+    }
+}
+
+impl FaultForm {
+    /// Reports whether a page, a text or binary data came instead of an error of the provider.
+    #[must_use]
+    pub fn is_foreign(self) -> bool {
+        match self {
+            Self::Text | Self::Page => true,
+            Self::Object | Self::Status => false,
         }
     }
 }
@@ -58,8 +73,10 @@ pub enum FaultForm {
     /// Error in the format of the wire, sent by the provider itself.
     #[default]
     Object,
-    /// Page or plain text, which any proxy on the way may have sent.
+    /// Plain text or binary data, which any proxy on the way may have sent.
     Text,
+    /// HTML page, which any proxy on the way may have sent. Its title is the message.
+    Page,
     /// HTTP status alone.
     Status,
 }
@@ -125,6 +142,25 @@ impl FaultKind {
         }
     }
 
+    /// Returns the HTTP status that providers send with errors of this kind.
+    #[must_use]
+    pub fn status(self) -> u16 {
+        match self {
+            Self::ContextWindow
+            | Self::OutputLimit
+            | Self::Filter
+            | Self::ToolCall
+            | Self::InvalidRequest => 400,
+            Self::Auth => 401,
+            Self::Quota => 402,
+            Self::NotFound => 404,
+            Self::RateLimit => 429,
+            Self::Overloaded => 503,
+            Self::Timeout => 504,
+            Self::Other | Self::Cancelled | Self::Server | Self::BadPayload => 502,
+        }
+    }
+
     /// Returns a description for people.
     #[must_use]
     pub fn words(self) -> &'static str {
@@ -161,6 +197,7 @@ pub struct ErrorPattern {
 
 /// Place in which a pattern looks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum At {
     /// Type, code, or another field that names the error.
     Name,

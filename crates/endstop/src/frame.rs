@@ -13,6 +13,7 @@ use crate::json::{JsonState, Scanner};
 
 /// Framing of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Framing {
     /// Server-sent events.
     Sse,
@@ -28,6 +29,7 @@ pub enum Framing {
 
 /// Kind of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum FrameKind {
     /// One event of a stream.
     Event,

@@ -2,6 +2,12 @@
 //!
 //! Each function takes any bytes, builds its input from them, and asserts an invariant.
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+
+use crate::dialect::{
+    Dialect, anthropic, bedrock_converse, bedrock_nova, gemini, openai_chat, openai_responses,
+};
 use crate::frame::array::Array;
 use crate::frame::aws::{self, Aws};
 use crate::frame::lines::Lines;
@@ -94,20 +100,25 @@ fn read_lines(chunks: &[&[u8]]) -> Read {
 }
 
 fn read_array(chunks: &[&[u8]]) -> Read {
-    reading!(chunks, Array::new(LIMIT), |framer: Array, _: &mut dyn FnMut(Frame<'_>)| framer
-        .finish())
+    read_array_with(chunks, Array::new(LIMIT))
+}
+
+fn read_array_with(chunks: &[&[u8]], array: Array) -> Read {
+    reading!(chunks, array, |framer: Array, _: &mut dyn FnMut(Frame<'_>)| framer.finish())
 }
 
 fn read_aws(chunks: &[&[u8]], aws: Aws) -> Read {
     reading!(chunks, aws, |framer: Aws, _: &mut dyn FnMut(Frame<'_>)| framer.finish())
 }
 
-/// Checks that a streamed array has the elements that `serde_json` finds, and that an event stream
-/// returns what was written, and never anything damaged.
+/// Checks that a streamed array has the elements that `serde_json` finds, that comparing elements
+/// with the last one finds the same as scanning them, and that an event stream returns what was
+/// written, and never anything damaged.
 ///
 /// # Panics
 /// Panics if not.
 pub fn array_and_event_stream(data: &[u8]) {
+    compare_elements(data);
     if let Ok(list) = serde_json::from_slice::<Vec<&serde_json::value::RawValue>>(data) {
         let (frames, rest) = read_array(&cut(data, data.len()));
         let fits = list.iter().all(|element| element.get().len() <= LIMIT);
@@ -134,6 +145,29 @@ pub fn array_and_event_stream(data: &[u8]) {
         let (read, result) = read_aws(&cut(&stream, seed), Aws::new(LIMIT));
         assert!(read.len() < written.len() && result != Ok(Rest::Nothing));
         assert!(read.iter().zip(&written).all(|(read, written)| read == written));
+    }
+}
+
+/// Checks that the template of a streamed array changes nothing: on these bytes, and on an array of
+/// one element that is repeated with changes.
+fn compare_elements(data: &[u8]) {
+    let mut dice = Dice(data);
+    let mut array = vec![b'['];
+    for number in 0..dice.roll() % 8 {
+        let mut element = br#"{"k":"hello","n":12,"x":[1.5,{"a":"b"}],"e":-3}"#.to_vec();
+        for _ in 0..dice.roll() % 4 {
+            change(&mut element, &mut dice);
+        }
+        array.extend_from_slice(if number == 0 { b"" } else { b"," });
+        array.extend_from_slice(&element);
+    }
+    array.push(b']');
+    for bytes in [data, &array] {
+        for chunks in [vec![bytes], cut(bytes, data.len())] {
+            let compared = read_array_with(&chunks, Array::new(LIMIT));
+            let scanned = read_array_with(&chunks, Array::new(LIMIT).without_template());
+            assert_eq!(compared, scanned, "{}", String::from_utf8_lossy(bytes));
+        }
     }
 }
 
@@ -222,7 +256,97 @@ static TEMPLATES: &[(usize, &str)] = &[
         3,
         r#"{"candidates": [{"content": {"parts": [{"text": "hello"}]}}],"usageMetadata": {"promptTokenCount": 12,"candidatesTokenCount": 3,"totalTokenCount": 15}}"#,
     ),
+    (
+        4,
+        r#"{"candidates": [{"content": {"parts": [{"text": "hello"}]}}],"usageMetadata": {"promptTokenCount": 12,"candidatesTokenCount": 3,"totalTokenCount": 15}}"#,
+    ),
+    (5, r#"{"contentBlockIndex":0,"delta":{"text":"hello"},"p":"abcdefgh"}"#),
+    (6, r#"{"contentBlockDelta":{"delta":{"text":"hello"},"contentBlockIndex":0}}"#),
 ];
+
+/// Framing in which events are sent.
+#[derive(Clone, Copy)]
+enum Sent {
+    Sse,
+    Array,
+    /// AWS messages with this name.
+    Aws(&'static str),
+    /// Events of another wire, in base64 inside AWS messages.
+    AwsChunks,
+}
+
+impl Sent {
+    fn content_type(self) -> &'static str {
+        match self {
+            Self::Sse => "text/event-stream",
+            Self::Array => "application/json",
+            Self::Aws(_) | Self::AwsChunks => "application/vnd.amazon.eventstream",
+        }
+    }
+
+    /// Frames an event; `first` is the first one of its stream.
+    fn frame(self, event: &[u8], first: bool) -> Vec<u8> {
+        let message = |name, data: &[u8]| {
+            aws::encode(&[(":message-type", "event"), (":event-type", name)], data)
+        };
+        match self {
+            Self::Sse => [b"data: ", event, b"\n\n"].concat(),
+            Self::Array => [if first { &b"["[..] } else { b"\n,\r\n" }, event].concat(),
+            Self::Aws(name) => message(name, event),
+            Self::AwsChunks => {
+                let wrapped = format!("{{\"bytes\":\"{}\"}}", STANDARD.encode(event));
+                message("chunk", wrapped.as_bytes())
+            }
+        }
+    }
+}
+
+/// A wire whose events repeat: its template is repeated with changes.
+struct Repeating {
+    profile: &'static Profile,
+    sent: Sent,
+    template: &'static str,
+    /// Event with a finish reason.
+    last: &'static str,
+}
+
+fn repeating() -> Vec<Repeating> {
+    let wire = |provider: &'static provider::Provider, dialect: &Dialect| {
+        provider.wire_of(dialect.id).unwrap_or(&provider.main)
+    };
+    let chat = r#"{"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}"#;
+    let gemini = r#"{"candidates":[{"content":{"parts":[{"text":"!"}]},"finishReason":"STOP"}]}"#;
+    let wires = [
+        (wire(&provider::OPENAI, &openai_chat::DIALECT), Sent::Sse, chat),
+        (
+            wire(&provider::OPENAI, &openai_responses::DIALECT),
+            Sent::Sse,
+            r#"{"type":"response.completed","response":{"status":"completed","output":[]}}"#,
+        ),
+        (
+            wire(&provider::ANTHROPIC, &anthropic::DIALECT),
+            Sent::Sse,
+            r#"{"type":"message_delta","delta":{"stop_reason":"end_turn"}}"#,
+        ),
+        (wire(&provider::GOOGLE, &gemini::DIALECT), Sent::Sse, gemini),
+        (wire(&provider::GOOGLE, &gemini::DIALECT), Sent::Array, gemini),
+        (
+            wire(&provider::BEDROCK, &bedrock_converse::DIALECT),
+            Sent::Aws("contentBlockDelta"),
+            r#"{"contentBlockIndex":0,"delta":{"text":"!"}}"#,
+        ),
+        (
+            wire(&provider::BEDROCK, &bedrock_nova::DIALECT),
+            Sent::AwsChunks,
+            r#"{"messageStop":{"stopReason":"end_turn"}}"#,
+        ),
+    ];
+    let all = TEMPLATES.iter().filter_map(|(wire, template)| {
+        let (profile, sent, last) = *wires.get(*wire)?;
+        Some(Repeating { profile, sent, template, last })
+    });
+    all.collect()
+}
 
 /// Checks that the fast path and the parser agree on the ending and on every event.
 ///
@@ -230,32 +354,20 @@ static TEMPLATES: &[(usize, &str)] = &[
 /// Panics if they do not.
 pub fn repeats(data: &[u8]) {
     let mut dice = Dice(data);
-    let wires = [
-        &provider::OPENAI.main,
-        provider::OPENAI.others.first().unwrap_or(&provider::OPENAI.main),
-        &provider::ANTHROPIC.main,
-        &provider::GOOGLE.main,
-    ];
-    let Some((wire, template)) = TEMPLATES.get(dice.roll() % TEMPLATES.len()) else { return };
-    let Some(profile) = wires.get(*wire) else { return };
+    let all = repeating();
+    let Some(Repeating { profile, sent, template, last }) = all.get(dice.roll() % all.len()) else {
+        return;
+    };
     let mut stream = Vec::new();
-    let words = [
-        r#"{"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}"#,
-        r#"{"type":"response.completed","response":{"status":"completed","output":[]}}"#,
-        r#"{"type":"message_delta","delta":{"stop_reason":"end_turn"}}"#,
-        r#"{"candidates":[{"content":{"parts":[{"text":"!"}]},"finishReason":"STOP"}]}"#,
-    ];
-    for _ in 0..6 {
-        let word = words.get(*wire).filter(|_| dice.roll() % 8 == 7);
-        let mut event = word.unwrap_or(template).as_bytes().to_vec();
+    for number in 0..6 {
+        let event = if dice.roll() % 8 == 7 { last } else { template };
+        let mut event = event.as_bytes().to_vec();
         for _ in 0..dice.roll() % 4 {
             change(&mut event, &mut dice);
         }
-        stream.extend_from_slice(b"data: ");
-        stream.extend_from_slice(&event);
-        stream.extend_from_slice(b"\n\n");
+        stream.extend(sent.frame(&event, number == 0));
     }
-    let head = || Head { status: 200, content_type: "text/event-stream" };
+    let head = || Head { status: 200, content_type: sent.content_type() };
     let fast =
         read(Reader::new(*profile, head(), RequestInfo::default()), &[&stream], TransportEnd::Eof);
     let slow = Reader::new(*profile, head(), RequestInfo::default()).without_repeats();
@@ -263,6 +375,15 @@ pub fn repeats(data: &[u8]) {
     let mut watched = Watcher::new(*profile, head(), RequestInfo::default());
     watched.watch(&stream);
     assert_eq!(fast.0, watched.finish(TransportEnd::Eof));
+}
+
+/// Applies random edits to a request and checks that the result parses and that the spans which no
+/// edit concerns keep their bytes.
+///
+/// # Panics
+/// Panics if not.
+pub fn documents(data: &[u8]) {
+    crate::next_request::fuzz_documents(data);
 }
 
 /// Events of tool calls on several wires, to be sent in any order.
@@ -444,6 +565,12 @@ mod tests {
     #[test]
     fn repeats() {
         seeds(50_000, &[], super::repeats);
+    }
+
+    #[test]
+    fn documents() {
+        seeds(50_000, b"{}[]\",:ab 1", super::documents);
+        seeds(5_000, &[], super::documents);
     }
 
     #[test]

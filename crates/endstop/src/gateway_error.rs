@@ -2,17 +2,20 @@
 //!
 //! A gateway between a provider and its client has to report errors itself: the provider cannot be
 //! reached, or its response ended badly without saying so. Each wire has one format for error
-//! bodies and one for errors inside a stream, and clients raise only on those. An error frame alone
-//! does not make every client raise: after it, the connection must be aborted.
+//! bodies and one for errors inside a stream, and clients raise only on those. On some wires a
+//! client overlooks the error frame, and the connection must be aborted after it. On others an
+//! abort makes a client crash that would recover from the frame. So the end is data, too, and
+//! docs/compatibility.md has the clients that it was tried with.
 
 use serde_json::Value;
 
 use crate::dialect::common::{aws_error, aws_exception};
+use crate::ending::Reason;
 use crate::frame::Framing;
 use crate::provider::Profile;
 
 /// An error of the gateway.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct GatewayError<'a> {
     /// HTTP status that it has, or would have had.
     pub status: u16,
@@ -20,17 +23,51 @@ pub struct GatewayError<'a> {
     pub code: &'a str,
     /// Sentence that says what happened, what it means and what to do.
     pub message: &'a str,
+    /// Reason for the end of the response that fails with this error, if there was a response.
+    pub reason: Option<Reason>,
+    /// Whether the same request is expected to end the same way.
+    pub repeats: bool,
 }
 
-/// Error format of a wire.
+/// Bytes that a gateway adds to the responses of a wire: errors, and keep-alives while it holds
+/// frames back.
 #[derive(Clone, Copy, Debug)]
 pub struct ErrorShape {
     /// Event name of errors in server-sent events; empty if events have no names.
     pub event: &'static str,
     /// Returns the payload of an error inside a stream.
     pub in_stream: fn(&GatewayError<'_>) -> Value,
+    /// Returns the name and the payload of the event that ends a failed stream, after the error.
+    pub last: Option<LastEvent>,
     /// Returns the body of an error response.
     pub body: fn(&GatewayError<'_>) -> Value,
+    /// End of the connection after the error.
+    pub end: ErrorEnd,
+    /// Bytes that keep a client waiting.
+    pub keep_alive: KeepAlive,
+}
+
+/// Function that returns the name and the payload of the event that ends a failed stream.
+pub type LastEvent = fn(&GatewayError<'_>) -> (&'static str, Value);
+
+/// End of the connection after an error inside a stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ErrorEnd {
+    /// A clean end: every client that was tried raises on the error itself.
+    Clean,
+    /// An abort: some client overlooks the error.
+    Abort,
+}
+
+/// Bytes that keep a client waiting while a gateway holds frames back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KeepAlive {
+    /// A comment, which every client that was tried skips.
+    Comment,
+    /// This event, which the wire has for the purpose.
+    Event(&'static str),
+    /// Some of the held bytes: the wire has nothing that its clients skip.
+    Trickle,
 }
 
 impl Profile {
@@ -57,8 +94,11 @@ impl Profile {
     ) -> Vec<u8> {
         let payload = || (self.error_shape.in_stream)(gateway_error).to_string();
         match framing {
-            Framing::Sse if self.error_shape.event.is_empty() => format!("data: {}\n\n", payload()),
-            Framing::Sse => format!("event: {}\ndata: {}\n\n", self.error_shape.event, payload()),
+            Framing::Sse => {
+                let last = self.error_shape.last.map(|last| last(gateway_error));
+                let last = last.map(|(name, payload)| sse_event(name, &payload.to_string()));
+                sse_event(self.error_shape.event, &payload()) + &last.unwrap_or_default()
+            }
             Framing::Lines => format!("{}\n", payload()),
             // The bracket stays open: the connection is aborted next.
             Framing::Array if first => format!("[{}", payload()),
@@ -67,6 +107,37 @@ impl Profile {
         }
         .into_bytes()
     }
+
+    /// Returns the end of the connection after an error in a stream with this framing.
+    #[must_use]
+    pub fn error_end(&self, framing: Framing) -> ErrorEnd {
+        match framing {
+            // Its bracket stays open.
+            Framing::Array => ErrorEnd::Abort,
+            // Every client of AWS that was tried raises on the exception.
+            Framing::Aws | Framing::AwsChunks => ErrorEnd::Clean,
+            Framing::Sse | Framing::Lines => self.error_shape.end,
+        }
+    }
+
+    /// Returns the bytes that keep a client waiting in a stream with this framing.
+    #[must_use]
+    pub fn keep_alive(&self, framing: Framing) -> KeepAlive {
+        match framing {
+            Framing::Sse => self.error_shape.keep_alive,
+            Framing::Lines | Framing::Array | Framing::Aws | Framing::AwsChunks => {
+                KeepAlive::Trickle
+            }
+        }
+    }
+}
+
+fn sse_event(name: &str, payload: &str) -> String {
+    if name.is_empty() {
+        format!("data: {payload}\n\n")
+    } else {
+        format!("event: {name}\ndata: {payload}\n\n")
+    }
 }
 
 #[cfg(test)]
@@ -74,8 +145,13 @@ mod tests {
     use super::*;
     use crate::{Head, Reason, RequestInfo, TransportEnd, Watcher, dialect, provider};
 
-    const TROUBLE: GatewayError<'_> =
-        GatewayError { status: 502, code: "endstop_cut", message: "it was cut" };
+    const TROUBLE: GatewayError<'_> = GatewayError {
+        status: 502,
+        code: "endstop_cut",
+        message: "it was cut",
+        reason: Some(Reason::Cut),
+        repeats: false,
+    };
 
     /// Every wire of every provider reads its own error format back as an error.
     #[test]

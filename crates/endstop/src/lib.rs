@@ -32,8 +32,9 @@
 //! # Endings
 //!
 //! An [`Ending`] keeps four facts apart: the finish reason that the provider
-//! [`said`](Ending::said), how the bytes [`closed`](Ending::closed), what the content
-//! [`shown`](Ending::shown), and the verdict on these: a [`Reason`], a [`Confidence`] and a sentence.
+//! [`said`](Ending::said), how the bytes [`closed`](Ending::closed), what was
+//! [`shown`](Ending::shown) by the content, and the verdict: a [`Reason`], a [`Confidence`] and a
+//! sentence.
 //!
 //! The stream above without its last event is [`Reason::Cut`], whatever its finish reason: this wire
 //! ends with an event, and that event is missing.
@@ -114,6 +115,7 @@ pub use ending::{
 };
 pub use event::Event;
 pub use fault::{Fault, FaultForm, FaultKind};
+pub use frame::framer::Form;
 pub use mark::{ChoiceMark, Mark};
 #[doc(hidden)]
 pub use nearest::nearest;

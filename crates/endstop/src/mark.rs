@@ -59,3 +59,16 @@ pub struct ChoiceMark {
     /// Whether this choice has a finish reason.
     pub said: bool,
 }
+
+impl ChoiceMark {
+    /// Reports whether a client that does not wait for the end could run a call of this choice, or
+    /// take its calls for settled: a call has complete arguments or a closed block, or another
+    /// call, the finish reason or the end marker followed it.
+    ///
+    /// A gateway in front of such clients holds back the first frame after which this is true.
+    #[must_use]
+    pub fn could_run(&self, is_proven: bool) -> bool {
+        let settled = self.whole > 0 || self.closed > 0 || self.begun > 1;
+        self.begun > 0 && (settled || self.said || is_proven)
+    }
+}

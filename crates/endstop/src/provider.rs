@@ -80,6 +80,15 @@ providers! {
 pub static GENERIC: &Provider = &OPENAI_COMPATIBLE;
 
 /// A provider and the wires that it speaks.
+///
+/// ```
+/// use endstop::provider;
+///
+/// let xai = provider::by_id("xai").unwrap();
+/// assert!(xai.serves_from("api.x.ai"));
+/// assert_eq!(xai.main.dialect.id, "openai-chat");
+/// assert_eq!(xai.wire_for_path("/v1/responses").unwrap().dialect.id, "openai-responses");
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Provider {
     /// Short name, such as `xai`.
@@ -231,6 +240,8 @@ pub struct Taught {
 }
 
 /// Way in which a request carries its key.
+///
+/// The list is closed: a request must handle each, so a new one breaks its sender on purpose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Auth {
     /// `Authorization: Bearer …`.
@@ -311,6 +322,7 @@ pub const fn models(models: &'static [&'static str], how: Resume) -> ResumeRule 
 
 /// Way to resume a truncated answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Resume {
     /// The conversation ends with the answer so far, and the model continues it.
     Prefill(Prefill),
@@ -358,6 +370,7 @@ pub struct Token {
 
 /// Value that identifies a response at the provider.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum TokenOf {
     /// The id of the response.
     Response,
@@ -367,6 +380,7 @@ pub enum TokenOf {
 
 /// Contents of a request besides the id or token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum TokenInput {
     /// The contents of the first request.
     Same,
@@ -381,6 +395,7 @@ pub enum TokenInput {
 /// Role of the message that carries a hint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum Role {
     /// The system.
     System,
@@ -388,18 +403,6 @@ pub enum Role {
     Developer,
     /// The user. The end of the answer is quoted.
     User,
-}
-
-impl Role {
-    /// Returns the name of the role on most wires.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::System => "system",
-            Self::Developer => "developer",
-            Self::User => "user",
-        }
-    }
 }
 
 /// Capabilities of a wire at a host.
@@ -439,6 +442,23 @@ pub const NO_QUIRKS: Quirks = Quirks {
     cache_beside_input: false,
     runs_custom_tools: false,
 };
+
+impl Quirks {
+    /// Returns the names of those that are set. They are part of the rules' version, to which a
+    /// quirk that a host does not have adds nothing.
+    pub(crate) fn names(&self) -> impl Iterator<Item = &'static str> + use<> {
+        // Destructured, so that a new quirk cannot be forgotten.
+        let Self { lies_at_cap, reasoning_beside_output, cache_beside_input, runs_custom_tools } =
+            *self;
+        let all = [
+            (lies_at_cap, "lies_at_cap"),
+            (reasoning_beside_output, "reasoning_beside_output"),
+            (cache_beside_input, "cache_beside_input"),
+            (runs_custom_tools, "runs_custom_tools"),
+        ];
+        all.into_iter().filter(|(set, _)| *set).map(|(_, name)| name)
+    }
+}
 
 impl Wire {
     /// Returns the same wire with these corrections.

@@ -60,7 +60,10 @@ fn fingerprint(provider: &Provider) -> u32 {
     add(provider.id);
     for profile in provider.wires() {
         add(profile.dialect.id);
-        add(&format!("{:?} {:?}", profile.proof, profile.quirks));
+        let (proof, marker) = profile.proof.parts();
+        add(proof);
+        add(marker);
+        profile.quirks.names().for_each(&mut add);
         for table in profile.tables() {
             add(table.field);
             for (word, reason) in table.rows {
@@ -70,7 +73,10 @@ fn fingerprint(provider: &Provider) -> u32 {
             for word in [table.vague, table.empty, table.pending].into_iter().flatten() {
                 add(word);
             }
-            add(&format!("{:?}", table.numbers));
+            for (number, word) in table.numbers {
+                add(&number.to_string());
+                add(word);
+            }
         }
     }
     u32::try_from(hash >> 33).unwrap_or_default()
@@ -80,6 +86,19 @@ fn fingerprint(provider: &Provider) -> u32 {
 pub const MOST_TEXT: usize = 256;
 
 /// Record of one response from an upstream.
+///
+/// ```
+/// use endstop::{Head, Record, RequestInfo, TransportEnd, Watcher, provider};
+///
+/// let mut record = Record { id: "1".to_owned(), ..Record::default() };
+/// record.ask(&provider::OPENAI.main, &RequestInfo::default());
+/// assert_eq!(record.closed, "interrupted");
+///
+/// let mut watcher = Watcher::new(&provider::OPENAI, Head::default(), RequestInfo::default());
+/// watcher.watch(br#"{"choices":[{"message":{"content":"Hi"},"finish_reason":"length"}]}"#);
+/// record.end(&watcher.finish(TransportEnd::Eof));
+/// assert_eq!((&*record.reason, &*record.closed), ("output_limit", "proven"));
+/// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Record {
@@ -164,12 +183,12 @@ pub struct Record {
 impl Record {
     /// Fills in the facts of the request. Until [`Record::end`] is called, this is the record of an
     /// interrupted response.
-    pub fn ask(&mut self, profile: &Profile, asked: &RequestInfo) {
+    pub fn ask(&mut self, profile: &Profile, request: &RequestInfo) {
         profile.provider.clone_into(&mut self.provider);
         profile.dialect.id.clone_into(&mut self.dialect);
-        self.model = asked.model.as_deref().map(short);
-        self.streamed = asked.streamed.unwrap_or(false);
-        self.cap = asked.cap;
+        self.model = request.model.as_deref().map(short);
+        self.streamed = request.streamed.unwrap_or(false);
+        self.cap = request.cap;
         self.attempt = self.attempt.max(1);
         self.rules = rules(&self.provider);
         self.interrupt();
@@ -236,14 +255,7 @@ impl Record {
         if meaning == Meaning::Unknown && self.reason != Reason::Unknown.name() {
             return None;
         }
-        let habits = Habits {
-            word_suffices: word_suffices(profile.proof, closed, &self.shown),
-            silent: profile.proof == Proof::Silent,
-            has_tool_word: profile.has_tool_word(),
-            lies_at_cap: profile.quirks.lies_at_cap,
-            guessed: profile.guessed,
-            ambiguous: profile.ambiguous,
-        };
+        let habits = Habits::of(profile, word_suffices(profile.proof, closed, &self.shown));
         let shown = shown(&self.shown);
         let said = said.as_ref();
         let evidence = Evidence {
@@ -384,9 +396,9 @@ mod tests {
     #[test]
     fn what_is_asked_and_never_answered_was_interrupted() {
         let mut record = Record::default();
-        let asked =
+        let request =
             RequestInfo { model: Some("m".repeat(5000)), cap: Some(9), ..RequestInfo::default() };
-        record.ask(&provider::OPENAI.main, &asked);
+        record.ask(&provider::OPENAI.main, &request);
         assert_eq!(record.model.map(|model| model.len()), Some(MOST_TEXT));
         assert_eq!((record.reason.as_str(), record.closed.as_str()), ("cancelled", "interrupted"));
         assert_eq!(record.finish_reason.as_deref(), Some("cancel"));
@@ -408,7 +420,15 @@ mod tests {
         static WORDS: &[Words] = &[Words::plain("finish_reason", "x", &[("new", Reason::Cut)])];
         assert_ne!(with(|profile| profile.words = WORDS), base);
         assert_ne!(with(|profile| profile.proof = Proof::Silent), base);
+        assert_ne!(with(|profile| profile.quirks.runs_custom_tools = true), base);
         assert_eq!(with(|profile| profile.notes = &["a note"]), base);
+        assert_eq!(with(|profile| profile.quirks.runs_custom_tools = false), base);
+    }
+
+    /// Versions are stored with records: they change with the rules, and with nothing else.
+    #[test]
+    fn rules_keep_their_version() {
+        assert_eq!((rules("openai"), rules("perplexity")), (1_080_441_463, 337_206_047));
     }
 
     #[test]

@@ -30,7 +30,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 #[cfg(feature = "toml")]
-pub use file::Error;
+pub use file::ProviderFileError;
 
 use crate::dialect::Proof;
 use crate::ending::{Ending, Reason};
@@ -45,6 +45,13 @@ use crate::{shape, version};
 const MAX_UNKNOWN: usize = 1024;
 
 /// Facts about a response before it is read. A field is empty if it is not known.
+///
+/// ```
+/// use endstop::registry::{Clues, choose};
+///
+/// let clues = Clues { host: "api.mistral.ai", path: "/v1/chat/completions", ..Clues::default() };
+/// assert_eq!(choose(&clues).provider(), "mistral");
+/// ```
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Clues<'a> {
     /// Id of the provider, an alias, or an unknown name.
@@ -142,6 +149,19 @@ impl Clues<'_> {
 }
 
 /// Providers registered at run time. They take precedence over the built-in ones.
+///
+/// ```
+/// use endstop::Reason;
+/// use endstop::dialect::Meaning;
+/// use endstop::provider::XAI;
+/// use endstop::registry::{Entry, Like, Registry};
+///
+/// let mut registry = Registry::default();
+/// assert_eq!(registry.meaning("xai", "frobnicated"), Meaning::Unknown);
+/// let entry = Entry::new("xai", Like::Provider(&XAI)).word("frobnicated", Reason::OutputLimit);
+/// registry.register(entry);
+/// assert_eq!(registry.meaning("xai", "frobnicated"), Meaning::Known(Reason::OutputLimit));
+/// ```
 #[derive(Clone, Debug, Default)]
 pub struct Registry {
     entries: BTreeMap<String, Vec<Entry>>,
@@ -149,6 +169,18 @@ pub struct Registry {
 }
 
 /// A provider registered at run time, or the corrections of a built-in one.
+///
+/// ```
+/// use endstop::provider::OPENAI;
+/// use endstop::registry::{Clues, Entry, Like, Registry};
+///
+/// let mut entry = Entry::new("acme", Like::Wire(&OPENAI.main));
+/// entry.hosts = vec!["api.acme.example".to_owned()];
+/// let mut registry = Registry::default();
+/// registry.register(entry);
+/// let wire = registry.choose(&Clues { host: "api.acme.example", ..Clues::default() });
+/// assert_eq!(wire.provider(), "acme");
+/// ```
 #[derive(Clone, Debug)]
 pub struct Entry {
     /// Id. The id of a built-in provider corrects that provider, on all its wires.
@@ -184,6 +216,7 @@ impl Entry {
 
 /// Wires of a registered provider.
 #[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
 pub enum Like {
     /// All wires of this provider, chosen in the same way.
     Provider(&'static Provider),
@@ -445,7 +478,7 @@ impl Registry {
     }
 }
 
-#[cfg(all(test, feature = "toml"))]
+#[cfg(test)]
 mod tests {
     use super::*;
 
@@ -521,6 +554,7 @@ mod tests {
         check(clues, "openai-compatible", "openai-chat", true);
     }
 
+    #[cfg(feature = "toml")]
     const ACME: &str = r#"
 [provider.acme]
 like = "openai-chat"
@@ -542,6 +576,7 @@ stop = "paused"
         reader.finish(crate::TransportEnd::Eof)
     }
 
+    #[cfg(feature = "toml")]
     #[test]
     fn users_add_and_correct_words_in_toml() {
         let mut registry = Registry::default();
@@ -623,6 +658,7 @@ stop = "paused"
     }
 
     /// Returns the ending of a body that a wire of the registry reads.
+    #[cfg(feature = "toml")]
     fn ends(registry: &Registry, clues: Clues<'_>, body: &str) -> (Reason, crate::Confidence) {
         let wire = registry.choose(&Clues { body: body.as_bytes(), ..clues });
         let mut reader =
@@ -632,6 +668,7 @@ stop = "paused"
         (ending.reason, ending.confidence)
     }
 
+    #[cfg(feature = "toml")]
     const TAUGHT: &str = r#"
 [provider.openai]
 proof = "word"
@@ -654,6 +691,7 @@ WEARY = "paused"
 OTHER = "refused"
 "#;
 
+    #[cfg(feature = "toml")]
     #[test]
     fn a_corrected_provider_keeps_all_its_wires() {
         use crate::Confidence::{High, Medium};
@@ -746,6 +784,7 @@ OTHER = "refused"
         assert_eq!(wire.profile.proof, Proof::Event);
     }
 
+    #[cfg(feature = "toml")]
     #[test]
     fn a_provider_of_ones_own_is_like_a_provider_or_like_one_wire() {
         let mut registry = Registry::default();
@@ -812,6 +851,7 @@ like = "anthropic-messages"
         assert_eq!(ends(vertex), Reason::MalformedToolCall);
     }
 
+    #[cfg(feature = "toml")]
     #[test]
     fn bad_toml_gets_one_line_with_file_and_line() {
         let fails = |text: &str, line: usize, says: &str| {
@@ -878,6 +918,7 @@ like = "anthropic-messages"
         fails(&with("[provider.acme.versions.2]\nwrods = 1\n"), 4, "unknown field `wrods`");
     }
 
+    #[cfg(feature = "toml")]
     #[test]
     fn nothing_of_a_bad_file_is_registered_and_a_second_file_adds() {
         let mut registry = Registry::default();

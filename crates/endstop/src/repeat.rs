@@ -1,11 +1,11 @@
-//! The fast path: an event that repeats the last one but for its text.
+//! The fast path: reads events that differ from an earlier one only in their text.
 //!
-//! In a stream nearly every event is the one before it with another piece of text, and perhaps
-//! other padding. Such an event is recognised by comparing bytes, hole by hole, and read without
-//! parsing. Nothing is assumed: what lies outside the holes is byte for byte what the parser has
-//! already read, and a hole is taken only if it is a string, number or space that the parser would
-//! have taken too. Anything else is a miss, and the parser reads it. A differential test and a fuzz
-//! target hold the two against each other.
+//! In a stream, nearly every event equals the one before it except for a piece of text, and perhaps
+//! padding. Such an event is recognised by comparing bytes with a template, and read without
+//! parsing. The template has holes for the text, the padding and the token counts. Outside the
+//! holes, the bytes equal those that the parser has already read. Inside, only a string, a number
+//! or spaces that the parser would accept are accepted. Any other event is a miss, and the parser
+//! reads it. A differential test and a fuzz target compare the two.
 
 use std::borrow::Cow;
 
@@ -17,22 +17,22 @@ use crate::event::Event;
 use crate::frame::Frame;
 use crate::json::integer_length;
 
-/// Templates learned in a row without a hit before learning is given up.
+/// Maximum number of templates learned in a row without a hit.
 const PATIENCE: u32 = 16;
 
-/// The most digits of an integer that is read here: more may not fit.
+/// Maximum number of digits of an integer. More might not fit into 64 bits.
 const MAX_DIGITS: usize = 18;
 
-/// The last plain event, as a template.
+/// The last event that only carries text, as a template.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Repeat {
     data: Vec<u8>,
     name: String,
     holes: Vec<Hole>,
     piece: Option<Piece>,
-    /// Token counts come with the piece, before it or after it.
+    /// Order of the token counts and the text, if the event carries both.
     counts: Option<Order>,
-    /// The token counts of the last hit.
+    /// Token counts of the last hit.
     usage: Usage,
     unused: u32,
 }
@@ -46,26 +46,26 @@ struct Hole {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum HoleKind {
-    /// The inside of the string that holds the text.
+    /// Content of the string with the text.
     Text,
-    /// The inside of a string that nobody reads.
+    /// Content of a string that is not read.
     Padding,
-    /// An integer that nobody reads.
+    /// An integer that is not read.
     Number,
     /// A token count.
     Count(CountOf),
-    /// White space before the last brace, which Anthropic pads with.
+    /// Spaces before the last brace, which some providers pad with.
     Space,
 }
 
-/// Whether token counts come before the text or after it.
+/// Order of the token counts and the text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Order {
     Before,
     After,
 }
 
-/// The one event that the template gives.
+/// The event that a hit yields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Piece {
     Text { choice: u32 },
@@ -74,12 +74,12 @@ pub(crate) enum Piece {
 }
 
 impl Piece {
-    /// Whether what the text says matters to the ending, and not only that it came.
+    /// Reports whether the ending depends on the content of the text, and not only on its presence.
     pub(crate) fn is_followed(self) -> bool {
         matches!(self, Self::Arguments { .. })
     }
 
-    /// The event that this piece is, with its text.
+    /// Returns the event with this text.
     pub(crate) fn event(self, text: &str) -> Event<'_> {
         match self {
             Self::Text { choice } => Event::Text { choice, text },
@@ -91,16 +91,16 @@ impl Piece {
     }
 }
 
-/// The string that holds the text, known to be one that the parser would take.
+/// The string with the text. The parser would accept it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Hit<'a> {
-    /// The quotes around it.
+    /// The string with its quotes.
     quoted: &'a [u8],
     escaped: bool,
 }
 
 impl<'a> Hit<'a> {
-    /// What the string says.
+    /// Returns the text.
     pub(crate) fn text(&self) -> Option<Cow<'a, str>> {
         if self.escaped {
             return serde_json::from_slice::<String>(self.quoted).ok().map(Cow::Owned);
@@ -110,7 +110,7 @@ impl<'a> Hit<'a> {
     }
 }
 
-/// What the parser gave for a frame, as far as learning cares.
+/// Events that the parser found in a frame, as far as a template needs them.
 #[derive(Debug, Default)]
 pub(crate) struct Lesson {
     piece: Option<(Piece, usize, usize)>,
@@ -120,7 +120,7 @@ pub(crate) struct Lesson {
 }
 
 impl Lesson {
-    /// Takes note of an event; its text must lie in `data` to be a hole.
+    /// Adds an event. Its text is a hole only if it lies in `data`.
     pub(crate) fn note(&mut self, event: &Event<'_>, data: &[u8]) {
         let (piece, text) = match *event {
             Event::Begin { .. } => return,
@@ -163,20 +163,20 @@ impl Lesson {
         }
     }
 
-    /// The frame gave something that a template cannot give.
+    /// Marks the frame as one that cannot be a template.
     pub(crate) fn spoil(&mut self) {
         self.spoiled = true;
     }
 }
 
 impl Repeat {
-    /// One that never learns.
+    /// Creates one that never learns a template.
     #[cfg(any(test, fuzzing))]
     pub(crate) fn disabled() -> Self {
         Self { unused: PATIENCE, ..Self::default() }
     }
 
-    /// The text of a frame that repeats the template, and what it is a piece of.
+    /// Returns the text of a frame that matches the template, and its kind.
     pub(crate) fn hit<'a>(&mut self, frame: &Frame<'a>) -> Option<(Piece, Hit<'a>)> {
         let piece = self.piece?;
         if frame.name.len() != self.name.len() || !frame.name.is_empty() && frame.name != self.name
@@ -228,15 +228,15 @@ impl Repeat {
         if rest == self.data.get(at..)? { hit } else { None }
     }
 
-    /// Drops the template if the frame that was just parsed rated its content anew: the ratings of
-    /// the template would be news again.
+    /// Drops the template if the frame that was just parsed had new safety ratings, since those of
+    /// the template would be new again after them.
     pub(crate) fn heed(&mut self, lesson: &Lesson) {
         if lesson.rated {
             self.piece = None;
         }
     }
 
-    /// Makes a template of a frame that was just parsed, if it is one.
+    /// Makes the frame that was just parsed the template, if it can be one.
     pub(crate) fn learn(&mut self, frame: &Frame<'_>, lesson: &Lesson, dialect: &Dialect) {
         let Some((piece, start, end)) = lesson.piece.filter(|_| !lesson.spoiled) else { return };
         if self.unused >= PATIENCE {
@@ -261,7 +261,7 @@ impl Repeat {
 }
 
 impl Repeat {
-    /// Whether the holes for token counts hold exactly the counts that the parser read.
+    /// Reports whether the holes for token counts contain exactly the counts that the parser read.
     fn counts_agree(&self, lesson: &Lesson) -> bool {
         let mut found = Usage::default();
         for hole in &self.holes {
@@ -280,7 +280,7 @@ impl Repeat {
     }
 }
 
-/// Where a count of this kind is kept.
+/// Returns the field for a count of this kind.
 fn slot(usage: &mut Usage, of: CountOf) -> &mut Option<u64> {
     match of {
         CountOf::Input => &mut usage.input,
@@ -295,7 +295,7 @@ struct Inside {
     escaped: bool,
 }
 
-/// Bytes that cannot stand in a string as they are: control characters, quote and backslash.
+/// Bytes that JSON does not allow in a string unescaped: control characters, quote and backslash.
 #[expect(clippy::indexing_slicing, reason = "checked when it is compiled")]
 static SPECIAL: [bool; 256] = {
     let mut special = [false; 256];
@@ -309,12 +309,12 @@ static SPECIAL: [bool; 256] = {
     special
 };
 
-/// Returns how many bytes at the beginning, in blocks of eight, can stand in a string as they are.
+/// Returns the length of the prefix, in blocks of eight, that a string can contain unescaped.
 fn plain_blocks(bytes: &[u8]) -> usize {
     const ONES: u64 = 0x0101_0101_0101_0101;
     const HIGH: u64 = 0x8080_8080_8080_8080;
-    // The high bit of each byte that is smaller than `than`, which is at most 128; of others, too,
-    // but only above one that is.
+    // Sets the high bit of each byte that is smaller than `than`, which is at most 128. It may set
+    // it for others too, but only above one that is smaller.
     let below = |block: u64, than: u64| block.wrapping_sub(ONES * than) & !block & HIGH;
     let is_plain = |block: &&[u8; 8]| {
         let block = u64::from_le_bytes(**block);
@@ -326,17 +326,18 @@ fn plain_blocks(bytes: &[u8]) -> usize {
     blocks.iter().take_while(is_plain).count() * 8
 }
 
-/// The inside of a string, up to its quote; none if it is not one that the parser is sure to take.
+/// Returns the content of a string, up to its quote. Returns `None` unless the parser would accept
+/// it.
 fn string_inside(bytes: &[u8]) -> Option<Inside> {
     inside_from(bytes, 0)
 }
 
-/// The same, faster for strings that are long.
+/// Does the same, faster for long strings.
 fn long_string_inside(bytes: &[u8]) -> Option<Inside> {
     inside_from(bytes, plain_blocks(bytes))
 }
 
-/// The inside of a string of which so many bytes are known to be plain.
+/// Returns the content of a string whose first `plain` bytes need no check.
 #[expect(clippy::indexing_slicing, reason = "a byte always indexes a table of 256")]
 fn inside_from(bytes: &[u8], plain: usize) -> Option<Inside> {
     let mut rest = bytes.get(plain..)?;
@@ -347,7 +348,7 @@ fn inside_from(bytes: &[u8], plain: usize) -> Option<Inside> {
             [b'"', ..] => {
                 return Some(Inside { length: bytes.len() - rest.len() + special, escaped });
             }
-            // Surrogates may or may not be right; the parser knows.
+            // Only the parser checks surrogates.
             [b'\\', b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't', after @ ..] => {
                 rest = after;
             }
@@ -357,7 +358,7 @@ fn inside_from(bytes: &[u8], plain: usize) -> Option<Inside> {
     }
 }
 
-/// Returns the length and the value of an integer that is neither signed nor too large.
+/// Returns the length and the value of an integer without a sign, unless it is too large.
 fn integer(bytes: &[u8]) -> Option<(usize, u64)> {
     let mut value = 0;
     let mut length = 0;
@@ -374,7 +375,7 @@ fn integer(bytes: &[u8]) -> Option<(usize, u64)> {
     (length > 0 && !leading_zero).then_some((length, value))
 }
 
-/// The values of keys that nobody reads, and of those that count tokens.
+/// Adds holes for the values of keys that are not read, and for token counts.
 fn find_values(data: &[u8], dialect: &Dialect, counted: bool, holes: &mut Vec<Hole>) {
     let mut at = 0;
     while let Some(quote) = memchr(b'"', data.get(at..).unwrap_or_default()) {
@@ -441,7 +442,7 @@ mod tests {
         assert_eq!(hit.as_deref(), want, "{data}");
     }
 
-    /// A rating that came in between makes that of the template news again.
+    /// A rating in between makes the rating of the template new again.
     #[test]
     fn ratings_are_told_as_if_every_event_were_parsed() {
         let event = |probability: &str| {

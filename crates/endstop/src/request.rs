@@ -3,18 +3,27 @@
 //! Nothing else is read, and nothing is stored.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::fmt;
+use std::marker::PhantomData;
 
-use serde::Deserialize;
+use serde::de::{MapAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
 use crate::dialect::Streams;
-use crate::dialect::common::{AWS_STREAM, model_in_path};
+use crate::dialect::common::{AWS_STREAM, TOOL_NAME, model_in_path};
 use crate::frame::Framing;
+use crate::next_request::ConversationShape;
 use crate::provider::Profile;
 use crate::text::{WORD_CAP, clean};
 
 /// Facts about the request. Each is optional, and each makes the verdict more certain.
+///
+/// ```
+/// use endstop::RequestInfo;
+///
+/// let request = RequestInfo { cap: Some(1024), choices: Some(2), ..RequestInfo::default() };
+/// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RequestInfo {
     /// Model.
@@ -30,6 +39,8 @@ pub struct RequestInfo {
     /// Names of the tools that the caller runs; `None` if not known. They matter if the host runs
     /// tools of the same kind itself.
     pub tools: Option<Vec<String>>,
+    /// Whether the response is generated in the background and polled.
+    pub background: bool,
 }
 
 impl RequestInfo {
@@ -39,8 +50,8 @@ impl RequestInfo {
     /// use endstop::{RequestInfo, provider};
     ///
     /// let body = br#"{"model":"gpt-5","stream":true,"max_completion_tokens":100,"messages":[]}"#;
-    /// let asked = RequestInfo::from_request(&provider::OPENAI.main, "/v1/chat/completions", body);
-    /// assert_eq!((asked.streamed, asked.cap), (Some(true), Some(100)));
+    /// let request = RequestInfo::from_request(&provider::OPENAI.main, "/v1/chat/completions", body);
+    /// assert_eq!((request.streamed, request.cap), (Some(true), Some(100)));
     /// ```
     #[must_use]
     pub fn from_request(profile: &Profile, path: &str, body: &[u8]) -> Self {
@@ -62,25 +73,102 @@ impl RequestInfo {
                 .find_map(|name| at(&fields, name))
                 .map(texts)
                 .unwrap_or_default(),
+            background: at(&fields, shape.background).is_some_and(|flag| flag.get() == "true"),
             tools: profile.quirks.runs_custom_tools.then(|| tools(profile, &fields)),
         }
     }
 }
 
-/// Unparsed fields of one object.
-type Fields<'a> = BTreeMap<Cow<'a, str>, &'a RawValue>;
+impl Profile {
+    /// Returns the parts of a request that make it the same request: the model, the conversation and
+    /// the tools, as they stand in the body. Options such as streaming are not among them.
+    #[must_use]
+    pub fn conversation<'a>(&self, body: &'a [u8]) -> Vec<&'a str> {
+        let shape = &self.request_shape;
+        let fields: Fields<'a> = serde_json::from_slice(body).unwrap_or_default();
+        let names = shape.conversation.iter().flat_map(ConversationShape::fields);
+        let names = names.chain([shape.model]).chain(shape.tools.iter().copied());
+        let parts: Vec<&str> =
+            names.filter_map(|name| at(&fields, name)).map(RawValue::get).collect();
+        if shape.conversation.is_empty() || parts.is_empty() {
+            return std::str::from_utf8(body).into_iter().collect();
+        }
+        parts
+    }
+
+    /// Reports whether a GET of this path polls a response.
+    #[must_use]
+    pub fn polls(&self, path: &str) -> bool {
+        let part = self.request_shape.poll;
+        let id = path.split_once(part).filter(|_| !part.is_empty()).map(|(_, id)| id);
+        id.is_some_and(|id| !id.is_empty() && !id.contains('/'))
+    }
+}
+
+/// Unparsed fields of one object. Of two with one name, the last counts.
+#[derive(Default)]
+struct Fields<'a>(Vec<(Name<'a>, &'a RawValue)>);
+
+impl<'a> Fields<'a> {
+    fn get(&self, name: &str) -> Option<&'a RawValue> {
+        self.0.iter().rev().find(|(known, _)| known.0 == name).map(|(_, value)| *value)
+    }
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for Fields<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Members<'a>(PhantomData<&'a ()>);
+        impl<'de: 'a, 'a> Visitor<'de> for Members<'a> {
+            type Value = Fields<'a>;
+
+            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+                formatter.write_str("an object")
+            }
+
+            fn visit_map<M: MapAccess<'de>>(self, mut members: M) -> Result<Fields<'a>, M::Error> {
+                let mut fields = Vec::with_capacity(8);
+                while let Some(member) = members.next_entry()? {
+                    fields.push(member);
+                }
+                Ok(Fields(fields))
+            }
+        }
+        deserializer.deserialize_map(Members(PhantomData))
+    }
+}
+
+/// Name of a field, borrowed unless it has escapes.
+struct Name<'a>(Cow<'a, str>);
+
+impl<'de: 'a, 'a> Deserialize<'de> for Name<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Borrowed<'a>(PhantomData<&'a ()>);
+        impl<'de: 'a, 'a> Visitor<'de> for Borrowed<'a> {
+            type Value = Name<'a>;
+
+            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+                formatter.write_str("a name")
+            }
+
+            fn visit_borrowed_str<E>(self, name: &'de str) -> Result<Name<'a>, E> {
+                Ok(Name(name.into()))
+            }
+
+            fn visit_str<E>(self, name: &str) -> Result<Name<'a>, E> {
+                Ok(Name(name.to_owned().into()))
+            }
+        }
+        deserializer.deserialize_str(Borrowed(PhantomData))
+    }
+}
 
 /// Returns the names of the tools that the request offers.
 fn tools(profile: &Profile, fields: &Fields<'_>) -> Vec<String> {
-    #[derive(Deserialize)]
-    struct Tool {
-        name: Option<String>,
-    }
     let lists =
         profile.request_shape.forced_tools.iter().filter_map(|force| at(fields, force.tools));
-    let tools =
-        lists.flat_map(|list| serde_json::from_str::<Vec<Tool>>(list.get()).unwrap_or_default());
-    tools.filter_map(|tool| tool.name).collect()
+    let tools = lists
+        .flat_map(|list| serde_json::from_str::<Vec<Fields<'_>>>(list.get()).unwrap_or_default());
+    tools.filter_map(|tool| at(&tool, TOOL_NAME).and_then(text)).collect()
 }
 
 fn streamed(profile: &Profile, path: &str, fields: &Fields<'_>) -> bool {
@@ -97,7 +185,7 @@ fn streamed(profile: &Profile, path: &str, fields: &Fields<'_>) -> bool {
 /// Returns the value at a path of names separated by dots.
 fn at<'a>(fields: &Fields<'a>, path: &str) -> Option<&'a RawValue> {
     match path.split_once('.') {
-        None => fields.get(path).copied(),
+        None => fields.get(path),
         Some((first, rest)) => {
             let inner: Fields<'a> = serde_json::from_str(fields.get(first)?.get()).ok()?;
             at(&inner, rest)
@@ -136,8 +224,8 @@ mod tests {
     #[test]
     fn each_wire_says_it_its_own_way() {
         let read = |profile: &Profile, path: &str, body: &str| {
-            let asked = RequestInfo::from_request(profile, path, body.as_bytes());
-            (asked.model, asked.streamed, asked.cap, asked.choices)
+            let request = RequestInfo::from_request(profile, path, body.as_bytes());
+            (request.model, request.streamed, request.cap, request.choices)
         };
         let google = "/v1beta/models/gemini-3-pro:streamGenerateContent?alt=sse";
         let bedrock = "/model/anthropic.claude-v2%3A1/converse-stream";
@@ -164,12 +252,22 @@ mod tests {
     }
 
     #[test]
+    fn polls_are_known_by_their_path() {
+        let responses = provider::OPENAI.wire_of("openai-responses").unwrap();
+        assert!(responses.polls("/v1/responses/resp_1"));
+        for path in ["/v1/responses", "/v1/responses/", "/v1/responses/resp_1/input_items"] {
+            assert!(!responses.polls(path), "{path}");
+        }
+        assert!(!provider::ANTHROPIC.main.polls("/v1/messages/msg_1"));
+    }
+
+    #[test]
     fn what_cannot_be_read_asks_for_nothing() {
         for body in ["", "[1,2]", "{\"model\":", "{\"stream\":\"yes\",\"max_tokens\":-4,\"n\":{}}"]
         {
             let path = "/v1/chat/completions";
-            let asked = RequestInfo::from_request(&provider::OPENAI.main, path, body.as_bytes());
-            assert_eq!((asked.model, asked.cap, asked.choices), (None, None, None), "{body}");
+            let request = RequestInfo::from_request(&provider::OPENAI.main, path, body.as_bytes());
+            assert_eq!((request.model, request.cap, request.choices), (None, None, None), "{body}");
         }
     }
 }

@@ -38,7 +38,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::dialect;
 use crate::ending::{
-    ChoiceEnding, Closed, Confidence, Ending, Reason, SafetyRating, Said, Shown, Usage,
+    ChoiceEnding, Closed, Confidence, Detail, Ending, Reason, SafetyRating, Said, Shown, Usage,
 };
 use crate::fault::{Fault, FaultKind};
 use crate::provider;
@@ -47,6 +47,20 @@ use crate::verdict::{self, Evidence, Habits, Meaning};
 use crate::vocabulary::{VOCABULARIES, Vocabulary};
 
 /// Serialized form of an ending.
+///
+/// ```
+/// use endstop::signal::TerminationSignal;
+/// use endstop::{Head, RequestInfo, TransportEnd, Watcher, provider};
+///
+/// let mut watcher = Watcher::new(&provider::OPENAI, Head::default(), RequestInfo::default());
+/// watcher.watch(br#"{"choices":[{"message":{"content":"Hi"},"finish_reason":"length"}]}"#);
+/// let signal = TerminationSignal::from(&watcher.finish(TransportEnd::Eof));
+///
+/// let json = serde_json::to_value(&signal).unwrap();
+/// assert_eq!(json["should_terminate"], true);
+/// assert_eq!(json["reason"], "token_limit_reached");
+/// assert_eq!(json["provider_specific"]["original_value"], "length");
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct TerminationSignal {
@@ -107,10 +121,11 @@ pub struct Metadata {
     pub choices: Vec<ChoiceSignal>,
     /// Other facts of the wire.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub details: Vec<WireDetail>,
+    pub details: Vec<Detail>,
 }
 
-/// Error that the provider sent.
+/// Error that the provider sent: a [`Fault`] without its form, which is not part of the exchanged
+/// format.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 #[non_exhaustive]
@@ -144,19 +159,6 @@ pub struct ChoiceSignal {
     /// The provider's finish reason.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub original_value: Option<String>,
-}
-
-/// One allow-listed fact of the wire.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[non_exhaustive]
-pub struct WireDetail {
-    /// Choice that the fact belongs to; `None` if it concerns the whole response.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub choice: Option<u32>,
-    /// Name of the fact, such as `stop_details.category`.
-    pub key: String,
-    /// Value, cut to a maximum length.
-    pub value: String,
 }
 
 /// Provider, request and progress: the input of detectors, and part of their signals.
@@ -315,15 +317,7 @@ impl From<&Ending> for Metadata {
             error: ending.fault.as_ref().map(ProviderError::from),
             safety_ratings: ending.ratings.clone(),
             choices: ending.choices.iter().filter(|_| several).map(ChoiceSignal::from).collect(),
-            details: ending
-                .details
-                .iter()
-                .map(|detail| WireDetail {
-                    choice: detail.choice,
-                    key: detail.key.to_string(),
-                    value: detail.value.clone(),
-                })
-                .collect(),
+            details: ending.details.clone(),
         }
     }
 }

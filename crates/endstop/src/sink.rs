@@ -21,7 +21,7 @@ pub struct EventSink<'r, 's> {
     pub(crate) facts: &'r mut Facts,
     pub(crate) wire: &'r Wire,
     pub(crate) limits: &'r Limits,
-    pub(crate) asked: &'r RequestInfo,
+    pub(crate) request: &'r RequestInfo,
     pub(crate) lesson: Lesson,
     pub(crate) data: &'r [u8],
     pub(crate) sink: Option<Sink<'r, 's>>,
@@ -268,13 +268,13 @@ impl EventSink<'_, '_> {
     pub(crate) fn runs_itself(&self, name: &str) -> bool {
         let offered = |tools: &Vec<String>| tools.iter().any(|tool| tool == name);
         self.wire.profile.quirks.runs_custom_tools
-            && self.asked.tools.as_ref().is_some_and(|tools| !offered(tools))
+            && self.request.tools.as_ref().is_some_and(|tools| !offered(tools))
     }
 
     /// Marks earlier free-text calls as run by the provider, because an answer follows them. This
     /// applies only to providers that run custom tools themselves.
     pub(crate) fn text_calls_were_its_own(&mut self, choice: u32) {
-        if self.wire.profile.quirks.runs_custom_tools && self.asked.tools.is_none() {
+        if self.wire.profile.quirks.runs_custom_tools && self.request.tools.is_none() {
             for call in self.facts.text_calls(choice) {
                 self.emit(Event::ToolCallByProvider { choice, call });
             }

@@ -42,9 +42,8 @@ const KEY_PREFIXES: &[&str] = &[
 /// Replaces API keys, escapes control characters, and cuts the text to `cap` bytes.
 #[must_use]
 pub fn clean(raw: &str, cap: usize) -> String {
-    // Fast path: most texts are short printable ASCII.
-    if raw.len() <= cap.min(SHORTEST_KEY - 1) && raw.bytes().all(|byte| matches!(byte, b' '..=b'~'))
-    {
+    // Fast path: most texts are printable ASCII without a key.
+    if raw.len() <= cap && raw.bytes().all(|byte| matches!(byte, b' '..=b'~')) && !has_key(raw) {
         return raw.to_owned();
     }
     let mut kept = String::with_capacity(raw.len().min(cap));
@@ -71,6 +70,12 @@ fn tokens(raw: &str) -> impl Iterator<Item = &str> {
         rest = after;
         Some(token)
     })
+}
+
+/// Reports whether a token of this ASCII text looks like a key.
+fn has_key(raw: &str) -> bool {
+    let mut tokens = raw.as_bytes().split(|byte| !is_key_char(char::from(*byte)));
+    tokens.any(|token| token.len() >= SHORTEST_KEY && str::from_utf8(token).is_ok_and(is_key))
 }
 
 fn is_key_char(c: char) -> bool {

@@ -21,6 +21,8 @@ use crate::ending::{Closed, Confidence, Reason, Said, Shown, Unreachable};
 use crate::fault::{Fault, FaultForm, FaultKind};
 
 /// Meaning of a provider's finish reason.
+///
+/// The list is closed: who reads a finish reason must handle each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Meaning {
     /// No finish reason, or one without a meaning (`FINISH_REASON_UNSPECIFIED`).
@@ -84,6 +86,7 @@ pub(crate) struct Evidence<'a> {
 
 /// Reason, confidence and explanation.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Verdict {
     /// Reason for the end.
     pub reason: Reason,
@@ -183,10 +186,12 @@ fn from_fault(fault: &Fault, evidence: &Evidence<'_>) -> Finding {
 /// Describes an error: its form, its type or code, the HTTP status, and its kind if that adds
 /// anything.
 fn fault_in_words(fault: &Fault) -> String {
-    let mut words = if fault.form == FaultForm::Text && fault.message.is_some() {
+    let mut words = if fault.form == FaultForm::Page {
+        "an HTML page came back instead of a response".to_owned()
+    } else if fault.form == FaultForm::Text && fault.message.is_some() {
         "plain text came back instead of JSON".to_owned()
     } else if fault.form == FaultForm::Text {
-        "an HTML page or binary data came back instead of a response".to_owned()
+        "binary data came back instead of a response".to_owned()
     } else if let Some(type_) = &fault.type_ {
         format!("the provider returned an error of type `{type_}`")
     } else if let Some(code) = &fault.code {
@@ -194,8 +199,12 @@ fn fault_in_words(fault: &Fault) -> String {
     } else {
         "the provider returned an error".to_owned()
     };
-    if let Some(status) = fault.status {
-        words.push_str(&format!(" (HTTP {status})"));
+    let status = fault.status.map(|status| format!("HTTP {status}"));
+    let is_page = fault.form == FaultForm::Page;
+    let title = fault.message.as_ref().filter(|_| is_page).map(|title| format!("\"{title}\""));
+    let more: Vec<String> = status.into_iter().chain(title).collect();
+    if !more.is_empty() {
+        words.push_str(&format!(" ({})", more.join(", ")));
     }
     if !matches!(fault.kind, FaultKind::Other | FaultKind::BadPayload) {
         words.push_str(&format!(": {}", fault.kind.words()));
@@ -934,7 +943,7 @@ mod tests {
         Trial { meaning: Meaning::Known(Reason::Complete), ..trial(vague) }
             .is(Reason::Failed, Medium);
         // Plain text or a bare status is not the provider's own error.
-        for form in [FaultForm::Text, FaultForm::Status] {
+        for form in [FaultForm::Text, FaultForm::Page, FaultForm::Status] {
             trial(Fault { form, ..server.clone() }).is(Reason::Failed, Medium);
         }
         trial(fault(FaultKind::Overloaded, Some("overloaded_error"), None))
@@ -1000,14 +1009,17 @@ mod tests {
         assert_eq!(failed(code), "the provider returned an error with code `c`");
         let page = Fault {
             kind: FaultKind::BadPayload,
-            form: FaultForm::Text,
-            status: Some(200),
+            form: FaultForm::Page,
+            status: Some(502),
+            message: Some("Bad Gateway".into()),
             ..Fault::default()
         };
+        let binary = Fault { form: FaultForm::Text, message: None, ..page.clone() };
         assert_eq!(
             failed(page),
-            "an HTML page or binary data came back instead of a response (HTTP 200)"
+            "an HTML page came back instead of a response (HTTP 502, \"Bad Gateway\")"
         );
+        assert_eq!(failed(binary), "binary data came back instead of a response (HTTP 502)");
         let cut = |shown| {
             let meaning = Meaning::Nothing;
             sentence(Trial { meaning, closed: Closed::Eof, shown, ..Trial::default() })

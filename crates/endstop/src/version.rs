@@ -21,6 +21,7 @@ pub struct Version {
 
 /// Place that names the version of an API.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum VersionAt {
     /// Request header.
     Header(&'static str),
@@ -34,6 +35,7 @@ pub enum VersionAt {
 
 /// Versions of an API: all, one, or a range. Ranges compare as text, which suits dates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Values {
     /// All versions.
     Any,

@@ -351,6 +351,27 @@ fn a_continuation_token_goes_into_the_next_request_and_nowhere_else() {
     assert_eq!(none["next"]["impossible"], "the provider returned no `continuationToken`");
 }
 
+/// A request that would go out without the limit that was decided is not built.
+#[test]
+fn a_limit_that_cannot_be_set_is_said() {
+    let folder = Folder::new("decide-cap");
+    let body = json!({"candidates": [{"content": {"parts": [{"text": "Once"}]},
+        "finishReason": "MAX_TOKENS"}], "usageMetadata": {"candidatesTokenCount": 9}});
+    let next = |config: Value| {
+        let request = json!({"contents": [{"role": "user", "parts": [{"text": "?"}]}],
+            "generationConfig": config});
+        let file = folder.write("r.json", request.to_string());
+        let arguments =
+            ["--provider", "google", "--max-tokens", "9", "--window", "99", "--request", &file];
+        decided(&arguments, &body.to_string())["next"].clone()
+    };
+    assert!(next(json!({}))["request"]["generationConfig"]["maxOutputTokens"].is_u64());
+    assert_eq!(
+        next(json!(5))["impossible"],
+        "the request's `generationConfig.maxOutputTokens` is missing or not of the expected type"
+    );
+}
+
 #[test]
 fn what_is_wrong_is_said_in_one_line() {
     let body = CUT_OFF.as_bytes();

@@ -88,9 +88,9 @@ fn check_tells_in_words_how_it_ended_and_what_to_do() {
     let first = "cut (high confidence): the stream stopped before the provider's end marker\n";
     assert!(text.starts_with(first), "{text}");
     for part in [
-        "said       no finish reason",
-        "closed     the body ended without the wire's end marker",
-        "what to do discard it and send the request again",
+        "finish reason none",
+        "connection    closed without the provider's end marker",
+        "what to do    discard it and send the request again",
     ] {
         assert!(text.contains(part), "{text}");
     }

@@ -24,6 +24,7 @@ fn record(changes: Value) -> String {
     record.to_string()
 }
 
+/// An odd field is ignored and named, and the run goes on (finding T11).
 #[test]
 fn one_odd_field_never_stops_a_run() {
     let folder = Folder::new("odd-fields");

@@ -11,7 +11,7 @@ use bytes::Bytes;
 use endstop::provider;
 use endstop::registry::{Clues, choose};
 use endstop_gateway::config::{Log, Mode, UpstreamConfig};
-use endstop_gateway::ending_log::{self, EndingLog, GuardAction};
+use endstop_gateway::watch::{self, GuardAction, Watch};
 use endstop_gateway::{Config, Gateway, Handle};
 use endstop_sim::scenario::{self, Mode as Asking};
 use endstop_sim::{Ended, LedgerEntry, Options, Reply, ReplyEnd, Sim, wire};
@@ -28,7 +28,7 @@ type Http = Client<HttpConnector, Full<Bytes>>;
 /// A gateway in front of the simulator, for every provider.
 struct Front {
     url: String,
-    told: Arc<EndingLog>,
+    told: Arc<Watch>,
     _stop: tokio::sync::oneshot::Sender<()>,
 }
 
@@ -60,7 +60,7 @@ impl Front {
         tokio::spawn(gateway.run(async {
             let _ = stopped.await;
         }));
-        Self { url, told: handle.told(), _stop: stop }
+        Self { url, told: handle.watch(), _stop: stop }
     }
 }
 
@@ -101,8 +101,8 @@ async fn get(http: &Http, url: String, headers: &[(&str, &str)], body: &str) -> 
     Got { bytes, clean, id: id.unwrap_or_default() }
 }
 
-async fn told(told: &EndingLog, id: &str) -> Arc<ending_log::Ended> {
-    for _ in 0..200 {
+async fn told(told: &Watch, id: &str) -> Arc<watch::Ended> {
+    for _ in 0..12_000 {
         if let Some(record) = told.get(id) {
             return record;
         }
@@ -113,7 +113,7 @@ async fn told(told: &EndingLog, id: &str) -> Arc<ending_log::Ended> {
 
 /// What the simulator sent, once it has sent it all.
 async fn sent(sim: &Sim, tag: &str, got: &Got) -> LedgerEntry {
-    for _ in 0..400 {
+    for _ in 0..12_000 {
         if let Some(entry) = sim.tagged(tag).filter(|entry| entry.ended != Ended::Open) {
             return entry;
         }

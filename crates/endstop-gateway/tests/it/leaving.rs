@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use endstop::{Closed, Reason};
 use endstop_gateway::config::Mode;
-use endstop_gateway::ending_log::GuardAction;
+use endstop_gateway::watch::GuardAction;
 use endstop_sim::{Ended, Options};
 use tokio::io::AsyncWriteExt as _;
 

@@ -84,6 +84,9 @@ async fn every_ending_has_the_native_word_beside_ours() {
     ];
     let mut wrong = Vec::new();
     for (wire, scenario, want) in table {
+        // Finding G10: what a client asks again after a failure is one turn, streamed or not. What
+        // observe passes on is no failure.
+        let mut attempts = [1, 2, 3, 1].into_iter();
         for mode in [Mode::Guard, Mode::Observe] {
             let ask = Ask::new(wire, scenario, mode).capped(4000);
             for ask in [plain(ask.clone()), ask] {
@@ -97,7 +100,10 @@ async fn every_ending_has_the_native_word_beside_ours() {
                     wrong.push((wire, scenario, streamed, said(record).map(str::to_owned)));
                 }
                 assert_eq!((record.streamed, record.status), (streamed, Some(200)));
-                assert_eq!((record.cap, record.attempt), (Some(4000), 1));
+                let attempt = if cut { attempts.next().unwrap() } else { 1 };
+                assert_eq!((record.cap, record.attempt), (Some(4000), attempt));
+                assert_eq!(record.turn_id == record.id, attempt == 1);
+                assert!(record.decision.is_some());
                 assert_eq!(record.provider, exchange.ask.profile().provider);
                 assert_eq!(record.model.as_deref().map(str::is_empty), Some(false));
                 assert_eq!(record.mode, mode.word());

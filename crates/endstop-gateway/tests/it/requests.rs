@@ -52,7 +52,7 @@ async fn row_36_a_head_that_never_ends() {
         }
     };
     assert_refused(&response, 408, "dripping");
-    assert!(began.elapsed() < SHORT * 10);
+    assert!(began.elapsed() < Duration::from_secs(15));
     assert_unseen(&field, "slow heads");
     field.finish().await;
 }
@@ -101,11 +101,7 @@ async fn row_36_heads_that_are_too_large() {
 
 #[tokio::test]
 async fn row_36_bodies_that_are_too_large_or_too_slow() {
-    let field = Field::with(|config| {
-        config.limits.body_bytes = 100_000;
-        config.limits.client_read = SHORT;
-    })
-    .await;
+    let field = Field::with(|config| config.limits.body_bytes = 100_000).await;
     let head = "POST /openai/v1/chat/completions HTTP/1.1\r\nhost: x\r\n";
     // Said to be too large.
     let mut client = Client::connect(field.address).await;
@@ -119,7 +115,10 @@ async fn row_36_bodies_that_are_too_large_or_too_slow() {
     if response.end != End::Reset {
         assert_refused(&response, 413, "chunks");
     }
+    assert_unseen(&field, "bodies");
+    field.finish().await;
     // Too slow.
+    let field = Field::with(|config| config.limits.client_read = SHORT).await;
     for framing in ["content-length: 100", "transfer-encoding: chunked"] {
         let mut client = Client::connect(field.address).await;
         client.send(format!("{head}{framing}\r\n\r\n1")).await;
@@ -231,7 +230,7 @@ fn smuggling() -> Vec<(&'static str, String)> {
 #[tokio::test]
 async fn row_37_requests_that_can_be_read_in_two_ways() {
     for (label, request) in smuggling() {
-        let field = Field::with(|config| config.limits.client_read = SHORT).await;
+        let field = Field::start().await;
         // At once, and byte for byte.
         for step in [request.len(), 7] {
             let mut client = Client::connect(field.address).await;
@@ -407,7 +406,8 @@ async fn row_38_line_ends_in_what_is_asked() {
 #[tokio::test]
 async fn a_guarded_failure_of_http_1_0_ends_with_a_reset() {
     let field = Field::start().await;
-    for scenario in ["cut-before-word", "complete"] {
+    // The pieces of a call have left, so that an abort must follow the error.
+    for scenario in ["cut-in-tool-call", "complete"] {
         let ask = Ask::new("openai-chat", scenario, Mode::Guard);
         let tag = field.tag();
         field.admit(1);
@@ -429,8 +429,8 @@ async fn a_guarded_failure_of_http_1_0_ends_with_a_reset() {
 async fn a_guarded_failure_of_http_2_ends_with_a_reset_of_its_stream() {
     let field = Field::start().await;
     let mut sender = client::connect_http2(field.address).await;
-    for wire in ["openai-chat", "openai-responses", "anthropic", "gemini", "ollama"] {
-        for scenario in ["cut-before-word", "reset", "complete"] {
+    for wire in ["openai-chat", "openai-responses", "anthropic", "cohere"] {
+        for scenario in ["cut-in-tool-call", "reset-in-tool-call", "complete"] {
             let ask = Ask::new(wire, scenario, Mode::Guard);
             let tag = field.tag();
             field.admit(1);
@@ -477,7 +477,7 @@ async fn a_client_of_http_2_may_wait_longer_than_a_head_may_take() {
 #[tokio::test]
 async fn upstreams_of_http_2_keep_the_invariants() {
     let field = Field::with(|config| {
-        config.limits.idle = SHORT;
+        config.limits.idle = Duration::from_secs(5);
         for upstream in config.upstreams.values_mut() {
             upstream.h2c = true;
         }

@@ -21,7 +21,7 @@ use crate::client;
 const CONFIG: &str = "ENDSTOP_TEST_GATEWAY";
 
 /// For what comes at all, on a machine that is busy.
-pub(crate) const EVER: Duration = Duration::from_secs(30);
+pub(crate) const EVER: Duration = Duration::from_secs(60);
 
 #[test]
 fn gateway() {

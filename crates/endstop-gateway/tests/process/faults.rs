@@ -256,7 +256,7 @@ async fn row_47_a_locked_file_is_waited_for() {
     let before = asked();
     // Longer than the loader waits for a lock.
     tokio::time::sleep(Duration::from_secs(7)).await;
-    assert!(asked() > before + 20, "clients do not notice");
+    wait_until("clients go on", || asked() > before + 20).await;
     let (status, ready) = listening.ready().await;
     assert_eq!(status, 200);
     assert!(ready["recording"]["loader"]["last_error"].is_string(), "{ready}");

@@ -2,16 +2,28 @@
 
 use std::io::{ErrorKind, Read};
 use std::net::SocketAddr;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-/// Read timeout where no silence is expected. It is long because a machine under load may pause.
-const PATIENT: Duration = Duration::from_secs(30);
+/// Timeout where no silence is expected. It is long because a machine under load may pause.
+pub(crate) const LONG: Duration = Duration::from_secs(60);
 
 /// Read timeout where silence is expected.
 pub(crate) const SHORT: Duration = Duration::from_millis(400);
+
+/// Waits until `found` returns something.
+pub(crate) async fn eventually<T>(what: &str, found: impl Fn() -> Option<T>) -> T {
+    let began = Instant::now();
+    loop {
+        if let Some(found) = found() {
+            return found;
+        }
+        assert!(began.elapsed() < LONG, "timed out: {what}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
 
 /// Received response.
 #[derive(Debug, Default)]
@@ -64,7 +76,7 @@ pub(crate) async fn post(
     headers: &[(&str, &str)],
     body: &str,
 ) -> Response {
-    post_within(addr, path, headers, body, PATIENT).await
+    post_within(addr, path, headers, body, LONG).await
 }
 
 /// Sends a request and reads the response with this read timeout.
@@ -96,7 +108,7 @@ pub(crate) fn request(method: &str, path: &str, headers: &[(&str, &str)], body: 
 }
 
 pub(crate) async fn read(stream: &mut TcpStream) -> Response {
-    read_within(stream, PATIENT).await
+    read_within(stream, LONG).await
 }
 
 async fn read_within(stream: &mut TcpStream, silence: Duration) -> Response {

@@ -13,6 +13,8 @@
 //! The marker cannot stand inside a record, so that behind a damaged stretch the next marker whose
 //! checksum fits begins an entry.
 
+mod compact;
+
 use std::ops::Range;
 
 use endstop::Record;
@@ -75,7 +77,7 @@ pub(super) fn encode(
     sequence: u32,
     record: &Record,
 ) -> Option<()> {
-    write(buffer, kind, sequence, &record.id, record)?;
+    write(buffer, kind, sequence, &record.id, |buffer| Some(compact::write(buffer, record)))?;
     if buffer.len() <= HEAD + MOST {
         return Some(());
     }
@@ -83,7 +85,7 @@ pub(super) fn encode(
     let mut value = serde_json::to_value(record).ok()?;
     shorten(&mut value);
     let id = value.get("id").and_then(Value::as_str).unwrap_or_default().to_owned();
-    write(buffer, kind, sequence, &id, &value)?;
+    write(buffer, kind, sequence, &id, |buffer| serde_json::to_writer(buffer, &value).ok())?;
     (buffer.len() <= HEAD + MOST).then_some(())
 }
 
@@ -92,7 +94,7 @@ fn write(
     kind: Kind,
     sequence: u32,
     id: &str,
-    record: &impl serde::Serialize,
+    write_record: impl FnOnce(&mut Vec<u8>) -> Option<()>,
 ) -> Option<()> {
     buffer.clear();
     buffer.extend_from_slice(&MARKER);
@@ -101,7 +103,7 @@ fn write(
     buffer.extend_from_slice(&sequence.to_le_bytes());
     buffer.extend_from_slice(&u32::try_from(id.len()).ok()?.to_le_bytes());
     buffer.extend_from_slice(id.as_bytes());
-    serde_json::to_writer(&mut *buffer, record).ok()?;
+    write_record(buffer)?;
     let length = u32::try_from(buffer.len().checked_sub(HEAD)?).ok()?.to_le_bytes();
     let checksum = checksum(length, buffer.get(HEAD..)?).to_le_bytes();
     buffer.get_mut(4..8)?.copy_from_slice(&length);

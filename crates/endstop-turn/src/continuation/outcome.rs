@@ -36,6 +36,7 @@ pub struct Outcome {
 /// The completeness of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum Completeness {
     /// The whole answer.
     Complete,

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use super::{
-    Action, AgentLimits, Budget, Cause, Counter, Decision, DecisionContext, Limit, Metadata,
+    Action, AgentLimits, Budget, Cause, Counter, Decision, DecisionContext, DecisionDetails, Limit,
     Policy, Remedy, ResumeBy, Terms, hash, remedy, remedy_given,
 };
 use endstop::tool_call::{Allow, Refusal, allow_by_ending};
@@ -195,7 +195,7 @@ fn settle(wish: Wish, ending: &Ending, context: &DecisionContext, terms: &Terms)
         should_continue: wish.action.goes_on(),
         sentence: wish.sentence(),
         suggested: wish.action.suggested(),
-        metadata: Metadata {
+        metadata: DecisionDetails {
             limit: wish.stopped_by,
             instead_of: wish.instead_of,
             next_cap,

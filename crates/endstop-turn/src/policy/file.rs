@@ -26,7 +26,8 @@ use endstop::next_request::Wording;
 
 /// An error in a policy file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Error {
+#[non_exhaustive]
+pub struct PolicyFileError {
     /// The file.
     pub file: String,
     /// The line number, starting at one.
@@ -37,7 +38,7 @@ pub struct Error {
     pub message: String,
 }
 
-impl fmt::Display for Error {
+impl fmt::Display for PolicyFileError {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { file, line, key, message } = self;
         match key.as_str() {
@@ -47,7 +48,7 @@ impl fmt::Display for Error {
     }
 }
 
-impl std::error::Error for Error {}
+impl std::error::Error for PolicyFileError {}
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -67,8 +68,36 @@ struct Written {
     prices: BTreeMap<String, Price>,
 }
 
+/// Tables of a policy in a file that has others, too.
+#[derive(Deserialize)]
+struct Within {
+    #[serde(default)]
+    agent: AgentChange,
+    #[serde(default)]
+    rules: BTreeMap<Reason, RuleChange>,
+    #[serde(default)]
+    wording: Wording,
+    #[serde(default)]
+    prices: BTreeMap<String, Price>,
+}
+
+impl From<Within> for Written {
+    fn from(within: Within) -> Self {
+        let Within { agent, rules, wording, prices } = within;
+        let (based_on, name, providers) = (usual(), None, BTreeMap::new());
+        Self { based_on, name, agent, rules, providers, wording, prices }
+    }
+}
+
 fn usual() -> String {
     "default".to_owned()
+}
+
+fn misread(file: &str, text: &str, error: &toml::de::Error) -> PolicyFileError {
+    let offset = error.span().map_or(0, |span| span.start);
+    let (line, key) = key_at(text, offset);
+    let message = endstop::text::plain_error(error.message());
+    PolicyFileError { file: file.to_owned(), line, key, message }
 }
 
 impl Policy {
@@ -77,16 +106,24 @@ impl Policy {
     ///
     /// # Errors
     /// Returns the first mistake, with its line and key.
-    pub fn from_toml(file: &str, text: &str) -> Result<Self, Error> {
-        let written: Written = toml::from_str(text).map_err(|error| {
-            let offset = error.span().map_or(0, |span| span.start);
-            let (line, key) = key_at(text, offset);
-            let message = endstop::text::plain_error(error.message());
-            Error { file: file.to_owned(), line, key, message }
-        })?;
+    pub fn from_toml(file: &str, text: &str) -> Result<Self, PolicyFileError> {
+        let written = toml::from_str(text).map_err(|error| misread(file, text, &error))?;
+        Self::written(file, text, written)
+    }
+
+    /// Reads the tables `agent`, `rules`, `wording` and `prices` of a file that has others, too.
+    ///
+    /// # Errors
+    /// Returns the first mistake in these tables, with its line and key.
+    pub fn from_toml_within(file: &str, text: &str) -> Result<Self, PolicyFileError> {
+        let within: Within = toml::from_str(text).map_err(|error| misread(file, text, &error))?;
+        Self::written(file, text, within.into())
+    }
+
+    fn written(file: &str, text: &str, written: Written) -> Result<Self, PolicyFileError> {
         let wrong = |key: String, message: String| {
             let line = line_of_key(text, &key);
-            Error { file: file.to_owned(), line, key, message }
+            PolicyFileError { file: file.to_owned(), line, key, message }
         };
         let Some(base) = Self::preset(&written.based_on) else {
             let known = one_of(&Self::PRESETS);

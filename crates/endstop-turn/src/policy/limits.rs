@@ -229,6 +229,7 @@ pub struct Spent {
 /// The counter that an action increments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum Counter {
     /// Continuations.
     Continuations,
@@ -405,6 +406,7 @@ impl Limit {
 
 /// The remaining budgets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct Left {
     /// Continuations.
     pub attempts: u32,

@@ -7,15 +7,20 @@ impl Policy {
     /// `model`. A name without a date matches all dates.
     ///
     /// ```
+    /// # #[cfg(feature = "toml")] {
     /// use endstop_turn::policy::Policy;
     ///
     /// let text = "[prices]\n\"gpt-4.1\" = { input = 2.0, output = 8.0 }";
     /// let policy = Policy::from_toml("p.toml", text).unwrap();
     /// assert!(policy.price_of("openai", "gpt-4.1-2025-04-14").is_some());
     /// assert!(policy.price_of("openai", "gpt-4.1-mini").is_none());
+    /// # }
     /// ```
     #[must_use]
     pub fn price_of(&self, provider: &str, model: &str) -> Option<Price> {
+        if self.prices.is_empty() {
+            return None;
+        }
         let full = format!("{provider}/{model}");
         let names = [full.as_str(), model];
         let named = |name: &str| self.prices.get(name).copied();

@@ -75,18 +75,18 @@ impl fmt::Display for TerminationReport {
         let model = ending.model.as_deref().unwrap_or("unknown model");
         row(out, "from", &format!("{}, {model}, {}", ending.provider, ending.dialect))?;
         let said = ending.native().map(|(field, word)| format!("`{word}` in `{field}`"));
-        row(out, "said", said.as_deref().unwrap_or("no finish reason"))?;
-        row(out, "closed", &ending.closed.word().replace('_', " "))?;
+        row(out, "finish reason", said.as_deref().unwrap_or("none"))?;
+        row(out, "connection", ending.closed.description())?;
         let shown = ending.shown.words().join(", ").replace('_', " ");
-        row(out, "shown", if shown.is_empty() { "content, nothing unusual" } else { &shown })?;
+        row(out, "content", if shown.is_empty() { "nothing unusual" } else { &shown })?;
         row(out, "known as", &self.known_as())?;
-        row(out, "do", &format!("{}: {}", decision.action.name(), decision.sentence))?;
+        row(out, "what to do", &format!("{}: {}", decision.action.name(), decision.sentence))?;
         row(out, "policy", &self.policy)?;
         if let Some(wait) = decision.metadata.wait_ms {
             row(out, "wait", &format!("{wait} ms"))?;
         }
         if let Some(cap) = decision.metadata.next_cap {
-            row(out, "next cap", &format!("{cap} tokens"))?;
+            row(out, "next limit", &format!("{cap} tokens"))?;
         }
         row(out, "messages", &conversation(context))?;
         row(out, "spent", &spent(context))?;
@@ -164,5 +164,5 @@ fn count(number: u64, noun: &str) -> String {
 }
 
 fn row(out: &mut fmt::Formatter<'_>, name: &str, value: &str) -> fmt::Result {
-    writeln!(out, "  {name:<10} {value}")
+    writeln!(out, "  {name:<13} {value}")
 }

@@ -5,8 +5,9 @@ use std::fmt::Write;
 use endstop::tool_call::{Allow, CallState, Refusal};
 use endstop::{Closed, Confidence, Ending, FaultKind, Reason, Shown, Timer, Unreachable, Usage};
 use endstop_turn::policy::{
-    Action, AgentLimits, Budget, Cause, Decision, DecisionContext, Limit, MIN_CAP, Metadata, Money,
-    Piece, Policy, Price, ResumeBy, Spent, Strategy, Suggested, TerminationReport, decide, hold,
+    Action, AgentLimits, Budget, Cause, Decision, DecisionContext, DecisionDetails, Limit, MIN_CAP,
+    Money, Piece, Policy, Price, ResumeBy, Spent, Strategy, Suggested, TerminationReport, decide,
+    hold,
 };
 use expect_test::expect_file;
 
@@ -714,6 +715,7 @@ fn waits_double_up_to_the_longest_and_differ_by_turn() {
     assert_eq!(decision.metadata.limit, Some(Limit::WallTime));
 }
 
+#[cfg(feature = "toml")]
 #[test]
 fn rules_and_overrides_hold_where_they_say() {
     let policy = Policy::from_toml(
@@ -794,16 +796,16 @@ fn a_strategy_can_be_a_closure_and_is_held_to_the_limits() {
     // The other fields of a strategy's decision are kept.
     let told = Decision {
         cause: Cause::Blocked,
-        metadata: Metadata {
+        metadata: DecisionDetails {
             wait_ms: Some(7),
             next_cap: Some(50),
             lower_effort: true,
-            ..Metadata::default()
+            ..DecisionDetails::default()
         },
         ..decision.clone()
     };
     let held = hold(told, &plain(Reason::Failed), &context(1_000), &Policy::default());
-    let Metadata { wait_ms, next_cap, lower_effort, .. } = held.metadata;
+    let DecisionDetails { wait_ms, next_cap, lower_effort, .. } = held.metadata;
     assert_eq!(
         (held.cause, wait_ms, next_cap, lower_effort),
         (Cause::Blocked, Some(7), Some(50), true)
@@ -840,12 +842,12 @@ fn the_report_says_everything_and_no_text() {
     let text = report.to_string();
     for says in [
         "output limit (high confidence): the provider said `output_limit`",
-        "said       `output_limit` in `finish_reason`",
-        "do         continue: the answer stopped at the output limit; continue it (attempt 1 of 3)",
-        "policy     default",
-        "next cap   1000 tokens",
+        "finish reason `output_limit` in `finish_reason`",
+        "what to do    continue: the answer stopped at the output limit; continue it (attempt 1 of 3)",
+        "policy        default",
+        "next limit    1000 tokens",
         "3 attempts, 1 repair, 4000 tokens, 120000 characters, 1800 s",
-        "messages   12 messages, an unknown number of tokens",
+        "messages      12 messages, an unknown number of tokens",
         "finish_reason length, termination token_limit_reached",
     ] {
         assert!(text.contains(says), "{says}\n{text}");
@@ -935,6 +937,7 @@ fn a_conversation_that_is_too_long_is_compacted_and_not_continued() {
     assert_eq!(decision.action, Action::Continue);
 }
 
+#[cfg(feature = "toml")]
 #[test]
 fn prices_of_a_file_hold_the_turn_to_its_money() {
     let policy = Policy::from_toml(

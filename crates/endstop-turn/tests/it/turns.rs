@@ -530,6 +530,7 @@ fn every_terminated_word_is_its_name() {
     }
 }
 
+#[cfg(feature = "toml")]
 #[test]
 fn rules_that_stop_end_the_turn_under_their_own_names() {
     let stops = |reason: Reason, ended: EndedResponse| {
@@ -763,6 +764,7 @@ fn a_long_conversation_ends_the_turn_before_it_grows() {
     assert_eq!((sent.len(), outcome.terminated), (1, TurnEnd::Completed));
 }
 
+#[cfg(feature = "toml")]
 #[test]
 fn a_turn_counts_its_money_by_the_prices_of_its_policy() {
     let policy = Policy::from_toml(

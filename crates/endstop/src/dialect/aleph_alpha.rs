@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::errors::is_set;
-use super::openai_chat::SIGNS;
+use super::openai_chat::ERROR_PATTERNS;
 use super::{CallsClose, Dialect, Proof, Reading, Streams, Wins, Words};
 use crate::dialect::common;
 use crate::ending::{Reason, Usage};
@@ -37,7 +37,7 @@ pub(crate) static DIALECT: Dialect = Dialect {
     wins: Wins::First,
     calls_close: CallsClose::ByWord,
     proof: Proof::Event,
-    error_patterns: SIGNS,
+    error_patterns: ERROR_PATTERNS,
     caps: &["maximum_tokens"],
     streams: Streams::Flag("stream"),
     error_shape: common::ERRORS,

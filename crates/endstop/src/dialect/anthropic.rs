@@ -17,7 +17,7 @@ use crate::ending::{Reason, Usage};
 use crate::event::Event;
 use crate::fault::{ErrorPattern, FaultKind, class, name};
 use crate::frame::{Frame, Framing};
-use crate::gateway_error::{ErrorShape, GatewayError};
+use crate::gateway_error::{ErrorEnd, ErrorShape, GatewayError, KeepAlive};
 use crate::next_request::{
     ConversationShape, ForcedTool, PauseProtocol, RequestShape, Restriction, Scale, Temperature,
     effort, tokens_if_said,
@@ -53,11 +53,11 @@ pub static DIALECT: Dialect = Dialect {
     wins: Wins::Last,
     calls_close: CallsClose::ByEvent,
     proof: Proof::Event,
-    error_patterns: SIGNS,
+    error_patterns: ERROR_PATTERNS,
     caps: &["max_tokens"],
     streams: Streams::Flag("stream"),
-    error_shape: TELLS,
-    request_shape: ASKS,
+    error_shape: ERROR_SHAPE,
+    request_shape: REQUEST_SHAPE,
     usage: &[
         "usage.input_tokens",
         "usage.output_tokens",
@@ -72,17 +72,26 @@ pub static DIALECT: Dialect = Dialect {
 };
 
 /// Error shape. Clients ignore an error whose event has no name.
-const TELLS: ErrorShape = ErrorShape { event: "error", in_stream: tell, body: tell };
+const ERROR_SHAPE: ErrorShape = ErrorShape {
+    event: "error",
+    in_stream: tell,
+    last: None,
+    body: tell,
+    end: ErrorEnd::Clean,
+    keep_alive: KeepAlive::Event("event: ping\ndata: {\"type\": \"ping\"}\n\n"),
+};
 
 fn tell(gateway_error: &GatewayError<'_>) -> serde_json::Value {
+    // Clients ask again after `api_error`, and give up after `invalid_request_error`.
+    let kind = if gateway_error.repeats { "invalid_request_error" } else { "api_error" };
     serde_json::json!({
         "type": "error",
-        "error": { "type": "api_error", "message": gateway_error.message, "code": gateway_error.code },
+        "error": { "type": kind, "message": gateway_error.message, "code": gateway_error.code },
     })
 }
 
 /// Request fields of this dialect.
-const ASKS: RequestShape = RequestShape {
+const REQUEST_SHAPE: RequestShape = RequestShape {
     conversation: &[ConversationShape::MessageList(MESSAGES)],
     prefill_restrictions: &[
         THINKS,
@@ -168,7 +177,7 @@ pub(crate) static CLAUDE: &[ResumeRule] = &[
     always(Resume::Hint(Role::User)),
 ];
 
-pub(super) static SIGNS: &[ErrorPattern] = &[
+pub(super) static ERROR_PATTERNS: &[ErrorPattern] = &[
     name("enforced_spend_limit_reached", FaultKind::Quota),
     name("ramp_limit_exceeded", FaultKind::RateLimit),
     name("billing_error", FaultKind::Quota),

@@ -8,7 +8,7 @@
 
 use serde::Deserialize;
 
-use super::anthropic::{self, SIGNS};
+use super::anthropic::{self, ERROR_PATTERNS};
 use super::bedrock_invoke::added_to;
 use super::{CallsClose, Dialect, Proof, Reading, Streams, Wins, Words};
 use crate::dialect::common;
@@ -35,7 +35,7 @@ pub(crate) static DIALECT: Dialect = Dialect {
     wins: Wins::Last,
     calls_close: CallsClose::ByEvent,
     proof: Proof::Event,
-    error_patterns: SIGNS,
+    error_patterns: ERROR_PATTERNS,
     caps: &["max_tokens_to_sample"],
     streams: Streams::Flag("stream"),
     error_shape: common::ERRORS,

@@ -36,11 +36,11 @@ pub(crate) static DIALECT: Dialect = Dialect {
     wins: Wins::First,
     calls_close: CallsClose::ByEvent,
     proof: Proof::Event,
-    error_patterns: SIGNS,
+    error_patterns: ERROR_PATTERNS,
     caps: &["inferenceConfig.maxTokens"],
     streams: Streams::Path("stream"),
     error_shape: common::ERRORS,
-    request_shape: ASKS,
+    request_shape: REQUEST_SHAPE,
     usage: &[
         "usage.inputTokens",
         "usage.outputTokens",
@@ -71,7 +71,7 @@ pub(super) static WORDS: &[Words] = &[Words::plain(
 )];
 
 /// Request fields of this dialect.
-pub(super) const ASKS: RequestShape = RequestShape {
+pub(super) const REQUEST_SHAPE: RequestShape = RequestShape {
     // Roles must alternate.
     conversation: &[ConversationShape::MessageList(MessageList {
         part: bare_text,
@@ -126,7 +126,7 @@ pub(crate) const PROFILE: Profile = Profile {
 };
 
 /// Bedrock's exceptions, by their names in HTTP and in streams.
-pub(crate) static SIGNS: &[ErrorPattern] = &[
+pub(crate) static ERROR_PATTERNS: &[ErrorPattern] = &[
     name("throttlingException", FaultKind::RateLimit),
     name("ThrottlingException", FaultKind::RateLimit),
     name("ModelNotReadyException", FaultKind::Overloaded),

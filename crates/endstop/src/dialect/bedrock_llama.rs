@@ -5,7 +5,7 @@
 
 use serde::Deserialize;
 
-use super::bedrock_converse::SIGNS;
+use super::bedrock_converse::ERROR_PATTERNS;
 use super::bedrock_invoke::added_to;
 use super::{CallsClose, Dialect, Proof, Reading, Streams, Wins, Words};
 use crate::dialect::common;
@@ -32,7 +32,7 @@ pub(crate) static DIALECT: Dialect = Dialect {
     wins: Wins::First,
     calls_close: CallsClose::ByWord,
     proof: Proof::Event,
-    error_patterns: SIGNS,
+    error_patterns: ERROR_PATTERNS,
     caps: &["max_gen_len"],
     streams: Streams::Path("stream"),
     error_shape: common::ERRORS,

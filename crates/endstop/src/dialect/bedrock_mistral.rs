@@ -11,7 +11,7 @@
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::bedrock_converse::SIGNS;
+use super::bedrock_converse::ERROR_PATTERNS;
 use super::bedrock_invoke::added_to;
 use super::openai_chat::arguments_text;
 use super::{CallsClose, Dialect, Proof, Reading, Streams, Wins, Words};
@@ -43,7 +43,7 @@ pub(crate) static DIALECT: Dialect = Dialect {
     wins: Wins::First,
     calls_close: CallsClose::ByWord,
     proof: Proof::Event,
-    error_patterns: SIGNS,
+    error_patterns: ERROR_PATTERNS,
     caps: &["max_tokens"],
     streams: Streams::Path("stream"),
     error_shape: common::ERRORS,

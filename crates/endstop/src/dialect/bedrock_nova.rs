@@ -5,7 +5,7 @@
 
 use serde::Deserialize;
 
-use super::bedrock_converse::{self, ASKS, Payload, SIGNS, WORDS};
+use super::bedrock_converse::{self, ERROR_PATTERNS, Payload, REQUEST_SHAPE, WORDS};
 use super::bedrock_invoke::added_to;
 use super::{CallsClose, Dialect, Proof, Reading, Streams, Wins};
 use crate::dialect::common;
@@ -26,11 +26,11 @@ pub(crate) static DIALECT: Dialect = Dialect {
     wins: Wins::First,
     calls_close: CallsClose::ByEvent,
     proof: Proof::Event,
-    error_patterns: SIGNS,
+    error_patterns: ERROR_PATTERNS,
     caps: &["inferenceConfig.maxTokens"],
     streams: Streams::Path("stream"),
     error_shape: common::ERRORS,
-    request_shape: RequestShape { efforts: &[], ..ASKS },
+    request_shape: RequestShape { efforts: &[], ..REQUEST_SHAPE },
     usage: &[
         "usage.inputTokens",
         "usage.outputTokens",

@@ -45,11 +45,11 @@ pub(crate) static DIALECT: Dialect = Dialect {
     wins: Wins::First,
     calls_close: CallsClose::ByEvent,
     proof: Proof::Event,
-    error_patterns: SIGNS,
+    error_patterns: ERROR_PATTERNS,
     caps: &["max_tokens"],
     streams: Streams::Flag("stream"),
-    error_shape: TELLS,
-    request_shape: ASKS,
+    error_shape: ERROR_SHAPE,
+    request_shape: REQUEST_SHAPE,
     usage: &["usage.tokens.input_tokens", "usage.tokens.output_tokens", "usage.cached_tokens"],
     counts: &[],
     padding: &[],
@@ -58,7 +58,8 @@ pub(crate) static DIALECT: Dialect = Dialect {
 };
 
 /// Error shape. No event of this wire makes clients raise an error; only the abort after it does.
-const TELLS: ErrorShape = ErrorShape { event: "message-end", in_stream: tell, body: tell_body };
+const ERROR_SHAPE: ErrorShape =
+    ErrorShape { event: "message-end", in_stream: tell, body: tell_body, ..common::ERRORS };
 
 fn tell(gateway_error: &GatewayError<'_>) -> serde_json::Value {
     serde_json::json!({
@@ -72,7 +73,7 @@ pub(super) fn tell_body(gateway_error: &GatewayError<'_>) -> serde_json::Value {
 }
 
 /// Request fields of this dialect.
-const ASKS: RequestShape = RequestShape {
+const REQUEST_SHAPE: RequestShape = RequestShape {
     conversation: &[ConversationShape::MessageList(MESSAGES)],
     forced_tools: &[ForcedTool {
         tools: "tools",
@@ -94,7 +95,7 @@ const ASKS: RequestShape = RequestShape {
 pub(crate) const PROFILE: Profile = Profile { paths: &["/v2/chat"], ..DIALECT.profile() };
 
 /// Cohere's errors, shared by both versions.
-pub(crate) static SIGNS: &[ErrorPattern] = &[
+pub(crate) static ERROR_PATTERNS: &[ErrorPattern] = &[
     name("TOO_MANY_TOKENS", FaultKind::ContextWindow),
     message("too many tokens", FaultKind::ContextWindow),
     message("invalid api token", FaultKind::Auth),

@@ -12,7 +12,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::bedrock_invoke::added_to;
-use super::cohere::SIGNS;
+use super::cohere::ERROR_PATTERNS;
 use super::errors::is_set;
 use super::openai_chat::arguments_text;
 use super::{CallsClose, Dialect, Proof, Reading, Streams, Wins, Words};
@@ -50,11 +50,11 @@ pub(crate) static DIALECT: Dialect = Dialect {
     wins: Wins::First,
     calls_close: CallsClose::ByEvent,
     proof: Proof::Event,
-    error_patterns: SIGNS,
+    error_patterns: ERROR_PATTERNS,
     caps: &["max_tokens"],
     streams: Streams::Flag("stream"),
-    error_shape: TELLS,
-    request_shape: ASKS,
+    error_shape: ERROR_SHAPE,
+    request_shape: REQUEST_SHAPE,
     usage: &["meta.tokens.input_tokens", "meta.tokens.output_tokens", "meta.cached_tokens"],
     counts: &[],
     padding: &[],
@@ -63,7 +63,8 @@ pub(crate) static DIALECT: Dialect = Dialect {
 };
 
 /// Error shape: the last event of a stream in which the provider failed.
-const TELLS: ErrorShape = ErrorShape { event: "", in_stream: tell, body: super::cohere::tell_body };
+const ERROR_SHAPE: ErrorShape =
+    ErrorShape { in_stream: tell, body: super::cohere::tell_body, ..common::ERRORS };
 
 fn tell(gateway_error: &GatewayError<'_>) -> serde_json::Value {
     serde_json::json!({
@@ -75,7 +76,7 @@ fn tell(gateway_error: &GatewayError<'_>) -> serde_json::Value {
 }
 
 /// Request fields of chat and of the old `generate`.
-const ASKS: RequestShape = RequestShape {
+const REQUEST_SHAPE: RequestShape = RequestShape {
     conversation: &[
         ConversationShape::Apart(
             "message",

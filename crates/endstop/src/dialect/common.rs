@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::frame::aws;
-use crate::gateway_error::{ErrorShape, GatewayError};
+use crate::gateway_error::{ErrorEnd, ErrorShape, GatewayError, KeepAlive};
 use crate::next_request::{MessageList, PauseProtocol, RequestShape, Scale, Speaker, Temperature};
 use crate::provider::Role;
 
@@ -28,6 +28,8 @@ pub const REQUEST: RequestShape = RequestShape {
     efforts: &[],
     either_case: false,
     usage: None,
+    background: "",
+    poll: "",
 };
 
 /// Reasoning efforts on most wires, highest first. Below `low`, each model has its own value.
@@ -85,10 +87,17 @@ pub(crate) fn aws_error(gateway_error: &GatewayError<'_>) -> Value {
 }
 
 /// OpenAI's error shape, which most hosts share.
-pub const ERRORS: ErrorShape = ErrorShape { event: "", in_stream: openai, body: openai };
+pub const ERRORS: ErrorShape = ErrorShape {
+    event: "",
+    in_stream: openai,
+    last: None,
+    body: openai,
+    end: ErrorEnd::Abort,
+    keep_alive: KeepAlive::Trickle,
+};
 
 /// Errors that are a string, as on Ollama.
-pub(crate) const TEXT_ERRORS: ErrorShape = ErrorShape { event: "", in_stream: text, body: text };
+pub(crate) const TEXT_ERRORS: ErrorShape = ErrorShape { in_stream: text, body: text, ..ERRORS };
 
 pub(crate) fn openai(gateway_error: &GatewayError<'_>) -> Value {
     json!({ "error": {
@@ -101,4 +110,19 @@ pub(crate) fn openai(gateway_error: &GatewayError<'_>) -> Value {
 
 fn text(gateway_error: &GatewayError<'_>) -> Value {
     json!({ "error": gateway_error.message })
+}
+
+/// Key of a tool's name, at any depth of its declaration.
+pub(crate) const TOOL_NAME: &str = "name";
+
+impl Role {
+    /// Returns the name of the role on most wires.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::System => "system",
+            Self::Developer => "developer",
+            Self::User => "user",
+        }
+    }
 }

@@ -58,7 +58,7 @@ pub(crate) static DIALECT: Dialect = Dialect {
     caps: &["parameters.max_tokens"],
     streams: Streams::Flag("stream"),
     error_shape: common::ERRORS,
-    request_shape: ASKS,
+    request_shape: REQUEST_SHAPE,
     usage: &["usage.input_tokens", "usage.output_tokens"],
     counts: &[],
     padding: &[],
@@ -67,7 +67,7 @@ pub(crate) static DIALECT: Dialect = Dialect {
 };
 
 /// Request fields of this dialect.
-const ASKS: RequestShape = RequestShape {
+const REQUEST_SHAPE: RequestShape = RequestShape {
     conversation: &[
         ConversationShape::MessageList(MessageList { list: "input.messages", ..MESSAGES }),
         ConversationShape::Templated("input.prompt", "raw"),

@@ -13,6 +13,9 @@ use crate::fault::{At, ErrorPattern, Fault, FaultForm, FaultKind, message};
 use crate::text::{DETAIL_CAP, WORD_CAP, clean};
 use crate::wire::{Count, Few, Loose, Scalar, Text, is_nothing};
 
+/// Name of an error event. Gateways send it on any wire.
+pub(crate) const EVENT: &str = "error";
+
 /// Message patterns for every host: gateways pass on each other's errors, so any host may send any
 /// of them. Rate limits come first, because their messages mention tokens too.
 static COMMON: &[ErrorPattern] = &[

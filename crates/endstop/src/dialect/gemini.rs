@@ -18,7 +18,7 @@ use crate::ending::{Reason, SafetyRating, Usage};
 use crate::event::Event;
 use crate::fault::{ErrorPattern, FaultKind, class, message, name};
 use crate::frame::{Frame, Framing};
-use crate::gateway_error::{ErrorShape, GatewayError};
+use crate::gateway_error::{ErrorEnd, ErrorShape, GatewayError};
 use crate::next_request::{
     ConversationShape, Effort, ForcedTool, MessageList, PauseProtocol, RequestShape, Scale,
     Temperature,
@@ -90,11 +90,11 @@ pub static DIALECT: Dialect = Dialect {
     wins: Wins::Last,
     calls_close: CallsClose::ByEvent,
     proof: Proof::Word,
-    error_patterns: SIGNS,
+    error_patterns: ERROR_PATTERNS,
     caps: &["generationConfig.maxOutputTokens"],
     streams: Streams::Path("stream"),
-    error_shape: TELLS,
-    request_shape: ASKS,
+    error_shape: ERROR_SHAPE,
+    request_shape: REQUEST_SHAPE,
     usage: &[
         "usageMetadata.promptTokenCount",
         "usageMetadata.candidatesTokenCount",
@@ -112,8 +112,10 @@ pub static DIALECT: Dialect = Dialect {
     source: "google-genai 3.1.0; google-ai-generativelanguage 0.12.1; google-cloud-aiplatform 2.6.0",
 };
 
-/// Error shape: `error` must be the first key of an unnamed event.
-pub(super) const TELLS: ErrorShape = ErrorShape { event: "", in_stream: tell, body: tell };
+/// Error shape: `error` must be the first key of an unnamed event. gemini-cli recovers from the
+/// error and crashes on an abort. google-genai fails on comments.
+pub(super) const ERROR_SHAPE: ErrorShape =
+    ErrorShape { in_stream: tell, body: tell, end: ErrorEnd::Clean, ..common::ERRORS };
 
 fn tell(gateway_error: &GatewayError<'_>) -> serde_json::Value {
     let status = match gateway_error.status {
@@ -130,7 +132,7 @@ fn tell(gateway_error: &GatewayError<'_>) -> serde_json::Value {
 }
 
 /// Request fields of this dialect.
-pub(crate) const ASKS: RequestShape = RequestShape {
+pub(crate) const REQUEST_SHAPE: RequestShape = RequestShape {
     conversation: &[ConversationShape::MessageList(MessageList {
         list: "contents",
         assistant: "model",
@@ -196,7 +198,7 @@ pub(crate) const PROFILE: Profile = Profile {
     ..DIALECT.profile()
 };
 
-static SIGNS: &[ErrorPattern] = &[
+static ERROR_PATTERNS: &[ErrorPattern] = &[
     name("RESOURCE_EXHAUSTED", FaultKind::RateLimit),
     name("UNAVAILABLE", FaultKind::Overloaded),
     name("DEADLINE_EXCEEDED", FaultKind::Timeout),

@@ -49,10 +49,10 @@ pub(crate) static DIALECT: Dialect = Dialect {
     wins: Wins::Last,
     calls_close: CallsClose::ByEvent,
     proof: Proof::Event,
-    error_patterns: SIGNS,
+    error_patterns: ERROR_PATTERNS,
     caps: &["generation_config.max_output_tokens"],
     streams: Streams::Flag("stream"),
-    error_shape: super::gemini::TELLS,
+    error_shape: super::gemini::ERROR_SHAPE,
     request_shape: RequestShape { paused: PauseProtocol::Token(CONTINUATION), ..common::REQUEST },
     usage: &[
         "usage.total_input_tokens",
@@ -89,7 +89,7 @@ const CONTINUATION: Token =
 pub(crate) const PROFILE: Profile = Profile { paths: &["/interactions"], ..DIALECT.profile() };
 
 /// Error codes of failed interactions, which mirror the finish reasons of `generateContent`.
-static SIGNS: &[ErrorPattern] = &[
+static ERROR_PATTERNS: &[ErrorPattern] = &[
     name("safety", FaultKind::Filter),
     name("recitation", FaultKind::Filter),
     name("prohibited_content", FaultKind::Filter),

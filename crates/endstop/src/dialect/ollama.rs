@@ -14,6 +14,7 @@ use crate::ending::{Reason, Usage};
 use crate::event::{Event, Word};
 use crate::fault::{FaultKind, message};
 use crate::frame::{Frame, FrameKind, Framing};
+use crate::gateway_error::{ErrorEnd, ErrorShape};
 use crate::next_request::{ConversationShape, RequestShape, Scale, Temperature, effort};
 use crate::provider::Profile;
 use crate::shape::Probe;
@@ -50,8 +51,8 @@ pub(crate) static DIALECT: Dialect = Dialect {
     ],
     caps: &["options.num_predict"],
     streams: Streams::UnlessFalse("stream"),
-    error_shape: common::TEXT_ERRORS,
-    request_shape: ASKS,
+    error_shape: ErrorShape { end: ErrorEnd::Clean, ..common::TEXT_ERRORS },
+    request_shape: REQUEST_SHAPE,
     usage: &["prompt_eval_count", "eval_count"],
     counts: &[],
     padding: &["created_at"],
@@ -60,7 +61,7 @@ pub(crate) static DIALECT: Dialect = Dialect {
 };
 
 /// Request fields of this dialect. They cannot force a tool.
-const ASKS: RequestShape = RequestShape {
+const REQUEST_SHAPE: RequestShape = RequestShape {
     conversation: &[
         ConversationShape::MessageList(MESSAGES),
         ConversationShape::Templated("prompt", "raw"),

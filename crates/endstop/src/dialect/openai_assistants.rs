@@ -10,7 +10,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::errors::is_set;
-use super::openai_chat::{SIGNS, WireUsage, arguments_text};
+use super::openai_chat::{ERROR_PATTERNS, WireUsage, arguments_text};
 use super::{CallsClose, Dialect, Proof, Reading, Streams, Wins, Words};
 use crate::dialect::common;
 use crate::ending::Reason;
@@ -57,7 +57,7 @@ pub(crate) static DIALECT: Dialect = Dialect {
     wins: Wins::Last,
     calls_close: CallsClose::ByEvent,
     proof: Proof::Marker(common::END_MARKER),
-    error_patterns: SIGNS,
+    error_patterns: ERROR_PATTERNS,
     caps: &["max_completion_tokens"],
     streams: Streams::Flag("stream"),
     error_shape: common::ERRORS,

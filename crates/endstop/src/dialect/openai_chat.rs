@@ -19,6 +19,7 @@ use crate::ending::{Reason, SafetyRating, Usage};
 use crate::event::{Event, Word};
 use crate::fault::{ErrorPattern, FaultKind, class, message, name};
 use crate::frame::{Frame, FrameKind, Framing};
+use crate::gateway_error::{ErrorEnd, ErrorShape, KeepAlive};
 use crate::mend;
 use crate::next_request::{
     ConversationShape, Effort, ForcedTool, RequestShape, Restriction, Scale, Temperature,
@@ -61,11 +62,11 @@ pub static DIALECT: Dialect = Dialect {
     wins: Wins::First,
     calls_close: CallsClose::ByWord,
     proof: Proof::Marker(common::END_MARKER),
-    error_patterns: SIGNS,
+    error_patterns: ERROR_PATTERNS,
     caps: &["max_completion_tokens", "max_tokens"],
     streams: Streams::Flag("stream"),
-    error_shape: common::ERRORS,
-    request_shape: ASKS,
+    error_shape: ERROR_SHAPE,
+    request_shape: REQUEST_SHAPE,
     usage: &[
         "usage.prompt_tokens",
         "usage.completion_tokens",
@@ -78,10 +79,14 @@ pub static DIALECT: Dialect = Dialect {
     source: "openai 3.49.0; openai-openapi 2.3.0",
 };
 
+/// Error shape. Every client that was tried raises on the error and skips comments.
+pub(crate) const ERROR_SHAPE: ErrorShape =
+    ErrorShape { end: ErrorEnd::Clean, keep_alive: KeepAlive::Comment, ..common::ERRORS };
+
 /// Request fields of this dialect on OpenAI and most hosts.
-pub(crate) const ASKS: RequestShape = RequestShape {
+pub(crate) const REQUEST_SHAPE: RequestShape = RequestShape {
     conversation: &[ConversationShape::MessageList(MESSAGES)],
-    forced_tools: FORCES,
+    forced_tools: FORCED_TOOLS,
     temperature: Temperature {
         field: "temperature",
         // These accept only 1 or no value; Kimi only its own (MoonshotAI/kimi-code#740,
@@ -114,7 +119,7 @@ fn is_usage_alone(event: &[u8]) -> bool {
 }
 
 /// Forced tools by name, in the current form and in the form of 2023.
-pub(crate) static FORCES: &[ForcedTool] = &[
+pub(crate) static FORCED_TOOLS: &[ForcedTool] = &[
     ForcedTool {
         tools: "tools",
         field: "tool_choice",
@@ -192,7 +197,7 @@ pub(crate) const PROFILE: Profile = Profile {
 const BROKE_DOWN: &str = "NaN happened";
 
 /// Errors shared by the hosts of this wire.
-pub(crate) static SIGNS: &[ErrorPattern] = &[
+pub(crate) static ERROR_PATTERNS: &[ErrorPattern] = &[
     name("context_length_exceeded", FaultKind::ContextWindow),
     name("insufficient_quota", FaultKind::Quota),
     name("usage_limit_reached", FaultKind::Quota),

@@ -8,7 +8,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::errors::is_set;
-use super::openai_chat::{SIGNS, USAGE, WireUsage};
+use super::openai_chat::{ERROR_PATTERNS, USAGE, WireUsage};
 use super::{CallsClose, Dialect, Proof, Reading, Streams, Wins, Words};
 use crate::dialect::common;
 use crate::ending::Reason;
@@ -39,10 +39,10 @@ pub(crate) static DIALECT: Dialect = Dialect {
     wins: Wins::First,
     calls_close: CallsClose::ByWord,
     proof: Proof::Marker(common::END_MARKER),
-    error_patterns: SIGNS,
+    error_patterns: ERROR_PATTERNS,
     caps: &["max_tokens"],
     streams: Streams::Flag("stream"),
-    error_shape: common::ERRORS,
+    error_shape: super::openai_chat::ERROR_SHAPE,
     request_shape: RequestShape {
         conversation: &[ConversationShape::Prompt("prompt", "echo")],
         usage: Some(USAGE),

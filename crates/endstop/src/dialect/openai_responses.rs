@@ -15,14 +15,14 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::errors::is_set;
-use super::openai_chat::{SIGNS, arguments_text, rate_categories};
+use super::openai_chat::{ERROR_PATTERNS, arguments_text, rate_categories};
 use super::{CallsClose, Dialect, Proof, Reading, Streams, Wins, Words, openai_chat};
 use crate::dialect::common::{self, MESSAGES, WORDS_IF_SAID};
 use crate::ending::{Reason, Usage};
 use crate::event::{Event, Word};
 use crate::facts::Kinds;
 use crate::frame::{Frame, Framing};
-use crate::gateway_error::{ErrorShape, GatewayError};
+use crate::gateway_error::{ErrorEnd, ErrorShape, GatewayError, KeepAlive};
 use crate::next_request::{
     ConversationShape, Effort, ForcedTool, MessageList, RequestShape, Restriction, Scale, Speaker,
     Temperature, effort,
@@ -89,11 +89,11 @@ pub static DIALECT: Dialect = Dialect {
     wins: Wins::Last,
     calls_close: CallsClose::ByEvent,
     proof: Proof::Event,
-    error_patterns: SIGNS,
+    error_patterns: ERROR_PATTERNS,
     caps: &["max_output_tokens"],
     streams: Streams::Flag("stream"),
-    error_shape: TELLS,
-    request_shape: ASKS,
+    error_shape: ERROR_SHAPE,
+    request_shape: REQUEST_SHAPE,
     usage: &[
         "usage.input_tokens",
         "usage.output_tokens",
@@ -106,8 +106,44 @@ pub static DIALECT: Dialect = Dialect {
     source: "openai 3.49.0; openai-openapi 2.3.0; codex @343074d",
 };
 
-/// Error shape. Clients raise only on the error object; the rest is the documented event.
-const TELLS: ErrorShape = ErrorShape { event: "error", in_stream: tell, body: common::openai };
+/// Error shape. SDKs raise only on the error object; the rest is the documented event. Codex passes
+/// over it and needs the event that ends a response, followed by a clean end (openai/codex#43140).
+const ERROR_SHAPE: ErrorShape = ErrorShape {
+    event: "error",
+    in_stream: tell,
+    last: Some(tell_last),
+    body: common::openai,
+    end: ErrorEnd::Clean,
+    keep_alive: KeepAlive::Comment,
+};
+
+/// Returns the event that ends the response: `response.failed` if it is worth asking again, else
+/// `response.incomplete`. It has no output, so that no client finds a tool call in it.
+fn tell_last(gateway_error: &GatewayError<'_>) -> (&'static str, Value) {
+    let (name, status) = match gateway_error.repeats {
+        true => ("response.incomplete", "incomplete"),
+        false => ("response.failed", "failed"),
+    };
+    let why = match gateway_error.reason {
+        Some(Reason::OutputLimit) => "max_output_tokens",
+        Some(Reason::Filtered | Reason::Safety | Reason::Recitation) => "content_filter",
+        _ => gateway_error.code,
+    };
+    let error = json!({ "code": gateway_error.code, "message": gateway_error.message });
+    let event = json!({
+        "type": name,
+        "sequence_number": 0,
+        "response": {
+            "id": "resp_endstop",
+            "object": "response",
+            "status": status,
+            "error": if gateway_error.repeats { Value::Null } else { error },
+            "incomplete_details": gateway_error.repeats.then(|| json!({ "reason": why })),
+            "output": [],
+        },
+    });
+    (name, event)
+}
 
 fn tell(gateway_error: &GatewayError<'_>) -> Value {
     let mut event = common::openai(gateway_error);
@@ -122,7 +158,9 @@ fn tell(gateway_error: &GatewayError<'_>) -> Value {
 }
 
 /// Request fields of this dialect.
-pub(crate) const ASKS: RequestShape = RequestShape {
+pub(crate) const REQUEST_SHAPE: RequestShape = RequestShape {
+    background: "background",
+    poll: "/responses/",
     conversation: &[ConversationShape::MessageList(MessageList {
         list: "input",
         part,
@@ -135,7 +173,7 @@ pub(crate) const ASKS: RequestShape = RequestShape {
         models: &[],
         restrictions: &[],
     }],
-    temperature: Temperature { field: "temperature", ..openai_chat::ASKS.temperature },
+    temperature: Temperature { field: "temperature", ..openai_chat::REQUEST_SHAPE.temperature },
     efforts: &[effort("reasoning.effort", WORDS_IF_SAID)],
     ..common::REQUEST
 };

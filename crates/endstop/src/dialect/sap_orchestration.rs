@@ -9,7 +9,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::errors::is_set;
-use super::openai_chat::{self, SIGNS};
+use super::openai_chat::{self, ERROR_PATTERNS};
 use super::{CallsClose, Dialect, Proof, Reading, Streams, Wins, Words};
 use crate::dialect::common;
 use crate::ending::Reason;
@@ -39,7 +39,7 @@ pub(crate) static DIALECT: Dialect = Dialect {
     wins: Wins::First,
     calls_close: CallsClose::ByWord,
     proof: Proof::Marker(common::END_MARKER),
-    error_patterns: SIGNS,
+    error_patterns: ERROR_PATTERNS,
     caps: &["config.modules.prompt_templating.model.params.max_tokens"],
     streams: Streams::Flag("config.stream.enabled"),
     error_shape: common::ERRORS,

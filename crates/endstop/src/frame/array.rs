@@ -1,25 +1,25 @@
-//! One JSON array, streamed element by element.
+//! Splits one JSON array that is streamed element by element.
 
 use super::{Broken, Frame, Rest};
 use crate::json::{JsonState, Scanner, integer_length, is_space, string_length};
 
-/// Templates that may be learned in a row without one of them being met again.
+/// Maximum number of templates learned in a row without a match.
 const PATIENCE: u32 = 16;
 
-/// Cuts a streamed JSON array into its elements.
+/// Splits a streamed JSON array into its elements.
 #[derive(Clone, Debug)]
 pub struct Array {
     limit: usize,
     at: At,
-    /// The beginning of an element whose end has not come yet.
+    /// Beginning of an element whose end has not arrived yet.
     carry: Vec<u8>,
-    /// How much of the last chunk ended in a whole element or the closing bracket.
+    /// Number of bytes of the last chunk up to the last complete element or the closing bracket.
     whole: usize,
     template: Template,
 }
 
-/// An element whose end is known. In a stream, nearly every element is the one before it with other
-/// texts and numbers, and its end is found by comparing the two.
+/// The last element that was scanned. In a stream, nearly every element equals the one before it
+/// except for texts and numbers, so comparing the two finds its end faster than scanning.
 #[derive(Clone, Debug, Default)]
 struct Template {
     data: Vec<u8>,
@@ -36,7 +36,7 @@ struct Hole {
 }
 
 impl Template {
-    /// Returns the length of the element that these bytes begin with, if it is all here and differs
+    /// Returns the length of the element at the start of these bytes, if it is complete and differs
     /// from the template only in texts and integers.
     fn length(&mut self, bytes: &[u8]) -> Option<usize> {
         let (mut at, mut known) = (0, 0);
@@ -58,7 +58,7 @@ impl Template {
         }
     }
 
-    /// Makes a template of an element that was scanned.
+    /// Makes an element that was scanned the template.
     fn learn(&mut self, element: &[u8]) {
         if self.unused >= PATIENCE || !element.starts_with(b"{") {
             return;
@@ -76,7 +76,7 @@ impl Template {
             match length {
                 Some(length) => {
                     let end = start + length;
-                    // What follows an integer may make it another number.
+                    // A fraction or an exponent after an integer makes it another number.
                     let plain = is_string || self.is_integer(element, start, end);
                     if plain {
                         self.holes.push(Hole { start, end, is_string });
@@ -96,7 +96,7 @@ impl Template {
     }
 }
 
-/// Returns how many bytes two slices have in common at their beginning.
+/// Returns the length of the common prefix.
 fn common(one: &[u8], other: &[u8]) -> usize {
     let (blocks, _) = one.as_chunks::<16>();
     let (others, _) = other.as_chunks::<16>();
@@ -118,23 +118,30 @@ enum At {
 }
 
 impl Array {
-    /// A framer that takes elements of up to `limit` bytes.
+    /// Creates a framer for elements of up to `limit` bytes.
     #[must_use]
     pub fn new(limit: usize) -> Self {
         Self { limit, at: At::Opening, carry: Vec::new(), whole: 0, template: Template::default() }
     }
 
-    /// Whether the closing bracket has come.
+    /// Reports whether the closing bracket was read.
     #[must_use]
     pub fn is_closed(&self) -> bool {
         matches!(self.at, At::Closed)
     }
 
+    /// Disables the comparison with the last element, to compare against it.
+    #[cfg(any(test, fuzzing))]
+    pub(crate) fn without_template(mut self) -> Self {
+        self.template.unused = PATIENCE;
+        self
+    }
+
     /// Reads a chunk.
     ///
     /// # Errors
-    /// [`Broken::Oversize`] if an element is larger than the limit, [`Broken::Corrupt`] if the
-    /// bytes are no array.
+    /// Returns [`Broken::Oversize`] if an element is larger than the limit, and
+    /// [`Broken::Corrupt`] if the bytes are not an array.
     pub fn push(&mut self, chunk: &[u8], mut sink: impl FnMut(Frame<'_>)) -> Result<(), Broken> {
         let mut rest = chunk;
         self.whole = 0;
@@ -177,7 +184,8 @@ impl Array {
         Ok(())
     }
 
-    /// How much of the last chunk ended in a whole element or the closing bracket.
+    /// Returns the number of bytes of the last chunk up to the last complete element or the closing
+    /// bracket.
     pub(crate) fn whole(&self) -> usize {
         self.whole
     }
@@ -287,7 +295,7 @@ mod tests {
             let mut array = Array::new(1 << 20);
             assert_eq!(array.push(broken.as_bytes(), |_| ()), Err(Broken::Corrupt), "{broken}");
         }
-        // The bound holds for elements that repeat, too.
+        // The limit holds for elements that match the template, too.
         let mut array = Array::new(9);
         assert_eq!(array.push(b"[{\"k\":1},{\"k\":123456}]", |_| ()), Err(Broken::Oversize));
     }
@@ -299,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_array_is_corrupt_and_elements_are_bounded() {
+    fn other_bytes_are_corrupt_and_elements_are_bounded() {
         assert_eq!(Array::new(99).push(b"{\"a\":1}", |_| ()), Err(Broken::Corrupt));
         assert_eq!(Array::new(99).push(b"[1 2]", |_| ()), Err(Broken::Corrupt));
         assert_eq!(Array::new(9).push(b"[\"0123456789\"]", |_| ()), Err(Broken::Oversize));

@@ -1,8 +1,7 @@
-//! The framing that the bytes turn out to have.
+//! Detects the framing of a response from its content type and its first bytes, and splits it.
 //!
-//! Providers answer a request for a stream with a JSON error, a page or a text, and label streams
-//! wrongly. So the content type and the first bytes decide together, and only then is anything
-//! taken apart.
+//! Providers answer a request for a stream with a JSON error, a page or plain text, and send
+//! streams with the wrong content type. So neither the request nor the content type decides alone.
 
 use super::array::Array;
 use super::aws::Aws;
@@ -11,33 +10,44 @@ use super::sse::Sse;
 use super::{Broken, Frame, FrameKind, Framing, Rest, trim};
 use crate::json::{JsonState, Scanner};
 
-/// How much of a page or text is kept that came in place of an answer.
+/// Maximum number of bytes kept of a page or text that came instead of a response.
 const TEXT_KEPT: usize = 4096;
 
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
-/// Takes the bytes of one response apart, whatever they are.
+/// Splits the bytes of one response into frames, in any framing.
 #[derive(Clone, Debug)]
 pub struct Framer {
     hints: Hints,
     framing: Found,
-    /// Of the bytes with which the framing was decided: how many were left out as a mark, and how
-    /// many came in earlier chunks.
+    /// Number of bytes of the byte-order mark, and number of bytes from earlier chunks, among the
+    /// bytes that decided the framing.
     skipped: usize,
     earlier: usize,
 }
 
-/// What is known before the first byte.
+/// Facts that are known before the first byte.
 #[derive(Clone, Debug)]
 pub struct Hints {
-    /// How the wire frames its streams.
+    /// Framing of the wire's streams.
     pub framing: Framing,
-    /// The content type, in lower case; empty where it is not known.
+    /// Content type, in lower case; empty if not known.
     pub content_type: String,
-    /// Whether a stream was asked for.
+    /// Whether the request asked for a stream.
     pub streamed: Option<bool>,
-    /// The largest event or body, in bytes.
+    /// Maximum size of an event or a body, in bytes.
     pub limit: usize,
+}
+
+/// Form of a response.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// The bytes so far do not show it.
+    Undecided,
+    /// A stream of frames.
+    Stream(Framing),
+    /// One body, which is read when it ends.
+    Body,
 }
 
 #[derive(Clone, Debug)]
@@ -52,7 +62,7 @@ enum Found {
 }
 
 impl Framer {
-    /// A framer that goes by these hints.
+    /// Creates a framer.
     #[must_use]
     pub fn new(hints: Hints) -> Self {
         Self { hints, framing: Found::Undecided(Vec::new()), skipped: 0, earlier: 0 }
@@ -61,14 +71,14 @@ impl Framer {
     /// Reads a chunk.
     ///
     /// # Errors
-    /// [`Broken`] if nothing more can be read.
+    /// Returns [`Broken`] if nothing more can be read.
     pub fn push(&mut self, chunk: &[u8], on_frame: impl FnMut(Frame<'_>)) -> Result<(), Broken> {
         (self.skipped, self.earlier) = (0, 0);
         self.push_found(chunk, on_frame)
     }
 
-    /// How much of the last chunk lies before anything that is unfinished: up to there it can be
-    /// passed on, and something else can be said.
+    /// Returns the number of bytes of the last chunk that precede any unfinished frame. Another
+    /// frame can be inserted there.
     #[must_use]
     pub fn whole(&self) -> usize {
         let whole = match &self.framing {
@@ -81,7 +91,48 @@ impl Framer {
         if whole == 0 { 0 } else { (whole + self.skipped).saturating_sub(self.earlier) }
     }
 
-    /// The bytes are one list.
+    /// Returns the form of the response, as far as the bytes show it.
+    pub(crate) fn form(&self) -> Form {
+        match &self.framing {
+            Found::Undecided(_) => Form::Undecided,
+            Found::Sse(_) => Form::Stream(Framing::Sse),
+            Found::Lines(_) => Form::Stream(Framing::Lines),
+            Found::Array(_) => Form::Stream(Framing::Array),
+            Found::Aws(_) => Form::Stream(match self.hints.framing {
+                Framing::AwsChunks => Framing::AwsChunks,
+                Framing::Sse | Framing::Lines | Framing::Array | Framing::Aws => Framing::Aws,
+            }),
+            Found::Body(_) | Found::Text(_) => Form::Body,
+        }
+    }
+
+    /// Returns the form of a response that begins with these bytes. Nothing is read.
+    pub(crate) fn form_of(&self, first: &[u8]) -> Form {
+        self.hints.decide(first, false).map_or(Form::Undecided, |found| {
+            Self { framing: found, ..Self::new(self.hints.clone()) }.form()
+        })
+    }
+
+    /// Reports whether these bytes are all of a body.
+    pub(crate) fn is_body(&self, all: &[u8]) -> bool {
+        let unread = matches!(&self.framing, Found::Undecided(held) if held.is_empty());
+        unread && matches!(self.hints.decide(all, true), Some(Found::Body(_)))
+    }
+
+    /// Takes the bytes of a body. Returns `None` if the response is a stream or a text.
+    pub(crate) fn take_body(&mut self) -> Option<Vec<u8>> {
+        match &mut self.framing {
+            Found::Body(body) => Some(std::mem::take(body)),
+            Found::Undecided(_)
+            | Found::Sse(_)
+            | Found::Lines(_)
+            | Found::Array(_)
+            | Found::Aws(_)
+            | Found::Text(_) => None,
+        }
+    }
+
+    /// Reports whether the response is a streamed array.
     pub(crate) fn is_array(&self) -> bool {
         matches!(self.framing, Found::Array(_))
     }
@@ -104,7 +155,7 @@ impl Framer {
                 if !is_several(body) {
                     return Err(Broken::Oversize);
                 }
-                // Nobody said that these are lines.
+                // JSON lines without a label.
                 let held = std::mem::take(body);
                 let mut lines = Lines::new(self.hints.limit);
                 let read = lines.push(&held, |frame| on_frame(Frame { end: 0, ..frame }));
@@ -124,7 +175,7 @@ impl Framer {
                     Some(found) => {
                         let first = found.first(&held);
                         self.framing = found;
-                        // What ends in the first bytes ends in the chunk that let us decide.
+                        // Frames in the held bytes end in the chunk that decided the framing.
                         self.skipped = held.len() - first.len();
                         self.earlier = earlier;
                         let (skipped, earlier) = (self.skipped, self.earlier);
@@ -145,7 +196,7 @@ impl Framer {
         }
     }
 
-    /// Ends the response: hands over what only the end makes whole.
+    /// Ends the response and passes on the frames that only the end completes.
     pub fn finish(mut self, mut on_frame: impl FnMut(Frame<'_>)) -> Rest {
         if let Found::Undecided(held) = &mut self.framing {
             let held = std::mem::take(held);
@@ -172,25 +223,24 @@ impl Framer {
 }
 
 impl Found {
-    /// What to read of the first bytes: text may begin with a byte-order mark.
+    /// Returns the first bytes without their byte-order mark. Binary frames have none.
     fn first<'a>(&self, held: &'a [u8]) -> &'a [u8] {
         if matches!(self, Self::Aws(_)) { held } else { without_mark(held) }
     }
 }
 
 impl Hints {
-    /// Decides by the content type and the first bytes; none if more of them are needed to tell.
+    /// Detects the framing. Returns `None` if more bytes are needed.
     fn decide(&self, held: &[u8], ended: bool) -> Option<Found> {
-        let says = |kind: &str| self.content_type.contains(kind);
-        if says("vnd.amazon.eventstream") {
+        let label = Label::of(&self.content_type);
+        if label == Label::Aws {
             return Some(self.aws());
         }
         if !ended && BYTE_ORDER_MARK.starts_with(held) {
             return None;
         }
         let start = trim(without_mark(held));
-        let is_sse = says("event-stream");
-        let is_lines = says("ndjson") || says("jsonl") || says("stream+json");
+        let is_lines = label == Label::Lines;
         match start.first()? {
             b'{' if is_lines || self.framing == Framing::Lines && self.streamed == Some(true) => {
                 Some(Found::Lines(Lines::new(self.limit)))
@@ -199,7 +249,7 @@ impl Hints {
             b'[' => Some(Found::Array(Array::new(self.limit))),
             b'<' | 0x1f => Some(Found::Text(Vec::new())),
             0 if matches!(self.framing, Framing::Aws | Framing::AwsChunks) => Some(self.aws()),
-            _ if is_sse => Some(Found::Sse(Sse::new(self.limit))),
+            _ if label == Label::Sse => Some(Found::Sse(Sse::new(self.limit))),
             _ => self.sse_or_text(start, ended),
         }
     }
@@ -211,7 +261,7 @@ impl Hints {
         })
     }
 
-    /// Without a label, server-sent events are known by their first field.
+    /// Detects server-sent events by their first field.
     fn sse_or_text(&self, start: &[u8], ended: bool) -> Option<Found> {
         let fields: [&[u8]; 5] = [b"data:", b"event:", b"id:", b"retry:", b":"];
         if fields.iter().any(|field| start.starts_with(field)) {
@@ -224,19 +274,49 @@ impl Hints {
     }
 }
 
+/// Framing that a content type names.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Label {
+    Sse,
+    Lines,
+    Aws,
+    Other,
+}
+
+impl Label {
+    /// Reads a content type in lower case.
+    fn of(content_type: &str) -> Self {
+        let says = |kind: &str| content_type.contains(kind);
+        if says("event-stream") {
+            Self::Sse
+        } else if says("vnd.amazon.eventstream") {
+            Self::Aws
+        } else if says("ndjson") || says("jsonl") || says("stream+json") {
+            Self::Lines
+        } else {
+            Self::Other
+        }
+    }
+}
+
+/// Reports whether a content type names a stream.
+pub(crate) fn names_stream(content_type: &str) -> bool {
+    Label::of(&content_type.to_ascii_lowercase()) != Label::Other
+}
+
 fn without_mark(bytes: &[u8]) -> &[u8] {
     bytes.strip_prefix(BYTE_ORDER_MARK).unwrap_or(bytes)
 }
 
-/// Whether more follows after the first value.
+/// Reports whether more JSON follows the first value.
 fn is_several(body: &[u8]) -> bool {
     let mut scanner = Scanner::default();
     let read = scanner.push_until_end(body);
     scanner.state() == JsonState::Whole && read < trim(body).len()
 }
 
-/// A whole body, or several values that nobody announced as a stream.
-fn finish_body(body: &[u8], mut on_frame: impl FnMut(Frame<'_>)) -> Rest {
+/// Reads a complete body, or several values that came without the label of a stream.
+pub(crate) fn finish_body(body: &[u8], mut on_frame: impl FnMut(Frame<'_>)) -> Rest {
     let mut scanner = Scanner::default();
     let read = scanner.push_until_end(body);
     let (first, after) = body.split_at_checked(read).unwrap_or((body, &[]));

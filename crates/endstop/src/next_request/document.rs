@@ -123,12 +123,15 @@ impl Document {
         Some(())
     }
 
-    /// Removes a member of the outermost object.
+    /// Removes a member of the outermost object, each time that it occurs and in either spelling.
     pub(super) fn remove(&mut self, name: &str) {
-        let members = self.members(&self.root());
-        let Some(at) = members.iter().rposition(|(key, _)| key == name) else { return };
-        let spans: Vec<Span> = members.into_iter().map(|(_, span)| span).collect();
-        self.cut(&self.root(), &spans, at);
+        loop {
+            let members = self.members(&self.root());
+            let name = self.spelled(&members, name);
+            let Some(at) = members.iter().rposition(|(key, _)| *key == *name) else { return };
+            let spans: Vec<Span> = members.into_iter().map(|(_, span)| span).collect();
+            self.cut(&self.root(), &spans, at);
+        }
     }
 
     /// Appends a value to a list.
@@ -222,6 +225,81 @@ fn nested(path: &str, json: &str) -> String {
     path.rsplit('.').fold(json.to_owned(), |inner, name| format!("{{{}:{inner}}}", quoted(name)))
 }
 
+/// Builds an object from these bytes, applies random edits to it, and checks each of them: the text
+/// stays JSON, and members of other names keep their bytes.
+#[cfg(any(test, fuzzing))]
+pub(crate) fn fuzz(data: &[u8]) {
+    const NAMES: [&str; 4] = ["a", "b", "oneName", "c"];
+    let mut bytes = data.iter();
+    let mut roll = || bytes.next().map_or(0, |byte| usize::from(*byte));
+    let either_case = roll() % 2 == 0;
+    let Some(mut document) = Document::new(&random_object(&mut roll, 0), either_case) else {
+        return;
+    };
+    for _ in 0..6 {
+        let name = NAMES.get(roll() % NAMES.len()).copied().unwrap_or_default();
+        let json = random_value(&mut roll, 1);
+        let members = |document: &Document| {
+            let members = document.members(&document.root()).into_iter();
+            let others = members.filter(|(key, _)| *key != name && key.replace("_n", "N") != name);
+            others.map(|(key, span)| (key, document.raw(&span).to_owned())).collect::<Vec<_>>()
+        };
+        let (before, text) = (members(&document), document.text.clone());
+        let found = document.find(name);
+        let set = |document: &mut Document, path: &str| {
+            if document.put(path, &json).is_some() {
+                let span = document.find(path);
+                assert_eq!(span.map(|span| document.raw(&span).to_owned()), Some(json.clone()));
+            } else {
+                assert_eq!(document.text, text);
+            }
+        };
+        match (roll() % 6, found) {
+            (0, _) => set(&mut document, name),
+            (1, _) => {
+                document.remove(name);
+                assert_eq!(document.find(name), None);
+            }
+            (2, _) => set(&mut document, &format!("{name}.x")),
+            (3, Some(list)) if document.items(&list).is_some() => document.push(&list, &json),
+            (4, Some(list)) => document.pop(&list),
+            (_, Some(text)) => drop(document.append(&text, "\"é\n")),
+            (_, None) => {}
+        }
+        assert_eq!(members(&document), before, "{text}");
+        let parsed = serde_json::from_str::<Value>(&document.text);
+        assert!(parsed.is_ok(), "{text} became {}", document.text);
+    }
+}
+
+#[cfg(any(test, fuzzing))]
+fn random_object(roll: &mut impl FnMut() -> usize, depth: usize) -> String {
+    let keys = [r#""a""#, r#""b""#, r#""oneName""#, r#""one_name""#, r#""\u0061""#, r#""x""#];
+    let spaces = ["", " ", "\n\t"];
+    let space = |roll: usize| spaces.get(roll % spaces.len()).copied().unwrap_or_default();
+    let members = (0..roll() % 5).map(|_| {
+        let key = keys.get(roll() % keys.len()).copied().unwrap_or(r#""a""#);
+        let (before, after) = (space(roll()), space(roll()));
+        format!("{before}{key}{after}:{before}{}{after}", random_value(roll, depth + 1))
+    });
+    let members = members.collect::<Vec<_>>().join(",");
+    format!("{{{members}}}")
+}
+
+#[cfg(any(test, fuzzing))]
+fn random_value(roll: &mut impl FnMut() -> usize, depth: usize) -> String {
+    let plain = ["null", "-1.50e3", r#""\u0041 é,]}""#, "[ ]", "{ }", "\"\"", "0"];
+    match roll() % 10 {
+        7 if depth < 3 => random_object(roll, depth),
+        8 if depth < 3 => {
+            let items: Vec<String> =
+                (0..roll() % 4).map(|_| random_value(roll, depth + 1)).collect();
+            format!("[ {}]", items.join(" ,"))
+        }
+        other => plain.get(other % plain.len()).copied().unwrap_or_default().to_owned(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -278,6 +356,9 @@ mod tests {
         check("{\"a\":1,\"b\":2}", |it| it.remove("b"), "{\"a\":1}");
         check("{\"a\":1}", |it| it.remove("a"), "{}");
         check("{\"a\":1}", |it| it.remove("c"), "{\"a\":1}");
+        check("{\"a\":1,\"b\":2,\"a\":3}", |it| it.remove("a"), "{\"b\":2}");
+        let both = "{\"tool_config\":1,\"b\":2,\"toolConfig\":3,\"tool_config\":4}";
+        check(both, |it| it.remove("toolConfig"), "{\"b\":2}");
     }
 
     #[test]

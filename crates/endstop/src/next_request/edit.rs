@@ -8,6 +8,7 @@ use super::{
     ConversationShape, Impossible, MessageList, NextRequest, RequestChange, Restriction, Scale,
     SoFar, Speaker, Temperature, Wording,
 };
+use crate::dialect::common::TOOL_NAME;
 use crate::provider::{Prefill, Profile, Resume, Role, TRAILING, Token, TokenInput, TokenOf};
 
 /// A request that is being changed.
@@ -502,7 +503,7 @@ fn declares(tools: &Value, tool: &str) -> bool {
     match tools {
         Value::Array(tools) => tools.iter().any(|inner| declares(inner, tool)),
         Value::Object(fields) => {
-            fields.get("name").and_then(Value::as_str) == Some(tool)
+            fields.get(TOOL_NAME).and_then(Value::as_str) == Some(tool)
                 || fields.values().any(|inner| declares(inner, tool))
         }
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => false,

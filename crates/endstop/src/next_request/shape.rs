@@ -4,6 +4,7 @@
 use serde_json::Value;
 
 use super::Gather;
+use super::document::Document;
 use crate::provider::{Role, Token};
 
 /// Settings that requests of a wire accept, and their fields.
@@ -36,6 +37,10 @@ pub struct RequestShape {
     pub either_case: bool,
     /// Option that a request needs for token usage in its stream, if there is one.
     pub usage: Option<UsageOption>,
+    /// Field that asks for a response in the background, which is polled; empty if there is none.
+    pub background: &'static str,
+    /// Path before the id of a response that is polled; empty if responses cannot be polled.
+    pub poll: &'static str,
 }
 
 /// The option that makes a stream report token usage.
@@ -53,21 +58,19 @@ impl UsageOption {
     /// Returns the request with the option added, if it does not have it. All other bytes stay.
     #[must_use]
     pub fn added_to(&self, request: &[u8]) -> Option<Vec<u8>> {
-        let named = format!("\"{}\"", self.field);
-        let open = request.iter().position(|byte| !byte.is_ascii_whitespace())?;
-        let (start, rest) = request.split_at_checked(open + 1)?;
-        let first = rest.iter().find(|byte| !byte.is_ascii_whitespace());
-        let says = memchr::memmem::find(request, named.as_bytes()).is_some();
-        if start.last() != Some(&b'{') || first != Some(&b'"') || says {
+        let mut document = Document::new(std::str::from_utf8(request).ok()?, false)?;
+        if document.find(self.field).is_some() {
             return None;
         }
-        let added = format!("{named}:{},", self.value);
-        Some([start, added.as_bytes(), rest].concat())
+        document.put(self.field, self.value)?;
+        let text: Box<str> = document.finish()?.into();
+        Some(text.into_string().into_bytes())
     }
 }
 
 /// Place of the conversation in a request.
 #[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
 pub enum ConversationShape {
     /// A list of messages. A string in its place is the user's only message.
     MessageList(MessageList),
@@ -77,6 +80,17 @@ pub enum ConversationShape {
     Prompt(&'static str, &'static str),
     /// One text that becomes a user message, unless the second field is true.
     Templated(&'static str, &'static str),
+}
+
+impl ConversationShape {
+    /// Returns the fields that hold the conversation.
+    pub(crate) fn fields(&self) -> Vec<&'static str> {
+        match self {
+            Self::MessageList(messages) => vec![messages.list],
+            Self::Apart(last, messages) => vec![*last, messages.list],
+            Self::Prompt(prompt, _) | Self::Templated(prompt, _) => vec![*prompt],
+        }
+    }
 }
 
 /// A list of messages.
@@ -123,6 +137,7 @@ pub struct Restriction {
 
 /// Way to resume a paused answer.
 #[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
 pub enum PauseProtocol {
     /// Not supported.
     Never,
@@ -177,6 +192,7 @@ pub struct Effort {
 
 /// Values of a field that controls reasoning.
 #[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
 pub enum Scale {
     /// Levels, from the highest to the lowest.
     Words {

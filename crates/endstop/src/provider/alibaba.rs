@@ -23,7 +23,7 @@ pub static ALIBABA: Provider = Provider {
     sdk_urls: &[variable("DASHSCOPE_HTTP_BASE_URL", "/api/v1", &["dashscope"])],
     main: Profile {
         provider: "alibaba",
-        error_patterns: SIGNS,
+        error_patterns: ERROR_PATTERNS,
         // Only its own models, and only if thinking is disabled (partial mode page).
         resume: &[
             models(&["thinking", "qwq", "qvq"], Resume::Hint(Role::User)),
@@ -35,20 +35,28 @@ pub static ALIBABA: Provider = Provider {
         caps: openai_chat::OLD_CAP,
         request_shape: RequestShape {
             prefill_restrictions: &[THINKS],
-            forced_tools: FORCES,
-            ..openai_chat::ASKS
+            forced_tools: FORCED_TOOLS,
+            ..openai_chat::REQUEST_SHAPE
         },
         ..openai_chat::PROFILE
     },
     others: &[
-        Profile { provider: "alibaba", error_patterns: SIGNS, ..openai_responses::PROFILE },
-        Profile { provider: "alibaba", error_patterns: SIGNS, ..openai_completions::PROFILE },
-        Profile { provider: "alibaba", error_patterns: SIGNS, ..dashscope::PROFILE },
+        Profile {
+            provider: "alibaba",
+            error_patterns: ERROR_PATTERNS,
+            ..openai_responses::PROFILE
+        },
+        Profile {
+            provider: "alibaba",
+            error_patterns: ERROR_PATTERNS,
+            ..openai_completions::PROFILE
+        },
+        Profile { provider: "alibaba", error_patterns: ERROR_PATTERNS, ..dashscope::PROFILE },
     ],
     source: "dashscope 2.0.2; QwenLM/qwen-code#98, #3145; recorded, maruel/genai",
 };
 
-static SIGNS: &[ErrorPattern] = &[
+static ERROR_PATTERNS: &[ErrorPattern] = &[
     name("DataInspectionFailed", FaultKind::Filter),
     name("data_inspection_failed", FaultKind::Filter),
     // Follows a status and a namespace: `<400> InternalError.Algo.DataInspectionFailed: …`.
@@ -64,7 +72,7 @@ const THINKS: Restriction = Restriction {
 };
 
 /// Forced tools, which are rejected while thinking is enabled (duolahypercho/codex-router#106).
-static FORCES: &[ForcedTool] = &[ForcedTool {
+static FORCED_TOOLS: &[ForcedTool] = &[ForcedTool {
     tools: "tools",
     field: "tool_choice",
     value: openai_chat::choice,

@@ -24,38 +24,38 @@ pub static AZURE: Provider = Provider {
     main: Profile {
         provider: "azure",
         words: HOSTED,
-        error_patterns: SIGNS,
+        error_patterns: ERROR_PATTERNS,
         versions: CHAT_VERSIONS,
         request_shape: RequestShape {
             efforts: openai_chat::EFFORTS_UNASKED,
             temperature: ONLY_IF_SENT,
-            ..openai_chat::ASKS
+            ..openai_chat::REQUEST_SHAPE
         },
         ..openai_chat::PROFILE
     },
     others: &[
         Profile {
             provider: "azure",
-            error_patterns: SIGNS,
+            error_patterns: ERROR_PATTERNS,
             versions: VERSIONS,
             resume: &[always(openai_responses::previous_response(Role::Developer))],
             request_shape: RequestShape {
                 hint: Role::Developer,
                 efforts: openai_responses::EFFORTS_UNASKED,
                 temperature: ONLY_IF_SENT,
-                ..openai_responses::ASKS
+                ..openai_responses::REQUEST_SHAPE
             },
             ..openai_responses::PROFILE
         },
         Profile {
             provider: "azure",
-            error_patterns: SIGNS,
+            error_patterns: ERROR_PATTERNS,
             versions: VERSIONS,
             ..openai_completions::PROFILE
         },
         Profile {
             provider: "azure",
-            error_patterns: SIGNS,
+            error_patterns: ERROR_PATTERNS,
             versions: VERSIONS,
             ..openai_assistants::PROFILE
         },
@@ -80,7 +80,7 @@ pub(super) static HOSTED: &[Words] = &[Words::plain(
 
 /// Temperature only for requests that have one: a deployment's name does not reveal its model.
 const ONLY_IF_SENT: Temperature =
-    Temperature { only_if_sent: true, ..openai_chat::ASKS.temperature };
+    Temperature { only_if_sent: true, ..openai_chat::REQUEST_SHAPE.temperature };
 
 /// Version dates, some with `-preview`.
 const DATED: VersionAt = VersionAt::Query("api-version");
@@ -104,7 +104,7 @@ static CHAT_VERSIONS: &[Version] = &[
 static VERSIONS: &[Version] =
     &[Version { at: DATED, values: Values::Any, changes: "same finish reasons" }, UNDATED];
 
-static SIGNS: &[ErrorPattern] = &[
+static ERROR_PATTERNS: &[ErrorPattern] = &[
     name("ResponsibleAIPolicyViolation", FaultKind::Filter),
     name("RateLimitReached", FaultKind::RateLimit),
     name("DeploymentNotFound", FaultKind::NotFound),

@@ -42,7 +42,7 @@ pub static BEDROCK: Provider = Provider {
             provider: "bedrock",
             paths: &["anthropic*/invoke"],
             framing: Framing::AwsChunks,
-            error_patterns: bedrock_converse::SIGNS,
+            error_patterns: bedrock_converse::ERROR_PATTERNS,
             ..anthropic::PROFILE
         },
         Profile {
@@ -50,7 +50,7 @@ pub static BEDROCK: Provider = Provider {
             paths: &["anthropic.claude-v2*/invoke", "anthropic.claude-instant*/invoke"],
             framing: Framing::AwsChunks,
             words: CLAUDE_2,
-            error_patterns: bedrock_converse::SIGNS,
+            error_patterns: bedrock_converse::ERROR_PATTERNS,
             ..anthropic_complete::PROFILE
         },
         Profile { provider: "bedrock", ..bedrock_nova::PROFILE },
@@ -62,7 +62,7 @@ pub static BEDROCK: Provider = Provider {
             provider: "bedrock",
             paths: &["cohere.command-r*/invoke"],
             framing: Framing::AwsChunks,
-            error_patterns: bedrock_converse::SIGNS,
+            error_patterns: bedrock_converse::ERROR_PATTERNS,
             ..cohere_v1::PROFILE
         },
         Profile { provider: "bedrock", ..bedrock_ai21::PROFILE },
@@ -73,7 +73,7 @@ pub static BEDROCK: Provider = Provider {
             paths: &["ai21.jamba*/invoke", "openai.gpt*/invoke", "qwen*/invoke"],
             framing: Framing::AwsChunks,
             proof: Proof::Word,
-            error_patterns: bedrock_converse::SIGNS,
+            error_patterns: bedrock_converse::ERROR_PATTERNS,
             ..openai_chat::PROFILE
         },
         // Marketplace models behind a SageMaker endpoint.
@@ -82,7 +82,7 @@ pub static BEDROCK: Provider = Provider {
             paths: &["sagemaker*/invoke"],
             framing: Framing::AwsChunks,
             proof: Proof::Word,
-            error_patterns: bedrock_converse::SIGNS,
+            error_patterns: bedrock_converse::ERROR_PATTERNS,
             ..openai_completions::PROFILE
         },
         Profile { provider: "bedrock", ..openai_responses::PROFILE },

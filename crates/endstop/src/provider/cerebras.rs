@@ -22,17 +22,17 @@ pub static CEREBRAS: Provider = Provider {
     )],
     main: Profile {
         provider: "cerebras",
-        error_patterns: SIGNS,
+        error_patterns: ERROR_PATTERNS,
         // Usage is in the chunk with the finish reason (recorded, maruel/genai, 28 of 28).
         capabilities: COMMON_CAPABILITIES,
         ..openai_chat::PROFILE
     },
     others: &[Profile {
         provider: "cerebras",
-        error_patterns: SIGNS,
+        error_patterns: ERROR_PATTERNS,
         ..openai_completions::PROFILE
     }],
     source: "cerebras-cloud-sdk 1.91.0; recorded, maruel/genai",
 };
 
-static SIGNS: &[ErrorPattern] = &[name("wrong_api_key", FaultKind::Auth)];
+static ERROR_PATTERNS: &[ErrorPattern] = &[name("wrong_api_key", FaultKind::Auth)];

@@ -24,7 +24,7 @@ pub static DATABRICKS: Provider = Provider {
     main: Profile {
         provider: "databricks",
         paths: &["/chat/completions", "/serving-endpoints/*/invocations"],
-        error_patterns: SIGNS,
+        error_patterns: ERROR_PATTERNS,
         caps: openai_chat::OLD_CAP,
         ..openai_chat::PROFILE
     },
@@ -32,7 +32,7 @@ pub static DATABRICKS: Provider = Provider {
     source: "databricks-sdk 0.162.0",
 };
 
-static SIGNS: &[ErrorPattern] = &[
+static ERROR_PATTERNS: &[ErrorPattern] = &[
     name("REQUEST_LIMIT_EXCEEDED", FaultKind::RateLimit),
     name("TEMPORARILY_UNAVAILABLE", FaultKind::Overloaded),
     name("RESOURCE_DOES_NOT_EXIST", FaultKind::NotFound),

@@ -36,7 +36,7 @@ pub static DEEPSEEK: Provider = Provider {
         request_shape: RequestShape {
             forced_tools: openai_chat::THINKS_UNLESS_TOLD,
             efforts: openai_chat::EFFORTS_THINKING,
-            ..openai_chat::ASKS
+            ..openai_chat::REQUEST_SHAPE
         },
         ..openai_chat::PROFILE
     },

@@ -17,7 +17,7 @@ pub static GITHUB: Provider = Provider {
     sdk_urls: &[],
     main: Profile {
         provider: "github",
-        error_patterns: SIGNS,
+        error_patterns: ERROR_PATTERNS,
         caps: openai_chat::OLD_CAP,
         ..openai_chat::PROFILE
     },
@@ -25,7 +25,7 @@ pub static GITHUB: Provider = Provider {
     source: "azure-ai-inference 1.0.0b9; eslint/tsc-meetings#593",
 };
 
-static SIGNS: &[ErrorPattern] = &[
+static ERROR_PATTERNS: &[ErrorPattern] = &[
     // HTTP 413: the plan's limit, which is lower than the model's.
     name("tokens_limit_reached", FaultKind::ContextWindow),
     name("RateLimitReached", FaultKind::RateLimit),

@@ -21,7 +21,7 @@ pub static GROQ: Provider = Provider {
     ],
     main: Profile {
         provider: "groq",
-        error_patterns: SIGNS,
+        error_patterns: ERROR_PATTERNS,
         // Usage is always in `x_groq.usage`.
         capabilities: COMMON_CAPABILITIES,
         ..openai_chat::PROFILE
@@ -30,7 +30,7 @@ pub static GROQ: Provider = Provider {
     source: "groq 1.7.0; recorded, pydantic/pydantic-ai and maruel/genai",
 };
 
-static SIGNS: &[ErrorPattern] = &[
+static ERROR_PATTERNS: &[ErrorPattern] = &[
     // HTTP 413: tokens per minute, not the context window (continuedev/continue#10218).
     name("tokens", FaultKind::RateLimit),
 ];

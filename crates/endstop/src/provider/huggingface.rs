@@ -28,7 +28,7 @@ pub static HUGGINGFACE: Provider = Provider {
     main: Profile {
         provider: "huggingface",
         words: WORDS,
-        error_patterns: SIGNS,
+        error_patterns: ERROR_PATTERNS,
         caps: openai_chat::OLD_CAP,
         ..openai_chat::PROFILE
     },
@@ -36,14 +36,14 @@ pub static HUGGINGFACE: Provider = Provider {
         Profile {
             provider: "huggingface",
             words: WORDS,
-            error_patterns: SIGNS,
+            error_patterns: ERROR_PATTERNS,
             ..openai_completions::PROFILE
         },
         Profile {
             provider: "huggingface",
             // The serverless API has only the model in its path.
             paths: &["/generate", "/generate_stream", "/models/"],
-            error_patterns: SIGNS,
+            error_patterns: ERROR_PATTERNS,
             ..tgi::PROFILE
         },
     ],
@@ -67,7 +67,7 @@ static WORDS: &[Words] = &[Words::plain(
     ],
 )];
 
-static SIGNS: &[ErrorPattern] = &[
+static ERROR_PATTERNS: &[ErrorPattern] = &[
     name("overloaded", FaultKind::Overloaded),
     name("generation", FaultKind::Server),
     name("incomplete_generation", FaultKind::Server),

@@ -18,17 +18,21 @@ pub static LLAMACPP: Provider = Provider {
     sdk_urls: &[],
     main: Profile {
         provider: "llamacpp",
-        error_patterns: SIGNS,
+        error_patterns: ERROR_PATTERNS,
         // The server's default; `--no-prefill-assistant` turns it off.
         resume: &[always(Resume::Prefill(TRAILING))],
         ..openai_chat::PROFILE
     },
     others: &[
-        Profile { provider: "llamacpp", error_patterns: SIGNS, ..openai_completions::PROFILE },
-        Profile { provider: "llamacpp", error_patterns: SIGNS, ..llamacpp::PROFILE },
         Profile {
             provider: "llamacpp",
-            error_patterns: SIGNS,
+            error_patterns: ERROR_PATTERNS,
+            ..openai_completions::PROFILE
+        },
+        Profile { provider: "llamacpp", error_patterns: ERROR_PATTERNS, ..llamacpp::PROFILE },
+        Profile {
+            provider: "llamacpp",
+            error_patterns: ERROR_PATTERNS,
             // The status is hard-coded.
             quirks: Quirks { lies_at_cap: true, ..NO_QUIRKS },
             ..openai_responses::PROFILE
@@ -37,7 +41,7 @@ pub static LLAMACPP: Provider = Provider {
     source: "llama.cpp @b21e4de tools/server; recorded, maruel/genai",
 };
 
-static SIGNS: &[ErrorPattern] = &[
+static ERROR_PATTERNS: &[ErrorPattern] = &[
     name("exceed_context_size_error", FaultKind::ContextWindow),
     // The model is still being loaded.
     name("unavailable_error", FaultKind::Overloaded),

@@ -19,7 +19,7 @@ pub static LMSTUDIO: Provider = Provider {
     main: Profile {
         provider: "lmstudio",
         caps: openai_chat::OLD_CAP,
-        request_shape: RequestShape { forced_tools: FORCES, ..openai_chat::ASKS },
+        request_shape: RequestShape { forced_tools: FORCED_TOOLS, ..openai_chat::REQUEST_SHAPE },
         ..openai_chat::PROFILE
     },
     others: &[Profile { provider: "lmstudio", ..openai_completions::PROFILE }],
@@ -28,7 +28,7 @@ pub static LMSTUDIO: Provider = Provider {
 
 /// Forced tools. `tool_choice` must be a string, so it cannot name a tool
 /// (lmstudio-ai/lmstudio-bug-tracker#670).
-static FORCES: &[ForcedTool] = &[ForcedTool {
+static FORCED_TOOLS: &[ForcedTool] = &[ForcedTool {
     tools: "tools",
     field: "tool_choice",
     value: |_| serde_json::json!("required"),

@@ -18,16 +18,20 @@ pub static MINIMAX: Provider = Provider {
     main: Profile {
         provider: "minimax",
         paths: &["/chat/completions", "/text/chatcompletion_v2"],
-        error_patterns: SIGNS,
+        error_patterns: ERROR_PATTERNS,
         capabilities: Capabilities { usage_in_streams: false, ..COMMON_CAPABILITIES },
         ..openai_chat::PROFILE
     },
-    others: &[Profile { provider: "minimax", error_patterns: SIGNS, ..openai_responses::PROFILE }],
+    others: &[Profile {
+        provider: "minimax",
+        error_patterns: ERROR_PATTERNS,
+        ..openai_responses::PROFILE
+    }],
     source: "MiniMax errorcode page; MiniMax-AI/MiniMax-M2#119; MiniMax-AI/cli",
 };
 
 /// Error codes. 1039 is left out: two gateways read it as a limit, the vendor's CLI as a filter.
-static SIGNS: &[ErrorPattern] = &[
+static ERROR_PATTERNS: &[ErrorPattern] = &[
     name("1000", FaultKind::Server),
     name("1001", FaultKind::Timeout),
     name("1002", FaultKind::RateLimit),

@@ -33,8 +33,8 @@ pub static MISTRAL: Provider = Provider {
                 ("model_length", Reason::ContextLimit),
             ],
         )],
-        error_patterns: SIGNS,
-        error_shape: TELLS,
+        error_patterns: ERROR_PATTERNS,
+        error_shape: ERROR_SHAPE,
         // The reply repeats the prefix (platform-docs-public, prefix guide).
         resume: &[always(Resume::Prefill(Prefill {
             message_flag: Some("prefix"),
@@ -49,7 +49,8 @@ pub static MISTRAL: Provider = Provider {
     source: "mistralai 3.7.0; platform-docs-public @222f4ba",
 };
 
-const TELLS: ErrorShape = ErrorShape { event: "", in_stream: tell, body: tell };
+const ERROR_SHAPE: ErrorShape =
+    ErrorShape { in_stream: tell, body: tell, ..openai_chat::ERROR_SHAPE };
 
 fn tell(gateway_error: &GatewayError<'_>) -> serde_json::Value {
     serde_json::json!({
@@ -61,7 +62,7 @@ fn tell(gateway_error: &GatewayError<'_>) -> serde_json::Value {
     })
 }
 
-static SIGNS: &[ErrorPattern] = &[
+static ERROR_PATTERNS: &[ErrorPattern] = &[
     name("rate_limited", FaultKind::RateLimit),
     name("1300", FaultKind::RateLimit),
     name("1500", FaultKind::NotFound),

@@ -18,7 +18,7 @@ pub static MOONSHOT: Provider = Provider {
     sdk_urls: &[],
     main: Profile {
         provider: "moonshot",
-        error_patterns: SIGNS,
+        error_patterns: ERROR_PATTERNS,
         // The documented remedy for `length` (Kimi partial mode page).
         resume: &[always(Resume::Prefill(Prefill { message_flag: Some("partial"), ..TRAILING }))],
         // Named tool choices are rejected while thinking is enabled, which is the default
@@ -26,7 +26,7 @@ pub static MOONSHOT: Provider = Provider {
         request_shape: RequestShape {
             forced_tools: openai_chat::THINKS_UNLESS_TOLD,
             efforts: openai_chat::EFFORTS_THINKING,
-            ..openai_chat::ASKS
+            ..openai_chat::REQUEST_SHAPE
         },
         capabilities: Capabilities { usage_in_streams: true, ..openai_chat::PROFILE.capabilities },
         ..openai_chat::PROFILE
@@ -35,7 +35,7 @@ pub static MOONSHOT: Provider = Provider {
     source: "kimi-moonshot specification; MoonshotAI/kimi-cli @4a550ef; Kimi errors page",
 };
 
-static SIGNS: &[ErrorPattern] = &[
+static ERROR_PATTERNS: &[ErrorPattern] = &[
     name("engine_overloaded_error", FaultKind::Overloaded),
     name("exceeded_current_quota_error", FaultKind::Quota),
     name("rate_limit_reached_error", FaultKind::RateLimit),

@@ -22,7 +22,10 @@ pub static OPENAI: Provider = Provider {
     main: Profile {
         provider: "openai",
         resume: &[always(Resume::Hint(Role::Developer))],
-        request_shape: RequestShape { efforts: openai_chat::EFFORTS_UNASKED, ..openai_chat::ASKS },
+        request_shape: RequestShape {
+            efforts: openai_chat::EFFORTS_UNASKED,
+            ..openai_chat::REQUEST_SHAPE
+        },
         ..openai_chat::PROFILE
     },
     others: &[
@@ -32,7 +35,7 @@ pub static OPENAI: Provider = Provider {
             request_shape: RequestShape {
                 hint: Role::Developer,
                 efforts: openai_responses::EFFORTS_UNASKED,
-                ..openai_responses::ASKS
+                ..openai_responses::REQUEST_SHAPE
             },
             ..openai_responses::PROFILE
         },

@@ -19,7 +19,7 @@ pub static OPENAI_COMPATIBLE: Provider = Provider {
     main: Profile {
         provider: "openai-compatible",
         words: WORDS,
-        error_patterns: SIGNS,
+        error_patterns: ERROR_PATTERNS,
         caps: openai_chat::OLD_CAP,
         ..openai_chat::PROFILE
     },
@@ -27,12 +27,12 @@ pub static OPENAI_COMPATIBLE: Provider = Provider {
         Profile {
             provider: "openai-compatible",
             words: WORDS,
-            error_patterns: SIGNS,
+            error_patterns: ERROR_PATTERNS,
             ..openai_completions::PROFILE
         },
         Profile {
             provider: "openai-compatible",
-            error_patterns: SIGNS,
+            error_patterns: ERROR_PATTERNS,
             ..openai_responses::PROFILE
         },
     ],
@@ -69,7 +69,7 @@ static WORDS: &[Words] = &[Words::plain(
     ],
 )];
 
-static SIGNS: &[ErrorPattern] = &[
+static ERROR_PATTERNS: &[ErrorPattern] = &[
     name("exceed_context_size_error", FaultKind::ContextWindow),
     name("too_many_prompt_tokens", FaultKind::ContextWindow),
     name("tokens_limit_reached", FaultKind::ContextWindow),

@@ -20,15 +20,27 @@ pub static OPENROUTER: Provider = Provider {
         argument("server_url", "/api/v1", &["openrouter"]),
         variable("OPENROUTER_API_BASE", "/api/v1", &["litellm"]),
     ],
-    main: Profile { provider: "openrouter", error_patterns: SIGNS, ..openai_chat::PROFILE },
+    main: Profile {
+        provider: "openrouter",
+        error_patterns: ERROR_PATTERNS,
+        ..openai_chat::PROFILE
+    },
     others: &[
-        Profile { provider: "openrouter", error_patterns: SIGNS, ..openai_responses::PROFILE },
-        Profile { provider: "openrouter", error_patterns: SIGNS, ..openai_completions::PROFILE },
+        Profile {
+            provider: "openrouter",
+            error_patterns: ERROR_PATTERNS,
+            ..openai_responses::PROFILE
+        },
+        Profile {
+            provider: "openrouter",
+            error_patterns: ERROR_PATTERNS,
+            ..openai_completions::PROFILE
+        },
     ],
     source: "OpenRouterTeam/docs @c26125a; openrouter 1.3.84",
 };
 
-static SIGNS: &[ErrorPattern] = &[
+static ERROR_PATTERNS: &[ErrorPattern] = &[
     message("was flagged", FaultKind::Filter),
     message("requires moderation", FaultKind::Filter),
     name("max_tokens_exceeded", FaultKind::OutputLimit),

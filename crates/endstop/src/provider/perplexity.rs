@@ -23,7 +23,7 @@ pub static PERPLEXITY: Provider = Provider {
         provider: "perplexity",
         // No `[DONE]` (recorded, maruel/genai, 64 of 64).
         proof: Proof::Word,
-        error_patterns: SIGNS,
+        error_patterns: ERROR_PATTERNS,
         // Usage is in every chunk. Perplexity searches, but does not call the caller's tools.
         capabilities: Capabilities { tools: false, ..COMMON_CAPABILITIES },
         caps: openai_chat::OLD_CAP,
@@ -33,7 +33,7 @@ pub static PERPLEXITY: Provider = Provider {
     source: "perplexityai 0.46.1; recorded, maruel/genai and crmne/ruby_llm",
 };
 
-static SIGNS: &[ErrorPattern] = &[
+static ERROR_PATTERNS: &[ErrorPattern] = &[
     name("too_many_prompt_tokens", FaultKind::ContextWindow),
     name("invalid_model", FaultKind::NotFound),
 ];

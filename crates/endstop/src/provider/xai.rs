@@ -17,14 +17,14 @@ pub static XAI: Provider = Provider {
     sdk_urls: &[variable("XAI_API_BASE", "/v1", &["langchain-xai", "litellm"])],
     main: Profile {
         provider: "xai",
-        error_patterns: SIGNS,
+        error_patterns: ERROR_PATTERNS,
         // 12 input, 1 output, 290 reasoning, 303 total tokens (vercel/ai fixture).
         quirks: Quirks { reasoning_beside_output: true, ..NO_QUIRKS },
         ..openai_chat::PROFILE
     },
     others: &[Profile {
         provider: "xai",
-        error_patterns: SIGNS,
+        error_patterns: ERROR_PATTERNS,
         // Its searches show as custom tool calls, such as `x_keyword_search` (vercel/ai fixture).
         quirks: Quirks { runs_custom_tools: true, ..NO_QUIRKS },
         resume: &[always(openai_responses::previous_response(Role::User))],
@@ -33,7 +33,7 @@ pub static XAI: Provider = Provider {
     source: "xai-proto @9700be4; vercel/ai @ed857f5 packages/xai",
 };
 
-static SIGNS: &[ErrorPattern] = &[
+static ERROR_PATTERNS: &[ErrorPattern] = &[
     name("The service is currently unavailable", FaultKind::Overloaded),
     message("incorrect api key", FaultKind::Auth),
     class("Client specified an invalid argument", FaultKind::InvalidRequest),

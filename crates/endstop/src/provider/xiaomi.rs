@@ -24,14 +24,18 @@ pub static XIAOMI: Provider = Provider {
             // Continuing makes a loop worse.
             &[("repetition_truncation", Reason::Failed)],
         )],
-        error_patterns: SIGNS,
+        error_patterns: ERROR_PATTERNS,
         ..openai_chat::PROFILE
     },
-    others: &[Profile { provider: "xiaomi", error_patterns: SIGNS, ..openai_responses::PROFILE }],
+    others: &[Profile {
+        provider: "xiaomi",
+        error_patterns: ERROR_PATTERNS,
+        ..openai_responses::PROFILE
+    }],
     source: "maruel/genai @66b63e6 providers/mimo; MiMo error-codes page",
 };
 
-static SIGNS: &[ErrorPattern] = &[
+static ERROR_PATTERNS: &[ErrorPattern] = &[
     // Its error codes are the HTTP statuses. 421 is the content filter.
     status("421", FaultKind::Filter),
     name("invalid_key", FaultKind::Auth),

@@ -20,7 +20,7 @@ pub static ZAI: Provider = Provider {
     main: Profile {
         provider: "zai",
         words: WORDS,
-        error_patterns: SIGNS,
+        error_patterns: ERROR_PATTERNS,
         // Usage is in the chunk with the finish reason, without being requested.
         capabilities: COMMON_CAPABILITIES,
         caps: openai_chat::OLD_CAP,
@@ -28,11 +28,15 @@ pub static ZAI: Provider = Provider {
         request_shape: RequestShape {
             forced_tools: &[],
             efforts: openai_chat::EFFORTS_THINKING,
-            ..openai_chat::ASKS
+            ..openai_chat::REQUEST_SHAPE
         },
         ..openai_chat::PROFILE
     },
-    others: &[Profile { provider: "zai", error_patterns: SIGNS, ..openai_responses::PROFILE }],
+    others: &[Profile {
+        provider: "zai",
+        error_patterns: ERROR_PATTERNS,
+        ..openai_responses::PROFILE
+    }],
     source: "Zhipu specification @2b70661; Zhipu error codes, second-hand",
 };
 
@@ -48,7 +52,7 @@ static WORDS: &[Words] = &[Words::plain(
     ],
 )];
 
-static SIGNS: &[ErrorPattern] = &[
+static ERROR_PATTERNS: &[ErrorPattern] = &[
     name("1261", FaultKind::ContextWindow),
     name("1301", FaultKind::Filter),
     name("1302", FaultKind::RateLimit),

@@ -37,7 +37,7 @@ impl Registry {
     ///
     /// # Errors
     /// Returns the file name, the line and the problem. Nothing is registered then.
-    pub fn add_toml(&mut self, file: &str, text: &str) -> Result<(), Error> {
+    pub fn add_toml(&mut self, file: &str, text: &str) -> Result<(), ProviderFileError> {
         check_keys(file, text)?;
         self.add_toml_within(file, text)
     }
@@ -46,7 +46,7 @@ impl Registry {
     ///
     /// # Errors
     /// Returns the file name, the line and the problem. Nothing is registered then.
-    pub fn add_toml_within(&mut self, file: &str, text: &str) -> Result<(), Error> {
+    pub fn add_toml_within(&mut self, file: &str, text: &str) -> Result<(), ProviderFileError> {
         for entry in entries(self, file, text)? {
             self.register(entry);
         }
@@ -56,7 +56,8 @@ impl Registry {
 
 /// A problem in a file of providers.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Error {
+#[non_exhaustive]
+pub struct ProviderFileError {
     /// Name of the file.
     pub file: String,
     /// Line number, starting at 1.
@@ -65,22 +66,22 @@ pub struct Error {
     pub message: String,
 }
 
-impl fmt::Display for Error {
+impl fmt::Display for ProviderFileError {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "{}:{}: {}", self.file, self.line, self.message)
     }
 }
 
-impl std::error::Error for Error {}
+impl std::error::Error for ProviderFileError {}
 
 /// Rejects a file that contains anything but tables of providers.
-fn check_keys(file: &str, text: &str) -> Result<(), Error> {
+fn check_keys(file: &str, text: &str) -> Result<(), ProviderFileError> {
     let source = Source { file, text };
     toml::from_str::<Alone>(text).map(drop).map_err(|error| source.unread(&error))
 }
 
 /// Parses the tables of providers without registering them.
-fn entries(registry: &Registry, file: &str, text: &str) -> Result<Vec<Entry>, Error> {
+fn entries(registry: &Registry, file: &str, text: &str) -> Result<Vec<Entry>, ProviderFileError> {
     let source = Source { file, text };
     let written: File = toml::from_str(text).map_err(|error| source.unread(&error))?;
     let mut entries: Vec<Entry> = Vec::new();
@@ -196,14 +197,14 @@ struct Source<'a> {
 }
 
 impl Source<'_> {
-    fn error(&self, span: Range<usize>, message: String) -> Error {
+    fn error(&self, span: Range<usize>, message: String) -> ProviderFileError {
         let before = self.text.bytes().take(span.start);
         let line = before.filter(|byte| *byte == b'\n').count() + 1;
-        Error { file: self.file.to_owned(), line, message }
+        ProviderFileError { file: self.file.to_owned(), line, message }
     }
 
     /// Returns the error of the TOML parser, on one line.
-    fn unread(&self, error: &toml::de::Error) -> Error {
+    fn unread(&self, error: &toml::de::Error) -> ProviderFileError {
         let message = crate::text::plain_error(error.message());
         self.error(error.span().unwrap_or(0..0), message)
     }
@@ -213,7 +214,7 @@ impl Source<'_> {
         registry: &Registry,
         name: &Spanned<String>,
         written: Written,
-    ) -> Result<Vec<Entry>, Error> {
+    ) -> Result<Vec<Entry>, ProviderFileError> {
         let (id, like) = self.like(registry, name, &written)?;
         let mut entry = Entry::new(&id, like);
         entry.hosts = self.hosts(written.hosts)?;
@@ -239,7 +240,7 @@ impl Source<'_> {
         registry: &Registry,
         name: &Spanned<String>,
         written: &Written,
-    ) -> Result<(String, Like), Error> {
+    ) -> Result<(String, Like), ProviderFileError> {
         let id = name.get_ref();
         let wrong = |message: String| Err(self.error(name.span(), message));
         let allowed = |c: char| c.is_ascii_alphanumeric() || "-_".contains(c);
@@ -278,7 +279,7 @@ impl Source<'_> {
         }
     }
 
-    fn named(&self, like: &Spanned<String>) -> Result<Like, Error> {
+    fn named(&self, like: &Spanned<String>) -> Result<Like, ProviderFileError> {
         let name = like.get_ref();
         Like::named(name).ok_or_else(|| {
             let wires: Vec<&str> = crate::dialect::ALL.iter().map(|dialect| dialect.id).collect();
@@ -293,7 +294,7 @@ impl Source<'_> {
         })
     }
 
-    fn hosts(&self, hosts: Vec<Spanned<String>>) -> Result<Vec<String>, Error> {
+    fn hosts(&self, hosts: Vec<Spanned<String>>) -> Result<Vec<String>, ProviderFileError> {
         let allowed = |c: char| c.is_ascii_alphanumeric() || "-*".contains(c);
         let is_label = |label: &str| !label.is_empty() && label.chars().all(allowed);
         let read = |host: Spanned<String>| {
@@ -310,7 +311,7 @@ impl Source<'_> {
         hosts.into_iter().map(read).collect()
     }
 
-    fn base_url(&self, url: Spanned<String>) -> Result<String, Error> {
+    fn base_url(&self, url: Spanned<String>) -> Result<String, ProviderFileError> {
         let text = url.get_ref();
         let rest = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://"));
         let odd = |char: char| char.is_whitespace() || char.is_control() || "@?#".contains(char);
@@ -325,7 +326,7 @@ impl Source<'_> {
         Err(self.error(url.span(), message.to_owned()))
     }
 
-    fn proof(&self, proof: &Spanned<String>, like: Like) -> Result<Proof, Error> {
+    fn proof(&self, proof: &Spanned<String>, like: Like) -> Result<Proof, ProviderFileError> {
         read_proof(proof.get_ref(), like.main().proof).ok_or_else(|| {
             let message = format!(
                 "invalid proof `{}`: expected marker, event, word or silent",
@@ -336,7 +337,7 @@ impl Source<'_> {
     }
 
     /// Returns the finish reasons of a provider, in all its fields.
-    fn words(&self, words: WrittenWords, like: Like) -> Result<Vec<Taught>, Error> {
+    fn words(&self, words: WrittenWords, like: Like) -> Result<Vec<Taught>, ProviderFileError> {
         let mut taught = Vec::new();
         for (name, value) in words {
             match (field(like, name.get_ref()), value.get_ref()) {
@@ -361,7 +362,7 @@ impl Source<'_> {
         Ok(taught)
     }
 
-    fn unknown_field(&self, name: &Spanned<String>, like: Like) -> Error {
+    fn unknown_field(&self, name: &Spanned<String>, like: Like) -> ProviderFileError {
         let message = format!(
             "unknown field `{}`: expected one of {}; a word takes a meaning or {{ reason = \"…\", \
              vague = true }}",
@@ -376,7 +377,7 @@ impl Source<'_> {
         field: Option<&str>,
         word: &Spanned<String>,
         value: &Spanned<WrittenWord>,
-    ) -> Result<Taught, Error> {
+    ) -> Result<Taught, ProviderFileError> {
         if word.get_ref().is_empty() {
             return Err(self.error(word.span(), "invalid word: it must not be empty".to_owned()));
         }

@@ -59,6 +59,7 @@ pub struct Response {
 
 /// Input of the detectors.
 #[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
 pub enum SignalInput<'a> {
     /// A chunk of a stream.
     Delta(&'a Delta),
@@ -166,14 +167,14 @@ fn detect(
 ) -> TerminationSignal {
     let given = Given::new(input, is_streaming);
     let wire = given.wire(registry, context);
-    let asked = RequestInfo {
+    let request = RequestInfo {
         model: context.model.as_deref().map(|model| clean(model, WORD_CAP)),
         streamed: context.streamed.or(Some(is_streaming)),
         cap: context.cap,
         ..RequestInfo::default()
     };
     let tongue = given.tongue(registry, &wire, context);
-    let mut reader = Reader::of_pieces(wire, asked);
+    let mut reader = Reader::of_pieces(wire, request);
     reader.take(&Event::Usage(context.usage));
     given.read(context.choice.unwrap_or(0), &tongue, &mut reader);
     let ending = reader.so_far().unwrap_or_else(|| reader.under_way());

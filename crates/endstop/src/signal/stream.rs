@@ -35,7 +35,7 @@ use crate::request::RequestInfo;
 #[derive(Clone, Debug)]
 pub struct StreamHandler {
     wire: Wire,
-    asked: RequestInfo,
+    request: RequestInfo,
     status: u16,
     content_type: String,
     reader: Reader,
@@ -61,12 +61,12 @@ pub struct Processed {
 
 impl StreamHandler {
     /// Creates a handler for streams of this wire.
-    pub fn new(wire: impl Into<Wire>, asked: RequestInfo) -> Self {
+    pub fn new(wire: impl Into<Wire>, request: RequestInfo) -> Self {
         let wire = wire.into();
         Self {
-            reader: Reader::new(wire.clone(), Head::default(), asked.clone()),
+            reader: Reader::new(wire.clone(), Head::default(), request.clone()),
             wire,
-            asked,
+            request,
             status: 0,
             content_type: String::new(),
             content: String::new(),
@@ -160,7 +160,7 @@ impl StreamHandler {
 
     fn fresh(&self) -> Reader {
         let head = Head { status: self.status, content_type: &self.content_type };
-        Reader::new(self.wire.clone(), head, self.asked.clone())
+        Reader::new(self.wire.clone(), head, self.request.clone())
     }
 
     /// Discards the state of the previous stream when the next one begins.

@@ -545,11 +545,15 @@ fn a_bare_call_is_complete_when_its_response_ended_well() {
 }
 
 fn tool_call_ending() -> Ending {
+    tool_call().0
+}
+
+fn tool_call() -> (Ending, ToolCall) {
     let body = br#"{"choices":[{"message":{"tool_calls":[{"id":"1","type":"function","function":
         {"name":"f","arguments":"{}"}}]},"finish_reason":"tool_calls"}]}"#;
-    let (ending, calls) = read(reader(&provider::OPENAI.main), &[body], TransportEnd::Eof);
+    let (ending, mut calls) = read(reader(&provider::OPENAI.main), &[body], TransportEnd::Eof);
     assert_eq!(allow(&ending, &calls), Allow::Run);
-    ending
+    (ending, calls.remove(0))
 }
 
 /// Each condition of the rule alone keeps both forms from running a call.
@@ -557,14 +561,10 @@ fn tool_call_ending() -> Ending {
 fn the_rule_asks_about_each_thing() {
     let good = tool_call_ending();
     assert_eq!(allow_by_ending(&good), Allow::Run);
-    let call = |state| ToolCall {
-        choice: 0,
-        number: 0,
-        id: "1".to_owned(),
-        name: "f".to_owned(),
-        arguments: "{}".to_owned(),
-        state,
-        in_text: false,
+    let call = |state| {
+        let mut call = tool_call().1;
+        call.state = state;
+        call
     };
     let both = |change: fn(&mut Ending), want: Refusal| {
         let mut ending = good.clone();

@@ -46,6 +46,30 @@ fn every_case_of_the_field_notes_is_here() {
     assert!(missing.is_empty(), "no case for {missing:?}");
 }
 
+/// Findings about truth, each of which failed before it was a case.
+const FINDINGS: &[&str] =
+    &["T1", "T2", "T3", "T4", "T5", "T6", "T7", "T8", "T9", "T10", "T12", "T13"];
+
+/// Findings that no single response shows, with the file that tests them.
+const FINDINGS_ELSEWHERE: &[(&str, &str)] = &[("T11", "crates/endstop-cli/tests/it/odd.rs")];
+
+#[test]
+fn every_finding_has_a_case() {
+    let sources: Vec<String> = case::all().into_iter().map(|case| case.source).collect();
+    let names = |source: &str, number: &str| {
+        let rest = source.split_once("finding ").map_or("", |(_, rest)| rest);
+        rest.split(|letter: char| !letter.is_ascii_alphanumeric()).next() == Some(number)
+    };
+    let has_case = |number: &&&str| sources.iter().any(|source| names(source, number));
+    let missing: Vec<&&str> = FINDINGS.iter().filter(|number| !has_case(number)).collect();
+    assert!(missing.is_empty(), "no case for {missing:?}");
+    for (number, file) in FINDINGS_ELSEWHERE {
+        let path = case::folder().join("..").join(file);
+        let text = std::fs::read_to_string(&path).unwrap();
+        assert!(text.contains(&format!("finding {number}")), "{file} does not name {number}");
+    }
+}
+
 /// The shape of a body is detected even if its beginning is ambiguous (finding T12).
 #[test]
 fn bodies_of_any_size_are_known_by_their_shape() {

@@ -42,6 +42,17 @@ struct RawEnding {
     value: Value,
 }
 
+/// What is known about a response before it is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Known {
+    /// The wire, by the label of the recording.
+    Everything,
+    /// The provider, the host and the path, as a gateway knows them.
+    Address,
+    /// Nothing but the bytes.
+    Body,
+}
+
 /// Fields that carry a provider's finish reason. Errors, routers' finish reasons and item states
 /// are excluded.
 const WORD_FIELDS: &[&str] = &[
@@ -121,6 +132,7 @@ fn read_folder(folder: &Path) -> Vec<Record> {
             }));
         }
     }
+    assert!(!records.is_empty(), "the recordings of `{}` are empty", folder.display());
     records
 }
 
@@ -137,15 +149,34 @@ impl Record {
     }
 
     pub(crate) fn wire(&self, body: &[u8]) -> Wire {
-        let text = |text: &Option<String>| text.clone().unwrap_or_default();
-        choose(&Clues {
-            provider: &text(&self.provider),
-            dialect: if self.api == "mistral-chat" { "openai-chat" } else { &self.api },
-            host: &text(&self.host),
-            path: &text(&self.url_path),
+        choose(&self.clues(Known::Everything, body))
+    }
+
+    fn clues<'a>(&'a self, known: Known, body: &'a [u8]) -> Clues<'a> {
+        let text = |text: &'a Option<String>| text.as_deref().unwrap_or_default();
+        let address = Clues {
+            provider: text(&self.provider),
+            host: text(&self.host),
+            path: text(&self.url_path),
             body,
             ..Clues::default()
-        })
+        };
+        let dialect = if self.api == "mistral-chat" { "openai-chat" } else { &self.api };
+        match known {
+            Known::Everything => Clues { dialect, ..address },
+            Known::Address => address,
+            Known::Body => Clues { body, ..Clues::default() },
+        }
+    }
+
+    /// Returns the ending if only this much is known about the response before it is read.
+    pub(crate) fn ending_by(&self, known: Known) -> Ending {
+        let body = self.bytes();
+        let head = Head { status: self.status.unwrap_or(0), content_type: self.content_type() };
+        let wire = choose(&self.clues(known, &body));
+        let mut watcher = Watcher::new(wire, head, self.asked());
+        watcher.watch(&body);
+        watcher.finish(TransportEnd::Eof)
     }
 
     pub(crate) fn asked(&self) -> RequestInfo {

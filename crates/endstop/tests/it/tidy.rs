@@ -22,6 +22,9 @@ fn core() -> Vec<PathBuf> {
 
 /// Returns the code of a file, without tests, comments and documentation.
 fn code(path: &Path) -> String {
+    if path.ends_with("tests.rs") {
+        return String::new();
+    }
     let text = std::fs::read_to_string(path).unwrap();
     let text = text.split("\nmod tests").next().unwrap();
     text.lines().filter(|line| !line.trim_start().starts_with("//")).collect::<Vec<_>>().join("\n")
@@ -102,6 +105,71 @@ fn no_wire_fact_stands_outside_dialects_and_providers() {
         }
     }
     assert!(found.is_empty(), "{found:#?}");
+}
+
+/// Single words of wires that are not part of a path: names of events, keys and roles.
+const PLAIN_FACTS: &[&str] = &["error", "name", "role", "system", "developer", "assistant", "user"];
+
+/// Single words that are ours too, in these files.
+const OURS_IN: &[(&str, &[&str])] = &[
+    // Names of our own enums, fields and files.
+    ("src/dialect.rs", &["event"]),
+    ("src/ending.rs", &["error"]),
+    ("src/fault.rs", &["type"]),
+    ("src/registry/file.rs", &["event", "reason"]),
+    ("src/policy.rs", &["reason"]),
+    ("src/continuation/event.rs", &["event"]),
+    // The exchanged form of a signal, and the errors that frameworks put into their deltas.
+    ("src/signal.rs", &["type"]),
+    ("src/signal/stream.rs", &["error", "type"]),
+    ("src/signal/validate.rs", &["reason"]),
+    // Framings, which many wires share.
+    ("src/frame/sse.rs", &["event"]),
+    ("src/frame/aws.rs", &["error", "event"]),
+];
+
+/// Returns the strings of the code.
+fn strings_in(code: &str) -> BTreeSet<&str> {
+    code.lines().flat_map(|line| line.split('"').skip(1).step_by(2)).collect()
+}
+
+/// Single words from the paths of wires, and others that wires share, occur only in their files.
+#[test]
+fn no_single_word_of_a_wire_stands_outside_dialects_and_providers() {
+    let paths = endstop::dialect::ALL.iter().flat_map(|dialect| {
+        dialect.words.iter().map(|words| words.path).chain(dialect.usage.iter().copied())
+    });
+    let segments = paths.flat_map(|path| path.split(['.', '[', ']']));
+    let is_word = |word: &&str| !word.is_empty() && word.chars().all(|c| c.is_ascii_lowercase());
+    let known: BTreeSet<&str> =
+        segments.filter(is_word).chain(PLAIN_FACTS.iter().copied()).collect();
+    assert!(known.contains("choices") && known.contains("usage"), "{known:?}");
+    let mut files = core();
+    sources(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../endstop-turn/src"), &mut files);
+    let mut found = Vec::new();
+    let mut used = BTreeSet::new();
+    for path in files {
+        let shown = path.to_string_lossy().replace('\\', "/");
+        let is_wires = shown.contains("/dialect/") || shown.contains("/provider/");
+        if is_wires || shown.ends_with("vocabulary.rs") || shown.ends_with("fuzzing.rs") {
+            continue;
+        }
+        let ours = OURS_IN.iter().filter(|(file, _)| shown.ends_with(file));
+        let ours: BTreeSet<&str> = ours.flat_map(|(_, words)| words.iter().copied()).collect();
+        let code = code(&path);
+        let strings = strings_in(&code);
+        for word in known.iter().filter(|word| strings.contains(*word)) {
+            if ours.contains(word) {
+                used.insert(*word);
+            } else {
+                found.push(format!("{shown}: {word}"));
+            }
+        }
+    }
+    assert!(found.is_empty(), "{found:#?}");
+    let listed = OURS_IN.iter().flat_map(|(_, words)| words.iter().copied());
+    let stale: Vec<&str> = listed.filter(|word| !used.contains(word)).collect();
+    assert!(stale.is_empty(), "no longer used: {stale:?}");
 }
 
 #[test]

@@ -1,22 +1,15 @@
-//! Keeps the record: the spool that every response is noted in, the store that it is loaded into, and
-//! whose request it was.
+//! The record: the spool that every response is written to, and the store that it is loaded into.
 
-use std::collections::HashMap;
-use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use endstop_store::Backend;
 use endstop_store::loader::{self, Loader};
 use endstop_store::spool::{self, Recovery, Refusal, Spool};
-use ring::hmac;
 use serde_json::{Value, json};
 
-use crate::config::{Config, Secret, WhenFull, secret};
+use crate::config::{Config, WhenFull};
 use crate::error::Error;
-
-/// The file in the data directory that holds the secret of key ids, unless one is configured.
-const SECRET_FILE: &str = "key.secret";
 
 /// Where endings are kept.
 #[derive(Debug)]
@@ -160,10 +153,9 @@ impl Recording {
     }
 }
 
-/// Watches how recording goes, and says what changes: once when something begins to fail, once when it
-/// is well again.
+/// Reports trouble with recording: once when something begins to fail, and once when it works again.
 #[derive(Debug, Default)]
-pub(crate) struct Watch {
+pub(crate) struct Trouble {
     spool: Side,
     store: Side,
     lost: u64,
@@ -197,7 +189,7 @@ impl Side {
     }
 }
 
-impl Watch {
+impl Trouble {
     /// What there is to say now.
     pub(crate) fn look(&mut self, recording: &Recording) -> Vec<String> {
         let spool = recording.spool.status();
@@ -254,123 +246,16 @@ impl Watch {
     }
 }
 
-/// Tells whose request it is, by the key that it shows.
-#[derive(Debug)]
-pub struct Callers {
-    secret: hmac::Key,
-    teams: HashMap<String, String>,
-}
-
-impl Callers {
-    /// The teams of a configuration; none where nothing is kept.
-    ///
-    /// # Errors
-    /// A key or the secret cannot be read, or two teams have the same key.
-    pub fn new(config: &Config) -> Result<Option<Self>, Error> {
-        if config.store()?.is_none() {
-            return Ok(None);
-        }
-        let record = &config.record;
-        let (env, file) = (record.key_secret_env.as_deref(), record.key_secret_file.as_deref());
-        let secret = match secret("record.key_secret", env, file)? {
-            Some(secret) => secret,
-            None => own_secret(&config.data_dir()?)?,
-        };
-        let secret = hmac::Key::new(hmac::HMAC_SHA256, secret.expose().as_bytes());
-        let mut callers = Self { secret, teams: HashMap::new() };
-        for (team, own) in &config.teams {
-            for variable in &own.key_envs {
-                callers.add(team, crate::config::secret(team, Some(variable), None)?)?;
-            }
-            for file in &own.key_files {
-                callers.add(team, crate::config::secret(team, None, Some(file))?)?;
-            }
-            for id in &own.key_ids {
-                callers.add_id(team, id.clone())?;
-            }
-        }
-        Ok(Some(callers))
-    }
-
-    fn add(&mut self, team: &str, key: Option<Secret>) -> Result<(), Error> {
-        key.map_or(Ok(()), |key| self.add_id(team, self.key_id(key.expose())))
-    }
-
-    fn add_id(&mut self, team: &str, id: String) -> Result<(), Error> {
-        match self.teams.insert(id, team.to_owned()) {
-            Some(other) if other != team => Err(Error::Secret {
-                what: format!("teams.{team}"),
-                message: format!(
-                    "one of its keys is also one of `{other}`: give it to one of them"
-                ),
-            }),
-            Some(_) | None => Ok(()),
-        }
-    }
-
-    /// The id of a key: from it the key cannot be found, and the same key has the same id wherever the
-    /// secret is the same.
-    #[must_use]
-    pub fn key_id(&self, key: &str) -> String {
-        let tag = hmac::sign(&self.secret, key.as_bytes());
-        let hex: String = tag.as_ref().iter().take(8).map(|byte| format!("{byte:02x}")).collect();
-        format!("k_{hex}")
-    }
-
-    /// The team of a key.
-    #[must_use]
-    pub fn team(&self, key_id: &str) -> Option<&str> {
-        self.teams.get(key_id).map(String::as_str)
-    }
-}
-
-/// The secret that is made once for a data directory.
-fn own_secret(data: &Path) -> Result<Secret, Error> {
-    let file = data.join(SECRET_FILE);
-    if !file.exists() {
-        make_secret(data, &file)?;
-    }
-    let found = secret("record.key_secret", None, Some(&file))?;
-    found.ok_or_else(|| Error::Secret {
-        what: "record.key_secret".to_owned(),
-        message: format!("{} is empty: delete it and start again", file.display()),
-    })
-}
-
-/// Makes it whole or not at all: a process that ends halfway must not leave an empty one.
-fn make_secret(data: &Path, file: &Path) -> Result<(), Error> {
-    use std::io::Write as _;
-    use std::os::unix::fs::OpenOptionsExt as _;
-    let failed = |source: std::io::Error| Error::Data { dir: data.display().to_string(), source };
-    let text: String = (0..2).map(|_| uuid::Uuid::new_v4().simple().to_string()).collect();
-    std::fs::create_dir_all(data).map_err(failed)?;
-    let half = data.join(format!("{SECRET_FILE}.{}", uuid::Uuid::new_v4().simple()));
-    let mut options = std::fs::OpenOptions::new();
-    let made = options.write(true).create_new(true).mode(0o600).open(&half);
-    let written = made.and_then(|mut made| {
-        made.write_all(text.as_bytes())?;
-        made.sync_all()?;
-        std::fs::hard_link(&half, file)
-    });
-    // It may not be there.
-    let _ = std::fs::remove_file(&half);
-    match written {
-        // Another process was first.
-        Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => Err(failed(error)),
-        Ok(()) | Err(_) => Ok(()),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn each_trouble_is_said_once_and_so_is_its_end() {
-        let mut watch = Watch::default();
+        let mut trouble = Trouble::default();
         let (well, loads) = (spool::Status::default(), loader::Status::default());
         let mut look = |spool: &spool::Status, full: Option<&str>, loader: &loader::Status| {
-            watch.compare(spool, full.map(str::to_owned), true, loader)
+            trouble.compare(spool, full.map(str::to_owned), true, loader)
         };
         assert!(look(&well, None, &loads).is_empty());
 

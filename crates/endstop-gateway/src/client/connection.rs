@@ -17,6 +17,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep};
 
+use crate::callers::LastKey;
 use crate::config::Limits;
 
 /// How often a silent, half-closed client is looked after, at first and later.
@@ -30,7 +31,7 @@ const LOOKS: [Duration; 4] = [
 /// What a connection is doing, as its service tells it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub enum Phase {
+pub(crate) enum Phase {
     /// No request is under way.
     Idle = 0,
     /// A request is, and its response has not begun.
@@ -43,24 +44,26 @@ pub enum Phase {
 
 /// What a connection and its service know of each other.
 #[derive(Debug, Default)]
-pub struct Peer {
+pub(crate) struct Peer {
     phase: AtomicU8,
     epoch: AtomicU32,
     reset: AtomicBool,
     last: AtomicBool,
     waker: AtomicWaker,
+    /// The last key that the connection showed.
+    pub(crate) last_key: LastKey,
 }
 
 impl Peer {
     /// Tells what the connection is doing now.
-    pub fn set(&self, phase: Phase) {
+    pub(crate) fn set(&self, phase: Phase) {
         self.phase.store(phase as u8, Ordering::Release);
         self.epoch.fetch_add(1, Ordering::AcqRel);
         self.waker.wake();
     }
 
     /// The connection ends with a reset rather than cleanly.
-    pub fn reset(&self) {
+    pub(crate) fn reset(&self) {
         self.reset.store(true, Ordering::Release);
     }
 

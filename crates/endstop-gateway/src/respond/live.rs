@@ -1,4 +1,4 @@
-//! The streams under way, for whoever must be able to look after all of them.
+//! The streams under way, so that all of them can be ended.
 
 use std::collections::HashMap;
 use std::pin::Pin;
@@ -9,9 +9,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use hyper::body::{Body, Frame};
 
-use crate::relay::{Abort, Relay, Stream};
+use super::stream::{Abort, Stream, StreamBody};
 
-/// Every stream under way.
+/// All streams under way.
 #[derive(Debug, Default)]
 pub struct Live(Mutex<Streams>);
 
@@ -22,30 +22,30 @@ struct Streams {
 }
 
 impl Live {
-    /// Takes a stream in for as long as its body lives.
+    /// Adds a stream, for as long as its body lives.
     #[must_use]
-    pub fn add(live: &Arc<Self>, stream: Stream) -> LiveRelay {
-        let (relay, handle) = Relay::new(stream);
+    pub fn add(live: &Arc<Self>, stream: Stream) -> LiveStream {
+        let (body, handle) = StreamBody::new(stream);
         let mut streams = live.lock();
         let number = streams.next;
         streams.next += 1;
         streams.by_number.insert(number, handle);
         drop(streams);
-        LiveRelay { relay, number, live: live.clone() }
+        LiveStream { body, number, live: live.clone() }
     }
 
-    /// How many there are.
+    /// Returns the number of streams.
     #[must_use]
     pub fn count(&self) -> usize {
         self.lock().by_number.len()
     }
 
-    /// Ends those whose clients do not take anything in.
+    /// Ends streams whose clients do not read.
     pub fn check_clients(&self, limit: Duration) {
         self.each(|stream| stream.check_client(limit));
     }
 
-    /// Ends all of them.
+    /// Ends all streams.
     pub fn shut_down(&self) {
         self.each(Stream::shut_down);
     }
@@ -60,21 +60,21 @@ impl Live {
     }
 }
 
-/// A body among the streams under way.
+/// The body of a stream under way.
 #[derive(Debug)]
-pub struct LiveRelay {
-    relay: Relay,
+pub struct LiveStream {
+    body: StreamBody,
     number: u64,
     live: Arc<Live>,
 }
 
-impl Drop for LiveRelay {
+impl Drop for LiveStream {
     fn drop(&mut self) {
         self.live.lock().by_number.remove(&self.number);
     }
 }
 
-impl Body for LiveRelay {
+impl Body for LiveStream {
     type Data = Bytes;
     type Error = Abort;
 
@@ -82,6 +82,6 @@ impl Body for LiveRelay {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Abort>>> {
-        Pin::new(&mut self.relay).poll_frame(cx)
+        Pin::new(&mut self.body).poll_frame(cx)
     }
 }

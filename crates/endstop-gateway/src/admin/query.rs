@@ -1,0 +1,114 @@
+//! Questions to the admin API: filters, periods and groups.
+
+use axum::extract::Query;
+use endstop::Reason;
+use endstop_store::{Dimension, Filter, Period};
+use serde::Deserialize;
+
+use crate::watch::now;
+use crate::watch::recent::Wanted;
+
+/// The most records that one request gets.
+const MOST: usize = 1000;
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct EndingsQuery {
+    team: Option<String>,
+    key: Option<String>,
+    provider: Option<String>,
+    upstream: Option<String>,
+    model: Option<String>,
+    reason: Option<String>,
+    finish_reason: Option<String>,
+    native: Option<String>,
+    action: Option<String>,
+    since: Option<u64>,
+    until: Option<u64>,
+    pub(super) limit: Option<usize>,
+    /// For reports alone.
+    by: Option<String>,
+    compare: Option<bool>,
+}
+
+impl EndingsQuery {
+    fn filter(&self) -> Filter {
+        Filter {
+            team: self.team.clone(),
+            key: self.key.clone(),
+            provider: self.provider.clone(),
+            model: self.model.clone(),
+            upstream: self.upstream.clone(),
+            reason: self.reason.clone(),
+            finish_reason: self.finish_reason.clone(),
+        }
+    }
+
+    /// From when to when: all that is recorded, or a week for sums.
+    pub(super) fn period(&self, week: bool) -> Period {
+        let until = self.until.unwrap_or_else(|| now() + 1);
+        let week = if week { until.saturating_sub(7 * 24 * 3_600_000) } else { 0 };
+        Period { since: self.since.unwrap_or(week), until }
+    }
+
+    pub(super) fn stored(&self) -> Result<endstop_store::Wanted, String> {
+        // What is wrong is said as it is where nothing is stored.
+        let limit = self.clone().wanted()?.limit;
+        Ok(endstop_store::Wanted {
+            filter: self.filter(),
+            native: self.native.clone(),
+            action: self.action.clone(),
+            period: Some(self.period(false)),
+            limit,
+        })
+    }
+
+    pub(super) fn query(&self) -> Result<endstop_store::Query, String> {
+        let by = self.by.as_deref().unwrap_or("reason").split(',');
+        let by: Result<Vec<Dimension>, _> = by.map(str::parse).collect();
+        let period = self.period(true);
+        let length = period.until.saturating_sub(period.since);
+        let before = Period { since: period.since.saturating_sub(length), until: period.since };
+        Ok(endstop_store::Query {
+            by: by.map_err(|error| error.to_string())?,
+            period,
+            before: self.compare.unwrap_or(false).then_some(before),
+            filter: self.filter(),
+            limit: self.limit.unwrap_or(100),
+        })
+    }
+
+    pub(super) fn wanted(self) -> Result<Wanted, String> {
+        let reason = match self.reason.as_deref() {
+            None => None,
+            Some(name) => Some(Reason::from_name(name).ok_or_else(|| {
+                let known: Vec<&str> = Reason::ALL.iter().map(|reason| reason.name()).collect();
+                format!("there is no such reason; there are: {}", known.join(", "))
+            })?),
+        };
+        let limit = self.limit.unwrap_or(100);
+        if limit == 0 || limit > MOST {
+            return Err(format!("limit is from 1 to {MOST}"));
+        }
+        Ok(Wanted {
+            provider: self.provider,
+            upstream: self.upstream,
+            model: self.model,
+            reason,
+            finish_reason: self.finish_reason,
+            action: self.action,
+            since: self.since,
+            limit,
+        })
+    }
+}
+
+pub(super) type Asking = Result<Query<EndingsQuery>, axum::extract::rejection::QueryRejection>;
+
+pub(super) fn asked(asking: Asking) -> Result<EndingsQuery, String> {
+    asking.map_err(|rejection| rejection.body_text()).map(|Query(asked)| asked)
+}
+
+pub(super) fn wanted(asking: Asking) -> Result<Wanted, String> {
+    asked(asking).and_then(EndingsQuery::wanted)
+}

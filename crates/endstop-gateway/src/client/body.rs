@@ -1,0 +1,143 @@
+//! Bodies of responses to clients.
+
+use std::future::Future as _;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use hyper::body::{Body, Frame, Incoming, SizeHint};
+use hyper::{HeaderMap, Response, StatusCode};
+
+use super::connection::Busy;
+use crate::respond::live::LiveStream;
+use crate::respond::stream::{Abort, LEAVE};
+
+/// The body of a response to a client.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    kind: Kind,
+    /// Marks the connection as busy while the response is under way.
+    pub(crate) busy: Option<Busy>,
+}
+
+#[derive(Debug)]
+enum Kind {
+    Whole(Option<Bytes>),
+    Passed(Incoming),
+    /// These bytes, and then an abort.
+    Broken(Option<Bytes>, Pin<Box<tokio::time::Sleep>>),
+    Stream(LiveStream),
+}
+
+impl Answer {
+    fn new(kind: Kind) -> Self {
+        Self { kind, busy: None }
+    }
+
+    /// Returns a complete body.
+    pub(crate) fn whole(bytes: impl Into<Bytes>) -> Self {
+        Self::new(Kind::Whole(Some(bytes.into())))
+    }
+
+    /// Returns an upstream's body, passed on without reading it.
+    pub(crate) fn passed(body: Incoming) -> Self {
+        Self::new(Kind::Passed(body))
+    }
+
+    /// Returns a body that ends with an abort.
+    pub(crate) fn broken(bytes: Bytes) -> Self {
+        Self::new(Kind::Broken(Some(bytes), Box::pin(tokio::time::sleep(LEAVE))))
+    }
+
+    /// Returns a streamed body.
+    pub(crate) fn stream(stream: LiveStream) -> Self {
+        Self::new(Kind::Stream(stream))
+    }
+}
+
+/// Returns a response with these parts.
+pub(crate) fn response(status: StatusCode, headers: HeaderMap, body: Answer) -> Response<Answer> {
+    let mut response = Response::new(body);
+    *response.status_mut() = status;
+    *response.headers_mut() = headers;
+    response
+}
+
+impl Body for Answer {
+    type Data = Bytes;
+    type Error = Abort;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Abort>>> {
+        match &mut self.get_mut().kind {
+            Kind::Whole(bytes) => Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes)))),
+            Kind::Passed(body) => Pin::new(body).poll_frame(cx).map_err(|_| Abort),
+            Kind::Broken(bytes, leaving) => {
+                if let Some(bytes) = bytes.take() {
+                    // The time counts from now: nothing has left before, however long ago the
+                    // response was judged.
+                    leaving.as_mut().reset(tokio::time::Instant::now() + LEAVE);
+                    if !bytes.is_empty() {
+                        return Poll::Ready(Some(Ok(Frame::data(bytes))));
+                    }
+                }
+                leaving.as_mut().poll(cx).map(|()| Some(Err(Abort)))
+            }
+            Kind::Stream(stream) => Pin::new(stream).poll_frame(cx),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match &self.kind {
+            Kind::Whole(bytes) => bytes.as_ref().is_none_or(Bytes::is_empty),
+            Kind::Passed(body) => body.is_end_stream(),
+            Kind::Broken(..) | Kind::Stream(_) => false,
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match &self.kind {
+            Kind::Whole(bytes) => {
+                SizeHint::with_exact(bytes.as_ref().map_or(0, |bytes| bytes.len() as u64))
+            }
+            Kind::Passed(body) => body.size_hint(),
+            Kind::Broken(..) | Kind::Stream(_) => SizeHint::default(),
+        }
+    }
+}
+
+/// Pieces of bytes, joined only if there are several.
+#[derive(Debug, Default)]
+pub(crate) struct Pieces {
+    first: Bytes,
+    all: bytes::BytesMut,
+    length: usize,
+}
+
+impl Pieces {
+    pub(crate) fn len(&self) -> usize {
+        self.length
+    }
+
+    pub(crate) fn push(&mut self, bytes: Bytes) {
+        if bytes.is_empty() {
+            return;
+        }
+        self.length += bytes.len();
+        if self.length == bytes.len() {
+            self.first = bytes;
+            return;
+        }
+        if self.all.is_empty() {
+            self.all.reserve(self.length.max(4096));
+            self.all.extend_from_slice(&self.first);
+        }
+        self.all.extend_from_slice(&bytes);
+    }
+
+    pub(crate) fn bytes(self) -> Bytes {
+        if self.all.is_empty() { self.first } else { self.all.freeze() }
+    }
+}

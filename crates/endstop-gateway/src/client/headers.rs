@@ -1,0 +1,104 @@
+//! Headers: those of one connection, which are not passed on, and the gateway's own.
+
+use endstop::Ending;
+use hyper::header::{self, HeaderMap, HeaderName, HeaderValue};
+
+use crate::watch::GuardAction;
+
+/// Headers between callers and the gateway.
+pub(crate) mod own {
+    use hyper::header::HeaderName;
+
+    pub(crate) const PREFIX: &str = "x-endstop-";
+    pub(crate) const ID: HeaderName = HeaderName::from_static("x-endstop-id");
+    pub(crate) const REASON: HeaderName = HeaderName::from_static("x-endstop-reason");
+    pub(crate) const FINISH_REASON: HeaderName = HeaderName::from_static("x-endstop-finish-reason");
+    pub(crate) const NATIVE: HeaderName = HeaderName::from_static("x-endstop-native");
+    pub(crate) const CONFIDENCE: HeaderName = HeaderName::from_static("x-endstop-confidence");
+    pub(crate) const ACTION: HeaderName = HeaderName::from_static("x-endstop-action");
+    pub(crate) const DECISION: HeaderName = HeaderName::from_static("x-endstop-decision");
+    pub(crate) const MODE: HeaderName = HeaderName::from_static("x-endstop-mode");
+    pub(crate) const TOOL_CALLS: HeaderName = HeaderName::from_static("x-endstop-tool-calls");
+    pub(crate) const TELL: HeaderName = HeaderName::from_static("x-endstop-tell");
+    pub(crate) const TOKEN: HeaderName = HeaderName::from_static("x-endstop-token");
+    pub(crate) const TEAM: HeaderName = HeaderName::from_static("x-endstop-team");
+    pub(crate) const SHOULD_RETRY: HeaderName = HeaderName::from_static("x-should-retry");
+}
+
+/// Returns the value of a header; empty if it is missing or not text.
+pub(crate) fn text<'h>(headers: &'h HeaderMap, name: &HeaderName) -> &'h str {
+    headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or("")
+}
+
+/// Removes the headers of one connection, and the gateway's own.
+pub(crate) fn strip(headers: &mut HeaderMap) {
+    let listed: Vec<HeaderName> = headers
+        .get_all(header::CONNECTION)
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(','))
+        .filter_map(|name| name.trim().parse().ok())
+        .collect();
+    let dropped: Vec<HeaderName> =
+        headers.keys().filter(|name| is_dropped(name)).cloned().chain(listed).collect();
+    for name in dropped {
+        headers.remove(name);
+    }
+}
+
+fn is_dropped(name: &HeaderName) -> bool {
+    matches!(
+        name.as_str(),
+        "connection"
+            | "proxy-authenticate"
+            | "proxy-authorization"
+            | "te"
+            | "trailer"
+            | "transfer-encoding"
+            | "upgrade"
+            | "keep-alive"
+            | "proxy-connection"
+    ) || name.as_str().starts_with(own::PREFIX)
+}
+
+/// Adds the headers that describe an ending.
+pub(crate) fn describe(
+    headers: &mut HeaderMap,
+    ending: &Ending,
+    action: GuardAction,
+    decision: &'static str,
+) {
+    headers.insert(own::REASON, HeaderValue::from_static(ending.reason.name()));
+    let finish_reason = ending.finish_reason().unwrap_or("null");
+    headers.insert(own::FINISH_REASON, HeaderValue::from_static(finish_reason));
+    // The provider's word may hold anything.
+    if let Some((_, word)) = ending.native()
+        && let Ok(word) = HeaderValue::from_bytes(word.as_bytes())
+    {
+        headers.insert(own::NATIVE, word);
+    }
+    headers.insert(own::CONFIDENCE, HeaderValue::from_static(ending.confidence.name()));
+    headers.insert(own::ACTION, HeaderValue::from_static(action.word()));
+    headers.insert(own::DECISION, HeaderValue::from_static(decision));
+}
+
+/// Returns the headers of an error of the gateway.
+pub(crate) fn of_error(id: &str) -> HeaderMap {
+    let mut headers = HeaderMap::new();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    put_id(&mut headers, id);
+    headers
+}
+
+/// Returns the upstream's headers as the client gets them.
+pub(crate) fn returned(mut headers: HeaderMap, id: &str) -> HeaderMap {
+    strip(&mut headers);
+    put_id(&mut headers, id);
+    headers
+}
+
+fn put_id(headers: &mut HeaderMap, id: &str) {
+    if let Ok(id) = HeaderValue::from_str(id) {
+        headers.insert(own::ID, id);
+    }
+}

@@ -1,0 +1,359 @@
+//! The disposition of a response: what a guard does about its ending.
+//!
+//! One pure function for plain and streamed responses. A response fails if part of it is missing
+//! that the provider meant to send, or if it holds a tool call that the core's one rule refuses.
+//! Everything else is for the provider to say and for the client to read: a token limit, a filter,
+//! a refusal, an unknown finish reason. [`remedy`] tells these apart; only the status codes are
+//! decided here.
+
+use endstop::dialect::GatewayError;
+use endstop::tool_call::{Allow, Refusal};
+use endstop::{Closed, Ending, Reason};
+use endstop_turn::policy::{Cause, Delivery, Remedy, remedy};
+
+use crate::config::{Mode, ToolCalls};
+
+/// What is done about a response.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Disposition {
+    /// It passes unchanged.
+    Pass,
+    /// It passes unchanged, but it may be incomplete.
+    Warn,
+    /// Its body passes with this status, because the body is an error that the status did not show.
+    Status(u16),
+    /// It is replaced, or ended, by an error of the gateway.
+    Fail(Failure),
+}
+
+/// An error of the gateway in place of a response.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// HTTP status, if the head can still be sent.
+    pub status: u16,
+    /// Short code.
+    pub code: &'static str,
+    /// Message that says what happened, what it means and what to do.
+    pub message: String,
+    /// Reason for the end of the response.
+    pub reason: Reason,
+    /// Whether the same request is expected to end the same way.
+    pub repeats: bool,
+}
+
+impl Failure {
+    /// Returns the error in the form that wires encode.
+    #[must_use]
+    pub fn gateway_error(&self) -> GatewayError<'_> {
+        GatewayError {
+            status: self.status,
+            code: self.code,
+            message: &self.message,
+            reason: Some(self.reason),
+            repeats: self.repeats,
+        }
+    }
+}
+
+/// The rules that apply to a response.
+#[derive(Clone, Copy, Debug)]
+pub struct Terms {
+    /// Mode of the gateway.
+    pub mode: Mode,
+    /// Treatment of tool calls.
+    pub tool_calls: ToolCalls,
+    /// Whether the upstream is known to send end markers.
+    pub proves: bool,
+    /// Whether the request asked for a response in the background, or polls one.
+    pub background: bool,
+}
+
+/// Returns the disposition of a response with this ending. `status` is the upstream's; a stream has
+/// none that could still change.
+#[must_use]
+pub fn disposition(ending: &Ending, terms: Terms, status: Option<u16>) -> Disposition {
+    if terms.mode == Mode::Observe {
+        return if is_doubtful(ending, terms) { Disposition::Warn } else { Disposition::Pass };
+    }
+    if let Some(status) = status {
+        if let Some(failure) = bad_payload(ending, status) {
+            return Disposition::Fail(failure);
+        }
+        // The status already says so, and the body is complete.
+        if status >= 400 && is_whole(ending) {
+            return Disposition::Pass;
+        }
+    }
+    match failure(ending, terms) {
+        None if is_doubtful(ending, terms) => Disposition::Warn,
+        None => Disposition::Pass,
+        Some(failure) => match error_status(ending).filter(|_| status.is_some()) {
+            Some(status) => Disposition::Status(status),
+            None => Disposition::Fail(failure),
+        },
+    }
+}
+
+/// Returns why a response must fail, or `None` if it may pass.
+#[must_use]
+pub fn failure(ending: &Ending, terms: Terms) -> Option<Failure> {
+    let remedy = remedy(ending);
+    match remedy.delivery {
+        Delivery::Pending if terms.background || !has_calls(ending) => return None,
+        // The provider sent its finish reason and then nothing more: the answer is complete.
+        Delivery::Whole if remedy.cause == Cause::TimedOut => return None,
+        // The provider says that its call is malformed, and there is no call that could run.
+        Delivery::Broken if ending.reason == Reason::MalformedToolCall && is_told(ending) => {
+            return None;
+        }
+        Delivery::Broken if !may_lack_proof(ending, &remedy, terms) => {
+            return Some(unfinished(ending, &remedy));
+        }
+        Delivery::Broken | Delivery::Whole | Delivery::Unclear | Delivery::Pending => {}
+    }
+    match remedy.tools {
+        Allow::Refuse(Refusal::NoCalls) | Allow::Run => None,
+        Allow::Refuse(_) if terms.tool_calls == ToolCalls::Pass => None,
+        Allow::Refuse(refusal) => Some(refused(ending, refusal, &remedy)),
+    }
+}
+
+/// Reports whether the response passes although it may be incomplete: the upstream is not known to
+/// send end markers.
+fn is_doubtful(ending: &Ending, terms: Terms) -> bool {
+    lacks_proof(ending, terms) && !ending.reason.is_success()
+}
+
+fn lacks_proof(ending: &Ending, terms: Terms) -> bool {
+    !terms.proves && ending.closed == Closed::Eof && !has_calls(ending)
+}
+
+fn may_lack_proof(ending: &Ending, remedy: &Remedy, terms: Terms) -> bool {
+    remedy.cause == Cause::CutStream && lacks_proof(ending, terms)
+}
+
+fn has_calls(ending: &Ending) -> bool {
+    ending.choices.iter().any(|choice| choice.shown.tool_calls > 0)
+}
+
+fn is_whole(ending: &Ending) -> bool {
+    matches!(ending.closed, Closed::Proven | Closed::Eof | Closed::Error)
+}
+
+/// Reports whether the provider's finish reason says it all: no call can run, and nothing is missing.
+fn is_told(ending: &Ending) -> bool {
+    ending.said.is_some() && !has_calls(ending) && is_whole(ending)
+}
+
+/// Returns the status of an error that came with the status of a success and without any content.
+fn error_status(ending: &Ending) -> Option<u16> {
+    let fault = ending.fault.as_ref()?;
+    let named = fault.status.filter(|status| (400..=599).contains(status));
+    let whole = is_whole(ending) && ending.shown.is_empty();
+    whole.then(|| named.unwrap_or_else(|| fault.kind.status()))
+}
+
+/// Returns the failure for a page or a redirect in place of a response.
+fn bad_payload(ending: &Ending, status: u16) -> Option<Failure> {
+    let is_page = ending.fault.as_ref().is_some_and(|fault| fault.form.is_foreign());
+    let redirects = (300..=399).contains(&status);
+    let what = match (is_page, redirects) {
+        (true, _) => "an HTML page or plain text came back instead of a response",
+        (false, true) => "the upstream answered with a redirect, which the gateway does not follow",
+        (false, false) => return None,
+    };
+    Some(Failure {
+        status: if (400..=499).contains(&status) { status } else { 502 },
+        code: "endstop_bad_payload",
+        message: format!(
+            "endstop: {what} (HTTP {status}). Check the base URL of the upstream and any proxy in \
+             front of it."
+        ),
+        reason: ending.reason,
+        repeats: false,
+    })
+}
+
+fn unfinished(ending: &Ending, remedy: &Remedy) -> Failure {
+    let (status, code) = match ending.reason {
+        Reason::Cut => (502, "endstop_cut"),
+        Reason::TimedOut => (504, "endstop_timed_out"),
+        Reason::Failed => (502, "endstop_failed"),
+        Reason::Cancelled => (502, "endstop_cancelled"),
+        Reason::MalformedToolCall => (400, "endstop_malformed_tool_call"),
+        Reason::Complete
+        | Reason::StopSequence
+        | Reason::ToolCall
+        | Reason::Paused
+        | Reason::OutputLimit
+        | Reason::ContextLimit
+        | Reason::Refused
+        | Reason::Filtered
+        | Reason::Safety
+        | Reason::Recitation
+        | Reason::Unknown
+        | _ => (502, "endstop_unfinished"),
+    };
+    let name = ending.reason.name();
+    let advice = sentence(&remedy.advice);
+    let message = format!("endstop: {} ({name}). {advice}", ending.sentence);
+    Failure { status, code, message, reason: ending.reason, repeats: remedy.repeats }
+}
+
+/// Returns the failure for a tool call that may not run. No client that was tried sends a request
+/// again after status 400; some do after 422.
+fn refused(ending: &Ending, refusal: Refusal, remedy: &Remedy) -> Failure {
+    let repeats = remedy.repeats;
+    Failure {
+        status: if repeats { 400 } else { 502 },
+        code: "endstop_tool_call_refused",
+        message: format!(
+            "endstop: {}: {}. The turn holds a tool call that may be incomplete. {}",
+            refusal.sentence(),
+            ending.sentence,
+            sentence(&remedy.advice)
+        ),
+        reason: ending.reason,
+        repeats,
+    }
+}
+
+/// Returns the clause as a sentence.
+fn sentence(clause: &str) -> String {
+    let mut letters = clause.chars();
+    let first = letters.next().map(|letter| letter.to_ascii_uppercase());
+    first.into_iter().chain(letters).chain(['.']).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use endstop::{Confidence, Said, Shown, Timer};
+
+    use super::*;
+
+    const STRICT: Terms =
+        Terms { mode: Mode::Guard, tool_calls: ToolCalls::Gate, proves: true, background: false };
+
+    fn ending(reason: Reason, shown: Shown) -> Ending {
+        let mut ending = Ending::new(reason, Confidence::High, Closed::Eof);
+        ending.shown = shown;
+        ending.sentence = "the stream stopped".to_owned();
+        for choice in &mut ending.choices {
+            choice.shown = shown;
+            choice.said = Some(Said::new("finish_reason", "x"));
+        }
+        ending
+    }
+
+    fn text() -> Shown {
+        Shown { text: true, ..Shown::default() }
+    }
+
+    fn call() -> Shown {
+        Shown { tool_calls: 1, ..text() }
+    }
+
+    #[test]
+    fn only_incomplete_responses_fail_without_calls() {
+        for reason in Reason::ALL {
+            let want = match reason {
+                Reason::Cut => Some((502, "endstop_cut", false)),
+                Reason::TimedOut => Some((504, "endstop_timed_out", false)),
+                Reason::Failed => Some((502, "endstop_failed", false)),
+                Reason::Cancelled => Some((502, "endstop_cancelled", false)),
+                Reason::MalformedToolCall => Some((400, "endstop_malformed_tool_call", true)),
+                Reason::Complete
+                | Reason::StopSequence
+                | Reason::ToolCall
+                | Reason::Paused
+                | Reason::OutputLimit
+                | Reason::ContextLimit
+                | Reason::Refused
+                | Reason::Filtered
+                | Reason::Safety
+                | Reason::Recitation
+                | Reason::Unknown
+                | _ => None,
+            };
+            let of = |terms| {
+                let failure = failure(&ending(reason, text()), terms);
+                failure.map(|failure| (failure.status, failure.code, failure.repeats))
+            };
+            assert_eq!(of(STRICT), want, "{reason:?}");
+            let pass = Terms { tool_calls: ToolCalls::Pass, ..STRICT };
+            assert_eq!(of(pass), want, "{reason:?}");
+            // A host that is not known to send end markers may end like this.
+            let lenient = Terms { proves: false, ..STRICT };
+            let want = want.filter(|_| reason != Reason::Cut);
+            assert_eq!(of(lenient), want, "{reason:?}");
+            let shown = disposition(&ending(reason, text()), lenient, None);
+            assert_eq!(shown == Disposition::Warn, want.is_none() && !reason.is_success());
+        }
+    }
+
+    #[test]
+    fn a_call_that_the_rule_refuses_fails_whatever_was_said() {
+        for reason in Reason::ALL {
+            let failure = failure(&ending(reason, call()), STRICT);
+            assert_eq!(failure.is_none(), reason == Reason::ToolCall, "{reason:?}");
+            let pass = Terms { tool_calls: ToolCalls::Pass, ..STRICT };
+            let Some(failure) = failure else { continue };
+            if failure.code == "endstop_tool_call_refused" {
+                assert_eq!((failure.status, failure.repeats), (400, true), "{reason:?}");
+                assert_eq!(super::failure(&ending(reason, call()), pass), None, "{reason:?}");
+            }
+        }
+        let mut low = ending(Reason::ToolCall, call());
+        low.confidence = Confidence::Low;
+        assert!(failure(&low, STRICT).is_some_and(|failure| failure.repeats));
+    }
+
+    #[test]
+    fn messages_say_what_happened_and_what_to_do() {
+        let message = |ending: &Ending| failure(ending, STRICT).map(|failure| failure.message);
+        assert_eq!(
+            message(&ending(Reason::Cut, text())).as_deref(),
+            Some(
+                "endstop: the stream stopped (cut). Discard it and send the request again, or resume \
+                 it; never run its tool calls."
+            )
+        );
+        assert_eq!(
+            message(&ending(Reason::OutputLimit, call())).as_deref(),
+            Some(
+                "endstop: the response ended as output_limit, so none of its tool calls may run: \
+                 the stream stopped. The turn holds a tool call that may be incomplete. Never run \
+                 the tool call; raise the output limit, or ask for only that call."
+            )
+        );
+    }
+
+    #[test]
+    fn responses_under_way_and_silence_after_the_finish_reason_pass() {
+        let mut pending = ending(Reason::Unknown, text());
+        pending.over = false;
+        assert_eq!(failure(&pending, STRICT), None);
+        // A call is only expected in a response that was asked for in the background.
+        let mut with_call = ending(Reason::Unknown, call());
+        with_call.over = false;
+        assert!(failure(&with_call, STRICT).is_some());
+        assert_eq!(failure(&with_call, Terms { background: true, ..STRICT }), None);
+        let closed = Closed::TimedOut(Timer::Idle);
+        let mut silent = ending(Reason::TimedOut, call());
+        silent.closed = closed;
+        assert_eq!(failure(&silent, STRICT), None);
+        let mut wordless = silent;
+        wordless.choices.iter_mut().for_each(|choice| choice.said = None);
+        assert!(failure(&wordless, STRICT).is_some());
+    }
+
+    #[test]
+    fn a_malformed_call_that_only_the_provider_names_passes() {
+        let mut malformed = ending(Reason::MalformedToolCall, text());
+        assert!(failure(&malformed, STRICT).is_some(), "nobody said so");
+        malformed.said = Some(Said::new("finishReason", "MALFORMED_FUNCTION_CALL"));
+        assert_eq!(failure(&malformed, STRICT), None);
+        malformed.choices.iter_mut().for_each(|choice| choice.shown = call());
+        assert!(failure(&malformed, STRICT).is_some());
+    }
+}

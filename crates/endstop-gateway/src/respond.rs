@@ -1,0 +1,152 @@
+//! The response to a client: one way for every response of an upstream.
+//!
+//! ```text
+//! head -> form: named by the head, or shown by the first bytes
+//!           stream -> stream: guard decides how much may leave, frame by frame
+//!           body   -> plain: read whole, judged before its head leaves
+//! ```
+//!
+//! The core decides on the form and gives the ending; [`crate::disposition`] decides what is done
+//! about it. Plain and streamed responses only differ in how that is rendered.
+
+pub(crate) mod decode;
+#[cfg(any(test, fuzzing))]
+#[cfg_attr(test, expect(unreachable_pub, reason = "public for the fuzz target"))]
+pub mod fuzzing;
+pub mod guard;
+pub(crate) mod live;
+mod plain;
+pub(crate) mod stream;
+
+use std::sync::Arc;
+
+use endstop::{Form, Head, Timer, TransportEnd};
+use hyper::Response;
+use hyper::header;
+
+use crate::client::body::{Answer, Pieces, response};
+use crate::client::connection::Peer;
+use crate::client::headers::{self, text};
+use crate::config::Limits;
+use crate::exchange::Exchange;
+use crate::upstream::{Part, ResponseBody};
+use live::Live;
+use stream::Stream;
+
+/// Function that recognises events that the gateway itself asked for.
+pub(crate) type IsExtra = fn(&[u8]) -> bool;
+
+/// Details of a response that depend on the request.
+#[derive(Debug)]
+pub(crate) struct Rendering {
+    /// Whether the ending is told in the stream, as a comment.
+    pub(crate) tell: bool,
+    /// Recognises events that the gateway itself asked for.
+    pub(crate) is_extra: Option<IsExtra>,
+    /// Connection to reset on failure, if HTTP has no other way to show an incomplete response.
+    pub(crate) reset: Option<Arc<Peer>>,
+}
+
+/// Returns the response to the client.
+pub(crate) async fn respond(
+    exchange: Box<Exchange>,
+    answer: Response<ResponseBody>,
+    rendering: Rendering,
+) -> Response<Answer> {
+    let (parts, mut body) = answer.into_parts();
+    let status = parts.status;
+    let headers = headers::returned(parts.headers, exchange.id());
+    let settings = exchange.settings().clone();
+    let limits = &settings.config.limits;
+    let head =
+        Head { status: status.as_u16(), content_type: text(&headers, &header::CONTENT_TYPE) };
+    let mut read = Read::default();
+    let streams = status.is_success()
+        && (head.names_stream()
+            || begins_as_stream(&exchange, &mut body, &headers, &mut read).await);
+    if !streams && let Ok(close) = read.rest(&mut body, limits).await {
+        return plain::respond(exchange, status, headers, read.bytes.bytes(), close);
+    }
+    let first = read.bytes.bytes();
+    let live = exchange.shared().live.clone();
+    let (headers, stream) = Stream::new(exchange, headers, body, first, rendering);
+    response(status, headers, Answer::stream(Live::add(&live, stream)))
+}
+
+/// Reports whether a response that its head does not name a stream begins as one. Only a request
+/// for a stream can have such a response.
+async fn begins_as_stream(
+    exchange: &Exchange,
+    body: &mut ResponseBody,
+    headers: &hyper::HeaderMap,
+    read: &mut Read,
+) -> bool {
+    if exchange.info().streamed != Some(true) {
+        return false;
+    }
+    let limits = &exchange.settings().config.limits;
+    let watcher = exchange.watcher(text(headers, &header::CONTENT_TYPE), limits.event_bytes);
+    loop {
+        match watcher.form_of(&read.first) {
+            Form::Stream(_) => return true,
+            Form::Body => return false,
+            Form::Undecided => {}
+        }
+        if read.close.is_some() {
+            return false;
+        }
+        read.more(body, limits).await;
+    }
+}
+
+/// What was read of a body so far.
+#[derive(Debug, Default)]
+struct Read {
+    bytes: Pieces,
+    /// The first bytes, until the form is decided.
+    first: Vec<u8>,
+    close: Option<TransportEnd>,
+}
+
+/// A plain body is too large to be judged before it is passed on.
+struct TooLarge;
+
+impl Read {
+    /// Reads the next piece.
+    async fn more(&mut self, body: &mut ResponseBody, limits: &Limits) {
+        match tokio::time::timeout(limits.idle, body.part()).await {
+            Err(_) => self.close = Some(TransportEnd::TimedOut(Timer::Idle)),
+            Ok(Part::End(close)) => self.close = Some(close),
+            Ok(Part::Trailers(_)) => {}
+            Ok(Part::Data(data)) => {
+                self.first.extend_from_slice(&data);
+                self.bytes.push(data);
+            }
+        }
+    }
+
+    /// Reads a plain body to its end.
+    async fn rest(
+        &mut self,
+        body: &mut ResponseBody,
+        limits: &Limits,
+    ) -> Result<TransportEnd, TooLarge> {
+        let deadline = tokio::time::Instant::now() + limits.total;
+        loop {
+            if let Some(close) = self.close {
+                return Ok(close);
+            }
+            if self.bytes.len() > limits.plain_bytes {
+                return Err(TooLarge);
+            }
+            let next = tokio::time::timeout(limits.idle, body.part());
+            match tokio::time::timeout_at(deadline, next).await {
+                Err(_) => return Ok(TransportEnd::TimedOut(Timer::Total)),
+                Ok(Err(_)) => return Ok(TransportEnd::TimedOut(Timer::Idle)),
+                Ok(Ok(Part::End(close))) => return Ok(close),
+                Ok(Ok(Part::Trailers(_))) => {}
+                Ok(Ok(Part::Data(data))) => self.bytes.push(data),
+            }
+        }
+    }
+}

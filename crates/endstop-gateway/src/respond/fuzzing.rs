@@ -1,0 +1,183 @@
+//! The function that the fuzz target of the gate and a seeded test call.
+
+use bytes::Bytes;
+use endstop::provider;
+use endstop::tool_call::exposed;
+use endstop::{Head, Profile, RequestInfo, TransportEnd, Watcher};
+
+use super::guard::{Guard, Next};
+use crate::config::{Mode, ToolCalls};
+use crate::disposition::{Terms, failure};
+
+/// Events of tool calls on several wires, to be sent in any order.
+static CALLS: &[(&str, &str, &[&str])] = &[
+    (
+        "openai",
+        "openai-chat",
+        &[
+            r#"{"choices":[{"index":0,"delta":{"tool_calls":[{"index":0,"id":"a","function":{"name":"f","arguments":""}}]}}]}"#,
+            r#"{"choices":[{"index":0,"delta":{"tool_calls":[{"index":0,"function":{"arguments":"{\"a\":"}}]}}]}"#,
+            r#"{"choices":[{"index":0,"delta":{"tool_calls":[{"index":0,"function":{"arguments":"1}"}}]}}]}"#,
+            r#"{"choices":[{"index":1,"delta":{"tool_calls":[{"index":0,"id":"b","function":{"name":"g","arguments":"{}"}}]}}]}"#,
+            r#"{"choices":[{"index":0,"delta":{"tool_calls":[{"index":1,"id":"c","function":{"name":"h","arguments":"{}"}}]}}]}"#,
+            r#"{"choices":[{"index":0,"delta":{"content":"x"}}]}"#,
+            r#"{"choices":[{"index":0,"delta":{},"finish_reason":"tool_calls"}]}"#,
+            r#"{"choices":[{"index":1,"delta":{},"finish_reason":"tool_calls"}]}"#,
+            r#"{"choices":[{"index":0,"delta":{},"finish_reason":"length"}]}"#,
+            r#"{"choices":[{"index":0,"delta":{},"finish_reason":"error"}]}"#,
+            r#"{"error":{"message":"x"}}"#,
+            "[DONE]",
+        ],
+    ),
+    (
+        "openai",
+        "openai-responses",
+        &[
+            r#"{"type":"response.output_item.added","output_index":0,"item":{"type":"function_call","call_id":"a","name":"f","arguments":""}}"#,
+            r#"{"type":"response.function_call_arguments.delta","output_index":0,"delta":"{\"a\":"}"#,
+            r#"{"type":"response.function_call_arguments.delta","output_index":0,"delta":"1}"}"#,
+            r#"{"type":"response.function_call_arguments.done","output_index":0,"arguments":"{\"a\":1}"}"#,
+            r#"{"type":"response.output_item.done","output_index":0,"item":{"type":"function_call","call_id":"a","name":"f","arguments":"{\"a\":1}","status":"completed"}}"#,
+            r#"{"type":"response.output_item.added","output_index":1,"item":{"type":"shell_call","call_id":"b","action":{"commands":["x"]}}}"#,
+            r#"{"type":"response.output_item.done","output_index":1,"item":{"type":"shell_call","call_id":"b","action":{"commands":["x"]}}}"#,
+            r#"{"type":"response.output_item.added","output_index":2,"item":{"type":"shell_call_output","call_id":"b"}}"#,
+            r#"{"type":"response.output_text.delta","output_index":3,"delta":"x"}"#,
+            r#"{"type":"response.completed","response":{"status":"completed","output":[{"type":"function_call","call_id":"a","name":"f","arguments":"{\"a\":1}","status":"completed"}]}}"#,
+            r#"{"type":"response.incomplete","response":{"status":"incomplete","incomplete_details":{"reason":"max_output_tokens"},"output":[]}}"#,
+            r#"{"type":"error","message":"x"}"#,
+        ],
+    ),
+    (
+        "anthropic",
+        "anthropic-messages",
+        &[
+            r#"{"type":"content_block_start","index":0,"content_block":{"type":"tool_use","id":"a","name":"f","input":{}}}"#,
+            r#"{"type":"content_block_delta","index":0,"delta":{"type":"input_json_delta","partial_json":"{\"a\":"}}"#,
+            r#"{"type":"content_block_delta","index":0,"delta":{"type":"input_json_delta","partial_json":"1}"}}"#,
+            r#"{"type":"content_block_stop","index":0}"#,
+            r#"{"type":"content_block_start","index":1,"content_block":{"type":"server_tool_use","id":"b","name":"web_search","input":{}}}"#,
+            r#"{"type":"content_block_stop","index":1}"#,
+            r#"{"type":"content_block_start","index":2,"content_block":{"type":"tool_use","id":"c","name":"g","input":{"x":1}}}"#,
+            r#"{"type":"message_delta","delta":{"stop_reason":"tool_use"}}"#,
+            r#"{"type":"message_delta","delta":{"stop_reason":"max_tokens"}}"#,
+            r#"{"type":"error","error":{"type":"overloaded_error","message":"x"}}"#,
+            r#"{"type":"message_stop"}"#,
+        ],
+    ),
+    (
+        "google",
+        "gemini-generate",
+        &[
+            r#"{"candidates":[{"content":{"parts":[{"functionCall":{"name":"f","willContinue":true}}]}}]}"#,
+            r#"{"candidates":[{"content":{"parts":[{"functionCall":{"partialArgs":[{"jsonPath":"$.a","stringValue":"x"}],"willContinue":true}}]}}]}"#,
+            r#"{"candidates":[{"content":{"parts":[{"functionCall":{}}]}}]}"#,
+            r#"{"candidates":[{"content":{"parts":[{"functionCall":{"name":"g","args":{"a":1}}}]}}]}"#,
+            r#"{"candidates":[{"content":{"parts":[{"executableCode":{"code":"x"}}]}}]}"#,
+            r#"{"candidates":[{"finishReason":"STOP"}]}"#,
+            r#"{"candidates":[{"finishReason":"MAX_TOKENS"}]}"#,
+        ],
+    ),
+];
+
+/// Numbers from bytes.
+struct Dice<'a>(&'a [u8]);
+
+impl Dice<'_> {
+    fn roll(&mut self) -> usize {
+        let Some((first, rest)) = self.0.split_first() else { return 0 };
+        self.0 = rest;
+        usize::from(*first)
+    }
+}
+
+/// Checks that no tool call leaves the gate before the response so far proves it.
+///
+/// # Panics
+/// Panics if one does.
+#[expect(clippy::panic, reason = "a fuzz function panics on findings")]
+pub fn gate(data: &[u8]) {
+    let mut dice = Dice(data);
+    let Some((provider, dialect, events)) = CALLS.get(dice.roll() % CALLS.len()) else { return };
+    let known = provider::by_id(provider).and_then(|provider| provider.wire_of(dialect));
+    let Some(profile) = known.copied() else { panic!("no wire {dialect}") };
+    let info = RequestInfo {
+        streamed: Some(true),
+        choices: (dice.roll() % 4 == 0).then_some(2),
+        ..RequestInfo::default()
+    };
+    let tool_calls = if dice.roll() % 4 == 0 { ToolCalls::Hold } else { ToolCalls::Gate };
+    let terms = Terms { mode: Mode::Guard, tool_calls, proves: true, background: false };
+    let head = Head { status: 200, content_type: "text/event-stream" };
+    let mut guard = Guard::new(Watcher::new(profile, head.clone(), info.clone()), profile, terms);
+    let (mut received, mut left, mut proven) = (Vec::new(), Vec::new(), 0);
+    while !dice.0.is_empty() && received.len() < 4096 {
+        let Some(event) = events.get(dice.roll() % events.len()) else { return };
+        let frame = Bytes::from(format!("data: {event}\n\n"));
+        let cut = dice.roll().min(frame.len());
+        for piece in [frame.slice(..cut), frame.slice(cut..)] {
+            received.extend_from_slice(&piece);
+            proven = proven.max(proven_calls(profile, &head, &info, terms, &received));
+            let mut pass = |bytes: Bytes| left.extend_from_slice(&bytes);
+            let mut next = guard.push(&piece, None, &mut pass);
+            if next == Next::Wait && dice.roll() % 2 == 0 {
+                next = guard.waited(&mut pass);
+            }
+            if dice.roll() % 8 == 0 {
+                left.extend_from_slice(&guard.keep_alive().unwrap_or_default());
+            }
+            check(profile, &head, &left, proven);
+            if next == Next::Fail {
+                let end = guard.fail();
+                left.extend_from_slice(&end.rest);
+                left.extend_from_slice(&end.frame.unwrap_or_default());
+                return check(profile, &head, &left, proven);
+            }
+        }
+    }
+    let end = guard.finish(TransportEnd::Eof);
+    let mut watcher = Watcher::new(profile, head.clone(), info);
+    watcher.watch(&received);
+    let passes = failure(&watcher.finish(TransportEnd::Eof), terms).is_none();
+    left.extend_from_slice(&end.rest);
+    left.extend_from_slice(&end.frame.unwrap_or_default());
+    if !passes {
+        check(profile, &head, &left, proven);
+    }
+}
+
+/// Returns how many calls a client may see after these bytes.
+fn proven_calls(
+    profile: Profile,
+    head: &Head<'_>,
+    info: &RequestInfo,
+    terms: Terms,
+    received: &[u8],
+) -> usize {
+    let mut watcher = Watcher::new(profile, head.clone(), info.clone());
+    watcher.watch(received);
+    let allowed = watcher.so_far().is_some_and(|ending| failure(&ending, terms).is_none());
+    if allowed { exposed(profile, head.clone(), received).len() } else { 0 }
+}
+
+fn check(profile: Profile, head: &Head<'_>, left: &[u8], proven: usize) {
+    let shown = exposed(profile, head.clone(), left);
+    assert!(shown.len() <= proven, "{shown:?} of {}", String::from_utf8_lossy(left));
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn no_call_leaves_unproven() {
+        let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+        let mut roll = || {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            state.to_le_bytes()[0]
+        };
+        for _ in 0..5_000 {
+            let data: Vec<u8> = (0..60).map(|_| roll()).collect();
+            super::gate(&data);
+        }
+    }
+}

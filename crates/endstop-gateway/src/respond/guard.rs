@@ -1,0 +1,923 @@
+//! The guard of one stream: how much of it may leave, and when it must fail.
+//!
+//! No IO and no clock: bytes are pushed, and the part that may leave comes back. The guard forwards
+//! whole frames, so that an error can be put in at a boundary. Only the unfinished end of a very
+//! large frame is passed on.
+//!
+//! ```text
+//!            frame                 frame after which a call could run
+//! Flowing ---------> Flowing ------------------------------------------> Held
+//!    |                                                                    |
+//!    |   <---- proven and allowed, waited long enough, or the provider's own call ----+
+//!    |                                                                    |
+//!    +---- end of the stream: a failure ----> Failed <---- refused -------+
+//! ```
+
+use bytes::{Bytes, BytesMut};
+use endstop::dialect::{ErrorEnd, Framing, KeepAlive, Proof};
+use endstop::{Ending, Form, Mark, Profile, TransportEnd, Watcher};
+
+use crate::config::{Mode, ToolCalls};
+use crate::disposition::{Disposition, Terms, disposition, failure};
+
+/// The most of an unfinished frame that is held back, in bytes.
+pub const TAIL: usize = 64 << 10;
+/// The most that is held back while a tool call waits to be proven, in bytes.
+pub const HELD: usize = 16 << 20;
+
+/// Decides how much of a stream may leave.
+#[derive(Debug)]
+pub struct Guard {
+    watcher: Watcher,
+    profile: Profile,
+    terms: Terms,
+    /// Whether the request limits the output, so that the token count can show that a call was cut.
+    capped: bool,
+    /// Whether the bytes are compressed: nothing can be put in between them.
+    opaque: bool,
+    /// Bytes that have not been passed on.
+    held: BytesMut,
+    received: u64,
+    /// End of the last whole frame.
+    boundary: u64,
+    gate: Gate,
+    /// Whether a whole frame has come.
+    framed: bool,
+    faulted: bool,
+    /// Whether frames of a tool call have left.
+    calls_left: bool,
+    /// Choices with a finish reason.
+    said: usize,
+    /// Frame with the newest finish reason, as `(start, end)`, until it is judged.
+    word: Option<(u64, u64)>,
+    extra: Option<Extra>,
+}
+
+/// The gate for tool calls: closed from the first frame after which a client could run a call.
+#[derive(Debug, Default)]
+struct Gate {
+    /// The first held frame: its start and end.
+    closed: Option<(u64, u64)>,
+    /// Calls that the provider ran itself, when the gate closed.
+    by_provider: u32,
+    /// Calls of each choice, as `(choice, calls)`.
+    calls: Vec<(u32, u32)>,
+    /// Calls of each choice that were let go.
+    released: Vec<(u32, u32)>,
+}
+
+/// Events that the gateway asked for and that are not the client's.
+#[derive(Debug)]
+struct Extra {
+    is_extra: fn(&[u8]) -> bool,
+    /// Whole frames that have not been examined, as `(start, end)`.
+    frames: Vec<(u64, u64)>,
+    /// Frames that are taken out, as `(start, end)`.
+    out: Vec<(u64, u64)>,
+}
+
+/// What follows after bytes were pushed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// Go on.
+    Go,
+    /// Go on; call [`Guard::waited`] if nothing comes for a while.
+    Wait,
+    /// The response has failed.
+    Fail,
+}
+
+/// The end of a stream.
+#[derive(Debug)]
+pub struct GuardEnd {
+    /// Bytes that are left to pass on.
+    pub rest: Bytes,
+    /// The ending.
+    pub ending: Ending,
+    /// What is done about it.
+    pub disposition: Disposition,
+    /// Frame of the error, if one can be put in.
+    pub frame: Option<Vec<u8>>,
+    /// Whether the connection ends cleanly; otherwise it is aborted.
+    pub clean: bool,
+    /// Whether a comment may be put in.
+    pub takes_comments: bool,
+}
+
+impl Guard {
+    /// Creates a guard for a response that this watcher reads.
+    pub fn new(watcher: Watcher, profile: Profile, terms: Terms) -> Self {
+        Self {
+            watcher,
+            profile,
+            terms,
+            capped: false,
+            opaque: false,
+            held: BytesMut::new(),
+            received: 0,
+            boundary: 0,
+            gate: Gate::default(),
+            framed: false,
+            faulted: false,
+            calls_left: false,
+            said: 0,
+            word: None,
+            extra: None,
+        }
+    }
+
+    /// Takes out events like these, which the gateway asked for.
+    #[must_use]
+    pub fn without(self, is_extra: Option<fn(&[u8]) -> bool>) -> Self {
+        let is_extra = is_extra.filter(|_| self.terms.mode == Mode::Guard);
+        let extra =
+            is_extra.map(|is_extra| Extra { is_extra, frames: Vec::new(), out: Vec::new() });
+        Self { extra, ..self }
+    }
+
+    /// Says whether the request limits the output.
+    #[must_use]
+    pub fn capped(self, capped: bool) -> Self {
+        Self { capped, ..self }
+    }
+
+    /// Says that the bytes are compressed, and that a decoded copy is read.
+    pub fn set_opaque(&mut self) {
+        self.opaque = true;
+    }
+
+    /// Reports whether a comment could be put in now.
+    #[must_use]
+    pub fn takes_comment_now(&self) -> bool {
+        self.takes_comments() && self.held.is_empty() && self.boundary == self.received
+    }
+
+    /// Reports whether frames wait behind the gate.
+    #[must_use]
+    pub fn is_holding(&self) -> bool {
+        self.gate.closed.is_some()
+    }
+
+    /// Returns the ending as far as it is known.
+    #[must_use]
+    pub fn so_far(&self) -> Option<Ending> {
+        self.watcher.so_far()
+    }
+
+    /// Takes bytes, with the copy to read if they are compressed, and passes on what may leave.
+    pub fn push(
+        &mut self,
+        chunk: &Bytes,
+        copy: Option<&[u8]>,
+        pass: &mut impl FnMut(Bytes),
+    ) -> Next {
+        let start = self.received;
+        let proven = self.read(copy.unwrap_or(chunk));
+        self.received += chunk.len() as u64;
+        if self.terms.mode == Mode::Observe {
+            pass(chunk.clone());
+            return Next::Go;
+        }
+        if self.opaque {
+            // The bytes that were read are not the bytes that leave.
+            self.boundary = self.received;
+            if let Some((from, _)) = &mut self.gate.closed {
+                *from = (*from).min(start);
+            }
+        }
+        self.find_extra(start, chunk);
+        let next = self.judge(proven);
+        let upto = self.passable();
+        self.release(start, chunk, upto, pass);
+        if self.held.len() > HELD { Next::Fail } else { next }
+    }
+
+    /// Judges what has waited long enough for its end marker, and passes it on if it may leave.
+    pub fn waited(&mut self, pass: &mut impl FnMut(Bytes)) -> Next {
+        if !self.is_holding() {
+            return Next::Go;
+        }
+        match self.watcher.so_far() {
+            Some(ending) if failure(&ending, self.terms).is_some() => return Next::Fail,
+            Some(_) => self.gate.release(),
+            None => return Next::Go,
+        }
+        let upto = self.passable();
+        self.release(self.received, &Bytes::new(), upto, pass);
+        Next::Go
+    }
+
+    /// Returns bytes that keep the client waiting while frames are held.
+    pub fn keep_alive(&mut self) -> Option<Bytes> {
+        let (from, to) = self.gate.closed.filter(|_| !self.opaque)?;
+        let passed = self.received - self.held.len() as u64;
+        match self.profile.keep_alive(self.framing()) {
+            KeepAlive::Comment => (passed == from).then(|| Bytes::from_static(b": keep-alive\n\n")),
+            KeepAlive::Event(event) => {
+                (passed == from).then(|| Bytes::from_static(event.as_bytes()))
+            }
+            // At most half of the frame leaves like this: no client can read it.
+            KeepAlive::Trickle => {
+                let half = from + to.saturating_sub(from) / 2;
+                (passed >= from && passed < half).then(|| self.held.split_to(1).freeze())
+            }
+        }
+    }
+
+    /// Ends the stream.
+    #[must_use]
+    pub fn finish(self, close: TransportEnd) -> GuardEnd {
+        self.finish_as(close, |watcher| watcher.finish(close))
+    }
+
+    /// Ends a stream that has failed, whatever might follow.
+    #[must_use]
+    pub fn fail(self) -> GuardEnd {
+        let broken = self.watcher.is_broken();
+        self.finish_as(TransportEnd::Eof, |watcher| match watcher.so_far() {
+            Some(ending) if !broken => ending,
+            Some(_) | None => watcher.finish(TransportEnd::Eof),
+        })
+    }
+
+    fn finish_as(
+        mut self,
+        close: TransportEnd,
+        finish: impl FnOnce(Watcher) -> Ending,
+    ) -> GuardEnd {
+        let framing = self.framing();
+        let takes_comments = self.takes_comments();
+        let overflowed = self.held.len() > HELD;
+        let ending = finish(self.watcher);
+        let mut disposition = disposition(&ending, self.terms, None);
+        if overflowed && !matches!(disposition, Disposition::Fail(_)) {
+            disposition = Disposition::Fail(too_much_held(&ending));
+        }
+        let passed = self.received - self.held.len() as u64;
+        let Disposition::Fail(failure) = &disposition else {
+            let held = self.held.freeze();
+            let rest = match &self.extra {
+                None => held,
+                Some(extra) => extra.without(passed, held),
+            };
+            // Observe passes on a broken connection as one. A guard ends a complete response cleanly.
+            let clean = close == TransportEnd::Eof || self.terms.mode == Mode::Guard;
+            return GuardEnd { rest, ending, disposition, frame: None, clean, takes_comments };
+        };
+        let waits = self.gate.closed.is_some();
+        let is_torn = self.gate.closed.is_some_and(|(from, _)| passed > from);
+        // The end of the bytes completed the provider's own error.
+        let last_word = !self.faulted && ending.fault.is_some() && !waits && !self.opaque;
+        let whole = usize::try_from(self.boundary.saturating_sub(passed)).unwrap_or(0);
+        let rest = if waits || self.opaque {
+            Bytes::new()
+        } else if last_word {
+            self.held.split().freeze()
+        } else {
+            self.held.split_to(whole.min(self.held.len())).freeze()
+        };
+        // Nothing can be put in inside of a frame, and the provider's own error needs no other.
+        let torn = self.opaque || passed > self.boundary || is_torn;
+        let told = (self.faulted || last_word) && !waits;
+        let frame = (!torn && !told).then(|| {
+            let first = !self.framed || passed + rest.len() as u64 == 0;
+            self.profile.error_frame(framing, first, &failure.gateway_error())
+        });
+        let clean = !torn
+            && !self.calls_left
+            && if told {
+                close == TransportEnd::Eof
+            } else {
+                self.profile.error_end(framing) == ErrorEnd::Clean
+            };
+        GuardEnd { rest, ending, disposition, frame, clean, takes_comments }
+    }
+
+    fn framing(&self) -> Framing {
+        match self.watcher.form() {
+            Form::Stream(framing) => framing,
+            Form::Undecided | Form::Body => self.profile.framing,
+        }
+    }
+
+    fn takes_comments(&self) -> bool {
+        let streams = self.watcher.form() == Form::Stream(Framing::Sse);
+        let skips = self.profile.keep_alive(Framing::Sse) != KeepAlive::Trickle;
+        streams && skips && !self.opaque
+    }
+
+    /// Reads the bytes and notes each frame. Reports whether the end is proven.
+    fn read(&mut self, bytes: &[u8]) -> bool {
+        if self.terms.mode == Mode::Observe {
+            self.watcher.watch(bytes);
+            return false;
+        }
+        let Self { watcher, boundary, gate, framed, faulted, calls_left, .. } = self;
+        let Self { terms, received, said, word, extra, .. } = self;
+        let base = *received;
+        let mut proven = false;
+        watcher.follow(bytes, |mark| {
+            *framed = true;
+            let start = std::mem::replace(boundary, base + mark.end as u64);
+            if mark.has_calls() {
+                gate.follow(&mark, (start, *boundary), terms.tool_calls);
+                *calls_left |= gate.closed.is_none();
+            } else {
+                gate.closed = None;
+            }
+            if mark.has_word() {
+                let choices = mark.choices().filter(|choice| choice.said).count();
+                if std::mem::replace(said, choices) != choices {
+                    *word = Some((start, *boundary));
+                }
+                if let Some(extra) = extra {
+                    extra.frames.push((start, *boundary));
+                }
+            }
+            proven |= mark.is_proven();
+            *faulted |= mark.has_fault();
+        });
+        let whole = watcher.whole();
+        if whole > 0 {
+            *boundary = (*boundary).max(base + whole as u64);
+        }
+        proven
+    }
+
+    fn judge(&mut self, proven: bool) -> Next {
+        if self.watcher.is_broken() {
+            return Next::Fail;
+        }
+        if !self.is_holding() {
+            return self.judge_word();
+        }
+        if self.faulted {
+            return Next::Fail;
+        }
+        // On some wires the token count follows the end marker, and it can show that a call was cut.
+        let counted = !self.capped || self.watcher.has_output_count();
+        if proven && counted {
+            return match self.watcher.so_far() {
+                Some(ending) if failure(&ending, self.terms).is_some() => Next::Fail,
+                Some(_) | None => {
+                    self.gate.release();
+                    Next::Go
+                }
+            };
+        }
+        let due = self.profile.capabilities.usage_in_streams || self.extra.is_some();
+        let settled = match self.profile.proof {
+            Proof::Event => false,
+            Proof::Marker(_) | Proof::Word | Proof::Silent => {
+                self.watcher.is_settled() && (counted || !due)
+            }
+        };
+        if proven || settled { Next::Wait } else { Next::Go }
+    }
+
+    /// Judges a finish reason that no tool call waits for. One that says that the provider failed does
+    /// not leave: clients stop reading after it and would not see an error.
+    fn judge_word(&mut self) -> Next {
+        let Some(frame) = self.word.take().filter(|_| !self.faulted) else { return Next::Go };
+        match self.watcher.so_far() {
+            Some(ending) if failure(&ending, self.terms).is_some() => {
+                self.gate.closed = Some(frame);
+                Next::Fail
+            }
+            Some(_) | None => Next::Go,
+        }
+    }
+
+    /// Returns how far the stream may leave.
+    fn passable(&self) -> u64 {
+        if let Some((from, _)) = self.gate.closed {
+            return from;
+        }
+        let tail = self.received - self.boundary;
+        if tail > TAIL as u64 { self.received } else { self.boundary }
+    }
+
+    /// Examines the frames that have become whole.
+    fn find_extra(&mut self, start: u64, chunk: &Bytes) {
+        let Some(extra) = &mut self.extra else { return };
+        let passed = start - self.held.len() as u64;
+        for (from, to) in std::mem::take(&mut extra.frames) {
+            let at = |place: u64| usize::try_from(place.saturating_sub(passed)).unwrap_or(0);
+            let held = self.held.iter().chain(chunk.iter()).skip(at(from)).take(at(to) - at(from));
+            let frame: Vec<u8> = held.copied().collect();
+            let event = frame.trim_ascii().strip_prefix(b"data:").unwrap_or_default();
+            if (extra.is_extra)(event.trim_ascii()) {
+                extra.out.push((from, to));
+            }
+        }
+    }
+
+    /// Passes on the bytes before `upto`, and holds the rest.
+    fn release(&mut self, start: u64, chunk: &Bytes, upto: u64, pass: &mut impl FnMut(Bytes)) {
+        let passed = start - self.held.len() as u64;
+        let extra = self.extra.take();
+        let mut at = passed;
+        let mut pass = |bytes: Bytes| {
+            let length = bytes.len() as u64;
+            match &extra {
+                None => pass(bytes),
+                Some(extra) => extra.pass(at, bytes, pass),
+            }
+            at += length;
+        };
+        self.hand_over(passed, chunk, upto, &mut pass);
+        self.extra = extra;
+    }
+
+    fn hand_over(&mut self, passed: u64, chunk: &Bytes, upto: u64, pass: &mut impl FnMut(Bytes)) {
+        let count = usize::try_from(upto.saturating_sub(passed)).unwrap_or(0);
+        if count <= self.held.len() {
+            if count > 0 {
+                pass(self.held.split_to(count).freeze());
+            }
+            self.held.extend_from_slice(chunk);
+            return;
+        }
+        let of_chunk = (count - self.held.len()).min(chunk.len());
+        if !self.held.is_empty() {
+            pass(self.held.split().freeze());
+        }
+        pass(chunk.slice(..of_chunk));
+        self.held.extend_from_slice(&chunk.slice(of_chunk..));
+    }
+}
+
+fn too_much_held(ending: &Ending) -> crate::disposition::Failure {
+    crate::disposition::Failure {
+        status: 502,
+        code: "endstop_too_much_held",
+        message: format!(
+            "endstop: more than {} MiB wait for the end of a tool call. The tool call was not passed \
+             on. Ask for smaller arguments.",
+            HELD >> 20
+        ),
+        reason: ending.reason,
+        repeats: true,
+    }
+}
+
+impl Gate {
+    /// Follows a frame of a response with tool calls.
+    fn follow(&mut self, mark: &Mark<'_>, frame: (u64, u64), tool_calls: ToolCalls) {
+        if tool_calls == ToolCalls::Pass {
+            return;
+        }
+        let proven = mark.is_proven();
+        let (mut unreleased, mut could_run, mut by_provider) = (false, false, 0);
+        self.calls.clear();
+        for choice in mark.choices() {
+            self.calls.push((choice.index, choice.begun));
+            by_provider += choice.by_provider;
+            let released = self.released.iter().find(|(index, _)| *index == choice.index);
+            if choice.begun <= released.map_or(0, |(_, calls)| *calls) {
+                continue;
+            }
+            unreleased = true;
+            could_run |= tool_calls == ToolCalls::Hold || choice.could_run(proven);
+        }
+        match self.closed {
+            None if could_run => {
+                self.closed = Some(frame);
+                self.by_provider = by_provider;
+            }
+            // What waited was the provider's own call, which nobody else can run.
+            Some(_) if !unreleased || by_provider > self.by_provider && !could_run => {
+                self.closed = None;
+            }
+            Some(_) | None => {}
+        }
+    }
+
+    /// Lets go what waits. A call that begins later closes the gate again.
+    fn release(&mut self) {
+        self.closed = None;
+        self.released.clone_from(&self.calls);
+    }
+}
+
+impl Extra {
+    /// Returns these bytes, which begin at `start`, without the frames that are taken out.
+    fn without(&self, start: u64, bytes: Bytes) -> Bytes {
+        let mut rest = BytesMut::new();
+        self.pass(start, bytes, &mut |bytes| rest.extend_from_slice(&bytes));
+        rest.freeze()
+    }
+
+    /// Passes on the part of these bytes, which begin at `start`, that is not taken out.
+    fn pass(&self, start: u64, bytes: Bytes, pass: &mut impl FnMut(Bytes)) {
+        let mut rest = bytes;
+        let mut at = start;
+        for (from, to) in &self.out {
+            let before = usize::try_from(from.saturating_sub(at)).unwrap_or(usize::MAX);
+            let until = usize::try_from(to.saturating_sub(at)).unwrap_or(usize::MAX);
+            if until == 0 || before >= rest.len() {
+                continue;
+            }
+            let kept = rest.split_to(before);
+            if !kept.is_empty() {
+                pass(kept);
+            }
+            let dropped = rest.split_to((until - before).min(rest.len()));
+            at += (before + dropped.len()) as u64;
+        }
+        if !rest.is_empty() {
+            pass(rest);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::disposition::Failure;
+    use endstop::provider::{self, Provider};
+    use endstop::tool_call::exposed;
+    use endstop::{Head, Reason, RequestInfo};
+
+    const HEAD: Head<'_> = Head { status: 200, content_type: "text/event-stream" };
+    const TEXT: &str = "data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"Hi\"},\"finish_reason\":null}]}\n\n";
+    const DONE: &str = "data: [DONE]\n\n";
+
+    /// A piece of a call on the chat wire.
+    fn piece(choice: u32, call: u32, name: &str, arguments: &str) -> String {
+        let head = match name {
+            "" => String::new(),
+            _ => format!("\"id\":\"c{call}\",\"type\":\"function\","),
+        };
+        let name = if name.is_empty() { String::new() } else { format!("\"name\":\"{name}\",") };
+        let arguments = serde_json::to_string(arguments).unwrap();
+        format!(
+            "data: {{\"choices\":[{{\"index\":{choice},\"delta\":{{\"tool_calls\":[{{\"index\":{call},\
+             {head}\"function\":{{{name}\"arguments\":{arguments}}}}}]}}}}]}}\n\n"
+        )
+    }
+
+    fn call() -> String {
+        piece(0, 0, "f", "{}")
+    }
+
+    fn said(choice: u32, word: &str) -> String {
+        format!(
+            "data: {{\"choices\":[{{\"index\":{choice},\"delta\":{{}},\"finish_reason\":\"{word}\"}}]}}\n\n"
+        )
+    }
+
+    fn word(word: &str) -> String {
+        said(0, word)
+    }
+
+    /// A guard over one provider's streams.
+    fn guard(provider: &Provider, tool_calls: ToolCalls, info: RequestInfo) -> Guard {
+        let capped = info.cap.is_some();
+        let watcher = Watcher::new(provider, HEAD, RequestInfo { streamed: Some(true), ..info });
+        let terms = Terms { mode: Mode::Guard, tool_calls, proves: true, background: false };
+        Guard::new(watcher, provider.main, terms).capped(capped)
+    }
+
+    fn plain(tool_calls: ToolCalls) -> Guard {
+        guard(&provider::OPENAI, tool_calls, RequestInfo::default())
+    }
+
+    /// What a client gets of these pieces, and how it ends.
+    fn run(mut guard: Guard, pieces: &[&[u8]]) -> (String, Option<Failure>, Reason) {
+        let mut out = Vec::new();
+        for piece in pieces {
+            let next = guard.push(&Bytes::copy_from_slice(piece), None, &mut |bytes| {
+                out.extend_from_slice(&bytes);
+            });
+            if next == Next::Fail {
+                return end(guard.fail(), out);
+            }
+        }
+        end(guard.finish(TransportEnd::Eof), out)
+    }
+
+    fn end(end: GuardEnd, mut out: Vec<u8>) -> (String, Option<Failure>, Reason) {
+        out.extend_from_slice(&end.rest);
+        out.extend_from_slice(&end.frame.unwrap_or_default());
+        let failure = match end.disposition {
+            Disposition::Fail(failure) => Some(failure),
+            Disposition::Pass | Disposition::Warn | Disposition::Status(_) => None,
+        };
+        (String::from_utf8(out).unwrap(), failure, end.ending.reason)
+    }
+
+    /// Pushes a text and returns what left.
+    fn push(guard: &mut Guard, text: &str) -> (Next, String) {
+        let mut out = Vec::new();
+        let next = guard.push(&Bytes::copy_from_slice(text.as_bytes()), None, &mut |bytes| {
+            out.extend_from_slice(&bytes);
+        });
+        (next, String::from_utf8(out).unwrap())
+    }
+
+    fn held(next: Next) -> (Next, String) {
+        (next, String::new())
+    }
+
+    fn left(text: &str) -> (Next, String) {
+        (Next::Go, text.to_owned())
+    }
+
+    #[test]
+    fn events_for_the_record_are_taken_out_at_every_cut_and_nothing_else_is() {
+        let usage = "data: {\"choices\":[],\"usage\":{\"completion_tokens\":9}}\n\n";
+        let other = "data: {\"choices\":[],\"usage\":null}\n\n";
+        for before in [TEXT.to_owned(), call()] {
+            let said = word(if before == TEXT { "stop" } else { "tool_calls" });
+            let stream = format!("{before}{said}{other}{usage}{DONE}");
+            let without = format!("{before}{said}{other}{DONE}");
+            let run = |pieces: &[&[u8]]| {
+                let is_extra =
+                    provider::OPENAI.main.request_shape.usage.map(|usage| usage.is_extra);
+                let info = RequestInfo { cap: Some(99), ..RequestInfo::default() };
+                let guard = guard(&provider::OPENAI, ToolCalls::Gate, info);
+                run(guard.without(is_extra), pieces)
+            };
+            for cut in 0..=stream.len() {
+                let (head, tail) = stream.as_bytes().split_at(cut);
+                assert_eq!(run(&[head, tail]).0, without, "{cut}");
+            }
+            let bytes: Vec<&[u8]> = stream.as_bytes().chunks(1).collect();
+            assert_eq!(run(&bytes).0, without);
+        }
+    }
+
+    /// Every way to cut a stream in two gives a client the same, a healthy stream is unchanged, and
+    /// nothing that leaves before the end shows a call that could run.
+    #[test]
+    fn every_cut_gives_the_same() {
+        let call = call();
+        let whole: &[(String, bool)] = &[
+            (format!("{TEXT}{}{DONE}", word("stop")), true),
+            (format!("{call}{}{DONE}", word("tool_calls")), true),
+            (format!("{}{}{DONE}", piece(0, 0, "f", ""), word("tool_calls")), true),
+            (format!(": hi\r\n\r\n{TEXT}{}", word("stop")), true),
+            (format!("{TEXT}{DONE}"), true),
+            (format!("{TEXT}data: {{\"choi"), false),
+            (format!("{call}{}{DONE}", word("length")), false),
+            (format!("{call}{DONE}"), false),
+            (format!("{TEXT}{call}"), false),
+            (format!("{call}{}{DONE}", word("frobnicated")), false),
+            (format!("{call}{}", piece(0, 1, "f", "{\"a\":")), false),
+        ];
+        for tool_calls in [ToolCalls::Gate, ToolCalls::Hold] {
+            for (stream, well) in whole {
+                let run = |pieces: &[&[u8]]| run(plain(tool_calls), pieces);
+                let want = run(&[stream.as_bytes()]);
+                assert_eq!(want.1.is_none(), *well, "{stream}: {want:?}");
+                if *well {
+                    assert_eq!(&want.0, stream);
+                } else {
+                    let shown = exposed(&provider::OPENAI, HEAD, want.0.as_bytes());
+                    assert!(shown.is_empty(), "{stream}: {shown:?}");
+                }
+                for cut in 0..=stream.len() {
+                    let (head, tail) = stream.as_bytes().split_at(cut);
+                    assert_eq!(run(&[head, tail]), want, "{stream} at {cut}");
+                }
+                let bytes: Vec<&[u8]> = stream.as_bytes().chunks(1).collect();
+                assert_eq!(run(&bytes), want, "{stream} byte by byte");
+            }
+        }
+    }
+
+    #[test]
+    fn a_refused_call_never_leaves() {
+        let call = call();
+        for refused in [format!("{call}{}{DONE}", word("length")), format!("{call}{DONE}")] {
+            for tool_calls in [ToolCalls::Gate, ToolCalls::Hold] {
+                let (out, failure, _) = run(plain(tool_calls), &[refused.as_bytes()]);
+                assert!(out.starts_with("data: {\"error\":"), "{out}");
+                assert_eq!(failure.map(|failure| failure.status), Some(400));
+            }
+            let (out, failure, _) = run(plain(ToolCalls::Pass), &[refused.as_bytes()]);
+            assert_eq!((out.as_str(), failure), (refused.as_str(), None));
+        }
+    }
+
+    #[test]
+    fn only_frames_after_which_a_call_could_run_wait() {
+        let (stop, calls) = (word("stop"), word("tool_calls"));
+        // Text and its finish reason leave at once, and so do comments.
+        let mut text = plain(ToolCalls::Gate);
+        for frame in [TEXT, ": ping\n\n", stop.as_str(), DONE] {
+            assert_eq!(push(&mut text, frame), left(frame));
+        }
+        // The pieces of a call leave until its arguments would be complete.
+        let pieces = [
+            piece(0, 0, "f", ""),
+            piece(0, 0, "", "{\"a\":"),
+            piece(0, 0, "", "1}"),
+            calls.clone(),
+        ];
+        let mut gate = plain(ToolCalls::Gate);
+        assert_eq!(push(&mut gate, &pieces[0]), left(&pieces[0]));
+        assert_eq!(push(&mut gate, &pieces[1]), left(&pieces[1]));
+        assert_eq!(push(&mut gate, &pieces[2]), held(Next::Go));
+        assert_eq!(push(&mut gate, &pieces[3]), held(Next::Wait));
+        assert_eq!(push(&mut gate, DONE), left(&format!("{}{calls}{DONE}", pieces[2])));
+        // The next call may make the one before it complete.
+        let mut gate = plain(ToolCalls::Gate);
+        assert_eq!(push(&mut gate, &pieces[0]), left(&pieces[0]));
+        assert_eq!(push(&mut gate, &piece(0, 1, "g", "")), held(Next::Go));
+        // `hold` shows nothing of a call.
+        let mut hold = plain(ToolCalls::Hold);
+        assert_eq!(push(&mut hold, &pieces[0]), held(Next::Go));
+        assert_eq!(push(&mut hold, &calls), held(Next::Wait));
+        assert_eq!(push(&mut hold, DONE), left(&format!("{}{calls}{DONE}", pieces[0])));
+    }
+
+    /// Finding G9: clients stop reading at the end marker, and would never see a later error.
+    #[test]
+    fn the_finish_reason_of_a_failure_does_not_leave() {
+        let mut gate = plain(ToolCalls::Gate);
+        assert_eq!(push(&mut gate, TEXT), left(TEXT));
+        assert_eq!(push(&mut gate, &word("error")), held(Next::Fail));
+        let end = gate.fail();
+        assert!(end.clean && end.rest.is_empty() && end.frame.is_some());
+        for passes in ["stop", "length", "content_filter", "frobnicated"] {
+            let mut gate = plain(ToolCalls::Gate);
+            push(&mut gate, TEXT);
+            assert_eq!(push(&mut gate, &word(passes)), left(&word(passes)));
+        }
+    }
+
+    #[test]
+    fn what_has_waited_long_enough_leaves_if_it_may() {
+        let run = |said: &str| {
+            let mut guard = plain(ToolCalls::Gate);
+            push(&mut guard, &call());
+            push(&mut guard, said);
+            let mut out = Vec::new();
+            let next = guard.waited(&mut |bytes| out.extend_from_slice(&bytes));
+            (next, String::from_utf8(out).unwrap())
+        };
+        let calls = word("tool_calls");
+        assert_eq!(run(&calls), left(&format!("{}{calls}", call())));
+        assert_eq!(run(&word("length")), held(Next::Fail));
+    }
+
+    /// Finding G4: the gate is per choice, and closes again.
+    #[test]
+    fn every_choice_is_waited_for() {
+        let two = RequestInfo { choices: Some(2), ..RequestInfo::default() };
+        let mut gate = guard(&provider::OPENAI, ToolCalls::Gate, two.clone());
+        let open = piece(1, 0, "g", "{\"path\":\"/ho");
+        assert_eq!(push(&mut gate, &open), left(&open));
+        assert_eq!(push(&mut gate, &call()), held(Next::Go));
+        // One of two finish reasons: nothing is released, however long it takes.
+        assert_eq!(push(&mut gate, &word("tool_calls")), held(Next::Go));
+        assert_eq!(push(&mut gate, DONE), held(Next::Fail));
+        // A choice that begins after the release is held again.
+        let mut gate = plain(ToolCalls::Gate);
+        push(&mut gate, &call());
+        assert_eq!(push(&mut gate, &word("tool_calls")).0, Next::Wait);
+        assert_eq!(gate.waited(&mut |_| {}), Next::Go);
+        assert_eq!(push(&mut gate, TEXT), left(TEXT));
+        assert_eq!(push(&mut gate, &piece(1, 0, "g", "{}")), held(Next::Go));
+        assert_eq!(push(&mut gate, DONE), held(Next::Fail));
+    }
+
+    #[test]
+    fn a_call_of_the_providers_own_is_let_go_as_soon_as_it_is_known() {
+        let responses = provider::OPENAI.wire_of("openai-responses").unwrap();
+        let watcher = Watcher::new(
+            responses,
+            HEAD,
+            RequestInfo { streamed: Some(true), ..RequestInfo::default() },
+        );
+        let terms = Terms {
+            mode: Mode::Guard,
+            tool_calls: ToolCalls::Gate,
+            proves: true,
+            background: false,
+        };
+        let mut gate = Guard::new(watcher, *responses, terms);
+        let event = |json: &str| format!("data: {json}\n\n");
+        let done = event(
+            r#"{"type":"response.output_item.done","output_index":0,"item":{"type":"shell_call","call_id":"b","status":"completed","action":{"commands":["x"]}}}"#,
+        );
+        let output = event(
+            r#"{"type":"response.output_item.added","output_index":1,"item":{"type":"shell_call_output","call_id":"b"}}"#,
+        );
+        assert_eq!(push(&mut gate, &done), held(Next::Go));
+        assert_eq!(push(&mut gate, &output), left(&format!("{done}{output}")));
+        let search = event(
+            r#"{"type":"response.output_item.done","output_index":2,"item":{"type":"web_search_call","id":"w","status":"completed"}}"#,
+        );
+        assert_eq!(push(&mut gate, &search), left(&search));
+    }
+
+    #[test]
+    fn late_token_counts_are_waited_for() {
+        // At the limit, a call without arguments is a cut one; the count follows the finish reason.
+        let usage = "data: {\"choices\":[],\"usage\":{\"completion_tokens\":9}}\n\n";
+        let stream = format!("{}{}{usage}{DONE}", piece(0, 0, "f", ""), word("tool_calls"));
+        let fails = |cap| {
+            let info = RequestInfo { cap: Some(cap), ..RequestInfo::default() };
+            let guard = guard(&provider::OPENAI, ToolCalls::Gate, info);
+            run(guard, &[stream.as_bytes()]).1.is_some()
+        };
+        assert!(fails(9));
+        assert!(!fails(10));
+    }
+
+    #[test]
+    fn a_large_frame_leaves_unfinished_and_then_only_an_abort_shows_a_cut() {
+        let long = format!("data: {{\"choices\":[{{\"delta\":{{\"content\":\"{}", "x".repeat(TAIL));
+        let pieces = [TEXT.as_bytes(), long.as_bytes()];
+        let (out, failure, reason) = run(plain(ToolCalls::Gate), &pieces);
+        assert_eq!(out, format!("{TEXT}{long}"));
+        assert_eq!((failure.is_some(), reason), (true, Reason::Cut));
+        let short = format!("data: {{\"x\":\"{}", "x".repeat(TAIL - 20));
+        let pieces = [TEXT.as_bytes(), short.as_bytes()];
+        let (out, ..) = run(plain(ToolCalls::Gate), &pieces);
+        assert!(out.starts_with(&format!("{TEXT}data: {{\"error\":")), "{out}");
+    }
+
+    /// A call in one large frame: its beginning leaves, but never its end.
+    #[test]
+    fn the_end_of_a_large_call_waits() {
+        let large = piece(0, 0, "f", &format!("{{\"a\":\"{}\"}}", "x".repeat(2 * TAIL)));
+        let mut gate = plain(ToolCalls::Gate);
+        let mut out = String::new();
+        for part in large.as_bytes().chunks(1000) {
+            out += &push(&mut gate, std::str::from_utf8(part).unwrap()).1;
+        }
+        assert!(out.len() > TAIL && out.len() < large.len());
+        assert!(exposed(&provider::OPENAI, HEAD, out.as_bytes()).is_empty());
+        let end = gate.finish(TransportEnd::Eof);
+        assert!(!end.clean && end.rest.is_empty() && end.frame.is_none());
+    }
+
+    #[test]
+    fn the_end_is_as_gentle_as_the_wire_allows() {
+        let clean = |provider: &Provider, pieces: &[String], close| {
+            let mut guard = guard(provider, ToolCalls::Gate, RequestInfo::default());
+            for piece in pieces {
+                if push(&mut guard, piece).0 == Next::Fail {
+                    return guard.fail().clean;
+                }
+            }
+            guard.finish(close).clean
+        };
+        let (openai, eof) = (&provider::OPENAI, TransportEnd::Eof);
+        assert!(clean(openai, &[TEXT.to_owned()], eof));
+        assert!(clean(openai, &[call(), word("length"), DONE.to_owned()], eof));
+        // Part of a call has left.
+        assert!(!clean(openai, &[piece(0, 0, "f", "{\"a")], eof));
+        // After the provider's own error, the connection ends as the provider ended it.
+        let error =
+            "data: {\"error\":{\"message\":\"x\",\"type\":\"server_error\"}}\n\n".to_owned();
+        assert!(clean(openai, &[TEXT.to_owned(), error.clone()], eof));
+        assert!(!clean(openai, &[TEXT.to_owned(), error], TransportEnd::Reset));
+        // Cohere's clients overlook the error.
+        let cohere = "data: {\"type\":\"message-start\",\"id\":\"1\"}\n\n".to_owned();
+        assert!(!clean(&provider::COHERE, &[cohere], eof));
+    }
+
+    #[test]
+    fn a_client_that_waits_is_kept_waiting() {
+        let mut gate = plain(ToolCalls::Gate);
+        assert_eq!(gate.keep_alive(), None, "nothing is held");
+        push(&mut gate, &call());
+        assert_eq!(gate.keep_alive().as_deref(), Some(&b": keep-alive\n\n"[..]));
+        // Gemini's clients skip nothing: half of the held frame is all that there is.
+        let mut gate = guard(&provider::GOOGLE, ToolCalls::Gate, RequestInfo::default());
+        let frame = "data: {\"candidates\":[{\"content\":{\"parts\":[{\"functionCall\":{\"name\":\"f\",\"args\":{}}}]}}]}\n\n";
+        assert_eq!(push(&mut gate, frame), held(Next::Go));
+        let mut out = Vec::new();
+        while let Some(bytes) = gate.keep_alive() {
+            assert_eq!(bytes.len(), 1);
+            out.extend_from_slice(&bytes);
+        }
+        assert_eq!(out, frame.as_bytes()[..frame.len() / 2]);
+        let last = "data: {\"candidates\":[{\"finishReason\":\"STOP\"}]}\n\n";
+        push(&mut gate, last);
+        let end = gate.finish(TransportEnd::Eof);
+        out.extend_from_slice(&end.rest);
+        assert!(end.clean);
+        assert_eq!(String::from_utf8(out).unwrap(), format!("{frame}{last}"));
+    }
+
+    #[test]
+    fn what_is_held_is_bounded() {
+        let mut guard = plain(ToolCalls::Hold);
+        let mut pass = |_| {};
+        guard.push(&Bytes::from(call()), None, &mut pass);
+        let more = Bytes::from(call().repeat(1000));
+        let mut pushes = 0;
+        while guard.push(&more, None, &mut pass) != Next::Fail {
+            pushes += 1;
+            assert!(pushes < 1000);
+        }
+        assert!(guard.held.len() <= HELD + more.len());
+        assert!(matches!(guard.fail().disposition, Disposition::Fail(_)));
+    }
+}

@@ -1,0 +1,719 @@
+//! The body of a streamed response on its way to the client.
+//!
+//! It reads what the upstream has ready, passes on what its guard lets go, never waits for more, and
+//! ends in exactly one way. It reads nothing that the client has no room for.
+
+use std::future::Future as _;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use bytes::Bytes;
+use endstop::{Timer, TransportEnd};
+use hyper::body::{Body, Frame};
+use hyper::header::{self, HeaderMap};
+use tokio::time::{Instant, Sleep};
+
+use super::Rendering;
+use super::decode::Decoder;
+use super::guard::{Guard, GuardEnd, Next};
+use crate::client::body::Pieces;
+use crate::client::connection::Peer;
+use crate::client::headers::text;
+use crate::config::{Config, Mode};
+use crate::disposition::Disposition;
+use crate::exchange::Exchange;
+use crate::upstream::{Part, ResponseBody};
+use crate::watch::GuardAction;
+
+/// The most that is passed on in one piece.
+const PIECE: usize = 64 << 10;
+/// Pieces that follow each other faster than this are a burst.
+const NEAR: Duration = Duration::from_micros(100);
+/// Gathered bytes leave after this time, however much more is near.
+const HOLD: Duration = Duration::from_micros(500);
+/// Time for an error frame to leave; an abort at once would drop it.
+pub(crate) const LEAVE: Duration = Duration::from_millis(10);
+
+/// The connection is aborted on purpose, so that the client sees that the response is incomplete.
+#[derive(Debug, thiserror::Error)]
+#[error("the response was aborted, because it is incomplete")]
+pub struct Abort;
+
+/// Time limits of a stream.
+#[derive(Clone, Copy, Debug)]
+struct Timers {
+    /// Between two bytes of the upstream.
+    idle: Duration,
+    /// For the whole stream.
+    total: Duration,
+    /// For an end marker after the finish reason.
+    proof: Duration,
+    /// For held frames, until something is sent to keep the client waiting.
+    keep_waiting: Duration,
+    /// For silence, until a comment is sent.
+    heartbeat: Option<Duration>,
+}
+
+impl Timers {
+    fn new(config: &Config, guards: bool) -> Self {
+        let limits = &config.limits;
+        Self {
+            idle: limits.idle,
+            total: limits.total,
+            proof: limits.proof,
+            keep_waiting: limits.keep_waiting,
+            heartbeat: config.heartbeat.filter(|_| guards),
+        }
+    }
+
+    /// Returns the time until the first look at the clock.
+    fn shortest(&self) -> Duration {
+        let limit = self.idle.min(self.total);
+        self.heartbeat.map_or(limit, |heartbeat| limit.min(heartbeat))
+    }
+}
+
+/// A streamed response, shared by its body and by those who must be able to end it.
+#[derive(Debug)]
+pub struct Stream(Mutex<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    upstream: Option<ResponseBody>,
+    guard: Option<Guard>,
+    decoding: Decoding,
+    /// Bytes that were read before, to find the form.
+    first: Bytes,
+    exchange: Box<Exchange>,
+    timers: Timers,
+    began: Instant,
+    last_byte: Instant,
+    last_sent: Instant,
+    /// Time between the last two pieces.
+    last_gap: Duration,
+    /// Bytes that may leave, while more are near.
+    gathered: Pieces,
+    gathering_since: Option<Instant>,
+    /// Start of the wait for an end marker.
+    waits_since: Option<Instant>,
+    /// Start of the time in which frames are held, or the last keep-alive.
+    held_since: Option<Instant>,
+    timer: Pin<Box<Sleep>>,
+    state: State,
+    tell: bool,
+    reset: Option<Arc<Peer>>,
+    waker: Option<Waker>,
+    /// Time at which the client was given something; `None` while the upstream has to send.
+    client_since: Option<Instant>,
+    closing: bool,
+    trailers: Option<HeaderMap>,
+}
+
+/// Whether the bytes must be decoded to be read.
+#[derive(Debug)]
+enum Decoding {
+    /// The first bytes have not come; the head names this encoding.
+    Unknown(String),
+    /// No.
+    Plain,
+    /// Yes.
+    Coded(Decoder),
+}
+
+#[derive(Debug)]
+enum State {
+    Flowing,
+    /// These bytes are left to send, and then a clean end or an abort.
+    Last {
+        bytes: Bytes,
+        clean: bool,
+    },
+    /// The error is on its way out. The clock runs or not yet.
+    Leaving {
+        timed: bool,
+    },
+    Ended,
+    Aborted,
+}
+
+impl Stream {
+    /// Creates the stream of a response, and returns the headers that go with it.
+    #[must_use]
+    pub(super) fn new(
+        exchange: Box<Exchange>,
+        mut headers: HeaderMap,
+        upstream: ResponseBody,
+        first: Bytes,
+        rendering: Rendering,
+    ) -> (HeaderMap, Self) {
+        let Rendering { tell, is_extra, reset } = rendering;
+        let settings = exchange.settings().clone();
+        let watcher = exchange
+            .watcher(text(&headers, &header::CONTENT_TYPE), settings.config.limits.event_bytes);
+        let guard = Guard::new(watcher, exchange.wire().profile, exchange.terms())
+            .capped(exchange.info().cap.is_some())
+            .without(is_extra);
+        let guards = exchange.terms().mode == Mode::Guard;
+        let encoding = text(&headers, &header::CONTENT_ENCODING).to_owned();
+        if guards {
+            // An error may be added, and keep-alives.
+            headers.remove(header::CONTENT_LENGTH);
+        }
+        let timers = Timers::new(&settings.config, guards);
+        let now = Instant::now();
+        let stream = Self(Mutex::new(Inner {
+            upstream: Some(upstream),
+            guard: Some(guard),
+            decoding: Decoding::Unknown(encoding),
+            first,
+            exchange,
+            timers,
+            began: now,
+            last_byte: now,
+            last_sent: now,
+            last_gap: Duration::MAX,
+            gathered: Pieces::default(),
+            gathering_since: None,
+            waits_since: None,
+            held_since: None,
+            timer: Box::pin(tokio::time::sleep(timers.shortest())),
+            state: State::Flowing,
+            tell: tell && guards,
+            reset,
+            waker: None,
+            client_since: None,
+            closing: false,
+            trailers: None,
+        }));
+        (headers, stream)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Ends the stream if its client has not read anything for this time.
+    pub(crate) fn check_client(&self, limit: Duration) {
+        let mut inner = self.lock();
+        if inner.client_since.is_some_and(|since| since.elapsed() >= limit) {
+            inner.give_up(TransportEnd::TimedOut(Timer::ClientWrite));
+        }
+    }
+
+    /// Ends the stream, because the gateway stops.
+    pub(crate) fn shut_down(&self) {
+        let mut inner = self.lock();
+        inner.closing = true;
+        if let Some(waker) = inner.waker.take() {
+            waker.wake();
+        }
+    }
+}
+
+/// The body that hyper sends.
+#[derive(Debug)]
+pub(crate) struct StreamBody(Arc<Stream>);
+
+impl StreamBody {
+    /// Returns the body of a stream, and a handle with which the stream can be ended.
+    #[must_use]
+    pub(crate) fn new(stream: Stream) -> (Self, Weak<Stream>) {
+        let stream = Arc::new(stream);
+        let handle = Arc::downgrade(&stream);
+        (Self(stream), handle)
+    }
+}
+
+impl Drop for StreamBody {
+    fn drop(&mut self) {
+        self.0.lock().give_up(TransportEnd::ClientGone);
+    }
+}
+
+impl Body for StreamBody {
+    type Data = Bytes;
+    type Error = Abort;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Abort>>> {
+        let mut inner = self.0.lock();
+        let inner = &mut *inner;
+        // A panic must not become a hang: it ends this response and no other.
+        let polled = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| inner.poll(cx)));
+        let polled = polled.unwrap_or_else(|_| {
+            inner.give_up(TransportEnd::Interrupted);
+            Poll::Ready(Some(Err(Abort)))
+        });
+        inner.client_since = polled.is_ready().then(Instant::now);
+        polled
+    }
+}
+
+impl Inner {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Abort>>> {
+        loop {
+            match &mut self.state {
+                State::Flowing => {
+                    let mut out = std::mem::take(&mut self.gathered);
+                    let before = out.len();
+                    self.read(cx, &mut out);
+                    if out.len() > before && self.more_is_near(&out) {
+                        self.gathered = out;
+                        cx.waker().wake_by_ref();
+                        return Poll::Pending;
+                    }
+                    if out.len() == 0 && matches!(self.state, State::Flowing) {
+                        self.keep_waker(cx);
+                        std::task::ready!(self.timer.as_mut().poll(cx));
+                        self.look_at_clock(&mut out);
+                    }
+                    if out.len() > 0 {
+                        return Poll::Ready(Some(Ok(self.sent(out.bytes()))));
+                    }
+                }
+                State::Last { bytes, clean } => {
+                    let (bytes, clean) = (std::mem::take(bytes), *clean);
+                    self.state = if clean { State::Ended } else { State::Leaving { timed: false } };
+                    if !bytes.is_empty() {
+                        return Poll::Ready(Some(Ok(self.sent(bytes))));
+                    }
+                }
+                State::Leaving { timed: false } => {
+                    // hyper sends what it has when it is told to wait, however late it is by now.
+                    self.state = State::Leaving { timed: true };
+                    self.timer.as_mut().reset(Instant::now() + LEAVE);
+                    if self.timer.as_mut().poll(cx).is_ready() {
+                        cx.waker().wake_by_ref();
+                    }
+                    return Poll::Pending;
+                }
+                State::Leaving { timed: true } => {
+                    std::task::ready!(self.timer.as_mut().poll(cx));
+                    self.state = State::Aborted;
+                }
+                State::Ended => {
+                    let trailers = self.trailers.take();
+                    return Poll::Ready(trailers.map(|trailers| Ok(Frame::trailers(trailers))));
+                }
+                State::Aborted => {
+                    if let Some(peer) = &self.reset {
+                        peer.reset();
+                    }
+                    return Poll::Ready(Some(Err(Abort)));
+                }
+            }
+        }
+    }
+
+    /// Reports whether to let the upstream's connection run once more before the gathered bytes
+    /// leave: it hands over one piece at a time, and in a burst the next one is there already.
+    /// Gathered bytes never wait for anything else.
+    fn more_is_near(&mut self, out: &Pieces) -> bool {
+        let since = *self.gathering_since.get_or_insert(self.last_byte);
+        let near = self.last_gap < NEAR
+            && out.len() < PIECE
+            && self.last_byte - since < HOLD
+            && matches!(self.state, State::Flowing);
+        if !near {
+            self.gathering_since = None;
+        }
+        near
+    }
+
+    fn keep_waker(&mut self, cx: &Context<'_>) {
+        if !self.waker.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
+            self.waker = Some(cx.waker().clone());
+        }
+    }
+
+    fn sent(&mut self, bytes: Bytes) -> Frame<Bytes> {
+        // An end that a client sees is in the record, even if the process ends now.
+        if self.exchange.is_unnoted()
+            && let Some(ending) = self.guard.as_ref().and_then(Guard::so_far)
+        {
+            self.exchange.note(&ending);
+        }
+        self.exchange.delivered(bytes.len());
+        self.gathering_since = None;
+        if self.timers.heartbeat.is_some() {
+            self.last_sent = Instant::now();
+        }
+        Frame::data(bytes)
+    }
+
+    /// Reads what is ready.
+    fn read(&mut self, cx: &mut Context<'_>, out: &mut Pieces) {
+        while out.len() < PIECE && matches!(self.state, State::Flowing) {
+            if self.closing {
+                self.end(TransportEnd::ShutDown, out);
+                return;
+            }
+            if !self.first.is_empty() {
+                let first = std::mem::take(&mut self.first);
+                self.push(&first, out);
+                continue;
+            }
+            let Some(upstream) = &mut self.upstream else { return };
+            match upstream.poll_part(cx) {
+                Poll::Pending => return,
+                Poll::Ready(Part::End(close)) => self.end(close, out),
+                Poll::Ready(Part::Data(bytes)) => self.push(&bytes, out),
+                Poll::Ready(Part::Trailers(trailers)) => self.trailers = Some(trailers),
+            }
+        }
+    }
+
+    fn push(&mut self, bytes: &Bytes, out: &mut Pieces) {
+        let now = Instant::now();
+        self.last_gap = now - self.last_byte;
+        self.last_byte = now;
+        let Some(guard) = &mut self.guard else { return };
+        if let Decoding::Unknown(encoding) = &self.decoding
+            && !bytes.is_empty()
+        {
+            self.decoding = match Decoder::new(encoding, bytes) {
+                None => Decoding::Plain,
+                Some(decoder) => {
+                    guard.set_opaque();
+                    Decoding::Coded(decoder)
+                }
+            };
+        }
+        let mut pass = |bytes: Bytes| out.push(bytes);
+        let next = match &mut self.decoding {
+            Decoding::Plain | Decoding::Unknown(_) => guard.push(bytes, None, &mut pass),
+            Decoding::Coded(decoder) => {
+                let mut copy = Vec::new();
+                decoder.push(bytes, |decoded| copy.extend_from_slice(decoded));
+                guard.push(bytes, Some(&copy), &mut pass)
+            }
+        };
+        self.follow(next, out);
+    }
+
+    fn follow(&mut self, next: Next, out: &mut Pieces) {
+        let holds = self.guard.as_ref().is_some_and(Guard::is_holding);
+        self.held_since = self.held_since.or(Some(self.last_byte)).filter(|_| holds);
+        if let Some(since) = self.held_since {
+            self.wake_by(since + self.timers.keep_waiting);
+        }
+        match next {
+            Next::Go => self.waits_since = None,
+            Next::Wait => {
+                let since = *self.waits_since.get_or_insert_with(Instant::now);
+                self.wake_by(since + self.timers.proof);
+            }
+            // Nothing that could follow makes it a good end.
+            Next::Fail => {
+                if let Some(guard) = self.guard.take() {
+                    self.close(guard.fail(), out);
+                }
+            }
+        }
+    }
+
+    fn wake_by(&mut self, due: Instant) {
+        if self.timer.deadline() > due {
+            self.timer.as_mut().reset(due);
+        }
+    }
+
+    /// Finds out what a time was for, and sets the next.
+    fn look_at_clock(&mut self, out: &mut Pieces) {
+        let now = Instant::now();
+        if now >= self.began + self.timers.total {
+            return self.end(TransportEnd::TimedOut(Timer::Total), out);
+        }
+        if now >= self.last_byte + self.timers.idle {
+            return self.end(TransportEnd::TimedOut(Timer::Idle), out);
+        }
+        if self.waits_since.is_some_and(|since| now >= since + self.timers.proof) {
+            self.waits_since = None;
+            let guard = self.guard.as_mut();
+            let waited = guard.map(|guard| guard.waited(&mut |bytes| out.push(bytes)));
+            self.follow(waited.unwrap_or(Next::Go), out);
+        }
+        if self.held_since.is_some_and(|since| now >= since + self.timers.keep_waiting) {
+            self.held_since = Some(now);
+            out.push(self.guard.as_mut().and_then(Guard::keep_alive).unwrap_or_default());
+        }
+        let quiet = self.guard.as_ref().is_some_and(Guard::takes_comment_now);
+        if quiet && self.heartbeat_at().is_some_and(|due| now >= due) {
+            out.push(Bytes::from_static(b": endstop\n\n"));
+        }
+        let next = self.next_look(now);
+        self.timer.as_mut().reset(next);
+    }
+
+    fn next_look(&self, now: Instant) -> Instant {
+        let mut next = (self.began + self.timers.total).min(self.last_byte + self.timers.idle);
+        if let Some(since) = self.waits_since {
+            next = next.min(since + self.timers.proof);
+        }
+        if let Some(since) = self.held_since {
+            next = next.min(since + self.timers.keep_waiting);
+        }
+        // Also if none can be sent now: the next frame may make room for one.
+        if let Some(heartbeat) = self.timers.heartbeat {
+            let due = self.heartbeat_at().filter(|due| *due > now);
+            next = next.min(due.unwrap_or(now + heartbeat));
+        }
+        next
+    }
+
+    fn heartbeat_at(&self) -> Option<Instant> {
+        self.timers.heartbeat.map(|pause| self.last_sent.max(self.last_byte) + pause)
+    }
+
+    fn end(&mut self, close: TransportEnd, out: &mut Pieces) {
+        if let Some(guard) = self.guard.take() {
+            self.close(guard.finish(close), out);
+        }
+    }
+
+    fn close(&mut self, end: GuardEnd, out: &mut Pieces) {
+        self.upstream = None;
+        let GuardEnd { rest, ending, disposition, frame, clean, takes_comments } = end;
+        out.push(rest);
+        let action = match disposition {
+            Disposition::Pass => GuardAction::Passed,
+            Disposition::Warn => GuardAction::Warned,
+            Disposition::Status(_) | Disposition::Fail(_) => GuardAction::Failed,
+        };
+        let tells = clean && frame.is_none() && self.tell && takes_comments;
+        let comment = tells.then(|| self.exchange.comment(&ending, action));
+        let bytes = frame.map(Bytes::from).or(comment).unwrap_or_default();
+        // The ending is reported now, and the bytes that are about to leave belong to it.
+        self.exchange.delivered(out.len() + bytes.len());
+        self.exchange.end(ending, action);
+        self.state = State::Last { bytes, clean };
+    }
+
+    /// Ends the stream without a client.
+    fn give_up(&mut self, close: TransportEnd) {
+        self.upstream = None;
+        self.state = State::Aborted;
+        if let Some(guard) = self.guard.take() {
+            let ending = guard.finish(close).ending;
+            self.exchange.end(ending, GuardAction::Passed);
+        }
+        if let Some(waker) = self.waker.take() {
+            waker.wake();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use endstop::provider::{self, Provider};
+    use endstop::{RequestInfo, Wire};
+
+    use super::*;
+    use crate::callers::Caller;
+    use crate::config::ToolCalls;
+    use crate::disposition::Terms;
+    use crate::exchange::Opening;
+    use crate::settings::{Settings, Shared};
+    use crate::upstream::script::Script;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    /// Plays a response through a guarded stream in virtual time, and returns what leaves and when, in
+    /// seconds, and whether the end is clean.
+    async fn play(wire: Wire, script: Vec<(Duration, String)>) -> (Vec<(u64, String)>, bool) {
+        let mut config = Config::default();
+        config.store = Some("off".to_owned());
+        config.log = crate::config::Log::Off;
+        let settings = Settings::new(config.clone()).unwrap();
+        let shared = Arc::new(Shared::new(Settings::new(config).unwrap()).unwrap());
+        let terms = Terms {
+            mode: Mode::Guard,
+            tool_calls: ToolCalls::Gate,
+            proves: true,
+            background: false,
+        };
+        let opening = Opening {
+            id: "id".to_owned(),
+            upstream: "test",
+            path: "/",
+            wire: Arc::new(wire),
+            info: RequestInfo {
+                streamed: Some(true),
+                tools: Some(Vec::new()),
+                ..RequestInfo::default()
+            },
+            body: Bytes::new(),
+            terms,
+            caller: Caller::default(),
+        };
+        let exchange = Exchange::new(&shared, &Arc::new(settings), opening);
+        let mut headers = HeaderMap::new();
+        headers.insert(header::CONTENT_TYPE, "text/event-stream".parse().unwrap());
+        let rendering = Rendering { tell: false, is_extra: None, reset: None };
+        let upstream = ResponseBody::Scripted(Script::new(script));
+        let (_, stream) = Stream::new(exchange, headers, upstream, Bytes::new(), rendering);
+        let (mut body, _handle) = StreamBody::new(stream);
+        let began = Instant::now();
+        let mut out = Vec::new();
+        loop {
+            let next = std::future::poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).await;
+            match next {
+                None => return (out, true),
+                Some(Err(Abort)) => return (out, false),
+                Some(Ok(frame)) => {
+                    let text = String::from_utf8(frame.into_data().unwrap().to_vec()).unwrap();
+                    out.push((began.elapsed().as_secs(), text));
+                }
+            }
+        }
+    }
+
+    fn event(json: &str) -> String {
+        format!("data: {json}\n\n")
+    }
+
+    fn messages() -> Wire {
+        (&provider::ANTHROPIC).into()
+    }
+
+    fn of(provider: &'static Provider, dialect: &str) -> Wire {
+        provider.wire_of(dialect).unwrap().into()
+    }
+
+    /// Two calls, the second of 150 seconds: the first pieces leave at once, and something leaves at
+    /// least every 15 seconds until the end is proven.
+    #[tokio::test(start_paused = true)]
+    async fn a_long_second_call_keeps_the_client_waiting() {
+        let block = |index: u32, kind: &str| {
+            event(&format!(
+                r#"{{"type":"content_block_start","index":{index},"content_block":{kind}}}"#
+            ))
+        };
+        let piece = |index: u32, json: &str| {
+            event(&format!(
+                r#"{{"type":"content_block_delta","index":{index},"delta":{{"type":"input_json_delta","partial_json":"{json}"}}}}"#
+            ))
+        };
+        let stop =
+            |index: u32| event(&format!(r#"{{"type":"content_block_stop","index":{index}}}"#));
+        let call =
+            |id: &str| format!(r#"{{"type":"tool_use","id":"{id}","name":"f","input":{{}}}}"#);
+        let mut script = vec![
+            (SECOND, block(0, &call("a"))),
+            (SECOND, piece(0, r#"{\"a\":"#)),
+            (SECOND, piece(0, "1}")),
+            (SECOND, stop(0)),
+            (SECOND, block(1, &call("b"))),
+            (SECOND, piece(1, r#"{\"b\":\""#)),
+        ];
+        script.extend((0..150).map(|_| (SECOND, piece(1, "x"))));
+        script.push((SECOND, piece(1, r#"\"}"#)));
+        script.push((SECOND, stop(1)));
+        script.push((
+            SECOND,
+            event(r#"{"type":"message_delta","delta":{"stop_reason":"tool_use"}}"#),
+        ));
+        script.push((SECOND, event(r#"{"type":"message_stop"}"#)));
+        let all: String = script.iter().map(|(_, text)| text.as_str()).collect();
+        let (out, clean) = play(messages(), script.clone()).await;
+        assert!(clean);
+        assert_eq!(out[0], (1, script[0].1.clone()));
+        assert_eq!(out[1], (2, script[1].1.clone()));
+        let ping = "event: ping\ndata: {\"type\": \"ping\"}\n\n";
+        let times: Vec<u64> = out.iter().map(|(at, _)| *at).collect();
+        assert!(times.windows(2).all(|pair| pair[1] - pair[0] <= 16), "{times:?}");
+        let pings = out.iter().filter(|(_, text)| text == ping).count();
+        assert_eq!(pings, 10, "{times:?}");
+        let kept: String =
+            out.iter().filter(|(_, text)| text != ping).map(|(_, text)| text.as_str()).collect();
+        assert_eq!(kept, all);
+    }
+
+    /// On a wire whose clients skip nothing, single bytes of the held frame leave, and a later failure
+    /// is an abort.
+    #[tokio::test(start_paused = true)]
+    async fn held_bytes_trickle_where_nothing_else_can_be_sent() {
+        let call = event(
+            r#"{"candidates":[{"content":{"parts":[{"functionCall":{"name":"f","args":{"a":1}}}]}}]}"#,
+        );
+        let last = event(r#"{"candidates":[{"finishReason":"STOP"}]}"#);
+        let gemini = || of(&provider::GOOGLE, "gemini-generate");
+        let whole = vec![(SECOND, call.clone()), (100 * SECOND, last.clone())];
+        let (out, clean) = play(gemini(), whole).await;
+        let text: String = out.iter().map(|(_, text)| text.as_str()).collect();
+        assert_eq!((text, clean), (format!("{call}{last}"), true));
+        let bytes = out.iter().take_while(|(_, text)| text.len() == 1).count();
+        assert_eq!(bytes, 6, "{out:?}");
+        let (out, clean) =
+            play(gemini(), vec![(SECOND, call.clone()), (100 * SECOND, String::new())]).await;
+        let text: String = out.iter().map(|(_, text)| text.as_str()).collect();
+        assert!(!clean && text.len() == 6 && call.starts_with(&text), "{text}");
+    }
+
+    /// Searches and code that the provider runs never wait, and neither does the text around them.
+    #[tokio::test(start_paused = true)]
+    async fn server_tools_delay_nothing() {
+        let scripts: [(Wire, Vec<String>); 4] = [
+            (
+                messages(),
+                [
+                    r#"{"type":"content_block_start","index":0,"content_block":{"type":"server_tool_use","id":"s","name":"web_search","input":{}}}"#,
+                    r#"{"type":"content_block_delta","index":0,"delta":{"type":"input_json_delta","partial_json":"{\"query\":\"x\"}"}}"#,
+                    r#"{"type":"content_block_stop","index":0}"#,
+                    r#"{"type":"content_block_start","index":1,"content_block":{"type":"web_search_tool_result","tool_use_id":"s","content":[]}}"#,
+                    r#"{"type":"content_block_stop","index":1}"#,
+                    r#"{"type":"content_block_delta","index":2,"delta":{"type":"text_delta","text":"x"}}"#,
+                    r#"{"type":"message_delta","delta":{"stop_reason":"end_turn"}}"#,
+                    r#"{"type":"message_stop"}"#,
+                ]
+                .map(event)
+                .into(),
+            ),
+            (
+                of(&provider::OPENAI, "openai-responses"),
+                [
+                    r#"{"type":"response.output_item.added","output_index":0,"item":{"type":"web_search_call","id":"w","status":"in_progress"}}"#,
+                    r#"{"type":"response.output_item.done","output_index":0,"item":{"type":"web_search_call","id":"w","status":"completed"}}"#,
+                    r#"{"type":"response.output_item.done","output_index":1,"item":{"type":"code_interpreter_call","id":"c","status":"completed","code":"1"}}"#,
+                    r#"{"type":"response.output_text.delta","output_index":2,"delta":"x"}"#,
+                    r#"{"type":"response.completed","response":{"status":"completed","output":[]}}"#,
+                ]
+                .map(event)
+                .into(),
+            ),
+            (
+                of(&provider::GOOGLE, "gemini-generate"),
+                [
+                    r#"{"candidates":[{"content":{"parts":[{"executableCode":{"language":"PYTHON","code":"1"}}]}}]}"#,
+                    r#"{"candidates":[{"content":{"parts":[{"codeExecutionResult":{"outcome":"OUTCOME_OK","output":"1"}}]}}]}"#,
+                    r#"{"candidates":[{"content":{"parts":[{"text":"x"}]},"finishReason":"STOP"}]}"#,
+                ]
+                .map(event)
+                .into(),
+            ),
+            (
+                of(&provider::XAI, "openai-responses"),
+                [
+                    r#"{"type":"response.output_item.done","output_index":0,"item":{"type":"custom_tool_call","call_id":"x","name":"x_search","input":"{}","status":"completed"}}"#,
+                    r#"{"type":"response.output_text.delta","output_index":1,"delta":"x"}"#,
+                    r#"{"type":"response.completed","response":{"status":"completed","output":[]}}"#,
+                ]
+                .map(event)
+                .into(),
+            ),
+        ];
+        for (wire, events) in scripts {
+            let name = wire.profile.provider;
+            let script = events.iter().map(|event| (SECOND, event.clone())).collect();
+            let (out, clean) = play(wire, script).await;
+            let want: Vec<(u64, String)> = (1..).zip(events).collect();
+            assert_eq!((out, clean), (want, true), "{name}");
+        }
+    }
+}
