@@ -10,6 +10,7 @@ use endstop::dialect::Framing;
 use endstop::dialect::{At, ErrorPattern};
 use endstop::dialect::{Proof, Words};
 use endstop::provider::{self, Auth, Prefill, Profile, Provider, Resume, ResumeRule, Role};
+use endstop::provider::{SdkUrl, Setting};
 use endstop::provider::{Values, Version, VersionAt};
 use endstop::vocabulary::Vocabulary;
 use endstop::{FaultKind, Reason};
@@ -98,10 +99,18 @@ fn provider_json(provider: &Provider) -> Value {
         "base_url": provider.base_url,
         "auth": auth(provider.auth),
         "key_variables": provider.key_variables,
-        "url_variables": provider.url_variables,
+        "sdk_urls": provider.sdk_urls.iter().map(sdk_url_json).collect::<Vec<_>>(),
         "source": provider.source,
         "wires": wires,
     })
+}
+
+fn sdk_url_json(sdk_url: &SdkUrl) -> Value {
+    let (kind, name) = match sdk_url.setting {
+        Setting::Variable(name) => ("variable", name),
+        Setting::Argument(name) => ("argument", name),
+    };
+    json!({kind: name, "path": sdk_url.path, "sdks": sdk_url.sdks})
 }
 
 fn wire_json(profile: &Profile) -> Value {
@@ -186,12 +195,23 @@ fn page(provider: &Provider) -> String {
     );
     row("auth", auth(provider.auth));
     row("API key from", list(provider.key_variables));
-    row("base URL from", list(provider.url_variables));
+    for sdk_url in provider.sdk_urls {
+        row("SDKs at the gateway", sdk_url_in_words(provider, sdk_url));
+    }
     row("source", provider.source.to_owned());
     for profile in provider.wires() {
         text.push_str(&wire_section(profile));
     }
     text
+}
+
+fn sdk_url_in_words(provider: &Provider, sdk_url: &SdkUrl) -> String {
+    let setting = match sdk_url.setting {
+        Setting::Variable(name) => format!("variable `{name}`"),
+        Setting::Argument(name) => format!("argument `{name}`"),
+    };
+    let path = crate::env::path(provider, sdk_url);
+    format!("{setting} with the path `{path}` ({})", sdk_url.sdks.join(", "))
 }
 
 fn wire_section(profile: &Profile) -> String {

@@ -1,17 +1,22 @@
-//! `endstop env`: prints the settings that point SDKs at the gateway.
+//! `endstop env`: prints the settings that point SDKs and agents at the gateway.
 
+mod agents;
+
+use std::fmt::Write as _;
 use std::io::{self, Write as _};
 use std::process::ExitCode;
 
 use anyhow::{Result, bail};
 use clap::Parser;
-use endstop::provider::{self, Provider};
+use endstop::provider::{self, Provider, SdkUrl, Setting};
 
-/// Print the settings that point each SDK at the gateway
+/// Print the settings that point SDKs and agents at the gateway
 #[derive(Parser)]
 #[command(after_help = "\
 Examples:
-  eval \"$(endstop env)\"    set the variables that SDKs read")]
+  eval \"$(endstop env)\"                                               bash, zsh
+  endstop env --shell fish | source                                  fish
+  endstop env --shell powershell | Out-String | Invoke-Expression    PowerShell")]
 pub(crate) struct Args {
     /// URL of the gateway
     #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:4100")]
@@ -38,60 +43,82 @@ impl Shell {
     }
 }
 
-/// Base URLs to set in code. SDKs differ in the part of the path that they add.
-const IN_CODE: &[(&str, &str)] = &[
-    ("openai (Python, npm)", "/openai/v1"),
-    ("anthropic (Python, npm)", "/anthropic"),
-    ("google-genai, @google/genai", "/gemini"),
-    ("@ai-sdk/openai", "/openai/v1"),
-    ("@ai-sdk/anthropic", "/anthropic/v1"),
-    ("@ai-sdk/google", "/gemini/v1beta"),
-    ("@ai-sdk/openai-compatible", "/<upstream>/v1"),
-    ("boto3 bedrock-runtime (endpoint_url)", "/bedrock/<region>"),
-    ("mistralai (server_url)", "/mistral"),
-    ("cohere (base_url)", "/cohere"),
-    ("ollama (host)", "/ollama"),
-    ("AzureOpenAI (azure_endpoint)", "/azure/<resource>"),
-    ("langchain-openai, pydantic-ai, openai-agents", "/openai/v1"),
-    ("langchain-anthropic", "/anthropic"),
-];
-
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
-    let url = args.url.trim_end_matches('/');
-    if !(url.starts_with("http://") || url.starts_with("https://")) || url.contains(['\'', ' ']) {
-        bail!("invalid URL `{url}`: expected http:// or https://, without quotes or spaces");
-    }
-    let mut out = io::stdout().lock();
-    writeln!(out, "# Variables that SDKs read:")?;
-    for provider in provider::ALL {
-        for name in provider.url_variables {
-            if let Some(path) = path_of(provider, name) {
-                writeln!(out, "{}", args.shell.set(name, &format!("{url}{path}")))?;
-            }
-        }
-    }
-    writeln!(out, "#\n# Base URLs to set in code:")?;
-    for (sdk, path) in IN_CODE {
-        writeln!(out, "#   {sdk:<46} {url}{path}")?;
-    }
+    let text = page(checked(&args.url)?, args.shell);
+    io::stdout().write_all(text.as_bytes())?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// Returns the path that the SDK behind this variable expects. Returns `None` if the path differs
-/// by customer, or if an earlier provider has the same variable.
-fn path_of(provider: &Provider, variable: &str) -> Option<String> {
-    let first = provider::ALL.iter().find(|other| other.url_variables.contains(&variable))?;
-    if first.id != provider.id || provider.base_url.contains('{') || provider.base_url.is_empty() {
-        return None;
+/// Returns the URL without slashes at its end.
+///
+/// The output is run by a shell, so that only characters without a meaning in shells are allowed.
+fn checked(url: &str) -> Result<&str> {
+    let allowed = |c: char| c.is_ascii_alphanumeric() || "-._~%:/[]".contains(c);
+    let rest = url.strip_prefix("http://").or_else(|| url.strip_prefix("https://"));
+    let host = rest.and_then(|rest| rest.split('/').next()).unwrap_or_default();
+    if !url.chars().all(allowed) || !is_host(host) {
+        bail!(
+            "invalid URL `{}`: expected http:// or https://, a host, and optionally a port and a path, \
+             without user, query or fragment",
+            endstop::text::clean(url, 200)
+        );
     }
-    let (_, rest) = provider.base_url.split_once("://")?;
-    let path = rest.find('/').and_then(|at| rest.get(at..)).unwrap_or("");
-    Some(format!("/{}{path}", provider.route))
+    Ok(url.trim_end_matches('/'))
 }
 
-/// Returns the lines that the gateway prints when it starts.
+/// Reports whether this is a host, with or without a port.
+fn is_host(text: &str) -> bool {
+    let after_address = text.rfind(']').and_then(|end| text.get(end..)).unwrap_or(text);
+    let (_, port) = after_address.split_once(':').unwrap_or(("", "0"));
+    !text.is_empty() && !text.starts_with(':') && port.parse::<u16>().is_ok()
+}
+
+/// Returns the settings. Lines that a shell does not run are comments.
+fn page(url: &str, shell: Shell) -> String {
+    let (mut ready, mut open, mut code) = (String::new(), String::new(), String::new());
+    for (provider, sdk_url) in settings() {
+        let value = format!("{url}{}", path(provider, sdk_url));
+        let sdks = sdk_url.sdks.join(", ");
+        let _ = match sdk_url.setting {
+            Setting::Variable(name) if value.contains('{') => {
+                writeln!(open, "# {}  # {sdks}", shell.set(name, &value))
+            }
+            Setting::Variable(name) => writeln!(ready, "{}  # {sdks}", shell.set(name, &value)),
+            Setting::Argument(name) => writeln!(code, "#   {:<52} {value}", in_code(&sdks, name)),
+        };
+    }
+    format!(
+        "# Variables that SDKs read:\n{ready}\
+         #\n# Variables with a part to fill in:\n{open}\
+         #\n# Base URLs to set in code:\n{code}\
+         #\n# Agents:\n{}",
+        agents::lines(url)
+    )
+}
+
+fn settings() -> impl Iterator<Item = (&'static Provider, &'static SdkUrl)> {
+    provider::ALL
+        .iter()
+        .flat_map(|provider| provider.sdk_urls.iter().map(move |sdk_url| (*provider, sdk_url)))
+}
+
+/// Returns the path of an SDK's base URL at the gateway.
+pub(crate) fn path(provider: &Provider, sdk_url: &SdkUrl) -> String {
+    // A provider without a base URL is an upstream that the user names.
+    let route = if provider.base_url.is_empty() { "{upstream}" } else { provider.route };
+    format!("/{route}{}", sdk_url.path)
+}
+
+fn in_code(sdks: &str, argument: &str) -> String {
+    format!("{sdks}: {argument}")
+}
+
+/// Returns the lines that the gateway prints when it starts: the most common variables.
 pub(crate) fn first_lines(url: &str) -> Vec<String> {
-    let shown =
-        IN_CODE.iter().filter(|(sdk, _)| !sdk.contains("sdk/") || sdk.contains("@ai-sdk/a"));
-    shown.take(6).map(|(sdk, path)| format!("{sdk:<38} {url}{path}")).collect()
+    let variables = settings().filter_map(|(provider, sdk_url)| match sdk_url.setting {
+        Setting::Variable(name) => Some((name, path(provider, sdk_url))),
+        Setting::Argument(_) => None,
+    });
+    let ready = variables.filter(|(_, path)| !path.contains('{'));
+    ready.take(4).map(|(name, path)| format!("{name:<24} {url}{path}")).collect()
 }

@@ -84,6 +84,8 @@ struct Base {
     path: String,
     /// What the hole is called; empty where there is none.
     hole: String,
+    /// Paths of SDKs that do not continue `path` but stand in its place.
+    others: Vec<String>,
 }
 
 /// Every upstream, by its name.
@@ -275,7 +277,7 @@ impl Upstream {
             key,
             credentials,
             wires: Wires::default(),
-            base: Base::new(base_url, hole_of(provider)).map_err(wrong)?,
+            base: Base::new(base_url, hole_of(provider)).map_err(wrong)?.with_others(provider),
         })
     }
 
@@ -384,6 +386,7 @@ impl Base {
             host: host.to_owned(),
             path: path.trim_end_matches('/').to_owned(),
             hole: hole.to_owned(),
+            others: Vec::new(),
         };
         match base.uri("example", "/", None) {
             Some(_) => Ok(base),
@@ -391,12 +394,29 @@ impl Base {
         }
     }
 
+    /// Adds the paths of a provider's SDKs that its base path is no part of, such as `/api/v1`
+    /// beside `/compatible-mode/v1`.
+    fn with_others(mut self, provider: &Provider) -> Self {
+        let own = provider.base_url.split_once("://").map_or("", |(_, rest)| rest);
+        let own = own.find('/').and_then(|at| own.get(at..)).unwrap_or("");
+        let paths = provider.sdk_urls.iter().map(|sdk_url| sdk_url.path);
+        let others = paths.filter(|path| !path.contains('{') && !begins(own, path));
+        if self.path == own {
+            self.others = others.map(str::to_owned).collect();
+        }
+        self
+    }
+
     fn uri(&self, customer: &str, rest: &str, query: Option<&str>) -> Option<Uri> {
         let hole = format!("{{{}}}", self.hole);
         let fill = |text: &str| {
             if self.hole.is_empty() { text.to_owned() } else { text.replace(&hole, customer) }
         };
-        let mut path = join(&fill(&self.path), rest);
+        let mut path = if self.others.iter().any(|other| begins(rest, other)) {
+            rest.to_owned()
+        } else {
+            join(&fill(&self.path), rest)
+        };
         if let Some(query) = query {
             path.push('?');
             path.push_str(query);
@@ -414,9 +434,6 @@ impl Base {
 /// A provider's base path and the caller's path. SDKs differ in how much of the base they bring: all
 /// of it, its end, its beginning with another end, or none.
 fn join(base: &str, rest: &str) -> String {
-    let begins = |text: &str, start: &str| {
-        text.strip_prefix(start).is_some_and(|after| after.is_empty() || after.starts_with('/'))
-    };
     if base.is_empty() || begins(rest, base) {
         return rest.to_owned();
     }
@@ -442,6 +459,11 @@ fn join(base: &str, rest: &str) -> String {
     }
 }
 
+/// Whether a path begins with these parts.
+fn begins(path: &str, parts: &str) -> bool {
+    path.strip_prefix(parts).is_some_and(|after| after.is_empty() || after.starts_with('/'))
+}
+
 fn is_version(part: &str) -> bool {
     part.strip_prefix('v').is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
 }
@@ -465,6 +487,7 @@ mod tests {
     fn paths_become_the_providers_own() {
         goes("/openai/v1/chat/completions", "https://api.openai.com/v1/chat/completions");
         goes("/openai/chat/completions", "https://api.openai.com/v1/chat/completions");
+        goes("/anthropic/messages", "https://api.anthropic.com/v1/messages");
         goes("/anthropic/v1/messages?beta=true", "https://api.anthropic.com/v1/messages?beta=true");
         goes("/groq/openai/v1/chat/completions", "https://api.groq.com/openai/v1/chat/completions");
         goes("/groq/v1/chat/completions", "https://api.groq.com/openai/v1/chat/completions");
@@ -494,6 +517,21 @@ mod tests {
             "/cloudflare/acc-1/chat/completions",
             "https://api.cloudflare.com/client/v4/accounts/acc-1/ai/v1/chat/completions",
         );
+    }
+
+    /// `scripts/e2e --paths` checks that each SDK arrives at the path of its row.
+    #[test]
+    fn paths_of_real_sdks_lead_to_their_providers() {
+        let table = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/e2e/paths/table.json");
+        let table = std::fs::read_to_string(table).unwrap();
+        let rows: Vec<serde_json::Value> = serde_json::from_str(&table).unwrap();
+        let text = |row: &serde_json::Value, name: &str| {
+            row.get(name).and_then(|value| value.as_str()).unwrap_or_default().to_owned()
+        };
+        assert!(rows.len() > 20);
+        for row in rows.iter().filter(|row| row.get("upstream").is_some()) {
+            goes(&text(row, "arrives"), &text(row, "upstream"));
+        }
     }
 
     #[test]

@@ -109,8 +109,8 @@ pub struct Provider {
     pub auth: Auth,
     /// Environment variables that usually hold its key, the most common one first.
     pub key_variables: &'static [&'static str],
-    /// Environment variables that its SDKs read another base URL from.
-    pub url_variables: &'static [&'static str],
+    /// Settings of SDKs that point them at another base URL.
+    pub sdk_urls: &'static [SdkUrl],
     /// Main wire.
     pub main: Profile,
     /// Other wires.
@@ -254,6 +254,49 @@ pub enum Auth {
     SigV4,
     /// No key.
     Open,
+}
+
+/// A setting that points SDKs at another base URL.
+///
+/// SDKs differ in the part of the path that they add to the base URL themselves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SdkUrl {
+    /// Place of the setting.
+    pub setting: Setting,
+    /// Path of the base URL after the provider's route at the gateway. `{name}` stands for a part
+    /// that differs by customer.
+    pub path: &'static str,
+    /// SDKs with this setting. Names are those of PyPI unless they say otherwise.
+    pub sdks: &'static [&'static str],
+}
+
+/// Place of a setting of an SDK.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Setting {
+    /// This environment variable.
+    Variable(&'static str),
+    /// This argument of the constructor.
+    Argument(&'static str),
+}
+
+/// Returns a base URL that SDKs read from an environment variable.
+#[must_use]
+pub const fn variable(
+    name: &'static str,
+    path: &'static str,
+    sdks: &'static [&'static str],
+) -> SdkUrl {
+    SdkUrl { setting: Setting::Variable(name), path, sdks }
+}
+
+/// Returns a base URL that SDKs take as an argument of their constructor.
+#[must_use]
+pub const fn argument(
+    name: &'static str,
+    path: &'static str,
+    sdks: &'static [&'static str],
+) -> SdkUrl {
+    SdkUrl { setting: Setting::Argument(name), path, sdks }
 }
 
 /// A way to resume a truncated answer, for some models.

@@ -8,6 +8,7 @@
 )]
 
 mod decide;
+mod env;
 mod odd;
 mod record;
 mod serve;

@@ -1,4 +1,4 @@
-//! `endstop serve` and `endstop env`.
+//! `endstop serve`.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -65,17 +65,6 @@ fn a_check_says_what_would_be_served() {
     ] {
         assert!(text.contains(part), "{part}: {text}");
     }
-}
-
-#[test]
-fn the_environment_in_three_shells() {
-    let env = |shell: &str| stdout(&endstop(&["env", "--shell", shell], b""));
-    let base = "http://127.0.0.1:4100/openai/v1";
-    assert!(env("bash").contains(&format!("export OPENAI_BASE_URL='{base}'")));
-    assert!(env("fish").contains(&format!("set -gx OPENAI_BASE_URL '{base}'")));
-    assert!(env("powershell").contains(&format!("$Env:OPENAI_BASE_URL = '{base}'")));
-    assert!(env("bash").contains("/anthropic/v1"), "the AI SDK wants the version");
-    fails(&endstop(&["env", "--url", "x'; rm"], b""), 1, "invalid URL `x'; rm`");
 }
 
 /// Gateway that stops at the end of the test.

@@ -13,7 +13,7 @@ pub static ALEPH_ALPHA: Provider = Provider {
     base_url: "https://api.aleph-alpha.com",
     auth: Auth::Bearer,
     key_variables: &["AA_TOKEN"],
-    url_variables: &[],
+    sdk_urls: &[],
     main: Profile { provider: "aleph-alpha", ..aleph_alpha::PROFILE },
     others: &[Profile {
         provider: "aleph-alpha",

@@ -1,6 +1,6 @@
 //! Alibaba (Qwen) in OpenAI-compatible mode. Errors with HTTP 200 come without an end marker.
 
-use super::{Auth, Prefill, Profile, Provider, Resume, Role, TRAILING, models};
+use super::{Auth, Prefill, Profile, Provider, Resume, Role, TRAILING, models, variable};
 use crate::dialect::{dashscope, openai_chat, openai_completions, openai_responses};
 use crate::fault::{ErrorPattern, FaultKind, message, name};
 use crate::next_request::{ForcedTool, RequestShape, Restriction};
@@ -20,7 +20,7 @@ pub static ALIBABA: Provider = Provider {
     base_url: "https://dashscope-intl.aliyuncs.com/compatible-mode/v1",
     auth: Auth::Bearer,
     key_variables: &["DASHSCOPE_API_KEY"],
-    url_variables: &["DASHSCOPE_HTTP_BASE_URL"],
+    sdk_urls: &[variable("DASHSCOPE_HTTP_BASE_URL", "/api/v1", &["dashscope"])],
     main: Profile {
         provider: "alibaba",
         error_patterns: ERROR_PATTERNS,

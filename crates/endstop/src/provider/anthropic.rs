@@ -1,6 +1,6 @@
 //! Anthropic's own API.
 
-use super::{Auth, Profile, Provider};
+use super::{Auth, Profile, Provider, variable};
 use crate::dialect::{anthropic, anthropic_complete};
 
 /// Anthropic.
@@ -10,10 +10,14 @@ pub static ANTHROPIC: Provider = Provider {
     title: "Anthropic",
     route: "anthropic",
     hosts: &["api.anthropic.com"],
-    base_url: "https://api.anthropic.com",
+    base_url: "https://api.anthropic.com/v1",
     auth: Auth::Header("x-api-key"),
     key_variables: &["ANTHROPIC_API_KEY"],
-    url_variables: &["ANTHROPIC_BASE_URL"],
+    sdk_urls: &[variable(
+        "ANTHROPIC_BASE_URL",
+        "",
+        &["anthropic", "@anthropic-ai/sdk (npm)", "@ai-sdk/anthropic (npm)", "litellm"],
+    )],
     main: Profile { provider: "anthropic", ..anthropic::PROFILE },
     others: &[Profile { provider: "anthropic", ..anthropic_complete::PROFILE }],
     source: "anthropic 2.8.0; @anthropic-ai/sdk 1.8.0",

@@ -1,6 +1,6 @@
 //! Azure OpenAI: OpenAI's wires behind content filters that annotate every choice.
 
-use super::{Auth, Profile, Provider, Role, always};
+use super::{Auth, Profile, Provider, Role, always, argument, variable};
 use crate::dialect::{Words, openai_assistants, openai_chat, openai_completions, openai_responses};
 use crate::ending::Reason;
 use crate::fault::{ErrorPattern, FaultKind, name};
@@ -17,7 +17,10 @@ pub static AZURE: Provider = Provider {
     base_url: "https://{resource}.openai.azure.com/openai/v1",
     auth: Auth::Header("api-key"),
     key_variables: &["AZURE_OPENAI_API_KEY"],
-    url_variables: &["AZURE_OPENAI_ENDPOINT"],
+    sdk_urls: &[
+        variable("AZURE_OPENAI_ENDPOINT", "/{resource}", &["openai.AzureOpenAI"]),
+        argument("baseURL", "/{resource}/openai", &["openai.AzureOpenAI (npm)"]),
+    ],
     main: Profile {
         provider: "azure",
         words: HOSTED,

@@ -14,7 +14,7 @@ pub static BASETEN: Provider = Provider {
     base_url: "https://inference.baseten.co/v1",
     auth: Auth::Bearer,
     key_variables: &["BASETEN_API_KEY"],
-    url_variables: &[],
+    sdk_urls: &[],
     main: Profile {
         provider: "baseten",
         // Baseten runs vLLM.

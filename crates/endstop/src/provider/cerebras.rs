@@ -1,7 +1,7 @@
 //! Cerebras: no `finish_reason` key before the last chunk. Errors are flat in bodies and wrapped in
 //! `error` in streams.
 
-use super::{Auth, COMMON_CAPABILITIES, Profile, Provider};
+use super::{Auth, COMMON_CAPABILITIES, Profile, Provider, variable};
 use crate::dialect::{openai_chat, openai_completions};
 use crate::fault::{ErrorPattern, FaultKind, name};
 
@@ -15,7 +15,11 @@ pub static CEREBRAS: Provider = Provider {
     base_url: "https://api.cerebras.ai/v1",
     auth: Auth::Bearer,
     key_variables: &["CEREBRAS_API_KEY"],
-    url_variables: &["CEREBRAS_BASE_URL"],
+    sdk_urls: &[variable(
+        "CEREBRAS_BASE_URL",
+        "",
+        &["cerebras-cloud-sdk", "@cerebras/cerebras_cloud_sdk (npm)"],
+    )],
     main: Profile {
         provider: "cerebras",
         error_patterns: ERROR_PATTERNS,

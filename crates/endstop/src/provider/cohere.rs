@@ -1,6 +1,6 @@
 //! Cohere: versions 1 and 2 of chat, and the old `generate`.
 
-use super::{Auth, Profile, Provider};
+use super::{Auth, Profile, Provider, argument, variable};
 use crate::dialect::{cohere, cohere_v1, openai_chat};
 
 /// Cohere.
@@ -13,7 +13,10 @@ pub static COHERE: Provider = Provider {
     base_url: "https://api.cohere.com",
     auth: Auth::Bearer,
     key_variables: &["CO_API_KEY", "COHERE_API_KEY"],
-    url_variables: &["CO_API_URL"],
+    sdk_urls: &[
+        variable("CO_API_URL", "", &["cohere"]),
+        argument("environment", "", &["cohere-ai (npm)"]),
+    ],
     main: Profile { provider: "cohere", ..cohere::PROFILE },
     others: &[
         Profile { provider: "cohere", ..cohere_v1::PROFILE },

@@ -20,7 +20,7 @@ pub static DATABRICKS: Provider = Provider {
     base_url: "https://{workspace}/serving-endpoints",
     auth: Auth::Bearer,
     key_variables: &["DATABRICKS_TOKEN"],
-    url_variables: &["DATABRICKS_HOST"],
+    sdk_urls: &[],
     main: Profile {
         provider: "databricks",
         paths: &["/chat/completions", "/serving-endpoints/*/invocations"],

@@ -1,6 +1,8 @@
 //! DeepSeek: a finish reason for lack of capacity; continuation from a prefix on its beta path.
 
-use super::{Auth, COMMON_CAPABILITIES, Prefill, Profile, Provider, Resume, TRAILING, always};
+use super::{
+    Auth, COMMON_CAPABILITIES, Prefill, Profile, Provider, Resume, TRAILING, always, variable,
+};
 use crate::dialect::{Words, openai_chat, openai_completions, openai_responses};
 use crate::ending::Reason;
 use crate::next_request::RequestShape;
@@ -15,7 +17,7 @@ pub static DEEPSEEK: Provider = Provider {
     base_url: "https://api.deepseek.com",
     auth: Auth::Bearer,
     key_variables: &["DEEPSEEK_API_KEY"],
-    url_variables: &[],
+    sdk_urls: &[variable("DEEPSEEK_API_BASE", "/beta", &["litellm"])],
     main: Profile {
         provider: "deepseek",
         words: WORDS,

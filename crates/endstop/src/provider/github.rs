@@ -14,7 +14,7 @@ pub static GITHUB: Provider = Provider {
     base_url: "https://models.github.ai/inference",
     auth: Auth::Bearer,
     key_variables: &["GITHUB_TOKEN"],
-    url_variables: &[],
+    sdk_urls: &[],
     main: Profile {
         provider: "github",
         error_patterns: ERROR_PATTERNS,

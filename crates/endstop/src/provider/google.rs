@@ -1,7 +1,8 @@
 //! Google AI Studio: Gemini through `generateContent` and through interactions.
 
 use super::{
-    Auth, NO_QUIRKS, Profile, Provider, Quirks, Resume, ResumeRule, Role, TRAILING, always, models,
+    Auth, NO_QUIRKS, Profile, Provider, Quirks, Resume, ResumeRule, Role, TRAILING, always,
+    argument, models, variable,
 };
 use crate::dialect::{Words, gemini, gemini_interactions};
 use crate::version::{Values, Version, VersionAt};
@@ -16,7 +17,11 @@ pub static GOOGLE: Provider = Provider {
     base_url: "https://generativelanguage.googleapis.com",
     auth: Auth::HeaderOrQuery("x-goog-api-key", "key"),
     key_variables: &["GEMINI_API_KEY", "GOOGLE_API_KEY"],
-    url_variables: &["GOOGLE_GEMINI_BASE_URL"],
+    sdk_urls: &[
+        variable("GOOGLE_GEMINI_BASE_URL", "", &["google-genai", "@google/genai (npm)"]),
+        argument("baseURL", "/v1beta", &["@ai-sdk/google (npm)"]),
+        variable("GEMINI_API_BASE", "/v1beta", &["litellm"]),
+    ],
     main: Profile {
         provider: "google",
         words: NUMBERS,

@@ -1,7 +1,7 @@
 //! Groq: usage in `x_groq`; failed tool calls as errors, with the model's text in
 //! `failed_generation`; limits per minute as HTTP 413.
 
-use super::{Auth, COMMON_CAPABILITIES, Profile, Provider};
+use super::{Auth, COMMON_CAPABILITIES, Profile, Provider, variable};
 use crate::dialect::openai_chat;
 use crate::fault::{ErrorPattern, FaultKind, name};
 
@@ -15,7 +15,10 @@ pub static GROQ: Provider = Provider {
     base_url: "https://api.groq.com/openai/v1",
     auth: Auth::Bearer,
     key_variables: &["GROQ_API_KEY"],
-    url_variables: &["GROQ_BASE_URL"],
+    sdk_urls: &[
+        variable("GROQ_BASE_URL", "", &["groq", "groq-sdk (npm)"]),
+        variable("GROQ_API_BASE", "/openai/v1", &["litellm"]),
+    ],
     main: Profile {
         provider: "groq",
         error_patterns: ERROR_PATTERNS,

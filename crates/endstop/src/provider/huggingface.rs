@@ -1,6 +1,6 @@
 //! Hugging Face: a router and TGI endpoints. The backend's values are passed on unchanged.
 
-use super::{Auth, Profile, Provider};
+use super::{Auth, Profile, Provider, argument};
 use crate::dialect::{Words, openai_chat, openai_completions, tgi};
 use crate::ending::Reason;
 use crate::fault::{ErrorPattern, FaultKind, class, name};
@@ -21,7 +21,10 @@ pub static HUGGINGFACE: Provider = Provider {
     base_url: "https://router.huggingface.co/v1",
     auth: Auth::Bearer,
     key_variables: &["HF_TOKEN"],
-    url_variables: &[],
+    sdk_urls: &[
+        argument("base_url", "/v1", &["huggingface_hub"]),
+        argument("endpointUrl", "", &["@huggingface/inference (npm)"]),
+    ],
     main: Profile {
         provider: "huggingface",
         words: WORDS,

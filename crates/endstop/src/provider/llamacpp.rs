@@ -15,7 +15,7 @@ pub static LLAMACPP: Provider = Provider {
     base_url: "http://127.0.0.1:8080/v1",
     auth: Auth::Open,
     key_variables: &["LLAMA_API_KEY"],
-    url_variables: &[],
+    sdk_urls: &[],
     main: Profile {
         provider: "llamacpp",
         error_patterns: ERROR_PATTERNS,

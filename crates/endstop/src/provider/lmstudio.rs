@@ -15,7 +15,7 @@ pub static LMSTUDIO: Provider = Provider {
     base_url: "http://127.0.0.1:1234/v1",
     auth: Auth::Open,
     key_variables: &["LM_API_TOKEN"],
-    url_variables: &[],
+    sdk_urls: &[],
     main: Profile {
         provider: "lmstudio",
         caps: openai_chat::OLD_CAP,

@@ -14,7 +14,7 @@ pub static MINIMAX: Provider = Provider {
     base_url: "https://api.minimax.io/v1",
     auth: Auth::Bearer,
     key_variables: &["MINIMAX_API_KEY"],
-    url_variables: &[],
+    sdk_urls: &[],
     main: Profile {
         provider: "minimax",
         paths: &["/chat/completions", "/text/chatcompletion_v2"],

@@ -2,6 +2,7 @@
 
 use super::{
     Auth, COMMON_CAPABILITIES, Capabilities, Prefill, Profile, Provider, Resume, TRAILING, always,
+    argument,
 };
 use crate::dialect::{Words, openai_chat};
 use crate::ending::Reason;
@@ -18,7 +19,10 @@ pub static MISTRAL: Provider = Provider {
     base_url: "https://api.mistral.ai/v1",
     auth: Auth::Bearer,
     key_variables: &["MISTRAL_API_KEY"],
-    url_variables: &[],
+    sdk_urls: &[
+        argument("server_url", "", &["mistralai"]),
+        argument("serverURL", "", &["@mistralai/mistralai (npm)"]),
+    ],
     main: Profile {
         provider: "mistral",
         words: &[Words::plain(

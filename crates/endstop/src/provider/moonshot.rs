@@ -15,7 +15,7 @@ pub static MOONSHOT: Provider = Provider {
     base_url: "https://api.moonshot.ai/v1",
     auth: Auth::Bearer,
     key_variables: &["MOONSHOT_API_KEY", "KIMI_API_KEY"],
-    url_variables: &["KIMI_BASE_URL"],
+    sdk_urls: &[],
     main: Profile {
         provider: "moonshot",
         error_patterns: ERROR_PATTERNS,

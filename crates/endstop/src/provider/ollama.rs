@@ -1,6 +1,8 @@
 //! Ollama: its own wire and OpenAI's wires. Responses report `completed` at the token limit.
 
-use super::{Auth, NO_QUIRKS, Profile, Provider, Quirks, Resume, TRAILING, always};
+use super::{
+    Auth, NO_QUIRKS, Profile, Provider, Quirks, Resume, TRAILING, always, argument, variable,
+};
 use crate::dialect::{ollama, openai_chat, openai_completions, openai_responses};
 
 /// Ollama, local or in its cloud.
@@ -13,7 +15,7 @@ pub static OLLAMA: Provider = Provider {
     base_url: "http://127.0.0.1:11434",
     auth: Auth::Open,
     key_variables: &["OLLAMA_API_KEY"],
-    url_variables: &["OLLAMA_HOST"],
+    sdk_urls: &[variable("OLLAMA_HOST", "", &["ollama"]), argument("host", "", &["ollama (npm)"])],
     main: Profile {
         provider: "ollama",
         // Undocumented. The model's template must allow it.

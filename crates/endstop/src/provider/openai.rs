@@ -1,6 +1,6 @@
 //! OpenAI: chat, Responses, legacy completions and Assistants runs.
 
-use super::{Auth, Profile, Provider, Resume, Role, always};
+use super::{Auth, Profile, Provider, Resume, Role, always, variable};
 use crate::dialect::{openai_assistants, openai_chat, openai_completions, openai_responses};
 use crate::next_request::RequestShape;
 
@@ -14,7 +14,11 @@ pub static OPENAI: Provider = Provider {
     base_url: "https://api.openai.com/v1",
     auth: Auth::Bearer,
     key_variables: &["OPENAI_API_KEY"],
-    url_variables: &["OPENAI_BASE_URL"],
+    sdk_urls: &[variable(
+        "OPENAI_BASE_URL",
+        "/v1",
+        &["openai", "openai (npm)", "@ai-sdk/openai (npm)", "litellm"],
+    )],
     main: Profile {
         provider: "openai",
         resume: &[always(Resume::Hint(Role::Developer))],

@@ -1,6 +1,6 @@
 //! Other OpenAI-compatible hosts, with every finish reason and error that they are known to send.
 
-use super::{Auth, Profile, Provider};
+use super::{Auth, Profile, Provider, argument};
 use crate::dialect::{Words, openai_chat, openai_completions, openai_responses};
 use crate::ending::Reason;
 use crate::fault::{ErrorPattern, FaultKind, name};
@@ -15,7 +15,7 @@ pub static OPENAI_COMPATIBLE: Provider = Provider {
     base_url: "",
     auth: Auth::Bearer,
     key_variables: &["OPENAI_API_KEY"],
-    url_variables: &["OPENAI_BASE_URL"],
+    sdk_urls: &[argument("baseURL", "/v1", &["@ai-sdk/openai-compatible (npm)"])],
     main: Profile {
         provider: "openai-compatible",
         words: WORDS,

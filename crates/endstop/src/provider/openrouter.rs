@@ -1,7 +1,7 @@
 //! OpenRouter: every model behind OpenAI's wires, with the upstream's finish reason beside the
 //! normalised one.
 
-use super::{Auth, Profile, Provider};
+use super::{Auth, Profile, Provider, argument, variable};
 use crate::dialect::{openai_chat, openai_completions, openai_responses};
 use crate::fault::{ErrorPattern, FaultKind, message, name};
 
@@ -15,7 +15,11 @@ pub static OPENROUTER: Provider = Provider {
     base_url: "https://openrouter.ai/api/v1",
     auth: Auth::Bearer,
     key_variables: &["OPENROUTER_API_KEY"],
-    url_variables: &[],
+    sdk_urls: &[
+        variable("OPENROUTER_BASE_URL", "/api/v1", &["@openrouter/sdk (npm)"]),
+        argument("server_url", "/api/v1", &["openrouter"]),
+        variable("OPENROUTER_API_BASE", "/api/v1", &["litellm"]),
+    ],
     main: Profile {
         provider: "openrouter",
         error_patterns: ERROR_PATTERNS,

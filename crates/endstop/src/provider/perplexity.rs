@@ -1,6 +1,6 @@
 //! Perplexity: only a finish reason and no end marker; the whole message comes with each delta.
 
-use super::{Auth, COMMON_CAPABILITIES, Capabilities, Profile, Provider};
+use super::{Auth, COMMON_CAPABILITIES, Capabilities, Profile, Provider, variable};
 use crate::dialect::{Proof, openai_chat};
 use crate::fault::{ErrorPattern, FaultKind, name};
 
@@ -14,7 +14,11 @@ pub static PERPLEXITY: Provider = Provider {
     base_url: "https://api.perplexity.ai",
     auth: Auth::Bearer,
     key_variables: &["PERPLEXITY_API_KEY", "PPLX_API_KEY"],
-    url_variables: &["PERPLEXITY_BASE_URL"],
+    sdk_urls: &[variable(
+        "PERPLEXITY_BASE_URL",
+        "",
+        &["perplexityai", "@perplexity-ai/perplexity_ai (npm)"],
+    )],
     main: Profile {
         provider: "perplexity",
         // No `[DONE]` (recorded, maruel/genai, 64 of 64).

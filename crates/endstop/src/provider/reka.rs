@@ -14,7 +14,7 @@ pub static REKA: Provider = Provider {
     base_url: "https://api.reka.ai/v1",
     auth: Auth::Bearer,
     key_variables: &["REKA_API_KEY"],
-    url_variables: &[],
+    sdk_urls: &[],
     main: Profile {
         provider: "reka",
         words: &[Words::plain(

@@ -1,6 +1,6 @@
 //! Replicate: predictions of any model.
 
-use super::{Auth, Profile, Provider};
+use super::{Auth, Profile, Provider, argument, variable};
 use crate::dialect::replicate;
 
 /// Replicate.
@@ -13,7 +13,10 @@ pub static REPLICATE: Provider = Provider {
     base_url: "https://api.replicate.com/v1",
     auth: Auth::Bearer,
     key_variables: &["REPLICATE_API_TOKEN"],
-    url_variables: &[],
+    sdk_urls: &[
+        variable("REPLICATE_BASE_URL", "", &["replicate"]),
+        argument("baseUrl", "/v1", &["replicate (npm)"]),
+    ],
     main: Profile { provider: "replicate", ..replicate::PROFILE },
     others: &[],
     source: "replicate 1.0.7",

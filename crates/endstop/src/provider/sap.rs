@@ -14,7 +14,7 @@ pub static SAP: Provider = Provider {
     base_url: "",
     auth: Auth::Bearer,
     key_variables: &["AICORE_SERVICE_KEY"],
-    url_variables: &[],
+    sdk_urls: &[],
     main: Profile { provider: "sap", ..sap_orchestration::PROFILE },
     others: &[
         Profile { provider: "sap", ..openai_chat::PROFILE },

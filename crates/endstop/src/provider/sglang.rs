@@ -15,7 +15,7 @@ pub static SGLANG: Provider = Provider {
     base_url: "http://127.0.0.1:30000/v1",
     auth: Auth::Open,
     key_variables: &[],
-    url_variables: &[],
+    sdk_urls: &[],
     main: Profile {
         provider: "sglang",
         words: WORDS,

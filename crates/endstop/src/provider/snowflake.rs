@@ -22,7 +22,7 @@ pub static SNOWFLAKE: Provider = Provider {
     base_url: "https://{account}.snowflakecomputing.com/api/v2/cortex/v1",
     auth: Auth::Bearer,
     key_variables: &["SNOWFLAKE_PAT"],
-    url_variables: &[],
+    sdk_urls: &[],
     main: Profile { provider: "snowflake", ..openai_chat::PROFILE },
     others: &[],
     source: "recorded, pydantic/pydantic-ai; Cortex REST API documentation",

@@ -1,7 +1,7 @@
 //! Google Vertex AI: Gemini, and Claude through `rawPredict`.
 
 use super::google::GEMINI;
-use super::{Auth, NO_QUIRKS, Profile, Provider, Quirks};
+use super::{Auth, NO_QUIRKS, Profile, Provider, Quirks, variable};
 use crate::dialect::{Words, anthropic, gemini, openai_chat};
 use crate::version::{Values, Version, VersionAt};
 
@@ -15,7 +15,18 @@ pub static VERTEX: Provider = Provider {
     base_url: "https://{location}-aiplatform.googleapis.com",
     auth: Auth::Bearer,
     key_variables: &["GOOGLE_APPLICATION_CREDENTIALS"],
-    url_variables: &["GOOGLE_VERTEX_BASE_URL"],
+    sdk_urls: &[
+        variable(
+            "GOOGLE_VERTEX_BASE_URL",
+            "/{location}",
+            &["google-genai Vertex", "@google/genai Vertex (npm)"],
+        ),
+        variable(
+            "ANTHROPIC_VERTEX_BASE_URL",
+            "/{location}/v1",
+            &["anthropic.AnthropicVertex", "@anthropic-ai/vertex-sdk (npm)"],
+        ),
+    ],
     main: Profile {
         provider: "vertex",
         words: NUMBERS,

@@ -15,7 +15,7 @@ pub static VLLM: Provider = Provider {
     base_url: "http://127.0.0.1:8000/v1",
     auth: Auth::Open,
     key_variables: &["VLLM_API_KEY"],
-    url_variables: &[],
+    sdk_urls: &[],
     main: Profile { provider: "vllm", words: WORDS, resume: CONTINUE, ..openai_chat::PROFILE },
     others: &[
         Profile { provider: "vllm", words: WORDS, ..openai_completions::PROFILE },

@@ -14,7 +14,7 @@ pub static WATSONX: Provider = Provider {
     base_url: "https://{region}.ml.cloud.ibm.com",
     auth: Auth::Bearer,
     key_variables: &["WATSONX_APIKEY", "WATSONX_API_KEY"],
-    url_variables: &["WATSONX_URL"],
+    sdk_urls: &[],
     main: Profile { provider: "watsonx", ..watsonx::PROFILE },
     others: &[Profile {
         provider: "watsonx",

@@ -1,6 +1,6 @@
 //! xAI: chat and Responses. Output tokens do not include reasoning.
 
-use super::{Auth, NO_QUIRKS, Profile, Provider, Quirks, Role, always};
+use super::{Auth, NO_QUIRKS, Profile, Provider, Quirks, Role, always, variable};
 use crate::dialect::{openai_chat, openai_responses};
 use crate::fault::{ErrorPattern, FaultKind, class, message, name};
 
@@ -14,7 +14,7 @@ pub static XAI: Provider = Provider {
     base_url: "https://api.x.ai/v1",
     auth: Auth::Bearer,
     key_variables: &["XAI_API_KEY"],
-    url_variables: &["XAI_BASE_URL"],
+    sdk_urls: &[variable("XAI_API_BASE", "/v1", &["langchain-xai", "litellm"])],
     main: Profile {
         provider: "xai",
         error_patterns: ERROR_PATTERNS,

@@ -15,7 +15,7 @@ pub static XIAOMI: Provider = Provider {
     base_url: "https://api.xiaomimimo.com/v1",
     auth: Auth::Bearer,
     key_variables: &["MIMO_API_KEY", "XIAOMI_API_KEY"],
-    url_variables: &[],
+    sdk_urls: &[],
     main: Profile {
         provider: "xiaomi",
         words: &[Words::plain(

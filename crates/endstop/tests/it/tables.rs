@@ -1,7 +1,9 @@
 //! The tables agree with the code: usage fields, token limits, paths, sources.
 
+use std::collections::BTreeSet;
+
 use endstop::dialect;
-use endstop::provider;
+use endstop::provider::{self, Setting};
 use endstop::registry::{Clues, choose};
 use endstop::{Head, RequestInfo, TransportEnd, Watcher};
 use serde_json::{Map, Value, json};
@@ -104,4 +106,35 @@ fn every_wire_is_found_by_its_path_and_every_provider_by_its_host() {
         }
         assert!(!provider.source.is_empty() && !provider.title.is_empty());
     }
+}
+
+/// `endstop env` prints these for a shell to run.
+#[test]
+fn base_urls_of_sdks_fit_their_provider() {
+    let mut variables = BTreeSet::new();
+    for provider in provider::ALL {
+        for sdk_url in provider.sdk_urls {
+            let (path, id) = (sdk_url.path, provider.id);
+            assert!(
+                path.is_empty() || path.starts_with('/') && !path.ends_with('/'),
+                "{id} {path}"
+            );
+            let plain = |c: char| c.is_ascii_alphanumeric() || "/-_.{}".contains(c);
+            assert!(path.chars().all(plain) && !sdk_url.sdks.is_empty(), "{id} {path}");
+            assert_eq!(holes(path), holes(provider.base_url), "{id} {path}");
+            if let Setting::Variable(name) = sdk_url.setting {
+                assert!(
+                    name.chars().all(|c| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_')
+                );
+                assert!(!provider.base_url.is_empty(), "{name} leads to no upstream");
+                assert!(variables.insert(name), "{name} has two values");
+            }
+        }
+    }
+    assert!(variables.len() > 10, "{variables:?}");
+}
+
+/// Returns the names of the parts that differ by customer.
+fn holes(text: &str) -> Vec<&str> {
+    text.split('{').skip(1).filter_map(|part| part.split('}').next()).collect()
 }
