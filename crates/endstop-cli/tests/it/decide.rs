@@ -87,9 +87,9 @@ fn explain_tells_everything() {
     let text = stdout(&output);
     for says in [
         "output limit (high confidence)",
-        "do         repair_tool_call: the output limit cut off a tool call; the call is not run",
-        "left       3 attempts, 1 repair, no known limit on tokens",
-        "messages   an unknown number of messages",
+        "what to do    repair_tool_call: the output limit cut off a tool call; the call is not run",
+        "left          3 attempts, 1 repair, no known limit on tokens",
+        "messages      an unknown number of messages",
     ] {
         assert!(text.contains(says), "{says}\n{text}");
     }

@@ -379,11 +379,11 @@ fn an_error_is_told_in_the_name_of_whose_shape_it_has() {
     assert!(text.contains("anthropic, anthropic-messages (detected from the body)"), "{text}");
     let text = stdout(&endstop(&["check"], br#"{"error":{"message":"no"}}"#));
     assert!(
-        text.contains("(a guess: the body fits several wires or none; use `--provider`)"),
+        text.contains("(a guess: the body fits several formats or none; use `--provider`)"),
         "{text}"
     );
     let text = stdout(&endstop(&["check", "--provider", "openai"], WHOLE.as_bytes()));
-    assert!(text.contains("wire       openai, openai-chat\n"), "{text}");
+    assert!(text.contains("format        openai, openai-chat\n"), "{text}");
     assert!(text.starts_with("complete (high confidence): "), "{text}");
 }
 

@@ -655,9 +655,9 @@ fn a_report_on_a_closed_turn() {
     )
     .closed(machine.outcome().cloned().unwrap());
     let text = report.to_string();
-    assert!(text.contains("turn ended safety_blocked"), "{text}");
-    assert!(text.contains("turn       turn-1"), "{text}");
-    let notice = "notice     The turn ended without an answer: the provider blocked the answer";
+    assert!(text.contains("turn ended    safety_blocked"), "{text}");
+    assert!(text.contains("turn          turn-1"), "{text}");
+    let notice = "notice        The turn ended without an answer: the provider blocked the answer";
     assert!(text.contains(notice), "{text}");
     assert_eq!(serde_json::to_value(&report).unwrap()["outcome"]["terminated"], "safety_blocked");
 }
