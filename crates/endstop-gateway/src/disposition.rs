@@ -97,6 +97,10 @@ pub fn disposition(ending: &Ending, terms: Terms, status: Option<u16>) -> Dispos
 /// Returns why a response must fail, or `None` if it may pass.
 #[must_use]
 pub fn failure(ending: &Ending, terms: Terms) -> Option<Failure> {
+    // Most responses: a complete answer without tool calls.
+    if ending.over && ending.reason.is_success() && !has_calls(ending) {
+        return None;
+    }
     let remedy = remedy(ending);
     match remedy.delivery {
         Delivery::Pending if terms.background || !has_calls(ending) => return None,

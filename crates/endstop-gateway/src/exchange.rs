@@ -91,11 +91,13 @@ impl Exchange {
             key_id: key_id.as_deref().map(str::to_owned),
             upstream: upstream.to_owned(),
             path: endstop::text::clean(path, 256),
-            mode: terms.mode.word().to_owned(),
+            mode: terms.mode.word().into(),
             ..Record::default()
         };
         record.ask(&wire.profile, &info);
-        wire.provider().clone_into(&mut record.provider);
+        if record.provider != wire.provider() {
+            record.provider = wire.provider().to_owned().into();
+        }
         let noted = shared.recording.as_ref().map(Recording::spool).map(|spool| {
             let ticket = spool.start(&record);
             Noted { spool: spool.clone(), ticket, end: false }
@@ -241,9 +243,9 @@ impl Exchange {
 
     fn write_ending(&mut self, ending: &Ending, action: GuardAction) {
         self.record.end(ending);
-        self.record.decision = Some(self.decision(ending).to_owned());
+        self.record.decision = Some(self.decision(ending).into());
         self.record.total_us = micros(self.began.elapsed());
-        action.word().clone_into(&mut self.record.action);
+        self.record.action = action.word().into();
     }
 
     fn append(&mut self) {

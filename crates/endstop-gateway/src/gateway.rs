@@ -352,8 +352,7 @@ fn service(
         if request.version() <= hyper::Version::HTTP_11 {
             peer.set(Phase::Waiting);
         }
-        // In a box, which is gone once the head is: a stream may last long, and there may be many.
-        let serving = Box::pin(serve::serve(shared.clone(), peer.clone(), request));
+        let serving = serve::serve(shared.clone(), peer.clone(), request);
         // A fault of ours ends one request, and no other.
         AssertUnwindSafe(serving)
             .catch_unwind()

@@ -85,7 +85,9 @@ async fn begins_as_stream(
         return false;
     }
     let limits = &exchange.settings().config.limits;
-    let watcher = exchange.watcher(text(headers, &header::CONTENT_TYPE), limits.event_bytes);
+    // Boxed, so that the futures of all responses are small.
+    let content_type = text(headers, &header::CONTENT_TYPE);
+    let watcher = Box::new(exchange.watcher(content_type, limits.event_bytes));
     loop {
         match watcher.form_of(&read.first) {
             Form::Stream(_) => return true,

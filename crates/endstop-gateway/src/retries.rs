@@ -46,6 +46,9 @@ impl Retries {
     /// Returns the place of a request that repeats a failed one, or `None` if it is new.
     pub(crate) fn attempt(&self, key: &str, profile: &Profile, body: &[u8]) -> Option<Attempt> {
         let mut failed = self.failed.lock().unwrap_or_else(PoisonError::into_inner);
+        if failed.is_empty() {
+            return None;
+        }
         let of_key = failed.get_mut(key)?;
         let now = Instant::now();
         of_key.retain(|failed| now.duration_since(failed.at) < WITHIN);

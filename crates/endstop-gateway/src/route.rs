@@ -4,14 +4,16 @@
 //! next part says whose it is, and is checked before it becomes part of a host name. Everything
 //! after that is the provider's own path, passed on as it came.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use bytes::Bytes;
 use endstop::Wire;
 use endstop::dialect::Proof;
 use endstop::provider::{self, Auth, Provider};
 use hyper::Uri;
-use hyper::http::uri::{Authority, PathAndQuery, Scheme};
+use hyper::http::uri::{Authority, Parts, PathAndQuery, Scheme};
 
 use crate::config::{Config, Mode, Secret, ToolCalls, UpstreamConfig, is_loopback, secret};
 use crate::error::Error;
@@ -81,6 +83,8 @@ impl Wires {
 struct Base {
     scheme: Scheme,
     host: String,
+    /// The host, if it has no hole.
+    authority: Option<Authority>,
     path: String,
     /// What the hole is called; empty where there is none.
     hole: String,
@@ -99,8 +103,6 @@ pub struct Routes {
 pub struct Routed<'r> {
     /// The upstream.
     pub upstream: &'r Upstream,
-    /// The provider's own path, without the query.
-    pub path: String,
     /// The address to ask.
     pub uri: Uri,
     /// What stood for the customer's part of the host, such as the region.
@@ -168,8 +170,7 @@ impl Routes {
         let uri = upstream.base.uri(customer, rest, uri.query()).ok_or_else(|| {
             lost(format!("endstop: the path {path} cannot be passed on to `{name}`"))
         })?;
-        let path = uri.path().to_owned();
-        Ok(Routed { upstream, path, uri, customer: customer.to_owned() })
+        Ok(Routed { upstream, uri, customer: customer.to_owned() })
     }
 
     fn unknown(&self, name: &str) -> NoRoute {
@@ -384,6 +385,7 @@ impl Base {
         let base = Self {
             scheme,
             host: host.to_owned(),
+            authority: if host.contains('{') { None } else { host.parse().ok() },
             path: path.trim_end_matches('/').to_owned(),
             hole: hole.to_owned(),
             others: Vec::new(),
@@ -408,26 +410,32 @@ impl Base {
     }
 
     fn uri(&self, customer: &str, rest: &str, query: Option<&str>) -> Option<Uri> {
-        let hole = format!("{{{}}}", self.hole);
-        let fill = |text: &str| {
-            if self.hole.is_empty() { text.to_owned() } else { text.replace(&hole, customer) }
-        };
         let mut path = if self.others.iter().any(|other| begins(rest, other)) {
             rest.to_owned()
         } else {
-            join(&fill(&self.path), rest)
+            join(&self.filled(&self.path, customer), rest)
         };
         if let Some(query) = query {
             path.push('?');
             path.push_str(query);
         }
-        let authority: Authority = fill(&self.host).parse().ok()?;
-        Uri::builder()
-            .scheme(self.scheme.clone())
-            .authority(authority)
-            .path_and_query(path.parse::<PathAndQuery>().ok()?)
-            .build()
-            .ok()
+        let authority = match &self.authority {
+            Some(authority) => authority.clone(),
+            None => self.filled(&self.host, customer).parse().ok()?,
+        };
+        let mut parts = Parts::default();
+        parts.scheme = Some(self.scheme.clone());
+        parts.authority = Some(authority);
+        parts.path_and_query = Some(PathAndQuery::from_maybe_shared(Bytes::from(path)).ok()?);
+        Uri::from_parts(parts).ok()
+    }
+
+    /// Returns the text with the customer in its hole.
+    fn filled<'t>(&self, text: &'t str, customer: &str) -> Cow<'t, str> {
+        if self.hole.is_empty() || !text.contains('{') {
+            return text.into();
+        }
+        text.replace(&format!("{{{}}}", self.hole), customer).into()
     }
 }
 

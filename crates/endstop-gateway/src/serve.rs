@@ -10,6 +10,8 @@ use bytes::Bytes;
 use endstop::dialect::GatewayError;
 use endstop::next_request::UsageOption;
 use endstop::{Profile, Reason, RequestInfo, TransportEnd, Unreachable, Wire, provider};
+use futures_util::FutureExt as _;
+use futures_util::future::Either;
 use http_body_util::BodyExt as _;
 use hyper::body::{Body as _, Incoming};
 use hyper::header::{self, HeaderValue};
@@ -28,35 +30,41 @@ use crate::upstream::{RequestBody, outgoing};
 use crate::watch::GuardAction;
 
 /// Serves one request.
-pub(crate) async fn serve(
+pub(crate) fn serve(
     shared: Arc<Shared>,
     peer: Arc<Peer>,
     request: Request<Incoming>,
-) -> Response<Answer> {
+) -> impl Future<Output = Response<Answer>> + Send {
     let version = request.version();
     let busy = (version <= Version::HTTP_11).then(|| {
         peer.set(Phase::Waiting);
         Busy(peer.clone())
     });
-    if busy.is_some() && peer.was_last() {
-        return after_the_last();
-    }
+    let after_last = busy.is_some() && peer.was_last();
     // What follows a chunked request on its connection could be read in two ways.
     if busy.is_some() && request.headers().contains_key(header::TRANSFER_ENCODING) {
         peer.close_after();
     }
     let upgrades = request.headers().contains_key(header::UPGRADE);
-    let mut response = Serving { shared: &shared, peer: &peer, version }.serve(request).await;
-    let chunks = version == Version::HTTP_11 && response.body().size_hint().exact().is_none();
-    if let Some(busy) = busy {
-        peer.set(if chunks { Phase::Chunked } else { Phase::Other });
-        response.body_mut().busy = Some(busy);
-    }
-    if upgrades && version <= Version::HTTP_11 {
-        // What follows may be meant for the upgraded protocol.
-        response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
-    }
-    response
+    let serving = Serving { shared, peer: peer.clone(), version };
+    let finish = move |mut response: Response<Answer>| {
+        let chunks = version == Version::HTTP_11 && response.body().size_hint().exact().is_none();
+        if let Some(busy) = busy {
+            peer.set(if chunks { Phase::Chunked } else { Phase::Other });
+            response.body_mut().busy = Some(busy);
+        }
+        if upgrades && version <= Version::HTTP_11 {
+            // What follows may be meant for the upgraded protocol.
+            response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+        }
+        response
+    };
+    // In a box, which is gone once the head is: a stream may last long, and there may be many.
+    let serving = match after_last {
+        true => Either::Left(std::future::ready(after_the_last())),
+        false => Either::Right(Box::pin(serving.serve(request))),
+    };
+    serving.map(finish)
 }
 
 fn after_the_last() -> Response<Answer> {
@@ -67,17 +75,17 @@ fn after_the_last() -> Response<Answer> {
     response
 }
 
-struct Serving<'s> {
-    shared: &'s Arc<Shared>,
-    peer: &'s Arc<Peer>,
+struct Serving {
+    shared: Arc<Shared>,
+    peer: Arc<Peer>,
     version: Version,
 }
 
-impl Serving<'_> {
-    async fn serve(&self, request: Request<Incoming>) -> Response<Answer> {
+impl Serving {
+    async fn serve(self, request: Request<Incoming>) -> Response<Answer> {
         let settings = self.shared.settings();
         let id = uuid::Uuid::now_v7().simple().to_string();
-        let mut admitted = match admit(&settings, self.peer, &request) {
+        let mut admitted = match admit(&settings, &self.peer, &request) {
             Ok(admitted) => admitted,
             Err(denied) => return refuse(&denied.0, &id, &denied.1),
         };
@@ -137,12 +145,12 @@ impl Serving<'_> {
         let terms =
             Terms { mode, tool_calls, proves: routed.upstream.proves, background: info.background };
         let mut exchange = Exchange::new(
-            self.shared,
+            &self.shared,
             settings,
             Opening {
                 id,
                 upstream: &routed.upstream.name,
-                path: &routed.path,
+                path: routed.uri.path(),
                 wire: wire.clone(),
                 info,
                 body,

@@ -11,7 +11,7 @@ mod sqlite;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use endstop::record::{all_rules, rules};
+use endstop::record::{Name, all_rules, rules};
 use endstop::registry::Registry;
 use endstop::vocabulary::Vocabulary;
 use endstop::{Reason, Record};
@@ -251,13 +251,13 @@ impl Backfill {
         let Some(verdict) = record.judge_again(&self.registry) else { return false };
         let said = record.native_finish_reason.is_some();
         let finish_reason = (verdict.reason != Reason::Unknown || said)
-            .then(|| Vocabulary::FinishReason.spell(verdict.reason).to_owned());
+            .then(|| Name::from(Vocabulary::FinishReason.spell(verdict.reason)));
         let differs =
             record.reason != verdict.reason.name() || record.finish_reason != finish_reason;
         if differs {
-            verdict.reason.name().clone_into(&mut record.reason);
-            verdict.reason.name().clone_into(&mut record.cause);
-            verdict.confidence.name().clone_into(&mut record.confidence);
+            record.reason = verdict.reason.name().into();
+            record.cause = verdict.reason.name().into();
+            record.confidence = verdict.confidence.name().into();
             record.finish_reason = finish_reason;
         }
         differs

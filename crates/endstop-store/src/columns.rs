@@ -6,6 +6,7 @@
 use std::borrow::Cow;
 
 use endstop::Record;
+use endstop::record::Name;
 
 use crate::backend::{Entry, Stored};
 
@@ -140,7 +141,7 @@ pub(crate) static COLUMNS: [Column; 41] = [
         "finish_reason",
         Kind::Text,
         |row| maybe(row.record.finish_reason.as_deref(), SHORT),
-        |row, cell| row.record.finish_reason = cell.into_text(),
+        |row, cell| row.record.finish_reason = cell.into_text().map(Into::into),
     ),
     column(
         "native_finish_reason",
@@ -152,25 +153,25 @@ pub(crate) static COLUMNS: [Column; 41] = [
         "native_field",
         Kind::Text,
         |row| maybe(row.record.native_field.as_deref(), SHORT),
-        |row, cell| row.record.native_field = cell.into_text(),
+        |row, cell| row.record.native_field = cell.into_text().map(Into::into),
     ),
     column(
         "reason",
         Kind::Text,
         |row| text(&row.record.reason, SHORT),
-        |row, cell| row.record.reason = cell.into_string(),
+        |row, cell| row.record.reason = cell.into_string().into(),
     ),
     column(
         "confidence",
         Kind::Text,
         |row| text(&row.record.confidence, SHORT),
-        |row, cell| row.record.confidence = cell.into_string(),
+        |row, cell| row.record.confidence = cell.into_string().into(),
     ),
     column(
         "provider",
         Kind::Text,
         |row| text(&row.record.provider, SHORT),
-        |row, cell| row.record.provider = cell.into_string(),
+        |row, cell| row.record.provider = cell.into_string().into(),
     ),
     column(
         "model",
@@ -182,7 +183,7 @@ pub(crate) static COLUMNS: [Column; 41] = [
         "dialect",
         Kind::Text,
         |row| text(&row.record.dialect, SHORT),
-        |row, cell| row.record.dialect = cell.into_string(),
+        |row, cell| row.record.dialect = cell.into_string().into(),
     ),
     column(
         "upstream",
@@ -224,7 +225,7 @@ pub(crate) static COLUMNS: [Column; 41] = [
         "mode",
         Kind::Text,
         |row| text(&row.record.mode, LONG),
-        |row, cell| row.record.mode = cell.into_string(),
+        |row, cell| row.record.mode = cell.into_string().into(),
     ),
     column(
         "status",
@@ -236,13 +237,13 @@ pub(crate) static COLUMNS: [Column; 41] = [
         "closed",
         Kind::Text,
         |row| text(&row.record.closed, LONG),
-        |row, cell| row.record.closed = cell.into_string(),
+        |row, cell| row.record.closed = cell.into_string().into(),
     ),
     column(
         "cause",
         Kind::Text,
         |row| text(&row.record.cause, LONG),
-        |row, cell| row.record.cause = cell.into_string(),
+        |row, cell| row.record.cause = cell.into_string().into(),
     ),
     column(
         "shown",
@@ -254,13 +255,13 @@ pub(crate) static COLUMNS: [Column; 41] = [
         "decision",
         Kind::Text,
         |row| maybe(row.record.decision.as_deref(), LONG),
-        |row, cell| row.record.decision = cell.into_text(),
+        |row, cell| row.record.decision = cell.into_text().map(Into::into),
     ),
     column(
         "action",
         Kind::Text,
         |row| text(&row.record.action, LONG),
-        |row, cell| row.record.action = cell.into_string(),
+        |row, cell| row.record.action = cell.into_string().into(),
     ),
     column(
         "tokens_in",
@@ -402,8 +403,8 @@ fn small(cell: &Cell<'_>) -> Option<u32> {
     cell.as_int().and_then(|number| number.try_into().ok())
 }
 
-fn words(list: &str) -> Vec<String> {
-    list.split(',').filter(|word| !word.is_empty()).map(str::to_owned).collect()
+fn words(list: &str) -> Vec<Name> {
+    list.split(',').filter(|word| !word.is_empty()).map(|word| word.to_owned().into()).collect()
 }
 
 #[cfg(test)]
@@ -421,7 +422,7 @@ mod tests {
     fn a_row_is_read_as_it_was_written() {
         let record = Record {
             id: "0190aaaa0000700080000000000000ff".to_owned(),
-            shown: vec!["at_cap".to_owned(), "empty".to_owned()],
+            shown: vec!["at_cap".into(), "empty".into()],
             team_id: Some(String::new()),
             tokens_out: Some(7),
             streamed: true,

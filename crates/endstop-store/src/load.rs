@@ -72,8 +72,8 @@ pub(crate) fn rejudged(old: &Stored, verdict: &Stored) -> Option<Stored> {
     new.record.rules = said.rules;
     let same = old.record.reason == said.reason && old.record.finish_reason == said.finish_reason;
     if !same && old.previous_rules.is_none() {
-        new.previous_reason = Some(old.record.reason.clone());
-        new.previous_finish_reason.clone_from(&old.record.finish_reason);
+        new.previous_reason = Some(old.record.reason.to_string());
+        new.previous_finish_reason = old.record.finish_reason.as_deref().map(str::to_owned);
         new.previous_rules = Some(old.record.rules);
     }
     Some(new)

@@ -6,7 +6,7 @@ mod state;
 use crate::ending::{Closed, Confidence, Ending, Reason, Said, TransportEnd};
 use crate::event::Event;
 use crate::facts::Facts;
-use crate::frame::framer::{self, Form, Framer, Hints};
+use crate::frame::framer::{Form, Framer, Hints, Label};
 use crate::frame::{Frame, Rest};
 use crate::mark::Mark;
 use crate::provider::Wire;
@@ -43,7 +43,7 @@ impl Head<'_> {
     /// Reports whether the content type names a stream. The bytes may still be a body.
     #[must_use]
     pub fn names_stream(&self) -> bool {
-        framer::names_stream(self.content_type)
+        Label::of(self.content_type).is_stream()
     }
 }
 
@@ -98,7 +98,7 @@ impl Reader {
         let wire = wire.into();
         let hints = Hints {
             framing: wire.profile.framing,
-            content_type: head.content_type.to_ascii_lowercase(),
+            label: Label::of(head.content_type),
             streamed: request.streamed,
             limit: limits.event_bytes,
         };

@@ -4,6 +4,7 @@
 //! written to a file, a database or a network stream and read by another version. Names stay text,
 //! so a name that a reader does not know is preserved.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
@@ -85,6 +86,9 @@ fn fingerprint(provider: &Provider) -> u32 {
 /// Maximum length of a text in a record, in bytes.
 pub const MOST_TEXT: usize = 256;
 
+/// Name that is almost always one of Endstop's own, and then not copied.
+pub type Name = Cow<'static, str>;
+
 /// Record of one response from an upstream.
 ///
 /// ```
@@ -120,38 +124,38 @@ pub struct Record {
     /// Path of the request at the provider.
     pub path: String,
     /// Id of the provider.
-    pub provider: String,
+    pub provider: Name,
     /// Model that the response names, or else the model of the request.
     pub model: Option<String>,
     /// Id of the dialect.
-    pub dialect: String,
+    pub dialect: Name,
     /// Whether the request asked for a stream.
     pub streamed: bool,
     /// Mode of the gateway: `observe` or `guard`.
-    pub mode: String,
+    pub mode: Name,
     /// HTTP status of the upstream; `None` if it never answered.
     pub status: Option<u16>,
     /// The provider's finish reason.
     pub native_finish_reason: Option<String>,
     /// Field that held the provider's finish reason.
-    pub native_field: Option<String>,
+    pub native_field: Option<Name>,
     /// Normalized finish reason for analytics: `stop`, `length`, `tool_calls`, …; `None` if the
     /// response has no finish reason.
-    pub finish_reason: Option<String>,
+    pub finish_reason: Option<Name>,
     /// Our reason, such as `output_limit`.
-    pub reason: String,
+    pub reason: Name,
     /// Confidence in the reason: `high`, `medium` or `low`.
-    pub confidence: String,
+    pub confidence: Name,
     /// The way the bytes ended, such as `proven`.
-    pub closed: String,
+    pub closed: Name,
     /// Cause for operators; see [`Ending::cause`].
-    pub cause: String,
+    pub cause: Name,
     /// Findings about the content: the names of [`Shown::words`].
-    pub shown: Vec<String>,
+    pub shown: Vec<Name>,
     /// Decision of a policy, such as `continue`.
-    pub decision: Option<String>,
+    pub decision: Option<Name>,
     /// Action of the gateway, such as `passed` or `failed`.
-    pub action: String,
+    pub action: Name,
     /// Input tokens.
     pub tokens_in: Option<u64>,
     /// Output tokens.
@@ -184,8 +188,8 @@ impl Record {
     /// Fills in the facts of the request. Until [`Record::end`] is called, this is the record of an
     /// interrupted response.
     pub fn ask(&mut self, profile: &Profile, request: &RequestInfo) {
-        profile.provider.clone_into(&mut self.provider);
-        profile.dialect.id.clone_into(&mut self.dialect);
+        self.provider = profile.provider.into();
+        self.dialect = profile.dialect.id.into();
         self.model = request.model.as_deref().map(short);
         self.streamed = request.streamed.unwrap_or(false);
         self.cap = request.cap;
@@ -196,28 +200,31 @@ impl Record {
 
     /// Marks the response as interrupted: the process ended before the response did.
     pub fn interrupt(&mut self) {
-        Reason::Cancelled.name().clone_into(&mut self.reason);
-        self.finish_reason = Some(Vocabulary::FinishReason.spell(Reason::Cancelled).to_owned());
-        Confidence::High.name().clone_into(&mut self.confidence);
-        Closed::Interrupted.word().clone_into(&mut self.closed);
-        "interrupted".clone_into(&mut self.cause);
-        "none".clone_into(&mut self.action);
+        self.reason = Reason::Cancelled.name().into();
+        self.finish_reason = Some(Vocabulary::FinishReason.spell(Reason::Cancelled).into());
+        self.confidence = Confidence::High.name().into();
+        self.closed = Closed::Interrupted.word().into();
+        self.cause = "interrupted".into();
+        self.action = "none".into();
     }
 
     /// Fills in the ending.
     pub fn end(&mut self, ending: &Ending) {
         let native = ending.native();
-        self.provider = short(&ending.provider);
-        self.dialect = ending.dialect.to_string();
+        if self.provider != ending.provider {
+            self.provider = short(&ending.provider).into();
+        }
+        self.dialect = ending.dialect.clone();
         self.model = ending.model.as_deref().map(short).or_else(|| self.model.take());
-        self.native_field = native.map(|(field, _)| field.to_owned());
+        let field = ending.said.as_ref().map(|said| said.field.clone());
+        self.native_field = field.or_else(|| native.map(|(field, _)| field.to_owned().into()));
         self.native_finish_reason = native.map(|(_, word)| short(word));
-        self.finish_reason = ending.finish_reason().map(str::to_owned);
-        ending.reason.name().clone_into(&mut self.reason);
-        ending.confidence.name().clone_into(&mut self.confidence);
-        ending.closed.word().clone_into(&mut self.closed);
-        ending.cause().clone_into(&mut self.cause);
-        self.shown = ending.shown.words().into_iter().map(str::to_owned).collect();
+        self.finish_reason = ending.finish_reason().map(Cow::Borrowed);
+        self.reason = ending.reason.name().into();
+        self.confidence = ending.confidence.name().into();
+        self.closed = ending.closed.word().into();
+        self.cause = ending.cause().into();
+        self.shown = ending.shown.words().into_iter().map(Cow::Borrowed).collect();
         self.tokens_in = ending.usage.input;
         self.tokens_out = ending.usage.output;
         self.tokens_reasoning = ending.usage.reasoning;
@@ -274,7 +281,7 @@ impl Record {
 
 /// Reports whether the finish reason made up for a missing end marker. This is approximate, because
 /// a record does not store the order of events.
-fn word_suffices(proof: Proof, closed: Closed, shown: &[String]) -> bool {
+fn word_suffices(proof: Proof, closed: Closed, shown: &[Name]) -> bool {
     let shows = |word: &str| shown.iter().any(|shown| shown == word);
     match proof {
         Proof::Event => false,
@@ -299,7 +306,7 @@ fn field(profile: &Profile, name: &str) -> &'static str {
 
 /// Rebuilds the findings about the content from their names. Counts are not stored, so each is 0 or
 /// 1.
-fn shown(words: &[String]) -> Shown {
+fn shown(words: &[Name]) -> Shown {
     let has = |word: &str| words.iter().any(|known| known == word);
     let count = |word: &str| u32::from(has(word));
     Shown {

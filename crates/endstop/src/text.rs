@@ -99,6 +99,10 @@ fn looks_random(token: &str) -> bool {
 }
 
 fn push_capped(kept: &mut String, text: &str, cap: usize) {
+    if kept.len() + text.len() <= cap && text.bytes().all(|byte| matches!(byte, b' '..=b'~')) {
+        kept.push_str(text);
+        return;
+    }
     for c in text.chars() {
         let hidden = c.is_control() || is_invisible(c);
         let width = if hidden { c.escape_unicode().len() } else { c.len_utf8() };

@@ -17,22 +17,22 @@ fn id(number: u64) -> String {
 }
 
 fn record(number: u64, provider: &str, native: &str, finish_reason: &str, reason: &str) -> Entry {
-    let word = |word: &str| (!word.is_empty()).then(|| word.to_owned());
+    let word = |word: &str| (!word.is_empty()).then(|| word.into());
     let record = Record {
         id: id(number),
         turn_id: id(number / 2 * 2),
         attempt: u32::try_from(number % 2).unwrap() + 1,
         created_at: now() - 60_000 - number,
-        team_id: Some("blue".to_owned()),
-        provider: provider.to_owned(),
+        team_id: Some("blue".into()),
+        provider: provider.to_owned().into(),
         model: Some(format!("{provider}-model")),
         native_finish_reason: word(native),
-        native_field: Some("finish_reason".to_owned()),
-        finish_reason: word(finish_reason),
-        reason: reason.to_owned(),
-        confidence: "high".to_owned(),
-        closed: "proven".to_owned(),
-        action: "passed".to_owned(),
+        native_field: Some("finish_reason".into()),
+        finish_reason: word(finish_reason).map(Into::into),
+        reason: reason.to_owned().into(),
+        confidence: "high".into(),
+        closed: "proven".into(),
+        action: "passed".into(),
         tokens_out: Some(10),
         total_us: 20_000,
         rules: endstop::record::rules("openai"),
@@ -188,13 +188,13 @@ fn rows_of_others_are_filled_in_and_own_ones_judged_again() {
     store.migrate().unwrap();
     let mut old = record(0, "openai", "length", "other", "unknown");
     old.record.rules = 0;
-    old.record.dialect = "openai-chat".to_owned();
+    old.record.dialect = "openai-chat".into();
     store.load(&[old]).unwrap();
     let output = stdout(&endstop(&["backfill", "--from", &url], b""));
     assert!(output.contains("rows written by Endstop: 1 changed under newer rules"), "{output}");
     let row = store.ending(&id(0)).unwrap().unwrap();
     assert_eq!(
-        (row.record.reason.as_str(), row.record.rules),
+        (&*row.record.reason, row.record.rules),
         ("output_limit", endstop::record::rules("openai"))
     );
     assert_eq!(row.previous_reason.as_deref(), Some("unknown"));

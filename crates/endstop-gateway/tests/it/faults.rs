@@ -35,7 +35,7 @@ async fn unanswered(field: &Arc<Field>, status: u16, cause: &str) {
             assert_eq!((response.status, response.end), (status, End::Clean), "{label}");
             let record = field.record(response.id()).await;
             assert_eq!(
-                (record.kept.cause.as_str(), record.action),
+                (&*record.kept.cause, record.action),
                 (cause, GuardAction::Refused),
                 "{label}"
             );

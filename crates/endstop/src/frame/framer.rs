@@ -31,8 +31,8 @@ pub struct Framer {
 pub struct Hints {
     /// Framing of the wire's streams.
     pub framing: Framing,
-    /// Content type, in lower case; empty if not known.
-    pub content_type: String,
+    /// Framing that the content type names.
+    pub label: Label,
     /// Whether the request asked for a stream.
     pub streamed: Option<bool>,
     /// Maximum size of an event or a body, in bytes.
@@ -232,7 +232,7 @@ impl Found {
 impl Hints {
     /// Detects the framing. Returns `None` if more bytes are needed.
     fn decide(&self, held: &[u8], ended: bool) -> Option<Found> {
-        let label = Label::of(&self.content_type);
+        let label = self.label;
         if label == Label::Aws {
             return Some(self.aws());
         }
@@ -275,17 +275,32 @@ impl Hints {
 }
 
 /// Framing that a content type names.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Label {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Label {
+    /// Server-sent events.
     Sse,
+    /// JSON lines.
     Lines,
+    /// AWS event stream.
     Aws,
+    /// No stream.
     Other,
 }
 
 impl Label {
-    /// Reads a content type in lower case.
-    fn of(content_type: &str) -> Self {
+    /// Reads a content type, in any case.
+    pub(crate) fn of(content_type: &str) -> Self {
+        let begins = |kind: &str| {
+            content_type.get(..kind.len()).is_some_and(|start| start.eq_ignore_ascii_case(kind))
+        };
+        // Most responses.
+        if begins("application/json") {
+            return Self::Other;
+        }
+        if begins("text/event-stream") {
+            return Self::Sse;
+        }
+        let content_type = content_type.to_ascii_lowercase();
         let says = |kind: &str| content_type.contains(kind);
         if says("event-stream") {
             Self::Sse
@@ -297,11 +312,11 @@ impl Label {
             Self::Other
         }
     }
-}
 
-/// Reports whether a content type names a stream.
-pub(crate) fn names_stream(content_type: &str) -> bool {
-    Label::of(&content_type.to_ascii_lowercase()) != Label::Other
+    /// Reports whether it is the label of a stream.
+    pub(crate) fn is_stream(self) -> bool {
+        self != Self::Other
+    }
 }
 
 fn without_mark(bytes: &[u8]) -> &[u8] {

@@ -6,7 +6,7 @@ use serde_json::value::RawValue;
 
 use super::PauseProtocol;
 use super::document::{Document, quoted};
-use crate::frame::framer::{Framer, Hints};
+use crate::frame::framer::{Framer, Hints, Label};
 use crate::frame::{Frame, Rest};
 use crate::provider::Profile;
 
@@ -48,7 +48,7 @@ impl Content {
         };
         let hints = Hints {
             framing: profile.framing,
-            content_type: content_type.to_ascii_lowercase(),
+            label: Label::of(content_type),
             streamed: None,
             limit: MAX_CONTENT,
         };

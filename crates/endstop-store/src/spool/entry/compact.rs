@@ -4,6 +4,7 @@
 //! it is written twice in the way of every response.
 
 use endstop::Record;
+use endstop::record::Name;
 
 /// Appends a record.
 pub(super) fn write(buffer: &mut Vec<u8>, record: &Record) {
@@ -145,7 +146,7 @@ impl Fields<'_> {
         push_text(self.buffer, text);
     }
 
-    fn texts(&mut self, name: &str, texts: &[String]) {
+    fn texts(&mut self, name: &str, texts: &[Name]) {
         if texts.is_empty() {
             return;
         }
@@ -224,7 +225,7 @@ mod tests {
             streamed: true,
             status: Some(0),
             native_finish_reason: text("日本\n"),
-            shown: vec!["text".to_owned(), String::new()],
+            shown: vec!["text".into(), "".into()],
             tokens_in: Some(0),
             total_us: 10,
             ..Record::default()
