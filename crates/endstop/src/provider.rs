@@ -266,7 +266,7 @@ pub struct SdkUrl {
     /// Path of the base URL after the provider's route at the gateway. `{name}` stands for a part
     /// that differs by customer.
     pub path: &'static str,
-    /// SDKs with this setting. Names are those of PyPI unless they say otherwise.
+    /// SDKs with this setting. Names are those of `PyPI` unless they say otherwise.
     pub sdks: &'static [&'static str],
 }
 

@@ -407,7 +407,7 @@ mod tests {
             RequestInfo { model: Some("m".repeat(5000)), cap: Some(9), ..RequestInfo::default() };
         record.ask(&provider::OPENAI.main, &request);
         assert_eq!(record.model.map(|model| model.len()), Some(MOST_TEXT));
-        assert_eq!((record.reason.as_str(), record.closed.as_str()), ("cancelled", "interrupted"));
+        assert_eq!((&*record.reason, &*record.closed), ("cancelled", "interrupted"));
         assert_eq!(record.finish_reason.as_deref(), Some("cancel"));
     }
 
@@ -442,6 +442,6 @@ mod tests {
     fn records_of_other_versions_are_read() {
         let record: Record =
             serde_json::from_str(r#"{"id":"x","new":1,"reason":"newer"}"#).unwrap();
-        assert_eq!((record.id.as_str(), record.reason.as_str()), ("x", "newer"));
+        assert_eq!((record.id.as_str(), &*record.reason), ("x", "newer"));
     }
 }

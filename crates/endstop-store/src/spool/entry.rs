@@ -77,7 +77,10 @@ pub(super) fn encode(
     sequence: u32,
     record: &Record,
 ) -> Option<()> {
-    write(buffer, kind, sequence, &record.id, |buffer| Some(compact::write(buffer, record)))?;
+    write(buffer, kind, sequence, &record.id, |buffer| {
+        compact::write(buffer, record);
+        Some(())
+    })?;
     if buffer.len() <= HEAD + MOST {
         return Some(());
     }

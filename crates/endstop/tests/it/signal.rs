@@ -235,7 +235,7 @@ fn says_what_the_record_says(case: &case::Case, signal: &TerminationSignal) {
     record.end(&ending);
     let words = |known: Vocabulary| signal.vocabularies[known.name()].as_deref();
     assert_eq!(words(Vocabulary::FinishReason), record.finish_reason.as_deref());
-    assert_eq!(words(Vocabulary::Endstop), Some(record.reason.as_str()));
+    assert_eq!(words(Vocabulary::Endstop), Some(&*record.reason));
     assert_eq!(words(Vocabulary::StopReason), Some(&*ending.stop_reason().to_string()));
     assert_eq!(words(Vocabulary::Termination), Some(signal.reason.as_str()));
     assert_eq!(signal.vocabularies.len(), VOCABULARIES.len());
