@@ -77,8 +77,8 @@ fn one_bad_row_does_not_hold_up_the_others() {
     let mut batch: Vec<Entry> = (0..100).map(|number| of_team(number, TEAM)).collect();
     batch[3].record.team_id = Some("not a uuid".to_owned());
     batch[50].record.team_id = None;
-    batch[51].record.provider = "forbidden".to_owned();
-    batch[98].record.provider = "longer than twelve".to_owned();
+    batch[51].record.provider = "forbidden".into();
+    batch[98].record.provider = "longer than twelve".into();
     batch[99].record.id = "x".to_owned();
     let loaded = store.load(&batch).unwrap();
     let refused: Vec<usize> = loaded.refused.iter().map(|(index, _)| *index).collect();

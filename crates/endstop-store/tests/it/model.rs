@@ -60,15 +60,15 @@ pub(crate) fn entry(number: u64) -> Entry {
         attempt: 1,
         created_at: T0 + number,
         team_id: Some("team".to_owned()),
-        provider: "openai".to_owned(),
+        provider: "openai".into(),
         upstream: "openai".to_owned(),
         model: Some("gpt-5".to_owned()),
-        dialect: "openai_chat".to_owned(),
+        dialect: "openai_chat".into(),
         native_finish_reason: Some("stop".to_owned()),
-        native_field: Some("finish_reason".to_owned()),
-        finish_reason: Some("stop".to_owned()),
-        reason: "complete".to_owned(),
-        confidence: "high".to_owned(),
+        native_field: Some("finish_reason".into()),
+        finish_reason: Some("stop".into()),
+        reason: "complete".into(),
+        confidence: "high".into(),
         tokens_out: Some(10),
         total_us: 1_000_000,
         rules: 1,
@@ -85,12 +85,12 @@ pub(crate) fn any(dice: &mut Dice, number: u64) -> Entry {
         created_at: T0 + (number * 7_919) % 72 * HOUR + number,
         team_id: (dice.roll(4) > 0).then(|| dice.pick(&["a", "b", "", "null"]).to_owned()),
         key_id: (dice.roll(2) > 0).then(|| "key".to_owned()),
-        provider: dice.pick(&["openai", "anthropic", "acme"]).to_owned(),
+        provider: dice.pick(&["openai", "anthropic", "acme"]).to_owned().into(),
         model: (dice.roll(8) > 0).then(|| dice.pick(&ODD).to_owned()),
         native_finish_reason: (dice.roll(4) > 0).then(|| dice.pick(&ODD).to_owned()),
-        finish_reason: (dice.roll(4) > 0).then(|| dice.pick(&["stop", "length"]).to_owned()),
-        reason: reason.name().to_owned(),
-        shown: if dice.roll(2) > 0 { vec!["at_cap".to_owned()] } else { Vec::new() },
+        finish_reason: (dice.roll(4) > 0).then(|| dice.pick(&["stop", "length"]).into()),
+        reason: reason.name().to_owned().into(),
+        shown: if dice.roll(2) > 0 { vec!["at_cap".into()] } else { Vec::new() },
         tokens_in: dice.maybe(1000),
         tokens_out: dice.maybe(1000),
         tokens_reasoning: dice.maybe(1000),
@@ -145,9 +145,9 @@ impl Model {
 
 fn key(by: Dimension, record: &Record) -> Option<String> {
     match by {
-        Dimension::FinishReason => record.finish_reason.clone(),
-        Dimension::Reason => Some(record.reason.clone()),
-        Dimension::Provider => Some(record.provider.clone()),
+        Dimension::FinishReason => record.finish_reason.clone().map(Into::into),
+        Dimension::Reason => Some(record.reason.clone().into()),
+        Dimension::Provider => Some(record.provider.clone().into()),
         Dimension::Model => record.model.clone(),
         Dimension::Team => record.team_id.clone(),
         Dimension::Key => record.key_id.clone(),
@@ -159,10 +159,10 @@ fn key(by: Dimension, record: &Record) -> Option<String> {
 
 fn count(sums: &mut Sums, record: &Record) {
     sums.count += 1;
-    *sums.reasons.entry(record.reason.clone()).or_default() += 1;
+    *sums.reasons.entry(record.reason.clone().into()).or_default() += 1;
     if record.attempt > 1 {
         sums.continued += 1;
-        if ["complete", "stop_sequence", "tool_call"].contains(&record.reason.as_str()) {
+        if ["complete", "stop_sequence", "tool_call"].contains(&record.reason.as_ref()) {
             sums.continued_well += 1;
         }
     }
@@ -170,7 +170,7 @@ fn count(sums: &mut Sums, record: &Record) {
     sums.tokens_out += record.tokens_out.unwrap_or(0);
     sums.tokens_reasoning += record.tokens_reasoning.unwrap_or(0);
     sums.tokens_cached += record.tokens_cached.unwrap_or(0);
-    if ["output_limit", "context_limit", "cut", "timed_out"].contains(&record.reason.as_str()) {
+    if ["output_limit", "context_limit", "cut", "timed_out"].contains(&record.reason.as_ref()) {
         sums.tokens_of_cut += record.tokens_out.unwrap_or(0);
     }
     sums.counted += u64::from(record.tokens_out.is_some());

@@ -132,7 +132,7 @@ fn later_entries_win_in_any_order(open: Open<'_>) {
     let mut store = ready(open);
     let at = |sequence: u32, reason: &str| {
         let record = Record {
-            reason: reason.to_owned(),
+            reason: reason.to_owned().into(),
             tokens_out: Some(sequence.into()),
             ..entry(1).record
         };
@@ -144,7 +144,7 @@ fn later_entries_win_in_any_order(open: Open<'_>) {
     let mixed = [at(2, "failed"), at(5, "complete"), at(3, "cut"), at(5, "complete")];
     assert_eq!(store.load(&mixed).unwrap(), loaded(0, 1, 3));
     let stored = store.ending(&id(1)).unwrap().unwrap();
-    assert_eq!((stored.sequence, stored.record.reason.as_str()), (5, "complete"));
+    assert_eq!((stored.sequence, stored.record.reason.as_ref()), (5, "complete"));
     let total = store.report(&query(&[])).unwrap().total.now;
     assert_eq!((total.count, total.tokens_out, total.tokens_of_cut), (1, 5, 0));
     assert_eq!(total.reasons, BTreeMap::from([("complete".to_owned(), 1)]));
@@ -243,7 +243,7 @@ fn odd_texts_are_inert(open: Open<'_>) {
                 model: Some(text.clone()),
                 team_id: Some(text.clone()),
                 upstream: text.clone(),
-                reason: text.clone(),
+                reason: text.clone().into(),
                 native_finish_reason: Some(text),
                 ..entry(number).record
             };
@@ -271,13 +271,13 @@ fn texts_are_capped(open: Open<'_>) {
         team_id: Some(long("t")),
         key_id: Some(long("k")),
         upstream: long("u"),
-        provider: long("p"),
-        dialect: long("d"),
-        reason: long("r"),
-        finish_reason: Some(long("f")),
+        provider: long("p").into(),
+        dialect: long("d").into(),
+        reason: long("r").into(),
+        finish_reason: Some(long("f").into()),
         turn_id: long("t"),
         path: long("/"),
-        shown: vec![long("s")],
+        shown: vec![long("s").into()],
         error_type: Some(long("e")),
         ..entry(0).record
     };
@@ -313,7 +313,7 @@ fn rows_are_found(open: Open<'_>) {
     for (attempt, entry) in (1..).zip(entries.iter_mut().skip(10).take(3)) {
         entry.record.turn_id = "the turn".to_owned();
         entry.record.attempt = 4 - attempt;
-        entry.record.action = "passed".to_owned();
+        entry.record.action = "passed".into();
     }
     store.load(&entries).unwrap();
     let turn = store.turn("the turn").unwrap();
@@ -481,7 +481,7 @@ fn words_are_counted(open: Open<'_>) {
     let said = |number: u64, sequence: u32, word: Option<&str>, reason: &str| {
         let native_finish_reason = word.map(str::to_owned);
         let reason = reason.to_owned();
-        let record = Record { native_finish_reason, reason, ..entry(number).record };
+        let record = Record { native_finish_reason, reason: reason.into(), ..entry(number).record };
         Entry { sequence, record }
     };
     store.load(&[said(1, 0, None, "cut"), said(2, 0, Some("stop"), "complete")]).unwrap();
@@ -528,8 +528,8 @@ fn rows_are_judged_again(open: Open<'_>) {
         let mut rows = rows.to_vec();
         for row in &mut rows {
             row.record.rules = rules;
-            row.record.reason = reason.to_owned();
-            row.record.finish_reason = Some(finish.to_owned());
+            row.record.reason = reason.to_owned().into();
+            row.record.finish_reason = Some(finish.to_owned().into());
             // Nothing but the verdict is written.
             row.record.model = Some("other".to_owned());
         }
@@ -540,7 +540,7 @@ fn rows_are_judged_again(open: Open<'_>) {
     assert_eq!(store.rejudge(&verdicts).unwrap(), 0);
     assert_eq!(store.judged_otherwise(&[2], "", 20).unwrap().len(), 10);
     let row = store.ending(&first[0].record.id).unwrap().unwrap();
-    assert_eq!((row.record.reason.as_str(), row.record.rules), ("output_limit", 2));
+    assert_eq!((row.record.reason.as_ref(), row.record.rules), ("output_limit", 2));
     assert_eq!(row.previous_reason.as_deref(), Some("complete"));
     assert_eq!(row.previous_finish_reason.as_deref(), Some("stop"));
     assert_eq!((row.previous_rules, row.record.model.as_deref()), (Some(1), Some("gpt-5")));

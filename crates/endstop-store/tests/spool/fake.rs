@@ -95,7 +95,7 @@ impl Backend for Fake {
                 continue;
             }
             *rows.seen.entry((id.clone(), entry.sequence)).or_default() += 1;
-            rows.closed.insert(id.clone(), entry.record.closed.clone());
+            rows.closed.insert(id.clone(), entry.record.closed.clone().into());
             loaded.added += 1;
         }
         if rows.mood == Mood::CommitsAndDies { Err(down()) } else { Ok(loaded) }

@@ -275,7 +275,7 @@ fn a_long_stream_is_carried_along_and_closed_once() {
     assert_eq!((recovery.orphans, recovery.missing, recovery.quarantined), (1, 0, 0));
     let entries = drain(&again);
     let long: Vec<_> = entries.iter().filter(|entry| entry.record.id == "long").collect();
-    assert_eq!((long.len(), long[0].record.closed.as_str()), (1, "interrupted"));
+    assert_eq!((long.len(), long[0].record.closed.as_ref()), (1, "interrupted"));
 }
 
 #[test]

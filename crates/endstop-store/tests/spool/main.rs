@@ -71,7 +71,7 @@ fn peek(spool: &Spool) -> Vec<Entry> {
 /// Id, sequence and how it closed: what entries are compared by.
 fn said(entries: &[Entry]) -> Vec<(String, u32, String)> {
     let said =
-        |entry: &Entry| (entry.record.id.clone(), entry.sequence, entry.record.closed.clone());
+        |entry: &Entry| (entry.record.id.clone(), entry.sequence, entry.record.closed.to_string());
     entries.iter().map(said).collect()
 }
 
