@@ -1,4 +1,4 @@
-//! The operators' listener: what was told, live and by id; health; the description of itself.
+//! The operators' listener: endings, reports, health, and a description of the API.
 
 mod openapi;
 mod query;
@@ -26,14 +26,14 @@ use query::{Asking, asked, wanted};
 
 pub use openapi::openapi;
 
-/// What the listener answers from.
+/// State of the listener.
 #[derive(Clone, Debug)]
 pub struct Admin {
-    /// What is told.
+    /// State that requests share.
     pub shared: Arc<Shared>,
-    /// What operators must show; nothing on loopback by default.
+    /// Token that operators must show; none on loopback by default.
     pub token: Option<Secret>,
-    /// New requests are taken.
+    /// Whether new requests are accepted.
     pub ready: Arc<AtomicBool>,
 }
 
@@ -53,7 +53,7 @@ pub fn router(admin: Admin) -> Router {
         .route("/endstop/v1/openapi.json", get(|| async { Json(openapi()) }))
         .merge(closed)
         .fallback(|| async {
-            wrong(StatusCode::NOT_FOUND, "there is no such path; see /endstop/v1/openapi.json")
+            wrong(StatusCode::NOT_FOUND, "unknown path: see /endstop/v1/openapi.json")
         })
         .layer(middleware::map_response(secure))
         .with_state(admin)

@@ -1,5 +1,5 @@
-//! The configuration: one TOML file, every key optional. Without a file, every built-in provider is
-//! served on loopback, guarded, with the caller's own keys.
+//! The configuration: one TOML file with optional keys. Without a file, every built-in provider is
+//! served on loopback, in guard mode, with the callers' own keys.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -14,13 +14,13 @@ use zeroize::Zeroizing;
 
 use crate::error::Error;
 
-/// What is done with a response as it passes.
+/// Mode of the gateway.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Mode {
-    /// Nothing: the bytes pass untouched, and the ending is told.
+    /// The bytes pass unchanged, and the ending is recorded.
     Observe,
-    /// A quiet failure is made loud.
+    /// Responses that end badly without saying so become errors.
     Guard,
 }
 
@@ -35,11 +35,11 @@ impl Mode {
     }
 }
 
-/// What a guard does about tool calls.
+/// Treatment of tool calls in guard mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ToolCalls {
-    /// They are the client's to judge.
+    /// Tool calls pass like text.
     Pass,
     /// Frames after which a client could run a call wait until the call is proven. `fail` is an older
     /// name for it.
@@ -61,7 +61,7 @@ impl ToolCalls {
     }
 }
 
-/// How endings are logged.
+/// Format of the log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Log {
@@ -78,18 +78,18 @@ pub enum Log {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
-    /// Where clients connect.
+    /// Address for clients.
     pub listen: SocketAddr,
-    /// Where operators connect; `off` for nowhere.
+    /// Address for operators, or `off`.
     #[serde(deserialize_with = "address_or_off")]
     pub admin: Option<SocketAddr>,
-    /// The mode where nothing else is said.
+    /// Mode, unless an upstream or a request sets another.
     pub mode: Mode,
-    /// What a guard does about tool calls where nothing else is said.
+    /// Treatment of tool calls, unless an upstream or a request sets another.
     pub tool_calls: ToolCalls,
-    /// Callers may ask for less than is configured.
+    /// Whether callers may ask for less protection than is configured.
     pub allow_looser: bool,
-    /// In a guarded stream, a comment after so much silence; never by default.
+    /// Silence after which a guarded stream gets a comment; none by default.
     #[serde(deserialize_with = "optional_duration")]
     pub heartbeat: Option<Duration>,
     /// The environment variable with the token that callers of the gateway's own keys must show.
@@ -102,19 +102,19 @@ pub struct Config {
     pub admin_token_file: Option<PathBuf>,
     /// Certificates to trust besides the system's.
     pub extra_ca: Option<PathBuf>,
-    /// How endings are logged.
+    /// Format of the log.
     pub log: Log,
-    /// How many endings are kept in memory.
+    /// Number of endings kept in memory.
     pub keep: usize,
-    /// Where endings are kept: `sqlite:FILE`, `postgres://…`, or `off`.
+    /// Store of endings: `sqlite:FILE`, `postgres://…`, or `off`.
     pub store: Option<String>,
     /// The environment variable with that address, where it holds a password.
     pub store_env: Option<String>,
     /// The directory of the spool, and of what else is kept on this machine.
     pub data: Option<PathBuf>,
-    /// What is kept, and for how long.
+    /// Settings of the record.
     pub record: RecordConfig,
-    /// Who asks, by the keys that they show.
+    /// Teams, by the keys of their requests.
     pub teams: BTreeMap<String, TeamConfig>,
     /// The certificate that clients see; plain HTTP without.
     pub tls: Option<Tls>,
@@ -186,7 +186,7 @@ impl<'de> Deserialize<'de> for PolicyTable {
     }
 }
 
-/// What is kept, and for how long.
+/// Settings of the record.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct RecordConfig {
@@ -194,7 +194,7 @@ pub struct RecordConfig {
     pub team_header: bool,
     /// Streams that tell their tokens only if asked are asked, and what that adds is taken out again.
     pub ask_usage: bool,
-    /// What is done with new requests while nothing can be recorded.
+    /// Treatment of new requests while nothing can be recorded.
     pub when_full: WhenFull,
     /// The most that waits on this machine for the store, in bytes.
     pub spool_bytes: u64,
@@ -222,7 +222,7 @@ impl Default for RecordConfig {
     }
 }
 
-/// What is done with new requests while nothing can be recorded.
+/// Treatment of new requests while nothing can be recorded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum WhenFull {
@@ -242,7 +242,7 @@ impl From<WhenFull> for endstop_store::spool::WhenFull {
     }
 }
 
-/// Who asks, by the keys that they show.
+/// A team, by the keys of its requests.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct TeamConfig {
@@ -279,13 +279,13 @@ pub struct UpstreamConfig {
     pub key_file: Option<PathBuf>,
     /// Its mode.
     pub mode: Option<Mode>,
-    /// What a guard does about its tool calls.
+    /// Treatment of its tool calls.
     pub tool_calls: Option<ToolCalls>,
     /// It speaks HTTP/2 without TLS.
     pub h2c: bool,
     /// It is known to send what proves the end of a stream. Built-in providers are.
     pub proves_end: Option<bool>,
-    /// Whose requests these are.
+    /// Team of its requests.
     pub team: Option<String>,
     /// Its streams are asked for their tokens.
     pub ask_usage: Option<bool>,
@@ -319,7 +319,7 @@ pub struct Limits {
     /// For a connection without a request.
     #[serde(deserialize_with = "duration")]
     pub keep_alive: Duration,
-    /// What waits for the proof of its end waits so long.
+    /// For an end marker, after the finish reason of a tool call.
     #[serde(deserialize_with = "duration")]
     pub proof: Duration,
     /// For held frames of a tool call, until something is sent to keep the client waiting.
@@ -422,7 +422,7 @@ impl Config {
     pub fn data_dir(&self) -> Result<PathBuf, Error> {
         self.data.clone().or_else(default_data_dir).ok_or_else(|| Error::Secret {
             what: "data".to_owned(),
-            message: "there is no home directory; name a directory with `data`".to_owned(),
+            message: "no home directory found: set a directory with `data`".to_owned(),
         })
     }
 
@@ -547,7 +547,7 @@ fn duration<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::E
     let text = String::deserialize(deserializer)?;
     parse_duration(&text).ok_or_else(|| {
         serde::de::Error::custom(format!(
-            "`{text}` is no time: write `500ms`, `30s`, `10m`, `2h` or `90d`"
+            "invalid duration `{text}`: expected a number and ms, s, m, h or d"
         ))
     })
 }
@@ -567,7 +567,7 @@ fn address_or_off<'de, D: Deserializer<'de>>(
     }
     text.parse().map(Some).map_err(|_| {
         serde::de::Error::custom(format!(
-            "`{text}` is no address: write `127.0.0.1:4101`, or `off`"
+            "invalid address `{text}`: expected an address such as 127.0.0.1:4101, or off"
         ))
     })
 }

@@ -1,4 +1,4 @@
-//! The disposition of a response: what a guard does about its ending.
+//! The disposition of a response: the treatment that its ending calls for.
 //!
 //! One pure function for plain and streamed responses. A response fails if part of it is missing
 //! that the provider meant to send, or if it holds a tool call that the core's one rule refuses.
@@ -13,7 +13,7 @@ use endstop_turn::policy::{Cause, Delivery, Remedy, remedy};
 
 use crate::config::{Mode, ToolCalls};
 
-/// What is done about a response.
+/// Treatment of a response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Disposition {
     /// It passes unchanged.

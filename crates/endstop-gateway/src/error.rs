@@ -1,6 +1,6 @@
-//! What can go wrong before the gateway serves, or with all of it.
+//! Errors of the gateway as a whole.
 
-/// Why the gateway does not start, or does not take over a configuration.
+/// An error that keeps the gateway from starting or from reloading its configuration.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -11,23 +11,23 @@ pub enum Error {
         file: String,
         /// The line, where it is known.
         line: Option<usize>,
-        /// What is wrong.
+        /// Description of the mistake.
         message: String,
     },
     /// A key or token is wrong or missing.
     #[error("{what}: {message}")]
     Secret {
-        /// Which.
+        /// Name of the setting.
         what: String,
-        /// What is wrong with it.
+        /// Description of the mistake.
         message: String,
     },
     /// An upstream is wrong.
     #[error("upstream `{name}`: {message}")]
     Upstream {
-        /// Its name.
+        /// Name of the upstream.
         name: String,
-        /// What is wrong.
+        /// Description of the mistake.
         message: String,
     },
     /// The listener and the keys do not go together.
@@ -38,7 +38,7 @@ pub enum Error {
     Listen {
         /// The address.
         address: std::net::SocketAddr,
-        /// Why.
+        /// Cause.
         source: std::io::Error,
     },
     /// The store of endings is wrong, or its spool cannot be used.
@@ -49,7 +49,7 @@ pub enum Error {
     Data {
         /// The directory.
         dir: String,
-        /// Why.
+        /// Cause.
         source: std::io::Error,
     },
     /// Certificates cannot be read.
@@ -57,7 +57,7 @@ pub enum Error {
     Certificate {
         /// The file.
         file: String,
-        /// What is wrong.
+        /// Description of the mistake.
         message: String,
     },
 }

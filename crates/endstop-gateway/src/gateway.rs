@@ -27,13 +27,13 @@ use crate::upstream::connect::certificates;
 use crate::watch::Watch;
 use crate::watch::recording::{Recording, Trouble};
 
-/// After the drain, streams that are told to end get so long to do it.
+/// Time for streams to end after the drain time.
 const LAST: Duration = Duration::from_secs(2);
 
-/// How often it is looked how recording goes.
+/// Time between two checks of the recording.
 const WATCH: Duration = Duration::from_secs(1);
 
-/// A gateway that listens.
+/// A gateway with open listeners.
 #[derive(Debug)]
 pub struct Gateway {
     shared: Arc<Shared>,
@@ -55,7 +55,7 @@ impl std::fmt::Debug for TlsAcceptorBox {
     }
 }
 
-/// What can be done to a gateway that runs.
+/// Controls a running gateway.
 #[derive(Clone, Debug)]
 pub struct Handle {
     shared: Arc<Shared>,
@@ -63,10 +63,10 @@ pub struct Handle {
 }
 
 impl Handle {
-    /// Takes over another configuration for requests to come. The listeners stay as they are.
+    /// Replaces the configuration for new requests. The listeners stay as they are.
     ///
     /// # Errors
-    /// What is wrong with it; the old one stays.
+    /// The mistake in it. The old configuration stays.
     pub fn reload(&self, config: Config) -> Result<(), Error> {
         let old = self.shared.settings();
         let moved = old.config.listen != config.listen || old.config.admin != config.admin;
@@ -93,19 +93,19 @@ impl Handle {
         self.shared.watch.clone()
     }
 
-    /// Where endings are kept, if anywhere.
+    /// Returns the store of endings, if there is one.
     #[must_use]
     pub fn recording(&self) -> Option<&Recording> {
         self.shared.recording.as_ref()
     }
 
-    /// How many streams are under way.
+    /// Returns the number of open streams.
     #[must_use]
     pub fn streams(&self) -> usize {
         self.shared.live.count()
     }
 
-    /// How many clients are connected.
+    /// Returns the number of connected clients.
     #[must_use]
     pub fn connections(&self) -> usize {
         self.connections.load(Ordering::Acquire)
@@ -116,7 +116,7 @@ impl Gateway {
     /// Checks the configuration and listens.
     ///
     /// # Errors
-    /// What is wrong with the configuration, or why an address cannot be listened on.
+    /// The mistake in the configuration, or the reason why an address cannot be listened on.
     pub async fn bind(config: Config) -> Result<Self, Error> {
         let admin = config.admin;
         // One that is named and cannot be read must not leave the listener open.
@@ -150,31 +150,31 @@ impl Gateway {
         })
     }
 
-    /// Where clients connect.
+    /// Returns the address for clients.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Where operators connect.
+    /// Returns the address for operators.
     #[must_use]
     pub fn admin_address(&self) -> Option<SocketAddr> {
         self.admin.as_ref().map(|(_, address)| *address)
     }
 
-    /// Where requests go.
+    /// Returns the current settings.
     #[must_use]
     pub fn settings(&self) -> Arc<Settings> {
         self.shared.settings()
     }
 
-    /// What can be done to it while it runs.
+    /// Returns the controls of the gateway.
     #[must_use]
     pub fn handle(&self) -> Handle {
         Handle { shared: self.shared.clone(), connections: self.connections.clone() }
     }
 
-    /// Serves until told to stop; then lets what is under way end, for a while.
+    /// Serves until `stop` is ready, then drains: open streams may finish within the drain time.
     pub async fn run(self, stop: impl Future<Output = ()>) {
         let Self { shared, listener, tls, admin, admin_token, ready, connections, .. } = self;
         let settings = shared.settings();
@@ -222,7 +222,7 @@ impl Gateway {
         let _ = tokio::task::spawn_blocking(move || {
             let loaded = shared.recording.as_ref().is_none_or(|recording| recording.stop(LAST));
             if !loaded {
-                shared.watch.notice("endstop: some endings wait in the spool for the next start");
+                shared.watch.notice("endstop: some endings stay in the spool until the next start");
             }
             shared.watch.flush(LAST);
         })
@@ -237,7 +237,7 @@ async fn bind(address: SocketAddr) -> Result<(TcpListener, SocketAddr), Error> {
     Ok((listener, address))
 }
 
-/// Looks after clients that do not take anything in.
+/// Ends streams whose clients do not read.
 async fn look_after(shared: Arc<Shared>, limit: Duration) {
     let mut ticks = tokio::time::interval((limit / 10).max(Duration::from_millis(10)));
     loop {
@@ -246,7 +246,7 @@ async fn look_after(shared: Arc<Shared>, limit: Duration) {
     }
 }
 
-/// Says when recording begins to fail, and when it is well again.
+/// Logs when recording begins to fail, and when it works again.
 async fn watch(shared: Arc<Shared>) {
     let Some(recording) = &shared.recording else { return };
     if let Some(found) = recording.found() {
@@ -262,7 +262,7 @@ async fn watch(shared: Arc<Shared>) {
     }
 }
 
-/// Where clients come in.
+/// Accepts connections of clients.
 struct Acceptor {
     shared: Arc<Shared>,
     tls: Option<TlsAcceptorBox>,
@@ -270,7 +270,7 @@ struct Acceptor {
     limits: Limits,
 }
 
-/// While this lives, a client is connected.
+/// Counts a connected client while it lives.
 struct Connected(Arc<AtomicUsize>);
 
 impl Drop for Connected {

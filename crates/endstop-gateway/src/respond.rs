@@ -101,7 +101,7 @@ async fn begins_as_stream(
     }
 }
 
-/// What was read of a body so far.
+/// The part of a body that was read so far.
 #[derive(Debug, Default)]
 struct Read {
     bytes: Pieces,

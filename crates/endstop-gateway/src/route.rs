@@ -19,10 +19,10 @@ use crate::config::{Config, Mode, Secret, ToolCalls, UpstreamConfig, is_loopback
 use crate::error::Error;
 use crate::upstream::sign::Credentials;
 
-/// Where requests go.
+/// An upstream: the destination of requests.
 #[derive(Debug)]
 pub struct Upstream {
-    /// The first part of its paths here.
+    /// First part of its paths at the gateway.
     pub name: String,
     /// The id of the provider whose wires it speaks: a built-in one, or one of the operator's own.
     pub speaks: String,
@@ -30,17 +30,17 @@ pub struct Upstream {
     pub provider: &'static Provider,
     /// Its mode.
     pub mode: Mode,
-    /// What a guard does about tool calls.
+    /// Treatment of tool calls.
     pub tool_calls: ToolCalls,
-    /// It is known to send what proves the end of a stream.
+    /// Whether it is known to send end markers.
     pub proves: bool,
-    /// It speaks HTTP/2 without TLS.
+    /// Whether it speaks HTTP/2 without TLS.
     pub h2c: bool,
-    /// The operator named its address, so that any address is meant.
+    /// Whether the operator named its address, so that any address is allowed.
     pub own: bool,
-    /// Whose requests these are.
+    /// Team of its requests.
     pub team: Option<String>,
-    /// Its streams are asked for their tokens.
+    /// Whether its streams are asked for token counts.
     pub ask_usage: bool,
     /// The gateway's own key for it.
     pub key: Option<Secret>,
@@ -86,7 +86,7 @@ struct Base {
     /// The host, if it has no hole.
     authority: Option<Authority>,
     path: String,
-    /// What the hole is called; empty where there is none.
+    /// Name of the hole; empty if there is none.
     hole: String,
     /// Paths of SDKs that do not continue `path` but stand in its place.
     others: Vec<String>,
@@ -98,23 +98,23 @@ pub struct Routes {
     by_name: BTreeMap<String, Upstream>,
 }
 
-/// What a path means.
+/// A request's path, routed.
 #[derive(Debug)]
 pub struct Routed<'r> {
     /// The upstream.
     pub upstream: &'r Upstream,
     /// The address to ask.
     pub uri: Uri,
-    /// What stood for the customer's part of the host, such as the region.
+    /// The customer's part of the host, such as the region.
     pub customer: String,
 }
 
-/// Why a path means nothing.
+/// A path without a route.
 #[derive(Debug, PartialEq, Eq)]
 pub struct NoRoute {
     /// The upstream whose wire the error is told in, if it is known.
     pub provider: Option<&'static str>,
-    /// What is wrong and what to do.
+    /// Message that says what is wrong and what to do.
     pub message: String,
 }
 
@@ -157,7 +157,7 @@ impl Routes {
         self.by_name.values()
     }
 
-    /// What this path means.
+    /// Routes a path.
     ///
     /// # Errors
     /// [`NoRoute`] with what to do.
@@ -348,7 +348,7 @@ fn is_label(label: &str) -> bool {
         && label.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
 }
 
-/// What a path says before all else, wherever the upstream is: a signature needs the region.
+/// Returns the hole that every path of a provider fills, wherever it is: a signature needs the region.
 fn hole_of(provider: &'static Provider) -> &'static str {
     match provider.auth {
         Auth::SigV4 => provider
@@ -364,18 +364,18 @@ impl Base {
     fn new(base_url: &str, hole: &str) -> Result<Self, String> {
         let (scheme, rest) = base_url
             .split_once("://")
-            .ok_or_else(|| format!("`{base_url}` is no URL: it begins with https:// or http://"))?;
+            .ok_or_else(|| format!("invalid base_url `{base_url}`: expected https:// or http://"))?;
         let scheme = match scheme {
             "https" => Scheme::HTTPS,
             "http" => Scheme::HTTP,
             other => {
-                return Err(format!("`{other}` is no scheme that can be served: http or https"));
+                return Err(format!("invalid scheme `{other}` in base_url: expected http or https"));
             }
         };
         let end = rest.find('/').unwrap_or(rest.len());
         let (host, path) = rest.split_at_checked(end).unwrap_or((rest, ""));
         if host.contains('@') || path.contains(['?', '#']) {
-            return Err("a base_url holds no user, query or fragment".to_owned());
+            return Err("a base_url must not have a user, a query or a fragment".to_owned());
         }
         let hole = host
             .split_once('{')
@@ -392,7 +392,7 @@ impl Base {
         };
         match base.uri("example", "/", None) {
             Some(_) => Ok(base),
-            None => Err(format!("`{base_url}` is no URL")),
+            None => Err(format!("invalid base_url `{base_url}`")),
         }
     }
 
@@ -582,9 +582,9 @@ mod tests {
             ("[upstreams.mine]\nlike='opnai'\nbase_url='http://x'", "did you mean `openai`?"),
             ("[upstreams.mine]\nbase_url='http://x'", "unknown provider `mine`"),
             ("[provider.mine]\nlike='openai'\n[upstreams.mine]", "it has no base_url"),
-            ("[upstreams.mine]\nlike='openai'\nbase_url='ftp://x'", "`ftp` is no scheme"),
-            ("[upstreams.mine]\nlike='openai'\nbase_url='x'", "is no URL"),
-            ("[upstreams.mine]\nlike='openai'\nbase_url='http://u@x'", "no user"),
+            ("[upstreams.mine]\nlike='openai'\nbase_url='ftp://x'", "invalid scheme `ftp`"),
+            ("[upstreams.mine]\nlike='openai'\nbase_url='x'", "invalid base_url `x`"),
+            ("[upstreams.mine]\nlike='openai'\nbase_url='http://u@x'", "not have a user"),
             ("[upstreams.openai-compatible]", "it has no base_url"),
             ("[upstreams.openai]\nkey_env='ENDSTOP_TEST_UNSET'", "ENDSTOP_TEST_UNSET is not set"),
             ("[upstreams.endstop]\nlike='openai'", "the gateway's own"),

@@ -1,4 +1,4 @@
-//! What is reported about each response: kept in memory, sent to listeners, logged, recorded.
+//! Reports of endings: kept in memory, sent to listeners, logged, recorded.
 //!
 //! A report contains no prompt, no answer and no key: it has the provider's finish reason and counts.
 //! Nothing here waits: the log has a bounded queue and a thread of its own, and listeners that fall

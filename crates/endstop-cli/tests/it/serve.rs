@@ -21,7 +21,7 @@ fn mistakes_are_told_in_one_line() {
         "1.toml:2: `mode`: unknown variant `gard`",
     );
     check("mode = \"guard\n", ":1: ");
-    check("[limits]\n\nidle = \"soon\"\n", ":3: `idle`: `soon` is no time: write `500ms`");
+    check("[limits]\n\nidle = \"soon\"\n", ":3: `idle`: invalid duration `soon`: expected a number and ms");
     check("[limits]\nidel = \"1s\"\n", ":2: `idel`: unknown field `idel`");
     check(
         "[upstreams.mine]\nlike = \"opnai\"\nbase_url = \"http://x\"\n",
@@ -33,7 +33,7 @@ fn mistakes_are_told_in_one_line() {
         "ENDSTOP_TEST_NO_KEY is not set",
     );
     check("[upstreams.openai]\nkey_file = \"/nowhere\"\n", "/nowhere cannot be read");
-    check("admin = \"nowhere\"\n", "`nowhere` is no address");
+    check("admin = \"nowhere\"\n", "invalid address `nowhere`");
     let key = folder.write("key", "sk-canary");
     let open = format!("listen = \"0.0.0.0:0\"\n[upstreams.openai]\nkey_file = \"{key}\"\n");
     check(&open, "set access_token_env or access_token_file");

@@ -83,7 +83,7 @@ impl EndingsQuery {
             None => None,
             Some(name) => Some(Reason::from_name(name).ok_or_else(|| {
                 let known: Vec<&str> = Reason::ALL.iter().map(|reason| reason.name()).collect();
-                format!("there is no such reason; there are: {}", known.join(", "))
+                format!("unknown reason: expected one of {}", known.join(", "))
             })?),
         };
         let limit = self.limit.unwrap_or(100);

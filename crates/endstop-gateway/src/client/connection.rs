@@ -20,7 +20,7 @@ use tokio::time::{Instant, Sleep};
 use crate::callers::LastKey;
 use crate::config::Limits;
 
-/// How often a silent, half-closed client is looked after, at first and later.
+/// Pauses between checks of a silent, half-closed client.
 const LOOKS: [Duration; 4] = [
     Duration::from_millis(2),
     Duration::from_millis(10),
@@ -28,7 +28,7 @@ const LOOKS: [Duration; 4] = [
     Duration::from_secs(1),
 ];
 
-/// What a connection is doing, as its service tells it.
+/// State of a connection, as its service reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Phase {
@@ -42,7 +42,7 @@ pub(crate) enum Phase {
     Other = 3,
 }
 
-/// What a connection and its service know of each other.
+/// State that a connection and its service share.
 #[derive(Debug, Default)]
 pub(crate) struct Peer {
     phase: AtomicU8,
@@ -106,7 +106,7 @@ pub(crate) struct ClientIo {
     /// When the wait for a head, or for its rest, began.
     waiting_since: Option<Instant>,
     flushed: bool,
-    /// What was sent last belongs to this epoch.
+    /// Epoch of the last bytes that were sent.
     written_in: u32,
     probe: Option<Probe>,
     /// The next request is refused, once those before it have been answered.
@@ -303,7 +303,7 @@ fn has_bare_line_end(head: &[u8], from: usize) -> bool {
     ends.into_iter().any(|at| before(at) != Some(&b'\r'))
 }
 
-/// What follows this head, or what makes two readers of it disagree about where the request ends.
+/// Returns what follows this head, or why two readers could disagree about the end of the request.
 fn after(head: &[u8]) -> Result<Head, &'static str> {
     let (mut lengths, mut codings, mut length) = (0, 0, Some(0));
     for line in head.split(|byte| *byte == b'\n').skip(1) {

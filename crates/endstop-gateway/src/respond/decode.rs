@@ -10,7 +10,7 @@ const PIECE: usize = 1 << 10;
 /// Decodes a body piece by piece.
 pub(crate) struct Decoder {
     coding: Coding,
-    /// What follows can no longer be decoded.
+    /// Whether decoding failed, so that nothing more can be decoded.
     broken: bool,
 }
 

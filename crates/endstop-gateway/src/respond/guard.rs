@@ -76,7 +76,7 @@ struct Extra {
     out: Vec<(u64, u64)>,
 }
 
-/// What follows after bytes were pushed.
+/// The next step after bytes were pushed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Next {
     /// Go on.
@@ -94,7 +94,7 @@ pub struct GuardEnd {
     pub rest: Bytes,
     /// The ending.
     pub ending: Ending,
-    /// What is done about it.
+    /// Treatment of the response.
     pub disposition: Disposition,
     /// Frame of the error, if one can be put in.
     pub frame: Option<Vec<u8>>,
@@ -583,7 +583,7 @@ mod tests {
         guard(&provider::OPENAI, tool_calls, RequestInfo::default())
     }
 
-    /// What a client gets of these pieces, and how it ends.
+    /// Returns the bytes that a client gets of these pieces, and the end.
     fn run(mut guard: Guard, pieces: &[&[u8]]) -> (String, Option<Failure>, Reason) {
         let mut out = Vec::new();
         for piece in pieces {

@@ -22,14 +22,14 @@ use tower_service::Service;
 use crate::config::Limits;
 use crate::error::Error;
 
-/// Any cause, as the client library passes it on.
+/// An error of the client library.
 type Cause = Box<dyn std::error::Error + Send + Sync>;
 
-/// Why there is no connection.
+/// An error of a connection attempt.
 #[derive(Debug, thiserror::Error)]
 #[error("{message}")]
 pub(crate) struct NoConnection {
-    /// How the response, which never began, is closed.
+    /// End of the connection, as the ending reports it.
     pub close: TransportEnd,
     message: String,
 }
@@ -121,7 +121,7 @@ impl Service<Uri> for Connector {
     }
 }
 
-/// A connection to an upstream, as the client library wants it.
+/// A connection to an upstream, for the client library.
 #[derive(Debug)]
 pub(crate) struct Conn(Stream);
 
@@ -171,7 +171,7 @@ impl hyper::rt::Write for Conn {
     }
 }
 
-/// Looks names up and leaves out addresses that no provider has.
+/// Resolves names and leaves out addresses that are not allowed.
 #[derive(Clone, Debug)]
 struct Resolver {
     names: GaiResolver,
@@ -231,7 +231,7 @@ pub(crate) fn is_allowed(ip: IpAddr, own: bool) -> bool {
     !never && (own || !(ip.is_loopback() || ip.is_unspecified()))
 }
 
-/// The address that stands in the place of a name, if one does.
+/// Returns the IP address of a URI that has one instead of a name.
 fn literal(uri: &Uri) -> Option<IpAddr> {
     uri.host()?.trim_start_matches('[').trim_end_matches(']').parse().ok()
 }
@@ -249,7 +249,7 @@ fn no_connection(cause: Cause) -> NoConnection {
     NoConnection { close, message: cause.to_string() }
 }
 
-/// What the causes of an error say about why there is no connection, or how it broke.
+/// Returns the end of the connection that the causes of an error name.
 #[must_use]
 pub(crate) fn close_of(error: &(dyn std::error::Error + 'static)) -> Option<TransportEnd> {
     let mut cause = Some(error);
@@ -299,7 +299,7 @@ fn known_close(error: &(dyn std::error::Error + 'static)) -> Option<TransportEnd
     known.into_iter().find(|(known, _)| *known == kind).map(|(_, close)| close)
 }
 
-/// What is trusted: the system's roots, and the file's.
+/// Returns the TLS settings for upstreams, with the system's root certificates and those of the file.
 ///
 /// # Errors
 /// [`Error::Certificate`] if the file cannot be read or holds none.

@@ -1,4 +1,4 @@
-//! Signing: requests to Bedrock with the gateway's own credentials.
+//! Signs requests to Bedrock with the gateway's own credentials.
 //!
 //! A caller's signature covers the host that it was made for, so it cannot be passed on: it is
 //! replaced.
@@ -34,7 +34,7 @@ impl Credentials {
     /// Signs a request for this region.
     ///
     /// # Errors
-    /// What the signer says of a request that cannot be signed.
+    /// The message of the signer.
     pub fn sign<B>(
         &self,
         request: &mut Request<B>,

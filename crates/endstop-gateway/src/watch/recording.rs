@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use crate::config::{Config, WhenFull};
 use crate::error::Error;
 
-/// Where endings are kept.
+/// The spool and the store of endings.
 #[derive(Debug)]
 pub struct Recording {
     spool: Arc<Spool>,
@@ -20,7 +20,7 @@ pub struct Recording {
     reader: Mutex<Reading>,
     /// New requests are taken even if nothing can be recorded.
     forwards: bool,
-    /// What was found at start-up.
+    /// Leftovers of the last run.
     pub recovery: Recovery,
 }
 
@@ -35,8 +35,8 @@ impl std::fmt::Debug for Reading {
 }
 
 impl Recording {
-    /// Opens the spool, closes what a process before left open, and begins to load; none where nothing
-    /// is to be kept.
+    /// Opens the spool, closes responses that the last run left open, and starts to load. Returns
+    /// `None` if nothing is to be recorded.
     ///
     /// # Errors
     /// The store's address is wrong, or the data directory cannot be used.
@@ -69,39 +69,39 @@ impl Recording {
         }))
     }
 
-    /// The store's address, without its password.
+    /// Returns the address of the store, without its password.
     #[must_use]
     pub fn store(&self) -> String {
         endstop_store::shown(&self.store)
     }
 
-    /// What there is to say of what the process before left behind.
+    /// Returns a notice about the leftovers of the last run, if there are any.
     pub(crate) fn found(&self) -> Option<String> {
         let Recovery { orphans, quarantined, torn, missing } = self.recovery;
         (self.recovery != Recovery::default()).then(|| {
             format!(
-                "the process before did not end by itself: {orphans} responses under way closed as \
-                 interrupted, {torn} torn and {quarantined} damaged stretches of the spool put in \
-                 quarantine, {missing} files missing"
+                "the last run crashed: {orphans} open responses were closed as interrupted, {torn} torn \
+                 and {quarantined} damaged parts of the spool were moved to quarantine, {missing} files \
+                 are missing"
             )
         })
     }
 
-    /// The spool.
+    /// Returns the spool.
     #[must_use]
     pub fn spool(&self) -> &Arc<Spool> {
         &self.spool
     }
 
-    /// Whether new work may be taken.
+    /// Checks whether new requests can be recorded.
     ///
     /// # Errors
-    /// Why not.
+    /// The reason why they cannot.
     pub fn admits(&self) -> Result<(), Refusal> {
         self.spool.admits()
     }
 
-    /// How recording goes, and whether it goes well enough for new requests.
+    /// Returns whether new requests can be recorded, and the status of the spool and the store.
     #[must_use]
     pub fn status(&self) -> (bool, Value) {
         let loader = self.loader.lock().unwrap_or_else(PoisonError::into_inner);
@@ -117,7 +117,7 @@ impl Recording {
         (well, status)
     }
 
-    /// Asks the store; blocks.
+    /// Queries the store. Blocks.
     ///
     /// # Errors
     /// The store cannot be reached or refuses.
@@ -162,14 +162,14 @@ pub(crate) struct Trouble {
     unrecorded: u64,
 }
 
-/// Something that may fail.
+/// One part of recording that may fail.
 #[derive(Debug, Default)]
 struct Side {
     failing: bool,
     episodes: u64,
 }
 
-/// What became of it since the last look.
+/// A change since the last look.
 enum Change {
     Began,
     Ended,
@@ -190,7 +190,7 @@ impl Side {
 }
 
 impl Trouble {
-    /// What there is to say now.
+    /// Returns the notices that are due.
     pub(crate) fn look(&mut self, recording: &Recording) -> Vec<String> {
         let spool = recording.spool.status();
         let full = recording.spool.has_room().err().map(|why| why.to_string());
