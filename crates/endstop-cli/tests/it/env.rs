@@ -45,7 +45,7 @@ fn paths_are_those_that_the_sdks_expect() {
         ("GROQ_BASE_URL", "/groq"),
         ("CEREBRAS_BASE_URL", "/cerebras"),
         ("WRITER_BASE_URL", "/writer"),
-        ("FIREWORKS_BASE_URL", "/fireworks"),
+        ("FIREWORKS_BASE_URL", "/fireworks/inference"),
         ("DASHSCOPE_HTTP_BASE_URL", "/alibaba/api/v1"),
         ("SAMBA_NOVA_BASE_URL", "/sambanova/v1"),
     ] {
