@@ -361,9 +361,12 @@ fn a_limit_that_cannot_be_set_is_said() {
         let request = json!({"contents": [{"role": "user", "parts": [{"text": "?"}]}],
             "generationConfig": config});
         let file = folder.write("r.json", request.to_string());
-        let arguments =
-            ["--provider", "google", "--max-tokens", "9", "--window", "99", "--request", &file];
-        decided(&arguments, &body.to_string())["next"].clone()
+        let arguments = ["decide", "--provider", "google", "--json", "--max-tokens", "9"];
+        let arguments = [&arguments[..], &["--window", "99", "--request", &file]].concat();
+        let output = endstop(&arguments, body.to_string().as_bytes());
+        assert_eq!(output.status.code(), Some(0), "{output:?}");
+        let decided: Value = serde_json::from_str(&stdout(&output)).unwrap();
+        decided["next"].clone()
     };
     assert!(next(json!({}))["request"]["generationConfig"]["maxOutputTokens"].is_u64());
     assert_eq!(
