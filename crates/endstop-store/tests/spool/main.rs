@@ -44,7 +44,9 @@ fn open(dir: &Path) -> (Spool, Recovery) {
 }
 
 fn asked(id: &str) -> Record {
-    Record { id: id.to_owned(), turn_id: id.to_owned(), attempt: 1, ..Record::default() }
+    // Long enough for a few of them to fill a segment.
+    let path = "p".repeat(700);
+    Record { id: id.to_owned(), turn_id: id.to_owned(), attempt: 1, path, ..Record::default() }
 }
 
 fn ended(id: &str) -> Record {
