@@ -43,7 +43,7 @@ const KEY_PREFIXES: &[&str] = &[
 #[must_use]
 pub fn clean(raw: &str, cap: usize) -> String {
     // Fast path: most texts are printable ASCII without a key.
-    if raw.len() <= cap && raw.bytes().all(|byte| matches!(byte, b' '..=b'~')) && !has_key(raw) {
+    if raw.len() <= cap && is_harmless(raw) {
         return raw.to_owned();
     }
     let mut kept = String::with_capacity(raw.len().min(cap));
@@ -72,10 +72,17 @@ fn tokens(raw: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// Reports whether a token of this ASCII text looks like a key.
-fn has_key(raw: &str) -> bool {
-    let mut tokens = raw.as_bytes().split(|byte| !is_key_char(char::from(*byte)));
-    tokens.any(|token| token.len() >= SHORTEST_KEY && str::from_utf8(token).is_ok_and(is_key))
+/// Reports whether a text is printable ASCII and has no key.
+fn is_harmless(raw: &str) -> bool {
+    let (mut run, mut longest) = (0, 0);
+    for byte in raw.bytes() {
+        if !matches!(byte, b' '..=b'~') {
+            return false;
+        }
+        run = if is_key_char(char::from(byte)) { run + 1 } else { 0 };
+        longest = longest.max(run);
+    }
+    longest < SHORTEST_KEY || !tokens(raw).any(is_key)
 }
 
 fn is_key_char(c: char) -> bool {

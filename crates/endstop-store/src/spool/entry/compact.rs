@@ -60,13 +60,13 @@ pub(super) fn write(buffer: &mut Vec<u8>, record: &Record) {
     }
     fields.text_if("upstream", upstream);
     fields.text_if("path", path);
-    fields.text_if("provider", provider);
+    fields.word("provider", provider);
     if let Some(model) = model {
         fields.text("model", model);
     }
-    fields.text_if("dialect", dialect);
+    fields.word("dialect", dialect);
     fields.flag("streamed", *streamed);
-    fields.text_if("mode", mode);
+    fields.word("mode", mode);
     if let Some(status) = status {
         fields.number("status", (*status).into());
     }
@@ -74,20 +74,20 @@ pub(super) fn write(buffer: &mut Vec<u8>, record: &Record) {
         fields.text("native_finish_reason", native_finish_reason);
     }
     if let Some(native_field) = native_field {
-        fields.text("native_field", native_field);
+        fields.word("native_field", native_field);
     }
     if let Some(finish_reason) = finish_reason {
-        fields.text("finish_reason", finish_reason);
+        fields.word("finish_reason", finish_reason);
     }
-    fields.text_if("reason", reason);
-    fields.text_if("confidence", confidence);
-    fields.text_if("closed", closed);
-    fields.text_if("cause", cause);
+    fields.word("reason", reason);
+    fields.word("confidence", confidence);
+    fields.word("closed", closed);
+    fields.word("cause", cause);
     fields.texts("shown", shown);
     if let Some(decision) = decision {
-        fields.text("decision", decision);
+        fields.word("decision", decision);
     }
-    fields.text_if("action", action);
+    fields.word("action", action);
     if let Some(tokens_in) = tokens_in {
         fields.number("tokens_in", *tokens_in);
     }
@@ -144,6 +144,20 @@ impl Fields<'_> {
     fn text(&mut self, name: &str, text: &str) {
         self.name(name);
         push_text(self.buffer, text);
+    }
+
+    /// Adds a name. Endstop's own names need no escapes; an empty one is the default.
+    fn word(&mut self, name: &str, word: &Name) {
+        match word {
+            Name::Borrowed("") => {}
+            Name::Borrowed(word) => {
+                self.name(name);
+                self.buffer.push(b'"');
+                self.buffer.extend_from_slice(word.as_bytes());
+                self.buffer.push(b'"');
+            }
+            Name::Owned(word) => self.text(name, word),
+        }
     }
 
     fn texts(&mut self, name: &str, texts: &[Name]) {
@@ -224,6 +238,8 @@ mod tests {
             path: "/v1/\"x\"\\ü\u{0}".to_owned(),
             streamed: true,
             status: Some(0),
+            reason: "cut".into(),
+            finish_reason: Some("a \"quoted\" word".to_owned().into()),
             native_finish_reason: text("日本\n"),
             shown: vec!["text".into(), "".into()],
             tokens_in: Some(0),
