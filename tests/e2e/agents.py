@@ -13,6 +13,7 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -171,6 +172,9 @@ def opencode(cell, programs):
         "permission": {"*": "allow"},
         "autoupdate": False,
         "share": "disabled",
+        "snapshot": False,
+        "lsp": False,
+        "formatter": False,
         "small_model": "sim/sim-complete",
         "provider": {
             "sim": {
@@ -190,8 +194,9 @@ def opencode(cell, programs):
     environment = cell.environment(
         OPENCODE_DISABLE_MODELS_FETCH="1",
         OPENCODE_DISABLE_AUTOUPDATE="1",
-        OPENCODE_DISABLE_SHARE="1",
+        OPENCODE_DISABLE_DEFAULT_PLUGINS="1",
         OPENCODE_DISABLE_LSP_DOWNLOAD="1",
+        OPENCODE_PURE="1",
     )
     command = [
         programs / "opencode", "run", "--model", f"sim/{cell.model}", "--format", "json", TASK,
@@ -299,7 +304,7 @@ def shortened(words):
     return line[:300]
 
 
-def run(cell, start, said, programs, limit):
+def run(cell, start, said, programs, limit, kept):
     command, environment = start(cell, programs)
     ended, output, errors = end_within(limit, [str(word) for word in command], environment, cell)
     words, is_error = said(output, errors)
@@ -311,8 +316,8 @@ def run(cell, start, said, programs, limit):
         said=shortened(words),
         error=is_error,
     )
-    (cell.folder / "stdout").write_text(output)
-    (cell.folder / "stderr").write_text(errors)
+    (kept / f"{cell.facts['tag']}.stdout").write_text(output)
+    (kept / f"{cell.facts['tag']}.stderr").write_text(errors)
     with _printing:
         print(json.dumps(cell.facts, ensure_ascii=False), flush=True)
 
@@ -360,7 +365,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("name", choices=AGENTS)
     parser.add_argument("--programs", type=Path, required=True)
-    parser.add_argument("--scratch", type=Path, required=True)
+    parser.add_argument("--kept", type=Path, required=True, help="a folder for the agent's output")
     parser.add_argument("--at-once", type=int, default=2)
     parser.add_argument("--limit", type=int, default=LIMIT, help="seconds of a cell")
     for via in ("direct", "observe", "guard"):
@@ -369,10 +374,13 @@ def main():
     args = parser.parse_args()
     _, _, start, said = AGENTS[args.name]
     ways = {"direct": args.direct, "observe": args.observe, "guard": args.guard}
-    some = list(cells(args.name, ways, args.wanted, args.scratch.resolve()))
-    with ThreadPoolExecutor(args.at_once) as pool:
-        for _ in pool.map(lambda cell: run(cell, start, said, args.programs, args.limit), some):
-            pass
+    args.kept.mkdir(parents=True)
+    # Outside the checkout: agents look for a repository around the folder that they work in.
+    with tempfile.TemporaryDirectory(prefix="endstop-e2e-", ignore_cleanup_errors=True) as scratch:
+        some = list(cells(args.name, ways, args.wanted, Path(scratch)))
+        with ThreadPoolExecutor(args.at_once) as pool:
+            one = lambda cell: run(cell, start, said, args.programs, args.limit, args.kept)  # noqa: E731
+            list(pool.map(one, some))
 
 
 if __name__ == "__main__":

@@ -81,6 +81,9 @@ def options():
     )  # fmt: skip
     parser.add_argument("--all", action="store_true", help="every scenario, not only a part")
     parser.add_argument("--seed", help="chooses the part; the commit if it is not given")
+    parser.add_argument(
+        "--limit", type=int, default=agents.LIMIT, help="seconds of an agent's cell (60)"
+    )
     parser.add_argument("--only", metavar="NAME", help="only runners whose name contains this")
     parser.add_argument(
         "--write", action="store_true",
@@ -123,7 +126,7 @@ class Plan:
     """What each runner is asked for: everything, or a part that a seed chooses."""
 
     def __init__(self, args):
-        self.all, self.endings = args.all, args.endings
+        self.all, self.endings, self.limit = args.all, args.endings, args.limit
         self.seed = args.seed or commit()
 
     def some(self, name, always, rest):
@@ -183,9 +186,8 @@ def command(kind, name, plan, ways):
     if kind == "agent":
         programs = install.environment(agents.AGENTS[name][0], say) / "node_modules" / ".bin"
         roots = [word for via, root in ways.items() for word in (f"--{via}", root)]
-        scratch = TARGET / "runs" / name
-        where = ["--programs", str(programs), "--scratch", str(scratch)]
-        where += ["--limit", "20", "--at-once", "4"] if plan.endings else []
+        where = ["--programs", str(programs), "--kept", str(TARGET / "runs" / name)]
+        where += ["--limit", str(plan.limit)]
         return [sys.executable, str(HERE / "agents.py"), name, *roots, *where, *plan.agent_cells(name)]
     ways = {"direct": ways["direct"]} if plan.endings else ways
     is_framework = kind in ("framework", "npm framework")

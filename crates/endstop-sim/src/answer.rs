@@ -54,6 +54,8 @@ pub(crate) struct Exchange {
 #[derive(Clone, Debug)]
 pub(crate) struct Call {
     pub(crate) name: String,
+    /// Namespace of the tool, on the Responses wire.
+    pub(crate) namespace: Option<String>,
     /// Arguments, in the pieces in which they are streamed.
     pub(crate) pieces: Vec<String>,
     /// Whether the arguments are complete.
@@ -224,13 +226,13 @@ pub(crate) fn call(tool: &Tool, command: Option<&str>) -> Call {
         | Json::List(_)
         | Json::Raw(_) => "{}".to_owned(),
     };
-    Call { name: tool.name.clone(), pieces: pieces(&arguments, 8), whole: true }
+    Call { pieces: pieces(&arguments, 8), ..call_with(tool, "") }
 }
 
 /// Returns a call of this tool with this text as its arguments, in one piece or in none.
 pub(crate) fn call_with(tool: &Tool, arguments: &str) -> Call {
     let pieces = if arguments.is_empty() { Vec::new() } else { vec![arguments.to_owned()] };
-    Call { name: tool.name.clone(), pieces, whole: true }
+    Call { name: tool.name.clone(), namespace: tool.namespace.clone(), pieces, whole: true }
 }
 
 /// Splits a text into pieces of `size` characters.

@@ -41,6 +41,8 @@ pub(crate) struct Ask {
 #[derive(Clone, Debug)]
 pub(crate) struct Tool {
     pub(crate) name: String,
+    /// Namespace that it is listed in, on the Responses wire.
+    pub(crate) namespace: Option<String>,
     pub(crate) schema: Value,
 }
 
@@ -51,6 +53,7 @@ impl Ask {
         let tool = self.wanted_tools().next().or(self.tools.first());
         tool.cloned().unwrap_or_else(|| Tool {
             name: "write_file".to_owned(),
+            namespace: None,
             schema: serde_json::json!({
                 "type": "object",
                 "properties": {"path": {"type": "string"}, "content": {"type": "string"}},
@@ -120,7 +123,7 @@ pub(crate) fn strings(value: &Value, pointer: &str) -> Vec<String> {
 /// Returns a tool if the name is not empty.
 pub(crate) fn tool(name: &str, schema: Option<&Value>) -> Option<Tool> {
     let schema = schema.cloned().unwrap_or(Value::Null);
-    (!name.is_empty()).then(|| Tool { name: name.to_owned(), schema })
+    (!name.is_empty()).then(|| Tool { name: name.to_owned(), namespace: None, schema })
 }
 
 /// Returns the text of a message's content: a string, or the texts of its blocks.

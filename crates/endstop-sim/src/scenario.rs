@@ -499,19 +499,17 @@ pub static ALL: &[Scenario] = &[
     },
     Scenario {
         name: "no-marker-tool-call",
-        about: "A tool call and its finish reason, but no end marker after it.",
+        about: "A tool call and its finish reason, but no end marker after it. Not streamed: the body \
+                ends before its Content-Length.",
         on: |wire| marked(wire) && tools(wire),
         want: |wire, mode| match (wire.id, mode) {
             ("anthropic" | "bedrock-invoke", Mode::Streamed) => cut(mode),
             (_, Mode::Streamed) => want(Reason::ToolCall, Closed::Eof),
-            (_, Mode::Plain) => ended(Reason::ToolCall),
+            (_, Mode::Plain) => cut(mode),
         },
         shape: one_call,
         play: |scene, answer| {
-            if !scene.ask.streamed {
-                return scene.plain(answer);
-            }
-            scene.streamed(&scene::without(scene.events(answer), Part::Mark))
+            scene.cut(answer, |scene, answer| scene::without(scene.events(answer), Part::Mark))
         },
         ..PLAIN
     },

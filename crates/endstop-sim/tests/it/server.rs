@@ -440,3 +440,16 @@ async fn a_failure_has_the_parts_that_its_value_names() {
         }
     }
 }
+
+#[tokio::test]
+async fn a_tool_in_a_namespace_is_called_with_it() {
+    let tools = vec!["ran".to_owned()];
+    let sim = Sim::start(Options { tools, ..Options::default() }).await.unwrap();
+    let ran = json!({ "type": "function", "name": "ran", "parameters": { "type": "object" } });
+    let tools = json!([{ "type": "namespace", "name": "mcp__mark", "tools": [ran] }]);
+    let body = json!({ "model": "tool-call-no-args", "input": "Hi", "tools": tools });
+    let response = post(sim.addr(), "/v1/responses", &[], &body.to_string()).await;
+    let body: Value = serde_json::from_slice(&response.body).unwrap();
+    let call = body.pointer("/output/0").unwrap();
+    assert_eq!((&call["name"], &call["namespace"]), (&json!("ran"), &json!("mcp__mark")));
+}
