@@ -366,7 +366,7 @@ def main():
     parser.add_argument("name", choices=AGENTS)
     parser.add_argument("--programs", type=Path, required=True)
     parser.add_argument("--kept", type=Path, required=True, help="a folder for the agent's output")
-    parser.add_argument("--at-once", type=int, default=2)
+    parser.add_argument("--at-once", type=int, default=3)
     parser.add_argument("--limit", type=int, default=LIMIT, help="seconds of a cell")
     for via in ("direct", "observe", "guard"):
         parser.add_argument(f"--{via}")

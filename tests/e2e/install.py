@@ -80,8 +80,10 @@ def scripts_beside(name, target, say):
 
 def python_packages(folder):
     check([sys.executable, "-m", "venv", "venv"], folder)
-    pip = ["venv/bin/python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-    check([*pip, "-r", "requirements.in", "-c", "requirements.txt"], folder)
+    pip = ["venv/bin/python", "-m", "pip", "install", "--disable-pip-version-check"]
+    if uv := shutil.which("uv"):  # faster, where it is there
+        pip = [uv, "pip", "install", "--python", "venv/bin/python"]
+    check([*pip, "--quiet", "-r", "requirements.in", "-c", "requirements.txt"], folder)
 
 
 def npm_packages(folder):

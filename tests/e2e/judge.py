@@ -318,8 +318,9 @@ def judge_agent(cell, direct):
 
 
 def judge_recovery(cell, direct):
-    """A turn that fails once: the agent recovers if it does so directly, or else says that it
-    failed."""
+    """A turn that fails once: the agent recovers, or says that it failed, as it does directly."""
+    if direct is not None and is_loud(direct) and not is_loud(cell):
+        return f"the direct run fails loudly, this does not: {describe_agent(cell)}"
     if recovered(cell):
         return None
     if direct is not None and recovered(direct):

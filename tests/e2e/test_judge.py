@@ -109,6 +109,11 @@ class Agents(unittest.TestCase):
         self.assertIsNotNone(agent(once, ran=2, exit=0, direct={"ran": 2, "exit": 0}))
         self.assertIsNotNone(agent(once, exit=0, direct={"ran": 0}))
 
+    def test_a_run_that_fails_loudly_directly_fails_loudly_behind_guard(self):
+        once = "length-whole-args,tool-call"
+        self.assertIsNone(agent(once, direct={"ran": 1, "exit": 1}))
+        self.assertIsNotNone(agent(once, ran=1, exit=0, direct={"ran": 1, "exit": 1}))
+
     def test_an_odd_complete_turn_is_as_directly_or_refused(self):
         odd = {"scenario": "no-marker-tool-call", "wire": "OpenAI chat"}
         self.assertIsNone(agent(**odd, ran=1, exit=0, direct={}))
