@@ -245,14 +245,23 @@ def litellm_run(stream):
 
 
 def llamaindex_model(asked):
+    from llama_index.core.llms import LLMMetadata
     from llama_index.llms.anthropic import Anthropic
     from llama_index.llms.openai_like import OpenAILike
+
+    class AnyAnthropic(Anthropic):
+        """Takes a model that is not in its list."""
+
+        @property
+        def metadata(self):
+            kind = dict(is_chat_model=True, is_function_calling_model=True)
+            return LLMMetadata(context_window=200_000, model_name=self.model, **kind)
 
     common = dict(model=asked.model, api_key="k", timeout=TIMEOUT, **asked.limits(max_retries=0))
     if asked.wire == "OpenAI chat":
         shape = dict(is_chat_model=True, is_function_calling_model=True)
         return OpenAILike(api_base=asked.base(), **shape, **common)
-    return Anthropic(base_url=asked.base(), max_tokens=512, **common)
+    return AnyAnthropic(base_url=asked.base(), max_tokens=512, **common)
 
 
 def llamaindex_run(streaming):
@@ -374,6 +383,8 @@ def running(run, asked):
 
 def main():
     args = arguments(__doc__)
+    if args.name == "LiteLLM":  # its own imports are not made for several threads at once
+        from litellm.main import completion  # noqa: F401
     ways = {via: root for via, root in roots(args).items() if via != "observe"}
     run_all(cells(args.name, ways, args.scenarios, args.retried, Path(args.scratch)))
 

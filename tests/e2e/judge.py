@@ -22,9 +22,10 @@ UNFINISHED = [
 MUST_RUN = {"tool-call": 1, "tool-call-parallel": 2, "tool-call-stop": 1}
 # Nothing may be run from these, and the caller must be told.
 MUST_RAISE = [
-    "cut-in-tool-call", "cut-after-args", "length-half-args", "length-whole-args",
-    "done-without-word-tool-call", "unknown-word-tool-call", "reset-in-tool-call",
-    "cut-before-word", "error-late", "reset",
+    "cut-in-tool-call", "cut-after-args", "cut-after-call", "cut-in-second-call",
+    "length-half-args", "length-whole-args", "done-without-word-tool-call",
+    "unknown-word-tool-call", "error-after-call", "reset-in-tool-call", "cut-before-word",
+    "error-late", "reset",
 ]  # fmt: skip
 # Text alone, with an end that is odd but proven: the caller may be shown it as it came.
 MAY_PASS = ["done-without-word", "unknown-word", "finish-error"]
