@@ -287,9 +287,10 @@ def crewai_run(stream):
         from crewai import LLM, Agent, Crew, Task
         from crewai.tools import tool
 
-        prefix = "openai" if asked.wire == "OpenAI chat" else "anthropic"
+        # It knows a provider by its prefix, and Anthropic's models by theirs.
+        prefix = "openai/" if asked.wire == "OpenAI chat" else "anthropic/claude-"
         llm = LLM(
-            model=f"{prefix}/{asked.model}", base_url=asked.base(), api_key="k", stream=stream,
+            model=f"{prefix}{asked.model}", base_url=asked.base(), api_key="k", stream=stream,
             timeout=TIMEOUT, max_tokens=512, **asked.limits(max_retries=0),
         )  # fmt: skip
         about = dict(role="writer", goal="write", backstory="writes", verbose=False)

@@ -67,14 +67,14 @@ AGENT_NOT_ON = {
 # `endstop sim --list`. Three places: before any content, after text, inside a call's arguments.
 ENDING_PLACES = ["fails-early", "fails-late", "fails-in-call"]
 ENDINGS = [
-    "frame", "frame-abort", "abort", "refused", "refused-abort", "frame-failed", "refused-incomplete",
-    "failed", "incomplete", "frame-mark",
+    "frame", "frame-abort", "abort", "refused", "refused-abort", "frame-failed", "refused-invalid",
+    "refused-incomplete", "failed", "invalid", "incomplete", "frame-mark",
 ]  # fmt: skip
 
 
 def is_ending_of(wire, place, ending):
     """Whether the wire has this end: only Responses has terminal events of its own for a failure."""
-    terminal = any(part in ("failed", "incomplete") for part in ending.split("-"))
+    terminal = any(part in ("failed", "invalid", "incomplete") for part in ending.split("-"))
     if terminal:
         return wire == "OpenAI Responses"
     if "mark" in ending and wire not in ("OpenAI chat", "Anthropic Messages", "Mistral"):
@@ -382,4 +382,5 @@ def show_agent_end(cell):
     end = "**still asking**" if cell["hung"] else f"exit {cell['exit']}"
     loud = "" if is_loud(cell) or cell["hung"] else "**silent**, "
     words = "" if OURS in cell["said"] else ", our words lost"
-    return f"{loud}{end}, {cell['requests']} requests{words}"
+    count = f"{cell['requests']} request{'' if cell['requests'] == 1 else 's'}"
+    return f"{loud}{end}, {count}{words}"

@@ -242,18 +242,28 @@ def endings(verdict):
 def endings_of(verdict, wire):
     rows = {row: shown for row, shown in verdict.endings.items() if row[1] == wire}
     columns = [
-        (place, ending)
-        for place in judge.ENDING_PLACES
+        ending
         for ending in judge.ENDINGS
-        if any((place, ending) in shown for shown in rows.values())
+        if any(ending == shown_ending for shown in rows.values() for _, shown_ending in shown)
     ]
-    head = ["client"] + [f"{place.removeprefix('fails-')}: {ending}" for place, ending in columns]
     body = [
         [f"{who} {call}".strip() if who not in AGENTS else named(who)]
-        + [shown.get(column, "") for column in columns]
+        + [places(shown, ending) for ending in columns]
         for (who, _, call), shown in rows.items()
     ]
-    return f"### {wire}\n\n{table(head, body)}"
+    return f"### {wire}\n\n{table(['client', *columns], body)}"
+
+
+def places(shown, ending):
+    """What the client did at each place, once if it did the same at all of them."""
+    found = {
+        place.removeprefix("fails-"): shown[place, ending]
+        for place in judge.ENDING_PLACES
+        if (place, ending) in shown
+    }
+    if len(set(found.values())) == 1:
+        return next(iter(found.values()))
+    return "; ".join(f"{place}: {what}" for place, what in found.items())
 
 
 def cell(shown):

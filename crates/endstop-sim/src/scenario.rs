@@ -1476,7 +1476,7 @@ const HUGE_PREFIX: &[u8] =
 
 const FAILS_EARLY: &str = "Fails like a gateway does, before any content. The parts of the end, \
 joined by `-`: `frame` (the wire's error, worth asking again), `refused` (the wire's error, which \
-would end the same again), `failed` and `incomplete` (the last event of the Responses wire, without \
+would end the same again), `failed`, `invalid` and `incomplete` (the last event of the Responses wire, without \
 output), `mark` (the end marker), `abort` (the connection closes early).";
 const OVERLOADED: &str = "Overloaded";
 const BROKE: &str = "The server had an error while processing your request.";

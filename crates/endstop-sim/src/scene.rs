@@ -191,8 +191,9 @@ impl Scene<'_> {
                 "refused" => {
                     script.steps.push(self.gateway_frame(400, "endstop_tool_call_refused", events));
                 }
-                "failed" => script.steps.extend(self.last_event(End::Failed)),
-                "incomplete" => script.steps.extend(self.last_event(End::Length)),
+                "failed" => script.steps.extend(self.last_event(End::Failed, "server_error")),
+                "invalid" => script.steps.extend(self.last_event(End::Failed, "invalid_prompt")),
+                "incomplete" => script.steps.extend(self.last_event(End::Length, "")),
                 "mark" => script.steps.extend(self.mark()),
                 "abort" => script.finish = ScriptEnd::Fin,
                 _ => {}
@@ -217,13 +218,19 @@ impl Scene<'_> {
         Step::Bytes(profile.error_frame(framing, before.is_empty(), &error))
     }
 
-    /// Returns the event with the finish reason of a turn without content.
-    fn last_event(&self, end: End) -> Option<Step> {
+    /// Returns the event with the finish reason of a turn without content. An error in it has this
+    /// code.
+    fn last_event(&self, end: End, code: &str) -> Option<Step> {
         let mut answer = answer::natural(&self.ask);
         self.says(&mut answer, Vec::new(), end);
         let events = self.events(&answer);
-        let event = events.iter().find(|event| event.part == Part::Word)?;
-        Some(Step::Bytes(self.wire.encode(&self.ask, 1, event)))
+        let mut event = events.into_iter().find(|event| event.part == Part::Word)?;
+        if !code.is_empty() {
+            let error = obj! { "code": code, "message": CUT };
+            let body = (self.wire.body)(&self.ask, &answer).with("error", error);
+            event.data.set("response", body);
+        }
+        Some(Step::Bytes(self.wire.encode(&self.ask, 1, &event)))
     }
 
     /// Returns the wire's end marker.
