@@ -35,6 +35,10 @@ def arguments(runner):
     for via in ("direct", "observe", "guard"):
         parser.add_argument(f"--{via}")
     parser.add_argument("--scenarios", type=lambda names: names.split(","), required=True)
+    parser.add_argument(
+        "--retried", type=lambda names: names.split(",") if names else [], default=[],
+        help="scenarios to ask for with the framework's own retries",
+    )  # fmt: skip
     parser.add_argument("--scratch", default=".", help="a folder for the files that tools write")
     return parser.parse_args()
 

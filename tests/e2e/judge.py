@@ -5,7 +5,8 @@ gateway there is right and wrong:
 
 - *observe* changes nothing: the caller sees what it saw directly;
 - *guard* changes nothing about a finished turn, makes every unfinished one raise, and no tool runs
-  from an unfinished turn.
+  from an unfinished turn. Where a client fails loudly or recovers by itself directly, it does so
+  behind guard too.
 """
 
 from collections import defaultdict
@@ -21,15 +22,87 @@ UNFINISHED = [
 MUST_RUN = {"tool-call": 1, "tool-call-parallel": 2, "tool-call-stop": 1}
 # Nothing may be run from these, and the caller must be told.
 MUST_RAISE = [
-    "cut-in-tool-call", "cut-after-args", "length-half-args", "length-whole-args",
-    "done-without-word-tool-call", "unknown-word-tool-call", "reset-in-tool-call",
-    "cut-before-word", "error-late", "reset",
+    "cut-in-tool-call", "cut-after-args", "cut-after-call", "cut-in-second-call",
+    "length-half-args", "length-whole-args", "done-without-word-tool-call",
+    "unknown-word-tool-call", "error-after-call", "reset-in-tool-call", "cut-before-word",
+    "error-late", "reset",
 ]  # fmt: skip
 # Text alone, with an end that is odd but proven: the caller may be shown it as it came.
 MAY_PASS = ["done-without-word", "unknown-word", "finish-error"]
 
 CALL_SCENARIOS = FINISHED + UNFINISHED
 RUN_SCENARIOS = list(MUST_RUN) + MUST_RAISE + MAY_PASS
+# Failing turns that a framework is asked for with the retries that it makes by default.
+RETRY_SCENARIOS = ["cut-after-args", "length-whole-args", "error-late"]
+
+# Agents: complete calls, and how often the tool must run.
+AGENT_MUST_RUN = {"tool-call": 1, "tool-call-parallel": 2, "tool-call-no-args": 1}
+# Complete, but odd: behind guard as directly, or refused loudly.
+AGENT_MAY_RUN = {
+    ("OpenAI chat", "no-marker-tool-call"): 1,
+    ("OpenAI chat", "choices-tool-call"): 2,
+}
+AGENT_UNFINISHED = [
+    "cut-in-tool-call", "cut-after-args", "cut-after-call", "cut-in-second-call",
+    "length-half-args", "length-whole-args", "length-late=1500", "unknown-word-tool-call",
+    "no-marker-tool-call", "done-without-word-tool-call", "error-after-call",
+    "reset-in-tool-call", "choices-cut-call", "cut-before-word", "error-late",
+]  # fmt: skip
+# The first answer fails, the next is complete: an agent that asks again recovers.
+AGENT_ONCE = [
+    "cut-in-tool-call,tool-call", "cut-after-call,tool-call", "error-after-call,tool-call",
+    "length-whole-args,tool-call", "cut-before-word,tool-call",
+]  # fmt: skip
+AGENT_DEFAULTS = ["cut-after-call", "length-whole-args"]
+# The wires that have no end marker of their own, or only one choice.
+AGENT_NOT_ON = {
+    "no-marker-tool-call": {"OpenAI Responses", "Gemini"},
+    "choices-tool-call": {"OpenAI Responses", "Anthropic Messages", "Gemini"},
+    "choices-cut-call": {"OpenAI Responses", "Anthropic Messages", "Gemini"},
+    "length-half-args": {"Gemini"},
+}
+
+
+# Ends that a gateway could send, as parts of the simulated provider's scenarios: see
+# `endstop sim --list`. Three places: before any content, after text, inside a call's arguments.
+ENDING_PLACES = ["fails-early", "fails-late", "fails-in-call"]
+ENDINGS = [
+    "frame", "frame-abort", "abort", "refused", "refused-abort", "frame-failed", "refused-invalid",
+    "refused-incomplete", "failed", "invalid", "incomplete", "frame-mark",
+]  # fmt: skip
+
+
+def is_ending_of(wire, place, ending):
+    """Whether the wire has this end: only Responses has terminal events of its own for a failure."""
+    terminal = any(part in ("failed", "invalid", "incomplete") for part in ending.split("-"))
+    if terminal:
+        return wire == "OpenAI Responses"
+    if "mark" in ending and wire not in ("OpenAI chat", "Anthropic Messages", "Mistral"):
+        return False
+    return not (place == "fails-in-call" and wire in ("Gemini", "Ollama"))
+
+
+# Calls that ask for a plain body, which has no end of a stream.
+PLAIN_CALLS = [
+    "create", "converse", "chat", "complete", "generate_content", "generateContent",
+    "generateText", "exec_chat",
+]  # fmt: skip
+
+
+def is_always_run(scenario, retries):
+    """Whether an agent behind guard is always run in this row, without --all too."""
+    complete = ["tool-call", "tool-call-parallel"]
+    return retries == "lowered" and scenario in complete + AGENT_UNFINISHED
+
+
+def agent_rows(wire):
+    """All rows of an agent on a wire: `(scenario, retries)`."""
+    odd = [scenario for on, scenario in AGENT_MAY_RUN if on == wire]
+    lowered = list(AGENT_MUST_RUN) + odd
+    lowered += [name for name in AGENT_UNFINISHED if name not in odd]
+    lowered = [name for name in lowered if wire not in AGENT_NOT_ON.get(name, ())]
+    rows = [(scenario, "lowered") for scenario in lowered + AGENT_ONCE]
+    return rows + [(scenario, "default") for scenario in AGENT_DEFAULTS]
 
 
 class Shown(NamedTuple):
@@ -42,15 +115,23 @@ class Shown(NamedTuple):
 class Verdict(NamedTuple):
     clients: dict  # (client, wire, call) -> {column: Shown}
     frameworks: dict  # (wire, how) -> {scenario: {(framework, via): Shown}}
+    endings: dict  # (client, wire, call) -> {(place, ending): what the client did}
+    agents: dict  # (agent, wire) -> {(scenario, retries): {via: (cell, what is wrong)}}
+    repeats: dict  # (framework, wire, how) -> {scenario: {via: requests}}
     retries: list  # sentences
     reds: list  # sentences
 
 
 def judge(cells, tags):
     """The verdict on all cells; `tags` are those of the requests that reached the provider."""
-    clients = judge_clients([cell for cell in cells if "client" in cell and "tag" not in cell])
-    frameworks = judge_frameworks([cell for cell in cells if "framework" in cell])
-    retries = [judge_retry(cell, tags) for cell in cells if "tag" in cell]
+    calls = [cell for cell in cells if "client" in cell and "tag" not in cell]
+    clients = judge_clients([cell for cell in calls if not is_ending(cell)])
+    endings = show_endings([cell for cell in cells if is_ending(cell)])
+    runs = [cell for cell in cells if "framework" in cell]
+    frameworks = judge_frameworks([cell for cell in runs if cell.get("retries") != "default"])
+    repeats = count_repeats([cell for cell in runs if cell.get("retries") == "default"])
+    agents = judge_agents([cell for cell in cells if "agent" in cell and not is_ending(cell)])
+    retries = [judge_retry(cell, tags) for cell in cells if "tag" in cell and "client" in cell]
     reds = [
         f"{', '.join(row)}: {column}: {shown.wrong}"
         for row, columns in clients.items()
@@ -64,8 +145,16 @@ def judge(cells, tags):
         for (framework, via), shown in columns.items()
         if shown.wrong
     ]
+    reds += [
+        f"{', '.join(who)}: {scenario} ({retries} retries): {via}: {wrong}"
+        for who, rows in agents.items()
+        for (scenario, retries), ways in rows.items()
+        for via, (_, wrong) in ways.items()
+        if wrong
+    ]
     reds += [shown.wrong for shown in retries if shown.wrong]
-    return Verdict(clients, frameworks, [shown.text for shown in retries], reds)
+    sentences = [shown.text for shown in retries]
+    return Verdict(clients, frameworks, endings, agents, repeats, sentences, reds)
 
 
 # Clients
@@ -79,9 +168,8 @@ def judge_clients(cells):
 
 
 def judge_client(scenarios):
-    columns = {
-        scenario: guarded(scenario, scenarios.get(scenario, {})) for scenario in CALL_SCENARIOS
-    }
+    asked = [scenario for scenario in CALL_SCENARIOS if scenario in scenarios]
+    columns = {scenario: guarded(scenario, scenarios[scenario]) for scenario in asked}
     columns["observe"] = observed(scenarios)
     return columns
 
@@ -180,3 +268,119 @@ def describe_run(cell, whole):
         return f"ran, {end}"
     cut = set(cell["written"]) - set(whole)
     return f"**tool ran{', content cut' if cut else ''}**, {end}"
+
+
+def count_repeats(cells):
+    """How often each failing turn was asked for, with the retries that the framework makes itself."""
+    rows = defaultdict(lambda: defaultdict(dict))
+    for cell in cells:
+        row = rows[cell["framework"], cell["wire"], cell["how"]]
+        row[cell["scenario"]][cell["via"]] = cell["requests"]
+    return rows
+
+
+# Agents
+
+
+def judge_agents(cells):
+    by_place = {
+        (cell["agent"], cell["wire"], cell["scenario"], cell["retries"], cell["via"]): cell
+        for cell in cells
+    }
+    tables = defaultdict(lambda: defaultdict(dict))
+    for (agent, wire, scenario, retries, via), cell in by_place.items():
+        direct = by_place.get((agent, wire, scenario, retries, "direct"))
+        tables[agent, wire][scenario, retries][via] = cell, judge_agent(cell, direct)
+    return tables
+
+
+def judge_agent(cell, direct):
+    """What is wrong with a run of an agent; `direct` is the same run without the gateway, if it was
+    made."""
+    scenario = cell["scenario"]
+    if scenario in AGENT_MUST_RUN:
+        times = AGENT_MUST_RUN[scenario]
+        well = succeeded(cell) and cell["ran"] == times
+        return None if well else f"a complete call must run {times} time(s): {describe_agent(cell)}"
+    if cell["via"] == "direct":
+        return None
+    if (cell["wire"], scenario) in AGENT_MAY_RUN:
+        same = direct is None or (cell["ran"] == direct["ran"] and succeeded(cell))
+        refused = cell["ran"] == 0 and is_loud(cell)
+        return None if same or refused else f"neither run nor refused: {describe_agent(cell)}"
+    if cell["ran"] > (1 if "," in scenario else 0):
+        return f"the tool ran from an unfinished turn: {describe_agent(cell)}"
+    if "," in scenario:
+        return judge_recovery(cell, direct)
+    if cell["hung"]:
+        ended = cell["retries"] == "lowered" and direct is not None and not direct["hung"]
+        return "still asking, where the direct run ended" if ended else None
+    return None if is_loud(cell) else f"the user was not told: {describe_agent(cell)}"
+
+
+def judge_recovery(cell, direct):
+    """A turn that fails once: the agent recovers, or says that it failed, as it does directly."""
+    if direct is not None and is_loud(direct) and not is_loud(cell):
+        return f"the direct run fails loudly, this does not: {describe_agent(cell)}"
+    if recovered(cell):
+        return None
+    if direct is not None and recovered(direct):
+        return f"the direct run recovers, this does not: {describe_agent(cell)}"
+    return None if is_loud(cell) else f"the user was not told: {describe_agent(cell)}"
+
+
+def succeeded(cell):
+    return cell["exit"] == 0 and not cell["error"]
+
+
+def is_loud(cell):
+    return cell["exit"] not in (0, None) or cell["error"]
+
+
+def recovered(cell):
+    return succeeded(cell) and cell["ran"] == 1
+
+
+def describe_agent(cell):
+    end = "still asking after 60 s" if cell["hung"] else f"exit {cell['exit']}"
+    return f"ran {cell['ran']} time(s), {end}, {cell['requests']} request(s), {cell['said']!r}"
+
+
+# Ends that a gateway could send: facts, which nobody judges
+
+
+# How the message of a failure that a gateway reports begins.
+OURS = "endstop: "
+
+
+def is_ending(cell):
+    return cell["scenario"].startswith("fails-")
+
+
+def show_endings(cells):
+    rows = defaultdict(dict)
+    for cell in cells:
+        place, ending = cell["scenario"].split("=")
+        call = cell.get("call", "")
+        if call in PLAIN_CALLS or not is_ending_of(cell["wire"], place, ending):
+            continue
+        who = cell.get("client") or cell["agent"]
+        shown = show_agent_end(cell) if "agent" in cell else show_client_end(cell)
+        rows[who, cell["wire"], call][place, ending] = shown
+    return dict(sorted(rows.items()))
+
+
+def show_client_end(cell):
+    if cell["hung"]:
+        return "**hung**"
+    if not cell["raised"]:
+        return f"**silent** ({cell['word'] or 'no word'})"
+    return "raises" if OURS in cell["raised"] else "raises, our words lost"
+
+
+def show_agent_end(cell):
+    end = "**still asking**" if cell["hung"] else f"exit {cell['exit']}"
+    loud = "" if is_loud(cell) or cell["hung"] else "**silent**, "
+    words = "" if OURS in cell["said"] else ", our words lost"
+    count = f"{cell['requests']} request{'' if cell['requests'] == 1 else 's'}"
+    return f"{loud}{end}, {count}{words}"

@@ -1,7 +1,12 @@
-"""Runs every cell, judges it, prints the tables; ends non-zero if a cell is red."""
+"""Runs real SDKs, agent frameworks and coding agents against simulated providers, directly and through
+the gateway, judges every cell and prints the tables. Ends non-zero if a cell is red.
+
+Without --all only a part is run, in at most ten minutes: each agent behind guard in all unfinished
+scenarios and two complete ones, and of the rest a part that the seed chooses."""
 
 import argparse
 import json
+import random
 import shutil
 import signal
 import subprocess
@@ -9,6 +14,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 
+import agents
 import install
 import judge
 import servers
@@ -16,10 +22,11 @@ import tables
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
-CACHE = ROOT / "target" / "e2e"
+TARGET = ROOT / "target" / "e2e"
 
 RUNNERS_AT_ONCE = 3
-RUNNER_TIMEOUT = 280  # seconds; only there so that nothing hangs
+RUNNER_TIMEOUT = 900  # seconds; only there so that nothing hangs
+AGENT_TIMEOUT = 3600
 
 PYTHON = [
     "openai",
@@ -41,8 +48,24 @@ NPM = [
     "ai + @ai-sdk/google",
 ]
 RUST = ["async-openai", "genai"]
-FRAMEWORKS = ["LangChain", "pydantic-ai", "openai-agents"]
-NPM_FRAMEWORKS = ["AI SDK"]
+# The frameworks, and the environment of each: they do not agree on the versions of what they share.
+FRAMEWORKS = {
+    "LangChain": "sdks",
+    "LangGraph": "sdks",
+    "pydantic-ai": "sdks",
+    "openai-agents": "sdks",
+    "LiteLLM": "litellm",
+    "LlamaIndex": "llamaindex",
+    "CrewAI": "crewai",
+    "google-adk": "adk",
+}
+NPM_FRAMEWORKS = {"AI SDK": "node", "Mastra": "mastra", "LangGraph.js": "langgraph-js"}
+AGENTS = ["Claude Code", "Codex", "opencode"]
+
+# Without --all: the part of what is not always run, and the seconds of an agent's cell. An agent that
+# asks again and again would take most of the ten minutes.
+PART = 0.2
+PART_LIMIT = 30
 
 
 def say(*words):
@@ -51,12 +74,24 @@ def say(*words):
 
 def options():
     parser = argparse.ArgumentParser(prog="scripts/e2e", description=__doc__)
+    parser.add_argument("--agents", action="store_true", help="only the coding agents")
     parser.add_argument("--frameworks", action="store_true", help="only the agent frameworks")
     parser.add_argument("--clients", action="store_true", help="only the SDKs")
+    parser.add_argument(
+        "--endings", action="store_true",
+        help="only how clients take the ends that a gateway could send; never part of the others",
+    )  # fmt: skip
+    parser.add_argument("--all", action="store_true", help="every scenario, not only a part")
+    parser.add_argument("--seed", help="chooses the part; the commit if it is not given")
+    parser.add_argument(
+        "--limit", type=int, metavar="SECONDS",
+        help=f"of an agent's cell: {agents.LIMIT} with --all, else {PART_LIMIT}",
+    )  # fmt: skip
     parser.add_argument("--only", metavar="NAME", help="only runners whose name contains this")
     parser.add_argument(
-        "--write", action="store_true", help="write the tables into docs and README"
-    )
+        "--write", action="store_true",
+        help="everything, and write the tables into docs and README",
+    )  # fmt: skip
     parser.add_argument(
         "--endstop", metavar="FILE", help="a built endstop, instead of building one"
     )
@@ -64,50 +99,131 @@ def options():
         "--use", metavar="VIA=URL", action="append", default=[],
         help="servers that already run (direct=, observe=, guard=), instead of starting our own",
     )  # fmt: skip
-    return parser.parse_args()
+    args = parser.parse_args()
+    if args.write and args.only:
+        parser.error("--write takes a whole run: leave --only out")
+    args.all = args.all or args.write or args.endings
+    args.limit = args.limit or (agents.LIMIT if args.all else PART_LIMIT)
+    return args
 
 
 def wanted(args):
     """The runners to start: `(kind, name)`."""
-    both = args.frameworks == args.clients
+    every = not (args.frameworks or args.clients or args.agents or args.endings)
     all_runners = []
-    if both or args.frameworks:
+    if every or args.frameworks:
         all_runners += [("framework", name) for name in FRAMEWORKS]
         all_runners += [("npm framework", name) for name in NPM_FRAMEWORKS]
-    if both or args.clients:
+    if every or args.clients or args.endings:
         all_runners += [("npm", name) for name in NPM]
         all_runners += [("rust", name) for name in RUST]
         all_runners += [("python", name) for name in PYTHON]
+    if every or args.agents:
+        all_runners += [("agent", name) for name in AGENTS]
+    if args.endings:
+        all_runners += [("agent", name) for name in agents.AGENTS]
     only = (args.only or "").lower()
     return [runner for runner in all_runners if only in " ".join(runner).lower()]
 
 
-def command(kind, name, tools, ways):
-    """The command line of a runner."""
+class Plan:
+    """What each runner is asked for: everything, or a part that a seed chooses."""
+
+    def __init__(self, args):
+        self.all, self.endings, self.limit = args.all, args.endings, args.limit
+        self.seed = args.seed or commit()
+
+    def some(self, name, always, rest):
+        """All that is always run, and a part of the rest, always the same for one seed and name."""
+        if self.all:
+            return always + rest
+        chooser = random.Random(f"{self.seed} {name}")
+        return always + sorted(chooser.sample(rest, round(len(rest) * PART)), key=rest.index)
+
+    def scenarios(self, kind, name):
+        if self.endings:
+            return [
+                f"{place}={ending}" for place in judge.ENDING_PLACES for ending in judge.ENDINGS
+            ]
+        if kind in ("framework", "npm framework"):
+            return self.some(
+                name, ["tool-call"], [name for name in judge.RUN_SCENARIOS if name != "tool-call"]
+            )
+        return self.some(
+            name, ["tool-call", "cut-after-args"],
+            [name for name in judge.CALL_SCENARIOS if name not in ("tool-call", "cut-after-args")],
+        )  # fmt: skip
+
+    def retried(self, name):
+        return self.some(f"{name} retries", [], judge.RETRY_SCENARIOS) if self.all else []
+
+    def agent_cells(self, name):
+        """`wire/scenario/via/retries`, as `agents.py` takes them."""
+        always, rest = [], []
+        for wire in agents.AGENTS[name][1]:
+            for scenario, retries in self.agent_rows(wire):
+                if retries == "default" and not self.all:
+                    continue  # the requests of a minute are counted in a whole run
+                for via in ("direct",) if self.endings else ("direct", "guard"):
+                    needed = via == "guard" and judge.is_always_run(scenario, retries)
+                    (always if needed else rest).append(f"{wire}/{scenario}/{via}/{retries}")
+        return self.some(name, always, rest)
+
+    def agent_rows(self, wire):
+        if not self.endings:
+            return judge.agent_rows(wire)
+        return [
+            (f"{place}={ending}", "lowered")
+            for place in judge.ENDING_PLACES
+            for ending in judge.ENDINGS
+            if judge.is_ending_of(wire, place, ending)
+        ]
+
+
+def commit():
+    """The commit that is tested, which makes the part another one each time."""
+    asked = ["git", "rev-parse", "--short", "HEAD"]
+    told = subprocess.run(asked, cwd=ROOT, capture_output=True, text=True)
+    return told.stdout.strip() or "none"
+
+
+def command(kind, name, plan, ways):
+    """The command line of a runner; installs what it needs."""
+    if kind == "agent":
+        programs = install.environment(agents.AGENTS[name][0], say) / "node_modules" / ".bin"
+        roots = [word for via, root in ways.items() for word in (f"--{via}", root)]
+        where = ["--programs", str(programs), "--kept", str(TARGET / "runs" / name)]
+        where += ["--limit", str(plan.limit)]
+        return [sys.executable, str(HERE / "agents.py"), name, *roots, *where, *plan.agent_cells(name)]
+    ways = {"direct": ways["direct"]} if plan.endings else ways
     is_framework = kind in ("framework", "npm framework")
-    scenarios = judge.RUN_SCENARIOS if is_framework else judge.CALL_SCENARIOS
     roots = [word for via, root in ways.items() for word in (f"--{via}", root)]
-    asked = [name, *roots, "--scenarios", ",".join(scenarios)]
+    asked = [name, *roots, "--scenarios", ",".join(plan.scenarios(kind, name))]
     if is_framework:
-        asked += ["--scratch", str(CACHE / "written")]
+        retried = ",".join(plan.retried(name))
+        asked += ["--scratch", str(TARGET / "written"), "--retried", retried]
     if kind == "rust":
-        return [str(tools.rust), *asked]
+        return [str(install.rust_client(install.cache() / "rust-client", say)), *asked]
     script = "frameworks" if is_framework else "clients"
     if kind.startswith("npm"):
-        return ["node", str(tools.node / f"{script}.mjs"), *asked]
-    return [str(tools.python), str(HERE / f"{script}.py"), *asked]
+        environment = NPM_FRAMEWORKS.get(name, "node") if is_framework else "node"
+        folder = install.scripts_beside(environment, TARGET, say)
+        return ["node", str(folder / f"{script}.mjs"), *asked]
+    environment = FRAMEWORKS[name] if is_framework else "sdks"
+    return [str(install.python(environment, say)), str(HERE / f"{script}.py"), *asked]
 
 
-def run(kind, name, tools, ways):
+def run(kind, name, asked, sim):
     """Runs one runner to its end; its cells, and what went wrong with the runner itself."""
+    limit = AGENT_TIMEOUT if kind == "agent" else RUNNER_TIMEOUT
     try:
-        done = subprocess.run(
-            command(kind, name, tools, ways), capture_output=True, text=True, timeout=RUNNER_TIMEOUT
-        )
+        done = subprocess.run(asked, capture_output=True, text=True, timeout=limit)
+        trouble = f"{kind} {name} failed: {done.stderr[-2000:]}" if done.returncode else None
+        cells = lines(done.stdout)
     except subprocess.TimeoutExpired as late:
-        return lines((late.stdout or b"").decode()), f"{kind} {name} did not end"
-    trouble = f"{kind} {name} failed: {done.stderr[-2000:]}" if done.returncode else None
-    return lines(done.stdout), trouble
+        cells, trouble = lines((late.stdout or b"").decode()), f"{kind} {name} did not end"
+    servers.count_requests(sim, cells)
+    return cells, trouble
 
 
 def lines(text):
@@ -115,18 +231,22 @@ def lines(text):
     return [json.loads(line) for line in text.splitlines() if line.startswith('{"')]
 
 
-def run_all(runners, tools, ways):
+def run_all(runners, commands, sim):
+    """All runners, the agents last: each of them takes a core or two for itself."""
     cells, troubles = [], []
-    pool = ThreadPoolExecutor(RUNNERS_AT_ONCE)
-    try:
-        running = {pool.submit(run, *runner, tools, ways): runner for runner in runners}
-        for count, future in enumerate(as_completed(running), 1):
-            some, trouble = future.result()
-            cells += some
-            troubles += [trouble] if trouble else []
-            say(f"e2e: {count}/{len(runners)} {' '.join(running[future])}: {len(some)} cells")
-    finally:
-        pool.shutdown(cancel_futures=True)
+    many = [runner for runner in runners if runner[0] != "agent"]
+    single = [runner for runner in runners if runner[0] == "agent"]
+    for some, at_once in ((many, RUNNERS_AT_ONCE), (single, 1)):
+        pool = ThreadPoolExecutor(at_once)
+        try:
+            running = {pool.submit(run, *runner, commands[runner], sim): runner for runner in some}
+            for future in as_completed(running):
+                more, trouble = future.result()
+                cells += more
+                troubles += [trouble] if trouble else []
+                say(f"e2e: {' '.join(running[future])}: {len(more)} cells")
+        finally:
+            pool.shutdown(cancel_futures=True)
     return cells, troubles
 
 
@@ -138,9 +258,8 @@ def require(*programs):
 
 def keep(cells):
     """All facts, for whoever wants to know more than the tables say."""
-    CACHE.mkdir(parents=True, exist_ok=True)
     text = "".join(json.dumps(cell, ensure_ascii=False) + "\n" for cell in cells)
-    (CACHE / "cells.jsonl").write_text(text)
+    (TARGET / "cells.jsonl").write_text(text)
 
 
 def main():
@@ -150,17 +269,21 @@ def main():
         sys.exit(f"e2e: no runner is called {args.only!r}")
     require("cargo", "node", "npm")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what was started is ended
-    install.clear(CACHE / "written")
-    tools = install.tools(HERE, CACHE, {kind for kind, _ in runners}, say)
-    with servers.started(args, ROOT, CACHE, say) as ways:
-        cells, troubles = run_all(runners, tools, ways)
+    for folder in ("written", "runs"):
+        install.clear(TARGET / folder)
+    TARGET.mkdir(parents=True, exist_ok=True)
+    plan = Plan(args)
+    if not plan.all:
+        say(f"e2e: a part of the cells, chosen by --seed {plan.seed}")
+    with servers.started(args, ROOT, TARGET, say) as ways:
+        commands = {runner: command(*runner, plan, ways) for runner in runners}
+        cells, troubles = run_all(runners, commands, ways["direct"])
         asked = servers.tags(ways["direct"])
     keep(cells)
     verdict = judge.judge(cells, asked)
-    page = tables.page(verdict)
-    print(page)
+    print(tables.page(verdict))
     if args.write:
-        tables.write(ROOT, verdict, install.versions(HERE))
+        tables.write(ROOT, verdict, install.versions())
     for trouble in troubles:
         say("e2e:", trouble)
     for red in verdict.reds:

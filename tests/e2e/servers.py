@@ -9,6 +9,8 @@ import time
 import urllib.request
 from pathlib import Path
 
+import agents
+
 START = 20  # seconds until a server must listen
 
 # The route of the gateway, and what the simulated provider's base URL ends with.
@@ -32,9 +34,9 @@ def started(args, root, cache, say):
     endstop = Path(args.endstop) if args.endstop else build(root, say)
     with contextlib.ExitStack() as stack:
         sim = free_port()
-        stack.enter_context(
-            server([endstop, "sim", "--listen", f"127.0.0.1:{sim}"], sim, cache / "sim.log")
-        )
+        calls = ["--tool", ",".join(["write_file", *agents.TOOLS]), "--command", agents.COMMAND]
+        command = [endstop, "sim", "--listen", f"127.0.0.1:{sim}", *calls]
+        stack.enter_context(server(command, sim, cache / "sim.log"))
         ways = {"direct": f"http://127.0.0.1:{sim}"}
         for mode in ("observe", "guard"):
             port = free_port()
@@ -106,7 +108,34 @@ def free_port():
         return probe.getsockname()[1]
 
 
+def ledger(sim):
+    """The requests that the simulated provider saw."""
+    with urllib.request.urlopen(f"{sim}/sim/ledger", timeout=30) as answer:
+        return json.load(answer)["entries"]
+
+
 def tags(sim):
     """The tags of the requests that the simulated provider saw, one per request."""
-    with urllib.request.urlopen(f"{sim}/sim/ledger", timeout=10) as answer:
-        return [entry["tag"] for entry in json.load(answer)["entries"]]
+    return [entry["tag"] for entry in ledger(sim)]
+
+
+# Requests that are not for the turn: the answer to a tool result, titles and the like.
+BESIDES = ("(tool result: complete)", "(no tool to call)")
+
+
+def count_requests(sim, cells):
+    """Notes in each cell how often its turn was asked for: by its tag, or by its own model name."""
+    wanted = [cell for cell in cells if "agent" in cell or "model" in cell]
+    if not wanted:
+        return
+    asked = [
+        entry
+        for entry in ledger(sim)
+        if entry["wire"] and entry["scenario"] and not entry["scenario"].endswith(BESIDES)
+    ]
+    for cell in wanted:
+        mine = "agent" in cell and cell["tag"]
+        cell["requests"] = sum(
+            entry["tag"] == mine if mine else entry["model"].endswith(cell["model"])
+            for entry in asked
+        )

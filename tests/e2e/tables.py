@@ -1,5 +1,6 @@
 """Writes the verdict down as Markdown."""
 
+import install
 import judge
 
 SCENARIOS = {
@@ -11,49 +12,216 @@ SCENARIOS = {
     "done-without-word-tool-call": "tool call, end marker, no word for the end",
     "cut-in-tool-call": "connection closed inside the arguments",
     "cut-after-args": "connection closed after arguments that parse",
+    "cut-after-call": "connection closed after the call's block closed",
+    "cut-in-second-call": "connection closed inside the second of two calls",
     "length-half-args": "output limit inside the arguments",
     "length-whole-args": "output limit after arguments that parse",
     "unknown-word": "text with a word that nobody knows",
     "unknown-word-tool-call": "tool call with a word that nobody knows",
     "finish-error": "the word for the end is `error`",
     "error-late": "error in the middle",
+    "error-after-call": "error after the call's block closed",
     "reset": "connection reset after text",
     "reset-in-tool-call": "connection reset inside the arguments",
 }
-FRAMEWORKS = ["LangChain", "pydantic-ai", "openai-agents", "AI SDK"]
+AGENT_SCENARIOS = {
+    **SCENARIOS,
+    "tool-call-no-args": "complete call of a tool without parameters",
+    "no-marker-tool-call": "tool call with its finish reason, no end marker",
+    "choices-tool-call": "two choices (n = 2) with a complete call each",
+    "cut-after-args": "connection closed after the arguments, block still open",
+    "length-whole-args": "output limit right after the block",
+    "length-late=1500": "output limit 1.5 s after the block",
+    "error-after-call": "provider's error after the block",
+    "choices-cut-call": "two choices (n = 2), the second cut inside its call",
+    "error-late": "provider's error after text",
+}
+# How a framework is named in the tables, and the packages whose versions are told.
+FRAMEWORKS = {
+    "LangChain": "Python langchain",
+    "LangGraph": "Python langgraph",
+    "pydantic-ai": "Python pydantic-ai-slim",
+    "openai-agents": "Python openai-agents",
+    "LiteLLM": "Python litellm",
+    "LlamaIndex": "Python llama-index-core",
+    "CrewAI": "Python crewai",
+    "google-adk": "Python google-adk",
+    "AI SDK": "npm ai",
+    "Mastra": "npm @mastra/core",
+    "LangGraph.js": "npm @langchain/langgraph",
+}
+AGENTS = {
+    "Claude Code": "npm @anthropic-ai/claude-code",
+    "Codex": "npm @openai/codex",
+    "opencode": "npm opencode-ai",
+    "gemini-cli": "npm @google/gemini-cli",
+    "qwen-code": "npm @qwen-code/qwen-code",
+}
 MARK_RED = "❌ "
+
+
+def named(name):
+    """A framework or agent with its version."""
+    return f"{name} {install.version_of({**FRAMEWORKS, **AGENTS}[name])}".strip()
 
 
 def page(verdict):
     parts = []
+    if verdict.agents:
+        parts += ["## Coding agents", *(agent(verdict, *key) for key in verdict.agents)]
     if verdict.frameworks:
-        parts += [
-            "## Agent frameworks",
-            *(section(verdict, *key) for key in sorted(verdict.frameworks, reverse=True)),
-        ]
+        parts += ["## Agent frameworks", *framework_sections(verdict)]
+    if verdict.repeats:
+        parts += ["## Requests per failing turn", repeats(verdict)]
     if verdict.clients:
         parts += ["## SDKs", clients(verdict)]
+    if verdict.endings:
+        parts += ["## Ends", *endings(verdict)]
     return "\n\n".join(parts + verdict.retries)
 
 
+# Agents
+
+
+def agent(verdict, name, wire):
+    """One table of an agent on a wire: scenarios down, what happened directly and guarded across."""
+    rows = verdict.agents[name, wire]
+    head = ["what the provider sent"]
+    head += [f"{via}: {what}" for via in ("direct", "guarded") for what in ("ran", "end", "requests")]
+    head += ["the user sees, directly", "the user sees, guarded"]
+    body = [
+        [agent_label(*row)]
+        + [text for via in ("direct", "guard") for text in agent_cells(rows[row].get(via))]
+        + [agent_words(rows[row].get(via)) for via in ("direct", "guard")]
+        for row in judge.agent_rows(wire)
+        if row in rows
+    ]
+    return f"### {named(name)}, {wire}\n\n{table(head, body)}"
+
+
+def agent_label(scenario, retries):
+    first, _, then = scenario.partition(",")
+    label = AGENT_SCENARIOS[first]
+    label += ", once; then a complete call" if then else ""
+    return label + ("; the agent's own retries" if retries == "default" else "")
+
+
+def agent_cells(shown):
+    """How often the tool ran, how the run ended, how many requests the turn took."""
+    if shown is None:
+        return ["", "", ""]
+    cell, wrong = shown
+    times = f"{cell['ran']} ×" if cell["ran"] else "no"
+    end = "still asking" if cell["hung"] else f"exit {cell['exit']}"
+    if cell["error"] and cell["exit"] == 0:
+        end += ", error shown"
+    unfinished = cell["scenario"].partition(",")[0] in judge.AGENT_UNFINISHED
+    expected = 1 if "," in cell["scenario"] else 0
+    is_bad = unfinished and cell["ran"] > expected
+    ran = f"**{times}**" if is_bad else times
+    return [(MARK_RED if wrong else "") + ran, end, str(cell["requests"])]
+
+
+def agent_words(shown):
+    if shown is None:
+        return ""
+    words = shown[0]["said"].replace("|", "\\|")
+    return words if len(words) <= 110 else words[:107] + "…"
+
+
+# The README
+
+
+def tried(verdict):
+    """Who was tried, in which version: how often a tool ran from a turn that was never finished."""
+    head = [
+        "tried", "wires", "unfinished turns", "tool ran, directly", "tool ran, guarded",
+        "complete calls that guard broke",
+    ]  # fmt: skip
+    counts = {name: Tried() for name in (*AGENTS, *FRAMEWORKS)}
+    for (name, wire), rows in verdict.agents.items():
+        for (scenario, retries), ways in rows.items():
+            if retries == "lowered" and "," not in scenario:
+                counts[name].add_agent(wire, scenario, ways)
+    for (wire, _), scenarios in verdict.frameworks.items():
+        for scenario, columns in scenarios.items():
+            for (name, via), shown in columns.items():
+                counts[name].add_framework(wire, scenario, via, shown)
+    rows = [[named(name), *found.cells()] for name, found in counts.items() if found.wires]
+    return table(head, rows)
+
+
+class Tried:
+    """Counts of one framework or agent."""
+
+    def __init__(self):
+        self.wires, self.unfinished, self.broken = {}, 0, 0
+        self.ran = {"direct": 0, "guard": 0}
+
+    def add_agent(self, wire, scenario, ways):
+        self.wires[wire] = True
+        if scenario in judge.AGENT_MUST_RUN:
+            self.broken += "guard" in ways and ways["guard"][1] is not None
+        elif (wire, scenario) not in judge.AGENT_MAY_RUN:
+            self.unfinished += 1
+            for via, (cell, _) in ways.items():
+                self.ran[via] += cell["ran"] > 0
+
+    def add_framework(self, wire, scenario, via, shown):
+        self.wires[wire] = True
+        if scenario in judge.MUST_RUN:
+            self.broken += via == "guard" and shown.wrong is not None
+        elif scenario in judge.MUST_RAISE:
+            self.unfinished += via == "direct"
+            self.ran[via] += "tool ran" in shown.text
+
+    def cells(self):
+        counts = [self.unfinished, self.ran["direct"], self.ran["guard"], self.broken]
+        return [", ".join(self.wires), *map(str, counts)]
+
+
+# Frameworks
+
+
+def framework_sections(verdict):
+    return [section(verdict, *key) for key in sorted(verdict.frameworks, reverse=True)]
+
+
 def section(verdict, wire, how):
-    """One table of frameworks: scenarios down, ways across."""
+    """One table of frameworks: scenarios down, frameworks across, each directly and guarded."""
     scenarios = verdict.frameworks[wire, how]
     here = [
         name
         for name in FRAMEWORKS
         if any((name, "direct") in columns for columns in scenarios.values())
     ]
-    ways = [(name, via) for name in here for via in ("direct", "guard")]
-    head = ["what the provider sent"] + [
-        name if via == "direct" else "guarded" for name, via in ways
-    ]
+    head = ["what the provider sent"] + [named(name) for name in here]
     rows = [
-        [label] + [cell(scenarios[scenario].get(way)) for way in ways]
+        [label] + [both(scenarios[scenario], name) for name in here]
         for scenario, label in SCENARIOS.items()
         if scenario in scenarios
     ]
     return f"### {wire}, {how}\n\n{table(head, rows)}"
+
+
+def both(columns, name):
+    """What happened directly, an arrow, and what happened guarded if that differs."""
+    direct, guard = cell(columns.get((name, "direct"))), cell(columns.get((name, "guard")))
+    return direct if direct == guard else f"{direct} → {guard}"
+
+
+def repeats(verdict):
+    """How often a failing turn is asked for, with the retries that each framework makes itself."""
+    head = ["framework", "wire", "answer"] + [SCENARIOS[name] for name in judge.RETRY_SCENARIOS]
+    rows = []
+    for (name, wire, how), scenarios in sorted(verdict.repeats.items()):
+        counts = [scenarios.get(scenario, {}) for scenario in judge.RETRY_SCENARIOS]
+        shown = [f"{ways.get('direct', '?')} → {ways.get('guard', '?')}" for ways in counts]
+        rows.append([named(name), wire, how] + shown)
+    return table(head, rows)
+
+
+# SDKs
 
 
 def clients(verdict):
@@ -63,6 +231,39 @@ def clients(verdict):
         for row, shown in verdict.clients.items()
     ]
     return table(["client", "wire", "call"] + columns, rows)
+
+
+def endings(verdict):
+    """Per wire: clients down, ends that a gateway could send across."""
+    wires = sorted({wire for _, wire, _ in verdict.endings})
+    return [endings_of(verdict, wire) for wire in wires]
+
+
+def endings_of(verdict, wire):
+    rows = {row: shown for row, shown in verdict.endings.items() if row[1] == wire}
+    columns = [
+        ending
+        for ending in judge.ENDINGS
+        if any(ending == shown_ending for shown in rows.values() for _, shown_ending in shown)
+    ]
+    body = [
+        [f"{who} {call}".strip() if who not in AGENTS else named(who)]
+        + [places(shown, ending) for ending in columns]
+        for (who, _, call), shown in rows.items()
+    ]
+    return f"### {wire}\n\n{table(['client', *columns], body)}"
+
+
+def places(shown, ending):
+    """What the client did at each place, once if it did the same at all of them."""
+    found = {
+        place.removeprefix("fails-"): shown[place, ending]
+        for place in judge.ENDING_PLACES
+        if (place, ending) in shown
+    }
+    if len(set(found.values())) == 1:
+        return next(iter(found.values()))
+    return "; ".join(f"{place}: {what}" for place, what in found.items())
 
 
 def cell(shown):
@@ -77,24 +278,23 @@ def table(head, rows):
 
 
 def write(root, verdict, versions):
-    """Puts what was run into `docs/compatibility.md`, and the first table into the README."""
-    compatibility = root / "docs" / "compatibility.md"
+    """Puts what was run into `docs/compatibility.md`, and summaries into the README."""
+    compatibility, readme = root / "docs" / "compatibility.md", root / "README.md"
+    if verdict.agents:
+        tables = [agent(verdict, *key) for key in verdict.agents]
+        replace(compatibility, "agents", "\n\n".join(tables))
     if verdict.frameworks:
-        keys = sorted(verdict.frameworks, reverse=True)
-        text = "\n\n".join(section(verdict, *key) for key in keys)
-        replace(compatibility, "frameworks", text)
-        replace(
-            root / "README.md",
-            "frameworks",
-            section(verdict, "OpenAI chat", "streamed").split("\n\n", 1)[1],
-        )
+        replace(compatibility, "frameworks", "\n\n".join(framework_sections(verdict)))
+    if verdict.agents and verdict.frameworks:
+        replace(readme, "tried", tried(verdict))
+    if verdict.repeats:
+        replace(compatibility, "repeats", repeats(verdict))
     if verdict.clients:
         replace(compatibility, "clients", "\n\n".join([clients(verdict)] + verdict.retries))
-    replace(
-        compatibility,
-        "versions",
-        ", ".join(f"{name} {version}" for name, version in versions) + ".",
-    )
+    if verdict.endings:
+        replace(compatibility, "endings", "\n\n".join(endings(verdict)))
+    told = ", ".join(f"{name} {version}" for name, version in versions) + "."
+    replace(compatibility, "versions", told)
 
 
 def replace(file, name, text):

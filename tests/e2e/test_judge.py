@@ -64,5 +64,68 @@ class Frameworks(unittest.TestCase):
         self.assertIsNone(run("cut-after-args", "direct", written=["whole"]))
 
 
+def agent(scenario, ran=0, exit=1, direct=None, **facts):
+    """What is wrong with a guarded run; `direct` holds what differs in the direct one."""
+    wire = facts.pop("wire", "Anthropic Messages")
+    via = facts.pop("via", "guard")
+    facts = {"hung": False, "error": False, "said": "", "requests": 1, "retries": "lowered", **facts}
+    guard = dict(facts, wire=wire, scenario=scenario, via=via, ran=ran, exit=exit)
+    other = None if direct is None else {**guard, "via": "direct", **direct}
+    return judge.judge_agent(guard, other)
+
+
+class Agents(unittest.TestCase):
+    def test_a_complete_call_runs_once_and_two_calls_twice(self):
+        self.assertIsNone(agent("tool-call", ran=1, exit=0))
+        self.assertIsNotNone(agent("tool-call", ran=0, exit=0))
+        self.assertIsNotNone(agent("tool-call", ran=2, exit=0))
+        self.assertIsNotNone(agent("tool-call", ran=1, exit=1))
+        self.assertIsNone(agent("tool-call-parallel", ran=2, exit=0))
+        self.assertIsNotNone(agent("tool-call-parallel", ran=1, exit=0))
+
+    def test_nothing_runs_from_an_unfinished_turn_and_the_user_is_told(self):
+        self.assertIsNone(agent("cut-after-call"))
+        self.assertIsNone(agent("cut-after-call", exit=0, error=True))
+        self.assertIsNotNone(agent("cut-after-call", ran=1))
+        self.assertIsNotNone(agent("cut-after-call", exit=0))
+
+    def test_directly_everything_is_a_fact_but_a_complete_call(self):
+        direct = {"via": "direct"}
+        self.assertIsNone(agent("cut-after-call", ran=4, exit=0, **direct))
+        self.assertIsNotNone(agent("tool-call", ran=0, **direct))
+
+    def test_still_asking_is_worse_only_where_the_direct_run_ended(self):
+        waits = {"exit": None, "hung": True}
+        self.assertIsNotNone(agent("cut-after-call", **waits, direct={"hung": False}))
+        self.assertIsNone(agent("cut-after-call", **waits, direct={}))
+        self.assertIsNone(agent("cut-after-call", **waits, retries="default", direct={"hung": False}))
+
+    def test_a_run_that_recovers_directly_recovers_behind_guard(self):
+        once = "cut-in-tool-call,tool-call"
+        well = {"ran": 1, "exit": 0}
+        self.assertIsNone(agent(once, **well, direct=well))
+        self.assertIsNotNone(agent(once, direct=well))
+        self.assertIsNone(agent(once, direct={"ran": 2, "exit": 0}))
+        self.assertIsNotNone(agent(once, ran=2, exit=0, direct={"ran": 2, "exit": 0}))
+        self.assertIsNotNone(agent(once, exit=0, direct={"ran": 0}))
+
+    def test_a_run_that_fails_loudly_directly_fails_loudly_behind_guard(self):
+        once = "length-whole-args,tool-call"
+        self.assertIsNone(agent(once, direct={"ran": 1, "exit": 1}))
+        self.assertIsNotNone(agent(once, ran=1, exit=0, direct={"ran": 1, "exit": 1}))
+
+    def test_an_odd_complete_turn_is_as_directly_or_refused(self):
+        odd = {"scenario": "no-marker-tool-call", "wire": "OpenAI chat"}
+        self.assertIsNone(agent(**odd, ran=1, exit=0, direct={}))
+        self.assertIsNone(agent(**odd, direct={"ran": 1, "exit": 0}))
+        self.assertIsNotNone(agent(**odd, ran=1, direct={"ran": 1, "exit": 0}))
+
+    def test_rows_are_those_of_the_wire(self):
+        names = [scenario for scenario, _ in judge.agent_rows("OpenAI Responses")]
+        self.assertNotIn("choices-cut-call", names)
+        chat = [scenario for scenario, _ in judge.agent_rows("OpenAI chat")]
+        self.assertEqual(chat.count("no-marker-tool-call"), 1)
+
+
 if __name__ == "__main__":
     unittest.main()

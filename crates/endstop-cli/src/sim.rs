@@ -25,12 +25,15 @@ Examples:
   endstop sim                                  each request chooses by its model or header
   endstop sim --scenario cut-in-tool-call      all requests get this scenario
   endstop sim --scenario length,complete       the first gets `length`, all others `complete`
+  endstop sim --tool Bash --command 'echo ran >> ran.txt'
+                                               calls the tool of an agent
   endstop sim --list                           every scenario and its source
   curl localhost:4190/v1/chat/completions -d '{\"model\":\"length\",\"messages\":[]}'
 
 Request headers: x-sim-scenario, x-sim-pace (ms), x-sim-chunks, x-sim-seed, x-sim-tag.
 If the last message is a tool result, the answer is a short complete text, so that agents finish.
-A scenario name that ends with `!` is used even then.")]
+A scenario name that ends with `!` is used even then. The model name or the header may hold a list,
+such as `sim-cut-after-args,complete`: the first request gets the first scenario, all others the last.")]
 pub(crate) struct Args {
     /// Address to listen on
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:4190")]
@@ -41,6 +44,13 @@ pub(crate) struct Args {
     /// File with one scenario per request: one name per line, or TOML with `scenarios = [...]`
     #[arg(long, value_name = "FILE", conflicts_with = "scenario")]
     script: Option<PathBuf>,
+    /// Tools to call, by name: the first that a request offers. A request that offers none of them
+    /// gets a short complete response. Without this option the first tool is called
+    #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
+    tool: Vec<String>,
+    /// Shell command for tools that take one
+    #[arg(long, value_name = "COMMAND")]
+    command: Option<String>,
     /// Pause after each event, in milliseconds
     #[arg(long, value_name = "MS", default_value_t = 0)]
     pace: u64,
@@ -88,6 +98,8 @@ async fn serve(args: &Args, scenarios: Vec<String>) -> Result<ExitCode> {
     let options = Options {
         listen: args.listen,
         scenarios,
+        tools: args.tool.clone(),
+        command: args.command.clone(),
         pace: Duration::from_millis(args.pace),
         chunks: args.chunks,
         log: (!args.quiet).then(|| -> endstop_sim::Log {

@@ -362,14 +362,16 @@ fn hole_of(provider: &'static Provider) -> &'static str {
 
 impl Base {
     fn new(base_url: &str, hole: &str) -> Result<Self, String> {
-        let (scheme, rest) = base_url
-            .split_once("://")
-            .ok_or_else(|| format!("invalid base_url `{base_url}`: expected https:// or http://"))?;
+        let (scheme, rest) = base_url.split_once("://").ok_or_else(|| {
+            format!("invalid base_url `{base_url}`: expected https:// or http://")
+        })?;
         let scheme = match scheme {
             "https" => Scheme::HTTPS,
             "http" => Scheme::HTTP,
             other => {
-                return Err(format!("invalid scheme `{other}` in base_url: expected http or https"));
+                return Err(format!(
+                    "invalid scheme `{other}` in base_url: expected http or https"
+                ));
             }
         };
         let end = rest.find('/').unwrap_or(rest.len());

@@ -54,6 +54,8 @@ pub(crate) struct Exchange {
 #[derive(Clone, Debug)]
 pub(crate) struct Call {
     pub(crate) name: String,
+    /// Namespace of the tool, on the Responses wire.
+    pub(crate) namespace: Option<String>,
     /// Arguments, in the pieces in which they are streamed.
     pub(crate) pieces: Vec<String>,
     /// Whether the arguments are complete.
@@ -210,9 +212,11 @@ pub(crate) fn thoughts() -> Vec<String> {
     )
 }
 
-/// Returns a call of this tool, with arguments made from its schema, in pieces.
-pub(crate) fn call(tool: &Tool) -> Call {
-    let arguments = match fill("", &tool.schema, 0) {
+/// Returns a call of this tool, with arguments made from its schema, in pieces. Parameters that take
+/// a shell command get this one.
+pub(crate) fn call(tool: &Tool, command: Option<&str>) -> Call {
+    let command = command.unwrap_or("echo alpha beta gamma delta");
+    let arguments = match (Filler { command }).fill("", &tool.schema, 0) {
         Json::Object(pairs) => Json::Object(pairs).to_string(),
         Json::Null
         | Json::Bool(_)
@@ -222,7 +226,13 @@ pub(crate) fn call(tool: &Tool) -> Call {
         | Json::List(_)
         | Json::Raw(_) => "{}".to_owned(),
     };
-    Call { name: tool.name.clone(), pieces: pieces(&arguments, 8), whole: true }
+    Call { pieces: pieces(&arguments, 8), ..call_with(tool, "") }
+}
+
+/// Returns a call of this tool with this text as its arguments, in one piece or in none.
+pub(crate) fn call_with(tool: &Tool, arguments: &str) -> Call {
+    let pieces = if arguments.is_empty() { Vec::new() } else { vec![arguments.to_owned()] };
+    Call { name: tool.name.clone(), namespace: tool.namespace.clone(), pieces, whole: true }
 }
 
 /// Splits a text into pieces of `size` characters.
@@ -231,33 +241,84 @@ fn pieces(text: &str, size: usize) -> Vec<String> {
     characters.chunks(size).map(|piece| piece.iter().collect()).collect()
 }
 
-/// Returns a value that matches the schema.
-fn fill(name: &str, schema: &Value, depth: usize) -> Json {
-    if depth > 8 {
-        return Json::Null;
-    }
-    if let Some(first) = schema.get("enum").and_then(Value::as_array).and_then(|all| all.first()) {
-        return Json::Raw(first.to_string());
-    }
-    if let Some(constant) = schema.get("const") {
-        return Json::Raw(constant.to_string());
-    }
-    for key in ["anyOf", "oneOf", "allOf"] {
-        if let Some(first) = schema.get(key).and_then(Value::as_array).and_then(|all| all.first()) {
-            return fill(name, first, depth + 1);
+/// Fills in the arguments of a call.
+struct Filler<'a> {
+    /// Value of parameters that take a shell command.
+    command: &'a str,
+}
+
+impl<'a> Filler<'a> {
+    /// Returns a value that matches the schema.
+    fn fill(&self, name: &str, schema: &Value, depth: usize) -> Json {
+        if depth > 8 {
+            return Json::Null;
+        }
+        if let Some(first) =
+            schema.get("enum").and_then(Value::as_array).and_then(|all| all.first())
+        {
+            return Json::Raw(first.to_string());
+        }
+        if let Some(constant) = schema.get("const") {
+            return Json::Raw(constant.to_string());
+        }
+        for key in ["anyOf", "oneOf", "allOf"] {
+            if let Some(first) =
+                schema.get(key).and_then(Value::as_array).and_then(|all| all.first())
+            {
+                return self.fill(name, first, depth + 1);
+            }
+        }
+        match kind(schema).as_str() {
+            "object" => self.filled_object(schema, depth),
+            "array" => {
+                let item = schema.get("items").cloned().unwrap_or(Value::Null);
+                Json::List(vec![self.fill(name, &item, depth + 1)])
+            }
+            "integer" => Json::Number(42),
+            "number" => Json::Float(4.5),
+            "boolean" => Json::Bool(true),
+            "null" => Json::Null,
+            _ => Json::from(self.text_for(name)),
         }
     }
-    match kind(schema).as_str() {
-        "object" => filled_object(schema, depth),
-        "array" => {
-            let item = schema.get("items").cloned().unwrap_or(Value::Null);
-            Json::List(vec![fill(name, &item, depth + 1)])
+
+    fn filled_object(&self, schema: &Value, depth: usize) -> Json {
+        let Some(properties) = schema.get("properties").and_then(Value::as_object) else {
+            return Json::Object(Vec::new());
+        };
+        let required: Vec<&str> = schema
+            .get("required")
+            .and_then(Value::as_array)
+            .map(|names| names.iter().filter_map(Value::as_str).collect())
+            .unwrap_or_default();
+        let wanted = |name: &str| required.is_empty() || required.contains(&name);
+        // The `required` list keeps the order that people wrote; the parsed `properties` may not.
+        let mut names: Vec<&str> =
+            required.iter().copied().filter(|name| properties.contains_key(*name)).collect();
+        let others: Vec<&str> = properties
+            .keys()
+            .map(String::as_str)
+            .filter(|name| wanted(name) && !names.contains(name))
+            .collect();
+        names.extend(others);
+        let pair = |name: &str| {
+            let schema = properties.get(name).unwrap_or(&Value::Null);
+            (name.to_owned(), self.fill(name, schema, depth + 1))
+        };
+        Json::Object(names.into_iter().map(pair).collect())
+    }
+
+    fn text_for(&self, name: &str) -> &'a str {
+        match name {
+            "path" | "file" | "file_path" | "filename" => "note.txt",
+            "content" | "contents" | "text" | "body" => {
+                "The carriage reached the switch, and the motor was told to halt."
+            }
+            "city" | "location" => "Zurich",
+            "command" | "cmd" => self.command,
+            "url" => "https://example.com/alpha",
+            _ => "alpha beta gamma delta",
         }
-        "integer" => Json::Number(42),
-        "number" => Json::Float(4.5),
-        "boolean" => Json::Bool(true),
-        "null" => Json::Null,
-        _ => Json::from(sentence_for(name)),
     }
 }
 
@@ -275,45 +336,6 @@ fn kind(schema: &Value) -> String {
     if named.is_empty() && schema.get("properties").is_some() { "object".to_owned() } else { named }
 }
 
-fn filled_object(schema: &Value, depth: usize) -> Json {
-    let Some(properties) = schema.get("properties").and_then(Value::as_object) else {
-        return Json::Object(Vec::new());
-    };
-    let required: Vec<&str> = schema
-        .get("required")
-        .and_then(Value::as_array)
-        .map(|names| names.iter().filter_map(Value::as_str).collect())
-        .unwrap_or_default();
-    let wanted = |name: &str| required.is_empty() || required.contains(&name);
-    // The `required` list keeps the order that people wrote; the parsed `properties` may not.
-    let mut names: Vec<&str> =
-        required.iter().copied().filter(|name| properties.contains_key(*name)).collect();
-    let others: Vec<&str> = properties
-        .keys()
-        .map(String::as_str)
-        .filter(|name| wanted(name) && !names.contains(name))
-        .collect();
-    names.extend(others);
-    let pair = |name: &str| {
-        let schema = properties.get(name).unwrap_or(&Value::Null);
-        (name.to_owned(), fill(name, schema, depth + 1))
-    };
-    Json::Object(names.into_iter().map(pair).collect())
-}
-
-fn sentence_for(name: &str) -> &'static str {
-    match name {
-        "path" | "file" | "file_path" | "filename" => "note.txt",
-        "content" | "contents" | "text" | "body" => {
-            "The carriage reached the switch, and the motor was told to halt."
-        }
-        "city" | "location" => "Zurich",
-        "command" | "cmd" => "echo alpha beta gamma delta",
-        "url" => "https://example.com/alpha",
-        _ => "alpha beta gamma delta",
-    }
-}
-
 /// Truncates the arguments of a call so that they no longer parse.
 pub(crate) fn halved(call: &mut Call) {
     let half = (call.pieces.len() / 2).max(1);
@@ -327,7 +349,8 @@ pub(crate) fn halved(call: &mut Call) {
     call.whole = false;
 }
 
-/// Returns the arguments as a JSON value; an empty object if they are incomplete.
+/// Returns the arguments as a JSON value; an empty object if they are missing or incomplete.
 pub(crate) fn value(call: &Call) -> Json {
-    Json::Raw(if call.whole { call.arguments() } else { "{}".to_owned() })
+    let is_value = call.whole && !call.pieces.is_empty();
+    Json::Raw(if is_value { call.arguments() } else { "{}".to_owned() })
 }

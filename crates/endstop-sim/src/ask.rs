@@ -21,6 +21,10 @@ pub(crate) struct Ask {
     pub(crate) stop: Vec<String>,
     /// Tools that the model may call.
     pub(crate) tools: Vec<Tool>,
+    /// Names of the tools to call, if the simulator was given any.
+    pub(crate) wanted: Vec<String>,
+    /// Value of parameters that take a shell command; a harmless one if `None`.
+    pub(crate) command: Option<String>,
     /// Number of choices.
     pub(crate) choices: u64,
     /// Whether the last message is a tool result.
@@ -37,14 +41,19 @@ pub(crate) struct Ask {
 #[derive(Clone, Debug)]
 pub(crate) struct Tool {
     pub(crate) name: String,
+    /// Namespace that it is listed in, on the Responses wire.
+    pub(crate) namespace: Option<String>,
     pub(crate) schema: Value,
 }
 
 impl Ask {
-    /// Returns the tool to call: the first of the request, or a default one.
+    /// Returns the tool to call: the first wanted one, else the first of the request, or a default
+    /// one.
     pub(crate) fn tool(&self) -> Tool {
-        self.tools.first().cloned().unwrap_or_else(|| Tool {
+        let tool = self.wanted_tools().next().or(self.tools.first());
+        tool.cloned().unwrap_or_else(|| Tool {
             name: "write_file".to_owned(),
+            namespace: None,
             schema: serde_json::json!({
                 "type": "object",
                 "properties": {"path": {"type": "string"}, "content": {"type": "string"}},
@@ -53,9 +62,33 @@ impl Ask {
         })
     }
 
+    /// Returns the tool to call without arguments: the first wanted one without parameters, or else
+    /// the same as [`Self::tool`].
+    pub(crate) fn bare_tool(&self) -> Tool {
+        let bare = self.wanted_tools().find(|tool| tool.is_bare());
+        bare.cloned().unwrap_or_else(|| self.tool())
+    }
+
+    /// Reports whether the request offers a wanted tool, or none is wanted.
+    pub(crate) fn is_for_tools(&self) -> bool {
+        self.wanted.is_empty() || self.wanted_tools().next().is_some()
+    }
+
+    fn wanted_tools(&self) -> impl Iterator<Item = &Tool> {
+        self.tools.iter().filter(|tool| self.wanted.contains(&tool.name))
+    }
+
     /// Returns an id made of the prefix and the number of the request.
     pub(crate) fn id(&self, prefix: &str) -> String {
         format!("{prefix}sim{:08}", self.number)
+    }
+}
+
+impl Tool {
+    /// Reports whether the tool has no parameters.
+    fn is_bare(&self) -> bool {
+        let properties = self.schema.get("properties").and_then(Value::as_object);
+        properties.is_none_or(serde_json::Map::is_empty)
     }
 }
 
@@ -90,7 +123,7 @@ pub(crate) fn strings(value: &Value, pointer: &str) -> Vec<String> {
 /// Returns a tool if the name is not empty.
 pub(crate) fn tool(name: &str, schema: Option<&Value>) -> Option<Tool> {
     let schema = schema.cloned().unwrap_or(Value::Null);
-    (!name.is_empty()).then(|| Tool { name: name.to_owned(), schema })
+    (!name.is_empty()).then(|| Tool { name: name.to_owned(), namespace: None, schema })
 }
 
 /// Returns the text of a message's content: a string, or the texts of its blocks.

@@ -12,21 +12,28 @@ pub(crate) struct Chosen {
     pub(crate) value: Option<String>,
     /// Whether it also applies if the last message is a tool result.
     pub(crate) insists: bool,
+    /// Whole list that it was taken from, if there was one.
+    pub(crate) list: Option<String>,
 }
 
-/// Chooses by the header, else by the model, else by the script, else `complete`.
+/// Chooses by the header, else by the model, else by the script, else `complete`. The header and the
+/// model may hold a list, of which `played` says how many are over.
 pub(crate) fn choose(
     request: &Request,
     model: &str,
     script: impl FnOnce() -> Option<String>,
+    played: impl FnOnce(&str) -> usize,
 ) -> Result<Chosen, String> {
-    if let Some(name) = request.header("x-sim-scenario") {
-        return named(name);
+    let header = request.header("x-sim-scenario").map(str::to_owned);
+    match header.or_else(|| in_model(model)) {
+        Some(list) if list.contains(',') => {
+            let names: Vec<&str> = list.split(',').collect();
+            let name = names.get(played(&list)).or(names.last()).copied().unwrap_or_default();
+            Ok(Chosen { list: Some(list.clone()), ..named(name)? })
+        }
+        Some(name) => named(&name),
+        None => named(&script().unwrap_or_else(|| "complete".to_owned())),
     }
-    if let Some(name) = in_model(model) {
-        return named(&name);
-    }
-    named(&script().unwrap_or_else(|| "complete".to_owned()))
 }
 
 /// Parses a scenario name with an optional value, and an optional `!` at the end.
@@ -38,7 +45,7 @@ pub(crate) fn named(text: &str) -> Result<Chosen, String> {
     };
     let (scenario, value) = scenario::parse(bare).ok_or_else(|| unknown(bare))?;
     let value = value.map(str::to_owned);
-    Ok(Chosen { text: text.to_owned(), scenario, value, insists })
+    Ok(Chosen { text: text.to_owned(), scenario, value, insists, list: None })
 }
 
 /// Returns the error message for an unknown scenario.
@@ -59,13 +66,13 @@ fn in_model(model: &str) -> Option<String> {
         .iter()
         .find_map(|prefix| tail.strip_prefix(prefix))
         .unwrap_or(tail);
-    if scenario::parse(bare.trim_end_matches('!')).is_some() {
+    if is_list(bare) {
         return Some(bare.to_owned());
     }
     let at =
         ["sim:", "sim-"].iter().filter_map(|mark| Some(model.find(mark)? + mark.len())).min()?;
     let rest = model.get(at..)?;
-    if scenario::parse(rest.trim_end_matches('!')).is_some() {
+    if is_list(rest) {
         return Some(rest.to_owned());
     }
     // A version may follow the name, as in `anthropic.sim-length-v1:0`.
@@ -75,6 +82,11 @@ fn in_model(model: &str) -> Option<String> {
     };
     let longest = scenario::ALL.iter().filter(starts).max_by_key(|scenario| scenario.name.len());
     Some(longest.map_or(rest, |scenario| scenario.name).to_owned())
+}
+
+/// Reports whether the text is one scenario or a list of them.
+fn is_list(text: &str) -> bool {
+    text.split(',').all(|name| scenario::parse(name.trim_end_matches('!')).is_some())
 }
 
 /// Reads the names in a script: TOML (`scenarios = ["…"]`), or one per line.

@@ -366,6 +366,7 @@ fn phrase(status: u16) -> &'static str {
         404 => "Not Found",
         405 => "Method Not Allowed",
         408 => "Request Timeout",
+        426 => "Upgrade Required",
         429 => "Too Many Requests",
         500 => "Internal Server Error",
         502 => "Bad Gateway",

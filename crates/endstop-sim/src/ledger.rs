@@ -20,6 +20,8 @@ pub struct LedgerEntry {
     pub http: u8,
     /// Wire; empty if the path belongs to no wire.
     pub wire: &'static str,
+    /// Model, as the request names it.
+    pub model: String,
     /// Chosen scenario with its value.
     pub scenario: String,
     /// Whether the request asked for a stream.

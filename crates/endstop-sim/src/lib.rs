@@ -63,6 +63,12 @@ pub struct Options {
     /// Scenarios in request order: the n-th request gets the n-th scenario, and the last one
     /// repeats. Empty means `complete`.
     pub scenarios: Vec<String>,
+    /// Names of the tools to call, as agents call them: of the tools that a request offers, the
+    /// first with one of these names is called. A request that offers none of them, such as one for
+    /// the title of a session, gets a short complete response. Empty means the first tool.
+    pub tools: Vec<String>,
+    /// Value of parameters that take a shell command; a harmless one if `None`.
+    pub command: Option<String>,
     /// Pause after each event.
     pub pace: Duration,
     /// Way in which bodies are split into HTTP chunks.
@@ -82,6 +88,8 @@ impl Default for Options {
         Self {
             listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
             scenarios: Vec::new(),
+            tools: Vec::new(),
+            command: None,
             pace: Duration::ZERO,
             chunks: Chunks::Event,
             drip: Duration::from_secs(1),

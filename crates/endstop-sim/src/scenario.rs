@@ -287,6 +287,20 @@ pub static ALL: &[Scenario] = &[
         ..PLAIN
     },
     Scenario {
+        name: "tool-call-no-args",
+        value: value("TEXT", "empty"),
+        about: "Calls a tool without parameters, with this text as arguments, or with none at all.",
+        source: "Groq, Databricks, OpenRouter, Cohere",
+        on: tools,
+        want: |_, _| ended(Reason::ToolCall),
+        shape: |scene, answer| {
+            let text = scene.value.filter(|text| *text != "empty").unwrap_or_default();
+            let call = answer::call_with(&scene.ask.bare_tool(), text);
+            scene.repeat(answer, &call, 1, End::ToolCall);
+        },
+        ..PLAIN
+    },
+    Scenario {
         name: "tool-word-without-call",
         about: "The finish reason for tool calls, but no tool call.",
         on: |wire| tools(wire) && !is(wire, &["gemini", "ollama", "openai-responses"]),
@@ -358,6 +372,28 @@ pub static ALL: &[Scenario] = &[
         },
         ..PLAIN
     },
+    Scenario {
+        name: "length-late",
+        value: value("MS", "100"),
+        about: "A complete tool call, and this many milliseconds later the finish reason for the \
+                token limit.",
+        on: tools,
+        want: |_, _| ended(Reason::OutputLimit),
+        shape: |scene, answer| {
+            one_call(scene, answer);
+            answer.each(|turn| turn.end = End::Length);
+            at_cap(scene, answer);
+        },
+        play: |scene, answer| {
+            let mut script = scene.whole(answer);
+            if scene.ask.streamed {
+                let pause = Step::Wait(scene::milliseconds(scene.number(100)));
+                script.steps.insert(scene.before_word(answer).len(), pause);
+            }
+            script
+        },
+        ..PLAIN
+    },
     // Ends without a finish reason, and finish reasons without an end.
     Scenario {
         name: "cut-before-word",
@@ -389,6 +425,30 @@ pub static ALL: &[Scenario] = &[
             scene.cut(answer, |scene, answer| {
                 scene::through(scene.events(answer), Part::Arguments, usize::MAX)
             })
+        },
+        ..PLAIN
+    },
+    Scenario {
+        name: "cut-after-call",
+        about: "The body ends cleanly after a complete and closed tool call, before the finish reason.",
+        on: tools,
+        want: |_, mode| cut(mode),
+        shape: one_call,
+        play: |scene, answer| scene.cut(answer, Scene::before_word),
+        ..PLAIN
+    },
+    Scenario {
+        name: "cut-in-second-call",
+        about: "The body ends cleanly inside the second of two tool calls.",
+        on: tools,
+        want: |_, mode| cut(mode),
+        shape: |scene, answer| {
+            scene.calls(answer, 2, End::ToolCall);
+            answer.split = true;
+        },
+        play: |scene, answer| {
+            let script = scene.in_second_call(answer);
+            if scene.ask.streamed { script } else { script.ending(ScriptEnd::Fin) }
         },
         ..PLAIN
     },
@@ -434,6 +494,22 @@ pub static ALL: &[Scenario] = &[
                 return scene.plain(answer);
             }
             scene.streamed(&scene::without(scene.events(answer), Part::Mark))
+        },
+        ..PLAIN
+    },
+    Scenario {
+        name: "no-marker-tool-call",
+        about: "A tool call and its finish reason, but no end marker after it. Not streamed: the body \
+                ends before its Content-Length.",
+        on: |wire| marked(wire) && tools(wire),
+        want: |wire, mode| match (wire.id, mode) {
+            ("anthropic" | "bedrock-invoke", Mode::Streamed) => cut(mode),
+            (_, Mode::Streamed) => want(Reason::ToolCall, Closed::Eof),
+            (_, Mode::Plain) => cut(mode),
+        },
+        shape: one_call,
+        play: |scene, answer| {
+            scene.cut(answer, |scene, answer| scene::without(scene.events(answer), Part::Mark))
         },
         ..PLAIN
     },
@@ -611,6 +687,25 @@ pub static ALL: &[Scenario] = &[
         ..PLAIN
     },
     Scenario {
+        name: "error-after-call",
+        about: "An error after a complete tool call. Not streamed: status 200, with an error body.",
+        on: tools,
+        want: |wire, mode| match mode {
+            Mode::Streamed => failed(),
+            Mode::Plain => failed_body(wire),
+        },
+        shape: one_call,
+        play: |scene, answer| {
+            if !scene.ask.streamed {
+                return scene.error_body(500, BROKE);
+            }
+            let mut events = scene.before_word(answer);
+            events.push(scene.error_event(500, BROKE));
+            scene.streamed(&events)
+        },
+        ..PLAIN
+    },
+    Scenario {
         name: "error-after-end",
         about: "A complete response, then an error. Not streamed: only the complete response.",
         want: |wire, mode| match (wire.id, mode) {
@@ -753,6 +848,33 @@ pub static ALL: &[Scenario] = &[
             Script::plain(302, "text/html", Vec::new())
                 .header("location", "https://elsewhere.example/v1/chat/completions")
         },
+        ..PLAIN
+    },
+    // Failures as a gateway reports them.
+    Scenario {
+        name: "fails-early",
+        value: value("PARTS", "frame"),
+        about: FAILS_EARLY,
+        want: |_, _| failed(),
+        play: |scene, _| scene.failing(&[]),
+        ..PLAIN
+    },
+    Scenario {
+        name: "fails-late",
+        value: value("PARTS", "frame"),
+        about: "Like `fails-early`, after some text.",
+        want: |_, _| failed(),
+        play: |scene, answer| scene.failing(&scene.some_text(answer)),
+        ..PLAIN
+    },
+    Scenario {
+        name: "fails-in-call",
+        value: value("PARTS", "frame"),
+        about: "Like `fails-early`, inside the arguments of a tool call.",
+        on: halves,
+        want: |_, _| failed(),
+        shape: one_call,
+        play: |scene, answer| scene.failing(&scene.some_arguments(answer)),
         ..PLAIN
     },
     // Transport.
@@ -1101,6 +1223,37 @@ pub static ALL: &[Scenario] = &[
         ..PLAIN
     },
     Scenario {
+        name: "choices-tool-call",
+        about: "Two choices, each with a complete tool call.",
+        on: |wire| choices(wire) && tools(wire),
+        want: |_, _| ended(Reason::ToolCall),
+        shape: |scene, answer| {
+            one_call(scene, answer);
+            answer.turns = vec![answer.turn(); 2];
+            answer.count(&scene.ask);
+        },
+        ..PLAIN
+    },
+    Scenario {
+        name: "choices-cut-call",
+        about: "Two choices with a tool call each. The first is complete, the body ends cleanly \
+                inside the second.",
+        on: |wire| choices(wire) && halves(wire),
+        want: |_, mode| cut(mode),
+        shape: |scene, answer| {
+            one_call(scene, answer);
+            let whole = answer.turn();
+            let mut half = answer::Exchange { end: End::Nothing, ..whole.clone() };
+            half.calls.iter_mut().for_each(answer::halved);
+            answer.turns = vec![whole, half];
+            answer.count(&scene.ask);
+        },
+        play: |scene, answer| {
+            scene.cut(answer, |scene, answer| scene::before(scene.events(answer), Part::Mark))
+        },
+        ..PLAIN
+    },
+    Scenario {
         name: "stop-at-cap",
         about: "The finish reason of a normal stop, although the token limit is exactly used up.",
         shape: |scene, answer| {
@@ -1321,6 +1474,10 @@ pub static ALL: &[Scenario] = &[
 const HUGE_PREFIX: &[u8] =
     &[0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0x10, 0xe2, 0x48, 0xef, 0x9b, 0x0b, b':', b'e', b'v'];
 
+const FAILS_EARLY: &str = "Fails like a gateway does, before any content. The parts of the end, \
+joined by `-`: `frame` (the wire's error, worth asking again), `refused` (the wire's error, which \
+would end the same again), `failed`, `invalid` and `incomplete` (the last event of the Responses wire, without \
+output), `mark` (the end marker), `abort` (the connection closes early).";
 const OVERLOADED: &str = "Overloaded";
 const BROKE: &str = "The server had an error while processing your request.";
 

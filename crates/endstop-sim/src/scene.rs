@@ -3,6 +3,8 @@
 use std::io::Write;
 use std::time::Duration;
 
+use endstop::dialect::GatewayError;
+
 use crate::answer::{self, Answer, End};
 use crate::ask::Ask;
 use crate::json::{Json, obj};
@@ -19,6 +21,10 @@ pub(crate) struct Scene<'a> {
 
 /// Number of tokens before the fault.
 const SOME: usize = 12;
+
+/// Message of a gateway that fails a response.
+const CUT: &str = "endstop: the stream stopped before the provider's end marker (cut). Discard the \
+response and send the request again; never run its tool calls.";
 
 impl Scene<'_> {
     /// Returns the value as a number, or this default.
@@ -152,6 +158,88 @@ impl Scene<'_> {
         if self.wire.whole_calls { self.torn(&events) } else { self.streamed(&events) }
     }
 
+    /// Ends inside the second tool call, like [`Self::in_call`].
+    pub(crate) fn in_second_call(&self, answer: &Answer) -> Script {
+        if !self.ask.streamed {
+            return self.half(answer);
+        }
+        let events = self.events(answer);
+        if self.wire.whole_calls {
+            return self.torn(&through(events, Part::Arguments, 2));
+        }
+        let first = answer.turn().calls.first().map_or(0, |call| call.pieces.len());
+        self.streamed(&through(events, Part::Arguments, first + 2))
+    }
+
+    /// Returns the events before the finish reason.
+    pub(crate) fn before_word(&self, answer: &Answer) -> Vec<WireEvent> {
+        before(self.events(answer), Part::Word)
+    }
+
+    /// Ends these events like a gateway that has to fail a response. The value names the parts of
+    /// the end: see the scenario `fails-early`.
+    pub(crate) fn failing(&self, events: &[WireEvent]) -> Script {
+        let parts = self.value.unwrap_or_default().split('-');
+        if !self.ask.streamed {
+            let refused = parts.clone().any(|part| part == "refused");
+            return self.error(if refused { 400 } else { 502 }, CUT);
+        }
+        let mut script = self.streamed(events);
+        for part in parts {
+            match part {
+                "frame" => script.steps.push(self.gateway_frame(502, "endstop_cut", events)),
+                "refused" => {
+                    script.steps.push(self.gateway_frame(400, "endstop_tool_call_refused", events));
+                }
+                "failed" => script.steps.extend(self.last_event(End::Failed, "server_error")),
+                "invalid" => script.steps.extend(self.last_event(End::Failed, "invalid_prompt")),
+                "incomplete" => script.steps.extend(self.last_event(End::Length, "")),
+                "mark" => script.steps.extend(self.mark()),
+                "abort" => script.finish = ScriptEnd::Fin,
+                _ => {}
+            }
+        }
+        script
+    }
+
+    /// Returns the error frame that a gateway sends on this wire.
+    fn gateway_frame(&self, status: u16, code: &str, before: &[WireEvent]) -> Step {
+        let provider = self.wire.provider;
+        let path = self.wire.path.split('?').next().unwrap_or_default();
+        let profile = provider.wire_for_path(path).unwrap_or(&provider.main);
+        let framing = match self.wire.framing {
+            Framing::SseOrArray if self.ask.array => endstop::frame::Framing::Array,
+            Framing::SseOrArray | Framing::Sse | Framing::NamedSse => endstop::frame::Framing::Sse,
+            Framing::Lines => endstop::frame::Framing::Lines,
+            Framing::Aws => endstop::frame::Framing::Aws,
+            Framing::AwsChunks => endstop::frame::Framing::AwsChunks,
+        };
+        let error = GatewayError { status, code, message: CUT, ..GatewayError::default() };
+        Step::Bytes(profile.error_frame(framing, before.is_empty(), &error))
+    }
+
+    /// Returns the event with the finish reason of a turn without content. An error in it has this
+    /// code.
+    fn last_event(&self, end: End, code: &str) -> Option<Step> {
+        let mut answer = answer::natural(&self.ask);
+        self.says(&mut answer, Vec::new(), end);
+        let events = self.events(&answer);
+        let mut event = events.into_iter().find(|event| event.part == Part::Word)?;
+        if !code.is_empty() {
+            let error = obj! { "code": code, "message": CUT };
+            let body = (self.wire.body)(&self.ask, &answer).with("error", error);
+            event.data.set("response", body);
+        }
+        Some(Step::Bytes(self.wire.encode(&self.ask, 1, &event)))
+    }
+
+    /// Returns the wire's end marker.
+    fn mark(&self) -> Option<Step> {
+        let events = self.events(&answer::natural(&self.ask));
+        let event = events.iter().find(|event| event.part == Part::Mark)?;
+        Some(Step::Bytes(self.wire.encode(&self.ask, 1, event)))
+    }
+
     /// Returns a stream whose last event is truncated in the middle.
     pub(crate) fn torn(&self, events: &[WireEvent]) -> Script {
         let mut script = self.streamed(events);
@@ -178,8 +266,16 @@ impl Scene<'_> {
 
     /// Sets the content to `count` calls of the first tool. A low token limit truncates them.
     pub(crate) fn calls(&self, answer: &mut Answer, count: usize, end: End) {
-        let tool = self.ask.tool();
-        let call = answer::call(&tool);
+        self.repeat(answer, &self.call(), count, end);
+    }
+
+    /// Returns a complete call of the tool to call.
+    pub(crate) fn call(&self) -> answer::Call {
+        answer::call(&self.ask.tool(), self.ask.command.as_deref())
+    }
+
+    /// Sets the content to `count` copies of this call. A low token limit truncates them.
+    pub(crate) fn repeat(&self, answer: &mut Answer, call: &answer::Call, count: usize, end: End) {
         let room = self.ask.cap.and_then(|cap| usize::try_from(cap).ok()).unwrap_or(usize::MAX);
         let size = call.pieces.len();
         answer.each(|turn| {

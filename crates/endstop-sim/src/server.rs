@@ -27,6 +27,8 @@ pub(crate) struct Shared {
     pub(crate) replies: Mutex<HashMap<String, Reply>>,
     requests: AtomicU64,
     scripted: AtomicUsize,
+    /// Number of scenarios played of each list in a model name or header, by tag and list.
+    played: Mutex<HashMap<(Option<String>, String), usize>>,
 }
 
 /// Request that is being answered.
@@ -43,6 +45,7 @@ impl Shared {
             replies: Mutex::default(),
             requests: AtomicU64::new(0),
             scripted: AtomicUsize::new(0),
+            played: Mutex::default(),
         }
     }
 
@@ -71,6 +74,7 @@ impl Shared {
             path: request.target.clone(),
             http: request.http,
             wire: "",
+            model: String::new(),
             scenario: String::new(),
             streamed: false,
             headers: request.headers.clone(),
@@ -107,6 +111,9 @@ impl Shared {
             return script;
         }
         let path = request.path();
+        if request.header("upgrade").is_some_and(|value| value.eq_ignore_ascii_case("websocket")) {
+            return message(426, "WebSockets are not supported: use HTTP");
+        }
         match SimWire::for_path(path) {
             Some((wire, taken)) if request.method == "POST" => {
                 entry.wire = wire.id;
@@ -126,6 +133,7 @@ impl Shared {
         if request.method == "DELETE" && path == "/sim/ledger" {
             self.ledger.clear();
             self.scripted.store(0, Ordering::SeqCst);
+            self.played.lock().unwrap_or_else(PoisonError::into_inner).clear();
             return Some(json(200, &obj! { "cleared": true }));
         }
         if request.method == "POST" {
@@ -157,6 +165,8 @@ impl Shared {
             model: crate::ask::text(&body, "/model").to_owned(),
             streamed: body.get("stream").and_then(serde_json::Value::as_bool).unwrap_or(false),
             choices: 1,
+            wanted: self.options.tools.clone(),
+            command: self.options.command.clone(),
             ..Ask::default()
         };
         (wire.read)(&body, &mut ask);
@@ -168,11 +178,18 @@ impl Shared {
             ask.array = streamed && wire.has_arrays() && !request.asks("alt=sse");
         }
         entry.streamed = ask.streamed;
+        entry.model.clone_from(&ask.model);
         let mut scene = Scene { wire, ask, value: None };
         if !body.is_object() {
             return scene.error(400, "invalid request body: expected a JSON object");
         }
-        let chosen = match choose::choose(request, &scene.ask.model, || self.next_of_script()) {
+        if !scene.ask.is_for_tools() {
+            entry.scenario = "complete (no tool to call)".to_owned();
+            return self.cut(request, scene.whole(&answer::short(&scene.ask)));
+        }
+        let played = |list: &str| self.played(entry.tag.as_deref(), list);
+        let script = || self.next_of_script();
+        let chosen = match choose::choose(request, &scene.ask.model, script, played) {
             Ok(chosen) => chosen,
             Err(message) => {
                 entry.scenario = "?".to_owned();
@@ -190,6 +207,9 @@ impl Shared {
             entry.scenario.push_str(" (tool result: complete)");
             scene.whole(&answer::short(&scene.ask))
         } else {
+            if let Some(list) = chosen.list {
+                self.played_one(entry.tag.as_deref(), list);
+            }
             let mut answer = answer::natural(&scene.ask);
             (scenario.shape)(&scene, &mut answer);
             (scenario.play)(&scene, &answer)
@@ -205,6 +225,17 @@ impl Shared {
         let seed = request.header("x-sim-seed").and_then(|value| value.parse().ok()).unwrap_or(1);
         script.recut(chunks.unwrap_or(self.options.chunks), seed);
         script
+    }
+
+    /// Returns how many scenarios of this list were played for this tag.
+    fn played(&self, tag: Option<&str>, list: &str) -> usize {
+        let played = self.played.lock().unwrap_or_else(PoisonError::into_inner);
+        played.get(&(tag.map(str::to_owned), list.to_owned())).copied().unwrap_or_default()
+    }
+
+    fn played_one(&self, tag: Option<&str>, list: String) {
+        let mut played = self.played.lock().unwrap_or_else(PoisonError::into_inner);
+        *played.entry((tag.map(str::to_owned), list)).or_default() += 1;
     }
 
     /// Returns the next name of the script; the last one repeats.
@@ -349,7 +380,7 @@ fn ledger(entries: &[LedgerEntry]) -> Json {
         obj! {
             "number": entry.number, "tag": entry.tag.clone(), "method": &entry.method,
             "path": public_path(&entry.path), "http": usize::from(entry.http), "wire": entry.wire,
-            "scenario": &entry.scenario, "streamed": entry.streamed, "status": entry.status,
+            "model": &entry.model, "scenario": &entry.scenario, "streamed": entry.streamed, "status": entry.status,
             "headers": names, "bytes": entry.written, "hash": format!("{:016x}", entry.hash),
             "ended": ended_word(entry.ended), "milliseconds": entry.took().as_millis() as f64,
         }

@@ -21,7 +21,10 @@ fn mistakes_are_told_in_one_line() {
         "1.toml:2: `mode`: unknown variant `gard`",
     );
     check("mode = \"guard\n", ":1: ");
-    check("[limits]\n\nidle = \"soon\"\n", ":3: `idle`: invalid duration `soon`: expected a number and ms");
+    check(
+        "[limits]\n\nidle = \"soon\"\n",
+        ":3: `idle`: invalid duration `soon`: expected a number and ms",
+    );
     check("[limits]\nidel = \"1s\"\n", ":2: `idel`: unknown field `idel`");
     check(
         "[upstreams.mine]\nlike = \"opnai\"\nbase_url = \"http://x\"\n",

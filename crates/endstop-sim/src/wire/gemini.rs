@@ -71,7 +71,8 @@ fn read(body: &Value, ask: &mut Ask) {
         all
     };
     let tool = |tool: Value| {
-        let schema = tool.get("parameters").or_else(|| tool.get("parametersJsonSchema"));
+        let keys = ["parameters", "parametersJsonSchema", "parameters_json_schema"];
+        let schema = keys.iter().find_map(|key| tool.get(key));
         ask::tool(ask::text(&tool, "/name"), schema)
     };
     ask.tools = ask::items(body, "/tools").iter().flat_map(declared).filter_map(tool).collect();

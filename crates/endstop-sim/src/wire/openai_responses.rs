@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::{Framing, Part, SimWire, WireEvent, Words, ends, openai_chat};
 use crate::answer::{Answer, Call, End, Exchange, Usage};
-use crate::ask::{self, Ask};
+use crate::ask::{self, Ask, Tool};
 use crate::json::{Json, list, obj};
 
 pub(super) static WIRE: SimWire = SimWire {
@@ -51,8 +51,7 @@ pub(super) static WIRE: SimWire = SimWire {
 
 fn read(body: &Value, ask: &mut Ask) {
     ask.cap = ask::number(body, &["/max_output_tokens"]);
-    let tool = |tool: &Value| ask::tool(ask::text(tool, "/name"), tool.get("parameters"));
-    ask.tools = ask::items(body, "/tools").iter().filter_map(tool).collect();
+    ask.tools = ask::items(body, "/tools").iter().flat_map(tools).collect();
     let items = ask::items(body, "/input");
     let is_result = |item: &Value| ask::text(item, "/type").ends_with("_call_output");
     ask.after_tool = items.last().is_some_and(is_result);
@@ -60,6 +59,17 @@ fn read(body: &Value, ask: &mut Ask) {
     ask.said = assistant.map(|message| ask::content(message.get("content"))).unwrap_or_default();
     ask.choices = 1;
     ask.input = body.get("input").map_or(0, ask::words);
+}
+
+/// Returns the tool, or the tools of a namespace.
+fn tools(listed: &Value) -> Vec<Tool> {
+    let tool = |tool: &Value| ask::tool(ask::text(tool, "/name"), tool.get("parameters"));
+    if ask::text(listed, "/type") != "namespace" {
+        return tool(listed).into_iter().collect();
+    }
+    let namespace = Some(ask::text(listed, "/name").to_owned());
+    let inner = ask::items(listed, "/tools").iter().filter_map(tool);
+    inner.map(|tool| Tool { namespace: namespace.clone(), ..tool }).collect()
 }
 
 /// List of numbered events.
@@ -183,10 +193,11 @@ fn message_item(ask: &Ask, turn: &Exchange) -> Json {
 
 fn function_call(events: &mut Events, ask: &Ask, index: usize, at: usize, call: &Call) {
     let id = format!("{}_{at}", ask.id("fc_"));
-    let item = obj! {
+    let mut item = obj! {
         "id": &id, "type": "function_call", "status": "in_progress", "arguments": "",
         "call_id": openai_chat::call_id(ask, at), "name": &call.name,
     };
+    item.set_some("namespace", Json::from(call.namespace.clone()));
     events.push(Part::CallStart, "response.output_item.added", item_event(index, item));
     for piece in &call.pieces {
         let data = obj! { "item_id": &id, "output_index": index, "delta": piece };
@@ -204,11 +215,13 @@ fn function_call(events: &mut Events, ask: &Ask, index: usize, at: usize, call: 
 }
 
 fn call_item(ask: &Ask, at: usize, call: &Call) -> Json {
-    obj! {
+    let mut item = obj! {
         "id": format!("{}_{at}", ask.id("fc_")), "type": "function_call",
         "status": if call.whole { "completed" } else { "incomplete" },
         "arguments": call.arguments(), "call_id": openai_chat::call_id(ask, at), "name": &call.name,
-    }
+    };
+    item.set_some("namespace", Json::from(call.namespace.clone()));
+    item
 }
 
 /// Returns the status, and the reason if the status is `incomplete`.

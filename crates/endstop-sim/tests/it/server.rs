@@ -339,3 +339,108 @@ async fn stopping_closes_every_connection() {
     let read = tokio::time::timeout(LONG, stream.read_to_end(&mut rest)).await;
     assert!(read.is_ok());
 }
+
+fn function(name: &str, parameters: &Value) -> Value {
+    json!({ "type": "function", "function": { "name": name, "parameters": parameters } })
+}
+
+fn shell() -> Value {
+    let command = json!({ "type": "string" });
+    json!({ "type": "object", "properties": { "command": command }, "required": ["command"] })
+}
+
+#[tokio::test]
+async fn the_wanted_tool_is_called_with_the_given_command() {
+    let tools = vec!["Bash".to_owned(), "ran".to_owned()];
+    let command = Some("echo ran >> ran.txt".to_owned());
+    let sim = Sim::start(Options { tools, command, ..Options::default() }).await.unwrap();
+    let bare = json!({ "type": "object", "properties": {} });
+    let tools =
+        json!([function("Read", &shell()), function("Bash", &shell()), function("ran", &bare)]);
+    let body = chat(&sim, &json!({ "model": "tool-call", "messages": [], "tools": tools })).await;
+    let call = body.pointer("/choices/0/message/tool_calls/0/function").unwrap();
+    assert_eq!(call["name"], "Bash");
+    assert_eq!(call["arguments"], r#"{"command":"echo ran >> ran.txt"}"#);
+    let asked = json!({ "model": "tool-call-no-args", "messages": [], "tools": tools });
+    let body = chat(&sim, &asked).await;
+    let call = body.pointer("/choices/0/message/tool_calls/0/function").unwrap();
+    assert_eq!((&call["name"], &call["arguments"]), (&json!("ran"), &json!("")));
+}
+
+#[tokio::test]
+async fn a_request_without_a_wanted_tool_gets_a_short_complete_answer() {
+    let tools = vec!["Bash".to_owned()];
+    let sim = Sim::start(Options { tools, ..Options::default() }).await.unwrap();
+    let other = json!([function("Read", &shell())]);
+    for asked in [
+        json!({ "model": "cut-after-call", "messages": [] }),
+        json!({ "model": "cut-after-call", "messages": [], "tools": other }),
+    ] {
+        assert_eq!(word(&chat(&sim, &asked).await), "stop");
+    }
+}
+
+#[tokio::test]
+async fn a_list_gives_the_nth_request_of_a_tag_the_nth_scenario() {
+    let sim = start().await;
+    let result = json!([{ "role": "tool", "tool_call_id": "x", "content": "ok" }]);
+    for (tag, messages, want) in [
+        ("one", json!([]), "length"),
+        ("two", json!([]), "length"),
+        ("one", result, "stop"),
+        ("one", json!([]), "content_filter"),
+        ("one", json!([]), "content_filter"),
+    ] {
+        let body = json!({ "model": "sim-length,content-filter", "messages": messages });
+        let headers = [("x-sim-tag", tag)];
+        let response = post(sim.addr(), CHAT, &headers, &body.to_string()).await;
+        let body: Value = serde_json::from_slice(&response.body).unwrap();
+        assert_eq!(word(&body), want, "{tag}");
+    }
+}
+
+#[tokio::test]
+async fn a_websocket_is_refused_in_a_way_that_clients_understand() {
+    let sim = start().await;
+    let mut stream = TcpStream::connect(sim.addr()).await.unwrap();
+    let headers = [("connection", "Upgrade"), ("upgrade", "websocket")];
+    stream.write_all(request("GET", "/v1/responses", &headers, "").as_bytes()).await.unwrap();
+    assert_eq!(read(&mut stream).await.status, 426);
+}
+
+#[tokio::test]
+async fn a_failure_has_the_parts_that_its_value_names() {
+    let sim = start().await;
+    for (path, parts, want, close) in [
+        (CHAT, "frame", vec!["endstop_cut"], How::Whole),
+        (CHAT, "refused-mark", vec!["endstop_tool_call_refused", "[DONE]"], How::Whole),
+        ("/v1/messages", "frame-abort", vec!["event: error"], How::Short),
+        ("/v1/messages", "abort", vec![], How::Short),
+        ("/v1/responses", "frame-failed", vec!["event: error", "response.failed"], How::Whole),
+        ("/v1/responses", "incomplete", vec!["response.incomplete", r#""output":[]"#], How::Whole),
+    ] {
+        let scenario = format!("fails-in-call={parts}");
+        let headers = [("x-sim-scenario", scenario.as_str())];
+        let body = r#"{"stream":true,"messages":[]}"#;
+        let response = post(sim.addr(), path, &headers, body).await;
+        let text = String::from_utf8_lossy(&response.body).into_owned();
+        assert_eq!(response.close, close, "{path} {parts}");
+        let mut rest = text.as_str();
+        for part in want {
+            rest = rest.split_once(part).unwrap_or_else(|| panic!("{path} {parts}: {text}")).1;
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_tool_in_a_namespace_is_called_with_it() {
+    let tools = vec!["ran".to_owned()];
+    let sim = Sim::start(Options { tools, ..Options::default() }).await.unwrap();
+    let ran = json!({ "type": "function", "name": "ran", "parameters": { "type": "object" } });
+    let tools = json!([{ "type": "namespace", "name": "mcp__mark", "tools": [ran] }]);
+    let body = json!({ "model": "tool-call-no-args", "input": "Hi", "tools": tools });
+    let response = post(sim.addr(), "/v1/responses", &[], &body.to_string()).await;
+    let body: Value = serde_json::from_slice(&response.body).unwrap();
+    let call = body.pointer("/output/0").unwrap();
+    assert_eq!((&call["name"], &call["namespace"]), (&json!("ran"), &json!("mcp__mark")));
+}
