@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use endstop::{Ending, Head, Record, RequestInfo, TransportEnd, Watcher, Wire};
+use endstop::{Ending, Head, Reason, Record, RequestInfo, TransportEnd, Watcher, Wire};
 use endstop_store::spool::{Spool, Ticket};
-use endstop_turn::policy::{Budget, DecisionContext, decide};
+use endstop_turn::policy::{Action, Budget, DecisionContext, decide};
 use hyper::{Request, Response};
 
 use crate::callers::Caller;
@@ -185,6 +185,9 @@ impl Exchange {
         if let Some(decision) = self.decision {
             return decision;
         }
+        if is_answer(ending) {
+            return Action::Stop.name();
+        }
         let context = DecisionContext {
             budget: Budget { cap: self.info.cap, ..Budget::default() },
             cap: self.info.cap,
@@ -273,6 +276,15 @@ impl Exchange {
     }
 }
 
+/// Reports whether a response is a complete answer without tool calls. Every policy stops there: it
+/// may name no other action for such an ending.
+fn is_answer(ending: &Ending) -> bool {
+    let ended = matches!(ending.reason, Reason::Complete | Reason::StopSequence);
+    let shown = &ending.shown;
+    let calls = ending.choices.iter().any(|choice| choice.shown.tool_calls > 0);
+    ending.over && ended && !calls && !shown.is_empty() && !shown.is_reasoning_only()
+}
+
 fn micros(time: Duration) -> u64 {
     u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
@@ -282,6 +294,32 @@ impl Drop for Exchange {
         if !self.ended {
             let ending = self.watcher("", 1 << 20).finish(TransportEnd::ClientGone);
             self.end(ending, GuardAction::Refused);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use endstop::{Closed, Confidence, Shown};
+    use endstop_turn::policy::{Policy, Rule};
+
+    use super::*;
+
+    #[test]
+    fn every_policy_stops_at_an_answer() {
+        for reason in Reason::ALL {
+            let mut ending = Ending::new(reason, Confidence::High, Closed::Proven);
+            ending.shown = Shown { text: true, ..Shown::default() };
+            if is_answer(&ending) {
+                assert_eq!(Rule::permitted(reason), [Action::Stop], "{reason:?}");
+                for preset in Policy::PRESETS {
+                    let policy = Policy::preset(preset).unwrap();
+                    let decision = decide(&ending, &DecisionContext::default(), &policy);
+                    assert_eq!(decision.action, Action::Stop, "{preset}");
+                }
+            }
+            ending.shown = Shown::default();
+            assert!(!is_answer(&ending), "{reason:?}");
         }
     }
 }
