@@ -298,6 +298,8 @@ def judge_agent(cell, direct):
     """What is wrong with a run of an agent; `direct` is the same run without the gateway, if it was
     made."""
     scenario = cell["scenario"]
+    if cell["hung"] and cell["requests"] == 0:
+        return "the agent asked for nothing in its time: the machine is too slow for it"
     if scenario in AGENT_MUST_RUN:
         times = AGENT_MUST_RUN[scenario]
         well = succeeded(cell) and cell["ran"] == times

@@ -100,6 +100,10 @@ class Agents(unittest.TestCase):
         self.assertIsNone(agent("cut-after-call", **waits, direct={}))
         self.assertIsNone(agent("cut-after-call", **waits, retries="default", direct={"hung": False}))
 
+    def test_an_agent_that_never_asked_proves_nothing(self):
+        waits = {"exit": None, "hung": True, "requests": 0}
+        self.assertIsNotNone(agent("cut-after-call", **waits, direct={}))
+
     def test_a_run_that_recovers_directly_recovers_behind_guard(self):
         once = "cut-in-tool-call,tool-call"
         well = {"ran": 1, "exit": 0}
