@@ -30,7 +30,7 @@ fn mistakes_are_told_in_one_line() {
         "[upstreams.mine]\nlike = \"opnai\"\nbase_url = \"http://x\"\n",
         "unknown provider `opnai`: add `like",
     );
-    check("[upstreams.mine]\nlike = \"openai\"\nbase_url = \"x\"\n", "`x` is no URL");
+    check("[upstreams.mine]\nlike = \"openai\"\nbase_url = \"x\"\n", "invalid base_url `x`");
     check(
         "[upstreams.openai]\nkey_env = \"ENDSTOP_TEST_NO_KEY\"\n",
         "ENDSTOP_TEST_NO_KEY is not set",
