@@ -14,7 +14,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 
-import agents
+import coding_agents
 import install
 import judge
 import servers
@@ -85,7 +85,7 @@ def options():
     parser.add_argument("--seed", help="chooses the part; the commit if it is not given")
     parser.add_argument(
         "--limit", type=int, metavar="SECONDS",
-        help=f"of an agent's cell: {agents.LIMIT} with --all, else {PART_LIMIT}",
+        help=f"of an agent's cell: {coding_agents.LIMIT} with --all, else {PART_LIMIT}",
     )  # fmt: skip
     parser.add_argument("--only", metavar="NAME", help="only runners whose name contains this")
     parser.add_argument(
@@ -103,7 +103,7 @@ def options():
     if args.write and args.only:
         parser.error("--write takes a whole run: leave --only out")
     args.all = args.all or args.write or args.endings
-    args.limit = args.limit or (agents.LIMIT if args.all else PART_LIMIT)
+    args.limit = args.limit or (coding_agents.LIMIT if args.all else PART_LIMIT)
     return args
 
 
@@ -121,7 +121,7 @@ def wanted(args):
     if every or args.agents:
         all_runners += [("agent", name) for name in AGENTS]
     if args.endings:
-        all_runners += [("agent", name) for name in agents.AGENTS]
+        all_runners += [("agent", name) for name in coding_agents.AGENTS]
     only = (args.only or "").lower()
     return [runner for runner in all_runners if only in " ".join(runner).lower()]
 
@@ -158,9 +158,9 @@ class Plan:
         return self.some(f"{name} retries", [], judge.RETRY_SCENARIOS) if self.all else []
 
     def agent_cells(self, name):
-        """`wire/scenario/via/retries`, as `agents.py` takes them."""
+        """`wire/scenario/via/retries`, as `coding_agents.py` takes them."""
         always, rest = [], []
-        for wire in agents.AGENTS[name][1]:
+        for wire in coding_agents.AGENTS[name][1]:
             for scenario, retries in self.agent_rows(wire):
                 if retries == "default" and not self.all:
                     continue  # the requests of a minute are counted in a whole run
@@ -190,11 +190,11 @@ def commit():
 def command(kind, name, plan, ways):
     """The command line of a runner; installs what it needs."""
     if kind == "agent":
-        programs = install.environment(agents.AGENTS[name][0], say) / "node_modules" / ".bin"
+        programs = install.environment(coding_agents.AGENTS[name][0], say) / "node_modules" / ".bin"
         roots = [word for via, root in ways.items() for word in (f"--{via}", root)]
         where = ["--programs", str(programs), "--kept", str(TARGET / "runs" / name)]
         where += ["--limit", str(plan.limit)]
-        return [sys.executable, str(HERE / "agents.py"), name, *roots, *where, *plan.agent_cells(name)]
+        return [sys.executable, str(HERE / "coding_agents.py"), name, *roots, *where, *plan.agent_cells(name)]
     ways = {"direct": ways["direct"]} if plan.endings else ways
     is_framework = kind in ("framework", "npm framework")
     roots = [word for via, root in ways.items() for word in (f"--{via}", root)]

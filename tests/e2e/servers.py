@@ -9,7 +9,7 @@ import time
 import urllib.request
 from pathlib import Path
 
-import agents
+import coding_agents
 
 START = 20  # seconds until a server must listen
 
@@ -34,7 +34,7 @@ def started(args, root, cache, say):
     endstop = Path(args.endstop) if args.endstop else build(root, say)
     with contextlib.ExitStack() as stack:
         sim = free_port()
-        calls = ["--tool", ",".join(["write_file", *agents.TOOLS]), "--command", agents.COMMAND]
+        calls = ["--tool", ",".join(["write_file", *coding_agents.TOOLS]), "--command", coding_agents.COMMAND]
         command = [endstop, "sim", "--listen", f"127.0.0.1:{sim}", *calls]
         stack.enter_context(server(command, sim, cache / "sim.log"))
         ways = {"direct": f"http://127.0.0.1:{sim}"}

@@ -86,7 +86,7 @@ fn wire(
     let versions: Vec<(&str, &str)> = request
         .headers()
         .iter()
-        .filter(|(name, _)| name.as_str().contains("version"))
+        .filter(|(name, _)| name.as_str().ends_with("version"))
         .filter_map(|(name, value)| Some((name.as_str(), value.to_str().ok()?)))
         .collect();
     let upstream = routed.upstream;
