@@ -24,7 +24,7 @@ ROOT = HERE.parent.parent.parent
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "endstop-e2e"
 
 AT_ONCE = 3
-TIMEOUT = 90  # seconds for one call, with the import of the SDK
+TIMEOUT = 300  # seconds for one call, with the import of the SDK on a busy machine
 
 # A variable, ready or as a comment; an argument of a constructor.
 VARIABLE = re.compile(r"(?:# )?export (?P<setting>\w+)='(?P<url>[^']*)'  # (?P<sdks>.+)")
