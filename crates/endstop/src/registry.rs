@@ -658,7 +658,6 @@ stop = "paused"
     }
 
     /// Returns the ending of a body that a wire of the registry reads.
-    #[cfg(feature = "toml")]
     fn ends(registry: &Registry, clues: Clues<'_>, body: &str) -> (Reason, crate::Confidence) {
         let wire = registry.choose(&Clues { body: body.as_bytes(), ..clues });
         let mut reader =

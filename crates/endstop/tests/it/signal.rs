@@ -3,6 +3,7 @@
 
 use endstop::dialect;
 use endstop::provider::{self, Wire};
+#[cfg(feature = "toml")]
 use endstop::registry::Registry;
 use endstop::signal::{
     Conversation, Delta, Response, SignalContext, StreamHandler, TerminationSignal,
