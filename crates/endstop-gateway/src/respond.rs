@@ -15,6 +15,8 @@ pub(crate) mod decode;
 pub mod fuzzing;
 pub mod guard;
 pub(crate) mod live;
+#[cfg(test)]
+mod oracle;
 mod plain;
 pub(crate) mod stream;
 

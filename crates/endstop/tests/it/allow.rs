@@ -12,7 +12,7 @@ use endstop::{
 use serde_json::{Map, Value, json};
 
 use crate::answer::{Answer, Arguments, Content, Sent, builder, one_call};
-use crate::calls::Compare;
+use crate::call::Compare;
 use crate::case;
 use crate::oracle;
 use crate::sample::{Dice, everything};

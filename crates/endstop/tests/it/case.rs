@@ -11,7 +11,7 @@ use endstop::tool_call::{Assembly, ToolCall};
 use endstop::{Ending, Head, Reader, RequestInfo, SafetyRating, Timer, TransportEnd, Watcher};
 use serde::Deserialize;
 
-use crate::calls::{self, Call, Compare};
+use super::call::{self, Call, Compare};
 
 /// One file of cases.
 #[derive(Debug, Deserialize)]
@@ -287,8 +287,7 @@ impl Case {
     /// Returns the difference between these calls and the expected ones, if any.
     pub(crate) fn calls_differ(&self, got: &[Call]) -> Option<String> {
         let compare = Compare::of(self.wire().profile.dialect.id, &self.bytes());
-        calls::differ(got, &self.want.calls, compare)
-            .map(|what| format!("{}: {what}", self.label()))
+        call::differ(got, &self.want.calls, compare).map(|what| format!("{}: {what}", self.label()))
     }
 
     pub(crate) fn want_native(&self) -> &str {

@@ -14,6 +14,7 @@
 mod agree;
 mod allow;
 mod answer;
+mod call;
 mod calls;
 mod case;
 mod cases;

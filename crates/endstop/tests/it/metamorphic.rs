@@ -11,7 +11,7 @@ use endstop::tool_call::{Allow, Assembly, ToolCall, allow};
 use endstop::{Confidence, Ending, Head, Reader, Reason, RequestInfo, TransportEnd, Usage, Wire};
 use serde_json::{Value, json};
 
-use crate::calls::{self, Call, Compare};
+use crate::call::{self, Call, Compare};
 use crate::case;
 use crate::document::{Document, Framing, Part, Style};
 use crate::oracle;
@@ -110,7 +110,7 @@ impl Subject {
 fn differ(got: &Outcome, want: &Outcome) -> Option<String> {
     let same =
         (got.reason, got.confidence, &got.usage) == (want.reason, want.confidence, &want.usage);
-    match calls::differ(&got.calls, &want.calls, Compare::Values) {
+    match call::differ(&got.calls, &want.calls, Compare::Values) {
         None if same => None,
         None => Some(format!(
             "{:?} {:?} {:?}, not {:?} {:?} {:?}",

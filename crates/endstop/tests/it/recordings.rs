@@ -5,7 +5,7 @@ use endstop::dialect::Word;
 use endstop::{Ending, FaultKind, Reason, TransportEnd};
 use serde_json::{Value, json};
 
-use crate::calls;
+use crate::call;
 use crate::oracle;
 use crate::prefixes::check_cuts;
 use crate::recorded::{self, Known, Record};
@@ -138,7 +138,7 @@ fn no_whole_response_is_overruled_without_evidence() {
 /// an open item, or arguments that are not a JSON object.
 fn shows_otherwise(record: &Record) -> bool {
     let body = record.bytes();
-    let broken = |call: &calls::Call| {
+    let broken = |call: &call::Call| {
         let value: Value = serde_json::from_str(&call.arguments).unwrap_or(json!(1));
         !call.arguments.trim().is_empty() && !value.is_object() && !value.is_null()
     };
@@ -291,8 +291,8 @@ fn the_calls_of_every_record_are_those_of_a_second_reading() {
         let failed = record.status.is_some_and(|status| status >= 300);
         let want = oracle::calls::read(wire.profile.dialect.id, &body).filter(|_| !failed);
         let Some(want) = want else { return Ok(0) };
-        let got: Vec<calls::Call> = got.iter().map(calls::Call::from).collect();
-        match calls::differ(&got, &want, calls::Compare::of(wire.profile.dialect.id, &body)) {
+        let got: Vec<call::Call> = got.iter().map(call::Call::from).collect();
+        match call::differ(&got, &want, call::Compare::of(wire.profile.dialect.id, &body)) {
             Some(what) => Err(format!("{} {}: {what}: {:?}", record.api, record.id, ending.reason)),
             None => Ok(want.len()),
         }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value, json};
 
 use super::frames;
-use crate::calls::{Call, is_plain};
+use crate::call::{Call, is_plain};
 
 /// Returns the calls of a response, or `None` if this wire has no second implementation.
 pub(crate) fn read(dialect: &str, bytes: &[u8]) -> Option<Vec<Call>> {
