@@ -62,7 +62,9 @@ def describe(error):
 
 def is_timeout(error):
     """Whether we gave up waiting: that is a hang, which no cell may count as a refusal."""
-    while error is not None:
+    seen = []  # CrewAI raises errors whose chain of causes is a circle
+    while error is not None and error not in seen:
+        seen.append(error)
         if "Timeout" in type(error).__name__ or "timed out" in str(error).lower():
             return True
         error = error.__cause__ or error.__context__

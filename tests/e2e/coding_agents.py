@@ -10,6 +10,7 @@ import argparse
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -191,6 +192,11 @@ def opencode(cell, programs):
     if cell.has_bare_tool:
         settings["mcp"] = {"mark": {"type": "local", "command": cell.bare_tool(), "enabled": True}}
     cell.write(cell.work / "opencode.json", json.dumps(settings))
+    # As if its plugins were installed: it would download them in every run, and none is used.
+    plugins = cell.home / ".config" / "opencode"
+    lock = {"packages": {"": {"dependencies": {"@opencode-ai/plugin": "*"}}}}
+    cell.write(plugins / "package-lock.json", json.dumps(lock))
+    (plugins / "node_modules").mkdir()
     environment = cell.environment(
         OPENCODE_DISABLE_MODELS_FETCH="1",
         OPENCODE_DISABLE_AUTOUPDATE="1",
@@ -318,6 +324,7 @@ def run(cell, start, said, programs, limit, kept):
     )
     (kept / f"{cell.facts['tag']}.stdout").write_text(output)
     (kept / f"{cell.facts['tag']}.stderr").write_text(errors)
+    shutil.rmtree(cell.folder, ignore_errors=True)
     with _printing:
         print(json.dumps(cell.facts, ensure_ascii=False), flush=True)
 
@@ -366,7 +373,7 @@ def main():
     parser.add_argument("name", choices=AGENTS)
     parser.add_argument("--programs", type=Path, required=True)
     parser.add_argument("--kept", type=Path, required=True, help="a folder for the agent's output")
-    parser.add_argument("--at-once", type=int, default=3)
+    parser.add_argument("--at-once", type=int, default=5)
     parser.add_argument("--limit", type=int, default=LIMIT, help="seconds of a cell")
     for via in ("direct", "observe", "guard"):
         parser.add_argument(f"--{via}")

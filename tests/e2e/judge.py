@@ -315,8 +315,8 @@ def judge_agent(cell, direct):
     if "," in scenario:
         return judge_recovery(cell, direct)
     if cell["hung"]:
-        ended = cell["retries"] == "lowered" and direct is not None and not direct["hung"]
-        return "still asking, where the direct run ended" if ended else None
+        loud = cell["retries"] == "lowered" and direct is not None and is_loud(direct)
+        return "still asking, where the direct run fails loudly" if loud else None
     return None if is_loud(cell) else f"the user was not told: {describe_agent(cell)}"
 
 

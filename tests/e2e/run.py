@@ -65,7 +65,7 @@ AGENTS = ["Claude Code", "Codex", "opencode"]
 # Without --all: the part of what is not always run, and the seconds of an agent's cell. An agent that
 # asks again and again would take most of the ten minutes.
 PART = 0.2
-PART_LIMIT = 30
+PART_LIMIT = 20
 
 
 def say(*words):

@@ -292,7 +292,7 @@ impl Delays {
         self.done |= line.starts_with(b"data: [DONE]");
         let Some(time) = stamp(line) else { return };
         let delay = now.saturating_sub(time);
-        match memmem::find(line, b"\"stop\"") {
+        match memmem::find(line, b"\"finish_reason\":\"") {
             Some(_) => self.ends.push(delay),
             None => self.events.push(delay),
         }

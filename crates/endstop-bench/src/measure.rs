@@ -169,6 +169,47 @@ pub(crate) async fn paced(contender: &Contender, model: &str, streams: usize) ->
     Ok(slice)
 }
 
+/// Delays of a stream with two tool calls, in nanoseconds.
+#[derive(Default)]
+pub(crate) struct Held {
+    /// Of each event of the first call but the last, which completes it.
+    pub(crate) deltas: Vec<u64>,
+    /// Of the event that completes the first call, one per stream.
+    pub(crate) calls: Vec<u64>,
+    /// Of the finish reason, one per stream.
+    pub(crate) ends: Vec<u64>,
+}
+
+/// Reads streams with two tool calls of `count` events each, in parallel.
+pub(crate) async fn held(
+    contender: &Contender,
+    model: &str,
+    count: usize,
+    streams: usize,
+) -> Result<Held> {
+    let request: Arc<[u8]> = contender.request(model).into();
+    let clients = warm(contender, contender.request("bench-short").into(), streams).await?;
+    let mut tasks = JoinSet::new();
+    for mut client in clients {
+        let request = Arc::clone(&request);
+        tasks.spawn(async move {
+            let mut delays = Delays::default();
+            client.call(&request, &mut delays).await?;
+            ensure!(delays.done, "a stream ended without its end marker");
+            Ok(delays)
+        });
+    }
+    let mut held = Held::default();
+    for delays in all(tasks).await? {
+        ensure!(delays.events.len() == 2 * count, "a stream lacks events");
+        let (first, _) = delays.events.split_at(count);
+        held.deltas.extend(first.iter().take(count - 1));
+        held.calls.extend(first.last());
+        held.ends.extend(delays.ends);
+    }
+    Ok(held)
+}
+
 /// Measures the nanoseconds from a request to its first event, repeatedly on one connection.
 pub(crate) async fn first_bytes_pooled(contender: &Contender, count: usize) -> Result<Vec<u64>> {
     let request = contender.request("bench-short");

@@ -11,6 +11,7 @@
 //! | `bench-close` | the same, then the connection is closed |
 //! | `bench-paced-MS-COUNT` | COUNT events, one every MS milliseconds |
 //! | `bench-split-MS-COUNT` | the same, with half an extra event after each |
+//! | `bench-hold-MS-COUNT` | two tool calls of COUNT events each, one event every MS milliseconds |
 //! | `bench-idle` | one event, then silence |
 
 use std::net::SocketAddr;
@@ -77,6 +78,7 @@ enum Answer {
     Flood,
     Short { close: bool },
     Paced { period: Duration, count: u32, split: bool },
+    Hold { period: Duration, count: u32 },
     Idle,
 }
 
@@ -96,6 +98,10 @@ impl Answer {
                 period: Duration::from_millis(words.next()?.parse().ok()?),
                 count: words.next()?.parse().ok()?,
                 split: kind == "split",
+            },
+            "hold" => Self::Hold {
+                period: Duration::from_millis(words.next()?.parse().ok()?),
+                count: words.next()?.parse().ok()?,
             },
             _ => return None,
         })
@@ -132,6 +138,7 @@ impl Connection {
                         return Ok(());
                     }
                 }
+                Some(Answer::Hold { period, count }) => self.hold(period, count).await?,
                 Some(Answer::Idle) => {
                     let head = format!("{STREAM}\r\n").into_bytes();
                     self.stream.write_all(&[head, chunk(&event(clock::now()))].concat()).await?;
@@ -185,8 +192,23 @@ impl Connection {
             }
         }
         let rest = if split && count > 1 { chunk(&latter) } else { Vec::new() };
-        self.stream.write_all(&[rest, end()].concat()).await?;
+        self.stream.write_all(&[rest, end("stop")].concat()).await?;
         Ok(true)
+    }
+
+    /// Streams two tool calls and the end.
+    async fn hold(&mut self, period: Duration, count: u32) -> std::io::Result<()> {
+        self.stream.write_all(format!("{STREAM}\r\n").as_bytes()).await?;
+        let mut next = Instant::now();
+        for call in 0..2 {
+            for number in 1..=count {
+                next += period;
+                sleep_until(next).await;
+                let piece = piece(call, number == 1, number == count, clock::now());
+                self.stream.write_all(&chunk(&piece)).await?;
+            }
+        }
+        self.stream.write_all(&end("tool_calls")).await
     }
 
     /// Waits for the time, if any, or for a disconnect; returns `true` if the client disconnected.
@@ -259,11 +281,29 @@ fn halves() -> (Vec<u8>, Vec<u8>) {
     (former, latter)
 }
 
+/// Returns an event with a part of a tool call.
+fn piece(call: u32, first: bool, last: bool, time: u64) -> Vec<u8> {
+    let name = if first { "\"id\":\"call_1\",\"type\":\"function\"," } else { "" };
+    let function = if first { "\"name\":\"search\"," } else { "" };
+    let arguments = match (first, last) {
+        (true, _) => "{\\\"query\\\":\\\"",
+        (false, true) => "\\\"}",
+        (false, false) => "word ",
+    };
+    let text = format!(
+        "data: {{\"id\":\"chatcmpl-B9MBs8CjcvOU2jLn4n570S5qMJKcT\",{HEAD},\"choices\":[{{\"index\":0,\
+         \"delta\":{{\"tool_calls\":[{{\"index\":{call},{name}\"function\":{{{function}\
+         \"arguments\":\"{arguments}\"}}}}]}},\"logprobs\":null,\"finish_reason\":null}}],\
+         \"obfuscation\":\"{STAMP}{time:018}\"}}\n\n"
+    );
+    text.into_bytes()
+}
+
 /// Returns the finish reason, the end marker and the end of the body.
-fn end() -> Vec<u8> {
+fn end(word: &str) -> Vec<u8> {
     let word = format!(
         "data: {{\"id\":\"{STAMP}{:018}\",{HEAD},\"choices\":[{{\"index\":0,\"delta\":{{}},\
-         \"logprobs\":null,\"finish_reason\":\"stop\"}}]}}\n\n",
+         \"logprobs\":null,\"finish_reason\":\"{word}\"}}]}}\n\n",
         clock::now()
     );
     let done = "data: [DONE]\n\n";
@@ -273,14 +313,14 @@ fn end() -> Vec<u8> {
 fn short(close: bool) -> Vec<u8> {
     let close = if close { "connection: close\r\n" } else { "" };
     let head = format!("{STREAM}{close}\r\n").into_bytes();
-    [head, chunk(&event(clock::now())), end()].concat()
+    [head, chunk(&event(clock::now())), end("stop")].concat()
 }
 
 fn flood() -> Vec<u8> {
     let head = format!("{STREAM}\r\n").into_bytes();
     // All events differ, because some proxies take repeated events for a stuck model.
     let events: Vec<u8> = (0..FLOOD).flat_map(|number| chunk(&event(number as u64))).collect();
-    [head, events, end()].concat()
+    [head, events, end("stop")].concat()
 }
 
 /// Returns a response with a body of 600 bytes.

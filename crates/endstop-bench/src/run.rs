@@ -28,7 +28,7 @@ pub(crate) struct Options {
     /// passthrough always runs.
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
-    /// Run only these parts: G1, G2, G3, G4, G5, close, calls.
+    /// Run only these parts: G1, G2, G3, G4, G5, close, calls, hold.
     #[arg(long, value_delimiter = ',')]
     part: Vec<String>,
     /// Run at most two rounds with a quarter of the load, to check that everything works.
@@ -86,6 +86,13 @@ const MANY: (usize, Duration) = (8_000, Duration::from_millis(4_000));
 /// Workload while system calls are counted: plain requests, floods, events per paced stream, paced
 /// streams.
 const CALLS: (usize, usize, usize, usize) = (2_000, 80, 50, 8);
+
+/// Streams with tool calls: milliseconds between events, events per call, streams at once.
+const HOLD: (u64, usize, usize) = (20, 50, 8);
+
+fn hold_model() -> String {
+    format!("bench-hold-{}-{}", HOLD.0, HOLD.1)
+}
 
 pub(crate) fn run(options: &Options) -> Result<()> {
     if options.rounds == 0 {
@@ -192,6 +199,7 @@ impl<'a> Bench<'a> {
                 .to_vec();
         models.extend([FEW, MANY].map(|(_, period)| tick_model(period)));
         models.extend([options.paced(), options.split(), format!("bench-paced-20-{}", CALLS.2)]);
+        models.push(hold_model());
         models.sort();
         models.dedup();
         let beside = own.with_file_name("endstop");
@@ -232,6 +240,9 @@ impl<'a> Bench<'a> {
         }
         if self.options.has("close") {
             self.leaves().await?;
+        }
+        if self.options.has("hold") {
+            self.holds().await?;
         }
         if self.options.has("calls") {
             self.system_calls().await?;
@@ -607,6 +618,42 @@ impl<'a> Bench<'a> {
         self.goal("upstream closed after a disconnect, maximum", 100.0, " ms", |name| {
             all.get(name).copied().unwrap_or(f64::NAN)
         });
+        Ok(())
+    }
+
+    async fn holds(&mut self) -> Result<()> {
+        let (period, count, streams) = HOLD;
+        self.report.heading("Tool calls: delay from the mock's write until the client has read");
+        let mut rows = Vec::new();
+        for contender in &self.contenders {
+            let mut all = measure::Held::default();
+            for _ in 0..self.options.rounds() {
+                let held = measure::held(contender, &hold_model(), count, streams).await?;
+                all.deltas.extend(held.deltas);
+                all.calls.extend(held.calls);
+                all.ends.extend(held.ends);
+            }
+            let mut row = vec![contender.name.to_owned()];
+            for delays in [&mut all.deltas, &mut all.calls, &mut all.ends] {
+                row.extend([0.5, 0.99].map(|share| number(percentile(delays, share) as f64 / 1e6)));
+            }
+            rows.push(row);
+        }
+        let head = [
+            "ms",
+            "argument deltas, median",
+            "p99",
+            "end of the first call, median",
+            "p99",
+            "finish reason, median",
+            "p99",
+        ];
+        self.report.table(&head, &rows);
+        self.report.line(&format!(
+            "Each of {streams} streams has two calls of {count} events, one event every {period} ms. \
+             Guard holds the end of the first call until the response is complete, here {} ms.",
+            period * count as u64
+        ));
         Ok(())
     }
 

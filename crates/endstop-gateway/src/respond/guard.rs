@@ -278,7 +278,9 @@ impl Guard {
         };
         // Nothing can be put in inside of a frame, and the provider's own error needs no other.
         let torn = self.opaque || passed > self.boundary || is_torn;
-        let told = (self.faulted || last_word) && !waits;
+        // Some wires end a failed response by an event of its own, without which clients overlook it.
+        let lacks_end = self.profile.error_shape.last.is_some() && ending.said.is_none();
+        let told = (self.faulted || last_word) && !waits && !lacks_end;
         let frame = (!torn && !told).then(|| {
             let first = !self.framed || passed + rest.len() as u64 == 0;
             self.profile.error_frame(framing, first, &failure.gateway_error())

@@ -33,8 +33,9 @@ const PIECE: usize = 64 << 10;
 const NEAR: Duration = Duration::from_micros(100);
 /// Gathered bytes leave after this time, however much more is near.
 const HOLD: Duration = Duration::from_micros(500);
-/// Time for an error frame to leave; an abort at once would drop it.
-pub(crate) const LEAVE: Duration = Duration::from_millis(10);
+/// Time for a client to read an error frame and leave. After an abort, some drop what they have not read,
+/// and take the response for a broken connection that is worth asking again.
+pub(crate) const LEAVE: Duration = Duration::from_secs(1);
 
 /// The connection is aborted on purpose, so that the client sees that the response is incomplete.
 #[derive(Debug, thiserror::Error)]

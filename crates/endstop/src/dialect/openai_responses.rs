@@ -145,8 +145,14 @@ fn tell_last(gateway_error: &GatewayError<'_>) -> (&'static str, Value) {
     (name, event)
 }
 
+/// Returns the error event. Its error object has the code that clients do not ask again after, if asking
+/// again would end the same way: `invalid_prompt` (opencode 1.18.33, codex @343074d).
 fn tell(gateway_error: &GatewayError<'_>) -> Value {
     let mut event = common::openai(gateway_error);
+    if let Some(error) = event.get_mut("error").filter(|_| gateway_error.repeats) {
+        error["type"] = "invalid_request_error".into();
+        error["code"] = "invalid_prompt".into();
+    }
     if let Some(fields) = event.as_object_mut() {
         fields.insert("type".into(), "error".into());
         fields.insert("code".into(), gateway_error.code.into());
