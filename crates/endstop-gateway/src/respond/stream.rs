@@ -35,7 +35,7 @@ const NEAR: Duration = Duration::from_micros(100);
 const HOLD: Duration = Duration::from_micros(500);
 /// Time for a client to read an error frame and leave. After an abort, some drop what they have not read,
 /// and take the response for a broken connection that is worth asking again.
-pub(crate) const LEAVE: Duration = Duration::from_secs(1);
+pub(crate) const LEAVE: Duration = Duration::from_millis(500);
 
 /// The connection is aborted on purpose, so that the client sees that the response is incomplete.
 #[derive(Debug, thiserror::Error)]
