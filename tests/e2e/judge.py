@@ -340,7 +340,8 @@ def is_loud(cell):
 
 
 def recovered(cell):
-    return succeeded(cell) and cell["ran"] == 1
+    """Whether the tool ran once, from the second answer: the first is unfinished."""
+    return succeeded(cell) and cell["ran"] == 1 and cell["requests"] > 1
 
 
 def describe_agent(cell):

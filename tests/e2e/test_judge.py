@@ -94,11 +94,13 @@ class Agents(unittest.TestCase):
         self.assertIsNone(agent("cut-after-call", ran=4, exit=0, **direct))
         self.assertIsNotNone(agent("tool-call", ran=0, **direct))
 
-    def test_still_asking_is_worse_only_where_the_direct_run_ended(self):
+    def test_still_asking_is_worse_only_where_the_direct_run_fails_loudly(self):
         waits = {"exit": None, "hung": True}
-        self.assertIsNotNone(agent("cut-after-call", **waits, direct={"hung": False}))
+        loud = {"hung": False, "exit": 1}
+        self.assertIsNotNone(agent("cut-after-call", **waits, direct=loud))
+        self.assertIsNone(agent("cut-after-call", **waits, direct={"hung": False, "exit": 0, "ran": 1}))
         self.assertIsNone(agent("cut-after-call", **waits, direct={}))
-        self.assertIsNone(agent("cut-after-call", **waits, retries="default", direct={"hung": False}))
+        self.assertIsNone(agent("cut-after-call", **waits, retries="default", direct=loud))
 
     def test_an_agent_that_never_asked_proves_nothing(self):
         waits = {"exit": None, "hung": True, "requests": 0}
@@ -106,9 +108,12 @@ class Agents(unittest.TestCase):
 
     def test_a_run_that_recovers_directly_recovers_behind_guard(self):
         once = "cut-in-tool-call,tool-call"
-        well = {"ran": 1, "exit": 0}
+        well = {"ran": 1, "exit": 0, "requests": 2}
         self.assertIsNone(agent(once, **well, direct=well))
         self.assertIsNotNone(agent(once, direct=well))
+        # One request: what ran was the unfinished call.
+        self.assertIsNone(agent(once, direct={**well, "requests": 1}))
+        self.assertIsNotNone(agent(once, ran=1, exit=0, direct=well))
         self.assertIsNone(agent(once, direct={"ran": 2, "exit": 0}))
         self.assertIsNotNone(agent(once, ran=2, exit=0, direct={"ran": 2, "exit": 0}))
         self.assertIsNotNone(agent(once, exit=0, direct={"ran": 0}))

@@ -318,7 +318,7 @@ mod tests {
         assert_eq!(
             message(&ending(Reason::Cut, text())).as_deref(),
             Some(
-                "endstop: the stream stopped (cut). Discard it and send the request again, or resume \
+                "endstop: the stream stopped (cut). Discard it and retry your request, or resume \
                  it; never run its tool calls."
             )
         );

@@ -24,7 +24,7 @@ const SOME: usize = 12;
 
 /// Message of a gateway that fails a response.
 const CUT: &str = "endstop: the stream stopped before the provider's end marker (cut). Discard the \
-response and send the request again; never run its tool calls.";
+response and retry your request; never run its tool calls.";
 
 impl Scene<'_> {
     /// Returns the value as a number, or this default.

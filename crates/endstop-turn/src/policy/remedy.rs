@@ -128,13 +128,13 @@ pub(super) fn remedy_given(ending: &Ending, tools: Allow) -> Remedy {
             (Action::Retry, Cause::CutStream),
             tools,
             "this process stopped before the response ended",
-            "discard the partial response and send the request again; never run its tool calls",
+            "discard the partial response and retry your request; never run its tool calls",
         ),
         Reason::Cancelled => broken(
             (Action::Stop, Cause::Cancelled),
             tools,
             "the request was cancelled",
-            "discard the partial response; send the request again if you did not cancel it",
+            "discard the partial response; retry your request if you did not cancel it",
         ),
         Reason::TimedOut => after_timeout(ending, tools),
         Reason::Failed => after_failure(ending, tools),
@@ -142,7 +142,7 @@ pub(super) fn remedy_given(ending: &Ending, tools: Allow) -> Remedy {
             (Action::Retry, Cause::CutStream),
             tools,
             "the response stopped before it was complete",
-            "discard it and send the request again, or resume it; never run its tool calls",
+            "discard it and retry your request, or resume it; never run its tool calls",
         ),
         // A reason that is newer than this crate is as good as unknown.
         Reason::Unknown | _ => Remedy {
@@ -295,7 +295,7 @@ fn after_timeout(ending: &Ending, tools: Allow) -> Remedy {
         calls_for,
         tools,
         "the request timed out before the answer was complete",
-        "discard it and send the request again, or raise the timeout",
+        "discard it and retry your request, or raise the timeout",
     )
 }
 
@@ -310,7 +310,7 @@ fn after_failure(ending: &Ending, tools: Allow) -> Remedy {
         return Remedy { repeats: true, ..remedy };
     }
     let advice = match kind {
-        Some(FaultKind::RateLimit | FaultKind::Overloaded) => "wait, then send the request again",
+        Some(FaultKind::RateLimit | FaultKind::Overloaded) => "wait, then retry your request",
         Some(
             FaultKind::Other
             | FaultKind::ContextWindow
@@ -327,7 +327,7 @@ fn after_failure(ending: &Ending, tools: Allow) -> Remedy {
             | FaultKind::BadPayload
             | _,
         )
-        | None => "send the request again; if it keeps failing, contact the provider",
+        | None => "retry your request; if it keeps failing, contact the provider",
     };
     broken((Action::Retry, Cause::ProviderFailed), tools, happened, advice)
 }
