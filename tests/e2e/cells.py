@@ -6,6 +6,7 @@ scenarios to ask for, and prints one JSON line per cell. It judges nothing: `scr
 
 import argparse
 import json
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -50,8 +51,10 @@ def roots(args):
 
 
 def report(cell):
+    # In one write, with line ends on both sides: frameworks print from threads of their own.
     with _printing:
-        print(json.dumps(cell, ensure_ascii=False), flush=True)
+        sys.stdout.write(f"\n{json.dumps(cell)}\n")
+        sys.stdout.flush()
 
 
 def describe(error):

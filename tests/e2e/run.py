@@ -228,7 +228,7 @@ def run(kind, name, asked, sim):
 
 def lines(text):
     """The cells among what a runner printed; an SDK may print lines of its own."""
-    return [json.loads(line) for line in text.splitlines() if line.startswith('{"')]
+    return [json.loads(line) for line in text.split("\n") if line.startswith('{"')]
 
 
 def run_all(runners, commands, sim):
