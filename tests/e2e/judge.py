@@ -321,8 +321,10 @@ def judge_agent(cell, direct):
 
 
 def judge_recovery(cell, direct):
-    """A turn that fails once: the agent recovers, or says that it failed, as it does directly."""
-    if direct is not None and is_loud(direct) and not is_loud(cell):
+    """A turn that fails once: the agent recovers, or says that it failed, as it does directly. What would
+    end the same again, such as an output limit, is no reason to ask again."""
+    repeats = cell["scenario"].startswith("length")
+    if direct is not None and is_loud(direct) and not is_loud(cell) and (repeats or not recovered(cell)):
         return f"the direct run fails loudly, this does not: {describe_agent(cell)}"
     if recovered(cell):
         return None

@@ -310,7 +310,7 @@ fn after_failure(ending: &Ending, tools: Allow) -> Remedy {
         return Remedy { repeats: true, ..remedy };
     }
     let advice = match kind {
-        Some(FaultKind::RateLimit | FaultKind::Overloaded) => "wait, then retry your request",
+        Some(FaultKind::RateLimit | FaultKind::Overloaded) => "wait, then send the request again",
         Some(
             FaultKind::Other
             | FaultKind::ContextWindow
@@ -327,7 +327,7 @@ fn after_failure(ending: &Ending, tools: Allow) -> Remedy {
             | FaultKind::BadPayload
             | _,
         )
-        | None => "retry your request; if it keeps failing, contact the provider",
+        | None => "send the request again; if it keeps failing, contact the provider",
     };
     broken((Action::Retry, Cause::ProviderFailed), tools, happened, advice)
 }
