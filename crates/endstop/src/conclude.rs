@@ -47,18 +47,17 @@ impl State {
             .iter()
             .map(|choice| self.judge(choice, shown(choice), closed))
             .collect();
-        if choices.is_empty() {
-            let nothing = Choice::default();
-            choices.push(self.judge(&nothing, shown(&nothing), closed));
-        }
         let worst = choices.iter().enumerate().max_by_key(|(index, choice)| {
             (choice.reason, std::cmp::Reverse(choice.confidence), std::cmp::Reverse(*index))
         });
-        let Some(ChoiceEnding { said, shown, reason, confidence, sentence, .. }) =
-            worst.map(|(_, choice)| choice.clone())
-        else {
-            unreachable!("there is always a choice")
-        };
+        let worst = worst.map(|(_, choice)| choice.clone());
+        let worst = worst.unwrap_or_else(|| {
+            let nothing = Choice::default();
+            let judged = self.judge(&nothing, shown(&nothing), closed);
+            choices.push(judged.clone());
+            judged
+        });
+        let ChoiceEnding { said, shown, reason, confidence, sentence, .. } = worst;
         let mut ending = Ending {
             provider: self.wire.provider().to_owned(),
             dialect: self.wire.profile.dialect.id.into(),

@@ -7,6 +7,7 @@ use crate::dialect::{CallsClose, Proof, Wins};
 use crate::ending::{Closed, Detail, Reason, SafetyRating, Said, Shown, Usage};
 use crate::event::{Event, Word};
 use crate::fault::Fault;
+use crate::hash::Fnv;
 use crate::json::{JsonState, Scanner, is_space};
 use crate::provider::Wire;
 use crate::text::{DETAIL_CAP, WORD_CAP, clean};
@@ -119,22 +120,16 @@ pub(crate) struct Kinds {
     pub(crate) refusal: bool,
 }
 
-/// FNV-1a hash of text that comes in parts, to compare texts without storing them.
+/// Hash of text that comes in parts, to compare texts without storing them.
 ///
 /// It ignores white space, because some providers reformat JSON.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Sum(u64);
-
-impl Default for Sum {
-    fn default() -> Self {
-        Self(0xcbf2_9ce4_8422_2325)
-    }
-}
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Sum(Fnv);
 
 impl Sum {
     fn add(self, text: &str) -> Self {
         let bytes = text.bytes().filter(|byte| !is_space(*byte));
-        Self(bytes.fold(self.0, |sum, byte| (sum ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)))
+        Self(bytes.fold(self.0, |sum, byte| sum.mix(u64::from(byte))))
     }
 }
 
@@ -788,7 +783,8 @@ mod tests {
         assert_eq!(sum("{\"a\": 1}"), sum("{\"a\":1}"));
         assert_eq!(sum("a").add("b"), sum("ab"));
         let texts: Vec<String> = (0..2000).map(|number| format!("{{\"a\":{number}}}")).collect();
-        let sums: std::collections::BTreeSet<u64> = texts.iter().map(|text| sum(text).0).collect();
+        let sums: std::collections::BTreeSet<u64> =
+            texts.iter().map(|text| sum(text).0.value()).collect();
         assert_eq!(sums.len(), texts.len());
     }
 }

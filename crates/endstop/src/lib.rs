@@ -85,6 +85,8 @@ pub mod frame;
 #[doc(hidden)]
 pub mod fuzzing;
 #[doc(hidden)]
+pub mod hash;
+#[doc(hidden)]
 pub mod text;
 
 mod collect;

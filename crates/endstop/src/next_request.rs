@@ -37,7 +37,7 @@ pub use content::{Blocks, Content, Gather};
 use edit::{Edit, is_of, lower, unsupported};
 pub use shape::{
     ConversationShape, Effort, ForcedTool, MessageList, PauseProtocol, RequestShape, Restriction,
-    Scale, Speaker, Temperature, UsageOption, effort, tokens_if_said,
+    Scale, Speaker, Temperature, UsageOption,
 };
 
 #[cfg(any(test, fuzzing))]

@@ -271,6 +271,8 @@ pub struct SdkUrl {
 }
 
 /// Place of a setting of an SDK.
+///
+/// The list is closed: who prints settings must handle each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Setting {
     /// This environment variable.
@@ -279,24 +281,26 @@ pub enum Setting {
     Argument(&'static str),
 }
 
-/// Returns a base URL that SDKs read from an environment variable.
-#[must_use]
-pub const fn variable(
-    name: &'static str,
-    path: &'static str,
-    sdks: &'static [&'static str],
-) -> SdkUrl {
-    SdkUrl { setting: Setting::Variable(name), path, sdks }
-}
+impl SdkUrl {
+    /// Returns a base URL that SDKs read from an environment variable.
+    #[must_use]
+    pub const fn variable(
+        name: &'static str,
+        path: &'static str,
+        sdks: &'static [&'static str],
+    ) -> Self {
+        Self { setting: Setting::Variable(name), path, sdks }
+    }
 
-/// Returns a base URL that SDKs take as an argument of their constructor.
-#[must_use]
-pub const fn argument(
-    name: &'static str,
-    path: &'static str,
-    sdks: &'static [&'static str],
-) -> SdkUrl {
-    SdkUrl { setting: Setting::Argument(name), path, sdks }
+    /// Returns a base URL that SDKs take as an argument of their constructor.
+    #[must_use]
+    pub const fn argument(
+        name: &'static str,
+        path: &'static str,
+        sdks: &'static [&'static str],
+    ) -> Self {
+        Self { setting: Setting::Argument(name), path, sdks }
+    }
 }
 
 /// A way to resume a truncated answer, for some models.
@@ -308,16 +312,18 @@ pub struct ResumeRule {
     pub how: Resume,
 }
 
-/// Returns a rule for every model.
-#[must_use]
-pub const fn always(how: Resume) -> ResumeRule {
-    ResumeRule { models: &[], how }
-}
+impl ResumeRule {
+    /// Returns a rule for every model.
+    #[must_use]
+    pub const fn always(how: Resume) -> Self {
+        Self { models: &[], how }
+    }
 
-/// Returns a rule for models whose names contain one of these parts.
-#[must_use]
-pub const fn models(models: &'static [&'static str], how: Resume) -> ResumeRule {
-    ResumeRule { models, how }
+    /// Returns a rule for models whose names contain one of these parts.
+    #[must_use]
+    pub const fn for_models(models: &'static [&'static str], how: Resume) -> Self {
+        Self { models, how }
+    }
 }
 
 /// Way to resume a truncated answer.

@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::dialect::Proof;
 use crate::ending::{Closed, Confidence, Ending, Reason, Said, Shown};
+use crate::hash::Fnv;
 use crate::provider::{self, Profile, Provider};
 use crate::registry::{Clues, Registry};
 use crate::request::RequestInfo;
@@ -25,8 +26,8 @@ const VERDICT: u32 = 3;
 
 /// Returns the version of the rules for a provider's responses.
 ///
-/// It changes with the rules of the verdict and with the provider's finish reasons, and with
-/// nothing else. Versions have no order.
+/// It changes with the rules of the verdict and with the provider's finish reasons, end markers and
+/// quirks, and with nothing else. Versions have no order.
 ///
 /// ```
 /// use endstop::record::rules;
@@ -51,12 +52,8 @@ pub fn all_rules() -> Vec<u32> {
 /// Returns a hash of everything that gives a provider's finish reasons their meaning. It fits a
 /// signed 32-bit integer column.
 fn fingerprint(provider: &Provider) -> u32 {
-    let mut hash = 0xcbf2_9ce4_8422_2325_u64;
-    let mut add = |part: &str| {
-        for byte in part.bytes().chain([0]) {
-            hash = (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
-        }
-    };
+    let mut hash = Fnv::default();
+    let mut add = |part: &str| hash = hash.add(part.as_bytes()).mix(0);
     add(&VERDICT.to_string());
     add(provider.id);
     for profile in provider.wires() {
@@ -80,7 +77,7 @@ fn fingerprint(provider: &Provider) -> u32 {
             }
         }
     }
-    u32::try_from(hash >> 33).unwrap_or_default()
+    u32::try_from(hash.value() >> 33).unwrap_or_default()
 }
 
 /// Maximum length of a text in a record, in bytes.

@@ -1,6 +1,7 @@
-//! Reads the model, the output token limit, streaming and the number of choices from a request.
+//! Reads from a request what its response is judged by: the model, the output token limit, streaming,
+//! the number of choices, stop sequences, tools, and whether it runs in the background.
 //!
-//! Nothing else is read, and nothing is stored.
+//! Prompts and answers are not read, and nothing is stored.
 
 use std::borrow::Cow;
 use std::fmt;

@@ -4,8 +4,9 @@ use std::borrow::Cow;
 
 use super::{
     Action, AgentLimits, Budget, Cause, Counter, Decision, DecisionContext, DecisionDetails, Limit,
-    Policy, Remedy, ResumeBy, Terms, hash, remedy, remedy_given,
+    Policy, Remedy, ResumeBy, Terms, remedy, remedy_given,
 };
+use endstop::hash::Fnv;
 use endstop::tool_call::{Allow, Refusal, allow_by_ending};
 use endstop::{Confidence, Ending, Reason};
 
@@ -469,6 +470,6 @@ fn backoff(ending: &Ending, context: &DecisionContext, limits: &AgentLimits) -> 
     let doubled = 1_u64.checked_shl(count).unwrap_or(u64::MAX);
     let longest = limits.retry_backoff_max_ms;
     let wait = limits.retry_backoff_ms.saturating_mul(doubled).min(longest);
-    let chance = hash(&(context.seed ^ u64::from(count)).to_le_bytes());
+    let chance = Fnv::default().add(&(context.seed ^ u64::from(count)).to_le_bytes()).value();
     wait - chance % (wait / 4 + 1)
 }

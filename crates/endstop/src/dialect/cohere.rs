@@ -13,11 +13,12 @@ use super::{CallsClose, Dialect, Proof, Reading, Streams, Wins, Words};
 use crate::dialect::common::{self, MESSAGES};
 use crate::ending::{Reason, Usage};
 use crate::event::Event;
-use crate::fault::{ErrorPattern, FaultKind, message, name};
+use crate::fault::pattern::{message, name};
+use crate::fault::{ErrorPattern, FaultKind};
 use crate::frame::{Frame, Framing};
 use crate::gateway_error::{ErrorShape, GatewayError};
 use crate::next_request::{
-    ConversationShape, ForcedTool, RequestShape, Scale, Temperature, effort, tokens_if_said,
+    ConversationShape, Effort, ForcedTool, RequestShape, Scale, Temperature,
 };
 use crate::provider::Profile;
 use crate::shape::Probe;
@@ -85,8 +86,8 @@ const REQUEST_SHAPE: RequestShape = RequestShape {
     }],
     temperature: Temperature { field: "temperature", refused_by: &[], only_if_sent: false },
     efforts: &[
-        effort("thinking.token_budget", tokens_if_said(1)),
-        effort("thinking.type", Scale::Switch("enabled", "disabled")),
+        Effort::new("thinking.token_budget", Scale::tokens_if_said(1)),
+        Effort::new("thinking.type", Scale::Switch("enabled", "disabled")),
     ],
     ..common::REQUEST
 };

@@ -9,22 +9,32 @@ use std::borrow::Cow;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use crate::fault::{At, ErrorPattern, Fault, FaultForm, FaultKind, message};
+use crate::fault::pattern::{message, name};
+use crate::fault::{At, ErrorPattern, Fault, FaultForm, FaultKind};
 use crate::text::{DETAIL_CAP, WORD_CAP, clean};
 use crate::wire::{Count, Few, Loose, Scalar, Text, is_nothing};
 
 /// Name of an error event. Gateways send it on any wire.
 pub(crate) const EVENT: &str = "error";
 
-/// Message patterns for every host: gateways pass on each other's errors, so any host may send any
-/// of them. Rate limits come first, because their messages mention tokens too.
+/// Patterns for every host: gateways pass on each other's errors, so any host may send any of them.
+/// Rate limits and output limits come first, because their messages mention the context too.
 static COMMON: &[ErrorPattern] = &[
+    name("context_length_exceeded", FaultKind::ContextWindow),
+    name("exceed_context_size_error", FaultKind::ContextWindow),
+    name("model_max_prompt_tokens_exceeded", FaultKind::ContextWindow),
+    name("too_many_prompt_tokens", FaultKind::ContextWindow),
+    name("tokens_limit_reached", FaultKind::ContextWindow),
     message("rate limit", FaultKind::RateLimit),
     message("per minute", FaultKind::RateLimit),
     message("tokens per min", FaultKind::RateLimit),
     message("too many requests", FaultKind::RateLimit),
     message("tokens per day", FaultKind::RateLimit),
     message("credit balance is too low", FaultKind::Quota),
+    message("max_tokens is too large", FaultKind::InvalidRequest),
+    message("max_tokens` is too large", FaultKind::InvalidRequest),
+    message("max_completion_tokens' is too large", FaultKind::InvalidRequest),
+    message("max_completion_tokens is too large", FaultKind::InvalidRequest),
     message("maximum context length is", FaultKind::ContextWindow),
     message("maximum prompt length is", FaultKind::ContextWindow),
     message("exceeds the context window", FaultKind::ContextWindow),
@@ -41,18 +51,33 @@ static COMMON: &[ErrorPattern] = &[
     message("token count exceeds the maximum number of tokens", FaultKind::ContextWindow),
     message(") exceeds the maximum number of tokens", FaultKind::ContextWindow),
     message("input tokens exceeds maximum length", FaultKind::ContextWindow),
+    message("maximum context length of", FaultKind::ContextWindow),
+    message("the model's context length is only", FaultKind::ContextWindow),
+    message("exceed context window of", FaultKind::ContextWindow),
+    message("exceeds the context length", FaultKind::ContextWindow),
+    message("exceeds maximum context length", FaultKind::ContextWindow),
+    message("greater than the context length", FaultKind::ContextWindow),
+    message("context length exceeded", FaultKind::ContextWindow),
+    message("context_length_exceeded", FaultKind::ContextWindow),
+    message("contextwindowexceedederror", FaultKind::ContextWindow),
+    message("model context window limit", FaultKind::ContextWindow),
+    message("input token count is", FaultKind::ContextWindow),
+    message("prompt token count of", FaultKind::ContextWindow),
+    message("cannot exceed the total tokens limit", FaultKind::ContextWindow),
+    message("prompt exceeds max length", FaultKind::ContextWindow),
+    message("too long to fit into the model", FaultKind::ContextWindow),
     message("prompt is too long", FaultKind::ContextWindow),
     message("prompt too long", FaultKind::ContextWindow),
-    message("input is too long for", FaultKind::ContextWindow),
-    message("input is too long.", FaultKind::ContextWindow),
+    message("input is too long", FaultKind::ContextWindow),
     message("input token length too long", FaultKind::ContextWindow),
     message("input tokens exceed", FaultKind::ContextWindow),
     message("too many input tokens", FaultKind::ContextWindow),
     message("too many tokens: size limit exceeded", FaultKind::ContextWindow),
+    message("too many tokens: total number of tokens", FaultKind::ContextWindow),
     message("`inputs` tokens + `max_new_tokens` must be <=", FaultKind::ContextWindow),
     message("`inputs` must have less than", FaultKind::ContextWindow),
     message("total length of all messages is too long", FaultKind::ContextWindow),
-    message("reduce the length of the messages or completion", FaultKind::ContextWindow),
+    message("reduce the length of the messages", FaultKind::ContextWindow),
     message("range of input length should be", FaultKind::ContextWindow),
     message("while limit is", FaultKind::ContextWindow),
     message("trying to keep the first", FaultKind::ContextWindow),
@@ -73,17 +98,19 @@ pub(crate) struct RawError {
 }
 
 impl RawError {
-    /// Returns the fault. Its kind follows from the names that the profile knows, then from the
-    /// shared patterns of messages and the profile's own, then from the HTTP status.
+    /// Returns the fault. Its kind follows from the names that the profile knows and the shared ones,
+    /// then from the shared patterns of messages and the profile's own, then from the HTTP status.
     pub(crate) fn judge(self, error_patterns: &[&[ErrorPattern]]) -> Fault {
         let message = self.message.unwrap_or_default();
         let text = format!("{message} {}", self.inner).to_ascii_lowercase();
-        let own = |at| error_patterns.iter().copied().flatten().filter(move |sign| sign.at == at);
+        let all = error_patterns.iter().copied();
+        let own = |at| all.clone().flatten().filter(move |sign| sign.at == at);
+        let common = |at| COMMON.iter().filter(move |sign| sign.at == at);
         let is_named = |sign: &&ErrorPattern| self.names.iter().any(|name| name == sign.is);
         let is_worded = |sign: &&ErrorPattern| text.contains(sign.is);
-        let kind = if let Some(sign) = own(At::Name).find(is_named) {
+        let kind = if let Some(sign) = own(At::Name).chain(common(At::Name)).find(is_named) {
             sign.kind
-        } else if let Some(sign) = COMMON.iter().chain(own(At::Message)).find(is_worded) {
+        } else if let Some(sign) = common(At::Message).chain(own(At::Message)).find(is_worded) {
             // With HTTP 429 the limit is tokens per minute, whatever the message says.
             let limited = sign.kind == FaultKind::ContextWindow && self.status == Some(429);
             if limited { FaultKind::RateLimit } else { sign.kind }
@@ -354,7 +381,7 @@ impl RawError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fault::name;
+    use crate::fault::pattern::name;
 
     #[track_caller]
     fn check(json: &str, expect: Expect, want: Option<(&str, &str, &str)>) {

@@ -16,7 +16,8 @@ use super::{CallsClose, CountOf, Dialect, Proof, Reading, Streams, Wins, Words};
 use crate::dialect::common::{self, MESSAGES, bare_text};
 use crate::ending::{Reason, SafetyRating, Usage};
 use crate::event::Event;
-use crate::fault::{ErrorPattern, FaultKind, class, message, name};
+use crate::fault::pattern::{class, message, name};
+use crate::fault::{ErrorPattern, FaultKind};
 use crate::frame::{Frame, Framing};
 use crate::gateway_error::{ErrorEnd, ErrorShape, GatewayError};
 use crate::next_request::{

@@ -13,7 +13,8 @@ use super::{CallsClose, Dialect, Proof, Reading, Streams, Wins, Words};
 use crate::dialect::common;
 use crate::ending::{Reason, Usage};
 use crate::event::Event;
-use crate::fault::{FaultKind, class, name};
+use crate::fault::FaultKind;
+use crate::fault::pattern::class;
 use crate::frame::{Frame, FrameKind, Framing};
 use crate::next_request::{ConversationShape, RequestShape};
 use crate::provider::{COMMON_CAPABILITIES, Capabilities, Profile};
@@ -42,10 +43,7 @@ pub(crate) static DIALECT: Dialect = Dialect {
     wins: Wins::First,
     calls_close: CallsClose::ByWord,
     proof: Proof::Event,
-    error_patterns: &[
-        name("exceed_context_size_error", FaultKind::ContextWindow),
-        class("server_error", FaultKind::Server),
-    ],
+    error_patterns: &[class("server_error", FaultKind::Server)],
     caps: &["n_predict"],
     streams: Streams::Flag("stream"),
     error_shape: common::ERRORS,

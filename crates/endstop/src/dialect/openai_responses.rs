@@ -25,7 +25,7 @@ use crate::frame::{Frame, Framing};
 use crate::gateway_error::{ErrorEnd, ErrorShape, GatewayError, KeepAlive};
 use crate::next_request::{
     ConversationShape, Effort, ForcedTool, MessageList, RequestShape, Restriction, Scale, Speaker,
-    Temperature, effort,
+    Temperature,
 };
 use crate::provider::{Profile, Resume, Role, Token, TokenInput, TokenOf};
 use crate::shape::Probe;
@@ -180,7 +180,7 @@ pub(crate) const REQUEST_SHAPE: RequestShape = RequestShape {
         restrictions: &[],
     }],
     temperature: Temperature { field: "temperature", ..openai_chat::REQUEST_SHAPE.temperature },
-    efforts: &[effort("reasoning.effort", WORDS_IF_SAID)],
+    efforts: &[Effort::new("reasoning.effort", WORDS_IF_SAID)],
     ..common::REQUEST
 };
 
@@ -190,7 +190,7 @@ fn part(speaker: Speaker, text: &str) -> Value {
 }
 
 /// Reasoning field of hosts where every reasoning model accepts it, requested or not.
-pub(crate) static EFFORTS_UNASKED: &[Effort] = &[effort(
+pub(crate) static EFFORTS_UNASKED: &[Effort] = &[Effort::new(
     "reasoning.effort",
     Scale::Words { words: common::EFFORT_WORDS, unsaid: Some("low"), given: None },
 )];

@@ -40,6 +40,8 @@ pub struct Hints {
 }
 
 /// Form of a response.
+///
+/// The list is closed: who passes a response on must handle each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
     /// The bytes so far do not show it.

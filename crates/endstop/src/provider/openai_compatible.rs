@@ -1,9 +1,10 @@
 //! Other OpenAI-compatible hosts, with every finish reason and error that they are known to send.
 
-use super::{Auth, Profile, Provider, argument};
+use super::{Auth, Profile, Provider, SdkUrl};
 use crate::dialect::{Words, openai_chat, openai_completions, openai_responses};
 use crate::ending::Reason;
-use crate::fault::{ErrorPattern, FaultKind, name};
+use crate::fault::pattern::name;
+use crate::fault::{ErrorPattern, FaultKind};
 
 /// Any OpenAI-compatible host without a provider file.
 pub static OPENAI_COMPATIBLE: Provider = Provider {
@@ -15,7 +16,7 @@ pub static OPENAI_COMPATIBLE: Provider = Provider {
     base_url: "",
     auth: Auth::Bearer,
     key_variables: &["OPENAI_API_KEY"],
-    sdk_urls: &[argument("baseURL", "/v1", &["@ai-sdk/openai-compatible (npm)"])],
+    sdk_urls: &[SdkUrl::argument("baseURL", "/v1", &["@ai-sdk/openai-compatible (npm)"])],
     main: Profile {
         provider: "openai-compatible",
         words: WORDS,
@@ -66,13 +67,18 @@ static WORDS: &[Words] = &[Words::plain(
         ("cancelled", Reason::Cancelled),
         // Reka.
         ("context", Reason::ContextLimit),
+        // DeepSeek on Azure.
+        ("tool_call", Reason::ToolCall),
+        // Anthropic and Gemini, behind proxies that keep their finish reasons.
+        ("end_turn", Reason::Complete),
+        ("tool_use", Reason::ToolCall),
+        ("max_tokens", Reason::OutputLimit),
+        ("STOP", Reason::Complete),
+        ("MAX_TOKENS", Reason::OutputLimit),
     ],
 )];
 
 static ERROR_PATTERNS: &[ErrorPattern] = &[
-    name("exceed_context_size_error", FaultKind::ContextWindow),
-    name("too_many_prompt_tokens", FaultKind::ContextWindow),
-    name("tokens_limit_reached", FaultKind::ContextWindow),
     name("1261", FaultKind::ContextWindow),
     name("overloaded", FaultKind::Overloaded),
     name("1002", FaultKind::RateLimit),
