@@ -254,9 +254,10 @@ fn from_close(evidence: &Evidence<'_>) -> Finding {
             (Reason::Cut, "the body ended inside an HTTP chunk or before its declared length")
         }
         Closed::Unreachable(why) => (Reason::Failed, unreachable_words(why)),
-        Closed::Oversize => {
-            (Reason::Cut, "an event was too large or there were too many, so reading stopped")
-        }
+        Closed::Oversize => (
+            Reason::Cut,
+            "reading stopped, because an event was too large or there were too many events",
+        ),
         Closed::BrokenFrame => (Reason::Cut, "a frame was corrupt, so reading stopped"),
         // A truncated or empty body need not be a stream.
         Closed::Eof if evidence.shown.cut_event => (Reason::Cut, "the response was truncated"),
@@ -383,7 +384,7 @@ fn from_natural_stop(reason: Reason, word: &str, evidence: &Evidence<'_>) -> Fin
     if (reason == Reason::StopSequence || shown.stop_sequence) && shown.tool_calls > 0 {
         // A stop sequence can match inside the arguments of a tool call.
         let because =
-            format!("{}, at a stop sequence that may have cut off its tool calls", said(word));
+            format!("{}, at a stop sequence that may have truncated a tool call", said(word));
         return finding(Reason::StopSequence, Confidence::Medium, because);
     }
     let calls = shown.tool_calls > 0;

@@ -400,7 +400,7 @@ fn raised_cap(
         return Err("the text has been delivered and cannot be taken back");
     }
     if cap_is_users {
-        return Err("the user chose it");
+        return Err("the user set it");
     }
     let cap = context.cap_asked().ok_or("the request's limit is not known")?;
     let most = model_max.ok_or("the model's maximum is not known")?;
