@@ -205,12 +205,16 @@ async fn check_scenario(
     let text = String::from_utf8_lossy;
     // A reset drops what is on its way: the rest of the bytes may never arrive, nor the head. HTTP/2 has
     // no other way to end a body before its end.
-    let is_reset = scenario.name.starts_with("reset") || tag.contains("HTTP/2") && !got.clean;
-    if mode == Mode::Observe && is_reset {
-        assert!(sent.body.starts_with(&got.bytes), "{tag}");
-        assert!(!got.clean, "{tag}");
+    let resets = scenario.name.starts_with("reset") || tag.contains("HTTP/2");
+    if resets && text(&got.bytes).contains("endstop_no_answer") {
+        // It overtook the head on its way to the gateway.
         return;
     }
+    if mode == Mode::Observe && resets && !got.clean {
+        assert!(sent.body.starts_with(&got.bytes), "{tag}");
+        return;
+    }
+    assert!(!(mode == Mode::Observe && scenario.name.starts_with("reset")), "{tag}: a clean end");
     let record = told(&front.told, &got.id).await;
     if mode == Mode::Observe {
         assert_eq!(text(&got.bytes), text(&sent.body), "{tag}");
