@@ -3,8 +3,10 @@
 use std::sync::{Arc, PoisonError, RwLock};
 
 use crate::callers::Callers;
-use crate::config::{Config, Secret};
+use crate::config::{Config, Secret, is_loopback};
 use crate::error::Error;
+use crate::memory::Memory;
+use crate::rates::Rates;
 use crate::respond::live::Live;
 use crate::retries::Retries;
 use crate::route::Routes;
@@ -24,6 +26,10 @@ pub struct Shared {
     pub retries: Retries,
     /// Store of endings.
     pub recording: Option<Recording>,
+    /// Memory for the bodies of requests.
+    pub(crate) memory: Arc<Memory>,
+    /// Requests of each key.
+    pub(crate) rates: Arc<Rates>,
 }
 
 impl Shared {
@@ -36,7 +42,8 @@ impl Shared {
         let recording = Recording::open(&settings.config)?;
         let settings = RwLock::new(Arc::new(settings));
         let (live, retries) = (Arc::new(Live::default()), Retries::default());
-        Ok(Self { settings, watch, live, retries, recording })
+        let (memory, rates) = (Arc::default(), Arc::default());
+        Ok(Self { settings, watch, live, retries, recording, memory, rates })
     }
 
     /// Returns the current settings. A request keeps those that it began with.
@@ -77,5 +84,23 @@ impl Settings {
         let clients = Clients::new(&config)?;
         let callers = Callers::new(&config)?;
         Ok(Self { config, routes, access_token, clients, callers })
+    }
+
+    /// Returns a line for the operator if other machines can use the gateway without a token.
+    #[must_use]
+    pub fn exposure(&self) -> Option<String> {
+        let listen = self.config.listen;
+        let mut open = self.routes.iter().filter(|upstream| !upstream.has_own_key());
+        if is_loopback(listen) || self.config.require_token || open.next().is_none() {
+            return None;
+        }
+        let token = match self.access_token {
+            Some(_) => "set require_token = true",
+            None => "set access_token_env (or access_token_file) and require_token = true",
+        };
+        Some(format!(
+            "endstop: every machine that can reach {listen} can send requests through this gateway \
+             without a token: {token}, or listen on 127.0.0.1"
+        ))
     }
 }
