@@ -5,6 +5,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::Bytes;
 
+/// Largest size of a small body.
+const SMALL: usize = 1 << 20;
+
 /// Bytes that are held by requests under way.
 #[derive(Debug, Default)]
 pub(crate) struct Memory(AtomicUsize);
@@ -28,10 +31,11 @@ impl Memory {
 }
 
 impl Reserved {
-    /// Reserves more, as bytes arrive: what a request announces may never come. The last eighth is
-    /// for requests that have begun, so that they can go on when new ones are refused.
+    /// Reserves more, as bytes arrive: what a request announces may never come. The last eighth of
+    /// the memory is for small bodies, so that large ones that never end do not shut out the others.
     pub(crate) fn grow(&mut self, bytes: usize, limit: usize) -> Result<(), Full> {
-        let limit = if self.bytes == 0 { limit - limit / 8 } else { limit };
+        let is_small = self.bytes + bytes <= SMALL;
+        let limit = if is_small { limit } else { limit - limit / 8 };
         let used = self.memory.0.fetch_add(bytes, Ordering::AcqRel);
         self.bytes += bytes;
         if used.saturating_add(bytes) > limit { Err(Full) } else { Ok(()) }
@@ -67,21 +71,24 @@ mod tests {
     #[test]
     fn memory_is_bounded_and_given_back_with_the_last_copy() {
         let memory = Arc::new(Memory::default());
-        let mut first = memory.begin();
-        assert_eq!(first.grow(50, 100), Ok(()));
-        assert_eq!(memory.begin().grow(39, 100), Err(Full), "no room to begin");
-        assert_eq!(first.grow(45, 100), Ok(()), "room to go on");
-        assert_eq!(first.grow(6, 100), Err(Full));
-        drop(first);
-        let mut second = memory.begin();
-        assert_eq!(second.grow(60, 100), Ok(()));
-        let bytes = second.hold(Bytes::from(vec![b'x'; 60]));
+        const MIB: usize = 1 << 20;
+        let limit = 8 * MIB;
+        let mut large = memory.begin();
+        assert_eq!(large.grow(6 * MIB, limit), Ok(()));
+        assert_eq!(large.grow(MIB, limit), Ok(()));
+        assert_eq!(memory.begin().grow(2 * MIB, limit), Err(Full), "no room for large ones");
+        assert_eq!(memory.begin().grow(MIB, limit), Ok(()), "room for small ones");
+        let mut small = memory.begin();
+        assert_eq!(small.grow(MIB, limit), Ok(()));
+        assert_eq!(memory.begin().grow(1, limit), Err(Full), "no room at all");
+        assert_eq!(large.grow(1, limit), Err(Full));
+        drop(large);
+        let bytes = small.hold(Bytes::from(vec![b'x'; MIB]));
         let copy = bytes.clone();
         drop(bytes);
-        assert_eq!(memory.begin().grow(29, 100), Err(Full));
         assert_eq!(copy.slice(1..3), "xx");
+        assert_eq!(memory.0.load(Ordering::Acquire), MIB);
         drop(copy);
-        assert_eq!(memory.begin().grow(80, 100), Ok(()));
         assert_eq!(memory.0.load(Ordering::Acquire), 0);
     }
 }

@@ -17,7 +17,7 @@ use hyper::http::uri::{Authority, Parts, PathAndQuery, Scheme};
 
 use crate::config::{Config, Mode, Secret, ToolCalls, UpstreamConfig, is_loopback, secret};
 use crate::error::Error;
-use crate::path::Matched;
+use crate::path::{BadPath, Matched};
 use crate::upstream::connect::Reach;
 use crate::upstream::sign::Credentials;
 
@@ -211,9 +211,8 @@ impl Routes {
         let upstream = found.and_then(|(name, _)| self.by_name.get(name));
         let provider = upstream.map(|upstream| upstream.provider.id);
         let lost = |why, message: String| NoRoute { provider, why, message };
-        if let Err(bad) = Matched::of(path) {
-            return Err(lost(Why::BadPath, bad.message().to_owned()));
-        }
+        let bad = |bad: BadPath| lost(Why::BadPath, bad.message().to_owned());
+        let whole = Matched::of(path).map_err(bad)?;
         let (name, rest) = found.unwrap_or_default();
         let upstream = upstream.ok_or_else(|| self.unknown(name))?;
         let (customer, rest) =
@@ -222,8 +221,9 @@ impl Routes {
             let message = format!("endstop: the path {path} cannot be passed on to `{name}`");
             lost(Why::Unknown, message)
         })?;
-        let matched =
-            Matched::of(uri.path()).map_err(|bad| lost(Why::BadPath, bad.message().to_owned()))?;
+        // A path that is matched as it is stays so behind the path of the base.
+        let is_plain = whole.strict.is_none();
+        let matched = if is_plain { whole } else { Matched::of(uri.path()).map_err(bad)? };
         Ok(Routed { upstream, uri, customer: customer.to_owned(), matched })
     }
 
@@ -713,6 +713,119 @@ mod tests {
         assert!(to("/bedrock").unwrap_err().contains("/bedrock/{region}"));
         assert!(to("/nobody/v1").unwrap_err().contains("`nobody`"));
         assert!(to("/").unwrap_err().contains("begins with one of"));
+    }
+
+    #[test]
+    fn slashes_are_collapsed_where_the_route_ends() {
+        goes("//openai//v1/chat/completions", "https://api.openai.com/v1/chat/completions");
+        goes(
+            "/azure//mine//openai/v1//chat/completions",
+            "https://mine.openai.azure.com/openai/v1//chat/completions",
+        );
+        // The bytes go on as they came.
+        goes("/openai/v1/chat/%63ompletions", "https://api.openai.com/v1/chat/%63ompletions");
+        let arn = "arn%3Aaws%3Abedrock%3Aus-east-1%3A1%3Ainference-profile%2Fus.anthropic.claude-x";
+        goes(
+            &format!("/bedrock/us-east-1/model/{arn}/converse"),
+            &format!("https://bedrock-runtime.us-east-1.amazonaws.com/model/{arn}/converse"),
+        );
+    }
+
+    #[test]
+    fn paths_that_leave_their_route_have_none() {
+        let routes = Routes::new(&Config::default()).unwrap();
+        for (path, provider) in [
+            ("/openai/../anthropic/v1/messages", Some("openai")),
+            ("/openai/v1/%2e%2e/%2E%2e/x", Some("openai")),
+            ("/openai/v1/%252e%252e/x", Some("openai")),
+            ("/bedrock/us-east-1/model/a%2f..%2f..%2fx/converse", Some("bedrock")),
+            ("/bedrock/../x", Some("bedrock")),
+            ("/nobody/../openai/v1/models", None),
+            ("/openai/v1/a%00b", Some("openai")),
+        ] {
+            let lost = routes.find(&path.parse().unwrap()).unwrap_err();
+            assert_eq!((lost.why, lost.provider), (Why::BadPath, provider), "{path}");
+        }
+    }
+
+    fn key_file() -> tempfile::NamedTempFile {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), "sk-canary").unwrap();
+        file
+    }
+
+    #[test]
+    fn own_keys_go_to_the_customers_that_the_operator_lists() {
+        let key = key_file();
+        let key = format!("key_file='{}'\n", key.path().display());
+        let routes = |text: &str| Routes::new(&Config::from_toml("t", text).unwrap());
+        for name in ["azure", "databricks", "snowflake", "watsonx", "cloudflare", "vertex"] {
+            let refused = routes(&format!("[upstreams.{name}]\n{key}")).unwrap_err().to_string();
+            assert!(refused.contains("customers = ["), "{refused}");
+            assert!(routes(&format!("[upstreams.{name}]")).is_ok(), "{name}");
+        }
+        let text = format!("[upstreams.azure]\n{key}customers=['mine', 'Ours']");
+        let own = routes(&text).unwrap();
+        for (path, why) in [
+            ("/azure/mine/openai/v1/chat/completions", None),
+            ("/azure/OURS/openai/v1/chat/completions", None),
+            ("/azure/theirs/openai/v1/chat/completions", Some(Why::Customer)),
+            ("/azure/mine.evil/openai/v1/chat/completions", Some(Why::Unknown)),
+            ("/azure/m%69ne/openai/v1/chat/completions", Some(Why::Unknown)),
+            ("/azure", Some(Why::Unknown)),
+        ] {
+            let found = own.find(&path.parse().unwrap());
+            assert_eq!(found.as_ref().err().map(|lost| lost.why), why, "{path}");
+            assert!(!found.is_err_and(|lost| lost.message.contains("mine`")), "{path}");
+        }
+        for (text, says) in [
+            ("[upstreams.azure]\ncustomers=['a.b']", "`a.b` in `customers`"),
+            ("[upstreams.databricks]\ncustomers=['evil.example']", "expected a host such as"),
+            ("[upstreams.openai]\ncustomers=['a']", "has no part that differs by customer"),
+        ] {
+            let error = routes(text).unwrap_err().to_string();
+            assert!(error.contains(says), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn hosts_that_a_path_names_are_public() {
+        let text = "[upstreams.local]\nlike='vllm'\nbase_url='http://10.0.0.1/v1'\n\
+                    [upstreams.snowflake]\ncustomers=['mine']";
+        let routes = Routes::new(&Config::from_toml("t", text).unwrap()).unwrap();
+        for (name, reach) in [
+            ("azure", Reach::Caller),
+            ("databricks", Reach::Caller),
+            ("bedrock", Reach::Caller),
+            ("vertex", Reach::Caller),
+            ("snowflake", Reach::Operator),
+            ("cloudflare", Reach::Provider),
+            ("openai", Reach::Provider),
+            ("ollama", Reach::Operator),
+            ("vllm", Reach::Operator),
+            ("local", Reach::Operator),
+        ] {
+            assert_eq!(routes.by_name[name].reach(), reach, "{name}");
+        }
+    }
+
+    #[test]
+    fn only_the_listed_upstreams_are_served() {
+        let routes = |text: &str| Routes::new(&Config::from_toml("t", text).unwrap());
+        let text = "only=['openai','mine']\n[upstreams.mine]\nlike='vllm'\nbase_url='http://x/v1'";
+        let some = routes(text).unwrap();
+        let names: Vec<&str> = some.iter().map(|upstream| upstream.name.as_str()).collect();
+        assert_eq!(names, ["mine", "openai"]);
+        let lost = some.find(&"/anthropic/v1/messages".parse().unwrap()).unwrap_err();
+        assert!(lost.message.ends_with("one of: mine, openai"), "{}", lost.message);
+        for (text, says) in [
+            ("only=['opnai']", "did you mean `openai`?"),
+            ("only=['google']", "did you mean `gemini`?"),
+            ("only=[]", "`only` is empty"),
+        ] {
+            let error = routes(text).unwrap_err().to_string();
+            assert!(error.contains(says), "{text}: {error}");
+        }
     }
 
     #[test]

@@ -242,7 +242,7 @@ impl Serving {
         let last = Instant::now() + limits.total;
         let mut reserved = self.shared.memory.begin();
         let mut gathered = Pieces::default();
-        loop {
+        while !body.is_end_stream() {
             let until = last.min(Instant::now() + limits.client_read);
             let frame = tokio::time::timeout_at(until, body.frame()).await.map_err(|_| {
                 let message = "endstop: the body of the request did not arrive in time (client_read, \
@@ -250,7 +250,7 @@ impl Serving {
                 Refused::new(StatusCode::REQUEST_TIMEOUT, "endstop_slow_request", message)
             })?;
             match frame {
-                None => return Ok(reserved.hold(gathered.bytes())),
+                None => break,
                 Some(Err(_)) => {
                     let message = "endstop: the body of the request could not be read";
                     return Err(Refused::new(
@@ -270,6 +270,7 @@ impl Serving {
                 return Err(too_large());
             }
         }
+        Ok(reserved.hold(gathered.bytes()))
     }
 }
 

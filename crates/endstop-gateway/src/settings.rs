@@ -104,3 +104,42 @@ impl Settings {
         ))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn settings(text: &str) -> Result<Settings, Error> {
+        let token = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(token.path(), "token-0123456789").unwrap();
+        let text = text.replace("TOKEN", &format!("'{}'", token.path().display()));
+        Settings::new(Config::from_toml("t", &format!("store = 'off'\n{text}")).unwrap())
+    }
+
+    #[test]
+    fn a_gateway_that_others_can_use_without_a_token_says_so() {
+        let open = "listen = '0.0.0.0:4100'\n";
+        let line = settings(open).unwrap().exposure().unwrap();
+        assert!(line.contains("0.0.0.0:4100") && line.contains("access_token_env"), "{line}");
+        let line = settings(&format!("{open}access_token_file = TOKEN")).unwrap().exposure();
+        assert!(line.unwrap().contains(": set require_token = true"));
+        let closed = format!("{open}access_token_file = TOKEN\nrequire_token = true");
+        let own = format!(
+            "{open}access_token_file = TOKEN\nonly = ['openai']\n[upstreams.openai]\nkey_file = TOKEN"
+        );
+        for text in ["", "listen = '127.0.0.1:0'", "listen = '[::1]:0'", &closed, &own] {
+            assert_eq!(settings(text).unwrap().exposure(), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_token_that_is_required_must_be_set_and_long() {
+        let error = settings("require_token = true").unwrap_err().to_string();
+        assert!(error.contains("set access_token_env or access_token_file"), "{error}");
+        let short = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(short.path(), "canary-15-chars").unwrap();
+        let text = format!("access_token_file = '{}'", short.path().display());
+        let error = settings(&text).unwrap_err().to_string();
+        assert!(error.contains("fewer than 16 characters") && !error.contains("canary"), "{error}");
+    }
+}

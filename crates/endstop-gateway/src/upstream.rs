@@ -273,10 +273,10 @@ impl Clients {
         request: Request<RequestBody>,
     ) -> Result<Response<ResponseBody>, TransportEnd> {
         let client = match (upstream.h2c, upstream.reach()) {
-            (true, _) => &self.h2c,
+            (true, Reach::Operator) => &self.h2c,
             (false, Reach::Operator) => &self.operator,
-            (false, Reach::Provider) => &self.provider,
-            (false, Reach::Caller) => &self.caller,
+            (_, Reach::Provider) => &self.provider,
+            (_, Reach::Caller) => &self.caller,
         };
         let progress = request.body().progress();
         let began = Instant::now();
@@ -403,4 +403,192 @@ fn show_key(request: &mut Request<RequestBody>, auth: Auth, key: &str) -> Result
         Auth::Open => {}
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddr;
+
+    use http_body_util::BodyExt as _;
+    use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
+    use tokio::net::{TcpListener, TcpStream};
+
+    use super::*;
+    use crate::route::Routes;
+
+    /// Listens on this machine.
+    async fn listen() -> (TcpListener, SocketAddr) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        (listener, address)
+    }
+
+    /// Answers one request over TLS.
+    async fn tls_server(names: &[&str]) -> (SocketAddr, String) {
+        let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+        let key = rcgen::KeyPair::generate().unwrap();
+        let certificate = rcgen::CertificateParams::new(names).unwrap().self_signed(&key).unwrap();
+        let private = rustls_pki_types::PrivateKeyDer::try_from(key.serialize_der()).unwrap();
+        let ring = Arc::new(rustls::crypto::ring::default_provider());
+        let server = rustls::ServerConfig::builder_with_provider(ring)
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_no_client_auth()
+            .with_single_cert(vec![certificate.der().clone()], private)
+            .unwrap();
+        let (listener, address) = listen().await;
+        tokio::spawn(async move {
+            let acceptor = tokio_rustls::TlsAcceptor::from(Arc::new(server));
+            let stream = listener.accept().await.unwrap().0;
+            let mut stream = BufReader::new(acceptor.accept(stream).await.unwrap());
+            read_head(&mut stream).await;
+            let answer = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nhi";
+            stream.write_all(answer).await.unwrap();
+            stream.flush().await.unwrap();
+            read_head(&mut stream).await;
+        });
+        (address, certificate.pem())
+    }
+
+    async fn read_head(stream: &mut (impl tokio::io::AsyncBufRead + Unpin)) -> String {
+        let mut head = String::new();
+        while !head.ends_with("\r\n\r\n") {
+            if stream.read_line(&mut head).await.unwrap_or(0) == 0 {
+                break;
+            }
+        }
+        head
+    }
+
+    /// Connects whoever asks to this address; returns the head of the request.
+    async fn connect_proxy(to: SocketAddr) -> (SocketAddr, tokio::task::JoinHandle<String>) {
+        let (listener, address) = listen().await;
+        let asked = tokio::spawn(async move {
+            let mut client = BufReader::new(listener.accept().await.unwrap().0);
+            let head = read_head(&mut client).await;
+            let mut server = TcpStream::connect(to).await.unwrap();
+            client.write_all(b"HTTP/1.1 200 OK\r\n\r\n").await.unwrap();
+            tokio::spawn(
+                async move { tokio::io::copy_bidirectional(&mut client, &mut server).await },
+            );
+            head
+        });
+        (address, asked)
+    }
+
+    fn config(text: &str) -> Config {
+        Config::from_toml("t", &format!("store = 'off'\n{text}")).unwrap()
+    }
+
+    fn get(routes: &Routes, path: &str) -> Request<RequestBody> {
+        let routed = routes.find(&path.parse().unwrap()).unwrap();
+        let body = RequestBody::Whole(None);
+        outgoing(&routed, None, Method::GET, HeaderMap::new(), body).unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_proxy_may_be_on_this_machine() {
+        let (server, pem) = tls_server(&["api.openai.com"]).await;
+        let (proxy, asked) = connect_proxy(server).await;
+        let ca = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(ca.path(), pem).unwrap();
+        let config = config(&format!("extra_ca = '{}'", ca.path().display()));
+        let routes = Routes::new(&config).unwrap();
+        // By its name: an address would not be looked up.
+        let url = format!("http://localhost:{}", proxy.port());
+        let proxies = Matcher::builder().https(url).build();
+        let clients = Clients::with_proxies(&config, proxies).unwrap();
+        let upstream = routes.find(&"/openai/v1/models".parse().unwrap()).unwrap().upstream;
+        let answer = clients.ask(upstream, get(&routes, "/openai/v1/models")).await.unwrap();
+        let body = answer.into_body().into_http().unwrap().collect().await.unwrap().to_bytes();
+        assert_eq!(body, "hi");
+        let head = asked.await.unwrap();
+        assert!(head.starts_with("CONNECT api.openai.com:443 "), "{head}");
+    }
+
+    #[tokio::test]
+    async fn names_that_lead_to_this_machine_are_not_asked() {
+        let (listener, address) = listen().await;
+        let text = "[upstreams.near]\nlike='openai'\nbase_url='http://localhost:PORT/v1'";
+        let config = config(&text.replace("PORT", &address.port().to_string()));
+        let routes = Routes::new(&config).unwrap();
+        let clients = Clients::with_proxies(&config, Matcher::builder().build()).unwrap();
+        // The same name, as a built-in provider's and as a caller's.
+        let request = || {
+            let mut request = get(&routes, "/near/v1/models");
+            assert_eq!(request.uri().host(), Some("localhost"));
+            *request.method_mut() = Method::GET;
+            request
+        };
+        for client in [&clients.provider, &clients.caller] {
+            let error = client.request(request()).await.unwrap_err();
+            let blocked = TransportEnd::Unreachable(endstop::Unreachable::Blocked);
+            assert_eq!(close_of(&error), Some(blocked));
+        }
+        let upstream = routes.find(&"/near/v1/models".parse().unwrap()).unwrap().upstream;
+        tokio::select! {
+            accepted = listener.accept() => assert!(accepted.is_ok()),
+            answer = clients.ask(upstream, request()) => panic!("nobody answers: {answer:?}"),
+        }
+    }
+
+    /// A server that takes so many bytes a second, and answers when all have come.
+    async fn slow_reader(listener: TcpListener, size: usize, pause: Duration) {
+        let mut stream = BufReader::with_capacity(1024, listener.accept().await.unwrap().0);
+        read_head(&mut stream).await;
+        let mut left = size;
+        let mut buffer = vec![0; 1 << 20];
+        while left > 0 {
+            tokio::time::sleep(pause).await;
+            let read = tokio::io::AsyncReadExt::read(&mut stream, &mut buffer).await.unwrap();
+            assert!(read > 0, "the upload was given up");
+            left = left.saturating_sub(read);
+        }
+        let answer = b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n";
+        stream.write_all(answer).await.unwrap();
+        stream.flush().await.unwrap();
+        tokio::time::sleep(Duration::from_secs(60)).await;
+    }
+
+    #[tokio::test]
+    async fn the_time_for_the_first_byte_begins_after_the_upload() {
+        let (listener, address) = listen().await;
+        let text = format!(
+            "[limits]\nfirst_byte='1500ms'\ntotal='60s'\n\
+             [upstreams.near]\nlike='openai'\nbase_url='http://{address}/v1'"
+        );
+        let config = config(&text);
+        let routes = Routes::new(&config).unwrap();
+        let clients = Clients::with_proxies(&config, Matcher::builder().build()).unwrap();
+        let size = 24 << 20;
+        // It takes several times as long as the limit, since the socket's buffers are smaller.
+        let server = tokio::spawn(slow_reader(listener, size, Duration::from_millis(120)));
+        let routed = routes.find(&"/near/v1/chat/completions".parse().unwrap()).unwrap();
+        let body = RequestBody::whole(Bytes::from(vec![b' '; size]));
+        let request = outgoing(&routed, None, Method::POST, HeaderMap::new(), body).unwrap();
+        let began = Instant::now();
+        let answer = clients.ask(routed.upstream, request).await;
+        assert_eq!(answer.map(|answer| answer.status()), Ok(StatusCode::OK));
+        assert!(began.elapsed() > clients.first_byte, "the upload was too quick to show anything");
+        server.abort();
+    }
+
+    #[tokio::test]
+    async fn an_upload_that_stands_still_ends() {
+        let (listener, address) = listen().await;
+        let text = format!(
+            "[limits]\nfirst_byte='300ms'\n\
+             [upstreams.near]\nlike='openai'\nbase_url='http://{address}/v1'"
+        );
+        let routes = Routes::new(&config(&text)).unwrap();
+        let clients = Clients::with_proxies(&config(&text), Matcher::builder().build()).unwrap();
+        let routed = routes.find(&"/near/v1/chat/completions".parse().unwrap()).unwrap();
+        for size in [0, 32 << 20] {
+            let body = RequestBody::whole(Bytes::from(vec![b' '; size]));
+            let request = outgoing(&routed, None, Method::POST, HeaderMap::new(), body).unwrap();
+            let answer = clients.ask(routed.upstream, request).await;
+            assert_eq!(answer.err(), Some(TransportEnd::TimedOut(Timer::FirstByte)), "{size}");
+        }
+        drop(listener);
+    }
 }
