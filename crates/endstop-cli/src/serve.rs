@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, Result};
 use clap::Parser;
-use endstop_gateway::config::{Log, Mode, ToolCalls, is_loopback};
+use endstop_gateway::config::{Log, Mode, ToolCalls};
 use endstop_gateway::watch::Watch;
 use endstop_gateway::{Config, Gateway, Handle, Settings};
 use tokio::signal::unix::{SignalKind, signal};
@@ -212,8 +212,8 @@ fn greet(gateway: &Gateway, watch: &Watch) {
         settings.config.mode.word(),
         settings.config.tool_calls.word()
     ));
-    if !is_loopback(gateway.address()) {
-        watch.write_line("endstop: other machines can reach this address");
+    if let Some(line) = settings.exposure() {
+        watch.write_line(&line);
     }
     for line in env::first_lines(&base) {
         watch.write_line(&format!("  {line}"));

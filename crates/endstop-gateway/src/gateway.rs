@@ -297,7 +297,7 @@ impl Acceptor {
         }
         // Small frames must leave at once.
         let _ = stream.set_nodelay(true);
-        let peer = Arc::new(Peer::default());
+        let peer = Arc::new(Peer::of(&stream));
         match &self.tls {
             None => {
                 let io = ClientIo::new(stream, peer.clone(), &self.limits);

@@ -31,7 +31,12 @@ pub mod config;
 pub mod disposition;
 mod error;
 mod exchange;
+#[cfg(any(test, fuzzing))]
+pub mod fuzzing;
 mod gateway;
+mod memory;
+mod path;
+mod rates;
 mod respond;
 mod retries;
 pub mod route;
@@ -43,7 +48,5 @@ pub mod watch;
 pub use config::Config;
 pub use error::Error;
 pub use gateway::{Gateway, Handle};
-#[cfg(fuzzing)]
-pub use respond::fuzzing;
 pub use respond::guard;
 pub use settings::Settings;

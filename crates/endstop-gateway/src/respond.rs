@@ -83,7 +83,7 @@ async fn begins_as_stream(
     headers: &hyper::HeaderMap,
     read: &mut Read,
 ) -> bool {
-    if exchange.info().streamed != Some(true) {
+    if exchange.info().streamed == Some(false) {
         return false;
     }
     let limits = &exchange.settings().config.limits;

@@ -9,13 +9,14 @@ use std::sync::Arc;
 use bytes::Bytes;
 use endstop::dialect::GatewayError;
 use endstop::next_request::UsageOption;
-use endstop::{Profile, Reason, RequestInfo, TransportEnd, Unreachable, Wire, provider};
+use endstop::{Profile, Purpose, Reason, RequestInfo, TransportEnd, Unreachable, Wire, provider};
 use futures_util::FutureExt as _;
 use futures_util::future::Either;
 use http_body_util::BodyExt as _;
 use hyper::body::{Body as _, Incoming};
 use hyper::header::{self, HeaderValue};
 use hyper::{Method, Request, Response, StatusCode, Version};
+use tokio::time::Instant;
 
 use crate::admit::{Admitted, Refused, admit};
 use crate::client::body::{Answer, Pieces, response};
@@ -24,6 +25,7 @@ use crate::client::headers::{self, own};
 use crate::config::Mode;
 use crate::disposition::Terms;
 use crate::exchange::{Exchange, Opening};
+use crate::memory::Full;
 use crate::respond::{IsExtra, Rendering, respond};
 use crate::settings::{Settings, Shared};
 use crate::upstream::{RequestBody, outgoing};
@@ -85,17 +87,20 @@ impl Serving {
     async fn serve(self, request: Request<Incoming>) -> Response<Answer> {
         let settings = self.shared.settings();
         let id = uuid::Uuid::now_v7().simple().to_string();
-        let mut admitted = match admit(&settings, &self.peer, &request) {
+        let mut admitted = match admit(&settings, &self.shared.rates, &self.peer, &request) {
             Ok(admitted) => admitted,
             Err(denied) => return refuse(&denied.0, &id, &denied.1),
         };
-        match admitted.wire.take() {
-            None => pass(&settings, admitted, &id, request).await,
+        let slot = admitted.slot.take();
+        let mut response = match admitted.wire.take() {
+            None => self.pass(&settings, admitted, &id, request).await,
             Some(wire) => match self.check_recording() {
                 Ok(()) => self.ask(&settings, admitted, wire, id, request).await,
                 Err(refused) => refuse(&wire.profile, &id, &refused),
             },
-        }
+        };
+        response.body_mut().slot = slot;
+        response
     }
 
     /// Refuses requests that could not be recorded, unless the operator wants them served anyway.
@@ -121,17 +126,19 @@ impl Serving {
     ) -> Response<Answer> {
         let profile = &wire.profile;
         let (mut parts, body) = request.into_parts();
-        let body = match read_body(body, settings).await {
+        let body = match self.read_body(body, settings).await {
             Ok(body) => body,
             Err(refused) => return refuse(profile, &id, &refused),
         };
-        let target = parts.uri.path_and_query().map_or("", |path| path.as_str());
-        let mut info = RequestInfo::from_request(profile, target, &body);
+        let target = admitted.routed.path_and_query();
+        let mut info = RequestInfo::from_request(profile, &target, &body);
         if parts.method == Method::GET {
             info.background = true;
             info.streamed = Some(target.contains("stream=true"));
         }
-        let streams = info.streamed == Some(true);
+        drop(target);
+        // Where it cannot be told, it may be a stream.
+        let streams = info.streamed != Some(false);
         let Admitted { routed, mode, tool_calls, tell, caller, .. } = admitted;
         let guards_stream = mode == Mode::Guard && streams;
         let usage = profile.request_shape.usage.filter(|_| guards_stream);
@@ -158,8 +165,9 @@ impl Serving {
                 caller,
             },
         );
-        let sent = RequestBody::Whole(Some(sent));
-        let request = match outgoing(&routed, parts.method, parts.headers, sent) {
+        let sent = RequestBody::whole(sent);
+        let token = settings.access_token.as_ref();
+        let request = match outgoing(&routed, token, parts.method, parts.headers, sent) {
             Ok(request) => request,
             Err(refused) => {
                 let answer = refuse(profile, exchange.id(), &refused);
@@ -175,42 +183,94 @@ impl Serving {
             Err(close) => unreachable(&mut exchange, close),
         }
     }
-}
 
-/// Passes on a request that does not ask a model, and its response, unread.
-async fn pass(
-    settings: &Settings,
-    admitted: Admitted<'_>,
-    id: &str,
-    request: Request<Incoming>,
-) -> Response<Answer> {
-    let routed = admitted.routed;
-    let profile = &routed.upstream.provider.main;
-    let (parts, body) = request.into_parts();
-    let body = if routed.upstream.credentials.is_some() {
-        match read_body(body, settings).await {
-            Ok(bytes) => RequestBody::Whole(Some(bytes)),
+    /// Passes on a request that does not ask a model, and its response, unread.
+    async fn pass(
+        &self,
+        settings: &Settings,
+        admitted: Admitted<'_>,
+        id: &str,
+        request: Request<Incoming>,
+    ) -> Response<Answer> {
+        let routed = admitted.routed;
+        let profile = &routed.upstream.provider.main;
+        let (parts, body) = request.into_parts();
+        let body = if routed.upstream.credentials.is_some() {
+            match self.read_body(body, settings).await {
+                Ok(bytes) => RequestBody::whole(bytes),
+                Err(refused) => return refuse(profile, id, &refused),
+            }
+        } else {
+            RequestBody::passed(body)
+        };
+        let token = settings.access_token.as_ref();
+        let request = match outgoing(&routed, token, parts.method, parts.headers, body) {
+            Ok(request) => request,
             Err(refused) => return refuse(profile, id, &refused),
+        };
+        match settings.clients.ask(routed.upstream, request).await {
+            Ok(answer) => {
+                let (parts, body) = answer.into_parts();
+                let body = body.into_http().map_or_else(|| Answer::whole(""), Answer::passed);
+                response(parts.status, headers::returned(parts.headers, id), body)
+            }
+            Err(close) => {
+                let watcher = endstop::Watcher::new(
+                    profile,
+                    endstop::Head::default(),
+                    RequestInfo::default(),
+                );
+                let ending = watcher.finish(close);
+                no_answer(profile, headers::of_error(id), &ending)
+            }
         }
-    } else {
-        RequestBody::Passed(body)
-    };
-    let request = match outgoing(&routed, parts.method, parts.headers, body) {
-        Ok(request) => request,
-        Err(refused) => return refuse(profile, id, &refused),
-    };
-    match settings.clients.ask(routed.upstream, request).await {
-        Ok(answer) => {
-            let (parts, body) = answer.into_parts();
-            let body = body.into_http().map_or_else(|| Answer::whole(""), Answer::passed);
-            response(parts.status, headers::returned(parts.headers, id), body)
+    }
+
+    /// Reads the body of a request. Its memory counts as it arrives, until the last copy of it is gone.
+    async fn read_body(&self, mut body: Incoming, settings: &Settings) -> Result<Bytes, Refused> {
+        let limits = &settings.config.limits;
+        let too_large = || {
+            let message = format!(
+                "endstop: the request is larger than {} bytes (body_bytes)",
+                limits.body_bytes
+            );
+            Refused::new(StatusCode::PAYLOAD_TOO_LARGE, "endstop_too_large", message)
+        };
+        if body.size_hint().lower() > limits.body_bytes as u64 {
+            return Err(too_large());
         }
-        Err(close) => {
-            let watcher =
-                endstop::Watcher::new(profile, endstop::Head::default(), RequestInfo::default());
-            let ending = watcher.finish(close);
-            no_answer(profile, headers::of_error(id), &ending)
+        let last = Instant::now() + limits.total;
+        let mut reserved = self.shared.memory.begin();
+        let mut gathered = Pieces::default();
+        while !body.is_end_stream() {
+            let until = last.min(Instant::now() + limits.client_read);
+            let frame = tokio::time::timeout_at(until, body.frame()).await.map_err(|_| {
+                let message = "endstop: the body of the request did not arrive in time (client_read, \
+                               total)";
+                Refused::new(StatusCode::REQUEST_TIMEOUT, "endstop_slow_request", message)
+            })?;
+            match frame {
+                None => break,
+                Some(Err(_)) => {
+                    let message = "endstop: the body of the request could not be read";
+                    return Err(Refused::new(
+                        StatusCode::BAD_REQUEST,
+                        "endstop_bad_request",
+                        message,
+                    ));
+                }
+                Some(Ok(frame)) => {
+                    if let Ok(data) = frame.into_data() {
+                        reserved.grow(data.len(), limits.request_memory).map_err(no_memory)?;
+                        gathered.push(data);
+                    }
+                }
+            }
+            if gathered.len() > limits.body_bytes {
+                return Err(too_large());
+            }
         }
+        Ok(reserved.hold(gathered.bytes()))
     }
 }
 
@@ -221,38 +281,11 @@ fn with_usage(body: Bytes, usage: Option<UsageOption>) -> (Bytes, Option<IsExtra
     added.map_or((body, None), |(body, is_extra)| (Bytes::from(body), Some(is_extra)))
 }
 
-async fn read_body(mut body: Incoming, settings: &Settings) -> Result<Bytes, Refused> {
-    let limits = &settings.config.limits;
-    let too_large = || {
-        let message =
-            format!("endstop: the request is larger than {} bytes (body_bytes)", limits.body_bytes);
-        Refused::new(StatusCode::PAYLOAD_TOO_LARGE, "endstop_too_large", message)
-    };
-    if body.size_hint().lower() > limits.body_bytes as u64 {
-        return Err(too_large());
-    }
-    let mut gathered = Pieces::default();
-    loop {
-        let frame = tokio::time::timeout(limits.client_read, body.frame()).await.map_err(|_| {
-            let message = "endstop: the body of the request did not arrive in time (client_read)";
-            Refused::new(StatusCode::REQUEST_TIMEOUT, "endstop_slow_request", message)
-        })?;
-        match frame {
-            None => return Ok(gathered.bytes()),
-            Some(Err(_)) => {
-                let message = "endstop: the body of the request could not be read";
-                return Err(Refused::new(StatusCode::BAD_REQUEST, "endstop_bad_request", message));
-            }
-            Some(Ok(frame)) => {
-                if let Ok(data) = frame.into_data() {
-                    gathered.push(data);
-                }
-            }
-        }
-        if gathered.len() > limits.body_bytes {
-            return Err(too_large());
-        }
-    }
+fn no_memory(_: Full) -> Refused {
+    let message = "endstop: the gateway has no memory left for more requests (request_memory): try \
+                   again in a few seconds";
+    let refused = Refused::new(StatusCode::SERVICE_UNAVAILABLE, "endstop_no_memory", message);
+    refused.retry_after(5)
 }
 
 /// Returns the error for an upstream that did not answer, and ends the exchange.
@@ -284,16 +317,22 @@ fn no_answer(
 }
 
 fn refuse(profile: &Profile, id: &str, refused: &Refused) -> Response<Answer> {
-    let Refused { status, code, message } = refused;
+    let Refused { status, code, message, retry_after } = refused;
     let error = GatewayError {
         status: status.as_u16(),
         code,
         message,
-        repeats: status.is_client_error(),
+        repeats: status.is_client_error() && retry_after.is_none(),
         ..GatewayError::default()
     };
     let mut headers = headers::of_error(id);
-    headers.insert(own::SHOULD_RETRY, HeaderValue::from_static("false"));
+    match retry_after {
+        Some(seconds) => headers.insert(header::RETRY_AFTER, HeaderValue::from(*seconds)),
+        None => headers.insert(own::SHOULD_RETRY, HeaderValue::from_static("false")),
+    };
+    if *status == StatusCode::METHOD_NOT_ALLOWED {
+        headers.insert(header::ALLOW, HeaderValue::from_static(Purpose::METHODS));
+    }
     response(*status, headers, Answer::whole(profile.error_body(&error)))
 }
 

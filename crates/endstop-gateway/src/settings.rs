@@ -3,8 +3,10 @@
 use std::sync::{Arc, PoisonError, RwLock};
 
 use crate::callers::Callers;
-use crate::config::{Config, Secret};
+use crate::config::{Config, Secret, is_loopback};
 use crate::error::Error;
+use crate::memory::Memory;
+use crate::rates::Rates;
 use crate::respond::live::Live;
 use crate::retries::Retries;
 use crate::route::Routes;
@@ -24,6 +26,10 @@ pub struct Shared {
     pub retries: Retries,
     /// Store of endings.
     pub recording: Option<Recording>,
+    /// Memory for the bodies of requests.
+    pub(crate) memory: Arc<Memory>,
+    /// Requests of each key.
+    pub(crate) rates: Arc<Rates>,
 }
 
 impl Shared {
@@ -36,7 +42,8 @@ impl Shared {
         let recording = Recording::open(&settings.config)?;
         let settings = RwLock::new(Arc::new(settings));
         let (live, retries) = (Arc::new(Live::default()), Retries::default());
-        Ok(Self { settings, watch, live, retries, recording })
+        let (memory, rates) = (Arc::default(), Arc::default());
+        Ok(Self { settings, watch, live, retries, recording, memory, rates })
     }
 
     /// Returns the current settings. A request keeps those that it began with.
@@ -77,5 +84,62 @@ impl Settings {
         let clients = Clients::new(&config)?;
         let callers = Callers::new(&config)?;
         Ok(Self { config, routes, access_token, clients, callers })
+    }
+
+    /// Returns a line for the operator if other machines can use the gateway without a token.
+    #[must_use]
+    pub fn exposure(&self) -> Option<String> {
+        let listen = self.config.listen;
+        let mut open = self.routes.iter().filter(|upstream| !upstream.has_own_key());
+        if is_loopback(listen) || self.config.require_token || open.next().is_none() {
+            return None;
+        }
+        let token = match self.access_token {
+            Some(_) => "set require_token = true",
+            None => "set access_token_env (or access_token_file) and require_token = true",
+        };
+        Some(format!(
+            "endstop: every machine that can reach {listen} can send requests through this gateway \
+             without a token: {token}, or listen on 127.0.0.1"
+        ))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn settings(text: &str) -> Result<Settings, Error> {
+        let token = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(token.path(), "token-0123456789").unwrap();
+        let text = text.replace("TOKEN", &format!("'{}'", token.path().display()));
+        Settings::new(Config::from_toml("t", &format!("store = 'off'\n{text}")).unwrap())
+    }
+
+    #[test]
+    fn a_gateway_that_others_can_use_without_a_token_says_so() {
+        let open = "listen = '0.0.0.0:4100'\n";
+        let line = settings(open).unwrap().exposure().unwrap();
+        assert!(line.contains("0.0.0.0:4100") && line.contains("access_token_env"), "{line}");
+        let line = settings(&format!("{open}access_token_file = TOKEN")).unwrap().exposure();
+        assert!(line.unwrap().contains(": set require_token = true"));
+        let closed = format!("{open}access_token_file = TOKEN\nrequire_token = true");
+        let own = format!(
+            "{open}access_token_file = TOKEN\nonly = ['openai']\n[upstreams.openai]\nkey_file = TOKEN"
+        );
+        for text in ["", "listen = '127.0.0.1:0'", "listen = '[::1]:0'", &closed, &own] {
+            assert_eq!(settings(text).unwrap().exposure(), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_token_that_is_required_must_be_set_and_long() {
+        let error = settings("require_token = true").unwrap_err().to_string();
+        assert!(error.contains("set access_token_env or access_token_file"), "{error}");
+        let short = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(short.path(), "canary-15-chars").unwrap();
+        let text = format!("access_token_file = '{}'", short.path().display());
+        let error = settings(&text).unwrap_err().to_string();
+        assert!(error.contains("fewer than 16 characters") && !error.contains("canary"), "{error}");
     }
 }

@@ -124,7 +124,7 @@ pub use nearest::nearest;
 pub use provider::{Profile, Provider, Wire};
 pub use reader::{Head, Limits, Reader, Watcher};
 pub use record::Record;
-pub use request::RequestInfo;
+pub use request::{Purpose, RequestInfo};
 pub use watched::Watched;
 
 /// Runs the example of the README as a test.

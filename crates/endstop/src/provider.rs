@@ -161,7 +161,7 @@ pub struct Profile {
     pub provider: &'static str,
     /// Wire format.
     pub dialect: &'static Dialect,
-    /// Patterns of paths: parts that a path contains in this order, separated by `*`.
+    /// Patterns of paths: parts that a path contains in this order, separated by `*`, in any case.
     pub paths: &'static [&'static str],
     /// Framing of the stream.
     pub framing: Framing,
@@ -601,15 +601,28 @@ impl Profile {
 }
 
 /// Reports whether the text contains the parts of the pattern, in this order.
+///
+/// The case does not count. Some hosts ignore it, and a path that one of them serves must not pass
+/// for another.
 fn holds(text: &str, pattern: &str) -> bool {
     let mut rest = text;
-    pattern.split('*').all(|part| match rest.split_once(part) {
-        Some((_, after)) => {
+    pattern.split('*').all(|part| match after_part(rest, part) {
+        Some(after) => {
             rest = after;
             true
         }
         None => false,
     })
+}
+
+/// Returns the text after this part of it, which may have any case.
+pub(crate) fn after_part<'t>(text: &'t str, part: &str) -> Option<&'t str> {
+    let last = text.len().checked_sub(part.len())?;
+    let is_here = |at: &usize| {
+        let found = text.as_bytes().get(*at..at + part.len());
+        found.is_some_and(|found| found.eq_ignore_ascii_case(part.as_bytes()))
+    };
+    (0..=last).find(is_here).and_then(|at| text.get(at + part.len()..))
 }
 
 /// Reports whether a host matches this pattern: the same number of labels, each of them matching.
@@ -681,6 +694,20 @@ pub fn by_path(path: &str) -> Option<&'static Profile> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn paths_match_in_any_case() {
+        let wire =
+            |provider: &Provider, path| provider.wire_for_path(path).map(|wire| wire.dialect.id);
+        for path in ["/v1/chat/completions", "/v1/Chat/Completions", "/V1/CHAT/COMPLETIONS"] {
+            assert_eq!(wire(&OPENAI, path), Some("openai-chat"), "{path}");
+        }
+        assert_eq!(wire(&GOOGLE, "/v1/models/m:STREAMgeneratecontent"), Some("gemini"));
+        assert_eq!(wire(&BEDROCK, "/model/Amazon.Nova-1/Invoke"), Some("bedrock-nova"));
+        for path in ["", "/", "/v1/chat", "/completions-of/chat", "/v1/\u{e9}chat\u{e9}"] {
+            assert_eq!(wire(&OPENAI, path), None, "{path}");
+        }
+    }
 
     #[test]
     fn hosts_match_label_by_label_and_as_a_whole() {

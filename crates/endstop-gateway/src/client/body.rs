@@ -9,6 +9,7 @@ use hyper::body::{Body, Frame, Incoming, SizeHint};
 use hyper::{HeaderMap, Response, StatusCode};
 
 use super::connection::Busy;
+use crate::rates::Slot;
 use crate::respond::live::LiveStream;
 use crate::respond::stream::{Abort, LEAVE};
 
@@ -18,6 +19,8 @@ pub(crate) struct Answer {
     kind: Kind,
     /// Marks the connection as busy while the response is under way.
     pub(crate) busy: Option<Busy>,
+    /// Counts the request while its response is under way.
+    pub(crate) slot: Option<Slot>,
 }
 
 #[derive(Debug)]
@@ -31,7 +34,7 @@ enum Kind {
 
 impl Answer {
     fn new(kind: Kind) -> Self {
-        Self { kind, busy: None }
+        Self { kind, busy: None, slot: None }
     }
 
     /// Returns a complete body.

@@ -6,6 +6,7 @@
 //! zero of the next chunk's size, which changes nothing. Whoever is gone answers with a reset.
 
 use std::io;
+use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
@@ -52,9 +53,17 @@ pub(crate) struct Peer {
     waker: AtomicWaker,
     /// The last key that the connection showed.
     pub(crate) last_key: LastKey,
+    /// Address of the client, if it is known.
+    pub(crate) address: Option<IpAddr>,
 }
 
 impl Peer {
+    /// Creates the state of a connection.
+    pub(crate) fn of(stream: &TcpStream) -> Self {
+        let address = stream.peer_addr().ok().map(|address| address.ip().to_canonical());
+        Self { address, ..Self::default() }
+    }
+
     /// Tells what the connection is doing now.
     pub(crate) fn set(&self, phase: Phase) {
         self.phase.store(phase as u8, Ordering::Release);

@@ -9,6 +9,7 @@
     reason = "a test that panics has failed, which is what it is for"
 )]
 
+mod admission;
 mod client;
 mod faults;
 mod identity;
