@@ -2,7 +2,7 @@
 
 use std::hash::{DefaultHasher, Hasher as _};
 
-use crate::dialect::partial_args::{PartialArgs, Piece};
+use crate::dialect::partial_args::{MAX_BYTES, PartialArgs, Piece};
 use crate::dialect::{CallsClose, Proof, Wins};
 use crate::ending::{Closed, Detail, Reason, SafetyRating, Said, Shown, Usage};
 use crate::event::{Event, Word};
@@ -37,6 +37,10 @@ pub(crate) struct Facts {
     pub(crate) past_end: bool,
     pub(crate) late_event: bool,
     pub(crate) excess: u32,
+    /// Number of changes that can matter to a gate for tool calls.
+    pub(crate) changes: u64,
+    /// Size of the arguments that came at paths.
+    partial_bytes: usize,
     /// A finish reason came, for at least one choice.
     any_said: bool,
     begun: bool,
@@ -213,6 +217,7 @@ impl Facts {
                 }
             }
             Event::ToolCallEnd { choice, call } => {
+                self.changes += 1;
                 // Some providers reuse a number. The event means the newest open call.
                 let of = self.choices.iter_mut().filter(|known| known.index == *choice);
                 let mut calls = of.flat_map(|known| known.calls.iter_mut().rev());
@@ -263,6 +268,7 @@ impl Facts {
                     return None;
                 }
                 None => {
+                    self.changes += 1;
                     self.choices.push(Choice { index, ..Choice::default() });
                     self.choices.len() - 1
                 }
@@ -399,9 +405,15 @@ impl Facts {
 
     /// Adds parts of arguments that come at paths.
     pub(crate) fn push_partial(&mut self, index: u32, number: u32, pieces: &[Piece<'_>]) {
+        self.partial_bytes += pieces.iter().map(Piece::size).sum::<usize>();
+        let fits = self.partial_bytes <= MAX_BYTES;
         if let Some(call) = self.call_mut(index, number) {
             let partial = call.partial.get_or_insert_default();
-            pieces.iter().for_each(|piece| partial.push(piece));
+            if fits {
+                pieces.iter().for_each(|piece| partial.push(piece));
+            } else {
+                partial.spoil();
+            }
         }
     }
 
@@ -409,10 +421,11 @@ impl Facts {
         self.call(index, number)?.partial.as_deref()
     }
 
-    /// Returns the calls that take free text.
+    /// Returns the calls for the caller that take free text.
     pub(crate) fn text_calls(&self, index: u32) -> Vec<u32> {
         let calls = self.choice(index).map(|choice| choice.calls.as_slice()).unwrap_or_default();
-        calls.iter().filter(|call| call.takes_text).map(|call| call.number).collect()
+        let own = calls.iter().filter(|call| call.takes_text && !call.by_provider);
+        own.map(|call| call.number).collect()
     }
 
     /// Returns the number of the call with this id.
@@ -427,6 +440,29 @@ impl Facts {
         u32::try_from(count).unwrap_or(u32::MAX)
     }
 
+    /// Reports whether two readings of one frame agree on finish reasons, tool calls and the end.
+    pub(crate) fn agrees_with(&self, other: &Self) -> bool {
+        self.proven == other.proven
+            && self.choices.len() == other.choices.len()
+            && self.choices.iter().zip(&other.choices).all(|(one, other)| one.agrees_with(other))
+    }
+
+    /// Records that a parser can read a frame in another way: no tool call of either reading may run,
+    /// and the less complete of two finish reasons counts.
+    pub(crate) fn doubt(&mut self, readings: [&Self; 2], wire: &Wire, limits: &Limits) {
+        self.changes += 1;
+        for choice in readings.iter().flat_map(|facts| &facts.choices) {
+            for call in choice.own_calls() {
+                self.spoil_call(choice.index, call.number, limits);
+            }
+            let Some(known) = self.choice_mut(choice.index, limits) else { continue };
+            known.marks.contradiction = true;
+            if let (Some(_), Some(said), Some(meaning)) = (&known.said, &choice.said, choice.meaning) {
+                known.say(said.clone(), meaning, wire.profile.dialect.wins);
+            }
+        }
+    }
+
     fn choice(&self, index: u32) -> Option<&Choice> {
         match self.choices.get(index as usize) {
             Some(choice) if choice.index == index => Some(choice),
@@ -439,6 +475,7 @@ impl Facts {
     }
 
     fn call_mut(&mut self, index: u32, number: u32) -> Option<&mut Call> {
+        self.changes += 1;
         let position = self.choices.iter().position(|choice| choice.index == index)?;
         let choice = self.choices.get_mut(position)?;
         choice.calls.iter_mut().rev().find(|call| call.number == number)
@@ -466,6 +503,7 @@ impl Facts {
 
     fn start_call(&mut self, index: u32, number: u32, id: &str, name: &str, limits: &Limits) {
         self.late_event |= self.past_end;
+        self.changes += 1;
         let calls: usize = self.choices.iter().map(|choice| choice.calls.len()).sum();
         let Some(choice) = self.choice_mut(index, limits) else { return };
         choice.went_on = choice.said.is_some();
@@ -512,6 +550,7 @@ impl Facts {
             self.late_event = true;
             return;
         }
+        self.changes += 1;
         let Some(choice) = self.choice_mut(index, limits) else { return };
         choice.went_on = false;
         if wire.profile.dialect.calls_close == CallsClose::ByWord {
@@ -570,6 +609,7 @@ impl Facts {
     }
 
     fn prove(&mut self, wire: &Wire) {
+        self.changes += u64::from(!self.proven);
         self.proven = true;
         // On wires where no event closes a call, the end of the response does.
         if wire.profile.dialect.calls_close == CallsClose::ByWord {
@@ -655,6 +695,17 @@ impl Choice {
         }
     }
 
+    fn agrees_with(&self, other: &Self) -> bool {
+        let same = |(one, other): (&Call, &Call)| {
+            (one.number, one.id, one.name, one.sum, one.closed, one.by_provider)
+                == (other.number, other.id, other.name, other.sum, other.closed, other.by_provider)
+        };
+        self.index == other.index
+            && self.said == other.said
+            && self.calls.len() == other.calls.len()
+            && self.calls.iter().zip(&other.calls).all(same)
+    }
+
     /// Returns the tool calls for the caller.
     fn own_calls(&self) -> impl Iterator<Item = &Call> {
         self.calls.iter().filter(|call| !call.by_provider)
@@ -728,7 +779,8 @@ impl Choice {
         ChoiceMark {
             index: self.index,
             begun: count(|_| true) - by_provider,
-            whole: count(|call| !call.by_provider && call.is_whole()),
+            // Another reader may see a complete call where this one sees a contradiction.
+            whole: count(|call| !call.by_provider && (call.is_whole() || call.conflict)),
             closed: count(|call| !call.by_provider && call.closed),
             by_provider,
             said: self.said.is_some(),

@@ -118,7 +118,7 @@ pub fn gate(data: &[u8]) {
             received.extend_from_slice(&piece);
             proven = proven.max(proven_calls(profile, &head, &info, terms, &received));
             let mut pass = |bytes: Bytes| left.extend_from_slice(&bytes);
-            let mut next = guard.push(&piece, None, &mut pass);
+            let mut next = guard.push(&piece, &mut pass);
             if next == Next::Wait && dice.roll() % 2 == 0 {
                 next = guard.waited(&mut pass);
             }

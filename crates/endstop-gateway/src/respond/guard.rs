@@ -13,8 +13,11 @@
 //!    +---- end of the stream: a failure ----> Failed <---- refused -------+
 //! ```
 
+use std::collections::VecDeque;
+
 use bytes::{Bytes, BytesMut};
 use endstop::dialect::{ErrorEnd, Framing, KeepAlive, Proof};
+use endstop::frame::Broken;
 use endstop::{Ending, Form, Mark, Profile, TransportEnd, Watcher};
 
 use crate::config::{Mode, ToolCalls};
@@ -41,6 +44,8 @@ pub struct Guard {
     /// End of the last whole frame.
     boundary: u64,
     gate: Gate,
+    /// Whether the end was proven since the last push.
+    proven: bool,
     /// Whether a whole frame has come.
     framed: bool,
     faulted: bool,
@@ -58,6 +63,9 @@ pub struct Guard {
 struct Gate {
     /// The first held frame: its start and end.
     closed: Option<(u64, u64)>,
+    /// Number of changes after the last frame that was followed.
+    seen: Option<u64>,
+    has_calls: bool,
     /// Calls that the provider ran itself, when the gate closed.
     by_provider: u32,
     /// Calls of each choice, as `(choice, calls)`.
@@ -72,8 +80,8 @@ struct Extra {
     is_extra: fn(&[u8]) -> bool,
     /// Whole frames that have not been examined, as `(start, end)`.
     frames: Vec<(u64, u64)>,
-    /// Frames that are taken out, as `(start, end)`.
-    out: Vec<(u64, u64)>,
+    /// Frames that are taken out, as `(start, end)`, in order.
+    out: VecDeque<(u64, u64)>,
 }
 
 /// The next step after bytes were pushed.
@@ -117,6 +125,7 @@ impl Guard {
             received: 0,
             boundary: 0,
             gate: Gate::default(),
+            proven: false,
             framed: false,
             faulted: false,
             calls_left: false,
@@ -131,7 +140,7 @@ impl Guard {
     pub fn without(self, is_extra: Option<fn(&[u8]) -> bool>) -> Self {
         let is_extra = is_extra.filter(|_| self.terms.mode == Mode::Guard);
         let extra =
-            is_extra.map(|is_extra| Extra { is_extra, frames: Vec::new(), out: Vec::new() });
+            is_extra.map(|is_extra| Extra { is_extra, frames: Vec::new(), out: VecDeque::new() });
         Self { extra, ..self }
     }
 
@@ -164,15 +173,29 @@ impl Guard {
         self.watcher.so_far()
     }
 
-    /// Takes bytes, with the copy to read if they are compressed, and passes on what may leave.
-    pub fn push(
-        &mut self,
-        chunk: &Bytes,
-        copy: Option<&[u8]>,
-        pass: &mut impl FnMut(Bytes),
-    ) -> Next {
+    /// Reads a part of the decoded copy of bytes that are pushed next.
+    pub fn read_copy(&mut self, copy: &[u8]) {
+        self.read(copy);
+    }
+
+    /// Stops reading for good: the copy cannot be decoded, or is too large.
+    pub fn stop_reading(&mut self, why: Broken) {
+        self.watcher.stop(why);
+    }
+
+    /// Reports whether nothing more is read.
+    #[must_use]
+    pub fn is_broken(&self) -> bool {
+        self.watcher.is_broken()
+    }
+
+    /// Takes bytes, reads them unless they are compressed, and passes on what may leave.
+    pub fn push(&mut self, chunk: &Bytes, pass: &mut impl FnMut(Bytes)) -> Next {
         let start = self.received;
-        let proven = self.read(copy.unwrap_or(chunk));
+        if !self.opaque {
+            self.read(chunk);
+        }
+        let proven = std::mem::take(&mut self.proven);
         self.received += chunk.len() as u64;
         if self.terms.mode == Mode::Observe {
             pass(chunk.clone());
@@ -308,42 +331,44 @@ impl Guard {
         streams && skips && !self.opaque
     }
 
-    /// Reads the bytes and notes each frame. Reports whether the end is proven.
-    fn read(&mut self, bytes: &[u8]) -> bool {
+    /// Reads the bytes and notes each frame.
+    fn read(&mut self, bytes: &[u8]) {
         if self.terms.mode == Mode::Observe {
             self.watcher.watch(bytes);
-            return false;
+            return;
         }
-        let Self { watcher, boundary, gate, framed, faulted, calls_left, .. } = self;
+        let Self { watcher, boundary, gate, framed, faulted, calls_left, opaque, proven, .. } = self;
         let Self { terms, received, said, word, extra, .. } = self;
-        let base = *received;
-        let mut proven = false;
+        let (base, opaque) = (*received, *opaque);
         watcher.follow(bytes, |mark| {
             *framed = true;
-            let start = std::mem::replace(boundary, base + mark.end as u64);
-            if mark.has_calls() {
-                gate.follow(&mark, (start, *boundary), terms.tool_calls);
-                *calls_left |= gate.closed.is_none();
-            } else {
-                gate.closed = None;
-            }
-            if mark.has_word() {
-                let choices = mark.choices().filter(|choice| choice.said).count();
+            // The places of decoded frames say nothing about the bytes that leave.
+            let end = if opaque { base } else { base + mark.end as u64 };
+            let start = std::mem::replace(boundary, end);
+            // Most frames change nothing, and there may be many calls.
+            if gate.seen.replace(mark.changes()) != Some(mark.changes()) {
+                gate.has_calls = mark.has_calls();
+                if gate.has_calls {
+                    gate.follow(&mark, (start, *boundary), terms.tool_calls);
+                } else {
+                    gate.closed = None;
+                }
+                let choices = mark.said();
                 if std::mem::replace(said, choices) != choices {
                     *word = Some((start, *boundary));
                 }
-                if let Some(extra) = extra {
-                    extra.frames.push((start, *boundary));
-                }
             }
-            proven |= mark.is_proven();
+            *calls_left |= gate.has_calls && gate.closed.is_none();
+            if let Some(extra) = extra.as_mut().filter(|_| mark.has_word()) {
+                extra.frames.push((start, *boundary));
+            }
+            *proven |= mark.is_proven();
             *faulted |= mark.has_fault();
         });
         let whole = watcher.whole();
-        if whole > 0 {
+        if whole > 0 && !opaque {
             *boundary = (*boundary).max(base + whole as u64);
         }
-        proven
     }
 
     fn judge(&mut self, proven: bool) -> Next {
@@ -409,7 +434,7 @@ impl Guard {
             let frame: Vec<u8> = held.copied().collect();
             let event = frame.trim_ascii().strip_prefix(b"data:").unwrap_or_default();
             if (extra.is_extra)(event.trim_ascii()) {
-                extra.out.push((from, to));
+                extra.out.push_back((from, to));
             }
         }
     }
@@ -429,6 +454,13 @@ impl Guard {
         };
         self.hand_over(passed, chunk, upto, &mut pass);
         self.extra = extra;
+        let passed = self.received - self.held.len() as u64;
+        if let Some(extra) = &mut self.extra {
+            // What has left is not looked for again.
+            while extra.out.front().is_some_and(|(_, to)| *to <= passed) {
+                extra.out.pop_front();
+            }
+        }
     }
 
     fn hand_over(&mut self, passed: u64, chunk: &Bytes, upto: u64, pass: &mut impl FnMut(Bytes)) {
@@ -498,6 +530,7 @@ impl Gate {
     /// Lets go what waits. A call that begins later closes the gate again.
     fn release(&mut self) {
         self.closed = None;
+        self.seen = None;
         self.released.clone_from(&self.calls);
     }
 }
@@ -517,8 +550,11 @@ impl Extra {
         for (from, to) in &self.out {
             let before = usize::try_from(from.saturating_sub(at)).unwrap_or(usize::MAX);
             let until = usize::try_from(to.saturating_sub(at)).unwrap_or(usize::MAX);
-            if until == 0 || before >= rest.len() {
+            if until == 0 {
                 continue;
+            }
+            if before >= rest.len() {
+                break;
             }
             let kept = rest.split_to(before);
             if !kept.is_empty() {
@@ -589,7 +625,7 @@ mod tests {
     fn run(mut guard: Guard, pieces: &[&[u8]]) -> (String, Option<Failure>, Reason) {
         let mut out = Vec::new();
         for piece in pieces {
-            let next = guard.push(&Bytes::copy_from_slice(piece), None, &mut |bytes| {
+            let next = guard.push(&Bytes::copy_from_slice(piece), &mut |bytes| {
                 out.extend_from_slice(&bytes);
             });
             if next == Next::Fail {
@@ -612,7 +648,7 @@ mod tests {
     /// Pushes a text and returns what left.
     fn push(guard: &mut Guard, text: &str) -> (Next, String) {
         let mut out = Vec::new();
-        let next = guard.push(&Bytes::copy_from_slice(text.as_bytes()), None, &mut |bytes| {
+        let next = guard.push(&Bytes::copy_from_slice(text.as_bytes()), &mut |bytes| {
             out.extend_from_slice(&bytes);
         });
         (next, String::from_utf8(out).unwrap())
@@ -912,10 +948,10 @@ mod tests {
     fn what_is_held_is_bounded() {
         let mut guard = plain(ToolCalls::Hold);
         let mut pass = |_| {};
-        guard.push(&Bytes::from(call()), None, &mut pass);
+        guard.push(&Bytes::from(call()), &mut pass);
         let more = Bytes::from(call().repeat(1000));
         let mut pushes = 0;
-        while guard.push(&more, None, &mut pass) != Next::Fail {
+        while guard.push(&more, &mut pass) != Next::Fail {
             pushes += 1;
             assert!(pushes < 1000);
         }

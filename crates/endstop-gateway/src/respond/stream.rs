@@ -10,17 +10,18 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use bytes::Bytes;
+use endstop::frame::Broken;
 use endstop::{Timer, TransportEnd};
 use hyper::body::{Body, Frame};
 use hyper::header::{self, HeaderMap};
 use tokio::time::{Instant, Sleep};
 
 use super::Rendering;
-use super::decode::Decoder;
+use super::decode::{Decoded, Decoder};
 use super::guard::{Guard, GuardEnd, Next};
 use crate::client::body::Pieces;
 use crate::client::connection::Peer;
-use crate::client::headers::text;
+use crate::client::headers::{encodings, text};
 use crate::config::{Config, Mode};
 use crate::disposition::Disposition;
 use crate::exchange::Exchange;
@@ -29,6 +30,8 @@ use crate::watch::GuardAction;
 
 /// The most that is passed on in one piece.
 const PIECE: usize = 64 << 10;
+/// The most slices that are decoded before other tasks run.
+const SLICES: u32 = 4;
 /// Pieces that follow each other faster than this are a burst.
 const NEAR: Duration = Duration::from_micros(100);
 /// Gathered bytes leave after this time, however much more is near.
@@ -120,7 +123,19 @@ enum Decoding {
     /// No.
     Plain,
     /// Yes.
-    Coded(Decoder),
+    Coded(Box<Coded>),
+    /// They cannot be decoded any further.
+    Stopped,
+}
+
+/// Compressed bytes, and how far they are decoded.
+#[derive(Debug)]
+struct Coded {
+    decoder: Decoder,
+    /// The piece at hand; empty if there is none.
+    piece: Bytes,
+    /// The part of it that is left to decode.
+    rest: Bytes,
 }
 
 #[derive(Debug)]
@@ -157,7 +172,7 @@ impl Stream {
             .capped(exchange.info().cap.is_some())
             .without(is_extra);
         let guards = exchange.terms().mode == Mode::Guard;
-        let encoding = text(&headers, &header::CONTENT_ENCODING).to_owned();
+        let encoding = encodings(&headers);
         if guards {
             // An error may be added, and keep-alives.
             headers.remove(header::CONTENT_LENGTH);
@@ -246,7 +261,7 @@ impl Body for StreamBody {
         // A panic must not become a hang: it ends this response and no other.
         let polled = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| inner.poll(cx)));
         let polled = polled.unwrap_or_else(|_| {
-            inner.give_up(TransportEnd::Interrupted);
+            inner.interrupt();
             Poll::Ready(Some(Err(Abort)))
         });
         inner.client_since = polled.is_ready().then(Instant::now);
@@ -348,10 +363,23 @@ impl Inner {
 
     /// Reads what is ready.
     fn read(&mut self, cx: &mut Context<'_>, out: &mut Pieces) {
+        let mut slices = 0;
         while out.len() < PIECE && matches!(self.state, State::Flowing) {
             if self.closing {
                 self.end(TransportEnd::ShutDown, out);
                 return;
+            }
+            if matches!(self.decoding, Decoding::Coded(_)) {
+                if slices == SLICES {
+                    // A little that is compressed can be a lot to read: others come first.
+                    cx.waker().wake_by_ref();
+                    return;
+                }
+                slices += 1;
+            }
+            if self.is_decoding() {
+                self.decode(out);
+                continue;
             }
             if !self.first.is_empty() {
                 let first = std::mem::take(&mut self.first);
@@ -380,20 +408,47 @@ impl Inner {
                 None => Decoding::Plain,
                 Some(decoder) => {
                     guard.set_opaque();
-                    Decoding::Coded(decoder)
+                    let (piece, rest) = (Bytes::new(), Bytes::new());
+                    Decoding::Coded(Box::new(Coded { decoder, piece, rest }))
                 }
             };
         }
-        let mut pass = |bytes: Bytes| out.push(bytes);
-        let next = match &mut self.decoding {
-            Decoding::Plain | Decoding::Unknown(_) => guard.push(bytes, None, &mut pass),
-            Decoding::Coded(decoder) => {
-                let mut copy = Vec::new();
-                decoder.push(bytes, |decoded| copy.extend_from_slice(decoded));
-                guard.push(bytes, Some(&copy), &mut pass)
+        match &mut self.decoding {
+            Decoding::Plain | Decoding::Unknown(_) | Decoding::Stopped => self.hand_on(bytes, out),
+            Decoding::Coded(coded) => {
+                (coded.piece, coded.rest) = (bytes.clone(), bytes.clone());
+                self.decode(out);
             }
+        }
+    }
+
+    /// Gives a piece to the guard.
+    fn hand_on(&mut self, bytes: &Bytes, out: &mut Pieces) {
+        let guard = self.guard.as_mut();
+        let next = guard.map(|guard| guard.push(bytes, &mut |bytes| out.push(bytes)));
+        self.follow(next.unwrap_or(Next::Go), out);
+    }
+
+    fn is_decoding(&self) -> bool {
+        matches!(&self.decoding, Decoding::Coded(coded) if !coded.piece.is_empty())
+    }
+
+    /// Decodes a slice of the piece at hand, and hands the piece on when all of it is read.
+    fn decode(&mut self, out: &mut Pieces) {
+        let (Decoding::Coded(coded), Some(guard)) = (&mut self.decoding, &mut self.guard) else {
+            return;
         };
-        self.follow(next, out);
+        match coded.decoder.decode(&mut coded.rest, |copy| guard.read_copy(copy)) {
+            Decoded::Part if !guard.is_broken() => return,
+            Decoded::Part | Decoded::All => {}
+            Decoded::Corrupt => guard.stop_reading(Broken::Corrupt),
+            Decoded::TooMuch => guard.stop_reading(Broken::Oversize),
+        }
+        let piece = std::mem::take(&mut coded.piece);
+        if guard.is_broken() {
+            self.decoding = Decoding::Stopped;
+        }
+        self.hand_on(&piece, out);
     }
 
     fn follow(&mut self, next: Next, out: &mut Pieces) {
@@ -492,6 +547,14 @@ impl Inner {
         self.exchange.delivered(out.len() + bytes.len());
         self.exchange.end(ending, action);
         self.state = State::Last { bytes, clean };
+    }
+
+    /// Ends a stream at which the gateway itself failed. Its guard may be in any state, and is not asked.
+    fn interrupt(&mut self) {
+        self.upstream = None;
+        self.guard = None;
+        self.state = State::Aborted;
+        self.exchange.interrupted();
     }
 
     /// Ends the stream without a client.

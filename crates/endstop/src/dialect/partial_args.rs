@@ -10,8 +10,8 @@ use serde_json::value::RawValue;
 
 /// Maximum depth of a path.
 const MAX_DEPTH: usize = 64;
-/// Maximum size of the arguments of one call, in bytes.
-const MAX_BYTES: usize = 16 << 20;
+/// Maximum size of the arguments of all calls of one response, in bytes.
+pub(crate) const MAX_BYTES: usize = 16 << 20;
 
 /// Maximum number of pieces of one call. A string has one piece per token. Keys are searched
 /// linearly, and this limits their number.
@@ -25,7 +25,6 @@ pub(crate) struct PartialArgs {
     root: Node,
     /// Path of the string that continues.
     open: Option<String>,
-    bytes: usize,
     pieces: usize,
     broken: bool,
 }
@@ -36,6 +35,18 @@ pub(crate) struct Piece<'a> {
     pub(crate) path: &'a str,
     pub(crate) value: Value<'a>,
     pub(crate) goes_on: bool,
+}
+
+impl Piece<'_> {
+    /// Returns the number of bytes that the piece needs at most.
+    pub(crate) fn size(&self) -> usize {
+        let value = match self.value {
+            Value::Text(text) => text.len(),
+            Value::Raw(raw) => raw.get().len(),
+            Value::Null | Value::Missing => 4,
+        };
+        value + self.path.len()
+    }
 }
 
 /// Value of a piece.
@@ -71,23 +82,20 @@ impl PartialArgs {
             return;
         }
         if self.put(piece).is_none() {
-            // The arguments can no longer become whole, so they are dropped.
-            *self = Self { broken: true, ..Self::default() };
-            return;
+            return self.spoil();
         }
         self.open = piece.goes_on.then(|| piece.path.to_owned());
     }
 
+    /// Drops the arguments, which can no longer become complete.
+    pub(crate) fn spoil(&mut self) {
+        *self = Self { broken: true, ..Self::default() };
+    }
+
     fn put(&mut self, piece: &Piece<'_>) -> Option<()> {
         let steps = steps(piece.path)?;
-        let length = match piece.value {
-            Value::Text(text) => text.len(),
-            Value::Raw(raw) => raw.get().len(),
-            Value::Null | Value::Missing => 4,
-        };
-        self.bytes += length + piece.path.len();
         self.pieces += 1;
-        if self.bytes > MAX_BYTES || self.pieces > MAX_PIECES {
+        if self.pieces > MAX_PIECES {
             return None;
         }
         let appends = self.open.as_deref() == Some(piece.path);
