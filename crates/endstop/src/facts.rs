@@ -11,6 +11,7 @@ use crate::json::{JsonState, Scanner, is_space};
 use crate::provider::Wire;
 use crate::text::{DETAIL_CAP, WORD_CAP, clean};
 use crate::verdict::Meaning;
+use crate::work::count;
 use crate::{ChoiceMark, Limits};
 
 /// Maximum number of details of one response.
@@ -155,6 +156,7 @@ struct Growing {
 impl Growing {
     /// Returns the new part of an event's text.
     fn news<'t>(&mut self, told: &'t str) -> &'t str {
+        count(self.length.min(told.len()));
         let known = told.get(..self.length);
         let extends = known.is_some_and(|known| Sum::default().add(known) == self.sum);
         if self.length > 0 && !told.is_empty() {
@@ -261,7 +263,7 @@ impl Facts {
     pub(crate) fn choice_mut(&mut self, index: u32, limits: &Limits) -> Option<&mut Choice> {
         let position = match self.choices.get(index as usize) {
             Some(choice) if choice.index == index => index as usize,
-            _ => match self.choices.iter().position(|choice| choice.index == index) {
+            _ => match self.position(index) {
                 Some(position) => position,
                 None if self.choices.len() >= limits.choices => {
                     self.excess = self.excess.saturating_add(1);
@@ -470,14 +472,23 @@ impl Facts {
         }
     }
 
+    /// Searches for a choice whose place is not its number.
+    fn position(&self, index: u32) -> Option<usize> {
+        count(self.choices.len());
+        self.choices.iter().position(|choice| choice.index == index)
+    }
+
     fn call(&self, index: u32, number: u32) -> Option<&Call> {
-        self.choice(index)?.calls.iter().rev().find(|call| call.number == number)
+        let calls = &self.choice(index)?.calls;
+        count(calls.len());
+        calls.iter().rev().find(|call| call.number == number)
     }
 
     fn call_mut(&mut self, index: u32, number: u32) -> Option<&mut Call> {
         self.changes += 1;
-        let position = self.choices.iter().position(|choice| choice.index == index)?;
+        let position = self.position(index)?;
         let choice = self.choices.get_mut(position)?;
+        count(choice.calls.len());
         choice.calls.iter_mut().rev().find(|call| call.number == number)
     }
 
@@ -508,6 +519,7 @@ impl Facts {
         let Some(choice) = self.choice_mut(index, limits) else { return };
         choice.went_on = choice.said.is_some();
         let (id, name) = (hash(id), hash(name));
+        count(choice.calls.len());
         // Some providers repeat the start of a call in every part.
         let known = choice.calls.iter_mut().rev().find(|call| call.number == number);
         if let Some(call) = known
@@ -771,6 +783,7 @@ impl Call {
 impl Choice {
     /// Returns the progress of the tool calls in this choice.
     pub(crate) fn mark(&self) -> ChoiceMark {
+        count(4 * self.calls.len());
         let count = |of: fn(&Call) -> bool| {
             let calls = self.calls.iter().filter(|call| of(call)).count();
             u32::try_from(calls).unwrap_or(u32::MAX)

@@ -145,6 +145,7 @@ struct Writer {
 
 impl Writer {
     fn write(&mut self, text: &str, depth: u32) -> Option<()> {
+        crate::work::count(text.len());
         if depth == MAX_DEPTH || !text.trim_start().starts_with(['{', '[']) {
             // A number that large carries no information.
             let endless = text.trim().parse::<f64>().is_ok_and(f64::is_infinite);

@@ -120,6 +120,7 @@ impl PartialArgs {
         }
         let mut json = String::new();
         self.root.write(&mut json)?;
+        crate::work::count(json.len());
         Some(json)
     }
 }

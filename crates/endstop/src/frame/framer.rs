@@ -250,6 +250,7 @@ impl Found {
 impl Hints {
     /// Detects the framing. Returns `None` if more bytes are needed.
     fn decide(&self, held: &[u8], ended: bool) -> Option<Found> {
+        crate::work::count(held.len());
         let label = self.label;
         if label == Label::Aws {
             return Some(self.aws());

@@ -274,6 +274,7 @@ impl State {
 
     /// Reads a frame by the current dialect.
     fn read_event(&mut self, frame: &Frame<'_>, sink: Option<&mut Sink<'_, '_>>) -> Reading {
+        crate::work::count(frame.data.len());
         let dialect = self.wire.profile.dialect;
         let is_event = frame.kind == FrameKind::Event;
         let read = if is_event { dialect.read } else { dialect.read_body };
