@@ -163,8 +163,7 @@ impl Serving {
             Ok(request) => request,
             Err(refused) => {
                 let answer = refuse(profile, exchange.id(), &refused);
-                let ending =
-                    exchange.unanswered(TransportEnd::Unreachable(Unreachable::Other));
+                let ending = exchange.unanswered(TransportEnd::Unreachable(Unreachable::Other));
                 return end_refused(&mut exchange, ending, answer);
             }
         };
@@ -278,11 +277,7 @@ fn end_refused(
     answer
 }
 
-fn no_answer(
-    profile: &Profile,
-    headers: hyper::HeaderMap,
-    ending: &Ending,
-) -> Response<Answer> {
+fn no_answer(profile: &Profile, headers: hyper::HeaderMap, ending: &Ending) -> Response<Answer> {
     let timed_out = ending.reason == Reason::TimedOut;
     let status = if timed_out { StatusCode::GATEWAY_TIMEOUT } else { StatusCode::BAD_GATEWAY };
     let message =

@@ -459,7 +459,9 @@ impl Facts {
             }
             let Some(known) = self.choice_mut(choice.index, limits) else { continue };
             known.marks.contradiction = true;
-            if let (Some(_), Some(said), Some(meaning)) = (&known.said, &choice.said, choice.meaning) {
+            if let (Some(_), Some(said), Some(meaning)) =
+                (&known.said, &choice.said, choice.meaning)
+            {
                 known.say(said.clone(), meaning, wire.profile.dialect.wins);
             }
         }

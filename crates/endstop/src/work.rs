@@ -43,7 +43,13 @@ mod tests {
     /// Checks that four times as many bytes take at most about four times as many steps, and that no
     /// byte takes many.
     #[track_caller]
-    fn check(name: &str, provider: &Provider, head: &Head<'_>, of: impl Fn(usize) -> String, n: usize) {
+    fn check(
+        name: &str,
+        provider: &Provider,
+        head: &Head<'_>,
+        of: impl Fn(usize) -> String,
+        n: usize,
+    ) {
         for cut in [1, 100, 1 << 20] {
             let (one, four) = (of(n), of(4 * n));
             let (_, steps) = read(provider, head.clone(), one.as_bytes(), cut);
@@ -61,7 +67,8 @@ mod tests {
 
     #[test]
     fn no_response_takes_more_than_linear_work() {
-        let chat = |name, n, of: &dyn Fn(usize) -> String| check(name, &provider::OPENAI, &HEAD, of, n);
+        let chat =
+            |name, n, of: &dyn Fn(usize) -> String| check(name, &provider::OPENAI, &HEAD, of, n);
         let call = |choice: usize, call: usize| {
             event(&format!(
                 r#"{{"choices":[{{"index":{choice},"delta":{{"tool_calls":[{{"index":{call},"id":"{call}","function":{{"name":"f","arguments":"{{}}"}}}}]}}}}]}}"#
@@ -89,14 +96,28 @@ mod tests {
             event(&format!(r#"{{{keys}"id":"x"}}"#))
         });
         chat("deep values", 20_000, &|n| event(&format!("{}{}", "[".repeat(n), "]".repeat(n))));
-        chat("many deep values", 400, &|n| event(&(r#"{"a":"#.repeat(100) + "1" + &"}".repeat(100))).repeat(n));
+        chat("many deep values", 400, &|n| {
+            event(&(r#"{"a":"#.repeat(100) + "1" + &"}".repeat(100))).repeat(n)
+        });
         chat("white space", 100_000, &|n| " \n".repeat(n));
         chat("one large event", 300_000, &|n| format!("data: {{\"x\":\"{}", "x".repeat(n)));
         let plain = Head { status: 200, content_type: "application/json" };
         let spaces = |n: usize| " ".repeat(n);
         check("spaces before a body", &provider::OPENAI, &plain, spaces, 100_000);
-        check("half a body", &provider::OPENAI, &plain, |n| format!("{{\"x\":\"{}", "x".repeat(n)), 300_000);
-        check("half an array", &provider::GOOGLE, &plain, |n| format!("[{}", "{},".repeat(n)), 50_000);
+        check(
+            "half a body",
+            &provider::OPENAI,
+            &plain,
+            |n| format!("{{\"x\":\"{}", "x".repeat(n)),
+            300_000,
+        );
+        check(
+            "half an array",
+            &provider::GOOGLE,
+            &plain,
+            |n| format!("[{}", "{},".repeat(n)),
+            50_000,
+        );
     }
 
     /// Arguments that come at paths are written out once, not with every event that follows.
@@ -110,12 +131,15 @@ mod tests {
         let name = event(
             r#"{"candidates":[{"content":{"parts":[{"functionCall":{"name":"f","willContinue":true}}]}}]}"#,
         );
-        let both = event(
-            r#"{"candidates":[{"content":{"parts":[{"functionCall":{"args":{"a":1}}}]}}]}"#,
+        let both =
+            event(r#"{"candidates":[{"content":{"parts":[{"functionCall":{"args":{"a":1}}}]}}]}"#);
+        check(
+            "both forms",
+            &provider::GOOGLE,
+            &HEAD,
+            |n| format!("{name}{}{}", piece("$.a", &"x".repeat(20 * n)), both.repeat(n / 4)),
+            4000,
         );
-        check("both forms", &provider::GOOGLE, &HEAD, |n| {
-            format!("{name}{}{}", piece("$.a", &"x".repeat(20 * n)), both.repeat(n / 4))
-        }, 4000);
         // All calls together are bounded.
         let large = "x".repeat(5 << 20);
         let calls: String = (0..6).map(|_| format!("{name}{}", piece("$.a", &large))).collect();
@@ -146,7 +170,8 @@ mod tests {
                 r#"{{"choices":[{{"index":0,"message":{{"tool_calls":[{{"id":"c","type":"function","function":{{"name":"f","arguments":"{arguments}"}}}}]}},"finish_reason":"tool_calls"}}],"x":"{image}"}}"#
             )
         };
-        let reason = |body: &str| read(&provider::OPENAI, plain.clone(), body.as_bytes(), 9999).0.reason;
+        let reason =
+            |body: &str| read(&provider::OPENAI, plain.clone(), body.as_bytes(), 9999).0.reason;
         assert_eq!(reason(&call(&arguments)), crate::Reason::ToolCall);
         assert_ne!(reason(&call(arguments.trim_end_matches('}'))), crate::Reason::ToolCall);
     }

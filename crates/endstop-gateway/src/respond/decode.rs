@@ -59,8 +59,10 @@ impl Decoder {
     #[must_use]
     pub(crate) fn new(encodings: &str, first: &[u8]) -> Option<Self> {
         let names = encodings.split(',').map(|name| name.trim().to_ascii_lowercase());
-        let names: Vec<String> =
-            names.filter(|name| !matches!(&**name, "" | "identity")).take(MOST_LAYERS + 1).collect();
+        let names: Vec<String> = names
+            .filter(|name| !matches!(&**name, "" | "identity"))
+            .take(MOST_LAYERS + 1)
+            .collect();
         let mut layers = Vec::new();
         // The encoding that was applied last is listed last.
         for name in names.iter().rev() {

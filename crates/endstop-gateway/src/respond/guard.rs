@@ -337,7 +337,8 @@ impl Guard {
             self.watcher.watch(bytes);
             return;
         }
-        let Self { watcher, boundary, gate, framed, faulted, calls_left, opaque, proven, .. } = self;
+        let Self { watcher, boundary, gate, framed, faulted, calls_left, opaque, proven, .. } =
+            self;
         let Self { terms, received, said, word, extra, .. } = self;
         let (base, opaque) = (*received, *opaque);
         watcher.follow(bytes, |mark| {
@@ -877,6 +878,87 @@ mod tests {
         let pieces = [TEXT.as_bytes(), short.as_bytes()];
         let (out, ..) = run(plain(ToolCalls::Gate), &pieces);
         assert!(out.starts_with(&format!("{TEXT}data: {{\"error\":")), "{out}");
+    }
+
+    /// Finding S16: nobody can run a call of a frame that parsers read in different ways.
+    #[test]
+    fn equal_keys_with_different_values_run_nothing() {
+        let call =
+            r#""tool_calls":[{"index":0,"id":"c","function":{"name":"f","arguments":"{}"}}]"#;
+        let delta = |delta: &str| {
+            format!("data: {{\"choices\":[{{\"index\":0,\"delta\":{{{delta}}}}}]}}\n\n")
+        };
+        let two = |one: &str, other: &str| {
+            format!(
+                "data: {{\"choices\":[{{\"index\":0,\"delta\":{{}},\"finish_reason\":{one},\
+                 \"finish_reason\":{other}}}]}}\n\n"
+            )
+        };
+        let empty = r#""tool_calls":[]"#;
+        let other = call.replace(":\"f\"", ":\"g\"");
+        let (calls, length) = ("\"tool_calls\"", "\"length\"");
+        let streams = [
+            format!("{}{}{DONE}", delta(&format!("{call},{empty}")), word("stop")),
+            format!("{}{}{DONE}", delta(&format!("{empty},{call}")), word("tool_calls")),
+            format!("{}{}{DONE}", delta(&format!("{call},{other}")), word("tool_calls")),
+            format!("{}{}{DONE}", delta(call), two(calls, length)),
+            format!("{}{}{DONE}", delta(call), two(length, calls)),
+        ];
+        for stream in streams {
+            for tool_calls in [ToolCalls::Gate, ToolCalls::Hold] {
+                for size in [1, 9, stream.len()] {
+                    let chunks: Vec<&[u8]> = stream.as_bytes().chunks(size).collect();
+                    let (out, failure, reason) = run(plain(tool_calls), &chunks);
+                    assert!(failure.is_some() && !reason.is_success(), "{stream}: {reason:?}");
+                    assert!(!out.contains("\"id\":\"c\""), "{out}");
+                }
+            }
+        }
+        // Equal values contradict nothing, and neither do texts.
+        for same in [format!("{call},{call}"), format!("\"content\":\"a\",\"content\":null,{call}")]
+        {
+            let stream = format!("{}{}{DONE}", delta(&same), two(calls, calls));
+            let (out, failure, _) = run(plain(ToolCalls::Gate), &[stream.as_bytes()]);
+            assert_eq!((out, failure), (stream, None));
+        }
+    }
+
+    /// Finding S16: an error is put between frames and never into one, wherever a stream is cut.
+    #[test]
+    fn an_error_never_lands_inside_of_a_frame() {
+        let large = |lead: &str| format!("{lead}{{\"x\":\"{}\"}}", "x".repeat(3 * TAIL));
+        let sse = format!("{TEXT}{}\n\n{TEXT}: {}\n\n", large("data: "), "c".repeat(2 * TAIL));
+        for size in [999, TAIL - 1, TAIL + 1, 2 * TAIL] {
+            for cut in (0..sse.len()).step_by(4999) {
+                let stream = sse.get(..cut).unwrap();
+                let mut gate = plain(ToolCalls::Gate);
+                let mut out = String::new();
+                for chunk in stream.as_bytes().chunks(size) {
+                    out += &push(&mut gate, std::str::from_utf8(chunk).unwrap()).1;
+                }
+                let end = gate.finish(TransportEnd::Eof);
+                out += std::str::from_utf8(&end.rest).unwrap();
+                assert!(sse.starts_with(&out));
+                if end.frame.is_some() {
+                    assert!(out.is_empty() || out.ends_with("\n\n"), "{cut} in {size}");
+                } else {
+                    assert!(!end.clean, "{cut} in {size}");
+                }
+            }
+        }
+    }
+
+    /// Frames that are taken out do not pile up.
+    #[test]
+    fn frames_that_were_taken_out_are_forgotten() {
+        let usage = "data: {\"choices\":[],\"usage\":{\"completion_tokens\":9}}\n\n";
+        let is_extra = provider::OPENAI.main.request_shape.usage.map(|usage| usage.is_extra);
+        let mut gate = plain(ToolCalls::Gate).without(is_extra);
+        push(&mut gate, &word("stop"));
+        for _ in 0..1000 {
+            assert_eq!(push(&mut gate, usage), left(""));
+            assert!(gate.extra.as_ref().is_some_and(|extra| extra.out.len() <= 1));
+        }
     }
 
     /// A call in one large frame: its beginning leaves, but never its end.

@@ -588,54 +588,145 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
+    /// A response to play.
+    struct Played {
+        wire: Wire,
+        mode: Mode,
+        encoding: &'static str,
+        is_extra: Option<crate::respond::IsExtra>,
+    }
+
     /// Plays a response through a guarded stream in virtual time, and returns what leaves and when, in
     /// seconds, and whether the end is clean.
     async fn play(wire: Wire, script: Vec<(Duration, String)>) -> (Vec<(u64, String)>, bool) {
-        let mut config = Config::default();
-        config.store = Some("off".to_owned());
-        config.log = crate::config::Log::Off;
-        let settings = Settings::new(config.clone()).unwrap();
-        let shared = Arc::new(Shared::new(Settings::new(config).unwrap()).unwrap());
-        let terms = Terms {
-            mode: Mode::Guard,
-            tool_calls: ToolCalls::Gate,
-            proves: true,
-            background: false,
-        };
-        let opening = Opening {
-            id: "id".to_owned(),
-            upstream: "test",
-            path: "/",
-            wire: Arc::new(wire),
-            info: RequestInfo {
-                streamed: Some(true),
-                tools: Some(Vec::new()),
-                ..RequestInfo::default()
-            },
-            body: Bytes::new(),
-            terms,
-            caller: Caller::default(),
-        };
-        let exchange = Exchange::new(&shared, &Arc::new(settings), opening);
-        let mut headers = HeaderMap::new();
-        headers.insert(header::CONTENT_TYPE, "text/event-stream".parse().unwrap());
-        let rendering = Rendering { tell: false, is_extra: None, reset: None };
-        let upstream = ResponseBody::Scripted(Script::new(script));
-        let (_, stream) = Stream::new(exchange, headers, upstream, Bytes::new(), rendering);
-        let (mut body, _handle) = StreamBody::new(stream);
-        let began = Instant::now();
-        let mut out = Vec::new();
-        loop {
-            let next = std::future::poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).await;
-            match next {
-                None => return (out, true),
-                Some(Err(Abort)) => return (out, false),
-                Some(Ok(frame)) => {
-                    let text = String::from_utf8(frame.into_data().unwrap().to_vec()).unwrap();
-                    out.push((began.elapsed().as_secs(), text));
+        let played = Played { wire, mode: Mode::Guard, encoding: "", is_extra: None };
+        let (out, clean, _) = played.play(script).await;
+        let text = |bytes: Bytes| String::from_utf8(bytes.to_vec()).unwrap();
+        (out.into_iter().map(|(at, bytes)| (at, text(bytes))).collect(), clean)
+    }
+
+    impl Played {
+        async fn play(
+            self,
+            script: impl IntoIterator<Item = (Duration, impl Into<Bytes>)>,
+        ) -> (Vec<(u64, Bytes)>, bool, Arc<crate::watch::Ended>) {
+            let mut config = Config::default();
+            config.store = Some("off".to_owned());
+            config.log = crate::config::Log::Off;
+            let settings = Settings::new(config.clone()).unwrap();
+            let shared = Arc::new(Shared::new(Settings::new(config).unwrap()).unwrap());
+            let terms = Terms {
+                mode: self.mode,
+                tool_calls: ToolCalls::Gate,
+                proves: true,
+                background: false,
+            };
+            let opening = Opening {
+                id: "id".to_owned(),
+                upstream: "test",
+                path: "/",
+                wire: Arc::new(self.wire),
+                info: RequestInfo {
+                    streamed: Some(true),
+                    tools: Some(Vec::new()),
+                    ..RequestInfo::default()
+                },
+                body: Bytes::new(),
+                terms,
+                caller: Caller::default(),
+            };
+            let exchange = Exchange::new(&shared, &Arc::new(settings), opening);
+            let mut headers = HeaderMap::new();
+            headers.insert(header::CONTENT_TYPE, "text/event-stream".parse().unwrap());
+            headers.insert(header::CONTENT_ENCODING, self.encoding.parse().unwrap());
+            let rendering = Rendering { tell: false, is_extra: self.is_extra, reset: None };
+            let upstream = ResponseBody::Scripted(Script::new(script));
+            let (_, stream) = Stream::new(exchange, headers, upstream, Bytes::new(), rendering);
+            let (mut body, _handle) = StreamBody::new(stream);
+            let began = Instant::now();
+            let mut out = Vec::new();
+            let clean = loop {
+                let next = std::future::poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).await;
+                match next {
+                    None => break true,
+                    Some(Err(Abort)) => break false,
+                    Some(Ok(frame)) => {
+                        out.push((began.elapsed().as_secs(), frame.into_data().unwrap()));
+                    }
+                }
+            };
+            drop(body);
+            let told = shared.watch.get("id").unwrap();
+            (out, clean, told)
+        }
+    }
+
+    /// Finding S2: a bomb ends as too large, in both modes, and is never a success.
+    #[tokio::test(start_paused = true)]
+    async fn bombs_end_as_too_large() {
+        let said =
+            event(r#"{"choices":[{"index":0,"delta":{"content":"x"},"finish_reason":"stop"}]}"#);
+        for first in ["data: ", "{\"x\":\"", said.as_str()] {
+            let bomb = Bytes::from(crate::respond::bomb::bomb(first.as_bytes()));
+            for mode in [Mode::Guard, Mode::Observe] {
+                let wire = of(&provider::OPENAI, "openai-chat");
+                let played = Played { wire, mode, encoding: "br", is_extra: None };
+                let (out, clean, told) = played.play([(SECOND, bomb.clone())]).await;
+                assert_eq!(told.ending.closed, endstop::Closed::Oversize, "{first} {told:?}");
+                assert_eq!(told.ending.reason, endstop::Reason::Cut, "{first}");
+                assert_eq!(clean, mode == Mode::Observe, "{first}");
+                let left: usize = out.iter().map(|(_, bytes)| bytes.len()).sum();
+                assert_eq!(told.kept.delivered_bytes, left as u64);
+                if mode == Mode::Observe {
+                    assert_eq!(left, bomb.len());
                 }
             }
         }
+    }
+
+    /// Compressed streams are read to their end, whatever their chunks, in both modes.
+    #[tokio::test(start_paused = true)]
+    async fn compressed_streams_are_read() {
+        use std::io::Write as _;
+        let gzip = |text: &str| {
+            let mut encoder =
+                flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+            encoder.write_all(text.as_bytes()).unwrap();
+            encoder.finish().unwrap()
+        };
+        let text = event(r#"{"choices":[{"index":0,"delta":{"content":"x"}}]}"#).repeat(5000);
+        let stop = event(r#"{"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}"#);
+        let members = [gzip(&text), gzip(&stop), gzip("data: [DONE]\n\n")].concat();
+        for encoding in ["gzip", "gzip, identity", ""] {
+            for cut in [1, 100, members.len()] {
+                for mode in [Mode::Guard, Mode::Observe] {
+                    let wire = of(&provider::OPENAI, "openai-chat");
+                    let played = Played { wire, mode, encoding, is_extra: None };
+                    let script = members.chunks(cut).map(|chunk| (Duration::ZERO, chunk.to_vec()));
+                    let (out, clean, told) = played.play(script).await;
+                    assert_eq!(told.ending.reason, endstop::Reason::Complete, "{encoding}, {cut}");
+                    assert!(clean);
+                    let out: Vec<u8> = out.iter().flat_map(|(_, bytes)| bytes.to_vec()).collect();
+                    assert_eq!(out, members);
+                }
+            }
+        }
+    }
+
+    /// Finding T13: a panic of ours ends one response, and is not the provider's cut.
+    #[tokio::test(start_paused = true)]
+    async fn a_panic_is_ours() {
+        fn panics(_: &[u8]) -> bool {
+            panic!("a test of panics")
+        }
+        let stop = event(r#"{"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}"#);
+        let wire = of(&provider::OPENAI, "openai-chat");
+        let played = Played { wire, mode: Mode::Guard, encoding: "", is_extra: Some(panics) };
+        let (_, clean, told) = played.play([(SECOND, stop)]).await;
+        assert!(!clean);
+        assert_eq!(told.ending.closed, endstop::Closed::Interrupted);
+        assert_eq!(told.ending.reason, endstop::Reason::Cancelled);
+        assert_eq!(&*told.kept.cause, "interrupted");
     }
 
     fn event(json: &str) -> String {

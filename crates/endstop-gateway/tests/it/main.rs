@@ -11,6 +11,7 @@
 
 mod client;
 mod faults;
+mod hostile_answers;
 mod identity;
 mod leaving;
 mod ledger;

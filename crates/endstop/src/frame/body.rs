@@ -168,8 +168,9 @@ mod tests {
         let escapes = "\\u00e9\\\"é".repeat(MOST_STRING / 5);
         let (image, short) = ("A".repeat(3 * MOST_STRING), "B".repeat(MOST_STRING));
         let arguments = format!("{{\\\"a\\\":\\\"{}\\\"}}", "C".repeat(2 * MOST_STRING));
-        let body =
-            format!(r#"{{"{image}":"{image}","b":"{short}","c":"{arguments}","d":"{escapes}","e":1}}"#);
+        let body = format!(
+            r#"{{"{image}":"{image}","b":"{short}","c":"{arguments}","d":"{escapes}","e":1}}"#
+        );
         let cut = "A".repeat(MOST_STRING);
         let want = kept(Strings::Shortened, &body, body.len());
         let start = format!(r#"{{"{cut}":"{cut}","b":"{short}","c":"{arguments}","d":""#);
