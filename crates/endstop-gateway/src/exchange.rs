@@ -301,6 +301,8 @@ fn micros(time: Duration) -> u64 {
 impl Drop for Exchange {
     fn drop(&mut self) {
         if !self.ended && std::thread::panicking() {
+            // The client gets an error of the gateway.
+            self.record.client_status = Some(500);
             self.interrupted();
         } else if !self.ended {
             let ending = self.watcher("", 1 << 20).finish(TransportEnd::ClientGone);

@@ -458,7 +458,6 @@ impl Facts {
                 self.spoil_call(choice.index, call.number, limits);
             }
             let Some(known) = self.choice_mut(choice.index, limits) else { continue };
-            known.marks.contradiction = true;
             if let (Some(_), Some(said), Some(meaning)) =
                 (&known.said, &choice.said, choice.meaning)
             {

@@ -605,37 +605,39 @@ mod tests {
         (out.into_iter().map(|(at, bytes)| (at, text(bytes))).collect(), clean)
     }
 
+    /// Opens an exchange.
+    fn opened(wire: Wire, mode: Mode) -> (Arc<Shared>, Box<Exchange>) {
+        let mut config = Config::default();
+        config.store = Some("off".to_owned());
+        config.log = crate::config::Log::Off;
+        let settings = Settings::new(config.clone()).unwrap();
+        let shared = Arc::new(Shared::new(Settings::new(config).unwrap()).unwrap());
+        let terms =
+            Terms { mode: mode, tool_calls: ToolCalls::Gate, proves: true, background: false };
+        let opening = Opening {
+            id: "id".to_owned(),
+            upstream: "test",
+            path: "/",
+            wire: Arc::new(wire),
+            info: RequestInfo {
+                streamed: Some(true),
+                tools: Some(Vec::new()),
+                ..RequestInfo::default()
+            },
+            body: Bytes::new(),
+            terms,
+            caller: Caller::default(),
+        };
+        let exchange = Exchange::new(&shared, &Arc::new(settings), opening);
+        (shared, exchange)
+    }
+
     impl Played {
         async fn play(
             self,
             script: impl IntoIterator<Item = (Duration, impl Into<Bytes>)>,
         ) -> (Vec<(u64, Bytes)>, bool, Arc<crate::watch::Ended>) {
-            let mut config = Config::default();
-            config.store = Some("off".to_owned());
-            config.log = crate::config::Log::Off;
-            let settings = Settings::new(config.clone()).unwrap();
-            let shared = Arc::new(Shared::new(Settings::new(config).unwrap()).unwrap());
-            let terms = Terms {
-                mode: self.mode,
-                tool_calls: ToolCalls::Gate,
-                proves: true,
-                background: false,
-            };
-            let opening = Opening {
-                id: "id".to_owned(),
-                upstream: "test",
-                path: "/",
-                wire: Arc::new(self.wire),
-                info: RequestInfo {
-                    streamed: Some(true),
-                    tools: Some(Vec::new()),
-                    ..RequestInfo::default()
-                },
-                body: Bytes::new(),
-                terms,
-                caller: Caller::default(),
-            };
-            let exchange = Exchange::new(&shared, &Arc::new(settings), opening);
+            let (shared, exchange) = opened(self.wire, self.mode);
             let mut headers = HeaderMap::new();
             headers.insert(header::CONTENT_TYPE, "text/event-stream".parse().unwrap());
             headers.insert(header::CONTENT_ENCODING, self.encoding.parse().unwrap());
@@ -711,6 +713,21 @@ mod tests {
                 }
             }
         }
+    }
+
+    /// Finding T13, before the head has left.
+    #[test]
+    fn an_exchange_that_a_panic_drops_is_interrupted() {
+        let (shared, exchange) = opened(messages(), Mode::Guard);
+        let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(move || {
+            let _held = exchange;
+            panic!("a test of panics")
+        }));
+        assert!(panicked.is_err());
+        let told = shared.watch.get("id").unwrap();
+        assert_eq!(told.ending.closed, endstop::Closed::Interrupted);
+        assert_eq!(told.kept.client_status, Some(500));
+        drop(opened(messages(), Mode::Guard));
     }
 
     /// Finding T13: a panic of ours ends one response, and is not the provider's cut.

@@ -228,9 +228,14 @@ pub(crate) enum Expect {
 pub(crate) fn read(data: &[u8], expect: Expect) -> Option<RawError> {
     let data = crate::frame::trim(data);
     if data.starts_with(b"[") {
+        // Only one list is opened: lists can be nested as deep as the data is long.
         let list: Few<&RawValue> = serde_json::from_slice(data).ok()?;
-        return read(list.first()?.get().as_bytes(), expect);
+        return read_object(list.first()?.get().as_bytes(), expect);
     }
+    read_object(data, expect)
+}
+
+fn read_object(data: &[u8], expect: Expect) -> Option<RawError> {
     let wire: Payload<'_> = serde_json::from_slice(data).ok()?;
     let mut told = RawError::default();
     let nested = [wire.last_error, wire.response.error, wire.delta.error, wire.interaction.error];

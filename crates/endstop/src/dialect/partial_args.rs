@@ -10,7 +10,7 @@ use serde_json::value::RawValue;
 
 /// Maximum depth of a path.
 const MAX_DEPTH: usize = 64;
-/// Maximum size of the arguments of all calls of one response, in bytes.
+/// Maximum size of the arguments of one call, and of all calls of one response, in bytes.
 pub(crate) const MAX_BYTES: usize = 16 << 20;
 
 /// Maximum number of pieces of one call. A string has one piece per token. Keys are searched
@@ -25,6 +25,7 @@ pub(crate) struct PartialArgs {
     root: Node,
     /// Path of the string that continues.
     open: Option<String>,
+    bytes: usize,
     pieces: usize,
     broken: bool,
 }
@@ -94,8 +95,9 @@ impl PartialArgs {
 
     fn put(&mut self, piece: &Piece<'_>) -> Option<()> {
         let steps = steps(piece.path)?;
+        self.bytes += piece.size();
         self.pieces += 1;
-        if self.pieces > MAX_PIECES {
+        if self.bytes > MAX_BYTES || self.pieces > MAX_PIECES {
             return None;
         }
         let appends = self.open.as_deref() == Some(piece.path);

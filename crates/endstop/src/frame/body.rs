@@ -10,6 +10,8 @@ use crate::json::is_space;
 /// Length from which a string is shortened, in bytes.
 const MOST_STRING: usize = 64 << 10;
 
+const AFTER_BACKSLASH: u8 = 5;
+
 /// The bytes of a body so far.
 #[derive(Clone, Debug)]
 pub(crate) struct Body {
@@ -32,7 +34,7 @@ enum At {
 struct Place {
     /// Bytes of the string so far.
     length: usize,
-    /// Bytes that are left of an escape.
+    /// Hexadecimal digits that are left of an escape, or [`AFTER_BACKSLASH`].
     escape: u8,
     kind: Kind,
     /// Whether bytes were left out.
@@ -144,9 +146,10 @@ impl Place {
             self.kind = if byte == b'{' { Kind::Object } else { Kind::Text };
         }
         self.escape = match (self.escape, byte) {
-            (0, b'\\') => 1,
-            (1, b'u') => 5,
-            (left, _) => left.saturating_sub(1),
+            (0, b'\\') => AFTER_BACKSLASH,
+            (AFTER_BACKSLASH, b'u') => 4,
+            (AFTER_BACKSLASH, _) => 0,
+            (digits, _) => digits.saturating_sub(1),
         };
         self.length += 1;
         false
