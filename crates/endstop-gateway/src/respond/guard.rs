@@ -21,7 +21,7 @@ use endstop::frame::Broken;
 use endstop::{Ending, Form, Mark, Profile, TransportEnd, Watcher};
 
 use crate::config::{Mode, ToolCalls};
-use crate::disposition::{Disposition, Terms, disposition, failure};
+use crate::disposition::{Disposition, Terms, disposition, failure, unproven};
 
 /// The most of an unfinished frame that is held back, in bytes.
 pub const TAIL: usize = 64 << 10;
@@ -48,7 +48,8 @@ pub struct Guard {
     proven: bool,
     /// Whether a whole frame has come.
     framed: bool,
-    faulted: bool,
+    /// Frame with the provider's first error, as `(start, end)`.
+    fault: Option<(u64, u64)>,
     /// Whether frames of a tool call have left.
     calls_left: bool,
     /// Choices with a finish reason.
@@ -127,7 +128,7 @@ impl Guard {
             gate: Gate::default(),
             proven: false,
             framed: false,
-            faulted: false,
+            fault: None,
             calls_left: false,
             said: 0,
             word: None,
@@ -210,7 +211,7 @@ impl Guard {
         }
         self.find_extra(start, chunk);
         let next = self.judge(proven);
-        let upto = self.passable();
+        let upto = self.passable(chunk);
         self.release(start, chunk, upto, pass);
         if self.held.len() > HELD { Next::Fail } else { next }
     }
@@ -225,7 +226,7 @@ impl Guard {
             Some(_) => self.gate.release(),
             None => return Next::Go,
         }
-        let upto = self.passable();
+        let upto = self.passable(&[]);
         self.release(self.received, &Bytes::new(), upto, pass);
         Next::Go
     }
@@ -255,7 +256,10 @@ impl Guard {
 
     /// Ends a stream that has failed, whatever might follow.
     #[must_use]
-    pub fn fail(self) -> GuardEnd {
+    pub fn fail(mut self) -> GuardEnd {
+        if self.held.len() > HELD {
+            self.watcher.stop(Broken::Oversize);
+        }
         let broken = self.watcher.is_broken();
         self.finish_as(TransportEnd::Eof, |watcher| match watcher.so_far() {
             Some(ending) if !broken => ending,
@@ -271,10 +275,14 @@ impl Guard {
         let framing = self.framing();
         let takes_comments = self.takes_comments();
         let overflowed = self.held.len() > HELD;
+        let waits = self.gate.closed.is_some();
         let ending = finish(self.watcher);
         let mut disposition = disposition(&ending, self.terms, None);
-        if overflowed && !matches!(disposition, Disposition::Fail(_)) {
+        if overflowed {
             disposition = Disposition::Fail(too_much_held(&ending));
+        } else if waits && !matches!(disposition, Disposition::Fail(_)) {
+            // A finish reason and then silence is a complete answer, but it proves no tool call.
+            disposition = unproven(&ending).map_or(disposition, Disposition::Fail);
         }
         let passed = self.received - self.held.len() as u64;
         let Disposition::Fail(failure) = &disposition else {
@@ -287,10 +295,9 @@ impl Guard {
             let clean = close == TransportEnd::Eof || self.terms.mode == Mode::Guard;
             return GuardEnd { rest, ending, disposition, frame: None, clean, takes_comments };
         };
-        let waits = self.gate.closed.is_some();
         let is_torn = self.gate.closed.is_some_and(|(from, _)| passed > from);
         // The end of the bytes completed the provider's own error.
-        let last_word = !self.faulted && ending.fault.is_some() && !waits && !self.opaque;
+        let last_word = self.fault.is_none() && ending.fault.is_some() && !waits && !self.opaque;
         let whole = usize::try_from(self.boundary.saturating_sub(passed)).unwrap_or(0);
         let rest = if waits || self.opaque {
             Bytes::new()
@@ -303,18 +310,29 @@ impl Guard {
         let torn = self.opaque || passed > self.boundary || is_torn;
         // Some wires end a failed response by an event of its own, without which clients overlook it.
         let lacks_end = self.profile.error_shape.last.is_some() && ending.said.is_none();
-        let told = (self.faulted || last_word) && !waits && !lacks_end;
+        // Behind a held call, the provider's error passes in place of the call, where it suffices.
+        let is_clean = self.profile.error_end(framing) == ErrorEnd::Clean;
+        let instead = self.fault.filter(|_| waits && is_clean && !torn && !lacks_end && !overflowed);
+        let rest = instead.map_or(rest, |(from, to)| {
+            let at = |place: u64| usize::try_from(place.saturating_sub(passed)).unwrap_or(0);
+            let mut error = self.held.split_off(at(from).min(self.held.len()));
+            error.truncate(at(to).saturating_sub(at(from)));
+            error.freeze()
+        });
+        let told =
+            (self.fault.is_some() || last_word) && !waits && !lacks_end || instead.is_some();
         let frame = (!torn && !told).then(|| {
             let first = !self.framed || passed + rest.len() as u64 == 0;
             self.profile.error_frame(framing, first, &failure.gateway_error())
         });
-        let clean = !torn
-            && !self.calls_left
-            && if told {
-                close == TransportEnd::Eof
-            } else {
-                self.profile.error_end(framing) == ErrorEnd::Clean
-            };
+        let clean = match told {
+            _ if torn => false,
+            // It ends as the provider ended it, with or without the gateway.
+            true if instead.is_some() => close == TransportEnd::Eof,
+            _ if self.calls_left => false,
+            true => close == TransportEnd::Eof,
+            false => is_clean,
+        };
         GuardEnd { rest, ending, disposition, frame, clean, takes_comments }
     }
 
@@ -337,8 +355,7 @@ impl Guard {
             self.watcher.watch(bytes);
             return;
         }
-        let Self { watcher, boundary, gate, framed, faulted, calls_left, opaque, proven, .. } =
-            self;
+        let Self { watcher, boundary, gate, framed, fault, calls_left, opaque, proven, .. } = self;
         let Self { terms, received, said, word, extra, .. } = self;
         let (base, opaque) = (*received, *opaque);
         watcher.follow(bytes, |mark| {
@@ -364,7 +381,9 @@ impl Guard {
                 extra.frames.push((start, *boundary));
             }
             *proven |= mark.is_proven();
-            *faulted |= mark.has_fault();
+            if mark.has_fault() && fault.is_none() {
+                *fault = Some((start, *boundary));
+            }
         });
         let whole = watcher.whole();
         if whole > 0 && !opaque {
@@ -379,7 +398,7 @@ impl Guard {
         if !self.is_holding() {
             return self.judge_word();
         }
-        if self.faulted {
+        if self.fault.is_some() {
             return Next::Fail;
         }
         // On some wires the token count follows the end marker, and it can show that a call was cut.
@@ -406,7 +425,7 @@ impl Guard {
     /// Judges a finish reason that no tool call waits for. One that says that the provider failed does
     /// not leave: clients stop reading after it and would not see an error.
     fn judge_word(&mut self) -> Next {
-        let Some(frame) = self.word.take().filter(|_| !self.faulted) else { return Next::Go };
+        let Some(frame) = self.word.take().filter(|_| self.fault.is_none()) else { return Next::Go };
         match self.watcher.so_far() {
             Some(ending) if failure(&ending, self.terms).is_some() => {
                 self.gate.closed = Some(frame);
@@ -416,13 +435,25 @@ impl Guard {
         }
     }
 
-    /// Returns how far the stream may leave.
-    fn passable(&self) -> u64 {
+    /// Returns how far the stream may leave, with this chunk, which is not held yet.
+    fn passable(&self, chunk: &[u8]) -> u64 {
         if let Some((from, _)) = self.gate.closed {
             return from;
         }
         let tail = self.received - self.boundary;
-        if tail > TAIL as u64 { self.received } else { self.boundary }
+        if tail <= TAIL as u64 {
+            return self.boundary;
+        }
+        if self.framing() != Framing::Sse || self.opaque {
+            return self.received;
+        }
+        let passed = self.received - chunk.len() as u64 - self.held.len() as u64;
+        // The tail begins in what is held, or has begun to leave.
+        let skipped = usize::try_from(self.boundary.saturating_sub(passed)).unwrap_or(0);
+        let held = self.held.get(skipped..).unwrap_or_default();
+        let chunk = chunk.get(skipped.saturating_sub(self.held.len())..).unwrap_or_default();
+        let is_start = passed <= self.boundary;
+        passed.max(self.boundary) + harmless(is_start, held, chunk) as u64
     }
 
     /// Examines the frames that have become whole.
@@ -482,13 +513,29 @@ impl Guard {
     }
 }
 
+/// Returns how much of an unfinished event can leave. Some clients act on a line, so the end of a data
+/// line stays behind. `is_start` says that the first part begins with a line.
+fn harmless(is_start: bool, held: &[u8], chunk: &[u8]) -> usize {
+    let (mut is_data, mut line) = (!is_start, 0);
+    for (at, byte) in held.iter().chain(chunk).enumerate() {
+        match byte {
+            b'\n' if is_data => return at,
+            b'\n' => (is_data, line) = (false, at + 1),
+            // No other field of an event begins with this letter.
+            b'd' if at == line => is_data = true,
+            _ => {}
+        }
+    }
+    held.len() + chunk.len()
+}
+
 fn too_much_held(ending: &Ending) -> crate::disposition::Failure {
     crate::disposition::Failure {
-        status: 502,
+        status: 400,
         code: "endstop_too_much_held",
         message: format!(
-            "endstop: more than {} MiB wait for the end of a tool call. The tool call was not passed \
-             on. Ask for smaller arguments.",
+            "endstop: more than {} MiB arrived before the tool call was complete. The tool call was \
+             not passed on. Ask for smaller arguments.",
             HELD >> 20
         ),
         reason: ending.reason,
@@ -1038,6 +1085,76 @@ mod tests {
             assert!(pushes < 1000);
         }
         assert!(guard.held.len() <= HELD + more.len());
-        assert!(matches!(guard.fail().disposition, Disposition::Fail(_)));
+        let end = guard.fail();
+        let Disposition::Fail(failure) = end.disposition else { panic!("it passed") };
+        assert_eq!((failure.status, failure.code), (400, "endstop_too_much_held"));
+        assert_eq!(end.ending.closed, endstop::Closed::Oversize);
+    }
+
+    const CLOSED_CALL: &str = concat!(
+        "event: message_start\ndata: {\"type\":\"message_start\",\"message\":{\"usage\":{}}}\n\n",
+        "event: content_block_start\ndata: {\"type\":\"content_block_start\",\"index\":0,\"content_block\":{\"type\":\"tool_use\",\"id\":\"t\",\"name\":\"f\",\"input\":{}}}\n\n",
+        "event: content_block_delta\ndata: {\"type\":\"content_block_delta\",\"index\":0,\"delta\":{\"type\":\"input_json_delta\",\"partial_json\":\"{}\"}}\n\n",
+        "event: content_block_stop\ndata: {\"type\":\"content_block_stop\",\"index\":0}\n\n",
+    );
+
+    fn messages() -> Guard {
+        guard(&provider::ANTHROPIC, ToolCalls::Gate, RequestInfo::default())
+    }
+
+    /// A finish reason and then silence: the answer is complete, but no call of it is proven.
+    #[test]
+    fn a_call_that_waits_does_not_leave_at_a_timeout() {
+        for word in ["tool_use", "max_tokens", "frobnicated"] {
+            let delta = format!(
+                "event: message_delta\ndata: {{\"type\":\"message_delta\",\"delta\":{{\"stop_reason\":\"{word}\"}},\"usage\":{{\"output_tokens\":9}}}}\n\n"
+            );
+            let mut gate = messages();
+            let out = push(&mut gate, &format!("{CLOSED_CALL}{delta}")).1;
+            assert!(!out.contains("content_block_stop"), "{out}");
+            let end = gate.finish(TransportEnd::TimedOut(endstop::Timer::Idle));
+            assert!(matches!(end.disposition, Disposition::Fail(_)), "{word}: {:?}", end.ending);
+            assert!(end.rest.is_empty() && end.frame.is_some() && !end.clean, "{word}");
+        }
+        // Text alone is complete.
+        let text = "event: message_start\ndata: {\"type\":\"message_start\",\"message\":{\"usage\":{}}}\n\nevent: content_block_start\ndata: {\"type\":\"content_block_start\",\"index\":0,\"content_block\":{\"type\":\"text\",\"text\":\"Hi\"}}\n\nevent: message_delta\ndata: {\"type\":\"message_delta\",\"delta\":{\"stop_reason\":\"end_turn\"}}\n\n";
+        let mut gate = messages();
+        push(&mut gate, text);
+        let end = gate.finish(TransportEnd::TimedOut(endstop::Timer::Idle));
+        assert!(end.clean && !matches!(end.disposition, Disposition::Fail(_)));
+    }
+
+    /// Clients end as they do without the gateway: by the provider's own error.
+    #[test]
+    fn the_providers_error_takes_the_place_of_a_call_that_waits() {
+        let error = "event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"overloaded_error\",\"message\":\"Overloaded\"}}\n\n";
+        for cut in [0, 7, error.len() - 1] {
+            let mut gate = messages();
+            let mut out = push(&mut gate, CLOSED_CALL).1;
+            assert_eq!(push(&mut gate, &error[..cut]), held(Next::Go));
+            assert_eq!(push(&mut gate, &error[cut..]), held(Next::Fail));
+            let end = gate.fail();
+            assert!(end.clean && end.frame.is_none());
+            out += std::str::from_utf8(&end.rest).unwrap();
+            assert!(!out.contains("content_block_stop"), "{out}");
+            assert!(out.ends_with(error), "{out}");
+        }
+    }
+
+    /// Some clients act on a line: the end of a data line waits for the end of its event.
+    #[test]
+    fn no_data_line_of_an_unfinished_event_ends() {
+        let name = "event: x\nid: 1\n";
+        let data = format!("data: {}", "x".repeat(2 * TAIL));
+        let mut gate = messages();
+        let mut out = push(&mut gate, name).1;
+        for part in data.as_bytes().chunks(9000) {
+            out += &push(&mut gate, std::str::from_utf8(part).unwrap()).1;
+        }
+        assert_eq!(out, format!("{name}{data}"));
+        for more in ["\n", "data: y", "\nid: 2\n"] {
+            assert_eq!(push(&mut gate, more).1, "", "{more:?}");
+        }
+        assert_eq!(push(&mut gate, "\n").1, "\ndata: y\nid: 2\n\n");
     }
 }
