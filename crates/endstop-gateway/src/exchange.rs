@@ -7,7 +7,7 @@ use bytes::Bytes;
 use endstop::{Ending, Head, Reason, Record, RequestInfo, TransportEnd, Watcher, Wire};
 use endstop_store::spool::{Spool, Ticket};
 use endstop_turn::policy::{Action, Budget, DecisionContext, decide};
-use hyper::{Request, Response};
+use hyper::{Request, Response, StatusCode};
 
 use crate::callers::Caller;
 use crate::disposition::Terms;
@@ -175,6 +175,11 @@ impl Exchange {
         self.terms
     }
 
+    /// Notes the status that the client is sent.
+    pub(crate) fn answered(&mut self, status: StatusCode) {
+        self.record.client_status = Some(status.as_u16());
+    }
+
     /// Counts bytes that were handed to the client.
     pub(crate) fn delivered(&mut self, bytes: usize) {
         self.record.delivered_bytes += bytes as u64;
@@ -198,11 +203,15 @@ impl Exchange {
         decision
     }
 
-    /// Ends an exchange without a response, and returns the ending.
-    pub(crate) fn unanswered(&mut self, close: TransportEnd) -> Ending {
-        let ending = self.watcher("", 1 << 20).finish(close);
-        self.end(ending.clone(), GuardAction::Refused);
-        ending
+    /// Returns the ending of an exchange without a response.
+    pub(crate) fn unanswered(&self, close: TransportEnd) -> Ending {
+        self.watcher("", 1 << 20).finish(close)
+    }
+
+    /// Ends an exchange at which the gateway itself failed: nothing is known about the provider's end.
+    pub(crate) fn interrupted(&mut self) {
+        let ending = self.watcher("", 1 << 20).finish(TransportEnd::Interrupted);
+        self.end(ending, GuardAction::Failed);
     }
 
     /// Reports whether the end is not in the spool yet.
@@ -291,7 +300,11 @@ fn micros(time: Duration) -> u64 {
 
 impl Drop for Exchange {
     fn drop(&mut self) {
-        if !self.ended {
+        if !self.ended && std::thread::panicking() {
+            // The client gets an error of the gateway.
+            self.record.client_status = Some(500);
+            self.interrupted();
+        } else if !self.ended {
             let ending = self.watcher("", 1 << 20).finish(TransportEnd::ClientGone);
             self.end(ending, GuardAction::Refused);
         }

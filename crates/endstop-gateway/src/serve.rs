@@ -9,7 +9,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use endstop::dialect::GatewayError;
 use endstop::next_request::UsageOption;
-use endstop::{Profile, Purpose, Reason, RequestInfo, TransportEnd, Unreachable, Wire, provider};
+use endstop::{Ending, Profile, Purpose, Reason, RequestInfo, TransportEnd, Unreachable, Wire, provider};
 use futures_util::FutureExt as _;
 use futures_util::future::Either;
 use http_body_util::BodyExt as _;
@@ -171,8 +171,8 @@ impl Serving {
             Ok(request) => request,
             Err(refused) => {
                 let answer = refuse(profile, exchange.id(), &refused);
-                exchange.unanswered(TransportEnd::Unreachable(Unreachable::Other));
-                return answer;
+                let ending = exchange.unanswered(TransportEnd::Unreachable(Unreachable::Other));
+                return end_refused(&mut exchange, ending, answer);
             }
         };
         match exchange.ask(routed.upstream, request).await {
@@ -294,14 +294,23 @@ fn unreachable(exchange: &mut Exchange, close: TransportEnd) -> Response<Answer>
     let ending = exchange.unanswered(close);
     let decision = exchange.decision(&ending);
     headers::describe(&mut headers, &ending, GuardAction::Refused, decision);
-    no_answer(&exchange.wire().profile, headers, &ending)
+    let answer = no_answer(&exchange.wire().profile, headers, &ending);
+    end_refused(exchange, ending, answer)
 }
 
-fn no_answer(
-    profile: &Profile,
-    headers: hyper::HeaderMap,
-    ending: &endstop::Ending,
+/// Ends an exchange whose client gets an error of the gateway.
+fn end_refused(
+    exchange: &mut Exchange,
+    ending: Ending,
+    answer: Response<Answer>,
 ) -> Response<Answer> {
+    exchange.answered(answer.status());
+    exchange.delivered(usize::try_from(answer.body().size_hint().lower()).unwrap_or(0));
+    exchange.end(ending, GuardAction::Refused);
+    answer
+}
+
+fn no_answer(profile: &Profile, headers: hyper::HeaderMap, ending: &Ending) -> Response<Answer> {
     let timed_out = ending.reason == Reason::TimedOut;
     let status = if timed_out { StatusCode::GATEWAY_TIMEOUT } else { StatusCode::BAD_GATEWAY };
     let message =

@@ -206,8 +206,8 @@ pub(crate) mod script {
 
     impl Script {
         /// Sends each text after a wait, and then ends.
-        pub(crate) fn new(parts: impl IntoIterator<Item = (Duration, String)>) -> Self {
-            let parts = parts.into_iter().map(|(wait, text)| (wait, Bytes::from(text))).collect();
+        pub(crate) fn new(parts: impl IntoIterator<Item = (Duration, impl Into<Bytes>)>) -> Self {
+            let parts = parts.into_iter().map(|(wait, bytes)| (wait, bytes.into())).collect();
             Self { parts, wait: None }
         }
 

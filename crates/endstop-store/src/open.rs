@@ -34,7 +34,7 @@ static KINDS: [(&str, Open); 3] =
 ///
 /// ```
 /// let mut store = endstop_store::open("sqlite::memory:")?;
-/// assert_eq!(store.migrate()?.len(), 2);
+/// assert_eq!(store.migrate()?.len(), 3);
 /// # Ok::<(), endstop_store::Error>(())
 /// ```
 ///

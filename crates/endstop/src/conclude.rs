@@ -173,10 +173,12 @@ impl State {
     }
 
     /// Reports whether the finish reason of a choice makes up for a missing end marker. A success
-    /// does not if the list of events was never closed.
+    /// does not if the list of events was never closed, or if reading stopped before the end: the part
+    /// that was not read can hold anything.
     fn word_suffices(&self, choice: &Choice, closed: Closed) -> bool {
         let proof = self.wire.profile.proof;
-        let whole = !(self.flags.unclosed_list && choice.says_success());
+        let unread = self.flags.unclosed_list || self.broken.is_some();
+        let whole = !(unread && choice.says_success());
         whole && choice.word_suffices(proof, closed, self.flags.cut_event)
     }
 

@@ -2,7 +2,7 @@
 
 use std::hash::{DefaultHasher, Hasher as _};
 
-use crate::dialect::partial_args::{PartialArgs, Piece};
+use crate::dialect::partial_args::{MAX_BYTES, PartialArgs, Piece};
 use crate::dialect::{CallsClose, Proof, Wins};
 use crate::ending::{Closed, Detail, Reason, SafetyRating, Said, Shown, Usage};
 use crate::event::{Event, Word};
@@ -12,6 +12,7 @@ use crate::json::{JsonState, Scanner, is_space};
 use crate::provider::Wire;
 use crate::text::{DETAIL_CAP, WORD_CAP, clean};
 use crate::verdict::Meaning;
+use crate::work::count;
 use crate::{ChoiceMark, Limits};
 
 /// Maximum number of details of one response.
@@ -38,6 +39,10 @@ pub(crate) struct Facts {
     pub(crate) past_end: bool,
     pub(crate) late_event: bool,
     pub(crate) excess: u32,
+    /// Number of changes that can matter to a gate for tool calls.
+    pub(crate) changes: u64,
+    /// Size of the arguments that came at paths.
+    partial_bytes: usize,
     /// A finish reason came, for at least one choice.
     any_said: bool,
     begun: bool,
@@ -146,6 +151,7 @@ struct Growing {
 impl Growing {
     /// Returns the new part of an event's text.
     fn news<'t>(&mut self, told: &'t str) -> &'t str {
+        count(self.length.min(told.len()));
         let known = told.get(..self.length);
         let extends = known.is_some_and(|known| Sum::default().add(known) == self.sum);
         if self.length > 0 && !told.is_empty() {
@@ -208,6 +214,7 @@ impl Facts {
                 }
             }
             Event::ToolCallEnd { choice, call } => {
+                self.changes += 1;
                 // Some providers reuse a number. The event means the newest open call.
                 let of = self.choices.iter_mut().filter(|known| known.index == *choice);
                 let mut calls = of.flat_map(|known| known.calls.iter_mut().rev());
@@ -251,13 +258,14 @@ impl Facts {
     pub(crate) fn choice_mut(&mut self, index: u32, limits: &Limits) -> Option<&mut Choice> {
         let position = match self.choices.get(index as usize) {
             Some(choice) if choice.index == index => index as usize,
-            _ => match self.choices.iter().position(|choice| choice.index == index) {
+            _ => match self.position(index) {
                 Some(position) => position,
                 None if self.choices.len() >= limits.choices => {
                     self.excess = self.excess.saturating_add(1);
                     return None;
                 }
                 None => {
+                    self.changes += 1;
                     self.choices.push(Choice { index, ..Choice::default() });
                     self.choices.len() - 1
                 }
@@ -394,9 +402,15 @@ impl Facts {
 
     /// Adds parts of arguments that come at paths.
     pub(crate) fn push_partial(&mut self, index: u32, number: u32, pieces: &[Piece<'_>]) {
+        self.partial_bytes += pieces.iter().map(Piece::size).sum::<usize>();
+        let fits = self.partial_bytes <= MAX_BYTES;
         if let Some(call) = self.call_mut(index, number) {
             let partial = call.partial.get_or_insert_default();
-            pieces.iter().for_each(|piece| partial.push(piece));
+            if fits {
+                pieces.iter().for_each(|piece| partial.push(piece));
+            } else {
+                partial.spoil();
+            }
         }
     }
 
@@ -404,10 +418,11 @@ impl Facts {
         self.call(index, number)?.partial.as_deref()
     }
 
-    /// Returns the calls that take free text.
+    /// Returns the calls for the caller that take free text.
     pub(crate) fn text_calls(&self, index: u32) -> Vec<u32> {
         let calls = self.choice(index).map(|choice| choice.calls.as_slice()).unwrap_or_default();
-        calls.iter().filter(|call| call.takes_text).map(|call| call.number).collect()
+        let own = calls.iter().filter(|call| call.takes_text && !call.by_provider);
+        own.map(|call| call.number).collect()
     }
 
     /// Returns the number of the call with this id.
@@ -422,6 +437,30 @@ impl Facts {
         u32::try_from(count).unwrap_or(u32::MAX)
     }
 
+    /// Reports whether two readings of one frame agree on finish reasons, tool calls and the end.
+    pub(crate) fn agrees_with(&self, other: &Self) -> bool {
+        self.proven == other.proven
+            && self.choices.len() == other.choices.len()
+            && self.choices.iter().zip(&other.choices).all(|(one, other)| one.agrees_with(other))
+    }
+
+    /// Records that a parser can read a frame in another way: no tool call of either reading may run,
+    /// and the less complete of two finish reasons counts.
+    pub(crate) fn doubt(&mut self, readings: [&Self; 2], wire: &Wire, limits: &Limits) {
+        self.changes += 1;
+        for choice in readings.iter().flat_map(|facts| &facts.choices) {
+            for call in choice.own_calls() {
+                self.spoil_call(choice.index, call.number, limits);
+            }
+            let Some(known) = self.choice_mut(choice.index, limits) else { continue };
+            if let (Some(_), Some(said), Some(meaning)) =
+                (&known.said, &choice.said, choice.meaning)
+            {
+                known.say(said.clone(), meaning, wire.profile.dialect.wins);
+            }
+        }
+    }
+
     fn choice(&self, index: u32) -> Option<&Choice> {
         match self.choices.get(index as usize) {
             Some(choice) if choice.index == index => Some(choice),
@@ -429,13 +468,23 @@ impl Facts {
         }
     }
 
+    /// Searches for a choice whose place is not its number.
+    fn position(&self, index: u32) -> Option<usize> {
+        count(self.choices.len());
+        self.choices.iter().position(|choice| choice.index == index)
+    }
+
     fn call(&self, index: u32, number: u32) -> Option<&Call> {
-        self.choice(index)?.calls.iter().rev().find(|call| call.number == number)
+        let calls = &self.choice(index)?.calls;
+        count(calls.len());
+        calls.iter().rev().find(|call| call.number == number)
     }
 
     fn call_mut(&mut self, index: u32, number: u32) -> Option<&mut Call> {
-        let position = self.choices.iter().position(|choice| choice.index == index)?;
+        self.changes += 1;
+        let position = self.position(index)?;
         let choice = self.choices.get_mut(position)?;
+        count(choice.calls.len());
         choice.calls.iter_mut().rev().find(|call| call.number == number)
     }
 
@@ -461,10 +510,12 @@ impl Facts {
 
     fn start_call(&mut self, index: u32, number: u32, id: &str, name: &str, limits: &Limits) {
         self.late_event |= self.past_end;
+        self.changes += 1;
         let calls: usize = self.choices.iter().map(|choice| choice.calls.len()).sum();
         let Some(choice) = self.choice_mut(index, limits) else { return };
         choice.went_on = choice.said.is_some();
         let (id, name) = (hash(id), hash(name));
+        count(choice.calls.len());
         // Some providers repeat the start of a call in every part.
         let known = choice.calls.iter_mut().rev().find(|call| call.number == number);
         if let Some(call) = known
@@ -507,6 +558,7 @@ impl Facts {
             self.late_event = true;
             return;
         }
+        self.changes += 1;
         let Some(choice) = self.choice_mut(index, limits) else { return };
         choice.went_on = false;
         if wire.profile.dialect.calls_close == CallsClose::ByWord {
@@ -565,6 +617,7 @@ impl Facts {
     }
 
     fn prove(&mut self, wire: &Wire) {
+        self.changes += u64::from(!self.proven);
         self.proven = true;
         // On wires where no event closes a call, the end of the response does.
         if wire.profile.dialect.calls_close == CallsClose::ByWord {
@@ -650,6 +703,17 @@ impl Choice {
         }
     }
 
+    fn agrees_with(&self, other: &Self) -> bool {
+        let same = |(one, other): (&Call, &Call)| {
+            (one.number, one.id, one.name, one.sum, one.closed, one.by_provider)
+                == (other.number, other.id, other.name, other.sum, other.closed, other.by_provider)
+        };
+        self.index == other.index
+            && self.said == other.said
+            && self.calls.len() == other.calls.len()
+            && self.calls.iter().zip(&other.calls).all(same)
+    }
+
     /// Returns the tool calls for the caller.
     fn own_calls(&self) -> impl Iterator<Item = &Call> {
         self.calls.iter().filter(|call| !call.by_provider)
@@ -715,6 +779,7 @@ impl Call {
 impl Choice {
     /// Returns the progress of the tool calls in this choice.
     pub(crate) fn mark(&self) -> ChoiceMark {
+        count(4 * self.calls.len());
         let count = |of: fn(&Call) -> bool| {
             let calls = self.calls.iter().filter(|call| of(call)).count();
             u32::try_from(calls).unwrap_or(u32::MAX)
@@ -723,7 +788,8 @@ impl Choice {
         ChoiceMark {
             index: self.index,
             begun: count(|_| true) - by_provider,
-            whole: count(|call| !call.by_provider && call.is_whole()),
+            // Another reader may see a complete call where this one sees a contradiction.
+            whole: count(|call| !call.by_provider && (call.is_whole() || call.conflict)),
             closed: count(|call| !call.by_provider && call.closed),
             by_provider,
             said: self.said.is_some(),

@@ -109,6 +109,7 @@ mod verdict;
 mod version;
 mod watched;
 mod wire;
+mod work;
 
 pub use collect::{Answer, Collector};
 pub use ending::{

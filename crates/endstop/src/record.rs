@@ -132,6 +132,8 @@ pub struct Record {
     pub mode: Name,
     /// HTTP status of the upstream; `None` if it never answered.
     pub status: Option<u16>,
+    /// HTTP status that the client was sent; `None` if it left before.
+    pub client_status: Option<u16>,
     /// The provider's finish reason.
     pub native_finish_reason: Option<String>,
     /// Field that held the provider's finish reason.
@@ -169,7 +171,7 @@ pub struct Record {
     pub total_us: u64,
     /// Number of bytes read from the upstream.
     pub bytes: u64,
-    /// Number of bytes sent to the client.
+    /// Number of bytes of the body sent to the client, without those that were withheld.
     pub delivered_bytes: u64,
     /// Number of events read.
     pub events: u64,

@@ -232,10 +232,15 @@ impl EventSink<'_, '_> {
         self.facts.push_partial(choice, call, pieces);
     }
 
-    /// Returns the arguments that came at paths; `None` if there are none, and `Some(None)` if they
-    /// are unfinished.
-    pub(crate) fn partial(&self, choice: u32, call: u32) -> Option<Option<String>> {
-        self.facts.partial(choice, call).map(PartialArgs::finish)
+    /// Reports whether arguments came at paths.
+    pub(crate) fn has_partial(&self, choice: u32, call: u32) -> bool {
+        self.facts.partial(choice, call).is_some()
+    }
+
+    /// Returns the arguments that came at paths; `None` if they are unfinished. This writes all of
+    /// them, so it must not be asked again and again.
+    pub(crate) fn partial(&self, choice: u32, call: u32) -> Option<String> {
+        self.facts.partial(choice, call).and_then(PartialArgs::finish)
     }
 
     /// Emits an empty object as the arguments of a call without arguments.

@@ -30,6 +30,16 @@ pub(crate) fn text<'h>(headers: &'h HeaderMap, name: &HeaderName) -> &'h str {
     headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or("")
 }
 
+/// Returns all content encodings of a body, in one list.
+pub(crate) fn encodings(headers: &HeaderMap) -> String {
+    let mut list = String::new();
+    for value in headers.get_all(header::CONTENT_ENCODING) {
+        list.push_str(value.to_str().unwrap_or("unknown"));
+        list.push(',');
+    }
+    list
+}
+
 /// Removes the headers of one connection, and the gateway's own.
 pub(crate) fn strip(headers: &mut HeaderMap) {
     let listed: Vec<HeaderName> = headers

@@ -10,6 +10,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::time::Duration;
 
+use endstop::Record;
+
 use super::{Ended, now};
 use crate::config::Log;
 
@@ -128,7 +130,7 @@ fn human(ended: &Ended) -> String {
         kept.id,
         kept.upstream,
         model,
-        kept.status.unwrap_or(0),
+        statuses(kept),
         ending.reason.name(),
         native,
         ending.closed.word(),
@@ -138,6 +140,15 @@ fn human(ended: &Ended) -> String {
         ending.confidence.name(),
         ending.sentence,
     )
+}
+
+/// Returns the upstream's status, and the client's if it is another one.
+fn statuses(kept: &Record) -> String {
+    let word = |status: Option<u16>| status.map_or("-".to_owned(), |status| status.to_string());
+    if kept.status == kept.client_status {
+        return word(kept.status);
+    }
+    format!("{}>{}", word(kept.status), word(kept.client_status))
 }
 
 /// Returns the time of day, in UTC.

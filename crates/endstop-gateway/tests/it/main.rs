@@ -12,6 +12,7 @@
 mod admission;
 mod client;
 mod faults;
+mod hostile_answers;
 mod identity;
 mod leaving;
 mod ledger;

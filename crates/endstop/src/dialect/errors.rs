@@ -251,13 +251,22 @@ pub(crate) enum Expect {
     Error,
 }
 
+/// Maximum number of errors in messages of errors, as gateways nest them.
+const MAX_WITHIN: u32 = 4;
+
 /// Reads an error in any of the known shapes.
 pub(crate) fn read(data: &[u8], expect: Expect) -> Option<RawError> {
     let data = crate::frame::trim(data);
     if data.starts_with(b"[") {
+        // Only one list is opened: lists can be nested as deep as the data is long.
         let list: Few<&RawValue> = serde_json::from_slice(data).ok()?;
-        return read(list.first()?.get().as_bytes(), expect);
+        return read_object(list.first()?.get().as_bytes(), expect, MAX_WITHIN);
     }
+    read_object(data, expect, MAX_WITHIN)
+}
+
+/// Reads an object. Its message may be an error, too, down to this many levels.
+fn read_object(data: &[u8], expect: Expect, levels: u32) -> Option<RawError> {
     let wire: Payload<'_> = serde_json::from_slice(data).ok()?;
     let mut told = RawError::default();
     let nested = [wire.last_error, wire.response.error, wire.delta.error, wire.interaction.error];
@@ -283,7 +292,7 @@ pub(crate) fn read(data: &[u8], expect: Expect) -> Option<RawError> {
         }
         _ => return None,
     }
-    told.read_message_within();
+    told.read_message_within(levels);
     Some(told)
 }
 
@@ -366,11 +375,13 @@ fn detail_text(detail: &str) -> String {
 
 impl RawError {
     /// Reads an error inside the message. Vertex sends Claude's error as text in its own message.
-    fn read_message_within(&mut self) {
+    fn read_message_within(&mut self, levels: u32) {
+        let Some(levels) = levels.checked_sub(1) else { return };
         let Some(message) = self.message.as_deref().filter(|text| text.starts_with('{')) else {
             return;
         };
-        let Some(inner) = read(message.as_bytes(), Expect::Anything) else { return };
+        let inner = read_object(message.as_bytes(), Expect::Anything, levels);
+        let Some(inner) = inner else { return };
         self.names.splice(0..0, inner.names);
         self.type_ = inner.type_.or(self.type_.take());
         self.code = inner.code.or(self.code.take());
@@ -382,6 +393,21 @@ impl RawError {
 mod tests {
     use super::*;
     use crate::fault::pattern::name;
+
+    /// Neither lists nor errors within messages overflow the stack or take long.
+    #[test]
+    fn nesting_is_bounded() {
+        assert!(read("[".repeat(1 << 20).as_bytes(), Expect::Error).is_none());
+        let lists = format!("{}{}", "[".repeat(100_000), "]".repeat(100_000));
+        assert!(read(lists.as_bytes(), Expect::Error).is_none());
+        let mut error = r#"{"error":{"message":"x"}}"#.to_owned();
+        for _ in 0..8 {
+            let message = serde_json::to_string(&error).unwrap();
+            error = format!(r#"{{"error":{{"message":{message}}}}}"#);
+        }
+        let told = read(error.as_bytes(), Expect::Anything).unwrap();
+        assert!(told.message.unwrap().starts_with("{\"error\""));
+    }
 
     #[track_caller]
     fn check(json: &str, expect: Expect, want: Option<(&str, &str, &str)>) {

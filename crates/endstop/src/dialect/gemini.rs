@@ -429,17 +429,17 @@ fn read_call(choice: u32, wire: &FunctionCall<'_>, out: &mut EventSink<'_, '_>) 
     if goes_on {
         return;
     }
-    match (out.partial(choice, call), wire.args) {
-        (None, None) => {}
-        (None, Some(args)) => {
+    match (out.has_partial(choice, call), wire.args) {
+        (false, None) => {}
+        (false, Some(args)) => {
             out.emit(Event::ToolCallDelta { choice, call, arguments: args.get() });
         }
-        (Some(partial), None) => {
+        (true, None) => {
             // More arguments were announced: without them the call is unfinished, not empty.
-            let Some(arguments) = partial else { return };
+            let Some(arguments) = out.partial(choice, call) else { return };
             out.emit(Event::ToolCallDelta { choice, call, arguments: &arguments });
         }
-        (Some(_), Some(_)) => return,
+        (true, Some(_)) => return,
     }
     out.emit(Event::ToolCallEnd { choice, call });
 }
