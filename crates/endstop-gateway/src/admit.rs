@@ -13,9 +13,13 @@ use hyper::{Method, Request, StatusCode};
 use crate::callers::{BadTeam, Caller, shows_token};
 use crate::client::connection::Peer;
 use crate::client::headers::own;
+use crate::client::origin::{self, Foreign};
 use crate::config::{Mode, ToolCalls};
 use crate::route::{NoRoute, Routed};
 use crate::settings::Settings;
+
+/// Methods that are passed on.
+pub(crate) const METHODS: &str = "DELETE, GET, HEAD, OPTIONS, PATCH, POST, PUT";
 
 /// An admitted request.
 pub(crate) struct Admitted<'r> {
@@ -56,11 +60,15 @@ pub(crate) fn admit<'r>(
     peer: &Peer,
     request: &Request<Incoming>,
 ) -> Result<Admitted<'r>, Denied> {
+    check_request(request).map_err(|refused| Box::new((provider::GENERIC.main, refused)))?;
     let routed = settings.routes.find(request.uri()).map_err(no_route)?;
     let wire = wire(settings, &routed, request);
     let told_in = wire.as_ref().map_or(routed.upstream.provider.main, |wire| wire.profile);
     let denied = |refused| Box::new((told_in, refused));
-    check_method(request).and_then(|()| check_token(settings, &routed, request)).map_err(denied)?;
+    check_upgrade(request)
+        .and_then(|()| check_token(settings, &routed, request))
+        .and_then(|()| check_origin(settings, &routed, request))
+        .map_err(denied)?;
     let (mode, tool_calls) = modes(settings, &routed, request.headers()).map_err(denied)?;
     let caller = caller(settings, peer, &routed, request).map_err(denied)?;
     let tell = tells(request.headers()).map_err(denied)?;
@@ -102,12 +110,31 @@ fn wire(
     (request.method() == Method::POST || polls).then_some(wire)
 }
 
-fn check_method(request: &Request<Incoming>) -> Result<(), Refused> {
+/// Checks what must be so of every request, whatever its path.
+fn check_request(request: &Request<Incoming>) -> Result<(), Refused> {
+    let not_allowed =
+        |message: &str| Refused::new(StatusCode::METHOD_NOT_ALLOWED, "endstop_bad_method", message);
     if request.method() == Method::CONNECT {
-        let message = "endstop: the method CONNECT is not supported: set this address as a base \
-                       URL, not as a proxy";
-        return Err(Refused::new(StatusCode::METHOD_NOT_ALLOWED, "endstop_bad_method", message));
+        return Err(not_allowed(
+            "endstop: the method CONNECT is not supported: set this address as a base URL, not as a \
+             proxy",
+        ));
     }
+    // TRACE would send back the key that the upstream is shown.
+    if !METHODS.split(", ").any(|method| method == request.method()) {
+        let message = format!("endstop: the method is not supported: expected one of {METHODS}");
+        return Err(not_allowed(&message));
+    }
+    if request.headers().get_all(header::HOST).iter().count() > 1 {
+        return Err(Refused::header("endstop: the request has several Host headers: send one"));
+    }
+    if request.headers().get_all(header::CONTENT_LENGTH).iter().count() > 1 {
+        return Err(Refused::header("endstop: the request has several content lengths: send one"));
+    }
+    Ok(())
+}
+
+fn check_upgrade(request: &Request<Incoming>) -> Result<(), Refused> {
     if request.headers().contains_key(header::UPGRADE) {
         let message = "endstop: WebSockets and other upgrades are not passed on; use the HTTP API, \
                        or connect to the provider directly";
@@ -137,6 +164,32 @@ fn check_token(
     let message = "endstop: this upstream uses the gateway's own key: show the gateway's access \
                    token as the API key, or in x-endstop-token";
     Err(Refused::new(StatusCode::UNAUTHORIZED, "endstop_unauthorized", message))
+}
+
+/// Checks that a request for the gateway's own key was not sent by a foreign web page, if no token
+/// shows it.
+fn check_origin(
+    settings: &Settings,
+    routed: &Routed<'_>,
+    request: &Request<Incoming>,
+) -> Result<(), Refused> {
+    if !routed.upstream.has_own_key() || settings.access_token.is_some() {
+        return Ok(());
+    }
+    let message = match origin::check(request, &settings.config.hosts) {
+        Ok(()) => return Ok(()),
+        Err(Foreign::Host) => {
+            "endstop: this upstream uses the gateway's own key, and the Host header does not name \
+             this machine: use 127.0.0.1 or localhost in the base URL, or ask the operator of the \
+             gateway to add the name to `hosts` or to set an access token"
+        }
+        Err(Foreign::Page) => {
+            "endstop: this upstream uses the gateway's own key, and a web page of another site sent \
+             the request: ask the operator of the gateway to add the site to `hosts` or to set an \
+             access token"
+        }
+    };
+    Err(Refused::new(StatusCode::FORBIDDEN, "endstop_foreign_origin", message))
 }
 
 fn caller(

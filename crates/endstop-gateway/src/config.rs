@@ -92,6 +92,9 @@ pub struct Config {
     /// Silence after which a guarded stream gets a comment; none by default.
     #[serde(deserialize_with = "optional_duration")]
     pub heartbeat: Option<Duration>,
+    /// Names of this machine, besides loopback ones, that the `Host` header of a request may have
+    /// where the gateway's own key is used without a token, and on an admin listener on loopback.
+    pub hosts: Vec<String>,
     /// The environment variable with the token that callers of the gateway's own keys must show.
     pub access_token_env: Option<String>,
     /// The file with it.
@@ -150,6 +153,7 @@ impl Default for Config {
             tool_calls: ToolCalls::Gate,
             allow_looser: false,
             heartbeat: None,
+            hosts: Vec::new(),
             access_token_env: None,
             access_token_file: None,
             admin_token_env: None,
@@ -313,9 +317,11 @@ pub struct Limits {
     /// For a client to take in what was sent to it.
     #[serde(deserialize_with = "duration")]
     pub client_write: Duration,
-    /// For a client to send a request's head, and between two pieces of its body.
+    /// For a client to send a request's head, and for each `body_rate` of its body.
     #[serde(deserialize_with = "duration")]
     pub client_read: Duration,
+    /// The lowest rate of a request's body, in bytes a second, over `client_read`.
+    pub body_rate: u64,
     /// For a connection without a request.
     #[serde(deserialize_with = "duration")]
     pub keep_alive: Duration,
@@ -338,8 +344,10 @@ pub struct Limits {
     pub event_bytes: usize,
     /// The largest plain response that is judged before it is passed on, in bytes.
     pub plain_bytes: usize,
-    /// The most connections at once.
+    /// The most connections of clients at once. Fewer if the process may not open as many files.
     pub connections: usize,
+    /// The most connections of operators at once.
+    pub admin_connections: usize,
 }
 
 impl Default for Limits {
@@ -352,6 +360,7 @@ impl Default for Limits {
             total: Duration::from_secs(30 * 60),
             client_write: Duration::from_secs(60),
             client_read: Duration::from_secs(10),
+            body_rate: 1 << 10,
             keep_alive: Duration::from_secs(75),
             proof: Duration::from_secs(2),
             keep_waiting: Duration::from_secs(15),
@@ -362,6 +371,7 @@ impl Default for Limits {
             event_bytes: 16 << 20,
             plain_bytes: 8 << 20,
             connections: 20_000,
+            admin_connections: 100,
         }
     }
 }

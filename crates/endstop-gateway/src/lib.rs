@@ -32,6 +32,7 @@ pub mod disposition;
 mod error;
 mod exchange;
 mod gateway;
+mod listener;
 mod respond;
 mod retries;
 pub mod route;

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use endstop::dialect::GatewayError;
 use endstop::next_request::UsageOption;
-use endstop::{Profile, Reason, RequestInfo, TransportEnd, Unreachable, Wire, provider};
+use endstop::{Closed, Profile, Reason, RequestInfo, TransportEnd, Unreachable, Wire, provider};
 use futures_util::FutureExt as _;
 use futures_util::future::Either;
 use http_body_util::BodyExt as _;
@@ -17,10 +17,11 @@ use hyper::body::{Body as _, Incoming};
 use hyper::header::{self, HeaderValue};
 use hyper::{Method, Request, Response, StatusCode, Version};
 
-use crate::admit::{Admitted, Refused, admit};
+use crate::admit::{Admitted, METHODS, Refused, admit};
 use crate::client::body::{Answer, Pieces, response};
 use crate::client::connection::{Busy, Peer, Phase};
 use crate::client::headers::{self, own};
+use crate::client::upload::{Upload, UploadError};
 use crate::config::Mode;
 use crate::disposition::Terms;
 use crate::exchange::{Exchange, Opening};
@@ -33,28 +34,25 @@ use crate::watch::GuardAction;
 pub(crate) fn serve(
     shared: Arc<Shared>,
     peer: Arc<Peer>,
+    mut busy: Busy,
     request: Request<Incoming>,
 ) -> impl Future<Output = Response<Answer>> + Send {
     let version = request.version();
-    let busy = (version <= Version::HTTP_11).then(|| {
-        peer.set(Phase::Waiting);
-        Busy(peer.clone())
-    });
-    let after_last = busy.is_some() && peer.was_last();
+    let http1 = version <= Version::HTTP_11;
+    let after_last = http1 && peer.was_last();
     // What follows a chunked request on its connection could be read in two ways.
-    if busy.is_some() && request.headers().contains_key(header::TRANSFER_ENCODING) {
+    if http1 && request.headers().contains_key(header::TRANSFER_ENCODING) {
         peer.close_after();
     }
-    let upgrades = request.headers().contains_key(header::UPGRADE);
-    let serving = Serving { shared, peer: peer.clone(), version };
+    let leaves_http =
+        request.headers().contains_key(header::UPGRADE) || request.method() == Method::CONNECT;
+    let serving = Serving { shared, peer, version };
     let finish = move |mut response: Response<Answer>| {
         let chunks = version == Version::HTTP_11 && response.body().size_hint().exact().is_none();
-        if let Some(busy) = busy {
-            peer.set(if chunks { Phase::Chunked } else { Phase::Other });
-            response.body_mut().busy = Some(busy);
-        }
-        if upgrades && version <= Version::HTTP_11 {
-            // What follows may be meant for the upgraded protocol.
+        busy.responds(if chunks { Phase::Chunked } else { Phase::Other });
+        response.body_mut().busy = Some(busy);
+        if leaves_http && http1 {
+            // What follows may be meant for another protocol.
             response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
         }
         response
@@ -193,7 +191,7 @@ async fn pass(
             Err(refused) => return refuse(profile, id, &refused),
         }
     } else {
-        RequestBody::Passed(body)
+        RequestBody::Passed(Upload::new(body, &settings.config.limits))
     };
     let request = match outgoing(&routed, parts.method, parts.headers, body) {
         Ok(request) => request,
@@ -205,6 +203,7 @@ async fn pass(
             let body = body.into_http().map_or_else(|| Answer::whole(""), Answer::passed);
             response(parts.status, headers::returned(parts.headers, id), body)
         }
+        Err(TransportEnd::ClientGone) => refuse(profile, id, &slow_request()),
         Err(close) => {
             let watcher =
                 endstop::Watcher::new(profile, endstop::Head::default(), RequestInfo::default());
@@ -221,8 +220,16 @@ fn with_usage(body: Bytes, usage: Option<UsageOption>) -> (Bytes, Option<IsExtra
     added.map_or((body, None), |(body, is_extra)| (Bytes::from(body), Some(is_extra)))
 }
 
-async fn read_body(mut body: Incoming, settings: &Settings) -> Result<Bytes, Refused> {
+/// Returns the refusal of a request whose body comes too slowly.
+fn slow_request() -> Refused {
+    let message =
+        "endstop: the body of the request did not arrive in time (client_read, body_rate)";
+    Refused::new(StatusCode::REQUEST_TIMEOUT, "endstop_slow_request", message)
+}
+
+async fn read_body(body: Incoming, settings: &Settings) -> Result<Bytes, Refused> {
     let limits = &settings.config.limits;
+    let mut body = Upload::new(body, limits);
     let too_large = || {
         let message =
             format!("endstop: the request is larger than {} bytes (body_bytes)", limits.body_bytes);
@@ -233,13 +240,10 @@ async fn read_body(mut body: Incoming, settings: &Settings) -> Result<Bytes, Ref
     }
     let mut gathered = Pieces::default();
     loop {
-        let frame = tokio::time::timeout(limits.client_read, body.frame()).await.map_err(|_| {
-            let message = "endstop: the body of the request did not arrive in time (client_read)";
-            Refused::new(StatusCode::REQUEST_TIMEOUT, "endstop_slow_request", message)
-        })?;
-        match frame {
+        match body.frame().await {
             None => return Ok(gathered.bytes()),
-            Some(Err(_)) => {
+            Some(Err(UploadError::TooSlow)) => return Err(slow_request()),
+            Some(Err(UploadError::Broken(_))) => {
                 let message = "endstop: the body of the request could not be read";
                 return Err(Refused::new(StatusCode::BAD_REQUEST, "endstop_bad_request", message));
             }
@@ -266,11 +270,18 @@ fn unreachable(exchange: &mut Exchange, close: TransportEnd) -> Response<Answer>
 
 fn no_answer(
     profile: &Profile,
-    headers: hyper::HeaderMap,
+    mut headers: hyper::HeaderMap,
     ending: &endstop::Ending,
 ) -> Response<Answer> {
-    let timed_out = ending.reason == Reason::TimedOut;
-    let status = if timed_out { StatusCode::GATEWAY_TIMEOUT } else { StatusCode::BAD_GATEWAY };
+    let exhausted = Closed::Unreachable(Unreachable::Exhausted);
+    let status = match (ending.closed == exhausted, ending.reason) {
+        (true, _) => StatusCode::SERVICE_UNAVAILABLE,
+        (false, Reason::TimedOut) => StatusCode::GATEWAY_TIMEOUT,
+        (false, _) => StatusCode::BAD_GATEWAY,
+    };
+    if status == StatusCode::SERVICE_UNAVAILABLE {
+        headers.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+    }
     let message =
         format!("endstop: no answer from the upstream ({}): {}.", ending.cause(), ending.sentence);
     let error = GatewayError {
@@ -294,6 +305,9 @@ fn refuse(profile: &Profile, id: &str, refused: &Refused) -> Response<Answer> {
     };
     let mut headers = headers::of_error(id);
     headers.insert(own::SHOULD_RETRY, HeaderValue::from_static("false"));
+    if *status == StatusCode::METHOD_NOT_ALLOWED {
+        headers.insert(header::ALLOW, HeaderValue::from_static(METHODS));
+    }
     response(*status, headers, Answer::whole(profile.error_body(&error)))
 }
 

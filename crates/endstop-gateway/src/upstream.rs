@@ -18,6 +18,7 @@ use hyper_util::rt::{TokioExecutor, TokioTimer};
 
 use crate::admit::Refused;
 use crate::client::headers::strip;
+use crate::client::upload::{Upload, UploadError};
 use crate::config::{Config, Limits};
 use crate::error::Error;
 use crate::route::{Routed, Upstream};
@@ -29,17 +30,17 @@ pub(crate) enum RequestBody {
     /// All of it.
     Whole(Option<Bytes>),
     /// The client's body, passed on as it arrives.
-    Passed(Incoming),
+    Passed(Upload),
 }
 
 impl Body for RequestBody {
     type Data = Bytes;
-    type Error = hyper::Error;
+    type Error = UploadError;
 
     fn poll_frame(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+    ) -> Poll<Option<Result<Frame<Bytes>, UploadError>>> {
         match self.get_mut() {
             Self::Whole(bytes) => Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes)))),
             Self::Passed(body) => Pin::new(body).poll_frame(cx),

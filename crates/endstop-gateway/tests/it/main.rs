@@ -11,10 +11,13 @@
 
 mod client;
 mod faults;
+mod hostile;
 mod identity;
 mod leaving;
 mod ledger;
 mod record;
 mod requests;
 mod secrets;
+mod secure;
 mod soak;
+mod sockets;

@@ -163,6 +163,33 @@ impl Process {
         rustix::process::prlimit(Some(self.pid()), Resource::Fsize, limit).unwrap();
     }
 
+    /// From now on it may open no more descriptors than those below the highest that is open; all that
+    /// it may with `None`.
+    pub(crate) fn limit_descriptors(&self, limited: Option<()>) {
+        let maximum = rustix::process::getrlimit(Resource::Nofile).maximum;
+        let open = fs::read_dir(format!("/proc/{}/fd", self.child.id())).unwrap();
+        let numbers = open.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+        let highest: u64 = numbers.max().unwrap();
+        let current = limited.map_or(maximum, |()| Some(highest + 1));
+        let limit = Rlimit { current, maximum };
+        rustix::process::prlimit(Some(self.pid()), Resource::Nofile, limit).unwrap();
+    }
+
+    /// Its memory, in KiB.
+    pub(crate) fn memory(&self) -> u64 {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+        line.trim().trim_end_matches(" kB").parse().unwrap()
+    }
+
+    /// How many sockets it has open.
+    pub(crate) fn sockets(&self) -> usize {
+        let open = fs::read_dir(format!("/proc/{}/fd", self.child.id())).unwrap();
+        // One may be closed meanwhile.
+        let names = open.filter_map(|entry| fs::read_link(entry.ok()?.path()).ok());
+        names.filter(|name| name.to_string_lossy().starts_with("socket:")).count()
+    }
+
     /// Ends it at once.
     pub(crate) fn kill(mut self) {
         self.child.kill().unwrap();
