@@ -201,7 +201,8 @@ impl Gateway {
         });
         let looking = tokio::spawn(look_after(shared.clone(), limits.client_write));
         let watching = tokio::spawn(look_at_recording(shared.clone()));
-        if most < limits.connections {
+        // By default, it is what the descriptors allow.
+        if most < limits.connections && limits.connections != Limits::default().connections {
             shared.watch.notice(&format!(
                 "endstop: at most {most} connections at once, not {}: the limit of open files \
                  (ulimit -n) allows no more. Raise it, or set limits.connections",

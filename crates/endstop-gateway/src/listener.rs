@@ -124,16 +124,7 @@ impl<S: Services> Acceptor<S> {
         let open = Open(self.open.clone());
         if before >= most {
             drop(open);
-            // Beyond this number they are only closed.
-            if let Ok(permit) = away.clone().try_acquire_owned() {
-                let telling = tell(stream, self.tls.clone());
-                tokio::spawn(async move {
-                    let _permit = permit;
-                    // A client that does not listen is closed all the same.
-                    let _ = tokio::time::timeout(TELL, telling).await;
-                });
-            }
-            return;
+            return self.send_away(stream, away);
         }
         // Small frames must leave at once.
         let _ = stream.set_nodelay(true);
@@ -161,6 +152,23 @@ impl<S: Services> Acceptor<S> {
                 });
             }
         }
+    }
+
+    /// Tells a client that there is no slot for it.
+    fn send_away(&self, stream: TcpStream, away: &Arc<Semaphore>) {
+        let Ok(permit) = away.clone().try_acquire_owned() else {
+            // They are too many to wait for. Over TLS, they are only closed.
+            if self.tls.is_none() {
+                let _ = stream.try_write(NO_SLOT.as_bytes());
+            }
+            return;
+        };
+        let telling = tell(stream, self.tls.clone());
+        tokio::spawn(async move {
+            let _permit = permit;
+            // A client that does not listen is closed all the same.
+            let _ = tokio::time::timeout(TELL, telling).await;
+        });
     }
 
     /// Tells one client that there is no slot for it, with the spare descriptor.

@@ -58,12 +58,13 @@ async fn connections_without_a_whole_request_end() {
             let address = if protocol.is_empty() { plain.address } else { tls.address };
             let connector = certificate.connector(protocol);
             let label = format!("{:?} {protocol}", String::from_utf8_lossy(start));
+            let start = start.to_vec();
             ending.push(tokio::spawn(async move {
                 let mut stream: Box<dyn Stream> = match protocol {
                     "" => Box::new(TcpStream::connect(address).await.unwrap()),
                     _ => Box::new(secure::connect(&connector, address).await),
                 };
-                stream.write_all(start.to_vec().leak()).await.unwrap();
+                stream.write_all(&start).await.unwrap();
                 stream.flush().await.unwrap();
                 assert_ended(&mut *stream, &label).await;
             }));

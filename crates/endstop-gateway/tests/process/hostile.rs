@@ -39,8 +39,8 @@ async fn start(dir: &Path, more: &str) -> (Sim, Process, Listening) {
 /// Others are served now.
 async fn assert_served(to: SocketAddr) {
     for _ in 0..5 {
-        let asking = Ask::plain("openai-chat", "complete").ask(to);
-        let response = tokio::time::timeout(EVER, asking).await.unwrap().unwrap();
+        let ask = Ask::plain("openai-chat", "complete");
+        let response = tokio::time::timeout(EVER, ask.ask(to)).await.unwrap().unwrap();
         assert_eq!((response.status, response.end), (200, End::Clean), "{response:?}");
     }
 }
