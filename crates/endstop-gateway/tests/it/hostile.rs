@@ -110,13 +110,32 @@ async fn answer(mut stream: TcpStream, seen: Arc<Mutex<Vec<String>>>) {
     while stream.read_buf(&mut input).await.is_ok_and(|read| read > 0) {
         let text = String::from_utf8(input.clone()).unwrap();
         if let Some(length) = length_of(&text) {
-            seen.lock().unwrap().push(text[..length].to_owned());
+            seen.lock().unwrap().push(joined(&text[..length]));
             input.drain(..length);
             stream.write_all(response.as_bytes()).await.unwrap();
         }
     }
     if !input.is_empty() {
         seen.lock().unwrap().push(String::from_utf8(input).unwrap());
+    }
+}
+
+/// A request with its chunks as one: where they are divided is up to those who pass them on.
+fn joined(text: &str) -> String {
+    let (head, body) = text.split_once("\r\n\r\n").unwrap();
+    if !head.contains("transfer-encoding: chunked") {
+        return text.to_owned();
+    }
+    let (mut rest, mut whole) = (body, String::new());
+    loop {
+        let (size, after) = rest.split_once("\r\n").unwrap();
+        let size = usize::from_str_radix(size, 16).unwrap();
+        whole += &after[..size];
+        rest = after[size..].strip_prefix("\r\n").unwrap();
+        if size == 0 {
+            let rest = if rest.is_empty() { "" } else { "trailers: " };
+            return format!("{head}\r\n\r\n{:x}\r\n{whole}\r\n0\r\n{rest}\r\n", whole.len());
+        }
     }
 }
 

@@ -163,14 +163,22 @@ impl Process {
         rustix::process::prlimit(Some(self.pid()), Resource::Fsize, limit).unwrap();
     }
 
-    /// From now on it may open no more descriptors than those below the highest that is open; all that
-    /// it may with `None`.
-    pub(crate) fn limit_descriptors(&self, limited: Option<()>) {
+    /// From now on it may open no descriptor, unless it closes another one first.
+    pub(crate) fn exhaust_descriptors(&self) {
+        let is_open = |number: &u64| {
+            fs::symlink_metadata(format!("/proc/{}/fd/{number}", self.child.id())).is_ok()
+        };
+        let first_free = (0..).find(|number| !is_open(number));
+        self.limit_descriptors(first_free);
+    }
+
+    /// It may open as many descriptors as it could at first.
+    pub(crate) fn free_descriptors(&self) {
+        self.limit_descriptors(rustix::process::getrlimit(Resource::Nofile).maximum);
+    }
+
+    fn limit_descriptors(&self, current: Option<u64>) {
         let maximum = rustix::process::getrlimit(Resource::Nofile).maximum;
-        let open = fs::read_dir(format!("/proc/{}/fd", self.child.id())).unwrap();
-        let numbers = open.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
-        let highest: u64 = numbers.max().unwrap();
-        let current = limited.map_or(maximum, |()| Some(highest + 1));
         let limit = Rlimit { current, maximum };
         rustix::process::prlimit(Some(self.pid()), Resource::Nofile, limit).unwrap();
     }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use endstop_sim::{Options, Sim};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::{TcpSocket, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 
 use crate::child::{EVER, Listening, Process, config};
 use crate::client::{self, End};
@@ -146,12 +146,38 @@ async fn half_connections_on_the_tls_listener() {
     sim.stop().await;
 }
 
+/// An upstream whose streams never end.
+async fn endless() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let events = "event: ping\ndata: {\"type\": \"ping\"}\n\n".repeat(100);
+    let chunk = format!("{:x}\r\n{events}\r\n", events.len());
+    let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\
+                transfer-encoding: chunked\r\n\r\n";
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let chunk = chunk.clone();
+            tokio::spawn(async move {
+                let _ = stream.write_all(head.as_bytes()).await;
+                while stream.write_all(chunk.as_bytes()).await.is_ok() {}
+            });
+        }
+    });
+    address
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn clients_that_do_not_read() {
     let temp = tempfile::tempdir().unwrap();
-    let (sim, process, listening) =
-        start(temp.path(), "[limits]\nclient_write = '4s'\nclient_read = '60s'").await;
-    let ask = Ask::new("openai-chat", "no-newline=16000000");
+    let sim = Sim::start(Options { kept_bytes: 0, ..Options::default() }).await.unwrap();
+    let more = "log = 'off'\n[limits]\nclient_write = '4s'\nclient_read = '60s'";
+    let file = config(temp.path(), &sim.url(), "off", more);
+    let text = fs::read_to_string(&file).unwrap();
+    let upstream = format!("http://{}", endless().await);
+    fs::write(&file, text.replace(&format!("{}/anthropic", sim.url()), &upstream)).unwrap();
+    let process = Process::start(&file);
+    let listening = process.listening();
+    let ask = Ask::new("anthropic", "complete");
     let mut unread = Vec::new();
     for _ in 0..200 {
         let socket = TcpSocket::new_v4().unwrap();
@@ -188,7 +214,7 @@ async fn out_of_descriptors() {
         assert_eq!(client.finish().await.status, 200);
         connected.push(client);
     }
-    process.limit_descriptors(Some(()));
+    process.exhaust_descriptors();
     // Nobody waits: who is not accepted is answered.
     let mut accepted = Vec::new();
     let refused = loop {
@@ -222,7 +248,7 @@ async fn out_of_descriptors() {
     assert_eq!(told.status, 503, "{told:?}");
     assert_eq!(told.header("retry-after"), "1");
     drop((asking, accepted));
-    process.limit_descriptors(None);
+    process.free_descriptors();
     assert_served(listening.address).await;
     process.stop();
     sim.stop().await;
