@@ -4,27 +4,38 @@ mod openapi;
 mod query;
 
 use std::convert::Infallible;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll};
 
-use axum::extract::{Path, Request, State};
-use axum::http::{StatusCode, header};
+use axum::extract::{Path, State};
+use axum::http::{Method, StatusCode, header};
 use axum::middleware::{self, Next};
+use axum::response::IntoResponse;
 use axum::response::sse::{Event, KeepAlive, Sse};
-use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Json, Router};
+use bytes::Bytes;
 use endstop_store::{Backend, Error as StoreError};
 use futures_util::stream::{self, Stream};
+use hyper::Version;
+use hyper::body::{Body, Frame, Incoming, SizeHint};
 use serde_json::{Value, json};
 use tokio::sync::broadcast::error::RecvError;
+use tower_service::Service as _;
 
+use crate::client::connection::{Busy, Phase};
+use crate::client::origin::{self, Foreign};
 use crate::config::Secret;
 use crate::settings::Shared;
 use crate::watch::recent::Wanted;
 use query::{Asking, asked, wanted};
 
 pub use openapi::openapi;
+
+type Request<B = axum::body::Body> = axum::http::Request<B>;
+type Response<B = axum::body::Body> = axum::http::Response<B>;
 
 /// State of the listener.
 #[derive(Clone, Debug)]
@@ -35,6 +46,48 @@ pub struct Admin {
     pub token: Option<Secret>,
     /// Whether new requests are accepted.
     pub ready: Arc<AtomicBool>,
+    /// Whether only this machine can reach the listener.
+    pub local: bool,
+}
+
+/// Serves one request.
+pub(crate) async fn serve(
+    mut router: Router,
+    mut busy: Busy,
+    request: Request<Incoming>,
+) -> Result<Response<Page>, Infallible> {
+    let version = request.version();
+    let response = router.call(request).await?;
+    let chunks = version == Version::HTTP_11 && response.body().size_hint().exact().is_none();
+    busy.responds(if chunks { Phase::Chunked } else { Phase::Other });
+    Ok(response.map(|body| Page { body, _busy: busy }))
+}
+
+/// The body of a response to an operator.
+#[derive(Debug)]
+pub(crate) struct Page {
+    body: axum::body::Body,
+    _busy: Busy,
+}
+
+impl Body for Page {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        Pin::new(&mut self.body).poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
 }
 
 /// The listener's routes.
@@ -55,6 +108,7 @@ pub fn router(admin: Admin) -> Router {
         .fallback(|| async {
             wrong(StatusCode::NOT_FOUND, "unknown path: see /endstop/v1/openapi.json")
         })
+        .layer(middleware::from_fn_with_state(admin.clone(), check))
         .layer(middleware::map_response(secure))
         .with_state(admin)
 }
@@ -69,6 +123,31 @@ async fn secure(mut response: Response) -> Response {
         headers.insert(name, header::HeaderValue::from_static(value));
     }
     response
+}
+
+/// Refuses requests that a web page could send.
+async fn check(State(admin): State<Admin>, request: Request, next: Next) -> Response {
+    if request.method() == Method::CONNECT {
+        let message = "the method CONNECT is not supported: this is not a proxy";
+        return wrong(StatusCode::METHOD_NOT_ALLOWED, message);
+    }
+    let settings = admin.shared.settings();
+    let hosts = &settings.config.hosts;
+    let checked = match admin.local {
+        true => origin::check(&request, hosts),
+        false => origin::check_page(&request, hosts),
+    };
+    match checked {
+        Ok(()) => next.run(request).await,
+        Err(Foreign::Host) => wrong(
+            StatusCode::FORBIDDEN,
+            "the Host header does not name this machine: use 127.0.0.1 or localhost, or add the \
+             name to `hosts` in the gateway's configuration",
+        ),
+        Err(Foreign::Page) => {
+            wrong(StatusCode::FORBIDDEN, "a web page of another site may not read this")
+        }
+    }
 }
 
 fn wrong(status: StatusCode, message: &str) -> Response {

@@ -12,10 +12,14 @@ use hyper::{Method, Request, StatusCode};
 use crate::callers::{BadTeam, Caller, key_shown, shows_token};
 use crate::client::connection::Peer;
 use crate::client::headers::own;
+use crate::client::origin::{self, Foreign};
 use crate::config::{Mode, ToolCalls};
 use crate::rates::{Limit, Rates, Slot, TooMany, Who};
 use crate::route::{NoRoute, Routed, Why};
 use crate::settings::Settings;
+
+/// Methods that are passed on.
+const METHODS: &str = "DELETE, GET, HEAD, OPTIONS, PATCH, POST, PUT";
 
 /// An admitted request.
 pub(crate) struct Admitted<'r> {
@@ -66,14 +70,17 @@ pub(crate) fn admit<'r, B>(
     peer: &Peer,
     request: &Request<B>,
 ) -> Result<Admitted<'r>, Denied> {
-    check_connect(request)?;
+    check_request(request).map_err(|refused| Box::new((provider::GENERIC.main, refused)))?;
     let routed =
         settings.routes.find(request.uri()).map_err(|lost| no_route(settings, request, lost))?;
     let main = routed.upstream.provider.main;
     let wire = wire(settings, &routed, request).map_err(|refused| Box::new((main, refused)))?;
     let told_in = wire.as_ref().map_or(main, |wire| wire.profile);
     let denied = |refused| Box::new((told_in, refused));
-    check_head(request).and_then(|()| check_token(settings, &routed, request)).map_err(denied)?;
+    check_head(request)
+        .and_then(|()| check_token(settings, &routed, request))
+        .and_then(|()| check_origin(settings, &routed, request))
+        .map_err(denied)?;
     let wire = read(wire, &routed, request).map_err(denied)?;
     let (mode, tool_calls) = modes(settings, &routed, request.headers()).map_err(denied)?;
     let caller = caller(settings, peer, &routed, request).map_err(denied)?;
@@ -195,14 +202,28 @@ fn slot<B>(
     })
 }
 
-fn check_connect<B>(request: &Request<B>) -> Result<(), Denied> {
-    if request.method() != Method::CONNECT {
-        return Ok(());
+/// Checks what must be so of every request, whatever its path.
+fn check_request<B>(request: &Request<B>) -> Result<(), Refused> {
+    let not_allowed =
+        |message: &str| Refused::new(StatusCode::METHOD_NOT_ALLOWED, "endstop_bad_method", message);
+    if request.method() == Method::CONNECT {
+        return Err(not_allowed(
+            "endstop: the method CONNECT is not supported: set this address as a base URL, not as a \
+             proxy",
+        ));
     }
-    let message = "endstop: the method CONNECT is not supported: set this address as a base URL, not \
-                   as a proxy";
-    let refused = Refused::new(StatusCode::METHOD_NOT_ALLOWED, "endstop_bad_method", message);
-    Err(Box::new((provider::GENERIC.main, refused)))
+    // TRACE would send back the key that the upstream is shown.
+    if !METHODS.split(", ").any(|method| method == request.method()) {
+        let message = format!("endstop: the method is not supported: expected one of {METHODS}");
+        return Err(not_allowed(&message));
+    }
+    if request.headers().get_all(header::HOST).iter().count() > 1 {
+        return Err(Refused::header("endstop: the request has several Host headers: send one"));
+    }
+    if request.headers().get_all(header::CONTENT_LENGTH).iter().count() > 1 {
+        return Err(Refused::header("endstop: the request has several content lengths: send one"));
+    }
+    Ok(())
 }
 
 fn check_head<B>(request: &Request<B>) -> Result<(), Refused> {
@@ -245,6 +266,32 @@ fn no_token(settings: &Settings) -> Refused {
          API key, or in x-endstop-token"
     };
     Refused::new(StatusCode::UNAUTHORIZED, "endstop_unauthorized", message)
+}
+
+/// Checks that a request for the gateway's own key was not sent by a foreign web page, if no token
+/// shows it.
+fn check_origin<B>(
+    settings: &Settings,
+    routed: &Routed<'_>,
+    request: &Request<B>,
+) -> Result<(), Refused> {
+    if !routed.upstream.has_own_key() || settings.access_token.is_some() {
+        return Ok(());
+    }
+    let message = match origin::check(request, &settings.config.hosts) {
+        Ok(()) => return Ok(()),
+        Err(Foreign::Host) => {
+            "endstop: this upstream uses the gateway's own key, and the Host header does not name \
+             this machine: use 127.0.0.1 or localhost in the base URL, or ask the operator of the \
+             gateway to add the name to `hosts` or to set an access token"
+        }
+        Err(Foreign::Page) => {
+            "endstop: this upstream uses the gateway's own key, and a web page of another site sent \
+             the request: ask the operator of the gateway to add the site to `hosts` or to set an \
+             access token"
+        }
+    };
+    Err(Refused::new(StatusCode::FORBIDDEN, "endstop_foreign_origin", message))
 }
 
 fn caller<B>(

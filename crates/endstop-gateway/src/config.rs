@@ -95,6 +95,9 @@ pub struct Config {
     /// Silence after which a guarded stream gets a comment; none by default.
     #[serde(deserialize_with = "optional_duration")]
     pub heartbeat: Option<Duration>,
+    /// Names of this machine, besides loopback ones, that the `Host` header of a request may have
+    /// where the gateway's own key is used without a token, and on an admin listener on loopback.
+    pub hosts: Vec<String>,
     /// The environment variable with the token that callers of the gateway's own keys must show.
     pub access_token_env: Option<String>,
     /// The file with it.
@@ -157,6 +160,7 @@ impl Default for Config {
             tool_calls: ToolCalls::Gate,
             allow_looser: false,
             heartbeat: None,
+            hosts: Vec::new(),
             access_token_env: None,
             access_token_file: None,
             require_token: false,
@@ -325,9 +329,11 @@ pub struct Limits {
     /// For a client to take in what was sent to it.
     #[serde(deserialize_with = "duration")]
     pub client_write: Duration,
-    /// For a client to send a request's head, and between two pieces of its body.
+    /// For a client to send a request's head, and for each `body_rate` of its body.
     #[serde(deserialize_with = "duration")]
     pub client_read: Duration,
+    /// The lowest rate of a request's body, in bytes a second, over `client_read`.
+    pub body_rate: u64,
     /// For a connection without a request.
     #[serde(deserialize_with = "duration")]
     pub keep_alive: Duration,
@@ -357,8 +363,10 @@ pub struct Limits {
     /// The most memory for the bodies of requests under way, in bytes.
     #[serde(deserialize_with = "size")]
     pub request_memory: usize,
-    /// The most connections at once.
+    /// The most connections of clients at once. Fewer if the process may not open as many files.
     pub connections: usize,
+    /// The most connections of operators at once.
+    pub admin_connections: usize,
     /// The most requests at once with one key, or from one address without a key; 0 for any number.
     pub key_requests: u32,
     /// The most requests within a minute with one key, or from one address without a key; 0 for any
@@ -376,6 +384,7 @@ impl Default for Limits {
             total: Duration::from_secs(30 * 60),
             client_write: Duration::from_secs(60),
             client_read: Duration::from_secs(10),
+            body_rate: 1 << 10,
             keep_alive: Duration::from_secs(75),
             proof: Duration::from_secs(2),
             keep_waiting: Duration::from_secs(15),
@@ -389,6 +398,7 @@ impl Default for Limits {
             connections: 20_000,
             key_requests: 0,
             key_requests_per_minute: 0,
+            admin_connections: 100,
         }
     }
 }

@@ -1,5 +1,6 @@
 //! The listeners, and how they start, reload and stop.
 
+use std::convert::Infallible;
 use std::future::Future;
 use std::net::SocketAddr;
 use std::panic::AssertUnwindSafe;
@@ -8,19 +9,19 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
-use hyper::service::service_fn;
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use hyper_util::server::conn::auto::Builder;
-use hyper_util::server::graceful::GracefulShutdown;
-use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpListener, TcpStream};
+use hyper::body::Incoming;
+use hyper::service::{Service, service_fn};
+use hyper::{Request, Response};
+use tokio::net::TcpListener;
+use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
 
 use crate::admin::{self, Admin};
 use crate::client::body::Answer;
-use crate::client::connection::{ClientIo, Peer, Phase};
+use crate::client::connection::{Busy, Peer};
 use crate::config::{Config, Limits, Secret, Tls, is_loopback};
 use crate::error::Error;
+use crate::listener::{self, Acceptor, AtStop, Protocols, Services};
 use crate::serve;
 use crate::settings::{Settings, Shared};
 use crate::upstream::connect::certificates;
@@ -44,6 +45,8 @@ pub struct Gateway {
     admin_token: Option<Secret>,
     ready: Arc<AtomicBool>,
     connections: Arc<AtomicUsize>,
+    /// The most connections for which there are file descriptors.
+    most: usize,
 }
 
 #[derive(Clone)]
@@ -113,7 +116,8 @@ impl Handle {
 }
 
 impl Gateway {
-    /// Checks the configuration and listens.
+    /// Checks the configuration and listens. The process is allowed as many open files as the system
+    /// permits.
     ///
     /// # Errors
     /// The mistake in the configuration, or the reason why an address cannot be listened on.
@@ -132,6 +136,8 @@ impl Gateway {
         }
         let tls = config.tls.as_ref().map(server_tls).transpose()?;
         let listen = config.listen;
+        let descriptors = listener::raise_descriptors();
+        let most = listener::affordable(descriptors, config.limits.admin_connections);
         let shared = Arc::new(Shared::new(Settings::new(config)?)?);
         let (listener, address) = bind(listen).await?;
         let admin = match admin {
@@ -147,6 +153,7 @@ impl Gateway {
             admin_token: token,
             ready: Arc::new(AtomicBool::new(true)),
             connections: Arc::new(AtomicUsize::new(0)),
+            most,
         })
     }
 
@@ -176,37 +183,49 @@ impl Gateway {
 
     /// Serves until `stop` is ready, then drains: open streams may finish within the drain time.
     pub async fn run(self, stop: impl Future<Output = ()>) {
-        let Self { shared, listener, tls, admin, admin_token, ready, connections, .. } = self;
-        let settings = shared.settings();
-        let limits = settings.config.limits.clone();
-        let operators = admin.map(|(listener, _)| {
-            let token = admin_token;
-            let admin = Admin { shared: shared.clone(), token, ready: ready.clone() };
+        let Self { shared, listener, tls, admin, admin_token, ready, connections, most, .. } = self;
+        let limits = shared.settings().config.limits.clone();
+        let (stop_operators, operators_stop) = watch::channel(());
+        let operators = admin.map(|(listener, address)| {
+            let (local, ready) = (is_loopback(address), ready.clone());
+            let admin = Admin { shared: shared.clone(), token: admin_token, ready, local };
+            let acceptor = Acceptor {
+                services: Operators { shared: shared.clone(), router: admin::router(admin) },
+                tls: None,
+                open: Arc::default(),
+                stop: operators_stop,
+                at_stop: AtStop::End,
+            };
             // A listener that fails leaves the data path alone.
-            tokio::spawn(async move {
-                let _ = axum::serve(listener, admin::router(admin)).await;
-            })
+            tokio::spawn(acceptor.run(listener))
         });
-        drop(settings);
         let looking = tokio::spawn(look_after(shared.clone(), limits.client_write));
-        let watching = tokio::spawn(watch(shared.clone()));
-        let graceful = GracefulShutdown::new();
-        let door = Acceptor { shared: shared.clone(), tls, connections, limits: limits.clone() };
-        tokio::pin!(stop);
-        loop {
-            tokio::select! {
-                biased;
-                () = &mut stop => break,
-                accepted = listener.accept() => match accepted {
-                    Ok((stream, _)) => door.open(stream, &graceful),
-                    // Out of descriptors, most likely: those under way free some.
-                    Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
-                },
-            }
+        let watching = tokio::spawn(look_at_recording(shared.clone()));
+        // By default, it is what the descriptors allow.
+        if most < limits.connections && limits.connections != Limits::default().connections {
+            shared.watch.notice(&format!(
+                "endstop: at most {most} connections at once, not {}: the limit of open files \
+                 (ulimit -n) allows no more. Raise it, or set limits.connections",
+                limits.connections
+            ));
+        }
+        let (stop_clients, clients_stop) = watch::channel(());
+        let acceptor = Acceptor {
+            services: Clients { shared: shared.clone(), most },
+            tls: tls.map(|TlsAcceptorBox(tls)| tls),
+            open: connections,
+            stop: clients_stop,
+            at_stop: AtStop::Finish,
+        };
+        tokio::select! {
+            biased;
+            () = stop => {}
+            () = acceptor.run(listener) => {}
         }
         ready.store(false, Ordering::Release);
-        drop(listener);
-        let drained = graceful.shutdown();
+        // Nobody listens to it if nobody is connected.
+        let _ = stop_clients.send(());
+        let drained = stop_clients.closed();
         tokio::pin!(drained);
         if tokio::time::timeout(limits.drain, &mut drained).await.is_err() {
             shared.live.shut_down();
@@ -218,6 +237,7 @@ impl Gateway {
         if let Some(operators) = operators {
             operators.abort();
         }
+        drop(stop_operators);
         // What is not loaded by then is at the next start.
         let _ = tokio::task::spawn_blocking(move || {
             let loaded = shared.recording.as_ref().is_none_or(|recording| recording.stop(LAST));
@@ -247,7 +267,7 @@ async fn look_after(shared: Arc<Shared>, limit: Duration) {
 }
 
 /// Logs when recording begins to fail, and when it works again.
-async fn watch(shared: Arc<Shared>) {
+async fn look_at_recording(shared: Arc<Shared>) {
     let Some(recording) = &shared.recording else { return };
     if let Some(found) = recording.found() {
         shared.watch.notice(&format!("endstop: {found}"));
@@ -262,121 +282,84 @@ async fn watch(shared: Arc<Shared>) {
     }
 }
 
-/// Accepts connections of clients.
-struct Acceptor {
+/// Serves clients.
+struct Clients {
     shared: Arc<Shared>,
-    tls: Option<TlsAcceptorBox>,
-    connections: Arc<AtomicUsize>,
-    limits: Limits,
+    /// The most connections for which there are file descriptors.
+    most: usize,
 }
 
-/// Counts a connected client while it lives.
-struct Connected(Arc<AtomicUsize>);
+impl Services for Clients {
+    type Body = Answer;
 
-impl Drop for Connected {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::AcqRel);
+    fn service(
+        &self,
+        peer: Arc<Peer>,
+    ) -> impl Service<
+        Request<Incoming>,
+        Response = Response<Answer>,
+        Error = Infallible,
+        Future: Send + 'static,
+    > + Send
+    + 'static {
+        let shared = self.shared.clone();
+        service_fn(move |request: Request<Incoming>| {
+            // At once: what is read before the first poll belongs to a request that is under way.
+            let busy = Busy::new(peer.clone(), request.version());
+            let serving = serve::serve(shared.clone(), peer.clone(), busy, request);
+            // A fault of ours ends one request, and no other.
+            AssertUnwindSafe(serving)
+                .catch_unwind()
+                .map(|served| Ok(served.unwrap_or_else(|_| serve::broke())))
+        })
+    }
+
+    fn limits(&self) -> (Limits, usize) {
+        let limits = self.shared.settings().config.limits.clone();
+        let most = limits.connections.min(self.most);
+        (limits, most)
+    }
+
+    fn protocols(&self) -> Protocols {
+        Protocols::All
     }
 }
 
-impl Acceptor {
-    fn open(&self, stream: TcpStream, graceful: &GracefulShutdown) {
-        let count = self.connections.fetch_add(1, Ordering::AcqRel);
-        let connected = Connected(self.connections.clone());
-        if count >= self.limits.connections {
-            let body =
-                "{\"error\":{\"message\":\"endstop: too many connections; try again later\"}}";
-            let response = format!(
-                "HTTP/1.1 503 Service Unavailable\r\nconnection: close\r\nretry-after: 1\r\n\
-                 content-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
-                body.len()
-            );
-            // Nobody is owed more than a try.
-            let _ = stream.try_write(response.as_bytes());
-            return;
-        }
-        // Small frames must leave at once.
-        let _ = stream.set_nodelay(true);
-        let peer = Arc::new(Peer::of(&stream));
-        match &self.tls {
-            None => {
-                let io = ClientIo::new(stream, peer.clone(), &self.limits);
-                self.serve(io, peer, graceful, connected);
-            }
-            Some(TlsAcceptorBox(acceptor)) => {
-                let accepting = acceptor.accept(stream);
-                let limit = self.limits.tls;
-                let watcher = graceful.watcher();
-                let (shared, limits) = (self.shared.clone(), self.limits.clone());
-                tokio::spawn(async move {
-                    let _connected = connected;
-                    if let Ok(Ok(io)) = tokio::time::timeout(limit, accepting).await {
-                        let builder = builder(&limits);
-                        let service = service(shared, peer);
-                        let connection = builder.serve_connection(TokioIo::new(io), service);
-                        // How the connection ended is told of each request on it.
-                        let _ = watcher.watch(connection.into_owned()).await;
-                    }
-                });
-            }
-        }
-    }
-
-    fn serve<I>(&self, io: I, peer: Arc<Peer>, graceful: &GracefulShutdown, connected: Connected)
-    where
-        I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    {
-        let builder = builder(&self.limits);
-        let service = service(self.shared.clone(), peer);
-        let connection = builder.serve_connection(TokioIo::new(io), service).into_owned();
-        let watched = graceful.watch(connection);
-        tokio::spawn(async move {
-            let _connected = connected;
-            // How the connection ended is told of each request on it.
-            let _ = watched.await;
-        });
-    }
-}
-
-fn service(
+/// Serves operators.
+struct Operators {
     shared: Arc<Shared>,
-    peer: Arc<Peer>,
-) -> impl hyper::service::Service<
-    hyper::Request<hyper::body::Incoming>,
-    Response = hyper::Response<Answer>,
-    Error = std::convert::Infallible,
-    Future: Send + 'static,
-> {
-    service_fn(move |request: hyper::Request<hyper::body::Incoming>| {
-        // At once: what is read before the first poll belongs to a request that is under way.
-        if request.version() <= hyper::Version::HTTP_11 {
-            peer.set(Phase::Waiting);
-        }
-        let serving = serve::serve(shared.clone(), peer.clone(), request);
-        // A fault of ours ends one request, and no other.
-        AssertUnwindSafe(serving)
-            .catch_unwind()
-            .map(|served| Ok(served.unwrap_or_else(|_| serve::broke())))
-    })
+    router: axum::Router,
 }
 
-fn builder(limits: &Limits) -> Builder<TokioExecutor> {
-    let mut builder = Builder::new(TokioExecutor::new());
-    builder
-        .http1()
-        .timer(TokioTimer::new())
-        .header_read_timeout(limits.client_read.max(limits.keep_alive))
-        .max_headers(limits.head_fields)
-        .max_buf_size(limits.head_bytes.max(8 << 10));
-    builder
-        .http2()
-        .timer(TokioTimer::new())
-        .max_concurrent_streams(250)
-        .max_header_list_size(u32::try_from(limits.head_bytes).unwrap_or(u32::MAX))
-        .initial_stream_window_size(64 << 10)
-        .initial_connection_window_size(1 << 20)
-        .keep_alive_interval(Duration::from_secs(30));
-    builder
+impl Services for Operators {
+    type Body = admin::Page;
+
+    fn service(
+        &self,
+        peer: Arc<Peer>,
+    ) -> impl Service<
+        Request<Incoming>,
+        Response = Response<admin::Page>,
+        Error = Infallible,
+        Future: Send + 'static,
+    > + Send
+    + 'static {
+        let router = self.router.clone();
+        service_fn(move |request: Request<Incoming>| {
+            let busy = Busy::new(peer.clone(), request.version());
+            admin::serve(router.clone(), busy, request)
+        })
+    }
+
+    fn limits(&self) -> (Limits, usize) {
+        let limits = self.shared.settings().config.limits.clone();
+        let most = limits.admin_connections;
+        (limits, most)
+    }
+
+    fn protocols(&self) -> Protocols {
+        Protocols::Http1
+    }
 }
 
 fn server_tls(tls: &Tls) -> Result<TlsAcceptorBox, Error> {

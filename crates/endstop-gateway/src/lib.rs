@@ -34,6 +34,7 @@ mod exchange;
 #[cfg(any(test, fuzzing))]
 pub mod fuzzing;
 mod gateway;
+mod listener;
 mod memory;
 mod path;
 mod rates;

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use endstop::dialect::GatewayError;
 use endstop::next_request::UsageOption;
-use endstop::{Ending, Profile, Purpose, Reason, RequestInfo, TransportEnd, Unreachable, Wire, provider};
+use endstop::{Closed, Ending, Profile, Purpose, Reason, RequestInfo, TransportEnd, Unreachable, Wire, provider};
 use futures_util::FutureExt as _;
 use futures_util::future::Either;
 use http_body_util::BodyExt as _;
@@ -22,6 +22,7 @@ use crate::admit::{Admitted, Refused, admit};
 use crate::client::body::{Answer, Pieces, response};
 use crate::client::connection::{Busy, Peer, Phase};
 use crate::client::headers::{self, own};
+use crate::client::upload::{Upload, UploadError};
 use crate::config::Mode;
 use crate::disposition::Terms;
 use crate::exchange::{Exchange, Opening};
@@ -35,28 +36,25 @@ use crate::watch::GuardAction;
 pub(crate) fn serve(
     shared: Arc<Shared>,
     peer: Arc<Peer>,
+    mut busy: Busy,
     request: Request<Incoming>,
 ) -> impl Future<Output = Response<Answer>> + Send {
     let version = request.version();
-    let busy = (version <= Version::HTTP_11).then(|| {
-        peer.set(Phase::Waiting);
-        Busy(peer.clone())
-    });
-    let after_last = busy.is_some() && peer.was_last();
+    let http1 = version <= Version::HTTP_11;
+    let after_last = http1 && peer.was_last();
     // What follows a chunked request on its connection could be read in two ways.
-    if busy.is_some() && request.headers().contains_key(header::TRANSFER_ENCODING) {
+    if http1 && request.headers().contains_key(header::TRANSFER_ENCODING) {
         peer.close_after();
     }
-    let upgrades = request.headers().contains_key(header::UPGRADE);
-    let serving = Serving { shared, peer: peer.clone(), version };
+    let leaves_http =
+        request.headers().contains_key(header::UPGRADE) || request.method() == Method::CONNECT;
+    let serving = Serving { shared, peer, version };
     let finish = move |mut response: Response<Answer>| {
         let chunks = version == Version::HTTP_11 && response.body().size_hint().exact().is_none();
-        if let Some(busy) = busy {
-            peer.set(if chunks { Phase::Chunked } else { Phase::Other });
-            response.body_mut().busy = Some(busy);
-        }
-        if upgrades && version <= Version::HTTP_11 {
-            // What follows may be meant for the upgraded protocol.
+        busy.responds(if chunks { Phase::Chunked } else { Phase::Other });
+        response.body_mut().busy = Some(busy);
+        if leaves_http && http1 {
+            // What follows may be meant for another protocol.
             response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
         }
         response
@@ -201,7 +199,7 @@ impl Serving {
                 Err(refused) => return refuse(profile, id, &refused),
             }
         } else {
-            RequestBody::passed(body)
+            RequestBody::passed(Upload::new(body, &settings.config.limits))
         };
         let token = settings.access_token.as_ref();
         let request = match outgoing(&routed, token, parts.method, parts.headers, body) {
@@ -214,6 +212,7 @@ impl Serving {
                 let body = body.into_http().map_or_else(|| Answer::whole(""), Answer::passed);
                 response(parts.status, headers::returned(parts.headers, id), body)
             }
+            Err(TransportEnd::ClientGone) => refuse(profile, id, &slow_request()),
             Err(close) => {
                 let watcher = endstop::Watcher::new(
                     profile,
@@ -227,8 +226,9 @@ impl Serving {
     }
 
     /// Reads the body of a request. Its memory counts as it arrives, until the last copy of it is gone.
-    async fn read_body(&self, mut body: Incoming, settings: &Settings) -> Result<Bytes, Refused> {
+    async fn read_body(&self, body: Incoming, settings: &Settings) -> Result<Bytes, Refused> {
         let limits = &settings.config.limits;
+        let mut body = Upload::new(body, limits);
         let too_large = || {
             let message = format!(
                 "endstop: the request is larger than {} bytes (body_bytes)",
@@ -243,15 +243,12 @@ impl Serving {
         let mut reserved = self.shared.memory.begin();
         let mut gathered = Pieces::default();
         while !body.is_end_stream() {
-            let until = last.min(Instant::now() + limits.client_read);
-            let frame = tokio::time::timeout_at(until, body.frame()).await.map_err(|_| {
-                let message = "endstop: the body of the request did not arrive in time (client_read, \
-                               total)";
-                Refused::new(StatusCode::REQUEST_TIMEOUT, "endstop_slow_request", message)
-            })?;
+            let frame = tokio::time::timeout_at(last, body.frame());
+            let frame = frame.await.map_err(|_| slow_request())?;
             match frame {
                 None => break,
-                Some(Err(_)) => {
+                Some(Err(UploadError::TooSlow)) => return Err(slow_request()),
+                Some(Err(UploadError::Broken(_))) => {
                     let message = "endstop: the body of the request could not be read";
                     return Err(Refused::new(
                         StatusCode::BAD_REQUEST,
@@ -288,6 +285,13 @@ fn no_memory(_: Full) -> Refused {
     refused.retry_after(5)
 }
 
+/// Returns the refusal of a request whose body comes too slowly.
+fn slow_request() -> Refused {
+    let message =
+        "endstop: the body of the request did not arrive in time (client_read, body_rate, total)";
+    Refused::new(StatusCode::REQUEST_TIMEOUT, "endstop_slow_request", message)
+}
+
 /// Returns the error for an upstream that did not answer, and ends the exchange.
 fn unreachable(exchange: &mut Exchange, close: TransportEnd) -> Response<Answer> {
     let mut headers = headers::of_error(exchange.id());
@@ -310,9 +314,20 @@ fn end_refused(
     answer
 }
 
-fn no_answer(profile: &Profile, headers: hyper::HeaderMap, ending: &Ending) -> Response<Answer> {
-    let timed_out = ending.reason == Reason::TimedOut;
-    let status = if timed_out { StatusCode::GATEWAY_TIMEOUT } else { StatusCode::BAD_GATEWAY };
+fn no_answer(
+    profile: &Profile,
+    mut headers: hyper::HeaderMap,
+    ending: &Ending,
+) -> Response<Answer> {
+    let exhausted = Closed::Unreachable(Unreachable::Exhausted);
+    let status = match (ending.closed == exhausted, ending.reason) {
+        (true, _) => StatusCode::SERVICE_UNAVAILABLE,
+        (false, Reason::TimedOut) => StatusCode::GATEWAY_TIMEOUT,
+        (false, _) => StatusCode::BAD_GATEWAY,
+    };
+    if status == StatusCode::SERVICE_UNAVAILABLE {
+        headers.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+    }
     let message =
         format!("endstop: no answer from the upstream ({}): {}.", ending.cause(), ending.sentence);
     let error = GatewayError {

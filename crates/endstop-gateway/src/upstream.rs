@@ -22,6 +22,7 @@ use tokio::time::Instant;
 use crate::admit::Refused;
 use crate::callers::{drop_query, drop_token};
 use crate::client::headers::strip;
+use crate::client::upload::{Upload, UploadError};
 use crate::config::{Config, Limits, Secret};
 use crate::error::Error;
 use crate::route::{Routed, Upstream};
@@ -35,7 +36,7 @@ pub(crate) enum RequestBody {
     /// A large one, sent piece by piece, so that it shows how far it is.
     Large(Bytes, Progress),
     /// The client's body, passed on as it arrives.
-    Passed(Incoming, Progress),
+    Passed(Upload, Progress),
 }
 
 /// Size of the pieces of large bodies.
@@ -66,7 +67,7 @@ impl RequestBody {
     }
 
     /// Returns a client's body, to be passed on as it arrives.
-    pub(crate) fn passed(body: Incoming) -> Self {
+    pub(crate) fn passed(body: Upload) -> Self {
         Self::Passed(body, Progress::default())
     }
 
@@ -89,12 +90,12 @@ impl RequestBody {
 
 impl Body for RequestBody {
     type Data = Bytes;
-    type Error = hyper::Error;
+    type Error = UploadError;
 
     fn poll_frame(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+    ) -> Poll<Option<Result<Frame<Bytes>, UploadError>>> {
         match self.get_mut() {
             Self::Whole(bytes) => Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes)))),
             Self::Large(bytes, progress) => {

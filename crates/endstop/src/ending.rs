@@ -161,6 +161,8 @@ pub enum Unreachable {
     Tls,
     /// A proxy refused the connection.
     Proxy,
+    /// Our process had no free file descriptor.
+    Exhausted,
     /// Any other cause.
     Other,
 }
@@ -218,7 +220,7 @@ pub enum Closed {
 
 impl Closed {
     /// All values.
-    pub const ALL: [Self; 23] = [
+    pub const ALL: [Self; 24] = [
         Self::Open,
         Self::Proven,
         Self::Eof,
@@ -229,6 +231,7 @@ impl Closed {
         Self::Unreachable(Unreachable::Blocked),
         Self::Unreachable(Unreachable::Tls),
         Self::Unreachable(Unreachable::Proxy),
+        Self::Unreachable(Unreachable::Exhausted),
         Self::Unreachable(Unreachable::Other),
         Self::TimedOut(Timer::Connect),
         Self::TimedOut(Timer::FirstByte),
@@ -264,6 +267,7 @@ impl Closed {
             Self::Unreachable(Unreachable::Blocked) => "unreachable_blocked",
             Self::Unreachable(Unreachable::Tls) => "unreachable_tls",
             Self::Unreachable(Unreachable::Proxy) => "unreachable_proxy",
+            Self::Unreachable(Unreachable::Exhausted) => "unreachable_exhausted",
             Self::Unreachable(Unreachable::Other) => "unreachable",
             Self::TimedOut(Timer::Connect) => "timed_out_connect",
             Self::TimedOut(Timer::FirstByte) => "timed_out_first_byte",
@@ -737,6 +741,7 @@ impl Ending {
             (Closed::Unreachable(Unreachable::Blocked), _) => "blocked_target",
             (Closed::Unreachable(Unreachable::Tls), _) => "tls_error",
             (Closed::Unreachable(Unreachable::Proxy), _) => "proxy_error",
+            (Closed::Unreachable(Unreachable::Exhausted), _) => "out_of_descriptors",
             (Closed::Unreachable(Unreachable::Refused | Unreachable::Other), _) => {
                 "upstream_unreachable"
             }

@@ -289,6 +289,9 @@ fn unreachable_words(why: Unreachable) -> &'static str {
             "the provider could not be reached: its TLS certificate or handshake is invalid"
         }
         Unreachable::Proxy => "the provider could not be reached: the proxy refused the connection",
+        Unreachable::Exhausted => {
+            "the provider was not asked: this process had no free file descriptor"
+        }
         Unreachable::Other => "the provider could not be reached",
     }
 }

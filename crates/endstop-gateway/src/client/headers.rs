@@ -3,6 +3,7 @@
 use endstop::Ending;
 use hyper::header::{self, HeaderMap, HeaderName, HeaderValue};
 
+use super::connection::is_framing;
 use crate::watch::GuardAction;
 
 /// Headers between callers and the gateway.
@@ -69,6 +70,8 @@ fn is_dropped(name: &HeaderName) -> bool {
             | "keep-alive"
             | "proxy-connection"
     ) || name.as_str().starts_with(own::PREFIX)
+        // Some servers read them as if they had a hyphen.
+        || name.as_str().contains('_') && is_framing(name.as_str().as_bytes())
 }
 
 /// Adds the headers that describe an ending.

@@ -19,8 +19,10 @@ use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 use tower_service::Service;
 
+use crate::client::upload::UploadError;
 use crate::config::Limits;
 use crate::error::Error;
+use crate::listener::is_out_of_descriptors;
 
 /// An error of the client library.
 type Cause = Box<dyn std::error::Error + Send + Sync>;
@@ -359,6 +361,9 @@ fn known_close(error: &(dyn std::error::Error + 'static)) -> Option<TransportEnd
             Unresolved::Blocked => Unreachable::Blocked,
         }));
     }
+    if error.is::<UploadError>() {
+        return Some(TransportEnd::ClientGone);
+    }
     if error.is::<rustls::Error>() {
         return Some(TransportEnd::Unreachable(Unreachable::Tls));
     }
@@ -368,7 +373,11 @@ fn known_close(error: &(dyn std::error::Error + 'static)) -> Option<TransportEnd
         return Some(TransportEnd::Truncated);
     }
     use std::io::ErrorKind;
-    let kind = error.downcast_ref::<std::io::Error>()?.kind();
+    let error = error.downcast_ref::<std::io::Error>()?;
+    if is_out_of_descriptors(error) {
+        return Some(TransportEnd::Unreachable(Unreachable::Exhausted));
+    }
+    let kind = error.kind();
     let known = [
         (ErrorKind::ConnectionRefused, TransportEnd::Unreachable(Unreachable::Refused)),
         (ErrorKind::TimedOut, TransportEnd::TimedOut(Timer::Connect)),

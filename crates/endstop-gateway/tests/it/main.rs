@@ -12,6 +12,7 @@
 mod admission;
 mod client;
 mod faults;
+mod hostile;
 mod hostile_answers;
 mod identity;
 mod leaving;
@@ -19,4 +20,6 @@ mod ledger;
 mod record;
 mod requests;
 mod secrets;
+mod secure;
 mod soak;
+mod sockets;

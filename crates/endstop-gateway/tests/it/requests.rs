@@ -322,6 +322,9 @@ async fn row_37_upgrades_are_not_passed_on() {
     let request = "CONNECT openai:443 HTTP/1.1\r\nhost: openai:443\r\n\r\n";
     let response = client::ask(field.address, request).await;
     assert_refused(&response, 405, "CONNECT");
+    assert!(response.header("allow").contains("POST"), "{response:?}");
+    let response = client::ask(field.admin, request).await;
+    assert_eq!(response.status, 405, "{response:?}");
     field.finish().await;
 }
 

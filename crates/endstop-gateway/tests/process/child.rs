@@ -170,6 +170,41 @@ impl Process {
         rustix::process::prlimit(Some(self.pid()), Resource::Fsize, limit).unwrap();
     }
 
+    /// From now on it may open no descriptor, unless it closes another one first.
+    pub(crate) fn exhaust_descriptors(&self) {
+        let is_open = |number: &u64| {
+            fs::symlink_metadata(format!("/proc/{}/fd/{number}", self.child.id())).is_ok()
+        };
+        let first_free = (0..).find(|number| !is_open(number));
+        self.limit_descriptors(first_free);
+    }
+
+    /// It may open as many descriptors as it could at first.
+    pub(crate) fn free_descriptors(&self) {
+        self.limit_descriptors(rustix::process::getrlimit(Resource::Nofile).maximum);
+    }
+
+    fn limit_descriptors(&self, current: Option<u64>) {
+        let maximum = rustix::process::getrlimit(Resource::Nofile).maximum;
+        let limit = Rlimit { current, maximum };
+        rustix::process::prlimit(Some(self.pid()), Resource::Nofile, limit).unwrap();
+    }
+
+    /// Its memory, in KiB.
+    pub(crate) fn memory(&self) -> u64 {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+        line.trim().trim_end_matches(" kB").parse().unwrap()
+    }
+
+    /// How many sockets it has open.
+    pub(crate) fn sockets(&self) -> usize {
+        let open = fs::read_dir(format!("/proc/{}/fd", self.child.id())).unwrap();
+        // One may be closed meanwhile.
+        let names = open.filter_map(|entry| fs::read_link(entry.ok()?.path()).ok());
+        names.filter(|name| name.to_string_lossy().starts_with("socket:")).count()
+    }
+
     /// Ends it at once.
     pub(crate) fn kill(mut self) {
         self.child.kill().unwrap();

@@ -15,6 +15,7 @@ mod child;
 #[expect(dead_code, reason = "other tests use more of it")]
 mod client;
 mod faults;
+mod hostile;
 mod kill;
 mod load;
 #[path = "../../../endstop-store/tests/it/places.rs"]
