@@ -14,18 +14,17 @@ use hyper_util::server::conn::auto::Builder;
 use hyper_util::server::graceful::GracefulShutdown;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
-use tokio_rustls::TlsAcceptor;
 
 use crate::admin::{self, Admin};
 use crate::client::body::Answer;
 use crate::client::connection::{ClientIo, Peer, Phase};
-use crate::config::{Config, Limits, Secret, Tls, is_loopback};
+use crate::config::{Config, Limits};
 use crate::error::Error;
+use crate::reload::{self, Reloaded};
 use crate::serve;
 use crate::settings::{Settings, Shared};
-use crate::upstream::connect::certificates;
 use crate::watch::Watch;
-use crate::watch::recording::{Recording, Trouble};
+use crate::watch::recording::{self, Recording, Trouble, check_record};
 
 /// Time for streams to end after the drain time.
 const LAST: Duration = Duration::from_secs(2);
@@ -39,20 +38,9 @@ pub struct Gateway {
     shared: Arc<Shared>,
     listener: TcpListener,
     address: SocketAddr,
-    tls: Option<TlsAcceptorBox>,
     admin: Option<(TcpListener, SocketAddr)>,
-    admin_token: Option<Secret>,
     ready: Arc<AtomicBool>,
     connections: Arc<AtomicUsize>,
-}
-
-#[derive(Clone)]
-struct TlsAcceptorBox(TlsAcceptor);
-
-impl std::fmt::Debug for TlsAcceptorBox {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.write_str("TlsAcceptor")
-    }
 }
 
 /// Controls a running gateway.
@@ -63,28 +51,13 @@ pub struct Handle {
 }
 
 impl Handle {
-    /// Replaces the configuration for new requests. The listeners stay as they are.
+    /// Replaces the configuration for new requests and connections. Settings that need a restart stay
+    /// as they are, and are named.
     ///
     /// # Errors
-    /// The mistake in it. The old configuration stays.
-    pub fn reload(&self, config: Config) -> Result<(), Error> {
-        let old = self.shared.settings();
-        let moved = old.config.listen != config.listen || old.config.admin != config.admin;
-        let kept = |config: &Config| Ok::<_, Error>((config.store()?, config.data.clone()));
-        let elsewhere = kept(&old.config)? != kept(&config)?;
-        let settings = Settings::new(config)?;
-        if moved && old.config.listen.port() != 0 {
-            return Err(Error::Exposed(
-                "listen and admin cannot change while the gateway runs: restart it".to_owned(),
-            ));
-        }
-        if elsewhere {
-            return Err(Error::Exposed(
-                "store and data cannot change while the gateway runs: restart it".to_owned(),
-            ));
-        }
-        self.shared.replace(settings);
-        Ok(())
+    /// The mistake in it. The old configuration stays as a whole.
+    pub fn reload(&self, config: Config) -> Result<Reloaded, Error> {
+        reload::reload(&self.shared, config)
     }
 
     /// Returns the reports of endings.
@@ -118,20 +91,8 @@ impl Gateway {
     /// # Errors
     /// The mistake in the configuration, or the reason why an address cannot be listened on.
     pub async fn bind(config: Config) -> Result<Self, Error> {
-        let admin = config.admin;
-        // One that is named and cannot be read must not leave the listener open.
-        let token = config.admin_token()?;
-        if let Some(address) = admin
-            && !is_loopback(address)
-            && token.is_none()
-        {
-            return Err(Error::Exposed(format!(
-                "the admin listener {address} is open to other machines: set admin_token_env or \
-                 admin_token_file, or listen on 127.0.0.1"
-            )));
-        }
-        let tls = config.tls.as_ref().map(server_tls).transpose()?;
-        let listen = config.listen;
+        let (listen, admin) = (config.listen, config.admin);
+        check_record(&config)?;
         let shared = Arc::new(Shared::new(Settings::new(config)?)?);
         let (listener, address) = bind(listen).await?;
         let admin = match admin {
@@ -142,12 +103,21 @@ impl Gateway {
             shared,
             listener,
             address,
-            tls,
             admin,
-            admin_token: token,
             ready: Arc::new(AtomicBool::new(true)),
             connections: Arc::new(AtomicUsize::new(0)),
         })
+    }
+
+    /// Checks a configuration as [`Gateway::bind`] does, but listens on nothing and creates nothing.
+    ///
+    /// # Errors
+    /// The reason why [`Gateway::bind`] would fail.
+    pub fn check(config: Config) -> Result<Checked, Error> {
+        let mut notes = check_record(&config)?;
+        let settings = Settings::check(config)?;
+        notes.extend(recording::check_store(&settings.config)?);
+        Ok(Checked { settings, notes })
     }
 
     /// Returns the address for clients.
@@ -176,22 +146,27 @@ impl Gateway {
 
     /// Serves until `stop` is ready, then drains: open streams may finish within the drain time.
     pub async fn run(self, stop: impl Future<Output = ()>) {
-        let Self { shared, listener, tls, admin, admin_token, ready, connections, .. } = self;
-        let settings = shared.settings();
-        let limits = settings.config.limits.clone();
+        self.run_until(stop, std::future::pending()).await;
+    }
+
+    /// The same; the drain also ends when `now` is ready.
+    pub async fn run_until(
+        self,
+        stop: impl Future<Output = ()>,
+        now: impl Future<Output = ()>,
+    ) {
+        let Self { shared, listener, admin, ready, connections, .. } = self;
         let operators = admin.map(|(listener, _)| {
-            let token = admin_token;
-            let admin = Admin { shared: shared.clone(), token, ready: ready.clone() };
+            let admin = Admin { shared: shared.clone(), ready: ready.clone() };
             // A listener that fails leaves the data path alone.
             tokio::spawn(async move {
                 let _ = axum::serve(listener, admin::router(admin)).await;
             })
         });
-        drop(settings);
-        let looking = tokio::spawn(look_after(shared.clone(), limits.client_write));
+        let looking = tokio::spawn(look_after(shared.clone()));
         let watching = tokio::spawn(watch(shared.clone()));
         let graceful = GracefulShutdown::new();
-        let door = Acceptor { shared: shared.clone(), tls, connections, limits: limits.clone() };
+        let door = Acceptor { shared: shared.clone(), connections };
         tokio::pin!(stop);
         loop {
             tokio::select! {
@@ -208,7 +183,13 @@ impl Gateway {
         drop(listener);
         let drained = graceful.shutdown();
         tokio::pin!(drained);
-        if tokio::time::timeout(limits.drain, &mut drained).await.is_err() {
+        let ended = tokio::select! {
+            biased;
+            () = &mut drained => true,
+            () = now => false,
+            () = tokio::time::sleep(shared.settings().config.limits.drain) => false,
+        };
+        if !ended {
             shared.live.shut_down();
             // Whoever has not ended by then is ended with the process.
             let _ = tokio::time::timeout(LAST, &mut drained).await;
@@ -222,12 +203,21 @@ impl Gateway {
         let _ = tokio::task::spawn_blocking(move || {
             let loaded = shared.recording.as_ref().is_none_or(|recording| recording.stop(LAST));
             if !loaded {
-                shared.watch.notice("endstop: some endings stay in the spool until the next start");
+                shared.watch.warn("some endings stay in the spool until the next start");
             }
             shared.watch.flush(LAST);
         })
         .await;
     }
+}
+
+/// A configuration that was checked.
+#[derive(Debug)]
+pub struct Checked {
+    /// The settings that would be served.
+    pub settings: Settings,
+    /// Remarks: what would be created, and what cannot be reached now.
+    pub notes: Vec<String>,
 }
 
 async fn bind(address: SocketAddr) -> Result<(TcpListener, SocketAddr), Error> {
@@ -238,10 +228,10 @@ async fn bind(address: SocketAddr) -> Result<(TcpListener, SocketAddr), Error> {
 }
 
 /// Ends streams whose clients do not read.
-async fn look_after(shared: Arc<Shared>, limit: Duration) {
-    let mut ticks = tokio::time::interval((limit / 10).max(Duration::from_millis(10)));
+async fn look_after(shared: Arc<Shared>) {
     loop {
-        ticks.tick().await;
+        let limit = shared.settings().config.limits.client_write;
+        tokio::time::sleep((limit / 10).max(Duration::from_millis(10))).await;
         shared.live.check_clients(limit);
     }
 }
@@ -250,24 +240,20 @@ async fn look_after(shared: Arc<Shared>, limit: Duration) {
 async fn watch(shared: Arc<Shared>) {
     let Some(recording) = &shared.recording else { return };
     if let Some(found) = recording.found() {
-        shared.watch.notice(&format!("endstop: {found}"));
+        shared.watch.warn(found);
     }
     let mut trouble = Trouble::default();
     let mut ticks = tokio::time::interval(WATCH);
     loop {
         ticks.tick().await;
-        for what in trouble.look(recording) {
-            shared.watch.notice(&format!("endstop: {what}"));
-        }
+        trouble.look(recording).into_iter().for_each(|what| shared.watch.warn(what));
     }
 }
 
 /// Accepts connections of clients.
 struct Acceptor {
     shared: Arc<Shared>,
-    tls: Option<TlsAcceptorBox>,
     connections: Arc<AtomicUsize>,
-    limits: Limits,
 }
 
 /// Counts a connected client while it lives.
@@ -281,9 +267,12 @@ impl Drop for Connected {
 
 impl Acceptor {
     fn open(&self, stream: TcpStream, graceful: &GracefulShutdown) {
+        // Those of now: a reload may have changed them.
+        let settings = self.shared.settings();
+        let limits = &settings.config.limits;
         let count = self.connections.fetch_add(1, Ordering::AcqRel);
         let connected = Connected(self.connections.clone());
-        if count >= self.limits.connections {
+        if count >= limits.connections {
             let body =
                 "{\"error\":{\"message\":\"endstop: too many connections; try again later\"}}";
             let response = format!(
@@ -298,16 +287,16 @@ impl Acceptor {
         // Small frames must leave at once.
         let _ = stream.set_nodelay(true);
         let peer = Arc::new(Peer::default());
-        match &self.tls {
+        match &settings.tls {
             None => {
-                let io = ClientIo::new(stream, peer.clone(), &self.limits);
-                self.serve(io, peer, graceful, connected);
+                let io = ClientIo::new(stream, peer.clone(), limits);
+                self.serve(io, peer, limits, graceful, connected);
             }
-            Some(TlsAcceptorBox(acceptor)) => {
-                let accepting = acceptor.accept(stream);
-                let limit = self.limits.tls;
+            Some(tls) => {
+                let accepting = tls.acceptor.accept(stream);
+                let limit = limits.tls;
                 let watcher = graceful.watcher();
-                let (shared, limits) = (self.shared.clone(), self.limits.clone());
+                let (shared, limits) = (self.shared.clone(), limits.clone());
                 tokio::spawn(async move {
                     let _connected = connected;
                     if let Ok(Ok(io)) = tokio::time::timeout(limit, accepting).await {
@@ -322,11 +311,17 @@ impl Acceptor {
         }
     }
 
-    fn serve<I>(&self, io: I, peer: Arc<Peer>, graceful: &GracefulShutdown, connected: Connected)
-    where
+    fn serve<I>(
+        &self,
+        io: I,
+        peer: Arc<Peer>,
+        limits: &Limits,
+        graceful: &GracefulShutdown,
+        connected: Connected,
+    ) where
         I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let builder = builder(&self.limits);
+        let builder = builder(limits);
         let service = service(self.shared.clone(), peer);
         let connection = builder.serve_connection(TokioIo::new(io), service).into_owned();
         let watched = graceful.watch(connection);
@@ -377,22 +372,4 @@ fn builder(limits: &Limits) -> Builder<TokioExecutor> {
         .initial_connection_window_size(1 << 20)
         .keep_alive_interval(Duration::from_secs(30));
     builder
-}
-
-fn server_tls(tls: &Tls) -> Result<TlsAcceptorBox, Error> {
-    use rustls_pki_types::pem::PemObject as _;
-    let wrong = |file: &std::path::Path, message: String| Error::Certificate {
-        file: file.display().to_string(),
-        message,
-    };
-    let chain = certificates(&tls.cert)?;
-    let key = rustls_pki_types::PrivateKeyDer::from_pem_file(&tls.key)
-        .map_err(|error| wrong(&tls.key, format!("cannot be read: {error}")))?;
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let mut config = rustls::ServerConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .and_then(|builder| builder.with_no_client_auth().with_single_cert(chain, key))
-        .map_err(|error| wrong(&tls.cert, error.to_string()))?;
-    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-    Ok(TlsAcceptorBox(TlsAcceptor::from(Arc::new(config))))
 }

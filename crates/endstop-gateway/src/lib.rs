@@ -32,6 +32,7 @@ pub mod disposition;
 mod error;
 mod exchange;
 mod gateway;
+mod reload;
 mod respond;
 mod retries;
 pub mod route;
@@ -42,7 +43,8 @@ pub mod watch;
 
 pub use config::Config;
 pub use error::Error;
-pub use gateway::{Gateway, Handle};
+pub use gateway::{Checked, Gateway, Handle};
+pub use reload::Reloaded;
 #[cfg(fuzzing)]
 pub use respond::fuzzing;
 pub use respond::guard;
