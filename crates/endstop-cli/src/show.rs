@@ -61,7 +61,9 @@ fn views<'a>(stored: &[&'a Stored]) -> Vec<EndingView<'a>> {
 
 fn print(out: &mut impl Write, stored: &Stored) -> Result<()> {
     let style = Style::of_stdout();
-    let Value::Object(fields) = serde_json::to_value(EndingView::from(stored))? else { return Ok(()) };
+    let Value::Object(fields) = serde_json::to_value(EndingView::from(stored))? else {
+        return Ok(());
+    };
     for (name, value) in fields {
         let text = match (name.as_str(), &value) {
             (_, Value::Null) => continue,

@@ -100,6 +100,11 @@ pub(crate) fn shown(ms: u64) -> String {
     format!("{} {:02}:{:02}:{:02}", day(date), second / 3600, second / 60 % 60, second % 60)
 }
 
+/// Formats a time with its zone, such as `2026-11-16T09:30:00Z`.
+pub(crate) fn rfc3339(ms: u64) -> String {
+    format!("{}Z", shown(ms).replace(' ', "T"))
+}
+
 /// Formats the date that is this many days after 1970-01-01.
 pub(crate) fn day(days: u64) -> String {
     let (mut year, mut left) = (1970, days);

@@ -217,9 +217,10 @@ fn records(admin: Admin, wanted: Wanted) -> impl Stream<Item = Result<Event, Inf
     stream::unfold((listening, wanted), |(mut listening, wanted)| async move {
         loop {
             let event = match listening.recv().await {
-                Ok(record) if wanted.fits(&record) => {
-                    Event::default().event("ending").json_data(EndingView::from(&record.kept)).ok()?
-                }
+                Ok(record) if wanted.fits(&record) => Event::default()
+                    .event("ending")
+                    .json_data(EndingView::from(&record.kept))
+                    .ok()?,
                 Ok(_) => continue,
                 Err(RecvError::Lagged(missed)) => {
                     Event::default().event("missed").data(missed.to_string())

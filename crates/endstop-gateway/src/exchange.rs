@@ -319,6 +319,41 @@ mod tests {
     use endstop_turn::policy::{Policy, Rule};
 
     use super::*;
+    use crate::config::{Config, Log, Mode, ToolCalls};
+
+    #[test]
+    fn a_fault_of_ours_is_not_the_providers_nor_the_clients() {
+        let config = Config { store: None, log: Log::Off, ..Config::default() };
+        let settings = Arc::new(Settings::new(config.clone()).unwrap());
+        let shared = Arc::new(Shared::new(Settings::new(config).unwrap()).unwrap());
+        let begin = |id: &str| {
+            let (mode, tool_calls) = (Mode::Guard, ToolCalls::Gate);
+            let opening = Opening {
+                id: id.to_owned(),
+                upstream: "test",
+                path: "/",
+                wire: Arc::new(Wire::from(endstop::provider::GENERIC)),
+                info: RequestInfo::default(),
+                body: Bytes::new(),
+                terms: Terms { mode, tool_calls, proves: true, background: false },
+                caller: Caller::default(),
+                secrets: SecretsShown::default(),
+            };
+            Exchange::new(&shared, &settings, opening)
+        };
+        let cause = |id: &str| {
+            let kept = shared.watch.get(id).unwrap().kept.clone();
+            (kept.reason.into_owned(), kept.cause.into_owned())
+        };
+        drop(begin("left"));
+        assert_eq!(cause("left"), ("cancelled".to_owned(), "client_cancelled".to_owned()));
+        let crash = std::panic::AssertUnwindSafe(|| {
+            let _exchange = begin("crashed");
+            panic!("a fault of ours");
+        });
+        std::panic::catch_unwind(crash).unwrap_err();
+        assert_eq!(cause("crashed"), ("cancelled".to_owned(), "interrupted".to_owned()));
+    }
 
     #[test]
     fn every_policy_stops_at_an_answer() {

@@ -78,6 +78,12 @@ impl Handle {
         self.shared.live.count()
     }
 
+    /// Returns the time that open streams have after a signal to stop.
+    #[must_use]
+    pub fn drain(&self) -> Duration {
+        self.shared.settings().config.limits.drain
+    }
+
     /// Returns the number of connected clients.
     #[must_use]
     pub fn connections(&self) -> usize {
@@ -150,11 +156,7 @@ impl Gateway {
     }
 
     /// The same; the drain also ends when `now` is ready.
-    pub async fn run_until(
-        self,
-        stop: impl Future<Output = ()>,
-        now: impl Future<Output = ()>,
-    ) {
+    pub async fn run_until(self, stop: impl Future<Output = ()>, now: impl Future<Output = ()>) {
         let Self { shared, listener, admin, ready, connections, .. } = self;
         let operators = admin.map(|(listener, _)| {
             let admin = Admin { shared: shared.clone(), ready: ready.clone() };

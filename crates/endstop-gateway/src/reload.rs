@@ -51,7 +51,11 @@ fn changes(old: &Settings, new: &Settings) -> Vec<&'static str> {
     let in_file = in_file.filter(|(old, new)| old != new).map(|((name, _), _)| name);
     // Files whose names stay may hold something else.
     let keys = |settings: &Settings| -> Vec<(String, Option<Secret>)> {
-        settings.routes.iter().map(|upstream| (upstream.name.clone(), upstream.key.clone())).collect()
+        settings
+            .routes
+            .iter()
+            .map(|upstream| (upstream.name.clone(), upstream.key.clone()))
+            .collect()
     };
     let (old_keys, new_keys) = (keys(old), keys(new));
     let same_keys = old_keys.len() == new_keys.len()

@@ -110,12 +110,10 @@ impl Settings {
 
 fn check_admin(config: &Config, token: Option<&Secret>) -> Result<(), Error> {
     match config.admin {
-        Some(address) if !is_loopback(address) && token.is_none() => {
-            Err(Error::Exposed(format!(
-                "the admin listener {address} is open to other machines: set admin_token_env or \
+        Some(address) if !is_loopback(address) && token.is_none() => Err(Error::Exposed(format!(
+            "the admin listener {address} is open to other machines: set admin_token_env or \
                  admin_token_file, or listen on 127.0.0.1"
-            )))
-        }
+        ))),
         Some(_) | None => Ok(()),
     }
 }

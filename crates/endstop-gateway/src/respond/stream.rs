@@ -522,6 +522,7 @@ mod tests {
     use crate::exchange::Opening;
     use crate::settings::{Settings, Shared};
     use crate::upstream::script::Script;
+    use crate::watch::mask::SecretsShown;
 
     const SECOND: Duration = Duration::from_secs(1);
 
@@ -552,6 +553,7 @@ mod tests {
             body: Bytes::new(),
             terms,
             caller: Caller::default(),
+            secrets: SecretsShown::default(),
         };
         let exchange = Exchange::new(&shared, &Arc::new(settings), opening);
         let mut headers = HeaderMap::new();

@@ -233,8 +233,7 @@ where
             Log::Human | Log::Off => writeln!(out, "{date} {level:<5} {}", escaped(&line.message)),
             Log::Json => {
                 let message = serde_json::Value::from(line.message);
-                let own =
-                    format!(r#""timestamp":"{date}","level":"{level}","message":{message}"#);
+                let own = format!(r#""timestamp":"{date}","level":"{level}","message":{message}"#);
                 match line.fields.strip_prefix('{').filter(|fields| fields.len() > 1) {
                     Some(fields) => writeln!(out, "{{{own},{fields}"),
                     None => writeln!(out, "{{{own}}}"),

@@ -55,7 +55,9 @@ impl SecretsShown {
     /// Masks the secrets in a record: in the texts that come from the provider.
     pub(crate) fn mask_record(&self, record: &mut Record) {
         let Record { model, native_finish_reason, upstream_request_id, .. } = record;
-        [model, native_finish_reason, upstream_request_id].map(|text| self.mask(text));
+        for text in [model, native_finish_reason, upstream_request_id] {
+            self.mask(text);
+        }
     }
 
     /// Masks the secrets in the provider's error. Its message is removed, unless the operator wants it.

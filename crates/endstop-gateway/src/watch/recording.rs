@@ -6,9 +6,9 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use endstop_store::{Backend, Found};
 use endstop_store::loader::{self, Loader};
 use endstop_store::spool::{self, Recovery, Refusal, Spool};
+use endstop_store::{Backend, Found};
 use serde_json::{Value, json};
 
 use crate::config::{Config, WhenFull};
