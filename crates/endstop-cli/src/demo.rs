@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 use std::io::{self, Write as _};
 use std::net::{SocketAddr, TcpListener};
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +11,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use endstop_gateway::config::Log;
 use endstop_gateway::watch::Ended;
-use endstop_gateway::{Config, Gateway};
+use endstop_gateway::{Config, Error, Gateway};
 use endstop_sim::Sim;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::broadcast::Receiver;
@@ -80,23 +81,23 @@ async fn demo() -> Result<ExitCode> {
     let mut hangup = signal(SignalKind::hangup()).context("cannot listen for signals")?;
     let folder = tempfile::Builder::new().prefix("endstop-demo-").tempdir();
     let folder = folder.context("cannot make a temporary directory")?;
-    let sim = start_sim(free(SocketAddr::new(LOOPBACK.ip(), SIM_PORT))).await?;
-    let store = format!("sqlite:{}", folder.path().join("endstop.db").display());
-    let defaults = Config::default();
-    let mut config = Config {
-        listen: free(defaults.listen),
-        admin: defaults.admin.map(free),
-        log: Log::Off,
-        data: Some(folder.path().to_owned()),
-        store: Some(store.clone()),
-        upstreams: simulated(&sim.url()).collect(),
-        ..defaults
+    let sim = match start_sim(free(SocketAddr::new(LOOPBACK.ip(), SIM_PORT))).await {
+        Ok(sim) => sim,
+        // Taken meanwhile.
+        Err(_) => start_sim(LOOPBACK).await?,
     };
-    config.limits.drain = DRAIN;
-    let gateway = Gateway::bind(config).await?;
+    let usual = Config::default();
+    let first_choice = (free(usual.listen), usual.admin.map(free));
+    let second_choice = (LOOPBACK, Some(LOOPBACK));
+    let gateway = match gateway(&sim, folder.path(), first_choice).await {
+        Err(Error::Listen { .. }) => {
+            gateway(&sim, &folder.path().join("again"), second_choice).await
+        }
+        bound => bound,
+    }?;
     let endings = gateway.handle().watch().listen();
     let style = Style::of_stdout();
-    print(&page(&gateway, &sim, &store, style));
+    print(&page(&gateway, &sim, style));
     // A thread of its own: standard output may block.
     let printing = std::thread::spawn(move || print_endings(endings, style));
     let now = async {
@@ -119,6 +120,25 @@ async fn demo() -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// Starts the gateway in front of the simulated providers, on these addresses for clients and operators.
+async fn gateway(
+    sim: &Sim,
+    data: &Path,
+    (listen, admin): (SocketAddr, Option<SocketAddr>),
+) -> Result<Gateway, Error> {
+    let mut config = Config {
+        listen,
+        admin,
+        log: Log::Off,
+        data: Some(data.to_owned()),
+        store: Some(format!("sqlite:{}", data.join("endstop.db").display())),
+        upstreams: simulated(&sim.url()).collect(),
+        ..Config::default()
+    };
+    config.limits.drain = DRAIN;
+    Gateway::bind(config).await
+}
+
 /// Returns the address, or another port if it is taken.
 fn free(address: SocketAddr) -> SocketAddr {
     let is_free = TcpListener::bind(address).is_ok();
@@ -131,7 +151,7 @@ fn print(text: &str) {
     let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
 }
 
-fn page(gateway: &Gateway, sim: &Sim, store: &str, style: Style) -> String {
+fn page(gateway: &Gateway, sim: &Sim, style: Style) -> String {
     let url = format!("http://{}", gateway.address());
     let mut text = format!(
         "{}\nSimulated providers, the gateway and a store, on this machine. No key is needed.\n\n",
@@ -149,7 +169,9 @@ fn page(gateway: &Gateway, sim: &Sim, store: &str, style: Style) -> String {
         let value = format!("http://{admin}/endstop/v1/endings");
         row("endings", &value, defaults.admin.map(|admin| admin.port()), admin.port());
     }
-    row("report", &format!("endstop report --store {store}"), None, 0);
+    if let Some(recording) = gateway.handle().recording() {
+        row("report", &format!("endstop report --store {}", recording.store()), None, 0);
+    }
     text.push_str("\nTry these in another terminal:\n");
     for (number, trial) in TRIALS.iter().enumerate() {
         let Trial { about, options, path, body, expect } = trial;

@@ -290,7 +290,7 @@ fn reload(args: &Args, sim: Option<&str>, handle: &Handle) {
             watch.info(format!("configuration reloaded from {file}: {changed}"));
             if !needs_restart.is_empty() {
                 let names = needs_restart.join(", ");
-                watch.warn(format!("restart needed for {names}: changes to them are not in force"));
+                watch.warn(format!("restart needed for {names}: the changes are not in force"));
             }
         }
         Err(error) => watch.warn(format!(

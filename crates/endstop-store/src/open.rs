@@ -87,7 +87,10 @@ pub fn check(url: &str) -> Result<Found, Error> {
             source: error.into(),
         })?;
     }
-    open_to_read(url)?.ping()?;
+    // What is in memory cannot be opened to be read alone.
+    let read_only = url != "sqlite::memory:";
+    open_with(url, &Options { read_only, timeout: Duration::from_secs(10), ..Options::default() })?
+        .ping()?;
     Ok(Found::Reached)
 }
 

@@ -272,9 +272,9 @@ fn a_damaged_store_is_not_ready_and_says_why() {
     assert_eq!(ready().0, "200");
     running.signal("TERM");
     running.child.wait().unwrap();
-    // The head stays, so that the file still looks like a database.
+    // The first page stays, so that the file still looks like a database.
     let mut bytes = std::fs::read(&database).unwrap();
-    bytes[100..].fill(0xa5);
+    bytes[4096..].fill(0xa5);
     std::fs::write(&database, bytes).unwrap();
     let running = Running::start_with(&file, &["--upstream", "sim"]);
     let (_, body) =

@@ -46,7 +46,7 @@ fn mistakes_are_told_in_one_line() {
     check("admin = \"0.0.0.0:0\"\n", "the admin listener 0.0.0.0:0 is open to other machines");
     check("admin_token_file = \"/nowhere\"\n", "admin_token: /nowhere cannot be read");
     check("tls = { cert = \"/no.pem\", key = \"/no.pem\" }\n", "/no.pem: cannot be read");
-    check("store = \"sqlite:/nowhere/x.db\"\n", "/nowhere cannot be used");
+    check("store = \"sqlite:/nowhere/x.db\"\n", "cannot open sqlite:/nowhere/x.db");
     check("store = \"mysql://x\"\n", "mysql://x");
     let page = folder
         .write("page.db", "<html>not a database, but a page of some length</html>".repeat(99));

@@ -200,10 +200,10 @@ pub(crate) fn check_store(config: &Config) -> Result<Vec<String>, Error> {
             let is_made = |folder: &Path| folder.is_dir() || data.starts_with(folder);
             match folder.filter(|folder| !is_made(folder)) {
                 None => Ok(vec![format!("{shown} does not exist yet and would be created")]),
-                Some(folder) => Err(Error::Data {
-                    dir: folder.display().to_string(),
+                Some(_) => Err(Error::Store(endstop_store::Error::Io {
+                    what: format!("cannot open {shown}"),
                     source: std::io::ErrorKind::NotFound.into(),
-                }),
+                })),
             }
         }
         Err(error) if error.is_retryable() => {

@@ -41,7 +41,11 @@ pub(super) struct Dir {
 
 /// Checks a directory without changing it. The lock is held for a moment, which others wait out.
 pub(super) fn check(path: &Path) -> Result<State, Error> {
-    let existing = path.ancestors().find(|path| path.is_dir()).unwrap_or(Path::new("."));
+    let existing = path.ancestors().find(|path| path.exists()).unwrap_or(Path::new("."));
+    if !existing.is_dir() {
+        let what = format!("cannot make the spool's directory `{}`", path.display());
+        return Err(Error::Io { what, source: ErrorKind::NotADirectory.into() });
+    }
     let access = rustix::fs::Access::WRITE_OK | rustix::fs::Access::EXEC_OK;
     rustix::fs::access(existing, access).map_err(|error| Error::Io {
         what: format!("cannot write into `{}`", existing.display()),
