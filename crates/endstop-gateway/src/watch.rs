@@ -14,6 +14,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use endstop::registry::{Registry, UnknownWord};
 use endstop::{Ending, Reason, Record, Wire};
+use endstop_store::view::EndingView;
 use serde::Serialize;
 use tokio::sync::broadcast;
 use tracing::Level;
@@ -52,14 +53,20 @@ impl GuardAction {
 /// Report about one response.
 #[derive(Clone, Debug)]
 pub struct Ended {
-    /// The record. This is what is told about the response, as an
-    /// [`EndingView`](endstop_store::view::EndingView).
+    /// The record.
     pub kept: Record,
     /// Action of the gateway; the record has its name.
     pub action: GuardAction,
     /// The ending in full. It has no message of a provider's error, unless the operator wants them
     /// (`log_error_messages`).
     pub ending: Ending,
+}
+
+/// Only the record is told: as an [`EndingView`].
+impl Serialize for Ended {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        EndingView::from(&self.kept).serialize(serializer)
+    }
 }
 
 /// Keeps the newest endings, and passes each on to listeners and to the log.

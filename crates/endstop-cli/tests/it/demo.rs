@@ -28,13 +28,12 @@ impl Running {
     /// Reads up to this line.
     fn until(&mut self, end: &str) -> String {
         let mut text = String::new();
-        for line in self.out.by_ref().map(Result::unwrap) {
-            text += &format!("{line}\n");
-            if line.contains(end) {
-                return text;
-            }
+        while !text.contains(end) {
+            let line = self.out.next();
+            assert!(line.is_some(), "{end} is missing: {text}");
+            text += &format!("{}\n", line.unwrap().unwrap());
         }
-        panic!("{end} is missing: {text}");
+        text
     }
 
     fn interrupt(&self) {

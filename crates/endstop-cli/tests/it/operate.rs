@@ -126,7 +126,7 @@ fn an_ending_is_told_alike_wherever_it_is_told() {
             let line = told.find(|line| line.starts_with("data: ")).unwrap();
             line.contains(&wanted).then_some(line)
         });
-        let from_tail: Value = serde_json::from_str(&event[6..]).unwrap();
+        let from_tail: Value = serde_json::from_str(event.strip_prefix("data: ").unwrap()).unwrap();
         let id = from_tail["id"].as_str().unwrap();
         let mut from_log: Value = serde_json::from_str(&running.until(id)).unwrap();
         let fields = from_log.as_object_mut().unwrap();
