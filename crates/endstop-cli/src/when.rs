@@ -59,6 +59,11 @@ pub(crate) fn shown(ms: u64) -> String {
     formatted(ms, "%Y-%m-%d %H:%M:%S")
 }
 
+/// Formats a time with its zone, such as `2026-11-16T09:30:00Z`.
+pub(crate) fn rfc3339(ms: u64) -> String {
+    format!("{}Z", shown(ms).replace(' ', "T"))
+}
+
 /// Formats the date that is this many days after 1970-01-01.
 pub(crate) fn day(days: u64) -> String {
     formatted(days.saturating_mul(DAY_MS), "%Y-%m-%d")

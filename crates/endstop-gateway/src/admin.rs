@@ -17,6 +17,7 @@ use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::routing::get;
 use axum::{Json, Router};
 use bytes::Bytes;
+use endstop_store::view::EndingView;
 use endstop_store::{Backend, Error as StoreError};
 use futures_util::stream::{self, Stream};
 use hyper::Version;
@@ -27,7 +28,6 @@ use tower_service::Service as _;
 
 use crate::client::connection::{Busy, Phase};
 use crate::client::origin::{self, Foreign};
-use crate::config::Secret;
 use crate::settings::Shared;
 use crate::watch::recent::Wanted;
 use query::{Asking, asked, wanted};
@@ -42,8 +42,6 @@ type Response<B = axum::body::Body> = axum::http::Response<B>;
 pub struct Admin {
     /// State that requests share.
     pub shared: Arc<Shared>,
-    /// Token that operators must show; none on loopback by default.
-    pub token: Option<Secret>,
     /// Whether new requests are accepted.
     pub ready: Arc<AtomicBool>,
     /// Whether only this machine can reach the listener.
@@ -160,26 +158,26 @@ async fn authorize(State(admin): State<Admin>, request: Request, next: Next) -> 
         .get(header::AUTHORIZATION)
         .and_then(|value| value.to_str().ok())
         .and_then(|value| value.strip_prefix("Bearer "));
-    match (&admin.token, shown) {
-        (None, _) => next.run(request).await,
-        (Some(token), Some(shown)) if token.is(shown) => next.run(request).await,
-        (Some(_), _) => {
-            wrong(StatusCode::UNAUTHORIZED, "show the admin token: Authorization: Bearer …")
-        }
+    // None on loopback by default.
+    let allowed = match (&admin.shared.settings().admin_token, shown) {
+        (None, _) => true,
+        (Some(token), Some(shown)) => token.is(shown),
+        (Some(_), None) => false,
+    };
+    if allowed {
+        return next.run(request).await;
     }
+    wrong(StatusCode::UNAUTHORIZED, "show the admin token: Authorization: Bearer …")
 }
 
 async fn ready(State(admin): State<Admin>) -> Response {
     let streams = admin.shared.live.count();
-    let (records, recording) = match &admin.shared.recording {
-        None => (true, Value::Null),
+    let (trouble, recording) = match &admin.shared.recording {
+        None => (None, Value::Null),
         Some(recording) => recording.status(),
     };
-    let why = match (admin.ready.load(Ordering::Acquire), records) {
-        (true, true) => None,
-        (false, _) => Some("draining"),
-        (true, false) => Some("endings cannot be recorded"),
-    };
+    let draining = !admin.ready.load(Ordering::Acquire);
+    let why = if draining { Some("draining".to_owned()) } else { trouble };
     let body = json!({
         "ready": why.is_none(), "why": why, "streams": streams, "recording": recording,
     });
@@ -224,24 +222,28 @@ async fn endings(State(admin): State<Admin>, asking: Asking) -> Response {
         };
         let question = move |store: &mut dyn Backend| {
             let found = store.endings(&wanted)?;
-            Ok(Json(json!({ "endings": found })).into_response())
+            Ok(Json(json!({ "endings": views(&found) })).into_response())
         };
         return ask(admin.shared, question).await;
     }
     match asked.wanted() {
         Ok(wanted) => {
             let found = admin.shared.watch.find(&wanted);
-            let found: Vec<_> = found.iter().map(|record| &**record).collect();
+            let found = views(found.iter().map(|ended| &ended.kept));
             Json(json!({ "endings": found })).into_response()
         }
         Err(message) => wrong(StatusCode::BAD_REQUEST, &message),
     }
 }
 
+fn views<'a, T: Into<EndingView<'a>>>(found: impl IntoIterator<Item = T>) -> Vec<EndingView<'a>> {
+    found.into_iter().map(Into::into).collect()
+}
+
 async fn ending(State(admin): State<Admin>, Path(id): Path<String>) -> Response {
     let gone = "no ending of this id is kept: it is still under way, or older than those kept";
     if let Some(told) = admin.shared.watch.get(&id) {
-        return Json(&*told).into_response();
+        return Json(EndingView::from(&told.kept)).into_response();
     }
     if admin.shared.recording.is_none() {
         return wrong(StatusCode::NOT_FOUND, gone);
@@ -250,7 +252,7 @@ async fn ending(State(admin): State<Admin>, Path(id): Path<String>) -> Response 
         let stored = store.ending(&id)?;
         Ok(stored.map_or_else(
             || wrong(StatusCode::NOT_FOUND, gone),
-            |stored| Json(stored).into_response(),
+            |stored| Json(EndingView::from(&stored)).into_response(),
         ))
     };
     ask(admin.shared, question).await
@@ -294,9 +296,10 @@ fn records(admin: Admin, wanted: Wanted) -> impl Stream<Item = Result<Event, Inf
     stream::unfold((listening, wanted), |(mut listening, wanted)| async move {
         loop {
             let event = match listening.recv().await {
-                Ok(record) if wanted.fits(&record) => {
-                    Event::default().event("ending").json_data(&*record).ok()?
-                }
+                Ok(record) if wanted.fits(&record) => Event::default()
+                    .event("ending")
+                    .json_data(EndingView::from(&record.kept))
+                    .ok()?,
                 Ok(_) => continue,
                 Err(RecvError::Lagged(missed)) => {
                     Event::default().event("missed").data(missed.to_string())

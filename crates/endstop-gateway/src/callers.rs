@@ -60,6 +60,24 @@ impl Callers {
     /// # Errors
     /// A key or the secret cannot be read, or two teams have the same key.
     pub fn new(config: &Config) -> Result<Option<Self>, Error> {
+        Self::with(config, own_secret)
+    }
+
+    /// The same, without creating the secret if it is missing.
+    ///
+    /// # Errors
+    /// As for [`Callers::new`].
+    pub fn check(config: &Config) -> Result<Option<Self>, Error> {
+        Self::with(config, |data| match data.join(SECRET_FILE).exists() {
+            true => own_secret(data),
+            false => Ok(Secret::new("not made yet".to_owned())),
+        })
+    }
+
+    fn with(
+        config: &Config,
+        own_secret: impl FnOnce(&Path) -> Result<Secret, Error>,
+    ) -> Result<Option<Self>, Error> {
         if config.store()?.is_none() {
             return Ok(None);
         }

@@ -13,6 +13,7 @@ use serde::{Deserialize, Deserializer};
 use zeroize::Zeroizing;
 
 use crate::error::Error;
+use crate::watch::mask::Messages;
 
 /// Shortest access token, in characters.
 const TOKEN_LENGTH: usize = 16;
@@ -73,7 +74,7 @@ pub enum Log {
     Human,
     /// One line of JSON.
     Json,
-    /// Not at all.
+    /// No line per ending. Lines about the gateway itself are written for people.
     Off,
 }
 
@@ -114,6 +115,8 @@ pub struct Config {
     pub extra_ca: Option<PathBuf>,
     /// Format of the log.
     pub log: Log,
+    /// Whether the log has the messages of providers' errors, which may quote prompts.
+    pub log_error_messages: bool,
     /// Number of endings kept in memory.
     pub keep: usize,
     /// Store of endings: `sqlite:FILE`, `postgres://…`, or `off`.
@@ -169,6 +172,7 @@ impl Default for Config {
             admin_token_file: None,
             extra_ca: None,
             log: Log::default(),
+            log_error_messages: false,
             keep: 10_000,
             store: None,
             store_env: None,
@@ -461,6 +465,11 @@ impl Config {
             what: "data".to_owned(),
             message: "no home directory found: set a directory with `data`".to_owned(),
         })
+    }
+
+    /// Treatment of the messages of providers' errors.
+    pub(crate) fn error_messages(&self) -> Messages {
+        if self.log_error_messages { Messages::Kept } else { Messages::Removed }
     }
 
     /// The token that callers of the gateway's own keys must show.

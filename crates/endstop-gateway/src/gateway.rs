@@ -19,14 +19,14 @@ use tokio_rustls::TlsAcceptor;
 use crate::admin::{self, Admin};
 use crate::client::body::Answer;
 use crate::client::connection::{Busy, Peer};
-use crate::config::{Config, Limits, Secret, Tls, is_loopback};
+use crate::config::{Config, Limits, is_loopback};
 use crate::error::Error;
 use crate::listener::{self, Acceptor, AtStop, Protocols, Services};
+use crate::reload::{self, Reloaded};
 use crate::serve;
 use crate::settings::{Settings, Shared};
-use crate::upstream::connect::certificates;
 use crate::watch::Watch;
-use crate::watch::recording::{Recording, Trouble};
+use crate::watch::recording::{self, Recording, Trouble, check_record};
 
 /// Time for streams to end after the drain time.
 const LAST: Duration = Duration::from_secs(2);
@@ -40,22 +40,11 @@ pub struct Gateway {
     shared: Arc<Shared>,
     listener: TcpListener,
     address: SocketAddr,
-    tls: Option<TlsAcceptorBox>,
     admin: Option<(TcpListener, SocketAddr)>,
-    admin_token: Option<Secret>,
     ready: Arc<AtomicBool>,
     connections: Arc<AtomicUsize>,
     /// The most connections for which there are file descriptors.
     most: usize,
-}
-
-#[derive(Clone)]
-struct TlsAcceptorBox(TlsAcceptor);
-
-impl std::fmt::Debug for TlsAcceptorBox {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.write_str("TlsAcceptor")
-    }
 }
 
 /// Controls a running gateway.
@@ -66,28 +55,13 @@ pub struct Handle {
 }
 
 impl Handle {
-    /// Replaces the configuration for new requests. The listeners stay as they are.
+    /// Replaces the configuration for new requests and connections. Settings that need a restart stay
+    /// as they are, and are named.
     ///
     /// # Errors
-    /// The mistake in it. The old configuration stays.
-    pub fn reload(&self, config: Config) -> Result<(), Error> {
-        let old = self.shared.settings();
-        let moved = old.config.listen != config.listen || old.config.admin != config.admin;
-        let kept = |config: &Config| Ok::<_, Error>((config.store()?, config.data.clone()));
-        let elsewhere = kept(&old.config)? != kept(&config)?;
-        let settings = Settings::new(config)?;
-        if moved && old.config.listen.port() != 0 {
-            return Err(Error::Exposed(
-                "listen and admin cannot change while the gateway runs: restart it".to_owned(),
-            ));
-        }
-        if elsewhere {
-            return Err(Error::Exposed(
-                "store and data cannot change while the gateway runs: restart it".to_owned(),
-            ));
-        }
-        self.shared.replace(settings);
-        Ok(())
+    /// The mistake in it. The old configuration stays as a whole.
+    pub fn reload(&self, config: Config) -> Result<Reloaded, Error> {
+        reload::reload(&self.shared, config)
     }
 
     /// Returns the reports of endings.
@@ -108,6 +82,12 @@ impl Handle {
         self.shared.live.count()
     }
 
+    /// Returns the time that open streams have after a signal to stop.
+    #[must_use]
+    pub fn drain(&self) -> Duration {
+        self.shared.settings().config.limits.drain
+    }
+
     /// Returns the number of connected clients.
     #[must_use]
     pub fn connections(&self) -> usize {
@@ -122,20 +102,8 @@ impl Gateway {
     /// # Errors
     /// The mistake in the configuration, or the reason why an address cannot be listened on.
     pub async fn bind(config: Config) -> Result<Self, Error> {
-        let admin = config.admin;
-        // One that is named and cannot be read must not leave the listener open.
-        let token = config.admin_token()?;
-        if let Some(address) = admin
-            && !is_loopback(address)
-            && token.is_none()
-        {
-            return Err(Error::Exposed(format!(
-                "the admin listener {address} is open to other machines: set admin_token_env or \
-                 admin_token_file, or listen on 127.0.0.1"
-            )));
-        }
-        let tls = config.tls.as_ref().map(server_tls).transpose()?;
-        let listen = config.listen;
+        let (listen, admin) = (config.listen, config.admin);
+        check_record(&config)?;
         let descriptors = listener::raise_descriptors();
         let most = listener::affordable(descriptors, config.limits.admin_connections);
         let shared = Arc::new(Shared::new(Settings::new(config)?)?);
@@ -148,13 +116,22 @@ impl Gateway {
             shared,
             listener,
             address,
-            tls,
             admin,
-            admin_token: token,
             ready: Arc::new(AtomicBool::new(true)),
             connections: Arc::new(AtomicUsize::new(0)),
             most,
         })
+    }
+
+    /// Checks a configuration as [`Gateway::bind`] does, but listens on nothing and creates nothing.
+    ///
+    /// # Errors
+    /// The reason why [`Gateway::bind`] would fail.
+    pub fn check(config: Config) -> Result<Checked, Error> {
+        let mut notes = check_record(&config)?;
+        let settings = Settings::check(config)?;
+        notes.extend(recording::check_store(&settings.config)?);
+        Ok(Checked { settings, notes })
     }
 
     /// Returns the address for clients.
@@ -183,15 +160,19 @@ impl Gateway {
 
     /// Serves until `stop` is ready, then drains: open streams may finish within the drain time.
     pub async fn run(self, stop: impl Future<Output = ()>) {
-        let Self { shared, listener, tls, admin, admin_token, ready, connections, most, .. } = self;
+        self.run_until(stop, std::future::pending()).await;
+    }
+
+    /// The same; the drain also ends when `now` is ready.
+    pub async fn run_until(self, stop: impl Future<Output = ()>, now: impl Future<Output = ()>) {
+        let Self { shared, listener, admin, ready, connections, most, .. } = self;
         let limits = shared.settings().config.limits.clone();
         let (stop_operators, operators_stop) = watch::channel(());
         let operators = admin.map(|(listener, address)| {
             let (local, ready) = (is_loopback(address), ready.clone());
-            let admin = Admin { shared: shared.clone(), token: admin_token, ready, local };
+            let admin = Admin { shared: shared.clone(), ready, local };
             let acceptor = Acceptor {
                 services: Operators { shared: shared.clone(), router: admin::router(admin) },
-                tls: None,
                 open: Arc::default(),
                 stop: operators_stop,
                 at_stop: AtStop::End,
@@ -199,12 +180,12 @@ impl Gateway {
             // A listener that fails leaves the data path alone.
             tokio::spawn(acceptor.run(listener))
         });
-        let looking = tokio::spawn(look_after(shared.clone(), limits.client_write));
+        let looking = tokio::spawn(look_after(shared.clone()));
         let watching = tokio::spawn(look_at_recording(shared.clone()));
         // By default, it is what the descriptors allow.
         if most < limits.connections && limits.connections != Limits::default().connections {
-            shared.watch.notice(&format!(
-                "endstop: at most {most} connections at once, not {}: the limit of open files \
+            shared.watch.warn(format!(
+                "at most {most} connections at once, not {}: the limit of open files \
                  (ulimit -n) allows no more. Raise it, or set limits.connections",
                 limits.connections
             ));
@@ -212,7 +193,6 @@ impl Gateway {
         let (stop_clients, clients_stop) = watch::channel(());
         let acceptor = Acceptor {
             services: Clients { shared: shared.clone(), most },
-            tls: tls.map(|TlsAcceptorBox(tls)| tls),
             open: connections,
             stop: clients_stop,
             at_stop: AtStop::Finish,
@@ -227,7 +207,13 @@ impl Gateway {
         let _ = stop_clients.send(());
         let drained = stop_clients.closed();
         tokio::pin!(drained);
-        if tokio::time::timeout(limits.drain, &mut drained).await.is_err() {
+        let ended = tokio::select! {
+            biased;
+            () = &mut drained => true,
+            () = now => false,
+            () = tokio::time::sleep(shared.settings().config.limits.drain) => false,
+        };
+        if !ended {
             shared.live.shut_down();
             // Whoever has not ended by then is ended with the process.
             let _ = tokio::time::timeout(LAST, &mut drained).await;
@@ -242,7 +228,7 @@ impl Gateway {
         let _ = tokio::task::spawn_blocking(move || {
             let loaded = shared.recording.as_ref().is_none_or(|recording| recording.stop(LAST));
             if !loaded {
-                shared.watch.notice("endstop: some endings stay in the spool until the next start");
+                shared.watch.warn("some endings stay in the spool until the next start");
             }
             shared.watch.flush(LAST);
         })
@@ -258,10 +244,10 @@ async fn bind(address: SocketAddr) -> Result<(TcpListener, SocketAddr), Error> {
 }
 
 /// Ends streams whose clients do not read.
-async fn look_after(shared: Arc<Shared>, limit: Duration) {
-    let mut ticks = tokio::time::interval((limit / 10).max(Duration::from_millis(10)));
+async fn look_after(shared: Arc<Shared>) {
     loop {
-        ticks.tick().await;
+        let limit = shared.settings().config.limits.client_write;
+        tokio::time::sleep((limit / 10).max(Duration::from_millis(10))).await;
         shared.live.check_clients(limit);
     }
 }
@@ -270,15 +256,13 @@ async fn look_after(shared: Arc<Shared>, limit: Duration) {
 async fn look_at_recording(shared: Arc<Shared>) {
     let Some(recording) = &shared.recording else { return };
     if let Some(found) = recording.found() {
-        shared.watch.notice(&format!("endstop: {found}"));
+        shared.watch.warn(found);
     }
     let mut trouble = Trouble::default();
     let mut ticks = tokio::time::interval(WATCH);
     loop {
         ticks.tick().await;
-        for what in trouble.look(recording) {
-            shared.watch.notice(&format!("endstop: {what}"));
-        }
+        trouble.look(recording).into_iter().for_each(|what| shared.watch.warn(what));
     }
 }
 
@@ -323,6 +307,10 @@ impl Services for Clients {
     fn protocols(&self) -> Protocols {
         Protocols::All
     }
+
+    fn tls(&self) -> Option<TlsAcceptor> {
+        self.shared.settings().tls.as_ref().map(|tls| tls.acceptor.clone())
+    }
 }
 
 /// Serves operators.
@@ -360,22 +348,8 @@ impl Services for Operators {
     fn protocols(&self) -> Protocols {
         Protocols::Http1
     }
-}
 
-fn server_tls(tls: &Tls) -> Result<TlsAcceptorBox, Error> {
-    use rustls_pki_types::pem::PemObject as _;
-    let wrong = |file: &std::path::Path, message: String| Error::Certificate {
-        file: file.display().to_string(),
-        message,
-    };
-    let chain = certificates(&tls.cert)?;
-    let key = rustls_pki_types::PrivateKeyDer::from_pem_file(&tls.key)
-        .map_err(|error| wrong(&tls.key, format!("cannot be read: {error}")))?;
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let mut config = rustls::ServerConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .and_then(|builder| builder.with_no_client_auth().with_single_cert(chain, key))
-        .map_err(|error| wrong(&tls.cert, error.to_string()))?;
-    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-    Ok(TlsAcceptorBox(TlsAcceptor::from(Arc::new(config))))
+    fn tls(&self) -> Option<TlsAcceptor> {
+        None
+    }
 }

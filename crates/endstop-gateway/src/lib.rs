@@ -38,6 +38,7 @@ mod listener;
 mod memory;
 mod path;
 mod rates;
+mod reload;
 mod respond;
 mod retries;
 pub mod route;
@@ -48,6 +49,7 @@ pub mod watch;
 
 pub use config::Config;
 pub use error::Error;
-pub use gateway::{Gateway, Handle};
+pub use gateway::{Checked, Gateway, Handle};
+pub use reload::Reloaded;
 pub use respond::guard;
 pub use settings::Settings;

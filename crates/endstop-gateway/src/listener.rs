@@ -67,6 +67,9 @@ pub(crate) trait Services: Send + Sync + 'static {
 
     /// Returns the protocols that are spoken.
     fn protocols(&self) -> Protocols;
+
+    /// Returns the certificate of new connections; `None` for plain HTTP.
+    fn tls(&self) -> Option<TlsAcceptor>;
 }
 
 /// Protocols of a listener.
@@ -90,7 +93,6 @@ pub(crate) enum AtStop {
 /// Accepts connections and serves them.
 pub(crate) struct Acceptor<S> {
     pub(crate) services: S,
-    pub(crate) tls: Option<TlsAcceptor>,
     /// Number of open connections.
     pub(crate) open: Arc<AtomicUsize>,
     /// Changes when the gateway stops. It is closed once all connections are.
@@ -128,7 +130,7 @@ impl<S: Services> Acceptor<S> {
         }
         // Small frames must leave at once.
         let _ = stream.set_nodelay(true);
-        let peer = Arc::new(Peer::default());
+        let peer = Arc::new(Peer::of(&stream));
         let service = self.services.service(peer.clone());
         let driving = Driving {
             protocols: self.services.protocols(),
@@ -138,7 +140,7 @@ impl<S: Services> Acceptor<S> {
             at_stop: self.at_stop,
             _open: open,
         };
-        match self.tls.clone() {
+        match self.services.tls() {
             None => {
                 tokio::spawn(driving.serve(stream, service));
             }
@@ -158,12 +160,12 @@ impl<S: Services> Acceptor<S> {
     fn send_away(&self, stream: TcpStream, away: &Arc<Semaphore>) {
         let Ok(permit) = away.clone().try_acquire_owned() else {
             // They are too many to wait for. Over TLS, they are only closed.
-            if self.tls.is_none() {
+            if self.services.tls().is_none() {
                 let _ = stream.try_write(NO_SLOT.as_bytes());
             }
             return;
         };
-        let telling = tell(stream, self.tls.clone());
+        let telling = tell(stream, self.services.tls());
         tokio::spawn(async move {
             let _permit = permit;
             // A client that does not listen is closed all the same.
@@ -175,7 +177,7 @@ impl<S: Services> Acceptor<S> {
     async fn tell_last(&self, listener: &TcpListener) {
         let telling = async {
             if let Ok((stream, _)) = listener.accept().await {
-                tell(stream, self.tls.clone()).await;
+                tell(stream, self.services.tls()).await;
             }
         };
         // A client that does not listen is closed all the same.

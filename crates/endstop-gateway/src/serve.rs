@@ -31,6 +31,7 @@ use crate::respond::{IsExtra, Rendering, respond};
 use crate::settings::{Settings, Shared};
 use crate::upstream::{RequestBody, outgoing};
 use crate::watch::GuardAction;
+use crate::watch::mask::SecretsShown;
 
 /// Serves one request.
 pub(crate) fn serve(
@@ -147,6 +148,8 @@ impl Serving {
             let identity = HeaderValue::from_static("identity");
             parts.headers.insert(header::ACCEPT_ENCODING, identity);
         }
+        let auth = routed.upstream.provider.auth;
+        let secrets = SecretsShown::new(&parts.headers, &parts.uri, auth);
         let terms =
             Terms { mode, tool_calls, proves: routed.upstream.proves, background: info.background };
         let mut exchange = Exchange::new(
@@ -161,6 +164,7 @@ impl Serving {
                 body,
                 terms,
                 caller,
+                secrets,
             },
         );
         let sent = RequestBody::whole(sent);

@@ -234,6 +234,58 @@ impl Record {
         self.rules = rules(&self.provider);
     }
 
+    /// Returns an explanation for people, in one sentence.
+    ///
+    /// It is made from the record alone, so that the log, the memory of a gateway and a store say the
+    /// same. It quotes the provider's finish reason and the type or code of its error, and never the
+    /// message of an error.
+    ///
+    /// ```
+    /// use endstop::{Record, RequestInfo, provider};
+    ///
+    /// let mut record = Record::default();
+    /// record.ask(&provider::OPENAI.main, &RequestInfo::default());
+    /// let sentence = "the Endstop process ended before the response was complete";
+    /// assert_eq!(record.sentence(), sentence);
+    /// ```
+    #[must_use]
+    pub fn sentence(&self) -> String {
+        if let Some(error) = &self.error_type {
+            return self.error_in_words(error);
+        }
+        let judged = self.judge_again(&Registry::default());
+        if let Some(verdict) = judged.filter(|verdict| verdict.reason.name() == self.reason) {
+            return verdict.sentence;
+        }
+        match (&self.native_finish_reason, Closed::from_word(&self.closed)) {
+            (Some(word), _) => format!("the provider said `{word}`"),
+            (None, Some(closed)) => format!("the connection was {}", closed.description()),
+            (None, None) => format!("the response ended as `{}`", self.reason),
+        }
+    }
+
+    fn error_in_words(&self, error: &str) -> String {
+        let what = match (error, self.native_field.as_deref(), &self.native_finish_reason) {
+            ("upstream_bad_payload", _, _) => {
+                "something else came back instead of a response".to_owned()
+            }
+            ("blocked_redirect", _, _) => {
+                "the provider sent a redirect, which is not followed".to_owned()
+            }
+            (_, Some("error.code"), Some(code)) => {
+                format!("the provider returned an error with code `{code}`")
+            }
+            (_, Some("error.type"), Some(type_)) => {
+                format!("the provider returned an error of type `{type_}`")
+            }
+            (_, _, _) => "the provider returned an error".to_owned(),
+        };
+        match self.status {
+            Some(status) if status >= 300 => format!("{what} (HTTP {status})"),
+            Some(_) | None => what,
+        }
+    }
+
     /// Applies the current rules to the record, with the finish reasons of this registry.
     ///
     /// Returns `None` if the record does not hold enough information: the provider is unknown, an

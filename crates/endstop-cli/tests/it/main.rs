@@ -8,8 +8,10 @@
 )]
 
 mod decide;
+mod demo;
 mod env;
 mod odd;
+mod operate;
 mod record;
 mod serve;
 mod sim;

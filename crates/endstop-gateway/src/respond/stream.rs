@@ -585,6 +585,7 @@ mod tests {
     use crate::exchange::Opening;
     use crate::settings::{Settings, Shared};
     use crate::upstream::script::Script;
+    use crate::watch::mask::SecretsShown;
 
     const SECOND: Duration = Duration::from_secs(1);
 
@@ -627,6 +628,7 @@ mod tests {
             body: Bytes::new(),
             terms,
             caller: Caller::default(),
+            secrets: SecretsShown::default(),
         };
         let exchange = Exchange::new(&shared, &Arc::new(settings), opening);
         (shared, exchange)
