@@ -109,9 +109,9 @@ impl Watch {
         self.recent.push(ended);
     }
 
-    /// Logs an unknown finish reason, once per provider and model.
+    /// Logs an unknown finish reason, once per provider and model, unless the log is off.
     pub(crate) fn look_for_unknown_word(&self, wire: &Wire, ending: &Ending) {
-        if ending.reason != Reason::Unknown {
+        if ending.reason != Reason::Unknown || self.log.is_off() {
             return;
         }
         let mut unknown = self.unknown.lock().unwrap_or_else(PoisonError::into_inner);

@@ -98,9 +98,14 @@ impl LogWriter {
 
     /// Takes an ending, unless the log is off; drops and counts it if the queue is full.
     pub(crate) fn ending(&self, ended: &Arc<Ended>) {
-        if self.format.get() != Log::Off {
+        if !self.is_off() {
             self.send(Entry::Ending(ended.clone()));
         }
+    }
+
+    /// Reports whether endings are not logged.
+    pub(crate) fn is_off(&self) -> bool {
+        self.format.get() == Log::Off
     }
 
     fn send(&self, entry: Entry) {
