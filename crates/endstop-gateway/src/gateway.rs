@@ -236,6 +236,15 @@ impl Gateway {
     }
 }
 
+/// A configuration that was checked.
+#[derive(Debug)]
+pub struct Checked {
+    /// The settings that would be served.
+    pub settings: Settings,
+    /// Remarks: what would be created, and what cannot be reached now.
+    pub notes: Vec<String>,
+}
+
 async fn bind(address: SocketAddr) -> Result<(TcpListener, SocketAddr), Error> {
     let failed = |source| Error::Listen { address, source };
     let listener = TcpListener::bind(address).await.map_err(failed)?;

@@ -9,7 +9,10 @@ use std::sync::Arc;
 use bytes::Bytes;
 use endstop::dialect::GatewayError;
 use endstop::next_request::UsageOption;
-use endstop::{Closed, Ending, Profile, Purpose, Reason, RequestInfo, TransportEnd, Unreachable, Wire, provider};
+use endstop::{
+    Closed, Ending, Profile, Purpose, Reason, RequestInfo, TransportEnd, Unreachable, Wire,
+    provider,
+};
 use futures_util::FutureExt as _;
 use futures_util::future::Either;
 use http_body_util::BodyExt as _;

@@ -69,7 +69,7 @@ impl RequestInfo {
         let (fields, is_read) = match serde_json::from_slice::<Fields<'_>>(body) {
             Ok(fields) => (fields, true),
             Err(_) => {
-                mended = mend(body).unwrap_or_default();
+                mended = mend(body).map(|mended| mended.last).unwrap_or_default();
                 let fields = serde_json::from_slice(&mended).unwrap_or_default();
                 (fields, body.trim_ascii().is_empty())
             }

@@ -312,15 +312,15 @@ impl Guard {
         let lacks_end = self.profile.error_shape.last.is_some() && ending.said.is_none();
         // Behind a held call, the provider's error passes in place of the call, where it suffices.
         let is_clean = self.profile.error_end(framing) == ErrorEnd::Clean;
-        let instead = self.fault.filter(|_| waits && is_clean && !torn && !lacks_end && !overflowed);
+        let instead =
+            self.fault.filter(|_| waits && is_clean && !torn && !lacks_end && !overflowed);
         let rest = instead.map_or(rest, |(from, to)| {
             let at = |place: u64| usize::try_from(place.saturating_sub(passed)).unwrap_or(0);
             let mut error = self.held.split_off(at(from).min(self.held.len()));
             error.truncate(at(to).saturating_sub(at(from)));
             error.freeze()
         });
-        let told =
-            (self.fault.is_some() || last_word) && !waits && !lacks_end || instead.is_some();
+        let told = (self.fault.is_some() || last_word) && !waits && !lacks_end || instead.is_some();
         let frame = (!torn && !told).then(|| {
             let first = !self.framed || passed + rest.len() as u64 == 0;
             self.profile.error_frame(framing, first, &failure.gateway_error())
@@ -425,7 +425,9 @@ impl Guard {
     /// Judges a finish reason that no tool call waits for. One that says that the provider failed does
     /// not leave: clients stop reading after it and would not see an error.
     fn judge_word(&mut self) -> Next {
-        let Some(frame) = self.word.take().filter(|_| self.fault.is_none()) else { return Next::Go };
+        let Some(frame) = self.word.take().filter(|_| self.fault.is_none()) else {
+            return Next::Go;
+        };
         match self.watcher.so_far() {
             Some(ending) if failure(&ending, self.terms).is_some() => {
                 self.gate.closed = Some(frame);
