@@ -313,7 +313,11 @@ impl Record {
         if meaning == Meaning::Unknown && self.reason != Reason::Unknown.name() {
             return None;
         }
-        let habits = Habits::of(profile, word_suffices(profile.proof, closed, &self.shown));
+        // A response that was not read to its end is no success, whatever it said.
+        let unread = matches!(closed, Closed::Oversize | Closed::BrokenFrame)
+            && meaning.reason().is_success();
+        let suffices = word_suffices(profile.proof, closed, &self.shown) && !unread;
+        let habits = Habits::of(profile, suffices);
         let shown = shown(&self.shown);
         let said = said.as_ref();
         let evidence = Evidence {
@@ -460,6 +464,22 @@ mod tests {
         assert_eq!(record.model.map(|model| model.len()), Some(MOST_TEXT));
         assert_eq!((&*record.reason, &*record.closed), ("cancelled", "interrupted"));
         assert_eq!(record.finish_reason.as_deref(), Some("cancel"));
+    }
+
+    /// A finish reason before an oversize event is no success, also when it is judged again.
+    #[test]
+    fn what_was_not_read_to_its_end_is_no_success() {
+        let mut watcher = Watcher::new(&provider::OPENAI, Head::default(), RequestInfo::default());
+        watcher.watch(
+            b"data: {\"choices\":[{\"delta\":{\"content\":\"x\"},\"finish_reason\":\"stop\"}]}\n\n",
+        );
+        watcher.stop(crate::frame::Broken::Oversize);
+        let ending = watcher.finish(TransportEnd::Eof);
+        assert_eq!((ending.reason, ending.closed), (Reason::Cut, Closed::Oversize));
+        let mut record = Record::default();
+        record.ask(&provider::OPENAI.main, &RequestInfo::default());
+        record.end(&ending);
+        assert_eq!(record.judge_again(&Registry::default()).unwrap().reason, Reason::Cut);
     }
 
     #[test]

@@ -267,6 +267,10 @@ pub(crate) fn read(data: &[u8], expect: Expect) -> Option<RawError> {
 
 /// Reads an object. Its message may be an error, too, down to this many levels.
 fn read_object(data: &[u8], expect: Expect, levels: u32) -> Option<RawError> {
+    // A list would be taken for the fields in their order.
+    if data.starts_with(b"[") {
+        return None;
+    }
     let wire: Payload<'_> = serde_json::from_slice(data).ok()?;
     let mut told = RawError::default();
     let nested = [wire.last_error, wire.response.error, wire.delta.error, wire.interaction.error];
