@@ -702,7 +702,7 @@ mod tests {
         for path in ["/v1/chat/completions", "/v1/Chat/Completions", "/V1/CHAT/COMPLETIONS"] {
             assert_eq!(wire(&OPENAI, path), Some("openai-chat"), "{path}");
         }
-        assert_eq!(wire(&GOOGLE, "/v1/models/m:STREAMgeneratecontent"), Some("gemini"));
+        assert_eq!(wire(&GOOGLE, "/v1/models/m:STREAMgeneratecontent"), Some("gemini-generate"));
         assert_eq!(wire(&BEDROCK, "/model/Amazon.Nova-1/Invoke"), Some("bedrock-nova"));
         for path in ["", "/", "/v1/chat", "/completions-of/chat", "/v1/\u{e9}chat\u{e9}"] {
             assert_eq!(wire(&OPENAI, path), None, "{path}");
