@@ -522,7 +522,9 @@ mod tests {
             request
         };
         for client in [&clients.provider, &clients.caller] {
-            let error = client.request(request()).await.unwrap_err();
+            let asking = client.request(request());
+            let asked = tokio::time::timeout(Duration::from_secs(60), asking).await;
+            let error = asked.expect("it is asked").unwrap_err();
             let blocked = TransportEnd::Unreachable(endstop::Unreachable::Blocked);
             assert_eq!(close_of(&error), Some(blocked));
         }

@@ -704,7 +704,7 @@ mod tests {
         }
         assert_eq!(wire(&GOOGLE, "/v1/models/m:STREAMgeneratecontent"), Some("gemini-generate"));
         assert_eq!(wire(&BEDROCK, "/model/Amazon.Nova-1/Invoke"), Some("bedrock-nova"));
-        for path in ["", "/", "/v1/chat", "/completions-of/chat", "/v1/\u{e9}chat\u{e9}"] {
+        for path in ["", "/", "/v1/chat", "/completion/chat", "/v1/\u{e9}chat\u{e9}"] {
             assert_eq!(wire(&OPENAI, path), None, "{path}");
         }
     }
