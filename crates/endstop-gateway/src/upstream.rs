@@ -200,6 +200,8 @@ impl Clients {
             (false, false) => &self.built_in,
         };
         match tokio::time::timeout(self.first_byte, client.request(request)).await {
+            // Nobody asked for another protocol.
+            Ok(Ok(response)) if response.status().is_informational() => Err(TransportEnd::Reset),
             Ok(Ok(response)) => Ok(response.map(ResponseBody::Http)),
             Ok(Err(error)) => Err(close_of(&error).unwrap_or(TransportEnd::Reset)),
             Err(_) => Err(TransportEnd::TimedOut(Timer::FirstByte)),
