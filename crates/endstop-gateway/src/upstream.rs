@@ -290,6 +290,10 @@ impl Clients {
         let (mut until, mut timer) = due();
         loop {
             match tokio::time::timeout_at(until, asking.as_mut()).await {
+                // Nobody asked for another protocol.
+                Ok(Ok(response)) if response.status().is_informational() => {
+                    return Err(TransportEnd::Reset);
+                }
                 Ok(Ok(response)) => return Ok(response.map(ResponseBody::Http)),
                 Ok(Err(error)) => return Err(close_of(&error).unwrap_or(TransportEnd::Reset)),
                 Err(_) if due().0 <= until => return Err(TransportEnd::TimedOut(timer)),

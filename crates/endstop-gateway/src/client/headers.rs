@@ -31,6 +31,14 @@ pub(crate) fn text<'h>(headers: &'h HeaderMap, name: &HeaderName) -> &'h str {
     headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or("")
 }
 
+/// Removes a length that is not that of the body.
+pub(crate) fn fit_length(headers: &mut HeaderMap, length: usize) {
+    let said = text(headers, &header::CONTENT_LENGTH);
+    if !said.is_empty() && said.parse() != Ok(length) {
+        headers.remove(header::CONTENT_LENGTH);
+    }
+}
+
 /// Returns all content encodings of a body, in one list.
 pub(crate) fn encodings(headers: &HeaderMap) -> String {
     let mut list = String::new();
@@ -105,6 +113,10 @@ pub(crate) fn of_error(id: &str) -> HeaderMap {
 
 /// Returns the upstream's headers as the client gets them.
 pub(crate) fn returned(mut headers: HeaderMap, id: &str) -> HeaderMap {
+    // A body in chunks has no length: a client that heeds one would take the rest for the next response.
+    if headers.contains_key(header::TRANSFER_ENCODING) {
+        headers.remove(header::CONTENT_LENGTH);
+    }
     strip(&mut headers);
     put_id(&mut headers, id);
     headers

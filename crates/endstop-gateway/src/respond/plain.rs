@@ -8,7 +8,7 @@ use hyper::{Response, StatusCode};
 
 use super::decode::{Decoded, Decoder};
 use crate::client::body::{Answer, response};
-use crate::client::headers::{self, encodings, own, text};
+use crate::client::headers::{self, encodings, fit_length, own, text};
 use crate::config::Mode;
 use crate::disposition::{Disposition, Failure, disposition};
 use crate::exchange::Exchange;
@@ -36,12 +36,16 @@ pub(super) async fn respond(
             exchange.delivered(bytes.len());
             // Observe passes on a broken connection as one. A guard ends a complete response cleanly.
             let clean = close == TransportEnd::Eof || terms.mode == Mode::Guard;
+            if clean {
+                fit_length(&mut headers, bytes.len());
+            }
             let body = if clean { Answer::whole(bytes) } else { Answer::broken(bytes) };
             response(status, headers, body)
         }
         Disposition::Status(status) => {
             exchange.delivered(bytes.len());
             let status = StatusCode::from_u16(status).unwrap_or(StatusCode::BAD_GATEWAY);
+            fit_length(&mut headers, bytes.len());
             response(status, headers, Answer::whole(bytes))
         }
         Disposition::Fail(failure) => fail(&mut exchange, &failure, &ending, &headers),
