@@ -160,6 +160,8 @@ async fn endless() -> SocketAddr {
         while let Ok((mut stream, _)) = listener.accept().await {
             let chunk = chunk.clone();
             tokio::spawn(async move {
+                // A response before its request would be an error.
+                let _ = stream.read(&mut [0; 4096]).await;
                 let _ = stream.write_all(head.as_bytes()).await;
                 while stream.write_all(chunk.as_bytes()).await.is_ok() {}
             });
