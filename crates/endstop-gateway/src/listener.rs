@@ -109,8 +109,7 @@ impl<S: Services> Acceptor<S> {
             match listener.accept().await {
                 Ok((stream, _)) => self.open(stream, &away),
                 Err(error) if is_out_of_descriptors(&error) && spare.take().is_some() => {
-                    self.tell_last(&listener).await;
-                    spare = self::spare();
+                    spare = self.accept_last(&listener, &away).await;
                 }
                 Err(_) => {
                     tokio::time::sleep(Duration::from_millis(50)).await;
@@ -173,15 +172,18 @@ impl<S: Services> Acceptor<S> {
         });
     }
 
-    /// Tells one client that there is no slot for it, with the spare descriptor.
-    async fn tell_last(&self, listener: &TcpListener) {
-        let telling = async {
-            if let Ok((stream, _)) = listener.accept().await {
-                tell(stream, self.services.tls()).await;
+    /// Accepts a client with the descriptor that the spare one has left, and tells it that there is no
+    /// slot for it, unless another descriptor has become free. Returns the spare one.
+    async fn accept_last(&self, listener: &TcpListener, away: &Arc<Semaphore>) -> Option<File> {
+        if let Ok(Ok((stream, _))) = tokio::time::timeout(TELL_LAST, listener.accept()).await {
+            if let Some(spare) = spare() {
+                self.open(stream, away);
+                return Some(spare);
             }
-        };
-        // A client that does not listen is closed all the same.
-        let _ = tokio::time::timeout(TELL_LAST, telling).await;
+            // A client that does not listen is closed all the same.
+            let _ = tokio::time::timeout(TELL_LAST, tell(stream, self.services.tls())).await;
+        }
+        spare()
     }
 }
 

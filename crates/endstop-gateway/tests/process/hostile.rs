@@ -150,7 +150,9 @@ async fn half_connections_on_the_tls_listener() {
 async fn endless() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    let events = "event: ping\ndata: {\"type\": \"ping\"}\n\n".repeat(100);
+    // Large ones: the buffers of the kernel are filled soon.
+    let pad = "x".repeat(16 << 10);
+    let events = format!("event: ping\ndata: {{\"type\": \"ping\", \"pad\": \"{pad}\"}}\n\n");
     let chunk = format!("{:x}\r\n{events}\r\n", events.len());
     let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\
                 transfer-encoding: chunked\r\n\r\n";
@@ -158,6 +160,8 @@ async fn endless() -> SocketAddr {
         while let Ok((mut stream, _)) = listener.accept().await {
             let chunk = chunk.clone();
             tokio::spawn(async move {
+                // A response before its request would be an error.
+                let _ = stream.read(&mut [0; 4096]).await;
                 let _ = stream.write_all(head.as_bytes()).await;
                 while stream.write_all(chunk.as_bytes()).await.is_ok() {}
             });
