@@ -22,7 +22,7 @@ use crate::vocabulary::Vocabulary;
 use crate::{event::Word, text};
 
 /// Version of the verdict. Raise it when the rules in `verdict.rs` change.
-const VERDICT: u32 = 3;
+const VERDICT: u32 = 4;
 
 /// Returns the version of the rules for a provider's responses.
 ///
@@ -259,7 +259,7 @@ impl Record {
         if meaning == Meaning::Unknown && self.reason != Reason::Unknown.name() {
             return None;
         }
-        let habits = Habits::of(profile, word_suffices(profile.proof, closed, &self.shown));
+        let habits = Habits::of(profile, word_suffices(profile.proof, &self.shown));
         let shown = shown(&self.shown);
         let said = said.as_ref();
         let evidence = Evidence {
@@ -278,12 +278,13 @@ impl Record {
 
 /// Reports whether the finish reason made up for a missing end marker. This is approximate, because
 /// a record does not store the order of events.
-fn word_suffices(proof: Proof, closed: Closed, shown: &[Name]) -> bool {
+fn word_suffices(proof: Proof, shown: &[Name]) -> bool {
     let shows = |word: &str| shown.iter().any(|shown| shown == word);
     match proof {
         Proof::Event => false,
         Proof::Marker(_) | Proof::Silent => true,
-        Proof::Word => !shows("tool_calls") || closed == Closed::Eof && !shows("cut_event"),
+        // The marker was found missing only where the finish reason made up for it.
+        Proof::Word => shows("missing_marker"),
     }
 }
 
@@ -316,6 +317,7 @@ fn shown(words: &[Name]) -> Shown {
         malformed_tool_calls: count("malformed_tool_call"),
         nameless_tool_calls: count("nameless_tool_call"),
         bare_tool_calls: count("bare_tool_call"),
+        unclear_tool_calls: count("unclear_tool_call"),
         approval: has("approval"),
         stop_sequence: has("stop_sequence"),
         unfinished_content: has("unfinished_content"),
