@@ -161,7 +161,8 @@ pub struct Profile {
     pub provider: &'static str,
     /// Wire format.
     pub dialect: &'static Dialect,
-    /// Patterns of paths: parts that a path contains in this order, separated by `*`.
+    /// Patterns of paths. The last part is the end of the path, in whole segments. `*` stands for
+    /// any text and `{id}` for a segment that is an id.
     pub paths: &'static [&'static str],
     /// Framing of the stream.
     pub framing: Framing,
@@ -600,16 +601,52 @@ impl Profile {
     }
 }
 
-/// Reports whether the text contains the parts of the pattern, in this order.
-fn holds(text: &str, pattern: &str) -> bool {
-    let mut rest = text;
-    pattern.split('*').all(|part| match rest.split_once(part) {
+/// Reports whether the path contains the parts of the pattern, in this order, and ends with the
+/// last one. Paths below a model path are other paths, such as `/messages/count_tokens`.
+fn holds(path: &str, pattern: &str) -> bool {
+    let path = path.split(['?', '#']).next().unwrap_or_default();
+    let mut rest = path.strip_suffix('/').unwrap_or(path);
+    let Some((before, last)) = pattern.rsplit_once('*') else { return ends(rest, pattern) };
+    let found = before.split('*').all(|part| match rest.split_once(part) {
         Some((_, after)) => {
             rest = after;
             true
         }
         None => false,
-    })
+    });
+    found && if last.is_empty() { !rest.is_empty() } else { ends(rest, last) }
+}
+
+/// Reports whether the path ends with this part of a pattern, segment by segment.
+fn ends(path: &str, part: &str) -> bool {
+    let mut segments = path.rsplit('/');
+    let mut wanted = part.rsplit('/').peekable();
+    let mut is_last = true;
+    while let Some(want) = wanted.next() {
+        let segment = segments.next().unwrap_or_default();
+        let fits = match want {
+            _ if wanted.peek().is_none() => segment.ends_with(want),
+            "{id}" => is_id(segment),
+            _ if is_last => segment.strip_prefix(want).is_some_and(is_stream),
+            _ => segment == want,
+        };
+        if !fits {
+            return false;
+        }
+        is_last = false;
+    }
+    true
+}
+
+/// Reports whether the rest of a segment is empty or names the streamed form, as in
+/// `converse-stream`.
+fn is_stream(rest: &str) -> bool {
+    rest.is_empty() || rest.starts_with(['-', '_']) && rest.ends_with("stream")
+}
+
+/// Reports whether a segment is an id and not the name of a resource. Ids have digits or are long.
+fn is_id(segment: &str) -> bool {
+    segment.len() >= 20 || segment.contains(|letter: char| letter.is_ascii_digit())
 }
 
 /// Reports whether a host matches this pattern: the same number of labels, each of them matching.
@@ -681,6 +718,32 @@ pub fn by_path(path: &str) -> Option<&'static Profile> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn paths_match_in_whole_segments_at_their_end() {
+        for (path, pattern, is) in [
+            ("/v1/messages", "/messages", true),
+            ("/v1/messages/", "/messages", true),
+            ("/v1/messages?beta=true", "/messages", true),
+            ("/v1/messages/count_tokens", "/messages", false),
+            ("/v1/submessages", "/messages", false),
+            ("/v1/responses/resp_1", "/responses/{id}", true),
+            ("/v1/responses/input_tokens", "/responses/{id}", false),
+            ("/v1/responses/resp_1/cancel", "/responses/{id}", false),
+            ("/v1beta/models/x:generateContent", ":generateContent", true),
+            ("/v1beta/models/x:generateContent/y", ":generateContent", false),
+            ("/model/us.anthropic.x/invoke", "anthropic*/invoke", true),
+            ("/model/anthropic.x/invoke-with-response-stream", "anthropic*/invoke", true),
+            ("/model/anthropic.x/invoked", "anthropic*/invoke", false),
+            ("/model/anthropic.x/async-invoke", "anthropic*/invoke", false),
+            ("/v1/text/generation_stream", "/text/generation", true),
+            ("/accounts/a/ai/run/@cf/x/y", "/ai/run/*", true),
+            ("/accounts/a/ai/run/", "/ai/run/*", false),
+            ("", "/messages", false),
+        ] {
+            assert_eq!(holds(path, pattern), is, "{path} {pattern}");
+        }
+    }
 
     #[test]
     fn hosts_match_label_by_label_and_as_a_whole() {

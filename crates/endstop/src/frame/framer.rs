@@ -235,9 +235,6 @@ impl Hints {
     /// Detects the framing. Returns `None` if more bytes are needed.
     fn decide(&self, held: &[u8], ended: bool) -> Option<Found> {
         let label = self.label;
-        if label == Label::Aws {
-            return Some(self.aws());
-        }
         if !ended && BYTE_ORDER_MARK.starts_with(held) {
             return None;
         }
@@ -250,7 +247,16 @@ impl Hints {
             b'{' => Some(Found::Body(Vec::new())),
             b'[' => Some(Found::Array(Array::new(self.limit))),
             b'<' | 0x1f => Some(Found::Text(Vec::new())),
-            0 if matches!(self.framing, Framing::Aws | Framing::AwsChunks) => Some(self.aws()),
+            0 if label == Label::Aws
+                || matches!(self.framing, Framing::Aws | Framing::AwsChunks) =>
+            {
+                Some(self.aws())
+            }
+            // Events or text with the wrong label. A damaged message is neither.
+            _ if label == Label::Aws => match self.sse_or_text(start, ended) {
+                Some(Found::Text(_)) => Some(self.aws()),
+                found => found,
+            },
             _ if label == Label::Sse => Some(Found::Sse(Sse::new(self.limit))),
             _ => self.sse_or_text(start, ended),
         }
