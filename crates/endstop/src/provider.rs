@@ -134,6 +134,12 @@ impl Provider {
             .map(|(_, wire)| wire)
     }
 
+    /// Returns the names of the request headers that name an API version.
+    pub fn version_headers(&self) -> impl Iterator<Item = &'static str> {
+        let places = self.wires().flat_map(|wire| wire.versions).map(|version| version.at);
+        places.filter_map(|at| if let VersionAt::Header(name) = at { Some(name) } else { None })
+    }
+
     /// Reports whether it serves from this host, given with or without a port.
     #[must_use]
     pub fn serves_from(&self, host: &str) -> bool {
@@ -162,7 +168,8 @@ pub struct Profile {
     /// Wire format.
     pub dialect: &'static Dialect,
     /// Patterns of paths. The last part is the end of the path, in whole segments. `*` stands for
-    /// any text and `{id}` for a segment that is an id.
+    /// any text and `{id}` for a segment that is an id. A pattern that begins with `*` is a last
+    /// resort: the shape of the body, if it is known, tells more.
     pub paths: &'static [&'static str],
     /// Framing of the stream.
     pub framing: Framing,
@@ -599,6 +606,11 @@ impl Profile {
     fn longest_match(&self, path: &str) -> Option<usize> {
         self.paths.iter().filter(|pattern| holds(path, pattern)).map(|pattern| pattern.len()).max()
     }
+
+    /// Reports whether the path names this wire, and not only as a last resort.
+    pub(crate) fn is_named_by(&self, path: &str) -> bool {
+        self.paths.iter().any(|pattern| !pattern.starts_with('*') && holds(path, pattern))
+    }
 }
 
 /// Reports whether the path contains the parts of the pattern, in this order, and ends with the
@@ -707,7 +719,7 @@ pub fn by_host(host: &str) -> Option<&'static Provider> {
 #[must_use]
 pub fn by_path(path: &str) -> Option<&'static Profile> {
     let closest = |best: Option<(usize, &'static Profile)>, wire: &'static Profile| {
-        let length = wire.longest_match(path)?;
+        let length = wire.longest_match(path).filter(|_| wire.is_named_by(path))?;
         best.is_none_or(|(most, _)| length > most).then_some((length, wire))
     };
     let wires = || ALL.iter().flat_map(|provider| provider.wires());

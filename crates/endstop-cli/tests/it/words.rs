@@ -25,6 +25,8 @@ like = "anthropic-messages"
 base_url = "http://UPSTREAM"
 [provider.acme.words]
 weary = "paused"
+[provider.acme.versions."2099-01-01".words]
+weary = "safety"
 
 [provider.google.words.blockReason]
 MOOD = "safety"
@@ -62,12 +64,7 @@ fn cases() -> Vec<(&'static str, &'static str, String, [&'static str; 3])> {
         ("openai", chats, chat("stop"), ["complete", "high", "finish_reason"]),
         ("openai", chats, chat("shrugged"), ["unknown", "medium", "finish_reason"]),
         ("openai", chats, chat("waned"), ["output_limit", "medium", "finish_reason"]),
-        (
-            "openai",
-            "/v1/completions",
-            text.to_string(),
-            ["output_limit", "high", "finish_reason"],
-        ),
+        ("openai", "/v1/completions", text.to_string(), ["output_limit", "high", "finish_reason"]),
         (
             "openai",
             "/v1/threads/thread_1/runs",
@@ -203,10 +200,15 @@ impl Gateway {
 
     /// Sends a request, and returns the reason, confidence and finish reason from the headers.
     fn ask(&self, path: &str, key: &str) -> [String; 3] {
+        self.ask_with(path, key, "")
+    }
+
+    /// Sends a request with a header.
+    fn ask_with(&self, path: &str, key: &str, header: &str) -> [String; 3] {
         let mut stream = TcpStream::connect(&self.address).unwrap();
         let body = format!("{{\"model\":\"{key}\"}}");
         let head = format!(
-            "POST {path} HTTP/1.1\r\nhost: {}\r\nconnection: close\r\ncontent-length: {}\r\n\r\n{body}",
+            "POST {path} HTTP/1.1\r\nhost: {}\r\nconnection: close\r\n{header}content-length: {}\r\n\r\n{body}",
             self.address,
             body.len()
         );
@@ -248,6 +250,10 @@ fn one_file_is_heard_by_serve() {
             let told = gateway.ask(&format!("/{provider}{path}"), &format!("case-{index}"));
             assert_eq!([told[0].as_str(), told[1].as_str()], [want[0], want[1]], "{name} {path}");
         }
+        let last = format!("case-{}", cases().len() - 1);
+        let version = "Anthropic-Version: 2099-01-01\r\n";
+        let told = gateway.ask_with("/acme/v1/messages", &last, version);
+        assert_eq!(told[0], "safety", "{name}");
     }
     // The other commands accept the gateway's configuration too.
     for name in ["named.toml", "held.toml"] {

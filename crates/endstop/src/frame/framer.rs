@@ -13,6 +13,9 @@ use crate::json::{JsonState, Scanner};
 /// Maximum number of bytes kept of a page or text that came instead of a response.
 const TEXT_KEPT: usize = 4096;
 
+/// Maximum length of a first JSON value that is held back to see whether more follow it.
+const FIRST: usize = 64 << 10;
+
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
 /// Splits the bytes of one response into frames, in any framing.
@@ -241,6 +244,14 @@ impl Hints {
         let start = trim(without_mark(held));
         let is_lines = label == Label::Lines;
         match start.first()? {
+            // One body with the label of lines is a body.
+            b'{' if is_lines
+                && self.framing != Framing::Lines
+                && start.len() <= FIRST
+                && !is_several(start) =>
+            {
+                ended.then(|| Found::Body(Vec::new()))
+            }
             b'{' if is_lines || self.framing == Framing::Lines && self.streamed == Some(true) => {
                 Some(Found::Lines(Lines::new(self.limit)))
             }

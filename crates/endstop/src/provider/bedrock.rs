@@ -71,7 +71,7 @@ pub static BEDROCK: Provider = Provider {
         Profile {
             provider: "bedrock",
             // Every newer family sends chat completions, so any other model does too.
-            paths: &["ai21.jamba*/invoke", "openai.gpt*/invoke", "qwen*/invoke", "/invoke"],
+            paths: &["ai21.jamba*/invoke", "openai.gpt*/invoke", "qwen*/invoke", "*/invoke"],
             framing: Framing::AwsChunks,
             proof: Proof::Word,
             error_patterns: bedrock_converse::ERROR_PATTERNS,

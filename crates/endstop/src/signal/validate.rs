@@ -382,7 +382,10 @@ mod tests {
         let odd = json!({ "cap": "many", "shown": 1, "closed": "eof", "choices": [{}] });
         let metadata = problems("provider_specific.metadata", Some(odd));
         assert_eq!(metadata.len(), 3, "{metadata:?}");
-        assert!(metadata[0].contains("metadata.cap`: invalid type: string \"many\""), "{metadata:?}");
+        assert!(
+            metadata[0].contains("metadata.cap`: invalid type: string \"many\""),
+            "{metadata:?}"
+        );
         assert!(metadata[1].contains("metadata.choices`: missing field"), "{metadata:?}");
         assert!(metadata[2].contains("metadata.shown`: invalid type: integer"), "{metadata:?}");
         check(

@@ -1192,8 +1192,7 @@ fn legacy_function_stream(answer: &Answer<'_>) -> Option<Vec<u8>> {
     if matches!(call.arguments, Arguments::Text(_)) || answer.field != "finish_reason" {
         return None;
     }
-    let event =
-        |call: Value| json!({"choices": [{"index": 0, "delta": {"function_call": call}}]});
+    let event = |call: Value| json!({"choices": [{"index": 0, "delta": {"function_call": call}}]});
     let head = object([("name", Some(json!(call.name))), ("arguments", opening(&call.arguments))]);
     let pieces = pieces(answer, &call.arguments);
     let mut events = vec![event(head)];

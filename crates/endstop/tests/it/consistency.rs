@@ -204,7 +204,6 @@ const CANNOT: &[(&str, &[&str])] = &[
             // This wire has no streams.
             "error as frame",
             "context limit as frame",
-            "cut",
         ],
     ),
     ("cohere-v1", &["refusal", "pause"]),
@@ -239,17 +238,7 @@ const CANNOT: &[(&str, &[&str])] = &[
     ("sap-orchestration", &["context limit", "pause"]),
     (
         "cloudflare-run",
-        &[
-            "natural end",
-            "stop sequence",
-            "tool call",
-            "limit",
-            "context limit",
-            "filter",
-            "refusal",
-            "pause",
-            "error as word",
-        ],
+        &["stop sequence", "context limit", "filter", "refusal", "pause", "error as word"],
     ),
 ];
 
@@ -262,6 +251,7 @@ const CANNOT_IN: &[(&str, &str, &str, &str)] = &[
     ("bedrock-ai21", "streamed", "natural end", NO_STREAM),
     ("bedrock-ai21", "streamed", "stop sequence", NO_STREAM),
     ("bedrock-ai21", "streamed", "limit", NO_STREAM),
+    ("bedrock-ai21", "streamed", "cut", NO_STREAM),
 ];
 
 /// Returns the finish reasons of a wire that plainly mean this reason.

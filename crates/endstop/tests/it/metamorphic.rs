@@ -623,7 +623,10 @@ fn set_keys(value: &mut Value, keys: &[&str], set: &mut impl FnMut(&mut Value)) 
                 if OF_TOOLS.contains(&key.as_str()) {
                     continue;
                 }
-                if keys.contains(&key.as_str()) && (inner.is_string() || inner.is_number()) {
+                // Flags of old servers, each of which is a finish reason.
+                let is_flag = key.starts_with("stopped_") && *inner == json!(true);
+                let is_word = inner.is_string() || inner.is_number() || is_flag;
+                if keys.contains(&key.as_str()) && is_word {
                     set(inner);
                 } else {
                     set_keys(inner, keys, set);

@@ -67,7 +67,10 @@ pub(crate) fn marks(profile: &Profile, bytes: &[u8]) -> Option<Marks> {
                 word.into_iter().any(says)
             }
             "bedrock-cohere" => value["is_finished"] == true || value["generations"].is_array(),
-            "cohere-v1" => value["event_type"] == "stream-end",
+            "cohere-v1" => {
+                let is_line = value["event_type"].is_null();
+                value["event_type"] == "stream-end" || is_line && value["is_finished"] == true
+            }
             "watsonx" => value["results"].as_array().is_some_and(|results| {
                 let is_over = |word: &Value| {
                     word.as_str().is_some_and(|word| !word.eq_ignore_ascii_case("not_finished"))

@@ -146,8 +146,16 @@ const PATHS: &[(&str, &str, &str)] = &[
     ("google", "/v1beta/interactions", "gemini-interactions"),
     ("google", "/v1beta/interactions/v1_abc", "gemini-interactions"),
     ("google", "/v1beta/interactions/v1_abc/cancel", ""),
-    ("vertex", "/v1/projects/p/locations/l/publishers/google/models/g:generateContent", "gemini-generate"),
-    ("vertex", "/v1/projects/p/locations/l/publishers/anthropic/models/c:streamRawPredict", "anthropic-messages"),
+    (
+        "vertex",
+        "/v1/projects/p/locations/l/publishers/google/models/g:generateContent",
+        "gemini-generate",
+    ),
+    (
+        "vertex",
+        "/v1/projects/p/locations/l/publishers/anthropic/models/c:streamRawPredict",
+        "anthropic-messages",
+    ),
     ("mistral", "/v1/chat/completions", "openai-chat"),
     ("mistral", "/v1/fim/completions", "openai-chat"),
     ("mistral", "/v1/agents/completions", "openai-chat"),
