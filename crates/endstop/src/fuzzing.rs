@@ -454,7 +454,7 @@ impl Payloads {
         let text = |pointer: &str| event.pointer(pointer).and_then(|value| value.as_str());
         let (kind, of) = (text("/type").unwrap_or(""), text("/item/type").unwrap_or(""));
         let id = text("/item/call_id").unwrap_or("").to_owned();
-        let index = event.pointer("/output_index").and_then(|index| index.as_u64()).unwrap_or(0);
+        let index = event.pointer("/output_index").and_then(serde_json::Value::as_u64).unwrap_or(0);
         if of.ends_with("_output") {
             self.ran.push(id);
             self.begun.retain(|known| *known != index - 1);

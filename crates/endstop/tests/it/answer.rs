@@ -1178,8 +1178,10 @@ fn replicate_stream(answer: &Answer<'_>) -> Option<Vec<u8>> {
     Some(format!("{output}event: done\ndata: {done}\n\n").into_bytes())
 }
 
+type Stream = fn(&Answer<'_>) -> Option<Vec<u8>>;
+
 /// Streams of calls in another form than that of the builder.
-static SECOND_STREAMS: &[(&str, fn(&Answer<'_>) -> Option<Vec<u8>>)] = &[
+static SECOND_STREAMS: &[(&str, Stream)] = &[
     ("openai-chat", legacy_function_stream),
     ("gemini-generate", gemini_partial_stream),
     ("cohere-v1", cohere_v1_piece_stream),

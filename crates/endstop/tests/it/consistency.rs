@@ -407,8 +407,10 @@ fn what_a_wire_cannot_say_is_listed() {
                     dialect.id, scenario.name
                 ));
             }
-            let both =
-                scenario.says.iter().all(|says| matches!(says, Says::Word(_) | Says::Stop(_)));
+            let both = scenario
+                .says
+                .iter()
+                .all(|says| matches!(says, Says::Word(_) | Says::Stop(_) | Says::Cut));
             for (form, can) in [("streamed", streamed), ("plain", plain)] {
                 let named = CANNOT_IN.iter().any(|(id, known, name, _)| {
                     (*id, *known, *name) == (dialect.id, form, scenario.name)

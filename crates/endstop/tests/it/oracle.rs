@@ -122,7 +122,8 @@ pub(crate) fn is_inside(bytes: &[u8], cut: usize) -> bool {
     let start = head.iter().rposition(|byte| matches!(byte, b'\n' | b'\r')).map_or(0, |at| at + 1);
     let line = String::from_utf8_lossy(&head[start..]).into_owned();
     let json = line.strip_prefix("data:").unwrap_or(&line).trim();
-    json.starts_with('{') && parse(json).is_none()
+    let is_list = bytes.trim_ascii_start().starts_with(b"[");
+    !is_list && json.starts_with('{') && parse(json).is_none()
 }
 
 /// Returns the JSON values of a response: of its frames, or of its body.
