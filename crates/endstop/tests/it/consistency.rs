@@ -310,11 +310,14 @@ fn cut(dialect: &'static Dialect, form: &str) -> Option<Vec<u8>> {
     let reasons = [Reason::Complete, Reason::StopSequence, Reason::OutputLimit];
     let rows =
         dialect.words.iter().flat_map(|words| words.rows.iter().map(|row| (words.field, row.0)));
-    let plain = reasons.iter().flat_map(|reason| words(dialect, *reason)).chain(rows).collect();
+    let plain: Vec<_> =
+        reasons.iter().flat_map(|reason| words(dialect, *reason)).chain(rows).collect();
     let wordless =
         Answer { dialect, field: "", word: json!(null), content: Content::Text, piece: 3 };
     let unsaid = || if form == "plain" { wordless.body() } else { wordless.stream() };
-    let mut bytes = answered(dialect, form, plain, &Content::Text).or_else(unsaid)?;
+    // A polled run has no text.
+    let said = |content| answered(dialect, form, Vec::clone(&plain), content);
+    let mut bytes = said(&Content::Text).or_else(|| said(&Content::Nothing)).or_else(unsaid)?;
     bytes.truncate(bytes.len() / if form == "plain" { 2 } else { 3 });
     Some(bytes)
 }
