@@ -118,10 +118,14 @@ fn wire<B>(
     request: &Request<B>,
 ) -> Result<Option<Arc<Wire>>, Refused> {
     let path = routed.path_and_query();
+    let names = |name: &HeaderName| {
+        let mut known = routed.upstream.provider.version_headers();
+        known.any(|known| known.eq_ignore_ascii_case(name.as_str()))
+    };
     let versions: Vec<(&str, &str)> = request
         .headers()
         .iter()
-        .filter(|(name, _)| name.as_str().ends_with("version"))
+        .filter(|(name, _)| names(name))
         .filter_map(|(name, value)| Some((name.as_str(), value.to_str().ok()?)))
         .collect();
     let upstream = routed.upstream;

@@ -83,6 +83,10 @@ pub fn disposition(ending: &Ending, terms: Terms, status: Option<u16>) -> Dispos
         if status >= 400 && is_whole(ending) {
             return Disposition::Pass;
         }
+        // The provider says that it was cancelled, as was asked for.
+        if ending.reason == Reason::Cancelled && is_told(ending) {
+            return Disposition::Pass;
+        }
     }
     match failure(ending, terms) {
         None if is_doubtful(ending, terms) => Disposition::Warn,
@@ -307,6 +311,18 @@ mod tests {
             let shown = disposition(&ending(reason, text()), lenient, None);
             assert_eq!(shown == Disposition::Warn, want.is_none() && !reason.is_success());
         }
+    }
+
+    #[test]
+    fn a_whole_body_that_says_cancelled_passes() {
+        let mut told = ending(Reason::Cancelled, text());
+        assert!(matches!(disposition(&told, STRICT, Some(200)), Disposition::Fail(_)));
+        told.said = Some(Said::new("status", "cancelled"));
+        assert_eq!(disposition(&told, STRICT, Some(200)), Disposition::Pass);
+        assert!(matches!(disposition(&told, STRICT, None), Disposition::Fail(_)));
+        let mut with_call = ending(Reason::Cancelled, call());
+        with_call.said.clone_from(&told.said);
+        assert!(matches!(disposition(&with_call, STRICT, Some(200)), Disposition::Fail(_)));
     }
 
     #[test]

@@ -67,7 +67,7 @@ impl LedgerEntry {
     /// Records sent bytes.
     pub(crate) fn wrote(&mut self, bytes: &[u8], keep: usize) {
         self.written += bytes.len() as u64;
-        self.hash = self.hash.add(bytes);
+        self.hash = self.hash.mix_bytes(bytes);
         let room = keep.saturating_sub(self.body.len()).min(bytes.len());
         self.body.extend(bytes.iter().take(room));
     }

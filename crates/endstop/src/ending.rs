@@ -391,6 +391,9 @@ pub struct Shown {
     /// well, these are calls without parameters.
     #[serde(skip_serializing_if = "is_default")]
     pub bare_tool_calls: u32,
+    /// Number of tool calls of which nothing shows whether the caller or the provider runs them.
+    #[serde(skip_serializing_if = "is_default")]
+    pub unclear_tool_calls: u32,
     /// The provider waits for approval before it runs a server-side tool.
     #[serde(skip_serializing_if = "is_default")]
     pub approval: bool,
@@ -466,6 +469,7 @@ impl Shown {
             (self.malformed_tool_calls > 0, "malformed_tool_call"),
             (self.nameless_tool_calls > 0, "nameless_tool_call"),
             (self.bare_tool_calls > 0, "bare_tool_call"),
+            (self.unclear_tool_calls > 0, "unclear_tool_call"),
             (self.approval, "approval"),
             (self.stop_sequence, "stop_sequence"),
             (self.unfinished_content, "unfinished_content"),

@@ -60,6 +60,8 @@ pub(crate) struct Choice {
     other_content: bool,
     /// Content came after the last finish reason.
     pub(crate) went_on: bool,
+    /// Content came after a finish reason, so a finish reason does not show the end.
+    resumed: bool,
     marks: Marks,
     calls: Vec<Call>,
     growing_text: Growing,
@@ -75,6 +77,8 @@ pub(crate) struct Marks {
     pub(crate) stop_sequence: bool,
     /// Part of the answer is marked as incomplete.
     pub(crate) unfinished_content: bool,
+    /// Part of the answer ended as still in progress, and its final state has not come.
+    pub(crate) open_content: bool,
     /// A guardrail intervened.
     pub(crate) guardrail: bool,
     /// The provider reported a failure of its engine.
@@ -96,6 +100,8 @@ struct Call {
     has_arguments: bool,
     /// Hash of the arguments so far.
     sum: Sum,
+    /// Length of the arguments so far, in bytes.
+    length: usize,
     growing: Growing,
     /// The arguments are JSON but not an object.
     odd: bool,
@@ -114,6 +120,11 @@ struct Call {
     /// The provider sent two names or two versions of the arguments, or part of the call is
     /// unreadable.
     conflict: bool,
+    /// Nothing shows whether the caller or the provider runs the call.
+    unclear: bool,
+    /// The arguments have ended or came with the start, so a client could run the call before its
+    /// block is closed.
+    settled: bool,
     closed: bool,
 }
 
@@ -364,6 +375,45 @@ impl Facts {
         }
     }
 
+    /// Returns the part of complete arguments that has not come yet. If they contradict what came,
+    /// records that and returns nothing.
+    pub(crate) fn missing_arguments<'t>(
+        &mut self,
+        index: u32,
+        number: u32,
+        told: &'t str,
+    ) -> &'t str {
+        let Some(call) = self.call_mut(index, number) else { return "" };
+        let known = told.get(..call.length);
+        if known.is_some_and(|known| Sum::default().add(known) == call.sum) {
+            return told.get(call.length..).unwrap_or_default();
+        }
+        call.conflict |= call.sum != Sum::default().add(told);
+        ""
+    }
+
+    /// Records that nothing shows who runs a call.
+    pub(crate) fn note_unclear(&mut self, index: u32, number: u32) {
+        if let Some(call) = self.call_mut(index, number) {
+            call.unclear = true;
+        }
+    }
+
+    /// Returns the calls before this number of which nothing shows who runs them.
+    pub(crate) fn unclear_calls(&self, index: u32, before: u32, name: Option<&str>) -> Vec<u32> {
+        let calls = self.choice(index).map(|choice| choice.calls.as_slice()).unwrap_or_default();
+        let fits = |call: &&Call| name.is_none_or(|name| call.name == hash(name));
+        let unclear = calls.iter().filter(|call| call.unclear && call.number < before);
+        unclear.filter(fits).map(|call| call.number).collect()
+    }
+
+    /// Records that a client could run a call although its block is open.
+    pub(crate) fn settle_call(&mut self, index: u32, number: u32) {
+        if let Some(call) = self.call_mut(index, number) {
+            call.settled = true;
+        }
+    }
+
     pub(crate) fn reopen_call(&mut self, index: u32, number: u32) {
         if let Some(call) = self.call_mut(index, number) {
             call.closed = false;
@@ -503,7 +553,7 @@ impl Facts {
     fn content(&mut self, index: u32, limits: &Limits, set: impl FnOnce(&mut Choice)) {
         self.late_event |= self.past_end;
         if let Some(choice) = self.choice_mut(index, limits) {
-            choice.went_on = choice.said.is_some();
+            choice.go_on();
             set(choice);
         }
     }
@@ -513,7 +563,7 @@ impl Facts {
         self.changes += 1;
         let calls: usize = self.choices.iter().map(|choice| choice.calls.len()).sum();
         let Some(choice) = self.choice_mut(index, limits) else { return };
-        choice.went_on = choice.said.is_some();
+        choice.go_on();
         let (id, name) = (hash(id), hash(name));
         count(choice.calls.len());
         // Some providers repeat the start of a call in every part.
@@ -533,6 +583,7 @@ impl Facts {
             arguments: Scanner::default(),
             has_arguments: false,
             sum: Sum::default(),
+            length: 0,
             growing: Growing::default(),
             odd: false,
             bare: false,
@@ -542,6 +593,8 @@ impl Facts {
             takes_text: false,
             name,
             conflict: false,
+            unclear: false,
+            settled: false,
             closed: false,
         });
     }
@@ -651,6 +704,12 @@ impl Facts {
 }
 
 impl Choice {
+    /// Records that content comes.
+    fn go_on(&mut self) {
+        self.went_on = self.said.is_some();
+        self.resumed |= self.went_on;
+    }
+
     /// Records a finish reason. Of two different ones, the less complete counts, except for fields
     /// that only add detail.
     fn say(&mut self, said: Said, meaning: Meaning, wins: Wins) {
@@ -693,12 +752,17 @@ impl Choice {
         match proof {
             Proof::Event => false,
             Proof::Marker(_) | Proof::Silent => true,
-            // The end of the body is part of the proof. Without it, no tool call may run.
+            // The end of the body is part of the proof. Without it, no tool call may run. Nor does
+            // the finish reason show the end if the body ended inside an event, or if the
+            // connection broke after the provider had gone on once.
             Proof::Word => {
                 let ended = matches!(closed, Closed::Open | Closed::Proven | Closed::Eof);
-                let whole = ended && !cut_event && !self.went_on;
                 let calls = self.own_calls().next().is_some();
-                whole || !calls || !self.says_success()
+                let whole = match calls {
+                    true => ended && !self.went_on,
+                    false => ended || !self.resumed,
+                };
+                whole && !cut_event || !self.says_success()
             }
         }
     }
@@ -742,6 +806,7 @@ impl Call {
         self.has_arguments |= !arguments.is_empty();
         self.bare = false;
         self.sum = self.sum.add(arguments);
+        self.length += arguments.len();
         for byte in arguments.bytes().filter(|byte| !is_space(*byte)) {
             let Some(length) = self.null else { break };
             let matches = b"null".get(usize::from(length)) == Some(&byte);
@@ -790,7 +855,7 @@ impl Choice {
             begun: count(|_| true) - by_provider,
             // Another reader may see a complete call where this one sees a contradiction.
             whole: count(|call| !call.by_provider && (call.is_whole() || call.conflict)),
-            closed: count(|call| !call.by_provider && call.closed),
+            closed: count(|call| !call.by_provider && (call.closed || call.settled)),
             by_provider,
             said: self.said.is_some(),
         }
@@ -808,7 +873,7 @@ impl Choice {
             refusal: self.refusal,
             other_content: self.other_content || served,
             stop_sequence: self.marks.stop_sequence,
-            unfinished_content: self.marks.unfinished_content,
+            unfinished_content: self.marks.unfinished_content || self.marks.open_content,
             guardrail: self.marks.guardrail,
             breakdown: self.marks.breakdown,
             contradiction: self.marks.contradiction,
@@ -818,6 +883,7 @@ impl Choice {
             malformed_tool_calls: count(Call::is_malformed),
             nameless_tool_calls: count(|call| call.name.is_none()),
             bare_tool_calls: count(|call| call.closed && call.is_bare()),
+            unclear_tool_calls: count(|call| call.unclear),
             ..Shown::default()
         }
     }

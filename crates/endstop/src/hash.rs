@@ -19,7 +19,7 @@ impl Fnv {
 
     /// Adds bytes.
     #[must_use]
-    pub fn add(self, bytes: &[u8]) -> Self {
+    pub fn mix_bytes(self, bytes: &[u8]) -> Self {
         bytes.iter().fold(self, |hash, byte| hash.mix(u64::from(*byte)))
     }
 
@@ -37,8 +37,8 @@ mod tests {
     /// Test vectors of the FNV specification.
     #[test]
     fn known_values() {
-        assert_eq!(Fnv::default().add(b"").value(), 0xcbf2_9ce4_8422_2325);
-        assert_eq!(Fnv::default().add(b"a").value(), 0xaf63_dc4c_8601_ec8c);
-        assert_eq!(Fnv::default().add(b"foobar").value(), 0x8594_4171_f739_67e8);
+        assert_eq!(Fnv::default().mix_bytes(b"").value(), 0xcbf2_9ce4_8422_2325);
+        assert_eq!(Fnv::default().mix_bytes(b"a").value(), 0xaf63_dc4c_8601_ec8c);
+        assert_eq!(Fnv::default().mix_bytes(b"foobar").value(), 0x8594_4171_f739_67e8);
     }
 }

@@ -68,6 +68,7 @@
 //! - `jsonschema`: checks the arguments of tool calls against a JSON Schema.
 
 #![forbid(unsafe_code)]
+#![warn(clippy::unreachable)]
 
 pub mod dialect;
 pub mod next_request;

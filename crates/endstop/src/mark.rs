@@ -65,7 +65,7 @@ pub struct ChoiceMark {
     pub begun: u32,
     /// Number of these calls with complete arguments.
     pub whole: u32,
-    /// Number of these calls with a closed block.
+    /// Number of these calls with a closed block, or whose arguments have ended.
     pub closed: u32,
     /// Number of calls that the provider runs itself.
     pub by_provider: u32,

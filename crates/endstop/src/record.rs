@@ -22,7 +22,7 @@ use crate::vocabulary::Vocabulary;
 use crate::{event::Word, text};
 
 /// Version of the verdict. Raise it when the rules in `verdict.rs` change.
-const VERDICT: u32 = 3;
+const VERDICT: u32 = 4;
 
 /// Returns the version of the rules for a provider's responses.
 ///
@@ -53,7 +53,7 @@ pub fn all_rules() -> Vec<u32> {
 /// signed 32-bit integer column.
 fn fingerprint(provider: &Provider) -> u32 {
     let mut hash = Fnv::default();
-    let mut add = |part: &str| hash = hash.add(part.as_bytes()).mix(0);
+    let mut add = |part: &str| hash = hash.mix_bytes(part.as_bytes()).mix(0);
     add(&VERDICT.to_string());
     add(provider.id);
     for profile in provider.wires() {
@@ -316,7 +316,7 @@ impl Record {
         // A response that was not read to its end is no success, whatever it said.
         let unread = matches!(closed, Closed::Oversize | Closed::BrokenFrame)
             && meaning.reason().is_success();
-        let suffices = word_suffices(profile.proof, closed, &self.shown) && !unread;
+        let suffices = word_suffices(profile.proof, &self.shown) && !unread;
         let habits = Habits::of(profile, suffices);
         let shown = shown(&self.shown);
         let said = said.as_ref();
@@ -336,12 +336,13 @@ impl Record {
 
 /// Reports whether the finish reason made up for a missing end marker. This is approximate, because
 /// a record does not store the order of events.
-fn word_suffices(proof: Proof, closed: Closed, shown: &[Name]) -> bool {
+fn word_suffices(proof: Proof, shown: &[Name]) -> bool {
     let shows = |word: &str| shown.iter().any(|shown| shown == word);
     match proof {
         Proof::Event => false,
         Proof::Marker(_) | Proof::Silent => true,
-        Proof::Word => !shows("tool_calls") || closed == Closed::Eof && !shows("cut_event"),
+        // The marker was found missing only where the finish reason made up for it.
+        Proof::Word => shows("missing_marker"),
     }
 }
 
@@ -374,6 +375,7 @@ fn shown(words: &[Name]) -> Shown {
         malformed_tool_calls: count("malformed_tool_call"),
         nameless_tool_calls: count("nameless_tool_call"),
         bare_tool_calls: count("bare_tool_call"),
+        unclear_tool_calls: count("unclear_tool_call"),
         approval: has("approval"),
         stop_sequence: has("stop_sequence"),
         unfinished_content: has("unfinished_content"),
@@ -506,7 +508,7 @@ mod tests {
     /// Versions are stored with records: they change with the rules, and with nothing else.
     #[test]
     fn rules_keep_their_version() {
-        assert_eq!((rules("openai"), rules("perplexity")), (1_080_441_463, 337_206_047));
+        assert_eq!((rules("openai"), rules("perplexity")), (1_417_666_939, 830_803_385));
     }
 
     #[test]

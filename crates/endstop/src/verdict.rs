@@ -13,7 +13,8 @@
 //!    `OutputLimit`. Broken arguments, tool calls without a name, and tool calls in a response
 //!    with an unreadable event give `MalformedToolCall`. Text in the refusal field gives
 //!    `Refused`. A named stop sequence gives `StopSequence`. Output tokens at the limit give
-//!    `OutputLimit` on providers that are known to report a natural stop there.
+//!    `OutputLimit` on providers that are known to report a natural stop there. A call of which
+//!    nothing shows who runs it gives `Unknown`.
 //! 5. Tool calls upgrade only a natural stop.
 //! 6. High confidence requires that said, closed and shown agree.
 
@@ -55,6 +56,9 @@ pub(crate) struct Habits {
     pub silent: bool,
     /// The wire has a finish reason for tool calls, so a natural stop with tool calls is unusual.
     pub has_tool_word: bool,
+    /// Each tool call has an end of its own on the wire, so a vague finish reason does not have to
+    /// confirm the calls.
+    pub ends_calls: bool,
     /// The provider reports a natural stop when the output limit truncated the answer.
     pub lies_at_cap: bool,
     /// The dialect was detected from the shape of the bytes.
@@ -69,6 +73,7 @@ impl Habits {
         word_suffices: false,
         silent: false,
         has_tool_word: true,
+        ends_calls: false,
         lies_at_cap: false,
         guessed: false,
         ambiguous: false,
@@ -324,11 +329,17 @@ fn from_word(evidence: &Evidence<'_>) -> Finding {
             Confidence::Low,
             format!("{}, which is vague, and all allowed output tokens were used", said(word)),
         ),
-        Meaning::Vague(reason) if reason.is_success() && evidence.shown.tool_calls > 0 => finding(
-            Reason::Unknown,
-            Confidence::Medium,
-            format!("{}, which is too vague to confirm its tool calls", said(word)),
-        ),
+        Meaning::Vague(reason)
+            if reason.is_success()
+                && evidence.shown.tool_calls > 0
+                && !evidence.habits.ends_calls =>
+        {
+            finding(
+                Reason::Unknown,
+                Confidence::Medium,
+                format!("{}, which is too vague to confirm its tool calls", said(word)),
+            )
+        }
         Meaning::Vague(reason) => {
             let Finding { reason, confidence, because } = from_reason(reason, word, evidence);
             let because = format!("{because} (a vague finish reason)");
@@ -340,6 +351,10 @@ fn from_word(evidence: &Evidence<'_>) -> Finding {
 
 /// Compares a known finish reason with the content.
 fn from_reason(reason: Reason, word: &str, evidence: &Evidence<'_>) -> Finding {
+    if reason.is_success() && evidence.shown.unclear_tool_calls > 0 {
+        let because = format!("{}, but nothing shows who runs a tool call", said(word));
+        return finding(Reason::Unknown, Confidence::Medium, because);
+    }
     match reason {
         Reason::Complete | Reason::StopSequence => from_natural_stop(reason, word, evidence),
         Reason::ToolCall => from_tool_word(word, evidence),
@@ -529,6 +544,7 @@ mod tests {
         malformed_tool_calls: 0,
         nameless_tool_calls: 0,
         bare_tool_calls: 0,
+        unclear_tool_calls: 0,
         approval: false,
         stop_sequence: false,
         unfinished_content: false,
@@ -771,10 +787,27 @@ mod tests {
         Trial { meaning: vague, ..Trial::default() }.is(Reason::Complete, Medium);
         // A vague finish reason does not confirm tool calls.
         Trial { meaning: vague, shown: WITH_CALL, ..Trial::default() }.is(Reason::Unknown, Medium);
+        // It does not have to if each call has an end of its own.
+        let habits = Habits { ends_calls: true, ..STRICT };
+        let ended = |shown| Trial { meaning: vague, shown, habits, ..Trial::default() };
+        ended(WITH_CALL).is(Reason::ToolCall, Medium);
+        let unfinished = Shown { unfinished_tool_calls: 1, ..WITH_CALL };
+        ended(unfinished).is(Reason::OutputLimit, Medium);
         Trial { meaning: vague, ..at(Shown { at_cap: true, ..WITH_TEXT }) }
             .is(Reason::OutputLimit, Low);
         // Several choices share one token count.
         Trial { choices: 2, ..at(Shown { at_cap: true, ..WITH_TEXT }) }.is(Reason::Unknown, Low);
+    }
+
+    #[test]
+    fn rule_4_a_call_that_nobody_claims_is_unknown() {
+        let shown = Shown { unclear_tool_calls: 1, ..WITH_CALL };
+        for reason in [Reason::Complete, Reason::StopSequence, Reason::ToolCall] {
+            Trial { meaning: Meaning::Known(reason), shown, ..Trial::default() }
+                .is(Reason::Unknown, Medium);
+        }
+        Trial { meaning: Meaning::Known(Reason::OutputLimit), shown, ..Trial::default() }
+            .is(Reason::OutputLimit, High);
     }
 
     #[test]

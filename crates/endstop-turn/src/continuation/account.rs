@@ -100,7 +100,7 @@ impl TurnData {
             piece: ended.piece,
             seen: self.seen.clone(),
             retry_after_ms: ended.retry_after_ms,
-            seed: Fnv::default().add(self.begin.turn.as_bytes()).value(),
+            seed: Fnv::default().mix_bytes(self.begin.turn.as_bytes()).value(),
             ..self.bare_context()
         }
     }

@@ -470,6 +470,6 @@ fn backoff(ending: &Ending, context: &DecisionContext, limits: &AgentLimits) -> 
     let doubled = 1_u64.checked_shl(count).unwrap_or(u64::MAX);
     let longest = limits.retry_backoff_max_ms;
     let wait = limits.retry_backoff_ms.saturating_mul(doubled).min(longest);
-    let chance = Fnv::default().add(&(context.seed ^ u64::from(count)).to_le_bytes()).value();
+    let chance = Fnv::default().mix_bytes(&(context.seed ^ u64::from(count)).to_le_bytes()).value();
     wait - chance % (wait / 4 + 1)
 }

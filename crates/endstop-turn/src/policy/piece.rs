@@ -41,7 +41,7 @@ impl Piece {
             chars,
             new_chars: chars,
             bytes: text.len() as u64,
-            hash: Fnv::default().add(text.as_bytes()).value(),
+            hash: Fnv::default().mix_bytes(text.as_bytes()).value(),
             repetitive: is_repetitive(text.as_bytes()),
         }
     }

@@ -5,7 +5,7 @@
 //!
 //! Source: `cohere` 7.3.1, `cohere-ai` 8.1.0.
 
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
 use super::openai_chat::arguments_text;
@@ -161,8 +161,15 @@ struct ToolCall<'a> {
 struct Function<'a> {
     #[serde(borrow)]
     name: Text<'a>,
-    #[serde(borrow)]
+    /// Null if a part adds nothing; `None` only if the field is missing.
+    #[serde(borrow, deserialize_with = "even_null")]
     arguments: Option<&'a RawValue>,
+}
+
+fn even_null<'de: 'a, 'a, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<&'a RawValue>, D::Error> {
+    <&RawValue>::deserialize(deserializer).map(Some)
 }
 
 #[derive(Default, Deserialize)]

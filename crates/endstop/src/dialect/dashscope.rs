@@ -102,7 +102,7 @@ const THINKS: Restriction = Restriction {
 
 /// Base profile for the providers of this dialect.
 pub(crate) const PROFILE: Profile = Profile {
-    paths: &["/services/aigc/"],
+    paths: &["/services/aigc/*/generation"],
     capabilities: Capabilities { choices: true, ..COMMON_CAPABILITIES },
     ..DIALECT.profile()
 };

@@ -5,6 +5,7 @@
 //! the HTTP status.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -300,9 +301,16 @@ fn read_object(data: &[u8], expect: Expect, levels: u32) -> Option<RawError> {
     Some(told)
 }
 
-/// Reports whether an error field holds an error. Null, false and empty values do not count.
+/// Reports whether an error field holds an error. Null, false and empty values do not count, nor
+/// does an object of them.
 pub(crate) fn is_set(error: Option<&RawValue>) -> bool {
-    error.is_some_and(|raw| !is_nothing(raw))
+    error.is_some_and(|raw| !is_nothing(raw) && !is_hollow(raw))
+}
+
+/// Reports whether a value is an object whose fields are all null, false or empty.
+fn is_hollow(raw: &RawValue) -> bool {
+    let fields = serde_json::from_str::<BTreeMap<Cow<'_, str>, &RawValue>>(raw.get());
+    fields.is_ok_and(|fields| fields.values().all(|value| is_nothing(value)))
 }
 
 impl Payload<'_> {

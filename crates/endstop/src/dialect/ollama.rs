@@ -44,7 +44,8 @@ pub(crate) static DIALECT: Dialect = Dialect {
         Words { vague: &["true"], ..Words::plain("done", "done", &[("true", Reason::Complete)]) },
     ],
     wins: Wins::First,
-    calls_close: CallsClose::ByEvent,
+    // Calls come whole; no event of their own ends them.
+    calls_close: CallsClose::ByWord,
     proof: Proof::Event,
     error_patterns: &[
         message("not found", FaultKind::NotFound),

@@ -14,6 +14,9 @@ use crate::json::{JsonState, Scanner, is_space};
 /// Maximum number of bytes kept of a page or text that came instead of a response.
 const TEXT_KEPT: usize = 4096;
 
+/// Maximum length of a first JSON value that is held back to see whether more follow it.
+const FIRST: usize = 64 << 10;
+
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
 /// Splits the bytes of one response into frames, in any framing.
@@ -254,22 +257,36 @@ impl Hints {
     fn decide(&self, held: &[u8], ended: bool) -> Option<Found> {
         crate::work::count(held.len());
         let label = self.label;
-        if label == Label::Aws {
-            return Some(self.aws());
-        }
         if !ended && BYTE_ORDER_MARK.starts_with(held) {
             return None;
         }
         let start = trim(without_mark(held));
         let is_lines = label == Label::Lines;
         match start.first()? {
+            // One body with the label of lines is a body.
+            b'{' if is_lines
+                && self.framing != Framing::Lines
+                && start.len() <= FIRST
+                && !is_several(start) =>
+            {
+                ended.then(|| Found::Body(Vec::new()))
+            }
             b'{' if is_lines || self.framing == Framing::Lines && self.streamed == Some(true) => {
                 Some(Found::Lines(Lines::new(self.limit)))
             }
             b'{' => Some(Found::Body(Body::new(self.strings))),
             b'[' => Some(Found::Array(Array::new(self.limit))),
             b'<' | 0x1f => Some(Found::Text(Vec::new())),
-            0 if matches!(self.framing, Framing::Aws | Framing::AwsChunks) => Some(self.aws()),
+            0 if label == Label::Aws
+                || matches!(self.framing, Framing::Aws | Framing::AwsChunks) =>
+            {
+                Some(self.aws())
+            }
+            // Events or text with the wrong label. A damaged message is neither.
+            _ if label == Label::Aws => match self.sse_or_text(start, ended) {
+                Some(Found::Text(_)) => Some(self.aws()),
+                found => found,
+            },
             _ if label == Label::Sse => Some(Found::Sse(Sse::new(self.limit))),
             _ => self.sse_or_text(start, ended),
         }

@@ -18,7 +18,7 @@ pub static AI21: Provider = Provider {
     main: Profile { provider: "ai21", caps: openai_chat::OLD_CAP, ..openai_chat::PROFILE },
     others: &[Profile {
         provider: "ai21",
-        paths: &["/complete"],
+        paths: &["/complete", "/j2*/chat"],
         framing: Framing::Sse,
         ..bedrock_ai21::PROFILE
     }],

@@ -70,7 +70,8 @@ pub static BEDROCK: Provider = Provider {
         // These streams have no end marker. They end with a chunk of metrics or with nothing.
         Profile {
             provider: "bedrock",
-            paths: &["ai21.jamba*/invoke", "openai.gpt*/invoke", "qwen*/invoke"],
+            // Every newer family sends chat completions, so any other model does too.
+            paths: &["ai21.jamba*/invoke", "openai.gpt*/invoke", "qwen*/invoke", "*/invoke"],
             framing: Framing::AwsChunks,
             proof: Proof::Word,
             error_patterns: bedrock_converse::ERROR_PATTERNS,

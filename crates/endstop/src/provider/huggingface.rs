@@ -43,7 +43,7 @@ pub static HUGGINGFACE: Provider = Provider {
         Profile {
             provider: "huggingface",
             // The serverless API has only the model in its path.
-            paths: &["/generate", "/generate_stream", "/models/"],
+            paths: &["/generate", "/generate_stream", "/models/*"],
             error_patterns: ERROR_PATTERNS,
             ..tgi::PROFILE
         },

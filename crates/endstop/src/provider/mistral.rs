@@ -26,6 +26,7 @@ pub static MISTRAL: Provider = Provider {
     ],
     main: Profile {
         provider: "mistral",
+        paths: &["/chat/completions", "/fim/completions", "/agents/completions"],
         words: &[Words::plain(
             "finish_reason",
             "choices[].finish_reason",

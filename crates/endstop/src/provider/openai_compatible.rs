@@ -19,7 +19,7 @@ pub static OPENAI_COMPATIBLE: Provider = Provider {
     sdk_urls: &[SdkUrl::argument("baseURL", "/v1", &["@ai-sdk/openai-compatible (npm)"])],
     main: Profile {
         provider: "openai-compatible",
-        words: WORDS,
+        words: CHAT_WORDS,
         error_patterns: ERROR_PATTERNS,
         caps: openai_chat::OLD_CAP,
         ..openai_chat::PROFILE
@@ -40,7 +40,27 @@ pub static OPENAI_COMPATIBLE: Provider = Provider {
     source: "wire notes on compatible hosts, per row",
 };
 
-static WORDS: &[Words] = &[Words::plain(
+static WORDS: &[Words] = &[SHARED];
+
+static CHAT_WORDS: &[Words] = &[
+    SHARED,
+    Words::plain(
+        "finish_reason",
+        "choices[].finish_reason",
+        &[
+            // DeepSeek on Azure.
+            ("tool_call", Reason::ToolCall),
+            // Anthropic and Gemini, behind proxies that keep their finish reasons.
+            ("end_turn", Reason::Complete),
+            ("tool_use", Reason::ToolCall),
+            ("max_tokens", Reason::OutputLimit),
+            ("STOP", Reason::Complete),
+            ("MAX_TOKENS", Reason::OutputLimit),
+        ],
+    ),
+];
+
+const SHARED: Words = Words::plain(
     "finish_reason",
     "choices[].finish_reason",
     &[
@@ -67,16 +87,8 @@ static WORDS: &[Words] = &[Words::plain(
         ("cancelled", Reason::Cancelled),
         // Reka.
         ("context", Reason::ContextLimit),
-        // DeepSeek on Azure.
-        ("tool_call", Reason::ToolCall),
-        // Anthropic and Gemini, behind proxies that keep their finish reasons.
-        ("end_turn", Reason::Complete),
-        ("tool_use", Reason::ToolCall),
-        ("max_tokens", Reason::OutputLimit),
-        ("STOP", Reason::Complete),
-        ("MAX_TOKENS", Reason::OutputLimit),
     ],
-)];
+);
 
 static ERROR_PATTERNS: &[ErrorPattern] = &[
     name("1261", FaultKind::ContextWindow),
