@@ -269,7 +269,7 @@ impl Hints {
                 && start.len() <= FIRST
                 && !is_several(start) =>
             {
-                ended.then(|| Found::Body(Vec::new()))
+                ended.then(|| Found::Body(Body::new(self.strings)))
             }
             b'{' if is_lines || self.framing == Framing::Lines && self.streamed == Some(true) => {
                 Some(Found::Lines(Lines::new(self.limit)))
