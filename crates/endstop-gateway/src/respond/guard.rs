@@ -1131,10 +1131,11 @@ mod tests {
     fn the_providers_error_takes_the_place_of_a_call_that_waits() {
         let error = "event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"overloaded_error\",\"message\":\"Overloaded\"}}\n\n";
         for cut in [0, 7, error.len() - 1] {
+            let (first, rest) = error.split_at(cut);
             let mut gate = messages();
             let mut out = push(&mut gate, CLOSED_CALL).1;
-            assert_eq!(push(&mut gate, &error[..cut]), held(Next::Go));
-            assert_eq!(push(&mut gate, &error[cut..]), held(Next::Fail));
+            assert_eq!(push(&mut gate, first), held(Next::Go));
+            assert_eq!(push(&mut gate, rest), held(Next::Fail));
             let end = gate.fail();
             assert!(end.clean && end.frame.is_none());
             out += std::str::from_utf8(&end.rest).unwrap();
