@@ -10,7 +10,7 @@ struct Bits {
 impl Bits {
     fn put(&mut self, value: u32, bits: usize) {
         for bit in 0..bits {
-            if self.count % 8 == 0 {
+            if self.count.is_multiple_of(8) {
                 self.bytes.push(0);
             }
             let set = u8::from(value >> bit & 1 == 1) << (self.count % 8);

@@ -612,8 +612,7 @@ mod tests {
         config.log = crate::config::Log::Off;
         let settings = Settings::new(config.clone()).unwrap();
         let shared = Arc::new(Shared::new(Settings::new(config).unwrap()).unwrap());
-        let terms =
-            Terms { mode: mode, tool_calls: ToolCalls::Gate, proves: true, background: false };
+        let terms = Terms { mode, tool_calls: ToolCalls::Gate, proves: true, background: false };
         let opening = Opening {
             id: "id".to_owned(),
             upstream: "test",
