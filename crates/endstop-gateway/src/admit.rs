@@ -118,17 +118,11 @@ fn wire<B>(
     request: &Request<B>,
 ) -> Result<Option<Arc<Wire>>, Refused> {
     let path = routed.path_and_query();
-    let names = |name: &HeaderName| {
-        let mut known = routed.upstream.provider.version_headers();
-        known.any(|known| known.eq_ignore_ascii_case(name.as_str()))
-    };
-    let versions: Vec<(&str, &str)> = request
-        .headers()
-        .iter()
-        .filter(|(name, _)| names(name))
-        .filter_map(|(name, value)| Some((name.as_str(), value.to_str().ok()?)))
-        .collect();
     let upstream = routed.upstream;
+    let names = upstream.version_headers.iter();
+    let versions: Vec<(&str, &str)> = names
+        .filter_map(|name| Some((name.as_str(), request.headers().get(name)?.to_str().ok()?)))
+        .collect();
     let find = |path: &str| {
         let clues =
             Clues { provider: &upstream.speaks, path, headers: &versions, ..Clues::default() };

@@ -13,6 +13,7 @@ use endstop::Wire;
 use endstop::dialect::Proof;
 use endstop::provider::{self, Auth, Provider};
 use hyper::Uri;
+use hyper::header::HeaderName;
 use hyper::http::uri::{Authority, Parts, PathAndQuery, Scheme};
 
 use crate::config::{Config, Mode, Secret, ToolCalls, UpstreamConfig, is_loopback, secret};
@@ -50,6 +51,8 @@ pub struct Upstream {
     pub credentials: Option<Credentials>,
     /// Customers that its paths may name; any if there are none.
     customers: Vec<String>,
+    /// Headers that name a version of its API.
+    pub(crate) version_headers: Vec<HeaderName>,
     /// Wires of the last paths.
     pub(crate) wires: Wires,
     base: Base,
@@ -377,6 +380,10 @@ impl Upstream {
             key,
             credentials,
             customers,
+            version_headers: provider
+                .version_headers()
+                .filter_map(|name| HeaderName::from_bytes(name.as_bytes()).ok())
+                .collect(),
             wires: Wires::default(),
             base,
         })

@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 
 use crate::dialect::errors::RawError;
-use crate::dialect::{CallsClose, Proof};
+use crate::dialect::Proof;
 use crate::ending::{ChoiceEnding, Closed, Confidence, Ending, Reason, Said, Shown, TransportEnd};
 use crate::facts::Choice;
 use crate::fault::{Fault, FaultForm};
@@ -207,7 +207,6 @@ impl Habits {
             word_suffices,
             silent: profile.proof == Proof::Silent,
             has_tool_word: profile.has_tool_word(),
-            ends_calls: profile.dialect.calls_close == CallsClose::ByEvent,
             lies_at_cap: profile.quirks.lies_at_cap,
             guessed: profile.guessed,
             ambiguous: profile.ambiguous,

@@ -56,9 +56,6 @@ pub(crate) struct Habits {
     pub silent: bool,
     /// The wire has a finish reason for tool calls, so a natural stop with tool calls is unusual.
     pub has_tool_word: bool,
-    /// Each tool call has an end of its own on the wire, so a vague finish reason does not have to
-    /// confirm the calls.
-    pub ends_calls: bool,
     /// The provider reports a natural stop when the output limit truncated the answer.
     pub lies_at_cap: bool,
     /// The dialect was detected from the shape of the bytes.
@@ -73,7 +70,6 @@ impl Habits {
         word_suffices: false,
         silent: false,
         has_tool_word: true,
-        ends_calls: false,
         lies_at_cap: false,
         guessed: false,
         ambiguous: false,
@@ -329,17 +325,11 @@ fn from_word(evidence: &Evidence<'_>) -> Finding {
             Confidence::Low,
             format!("{}, which is vague, and all allowed output tokens were used", said(word)),
         ),
-        Meaning::Vague(reason)
-            if reason.is_success()
-                && evidence.shown.tool_calls > 0
-                && !evidence.habits.ends_calls =>
-        {
-            finding(
-                Reason::Unknown,
-                Confidence::Medium,
-                format!("{}, which is too vague to confirm its tool calls", said(word)),
-            )
-        }
+        Meaning::Vague(reason) if reason.is_success() && evidence.shown.tool_calls > 0 => finding(
+            Reason::Unknown,
+            Confidence::Medium,
+            format!("{}, which is too vague to confirm its tool calls", said(word)),
+        ),
         Meaning::Vague(reason) => {
             let Finding { reason, confidence, because } = from_reason(reason, word, evidence);
             let because = format!("{because} (a vague finish reason)");
@@ -787,12 +777,6 @@ mod tests {
         Trial { meaning: vague, ..Trial::default() }.is(Reason::Complete, Medium);
         // A vague finish reason does not confirm tool calls.
         Trial { meaning: vague, shown: WITH_CALL, ..Trial::default() }.is(Reason::Unknown, Medium);
-        // It does not have to if each call has an end of its own.
-        let habits = Habits { ends_calls: true, ..STRICT };
-        let ended = |shown| Trial { meaning: vague, shown, habits, ..Trial::default() };
-        ended(WITH_CALL).is(Reason::ToolCall, Medium);
-        let unfinished = Shown { unfinished_tool_calls: 1, ..WITH_CALL };
-        ended(unfinished).is(Reason::OutputLimit, Medium);
         Trial { meaning: vague, ..at(Shown { at_cap: true, ..WITH_TEXT }) }
             .is(Reason::OutputLimit, Low);
         // Several choices share one token count.
