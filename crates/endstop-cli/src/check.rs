@@ -76,7 +76,7 @@ fn print(ending: &Ending, wire: &Wire, style: Style) -> io::Result<()> {
         style,
         "content",
         &if shown.is_empty() {
-            "no problems found".to_owned()
+            "nothing unusual".to_owned()
         } else {
             shown.join(", ").replace('_', " ")
         },

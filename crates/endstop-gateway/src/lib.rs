@@ -31,14 +31,7 @@ pub mod config;
 pub mod disposition;
 mod error;
 mod exchange;
-#[cfg(any(test, fuzzing))]
-pub mod fuzzing;
 mod gateway;
-mod listener;
-mod memory;
-mod path;
-mod rates;
-mod reload;
 mod respond;
 mod retries;
 pub mod route;
@@ -49,7 +42,8 @@ pub mod watch;
 
 pub use config::Config;
 pub use error::Error;
-pub use gateway::{Checked, Gateway, Handle};
-pub use reload::Reloaded;
+pub use gateway::{Gateway, Handle};
+#[cfg(fuzzing)]
+pub use respond::fuzzing;
 pub use respond::guard;
 pub use settings::Settings;

@@ -9,8 +9,6 @@
 //! The core decides on the form and gives the ending; [`crate::disposition`] decides what is done
 //! about it. Plain and streamed responses only differ in how that is rendered.
 
-#[cfg(test)]
-mod bomb;
 pub(crate) mod decode;
 #[cfg(any(test, fuzzing))]
 #[cfg_attr(test, expect(unreachable_pub, reason = "public for the fuzz target"))]
@@ -37,9 +35,6 @@ use crate::upstream::{Part, ResponseBody};
 use live::Live;
 use stream::Stream;
 
-/// The most bytes that are looked at to find out the form of a response.
-const MOST_FIRST: usize = 4 << 10;
-
 /// Function that recognises events that the gateway itself asked for.
 pub(crate) type IsExtra = fn(&[u8]) -> bool;
 
@@ -56,7 +51,7 @@ pub(crate) struct Rendering {
 
 /// Returns the response to the client.
 pub(crate) async fn respond(
-    mut exchange: Box<Exchange>,
+    exchange: Box<Exchange>,
     answer: Response<ResponseBody>,
     rendering: Rendering,
 ) -> Response<Answer> {
@@ -72,10 +67,9 @@ pub(crate) async fn respond(
         && (head.names_stream()
             || begins_as_stream(&exchange, &mut body, &headers, &mut read).await);
     if !streams && let Ok(close) = read.rest(&mut body, limits).await {
-        return plain::respond(exchange, status, headers, read.bytes.bytes(), close).await;
+        return plain::respond(exchange, status, headers, read.bytes.bytes(), close);
     }
     let first = read.bytes.bytes();
-    exchange.answered(status);
     let live = exchange.shared().live.clone();
     let (headers, stream) = Stream::new(exchange, headers, body, first, rendering);
     response(status, headers, Answer::stream(Live::add(&live, stream)))
@@ -89,7 +83,7 @@ async fn begins_as_stream(
     headers: &hyper::HeaderMap,
     read: &mut Read,
 ) -> bool {
-    if exchange.info().streamed == Some(false) {
+    if exchange.info().streamed != Some(true) {
         return false;
     }
     let limits = &exchange.settings().config.limits;
@@ -102,15 +96,8 @@ async fn begins_as_stream(
             Form::Body => return false,
             Form::Undecided => {}
         }
-        if read.close.is_some() || read.first.len() > MOST_FIRST {
+        if read.close.is_some() {
             return false;
-        }
-        if read.bytes.len() > limits.plain_bytes {
-            return false;
-        }
-        // White space decides nothing, and some providers send it while they work.
-        if read.first.trim_ascii().is_empty() {
-            read.first.clear();
         }
         read.more(body, limits).await;
     }

@@ -5,7 +5,6 @@
 
 pub mod array;
 pub mod aws;
-mod body;
 pub mod framer;
 pub mod lines;
 pub mod sse;

@@ -8,10 +8,8 @@
 )]
 
 mod decide;
-mod demo;
 mod env;
 mod odd;
-mod operate;
 mod record;
 mod serve;
 mod sim;
@@ -92,7 +90,7 @@ fn check_tells_in_words_how_it_ended_and_what_to_do() {
     for part in [
         "finish reason none",
         "connection    closed without the provider's end marker",
-        "what to do    discard the response and retry",
+        "what to do    discard it and retry your request",
     ] {
         assert!(text.contains(part), "{text}");
     }

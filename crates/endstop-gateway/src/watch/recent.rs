@@ -1,7 +1,6 @@
 //! The newest endings, in memory.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use endstop::Reason;
@@ -12,7 +11,7 @@ use super::Ended;
 #[derive(Debug)]
 pub(crate) struct Recent {
     newest: Mutex<VecDeque<Arc<Ended>>>,
-    keep: AtomicUsize,
+    keep: usize,
 }
 
 /// Conditions on endings.
@@ -56,24 +55,13 @@ impl Wanted {
 
 impl Recent {
     pub(crate) fn new(keep: usize) -> Self {
-        Self { newest: Mutex::default(), keep: AtomicUsize::new(keep) }
-    }
-
-    /// Changes how many are kept.
-    pub(crate) fn set_keep(&self, keep: usize) {
-        self.keep.store(keep, Ordering::Relaxed);
-        let mut newest = self.lock();
-        let excess = newest.len().saturating_sub(keep);
-        let oldest: Vec<_> = newest.drain(..excess).collect();
-        drop(newest);
-        drop(oldest);
+        Self { newest: Mutex::default(), keep }
     }
 
     pub(crate) fn push(&self, ended: Arc<Ended>) {
-        let keep = self.keep.load(Ordering::Relaxed);
         let mut newest = self.lock();
-        let oldest = if newest.len() >= keep { newest.pop_front() } else { None };
-        if keep > 0 {
+        let oldest = if newest.len() >= self.keep { newest.pop_front() } else { None };
+        if self.keep > 0 {
             newest.push_back(ended);
         }
         drop(newest);

@@ -4,7 +4,6 @@ use serde::{Deserialize, Serialize};
 
 use super::{EndedResponse, Issue, PlannedRequest, RequestKind, TurnStart};
 use crate::policy::{self, Budget, Decision, DecisionContext, Price, Spent};
-use endstop::hash::Fnv;
 use endstop::{Confidence, Reason};
 
 /// Maximum number of hashes of earlier pieces that are kept.
@@ -100,7 +99,7 @@ impl TurnData {
             piece: ended.piece,
             seen: self.seen.clone(),
             retry_after_ms: ended.retry_after_ms,
-            seed: Fnv::default().mix_bytes(self.begin.turn.as_bytes()).value(),
+            seed: policy::hash(self.begin.turn.as_bytes()),
             ..self.bare_context()
         }
     }

@@ -15,15 +15,16 @@ use super::{CallsClose, Dialect, Proof, Reading, Streams, Wins, Words};
 use crate::dialect::common::{self, EFFORT_WORDS, MESSAGES, WORDS_IF_SAID};
 use crate::ending::{Reason, Usage};
 use crate::event::Event;
-use crate::fault::pattern::{class, name};
-use crate::fault::{ErrorPattern, FaultKind};
+use crate::fault::{ErrorPattern, FaultKind, class, name};
 use crate::frame::{Frame, Framing};
 use crate::gateway_error::{ErrorEnd, ErrorShape, GatewayError, KeepAlive};
 use crate::next_request::{
-    ConversationShape, Effort, ForcedTool, PauseProtocol, RequestShape, Restriction, Scale,
-    Temperature,
+    ConversationShape, ForcedTool, PauseProtocol, RequestShape, Restriction, Scale, Temperature,
+    effort, tokens_if_said,
 };
-use crate::provider::{NO_QUIRKS, Prefill, Profile, Quirks, Resume, ResumeRule, Role, TRAILING};
+use crate::provider::{
+    NO_QUIRKS, Prefill, Profile, Quirks, Resume, ResumeRule, Role, TRAILING, always, models,
+};
 use crate::shape::Probe;
 use crate::sink::EventSink;
 use crate::version::{Values, Version, VersionAt};
@@ -117,9 +118,9 @@ const REQUEST_SHAPE: RequestShape = RequestShape {
     // Version 2026-10-21 rejects it, and the version is in a header.
     temperature: Temperature { field: "temperature", refused_by: &[], only_if_sent: true },
     efforts: &[
-        Effort::new("thinking.budget_tokens", Scale::tokens_if_said(1024)),
-        Effort::new("output_config.effort", WORDS_IF_SAID),
-        Effort::new(
+        effort("thinking.budget_tokens", tokens_if_said(1024)),
+        effort("output_config.effort", WORDS_IF_SAID),
+        effort(
             "output_config.effort",
             Scale::Words {
                 words: EFFORT_WORDS,
@@ -169,11 +170,11 @@ static VERSIONS: &[Version] = &[
 /// Resume rules. Claude accepts a prefill up to version 4.5, but not from 4.6 on (litellm 1.108.4,
 /// model table).
 pub(crate) static CLAUDE: &[ResumeRule] = &[
-    ResumeRule::for_models(
+    models(
         &["claude-opus-4-5", "claude-sonnet-4-5", "claude-haiku-4-5", "claude-3", "claude-2"],
         Resume::Prefill(Prefill { trims: true, ..TRAILING }),
     ),
-    ResumeRule::always(Resume::Hint(Role::User)),
+    always(Resume::Hint(Role::User)),
 ];
 
 pub(super) static ERROR_PATTERNS: &[ErrorPattern] = &[

@@ -5,7 +5,7 @@
 //!
 //! Source: `cohere` 7.3.1, `cohere-ai` 8.1.0.
 
-use serde::{Deserialize, Deserializer};
+use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::openai_chat::arguments_text;
@@ -13,12 +13,11 @@ use super::{CallsClose, Dialect, Proof, Reading, Streams, Wins, Words};
 use crate::dialect::common::{self, MESSAGES};
 use crate::ending::{Reason, Usage};
 use crate::event::Event;
-use crate::fault::pattern::{message, name};
-use crate::fault::{ErrorPattern, FaultKind};
+use crate::fault::{ErrorPattern, FaultKind, message, name};
 use crate::frame::{Frame, Framing};
 use crate::gateway_error::{ErrorShape, GatewayError};
 use crate::next_request::{
-    ConversationShape, Effort, ForcedTool, RequestShape, Scale, Temperature,
+    ConversationShape, ForcedTool, RequestShape, Scale, Temperature, effort, tokens_if_said,
 };
 use crate::provider::Profile;
 use crate::shape::Probe;
@@ -86,8 +85,8 @@ const REQUEST_SHAPE: RequestShape = RequestShape {
     }],
     temperature: Temperature { field: "temperature", refused_by: &[], only_if_sent: false },
     efforts: &[
-        Effort::new("thinking.token_budget", Scale::tokens_if_said(1)),
-        Effort::new("thinking.type", Scale::Switch("enabled", "disabled")),
+        effort("thinking.token_budget", tokens_if_said(1)),
+        effort("thinking.type", Scale::Switch("enabled", "disabled")),
     ],
     ..common::REQUEST
 };
@@ -161,15 +160,8 @@ struct ToolCall<'a> {
 struct Function<'a> {
     #[serde(borrow)]
     name: Text<'a>,
-    /// Null if a part adds nothing; `None` only if the field is missing.
-    #[serde(borrow, deserialize_with = "even_null")]
+    #[serde(borrow)]
     arguments: Option<&'a RawValue>,
-}
-
-fn even_null<'de: 'a, 'a, D: Deserializer<'de>>(
-    deserializer: D,
-) -> Result<Option<&'a RawValue>, D::Error> {
-    <&RawValue>::deserialize(deserializer).map(Some)
 }
 
 #[derive(Default, Deserialize)]

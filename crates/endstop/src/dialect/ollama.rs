@@ -12,11 +12,10 @@ use super::{CallsClose, Dialect, Proof, Reading, Streams, Wins, Words};
 use crate::dialect::common::{self, MESSAGES, WORDS_IF_SAID};
 use crate::ending::{Reason, Usage};
 use crate::event::{Event, Word};
-use crate::fault::FaultKind;
-use crate::fault::pattern::message;
+use crate::fault::{FaultKind, message};
 use crate::frame::{Frame, FrameKind, Framing};
 use crate::gateway_error::{ErrorEnd, ErrorShape};
-use crate::next_request::{ConversationShape, Effort, RequestShape, Scale, Temperature};
+use crate::next_request::{ConversationShape, RequestShape, Scale, Temperature, effort};
 use crate::provider::Profile;
 use crate::shape::Probe;
 use crate::sink::EventSink;
@@ -44,8 +43,7 @@ pub(crate) static DIALECT: Dialect = Dialect {
         Words { vague: &["true"], ..Words::plain("done", "done", &[("true", Reason::Complete)]) },
     ],
     wins: Wins::First,
-    // Calls come whole; no event of their own ends them.
-    calls_close: CallsClose::ByWord,
+    calls_close: CallsClose::ByEvent,
     proof: Proof::Event,
     error_patterns: &[
         message("not found", FaultKind::NotFound),
@@ -69,7 +67,7 @@ const REQUEST_SHAPE: RequestShape = RequestShape {
         ConversationShape::Templated("prompt", "raw"),
     ],
     temperature: Temperature { field: "options.temperature", refused_by: &[], only_if_sent: false },
-    efforts: &[Effort::new("think", WORDS_IF_SAID), Effort::new("think", Scale::Flag)],
+    efforts: &[effort("think", WORDS_IF_SAID), effort("think", Scale::Flag)],
     ..common::REQUEST
 };
 

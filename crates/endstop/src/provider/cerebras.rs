@@ -1,10 +1,9 @@
 //! Cerebras: no `finish_reason` key before the last chunk. Errors are flat in bodies and wrapped in
 //! `error` in streams.
 
-use super::{Auth, COMMON_CAPABILITIES, Profile, Provider, SdkUrl};
+use super::{Auth, COMMON_CAPABILITIES, Profile, Provider, variable};
 use crate::dialect::{openai_chat, openai_completions};
-use crate::fault::pattern::name;
-use crate::fault::{ErrorPattern, FaultKind};
+use crate::fault::{ErrorPattern, FaultKind, name};
 
 /// Cerebras.
 pub static CEREBRAS: Provider = Provider {
@@ -16,7 +15,7 @@ pub static CEREBRAS: Provider = Provider {
     base_url: "https://api.cerebras.ai/v1",
     auth: Auth::Bearer,
     key_variables: &["CEREBRAS_API_KEY"],
-    sdk_urls: &[SdkUrl::variable(
+    sdk_urls: &[variable(
         "CEREBRAS_BASE_URL",
         "",
         &["cerebras-cloud-sdk", "@cerebras/cerebras_cloud_sdk (npm)"],

@@ -2,8 +2,7 @@
 
 use super::{Auth, Profile, Provider};
 use crate::dialect::openai_chat;
-use crate::fault::pattern::name;
-use crate::fault::{ErrorPattern, FaultKind};
+use crate::fault::{ErrorPattern, FaultKind, name};
 
 /// Databricks.
 pub static DATABRICKS: Provider = Provider {

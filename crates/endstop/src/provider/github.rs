@@ -1,9 +1,8 @@
 //! GitHub Models: Azure's inference service with the limits of a plan.
 
-use super::{Auth, Profile, Provider, azure};
+use super::{Auth, Profile, Provider};
 use crate::dialect::openai_chat;
-use crate::fault::pattern::name;
-use crate::fault::{ErrorPattern, FaultKind};
+use crate::fault::{ErrorPattern, FaultKind, name};
 
 /// GitHub Models.
 pub static GITHUB: Provider = Provider {
@@ -18,8 +17,6 @@ pub static GITHUB: Provider = Provider {
     sdk_urls: &[],
     main: Profile {
         provider: "github",
-        // The models are those of Azure.
-        words: azure::HOSTED,
         error_patterns: ERROR_PATTERNS,
         caps: openai_chat::OLD_CAP,
         ..openai_chat::PROFILE
@@ -28,4 +25,8 @@ pub static GITHUB: Provider = Provider {
     source: "azure-ai-inference 1.0.0b9; eslint/tsc-meetings#593",
 };
 
-static ERROR_PATTERNS: &[ErrorPattern] = &[name("RateLimitReached", FaultKind::RateLimit)];
+static ERROR_PATTERNS: &[ErrorPattern] = &[
+    // HTTP 413: the plan's limit, which is lower than the model's.
+    name("tokens_limit_reached", FaultKind::ContextWindow),
+    name("RateLimitReached", FaultKind::RateLimit),
+];

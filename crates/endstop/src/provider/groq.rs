@@ -1,10 +1,9 @@
 //! Groq: usage in `x_groq`; failed tool calls as errors, with the model's text in
 //! `failed_generation`; limits per minute as HTTP 413.
 
-use super::{Auth, COMMON_CAPABILITIES, Profile, Provider, SdkUrl};
+use super::{Auth, COMMON_CAPABILITIES, Profile, Provider, variable};
 use crate::dialect::openai_chat;
-use crate::fault::pattern::name;
-use crate::fault::{ErrorPattern, FaultKind};
+use crate::fault::{ErrorPattern, FaultKind, name};
 
 /// Groq.
 pub static GROQ: Provider = Provider {
@@ -17,8 +16,8 @@ pub static GROQ: Provider = Provider {
     auth: Auth::Bearer,
     key_variables: &["GROQ_API_KEY"],
     sdk_urls: &[
-        SdkUrl::variable("GROQ_BASE_URL", "", &["groq", "groq-sdk (npm)"]),
-        SdkUrl::variable("GROQ_API_BASE", "/openai/v1", &["litellm"]),
+        variable("GROQ_BASE_URL", "", &["groq", "groq-sdk (npm)"]),
+        variable("GROQ_API_BASE", "/openai/v1", &["litellm"]),
     ],
     main: Profile {
         provider: "groq",

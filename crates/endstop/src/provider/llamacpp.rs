@@ -1,9 +1,8 @@
 //! llama.cpp: no end marker after an error; Responses report `completed` at the token limit.
 
-use super::{Auth, NO_QUIRKS, Profile, Provider, Quirks, Resume, ResumeRule, TRAILING};
+use super::{Auth, NO_QUIRKS, Profile, Provider, Quirks, Resume, TRAILING, always};
 use crate::dialect::{llamacpp, openai_chat, openai_completions, openai_responses};
-use crate::fault::pattern::name;
-use crate::fault::{ErrorPattern, FaultKind};
+use crate::fault::{ErrorPattern, FaultKind, name};
 
 /// The llama.cpp server, and llamafile.
 pub static LLAMACPP: Provider = Provider {
@@ -21,7 +20,7 @@ pub static LLAMACPP: Provider = Provider {
         provider: "llamacpp",
         error_patterns: ERROR_PATTERNS,
         // The server's default; `--no-prefill-assistant` turns it off.
-        resume: &[ResumeRule::always(Resume::Prefill(TRAILING))],
+        resume: &[always(Resume::Prefill(TRAILING))],
         ..openai_chat::PROFILE
     },
     others: &[
@@ -43,6 +42,7 @@ pub static LLAMACPP: Provider = Provider {
 };
 
 static ERROR_PATTERNS: &[ErrorPattern] = &[
+    name("exceed_context_size_error", FaultKind::ContextWindow),
     // The model is still being loaded.
     name("unavailable_error", FaultKind::Overloaded),
 ];

@@ -2,8 +2,7 @@
 
 use super::{Auth, COMMON_CAPABILITIES, Capabilities, Profile, Provider};
 use crate::dialect::{openai_chat, openai_responses};
-use crate::fault::pattern::{class, name};
-use crate::fault::{ErrorPattern, FaultKind};
+use crate::fault::{ErrorPattern, FaultKind, class, name};
 
 /// `MiniMax`.
 pub static MINIMAX: Provider = Provider {

@@ -1,13 +1,12 @@
 //! Mistral: OpenAI's wire with its own finish reasons and errors.
 
 use super::{
-    Auth, COMMON_CAPABILITIES, Capabilities, Prefill, Profile, Provider, Resume, ResumeRule,
-    SdkUrl, TRAILING,
+    Auth, COMMON_CAPABILITIES, Capabilities, Prefill, Profile, Provider, Resume, TRAILING, always,
+    argument,
 };
 use crate::dialect::{Words, openai_chat};
 use crate::ending::Reason;
-use crate::fault::pattern::name;
-use crate::fault::{ErrorPattern, FaultKind};
+use crate::fault::{ErrorPattern, FaultKind, name};
 use crate::gateway_error::{ErrorShape, GatewayError};
 
 /// Mistral AI.
@@ -21,12 +20,11 @@ pub static MISTRAL: Provider = Provider {
     auth: Auth::Bearer,
     key_variables: &["MISTRAL_API_KEY"],
     sdk_urls: &[
-        SdkUrl::argument("server_url", "", &["mistralai"]),
-        SdkUrl::argument("serverURL", "", &["@mistralai/mistralai (npm)"]),
+        argument("server_url", "", &["mistralai"]),
+        argument("serverURL", "", &["@mistralai/mistralai (npm)"]),
     ],
     main: Profile {
         provider: "mistral",
-        paths: &["/chat/completions", "/fim/completions", "/agents/completions"],
         words: &[Words::plain(
             "finish_reason",
             "choices[].finish_reason",
@@ -38,7 +36,7 @@ pub static MISTRAL: Provider = Provider {
         error_patterns: ERROR_PATTERNS,
         error_shape: ERROR_SHAPE,
         // The reply repeats the prefix (platform-docs-public, prefix guide).
-        resume: &[ResumeRule::always(Resume::Prefill(Prefill {
+        resume: &[always(Resume::Prefill(Prefill {
             message_flag: Some("prefix"),
             echoes: true,
             ..TRAILING

@@ -1,10 +1,9 @@
 //! Other OpenAI-compatible hosts, with every finish reason and error that they are known to send.
 
-use super::{Auth, Profile, Provider, SdkUrl};
+use super::{Auth, Profile, Provider, argument};
 use crate::dialect::{Words, openai_chat, openai_completions, openai_responses};
 use crate::ending::Reason;
-use crate::fault::pattern::name;
-use crate::fault::{ErrorPattern, FaultKind};
+use crate::fault::{ErrorPattern, FaultKind, name};
 
 /// Any OpenAI-compatible host without a provider file.
 pub static OPENAI_COMPATIBLE: Provider = Provider {
@@ -16,10 +15,10 @@ pub static OPENAI_COMPATIBLE: Provider = Provider {
     base_url: "",
     auth: Auth::Bearer,
     key_variables: &["OPENAI_API_KEY"],
-    sdk_urls: &[SdkUrl::argument("baseURL", "/v1", &["@ai-sdk/openai-compatible (npm)"])],
+    sdk_urls: &[argument("baseURL", "/v1", &["@ai-sdk/openai-compatible (npm)"])],
     main: Profile {
         provider: "openai-compatible",
-        words: CHAT_WORDS,
+        words: WORDS,
         error_patterns: ERROR_PATTERNS,
         caps: openai_chat::OLD_CAP,
         ..openai_chat::PROFILE
@@ -40,27 +39,7 @@ pub static OPENAI_COMPATIBLE: Provider = Provider {
     source: "wire notes on compatible hosts, per row",
 };
 
-static WORDS: &[Words] = &[SHARED];
-
-static CHAT_WORDS: &[Words] = &[
-    SHARED,
-    Words::plain(
-        "finish_reason",
-        "choices[].finish_reason",
-        &[
-            // DeepSeek on Azure.
-            ("tool_call", Reason::ToolCall),
-            // Anthropic and Gemini, behind proxies that keep their finish reasons.
-            ("end_turn", Reason::Complete),
-            ("tool_use", Reason::ToolCall),
-            ("max_tokens", Reason::OutputLimit),
-            ("STOP", Reason::Complete),
-            ("MAX_TOKENS", Reason::OutputLimit),
-        ],
-    ),
-];
-
-const SHARED: Words = Words::plain(
+static WORDS: &[Words] = &[Words::plain(
     "finish_reason",
     "choices[].finish_reason",
     &[
@@ -88,9 +67,12 @@ const SHARED: Words = Words::plain(
         // Reka.
         ("context", Reason::ContextLimit),
     ],
-);
+)];
 
 static ERROR_PATTERNS: &[ErrorPattern] = &[
+    name("exceed_context_size_error", FaultKind::ContextWindow),
+    name("too_many_prompt_tokens", FaultKind::ContextWindow),
+    name("tokens_limit_reached", FaultKind::ContextWindow),
     name("1261", FaultKind::ContextWindow),
     name("overloaded", FaultKind::Overloaded),
     name("1002", FaultKind::RateLimit),

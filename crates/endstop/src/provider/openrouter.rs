@@ -1,10 +1,9 @@
 //! OpenRouter: every model behind OpenAI's wires, with the upstream's finish reason beside the
 //! normalised one.
 
-use super::{Auth, Profile, Provider, SdkUrl};
+use super::{Auth, Profile, Provider, argument, variable};
 use crate::dialect::{openai_chat, openai_completions, openai_responses};
-use crate::fault::pattern::{class, message, name};
-use crate::fault::{ErrorPattern, FaultKind};
+use crate::fault::{ErrorPattern, FaultKind, message, name};
 
 /// OpenRouter.
 pub static OPENROUTER: Provider = Provider {
@@ -17,9 +16,9 @@ pub static OPENROUTER: Provider = Provider {
     auth: Auth::Bearer,
     key_variables: &["OPENROUTER_API_KEY"],
     sdk_urls: &[
-        SdkUrl::variable("OPENROUTER_BASE_URL", "/api/v1", &["@openrouter/sdk (npm)"]),
-        SdkUrl::argument("server_url", "/api/v1", &["openrouter"]),
-        SdkUrl::variable("OPENROUTER_API_BASE", "/api/v1", &["litellm"]),
+        variable("OPENROUTER_BASE_URL", "/api/v1", &["@openrouter/sdk (npm)"]),
+        argument("server_url", "/api/v1", &["openrouter"]),
+        variable("OPENROUTER_API_BASE", "/api/v1", &["litellm"]),
     ],
     main: Profile {
         provider: "openrouter",
@@ -57,5 +56,5 @@ static ERROR_PATTERNS: &[ErrorPattern] = &[
     name("not_found", FaultKind::NotFound),
     name("timeout", FaultKind::Timeout),
     name("server", FaultKind::Server),
-    class("invalid_request", FaultKind::InvalidRequest),
+    name("invalid_request", FaultKind::InvalidRequest),
 ];

@@ -3,8 +3,7 @@
 use super::{Auth, Profile, Provider};
 use crate::dialect::{Words, openai_chat, openai_responses};
 use crate::ending::Reason;
-use crate::fault::pattern::{name, status};
-use crate::fault::{ErrorPattern, FaultKind};
+use crate::fault::{ErrorPattern, FaultKind, name, status};
 
 /// Xiaomi `MiMo`.
 pub static XIAOMI: Provider = Provider {
