@@ -61,6 +61,8 @@ FRAMEWORKS = {
 }
 NPM_FRAMEWORKS = {"AI SDK": "node", "Mastra": "mastra", "LangGraph.js": "langgraph-js"}
 AGENTS = ["Claude Code", "Codex", "opencode"]
+# Agents that are tried only in a whole run.
+MORE_AGENTS = ["gemini-cli", "qwen-code"]
 
 # Without --all: the part of what is not always run, and the seconds of an agent's cell. An agent that
 # asks again and again would take most of the ten minutes.
@@ -119,7 +121,8 @@ def wanted(args):
         all_runners += [("rust", name) for name in RUST]
         all_runners += [("python", name) for name in PYTHON]
     if every or args.agents:
-        all_runners += [("agent", name) for name in AGENTS]
+        agents = AGENTS + MORE_AGENTS if args.all else AGENTS
+        all_runners += [("agent", name) for name in agents]
     if args.endings:
         all_runners += [("agent", name) for name in coding_agents.AGENTS]
     only = (args.only or "").lower()

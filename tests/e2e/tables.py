@@ -6,19 +6,19 @@ import judge
 SCENARIOS = {
     "tool-call": "complete tool call",
     "tool-call-parallel": "two complete tool calls",
-    "tool-call-stop": "complete tool call that ends with the word for a natural stop",
-    "cut-before-word": "connection closed after text, no word for the end",
-    "done-without-word": "text, end marker, no word for the end",
-    "done-without-word-tool-call": "tool call, end marker, no word for the end",
+    "tool-call-stop": "complete tool call that ends with the finish reason of a natural stop",
+    "cut-before-word": "connection closed after text, no finish reason",
+    "done-without-word": "text, end marker, no finish reason",
+    "done-without-word-tool-call": "tool call, end marker, no finish reason",
     "cut-in-tool-call": "connection closed inside the arguments",
     "cut-after-args": "connection closed after arguments that parse",
     "cut-after-call": "connection closed after the call's block closed",
     "cut-in-second-call": "connection closed inside the second of two calls",
     "length-half-args": "output limit inside the arguments",
     "length-whole-args": "output limit after arguments that parse",
-    "unknown-word": "text with a word that nobody knows",
-    "unknown-word-tool-call": "tool call with a word that nobody knows",
-    "finish-error": "the word for the end is `error`",
+    "unknown-word": "text with an unknown finish reason",
+    "unknown-word-tool-call": "tool call with an unknown finish reason",
+    "finish-error": "the finish reason is `error`",
     "error-late": "error in the middle",
     "error-after-call": "error after the call's block closed",
     "reset": "connection reset after text",
@@ -115,7 +115,9 @@ def agent_cells(shown):
     end = "still asking" if cell["hung"] else f"exit {cell['exit']}"
     if cell["error"] and cell["exit"] == 0:
         end += ", error shown"
-    unfinished = cell["scenario"].partition(",")[0] in judge.AGENT_UNFINISHED
+    first = cell["scenario"].partition(",")[0]
+    is_odd = (cell["wire"], first) in judge.AGENT_MAY_RUN
+    unfinished = first in judge.AGENT_UNFINISHED and not is_odd
     expected = 1 if "," in cell["scenario"] else 0
     is_bad = unfinished and cell["ran"] > expected
     ran = f"**{times}**" if is_bad else times

@@ -76,7 +76,7 @@ fn print(ending: &Ending, wire: &Wire, style: Style) -> io::Result<()> {
         style,
         "content",
         &if shown.is_empty() {
-            "nothing unusual".to_owned()
+            "no problems found".to_owned()
         } else {
             shown.join(", ").replace('_', " ")
         },

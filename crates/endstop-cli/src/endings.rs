@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use endstop::Reason;
+use endstop_store::view::EndingView;
 use endstop_store::{Period, Stored, Wanted};
 
 use crate::store::{FilterArgs, StoreArgs};
@@ -64,7 +65,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
 /// Writes one ending as one line.
 pub(crate) fn write(out: &mut impl Write, stored: &Stored, json: bool, style: Style) -> Result<()> {
     if json {
-        serde_json::to_writer(&mut *out, stored).map_err(io::Error::from)?;
+        serde_json::to_writer(&mut *out, &EndingView::from(stored)).map_err(io::Error::from)?;
         return Ok(writeln!(out)?);
     }
     let record = &stored.record;

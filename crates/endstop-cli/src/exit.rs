@@ -27,7 +27,7 @@ Exit codes:
   14  malformed tool call 20  not finished (queued, in progress)
                           21  a `report --fail-if` condition is met
   22  `replay` could not read some recordings, and judged the rest
- 141  the reader of the output closed the pipe early
+ 141  the output pipe was closed early
 Only `check` and `replay --fail-on` return the codes of endings (10 to 20).";
 
 /// Returns the exit code for this ending.
@@ -56,6 +56,6 @@ pub(crate) fn of_reason(reason: Reason) -> u8 {
 pub(crate) fn parse_reason(name: &str) -> Result<Reason, String> {
     Reason::from_name(name).ok_or_else(|| {
         let known: Vec<&str> = Reason::ALL.into_iter().map(Reason::name).collect();
-        format!("unknown ending: expected one of {}", known.join(", "))
+        format!("unknown reason `{name}`: expected one of {}", known.join(", "))
     })
 }

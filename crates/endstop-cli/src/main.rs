@@ -15,6 +15,7 @@ mod check;
 mod complete;
 mod config;
 mod decide;
+mod demo;
 mod dialects;
 mod endings;
 mod env;
@@ -48,6 +49,7 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
+    Demo(demo::Args),
     Check(check::Args),
     Decide(decide::Args),
     Explain(explain::Args),
@@ -68,6 +70,7 @@ enum Command {
 
 fn main() -> ExitCode {
     let result = match Cli::parse().command {
+        Command::Demo(args) => demo::run(&args),
         Command::Check(args) => check::run(&args),
         Command::Decide(args) => decide::run(&args),
         Command::Explain(args) => explain::run(&args),

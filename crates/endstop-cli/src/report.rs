@@ -179,7 +179,7 @@ fn table(out: &mut String, query: &Query, report: &Report, style: Style) {
         let _ = writeln!(out, "  {}", bar(group.now.count, most));
     }
     if report.left_out > 0 {
-        let _ = writeln!(out, "… and {} more; see --limit", report.left_out);
+        let _ = writeln!(out, "… and {} more groups; raise --limit to see them", report.left_out);
     }
 }
 
@@ -209,11 +209,16 @@ fn shares(out: &mut String, total: &Group, style: Style) {
         let _ = writeln!(out, "{} {text}", style.dim(&format!("{name:<10}")));
     };
     let told = if told.is_empty() { "all ended normally".to_owned() } else { told.join(", ") };
-    row(out, "of these", &told);
-    if sums.continued > 0 {
-        let well = ratio(sums.continued_well, sums.continued);
-        let text = format!("{}, {} ended normally", grouped(sums.continued), percent(well));
-        row(out, "continued", &text);
+    row(out, "problems", &told);
+    if sums.repeated > 0 {
+        let well = ratio(sums.repeated_well, sums.repeated);
+        let text = format!(
+            "{} of users; {} repeated a failed one, {} of these ended normally",
+            grouped(sums.turns()),
+            grouped(sums.repeated),
+            percent(well)
+        );
+        row(out, "requests", &text);
     }
     let tokens = format!(
         "{} in, {} out, {} reasoning, {} cached; {} on truncated or cut responses",
@@ -252,8 +257,8 @@ fn csv(query: &Query, report: &Report) -> Result<String> {
         "tokens_reasoning",
         "tokens_cached",
         "tokens_of_cut",
-        "continued",
-        "continued_well",
+        "repeated",
+        "repeated_well",
         "first_byte_p50_us",
         "first_byte_p95_us",
         "first_byte_p99_us",
@@ -275,8 +280,8 @@ fn csv(query: &Query, report: &Report) -> Result<String> {
             now.tokens_reasoning,
             now.tokens_cached,
             now.tokens_of_cut,
-            now.continued,
-            now.continued_well,
+            now.repeated,
+            now.repeated_well,
         ];
         cells.extend(sums.map(|sum| sum.to_string()));
         for buckets in [&now.first_byte, &now.total] {

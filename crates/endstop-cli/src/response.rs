@@ -139,7 +139,7 @@ fn read(args: &ResponseArgs, mut heard: Heard, request: &[u8]) -> Result<Respons
     head.truncate(length);
     if head.is_empty() && args.status.is_none() {
         bail!(
-            "{shown_name} is empty: expected the body of a response; pass `--status` if it had none"
+            "{shown_name} is empty: expected a response body; if the response had none, pass its `--status`"
         );
     }
     let (mut reader, wire) = reader(args, &registry, &head, request)?;

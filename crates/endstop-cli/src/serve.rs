@@ -1,18 +1,20 @@
 //! `endstop serve`: runs the gateway.
 
 use std::io::{self, Write as _};
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use clap::Parser;
-use endstop_gateway::config::{Log, Mode, ToolCalls, is_loopback};
+use endstop_gateway::config::{Log, Mode, ToolCalls, UpstreamConfig};
 use endstop_gateway::watch::Watch;
-use endstop_gateway::{Config, Gateway, Handle, Settings};
-use tokio::signal::unix::{SignalKind, signal};
+use endstop_gateway::{Checked, Config, Gateway, Handle, Reloaded};
+use endstop_sim::{Options, Sim};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use crate::env;
+use crate::{env, when};
 
 /// Run the gateway, which any SDK can use as its base URL
 #[derive(Parser)]
@@ -44,19 +46,31 @@ pub(crate) struct Args {
     /// Directory for local data
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
-    /// Check the configuration and print what would be served
+    /// Start simulated providers in the same process and send their requests there
+    #[arg(long, value_enum)]
+    upstream: Option<UpstreamArg>,
+    /// Check everything that serving needs, print what would be served, and exit; listens on nothing
+    /// and creates nothing
     #[arg(long)]
     check: bool,
 }
 
 const HELP: &str = "\
-Signals: SIGTERM and Ctrl-C drain (open streams may finish); SIGHUP reloads the configuration.
+Signals: SIGTERM and Ctrl-C drain (open streams may finish; a second signal ends them); SIGHUP reloads
+the configuration.
 
 Examples:
   endstop serve                              every provider, on http://127.0.0.1:4100
   endstop serve --mode observe               record endings, change nothing
+  endstop serve --upstream sim               simulated providers instead of real ones
   endstop serve --config endstop.toml --check
   endstop env                                settings for each SDK";
+
+#[derive(Clone, Copy, clap::ValueEnum)]
+enum UpstreamArg {
+    /// Simulated providers: the model name chooses how a response ends
+    Sim,
+}
 
 #[derive(Clone, Copy, clap::ValueEnum)]
 enum ModeArg {
@@ -80,21 +94,26 @@ enum LogArg {
 }
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
-    if args.check {
-        return check(args);
-    }
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
         .context("cannot start the runtime")?;
+    if args.check {
+        return check(args);
+    }
     runtime.block_on(serve(args))
 }
 
-fn read(args: &Args) -> Result<Config> {
+/// Reads the configuration: the file, then the arguments. `sim` is the URL of a simulator, to which
+/// the routes of simulated providers lead.
+fn read(args: &Args, sim: Option<&str>) -> Result<Config> {
     let mut config = match &args.config {
         Some(file) => Config::from_file(file)?,
         None => Config::default(),
     };
+    if let Some(url) = sim {
+        config.upstreams.extend(simulated(url));
+    }
     config.listen = args.listen.unwrap_or(config.listen);
     config.admin = args.admin.or(config.admin);
     config.mode = match args.mode {
@@ -126,9 +145,18 @@ fn read(args: &Args) -> Result<Config> {
     Ok(config)
 }
 
-/// Prints what would be served. Fails if the configuration is invalid.
+/// Returns the upstreams that lead to a simulator, by their routes.
+pub(crate) fn simulated(url: &str) -> impl Iterator<Item = (String, UpstreamConfig)> {
+    endstop_sim::wire::ALL.iter().map(move |wire| {
+        let base_url = Some(format!("{url}/{}", wire.route));
+        (wire.route.to_owned(), UpstreamConfig { base_url, ..UpstreamConfig::default() })
+    })
+}
+
+/// Prints what would be served. Fails where `serve` would fail.
 fn check(args: &Args) -> Result<ExitCode> {
-    let settings = Settings::new(read(args)?)?;
+    let sim = args.upstream.map(|UpstreamArg::Sim| "http://127.0.0.1:4190");
+    let Checked { settings, notes, .. } = Gateway::check(read(args, sim)?)?;
     let config = &settings.config;
     let mut out = io::stdout().lock();
     writeln!(out, "listen  {}", config.listen)?;
@@ -158,76 +186,146 @@ fn check(args: &Args) -> Result<ExitCode> {
     if !own.is_empty() {
         writeln!(out, "custom providers and finish reasons: {}", own.join(", "))?;
     }
+    for note in notes {
+        writeln!(out, "note: {}", crate::printable(&note))?;
+    }
     writeln!(out, "the configuration is valid")?;
     Ok(ExitCode::SUCCESS)
 }
 
 async fn serve(args: &Args) -> Result<ExitCode> {
-    let gateway = Gateway::bind(read(args)?).await?;
-    let watch = gateway.handle().watch();
-    greet(&gateway, &watch);
-    let mut hangup = signal(SignalKind::hangup()).context("cannot listen for signals")?;
-    let mut terminate = signal(SignalKind::terminate()).context("cannot listen for signals")?;
+    let sim = match args.upstream {
+        None => None,
+        Some(UpstreamArg::Sim) => Some(start_sim(LOOPBACK).await?),
+    };
+    let sim_url = sim.as_ref().map(Sim::url);
+    let gateway = Gateway::bind(read(args, sim_url.as_deref())?).await?;
     let handle = gateway.handle();
+    let watch = handle.watch();
+    greet(&gateway, &watch, sim_url.as_deref());
+    let mut hangup = signal(SignalKind::hangup()).context("cannot listen for signals")?;
     let reloading = async {
         while hangup.recv().await.is_some() {
-            reload(args, &handle);
+            reload(args, sim_url.as_deref(), &handle);
         }
         std::future::pending::<()>().await;
     };
+    let (mut first, mut second) = (Stop::new()?, Stop::new()?);
     let stop = async {
-        tokio::select! {
-            _ = terminate.recv() => {}
-            _ = tokio::signal::ctrl_c() => {}
-        }
-        watch.write_line("endstop: draining: open streams may finish, new requests are refused");
+        first.recv().await;
+        watch.info(draining(handle.streams(), handle.drain()));
+    };
+    let now = async {
+        second.recv().await;
+        second.recv().await;
+        watch.warn(format!("ending {} now", counted(handle.streams())));
     };
     tokio::select! {
         () = reloading => {}
-        () = gateway.run(stop) => {}
+        () = gateway.run_until(stop, now) => {}
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn reload(args: &Args, handle: &Handle) {
-    let reloaded = read(args).and_then(|config| Ok(handle.reload(config)?));
+/// Any free port of this machine.
+pub(crate) const LOOPBACK: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
+
+/// Starts simulated providers.
+pub(crate) async fn start_sim(listen: SocketAddr) -> Result<Sim> {
+    // Bodies are not needed here.
+    let options = Options { listen, kept_bytes: 0, ..Options::default() };
+    Sim::start(options).await.context("cannot start the simulated providers")
+}
+
+/// Signals to stop: Ctrl-C and SIGTERM.
+pub(crate) struct Stop {
+    interrupt: Signal,
+    terminate: Signal,
+}
+
+impl Stop {
+    pub(crate) fn new() -> Result<Self> {
+        let listen = |kind| signal(kind).context("cannot listen for signals");
+        Ok(Self {
+            interrupt: listen(SignalKind::interrupt())?,
+            terminate: listen(SignalKind::terminate())?,
+        })
+    }
+
+    pub(crate) async fn recv(&mut self) {
+        tokio::select! {
+            _ = self.interrupt.recv() => {}
+            _ = self.terminate.recv() => {}
+        }
+    }
+}
+
+fn counted(streams: usize) -> String {
+    match streams {
+        1 => "1 open stream".to_owned(),
+        streams => format!("{streams} open streams"),
+    }
+}
+
+fn draining(streams: usize, drain: Duration) -> String {
+    let until =
+        when::rfc3339(when::now().saturating_add(drain.as_millis().try_into().unwrap_or(0)));
+    format!(
+        "draining: new requests are refused; {} may finish until {until}; a second signal ends the \
+         drain at once",
+        counted(streams)
+    )
+}
+
+fn reload(args: &Args, sim: Option<&str>, handle: &Handle) {
+    let reloaded = read(args, sim).and_then(|config| Ok(handle.reload(config)?));
     let file = args.config.as_deref().map_or_else(|| "no file".into(), Path::to_string_lossy);
     let watch = handle.watch();
     match reloaded {
-        Ok(()) => watch.write_line(&format!("endstop: configuration reloaded ({file})")),
-        Err(error) => watch.write_line(&format!(
-            "endstop: configuration not reloaded: {}",
+        Ok(Reloaded { changed, needs_restart }) => {
+            let changed = match changed.as_slice() {
+                [] => "nothing changed".to_owned(),
+                names => format!("changed {}", names.join(", ")),
+            };
+            watch.info(format!("configuration reloaded from {file}: {changed}"));
+            if !needs_restart.is_empty() {
+                let names = needs_restart.join(", ");
+                watch.warn(format!("restart needed for {names}: the changes are not in force"));
+            }
+        }
+        Err(error) => watch.warn(format!(
+            "configuration not reloaded, the old one stays in force: {}",
             crate::printable(&format!("{error:#}"))
         )),
     }
 }
 
-/// Prints the address and the base URLs for SDKs.
-fn greet(gateway: &Gateway, watch: &Watch) {
+/// Logs the address and the base URLs for SDKs.
+fn greet(gateway: &Gateway, watch: &Watch, sim: Option<&str>) {
     let settings = gateway.settings();
     let scheme = if settings.config.tls.is_some() { "https" } else { "http" };
     let base = format!("{scheme}://{}", gateway.address());
-    watch.write_line(&format!(
-        "endstop: serving {base} ({}, tool calls {})",
+    watch.info(format!(
+        "serving {base} ({}, tool calls {})",
         settings.config.mode.word(),
         settings.config.tool_calls.word()
     ));
-    if !is_loopback(gateway.address()) {
-        watch.write_line("endstop: other machines can reach this address");
+    if let Some(line) = settings.exposure() {
+        watch.warn(line);
     }
     for line in env::first_lines(&base) {
-        watch.write_line(&format!("  {line}"));
+        watch.info(line);
     }
-    watch.write_line("  … more with `endstop env`");
-    if let Some(recording) = gateway.handle().recording() {
-        watch.write_line(&format!(
-            "endstop: endings are stored in {}; see `endstop report`",
-            recording.store()
+    watch.info("more with `endstop env`");
+    if let Some(sim) = sim {
+        watch.info(format!(
+            "simulated providers at {sim}; the model name chooses the ending, see `endstop sim --list`"
         ));
+    }
+    if let Some(recording) = gateway.handle().recording() {
+        watch.info(format!("endings are stored in {}; see `endstop report`", recording.store()));
     }
     if let Some(admin) = gateway.admin_address() {
-        watch.write_line(&format!(
-            "endstop: endings at http://{admin}/endstop/v1/endings, live at …/tail"
-        ));
+        watch.info(format!("endings at http://{admin}/endstop/v1/endings, live at …/tail"));
     }
 }

@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::{Result, bail};
 use endstop_store::Stored;
+use endstop_store::view::EndingView;
 use serde_json::{Value, json};
 
 use crate::store::StoreArgs;
@@ -38,7 +39,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let others: Vec<&Stored> =
         turn.iter().filter(|other| other.record.id != stored.record.id).collect();
     if args.json {
-        let both = json!({ "ending": stored, "turn": others });
+        let both = json!({ "ending": EndingView::from(&stored), "turn": views(&others) });
         writeln!(out, "{}", serde_json::to_string_pretty(&both)?)?;
         return Ok(ExitCode::SUCCESS);
     }
@@ -54,9 +55,15 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+fn views<'a>(stored: &[&'a Stored]) -> Vec<EndingView<'a>> {
+    stored.iter().map(|stored| EndingView::from(*stored)).collect()
+}
+
 fn print(out: &mut impl Write, stored: &Stored) -> Result<()> {
     let style = Style::of_stdout();
-    let Value::Object(fields) = serde_json::to_value(stored)? else { return Ok(()) };
+    let Value::Object(fields) = serde_json::to_value(EndingView::from(stored))? else {
+        return Ok(());
+    };
     for (name, value) in fields {
         let text = match (name.as_str(), &value) {
             (_, Value::Null) => continue,

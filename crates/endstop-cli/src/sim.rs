@@ -44,8 +44,8 @@ pub(crate) struct Args {
     /// File with one scenario per request: one name per line, or TOML with `scenarios = [...]`
     #[arg(long, value_name = "FILE", conflicts_with = "scenario")]
     script: Option<PathBuf>,
-    /// Tools to call, by name: the first that a request offers. A request that offers none of them
-    /// gets a short complete response. Without this option the first tool is called
+    /// Names of tools to call: the first one that the request declares. If it declares none of them,
+    /// the response is short and complete. Without this option the first tool is called
     #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
     tool: Vec<String>,
     /// Shell command for tools that take one
@@ -217,7 +217,7 @@ fn json() -> String {
             "name": scenario.name,
             "value": scenario.value.map(|value| value.name),
             "about": scenario.about,
-            "stands_for": scenario.source,
+            "source": scenario.source,
             "wires": wires(scenario),
         })
     };

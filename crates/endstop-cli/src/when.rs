@@ -1,13 +1,14 @@
 //! Parses and formats times. All times are UTC.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use jiff::civil::DateTime;
+use jiff::tz::TimeZone;
+use jiff::{Span, SpanRelativeTo, Timestamp};
 
 const DAY_MS: u64 = 24 * 3_600_000;
 
 /// Returns the current time in milliseconds since 1970.
 pub(crate) fn now() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
-    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+    u64::try_from(Timestamp::now().as_millisecond()).unwrap_or(0)
 }
 
 /// Time relative to now, such as `7d`, or a date such as `2026-11-16` or `2026-11-16T09:30`.
@@ -31,96 +32,52 @@ impl When {
 
 /// Parses a time.
 pub(crate) fn parse(text: &str) -> Result<When, String> {
-    let wrong = || {
+    let found = ago(text).map(When::Ago).or_else(|| date(text).map(When::At));
+    found.ok_or_else(|| {
         format!(
             "invalid time `{text}`: expected one such as `7d`, `24h`, `30m`, `2026-11-16` or \
              `2026-11-16T09:30`"
         )
-    };
-    if let Some(ago) = ago(text) {
-        return Ok(When::Ago(ago));
-    }
-    date(text).map(When::At).ok_or_else(wrong)
+    })
 }
 
 fn ago(text: &str) -> Option<u64> {
-    let unit = text.find(|c: char| !c.is_ascii_digit())?;
-    let (number, unit) = text.split_at_checked(unit)?;
-    let unit = match unit {
-        "s" => 1000,
-        "m" => 60_000,
-        "h" => 3_600_000,
-        "d" => DAY_MS,
-        "w" => 7 * DAY_MS,
-        _ => return None,
-    };
-    number.parse::<u64>().ok()?.checked_mul(unit)
+    let span: Span = text.parse().ok()?;
+    let duration = span.to_duration(SpanRelativeTo::days_are_24_hours()).ok()?;
+    u64::try_from(duration.as_millis()).ok()
 }
 
 fn date(text: &str) -> Option<u64> {
-    let text = text.strip_suffix('Z').unwrap_or(text);
-    let (date, time) = text.split_once(['T', ' ']).unwrap_or((text, "00:00"));
-    let numbers = |text: &str, by: char| -> Option<Vec<u64>> {
-        text.split(by).map(|part| part.parse().ok()).collect()
-    };
-    let [year, month, day] = numbers(date, '-')?.try_into().ok()?;
-    let mut time = numbers(time, ':')?;
-    time.resize(3, 0);
-    let [hour, minute, second] = time.try_into().ok()?;
-    let days = (1970..=9999).contains(&year).then(|| days_before(year, month, day))??;
-    (hour < 24 && minute < 60 && second < 60)
-        .then(|| days * DAY_MS + ((hour * 60 + minute) * 60 + second) * 1000)
-}
-
-fn is_leap(year: u64) -> bool {
-    year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400))
-}
-
-fn month_lengths(year: u64) -> [u64; 12] {
-    let february = if is_leap(year) { 29 } else { 28 };
-    [31, february, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31]
-}
-
-/// Returns the days from 1970-01-01 to this date.
-fn days_before(year: u64, month: u64, day: u64) -> Option<u64> {
-    let lengths = month_lengths(year);
-    let index = usize::try_from(month.checked_sub(1)?).ok()?;
-    let length = lengths.get(index)?;
-    if day == 0 || day > *length {
-        return None;
-    }
-    let years: u64 = (1970..year).map(|year| if is_leap(year) { 366 } else { 365 }).sum();
-    let months: u64 = lengths.iter().take(index).sum();
-    Some(years + months + day - 1)
+    let exact = text.parse::<Timestamp>().ok();
+    let civil = || text.parse::<DateTime>().ok()?.to_zoned(TimeZone::UTC).ok();
+    let at = exact.or_else(|| civil().map(|zoned| zoned.timestamp()))?;
+    u64::try_from(at.as_millisecond()).ok()
 }
 
 /// Formats a time, such as `2026-11-16 09:30:00`.
 pub(crate) fn shown(ms: u64) -> String {
-    let (date, second) = (ms / DAY_MS, ms % DAY_MS / 1000);
-    format!("{} {:02}:{:02}:{:02}", day(date), second / 3600, second / 60 % 60, second % 60)
+    formatted(ms, "%Y-%m-%d %H:%M:%S")
+}
+
+/// Formats a time with its zone, such as `2026-11-16T09:30:00Z`.
+pub(crate) fn rfc3339(ms: u64) -> String {
+    format!("{}Z", shown(ms).replace(' ', "T"))
 }
 
 /// Formats the date that is this many days after 1970-01-01.
 pub(crate) fn day(days: u64) -> String {
-    let (mut year, mut left) = (1970, days);
-    while left >= if is_leap(year) { 366 } else { 365 } {
-        left -= if is_leap(year) { 366 } else { 365 };
-        year += 1;
-    }
-    let mut month = 1;
-    for length in month_lengths(year) {
-        if left < length {
-            break;
-        }
-        left -= length;
-        month += 1;
-    }
-    format!("{year:04}-{month:02}-{:02}", left + 1)
+    formatted(days.saturating_mul(DAY_MS), "%Y-%m-%d")
 }
 
 /// Formats a time as migration tools write it: `20261116093000`.
 pub(crate) fn stamp(ms: u64) -> String {
-    shown(ms).chars().filter(char::is_ascii_digit).collect()
+    formatted(ms, "%Y%m%d%H%M%S")
+}
+
+/// Formats a time. One beyond the year 9999 is shown as the last one that can be.
+fn formatted(ms: u64, format: &str) -> String {
+    let at = i64::try_from(ms).ok().and_then(|ms| Timestamp::from_millisecond(ms).ok());
+    at.unwrap_or(Timestamp::MAX).strftime(format).to_string()
 }
 
 /// Formats a duration in microseconds for people.

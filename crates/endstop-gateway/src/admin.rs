@@ -4,37 +4,88 @@ mod openapi;
 mod query;
 
 use std::convert::Infallible;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll};
 
-use axum::extract::{Path, Request, State};
-use axum::http::{StatusCode, header};
+use axum::extract::{Path, State};
+use axum::http::{Method, StatusCode, header};
 use axum::middleware::{self, Next};
+use axum::response::IntoResponse;
 use axum::response::sse::{Event, KeepAlive, Sse};
-use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Json, Router};
+use bytes::Bytes;
+use endstop_store::view::EndingView;
 use endstop_store::{Backend, Error as StoreError};
 use futures_util::stream::{self, Stream};
+use hyper::Version;
+use hyper::body::{Body, Frame, Incoming, SizeHint};
 use serde_json::{Value, json};
 use tokio::sync::broadcast::error::RecvError;
+use tower_service::Service as _;
 
-use crate::config::Secret;
+use crate::client::connection::{Busy, Phase};
+use crate::client::origin::{self, Foreign};
 use crate::settings::Shared;
 use crate::watch::recent::Wanted;
 use query::{Asking, asked, wanted};
 
 pub use openapi::openapi;
 
+type Request<B = axum::body::Body> = axum::http::Request<B>;
+type Response<B = axum::body::Body> = axum::http::Response<B>;
+
 /// State of the listener.
 #[derive(Clone, Debug)]
 pub struct Admin {
     /// State that requests share.
     pub shared: Arc<Shared>,
-    /// Token that operators must show; none on loopback by default.
-    pub token: Option<Secret>,
     /// Whether new requests are accepted.
     pub ready: Arc<AtomicBool>,
+    /// Whether only this machine can reach the listener.
+    pub local: bool,
+}
+
+/// Serves one request.
+pub(crate) async fn serve(
+    mut router: Router,
+    mut busy: Busy,
+    request: Request<Incoming>,
+) -> Result<Response<Page>, Infallible> {
+    let version = request.version();
+    let response = router.call(request).await?;
+    let chunks = version == Version::HTTP_11 && response.body().size_hint().exact().is_none();
+    busy.responds(if chunks { Phase::Chunked } else { Phase::Other });
+    Ok(response.map(|body| Page { body, _busy: busy }))
+}
+
+/// The body of a response to an operator.
+#[derive(Debug)]
+pub(crate) struct Page {
+    body: axum::body::Body,
+    _busy: Busy,
+}
+
+impl Body for Page {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        Pin::new(&mut self.body).poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
 }
 
 /// The listener's routes.
@@ -55,6 +106,7 @@ pub fn router(admin: Admin) -> Router {
         .fallback(|| async {
             wrong(StatusCode::NOT_FOUND, "unknown path: see /endstop/v1/openapi.json")
         })
+        .layer(middleware::from_fn_with_state(admin.clone(), check))
         .layer(middleware::map_response(secure))
         .with_state(admin)
 }
@@ -71,6 +123,31 @@ async fn secure(mut response: Response) -> Response {
     response
 }
 
+/// Refuses requests that a web page could send.
+async fn check(State(admin): State<Admin>, request: Request, next: Next) -> Response {
+    if request.method() == Method::CONNECT {
+        let message = "the method CONNECT is not supported: this is not a proxy";
+        return wrong(StatusCode::METHOD_NOT_ALLOWED, message);
+    }
+    let settings = admin.shared.settings();
+    let hosts = &settings.config.hosts;
+    let checked = match admin.local {
+        true => origin::check(&request, hosts),
+        false => origin::check_page(&request, hosts),
+    };
+    match checked {
+        Ok(()) => next.run(request).await,
+        Err(Foreign::Host) => wrong(
+            StatusCode::FORBIDDEN,
+            "the Host header does not name this machine: use 127.0.0.1 or localhost, or add the \
+             name to `hosts` in the gateway's configuration",
+        ),
+        Err(Foreign::Page) => {
+            wrong(StatusCode::FORBIDDEN, "a web page of another site may not read this")
+        }
+    }
+}
+
 fn wrong(status: StatusCode, message: &str) -> Response {
     (status, Json(json!({ "error": { "message": message } }))).into_response()
 }
@@ -81,26 +158,26 @@ async fn authorize(State(admin): State<Admin>, request: Request, next: Next) -> 
         .get(header::AUTHORIZATION)
         .and_then(|value| value.to_str().ok())
         .and_then(|value| value.strip_prefix("Bearer "));
-    match (&admin.token, shown) {
-        (None, _) => next.run(request).await,
-        (Some(token), Some(shown)) if token.is(shown) => next.run(request).await,
-        (Some(_), _) => {
-            wrong(StatusCode::UNAUTHORIZED, "show the admin token: Authorization: Bearer …")
-        }
+    // None on loopback by default.
+    let allowed = match (&admin.shared.settings().admin_token, shown) {
+        (None, _) => true,
+        (Some(token), Some(shown)) => token.is(shown),
+        (Some(_), None) => false,
+    };
+    if allowed {
+        return next.run(request).await;
     }
+    wrong(StatusCode::UNAUTHORIZED, "show the admin token: Authorization: Bearer …")
 }
 
 async fn ready(State(admin): State<Admin>) -> Response {
     let streams = admin.shared.live.count();
-    let (records, recording) = match &admin.shared.recording {
-        None => (true, Value::Null),
+    let (trouble, recording) = match &admin.shared.recording {
+        None => (None, Value::Null),
         Some(recording) => recording.status(),
     };
-    let why = match (admin.ready.load(Ordering::Acquire), records) {
-        (true, true) => None,
-        (false, _) => Some("draining"),
-        (true, false) => Some("endings cannot be recorded"),
-    };
+    let draining = !admin.ready.load(Ordering::Acquire);
+    let why = if draining { Some("draining".to_owned()) } else { trouble };
     let body = json!({
         "ready": why.is_none(), "why": why, "streams": streams, "recording": recording,
     });
@@ -145,24 +222,28 @@ async fn endings(State(admin): State<Admin>, asking: Asking) -> Response {
         };
         let question = move |store: &mut dyn Backend| {
             let found = store.endings(&wanted)?;
-            Ok(Json(json!({ "endings": found })).into_response())
+            Ok(Json(json!({ "endings": views(&found) })).into_response())
         };
         return ask(admin.shared, question).await;
     }
     match asked.wanted() {
         Ok(wanted) => {
             let found = admin.shared.watch.find(&wanted);
-            let found: Vec<_> = found.iter().map(|record| &**record).collect();
+            let found = views(found.iter().map(|ended| &ended.kept));
             Json(json!({ "endings": found })).into_response()
         }
         Err(message) => wrong(StatusCode::BAD_REQUEST, &message),
     }
 }
 
+fn views<'a, T: Into<EndingView<'a>>>(found: impl IntoIterator<Item = T>) -> Vec<EndingView<'a>> {
+    found.into_iter().map(Into::into).collect()
+}
+
 async fn ending(State(admin): State<Admin>, Path(id): Path<String>) -> Response {
     let gone = "no ending of this id is kept: it is still under way, or older than those kept";
     if let Some(told) = admin.shared.watch.get(&id) {
-        return Json(&*told).into_response();
+        return Json(EndingView::from(&told.kept)).into_response();
     }
     if admin.shared.recording.is_none() {
         return wrong(StatusCode::NOT_FOUND, gone);
@@ -171,7 +252,7 @@ async fn ending(State(admin): State<Admin>, Path(id): Path<String>) -> Response 
         let stored = store.ending(&id)?;
         Ok(stored.map_or_else(
             || wrong(StatusCode::NOT_FOUND, gone),
-            |stored| Json(stored).into_response(),
+            |stored| Json(EndingView::from(&stored)).into_response(),
         ))
     };
     ask(admin.shared, question).await
@@ -215,9 +296,10 @@ fn records(admin: Admin, wanted: Wanted) -> impl Stream<Item = Result<Event, Inf
     stream::unfold((listening, wanted), |(mut listening, wanted)| async move {
         loop {
             let event = match listening.recv().await {
-                Ok(record) if wanted.fits(&record) => {
-                    Event::default().event("ending").json_data(&*record).ok()?
-                }
+                Ok(record) if wanted.fits(&record) => Event::default()
+                    .event("ending")
+                    .json_data(EndingView::from(&record.kept))
+                    .ok()?,
                 Ok(_) => continue,
                 Err(RecvError::Lagged(missed)) => {
                     Event::default().event("missed").data(missed.to_string())

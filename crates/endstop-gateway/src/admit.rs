@@ -1,21 +1,25 @@
 //! Admission: from the head of a request to its upstream, its mode and its caller, or a refusal.
 
 use std::sync::Arc;
+use std::time::Instant;
 
-use endstop::Profile;
+use endstop::provider::Auth;
 use endstop::registry::Clues;
-use endstop::{Wire, provider};
-use hyper::body::Incoming;
+use endstop::{Profile, Purpose, Wire, provider};
 use hyper::header::{self, HeaderMap, HeaderName, HeaderValue};
-use hyper::http::uri::PathAndQuery;
 use hyper::{Method, Request, StatusCode};
 
-use crate::callers::{BadTeam, Caller, shows_token};
+use crate::callers::{BadTeam, Caller, key_shown, shows_token};
 use crate::client::connection::Peer;
 use crate::client::headers::own;
+use crate::client::origin::{self, Foreign};
 use crate::config::{Mode, ToolCalls};
-use crate::route::{NoRoute, Routed};
+use crate::rates::{Limit, Rates, Slot, TooMany, Who};
+use crate::route::{NoRoute, Routed, Why};
 use crate::settings::Settings;
+
+/// Methods that are passed on.
+const METHODS: &str = "DELETE, GET, HEAD, OPTIONS, PATCH, POST, PUT";
 
 /// An admitted request.
 pub(crate) struct Admitted<'r> {
@@ -27,6 +31,8 @@ pub(crate) struct Admitted<'r> {
     /// Whether the ending is told in the stream, as a comment.
     pub(crate) tell: bool,
     pub(crate) caller: Caller,
+    /// Counts the request among those of its key.
+    pub(crate) slot: Option<Slot>,
 }
 
 /// Why a request is not passed on.
@@ -35,11 +41,18 @@ pub(crate) struct Refused {
     pub(crate) status: StatusCode,
     pub(crate) code: &'static str,
     pub(crate) message: String,
+    /// Seconds after which the same request may be admitted.
+    pub(crate) retry_after: Option<u64>,
 }
 
 impl Refused {
     pub(crate) fn new(status: StatusCode, code: &'static str, message: impl Into<String>) -> Self {
-        Self { status, code, message: message.into() }
+        Self { status, code, message: message.into(), retry_after: None }
+    }
+
+    /// Returns the refusal of a request that may be sent again after so many seconds.
+    pub(crate) fn retry_after(self, seconds: u64) -> Self {
+        Self { retry_after: Some(seconds), ..self }
     }
 
     fn header(message: impl Into<String>) -> Self {
@@ -51,63 +64,167 @@ impl Refused {
 pub(crate) type Denied = Box<(Profile, Refused)>;
 
 /// Admits a request, or says why not.
-pub(crate) fn admit<'r>(
+pub(crate) fn admit<'r, B>(
     settings: &'r Settings,
+    rates: &Arc<Rates>,
     peer: &Peer,
-    request: &Request<Incoming>,
+    request: &Request<B>,
 ) -> Result<Admitted<'r>, Denied> {
-    let routed = settings.routes.find(request.uri()).map_err(no_route)?;
-    let wire = wire(settings, &routed, request);
-    let told_in = wire.as_ref().map_or(routed.upstream.provider.main, |wire| wire.profile);
+    check_request(request).map_err(|refused| Box::new((provider::GENERIC.main, refused)))?;
+    let routed =
+        settings.routes.find(request.uri()).map_err(|lost| no_route(settings, request, lost))?;
+    let main = routed.upstream.provider.main;
+    let wire = wire(settings, &routed, request).map_err(|refused| Box::new((main, refused)))?;
+    let told_in = wire.as_ref().map_or(main, |wire| wire.profile);
     let denied = |refused| Box::new((told_in, refused));
-    check_method(request).and_then(|()| check_token(settings, &routed, request)).map_err(denied)?;
+    check_head(request)
+        .and_then(|()| check_token(settings, &routed, request))
+        .and_then(|()| check_origin(settings, &routed, request))
+        .map_err(denied)?;
+    let wire = read(wire, &routed, request).map_err(denied)?;
     let (mode, tool_calls) = modes(settings, &routed, request.headers()).map_err(denied)?;
     let caller = caller(settings, peer, &routed, request).map_err(denied)?;
     let tell = tells(request.headers()).map_err(denied)?;
-    Ok(Admitted { routed, wire, mode, tool_calls, tell, caller })
+    let slot = slot(settings, rates, peer, &routed, request).map_err(denied)?;
+    Ok(Admitted { routed, wire, mode, tool_calls, tell, caller, slot })
 }
 
-fn no_route(lost: NoRoute) -> Denied {
-    let NoRoute { provider, message } = lost;
+fn no_route<B>(settings: &Settings, request: &Request<B>, lost: NoRoute) -> Denied {
+    let NoRoute { provider, why, message } = lost;
     let known = provider.and_then(provider::by_id);
     let profile = known.map_or(provider::GENERIC.main, |known| known.main);
-    let refused = Refused::new(StatusCode::NOT_FOUND, "endstop_unknown_route", message);
-    Box::new((profile, refused))
+    // Whoever must show a token first learns nothing about the routes.
+    let auth = known.map_or(Auth::Bearer, |known| known.auth);
+    let token = settings.access_token.as_ref().filter(|_| settings.config.require_token);
+    if token.is_some_and(|token| !shows_token(request, auth, token)) {
+        return Box::new((profile, no_token(settings)));
+    }
+    let (status, code) = match why {
+        Why::Unknown => (StatusCode::NOT_FOUND, "endstop_unknown_route"),
+        Why::BadPath => (StatusCode::BAD_REQUEST, "endstop_bad_path"),
+        Why::Customer => (StatusCode::FORBIDDEN, "endstop_unknown_customer"),
+    };
+    Box::new((profile, Refused::new(status, code, message)))
 }
 
 /// Returns the wire that serves the path, with the operator's own finish reasons; `None` if no wire
 /// does.
-fn wire(
+///
+/// # Errors
+/// The path names another API to a lenient server than to a strict one.
+fn wire<B>(
     settings: &Settings,
     routed: &Routed<'_>,
-    request: &Request<Incoming>,
-) -> Option<Arc<Wire>> {
-    let path = routed.uri.path_and_query().map_or("", PathAndQuery::as_str);
-    let versions: Vec<(&str, &str)> = request
-        .headers()
-        .iter()
-        .filter(|(name, _)| name.as_str().ends_with("version"))
-        .filter_map(|(name, value)| Some((name.as_str(), value.to_str().ok()?)))
-        .collect();
+    request: &Request<B>,
+) -> Result<Option<Arc<Wire>>, Refused> {
+    let path = routed.path_and_query();
     let upstream = routed.upstream;
-    let find = || {
+    let names = upstream.version_headers.iter();
+    let versions: Vec<(&str, &str)> = names
+        .filter_map(|name| Some((name.as_str(), request.headers().get(name)?.to_str().ok()?)))
+        .collect();
+    let find = |path: &str| {
         let clues =
             Clues { provider: &upstream.speaks, path, headers: &versions, ..Clues::default() };
         settings.config.registry.serving(&clues).map(Arc::new)
     };
     // A version or a query may make a difference, and a query may hold a key.
     let simple = versions.is_empty() && routed.uri.query().is_none();
-    let wire = if simple { upstream.wires.get(path, find) } else { find() }?;
-    let polls = request.method() == Method::GET && wire.profile.polls(routed.uri.path());
-    (request.method() == Method::POST || polls).then_some(wire)
+    let wire = if simple { upstream.wires.get(&path, || find(&path)) } else { find(&path) };
+    if let Some(lenient) = routed.lenient_path() {
+        let dialect = |wire: &Option<Arc<Wire>>| wire.as_ref().map(|wire| wire.profile.dialect.id);
+        if dialect(&wire) != dialect(&find(lenient)) {
+            let message = "endstop: servers could read this path in different ways: send the slashes \
+                           between its segments unencoded, and no backslash or semicolon";
+            return Err(Refused::new(StatusCode::BAD_REQUEST, "endstop_bad_path", message));
+        }
+    }
+    Ok(wire)
 }
 
-fn check_method(request: &Request<Incoming>) -> Result<(), Refused> {
-    if request.method() == Method::CONNECT {
-        let message = "endstop: the method CONNECT is not supported: set this address as a base \
-                       URL, not as a proxy";
-        return Err(Refused::new(StatusCode::METHOD_NOT_ALLOWED, "endstop_bad_method", message));
+/// Returns the wire if the response is read; `None` if the request does not ask a model.
+///
+/// # Errors
+/// The method has no purpose on a path of the wire.
+fn read<B>(
+    wire: Option<Arc<Wire>>,
+    routed: &Routed<'_>,
+    request: &Request<B>,
+) -> Result<Option<Arc<Wire>>, Refused> {
+    let Some(wire) = wire else { return Ok(None) };
+    match wire.profile.purpose(request.method().as_str(), routed.path()) {
+        Some(Purpose::Ask | Purpose::Poll) => Ok(Some(wire)),
+        Some(Purpose::Manage) if !overrides_method(request.headers()) => Ok(None),
+        Some(Purpose::Manage) | None => {
+            let message = "endstop: the method is not allowed on this path: send POST, in capital \
+                           letters and without a header that overrides it";
+            Err(Refused::new(StatusCode::METHOD_NOT_ALLOWED, "endstop_bad_method", message))
+        }
     }
+}
+
+/// Reports whether a header asks some servers to take the request for one with another method.
+fn overrides_method(headers: &HeaderMap) -> bool {
+    let names = ["x-http-method-override", "x-http-method", "x-method-override"];
+    names.iter().any(|name| headers.contains_key(*name))
+}
+
+/// Counts a request among those of its key.
+fn slot<B>(
+    settings: &Settings,
+    rates: &Arc<Rates>,
+    peer: &Peer,
+    routed: &Routed<'_>,
+    request: &Request<B>,
+) -> Result<Option<Slot>, Refused> {
+    let limits = &settings.config.limits;
+    if limits.key_requests == 0 && limits.key_requests_per_minute == 0 {
+        return Ok(None);
+    }
+    let key = key_shown(request, routed.upstream.provider.auth);
+    let who = key.map_or(Who::Address(peer.address), Who::Key);
+    rates.admit(limits, who, Instant::now()).map_err(|TooMany { limit, wait }| {
+        let seconds = wait.as_secs() + u64::from(wait.subsec_nanos() > 0);
+        let (limit, name) = match limit {
+            Limit::AtOnce => (format!("{} requests at once", limits.key_requests), "key_requests"),
+            Limit::PerMinute => (
+                format!("{} requests within a minute", limits.key_requests_per_minute),
+                "key_requests_per_minute",
+            ),
+        };
+        let message = format!(
+            "endstop: this gateway allows {limit} with one key ({name}): try again in {seconds} s"
+        );
+        Refused::new(StatusCode::TOO_MANY_REQUESTS, "endstop_key_limit", message)
+            .retry_after(seconds.max(1))
+    })
+}
+
+/// Checks what must be so of every request, whatever its path.
+fn check_request<B>(request: &Request<B>) -> Result<(), Refused> {
+    let not_allowed =
+        |message: &str| Refused::new(StatusCode::METHOD_NOT_ALLOWED, "endstop_bad_method", message);
+    if request.method() == Method::CONNECT {
+        return Err(not_allowed(
+            "endstop: the method CONNECT is not supported: set this address as a base URL, not as a \
+             proxy",
+        ));
+    }
+    // TRACE would send back the key that the upstream is shown.
+    if !METHODS.split(", ").any(|method| method == request.method()) {
+        let message = format!("endstop: the method is not supported: expected one of {METHODS}");
+        return Err(not_allowed(&message));
+    }
+    if request.headers().get_all(header::HOST).iter().count() > 1 {
+        return Err(Refused::header("endstop: the request has several Host headers: send one"));
+    }
+    if request.headers().get_all(header::CONTENT_LENGTH).iter().count() > 1 {
+        return Err(Refused::header("endstop: the request has several content lengths: send one"));
+    }
+    Ok(())
+}
+
+fn check_head<B>(request: &Request<B>) -> Result<(), Refused> {
     if request.headers().contains_key(header::UPGRADE) {
         let message = "endstop: WebSockets and other upgrades are not passed on; use the HTTP API, \
                        or connect to the provider directly";
@@ -123,27 +240,63 @@ fn check_method(request: &Request<Incoming>) -> Result<(), Refused> {
     Ok(())
 }
 
-/// Checks the access token, which callers must show to use the gateway's own keys.
-fn check_token(
+/// Checks the access token, which callers must show to use the gateway's own keys, or always.
+fn check_token<B>(
     settings: &Settings,
     routed: &Routed<'_>,
-    request: &Request<Incoming>,
+    request: &Request<B>,
 ) -> Result<(), Refused> {
-    let token = settings.access_token.as_ref().filter(|_| routed.upstream.has_own_key());
+    let is_asked = settings.config.require_token || routed.upstream.has_own_key();
+    let token = settings.access_token.as_ref().filter(|_| is_asked);
     let auth = routed.upstream.provider.auth;
     if token.is_none_or(|token| shows_token(request, auth, token)) {
         return Ok(());
     }
-    let message = "endstop: this upstream uses the gateway's own key: show the gateway's access \
-                   token as the API key, or in x-endstop-token";
-    Err(Refused::new(StatusCode::UNAUTHORIZED, "endstop_unauthorized", message))
+    Err(no_token(settings))
 }
 
-fn caller(
+fn no_token(settings: &Settings) -> Refused {
+    let message = if settings.config.require_token {
+        "endstop: this gateway asks every caller for its access token: show it in x-endstop-token, \
+         beside your own API key"
+    } else {
+        "endstop: this upstream uses the gateway's own key: show the gateway's access token as the \
+         API key, or in x-endstop-token"
+    };
+    Refused::new(StatusCode::UNAUTHORIZED, "endstop_unauthorized", message)
+}
+
+/// Checks that a request for the gateway's own key was not sent by a foreign web page, if no token
+/// shows it.
+fn check_origin<B>(
+    settings: &Settings,
+    routed: &Routed<'_>,
+    request: &Request<B>,
+) -> Result<(), Refused> {
+    if !routed.upstream.has_own_key() || settings.access_token.is_some() {
+        return Ok(());
+    }
+    let message = match origin::check(request, &settings.config.hosts) {
+        Ok(()) => return Ok(()),
+        Err(Foreign::Host) => {
+            "endstop: this upstream uses the gateway's own key, and the Host header does not name \
+             this machine: use 127.0.0.1 or localhost in the base URL, or ask the operator of the \
+             gateway to add the name to `hosts` or to set an access token"
+        }
+        Err(Foreign::Page) => {
+            "endstop: this upstream uses the gateway's own key, and a web page of another site sent \
+             the request: ask the operator of the gateway to add the site to `hosts` or to set an \
+             access token"
+        }
+    };
+    Err(Refused::new(StatusCode::FORBIDDEN, "endstop_foreign_origin", message))
+}
+
+fn caller<B>(
     settings: &Settings,
     peer: &Peer,
     routed: &Routed<'_>,
-    request: &Request<Incoming>,
+    request: &Request<B>,
 ) -> Result<Caller, Refused> {
     let Some(callers) = &settings.callers else { return Ok(Caller::default()) };
     let upstream = routed.upstream;

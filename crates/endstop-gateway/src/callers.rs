@@ -13,6 +13,7 @@ use ring::hmac;
 use crate::client::headers::own;
 use crate::config::{Config, Secret, secret};
 use crate::error::Error;
+use crate::path::decode_once;
 
 /// File in the data directory with the secret of key ids, unless one is configured.
 const SECRET_FILE: &str = "key.secret";
@@ -59,6 +60,24 @@ impl Callers {
     /// # Errors
     /// A key or the secret cannot be read, or two teams have the same key.
     pub fn new(config: &Config) -> Result<Option<Self>, Error> {
+        Self::with(config, own_secret)
+    }
+
+    /// The same, without creating the secret if it is missing.
+    ///
+    /// # Errors
+    /// As for [`Callers::new`].
+    pub fn check(config: &Config) -> Result<Option<Self>, Error> {
+        Self::with(config, |data| match data.join(SECRET_FILE).exists() {
+            true => own_secret(data),
+            false => Ok(Secret::new("not made yet".to_owned())),
+        })
+    }
+
+    fn with(
+        config: &Config,
+        own_secret: impl FnOnce(&Path) -> Result<Secret, Error>,
+    ) -> Result<Option<Self>, Error> {
         if config.store()?.is_none() {
             return Ok(None);
         }
@@ -196,6 +215,48 @@ pub(crate) fn shows_token<B>(request: &Request<B>, auth: Auth, token: &Secret) -
         Auth::Header(_) | Auth::Bearer | Auth::SigV4 | Auth::Open => None,
     };
     in_header || signed.into_iter().chain(in_query).any(|key| token.is(key))
+}
+
+/// Removes the access token from a request, wherever it is shown: it is for the gateway alone.
+pub(crate) fn drop_token<B>(request: &mut Request<B>, token: &Secret) {
+    let headers = request.headers_mut();
+    let shows = |value: &HeaderValue| {
+        token.is_within(value.as_bytes()) || basic(value).is_some_and(|it| token.is_within(&it))
+    };
+    let shown: Vec<HeaderName> =
+        headers.iter().filter(|(_, value)| shows(value)).map(|(name, _)| name.clone()).collect();
+    for name in shown {
+        headers.remove(name);
+    }
+    drop_query(request, |pair| {
+        token.is_within(pair.as_bytes())
+            || decode_once(pair).is_some_and(|pair| token.is_within(pair.as_bytes()))
+    });
+}
+
+/// Returns the user and the password of a basic authorization.
+fn basic(value: &HeaderValue) -> Option<Vec<u8>> {
+    use base64::Engine as _;
+    let (scheme, value) = value.to_str().ok()?.split_once(' ')?;
+    let is_basic = scheme.eq_ignore_ascii_case("basic");
+    is_basic.then(|| base64::engine::general_purpose::STANDARD.decode(value.trim()).ok())?
+}
+
+/// Removes these parameters from the query of a request.
+pub(crate) fn drop_query<B>(request: &mut Request<B>, is_dropped: impl Fn(&str) -> bool) {
+    let uri = request.uri();
+    let Some(query) = uri.query().filter(|query| query.split('&').any(&is_dropped)) else { return };
+    let kept: Vec<&str> = query.split('&').filter(|pair| !is_dropped(pair)).collect();
+    let path = if kept.is_empty() {
+        uri.path().to_owned()
+    } else {
+        format!("{}?{}", uri.path(), kept.join("&"))
+    };
+    let mut parts = uri.clone().into_parts();
+    parts.path_and_query = path.parse().ok();
+    if let Ok(uri) = hyper::Uri::from_parts(parts) {
+        *request.uri_mut() = uri;
+    }
 }
 
 fn shown<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Option<&'h str> {

@@ -13,6 +13,10 @@ use serde::{Deserialize, Deserializer};
 use zeroize::Zeroizing;
 
 use crate::error::Error;
+use crate::watch::mask::Messages;
+
+/// Shortest access token, in characters.
+const TOKEN_LENGTH: usize = 16;
 
 /// Mode of the gateway.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
@@ -70,7 +74,7 @@ pub enum Log {
     Human,
     /// One line of JSON.
     Json,
-    /// Not at all.
+    /// No line per ending. Lines about the gateway itself are written for people.
     Off,
 }
 
@@ -92,10 +96,17 @@ pub struct Config {
     /// Silence after which a guarded stream gets a comment; none by default.
     #[serde(deserialize_with = "optional_duration")]
     pub heartbeat: Option<Duration>,
+    /// Names of this machine, besides loopback ones, that the `Host` header of a request may have
+    /// where the gateway's own key is used without a token, and on an admin listener on loopback.
+    pub hosts: Vec<String>,
     /// The environment variable with the token that callers of the gateway's own keys must show.
     pub access_token_env: Option<String>,
     /// The file with it.
     pub access_token_file: Option<PathBuf>,
+    /// Whether every caller must show that token, whatever key is used.
+    pub require_token: bool,
+    /// Names of the upstreams that are served; all of them by default.
+    pub only: Option<Vec<String>>,
     /// The environment variable with the token that operators must show.
     pub admin_token_env: Option<String>,
     /// The file with it.
@@ -104,6 +115,8 @@ pub struct Config {
     pub extra_ca: Option<PathBuf>,
     /// Format of the log.
     pub log: Log,
+    /// Whether the log has the messages of providers' errors, which may quote prompts.
+    pub log_error_messages: bool,
     /// Number of endings kept in memory.
     pub keep: usize,
     /// Store of endings: `sqlite:FILE`, `postgres://…`, or `off`.
@@ -150,12 +163,16 @@ impl Default for Config {
             tool_calls: ToolCalls::Gate,
             allow_looser: false,
             heartbeat: None,
+            hosts: Vec::new(),
             access_token_env: None,
             access_token_file: None,
+            require_token: false,
+            only: None,
             admin_token_env: None,
             admin_token_file: None,
             extra_ca: None,
             log: Log::default(),
+            log_error_messages: false,
             keep: 10_000,
             store: None,
             store_env: None,
@@ -289,6 +306,9 @@ pub struct UpstreamConfig {
     pub team: Option<String>,
     /// Its streams are asked for their tokens.
     pub ask_usage: Option<bool>,
+    /// Customers that its paths may name, such as resources, workspaces or regions; any by default.
+    /// They are required where the gateway's own key is used.
+    pub customers: Vec<String>,
 }
 
 /// Bounds on time and size.
@@ -313,9 +333,11 @@ pub struct Limits {
     /// For a client to take in what was sent to it.
     #[serde(deserialize_with = "duration")]
     pub client_write: Duration,
-    /// For a client to send a request's head, and between two pieces of its body.
+    /// For a client to send a request's head, and for each `body_rate` of its body.
     #[serde(deserialize_with = "duration")]
     pub client_read: Duration,
+    /// The lowest rate of a request's body, in bytes a second, over `client_read`.
+    pub body_rate: u64,
     /// For a connection without a request.
     #[serde(deserialize_with = "duration")]
     pub keep_alive: Duration,
@@ -329,17 +351,31 @@ pub struct Limits {
     #[serde(deserialize_with = "duration")]
     pub drain: Duration,
     /// The largest head of a request, in bytes.
+    #[serde(deserialize_with = "size")]
     pub head_bytes: usize,
     /// The most header fields.
     pub head_fields: usize,
     /// The largest body of a request, in bytes.
+    #[serde(deserialize_with = "size")]
     pub body_bytes: usize,
     /// The largest event, in bytes.
+    #[serde(deserialize_with = "size")]
     pub event_bytes: usize,
     /// The largest plain response that is judged before it is passed on, in bytes.
+    #[serde(deserialize_with = "size")]
     pub plain_bytes: usize,
-    /// The most connections at once.
+    /// The most memory for the bodies of requests under way, in bytes.
+    #[serde(deserialize_with = "size")]
+    pub request_memory: usize,
+    /// The most connections of clients at once. Fewer if the process may not open as many files.
     pub connections: usize,
+    /// The most connections of operators at once.
+    pub admin_connections: usize,
+    /// The most requests at once with one key, or from one address without a key; 0 for any number.
+    pub key_requests: u32,
+    /// The most requests within a minute with one key, or from one address without a key; 0 for any
+    /// number.
+    pub key_requests_per_minute: u32,
 }
 
 impl Default for Limits {
@@ -352,6 +388,7 @@ impl Default for Limits {
             total: Duration::from_secs(30 * 60),
             client_write: Duration::from_secs(60),
             client_read: Duration::from_secs(10),
+            body_rate: 1 << 10,
             keep_alive: Duration::from_secs(75),
             proof: Duration::from_secs(2),
             keep_waiting: Duration::from_secs(15),
@@ -361,7 +398,11 @@ impl Default for Limits {
             body_bytes: 32 << 20,
             event_bytes: 16 << 20,
             plain_bytes: 8 << 20,
+            request_memory: 1 << 30,
             connections: 20_000,
+            key_requests: 0,
+            key_requests_per_minute: 0,
+            admin_connections: 100,
         }
     }
 }
@@ -426,12 +467,36 @@ impl Config {
         })
     }
 
+    /// Treatment of the messages of providers' errors.
+    pub(crate) fn error_messages(&self) -> Messages {
+        if self.log_error_messages { Messages::Kept } else { Messages::Removed }
+    }
+
     /// The token that callers of the gateway's own keys must show.
     ///
     /// # Errors
-    /// [`Error::Config`] if it is configured and empty, or cannot be read.
+    /// [`Error::Secret`] if it is configured and empty or too short, or cannot be read, or if it is
+    /// required and not configured.
     pub fn access_token(&self) -> Result<Option<Secret>, Error> {
-        secret("access_token", self.access_token_env.as_deref(), self.access_token_file.as_deref())
+        let (env, file) = (self.access_token_env.as_deref(), self.access_token_file.as_deref());
+        let wrong = |what: &str, message: String| Error::Secret { what: what.to_owned(), message };
+        let token = secret("access_token", env, file)?;
+        match &token {
+            None if self.require_token => Err(wrong(
+                "require_token",
+                "every caller must show the access token, and none is set: set access_token_env or \
+                 access_token_file"
+                    .to_owned(),
+            )),
+            Some(token) if token.expose().len() < TOKEN_LENGTH => Err(wrong(
+                "access_token",
+                format!(
+                    "it has fewer than {TOKEN_LENGTH} characters and could be guessed: use a longer \
+                     one, such as the output of `openssl rand -hex 32`"
+                ),
+            )),
+            None | Some(_) => Ok(token),
+        }
     }
 
     /// The token that operators must show.
@@ -479,6 +544,22 @@ impl Secret {
     #[must_use]
     pub fn expose(&self) -> &str {
         &self.0
+    }
+
+    /// Reports whether these bytes contain it. It takes as long whatever differs.
+    #[must_use]
+    pub fn is_within(&self, bytes: &[u8]) -> bool {
+        use subtle::ConstantTimeEq as _;
+        let secret = self.0.as_bytes();
+        // Only runs of its own letters can contain it, which few other values have.
+        let mut letters = [false; 256];
+        for byte in secret {
+            letters.get_mut(usize::from(*byte)).into_iter().for_each(|known| *known = true);
+        }
+        let is_other = |byte: &u8| letters.get(usize::from(*byte)) != Some(&true);
+        let runs = bytes.split(is_other).filter(|run| run.len() >= secret.len());
+        let mut pieces = runs.flat_map(|run| run.windows(secret.len().max(1)));
+        pieces.any(|piece| piece.ct_eq(secret).into())
     }
 
     /// Whether it is this text; takes as long whatever differs.
@@ -552,6 +633,46 @@ fn duration<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::E
     })
 }
 
+fn size<'de, D: Deserializer<'de>>(deserializer: D) -> Result<usize, D::Error> {
+    struct Size;
+    impl serde::de::Visitor<'_> for Size {
+        type Value = usize;
+
+        fn expecting(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            formatter.write_str("a number of bytes, or a text such as \"128 MiB\"")
+        }
+
+        fn visit_i64<E: serde::de::Error>(self, bytes: i64) -> Result<usize, E> {
+            usize::try_from(bytes).map_err(|_| E::custom(format!("invalid size {bytes}")))
+        }
+
+        fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<usize, E> {
+            parse_size(text).ok_or_else(|| {
+                E::custom(format!(
+                    "invalid size `{text}`: expected a number and B, KiB, MiB or GiB (or kB, MB, GB)"
+                ))
+            })
+        }
+    }
+    deserializer.deserialize_any(Size)
+}
+
+fn parse_size(text: &str) -> Option<usize> {
+    let unit = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (number, unit) = text.split_at_checked(unit)?;
+    let bytes: usize = match unit.trim() {
+        "" | "B" => 1,
+        "kB" | "KB" => 1000,
+        "KiB" => 1 << 10,
+        "MB" => 1_000_000,
+        "MiB" => 1 << 20,
+        "GB" => 1_000_000_000,
+        "GiB" => 1 << 30,
+        _ => return None,
+    };
+    number.parse::<usize>().ok()?.checked_mul(bytes)
+}
+
 fn optional_duration<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Option<Duration>, D::Error> {
@@ -585,4 +706,43 @@ fn parse_duration(text: &str) -> Option<Duration> {
         _ => return None,
     };
     (milliseconds > 0).then(|| Duration::from_millis(milliseconds))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_numbers_or_texts() {
+        let read = |value: &str| {
+            let text = format!("[limits]\nrequest_memory = {value}");
+            Config::from_toml("t", &text).map(|config| config.limits.request_memory)
+        };
+        for (value, bytes) in [
+            ("1000", 1000),
+            ("'1000'", 1000),
+            ("'128 MiB'", 128 << 20),
+            ("'128MiB'", 128 << 20),
+            ("'1 GiB'", 1 << 30),
+            ("'2 MB'", 2_000_000),
+            ("'64 KiB'", 64 << 10),
+        ] {
+            assert_eq!(read(value).unwrap(), bytes, "{value}");
+        }
+        for value in ["-1", "'x'", "'1 TiBs'", "''", "'99999999999999999999'", "true", "1.5"] {
+            let error = read(value).unwrap_err().to_string();
+            assert!(error.contains("t:2: `request_memory`"), "{value}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_secret_is_found_within_other_text() {
+        let secret = Secret::new("tok/en+01234567==".to_owned());
+        for text in ["tok/en+01234567==", "Bearer tok/en+01234567==", "a=tok/en+01234567==;b"] {
+            assert!(secret.is_within(text.as_bytes()), "{text}");
+        }
+        for text in ["", "tok/en+01234567=", "Tok/en+01234567==", "tok/en +01234567=="] {
+            assert!(!secret.is_within(text.as_bytes()), "{text}");
+        }
+    }
 }

@@ -83,6 +83,10 @@ pub fn disposition(ending: &Ending, terms: Terms, status: Option<u16>) -> Dispos
         if status >= 400 && is_whole(ending) {
             return Disposition::Pass;
         }
+        // The provider says that it was cancelled, as was asked for.
+        if ending.reason == Reason::Cancelled && is_told(ending) {
+            return Disposition::Pass;
+        }
     }
     match failure(ending, terms) {
         None if is_doubtful(ending, terms) => Disposition::Warn,
@@ -119,6 +123,17 @@ pub fn failure(ending: &Ending, terms: Terms) -> Option<Failure> {
         Allow::Refuse(Refusal::NoCalls) | Allow::Run => None,
         Allow::Refuse(_) if terms.tool_calls == ToolCalls::Pass => None,
         Allow::Refuse(refusal) => Some(refused(ending, refusal, &remedy)),
+    }
+}
+
+/// Returns why a response that may pass must fail if its tool calls have not left yet: nothing proves
+/// them.
+#[must_use]
+pub fn unproven(ending: &Ending) -> Option<Failure> {
+    let remedy = remedy(ending);
+    match remedy.tools {
+        Allow::Refuse(Refusal::NoCalls) | Allow::Run => None,
+        Allow::Refuse(_) => ending.over.then(|| unfinished(ending, &remedy)),
     }
 }
 
@@ -179,10 +194,13 @@ fn bad_payload(ending: &Ending, status: u16) -> Option<Failure> {
 }
 
 fn unfinished(ending: &Ending, remedy: &Remedy) -> Failure {
+    let fault = ending.fault.as_ref();
+    let failed = fault.map_or(502, |fault| fault.status.unwrap_or(fault.kind.status()));
     let (status, code) = match ending.reason {
         Reason::Cut => (502, "endstop_cut"),
         Reason::TimedOut => (504, "endstop_timed_out"),
-        Reason::Failed => (502, "endstop_failed"),
+        // The kind that the provider named decides whether clients ask again.
+        Reason::Failed => (if failed < 400 { 502 } else { failed }, "endstop_failed"),
         Reason::Cancelled => (502, "endstop_cancelled"),
         Reason::MalformedToolCall => (400, "endstop_malformed_tool_call"),
         Reason::Complete
@@ -204,15 +222,15 @@ fn unfinished(ending: &Ending, remedy: &Remedy) -> Failure {
     Failure { status, code, message, reason: ending.reason, repeats: remedy.repeats }
 }
 
-/// Returns the failure for a tool call that may not run. No client that was tried sends a request
-/// again after status 400; some do after 422.
+/// Returns the failure for a tool call that may not run. Fewer clients send a request again after status
+/// 400 than after 422 (docs/compatibility.md).
 fn refused(ending: &Ending, refusal: Refusal, remedy: &Remedy) -> Failure {
     let repeats = remedy.repeats;
     Failure {
         status: if repeats { 400 } else { 502 },
         code: "endstop_tool_call_refused",
         message: format!(
-            "endstop: {}: {}. The turn holds a tool call that may be incomplete. {}",
+            "endstop: {}: {}. The response contains a tool call that may be incomplete. {}",
             refusal.sentence(),
             ending.sentence,
             sentence(&remedy.advice)
@@ -293,6 +311,18 @@ mod tests {
             let shown = disposition(&ending(reason, text()), lenient, None);
             assert_eq!(shown == Disposition::Warn, want.is_none() && !reason.is_success());
         }
+    }
+
+    #[test]
+    fn a_whole_body_that_says_cancelled_passes() {
+        let mut told = ending(Reason::Cancelled, text());
+        assert!(matches!(disposition(&told, STRICT, Some(200)), Disposition::Fail(_)));
+        told.said = Some(Said::new("status", "cancelled"));
+        assert_eq!(disposition(&told, STRICT, Some(200)), Disposition::Pass);
+        assert!(matches!(disposition(&told, STRICT, None), Disposition::Fail(_)));
+        let mut with_call = ending(Reason::Cancelled, call());
+        with_call.said.clone_from(&told.said);
+        assert!(matches!(disposition(&with_call, STRICT, Some(200)), Disposition::Fail(_)));
     }
 
     #[test]

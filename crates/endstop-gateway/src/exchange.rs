@@ -7,7 +7,7 @@ use bytes::Bytes;
 use endstop::{Ending, Head, Reason, Record, RequestInfo, TransportEnd, Watcher, Wire};
 use endstop_store::spool::{Spool, Ticket};
 use endstop_turn::policy::{Action, Budget, DecisionContext, decide};
-use hyper::{Request, Response};
+use hyper::{Request, Response, StatusCode};
 
 use crate::callers::Caller;
 use crate::disposition::Terms;
@@ -15,6 +15,7 @@ use crate::retries::Attempt;
 use crate::route::Upstream;
 use crate::settings::{Settings, Shared};
 use crate::upstream::{RequestBody, ResponseBody};
+use crate::watch::mask::SecretsShown;
 use crate::watch::recording::Recording;
 use crate::watch::{Ended, GuardAction, now};
 
@@ -29,6 +30,8 @@ pub(crate) struct Exchange {
     key_id: Option<Arc<str>>,
     wire: Arc<Wire>,
     info: RequestInfo,
+    /// Secrets that the request showed.
+    secrets: SecretsShown,
     /// Body of the request. It tells whether a later request repeats this one.
     body: Bytes,
     terms: Terms,
@@ -65,6 +68,8 @@ pub(crate) struct Opening<'o> {
     pub(crate) terms: Terms,
     /// Caller.
     pub(crate) caller: Caller,
+    /// Secrets that the request showed.
+    pub(crate) secrets: SecretsShown,
 }
 
 impl Exchange {
@@ -76,7 +81,7 @@ impl Exchange {
         settings: &Arc<Settings>,
         opening: Opening<'_>,
     ) -> Box<Self> {
-        let Opening { id, upstream, path, wire, info, body, terms, caller } = opening;
+        let Opening { id, upstream, path, wire, info, body, terms, caller, secrets } = opening;
         let Caller { team_id, key_id } = caller;
         let again =
             key_id.as_deref().and_then(|key| shared.retries.attempt(key, &wire.profile, &body));
@@ -111,6 +116,7 @@ impl Exchange {
             key_id,
             wire,
             info,
+            secrets,
             body,
             terms,
             decision: None,
@@ -175,6 +181,11 @@ impl Exchange {
         self.terms
     }
 
+    /// Notes the status that the client is sent.
+    pub(crate) fn answered(&mut self, status: StatusCode) {
+        self.record.client_status = Some(status.as_u16());
+    }
+
     /// Counts bytes that were handed to the client.
     pub(crate) fn delivered(&mut self, bytes: usize) {
         self.record.delivered_bytes += bytes as u64;
@@ -198,11 +209,15 @@ impl Exchange {
         decision
     }
 
-    /// Ends an exchange without a response, and returns the ending.
-    pub(crate) fn unanswered(&mut self, close: TransportEnd) -> Ending {
-        let ending = self.watcher("", 1 << 20).finish(close);
-        self.end(ending.clone(), GuardAction::Refused);
-        ending
+    /// Returns the ending of an exchange without a response.
+    pub(crate) fn unanswered(&self, close: TransportEnd) -> Ending {
+        self.watcher("", 1 << 20).finish(close)
+    }
+
+    /// Ends an exchange at which the gateway itself failed: nothing is known about the provider's end.
+    pub(crate) fn interrupted(&mut self) {
+        let ending = self.watcher("", 1 << 20).finish(TransportEnd::Interrupted);
+        self.end(ending, GuardAction::Failed);
     }
 
     /// Reports whether the end is not in the spool yet.
@@ -220,13 +235,16 @@ impl Exchange {
     }
 
     /// Ends the exchange. Only the first ending is reported.
-    pub(crate) fn end(&mut self, ending: Ending, action: GuardAction) {
+    pub(crate) fn end(&mut self, mut ending: Ending, action: GuardAction) {
         if std::mem::replace(&mut self.ended, true) {
             return;
         }
         self.write_ending(&ending, action);
         self.append();
         self.remember_failure(&ending, action);
+        self.shared.watch.look_for_unknown_word(&self.wire, &ending);
+        let messages = self.settings.config.error_messages();
+        self.secrets.mask_error(&mut ending, messages);
         let kept = std::mem::take(&mut self.record);
         self.shared.watch.ended(Ended { kept, action, ending });
     }
@@ -246,6 +264,7 @@ impl Exchange {
 
     fn write_ending(&mut self, ending: &Ending, action: GuardAction) {
         self.record.end(ending);
+        self.secrets.mask_record(&mut self.record);
         self.record.decision = Some(self.decision(ending).into());
         self.record.total_us = micros(self.began.elapsed());
         self.record.action = action.word().into();
@@ -291,7 +310,11 @@ fn micros(time: Duration) -> u64 {
 
 impl Drop for Exchange {
     fn drop(&mut self) {
-        if !self.ended {
+        if !self.ended && std::thread::panicking() {
+            // The client gets an error of the gateway.
+            self.record.client_status = Some(500);
+            self.interrupted();
+        } else if !self.ended {
             let ending = self.watcher("", 1 << 20).finish(TransportEnd::ClientGone);
             self.end(ending, GuardAction::Refused);
         }
@@ -304,6 +327,41 @@ mod tests {
     use endstop_turn::policy::{Policy, Rule};
 
     use super::*;
+    use crate::config::{Config, Log, Mode, ToolCalls};
+
+    #[test]
+    fn a_fault_of_ours_is_not_the_providers_nor_the_clients() {
+        let config = Config { store: None, log: Log::Off, ..Config::default() };
+        let settings = Arc::new(Settings::new(config.clone()).unwrap());
+        let shared = Arc::new(Shared::new(Settings::new(config).unwrap()).unwrap());
+        let begin = |id: &str| {
+            let (mode, tool_calls) = (Mode::Guard, ToolCalls::Gate);
+            let opening = Opening {
+                id: id.to_owned(),
+                upstream: "test",
+                path: "/",
+                wire: Arc::new(Wire::from(endstop::provider::GENERIC)),
+                info: RequestInfo::default(),
+                body: Bytes::new(),
+                terms: Terms { mode, tool_calls, proves: true, background: false },
+                caller: Caller::default(),
+                secrets: SecretsShown::default(),
+            };
+            Exchange::new(&shared, &settings, opening)
+        };
+        let cause = |id: &str| {
+            let kept = shared.watch.get(id).unwrap().kept.clone();
+            (kept.reason.into_owned(), kept.cause.into_owned())
+        };
+        drop(begin("left"));
+        assert_eq!(cause("left"), ("cancelled".to_owned(), "client_cancelled".to_owned()));
+        let crash = std::panic::AssertUnwindSafe(|| {
+            let _exchange = begin("crashed");
+            panic!("a fault of ours");
+        });
+        std::panic::catch_unwind(crash).unwrap_err();
+        assert_eq!(cause("crashed"), ("cancelled".to_owned(), "interrupted".to_owned()));
+    }
 
     #[test]
     fn every_policy_stops_at_an_answer() {

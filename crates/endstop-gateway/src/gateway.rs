@@ -1,5 +1,6 @@
 //! The listeners, and how they start, reload and stop.
 
+use std::convert::Infallible;
 use std::future::Future;
 use std::net::SocketAddr;
 use std::panic::AssertUnwindSafe;
@@ -8,24 +9,24 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
-use hyper::service::service_fn;
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use hyper_util::server::conn::auto::Builder;
-use hyper_util::server::graceful::GracefulShutdown;
-use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpListener, TcpStream};
+use hyper::body::Incoming;
+use hyper::service::{Service, service_fn};
+use hyper::{Request, Response};
+use tokio::net::TcpListener;
+use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
 
 use crate::admin::{self, Admin};
 use crate::client::body::Answer;
-use crate::client::connection::{ClientIo, Peer, Phase};
-use crate::config::{Config, Limits, Secret, Tls, is_loopback};
+use crate::client::connection::{Busy, Peer};
+use crate::config::{Config, Limits, is_loopback};
 use crate::error::Error;
+use crate::listener::{self, Acceptor, AtStop, Protocols, Services};
+use crate::reload::{self, Reloaded};
 use crate::serve;
 use crate::settings::{Settings, Shared};
-use crate::upstream::connect::certificates;
 use crate::watch::Watch;
-use crate::watch::recording::{Recording, Trouble};
+use crate::watch::recording::{self, Recording, Trouble, check_record};
 
 /// Time for streams to end after the drain time.
 const LAST: Duration = Duration::from_secs(2);
@@ -39,20 +40,11 @@ pub struct Gateway {
     shared: Arc<Shared>,
     listener: TcpListener,
     address: SocketAddr,
-    tls: Option<TlsAcceptorBox>,
     admin: Option<(TcpListener, SocketAddr)>,
-    admin_token: Option<Secret>,
     ready: Arc<AtomicBool>,
     connections: Arc<AtomicUsize>,
-}
-
-#[derive(Clone)]
-struct TlsAcceptorBox(TlsAcceptor);
-
-impl std::fmt::Debug for TlsAcceptorBox {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.write_str("TlsAcceptor")
-    }
+    /// The most connections for which there are file descriptors.
+    most: usize,
 }
 
 /// Controls a running gateway.
@@ -63,28 +55,13 @@ pub struct Handle {
 }
 
 impl Handle {
-    /// Replaces the configuration for new requests. The listeners stay as they are.
+    /// Replaces the configuration for new requests and connections. Settings that need a restart stay
+    /// as they are, and are named.
     ///
     /// # Errors
-    /// The mistake in it. The old configuration stays.
-    pub fn reload(&self, config: Config) -> Result<(), Error> {
-        let old = self.shared.settings();
-        let moved = old.config.listen != config.listen || old.config.admin != config.admin;
-        let kept = |config: &Config| Ok::<_, Error>((config.store()?, config.data.clone()));
-        let elsewhere = kept(&old.config)? != kept(&config)?;
-        let settings = Settings::new(config)?;
-        if moved && old.config.listen.port() != 0 {
-            return Err(Error::Exposed(
-                "listen and admin cannot change while the gateway runs: restart it".to_owned(),
-            ));
-        }
-        if elsewhere {
-            return Err(Error::Exposed(
-                "store and data cannot change while the gateway runs: restart it".to_owned(),
-            ));
-        }
-        self.shared.replace(settings);
-        Ok(())
+    /// The mistake in it. The old configuration stays as a whole.
+    pub fn reload(&self, config: Config) -> Result<Reloaded, Error> {
+        reload::reload(&self.shared, config)
     }
 
     /// Returns the reports of endings.
@@ -105,6 +82,12 @@ impl Handle {
         self.shared.live.count()
     }
 
+    /// Returns the time that open streams have after a signal to stop.
+    #[must_use]
+    pub fn drain(&self) -> Duration {
+        self.shared.settings().config.limits.drain
+    }
+
     /// Returns the number of connected clients.
     #[must_use]
     pub fn connections(&self) -> usize {
@@ -113,25 +96,16 @@ impl Handle {
 }
 
 impl Gateway {
-    /// Checks the configuration and listens.
+    /// Checks the configuration and listens. The process is allowed as many open files as the system
+    /// permits.
     ///
     /// # Errors
     /// The mistake in the configuration, or the reason why an address cannot be listened on.
     pub async fn bind(config: Config) -> Result<Self, Error> {
-        let admin = config.admin;
-        // One that is named and cannot be read must not leave the listener open.
-        let token = config.admin_token()?;
-        if let Some(address) = admin
-            && !is_loopback(address)
-            && token.is_none()
-        {
-            return Err(Error::Exposed(format!(
-                "the admin listener {address} is open to other machines: set admin_token_env or \
-                 admin_token_file, or listen on 127.0.0.1"
-            )));
-        }
-        let tls = config.tls.as_ref().map(server_tls).transpose()?;
-        let listen = config.listen;
+        let (listen, admin) = (config.listen, config.admin);
+        check_record(&config)?;
+        let descriptors = listener::raise_descriptors();
+        let most = listener::affordable(descriptors, config.limits.admin_connections);
         let shared = Arc::new(Shared::new(Settings::new(config)?)?);
         let (listener, address) = bind(listen).await?;
         let admin = match admin {
@@ -142,12 +116,22 @@ impl Gateway {
             shared,
             listener,
             address,
-            tls,
             admin,
-            admin_token: token,
             ready: Arc::new(AtomicBool::new(true)),
             connections: Arc::new(AtomicUsize::new(0)),
+            most,
         })
+    }
+
+    /// Checks a configuration as [`Gateway::bind`] does, but listens on nothing and creates nothing.
+    ///
+    /// # Errors
+    /// The reason why [`Gateway::bind`] would fail.
+    pub fn check(config: Config) -> Result<Checked, Error> {
+        let mut notes = check_record(&config)?;
+        let settings = Settings::check(config)?;
+        notes.extend(recording::check_store(&settings.config)?);
+        Ok(Checked { settings, notes })
     }
 
     /// Returns the address for clients.
@@ -176,39 +160,60 @@ impl Gateway {
 
     /// Serves until `stop` is ready, then drains: open streams may finish within the drain time.
     pub async fn run(self, stop: impl Future<Output = ()>) {
-        let Self { shared, listener, tls, admin, admin_token, ready, connections, .. } = self;
-        let settings = shared.settings();
-        let limits = settings.config.limits.clone();
-        let operators = admin.map(|(listener, _)| {
-            let token = admin_token;
-            let admin = Admin { shared: shared.clone(), token, ready: ready.clone() };
+        self.run_until(stop, std::future::pending()).await;
+    }
+
+    /// The same; the drain also ends when `now` is ready.
+    pub async fn run_until(self, stop: impl Future<Output = ()>, now: impl Future<Output = ()>) {
+        let Self { shared, listener, admin, ready, connections, most, .. } = self;
+        let limits = shared.settings().config.limits.clone();
+        let (stop_operators, operators_stop) = watch::channel(());
+        let operators = admin.map(|(listener, address)| {
+            let (local, ready) = (is_loopback(address), ready.clone());
+            let admin = Admin { shared: shared.clone(), ready, local };
+            let acceptor = Acceptor {
+                services: Operators { shared: shared.clone(), router: admin::router(admin) },
+                open: Arc::default(),
+                stop: operators_stop,
+                at_stop: AtStop::End,
+            };
             // A listener that fails leaves the data path alone.
-            tokio::spawn(async move {
-                let _ = axum::serve(listener, admin::router(admin)).await;
-            })
+            tokio::spawn(acceptor.run(listener))
         });
-        drop(settings);
-        let looking = tokio::spawn(look_after(shared.clone(), limits.client_write));
-        let watching = tokio::spawn(watch(shared.clone()));
-        let graceful = GracefulShutdown::new();
-        let door = Acceptor { shared: shared.clone(), tls, connections, limits: limits.clone() };
-        tokio::pin!(stop);
-        loop {
-            tokio::select! {
-                biased;
-                () = &mut stop => break,
-                accepted = listener.accept() => match accepted {
-                    Ok((stream, _)) => door.open(stream, &graceful),
-                    // Out of descriptors, most likely: those under way free some.
-                    Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
-                },
-            }
+        let looking = tokio::spawn(look_after(shared.clone()));
+        let watching = tokio::spawn(look_at_recording(shared.clone()));
+        // By default, it is what the descriptors allow.
+        if most < limits.connections && limits.connections != Limits::default().connections {
+            shared.watch.warn(format!(
+                "at most {most} connections at once, not {}: the limit of open files \
+                 (ulimit -n) allows no more. Raise it, or set limits.connections",
+                limits.connections
+            ));
+        }
+        let (stop_clients, clients_stop) = watch::channel(());
+        let acceptor = Acceptor {
+            services: Clients { shared: shared.clone(), most },
+            open: connections,
+            stop: clients_stop,
+            at_stop: AtStop::Finish,
+        };
+        tokio::select! {
+            biased;
+            () = stop => {}
+            () = acceptor.run(listener) => {}
         }
         ready.store(false, Ordering::Release);
-        drop(listener);
-        let drained = graceful.shutdown();
+        // Nobody listens to it if nobody is connected.
+        let _ = stop_clients.send(());
+        let drained = stop_clients.closed();
         tokio::pin!(drained);
-        if tokio::time::timeout(limits.drain, &mut drained).await.is_err() {
+        let ended = tokio::select! {
+            biased;
+            () = &mut drained => true,
+            () = now => false,
+            () = tokio::time::sleep(shared.settings().config.limits.drain) => false,
+        };
+        if !ended {
             shared.live.shut_down();
             // Whoever has not ended by then is ended with the process.
             let _ = tokio::time::timeout(LAST, &mut drained).await;
@@ -218,16 +223,26 @@ impl Gateway {
         if let Some(operators) = operators {
             operators.abort();
         }
+        drop(stop_operators);
         // What is not loaded by then is at the next start.
         let _ = tokio::task::spawn_blocking(move || {
             let loaded = shared.recording.as_ref().is_none_or(|recording| recording.stop(LAST));
             if !loaded {
-                shared.watch.notice("endstop: some endings stay in the spool until the next start");
+                shared.watch.warn("some endings stay in the spool until the next start");
             }
             shared.watch.flush(LAST);
         })
         .await;
     }
+}
+
+/// A configuration that was checked.
+#[derive(Debug)]
+pub struct Checked {
+    /// The settings that would be served.
+    pub settings: Settings,
+    /// Remarks: what would be created, and what cannot be reached now.
+    pub notes: Vec<String>,
 }
 
 async fn bind(address: SocketAddr) -> Result<(TcpListener, SocketAddr), Error> {
@@ -238,161 +253,112 @@ async fn bind(address: SocketAddr) -> Result<(TcpListener, SocketAddr), Error> {
 }
 
 /// Ends streams whose clients do not read.
-async fn look_after(shared: Arc<Shared>, limit: Duration) {
-    let mut ticks = tokio::time::interval((limit / 10).max(Duration::from_millis(10)));
+async fn look_after(shared: Arc<Shared>) {
     loop {
-        ticks.tick().await;
+        let limit = shared.settings().config.limits.client_write;
+        tokio::time::sleep((limit / 10).max(Duration::from_millis(10))).await;
         shared.live.check_clients(limit);
     }
 }
 
 /// Logs when recording begins to fail, and when it works again.
-async fn watch(shared: Arc<Shared>) {
+async fn look_at_recording(shared: Arc<Shared>) {
     let Some(recording) = &shared.recording else { return };
     if let Some(found) = recording.found() {
-        shared.watch.notice(&format!("endstop: {found}"));
+        shared.watch.warn(found);
     }
     let mut trouble = Trouble::default();
     let mut ticks = tokio::time::interval(WATCH);
     loop {
         ticks.tick().await;
-        for what in trouble.look(recording) {
-            shared.watch.notice(&format!("endstop: {what}"));
-        }
+        trouble.look(recording).into_iter().for_each(|what| shared.watch.warn(what));
     }
 }
 
-/// Accepts connections of clients.
-struct Acceptor {
+/// Serves clients.
+struct Clients {
     shared: Arc<Shared>,
-    tls: Option<TlsAcceptorBox>,
-    connections: Arc<AtomicUsize>,
-    limits: Limits,
+    /// The most connections for which there are file descriptors.
+    most: usize,
 }
 
-/// Counts a connected client while it lives.
-struct Connected(Arc<AtomicUsize>);
+impl Services for Clients {
+    type Body = Answer;
 
-impl Drop for Connected {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::AcqRel);
+    fn service(
+        &self,
+        peer: Arc<Peer>,
+    ) -> impl Service<
+        Request<Incoming>,
+        Response = Response<Answer>,
+        Error = Infallible,
+        Future: Send + 'static,
+    > + Send
+    + 'static {
+        let shared = self.shared.clone();
+        service_fn(move |request: Request<Incoming>| {
+            // At once: what is read before the first poll belongs to a request that is under way.
+            let busy = Busy::new(peer.clone(), request.version());
+            let serving = serve::serve(shared.clone(), peer.clone(), busy, request);
+            // A fault of ours ends one request, and no other.
+            AssertUnwindSafe(serving)
+                .catch_unwind()
+                .map(|served| Ok(served.unwrap_or_else(|_| serve::broke())))
+        })
+    }
+
+    fn limits(&self) -> (Limits, usize) {
+        let limits = self.shared.settings().config.limits.clone();
+        let most = limits.connections.min(self.most);
+        (limits, most)
+    }
+
+    fn protocols(&self) -> Protocols {
+        Protocols::All
+    }
+
+    fn tls(&self) -> Option<TlsAcceptor> {
+        self.shared.settings().tls.as_ref().map(|tls| tls.acceptor.clone())
     }
 }
 
-impl Acceptor {
-    fn open(&self, stream: TcpStream, graceful: &GracefulShutdown) {
-        let count = self.connections.fetch_add(1, Ordering::AcqRel);
-        let connected = Connected(self.connections.clone());
-        if count >= self.limits.connections {
-            let body =
-                "{\"error\":{\"message\":\"endstop: too many connections; try again later\"}}";
-            let response = format!(
-                "HTTP/1.1 503 Service Unavailable\r\nconnection: close\r\nretry-after: 1\r\n\
-                 content-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
-                body.len()
-            );
-            // Nobody is owed more than a try.
-            let _ = stream.try_write(response.as_bytes());
-            return;
-        }
-        // Small frames must leave at once.
-        let _ = stream.set_nodelay(true);
-        let peer = Arc::new(Peer::default());
-        match &self.tls {
-            None => {
-                let io = ClientIo::new(stream, peer.clone(), &self.limits);
-                self.serve(io, peer, graceful, connected);
-            }
-            Some(TlsAcceptorBox(acceptor)) => {
-                let accepting = acceptor.accept(stream);
-                let limit = self.limits.tls;
-                let watcher = graceful.watcher();
-                let (shared, limits) = (self.shared.clone(), self.limits.clone());
-                tokio::spawn(async move {
-                    let _connected = connected;
-                    if let Ok(Ok(io)) = tokio::time::timeout(limit, accepting).await {
-                        let builder = builder(&limits);
-                        let service = service(shared, peer);
-                        let connection = builder.serve_connection(TokioIo::new(io), service);
-                        // How the connection ended is told of each request on it.
-                        let _ = watcher.watch(connection.into_owned()).await;
-                    }
-                });
-            }
-        }
-    }
-
-    fn serve<I>(&self, io: I, peer: Arc<Peer>, graceful: &GracefulShutdown, connected: Connected)
-    where
-        I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    {
-        let builder = builder(&self.limits);
-        let service = service(self.shared.clone(), peer);
-        let connection = builder.serve_connection(TokioIo::new(io), service).into_owned();
-        let watched = graceful.watch(connection);
-        tokio::spawn(async move {
-            let _connected = connected;
-            // How the connection ended is told of each request on it.
-            let _ = watched.await;
-        });
-    }
-}
-
-fn service(
+/// Serves operators.
+struct Operators {
     shared: Arc<Shared>,
-    peer: Arc<Peer>,
-) -> impl hyper::service::Service<
-    hyper::Request<hyper::body::Incoming>,
-    Response = hyper::Response<Answer>,
-    Error = std::convert::Infallible,
-    Future: Send + 'static,
-> {
-    service_fn(move |request: hyper::Request<hyper::body::Incoming>| {
-        // At once: what is read before the first poll belongs to a request that is under way.
-        if request.version() <= hyper::Version::HTTP_11 {
-            peer.set(Phase::Waiting);
-        }
-        let serving = serve::serve(shared.clone(), peer.clone(), request);
-        // A fault of ours ends one request, and no other.
-        AssertUnwindSafe(serving)
-            .catch_unwind()
-            .map(|served| Ok(served.unwrap_or_else(|_| serve::broke())))
-    })
+    router: axum::Router,
 }
 
-fn builder(limits: &Limits) -> Builder<TokioExecutor> {
-    let mut builder = Builder::new(TokioExecutor::new());
-    builder
-        .http1()
-        .timer(TokioTimer::new())
-        .header_read_timeout(limits.client_read.max(limits.keep_alive))
-        .max_headers(limits.head_fields)
-        .max_buf_size(limits.head_bytes.max(8 << 10));
-    builder
-        .http2()
-        .timer(TokioTimer::new())
-        .max_concurrent_streams(250)
-        .max_header_list_size(u32::try_from(limits.head_bytes).unwrap_or(u32::MAX))
-        .initial_stream_window_size(64 << 10)
-        .initial_connection_window_size(1 << 20)
-        .keep_alive_interval(Duration::from_secs(30));
-    builder
-}
+impl Services for Operators {
+    type Body = admin::Page;
 
-fn server_tls(tls: &Tls) -> Result<TlsAcceptorBox, Error> {
-    use rustls_pki_types::pem::PemObject as _;
-    let wrong = |file: &std::path::Path, message: String| Error::Certificate {
-        file: file.display().to_string(),
-        message,
-    };
-    let chain = certificates(&tls.cert)?;
-    let key = rustls_pki_types::PrivateKeyDer::from_pem_file(&tls.key)
-        .map_err(|error| wrong(&tls.key, format!("cannot be read: {error}")))?;
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let mut config = rustls::ServerConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .and_then(|builder| builder.with_no_client_auth().with_single_cert(chain, key))
-        .map_err(|error| wrong(&tls.cert, error.to_string()))?;
-    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-    Ok(TlsAcceptorBox(TlsAcceptor::from(Arc::new(config))))
+    fn service(
+        &self,
+        peer: Arc<Peer>,
+    ) -> impl Service<
+        Request<Incoming>,
+        Response = Response<admin::Page>,
+        Error = Infallible,
+        Future: Send + 'static,
+    > + Send
+    + 'static {
+        let router = self.router.clone();
+        service_fn(move |request: Request<Incoming>| {
+            let busy = Busy::new(peer.clone(), request.version());
+            admin::serve(router.clone(), busy, request)
+        })
+    }
+
+    fn limits(&self) -> (Limits, usize) {
+        let limits = self.shared.settings().config.limits.clone();
+        let most = limits.admin_connections;
+        (limits, most)
+    }
+
+    fn protocols(&self) -> Protocols {
+        Protocols::Http1
+    }
+
+    fn tls(&self) -> Option<TlsAcceptor> {
+        None
+    }
 }

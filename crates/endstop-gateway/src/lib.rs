@@ -31,7 +31,14 @@ pub mod config;
 pub mod disposition;
 mod error;
 mod exchange;
+#[cfg(any(test, fuzzing))]
+pub mod fuzzing;
 mod gateway;
+mod listener;
+mod memory;
+mod path;
+mod rates;
+mod reload;
 mod respond;
 mod retries;
 pub mod route;
@@ -42,8 +49,7 @@ pub mod watch;
 
 pub use config::Config;
 pub use error::Error;
-pub use gateway::{Gateway, Handle};
-#[cfg(fuzzing)]
-pub use respond::fuzzing;
+pub use gateway::{Checked, Gateway, Handle};
+pub use reload::Reloaded;
 pub use respond::guard;
 pub use settings::Settings;

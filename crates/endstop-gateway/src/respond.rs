@@ -9,6 +9,8 @@
 //! The core decides on the form and gives the ending; [`crate::disposition`] decides what is done
 //! about it. Plain and streamed responses only differ in how that is rendered.
 
+#[cfg(test)]
+mod bomb;
 pub(crate) mod decode;
 #[cfg(any(test, fuzzing))]
 #[cfg_attr(test, expect(unreachable_pub, reason = "public for the fuzz target"))]
@@ -35,6 +37,9 @@ use crate::upstream::{Part, ResponseBody};
 use live::Live;
 use stream::Stream;
 
+/// The most bytes that are looked at to find out the form of a response.
+const MOST_FIRST: usize = 4 << 10;
+
 /// Function that recognises events that the gateway itself asked for.
 pub(crate) type IsExtra = fn(&[u8]) -> bool;
 
@@ -51,7 +56,7 @@ pub(crate) struct Rendering {
 
 /// Returns the response to the client.
 pub(crate) async fn respond(
-    exchange: Box<Exchange>,
+    mut exchange: Box<Exchange>,
     answer: Response<ResponseBody>,
     rendering: Rendering,
 ) -> Response<Answer> {
@@ -67,9 +72,10 @@ pub(crate) async fn respond(
         && (head.names_stream()
             || begins_as_stream(&exchange, &mut body, &headers, &mut read).await);
     if !streams && let Ok(close) = read.rest(&mut body, limits).await {
-        return plain::respond(exchange, status, headers, read.bytes.bytes(), close);
+        return plain::respond(exchange, status, headers, read.bytes.bytes(), close).await;
     }
     let first = read.bytes.bytes();
+    exchange.answered(status);
     let live = exchange.shared().live.clone();
     let (headers, stream) = Stream::new(exchange, headers, body, first, rendering);
     response(status, headers, Answer::stream(Live::add(&live, stream)))
@@ -83,7 +89,7 @@ async fn begins_as_stream(
     headers: &hyper::HeaderMap,
     read: &mut Read,
 ) -> bool {
-    if exchange.info().streamed != Some(true) {
+    if exchange.info().streamed == Some(false) {
         return false;
     }
     let limits = &exchange.settings().config.limits;
@@ -96,8 +102,15 @@ async fn begins_as_stream(
             Form::Body => return false,
             Form::Undecided => {}
         }
-        if read.close.is_some() {
+        if read.close.is_some() || read.first.len() > MOST_FIRST {
             return false;
+        }
+        if read.bytes.len() > limits.plain_bytes {
+            return false;
+        }
+        // White space decides nothing, and some providers send it while they work.
+        if read.first.trim_ascii().is_empty() {
+            read.first.clear();
         }
         read.more(body, limits).await;
     }

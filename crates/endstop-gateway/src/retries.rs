@@ -7,7 +7,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use endstop::Profile;
@@ -45,27 +45,39 @@ pub(crate) struct Attempt {
 impl Retries {
     /// Returns the place of a request that repeats a failed one, or `None` if it is new.
     pub(crate) fn attempt(&self, key: &str, profile: &Profile, body: &[u8]) -> Option<Attempt> {
-        let mut failed = self.failed.lock().unwrap_or_else(PoisonError::into_inner);
-        if failed.is_empty() {
+        if !self.has_failed(key) {
             return None;
         }
-        let of_key = failed.get_mut(key)?;
-        let now = Instant::now();
-        of_key.retain(|failed| now.duration_since(failed.at) < WITHIN);
-        if of_key.is_empty() {
-            failed.remove(key);
-            return None;
-        }
+        // Not under the lock: a body may be large, and every request takes the lock.
         let request = self.hash(profile, body);
+        let mut failed = self.lock();
+        let of_key = failed.get_mut(key)?;
         let known = of_key.iter().position(|failed| failed.request == request)?;
         let Attempt { turn_id, number } = of_key.remove(known)?.attempt;
         Some(Attempt { turn_id, number: number.saturating_add(1) })
     }
 
+    /// Reports whether a request of this key failed a short time ago. Forgets older ones.
+    fn has_failed(&self, key: &str) -> bool {
+        let mut failed = self.lock();
+        let Some(of_key) = failed.get_mut(key) else { return false };
+        let now = Instant::now();
+        of_key.retain(|failed| now.duration_since(failed.at) < WITHIN);
+        let some = !of_key.is_empty();
+        if !some {
+            failed.remove(key);
+        }
+        some
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<Arc<str>, VecDeque<Failed>>> {
+        self.failed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Remembers a request that failed.
     pub(crate) fn failed(&self, key: &Arc<str>, profile: &Profile, body: &[u8], attempt: Attempt) {
         let failed = Failed { request: self.hash(profile, body), at: Instant::now(), attempt };
-        let mut all = self.failed.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.lock();
         if all.len() >= KEYS && !all.contains_key(key) {
             all.retain(|_, of_key| of_key.back().is_some_and(|last| last.at.elapsed() < WITHIN));
         }

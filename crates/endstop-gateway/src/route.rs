@@ -13,10 +13,13 @@ use endstop::Wire;
 use endstop::dialect::Proof;
 use endstop::provider::{self, Auth, Provider};
 use hyper::Uri;
+use hyper::header::HeaderName;
 use hyper::http::uri::{Authority, Parts, PathAndQuery, Scheme};
 
 use crate::config::{Config, Mode, Secret, ToolCalls, UpstreamConfig, is_loopback, secret};
 use crate::error::Error;
+use crate::path::{BadPath, Matched};
+use crate::upstream::connect::Reach;
 use crate::upstream::sign::Credentials;
 
 /// An upstream: the destination of requests.
@@ -46,6 +49,10 @@ pub struct Upstream {
     pub key: Option<Secret>,
     /// The gateway's own credentials for signing.
     pub credentials: Option<Credentials>,
+    /// Customers that its paths may name; any if there are none.
+    customers: Vec<String>,
+    /// Headers that name a version of its API.
+    pub(crate) version_headers: Vec<HeaderName>,
     /// Wires of the last paths.
     pub(crate) wires: Wires,
     base: Base,
@@ -107,6 +114,32 @@ pub struct Routed<'r> {
     pub uri: Uri,
     /// The customer's part of the host, such as the region.
     pub customer: String,
+    matched: Matched,
+}
+
+impl Routed<'_> {
+    /// Returns the path of the address in the form in which it is matched: decoded, segment by
+    /// segment.
+    #[must_use]
+    pub fn path(&self) -> &str {
+        self.matched.strict.as_deref().unwrap_or_else(|| self.uri.path())
+    }
+
+    /// Returns the same with its query.
+    #[must_use]
+    pub fn path_and_query(&self) -> Cow<'_, str> {
+        match (&self.matched.strict, self.uri.query()) {
+            (None, _) => self.uri.path_and_query().map_or("", PathAndQuery::as_str).into(),
+            (Some(path), None) => path.into(),
+            (Some(path), Some(query)) => format!("{path}?{query}").into(),
+        }
+    }
+
+    /// Returns the path as the most lenient server reads it, if that differs.
+    #[must_use]
+    pub fn lenient_path(&self) -> Option<&str> {
+        self.matched.lenient.as_deref()
+    }
 }
 
 /// A path without a route.
@@ -114,8 +147,21 @@ pub struct Routed<'r> {
 pub struct NoRoute {
     /// The upstream whose wire the error is told in, if it is known.
     pub provider: Option<&'static str>,
+    /// Kind of mistake.
+    pub why: Why,
     /// Message that says what is wrong and what to do.
     pub message: String,
+}
+
+/// Kind of mistake in a path without a route.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Why {
+    /// Nothing is known by this path.
+    Unknown,
+    /// Servers could read the path in different ways, or it leaves its route.
+    BadPath,
+    /// The customer is not among those that the operator allows.
+    Customer,
 }
 
 impl Routes {
@@ -147,7 +193,8 @@ impl Routes {
             let speaks = speaks(name, own, config)?;
             by_name.insert(name.clone(), Upstream::new(name, speaks, own, config)?);
         }
-        let routes = Self { by_name };
+        let mut routes = Self { by_name };
+        routes.keep_only(config)?;
         routes.check_exposure(config)?;
         Ok(routes)
     }
@@ -163,14 +210,51 @@ impl Routes {
     /// [`NoRoute`] with what to do.
     pub fn find(&self, uri: &Uri) -> Result<Routed<'_>, NoRoute> {
         let path = uri.path();
-        let (name, rest) = split(path).ok_or_else(|| self.unknown(""))?;
-        let upstream = self.by_name.get(name).ok_or_else(|| self.unknown(name))?;
-        let lost = |message: String| NoRoute { provider: Some(upstream.provider.id), message };
-        let (customer, rest) = upstream.customer(rest).map_err(lost)?;
-        let uri = upstream.base.uri(customer, rest, uri.query()).ok_or_else(|| {
-            lost(format!("endstop: the path {path} cannot be passed on to `{name}`"))
+        let found = split(path);
+        let upstream = found.and_then(|(name, _)| self.by_name.get(name));
+        let provider = upstream.map(|upstream| upstream.provider.id);
+        let lost = |why, message: String| NoRoute { provider, why, message };
+        let bad = |bad: BadPath| lost(Why::BadPath, bad.message().to_owned());
+        let whole = Matched::of(path).map_err(bad)?;
+        let (name, rest) = found.unwrap_or_default();
+        let upstream = upstream.ok_or_else(|| self.unknown(name))?;
+        let (customer, rest) =
+            upstream.customer(rest).map_err(|(why, message)| lost(why, message))?;
+        let uri = upstream.base.uri(customer, one_slash(rest), uri.query()).ok_or_else(|| {
+            let message = format!("endstop: the path {path} cannot be passed on to `{name}`");
+            lost(Why::Unknown, message)
         })?;
-        Ok(Routed { upstream, uri, customer: customer.to_owned() })
+        // A path that is matched as it is stays so behind the path of the base.
+        let is_plain = whole.strict.is_none();
+        let matched = if is_plain { whole } else { Matched::of(uri.path()).map_err(bad)? };
+        Ok(Routed { upstream, uri, customer: customer.to_owned(), matched })
+    }
+
+    /// Drops the upstreams that the operator does not list.
+    fn keep_only(&mut self, config: &Config) -> Result<(), Error> {
+        let Some(only) = &config.only else { return Ok(()) };
+        for name in only {
+            if !self.by_name.contains_key(name) {
+                let routes = || self.by_name.keys().map(String::as_str);
+                let by_id = provider::by_id(name).map(|known| known.route);
+                let by_id = by_id.filter(|route| self.by_name.contains_key(*route));
+                let meant = by_id.or_else(|| endstop::nearest(name, routes()));
+                let meant = meant.map(|name| format!("; did you mean `{name}`?"));
+                let known: Vec<&str> = routes().collect();
+                let message = format!(
+                    "`only` lists it, and there is no upstream of this name: use names of {}{}",
+                    known.join(", "),
+                    meant.unwrap_or_default()
+                );
+                return Err(Error::Upstream { name: name.clone(), message });
+            }
+        }
+        if only.is_empty() {
+            let message = "`only` is empty: list the upstreams to serve, or remove it".to_owned();
+            return Err(Error::Exposed(message));
+        }
+        self.by_name.retain(|name, _| only.contains(name));
+        Ok(())
     }
 
     fn unknown(&self, name: &str) -> NoRoute {
@@ -180,7 +264,7 @@ impl Routes {
             endstop::text::clean(name, 64),
             known.join(", ")
         );
-        NoRoute { provider: None, message }
+        NoRoute { provider: None, why: Why::Unknown, message }
     }
 
     /// The gateway's own keys are for whoever can show the token, or for this machine alone.
@@ -200,9 +284,16 @@ impl Routes {
     }
 }
 
+/// Returns a path with one slash at its start, where the route ends and the provider's own path
+/// begins.
+fn one_slash(path: &str) -> &str {
+    let slashes = path.bytes().take_while(|byte| *byte == b'/').count();
+    path.get(slashes.saturating_sub(1)..).unwrap_or(path)
+}
+
 /// The first part of a path, and the rest with its slash.
 fn split(path: &str) -> Option<(&str, &str)> {
-    let path = path.strip_prefix('/')?;
+    let path = one_slash(path).strip_prefix('/')?;
     let end = path.find('/').unwrap_or(path.len());
     path.split_at_checked(end).filter(|(first, _)| !first.is_empty())
 }
@@ -264,6 +355,17 @@ impl Upstream {
             Some(Proof::Marker(_) | Proof::Event | Proof::Word) => true,
             Some(Proof::Silent) | None => false,
         });
+        let base = Base::new(base_url, hole_of(provider)).map_err(wrong)?.with_others(provider);
+        let customers = own.customers.clone();
+        base.check_customers(&customers, provider).map_err(wrong)?;
+        // Credentials of the environment only sign: a signature is of no use to another host.
+        if key.is_some() && customers.is_empty() && base.differs_by_customer() {
+            let hole = &base.hole;
+            return Err(wrong(format!(
+                "it uses the gateway's own key, and the path of a request names the {hole} that gets \
+                 the key: list the allowed ones, as in `customers = [\"my-{hole}\"]`"
+            )));
+        }
         Ok(Self {
             name: name.to_owned(),
             speaks: entry.map_or(speaks, |entry| &entry.id).to_owned(),
@@ -277,8 +379,13 @@ impl Upstream {
             ask_usage: own.ask_usage.unwrap_or(config.record.ask_usage),
             key,
             credentials,
+            customers,
+            version_headers: provider
+                .version_headers()
+                .filter_map(|name| HeaderName::from_bytes(name.as_bytes()).ok())
+                .collect(),
             wires: Wires::default(),
-            base: Base::new(base_url, hole_of(provider)).map_err(wrong)?.with_others(provider),
+            base,
         })
     }
 
@@ -288,10 +395,16 @@ impl Upstream {
         self.key.is_some() || self.credentials.is_some()
     }
 
-    /// It is a server on this machine by default.
-    #[must_use]
-    pub fn is_local(&self) -> bool {
-        self.base.host.starts_with("127.0.0.1")
+    /// Returns the addresses that its host may have.
+    pub(crate) fn reach(&self) -> Reach {
+        let is_local = self.base.host.starts_with("127.0.0.1");
+        if self.own || is_local || !self.customers.is_empty() {
+            Reach::Operator
+        } else if self.base.authority.is_none() {
+            Reach::Caller
+        } else {
+            Reach::Provider
+        }
     }
 
     /// The path that SDKs are given as their base URL.
@@ -318,24 +431,28 @@ impl Upstream {
     }
 
     /// The customer's part, where the host has one, and the rest of the path.
-    fn customer<'p>(&self, rest: &'p str) -> Result<(&'p str, &'p str), String> {
+    fn customer<'p>(&self, rest: &'p str) -> Result<(&'p str, &'p str), (Why, String)> {
         if self.base.hole.is_empty() {
             return Ok(("", rest));
         }
         let hole = &self.base.hole;
         let (customer, rest) = split(rest).ok_or_else(|| {
-            format!("endstop: say which {hole}: the path begins with {}", self.sdk_path())
+            let path = self.sdk_path();
+            (Why::Unknown, format!("endstop: say which {hole}: the path begins with {path}"))
         })?;
-        let is_whole_host = self.base.host == format!("{{{hole}}}");
-        if is_whole_host && !self.provider.serves_from(customer) {
-            let hosts = self.provider.hosts.join(", ");
-            return Err(format!("endstop: invalid {hole}: expected a host such as {hosts}"));
+        self.base
+            .check_customer(customer, self.provider)
+            .map_err(|wrong| (Why::Unknown, format!("endstop: {wrong}")))?;
+        let is_listed = self.customers.iter().any(|known| known.eq_ignore_ascii_case(customer));
+        if self.customers.is_empty() || is_listed {
+            return Ok((customer, rest));
         }
-        if is_whole_host && customer.split('.').all(is_label) || is_label(customer) {
-            Ok((customer, rest))
-        } else {
-            Err(format!("endstop: invalid {hole}: only letters, digits and hyphens are allowed"))
-        }
+        let message = format!(
+            "endstop: this gateway does not serve this {hole} of `{name}`: use another one, or ask \
+             its operator to add it to `customers` of the upstream `{name}`",
+            name = self.name
+        );
+        Err((Why::Customer, message))
     }
 }
 
@@ -396,6 +513,40 @@ impl Base {
             Some(_) => Ok(base),
             None => Err(format!("invalid base_url `{base_url}`")),
         }
+    }
+
+    /// Reports whether the customer is part of the address, and not only of the signature.
+    fn differs_by_customer(&self) -> bool {
+        self.host.contains('{') || self.path.contains('{')
+    }
+
+    /// Checks that a part of a path can become part of the address, and of no other provider's.
+    fn check_customer(&self, customer: &str, provider: &Provider) -> Result<(), String> {
+        let hole = &self.hole;
+        let is_whole_host = self.host == format!("{{{hole}}}");
+        if is_whole_host && !provider.serves_from(customer) {
+            let hosts = provider.hosts.join(", ");
+            return Err(format!("invalid {hole}: expected a host such as {hosts}"));
+        }
+        if is_whole_host && customer.split('.').all(is_label) || is_label(customer) {
+            Ok(())
+        } else {
+            Err(format!("invalid {hole}: only letters, digits and hyphens are allowed"))
+        }
+    }
+
+    /// Checks the customers that the operator lists.
+    fn check_customers(&self, customers: &[String], provider: &Provider) -> Result<(), String> {
+        if self.hole.is_empty() && !customers.is_empty() {
+            return Err("its base_url has no part that differs by customer, so that `customers` \
+                        has no meaning: remove it"
+                .to_owned());
+        }
+        let check = |customer: &String| {
+            self.check_customer(customer, provider)
+                .map_err(|wrong| format!("`{customer}` in `customers`: {wrong}"))
+        };
+        customers.iter().try_for_each(check)
     }
 
     /// Adds the paths of a provider's SDKs that its base path is no part of, such as `/api/v1`
@@ -569,6 +720,119 @@ mod tests {
         assert!(to("/bedrock").unwrap_err().contains("/bedrock/{region}"));
         assert!(to("/nobody/v1").unwrap_err().contains("`nobody`"));
         assert!(to("/").unwrap_err().contains("begins with one of"));
+    }
+
+    #[test]
+    fn slashes_are_collapsed_where_the_route_ends() {
+        goes("//openai//v1/chat/completions", "https://api.openai.com/v1/chat/completions");
+        goes(
+            "/azure//mine//openai/v1//chat/completions",
+            "https://mine.openai.azure.com/openai/v1//chat/completions",
+        );
+        // The bytes go on as they came.
+        goes("/openai/v1/chat/%63ompletions", "https://api.openai.com/v1/chat/%63ompletions");
+        let arn = "arn%3Aaws%3Abedrock%3Aus-east-1%3A1%3Ainference-profile%2Fus.anthropic.claude-x";
+        goes(
+            &format!("/bedrock/us-east-1/model/{arn}/converse"),
+            &format!("https://bedrock-runtime.us-east-1.amazonaws.com/model/{arn}/converse"),
+        );
+    }
+
+    #[test]
+    fn paths_that_leave_their_route_have_none() {
+        let routes = Routes::new(&Config::default()).unwrap();
+        for (path, provider) in [
+            ("/openai/../anthropic/v1/messages", Some("openai")),
+            ("/openai/v1/%2e%2e/%2E%2e/x", Some("openai")),
+            ("/openai/v1/%252e%252e/x", Some("openai")),
+            ("/bedrock/us-east-1/model/a%2f..%2f..%2fx/converse", Some("bedrock")),
+            ("/bedrock/../x", Some("bedrock")),
+            ("/nobody/../openai/v1/models", None),
+            ("/openai/v1/a%00b", Some("openai")),
+        ] {
+            let lost = routes.find(&path.parse().unwrap()).unwrap_err();
+            assert_eq!((lost.why, lost.provider), (Why::BadPath, provider), "{path}");
+        }
+    }
+
+    fn key_file() -> tempfile::NamedTempFile {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), "sk-canary").unwrap();
+        file
+    }
+
+    #[test]
+    fn own_keys_go_to_the_customers_that_the_operator_lists() {
+        let key = key_file();
+        let key = format!("key_file='{}'\n", key.path().display());
+        let routes = |text: &str| Routes::new(&Config::from_toml("t", text).unwrap());
+        for name in ["azure", "databricks", "snowflake", "watsonx", "cloudflare", "vertex"] {
+            let refused = routes(&format!("[upstreams.{name}]\n{key}")).unwrap_err().to_string();
+            assert!(refused.contains("customers = ["), "{refused}");
+            assert!(routes(&format!("[upstreams.{name}]")).is_ok(), "{name}");
+        }
+        let text = format!("[upstreams.azure]\n{key}customers=['mine', 'Ours']");
+        let own = routes(&text).unwrap();
+        for (path, why) in [
+            ("/azure/mine/openai/v1/chat/completions", None),
+            ("/azure/OURS/openai/v1/chat/completions", None),
+            ("/azure/theirs/openai/v1/chat/completions", Some(Why::Customer)),
+            ("/azure/mine.evil/openai/v1/chat/completions", Some(Why::Unknown)),
+            ("/azure/m%69ne/openai/v1/chat/completions", Some(Why::Unknown)),
+            ("/azure", Some(Why::Unknown)),
+        ] {
+            let found = own.find(&path.parse().unwrap());
+            assert_eq!(found.as_ref().err().map(|lost| lost.why), why, "{path}");
+            assert!(!found.is_err_and(|lost| lost.message.contains("mine`")), "{path}");
+        }
+        for (text, says) in [
+            ("[upstreams.azure]\ncustomers=['a.b']", "`a.b` in `customers`"),
+            ("[upstreams.databricks]\ncustomers=['evil.example']", "expected a host such as"),
+            ("[upstreams.openai]\ncustomers=['a']", "has no part that differs by customer"),
+        ] {
+            let error = routes(text).unwrap_err().to_string();
+            assert!(error.contains(says), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn hosts_that_a_path_names_are_public() {
+        let text = "[upstreams.local]\nlike='vllm'\nbase_url='http://10.0.0.1/v1'\n\
+                    [upstreams.snowflake]\ncustomers=['mine']";
+        let routes = Routes::new(&Config::from_toml("t", text).unwrap()).unwrap();
+        for (name, reach) in [
+            ("azure", Reach::Caller),
+            ("databricks", Reach::Caller),
+            ("bedrock", Reach::Caller),
+            ("vertex", Reach::Caller),
+            ("snowflake", Reach::Operator),
+            ("cloudflare", Reach::Provider),
+            ("openai", Reach::Provider),
+            ("ollama", Reach::Operator),
+            ("vllm", Reach::Operator),
+            ("local", Reach::Operator),
+        ] {
+            assert_eq!(routes.by_name[name].reach(), reach, "{name}");
+        }
+    }
+
+    #[test]
+    fn only_the_listed_upstreams_are_served() {
+        let routes = |text: &str| Routes::new(&Config::from_toml("t", text).unwrap());
+        let text = "only=['openai','mine']\n[upstreams.mine]\nlike='vllm'\nbase_url='http://x/v1'";
+        let some = routes(text).unwrap();
+        let names: Vec<&str> = some.iter().map(|upstream| upstream.name.as_str()).collect();
+        assert_eq!(names, ["mine", "openai"]);
+        let lost = some.find(&"/anthropic/v1/messages".parse().unwrap()).unwrap_err();
+        assert!(lost.message.ends_with("one of: mine, openai"), "{}", lost.message);
+        for (text, says) in [
+            ("only=['opnai']", "did you mean `openai`?"),
+            ("only=['google']", "did you mean `gemini`?"),
+            ("only=[]", "`only` is empty"),
+        ] {
+            let error = routes(text).unwrap_err().to_string();
+            assert!(error.contains(says), "{text}: {error}");
+        }
     }
 
     #[test]

@@ -4,6 +4,7 @@ pub(crate) mod connect;
 pub(crate) mod sign;
 
 use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -14,42 +15,109 @@ use hyper::body::{Body, Frame, Incoming, SizeHint};
 use hyper::header::{self, HeaderMap, HeaderName, HeaderValue};
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::client::legacy::Client;
+use hyper_util::client::proxy::matcher::Matcher;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
+use tokio::time::Instant;
 
 use crate::admit::Refused;
+use crate::callers::{drop_query, drop_token};
 use crate::client::headers::strip;
-use crate::config::{Config, Limits};
+use crate::client::upload::{Upload, UploadError};
+use crate::config::{Config, Limits, Secret};
 use crate::error::Error;
 use crate::route::{Routed, Upstream};
-use connect::{Connector, client_tls, close_of};
+use connect::{Connector, Reach, client_tls, close_of};
 
 /// The body of a request to an upstream.
 #[derive(Debug)]
 pub(crate) enum RequestBody {
     /// All of it.
     Whole(Option<Bytes>),
+    /// A large one, sent piece by piece, so that it shows how far it is.
+    Large(Bytes, Progress),
     /// The client's body, passed on as it arrives.
-    Passed(Incoming),
+    Passed(Upload, Progress),
+}
+
+/// Size of the pieces of large bodies.
+const PIECE: usize = 64 << 10;
+
+/// Time at which a body last went on.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Progress(Arc<Mutex<Option<Instant>>>);
+
+impl Progress {
+    fn note(&self) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+    }
+
+    fn last(&self) -> Option<Instant> {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl RequestBody {
+    /// Returns the body of a request that is there as a whole.
+    pub(crate) fn whole(bytes: Bytes) -> Self {
+        if bytes.len() > PIECE {
+            Self::Large(bytes, Progress::default())
+        } else {
+            Self::Whole(Some(bytes))
+        }
+    }
+
+    /// Returns a client's body, to be passed on as it arrives.
+    pub(crate) fn passed(body: Upload) -> Self {
+        Self::Passed(body, Progress::default())
+    }
+
+    /// Returns the bytes that are there.
+    fn bytes(&self) -> Bytes {
+        match self {
+            Self::Whole(bytes) => bytes.clone().unwrap_or_default(),
+            Self::Large(bytes, _) => bytes.clone(),
+            Self::Passed(..) => Bytes::new(),
+        }
+    }
+
+    fn progress(&self) -> Option<Progress> {
+        match self {
+            Self::Whole(_) => None,
+            Self::Large(_, progress) | Self::Passed(_, progress) => Some(progress.clone()),
+        }
+    }
 }
 
 impl Body for RequestBody {
     type Data = Bytes;
-    type Error = hyper::Error;
+    type Error = UploadError;
 
     fn poll_frame(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+    ) -> Poll<Option<Result<Frame<Bytes>, UploadError>>> {
         match self.get_mut() {
             Self::Whole(bytes) => Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes)))),
-            Self::Passed(body) => Pin::new(body).poll_frame(cx),
+            Self::Large(bytes, progress) => {
+                progress.note();
+                let piece = bytes.split_to(bytes.len().min(PIECE));
+                Poll::Ready((!piece.is_empty()).then(|| Ok(Frame::data(piece))))
+            }
+            Self::Passed(body, progress) => {
+                let frame = Pin::new(body).poll_frame(cx);
+                if frame.is_ready() {
+                    progress.note();
+                }
+                frame
+            }
         }
     }
 
     fn is_end_stream(&self) -> bool {
         match self {
             Self::Whole(bytes) => bytes.as_ref().is_none_or(Bytes::is_empty),
-            Self::Passed(body) => body.is_end_stream(),
+            Self::Large(bytes, _) => bytes.is_empty(),
+            Self::Passed(body, _) => body.is_end_stream(),
         }
     }
 
@@ -58,7 +126,8 @@ impl Body for RequestBody {
             Self::Whole(bytes) => {
                 SizeHint::with_exact(bytes.as_ref().map_or(0, |bytes| bytes.len() as u64))
             }
-            Self::Passed(body) => body.size_hint(),
+            Self::Large(bytes, _) => SizeHint::with_exact(bytes.len() as u64),
+            Self::Passed(body, _) => body.size_hint(),
         }
     }
 }
@@ -138,8 +207,8 @@ pub(crate) mod script {
 
     impl Script {
         /// Sends each text after a wait, and then ends.
-        pub(crate) fn new(parts: impl IntoIterator<Item = (Duration, String)>) -> Self {
-            let parts = parts.into_iter().map(|(wait, text)| (wait, Bytes::from(text))).collect();
+        pub(crate) fn new(parts: impl IntoIterator<Item = (Duration, impl Into<Bytes>)>) -> Self {
+            let parts = parts.into_iter().map(|(wait, bytes)| (wait, bytes.into())).collect();
             Self { parts, wait: None }
         }
 
@@ -162,30 +231,40 @@ type HttpClient = Client<Connector, RequestBody>;
 /// HTTP clients with pools of connections to upstreams.
 #[derive(Clone, Debug)]
 pub struct Clients {
-    built_in: HttpClient,
-    own: HttpClient,
+    provider: HttpClient,
+    caller: HttpClient,
+    operator: HttpClient,
     h2c: HttpClient,
     first_byte: Duration,
+    total: Duration,
 }
 
 impl Clients {
-    /// Creates the clients of a configuration.
+    /// Creates the clients of a configuration, with the proxies that the environment names.
     ///
     /// # Errors
     /// [`Error::Certificate`] if the extra certificates cannot be read.
     pub fn new(config: &Config) -> Result<Self, Error> {
+        Self::with_proxies(config, Matcher::from_env())
+    }
+
+    fn with_proxies(config: &Config, proxies: Matcher) -> Result<Self, Error> {
         let tls = client_tls(config.extra_ca.as_deref())?;
         let limits = &config.limits;
-        let connector = |own| Connector::new(tls.clone(), limits, own);
+        let proxies = Arc::new(proxies);
+        let connector = |reach| Connector::new(tls.clone(), proxies.clone(), limits, reach);
         Ok(Self {
-            built_in: builder(limits).build(connector(false)),
-            own: builder(limits).build(connector(true)),
-            h2c: builder(limits).http2_only(true).build(connector(true)),
+            provider: builder(limits).build(connector(Reach::Provider)),
+            caller: builder(limits).build(connector(Reach::Caller)),
+            operator: builder(limits).build(connector(Reach::Operator)),
+            h2c: builder(limits).http2_only(true).build(connector(Reach::Operator)),
             first_byte: limits.first_byte,
+            total: limits.total,
         })
     }
 
-    /// Sends a request and waits for the head of the response.
+    /// Sends a request and waits for the head of the response. The time for it counts from the last
+    /// piece of the request that was sent.
     ///
     /// # Errors
     /// The end of the connection, if no response began.
@@ -194,15 +273,33 @@ impl Clients {
         upstream: &Upstream,
         request: Request<RequestBody>,
     ) -> Result<Response<ResponseBody>, TransportEnd> {
-        let client = match (upstream.h2c, upstream.own || upstream.is_local()) {
-            (true, _) => &self.h2c,
-            (false, true) => &self.own,
-            (false, false) => &self.built_in,
+        let client = match (upstream.h2c, upstream.reach()) {
+            (true, Reach::Operator) => &self.h2c,
+            (false, Reach::Operator) => &self.operator,
+            (_, Reach::Provider) => &self.provider,
+            (_, Reach::Caller) => &self.caller,
         };
-        match tokio::time::timeout(self.first_byte, client.request(request)).await {
-            Ok(Ok(response)) => Ok(response.map(ResponseBody::Http)),
-            Ok(Err(error)) => Err(close_of(&error).unwrap_or(TransportEnd::Reset)),
-            Err(_) => Err(TransportEnd::TimedOut(Timer::FirstByte)),
+        let progress = request.body().progress();
+        let began = Instant::now();
+        let due = || {
+            let sent = progress.as_ref().and_then(Progress::last).unwrap_or(began);
+            let (first_byte, total) = (sent + self.first_byte, began + self.total);
+            if total < first_byte { (total, Timer::Total) } else { (first_byte, Timer::FirstByte) }
+        };
+        let mut asking = std::pin::pin!(client.request(request));
+        let (mut until, mut timer) = due();
+        loop {
+            match tokio::time::timeout_at(until, asking.as_mut()).await {
+                // Nobody asked for another protocol.
+                Ok(Ok(response)) if response.status().is_informational() => {
+                    return Err(TransportEnd::Reset);
+                }
+                Ok(Ok(response)) => return Ok(response.map(ResponseBody::Http)),
+                Ok(Err(error)) => return Err(close_of(&error).unwrap_or(TransportEnd::Reset)),
+                Err(_) if due().0 <= until => return Err(TransportEnd::TimedOut(timer)),
+                // The upload went on meanwhile.
+                Err(_) => (until, timer) = due(),
+            }
         }
     }
 }
@@ -222,10 +319,11 @@ fn builder(limits: &Limits) -> hyper_util::client::legacy::Builder {
     builder
 }
 
-/// Returns the request to an upstream: the caller's, without the headers of its connection, with the
-/// gateway's own key if there is one, and signed anew if it was signed.
+/// Returns the request to an upstream: the caller's, without the headers of its connection and the
+/// access token, with the gateway's own key if there is one, and signed anew if it was signed.
 pub(crate) fn outgoing(
     routed: &Routed<'_>,
+    token: Option<&Secret>,
     method: Method,
     mut headers: HeaderMap,
     body: RequestBody,
@@ -233,14 +331,20 @@ pub(crate) fn outgoing(
     strip(&mut headers);
     headers.remove(header::HOST);
     headers.remove(header::EXPECT);
-    if matches!(body, RequestBody::Whole(_)) {
-        headers.remove(header::CONTENT_LENGTH);
+    match body {
+        RequestBody::Whole(_) | RequestBody::Large(..) => {
+            headers.remove(header::CONTENT_LENGTH);
+        }
+        RequestBody::Passed(..) => {}
     }
     let upstream = routed.upstream;
     let mut request = Request::new(body);
     *request.method_mut() = method;
     *request.uri_mut() = routed.uri.clone();
     *request.headers_mut() = headers;
+    if let Some(token) = token {
+        drop_token(&mut request, token);
+    }
     if let Some(key) = &upstream.key {
         show_key(&mut request, upstream.provider.auth, key.expose())?;
     }
@@ -268,13 +372,11 @@ fn sign(
     for name in ["authorization", "x-amz-date", "x-amz-security-token", "x-amz-content-sha256"] {
         request.headers_mut().remove(name);
     }
-    let body = match request.body() {
-        RequestBody::Whole(Some(bytes)) => bytes.clone(),
-        RequestBody::Whole(None) | RequestBody::Passed(_) => Bytes::new(),
-    };
+    let body = request.body().bytes();
     let region = if routed.customer.is_empty() { "us-east-1" } else { &routed.customer };
-    credentials.sign(&mut request, &body, region).map_err(|error| {
-        let message = format!("endstop: the request cannot be signed: {error}");
+    credentials.sign(&mut request, &body, region).map_err(|_| {
+        // The signer's message could hold a part of the request.
+        let message = "endstop: the request cannot be signed: check its path and its headers";
         Refused::new(StatusCode::BAD_REQUEST, "endstop_cannot_sign", message)
     })?;
     Ok(request)
@@ -301,26 +403,199 @@ fn show_key(request: &mut Request<RequestBody>, auth: Auth, key: &str) -> Result
         }
         Auth::HeaderOrQuery(name, parameter) => {
             headers.insert(HeaderName::from_static(name), value(key)?);
-            drop_query(request, parameter);
+            drop_query(request, |pair| pair.split('=').next() == Some(parameter));
         }
         Auth::Open => {}
     }
     Ok(())
 }
 
-fn drop_query(request: &mut Request<RequestBody>, parameter: &str) {
-    let uri = request.uri();
-    let Some(query) = uri.query() else { return };
-    let kept: Vec<&str> =
-        query.split('&').filter(|pair| pair.split('=').next() != Some(parameter)).collect();
-    let path = if kept.is_empty() {
-        uri.path().to_owned()
-    } else {
-        format!("{}?{}", uri.path(), kept.join("&"))
-    };
-    let mut parts = uri.clone().into_parts();
-    parts.path_and_query = path.parse().ok();
-    if let Ok(uri) = hyper::Uri::from_parts(parts) {
-        *request.uri_mut() = uri;
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddr;
+
+    use http_body_util::BodyExt as _;
+    use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
+    use tokio::net::{TcpListener, TcpStream};
+
+    use super::*;
+    use crate::route::Routes;
+
+    /// Listens on this machine.
+    async fn listen() -> (TcpListener, SocketAddr) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        (listener, address)
+    }
+
+    /// Answers one request over TLS.
+    async fn tls_server(names: &[&str]) -> (SocketAddr, String) {
+        let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+        let key = rcgen::KeyPair::generate().unwrap();
+        let certificate = rcgen::CertificateParams::new(names).unwrap().self_signed(&key).unwrap();
+        let private = rustls_pki_types::PrivateKeyDer::try_from(key.serialize_der()).unwrap();
+        let ring = Arc::new(rustls::crypto::ring::default_provider());
+        let server = rustls::ServerConfig::builder_with_provider(ring)
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_no_client_auth()
+            .with_single_cert(vec![certificate.der().clone()], private)
+            .unwrap();
+        let (listener, address) = listen().await;
+        tokio::spawn(async move {
+            let acceptor = tokio_rustls::TlsAcceptor::from(Arc::new(server));
+            let stream = listener.accept().await.unwrap().0;
+            let mut stream = BufReader::new(acceptor.accept(stream).await.unwrap());
+            read_head(&mut stream).await;
+            let answer = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nhi";
+            stream.write_all(answer).await.unwrap();
+            stream.flush().await.unwrap();
+            read_head(&mut stream).await;
+        });
+        (address, certificate.pem())
+    }
+
+    async fn read_head(stream: &mut (impl tokio::io::AsyncBufRead + Unpin)) -> String {
+        let mut head = String::new();
+        while !head.ends_with("\r\n\r\n") {
+            if stream.read_line(&mut head).await.unwrap_or(0) == 0 {
+                break;
+            }
+        }
+        head
+    }
+
+    /// Connects whoever asks to this address; returns the head of the request.
+    async fn connect_proxy(to: SocketAddr) -> (SocketAddr, tokio::task::JoinHandle<String>) {
+        let (listener, address) = listen().await;
+        let asked = tokio::spawn(async move {
+            let mut client = BufReader::new(listener.accept().await.unwrap().0);
+            let head = read_head(&mut client).await;
+            let mut server = TcpStream::connect(to).await.unwrap();
+            client.write_all(b"HTTP/1.1 200 OK\r\n\r\n").await.unwrap();
+            tokio::spawn(
+                async move { tokio::io::copy_bidirectional(&mut client, &mut server).await },
+            );
+            head
+        });
+        (address, asked)
+    }
+
+    fn config(text: &str) -> Config {
+        Config::from_toml("t", &format!("store = 'off'\n{text}")).unwrap()
+    }
+
+    fn get(routes: &Routes, path: &str) -> Request<RequestBody> {
+        let routed = routes.find(&path.parse().unwrap()).unwrap();
+        let body = RequestBody::Whole(None);
+        outgoing(&routed, None, Method::GET, HeaderMap::new(), body).unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_proxy_may_be_on_this_machine() {
+        let (server, pem) = tls_server(&["api.openai.com"]).await;
+        let (proxy, asked) = connect_proxy(server).await;
+        let ca = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(ca.path(), pem).unwrap();
+        let config = config(&format!("extra_ca = '{}'", ca.path().display()));
+        let routes = Routes::new(&config).unwrap();
+        // By its name: an address would not be looked up.
+        let url = format!("http://localhost:{}", proxy.port());
+        let proxies = Matcher::builder().https(url).build();
+        let clients = Clients::with_proxies(&config, proxies).unwrap();
+        let upstream = routes.find(&"/openai/v1/models".parse().unwrap()).unwrap().upstream;
+        let answer = clients.ask(upstream, get(&routes, "/openai/v1/models")).await.unwrap();
+        let body = answer.into_body().into_http().unwrap().collect().await.unwrap().to_bytes();
+        assert_eq!(body, "hi");
+        let head = asked.await.unwrap();
+        assert!(head.starts_with("CONNECT api.openai.com:443 "), "{head}");
+    }
+
+    #[tokio::test]
+    async fn names_that_lead_to_this_machine_are_not_asked() {
+        let (listener, address) = listen().await;
+        let text = "[upstreams.near]\nlike='openai'\nbase_url='http://localhost:PORT/v1'";
+        let config = config(&text.replace("PORT", &address.port().to_string()));
+        let routes = Routes::new(&config).unwrap();
+        let clients = Clients::with_proxies(&config, Matcher::builder().build()).unwrap();
+        // The same name, as a built-in provider's and as a caller's.
+        let request = || {
+            let mut request = get(&routes, "/near/v1/models");
+            assert_eq!(request.uri().host(), Some("localhost"));
+            *request.method_mut() = Method::GET;
+            request
+        };
+        for client in [&clients.provider, &clients.caller] {
+            let asking = client.request(request());
+            let asked = tokio::time::timeout(Duration::from_secs(60), asking).await;
+            let error = asked.expect("it is asked").unwrap_err();
+            let blocked = TransportEnd::Unreachable(endstop::Unreachable::Blocked);
+            assert_eq!(close_of(&error), Some(blocked));
+        }
+        let upstream = routes.find(&"/near/v1/models".parse().unwrap()).unwrap().upstream;
+        tokio::select! {
+            accepted = listener.accept() => assert!(accepted.is_ok()),
+            answer = clients.ask(upstream, request()) => panic!("nobody answers: {answer:?}"),
+        }
+    }
+
+    /// A server that takes so many bytes a second, and answers when all have come.
+    async fn slow_reader(listener: TcpListener, size: usize, pause: Duration) {
+        let mut stream = BufReader::with_capacity(1024, listener.accept().await.unwrap().0);
+        read_head(&mut stream).await;
+        let mut left = size;
+        let mut buffer = vec![0; 1 << 20];
+        while left > 0 {
+            tokio::time::sleep(pause).await;
+            let read = tokio::io::AsyncReadExt::read(&mut stream, &mut buffer).await.unwrap();
+            assert!(read > 0, "the upload was given up");
+            left = left.saturating_sub(read);
+        }
+        let answer = b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n";
+        stream.write_all(answer).await.unwrap();
+        stream.flush().await.unwrap();
+        tokio::time::sleep(Duration::from_secs(60)).await;
+    }
+
+    #[tokio::test]
+    async fn the_time_for_the_first_byte_begins_after_the_upload() {
+        let (listener, address) = listen().await;
+        let text = format!(
+            "[limits]\nfirst_byte='1500ms'\ntotal='60s'\n\
+             [upstreams.near]\nlike='openai'\nbase_url='http://{address}/v1'"
+        );
+        let config = config(&text);
+        let routes = Routes::new(&config).unwrap();
+        let clients = Clients::with_proxies(&config, Matcher::builder().build()).unwrap();
+        let size = 24 << 20;
+        // It takes several times as long as the limit, since the socket's buffers are smaller.
+        let server = tokio::spawn(slow_reader(listener, size, Duration::from_millis(120)));
+        let routed = routes.find(&"/near/v1/chat/completions".parse().unwrap()).unwrap();
+        let body = RequestBody::whole(Bytes::from(vec![b' '; size]));
+        let request = outgoing(&routed, None, Method::POST, HeaderMap::new(), body).unwrap();
+        let began = Instant::now();
+        let answer = clients.ask(routed.upstream, request).await;
+        assert_eq!(answer.map(|answer| answer.status()), Ok(StatusCode::OK));
+        assert!(began.elapsed() > clients.first_byte, "the upload was too quick to show anything");
+        server.abort();
+    }
+
+    #[tokio::test]
+    async fn an_upload_that_stands_still_ends() {
+        let (listener, address) = listen().await;
+        let text = format!(
+            "[limits]\nfirst_byte='300ms'\n\
+             [upstreams.near]\nlike='openai'\nbase_url='http://{address}/v1'"
+        );
+        let routes = Routes::new(&config(&text)).unwrap();
+        let clients = Clients::with_proxies(&config(&text), Matcher::builder().build()).unwrap();
+        let routed = routes.find(&"/near/v1/chat/completions".parse().unwrap()).unwrap();
+        for size in [0, 32 << 20] {
+            let body = RequestBody::whole(Bytes::from(vec![b' '; size]));
+            let request = outgoing(&routed, None, Method::POST, HeaderMap::new(), body).unwrap();
+            let answer = clients.ask(routed.upstream, request).await;
+            assert_eq!(answer.err(), Some(TransportEnd::TimedOut(Timer::FirstByte)), "{size}");
+        }
+        drop(listener);
     }
 }

@@ -5,15 +5,19 @@
 //! behind miss endings and are told how many.
 
 mod log;
+pub(crate) mod mask;
 pub mod recent;
 pub mod recording;
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use endstop::{Ending, Record};
+use endstop::registry::{Registry, UnknownWord};
+use endstop::{Ending, Reason, Record, Wire};
+use endstop_store::view::EndingView;
 use serde::Serialize;
 use tokio::sync::broadcast;
+use tracing::Level;
 
 use crate::config::Log;
 use log::LogWriter;
@@ -47,25 +51,32 @@ impl GuardAction {
 }
 
 /// Report about one response.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug)]
 pub struct Ended {
     /// The record.
-    #[serde(flatten)]
     pub kept: Record,
     /// Action of the gateway; the record has its name.
-    #[serde(skip)]
     pub action: GuardAction,
-    /// The ending in full.
+    /// The ending in full. It has no message of a provider's error, unless the operator wants them
+    /// (`log_error_messages`).
     pub ending: Ending,
+}
+
+/// Only the record is told: as an [`EndingView`].
+impl Serialize for Ended {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        EndingView::from(&self.kept).serialize(serializer)
+    }
 }
 
 /// Keeps the newest endings, and passes each on to listeners and to the log.
 #[derive(Debug)]
 pub struct Watch {
     recent: Recent,
-    format: Log,
     log: LogWriter,
     listeners: broadcast::Sender<Arc<Ended>>,
+    /// Unknown finish reasons that were logged; a bounded set.
+    unknown: Mutex<Registry>,
 }
 
 impl Watch {
@@ -73,20 +84,45 @@ impl Watch {
     #[must_use]
     pub fn new(keep: usize, format: Log) -> Self {
         let (listeners, _) = broadcast::channel(1024);
-        Self { recent: Recent::new(keep), format, log: LogWriter::stderr(format), listeners }
+        Self {
+            recent: Recent::new(keep),
+            log: LogWriter::stderr(format),
+            listeners,
+            unknown: Mutex::default(),
+        }
+    }
+
+    /// Changes the number of endings to keep, and the format of the log.
+    pub(crate) fn configure(&self, keep: usize, format: Log) {
+        self.recent.set_keep(keep);
+        self.log.set_format(format);
     }
 
     /// Reports an ending.
     pub(crate) fn ended(&self, ended: Ended) {
         let ended = Arc::new(ended);
-        if self.format != Log::Off {
-            self.log.ending(ended.clone());
-        }
+        self.log.ending(&ended);
         if self.listeners.receiver_count() > 0 {
             // The last listener may have left just now.
             let _ = self.listeners.send(ended.clone());
         }
         self.recent.push(ended);
+    }
+
+    /// Logs an unknown finish reason, once per provider and model, unless the log is off.
+    pub(crate) fn look_for_unknown_word(&self, wire: &Wire, ending: &Ending) {
+        if ending.reason != Reason::Unknown || self.log.is_off() {
+            return;
+        }
+        let mut unknown = self.unknown.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(new) = unknown.report_unknown(wire, ending) else { return };
+        drop(unknown);
+        let UnknownWord { provider, model, field, word, .. } = new;
+        let of = if model.is_empty() { provider.clone() } else { format!("{provider}/{model}") };
+        self.warn(format!(
+            "{of} sent the unknown finish reason `{word}` in `{field}`; to give it a meaning, add it to \
+             [provider.{provider}.words]. It is logged once per model"
+        ));
     }
 
     /// Returns the ending of this id, while it is kept.
@@ -107,20 +143,18 @@ impl Watch {
         self.listeners.subscribe()
     }
 
-    /// Logs a line as it is, and never waits for whoever reads it.
-    pub fn write_line(&self, line: &str) {
-        self.log.line(format!("{line}\n"));
+    /// Logs a line about the gateway, also if the log of endings is off. Never waits for the reader.
+    pub fn info(&self, message: impl Into<String>) {
+        self.log.notice(Level::INFO, message.into());
     }
 
-    /// Logs a notice about the gateway itself.
-    pub(crate) fn notice(&self, what: &str) {
-        if self.format != Log::Off {
-            self.log.line(log::notice(self.format, what));
-        }
+    /// Logs a warning about the gateway, likewise.
+    pub fn warn(&self, message: impl Into<String>) {
+        self.log.notice(Level::WARN, message.into());
     }
 
     /// Waits until the log is written, but no longer than `most`.
-    pub(crate) fn flush(&self, most: Duration) {
+    pub fn flush(&self, most: Duration) {
         self.log.flush(most);
     }
 }

@@ -5,6 +5,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
+use endstop::hash::Fnv;
+
 /// Request and its response.
 #[derive(Clone, Debug)]
 pub struct LedgerEntry {
@@ -37,7 +39,7 @@ pub struct LedgerEntry {
     /// Number of body bytes sent.
     pub written: u64,
     /// FNV-1a hash of all body bytes sent.
-    pub hash: u64,
+    pub hash: Fnv,
     /// End of the response.
     pub ended: Ended,
     /// Time at which the request was read.
@@ -65,9 +67,7 @@ impl LedgerEntry {
     /// Records sent bytes.
     pub(crate) fn wrote(&mut self, bytes: &[u8], keep: usize) {
         self.written += bytes.len() as u64;
-        for byte in bytes {
-            self.hash = (self.hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
-        }
+        self.hash = self.hash.mix_bytes(bytes);
         let room = keep.saturating_sub(self.body.len()).min(bytes.len());
         self.body.extend(bytes.iter().take(room));
     }
@@ -85,9 +85,6 @@ impl LedgerEntry {
         self.finished.map_or(std::time::Duration::ZERO, |at| at.duration_since(self.started))
     }
 }
-
-/// Initial value of the FNV-1a hash.
-pub(crate) const HASH: u64 = 0xcbf2_9ce4_8422_2325;
 
 /// All entries, and the number of open connections.
 #[derive(Debug)]

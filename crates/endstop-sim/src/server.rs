@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use endstop::hash::Fnv;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
@@ -12,7 +13,7 @@ use crate::answer;
 use crate::ask::Ask;
 use crate::choose;
 use crate::json::{Json, obj};
-use crate::ledger::{Counted, Ended, HASH, Ledger, LedgerEntry};
+use crate::ledger::{Counted, Ended, Ledger, LedgerEntry};
 use crate::request::Request;
 use crate::scenario;
 use crate::scene::Scene;
@@ -82,7 +83,7 @@ impl Shared {
             status: 0,
             body: Vec::new(),
             written: 0,
-            hash: HASH,
+            hash: Fnv::default(),
             ended: Ended::Open,
             started: Instant::now(),
             finished: None,
@@ -381,7 +382,7 @@ fn ledger(entries: &[LedgerEntry]) -> Json {
             "number": entry.number, "tag": entry.tag.clone(), "method": &entry.method,
             "path": public_path(&entry.path), "http": usize::from(entry.http), "wire": entry.wire,
             "model": &entry.model, "scenario": &entry.scenario, "streamed": entry.streamed, "status": entry.status,
-            "headers": names, "bytes": entry.written, "hash": format!("{:016x}", entry.hash),
+            "headers": names, "bytes": entry.written, "hash": format!("{:016x}", entry.hash.value()),
             "ended": ended_word(entry.ended), "milliseconds": entry.took().as_millis() as f64,
         }
     };

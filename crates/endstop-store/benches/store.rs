@@ -103,6 +103,7 @@ fn entry(number: u64, every_ms: u64) -> Entry {
         streamed: true,
         mode: "guard".into(),
         status: Some(200),
+        client_status: Some(200),
         native_finish_reason: Some(finish.into()),
         native_field: Some("finish_reason".into()),
         finish_reason: Some(finish.into()),

@@ -55,6 +55,14 @@ pub trait Backend: Send {
     /// The store cannot be reached or refuses.
     fn migrate(&mut self) -> Result<Vec<String>, Error>;
 
+    /// Checks that the store can be reached and read. Tables need not be there.
+    ///
+    /// # Errors
+    /// The store cannot be reached or refuses.
+    fn ping(&mut self) -> Result<(), Error> {
+        Ok(())
+    }
+
     /// Takes a batch in: rows, rollup and words in one transaction, so that an error leaves nothing
     /// behind. Entries that can never be taken do not hold up the others: where there is one, the batch
     /// is taken in by parts.

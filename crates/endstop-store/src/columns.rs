@@ -118,7 +118,7 @@ const fn column(
 }
 
 /// Every column, in the order of the table.
-pub(crate) static COLUMNS: [Column; 41] = [
+pub(crate) static COLUMNS: [Column; 42] = [
     column(
         "id",
         Kind::Key,
@@ -365,6 +365,14 @@ pub(crate) static COLUMNS: [Column; 41] = [
         |row| row.previous_rules.map_or(Cell::Null, |rules| Cell::Int(rules.into())),
         |row, cell| row.previous_rules = small(&cell),
     ),
+    column(
+        "client_status",
+        Kind::Int,
+        |row| row.record.client_status.map_or(Cell::Null, |status| Cell::Int(status.into())),
+        |row, cell| {
+            row.record.client_status = cell.as_int().and_then(|status| status.try_into().ok());
+        },
+    ),
 ];
 
 /// The row that these cells say, in the order of [`COLUMNS`].
@@ -427,6 +435,7 @@ mod tests {
             tokens_out: Some(7),
             streamed: true,
             status: Some(200),
+            client_status: Some(502),
             ..Record::default()
         };
         let before = Stored { record, sequence: 3, previous_rules: Some(1), ..Stored::default() };

@@ -28,6 +28,14 @@ pub enum Error {
         /// What it says, and what to do.
         why: String,
     },
+    /// The file of the store is damaged: nothing can be stored until it is repaired or replaced.
+    #[error("{store} is damaged: {why}")]
+    Damaged {
+        /// The store.
+        store: String,
+        /// The cause, and what to do.
+        why: String,
+    },
     /// This cannot be asked.
     #[error("{0}")]
     Query(String),

@@ -32,7 +32,7 @@ pub mod view;
 pub use backend::{Backend, Entry, Loaded, Stored};
 pub use error::Error;
 pub use migrations::export_migrations;
-pub use open::{Options, open, open_to_read, open_with, shown};
+pub use open::{Found, Options, check, open, open_to_read, open_with, shown};
 pub use query::{
     BOUNDS_US, Buckets, Dimension, Filter, Group, Period, Query, Report, Sums, Wanted, WordSeen,
 };

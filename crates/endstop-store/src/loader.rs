@@ -73,6 +73,8 @@ pub struct Status {
     pub connected: bool,
     /// What is wrong now.
     pub last_error: Option<String>,
+    /// Whether the file of the store is damaged, which does not pass by itself.
+    pub damaged: bool,
     /// How often something went wrong that was well before.
     pub episodes: u64,
 }
@@ -279,6 +281,7 @@ impl Work {
         self.shared.change(|state| {
             state.status.connected = true;
             state.status.last_error = None;
+            state.status.damaged = false;
         });
     }
 
@@ -291,6 +294,7 @@ impl Work {
             status.connected = false;
             status.episodes += u64::from(status.last_error.is_none());
             status.last_error = Some(said);
+            status.damaged = matches!(error, Error::Damaged { .. });
         });
         if !error.is_retryable() {
             return self.options.refused_pause;

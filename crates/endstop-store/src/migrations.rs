@@ -1,6 +1,6 @@
 //! The tables, as numbered steps: `migrations/BACKEND/NNNN_name.sql`.
 //!
-//! Each step is plain SQL that can run twice and by itself, so that other tools can apply it too.
+//! Each step is plain SQL, so that other tools can apply it too. Each step for Postgres can run twice.
 
 use std::path::{Path, PathBuf};
 
@@ -14,20 +14,28 @@ pub(crate) struct Migration {
     pub(crate) sql: &'static str,
 }
 
-pub(crate) static SQLITE: [Migration; 2] = [
+pub(crate) static SQLITE: [Migration; 3] = [
     Migration {
         name: "0001_requests",
         sql: include_str!("../migrations/sqlite/0001_requests.sql"),
     },
     Migration { name: "0002_hourly", sql: include_str!("../migrations/sqlite/0002_hourly.sql") },
+    Migration {
+        name: "0003_client_status",
+        sql: include_str!("../migrations/sqlite/0003_client_status.sql"),
+    },
 ];
 
-pub(crate) static POSTGRES: [Migration; 2] = [
+pub(crate) static POSTGRES: [Migration; 3] = [
     Migration {
         name: "0001_requests",
         sql: include_str!("../migrations/postgres/0001_requests.sql"),
     },
     Migration { name: "0002_hourly", sql: include_str!("../migrations/postgres/0002_hourly.sql") },
+    Migration {
+        name: "0003_client_status",
+        sql: include_str!("../migrations/postgres/0003_client_status.sql"),
+    },
 ];
 
 /// Where Postgres notes which steps it has taken; not for `anon` to see, which the steps explain.

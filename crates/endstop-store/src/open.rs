@@ -1,5 +1,6 @@
 //! From an address to a store: one line for each kind.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::backend::Backend;
@@ -34,7 +35,7 @@ static KINDS: [(&str, Open); 3] =
 ///
 /// ```
 /// let mut store = endstop_store::open("sqlite::memory:")?;
-/// assert_eq!(store.migrate()?.len(), 2);
+/// assert_eq!(store.migrate()?.len(), 3);
 /// # Ok::<(), endstop_store::Error>(())
 /// ```
 ///
@@ -61,6 +62,36 @@ pub fn open_with(url: &str, options: &Options) -> Result<Box<dyn Backend>, Error
     let kind = KINDS.iter().find(|(prefix, _)| url.starts_with(prefix));
     let (_, open) = kind.ok_or_else(|| refuse(url, "it begins like none that is known"))?;
     open(url, options)
+}
+
+/// State of a store before it is used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Found {
+    /// It can be reached.
+    Reached,
+    /// It is a file that is not there yet.
+    Missing(PathBuf),
+}
+
+/// Checks a store without creating or changing anything.
+///
+/// # Errors
+/// The address is not one of a store, or the store cannot be reached, or it is damaged.
+pub fn check(url: &str) -> Result<Found, Error> {
+    if let Some(file) = sqlite::file(url) {
+        if !file.exists() {
+            return Ok(Found::Missing(file.to_owned()));
+        }
+        rustix::fs::access(file, rustix::fs::Access::WRITE_OK).map_err(|error| Error::Io {
+            what: format!("cannot write to {}", shown(url)),
+            source: error.into(),
+        })?;
+    }
+    // What is in memory cannot be opened to be read alone.
+    let read_only = url != "sqlite::memory:";
+    open_with(url, &Options { read_only, timeout: Duration::from_secs(10), ..Options::default() })?
+        .ping()?;
+    Ok(Found::Reached)
 }
 
 /// Says that an address is none.

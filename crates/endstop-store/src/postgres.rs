@@ -467,6 +467,15 @@ fn cells(row: &tokio_postgres::Row) -> Result<Vec<Cell<'static>>, tokio_postgres
 }
 
 impl Backend for Postgres {
+    fn ping(&mut self) -> Result<(), Error> {
+        let begin = self.begin(" READ ONLY");
+        let ping = async |client: &Client| {
+            client.query_typed("SELECT 1", &[]).await?;
+            Ok(())
+        };
+        self.transact(&begin, ping).map_err(|failed| failed.error)
+    }
+
     fn migrate(&mut self) -> Result<Vec<String>, Error> {
         self.must_write()?;
         // An index on a large table takes its time, but nobody waits long behind a lock.

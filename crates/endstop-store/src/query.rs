@@ -194,10 +194,10 @@ pub struct Sums {
     pub count: u64,
     /// How many of each reason.
     pub reasons: BTreeMap<String, u64>,
-    /// Responses that continue or repeat an earlier one of their turn.
-    pub continued: u64,
+    /// Responses to requests that repeat or continue an earlier one of their turn.
+    pub repeated: u64,
     /// Of those, responses that ended well.
-    pub continued_well: u64,
+    pub repeated_well: u64,
     /// Input tokens, as far as they were told.
     pub tokens_in: u64,
     /// Output tokens, likewise.
@@ -217,14 +217,20 @@ pub struct Sums {
 }
 
 impl Sums {
+    /// Returns the number of turns: requests of users, however often a client repeated them.
+    #[must_use]
+    pub fn turns(&self) -> u64 {
+        self.count.saturating_sub(self.repeated)
+    }
+
     /// Adds others.
     pub fn add(&mut self, other: &Self) {
         self.count += other.count;
         for (reason, count) in &other.reasons {
             *self.reasons.entry(reason.clone()).or_default() += count;
         }
-        self.continued += other.continued;
-        self.continued_well += other.continued_well;
+        self.repeated += other.repeated;
+        self.repeated_well += other.repeated_well;
         self.tokens_in += other.tokens_in;
         self.tokens_out += other.tokens_out;
         self.tokens_reasoning += other.tokens_reasoning;

@@ -229,12 +229,12 @@ fn like<'a>(row: &Row<'a>) -> Like<'a> {
 fn count_into(alike: &mut Alike, row: &Row<'_>, sign: i64) {
     let record = row.record;
     let Alike { numbers, reason, .. } = alike;
-    let continued = record.attempt > 1;
-    let well = continued && reason.is_some_and(Reason::is_success);
+    let repeated = record.attempt > 1;
+    let well = repeated && reason.is_some_and(Reason::is_success);
     let out = tokens(record.tokens_out);
     let named: [i64; NAMED] = [
         1,
-        i64::from(continued),
+        i64::from(repeated),
         i64::from(well),
         tokens(record.tokens_in),
         out,
@@ -292,8 +292,8 @@ pub(crate) fn sums(reason: &str, numbers: &Numbers) -> Sums {
     Sums {
         count,
         reasons: [(reason.to_owned(), count)].into(),
-        continued: next(),
-        continued_well: next(),
+        repeated: next(),
+        repeated_well: next(),
         tokens_in: next(),
         tokens_out: next(),
         tokens_reasoning: next(),

@@ -131,6 +131,17 @@ pub struct Recovery {
     pub missing: u64,
 }
 
+/// State of a spool's directory before it is opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// It would be made.
+    Missing,
+    /// It can be opened.
+    Free,
+    /// Another process has it open.
+    InUse,
+}
+
 /// How the spool is.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Status {
@@ -266,6 +277,14 @@ impl Spool {
                 source,
             })?;
         Ok((Self { inner, syncer: Some(syncer) }, recovery))
+    }
+
+    /// Checks the directory of a spool without creating, changing or keeping anything.
+    ///
+    /// # Errors
+    /// The directory, or the one that it would be made in, cannot be written.
+    pub fn check(dir: &Path) -> Result<State, Error> {
+        files::check(dir)
     }
 
     /// Whether new work may be taken.

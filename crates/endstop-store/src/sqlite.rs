@@ -27,6 +27,13 @@ use crate::query::{Period, Query, Report, Wanted, WordSeen};
 use crate::rollup::{Changes, Found, Gathering, Known, PARTS};
 use crate::sql::{Flavor, Sql, Value, glob_pattern};
 
+/// Returns the file of a SQLite store; `None` for one in memory, and for other stores.
+pub(crate) fn file(url: &str) -> Option<&Path> {
+    let file = url.strip_prefix("sqlite:")?;
+    let file = file.strip_prefix("//").unwrap_or(file);
+    (!file.is_empty() && !file.contains(['?', '\0']) && file != ":memory:").then(|| Path::new(file))
+}
+
 /// Opens `sqlite:FILE` or `sqlite::memory:`.
 pub(crate) fn open(url: &str, options: &Options) -> Result<Box<dyn Backend>, Error> {
     let file = url.strip_prefix("sqlite:").unwrap_or_default();
@@ -264,6 +271,10 @@ impl ToSql for Cell<'_> {
 }
 
 impl Backend for Sqlite {
+    fn ping(&mut self) -> Result<(), Error> {
+        self.read(&Sql::new(&flavor(), "SELECT count(*) FROM sqlite_master")).map(drop)
+    }
+
     fn migrate(&mut self) -> Result<Vec<String>, Error> {
         let store = self.store.clone();
         let foreign = self.write(|connection, _, _| {
@@ -514,7 +525,12 @@ pub(crate) fn failure(store: &str, error: rusqlite::Error) -> Error {
             Error::Query("it took too long: ask for a shorter period, or for less".to_owned())
         }
         Some(ErrorCode::NotADatabase) => {
-            Error::Refused { store, why: "the file is no SQLite database".to_owned() }
+            let why = "the file is not a SQLite database; name another file, or move it away";
+            Error::Damaged { store, why: why.to_owned() }
+        }
+        Some(ErrorCode::DatabaseCorrupt) => {
+            let why = format!("{said}; move the file away, and a restart makes a new one");
+            Error::Damaged { store, why }
         }
         Some(ErrorCode::ReadOnly | ErrorCode::PermissionDenied | ErrorCode::CannotOpen) => {
             let why = format!("{said}; is its directory there, and may this user write to it?");

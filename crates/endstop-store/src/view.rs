@@ -1,9 +1,61 @@
-//! A report as programs read it: the sums, and what is made of them.
+//! Endings and reports as programs read them.
 
-use endstop::Reason;
+use endstop::{Reason, Record};
+use serde::Serialize;
 use serde_json::{Map, Value, json};
 
+use crate::backend::Stored;
 use crate::query::{Buckets, Dimension, Group, Query, Report, Sums};
+
+/// One ending as programs read it: the same JSON in a log, on a stream of endings, from the memory of a
+/// gateway and from a store.
+///
+/// ```
+/// use endstop::Record;
+/// use endstop_store::Stored;
+/// use endstop_store::view::EndingView;
+///
+/// let record = Record { id: "0192".into(), ..Record::default() };
+/// let stored = Stored { record: record.clone(), sequence: 1, ..Stored::default() };
+/// let json = |view: EndingView<'_>| serde_json::to_value(view).unwrap();
+/// assert_eq!(json(EndingView::from(&record)), json(EndingView::from(&stored)));
+/// ```
+#[derive(Clone, Debug, Serialize)]
+pub struct EndingView<'a> {
+    #[serde(flatten)]
+    record: &'a Record,
+    /// Explanation for people.
+    sentence: String,
+    /// The reason before newer rules judged it again.
+    previous_reason: Option<&'a str>,
+    /// The finish reason by then.
+    previous_finish_reason: Option<&'a str>,
+    /// The version of the rules by then.
+    previous_rules: Option<u32>,
+}
+
+impl<'a> From<&'a Record> for EndingView<'a> {
+    fn from(record: &'a Record) -> Self {
+        Self {
+            record,
+            sentence: record.sentence(),
+            previous_reason: None,
+            previous_finish_reason: None,
+            previous_rules: None,
+        }
+    }
+}
+
+impl<'a> From<&'a Stored> for EndingView<'a> {
+    fn from(stored: &'a Stored) -> Self {
+        Self {
+            previous_reason: stored.previous_reason.as_deref(),
+            previous_finish_reason: stored.previous_finish_reason.as_deref(),
+            previous_rules: stored.previous_rules,
+            ..Self::from(&stored.record)
+        }
+    }
+}
 
 /// Shares of all responses that people ask for, and the reasons that each counts.
 pub const SHARES: [(&str, &[Reason]); 9] = [
@@ -61,10 +113,11 @@ fn of_sums(sums: &Sums) -> Vec<(&'static str, Value)> {
         ("count", json!(sums.count)),
         ("reasons", json!(sums.reasons)),
         ("shares", Value::Object(shares)),
-        ("continued", json!(sums.continued)),
-        ("continued_share", json!(ratio(sums.continued, sums.count))),
-        ("continued_well", json!(sums.continued_well)),
-        ("continued_well_share", json!(ratio(sums.continued_well, sums.continued))),
+        ("turns", json!(sums.turns())),
+        ("repeated", json!(sums.repeated)),
+        ("repeated_share", json!(ratio(sums.repeated, sums.count))),
+        ("repeated_well", json!(sums.repeated_well)),
+        ("repeated_well_share", json!(ratio(sums.repeated_well, sums.repeated))),
         ("tokens_in", json!(sums.tokens_in)),
         ("tokens_out", json!(sums.tokens_out)),
         ("tokens_reasoning", json!(sums.tokens_reasoning)),

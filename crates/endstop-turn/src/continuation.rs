@@ -509,7 +509,7 @@ fn pending(
         TurnInput::Prepared => dispatch(turn, next, trace),
         TurnInput::Tick if turn.is_out_of_time() => turn.out_of(Limit::WallTime, trace),
         TurnInput::Unavailable => {
-            let sentence = "this provider or model cannot continue it";
+            let sentence = "this provider or model cannot continue the answer";
             turn.close(TurnEnd::Unavailable, Completeness::Partial, sentence, None, trace)
         }
         TurnInput::Ended(_)
@@ -554,7 +554,7 @@ fn executing(input: TurnInput<'_>, turn: &mut TurnData, trace: &mut Trace) -> (S
             dispatch(turn, next, trace)
         }
         TurnInput::ToolsLost => {
-            let sentence = "it is unknown how far the tools ran, and they are not run twice";
+            let sentence = "some tools may have run already, so they are not run again";
             turn.close(TurnEnd::ToolsLost, Completeness::Partial, sentence, None, trace)
         }
         TurnInput::Tick if turn.is_out_of_time() => turn.out_of(Limit::WallTime, trace),

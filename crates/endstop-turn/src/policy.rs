@@ -42,7 +42,6 @@ pub use limits::{
     AgentChange, AgentLimits, Budget, Counter, Left, Limit, MIN_CAP, Money, Price, Spent,
 };
 pub use piece::Piece;
-pub(crate) use piece::hash;
 use remedy::remedy_given;
 pub use remedy::{Delivery, Remedy, remedy};
 pub use report::TerminationReport;

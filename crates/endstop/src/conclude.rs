@@ -2,8 +2,8 @@
 
 use std::cmp::Ordering;
 
-use crate::dialect::Proof;
 use crate::dialect::errors::RawError;
+use crate::dialect::Proof;
 use crate::ending::{ChoiceEnding, Closed, Confidence, Ending, Reason, Said, Shown, TransportEnd};
 use crate::facts::Choice;
 use crate::fault::{Fault, FaultForm};
@@ -47,18 +47,17 @@ impl State {
             .iter()
             .map(|choice| self.judge(choice, shown(choice), closed))
             .collect();
-        if choices.is_empty() {
-            let nothing = Choice::default();
-            choices.push(self.judge(&nothing, shown(&nothing), closed));
-        }
         let worst = choices.iter().enumerate().max_by_key(|(index, choice)| {
             (choice.reason, std::cmp::Reverse(choice.confidence), std::cmp::Reverse(*index))
         });
-        let Some(ChoiceEnding { said, shown, reason, confidence, sentence, .. }) =
-            worst.map(|(_, choice)| choice.clone())
-        else {
-            unreachable!("there is always a choice")
-        };
+        let worst = worst.map(|(_, choice)| choice.clone());
+        let worst = worst.unwrap_or_else(|| {
+            let nothing = Choice::default();
+            let judged = self.judge(&nothing, shown(&nothing), closed);
+            choices.push(judged.clone());
+            judged
+        });
+        let ChoiceEnding { said, shown, reason, confidence, sentence, .. } = worst;
         let mut ending = Ending {
             provider: self.wire.provider().to_owned(),
             dialect: self.wire.profile.dialect.id.into(),
@@ -174,10 +173,12 @@ impl State {
     }
 
     /// Reports whether the finish reason of a choice makes up for a missing end marker. A success
-    /// does not if the list of events was never closed.
+    /// does not if the list of events was never closed, or if reading stopped before the end: the part
+    /// that was not read can hold anything.
     fn word_suffices(&self, choice: &Choice, closed: Closed) -> bool {
         let proof = self.wire.profile.proof;
-        let whole = !(self.flags.unclosed_list && choice.says_success());
+        let unread = self.flags.unclosed_list || self.broken.is_some();
+        let whole = !(unread && choice.says_success());
         whole && choice.word_suffices(proof, closed, self.flags.cut_event)
     }
 

@@ -43,7 +43,7 @@ pub use openai_chat::DIALECT as OPENAI_CHAT;
 pub use openai_responses::DIALECT as OPENAI_RESPONSES;
 
 pub use crate::event::Word;
-pub use crate::fault::{At, ErrorPattern, class, message, name, status};
+pub use crate::fault::{At, ErrorPattern, pattern};
 pub use crate::frame::{Frame, FrameKind, Framing};
 pub use crate::gateway_error::{ErrorEnd, ErrorShape, GatewayError, KeepAlive, LastEvent};
 pub use crate::shape::Probe;

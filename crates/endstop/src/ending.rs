@@ -161,6 +161,8 @@ pub enum Unreachable {
     Tls,
     /// A proxy refused the connection.
     Proxy,
+    /// Our process had no free file descriptor.
+    Exhausted,
     /// Any other cause.
     Other,
 }
@@ -218,7 +220,7 @@ pub enum Closed {
 
 impl Closed {
     /// All values.
-    pub const ALL: [Self; 23] = [
+    pub const ALL: [Self; 24] = [
         Self::Open,
         Self::Proven,
         Self::Eof,
@@ -229,6 +231,7 @@ impl Closed {
         Self::Unreachable(Unreachable::Blocked),
         Self::Unreachable(Unreachable::Tls),
         Self::Unreachable(Unreachable::Proxy),
+        Self::Unreachable(Unreachable::Exhausted),
         Self::Unreachable(Unreachable::Other),
         Self::TimedOut(Timer::Connect),
         Self::TimedOut(Timer::FirstByte),
@@ -264,6 +267,7 @@ impl Closed {
             Self::Unreachable(Unreachable::Blocked) => "unreachable_blocked",
             Self::Unreachable(Unreachable::Tls) => "unreachable_tls",
             Self::Unreachable(Unreachable::Proxy) => "unreachable_proxy",
+            Self::Unreachable(Unreachable::Exhausted) => "unreachable_exhausted",
             Self::Unreachable(Unreachable::Other) => "unreachable",
             Self::TimedOut(Timer::Connect) => "timed_out_connect",
             Self::TimedOut(Timer::FirstByte) => "timed_out_first_byte",
@@ -289,14 +293,14 @@ impl Closed {
             Self::Open => "still open",
             Self::Proven => "closed normally, with the provider's end marker or a complete body",
             Self::Eof => "closed without the provider's end marker",
-            Self::Reset => "broken off",
+            Self::Reset => "reset",
             Self::Truncated => "closed inside a chunk, or before the declared length",
             Self::Unreachable(_) => "never opened",
-            Self::TimedOut(Timer::Connect) => "not opened before the timeout",
-            Self::TimedOut(Timer::FirstByte) => "silent until the timeout for the first byte",
-            Self::TimedOut(Timer::Idle) => "silent until the timeout between two chunks",
-            Self::TimedOut(Timer::Total) => "open until the timeout for the whole response",
-            Self::TimedOut(Timer::ClientWrite) => "not read by the client before the timeout",
+            Self::TimedOut(Timer::Connect) => "timed out while connecting",
+            Self::TimedOut(Timer::FirstByte) => "timed out waiting for the first byte",
+            Self::TimedOut(Timer::Idle) => "timed out waiting for the next chunk",
+            Self::TimedOut(Timer::Total) => "timed out before the response was complete",
+            Self::TimedOut(Timer::ClientWrite) => "timed out because the client stopped reading",
             Self::ClientGone | Self::Dropped => "closed by the client",
             Self::Error => "closed after an error from the provider",
             Self::Oversize => "no longer read, because an event was too large",
@@ -387,6 +391,9 @@ pub struct Shown {
     /// well, these are calls without parameters.
     #[serde(skip_serializing_if = "is_default")]
     pub bare_tool_calls: u32,
+    /// Number of tool calls of which nothing shows whether the caller or the provider runs them.
+    #[serde(skip_serializing_if = "is_default")]
+    pub unclear_tool_calls: u32,
     /// The provider waits for approval before it runs a server-side tool.
     #[serde(skip_serializing_if = "is_default")]
     pub approval: bool,
@@ -462,6 +469,7 @@ impl Shown {
             (self.malformed_tool_calls > 0, "malformed_tool_call"),
             (self.nameless_tool_calls > 0, "nameless_tool_call"),
             (self.bare_tool_calls > 0, "bare_tool_call"),
+            (self.unclear_tool_calls > 0, "unclear_tool_call"),
             (self.approval, "approval"),
             (self.stop_sequence, "stop_sequence"),
             (self.unfinished_content, "unfinished_content"),
@@ -737,6 +745,7 @@ impl Ending {
             (Closed::Unreachable(Unreachable::Blocked), _) => "blocked_target",
             (Closed::Unreachable(Unreachable::Tls), _) => "tls_error",
             (Closed::Unreachable(Unreachable::Proxy), _) => "proxy_error",
+            (Closed::Unreachable(Unreachable::Exhausted), _) => "out_of_descriptors",
             (Closed::Unreachable(Unreachable::Refused | Unreachable::Other), _) => {
                 "upstream_unreachable"
             }

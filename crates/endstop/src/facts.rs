@@ -2,15 +2,17 @@
 
 use std::hash::{DefaultHasher, Hasher as _};
 
-use crate::dialect::partial_args::{PartialArgs, Piece};
+use crate::dialect::partial_args::{MAX_BYTES, PartialArgs, Piece};
 use crate::dialect::{CallsClose, Proof, Wins};
 use crate::ending::{Closed, Detail, Reason, SafetyRating, Said, Shown, Usage};
 use crate::event::{Event, Word};
 use crate::fault::Fault;
+use crate::hash::Fnv;
 use crate::json::{JsonState, Scanner, is_space};
 use crate::provider::Wire;
 use crate::text::{DETAIL_CAP, WORD_CAP, clean};
 use crate::verdict::Meaning;
+use crate::work::count;
 use crate::{ChoiceMark, Limits};
 
 /// Maximum number of details of one response.
@@ -37,6 +39,10 @@ pub(crate) struct Facts {
     pub(crate) past_end: bool,
     pub(crate) late_event: bool,
     pub(crate) excess: u32,
+    /// Number of changes that can matter to a gate for tool calls.
+    pub(crate) changes: u64,
+    /// Size of the arguments that came at paths.
+    partial_bytes: usize,
     /// A finish reason came, for at least one choice.
     any_said: bool,
     begun: bool,
@@ -54,6 +60,8 @@ pub(crate) struct Choice {
     other_content: bool,
     /// Content came after the last finish reason.
     pub(crate) went_on: bool,
+    /// Content came after a finish reason, so a finish reason does not show the end.
+    resumed: bool,
     marks: Marks,
     calls: Vec<Call>,
     growing_text: Growing,
@@ -69,6 +77,8 @@ pub(crate) struct Marks {
     pub(crate) stop_sequence: bool,
     /// Part of the answer is marked as incomplete.
     pub(crate) unfinished_content: bool,
+    /// Part of the answer ended as still in progress, and its final state has not come.
+    pub(crate) open_content: bool,
     /// A guardrail intervened.
     pub(crate) guardrail: bool,
     /// The provider reported a failure of its engine.
@@ -90,6 +100,8 @@ struct Call {
     has_arguments: bool,
     /// Hash of the arguments so far.
     sum: Sum,
+    /// Length of the arguments so far, in bytes.
+    length: usize,
     growing: Growing,
     /// The arguments are JSON but not an object.
     odd: bool,
@@ -108,6 +120,11 @@ struct Call {
     /// The provider sent two names or two versions of the arguments, or part of the call is
     /// unreadable.
     conflict: bool,
+    /// Nothing shows whether the caller or the provider runs the call.
+    unclear: bool,
+    /// The arguments have ended or came with the start, so a client could run the call before its
+    /// block is closed.
+    settled: bool,
     closed: bool,
 }
 
@@ -119,22 +136,16 @@ pub(crate) struct Kinds {
     pub(crate) refusal: bool,
 }
 
-/// FNV-1a hash of text that comes in parts, to compare texts without storing them.
+/// Hash of text that comes in parts, to compare texts without storing them.
 ///
 /// It ignores white space, because some providers reformat JSON.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Sum(u64);
-
-impl Default for Sum {
-    fn default() -> Self {
-        Self(0xcbf2_9ce4_8422_2325)
-    }
-}
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Sum(Fnv);
 
 impl Sum {
     fn add(self, text: &str) -> Self {
         let bytes = text.bytes().filter(|byte| !is_space(*byte));
-        Self(bytes.fold(self.0, |sum, byte| (sum ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)))
+        Self(bytes.fold(self.0, |sum, byte| sum.mix(u64::from(byte))))
     }
 }
 
@@ -151,6 +162,7 @@ struct Growing {
 impl Growing {
     /// Returns the new part of an event's text.
     fn news<'t>(&mut self, told: &'t str) -> &'t str {
+        count(self.length.min(told.len()));
         let known = told.get(..self.length);
         let extends = known.is_some_and(|known| Sum::default().add(known) == self.sum);
         if self.length > 0 && !told.is_empty() {
@@ -213,6 +225,7 @@ impl Facts {
                 }
             }
             Event::ToolCallEnd { choice, call } => {
+                self.changes += 1;
                 // Some providers reuse a number. The event means the newest open call.
                 let of = self.choices.iter_mut().filter(|known| known.index == *choice);
                 let mut calls = of.flat_map(|known| known.calls.iter_mut().rev());
@@ -256,13 +269,14 @@ impl Facts {
     pub(crate) fn choice_mut(&mut self, index: u32, limits: &Limits) -> Option<&mut Choice> {
         let position = match self.choices.get(index as usize) {
             Some(choice) if choice.index == index => index as usize,
-            _ => match self.choices.iter().position(|choice| choice.index == index) {
+            _ => match self.position(index) {
                 Some(position) => position,
                 None if self.choices.len() >= limits.choices => {
                     self.excess = self.excess.saturating_add(1);
                     return None;
                 }
                 None => {
+                    self.changes += 1;
                     self.choices.push(Choice { index, ..Choice::default() });
                     self.choices.len() - 1
                 }
@@ -361,6 +375,45 @@ impl Facts {
         }
     }
 
+    /// Returns the part of complete arguments that has not come yet. If they contradict what came,
+    /// records that and returns nothing.
+    pub(crate) fn missing_arguments<'t>(
+        &mut self,
+        index: u32,
+        number: u32,
+        told: &'t str,
+    ) -> &'t str {
+        let Some(call) = self.call_mut(index, number) else { return "" };
+        let known = told.get(..call.length);
+        if known.is_some_and(|known| Sum::default().add(known) == call.sum) {
+            return told.get(call.length..).unwrap_or_default();
+        }
+        call.conflict |= call.sum != Sum::default().add(told);
+        ""
+    }
+
+    /// Records that nothing shows who runs a call.
+    pub(crate) fn note_unclear(&mut self, index: u32, number: u32) {
+        if let Some(call) = self.call_mut(index, number) {
+            call.unclear = true;
+        }
+    }
+
+    /// Returns the calls before this number of which nothing shows who runs them.
+    pub(crate) fn unclear_calls(&self, index: u32, before: u32, name: Option<&str>) -> Vec<u32> {
+        let calls = self.choice(index).map(|choice| choice.calls.as_slice()).unwrap_or_default();
+        let fits = |call: &&Call| name.is_none_or(|name| call.name == hash(name));
+        let unclear = calls.iter().filter(|call| call.unclear && call.number < before);
+        unclear.filter(fits).map(|call| call.number).collect()
+    }
+
+    /// Records that a client could run a call although its block is open.
+    pub(crate) fn settle_call(&mut self, index: u32, number: u32) {
+        if let Some(call) = self.call_mut(index, number) {
+            call.settled = true;
+        }
+    }
+
     pub(crate) fn reopen_call(&mut self, index: u32, number: u32) {
         if let Some(call) = self.call_mut(index, number) {
             call.closed = false;
@@ -399,9 +452,15 @@ impl Facts {
 
     /// Adds parts of arguments that come at paths.
     pub(crate) fn push_partial(&mut self, index: u32, number: u32, pieces: &[Piece<'_>]) {
+        self.partial_bytes += pieces.iter().map(Piece::size).sum::<usize>();
+        let fits = self.partial_bytes <= MAX_BYTES;
         if let Some(call) = self.call_mut(index, number) {
             let partial = call.partial.get_or_insert_default();
-            pieces.iter().for_each(|piece| partial.push(piece));
+            if fits {
+                pieces.iter().for_each(|piece| partial.push(piece));
+            } else {
+                partial.spoil();
+            }
         }
     }
 
@@ -409,10 +468,11 @@ impl Facts {
         self.call(index, number)?.partial.as_deref()
     }
 
-    /// Returns the calls that take free text.
+    /// Returns the calls for the caller that take free text.
     pub(crate) fn text_calls(&self, index: u32) -> Vec<u32> {
         let calls = self.choice(index).map(|choice| choice.calls.as_slice()).unwrap_or_default();
-        calls.iter().filter(|call| call.takes_text).map(|call| call.number).collect()
+        let own = calls.iter().filter(|call| call.takes_text && !call.by_provider);
+        own.map(|call| call.number).collect()
     }
 
     /// Returns the number of the call with this id.
@@ -427,6 +487,30 @@ impl Facts {
         u32::try_from(count).unwrap_or(u32::MAX)
     }
 
+    /// Reports whether two readings of one frame agree on finish reasons, tool calls and the end.
+    pub(crate) fn agrees_with(&self, other: &Self) -> bool {
+        self.proven == other.proven
+            && self.choices.len() == other.choices.len()
+            && self.choices.iter().zip(&other.choices).all(|(one, other)| one.agrees_with(other))
+    }
+
+    /// Records that a parser can read a frame in another way: no tool call of either reading may run,
+    /// and the less complete of two finish reasons counts.
+    pub(crate) fn doubt(&mut self, readings: [&Self; 2], wire: &Wire, limits: &Limits) {
+        self.changes += 1;
+        for choice in readings.iter().flat_map(|facts| &facts.choices) {
+            for call in choice.own_calls() {
+                self.spoil_call(choice.index, call.number, limits);
+            }
+            let Some(known) = self.choice_mut(choice.index, limits) else { continue };
+            if let (Some(_), Some(said), Some(meaning)) =
+                (&known.said, &choice.said, choice.meaning)
+            {
+                known.say(said.clone(), meaning, wire.profile.dialect.wins);
+            }
+        }
+    }
+
     fn choice(&self, index: u32) -> Option<&Choice> {
         match self.choices.get(index as usize) {
             Some(choice) if choice.index == index => Some(choice),
@@ -434,13 +518,23 @@ impl Facts {
         }
     }
 
+    /// Searches for a choice whose place is not its number.
+    fn position(&self, index: u32) -> Option<usize> {
+        count(self.choices.len());
+        self.choices.iter().position(|choice| choice.index == index)
+    }
+
     fn call(&self, index: u32, number: u32) -> Option<&Call> {
-        self.choice(index)?.calls.iter().rev().find(|call| call.number == number)
+        let calls = &self.choice(index)?.calls;
+        count(calls.len());
+        calls.iter().rev().find(|call| call.number == number)
     }
 
     fn call_mut(&mut self, index: u32, number: u32) -> Option<&mut Call> {
-        let position = self.choices.iter().position(|choice| choice.index == index)?;
+        self.changes += 1;
+        let position = self.position(index)?;
         let choice = self.choices.get_mut(position)?;
+        count(choice.calls.len());
         choice.calls.iter_mut().rev().find(|call| call.number == number)
     }
 
@@ -459,17 +553,19 @@ impl Facts {
     fn content(&mut self, index: u32, limits: &Limits, set: impl FnOnce(&mut Choice)) {
         self.late_event |= self.past_end;
         if let Some(choice) = self.choice_mut(index, limits) {
-            choice.went_on = choice.said.is_some();
+            choice.go_on();
             set(choice);
         }
     }
 
     fn start_call(&mut self, index: u32, number: u32, id: &str, name: &str, limits: &Limits) {
         self.late_event |= self.past_end;
+        self.changes += 1;
         let calls: usize = self.choices.iter().map(|choice| choice.calls.len()).sum();
         let Some(choice) = self.choice_mut(index, limits) else { return };
-        choice.went_on = choice.said.is_some();
+        choice.go_on();
         let (id, name) = (hash(id), hash(name));
+        count(choice.calls.len());
         // Some providers repeat the start of a call in every part.
         let known = choice.calls.iter_mut().rev().find(|call| call.number == number);
         if let Some(call) = known
@@ -487,6 +583,7 @@ impl Facts {
             arguments: Scanner::default(),
             has_arguments: false,
             sum: Sum::default(),
+            length: 0,
             growing: Growing::default(),
             odd: false,
             bare: false,
@@ -496,6 +593,8 @@ impl Facts {
             takes_text: false,
             name,
             conflict: false,
+            unclear: false,
+            settled: false,
             closed: false,
         });
     }
@@ -512,6 +611,7 @@ impl Facts {
             self.late_event = true;
             return;
         }
+        self.changes += 1;
         let Some(choice) = self.choice_mut(index, limits) else { return };
         choice.went_on = false;
         if wire.profile.dialect.calls_close == CallsClose::ByWord {
@@ -570,6 +670,7 @@ impl Facts {
     }
 
     fn prove(&mut self, wire: &Wire) {
+        self.changes += u64::from(!self.proven);
         self.proven = true;
         // On wires where no event closes a call, the end of the response does.
         if wire.profile.dialect.calls_close == CallsClose::ByWord {
@@ -603,6 +704,12 @@ impl Facts {
 }
 
 impl Choice {
+    /// Records that content comes.
+    fn go_on(&mut self) {
+        self.went_on = self.said.is_some();
+        self.resumed |= self.went_on;
+    }
+
     /// Records a finish reason. Of two different ones, the less complete counts, except for fields
     /// that only add detail.
     fn say(&mut self, said: Said, meaning: Meaning, wins: Wins) {
@@ -645,14 +752,30 @@ impl Choice {
         match proof {
             Proof::Event => false,
             Proof::Marker(_) | Proof::Silent => true,
-            // The end of the body is part of the proof. Without it, no tool call may run.
+            // The end of the body is part of the proof. Without it, no tool call may run. Nor does
+            // the finish reason show the end if the body ended inside an event, or if the
+            // connection broke after the provider had gone on once.
             Proof::Word => {
                 let ended = matches!(closed, Closed::Open | Closed::Proven | Closed::Eof);
-                let whole = ended && !cut_event && !self.went_on;
                 let calls = self.own_calls().next().is_some();
-                whole || !calls || !self.says_success()
+                let whole = match calls {
+                    true => ended && !self.went_on,
+                    false => ended || !self.resumed,
+                };
+                whole && !cut_event || !self.says_success()
             }
         }
+    }
+
+    fn agrees_with(&self, other: &Self) -> bool {
+        let same = |(one, other): (&Call, &Call)| {
+            (one.number, one.id, one.name, one.sum, one.closed, one.by_provider)
+                == (other.number, other.id, other.name, other.sum, other.closed, other.by_provider)
+        };
+        self.index == other.index
+            && self.said == other.said
+            && self.calls.len() == other.calls.len()
+            && self.calls.iter().zip(&other.calls).all(same)
     }
 
     /// Returns the tool calls for the caller.
@@ -683,6 +806,7 @@ impl Call {
         self.has_arguments |= !arguments.is_empty();
         self.bare = false;
         self.sum = self.sum.add(arguments);
+        self.length += arguments.len();
         for byte in arguments.bytes().filter(|byte| !is_space(*byte)) {
             let Some(length) = self.null else { break };
             let matches = b"null".get(usize::from(length)) == Some(&byte);
@@ -720,6 +844,7 @@ impl Call {
 impl Choice {
     /// Returns the progress of the tool calls in this choice.
     pub(crate) fn mark(&self) -> ChoiceMark {
+        count(4 * self.calls.len());
         let count = |of: fn(&Call) -> bool| {
             let calls = self.calls.iter().filter(|call| of(call)).count();
             u32::try_from(calls).unwrap_or(u32::MAX)
@@ -728,8 +853,9 @@ impl Choice {
         ChoiceMark {
             index: self.index,
             begun: count(|_| true) - by_provider,
-            whole: count(|call| !call.by_provider && call.is_whole()),
-            closed: count(|call| !call.by_provider && call.closed),
+            // Another reader may see a complete call where this one sees a contradiction.
+            whole: count(|call| !call.by_provider && (call.is_whole() || call.conflict)),
+            closed: count(|call| !call.by_provider && (call.closed || call.settled)),
             by_provider,
             said: self.said.is_some(),
         }
@@ -747,7 +873,7 @@ impl Choice {
             refusal: self.refusal,
             other_content: self.other_content || served,
             stop_sequence: self.marks.stop_sequence,
-            unfinished_content: self.marks.unfinished_content,
+            unfinished_content: self.marks.unfinished_content || self.marks.open_content,
             guardrail: self.marks.guardrail,
             breakdown: self.marks.breakdown,
             contradiction: self.marks.contradiction,
@@ -757,6 +883,7 @@ impl Choice {
             malformed_tool_calls: count(Call::is_malformed),
             nameless_tool_calls: count(|call| call.name.is_none()),
             bare_tool_calls: count(|call| call.closed && call.is_bare()),
+            unclear_tool_calls: count(|call| call.unclear),
             ..Shown::default()
         }
     }
@@ -788,7 +915,8 @@ mod tests {
         assert_eq!(sum("{\"a\": 1}"), sum("{\"a\":1}"));
         assert_eq!(sum("a").add("b"), sum("ab"));
         let texts: Vec<String> = (0..2000).map(|number| format!("{{\"a\":{number}}}")).collect();
-        let sums: std::collections::BTreeSet<u64> = texts.iter().map(|text| sum(text).0).collect();
+        let sums: std::collections::BTreeSet<u64> =
+            texts.iter().map(|text| sum(text).0.value()).collect();
         assert_eq!(sums.len(), texts.len());
     }
 }

@@ -209,26 +209,31 @@ pub enum At {
     Status,
 }
 
-/// Returns a pattern for a name.
-#[must_use]
-pub const fn name(is: &'static str, kind: FaultKind) -> ErrorPattern {
-    ErrorPattern { at: At::Name, is, kind }
-}
+/// Constructors of [`ErrorPattern`], short because tables have many.
+pub mod pattern {
+    use super::{At, ErrorPattern, FaultKind};
 
-/// Returns a pattern for a name that is too general to decide if another pattern matches.
-#[must_use]
-pub const fn class(is: &'static str, kind: FaultKind) -> ErrorPattern {
-    ErrorPattern { at: At::Class, is, kind }
-}
+    /// Returns a pattern for a name.
+    #[must_use]
+    pub const fn name(is: &'static str, kind: FaultKind) -> ErrorPattern {
+        ErrorPattern { at: At::Name, is, kind }
+    }
 
-/// Returns a pattern for an HTTP status.
-#[must_use]
-pub const fn status(is: &'static str, kind: FaultKind) -> ErrorPattern {
-    ErrorPattern { at: At::Status, is, kind }
-}
+    /// Returns a pattern for a name that is too general to decide if another pattern matches.
+    #[must_use]
+    pub const fn class(is: &'static str, kind: FaultKind) -> ErrorPattern {
+        ErrorPattern { at: At::Class, is, kind }
+    }
 
-/// Returns a pattern for a part of the message.
-#[must_use]
-pub const fn message(is: &'static str, kind: FaultKind) -> ErrorPattern {
-    ErrorPattern { at: At::Message, is, kind }
+    /// Returns a pattern for an HTTP status.
+    #[must_use]
+    pub const fn status(is: &'static str, kind: FaultKind) -> ErrorPattern {
+        ErrorPattern { at: At::Status, is, kind }
+    }
+
+    /// Returns a pattern for a part of the message.
+    #[must_use]
+    pub const fn message(is: &'static str, kind: FaultKind) -> ErrorPattern {
+        ErrorPattern { at: At::Message, is, kind }
+    }
 }

@@ -5,6 +5,7 @@
 
 pub mod array;
 pub mod aws;
+mod body;
 pub mod framer;
 pub mod lines;
 pub mod sse;

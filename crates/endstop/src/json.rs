@@ -86,6 +86,12 @@ impl Scanner {
     /// Reads until the value is complete or broken, or until the last byte. Returns the number of
     /// bytes read.
     pub(crate) fn push_until_end(&mut self, bytes: &[u8]) -> usize {
+        let read = self.read_until_end(bytes);
+        crate::work::count(read);
+        read
+    }
+
+    fn read_until_end(&mut self, bytes: &[u8]) -> usize {
         let mut read = 0;
         while let Some(&byte) = bytes.get(read) {
             if let At::String(role) = self.at {

@@ -68,6 +68,7 @@
 //! - `jsonschema`: checks the arguments of tool calls against a JSON Schema.
 
 #![forbid(unsafe_code)]
+#![warn(clippy::unreachable)]
 
 pub mod dialect;
 pub mod next_request;
@@ -84,6 +85,8 @@ pub mod frame;
 #[cfg(any(test, fuzzing))]
 #[doc(hidden)]
 pub mod fuzzing;
+#[doc(hidden)]
+pub mod hash;
 #[doc(hidden)]
 pub mod text;
 
@@ -107,6 +110,7 @@ mod verdict;
 mod version;
 mod watched;
 mod wire;
+mod work;
 
 pub use collect::{Answer, Collector};
 pub use ending::{
@@ -122,7 +126,7 @@ pub use nearest::nearest;
 pub use provider::{Profile, Provider, Wire};
 pub use reader::{Head, Limits, Reader, Watcher};
 pub use record::Record;
-pub use request::RequestInfo;
+pub use request::{Purpose, RequestInfo};
 pub use watched::Watched;
 
 /// Runs the example of the README as a test.

@@ -22,6 +22,19 @@ impl Mark<'_> {
         self.facts.choices.iter().map(Choice::mark)
     }
 
+    /// Returns a number that is the same as long as nothing changes in the calls, the finish reasons
+    /// and the end marker. [`Mark::choices`] looks at every call; this does not.
+    #[must_use]
+    pub fn changes(&self) -> u64 {
+        self.facts.changes
+    }
+
+    /// Returns the number of choices with a finish reason.
+    #[must_use]
+    pub fn said(&self) -> usize {
+        self.facts.choices.iter().filter(|choice| choice.said.is_some()).count()
+    }
+
     /// Reports whether at least one choice has a finish reason.
     #[must_use]
     pub fn has_word(&self) -> bool {
@@ -52,7 +65,7 @@ pub struct ChoiceMark {
     pub begun: u32,
     /// Number of these calls with complete arguments.
     pub whole: u32,
-    /// Number of these calls with a closed block.
+    /// Number of these calls with a closed block, or whose arguments have ended.
     pub closed: u32,
     /// Number of calls that the provider runs itself.
     pub by_provider: u32,

@@ -2,9 +2,11 @@
 //! duplicate keys and numbers out of range.
 //!
 //! Providers send such JSON, and other parsers accept it: an unpaired surrogate becomes U+FFFD, and
-//! the last of two equal keys counts.
+//! the last of two equal keys counts. A few parsers take the first one, so that reading is given as
+//! well if it differs.
 
 use std::borrow::Cow;
+use std::collections::HashMap;
 
 use serde::de::{MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
@@ -15,17 +17,38 @@ use crate::json::{JsonState, Scanner};
 /// Maximum depth for the removal of duplicate keys. No wire reads values that deep.
 const MAX_DEPTH: u32 = 24;
 
+/// Of two equal keys, the one that counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Counts {
+    First,
+    Last,
+}
+
+/// Repaired JSON.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Mended {
+    /// The value with the last of equal keys.
+    pub(crate) last: Vec<u8>,
+    /// The value with the first of equal keys, if that is another one.
+    pub(crate) first: Option<Vec<u8>>,
+}
+
 /// Returns the value as JSON that `serde_json` accepts; `None` if the bytes are not complete JSON.
-pub(crate) fn mend(data: &[u8]) -> Option<Vec<u8>> {
+pub(crate) fn mend(data: &[u8]) -> Option<Mended> {
     let mut scanner = Scanner::default();
     scanner.push(data);
     if scanner.state() != JsonState::Whole {
         return None;
     }
     let text = pair_surrogates(&String::from_utf8_lossy(data));
-    let mut out = Vec::with_capacity(text.len());
-    write_last_keys(&text, &mut out, 0)?;
-    Some(out)
+    let write = |counts| {
+        let mut writer = Writer { counts, out: Vec::with_capacity(text.len()), differ: false };
+        writer.write(&text, 0)?;
+        Some(writer)
+    };
+    let Writer { out: last, differ, .. } = write(Counts::Last)?;
+    let first = if differ { write(Counts::First) } else { None };
+    Some(Mended { last, first: first.map(|writer| writer.out) })
 }
 
 /// Returns the text of a JSON string, even with unpaired surrogates; `None` if it is not a string.
@@ -112,53 +135,80 @@ impl<'de: 'a, 'a> Deserialize<'de> for Level<'a> {
     }
 }
 
-/// Writes a value without duplicate keys. The last of equal keys stays.
-fn write_last_keys(text: &str, out: &mut Vec<u8>, depth: u32) -> Option<()> {
-    if depth == MAX_DEPTH || !text.trim_start().starts_with(['{', '[']) {
-        // A number that large carries no information.
-        let endless = text.trim().parse::<f64>().is_ok_and(f64::is_infinite);
-        out.extend_from_slice(if endless { b"null" } else { text.as_bytes() });
-        return Some(());
-    }
-    match serde_json::from_str::<Level<'_>>(text).ok()? {
-        Level::Object(entries) => {
-            let entries = last_of_each(entries);
-            write_between(b"{", b"}", &entries, out, |(key, value), out| {
-                serde_json::to_writer(&mut *out, key).ok()?;
-                out.push(b':');
-                write_last_keys(value.get(), out, depth + 1)
-            })
-        }
-        Level::List(values) => write_between(b"[", b"]", &values, out, |value, out| {
-            write_last_keys(value.get(), out, depth + 1)
-        }),
-    }
+/// Writes values without duplicate keys.
+struct Writer {
+    counts: Counts,
+    out: Vec<u8>,
+    /// Whether equal keys had different values.
+    differ: bool,
 }
 
-fn last_of_each(entries: Vec<(String, &RawValue)>) -> Vec<(String, &RawValue)> {
-    let mut seen = std::collections::HashSet::new();
-    let mut last: Vec<_> =
-        entries.into_iter().rev().filter(|(key, _)| seen.insert(key.clone())).collect();
-    last.reverse();
-    last
-}
-
-fn write_between<T>(
-    open: &[u8],
-    close: &[u8],
-    items: &[T],
-    out: &mut Vec<u8>,
-    mut write: impl FnMut(&T, &mut Vec<u8>) -> Option<()>,
-) -> Option<()> {
-    out.extend_from_slice(open);
-    for (position, item) in items.iter().enumerate() {
-        if position > 0 {
-            out.push(b',');
+impl Writer {
+    fn write(&mut self, text: &str, depth: u32) -> Option<()> {
+        crate::work::count(text.len());
+        if depth == MAX_DEPTH || !text.trim_start().starts_with(['{', '[']) {
+            // A number that large carries no information.
+            let endless = text.trim().parse::<f64>().is_ok_and(f64::is_infinite);
+            self.out.extend_from_slice(if endless { b"null" } else { text.as_bytes() });
+            return Some(());
         }
-        write(item, out)?;
+        match serde_json::from_str::<Level<'_>>(text).ok()? {
+            Level::Object(entries) => {
+                let entries = self.one_of_each(entries);
+                self.write_between(b"{", b"}", &entries, |writer, (key, value)| {
+                    serde_json::to_writer(&mut writer.out, key).ok()?;
+                    writer.out.push(b':');
+                    writer.write(value.get(), depth + 1)
+                })
+            }
+            Level::List(values) => self.write_between(b"[", b"]", &values, |writer, value| {
+                writer.write(value.get(), depth + 1)
+            }),
+        }
     }
-    out.extend_from_slice(close);
-    Some(())
+
+    /// Returns the entries without those whose key counts elsewhere.
+    fn one_of_each<'a>(
+        &mut self,
+        mut entries: Vec<(String, &'a RawValue)>,
+    ) -> Vec<(String, &'a RawValue)> {
+        if self.counts == Counts::Last {
+            entries.reverse();
+        }
+        let mut seen: HashMap<String, &'a RawValue> = HashMap::with_capacity(entries.len());
+        entries.retain(|(key, value)| match seen.get(key) {
+            None => {
+                seen.insert(key.clone(), value);
+                true
+            }
+            Some(known) => {
+                self.differ |= known.get() != value.get();
+                false
+            }
+        });
+        if self.counts == Counts::Last {
+            entries.reverse();
+        }
+        entries
+    }
+
+    fn write_between<T>(
+        &mut self,
+        open: &[u8],
+        close: &[u8],
+        items: &[T],
+        mut write: impl FnMut(&mut Self, &T) -> Option<()>,
+    ) -> Option<()> {
+        self.out.extend_from_slice(open);
+        for (position, item) in items.iter().enumerate() {
+            if position > 0 {
+                self.out.push(b',');
+            }
+            write(self, item)?;
+        }
+        self.out.extend_from_slice(close);
+        Some(())
+    }
 }
 
 #[cfg(test)]
@@ -167,7 +217,7 @@ mod tests {
 
     #[track_caller]
     fn check(from: &[u8], to: Option<&str>) {
-        let mended = mend(from).map(|bytes| String::from_utf8(bytes).unwrap());
+        let mended = mend(from).map(|mended| String::from_utf8(mended.last).unwrap());
         assert_eq!(mended.as_deref(), to, "{}", String::from_utf8_lossy(from));
     }
 
@@ -177,6 +227,17 @@ mod tests {
         check(br#"{"x":[{"a":1,"\u0061":2.50}]}"#, Some(r#"{"x":[{"a":2.50}]}"#));
         check(br#" [1, {"k":"v"}] "#, Some(r#"[1,{"k":"v"}]"#));
         check(b"7", Some("7"));
+    }
+
+    #[test]
+    fn the_first_of_two_keys_is_told_where_it_differs() {
+        let first = |from: &str| {
+            let first = mend(from.as_bytes()).unwrap().first;
+            first.map(|bytes| String::from_utf8(bytes).unwrap())
+        };
+        assert_eq!(first(r#"{"a":1,"b":2,"a":3}"#).as_deref(), Some(r#"{"a":1,"b":2}"#));
+        assert_eq!(first(r#"[{"a":{"b":1,"b":1}, "a":2}]"#).as_deref(), Some(r#"[{"a":{"b":1}}]"#));
+        assert_eq!(first(r#"{"a":1,"b":2,"a":1}"#), None);
     }
 
     #[test]

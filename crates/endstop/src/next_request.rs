@@ -37,7 +37,7 @@ pub use content::{Blocks, Content, Gather};
 use edit::{Edit, is_of, lower, unsupported};
 pub use shape::{
     ConversationShape, Effort, ForcedTool, MessageList, PauseProtocol, RequestShape, Restriction,
-    Scale, Speaker, Temperature, UsageOption, effort, tokens_if_said,
+    Scale, Speaker, Temperature, UsageOption,
 };
 
 #[cfg(any(test, fuzzing))]
@@ -222,12 +222,15 @@ impl fmt::Display for Impossible {
             Self::NothingSoFar => write!(out, "the response has no text to continue"),
             Self::NoPrefill { because } | Self::NoToken { because } => out.write_str(because),
             Self::NoContent => {
-                write!(out, "the original content of the response is required but missing")
+                write!(
+                    out,
+                    "the original content of the response is missing, so it cannot be sent back"
+                )
             }
             Self::SummedUp => write!(
                 out,
-                "the provider compacted the conversation: replace the messages that its block \
-                 summarises with the block"
+                "the provider compacted the conversation: replace the messages that its \
+                 `compaction` block summarises by that block"
             ),
             Self::NoTools => write!(out, "the request declares no tools"),
             Self::LowestEffort { field } => {

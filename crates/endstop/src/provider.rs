@@ -134,6 +134,12 @@ impl Provider {
             .map(|(_, wire)| wire)
     }
 
+    /// Returns the names of the request headers that name an API version.
+    pub fn version_headers(&self) -> impl Iterator<Item = &'static str> {
+        let places = self.wires().flat_map(|wire| wire.versions).map(|version| version.at);
+        places.filter_map(|at| if let VersionAt::Header(name) = at { Some(name) } else { None })
+    }
+
     /// Reports whether it serves from this host, given with or without a port.
     #[must_use]
     pub fn serves_from(&self, host: &str) -> bool {
@@ -161,7 +167,9 @@ pub struct Profile {
     pub provider: &'static str,
     /// Wire format.
     pub dialect: &'static Dialect,
-    /// Patterns of paths: parts that a path contains in this order, separated by `*`.
+    /// Patterns of paths, in any case. The last part is the end of the path, in whole segments. `*` stands for
+    /// any text and `{id}` for a segment that is an id. A pattern that begins with `*` is a last
+    /// resort: the shape of the body, if it is known, tells more.
     pub paths: &'static [&'static str],
     /// Framing of the stream.
     pub framing: Framing,
@@ -271,6 +279,8 @@ pub struct SdkUrl {
 }
 
 /// Place of a setting of an SDK.
+///
+/// The list is closed: who prints settings must handle each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Setting {
     /// This environment variable.
@@ -279,24 +289,26 @@ pub enum Setting {
     Argument(&'static str),
 }
 
-/// Returns a base URL that SDKs read from an environment variable.
-#[must_use]
-pub const fn variable(
-    name: &'static str,
-    path: &'static str,
-    sdks: &'static [&'static str],
-) -> SdkUrl {
-    SdkUrl { setting: Setting::Variable(name), path, sdks }
-}
+impl SdkUrl {
+    /// Returns a base URL that SDKs read from an environment variable.
+    #[must_use]
+    pub const fn variable(
+        name: &'static str,
+        path: &'static str,
+        sdks: &'static [&'static str],
+    ) -> Self {
+        Self { setting: Setting::Variable(name), path, sdks }
+    }
 
-/// Returns a base URL that SDKs take as an argument of their constructor.
-#[must_use]
-pub const fn argument(
-    name: &'static str,
-    path: &'static str,
-    sdks: &'static [&'static str],
-) -> SdkUrl {
-    SdkUrl { setting: Setting::Argument(name), path, sdks }
+    /// Returns a base URL that SDKs take as an argument of their constructor.
+    #[must_use]
+    pub const fn argument(
+        name: &'static str,
+        path: &'static str,
+        sdks: &'static [&'static str],
+    ) -> Self {
+        Self { setting: Setting::Argument(name), path, sdks }
+    }
 }
 
 /// A way to resume a truncated answer, for some models.
@@ -308,16 +320,18 @@ pub struct ResumeRule {
     pub how: Resume,
 }
 
-/// Returns a rule for every model.
-#[must_use]
-pub const fn always(how: Resume) -> ResumeRule {
-    ResumeRule { models: &[], how }
-}
+impl ResumeRule {
+    /// Returns a rule for every model.
+    #[must_use]
+    pub const fn always(how: Resume) -> Self {
+        Self { models: &[], how }
+    }
 
-/// Returns a rule for models whose names contain one of these parts.
-#[must_use]
-pub const fn models(models: &'static [&'static str], how: Resume) -> ResumeRule {
-    ResumeRule { models, how }
+    /// Returns a rule for models whose names contain one of these parts.
+    #[must_use]
+    pub const fn for_models(models: &'static [&'static str], how: Resume) -> Self {
+        Self { models, how }
+    }
 }
 
 /// Way to resume a truncated answer.
@@ -592,18 +606,84 @@ impl Profile {
     fn longest_match(&self, path: &str) -> Option<usize> {
         self.paths.iter().filter(|pattern| holds(path, pattern)).map(|pattern| pattern.len()).max()
     }
+
+    /// Reports whether the path names this wire, and not only as a last resort.
+    pub(crate) fn is_named_by(&self, path: &str) -> bool {
+        self.paths.iter().any(|pattern| !pattern.starts_with('*') && holds(path, pattern))
+    }
 }
 
-/// Reports whether the text contains the parts of the pattern, in this order.
-fn holds(text: &str, pattern: &str) -> bool {
-    let mut rest = text;
-    pattern.split('*').all(|part| match rest.split_once(part) {
-        Some((_, after)) => {
+/// Reports whether the path contains the parts of the pattern, in this order, and ends with the
+/// last one. Paths below a model path are other paths, such as `/messages/count_tokens`.
+///
+/// The case does not count. Some hosts ignore it, and a path that one of them serves must not pass
+/// for another.
+fn holds(path: &str, pattern: &str) -> bool {
+    let path = path.split(['?', '#']).next().unwrap_or_default();
+    let mut rest = path.strip_suffix('/').unwrap_or(path);
+    let Some((before, last)) = pattern.rsplit_once('*') else { return ends(rest, pattern) };
+    let found = before.split('*').all(|part| match after_part(rest, part) {
+        Some(after) => {
             rest = after;
             true
         }
         None => false,
-    })
+    });
+    found && if last.is_empty() { !rest.is_empty() } else { ends(rest, last) }
+}
+
+/// Reports whether the path ends with this part of a pattern, segment by segment.
+fn ends(path: &str, part: &str) -> bool {
+    let mut segments = path.rsplit('/');
+    let mut wanted = part.rsplit('/').peekable();
+    let mut is_last = true;
+    while let Some(want) = wanted.next() {
+        let segment = segments.next().unwrap_or_default();
+        let fits = match want {
+            _ if wanted.peek().is_none() => ends_in_any_case(segment, want),
+            "{id}" => is_id(segment),
+            _ if is_last => after_start(segment, want).is_some_and(is_stream),
+            _ => segment.eq_ignore_ascii_case(want),
+        };
+        if !fits {
+            return false;
+        }
+        is_last = false;
+    }
+    true
+}
+
+/// Reports whether the rest of a segment is empty or names the streamed form, as in
+/// `converse-stream`.
+fn is_stream(rest: &str) -> bool {
+    rest.is_empty() || rest.starts_with(['-', '_']) && ends_in_any_case(rest, "stream")
+}
+
+fn ends_in_any_case(text: &str, end: &str) -> bool {
+    let start = text.len().checked_sub(end.len());
+    let last = start.and_then(|start| text.as_bytes().get(start..));
+    last.is_some_and(|last| last.eq_ignore_ascii_case(end.as_bytes()))
+}
+
+/// Returns the text after this start of it, which may have any case.
+fn after_start<'t>(text: &'t str, start: &str) -> Option<&'t str> {
+    let (first, rest) = text.split_at_checked(start.len())?;
+    first.eq_ignore_ascii_case(start).then_some(rest)
+}
+
+/// Reports whether a segment is an id and not the name of a resource. Ids have digits or are long.
+fn is_id(segment: &str) -> bool {
+    segment.len() >= 20 || segment.contains(|letter: char| letter.is_ascii_digit())
+}
+
+/// Returns the text after this part of it, which may have any case.
+pub(crate) fn after_part<'t>(text: &'t str, part: &str) -> Option<&'t str> {
+    let last = text.len().checked_sub(part.len())?;
+    let is_here = |at: &usize| {
+        let found = text.as_bytes().get(*at..at + part.len());
+        found.is_some_and(|found| found.eq_ignore_ascii_case(part.as_bytes()))
+    };
+    (0..=last).find(is_here).and_then(|at| text.get(at + part.len()..))
 }
 
 /// Reports whether a host matches this pattern: the same number of labels, each of them matching.
@@ -664,7 +744,7 @@ pub fn by_host(host: &str) -> Option<&'static Provider> {
 #[must_use]
 pub fn by_path(path: &str) -> Option<&'static Profile> {
     let closest = |best: Option<(usize, &'static Profile)>, wire: &'static Profile| {
-        let length = wire.longest_match(path)?;
+        let length = wire.longest_match(path).filter(|_| wire.is_named_by(path))?;
         best.is_none_or(|(most, _)| length > most).then_some((length, wire))
     };
     let wires = || ALL.iter().flat_map(|provider| provider.wires());
@@ -675,6 +755,35 @@ pub fn by_path(path: &str) -> Option<&'static Profile> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn paths_match_in_whole_segments_at_their_end() {
+        for (path, pattern, is) in [
+            ("/v1/messages", "/messages", true),
+            ("/v1/messages/", "/messages", true),
+            ("/v1/messages?beta=true", "/messages", true),
+            ("/v1/messages/count_tokens", "/messages", false),
+            ("/v1/submessages", "/messages", false),
+            ("/v1/responses/resp_1", "/responses/{id}", true),
+            ("/v1/responses/input_tokens", "/responses/{id}", false),
+            ("/v1/responses/resp_1/cancel", "/responses/{id}", false),
+            ("/v1beta/models/x:generateContent", ":generateContent", true),
+            ("/v1beta/models/x:generateContent/y", ":generateContent", false),
+            ("/model/us.anthropic.x/invoke", "anthropic*/invoke", true),
+            ("/model/anthropic.x/invoke-with-response-stream", "anthropic*/invoke", true),
+            ("/model/anthropic.x/invoked", "anthropic*/invoke", false),
+            ("/model/anthropic.x/async-invoke", "anthropic*/invoke", false),
+            ("/v1/text/generation_stream", "/text/generation", true),
+            ("/accounts/a/ai/run/@cf/x/y", "/ai/run/*", true),
+            ("/accounts/a/ai/run/", "/ai/run/*", false),
+            ("", "/messages", false),
+            ("/v1/Messages", "/messages", true),
+            ("/V1/Models/m:STREAMgeneratecontent", ":streamGenerateContent", true),
+            ("/Model/Amazon.Nova-1/Invoke", "amazon.nova*/invoke", true),
+        ] {
+            assert_eq!(holds(path, pattern), is, "{path} {pattern}");
+        }
+    }
 
     #[test]
     fn hosts_match_label_by_label_and_as_a_whole() {

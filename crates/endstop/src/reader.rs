@@ -6,8 +6,8 @@ mod state;
 use crate::ending::{Closed, Confidence, Ending, Reason, Said, TransportEnd};
 use crate::event::Event;
 use crate::facts::Facts;
-use crate::frame::framer::{Form, Framer, Hints, Label};
-use crate::frame::{Frame, Rest};
+use crate::frame::framer::{Form, Framer, Hints, Label, Strings};
+use crate::frame::{Broken, Frame, Rest};
 use crate::mark::Mark;
 use crate::provider::Wire;
 use crate::repeat::Repeat;
@@ -101,6 +101,7 @@ impl Reader {
             label: Label::of(head.content_type),
             streamed: request.streamed,
             limit: limits.event_bytes,
+            strings: Strings::Kept,
         };
         Self {
             framer: Framer::new(hints),
@@ -120,6 +121,12 @@ impl Reader {
                 events: 0,
             },
         }
+    }
+
+    /// Keeps only the beginnings of long strings in a body, since nobody receives the events.
+    fn without_text(mut self) -> Self {
+        self.framer.shorten_strings();
+        self
     }
 
     /// Disables the fast path, to compare against it.
@@ -281,7 +288,7 @@ pub struct Watcher(Reader);
 impl Watcher {
     /// Creates a watcher for one response on this wire.
     pub fn new(wire: impl Into<Wire>, head: Head<'_>, request: RequestInfo) -> Self {
-        Self(Reader::new(wire, head, request))
+        Self(Reader::new(wire, head, request).without_text())
     }
 
     /// Creates a watcher with other limits.
@@ -291,7 +298,7 @@ impl Watcher {
         request: RequestInfo,
         limits: Limits,
     ) -> Self {
-        Self(Reader::with_limits(wire, head, request, limits))
+        Self(Reader::with_limits(wire, head, request, limits).without_text())
     }
 
     /// Reads a chunk.
@@ -318,6 +325,12 @@ impl Watcher {
     #[must_use]
     pub fn is_broken(&self) -> bool {
         self.0.is_broken()
+    }
+
+    /// Stops reading for good, because the bytes are too many or corrupt outside of any frame, such as
+    /// in a content encoding. No success follows from a response that was not read to its end.
+    pub fn stop(&mut self, why: Broken) {
+        self.0.state.broken.get_or_insert(why);
     }
 
     /// Returns the form of the response, as far as the bytes show it.
@@ -368,6 +381,6 @@ impl Watcher {
 /// Drops the events of a reader that has not read anything yet.
 impl From<Reader> for Watcher {
     fn from(reader: Reader) -> Self {
-        Self(reader)
+        Self(reader.without_text())
     }
 }

@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::dialect::Proof;
 use crate::ending::{Closed, Confidence, Ending, Reason, Said, Shown};
+use crate::hash::Fnv;
 use crate::provider::{self, Profile, Provider};
 use crate::registry::{Clues, Registry};
 use crate::request::RequestInfo;
@@ -21,12 +22,12 @@ use crate::vocabulary::Vocabulary;
 use crate::{event::Word, text};
 
 /// Version of the verdict. Raise it when the rules in `verdict.rs` change.
-const VERDICT: u32 = 3;
+const VERDICT: u32 = 4;
 
 /// Returns the version of the rules for a provider's responses.
 ///
-/// It changes with the rules of the verdict and with the provider's finish reasons, and with
-/// nothing else. Versions have no order.
+/// It changes with the rules of the verdict and with the provider's finish reasons, end markers and
+/// quirks, and with nothing else. Versions have no order.
 ///
 /// ```
 /// use endstop::record::rules;
@@ -51,12 +52,8 @@ pub fn all_rules() -> Vec<u32> {
 /// Returns a hash of everything that gives a provider's finish reasons their meaning. It fits a
 /// signed 32-bit integer column.
 fn fingerprint(provider: &Provider) -> u32 {
-    let mut hash = 0xcbf2_9ce4_8422_2325_u64;
-    let mut add = |part: &str| {
-        for byte in part.bytes().chain([0]) {
-            hash = (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
-        }
-    };
+    let mut hash = Fnv::default();
+    let mut add = |part: &str| hash = hash.mix_bytes(part.as_bytes()).mix(0);
     add(&VERDICT.to_string());
     add(provider.id);
     for profile in provider.wires() {
@@ -80,7 +77,7 @@ fn fingerprint(provider: &Provider) -> u32 {
             }
         }
     }
-    u32::try_from(hash >> 33).unwrap_or_default()
+    u32::try_from(hash.value() >> 33).unwrap_or_default()
 }
 
 /// Maximum length of a text in a record, in bytes.
@@ -135,6 +132,8 @@ pub struct Record {
     pub mode: Name,
     /// HTTP status of the upstream; `None` if it never answered.
     pub status: Option<u16>,
+    /// HTTP status that the client was sent; `None` if it left before.
+    pub client_status: Option<u16>,
     /// The provider's finish reason.
     pub native_finish_reason: Option<String>,
     /// Field that held the provider's finish reason.
@@ -172,7 +171,7 @@ pub struct Record {
     pub total_us: u64,
     /// Number of bytes read from the upstream.
     pub bytes: u64,
-    /// Number of bytes sent to the client.
+    /// Number of bytes of the body sent to the client, without those that were withheld.
     pub delivered_bytes: u64,
     /// Number of events read.
     pub events: u64,
@@ -235,6 +234,58 @@ impl Record {
         self.rules = rules(&self.provider);
     }
 
+    /// Returns an explanation for people, in one sentence.
+    ///
+    /// It is made from the record alone, so that the log, the memory of a gateway and a store say the
+    /// same. It quotes the provider's finish reason and the type or code of its error, and never the
+    /// message of an error.
+    ///
+    /// ```
+    /// use endstop::{Record, RequestInfo, provider};
+    ///
+    /// let mut record = Record::default();
+    /// record.ask(&provider::OPENAI.main, &RequestInfo::default());
+    /// let sentence = "the Endstop process ended before the response was complete";
+    /// assert_eq!(record.sentence(), sentence);
+    /// ```
+    #[must_use]
+    pub fn sentence(&self) -> String {
+        if let Some(error) = &self.error_type {
+            return self.error_in_words(error);
+        }
+        let judged = self.judge_again(&Registry::default());
+        if let Some(verdict) = judged.filter(|verdict| verdict.reason.name() == self.reason) {
+            return verdict.sentence;
+        }
+        match (&self.native_finish_reason, Closed::from_word(&self.closed)) {
+            (Some(word), _) => format!("the provider said `{word}`"),
+            (None, Some(closed)) => format!("the connection was {}", closed.description()),
+            (None, None) => format!("the response ended as `{}`", self.reason),
+        }
+    }
+
+    fn error_in_words(&self, error: &str) -> String {
+        let what = match (error, self.native_field.as_deref(), &self.native_finish_reason) {
+            ("upstream_bad_payload", _, _) => {
+                "something else came back instead of a response".to_owned()
+            }
+            ("blocked_redirect", _, _) => {
+                "the provider sent a redirect, which is not followed".to_owned()
+            }
+            (_, Some("error.code"), Some(code)) => {
+                format!("the provider returned an error with code `{code}`")
+            }
+            (_, Some("error.type"), Some(type_)) => {
+                format!("the provider returned an error of type `{type_}`")
+            }
+            (_, _, _) => "the provider returned an error".to_owned(),
+        };
+        match self.status {
+            Some(status) if status >= 300 => format!("{what} (HTTP {status})"),
+            Some(_) | None => what,
+        }
+    }
+
     /// Applies the current rules to the record, with the finish reasons of this registry.
     ///
     /// Returns `None` if the record does not hold enough information: the provider is unknown, an
@@ -262,7 +313,11 @@ impl Record {
         if meaning == Meaning::Unknown && self.reason != Reason::Unknown.name() {
             return None;
         }
-        let habits = Habits::of(profile, word_suffices(profile.proof, closed, &self.shown));
+        // A response that was not read to its end is no success, whatever it said.
+        let unread = matches!(closed, Closed::Oversize | Closed::BrokenFrame)
+            && meaning.reason().is_success();
+        let suffices = word_suffices(profile.proof, &self.shown) && !unread;
+        let habits = Habits::of(profile, suffices);
         let shown = shown(&self.shown);
         let said = said.as_ref();
         let evidence = Evidence {
@@ -281,12 +336,13 @@ impl Record {
 
 /// Reports whether the finish reason made up for a missing end marker. This is approximate, because
 /// a record does not store the order of events.
-fn word_suffices(proof: Proof, closed: Closed, shown: &[Name]) -> bool {
+fn word_suffices(proof: Proof, shown: &[Name]) -> bool {
     let shows = |word: &str| shown.iter().any(|shown| shown == word);
     match proof {
         Proof::Event => false,
         Proof::Marker(_) | Proof::Silent => true,
-        Proof::Word => !shows("tool_calls") || closed == Closed::Eof && !shows("cut_event"),
+        // The marker was found missing only where the finish reason made up for it.
+        Proof::Word => shows("missing_marker"),
     }
 }
 
@@ -319,6 +375,7 @@ fn shown(words: &[Name]) -> Shown {
         malformed_tool_calls: count("malformed_tool_call"),
         nameless_tool_calls: count("nameless_tool_call"),
         bare_tool_calls: count("bare_tool_call"),
+        unclear_tool_calls: count("unclear_tool_call"),
         approval: has("approval"),
         stop_sequence: has("stop_sequence"),
         unfinished_content: has("unfinished_content"),
@@ -411,6 +468,22 @@ mod tests {
         assert_eq!(record.finish_reason.as_deref(), Some("cancel"));
     }
 
+    /// A finish reason before an oversize event is no success, also when it is judged again.
+    #[test]
+    fn what_was_not_read_to_its_end_is_no_success() {
+        let mut watcher = Watcher::new(&provider::OPENAI, Head::default(), RequestInfo::default());
+        watcher.watch(
+            b"data: {\"choices\":[{\"delta\":{\"content\":\"x\"},\"finish_reason\":\"stop\"}]}\n\n",
+        );
+        watcher.stop(crate::frame::Broken::Oversize);
+        let ending = watcher.finish(TransportEnd::Eof);
+        assert_eq!((ending.reason, ending.closed), (Reason::Cut, Closed::Oversize));
+        let mut record = Record::default();
+        record.ask(&provider::OPENAI.main, &RequestInfo::default());
+        record.end(&ending);
+        assert_eq!(record.judge_again(&Registry::default()).unwrap().reason, Reason::Cut);
+    }
+
     #[test]
     fn rules_are_those_of_a_provider() {
         let all: BTreeSet<u32> = all_rules().into_iter().collect();
@@ -435,7 +508,7 @@ mod tests {
     /// Versions are stored with records: they change with the rules, and with nothing else.
     #[test]
     fn rules_keep_their_version() {
-        assert_eq!((rules("openai"), rules("perplexity")), (1_080_441_463, 337_206_047));
+        assert_eq!((rules("openai"), rules("perplexity")), (1_417_666_939, 830_803_385));
     }
 
     #[test]

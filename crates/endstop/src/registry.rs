@@ -91,7 +91,8 @@ pub fn choose(clues: &Clues<'_>) -> Wire {
 }
 
 fn of_provider(provider: &'static Provider, clues: &Clues<'_>) -> Wire {
-    let own = told(clues, |id| provider.wire_of(id), |path| provider.wire_for_path(path));
+    let named = |path: &str| provider.wire_for_path(path).filter(|wire| wire.is_named_by(path));
+    let own = told(clues, |id| provider.wire_of(id), named);
     if let Some(profile) = own {
         return profile.into();
     }
@@ -103,7 +104,9 @@ fn of_provider(provider: &'static Provider, clues: &Clues<'_>) -> Wire {
     }
     // No clue names the wire: the body does, if it is one of the provider's.
     let guess = shape::guess(clues.body);
-    guess.and_then(|guess| provider.wire_of(guess.dialect.id)).unwrap_or(&provider.main).into()
+    let shaped = guess.and_then(|guess| provider.wire_of(guess.dialect.id));
+    let by_path = || provider.wire_for_path(clues.bare_path());
+    shaped.or_else(by_path).unwrap_or(&provider.main).into()
 }
 
 fn of_anyone(clues: &Clues<'_>) -> Wire {

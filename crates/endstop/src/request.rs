@@ -1,6 +1,7 @@
-//! Reads the model, the output token limit, streaming and the number of choices from a request.
+//! Reads from a request what its response is judged by: the model, the output token limit, streaming,
+//! the number of choices, stop sequences, tools, and whether it runs in the background.
 //!
-//! Nothing else is read, and nothing is stored.
+//! Prompts and answers are not read, and nothing is stored.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -13,9 +14,13 @@ use serde_json::value::RawValue;
 use crate::dialect::Streams;
 use crate::dialect::common::{AWS_STREAM, TOOL_NAME, model_in_path};
 use crate::frame::Framing;
+use crate::mend::mend;
 use crate::next_request::ConversationShape;
-use crate::provider::Profile;
+use crate::provider::{Profile, after_part};
 use crate::text::{WORD_CAP, clean};
+
+/// Mark that some writers put before JSON in UTF-8.
+const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
 /// Facts about the request. Each is optional, and each makes the verdict more certain.
 ///
@@ -28,7 +33,8 @@ use crate::text::{WORD_CAP, clean};
 pub struct RequestInfo {
     /// Model.
     pub model: Option<String>,
-    /// Whether the request asks for a stream.
+    /// Whether the request asks for a stream; `None` if it cannot be told, as with two values that
+    /// differ. The form of the response tells it then.
     pub streamed: Option<bool>,
     /// Output token limit.
     pub cap: Option<u64>,
@@ -44,7 +50,8 @@ pub struct RequestInfo {
 }
 
 impl RequestInfo {
-    /// Reads a request on this wire. The fields are `None` if the body cannot be parsed.
+    /// Reads a request on this wire. The fields are `None` if the body cannot be parsed. If a name
+    /// occurs twice in an object, the last value counts, as with most hosts.
     ///
     /// ```
     /// use endstop::{RequestInfo, provider};
@@ -56,11 +63,22 @@ impl RequestInfo {
     #[must_use]
     pub fn from_request(profile: &Profile, path: &str, body: &[u8]) -> Self {
         let shape = &profile.request_shape;
-        let fields: Fields<'_> = serde_json::from_slice(body).unwrap_or_default();
+        // Hosts skip a byte order mark, and differ in the invalid text that they accept.
+        let body = body.strip_prefix(BYTE_ORDER_MARK).unwrap_or(body);
+        let mended;
+        let (fields, is_read) = match serde_json::from_slice::<Fields<'_>>(body) {
+            Ok(fields) => (fields, true),
+            Err(_) => {
+                mended = mend(body).map(|mended| mended.last).unwrap_or_default();
+                let fields = serde_json::from_slice(&mended).unwrap_or_default();
+                (fields, body.trim_ascii().is_empty())
+            }
+        };
         let model = at(&fields, shape.model).and_then(text).or_else(|| model_in_path(path));
         Self {
             model: model.map(|model| clean(&model, WORD_CAP)),
-            streamed: Some(streamed(profile, path, &fields)),
+            streamed: streamed(profile, path, &fields)
+                .filter(|streams| *streams || is_read || in_path(profile)),
             cap: profile.caps.iter().find_map(|cap| at(&fields, cap).and_then(number)),
             choices: shape
                 .choices
@@ -100,9 +118,47 @@ impl Profile {
     #[must_use]
     pub fn polls(&self, path: &str) -> bool {
         let part = self.request_shape.poll;
-        let id = path.split_once(part).filter(|_| !part.is_empty()).map(|(_, id)| id);
+        let id = after_part(path, part).filter(|_| !part.is_empty());
         id.is_some_and(|id| !id.is_empty() && !id.contains('/'))
     }
+
+    /// Returns the purpose of a request with this method to a path that this wire serves. Returns
+    /// `None` for a method that no host serves there.
+    ///
+    /// ```
+    /// use endstop::provider::OPENAI;
+    /// use endstop::Purpose;
+    ///
+    /// let purpose = |method| OPENAI.main.purpose(method, "/v1/chat/completions");
+    /// assert_eq!(purpose("POST"), Some(Purpose::Ask));
+    /// assert_eq!(purpose("GET"), Some(Purpose::Manage));
+    /// assert_eq!((purpose("PUT"), purpose("post")), (None, None));
+    /// ```
+    #[must_use]
+    pub fn purpose(&self, method: &str, path: &str) -> Option<Purpose> {
+        match method {
+            "POST" => Some(Purpose::Ask),
+            "GET" if self.polls(path) => Some(Purpose::Poll),
+            "GET" | "HEAD" | "DELETE" | "OPTIONS" => Some(Purpose::Manage),
+            _ => None,
+        }
+    }
+}
+
+/// Purpose of a request to a path that a wire serves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    /// It asks a model.
+    Ask,
+    /// It polls a response that is generated in the background.
+    Poll,
+    /// It lists, reads or deletes stored responses. No model answers it.
+    Manage,
+}
+
+impl Purpose {
+    /// Methods that have a purpose, as the header `allow` lists them.
+    pub const METHODS: &'static str = "POST, GET, HEAD, DELETE, OPTIONS";
 }
 
 /// Unparsed fields of one object. Of two with one name, the last counts.
@@ -171,14 +227,52 @@ fn tools(profile: &Profile, fields: &Fields<'_>) -> Vec<String> {
     tools.filter_map(|tool| at(&tool, TOOL_NAME).and_then(text)).collect()
 }
 
-fn streamed(profile: &Profile, path: &str, fields: &Fields<'_>) -> bool {
-    let flag = |name| at(fields, name).and_then(|value| value.get().parse::<bool>().ok());
+/// Reports whether the path alone says that the response is streamed.
+fn in_path(profile: &Profile) -> bool {
+    let by_framing = matches!(profile.framing, Framing::Aws | Framing::AwsChunks);
+    by_framing || matches!(profile.dialect.streams, Streams::Path(_))
+}
+
+fn streamed(profile: &Profile, path: &str, fields: &Fields<'_>) -> Option<bool> {
     let by_path = matches!(profile.framing, Framing::Aws | Framing::AwsChunks);
     match profile.dialect.streams {
-        _ if by_path => path.contains(AWS_STREAM),
-        Streams::Flag(name) => flag(name).unwrap_or(false),
-        Streams::UnlessFalse(name) => flag(name).unwrap_or(true),
-        Streams::Path(part) => path.contains(part),
+        _ if by_path => Some(after_part(path, AWS_STREAM).is_some()),
+        Streams::Flag(name) => flag(fields, name, Some(false)),
+        Streams::UnlessFalse(name) => flag(fields, name, Some(true)),
+        Streams::Path(part) => Some(after_part(path, part).is_some()),
+    }
+}
+
+/// Returns the value of a flag, or `None` if hosts could read it in different ways: two values that
+/// differ, or a value such as `"true"`, which some of them accept.
+fn flag(fields: &Fields<'_>, name: &str, absent: Option<bool>) -> Option<bool> {
+    let mut found = None;
+    each(fields, name, &mut |value| {
+        let read = match value.get() {
+            "true" => Some(true),
+            "false" => Some(false),
+            "null" => absent,
+            _ => None,
+        };
+        found = Some(match found {
+            None => read,
+            Some(before) => read.filter(|_| before == read),
+        });
+    });
+    found.unwrap_or(absent)
+}
+
+/// Visits every value at a path of names, also where a name occurs several times.
+fn each<'a>(fields: &Fields<'a>, path: &str, visit: &mut dyn FnMut(&'a RawValue)) {
+    let (name, rest) = path.split_once('.').map_or((path, None), |(name, rest)| (name, Some(rest)));
+    for (_, value) in fields.0.iter().filter(|(known, _)| known.0 == name) {
+        match rest {
+            None => visit(value),
+            Some(rest) => {
+                let inner: Fields<'a> = serde_json::from_str(value.get()).unwrap_or_default();
+                each(&inner, rest, visit);
+            }
+        }
     }
 }
 
@@ -259,6 +353,41 @@ mod tests {
             assert!(!responses.polls(path), "{path}");
         }
         assert!(!provider::ANTHROPIC.main.polls("/v1/messages/msg_1"));
+    }
+
+    #[test]
+    fn two_values_are_not_read_as_the_safe_one() {
+        let read = |body: &[u8]| {
+            let path = "/v1/chat/completions";
+            RequestInfo::from_request(&provider::OPENAI.main, path, body)
+        };
+        for (body, streamed) in [
+            (r#"{"stream":true}"#, Some(true)),
+            (r#"{"stream":false}"#, Some(false)),
+            (r#"{"stream":null}"#, Some(false)),
+            (r#"{}"#, Some(false)),
+            (r#""#, Some(false)),
+            (r#"{"stream":false,"stream":true}"#, None),
+            (r#"{"stream":true,"stream":false}"#, None),
+            (r#"{"stream":true,"\u0073tream":false}"#, None),
+            (r#"{"stream":true,"stream":true}"#, Some(true)),
+            (r#"{"stream":false,"stream":true,"stream":true}"#, None),
+            (r#"{"stream":"true"}"#, None),
+            (r#"{"stream":1}"#, None),
+            (r#"{"stream":true"#, None),
+            (r#"{"stream":true} x"#, None),
+        ] {
+            assert_eq!(read(body.as_bytes()).streamed, streamed, "{body}");
+        }
+        let last = read(br#"{"model":"a","max_tokens":1,"n":1,"model":"b","max_tokens":2,"n":3}"#);
+        assert_eq!((last.model.as_deref(), last.cap, last.choices), (Some("b"), Some(2), Some(3)));
+        // Bodies that hosts accept although they are no valid JSON text.
+        for body in [&b"\xef\xbb\xbf{\"stream\":true}"[..], b"{\"x\":\"\xff\",\"stream\":true}"] {
+            assert_eq!(read(body).streamed, Some(true), "{body:?}");
+        }
+        let utf16: Vec<u8> =
+            "{\"stream\":true}".encode_utf16().flat_map(u16::to_le_bytes).collect();
+        assert_eq!(read(&utf16).streamed, None);
     }
 
     #[test]

@@ -161,7 +161,7 @@ pub(crate) fn claim(frame: &Frame<'_>) -> Option<Claim> {
     if let Some(probe) = Probe::new(frame.name, frame.data) {
         return claim_of(&probe);
     }
-    claim_of(&Probe::new(frame.name, &mend(frame.data)?)?)
+    claim_of(&Probe::new(frame.name, &mend(frame.data)?.last)?)
 }
 
 fn claim_of(probe: &Probe<'_>) -> Option<Claim> {

@@ -375,7 +375,7 @@ pub fn confidence(said: Meaning, closed: Closed, shown: &Shown) -> Confidence {
         shown,
         fault: None,
         choices: 1,
-        habits: Habits { has_tool_word: true, ..Habits::default() },
+        habits: Habits::STRICT,
         partial: false,
     };
     verdict::judge(&evidence).confidence

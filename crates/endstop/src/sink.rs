@@ -192,6 +192,40 @@ impl EventSink<'_, '_> {
         self.facts.compare_arguments(choice, call, told);
     }
 
+    /// Emits the part of complete arguments that has not come yet.
+    pub(crate) fn whole_arguments(&mut self, choice: u32, call: u32, told: &str) {
+        self.lesson.spoil();
+        let arguments = self.facts.missing_arguments(choice, call, told);
+        if !arguments.is_empty() {
+            self.emit(Event::ToolCallDelta { choice, call, arguments });
+        }
+    }
+
+    /// Records that nothing shows whether the caller or the provider runs a call.
+    pub(crate) fn unclear_call(&mut self, choice: u32, call: u32) {
+        self.lesson.spoil();
+        self.facts.note_unclear(choice, call);
+    }
+
+    /// Marks unclear calls before this number as run by the provider, because an answer or their
+    /// output follows them. With a name, only the calls of that tool.
+    pub(crate) fn unclear_calls_were_its_own(
+        &mut self,
+        choice: u32,
+        before: u32,
+        name: Option<&str>,
+    ) {
+        for call in self.facts.unclear_calls(choice, before, name) {
+            self.emit(Event::ToolCallByProvider { choice, call });
+        }
+    }
+
+    /// Records that a client could run a call although its block is open.
+    pub(crate) fn settle_call(&mut self, choice: u32, call: u32) {
+        self.lesson.spoil();
+        self.facts.settle_call(choice, call);
+    }
+
     /// Records that part of a call is unreadable, so the call is never complete.
     pub(crate) fn spoil_call(&mut self, choice: u32, call: u32) {
         self.lesson.spoil();
@@ -232,10 +266,15 @@ impl EventSink<'_, '_> {
         self.facts.push_partial(choice, call, pieces);
     }
 
-    /// Returns the arguments that came at paths; `None` if there are none, and `Some(None)` if they
-    /// are unfinished.
-    pub(crate) fn partial(&self, choice: u32, call: u32) -> Option<Option<String>> {
-        self.facts.partial(choice, call).map(PartialArgs::finish)
+    /// Reports whether arguments came at paths.
+    pub(crate) fn has_partial(&self, choice: u32, call: u32) -> bool {
+        self.facts.partial(choice, call).is_some()
+    }
+
+    /// Returns the arguments that came at paths; `None` if they are unfinished. This writes all of
+    /// them, so it must not be asked again and again.
+    pub(crate) fn partial(&self, choice: u32, call: u32) -> Option<String> {
+        self.facts.partial(choice, call).and_then(PartialArgs::finish)
     }
 
     /// Emits an empty object as the arguments of a call without arguments.

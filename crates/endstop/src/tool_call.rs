@@ -313,7 +313,8 @@ impl Refusal {
                 )
             }
             Self::Unsure => {
-                "the ending of the response is too uncertain to run its tool calls".to_owned()
+                "it is not certain that the response is complete, so its tool calls must not run"
+                    .to_owned()
             }
             Self::Call(state) => {
                 format!("a tool call of this turn is {}, so no tool call may run", state.words())

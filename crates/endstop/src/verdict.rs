@@ -13,7 +13,8 @@
 //!    `OutputLimit`. Broken arguments, tool calls without a name, and tool calls in a response
 //!    with an unreadable event give `MalformedToolCall`. Text in the refusal field gives
 //!    `Refused`. A named stop sequence gives `StopSequence`. Output tokens at the limit give
-//!    `OutputLimit` on providers that are known to report a natural stop there.
+//!    `OutputLimit` on providers that are known to report a natural stop there. A call of which
+//!    nothing shows who runs it gives `Unknown`.
 //! 5. Tool calls upgrade only a natural stop.
 //! 6. High confidence requires that said, closed and shown agree.
 
@@ -61,6 +62,18 @@ pub(crate) struct Habits {
     pub guessed: bool,
     /// The shape fits several dialects or none.
     pub ambiguous: bool,
+}
+
+impl Habits {
+    /// Habits of a provider that sends end markers and finish reasons, one of them for tool calls.
+    pub(crate) const STRICT: Self = Self {
+        word_suffices: false,
+        silent: false,
+        has_tool_word: true,
+        lies_at_cap: false,
+        guessed: false,
+        ambiguous: false,
+    };
 }
 
 /// Facts about the end of one choice.
@@ -242,9 +255,10 @@ fn from_close(evidence: &Evidence<'_>) -> Finding {
             (Reason::Cut, "the body ended inside an HTTP chunk or before its declared length")
         }
         Closed::Unreachable(why) => (Reason::Failed, unreachable_words(why)),
-        Closed::Oversize => {
-            (Reason::Cut, "an event was too large or there were too many, so reading stopped")
-        }
+        Closed::Oversize => (
+            Reason::Cut,
+            "reading stopped, because an event was too large or there were too many events",
+        ),
         Closed::BrokenFrame => (Reason::Cut, "a frame was corrupt, so reading stopped"),
         // A truncated or empty body need not be a stream.
         Closed::Eof if evidence.shown.cut_event => (Reason::Cut, "the response was truncated"),
@@ -276,6 +290,9 @@ fn unreachable_words(why: Unreachable) -> &'static str {
             "the provider could not be reached: its TLS certificate or handshake is invalid"
         }
         Unreachable::Proxy => "the provider could not be reached: the proxy refused the connection",
+        Unreachable::Exhausted => {
+            "the provider was not asked: this process had no free file descriptor"
+        }
         Unreachable::Other => "the provider could not be reached",
     }
 }
@@ -324,6 +341,10 @@ fn from_word(evidence: &Evidence<'_>) -> Finding {
 
 /// Compares a known finish reason with the content.
 fn from_reason(reason: Reason, word: &str, evidence: &Evidence<'_>) -> Finding {
+    if reason.is_success() && evidence.shown.unclear_tool_calls > 0 {
+        let because = format!("{}, but nothing shows who runs a tool call", said(word));
+        return finding(Reason::Unknown, Confidence::Medium, because);
+    }
     match reason {
         Reason::Complete | Reason::StopSequence => from_natural_stop(reason, word, evidence),
         Reason::ToolCall => from_tool_word(word, evidence),
@@ -371,7 +392,7 @@ fn from_natural_stop(reason: Reason, word: &str, evidence: &Evidence<'_>) -> Fin
     if (reason == Reason::StopSequence || shown.stop_sequence) && shown.tool_calls > 0 {
         // A stop sequence can match inside the arguments of a tool call.
         let because =
-            format!("{}, at a stop sequence that may have cut off its tool calls", said(word));
+            format!("{}, at a stop sequence that may have truncated a tool call", said(word));
         return finding(Reason::StopSequence, Confidence::Medium, because);
     }
     let calls = shown.tool_calls > 0;
@@ -513,6 +534,7 @@ mod tests {
         malformed_tool_calls: 0,
         nameless_tool_calls: 0,
         bare_tool_calls: 0,
+        unclear_tool_calls: 0,
         approval: false,
         stop_sequence: false,
         unfinished_content: false,
@@ -531,14 +553,7 @@ mod tests {
         excess: 0,
     };
     const WITH_CALL: Shown = Shown { tool_calls: 1, ..WITH_TEXT };
-    const STRICT: Habits = Habits {
-        word_suffices: false,
-        silent: false,
-        has_tool_word: true,
-        lies_at_cap: false,
-        guessed: false,
-        ambiguous: false,
-    };
+    const STRICT: Habits = Habits::STRICT;
     const LENIENT: Habits = Habits { word_suffices: true, ..STRICT };
 
     /// Facts for one verdict, with defaults.
@@ -766,6 +781,17 @@ mod tests {
             .is(Reason::OutputLimit, Low);
         // Several choices share one token count.
         Trial { choices: 2, ..at(Shown { at_cap: true, ..WITH_TEXT }) }.is(Reason::Unknown, Low);
+    }
+
+    #[test]
+    fn rule_4_a_call_that_nobody_claims_is_unknown() {
+        let shown = Shown { unclear_tool_calls: 1, ..WITH_CALL };
+        for reason in [Reason::Complete, Reason::StopSequence, Reason::ToolCall] {
+            Trial { meaning: Meaning::Known(reason), shown, ..Trial::default() }
+                .is(Reason::Unknown, Medium);
+        }
+        Trial { meaning: Meaning::Known(Reason::OutputLimit), shown, ..Trial::default() }
+            .is(Reason::OutputLimit, High);
     }
 
     #[test]

@@ -311,7 +311,7 @@ fn a_paused_turn_goes_back_as_it_came() {
     // Content with an unknown delta type cannot be sent back.
     let odd = PAUSED.replace("citations_delta", "odour_delta");
     let why = resumed("anthropic", &request, &odd)["next"]["impossible"].clone();
-    assert_eq!(why, "the original content of the response is required but missing");
+    assert_eq!(why, "the original content of the response is missing, so it cannot be sent back");
     // A compaction starts a new conversation.
     let summary = json!({"type": "message", "content": [{"type": "compaction", "content": "So far"}],
         "stop_reason": "compaction"});

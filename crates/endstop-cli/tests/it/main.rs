@@ -8,8 +8,10 @@
 )]
 
 mod decide;
+mod demo;
 mod env;
 mod odd;
+mod operate;
 mod record;
 mod serve;
 mod sim;
@@ -90,7 +92,7 @@ fn check_tells_in_words_how_it_ended_and_what_to_do() {
     for part in [
         "finish reason none",
         "connection    closed without the provider's end marker",
-        "what to do    discard it and retry your request",
+        "what to do    discard the response and retry",
     ] {
         assert!(text.contains(part), "{text}");
     }

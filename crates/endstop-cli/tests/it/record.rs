@@ -67,7 +67,7 @@ fn a_report_counts_and_draws() {
     for line in [
         "openai     complete               2  33.3 %  ██████████████████████████████",
         "google     output_limit           1  16.7 %  ███████████████",
-        "of these   truncated 33.3 %, unknown 16.7 %",
+        "problems   truncated 33.3 %, unknown 16.7 %",
         "unknown    openai `frobnicated` in `finish_reason`: count 1, ",
     ] {
         assert!(text.contains(line), "{line}\n{text}");

@@ -15,6 +15,8 @@ fn mistakes_are_told_in_one_line() {
         let file = folder.write(&format!("{number}.toml"), toml);
         let output = endstop(&["serve", "--config", &file, "--check"], b"");
         fails(&output, 1, says);
+        // What the check refuses, `serve` refuses.
+        fails(&endstop(&["serve", "--config", &file], b""), 1, says);
     };
     check(
         "listen = \"127.0.0.1:1\"\nmode = \"gard\"\n",
@@ -41,6 +43,17 @@ fn mistakes_are_told_in_one_line() {
     let open = format!("listen = \"0.0.0.0:0\"\n[upstreams.openai]\nkey_file = \"{key}\"\n");
     check(&open, "set access_token_env or access_token_file");
     check("extra_ca = \"/nowhere.pem\"\n", "/nowhere.pem: cannot be read");
+    check("admin = \"0.0.0.0:0\"\n", "the admin listener 0.0.0.0:0 is open to other machines");
+    check("admin_token_file = \"/nowhere\"\n", "admin_token: /nowhere cannot be read");
+    check("tls = { cert = \"/no.pem\", key = \"/no.pem\" }\n", "/no.pem: cannot be read");
+    check("store = \"sqlite:/nowhere/x.db\"\n", "cannot open sqlite:/nowhere/x.db");
+    check("store = \"mysql://x\"\n", "mysql://x");
+    let page = folder
+        .write("page.db", "<html>not a database, but a page of some length</html>".repeat(99));
+    check(&format!("store = \"sqlite:{page}\"\n"), "not a SQLite database");
+    check(&format!("data = \"{page}/data\"\nstore = \"sqlite::memory:\"\n"), "page.db");
+    check("providers_file = \"/nowhere.toml\"\n", "/nowhere.toml: cannot be read");
+    check("[agent]\nnonsense = 1\n", "nonsense");
     fails(
         &endstop(&["serve", "--config", "/nowhere.toml"], b""),
         1,
@@ -70,17 +83,45 @@ fn a_check_says_what_would_be_served() {
     }
 }
 
+#[test]
+fn a_check_creates_nothing_and_disturbs_no_gateway() {
+    let folder = Folder::new("serve-check");
+    let data = folder.0.join("data");
+    let config = format!("listen = '127.0.0.1:0'\nadmin = 'off'\ndata = '{}'\n", data.display());
+    let file = folder.write("endstop.toml", config);
+    let check = || stdout(&endstop(&["serve", "--config", &file, "--check"], b""));
+    let text = check();
+    assert!(text.contains("data does not exist yet and would be created"), "{text}");
+    assert!(text.contains("endstop.db does not exist yet and would be created"), "{text}");
+    assert!(!data.exists());
+    let mut running = Running::start(&file);
+    running.until("endings are stored");
+    let text = check();
+    assert!(text.contains("data is in use by a gateway that runs"), "{text}");
+    assert!(text.ends_with("the configuration is valid\n"), "{text}");
+    assert!(running.ask("/openai/v1/nothing").starts_with("HTTP/1.1 "));
+    running.signal("TERM");
+    assert_eq!(running.child.wait().unwrap().code(), Some(0));
+    let text = check();
+    assert!(!text.contains("note:"), "{text}");
+}
+
 /// Gateway that stops at the end of the test.
-struct Running {
-    child: Child,
+pub(crate) struct Running {
+    pub(crate) child: Child,
     lines: Box<dyn Iterator<Item = String>>,
-    address: String,
+    pub(crate) address: String,
 }
 
 impl Running {
-    fn start(config: &str) -> Self {
+    pub(crate) fn start(config: &str) -> Self {
+        Self::start_with(config, &[])
+    }
+
+    pub(crate) fn start_with(config: &str, more: &[&str]) -> Self {
         let mut child = Command::new(env!("CARGO_BIN_EXE_endstop"))
             .args(["serve", "--config", config])
+            .args(more)
             .env("ENDSTOP_DATA", format!("{config}.data"))
             .stderr(Stdio::piped())
             .spawn()
@@ -88,17 +129,17 @@ impl Running {
         let lines = BufReader::new(child.stderr.take().unwrap()).lines();
         let mut lines = Box::new(lines.map(Result::unwrap));
         let first = lines.next().unwrap();
-        let address = first.split("http://").nth(1).unwrap().split(' ').next().unwrap().to_owned();
+        let address = first.split("://").nth(1).unwrap().split(' ').next().unwrap().to_owned();
         Self { child, lines, address }
     }
 
-    fn signal(&self, name: &str) {
+    pub(crate) fn signal(&self, name: &str) {
         let id = self.child.id().to_string();
         assert!(Command::new("kill").args(["-s", name, &id]).status().unwrap().success());
     }
 
     /// Reads the log up to a line that contains this text.
-    fn until(&mut self, says: &str) -> String {
+    pub(crate) fn until(&mut self, says: &str) -> String {
         self.lines.find(|line| line.contains(says)).unwrap()
     }
 
@@ -140,8 +181,8 @@ fn it_serves_reloads_and_stops() {
     assert!(response.contains("x-endstop-id: "), "{response}");
     assert!(response.contains("\"type\":\"error\""), "{response}");
     assert!(response.contains("upstream_unreachable"), "{response}");
-    let line = running.until("said=");
-    assert!(line.contains("failed") && line.contains("unreachable_refused"), "{line}");
+    let line = running.until("anthropic/");
+    assert!(line.contains(" WARN  failed ") && line.contains(" refused "), "{line}");
     assert!(!line.contains("canary"), "{line}");
     folder.write("endstop.toml", "mode = \"nonsense\"\n");
     running.signal("HUP");
@@ -150,10 +191,15 @@ fn it_serves_reloads_and_stops() {
     assert!(running.ask("/anthropic/v1/messages").contains("502"));
     folder.write("endstop.toml", toml("observe"));
     running.signal("HUP");
-    running.until("configuration reloaded");
+    let line = running.until("configuration reloaded");
+    assert!(line.ends_with("endstop.toml: changed mode"), "{line}");
     running.ask("/anthropic/v1/messages");
     running.signal("TERM");
-    running.until("draining");
+    let line = running.until("draining");
+    assert!(
+        line.contains(": new requests are refused; 0 open streams may finish until 2"),
+        "{line}"
+    );
     assert_eq!(running.child.wait().unwrap().code(), Some(0));
 }
 

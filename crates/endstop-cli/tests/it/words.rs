@@ -14,6 +14,7 @@ base_url = "http://UPSTREAM/v1"
 [provider.openai.words]
 frobnicated = "output_limit"
 shrugged = { reason = "unknown", vague = true }
+waned = { reason = "output_limit", vague = true }
 [provider.openai.words."incomplete_details.reason"]
 budget = "context_limit"
 [provider.openai.versions."v2".words]
@@ -24,6 +25,8 @@ like = "anthropic-messages"
 base_url = "http://UPSTREAM"
 [provider.acme.words]
 weary = "paused"
+[provider.acme.versions."2099-01-01".words]
+weary = "safety"
 
 [provider.google.words.blockReason]
 MOOD = "safety"
@@ -40,15 +43,34 @@ fn response(status: &str, reason: &str) -> String {
     .to_string()
 }
 
+/// Returns a streamed body with the expected reason, confidence and field.
+fn streamed() -> (&'static str, &'static str, String, [&'static str; 3]) {
+    let text = json!({ "choices": [{ "index": 0, "delta": { "content": "x" } }] });
+    let last = json!({ "choices": [{ "index": 0, "delta": {}, "finish_reason": "frobnicated" }] });
+    let body = format!("data: {text}\n\ndata: {last}\n\ndata: [DONE]\n\n");
+    ("openai", "/v1/chat/completions", body, ["output_limit", "high", "finish_reason"])
+}
+
 /// Returns provider, path and body, with the expected reason, confidence and field.
 fn cases() -> Vec<(&'static str, &'static str, String, [&'static str; 3])> {
     let (chats, responses) = ("/v1/chat/completions", "/v1/responses");
+    let text = json!({ "object": "text_completion",
+                       "choices": [{ "index": 0, "text": "x", "finish_reason": "frobnicated" }] });
+    let run = json!({ "object": "thread.run", "id": "run_1", "status": "frobnicated" });
     let message = json!({ "type": "message", "role": "assistant", "stop_reason": "weary",
                           "content": [{ "type": "text", "text": "x" }] });
     vec![
         ("openai", chats, chat("frobnicated"), ["output_limit", "high", "finish_reason"]),
         ("openai", chats, chat("stop"), ["complete", "high", "finish_reason"]),
         ("openai", chats, chat("shrugged"), ["unknown", "medium", "finish_reason"]),
+        ("openai", chats, chat("waned"), ["output_limit", "medium", "finish_reason"]),
+        ("openai", "/v1/completions", text.to_string(), ["output_limit", "high", "finish_reason"]),
+        (
+            "openai",
+            "/v1/threads/thread_1/runs",
+            run.to_string(),
+            ["output_limit", "high", "status"],
+        ),
         (
             "openai",
             "/v2/chat/completions",
@@ -76,7 +98,7 @@ fn is_so(line: &Value, want: [&str; 3]) {
 fn one_file_is_heard_by_check_decide_and_explain() {
     let folder = Folder::new("words-check");
     let file = folder.write("words.toml", FILE.replace("UPSTREAM", "127.0.0.1:9"));
-    for (provider, path, body, want) in cases() {
+    for (provider, path, body, want) in cases().into_iter().chain([streamed()]) {
         let url = format!("https://x.example{path}");
         let read = |command: &str| {
             let arguments =
@@ -178,10 +200,15 @@ impl Gateway {
 
     /// Sends a request, and returns the reason, confidence and finish reason from the headers.
     fn ask(&self, path: &str, key: &str) -> [String; 3] {
+        self.ask_with(path, key, "")
+    }
+
+    /// Sends a request with a header.
+    fn ask_with(&self, path: &str, key: &str, header: &str) -> [String; 3] {
         let mut stream = TcpStream::connect(&self.address).unwrap();
         let body = format!("{{\"model\":\"{key}\"}}");
         let head = format!(
-            "POST {path} HTTP/1.1\r\nhost: {}\r\nconnection: close\r\ncontent-length: {}\r\n\r\n{body}",
+            "POST {path} HTTP/1.1\r\nhost: {}\r\nconnection: close\r\n{header}content-length: {}\r\n\r\n{body}",
             self.address,
             body.len()
         );
@@ -223,6 +250,10 @@ fn one_file_is_heard_by_serve() {
             let told = gateway.ask(&format!("/{provider}{path}"), &format!("case-{index}"));
             assert_eq!([told[0].as_str(), told[1].as_str()], [want[0], want[1]], "{name} {path}");
         }
+        let last = format!("case-{}", cases().len() - 1);
+        let version = "Anthropic-Version: 2099-01-01\r\n";
+        let told = gateway.ask_with("/acme/v1/messages", &last, version);
+        assert_eq!(told[0], "safety", "{name}");
     }
     // The other commands accept the gateway's configuration too.
     for name in ["named.toml", "held.toml"] {

@@ -1,5 +1,6 @@
 //! The description of the admin API.
 
+use endstop_store::view::EndingView;
 use serde_json::{Value, json};
 
 /// The listener's description of itself.
@@ -35,21 +36,27 @@ pub fn openapi() -> Value {
     let mut sums = filters.as_array().cloned().unwrap_or_default();
     sums.push(text("by", "finish_reason, reason, provider, model, team, key, upstream, hour, day"));
     sums.push(text("compare", "true: beside the time before, of the same length"));
+    let ending = json!({ "$ref": "#/components/schemas/Ending" });
     json!({
         "openapi": "3.1.0",
         "info": { "title": "Endstop", "version": env!("CARGO_PKG_VERSION"),
                   "description": "How the LLM responses that passed this gateway ended." },
-        "components": { "securitySchemes": { "token": { "type": "http", "scheme": "bearer" } } },
+        "components": {
+            "securitySchemes": { "token": { "type": "http", "scheme": "bearer" } },
+            "schemas": { "Ending": ending_schema() },
+        },
         "security": [{}, { "token": [] }],
         "paths": {
             "/healthz": { "get": { "summary": "The process lives.", "responses": ok("it does") } },
             "/readyz": { "get": { "summary": "New requests are taken.", "responses": {
                 "200": { "description": "they are" },
-                "503": { "description": "the gateway is draining, or endings cannot be recorded" } } } },
+                "503": { "description": "the gateway is draining, endings cannot be recorded, or the store's file is damaged" } } } },
             "/endstop/v1/endings": { "get": {
                 "summary": "The newest endings, the newest first.",
                 "parameters": filters, "responses": {
-                    "200": { "description": "{ endings: [...] }" },
+                    "200": { "description": "the endings", "content": { "application/json": {
+                        "schema": { "type": "object", "required": ["endings"], "properties": {
+                            "endings": { "type": "array", "items": ending } } } } } },
                     "400": { "description": "a filter is wrong" },
                     "401": { "description": "the token is missing or wrong" } } } },
             "/endstop/v1/endings/{id}": { "get": {
@@ -57,13 +64,15 @@ pub fn openapi() -> Value {
                 "parameters": [{ "name": "id", "in": "path", "required": true,
                                  "schema": { "type": "string" } }],
                 "responses": {
-                    "200": { "description": "the ending" },
+                    "200": { "description": "the ending", "content": {
+                        "application/json": { "schema": ending } } },
                     "401": { "description": "the token is missing or wrong" },
                     "404": { "description": "none of this id is kept" } } } },
             "/endstop/v1/tail": { "get": {
                 "summary": "Endings as they come, as server-sent events.",
                 "parameters": filters, "responses": {
-                    "200": { "description": "a stream of `ending` events" },
+                    "200": { "description": "a stream of `ending` events, each with an ending as its data",
+                             "content": { "text/event-stream": { "schema": ending } } },
                     "400": { "description": "a filter is wrong" },
                     "401": { "description": "the token is missing or wrong" } } } },
             "/endstop/v1/report": { "get": {
@@ -90,5 +99,30 @@ pub fn openapi() -> Value {
             "/endstop/v1/openapi.json": { "get": {
                 "summary": "This document.", "responses": ok("it") } },
         },
+    })
+}
+
+/// Returns the schema of an ending, with the fields that an ending has.
+fn ending_schema() -> Value {
+    let empty = endstop::Record::default();
+    let example = serde_json::to_value(EndingView::from(&empty)).unwrap_or_default();
+    let of = |value: &Value| match value {
+        Value::String(_) => json!({ "type": "string" }),
+        Value::Number(_) => json!({ "type": "integer" }),
+        Value::Bool(_) => json!({ "type": "boolean" }),
+        Value::Array(_) => json!({ "type": "array", "items": { "type": "string" } }),
+        Value::Object(_) => json!({ "type": "object" }),
+        // Text or a number that may be missing.
+        Value::Null => json!({ "type": ["string", "integer", "null"] }),
+    };
+    let fields = example.as_object().cloned().unwrap_or_default();
+    let names: Vec<&String> = fields.keys().collect();
+    let properties: serde_json::Map<String, Value> =
+        fields.iter().map(|(name, value)| (name.clone(), of(value))).collect();
+    json!({
+        "type": "object",
+        "description": "One ending, as the log, /endings, /endings/{id} and /tail tell it.",
+        "required": names,
+        "properties": properties,
     })
 }

@@ -9,6 +9,7 @@ use hyper::body::{Body, Frame, Incoming, SizeHint};
 use hyper::{HeaderMap, Response, StatusCode};
 
 use super::connection::Busy;
+use crate::rates::Slot;
 use crate::respond::live::LiveStream;
 use crate::respond::stream::{Abort, LEAVE};
 
@@ -18,6 +19,8 @@ pub(crate) struct Answer {
     kind: Kind,
     /// Marks the connection as busy while the response is under way.
     pub(crate) busy: Option<Busy>,
+    /// Counts the request while its response is under way.
+    pub(crate) slot: Option<Slot>,
 }
 
 #[derive(Debug)]
@@ -31,7 +34,7 @@ enum Kind {
 
 impl Answer {
     fn new(kind: Kind) -> Self {
-        Self { kind, busy: None }
+        Self { kind, busy: None, slot: None }
     }
 
     /// Returns a complete body.
@@ -63,18 +66,12 @@ pub(crate) fn response(status: StatusCode, headers: HeaderMap, body: Answer) -> 
     response
 }
 
-impl Body for Answer {
-    type Data = Bytes;
-    type Error = Abort;
-
-    fn poll_frame(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Abort>>> {
-        match &mut self.get_mut().kind {
-            Kind::Whole(bytes) => Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes)))),
-            Kind::Passed(body) => Pin::new(body).poll_frame(cx).map_err(|_| Abort),
-            Kind::Broken(bytes, leaving) => {
+impl Kind {
+    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Abort>>> {
+        match self {
+            Self::Whole(bytes) => Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes)))),
+            Self::Passed(body) => Pin::new(body).poll_frame(cx).map_err(|_| Abort),
+            Self::Broken(bytes, leaving) => {
                 if let Some(bytes) = bytes.take() {
                     // The time counts from now: nothing has left before, however long ago the
                     // response was judged.
@@ -85,8 +82,28 @@ impl Body for Answer {
                 }
                 leaving.as_mut().poll(cx).map(|()| Some(Err(Abort)))
             }
-            Kind::Stream(stream) => Pin::new(stream).poll_frame(cx),
+            Self::Stream(stream) => Pin::new(stream).poll_frame(cx),
         }
+    }
+}
+
+impl Body for Answer {
+    type Data = Bytes;
+    type Error = Abort;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Abort>>> {
+        let this = self.get_mut();
+        if let Some(busy) = &mut this.busy {
+            busy.asked();
+        }
+        let polled = this.kind.poll_frame(cx);
+        if let (Poll::Ready(Some(Ok(_))), Some(busy)) = (&polled, &mut this.busy) {
+            busy.handed_over();
+        }
+        polled
     }
 
     fn is_end_stream(&self) -> bool {

@@ -3,6 +3,7 @@
 use endstop::Ending;
 use hyper::header::{self, HeaderMap, HeaderName, HeaderValue};
 
+use super::connection::is_framing;
 use crate::watch::GuardAction;
 
 /// Headers between callers and the gateway.
@@ -28,6 +29,24 @@ pub(crate) mod own {
 /// Returns the value of a header; empty if it is missing or not text.
 pub(crate) fn text<'h>(headers: &'h HeaderMap, name: &HeaderName) -> &'h str {
     headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or("")
+}
+
+/// Removes a length that is not that of the body.
+pub(crate) fn fit_length(headers: &mut HeaderMap, length: usize) {
+    let said = text(headers, &header::CONTENT_LENGTH);
+    if !said.is_empty() && said.parse() != Ok(length) {
+        headers.remove(header::CONTENT_LENGTH);
+    }
+}
+
+/// Returns all content encodings of a body, in one list.
+pub(crate) fn encodings(headers: &HeaderMap) -> String {
+    let mut list = String::new();
+    for value in headers.get_all(header::CONTENT_ENCODING) {
+        list.push_str(value.to_str().unwrap_or("unknown"));
+        list.push(',');
+    }
+    list
 }
 
 /// Removes the headers of one connection, and the gateway's own.
@@ -59,6 +78,8 @@ fn is_dropped(name: &HeaderName) -> bool {
             | "keep-alive"
             | "proxy-connection"
     ) || name.as_str().starts_with(own::PREFIX)
+        // Some servers read them as if they had a hyphen.
+        || name.as_str().contains('_') && is_framing(name.as_str().as_bytes())
 }
 
 /// Adds the headers that describe an ending.
@@ -92,6 +113,10 @@ pub(crate) fn of_error(id: &str) -> HeaderMap {
 
 /// Returns the upstream's headers as the client gets them.
 pub(crate) fn returned(mut headers: HeaderMap, id: &str) -> HeaderMap {
+    // A body in chunks has no length: a client that heeds one would take the rest for the next response.
+    if headers.contains_key(header::TRANSFER_ENCODING) {
+        headers.remove(header::CONTENT_LENGTH);
+    }
     strip(&mut headers);
     put_id(&mut headers, id);
     headers

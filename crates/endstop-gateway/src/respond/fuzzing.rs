@@ -1,10 +1,11 @@
-//! The function that the fuzz target of the gate and a seeded test call.
+//! The functions that fuzz targets and seeded tests call.
 
 use bytes::Bytes;
 use endstop::provider;
 use endstop::tool_call::exposed;
 use endstop::{Head, Profile, RequestInfo, TransportEnd, Watcher};
 
+use super::decode::{Decoded, Decoder, SLICE};
 use super::guard::{Guard, Next};
 use crate::config::{Mode, ToolCalls};
 use crate::disposition::{Terms, failure};
@@ -90,6 +91,54 @@ impl Dice<'_> {
     }
 }
 
+/// Encodings of a body.
+static ENCODINGS: &[&str] =
+    &["gzip", "deflate", "br", "zstd", "", "gzip, identity", "gzip, gzip", "br, zstd, deflate"];
+
+/// Checks that any bytes decode without a panic, in bounded slices, and to the same for any division
+/// into pieces.
+///
+/// # Panics
+/// Panics if they do not.
+pub fn decode(data: &[u8]) {
+    let mut dice = Dice(data);
+    let Some(encoding) = ENCODINGS.get(dice.roll() % ENCODINGS.len()) else { return };
+    let size = dice.roll() + 1;
+    let bytes = dice.0;
+    let whole = decoded(encoding, bytes, bytes.len().max(1));
+    let divided = decoded(encoding, bytes, size);
+    match (whole, divided) {
+        (Some((whole, Decoded::All)), Some((divided, Decoded::All))) => assert_eq!(whole, divided),
+        // Decoders differ in how much they hand over before an error.
+        (Some((whole, ended)), Some((divided, other))) => {
+            assert_eq!(ended, other);
+            assert!(whole.starts_with(&divided) || divided.starts_with(&whole));
+        }
+        (None, None) => {}
+        (Some(_), None) | (None, Some(_)) => assert!(bytes.is_empty()),
+    }
+}
+
+/// Returns what bytes decode to in pieces of this size, and how that ended.
+fn decoded(encoding: &str, bytes: &[u8], size: usize) -> Option<(Vec<u8>, Decoded)> {
+    let mut decoder = Decoder::new(encoding, bytes)?;
+    let mut out = Vec::new();
+    for piece in bytes.chunks(size) {
+        let mut piece = Bytes::copy_from_slice(piece);
+        loop {
+            let before = out.len();
+            let ended = decoder.decode(&mut piece, |copy| out.extend_from_slice(copy));
+            assert!(out.len() - before < 2 * SLICE, "{} bytes at once", out.len() - before);
+            match ended {
+                Decoded::Part => {}
+                Decoded::All => break,
+                Decoded::Corrupt | Decoded::TooMuch => return Some((out, ended)),
+            }
+        }
+    }
+    Some((out, Decoded::All))
+}
+
 /// Checks that no tool call leaves the gate before the response so far proves it.
 ///
 /// # Panics
@@ -118,7 +167,7 @@ pub fn gate(data: &[u8]) {
             received.extend_from_slice(&piece);
             proven = proven.max(proven_calls(profile, &head, &info, terms, &received));
             let mut pass = |bytes: Bytes| left.extend_from_slice(&bytes);
-            let mut next = guard.push(&piece, None, &mut pass);
+            let mut next = guard.push(&piece, &mut pass);
             if next == Next::Wait && dice.roll() % 2 == 0 {
                 next = guard.waited(&mut pass);
             }
@@ -166,6 +215,36 @@ fn check(profile: Profile, head: &Head<'_>, left: &[u8], proven: usize) {
 
 #[cfg(test)]
 mod tests {
+    /// Valid bytes with some of them changed.
+    #[test]
+    fn any_bytes_decode_alike_in_any_pieces() {
+        use std::io::Write as _;
+        let text = "data: {\"choices\":[]}\n\n".repeat(200);
+        let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        gzip.write_all(text.as_bytes()).unwrap();
+        let gzip = gzip.finish().unwrap();
+        let mut zlib = flate2::write::ZlibEncoder::new(Vec::new(), flate2::Compression::fast());
+        zlib.write_all(text.as_bytes()).unwrap();
+        let zlib = zlib.finish().unwrap();
+        let zstd = zstd::stream::encode_all(text.as_bytes(), 1).unwrap();
+        let brotli = crate::respond::bomb::bomb(text.as_bytes());
+        let encoded = [gzip.clone(), zlib, brotli, zstd, gzip.clone(), gzip];
+        let mut random = fastrand::Rng::with_seed(7);
+        for round in 0..3_000 {
+            let kind = round % encoded.len();
+            let mut data = vec![u8::try_from(kind).unwrap(), random.u8(..)];
+            data.extend(&encoded[kind]);
+            data.truncate(random.usize(2..=data.len()));
+            for _ in 0..random.usize(0..4) {
+                let at = random.usize(0..data.len());
+                if at > 1 {
+                    data[at] = random.u8(..);
+                }
+            }
+            super::decode(&data);
+        }
+    }
+
     #[test]
     fn no_call_leaves_unproven() {
         let mut state = 0x9e37_79b9_7f4a_7c15_u64;

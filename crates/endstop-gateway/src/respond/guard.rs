@@ -13,12 +13,15 @@
 //!    +---- end of the stream: a failure ----> Failed <---- refused -------+
 //! ```
 
+use std::collections::VecDeque;
+
 use bytes::{Bytes, BytesMut};
 use endstop::dialect::{ErrorEnd, Framing, KeepAlive, Proof};
+use endstop::frame::Broken;
 use endstop::{Ending, Form, Mark, Profile, TransportEnd, Watcher};
 
 use crate::config::{Mode, ToolCalls};
-use crate::disposition::{Disposition, Terms, disposition, failure};
+use crate::disposition::{Disposition, Terms, disposition, failure, unproven};
 
 /// The most of an unfinished frame that is held back, in bytes.
 pub const TAIL: usize = 64 << 10;
@@ -41,9 +44,12 @@ pub struct Guard {
     /// End of the last whole frame.
     boundary: u64,
     gate: Gate,
+    /// Whether the end was proven since the last push.
+    proven: bool,
     /// Whether a whole frame has come.
     framed: bool,
-    faulted: bool,
+    /// Frame with the provider's first error, as `(start, end)`.
+    fault: Option<(u64, u64)>,
     /// Whether frames of a tool call have left.
     calls_left: bool,
     /// Choices with a finish reason.
@@ -58,6 +64,9 @@ pub struct Guard {
 struct Gate {
     /// The first held frame: its start and end.
     closed: Option<(u64, u64)>,
+    /// Number of changes after the last frame that was followed.
+    seen: Option<u64>,
+    has_calls: bool,
     /// Calls that the provider ran itself, when the gate closed.
     by_provider: u32,
     /// Calls of each choice, as `(choice, calls)`.
@@ -72,8 +81,8 @@ struct Extra {
     is_extra: fn(&[u8]) -> bool,
     /// Whole frames that have not been examined, as `(start, end)`.
     frames: Vec<(u64, u64)>,
-    /// Frames that are taken out, as `(start, end)`.
-    out: Vec<(u64, u64)>,
+    /// Frames that are taken out, as `(start, end)`, in order.
+    out: VecDeque<(u64, u64)>,
 }
 
 /// The next step after bytes were pushed.
@@ -117,8 +126,9 @@ impl Guard {
             received: 0,
             boundary: 0,
             gate: Gate::default(),
+            proven: false,
             framed: false,
-            faulted: false,
+            fault: None,
             calls_left: false,
             said: 0,
             word: None,
@@ -131,7 +141,7 @@ impl Guard {
     pub fn without(self, is_extra: Option<fn(&[u8]) -> bool>) -> Self {
         let is_extra = is_extra.filter(|_| self.terms.mode == Mode::Guard);
         let extra =
-            is_extra.map(|is_extra| Extra { is_extra, frames: Vec::new(), out: Vec::new() });
+            is_extra.map(|is_extra| Extra { is_extra, frames: Vec::new(), out: VecDeque::new() });
         Self { extra, ..self }
     }
 
@@ -164,15 +174,29 @@ impl Guard {
         self.watcher.so_far()
     }
 
-    /// Takes bytes, with the copy to read if they are compressed, and passes on what may leave.
-    pub fn push(
-        &mut self,
-        chunk: &Bytes,
-        copy: Option<&[u8]>,
-        pass: &mut impl FnMut(Bytes),
-    ) -> Next {
+    /// Reads a part of the decoded copy of bytes that are pushed next.
+    pub fn read_copy(&mut self, copy: &[u8]) {
+        self.read(copy);
+    }
+
+    /// Stops reading for good: the copy cannot be decoded, or is too large.
+    pub fn stop_reading(&mut self, why: Broken) {
+        self.watcher.stop(why);
+    }
+
+    /// Reports whether nothing more is read.
+    #[must_use]
+    pub fn is_broken(&self) -> bool {
+        self.watcher.is_broken()
+    }
+
+    /// Takes bytes, reads them unless they are compressed, and passes on what may leave.
+    pub fn push(&mut self, chunk: &Bytes, pass: &mut impl FnMut(Bytes)) -> Next {
         let start = self.received;
-        let proven = self.read(copy.unwrap_or(chunk));
+        if !self.opaque {
+            self.read(chunk);
+        }
+        let proven = std::mem::take(&mut self.proven);
         self.received += chunk.len() as u64;
         if self.terms.mode == Mode::Observe {
             pass(chunk.clone());
@@ -187,7 +211,7 @@ impl Guard {
         }
         self.find_extra(start, chunk);
         let next = self.judge(proven);
-        let upto = self.passable();
+        let upto = self.passable(chunk);
         self.release(start, chunk, upto, pass);
         if self.held.len() > HELD { Next::Fail } else { next }
     }
@@ -202,7 +226,7 @@ impl Guard {
             Some(_) => self.gate.release(),
             None => return Next::Go,
         }
-        let upto = self.passable();
+        let upto = self.passable(&[]);
         self.release(self.received, &Bytes::new(), upto, pass);
         Next::Go
     }
@@ -232,7 +256,10 @@ impl Guard {
 
     /// Ends a stream that has failed, whatever might follow.
     #[must_use]
-    pub fn fail(self) -> GuardEnd {
+    pub fn fail(mut self) -> GuardEnd {
+        if self.held.len() > HELD {
+            self.watcher.stop(Broken::Oversize);
+        }
         let broken = self.watcher.is_broken();
         self.finish_as(TransportEnd::Eof, |watcher| match watcher.so_far() {
             Some(ending) if !broken => ending,
@@ -248,10 +275,14 @@ impl Guard {
         let framing = self.framing();
         let takes_comments = self.takes_comments();
         let overflowed = self.held.len() > HELD;
+        let waits = self.gate.closed.is_some();
         let ending = finish(self.watcher);
         let mut disposition = disposition(&ending, self.terms, None);
-        if overflowed && !matches!(disposition, Disposition::Fail(_)) {
+        if overflowed {
             disposition = Disposition::Fail(too_much_held(&ending));
+        } else if waits && !matches!(disposition, Disposition::Fail(_)) {
+            // A finish reason and then silence is a complete answer, but it proves no tool call.
+            disposition = unproven(&ending).map_or(disposition, Disposition::Fail);
         }
         let passed = self.received - self.held.len() as u64;
         let Disposition::Fail(failure) = &disposition else {
@@ -264,10 +295,9 @@ impl Guard {
             let clean = close == TransportEnd::Eof || self.terms.mode == Mode::Guard;
             return GuardEnd { rest, ending, disposition, frame: None, clean, takes_comments };
         };
-        let waits = self.gate.closed.is_some();
         let is_torn = self.gate.closed.is_some_and(|(from, _)| passed > from);
         // The end of the bytes completed the provider's own error.
-        let last_word = !self.faulted && ending.fault.is_some() && !waits && !self.opaque;
+        let last_word = self.fault.is_none() && ending.fault.is_some() && !waits && !self.opaque;
         let whole = usize::try_from(self.boundary.saturating_sub(passed)).unwrap_or(0);
         let rest = if waits || self.opaque {
             Bytes::new()
@@ -280,18 +310,29 @@ impl Guard {
         let torn = self.opaque || passed > self.boundary || is_torn;
         // Some wires end a failed response by an event of its own, without which clients overlook it.
         let lacks_end = self.profile.error_shape.last.is_some() && ending.said.is_none();
-        let told = (self.faulted || last_word) && !waits && !lacks_end;
+        // Behind a held call, the provider's error passes in place of the call, where it suffices.
+        let is_clean = self.profile.error_end(framing) == ErrorEnd::Clean;
+        let instead =
+            self.fault.filter(|_| waits && is_clean && !torn && !lacks_end && !overflowed);
+        let rest = instead.map_or(rest, |(from, to)| {
+            let at = |place: u64| usize::try_from(place.saturating_sub(passed)).unwrap_or(0);
+            let mut error = self.held.split_off(at(from).min(self.held.len()));
+            error.truncate(at(to).saturating_sub(at(from)));
+            error.freeze()
+        });
+        let told = (self.fault.is_some() || last_word) && !waits && !lacks_end || instead.is_some();
         let frame = (!torn && !told).then(|| {
             let first = !self.framed || passed + rest.len() as u64 == 0;
             self.profile.error_frame(framing, first, &failure.gateway_error())
         });
-        let clean = !torn
-            && !self.calls_left
-            && if told {
-                close == TransportEnd::Eof
-            } else {
-                self.profile.error_end(framing) == ErrorEnd::Clean
-            };
+        let clean = match told {
+            _ if torn => false,
+            // It ends as the provider ended it, with or without the gateway.
+            true if instead.is_some() => close == TransportEnd::Eof,
+            _ if self.calls_left => false,
+            true => close == TransportEnd::Eof,
+            false => is_clean,
+        };
         GuardEnd { rest, ending, disposition, frame, clean, takes_comments }
     }
 
@@ -308,42 +349,46 @@ impl Guard {
         streams && skips && !self.opaque
     }
 
-    /// Reads the bytes and notes each frame. Reports whether the end is proven.
-    fn read(&mut self, bytes: &[u8]) -> bool {
+    /// Reads the bytes and notes each frame.
+    fn read(&mut self, bytes: &[u8]) {
         if self.terms.mode == Mode::Observe {
             self.watcher.watch(bytes);
-            return false;
+            return;
         }
-        let Self { watcher, boundary, gate, framed, faulted, calls_left, .. } = self;
+        let Self { watcher, boundary, gate, framed, fault, calls_left, opaque, proven, .. } = self;
         let Self { terms, received, said, word, extra, .. } = self;
-        let base = *received;
-        let mut proven = false;
+        let (base, opaque) = (*received, *opaque);
         watcher.follow(bytes, |mark| {
             *framed = true;
-            let start = std::mem::replace(boundary, base + mark.end as u64);
-            if mark.has_calls() {
-                gate.follow(&mark, (start, *boundary), terms.tool_calls);
-                *calls_left |= gate.closed.is_none();
-            } else {
-                gate.closed = None;
-            }
-            if mark.has_word() {
-                let choices = mark.choices().filter(|choice| choice.said).count();
+            // The places of decoded frames say nothing about the bytes that leave.
+            let end = if opaque { base } else { base + mark.end as u64 };
+            let start = std::mem::replace(boundary, end);
+            // Most frames change nothing, and there may be many calls.
+            if gate.seen.replace(mark.changes()) != Some(mark.changes()) {
+                gate.has_calls = mark.has_calls();
+                if gate.has_calls {
+                    gate.follow(&mark, (start, *boundary), terms.tool_calls);
+                } else {
+                    gate.closed = None;
+                }
+                let choices = mark.said();
                 if std::mem::replace(said, choices) != choices {
                     *word = Some((start, *boundary));
                 }
-                if let Some(extra) = extra {
-                    extra.frames.push((start, *boundary));
-                }
             }
-            proven |= mark.is_proven();
-            *faulted |= mark.has_fault();
+            *calls_left |= gate.has_calls && gate.closed.is_none();
+            if let Some(extra) = extra.as_mut().filter(|_| mark.has_word()) {
+                extra.frames.push((start, *boundary));
+            }
+            *proven |= mark.is_proven();
+            if mark.has_fault() && fault.is_none() {
+                *fault = Some((start, *boundary));
+            }
         });
         let whole = watcher.whole();
-        if whole > 0 {
+        if whole > 0 && !opaque {
             *boundary = (*boundary).max(base + whole as u64);
         }
-        proven
     }
 
     fn judge(&mut self, proven: bool) -> Next {
@@ -353,7 +398,7 @@ impl Guard {
         if !self.is_holding() {
             return self.judge_word();
         }
-        if self.faulted {
+        if self.fault.is_some() {
             return Next::Fail;
         }
         // On some wires the token count follows the end marker, and it can show that a call was cut.
@@ -380,7 +425,9 @@ impl Guard {
     /// Judges a finish reason that no tool call waits for. One that says that the provider failed does
     /// not leave: clients stop reading after it and would not see an error.
     fn judge_word(&mut self) -> Next {
-        let Some(frame) = self.word.take().filter(|_| !self.faulted) else { return Next::Go };
+        let Some(frame) = self.word.take().filter(|_| self.fault.is_none()) else {
+            return Next::Go;
+        };
         match self.watcher.so_far() {
             Some(ending) if failure(&ending, self.terms).is_some() => {
                 self.gate.closed = Some(frame);
@@ -390,13 +437,25 @@ impl Guard {
         }
     }
 
-    /// Returns how far the stream may leave.
-    fn passable(&self) -> u64 {
+    /// Returns how far the stream may leave, with this chunk, which is not held yet.
+    fn passable(&self, chunk: &[u8]) -> u64 {
         if let Some((from, _)) = self.gate.closed {
             return from;
         }
         let tail = self.received - self.boundary;
-        if tail > TAIL as u64 { self.received } else { self.boundary }
+        if tail <= TAIL as u64 {
+            return self.boundary;
+        }
+        if self.framing() != Framing::Sse || self.opaque {
+            return self.received;
+        }
+        let passed = self.received - chunk.len() as u64 - self.held.len() as u64;
+        // The tail begins in what is held, or has begun to leave.
+        let skipped = usize::try_from(self.boundary.saturating_sub(passed)).unwrap_or(0);
+        let held = self.held.get(skipped..).unwrap_or_default();
+        let chunk = chunk.get(skipped.saturating_sub(self.held.len())..).unwrap_or_default();
+        let is_start = passed <= self.boundary;
+        passed.max(self.boundary) + harmless(is_start, held, chunk) as u64
     }
 
     /// Examines the frames that have become whole.
@@ -409,7 +468,7 @@ impl Guard {
             let frame: Vec<u8> = held.copied().collect();
             let event = frame.trim_ascii().strip_prefix(b"data:").unwrap_or_default();
             if (extra.is_extra)(event.trim_ascii()) {
-                extra.out.push((from, to));
+                extra.out.push_back((from, to));
             }
         }
     }
@@ -429,6 +488,13 @@ impl Guard {
         };
         self.hand_over(passed, chunk, upto, &mut pass);
         self.extra = extra;
+        let passed = self.received - self.held.len() as u64;
+        if let Some(extra) = &mut self.extra {
+            // What has left is not looked for again.
+            while extra.out.front().is_some_and(|(_, to)| *to <= passed) {
+                extra.out.pop_front();
+            }
+        }
     }
 
     fn hand_over(&mut self, passed: u64, chunk: &Bytes, upto: u64, pass: &mut impl FnMut(Bytes)) {
@@ -449,13 +515,29 @@ impl Guard {
     }
 }
 
+/// Returns how much of an unfinished event can leave. Some clients act on a line, so the end of a data
+/// line stays behind. `is_start` says that the first part begins with a line.
+fn harmless(is_start: bool, held: &[u8], chunk: &[u8]) -> usize {
+    let (mut is_data, mut line) = (!is_start, 0);
+    for (at, byte) in held.iter().chain(chunk).enumerate() {
+        match byte {
+            b'\n' if is_data => return at,
+            b'\n' => (is_data, line) = (false, at + 1),
+            // No other field of an event begins with this letter.
+            b'd' if at == line => is_data = true,
+            _ => {}
+        }
+    }
+    held.len() + chunk.len()
+}
+
 fn too_much_held(ending: &Ending) -> crate::disposition::Failure {
     crate::disposition::Failure {
-        status: 502,
+        status: 400,
         code: "endstop_too_much_held",
         message: format!(
-            "endstop: more than {} MiB wait for the end of a tool call. The tool call was not passed \
-             on. Ask for smaller arguments.",
+            "endstop: more than {} MiB arrived before the tool call was complete. The tool call was \
+             not passed on. Ask for smaller arguments.",
             HELD >> 20
         ),
         reason: ending.reason,
@@ -498,6 +580,7 @@ impl Gate {
     /// Lets go what waits. A call that begins later closes the gate again.
     fn release(&mut self) {
         self.closed = None;
+        self.seen = None;
         self.released.clone_from(&self.calls);
     }
 }
@@ -517,8 +600,11 @@ impl Extra {
         for (from, to) in &self.out {
             let before = usize::try_from(from.saturating_sub(at)).unwrap_or(usize::MAX);
             let until = usize::try_from(to.saturating_sub(at)).unwrap_or(usize::MAX);
-            if until == 0 || before >= rest.len() {
+            if until == 0 {
                 continue;
+            }
+            if before >= rest.len() {
+                break;
             }
             let kept = rest.split_to(before);
             if !kept.is_empty() {
@@ -589,7 +675,7 @@ mod tests {
     fn run(mut guard: Guard, pieces: &[&[u8]]) -> (String, Option<Failure>, Reason) {
         let mut out = Vec::new();
         for piece in pieces {
-            let next = guard.push(&Bytes::copy_from_slice(piece), None, &mut |bytes| {
+            let next = guard.push(&Bytes::copy_from_slice(piece), &mut |bytes| {
                 out.extend_from_slice(&bytes);
             });
             if next == Next::Fail {
@@ -612,7 +698,7 @@ mod tests {
     /// Pushes a text and returns what left.
     fn push(guard: &mut Guard, text: &str) -> (Next, String) {
         let mut out = Vec::new();
-        let next = guard.push(&Bytes::copy_from_slice(text.as_bytes()), None, &mut |bytes| {
+        let next = guard.push(&Bytes::copy_from_slice(text.as_bytes()), &mut |bytes| {
             out.extend_from_slice(&bytes);
         });
         (next, String::from_utf8(out).unwrap())
@@ -843,6 +929,87 @@ mod tests {
         assert!(out.starts_with(&format!("{TEXT}data: {{\"error\":")), "{out}");
     }
 
+    /// Finding S16: nobody can run a call of a frame that parsers read in different ways.
+    #[test]
+    fn equal_keys_with_different_values_run_nothing() {
+        let call =
+            r#""tool_calls":[{"index":0,"id":"c","function":{"name":"f","arguments":"{}"}}]"#;
+        let delta = |delta: &str| {
+            format!("data: {{\"choices\":[{{\"index\":0,\"delta\":{{{delta}}}}}]}}\n\n")
+        };
+        let two = |one: &str, other: &str| {
+            format!(
+                "data: {{\"choices\":[{{\"index\":0,\"delta\":{{}},\"finish_reason\":{one},\
+                 \"finish_reason\":{other}}}]}}\n\n"
+            )
+        };
+        let empty = r#""tool_calls":[]"#;
+        let other = call.replace(":\"f\"", ":\"g\"");
+        let (calls, length) = ("\"tool_calls\"", "\"length\"");
+        let streams = [
+            format!("{}{}{DONE}", delta(&format!("{call},{empty}")), word("stop")),
+            format!("{}{}{DONE}", delta(&format!("{empty},{call}")), word("tool_calls")),
+            format!("{}{}{DONE}", delta(&format!("{call},{other}")), word("tool_calls")),
+            format!("{}{}{DONE}", delta(call), two(calls, length)),
+            format!("{}{}{DONE}", delta(call), two(length, calls)),
+        ];
+        for stream in streams {
+            for tool_calls in [ToolCalls::Gate, ToolCalls::Hold] {
+                for size in [1, 9, stream.len()] {
+                    let chunks: Vec<&[u8]> = stream.as_bytes().chunks(size).collect();
+                    let (out, failure, reason) = run(plain(tool_calls), &chunks);
+                    assert!(failure.is_some() && !reason.is_success(), "{stream}: {reason:?}");
+                    assert!(!out.contains("\"id\":\"c\""), "{out}");
+                }
+            }
+        }
+        // Equal values contradict nothing, and neither do texts.
+        for same in [format!("{call},{call}"), format!("\"content\":\"a\",\"content\":null,{call}")]
+        {
+            let stream = format!("{}{}{DONE}", delta(&same), two(calls, calls));
+            let (out, failure, _) = run(plain(ToolCalls::Gate), &[stream.as_bytes()]);
+            assert_eq!((out, failure), (stream, None));
+        }
+    }
+
+    /// Finding S16: an error is put between frames and never into one, wherever a stream is cut.
+    #[test]
+    fn an_error_never_lands_inside_of_a_frame() {
+        let large = |lead: &str| format!("{lead}{{\"x\":\"{}\"}}", "x".repeat(3 * TAIL));
+        let sse = format!("{TEXT}{}\n\n{TEXT}: {}\n\n", large("data: "), "c".repeat(2 * TAIL));
+        for size in [999, TAIL - 1, TAIL + 1, 2 * TAIL] {
+            for cut in (0..sse.len()).step_by(4999) {
+                let stream = sse.get(..cut).unwrap();
+                let mut gate = plain(ToolCalls::Gate);
+                let mut out = String::new();
+                for chunk in stream.as_bytes().chunks(size) {
+                    out += &push(&mut gate, std::str::from_utf8(chunk).unwrap()).1;
+                }
+                let end = gate.finish(TransportEnd::Eof);
+                out += std::str::from_utf8(&end.rest).unwrap();
+                assert!(sse.starts_with(&out));
+                if end.frame.is_some() {
+                    assert!(out.is_empty() || out.ends_with("\n\n"), "{cut} in {size}");
+                } else {
+                    assert!(!end.clean, "{cut} in {size}");
+                }
+            }
+        }
+    }
+
+    /// Frames that are taken out do not pile up.
+    #[test]
+    fn frames_that_were_taken_out_are_forgotten() {
+        let usage = "data: {\"choices\":[],\"usage\":{\"completion_tokens\":9}}\n\n";
+        let is_extra = provider::OPENAI.main.request_shape.usage.map(|usage| usage.is_extra);
+        let mut gate = plain(ToolCalls::Gate).without(is_extra);
+        push(&mut gate, &word("stop"));
+        for _ in 0..1000 {
+            assert_eq!(push(&mut gate, usage), left(""));
+            assert!(gate.extra.as_ref().is_some_and(|extra| extra.out.len() <= 1));
+        }
+    }
+
     /// A call in one large frame: its beginning leaves, but never its end.
     #[test]
     fn the_end_of_a_large_call_waits() {
@@ -912,14 +1079,85 @@ mod tests {
     fn what_is_held_is_bounded() {
         let mut guard = plain(ToolCalls::Hold);
         let mut pass = |_| {};
-        guard.push(&Bytes::from(call()), None, &mut pass);
+        guard.push(&Bytes::from(call()), &mut pass);
         let more = Bytes::from(call().repeat(1000));
         let mut pushes = 0;
-        while guard.push(&more, None, &mut pass) != Next::Fail {
+        while guard.push(&more, &mut pass) != Next::Fail {
             pushes += 1;
             assert!(pushes < 1000);
         }
         assert!(guard.held.len() <= HELD + more.len());
-        assert!(matches!(guard.fail().disposition, Disposition::Fail(_)));
+        let end = guard.fail();
+        let Disposition::Fail(failure) = end.disposition else { panic!("it passed") };
+        assert_eq!((failure.status, failure.code), (400, "endstop_too_much_held"));
+        assert_eq!(end.ending.closed, endstop::Closed::Oversize);
+    }
+
+    const CLOSED_CALL: &str = concat!(
+        "event: message_start\ndata: {\"type\":\"message_start\",\"message\":{\"usage\":{}}}\n\n",
+        "event: content_block_start\ndata: {\"type\":\"content_block_start\",\"index\":0,\"content_block\":{\"type\":\"tool_use\",\"id\":\"t\",\"name\":\"f\",\"input\":{}}}\n\n",
+        "event: content_block_delta\ndata: {\"type\":\"content_block_delta\",\"index\":0,\"delta\":{\"type\":\"input_json_delta\",\"partial_json\":\"{}\"}}\n\n",
+        "event: content_block_stop\ndata: {\"type\":\"content_block_stop\",\"index\":0}\n\n",
+    );
+
+    fn messages() -> Guard {
+        guard(&provider::ANTHROPIC, ToolCalls::Gate, RequestInfo::default())
+    }
+
+    /// A finish reason and then silence: the answer is complete, but no call of it is proven.
+    #[test]
+    fn a_call_that_waits_does_not_leave_at_a_timeout() {
+        for word in ["tool_use", "max_tokens", "frobnicated"] {
+            let delta = format!(
+                "event: message_delta\ndata: {{\"type\":\"message_delta\",\"delta\":{{\"stop_reason\":\"{word}\"}},\"usage\":{{\"output_tokens\":9}}}}\n\n"
+            );
+            let mut gate = messages();
+            let out = push(&mut gate, &format!("{CLOSED_CALL}{delta}")).1;
+            assert!(!out.contains("content_block_stop"), "{out}");
+            let end = gate.finish(TransportEnd::TimedOut(endstop::Timer::Idle));
+            assert!(matches!(end.disposition, Disposition::Fail(_)), "{word}: {:?}", end.ending);
+            assert!(end.rest.is_empty() && end.frame.is_some() && !end.clean, "{word}");
+        }
+        // Text alone is complete.
+        let text = "event: message_start\ndata: {\"type\":\"message_start\",\"message\":{\"usage\":{}}}\n\nevent: content_block_start\ndata: {\"type\":\"content_block_start\",\"index\":0,\"content_block\":{\"type\":\"text\",\"text\":\"Hi\"}}\n\nevent: message_delta\ndata: {\"type\":\"message_delta\",\"delta\":{\"stop_reason\":\"end_turn\"}}\n\n";
+        let mut gate = messages();
+        push(&mut gate, text);
+        let end = gate.finish(TransportEnd::TimedOut(endstop::Timer::Idle));
+        assert!(end.clean && !matches!(end.disposition, Disposition::Fail(_)));
+    }
+
+    /// Clients end as they do without the gateway: by the provider's own error.
+    #[test]
+    fn the_providers_error_takes_the_place_of_a_call_that_waits() {
+        let error = "event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"overloaded_error\",\"message\":\"Overloaded\"}}\n\n";
+        for cut in [0, 7, error.len() - 1] {
+            let (first, rest) = error.split_at(cut);
+            let mut gate = messages();
+            let mut out = push(&mut gate, CLOSED_CALL).1;
+            assert_eq!(push(&mut gate, first), held(Next::Go));
+            assert_eq!(push(&mut gate, rest), held(Next::Fail));
+            let end = gate.fail();
+            assert!(end.clean && end.frame.is_none());
+            out += std::str::from_utf8(&end.rest).unwrap();
+            assert!(!out.contains("content_block_stop"), "{out}");
+            assert!(out.ends_with(error), "{out}");
+        }
+    }
+
+    /// Some clients act on a line: the end of a data line waits for the end of its event.
+    #[test]
+    fn no_data_line_of_an_unfinished_event_ends() {
+        let name = "event: x\nid: 1\n";
+        let data = format!("data: {}", "x".repeat(2 * TAIL));
+        let mut gate = messages();
+        let mut out = push(&mut gate, name).1;
+        for part in data.as_bytes().chunks(9000) {
+            out += &push(&mut gate, std::str::from_utf8(part).unwrap()).1;
+        }
+        assert_eq!(out, format!("{name}{data}"));
+        for more in ["\n", "data: y", "\nid: 2\n"] {
+            assert_eq!(push(&mut gate, more).1, "", "{more:?}");
+        }
+        assert_eq!(push(&mut gate, "\n").1, "\ndata: y\nid: 2\n\n");
     }
 }

@@ -71,7 +71,7 @@ impl Stream<'_> {
         let (mut client, mut shown) = (self.client(), 0);
         for (at, byte) in self.bytes.chunks(1).enumerate() {
             let mut left = Vec::new();
-            let next = guard.push(&Bytes::copy_from_slice(byte), None, &mut |bytes| {
+            let next = guard.push(&Bytes::copy_from_slice(byte), &mut |bytes| {
                 left.extend_from_slice(&bytes);
             });
             seen.cuts += 1;
@@ -92,7 +92,7 @@ impl Stream<'_> {
         let (mut guard, _) = self.guard(tool_calls);
         let mut left = Vec::new();
         let part = Bytes::copy_from_slice(&self.bytes[..cut]);
-        let next = guard.push(&part, None, &mut |bytes| left.extend_from_slice(&bytes));
+        let next = guard.push(&part, &mut |bytes| left.extend_from_slice(&bytes));
         let end = if next == Next::Fail { guard.fail() } else { guard.finish(TransportEnd::Eof) };
         left.extend_from_slice(&end.rest);
         seen.cuts += 1;

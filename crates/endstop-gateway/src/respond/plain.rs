@@ -1,30 +1,28 @@
 //! A plain response: read whole, and judged before its head leaves.
 
 use bytes::Bytes;
-use endstop::{Ending, TransportEnd};
+use endstop::frame::Broken;
+use endstop::{Ending, TransportEnd, Watcher};
 use hyper::header::{self, HeaderMap, HeaderValue};
 use hyper::{Response, StatusCode};
 
-use super::decode::Decoder;
+use super::decode::{Decoded, Decoder};
 use crate::client::body::{Answer, response};
-use crate::client::headers::{self, own, text};
+use crate::client::headers::{self, encodings, fit_length, own, text};
 use crate::config::Mode;
 use crate::disposition::{Disposition, Failure, disposition};
 use crate::exchange::Exchange;
 use crate::watch::GuardAction;
 
-/// The most that a compressed body may decode to, in relation to its size.
-const RATIO: usize = 64;
-
 /// Returns the response for a body that was read to its end.
-pub(super) fn respond(
+pub(super) async fn respond(
     mut exchange: Box<Exchange>,
     status: StatusCode,
     mut headers: HeaderMap,
     bytes: Bytes,
     close: TransportEnd,
 ) -> Response<Answer> {
-    let ending = judge(&exchange, &headers, &bytes, close);
+    let ending = judge(&exchange, &headers, &bytes, close).await;
     let terms = exchange.terms();
     let disposition = disposition(&ending, terms, Some(status.as_u16()));
     let action = match &disposition {
@@ -38,31 +36,56 @@ pub(super) fn respond(
             exchange.delivered(bytes.len());
             // Observe passes on a broken connection as one. A guard ends a complete response cleanly.
             let clean = close == TransportEnd::Eof || terms.mode == Mode::Guard;
+            if clean {
+                fit_length(&mut headers, bytes.len());
+            }
             let body = if clean { Answer::whole(bytes) } else { Answer::broken(bytes) };
             response(status, headers, body)
         }
         Disposition::Status(status) => {
             exchange.delivered(bytes.len());
             let status = StatusCode::from_u16(status).unwrap_or(StatusCode::BAD_GATEWAY);
+            fit_length(&mut headers, bytes.len());
             response(status, headers, Answer::whole(bytes))
         }
         Disposition::Fail(failure) => fail(&mut exchange, &failure, &ending, &headers),
     };
+    exchange.answered(answer.status());
     exchange.end(ending, action);
     answer
 }
 
-fn judge(exchange: &Exchange, headers: &HeaderMap, bytes: &Bytes, close: TransportEnd) -> Ending {
-    let content_type = text(headers, &header::CONTENT_TYPE);
-    let limit = bytes.len().max(1 << 20).saturating_mul(RATIO);
-    let mut watcher = exchange.watcher(content_type, limit);
-    match Decoder::new(text(headers, &header::CONTENT_ENCODING), bytes) {
+async fn judge(
+    exchange: &Exchange,
+    headers: &HeaderMap,
+    bytes: &Bytes,
+    close: TransportEnd,
+) -> Ending {
+    let limit = exchange.settings().config.limits.event_bytes.max(bytes.len());
+    let watcher = exchange.watcher(text(headers, &header::CONTENT_TYPE), limit);
+    match Decoder::new(&encodings(headers), bytes) {
         None => watcher.finish_with(bytes, close),
-        Some(mut decoder) => {
-            decoder.push(bytes, |decoded| watcher.watch(decoded));
-            watcher.finish(close)
+        // Boxed, so that the futures of all responses are small.
+        Some(decoder) => Box::pin(judge_copy(watcher, decoder, bytes.clone(), close)).await,
+    }
+}
+
+/// Judges a compressed body by a decoded copy. Other tasks run between the slices.
+async fn judge_copy(
+    mut watcher: Watcher,
+    mut decoder: Decoder,
+    mut bytes: Bytes,
+    close: TransportEnd,
+) -> Ending {
+    while !watcher.is_broken() {
+        match decoder.decode(&mut bytes, |copy| watcher.watch(copy)) {
+            Decoded::Part => tokio::task::yield_now().await,
+            Decoded::All => break,
+            Decoded::Corrupt => watcher.stop(Broken::Corrupt),
+            Decoded::TooMuch => watcher.stop(Broken::Oversize),
         }
     }
+    watcher.finish(close)
 }
 
 fn fail(

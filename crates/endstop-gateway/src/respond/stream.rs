@@ -10,17 +10,18 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use bytes::Bytes;
+use endstop::frame::Broken;
 use endstop::{Timer, TransportEnd};
 use hyper::body::{Body, Frame};
 use hyper::header::{self, HeaderMap};
 use tokio::time::{Instant, Sleep};
 
 use super::Rendering;
-use super::decode::Decoder;
+use super::decode::{Decoded, Decoder};
 use super::guard::{Guard, GuardEnd, Next};
 use crate::client::body::Pieces;
 use crate::client::connection::Peer;
-use crate::client::headers::text;
+use crate::client::headers::{encodings, text};
 use crate::config::{Config, Mode};
 use crate::disposition::Disposition;
 use crate::exchange::Exchange;
@@ -29,6 +30,8 @@ use crate::watch::GuardAction;
 
 /// The most that is passed on in one piece.
 const PIECE: usize = 64 << 10;
+/// The most slices that are decoded before other tasks run.
+const SLICES: u32 = 4;
 /// Pieces that follow each other faster than this are a burst.
 const NEAR: Duration = Duration::from_micros(100);
 /// Gathered bytes leave after this time, however much more is near.
@@ -120,7 +123,19 @@ enum Decoding {
     /// No.
     Plain,
     /// Yes.
-    Coded(Decoder),
+    Coded(Box<Coded>),
+    /// They cannot be decoded any further.
+    Stopped,
+}
+
+/// Compressed bytes, and how far they are decoded.
+#[derive(Debug)]
+struct Coded {
+    decoder: Decoder,
+    /// The piece at hand; empty if there is none.
+    piece: Bytes,
+    /// The part of it that is left to decode.
+    rest: Bytes,
 }
 
 #[derive(Debug)]
@@ -157,7 +172,7 @@ impl Stream {
             .capped(exchange.info().cap.is_some())
             .without(is_extra);
         let guards = exchange.terms().mode == Mode::Guard;
-        let encoding = text(&headers, &header::CONTENT_ENCODING).to_owned();
+        let encoding = encodings(&headers);
         if guards {
             // An error may be added, and keep-alives.
             headers.remove(header::CONTENT_LENGTH);
@@ -246,7 +261,7 @@ impl Body for StreamBody {
         // A panic must not become a hang: it ends this response and no other.
         let polled = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| inner.poll(cx)));
         let polled = polled.unwrap_or_else(|_| {
-            inner.give_up(TransportEnd::Interrupted);
+            inner.interrupt();
             Poll::Ready(Some(Err(Abort)))
         });
         inner.client_since = polled.is_ready().then(Instant::now);
@@ -348,10 +363,23 @@ impl Inner {
 
     /// Reads what is ready.
     fn read(&mut self, cx: &mut Context<'_>, out: &mut Pieces) {
+        let mut slices = 0;
         while out.len() < PIECE && matches!(self.state, State::Flowing) {
             if self.closing {
                 self.end(TransportEnd::ShutDown, out);
                 return;
+            }
+            if matches!(self.decoding, Decoding::Coded(_)) {
+                if slices == SLICES {
+                    // A little that is compressed can be a lot to read: others come first.
+                    cx.waker().wake_by_ref();
+                    return;
+                }
+                slices += 1;
+            }
+            if self.is_decoding() {
+                self.decode(out);
+                continue;
             }
             if !self.first.is_empty() {
                 let first = std::mem::take(&mut self.first);
@@ -380,20 +408,47 @@ impl Inner {
                 None => Decoding::Plain,
                 Some(decoder) => {
                     guard.set_opaque();
-                    Decoding::Coded(decoder)
+                    let (piece, rest) = (Bytes::new(), Bytes::new());
+                    Decoding::Coded(Box::new(Coded { decoder, piece, rest }))
                 }
             };
         }
-        let mut pass = |bytes: Bytes| out.push(bytes);
-        let next = match &mut self.decoding {
-            Decoding::Plain | Decoding::Unknown(_) => guard.push(bytes, None, &mut pass),
-            Decoding::Coded(decoder) => {
-                let mut copy = Vec::new();
-                decoder.push(bytes, |decoded| copy.extend_from_slice(decoded));
-                guard.push(bytes, Some(&copy), &mut pass)
+        match &mut self.decoding {
+            Decoding::Plain | Decoding::Unknown(_) | Decoding::Stopped => self.hand_on(bytes, out),
+            Decoding::Coded(coded) => {
+                (coded.piece, coded.rest) = (bytes.clone(), bytes.clone());
+                self.decode(out);
             }
+        }
+    }
+
+    /// Gives a piece to the guard.
+    fn hand_on(&mut self, bytes: &Bytes, out: &mut Pieces) {
+        let guard = self.guard.as_mut();
+        let next = guard.map(|guard| guard.push(bytes, &mut |bytes| out.push(bytes)));
+        self.follow(next.unwrap_or(Next::Go), out);
+    }
+
+    fn is_decoding(&self) -> bool {
+        matches!(&self.decoding, Decoding::Coded(coded) if !coded.piece.is_empty())
+    }
+
+    /// Decodes a slice of the piece at hand, and hands the piece on when all of it is read.
+    fn decode(&mut self, out: &mut Pieces) {
+        let (Decoding::Coded(coded), Some(guard)) = (&mut self.decoding, &mut self.guard) else {
+            return;
         };
-        self.follow(next, out);
+        match coded.decoder.decode(&mut coded.rest, |copy| guard.read_copy(copy)) {
+            Decoded::Part if !guard.is_broken() => return,
+            Decoded::Part | Decoded::All => {}
+            Decoded::Corrupt => guard.stop_reading(Broken::Corrupt),
+            Decoded::TooMuch => guard.stop_reading(Broken::Oversize),
+        }
+        let piece = std::mem::take(&mut coded.piece);
+        if guard.is_broken() {
+            self.decoding = Decoding::Stopped;
+        }
+        self.hand_on(&piece, out);
     }
 
     fn follow(&mut self, next: Next, out: &mut Pieces) {
@@ -494,6 +549,14 @@ impl Inner {
         self.state = State::Last { bytes, clean };
     }
 
+    /// Ends a stream at which the gateway itself failed. Its guard may be in any state, and is not asked.
+    fn interrupt(&mut self) {
+        self.upstream = None;
+        self.guard = None;
+        self.state = State::Aborted;
+        self.exchange.interrupted();
+    }
+
     /// Ends the stream without a client.
     fn give_up(&mut self, close: TransportEnd) {
         self.upstream = None;
@@ -522,23 +585,35 @@ mod tests {
     use crate::exchange::Opening;
     use crate::settings::{Settings, Shared};
     use crate::upstream::script::Script;
+    use crate::watch::mask::SecretsShown;
 
     const SECOND: Duration = Duration::from_secs(1);
+
+    /// A response to play.
+    struct Played {
+        wire: Wire,
+        mode: Mode,
+        encoding: &'static str,
+        is_extra: Option<crate::respond::IsExtra>,
+    }
 
     /// Plays a response through a guarded stream in virtual time, and returns what leaves and when, in
     /// seconds, and whether the end is clean.
     async fn play(wire: Wire, script: Vec<(Duration, String)>) -> (Vec<(u64, String)>, bool) {
+        let played = Played { wire, mode: Mode::Guard, encoding: "", is_extra: None };
+        let (out, clean, _) = played.play(script).await;
+        let text = |bytes: Bytes| String::from_utf8(bytes.to_vec()).unwrap();
+        (out.into_iter().map(|(at, bytes)| (at, text(bytes))).collect(), clean)
+    }
+
+    /// Opens an exchange.
+    fn opened(wire: Wire, mode: Mode) -> (Arc<Shared>, Box<Exchange>) {
         let mut config = Config::default();
         config.store = Some("off".to_owned());
         config.log = crate::config::Log::Off;
         let settings = Settings::new(config.clone()).unwrap();
         let shared = Arc::new(Shared::new(Settings::new(config).unwrap()).unwrap());
-        let terms = Terms {
-            mode: Mode::Guard,
-            tool_calls: ToolCalls::Gate,
-            proves: true,
-            background: false,
-        };
+        let terms = Terms { mode, tool_calls: ToolCalls::Gate, proves: true, background: false };
         let opening = Opening {
             id: "id".to_owned(),
             upstream: "test",
@@ -552,27 +627,124 @@ mod tests {
             body: Bytes::new(),
             terms,
             caller: Caller::default(),
+            secrets: SecretsShown::default(),
         };
         let exchange = Exchange::new(&shared, &Arc::new(settings), opening);
-        let mut headers = HeaderMap::new();
-        headers.insert(header::CONTENT_TYPE, "text/event-stream".parse().unwrap());
-        let rendering = Rendering { tell: false, is_extra: None, reset: None };
-        let upstream = ResponseBody::Scripted(Script::new(script));
-        let (_, stream) = Stream::new(exchange, headers, upstream, Bytes::new(), rendering);
-        let (mut body, _handle) = StreamBody::new(stream);
-        let began = Instant::now();
-        let mut out = Vec::new();
-        loop {
-            let next = std::future::poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).await;
-            match next {
-                None => return (out, true),
-                Some(Err(Abort)) => return (out, false),
-                Some(Ok(frame)) => {
-                    let text = String::from_utf8(frame.into_data().unwrap().to_vec()).unwrap();
-                    out.push((began.elapsed().as_secs(), text));
+        (shared, exchange)
+    }
+
+    impl Played {
+        async fn play(
+            self,
+            script: impl IntoIterator<Item = (Duration, impl Into<Bytes>)>,
+        ) -> (Vec<(u64, Bytes)>, bool, Arc<crate::watch::Ended>) {
+            let (shared, exchange) = opened(self.wire, self.mode);
+            let mut headers = HeaderMap::new();
+            headers.insert(header::CONTENT_TYPE, "text/event-stream".parse().unwrap());
+            headers.insert(header::CONTENT_ENCODING, self.encoding.parse().unwrap());
+            let rendering = Rendering { tell: false, is_extra: self.is_extra, reset: None };
+            let upstream = ResponseBody::Scripted(Script::new(script));
+            let (_, stream) = Stream::new(exchange, headers, upstream, Bytes::new(), rendering);
+            let (mut body, _handle) = StreamBody::new(stream);
+            let began = Instant::now();
+            let mut out = Vec::new();
+            let clean = loop {
+                let next = std::future::poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).await;
+                match next {
+                    None => break true,
+                    Some(Err(Abort)) => break false,
+                    Some(Ok(frame)) => {
+                        out.push((began.elapsed().as_secs(), frame.into_data().unwrap()));
+                    }
+                }
+            };
+            drop(body);
+            let told = shared.watch.get("id").unwrap();
+            (out, clean, told)
+        }
+    }
+
+    /// Finding S2: a bomb ends as too large, in both modes, and is never a success.
+    #[tokio::test(start_paused = true)]
+    async fn bombs_end_as_too_large() {
+        let said =
+            event(r#"{"choices":[{"index":0,"delta":{"content":"x"},"finish_reason":"stop"}]}"#);
+        for first in ["data: ", "{\"x\":\"", said.as_str()] {
+            let bomb = Bytes::from(crate::respond::bomb::bomb(first.as_bytes()));
+            for mode in [Mode::Guard, Mode::Observe] {
+                let wire = of(&provider::OPENAI, "openai-chat");
+                let played = Played { wire, mode, encoding: "br", is_extra: None };
+                let (out, clean, told) = played.play([(SECOND, bomb.clone())]).await;
+                assert_eq!(told.ending.closed, endstop::Closed::Oversize, "{first} {told:?}");
+                assert_eq!(told.ending.reason, endstop::Reason::Cut, "{first}");
+                assert_eq!(clean, mode == Mode::Observe, "{first}");
+                let left: usize = out.iter().map(|(_, bytes)| bytes.len()).sum();
+                assert_eq!(told.kept.delivered_bytes, left as u64);
+                if mode == Mode::Observe {
+                    assert_eq!(left, bomb.len());
                 }
             }
         }
+    }
+
+    /// Compressed streams are read to their end, whatever their chunks, in both modes.
+    #[tokio::test(start_paused = true)]
+    async fn compressed_streams_are_read() {
+        use std::io::Write as _;
+        let gzip = |text: &str| {
+            let mut encoder =
+                flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+            encoder.write_all(text.as_bytes()).unwrap();
+            encoder.finish().unwrap()
+        };
+        let text = event(r#"{"choices":[{"index":0,"delta":{"content":"x"}}]}"#).repeat(5000);
+        let stop = event(r#"{"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}"#);
+        let members = [gzip(&text), gzip(&stop), gzip("data: [DONE]\n\n")].concat();
+        for encoding in ["gzip", "gzip, identity", ""] {
+            for cut in [1, 100, members.len()] {
+                for mode in [Mode::Guard, Mode::Observe] {
+                    let wire = of(&provider::OPENAI, "openai-chat");
+                    let played = Played { wire, mode, encoding, is_extra: None };
+                    let script = members.chunks(cut).map(|chunk| (Duration::ZERO, chunk.to_vec()));
+                    let (out, clean, told) = played.play(script).await;
+                    assert_eq!(told.ending.reason, endstop::Reason::Complete, "{encoding}, {cut}");
+                    assert!(clean);
+                    let out: Vec<u8> = out.iter().flat_map(|(_, bytes)| bytes.to_vec()).collect();
+                    assert_eq!(out, members);
+                }
+            }
+        }
+    }
+
+    /// Finding T13, before the head has left.
+    #[test]
+    fn an_exchange_that_a_panic_drops_is_interrupted() {
+        let (shared, exchange) = opened(messages(), Mode::Guard);
+        let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(move || {
+            let _held = exchange;
+            panic!("a test of panics")
+        }));
+        assert!(panicked.is_err());
+        let told = shared.watch.get("id").unwrap();
+        assert_eq!(told.ending.closed, endstop::Closed::Interrupted);
+        assert_eq!(told.kept.client_status, Some(500));
+        drop(opened(messages(), Mode::Guard));
+    }
+
+    /// Finding T13: a panic of ours ends one response, and is not the provider's cut.
+    #[tokio::test(start_paused = true)]
+    async fn a_panic_is_ours() {
+        fn panics(_: &[u8]) -> bool {
+            panic!("a test of panics")
+        }
+        let stop = event(r#"{"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}"#);
+        let wire = of(&provider::OPENAI, "openai-chat");
+        let played = Played { wire, mode: Mode::Guard, encoding: "", is_extra: Some(panics) };
+        let (_, clean, told) = played.play([(SECOND, stop)]).await;
+        assert!(!clean);
+        assert_eq!(told.ending.closed, endstop::Closed::Interrupted);
+        assert_eq!(told.ending.reason, endstop::Reason::Cancelled);
+        assert_eq!(&*told.kept.cause, "interrupted");
     }
 
     fn event(json: &str) -> String {

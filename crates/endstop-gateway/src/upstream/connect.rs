@@ -1,7 +1,7 @@
 //! Connections to upstreams: names, proxies, certificates, and what goes wrong with them.
 
 use std::future::Future;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::Path;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -19,8 +19,10 @@ use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 use tower_service::Service;
 
+use crate::client::upload::UploadError;
 use crate::config::Limits;
 use crate::error::Error;
+use crate::listener::is_out_of_descriptors;
 
 /// An error of the client library.
 type Cause = Box<dyn std::error::Error + Send + Sync>;
@@ -38,11 +40,25 @@ pub(crate) struct NoConnection {
 #[derive(Clone)]
 pub(crate) struct Connector {
     http: HttpConnector<Resolver>,
+    /// Connects to proxies, which the operator named: any address is fine.
+    to_proxy: HttpConnector,
     tls: Arc<rustls::ClientConfig>,
     proxies: Arc<Matcher>,
     connect: Duration,
     handshake: Duration,
-    own: bool,
+    reach: Reach,
+}
+
+/// Addresses that the host of an upstream may have, by who named the host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reach {
+    /// The operator: any address but those of metadata services.
+    Operator,
+    /// A built-in provider: not this machine. A name may lead into a private network, where clouds
+    /// have private endpoints.
+    Provider,
+    /// A caller's path: public addresses only.
+    Caller,
 }
 
 impl std::fmt::Debug for Connector {
@@ -52,23 +68,32 @@ impl std::fmt::Debug for Connector {
 }
 
 impl Connector {
-    /// A connector with these limits; `own` where the operator named the address.
+    /// A connector with these limits, for hosts within this reach.
     #[must_use]
-    pub(crate) fn new(tls: Arc<rustls::ClientConfig>, limits: &Limits, own: bool) -> Self {
-        let mut http =
-            HttpConnector::new_with_resolver(Resolver { names: GaiResolver::new(), own });
-        http.set_connect_timeout(Some(limits.connect));
-        http.set_nodelay(true);
-        http.enforce_http(false);
+    pub(crate) fn new(
+        tls: Arc<rustls::ClientConfig>,
+        proxies: Arc<Matcher>,
+        limits: &Limits,
+        reach: Reach,
+    ) -> Self {
+        let resolver = Resolver { names: GaiResolver::new(), reach };
         Self {
-            http,
+            http: http(HttpConnector::new_with_resolver(resolver), limits),
+            to_proxy: http(HttpConnector::new(), limits),
             tls,
-            proxies: Arc::new(Matcher::from_env()),
+            proxies,
             connect: limits.connect,
             handshake: limits.tls,
-            own,
+            reach,
         }
     }
+}
+
+fn http<R>(mut http: HttpConnector<R>, limits: &Limits) -> HttpConnector<R> {
+    http.set_connect_timeout(Some(limits.connect));
+    http.set_nodelay(true);
+    http.enforce_http(false);
+    http
 }
 
 /// A connection to an upstream.
@@ -87,11 +112,11 @@ impl Service<Uri> for Connector {
         let tls = self.tls.clone();
         // A connection, then a handshake: neither may take longer than both together.
         let limit = self.connect + self.handshake;
-        let http = self.http.clone();
+        let (http, to_proxy) = (self.http.clone(), self.to_proxy.clone());
         let proxy = self.proxies.intercept(&uri);
         let is_tls = uri.scheme_str() == Some("https");
         // An address is not looked up, so that the resolver never sees it.
-        let blocked = literal(&uri).is_some_and(|ip| !is_allowed(ip, self.own));
+        let blocked = literal(&uri).is_some_and(|ip| !is_allowed(ip, self.reach));
         Box::pin(async move {
             if blocked {
                 return Err(no_connection(Unresolved::Blocked.into()));
@@ -99,7 +124,7 @@ impl Service<Uri> for Connector {
             let connecting = async {
                 match proxy {
                     Some(proxy) if is_tls => {
-                        let mut tunnel = Tunnel::new(proxy.uri().clone(), http);
+                        let mut tunnel = Tunnel::new(proxy.uri().clone(), to_proxy);
                         if let Some(auth) = proxy.basic_auth() {
                             tunnel = tunnel.with_auth(auth.clone());
                         }
@@ -175,7 +200,7 @@ impl hyper::rt::Write for Conn {
 #[derive(Clone, Debug)]
 struct Resolver {
     names: GaiResolver,
-    own: bool,
+    reach: Reach,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -197,12 +222,12 @@ impl Service<Name> for Resolver {
 
     fn call(&mut self, name: Name) -> Self::Future {
         let looking = self.names.call(name);
-        let own = self.own;
+        let reach = self.reach;
         Box::pin(async move {
             let all: Vec<SocketAddr> = looking.await.map_err(|_| Unresolved::Unknown)?.collect();
             let known = !all.is_empty();
             let allowed: Vec<SocketAddr> =
-                all.into_iter().filter(|address| is_allowed(address.ip(), own)).collect();
+                all.into_iter().filter(|address| is_allowed(address.ip(), reach)).collect();
             match (allowed.is_empty(), known) {
                 (false, _) => Ok(allowed.into_iter()),
                 (true, true) => Err(Unresolved::Blocked),
@@ -212,23 +237,80 @@ impl Service<Name> for Resolver {
     }
 }
 
-/// Link-local addresses are never a provider's: the metadata services of clouds are there. Where the
-/// operator did not name the address, this machine is none either.
+/// Reports whether a host within this reach may have this address. It is asked after every lookup, so
+/// that a name cannot be made to lead elsewhere later.
 #[must_use]
-pub(crate) fn is_allowed(ip: IpAddr, own: bool) -> bool {
-    let ip = match ip {
-        IpAddr::V6(v6) => v6.to_ipv4_mapped().map_or(ip, IpAddr::V4),
-        IpAddr::V4(_) => ip,
+pub(crate) fn is_allowed(ip: IpAddr, reach: Reach) -> bool {
+    let ip = unwrapped(ip);
+    if is_metadata(ip) {
+        return false;
+    }
+    match reach {
+        Reach::Operator => true,
+        Reach::Provider => !(ip.is_loopback() || ip.is_unspecified()),
+        Reach::Caller => match ip {
+            IpAddr::V4(ip) => is_public_v4(ip),
+            IpAddr::V6(ip) => is_public_v6(ip),
+        },
+    }
+}
+
+/// Returns the IPv4 address within an IPv6 address that leads to one.
+fn unwrapped(ip: IpAddr) -> IpAddr {
+    let IpAddr::V6(v6) = ip else { return ip };
+    let v4 = |high: u16, low: u16| {
+        let ([a, b], [c, d]) = (high.to_be_bytes(), low.to_be_bytes());
+        IpAddr::V4(Ipv4Addr::new(a, b, c, d))
     };
-    let never = match ip {
+    match v6.segments() {
+        // This machine and no address.
+        [0, 0, 0, 0, 0, 0, 0, 0 | 1] => ip,
+        // Mapped, compatible and translated addresses, and those of NAT64 and 6to4.
+        [0, 0, 0, 0, 0, 0 | 0xffff, high, low]
+        | [0, 0, 0, 0, 0xffff, 0, high, low]
+        | [0x64, 0xff9b, 0, 0, 0, 0, high, low]
+        | [0x2002, high, low, ..] => v4(high, low),
+        _ => ip,
+    }
+}
+
+/// Link-local addresses are never a provider's: the metadata services of clouds are there.
+fn is_metadata(ip: IpAddr) -> bool {
+    match ip {
         IpAddr::V4(ip) => ip.is_link_local() || ip.is_multicast() || ip.is_broadcast(),
         IpAddr::V6(ip) => {
             ip.is_unicast_link_local()
                 || ip.is_multicast()
                 || ip.segments().starts_with(&[0xfd00, 0xec2])
         }
+    }
+}
+
+/// Reports whether an address is none of those that the IANA reserves for special purposes.
+fn is_public_v4(ip: Ipv4Addr) -> bool {
+    let reserved = match ip.octets() {
+        // This network, shared addresses of carriers, protocols, benchmarks, and what is not in use.
+        [0, ..] | [100, 64..=127, ..] | [192, 0, 0, _] | [198, 18 | 19, ..] | [240..=255, ..] => {
+            true
+        }
+        _ => false,
     };
-    !never && (own || !(ip.is_loopback() || ip.is_unspecified()))
+    !(reserved
+        || ip.is_loopback()
+        || ip.is_private()
+        || ip.is_link_local()
+        || ip.is_documentation()
+        || ip.is_multicast())
+}
+
+/// Reports whether an address is among those that are assigned to the internet, and none of the
+/// reserved ones among them.
+fn is_public_v6(ip: Ipv6Addr) -> bool {
+    match ip.segments() {
+        // Teredo and other protocols, and documentation.
+        [0x2001, 0..=0x1ff, ..] | [0x2001, 0xdb8, ..] | [0x3fff, 0..=0xfff, ..] => false,
+        [first, ..] => first & 0xe000 == 0x2000,
+    }
 }
 
 /// Returns the IP address of a URI that has one instead of a name.
@@ -279,6 +361,9 @@ fn known_close(error: &(dyn std::error::Error + 'static)) -> Option<TransportEnd
             Unresolved::Blocked => Unreachable::Blocked,
         }));
     }
+    if error.is::<UploadError>() {
+        return Some(TransportEnd::ClientGone);
+    }
     if error.is::<rustls::Error>() {
         return Some(TransportEnd::Unreachable(Unreachable::Tls));
     }
@@ -288,7 +373,11 @@ fn known_close(error: &(dyn std::error::Error + 'static)) -> Option<TransportEnd
         return Some(TransportEnd::Truncated);
     }
     use std::io::ErrorKind;
-    let kind = error.downcast_ref::<std::io::Error>()?.kind();
+    let error = error.downcast_ref::<std::io::Error>()?;
+    if is_out_of_descriptors(error) {
+        return Some(TransportEnd::Unreachable(Unreachable::Exhausted));
+    }
+    let kind = error.kind();
     let known = [
         (ErrorKind::ConnectionRefused, TransportEnd::Unreachable(Unreachable::Refused)),
         (ErrorKind::TimedOut, TransportEnd::TimedOut(Timer::Connect)),
@@ -349,19 +438,74 @@ mod tests {
 
     #[test]
     fn addresses_that_no_provider_has_are_blocked() {
-        let allowed = |ip: &str, own| is_allowed(ip.parse().unwrap(), own);
-        for ip in
-            ["169.254.169.254", "::ffff:169.254.169.254", "fe80::1", "fd00:ec2::254", "224.0.0.1"]
-        {
-            assert!(!allowed(ip, true), "{ip}");
-            assert!(!allowed(ip, false), "{ip}");
-        }
-        for ip in ["127.0.0.1", "::1", "0.0.0.0", "::ffff:127.0.0.1"] {
-            assert!(allowed(ip, true), "{ip}");
-            assert!(!allowed(ip, false), "{ip}");
-        }
-        for ip in ["1.1.1.1", "10.0.0.1", "2606:4700::1111"] {
-            assert!(allowed(ip, false), "{ip}");
-        }
+        let allowed = |ip: &str, reach| is_allowed(ip.parse().unwrap(), reach);
+        let check = |ips: &[&str], operator, provider, caller| {
+            for ip in ips {
+                assert_eq!(allowed(ip, Reach::Operator), operator, "{ip}");
+                assert_eq!(allowed(ip, Reach::Provider), provider, "{ip}");
+                assert_eq!(allowed(ip, Reach::Caller), caller, "{ip}");
+            }
+        };
+        let metadata = [
+            "169.254.169.254",
+            "::ffff:169.254.169.254",
+            "::169.254.169.254",
+            "64:ff9b::a9fe:a9fe",
+            "2002:a9fe:a9fe::1",
+            "fe80::1",
+            "fd00:ec2::254",
+            "224.0.0.1",
+            "ff02::1",
+            "255.255.255.255",
+        ];
+        check(&metadata, false, false, false);
+        check(
+            &["127.0.0.1", "127.9.9.9", "::1", "0.0.0.0", "::", "::ffff:127.0.0.1"],
+            true,
+            false,
+            false,
+        );
+        check(&["::127.0.0.1", "64:ff9b::7f00:1", "2002:7f00:1::"], true, false, false);
+        let private = [
+            "10.0.0.1",
+            "172.16.0.1",
+            "172.31.255.255",
+            "192.168.1.1",
+            "::ffff:10.0.0.1",
+            "64:ff9b::a00:1",
+            "2002:c0a8:101::",
+            "100.64.0.1",
+            "100.127.255.255",
+            "100.100.100.200",
+            "0.1.2.3",
+            "192.0.0.192",
+            "192.0.2.1",
+            "198.18.0.1",
+            "198.51.100.1",
+            "203.0.113.1",
+            "240.0.0.1",
+            "fc00::1",
+            "fd12:3456::1",
+            "fec0::1",
+            "2001:db8::1",
+            "2001::1",
+            "100::1",
+            "64:ff9b:1::1",
+            "5f00::1",
+        ];
+        check(&private, true, true, false);
+        let public = [
+            "1.1.1.1",
+            "100.63.255.255",
+            "100.128.0.1",
+            "172.32.0.1",
+            "192.0.1.1",
+            "198.20.0.1",
+            "2606:4700::1111",
+            "2a00:1450::1",
+            "::ffff:1.1.1.1",
+            "64:ff9b::101:101",
+        ];
+        check(&public, true, true, true);
     }
 }

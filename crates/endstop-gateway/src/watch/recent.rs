@@ -1,6 +1,7 @@
 //! The newest endings, in memory.
 
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use endstop::Reason;
@@ -11,7 +12,7 @@ use super::Ended;
 #[derive(Debug)]
 pub(crate) struct Recent {
     newest: Mutex<VecDeque<Arc<Ended>>>,
-    keep: usize,
+    keep: AtomicUsize,
 }
 
 /// Conditions on endings.
@@ -55,13 +56,24 @@ impl Wanted {
 
 impl Recent {
     pub(crate) fn new(keep: usize) -> Self {
-        Self { newest: Mutex::default(), keep }
+        Self { newest: Mutex::default(), keep: AtomicUsize::new(keep) }
+    }
+
+    /// Changes how many are kept.
+    pub(crate) fn set_keep(&self, keep: usize) {
+        self.keep.store(keep, Ordering::Relaxed);
+        let mut newest = self.lock();
+        let excess = newest.len().saturating_sub(keep);
+        let oldest: Vec<_> = newest.drain(..excess).collect();
+        drop(newest);
+        drop(oldest);
     }
 
     pub(crate) fn push(&self, ended: Arc<Ended>) {
+        let keep = self.keep.load(Ordering::Relaxed);
         let mut newest = self.lock();
-        let oldest = if newest.len() >= self.keep { newest.pop_front() } else { None };
-        if self.keep > 0 {
+        let oldest = if newest.len() >= keep { newest.pop_front() } else { None };
+        if keep > 0 {
             newest.push_back(ended);
         }
         drop(newest);

@@ -1,11 +1,14 @@
 //! The record: the spool that every response is written to, and the store that it is loaded into.
 
+use std::fs::DirBuilder;
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use endstop_store::Backend;
 use endstop_store::loader::{self, Loader};
 use endstop_store::spool::{self, Recovery, Refusal, Spool};
+use endstop_store::{Backend, Found};
 use serde_json::{Value, json};
 
 use crate::config::{Config, WhenFull};
@@ -43,6 +46,8 @@ impl Recording {
     pub fn open(config: &Config) -> Result<Option<Self>, Error> {
         let Some(store) = config.store()? else { return Ok(None) };
         let data = config.data_dir()?;
+        let made = DirBuilder::new().recursive(true).mode(0o700).create(&data);
+        made.map_err(|source| Error::Data { dir: data.display().to_string(), source })?;
         // A wrong address is said now, not when the first response is loaded. A store that is down or
         // busy is tried again later.
         match endstop_store::open(&store) {
@@ -101,20 +106,28 @@ impl Recording {
         self.spool.admits()
     }
 
-    /// Returns whether new requests can be recorded, and the status of the spool and the store.
+    /// Returns why new requests should go elsewhere, if there is a reason, and the status of the spool
+    /// and the store.
     #[must_use]
-    pub fn status(&self) -> (bool, Value) {
+    pub fn status(&self) -> (Option<String>, Value) {
         let loader = self.loader.lock().unwrap_or_else(PoisonError::into_inner);
         let loading = loader.as_ref().map(Loader::status);
         let spool = self.spool.status();
-        let well = self.forwards || (spool.error.is_none() && self.spool.admits().is_ok());
+        let records = spool.error.is_none() && self.spool.admits().is_ok();
+        let damaged = loading.as_ref().filter(|loading| loading.damaged);
+        let trouble = match damaged {
+            Some(loading) => loading.last_error.clone(),
+            None if records => None,
+            None => Some("endings cannot be recorded".to_owned()),
+        };
+        let trouble = trouble.filter(|_| !self.forwards);
         let status = json!({
             "store": self.store(),
             "spool": spool,
             "loader": loading,
             "recovered": self.recovery,
         });
-        (well, status)
+        (trouble, status)
     }
 
     /// Queries the store. Blocks.
@@ -150,6 +163,53 @@ impl Recording {
     pub fn wait_until_loaded(&self, wait: Duration) -> bool {
         let loader = self.loader.lock().unwrap_or_else(PoisonError::into_inner);
         loader.as_ref().is_none_or(|loader| loader.wait_until_loaded(wait))
+    }
+}
+
+/// Checks that endings could be recorded, without creating anything and without disturbing a gateway
+/// that runs. Returns remarks.
+///
+/// # Errors
+/// The data directory cannot be used.
+pub(crate) fn check_record(config: &Config) -> Result<Vec<String>, Error> {
+    if config.store()?.is_none() {
+        return Ok(Vec::new());
+    }
+    let data = config.data_dir()?;
+    let note = match Spool::check(&data.join("spool"))? {
+        spool::State::Free => return Ok(Vec::new()),
+        spool::State::Missing if data.is_dir() => return Ok(Vec::new()),
+        spool::State::Missing => "does not exist yet and would be created",
+        spool::State::InUse => "is in use by a gateway that runs; a second one needs its own",
+    };
+    Ok(vec![format!("the data directory {} {note}", data.display())])
+}
+
+/// Checks the store, without creating or changing anything. Returns remarks.
+///
+/// # Errors
+/// The store's address is wrong, or the store refuses, or it is damaged.
+pub(crate) fn check_store(config: &Config) -> Result<Vec<String>, Error> {
+    let Some(store) = config.store()? else { return Ok(Vec::new()) };
+    let shown = endstop_store::shown(&store);
+    match endstop_store::check(&store) {
+        Ok(Found::Reached) => Ok(Vec::new()),
+        Ok(Found::Missing(file)) => {
+            let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty());
+            let data = config.data_dir()?;
+            let is_made = |folder: &Path| folder.is_dir() || data.starts_with(folder);
+            match folder.filter(|folder| !is_made(folder)) {
+                None => Ok(vec![format!("{shown} does not exist yet and would be created")]),
+                Some(_) => Err(Error::Store(endstop_store::Error::Io {
+                    what: format!("cannot open {shown}"),
+                    source: std::io::ErrorKind::NotFound.into(),
+                })),
+            }
+        }
+        Err(error) if error.is_retryable() => {
+            Ok(vec![format!("{error}; endings would wait in the spool")])
+        }
+        Err(error) => Err(error.into()),
     }
 }
 

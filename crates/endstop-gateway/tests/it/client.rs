@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Full};
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
 /// How long silence lasts before a client takes it for a hang. A machine under load is silent at
@@ -37,6 +37,8 @@ pub(crate) enum End {
     Short,
     /// The connection was reset.
     Reset,
+    /// The TCP connection was closed beneath TLS.
+    Cut,
 }
 
 impl Response {
@@ -69,8 +71,8 @@ enum State {
 
 /// A connection and the response that is being read from it.
 #[derive(Debug)]
-pub(crate) struct Client {
-    pub(crate) stream: TcpStream,
+pub(crate) struct Client<S = TcpStream> {
+    pub(crate) stream: S,
     input: Vec<u8>,
     /// How much of it has been taken in.
     taken: usize,
@@ -82,8 +84,10 @@ impl Client {
     pub(crate) async fn connect(to: SocketAddr) -> Self {
         Self::new(TcpStream::connect(to).await.unwrap())
     }
+}
 
-    pub(crate) fn new(stream: TcpStream) -> Self {
+impl<S: AsyncRead + AsyncWrite + Unpin> Client<S> {
+    pub(crate) fn new(stream: S) -> Self {
         let response = Response::default();
         Self { stream, input: Vec::new(), taken: 0, state: State::Head, response }
     }
@@ -92,6 +96,7 @@ impl Client {
     pub(crate) async fn send(&mut self, bytes: impl AsRef<[u8]>) {
         // Whoever refuses a request early may not read all of it.
         let _ = self.stream.write_all(bytes.as_ref()).await;
+        let _ = self.stream.flush().await;
     }
 
     /// Reads one response to its end, whatever that is.
@@ -125,6 +130,10 @@ impl Client {
                 Ok(Ok(size)) => self.input.extend_from_slice(&buffer[..size]),
                 Ok(Err(error)) if error.kind() == ErrorKind::ConnectionReset => {
                     return self.over(End::Reset);
+                }
+                // TLS, without a goodbye.
+                Ok(Err(error)) if error.kind() == ErrorKind::UnexpectedEof => {
+                    return self.over(End::Cut);
                 }
                 Ok(Err(error)) => panic!("{error}"),
             }
@@ -239,7 +248,7 @@ pub(crate) async fn ask(to: SocketAddr, request: impl AsRef<[u8]>) -> Response {
 
 /// Gets a page.
 pub(crate) async fn get(to: SocketAddr, path: &str, headers: &str) -> Response {
-    ask(to, format!("GET {path} HTTP/1.1\r\nhost: gateway\r\n{headers}\r\n")).await
+    ask(to, format!("GET {path} HTTP/1.1\r\nhost: {to}\r\n{headers}\r\n")).await
 }
 
 /// An HTTP/2 connection.

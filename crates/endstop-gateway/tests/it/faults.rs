@@ -727,7 +727,7 @@ fn guarded(ask: &Ask, kind: &str, pieces: [&[u8]; 3]) -> (Vec<u8>, Reason, Optio
     let mut out = Vec::new();
     for piece in pieces {
         let piece = bytes::Bytes::copy_from_slice(piece);
-        let next = guard.push(&piece, None, &mut |bytes| out.extend_from_slice(&bytes));
+        let next = guard.push(&piece, &mut |bytes| out.extend_from_slice(&bytes));
         if next == Next::Fail {
             let finish = guard.fail();
             out.extend_from_slice(&finish.rest);

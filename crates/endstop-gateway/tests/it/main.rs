@@ -9,12 +9,17 @@
     reason = "a test that panics has failed, which is what it is for"
 )]
 
+mod admission;
 mod client;
 mod faults;
+mod hostile;
+mod hostile_answers;
 mod identity;
 mod leaving;
 mod ledger;
 mod record;
 mod requests;
 mod secrets;
+mod secure;
 mod soak;
+mod sockets;

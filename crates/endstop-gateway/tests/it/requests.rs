@@ -321,7 +321,10 @@ async fn row_37_upgrades_are_not_passed_on() {
     }
     let request = "CONNECT openai:443 HTTP/1.1\r\nhost: openai:443\r\n\r\n";
     let response = client::ask(field.address, request).await;
-    assert!([404, 405].contains(&response.status), "{response:?}");
+    assert_refused(&response, 405, "CONNECT");
+    assert!(response.header("allow").contains("POST"), "{response:?}");
+    let response = client::ask(field.admin, request).await;
+    assert_eq!(response.status, 405, "{response:?}");
     field.finish().await;
 }
 
@@ -390,12 +393,11 @@ async fn row_38_line_ends_in_what_is_asked() {
         "/openai/v1/%0d%0aset-cookie:%20evil=1",
         "/%0d%0aset-cookie:%20evil=1/v1",
     ] {
-        let known = path.starts_with("/gemini") || path.starts_with("/bedrock");
-        field.admit(usize::from(known));
         let ask = Ask::new("gemini", "complete", Mode::Guard);
         let request = client::request(path, &ask.all_headers("path"), "{}");
         let response = client::ask(field.address, request).await;
         assert_eq!(response.header("set-cookie"), "", "{path}: {response:?}");
+        assert_refused(&response, 400, path);
     }
     for record in field.told() {
         assert!(!record.kept.path.contains(|c: char| c.is_control()), "{:?}", record.kept.path);

@@ -153,6 +153,13 @@ impl Process {
         self.said().matches(what).count()
     }
 
+    /// The most memory that it has had, in bytes.
+    pub(crate) fn peak_memory(&self) -> u64 {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
+        let line = status.lines().find(|line| line.starts_with("VmHWM:")).unwrap();
+        line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() << 10
+    }
+
     fn pid(&self) -> Pid {
         Pid::from_raw(i32::try_from(self.child.id()).unwrap()).unwrap()
     }
@@ -161,6 +168,41 @@ impl Process {
     pub(crate) fn limit_files(&self, bytes: Option<u64>) {
         let limit = Rlimit { current: bytes, maximum: None };
         rustix::process::prlimit(Some(self.pid()), Resource::Fsize, limit).unwrap();
+    }
+
+    /// From now on it may open no descriptor, unless it closes another one first.
+    pub(crate) fn exhaust_descriptors(&self) {
+        let is_open = |number: &u64| {
+            fs::symlink_metadata(format!("/proc/{}/fd/{number}", self.child.id())).is_ok()
+        };
+        let first_free = (0..).find(|number| !is_open(number));
+        self.limit_descriptors(first_free);
+    }
+
+    /// It may open as many descriptors as it could at first.
+    pub(crate) fn free_descriptors(&self) {
+        self.limit_descriptors(rustix::process::getrlimit(Resource::Nofile).maximum);
+    }
+
+    fn limit_descriptors(&self, current: Option<u64>) {
+        let maximum = rustix::process::getrlimit(Resource::Nofile).maximum;
+        let limit = Rlimit { current, maximum };
+        rustix::process::prlimit(Some(self.pid()), Resource::Nofile, limit).unwrap();
+    }
+
+    /// Its memory, in KiB.
+    pub(crate) fn memory(&self) -> u64 {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+        line.trim().trim_end_matches(" kB").parse().unwrap()
+    }
+
+    /// How many sockets it has open.
+    pub(crate) fn sockets(&self) -> usize {
+        let open = fs::read_dir(format!("/proc/{}/fd", self.child.id())).unwrap();
+        // One may be closed meanwhile.
+        let names = open.filter_map(|entry| fs::read_link(entry.ok()?.path()).ok());
+        names.filter(|name| name.to_string_lossy().starts_with("socket:")).count()
     }
 
     /// Ends it at once.

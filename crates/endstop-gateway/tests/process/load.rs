@@ -91,7 +91,7 @@ impl Ask {
         Self { reason, ..self }
     }
 
-    fn request(&self) -> String {
+    pub(crate) fn request(&self) -> String {
         let Self { wire, scenario, streamed, mode, .. } = self;
         let path = if *streamed { wire.path } else { wire.plain_path };
         let headers = [("x-endstop-mode", *mode), ("x-sim-scenario", scenario)];

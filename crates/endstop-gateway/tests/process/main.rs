@@ -7,11 +7,15 @@
     reason = "a test that panics has failed, which is what it is for"
 )]
 
+#[path = "../../src/respond/bomb.rs"]
+mod bomb;
+mod bombs;
 mod child;
 #[path = "../it/client.rs"]
 #[expect(dead_code, reason = "other tests use more of it")]
 mod client;
 mod faults;
+mod hostile;
 mod kill;
 mod load;
 #[path = "../../../endstop-store/tests/it/places.rs"]

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::error::Error;
-use crate::spool::locked;
+use crate::spool::{State, locked};
 
 /// What may be kept of damaged and refused bytes; the rest is only counted.
 const MOST_QUARANTINE: u64 = 64 << 20;
@@ -37,6 +37,27 @@ pub(super) struct Dir {
     mark: Mutex<(File, u64)>,
     /// Bytes in quarantine.
     kept: AtomicU64,
+}
+
+/// Checks a directory without changing it. The lock is held for a moment, which others wait out.
+pub(super) fn check(path: &Path) -> Result<State, Error> {
+    let existing = path.ancestors().find(|path| path.exists()).unwrap_or(Path::new("."));
+    if !existing.is_dir() {
+        let what = format!("cannot make the spool's directory `{}`", path.display());
+        return Err(Error::Io { what, source: ErrorKind::NotADirectory.into() });
+    }
+    let access = rustix::fs::Access::WRITE_OK | rustix::fs::Access::EXEC_OK;
+    rustix::fs::access(existing, access).map_err(|error| Error::Io {
+        what: format!("cannot write into `{}`", existing.display()),
+        source: error.into(),
+    })?;
+    let Ok(lock) = File::open(path.join("lock")) else {
+        return Ok(if existing == path { State::Free } else { State::Missing });
+    };
+    Ok(match lock.try_lock_shared() {
+        Ok(()) => State::Free,
+        Err(TryLockError::WouldBlock | TryLockError::Error(_)) => State::InUse,
+    })
 }
 
 impl Dir {

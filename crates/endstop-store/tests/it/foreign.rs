@@ -213,7 +213,11 @@ fn exported_files_do_the_same_alone_and_twice() {
         files.iter().map(|file| file.file_name().unwrap().to_str().unwrap()).collect();
     assert_eq!(
         names,
-        ["20261116093000_endstop_0001_requests.sql", "20261116093001_endstop_0002_hourly.sql"]
+        [
+            "20261116093000_endstop_0001_requests.sql",
+            "20261116093001_endstop_0002_hourly.sql",
+            "20261116093002_endstop_0003_client_status.sql",
+        ]
     );
     let place = places::postgres();
     for _ in 0..2 {

@@ -161,9 +161,9 @@ fn count(sums: &mut Sums, record: &Record) {
     sums.count += 1;
     *sums.reasons.entry(record.reason.clone().into()).or_default() += 1;
     if record.attempt > 1 {
-        sums.continued += 1;
+        sums.repeated += 1;
         if ["complete", "stop_sequence", "tool_call"].contains(&record.reason.as_ref()) {
-            sums.continued_well += 1;
+            sums.repeated_well += 1;
         }
     }
     sums.tokens_in += record.tokens_in.unwrap_or(0);

@@ -150,7 +150,7 @@ fn files_that_are_something_else() {
     )
     .unwrap();
     let outcome = open(&format!("sqlite:{}", text.display())).and_then(|mut store| store.migrate());
-    assert!(outcome.unwrap_err().to_string().contains("no SQLite database"));
+    assert!(outcome.unwrap_err().to_string().contains("not a SQLite database"));
 
     let foreign = directory.path().join("foreign.db");
     let other = rusqlite::Connection::open(&foreign).unwrap();

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{EndedResponse, Issue, PlannedRequest, RequestKind, TurnStart};
 use crate::policy::{self, Budget, Decision, DecisionContext, Price, Spent};
+use endstop::hash::Fnv;
 use endstop::{Confidence, Reason};
 
 /// Maximum number of hashes of earlier pieces that are kept.
@@ -99,7 +100,7 @@ impl TurnData {
             piece: ended.piece,
             seen: self.seen.clone(),
             retry_after_ms: ended.retry_after_ms,
-            seed: policy::hash(self.begin.turn.as_bytes()),
+            seed: Fnv::default().mix_bytes(self.begin.turn.as_bytes()).value(),
             ..self.bare_context()
         }
     }

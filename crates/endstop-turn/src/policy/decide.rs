@@ -4,8 +4,9 @@ use std::borrow::Cow;
 
 use super::{
     Action, AgentLimits, Budget, Cause, Counter, Decision, DecisionContext, DecisionDetails, Limit,
-    Policy, Remedy, ResumeBy, Terms, hash, remedy, remedy_given,
+    Policy, Remedy, ResumeBy, Terms, remedy, remedy_given,
 };
+use endstop::hash::Fnv;
 use endstop::tool_call::{Allow, Refusal, allow_by_ending};
 use endstop::{Confidence, Ending, Reason};
 
@@ -399,7 +400,7 @@ fn raised_cap(
         return Err("the text has been delivered and cannot be taken back");
     }
     if cap_is_users {
-        return Err("the user chose it");
+        return Err("the user set it");
     }
     let cap = context.cap_asked().ok_or("the request's limit is not known")?;
     let most = model_max.ok_or("the model's maximum is not known")?;
@@ -469,6 +470,6 @@ fn backoff(ending: &Ending, context: &DecisionContext, limits: &AgentLimits) -> 
     let doubled = 1_u64.checked_shl(count).unwrap_or(u64::MAX);
     let longest = limits.retry_backoff_max_ms;
     let wait = limits.retry_backoff_ms.saturating_mul(doubled).min(longest);
-    let chance = hash(&(context.seed ^ u64::from(count)).to_le_bytes());
+    let chance = Fnv::default().mix_bytes(&(context.seed ^ u64::from(count)).to_le_bytes()).value();
     wait - chance % (wait / 4 + 1)
 }

@@ -347,7 +347,9 @@ impl Limit {
     pub fn words(self) -> &'static str {
         match self {
             Self::Attempts => "no attempt to continue is left (continuation_max_attempts)",
-            Self::Raises => "it may not be raised again in this turn (continuation_max_raises)",
+            Self::Raises => {
+                "the output limit cannot be raised again in this turn (continuation_max_raises)"
+            }
             Self::CompletionTokens => {
                 "too few output tokens are left in this turn (continuation_max_total_completion_tokens)"
             }

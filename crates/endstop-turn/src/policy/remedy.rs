@@ -142,7 +142,7 @@ pub(super) fn remedy_given(ending: &Ending, tools: Allow) -> Remedy {
             (Action::Retry, Cause::CutStream),
             tools,
             "the response stopped before it was complete",
-            "discard it and retry your request, or resume it; never run its tool calls",
+            "discard the response and retry, or resume it; do not run its tool calls",
         ),
         // A reason that is newer than this crate is as good as unknown.
         Reason::Unknown | _ => Remedy {
@@ -277,7 +277,7 @@ fn after_timeout(ending: &Ending, tools: Allow) -> Remedy {
             (Action::Stop, Cause::TimedOut),
             tools,
             "the client did not read the answer in time",
-            "check the client; it would not read another answer either",
+            "check why the client stopped reading; a retry would fail too",
         );
     }
     // A provider that goes silent after its finish reason has sent the whole answer.
@@ -287,7 +287,7 @@ fn after_timeout(ending: &Ending, tools: Allow) -> Remedy {
     let calls_for = (Action::Retry, Cause::TimedOut);
     if silent {
         let happened = "the provider went silent after its finish reason, before its end marker";
-        let advice = "send the request again, or use the response with care";
+        let advice = "send the request again; if you use this response, check that it is complete";
         let remedy = broken(calls_for, tools, happened, advice);
         return Remedy { delivery: Delivery::Whole, ..remedy };
     }

@@ -78,8 +78,8 @@ impl fmt::Display for TerminationReport {
         row(out, "finish reason", said.as_deref().unwrap_or("none"))?;
         row(out, "connection", ending.closed.description())?;
         let shown = ending.shown.words().join(", ").replace('_', " ");
-        row(out, "content", if shown.is_empty() { "nothing unusual" } else { &shown })?;
-        row(out, "known as", &self.known_as())?;
+        row(out, "content", if shown.is_empty() { "no problems found" } else { &shown })?;
+        row(out, "other names", &self.known_as())?;
         row(out, "what to do", &format!("{}: {}", decision.action.name(), decision.sentence))?;
         row(out, "policy", &self.policy)?;
         if let Some(wait) = decision.metadata.wait_ms {

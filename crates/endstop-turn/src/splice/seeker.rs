@@ -2,6 +2,8 @@
 
 use std::collections::HashMap;
 
+use endstop::hash::Fnv;
+
 use super::characters::{
     bucket, ends_clause, ends_sentence, is_alike, is_inside_word, is_mark, is_unspaced,
 };
@@ -42,8 +44,6 @@ const LEAST_UNITS: usize = 32;
 /// Extra weight of each new line or sentence in the overlap. A text is less likely to contain a
 /// larger group twice.
 const WEIGHT_IN_OVERLAP: usize = 6;
-/// Initial value of the FNV-1a hash.
-const PRINT: u64 = 0xcbf2_9ce4_8422_2325;
 /// Maximum number of marks on a character that are considered.
 const MOST_MARKS: usize = 4;
 /// Maximum number of readings. Text with more readings is periodic.
@@ -349,11 +349,11 @@ impl Seeker {
         let (mut units, mut distance, mut streak) = (0, 0, 0);
         let (mut new, mut old) = (0, 0);
         let (mut fresh, mut again) = (0, false);
-        let (mut print, mut length) = (PRINT, 0);
+        let (mut print, mut length) = (Fnv::default(), 0);
         for (index, symbol) in self.delivered.list.iter().enumerate() {
             if self.edge(index, 0) >= edge {
                 if length >= LEAST_UNIT {
-                    let apart = last.insert(print, units).map(|earlier| units - earlier);
+                    let apart = last.insert(print.value(), units).map(|earlier| units - earlier);
                     units += 1;
                     streak = if apart == Some(distance) { streak + 1 } else { 1 };
                     distance = apart.unwrap_or(0);
@@ -366,9 +366,9 @@ impl Seeker {
                         fresh += usize::from(apart.is_none());
                     }
                 }
-                (print, length) = (PRINT, 0);
+                (print, length) = (Fnv::default(), 0);
             }
-            print = (print ^ u64::from(symbol.character)).wrapping_mul(0x0000_0100_0000_01b3);
+            print = print.mix(u64::from(symbol.character));
             length += 1;
         }
         // If a long unit occurred again, even later, only a large number of units is evidence.

@@ -353,7 +353,7 @@ fn raising_needs_room_and_a_cap_that_is_not_the_users() {
         decision.sentence
     };
     for (context, because) in [
-        (with(Some(1_000), true, Some(8_000)), "the user chose it"),
+        (with(Some(1_000), true, Some(8_000)), "the user set it"),
         (with(Some(1_000), false, None), "the model's maximum is not known"),
         (with(None, false, Some(8_000)), "the request's limit is not known"),
         (with(Some(1_000), false, Some(1_000)), "the model or the budget allows no more tokens"),
@@ -379,7 +379,11 @@ fn raising_needs_room_and_a_cap_that_is_not_the_users() {
         ..with(Some(1_000), false, Some(8_000))
     };
     assert_eq!(of(&once), (Action::Continue, Some(2_000), false));
-    assert!(why(&once).contains("it may not be raised again in this turn"), "{}", why(&once));
+    assert!(
+        why(&once).contains("the output limit cannot be raised again in this turn"),
+        "{}",
+        why(&once)
+    );
     // The default policy continues. It raises the limit only for several choices.
     let room = with(Some(1_000), false, Some(8_000));
     assert_eq!(decide(&limit, &room, &Policy::default()).action, Action::Continue);

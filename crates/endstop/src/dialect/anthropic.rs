@@ -15,16 +15,15 @@ use super::{CallsClose, Dialect, Proof, Reading, Streams, Wins, Words};
 use crate::dialect::common::{self, EFFORT_WORDS, MESSAGES, WORDS_IF_SAID};
 use crate::ending::{Reason, Usage};
 use crate::event::Event;
-use crate::fault::{ErrorPattern, FaultKind, class, name};
+use crate::fault::pattern::{class, name};
+use crate::fault::{ErrorPattern, FaultKind};
 use crate::frame::{Frame, Framing};
 use crate::gateway_error::{ErrorEnd, ErrorShape, GatewayError, KeepAlive};
 use crate::next_request::{
-    ConversationShape, ForcedTool, PauseProtocol, RequestShape, Restriction, Scale, Temperature,
-    effort, tokens_if_said,
+    ConversationShape, Effort, ForcedTool, PauseProtocol, RequestShape, Restriction, Scale,
+    Temperature,
 };
-use crate::provider::{
-    NO_QUIRKS, Prefill, Profile, Quirks, Resume, ResumeRule, Role, TRAILING, always, models,
-};
+use crate::provider::{NO_QUIRKS, Prefill, Profile, Quirks, Resume, ResumeRule, Role, TRAILING};
 use crate::shape::Probe;
 use crate::sink::EventSink;
 use crate::version::{Values, Version, VersionAt};
@@ -118,9 +117,9 @@ const REQUEST_SHAPE: RequestShape = RequestShape {
     // Version 2026-10-21 rejects it, and the version is in a header.
     temperature: Temperature { field: "temperature", refused_by: &[], only_if_sent: true },
     efforts: &[
-        effort("thinking.budget_tokens", tokens_if_said(1024)),
-        effort("output_config.effort", WORDS_IF_SAID),
-        effort(
+        Effort::new("thinking.budget_tokens", Scale::tokens_if_said(1024)),
+        Effort::new("output_config.effort", WORDS_IF_SAID),
+        Effort::new(
             "output_config.effort",
             Scale::Words {
                 words: EFFORT_WORDS,
@@ -170,11 +169,11 @@ static VERSIONS: &[Version] = &[
 /// Resume rules. Claude accepts a prefill up to version 4.5, but not from 4.6 on (litellm 1.108.4,
 /// model table).
 pub(crate) static CLAUDE: &[ResumeRule] = &[
-    models(
+    ResumeRule::for_models(
         &["claude-opus-4-5", "claude-sonnet-4-5", "claude-haiku-4-5", "claude-3", "claude-2"],
         Resume::Prefill(Prefill { trims: true, ..TRAILING }),
     ),
-    always(Resume::Hint(Role::User)),
+    ResumeRule::always(Resume::Hint(Role::User)),
 ];
 
 pub(super) static ERROR_PATTERNS: &[ErrorPattern] = &[

@@ -68,6 +68,9 @@ pub(crate) const PROFILE: Profile = Profile {
 struct Body<'a> {
     #[serde(borrow)]
     completions: Few<Loose<Completion<'a>>>,
+    /// Answers of the chat endpoint.
+    #[serde(borrow)]
+    outputs: Few<Loose<Completion<'a>>>,
 }
 
 #[derive(Default, Deserialize)]
@@ -75,6 +78,8 @@ struct Body<'a> {
 struct Completion<'a> {
     #[serde(borrow)]
     data: Loose<Data<'a>>,
+    #[serde(borrow)]
+    text: Text<'a>,
     #[serde(borrow)]
     finish_reason: Loose<FinishReason<'a>>,
 }
@@ -99,12 +104,13 @@ fn read_body(frame: &Frame<'_>, out: &mut EventSink<'_, '_>) -> Reading {
     let Ok(Loose(body)) = serde_json::from_slice::<Loose<Body<'_>>>(frame.data) else {
         return Reading::Malformed;
     };
-    if !body.completions.present {
+    if !body.completions.present && !body.outputs.present {
         return Reading::Strange;
     }
-    for (choice, completion) in (0..).zip(body.completions.iter()) {
+    for (choice, completion) in (0..).zip(body.completions.iter().chain(body.outputs.iter())) {
         out.choice(choice);
         out.text(choice, &completion.data.text);
+        out.text(choice, &completion.text);
         out.detail(Some(choice), "finishReason.sequence", &completion.finish_reason.sequence);
         if let Some(word) = completion.finish_reason.reason.said() {
             out.emit(Event::Word { choice, field: "finishReason.reason", word: word.clone() });

@@ -15,11 +15,12 @@ use super::{CallsClose, Dialect, Proof, Reading, Streams, Wins, Words, anthropic
 use crate::dialect::common::{self, EFFORT_WORDS, MESSAGES, WORDS_IF_SAID, bare_text};
 use crate::ending::{Reason, SafetyRating, Usage};
 use crate::event::Event;
-use crate::fault::{ErrorPattern, FaultKind, class, message, name};
+use crate::fault::pattern::{class, message, name};
+use crate::fault::{ErrorPattern, FaultKind};
 use crate::frame::{Frame, Framing};
 use crate::next_request::{
-    ConversationShape, ForcedTool, MessageList, RequestShape, Restriction, Scale, Temperature,
-    effort, tokens_if_said,
+    ConversationShape, Effort, ForcedTool, MessageList, RequestShape, Restriction, Scale,
+    Temperature,
 };
 use crate::provider::{NO_QUIRKS, Profile, Quirks};
 use crate::shape::Probe;
@@ -93,11 +94,20 @@ pub(super) const REQUEST_SHAPE: RequestShape = RequestShape {
         only_if_sent: true,
     },
     efforts: &[
-        effort("additionalModelRequestFields.thinking.budget_tokens", tokens_if_said(1024)),
-        effort("additionalModelRequestFields.reasoning_config.budget_tokens", tokens_if_said(1024)),
-        effort("additionalModelRequestFields.output_config.effort", WORDS_IF_SAID),
-        effort("additionalModelRequestFields.reasoningConfig.maxReasoningEffort", WORDS_IF_SAID),
-        effort(
+        Effort::new(
+            "additionalModelRequestFields.thinking.budget_tokens",
+            Scale::tokens_if_said(1024),
+        ),
+        Effort::new(
+            "additionalModelRequestFields.reasoning_config.budget_tokens",
+            Scale::tokens_if_said(1024),
+        ),
+        Effort::new("additionalModelRequestFields.output_config.effort", WORDS_IF_SAID),
+        Effort::new(
+            "additionalModelRequestFields.reasoningConfig.maxReasoningEffort",
+            WORDS_IF_SAID,
+        ),
+        Effort::new(
             "additionalModelRequestFields.output_config.effort",
             Scale::Words {
                 words: EFFORT_WORDS,

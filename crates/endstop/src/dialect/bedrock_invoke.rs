@@ -32,7 +32,7 @@ struct Metrics {
 /// Reads the fields that the service added to a model's JSON.
 pub(super) fn added_to(data: &[u8]) -> Added<'static> {
     // If one of these keys comes twice, the model's own part can still be read.
-    read_added(data).or_else(|| read_added(&mend(data)?)).unwrap_or_default()
+    read_added(data).or_else(|| read_added(&mend(data)?.last)).unwrap_or_default()
 }
 
 fn read_added(data: &[u8]) -> Option<Added<'static>> {

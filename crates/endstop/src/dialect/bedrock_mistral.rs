@@ -2,7 +2,7 @@
 //! finish reason.
 //!
 //! This is not Mistral's own wire: the list is `outputs` for prompts and `choices` for chats, and
-//! the finish reason is `stop_reason` in both.
+//! the finish reason is `stop_reason` in both. Newer models send chat completions instead.
 //!
 //! Source: `opentelemetry-instrumentation-botocore` 0.66b2 `extensions/bedrock.py`; `langchain-aws`
 //! 1.9.1 `llms/bedrock.py`; AWS, "Mistral AI chat completion", which has tools. Their finish reason
@@ -13,7 +13,7 @@ use serde_json::value::RawValue;
 
 use super::bedrock_converse::ERROR_PATTERNS;
 use super::bedrock_invoke::added_to;
-use super::openai_chat::arguments_text;
+use super::openai_chat::{self, arguments_text};
 use super::{CallsClose, Dialect, Proof, Reading, Streams, Wins, Words};
 use crate::dialect::common;
 use crate::ending::Reason;
@@ -31,15 +31,27 @@ pub(crate) static DIALECT: Dialect = Dialect {
     framing: Framing::AwsChunks,
     read,
     read_body: read,
-    words: &[Words::plain(
-        "stop_reason",
-        "outputs[].stop_reason",
-        &[
-            ("stop", Reason::Complete),
-            ("length", Reason::OutputLimit),
-            ("tool_calls", Reason::ToolCall),
-        ],
-    )],
+    words: &[
+        Words::plain(
+            "stop_reason",
+            "outputs[].stop_reason",
+            &[
+                ("stop", Reason::Complete),
+                ("length", Reason::OutputLimit),
+                ("tool_calls", Reason::ToolCall),
+            ],
+        ),
+        // Newer models send chat completions.
+        Words::plain(
+            "finish_reason",
+            "choices[].finish_reason",
+            &[
+                ("stop", Reason::Complete),
+                ("length", Reason::OutputLimit),
+                ("tool_calls", Reason::ToolCall),
+            ],
+        ),
+    ],
     wins: Wins::First,
     calls_close: CallsClose::ByWord,
     proof: Proof::Event,
@@ -83,6 +95,21 @@ struct Output<'a> {
     message: Loose<Message<'a>>,
     #[serde(borrow)]
     stop_reason: Scalar<'a>,
+    #[serde(borrow)]
+    finish_reason: Scalar<'a>,
+    #[serde(borrow)]
+    delta: Option<&'a RawValue>,
+}
+
+impl Output<'_> {
+    /// Reports whether this is a choice of a chat completion.
+    fn is_chat(&self) -> bool {
+        self.delta.is_some() || self.finish_reason.said().is_some()
+    }
+
+    fn is_said(&self) -> bool {
+        self.stop_reason.said().is_some() || self.finish_reason.said().is_some()
+    }
 }
 
 #[derive(Default, Deserialize)]
@@ -121,15 +148,19 @@ fn read(frame: &Frame<'_>, out: &mut EventSink<'_, '_>) -> Reading {
         return Reading::Strange;
     }
     let outputs = || wire.outputs.iter().chain(wire.choices.iter());
-    for (choice, output) in (0..).zip(outputs()) {
-        read_output(choice, output, out);
+    let mut reading = Reading::Read;
+    if wire.choices.iter().any(|choice| choice.is_chat()) {
+        reading = openai_chat::read(frame, out);
+    } else {
+        for (choice, output) in (0..).zip(outputs()) {
+            read_output(choice, output, out);
+        }
     }
     added.read(out);
-    let said = |output: &Loose<Output<'_>>| output.stop_reason.said().is_some();
-    if added.is_last() || outputs().next().is_some() && outputs().all(said) {
+    if added.is_last() || outputs().next().is_some() && outputs().all(|output| output.is_said()) {
         out.emit(Event::Proof);
     }
-    Reading::Read
+    reading
 }
 
 fn read_output(choice: u32, output: &Output<'_>, out: &mut EventSink<'_, '_>) {

@@ -1,8 +1,8 @@
-//! Cloudflare's `/ai/run/`, which never sends a finish reason.
+//! Cloudflare's `/ai/run/`, whose own form never has a finish reason.
 //!
 //! A stream ends with `[DONE]`, and a body is wrapped in `result`. Both prove that the response
 //! ended, but nothing shows whether the token limit truncated it. Tool calls have Cloudflare's form
-//! or OpenAI's.
+//! or OpenAI's. Some models answer with a chat completion, which has one.
 //!
 //! Source: maruel/genai @66b63e6 `providers/cloudflare`, recordings; developers.cloudflare.com,
 //! Workers AI errors.
@@ -11,11 +11,13 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::errors::is_set;
-use super::openai_chat::{WireUsage, arguments_text};
-use super::{CallsClose, Dialect, Proof, Reading, Streams, Wins};
+use super::openai_chat::{self, WireUsage, arguments_text};
+use super::{CallsClose, Dialect, Proof, Reading, Streams, Wins, Words};
 use crate::dialect::common::{self, MESSAGES};
+use crate::ending::Reason;
 use crate::event::Event;
-use crate::fault::{FaultKind, name};
+use crate::fault::FaultKind;
+use crate::fault::pattern::name;
 use crate::frame::{Frame, FrameKind, Framing};
 use crate::next_request::{ConversationShape, RequestShape};
 use crate::provider::Profile;
@@ -29,7 +31,16 @@ pub(crate) static DIALECT: Dialect = Dialect {
     framing: Framing::Sse,
     read,
     read_body,
-    words: &[],
+    // Some models answer with a chat completion.
+    words: &[Words::plain(
+        "finish_reason",
+        "result.choices[].finish_reason",
+        &[
+            ("stop", Reason::Complete),
+            ("length", Reason::OutputLimit),
+            ("tool_calls", Reason::ToolCall),
+        ],
+    )],
     wins: Wins::First,
     calls_close: CallsClose::ByWord,
     proof: Proof::Marker(common::END_MARKER),
@@ -61,7 +72,7 @@ pub(crate) static DIALECT: Dialect = Dialect {
 };
 
 /// Base profile for the providers of this dialect.
-pub(crate) const PROFILE: Profile = Profile { paths: &["/ai/run/"], ..DIALECT.profile() };
+pub(crate) const PROFILE: Profile = Profile { paths: &["/ai/run/*"], ..DIALECT.profile() };
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
@@ -70,6 +81,8 @@ struct Answer<'a> {
     response: Option<Text<'a>>,
     #[serde(borrow)]
     tool_calls: Few<Loose<ToolCall<'a>>>,
+    #[serde(borrow)]
+    choices: Few<&'a RawValue>,
     usage: Option<Loose<WireUsage>>,
 }
 
@@ -100,7 +113,7 @@ struct Function<'a> {
 #[serde(default)]
 struct Body<'a> {
     #[serde(borrow)]
-    result: Option<Loose<Answer<'a>>>,
+    result: Option<&'a RawValue>,
     #[serde(borrow)]
     errors: Option<&'a RawValue>,
 }
@@ -109,6 +122,9 @@ fn read(frame: &Frame<'_>, out: &mut EventSink<'_, '_>) -> Reading {
     let Ok(Loose(answer)) = serde_json::from_slice::<Loose<Answer<'_>>>(frame.data) else {
         return Reading::Malformed;
     };
+    if answer.choices.present {
+        return openai_chat::read(frame, out);
+    }
     if answer.response.is_none() && !answer.tool_calls.present && answer.usage.is_none() {
         return Reading::Strange;
     }
@@ -123,9 +139,14 @@ fn read_body(frame: &Frame<'_>, out: &mut EventSink<'_, '_>) -> Reading {
     if is_set(body.errors) {
         return Reading::Error;
     }
-    match &body.result {
-        Some(answer) => {
-            read_answer(answer, out);
+    match body.result {
+        Some(result) => {
+            let Loose(answer) = serde_json::from_str(result.get()).unwrap_or_default();
+            let answer: Answer<'_> = answer;
+            if answer.choices.present {
+                return openai_chat::read(&Frame { data: result.get().as_bytes(), ..*frame }, out);
+            }
+            read_answer(&answer, out);
             if let Some(call) = out.open_call(0) {
                 out.emit(Event::ToolCallEnd { choice: 0, call });
             }

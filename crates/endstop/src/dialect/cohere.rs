@@ -5,7 +5,7 @@
 //!
 //! Source: `cohere` 7.3.1, `cohere-ai` 8.1.0.
 
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
 use super::openai_chat::arguments_text;
@@ -13,11 +13,12 @@ use super::{CallsClose, Dialect, Proof, Reading, Streams, Wins, Words};
 use crate::dialect::common::{self, MESSAGES};
 use crate::ending::{Reason, Usage};
 use crate::event::Event;
-use crate::fault::{ErrorPattern, FaultKind, message, name};
+use crate::fault::pattern::{message, name};
+use crate::fault::{ErrorPattern, FaultKind};
 use crate::frame::{Frame, Framing};
 use crate::gateway_error::{ErrorShape, GatewayError};
 use crate::next_request::{
-    ConversationShape, ForcedTool, RequestShape, Scale, Temperature, effort, tokens_if_said,
+    ConversationShape, Effort, ForcedTool, RequestShape, Scale, Temperature,
 };
 use crate::provider::Profile;
 use crate::shape::Probe;
@@ -85,8 +86,8 @@ const REQUEST_SHAPE: RequestShape = RequestShape {
     }],
     temperature: Temperature { field: "temperature", refused_by: &[], only_if_sent: false },
     efforts: &[
-        effort("thinking.token_budget", tokens_if_said(1)),
-        effort("thinking.type", Scale::Switch("enabled", "disabled")),
+        Effort::new("thinking.token_budget", Scale::tokens_if_said(1)),
+        Effort::new("thinking.type", Scale::Switch("enabled", "disabled")),
     ],
     ..common::REQUEST
 };
@@ -160,8 +161,15 @@ struct ToolCall<'a> {
 struct Function<'a> {
     #[serde(borrow)]
     name: Text<'a>,
-    #[serde(borrow)]
+    /// Null if a part adds nothing; `None` only if the field is missing.
+    #[serde(borrow, deserialize_with = "even_null")]
     arguments: Option<&'a RawValue>,
+}
+
+fn even_null<'de: 'a, 'a, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<&'a RawValue>, D::Error> {
+    <&RawValue>::deserialize(deserializer).map(Some)
 }
 
 #[derive(Default, Deserialize)]

@@ -25,7 +25,7 @@ use crate::next_request::{ConversationShape, MessageList, RequestShape, Temperat
 use crate::provider::Profile;
 use crate::shape::Probe;
 use crate::sink::EventSink;
-use crate::wire::{Count, Few, Loose, Scalar, Text};
+use crate::wire::{Count, Few, Flag, Loose, Scalar, Text};
 
 /// The `cohere-v1` dialect.
 pub(crate) static DIALECT: Dialect = Dialect {
@@ -117,6 +117,8 @@ struct Payload<'a> {
     response: Loose<Body<'a>>,
     #[serde(borrow)]
     error: Option<&'a RawValue>,
+    /// Whether a line without a name is the last one, in streams of `generate`.
+    is_finished: Option<Flag>,
 }
 
 #[derive(Default, Deserialize)]
@@ -134,6 +136,7 @@ struct ToolCall<'a> {
 struct Body<'a> {
     #[serde(borrow)]
     event_type: Text<'a>,
+    is_finished: Option<Flag>,
     #[serde(borrow)]
     id: Text<'a>,
     #[serde(borrow)]
@@ -176,7 +179,13 @@ fn read(frame: &Frame<'_>, out: &mut EventSink<'_, '_>) -> Reading {
     let Ok(Loose(wire)) = serde_json::from_slice::<Loose<Payload<'_>>>(frame.data) else {
         return Reading::Malformed;
     };
-    let name = if wire.event_type.is_empty() { frame.name } else { &*wire.event_type };
+    let name = match wire.is_finished {
+        _ if !wire.event_type.is_empty() => &*wire.event_type,
+        _ if !frame.name.is_empty() => frame.name,
+        Some(Flag(true)) => "stream-end",
+        Some(Flag(false)) => "text-generation",
+        None => "",
+    };
     match name {
         "text-generation" => out.text(0, &wire.text),
         "stream-start" => out.emit(Event::Begin { id: &wire.generation_id, model: "" }),
@@ -230,9 +239,19 @@ fn read_end(wire: &Payload<'_>, out: &mut EventSink<'_, '_>) -> Reading {
     {
         out.text(0, text);
     }
+    if !out.has_content(0) {
+        for (choice, generation) in (0..).zip(response.generations.iter()) {
+            out.text(choice, &generation.text);
+        }
+    }
     read_calls(&response.tool_calls, out);
     emit_usage(response.meta.as_ref(), out);
     read_word(0, &wire.finish_reason, out);
+    if wire.finish_reason.said().is_none() {
+        for (choice, generation) in (0..).zip(response.generations.iter()) {
+            read_word(choice, &generation.finish_reason, out);
+        }
+    }
     out.emit(Event::Proof);
     if is_set(wire.error) { Reading::Error } else { Reading::Read }
 }
@@ -242,7 +261,8 @@ fn read_body(frame: &Frame<'_>, out: &mut EventSink<'_, '_>) -> Reading {
         return Reading::Malformed;
     };
     // A stream of only one line.
-    if !body.event_type.is_empty() && frame.kind == FrameKind::Body {
+    let is_line = !body.event_type.is_empty() || body.is_finished.is_some();
+    if is_line && frame.kind == FrameKind::Body {
         let reading = read(frame, out);
         return if reading == Reading::Read { Reading::Unfinished } else { reading };
     }

@@ -15,11 +15,12 @@ use super::{CallsClose, Dialect, Proof, Reading, Streams, Wins, Words, openai_ch
 use crate::dialect::common::{self, MESSAGES};
 use crate::ending::{Reason, Usage};
 use crate::event::Event;
-use crate::fault::{FaultKind, class, name};
+use crate::fault::FaultKind;
+use crate::fault::pattern::{class, name};
 use crate::frame::{Frame, Framing};
 use crate::next_request::{
-    ConversationShape, ForcedTool, MessageList, RequestShape, Restriction, Scale, Temperature,
-    effort, tokens_if_said,
+    ConversationShape, Effort, ForcedTool, MessageList, RequestShape, Restriction, Scale,
+    Temperature,
 };
 use crate::provider::{COMMON_CAPABILITIES, Capabilities, Profile};
 use crate::shape::Probe;
@@ -85,8 +86,8 @@ const REQUEST_SHAPE: RequestShape = RequestShape {
         only_if_sent: false,
     },
     efforts: &[
-        effort("parameters.thinking_budget", tokens_if_said(128)),
-        effort("parameters.enable_thinking", Scale::Flag),
+        Effort::new("parameters.thinking_budget", Scale::tokens_if_said(128)),
+        Effort::new("parameters.enable_thinking", Scale::Flag),
     ],
     ..common::REQUEST
 };
@@ -101,7 +102,7 @@ const THINKS: Restriction = Restriction {
 
 /// Base profile for the providers of this dialect.
 pub(crate) const PROFILE: Profile = Profile {
-    paths: &["/services/aigc/"],
+    paths: &["/services/aigc/*/generation"],
     capabilities: Capabilities { choices: true, ..COMMON_CAPABILITIES },
     ..DIALECT.profile()
 };

@@ -5,26 +5,37 @@
 //! the HTTP status.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use crate::fault::{At, ErrorPattern, Fault, FaultForm, FaultKind, message};
+use crate::fault::pattern::{message, name};
+use crate::fault::{At, ErrorPattern, Fault, FaultForm, FaultKind};
 use crate::text::{DETAIL_CAP, WORD_CAP, clean};
 use crate::wire::{Count, Few, Loose, Scalar, Text, is_nothing};
 
 /// Name of an error event. Gateways send it on any wire.
 pub(crate) const EVENT: &str = "error";
 
-/// Message patterns for every host: gateways pass on each other's errors, so any host may send any
-/// of them. Rate limits come first, because their messages mention tokens too.
+/// Patterns for every host: gateways pass on each other's errors, so any host may send any of them.
+/// Rate limits and output limits come first, because their messages mention the context too.
 static COMMON: &[ErrorPattern] = &[
+    name("context_length_exceeded", FaultKind::ContextWindow),
+    name("exceed_context_size_error", FaultKind::ContextWindow),
+    name("model_max_prompt_tokens_exceeded", FaultKind::ContextWindow),
+    name("too_many_prompt_tokens", FaultKind::ContextWindow),
+    name("tokens_limit_reached", FaultKind::ContextWindow),
     message("rate limit", FaultKind::RateLimit),
     message("per minute", FaultKind::RateLimit),
     message("tokens per min", FaultKind::RateLimit),
     message("too many requests", FaultKind::RateLimit),
     message("tokens per day", FaultKind::RateLimit),
     message("credit balance is too low", FaultKind::Quota),
+    message("max_tokens is too large", FaultKind::InvalidRequest),
+    message("max_tokens` is too large", FaultKind::InvalidRequest),
+    message("max_completion_tokens' is too large", FaultKind::InvalidRequest),
+    message("max_completion_tokens is too large", FaultKind::InvalidRequest),
     message("maximum context length is", FaultKind::ContextWindow),
     message("maximum prompt length is", FaultKind::ContextWindow),
     message("exceeds the context window", FaultKind::ContextWindow),
@@ -41,18 +52,33 @@ static COMMON: &[ErrorPattern] = &[
     message("token count exceeds the maximum number of tokens", FaultKind::ContextWindow),
     message(") exceeds the maximum number of tokens", FaultKind::ContextWindow),
     message("input tokens exceeds maximum length", FaultKind::ContextWindow),
+    message("maximum context length of", FaultKind::ContextWindow),
+    message("the model's context length is only", FaultKind::ContextWindow),
+    message("exceed context window of", FaultKind::ContextWindow),
+    message("exceeds the context length", FaultKind::ContextWindow),
+    message("exceeds maximum context length", FaultKind::ContextWindow),
+    message("greater than the context length", FaultKind::ContextWindow),
+    message("context length exceeded", FaultKind::ContextWindow),
+    message("context_length_exceeded", FaultKind::ContextWindow),
+    message("contextwindowexceedederror", FaultKind::ContextWindow),
+    message("model context window limit", FaultKind::ContextWindow),
+    message("input token count is", FaultKind::ContextWindow),
+    message("prompt token count of", FaultKind::ContextWindow),
+    message("cannot exceed the total tokens limit", FaultKind::ContextWindow),
+    message("prompt exceeds max length", FaultKind::ContextWindow),
+    message("too long to fit into the model", FaultKind::ContextWindow),
     message("prompt is too long", FaultKind::ContextWindow),
     message("prompt too long", FaultKind::ContextWindow),
-    message("input is too long for", FaultKind::ContextWindow),
-    message("input is too long.", FaultKind::ContextWindow),
+    message("input is too long", FaultKind::ContextWindow),
     message("input token length too long", FaultKind::ContextWindow),
     message("input tokens exceed", FaultKind::ContextWindow),
     message("too many input tokens", FaultKind::ContextWindow),
     message("too many tokens: size limit exceeded", FaultKind::ContextWindow),
+    message("too many tokens: total number of tokens", FaultKind::ContextWindow),
     message("`inputs` tokens + `max_new_tokens` must be <=", FaultKind::ContextWindow),
     message("`inputs` must have less than", FaultKind::ContextWindow),
     message("total length of all messages is too long", FaultKind::ContextWindow),
-    message("reduce the length of the messages or completion", FaultKind::ContextWindow),
+    message("reduce the length of the messages", FaultKind::ContextWindow),
     message("range of input length should be", FaultKind::ContextWindow),
     message("while limit is", FaultKind::ContextWindow),
     message("trying to keep the first", FaultKind::ContextWindow),
@@ -73,17 +99,19 @@ pub(crate) struct RawError {
 }
 
 impl RawError {
-    /// Returns the fault. Its kind follows from the names that the profile knows, then from the
-    /// shared patterns of messages and the profile's own, then from the HTTP status.
+    /// Returns the fault. Its kind follows from the names that the profile knows and the shared ones,
+    /// then from the shared patterns of messages and the profile's own, then from the HTTP status.
     pub(crate) fn judge(self, error_patterns: &[&[ErrorPattern]]) -> Fault {
         let message = self.message.unwrap_or_default();
         let text = format!("{message} {}", self.inner).to_ascii_lowercase();
-        let own = |at| error_patterns.iter().copied().flatten().filter(move |sign| sign.at == at);
+        let all = error_patterns.iter().copied();
+        let own = |at| all.clone().flatten().filter(move |sign| sign.at == at);
+        let common = |at| COMMON.iter().filter(move |sign| sign.at == at);
         let is_named = |sign: &&ErrorPattern| self.names.iter().any(|name| name == sign.is);
         let is_worded = |sign: &&ErrorPattern| text.contains(sign.is);
-        let kind = if let Some(sign) = own(At::Name).find(is_named) {
+        let kind = if let Some(sign) = own(At::Name).chain(common(At::Name)).find(is_named) {
             sign.kind
-        } else if let Some(sign) = COMMON.iter().chain(own(At::Message)).find(is_worded) {
+        } else if let Some(sign) = common(At::Message).chain(own(At::Message)).find(is_worded) {
             // With HTTP 429 the limit is tokens per minute, whatever the message says.
             let limited = sign.kind == FaultKind::ContextWindow && self.status == Some(429);
             if limited { FaultKind::RateLimit } else { sign.kind }
@@ -224,12 +252,25 @@ pub(crate) enum Expect {
     Error,
 }
 
+/// Maximum number of errors in messages of errors, as gateways nest them.
+const MAX_WITHIN: u32 = 4;
+
 /// Reads an error in any of the known shapes.
 pub(crate) fn read(data: &[u8], expect: Expect) -> Option<RawError> {
     let data = crate::frame::trim(data);
     if data.starts_with(b"[") {
+        // Only one list is opened: lists can be nested as deep as the data is long.
         let list: Few<&RawValue> = serde_json::from_slice(data).ok()?;
-        return read(list.first()?.get().as_bytes(), expect);
+        return read_object(list.first()?.get().as_bytes(), expect, MAX_WITHIN);
+    }
+    read_object(data, expect, MAX_WITHIN)
+}
+
+/// Reads an object. Its message may be an error, too, down to this many levels.
+fn read_object(data: &[u8], expect: Expect, levels: u32) -> Option<RawError> {
+    // A list would be taken for the fields in their order.
+    if data.starts_with(b"[") {
+        return None;
     }
     let wire: Payload<'_> = serde_json::from_slice(data).ok()?;
     let mut told = RawError::default();
@@ -256,13 +297,20 @@ pub(crate) fn read(data: &[u8], expect: Expect) -> Option<RawError> {
         }
         _ => return None,
     }
-    told.read_message_within();
+    told.read_message_within(levels);
     Some(told)
 }
 
-/// Reports whether an error field holds an error. Null, false and empty values do not count.
+/// Reports whether an error field holds an error. Null, false and empty values do not count, nor
+/// does an object of them.
 pub(crate) fn is_set(error: Option<&RawValue>) -> bool {
-    error.is_some_and(|raw| !is_nothing(raw))
+    error.is_some_and(|raw| !is_nothing(raw) && !is_hollow(raw))
+}
+
+/// Reports whether a value is an object whose fields are all null, false or empty.
+fn is_hollow(raw: &RawValue) -> bool {
+    let fields = serde_json::from_str::<BTreeMap<Cow<'_, str>, &RawValue>>(raw.get());
+    fields.is_ok_and(|fields| fields.values().all(|value| is_nothing(value)))
 }
 
 impl Payload<'_> {
@@ -339,11 +387,13 @@ fn detail_text(detail: &str) -> String {
 
 impl RawError {
     /// Reads an error inside the message. Vertex sends Claude's error as text in its own message.
-    fn read_message_within(&mut self) {
+    fn read_message_within(&mut self, levels: u32) {
+        let Some(levels) = levels.checked_sub(1) else { return };
         let Some(message) = self.message.as_deref().filter(|text| text.starts_with('{')) else {
             return;
         };
-        let Some(inner) = read(message.as_bytes(), Expect::Anything) else { return };
+        let inner = read_object(message.as_bytes(), Expect::Anything, levels);
+        let Some(inner) = inner else { return };
         self.names.splice(0..0, inner.names);
         self.type_ = inner.type_.or(self.type_.take());
         self.code = inner.code.or(self.code.take());
@@ -354,7 +404,22 @@ impl RawError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fault::name;
+    use crate::fault::pattern::name;
+
+    /// Neither lists nor errors within messages overflow the stack or take long.
+    #[test]
+    fn nesting_is_bounded() {
+        assert!(read("[".repeat(1 << 20).as_bytes(), Expect::Error).is_none());
+        let lists = format!("{}{}", "[".repeat(100_000), "]".repeat(100_000));
+        assert!(read(lists.as_bytes(), Expect::Error).is_none());
+        let mut error = r#"{"error":{"message":"x"}}"#.to_owned();
+        for _ in 0..8 {
+            let message = serde_json::to_string(&error).unwrap();
+            error = format!(r#"{{"error":{{"message":{message}}}}}"#);
+        }
+        let told = read(error.as_bytes(), Expect::Anything).unwrap();
+        assert!(told.message.unwrap().starts_with("{\"error\""));
+    }
 
     #[track_caller]
     fn check(json: &str, expect: Expect, want: Option<(&str, &str, &str)>) {

@@ -16,7 +16,8 @@ use super::{CallsClose, CountOf, Dialect, Proof, Reading, Streams, Wins, Words};
 use crate::dialect::common::{self, MESSAGES, bare_text};
 use crate::ending::{Reason, SafetyRating, Usage};
 use crate::event::Event;
-use crate::fault::{ErrorPattern, FaultKind, class, message, name};
+use crate::fault::pattern::{class, message, name};
+use crate::fault::{ErrorPattern, FaultKind};
 use crate::frame::{Frame, Framing};
 use crate::gateway_error::{ErrorEnd, ErrorShape, GatewayError};
 use crate::next_request::{
@@ -428,17 +429,17 @@ fn read_call(choice: u32, wire: &FunctionCall<'_>, out: &mut EventSink<'_, '_>) 
     if goes_on {
         return;
     }
-    match (out.partial(choice, call), wire.args) {
-        (None, None) => {}
-        (None, Some(args)) => {
+    match (out.has_partial(choice, call), wire.args) {
+        (false, None) => {}
+        (false, Some(args)) => {
             out.emit(Event::ToolCallDelta { choice, call, arguments: args.get() });
         }
-        (Some(partial), None) => {
+        (true, None) => {
             // More arguments were announced: without them the call is unfinished, not empty.
-            let Some(arguments) = partial else { return };
+            let Some(arguments) = out.partial(choice, call) else { return };
             out.emit(Event::ToolCallDelta { choice, call, arguments: &arguments });
         }
-        (Some(_), Some(_)) => return,
+        (true, Some(_)) => return,
     }
     out.emit(Event::ToolCallEnd { choice, call });
 }

@@ -4,6 +4,9 @@
 //! success: the status of its interaction decides. A `[DONE]` may follow. Calls of the caller's
 //! functions are steps, and a `completed` interaction may hold some.
 //!
+//! The first version of the API had `outputs` in place of steps, and `content` events in place of
+//! those of steps. There, one event carries a call whole.
+//!
 //! Source: `google-genai` 3.1.0 `_gaos/types/interactions/interaction.py`.
 
 use serde::Deserialize;
@@ -15,7 +18,8 @@ use super::{CallsClose, Dialect, Proof, Reading, Streams, Wins, Words};
 use crate::dialect::common;
 use crate::ending::{Reason, Usage};
 use crate::event::{Event, Word};
-use crate::fault::{ErrorPattern, FaultKind, class, message, name};
+use crate::fault::pattern::{class, message, name};
+use crate::fault::{ErrorPattern, FaultKind};
 use crate::frame::{Frame, FrameKind, Framing};
 use crate::next_request::{PauseProtocol, RequestShape, Restriction};
 use crate::provider::{Profile, Token, TokenInput, TokenOf};
@@ -86,7 +90,8 @@ const CONTINUATION: Token =
     Token { input: TokenInput::Token("continuation_token", "input"), ..PREVIOUS };
 
 /// Base profile for the providers of this dialect.
-pub(crate) const PROFILE: Profile = Profile { paths: &["/interactions"], ..DIALECT.profile() };
+pub(crate) const PROFILE: Profile =
+    Profile { paths: &["/interactions", "/interactions/{id}"], ..DIALECT.profile() };
 
 /// Error codes of failed interactions, which mirror the finish reasons of `generateContent`.
 static ERROR_PATTERNS: &[ErrorPattern] = &[
@@ -123,6 +128,8 @@ struct Payload<'a> {
     #[serde(borrow)]
     step: Loose<Step<'a>>,
     #[serde(borrow)]
+    content: Loose<Step<'a>>,
+    #[serde(borrow)]
     delta: Loose<Delta<'a>>,
     #[serde(borrow)]
     interaction: Option<Loose<Interaction<'a>>>,
@@ -139,6 +146,8 @@ struct Step<'a> {
     id: Text<'a>,
     #[serde(borrow)]
     name: Text<'a>,
+    #[serde(borrow)]
+    text: Text<'a>,
     #[serde(borrow)]
     arguments: Option<&'a RawValue>,
     #[serde(borrow)]
@@ -166,7 +175,16 @@ struct Delta<'a> {
     #[serde(borrow)]
     content: Loose<Part<'a>>,
     #[serde(borrow)]
+    id: Text<'a>,
+    #[serde(borrow)]
+    name: Text<'a>,
+    #[serde(borrow)]
     arguments: Option<&'a RawValue>,
+    /// Call that a result belongs to.
+    #[serde(borrow)]
+    call_id: Text<'a>,
+    #[serde(borrow)]
+    tool_call_id: Text<'a>,
 }
 
 #[derive(Default, Deserialize)]
@@ -182,6 +200,8 @@ struct Interaction<'a> {
     status: Scalar<'a>,
     #[serde(borrow)]
     steps: Few<Loose<Step<'a>>>,
+    #[serde(borrow)]
+    outputs: Few<Loose<Step<'a>>>,
     #[serde(borrow)]
     continuation_token: Text<'a>,
     #[serde(borrow)]
@@ -205,10 +225,11 @@ fn read(frame: &Frame<'_>, out: &mut EventSink<'_, '_>) -> Reading {
     let index = wire.index.index();
     let name = if wire.event_type.is_empty() { frame.name } else { &*wire.event_type };
     match name {
-        "step.delta" => read_delta(index, &wire.delta, out),
+        "step.delta" | "content.delta" => read_delta(index, &wire.delta, out),
         "step.start" => begin_step(index, &wire.step, out),
-        "step.stop" => end_step(index, out),
-        "interaction.created" => {
+        "content.start" => begin_step(index, &wire.content, out),
+        "step.stop" | "content.stop" => end_step(index, out),
+        "interaction.created" | "interaction.start" => {
             if let Some(interaction) = &wire.interaction {
                 out.emit(Event::Begin { id: &interaction.id, model: &interaction.model });
             }
@@ -240,7 +261,7 @@ fn read_body(frame: &Frame<'_>, out: &mut EventSink<'_, '_>) -> Reading {
     if frame.kind == FrameKind::Body && out.is_pending("status", &status) {
         out.emit(Event::Pending { field: "status", word: &status });
     }
-    for (index, step) in (0..).zip(body.steps.iter()) {
+    for (index, step) in (0..).zip(body.steps.iter().chain(body.outputs.iter())) {
         begin_step(index, step, out);
         if let Some(arguments) = step.arguments.filter(|_| out.is_bare_call(0, index)) {
             read_arguments(index, arguments, out);
@@ -275,6 +296,7 @@ fn read_status(status: &Scalar<'_>, out: &mut EventSink<'_, '_>) {
 
 fn begin_step(index: u32, step: &Step<'_>, out: &mut EventSink<'_, '_>) {
     match &*step.type_ {
+        "text" => out.text(0, &step.text),
         "model_output" => step.content.iter().for_each(|part| read_part(part, out)),
         // A thought may have no text, but still counts as reasoning.
         "thought" => {
@@ -307,7 +329,16 @@ fn read_part(part: &Part<'_>, out: &mut EventSink<'_, '_>) {
 fn read_delta(index: u32, delta: &Delta<'_>, out: &mut EventSink<'_, '_>) {
     match &*delta.type_ {
         "text" => out.text(0, &delta.text),
-        "thought_summary" => out.reasoning(0, &delta.content.text),
+        "thought_summary" => {
+            out.reasoning(0, &delta.content.text);
+            out.reasoning(0, &delta.text);
+        }
+        "function_call" => read_call(index, delta, out),
+        "function_result" => {
+            for id in [&delta.call_id, &delta.tool_call_id] {
+                out.by_provider(0, id);
+            }
+        }
         // Server-side tools stream their arguments too.
         "arguments_delta" if out.has_item(0, index) && !out.is_open_call(0, index) => {}
         "arguments_delta" => {
@@ -319,6 +350,20 @@ fn read_delta(index: u32, delta: &Delta<'_>, out: &mut EventSink<'_, '_>) {
         // An unknown delta of an open call may belong to its arguments.
         _ if out.is_open_call(0, index) => out.spoil_call(0, index),
         _ => out.emit(Event::OtherContent { choice: 0, kind: "step" }),
+    }
+}
+
+/// Reads a call that one event carries whole.
+fn read_call(call: u32, delta: &Delta<'_>, out: &mut EventSink<'_, '_>) {
+    out.emit(Event::ToolCallStart { choice: 0, call, id: &delta.id, name: &delta.name });
+    let Some(arguments) = delta.arguments else { return };
+    if out.has_arguments(0, call) {
+        out.compare_arguments(0, call, &arguments_text(arguments));
+    } else {
+        read_arguments(call, arguments, out);
+    }
+    if out.is_open_call(0, call) {
+        out.emit(Event::ToolCallEnd { choice: 0, call });
     }
 }
 
@@ -341,4 +386,5 @@ fn claims(probe: &Probe<'_>) -> bool {
     probe.text("object") == "interaction"
         || event.starts_with("interaction.")
         || event.starts_with("step.")
+        || event.starts_with("content.")
 }

@@ -12,8 +12,9 @@ use super::errors::is_set;
 use super::{CallsClose, Dialect, Proof, Reading, Streams, Wins, Words};
 use crate::dialect::common;
 use crate::ending::{Reason, Usage};
-use crate::event::Event;
-use crate::fault::{FaultKind, class, name};
+use crate::event::{Event, Word};
+use crate::fault::FaultKind;
+use crate::fault::pattern::class;
 use crate::frame::{Frame, FrameKind, Framing};
 use crate::next_request::{ConversationShape, RequestShape};
 use crate::provider::{COMMON_CAPABILITIES, Capabilities, Profile};
@@ -27,25 +28,28 @@ pub(crate) static DIALECT: Dialect = Dialect {
     framing: Framing::Sse,
     read,
     read_body: read,
-    words: &[Words {
-        empty: &["none"],
-        ..Words::plain(
-            "stop_type",
-            "stop_type",
-            &[
-                ("eos", Reason::Complete),
-                ("word", Reason::StopSequence),
-                ("limit", Reason::OutputLimit),
-            ],
-        )
-    }],
+    words: &[
+        Words {
+            empty: &["none"],
+            ..Words::plain(
+                "stop_type",
+                "stop_type",
+                &[
+                    ("eos", Reason::Complete),
+                    ("word", Reason::StopSequence),
+                    ("limit", Reason::OutputLimit),
+                ],
+            )
+        },
+        // Servers before the end of 2024 sent a flag for each.
+        Words::plain("stopped_limit", "stopped_limit", &[("true", Reason::OutputLimit)]),
+        Words::plain("stopped_word", "stopped_word", &[("true", Reason::StopSequence)]),
+        Words::plain("stopped_eos", "stopped_eos", &[("true", Reason::Complete)]),
+    ],
     wins: Wins::First,
     calls_close: CallsClose::ByWord,
     proof: Proof::Event,
-    error_patterns: &[
-        name("exceed_context_size_error", FaultKind::ContextWindow),
-        class("server_error", FaultKind::Server),
-    ],
+    error_patterns: &[class("server_error", FaultKind::Server)],
     caps: &["n_predict"],
     streams: Streams::Flag("stream"),
     error_shape: common::ERRORS,
@@ -78,6 +82,9 @@ struct Payload<'a> {
     stop: Flag,
     #[serde(borrow)]
     stop_type: Scalar<'a>,
+    stopped_limit: Flag,
+    stopped_word: Flag,
+    stopped_eos: Flag,
     #[serde(borrow)]
     stopping_word: Text<'a>,
     truncated: Flag,
@@ -116,8 +123,15 @@ fn read_end(choice: u32, wire: &Payload<'_>, out: &mut EventSink<'_, '_>) {
     if wire.truncated.0 {
         out.detail(Some(choice), "truncated", "true");
     }
+    let flags = [
+        ("stopped_limit", wire.stopped_limit),
+        ("stopped_word", wire.stopped_word),
+        ("stopped_eos", wire.stopped_eos),
+    ];
     if let Some(word) = wire.stop_type.said() {
         out.emit(Event::Word { choice, field: "stop_type", word: word.clone() });
+    } else if let Some((field, _)) = flags.into_iter().find(|(_, flag)| flag.0) {
+        out.emit(Event::Word { choice, field, word: Word::Text("true".into()) });
     }
     out.emit(Event::Proof);
 }

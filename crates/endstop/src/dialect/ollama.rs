@@ -12,10 +12,11 @@ use super::{CallsClose, Dialect, Proof, Reading, Streams, Wins, Words};
 use crate::dialect::common::{self, MESSAGES, WORDS_IF_SAID};
 use crate::ending::{Reason, Usage};
 use crate::event::{Event, Word};
-use crate::fault::{FaultKind, message};
+use crate::fault::FaultKind;
+use crate::fault::pattern::message;
 use crate::frame::{Frame, FrameKind, Framing};
 use crate::gateway_error::{ErrorEnd, ErrorShape};
-use crate::next_request::{ConversationShape, RequestShape, Scale, Temperature, effort};
+use crate::next_request::{ConversationShape, Effort, RequestShape, Scale, Temperature};
 use crate::provider::Profile;
 use crate::shape::Probe;
 use crate::sink::EventSink;
@@ -43,7 +44,8 @@ pub(crate) static DIALECT: Dialect = Dialect {
         Words { vague: &["true"], ..Words::plain("done", "done", &[("true", Reason::Complete)]) },
     ],
     wins: Wins::First,
-    calls_close: CallsClose::ByEvent,
+    // Calls come whole; no event of their own ends them.
+    calls_close: CallsClose::ByWord,
     proof: Proof::Event,
     error_patterns: &[
         message("not found", FaultKind::NotFound),
@@ -67,7 +69,7 @@ const REQUEST_SHAPE: RequestShape = RequestShape {
         ConversationShape::Templated("prompt", "raw"),
     ],
     temperature: Temperature { field: "options.temperature", refused_by: &[], only_if_sent: false },
-    efforts: &[effort("think", WORDS_IF_SAID), effort("think", Scale::Flag)],
+    efforts: &[Effort::new("think", WORDS_IF_SAID), Effort::new("think", Scale::Flag)],
     ..common::REQUEST
 };
 

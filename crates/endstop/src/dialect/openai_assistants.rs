@@ -71,7 +71,7 @@ pub(crate) static DIALECT: Dialect = Dialect {
 
 /// Base profile for the providers of this dialect.
 pub(crate) const PROFILE: Profile = Profile {
-    paths: &["/threads*/runs"],
+    paths: &["/threads*/runs", "/threads*/runs/{id}", "/threads*/runs/{id}/submit_tool_outputs"],
     notes: &["deprecated in favour of Responses"],
     ..DIALECT.profile()
 };

@@ -17,13 +17,14 @@ use super::{CallsClose, Dialect, Proof, Reading, Streams, Wins, Words};
 use crate::dialect::common::{self, MESSAGES, WORDS_IF_SAID};
 use crate::ending::{Reason, SafetyRating, Usage};
 use crate::event::{Event, Word};
-use crate::fault::{ErrorPattern, FaultKind, class, message, name};
+use crate::fault::pattern::{class, message, name};
+use crate::fault::{ErrorPattern, FaultKind};
 use crate::frame::{Frame, FrameKind, Framing};
 use crate::gateway_error::{ErrorEnd, ErrorShape, KeepAlive};
 use crate::mend;
 use crate::next_request::{
     ConversationShape, Effort, ForcedTool, RequestShape, Restriction, Scale, Temperature,
-    UsageOption, effort, tokens_if_said,
+    UsageOption,
 };
 use crate::provider::{COMMON_CAPABILITIES, Capabilities, Profile};
 use crate::shape::Probe;
@@ -156,8 +157,8 @@ pub(crate) static THINKS_UNLESS_TOLD: &[ForcedTool] = &[ForcedTool {
 
 /// Reasoning fields of hosts whose models think by default.
 pub(crate) static EFFORTS_THINKING: &[Effort] = &[
-    effort("reasoning_effort", WORDS_IF_SAID),
-    effort("thinking.type", Scale::Default("enabled", "disabled")),
+    Effort::new("reasoning_effort", WORDS_IF_SAID),
+    Effort::new("thinking.type", Scale::Default("enabled", "disabled")),
 ];
 
 /// Token limit fields, the older one first: many hosts know only that one.
@@ -166,18 +167,18 @@ pub(crate) static OLD_CAP: &[&str] = &["max_tokens", "max_completion_tokens"];
 /// Reasoning fields of OpenAI, OpenRouter, Alibaba, DeepSeek and others, and vLLM. The first one in
 /// the request is used.
 static EFFORTS: &[Effort] = &[
-    effort("reasoning_effort", WORDS_IF_SAID),
-    effort("reasoning.effort", WORDS_IF_SAID),
-    effort("reasoning.max_tokens", tokens_if_said(1024)),
-    effort("thinking_budget", tokens_if_said(128)),
-    effort("thinking.budget_tokens", tokens_if_said(1024)),
-    effort("thinking.type", Scale::Switch("enabled", "disabled")),
-    effort("enable_thinking", Scale::Flag),
-    effort("chat_template_kwargs.enable_thinking", Scale::Flag),
+    Effort::new("reasoning_effort", WORDS_IF_SAID),
+    Effort::new("reasoning.effort", WORDS_IF_SAID),
+    Effort::new("reasoning.max_tokens", Scale::tokens_if_said(1024)),
+    Effort::new("thinking_budget", Scale::tokens_if_said(128)),
+    Effort::new("thinking.budget_tokens", Scale::tokens_if_said(1024)),
+    Effort::new("thinking.type", Scale::Switch("enabled", "disabled")),
+    Effort::new("enable_thinking", Scale::Flag),
+    Effort::new("chat_template_kwargs.enable_thinking", Scale::Flag),
 ];
 
 /// Reasoning field of hosts where every reasoning model accepts it, requested or not.
-pub(crate) static EFFORTS_UNASKED: &[Effort] = &[effort(
+pub(crate) static EFFORTS_UNASKED: &[Effort] = &[Effort::new(
     "reasoning_effort",
     Scale::Words { words: common::EFFORT_WORDS, unsaid: Some("low"), given: None },
 )];

@@ -25,7 +25,7 @@ use crate::frame::{Frame, Framing};
 use crate::gateway_error::{ErrorEnd, ErrorShape, GatewayError, KeepAlive};
 use crate::next_request::{
     ConversationShape, Effort, ForcedTool, MessageList, RequestShape, Restriction, Scale, Speaker,
-    Temperature, effort,
+    Temperature,
 };
 use crate::provider::{Profile, Resume, Role, Token, TokenInput, TokenOf};
 use crate::shape::Probe;
@@ -180,7 +180,7 @@ pub(crate) const REQUEST_SHAPE: RequestShape = RequestShape {
         restrictions: &[],
     }],
     temperature: Temperature { field: "temperature", ..openai_chat::REQUEST_SHAPE.temperature },
-    efforts: &[effort("reasoning.effort", WORDS_IF_SAID)],
+    efforts: &[Effort::new("reasoning.effort", WORDS_IF_SAID)],
     ..common::REQUEST
 };
 
@@ -190,7 +190,7 @@ fn part(speaker: Speaker, text: &str) -> Value {
 }
 
 /// Reasoning field of hosts where every reasoning model accepts it, requested or not.
-pub(crate) static EFFORTS_UNASKED: &[Effort] = &[effort(
+pub(crate) static EFFORTS_UNASKED: &[Effort] = &[Effort::new(
     "reasoning.effort",
     Scale::Words { words: common::EFFORT_WORDS, unsaid: Some("low"), given: None },
 )];
@@ -216,7 +216,10 @@ pub(crate) const fn previous_response(role: Role) -> Resume {
 }
 
 /// Base profile for the providers of this dialect.
-pub(crate) const PROFILE: Profile = Profile { paths: &["/responses"], ..DIALECT.profile() };
+pub(crate) const PROFILE: Profile = Profile {
+    paths: &["/responses", "/responses/{id}", "/responses/compact"],
+    ..DIALECT.profile()
+};
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
@@ -226,6 +229,14 @@ struct Payload<'a> {
     output_index: Count,
     #[serde(borrow)]
     delta: Text<'a>,
+    /// Complete arguments of a call.
+    #[serde(borrow)]
+    arguments: Text<'a>,
+    /// Complete input of a custom tool.
+    #[serde(borrow)]
+    input: Text<'a>,
+    #[serde(borrow)]
+    name: Text<'a>,
     #[serde(borrow)]
     item: Option<&'a RawValue>,
     #[serde(borrow)]
@@ -397,8 +408,10 @@ fn read(frame: &Frame<'_>, out: &mut EventSink<'_, '_>) -> Reading {
         {
             out.emit(Event::ToolCallDelta { choice: 0, call: index, arguments: &wire.delta });
         }
+        "response.function_call_arguments.done" => end_arguments(&wire, &wire.arguments, out),
+        "response.custom_tool_call_input.done" => end_arguments(&wire, &wire.input, out),
         "response.output_item.added" => {
-            wire.item.into_iter().for_each(|item| begin_item(index, &Item::read(item), out));
+            wire.item.into_iter().for_each(|item| add_item(index, &Item::read(item), out));
         }
         "response.output_item.done" => {
             wire.item.into_iter().for_each(|item| end_item(index, &Item::read(item), out));
@@ -414,10 +427,29 @@ fn read(frame: &Frame<'_>, out: &mut EventSink<'_, '_>) -> Reading {
                 out.emit(Event::Begin { id: &response.id, model: &response.model });
             }
         }
+        // The commands of a shell or the diff of a patch.
+        other if other.ends_with(".done") && other.contains("_call_") => out.settle_call(0, index),
         other if other.starts_with("response.") => {}
         _ => return Reading::Strange,
     }
     Reading::Read
+}
+
+/// Reads the end of a call's arguments, which repeats all of them.
+fn end_arguments(wire: &Payload<'_>, told: &str, out: &mut EventSink<'_, '_>) {
+    let call = wire.output_index.index();
+    if !out.has_call(0, call) && !wire.name.is_empty() {
+        out.emit(Event::ToolCallStart { choice: 0, call, id: "", name: &wire.name });
+    }
+    if !out.has_call(0, call) {
+        return;
+    }
+    if !told.is_empty() {
+        out.whole_arguments(0, call, told);
+    }
+    if out.is_open_call(0, call) {
+        out.emit(Event::ToolCallEnd { choice: 0, call });
+    }
 }
 
 /// Reads the terminal event. It repeats the whole response, so its items only add content that was
@@ -426,6 +458,11 @@ fn read_terminal(name: &str, wire: &Payload<'_>, out: &mut EventSink<'_, '_>) ->
     let nothing = Loose::default();
     let response = wire.response.as_ref().unwrap_or(&nothing);
     let streamed = out.kinds(0);
+    // The state that the terminal event gives a message is the final one.
+    let messages = || response.output.iter().map(|raw| Item::read(raw)).filter(is_message);
+    if messages().next().is_some() && messages().all(|item| &*item.status == "completed") {
+        out.mark(0, |marks| marks.open_content = false);
+    }
     for (index, raw) in (0..).zip(response.output.iter()) {
         let item = Item::read(raw);
         if is_call(&item, out) {
@@ -558,9 +595,20 @@ fn is_call(item: &Item<'_>, out: &EventSink<'_, '_>) -> bool {
     is_call && &*item.execution != "server" && !(takes_text(item) && out.runs_itself(&item.name))
 }
 
+/// Reports whether nothing shows who runs a call: its kind is unknown, and the caller could not
+/// refer to it in an answer.
+fn is_unclear(item: &Item<'_>) -> bool {
+    let known = BY_CALLER.iter().any(|(kind, _)| *kind == &*item.type_);
+    !known && item.call_id.is_empty() && &*item.execution != "client"
+}
+
 /// Reports whether the item calls a custom tool, which takes free text.
 fn takes_text(item: &Item<'_>) -> bool {
     &*item.type_ == "custom_tool_call"
+}
+
+fn is_message(item: &Item<'_>) -> bool {
+    &*item.type_ == "message"
 }
 
 /// Reports whether the item is unfinished. A program's call stays `in_progress` until its result
@@ -574,6 +622,33 @@ fn is_unfinished(item: &Item<'_>) -> bool {
     }
 }
 
+/// Reads the start of an item. If it already has arguments, a client could run the call.
+fn add_item(index: u32, item: &Item<'_>, out: &mut EventSink<'_, '_>) {
+    begin_item(index, item, out);
+    let written = [item.arguments, item.input, item.action, item.actions, item.operation];
+    let arrived = |raw: &RawValue| {
+        serde_json::from_str(raw.get()).is_ok_and(|value: Value| !is_placeholder(&value))
+    };
+    if is_call(item, out) && written.into_iter().flatten().any(arrived) {
+        out.settle_call(0, index);
+    }
+}
+
+/// Reports whether a value of an item that begins stands for arguments that follow: it is empty,
+/// or one of its fields is an empty text or list, such as the commands of a shell.
+fn is_placeholder(value: &Value) -> bool {
+    let is_open = |value: &Value| {
+        value.as_str().is_some_and(str::is_empty) || value.as_array().is_some_and(Vec::is_empty)
+    };
+    match value {
+        Value::Null => true,
+        Value::String(text) => matches!(text.trim(), "" | "{}" | "null"),
+        Value::Object(fields) => fields.is_empty() || fields.values().any(is_open),
+        Value::Array(_) => is_open(value),
+        Value::Bool(_) | Value::Number(_) => false,
+    }
+}
+
 fn begin_item(index: u32, item: &Item<'_>, out: &mut EventSink<'_, '_>) {
     match &*item.type_ {
         _ if is_call(item, out) => {
@@ -583,8 +658,14 @@ fn begin_item(index: u32, item: &Item<'_>, out: &mut EventSink<'_, '_>) {
             if takes_text(item) {
                 out.emit(Event::ToolCallTakesText { choice: 0, call: index });
             }
+            if is_unclear(item) {
+                out.unclear_call(0, index);
+            }
         }
-        "message" => out.text_calls_were_its_own(0),
+        "message" => {
+            out.text_calls_were_its_own(0);
+            out.unclear_calls_were_its_own(0, index, None);
+        }
         "reasoning" => {}
         "mcp_approval_request" => {
             out.mark(0, |marks| marks.approval = true);
@@ -592,8 +673,12 @@ fn begin_item(index: u32, item: &Item<'_>, out: &mut EventSink<'_, '_>) {
         }
         kind => {
             // A call whose output is an item has already run.
-            if kind.ends_with("_output") && !item.call_id.is_empty() {
-                out.by_provider(0, &item.call_id);
+            if let Some(of) = kind.strip_suffix("_output") {
+                let name = of.strip_suffix("_call").unwrap_or(of);
+                out.unclear_calls_were_its_own(0, index, Some(name));
+                if !item.call_id.is_empty() {
+                    out.by_provider(0, &item.call_id);
+                }
             }
             other_item(index, out);
         }
@@ -641,8 +726,12 @@ fn end_item(index: u32, item: &Item<'_>, out: &mut EventSink<'_, '_>) {
 
 /// Reads the content of an item, except the kinds that are already known.
 fn read_parts(item: &Item<'_>, known: Kinds, out: &mut EventSink<'_, '_>) {
-    if is_unfinished(item) && &*item.type_ == "message" {
-        out.mark(0, |marks| marks.unfinished_content = true);
+    if is_unfinished(item) && is_message(item) {
+        let is_open = &*item.status == "in_progress";
+        out.mark(0, |marks| {
+            marks.open_content |= is_open;
+            marks.unfinished_content |= !is_open;
+        });
     }
     let thoughts = |part: &&Loose<Part<'_>>| &*part.type_ == "reasoning_text";
     if !known.reasoning {

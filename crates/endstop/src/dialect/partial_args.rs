@@ -10,8 +10,8 @@ use serde_json::value::RawValue;
 
 /// Maximum depth of a path.
 const MAX_DEPTH: usize = 64;
-/// Maximum size of the arguments of one call, in bytes.
-const MAX_BYTES: usize = 16 << 20;
+/// Maximum size of the arguments of one call, and of all calls of one response, in bytes.
+pub(crate) const MAX_BYTES: usize = 16 << 20;
 
 /// Maximum number of pieces of one call. A string has one piece per token. Keys are searched
 /// linearly, and this limits their number.
@@ -36,6 +36,18 @@ pub(crate) struct Piece<'a> {
     pub(crate) path: &'a str,
     pub(crate) value: Value<'a>,
     pub(crate) goes_on: bool,
+}
+
+impl Piece<'_> {
+    /// Returns the number of bytes that the piece needs at most.
+    pub(crate) fn size(&self) -> usize {
+        let value = match self.value {
+            Value::Text(text) => text.len(),
+            Value::Raw(raw) => raw.get().len(),
+            Value::Null | Value::Missing => 4,
+        };
+        value + self.path.len()
+    }
 }
 
 /// Value of a piece.
@@ -71,21 +83,19 @@ impl PartialArgs {
             return;
         }
         if self.put(piece).is_none() {
-            // The arguments can no longer become whole, so they are dropped.
-            *self = Self { broken: true, ..Self::default() };
-            return;
+            return self.spoil();
         }
         self.open = piece.goes_on.then(|| piece.path.to_owned());
     }
 
+    /// Drops the arguments, which can no longer become complete.
+    pub(crate) fn spoil(&mut self) {
+        *self = Self { broken: true, ..Self::default() };
+    }
+
     fn put(&mut self, piece: &Piece<'_>) -> Option<()> {
         let steps = steps(piece.path)?;
-        let length = match piece.value {
-            Value::Text(text) => text.len(),
-            Value::Raw(raw) => raw.get().len(),
-            Value::Null | Value::Missing => 4,
-        };
-        self.bytes += length + piece.path.len();
+        self.bytes += piece.size();
         self.pieces += 1;
         if self.bytes > MAX_BYTES || self.pieces > MAX_PIECES {
             return None;
@@ -112,6 +122,7 @@ impl PartialArgs {
         }
         let mut json = String::new();
         self.root.write(&mut json)?;
+        crate::work::count(json.len());
         Some(json)
     }
 }

@@ -65,7 +65,7 @@ pub(crate) static DIALECT: Dialect = Dialect {
 
 /// Base profile for the providers of this dialect.
 pub(crate) const PROFILE: Profile = Profile {
-    paths: &["/predictions"],
+    paths: &["/predictions", "/predictions/{id}"],
     capabilities: Capabilities { tools: false, usage_in_streams: false, ..COMMON_CAPABILITIES },
     ..DIALECT.profile()
 };

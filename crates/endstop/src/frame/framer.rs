@@ -5,13 +5,17 @@
 
 use super::array::Array;
 use super::aws::Aws;
+use super::body::Body;
 use super::lines::Lines;
 use super::sse::Sse;
 use super::{Broken, Frame, FrameKind, Framing, Rest, trim};
-use crate::json::{JsonState, Scanner};
+use crate::json::{JsonState, Scanner, is_space};
 
 /// Maximum number of bytes kept of a page or text that came instead of a response.
 const TEXT_KEPT: usize = 4096;
+
+/// Maximum length of a first JSON value that is held back to see whether more follow it.
+const FIRST: usize = 64 << 10;
 
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
@@ -37,9 +41,22 @@ pub struct Hints {
     pub streamed: Option<bool>,
     /// Maximum size of an event or a body, in bytes.
     pub limit: usize,
+    /// Treatment of long strings in a body.
+    pub strings: Strings,
+}
+
+/// Treatment of long strings in a body that is not a stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Strings {
+    /// They are kept, because someone wants their text.
+    Kept,
+    /// Only their beginnings are kept: the ending does not depend on the rest.
+    Shortened,
 }
 
 /// Form of a response.
+///
+/// The list is closed: who passes a response on must handle each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
     /// The bytes so far do not show it.
@@ -52,12 +69,13 @@ pub enum Form {
 
 #[derive(Clone, Debug)]
 enum Found {
-    Undecided(Vec<u8>),
+    /// The bytes so far, without leading white space, and the number of all bytes so far.
+    Undecided(Vec<u8>, usize),
     Sse(Sse),
     Lines(Lines),
     Array(Array),
     Aws(Aws),
-    Body(Vec<u8>),
+    Body(Body),
     Text(Vec<u8>),
 }
 
@@ -65,7 +83,7 @@ impl Framer {
     /// Creates a framer.
     #[must_use]
     pub fn new(hints: Hints) -> Self {
-        Self { hints, framing: Found::Undecided(Vec::new()), skipped: 0, earlier: 0 }
+        Self { hints, framing: Found::Undecided(Vec::new(), 0), skipped: 0, earlier: 0 }
     }
 
     /// Reads a chunk.
@@ -77,6 +95,11 @@ impl Framer {
         self.push_found(chunk, on_frame)
     }
 
+    /// Keeps only the beginnings of long strings in a body.
+    pub(crate) fn shorten_strings(&mut self) {
+        self.hints.strings = Strings::Shortened;
+    }
+
     /// Returns the number of bytes of the last chunk that precede any unfinished frame. Another
     /// frame can be inserted there.
     #[must_use]
@@ -86,7 +109,7 @@ impl Framer {
             Found::Lines(lines) => lines.whole(),
             Found::Array(array) => array.whole(),
             Found::Aws(aws) => aws.whole(),
-            Found::Body(_) | Found::Text(_) | Found::Undecided(_) => 0,
+            Found::Body(_) | Found::Text(_) | Found::Undecided(..) => 0,
         };
         if whole == 0 { 0 } else { (whole + self.skipped).saturating_sub(self.earlier) }
     }
@@ -94,7 +117,7 @@ impl Framer {
     /// Returns the form of the response, as far as the bytes show it.
     pub(crate) fn form(&self) -> Form {
         match &self.framing {
-            Found::Undecided(_) => Form::Undecided,
+            Found::Undecided(..) => Form::Undecided,
             Found::Sse(_) => Form::Stream(Framing::Sse),
             Found::Lines(_) => Form::Stream(Framing::Lines),
             Found::Array(_) => Form::Stream(Framing::Array),
@@ -115,15 +138,15 @@ impl Framer {
 
     /// Reports whether these bytes are all of a body.
     pub(crate) fn is_body(&self, all: &[u8]) -> bool {
-        let unread = matches!(&self.framing, Found::Undecided(held) if held.is_empty());
+        let unread = matches!(&self.framing, Found::Undecided(_, 0));
         unread && matches!(self.hints.decide(all, true), Some(Found::Body(_)))
     }
 
     /// Takes the bytes of a body. Returns `None` if the response is a stream or a text.
     pub(crate) fn take_body(&mut self) -> Option<Vec<u8>> {
         match &mut self.framing {
-            Found::Body(body) => Some(std::mem::take(body)),
-            Found::Undecided(_)
+            Found::Body(body) => Some(body.take()),
+            Found::Undecided(..)
             | Found::Sse(_)
             | Found::Lines(_)
             | Found::Array(_)
@@ -148,15 +171,15 @@ impl Framer {
             Found::Array(array) => array.push(chunk, on_frame),
             Found::Aws(aws) => aws.push(chunk, on_frame),
             Found::Body(body) => {
-                body.extend_from_slice(chunk);
-                if body.len() <= self.hints.limit {
+                body.push(chunk);
+                if body.kept() <= self.hints.limit {
                     return Ok(());
                 }
-                if !is_several(body) {
+                let held = body.take();
+                if !is_several(&held) {
                     return Err(Broken::Oversize);
                 }
                 // JSON lines without a label.
-                let held = std::mem::take(body);
                 let mut lines = Lines::new(self.hints.limit);
                 let read = lines.push(&held, |frame| on_frame(Frame { end: 0, ..frame }));
                 self.framing = Found::Lines(lines);
@@ -167,10 +190,10 @@ impl Framer {
                 text.extend_from_slice(chunk.get(..room).unwrap_or(chunk));
                 Ok(())
             }
-            Found::Undecided(held) => {
+            Found::Undecided(held, all) => {
                 let earlier = held.len();
                 held.extend_from_slice(chunk);
-                let held = std::mem::take(held);
+                let (held, all) = (std::mem::take(held), *all + chunk.len());
                 match self.hints.decide(&held, false) {
                     Some(found) => {
                         let first = found.first(&held);
@@ -186,9 +209,9 @@ impl Framer {
                         let moved: &mut dyn FnMut(Frame<'_>) = &mut moved;
                         self.push_found(first, moved)
                     }
-                    None if held.len() > self.hints.limit => Err(Broken::Oversize),
+                    None if all > self.hints.limit => Err(Broken::Oversize),
                     None => {
-                        self.framing = Found::Undecided(held);
+                        self.framing = Found::Undecided(without_space(held), all);
                         Ok(())
                     }
                 }
@@ -198,7 +221,7 @@ impl Framer {
 
     /// Ends the response and passes on the frames that only the end completes.
     pub fn finish(mut self, mut on_frame: impl FnMut(Frame<'_>)) -> Rest {
-        if let Found::Undecided(held) = &mut self.framing {
+        if let Found::Undecided(held, _) = &mut self.framing {
             let held = std::mem::take(held);
             let Some(found) = self.hints.decide(&held, true) else { return Rest::Nothing };
             let first = found.first(&held);
@@ -212,12 +235,12 @@ impl Framer {
             Found::Lines(lines) => lines.finish(on_frame),
             Found::Array(array) => array.finish(),
             Found::Aws(aws) => aws.finish(),
-            Found::Body(body) => finish_body(&body, on_frame),
+            Found::Body(mut body) => finish_body(&body.take(), on_frame),
             Found::Text(text) => {
                 on_frame(Frame { kind: FrameKind::Text, name: "", data: &text, end: 0 });
                 Rest::Nothing
             }
-            Found::Undecided(_) => Rest::Nothing,
+            Found::Undecided(..) => Rest::Nothing,
         }
     }
 }
@@ -232,23 +255,38 @@ impl Found {
 impl Hints {
     /// Detects the framing. Returns `None` if more bytes are needed.
     fn decide(&self, held: &[u8], ended: bool) -> Option<Found> {
+        crate::work::count(held.len());
         let label = self.label;
-        if label == Label::Aws {
-            return Some(self.aws());
-        }
         if !ended && BYTE_ORDER_MARK.starts_with(held) {
             return None;
         }
         let start = trim(without_mark(held));
         let is_lines = label == Label::Lines;
         match start.first()? {
+            // One body with the label of lines is a body.
+            b'{' if is_lines
+                && self.framing != Framing::Lines
+                && start.len() <= FIRST
+                && !is_several(start) =>
+            {
+                ended.then(|| Found::Body(Body::new(self.strings)))
+            }
             b'{' if is_lines || self.framing == Framing::Lines && self.streamed == Some(true) => {
                 Some(Found::Lines(Lines::new(self.limit)))
             }
-            b'{' => Some(Found::Body(Vec::new())),
+            b'{' => Some(Found::Body(Body::new(self.strings))),
             b'[' => Some(Found::Array(Array::new(self.limit))),
             b'<' | 0x1f => Some(Found::Text(Vec::new())),
-            0 if matches!(self.framing, Framing::Aws | Framing::AwsChunks) => Some(self.aws()),
+            0 if label == Label::Aws
+                || matches!(self.framing, Framing::Aws | Framing::AwsChunks) =>
+            {
+                Some(self.aws())
+            }
+            // Events or text with the wrong label. A damaged message is neither.
+            _ if label == Label::Aws => match self.sse_or_text(start, ended) {
+                Some(Found::Text(_)) => Some(self.aws()),
+                found => found,
+            },
             _ if label == Label::Sse => Some(Found::Sse(Sse::new(self.limit))),
             _ => self.sse_or_text(start, ended),
         }
@@ -317,6 +355,15 @@ impl Label {
     pub(crate) fn is_stream(self) -> bool {
         self != Self::Other
     }
+}
+
+/// Returns the bytes without white space at the start, which some providers send while they work. It
+/// decides nothing, and must not be read again with every chunk.
+fn without_space(mut bytes: Vec<u8>) -> Vec<u8> {
+    let mark = bytes.len() - without_mark(&bytes).len();
+    let spaces = bytes.iter().skip(mark).take_while(|byte| is_space(**byte)).count();
+    bytes.drain(mark..mark + spaces);
+    bytes
 }
 
 fn without_mark(bytes: &[u8]) -> &[u8] {

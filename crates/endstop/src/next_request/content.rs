@@ -6,7 +6,7 @@ use serde_json::value::RawValue;
 
 use super::PauseProtocol;
 use super::document::{Document, quoted};
-use crate::frame::framer::{Framer, Hints, Label};
+use crate::frame::framer::{Framer, Hints, Label, Strings};
 use crate::frame::{Frame, Rest};
 use crate::provider::Profile;
 
@@ -51,6 +51,7 @@ impl Content {
             label: Label::of(content_type),
             streamed: None,
             limit: MAX_CONTENT,
+            strings: Strings::Kept,
         };
         Self { gather, framer: Framer::new(hints), blocks: Blocks::default() }
     }

@@ -218,14 +218,18 @@ pub enum Scale {
     Flag,
 }
 
-/// Returns a field that controls reasoning, for any model that accepts it, if the request has it.
-#[must_use]
-pub const fn effort(field: &'static str, scale: Scale) -> Effort {
-    Effort { field, models: &[], scale }
+impl Effort {
+    /// Returns a field that controls reasoning, for any model that accepts it, if the request has it.
+    #[must_use]
+    pub const fn new(field: &'static str, scale: Scale) -> Self {
+        Self { field, models: &[], scale }
+    }
 }
 
-/// Returns a number of reasoning tokens that is halved if the request has one.
-#[must_use]
-pub const fn tokens_if_said(least: u64) -> Scale {
-    Scale::Tokens { least, unsaid: None }
+impl Scale {
+    /// Returns a number of reasoning tokens that is halved if the request has one.
+    #[must_use]
+    pub const fn tokens_if_said(least: u64) -> Self {
+        Self::Tokens { least, unsaid: None }
+    }
 }

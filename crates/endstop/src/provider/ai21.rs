@@ -1,6 +1,6 @@
 //! AI21: OpenAI's wire for Jamba, its own wire for Jurassic-2.
 
-use super::{Auth, Profile, Provider, variable};
+use super::{Auth, Profile, Provider, SdkUrl};
 use crate::dialect::{bedrock_ai21, openai_chat};
 use crate::frame::Framing;
 
@@ -14,11 +14,11 @@ pub static AI21: Provider = Provider {
     base_url: "https://api.ai21.com/studio/v1",
     auth: Auth::Bearer,
     key_variables: &["AI21_API_KEY"],
-    sdk_urls: &[variable("AI21_API_HOST", "/studio/v1", &["ai21"])],
+    sdk_urls: &[SdkUrl::variable("AI21_API_HOST", "/studio/v1", &["ai21"])],
     main: Profile { provider: "ai21", caps: openai_chat::OLD_CAP, ..openai_chat::PROFILE },
     others: &[Profile {
         provider: "ai21",
-        paths: &["/complete"],
+        paths: &["/complete", "/j2*/chat"],
         framing: Framing::Sse,
         ..bedrock_ai21::PROFILE
     }],

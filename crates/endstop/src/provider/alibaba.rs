@@ -1,8 +1,9 @@
 //! Alibaba (Qwen) in OpenAI-compatible mode. Errors with HTTP 200 come without an end marker.
 
-use super::{Auth, Prefill, Profile, Provider, Resume, Role, TRAILING, models, variable};
+use super::{Auth, Prefill, Profile, Provider, Resume, ResumeRule, Role, SdkUrl, TRAILING};
 use crate::dialect::{dashscope, openai_chat, openai_completions, openai_responses};
-use crate::fault::{ErrorPattern, FaultKind, message, name};
+use crate::fault::pattern::{message, name};
+use crate::fault::{ErrorPattern, FaultKind};
 use crate::next_request::{ForcedTool, RequestShape, Restriction};
 
 /// Alibaba Cloud Model Studio.
@@ -20,14 +21,14 @@ pub static ALIBABA: Provider = Provider {
     base_url: "https://dashscope-intl.aliyuncs.com/compatible-mode/v1",
     auth: Auth::Bearer,
     key_variables: &["DASHSCOPE_API_KEY"],
-    sdk_urls: &[variable("DASHSCOPE_HTTP_BASE_URL", "/api/v1", &["dashscope"])],
+    sdk_urls: &[SdkUrl::variable("DASHSCOPE_HTTP_BASE_URL", "/api/v1", &["dashscope"])],
     main: Profile {
         provider: "alibaba",
         error_patterns: ERROR_PATTERNS,
         // Only its own models, and only if thinking is disabled (partial mode page).
         resume: &[
-            models(&["thinking", "qwq", "qvq"], Resume::Hint(Role::User)),
-            models(
+            ResumeRule::for_models(&["thinking", "qwq", "qvq"], Resume::Hint(Role::User)),
+            ResumeRule::for_models(
                 &["qwen"],
                 Resume::Prefill(Prefill { message_flag: Some("partial"), ..TRAILING }),
             ),

@@ -1,6 +1,6 @@
 //! Anthropic's own API.
 
-use super::{Auth, Profile, Provider, variable};
+use super::{Auth, Profile, Provider, SdkUrl};
 use crate::dialect::{anthropic, anthropic_complete};
 
 /// Anthropic.
@@ -13,7 +13,7 @@ pub static ANTHROPIC: Provider = Provider {
     base_url: "https://api.anthropic.com/v1",
     auth: Auth::Header("x-api-key"),
     key_variables: &["ANTHROPIC_API_KEY"],
-    sdk_urls: &[variable(
+    sdk_urls: &[SdkUrl::variable(
         "ANTHROPIC_BASE_URL",
         "",
         &["anthropic", "@anthropic-ai/sdk (npm)", "@ai-sdk/anthropic (npm)", "litellm"],

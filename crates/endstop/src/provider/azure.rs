@@ -1,9 +1,10 @@
 //! Azure OpenAI: OpenAI's wires behind content filters that annotate every choice.
 
-use super::{Auth, Profile, Provider, Role, always, argument, variable};
+use super::{Auth, Profile, Provider, ResumeRule, Role, SdkUrl};
 use crate::dialect::{Words, openai_assistants, openai_chat, openai_completions, openai_responses};
 use crate::ending::Reason;
-use crate::fault::{ErrorPattern, FaultKind, name};
+use crate::fault::pattern::name;
+use crate::fault::{ErrorPattern, FaultKind};
 use crate::next_request::{RequestShape, Temperature};
 use crate::version::{Values, Version, VersionAt};
 
@@ -18,8 +19,8 @@ pub static AZURE: Provider = Provider {
     auth: Auth::Header("api-key"),
     key_variables: &["AZURE_OPENAI_API_KEY"],
     sdk_urls: &[
-        variable("AZURE_OPENAI_ENDPOINT", "/{resource}", &["openai.AzureOpenAI"]),
-        argument("baseURL", "/{resource}/openai", &["openai.AzureOpenAI (npm)"]),
+        SdkUrl::variable("AZURE_OPENAI_ENDPOINT", "/{resource}", &["openai.AzureOpenAI"]),
+        SdkUrl::argument("baseURL", "/{resource}/openai", &["openai.AzureOpenAI (npm)"]),
     ],
     main: Profile {
         provider: "azure",
@@ -38,7 +39,7 @@ pub static AZURE: Provider = Provider {
             provider: "azure",
             error_patterns: ERROR_PATTERNS,
             versions: VERSIONS,
-            resume: &[always(openai_responses::previous_response(Role::Developer))],
+            resume: &[ResumeRule::always(openai_responses::previous_response(Role::Developer))],
             request_shape: RequestShape {
                 hint: Role::Developer,
                 efforts: openai_responses::EFFORTS_UNASKED,
@@ -108,5 +109,4 @@ static ERROR_PATTERNS: &[ErrorPattern] = &[
     name("ResponsibleAIPolicyViolation", FaultKind::Filter),
     name("RateLimitReached", FaultKind::RateLimit),
     name("DeploymentNotFound", FaultKind::NotFound),
-    name("tokens_limit_reached", FaultKind::ContextWindow),
 ];

@@ -1,6 +1,6 @@
 //! Amazon Bedrock: Converse for every model, `InvokeModel` for each family's own wire.
 
-use super::{Auth, Profile, Provider, variable};
+use super::{Auth, Profile, Provider, SdkUrl};
 use crate::dialect::{
     Proof, Words, anthropic, anthropic_complete, bedrock_ai21, bedrock_cohere, bedrock_converse,
     bedrock_llama, bedrock_mistral, bedrock_nova, bedrock_titan, cohere_v1, openai_chat,
@@ -25,12 +25,12 @@ pub static BEDROCK: Provider = Provider {
     auth: Auth::SigV4,
     key_variables: &["AWS_BEARER_TOKEN_BEDROCK", "AWS_ACCESS_KEY_ID"],
     sdk_urls: &[
-        variable(
+        SdkUrl::variable(
             "AWS_ENDPOINT_URL_BEDROCK_RUNTIME",
             "/{region}",
             &["boto3", "@aws-sdk/client-bedrock-runtime (npm)"],
         ),
-        variable(
+        SdkUrl::variable(
             "ANTHROPIC_BEDROCK_BASE_URL",
             "/{region}",
             &["anthropic.AnthropicBedrock", "@anthropic-ai/bedrock-sdk (npm)"],
@@ -70,7 +70,8 @@ pub static BEDROCK: Provider = Provider {
         // These streams have no end marker. They end with a chunk of metrics or with nothing.
         Profile {
             provider: "bedrock",
-            paths: &["ai21.jamba*/invoke", "openai.gpt*/invoke", "qwen*/invoke"],
+            // Every newer family sends chat completions, so any other model does too.
+            paths: &["ai21.jamba*/invoke", "openai.gpt*/invoke", "qwen*/invoke", "*/invoke"],
             framing: Framing::AwsChunks,
             proof: Proof::Word,
             error_patterns: bedrock_converse::ERROR_PATTERNS,

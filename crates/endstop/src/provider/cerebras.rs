@@ -1,9 +1,10 @@
 //! Cerebras: no `finish_reason` key before the last chunk. Errors are flat in bodies and wrapped in
 //! `error` in streams.
 
-use super::{Auth, COMMON_CAPABILITIES, Profile, Provider, variable};
+use super::{Auth, COMMON_CAPABILITIES, Profile, Provider, SdkUrl};
 use crate::dialect::{openai_chat, openai_completions};
-use crate::fault::{ErrorPattern, FaultKind, name};
+use crate::fault::pattern::name;
+use crate::fault::{ErrorPattern, FaultKind};
 
 /// Cerebras.
 pub static CEREBRAS: Provider = Provider {
@@ -15,7 +16,7 @@ pub static CEREBRAS: Provider = Provider {
     base_url: "https://api.cerebras.ai/v1",
     auth: Auth::Bearer,
     key_variables: &["CEREBRAS_API_KEY"],
-    sdk_urls: &[variable(
+    sdk_urls: &[SdkUrl::variable(
         "CEREBRAS_BASE_URL",
         "",
         &["cerebras-cloud-sdk", "@cerebras/cerebras_cloud_sdk (npm)"],

@@ -1,6 +1,6 @@
 //! Cohere: versions 1 and 2 of chat, and the old `generate`.
 
-use super::{Auth, Profile, Provider, argument, variable};
+use super::{Auth, Profile, Provider, SdkUrl};
 use crate::dialect::{cohere, cohere_v1, openai_chat};
 
 /// Cohere.
@@ -14,8 +14,8 @@ pub static COHERE: Provider = Provider {
     auth: Auth::Bearer,
     key_variables: &["CO_API_KEY", "COHERE_API_KEY"],
     sdk_urls: &[
-        variable("CO_API_URL", "", &["cohere"]),
-        argument("environment", "", &["cohere-ai (npm)"]),
+        SdkUrl::variable("CO_API_URL", "", &["cohere"]),
+        SdkUrl::argument("environment", "", &["cohere-ai (npm)"]),
     ],
     main: Profile { provider: "cohere", ..cohere::PROFILE },
     others: &[

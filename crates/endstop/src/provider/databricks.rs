@@ -2,7 +2,8 @@
 
 use super::{Auth, Profile, Provider};
 use crate::dialect::openai_chat;
-use crate::fault::{ErrorPattern, FaultKind, name};
+use crate::fault::pattern::name;
+use crate::fault::{ErrorPattern, FaultKind};
 
 /// Databricks.
 pub static DATABRICKS: Provider = Provider {

@@ -1,7 +1,7 @@
 //! DeepSeek: a finish reason for lack of capacity; continuation from a prefix on its beta path.
 
 use super::{
-    Auth, COMMON_CAPABILITIES, Prefill, Profile, Provider, Resume, TRAILING, always, variable,
+    Auth, COMMON_CAPABILITIES, Prefill, Profile, Provider, Resume, ResumeRule, SdkUrl, TRAILING,
 };
 use crate::dialect::{Words, openai_chat, openai_completions, openai_responses};
 use crate::ending::Reason;
@@ -17,11 +17,11 @@ pub static DEEPSEEK: Provider = Provider {
     base_url: "https://api.deepseek.com",
     auth: Auth::Bearer,
     key_variables: &["DEEPSEEK_API_KEY"],
-    sdk_urls: &[variable("DEEPSEEK_API_BASE", "/beta", &["litellm"])],
+    sdk_urls: &[SdkUrl::variable("DEEPSEEK_API_BASE", "/beta", &["litellm"])],
     main: Profile {
         provider: "deepseek",
         words: WORDS,
-        resume: &[always(Resume::Prefill(Prefill {
+        resume: &[ResumeRule::always(Resume::Prefill(Prefill {
             message_flag: Some("prefix"),
             base_url: Some("https://api.deepseek.com/beta"),
             ..TRAILING

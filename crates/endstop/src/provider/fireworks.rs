@@ -1,7 +1,7 @@
 //! Fireworks: `error` as a finish reason. It silently lowers the token limit if the prompt leaves
 //! less room.
 
-use super::{Auth, Profile, Provider, variable};
+use super::{Auth, Profile, Provider, SdkUrl};
 use crate::dialect::{openai_chat, openai_completions};
 
 /// Fireworks AI.
@@ -14,7 +14,7 @@ pub static FIREWORKS: Provider = Provider {
     base_url: "https://api.fireworks.ai/inference/v1",
     auth: Auth::Bearer,
     key_variables: &["FIREWORKS_API_KEY"],
-    sdk_urls: &[variable("FIREWORKS_BASE_URL", "/inference", &["fireworks-ai"])],
+    sdk_urls: &[SdkUrl::variable("FIREWORKS_BASE_URL", "/inference", &["fireworks-ai"])],
     main: Profile { provider: "fireworks", caps: openai_chat::OLD_CAP, ..openai_chat::PROFILE },
     others: &[Profile { provider: "fireworks", ..openai_completions::PROFILE }],
     source: "fireworks-ai 1.2.30",

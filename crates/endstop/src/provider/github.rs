@@ -1,8 +1,9 @@
 //! GitHub Models: Azure's inference service with the limits of a plan.
 
-use super::{Auth, Profile, Provider};
+use super::{Auth, Profile, Provider, azure};
 use crate::dialect::openai_chat;
-use crate::fault::{ErrorPattern, FaultKind, name};
+use crate::fault::pattern::name;
+use crate::fault::{ErrorPattern, FaultKind};
 
 /// GitHub Models.
 pub static GITHUB: Provider = Provider {
@@ -17,6 +18,8 @@ pub static GITHUB: Provider = Provider {
     sdk_urls: &[],
     main: Profile {
         provider: "github",
+        // The models are those of Azure.
+        words: azure::HOSTED,
         error_patterns: ERROR_PATTERNS,
         caps: openai_chat::OLD_CAP,
         ..openai_chat::PROFILE
@@ -25,8 +28,4 @@ pub static GITHUB: Provider = Provider {
     source: "azure-ai-inference 1.0.0b9; eslint/tsc-meetings#593",
 };
 
-static ERROR_PATTERNS: &[ErrorPattern] = &[
-    // HTTP 413: the plan's limit, which is lower than the model's.
-    name("tokens_limit_reached", FaultKind::ContextWindow),
-    name("RateLimitReached", FaultKind::RateLimit),
-];
+static ERROR_PATTERNS: &[ErrorPattern] = &[name("RateLimitReached", FaultKind::RateLimit)];

@@ -1,8 +1,7 @@
 //! Google AI Studio: Gemini through `generateContent` and through interactions.
 
 use super::{
-    Auth, NO_QUIRKS, Profile, Provider, Quirks, Resume, ResumeRule, Role, TRAILING, always,
-    argument, models, variable,
+    Auth, NO_QUIRKS, Profile, Provider, Quirks, Resume, ResumeRule, Role, SdkUrl, TRAILING,
 };
 use crate::dialect::{Words, gemini, gemini_interactions};
 use crate::version::{Values, Version, VersionAt};
@@ -18,9 +17,9 @@ pub static GOOGLE: Provider = Provider {
     auth: Auth::HeaderOrQuery("x-goog-api-key", "key"),
     key_variables: &["GEMINI_API_KEY", "GOOGLE_API_KEY"],
     sdk_urls: &[
-        variable("GOOGLE_GEMINI_BASE_URL", "", &["google-genai", "@google/genai (npm)"]),
-        argument("baseURL", "/v1beta", &["@ai-sdk/google (npm)"]),
-        variable("GEMINI_API_BASE", "/v1beta", &["litellm"]),
+        SdkUrl::variable("GOOGLE_GEMINI_BASE_URL", "", &["google-genai", "@google/genai (npm)"]),
+        SdkUrl::argument("baseURL", "/v1beta", &["@ai-sdk/google (npm)"]),
+        SdkUrl::variable("GEMINI_API_BASE", "/v1beta", &["litellm"]),
     ],
     main: Profile {
         provider: "google",
@@ -38,7 +37,7 @@ pub static GOOGLE: Provider = Provider {
     others: &[Profile {
         provider: "google",
         quirks: Quirks { reasoning_beside_output: true, ..NO_QUIRKS },
-        resume: &[always(Resume::Token(gemini_interactions::PREVIOUS))],
+        resume: &[ResumeRule::always(Resume::Token(gemini_interactions::PREVIOUS))],
         ..gemini_interactions::PROFILE
     }],
     source: "google-ai-generativelanguage 0.12.1; google-genai 3.1.0",
@@ -86,10 +85,10 @@ static NUMBERS: &[Words] = &[
 /// Resume rules. Gemini 4 returns a token. Versions 2 and 3 to 3.1 continue a trailing turn of the
 /// model; newer versions reject it (pipecat-ai/pipecat#5821, the more careful of two tables).
 pub(super) static GEMINI: &[ResumeRule] = &[
-    models(&["gemini-4"], Resume::Token(gemini::CONTINUATION)),
-    models(
+    ResumeRule::for_models(&["gemini-4"], Resume::Token(gemini::CONTINUATION)),
+    ResumeRule::for_models(
         &["gemini-2.", "gemini-3-", "gemini-3.1-", "gemini-pro-latest"],
         Resume::Prefill(TRAILING),
     ),
-    always(Resume::Hint(Role::User)),
+    ResumeRule::always(Resume::Hint(Role::User)),
 ];

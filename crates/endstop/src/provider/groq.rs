@@ -1,9 +1,10 @@
 //! Groq: usage in `x_groq`; failed tool calls as errors, with the model's text in
 //! `failed_generation`; limits per minute as HTTP 413.
 
-use super::{Auth, COMMON_CAPABILITIES, Profile, Provider, variable};
+use super::{Auth, COMMON_CAPABILITIES, Profile, Provider, SdkUrl};
 use crate::dialect::openai_chat;
-use crate::fault::{ErrorPattern, FaultKind, name};
+use crate::fault::pattern::name;
+use crate::fault::{ErrorPattern, FaultKind};
 
 /// Groq.
 pub static GROQ: Provider = Provider {
@@ -16,8 +17,8 @@ pub static GROQ: Provider = Provider {
     auth: Auth::Bearer,
     key_variables: &["GROQ_API_KEY"],
     sdk_urls: &[
-        variable("GROQ_BASE_URL", "", &["groq", "groq-sdk (npm)"]),
-        variable("GROQ_API_BASE", "/openai/v1", &["litellm"]),
+        SdkUrl::variable("GROQ_BASE_URL", "", &["groq", "groq-sdk (npm)"]),
+        SdkUrl::variable("GROQ_API_BASE", "/openai/v1", &["litellm"]),
     ],
     main: Profile {
         provider: "groq",

@@ -1,9 +1,10 @@
 //! Hugging Face: a router and TGI endpoints. The backend's values are passed on unchanged.
 
-use super::{Auth, Profile, Provider, argument};
+use super::{Auth, Profile, Provider, SdkUrl};
 use crate::dialect::{Words, openai_chat, openai_completions, tgi};
 use crate::ending::Reason;
-use crate::fault::{ErrorPattern, FaultKind, class, name};
+use crate::fault::pattern::{class, name};
+use crate::fault::{ErrorPattern, FaultKind};
 
 /// Hugging Face.
 ///
@@ -22,8 +23,8 @@ pub static HUGGINGFACE: Provider = Provider {
     auth: Auth::Bearer,
     key_variables: &["HF_TOKEN"],
     sdk_urls: &[
-        argument("base_url", "/v1", &["huggingface_hub"]),
-        argument("endpointUrl", "", &["@huggingface/inference (npm)"]),
+        SdkUrl::argument("base_url", "/v1", &["huggingface_hub"]),
+        SdkUrl::argument("endpointUrl", "", &["@huggingface/inference (npm)"]),
     ],
     main: Profile {
         provider: "huggingface",
@@ -42,7 +43,7 @@ pub static HUGGINGFACE: Provider = Provider {
         Profile {
             provider: "huggingface",
             // The serverless API has only the model in its path.
-            paths: &["/generate", "/generate_stream", "/models/"],
+            paths: &["/generate", "/generate_stream", "/models/*"],
             error_patterns: ERROR_PATTERNS,
             ..tgi::PROFILE
         },

@@ -1,8 +1,9 @@
 //! llama.cpp: no end marker after an error; Responses report `completed` at the token limit.
 
-use super::{Auth, NO_QUIRKS, Profile, Provider, Quirks, Resume, TRAILING, always};
+use super::{Auth, NO_QUIRKS, Profile, Provider, Quirks, Resume, ResumeRule, TRAILING};
 use crate::dialect::{llamacpp, openai_chat, openai_completions, openai_responses};
-use crate::fault::{ErrorPattern, FaultKind, name};
+use crate::fault::pattern::name;
+use crate::fault::{ErrorPattern, FaultKind};
 
 /// The llama.cpp server, and llamafile.
 pub static LLAMACPP: Provider = Provider {
@@ -20,7 +21,7 @@ pub static LLAMACPP: Provider = Provider {
         provider: "llamacpp",
         error_patterns: ERROR_PATTERNS,
         // The server's default; `--no-prefill-assistant` turns it off.
-        resume: &[always(Resume::Prefill(TRAILING))],
+        resume: &[ResumeRule::always(Resume::Prefill(TRAILING))],
         ..openai_chat::PROFILE
     },
     others: &[
@@ -42,7 +43,6 @@ pub static LLAMACPP: Provider = Provider {
 };
 
 static ERROR_PATTERNS: &[ErrorPattern] = &[
-    name("exceed_context_size_error", FaultKind::ContextWindow),
     // The model is still being loaded.
     name("unavailable_error", FaultKind::Overloaded),
 ];

@@ -2,7 +2,8 @@
 
 use super::{Auth, COMMON_CAPABILITIES, Capabilities, Profile, Provider};
 use crate::dialect::{openai_chat, openai_responses};
-use crate::fault::{ErrorPattern, FaultKind, class, name};
+use crate::fault::pattern::{class, name};
+use crate::fault::{ErrorPattern, FaultKind};
 
 /// `MiniMax`.
 pub static MINIMAX: Provider = Provider {

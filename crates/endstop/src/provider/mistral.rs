@@ -1,12 +1,13 @@
 //! Mistral: OpenAI's wire with its own finish reasons and errors.
 
 use super::{
-    Auth, COMMON_CAPABILITIES, Capabilities, Prefill, Profile, Provider, Resume, TRAILING, always,
-    argument,
+    Auth, COMMON_CAPABILITIES, Capabilities, Prefill, Profile, Provider, Resume, ResumeRule,
+    SdkUrl, TRAILING,
 };
 use crate::dialect::{Words, openai_chat};
 use crate::ending::Reason;
-use crate::fault::{ErrorPattern, FaultKind, name};
+use crate::fault::pattern::name;
+use crate::fault::{ErrorPattern, FaultKind};
 use crate::gateway_error::{ErrorShape, GatewayError};
 
 /// Mistral AI.
@@ -20,11 +21,12 @@ pub static MISTRAL: Provider = Provider {
     auth: Auth::Bearer,
     key_variables: &["MISTRAL_API_KEY"],
     sdk_urls: &[
-        argument("server_url", "", &["mistralai"]),
-        argument("serverURL", "", &["@mistralai/mistralai (npm)"]),
+        SdkUrl::argument("server_url", "", &["mistralai"]),
+        SdkUrl::argument("serverURL", "", &["@mistralai/mistralai (npm)"]),
     ],
     main: Profile {
         provider: "mistral",
+        paths: &["/chat/completions", "/fim/completions", "/agents/completions"],
         words: &[Words::plain(
             "finish_reason",
             "choices[].finish_reason",
@@ -36,7 +38,7 @@ pub static MISTRAL: Provider = Provider {
         error_patterns: ERROR_PATTERNS,
         error_shape: ERROR_SHAPE,
         // The reply repeats the prefix (platform-docs-public, prefix guide).
-        resume: &[always(Resume::Prefill(Prefill {
+        resume: &[ResumeRule::always(Resume::Prefill(Prefill {
             message_flag: Some("prefix"),
             echoes: true,
             ..TRAILING

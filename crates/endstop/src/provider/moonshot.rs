@@ -1,8 +1,9 @@
 //! Moonshot (Kimi): continuation from a partial message; usage inside the choice.
 
-use super::{Auth, Capabilities, Prefill, Profile, Provider, Resume, TRAILING, always};
+use super::{Auth, Capabilities, Prefill, Profile, Provider, Resume, ResumeRule, TRAILING};
 use crate::dialect::openai_chat;
-use crate::fault::{ErrorPattern, FaultKind, name};
+use crate::fault::pattern::name;
+use crate::fault::{ErrorPattern, FaultKind};
 use crate::next_request::RequestShape;
 
 /// Moonshot AI.
@@ -20,7 +21,10 @@ pub static MOONSHOT: Provider = Provider {
         provider: "moonshot",
         error_patterns: ERROR_PATTERNS,
         // The documented remedy for `length` (Kimi partial mode page).
-        resume: &[always(Resume::Prefill(Prefill { message_flag: Some("partial"), ..TRAILING }))],
+        resume: &[ResumeRule::always(Resume::Prefill(Prefill {
+            message_flag: Some("partial"),
+            ..TRAILING
+        }))],
         // Named tool choices are rejected while thinking is enabled, which is the default
         // (can1357/oh-my-pi#1077).
         request_shape: RequestShape {

@@ -1,7 +1,7 @@
 //! NVIDIA NIM: vLLM or SGLang containers, and NVIDIA's cloud that runs them.
 
 use super::vllm::WORDS;
-use super::{Auth, NO_QUIRKS, Profile, Provider, Quirks, variable};
+use super::{Auth, NO_QUIRKS, Profile, Provider, Quirks, SdkUrl};
 use crate::dialect::{openai_chat, openai_completions, openai_responses};
 
 /// NVIDIA NIM.
@@ -14,7 +14,7 @@ pub static NVIDIA: Provider = Provider {
     base_url: "https://integrate.api.nvidia.com/v1",
     auth: Auth::Bearer,
     key_variables: &["NVIDIA_API_KEY"],
-    sdk_urls: &[variable("NVIDIA_BASE_URL", "/v1", &["langchain-nvidia-ai-endpoints"])],
+    sdk_urls: &[SdkUrl::variable("NVIDIA_BASE_URL", "/v1", &["langchain-nvidia-ai-endpoints"])],
     main: Profile { provider: "nvidia", words: WORDS, ..openai_chat::PROFILE },
     others: &[
         Profile { provider: "nvidia", words: WORDS, ..openai_completions::PROFILE },

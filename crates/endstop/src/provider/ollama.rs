@@ -1,8 +1,6 @@
 //! Ollama: its own wire and OpenAI's wires. Responses report `completed` at the token limit.
 
-use super::{
-    Auth, NO_QUIRKS, Profile, Provider, Quirks, Resume, TRAILING, always, argument, variable,
-};
+use super::{Auth, NO_QUIRKS, Profile, Provider, Quirks, Resume, ResumeRule, SdkUrl, TRAILING};
 use crate::dialect::{ollama, openai_chat, openai_completions, openai_responses};
 
 /// Ollama, local or in its cloud.
@@ -15,11 +13,14 @@ pub static OLLAMA: Provider = Provider {
     base_url: "http://127.0.0.1:11434",
     auth: Auth::Open,
     key_variables: &["OLLAMA_API_KEY"],
-    sdk_urls: &[variable("OLLAMA_HOST", "", &["ollama"]), argument("host", "", &["ollama (npm)"])],
+    sdk_urls: &[
+        SdkUrl::variable("OLLAMA_HOST", "", &["ollama"]),
+        SdkUrl::argument("host", "", &["ollama (npm)"]),
+    ],
     main: Profile {
         provider: "ollama",
         // Undocumented. The model's template must allow it.
-        resume: &[always(Resume::Prefill(TRAILING))],
+        resume: &[ResumeRule::always(Resume::Prefill(TRAILING))],
         ..ollama::PROFILE
     },
     others: &[

@@ -1,6 +1,6 @@
 //! OpenAI: chat, Responses, legacy completions and Assistants runs.
 
-use super::{Auth, Profile, Provider, Resume, Role, always, variable};
+use super::{Auth, Profile, Provider, Resume, ResumeRule, Role, SdkUrl};
 use crate::dialect::{openai_assistants, openai_chat, openai_completions, openai_responses};
 use crate::next_request::RequestShape;
 
@@ -14,14 +14,14 @@ pub static OPENAI: Provider = Provider {
     base_url: "https://api.openai.com/v1",
     auth: Auth::Bearer,
     key_variables: &["OPENAI_API_KEY"],
-    sdk_urls: &[variable(
+    sdk_urls: &[SdkUrl::variable(
         "OPENAI_BASE_URL",
         "/v1",
         &["openai", "openai (npm)", "@ai-sdk/openai (npm)", "litellm"],
     )],
     main: Profile {
         provider: "openai",
-        resume: &[always(Resume::Hint(Role::Developer))],
+        resume: &[ResumeRule::always(Resume::Hint(Role::Developer))],
         request_shape: RequestShape {
             efforts: openai_chat::EFFORTS_UNASKED,
             ..openai_chat::REQUEST_SHAPE
@@ -31,7 +31,7 @@ pub static OPENAI: Provider = Provider {
     others: &[
         Profile {
             provider: "openai",
-            resume: &[always(openai_responses::previous_response(Role::Developer))],
+            resume: &[ResumeRule::always(openai_responses::previous_response(Role::Developer))],
             request_shape: RequestShape {
                 hint: Role::Developer,
                 efforts: openai_responses::EFFORTS_UNASKED,

@@ -1,9 +1,10 @@
 //! Other OpenAI-compatible hosts, with every finish reason and error that they are known to send.
 
-use super::{Auth, Profile, Provider, argument};
+use super::{Auth, Profile, Provider, SdkUrl};
 use crate::dialect::{Words, openai_chat, openai_completions, openai_responses};
 use crate::ending::Reason;
-use crate::fault::{ErrorPattern, FaultKind, name};
+use crate::fault::pattern::name;
+use crate::fault::{ErrorPattern, FaultKind};
 
 /// Any OpenAI-compatible host without a provider file.
 pub static OPENAI_COMPATIBLE: Provider = Provider {
@@ -15,10 +16,10 @@ pub static OPENAI_COMPATIBLE: Provider = Provider {
     base_url: "",
     auth: Auth::Bearer,
     key_variables: &["OPENAI_API_KEY"],
-    sdk_urls: &[argument("baseURL", "/v1", &["@ai-sdk/openai-compatible (npm)"])],
+    sdk_urls: &[SdkUrl::argument("baseURL", "/v1", &["@ai-sdk/openai-compatible (npm)"])],
     main: Profile {
         provider: "openai-compatible",
-        words: WORDS,
+        words: CHAT_WORDS,
         error_patterns: ERROR_PATTERNS,
         caps: openai_chat::OLD_CAP,
         ..openai_chat::PROFILE
@@ -39,7 +40,27 @@ pub static OPENAI_COMPATIBLE: Provider = Provider {
     source: "wire notes on compatible hosts, per row",
 };
 
-static WORDS: &[Words] = &[Words::plain(
+static WORDS: &[Words] = &[SHARED];
+
+static CHAT_WORDS: &[Words] = &[
+    SHARED,
+    Words::plain(
+        "finish_reason",
+        "choices[].finish_reason",
+        &[
+            // DeepSeek on Azure.
+            ("tool_call", Reason::ToolCall),
+            // Anthropic and Gemini, behind proxies that keep their finish reasons.
+            ("end_turn", Reason::Complete),
+            ("tool_use", Reason::ToolCall),
+            ("max_tokens", Reason::OutputLimit),
+            ("STOP", Reason::Complete),
+            ("MAX_TOKENS", Reason::OutputLimit),
+        ],
+    ),
+];
+
+const SHARED: Words = Words::plain(
     "finish_reason",
     "choices[].finish_reason",
     &[
@@ -67,12 +88,9 @@ static WORDS: &[Words] = &[Words::plain(
         // Reka.
         ("context", Reason::ContextLimit),
     ],
-)];
+);
 
 static ERROR_PATTERNS: &[ErrorPattern] = &[
-    name("exceed_context_size_error", FaultKind::ContextWindow),
-    name("too_many_prompt_tokens", FaultKind::ContextWindow),
-    name("tokens_limit_reached", FaultKind::ContextWindow),
     name("1261", FaultKind::ContextWindow),
     name("overloaded", FaultKind::Overloaded),
     name("1002", FaultKind::RateLimit),

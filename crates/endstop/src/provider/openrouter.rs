@@ -1,9 +1,10 @@
 //! OpenRouter: every model behind OpenAI's wires, with the upstream's finish reason beside the
 //! normalised one.
 
-use super::{Auth, Profile, Provider, argument, variable};
+use super::{Auth, Profile, Provider, SdkUrl};
 use crate::dialect::{openai_chat, openai_completions, openai_responses};
-use crate::fault::{ErrorPattern, FaultKind, message, name};
+use crate::fault::pattern::{class, message, name};
+use crate::fault::{ErrorPattern, FaultKind};
 
 /// OpenRouter.
 pub static OPENROUTER: Provider = Provider {
@@ -16,9 +17,9 @@ pub static OPENROUTER: Provider = Provider {
     auth: Auth::Bearer,
     key_variables: &["OPENROUTER_API_KEY"],
     sdk_urls: &[
-        variable("OPENROUTER_BASE_URL", "/api/v1", &["@openrouter/sdk (npm)"]),
-        argument("server_url", "/api/v1", &["openrouter"]),
-        variable("OPENROUTER_API_BASE", "/api/v1", &["litellm"]),
+        SdkUrl::variable("OPENROUTER_BASE_URL", "/api/v1", &["@openrouter/sdk (npm)"]),
+        SdkUrl::argument("server_url", "/api/v1", &["openrouter"]),
+        SdkUrl::variable("OPENROUTER_API_BASE", "/api/v1", &["litellm"]),
     ],
     main: Profile {
         provider: "openrouter",
@@ -56,5 +57,5 @@ static ERROR_PATTERNS: &[ErrorPattern] = &[
     name("not_found", FaultKind::NotFound),
     name("timeout", FaultKind::Timeout),
     name("server", FaultKind::Server),
-    name("invalid_request", FaultKind::InvalidRequest),
+    class("invalid_request", FaultKind::InvalidRequest),
 ];

@@ -1,8 +1,9 @@
 //! Perplexity: only a finish reason and no end marker; the whole message comes with each delta.
 
-use super::{Auth, COMMON_CAPABILITIES, Capabilities, Profile, Provider, variable};
+use super::{Auth, COMMON_CAPABILITIES, Capabilities, Profile, Provider, SdkUrl};
 use crate::dialect::{Proof, openai_chat};
-use crate::fault::{ErrorPattern, FaultKind, name};
+use crate::fault::pattern::name;
+use crate::fault::{ErrorPattern, FaultKind};
 
 /// Perplexity.
 pub static PERPLEXITY: Provider = Provider {
@@ -14,7 +15,7 @@ pub static PERPLEXITY: Provider = Provider {
     base_url: "https://api.perplexity.ai",
     auth: Auth::Bearer,
     key_variables: &["PERPLEXITY_API_KEY", "PPLX_API_KEY"],
-    sdk_urls: &[variable(
+    sdk_urls: &[SdkUrl::variable(
         "PERPLEXITY_BASE_URL",
         "",
         &["perplexityai", "@perplexity-ai/perplexity_ai (npm)"],
@@ -33,7 +34,4 @@ pub static PERPLEXITY: Provider = Provider {
     source: "perplexityai 0.46.1; recorded, maruel/genai and crmne/ruby_llm",
 };
 
-static ERROR_PATTERNS: &[ErrorPattern] = &[
-    name("too_many_prompt_tokens", FaultKind::ContextWindow),
-    name("invalid_model", FaultKind::NotFound),
-];
+static ERROR_PATTERNS: &[ErrorPattern] = &[name("invalid_model", FaultKind::NotFound)];

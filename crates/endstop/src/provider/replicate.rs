@@ -1,6 +1,6 @@
 //! Replicate: predictions of any model.
 
-use super::{Auth, Profile, Provider, argument, variable};
+use super::{Auth, Profile, Provider, SdkUrl};
 use crate::dialect::replicate;
 
 /// Replicate.
@@ -14,8 +14,8 @@ pub static REPLICATE: Provider = Provider {
     auth: Auth::Bearer,
     key_variables: &["REPLICATE_API_TOKEN"],
     sdk_urls: &[
-        variable("REPLICATE_BASE_URL", "", &["replicate"]),
-        argument("baseUrl", "/v1", &["replicate (npm)"]),
+        SdkUrl::variable("REPLICATE_BASE_URL", "", &["replicate"]),
+        SdkUrl::argument("baseUrl", "/v1", &["replicate (npm)"]),
     ],
     main: Profile { provider: "replicate", ..replicate::PROFILE },
     others: &[],

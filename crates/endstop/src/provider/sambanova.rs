@@ -1,6 +1,6 @@
 //! `SambaNova`: OpenAI's wire, unchanged.
 
-use super::{Auth, Profile, Provider, variable};
+use super::{Auth, Profile, Provider, SdkUrl};
 use crate::dialect::openai_chat;
 
 /// `SambaNova`.
@@ -13,7 +13,7 @@ pub static SAMBANOVA: Provider = Provider {
     base_url: "https://api.sambanova.ai/v1",
     auth: Auth::Bearer,
     key_variables: &["SAMBANOVA_API_KEY"],
-    sdk_urls: &[variable("SAMBA_NOVA_BASE_URL", "/v1", &["sambanova"])],
+    sdk_urls: &[SdkUrl::variable("SAMBA_NOVA_BASE_URL", "/v1", &["sambanova"])],
     main: Profile { provider: "sambanova", caps: openai_chat::OLD_CAP, ..openai_chat::PROFILE },
     others: &[],
     source: "sambanova 1.13.0",

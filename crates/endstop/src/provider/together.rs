@@ -1,7 +1,7 @@
 //! Together: `eos` for a natural end, `error` for a failure. The text of a call sometimes comes as
 //! reasoning.
 
-use super::{Auth, Profile, Provider, variable};
+use super::{Auth, Profile, Provider, SdkUrl};
 use crate::dialect::{Words, openai_chat, openai_completions};
 use crate::ending::Reason;
 
@@ -15,7 +15,7 @@ pub static TOGETHER: Provider = Provider {
     base_url: "https://api.together.xyz/v1",
     auth: Auth::Bearer,
     key_variables: &["TOGETHER_API_KEY"],
-    sdk_urls: &[variable("TOGETHER_BASE_URL", "", &["together", "together-ai (npm)"])],
+    sdk_urls: &[SdkUrl::variable("TOGETHER_BASE_URL", "", &["together", "together-ai (npm)"])],
     main: Profile {
         provider: "together",
         words: WORDS,

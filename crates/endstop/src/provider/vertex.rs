@@ -1,7 +1,7 @@
 //! Google Vertex AI: Gemini, and Claude through `rawPredict`.
 
 use super::google::GEMINI;
-use super::{Auth, NO_QUIRKS, Profile, Provider, Quirks, variable};
+use super::{Auth, NO_QUIRKS, Profile, Provider, Quirks, SdkUrl};
 use crate::dialect::{Words, anthropic, gemini, openai_chat};
 use crate::version::{Values, Version, VersionAt};
 
@@ -16,12 +16,12 @@ pub static VERTEX: Provider = Provider {
     auth: Auth::Bearer,
     key_variables: &["GOOGLE_APPLICATION_CREDENTIALS"],
     sdk_urls: &[
-        variable(
+        SdkUrl::variable(
             "GOOGLE_VERTEX_BASE_URL",
             "/{location}",
             &["google-genai Vertex", "@google/genai Vertex (npm)"],
         ),
-        variable(
+        SdkUrl::variable(
             "ANTHROPIC_VERTEX_BASE_URL",
             "/{location}/v1",
             &["anthropic.AnthropicVertex", "@anthropic-ai/vertex-sdk (npm)"],

@@ -1,6 +1,6 @@
 //! vLLM: `tool_calls` hides a truncated call, and Responses always end with `response.completed`.
 
-use super::{Auth, NO_QUIRKS, Prefill, Profile, Provider, Quirks, Resume, TRAILING, always};
+use super::{Auth, NO_QUIRKS, Prefill, Profile, Provider, Quirks, Resume, ResumeRule, TRAILING};
 use crate::dialect::{Words, openai_chat, openai_completions, openai_responses};
 use crate::ending::Reason;
 
@@ -42,7 +42,7 @@ pub(super) static WORDS: &[Words] = &[Words::plain(
 
 /// Prefill that continues the last message. Both flags as true are an error, so the second must be
 /// sent as false.
-pub(super) static CONTINUE: &[super::ResumeRule] = &[always(Resume::Prefill(Prefill {
+pub(super) static CONTINUE: &[ResumeRule] = &[ResumeRule::always(Resume::Prefill(Prefill {
     request_flags: &[("continue_final_message", true), ("add_generation_prompt", false)],
     ..TRAILING
 }))];

@@ -1,6 +1,6 @@
 //! Writer: OpenAI's wire on its own path.
 
-use super::{Auth, Profile, Provider, variable};
+use super::{Auth, Profile, Provider, SdkUrl};
 use crate::dialect::openai_chat;
 
 /// Writer.
@@ -13,7 +13,7 @@ pub static WRITER: Provider = Provider {
     base_url: "https://api.writer.com/v1",
     auth: Auth::Bearer,
     key_variables: &["WRITER_API_KEY"],
-    sdk_urls: &[variable("WRITER_BASE_URL", "", &["writer-sdk", "writer-sdk (npm)"])],
+    sdk_urls: &[SdkUrl::variable("WRITER_BASE_URL", "", &["writer-sdk", "writer-sdk (npm)"])],
     main: Profile {
         provider: "writer",
         paths: &["/v1/chat", "/chat/completions"],

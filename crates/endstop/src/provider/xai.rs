@@ -1,8 +1,9 @@
 //! xAI: chat and Responses. Output tokens do not include reasoning.
 
-use super::{Auth, NO_QUIRKS, Profile, Provider, Quirks, Role, always, variable};
+use super::{Auth, NO_QUIRKS, Profile, Provider, Quirks, ResumeRule, Role, SdkUrl};
 use crate::dialect::{openai_chat, openai_responses};
-use crate::fault::{ErrorPattern, FaultKind, class, message, name};
+use crate::fault::pattern::{class, message, name};
+use crate::fault::{ErrorPattern, FaultKind};
 
 /// xAI.
 pub static XAI: Provider = Provider {
@@ -14,7 +15,7 @@ pub static XAI: Provider = Provider {
     base_url: "https://api.x.ai/v1",
     auth: Auth::Bearer,
     key_variables: &["XAI_API_KEY"],
-    sdk_urls: &[variable("XAI_API_BASE", "/v1", &["langchain-xai", "litellm"])],
+    sdk_urls: &[SdkUrl::variable("XAI_API_BASE", "/v1", &["langchain-xai", "litellm"])],
     main: Profile {
         provider: "xai",
         error_patterns: ERROR_PATTERNS,
@@ -27,7 +28,7 @@ pub static XAI: Provider = Provider {
         error_patterns: ERROR_PATTERNS,
         // Its searches show as custom tool calls, such as `x_keyword_search` (vercel/ai fixture).
         quirks: Quirks { runs_custom_tools: true, ..NO_QUIRKS },
-        resume: &[always(openai_responses::previous_response(Role::User))],
+        resume: &[ResumeRule::always(openai_responses::previous_response(Role::User))],
         ..openai_responses::PROFILE
     }],
     source: "xai-proto @9700be4; vercel/ai @ed857f5 packages/xai",

@@ -3,7 +3,8 @@
 use super::{Auth, Profile, Provider};
 use crate::dialect::{Words, openai_chat, openai_responses};
 use crate::ending::Reason;
-use crate::fault::{ErrorPattern, FaultKind, name, status};
+use crate::fault::pattern::{name, status};
+use crate::fault::{ErrorPattern, FaultKind};
 
 /// Xiaomi `MiMo`.
 pub static XIAOMI: Provider = Provider {

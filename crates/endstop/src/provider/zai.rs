@@ -1,9 +1,10 @@
 //! Z.AI (Zhipu, GLM): failures during generation are finish reasons; error codes are numbers.
 
-use super::{Auth, COMMON_CAPABILITIES, Profile, Provider, variable};
+use super::{Auth, COMMON_CAPABILITIES, Profile, Provider, SdkUrl};
 use crate::dialect::{Words, openai_chat, openai_responses};
 use crate::ending::Reason;
-use crate::fault::{ErrorPattern, FaultKind, name};
+use crate::fault::pattern::name;
+use crate::fault::{ErrorPattern, FaultKind};
 use crate::next_request::RequestShape;
 
 /// Z.AI.
@@ -16,7 +17,7 @@ pub static ZAI: Provider = Provider {
     base_url: "https://api.z.ai/api/paas/v4",
     auth: Auth::Bearer,
     key_variables: &["ZAI_API_KEY", "ZHIPUAI_API_KEY", "ZHIPU_API_KEY"],
-    sdk_urls: &[variable("ZAI_BASE_URL", "/api/paas/v4", &["zai-sdk"])],
+    sdk_urls: &[SdkUrl::variable("ZAI_BASE_URL", "/api/paas/v4", &["zai-sdk"])],
     main: Profile {
         provider: "zai",
         words: WORDS,

@@ -140,8 +140,40 @@ impl State {
             return;
         };
         self.flags.invalid_utf8 |= std::str::from_utf8(frame.data).is_err();
-        let again = Frame { data: &mended, ..*frame };
-        self.flags.malformed_event |= self.read_once(&again, sink) == Reading::Malformed;
+        let last = Frame { data: &mended.last, ..*frame };
+        self.flags.malformed_event |= self.read_once(&last, sink) == Reading::Malformed;
+        if let Some(first) = &mended.first {
+            self.compare(&last, &Frame { data: first, ..*frame });
+        }
+    }
+
+    /// Compares what parsers see that take the last of equal keys, as nearly all do, or the first.
+    fn compare(&mut self, last: &Frame<'_>, first: &Frame<'_>) {
+        let (last, first) = (self.facts_of(last), self.facts_of(first));
+        if !last.agrees_with(&first) {
+            self.facts.doubt([&last, &first], &self.wire, &self.limits);
+        }
+    }
+
+    /// Returns the facts of one frame alone.
+    fn facts_of(&self, frame: &Frame<'_>) -> Facts {
+        let mut facts = Facts::default();
+        let mut out = EventSink {
+            facts: &mut facts,
+            wire: &self.wire,
+            limits: &self.limits,
+            request: &self.request,
+            lesson: Lesson::default(),
+            data: frame.data,
+            sink: None,
+        };
+        let dialect = self.wire.profile.dialect;
+        let is_event = frame.kind == FrameKind::Event;
+        let read = if is_event { dialect.read } else { dialect.read_body };
+        if read(frame, &mut out) == Reading::Strange && is_event {
+            (dialect.read_body)(frame, &mut out);
+        }
+        facts
     }
 
     /// Reads a frame, unless it is malformed.
@@ -230,7 +262,7 @@ impl State {
             }
             FrameKind::Event | FrameKind::Body if is_bracketed_word(frame.data) => {}
             FrameKind::Event | FrameKind::Body if failed => {
-                let mended = || errors::read(&mend(frame.data)?, Expect::Error);
+                let mended = || errors::read(&mend(frame.data)?.last, Expect::Error);
                 if let Some(told) = errors::read(frame.data, Expect::Error).or_else(mended) {
                     emit_fault(told, status, &mut out);
                 }
@@ -242,6 +274,7 @@ impl State {
 
     /// Reads a frame by the current dialect.
     fn read_event(&mut self, frame: &Frame<'_>, sink: Option<&mut Sink<'_, '_>>) -> Reading {
+        crate::work::count(frame.data.len());
         let dialect = self.wire.profile.dialect;
         let is_event = frame.kind == FrameKind::Event;
         let read = if is_event { dialect.read } else { dialect.read_body };
@@ -267,7 +300,7 @@ impl State {
     fn read_fault(&mut self, frame: &Frame<'_>, reading: Reading, sink: Option<&mut Sink<'_, '_>>) {
         let is_error = reading == Reading::Error || frame.name == errors::EVENT;
         let expect = if is_error { Expect::Error } else { Expect::Anything };
-        let mended = || errors::read(&mend(frame.data)?, expect);
+        let mended = || errors::read(&mend(frame.data)?.last, expect);
         let told = match errors::read(frame.data, expect).or_else(mended) {
             None if reading == Reading::Error => Some(bare_text(frame.data)),
             told => told,

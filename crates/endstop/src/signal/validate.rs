@@ -146,11 +146,25 @@ impl<'a> Check<'a> {
             let wrong = "it is empty, but `original_value` is set";
             self.add("provider_specific.original_field", wrong, "the field of the original value");
         }
-        if let Some(metadata) = specific.get("metadata")
-            && let Err(error) = serde_json::from_value::<Metadata>(metadata.clone())
-        {
-            let wrong = clean(&error.to_string(), WORD_CAP);
-            self.add("provider_specific.metadata", wrong, "the metadata of a signal");
+        if let Some(metadata) = specific.get("metadata") {
+            self.metadata(metadata);
+        }
+    }
+
+    /// Checks each field of the metadata by itself, so that all problems are found.
+    fn metadata(&mut self, metadata: &Value) {
+        const PLACE: &str = "provider_specific.metadata";
+        let Some(fields) = metadata.as_object() else {
+            self.add(PLACE, kind(metadata), "an object");
+            return;
+        };
+        for (name, value) in fields {
+            let alone = Map::from_iter([(name.clone(), value.clone())]);
+            if let Err(error) = serde_json::from_value::<Metadata>(Value::Object(alone)) {
+                let field = format!("{PLACE}.{}", clean(name, WORD_CAP));
+                let wrong = clean(&error.to_string(), WORD_CAP);
+                self.add(&field, wrong, "the value of a signal");
+            }
         }
     }
 
@@ -365,8 +379,20 @@ mod tests {
         assert!(unknown[0].starts_with("invalid `ending`: `done` is unknown; expected complete, "));
         let long = problems("provider_specific.original_value", Some(json!("x".repeat(257))));
         assert!(long[0].contains("it has 257 bytes; expected at most 256 bytes"), "{long:?}");
-        let metadata = problems("provider_specific.metadata", Some(json!({ "cap": "many" })));
-        assert!(metadata[0].contains("metadata`: invalid type: string \"many\""), "{metadata:?}");
+        let odd = json!({ "cap": "many", "shown": 1, "closed": "eof", "choices": [{}] });
+        let metadata = problems("provider_specific.metadata", Some(odd));
+        assert_eq!(metadata.len(), 3, "{metadata:?}");
+        assert!(
+            metadata[0].contains("metadata.cap`: invalid type: string \"many\""),
+            "{metadata:?}"
+        );
+        assert!(metadata[1].contains("metadata.choices`: missing field"), "{metadata:?}");
+        assert!(metadata[2].contains("metadata.shown`: invalid type: integer"), "{metadata:?}");
+        check(
+            "provider_specific.metadata",
+            Some(json!("x")),
+            "invalid `provider_specific.metadata`: it is a string; expected an object",
+        );
     }
 
     #[test]

@@ -506,11 +506,17 @@ static BUILDERS: &[Builder] = &[
         id: "cloudflare-run",
         calls: CallsAs::Values,
         body: |answer| {
+            if answer.field == "finish_reason" {
+                return Some(json!({"result": chat_body(answer)?, "success": true, "errors": []}));
+            }
             let calls = calls_as_values(answer, "arguments");
             let result = json!({"response": plain_text(answer), "tool_calls": calls});
             Some(json!({"result": result, "success": true, "errors": [], "messages": []}))
         },
         stream: |answer| {
+            if answer.field == "finish_reason" {
+                return chat_stream(answer);
+            }
             let mut events = Vec::new();
             if let Content::Text = answer.content {
                 events.push(json!({"response": "Hi"}));
@@ -543,9 +549,16 @@ impl Answer<'_> {
         self.exists().then(|| (builder(self.dialect.id).stream)(self))?
     }
 
-    /// Returns both forms with their names.
+    /// Returns the stream in the other form of wires that have two.
+    fn second_stream(&self) -> Option<Vec<u8>> {
+        let (_, stream) = SECOND_STREAMS.iter().find(|(id, _)| *id == self.dialect.id)?;
+        (self.exists() && !self.calls().is_empty() && said(self)).then(|| stream(self))?
+    }
+
+    /// Returns each form with its name.
     pub(crate) fn forms(&self) -> Vec<(&'static str, Vec<u8>)> {
-        let forms = [("streamed", self.stream()), ("plain", self.body())];
+        let second = ("streamed", self.second_stream());
+        let forms = [("streamed", self.stream()), second, ("plain", self.body())];
         forms.into_iter().filter_map(|(form, bytes)| Some((form, bytes?))).collect()
     }
 
@@ -1163,6 +1176,121 @@ fn replicate_stream(answer: &Answer<'_>) -> Option<Vec<u8>> {
         _ => return None,
     };
     Some(format!("{output}event: done\ndata: {done}\n\n").into_bytes())
+}
+
+type Stream = fn(&Answer<'_>) -> Option<Vec<u8>>;
+
+/// Streams of calls in another form than that of the builder.
+static SECOND_STREAMS: &[(&str, Stream)] = &[
+    ("openai-chat", legacy_function_stream),
+    ("gemini-generate", gemini_partial_stream),
+    ("cohere-v1", cohere_v1_piece_stream),
+    ("dashscope", dashscope_growing_stream),
+];
+
+/// Returns a stream with one call in the deprecated field.
+fn legacy_function_stream(answer: &Answer<'_>) -> Option<Vec<u8>> {
+    let [call] = answer.calls() else { return None };
+    if matches!(call.arguments, Arguments::Text(_)) || answer.field != "finish_reason" {
+        return None;
+    }
+    let event = |call: Value| json!({"choices": [{"index": 0, "delta": {"function_call": call}}]});
+    let head = object([("name", Some(json!(call.name))), ("arguments", opening(&call.arguments))]);
+    let pieces = pieces(answer, &call.arguments);
+    let mut events = vec![event(head)];
+    events.extend(pieces.into_iter().map(|piece| event(json!({"arguments": piece}))));
+    events.push(json!({"choices": [chat_choice(answer, "delta", json!({}))]}));
+    Some(sse(&events, "data: [DONE]\n\n"))
+}
+
+/// Returns a stream with the values of the arguments at their paths.
+fn gemini_partial_stream(answer: &Answer<'_>) -> Option<Vec<u8>> {
+    if !fits_gemini(answer) {
+        return None;
+    }
+    let event = |call: Value| json!({"candidates": [{"index": 0, "content": {"parts": [{"functionCall": call}]}}]});
+    let mut events = Vec::new();
+    for call in answer.calls() {
+        let Arguments::Json(value) = &call.arguments else { return None };
+        let mut leaves = Vec::new();
+        partial_args("$", value, answer.piece, &mut leaves)?;
+        events.push(event(json!({"name": call.name, "willContinue": true})));
+        for leaf in leaves {
+            events.push(event(json!({"partialArgs": [leaf], "willContinue": true})));
+        }
+        events.push(event(json!({})));
+    }
+    events.push(json!({"candidates": [{"index": 0, "content": {"parts": []}, "finishReason": answer.word}]}));
+    Some(sse(&events, ""))
+}
+
+/// Adds the values at their paths; `None` if one of them cannot be sent so.
+fn partial_args(path: &str, value: &Value, piece: usize, leaves: &mut Vec<Value>) -> Option<()> {
+    match value {
+        Value::Object(fields) if !fields.is_empty() => {
+            for (key, inner) in fields {
+                if key.is_empty() {
+                    return None;
+                }
+                let key = key.replace('\\', "\\\\").replace('\'', "\\'");
+                partial_args(&format!("{path}['{key}']"), inner, piece, leaves)?;
+            }
+        }
+        Value::Array(list) if !list.is_empty() => {
+            for (index, inner) in list.iter().enumerate() {
+                partial_args(&format!("{path}[{index}]"), inner, piece, leaves)?;
+            }
+        }
+        Value::Object(_) | Value::Array(_) => return None,
+        Value::String(text) => {
+            let letters: Vec<char> = text.chars().collect();
+            for part in letters.chunks(piece.max(1)) {
+                let part: String = part.iter().collect();
+                leaves.push(json!({"jsonPath": path, "stringValue": part, "willContinue": true}));
+            }
+            leaves.push(json!({"jsonPath": path, "stringValue": ""}));
+        }
+        Value::Number(_) => leaves.push(json!({"jsonPath": path, "numberValue": value})),
+        Value::Bool(_) => leaves.push(json!({"jsonPath": path, "boolValue": value})),
+        Value::Null => leaves.push(json!({"jsonPath": path, "nullValue": "NULL_VALUE"})),
+    }
+    Some(())
+}
+
+/// Returns a stream with pieces of the calls before the whole ones.
+fn cohere_v1_piece_stream(answer: &Answer<'_>) -> Option<Vec<u8>> {
+    let event = |delta: Value| json!({"event_type": "tool-calls-chunk", "tool_call_delta": delta});
+    let mut events = vec![json!({"event_type": "stream-start", "generation_id": "1"})];
+    for (number, call) in answer.calls().iter().enumerate() {
+        events.push(event(json!({"index": number, "name": call.name})));
+        for piece in pieces(answer, &call.arguments) {
+            events.push(event(json!({"index": number, "parameters": piece})));
+        }
+    }
+    let calls = calls_as_values(answer, "parameters");
+    events.push(json!({"event_type": "tool-calls-generation", "tool_calls": calls}));
+    events.push(json!({"event_type": "stream-end", "finish_reason": answer.word, "response": cohere_v1_body(answer)?}));
+    Some(lines(&events))
+}
+
+/// Returns a stream whose events repeat all arguments so far.
+fn dashscope_growing_stream(answer: &Answer<'_>) -> Option<Vec<u8>> {
+    let event = |call: Value, word: &Value| {
+        let message = json!({"content": "", "tool_calls": [call]});
+        json!({"request_id": "r", "output": {"choices": [{"message": message, "finish_reason": word}]}})
+    };
+    let mut events = Vec::new();
+    for (number, call) in answer.calls().iter().enumerate() {
+        let mut so_far = String::new();
+        let head = |so_far: &str| json!({"index": number, "id": format!("c{number}"), "type": "function", "function": {"name": call.name, "arguments": so_far}});
+        events.push(event(head(""), &json!("null")));
+        for piece in pieces(answer, &call.arguments) {
+            so_far.push_str(&piece);
+            events.push(event(head(&so_far), &json!("null")));
+        }
+    }
+    events.push(json!({"request_id": "r", "output": {"choices": [{"message": {"content": ""}, "finish_reason": answer.word}]}}));
+    Some(sse(&events, ""))
 }
 
 /// Returns messages of an AWS event stream, each with its name.

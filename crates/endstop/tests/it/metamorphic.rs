@@ -154,7 +154,15 @@ const HARMLESS: &[(&str, Harmless)] = &[
     }),
 ];
 
-const UNKNOWN_CALL: &str = "openai/responses_unknown_call_item";
+/// Cases with an item of an unknown kind, all of which is the arguments of the call.
+const UNKNOWN_CALLS: &[&str] = &[
+    "openai/responses_unknown_call_item",
+    "openai/responses_unknown_call_alone",
+    "openai/responses_unknown_call_after_a_message_streamed",
+];
+
+/// Changes to the fields of an item.
+const OF_FIELDS: &[&str] = &["misleading fields", "nulls", "unknown fields"];
 
 /// Exceptions in which a change may matter: the change, the label or dialect, and the reason.
 const MATTERS: &[(&str, &str, &str)] = &[
@@ -168,9 +176,6 @@ const MATTERS: &[(&str, &str, &str)] = &[
         "openai/responses_failed_frame_with_completed_data",
         "the failure stands in one of these lines alone",
     ),
-    ("misleading fields", UNKNOWN_CALL, "all of the item is the call's arguments"),
-    ("nulls", UNKNOWN_CALL, "all of the item is the call's arguments"),
-    ("unknown fields", UNKNOWN_CALL, "all of the item is the call's arguments"),
 ];
 
 fn written(
@@ -262,16 +267,16 @@ const READS: &[(&str, &[&str])] = &[
     ("gemini-interactions", &[]),
     ("bedrock-titan", &["completionReason"]),
     ("bedrock-llama", &["stop_reason"]),
-    ("bedrock-mistral", &["stop_reason"]),
+    ("bedrock-mistral", &["stop_reason", "finish_reason", "finishReason"]),
     ("bedrock-cohere", &["finish_reason", "is_finished"]),
     ("bedrock-ai21", &["finishReason"]),
-    ("cohere-v1", &["finish_reason"]),
+    ("cohere-v1", &["finish_reason", "is_finished"]),
     ("watsonx", &["stop_reason"]),
     ("dashscope", &["finish_reason"]),
     ("replicate", &[]),
     ("hf-tgi", &["finish_reason"]),
     ("llamacpp-completion", &["stop_type"]),
-    ("cloudflare-run", &[]),
+    ("cloudflare-run", &["finish_reason", "finishReason", "stop_reason"]),
     ("aleph-alpha-complete", &["finish_reason"]),
     ("sap-orchestration", &["finish_reason", "finishReason", "stop_reason"]),
 ];
@@ -451,10 +456,31 @@ fn another_content_type(
     dice: &mut Dice,
 ) -> Option<Changed> {
     let types: &[&str] = match document.framing {
-        Framing::Sse | Framing::Array | Framing::Lines => {
-            &["", "application/json", "text/plain", "application/octet-stream", "text/html"]
-        }
-        Framing::Body => &["", "text/plain", "application/octet-stream", "text/html"],
+        Framing::Sse => &[
+            "",
+            "application/json",
+            "text/plain",
+            "application/octet-stream",
+            "text/html",
+            "application/vnd.amazon.eventstream",
+        ],
+        Framing::Array | Framing::Lines => &[
+            "",
+            "application/json",
+            "text/plain",
+            "application/octet-stream",
+            "text/html",
+            "text/event-stream",
+            "application/vnd.amazon.eventstream",
+        ],
+        Framing::Body => &[
+            "",
+            "text/plain",
+            "application/octet-stream",
+            "text/html",
+            "application/x-ndjson",
+            "application/vnd.amazon.eventstream",
+        ],
         Framing::Aws => &["", "application/json", "application/octet-stream"],
     };
     let changed = plainly(subject, document, dice)?;
@@ -497,6 +523,9 @@ fn what_must_not_matter_does_not() {
 }
 
 fn matters(change: &str, subject: &Subject) -> bool {
+    if OF_FIELDS.contains(&change) && UNKNOWN_CALLS.contains(&subject.label.as_str()) {
+        return true;
+    }
     MATTERS
         .iter()
         .any(|(name, of, _)| *name == change && (*of == subject.dialect() || *of == subject.label))
@@ -559,11 +588,16 @@ const HARMFUL: &[(&str, Harmful)] = &[
         bytes.pop();
         matches!(document.framing, Framing::Body | Framing::Array).then_some((bytes, None))
     }),
+    ("a plain body is cut", |_, document, _, dice| {
+        let mut bytes = document.write(Style::default(), dice);
+        bytes.truncate(dice.roll(bytes.trim_ascii_end().len()));
+        (document.framing == Framing::Body).then_some((bytes, None))
+    }),
     ("another word", another_word),
 ];
 
 /// Exceptions in which a harmful change may not matter: the change, the dialect or label, and the
-/// reason.
+/// reason. Without its word, a response still is not a success of high confidence.
 const STAYS: &[(&str, &str, &str)] = &[
     ("the word is null", "openai-responses", "the name of the last event says it too"),
     ("the word is dropped", "openai-responses", "the name of the last event says it too"),
@@ -589,7 +623,10 @@ fn set_keys(value: &mut Value, keys: &[&str], set: &mut impl FnMut(&mut Value)) 
                 if OF_TOOLS.contains(&key.as_str()) {
                     continue;
                 }
-                if keys.contains(&key.as_str()) && (inner.is_string() || inner.is_number()) {
+                // Flags of old servers, each of which is a finish reason.
+                let is_flag = key.starts_with("stopped_") && *inner == json!(true);
+                let is_word = inner.is_string() || inner.is_number() || is_flag;
+                if keys.contains(&key.as_str()) && is_word {
                     set(inner);
                 } else {
                     set_keys(inner, keys, set);
@@ -806,7 +843,9 @@ fn what_must_matter_does() {
             let (got, calls) = subject.read(&[&bytes], &subject.content_type);
             let follows = reason.is_none_or(|reason| got.reason == reason);
             let success = got.reason.is_success() || allow(&got, &calls) == Allow::Run;
-            if !stays && (success || !follows) {
+            let sure = success && got.confidence == Confidence::High;
+            let allowed = stays && !(sure && name.starts_with("the word"));
+            if !allowed && (success || !follows) {
                 let what = format!("{:?}, wanted {reason:?}: {}", got.reason, got.sentence);
                 wrong.push(violation(subject, name, &what, &bytes));
             }

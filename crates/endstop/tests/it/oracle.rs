@@ -58,12 +58,19 @@ pub(crate) fn marks(profile: &Profile, bytes: &[u8]) -> Option<Marks> {
             }
             "bedrock-llama" => says(&value["stop_reason"]),
             "bedrock-mistral" => {
-                let word =
-                    [&value["outputs"][0]["stop_reason"], &value["choices"][0]["stop_reason"]];
+                let choice = &value["choices"][0];
+                let word = [
+                    &value["outputs"][0]["stop_reason"],
+                    &choice["stop_reason"],
+                    &choice["finish_reason"],
+                ];
                 word.into_iter().any(says)
             }
             "bedrock-cohere" => value["is_finished"] == true || value["generations"].is_array(),
-            "cohere-v1" => value["event_type"] == "stream-end",
+            "cohere-v1" => {
+                let is_line = value["event_type"].is_null();
+                value["event_type"] == "stream-end" || is_line && value["is_finished"] == true
+            }
             "watsonx" => value["results"].as_array().is_some_and(|results| {
                 let is_over = |word: &Value| {
                     word.as_str().is_some_and(|word| !word.eq_ignore_ascii_case("not_finished"))
@@ -78,7 +85,6 @@ pub(crate) fn marks(profile: &Profile, bytes: &[u8]) -> Option<Marks> {
             "replicate" => true,
             "hf-tgi" => value["generated_text"].is_string(),
             "llamacpp-completion" => value["stop"] == true,
-            "cloudflare-run" => false,
             "aleph-alpha-complete" => value["type"] == "completion_summary",
             _ => {
                 // SAP wraps chat completions.
@@ -108,6 +114,16 @@ pub(crate) fn marks(profile: &Profile, bytes: &[u8]) -> Option<Marks> {
         first = first.or_else(|| (!open.is_empty() && open == said).then_some(marks));
     }
     None
+}
+
+/// Reports whether a stream of text, cut here, ends inside the JSON of an event.
+pub(crate) fn is_inside(bytes: &[u8], cut: usize) -> bool {
+    let head = &bytes[..cut];
+    let start = head.iter().rposition(|byte| matches!(byte, b'\n' | b'\r')).map_or(0, |at| at + 1);
+    let line = String::from_utf8_lossy(&head[start..]).into_owned();
+    let json = line.strip_prefix("data:").unwrap_or(&line).trim();
+    let is_list = bytes.trim_ascii_start().starts_with(b"[");
+    !is_list && json.starts_with('{') && parse(json).is_none()
 }
 
 /// Returns the JSON values of a response: of its frames, or of its body.

@@ -23,6 +23,30 @@ const OVERFLOWS: &[&str] = &[
     "Please reduce the length of the messages or completion.",
     "prompt too long; exceeded max context length by 512 tokens",
     "This model's maximum prompt length is 131072 but the request contains 140000 tokens.",
+    // vLLM, and hosts that run it.
+    "You passed 8000 input tokens and requested 1000 output tokens. However, the model's context length is only 8192 tokens, resulting in a maximum input length of 7192 tokens. Please reduce the length of the input prompt.",
+    "The decoder prompt (length 9000) is too long to fit into the model (context length 8192).",
+    // Vertex AI.
+    "Unable to submit request because the input token count is 1200000 but model only supports up to 1048576. Reduce the input token count and try again.",
+    // GitHub Copilot.
+    "prompt token count of 140000 exceeds the limit of 128000",
+    // llama-cpp-python.
+    "Requested tokens (5000) exceed context window of 4096",
+    // Ollama with `truncate: false`.
+    "the input length exceeds the context length",
+    // watsonx.
+    "the number of input tokens 9000 cannot exceed the total tokens limit 8192 for this model",
+    // Cloudflare, code 5021.
+    "AiError: The estimated number of input and maximum output tokens (9000) exceeded this model context window limit (8192).",
+    // LM Studio.
+    "The number of tokens to keep from the initial prompt is greater than the context length. Try to load the model with a larger context length, or provide a shorter input",
+    // Z.AI, without its code.
+    "Prompt exceeds max length",
+    // Cohere.
+    "too many tokens: total number of tokens in the prompt cannot exceed 4081 - received 5000. Try using a shorter prompt.",
+    "Input is too long",
+    "context length exceeded",
+    "litellm.ContextWindowExceededError: the request does not fit",
 ];
 
 /// Messages about tokens, lengths and limits that are not overflows, with their HTTP status.
@@ -54,6 +78,15 @@ const OTHERS: &[(u16, &str)] = &[
         400,
         "max_tokens: 100000 > 64000, which is the maximum allowed number of output tokens for claude-sonnet-4",
     ),
+    (
+        400,
+        "'max_tokens' or 'max_completion_tokens' is too large: 200000. This model's maximum context length is 131072 tokens and your request has 9 input tokens (200000 > 131072 - 9).",
+    ),
+    (
+        400,
+        "Unable to submit request because it has a maxOutputTokens value of 100000 but the supported range is from 1 (inclusive) to 8193 (exclusive).",
+    ),
+    (429, "Too many tokens, please wait before trying again."),
     (
         400,
         "`max_completion_tokens` must be less than or equal to `32768`, the maximum value for this model",

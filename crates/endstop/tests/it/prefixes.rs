@@ -42,6 +42,13 @@ pub(crate) fn check_cuts(
                     ending.reason,
                     whole.reason
                 );
+                // There, a finish reason may come in every event, and only the end proves the last.
+                let is_open = changes_later(wire) && oracle::is_inside(bytes, *cut);
+                assert!(
+                    !is_open || !ending.reason.is_success(),
+                    "{label}, cut inside an event at {cut}: {:?}",
+                    ending.reason
+                );
             }
             Some(_) | None => {
                 let silent = ending.reason == Reason::Unknown;

@@ -231,11 +231,15 @@ impl Record {
                 && !(ending.field == "status" && ending.value.is_number())
                 && ending.value != "null"
         };
-        let words = endings.filter(is_word);
-        words
-            .map(|ending| {
-                ending.value.as_str().map_or_else(|| ending.value.to_string(), str::to_owned)
-            })
-            .collect()
+        let text = |ending: &RawEnding| {
+            ending.value.as_str().map_or_else(|| ending.value.to_string(), str::to_owned)
+        };
+        let words: Vec<String> = endings.filter(is_word).map(text).collect();
+        if !words.is_empty() || self.api != "openai-responses" {
+            return words;
+        }
+        // Without a status, the name of the last event is the finish reason.
+        let is_name = |ending: &&RawEnding| ending.field == "type";
+        self.raw_endings.iter().flatten().filter(is_name).map(text).collect()
     }
 }

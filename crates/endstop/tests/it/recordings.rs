@@ -166,19 +166,11 @@ fn says_otherwise(value: &Value) -> bool {
 }
 
 /// Records whose address or body does not tell the wire, with the reason.
-const UNDETECTED: &[(Known, &str, &str)] = &[
-    (Known::Body, "8c116098e4cc45b92ccc", AZURES_WORD),
-    (Known::Body, "dd603fede60210096c11", AZURES_WORD),
-    (Known::Body, "28a1ede1b87933abb933", AZURES_WORD),
-    (Known::Body, "8eb1743d8c6d50f8e2ac", AZURES_WORD),
-    (
-        Known::Body,
-        "df206ffa224349f48e54",
-        "only at this host does an error with `length` before it mean the output limit",
-    ),
-];
-
-const AZURES_WORD: &str = "`tool_call` is a word of a vendor that only this host serves";
+const UNDETECTED: &[(Known, &str, &str)] = &[(
+    Known::Body,
+    "df206ffa224349f48e54",
+    "only at this host does an error with `length` before it mean the output limit",
+)];
 
 /// Without the label of the recording, the wire is found from the address or from the body alone,
 /// and the response ends for the same reason (findings T10 and T12).

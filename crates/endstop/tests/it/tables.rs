@@ -94,7 +94,7 @@ fn every_wire_is_found_by_its_path_and_every_provider_by_its_host() {
             assert!(!wire.paths.is_empty() && !wire.dialect.caps.is_empty());
             assert_eq!(wire.provider, provider.id);
             for path in wire.paths {
-                let path = path.replace('*', "/x");
+                let path = path.replace("{id}", "id_1").replace('*', "/x");
                 let found =
                     choose(&Clues { provider: provider.id, path: &path, ..Clues::default() });
                 assert_eq!(found.profile.dialect.id, wire.dialect.id, "{} {path}", provider.id);
@@ -105,6 +105,104 @@ fn every_wire_is_found_by_its_path_and_every_provider_by_its_host() {
             assert_eq!(provider::by_host(&host).map(|found| found.id), Some(provider.id), "{host}");
         }
         assert!(!provider.source.is_empty() && !provider.title.is_empty());
+    }
+}
+
+/// Paths, the providers that serve them, and the dialect that reads them; none if they do not ask a
+/// model.
+const PATHS: &[(&str, &str, &str)] = &[
+    ("openai", "/v1/chat/completions", "openai-chat"),
+    ("openai", "/v1/chat/completions/", "openai-chat"),
+    ("openai", "/v1/completions", "openai-completions"),
+    ("openai", "/v1/responses", "openai-responses"),
+    ("openai", "/v1/responses?stream=true", "openai-responses"),
+    ("openai", "/v1/responses/resp_68a1", "openai-responses"),
+    ("openai", "/v1/responses/compact", "openai-responses"),
+    ("openai", "/v1/responses/resp_68a1/cancel", ""),
+    ("openai", "/v1/responses/resp_68a1/input_items", ""),
+    ("openai", "/v1/responses/input_tokens", ""),
+    ("openai", "/v1/chat/completions/chatcmpl_1/messages", ""),
+    ("openai", "/v1/threads/runs", "openai-assistants"),
+    ("openai", "/v1/threads/thread_1/runs", "openai-assistants"),
+    ("openai", "/v1/threads/thread_1/runs/run_1", "openai-assistants"),
+    ("openai", "/v1/threads/thread_1/runs/run_1/submit_tool_outputs", "openai-assistants"),
+    ("openai", "/v1/threads/thread_1/runs/run_1/cancel", ""),
+    ("openai", "/v1/threads/thread_1/runs/run_1/steps", ""),
+    ("openai", "/v1/embeddings", ""),
+    ("openai", "/v1/models", ""),
+    ("azure", "/openai/deployments/d/chat/completions?api-version=1", "openai-chat"),
+    ("azure", "/openai/v1/responses", "openai-responses"),
+    ("azure", "/openai/v1/responses/resp_1/cancel", ""),
+    ("anthropic", "/v1/messages", "anthropic-messages"),
+    ("anthropic", "/v1/messages?beta=true", "anthropic-messages"),
+    ("anthropic", "/v1/complete", "anthropic-complete"),
+    ("anthropic", "/v1/messages/count_tokens", ""),
+    ("anthropic", "/v1/messages/batches", ""),
+    ("anthropic", "/v1/messages/batches/msgbatch_1/results", ""),
+    ("google", "/v1beta/models/gemini-x:generateContent", "gemini-generate"),
+    ("google", "/v1beta/models/gemini-x:streamGenerateContent?alt=sse", "gemini-generate"),
+    ("google", "/v1beta/models/gemini-x:countTokens", ""),
+    ("google", "/v1beta/models/gemini-x:batchGenerateContent", ""),
+    ("google", "/v1beta/interactions", "gemini-interactions"),
+    ("google", "/v1beta/interactions/v1_abc", "gemini-interactions"),
+    ("google", "/v1beta/interactions/v1_abc/cancel", ""),
+    (
+        "vertex",
+        "/v1/projects/p/locations/l/publishers/google/models/g:generateContent",
+        "gemini-generate",
+    ),
+    (
+        "vertex",
+        "/v1/projects/p/locations/l/publishers/anthropic/models/c:streamRawPredict",
+        "anthropic-messages",
+    ),
+    ("mistral", "/v1/chat/completions", "openai-chat"),
+    ("mistral", "/v1/fim/completions", "openai-chat"),
+    ("mistral", "/v1/agents/completions", "openai-chat"),
+    ("cohere", "/v2/chat", "cohere-v2"),
+    ("cohere", "/v1/chat", "cohere-v1"),
+    ("cohere", "/v1/generate", "cohere-v1"),
+    ("cohere", "/v2/embed", ""),
+    ("ollama", "/api/chat", "ollama-chat"),
+    ("ollama", "/api/generate", "ollama-chat"),
+    ("ollama", "/api/embed", ""),
+    ("bedrock", "/model/us.anthropic.claude-x/converse", "bedrock-converse"),
+    ("bedrock", "/model/us.anthropic.claude-x/converse-stream", "bedrock-converse"),
+    ("bedrock", "/model/us.anthropic.claude-x/invoke-with-response-stream", "anthropic-messages"),
+    ("bedrock", "/model/amazon.nova-pro-v1:0/invoke", "bedrock-nova"),
+    ("bedrock", "/model/zai.glm-4/invoke", "openai-chat"),
+    ("bedrock", "/model/us.anthropic.claude-x/count-tokens", ""),
+    ("bedrock", "/async-invoke", ""),
+    ("huggingface", "/models/org/name", "hf-tgi"),
+    ("huggingface", "/generate_stream", "hf-tgi"),
+    ("cloudflare", "/client/v4/accounts/a/ai/run/@cf/meta/llama", "cloudflare-run"),
+    ("replicate", "/v1/predictions", "replicate"),
+    ("replicate", "/v1/predictions/vdcbnszbj37q", "replicate"),
+    ("replicate", "/v1/predictions/vdcbnszbj37q/cancel", ""),
+    ("alibaba", "/api/v1/services/aigc/text-generation/generation", "dashscope"),
+    ("alibaba", "/api/v1/services/aigc/text2image/image-synthesis", ""),
+    ("watsonx", "/ml/v1/text/chat_stream", "openai-chat"),
+    ("watsonx", "/ml/v1/text/generation_stream", "watsonx"),
+    ("watsonx", "/ml/v1/text/tokenization", ""),
+    ("llamacpp", "/completion", "llamacpp-completion"),
+    ("llamacpp", "/tokenize", ""),
+];
+
+#[test]
+fn only_paths_that_ask_a_model_are_served() {
+    for (id, path, dialect) in PATHS {
+        let served = provider::by_id(id).unwrap().wire_for_path(path);
+        assert_eq!(served.map_or("", |wire| wire.dialect.id), *dialect, "{id} {path}");
+    }
+    // Below a model path there is another resource, on every wire.
+    for provider in provider::ALL {
+        for wire in provider.wires() {
+            for path in wire.paths.iter().filter(|path| !path.ends_with('*')) {
+                let path = path.replace("{id}", "id_1").replace('*', "/x") + "/id_1/cancel";
+                let served = provider.wire_for_path(&path);
+                assert!(served.is_none(), "{} {path}", provider.id);
+            }
+        }
     }
 }
 

@@ -218,3 +218,45 @@ fn the_core_depends_on_nothing_that_does_io() {
         ["serde", "serde_json", "memchr", "crc32fast", "base64", "jsonschema", "toml"]
     );
 }
+
+/// Returns the files that a pattern of the code map names: `a.rs`, `a/*.rs`.
+fn named<'f>(pattern: &str, files: &'f [String]) -> Vec<&'f String> {
+    let (before, after) = pattern.split_once('*').unwrap_or((pattern, ""));
+    let fits = |file: &&String| match pattern.contains('*') {
+        true => file.starts_with(before) && file.ends_with(after),
+        false => *file == pattern,
+    };
+    files.iter().filter(fits).collect()
+}
+
+/// The code map names every source file, and no file that does not exist.
+#[test]
+fn the_code_map_is_the_tree() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let map = std::fs::read_to_string(root.join("ARCHITECTURE.md")).unwrap();
+    let map = map.split("## Invariants").next().unwrap();
+    let mut problems = Vec::new();
+    for section in map.split("\n`crates/").skip(1) {
+        let name = section.split('`').next().unwrap();
+        let folder = root.join("crates").join(name).join("src");
+        let mut found = Vec::new();
+        sources(&folder, &mut found);
+        let shown = |path: &PathBuf| path.strip_prefix(&folder).unwrap().display().to_string();
+        let mut files: Vec<String> = found.iter().map(shown).collect();
+        files.retain(|file| file != "lib.rs" && file != "main.rs");
+        let ticked = section.split('`').skip(2).step_by(2);
+        let patterns: BTreeSet<&str> = ticked.filter(|name| name.ends_with(".rs")).collect();
+        let mut unnamed: BTreeSet<&String> = files.iter().collect();
+        for pattern in patterns {
+            let these = named(pattern, &files);
+            if these.is_empty() && !pattern.contains("tests/") && pattern.contains('/') {
+                problems.push(format!("{name}: no file is called {pattern}"));
+            }
+            these.iter().for_each(|file| {
+                unnamed.remove(file);
+            });
+        }
+        problems.extend(unnamed.iter().map(|file| format!("{name}: {file} is not in the map")));
+    }
+    assert!(problems.is_empty(), "{problems:#?}");
+}

@@ -23,6 +23,7 @@ pub(super) fn write(buffer: &mut Vec<u8>, record: &Record) {
         streamed,
         mode,
         status,
+        client_status,
         native_finish_reason,
         native_field,
         finish_reason,
@@ -69,6 +70,9 @@ pub(super) fn write(buffer: &mut Vec<u8>, record: &Record) {
     fields.word("mode", mode);
     if let Some(status) = status {
         fields.number("status", (*status).into());
+    }
+    if let Some(client_status) = client_status {
+        fields.number("client_status", (*client_status).into());
     }
     if let Some(native_finish_reason) = native_finish_reason {
         fields.text("native_finish_reason", native_finish_reason);

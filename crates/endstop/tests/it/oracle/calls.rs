@@ -81,6 +81,14 @@ impl Calls {
         self.get(choice, number).unwrap().arguments.push_str(piece);
     }
 
+    /// Sets the arguments that came whole, if the pieces are their beginning.
+    fn complete(&mut self, choice: u64, number: u64, whole: &str) {
+        let call = self.get(choice, number);
+        if let Some(call) = call.filter(|call| whole.starts_with(&call.arguments)) {
+            whole.clone_into(&mut call.arguments);
+        }
+    }
+
     /// Sets the arguments that came whole, unless some came in pieces.
     fn fill(&mut self, choice: u64, number: u64, arguments: &str) {
         if let Some(call) = self.get(choice, number).filter(|call| call.arguments.is_empty()) {
@@ -139,6 +147,12 @@ fn responses(calls: &mut Calls, _: &str, value: &Value, plain: bool) {
         _ if plain => items(calls, &value["output"]),
         "response.output_item.added" => item(calls, number, &value["item"], false),
         "response.output_item.done" => item(calls, number, &value["item"], true),
+        "response.function_call_arguments.done" => {
+            calls.complete(0, number, text(&value["arguments"]));
+        }
+        "response.custom_tool_call_input.done" => {
+            calls.complete(0, number, text(&value["input"]));
+        }
         name if piece.contains(&name) => calls.push(0, number, text(&value["delta"])),
         _ => items(calls, &value["response"]["output"]),
     }

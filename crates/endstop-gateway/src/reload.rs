@@ -1,0 +1,237 @@
+//! Reload: what a new configuration changes in a running gateway, and what needs a restart.
+
+use crate::config::{Config, RecordConfig, Secret};
+use crate::error::Error;
+use crate::settings::{Settings, Shared};
+
+/// Outcome of a reload.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Reloaded {
+    /// Settings that changed and are in force.
+    pub changed: Vec<&'static str>,
+    /// Settings that changed in the file and stay as they were until a restart.
+    pub needs_restart: Vec<&'static str>,
+}
+
+/// Replaces the settings for new requests and connections. An error leaves everything as it was.
+pub(crate) fn reload(shared: &Shared, mut config: Config) -> Result<Reloaded, Error> {
+    let old = shared.settings();
+    let needs_restart = keep_fixed(&old.config, &mut config)?;
+    let new = Settings::new(config)?;
+    let changed = changes(&old, &new);
+    shared.replace(new);
+    Ok(Reloaded { changed, needs_restart })
+}
+
+/// Gives the settings that cannot change their old values, and returns the names of those that differ.
+fn keep_fixed(old: &Config, new: &mut Config) -> Result<Vec<&'static str>, Error> {
+    let differs = [
+        ("listen", old.listen != new.listen),
+        ("admin", old.admin != new.admin),
+        ("data", old.data != new.data),
+        ("store", old.store()? != new.store()?),
+        ("record.when_full", old.record.when_full != new.record.when_full),
+        ("record.spool_bytes", old.record.spool_bytes != new.record.spool_bytes),
+        ("record.keep", old.record.keep != new.record.keep),
+    ];
+    new.listen = old.listen;
+    new.admin = old.admin;
+    new.data.clone_from(&old.data);
+    new.store.clone_from(&old.store);
+    new.store_env.clone_from(&old.store_env);
+    new.record.when_full = old.record.when_full;
+    new.record.spool_bytes = old.record.spool_bytes;
+    new.record.keep = old.record.keep;
+    Ok(differs.into_iter().filter_map(|(name, differs)| differs.then_some(name)).collect())
+}
+
+/// Returns the names of the settings that differ.
+fn changes(old: &Settings, new: &Settings) -> Vec<&'static str> {
+    let in_file = described(&old.config).into_iter().zip(described(&new.config));
+    let in_file = in_file.filter(|(old, new)| old != new).map(|((name, _), _)| name);
+    // Files whose names stay may hold something else.
+    let keys = |settings: &Settings| -> Vec<(String, Option<Secret>)> {
+        settings
+            .routes
+            .iter()
+            .map(|upstream| (upstream.name.clone(), upstream.key.clone()))
+            .collect()
+    };
+    let (old_keys, new_keys) = (keys(old), keys(new));
+    let same_keys = old_keys.len() == new_keys.len()
+        && old_keys.iter().zip(&new_keys).all(|((old_name, old), (new_name, new))| {
+            old_name == new_name && is_same(old.as_ref(), new.as_ref())
+        });
+    let in_files = [
+        ("access_token", is_same(old.access_token.as_ref(), new.access_token.as_ref())),
+        ("admin_token", is_same(old.admin_token.as_ref(), new.admin_token.as_ref())),
+        ("tls", old.tls == new.tls),
+        ("upstreams", same_keys),
+    ];
+    let in_files = in_files.into_iter().filter_map(|(name, same)| (!same).then_some(name));
+    let mut names: Vec<&str> = in_file.chain(in_files).collect();
+    names.sort_unstable();
+    names.dedup();
+    names
+}
+
+fn is_same(old: Option<&Secret>, new: Option<&Secret>) -> bool {
+    match (old, new) {
+        (None, None) => true,
+        (Some(old), Some(new)) => old.is(new.expose()),
+        (Some(_), None) | (None, Some(_)) => false,
+    }
+}
+
+/// Returns each setting that can change, in a form that can be compared. A new field of the
+/// configuration does not compile until it is either here or in [`keep_fixed`].
+fn described(config: &Config) -> Vec<(&'static str, String)> {
+    let Config {
+        listen: _,
+        admin: _,
+        mode,
+        tool_calls,
+        allow_looser,
+        heartbeat,
+        hosts,
+        access_token_env,
+        access_token_file,
+        require_token,
+        only,
+        admin_token_env,
+        admin_token_file,
+        extra_ca,
+        log,
+        log_error_messages,
+        keep,
+        store: _,
+        store_env: _,
+        data: _,
+        record,
+        teams,
+        tls,
+        limits,
+        upstreams,
+        providers_file: _,
+        registry,
+        policy,
+        agent: _,
+        rules: _,
+        wording: _,
+        prices: _,
+    } = config;
+    let RecordConfig {
+        team_header,
+        ask_usage,
+        when_full: _,
+        spool_bytes: _,
+        keep: _,
+        key_secret_env,
+        key_secret_file,
+    } = record;
+    let record = (team_header, ask_usage, key_secret_env, key_secret_file);
+    vec![
+        ("mode", format!("{mode:?}")),
+        ("tool_calls", format!("{tool_calls:?}")),
+        ("allow_looser", format!("{allow_looser:?}")),
+        ("heartbeat", format!("{heartbeat:?}")),
+        ("hosts", format!("{hosts:?}")),
+        ("access_token", format!("{access_token_env:?} {access_token_file:?}")),
+        ("require_token", format!("{require_token:?}")),
+        ("only", format!("{only:?}")),
+        ("admin_token", format!("{admin_token_env:?} {admin_token_file:?}")),
+        ("extra_ca", format!("{extra_ca:?}")),
+        ("log", format!("{log:?}")),
+        ("log_error_messages", format!("{log_error_messages:?}")),
+        ("keep", format!("{keep:?}")),
+        ("record", format!("{record:?}")),
+        ("teams", format!("{teams:?}")),
+        ("tls", format!("{tls:?}")),
+        ("limits", format!("{limits:?}")),
+        ("upstreams", format!("{upstreams:?}")),
+        ("provider", format!("{registry:?}")),
+        ("policy", format!("{policy:?}")),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Log;
+
+    fn shared(toml: &str) -> Shared {
+        Shared::new(Settings::new(config(toml)).unwrap()).unwrap()
+    }
+
+    fn config(toml: &str) -> Config {
+        Config::from_toml("x.toml", toml).unwrap()
+    }
+
+    #[test]
+    fn each_change_is_named_and_in_force() {
+        let shared = shared("");
+        let reloaded = reload(&shared, config("")).unwrap();
+        assert_eq!(reloaded, Reloaded::default());
+        let all = "mode = 'observe'\ntool_calls = 'hold'\nallow_looser = true\nheartbeat = '9s'\n\
+            log = 'json'\nlog_error_messages = true\nkeep = 5\n\
+            [record]\nteam_header = true\n[teams.a]\nkey_ids = ['k_1']\n[limits]\nidle = '9s'\n\
+            [upstreams.mine]\nlike = 'openai'\nbase_url = 'http://127.0.0.1:1'\n\
+            [provider.openai.words]\nodd = 'cut'\n[agent]\ncontinuation_max_attempts = 1\n";
+        let reloaded = reload(&shared, config(all)).unwrap();
+        let names = [
+            "allow_looser",
+            "heartbeat",
+            "keep",
+            "limits",
+            "log",
+            "log_error_messages",
+            "mode",
+            "policy",
+            "provider",
+            "record",
+            "teams",
+            "tool_calls",
+            "upstreams",
+        ];
+        assert_eq!((&*reloaded.changed, reloaded.needs_restart.len()), (&names[..], 0));
+        assert_eq!(shared.settings().config.log, Log::Json);
+    }
+
+    #[test]
+    fn settings_that_need_a_restart_are_named_and_the_others_apply() {
+        let shared = shared("keep = 1");
+        let file = "listen = '127.0.0.1:1'\nadmin = 'off'\nstore = 'sqlite::memory:'\ndata = '/x'\n\
+            keep = 2\n[record]\nspool_bytes = 5\nkeep = '1d'\nwhen_full = 'forward'\n";
+        let reloaded = reload(&shared, config(file)).unwrap();
+        assert_eq!(reloaded.changed, ["keep"]);
+        let names = [
+            "listen",
+            "admin",
+            "data",
+            "store",
+            "record.when_full",
+            "record.spool_bytes",
+            "record.keep",
+        ];
+        assert_eq!(reloaded.needs_restart, names);
+        let config = &shared.settings().config;
+        assert_eq!((config.listen, config.keep), (Config::default().listen, 2));
+        assert_eq!((&config.store, &config.data), (&None, &None));
+    }
+
+    #[test]
+    fn a_token_in_a_file_that_keeps_its_name_is_a_change() {
+        let dir = tempfile::tempdir().unwrap();
+        let token = dir.path().join("token");
+        std::fs::write(&token, "first-token-of-all").unwrap();
+        let toml = format!("admin_token_file = '{}'\n", token.display());
+        let shared = shared(&toml);
+        assert_eq!(reload(&shared, config(&toml)).unwrap(), Reloaded::default());
+        std::fs::write(&token, "second-token-of-all").unwrap();
+        assert_eq!(reload(&shared, config(&toml)).unwrap().changed, ["admin_token"]);
+        std::fs::remove_file(&token).unwrap();
+        reload(&shared, config(&toml)).unwrap_err();
+        let settings = shared.settings();
+        assert!(settings.admin_token.as_ref().unwrap().is("second-token-of-all"));
+    }
+}
