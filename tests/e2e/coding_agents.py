@@ -16,12 +16,17 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+
+import servers
 
 HERE = Path(__file__).resolve().parent
 TASK = "Append a line to the file ran.txt with the tool that you have."
 LIMIT = 60  # seconds of a cell; an agent that is still asking then is ended
+LOOK = 0.25  # seconds between two looks at whether an agent has ended
 FILE = "ran.txt"
 COMMAND = f"echo ran >> {FILE}"
 # What the agents call the tool that runs a command, and the one without parameters.
@@ -32,6 +37,20 @@ TOOLS = [
 WITHOUT_PARAMETERS = "tool-call-no-args"
 
 _printing = threading.Lock()
+
+
+class Requests:
+    """How often each cell's turn was asked for so far, as the simulated provider counts it."""
+
+    def __init__(self, sim):
+        self.sim, self.counts, self.until, self.lock = sim, Counter(), 0.0, threading.Lock()
+
+    def of(self, tag):
+        with self.lock:
+            if time.monotonic() > self.until:
+                self.counts = Counter(entry["tag"] for entry in servers.turns(self.sim))
+                self.until = time.monotonic() + 1
+            return self.counts[tag]
 
 
 class Cell:
@@ -310,9 +329,10 @@ def shortened(words):
     return line[:300]
 
 
-def run(cell, start, said, programs, limit, kept):
+def run(cell, start, said, programs, is_enough, kept):
     command, environment = start(cell, programs)
-    ended, output, errors = end_within(limit, [str(word) for word in command], environment, cell)
+    command = [str(word) for word in command]
+    ended, output, errors = end_at(is_enough, command, environment, cell, kept)
     words, is_error = said(output, errors)
     file = cell.work / FILE
     cell.facts.update(
@@ -322,32 +342,27 @@ def run(cell, start, said, programs, limit, kept):
         said=shortened(words),
         error=is_error,
     )
-    (kept / f"{cell.facts['tag']}.stdout").write_text(output)
-    (kept / f"{cell.facts['tag']}.stderr").write_text(errors)
     shutil.rmtree(cell.folder, ignore_errors=True)
     with _printing:
         print(json.dumps(cell.facts, ensure_ascii=False), flush=True)
 
 
-def end_within(limit, command, environment, cell):
+def end_at(is_enough, command, environment, cell, kept):
     """The exit code (none if it had to be ended), standard output and standard error."""
-    with subprocess.Popen(
-        command, cwd=cell.work, env=environment, stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace",
-        start_new_session=True,
-    ) as child:  # fmt: skip
+    files = [kept / f"{cell.facts['tag']}.{name}" for name in ("stdout", "stderr")]
+    began = time.monotonic()
+    with files[0].open("wb") as output, files[1].open("wb") as errors:
+        child = subprocess.Popen(
+            command, cwd=cell.work, env=environment, stdin=subprocess.DEVNULL,
+            stdout=output, stderr=errors, start_new_session=True,
+        )  # fmt: skip
         try:
-            output, errors = child.communicate(timeout=limit)
-            return child.returncode, output, errors
-        except subprocess.TimeoutExpired:
-            return None, *ended(child)
+            while (code := child.poll()) is None and not is_enough(cell, time.monotonic() - began):
+                time.sleep(LOOK)
         finally:
             end_group(child.pid)
-
-
-def ended(child):
-    end_group(child.pid)
-    return child.communicate()
+            child.wait()
+    return code, *(file.read_text(errors="replace") for file in files)
 
 
 def end_group(group):
@@ -375,6 +390,10 @@ def main():
     parser.add_argument("--kept", type=Path, required=True, help="a folder for the agent's output")
     parser.add_argument("--at-once", type=int, default=5)
     parser.add_argument("--limit", type=int, default=LIMIT, help="seconds of a cell")
+    parser.add_argument(
+        "--enough", type=int, metavar="REQUESTS",
+        help="end an agent that has asked for its turn so often; only the time limits it if not given",
+    )  # fmt: skip
     for via in ("direct", "observe", "guard"):
         parser.add_argument(f"--{via}")
     parser.add_argument("wanted", nargs="+", help="wire/scenario/via/retries")
@@ -382,11 +401,17 @@ def main():
     _, _, start, said = AGENTS[args.name]
     ways = {"direct": args.direct, "observe": args.observe, "guard": args.guard}
     args.kept.mkdir(parents=True)
+    requests = Requests(args.direct)
+
+    def is_enough(cell, seconds):
+        asked = args.enough and requests.of(cell.facts["tag"]) >= args.enough
+        return bool(asked) or seconds > args.limit
+
     # Outside the checkout: agents look for a repository around the folder that they work in.
     with tempfile.TemporaryDirectory(prefix="endstop-e2e-", ignore_cleanup_errors=True) as scratch:
         some = list(cells(args.name, ways, args.wanted, Path(scratch)))
         with ThreadPoolExecutor(args.at_once) as pool:
-            one = lambda cell: run(cell, start, said, args.programs, args.limit, args.kept)  # noqa: E731
+            one = lambda cell: run(cell, start, said, args.programs, is_enough, args.kept)  # noqa: E731
             list(pool.map(one, some))
 
 

@@ -299,7 +299,7 @@ def judge_agent(cell, direct):
     made."""
     scenario = cell["scenario"]
     if cell["hung"] and cell["requests"] == 0:
-        return "the agent asked for nothing in its time: the machine is too slow for it"
+        return "the agent asked for nothing in its time"
     if scenario in AGENT_MUST_RUN:
         times = AGENT_MUST_RUN[scenario]
         well = succeeded(cell) and cell["ran"] == times
@@ -347,7 +347,7 @@ def recovered(cell):
 
 
 def describe_agent(cell):
-    end = "still asking after 60 s" if cell["hung"] else f"exit {cell['exit']}"
+    end = "still asking" if cell["hung"] else f"exit {cell['exit']}"
     return f"ran {cell['ran']} time(s), {end}, {cell['requests']} request(s), {cell['said']!r}"
 
 

@@ -64,10 +64,12 @@ AGENTS = ["Claude Code", "Codex", "opencode"]
 # Agents that are tried only in a whole run.
 MORE_AGENTS = ["gemini-cli", "qwen-code"]
 
-# Without --all: the part of what is not always run, and the seconds of an agent's cell. An agent that
-# asks again and again would take most of the ten minutes.
+# Without --all: the part of what is not always run. An agent that asks again and again would take most
+# of the ten minutes, so that it is ended by the number of its requests. (Claude Code asks four times and
+# then fails.) Its time is long enough for a busy machine.
 PART = 0.2
-PART_LIMIT = 20
+PART_LIMIT = 300
+PART_ENOUGH = 5
 
 
 def say(*words):
@@ -197,6 +199,7 @@ def command(kind, name, plan, ways):
         roots = [word for via, root in ways.items() for word in (f"--{via}", root)]
         where = ["--programs", str(programs), "--kept", str(TARGET / "runs" / name)]
         where += ["--limit", str(plan.limit)]
+        where += [] if plan.all else ["--enough", str(PART_ENOUGH)]
         return [sys.executable, str(HERE / "coding_agents.py"), name, *roots, *where, *plan.agent_cells(name)]
     ways = {"direct": ways["direct"]} if plan.endings else ways
     is_framework = kind in ("framework", "npm framework")

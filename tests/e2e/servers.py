@@ -123,16 +123,21 @@ def tags(sim):
 BESIDES = ("(tool result: complete)", "(no tool to call)")
 
 
+def turns(sim):
+    """The requests for the turn of a cell."""
+    return [
+        entry
+        for entry in ledger(sim)
+        if entry["wire"] and entry["scenario"] and not entry["scenario"].endswith(BESIDES)
+    ]
+
+
 def count_requests(sim, cells):
     """Notes in each cell how often its turn was asked for: by its tag, or by its own model name."""
     wanted = [cell for cell in cells if "agent" in cell or "model" in cell]
     if not wanted:
         return
-    asked = [
-        entry
-        for entry in ledger(sim)
-        if entry["wire"] and entry["scenario"] and not entry["scenario"].endswith(BESIDES)
-    ]
+    asked = turns(sim)
     for cell in wanted:
         mine = "agent" in cell and cell["tag"]
         cell["requests"] = sum(
