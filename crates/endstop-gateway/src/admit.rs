@@ -11,14 +11,14 @@ use hyper::{Method, Request, StatusCode};
 
 use crate::callers::{BadTeam, Caller, key_shown, shows_token};
 use crate::client::connection::Peer;
-use crate::client::headers::own;
+use crate::client::headers::{Asked, own};
 use crate::client::origin::{self, Foreign};
 use crate::config::{Mode, ToolCalls};
 use crate::rates::{Limit, Rates, Slot, TooMany, Who};
 use crate::route::{NoRoute, Routed, Why};
 use crate::settings::Settings;
 
-/// Methods that are passed on.
+/// Methods that are passed on, as `is_passed_on` knows them.
 const METHODS: &str = "DELETE, GET, HEAD, OPTIONS, PATCH, POST, PUT";
 
 /// An admitted request.
@@ -82,9 +82,10 @@ pub(crate) fn admit<'r, B>(
         .and_then(|()| check_origin(settings, &routed, request))
         .map_err(denied)?;
     let wire = read(wire, &routed, request).map_err(denied)?;
-    let (mode, tool_calls) = modes(settings, &routed, request.headers()).map_err(denied)?;
-    let caller = caller(settings, peer, &routed, request).map_err(denied)?;
-    let tell = tells(request.headers()).map_err(denied)?;
+    let asked = Asked::new(request.headers());
+    let (mode, tool_calls) = modes(settings, &routed, asked).map_err(denied)?;
+    let caller = caller(settings, peer, &routed, request, asked).map_err(denied)?;
+    let tell = tells(asked).map_err(denied)?;
     let slot = slot(settings, rates, peer, &routed, request).map_err(denied)?;
     Ok(Admitted { routed, wire, mode, tool_calls, tell, caller, slot })
 }
@@ -211,17 +212,35 @@ fn check_request<B>(request: &Request<B>) -> Result<(), Refused> {
         ));
     }
     // TRACE would send back the key that the upstream is shown.
-    if !METHODS.split(", ").any(|method| method == request.method()) {
+    if !is_passed_on(request.method()) {
         let message = format!("endstop: the method is not supported: expected one of {METHODS}");
         return Err(not_allowed(&message));
     }
-    if request.headers().get_all(header::HOST).iter().count() > 1 {
+    let (mut hosts, mut lengths) = (0, 0);
+    for (name, _) in request.headers() {
+        hosts += usize::from(*name == header::HOST);
+        lengths += usize::from(*name == header::CONTENT_LENGTH);
+    }
+    if hosts > 1 {
         return Err(Refused::header("endstop: the request has several Host headers: send one"));
     }
-    if request.headers().get_all(header::CONTENT_LENGTH).iter().count() > 1 {
+    if lengths > 1 {
         return Err(Refused::header("endstop: the request has several content lengths: send one"));
     }
     Ok(())
+}
+
+fn is_passed_on(method: &Method) -> bool {
+    matches!(
+        *method,
+        Method::DELETE
+            | Method::GET
+            | Method::HEAD
+            | Method::OPTIONS
+            | Method::PATCH
+            | Method::POST
+            | Method::PUT
+    )
 }
 
 fn check_head<B>(request: &Request<B>) -> Result<(), Refused> {
@@ -297,6 +316,7 @@ fn caller<B>(
     peer: &Peer,
     routed: &Routed<'_>,
     request: &Request<B>,
+    asked: Asked<'_>,
 ) -> Result<Caller, Refused> {
     let Some(callers) = &settings.callers else { return Ok(Caller::default()) };
     let upstream = routed.upstream;
@@ -305,6 +325,7 @@ fn caller<B>(
         upstream.provider.auth,
         upstream.team.as_deref(),
         &peer.last_key,
+        asked.team,
         settings.config.record.team_header,
     );
     caller.map_err(|bad| match bad {
@@ -321,8 +342,8 @@ fn caller<B>(
     })
 }
 
-fn tells(headers: &HeaderMap) -> Result<bool, Refused> {
-    match headers.get(own::TELL).map(HeaderValue::as_bytes) {
+fn tells(asked: Asked<'_>) -> Result<bool, Refused> {
+    match asked.tell.map(HeaderValue::as_bytes) {
         None => Ok(false),
         Some(b"comment") => Ok(true),
         Some(_) => Err(Refused::header("endstop: invalid x-endstop-tell: expected `comment`")),
@@ -334,18 +355,18 @@ fn tells(headers: &HeaderMap) -> Result<bool, Refused> {
 fn modes(
     settings: &Settings,
     routed: &Routed<'_>,
-    headers: &HeaderMap,
+    asked: Asked<'_>,
 ) -> Result<(Mode, ToolCalls), Refused> {
     let wrong = |name: &HeaderName, known: &str| {
         Refused::header(format!("endstop: invalid {name}: expected one of: {known}"))
     };
-    let mode = match headers.get(own::MODE).map(HeaderValue::as_bytes) {
+    let mode = match asked.mode.map(HeaderValue::as_bytes) {
         None => routed.upstream.mode,
         Some(b"observe") => Mode::Observe,
         Some(b"guard") => Mode::Guard,
         Some(_) => return Err(wrong(&own::MODE, "observe, guard")),
     };
-    let tool_calls = match headers.get(own::TOOL_CALLS).map(HeaderValue::as_bytes) {
+    let tool_calls = match asked.tool_calls.map(HeaderValue::as_bytes) {
         None => routed.upstream.tool_calls,
         Some(b"pass") => ToolCalls::Pass,
         Some(b"gate" | b"fail") => ToolCalls::Gate,

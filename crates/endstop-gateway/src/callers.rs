@@ -152,12 +152,13 @@ impl Callers {
         auth: Auth,
         of_upstream: Option<&str>,
         last: &LastKey,
+        named: Option<&HeaderValue>,
         may_name_team: bool,
     ) -> Result<Caller, BadTeam> {
         let key_id = key_shown(request, auth).map(|key| last.id(self, key));
         let of_key = key_id.as_deref().and_then(|id| self.team(id));
         let known = of_upstream.or(of_key).map(str::to_owned);
-        let team_id = match (known, request.headers().get(own::TEAM)) {
+        let team_id = match (known, named) {
             (known, None) => known,
             (_, Some(_)) if !may_name_team => return Err(BadTeam::NotAllowed),
             (Some(known), Some(_)) => Some(known),
@@ -186,7 +187,7 @@ fn team_name(named: &HeaderValue) -> Option<String> {
 pub(crate) fn key_shown<B>(request: &Request<B>, auth: Auth) -> Option<&str> {
     let header = |name: &str| request.headers().get(name)?.to_str().ok();
     let bearer = || {
-        let value = header("authorization")?;
+        let value = request.headers().get(hyper::header::AUTHORIZATION)?.to_str().ok()?;
         signer(value).or_else(|| Some(value.strip_prefix("Bearer ").unwrap_or(value)))
     };
     let key = match auth {
@@ -266,7 +267,8 @@ fn shown<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Option<&'h str> {
 
 /// Returns the id of the access key in an AWS signature.
 fn signer(value: &str) -> Option<&str> {
-    value.split_once("Credential=")?.1.split('/').next()
+    let signed = value.strip_prefix("AWS4-")?;
+    signed.split_once("Credential=")?.1.split('/').next()
 }
 
 fn query_value<'q>(query: &'q str, name: &str) -> Option<&'q str> {

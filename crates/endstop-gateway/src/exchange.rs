@@ -4,9 +4,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use endstop::provider::REQUEST_ID_HEADERS;
 use endstop::{Ending, Head, Reason, Record, RequestInfo, TransportEnd, Watcher, Wire};
 use endstop_store::spool::{Spool, Ticket};
 use endstop_turn::policy::{Action, Budget, DecisionContext, decide};
+use hyper::header::{HeaderMap, HeaderName};
 use hyper::{Request, Response, StatusCode};
 
 use crate::callers::Caller;
@@ -136,11 +138,7 @@ impl Exchange {
         let response = self.settings.clients.ask(upstream, request).await?;
         self.record.status = Some(response.status().as_u16());
         self.record.first_byte_us = Some(micros(self.began.elapsed()));
-        let ids = ["x-request-id", "request-id", "x-amzn-requestid", "x-goog-request-id", "cf-ray"];
-        self.record.upstream_request_id = ids
-            .iter()
-            .find_map(|name| response.headers().get(*name)?.to_str().ok())
-            .map(|id| endstop::text::clean(id, 128));
+        self.record.upstream_request_id = request_id(response.headers());
         Ok(response)
     }
 
@@ -293,6 +291,13 @@ impl Exchange {
         });
         Bytes::from(format!(": endstop {json}\n\n"))
     }
+}
+
+/// Returns the provider's id of a request, from the first of the headers that hold one.
+fn request_id(headers: &HeaderMap) -> Option<String> {
+    let rank = |name: &HeaderName| REQUEST_ID_HEADERS.iter().position(|known| name == known);
+    let ids = headers.iter().filter_map(|(name, value)| Some((rank(name)?, value.to_str().ok()?)));
+    ids.min_by_key(|(rank, _)| *rank).map(|(_, id)| endstop::text::clean(id, 128))
 }
 
 /// Reports whether a response is a complete answer without tool calls. Every policy stops there: it

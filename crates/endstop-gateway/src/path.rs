@@ -84,15 +84,13 @@ impl Matched {
 
 /// Reports whether a path is its own form already.
 fn is_plain(path: &str) -> bool {
-    let mut before = b' ';
-    for byte in path.bytes() {
-        match byte {
-            b'%' | b';' | b'\\' | 0..=0x20 | 0x7f => return false,
-            b'/' | b'.' if before == b'/' => return false,
-            _ => before = byte,
-        }
-    }
-    true
+    let plain = path
+        .bytes()
+        .fold(true, |plain, byte| plain & !matches!(byte, b'%' | b';' | b'\\' | 0..=0x20 | 0x7f));
+    let pairs = path.bytes().zip(path.bytes().skip(1));
+    plain
+        && !pairs
+            .fold(false, |bad, (byte, next)| bad | (byte == b'/' && matches!(next, b'/' | b'.')))
 }
 
 /// Adds a decoded segment as the most lenient server reads it.

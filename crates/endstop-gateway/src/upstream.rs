@@ -35,8 +35,8 @@ pub(crate) enum RequestBody {
     Whole(Option<Bytes>),
     /// A large one, sent piece by piece, so that it shows how far it is.
     Large(Bytes, Progress),
-    /// The client's body, passed on as it arrives.
-    Passed(Upload, Progress),
+    /// The client's body, passed on as it arrives. In a box: most bodies are whole, and small.
+    Passed(Box<Upload>, Progress),
 }
 
 /// Size of the pieces of large bodies.
@@ -68,7 +68,7 @@ impl RequestBody {
 
     /// Returns a client's body, to be passed on as it arrives.
     pub(crate) fn passed(body: Upload) -> Self {
-        Self::Passed(body, Progress::default())
+        Self::Passed(Box::new(body), Progress::default())
     }
 
     /// Returns the bytes that are there.

@@ -2,8 +2,8 @@
 
 use std::cmp::Ordering;
 
-use crate::dialect::errors::RawError;
 use crate::dialect::Proof;
+use crate::dialect::errors::RawError;
 use crate::ending::{ChoiceEnding, Closed, Confidence, Ending, Reason, Said, Shown, TransportEnd};
 use crate::facts::Choice;
 use crate::fault::{Fault, FaultForm};

@@ -79,6 +79,10 @@ providers! {
 /// Provider for hosts without a file of their own. It is used if nothing more is known.
 pub static GENERIC: &Provider = &OPENAI_COMPATIBLE;
 
+/// Response headers that hold the provider's id of a request, in the order in which they are looked for.
+pub const REQUEST_ID_HEADERS: [&str; 5] =
+    ["x-request-id", "request-id", "x-amzn-requestid", "x-goog-request-id", "cf-ray"];
+
 /// A provider and the wires that it speaks.
 ///
 /// ```

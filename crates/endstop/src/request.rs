@@ -278,7 +278,9 @@ fn each<'a>(fields: &Fields<'a>, path: &str, visit: &mut dyn FnMut(&'a RawValue)
 
 /// Returns the value at a path of names separated by dots.
 fn at<'a>(fields: &Fields<'a>, path: &str) -> Option<&'a RawValue> {
-    match path.split_once('.') {
+    // Paths are short: looking at each byte is faster than `split_once`.
+    let dot = path.bytes().position(|byte| byte == b'.');
+    match dot.and_then(|dot| Some((path.get(..dot)?, path.get(dot + 1..)?))) {
         None => fields.get(path),
         Some((first, rest)) => {
             let inner: Fields<'a> = serde_json::from_str(fields.get(first)?.get()).ok()?;

@@ -39,6 +39,21 @@ const KEY_PREFIXES: &[&str] = &[
     "ABSK",
 ];
 
+/// Prefixes of ids that providers make. They can be as long and as random as a key.
+const ID_PREFIXES: &[&str] = &[
+    "chatcmpl-",
+    "cmpl-",
+    "resp_",
+    "rs_",
+    "msg_",
+    "fc_",
+    "call_",
+    "toolu_",
+    "req_",
+    "gen-",
+    "batch_",
+];
+
 /// Replaces API keys, escapes control characters, and cuts the text to `cap` bytes.
 #[must_use]
 pub fn clean(raw: &str, cap: usize) -> String {
@@ -48,7 +63,7 @@ pub fn clean(raw: &str, cap: usize) -> String {
     }
     let mut kept = String::with_capacity(raw.len().min(cap));
     for token in tokens(raw) {
-        if is_key(token) {
+        if is_key(token.as_bytes()) {
             push_capped(&mut kept, "[key]", cap);
         } else {
             push_capped(&mut kept, token, cap);
@@ -74,15 +89,10 @@ fn tokens(raw: &str) -> impl Iterator<Item = &str> {
 
 /// Reports whether a text is printable ASCII and has no key.
 fn is_harmless(raw: &str) -> bool {
-    let (mut run, mut longest) = (0, 0);
-    for byte in raw.bytes() {
-        if !matches!(byte, b' '..=b'~') {
-            return false;
-        }
-        run = if is_key_char(char::from(byte)) { run + 1 } else { 0 };
-        longest = longest.max(run);
-    }
-    longest < SHORTEST_KEY || !tokens(raw).any(is_key)
+    // Not `all`, which the compiler does not vectorize.
+    let is_plain = raw.bytes().fold(true, |plain, byte| plain & matches!(byte, b' '..=b'~'));
+    let mut runs = raw.as_bytes().split(|byte| !is_key_char(char::from(*byte)));
+    is_plain && !runs.any(is_key)
 }
 
 fn is_key_char(c: char) -> bool {
@@ -90,19 +100,21 @@ fn is_key_char(c: char) -> bool {
 }
 
 /// Reports whether a token looks like a key: a known prefix and sufficient length, or a long run
-/// that mixes cases and digits.
-fn is_key(token: &str) -> bool {
-    let prefixed =
-        token.len() >= SHORTEST_KEY && KEY_PREFIXES.iter().any(|prefix| token.starts_with(prefix));
-    prefixed || looks_random(token)
+/// that mixes cases and digits and is not an id.
+fn is_key(token: &[u8]) -> bool {
+    if token.len() < SHORTEST_KEY {
+        return false;
+    }
+    KEY_PREFIXES.iter().any(|prefix| token.starts_with(prefix.as_bytes())) || looks_random(token)
 }
 
-fn looks_random(token: &str) -> bool {
+fn looks_random(token: &[u8]) -> bool {
     token.len() >= 36
-        && !token.contains('.')
-        && token.bytes().any(|b| b.is_ascii_digit())
-        && token.bytes().any(|b| b.is_ascii_lowercase())
-        && token.bytes().any(|b| b.is_ascii_uppercase())
+        && !token.contains(&b'.')
+        && token.iter().any(u8::is_ascii_digit)
+        && token.iter().any(u8::is_ascii_lowercase)
+        && token.iter().any(u8::is_ascii_uppercase)
+        && !ID_PREFIXES.iter().any(|prefix| token.starts_with(prefix.as_bytes()))
 }
 
 fn push_capped(kept: &mut String, text: &str, cap: usize) {
@@ -158,6 +170,18 @@ mod tests {
     fn ordinary_words_stay() {
         let message = "model `claude-sonnet-4-5-20250929` on req 0b2f3c1e-1111-4222-8333-444455556666: too long";
         assert_eq!(clean(message, DETAIL_CAP), message);
+    }
+
+    #[test]
+    fn ids_of_providers_stay() {
+        for id in [
+            "chatcmpl-B9MBs8CjcvOU2jLn4n570S5qMJKcT",
+            "resp_67ccd2bed1ec8190b14f964abc0542670bb6A6b452d3795b",
+        ] {
+            assert_eq!(clean(id, DETAIL_CAP), id);
+            let (_, random) = id.split_at(5);
+            assert_eq!(clean(random, DETAIL_CAP), "[key]");
+        }
     }
 
     #[test]

@@ -20,10 +20,36 @@ pub(crate) mod own {
     pub(crate) const DECISION: HeaderName = HeaderName::from_static("x-endstop-decision");
     pub(crate) const MODE: HeaderName = HeaderName::from_static("x-endstop-mode");
     pub(crate) const TOOL_CALLS: HeaderName = HeaderName::from_static("x-endstop-tool-calls");
-    pub(crate) const TELL: HeaderName = HeaderName::from_static("x-endstop-tell");
     pub(crate) const TOKEN: HeaderName = HeaderName::from_static("x-endstop-token");
-    pub(crate) const TEAM: HeaderName = HeaderName::from_static("x-endstop-team");
     pub(crate) const SHOULD_RETRY: HeaderName = HeaderName::from_static("x-should-retry");
+}
+
+/// What a request asks of the gateway, by the gateway's own headers.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Asked<'h> {
+    pub(crate) mode: Option<&'h HeaderValue>,
+    pub(crate) tool_calls: Option<&'h HeaderValue>,
+    pub(crate) tell: Option<&'h HeaderValue>,
+    pub(crate) team: Option<&'h HeaderValue>,
+}
+
+impl<'h> Asked<'h> {
+    /// Finds the headers in one pass: most requests have none of them.
+    pub(crate) fn new(headers: &'h HeaderMap) -> Self {
+        let mut asked = Self::default();
+        for (name, value) in headers {
+            let Some(name) = name.as_str().strip_prefix(own::PREFIX) else { continue };
+            let place = match name {
+                "mode" => &mut asked.mode,
+                "tool-calls" => &mut asked.tool_calls,
+                "tell" => &mut asked.tell,
+                "team" => &mut asked.team,
+                _ => continue,
+            };
+            place.get_or_insert(value);
+        }
+        asked
+    }
 }
 
 /// Returns the value of a header; empty if it is missing or not text.
@@ -51,15 +77,14 @@ pub(crate) fn encodings(headers: &HeaderMap) -> String {
 
 /// Removes the headers of one connection, and the gateway's own.
 pub(crate) fn strip(headers: &mut HeaderMap) {
-    let listed: Vec<HeaderName> = headers
-        .get_all(header::CONNECTION)
-        .iter()
-        .filter_map(|value| value.to_str().ok())
-        .flat_map(|value| value.split(','))
-        .filter_map(|name| name.trim().parse().ok())
-        .collect();
-    let dropped: Vec<HeaderName> =
-        headers.keys().filter(|name| is_dropped(name)).cloned().chain(listed).collect();
+    let mut dropped: Vec<HeaderName> = Vec::new();
+    for (name, value) in headers.iter().filter(|(name, _)| is_dropped(name)) {
+        dropped.push(name.clone());
+        if name == header::CONNECTION {
+            let listed = value.to_str().unwrap_or_default().split(',');
+            dropped.extend(listed.filter_map(|name| name.trim().parse::<HeaderName>().ok()));
+        }
+    }
     for name in dropped {
         headers.remove(name);
     }

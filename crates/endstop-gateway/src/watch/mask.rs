@@ -1,7 +1,5 @@
 //! The secrets that a request showed, to be masked in whatever is told about its response.
 
-use std::borrow::Cow;
-
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use endstop::provider::Auth;
@@ -18,17 +16,14 @@ const SHORTEST: usize = 8;
 /// Text in the place of a secret.
 const MASK: &str = "[key]";
 
-const COUNT: usize = 4;
-
 /// Headers that hold secrets, besides the one of the provider.
-static NAMES: [HeaderName; COUNT] =
+static NAMES: [HeaderName; 4] =
     [header::AUTHORIZATION, header::PROXY_AUTHORIZATION, header::COOKIE, own::TOKEN];
 
 /// The secrets that a request showed. They share the memory of the request's head.
 #[derive(Clone, Default)]
 pub(crate) struct SecretsShown {
-    headers: [Option<HeaderValue>; COUNT],
-    key: Option<HeaderValue>,
+    headers: Vec<HeaderValue>,
     target: Option<PathAndQuery>,
 }
 
@@ -41,15 +36,15 @@ impl std::fmt::Debug for SecretsShown {
 impl SecretsShown {
     /// Returns the secrets of a request's head; `auth` is the way to show a key to its provider.
     pub(crate) fn new(headers: &HeaderMap, uri: &Uri, auth: Auth) -> Self {
-        let key = match auth {
-            Auth::Header(name) | Auth::HeaderOrQuery(name, _) => headers.get(name),
+        let own = match auth {
+            Auth::Header(name) | Auth::HeaderOrQuery(name, _) => Some(name),
             Auth::Bearer | Auth::SigV4 | Auth::Open => None,
         };
-        Self {
-            headers: NAMES.each_ref().map(|name| headers.get(name).cloned()),
-            key: key.cloned(),
-            target: uri.path_and_query().filter(|target| target.query().is_some()).cloned(),
-        }
+        let target = uri.path_and_query().filter(|target| target.query().is_some()).cloned();
+        let is_secret =
+            |name: &HeaderName| NAMES.contains(name) || own.is_some_and(|own| name == own);
+        let secret = headers.iter().filter(|(name, _)| is_secret(name));
+        Self { headers: secret.map(|(_, value)| value.clone()).collect(), target }
     }
 
     /// Masks the secrets in a record: in the texts that come from the provider.
@@ -77,20 +72,20 @@ impl SecretsShown {
 
     fn mask(&self, text: &mut Option<String>) {
         let Some(text) = text.as_mut().filter(|text| text.len() >= SHORTEST) else { return };
-        for secret in self.secrets() {
-            if text.contains(&*secret) {
-                *text = text.replace(&*secret, MASK);
+        self.for_each(&mut |secret| {
+            // Most texts are shorter than a key.
+            if (SHORTEST..=text.len()).contains(&secret.len()) && text.contains(secret) {
+                *text = text.replace(secret, MASK);
             }
-        }
+        });
     }
 
-    fn secrets(&self) -> impl Iterator<Item = Cow<'_, str>> {
-        let values = self.headers.iter().flatten().chain(&self.key);
-        let values = values.filter_map(|value| value.to_str().ok());
+    fn for_each(&self, visit: &mut dyn FnMut(&str)) {
+        for value in self.headers.iter().filter_map(|value| value.to_str().ok()) {
+            visit_parts(value, visit);
+        }
         let query = self.target.iter().filter_map(|target| target.query());
-        let pairs = query.flat_map(|query| query.split('&')).filter_map(value_of);
-        let all = values.flat_map(parts).chain(pairs.map(Cow::Borrowed));
-        all.filter(|secret| secret.len() >= SHORTEST)
+        query.flat_map(|query| query.split('&')).filter_map(value_of).for_each(visit);
     }
 }
 
@@ -103,18 +98,21 @@ pub(crate) enum Messages {
     Kept,
 }
 
-/// Returns the parts of a header that are secret by themselves: a token without its scheme, the values
-/// of cookies, the user and the password of basic credentials.
-fn parts(value: &str) -> Vec<Cow<'_, str>> {
-    let token = value.split_once(' ').map_or(value, |(_, token)| token);
-    let mut parts: Vec<Cow<'_, str>> = vec![value.into(), token.into()];
-    parts.extend(value.split("; ").filter_map(value_of).map(Cow::Borrowed));
-    let basic = STANDARD.decode(token).ok().and_then(|basic| String::from_utf8(basic).ok());
-    if let Some(basic) = basic {
-        parts.extend(basic.split(':').map(|part| Cow::Owned(part.to_owned())));
-        parts.push(basic.into());
+/// Visits the parts of a header that are secret by themselves: the value, a token without its scheme, the
+/// values of cookies, the user and the password of basic credentials.
+fn visit_parts(value: &str, visit: &mut dyn FnMut(&str)) {
+    visit(value);
+    if let Some((scheme, token)) = value.split_once(' ') {
+        visit(token);
+        if scheme.eq_ignore_ascii_case("basic") {
+            let decoded = STANDARD.decode(token).ok().and_then(|text| String::from_utf8(text).ok());
+            for text in decoded.iter() {
+                visit(text);
+                text.split(':').for_each(&mut *visit);
+            }
+        }
     }
-    parts
+    value.split("; ").filter_map(value_of).for_each(visit);
 }
 
 fn value_of(pair: &str) -> Option<&str> {
