@@ -11,7 +11,7 @@ use hyper::{Method, Request, StatusCode};
 
 use crate::callers::{BadTeam, Caller, key_shown, shows_token};
 use crate::client::connection::Peer;
-use crate::client::headers::{Asked, own};
+use crate::client::headers::{OwnHeaders, own, upgrades};
 use crate::client::origin::{self, Foreign};
 use crate::config::{Mode, ToolCalls};
 use crate::rates::{Limit, Rates, Slot, TooMany, Who};
@@ -82,10 +82,10 @@ pub(crate) fn admit<'r, B>(
         .and_then(|()| check_origin(settings, &routed, request))
         .map_err(denied)?;
     let wire = read(wire, &routed, request).map_err(denied)?;
-    let asked = Asked::new(request.headers());
-    let (mode, tool_calls) = modes(settings, &routed, asked).map_err(denied)?;
-    let caller = caller(settings, peer, &routed, request, asked).map_err(denied)?;
-    let tell = tells(asked).map_err(denied)?;
+    let own = OwnHeaders::new(request.headers());
+    let (mode, tool_calls) = modes(settings, &routed, own).map_err(denied)?;
+    let caller = caller(settings, peer, &routed, request, own).map_err(denied)?;
+    let tell = tells(own).map_err(denied)?;
     let slot = slot(settings, rates, peer, &routed, request).map_err(denied)?;
     Ok(Admitted { routed, wire, mode, tool_calls, tell, caller, slot })
 }
@@ -244,7 +244,7 @@ fn is_passed_on(method: &Method) -> bool {
 }
 
 fn check_head<B>(request: &Request<B>) -> Result<(), Refused> {
-    if request.headers().contains_key(header::UPGRADE) {
+    if upgrades(request.headers()) {
         let message = "endstop: WebSockets and other upgrades are not passed on; use the HTTP API, \
                        or connect to the provider directly";
         // Clients that try WebSockets first go on to HTTP at once after this status: Codex makes one
@@ -316,7 +316,7 @@ fn caller<B>(
     peer: &Peer,
     routed: &Routed<'_>,
     request: &Request<B>,
-    asked: Asked<'_>,
+    own: OwnHeaders<'_>,
 ) -> Result<Caller, Refused> {
     let Some(callers) = &settings.callers else { return Ok(Caller::default()) };
     let upstream = routed.upstream;
@@ -325,7 +325,7 @@ fn caller<B>(
         upstream.provider.auth,
         upstream.team.as_deref(),
         &peer.last_key,
-        asked.team,
+        own.team,
         settings.config.record.team_header,
     );
     caller.map_err(|bad| match bad {
@@ -342,8 +342,8 @@ fn caller<B>(
     })
 }
 
-fn tells(asked: Asked<'_>) -> Result<bool, Refused> {
-    match asked.tell.map(HeaderValue::as_bytes) {
+fn tells(own: OwnHeaders<'_>) -> Result<bool, Refused> {
+    match own.tell.map(HeaderValue::as_bytes) {
         None => Ok(false),
         Some(b"comment") => Ok(true),
         Some(_) => Err(Refused::header("endstop: invalid x-endstop-tell: expected `comment`")),
@@ -355,18 +355,18 @@ fn tells(asked: Asked<'_>) -> Result<bool, Refused> {
 fn modes(
     settings: &Settings,
     routed: &Routed<'_>,
-    asked: Asked<'_>,
+    own: OwnHeaders<'_>,
 ) -> Result<(Mode, ToolCalls), Refused> {
     let wrong = |name: &HeaderName, known: &str| {
         Refused::header(format!("endstop: invalid {name}: expected one of: {known}"))
     };
-    let mode = match asked.mode.map(HeaderValue::as_bytes) {
+    let mode = match own.mode.map(HeaderValue::as_bytes) {
         None => routed.upstream.mode,
         Some(b"observe") => Mode::Observe,
         Some(b"guard") => Mode::Guard,
         Some(_) => return Err(wrong(&own::MODE, "observe, guard")),
     };
-    let tool_calls = match asked.tool_calls.map(HeaderValue::as_bytes) {
+    let tool_calls = match own.tool_calls.map(HeaderValue::as_bytes) {
         None => routed.upstream.tool_calls,
         Some(b"pass") => ToolCalls::Pass,
         Some(b"gate" | b"fail") => ToolCalls::Gate,

@@ -111,8 +111,8 @@ impl Callers {
 
     fn add_id(&mut self, team: &str, id: String) -> Result<(), Error> {
         match self.teams.insert(id, team.to_owned()) {
-            Some(other) if other != team => Err(Error::Secret {
-                what: format!("teams.{team}"),
+            Some(other) if other != team => Err(Error::Setting {
+                name: format!("teams.{team}"),
                 message: format!(
                     "one of its keys is also one of `{other}`: give it to one of them"
                 ),

@@ -459,10 +459,10 @@ impl Config {
     /// The directory of the spool: as configured, else [`default_data_dir`].
     ///
     /// # Errors
-    /// [`Error::Secret`] where there is none.
+    /// [`Error::Setting`] where there is none.
     pub fn data_dir(&self) -> Result<PathBuf, Error> {
-        self.data.clone().or_else(default_data_dir).ok_or_else(|| Error::Secret {
-            what: "data".to_owned(),
+        self.data.clone().or_else(default_data_dir).ok_or_else(|| Error::Setting {
+            name: "data".to_owned(),
             message: "no home directory found: set a directory with `data`".to_owned(),
         })
     }
@@ -475,26 +475,25 @@ impl Config {
     /// The token that callers of the gateway's own keys must show.
     ///
     /// # Errors
-    /// [`Error::Secret`] if it is configured and empty or too short, or cannot be read, or if it is
-    /// required and not configured.
+    /// [`Error::Secret`] if it is configured and empty or too short, or cannot be read;
+    /// [`Error::Setting`] if it is required and not configured.
     pub fn access_token(&self) -> Result<Option<Secret>, Error> {
         let (env, file) = (self.access_token_env.as_deref(), self.access_token_file.as_deref());
-        let wrong = |what: &str, message: String| Error::Secret { what: what.to_owned(), message };
         let token = secret("access_token", env, file)?;
         match &token {
-            None if self.require_token => Err(wrong(
-                "require_token",
-                "every caller must show the access token, and none is set: set access_token_env or \
-                 access_token_file"
+            None if self.require_token => Err(Error::Setting {
+                name: "require_token".to_owned(),
+                message: "every caller must show the access token, and none is set: set \
+                          access_token_env or access_token_file"
                     .to_owned(),
-            )),
-            Some(token) if token.expose().len() < TOKEN_LENGTH => Err(wrong(
-                "access_token",
-                format!(
+            }),
+            Some(token) if token.expose().len() < TOKEN_LENGTH => Err(Error::Secret {
+                what: "access_token".to_owned(),
+                message: format!(
                     "it has fewer than {TOKEN_LENGTH} characters and could be guessed: use a longer \
                      one, such as the output of `openssl rand -hex 32`"
                 ),
-            )),
+            }),
             None | Some(_) => Ok(token),
         }
     }
@@ -502,7 +501,7 @@ impl Config {
     /// The token that operators must show.
     ///
     /// # Errors
-    /// [`Error::Config`] if it is configured and empty, or cannot be read.
+    /// [`Error::Secret`] if it is configured and empty, or cannot be read.
     pub fn admin_token(&self) -> Result<Option<Secret>, Error> {
         secret("admin_token", self.admin_token_env.as_deref(), self.admin_token_file.as_deref())
     }

@@ -348,8 +348,8 @@ mod tests {
         assert_eq!(
             message(&ending(Reason::Cut, text())).as_deref(),
             Some(
-                "endstop: the stream stopped (cut). Discard it and retry your request, or resume \
-                 it; never run its tool calls."
+                "endstop: the stream stopped (cut). Discard the response and retry, or resume it; \
+                 do not run its tool calls."
             )
         );
         assert_eq!(

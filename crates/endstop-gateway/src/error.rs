@@ -14,6 +14,14 @@ pub enum Error {
         /// Description of the mistake.
         message: String,
     },
+    /// A setting is wrong or missing.
+    #[error("{name}: {message}")]
+    Setting {
+        /// Name of the setting.
+        name: String,
+        /// Description of the mistake.
+        message: String,
+    },
     /// A key or token is wrong or missing.
     #[error("{what}: {message}")]
     Secret {

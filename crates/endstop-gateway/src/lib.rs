@@ -1,13 +1,13 @@
 //! The gateway: a streaming reverse proxy that knows how every response ended.
 //!
-//! Each client speaks its provider's own wire; nothing is translated, and what is well passes
-//! byte for byte. In **observe** nothing is changed at all. In **guard**, the default, a response
-//! that ended badly without saying so is made to say so: the wire's own error, then an aborted
-//! transport, so that no client takes it for a finished one.
+//! Each client uses its provider's own format. Nothing is translated, and complete responses pass byte
+//! for byte. In **observe** mode nothing is changed. In **guard** mode, the default, a response that
+//! ended badly without saying so becomes an error in the provider's own format; if clients overlook that
+//! error, the connection is aborted too. A tool call reaches the client only once its end is proven.
 //!
 //! ```text
-//! listener -> serve: route, admit, ask -> relay: read, guard, pass on -> told
-//!    peer                connect, sign             decode                 admin
+//! listener -> serve -> admit -> exchange: ask the upstream -> respond: plain or streamed -> watch
+//!  client               route     upstream                     guard, disposition          log, record, admin
 //! ```
 //!
 //! ```no_run

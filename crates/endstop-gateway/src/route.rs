@@ -250,8 +250,8 @@ impl Routes {
             }
         }
         if only.is_empty() {
-            let message = "`only` is empty: list the upstreams to serve, or remove it".to_owned();
-            return Err(Error::Exposed(message));
+            let message = "the list is empty: name the upstreams to serve, or remove it".to_owned();
+            return Err(Error::Setting { name: "only".to_owned(), message });
         }
         self.by_name.retain(|name, _| only.contains(name));
         Ok(())
@@ -828,7 +828,7 @@ mod tests {
         for (text, says) in [
             ("only=['opnai']", "did you mean `openai`?"),
             ("only=['google']", "did you mean `gemini`?"),
-            ("only=[]", "`only` is empty"),
+            ("only=[]", "only: the list is empty"),
         ] {
             let error = routes(text).unwrap_err().to_string();
             assert!(error.contains(says), "{text}: {error}");

@@ -5,6 +5,7 @@
 //! ```
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use endstop::dialect::GatewayError;
@@ -36,6 +37,10 @@ use crate::upstream::{RequestBody, outgoing};
 use crate::watch::GuardAction;
 use crate::watch::mask::SecretsShown;
 
+/// Bytes of a refused request's body that are read, at most, and the time for them.
+const TAKEN_IN: usize = 256 << 10;
+const TAKEN_WITHIN: Duration = Duration::from_secs(1);
+
 /// Serves one request.
 pub(crate) fn serve(
     shared: Arc<Shared>,
@@ -50,8 +55,7 @@ pub(crate) fn serve(
     if http1 && request.headers().contains_key(header::TRANSFER_ENCODING) {
         peer.close_after();
     }
-    let leaves_http =
-        request.headers().contains_key(header::UPGRADE) || request.method() == Method::CONNECT;
+    let leaves_http = headers::upgrades(request.headers()) || request.method() == Method::CONNECT;
     let serving = Serving { shared, peer, version };
     let finish = move |mut response: Response<Answer>| {
         let chunks = version == Version::HTTP_11 && response.body().size_hint().exact().is_none();
@@ -91,18 +95,46 @@ impl Serving {
         let id = uuid::Uuid::now_v7().simple().to_string();
         let mut admitted = match admit(&settings, &self.shared.rates, &self.peer, &request) {
             Ok(admitted) => admitted,
-            Err(denied) => return refuse(&denied.0, &id, &denied.1),
+            Err(denied) => {
+                self.take_in(request).await;
+                return refuse(&denied.0, &id, &denied.1);
+            }
         };
         let slot = admitted.slot.take();
         let mut response = match admitted.wire.take() {
             None => self.pass(&settings, admitted, &id, request).await,
             Some(wire) => match self.check_recording() {
                 Ok(()) => self.ask(&settings, admitted, wire, id, request).await,
-                Err(refused) => refuse(&wire.profile, &id, &refused),
+                Err(refused) => {
+                    self.take_in(request).await;
+                    refuse(&wire.profile, &id, &refused)
+                }
             },
         };
         response.body_mut().slot = slot;
         response
+    }
+
+    /// Reads the body of a refused HTTP/2 request, as far as it is small and comes soon.
+    ///
+    /// Without this, the stream would be reset after the response, and a client that is still sending
+    /// may lose the response (curl 7.88 does). Over HTTP/1.1, a client that expects `100 Continue` would
+    /// be asked for its body by this.
+    async fn take_in(&self, request: Request<Incoming>) {
+        if self.version != Version::HTTP_2 {
+            return;
+        }
+        let mut body = request.into_body();
+        let reading = async {
+            let mut taken = 0;
+            while let Some(Ok(frame)) = body.frame().await {
+                taken += frame.data_ref().map_or(0, Bytes::len);
+                if taken > TAKEN_IN {
+                    return;
+                }
+            }
+        };
+        let _ = tokio::time::timeout(TAKEN_WITHIN, reading).await;
     }
 
     /// Refuses requests that could not be recorded, unless the operator wants them served anyway.

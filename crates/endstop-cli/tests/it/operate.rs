@@ -110,11 +110,15 @@ fn an_ending_is_told_alike_wherever_it_is_told() {
     let mut running = Running::start_with(&file, &["--upstream", "sim"]);
     let api = format!("http://{admin}/endstop/v1");
     let mut tail = Command::new("curl")
-        .args(["-sN", "--max-time", "60", &format!("{api}/tail")])
+        .args(["-sN", "--max-time", "600", &format!("{api}/tail")])
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
-    let mut told = BufReader::new(tail.stdout.take().unwrap()).lines().map(Result::unwrap);
+    let lines = BufReader::new(tail.stdout.take().unwrap()).lines().map(Result::unwrap);
+    let (tell, told) = std::sync::mpsc::channel();
+    let reading = std::thread::spawn(move || {
+        lines.filter(|line| line.starts_with("data: ")).for_each(|line| tell.send(line).unwrap());
+    });
     let url = format!("http://{}/openai/v1/chat/completions", running.address);
     for model in
         ["length", "cut-before-word", "error-late", "status=429", "unknown-word", "html-200"]
@@ -123,8 +127,8 @@ fn an_ending_is_told_alike_wherever_it_is_told() {
         let event = eventually("the tail tells it", || {
             curl(&[&url, "-d", &body(model, true)]);
             let wanted = format!("\"model\":\"{model}\"");
-            let line = told.find(|line| line.starts_with("data: ")).unwrap();
-            line.contains(&wanted).then_some(line)
+            std::iter::from_fn(|| told.recv_timeout(Duration::from_secs(1)).ok())
+                .find(|line| line.contains(&wanted))
         });
         let from_tail: Value = serde_json::from_str(event.strip_prefix("data: ").unwrap()).unwrap();
         let id = from_tail["id"].as_str().unwrap();
@@ -151,6 +155,7 @@ fn an_ending_is_told_alike_wherever_it_is_told() {
     }
     let _ = tail.kill();
     let _ = tail.wait();
+    reading.join().unwrap();
 }
 
 #[test]

@@ -26,30 +26,36 @@ pub(crate) mod own {
 
 /// What a request asks of the gateway, by the gateway's own headers.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Asked<'h> {
+pub(crate) struct OwnHeaders<'h> {
     pub(crate) mode: Option<&'h HeaderValue>,
     pub(crate) tool_calls: Option<&'h HeaderValue>,
     pub(crate) tell: Option<&'h HeaderValue>,
     pub(crate) team: Option<&'h HeaderValue>,
 }
 
-impl<'h> Asked<'h> {
+impl<'h> OwnHeaders<'h> {
     /// Finds the headers in one pass: most requests have none of them.
     pub(crate) fn new(headers: &'h HeaderMap) -> Self {
-        let mut asked = Self::default();
+        let mut found = Self::default();
         for (name, value) in headers {
             let Some(name) = name.as_str().strip_prefix(own::PREFIX) else { continue };
             let place = match name {
-                "mode" => &mut asked.mode,
-                "tool-calls" => &mut asked.tool_calls,
-                "tell" => &mut asked.tell,
-                "team" => &mut asked.team,
+                "mode" => &mut found.mode,
+                "tool-calls" => &mut found.tool_calls,
+                "tell" => &mut found.tell,
+                "team" => &mut found.team,
                 _ => continue,
             };
             place.get_or_insert(value);
         }
-        asked
+        found
     }
+}
+
+/// Reports whether a request wants to leave HTTP/1.1. An offer of HTTP/2, which Java's client makes on
+/// every new connection, may be ignored.
+pub(crate) fn upgrades(headers: &HeaderMap) -> bool {
+    headers.get_all(header::UPGRADE).iter().any(|value| value.as_bytes() != b"h2c")
 }
 
 /// Returns the value of a header; empty if it is missing or not text.

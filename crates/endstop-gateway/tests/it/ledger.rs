@@ -448,13 +448,28 @@ impl Exchange {
         frames.into_iter().find(|frame| self.response.body.ends_with(frame))
     }
 
-    /// The body without an error of ours at its end.
+    /// The body without an error at its end that is ours, or that stands in the place of a held call.
     pub(crate) fn relayed(&self) -> &[u8] {
-        let ours = match self.record.action {
-            GuardAction::Failed => self.error_frame().map_or(0, |frame| frame.len()),
+        let error = match self.record.action {
+            GuardAction::Failed => {
+                self.error_frame().map_or_else(|| self.moved_error(), |frame| frame.len())
+            }
             GuardAction::Passed | GuardAction::Warned | GuardAction::Refused => 0,
         };
-        &self.response.body[..self.response.body.len() - ours]
+        &self.response.body[..self.response.body.len() - error]
+    }
+
+    /// The length of the provider's own error, if a call that was held before it has not left.
+    fn moved_error(&self) -> usize {
+        let (got, sent) = (&self.response.body, &self.sent.body);
+        if self.record.ending.fault.is_none() || sent.starts_with(got) {
+            return 0;
+        }
+        let same = got.iter().zip(sent).take_while(|(a, b)| a == b).count();
+        let is_error = |at: &usize| {
+            self.is_whole(&got[..*at]) && memchr::memmem::find(&sent[*at..], &got[*at..]).is_some()
+        };
+        (0..=same).rev().find(is_error).map_or(0, |at| got.len() - at)
     }
 
     /// Reports whether a streamed failure is one that clients raise on: an aborted transport, the
@@ -569,10 +584,15 @@ impl Exchange {
     /// An error was put in only where a frame had ended.
     fn check_boundary(&self, relayed: &[u8]) {
         let label = self.label();
+        assert!(self.is_whole(relayed), "an error inside of a frame: {label}: {:?}", self.tail());
+    }
+
+    /// Reports whether these are whole frames.
+    fn is_whole(&self, relayed: &[u8]) -> bool {
         if relayed.is_empty() {
-            return;
+            return true;
         }
-        let whole = match (self.ask.wire.id, self.ask.is_array()) {
+        match (self.ask.wire.id, self.ask.is_array()) {
             ("bedrock-converse" | "bedrock-invoke", _) => {
                 let mut rest = relayed;
                 while let Some(prefix) = rest.first_chunk::<4>() {
@@ -589,8 +609,7 @@ impl Exchange {
                 is_array(relayed) || is_array(&[relayed, b"]"].concat())
             }
             _ => [&b"\n\n"[..], b"\r\n\r\n", b"\r\r"].iter().any(|end| relayed.ends_with(end)),
-        };
-        assert!(whole, "an error inside of a frame: {label}: {:?}", self.tail());
+        }
     }
 }
 

@@ -307,7 +307,7 @@ async fn row_37_an_ambiguous_request_behind_another_one() {
 async fn row_37_upgrades_are_not_passed_on() {
     let field = Field::start().await;
     let hidden = "GET /openai/v1/hidden HTTP/1.1\r\nhost: x\r\n\r\n";
-    for upgrade in ["websocket", "h2c", "TLS/1.0"] {
+    for upgrade in ["websocket", "h2c, websocket", "TLS/1.0"] {
         let request = format!(
             "GET /openai/v1/realtime HTTP/1.1\r\nhost: x\r\nConnection: Upgrade, HTTP2-Settings\r\n\
              Upgrade: {upgrade}\r\nHTTP2-Settings: AAMAAABkAAQAAP__\r\n\r\n{hidden}"
@@ -325,6 +325,24 @@ async fn row_37_upgrades_are_not_passed_on() {
     assert!(response.header("allow").contains("POST"), "{response:?}");
     let response = client::ask(field.admin, request).await;
     assert_eq!(response.status, 405, "{response:?}");
+    field.finish().await;
+}
+
+/// Java's client offers HTTP/2 on every new connection without TLS.
+#[tokio::test]
+async fn an_offer_of_http_2_is_ignored() {
+    let field = Field::start().await;
+    let body = r#"{"model":"complete","messages":[]}"#;
+    let request = format!(
+        "POST /openai/v1/chat/completions HTTP/1.1\r\nhost: x\r\nConnection: Upgrade, HTTP2-Settings\r\n\
+         Upgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQAAP__\r\ncontent-length: {}\r\n\r\n{body}",
+        body.len()
+    );
+    let response = client::ask(field.address, &request).await;
+    assert_eq!((response.status, response.header("upgrade")), (200, ""), "{response:?}");
+    let ledger = field.sim.ledger();
+    let names: Vec<&str> = ledger[0].headers.iter().map(|(name, _)| name.as_str()).collect();
+    assert!(!names.contains(&"upgrade") && !names.contains(&"http2-settings"), "{names:?}");
     field.finish().await;
 }
 

@@ -107,6 +107,35 @@ fn no_wire_fact_stands_outside_dialects_and_providers() {
     assert!(found.is_empty(), "{found:#?}");
 }
 
+/// The crates above know no wire and no provider. Signatures of AWS are made by a library.
+#[test]
+fn no_wire_fact_stands_in_the_crates_above() {
+    let is_wires = |path: &&PathBuf| {
+        let shown = path.to_string_lossy().replace('\\', "/");
+        shown.contains("/dialect/") || shown.contains("/provider/")
+    };
+    let core = core();
+    let wires = core.iter().filter(is_wires);
+    let mut known: BTreeSet<String> = wires.flat_map(|path| names_in(&code(path))).collect();
+    known.extend(endstop::provider::ALL.iter().map(|provider| provider.id.to_owned()));
+    let mut files = Vec::new();
+    for above in ["endstop-turn", "endstop-gateway"] {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(above).join("src");
+        sources(&folder, &mut files);
+    }
+    assert!(files.len() > 40, "{files:?}");
+    let is_read = |path: &&PathBuf| !path.ends_with("fuzzing.rs") && !path.ends_with("sign.rs");
+    let mut found = Vec::new();
+    for path in files.iter().filter(is_read) {
+        for name in strings_in(&code(path)) {
+            if known.contains(name) && !OURS.contains(&name) {
+                found.push(format!("{}: {name}", path.display()));
+            }
+        }
+    }
+    assert!(found.is_empty(), "{found:#?}");
+}
+
 /// Single words of wires that are not part of a path: names of events, keys and roles.
 const PLAIN_FACTS: &[&str] = &["error", "name", "role", "system", "developer", "assistant", "user"];
 
