@@ -356,8 +356,8 @@ mod tests {
             message(&ending(Reason::OutputLimit, call())).as_deref(),
             Some(
                 "endstop: the response ended as output_limit, so none of its tool calls may run: \
-                 the stream stopped. The turn holds a tool call that may be incomplete. Never run \
-                 the tool call; raise the output limit, or ask for only that call."
+                 the stream stopped. The response contains a tool call that may be incomplete. Never \
+                 run the tool call; raise the output limit, or ask for only that call."
             )
         );
     }

@@ -242,7 +242,7 @@ impl Routes {
                 let meant = meant.map(|name| format!("; did you mean `{name}`?"));
                 let known: Vec<&str> = routes().collect();
                 let message = format!(
-                    "`only` lists it, and there is no upstream of this name: use names of {}{}",
+                    "`only` lists it, but no upstream has this name: use names of {}{}",
                     known.join(", "),
                     meant.unwrap_or_default()
                 );

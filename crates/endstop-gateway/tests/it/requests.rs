@@ -338,6 +338,7 @@ async fn an_offer_of_http_2_is_ignored() {
          Upgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQAAP__\r\ncontent-length: {}\r\n\r\n{body}",
         body.len()
     );
+    field.admit(1);
     let response = client::ask(field.address, &request).await;
     assert_eq!((response.status, response.header("upgrade")), (200, ""), "{response:?}");
     let ledger = field.sim.ledger();
