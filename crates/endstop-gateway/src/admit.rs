@@ -43,16 +43,24 @@ pub(crate) struct Refused {
     pub(crate) message: String,
     /// Seconds after which the same request may be admitted.
     pub(crate) retry_after: Option<u64>,
+    /// Methods that would be admitted.
+    pub(crate) allow: Option<&'static str>,
 }
 
 impl Refused {
     pub(crate) fn new(status: StatusCode, code: &'static str, message: impl Into<String>) -> Self {
-        Self { status, code, message: message.into(), retry_after: None }
+        Self { status, code, message: message.into(), retry_after: None, allow: None }
     }
 
     /// Returns the refusal of a request that may be sent again after so many seconds.
     pub(crate) fn retry_after(self, seconds: u64) -> Self {
         Self { retry_after: Some(seconds), ..self }
+    }
+
+    /// Returns the refusal of a method, where these would be admitted.
+    fn method(allow: &'static str, message: impl Into<String>) -> Self {
+        let refused = Self::new(StatusCode::METHOD_NOT_ALLOWED, "endstop_bad_method", message);
+        Self { allow: Some(allow), ..refused }
     }
 
     fn header(message: impl Into<String>) -> Self {
@@ -70,18 +78,20 @@ pub(crate) fn admit<'r, B>(
     peer: &Peer,
     request: &Request<B>,
 ) -> Result<Admitted<'r>, Denied> {
-    check_request(request).map_err(|refused| Box::new((provider::GENERIC.main, refused)))?;
+    check_request(settings, request)
+        .map_err(|refused| Box::new((provider::GENERIC.main, refused)))?;
     let routed =
         settings.routes.find(request.uri()).map_err(|lost| no_route(settings, request, lost))?;
     let main = routed.upstream.provider.main;
-    let wire = wire(settings, &routed, request).map_err(|refused| Box::new((main, refused)))?;
-    let told_in = wire.as_ref().map_or(main, |wire| wire.profile);
+    let wire = wire(settings, &routed, request);
+    let told_in = wire.as_ref().ok().and_then(Option::as_ref).map_or(main, |wire| wire.profile);
     let denied = |refused| Box::new((told_in, refused));
-    check_head(request)
-        .and_then(|()| check_token(settings, &routed, request))
+    // The token comes first: whoever must show it learns nothing else.
+    check_token(settings, &routed, request)
+        .and_then(|()| check_head(request))
         .and_then(|()| check_origin(settings, &routed, request))
         .map_err(denied)?;
-    let wire = read(wire, &routed, request).map_err(denied)?;
+    let wire = wire.and_then(|wire| read(wire, &routed, request)).map_err(denied)?;
     let own = OwnHeaders::new(request.headers());
     let (mode, tool_calls) = modes(settings, &routed, own).map_err(denied)?;
     let caller = caller(settings, peer, &routed, request, own).map_err(denied)?;
@@ -94,7 +104,7 @@ fn no_route<B>(settings: &Settings, request: &Request<B>, lost: NoRoute) -> Deni
     let NoRoute { provider, why, message } = lost;
     let known = provider.and_then(provider::by_id);
     let profile = known.map_or(provider::GENERIC.main, |known| known.main);
-    // Whoever must show a token first learns nothing about the routes.
+    // Whoever must show a token first is not told why nothing was found.
     let auth = known.map_or(Auth::Bearer, |known| known.auth);
     let token = settings.access_token.as_ref().filter(|_| settings.config.require_token);
     if token.is_some_and(|token| !shows_token(request, auth, token)) {
@@ -159,7 +169,7 @@ fn read<B>(
         Some(Purpose::Manage) | None => {
             let message = "endstop: the method is not allowed on this path: send POST, in capital \
                            letters and without a header that overrides it";
-            Err(Refused::new(StatusCode::METHOD_NOT_ALLOWED, "endstop_bad_method", message))
+            Err(Refused::method(Purpose::METHODS, message))
         }
     }
 }
@@ -182,9 +192,14 @@ fn slot<B>(
     if limits.key_requests == 0 && limits.key_requests_per_minute == 0 {
         return Ok(None);
     }
-    let key = key_shown(request, routed.upstream.provider.auth);
-    let who = key.map_or(Who::Address(peer.address), Who::Key);
-    rates.admit(limits, who, Instant::now()).map_err(|TooMany { limit, wait }| {
+    let upstream = routed.upstream;
+    let who = match key_shown(request, upstream.provider.auth) {
+        // The caller's key, which it may invent, is not sent.
+        _ if upstream.has_own_key() => Who::OwnKey(&upstream.name),
+        Some(key) => Who::Key(key),
+        None => Who::Address(peer.address),
+    };
+    rates.admit(limits, who, peer.address, Instant::now()).map_err(|TooMany { limit, wait }| {
         let seconds = wait.as_secs() + u64::from(wait.subsec_nanos() > 0);
         let (limit, name) = match limit {
             Limit::AtOnce => (format!("{} requests at once", limits.key_requests), "key_requests"),
@@ -202,19 +217,22 @@ fn slot<B>(
 }
 
 /// Checks what must be so of every request, whatever its path.
-fn check_request<B>(request: &Request<B>) -> Result<(), Refused> {
-    let not_allowed =
-        |message: &str| Refused::new(StatusCode::METHOD_NOT_ALLOWED, "endstop_bad_method", message);
+fn check_request<B>(settings: &Settings, request: &Request<B>) -> Result<(), Refused> {
     if request.method() == Method::CONNECT {
-        return Err(not_allowed(
-            "endstop: the method CONNECT is not supported: set this address as a base URL, not as a \
-             proxy",
-        ));
+        let message = "endstop: the method CONNECT is not supported: set this address as a base URL, not \
+                       as a proxy";
+        return Err(Refused::method(METHODS, message));
     }
     // TRACE would send back the key that the upstream is shown.
     if !is_passed_on(request.method()) {
         let message = format!("endstop: the method is not supported: expected one of {METHODS}");
-        return Err(not_allowed(&message));
+        return Err(Refused::method(METHODS, message));
+    }
+    // Over HTTP/1.1, the parser has counted them.
+    if request.headers().len() > settings.config.limits.head_fields {
+        let message = "endstop: the request has too many header fields (head_fields)";
+        let status = StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE;
+        return Err(Refused::new(status, "endstop_bad_header", message));
     }
     let (mut hosts, mut lengths) = (0, 0);
     for (name, _) in request.headers() {

@@ -487,24 +487,30 @@ impl Config {
                           access_token_env or access_token_file"
                     .to_owned(),
             }),
-            Some(token) if token.expose().len() < TOKEN_LENGTH => Err(Error::Secret {
-                what: "access_token".to_owned(),
-                message: format!(
-                    "it has fewer than {TOKEN_LENGTH} characters and could be guessed: use a longer \
-                     one, such as the output of `openssl rand -hex 32`"
-                ),
-            }),
-            None | Some(_) => Ok(token),
+            None | Some(_) => check_length("access_token", token),
         }
     }
 
     /// The token that operators must show.
     ///
     /// # Errors
-    /// [`Error::Secret`] if it is configured and empty, or cannot be read.
+    /// [`Error::Secret`] if it is configured and empty or too short, or cannot be read.
     pub fn admin_token(&self) -> Result<Option<Secret>, Error> {
-        secret("admin_token", self.admin_token_env.as_deref(), self.admin_token_file.as_deref())
+        let (env, file) = (self.admin_token_env.as_deref(), self.admin_token_file.as_deref());
+        check_length("admin_token", secret("admin_token", env, file)?)
     }
+}
+
+/// Refuses a token that could be guessed.
+fn check_length(what: &str, token: Option<Secret>) -> Result<Option<Secret>, Error> {
+    if token.as_ref().is_some_and(|token| token.expose().len() < TOKEN_LENGTH) {
+        let message = format!(
+            "it has fewer than {TOKEN_LENGTH} characters and could be guessed: use a longer one, such \
+             as the output of `openssl rand -hex 32`"
+        );
+        return Err(Error::Secret { what: what.to_owned(), message });
+    }
+    Ok(token)
 }
 
 /// Where a user's own data goes: `ENDSTOP_DATA`, else where the system keeps such.
@@ -545,7 +551,7 @@ impl Secret {
         &self.0
     }
 
-    /// Reports whether these bytes contain it. It takes as long whatever differs.
+    /// Reports whether these bytes contain it. Each comparison takes as long wherever a difference is.
     #[must_use]
     pub fn is_within(&self, bytes: &[u8]) -> bool {
         use subtle::ConstantTimeEq as _;
@@ -588,7 +594,7 @@ pub(crate) fn secret(
             return Err(wrong("both a variable and a file are named; name one".to_owned()));
         }
         (Some(variable), None) => Zeroizing::new(std::env::var(variable).map_err(|_| {
-            wrong(format!("the environment variable {variable} is not set; set it and start again"))
+            wrong(format!("the environment variable {variable} is not set; set it, and start the gateway again"))
         })?),
         (None, Some(file)) => Zeroizing::new(
             std::fs::read_to_string(file)

@@ -1,7 +1,7 @@
 //! One request and its response, from admission to the one ending that is reported.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
 use endstop::provider::REQUEST_ID_HEADERS;
@@ -10,6 +10,7 @@ use endstop_store::spool::{Spool, Ticket};
 use endstop_turn::policy::{Action, Budget, DecisionContext, decide};
 use hyper::header::{HeaderMap, HeaderName};
 use hyper::{Request, Response, StatusCode};
+use tokio::time::Instant;
 
 use crate::callers::Caller;
 use crate::disposition::Terms;
@@ -164,6 +165,11 @@ impl Exchange {
         &self.shared
     }
 
+    /// Returns the time by which the response must have ended.
+    pub(crate) fn deadline(&self) -> Instant {
+        self.began + self.settings.config.limits.total
+    }
+
     /// Returns the facts about the request.
     pub(crate) fn info(&self) -> &RequestInfo {
         &self.info
@@ -240,9 +246,9 @@ impl Exchange {
         self.write_ending(&ending, action);
         self.append();
         self.remember_failure(&ending, action);
-        self.shared.watch.look_for_unknown_word(&self.wire, &ending);
         let messages = self.settings.config.error_messages();
-        self.secrets.mask_error(&mut ending, messages);
+        self.secrets.mask_ending(&mut ending, messages);
+        self.shared.watch.look_for_unknown_word(&self.wire, &ending);
         let kept = std::mem::take(&mut self.record);
         self.shared.watch.ended(Ended { kept, action, ending });
     }

@@ -1,4 +1,5 @@
-//! Memory for the bodies of requests under way: one bound for all of them together.
+//! Memory for requests under way: their bodies, plain responses, and frames that are held. One bound for
+//! all of them together.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -7,6 +8,9 @@ use bytes::Bytes;
 
 /// Largest size of a small body.
 const SMALL: usize = 1 << 20;
+
+/// Responses up to this size are not counted: their number is bounded by the connections.
+pub(crate) const UNCOUNTED: usize = 64 << 10;
 
 /// Bytes that are held by requests under way.
 #[derive(Debug, Default)]
@@ -41,8 +45,22 @@ impl Reserved {
         if used.saturating_add(bytes) > limit { Err(Full) } else { Ok(()) }
     }
 
+    /// Reserves as much as a response holds now.
+    pub(crate) fn follow(&mut self, bytes: usize, limit: usize) -> Result<(), Full> {
+        let bytes = if bytes > UNCOUNTED { bytes } else { 0 };
+        if let Some(more) = bytes.checked_sub(self.bytes) {
+            return if more > 0 { self.grow(more, limit) } else { Ok(()) };
+        }
+        self.memory.0.fetch_sub(self.bytes - bytes, Ordering::AcqRel);
+        self.bytes = bytes;
+        Ok(())
+    }
+
     /// Ties the reserved memory to these bytes: it is given back with the last copy of them.
     pub(crate) fn hold(self, bytes: Bytes) -> Bytes {
+        if self.bytes == 0 {
+            return bytes;
+        }
         Bytes::from_owner(Held { bytes, _reserved: self })
     }
 }
@@ -89,6 +107,19 @@ mod tests {
         assert_eq!(copy.slice(1..3), "xx");
         assert_eq!(memory.0.load(Ordering::Acquire), MIB);
         drop(copy);
+        assert_eq!(memory.0.load(Ordering::Acquire), 0);
+    }
+
+    #[test]
+    fn the_memory_of_a_response_follows_its_size() {
+        let memory = Arc::new(Memory::default());
+        let mut held = memory.begin();
+        for (bytes, counted) in [(100, 0), (1 << 20, 1 << 20), (200 << 10, 200 << 10), (100, 0)] {
+            assert_eq!(held.follow(bytes, 8 << 20), Ok(()));
+            assert_eq!(memory.0.load(Ordering::Acquire), counted);
+        }
+        assert_eq!(held.follow(9 << 20, 8 << 20), Err(Full));
+        drop(held);
         assert_eq!(memory.0.load(Ordering::Acquire), 0);
     }
 }

@@ -1,7 +1,8 @@
 //! Limits of requests per key: how many at once, and how many within a minute.
 //!
-//! Callers without a key are told apart by their addresses. Only a keyed hash of a key is kept, for
-//! as long as it has requests under way or within the last two minutes, and of so many keys at most.
+//! Callers without a key are told apart by their addresses, and all callers of the gateway's own key
+//! count together. Only a keyed hash of a key is kept. Keys without requests in the last two minutes are
+//! forgotten when there are many. While too many keys are in use, new ones count by address.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher as _, RandomState};
@@ -13,13 +14,22 @@ use crate::config::Limits;
 
 /// Maximum number of keys that are remembered.
 const KEYS: usize = 10_000;
+/// Time between two attempts to forget keys.
+const CLEANING: Duration = Duration::from_secs(1);
 const MINUTE: Duration = Duration::from_secs(60);
 
 /// Requests of each key.
 #[derive(Debug, Default)]
 pub(crate) struct Rates {
     state: RandomState,
-    by_key: Mutex<HashMap<u64, Requests>>,
+    known: Mutex<Known>,
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    by_key: HashMap<u64, Requests>,
+    /// Last time at which keys were forgotten.
+    cleaned: Option<Instant>,
 }
 
 /// Requests of one key.
@@ -58,6 +68,8 @@ pub(crate) struct Slot {
 #[derive(Clone, Copy, Debug, Hash)]
 pub(crate) enum Who<'k> {
     Key(&'k str),
+    /// Whoever uses the gateway's own key of this upstream.
+    OwnKey(&'k str),
     Address(Option<IpAddr>),
 }
 
@@ -70,15 +82,28 @@ impl Rates {
         self: &Arc<Self>,
         limits: &Limits,
         who: Who<'_>,
+        address: Option<IpAddr>,
         now: Instant,
     ) -> Result<Option<Slot>, TooMany> {
         if limits.key_requests == 0 && limits.key_requests_per_minute == 0 {
             return Ok(None);
         }
-        let key = self.state.hash_one(who);
-        let mut by_key = self.by_key.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut key = self.state.hash_one(who);
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let Known { by_key, cleaned } = &mut *known;
         if by_key.len() >= KEYS && !by_key.contains_key(&key) {
-            make_room(&mut by_key, now);
+            // Not for every request: there are many to look at.
+            if cleaned.is_none_or(|last| now.saturating_duration_since(last) >= CLEANING) {
+                *cleaned = Some(now);
+                by_key.retain(|_, requests| requests.is_recent(now));
+            }
+            // Invented keys must not make others forgotten.
+            if by_key.len() >= KEYS {
+                key = self.state.hash_one(Who::Address(address));
+            }
+            if by_key.len() >= KEYS * 2 && !by_key.contains_key(&key) {
+                key = self.state.hash_one(Who::Address(None));
+            }
         }
         let new = Requests { under_way: 0, since: now, now: 0, before: 0 };
         let requests = by_key.entry(key).or_insert(new);
@@ -103,6 +128,10 @@ impl Requests {
         self.under_way += 1;
         self.now += 1;
         Ok(())
+    }
+
+    fn is_recent(&self, now: Instant) -> bool {
+        self.under_way > 0 || now.saturating_duration_since(self.since) < MINUTE * 2
     }
 
     /// Begins another minute if the current one is over.
@@ -136,22 +165,10 @@ impl Requests {
     }
 }
 
-/// Forgets keys without requests, the oldest ones if there are too many.
-fn make_room(by_key: &mut HashMap<u64, Requests>, now: Instant) {
-    let is_live = |requests: &Requests| {
-        requests.under_way > 0 || now.saturating_duration_since(requests.since) < MINUTE * 2
-    };
-    by_key.retain(|_, requests| is_live(requests));
-    if by_key.len() >= KEYS {
-        // Requests under way are bounded by the connections.
-        by_key.retain(|_, requests| requests.under_way > 0);
-    }
-}
-
 impl Drop for Slot {
     fn drop(&mut self) {
-        let mut by_key = self.rates.by_key.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(requests) = by_key.get_mut(&self.key) {
+        let mut known = self.rates.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(requests) = known.by_key.get_mut(&self.key) {
             requests.under_way = requests.under_way.saturating_sub(1);
         }
     }
@@ -168,7 +185,7 @@ mod tests {
     #[test]
     fn requests_at_once_are_counted_per_key() {
         let (rates, now) = (Arc::new(Rates::default()), Instant::now());
-        let ask = |who| rates.admit(&limits(2, 0), who, now);
+        let ask = |who| rates.admit(&limits(2, 0), who, None, now);
         let held = [ask(Who::Key("a")).unwrap(), ask(Who::Key("a")).unwrap()];
         let refused = ask(Who::Key("a")).unwrap_err();
         assert_eq!((refused.limit, refused.wait.as_secs()), (Limit::AtOnce, 1));
@@ -176,7 +193,7 @@ mod tests {
         assert!(ask(Who::Address(None)).is_ok());
         drop(held);
         assert!(ask(Who::Key("a")).is_ok());
-        assert!(rates.admit(&limits(0, 0), Who::Key("a"), now).unwrap().is_none());
+        assert!(rates.admit(&limits(0, 0), Who::Key("a"), None, now).unwrap().is_none());
     }
 
     #[test]
@@ -187,7 +204,7 @@ mod tests {
         // A caller that asks ten times a second, with a pause.
         for tenth in (0..1500).chain(2500..4000) {
             let at = Duration::from_millis(tenth * 100);
-            match rates.admit(&limits(0, 30), Who::Key("a"), began + at) {
+            match rates.admit(&limits(0, 30), Who::Key("a"), None, began + at) {
                 Ok(_) => taken.push(at),
                 Err(refused) => {
                     assert_eq!(refused.limit, Limit::PerMinute);
@@ -209,7 +226,7 @@ mod tests {
         for asked in [1, 5, 30] {
             let (rates, began) = (Arc::new(Rates::default()), Instant::now());
             let limits = limits(0, asked);
-            let ask = |at| rates.admit(&limits, Who::Key("a"), began + at);
+            let ask = |at| rates.admit(&limits, Who::Key("a"), None, began + at);
             for _ in 0..asked {
                 assert!(ask(Duration::ZERO).is_ok());
             }
@@ -224,14 +241,30 @@ mod tests {
     }
 
     #[test]
-    fn the_number_of_keys_is_bounded() {
+    fn the_number_of_keys_is_bounded_and_invented_ones_push_out_no_other() {
         let (rates, now) = (Arc::new(Rates::default()), Instant::now());
-        let held = rates.admit(&limits(1, 0), Who::Key("held"), now).unwrap();
+        let address =
+            |number: usize| Some(IpAddr::from([10, 0, (number >> 8) as u8, number as u8]));
+        let limits = limits(0, 1);
+        let ask = |key: &str, from| rates.admit(&limits, Who::Key(key), from, now);
+        assert!(ask("known", address(0)).is_ok());
+        let admitted = (0..3 * KEYS).filter(|number| ask(&number.to_string(), address(1)).is_ok());
+        assert_eq!(admitted.count(), KEYS, "the others count by their address");
+        assert!(ask("known", address(0)).is_err(), "it is not forgotten");
+        assert!(ask("new", address(2)).is_ok(), "who comes from elsewhere is not affected");
         for number in 0..3 * KEYS {
-            assert!(rates.admit(&limits(1, 0), Who::Key(&number.to_string()), now).is_ok());
+            let _ = ask(&format!("more {number}"), address(number));
         }
-        assert!(rates.by_key.lock().unwrap().len() <= KEYS);
-        assert!(rates.admit(&limits(1, 0), Who::Key("held"), now).is_err());
+        assert!(rates.known.lock().unwrap().by_key.len() <= 2 * KEYS + 1);
+    }
+
+    #[test]
+    fn callers_of_the_own_key_count_together() {
+        let (rates, now) = (Arc::new(Rates::default()), Instant::now());
+        let ask = |who| rates.admit(&limits(1, 0), who, None, now);
+        let held = ask(Who::OwnKey("openai")).unwrap();
+        assert!(ask(Who::OwnKey("openai")).is_err());
+        assert!(ask(Who::OwnKey("other")).is_ok());
         drop(held);
     }
 }

@@ -33,6 +33,7 @@ use crate::client::connection::Peer;
 use crate::client::headers::{self, text};
 use crate::config::Limits;
 use crate::exchange::Exchange;
+use crate::memory::Reserved;
 use crate::upstream::{Part, ResponseBody};
 use live::Live;
 use stream::Stream;
@@ -67,12 +68,13 @@ pub(crate) async fn respond(
     let limits = &settings.config.limits;
     let head =
         Head { status: status.as_u16(), content_type: text(&headers, &header::CONTENT_TYPE) };
-    let mut read = Read::default();
+    let mut read = Read::new(exchange.shared().memory.begin());
     let streams = status.is_success()
         && (head.names_stream()
             || begins_as_stream(&exchange, &mut body, &headers, &mut read).await);
-    if !streams && let Ok(close) = read.rest(&mut body, limits).await {
-        return plain::respond(exchange, status, headers, read.bytes.bytes(), close).await;
+    if !streams && let Ok(close) = read.rest(&exchange, &mut body, limits).await {
+        let bytes = read.reserved.hold(read.bytes.bytes());
+        return plain::respond(exchange, status, headers, bytes, close).await;
     }
     let first = read.bytes.bytes();
     exchange.answered(status);
@@ -112,30 +114,37 @@ async fn begins_as_stream(
         if read.first.trim_ascii().is_empty() {
             read.first.clear();
         }
-        read.more(body, limits).await;
+        read.more(exchange, body, limits).await;
     }
 }
 
 /// The part of a body that was read so far.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Read {
     bytes: Pieces,
+    reserved: Reserved,
     /// The first bytes, until the form is decided.
     first: Vec<u8>,
     close: Option<TransportEnd>,
 }
 
-/// A plain body is too large to be judged before it is passed on.
+/// A plain body is too large, or the memory too full, to judge it before it is passed on.
 struct TooLarge;
 
 impl Read {
+    fn new(reserved: Reserved) -> Self {
+        Self { bytes: Pieces::default(), reserved, first: Vec::new(), close: None }
+    }
+
     /// Reads the next piece.
-    async fn more(&mut self, body: &mut ResponseBody, limits: &Limits) {
-        match tokio::time::timeout(limits.idle, body.part()).await {
-            Err(_) => self.close = Some(TransportEnd::TimedOut(Timer::Idle)),
-            Ok(Part::End(close)) => self.close = Some(close),
-            Ok(Part::Trailers(_)) => {}
-            Ok(Part::Data(data)) => {
+    async fn more(&mut self, exchange: &Exchange, body: &mut ResponseBody, limits: &Limits) {
+        let next = tokio::time::timeout(limits.idle, body.part());
+        match tokio::time::timeout_at(exchange.deadline(), next).await {
+            Err(_) => self.close = Some(TransportEnd::TimedOut(Timer::Total)),
+            Ok(Err(_)) => self.close = Some(TransportEnd::TimedOut(Timer::Idle)),
+            Ok(Ok(Part::End(close))) => self.close = Some(close),
+            Ok(Ok(Part::Trailers(_))) => {}
+            Ok(Ok(Part::Data(data))) => {
                 self.first.extend_from_slice(&data);
                 self.bytes.push(data);
             }
@@ -145,15 +154,17 @@ impl Read {
     /// Reads a plain body to its end.
     async fn rest(
         &mut self,
+        exchange: &Exchange,
         body: &mut ResponseBody,
         limits: &Limits,
     ) -> Result<TransportEnd, TooLarge> {
-        let deadline = tokio::time::Instant::now() + limits.total;
+        let deadline = exchange.deadline();
         loop {
             if let Some(close) = self.close {
                 return Ok(close);
             }
-            if self.bytes.len() > limits.plain_bytes {
+            let reserved = self.reserved.follow(self.bytes.len(), limits.request_memory);
+            if self.bytes.len() > limits.plain_bytes || reserved.is_err() {
                 return Err(TooLarge);
             }
             let next = tokio::time::timeout(limits.idle, body.part());

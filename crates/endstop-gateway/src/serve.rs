@@ -11,13 +11,12 @@ use bytes::Bytes;
 use endstop::dialect::GatewayError;
 use endstop::next_request::UsageOption;
 use endstop::{
-    Closed, Ending, Profile, Purpose, Reason, RequestInfo, TransportEnd, Unreachable, Wire,
-    provider,
+    Closed, Ending, Profile, Reason, RequestInfo, TransportEnd, Unreachable, Wire, provider,
 };
 use futures_util::FutureExt as _;
 use futures_util::future::Either;
 use http_body_util::BodyExt as _;
-use hyper::body::{Body as _, Incoming};
+use hyper::body::{Body, Incoming};
 use hyper::header::{self, HeaderValue};
 use hyper::{Method, Request, Response, StatusCode, Version};
 use tokio::time::Instant;
@@ -96,7 +95,7 @@ impl Serving {
         let mut admitted = match admit(&settings, &self.shared.rates, &self.peer, &request) {
             Ok(admitted) => admitted,
             Err(denied) => {
-                self.take_in(request).await;
+                self.take_in(request.into_body()).await;
                 return refuse(&denied.0, &id, &denied.1);
             }
         };
@@ -106,7 +105,7 @@ impl Serving {
             Some(wire) => match self.check_recording() {
                 Ok(()) => self.ask(&settings, admitted, wire, id, request).await,
                 Err(refused) => {
-                    self.take_in(request).await;
+                    self.take_in(request.into_body()).await;
                     refuse(&wire.profile, &id, &refused)
                 }
             },
@@ -120,11 +119,10 @@ impl Serving {
     /// Without this, the stream would be reset after the response, and a client that is still sending
     /// may lose the response (curl 7.88 does). Over HTTP/1.1, a client that expects `100 Continue` would
     /// be asked for its body by this.
-    async fn take_in(&self, request: Request<Incoming>) {
+    async fn take_in(&self, mut body: impl Body<Data = Bytes> + Unpin) {
         if self.version != Version::HTTP_2 {
             return;
         }
-        let mut body = request.into_body();
         let reading = async {
             let mut taken = 0;
             while let Some(Ok(frame)) = body.frame().await {
@@ -164,6 +162,7 @@ impl Serving {
             Ok(body) => body,
             Err(refused) => return refuse(profile, &id, &refused),
         };
+        let mut memory = self.shared.memory.begin();
         let target = admitted.routed.path_and_query();
         let mut info = RequestInfo::from_request(profile, &target, &body);
         if parts.method == Method::GET {
@@ -177,14 +176,22 @@ impl Serving {
         let guards_stream = mode == Mode::Guard && streams;
         let usage = profile.request_shape.usage.filter(|_| guards_stream);
         let usage = usage.filter(|_| routed.upstream.ask_usage);
-        let (sent, is_extra) = with_usage(body.clone(), usage);
+        let (mut sent, is_extra) = with_usage(body.clone(), usage);
+        if is_extra.is_some() {
+            // It is a second copy.
+            match memory.grow(sent.len(), settings.config.limits.request_memory) {
+                Ok(()) => sent = memory.hold(sent),
+                Err(full) => return refuse(profile, &id, &no_memory(full)),
+            }
+        }
         if guards_stream {
             // No error can be put into a compressed stream.
             let identity = HeaderValue::from_static("identity");
             parts.headers.insert(header::ACCEPT_ENCODING, identity);
         }
         let auth = routed.upstream.provider.auth;
-        let secrets = SecretsShown::new(&parts.headers, &parts.uri, auth);
+        let own_key = routed.upstream.key.as_ref();
+        let secrets = SecretsShown::new(&parts.headers, &parts.uri, auth, own_key);
         let terms =
             Terms { mode, tool_calls, proves: routed.upstream.proves, background: info.background };
         let mut exchange = Exchange::new(
@@ -248,10 +255,13 @@ impl Serving {
         match settings.clients.ask(routed.upstream, request).await {
             Ok(answer) => {
                 let (parts, body) = answer.into_parts();
-                let body = body.into_http().map_or_else(|| Answer::whole(""), Answer::passed);
+                let idle = settings.config.limits.idle;
+                let body = body
+                    .into_http()
+                    .map_or_else(|| Answer::whole(""), |body| Answer::passed(body, idle));
                 response(parts.status, headers::returned(parts.headers, id), body)
             }
-            Err(TransportEnd::ClientGone) => refuse(profile, id, &slow_request()),
+            Err(TransportEnd::ClientGone) => refuse(profile, id, &broken_upload()),
             Err(close) => {
                 let watcher = endstop::Watcher::new(
                     profile,
@@ -266,8 +276,16 @@ impl Serving {
 
     /// Reads the body of a request. Its memory counts as it arrives, until the last copy of it is gone.
     async fn read_body(&self, body: Incoming, settings: &Settings) -> Result<Bytes, Refused> {
+        let mut body = Upload::new(body, &settings.config.limits);
+        let read = self.read(&mut body, settings).await;
+        if read.is_err() {
+            self.take_in(body).await;
+        }
+        read
+    }
+
+    async fn read(&self, body: &mut Upload, settings: &Settings) -> Result<Bytes, Refused> {
         let limits = &settings.config.limits;
-        let mut body = Upload::new(body, limits);
         let too_large = || {
             let message = format!(
                 "endstop: the request is larger than {} bytes (body_bytes)",
@@ -331,6 +349,13 @@ fn slow_request() -> Refused {
     Refused::new(StatusCode::REQUEST_TIMEOUT, "endstop_slow_request", message)
 }
 
+/// Returns the refusal of a request whose body broke off while it was passed on.
+fn broken_upload() -> Refused {
+    let message = "endstop: the body of the request broke off, or came too slowly (client_read, \
+                   body_rate)";
+    Refused::new(StatusCode::BAD_REQUEST, "endstop_bad_request", message)
+}
+
 /// Returns the error for an upstream that did not answer, and ends the exchange.
 fn unreachable(exchange: &mut Exchange, close: TransportEnd) -> Response<Answer> {
     let mut headers = headers::of_error(exchange.id());
@@ -380,7 +405,7 @@ fn no_answer(
 }
 
 fn refuse(profile: &Profile, id: &str, refused: &Refused) -> Response<Answer> {
-    let Refused { status, code, message, retry_after } = refused;
+    let Refused { status, code, message, retry_after, allow } = refused;
     let error = GatewayError {
         status: status.as_u16(),
         code,
@@ -393,8 +418,8 @@ fn refuse(profile: &Profile, id: &str, refused: &Refused) -> Response<Answer> {
         Some(seconds) => headers.insert(header::RETRY_AFTER, HeaderValue::from(*seconds)),
         None => headers.insert(own::SHOULD_RETRY, HeaderValue::from_static("false")),
     };
-    if *status == StatusCode::METHOD_NOT_ALLOWED {
-        headers.insert(header::ALLOW, HeaderValue::from_static(Purpose::METHODS));
+    if let Some(allow) = allow {
+        headers.insert(header::ALLOW, HeaderValue::from_static(allow));
     }
     response(*status, headers, Answer::whole(profile.error_body(&error)))
 }

@@ -395,7 +395,8 @@ fn show_key(request: &mut Request<RequestBody>, auth: Auth, key: &str) -> Result
     let headers = request.headers_mut();
     headers.remove(header::AUTHORIZATION);
     match auth {
-        Auth::Bearer | Auth::SigV4 => {
+        // Servers without keys of their own may stand behind a proxy that wants one.
+        Auth::Bearer | Auth::SigV4 | Auth::Open => {
             headers.insert(header::AUTHORIZATION, value(&format!("Bearer {key}"))?);
         }
         Auth::Header(name) => {
@@ -405,7 +406,6 @@ fn show_key(request: &mut Request<RequestBody>, auth: Auth, key: &str) -> Result
             headers.insert(HeaderName::from_static(name), value(key)?);
             drop_query(request, |pair| pair.split('=').next() == Some(parameter));
         }
-        Auth::Open => {}
     }
     Ok(())
 }

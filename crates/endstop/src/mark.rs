@@ -17,6 +17,12 @@ impl Mark<'_> {
         self.facts.has_calls()
     }
 
+    /// Reports whether there were more choices or tool calls than are followed.
+    #[must_use]
+    pub fn has_excess(&self) -> bool {
+        self.facts.excess > 0
+    }
+
     /// Returns the progress of the tool calls of each choice.
     pub fn choices(&self) -> impl Iterator<Item = ChoiceMark> {
         self.facts.choices.iter().map(Choice::mark)

@@ -3,6 +3,7 @@
 use std::future::Future as _;
 use std::pin::Pin;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use bytes::Bytes;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
@@ -12,6 +13,9 @@ use super::connection::Busy;
 use crate::rates::Slot;
 use crate::respond::live::LiveStream;
 use crate::respond::stream::{Abort, LEAVE};
+
+/// Size of the pieces of a whole body.
+const PIECE: usize = 64 << 10;
 
 /// The body of a response to a client.
 #[derive(Debug)]
@@ -26,7 +30,7 @@ pub(crate) struct Answer {
 #[derive(Debug)]
 enum Kind {
     Whole(Option<Bytes>),
-    Passed(Incoming),
+    Passed(Box<Passed>),
     /// These bytes, and then an abort.
     Broken(Option<Bytes>, Pin<Box<tokio::time::Sleep>>),
     Stream(LiveStream),
@@ -42,9 +46,11 @@ impl Answer {
         Self::new(Kind::Whole(Some(bytes.into())))
     }
 
-    /// Returns an upstream's body, passed on without reading it.
-    pub(crate) fn passed(body: Incoming) -> Self {
-        Self::new(Kind::Passed(body))
+    /// Returns an upstream's body, passed on without reading it. It is aborted if nothing comes for this
+    /// time.
+    pub(crate) fn passed(body: Incoming, idle: Duration) -> Self {
+        let timer = Box::pin(tokio::time::sleep(idle));
+        Self::new(Kind::Passed(Box::new(Passed { body, idle, timer })))
     }
 
     /// Returns a body that ends with an abort.
@@ -66,11 +72,40 @@ pub(crate) fn response(status: StatusCode, headers: HeaderMap, body: Answer) -> 
     response
 }
 
+/// An upstream's body that nobody reads.
+#[derive(Debug)]
+struct Passed {
+    body: Incoming,
+    idle: Duration,
+    timer: Pin<Box<tokio::time::Sleep>>,
+}
+
+impl Passed {
+    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Abort>>> {
+        if let Poll::Ready(frame) = Pin::new(&mut self.body).poll_frame(cx) {
+            self.timer.as_mut().reset(tokio::time::Instant::now() + self.idle);
+            return Poll::Ready(frame.map(|frame| frame.map_err(|_| Abort)));
+        }
+        self.timer.as_mut().poll(cx).map(|()| Some(Err(Abort)))
+    }
+}
+
+/// Takes a piece from a whole body, so that a large one is under way until its client has taken in nearly
+/// all of it.
+fn next_piece(whole: &mut Option<Bytes>) -> Option<Bytes> {
+    match whole {
+        Some(bytes) if bytes.len() > PIECE => Some(bytes.split_to(PIECE)),
+        Some(_) | None => whole.take(),
+    }
+}
+
 impl Kind {
     fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Abort>>> {
         match self {
-            Self::Whole(bytes) => Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes)))),
-            Self::Passed(body) => Pin::new(body).poll_frame(cx).map_err(|_| Abort),
+            Self::Whole(bytes) => {
+                Poll::Ready(next_piece(bytes).map(|bytes| Ok(Frame::data(bytes))))
+            }
+            Self::Passed(passed) => passed.poll_frame(cx),
             Self::Broken(bytes, leaving) => {
                 if let Some(bytes) = bytes.take() {
                     // The time counts from now: nothing has left before, however long ago the
@@ -109,7 +144,7 @@ impl Body for Answer {
     fn is_end_stream(&self) -> bool {
         match &self.kind {
             Kind::Whole(bytes) => bytes.as_ref().is_none_or(Bytes::is_empty),
-            Kind::Passed(body) => body.is_end_stream(),
+            Kind::Passed(passed) => passed.body.is_end_stream(),
             Kind::Broken(..) | Kind::Stream(_) => false,
         }
     }
@@ -119,7 +154,7 @@ impl Body for Answer {
             Kind::Whole(bytes) => {
                 SizeHint::with_exact(bytes.as_ref().map_or(0, |bytes| bytes.len() as u64))
             }
-            Kind::Passed(body) => body.size_hint(),
+            Kind::Passed(passed) => passed.body.size_hint(),
             Kind::Broken(..) | Kind::Stream(_) => SizeHint::default(),
         }
     }

@@ -245,6 +245,8 @@ pub(crate) struct ClientIo<S: Transport> {
     /// Ends a wait for the client to take in what was sent.
     stalled: Option<Pin<Box<Sleep>>>,
     flushed: bool,
+    /// Reading goes on when everything has been sent.
+    waits_for_flush: bool,
     /// Epoch of the last bytes that were sent.
     written_in: u32,
     probe: Option<Probe>,
@@ -308,6 +310,7 @@ impl<S: Transport> ClientIo<S> {
             waiting_since: None,
             stalled: None,
             flushed: true,
+            waits_for_flush: false,
             written_in: 0,
             probe: None,
             refusal: None,
@@ -367,13 +370,13 @@ impl<S: Transport> ClientIo<S> {
 
     /// Returns when the connection has waited for too long; later than now if it need not wait.
     fn http2_due(&mut self, now: Instant) -> Instant {
-        if let Some(expired_at) = self.expired_at {
-            return expired_at + self.client_read;
-        }
         let streams = self.peer.streams();
         self.served |= streams.since.is_some();
         let since = streams.since.or(self.waiting_since).unwrap_or(now);
         match (streams.open, streams.unsent) {
+            (open, unsent) if self.expired_at.is_some() && (open == 0 || open == unsent) => {
+                self.expired_at.map_or(since, |expired_at| expired_at.max(since)) + self.client_read
+            }
             (0, _) if self.served => since + self.keep_alive,
             (0, _) => since + self.client_read.min(self.keep_alive),
             (open, unsent) if open == unsent => since + self.client_write,
@@ -636,6 +639,12 @@ impl<S: Transport> AsyncRead for ClientIo<S> {
             return this.poll_closing(cx);
         }
         let idle = this.peer.is(Phase::Idle);
+        if idle && !this.flushed && !matches!(this.head, Head::Http2) {
+            // The response is with the protocol, but not with the client yet.
+            this.waits_for_flush = true;
+            this.waiting_since = None;
+            return Poll::Pending;
+        }
         if this.probe.is_some() {
             this.peer.waker.register(cx.waker());
             return if idle { Poll::Ready(Ok(())) } else { this.poll_probe(cx) };
@@ -644,8 +653,8 @@ impl<S: Transport> AsyncRead for ClientIo<S> {
             return Poll::Ready(Ok(()));
         }
         if let Some(refusal) = this.refusal {
-            // The last bytes of the response before it must have left.
-            if idle && this.flushed {
+            // The last bytes of the response before it have left.
+            if idle {
                 return this.poll_refuse(cx, refusal);
             }
             this.peer.waker.register(cx.waker());
@@ -716,8 +725,7 @@ impl<S: Transport> AsyncWrite for ClientIo<S> {
         let flushed = Pin::new(&mut self.stream).poll_flush(cx);
         ready!(self.poll_written(cx, flushed))?;
         self.flushed = true;
-        if self.refusal.is_some() {
-            // It waits for this.
+        if std::mem::take(&mut self.waits_for_flush) {
             cx.waker().wake_by_ref();
         }
         Poll::Ready(Ok(()))

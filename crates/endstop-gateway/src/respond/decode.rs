@@ -55,29 +55,47 @@ impl std::fmt::Debug for Decoder {
 
 impl Decoder {
     /// Returns a decoder for the encodings that a header lists, or for what the first bytes show; none
-    /// if the body is to be read as it is.
+    /// if the body is to be read as it is. Bytes that are not text and cannot be decoded are corrupt.
     #[must_use]
     pub(crate) fn new(encodings: &str, first: &[u8]) -> Option<Self> {
         let names = encodings.split(',').map(|name| name.trim().to_ascii_lowercase());
         let names: Vec<String> = names
-            .filter(|name| !matches!(&**name, "" | "identity"))
+            .filter(|name| {
+                !matches!(&**name, "" | "identity" | "none" | "binary" | "utf-8" | "utf8")
+            })
             .take(MOST_LAYERS + 1)
             .collect();
         let mut layers = Vec::new();
         // The encoding that was applied last is listed last.
         for name in names.iter().rev() {
-            layers.push(Layer::new(Coding::named(name)?));
+            match Coding::named(name) {
+                Some(coding) => layers.push(Layer::new(coding)),
+                None => return Self::unreadable(first),
+            }
         }
         // Compressed, and nobody says so.
         if layers.is_empty() && first.first() == Some(&0x1f) {
             layers.push(Layer::new(Coding::Gzip(Box::default())));
         }
-        let fits = (1..=MOST_LAYERS).contains(&layers.len());
-        fits.then_some(Self { layers, encoded: 0, decoded: 0 })
+        match layers.len() {
+            0 => None,
+            1..=MOST_LAYERS => Some(Self { layers, encoded: 0, decoded: 0 }),
+            _ => Self::unreadable(first),
+        }
+    }
+
+    /// Returns a decoder that can read nothing; none if the bytes are text, whatever their head says.
+    fn unreadable(first: &[u8]) -> Option<Self> {
+        let is_text = |byte: &u8| byte.is_ascii_graphic() || byte.is_ascii_whitespace();
+        let is_text = first.starts_with(b"\xef\xbb\xbf") || first.first().is_none_or(is_text);
+        (!is_text).then(|| Self { layers: Vec::new(), encoded: 0, decoded: 0 })
     }
 
     /// Decodes the beginning of a piece, hands over what it holds, and takes it off the piece.
     pub(crate) fn decode(&mut self, piece: &mut Bytes, mut read: impl FnMut(&[u8])) -> Decoded {
+        if self.layers.is_empty() {
+            return Decoded::Corrupt;
+        }
         let mut left = SLICE;
         while left > 0 {
             let step = self.step(piece);
@@ -417,6 +435,12 @@ mod tests {
         }
         assert!(Decoder::new("gzip, gzip, gzip, gzip", b"").is_none());
         assert!(Decoder::new("gzip, aes128gcm", b"").is_none());
+        for unknown in ["gzip, gzip, gzip, gzip", "gzip, aes128gcm", "compress"] {
+            assert!(Decoder::new(unknown, b"data: {}").is_none(), "{unknown}");
+            let mut decoder = Decoder::new(unknown, b"\x1f\x9d").unwrap();
+            let mut bytes = Bytes::from_static(b"\x1f\x9d");
+            assert_eq!(decoder.decode(&mut bytes, |_| {}), Decoded::Corrupt, "{unknown}");
+        }
         assert!(Decoder::new("identity", b"data: {}").is_none());
         assert!(Decoder::new("", b"data: {}").is_none());
     }

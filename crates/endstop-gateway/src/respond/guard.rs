@@ -40,6 +40,8 @@ pub struct Guard {
     opaque: bool,
     /// Bytes that have not been passed on.
     held: BytesMut,
+    /// More is held than can be.
+    overflow: Option<Overflow>,
     received: u64,
     /// End of the last whole frame.
     boundary: u64,
@@ -85,6 +87,15 @@ struct Extra {
     out: VecDeque<(u64, u64)>,
 }
 
+/// Bound that held bytes have passed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Overflow {
+    /// That of one response.
+    Held,
+    /// That of the gateway.
+    Memory,
+}
+
 /// The next step after bytes were pushed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Next {
@@ -123,6 +134,7 @@ impl Guard {
             capped: false,
             opaque: false,
             held: BytesMut::new(),
+            overflow: None,
             received: 0,
             boundary: 0,
             gate: Gate::default(),
@@ -213,7 +225,21 @@ impl Guard {
         let next = self.judge(proven);
         let upto = self.passable(chunk);
         self.release(start, chunk, upto, pass);
-        if self.held.len() > HELD { Next::Fail } else { next }
+        if self.held.len() > HELD {
+            self.overflow = Some(Overflow::Held);
+        }
+        if self.overflow.is_some() { Next::Fail } else { next }
+    }
+
+    /// Returns the number of bytes that are held.
+    #[must_use]
+    pub fn held_bytes(&self) -> usize {
+        self.held.len()
+    }
+
+    /// Tells that the gateway has no memory left for what is held.
+    pub fn set_out_of_memory(&mut self) {
+        self.overflow = Some(Overflow::Memory);
     }
 
     /// Judges what has waited long enough for its end marker, and passes it on if it may leave.
@@ -223,7 +249,7 @@ impl Guard {
         }
         match self.watcher.so_far() {
             Some(ending) if failure(&ending, self.terms).is_some() => return Next::Fail,
-            Some(_) => self.gate.release(),
+            Some(_) => self.open_gate(),
             None => return Next::Go,
         }
         let upto = self.passable(&[]);
@@ -257,7 +283,7 @@ impl Guard {
     /// Ends a stream that has failed, whatever might follow.
     #[must_use]
     pub fn fail(mut self) -> GuardEnd {
-        if self.held.len() > HELD {
+        if self.overflow.is_some() {
             self.watcher.stop(Broken::Oversize);
         }
         let broken = self.watcher.is_broken();
@@ -274,12 +300,12 @@ impl Guard {
     ) -> GuardEnd {
         let framing = self.framing();
         let takes_comments = self.takes_comments();
-        let overflowed = self.held.len() > HELD;
+        let overflow = self.overflow;
         let waits = self.gate.closed.is_some();
         let ending = finish(self.watcher);
         let mut disposition = disposition(&ending, self.terms, None);
-        if overflowed {
-            disposition = Disposition::Fail(too_much_held(&ending));
+        if let Some(overflow) = overflow {
+            disposition = Disposition::Fail(too_much_held(&ending, overflow));
         } else if waits && !matches!(disposition, Disposition::Fail(_)) {
             // A finish reason and then silence is a complete answer, but it proves no tool call.
             disposition = unproven(&ending).map_or(disposition, Disposition::Fail);
@@ -313,7 +339,7 @@ impl Guard {
         // Behind a held call, the provider's error passes in place of the call, where it suffices.
         let is_clean = self.profile.error_end(framing) == ErrorEnd::Clean;
         let instead =
-            self.fault.filter(|_| waits && is_clean && !torn && !lacks_end && !overflowed);
+            self.fault.filter(|_| waits && is_clean && !torn && !lacks_end && overflow.is_none());
         let rest = instead.map_or(rest, |(from, to)| {
             let at = |place: u64| usize::try_from(place.saturating_sub(passed)).unwrap_or(0);
             let mut error = self.held.split_off(at(from).min(self.held.len()));
@@ -376,6 +402,10 @@ impl Guard {
                     *word = Some((start, *boundary));
                 }
             }
+            // There may be calls among what is not followed.
+            if mark.has_excess() && terms.tool_calls != ToolCalls::Pass {
+                gate.closed.get_or_insert((start, *boundary));
+            }
             *calls_left |= gate.has_calls && gate.closed.is_none();
             if let Some(extra) = extra.as_mut().filter(|_| mark.has_word()) {
                 extra.frames.push((start, *boundary));
@@ -389,6 +419,12 @@ impl Guard {
         if whole > 0 && !opaque {
             *boundary = (*boundary).max(base + whole as u64);
         }
+    }
+
+    /// Lets held calls leave.
+    fn open_gate(&mut self) {
+        self.calls_left |= self.gate.has_calls;
+        self.gate.release();
     }
 
     fn judge(&mut self, proven: bool) -> Next {
@@ -407,7 +443,7 @@ impl Guard {
             return match self.watcher.so_far() {
                 Some(ending) if failure(&ending, self.terms).is_some() => Next::Fail,
                 Some(_) | None => {
-                    self.gate.release();
+                    self.open_gate();
                     Next::Go
                 }
             };
@@ -521,8 +557,10 @@ fn harmless(is_start: bool, held: &[u8], chunk: &[u8]) -> usize {
     let (mut is_data, mut line) = (!is_start, 0);
     for (at, byte) in held.iter().chain(chunk).enumerate() {
         match byte {
-            b'\n' if is_data => return at,
-            b'\n' => (is_data, line) = (false, at + 1),
+            b'\r' | b'\n' if is_data => return at,
+            b'\r' | b'\n' => (is_data, line) = (false, at + 1),
+            // A byte-order mark is not part of a line.
+            0xef | 0xbb | 0xbf if at == line && at < 3 => line = at + 1,
             // No other field of an event begins with this letter.
             b'd' if at == line => is_data = true,
             _ => {}
@@ -531,18 +569,28 @@ fn harmless(is_start: bool, held: &[u8], chunk: &[u8]) -> usize {
     held.len() + chunk.len()
 }
 
-fn too_much_held(ending: &Ending) -> crate::disposition::Failure {
-    crate::disposition::Failure {
-        status: 400,
-        code: "endstop_too_much_held",
-        message: format!(
-            "endstop: more than {} MiB arrived before the tool call was complete. The tool call was \
-             not passed on. Ask for smaller arguments.",
-            HELD >> 20
+fn too_much_held(ending: &Ending, overflow: Overflow) -> crate::disposition::Failure {
+    let (status, code, message, repeats) = match overflow {
+        Overflow::Held => (
+            400,
+            "endstop_too_much_held",
+            format!(
+                "endstop: more than {} MiB arrived before the tool call was complete. The tool call was \
+                 not passed on. Ask for smaller arguments.",
+                HELD >> 20
+            ),
+            true,
         ),
-        reason: ending.reason,
-        repeats: true,
-    }
+        Overflow::Memory => (
+            503,
+            "endstop_no_memory",
+            "endstop: the gateway has no memory left to hold the tool call until it is complete \
+             (request_memory). The tool call was not passed on. Try again in a few seconds."
+                .to_owned(),
+            false,
+        ),
+    };
+    crate::disposition::Failure { status, code, message, reason: ending.reason, repeats }
 }
 
 impl Gate {
@@ -710,6 +758,38 @@ mod tests {
 
     fn left(text: &str) -> (Next, String) {
         (Next::Go, text.to_owned())
+    }
+
+    #[test]
+    fn the_end_of_a_data_line_stays_behind() {
+        for (text, leaves) in [
+            ("data: {}\n", 8),
+            ("data: {}\r\n", 8),
+            ("data: {}\r", 8),
+            ("event: x\r\ndata: {}\r\n", 18),
+            ("event: x\rdata: {}\r", 17),
+            ("\u{feff}data: {}\n", 11),
+            (": comment\n\n", 11),
+        ] {
+            assert_eq!(harmless(true, b"", text.as_bytes()), leaves, "{text:?}");
+            let (held, chunk) = text.split_at(3);
+            assert_eq!(harmless(true, held.as_bytes(), chunk.as_bytes()), leaves, "{text:?}");
+        }
+        assert_eq!(harmless(false, b"", b"of a data line}\r\n"), 15);
+    }
+
+    #[test]
+    fn a_call_in_a_choice_that_is_not_followed_does_not_leave() {
+        let mut guard = plain(ToolCalls::Gate);
+        let most = endstop::Limits::default().choices as u32;
+        for choice in 0..most {
+            let text = format!(
+                "data: {{\"choices\":[{{\"index\":{choice},\"delta\":{{\"content\":\"a\"}}}}]}}\n\n"
+            );
+            assert_eq!(push(&mut guard, &text), left(&text));
+        }
+        assert_eq!(push(&mut guard, &piece(most, 0, "f", "{}")).1, "");
+        assert_eq!(push(&mut guard, &said(most, "tool_calls")).1, "");
     }
 
     #[test]

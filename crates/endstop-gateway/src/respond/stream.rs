@@ -25,6 +25,7 @@ use crate::client::headers::{encodings, text};
 use crate::config::{Config, Mode};
 use crate::disposition::Disposition;
 use crate::exchange::Exchange;
+use crate::memory::Reserved;
 use crate::upstream::{Part, ResponseBody};
 use crate::watch::GuardAction;
 
@@ -50,8 +51,6 @@ pub struct Abort;
 struct Timers {
     /// Between two bytes of the upstream.
     idle: Duration,
-    /// For the whole stream.
-    total: Duration,
     /// For an end marker after the finish reason.
     proof: Duration,
     /// For held frames, until something is sent to keep the client waiting.
@@ -65,7 +64,6 @@ impl Timers {
         let limits = &config.limits;
         Self {
             idle: limits.idle,
-            total: limits.total,
             proof: limits.proof,
             keep_waiting: limits.keep_waiting,
             heartbeat: config.heartbeat.filter(|_| guards),
@@ -74,8 +72,7 @@ impl Timers {
 
     /// Returns the time until the first look at the clock.
     fn shortest(&self) -> Duration {
-        let limit = self.idle.min(self.total);
-        self.heartbeat.map_or(limit, |heartbeat| limit.min(heartbeat))
+        self.heartbeat.map_or(self.idle, |heartbeat| self.idle.min(heartbeat))
     }
 }
 
@@ -92,7 +89,8 @@ struct Inner {
     first: Bytes,
     exchange: Box<Exchange>,
     timers: Timers,
-    began: Instant,
+    /// Time by which the response must have ended.
+    deadline: Instant,
     last_byte: Instant,
     last_sent: Instant,
     /// Time between the last two pieces.
@@ -106,6 +104,8 @@ struct Inner {
     held_since: Option<Instant>,
     timer: Pin<Box<Sleep>>,
     state: State,
+    /// Counts the bytes that the guard holds.
+    memory: Reserved,
     tell: bool,
     reset: Option<Arc<Peer>>,
     waker: Option<Waker>,
@@ -178,15 +178,18 @@ impl Stream {
             headers.remove(header::CONTENT_LENGTH);
         }
         let timers = Timers::new(&settings.config, guards);
+        let memory = exchange.shared().memory.begin();
         let now = Instant::now();
+        let first_look = (now + timers.shortest()).min(exchange.deadline());
+        let timer = Box::pin(tokio::time::sleep_until(first_look));
         let stream = Self(Mutex::new(Inner {
             upstream: Some(upstream),
             guard: Some(guard),
             decoding: Decoding::Unknown(encoding),
             first,
+            deadline: exchange.deadline(),
             exchange,
             timers,
-            began: now,
             last_byte: now,
             last_sent: now,
             last_gap: Duration::MAX,
@@ -194,8 +197,9 @@ impl Stream {
             gathering_since: None,
             waits_since: None,
             held_since: None,
-            timer: Box::pin(tokio::time::sleep(timers.shortest())),
+            timer,
             state: State::Flowing,
+            memory,
             tell: tell && guards,
             reset,
             waker: None,
@@ -424,9 +428,14 @@ impl Inner {
 
     /// Gives a piece to the guard.
     fn hand_on(&mut self, bytes: &Bytes, out: &mut Pieces) {
-        let guard = self.guard.as_mut();
-        let next = guard.map(|guard| guard.push(bytes, &mut |bytes| out.push(bytes)));
-        self.follow(next.unwrap_or(Next::Go), out);
+        let Some(guard) = &mut self.guard else { return };
+        let mut next = guard.push(bytes, &mut |bytes| out.push(bytes));
+        let limit = self.exchange.settings().config.limits.request_memory;
+        if next != Next::Fail && self.memory.follow(guard.held_bytes(), limit).is_err() {
+            guard.set_out_of_memory();
+            next = Next::Fail;
+        }
+        self.follow(next, out);
     }
 
     fn is_decoding(&self) -> bool {
@@ -481,7 +490,7 @@ impl Inner {
     /// Finds out what a time was for, and sets the next.
     fn look_at_clock(&mut self, out: &mut Pieces) {
         let now = Instant::now();
-        if now >= self.began + self.timers.total {
+        if now >= self.deadline {
             return self.end(TransportEnd::TimedOut(Timer::Total), out);
         }
         if now >= self.last_byte + self.timers.idle {
@@ -506,7 +515,7 @@ impl Inner {
     }
 
     fn next_look(&self, now: Instant) -> Instant {
-        let mut next = (self.began + self.timers.total).min(self.last_byte + self.timers.idle);
+        let mut next = self.deadline.min(self.last_byte + self.timers.idle);
         if let Some(since) = self.waits_since {
             next = next.min(since + self.timers.proof);
         }

@@ -3,12 +3,14 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use endstop::provider::Auth;
-use endstop::{Ending, Record};
+use endstop::{Ending, Record, Said};
 use hyper::header::{HeaderMap, HeaderName, HeaderValue};
 use hyper::http::uri::PathAndQuery;
 use hyper::{Uri, header};
 
 use crate::client::headers::own;
+use crate::config::Secret;
+use crate::path::decode_once;
 
 /// Length of the shortest secret that is looked for. Shorter ones occur in ordinary words.
 const SHORTEST: usize = 8;
@@ -25,6 +27,8 @@ static NAMES: [HeaderName; 4] =
 pub(crate) struct SecretsShown {
     headers: Vec<HeaderValue>,
     target: Option<PathAndQuery>,
+    /// The gateway's own key, if it was sent in place of the caller's.
+    own_key: Option<Secret>,
 }
 
 impl std::fmt::Debug for SecretsShown {
@@ -35,7 +39,12 @@ impl std::fmt::Debug for SecretsShown {
 
 impl SecretsShown {
     /// Returns the secrets of a request's head; `auth` is the way to show a key to its provider.
-    pub(crate) fn new(headers: &HeaderMap, uri: &Uri, auth: Auth) -> Self {
+    pub(crate) fn new(
+        headers: &HeaderMap,
+        uri: &Uri,
+        auth: Auth,
+        own_key: Option<&Secret>,
+    ) -> Self {
         let own = match auth {
             Auth::Header(name) | Auth::HeaderOrQuery(name, _) => Some(name),
             Auth::Bearer | Auth::SigV4 | Auth::Open => None,
@@ -44,7 +53,11 @@ impl SecretsShown {
         let is_secret =
             |name: &HeaderName| NAMES.contains(name) || own.is_some_and(|own| name == own);
         let secret = headers.iter().filter(|(name, _)| is_secret(name));
-        Self { headers: secret.map(|(_, value)| value.clone()).collect(), target }
+        Self {
+            headers: secret.map(|(_, value)| value.clone()).collect(),
+            target,
+            own_key: own_key.cloned(),
+        }
     }
 
     /// Masks the secrets in a record: in the texts that come from the provider.
@@ -55,8 +68,18 @@ impl SecretsShown {
         }
     }
 
-    /// Masks the secrets in the provider's error. Its message is removed, unless the operator wants it.
-    pub(crate) fn mask_error(&self, ending: &mut Ending, messages: Messages) {
+    /// Masks the secrets in what the provider sent. The message of its error is removed, unless the
+    /// operator wants it.
+    pub(crate) fn mask_ending(&self, ending: &mut Ending, messages: Messages) {
+        // A known finish reason quotes nothing.
+        if ending.reason.is_success() {
+            return;
+        }
+        for choice in &mut ending.choices {
+            self.mask_said(&mut choice.said, &mut choice.sentence);
+        }
+        self.mask_said(&mut ending.said, &mut ending.sentence);
+        self.mask(&mut ending.model);
         let Some(fault) = &mut ending.fault else { return };
         // The sentence may quote the title of a page.
         if let (true, Some(title)) = (fault.form.is_foreign(), &fault.message) {
@@ -70,12 +93,32 @@ impl SecretsShown {
         self.mask(&mut fault.code);
     }
 
+    fn mask_said(&self, said: &mut Option<Said>, sentence: &mut String) {
+        if let Some(said) = said {
+            self.mask_text(&mut said.word);
+        }
+        self.mask_text(sentence);
+    }
+
     fn mask(&self, text: &mut Option<String>) {
-        let Some(text) = text.as_mut().filter(|text| text.len() >= SHORTEST) else { return };
+        if let Some(text) = text {
+            self.mask_text(text);
+        }
+    }
+
+    fn mask_text(&self, text: &mut String) {
+        if text.len() < SHORTEST {
+            return;
+        }
         self.for_each(&mut |secret| {
             // Most texts are shorter than a key.
             if (SHORTEST..=text.len()).contains(&secret.len()) && text.contains(secret) {
                 *text = text.replace(secret, MASK);
+            }
+            // Texts are cut to a length, and the cut may be inside of a secret.
+            if let Some(start) = start_at_end(text, secret) {
+                text.truncate(start);
+                text.push_str(MASK);
             }
         });
     }
@@ -85,7 +128,15 @@ impl SecretsShown {
             visit_parts(value, visit);
         }
         let query = self.target.iter().filter_map(|target| target.query());
-        query.flat_map(|query| query.split('&')).filter_map(value_of).for_each(visit);
+        for value in query.flat_map(|query| query.split('&')).filter_map(value_of) {
+            visit(value);
+            if let Some(decoded) = decode_once(value) {
+                visit(&decoded);
+            }
+        }
+        if let Some(key) = &self.own_key {
+            visit(key.expose());
+        }
     }
 }
 
@@ -96,6 +147,13 @@ pub(crate) enum Messages {
     Removed,
     /// The operator wants them.
     Kept,
+}
+
+/// Returns where the beginning of a secret stands at the end of a text.
+fn start_at_end(text: &str, secret: &str) -> Option<usize> {
+    let head = secret.get(..SHORTEST)?;
+    let start = text.rfind(head)?;
+    secret.starts_with(text.get(start..)?).then_some(start)
 }
 
 /// Visits the parts of a header that are secret by themselves: the value, a token without its scheme, the
@@ -129,8 +187,9 @@ mod tests {
         headers.insert("authorization", "Basic dXNlci1uYW1lOm9wZW4tc2VzYW1l".parse().unwrap());
         headers.insert("cookie", "a=b; session=crumbly-cookie".parse().unwrap());
         headers.insert("x-api-key", "plain-secret".parse().unwrap());
-        let uri = "/v1/x?alt=sse&key=query-secret".parse().unwrap();
-        let shown = SecretsShown::new(&headers, &uri, Auth::Header("x-api-key"));
+        let uri = "/v1/x?alt=sse&key=query-secret&token=a%2Bsecret%2Fvalue".parse().unwrap();
+        let own = Secret::new("key-of-the-gateway".to_owned());
+        let shown = SecretsShown::new(&headers, &uri, Auth::Header("x-api-key"), Some(&own));
         for secret in [
             "dXNlci1uYW1lOm9wZW4tc2VzYW1l",
             "user-name:open-sesame",
@@ -138,12 +197,17 @@ mod tests {
             "crumbly-cookie",
             "plain-secret",
             "query-secret",
+            "a+secret/value",
+            "key-of-the-gateway",
         ] {
             let mut text = Some(format!("the key {secret} is wrong"));
             shown.mask(&mut text);
             assert!(!text.as_ref().unwrap().contains(secret), "{text:?}");
             assert!(text.unwrap().starts_with("the key [key]"));
         }
+        let mut text = Some("cut in a text: key-of-the-g".to_owned());
+        shown.mask(&mut text);
+        assert_eq!(text.unwrap(), "cut in a text: [key]");
         let mut text = Some("sse was asked for".to_owned());
         shown.mask(&mut text);
         assert_eq!(text.unwrap(), "sse was asked for");

@@ -328,6 +328,41 @@ async fn row_37_upgrades_are_not_passed_on() {
     field.finish().await;
 }
 
+/// A response is not over when the protocol has all of it, but when it has left.
+#[tokio::test]
+async fn a_large_response_to_a_chunked_request_reaches_a_slow_client_whole() {
+    let field = Field::start().await;
+    let text = "x".repeat(7 << 20);
+    let body = format!(
+        "{{\"choices\":[{{\"message\":{{\"content\":\"{text}\"}},\"finish_reason\":\"stop\"}}]}}"
+    );
+    let size = body.len();
+    field.sim.replay(
+        "large",
+        Reply {
+            status: 200,
+            headers: vec![("content-type".to_owned(), "application/json".to_owned())],
+            body: vec![body.into_bytes()],
+            sized: true,
+            end: ReplyEnd::Whole,
+        },
+    );
+    let asked = r#"{"model":"large","messages":[]}"#;
+    let request = format!(
+        "POST /openai/v1/chat/completions HTTP/1.1\r\nhost: x\r\nx-sim-replay: large\r\n\
+         transfer-encoding: chunked\r\n\r\n{:x}\r\n{asked}\r\n0\r\n\r\n",
+        asked.len()
+    );
+    field.admit(1);
+    let mut client = Client::connect(field.address).await;
+    client.send(request).await;
+    client.head().await;
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    let response = client.finish().await;
+    assert_eq!((response.status, response.body.len(), response.end), (200, size, End::Clean));
+    field.finish().await;
+}
+
 /// Java's client offers HTTP/2 on every new connection without TLS.
 #[tokio::test]
 async fn an_offer_of_http_2_is_ignored() {
