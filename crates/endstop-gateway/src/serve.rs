@@ -353,7 +353,7 @@ fn slow_request() -> Refused {
 fn broken_upload() -> Refused {
     let message = "endstop: the body of the request broke off, or came too slowly (client_read, \
                    body_rate)";
-    Refused::new(StatusCode::BAD_REQUEST, "endstop_bad_request", message)
+    Refused::new(StatusCode::REQUEST_TIMEOUT, "endstop_slow_request", message)
 }
 
 /// Returns the error for an upstream that did not answer, and ends the exchange.
