@@ -19,10 +19,11 @@ use axum::{Json, Router};
 use bytes::Bytes;
 use endstop_store::view::EndingView;
 use endstop_store::{Backend, Error as StoreError};
-use futures_util::stream::{self, Stream};
+use futures_util::stream::{self, Stream, StreamExt as _};
 use hyper::Version;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
 use serde_json::{Value, json};
+use tokio::sync::Semaphore;
 use tokio::sync::broadcast::error::RecvError;
 use tower_service::Service as _;
 
@@ -46,7 +47,12 @@ pub struct Admin {
     pub ready: Arc<AtomicBool>,
     /// Whether only this machine can reach the listener.
     pub local: bool,
+    /// Readers of the tail that may come.
+    pub tails: Arc<Semaphore>,
 }
+
+/// Readers of the tail at once. Fewer than connections, so that health checks are answered.
+pub(crate) const TAILS: usize = 64;
 
 /// Serves one request.
 pub(crate) async fn serve(
@@ -288,7 +294,15 @@ async fn tail(State(admin): State<Admin>, asking: Asking) -> Response {
         Ok(wanted) => wanted,
         Err(message) => return wrong(StatusCode::BAD_REQUEST, &message),
     };
-    Sse::new(records(admin, wanted)).keep_alive(KeepAlive::default()).into_response()
+    let Ok(permit) = admin.tails.clone().try_acquire_owned() else {
+        let message = format!("{TAILS} others read the tail: end one of them first");
+        return wrong(StatusCode::SERVICE_UNAVAILABLE, &message);
+    };
+    let records = records(admin, wanted).map(move |record| {
+        let _permit = &permit;
+        record
+    });
+    Sse::new(records).keep_alive(KeepAlive::default()).into_response()
 }
 
 fn records(admin: Admin, wanted: Wanted) -> impl Stream<Item = Result<Event, Infallible>> {

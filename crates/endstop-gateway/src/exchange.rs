@@ -170,6 +170,11 @@ impl Exchange {
         self.began + self.settings.config.limits.total
     }
 
+    /// Hides the gateway's own key in a plain response.
+    pub(crate) fn hide_own_key(&self, headers: &mut HeaderMap, body: Bytes) -> Bytes {
+        self.secrets.hide_own_key(headers, body)
+    }
+
     /// Returns the facts about the request.
     pub(crate) fn info(&self) -> &RequestInfo {
         &self.info

@@ -13,10 +13,10 @@ use hyper::body::Incoming;
 use hyper::service::{Service, service_fn};
 use hyper::{Request, Response};
 use tokio::net::TcpListener;
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 use tokio_rustls::TlsAcceptor;
 
-use crate::admin::{self, Admin};
+use crate::admin::{self, Admin, TAILS};
 use crate::client::body::Answer;
 use crate::client::connection::{Busy, Peer};
 use crate::config::{Config, Limits, is_loopback};
@@ -170,7 +170,8 @@ impl Gateway {
         let (stop_operators, operators_stop) = watch::channel(());
         let operators = admin.map(|(listener, address)| {
             let (local, ready) = (is_loopback(address), ready.clone());
-            let admin = Admin { shared: shared.clone(), ready, local };
+            let tails = Arc::new(Semaphore::new(TAILS));
+            let admin = Admin { shared: shared.clone(), ready, local, tails };
             let acceptor = Acceptor {
                 services: Operators { shared: shared.clone(), router: admin::router(admin) },
                 open: Arc::default(),

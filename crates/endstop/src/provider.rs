@@ -744,6 +744,26 @@ pub fn by_host(host: &str) -> Option<&'static Provider> {
     ALL.iter().copied().find(|provider| provider.serves_from(host))
 }
 
+/// Parts of a path before an API that many servers offer beside their own.
+const API_ROOTS: &[&str] = &["v1", "api", "anthropic", "openai"];
+
+/// Returns the wire of an API that many servers offer beside their own: Anthropic's Messages, and OpenAI's
+/// chat, completions and Responses. The path of such an API follows a root such as `/v1`.
+pub(crate) fn offered_by_many(path: &str) -> Option<&'static Profile> {
+    let mut api = path;
+    for (at, _) in path.match_indices('/') {
+        let (before, rest) = path.split_at_checked(at)?;
+        let root = before.rsplit('/').next()?;
+        if API_ROOTS.iter().any(|known| known.eq_ignore_ascii_case(root)) {
+            api = rest;
+        }
+    }
+    let segments = |path: &str| path.trim_matches('/').split('/').count();
+    let is_whole = |pattern: &str| segments(pattern) == segments(api) && holds(api, pattern);
+    let mut wires = [GENERIC, &OPENAI, &ANTHROPIC].into_iter().flat_map(Provider::wires);
+    wires.find(|wire| wire.paths.iter().any(|pattern| is_whole(pattern)))
+}
+
 /// Returns the wire that serves this path if the provider is unknown.
 #[must_use]
 pub fn by_path(path: &str) -> Option<&'static Profile> {

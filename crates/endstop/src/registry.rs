@@ -433,17 +433,24 @@ impl Registry {
         self.correct(entry, wire)
     }
 
-    /// Returns the wire with which the provider of these clues serves their path, or `None` if none
-    /// of its wires does.
+    /// Returns the wire with which the provider of these clues serves their path, or `None` if the path
+    /// is not one of a model. Many servers offer another provider's API beside their own, such as
+    /// Anthropic's Messages; its wire is then the other provider's.
     #[must_use]
     pub fn serving(&self, clues: &Clues<'_>) -> Option<Wire> {
         let entry = self.get(clues.provider, "");
         let built_in = || provider::by_id(clues.provider).map(Like::Provider);
         let like = entry.map(|entry| entry.like).or_else(built_in)?;
-        let wire = clues.versioned(like.wire_for_path(clues.bare_path())?.into());
+        let path = clues.bare_path();
+        let own = like.wire_for_path(path);
+        let wire = clues.versioned(own.or_else(|| provider::offered_by_many(path))?.into());
         Some(match entry {
             Some(entry) => self.correct(entry, wire),
-            None => wire,
+            None if own.is_some() => wire,
+            None => {
+                let provider = Some(clues.provider.to_owned());
+                wire.corrected(Corrections { provider, ..Corrections::default() })
+            }
         })
     }
 
@@ -493,6 +500,42 @@ mod tests {
             (provider, dialect, guessed),
             "{clues:?}"
         );
+    }
+
+    /// Ollama and LM Studio serve Anthropic's Messages, Groq serves OpenAI's Responses.
+    #[test]
+    fn apis_that_many_servers_offer_are_known_everywhere() {
+        let registry = Registry::default();
+        let dialect = |provider: &str, path: &str| {
+            let clues = Clues { provider, path, ..Clues::default() };
+            let wire = registry.serving(&clues)?;
+            assert_eq!(wire.provider(), provider);
+            Some(wire.profile.dialect.id)
+        };
+        let servers = ["ollama", "lmstudio", "vllm", "groq", "openrouter", "deepseek", "cohere"];
+        for provider in servers {
+            for (path, id) in [
+                ("/v1/messages", "anthropic-messages"),
+                ("/anthropic/v1/messages?beta=true", "anthropic-messages"),
+                ("/messages", "anthropic-messages"),
+                ("/v1/responses", "openai-responses"),
+                ("/v1/chat/completions", "openai-chat"),
+            ] {
+                assert_eq!(dialect(provider, path), Some(id), "{provider} {path}");
+            }
+            for path in [
+                "/v1/threads/thread_1/messages",
+                "/v1/messages/count_tokens",
+                "/v1/messages/batches",
+                "/v1/models",
+                "/v1/files",
+                "/inbox/messages",
+            ] {
+                assert_eq!(dialect(provider, path), None, "{provider} {path}");
+            }
+        }
+        assert_eq!(dialect("openai", "/v1/messages"), Some("anthropic-messages"));
+        assert_eq!(dialect("openai", "/v1/threads/thread_1/messages"), None);
     }
 
     #[test]
@@ -819,7 +862,9 @@ like = "anthropic-messages"
         assert_eq!(serving("all", "/v1/responses?x=1"), Some(all("openai-responses")));
         assert_eq!(serving("all", "/v1/models"), None);
         assert_eq!(serving("one", "/v1/messages"), Some(one));
-        assert_eq!(serving("one", "/v1/responses"), None);
+        // An API that many servers offer is read, whatever it is like.
+        let offered = ("one".to_owned(), "openai-responses");
+        assert_eq!(serving("one", "/v1/responses"), Some(offered));
         assert_eq!(serving("nobody", "/v1/responses"), None);
         assert_eq!(registry.get("one", "").unwrap().like.provider().id, "anthropic");
     }

@@ -107,6 +107,7 @@ fn is_dropped(name: &HeaderName) -> bool {
             | "transfer-encoding"
             | "upgrade"
             | "keep-alive"
+            | "http2-settings"
             | "proxy-connection"
     ) || name.as_str().starts_with(own::PREFIX)
         // Some servers read them as if they had a hyphen.

@@ -38,6 +38,8 @@ pub struct Guard {
     capped: bool,
     /// Whether the bytes are compressed: nothing can be put in between them.
     opaque: bool,
+    /// Whether the decoded copy of compressed bytes is inside of a frame.
+    in_frame: bool,
     /// Bytes that have not been passed on.
     held: BytesMut,
     /// More is held than can be.
@@ -133,6 +135,7 @@ impl Guard {
             terms,
             capped: false,
             opaque: false,
+            in_frame: false,
             held: BytesMut::new(),
             overflow: None,
             received: 0,
@@ -189,6 +192,10 @@ impl Guard {
     /// Reads a part of the decoded copy of bytes that are pushed next.
     pub fn read_copy(&mut self, copy: &[u8]) {
         self.read(copy);
+        if !copy.is_empty() {
+            let in_frame = self.watcher.whole() < copy.len();
+            self.in_frame = in_frame && self.watcher.form() != Form::Body;
+        }
     }
 
     /// Stops reading for good: the copy cannot be decoded, or is too large.
@@ -215,8 +222,10 @@ impl Guard {
             return Next::Go;
         }
         if self.opaque {
-            // The bytes that were read are not the bytes that leave.
-            self.boundary = self.received;
+            // The bytes that were read are not the bytes that leave. Those of an unfinished frame stay.
+            if !self.in_frame {
+                self.boundary = self.received;
+            }
             if let Some((from, _)) = &mut self.gate.closed {
                 *from = (*from).min(start);
             }
@@ -323,7 +332,8 @@ impl Guard {
         };
         let is_torn = self.gate.closed.is_some_and(|(from, _)| passed > from);
         // The end of the bytes completed the provider's own error.
-        let last_word = self.fault.is_none() && ending.fault.is_some() && !waits && !self.opaque;
+        let own_error = ending.fault.as_ref().is_some_and(|fault| !fault.form.is_foreign());
+        let last_word = self.fault.is_none() && own_error && !waits && !self.opaque;
         let whole = usize::try_from(self.boundary.saturating_sub(passed)).unwrap_or(0);
         let rest = if waits || self.opaque {
             Bytes::new()
@@ -480,10 +490,10 @@ impl Guard {
             return from;
         }
         let tail = self.received - self.boundary;
-        if tail <= TAIL as u64 {
+        if tail <= TAIL as u64 || self.opaque {
             return self.boundary;
         }
-        if self.framing() != Framing::Sse || self.opaque {
+        if self.framing() != Framing::Sse {
             return self.received;
         }
         let passed = self.received - chunk.len() as u64 - self.held.len() as u64;
@@ -777,6 +787,31 @@ mod tests {
             assert_eq!(harmless(true, held.as_bytes(), chunk.as_bytes()), leaves, "{text:?}");
         }
         assert_eq!(harmless(false, b"", b"of a data line}\r\n"), 15);
+    }
+
+    #[test]
+    fn events_behind_something_else_do_not_leave() {
+        for lead in ["<!-- proxy -->\n\n", "\u{1f}\n\n", "{}\n\n"] {
+            let (out, failure, _) =
+                run(plain(ToolCalls::Gate), &[lead.as_bytes(), call().as_bytes()]);
+            assert!(failure.is_some() && !out.contains("arguments"), "{out}");
+        }
+    }
+
+    #[test]
+    fn the_bytes_of_an_unfinished_frame_stay_where_they_are_compressed() {
+        let mut guard = plain(ToolCalls::Gate);
+        guard.set_opaque();
+        guard.read_copy(TEXT.trim_end().as_bytes());
+        assert_eq!(push(&mut guard, "1"), left(""));
+        guard.read_copy(b"\n");
+        assert_eq!(push(&mut guard, "2"), left(""));
+        guard.read_copy(b"\n");
+        assert_eq!(push(&mut guard, "3"), left("123"));
+        guard.read_copy(call().trim_end().as_bytes());
+        assert_eq!(push(&mut guard, "4"), left(""));
+        guard.read_copy(b"\n\n");
+        assert_eq!(push(&mut guard, "5"), left(""));
     }
 
     #[test]

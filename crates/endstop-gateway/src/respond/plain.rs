@@ -23,6 +23,7 @@ pub(super) async fn respond(
     close: TransportEnd,
 ) -> Response<Answer> {
     let ending = judge(&exchange, &headers, &bytes, close).await;
+    let bytes = exchange.hide_own_key(&mut headers, bytes);
     let terms = exchange.terms();
     let disposition = disposition(&ending, terms, Some(status.as_u16()));
     let action = match &disposition {

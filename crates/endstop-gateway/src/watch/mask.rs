@@ -2,6 +2,7 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
 use endstop::provider::Auth;
 use endstop::{Ending, Record, Said};
 use hyper::header::{HeaderMap, HeaderName, HeaderValue};
@@ -58,6 +59,26 @@ impl SecretsShown {
             target,
             own_key: own_key.cloned(),
         }
+    }
+
+    /// Hides the gateway's own key in what a provider sends back: it is not the caller's.
+    pub(crate) fn hide_own_key(&self, headers: &mut HeaderMap, body: Bytes) -> Bytes {
+        let Some(key) = self.own_key.as_ref().map(|key| key.expose().as_bytes()) else {
+            return body;
+        };
+        let shows = |bytes: &[u8]| memchr::memmem::find(bytes, key).is_some();
+        for value in headers.values_mut().filter(|value| shows(value.as_bytes())) {
+            *value = HeaderValue::from_static(MASK);
+        }
+        if key.is_empty() || !shows(&body) {
+            return body;
+        }
+        // As long as it was, so that lengths stay true.
+        let mut hidden = body.to_vec();
+        for at in memchr::memmem::find_iter(&body, key) {
+            hidden.iter_mut().skip(at).take(key.len()).for_each(|byte| *byte = b'*');
+        }
+        hidden.into()
     }
 
     /// Masks the secrets in a record: in the texts that come from the provider.
@@ -180,6 +201,21 @@ fn value_of(pair: &str) -> Option<&str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_own_key_is_hidden_from_callers() {
+        let own = Secret::new("key-of-the-gateway".to_owned());
+        let uri = "/v1/x".parse().unwrap();
+        let shown = SecretsShown::new(&HeaderMap::new(), &uri, Auth::Bearer, Some(&own));
+        let mut headers = HeaderMap::new();
+        headers.insert("x-request-id", "of key-of-the-gateway".parse().unwrap());
+        headers.insert("x-other", "kept".parse().unwrap());
+        let body = Bytes::from_static(b"wrong: key-of-the-gateway, key-of-the-gateway");
+        let hidden = shown.hide_own_key(&mut headers, body);
+        assert_eq!(hidden, "wrong: ******************, ******************");
+        assert_eq!(headers["x-request-id"], MASK);
+        assert_eq!(headers["x-other"], "kept");
+    }
 
     #[test]
     fn exact_secrets_are_masked_wherever_they_were_shown() {

@@ -237,6 +237,9 @@ struct Candidate<'a> {
     content: Loose<Content<'a>>,
     #[serde(borrow)]
     finish_reason: Scalar<'a>,
+    /// Another spelling, which clients read too.
+    #[serde(borrow, rename = "finish_reason")]
+    snake_finish_reason: Scalar<'a>,
     #[serde(borrow)]
     finish_message: Text<'a>,
     #[serde(borrow)]
@@ -260,6 +263,9 @@ struct Part<'a> {
     thought: Flag,
     #[serde(borrow)]
     function_call: Option<Loose<FunctionCall<'a>>>,
+    /// Another spelling, which clients read too.
+    #[serde(borrow, rename = "function_call")]
+    snake_call: Option<Loose<FunctionCall<'a>>>,
     #[serde(borrow)]
     thought_signature: Text<'a>,
 }
@@ -386,7 +392,7 @@ fn read_candidate(choice: u32, candidate: &Candidate<'_>, out: &mut EventSink<'_
     }
     out.resume_token(choice, &candidate.continuation_token);
     read_ratings(Some(choice), &candidate.safety_ratings, out);
-    if let Some(word) = candidate.finish_reason.said() {
+    if let Some(word) = candidate.finish_reason.said().or(candidate.snake_finish_reason.said()) {
         out.detail(Some(choice), "finishMessage", &candidate.finish_message);
         if !candidate.continuation_token.is_empty() {
             out.detail(Some(choice), "continuationToken", "present");
@@ -396,13 +402,16 @@ fn read_candidate(choice: u32, candidate: &Candidate<'_>, out: &mut EventSink<'_
 }
 
 fn read_part(choice: u32, part: &Part<'_>, out: &mut EventSink<'_, '_>) {
-    if let Some(call) = &part.function_call {
+    for call in part.function_call.iter().chain(&part.snake_call) {
         read_call(choice, call, out);
     }
     match &part.text {
         Some(text) if part.thought.0 => out.reasoning(choice, text),
         Some(text) => out.text(choice, text),
-        None if part.function_call.is_none() && part.thought_signature.is_empty() => {
+        None if part.function_call.is_none()
+            && part.snake_call.is_none()
+            && part.thought_signature.is_empty() =>
+        {
             out.emit(Event::OtherContent { choice, kind: "part" });
         }
         None => {}
