@@ -45,6 +45,12 @@ impl Reserved {
         if used.saturating_add(bytes) > limit { Err(Full) } else { Ok(()) }
     }
 
+    /// Reports whether a response that holds so much now is counted otherwise than it should be.
+    #[inline]
+    pub(crate) fn is_behind(&self, bytes: usize) -> bool {
+        bytes > UNCOUNTED || self.bytes > 0
+    }
+
     /// Reserves as much as a response holds now.
     pub(crate) fn follow(&mut self, bytes: usize, limit: usize) -> Result<(), Full> {
         let bytes = if bytes > UNCOUNTED { bytes } else { 0 };

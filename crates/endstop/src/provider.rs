@@ -744,17 +744,16 @@ pub fn by_host(host: &str) -> Option<&'static Provider> {
     ALL.iter().copied().find(|provider| provider.serves_from(host))
 }
 
-/// Parts of a path before an API that many servers offer beside their own.
-const API_ROOTS: &[&str] = &["v1", "api", "anthropic", "openai"];
-
 /// Returns the wire of an API that many servers offer beside their own: Anthropic's Messages, and OpenAI's
-/// chat, completions and Responses. The path of such an API follows a root such as `/v1`.
+/// chat, completions and Responses. The path of such an API follows a root: `/v1`, `/api`, or the id of a
+/// provider.
 pub(crate) fn offered_by_many(path: &str) -> Option<&'static Profile> {
     let mut api = path;
     for (at, _) in path.match_indices('/') {
         let (before, rest) = path.split_at_checked(at)?;
         let root = before.rsplit('/').next()?;
-        if API_ROOTS.iter().any(|known| known.eq_ignore_ascii_case(root)) {
+        let is_root = ["v1", "api"].iter().any(|known| known.eq_ignore_ascii_case(root));
+        if is_root || ALL.iter().any(|provider| provider.id.eq_ignore_ascii_case(root)) {
             api = rest;
         }
     }

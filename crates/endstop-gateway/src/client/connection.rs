@@ -180,21 +180,20 @@ impl Busy {
     }
 
     /// Tells that the client is to take in what was handed over.
+    #[inline]
     pub(crate) fn handed_over(&mut self) {
-        self.change(Sending::Unsent);
+        if let Protocol::Http2(sending @ Sending::Nothing) = &mut self.protocol {
+            *sending = Sending::Unsent;
+            self.peer.change(|streams| streams.unsent += 1);
+        }
     }
 
-    /// Tells that the client has taken in what was handed over, and more is wanted.
+    /// Tells that the protocol has taken in what was handed over, and wants more.
+    #[inline]
     pub(crate) fn asked(&mut self) {
-        self.change(Sending::Nothing);
-    }
-
-    fn change(&mut self, now: Sending) {
-        let Protocol::Http2(sending) = &mut self.protocol else { return };
-        match (std::mem::replace(sending, now), now) {
-            (Sending::Nothing, Sending::Unsent) => self.peer.change(|streams| streams.unsent += 1),
-            (Sending::Unsent, Sending::Nothing) => self.peer.change(|streams| streams.unsent -= 1),
-            (Sending::Nothing, Sending::Nothing) | (Sending::Unsent, Sending::Unsent) => {}
+        if let Protocol::Http2(sending @ Sending::Unsent) = &mut self.protocol {
+            *sending = Sending::Nothing;
+            self.peer.change(|streams| streams.unsent -= 1);
         }
     }
 }

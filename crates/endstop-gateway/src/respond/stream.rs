@@ -430,10 +430,12 @@ impl Inner {
     fn hand_on(&mut self, bytes: &Bytes, out: &mut Pieces) {
         let Some(guard) = &mut self.guard else { return };
         let mut next = guard.push(bytes, &mut |bytes| out.push(bytes));
-        let limit = self.exchange.settings().config.limits.request_memory;
-        if next != Next::Fail && self.memory.follow(guard.held_bytes(), limit).is_err() {
-            guard.set_out_of_memory();
-            next = Next::Fail;
+        if self.memory.is_behind(guard.held_bytes()) && next != Next::Fail {
+            let limit = self.exchange.settings().config.limits.request_memory;
+            if self.memory.follow(guard.held_bytes(), limit).is_err() {
+                guard.set_out_of_memory();
+                next = Next::Fail;
+            }
         }
         self.follow(next, out);
     }

@@ -237,9 +237,6 @@ struct Candidate<'a> {
     content: Loose<Content<'a>>,
     #[serde(borrow)]
     finish_reason: Scalar<'a>,
-    /// Another spelling, which clients read too.
-    #[serde(borrow, rename = "finish_reason")]
-    snake_finish_reason: Scalar<'a>,
     #[serde(borrow)]
     finish_message: Text<'a>,
     #[serde(borrow)]
@@ -392,7 +389,7 @@ fn read_candidate(choice: u32, candidate: &Candidate<'_>, out: &mut EventSink<'_
     }
     out.resume_token(choice, &candidate.continuation_token);
     read_ratings(Some(choice), &candidate.safety_ratings, out);
-    if let Some(word) = candidate.finish_reason.said().or(candidate.snake_finish_reason.said()) {
+    if let Some(word) = candidate.finish_reason.said() {
         out.detail(Some(choice), "finishMessage", &candidate.finish_message);
         if !candidate.continuation_token.is_empty() {
             out.detail(Some(choice), "continuationToken", "present");
