@@ -131,11 +131,12 @@ impl Body for Answer {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Abort>>> {
         let this = self.get_mut();
-        if let Some(busy) = &mut this.busy {
-            busy.asked();
-        }
+        let Some(busy) = this.busy.as_mut().filter(|busy| busy.is_http2()) else {
+            return this.kind.poll_frame(cx);
+        };
+        busy.asked();
         let polled = this.kind.poll_frame(cx);
-        if let (Poll::Ready(Some(Ok(_))), Some(busy)) = (&polled, &mut this.busy) {
+        if let Poll::Ready(Some(Ok(_))) = &polled {
             busy.handed_over();
         }
         polled

@@ -179,8 +179,13 @@ impl Busy {
         }
     }
 
-    /// Tells that the client is to take in what was handed over.
+    /// Reports whether the connection can have several requests under way.
     #[inline]
+    pub(crate) fn is_http2(&self) -> bool {
+        matches!(self.protocol, Protocol::Http2(_))
+    }
+
+    /// Tells that the client is to take in what was handed over.
     pub(crate) fn handed_over(&mut self) {
         if let Protocol::Http2(sending @ Sending::Nothing) = &mut self.protocol {
             *sending = Sending::Unsent;
@@ -189,7 +194,6 @@ impl Busy {
     }
 
     /// Tells that the protocol has taken in what was handed over, and wants more.
-    #[inline]
     pub(crate) fn asked(&mut self) {
         if let Protocol::Http2(sending @ Sending::Unsent) = &mut self.protocol {
             *sending = Sending::Nothing;
@@ -532,6 +536,7 @@ impl<S: Transport> ClientIo<S> {
     }
 
     /// Passes on the result of a write, and ends the connection if the client takes in nothing.
+    #[inline]
     fn poll_written<T>(
         &mut self,
         cx: &mut Context<'_>,

@@ -399,23 +399,23 @@ impl Guard {
             // The places of decoded frames say nothing about the bytes that leave.
             let end = if opaque { base } else { base + mark.end as u64 };
             let start = std::mem::replace(boundary, end);
-            let closed = gate.closed;
             // Most frames change nothing, and there may be many calls.
             if gate.seen.replace(mark.changes()) != Some(mark.changes()) {
+                let closed = gate.closed;
                 gate.has_calls = mark.has_calls();
                 if gate.has_calls {
                     gate.follow(&mark, (start, *boundary), terms.tool_calls);
                 } else {
                     gate.closed = None;
                 }
+                // There may be calls among what is not followed.
+                if mark.has_excess() && terms.tool_calls != ToolCalls::Pass {
+                    gate.closed = closed.or(gate.closed).or(Some((start, *boundary)));
+                }
                 let choices = mark.said();
                 if std::mem::replace(said, choices) != choices {
                     *word = Some((start, *boundary));
                 }
-            }
-            // There may be calls among what is not followed.
-            if mark.has_excess() && terms.tool_calls != ToolCalls::Pass {
-                gate.closed = closed.or(gate.closed).or(Some((start, *boundary)));
             }
             *calls_left |= gate.has_calls && gate.closed.is_none();
             if let Some(extra) = extra.as_mut().filter(|_| mark.has_word()) {

@@ -26,7 +26,9 @@ static NAMES: [HeaderName; 4] =
 /// The secrets that a request showed. They share the memory of the request's head.
 #[derive(Clone, Default)]
 pub(crate) struct SecretsShown {
-    headers: Vec<HeaderValue>,
+    /// The first one. Most requests have one.
+    header: Option<HeaderValue>,
+    more_headers: Vec<HeaderValue>,
     target: Option<PathAndQuery>,
     /// The gateway's own key, if it was sent in place of the caller's.
     own_key: Option<Secret>,
@@ -54,8 +56,10 @@ impl SecretsShown {
         let is_secret =
             |name: &HeaderName| NAMES.contains(name) || own.is_some_and(|own| name == own);
         let secret = headers.iter().filter(|(name, _)| is_secret(name));
+        let mut secret = secret.map(|(_, value)| value.clone());
         Self {
-            headers: secret.map(|(_, value)| value.clone()).collect(),
+            header: secret.next(),
+            more_headers: secret.collect(),
             target,
             own_key: own_key.cloned(),
         }
@@ -145,7 +149,8 @@ impl SecretsShown {
     }
 
     fn for_each(&self, visit: &mut dyn FnMut(&str)) {
-        for value in self.headers.iter().filter_map(|value| value.to_str().ok()) {
+        let headers = self.header.iter().chain(&self.more_headers);
+        for value in headers.filter_map(|value| value.to_str().ok()) {
             visit_parts(value, visit);
         }
         let query = self.target.iter().filter_map(|target| target.query());
