@@ -53,11 +53,12 @@ const TRIALS: [Trial; 3] = [
         expect: "Expect the answer, then an error instead of a silent end: `endstop_cut`.",
     },
     Trial {
-        about: "The provider stops before a tool call is finished.",
+        about: "The provider stops after a tool call, before its finish reason.",
         options: "-sN",
         path: "/anthropic/v1/messages",
         body: r#"{"model":"cut-after-call","stream":true,"max_tokens":99,"messages":[]}"#,
-        expect: "Expect `endstop_cut` and exit code 18. No `content_block_stop`: the call cannot run.",
+        expect: "Expect `endstop_cut` and curl's exit code 18. The gateway withholds `content_block_stop`, so \
+                 the call cannot run.",
     },
     Trial {
         about: "The answer reaches its output limit.",

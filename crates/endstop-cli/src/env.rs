@@ -28,6 +28,7 @@ pub(crate) struct Args {
 
 #[derive(Clone, Copy, clap::ValueEnum)]
 enum Shell {
+    #[value(alias = "zsh", alias = "sh")]
     Bash,
     Fish,
     Powershell,
@@ -114,8 +115,9 @@ fn in_code(sdks: &str, argument: &str) -> String {
 }
 
 /// Returns the lines that the gateway prints when it starts: the most common variables.
-pub(crate) fn first_lines(url: &str) -> Vec<String> {
-    let variables = settings().filter_map(|(provider, sdk_url)| match sdk_url.setting {
+pub(crate) fn first_lines(url: &str, is_served: impl Fn(&str) -> bool) -> Vec<String> {
+    let served = settings().filter(|(provider, _)| is_served(provider.route));
+    let variables = served.filter_map(|(provider, sdk_url)| match sdk_url.setting {
         Setting::Variable(name) => Some((name, path(provider, sdk_url))),
         Setting::Argument(_) => None,
     });

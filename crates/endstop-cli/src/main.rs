@@ -92,10 +92,21 @@ fn main() -> ExitCode {
         Ok(code) => code,
         Err(error) if is_closed_pipe(&error) => ExitCode::from(exit::CLOSED_PIPE),
         Err(error) => {
-            say!("endstop: {}", printable(&format!("{error:#}")));
+            say!("endstop: {}", printable(&with_causes(&error)));
             ExitCode::from(exit::ERROR)
         }
     }
+}
+
+/// Returns an error with its causes, each once: many errors quote their cause.
+pub(crate) fn with_causes(error: &anyhow::Error) -> String {
+    error.chain().map(ToString::to_string).fold(String::new(), |told, cause| {
+        match told.is_empty() || told.contains(&cause) {
+            true if told.is_empty() => cause,
+            true => told,
+            false => format!("{told}: {cause}"),
+        }
+    })
 }
 
 /// Replaces control characters, which a terminal would obey. Errors may quote files.

@@ -25,11 +25,11 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Address for clients
-    #[arg(long, value_name = "ADDRESS")]
+    #[arg(long, value_name = "ADDRESS", value_parser = address)]
     listen: Option<SocketAddr>,
-    /// Address for operators
-    #[arg(long, value_name = "ADDRESS")]
-    admin: Option<SocketAddr>,
+    /// Address for operators, or `off`
+    #[arg(long, value_name = "ADDRESS", value_parser = address_or_off)]
+    admin: Option<AddressOrOff>,
     /// Only observe responses, or guard clients against bad endings
     #[arg(long, value_enum)]
     mode: Option<ModeArg>,
@@ -43,7 +43,7 @@ pub(crate) struct Args {
     /// directory by default
     #[arg(long, value_name = "URL", env = "ENDSTOP_STORE", hide_env_values = true)]
     store: Option<String>,
-    /// Directory for local data
+    /// Directory for local data; also `ENDSTOP_DATA`
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
     /// Start simulated providers in the same process and send their requests there
@@ -56,8 +56,8 @@ pub(crate) struct Args {
 }
 
 const HELP: &str = "\
-Signals: SIGTERM and Ctrl-C drain (open streams may finish; a second signal ends them); SIGHUP reloads
-the configuration.
+Signals: SIGTERM and Ctrl-C drain: open streams may finish, and a second signal ends them.
+SIGHUP reloads the configuration.
 
 Examples:
   endstop serve                              every provider, on http://127.0.0.1:4100
@@ -65,6 +65,20 @@ Examples:
   endstop serve --upstream sim               simulated providers instead of real ones
   endstop serve --config endstop.toml --check
   endstop env                                settings for each SDK";
+
+#[derive(Clone, Copy)]
+enum AddressOrOff {
+    Address(SocketAddr),
+    Off,
+}
+
+fn address(text: &str) -> Result<SocketAddr, &'static str> {
+    text.parse().map_err(|_| "expected an IP address and a port, such as 127.0.0.1:4100")
+}
+
+fn address_or_off(text: &str) -> Result<AddressOrOff, &'static str> {
+    if text == "off" { Ok(AddressOrOff::Off) } else { address(text).map(AddressOrOff::Address) }
+}
 
 #[derive(Clone, Copy, clap::ValueEnum)]
 enum UpstreamArg {
@@ -115,7 +129,11 @@ fn read(args: &Args, sim: Option<&str>) -> Result<Config> {
         config.upstreams.extend(simulated(url));
     }
     config.listen = args.listen.unwrap_or(config.listen);
-    config.admin = args.admin.or(config.admin);
+    config.admin = match args.admin {
+        None => config.admin,
+        Some(AddressOrOff::Address(address)) => Some(address),
+        Some(AddressOrOff::Off) => None,
+    };
     config.mode = match args.mode {
         None => config.mode,
         Some(ModeArg::Observe) => Mode::Observe,
@@ -295,7 +313,7 @@ fn reload(args: &Args, sim: Option<&str>, handle: &Handle) {
         }
         Err(error) => watch.warn(format!(
             "configuration not reloaded, the old one stays in force: {}",
-            crate::printable(&format!("{error:#}"))
+            crate::printable(&crate::with_causes(&error))
         )),
     }
 }
@@ -313,17 +331,22 @@ fn greet(gateway: &Gateway, watch: &Watch, sim: Option<&str>) {
     if let Some(line) = settings.exposure() {
         watch.warn(line);
     }
-    for line in env::first_lines(&base) {
+    let is_served = |route: &str| settings.routes.iter().any(|upstream| *upstream.name == *route);
+    for line in env::first_lines(&base, is_served) {
         watch.info(line);
     }
-    watch.info("more with `endstop env`");
+    watch.info(format!("more with `endstop env --url {base}`"));
     if let Some(sim) = sim {
         watch.info(format!(
             "simulated providers at {sim}; the model name chooses the ending, see `endstop sim --list`"
         ));
     }
     if let Some(recording) = gateway.handle().recording() {
-        watch.info(format!("endings are stored in {}; see `endstop report`", recording.store()));
+        let store = recording.store();
+        // Passwords are not shown, so that another address cannot be copied.
+        let option =
+            if store.starts_with("sqlite:") { format!(" --store {store}") } else { String::new() };
+        watch.info(format!("endings are stored in {store}; see `endstop report{option}`"));
     }
     if let Some(admin) = gateway.admin_address() {
         watch.info(format!("endings at http://{admin}/endstop/v1/endings, live at …/tail"));

@@ -105,6 +105,11 @@ impl Callers {
         Ok(Some(callers))
     }
 
+    /// The teams, by the ids of their keys.
+    pub(crate) fn teams(&self) -> &HashMap<String, String> {
+        &self.teams
+    }
+
     fn add(&mut self, team: &str, key: Option<Secret>) -> Result<(), Error> {
         key.map_or(Ok(()), |key| self.add_id(team, self.key_id(key.expose())))
     }

@@ -463,7 +463,8 @@ impl Config {
     pub fn data_dir(&self) -> Result<PathBuf, Error> {
         self.data.clone().or_else(default_data_dir).ok_or_else(|| Error::Setting {
             name: "data".to_owned(),
-            message: "no home directory found: set a directory with `data`".to_owned(),
+            message: "no home directory found: pass --data DIR, or set ENDSTOP_DATA or `data`"
+                .to_owned(),
         })
     }
 

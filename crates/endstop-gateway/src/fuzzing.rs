@@ -10,7 +10,7 @@ use crate::admit::admit;
 use crate::client::connection::Peer;
 use crate::config::Config;
 use crate::rates::Rates;
-pub use crate::respond::fuzzing::gate;
+pub use crate::respond::fuzzing::{decode, gate};
 use crate::route::{Routed, Routes};
 use crate::settings::Settings;
 

@@ -1,5 +1,8 @@
 //! Reload: what a new configuration changes in a running gateway, and what needs a restart.
 
+use std::collections::HashMap;
+
+use crate::callers::Callers;
 use crate::config::{Config, RecordConfig, Secret};
 use crate::error::Error;
 use crate::settings::{Settings, Shared};
@@ -67,12 +70,23 @@ fn changes(old: &Settings, new: &Settings) -> Vec<&'static str> {
         ("admin_token", is_same(old.admin_token.as_ref(), new.admin_token.as_ref())),
         ("tls", old.tls == new.tls),
         ("upstreams", same_keys),
+        ("record", key_id(old) == key_id(new)),
+        ("teams", teams(old) == teams(new)),
     ];
     let in_files = in_files.into_iter().filter_map(|(name, same)| (!same).then_some(name));
     let mut names: Vec<&str> = in_file.chain(in_files).collect();
     names.sort_unstable();
     names.dedup();
     names
+}
+
+/// Returns the id of a key, which differs if the secret of ids does.
+fn key_id(settings: &Settings) -> Option<String> {
+    settings.callers.as_ref().map(|callers| callers.key_id("any"))
+}
+
+fn teams(settings: &Settings) -> Option<&HashMap<String, String>> {
+    settings.callers.as_ref().map(Callers::teams)
 }
 
 fn is_same(old: Option<&Secret>, new: Option<&Secret>) -> bool {

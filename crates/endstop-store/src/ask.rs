@@ -273,7 +273,10 @@ pub(crate) fn ending(from: &mut impl Reads, id: &str) -> Result<Option<Stored>, 
     let digits = id.replace('-', "").to_ascii_lowercase();
     let known = digits.bytes().all(|digit| digit.is_ascii_hexdigit());
     if !known || !(FEWEST_DIGITS..=32).contains(&digits.len()) {
-        let why = format!("an id has 32 hexadecimal digits; {FEWEST_DIGITS} of them are enough");
+        let why = format!(
+            "an id has 32 hexadecimal digits; its beginning is enough if no other id has it, from \
+             {FEWEST_DIGITS} digits on"
+        );
         return Err(Error::Query(why));
     }
     let flavor = from.flavor()?;

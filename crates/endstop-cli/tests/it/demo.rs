@@ -82,7 +82,7 @@ impl Trial {
             Some((_, rest)) => rest.split('.').next().unwrap().parse().unwrap(),
         };
         assert_eq!(output.status.code(), Some(code), "{}: {text}", self.command);
-        let (there, absent) = self.expect.split_once(" No ").unwrap_or((&self.expect, ""));
+        let (there, absent) = self.expect.split_once(" withholds ").unwrap_or((&self.expect, ""));
         assert!(!quoted(there).is_empty(), "{}", self.expect);
         for part in quoted(there) {
             assert!(text.contains(part), "{part}: {text}");

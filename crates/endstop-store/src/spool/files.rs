@@ -76,7 +76,9 @@ impl Dir {
         take(&lock).map_err(|error| match error {
             TryLockError::WouldBlock => Error::Refused {
                 store: format!("the spool in `{}`", path.display()),
-                why: "another process has it open; give each process a directory of its own".into(),
+                why: "another process has it open: stop it, or choose another directory with `data` or \
+                      --data"
+                    .into(),
             },
             TryLockError::Error(source) => said("cannot lock the spool in")(source),
         })?;
