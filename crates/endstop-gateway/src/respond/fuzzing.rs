@@ -109,9 +109,11 @@ pub fn decode(data: &[u8]) {
     let divided = decoded(encoding, bytes, size);
     match (whole, divided) {
         (Some((whole, Decoded::All)), Some((divided, Decoded::All))) => assert_eq!(whole, divided),
-        // Decoders differ in how much they hand over before an error.
+        // Decoders differ in how much they hand over before an error. That of brotli takes an error in
+        // a large piece for a stream that is not complete yet.
         (Some((whole, ended)), Some((divided, other))) => {
-            assert_eq!(ended, other);
+            let is_late = encoding.contains("br") && ended == Decoded::All;
+            assert!(ended == other || is_late && other == Decoded::Corrupt, "{ended:?} {other:?}");
             assert!(whole.starts_with(&divided) || divided.starts_with(&whole));
         }
         (None, None) => {}
