@@ -162,7 +162,6 @@ impl Serving {
             Ok(body) => body,
             Err(refused) => return refuse(profile, &id, &refused),
         };
-        let mut memory = self.shared.memory.begin();
         let target = admitted.routed.path_and_query();
         let mut info = RequestInfo::from_request(profile, &target, &body);
         if parts.method == Method::GET {
@@ -179,6 +178,7 @@ impl Serving {
         let (mut sent, is_extra) = with_usage(body.clone(), usage);
         if is_extra.is_some() {
             // It is a second copy.
+            let mut memory = self.shared.memory.begin();
             match memory.grow(sent.len(), settings.config.limits.request_memory) {
                 Ok(()) => sent = memory.hold(sent),
                 Err(full) => return refuse(profile, &id, &no_memory(full)),

@@ -377,8 +377,11 @@ impl<S: Transport> ClientIo<S> {
         self.served |= streams.since.is_some();
         let since = streams.since.or(self.waiting_since).unwrap_or(now);
         match (streams.open, streams.unsent) {
-            (open, unsent) if self.expired_at.is_some() && (open == 0 || open == unsent) => {
-                self.expired_at.map_or(since, |expired_at| expired_at.max(since)) + self.client_read
+            (open, unsent)
+                if let Some(expired_at) = self.expired_at
+                    && (open == 0 || open == unsent) =>
+            {
+                expired_at.max(since) + self.client_read
             }
             (0, _) if self.served => since + self.keep_alive,
             (0, _) => since + self.client_read.min(self.keep_alive),

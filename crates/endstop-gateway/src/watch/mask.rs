@@ -16,6 +16,9 @@ use crate::path::decode_once;
 /// Length of the shortest secret that is looked for. Shorter ones occur in ordinary words.
 const SHORTEST: usize = 8;
 
+/// Length from which a text may have been cut: the lowest cap is 128 bytes.
+const CUT: usize = 120;
+
 /// Text in the place of a secret.
 const MASK: &str = "[key]";
 
@@ -141,7 +144,9 @@ impl SecretsShown {
                 *text = text.replace(secret, MASK);
             }
             // Texts are cut to a length, and the cut may be inside of a secret.
-            if let Some(start) = start_at_end(text, secret) {
+            if text.len() >= CUT
+                && let Some(start) = start_at_end(text, secret)
+            {
                 text.truncate(start);
                 text.push_str(MASK);
             }
@@ -246,9 +251,13 @@ mod tests {
             assert!(!text.as_ref().unwrap().contains(secret), "{text:?}");
             assert!(text.unwrap().starts_with("the key [key]"));
         }
-        let mut text = Some("cut in a text: key-of-the-g".to_owned());
+        let long = "x".repeat(120);
+        let mut text = Some(format!("{long} key-of-the-g"));
         shown.mask(&mut text);
-        assert_eq!(text.unwrap(), "cut in a text: [key]");
+        assert_eq!(text.unwrap(), format!("{long} [key]"));
+        let mut text = Some("query-se".to_owned());
+        shown.mask(&mut text);
+        assert_eq!(text.unwrap(), "query-se", "a short text is whole");
         let mut text = Some("sse was asked for".to_owned());
         shown.mask(&mut text);
         assert_eq!(text.unwrap(), "sse was asked for");
