@@ -131,12 +131,12 @@ impl Sse {
     ) -> Result<&'a [u8], Broken> {
         loop {
             let (name, line) = plain_name(rest);
-            let [b'd', b'a', b't', b'a', b':', b' ', line @ ..] = line else { return Ok(rest) };
+            let Some(line) = line.strip_prefix(b"data: ") else { return Ok(rest) };
             let end = memchr2(b'\n', b'\r', line).and_then(|end| line.split_at_checked(end));
             let Some((data, [b'\n', b'\n', after @ ..])) = end else { return Ok(rest) };
-            let Some(name) = std::str::from_utf8(name).ok().filter(|_| !data.is_empty()) else {
-                return Ok(rest);
-            };
+            // Most have no name, and need no check.
+            let name = if name.is_empty() { Ok("") } else { std::str::from_utf8(name) };
+            let Some(name) = name.ok().filter(|_| !data.is_empty()) else { return Ok(rest) };
             self.check_size(data.len())?;
             sink(Frame { kind: FrameKind::Event, name, data, end: length - after.len() });
             rest = after;
@@ -298,7 +298,7 @@ impl Sse {
 
 /// Returns the name at the beginning of an event, if any, and the bytes after it.
 fn plain_name(bytes: &[u8]) -> (&[u8], &[u8]) {
-    let [b'e', b'v', b'e', b'n', b't', b':', b' ', line @ ..] = bytes else { return (&[], bytes) };
+    let Some(line) = bytes.strip_prefix(b"event: ") else { return (&[], bytes) };
     match memchr2(b'\n', b'\r', line).and_then(|end| line.split_at_checked(end)) {
         Some((name, [b'\n', after @ ..])) => (name, after),
         _ => (&[], bytes),
