@@ -69,7 +69,7 @@ pub enum Form {
 
 #[derive(Clone, Debug)]
 enum Found {
-    /// The bytes so far, without leading white space, and the number of all bytes so far.
+    /// The bytes so far, without most leading white space, and the number of all bytes so far.
     Undecided(Vec<u8>, usize),
     Sse(Sse),
     Lines(Lines),
@@ -248,7 +248,19 @@ impl Framer {
 impl Found {
     /// Returns the first bytes without their byte-order mark. Binary frames have none.
     fn first<'a>(&self, held: &'a [u8]) -> &'a [u8] {
-        if matches!(self, Self::Aws(_)) { held } else { without_mark(held) }
+        match self {
+            Self::Aws(_) => held,
+            Self::Text(_) => {
+                let text = without_mark(held);
+                let start = text.iter().position(|byte| !is_space(*byte));
+                text.get(start.unwrap_or(text.len())..).unwrap_or_default()
+            }
+            Self::Sse(_)
+            | Self::Lines(_)
+            | Self::Array(_)
+            | Self::Body(_)
+            | Self::Undecided(..) => without_mark(held),
+        }
     }
 }
 
@@ -357,12 +369,13 @@ impl Label {
     }
 }
 
-/// Returns the bytes without white space at the start, which some providers send while they work. It
-/// decides nothing, and must not be read again with every chunk.
+/// Returns the bytes without white space at the start but for its last byte. Some providers send it
+/// while they work, and it must not be read again with every chunk. The last byte shows whether a
+/// line begins after it.
 fn without_space(mut bytes: Vec<u8>) -> Vec<u8> {
     let mark = bytes.len() - without_mark(&bytes).len();
     let spaces = bytes.iter().skip(mark).take_while(|byte| is_space(**byte)).count();
-    bytes.drain(mark..mark + spaces);
+    bytes.drain(mark..mark + spaces.saturating_sub(1));
     bytes
 }
 
@@ -398,6 +411,59 @@ pub(crate) fn finish_body(body: &[u8], mut on_frame: impl FnMut(Frame<'_>)) -> R
         JsonState::Broken => {
             on_frame(Frame { kind: FrameKind::Body, name: "", data: body, end: 0 });
             Rest::Nothing
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::frame::testing::{Owned, cuttings};
+
+    fn read(chunks: &[&[u8]], label: Label) -> (Vec<Owned>, Rest) {
+        let mut framer = Framer::new(Hints {
+            framing: Framing::Sse,
+            label,
+            streamed: None,
+            limit: 1 << 16,
+            strings: Strings::Kept,
+        });
+        let mut frames = Vec::new();
+        for chunk in chunks {
+            framer.push(chunk, |frame| frames.push(Owned::from(frame))).unwrap();
+        }
+        let rest = framer.finish(|frame| frames.push(frame.into()));
+        (frames, rest)
+    }
+
+    #[test]
+    fn white_space_at_the_start_reads_alike_in_every_chunking() {
+        let starts: [&[u8]; 9] = [
+            b" ",
+            b"\n",
+            b"\r\n",
+            b" \n",
+            b"\n ",
+            b"\t\r",
+            b"\xef\xbb\xbf ",
+            b" \xef\xbb\xbf",
+            b"\r\n\r\n ",
+        ];
+        let rests: [&[u8]; 6] =
+            [b"id:\x1e", b"data: {}\n\n", b"event: a\ndata: {}\n\n", b"{}", b"<html>", b"  text"];
+        for (start, rest) in starts.iter().flat_map(|start| rests.map(|rest| (start, rest))) {
+            let bytes = [start, rest].concat();
+            for label in [Label::Sse, Label::Lines, Label::Other] {
+                let whole = read(&[&bytes], label);
+                for chunks in cuttings(&bytes) {
+                    assert_eq!(
+                        read(&chunks, label),
+                        whole,
+                        "{label:?}, {:?}",
+                        bytes.escape_ascii().to_string()
+                    );
+                }
+            }
         }
     }
 }
