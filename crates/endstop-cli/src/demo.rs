@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use endstop_gateway::config::Log;
-use endstop_gateway::watch::Ended;
+use endstop_gateway::watch::EndingReport;
 use endstop_gateway::{Config, Error, Gateway};
 use endstop_sim::Sim;
 use tokio::signal::unix::{SignalKind, signal};
@@ -188,7 +188,7 @@ fn page(gateway: &Gateway, sim: &Sim, style: Style) -> String {
     text
 }
 
-fn print_endings(mut endings: Receiver<Arc<Ended>>, style: Style) {
+fn print_endings(mut endings: Receiver<Arc<EndingReport>>, style: Style) {
     loop {
         match endings.blocking_recv() {
             Ok(ended) => print(&line(&ended, style)),
@@ -199,7 +199,7 @@ fn print_endings(mut endings: Receiver<Arc<Ended>>, style: Style) {
 }
 
 /// Returns the line of an ending.
-fn line(ended: &Ended, style: Style) -> String {
+fn line(ended: &EndingReport, style: Style) -> String {
     let kept = &ended.kept;
     let time = when::rfc3339(kept.created_at.saturating_add(kept.total_us / 1000));
     let model = format!("{}/{}", kept.upstream, kept.model.as_deref().unwrap_or("-"));

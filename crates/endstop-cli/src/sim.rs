@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
-use endstop_sim::{Chunks, Ended, LedgerEntry, Options, Scenario, Sim, scenario, wire};
+use endstop_sim::{Chunks, LedgerEntry, Options, ResponseEnd, Scenario, Sim, scenario, wire};
 
 use crate::style::Style;
 use crate::when;
@@ -164,10 +164,10 @@ fn line(entry: &LedgerEntry, style: Style) -> String {
     };
     let mode = if entry.streamed { "streamed" } else { "plain" };
     let ended = match entry.ended {
-        Ended::Open => "still open",
-        Ended::Itself => "played to the end",
-        Ended::PeerClosed => "the client closed first",
-        Ended::Stopped => "stopped",
+        ResponseEnd::Open => "still open",
+        ResponseEnd::Itself => "played to the end",
+        ResponseEnd::PeerClosed => "the client closed first",
+        ResponseEnd::Stopped => "stopped",
     };
     let tail = format!("{} bytes in {} ms, {ended}", entry.written, entry.took().as_millis());
     format!("{} {wire:<18} {what:<28} {mode:<8} {:>3} {}", clock(), entry.status, style.dim(&tail))

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use endstop::registry::Registry;
+use endstop_store::spool::WhenFull;
 use endstop_turn::policy::Policy;
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Deserializer};
@@ -132,7 +133,7 @@ pub struct Config {
     /// The certificate that clients see; plain HTTP without.
     pub tls: Option<Tls>,
     /// Bounds.
-    pub limits: Limits,
+    pub limits: NetworkLimits,
     /// Own upstreams, and corrections to built-in ones, by their route.
     pub upstreams: BTreeMap<String, UpstreamConfig>,
     /// A file of providers and words, relative to this one.
@@ -180,7 +181,7 @@ impl Default for Config {
             record: RecordConfig::default(),
             teams: BTreeMap::new(),
             tls: None,
-            limits: Limits::default(),
+            limits: NetworkLimits::default(),
             upstreams: BTreeMap::new(),
             providers_file: None,
             registry: Registry::default(),
@@ -235,26 +236,6 @@ impl Default for RecordConfig {
             keep: None,
             key_secret_env: None,
             key_secret_file: None,
-        }
-    }
-}
-
-/// Treatment of new requests while nothing can be recorded.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum WhenFull {
-    /// They are refused.
-    #[default]
-    Refuse,
-    /// They are passed on unrecorded, and counted.
-    Forward,
-}
-
-impl From<WhenFull> for endstop_store::spool::WhenFull {
-    fn from(when_full: WhenFull) -> Self {
-        match when_full {
-            WhenFull::Refuse => Self::Refuse,
-            WhenFull::Forward => Self::Forward,
         }
     }
 }
@@ -314,7 +295,7 @@ pub struct UpstreamConfig {
 /// Bounds on time and size.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Limits {
+pub struct NetworkLimits {
     /// For a connection to an upstream.
     #[serde(deserialize_with = "duration")]
     pub connect: Duration,
@@ -378,7 +359,7 @@ pub struct Limits {
     pub key_requests_per_minute: u32,
 }
 
-impl Default for Limits {
+impl Default for NetworkLimits {
     fn default() -> Self {
         Self {
             connect: Duration::from_secs(3),

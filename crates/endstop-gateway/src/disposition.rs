@@ -57,7 +57,7 @@ impl Failure {
 
 /// The rules that apply to a response.
 #[derive(Clone, Copy, Debug)]
-pub struct Terms {
+pub struct ResponseRules {
     /// Mode of the gateway.
     pub mode: Mode,
     /// Treatment of tool calls.
@@ -71,7 +71,7 @@ pub struct Terms {
 /// Returns the disposition of a response with this ending. `status` is the upstream's; a stream has
 /// none that could still change.
 #[must_use]
-pub fn disposition(ending: &Ending, terms: Terms, status: Option<u16>) -> Disposition {
+pub fn disposition(ending: &Ending, terms: ResponseRules, status: Option<u16>) -> Disposition {
     if terms.mode == Mode::Observe {
         return if is_doubtful(ending, terms) { Disposition::Warn } else { Disposition::Pass };
     }
@@ -100,7 +100,7 @@ pub fn disposition(ending: &Ending, terms: Terms, status: Option<u16>) -> Dispos
 
 /// Returns why a response must fail, or `None` if it may pass.
 #[must_use]
-pub fn failure(ending: &Ending, terms: Terms) -> Option<Failure> {
+pub fn failure(ending: &Ending, terms: ResponseRules) -> Option<Failure> {
     // Most responses: a complete answer without tool calls.
     if ending.over && ending.reason.is_success() && !has_calls(ending) {
         return None;
@@ -139,15 +139,15 @@ pub fn unproven(ending: &Ending) -> Option<Failure> {
 
 /// Reports whether the response passes although it may be incomplete: the upstream is not known to
 /// send end markers.
-fn is_doubtful(ending: &Ending, terms: Terms) -> bool {
+fn is_doubtful(ending: &Ending, terms: ResponseRules) -> bool {
     lacks_proof(ending, terms) && !ending.reason.is_success()
 }
 
-fn lacks_proof(ending: &Ending, terms: Terms) -> bool {
+fn lacks_proof(ending: &Ending, terms: ResponseRules) -> bool {
     !terms.proves && ending.closed == Closed::Eof && !has_calls(ending)
 }
 
-fn may_lack_proof(ending: &Ending, remedy: &Remedy, terms: Terms) -> bool {
+fn may_lack_proof(ending: &Ending, remedy: &Remedy, terms: ResponseRules) -> bool {
     remedy.cause == Cause::CutStream && lacks_proof(ending, terms)
 }
 
@@ -253,8 +253,12 @@ mod tests {
 
     use super::*;
 
-    const STRICT: Terms =
-        Terms { mode: Mode::Guard, tool_calls: ToolCalls::Gate, proves: true, background: false };
+    const STRICT: ResponseRules = ResponseRules {
+        mode: Mode::Guard,
+        tool_calls: ToolCalls::Gate,
+        proves: true,
+        background: false,
+    };
 
     fn ending(reason: Reason, shown: Shown) -> Ending {
         let mut ending = Ending::new(reason, Confidence::High, Closed::Eof);
@@ -302,10 +306,10 @@ mod tests {
                 failure.map(|failure| (failure.status, failure.code, failure.repeats))
             };
             assert_eq!(of(STRICT), want, "{reason:?}");
-            let pass = Terms { tool_calls: ToolCalls::Pass, ..STRICT };
+            let pass = ResponseRules { tool_calls: ToolCalls::Pass, ..STRICT };
             assert_eq!(of(pass), want, "{reason:?}");
             // A host that is not known to send end markers may end like this.
-            let lenient = Terms { proves: false, ..STRICT };
+            let lenient = ResponseRules { proves: false, ..STRICT };
             let want = want.filter(|_| reason != Reason::Cut);
             assert_eq!(of(lenient), want, "{reason:?}");
             let shown = disposition(&ending(reason, text()), lenient, None);
@@ -330,7 +334,7 @@ mod tests {
         for reason in Reason::ALL {
             let failure = failure(&ending(reason, call()), STRICT);
             assert_eq!(failure.is_none(), reason == Reason::ToolCall, "{reason:?}");
-            let pass = Terms { tool_calls: ToolCalls::Pass, ..STRICT };
+            let pass = ResponseRules { tool_calls: ToolCalls::Pass, ..STRICT };
             let Some(failure) = failure else { continue };
             if failure.code == "endstop_tool_call_refused" {
                 assert_eq!((failure.status, failure.repeats), (400, true), "{reason:?}");
@@ -371,7 +375,7 @@ mod tests {
         let mut with_call = ending(Reason::Unknown, call());
         with_call.over = false;
         assert!(failure(&with_call, STRICT).is_some());
-        assert_eq!(failure(&with_call, Terms { background: true, ..STRICT }), None);
+        assert_eq!(failure(&with_call, ResponseRules { background: true, ..STRICT }), None);
         let closed = Closed::TimedOut(Timer::Idle);
         let mut silent = ending(Reason::TimedOut, call());
         silent.closed = closed;

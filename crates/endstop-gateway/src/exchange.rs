@@ -13,14 +13,14 @@ use hyper::{Request, Response, StatusCode};
 use tokio::time::Instant;
 
 use crate::callers::Caller;
-use crate::disposition::Terms;
+use crate::disposition::ResponseRules;
 use crate::retries::Attempt;
 use crate::route::Upstream;
 use crate::settings::{Settings, Shared};
 use crate::upstream::{RequestBody, ResponseBody};
 use crate::watch::mask::SecretsShown;
-use crate::watch::recording::Recording;
-use crate::watch::{Ended, GuardAction, now};
+use crate::watch::recording::Recorder;
+use crate::watch::{EndingReport, GuardAction, now};
 
 /// A request under way. Exactly one ending is reported, however it goes: dropping it reports one too.
 #[derive(Debug)]
@@ -37,7 +37,7 @@ pub(crate) struct Exchange {
     secrets: SecretsShown,
     /// Body of the request. It tells whether a later request repeats this one.
     body: Bytes,
-    terms: Terms,
+    terms: ResponseRules,
     /// Decision about the ending, once it is made.
     decision: Option<&'static str>,
     ended: bool,
@@ -68,7 +68,7 @@ pub(crate) struct Opening<'o> {
     /// Body of the request, as the client sent it.
     pub(crate) body: Bytes,
     /// Rules for the response.
-    pub(crate) terms: Terms,
+    pub(crate) terms: ResponseRules,
     /// Caller.
     pub(crate) caller: Caller,
     /// Secrets that the request showed.
@@ -106,7 +106,7 @@ impl Exchange {
         if record.provider != wire.provider() {
             record.provider = wire.provider().to_owned().into();
         }
-        let noted = shared.recording.as_ref().map(Recording::spool).map(|spool| {
+        let noted = shared.recording.as_ref().map(Recorder::spool).map(|spool| {
             let ticket = spool.start(&record);
             Noted { spool: spool.clone(), ticket, end: false }
         });
@@ -186,7 +186,7 @@ impl Exchange {
     }
 
     /// Returns the rules for the response.
-    pub(crate) fn terms(&self) -> Terms {
+    pub(crate) fn terms(&self) -> ResponseRules {
         self.terms
     }
 
@@ -255,7 +255,7 @@ impl Exchange {
         self.secrets.mask_ending(&mut ending, messages);
         self.shared.watch.look_for_unknown_word(&self.wire, &ending);
         let kept = std::mem::take(&mut self.record);
-        self.shared.watch.ended(Ended { kept, action, ending });
+        self.shared.watch.ended(EndingReport { kept, action, ending });
     }
 
     /// Remembers a failed request, so that its retries are known.
@@ -359,7 +359,7 @@ mod tests {
                 wire: Arc::new(Wire::from(endstop::provider::GENERIC)),
                 info: RequestInfo::default(),
                 body: Bytes::new(),
-                terms: Terms { mode, tool_calls, proves: true, background: false },
+                terms: ResponseRules { mode, tool_calls, proves: true, background: false },
                 caller: Caller::default(),
                 secrets: SecretsShown::default(),
             };

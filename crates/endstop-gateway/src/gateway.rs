@@ -17,16 +17,16 @@ use tokio::sync::{Semaphore, watch};
 use tokio_rustls::TlsAcceptor;
 
 use crate::admin::{self, Admin, TAILS};
-use crate::client::body::Answer;
+use crate::client::body::ClientBody;
 use crate::client::connection::{Busy, Peer};
-use crate::config::{Config, Limits, is_loopback};
+use crate::config::{Config, NetworkLimits, is_loopback};
 use crate::error::Error;
 use crate::listener::{self, Acceptor, AtStop, Protocols, Services};
 use crate::reload::{self, Reloaded};
 use crate::serve;
 use crate::settings::{Settings, Shared};
 use crate::watch::Watch;
-use crate::watch::recording::{self, Recording, Trouble, check_record};
+use crate::watch::recording::{self, Recorder, Trouble, check_record};
 
 /// Time for streams to end after the drain time.
 const LAST: Duration = Duration::from_secs(2);
@@ -72,7 +72,7 @@ impl Handle {
 
     /// Returns the store of endings, if there is one.
     #[must_use]
-    pub fn recording(&self) -> Option<&Recording> {
+    pub fn recording(&self) -> Option<&Recorder> {
         self.shared.recording.as_ref()
     }
 
@@ -184,7 +184,7 @@ impl Gateway {
         let looking = tokio::spawn(look_after(shared.clone()));
         let watching = tokio::spawn(look_at_recording(shared.clone()));
         // By default, it is what the descriptors allow.
-        if most < limits.connections && limits.connections != Limits::default().connections {
+        if most < limits.connections && limits.connections != NetworkLimits::default().connections {
             shared.watch.warn(format!(
                 "at most {most} connections at once, not {}: the limit of open files \
                  (ulimit -n) allows no more. Raise it, or set limits.connections",
@@ -284,14 +284,14 @@ struct Clients {
 }
 
 impl Services for Clients {
-    type Body = Answer;
+    type Body = ClientBody;
 
     fn service(
         &self,
         peer: Arc<Peer>,
     ) -> impl Service<
         Request<Incoming>,
-        Response = Response<Answer>,
+        Response = Response<ClientBody>,
         Error = Infallible,
         Future: Send + 'static,
     > + Send
@@ -308,7 +308,7 @@ impl Services for Clients {
         })
     }
 
-    fn limits(&self) -> (Limits, usize) {
+    fn limits(&self) -> (NetworkLimits, usize) {
         let limits = self.shared.settings().config.limits.clone();
         let most = limits.connections.min(self.most);
         (limits, most)
@@ -349,7 +349,7 @@ impl Services for Operators {
         })
     }
 
-    fn limits(&self) -> (Limits, usize) {
+    fn limits(&self) -> (NetworkLimits, usize) {
         let limits = self.shared.settings().config.limits.clone();
         let most = limits.admin_connections;
         (limits, most)

@@ -25,7 +25,7 @@ use tokio::sync::{Semaphore, watch};
 use tokio_rustls::TlsAcceptor;
 
 use crate::client::connection::{ClientIo, Peer, Transport};
-use crate::config::Limits;
+use crate::config::NetworkLimits;
 
 /// Clients that are told at once that there is no slot for them.
 const AWAY: usize = 64;
@@ -63,7 +63,7 @@ pub(crate) trait Services: Send + Sync + 'static {
     + 'static;
 
     /// Returns the limits for a new connection, and the most connections at once.
-    fn limits(&self) -> (Limits, usize);
+    fn limits(&self) -> (NetworkLimits, usize);
 
     /// Returns the protocols that are spoken.
     fn protocols(&self) -> Protocols;
@@ -199,7 +199,7 @@ impl Drop for Open {
 /// What a connection is served by.
 struct Driving {
     protocols: Protocols,
-    limits: Limits,
+    limits: NetworkLimits,
     peer: Arc<Peer>,
     stop: watch::Receiver<()>,
     at_stop: AtStop,
@@ -249,7 +249,7 @@ impl Driving {
     }
 }
 
-fn builder(limits: &Limits, protocols: Protocols) -> Builder<TokioExecutor> {
+fn builder(limits: &NetworkLimits, protocols: Protocols) -> Builder<TokioExecutor> {
     let mut builder = Builder::new(TokioExecutor::new());
     if protocols == Protocols::Http1 {
         builder = builder.http1_only();

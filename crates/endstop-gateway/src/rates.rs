@@ -10,7 +10,7 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::config::Limits;
+use crate::config::NetworkLimits;
 
 /// Maximum number of keys that are remembered.
 const KEYS: usize = 10_000;
@@ -80,7 +80,7 @@ impl Rates {
     /// [`TooMany`] if its key has too many.
     pub(crate) fn admit(
         self: &Arc<Self>,
-        limits: &Limits,
+        limits: &NetworkLimits,
         who: Who<'_>,
         address: Option<IpAddr>,
         now: Instant,
@@ -113,7 +113,7 @@ impl Rates {
 }
 
 impl Requests {
-    fn admit(&mut self, limits: &Limits, now: Instant) -> Result<(), TooMany> {
+    fn admit(&mut self, limits: &NetworkLimits, now: Instant) -> Result<(), TooMany> {
         self.advance(now);
         if limits.key_requests > 0 && self.under_way >= limits.key_requests {
             // Nobody knows when one of them ends.
@@ -178,8 +178,12 @@ impl Drop for Slot {
 mod tests {
     use super::*;
 
-    fn limits(at_once: u32, per_minute: u32) -> Limits {
-        Limits { key_requests: at_once, key_requests_per_minute: per_minute, ..Limits::default() }
+    fn limits(at_once: u32, per_minute: u32) -> NetworkLimits {
+        NetworkLimits {
+            key_requests: at_once,
+            key_requests_per_minute: per_minute,
+            ..NetworkLimits::default()
+        }
     }
 
     #[test]

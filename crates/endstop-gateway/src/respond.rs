@@ -28,10 +28,10 @@ use endstop::{Form, Head, Timer, TransportEnd};
 use hyper::Response;
 use hyper::header;
 
-use crate::client::body::{Answer, Pieces, response};
+use crate::client::body::{ClientBody, Pieces, response};
 use crate::client::connection::Peer;
 use crate::client::headers::{self, text};
-use crate::config::Limits;
+use crate::config::NetworkLimits;
 use crate::exchange::Exchange;
 use crate::memory::Reserved;
 use crate::upstream::{Part, ResponseBody};
@@ -60,7 +60,7 @@ pub(crate) async fn respond(
     mut exchange: Box<Exchange>,
     answer: Response<ResponseBody>,
     rendering: Rendering,
-) -> Response<Answer> {
+) -> Response<ClientBody> {
     let (parts, mut body) = answer.into_parts();
     let status = parts.status;
     let headers = headers::returned(parts.headers, exchange.id());
@@ -80,7 +80,7 @@ pub(crate) async fn respond(
     exchange.answered(status);
     let live = exchange.shared().live.clone();
     let (headers, stream) = Stream::new(exchange, headers, body, first, rendering);
-    response(status, headers, Answer::stream(Live::add(&live, stream)))
+    response(status, headers, ClientBody::stream(Live::add(&live, stream)))
 }
 
 /// Reports whether a response that its head does not name a stream begins as one. Only a request
@@ -137,7 +137,7 @@ impl Read {
     }
 
     /// Reads the next piece.
-    async fn more(&mut self, exchange: &Exchange, body: &mut ResponseBody, limits: &Limits) {
+    async fn more(&mut self, exchange: &Exchange, body: &mut ResponseBody, limits: &NetworkLimits) {
         let next = tokio::time::timeout(limits.idle, body.part());
         match tokio::time::timeout_at(exchange.deadline(), next).await {
             Err(_) => self.close = Some(TransportEnd::TimedOut(Timer::Total)),
@@ -156,7 +156,7 @@ impl Read {
         &mut self,
         exchange: &Exchange,
         body: &mut ResponseBody,
-        limits: &Limits,
+        limits: &NetworkLimits,
     ) -> Result<TransportEnd, TooLarge> {
         let deadline = exchange.deadline();
         loop {

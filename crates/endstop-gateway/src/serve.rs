@@ -22,12 +22,12 @@ use hyper::{Method, Request, Response, StatusCode, Version};
 use tokio::time::Instant;
 
 use crate::admit::{Admitted, Refused, admit};
-use crate::client::body::{Answer, Pieces, response};
+use crate::client::body::{ClientBody, Pieces, response};
 use crate::client::connection::{Busy, Peer, Phase};
 use crate::client::headers::{self, own};
 use crate::client::upload::{Upload, UploadError};
 use crate::config::Mode;
-use crate::disposition::Terms;
+use crate::disposition::ResponseRules;
 use crate::exchange::{Exchange, Opening};
 use crate::memory::Full;
 use crate::respond::{IsExtra, Rendering, respond};
@@ -46,7 +46,7 @@ pub(crate) fn serve(
     peer: Arc<Peer>,
     mut busy: Busy,
     request: Request<Incoming>,
-) -> impl Future<Output = Response<Answer>> + Send {
+) -> impl Future<Output = Response<ClientBody>> + Send {
     let version = request.version();
     let http1 = version <= Version::HTTP_11;
     let after_last = http1 && peer.was_last();
@@ -56,7 +56,7 @@ pub(crate) fn serve(
     }
     let leaves_http = headers::upgrades(request.headers()) || request.method() == Method::CONNECT;
     let serving = Serving { shared, peer, version };
-    let finish = move |mut response: Response<Answer>| {
+    let finish = move |mut response: Response<ClientBody>| {
         let chunks = version == Version::HTTP_11 && response.body().size_hint().exact().is_none();
         busy.responds(if chunks { Phase::Chunked } else { Phase::Other });
         response.body_mut().busy = Some(busy);
@@ -74,7 +74,7 @@ pub(crate) fn serve(
     serving.map(finish)
 }
 
-fn after_the_last() -> Response<Answer> {
+fn after_the_last() -> Response<ClientBody> {
     let message = "endstop: no request may follow a chunked one on its connection";
     let refused = Refused::new(StatusCode::BAD_REQUEST, "endstop_bad_framing", message);
     let mut response = refuse(&provider::GENERIC.main, "", &refused);
@@ -89,7 +89,7 @@ struct Serving {
 }
 
 impl Serving {
-    async fn serve(self, request: Request<Incoming>) -> Response<Answer> {
+    async fn serve(self, request: Request<Incoming>) -> Response<ClientBody> {
         let settings = self.shared.settings();
         let id = uuid::Uuid::now_v7().simple().to_string();
         let mut admitted = match admit(&settings, &self.shared.rates, &self.peer, &request) {
@@ -155,7 +155,7 @@ impl Serving {
         wire: Arc<Wire>,
         id: String,
         request: Request<Incoming>,
-    ) -> Response<Answer> {
+    ) -> Response<ClientBody> {
         let profile = &wire.profile;
         let (mut parts, body) = request.into_parts();
         let body = match self.read_body(body, settings).await {
@@ -192,8 +192,12 @@ impl Serving {
         let auth = routed.upstream.provider.auth;
         let own_key = routed.upstream.key.as_ref();
         let secrets = SecretsShown::new(&parts.headers, &parts.uri, auth, own_key);
-        let terms =
-            Terms { mode, tool_calls, proves: routed.upstream.proves, background: info.background };
+        let terms = ResponseRules {
+            mode,
+            tool_calls,
+            proves: routed.upstream.proves,
+            background: info.background,
+        };
         let mut exchange = Exchange::new(
             &self.shared,
             settings,
@@ -235,7 +239,7 @@ impl Serving {
         admitted: Admitted<'_>,
         id: &str,
         request: Request<Incoming>,
-    ) -> Response<Answer> {
+    ) -> Response<ClientBody> {
         let routed = admitted.routed;
         let profile = &routed.upstream.provider.main;
         let (parts, body) = request.into_parts();
@@ -258,7 +262,7 @@ impl Serving {
                 let idle = settings.config.limits.idle;
                 let body = body
                     .into_http()
-                    .map_or_else(|| Answer::whole(""), |body| Answer::passed(body, idle));
+                    .map_or_else(|| ClientBody::whole(""), |body| ClientBody::passed(body, idle));
                 response(parts.status, headers::returned(parts.headers, id), body)
             }
             Err(TransportEnd::ClientGone) => refuse(profile, id, &broken_upload()),
@@ -357,7 +361,7 @@ fn broken_upload() -> Refused {
 }
 
 /// Returns the error for an upstream that did not answer, and ends the exchange.
-fn unreachable(exchange: &mut Exchange, close: TransportEnd) -> Response<Answer> {
+fn unreachable(exchange: &mut Exchange, close: TransportEnd) -> Response<ClientBody> {
     let mut headers = headers::of_error(exchange.id());
     let ending = exchange.unanswered(close);
     let decision = exchange.decision(&ending);
@@ -370,8 +374,8 @@ fn unreachable(exchange: &mut Exchange, close: TransportEnd) -> Response<Answer>
 fn end_refused(
     exchange: &mut Exchange,
     ending: Ending,
-    answer: Response<Answer>,
-) -> Response<Answer> {
+    answer: Response<ClientBody>,
+) -> Response<ClientBody> {
     exchange.answered(answer.status());
     exchange.delivered(usize::try_from(answer.body().size_hint().lower()).unwrap_or(0));
     exchange.end(ending, GuardAction::Refused);
@@ -382,7 +386,7 @@ fn no_answer(
     profile: &Profile,
     mut headers: hyper::HeaderMap,
     ending: &Ending,
-) -> Response<Answer> {
+) -> Response<ClientBody> {
     let exhausted = Closed::Unreachable(Unreachable::Exhausted);
     let status = match (ending.closed == exhausted, ending.reason) {
         (true, _) => StatusCode::SERVICE_UNAVAILABLE,
@@ -401,10 +405,10 @@ fn no_answer(
         reason: Some(ending.reason),
         repeats: false,
     };
-    response(status, headers, Answer::whole(profile.error_body(&error)))
+    response(status, headers, ClientBody::whole(profile.error_body(&error)))
 }
 
-fn refuse(profile: &Profile, id: &str, refused: &Refused) -> Response<Answer> {
+fn refuse(profile: &Profile, id: &str, refused: &Refused) -> Response<ClientBody> {
     let Refused { status, code, message, retry_after, allow } = refused;
     let error = GatewayError {
         status: status.as_u16(),
@@ -421,12 +425,12 @@ fn refuse(profile: &Profile, id: &str, refused: &Refused) -> Response<Answer> {
     if let Some(allow) = allow {
         headers.insert(header::ALLOW, HeaderValue::from_static(allow));
     }
-    response(*status, headers, Answer::whole(profile.error_body(&error)))
+    response(*status, headers, ClientBody::whole(profile.error_body(&error)))
 }
 
 /// Returns the response to a request at which the gateway itself failed.
 #[must_use]
-pub(crate) fn broke() -> Response<Answer> {
+pub(crate) fn broke() -> Response<ClientBody> {
     let error = GatewayError {
         status: 500,
         code: "endstop_internal",
@@ -434,5 +438,5 @@ pub(crate) fn broke() -> Response<Answer> {
         ..GatewayError::default()
     };
     let body = provider::GENERIC.main.error_body(&error);
-    response(StatusCode::INTERNAL_SERVER_ERROR, headers::of_error(""), Answer::whole(body))
+    response(StatusCode::INTERNAL_SERVER_ERROR, headers::of_error(""), ClientBody::whole(body))
 }

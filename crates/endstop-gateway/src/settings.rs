@@ -16,7 +16,7 @@ use crate::route::Routes;
 use crate::upstream::Clients;
 use crate::upstream::connect::certificates;
 use crate::watch::Watch;
-use crate::watch::recording::Recording;
+use crate::watch::recording::Recorder;
 
 /// State that all requests share.
 #[derive(Debug)]
@@ -29,7 +29,7 @@ pub struct Shared {
     /// Failed requests that a client may send again.
     pub retries: Retries,
     /// Store of endings.
-    pub recording: Option<Recording>,
+    pub recording: Option<Recorder>,
     /// Memory for the bodies of requests.
     pub(crate) memory: Arc<Memory>,
     /// Requests of each key.
@@ -43,7 +43,7 @@ impl Shared {
     /// The store's address is wrong, or the data directory cannot be used.
     pub fn new(settings: Settings) -> Result<Self, Error> {
         let watch = Arc::new(Watch::new(settings.config.keep, settings.config.log));
-        let recording = Recording::open(&settings.config)?;
+        let recording = Recorder::open(&settings.config)?;
         let settings = RwLock::new(Arc::new(settings));
         let (live, retries) = (Arc::new(Live::default()), Retries::default());
         let (memory, rates) = (Arc::default(), Arc::default());

@@ -23,7 +23,7 @@ use crate::admit::Refused;
 use crate::callers::{drop_query, drop_token};
 use crate::client::headers::strip;
 use crate::client::upload::{Upload, UploadError};
-use crate::config::{Config, Limits, Secret};
+use crate::config::{Config, NetworkLimits, Secret};
 use crate::error::Error;
 use crate::route::{Routed, Upstream};
 use connect::{Connector, Reach, client_tls, close_of};
@@ -304,7 +304,7 @@ impl Clients {
     }
 }
 
-fn builder(limits: &Limits) -> hyper_util::client::legacy::Builder {
+fn builder(limits: &NetworkLimits) -> hyper_util::client::legacy::Builder {
     let mut builder = Client::builder(TokioExecutor::new());
     builder
         .timer(TokioTimer::new())

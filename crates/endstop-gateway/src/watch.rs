@@ -52,7 +52,7 @@ impl GuardAction {
 
 /// Report about one response.
 #[derive(Clone, Debug)]
-pub struct Ended {
+pub struct EndingReport {
     /// The record.
     pub kept: Record,
     /// Action of the gateway; the record has its name.
@@ -63,7 +63,7 @@ pub struct Ended {
 }
 
 /// Only the record is told: as an [`EndingView`].
-impl Serialize for Ended {
+impl Serialize for EndingReport {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         EndingView::from(&self.kept).serialize(serializer)
     }
@@ -74,7 +74,7 @@ impl Serialize for Ended {
 pub struct Watch {
     recent: Recent,
     log: LogWriter,
-    listeners: broadcast::Sender<Arc<Ended>>,
+    listeners: broadcast::Sender<Arc<EndingReport>>,
     /// Unknown finish reasons that were logged; a bounded set.
     unknown: Mutex<Registry>,
 }
@@ -99,7 +99,7 @@ impl Watch {
     }
 
     /// Reports an ending.
-    pub(crate) fn ended(&self, ended: Ended) {
+    pub(crate) fn ended(&self, ended: EndingReport) {
         let ended = Arc::new(ended);
         self.log.ending(&ended);
         if self.listeners.receiver_count() > 0 {
@@ -127,19 +127,19 @@ impl Watch {
 
     /// Returns the ending of this id, while it is kept.
     #[must_use]
-    pub fn get(&self, id: &str) -> Option<Arc<Ended>> {
+    pub fn get(&self, id: &str) -> Option<Arc<EndingReport>> {
         self.recent.get(id)
     }
 
     /// Returns the endings that match, the newest first.
     #[must_use]
-    pub fn find(&self, wanted: &Wanted) -> Vec<Arc<Ended>> {
+    pub fn find(&self, wanted: &Wanted) -> Vec<Arc<EndingReport>> {
         self.recent.find(wanted)
     }
 
     /// Returns every ending from now on.
     #[must_use]
-    pub fn listen(&self) -> broadcast::Receiver<Arc<Ended>> {
+    pub fn listen(&self) -> broadcast::Receiver<Arc<EndingReport>> {
         self.listeners.subscribe()
     }
 

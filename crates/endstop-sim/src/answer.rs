@@ -26,7 +26,7 @@ const FAR: &str = "Grüße aus Zürich – naïve façades, 日本語の文章�
 /// Response: one turn per choice, and the usage.
 #[derive(Clone, Debug)]
 pub(crate) struct Answer {
-    pub(crate) turns: Vec<Exchange>,
+    pub(crate) choices: Vec<Choice>,
     pub(crate) usage: Option<Usage>,
     /// Whether pieces that a wire usually sends together come one by one, so that a stream can end
     /// between them.
@@ -39,7 +39,7 @@ pub(crate) struct Answer {
 
 /// Content and end of one choice.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Exchange {
+pub(crate) struct Choice {
     pub(crate) reasoning: Vec<String>,
     pub(crate) text: Vec<String>,
     /// Whether the text is a refusal, in the wire's field for refusals if it has one.
@@ -112,9 +112,9 @@ pub(crate) fn tokens(text: &str) -> Vec<String> {
 
 /// Returns a complete response to this request, within its limits.
 pub(crate) fn natural(ask: &Ask) -> Answer {
-    let turn = limited(ask, Exchange { text: rest_of_answer(&ask.said), ..Exchange::default() });
+    let turn = limited(ask, Choice { text: rest_of_answer(&ask.said), ..Choice::default() });
     let mut answer = Answer {
-        turns: vec![turn; usize::try_from(ask.choices.clamp(1, 16)).unwrap_or(1)],
+        choices: vec![turn; usize::try_from(ask.choices.clamp(1, 16)).unwrap_or(1)],
         usage: None,
         split: false,
         word_everywhere: false,
@@ -128,7 +128,7 @@ pub(crate) fn natural(ask: &Ask) -> Answer {
 pub(crate) fn short(ask: &Ask) -> Answer {
     let mut answer = natural(ask);
     let text = tokens("Done: the tool has run, and its result was read.");
-    answer.turns = vec![limited(ask, Exchange { text, ..Exchange::default() })];
+    answer.choices = vec![limited(ask, Choice { text, ..Choice::default() })];
     answer.count(ask);
     answer
 }
@@ -149,7 +149,7 @@ fn rest_of_answer(said: &str) -> Vec<String> {
 }
 
 /// Ends the turn at a stop sequence or at the token limit, whichever comes first.
-pub(crate) fn limited(ask: &Ask, mut turn: Exchange) -> Exchange {
+pub(crate) fn limited(ask: &Ask, mut turn: Choice) -> Choice {
     if let Some((text, sequence)) = stopped(&turn.text, &ask.stop) {
         turn.text = text;
         turn.end = End::StopSequence(sequence);
@@ -176,22 +176,21 @@ fn stopped(text: &[String], stop: &[String]) -> Option<(Vec<String>, String)> {
 impl Answer {
     /// Sets the usage to the tokens that the response holds.
     pub(crate) fn count(&mut self, ask: &Ask) {
-        let pieces =
-            |turn: &Exchange| turn.calls.iter().map(|call| call.pieces.len()).sum::<usize>();
-        let visible = |turn: &Exchange| (turn.text.len() + pieces(turn)) as u64;
-        let reasoning = self.turns.iter().map(|turn| turn.reasoning.len() as u64).sum();
-        let output = self.turns.iter().map(visible).sum::<u64>() + reasoning;
+        let pieces = |turn: &Choice| turn.calls.iter().map(|call| call.pieces.len()).sum::<usize>();
+        let visible = |turn: &Choice| (turn.text.len() + pieces(turn)) as u64;
+        let reasoning = self.choices.iter().map(|turn| turn.reasoning.len() as u64).sum();
+        let output = self.choices.iter().map(visible).sum::<u64>() + reasoning;
         self.usage = Some(Usage { input: ask.input.max(1), output, reasoning });
     }
 
     /// Returns the first turn; wires without choices have only one.
-    pub(crate) fn turn(&self) -> Exchange {
-        self.turns.first().cloned().unwrap_or_default()
+    pub(crate) fn turn(&self) -> Choice {
+        self.choices.first().cloned().unwrap_or_default()
     }
 
     /// Applies a change to every turn.
-    pub(crate) fn each(&mut self, change: impl Fn(&mut Exchange)) {
-        self.turns.iter_mut().for_each(change);
+    pub(crate) fn each(&mut self, change: impl Fn(&mut Choice)) {
+        self.choices.iter_mut().for_each(change);
     }
 }
 

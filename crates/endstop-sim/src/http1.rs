@@ -5,7 +5,7 @@ use std::time::{Duration, Instant, SystemTime};
 use tokio::io::{AsyncWriteExt, Interest};
 use tokio::net::TcpStream;
 
-use crate::ledger::Ended;
+use crate::ledger::ResponseEnd;
 use crate::request::Request;
 use crate::script::{Script, ScriptEnd, Step};
 use crate::server::{Job, Shared};
@@ -41,8 +41,8 @@ struct Watch<'s> {
 impl Drop for Watch<'_> {
     fn drop(&mut self) {
         self.shared.ledger.change(self.number, |entry| {
-            if entry.ended == Ended::Open {
-                entry.ended = Ended::Stopped;
+            if entry.ended == ResponseEnd::Open {
+                entry.ended = ResponseEnd::Stopped;
                 entry.finished = Some(Instant::now());
             }
         });
@@ -58,7 +58,7 @@ pub(crate) async fn serve(stream: TcpStream, shared: &Shared) {
         let job = shared.answer(Request { http: 1, ..request });
         let watch = Watch { shared, number: job.number };
         let played = connection.play(&job, keeps, old, head).await;
-        let ended = if played.is_ok() { Ended::Itself } else { Ended::PeerClosed };
+        let ended = if played.is_ok() { ResponseEnd::Itself } else { ResponseEnd::PeerClosed };
         shared.over(job.number, ended);
         drop(watch);
         match played {

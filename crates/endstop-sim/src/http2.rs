@@ -13,7 +13,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 
-use crate::ledger::Ended;
+use crate::ledger::ResponseEnd;
 use crate::request::Request;
 use crate::script::{Script, ScriptEnd, Step};
 use crate::server::{Job, Shared};
@@ -81,10 +81,13 @@ struct Watch {
 
 impl Drop for Watch {
     fn drop(&mut self) {
-        let open =
-            self.shared.ledger.get(self.number).is_some_and(|entry| entry.ended == Ended::Open);
+        let open = self
+            .shared
+            .ledger
+            .get(self.number)
+            .is_some_and(|entry| entry.ended == ResponseEnd::Open);
         if open {
-            self.shared.over(self.number, Ended::PeerClosed);
+            self.shared.over(self.number, ResponseEnd::PeerClosed);
         }
     }
 }
@@ -101,7 +104,7 @@ async fn play(job: Job, shared: Arc<Shared>, sender: Sender, watch: Watch) {
             tokio::time::sleep(Duration::from_millis(20)).await;
             let _sent = sender.send(Err(std::io::ErrorKind::ConnectionReset.into())).await;
         }
-        shared.over(job.number, Ended::Itself);
+        shared.over(job.number, ResponseEnd::Itself);
     }
     drop(watch);
 }

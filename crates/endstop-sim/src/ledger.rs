@@ -41,7 +41,7 @@ pub struct LedgerEntry {
     /// FNV-1a hash of all body bytes sent.
     pub hash: Fnv,
     /// End of the response.
-    pub ended: Ended,
+    pub ended: ResponseEnd,
     /// Time at which the request was read.
     pub started: Instant,
     /// Time at which the response ended.
@@ -52,7 +52,7 @@ pub struct LedgerEntry {
 
 /// End of a response, as the simulator saw it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ended {
+pub enum ResponseEnd {
     /// The response is still open.
     Open,
     /// The scenario played to its end.

@@ -47,7 +47,7 @@ use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
-pub use ledger::{Ended, LedgerEntry};
+pub use ledger::{LedgerEntry, ResponseEnd};
 pub use scenario::Scenario;
 pub use script::Chunks;
 pub use wire::SimWire;

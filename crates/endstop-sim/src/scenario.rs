@@ -22,7 +22,7 @@ pub struct Scenario {
     /// Reports whether it exists on this wire.
     pub on: fn(&SimWire) -> bool,
     /// Returns the verdict expected from Endstop's reader, streamed or not, if there is one.
-    pub want: fn(&SimWire, Mode) -> Option<Want>,
+    pub want: fn(&SimWire, Delivery) -> Option<Want>,
     pub(crate) shape: fn(&Scene<'_>, &mut Answer),
     pub(crate) play: fn(&Scene<'_>, &Answer) -> Script,
 }
@@ -38,7 +38,7 @@ pub struct Value {
 
 /// Whether a response is streamed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mode {
+pub enum Delivery {
     /// The request asks for a stream.
     Streamed,
     /// The request asks for a plain body.
@@ -68,14 +68,14 @@ const fn ended(reason: Reason) -> Option<Want> {
 }
 
 /// Expects a cut: an early end of the stream, or a body shorter than its length.
-const fn cut(mode: Mode) -> Option<Want> {
+const fn cut(mode: Delivery) -> Option<Want> {
     match mode {
-        Mode::Streamed => want(Reason::Cut, Closed::Eof),
-        Mode::Plain => want(Reason::Cut, Closed::Reset),
+        Delivery::Streamed => want(Reason::Cut, Closed::Eof),
+        Delivery::Plain => want(Reason::Cut, Closed::Reset),
     }
 }
 
-const fn reset(_: Mode) -> Option<Want> {
+const fn reset(_: Delivery) -> Option<Want> {
     want(Reason::Cut, Closed::Reset)
 }
 
@@ -316,7 +316,7 @@ pub static ALL: &[Scenario] = &[
         want: |wire, mode| match (wire.id, mode) {
             // Arguments given as a JSON value look whole, and reaching the token limit alone does
             // not prove a truncation.
-            ("anthropic" | "bedrock-converse" | "bedrock-invoke", Mode::Plain) => {
+            ("anthropic" | "bedrock-converse" | "bedrock-invoke", Delivery::Plain) => {
                 ended(Reason::ToolCall)
             }
             _ => ended(Reason::OutputLimit),
@@ -334,7 +334,7 @@ pub static ALL: &[Scenario] = &[
         on: halves,
         want: |wire, mode| match (wire.id, mode) {
             // Plain bodies of these wires hold the arguments as a JSON value, which always parses.
-            ("anthropic" | "bedrock-converse" | "bedrock-invoke", Mode::Plain) => {
+            ("anthropic" | "bedrock-converse" | "bedrock-invoke", Delivery::Plain) => {
                 ended(Reason::ToolCall)
             }
             _ => ended(Reason::MalformedToolCall),
@@ -456,9 +456,9 @@ pub static ALL: &[Scenario] = &[
         name: "done-without-word",
         about: "Text and the end marker, but no finish reason.",
         want: |wire, mode| match (wire.id, mode) {
-            ("gemini", Mode::Streamed) => cut(mode),
+            ("gemini", Delivery::Streamed) => cut(mode),
             // The last event says `completed` or `done`.
-            ("openai-responses", Mode::Streamed) | ("ollama" | "ollama-generate", _) => {
+            ("openai-responses", Delivery::Streamed) | ("ollama" | "ollama-generate", _) => {
                 ended(Reason::Complete)
             }
             _ => ended(Reason::Unknown),
@@ -471,7 +471,7 @@ pub static ALL: &[Scenario] = &[
         about: "A tool call and the end marker, but no finish reason.",
         on: tools,
         want: |wire, mode| match (wire.id, mode) {
-            ("gemini", Mode::Streamed) => cut(mode),
+            ("gemini", Delivery::Streamed) => cut(mode),
             _ => ended(Reason::Unknown),
         },
         shape: |scene, answer| {
@@ -485,9 +485,9 @@ pub static ALL: &[Scenario] = &[
         about: "A finish reason, but no end marker after it: no `[DONE]`, no `message_stop`.",
         on: marked,
         want: |wire, mode| match (wire.id, mode) {
-            ("anthropic" | "bedrock-invoke", Mode::Streamed) => cut(mode),
-            (_, Mode::Streamed) => want(Reason::Complete, Closed::Eof),
-            (_, Mode::Plain) => ended(Reason::Complete),
+            ("anthropic" | "bedrock-invoke", Delivery::Streamed) => cut(mode),
+            (_, Delivery::Streamed) => want(Reason::Complete, Closed::Eof),
+            (_, Delivery::Plain) => ended(Reason::Complete),
         },
         play: |scene, answer| {
             if !scene.ask.streamed {
@@ -503,9 +503,9 @@ pub static ALL: &[Scenario] = &[
                 ends before its Content-Length.",
         on: |wire| marked(wire) && tools(wire),
         want: |wire, mode| match (wire.id, mode) {
-            ("anthropic" | "bedrock-invoke", Mode::Streamed) => cut(mode),
-            (_, Mode::Streamed) => want(Reason::ToolCall, Closed::Eof),
-            (_, Mode::Plain) => cut(mode),
+            ("anthropic" | "bedrock-invoke", Delivery::Streamed) => cut(mode),
+            (_, Delivery::Streamed) => want(Reason::ToolCall, Closed::Eof),
+            (_, Delivery::Plain) => cut(mode),
         },
         shape: one_call,
         play: |scene, answer| {
@@ -556,7 +556,7 @@ pub static ALL: &[Scenario] = &[
         about: "An empty string as the finish reason.",
         want: |wire, mode| match (wire.id, mode) {
             // An empty finish reason counts as missing, and only the finish reason proves the end.
-            ("gemini", Mode::Streamed) => cut(mode),
+            ("gemini", Delivery::Streamed) => cut(mode),
             ("ollama" | "ollama-generate", _) => ended(Reason::Complete),
             _ => ended(Reason::Unknown),
         },
@@ -615,7 +615,7 @@ pub static ALL: &[Scenario] = &[
         on: |wire| is(wire, &["openai-chat", "openai-completions", "gemini"]),
         want: |wire, mode| match (wire.id, mode) {
             // The finish reason proves the end here, but the last text comes after it.
-            ("gemini", Mode::Streamed) => want(Reason::Complete, Closed::Eof),
+            ("gemini", Delivery::Streamed) => want(Reason::Complete, Closed::Eof),
             _ => ended(Reason::Complete),
         },
         play: |scene, answer| {
@@ -658,8 +658,8 @@ pub static ALL: &[Scenario] = &[
         name: "error-early",
         about: "Status 200, with an error as the first event. Not streamed: an error body.",
         want: |wire, mode| match mode {
-            Mode::Streamed => failed(),
-            Mode::Plain => failed_body(wire),
+            Delivery::Streamed => failed(),
+            Delivery::Plain => failed_body(wire),
         },
         play: |scene, _| {
             if !scene.ask.streamed {
@@ -673,8 +673,8 @@ pub static ALL: &[Scenario] = &[
         name: "error-late",
         about: "An error after some text. Not streamed: status 200, with an error body.",
         want: |wire, mode| match mode {
-            Mode::Streamed => failed(),
-            Mode::Plain => failed_body(wire),
+            Delivery::Streamed => failed(),
+            Delivery::Plain => failed_body(wire),
         },
         play: |scene, answer| {
             if !scene.ask.streamed {
@@ -691,8 +691,8 @@ pub static ALL: &[Scenario] = &[
         about: "An error after a complete tool call. Not streamed: status 200, with an error body.",
         on: tools,
         want: |wire, mode| match mode {
-            Mode::Streamed => failed(),
-            Mode::Plain => failed_body(wire),
+            Delivery::Streamed => failed(),
+            Delivery::Plain => failed_body(wire),
         },
         shape: one_call,
         play: |scene, answer| {
@@ -710,7 +710,7 @@ pub static ALL: &[Scenario] = &[
         about: "A complete response, then an error. Not streamed: only the complete response.",
         want: |wire, mode| match (wire.id, mode) {
             // Only the end of the body proves the end here, and the error comes before it.
-            ("gemini", Mode::Streamed) => failed(),
+            ("gemini", Delivery::Streamed) => failed(),
             _ => ended(Reason::Complete),
         },
         play: |scene, answer| {
@@ -967,8 +967,8 @@ pub static ALL: &[Scenario] = &[
         about: "The finish reason, then silence: no end marker, no end of the body. Not streamed: \
                 the whole body, then a last chunk that never comes.",
         want: |wire, mode| match (wire.id, mode) {
-            ("anthropic" | "bedrock-invoke", Mode::Streamed) => idle(),
-            ("openai-chat" | "openai-completions" | "mistral" | "gemini", Mode::Streamed) => {
+            ("anthropic" | "bedrock-invoke", Delivery::Streamed) => idle(),
+            ("openai-chat" | "openai-completions" | "mistral" | "gemini", Delivery::Streamed) => {
                 want(Reason::Complete, Closed::TimedOut(Timer::Idle))
             }
             _ => ended(Reason::Complete),
@@ -1148,8 +1148,8 @@ pub static ALL: &[Scenario] = &[
         about: "A line of this many bytes without a line end, then the end of the body.",
         on: |wire| !bedrock(wire),
         want: |_, mode| match mode {
-            Mode::Streamed => want(Reason::Cut, Closed::Eof),
-            Mode::Plain => want(Reason::Cut, Closed::Eof),
+            Delivery::Streamed => want(Reason::Cut, Closed::Eof),
+            Delivery::Plain => want(Reason::Cut, Closed::Eof),
         },
         play: |scene, answer| {
             let count = scene.number(1_000_000);
@@ -1174,8 +1174,8 @@ pub static ALL: &[Scenario] = &[
         name: "malformed-json",
         about: "One event in the middle is invalid JSON. Not streamed: the body is invalid JSON.",
         want: |_, mode| match mode {
-            Mode::Streamed => ended(Reason::Complete),
-            Mode::Plain => want(Reason::Cut, Closed::Eof),
+            Delivery::Streamed => ended(Reason::Complete),
+            Delivery::Plain => want(Reason::Cut, Closed::Eof),
         },
         play: |scene, answer| {
             if !scene.ask.streamed {
@@ -1193,8 +1193,8 @@ pub static ALL: &[Scenario] = &[
         name: "deep-json",
         about: "One event that is nested 100,000 levels deep.",
         want: |_, mode| match mode {
-            Mode::Streamed => ended(Reason::Complete),
-            Mode::Plain => ended(Reason::Complete),
+            Delivery::Streamed => ended(Reason::Complete),
+            Delivery::Plain => ended(Reason::Complete),
         },
         play: |scene, answer| {
             if !scene.ask.streamed {
@@ -1214,10 +1214,9 @@ pub static ALL: &[Scenario] = &[
         want: |_, _| ended(Reason::OutputLimit),
         shape: |scene, answer| {
             let first = answer.turn();
-            let long =
-                answer::Exchange { text: answer::some(30), end: End::Length, ..first.clone() };
-            let short = answer::Exchange { text: answer::some(9), end: End::Stop, ..first };
-            answer.turns = vec![long, short];
+            let long = answer::Choice { text: answer::some(30), end: End::Length, ..first.clone() };
+            let short = answer::Choice { text: answer::some(9), end: End::Stop, ..first };
+            answer.choices = vec![long, short];
             answer.count(&scene.ask);
         },
         ..PLAIN
@@ -1229,7 +1228,7 @@ pub static ALL: &[Scenario] = &[
         want: |_, _| ended(Reason::ToolCall),
         shape: |scene, answer| {
             one_call(scene, answer);
-            answer.turns = vec![answer.turn(); 2];
+            answer.choices = vec![answer.turn(); 2];
             answer.count(&scene.ask);
         },
         ..PLAIN
@@ -1243,9 +1242,9 @@ pub static ALL: &[Scenario] = &[
         shape: |scene, answer| {
             one_call(scene, answer);
             let whole = answer.turn();
-            let mut half = answer::Exchange { end: End::Nothing, ..whole.clone() };
+            let mut half = answer::Choice { end: End::Nothing, ..whole.clone() };
             half.calls.iter_mut().for_each(answer::halved);
-            answer.turns = vec![whole, half];
+            answer.choices = vec![whole, half];
             answer.count(&scene.ask);
         },
         play: |scene, answer| {
@@ -1404,8 +1403,8 @@ pub static ALL: &[Scenario] = &[
         source: "vercel/ai#18994",
         on: bedrock,
         want: |_, mode| match mode {
-            Mode::Streamed => want(Reason::Cut, Closed::BrokenFrame),
-            Mode::Plain => ended(Reason::Complete),
+            Delivery::Streamed => want(Reason::Cut, Closed::BrokenFrame),
+            Delivery::Plain => ended(Reason::Complete),
         },
         play: |scene, answer| {
             let mut script = scene.whole(answer);
@@ -1455,8 +1454,8 @@ pub static ALL: &[Scenario] = &[
         about: "An event-stream message that claims to be 4 GiB long.",
         on: bedrock,
         want: |_, mode| match mode {
-            Mode::Streamed => want(Reason::Cut, Closed::Oversize),
-            Mode::Plain => ended(Reason::Complete),
+            Delivery::Streamed => want(Reason::Cut, Closed::Oversize),
+            Delivery::Plain => ended(Reason::Complete),
         },
         play: |scene, answer| {
             if !scene.ask.streamed {

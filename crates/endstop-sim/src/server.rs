@@ -13,7 +13,7 @@ use crate::answer;
 use crate::ask::Ask;
 use crate::choose;
 use crate::json::{Json, obj};
-use crate::ledger::{Counted, Ended, Ledger, LedgerEntry};
+use crate::ledger::{Counted, Ledger, LedgerEntry, ResponseEnd};
 use crate::request::Request;
 use crate::scenario;
 use crate::scene::Scene;
@@ -51,13 +51,13 @@ impl Shared {
     }
 
     /// Records the end of a response and calls the log callback.
-    pub(crate) fn over(&self, number: u64, ended: Ended) {
+    pub(crate) fn over(&self, number: u64, ended: ResponseEnd) {
         let now = Instant::now();
         self.ledger.change(number, |entry| {
-            if entry.ended == Ended::Open {
+            if entry.ended == ResponseEnd::Open {
                 entry.ended = ended;
                 entry.finished = Some(now);
-                entry.peer_closed_at = (ended == Ended::PeerClosed).then_some(now);
+                entry.peer_closed_at = (ended == ResponseEnd::PeerClosed).then_some(now);
             }
         });
         if let (Some(log), Some(entry)) = (&self.options.log, self.ledger.get(number)) {
@@ -84,7 +84,7 @@ impl Shared {
             body: Vec::new(),
             written: 0,
             hash: Fnv::default(),
-            ended: Ended::Open,
+            ended: ResponseEnd::Open,
             started: Instant::now(),
             finished: None,
             peer_closed_at: None,
@@ -394,11 +394,11 @@ fn public_path(path: &str) -> &str {
     path.split('?').next().unwrap_or_default()
 }
 
-fn ended_word(ended: Ended) -> &'static str {
+fn ended_word(ended: ResponseEnd) -> &'static str {
     match ended {
-        Ended::Open => "open",
-        Ended::Itself => "itself",
-        Ended::PeerClosed => "peer_closed",
-        Ended::Stopped => "stopped",
+        ResponseEnd::Open => "open",
+        ResponseEnd::Itself => "itself",
+        ResponseEnd::PeerClosed => "peer_closed",
+        ResponseEnd::Stopped => "stopped",
     }
 }

@@ -50,7 +50,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use endstop::Record;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::backend::Entry;
 use crate::error::Error;
@@ -67,13 +67,14 @@ thread_local! {
     static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
-/// What is done with new work when nothing more can be recorded.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// Treatment of new requests while nothing can be recorded.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum WhenFull {
-    /// It is refused.
+    /// They are refused.
     #[default]
     Refuse,
-    /// It is done unrecorded, and counted.
+    /// They are passed on unrecorded, and counted.
     Forward,
 }
 

@@ -19,7 +19,7 @@ const PIECE: usize = 64 << 10;
 
 /// The body of a response to a client.
 #[derive(Debug)]
-pub(crate) struct Answer {
+pub(crate) struct ClientBody {
     kind: Kind,
     /// Marks the connection as busy while the response is under way.
     pub(crate) busy: Option<Busy>,
@@ -36,7 +36,7 @@ enum Kind {
     Stream(LiveStream),
 }
 
-impl Answer {
+impl ClientBody {
     fn new(kind: Kind) -> Self {
         Self { kind, busy: None, slot: None }
     }
@@ -65,7 +65,11 @@ impl Answer {
 }
 
 /// Returns a response with these parts.
-pub(crate) fn response(status: StatusCode, headers: HeaderMap, body: Answer) -> Response<Answer> {
+pub(crate) fn response(
+    status: StatusCode,
+    headers: HeaderMap,
+    body: ClientBody,
+) -> Response<ClientBody> {
     let mut response = Response::new(body);
     *response.status_mut() = status;
     *response.headers_mut() = headers;
@@ -122,7 +126,7 @@ impl Kind {
     }
 }
 
-impl Body for Answer {
+impl Body for ClientBody {
     type Data = Bytes;
     type Error = Abort;
 

@@ -24,7 +24,7 @@ use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep};
 
 use crate::callers::LastKey;
-use crate::config::Limits;
+use crate::config::NetworkLimits;
 
 /// Pauses between checks of a silent, half-closed client.
 const LOOKS: [Duration; 4] = [
@@ -298,7 +298,7 @@ type Wrong = (&'static str, &'static str);
 impl<S: Transport> ClientIo<S> {
     /// A connection with these limits.
     #[must_use]
-    pub(crate) fn new(stream: S, peer: Arc<Peer>, limits: &Limits) -> Self {
+    pub(crate) fn new(stream: S, peer: Arc<Peer>, limits: &NetworkLimits) -> Self {
         Self {
             stream,
             peer,

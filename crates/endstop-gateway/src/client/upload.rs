@@ -9,7 +9,7 @@ use bytes::Bytes;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
 use tokio::time::{Instant, Sleep};
 
-use crate::config::Limits;
+use crate::config::NetworkLimits;
 
 /// The body of a client's request.
 ///
@@ -43,7 +43,7 @@ pub(crate) enum UploadError {
 
 impl<B> Upload<B> {
     /// A body with these limits.
-    pub(crate) fn new(body: B, limits: &Limits) -> Self {
+    pub(crate) fn new(body: B, limits: &NetworkLimits) -> Self {
         Self {
             body,
             rate: limits.body_rate,
@@ -165,7 +165,7 @@ mod tests {
     }
 
     async fn arrives(pieces: impl IntoIterator<Item = (u64, usize)>) -> bool {
-        let limits = Limits::default();
+        let limits = NetworkLimits::default();
         Upload::new(Slow::new(pieces), &limits).collect().await.is_ok()
     }
 
@@ -185,7 +185,8 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn time_that_nobody_waits_for_the_client_does_not_count() {
-        let mut upload = Upload::new(Slow::new((0..5).map(|_| (1_000, 1))), &Limits::default());
+        let mut upload =
+            Upload::new(Slow::new((0..5).map(|_| (1_000, 1))), &NetworkLimits::default());
         while let Some(frame) = upload.frame().await {
             frame.unwrap();
             tokio::time::sleep(Duration::from_secs(60)).await;

@@ -8,7 +8,7 @@ use endstop::{Head, Profile, RequestInfo, TransportEnd, Watcher};
 use super::decode::{Decoded, Decoder, SLICE};
 use super::guard::{Guard, Next};
 use crate::config::{Mode, ToolCalls};
-use crate::disposition::{Terms, failure};
+use crate::disposition::{ResponseRules, failure};
 
 /// Events of tool calls on several wires, to be sent in any order.
 static CALLS: &[(&str, &str, &[&str])] = &[
@@ -157,7 +157,7 @@ pub fn gate(data: &[u8]) {
         ..RequestInfo::default()
     };
     let tool_calls = if dice.roll() % 4 == 0 { ToolCalls::Hold } else { ToolCalls::Gate };
-    let terms = Terms { mode: Mode::Guard, tool_calls, proves: true, background: false };
+    let terms = ResponseRules { mode: Mode::Guard, tool_calls, proves: true, background: false };
     let head = Head { status: 200, content_type: "text/event-stream" };
     let mut guard = Guard::new(Watcher::new(profile, head.clone(), info.clone()), profile, terms);
     let (mut received, mut left, mut proven) = (Vec::new(), Vec::new(), 0);
@@ -201,7 +201,7 @@ fn proven_calls(
     profile: Profile,
     head: &Head<'_>,
     info: &RequestInfo,
-    terms: Terms,
+    terms: ResponseRules,
     received: &[u8],
 ) -> usize {
     let mut watcher = Watcher::new(profile, head.clone(), info.clone());

@@ -21,7 +21,7 @@ use endstop::frame::Broken;
 use endstop::{Ending, Form, Mark, Profile, TransportEnd, Watcher};
 
 use crate::config::{Mode, ToolCalls};
-use crate::disposition::{Disposition, Terms, disposition, failure, unproven};
+use crate::disposition::{Disposition, ResponseRules, disposition, failure, unproven};
 
 /// The most of an unfinished frame that is held back, in bytes.
 pub const TAIL: usize = 64 << 10;
@@ -33,7 +33,7 @@ pub const HELD: usize = 16 << 20;
 pub struct Guard {
     watcher: Watcher,
     profile: Profile,
-    terms: Terms,
+    terms: ResponseRules,
     /// Whether the request limits the output, so that the token count can show that a call was cut.
     capped: bool,
     /// Whether the bytes are compressed: nothing can be put in between them.
@@ -128,7 +128,7 @@ pub struct GuardEnd {
 
 impl Guard {
     /// Creates a guard for a response that this watcher reads.
-    pub fn new(watcher: Watcher, profile: Profile, terms: Terms) -> Self {
+    pub fn new(watcher: Watcher, profile: Profile, terms: ResponseRules) -> Self {
         Self {
             watcher,
             profile,
@@ -722,7 +722,8 @@ mod tests {
     fn guard(provider: &Provider, tool_calls: ToolCalls, info: RequestInfo) -> Guard {
         let capped = info.cap.is_some();
         let watcher = Watcher::new(provider, HEAD, RequestInfo { streamed: Some(true), ..info });
-        let terms = Terms { mode: Mode::Guard, tool_calls, proves: true, background: false };
+        let terms =
+            ResponseRules { mode: Mode::Guard, tool_calls, proves: true, background: false };
         Guard::new(watcher, provider.main, terms).capped(capped)
     }
 
@@ -996,7 +997,7 @@ mod tests {
             HEAD,
             RequestInfo { streamed: Some(true), ..RequestInfo::default() },
         );
-        let terms = Terms {
+        let terms = ResponseRules {
             mode: Mode::Guard,
             tool_calls: ToolCalls::Gate,
             proves: true,

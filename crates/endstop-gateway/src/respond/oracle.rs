@@ -18,7 +18,7 @@ use endstop::{Head, Profile, Reader, RequestInfo, TransportEnd, Watcher};
 
 use super::guard::{Guard, Next};
 use crate::config::{Mode, ToolCalls};
-use crate::disposition::{Disposition, Terms, failure};
+use crate::disposition::{Disposition, ResponseRules, failure};
 
 /// A streamed response.
 struct Stream<'a> {
@@ -40,8 +40,9 @@ struct Seen {
 }
 
 impl Stream<'_> {
-    fn guard(&self, tool_calls: ToolCalls) -> (Guard, Terms) {
-        let terms = Terms { mode: Mode::Guard, tool_calls, proves: true, background: false };
+    fn guard(&self, tool_calls: ToolCalls) -> (Guard, ResponseRules) {
+        let terms =
+            ResponseRules { mode: Mode::Guard, tool_calls, proves: true, background: false };
         let capped = self.info.cap.is_some();
         (Guard::new(self.watcher(), self.profile, terms).capped(capped), terms)
     }
@@ -59,7 +60,7 @@ impl Stream<'_> {
     }
 
     /// Reports whether the response is complete, and its calls may run, if it is cut here.
-    fn is_whole_at(&self, cut: usize, terms: Terms) -> bool {
+    fn is_whole_at(&self, cut: usize, terms: ResponseRules) -> bool {
         let mut watcher = self.watcher();
         watcher.watch(&self.bytes[..cut]);
         failure(&watcher.finish(TransportEnd::Eof), terms).is_none()

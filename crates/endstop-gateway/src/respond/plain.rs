@@ -7,7 +7,7 @@ use hyper::header::{self, HeaderMap, HeaderValue};
 use hyper::{Response, StatusCode};
 
 use super::decode::{Decoded, Decoder};
-use crate::client::body::{Answer, response};
+use crate::client::body::{ClientBody, response};
 use crate::client::headers::{self, encodings, fit_length, own, text};
 use crate::config::Mode;
 use crate::disposition::{Disposition, Failure, disposition};
@@ -21,7 +21,7 @@ pub(super) async fn respond(
     mut headers: HeaderMap,
     bytes: Bytes,
     close: TransportEnd,
-) -> Response<Answer> {
+) -> Response<ClientBody> {
     let ending = judge(&exchange, &headers, &bytes, close).await;
     let bytes = exchange.hide_own_key(&mut headers, bytes);
     let terms = exchange.terms();
@@ -40,14 +40,14 @@ pub(super) async fn respond(
             if clean {
                 fit_length(&mut headers, bytes.len());
             }
-            let body = if clean { Answer::whole(bytes) } else { Answer::broken(bytes) };
+            let body = if clean { ClientBody::whole(bytes) } else { ClientBody::broken(bytes) };
             response(status, headers, body)
         }
         Disposition::Status(status) => {
             exchange.delivered(bytes.len());
             let status = StatusCode::from_u16(status).unwrap_or(StatusCode::BAD_GATEWAY);
             fit_length(&mut headers, bytes.len());
-            response(status, headers, Answer::whole(bytes))
+            response(status, headers, ClientBody::whole(bytes))
         }
         Disposition::Fail(failure) => fail(&mut exchange, &failure, &ending, &headers),
     };
@@ -94,7 +94,7 @@ fn fail(
     failure: &Failure,
     ending: &Ending,
     upstream: &HeaderMap,
-) -> Response<Answer> {
+) -> Response<ClientBody> {
     let status = StatusCode::from_u16(failure.status).unwrap_or(StatusCode::BAD_GATEWAY);
     let mut headers = headers::of_error(exchange.id());
     headers::describe(&mut headers, ending, GuardAction::Failed, exchange.decision(ending));
@@ -106,5 +106,5 @@ fn fail(
     }
     let body = exchange.wire().profile.error_body(&failure.gateway_error());
     exchange.delivered(body.len());
-    response(status, headers, Answer::whole(body))
+    response(status, headers, ClientBody::whole(body))
 }

@@ -592,7 +592,7 @@ mod tests {
     use super::*;
     use crate::callers::Caller;
     use crate::config::ToolCalls;
-    use crate::disposition::Terms;
+    use crate::disposition::ResponseRules;
     use crate::exchange::Opening;
     use crate::settings::{Settings, Shared};
     use crate::upstream::script::Script;
@@ -624,7 +624,8 @@ mod tests {
         config.log = crate::config::Log::Off;
         let settings = Settings::new(config.clone()).unwrap();
         let shared = Arc::new(Shared::new(Settings::new(config).unwrap()).unwrap());
-        let terms = Terms { mode, tool_calls: ToolCalls::Gate, proves: true, background: false };
+        let terms =
+            ResponseRules { mode, tool_calls: ToolCalls::Gate, proves: true, background: false };
         let opening = Opening {
             id: "id".to_owned(),
             upstream: "test",
@@ -648,7 +649,7 @@ mod tests {
         async fn play(
             self,
             script: impl IntoIterator<Item = (Duration, impl Into<Bytes>)>,
-        ) -> (Vec<(u64, Bytes)>, bool, Arc<crate::watch::Ended>) {
+        ) -> (Vec<(u64, Bytes)>, bool, Arc<crate::watch::EndingReport>) {
             let (shared, exchange) = opened(self.wire, self.mode);
             let mut headers = HeaderMap::new();
             headers.insert(header::CONTENT_TYPE, "text/event-stream".parse().unwrap());

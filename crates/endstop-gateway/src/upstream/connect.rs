@@ -20,7 +20,7 @@ use tokio::net::TcpStream;
 use tower_service::Service;
 
 use crate::client::upload::UploadError;
-use crate::config::Limits;
+use crate::config::NetworkLimits;
 use crate::error::Error;
 use crate::listener::is_out_of_descriptors;
 
@@ -73,7 +73,7 @@ impl Connector {
     pub(crate) fn new(
         tls: Arc<rustls::ClientConfig>,
         proxies: Arc<Matcher>,
-        limits: &Limits,
+        limits: &NetworkLimits,
         reach: Reach,
     ) -> Self {
         let resolver = Resolver { names: GaiResolver::new(), reach };
@@ -89,7 +89,7 @@ impl Connector {
     }
 }
 
-fn http<R>(mut http: HttpConnector<R>, limits: &Limits) -> HttpConnector<R> {
+fn http<R>(mut http: HttpConnector<R>, limits: &NetworkLimits) -> HttpConnector<R> {
     http.set_connect_timeout(Some(limits.connect));
     http.set_nodelay(true);
     http.enforce_http(false);

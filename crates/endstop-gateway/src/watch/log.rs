@@ -20,7 +20,7 @@ use tracing_subscriber::fmt::format::{FormatEvent, FormatFields, Writer};
 use tracing_subscriber::fmt::{FmtContext, Subscriber as Formatter};
 use tracing_subscriber::registry::LookupSpan;
 
-use super::{Ended, GuardAction, now};
+use super::{EndingReport, GuardAction, now};
 use crate::config::Log;
 
 /// Lines that may wait to be written.
@@ -40,7 +40,7 @@ enum Entry {
         level: Level,
         message: String,
     },
-    Ending(Arc<Ended>),
+    Ending(Arc<EndingReport>),
     /// Asks for a message when everything before it is written.
     Flush(SyncSender<()>),
 }
@@ -97,7 +97,7 @@ impl LogWriter {
     }
 
     /// Takes an ending, unless the log is off; drops and counts it if the queue is full.
-    pub(crate) fn ending(&self, ended: &Arc<Ended>) {
+    pub(crate) fn ending(&self, ended: &Arc<EndingReport>) {
         if !self.is_off() {
             self.send(Entry::Ending(ended.clone()));
         }
@@ -174,7 +174,7 @@ fn lost_lines(lines: u64) -> String {
     format!("{lines} dropped: standard error is not read fast enough")
 }
 
-fn write_ending(format: Log, ended: &Ended) {
+fn write_ending(format: Log, ended: &EndingReport) {
     let at = ended.kept.created_at.saturating_add(ended.kept.total_us / 1000);
     match format {
         Log::Off => {}
@@ -195,7 +195,7 @@ fn level(action: GuardAction) -> Level {
 }
 
 /// Returns the line of an ending for people.
-pub(crate) fn human(ended: &Ended) -> String {
+pub(crate) fn human(ended: &EndingReport) -> String {
     let kept = &ended.kept;
     let model = format!("{}/{}", kept.upstream, kept.model.as_deref().unwrap_or("-"));
     format!(
@@ -219,7 +219,7 @@ fn statuses(kept: &Record) -> String {
 }
 
 /// Returns the explanation of an ending, with the message of the provider's error if it is kept.
-fn explained(ended: &Ended) -> String {
+fn explained(ended: &EndingReport) -> String {
     let fault = ended.ending.fault.as_ref();
     let message = fault.and_then(|fault| fault.message.as_deref());
     match message {

@@ -6,12 +6,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use endstop::Reason;
 
-use super::Ended;
+use super::EndingReport;
 
 /// The newest endings.
 #[derive(Debug)]
 pub(crate) struct Recent {
-    newest: Mutex<VecDeque<Arc<Ended>>>,
+    newest: Mutex<VecDeque<Arc<EndingReport>>>,
     keep: AtomicUsize,
 }
 
@@ -39,7 +39,7 @@ pub struct Wanted {
 impl Wanted {
     /// Reports whether this ending matches.
     #[must_use]
-    pub fn fits(&self, ended: &Ended) -> bool {
+    pub fn fits(&self, ended: &EndingReport) -> bool {
         let is = |want: &Option<String>, have: Option<&str>| {
             want.as_deref().is_none_or(|want| have == Some(want))
         };
@@ -69,7 +69,7 @@ impl Recent {
         drop(oldest);
     }
 
-    pub(crate) fn push(&self, ended: Arc<Ended>) {
+    pub(crate) fn push(&self, ended: Arc<EndingReport>) {
         let keep = self.keep.load(Ordering::Relaxed);
         let mut newest = self.lock();
         let oldest = if newest.len() >= keep { newest.pop_front() } else { None };
@@ -81,16 +81,16 @@ impl Recent {
         drop(oldest);
     }
 
-    pub(crate) fn get(&self, id: &str) -> Option<Arc<Ended>> {
+    pub(crate) fn get(&self, id: &str) -> Option<Arc<EndingReport>> {
         self.lock().iter().rev().find(|ended| ended.kept.id == id).cloned()
     }
 
-    pub(crate) fn find(&self, wanted: &Wanted) -> Vec<Arc<Ended>> {
+    pub(crate) fn find(&self, wanted: &Wanted) -> Vec<Arc<EndingReport>> {
         let newest = self.lock();
         newest.iter().rev().filter(|ended| wanted.fits(ended)).take(wanted.limit).cloned().collect()
     }
 
-    fn lock(&self) -> MutexGuard<'_, VecDeque<Arc<Ended>>> {
+    fn lock(&self) -> MutexGuard<'_, VecDeque<Arc<EndingReport>>> {
         self.newest.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

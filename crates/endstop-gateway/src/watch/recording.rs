@@ -7,16 +7,16 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use endstop_store::loader::{self, Loader};
-use endstop_store::spool::{self, Recovery, Refusal, Spool};
+use endstop_store::spool::{self, Recovery, Refusal, Spool, WhenFull};
 use endstop_store::{Backend, Found};
 use serde_json::{Value, json};
 
-use crate::config::{Config, WhenFull};
+use crate::config::Config;
 use crate::error::Error;
 
 /// The spool and the store of endings.
 #[derive(Debug)]
-pub struct Recording {
+pub struct Recorder {
     spool: Arc<Spool>,
     loader: Mutex<Option<Loader>>,
     store: String,
@@ -37,7 +37,7 @@ impl std::fmt::Debug for Reading {
     }
 }
 
-impl Recording {
+impl Recorder {
     /// Opens the spool, closes responses that the last run left open, and starts to load. Returns
     /// `None` if nothing is to be recorded.
     ///
@@ -56,7 +56,7 @@ impl Recording {
         }
         let options = spool::Options {
             bytes: config.record.spool_bytes,
-            when_full: config.record.when_full.into(),
+            when_full: config.record.when_full,
             ..spool::Options::default()
         };
         let (spool, recovery) = Spool::open(&data.join("spool"), options)?;
@@ -251,7 +251,7 @@ impl Side {
 
 impl Trouble {
     /// Returns the notices that are due.
-    pub(crate) fn look(&mut self, recording: &Recording) -> Vec<String> {
+    pub(crate) fn look(&mut self, recording: &Recorder) -> Vec<String> {
         let spool = recording.spool.status();
         let full = recording.spool.has_room().err().map(|why| why.to_string());
         let loader = {

@@ -13,8 +13,8 @@ use endstop::registry::{Clues, choose};
 use endstop_gateway::config::{Log, Mode, UpstreamConfig};
 use endstop_gateway::watch::{self, GuardAction, Watch};
 use endstop_gateway::{Config, Gateway, Handle};
-use endstop_sim::scenario::{self, Mode as Asking};
-use endstop_sim::{Ended, LedgerEntry, Options, Reply, ReplyEnd, Sim, wire};
+use endstop_sim::scenario::{self, Delivery as Asking};
+use endstop_sim::{LedgerEntry, Options, Reply, ReplyEnd, ResponseEnd, Sim, wire};
 use http_body_util::{BodyExt as _, Full};
 use hyper::Request;
 use hyper_util::client::legacy::Client;
@@ -101,7 +101,7 @@ async fn get(http: &Http, url: String, headers: &[(&str, &str)], body: &str) -> 
     Got { bytes, clean, id: id.unwrap_or_default() }
 }
 
-async fn told(told: &Watch, id: &str) -> Arc<watch::Ended> {
+async fn told(told: &Watch, id: &str) -> Arc<watch::EndingReport> {
     for _ in 0..12_000 {
         if let Some(record) = told.get(id) {
             return record;
@@ -114,7 +114,7 @@ async fn told(told: &Watch, id: &str) -> Arc<watch::Ended> {
 /// What the simulator sent, once it has sent it all.
 async fn sent(sim: &Sim, tag: &str, got: &Got) -> LedgerEntry {
     for _ in 0..12_000 {
-        if let Some(entry) = sim.tagged(tag).filter(|entry| entry.ended != Ended::Open) {
+        if let Some(entry) = sim.tagged(tag).filter(|entry| entry.ended != ResponseEnd::Open) {
             return entry;
         }
         tokio::time::sleep(Duration::from_millis(5)).await;

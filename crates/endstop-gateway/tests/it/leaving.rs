@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use endstop::{Closed, Reason};
 use endstop_gateway::config::Mode;
 use endstop_gateway::watch::GuardAction;
-use endstop_sim::{Ended, Options};
+use endstop_sim::{Options, ResponseEnd};
 use tokio::io::AsyncWriteExt as _;
 
 use crate::client::{self, End};
@@ -253,7 +253,7 @@ async fn row_34_a_client_that_reads_nothing() {
         field.admit(1);
         client.send(ask.request(&tag)).await;
         let sent = field.sent(&tag).await;
-        assert_eq!(sent.ended, Ended::PeerClosed, "{mode:?}");
+        assert_eq!(sent.ended, ResponseEnd::PeerClosed, "{mode:?}");
         let told = field.told_all(1).await;
         assert_eq!(told[0].kept.cause, "client_stalled", "{mode:?}");
         let got = client.finish().await;
@@ -348,7 +348,7 @@ async fn row_35_a_half_closed_client_that_leaves_a_silent_upstream() {
         }
         // It is still there, and so is its request.
         tokio::time::sleep(Duration::from_millis(300)).await;
-        assert_eq!(field.sim.tagged(&tag).unwrap().ended, Ended::Open, "{scenario}");
+        assert_eq!(field.sim.tagged(&tag).unwrap().ended, ResponseEnd::Open, "{scenario}");
         drop(client);
         let left = Instant::now();
         let sent = field.sent(&tag).await;

@@ -16,13 +16,13 @@ use std::time::{Duration, Instant};
 
 use endstop::Profile;
 use endstop::dialect::{ErrorEnd, Framing};
-use endstop_gateway::config::{Limits, Log, Mode, ToolCalls, UpstreamConfig};
-use endstop_gateway::disposition::{Terms, failure};
+use endstop_gateway::config::{Log, Mode, NetworkLimits, ToolCalls, UpstreamConfig};
+use endstop_gateway::disposition::{ResponseRules, failure};
 use endstop_gateway::watch::recent::Wanted;
 use endstop_gateway::watch::{self, GuardAction};
 use endstop_gateway::{Config, Gateway, Handle};
-use endstop_sim::scenario::{self, Mode as Streamed};
-use endstop_sim::{Ended, LedgerEntry, Options, Sim, SimWire, wire};
+use endstop_sim::scenario::{self, Delivery as Streamed};
+use endstop_sim::{LedgerEntry, Options, ResponseEnd, Sim, SimWire, wire};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
@@ -38,9 +38,9 @@ pub(crate) const SOON: Duration = Duration::from_secs(10);
 const EVER: Duration = Duration::from_secs(60);
 
 /// Limits that nothing reaches unless a test shortens one.
-pub(crate) fn patient() -> Limits {
+pub(crate) fn patient() -> NetworkLimits {
     let long = Duration::from_secs(30);
-    Limits {
+    NetworkLimits {
         connect: long,
         tls: long,
         first_byte: long,
@@ -51,7 +51,7 @@ pub(crate) fn patient() -> Limits {
         keep_alive: long,
         proof: Duration::from_secs(2),
         drain: Duration::from_millis(200),
-        ..Limits::default()
+        ..NetworkLimits::default()
     }
 }
 
@@ -141,24 +141,24 @@ impl Field {
     }
 
     /// Everything told so far, the newest first.
-    pub(crate) fn told(&self) -> Vec<Arc<watch::Ended>> {
+    pub(crate) fn told(&self) -> Vec<Arc<watch::EndingReport>> {
         self.handle.watch().find(&Wanted { limit: usize::MAX, ..Wanted::default() })
     }
 
     /// What is told of this id.
-    pub(crate) async fn record(&self, id: &str) -> Arc<watch::Ended> {
+    pub(crate) async fn record(&self, id: &str) -> Arc<watch::EndingReport> {
         eventually(&format!("told of {id}"), || self.handle.watch().get(id)).await
     }
 
     /// So many were told.
-    pub(crate) async fn told_all(&self, count: usize) -> Vec<Arc<watch::Ended>> {
+    pub(crate) async fn told_all(&self, count: usize) -> Vec<Arc<watch::EndingReport>> {
         let what = format!("{count} told");
         eventually(&what, || Some(self.told()).filter(|told| told.len() >= count)).await
     }
 
     /// The upstream's side of a request, once it is over.
     pub(crate) async fn sent(&self, tag: &str) -> LedgerEntry {
-        let over = |entry: &LedgerEntry| entry.ended != Ended::Open;
+        let over = |entry: &LedgerEntry| entry.ended != ResponseEnd::Open;
         eventually(&format!("{tag} over"), || self.sim.tagged(tag).filter(over)).await
     }
 
@@ -386,12 +386,16 @@ pub(crate) struct Exchange {
     pub(crate) ask: Ask,
     pub(crate) response: Response,
     pub(crate) sent: LedgerEntry,
-    pub(crate) record: Arc<watch::Ended>,
+    pub(crate) record: Arc<watch::EndingReport>,
 }
 
 /// The rules of the default guard.
-pub(crate) const STRICT: Terms =
-    Terms { mode: Mode::Guard, tool_calls: ToolCalls::Gate, proves: true, background: false };
+pub(crate) const STRICT: ResponseRules = ResponseRules {
+    mode: Mode::Guard,
+    tool_calls: ToolCalls::Gate,
+    proves: true,
+    background: false,
+};
 
 /// What clients take for a good end.
 const TERMINALS: [&str; 8] = [
@@ -615,7 +619,7 @@ impl Exchange {
 
 /// I4: the upstream is left soon after this time.
 pub(crate) fn assert_left_soon(sent: &LedgerEntry, since: Instant) {
-    assert_eq!(sent.ended, Ended::PeerClosed, "I4: {sent:?}");
+    assert_eq!(sent.ended, ResponseEnd::PeerClosed, "I4: {sent:?}");
     let took = sent.peer_closed_at.unwrap().saturating_duration_since(since);
     assert!(took < SOON, "I4: the upstream was left after {took:?}");
 }

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 
 use endstop_sim::SimWire;
-use endstop_sim::scenario::{self, Mode};
+use endstop_sim::scenario::{self, Delivery};
 use endstop_store::{Filter, Period, Query, open_to_read};
 use tokio::net::TcpStream;
 
@@ -55,7 +55,7 @@ pub(crate) fn all() -> Vec<Ask> {
             for (streamed, mode) in
                 [(true, "guard"), (true, "observe"), (true, "guard"), (false, "guard")]
             {
-                let as_streamed = if streamed { Mode::Streamed } else { Mode::Plain };
+                let as_streamed = if streamed { Delivery::Streamed } else { Delivery::Plain };
                 let Some(want) = (row.want)(wire, as_streamed) else { continue };
                 let reason = want.reason.name();
                 request_shape.push(Ask { wire, scenario: name, streamed, mode, reason });
@@ -77,7 +77,7 @@ impl Ask {
     pub(crate) fn new(wire: &str, scenario: &'static str) -> Self {
         let wire = SimWire::by_id(wire).unwrap();
         let (row, _) = scenario::parse(scenario).unwrap();
-        let reason = (row.want)(wire, Mode::Streamed).unwrap().reason.name();
+        let reason = (row.want)(wire, Delivery::Streamed).unwrap().reason.name();
         Self { wire, scenario, streamed: true, mode: "guard", reason }
     }
 

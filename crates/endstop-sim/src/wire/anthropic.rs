@@ -4,7 +4,7 @@
 use serde_json::Value;
 
 use super::{Fault, Framing, Part, SimWire, Taken, WireEvent, Words, ends};
-use crate::answer::{self, Answer, End, Exchange, Usage};
+use crate::answer::{self, Answer, Choice, End, Usage};
 use crate::ask::{self, Ask};
 use crate::json::{Json, list, obj};
 
@@ -111,7 +111,7 @@ pub(super) fn stream(ask: &Ask, answer: &Answer) -> Vec<WireEvent> {
     events
 }
 
-fn delta_of(turn: &Exchange) -> Json {
+fn delta_of(turn: &Choice) -> Json {
     let mut delta = obj! {
         "stop_reason": WORDS.of(&turn.end), "stop_sequence": matched(&turn.end),
     };
@@ -131,7 +131,7 @@ fn details(end: &End) -> Option<Json> {
     })
 }
 
-fn blocks(ask: &Ask, turn: &Exchange) -> Vec<WireEvent> {
+fn blocks(ask: &Ask, turn: &Choice) -> Vec<WireEvent> {
     let mut events = Vec::new();
     let mut index = 0_usize;
     if !turn.reasoning.is_empty() {

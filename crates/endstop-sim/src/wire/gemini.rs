@@ -4,7 +4,7 @@
 use serde_json::Value;
 
 use super::{Fault, Framing, Part, SimWire, Taken, WireEvent, Words};
-use crate::answer::{self, Answer, Exchange, Usage};
+use crate::answer::{self, Answer, Choice, Usage};
 use crate::ask::{self, Ask};
 use crate::json::{Json, list, obj};
 
@@ -88,8 +88,8 @@ fn read(body: &Value, ask: &mut Ask) {
 }
 
 fn stream(ask: &Ask, answer: &Answer) -> Vec<WireEvent> {
-    let turns = answer.turns.iter().enumerate();
-    let all = turns.map(|(index, turn)| deltas(ask, answer, index, turn)).collect();
+    let choices = answer.choices.iter().enumerate();
+    let all = choices.map(|(index, turn)| deltas(ask, answer, index, turn)).collect();
     let mut events = super::openai_chat::in_turn(all);
     if ask.array {
         events.push(WireEvent::new(Part::Mark, Json::Null));
@@ -97,7 +97,7 @@ fn stream(ask: &Ask, answer: &Answer) -> Vec<WireEvent> {
     events
 }
 
-fn deltas(ask: &Ask, answer: &Answer, index: usize, turn: &Exchange) -> Vec<WireEvent> {
+fn deltas(ask: &Ask, answer: &Answer, index: usize, turn: &Choice) -> Vec<WireEvent> {
     let mut events = Vec::new();
     let early = answer.word_everywhere.then_some("STOP").map_or(Json::Null, Json::from);
     let mut so_far = 0_u64;
@@ -168,7 +168,7 @@ fn usage_of(usage: Usage) -> Json {
 }
 
 fn body(ask: &Ask, answer: &Answer) -> Json {
-    let one = |(index, turn): (usize, &Exchange)| {
+    let one = |(index, turn): (usize, &Choice)| {
         let mut parts = Vec::new();
         if !turn.reasoning.is_empty() {
             parts.push(obj! { "text": turn.reasoning.concat(), "thought": true });
@@ -180,7 +180,7 @@ fn body(ask: &Ask, answer: &Answer) -> Json {
         let parts = (!parts.is_empty()).then_some(Json::List(parts));
         candidate(index, parts, WIRE.words.of(&turn.end))
     };
-    let candidates = answer.turns.iter().enumerate().map(one).collect();
+    let candidates = answer.choices.iter().enumerate().map(one).collect();
     response(ask, candidates, answer.usage)
 }
 

@@ -1,7 +1,7 @@
 //! Mistral: OpenAI chat with tool calls and usage on the last chunk.
 
 use super::{Fault, Framing, Part, SimWire, WireEvent, Words, ends, openai_chat};
-use crate::answer::{Answer, Call, Exchange, Usage};
+use crate::answer::{Answer, Call, Choice, Usage};
 use crate::ask::Ask;
 use crate::json::{Json, list, obj};
 
@@ -45,10 +45,10 @@ pub(super) static WIRE: SimWire = SimWire {
 
 fn stream(ask: &Ask, answer: &Answer) -> Vec<WireEvent> {
     let mut events: Vec<WireEvent> = Vec::new();
-    let turns = answer.turns.iter().enumerate();
+    let choices = answer.choices.iter().enumerate();
     let all: Vec<Vec<WireEvent>> =
-        turns.map(|(index, turn)| deltas(ask, answer, index, turn)).collect();
-    for (index, _) in answer.turns.iter().enumerate() {
+        choices.map(|(index, turn)| deltas(ask, answer, index, turn)).collect();
+    for (index, _) in answer.choices.iter().enumerate() {
         let delta = obj! { "role": "assistant", "content": "" };
         events.push(WireEvent::new(Part::Start, chunk(ask, index, delta, Json::Null)));
     }
@@ -62,7 +62,7 @@ fn stream(ask: &Ask, answer: &Answer) -> Vec<WireEvent> {
     events
 }
 
-fn deltas(ask: &Ask, answer: &Answer, index: usize, turn: &Exchange) -> Vec<WireEvent> {
+fn deltas(ask: &Ask, answer: &Answer, index: usize, turn: &Choice) -> Vec<WireEvent> {
     let mut events = Vec::new();
     for token in &turn.text {
         let delta = obj! { "content": token };
@@ -113,7 +113,7 @@ fn chunk(ask: &Ask, index: usize, delta: Json, word: Json) -> Json {
 }
 
 fn body(ask: &Ask, answer: &Answer) -> Json {
-    let choice = |(index, turn): (usize, &Exchange)| {
+    let choice = |(index, turn): (usize, &Choice)| {
         let calls = turn.calls.iter().enumerate();
         let calls: Vec<Json> =
             calls.map(|(at, call)| call_of(ask, at, Some(&call.name), &call.arguments())).collect();
@@ -125,7 +125,7 @@ fn body(ask: &Ask, answer: &Answer) -> Json {
             },
         }
     };
-    let choices: Vec<Json> = answer.turns.iter().enumerate().map(choice).collect();
+    let choices: Vec<Json> = answer.choices.iter().enumerate().map(choice).collect();
     let mut body = obj! {
         "id": ask.id(""), "created": openai_chat::CREATED, "model": &ask.model,
     };

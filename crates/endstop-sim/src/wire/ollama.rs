@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::{Fault, Framing, Part, SimWire, WireEvent, Words, ends, openai_chat};
-use crate::answer::{self, Answer, Exchange};
+use crate::answer::{self, Answer, Choice};
 use crate::ask::{self, Ask};
 use crate::json::{Json, obj};
 
@@ -65,11 +65,11 @@ fn stream(ask: &Ask, answer: &Answer) -> Vec<WireEvent> {
     let turn = answer.turn();
     let mut events = Vec::new();
     for token in &turn.reasoning {
-        let one = Exchange { reasoning: vec![token.clone()], ..Exchange::default() };
+        let one = Choice { reasoning: vec![token.clone()], ..Choice::default() };
         events.push(WireEvent::new(Part::Reasoning, line(ask, &one).with("done", false)));
     }
     for token in &turn.text {
-        let one = Exchange { text: vec![token.clone()], ..Exchange::default() };
+        let one = Choice { text: vec![token.clone()], ..Choice::default() };
         events.push(WireEvent::new(Part::Text, line(ask, &one).with("done", false)));
     }
     for (at, call) in turn.calls.iter().enumerate() {
@@ -77,7 +77,7 @@ fn stream(ask: &Ask, answer: &Answer) -> Vec<WireEvent> {
             head(ask).with("message", with_calls(message(""), at, std::slice::from_ref(call)));
         events.push(WireEvent::new(Part::Arguments, data.with("done", false)));
     }
-    let last = ending(line(ask, &Exchange::default()), &turn, answer);
+    let last = ending(line(ask, &Choice::default()), &turn, answer);
     events.push(WireEvent::new(Part::Word, last));
     events
 }
@@ -90,7 +90,7 @@ fn message(text: &str) -> Json {
     obj! { "role": "assistant", "content": text }
 }
 
-fn line(ask: &Ask, turn: &Exchange) -> Json {
+fn line(ask: &Ask, turn: &Choice) -> Json {
     let text = turn.text.concat();
     if ask.generates {
         let line = head(ask).with("response", text);
@@ -119,7 +119,7 @@ fn with_calls(message: Json, from: usize, calls: &[answer::Call]) -> Json {
     message.with("tool_calls", calls.iter().enumerate().map(one).collect::<Vec<_>>())
 }
 
-fn ending(line: Json, turn: &Exchange, answer: &Answer) -> Json {
+fn ending(line: Json, turn: &Choice, answer: &Answer) -> Json {
     let mut line = line.with("done", true);
     line.set_some("done_reason", GENERATE.words.of(&turn.end));
     line.set("total_duration", 70_000_000_u64);

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::{Fault, Framing, Part, SimWire, WireEvent, Words, ends};
-use crate::answer::{Answer, Call, End, Exchange, Usage};
+use crate::answer::{Answer, Call, Choice, End, Usage};
 use crate::ask::{self, Ask};
 use crate::json::{Json, list, obj};
 
@@ -63,13 +63,13 @@ pub(super) fn read(body: &Value, ask: &mut Ask) {
 
 fn stream(ask: &Ask, answer: &Answer) -> Vec<WireEvent> {
     let mut events = Vec::new();
-    for (index, _) in answer.turns.iter().enumerate() {
+    for (index, _) in answer.choices.iter().enumerate() {
         let delta = obj! { "role": "assistant", "content": "", "refusal": Json::Null };
         events.push(WireEvent::new(Part::Start, chunk(ask, index, delta, Json::Null)));
     }
-    let turns = answer.turns.iter().enumerate();
+    let choices = answer.choices.iter().enumerate();
     let all: Vec<Vec<WireEvent>> =
-        turns.map(|(index, turn)| deltas(ask, answer, index, turn)).collect();
+        choices.map(|(index, turn)| deltas(ask, answer, index, turn)).collect();
     events.extend(in_turn(all));
     if let Some(usage) = answer.usage.filter(|_| ask.include_usage) {
         let data = obj! {
@@ -84,7 +84,7 @@ fn stream(ask: &Ask, answer: &Answer) -> Vec<WireEvent> {
 }
 
 /// Returns the events of one choice after its start.
-fn deltas(ask: &Ask, answer: &Answer, index: usize, turn: &Exchange) -> Vec<WireEvent> {
+fn deltas(ask: &Ask, answer: &Answer, index: usize, turn: &Choice) -> Vec<WireEvent> {
     let mut events = Vec::new();
     let early = if answer.word_everywhere { WIRE.words.of(&End::Stop) } else { Json::Null };
     let mut texts = turn.text.iter();
@@ -108,7 +108,7 @@ fn deltas(ask: &Ask, answer: &Answer, index: usize, turn: &Exchange) -> Vec<Wire
     events
 }
 
-fn text_delta(turn: &Exchange, token: &str) -> Json {
+fn text_delta(turn: &Choice, token: &str) -> Json {
     if turn.refuses {
         obj! { "refusal": token }
     } else {
@@ -155,13 +155,13 @@ fn chunk(ask: &Ask, index: usize, delta: Json, word: Json) -> Json {
 }
 
 fn body(ask: &Ask, answer: &Answer) -> Json {
-    let choice = |(index, turn): (usize, &Exchange)| {
+    let choice = |(index, turn): (usize, &Choice)| {
         obj! {
             "index": index, "message": message(ask, turn), "logprobs": Json::Null,
             "finish_reason": WIRE.words.of(&turn.end),
         }
     };
-    let choices: Vec<Json> = answer.turns.iter().enumerate().map(choice).collect();
+    let choices: Vec<Json> = answer.choices.iter().enumerate().map(choice).collect();
     let mut body = obj! {
         "id": ask.id("chatcmpl-"), "object": "chat.completion", "created": CREATED,
         "model": &ask.model, "choices": choices,
@@ -172,7 +172,7 @@ fn body(ask: &Ask, answer: &Answer) -> Json {
     body.with("service_tier", "default").with("system_fingerprint", "fp_sim")
 }
 
-fn message(ask: &Ask, turn: &Exchange) -> Json {
+fn message(ask: &Ask, turn: &Choice) -> Json {
     let text = turn.text.concat();
     let absent = turn.refuses || text.is_empty() && !turn.calls.is_empty();
     let content = if absent { Json::Null } else { Json::from(&text) };
@@ -184,7 +184,7 @@ fn message(ask: &Ask, turn: &Exchange) -> Json {
     message.with("refusal", refusal).with("annotations", list![])
 }
 
-pub(super) fn calls(ask: &Ask, turn: &Exchange) -> Vec<Json> {
+pub(super) fn calls(ask: &Ask, turn: &Choice) -> Vec<Json> {
     let call = |(at, call): (usize, &Call)| {
         obj! {
             "id": call_id(ask, at), "type": "function",

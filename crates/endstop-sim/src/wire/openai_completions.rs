@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::{Framing, Part, SimWire, Taken, WireEvent, Words, openai_chat};
-use crate::answer::{Answer, Exchange};
+use crate::answer::{Answer, Choice};
 use crate::ask::{self, Ask};
 use crate::json::{Json, list, obj};
 
@@ -52,7 +52,7 @@ fn read(body: &Value, ask: &mut Ask) {
 }
 
 fn stream(ask: &Ask, answer: &Answer) -> Vec<WireEvent> {
-    let deltas = |(index, turn): (usize, &Exchange)| {
+    let deltas = |(index, turn): (usize, &Choice)| {
         let mut events: Vec<WireEvent> = turn
             .text
             .iter()
@@ -61,7 +61,7 @@ fn stream(ask: &Ask, answer: &Answer) -> Vec<WireEvent> {
         events.push(WireEvent::new(Part::Word, chunk(ask, index, "", WIRE.words.of(&turn.end))));
         events
     };
-    let mut events = openai_chat::in_turn(answer.turns.iter().enumerate().map(deltas).collect());
+    let mut events = openai_chat::in_turn(answer.choices.iter().enumerate().map(deltas).collect());
     if let Some(usage) = answer.usage.filter(|_| ask.include_usage) {
         let data = head(ask).with("choices", list![]).with("usage", openai_chat::usage_of(usage));
         events.push(WireEvent::new(Part::Usage, data));
@@ -86,10 +86,10 @@ fn chunk(ask: &Ask, index: usize, text: &str, word: Json) -> Json {
 }
 
 fn body(ask: &Ask, answer: &Answer) -> Json {
-    let choice = |(index, turn): (usize, &Exchange)| {
+    let choice = |(index, turn): (usize, &Choice)| {
         choice(index, &turn.text.concat(), WIRE.words.of(&turn.end))
     };
-    let choices: Vec<Json> = answer.turns.iter().enumerate().map(choice).collect();
+    let choices: Vec<Json> = answer.choices.iter().enumerate().map(choice).collect();
     let mut body = head(ask).with("choices", choices);
     if let Some(usage) = answer.usage {
         body.set("usage", openai_chat::usage_of(usage));

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::{Framing, Part, SimWire, WireEvent, Words, ends, openai_chat};
-use crate::answer::{Answer, Call, End, Exchange, Usage};
+use crate::answer::{Answer, Call, Choice, End, Usage};
 use crate::ask::{self, Ask, Tool};
 use crate::json::{Json, list, obj};
 
@@ -115,7 +115,7 @@ fn item_event(index: usize, item: Json) -> Json {
     obj! { "output_index": index, "item": item }
 }
 
-fn reasoning(events: &mut Events, ask: &Ask, index: usize, turn: &Exchange) {
+fn reasoning(events: &mut Events, ask: &Ask, index: usize, turn: &Choice) {
     let id = ask.id("rs_");
     let item = obj! { "id": &id, "type": "reasoning", "summary": list![] };
     events.push(Part::Reasoning, "response.output_item.added", item_event(index, item));
@@ -132,12 +132,12 @@ fn reasoning(events: &mut Events, ask: &Ask, index: usize, turn: &Exchange) {
     );
 }
 
-fn reasoning_item(ask: &Ask, turn: &Exchange) -> Json {
+fn reasoning_item(ask: &Ask, turn: &Choice) -> Json {
     let summary = obj! { "type": "summary_text", "text": turn.reasoning.concat() };
     obj! { "id": ask.id("rs_"), "type": "reasoning", "summary": list![summary] }
 }
 
-fn message(events: &mut Events, ask: &Ask, index: usize, turn: &Exchange) {
+fn message(events: &mut Events, ask: &Ask, index: usize, turn: &Choice) {
     let id = ask.id("msg_");
     let item = obj! {
         "id": &id, "type": "message", "status": "in_progress", "content": list![],
@@ -152,7 +152,7 @@ fn message(events: &mut Events, ask: &Ask, index: usize, turn: &Exchange) {
         data
     };
     let (key, kind) = if turn.refuses { ("refusal", "refusal") } else { ("text", "output_text") };
-    let empty = Exchange { refuses: turn.refuses, ..Exchange::default() };
+    let empty = Choice { refuses: turn.refuses, ..Choice::default() };
     events.push(Part::Start, "response.content_part.added", at(obj! { "part": part_of(&empty) }));
     for token in &turn.text {
         let data = at(obj! { "delta": token });
@@ -173,7 +173,7 @@ fn message(events: &mut Events, ask: &Ask, index: usize, turn: &Exchange) {
     );
 }
 
-fn part_of(turn: &Exchange) -> Json {
+fn part_of(turn: &Choice) -> Json {
     let text = turn.text.concat();
     if turn.refuses {
         obj! { "type": "refusal", "refusal": text }
@@ -182,7 +182,7 @@ fn part_of(turn: &Exchange) -> Json {
     }
 }
 
-fn message_item(ask: &Ask, turn: &Exchange) -> Json {
+fn message_item(ask: &Ask, turn: &Choice) -> Json {
     let cut = turn.end == End::Length && turn.calls.is_empty();
     obj! {
         "id": ask.id("msg_"), "type": "message",

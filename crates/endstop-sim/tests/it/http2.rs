@@ -1,7 +1,7 @@
 //! Tests of HTTP/2 on the same port.
 
 use bytes::Bytes;
-use endstop_sim::{Ended, Options, Sim};
+use endstop_sim::{Options, ResponseEnd, Sim};
 use http_body_util::{BodyExt, Full};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::net::TcpStream;
@@ -56,8 +56,8 @@ async fn a_stream_that_is_dropped_is_seen() {
     let response = sender.send_request(request(&sim, "stall")).await.unwrap();
     let left = std::time::Instant::now();
     drop(response);
-    let ended = || sim.tagged("stall").filter(|entry| entry.ended != Ended::Open);
+    let ended = || sim.tagged("stall").filter(|entry| entry.ended != ResponseEnd::Open);
     let entry = eventually("the response ends", ended).await;
-    assert_eq!(entry.ended, Ended::PeerClosed);
+    assert_eq!(entry.ended, ResponseEnd::PeerClosed);
     assert!(entry.peer_closed_at.unwrap() >= left);
 }

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use endstop_sim::{Chunks, Ended, LedgerEntry, Options, Reply, ReplyEnd, Sim};
+use endstop_sim::{Chunks, LedgerEntry, Options, Reply, ReplyEnd, ResponseEnd, Sim};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -146,7 +146,7 @@ async fn the_ledger_keeps_what_left() {
     assert_eq!(entry.body, response.body);
     assert_eq!(entry.written, response.body.len() as u64);
     assert_eq!((entry.wire, &*entry.scenario), ("openai-chat", "cut-before-word"));
-    assert!(entry.streamed && entry.ended == Ended::Itself && entry.peer_closed_at.is_none());
+    assert!(entry.streamed && entry.ended == ResponseEnd::Itself && entry.peer_closed_at.is_none());
     assert_eq!(entry.request, body.as_bytes());
     assert_eq!(entry.header("Authorization"), Some("Bearer sk-secret"));
     let shown = String::from_utf8(get(sim.addr(), "/sim/ledger").await.body).unwrap();
@@ -155,7 +155,7 @@ async fn the_ledger_keeps_what_left() {
 
 /// Waits until the response with this tag ends, and returns its entry.
 async fn over(sim: &Sim, tag: &str) -> LedgerEntry {
-    let ended = || sim.tagged(tag).filter(|entry| entry.ended != Ended::Open);
+    let ended = || sim.tagged(tag).filter(|entry| entry.ended != ResponseEnd::Open);
     eventually(&format!("the response {tag} ends"), ended).await
 }
 
@@ -188,7 +188,7 @@ async fn leave(sim: &Sim, scenario: &str, tag: &str, reset: bool) {
     let left = Instant::now();
     drop(stream);
     let entry = over(sim, tag).await;
-    assert_eq!(entry.ended, Ended::PeerClosed, "{tag}");
+    assert_eq!(entry.ended, ResponseEnd::PeerClosed, "{tag}");
     assert!(entry.peer_closed_at.unwrap() >= left, "{tag}");
 }
 

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use endstop::{Ending, Head, Reason, RequestInfo, Timer, TransportEnd, Watcher};
-use endstop_sim::scenario::{self, Mode, Want};
+use endstop_sim::scenario::{self, Delivery, Want};
 use endstop_sim::{Options, Scenario, Sim, SimWire, wire};
 
 use tokio::task::JoinSet;
@@ -11,10 +11,10 @@ use tokio::task::JoinSet;
 use crate::client::{How, Response, SHORT, post, post_within};
 
 /// Returns the paths of a wire for this mode; Gemini streams also have the path for JSON arrays.
-pub(crate) fn paths(wire: &SimWire, mode: Mode) -> Vec<String> {
+pub(crate) fn paths(wire: &SimWire, mode: Delivery) -> Vec<String> {
     let path = match mode {
-        Mode::Streamed => wire.path,
-        Mode::Plain => wire.plain_path,
+        Delivery::Streamed => wire.path,
+        Delivery::Plain => wire.plain_path,
     };
     let path = format!("/{}{path}", wire.route);
     let array = path.strip_suffix("?alt=sse").map(str::to_owned);
@@ -22,8 +22,8 @@ pub(crate) fn paths(wire: &SimWire, mode: Mode) -> Vec<String> {
 }
 
 /// Returns a request body without tools; a token limit goes into every wire's field for it.
-pub(crate) fn body(wire: &SimWire, mode: Mode, cap: Option<u64>) -> String {
-    let streamed = mode == Mode::Streamed;
+pub(crate) fn body(wire: &SimWire, mode: Delivery, cap: Option<u64>) -> String {
+    let streamed = mode == Delivery::Streamed;
     let prompt = if wire.id.ends_with("generate") { r#","prompt":"Hi""# } else { "" };
     let cap = cap.map_or(String::new(), |cap| {
         format!(
@@ -40,10 +40,15 @@ pub(crate) fn profile(wire: &SimWire) -> &'static endstop::Profile {
     wire.provider.wire_for_path(path).unwrap_or(&wire.provider.main)
 }
 
-pub(crate) fn judge(wire: &SimWire, mode: Mode, cap: Option<u64>, response: &Response) -> Ending {
+pub(crate) fn judge(
+    wire: &SimWire,
+    mode: Delivery,
+    cap: Option<u64>,
+    response: &Response,
+) -> Ending {
     let head = Head { status: response.status, content_type: response.header("content-type") };
     let asked =
-        RequestInfo { streamed: Some(mode == Mode::Streamed), cap, ..RequestInfo::default() };
+        RequestInfo { streamed: Some(mode == Delivery::Streamed), cap, ..RequestInfo::default() };
     let mut reader = Watcher::new(profile(wire), head, asked);
     reader.watch(&response.decoded());
     reader.finish(match response.close {
@@ -73,7 +78,7 @@ async fn the_reader_says_of_every_scenario_what_its_row_says() {
     let mut count = 0;
     for wire in wire::ALL.iter().copied() {
         for scenario in scenario::ALL.iter().filter(|scenario| (scenario.on)(wire)) {
-            for mode in [Mode::Streamed, Mode::Plain] {
+            for mode in [Delivery::Streamed, Delivery::Plain] {
                 for path in paths(wire, mode) {
                     count += 1;
                     checks.spawn(check(addr, wire, scenario, mode, path));
@@ -93,7 +98,7 @@ async fn check(
     addr: SocketAddr,
     wire: &'static SimWire,
     scenario: &'static Scenario,
-    mode: Mode,
+    mode: Delivery,
     path: String,
 ) -> Option<String> {
     let Want { reason, closed } = (scenario.want)(wire, mode)?;
@@ -147,7 +152,7 @@ async fn every_documented_word_means_what_the_tables_say() {
                     continue;
                 }
                 let name = if call { "word-tool-call" } else { "word" };
-                for mode in [Mode::Streamed, Mode::Plain] {
+                for mode in [Delivery::Streamed, Delivery::Plain] {
                     let path = paths(wire, mode).remove(0);
                     let headers = [("x-sim-scenario", &*format!("{name}={word}"))];
                     let response = post(sim.addr(), &path, &headers, &body(wire, mode, None)).await;
@@ -169,7 +174,7 @@ async fn every_documented_word_means_what_the_tables_say() {
 async fn a_cap_cuts_and_is_what_was_used() {
     let sim = Sim::start(Options::default()).await.unwrap();
     for wire in wire::ALL {
-        for mode in [Mode::Streamed, Mode::Plain] {
+        for mode in [Delivery::Streamed, Delivery::Plain] {
             for path in paths(wire, mode) {
                 let response = post(sim.addr(), &path, &[], &body(wire, mode, Some(7))).await;
                 let ending = judge(wire, mode, Some(7), &response);
