@@ -16,7 +16,7 @@ use tokio::task::JoinHandle;
 use tokio_rustls::TlsConnector;
 
 use crate::client::{self, Client};
-use crate::ledger::{config, eventually};
+use crate::ledger::{EVER, config, eventually};
 use crate::secure::{self, Certificate, Stream};
 
 const CORPUS: &str = include_str!("../hostile/requests.toml");
@@ -24,9 +24,6 @@ const CORPUS: &str = include_str!("../hostile/requests.toml");
 const BODY: &str = r#"{"model":"m","messages":[]}"#;
 
 const HIDDEN: &str = "GET /openai/v1/hidden HTTP/1.1\r\nhost: x\r\n\r\n";
-
-/// For what comes at all.
-const EVER: Duration = Duration::from_secs(60);
 
 #[derive(Deserialize)]
 struct Corpus {

@@ -14,10 +14,7 @@ use serde::Deserialize;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
-use crate::ledger::{Field, config};
-
-/// For what comes at all, on a machine that is busy.
-const EVER: Duration = Duration::from_secs(60);
+use crate::ledger::{EVER, Field, config};
 
 #[derive(Clone, Debug, Deserialize)]
 struct Corpus {

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use endstop_sim::{Options, Sim};
+use serde_json::Value;
 use tokio::task::JoinHandle;
 
 use crate::child::{EVER, Listening, Process, config};
@@ -198,7 +199,7 @@ async fn row_44_what_cannot_be_recorded_passes_where_that_is_wanted() {
         assert_eq!((response.status, response.end), (200, End::Clean));
         seen.note(asked, &response);
     }
-    let failing = |ready: &serde_json::Value| ready["recording"]["spool"]["error"].is_string();
+    let failing = |ready: &Value| ready["recording"]["spool"]["error"].is_string();
     listening.until("it is shown", |_, ready| failing(ready)).await;
     for one in ask(&listening, &complete, 5) {
         let (_, response) = one.await.unwrap();
@@ -257,12 +258,9 @@ async fn row_47_a_locked_file_is_waited_for() {
     };
     let other = lock();
     let before = asked();
-    // Longer than the loader waits for a lock.
-    tokio::time::sleep(Duration::from_secs(7)).await;
+    let failed = |ready: &Value| ready["recording"]["loader"]["last_error"].is_string();
+    listening.until("the loader gives up", |status, ready| status == 200 && failed(ready)).await;
     wait_until("clients go on", || asked() > before + 20).await;
-    let (status, ready) = listening.ready().await;
-    assert_eq!(status, 200);
-    assert!(ready["recording"]["loader"]["last_error"].is_string(), "{ready}");
     other.execute_batch("ROLLBACK").unwrap();
     drop(other);
     *over.lock().unwrap() = true;
@@ -318,7 +316,7 @@ async fn row_48_postgres_stops_and_starts_again() {
         wait_until("clients do not notice", || asked() > before + 100).await;
         if round == 2 {
             for to in &listening {
-                let down = |ready: &serde_json::Value| {
+                let down = |ready: &Value| {
                     ready["recording"]["loader"]["last_error"].is_string()
                 };
                 to.until("it is shown", |status, ready| status == 200 && down(ready)).await;
