@@ -17,6 +17,11 @@ export const SCHEMA = {
   additionalProperties: false,
 };
 
+// In these scenarios the tool has no parameters, and writes this.
+export const WITHOUT_PARAMETERS = "tool-call-no-args";
+export const BARE = "without parameters";
+export const BARE_SCHEMA = { type: "object", properties: {}, additionalProperties: false };
+
 // The command line: the name, and the flags by their names.
 export function flags() {
   const [name, ...rest] = process.argv.slice(2);

@@ -25,6 +25,10 @@ TOOL_SCHEMA = {
     "required": ["path", "content"],
     "additionalProperties": False,
 }
+# In these scenarios the tool has no parameters, and writes this.
+WITHOUT_PARAMETERS = "tool-call-no-args"
+BARE = "without parameters"
+BARE_SCHEMA = {"type": "object", "properties": {}, "additionalProperties": False}
 
 _printing = threading.Lock()
 
@@ -37,8 +41,8 @@ def arguments(runner):
         parser.add_argument(f"--{via}")
     parser.add_argument("--scenarios", type=lambda names: names.split(","), required=True)
     parser.add_argument(
-        "--retried", type=lambda names: names.split(",") if names else [], default=[],
-        help="scenarios to ask for with the framework's own retries",
+        "--retried", type=str.split, default=[],
+        help="scenarios to ask for with the framework's own retries, separated by spaces",
     )  # fmt: skip
     parser.add_argument("--scratch", default=".", help="a folder for the files that tools write")
     return parser.parse_args()

@@ -5,18 +5,21 @@
 import { mkdirSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 
-import { QUESTION, SCHEMA, TIMEOUT, TOOL, flags, runAll, waysOf } from "./cells.mjs";
+import {
+  BARE, BARE_SCHEMA, QUESTION, SCHEMA, TIMEOUT, TOOL, WITHOUT_PARAMETERS, flags, runAll, waysOf,
+} from "./cells.mjs";
 
 // Like the agents in Python: where to write is optional, what to write is not.
 const AGENT_SCHEMA = { ...SCHEMA, required: ["content"] };
+const schemaOf = ({ bare }) => (bare ? BARE_SCHEMA : AGENT_SCHEMA);
 const BOTH_WIRES = ["OpenAI chat", "Anthropic Messages"];
 
 // The tool as a function: writes each call into a file of its own.
-function writer(folder) {
+function writer({ folder, bare }) {
   mkdirSync(folder, { recursive: true });
   let number = 0;
   return async ({ path, content }) => {
-    writeFileSync(join(folder, `${number++}`), content);
+    writeFileSync(join(folder, `${number++}`), bare ? BARE : content);
     return `wrote ${path}`;
   };
 }
@@ -38,8 +41,8 @@ async function aiModel({ wire, root, model }) {
 
 async function aiAsked(asked) {
   const { jsonSchema, stepCountIs, tool } = await import("ai");
-  const inputSchema = jsonSchema(AGENT_SCHEMA);
-  const execute = writer(asked.folder);
+  const inputSchema = jsonSchema(schemaOf(asked));
+  const execute = writer(asked);
   return {
     model: await aiModel(asked),
     prompt: QUESTION,
@@ -79,10 +82,12 @@ async function mastra(asked) {
   const { Agent } = await import("@mastra/core/agent");
   const { createTool } = await import("@mastra/core/tools");
   const { z } = await import("zod");
-  const inputSchema = z.object({ path: z.string().optional(), content: z.string() });
-  const write = writer(asked.folder);
+  const inputSchema = asked.bare
+    ? z.object({})
+    : z.object({ path: z.string().optional(), content: z.string() });
+  const write = writer(asked);
   // What a tool is handed changed between versions: the arguments, or a context that holds them.
-  const execute = async (given) => write(given.content === undefined ? given.context : given);
+  const execute = async (given) => write(given.content === undefined ? given.context ?? {} : given);
   const write_file = createTool({ id: TOOL.name, description: TOOL.description, inputSchema, execute });
   const agent = new Agent({
     id: "writer", name: "writer", instructions: "Write the file.", model: await aiModel(asked),
@@ -129,7 +134,7 @@ async function langgraph(asked, streaming) {
     const { ChatAnthropic } = await import("@langchain/anthropic");
     llm = new ChatAnthropic({ ...common, maxTokens: 512, anthropicApiUrl: `${root}/anthropic` });
   }
-  const write_file = tool(writer(asked.folder), { ...TOOL, schema: AGENT_SCHEMA });
+  const write_file = tool(writer(asked), { ...TOOL, schema: schemaOf(asked) });
   return createReactAgent({ llm, tools: [write_file] });
 }
 
@@ -168,7 +173,8 @@ function* cells(name, ways, rows, scratch) {
           const folder = join(scratch, name, `${number}`);
           const model = `${slug}${number++}-sim-${scenario}`;
           const facts = { framework: name, wire, how, scenario, via, retries, model };
-          yield [facts, (facts) => run(facts, go, { wire, root, model, folder, retries })];
+          const bare = scenario.startsWith(WITHOUT_PARAMETERS);
+          yield [facts, (facts) => run(facts, go, { wire, root, model, folder, retries, bare })];
         }
       }
     }
@@ -187,6 +193,7 @@ async function run(facts, go, asked) {
 
 const { name, scenarios, retried, scratch, ...rest } = flags();
 const ways = waysOf(rest).filter(([via]) => via !== "observe");
-const some = (names, retries) => (names ? names.split(",").map((scenario) => [scenario, retries]) : []);
-await runAll(cells(name, ways, [...some(scenarios, "none"), ...some(retried, "default")], scratch));
+const rows = (names, retries) => names.filter(Boolean).map((scenario) => [scenario, retries]);
+const once = rows(scenarios.split(","), "none");
+await runAll(cells(name, ways, [...once, ...rows(retried.split(" "), "default")], scratch));
 process.exit(0);

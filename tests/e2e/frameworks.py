@@ -13,11 +13,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 from cells import (
+    BARE,
+    BARE_SCHEMA,
     QUESTION,
     TIMEOUT,
     TOOL_ABOUT,
     TOOL_NAME,
     TOOL_SCHEMA,
+    WITHOUT_PARAMETERS,
     arguments,
     roots,
     run_all,
@@ -39,6 +42,7 @@ class Asked(NamedTuple):
     model: str
     folder: "Folder"
     retries: str  # "none", or "default": those that the framework makes by itself
+    bare: bool  # whether the tool has no parameters
 
     def limits(self, **none):
         """Arguments that switch retries off, where they are to be off."""
@@ -63,14 +67,18 @@ class Folder:
         return [file.read_text() for file in sorted(self.path.iterdir())]
 
 
-def tool_of(folder):
+def tool_of(asked):
     """The tool as a plain function, which is what every framework takes."""
 
     def write_file(content: str, path: str = "haiku.txt") -> str:
-        return folder.write(content, path)
+        return asked.folder.write(content, path)
 
-    write_file.__doc__ = TOOL_ABOUT
-    return write_file
+    def write_bare_file() -> str:
+        return asked.folder.write(BARE, "haiku.txt")
+
+    tool = write_bare_file if asked.bare else write_file
+    tool.__name__, tool.__doc__ = TOOL_NAME, TOOL_ABOUT
+    return tool
 
 
 # LangChain and LangGraph
@@ -92,7 +100,7 @@ def langchain_model(asked, streaming):
 def langchain_agent(asked, streaming):
     from langchain.agents import create_agent
 
-    return create_agent(langchain_model(asked, streaming), tools=[tool_of(asked.folder)])
+    return create_agent(langchain_model(asked, streaming), tools=[tool_of(asked)])
 
 
 def langgraph_agent(asked, streaming):
@@ -101,7 +109,7 @@ def langgraph_agent(asked, streaming):
     from langgraph.graph import START, MessagesState, StateGraph
     from langgraph.prebuilt import ToolNode, tools_condition
 
-    tools = [tool(tool_of(asked.folder))]
+    tools = [tool(tool_of(asked))]
     model = langchain_model(asked, streaming).bind_tools(tools)
     graph = StateGraph(MessagesState)
     graph.add_node("model", lambda state: {"messages": [model.invoke(state["messages"])]})
@@ -152,7 +160,7 @@ def pydantic_agent(asked):
     else:
         provider = AnthropicProvider(anthropic_client=AsyncAnthropic(**common))
         chat = AnthropicModel(asked.model, provider=provider)
-    return Agent(chat, tools=[tool_of(asked.folder)], **asked.limits(retries=0))
+    return Agent(chat, tools=[tool_of(asked)], **asked.limits(retries=0))
 
 
 def pydantic_plain(asked):
@@ -185,7 +193,7 @@ def openai_agent(asked):
     limits = asked.limits(max_retries=0)
     client = AsyncOpenAI(base_url=asked.base(), api_key="k", timeout=TIMEOUT, **limits)
     chat = OpenAIChatCompletionsModel(model=asked.model, openai_client=client)
-    return Agent(name="writer", model=chat, tools=[function_tool(tool_of(asked.folder))])
+    return Agent(name="writer", model=chat, tools=[function_tool(tool_of(asked))])
 
 
 def openai_agents_plain(asked):
@@ -214,7 +222,8 @@ def litellm_turn(asked, messages, stream):
 
     litellm.suppress_debug_info = True
     prefix = "openai" if asked.wire == "OpenAI chat" else "anthropic"
-    function = {"name": TOOL_NAME, "description": TOOL_ABOUT, "parameters": TOOL_SCHEMA}
+    schema = BARE_SCHEMA if asked.bare else TOOL_SCHEMA
+    function = {"name": TOOL_NAME, "description": TOOL_ABOUT, "parameters": schema}
     answer = litellm.completion(
         model=f"{prefix}/{asked.model}", api_base=asked.base(), api_key="k", messages=messages,
         tools=[{"type": "function", "function": function}], stream=stream, timeout=TIMEOUT,
@@ -234,7 +243,7 @@ def litellm_run(stream):
                 return message.content
             messages.append(message)
             for call in message.tool_calls:
-                result = tool_of(asked.folder)(**json.loads(call.function.arguments))
+                result = tool_of(asked)(**json.loads(call.function.arguments or "{}"))
                 messages.append({"role": "tool", "tool_call_id": call.id, "content": result})
         raise RuntimeError("the loop did not end")
 
@@ -268,7 +277,7 @@ def llamaindex_run(streaming):
     def run(asked):
         from llama_index.core.agent.workflow import FunctionAgent
 
-        tools = [tool_of(asked.folder)]
+        tools = [tool_of(asked)]
         agent = FunctionAgent(tools=tools, llm=llamaindex_model(asked), streaming=streaming)
 
         async def go():
@@ -295,7 +304,7 @@ def crewai_run(stream):
         )  # fmt: skip
         about = dict(role="writer", goal="write", backstory="writes", verbose=False)
         limits = dict(max_iter=3, **asked.limits(max_retry_limit=0))
-        agent = Agent(llm=llm, tools=[tool(TOOL_NAME)(tool_of(asked.folder))], **about, **limits)
+        agent = Agent(llm=llm, tools=[tool(TOOL_NAME)(tool_of(asked))], **about, **limits)
         task = Task(description=QUESTION, expected_output="the file", agent=agent)
         return Crew(agents=[agent], tasks=[task], verbose=False).kickoff().raw
 
@@ -316,7 +325,7 @@ def adk_run(streamed):
         os.environ.update(GOOGLE_API_KEY="k", GOOGLE_GENAI_USE_VERTEXAI="FALSE")
         limits = asked.limits(retry_options=types.HttpRetryOptions(attempts=1))
         model = Gemini(model=f"gemini-{asked.model}", base_url=f"{asked.root}/gemini", **limits)
-        agent = Agent(name="writer", model=model, tools=[tool_of(asked.folder)])
+        agent = Agent(name="writer", model=model, tools=[tool_of(asked)])
         runner = InMemoryRunner(agent=agent, app_name="e2e")
         mode = StreamingMode.SSE if streamed else StreamingMode.NONE
 
@@ -369,7 +378,8 @@ def cells(name, ways, scenarios, retried, scratch):
         facts = dict(framework=name, wire=wire, how=how, scenario=scenario, via=via)
         facts.update(retries=retries, model=model)
         folder = Folder(scratch / name / str(number))
-        yield facts, running(run, Asked(wire, root, model, folder, retries))
+        bare = scenario.startswith(WITHOUT_PARAMETERS)
+        yield facts, running(run, Asked(wire, root, model, folder, retries, bare))
 
 
 def running(run, asked):

@@ -12,6 +12,8 @@ gateway there is right and wrong:
 from collections import defaultdict
 from typing import NamedTuple
 
+from cells import BARE, WITHOUT_PARAMETERS
+
 FINISHED = ["complete", "tool-call", "length"]
 UNFINISHED = [
     "cut-before-word", "cut-in-tool-call", "cut-after-args", "length-whole-args",
@@ -19,7 +21,7 @@ UNFINISHED = [
 ]  # fmt: skip
 
 # Complete calls, and how often the tool must run: neither less nor more.
-MUST_RUN = {"tool-call": 1, "tool-call-parallel": 2, "tool-call-stop": 1}
+MUST_RUN = {"tool-call": 1, "tool-call-parallel": 2, "tool-call-stop": 1, "tool-call-no-args": 1}
 # Nothing may be run from these, and the caller must be told.
 MUST_RAISE = [
     "cut-in-tool-call", "cut-after-args", "cut-after-call", "cut-in-second-call",
@@ -34,6 +36,8 @@ CALL_SCENARIOS = FINISHED + UNFINISHED
 RUN_SCENARIOS = list(MUST_RUN) + MUST_RAISE + MAY_PASS
 # Failing turns that a framework is asked for with the retries that it makes by default.
 RETRY_SCENARIOS = ["cut-after-args", "length-whole-args", "error-late"]
+# The first answer fails, the next is complete: a framework that asks again recovers.
+ONCE_SCENARIOS = ["cut-after-args,tool-call", "error-after-call,tool-call", "reset,tool-call"]
 
 # Agents: complete calls, and how often the tool must run.
 AGENT_MUST_RUN = {"tool-call": 1, "tool-call-parallel": 2, "tool-call-no-args": 1}
@@ -117,7 +121,7 @@ class Verdict(NamedTuple):
     frameworks: dict  # (wire, how) -> {scenario: {(framework, via): Shown}}
     endings: dict  # (client, wire, call) -> {(place, ending): what the client did}
     agents: dict  # (agent, wire) -> {(scenario, retries): {via: (cell, what is wrong)}}
-    repeats: dict  # (framework, wire, how) -> {scenario: {via: requests}}
+    repeats: dict  # (framework, wire, how) -> {scenario: {via: (requests, Shown)}}
     retries: list  # sentences
     reds: list  # sentences
 
@@ -151,6 +155,13 @@ def judge(cells, tags):
         for (scenario, retries), ways in rows.items()
         for via, (_, wrong) in ways.items()
         if wrong
+    ]
+    reds += [
+        f"{', '.join(who)}: {scenario}, with its own retries: {shown.wrong}"
+        for who, scenarios in repeats.items()
+        for scenario, ways in scenarios.items()
+        for _, shown in ways.values()
+        if shown.wrong
     ]
     reds += [shown.wrong for shown in retries if shown.wrong]
     sentences = [shown.text for shown in retries]
@@ -237,17 +248,23 @@ def judge_frameworks(cells):
     sections = defaultdict(lambda: defaultdict(dict))
     for (wire, how, scenario, framework, via), cell in by_place.items():
         whole = by_place.get((wire, how, "tool-call", framework, "direct"))
-        shown = judge_run(cell, whole["written"] if whole else [])
+        direct = by_place.get((wire, how, scenario, framework, "direct"))
+        shown = judge_run(cell, whole["written"] if whole else [], direct)
         sections[wire, how][scenario][framework, via] = shown
     return sections
 
 
-def judge_run(cell, whole):
+def judge_run(cell, whole, direct=None):
     text = describe_run(cell, whole)
     if cell["hung"]:
         return Shown("hung", "a run did not end")
+    bare = cell["scenario"] == WITHOUT_PARAMETERS
+    if bare and direct and not direct["written"]:
+        # Some frameworks take a call without any arguments for a malformed one.
+        same = text == describe_run(direct, whole)
+        return Shown(text, None if same else f"directly: {describe_run(direct, whole)}; here: {text}")
     if cell["scenario"] in MUST_RUN:
-        expected = whole[:1] * MUST_RUN[cell["scenario"]]
+        expected = ([BARE] if bare else whole[:1]) * MUST_RUN[cell["scenario"]]
         well = cell["written"] and not cell["raised"] and cell["written"] == expected
         return Shown(text, None if well else f"a complete call must run: {text}: {cell['raised']}")
     if cell["via"] == "direct":
@@ -275,8 +292,35 @@ def count_repeats(cells):
     rows = defaultdict(lambda: defaultdict(dict))
     for cell in cells:
         row = rows[cell["framework"], cell["wire"], cell["how"]]
-        row[cell["scenario"]][cell["via"]] = cell["requests"]
-    return rows
+        row[cell["scenario"]][cell["via"]] = cell
+    return {
+        who: {
+            scenario: {via: (cell["requests"], judge_repeat(cell, ways)) for via, cell in ways.items()}
+            for scenario, ways in scenarios.items()
+        }
+        for who, scenarios in rows.items()
+    }
+
+
+def judge_repeat(cell, ways):
+    """A run with the framework's own retries. Of a turn that fails once it may recover; it must where it
+    does directly."""
+    recovered = cell["written"] and cell["requests"] > 1
+    end = "recovered" if recovered else "tool ran" if cell["written"] else "success"
+    end = "still asking" if cell["hung"] else "raised" if cell["raised"] else end
+    if cell["via"] == "direct":
+        return Shown(end)
+    if len(cell["written"]) > ("," in cell["scenario"]) or end == "tool ran":
+        return Shown(end, "the tool ran from an unfinished turn")
+    if cell["hung"] and cell["requests"] <= 1:
+        return Shown("hung", "a run did not end")
+    if end == "success":
+        return Shown(end, "the caller was not told")
+    direct = ways.get("direct")
+    recovers = direct and "," in cell["scenario"] and direct["requests"] > 1 and not direct["raised"]
+    if recovers and cell["raised"]:
+        return Shown(end, f"the direct run recovers, this does not: {cell['raised']}")
+    return Shown(end)
 
 
 # Agents

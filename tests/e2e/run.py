@@ -160,7 +160,7 @@ class Plan:
         )  # fmt: skip
 
     def retried(self, name):
-        return self.some(f"{name} retries", [], judge.RETRY_SCENARIOS) if self.all else []
+        return judge.RETRY_SCENARIOS + judge.ONCE_SCENARIOS if self.all else []
 
     def agent_cells(self, name):
         """`wire/scenario/via/retries`, as `coding_agents.py` takes them."""
@@ -206,7 +206,7 @@ def command(kind, name, plan, ways):
     roots = [word for via, root in ways.items() for word in (f"--{via}", root)]
     asked = [name, *roots, "--scenarios", ",".join(plan.scenarios(kind, name))]
     if is_framework:
-        retried = ",".join(plan.retried(name))
+        retried = " ".join(plan.retried(name))
         asked += ["--scratch", str(TARGET / "written"), "--retried", retried]
     if kind == "rust":
         return [str(install.rust_client(install.cache() / "rust-client", say)), *asked]

@@ -6,6 +6,7 @@ import judge
 SCENARIOS = {
     "tool-call": "complete tool call",
     "tool-call-parallel": "two complete tool calls",
+    "tool-call-no-args": "complete call of a tool without parameters",
     "tool-call-stop": "complete tool call that ends with the finish reason of a natural stop",
     "cut-before-word": "connection closed after text, no finish reason",
     "done-without-word": "text, end marker, no finish reason",
@@ -26,7 +27,6 @@ SCENARIOS = {
 }
 AGENT_SCENARIOS = {
     **SCENARIOS,
-    "tool-call-no-args": "complete call of a tool without parameters",
     "no-marker-tool-call": "tool call with its finish reason, no end marker",
     "choices-tool-call": "two choices (n = 2) with a complete call each",
     "cut-after-args": "connection closed after the arguments, block still open",
@@ -214,13 +214,23 @@ def both(columns, name):
 
 def repeats(verdict):
     """How often a failing turn is asked for, with the retries that each framework makes itself."""
-    head = ["framework", "wire", "answer"] + [SCENARIOS[name] for name in judge.RETRY_SCENARIOS]
+    columns = judge.RETRY_SCENARIOS + judge.ONCE_SCENARIOS
+    once = [f"{SCENARIOS[name.split(',')[0]]}, then a complete call" for name in judge.ONCE_SCENARIOS]
+    head = ["framework", "wire", "answer"]
+    head += [SCENARIOS[name] for name in judge.RETRY_SCENARIOS] + once
     rows = []
     for (name, wire, how), scenarios in sorted(verdict.repeats.items()):
-        counts = [scenarios.get(scenario, {}) for scenario in judge.RETRY_SCENARIOS]
-        shown = [f"{ways.get('direct', '?')} → {ways.get('guard', '?')}" for ways in counts]
+        cells = [scenarios.get(scenario, {}) for scenario in columns]
+        shown = [f"{repeat(ways, 'direct')} → {repeat(ways, 'guard')}" for ways in cells]
         rows.append([named(name), wire, how] + shown)
     return table(head, rows)
+
+
+def repeat(ways, via):
+    if via not in ways:
+        return "?"
+    requests, shown = ways[via]
+    return f"{MARK_RED if shown.wrong else ''}{requests}, {shown.text}"
 
 
 # SDKs

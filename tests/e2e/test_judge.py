@@ -60,6 +60,40 @@ class Frameworks(unittest.TestCase):
         self.assertIsNotNone(run("cut-after-args", "guard", written=["whole"], raised="E: x"))
         self.assertIsNotNone(run("cut-after-args", "guard"))
 
+    def test_a_tool_without_parameters_writes_its_own_text(self):
+        def wrong(written):
+            cell = dict(scenario="tool-call-no-args", via="guard", raised=None, hung=False)
+            return judge.judge_run(dict(cell, written=written), ["whole"]).wrong
+
+        self.assertIsNone(wrong([judge.BARE]))
+        self.assertTrue(wrong([]) and wrong(["whole"]) and wrong([judge.BARE] * 2))
+
+    def test_a_call_that_a_framework_cannot_run_directly_may_not_run_behind_guard(self):
+        def cell(via, raised):
+            return dict(scenario="tool-call-no-args", via=via, raised=raised, hung=False, written=[])
+
+        direct = cell("direct", None)
+        self.assertIsNone(judge.judge_run(cell("guard", None), [], direct).wrong)
+        self.assertTrue(judge.judge_run(cell("guard", "Error"), [], direct).wrong)
+
+    def test_a_turn_that_fails_once_recovers_where_it_does_directly(self):
+        def cell(via, written, raised, requests):
+            facts = dict(scenario="reset,tool-call", via=via, hung=False)
+            return dict(facts, written=written, raised=raised, requests=requests)
+
+        def wrong(direct, guard):
+            return judge.judge_repeat(guard, {"direct": direct, "guard": guard}).wrong
+
+        recovered, failed = cell("direct", ["a"], None, 3), cell("direct", [], "Error", 1)
+        again, gave_up = cell("guard", ["a"], None, 3), cell("guard", [], "Error", 1)
+        self.assertIsNone(wrong(recovered, again))
+        self.assertIsNone(wrong(failed, again))
+        self.assertIsNone(wrong(failed, gave_up))
+        self.assertTrue(wrong(recovered, gave_up))
+        self.assertTrue(wrong(failed, cell("guard", [], None, 1)))
+        self.assertTrue(wrong(failed, cell("guard", ["a", "a"], None, 2)))
+        self.assertTrue(wrong(failed, cell("guard", ["a"], None, 1)))
+
     def test_directly_everything_is_a_fact(self):
         self.assertIsNone(run("cut-after-args", "direct", written=["whole"]))
 

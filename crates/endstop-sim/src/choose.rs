@@ -12,7 +12,7 @@ pub(crate) struct Chosen {
     pub(crate) value: Option<String>,
     /// Whether it also applies if the last message is a tool result.
     pub(crate) insists: bool,
-    /// Whole list that it was taken from, if there was one.
+    /// Header or model name with the list that it was taken from, if there was one.
     pub(crate) list: Option<String>,
 }
 
@@ -24,12 +24,13 @@ pub(crate) fn choose(
     script: impl FnOnce() -> Option<String>,
     played: impl FnOnce(&str) -> usize,
 ) -> Result<Chosen, String> {
-    let header = request.header("x-sim-scenario").map(str::to_owned);
-    match header.or_else(|| in_model(model)) {
+    let header = request.header("x-sim-scenario");
+    match header.map(str::to_owned).or_else(|| in_model(model)) {
         Some(list) if list.contains(',') => {
+            let from = header.unwrap_or(model);
             let names: Vec<&str> = list.split(',').collect();
-            let name = names.get(played(&list)).or(names.last()).copied().unwrap_or_default();
-            Ok(Chosen { list: Some(list.clone()), ..named(name)? })
+            let name = names.get(played(from)).or(names.last()).copied().unwrap_or_default();
+            Ok(Chosen { list: Some(from.to_owned()), ..named(name)? })
         }
         Some(name) => named(&name),
         None => named(&script().unwrap_or_else(|| "complete".to_owned())),

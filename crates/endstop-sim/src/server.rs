@@ -28,7 +28,7 @@ pub(crate) struct Shared {
     pub(crate) replies: Mutex<HashMap<String, Reply>>,
     requests: AtomicU64,
     scripted: AtomicUsize,
-    /// Number of scenarios played of each list in a model name or header, by tag and list.
+    /// Number of scenarios played of each list, by the tag and the model name or header with the list.
     played: Mutex<HashMap<(Option<String>, String), usize>>,
 }
 
