@@ -316,9 +316,7 @@ async fn row_48_postgres_stops_and_starts_again() {
         wait_until("clients do not notice", || asked() > before + 100).await;
         if round == 2 {
             for to in &listening {
-                let down = |ready: &Value| {
-                    ready["recording"]["loader"]["last_error"].is_string()
-                };
+                let down = |ready: &Value| ready["recording"]["loader"]["last_error"].is_string();
                 to.until("it is shown", |status, ready| status == 200 && down(ready)).await;
             }
             let told = || processes.iter().all(|p| p.said_times("; endings wait in the spool") > 0);
