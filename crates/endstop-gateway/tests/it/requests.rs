@@ -103,6 +103,26 @@ async fn row_36_heads_that_are_too_large() {
 }
 
 #[tokio::test]
+async fn row_36_heads_of_http_2_with_too_many_fields() {
+    let field = Field::start().await;
+    let mut sender = client::connect_http2(field.address).await;
+    let fields = |count: usize| -> Vec<(String, String)> {
+        (0..count).map(|n| (format!("x-{n}"), "1".to_owned())).collect()
+    };
+    let path = "/openai/v1/chat/completions";
+    let (many, _) = client::ask_http2(&mut sender, field.address, path, &fields(101), "{}").await;
+    assert_refused(&many, 431, "many");
+    assert!(many.text().contains("head_fields"), "{}", many.text());
+    let mut fits = fields(60);
+    fits.push(("x-endstop-mode".to_owned(), "nonsense".to_owned()));
+    let (fits, _) = client::ask_http2(&mut sender, field.address, path, &fits, "{}").await;
+    assert_refused(&fits, 400, "fits");
+    assert_unseen(&field, "many fields");
+    drop(sender);
+    field.finish().await;
+}
+
+#[tokio::test]
 async fn row_36_bodies_that_are_too_large_or_too_slow() {
     let field = Field::with(|config| config.limits.body_bytes = 100_000).await;
     let head = "POST /openai/v1/chat/completions HTTP/1.1\r\nhost: x\r\n";

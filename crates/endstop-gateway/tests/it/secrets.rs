@@ -83,6 +83,8 @@ async fn own_keys_are_for_those_who_show_the_token() {
         ("4", messages, "authorization", bearer(TOKEN), "x-api-key"),
         ("5", gemini, "x-goog-api-key", TOKEN.to_owned(), "x-goog-api-key"),
         ("6", &query, "x-nothing", String::new(), "x-goog-api-key"),
+        // A server that needs no key takes one that it is given.
+        ("7", "/ollama/api/chat", "authorization", bearer(TOKEN), "authorization"),
     ] {
         field.admit(1);
         let request = shows(path, tag, &[(name, &shown)]);
@@ -412,6 +414,45 @@ async fn an_admin_token_that_is_empty_is_refused_on_loopback_too() {
     let mut config = config("http://127.0.0.1:9");
     config.admin_token_file = Some(secret.0.clone());
     assert!(Gateway::bind(config).await.is_err(), "it would be open to everybody");
+}
+
+#[tokio::test]
+async fn tokens_that_can_be_guessed_are_refused() {
+    let (short, long) = (Secret::new("k", "canary-15-chars"), Secret::new("l", "canary-16-chars!"));
+    for set in [
+        |config: &mut Config, path: PathBuf| config.access_token_file = Some(path),
+        |config: &mut Config, path: PathBuf| config.admin_token_file = Some(path),
+    ] {
+        let bound = |secret: &Secret| {
+            let mut config = config("http://127.0.0.1:9");
+            set(&mut config, secret.0.clone());
+            Gateway::bind(config)
+        };
+        let refused = bound(&short).await.unwrap_err().to_string();
+        assert!(refused.contains("16") && !refused.contains(CANARY), "{refused}");
+        assert!(bound(&long).await.is_ok());
+    }
+}
+
+#[tokio::test]
+async fn callers_of_the_gateways_key_share_its_limits() {
+    let (key, token) = (Secret::new("m", OWN_KEY), Secret::new("n", TOKEN));
+    let field = Field::with(|config| {
+        owned(config, &key, &token);
+        config.limits.key_requests_per_minute = 3;
+    })
+    .await;
+    let mut statuses = Vec::new();
+    for number in 0..5 {
+        let invented = format!("Bearer sk-{number}");
+        let headers = [("x-endstop-token", TOKEN), ("authorization", invented.as_str())];
+        let tag = format!("shared-{number}");
+        let request = shows("/openai/v1/chat/completions", &tag, &headers);
+        statuses.push(client::ask(field.address, request).await.status);
+    }
+    assert_eq!(statuses, [200, 200, 200, 429, 429]);
+    field.admit(3);
+    field.finish().await;
 }
 
 #[tokio::test]

@@ -5,13 +5,14 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use endstop_gateway::Config;
 use endstop_gateway::config::Mode;
+use endstop_gateway::{Config, Gateway};
+use endstop_sim::{Options, Sim};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
 use crate::client::{self, Client, End};
-use crate::ledger::{Ask, Field, eventually};
+use crate::ledger::{Ask, Field, config, eventually};
 use crate::secure::{self, Certificate, Stream};
 
 const SHORT: Duration = Duration::from_millis(300);
@@ -250,6 +251,64 @@ async fn operators_have_slots_of_their_own() {
         tokio::time::sleep(SHORT / 10).await;
     }
     field.finish().await;
+}
+
+#[tokio::test]
+async fn readers_of_the_tail_leave_slots_for_other_operators() {
+    let field = Field::start().await;
+    let tail = format!("GET /endstop/v1/tail HTTP/1.1\r\nhost: {}\r\n\r\n", field.admin);
+    let read = || async {
+        let mut client = Client::connect(field.admin).await;
+        client.send(&tail).await;
+        let status = client.head().await.status;
+        (client, status)
+    };
+    let mut readers = Vec::new();
+    for _ in 0..64 {
+        let (client, status) = read().await;
+        assert_eq!(status, 200);
+        readers.push(client);
+    }
+    let refused = client::get(field.admin, "/endstop/v1/tail", "").await;
+    assert_eq!(refused.status, 503);
+    assert!(refused.text().contains("64 others read the tail"), "{}", refused.text());
+    assert_eq!(client::get(field.admin, "/healthz", "").await.status, 200);
+    // A reader that has left is noticed when something is written to it.
+    drop(readers.pop());
+    let until = tokio::time::Instant::now() + EVER;
+    while read().await.1 != 200 {
+        assert!(tokio::time::Instant::now() < until, "the place does not come back");
+        field.ask(Ask::new("openai-chat", "complete", Mode::Guard)).await;
+    }
+    drop(readers);
+    field.finish().await;
+}
+
+#[tokio::test]
+async fn a_stream_of_http_2_finishes_after_the_goodbye() {
+    let sim = Sim::start(Options::default()).await.unwrap();
+    let mut config = config(&sim.url());
+    config.limits.drain = EVER;
+    let gateway = Gateway::bind(config).await.unwrap();
+    let (address, handle) = (gateway.address(), gateway.handle());
+    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    let task = tokio::spawn(gateway.run(async move {
+        let _ = stopped.await;
+    }));
+    let mut sender = client::connect_http2(address).await;
+    let ask = Ask::new("openai-chat", "slow=50", Mode::Guard);
+    let headers = ask.all_headers("slow");
+    let asked = client::ask_http2(&mut sender, address, &ask.path, &headers, &ask.body);
+    let stopping = async {
+        eventually("it streams", || (handle.streams() == 1).then_some(())).await;
+        stop.send(()).unwrap();
+    };
+    let ((response, error), ()) = tokio::join!(asked, stopping);
+    assert_eq!((response.status, response.end, error), (200, End::Clean, None));
+    assert!(response.text().ends_with("data: [DONE]\n\n"), "{}", response.text());
+    task.await.unwrap();
+    assert!(sender.ready().await.is_err(), "the connection is closed");
+    sim.stop().await;
 }
 
 /// Behind TLS, too: no second reading, no clean end of a failure, no client lost.
