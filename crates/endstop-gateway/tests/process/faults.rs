@@ -258,8 +258,11 @@ async fn row_47_a_locked_file_is_waited_for() {
     };
     let other = lock();
     let before = asked();
-    let failed = |ready: &Value| ready["recording"]["loader"]["last_error"].is_string();
-    listening.until("the loader gives up", |status, ready| status == 200 && failed(ready)).await;
+    let said = || process.said_times("; endings wait in the spool") == 1;
+    wait_until("the loader gives up for now", said).await;
+    let (status, ready) = listening.ready().await;
+    assert_eq!(status, 200);
+    assert!(ready["recording"]["loader"]["last_error"].is_string(), "{ready}");
     wait_until("clients go on", || asked() > before + 20).await;
     other.execute_batch("ROLLBACK").unwrap();
     drop(other);
