@@ -70,6 +70,7 @@
 #![forbid(unsafe_code)]
 #![warn(clippy::unreachable)]
 
+pub mod chat;
 pub mod dialect;
 pub mod next_request;
 pub mod provider;

@@ -12,6 +12,10 @@ use serde_json::json;
 use serde_json::value::RawValue;
 
 use super::{CallsClose, Dialect, Proof, Reading, Streams, Wins, Words};
+use crate::chat::{
+    ChatMessage, ChatPart, ChatRequest, Image, ImageSource, JsonFormat, Native, RequestBody,
+    RequestWriter, Tool, ToolChoice, ToolResult, Unwritable,
+};
 use crate::dialect::common::{self, EFFORT_WORDS, MESSAGES, WORDS_IF_SAID};
 use crate::ending::{Reason, Usage};
 use crate::event::Event;
@@ -128,6 +132,7 @@ const REQUEST_SHAPE: RequestShape = RequestShape {
             },
         ),
     ],
+    writer: Some(RequestWriter { path: "/messages", streamed_path: "/messages", body: write }),
     ..common::REQUEST
 };
 
@@ -189,6 +194,91 @@ pub(super) static ERROR_PATTERNS: &[ErrorPattern] = &[
     class("invalid_request_error", FaultKind::InvalidRequest),
     class("api_error", FaultKind::Server),
 ];
+
+/// Limit of requests without one. The wire requires it, and every model accepts this one.
+const REQUIRED_CAP: u64 = 4096;
+
+fn write(request: &ChatRequest, _: &Profile, body: &mut RequestBody) -> Result<(), Unwritable> {
+    body.put("model", request.model.as_str());
+    body.put("max_tokens", request.max_output_tokens.unwrap_or(REQUIRED_CAP));
+    body.put_some("temperature", request.temperature);
+    body.put_some("top_p", request.top_p);
+    if !request.stop.is_empty() {
+        body.put("stop_sequences", request.stop.clone());
+    }
+    if request.stream {
+        body.put("stream", true);
+    }
+    if !request.system.is_empty() {
+        body.put("system", request.system.as_str());
+    }
+    if !request.tools.is_empty() {
+        let tool = |Tool { name, description, schema }: &Tool| json!({ "name": name, "description": description, "input_schema": schema });
+        body.put("tools", request.tools.iter().map(tool).collect::<Vec<_>>());
+        match &request.tool_choice {
+            ToolChoice::Auto => {}
+            ToolChoice::None => body.put("tool_choice", json!({ "type": "none" })),
+            ToolChoice::Required => body.put("tool_choice", json!({ "type": "any" })),
+            ToolChoice::Named(tool) => {
+                body.put("tool_choice", json!({ "type": "tool", "name": tool }));
+            }
+        }
+    }
+    if let Some(JsonFormat { schema, .. }) = &request.format {
+        let format = json!({ "type": "json_schema", "schema": schema });
+        body.put("output_config", json!({ "format": format }));
+    }
+    let messages: Result<Vec<_>, _> = request.messages.iter().map(write_message).collect();
+    body.end("messages", messages?);
+    Ok(())
+}
+
+fn write_message(message: &ChatMessage) -> Result<serde_json::Value, Unwritable> {
+    Ok(match message {
+        ChatMessage::User { parts } => {
+            let content = match parts.as_slice() {
+                [ChatPart::Text { text }] => json!(text),
+                parts => parts.iter().map(write_part).collect(),
+            };
+            json!({ "role": "user", "content": content })
+        }
+        ChatMessage::Assistant(assistant) => {
+            if let Some(blocks) = assistant.native.as_ref().and_then(Native::items) {
+                return Ok(json!({ "role": "assistant", "content": blocks }));
+            }
+            let mut blocks = Vec::new();
+            if !assistant.text.is_empty() {
+                blocks.push(json!({ "type": "text", "text": assistant.text }));
+            }
+            for call in &assistant.calls {
+                let input = call.object()?;
+                blocks.push(
+                    json!({ "type": "tool_use", "id": call.id, "name": call.name, "input": input }),
+                );
+            }
+            json!({ "role": "assistant", "content": blocks })
+        }
+        ChatMessage::Tool { results } => {
+            let result = |result: &ToolResult| json!({ "type": "tool_result", "tool_use_id": result.id, "content": result.content, "is_error": result.is_error });
+            json!({ "role": "user", "content": results.iter().map(result).collect::<Vec<_>>() })
+        }
+    })
+}
+
+fn write_part(part: &ChatPart) -> serde_json::Value {
+    match part {
+        ChatPart::Text { text } => json!({ "type": "text", "text": text }),
+        ChatPart::Image(Image { media_type, source }) => {
+            let source = match source {
+                ImageSource::Url(url) => json!({ "type": "url", "url": url }),
+                ImageSource::Base64(data) => {
+                    json!({ "type": "base64", "media_type": media_type, "data": data })
+                }
+            };
+            json!({ "type": "image", "source": source })
+        }
+    }
+}
 
 #[derive(Default, Deserialize)]
 #[serde(default)]

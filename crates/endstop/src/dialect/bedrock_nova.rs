@@ -30,7 +30,7 @@ pub(crate) static DIALECT: Dialect = Dialect {
     caps: &["inferenceConfig.maxTokens"],
     streams: Streams::Path("stream"),
     error_shape: common::ERRORS,
-    request_shape: RequestShape { efforts: &[], ..REQUEST_SHAPE },
+    request_shape: RequestShape { efforts: &[], writer: None, ..REQUEST_SHAPE },
     usage: &[
         "usage.inputTokens",
         "usage.outputTokens",

@@ -9,7 +9,8 @@ use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
 use super::openai_chat::arguments_text;
-use super::{CallsClose, Dialect, Proof, Reading, Streams, Wins, Words};
+use super::{CallsClose, Dialect, Proof, Reading, Streams, Wins, Words, openai_chat};
+use crate::chat::{ChatRequest, JsonFormat, RequestBody, RequestWriter, ToolChoice, Unwritable};
 use crate::dialect::common::{self, MESSAGES};
 use crate::ending::{Reason, Usage};
 use crate::event::Event;
@@ -89,6 +90,7 @@ const REQUEST_SHAPE: RequestShape = RequestShape {
         Effort::new("thinking.token_budget", Scale::tokens_if_said(1)),
         Effort::new("thinking.type", Scale::Switch("enabled", "disabled")),
     ],
+    writer: Some(RequestWriter { path: "/v2/chat", streamed_path: "/v2/chat", body: write }),
     ..common::REQUEST
 };
 
@@ -102,6 +104,32 @@ pub(crate) static ERROR_PATTERNS: &[ErrorPattern] = &[
     message("invalid api token", FaultKind::Auth),
     message("trial key", FaultKind::RateLimit),
 ];
+
+fn write(request: &ChatRequest, _: &Profile, body: &mut RequestBody) -> Result<(), Unwritable> {
+    body.put("model", request.model.as_str());
+    body.put_some("max_tokens", request.max_output_tokens);
+    body.put_some("temperature", request.temperature);
+    body.put_some("p", request.top_p);
+    if !request.stop.is_empty() {
+        body.put("stop_sequences", request.stop.clone());
+    }
+    body.put("stream", request.stream);
+    if !request.tools.is_empty() {
+        body.put("tools", openai_chat::tools(&request.tools));
+        match &request.tool_choice {
+            ToolChoice::Auto => {}
+            ToolChoice::None => body.put("tool_choice", "NONE"),
+            // The wire cannot name a tool.
+            ToolChoice::Required | ToolChoice::Named(_) => body.put("tool_choice", "REQUIRED"),
+        }
+    }
+    if let Some(JsonFormat { schema, .. }) = &request.format {
+        let format = serde_json::json!({ "type": "json_object", "json_schema": schema });
+        body.put("response_format", format);
+    }
+    body.end("messages", openai_chat::messages(request));
+    Ok(())
+}
 
 #[derive(Default, Deserialize)]
 #[serde(default)]

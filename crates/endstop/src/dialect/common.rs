@@ -30,6 +30,7 @@ pub const REQUEST: RequestShape = RequestShape {
     usage: None,
     background: "",
     poll: "",
+    writer: None,
 };
 
 /// Reasoning efforts on most wires, highest first. Below `low`, each model has its own value.
@@ -58,6 +59,13 @@ fn typed_text(_: Speaker, text: &str) -> Value {
 /// Returns a text part without a type.
 pub(crate) fn bare_text(_: Speaker, text: &str) -> Value {
     json!({ "text": text })
+}
+
+/// Adds a field to an object.
+pub(crate) fn insert(object: &mut Value, name: &str, value: impl Into<Value>) {
+    if let Value::Object(fields) = object {
+        fields.insert(name.to_owned(), value.into());
+    }
 }
 
 /// Returns the model in a path, as Google, Amazon and Azure put it there.

@@ -8,11 +8,16 @@
 //! 2.6.0, the Vertex discovery document of 2026-11-06.
 
 use serde::Deserialize;
+use serde_json::json;
 use serde_json::value::RawValue;
 
 use super::errors::is_set;
 use super::partial_args::{Piece, Value};
 use super::{CallsClose, CountOf, Dialect, Proof, Reading, Streams, Wins, Words};
+use crate::chat::{
+    ChatMessage, ChatPart, ChatRequest, Image, ImageSource, JsonFormat, Native, RequestBody,
+    RequestWriter, Tool, ToolChoice, ToolResult, Unwritable,
+};
 use crate::dialect::common::{self, MESSAGES, bare_text};
 use crate::ending::{Reason, SafetyRating, Usage};
 use crate::event::Event;
@@ -178,6 +183,11 @@ pub(crate) const REQUEST_SHAPE: RequestShape = RequestShape {
         },
     ],
     either_case: true,
+    writer: Some(RequestWriter {
+        path: "/v1beta/models/{model}:generateContent",
+        streamed_path: "/v1beta/models/{model}:streamGenerateContent?alt=sse",
+        body: write,
+    }),
     ..common::REQUEST
 };
 
@@ -243,6 +253,91 @@ struct Candidate<'a> {
     safety_ratings: Few<Loose<Rating<'a>>>,
     #[serde(borrow)]
     continuation_token: Text<'a>,
+}
+
+fn write(request: &ChatRequest, _: &Profile, body: &mut RequestBody) -> Result<(), Unwritable> {
+    let mut config = json!({});
+    let mut set = |name: &str, value: Option<serde_json::Value>| {
+        if let Some(value) = value {
+            common::insert(&mut config, name, value);
+        }
+    };
+    set("maxOutputTokens", request.max_output_tokens.map(Into::into));
+    set("temperature", request.temperature.map(Into::into));
+    set("topP", request.top_p.map(Into::into));
+    set("stopSequences", (!request.stop.is_empty()).then(|| json!(request.stop)));
+    if let Some(JsonFormat { schema, .. }) = &request.format {
+        set("responseMimeType", Some("application/json".into()));
+        set("responseJsonSchema", Some(schema.clone()));
+    }
+    if !request.system.is_empty() {
+        body.put("systemInstruction", json!({ "parts": [{ "text": request.system }] }));
+    }
+    if config != json!({}) {
+        body.put("generationConfig", config);
+    }
+    if !request.tools.is_empty() {
+        let tool = |Tool { name, description, schema }: &Tool| json!({ "name": name, "description": description, "parametersJsonSchema": schema });
+        let tools: Vec<_> = request.tools.iter().map(tool).collect();
+        body.put("tools", json!([{ "functionDeclarations": tools }]));
+        let calling = match &request.tool_choice {
+            ToolChoice::Auto => None,
+            ToolChoice::None => Some(json!({ "mode": "NONE" })),
+            ToolChoice::Required => Some(json!({ "mode": "ANY" })),
+            ToolChoice::Named(tool) => {
+                Some(json!({ "mode": "ANY", "allowedFunctionNames": [tool] }))
+            }
+        };
+        if let Some(calling) = calling {
+            body.put("toolConfig", json!({ "functionCallingConfig": calling }));
+        }
+    }
+    let contents: Result<Vec<_>, _> = request.messages.iter().map(write_content).collect();
+    body.end("contents", contents?);
+    Ok(())
+}
+
+fn write_content(message: &ChatMessage) -> Result<serde_json::Value, Unwritable> {
+    Ok(match message {
+        ChatMessage::User { parts } => {
+            json!({ "role": "user", "parts": parts.iter().map(write_part).collect::<Vec<_>>() })
+        }
+        ChatMessage::Assistant(assistant) => {
+            if let Some(parts) = assistant.native.as_ref().and_then(Native::items) {
+                return Ok(json!({ "role": "model", "parts": parts }));
+            }
+            let mut parts = Vec::new();
+            if !assistant.text.is_empty() {
+                parts.push(json!({ "text": assistant.text }));
+            }
+            for call in &assistant.calls {
+                parts
+                    .push(json!({ "functionCall": { "name": call.name, "args": call.object()? } }));
+            }
+            json!({ "role": "model", "parts": parts })
+        }
+        ChatMessage::Tool { results } => {
+            let result = |ToolResult { name, content, is_error, .. }: &ToolResult| {
+                let key = if *is_error { "error" } else { "result" };
+                json!({ "functionResponse": { "name": name, "response": { key: content } } })
+            };
+            json!({ "role": "user", "parts": results.iter().map(result).collect::<Vec<_>>() })
+        }
+    })
+}
+
+fn write_part(part: &ChatPart) -> serde_json::Value {
+    match part {
+        ChatPart::Text { text } => json!({ "text": text }),
+        ChatPart::Image(Image { media_type, source }) => match source {
+            ImageSource::Url(url) => {
+                json!({ "fileData": { "mimeType": media_type, "fileUri": url } })
+            }
+            ImageSource::Base64(data) => {
+                json!({ "inlineData": { "mimeType": media_type, "data": data } })
+            }
+        },
+    }
 }
 
 #[derive(Default, Deserialize)]

@@ -6,9 +6,14 @@
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
+use serde_json::{Value, json};
 
 use super::errors::is_set;
-use super::{CallsClose, Dialect, Proof, Reading, Streams, Wins, Words};
+use super::{CallsClose, Dialect, Proof, Reading, Streams, Wins, Words, openai_chat};
+use crate::chat::{
+    ChatMessage, ChatPart, ChatRequest, Image, ImageSource, JsonFormat, RequestBody, RequestWriter,
+    ToolChoice, ToolResult, Unwritable,
+};
 use crate::dialect::common::{self, MESSAGES, WORDS_IF_SAID};
 use crate::ending::{Reason, Usage};
 use crate::event::{Event, Word};
@@ -70,12 +75,92 @@ const REQUEST_SHAPE: RequestShape = RequestShape {
     ],
     temperature: Temperature { field: "options.temperature", refused_by: &[], only_if_sent: false },
     efforts: &[Effort::new("think", WORDS_IF_SAID), Effort::new("think", Scale::Flag)],
+    writer: Some(RequestWriter { path: "/api/chat", streamed_path: "/api/chat", body: write }),
     ..common::REQUEST
 };
 
 /// Base profile for the providers of this dialect.
 pub(crate) const PROFILE: Profile =
     Profile { paths: &["/api/chat", "/api/generate"], ..DIALECT.profile() };
+
+fn write(request: &ChatRequest, _: &Profile, body: &mut RequestBody) -> Result<(), Unwritable> {
+    if matches!(request.tool_choice, ToolChoice::Required | ToolChoice::Named(_)) {
+        return Err(Unwritable::Part { dialect: DIALECT.id, what: "a forced tool" });
+    }
+    body.put("model", request.model.as_str());
+    let mut options = json!({});
+    let mut set = |name: &str, value: Option<Value>| {
+        if let Some(value) = value {
+            common::insert(&mut options, name, value);
+        }
+    };
+    set("num_predict", request.max_output_tokens.map(Into::into));
+    set("temperature", request.temperature.map(Into::into));
+    set("top_p", request.top_p.map(Into::into));
+    set("stop", (!request.stop.is_empty()).then(|| json!(request.stop)));
+    if options != json!({}) {
+        body.put("options", options);
+    }
+    body.put("stream", request.stream);
+    // The wire cannot forbid calls, but needs no tools in a conversation with calls.
+    if !request.tools.is_empty() && request.tool_choice != ToolChoice::None {
+        body.put("tools", openai_chat::tools(&request.tools));
+    }
+    if let Some(JsonFormat { schema, .. }) = &request.format {
+        body.put("format", schema.clone());
+    }
+    let mut messages = Vec::new();
+    if !request.system.is_empty() {
+        messages.push(json!({ "role": "system", "content": request.system }));
+    }
+    for message in &request.messages {
+        write_message(message, &mut messages)?;
+    }
+    body.end("messages", messages);
+    Ok(())
+}
+
+fn write_message(message: &ChatMessage, messages: &mut Vec<Value>) -> Result<(), Unwritable> {
+    match message {
+        ChatMessage::User { parts } => {
+            let (mut text, mut images) = (Vec::new(), Vec::new());
+            for part in parts {
+                match part {
+                    ChatPart::Text { text: part } => text.push(part.as_str()),
+                    ChatPart::Image(Image { source: ImageSource::Base64(data), .. }) => {
+                        images.push(data.as_str());
+                    }
+                    ChatPart::Image(Image { source: ImageSource::Url(_), .. }) => {
+                        let what = "image URLs";
+                        return Err(Unwritable::Part { dialect: DIALECT.id, what });
+                    }
+                }
+            }
+            let mut message = json!({ "role": "user", "content": text.join("\n") });
+            if !images.is_empty() {
+                common::insert(&mut message, "images", images);
+            }
+            messages.push(message);
+        }
+        ChatMessage::Assistant(assistant) => {
+            let mut message = json!({ "role": "assistant", "content": assistant.text });
+            let mut calls = Vec::new();
+            for call in &assistant.calls {
+                let arguments = call.object()?;
+                calls.push(json!({ "function": { "name": call.name, "arguments": arguments } }));
+            }
+            if !calls.is_empty() {
+                common::insert(&mut message, "tool_calls", calls);
+            }
+            messages.push(message);
+        }
+        ChatMessage::Tool { results } => {
+            let result = |ToolResult { name, content, .. }: &ToolResult| json!({ "role": "tool", "tool_name": name, "content": content });
+            messages.extend(results.iter().map(result));
+        }
+    }
+    Ok(())
+}
 
 #[derive(Default, Deserialize)]
 #[serde(default)]

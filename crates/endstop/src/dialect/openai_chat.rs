@@ -14,6 +14,10 @@ use serde_json::{Value, json};
 
 use super::errors::is_set;
 use super::{CallsClose, Dialect, Proof, Reading, Streams, Wins, Words};
+use crate::chat::{
+    ChatMessage, ChatPart, ChatRequest, JsonFormat, PastCall, RequestBody, RequestWriter, Tool,
+    ToolChoice, ToolResult, Unwritable,
+};
 use crate::dialect::common::{self, MESSAGES, WORDS_IF_SAID};
 use crate::ending::{Reason, SafetyRating, Usage};
 use crate::event::{Event, Word};
@@ -97,6 +101,11 @@ pub(crate) const REQUEST_SHAPE: RequestShape = RequestShape {
     },
     efforts: EFFORTS,
     usage: Some(USAGE),
+    writer: Some(RequestWriter {
+        path: "/chat/completions",
+        streamed_path: "/chat/completions",
+        body: write,
+    }),
     ..common::REQUEST
 };
 
@@ -228,6 +237,99 @@ pub(crate) static ERROR_PATTERNS: &[ErrorPattern] = &[
     // maruel/genai).
     message("max_tokens or model output limit was reached", FaultKind::OutputLimit),
 ];
+
+fn write(
+    request: &ChatRequest,
+    profile: &Profile,
+    body: &mut RequestBody,
+) -> Result<(), Unwritable> {
+    body.put("model", request.model.as_str());
+    write_settings(request, profile, body);
+    if let (true, Some(usage)) = (request.stream, profile.request_shape.usage) {
+        body.put(usage.field, serde_json::from_str(usage.value).unwrap_or(Value::Null));
+    }
+    if !request.tools.is_empty() {
+        body.put("tools", tools(&request.tools));
+        let named = |tool: &String| choice(tool);
+        match &request.tool_choice {
+            ToolChoice::Auto => {}
+            ToolChoice::None => body.put("tool_choice", "none"),
+            ToolChoice::Required => body.put("tool_choice", "required"),
+            ToolChoice::Named(tool) => body.put("tool_choice", named(tool)),
+        }
+    }
+    if let Some(JsonFormat { name, schema }) = &request.format {
+        let format = json!({ "name": name, "schema": schema, "strict": true });
+        body.put("response_format", json!({ "type": "json_schema", "json_schema": format }));
+    }
+    body.end("messages", messages(request));
+    Ok(())
+}
+
+/// Writes the settings that most wires name alike: limit, temperature, stop sequences, stream.
+pub(super) fn write_settings(request: &ChatRequest, profile: &Profile, body: &mut RequestBody) {
+    if let (Some(cap), Some(field)) = (request.max_output_tokens, profile.caps.first()) {
+        body.put(field, cap);
+    }
+    body.put_some("temperature", request.temperature);
+    body.put_some("top_p", request.top_p);
+    if let (false, Some(field)) = (request.stop.is_empty(), profile.request_shape.stop.first()) {
+        body.put(field, request.stop.clone());
+    }
+    if request.stream {
+        body.put("stream", true);
+    }
+}
+
+pub(super) fn tools(tools: &[Tool]) -> Vec<Value> {
+    let function = |Tool { name, description, schema }: &Tool| json!({ "type": "function", "function": { "name": name, "description": description, "parameters": schema } });
+    tools.iter().map(function).collect()
+}
+
+/// Returns the messages, the instructions first.
+pub(super) fn messages(request: &ChatRequest) -> Vec<Value> {
+    let mut messages = Vec::new();
+    if !request.system.is_empty() {
+        messages.push(json!({ "role": "system", "content": request.system }));
+    }
+    for message in &request.messages {
+        match message {
+            ChatMessage::User { parts } => {
+                messages.push(json!({ "role": "user", "content": write_parts(parts) }));
+            }
+            ChatMessage::Assistant(assistant) => {
+                let mut message = json!({ "role": "assistant", "content": assistant.text });
+                if !assistant.calls.is_empty() {
+                    let call = |PastCall { id, name, arguments }: &PastCall| json!({ "id": id, "type": "function", "function": { "name": name, "arguments": arguments } });
+                    let calls: Vec<Value> = assistant.calls.iter().map(call).collect();
+                    common::insert(&mut message, "tool_calls", calls);
+                    if assistant.text.is_empty() {
+                        common::insert(&mut message, "content", Value::Null);
+                    }
+                }
+                messages.push(message);
+            }
+            ChatMessage::Tool { results } => {
+                let result = |ToolResult { id, content, .. }: &ToolResult| json!({ "role": "tool", "tool_call_id": id, "content": content });
+                messages.extend(results.iter().map(result));
+            }
+        }
+    }
+    messages
+}
+
+fn write_parts(parts: &[ChatPart]) -> Value {
+    if let [ChatPart::Text { text }] = parts {
+        return text.as_str().into();
+    }
+    let part = |part: &ChatPart| match part {
+        ChatPart::Text { text } => json!({ "type": "text", "text": text }),
+        ChatPart::Image(image) => {
+            json!({ "type": "image_url", "image_url": { "url": image.url() } })
+        }
+    };
+    parts.iter().map(part).collect()
+}
 
 #[derive(Default, Deserialize)]
 #[serde(default)]

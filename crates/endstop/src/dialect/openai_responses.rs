@@ -17,6 +17,10 @@ use serde_json::{Value, json};
 use super::errors::is_set;
 use super::openai_chat::{ERROR_PATTERNS, arguments_text, rate_categories};
 use super::{CallsClose, Dialect, Proof, Reading, Streams, Wins, Words, openai_chat};
+use crate::chat::{
+    ChatMessage, ChatPart, ChatRequest, JsonFormat, Native, PastCall, RequestBody, RequestWriter,
+    Tool, ToolChoice, ToolResult, Unwritable,
+};
 use crate::dialect::common::{self, MESSAGES, WORDS_IF_SAID};
 use crate::ending::{Reason, Usage};
 use crate::event::{Event, Word};
@@ -181,6 +185,7 @@ pub(crate) const REQUEST_SHAPE: RequestShape = RequestShape {
     }],
     temperature: Temperature { field: "temperature", ..openai_chat::REQUEST_SHAPE.temperature },
     efforts: &[Effort::new("reasoning.effort", WORDS_IF_SAID)],
+    writer: Some(RequestWriter { path: "/responses", streamed_path: "/responses", body: write }),
     ..common::REQUEST
 };
 
@@ -220,6 +225,74 @@ pub(crate) const PROFILE: Profile = Profile {
     paths: &["/responses", "/responses/{id}", "/responses/compact"],
     ..DIALECT.profile()
 };
+
+fn write(
+    request: &ChatRequest,
+    profile: &Profile,
+    body: &mut RequestBody,
+) -> Result<(), Unwritable> {
+    if !request.stop.is_empty() {
+        return Err(Unwritable::Part { dialect: DIALECT.id, what: "stop sequences" });
+    }
+    body.put("model", request.model.as_str());
+    openai_chat::write_settings(request, profile, body);
+    if !request.system.is_empty() {
+        body.put("instructions", request.system.as_str());
+    }
+    if !request.tools.is_empty() {
+        let tool = |Tool { name, description, schema }: &Tool| json!({ "type": "function", "name": name, "description": description, "parameters": schema, "strict": false });
+        body.put("tools", request.tools.iter().map(tool).collect::<Vec<_>>());
+        match &request.tool_choice {
+            ToolChoice::Auto => {}
+            ToolChoice::None => body.put("tool_choice", "none"),
+            ToolChoice::Required => body.put("tool_choice", "required"),
+            ToolChoice::Named(tool) => {
+                body.put("tool_choice", json!({ "type": "function", "name": tool }));
+            }
+        }
+    }
+    if let Some(JsonFormat { name, schema }) = &request.format {
+        let format =
+            json!({ "type": "json_schema", "name": name, "schema": schema, "strict": true });
+        body.put("text", json!({ "format": format }));
+    }
+    body.end("input", request.messages.iter().flat_map(items).collect());
+    Ok(())
+}
+
+/// Returns the items of a message.
+fn items(message: &ChatMessage) -> Vec<Value> {
+    match message {
+        ChatMessage::User { parts } => {
+            let parts: Vec<Value> = parts.iter().map(input_part).collect();
+            vec![json!({ "role": "user", "content": parts })]
+        }
+        ChatMessage::Assistant(assistant) => {
+            if let Some(items) = assistant.native.as_ref().and_then(Native::items) {
+                return items;
+            }
+            let mut items = Vec::new();
+            if !assistant.text.is_empty() {
+                let parts = [part(Speaker::Assistant, &assistant.text)];
+                items.push(json!({ "role": "assistant", "content": parts }));
+            }
+            let call = |PastCall { id, name, arguments }: &PastCall| json!({ "type": "function_call", "call_id": id, "name": name, "arguments": arguments });
+            items.extend(assistant.calls.iter().map(call));
+            items
+        }
+        ChatMessage::Tool { results } => {
+            let result = |ToolResult { id, content, .. }: &ToolResult| json!({ "type": "function_call_output", "call_id": id, "output": content });
+            results.iter().map(result).collect()
+        }
+    }
+}
+
+fn input_part(part: &ChatPart) -> Value {
+    match part {
+        ChatPart::Text { text } => json!({ "type": "input_text", "text": text }),
+        ChatPart::Image(image) => json!({ "type": "input_image", "image_url": image.url() }),
+    }
+}
 
 #[derive(Default, Deserialize)]
 #[serde(default)]

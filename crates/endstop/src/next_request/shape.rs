@@ -5,6 +5,7 @@ use serde_json::Value;
 
 use super::Gather;
 use super::document::Document;
+use crate::chat::RequestWriter;
 use crate::provider::{Role, Token};
 
 /// Settings that requests of a wire accept, and their fields.
@@ -41,6 +42,8 @@ pub struct RequestShape {
     pub background: &'static str,
     /// Path before the id of a response that is polled; empty if responses cannot be polled.
     pub poll: &'static str,
+    /// Functions that write a request, if this crate writes requests of the wire.
+    pub writer: Option<RequestWriter>,
 }
 
 /// The option that makes a stream report token usage.

@@ -28,6 +28,7 @@ mod overflow;
 mod prefixes;
 mod recorded;
 mod recordings;
+mod requests;
 mod sample;
 mod signal;
 mod tables;
