@@ -274,6 +274,8 @@ impl Hints {
         }
         let start = trim(without_mark(held));
         let is_lines = label == Label::Lines;
+        // White space precedes no message of an AWS event stream.
+        let is_first = !without_mark(held).first().copied().is_some_and(is_space);
         match start.first()? {
             // One body with the label of lines is a body.
             b'{' if is_lines
@@ -289,14 +291,15 @@ impl Hints {
             b'{' => Some(Found::Body(Body::new(self.strings))),
             b'[' => Some(Found::Array(Array::new(self.limit))),
             b'<' | 0x1f => Some(Found::Text(Vec::new())),
-            0 if label == Label::Aws
-                || matches!(self.framing, Framing::Aws | Framing::AwsChunks) =>
+            0 if is_first
+                && (label == Label::Aws
+                    || matches!(self.framing, Framing::Aws | Framing::AwsChunks)) =>
             {
                 Some(self.aws())
             }
             // Events or text with the wrong label. A damaged message is neither.
             _ if label == Label::Aws => match self.sse_or_text(start, ended) {
-                Some(Found::Text(_)) => Some(self.aws()),
+                Some(Found::Text(_)) if is_first => Some(self.aws()),
                 found => found,
             },
             _ if label == Label::Sse => Some(Found::Sse(Sse::new(self.limit))),
@@ -420,7 +423,7 @@ mod tests {
     use super::*;
     use crate::frame::testing::{Owned, cuttings};
 
-    fn read(chunks: &[&[u8]], label: Label) -> (Vec<Owned>, Rest) {
+    fn read(chunks: &[&[u8]], label: Label) -> (Vec<Owned>, Result<Rest, Broken>) {
         let mut framer = Framer::new(Hints {
             framing: Framing::Sse,
             label,
@@ -430,15 +433,20 @@ mod tests {
         });
         let mut frames = Vec::new();
         for chunk in chunks {
-            framer.push(chunk, |frame| frames.push(Owned::from(frame))).unwrap();
+            if let Err(broken) = framer.push(chunk, |frame| frames.push(Owned::from(frame))) {
+                return (frames, Err(broken));
+            }
         }
         let rest = framer.finish(|frame| frames.push(frame.into()));
-        (frames, rest)
+        (frames, Ok(rest))
     }
 
     #[test]
     fn white_space_at_the_start_reads_alike_in_every_chunking() {
-        let starts: [&[u8]; 9] = [
+        let starts: [&[u8]; 12] = [
+            b"",
+            b"\xef\xbb\xbf",
+            b"             \n",
             b" ",
             b"\n",
             b"\r\n",
@@ -449,11 +457,19 @@ mod tests {
             b" \xef\xbb\xbf",
             b"\r\n\r\n ",
         ];
-        let rests: [&[u8]; 6] =
-            [b"id:\x1e", b"data: {}\n\n", b"event: a\ndata: {}\n\n", b"{}", b"<html>", b"  text"];
+        let rests: [&[u8]; 8] = [
+            b"id:\x1e",
+            b"data: {}\n\n",
+            b"event: a\ndata: {}\n\n",
+            b"{}",
+            b"<html>",
+            b"  text",
+            b"d\x0b",
+            b"\0\0\0\x10abcdefghijklmnop",
+        ];
         for (start, rest) in starts.iter().flat_map(|start| rests.map(|rest| (start, rest))) {
             let bytes = [start, rest].concat();
-            for label in [Label::Sse, Label::Lines, Label::Other] {
+            for label in [Label::Sse, Label::Lines, Label::Aws, Label::Other] {
                 let whole = read(&[&bytes], label);
                 for chunks in cuttings(&bytes) {
                     assert_eq!(
