@@ -248,7 +248,12 @@ impl StreamBody {
 
 impl Drop for StreamBody {
     fn drop(&mut self) {
-        self.0.lock().give_up(TransportEnd::ClientGone);
+        let mut inner = self.0.lock();
+        // The deadline of the socket may come before that of the stream: the client stalled all the same.
+        let limit = inner.exchange.settings().config.limits.client_write;
+        let stalled = inner.client_since.is_some_and(|since| since.elapsed() >= limit);
+        let timed_out = TransportEnd::TimedOut(Timer::ClientWrite);
+        inner.give_up(if stalled { timed_out } else { TransportEnd::ClientGone });
     }
 }
 
