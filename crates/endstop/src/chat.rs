@@ -258,7 +258,7 @@ pub struct RequestWriter {
     /// Path of streamed requests.
     pub streamed_path: &'static str,
     /// Writes the body.
-    pub body: fn(&ChatRequest, &Profile, &mut RequestBody) -> Result<(), Unwritable>,
+    pub body: fn(&ChatRequest, &Profile, &mut BodyWriter) -> Result<(), Unwritable>,
 }
 
 /// Reason why a request cannot be written.
@@ -317,7 +317,7 @@ pub fn write(profile: &Profile, request: &ChatRequest) -> Result<Written, Unwrit
         return Err(Unwritable::Empty);
     }
     let own = localised(request, profile);
-    let mut body = RequestBody { text: String::new(), extra: request.extra.clone() };
+    let mut body = BodyWriter { text: String::new(), extra: request.extra.clone() };
     (writer.body)(&own, profile, &mut body)?;
     let path = if request.stream { writer.streamed_path } else { writer.path };
     let path = path.replace("{model}", &escaped(&request.model));
@@ -378,14 +378,14 @@ fn escaped(model: &str) -> String {
     out
 }
 
-/// The body of a request: its fields in order.
+/// Writes the body of a request, field by field.
 #[derive(Debug)]
-pub struct RequestBody {
+pub struct BodyWriter {
     text: String,
     extra: Map<String, Value>,
 }
 
-impl RequestBody {
+impl BodyWriter {
     /// Adds a field. The caller's own value of it takes precedence, and objects are merged.
     pub fn put(&mut self, name: &str, value: impl Into<Value>) {
         let mut value = value.into();

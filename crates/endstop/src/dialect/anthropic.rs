@@ -13,7 +13,7 @@ use serde_json::value::RawValue;
 
 use super::{CallsClose, Dialect, Proof, Reading, Streams, Wins, Words};
 use crate::chat::{
-    ChatMessage, ChatPart, ChatRequest, Image, ImageSource, JsonFormat, Native, RequestBody,
+    BodyWriter, ChatMessage, ChatPart, ChatRequest, Image, ImageSource, JsonFormat, Native,
     RequestWriter, Tool, ToolChoice, ToolResult, Unwritable,
 };
 use crate::dialect::common::{self, EFFORT_WORDS, MESSAGES, WORDS_IF_SAID};
@@ -198,7 +198,7 @@ pub(super) static ERROR_PATTERNS: &[ErrorPattern] = &[
 /// Limit of requests without one. The wire requires it, and every model accepts this one.
 const REQUIRED_CAP: u64 = 4096;
 
-fn write(request: &ChatRequest, _: &Profile, body: &mut RequestBody) -> Result<(), Unwritable> {
+fn write(request: &ChatRequest, _: &Profile, body: &mut BodyWriter) -> Result<(), Unwritable> {
     body.put("model", request.model.as_str());
     body.put("max_tokens", request.max_output_tokens.unwrap_or(REQUIRED_CAP));
     body.put_some("temperature", request.temperature);

@@ -14,7 +14,7 @@ use serde_json::value::RawValue;
 use super::bedrock_invoke::added_to;
 use super::{CallsClose, Dialect, Proof, Reading, Streams, Wins, Words, anthropic, bedrock_nova};
 use crate::chat::{
-    ChatMessage, ChatPart, ChatRequest, Image, ImageSource, JsonFormat, Native, RequestBody,
+    BodyWriter, ChatMessage, ChatPart, ChatRequest, Image, ImageSource, JsonFormat, Native,
     RequestWriter, Tool, ToolChoice, ToolResult, Unwritable,
 };
 use crate::dialect::common::{self, EFFORT_WORDS, MESSAGES, WORDS_IF_SAID, bare_text};
@@ -217,7 +217,7 @@ struct ToolUse<'a> {
     input: Option<&'a RawValue>,
 }
 
-fn write(request: &ChatRequest, _: &Profile, body: &mut RequestBody) -> Result<(), Unwritable> {
+fn write(request: &ChatRequest, _: &Profile, body: &mut BodyWriter) -> Result<(), Unwritable> {
     let mut config = json!({});
     let mut set = |name: &str, value: Option<serde_json::Value>| {
         if let Some(value) = value {

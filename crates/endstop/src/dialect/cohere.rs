@@ -10,7 +10,7 @@ use serde_json::value::RawValue;
 
 use super::openai_chat::arguments_text;
 use super::{CallsClose, Dialect, Proof, Reading, Streams, Wins, Words, openai_chat};
-use crate::chat::{ChatRequest, JsonFormat, RequestBody, RequestWriter, ToolChoice, Unwritable};
+use crate::chat::{BodyWriter, ChatRequest, JsonFormat, RequestWriter, ToolChoice, Unwritable};
 use crate::dialect::common::{self, MESSAGES};
 use crate::ending::{Reason, Usage};
 use crate::event::Event;
@@ -105,7 +105,7 @@ pub(crate) static ERROR_PATTERNS: &[ErrorPattern] = &[
     message("trial key", FaultKind::RateLimit),
 ];
 
-fn write(request: &ChatRequest, _: &Profile, body: &mut RequestBody) -> Result<(), Unwritable> {
+fn write(request: &ChatRequest, _: &Profile, body: &mut BodyWriter) -> Result<(), Unwritable> {
     body.put("model", request.model.as_str());
     body.put_some("max_tokens", request.max_output_tokens);
     body.put_some("temperature", request.temperature);

@@ -15,7 +15,7 @@ use super::errors::is_set;
 use super::partial_args::{Piece, Value};
 use super::{CallsClose, CountOf, Dialect, Proof, Reading, Streams, Wins, Words};
 use crate::chat::{
-    ChatMessage, ChatPart, ChatRequest, Image, ImageSource, JsonFormat, Native, RequestBody,
+    BodyWriter, ChatMessage, ChatPart, ChatRequest, Image, ImageSource, JsonFormat, Native,
     RequestWriter, Tool, ToolChoice, ToolResult, Unwritable,
 };
 use crate::dialect::common::{self, MESSAGES, bare_text};
@@ -255,7 +255,7 @@ struct Candidate<'a> {
     continuation_token: Text<'a>,
 }
 
-fn write(request: &ChatRequest, _: &Profile, body: &mut RequestBody) -> Result<(), Unwritable> {
+fn write(request: &ChatRequest, _: &Profile, body: &mut BodyWriter) -> Result<(), Unwritable> {
     let mut config = json!({});
     let mut set = |name: &str, value: Option<serde_json::Value>| {
         if let Some(value) = value {

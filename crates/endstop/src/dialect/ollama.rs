@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::errors::is_set;
 use super::{CallsClose, Dialect, Proof, Reading, Streams, Wins, Words, openai_chat};
 use crate::chat::{
-    ChatMessage, ChatPart, ChatRequest, Image, ImageSource, JsonFormat, RequestBody, RequestWriter,
+    BodyWriter, ChatMessage, ChatPart, ChatRequest, Image, ImageSource, JsonFormat, RequestWriter,
     ToolChoice, ToolResult, Unwritable,
 };
 use crate::dialect::common::{self, MESSAGES, WORDS_IF_SAID};
@@ -83,7 +83,7 @@ const REQUEST_SHAPE: RequestShape = RequestShape {
 pub(crate) const PROFILE: Profile =
     Profile { paths: &["/api/chat", "/api/generate"], ..DIALECT.profile() };
 
-fn write(request: &ChatRequest, _: &Profile, body: &mut RequestBody) -> Result<(), Unwritable> {
+fn write(request: &ChatRequest, _: &Profile, body: &mut BodyWriter) -> Result<(), Unwritable> {
     if matches!(request.tool_choice, ToolChoice::Required | ToolChoice::Named(_)) {
         return Err(Unwritable::Part { dialect: DIALECT.id, what: "a forced tool" });
     }

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use super::errors::is_set;
 use super::{CallsClose, Dialect, Proof, Reading, Streams, Wins, Words};
 use crate::chat::{
-    ChatMessage, ChatPart, ChatRequest, JsonFormat, PastCall, RequestBody, RequestWriter, Tool,
+    BodyWriter, ChatMessage, ChatPart, ChatRequest, JsonFormat, PastCall, RequestWriter, Tool,
     ToolChoice, ToolResult, Unwritable,
 };
 use crate::dialect::common::{self, MESSAGES, WORDS_IF_SAID};
@@ -241,7 +241,7 @@ pub(crate) static ERROR_PATTERNS: &[ErrorPattern] = &[
 fn write(
     request: &ChatRequest,
     profile: &Profile,
-    body: &mut RequestBody,
+    body: &mut BodyWriter,
 ) -> Result<(), Unwritable> {
     body.put("model", request.model.as_str());
     write_settings(request, profile, body);
@@ -267,7 +267,7 @@ fn write(
 }
 
 /// Writes the settings that most wires name alike: limit, temperature, stop sequences, stream.
-pub(super) fn write_settings(request: &ChatRequest, profile: &Profile, body: &mut RequestBody) {
+pub(super) fn write_settings(request: &ChatRequest, profile: &Profile, body: &mut BodyWriter) {
     if let (Some(cap), Some(field)) = (request.max_output_tokens, profile.caps.first()) {
         body.put(field, cap);
     }

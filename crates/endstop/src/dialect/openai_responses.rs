@@ -18,7 +18,7 @@ use super::errors::is_set;
 use super::openai_chat::{ERROR_PATTERNS, arguments_text, rate_categories};
 use super::{CallsClose, Dialect, Proof, Reading, Streams, Wins, Words, openai_chat};
 use crate::chat::{
-    ChatMessage, ChatPart, ChatRequest, JsonFormat, Native, PastCall, RequestBody, RequestWriter,
+    BodyWriter, ChatMessage, ChatPart, ChatRequest, JsonFormat, Native, PastCall, RequestWriter,
     Tool, ToolChoice, ToolResult, Unwritable,
 };
 use crate::dialect::common::{self, MESSAGES, WORDS_IF_SAID};
@@ -229,7 +229,7 @@ pub(crate) const PROFILE: Profile = Profile {
 fn write(
     request: &ChatRequest,
     profile: &Profile,
-    body: &mut RequestBody,
+    body: &mut BodyWriter,
 ) -> Result<(), Unwritable> {
     if !request.stop.is_empty() {
         return Err(Unwritable::Part { dialect: DIALECT.id, what: "stop sequences" });
