@@ -429,6 +429,26 @@ fn merge(value: &mut Value, own: Value) {
     }
 }
 
+impl AssistantMessage {
+    /// Returns the content as the provider sent it, else the text and the calls as blocks of the wire.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the arguments of a call are not an object.
+    pub(crate) fn blocks(
+        &self,
+        text: impl Fn(&str) -> Value,
+        call: impl Fn(&PastCall, Value) -> Value,
+    ) -> Result<Vec<Value>, Unwritable> {
+        if let Some(items) = self.native.as_ref().and_then(Native::items) {
+            return Ok(items);
+        }
+        let text = (!self.text.is_empty()).then(|| Ok(text(&self.text)));
+        let calls = self.calls.iter().map(|past| Ok(call(past, past.object()?)));
+        text.into_iter().chain(calls).collect()
+    }
+}
+
 impl PastCall {
     /// Returns the arguments as an object.
     ///

@@ -13,7 +13,7 @@ use serde_json::value::RawValue;
 
 use super::{CallsClose, Dialect, Proof, Reading, Streams, Wins, Words};
 use crate::chat::{
-    BodyWriter, ChatMessage, ChatPart, ChatRequest, Image, ImageSource, JsonFormat, Native,
+    BodyWriter, ChatMessage, ChatPart, ChatRequest, Image, ImageSource, JsonFormat, PastCall,
     RequestWriter, Tool, ToolChoice, ToolResult, Unwritable,
 };
 use crate::dialect::common::{self, EFFORT_WORDS, MESSAGES, WORDS_IF_SAID};
@@ -243,19 +243,10 @@ fn write_message(message: &ChatMessage) -> Result<serde_json::Value, Unwritable>
             json!({ "role": "user", "content": content })
         }
         ChatMessage::Assistant(assistant) => {
-            if let Some(blocks) = assistant.native.as_ref().and_then(Native::items) {
-                return Ok(json!({ "role": "assistant", "content": blocks }));
-            }
-            let mut blocks = Vec::new();
-            if !assistant.text.is_empty() {
-                blocks.push(json!({ "type": "text", "text": assistant.text }));
-            }
-            for call in &assistant.calls {
-                let input = call.object()?;
-                blocks.push(
-                    json!({ "type": "tool_use", "id": call.id, "name": call.name, "input": input }),
-                );
-            }
+            let blocks = assistant.blocks(
+                |text| json!({ "type": "text", "text": text }),
+                |PastCall { id, name, .. }, input| json!({ "type": "tool_use", "id": id, "name": name, "input": input }),
+            )?;
             json!({ "role": "assistant", "content": blocks })
         }
         ChatMessage::Tool { results } => {

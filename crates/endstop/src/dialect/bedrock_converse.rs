@@ -14,7 +14,7 @@ use serde_json::value::RawValue;
 use super::bedrock_invoke::added_to;
 use super::{CallsClose, Dialect, Proof, Reading, Streams, Wins, Words, anthropic, bedrock_nova};
 use crate::chat::{
-    BodyWriter, ChatMessage, ChatPart, ChatRequest, Image, ImageSource, JsonFormat, Native,
+    BodyWriter, ChatMessage, ChatPart, ChatRequest, Image, ImageSource, JsonFormat, PastCall,
     RequestWriter, Tool, ToolChoice, ToolResult, Unwritable,
 };
 use crate::dialect::common::{self, EFFORT_WORDS, MESSAGES, WORDS_IF_SAID, bare_text};
@@ -171,6 +171,79 @@ pub(crate) static ERROR_PATTERNS: &[ErrorPattern] = &[
 ];
 
 /// Payload of any event.
+fn write(request: &ChatRequest, _: &Profile, body: &mut BodyWriter) -> Result<(), Unwritable> {
+    let config = common::object([
+        ("maxTokens", request.max_output_tokens.map(Into::into)),
+        ("temperature", request.temperature.map(Into::into)),
+        ("topP", request.top_p.map(Into::into)),
+        ("stopSequences", (!request.stop.is_empty()).then(|| json!(request.stop))),
+    ]);
+    body.put_some("inferenceConfig", config);
+    if !request.system.is_empty() {
+        body.put("system", json!([{ "text": request.system }]));
+    }
+    if !request.tools.is_empty() {
+        let tool = |Tool { name, description, schema }: &Tool| json!({ "toolSpec": { "name": name, "description": description, "inputSchema": { "json": schema } } });
+        let mut tools = json!({ "tools": request.tools.iter().map(tool).collect::<Vec<_>>() });
+        // The wire cannot forbid calls: without the tools, it rejects a conversation with calls.
+        let choice = match &request.tool_choice {
+            ToolChoice::Auto | ToolChoice::None => None,
+            ToolChoice::Required => Some(json!({ "any": {} })),
+            ToolChoice::Named(tool) => Some(json!({ "tool": { "name": tool } })),
+        };
+        if let Some(choice) = choice {
+            common::insert(&mut tools, "toolChoice", choice);
+        }
+        body.put("toolConfig", tools);
+    }
+    if let Some(JsonFormat { name, schema }) = &request.format {
+        let schema = json!({ "name": name, "schema": schema.to_string() });
+        let format = json!({ "type": "json_schema", "structure": { "jsonSchema": schema } });
+        body.put("outputConfig", json!({ "textFormat": format }));
+    }
+    let messages: Result<Vec<_>, _> = request.messages.iter().map(write_message).collect();
+    body.end("messages", messages?);
+    Ok(())
+}
+
+fn write_message(message: &ChatMessage) -> Result<serde_json::Value, Unwritable> {
+    Ok(match message {
+        ChatMessage::User { parts } => {
+            let content: Result<Vec<_>, _> = parts.iter().map(write_part).collect();
+            json!({ "role": "user", "content": content? })
+        }
+        ChatMessage::Assistant(assistant) => {
+            let blocks = assistant.blocks(
+                |text| json!({ "text": text }),
+                |PastCall { id, name, .. }, input| json!({ "toolUse": { "toolUseId": id, "name": name, "input": input } }),
+            )?;
+            json!({ "role": "assistant", "content": blocks })
+        }
+        ChatMessage::Tool { results } => {
+            let result = |ToolResult { id, content, is_error, .. }: &ToolResult| {
+                let status = if *is_error { "error" } else { "success" };
+                json!({ "toolResult": { "toolUseId": id, "content": [{ "text": content }], "status": status } })
+            };
+            json!({ "role": "user", "content": results.iter().map(result).collect::<Vec<_>>() })
+        }
+    })
+}
+
+fn write_part(part: &ChatPart) -> Result<serde_json::Value, Unwritable> {
+    match part {
+        ChatPart::Text { text } => Ok(json!({ "text": text })),
+        ChatPart::Image(Image { media_type, source }) => match source {
+            ImageSource::Url(_) => {
+                Err(Unwritable::Part { dialect: DIALECT.id, what: "image URLs" })
+            }
+            ImageSource::Base64(data) => {
+                let format = media_type.strip_prefix("image/").unwrap_or(media_type);
+                Ok(json!({ "image": { "format": format, "source": { "bytes": data } } }))
+            }
+        },
+    }
+}
+
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(super) struct Payload<'a> {
@@ -215,92 +288,6 @@ struct ToolUse<'a> {
     name: Text<'a>,
     #[serde(borrow)]
     input: Option<&'a RawValue>,
-}
-
-fn write(request: &ChatRequest, _: &Profile, body: &mut BodyWriter) -> Result<(), Unwritable> {
-    let mut config = json!({});
-    let mut set = |name: &str, value: Option<serde_json::Value>| {
-        if let Some(value) = value {
-            common::insert(&mut config, name, value);
-        }
-    };
-    set("maxTokens", request.max_output_tokens.map(Into::into));
-    set("temperature", request.temperature.map(Into::into));
-    set("topP", request.top_p.map(Into::into));
-    set("stopSequences", (!request.stop.is_empty()).then(|| json!(request.stop)));
-    if config != json!({}) {
-        body.put("inferenceConfig", config);
-    }
-    if !request.system.is_empty() {
-        body.put("system", json!([{ "text": request.system }]));
-    }
-    if !request.tools.is_empty() {
-        let tool = |Tool { name, description, schema }: &Tool| json!({ "toolSpec": { "name": name, "description": description, "inputSchema": { "json": schema } } });
-        let mut tools = json!({ "tools": request.tools.iter().map(tool).collect::<Vec<_>>() });
-        // The wire cannot forbid calls: without the tools, it rejects a conversation with calls.
-        let choice = match &request.tool_choice {
-            ToolChoice::Auto | ToolChoice::None => None,
-            ToolChoice::Required => Some(json!({ "any": {} })),
-            ToolChoice::Named(tool) => Some(json!({ "tool": { "name": tool } })),
-        };
-        if let Some(choice) = choice {
-            common::insert(&mut tools, "toolChoice", choice);
-        }
-        body.put("toolConfig", tools);
-    }
-    if let Some(JsonFormat { name, schema }) = &request.format {
-        let schema = json!({ "name": name, "schema": schema.to_string() });
-        let format = json!({ "type": "json_schema", "structure": { "jsonSchema": schema } });
-        body.put("outputConfig", json!({ "textFormat": format }));
-    }
-    let messages: Result<Vec<_>, _> = request.messages.iter().map(write_message).collect();
-    body.end("messages", messages?);
-    Ok(())
-}
-
-fn write_message(message: &ChatMessage) -> Result<serde_json::Value, Unwritable> {
-    Ok(match message {
-        ChatMessage::User { parts } => {
-            let content: Result<Vec<_>, _> = parts.iter().map(write_part).collect();
-            json!({ "role": "user", "content": content? })
-        }
-        ChatMessage::Assistant(assistant) => {
-            if let Some(blocks) = assistant.native.as_ref().and_then(Native::items) {
-                return Ok(json!({ "role": "assistant", "content": blocks }));
-            }
-            let mut blocks = Vec::new();
-            if !assistant.text.is_empty() {
-                blocks.push(json!({ "text": assistant.text }));
-            }
-            for call in &assistant.calls {
-                let input = call.object()?;
-                blocks.push(json!({ "toolUse": { "toolUseId": call.id, "name": call.name, "input": input } }));
-            }
-            json!({ "role": "assistant", "content": blocks })
-        }
-        ChatMessage::Tool { results } => {
-            let result = |ToolResult { id, content, is_error, .. }: &ToolResult| {
-                let status = if *is_error { "error" } else { "success" };
-                json!({ "toolResult": { "toolUseId": id, "content": [{ "text": content }], "status": status } })
-            };
-            json!({ "role": "user", "content": results.iter().map(result).collect::<Vec<_>>() })
-        }
-    })
-}
-
-fn write_part(part: &ChatPart) -> Result<serde_json::Value, Unwritable> {
-    match part {
-        ChatPart::Text { text } => Ok(json!({ "text": text })),
-        ChatPart::Image(Image { media_type, source }) => match source {
-            ImageSource::Url(_) => {
-                Err(Unwritable::Part { dialect: DIALECT.id, what: "image URLs" })
-            }
-            ImageSource::Base64(data) => {
-                let format = media_type.strip_prefix("image/").unwrap_or(media_type);
-                Ok(json!({ "image": { "format": format, "source": { "bytes": data } } }))
-            }
-        },
-    }
 }
 
 #[derive(Default, Deserialize)]

@@ -61,6 +61,13 @@ pub(crate) fn bare_text(_: Speaker, text: &str) -> Value {
     json!({ "text": text })
 }
 
+/// Returns an object with the fields that have a value, or `None` if none has.
+pub(crate) fn object<const N: usize>(fields: [(&str, Option<Value>); N]) -> Option<Value> {
+    let set = fields.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?)));
+    let set: serde_json::Map<String, Value> = set.collect();
+    (!set.is_empty()).then_some(Value::Object(set))
+}
+
 /// Adds a field to an object.
 pub(crate) fn insert(object: &mut Value, name: &str, value: impl Into<Value>) {
     if let Value::Object(fields) = object {

@@ -15,8 +15,8 @@ use super::errors::is_set;
 use super::partial_args::{Piece, Value};
 use super::{CallsClose, CountOf, Dialect, Proof, Reading, Streams, Wins, Words};
 use crate::chat::{
-    BodyWriter, ChatMessage, ChatPart, ChatRequest, Image, ImageSource, JsonFormat, Native,
-    RequestWriter, Tool, ToolChoice, ToolResult, Unwritable,
+    BodyWriter, ChatMessage, ChatPart, ChatRequest, Image, ImageSource, PastCall, RequestWriter,
+    Tool, ToolChoice, ToolResult, Unwritable,
 };
 use crate::dialect::common::{self, MESSAGES, bare_text};
 use crate::ending::{Reason, SafetyRating, Usage};
@@ -223,6 +223,77 @@ static ERROR_PATTERNS: &[ErrorPattern] = &[
     class("INVALID_ARGUMENT", FaultKind::InvalidRequest),
 ];
 
+fn write(request: &ChatRequest, _: &Profile, body: &mut BodyWriter) -> Result<(), Unwritable> {
+    let schema = request.format.as_ref().map(|format| &format.schema);
+    let config = common::object([
+        ("maxOutputTokens", request.max_output_tokens.map(Into::into)),
+        ("temperature", request.temperature.map(Into::into)),
+        ("topP", request.top_p.map(Into::into)),
+        ("stopSequences", (!request.stop.is_empty()).then(|| json!(request.stop))),
+        ("responseMimeType", schema.map(|_| "application/json".into())),
+        ("responseJsonSchema", schema.cloned()),
+    ]);
+    if !request.system.is_empty() {
+        body.put("systemInstruction", json!({ "parts": [{ "text": request.system }] }));
+    }
+    body.put_some("generationConfig", config);
+    if !request.tools.is_empty() {
+        let tool = |Tool { name, description, schema }: &Tool| json!({ "name": name, "description": description, "parametersJsonSchema": schema });
+        let tools: Vec<_> = request.tools.iter().map(tool).collect();
+        body.put("tools", json!([{ "functionDeclarations": tools }]));
+        let calling = match &request.tool_choice {
+            ToolChoice::Auto => None,
+            ToolChoice::None => Some(json!({ "mode": "NONE" })),
+            ToolChoice::Required => Some(json!({ "mode": "ANY" })),
+            ToolChoice::Named(tool) => {
+                Some(json!({ "mode": "ANY", "allowedFunctionNames": [tool] }))
+            }
+        };
+        if let Some(calling) = calling {
+            body.put("toolConfig", json!({ "functionCallingConfig": calling }));
+        }
+    }
+    let contents: Result<Vec<_>, _> = request.messages.iter().map(write_content).collect();
+    body.end("contents", contents?);
+    Ok(())
+}
+
+fn write_content(message: &ChatMessage) -> Result<serde_json::Value, Unwritable> {
+    Ok(match message {
+        ChatMessage::User { parts } => {
+            json!({ "role": "user", "parts": parts.iter().map(write_part).collect::<Vec<_>>() })
+        }
+        ChatMessage::Assistant(assistant) => {
+            let parts = assistant.blocks(
+                |text| json!({ "text": text }),
+                |PastCall { name, .. }, args| json!({ "functionCall": { "name": name, "args": args } }),
+            )?;
+            json!({ "role": "model", "parts": parts })
+        }
+        ChatMessage::Tool { results } => {
+            let result = |ToolResult { name, content, is_error, .. }: &ToolResult| {
+                let key = if *is_error { "error" } else { "result" };
+                json!({ "functionResponse": { "name": name, "response": { key: content } } })
+            };
+            json!({ "role": "user", "parts": results.iter().map(result).collect::<Vec<_>>() })
+        }
+    })
+}
+
+fn write_part(part: &ChatPart) -> serde_json::Value {
+    match part {
+        ChatPart::Text { text } => json!({ "text": text }),
+        ChatPart::Image(Image { media_type, source }) => match source {
+            ImageSource::Url(url) => {
+                json!({ "fileData": { "mimeType": media_type, "fileUri": url } })
+            }
+            ImageSource::Base64(data) => {
+                json!({ "inlineData": { "mimeType": media_type, "data": data } })
+            }
+        },
+    }
+}
+
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 struct Payload<'a> {
@@ -253,91 +324,6 @@ struct Candidate<'a> {
     safety_ratings: Few<Loose<Rating<'a>>>,
     #[serde(borrow)]
     continuation_token: Text<'a>,
-}
-
-fn write(request: &ChatRequest, _: &Profile, body: &mut BodyWriter) -> Result<(), Unwritable> {
-    let mut config = json!({});
-    let mut set = |name: &str, value: Option<serde_json::Value>| {
-        if let Some(value) = value {
-            common::insert(&mut config, name, value);
-        }
-    };
-    set("maxOutputTokens", request.max_output_tokens.map(Into::into));
-    set("temperature", request.temperature.map(Into::into));
-    set("topP", request.top_p.map(Into::into));
-    set("stopSequences", (!request.stop.is_empty()).then(|| json!(request.stop)));
-    if let Some(JsonFormat { schema, .. }) = &request.format {
-        set("responseMimeType", Some("application/json".into()));
-        set("responseJsonSchema", Some(schema.clone()));
-    }
-    if !request.system.is_empty() {
-        body.put("systemInstruction", json!({ "parts": [{ "text": request.system }] }));
-    }
-    if config != json!({}) {
-        body.put("generationConfig", config);
-    }
-    if !request.tools.is_empty() {
-        let tool = |Tool { name, description, schema }: &Tool| json!({ "name": name, "description": description, "parametersJsonSchema": schema });
-        let tools: Vec<_> = request.tools.iter().map(tool).collect();
-        body.put("tools", json!([{ "functionDeclarations": tools }]));
-        let calling = match &request.tool_choice {
-            ToolChoice::Auto => None,
-            ToolChoice::None => Some(json!({ "mode": "NONE" })),
-            ToolChoice::Required => Some(json!({ "mode": "ANY" })),
-            ToolChoice::Named(tool) => {
-                Some(json!({ "mode": "ANY", "allowedFunctionNames": [tool] }))
-            }
-        };
-        if let Some(calling) = calling {
-            body.put("toolConfig", json!({ "functionCallingConfig": calling }));
-        }
-    }
-    let contents: Result<Vec<_>, _> = request.messages.iter().map(write_content).collect();
-    body.end("contents", contents?);
-    Ok(())
-}
-
-fn write_content(message: &ChatMessage) -> Result<serde_json::Value, Unwritable> {
-    Ok(match message {
-        ChatMessage::User { parts } => {
-            json!({ "role": "user", "parts": parts.iter().map(write_part).collect::<Vec<_>>() })
-        }
-        ChatMessage::Assistant(assistant) => {
-            if let Some(parts) = assistant.native.as_ref().and_then(Native::items) {
-                return Ok(json!({ "role": "model", "parts": parts }));
-            }
-            let mut parts = Vec::new();
-            if !assistant.text.is_empty() {
-                parts.push(json!({ "text": assistant.text }));
-            }
-            for call in &assistant.calls {
-                parts
-                    .push(json!({ "functionCall": { "name": call.name, "args": call.object()? } }));
-            }
-            json!({ "role": "model", "parts": parts })
-        }
-        ChatMessage::Tool { results } => {
-            let result = |ToolResult { name, content, is_error, .. }: &ToolResult| {
-                let key = if *is_error { "error" } else { "result" };
-                json!({ "functionResponse": { "name": name, "response": { key: content } } })
-            };
-            json!({ "role": "user", "parts": results.iter().map(result).collect::<Vec<_>>() })
-        }
-    })
-}
-
-fn write_part(part: &ChatPart) -> serde_json::Value {
-    match part {
-        ChatPart::Text { text } => json!({ "text": text }),
-        ChatPart::Image(Image { media_type, source }) => match source {
-            ImageSource::Url(url) => {
-                json!({ "fileData": { "mimeType": media_type, "fileUri": url } })
-            }
-            ImageSource::Base64(data) => {
-                json!({ "inlineData": { "mimeType": media_type, "data": data } })
-            }
-        },
-    }
 }
 
 #[derive(Default, Deserialize)]

@@ -88,19 +88,13 @@ fn write(request: &ChatRequest, _: &Profile, body: &mut BodyWriter) -> Result<()
         return Err(Unwritable::Part { dialect: DIALECT.id, what: "a forced tool" });
     }
     body.put("model", request.model.as_str());
-    let mut options = json!({});
-    let mut set = |name: &str, value: Option<Value>| {
-        if let Some(value) = value {
-            common::insert(&mut options, name, value);
-        }
-    };
-    set("num_predict", request.max_output_tokens.map(Into::into));
-    set("temperature", request.temperature.map(Into::into));
-    set("top_p", request.top_p.map(Into::into));
-    set("stop", (!request.stop.is_empty()).then(|| json!(request.stop)));
-    if options != json!({}) {
-        body.put("options", options);
-    }
+    let options = common::object([
+        ("num_predict", request.max_output_tokens.map(Into::into)),
+        ("temperature", request.temperature.map(Into::into)),
+        ("top_p", request.top_p.map(Into::into)),
+        ("stop", (!request.stop.is_empty()).then(|| json!(request.stop))),
+    ]);
+    body.put_some("options", options);
     body.put("stream", request.stream);
     // The wire cannot forbid calls, but needs no tools in a conversation with calls.
     if !request.tools.is_empty() && request.tool_choice != ToolChoice::None {
