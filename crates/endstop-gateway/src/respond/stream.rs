@@ -651,10 +651,11 @@ mod tests {
     }
 
     impl Played {
-        async fn play(
+        /// Begins to play.
+        fn begin(
             self,
             script: impl IntoIterator<Item = (Duration, impl Into<Bytes>)>,
-        ) -> (Vec<(u64, Bytes)>, bool, Arc<crate::watch::EndingReport>) {
+        ) -> (Arc<Shared>, StreamBody) {
             let (shared, exchange) = opened(self.wire, self.mode);
             let mut headers = HeaderMap::new();
             headers.insert(header::CONTENT_TYPE, "text/event-stream".parse().unwrap());
@@ -662,12 +663,18 @@ mod tests {
             let rendering = Rendering { tell: false, is_extra: self.is_extra, reset: None };
             let upstream = ResponseBody::Scripted(Script::new(script));
             let (_, stream) = Stream::new(exchange, headers, upstream, Bytes::new(), rendering);
-            let (mut body, _handle) = StreamBody::new(stream);
+            (shared, StreamBody::new(stream).0)
+        }
+
+        async fn play(
+            self,
+            script: impl IntoIterator<Item = (Duration, impl Into<Bytes>)>,
+        ) -> (Vec<(u64, Bytes)>, bool, Arc<crate::watch::EndingReport>) {
+            let (shared, mut body) = self.begin(script);
             let began = Instant::now();
             let mut out = Vec::new();
             let clean = loop {
-                let next = std::future::poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).await;
-                match next {
+                match next(&mut body).await {
                     None => break true,
                     Some(Err(Abort)) => break false,
                     Some(Ok(frame)) => {
@@ -678,6 +685,27 @@ mod tests {
             drop(body);
             let told = shared.watch.get("id").unwrap();
             (out, clean, told)
+        }
+    }
+
+    async fn next(body: &mut StreamBody) -> Option<Result<Frame<Bytes>, Abort>> {
+        std::future::poll_fn(|cx| Pin::new(&mut *body).poll_frame(cx)).await
+    }
+
+    /// If the deadline of the socket comes before that of the stream, the body is dropped.
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_is_dropped_because_it_read_nothing_stalled() {
+        let limit = Config::default().limits.client_write;
+        for (waited, cause) in [(limit - SECOND, "client_cancelled"), (limit, "client_stalled")] {
+            let (wire, mode) = (messages(), Mode::Observe);
+            let start = event(r#"{"type":"message_start","message":{"content":[]}}"#);
+            let script = [(SECOND, start), (10 * limit, String::new())];
+            let (shared, mut body) =
+                Played { wire, mode, encoding: "", is_extra: None }.begin(script);
+            assert!(next(&mut body).await.unwrap().is_ok());
+            tokio::time::advance(waited).await;
+            drop(body);
+            assert_eq!(shared.watch.get("id").unwrap().kept.cause, cause, "{waited:?}");
         }
     }
 
