@@ -5,7 +5,7 @@ use crate::event::Event;
 use crate::provider::Wire;
 use crate::reader::{Head, Limits, Reader};
 use crate::request::RequestInfo;
-use crate::tool_call::{Allow, Assembly, ToolCall, allow};
+use crate::tool_call::{Allow, Assembly, Call, Refusal, ToolCall, Whole, allow, whole};
 
 /// Reads one response and collects its answer.
 ///
@@ -62,6 +62,15 @@ impl Answer {
     #[must_use]
     pub fn allow(&self) -> Allow {
         allow(&self.ending, &self.tool_calls)
+    }
+
+    /// Returns the tool calls, if they may run.
+    ///
+    /// # Errors
+    ///
+    /// Returns the reason why none of them may run.
+    pub fn whole_calls(&self) -> Result<Vec<Call<Whole>>, Refusal> {
+        whole(&self.ending, &self.tool_calls)
     }
 }
 

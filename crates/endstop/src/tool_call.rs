@@ -6,10 +6,12 @@
 //! Invalid JSON is never replaced by an empty object.
 
 mod in_text;
+mod whole;
 
 use serde::{Deserialize, Serialize};
 
 pub use in_text::in_text;
+pub use whole::{Call, Unproven, Whole, whole};
 
 use crate::ending::{Confidence, Ending, Reason, Shown};
 use crate::event::Event;

@@ -108,7 +108,7 @@ const REQUEST_SHAPE: RequestShape = RequestShape {
         },
         Restriction { field: "output_format", fine: &[], by_default: false, because: FORMAT },
     ],
-    paused: PauseProtocol::Resend { gather: content::gather, is_summary: content::is_compaction },
+    paused: PauseProtocol::Resend { is_summary: content::is_compaction },
     forced_tools: &[ForcedTool {
         tools: "tools",
         field: "tool_choice",
@@ -132,6 +132,7 @@ const REQUEST_SHAPE: RequestShape = RequestShape {
             },
         ),
     ],
+    gather: Some(content::gather),
     writer: Some(RequestWriter { path: "/messages", streamed_path: "/messages", body: write }),
     ..common::REQUEST
 };

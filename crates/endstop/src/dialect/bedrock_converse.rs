@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 use serde_json::json;
-use serde_json::value::RawValue;
+use serde_json::value::{RawValue, to_raw_value};
 
 use super::bedrock_invoke::added_to;
 use super::{CallsClose, Dialect, Proof, Reading, Streams, Wins, Words, anthropic, bedrock_nova};
@@ -22,9 +22,9 @@ use crate::ending::{Reason, SafetyRating, Usage};
 use crate::event::Event;
 use crate::fault::pattern::{class, message, name};
 use crate::fault::{ErrorPattern, FaultKind};
-use crate::frame::{Frame, Framing};
+use crate::frame::{Frame, FrameKind, Framing};
 use crate::next_request::{
-    ConversationShape, Effort, ForcedTool, MessageList, RequestShape, Restriction, Scale,
+    Blocks, ConversationShape, Effort, ForcedTool, MessageList, RequestShape, Restriction, Scale,
     Temperature,
 };
 use crate::provider::{NO_QUIRKS, Profile, Quirks};
@@ -121,6 +121,7 @@ pub(super) const REQUEST_SHAPE: RequestShape = RequestShape {
             },
         ),
     ],
+    gather: Some(gather),
     writer: Some(RequestWriter {
         path: "/model/{model}/converse",
         streamed_path: "/model/{model}/converse-stream",
@@ -227,6 +228,135 @@ fn write_message(message: &ChatMessage) -> Result<serde_json::Value, Unwritable>
             json!({ "role": "user", "content": results.iter().map(result).collect::<Vec<_>>() })
         }
     })
+}
+
+/// Collects the blocks of an answer, with the signatures of its reasoning.
+fn gather(frame: &Frame<'_>, blocks: &mut Blocks) {
+    match frame.kind {
+        FrameKind::Body => match serde_json::from_slice::<RawBody<'_>>(frame.data) {
+            Ok(body) => blocks.set(&body.output.message.content),
+            Err(_) => blocks.lose(),
+        },
+        FrameKind::Event => match serde_json::from_slice::<RawEvent<'_>>(frame.data) {
+            Ok(event) => gather_event(frame.name, &event, blocks),
+            Err(_) => blocks.lose(),
+        },
+        FrameKind::Exception | FrameKind::Text => {}
+    }
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct RawBody<'a> {
+    #[serde(borrow)]
+    output: RawOutput<'a>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct RawOutput<'a> {
+    #[serde(borrow)]
+    message: RawMessage<'a>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct RawMessage<'a> {
+    #[serde(borrow)]
+    content: Vec<&'a RawValue>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct RawEvent<'a> {
+    content_block_index: usize,
+    #[serde(borrow)]
+    start: Start<'a>,
+    #[serde(borrow)]
+    delta: RawDelta<'a>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct RawDelta<'a> {
+    #[serde(borrow)]
+    text: Option<Text<'a>>,
+    #[serde(borrow)]
+    tool_use: Option<RawInput<'a>>,
+    #[serde(borrow)]
+    reasoning_content: Option<RawReasoning<'a>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct RawInput<'a> {
+    #[serde(borrow)]
+    input: Text<'a>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct RawReasoning<'a> {
+    #[serde(borrow)]
+    text: Text<'a>,
+    #[serde(borrow)]
+    signature: Text<'a>,
+    #[serde(borrow)]
+    redacted_content: Text<'a>,
+}
+
+fn gather_event(name: &str, event: &RawEvent<'_>, blocks: &mut Blocks) {
+    let index = event.content_block_index;
+    match (name, &event.start.tool_use) {
+        ("contentBlockStart", Some(call)) => {
+            let (id, name) = (&*call.tool_use_id, &*call.name);
+            let call = json!({ "toolUse": { "toolUseId": id, "name": name, "input": {} } });
+            begin(index, &call, blocks);
+        }
+        ("contentBlockStart", None) => blocks.lose(),
+        ("contentBlockDelta", _) => gather_delta(index, &event.delta, blocks),
+        ("contentBlockStop", _) if blocks.count() > index => blocks.stop(index),
+        _ => {}
+    }
+}
+
+/// Adds a delta. Only calls have an event that begins their block.
+fn gather_delta(index: usize, delta: &RawDelta<'_>, blocks: &mut Blocks) {
+    match delta {
+        RawDelta { tool_use: Some(call), .. } => {
+            blocks.append_json(index, "toolUse.input", &call.input);
+        }
+        RawDelta { reasoning_content: Some(reasoning), .. } => {
+            let RawReasoning { text, signature, redacted_content } = reasoning;
+            if !redacted_content.is_empty() {
+                let redacted = json!({ "redactedContent": &**redacted_content });
+                return begin(index, &json!({ "reasoningContent": redacted }), blocks);
+            }
+            if blocks.count() <= index {
+                let empty = json!({ "reasoningText": { "text": "" } });
+                begin(index, &json!({ "reasoningContent": empty }), blocks);
+            }
+            blocks.append(index, "reasoningContent.reasoningText.text", text);
+            if !signature.is_empty() {
+                blocks.append(index, "reasoningContent.reasoningText.signature", signature);
+            }
+        }
+        RawDelta { text: Some(text), .. } => {
+            if blocks.count() <= index {
+                begin(index, &json!({ "text": "" }), blocks);
+            }
+            blocks.append(index, "text", text);
+        }
+        // An unknown delta cannot be sent back unchanged.
+        RawDelta { text: None, tool_use: None, reasoning_content: None } => blocks.lose(),
+    }
+}
+
+fn begin(index: usize, block: &serde_json::Value, blocks: &mut Blocks) {
+    match to_raw_value(block) {
+        Ok(block) => blocks.start(index, &block),
+        Err(_) => blocks.lose(),
+    }
 }
 
 fn write_part(part: &ChatPart) -> Result<serde_json::Value, Unwritable> {

@@ -23,10 +23,10 @@ use crate::ending::{Reason, SafetyRating, Usage};
 use crate::event::Event;
 use crate::fault::pattern::{class, message, name};
 use crate::fault::{ErrorPattern, FaultKind};
-use crate::frame::{Frame, Framing};
+use crate::frame::{Frame, FrameKind, Framing};
 use crate::gateway_error::{ErrorEnd, ErrorShape, GatewayError};
 use crate::next_request::{
-    ConversationShape, Effort, ForcedTool, MessageList, PauseProtocol, RequestShape, Scale,
+    Blocks, ConversationShape, Effort, ForcedTool, MessageList, PauseProtocol, RequestShape, Scale,
     Temperature,
 };
 use crate::provider::{COMMON_CAPABILITIES, Capabilities, Profile, Token, TokenInput, TokenOf};
@@ -183,6 +183,7 @@ pub(crate) const REQUEST_SHAPE: RequestShape = RequestShape {
         },
     ],
     either_case: true,
+    gather: Some(gather),
     writer: Some(RequestWriter {
         path: "/v1beta/models/{model}:generateContent",
         streamed_path: "/v1beta/models/{model}:streamGenerateContent?alt=sse",
@@ -256,6 +257,80 @@ fn write(request: &ChatRequest, _: &Profile, body: &mut BodyWriter) -> Result<()
     let contents: Result<Vec<_>, _> = request.messages.iter().map(write_content).collect();
     body.end("contents", contents?);
     Ok(())
+}
+
+/// Collects the parts of the first candidate. Text that arrives in pieces becomes one part.
+fn gather(frame: &Frame<'_>, blocks: &mut Blocks) {
+    #[derive(Default, Deserialize)]
+    #[serde(default, rename_all = "camelCase")]
+    struct Payload<'a> {
+        #[serde(borrow)]
+        candidates: Few<Candidate<'a>>,
+    }
+    #[derive(Default, Deserialize)]
+    #[serde(default, rename_all = "camelCase")]
+    struct Candidate<'a> {
+        index: Count,
+        #[serde(borrow)]
+        content: Content<'a>,
+        #[serde(borrow)]
+        finish_reason: Scalar<'a>,
+    }
+    #[derive(Default, Deserialize)]
+    #[serde(default)]
+    struct Content<'a> {
+        #[serde(borrow)]
+        parts: Few<&'a RawValue>,
+    }
+    if matches!(frame.kind, FrameKind::Exception | FrameKind::Text) {
+        return;
+    }
+    let Ok(payload) = serde_json::from_slice::<Payload<'_>>(frame.data) else {
+        return blocks.lose();
+    };
+    for candidate in payload.candidates.iter().filter(|candidate| candidate.index.index() == 0) {
+        candidate.content.parts.iter().for_each(|part| gather_part(part, blocks));
+        let ends = frame.kind == FrameKind::Body || candidate.finish_reason.said().is_some();
+        if let Some(open) = blocks.last_open().filter(|_| ends) {
+            blocks.stop(open);
+        }
+    }
+}
+
+fn gather_part(part: &RawValue, blocks: &mut Blocks) {
+    #[derive(Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct OnlyText<'a> {
+        #[serde(borrow)]
+        text: Text<'a>,
+    }
+    #[derive(Default, Deserialize)]
+    #[serde(default, rename_all = "camelCase")]
+    struct CallPart<'a> {
+        #[serde(borrow)]
+        function_call: Partial<'a>,
+    }
+    #[derive(Default, Deserialize)]
+    #[serde(default, rename_all = "camelCase")]
+    struct Partial<'a> {
+        #[serde(borrow)]
+        partial_args: Option<&'a RawValue>,
+        #[serde(borrow)]
+        will_continue: Option<&'a RawValue>,
+    }
+    let text = serde_json::from_str::<OnlyText<'_>>(part.get()).ok();
+    match (text, blocks.last_open()) {
+        (Some(OnlyText { text }), Some(open)) => return blocks.append(open, "text", &text),
+        (Some(_), None) => return blocks.start(blocks.count(), part),
+        (None, Some(open)) => blocks.stop(open),
+        (None, None) => {}
+    }
+    // A call whose arguments arrive in pieces cannot be sent back as it came.
+    let call: CallPart<'_> = serde_json::from_str(part.get()).unwrap_or_default();
+    if call.function_call.partial_args.is_some() || call.function_call.will_continue.is_some() {
+        return blocks.lose();
+    }
+    blocks.add(part);
 }
 
 fn write_content(message: &ChatMessage) -> Result<serde_json::Value, Unwritable> {

@@ -25,11 +25,11 @@ use crate::dialect::common::{self, MESSAGES, WORDS_IF_SAID};
 use crate::ending::{Reason, Usage};
 use crate::event::{Event, Word};
 use crate::facts::Kinds;
-use crate::frame::{Frame, Framing};
+use crate::frame::{Frame, FrameKind, Framing, is_bracketed_word};
 use crate::gateway_error::{ErrorEnd, ErrorShape, GatewayError, KeepAlive};
 use crate::next_request::{
-    ConversationShape, Effort, ForcedTool, MessageList, RequestShape, Restriction, Scale, Speaker,
-    Temperature,
+    Blocks, ConversationShape, Effort, ForcedTool, MessageList, RequestShape, Restriction, Scale,
+    Speaker, Temperature,
 };
 use crate::provider::{Profile, Resume, Role, Token, TokenInput, TokenOf};
 use crate::shape::Probe;
@@ -185,6 +185,7 @@ pub(crate) const REQUEST_SHAPE: RequestShape = RequestShape {
     }],
     temperature: Temperature { field: "temperature", ..openai_chat::REQUEST_SHAPE.temperature },
     efforts: &[Effort::new("reasoning.effort", WORDS_IF_SAID)],
+    gather: Some(gather),
     writer: Some(RequestWriter { path: "/responses", streamed_path: "/responses", body: write }),
     ..common::REQUEST
 };
@@ -284,6 +285,40 @@ fn items(message: &ChatMessage) -> Vec<Value> {
             let result = |ToolResult { id, content, .. }: &ToolResult| json!({ "type": "function_call_output", "call_id": id, "output": content });
             results.iter().map(result).collect()
         }
+    }
+}
+
+/// Collects the items of an answer. The last event repeats all of them on most hosts.
+fn gather(frame: &Frame<'_>, blocks: &mut Blocks) {
+    let is_body = match frame.kind {
+        FrameKind::Body => true,
+        FrameKind::Event => false,
+        FrameKind::Exception | FrameKind::Text => return,
+    };
+    let set = |response: &Response<'_>, blocks: &mut Blocks| {
+        let items: Vec<&RawValue> = response.output.iter().copied().collect();
+        if !items.is_empty() {
+            blocks.set(&items);
+        }
+    };
+    if is_body {
+        match serde_json::from_slice::<Loose<Response<'_>>>(frame.data) {
+            Ok(Loose(response)) => set(&response, blocks),
+            Err(_) => blocks.lose(),
+        }
+        return;
+    }
+    let Ok(Loose(event)) = serde_json::from_slice::<Loose<Payload<'_>>>(frame.data) else {
+        // An end marker has no content; an unreadable event may have some.
+        if !is_bracketed_word(frame.data) {
+            blocks.lose();
+        }
+        return;
+    };
+    match (&*event.type_, event.item, &event.response) {
+        ("response.output_item.done", Some(item), _) => blocks.add(item),
+        ("response.completed" | "response.incomplete", _, Some(response)) => set(response, blocks),
+        _ => {}
     }
 }
 

@@ -1,10 +1,9 @@
-//! Original content of an answer, for wires on which a paused answer is sent back unchanged.
+//! Original content of an answer, to send it back unchanged, with its ids and signatures.
 
 use std::collections::BTreeMap;
 
 use serde_json::value::RawValue;
 
-use super::PauseProtocol;
 use super::document::{Document, quoted};
 use crate::frame::framer::{Framer, Hints, Label, Strings};
 use crate::frame::{Frame, Rest};
@@ -17,7 +16,7 @@ const MAX_BLOCKS: usize = 4096;
 
 /// Collects the content of one answer from the bytes of its response, in the format of the wire.
 ///
-/// It keeps content only on wires whose paused answers are sent back ([`PauseProtocol::Resend`]).
+/// It keeps content only on wires that take it back ([`gather`](super::RequestShape::gather)).
 ///
 /// ```
 /// use endstop::next_request::Content;
@@ -42,10 +41,6 @@ impl Content {
     /// Starts a response on this wire. The content type may be empty.
     #[must_use]
     pub fn new(profile: &Profile, content_type: &str) -> Self {
-        let gather = match profile.request_shape.paused {
-            PauseProtocol::Resend { gather, .. } => Some(gather),
-            PauseProtocol::Never | PauseProtocol::Token(_) => None,
-        };
         let hints = Hints {
             framing: profile.framing,
             label: Label::of(content_type),
@@ -53,6 +48,7 @@ impl Content {
             limit: MAX_CONTENT,
             strings: Strings::Kept,
         };
+        let gather = profile.request_shape.gather;
         Self { gather, framer: Framer::new(hints), blocks: Blocks::default() }
     }
 
@@ -102,12 +98,30 @@ struct Block {
 }
 
 impl Blocks {
-    /// Adds the content of a whole answer.
+    /// Sets the content of a whole answer, in place of blocks before it.
     pub fn set(&mut self, content: &[&RawValue]) {
-        for (index, block) in content.iter().enumerate() {
-            self.start(index, block);
-            self.stop(index);
-        }
+        self.list.clear();
+        content.iter().for_each(|block| self.add(block));
+    }
+
+    /// Adds a whole block after the others.
+    pub fn add(&mut self, block: &RawValue) {
+        let index = self.list.len();
+        self.start(index, block);
+        self.stop(index);
+    }
+
+    /// Returns the number of blocks.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.list.len()
+    }
+
+    /// Returns the number of the last block, if it has not ended.
+    #[must_use]
+    pub fn last_open(&self) -> Option<usize> {
+        let last = self.list.len().checked_sub(1)?;
+        self.list.get(last).filter(|block| block.open).map(|_| last)
     }
 
     /// Starts a block.
@@ -225,8 +239,9 @@ impl Block {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::frame::aws::encode;
     use crate::frame::testing::cuttings;
-    use crate::provider::{ANTHROPIC, GOOGLE, OPENAI};
+    use crate::provider::{ANTHROPIC, BEDROCK, GOOGLE, OPENAI};
 
     const STREAM: &[u8] = b"event: message_start\ndata: {\"type\":\"message_start\",\"message\":{\"content\":[]}}\n\n\
 event: content_block_start\ndata: {\"type\":\"content_block_start\",\"index\":0,\"content_block\":{\"type\":\"text\",\"text\":\"\"}}\n\n\
@@ -282,6 +297,101 @@ event: message_stop\ndata: {\"type\":\"message_stop\"}\n\n";
         }
     }
 
+    /// Reads a stream or a body of this wire, in every division into two chunks.
+    #[track_caller]
+    fn gathers(profile: &Profile, content_type: &str, bytes: &str, want: Option<&str>) {
+        for pieces in cuttings(bytes.as_bytes()) {
+            let mut content = Content::new(profile, content_type);
+            pieces.iter().for_each(|piece| content.push(piece));
+            assert_eq!(content.finish().as_deref().map(RawValue::get), want, "{bytes}");
+        }
+    }
+
+    #[test]
+    fn items_of_responses_are_kept_with_their_reasoning() {
+        let wire = OPENAI.wire_for_path("/v1/responses").unwrap();
+        let items = r#"[{"type":"reasoning","id":"rs_1","encrypted_content":"gAAA"},{"type":"function_call","id":"fc_1","call_id":"c1","name":"f","arguments":"{}"}]"#;
+        let body = format!(r#"{{"object":"response","status":"completed","output":{items}}}"#);
+        gathers(wire, "application/json", &body, Some(items));
+        let reasoning = r#"{"type":"reasoning","id":"rs_1","encrypted_content":"gAAA"}"#;
+        let call =
+            r#"{"type":"function_call","id":"fc_1","call_id":"c1","name":"f","arguments":"{}"}"#;
+        let done = |item: &str| {
+            format!("data: {{\"type\":\"response.output_item.done\",\"item\":{item}}}\n\n")
+        };
+        let stream = format!("{}{}", done(reasoning), done(call));
+        gathers(wire, "text/event-stream", &stream, Some(items));
+        // The last event repeats the items, and replaces them.
+        let last = format!("data: {{\"type\":\"response.completed\",\"response\":{body}}}\n\n");
+        gathers(wire, "text/event-stream", &format!("{stream}{last}"), Some(items));
+        let unread = format!("{stream}data: {{\"type\":\n\n");
+        gathers(wire, "text/event-stream", &unread, None);
+    }
+
+    #[test]
+    fn parts_of_gemini_are_kept_with_their_signatures() {
+        let part = |part: &str, more: &str| {
+            format!("{{\"candidates\":[{{\"content\":{{\"parts\":[{part}]}}{more}}}]}}")
+        };
+        let call = r#"{"functionCall":{"name":"f","args":{"a":1}},"thoughtSignature":"c2ln"}"#;
+        let want = format!("[{{\"text\":\"Hi there\"}},{call}]");
+        let finish = ",\"finishReason\":\"STOP\"";
+        let events =
+            [part(r#"{"text":"Hi "}"#, ""), part(r#"{"text":"there"}"#, ""), part(call, finish)];
+        let stream = events.map(|event| format!("data: {event}\n\n")).concat();
+        gathers(&GOOGLE.main, "text/event-stream", &stream, Some(&want));
+        let body = part(&format!("{{\"text\":\"Hi there\"}},{call}"), finish);
+        gathers(&GOOGLE.main, "application/json", &body, Some(&want));
+        // Text without a finish reason is not over, and a call in pieces cannot be sent back.
+        let cut = format!("data: {}\n\n", part(r#"{"text":"Hi "}"#, ""));
+        gathers(&GOOGLE.main, "text/event-stream", &cut, None);
+        let pieces = part(r#"{"functionCall":{"name":"f","willContinue":true}}"#, finish);
+        gathers(&GOOGLE.main, "application/json", &pieces, None);
+    }
+
+    #[test]
+    fn blocks_of_converse_are_kept_with_their_signatures() {
+        let want = r#"[{"reasoningContent":{"reasoningText":{"text":"Hm","signature":"c2ln"}}},{"text":"Hi"},{"toolUse":{"toolUseId":"t1","name":"f","input":{"a":1}}}]"#;
+        let body =
+            format!(r#"{{"output":{{"message":{{"content":{want}}}}},"stopReason":"tool_use"}}"#);
+        gathers(&BEDROCK.main, "application/json", &body, Some(want));
+        let event = |name: &str, payload: &str| {
+            encode(&[(":message-type", "event"), (":event-type", name)], payload.as_bytes())
+        };
+        let delta = |index: u8, delta: &str| {
+            let payload = format!(r#"{{"contentBlockIndex":{index},"delta":{delta}}}"#);
+            event("contentBlockDelta", &payload)
+        };
+        let stop =
+            |index: u8| event("contentBlockStop", &format!(r#"{{"contentBlockIndex":{index}}}"#));
+        let stream = [
+            delta(0, r#"{"reasoningContent":{"text":"Hm"}}"#),
+            delta(0, r#"{"reasoningContent":{"signature":"c2ln"}}"#),
+            stop(0),
+            delta(1, r#"{"text":"H"}"#),
+            delta(1, r#"{"text":"i"}"#),
+            stop(1),
+            event(
+                "contentBlockStart",
+                r#"{"contentBlockIndex":2,"start":{"toolUse":{"toolUseId":"t1","name":"f"}}}"#,
+            ),
+            delta(2, r#"{"toolUse":{"input":"{\"a\""}}"#),
+            delta(2, r#"{"toolUse":{"input":":1}"}}"#),
+            stop(2),
+        ]
+        .concat();
+        for pieces in cuttings(&stream) {
+            let mut content = Content::new(&BEDROCK.main, "application/vnd.amazon.eventstream");
+            pieces.iter().for_each(|piece| content.push(piece));
+            // Keys that the gatherer writes are sorted.
+            let want = want.replace(
+                r#"{"toolUseId":"t1","name":"f","input":{"a":1}}"#,
+                r#"{"input":{"a":1},"name":"f","toolUseId":"t1"}"#,
+            );
+            assert_eq!(content.finish().unwrap().get(), want);
+        }
+    }
+
     #[test]
     fn content_is_bounded() {
         let mut content = Content::new(&ANTHROPIC.main, "text/event-stream");
@@ -309,10 +419,8 @@ event: message_stop\ndata: {\"type\":\"message_stop\"}\n\n";
 
     #[test]
     fn wires_that_take_nothing_back_keep_nothing() {
-        for profile in [&OPENAI.main, &GOOGLE.main] {
-            let mut content = Content::new(profile, "");
-            content.push(STREAM);
-            assert!(content.finish().is_none());
-        }
+        let mut content = Content::new(&OPENAI.main, "");
+        content.push(STREAM);
+        assert!(content.finish().is_none());
     }
 }

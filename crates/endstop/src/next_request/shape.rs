@@ -42,6 +42,9 @@ pub struct RequestShape {
     pub background: &'static str,
     /// Path before the id of a response that is polled; empty if responses cannot be polled.
     pub poll: &'static str,
+    /// Function that collects the content of an answer in the format of the wire, with its ids and
+    /// signatures, for wires that take it back.
+    pub gather: Option<Gather>,
     /// Functions that write a request, if this crate writes requests of the wire.
     pub writer: Option<RequestWriter>,
 }
@@ -146,8 +149,6 @@ pub enum PauseProtocol {
     Never,
     /// The answer is sent back unchanged.
     Resend {
-        /// Collects its content.
-        gather: Gather,
         /// Reports whether a block that stands alone replaces the messages before it.
         is_summary: fn(&Value) -> bool,
     },
