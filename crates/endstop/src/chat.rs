@@ -248,6 +248,8 @@ pub struct Written {
     pub path: String,
     /// Body, in JSON.
     pub body: String,
+    /// Headers that the request needs besides its key and its content type.
+    pub headers: &'static [(&'static str, &'static str)],
 }
 
 /// The functions of a wire that write requests.
@@ -257,6 +259,8 @@ pub struct RequestWriter {
     pub path: &'static str,
     /// Path of streamed requests.
     pub streamed_path: &'static str,
+    /// Headers that every request needs besides its key and its content type.
+    pub headers: &'static [(&'static str, &'static str)],
     /// Writes the body.
     pub body: fn(&ChatRequest, &Profile, &mut BodyWriter) -> Result<(), Unwritable>,
 }
@@ -321,7 +325,7 @@ pub fn write(profile: &Profile, request: &ChatRequest) -> Result<Written, Unwrit
     (writer.body)(&own, profile, &mut body)?;
     let path = if request.stream { writer.streamed_path } else { writer.path };
     let path = path.replace("{model}", &escaped(&request.model));
-    Ok(Written { path, body: format!("{{{}}}", body.text) })
+    Ok(Written { path, body: format!("{{{}}}", body.text), headers: writer.headers })
 }
 
 /// Returns the request with the messages as this provider may see them: those of other providers lose

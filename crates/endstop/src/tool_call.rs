@@ -25,8 +25,8 @@ const MAX_ARGUMENTS: usize = 16 << 20;
 /// Maximum number of calls.
 const MAX_CALLS: usize = 1024;
 
-/// One tool call, complete or not.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+/// One tool call, complete or not. It proves nothing: [`Call<Whole>`](Call) does.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct ToolCall {
     /// Number of its choice.

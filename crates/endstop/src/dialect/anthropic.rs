@@ -133,7 +133,12 @@ const REQUEST_SHAPE: RequestShape = RequestShape {
         ),
     ],
     gather: Some(content::gather),
-    writer: Some(RequestWriter { path: "/messages", streamed_path: "/messages", body: write }),
+    writer: Some(RequestWriter {
+        path: "/messages",
+        streamed_path: "/messages",
+        headers: VERSION_HEADER,
+        body: write,
+    }),
     ..common::REQUEST
 };
 
@@ -195,6 +200,9 @@ pub(super) static ERROR_PATTERNS: &[ErrorPattern] = &[
     class("invalid_request_error", FaultKind::InvalidRequest),
     class("api_error", FaultKind::Server),
 ];
+
+/// Header that every request needs. This version is the one that SDKs send.
+const VERSION_HEADER: &[(&str, &str)] = &[("anthropic-version", "2023-06-01")];
 
 /// Limit of requests without one. The wire requires it, and every model accepts this one.
 const REQUIRED_CAP: u64 = 4096;

@@ -125,6 +125,7 @@ pub(super) const REQUEST_SHAPE: RequestShape = RequestShape {
     writer: Some(RequestWriter {
         path: "/model/{model}/converse",
         streamed_path: "/model/{model}/converse-stream",
+        headers: &[],
         body: write,
     }),
     ..common::REQUEST

@@ -90,7 +90,12 @@ const REQUEST_SHAPE: RequestShape = RequestShape {
         Effort::new("thinking.token_budget", Scale::tokens_if_said(1)),
         Effort::new("thinking.type", Scale::Switch("enabled", "disabled")),
     ],
-    writer: Some(RequestWriter { path: "/v2/chat", streamed_path: "/v2/chat", body: write }),
+    writer: Some(RequestWriter {
+        path: "/v2/chat",
+        streamed_path: "/v2/chat",
+        headers: &[],
+        body: write,
+    }),
     ..common::REQUEST
 };
 

@@ -187,6 +187,7 @@ pub(crate) const REQUEST_SHAPE: RequestShape = RequestShape {
     writer: Some(RequestWriter {
         path: "/v1beta/models/{model}:generateContent",
         streamed_path: "/v1beta/models/{model}:streamGenerateContent?alt=sse",
+        headers: &[],
         body: write,
     }),
     ..common::REQUEST

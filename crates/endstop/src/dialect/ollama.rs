@@ -75,7 +75,12 @@ const REQUEST_SHAPE: RequestShape = RequestShape {
     ],
     temperature: Temperature { field: "options.temperature", refused_by: &[], only_if_sent: false },
     efforts: &[Effort::new("think", WORDS_IF_SAID), Effort::new("think", Scale::Flag)],
-    writer: Some(RequestWriter { path: "/api/chat", streamed_path: "/api/chat", body: write }),
+    writer: Some(RequestWriter {
+        path: "/api/chat",
+        streamed_path: "/api/chat",
+        headers: &[],
+        body: write,
+    }),
     ..common::REQUEST
 };
 

@@ -104,6 +104,7 @@ pub(crate) const REQUEST_SHAPE: RequestShape = RequestShape {
     writer: Some(RequestWriter {
         path: "/chat/completions",
         streamed_path: "/chat/completions",
+        headers: &[],
         body: write,
     }),
     ..common::REQUEST

@@ -186,7 +186,12 @@ pub(crate) const REQUEST_SHAPE: RequestShape = RequestShape {
     temperature: Temperature { field: "temperature", ..openai_chat::REQUEST_SHAPE.temperature },
     efforts: &[Effort::new("reasoning.effort", WORDS_IF_SAID)],
     gather: Some(gather),
-    writer: Some(RequestWriter { path: "/responses", streamed_path: "/responses", body: write }),
+    writer: Some(RequestWriter {
+        path: "/responses",
+        streamed_path: "/responses",
+        headers: &[],
+        body: write,
+    }),
     ..common::REQUEST
 };
 
