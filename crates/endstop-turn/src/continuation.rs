@@ -180,6 +180,14 @@ pub struct Step {
     pub passed: Vec<StateName>,
 }
 
+impl Step {
+    /// Returns the step of a machine that was restored, with what it told to do last.
+    #[must_use]
+    pub fn resumed(todo: Todo) -> Self {
+        Self { todo, events: Vec::new(), passed: Vec::new() }
+    }
+}
+
 /// The next thing to do.
 ///
 /// The list is closed: whoever drives a machine must handle each.
@@ -489,9 +497,9 @@ fn under_way(
     match input {
         TurnInput::Ended(ended) => evaluate(&next, ended, turn, trace),
         TurnInput::Tick if turn.is_out_of_time() => turn.out_of(Limit::WallTime, trace),
+        TurnInput::Unavailable => unavailable(turn, trace),
         TurnInput::Tick
         | TurnInput::Prepared
-        | TurnInput::Unavailable
         | TurnInput::ToolsDone
         | TurnInput::ToolsLost
         | TurnInput::Cancel => ignore(State::of(next), input, turn, trace),
@@ -508,16 +516,19 @@ fn pending(
     match input {
         TurnInput::Prepared => dispatch(turn, next, trace),
         TurnInput::Tick if turn.is_out_of_time() => turn.out_of(Limit::WallTime, trace),
-        TurnInput::Unavailable => {
-            let sentence = "this provider or model cannot continue the answer";
-            turn.close(TurnEnd::Unavailable, Completeness::Partial, sentence, None, trace)
-        }
+        TurnInput::Unavailable => unavailable(turn, trace),
         TurnInput::Ended(_)
         | TurnInput::Tick
         | TurnInput::ToolsDone
         | TurnInput::ToolsLost
         | TurnInput::Cancel => ignore(State::ContinuePending(next), input, turn, trace),
     }
+}
+
+/// Ends the turn because the next request cannot be built.
+fn unavailable(turn: &mut TurnData, trace: &mut Trace) -> (State, Todo) {
+    let sentence = "this provider or model cannot continue the answer";
+    turn.close(TurnEnd::Unavailable, Completeness::Partial, sentence, None, trace)
 }
 
 /// Handles an input while a retry waits.
