@@ -11,7 +11,7 @@ use std::time::Duration;
 use endstop::chat::{ChatMessage, ChatRequest, ToolResult};
 use endstop::hash::Fnv;
 use endstop::tool_call::{Call, ToolCall, Whole, whole};
-use endstop_turn::policy::{Money, Policy};
+use endstop_turn::policy::{Millis, Money, Policy};
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt as _, StreamExt as _};
 use serde::{Deserialize, Serialize};
@@ -207,7 +207,7 @@ impl Agent {
         }
         if let Some(time) = self.limits.time {
             let ms = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
-            agent.turn_max_wall_time_ms = agent.turn_max_wall_time_ms.min(ms);
+            agent.turn_max_time = agent.turn_max_time.min(Millis(ms));
         }
         Ok((tools, policy))
     }

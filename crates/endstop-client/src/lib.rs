@@ -31,12 +31,16 @@ extern crate self as endstop_client;
 
 mod agent;
 mod client;
+mod conversation;
 mod error;
 mod event;
+#[cfg(feature = "layer")]
+pub mod layer;
+#[cfg(feature = "mcp")]
+pub mod mcp;
 mod queue;
 mod quota;
 mod response;
-mod sign;
 mod subscriber;
 mod target;
 mod tool;
@@ -46,6 +50,7 @@ mod typed;
 
 pub use agent::{Agent, AgentReport, Limits, Run, SavedRun, ToolRun, ToolRunEnd, usd};
 pub use client::{ChatStream, Client, ClientBuilder, LoopState, Request};
+pub use conversation::{ConversationReport, Flaw, analyze_conversation};
 pub use endstop_macros::tool;
 pub use error::Error;
 pub use event::RunEvent;

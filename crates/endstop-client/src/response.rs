@@ -109,9 +109,7 @@ impl ChatResponse {
     pub fn ended(&self) -> Ended<'_> {
         match (self.outcome.finish, self.outcome.terminated) {
             (_, TurnEnd::ToolCallsLeft) if !self.calls.is_empty() => Ended::ToolCalls(&self.calls),
-            (Completeness::Complete, TurnEnd::Completed | TurnEnd::UnknownEnding) => {
-                Ended::Complete(CompleteAnswer(self))
-            }
+            (Completeness::Complete, TurnEnd::Completed) => Ended::Complete(CompleteAnswer(self)),
             (_, TurnEnd::SafetyBlocked) => Ended::Refused(Why(self)),
             (Completeness::Aborted, _) if self.text_so_far.is_empty() => Ended::Failed(Why(self)),
             (Completeness::Aborted, _) if self.is_failure() => Ended::Failed(Why(self)),

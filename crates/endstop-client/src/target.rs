@@ -6,6 +6,7 @@ use std::fmt;
 use endstop::provider::{self, Auth, Provider, Setting};
 use endstop::registry::{Clues, Like, Registry};
 use endstop::{Profile, Wire, nearest};
+use endstop_aws::Credentials;
 use zeroize::Zeroizing;
 
 use crate::error::Error;
@@ -82,7 +83,7 @@ pub(crate) enum TargetKey {
     /// In this header, with this text before it.
     Header { name: &'static str, prefix: &'static str, key: Secret },
     /// An AWS signature for this region.
-    Signed { region: String },
+    Signed { credentials: Credentials, region: String },
 }
 
 impl Target {
@@ -197,9 +198,18 @@ impl Settings {
         match (built_in.auth, found) {
             (Auth::Open, None) => Ok(TargetKey::None),
             (Auth::SigV4, Some((_, origin))) if origin == "AWS_ACCESS_KEY_ID" => {
-                let region = self.variables.get("AWS_REGION");
-                let region = region.or_else(|| self.variables.get("AWS_DEFAULT_REGION"));
-                Ok(TargetKey::Signed { region: region.unwrap_or_default() })
+                let missing = |what: &str| Error::Credentials {
+                    provider: id.to_owned(),
+                    what: format!("set `{what}`"),
+                };
+                let of = |name: &str| self.variables.get(name);
+                let region = of("AWS_REGION").or_else(|| of("AWS_DEFAULT_REGION"));
+                let region = region.ok_or_else(|| missing("AWS_REGION"))?;
+                let access = of("AWS_ACCESS_KEY_ID").unwrap_or_default();
+                let secret =
+                    of("AWS_SECRET_ACCESS_KEY").ok_or_else(|| missing("AWS_SECRET_ACCESS_KEY"))?;
+                let credentials = Credentials::new(access, secret, of("AWS_SESSION_TOKEN"));
+                Ok(TargetKey::Signed { credentials, region })
             }
             (Auth::Bearer | Auth::SigV4 | Auth::Open, Some(found)) => {
                 header("authorization", "Bearer ", found)

@@ -153,8 +153,15 @@ impl Transport {
                 value.set_sensitive(true);
                 request.headers_mut().insert(name, value);
             }
-            TargetKey::Signed { region } => {
-                crate::sign::sign(&mut request, outgoing.body.unwrap_or_default(), region)?;
+            TargetKey::Signed { credentials, region } => {
+                let (method, uri) = (request.method().as_str(), request.url().as_str());
+                let headers = std::iter::once((CONTENT_TYPE.as_str(), "application/json"));
+                let body = outgoing.body.unwrap_or_default().as_bytes();
+                let signed = credentials.sign(method, uri, headers, body, region).ok()?;
+                for (name, value) in signed {
+                    let name = HeaderName::from_bytes(name.as_bytes()).ok()?;
+                    request.headers_mut().insert(name, HeaderValue::from_str(&value).ok()?);
+                }
             }
         }
         Some(request)

@@ -53,6 +53,9 @@ pub(crate) struct TurnState {
     /// Token counts of all responses.
     pub(crate) usage: Usage,
     pub(crate) signals: Vec<TerminationSignal>,
+    /// Number of the policy's fallback models that were asked.
+    #[serde(default)]
+    pub(crate) fallbacks: usize,
     pub(crate) tokens_of_last: u64,
     pub(crate) ms_of_last: u64,
 }
@@ -148,6 +151,7 @@ impl TurnState {
             answer: AnswerSoFar::default(),
             usage: Usage::default(),
             signals: Vec::new(),
+            fallbacks: 0,
             tokens_of_last: 0,
             ms_of_last: 0,
         };
@@ -263,6 +267,9 @@ impl Driver {
         if plan.discard {
             self.state.answer.discard();
         }
+        if plan.other_model && self.change_model().is_none() {
+            return self.step(TurnInput::Unavailable);
+        }
         let Ok(sent) = self.build(plan) else { return self.step(TurnInput::Unavailable) };
         if matches!(plan.how, RequestKind::First | RequestKind::AfterTools) {
             let body = sent.body.clone().unwrap_or_default();
@@ -274,6 +281,17 @@ impl Driver {
         self.state.ms_of_last = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
         ended.decision = self.decide(&ended);
         self.step(TurnInput::Ended(&ended));
+    }
+
+    /// Changes to the next fallback model. Returns `None` if there is none that can be asked.
+    fn change_model(&mut self) -> Option<()> {
+        let name = self.policy.fallback_models.get(self.state.fallbacks)?;
+        self.state.fallbacks += 1;
+        let target = self.inner.settings.target(name).ok()?;
+        self.state.model.clone_from(name);
+        self.state.request.model.clone_from(&target.model);
+        self.target = target;
+        Some(())
     }
 
     /// Sends a request and reads its response.
@@ -402,6 +420,13 @@ impl Driver {
             told = callback.0(&state);
         }
         let action = told.as_ref().unwrap_or(&proposed).action;
+        if action == Action::OtherModel
+            && self.policy.fallback_models.get(self.state.fallbacks).is_none()
+        {
+            let mut stop = Decision::new(Action::ChangePrompt, "no other model is left to ask");
+            stop.cause = Cause::Blocked;
+            return Some(stop);
+        }
         if action != Action::RunTools {
             return told;
         }
@@ -542,7 +567,7 @@ impl Driver {
         let tokens = spent.input_tokens.saturating_add(spent.output_tokens);
         spent.iterations >= limits.turn_max_iterations
             || scarce(limits.turn_max_total_tokens, tokens, self.state.tokens_of_last)
-            || scarce(limits.turn_max_wall_time_ms, spent.elapsed_ms, self.state.ms_of_last)
+            || scarce(limits.turn_max_time.0, spent.elapsed_ms, self.state.ms_of_last)
             || limits.turn_max_cost.is_some_and(|most| {
                 let each =
                     spent.cost.micros() / u64::from(spent.iterations.saturating_sub(1).max(1));
@@ -581,7 +606,7 @@ impl Driver {
         let Some(mut agency) = self.agency.take() else { return self.step(TurnInput::ToolsLost) };
         let message = self.state.answer.message(&self.target);
         let spent = self.state.machine.spent().elapsed_ms;
-        let left = self.policy.agent.turn_max_wall_time_ms.saturating_sub(spent);
+        let left = self.policy.agent.turn_max_time.0.saturating_sub(spent);
         let left = Duration::from_millis(left);
         let end = agency.run(&self.state, self.queue.as_ref(), left).await;
         self.agency = Some(agency);

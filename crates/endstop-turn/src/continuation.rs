@@ -225,6 +225,9 @@ pub struct PlannedRequest {
     pub cap: Option<u64>,
     /// Whether to discard the text of the last response.
     pub discard: bool,
+    /// Whether the request goes to the next of the policy's `fallback_models`.
+    #[serde(default)]
+    pub other_model: bool,
     /// The counter that the request increments, or `None` if it recovers nothing.
     pub counter: Option<Counter>,
     /// The end of the turn's time limit. The request must not run longer.
@@ -645,6 +648,7 @@ fn follow(
         again,
         cap: metadata.next_cap,
         discard: metadata.discard,
+        other_model: false,
         counter,
         deadline_ms: turn.deadline_ms(),
     };
@@ -670,6 +674,20 @@ fn follow(
             }
         },
         Action::Retry => wait(make(next.how, true), metadata.wait_ms, turn),
+        Action::OtherModel => {
+            // The other model gets the conversation, not a continuation of this answer.
+            let how = match next.how {
+                RequestKind::AfterTools => RequestKind::AfterTools,
+                RequestKind::First
+                | RequestKind::Continue
+                | RequestKind::ResumeText
+                | RequestKind::Repair
+                | RequestKind::Resume
+                | RequestKind::Poll => RequestKind::First,
+            };
+            let other = PlannedRequest { other_model: true, ..make(how, true) };
+            dispatch(turn, other, trace)
+        }
         Action::Stop | Action::Compact | Action::ChangePrompt => {
             stop(ended, decision, kept_before, turn, trace)
         }
