@@ -345,7 +345,7 @@ mod tests {
             "name = \"x\"\n[providers.acme.rules.refused]\nmax_attempts = 1\naction = \"retry\"",
             4,
             "providers.acme.rules.refused.action",
-            "expected change_prompt or stop",
+            "expected change_prompt, other_model or stop",
         );
         wrong("[rules.tired]\naction = \"stop\"", 1, "rules.tired", "unknown variant");
         wrong("[wording]\nhints = \"x\"", 2, "wording.hints", "unknown field");
