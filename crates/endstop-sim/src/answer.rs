@@ -48,6 +48,8 @@ pub(crate) struct Choice {
     pub(crate) server_tool: bool,
     pub(crate) calls: Vec<Call>,
     pub(crate) end: End,
+    /// Token with which the provider continues the turn.
+    pub(crate) token: Option<String>,
 }
 
 /// Tool call.
@@ -181,6 +183,11 @@ impl Answer {
         let reasoning = self.choices.iter().map(|turn| turn.reasoning.len() as u64).sum();
         let output = self.choices.iter().map(visible).sum::<u64>() + reasoning;
         self.usage = Some(Usage { input: ask.input.max(1), output, reasoning });
+    }
+
+    /// Reports whether a turn has tool calls.
+    pub(crate) fn has_calls(&self) -> bool {
+        self.choices.iter().any(|turn| !turn.calls.is_empty())
     }
 
     /// Returns the first turn; wires without choices have only one.

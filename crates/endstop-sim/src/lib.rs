@@ -32,11 +32,14 @@ mod http1;
 mod http2;
 mod json;
 mod ledger;
+mod memory;
 mod request;
+mod resume;
 pub mod scenario;
 mod scene;
 mod script;
 mod server;
+mod story;
 pub mod wire;
 
 use std::io;
@@ -50,6 +53,7 @@ use tokio::task::JoinHandle;
 pub use ledger::{LedgerEntry, ResponseEnd};
 pub use scenario::Scenario;
 pub use script::Chunks;
+pub use story::Story;
 pub use wire::SimWire;
 
 /// Callback for each finished response.

@@ -6,6 +6,7 @@ use crate::answer::{self, Answer, End};
 use crate::json::{Json, obj};
 use crate::scene::{self, Compression, Scene};
 use crate::script::{Script, ScriptEnd, Step};
+use crate::story::{self, Habit};
 use crate::wire::{Part, SimWire, WireEvent};
 
 /// One way a response can end.
@@ -57,6 +58,9 @@ pub struct Want {
 const fn value(name: &'static str, example: &'static str) -> Option<Value> {
     Some(Value { name, example })
 }
+
+/// Number of words of a story.
+const STORY: Option<Value> = value("WORDS", "300");
 
 const fn want(reason: Reason, closed: Closed) -> Option<Want> {
     Some(Want { reason, closed })
@@ -259,6 +263,48 @@ pub static ALL: &[Scenario] = &[
             ended(if told { Reason::ContextLimit } else { Reason::OutputLimit })
         },
         shape: |scene, answer| scene.says(answer, answer::some(30), End::Context),
+        ..PLAIN
+    },
+    // Long texts that can be continued.
+    Scenario {
+        name: "story",
+        value: STORY,
+        about: "A text of this many words, made from a seed (`500-7`: seed 7). A request that \
+                continues it gets the rest, to the character.",
+        shape: |scene, answer| story::tell(scene, answer, Habit::Exact),
+        ..PLAIN
+    },
+    Scenario {
+        name: "story-repeat",
+        value: STORY,
+        about: "Like `story`, but a model that is asked to continue first repeats 1 to 40 characters.",
+        shape: |scene, answer| story::tell(scene, answer, Habit::Repeats),
+        ..PLAIN
+    },
+    Scenario {
+        name: "story-drop-space",
+        value: STORY,
+        about: "Like `story`, but a model that is asked to continue leaves out a space at the start.",
+        shape: |scene, answer| story::tell(scene, answer, Habit::DropsSpace),
+        ..PLAIN
+    },
+    Scenario {
+        name: "story-loop",
+        value: STORY,
+        about: "Like `story`, but after 40 words the same passage comes for ever. Each response ends \
+                at the token limit, or after 600 tokens with the same finish reason.",
+        want: |_, _| ended(Reason::OutputLimit),
+        shape: |scene, answer| story::tell(scene, answer, Habit::Loops),
+        ..PLAIN
+    },
+    Scenario {
+        name: "story-pause",
+        value: STORY,
+        about: "Like `story`, but the provider pauses after each third: `pause_turn`, which is sent \
+                back, or `CONTINUATION` with a token.",
+        on: |wire| is(wire, &["anthropic", "bedrock-invoke", "gemini"]),
+        want: |_, _| ended(Reason::Paused),
+        shape: |scene, answer| story::tell(scene, answer, Habit::Pauses),
         ..PLAIN
     },
     // Tool calls.

@@ -57,6 +57,11 @@ pub struct SimWire {
     pub marker: bool,
     /// Whether responses contain reasoning.
     pub reasons: bool,
+    /// Parts of the names of models that reject a conversation whose last message is the
+    /// assistant's, unless the provider's rules say that they continue it, and their messages.
+    pub(crate) rejects: &'static [(&'static str, &'static str)],
+    /// Beginning of the ids of its responses, if the provider stores responses.
+    pub(crate) remembers: Option<&'static str>,
     pub(crate) framing: Framing,
     pub(crate) words: Words,
     pub(crate) takes: fn(&str) -> Option<Taken>,
@@ -250,6 +255,16 @@ pub(crate) fn gemini_blocked(ask: &Ask) -> Json {
 /// Returns a Gemini response with a finish reason and no content.
 pub(crate) fn gemini_bare_word(ask: &Ask, word: &str, usage: Option<Usage>) -> Json {
     gemini::bare_word(ask, word, usage)
+}
+
+/// Returns Gemini's token to continue an answer after this many bytes and tokens.
+pub(crate) fn continuation_token(bytes: usize, tokens: u64) -> String {
+    gemini::continuation_token(bytes, tokens)
+}
+
+/// Returns the body of a response in the background that is not over, with this status.
+pub(crate) fn pending(ask: &Ask, status: &str) -> Json {
+    openai_responses::pending(ask, status)
 }
 
 /// Returns the value of AWS's error type header.

@@ -18,6 +18,8 @@ pub(super) static WIRE: SimWire = SimWire {
     whole_calls: false,
     marker: false,
     reasons: true,
+    rejects: REJECTS,
+    remembers: None,
     framing: Framing::Aws,
     words: Words {
         stop: "end_turn",
@@ -38,6 +40,21 @@ pub(super) static WIRE: SimWire = SimWire {
     headers: |ask| vec![("x-amzn-requestid", ask.id(""))],
     models,
 };
+
+/// Messages of models that do not accept a prefill.
+const REJECTS: &[(&str, &str)] = &[
+    (
+        "claude",
+        "The model returned the following errors: This model does not support assistant message \
+         prefill. The conversation must end with a user message.",
+    ),
+    (
+        "llama",
+        "This model requires the last turn in the conversation to be a user message. Add a user \
+         message to the conversation and try again.",
+    ),
+    ("mistral", "Expected last role User or Tool (or Assistant with prefix True) for serving"),
+];
 
 /// Accepts `/model/{model}{plain}` or `/model/{model}{streamed}`.
 pub(super) fn model_path(path: &str, plain: &str, streamed: &str) -> Option<Taken> {
@@ -62,9 +79,8 @@ fn read(body: &Value, ask: &mut Ask) {
     let is_result = |block: &Value| block.get("toolResult").is_some();
     ask.after_tool =
         messages.last().is_some_and(|last| ask::items(last, "/content").iter().any(is_result));
-    let assistant =
-        messages.iter().rev().find(|message| ask::text(message, "/role") == "assistant");
-    ask.said = assistant.map(|message| ask::content(message.get("content"))).unwrap_or_default();
+    ask.read_turns(messages, "assistant", "content");
+    ask.read_tool_choice(body.pointer("/toolConfig/toolChoice"));
     ask.input = messages.iter().map(ask::words).sum();
 }
 

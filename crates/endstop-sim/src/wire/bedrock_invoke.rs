@@ -16,6 +16,8 @@ pub(super) static WIRE: SimWire = SimWire {
     whole_calls: false,
     marker: true,
     reasons: true,
+    rejects: &[("claude", anthropic::NO_PREFILL)],
+    remembers: None,
     framing: Framing::AwsChunks,
     words: anthropic::WORDS,
     takes,

@@ -18,6 +18,8 @@ pub(super) static WIRE: SimWire = SimWire {
     whole_calls: false,
     marker: false,
     reasons: true,
+    rejects: &[],
+    remembers: None,
     framing: Framing::NamedSse,
     words: Words {
         stop: "COMPLETE",

@@ -18,6 +18,8 @@ pub(super) static WIRE: SimWire = SimWire {
     whole_calls: false,
     marker: true,
     reasons: false,
+    rejects: &[],
+    remembers: None,
     framing: Framing::Sse,
     words: Words {
         stop: "stop",
@@ -56,8 +58,8 @@ pub(super) fn read(body: &Value, ask: &mut Ask) {
     let role = |message: &Value| ask::text(message, "/role").to_owned();
     ask.after_tool =
         messages.last().is_some_and(|last| ["tool", "function"].contains(&role(last).as_str()));
-    let assistant = messages.iter().rev().find(|message| role(message) == "assistant");
-    ask.said = assistant.map(|message| ask::content(message.get("content"))).unwrap_or_default();
+    ask.read_turns(messages, "assistant", "content");
+    ask.read_tool_choice(body.get("tool_choice"));
     ask.input = messages.iter().map(ask::words).sum();
 }
 
