@@ -134,6 +134,13 @@ impl Ask {
         }
     }
 
+    /// Reads a prompt that the model continues, and with it a beginning of its answer.
+    pub(crate) fn read_prompt(&mut self, prompt: Option<&Value>) {
+        self.input = prompt.map_or(0, words);
+        self.asked = prompt.map(|prompt| strings(prompt, "").concat()).unwrap_or_default();
+        self.way = Way::Exact;
+    }
+
     /// Reads the setting that forbids tools or forces one.
     pub(crate) fn read_tool_choice(&mut self, choice: Option<&Value>) {
         let Some(choice) = choice else { return };

@@ -7,7 +7,7 @@ use crate::json::{Json, obj};
 use crate::scene::{self, Compression, Scene};
 use crate::script::{Script, ScriptEnd, Step};
 use crate::story::{self, Habit};
-use crate::wire::{Part, SimWire, WireEvent};
+use crate::wire::{Framing, Part, SimWire, WireEvent};
 
 /// One way a response can end.
 #[derive(Debug)]
@@ -90,7 +90,11 @@ const fn failed() -> Option<Want> {
 /// Expects a failure for an error body with status 200. Bedrock's and Cohere's error bodies cannot
 /// be recognised without their status.
 fn failed_body(wire: &SimWire) -> Option<Want> {
-    if bedrock(wire) || wire.id == "cohere" { ended(Reason::Unknown) } else { failed() }
+    if bedrock(wire) || is(wire, &["cohere", "cohere-v1"]) {
+        ended(Reason::Unknown)
+    } else {
+        failed()
+    }
 }
 
 const fn idle() -> Option<Want> {
@@ -114,11 +118,33 @@ fn is(wire: &SimWire, ids: &[&str]) -> bool {
 }
 
 fn bedrock(wire: &SimWire) -> bool {
-    is(wire, &["bedrock-converse", "bedrock-invoke"])
+    matches!(wire.framing, Framing::Aws | Framing::AwsChunks)
 }
 
 fn sse(wire: &SimWire) -> bool {
-    !bedrock(wire) && !is(wire, &["ollama", "ollama-generate"])
+    !bedrock(wire) && wire.framing != Framing::Lines
+}
+
+/// Reports whether nothing but the finish reason proves the end of a stream.
+fn word_proves(wire: &SimWire) -> bool {
+    is(wire, &["gemini", "dashscope", "watsonx"])
+}
+
+/// Reports whether a stream is cut if its end marker is missing, whatever the finish reason.
+fn marker_proves(wire: &SimWire) -> bool {
+    is(wire, &["anthropic", "bedrock-invoke", "aleph-alpha-complete"])
+}
+
+/// Reports whether plain bodies hold the arguments of tool calls as JSON values, which always parse.
+fn has_values(wire: &SimWire) -> bool {
+    let ids = ["anthropic", "bedrock-converse", "bedrock-invoke", "bedrock-nova", "cohere-v1"];
+    is(wire, &ids) || wire.id == "gemini-interactions"
+}
+
+/// Expects the end that a gateway gives a response that it fails.
+fn failed_by_gateway(wire: &SimWire, mode: Delivery) -> Option<Want> {
+    let told = wire.id == "cohere-v1" && mode == Delivery::Streamed;
+    if told { ended(Reason::Failed) } else { failed() }
 }
 
 fn marked(wire: &SimWire) -> bool {
@@ -195,7 +221,7 @@ pub static ALL: &[Scenario] = &[
         name: "stop-sequence",
         about: "Ends at the first stop sequence of the request, or at `END` if it has none.",
         want: |wire, _| {
-            let told = is(wire, &["anthropic", "bedrock-converse", "bedrock-invoke", "cohere"]);
+            let told = wire.words.stop_sequence != wire.words.stop;
             ended(if told { Reason::StopSequence } else { Reason::Complete })
         },
         shape: |scene, answer| {
@@ -230,7 +256,7 @@ pub static ALL: &[Scenario] = &[
         want: |wire, _| {
             ended(match wire.id {
                 "gemini" => Reason::Safety,
-                "bedrock-converse" => Reason::Filtered,
+                "bedrock-converse" | "bedrock-nova" => Reason::Filtered,
                 "openai-chat" | "openai-responses" | "anthropic" | "bedrock-invoke" => {
                     Reason::Refused
                 }
@@ -247,7 +273,7 @@ pub static ALL: &[Scenario] = &[
     Scenario {
         name: "content-filter",
         about: "A content filter truncates the response.",
-        on: |wire| !is(wire, &["ollama", "ollama-generate", "cohere"]),
+        on: |wire| ![wire.words.stop, wire.words.failed].contains(&wire.words.filter),
         want: |wire, _| {
             let refused = is(wire, &["anthropic", "bedrock-invoke"]);
             ended(if refused { Reason::Refused } else { Reason::Filtered })
@@ -259,7 +285,7 @@ pub static ALL: &[Scenario] = &[
         name: "context-limit",
         about: "The context window is full, with the wire's finish reason for it if it has one.",
         want: |wire, _| {
-            let told = is(wire, &["anthropic", "bedrock-converse", "bedrock-invoke", "mistral"]);
+            let told = wire.words.context != wire.words.length;
             ended(if told { Reason::ContextLimit } else { Reason::OutputLimit })
         },
         shape: |scene, answer| scene.says(answer, answer::some(30), End::Context),
@@ -302,7 +328,7 @@ pub static ALL: &[Scenario] = &[
         value: STORY,
         about: "Like `story`, but the provider pauses after each third: `pause_turn`, which is sent \
                 back, or `CONTINUATION` with a token.",
-        on: |wire| is(wire, &["anthropic", "bedrock-invoke", "gemini"]),
+        on: |wire| is(wire, &["anthropic", "bedrock-invoke", "gemini", "gemini-interactions"]),
         want: |_, _| ended(Reason::Paused),
         shape: |scene, answer| story::tell(scene, answer, Habit::Pauses),
         ..PLAIN
@@ -349,7 +375,7 @@ pub static ALL: &[Scenario] = &[
     Scenario {
         name: "tool-word-without-call",
         about: "The finish reason for tool calls, but no tool call.",
-        on: |wire| tools(wire) && !is(wire, &["gemini", "ollama", "openai-responses"]),
+        on: |wire| tools(wire) && wire.words.tool_call != wire.words.stop,
         want: |_, _| ended(Reason::MalformedToolCall),
         shape: |scene, answer| scene.says(answer, answer::some(9), End::ToolCall),
         ..PLAIN
@@ -359,13 +385,11 @@ pub static ALL: &[Scenario] = &[
         about: "The finish reason for tool calls, with arguments truncated at the token limit.",
         source: "vllm#53269",
         on: halves,
-        want: |wire, mode| match (wire.id, mode) {
+        want: |wire, mode| match mode {
             // Arguments given as a JSON value look whole, and reaching the token limit alone does
             // not prove a truncation.
-            ("anthropic" | "bedrock-converse" | "bedrock-invoke", Delivery::Plain) => {
-                ended(Reason::ToolCall)
-            }
-            _ => ended(Reason::OutputLimit),
+            Delivery::Plain if has_values(wire) => ended(Reason::ToolCall),
+            Delivery::Plain | Delivery::Streamed => ended(Reason::OutputLimit),
         },
         shape: |scene, answer| {
             half_call(scene, answer);
@@ -378,12 +402,9 @@ pub static ALL: &[Scenario] = &[
         about: "A closed tool call with the right finish reason, but its arguments are not JSON.",
         source: "anthropic-sdk fixture tool_use_invalid_json_response",
         on: halves,
-        want: |wire, mode| match (wire.id, mode) {
-            // Plain bodies of these wires hold the arguments as a JSON value, which always parses.
-            ("anthropic" | "bedrock-converse" | "bedrock-invoke", Delivery::Plain) => {
-                ended(Reason::ToolCall)
-            }
-            _ => ended(Reason::MalformedToolCall),
+        want: |wire, mode| match mode {
+            Delivery::Plain if has_values(wire) => ended(Reason::ToolCall),
+            Delivery::Plain | Delivery::Streamed => ended(Reason::MalformedToolCall),
         },
         shape: |scene, answer| {
             one_call(scene, answer);
@@ -391,8 +412,7 @@ pub static ALL: &[Scenario] = &[
             answer.each(|turn| {
                 for call in &mut turn.calls {
                     call.pieces = vec!["{\"path\": no".to_owned(), "te.txt}".to_owned()];
-                    call.whole = !plain
-                        || !is(scene.wire, &["anthropic", "bedrock-converse", "bedrock-invoke"]);
+                    call.whole = !plain || !has_values(scene.wire);
                 }
             });
         },
@@ -502,7 +522,7 @@ pub static ALL: &[Scenario] = &[
         name: "done-without-word",
         about: "Text and the end marker, but no finish reason.",
         want: |wire, mode| match (wire.id, mode) {
-            ("gemini", Delivery::Streamed) => cut(mode),
+            (_, Delivery::Streamed) if word_proves(wire) => cut(mode),
             // The last event says `completed` or `done`.
             ("openai-responses", Delivery::Streamed) | ("ollama" | "ollama-generate", _) => {
                 ended(Reason::Complete)
@@ -517,7 +537,7 @@ pub static ALL: &[Scenario] = &[
         about: "A tool call and the end marker, but no finish reason.",
         on: tools,
         want: |wire, mode| match (wire.id, mode) {
-            ("gemini", Delivery::Streamed) => cut(mode),
+            (_, Delivery::Streamed) if word_proves(wire) => cut(mode),
             _ => ended(Reason::Unknown),
         },
         shape: |scene, answer| {
@@ -531,7 +551,7 @@ pub static ALL: &[Scenario] = &[
         about: "A finish reason, but no end marker after it: no `[DONE]`, no `message_stop`.",
         on: marked,
         want: |wire, mode| match (wire.id, mode) {
-            ("anthropic" | "bedrock-invoke", Delivery::Streamed) => cut(mode),
+            (_, Delivery::Streamed) if marker_proves(wire) => cut(mode),
             (_, Delivery::Streamed) => want(Reason::Complete, Closed::Eof),
             (_, Delivery::Plain) => ended(Reason::Complete),
         },
@@ -549,7 +569,7 @@ pub static ALL: &[Scenario] = &[
                 ends before its Content-Length.",
         on: |wire| marked(wire) && tools(wire),
         want: |wire, mode| match (wire.id, mode) {
-            ("anthropic" | "bedrock-invoke", Delivery::Streamed) => cut(mode),
+            (_, Delivery::Streamed) if marker_proves(wire) => cut(mode),
             (_, Delivery::Streamed) => want(Reason::ToolCall, Closed::Eof),
             (_, Delivery::Plain) => cut(mode),
         },
@@ -602,7 +622,7 @@ pub static ALL: &[Scenario] = &[
         about: "An empty string as the finish reason.",
         want: |wire, mode| match (wire.id, mode) {
             // An empty finish reason counts as missing, and only the finish reason proves the end.
-            ("gemini", Delivery::Streamed) => cut(mode),
+            (_, Delivery::Streamed) if word_proves(wire) => cut(mode),
             ("ollama" | "ollama-generate", _) => ended(Reason::Complete),
             _ => ended(Reason::Unknown),
         },
@@ -633,9 +653,15 @@ pub static ALL: &[Scenario] = &[
         about: "A finish reason for a failure: the wire's own, or `error`, which some hosts send.",
         want: |wire, _| match wire.id {
             "openai-responses" => failed(),
-            "openai-chat" | "openai-completions" | "mistral" | "cohere" | "bedrock-converse" => {
-                ended(Reason::Failed)
-            }
+            "openai-chat"
+            | "openai-completions"
+            | "mistral"
+            | "cohere"
+            | "cohere-v1"
+            | "bedrock-converse"
+            | "bedrock-nova"
+            | "watsonx"
+            | "gemini-interactions" => ended(Reason::Failed),
             _ => ended(Reason::Unknown),
         },
         shape: |scene, answer| scene.says(answer, answer::some(9), End::Failed),
@@ -756,7 +782,7 @@ pub static ALL: &[Scenario] = &[
         about: "A complete response, then an error. Not streamed: only the complete response.",
         want: |wire, mode| match (wire.id, mode) {
             // Only the end of the body proves the end here, and the error comes before it.
-            ("gemini", Delivery::Streamed) => failed(),
+            (_, Delivery::Streamed) if word_proves(wire) => failed(),
             _ => ended(Reason::Complete),
         },
         play: |scene, answer| {
@@ -777,7 +803,11 @@ pub static ALL: &[Scenario] = &[
     Scenario {
         name: "json-error-200",
         about: "Status 200, with an error body instead of a stream.",
-        want: |wire, _| failed_body(wire),
+        want: |wire, mode| match (wire.id, mode) {
+            // A line without a type says nothing, and the last event is missing.
+            ("cohere-v1", Delivery::Streamed) => want(Reason::Unknown, Closed::Eof),
+            _ => failed_body(wire),
+        },
         play: |scene, _| scene.error_body(500, BROKE),
         ..PLAIN
     },
@@ -901,7 +931,7 @@ pub static ALL: &[Scenario] = &[
         name: "fails-early",
         value: value("PARTS", "frame"),
         about: FAILS_EARLY,
-        want: |_, _| failed(),
+        want: failed_by_gateway,
         play: |scene, _| scene.failing(&[]),
         ..PLAIN
     },
@@ -909,7 +939,7 @@ pub static ALL: &[Scenario] = &[
         name: "fails-late",
         value: value("PARTS", "frame"),
         about: "Like `fails-early`, after some text.",
-        want: |_, _| failed(),
+        want: failed_by_gateway,
         play: |scene, answer| scene.failing(&scene.some_text(answer)),
         ..PLAIN
     },
@@ -918,7 +948,7 @@ pub static ALL: &[Scenario] = &[
         value: value("PARTS", "frame"),
         about: "Like `fails-early`, inside the arguments of a tool call.",
         on: halves,
-        want: |_, _| failed(),
+        want: failed_by_gateway,
         shape: one_call,
         play: |scene, answer| scene.failing(&scene.some_arguments(answer)),
         ..PLAIN
@@ -1013,8 +1043,8 @@ pub static ALL: &[Scenario] = &[
         about: "The finish reason, then silence: no end marker, no end of the body. Not streamed: \
                 the whole body, then a last chunk that never comes.",
         want: |wire, mode| match (wire.id, mode) {
-            ("anthropic" | "bedrock-invoke", Delivery::Streamed) => idle(),
-            ("openai-chat" | "openai-completions" | "mistral" | "gemini", Delivery::Streamed) => {
+            (_, Delivery::Streamed) if marker_proves(wire) => idle(),
+            (_, Delivery::Streamed) if word_proves(wire) || wire.marker => {
                 want(Reason::Complete, Closed::TimedOut(Timer::Idle))
             }
             _ => ended(Reason::Complete),

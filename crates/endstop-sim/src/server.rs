@@ -406,7 +406,7 @@ fn headless(script: Script) -> Script {
 
 fn no_such_path(path: &str) -> Script {
     let paths: Vec<String> =
-        wire::ALL.iter().map(|wire| format!("/{}{}", wire.route, wire.path)).collect();
+        wire::every().map(|wire| format!("/{}{}", wire.route, wire.path)).collect();
     message(404, &format!("unknown path {path}; try one of {}", paths.join(", ")))
 }
 
@@ -438,7 +438,7 @@ fn models(path: &str) -> Option<Script> {
 
 fn scenarios() -> Json {
     let one = |scenario: &scenario::Scenario| {
-        let wires = wire::ALL.iter().filter(|wire| (scenario.on)(wire));
+        let wires = wire::every().filter(|wire| (scenario.on)(wire));
         let wires: Vec<Json> = wires.map(|wire| Json::from(wire.id)).collect();
         obj! {
             "name": scenario.name, "value": scenario.value.map(|value| value.name),

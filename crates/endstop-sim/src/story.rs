@@ -247,8 +247,8 @@ pub(crate) fn tell(scene: &Scene<'_>, answer: &mut Answer, habit: Habit) {
         Habit::Pauses => pause(scene, &mut turn, story),
         Habit::Exact | Habit::Repeats | Habit::DropsSpace => {}
     }
-    let is_open = turn.end == End::Length || matches!(turn.end, End::Said(_));
-    turn.token = (is_open && ask.gives_tokens).then(|| {
+    let is_open = turn.end == End::Length && ask.gives_tokens;
+    turn.token = (is_open || matches!(turn.end, End::Said(_))).then(|| {
         let tokens = ask.spent + turn.text.len() as u64;
         wire::continuation_token(start + turn.text.concat().len(), tokens)
     });
@@ -269,9 +269,13 @@ fn shorten(turn: &mut Choice, most: usize, end: End) {
 
 /// Pauses the turn after a third of the story, if it is longer.
 fn pause(scene: &Scene<'_>, turn: &mut Choice, story: Story) {
-    let word = if scene.wire.id == "gemini" { "CONTINUATION" } else { "pause_turn" };
+    let word = match scene.wire.id {
+        "gemini" => "CONTINUATION",
+        "gemini-interactions" => "requires_continuation",
+        _ => "pause_turn",
+    };
     shorten(turn, story.words / 3 + 1, End::Said(word.into()));
-    turn.server_tool = matches!(turn.end, End::Said(_)) && scene.wire.id != "gemini";
+    turn.server_tool = word == "pause_turn" && matches!(turn.end, End::Said(_));
 }
 
 fn drop_space(tokens: &mut [String]) {

@@ -7,7 +7,9 @@ use crate::answer::{self, Answer, Usage};
 use crate::ask::{self, Ask};
 use crate::json::{Json, obj};
 
-pub(super) static WIRE: SimWire = SimWire {
+pub(super) static WIRE: SimWire = CONVERSE;
+
+pub(super) const CONVERSE: SimWire = SimWire {
     id: "bedrock-converse",
     route: "bedrock",
     bare: true,
@@ -129,7 +131,7 @@ fn stream(ask: &Ask, answer: &Answer) -> Vec<WireEvent> {
         index += 1;
     }
     let mut end = obj! { "p": "abcdefghij" };
-    end.set_some("stopReason", WIRE.words.of(&turn.end));
+    end.set_some("stopReason", CONVERSE.words.of(&turn.end));
     events.push(WireEvent::named(Part::Word, "messageStop", end));
     if let Some(usage) = answer.usage {
         let data = obj! { "metrics": obj! { "latencyMs": 7_u64 }, "usage": usage_of(usage) };
@@ -168,7 +170,7 @@ fn body(ask: &Ask, answer: &Answer) -> Json {
         "metrics": obj! { "latencyMs": 7_u64 },
         "output": obj! { "message": obj! { "content": content, "role": "assistant" } },
     };
-    body.set_some("stopReason", WIRE.words.of(&turn.end));
+    body.set_some("stopReason", CONVERSE.words.of(&turn.end));
     if let Some(usage) = answer.usage {
         body.set("usage", usage_of(usage));
     }

@@ -39,16 +39,18 @@ pub(super) static WIRE: SimWire = SimWire {
     body,
     error,
     error_event: |fault| WireEvent::new(Part::Error, error(fault)),
-    headers: |_| {
-        vec![
-            ("vary", "Origin, X-Origin, Referer".to_owned()),
-            ("server", "scaffolding on HTTPServer2".to_owned()),
-            ("x-content-type-options", "nosniff".to_owned()),
-            ("server-timing", "gfet4t7; dur=7".to_owned()),
-        ]
-    },
+    headers,
     models,
 };
+
+pub(super) fn headers(_: &Ask) -> Vec<(&'static str, String)> {
+    vec![
+        ("vary", "Origin, X-Origin, Referer".to_owned()),
+        ("server", "scaffolding on HTTPServer2".to_owned()),
+        ("x-content-type-options", "nosniff".to_owned()),
+        ("server-timing", "gfet4t7; dur=7".to_owned()),
+    ]
+}
 
 /// Accepts `/{version}/…models/{model}:{method}`.
 fn takes(path: &str) -> Option<Taken> {
@@ -110,7 +112,7 @@ pub(crate) fn continuation_token(bytes: usize, tokens: u64) -> String {
 }
 
 /// Returns the bytes and tokens that a token stands for.
-fn token_parts(token: &str) -> Option<(usize, u64)> {
+pub(super) fn token_parts(token: &str) -> Option<(usize, u64)> {
     let text = base64::engine::general_purpose::STANDARD.decode(token).ok()?;
     let text = String::from_utf8(text).ok()?;
     let (bytes, tokens) = text.strip_prefix("sim ")?.split_once(' ')?;
@@ -247,7 +249,7 @@ pub(crate) fn bare_word(ask: &Ask, word: &str, usage: Option<Usage>) -> Json {
     response(ask, vec![candidate], usage)
 }
 
-fn error(fault: &Fault<'_>) -> Json {
+pub(super) fn error(fault: &Fault<'_>) -> Json {
     let (code, status) = match fault.status {
         400 | 422 => (400, "INVALID_ARGUMENT"),
         401 => (401, "UNAUTHENTICATED"),
@@ -261,7 +263,7 @@ fn error(fault: &Fault<'_>) -> Json {
     obj! { "error": obj! { "code": code, "message": fault.message, "status": status } }
 }
 
-fn models() -> Json {
+pub(super) fn models() -> Json {
     let model = |scenario: &crate::scenario::Scenario| {
         obj! {
             "name": format!("models/{}", scenario.name), "version": "sim",

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::{Fault, Framing, Part, SimWire, WireEvent, Words, ends};
 use crate::answer::{Answer, Call, Choice, End, Usage};
-use crate::ask::{self, Ask};
+use crate::ask::{self, Ask, Tool};
 use crate::json::{Json, list, obj};
 
 pub(super) static WIRE: SimWire = SimWire {
@@ -50,16 +50,26 @@ pub(super) fn read(body: &Value, ask: &mut Ask) {
     ask.choices = ask::number(body, &["/n"]).unwrap_or(1);
     ask.include_usage =
         body.pointer("/stream_options/include_usage").and_then(Value::as_bool).unwrap_or(false);
+    ask.tools = tools(body);
+    ask.read_tool_choice(body.get("tool_choice"));
+    read_messages(body, ask);
+}
+
+/// Returns the tools that the request offers.
+pub(super) fn tools(body: &Value) -> Vec<Tool> {
     let tool = |tool: &Value| {
         ask::tool(ask::text(tool, "/function/name"), tool.pointer("/function/parameters"))
     };
-    ask.tools = ask::items(body, "/tools").iter().filter_map(tool).collect();
+    ask::items(body, "/tools").iter().filter_map(tool).collect()
+}
+
+/// Reads the conversation.
+pub(super) fn read_messages(body: &Value, ask: &mut Ask) {
     let messages = ask::items(body, "/messages");
     let role = |message: &Value| ask::text(message, "/role").to_owned();
     ask.after_tool =
         messages.last().is_some_and(|last| ["tool", "function"].contains(&role(last).as_str()));
     ask.read_turns(messages, "assistant", "content");
-    ask.read_tool_choice(body.get("tool_choice"));
     ask.input = messages.iter().map(ask::words).sum();
 }
 

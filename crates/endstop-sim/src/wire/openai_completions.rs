@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::{Framing, Part, SimWire, Taken, WireEvent, Words, openai_chat};
 use crate::answer::{Answer, Choice};
-use crate::ask::{self, Ask, Way};
+use crate::ask::{self, Ask};
 use crate::json::{Json, list, obj};
 
 pub(super) static WIRE: SimWire = SimWire {
@@ -50,10 +50,7 @@ fn read(body: &Value, ask: &mut Ask) {
     ask.choices = ask::number(body, &["/n"]).unwrap_or(1);
     ask.include_usage =
         body.pointer("/stream_options/include_usage").and_then(Value::as_bool).unwrap_or(false);
-    ask.input = body.get("prompt").map_or(0, ask::words);
-    // The model continues the prompt, and with it a beginning of its answer.
-    ask.asked = ask::strings(body, "/prompt").concat();
-    ask.way = Way::Exact;
+    ask.read_prompt(body.get("prompt"));
 }
 
 fn stream(ask: &Ask, answer: &Answer) -> Vec<WireEvent> {
