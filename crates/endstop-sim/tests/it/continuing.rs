@@ -61,6 +61,7 @@ fn ollama() -> Value {
 }
 
 const CHAT: &str = "/v1/chat/completions";
+const DASHSCOPE: &str = "/alibaba/api/v1/services/aigc/text-generation/generation";
 
 /// Hosts and models that continue exactly.
 fn exact() -> Vec<Case> {
@@ -80,7 +81,36 @@ fn exact() -> Vec<Case> {
         case("ollama", "/ollama/api/chat", "llama3.2", ollama()),
         case("openai", "/openai/v1/responses", "gpt-5.5", input(true)),
         case("openai", "/openai/v1/completions", "babbage", completion()),
+        case("google", "/gemini/v1beta/interactions", "gemini-3.6-flash", interaction()),
+        case("llamacpp", "/llamacpp/completion", "llama-4", prompt("prompt", "n_predict")),
+        case("aleph-alpha", "/aleph-alpha/complete", "pharia", prompt("prompt", "maximum_tokens")),
+        case("bedrock", "/bedrock/model/amazon.titan-text:INVOKE", "", titan()),
+        case("bedrock", "/bedrock/model/meta.llama4:INVOKE", "", prompt("prompt", "max_gen_len")),
+        case("watsonx", "/watsonx/ml/v1/text/generation_stream", "granite", parameters("input")),
+        case("huggingface", "/huggingface/generate_stream", "", parameters("inputs")),
     ]
+}
+
+fn interaction() -> Value {
+    json!({ "input": "Tell me.", "generation_config": { "max_output_tokens": CAP } })
+}
+
+fn prompt(field: &str, cap: &str) -> Value {
+    json!({ field: "Tell me: ", cap: CAP })
+}
+
+fn parameters(field: &str) -> Value {
+    let parameters = json!({ "max_new_tokens": CAP, "details": true });
+    json!({ field: "Tell me: ", "parameters": parameters })
+}
+
+fn titan() -> Value {
+    json!({ "inputText": "Tell me: ", "textGenerationConfig": { "maxTokenCount": CAP } })
+}
+
+fn dashscope() -> Value {
+    let messages = json!([{ "role": "user", "content": "Tell me." }]);
+    json!({ "input": { "messages": messages }, "parameters": { "max_tokens": CAP } })
 }
 
 fn completion() -> Value {
@@ -97,6 +127,14 @@ fn hinted() -> Vec<Case> {
         case("bedrock", "/bedrock/model/anthropic.claude-opus-4-6:MODE", "", converse()),
         case("cohere", "/cohere/v2/chat", "command-a", messages()),
         case("groq", "/groq/v1/chat/completions", "llama-4", messages()),
+        case(
+            "cohere",
+            "/cohere/v1/chat",
+            "command-r",
+            json!({ "message": "Hi", "max_tokens": CAP }),
+        ),
+        case("alibaba", DASHSCOPE, "qwen-max", dashscope()),
+        case("bedrock", "/bedrock/model/amazon.nova-pro:INVOKE", "", converse()),
     ]
 }
 
@@ -117,7 +155,14 @@ impl Case {
             (_, false) => "converse",
         };
         let between = if self.provider == "bedrock" { "/" } else { ":" };
-        self.path.replace(":MODE", &format!(":{scenario}{between}{method}"))
+        let invoke = if streamed { "invoke-with-response-stream" } else { "invoke" };
+        let path = self.path.replace(":MODE", &format!(":{scenario}{between}{method}"));
+        let path = path.replace(":INVOKE", &format!(":{scenario}/{invoke}"));
+        let plain = |path: String| {
+            let path = path.replace("generation_stream", "generation");
+            path.replace("generate_stream", "generate")
+        };
+        if streamed { path } else { plain(path) }
     }
 
     fn model(&self, scenario: &str) -> String {
@@ -130,6 +175,7 @@ impl Case {
         let mut body = self.body.clone();
         if !self.model.is_empty() {
             body["model"] = self.model(scenario).into();
+            body["model_id"] = self.model(scenario).into();
             body["stream"] = streamed.into();
             if streamed && self.path.ends_with("completions") {
                 body["stream_options"] = json!({ "include_usage": true });
@@ -183,7 +229,10 @@ async fn tell(addr: SocketAddr, case: &Case, scenario: &str, streamed: bool, mos
     let mut told = Told { text: String::new(), parts: Vec::new(), how: None };
     let mut next: Option<NextRequest> = None;
     loop {
-        let response = post(addr, &path, &[], &request).await;
+        // This wire has no model.
+        let header = [("x-sim-scenario", scenario)];
+        let headers = if case.provider == "huggingface" { &header[..] } else { &[] };
+        let response = post(addr, &path, headers, &request).await;
         let label = format!("{path} {request} {}", String::from_utf8_lossy(&response.body));
         assert_eq!(response.status, 200, "{label}");
         let reply = read(profile, &response);
@@ -311,6 +360,7 @@ async fn a_paused_answer_is_resumed() {
     let cases = [
         case("anthropic", "/anthropic/v1/messages", "claude-sonnet-5", messages()),
         case("google", "/gemini/v1beta/models/gemini-4-argon:MODE", "", contents()),
+        case("google", "/gemini/v1beta/interactions", "gemini-4-argon", interaction()),
     ];
     for (case, streamed) in cases.iter().flat_map(|case| [(case, true), (case, false)]) {
         let profile = case.profile();
@@ -327,7 +377,8 @@ async fn a_paused_answer_is_resumed() {
             }
             assert_eq!(reply.reason, Some(Reason::Paused), "{path}");
             let token = Some(reply.token.as_str()).filter(|token| !token.is_empty());
-            let so_far = SoFar { token, content: reply.content.as_deref(), ..SoFar::default() };
+            let (id, content) = (Some(reply.id.as_str()), reply.content.as_deref());
+            let so_far = SoFar { text: "", id, token, content };
             let made = resume_paused(profile, &first, &so_far).unwrap();
             // Only the newest part is sent back: its end tells the place.
             request = made.request.get().to_owned();
