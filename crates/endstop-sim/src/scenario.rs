@@ -324,6 +324,21 @@ pub static ALL: &[Scenario] = &[
         ..PLAIN
     },
     Scenario {
+        name: "story-cut",
+        value: STORY,
+        about: "Like `story`, but the body ends cleanly in the middle, without a finish reason. Not \
+                streamed: the body ends before its Content-Length.",
+        want: |_, mode| cut(mode),
+        shape: |scene, answer| story::tell(scene, answer, Habit::Exact),
+        play: |scene, answer| {
+            scene.cut(answer, |scene, answer| {
+                let half = answer.turn().text.len() / 2;
+                scene::through(scene.events(answer), Part::Text, half.max(1))
+            })
+        },
+        ..PLAIN
+    },
+    Scenario {
         name: "story-pause",
         value: STORY,
         about: "Like `story`, but the provider pauses after each third: `pause_turn`, which is sent \

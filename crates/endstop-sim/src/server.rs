@@ -231,6 +231,9 @@ impl Shared {
         }
         let mut answer = answer::natural(&scene.ask);
         (scenario.shape)(&scene, &mut answer);
+        if scene.ask.way == Way::Echoed {
+            answer.each(|turn| turn.text.insert(0, scene.ask.said.clone()));
+        }
         let script = if scene.ask.no_tools && answer.has_calls() {
             entry.scenario.push_str(" (no tools allowed: complete)");
             answer = answer::short(&scene.ask);
@@ -388,7 +391,8 @@ endstop sim: simulated LLM providers for testing how responses end.
 
 GET /sim/scenarios   all scenarios
 GET /sim/ledger      received requests and sent responses
-Choose a scenario with the header `x-sim-scenario` or the model name.
+Choose a scenario with the header `x-sim-scenario` or the model name, such as `length` or
+`claude-haiku-4-5:length`.
 ";
 
 fn json(status: u16, value: &Json) -> Script {

@@ -254,9 +254,6 @@ pub(crate) fn tell(scene: &Scene<'_>, answer: &mut Answer, habit: Habit) {
     });
     answer.each(|choice| *choice = turn.clone());
     answer.count(ask);
-    if ask.way == Way::Echoed {
-        answer.each(|choice| choice.text.insert(0, ask.said.clone()));
-    }
 }
 
 /// Ends the turn after this many tokens, if it is longer.
@@ -313,16 +310,20 @@ fn place(text: &str, said: &str) -> Option<usize> {
     if said.is_empty() {
         return None;
     }
-    // The caller's own words may come before the beginning, as in a prompt.
-    let begun = said.char_indices().find_map(|(at, _)| {
-        let tail = said.get(at..)?;
-        (text.starts_with(tail) && (at == 0 || tail.len() > 7)).then_some(tail.len())
-    });
-    begun.or_else(|| {
+    begun(text, said).map(str::len).or_else(|| {
         [400, 200, 100, 50, 24].iter().find_map(|count| {
             let tail = last_of(said, *count)?;
             text.rfind(tail).map(|at| at + tail.len())
         })
+    })
+}
+
+/// Returns the end of `said` with which the text begins. The caller's own words may come before it,
+/// as in a prompt.
+pub(crate) fn begun<'s>(text: &str, said: &'s str) -> Option<&'s str> {
+    said.char_indices().find_map(|(at, _)| {
+        let tail = said.get(at..)?;
+        (text.starts_with(tail) && (at == 0 || tail.len() > 7)).then_some(tail)
     })
 }
 

@@ -225,14 +225,18 @@ async fn tell(addr: SocketAddr, case: &Case, scenario: &str, streamed: bool, mos
     let profile = case.profile();
     let first = case.first(scenario, streamed);
     let path = case.path_of(scenario, streamed);
+    // A list of scenarios is counted by tag and model.
+    let tag = format!("{path} {}", case.body);
     let mut request = first.clone();
     let mut told = Told { text: String::new(), parts: Vec::new(), how: None };
     let mut next: Option<NextRequest> = None;
     loop {
+        let mut headers = vec![("x-sim-tag", tag.as_str())];
         // This wire has no model.
-        let header = [("x-sim-scenario", scenario)];
-        let headers = if case.provider == "huggingface" { &header[..] } else { &[] };
-        let response = post(addr, &path, headers, &request).await;
+        if case.provider == "huggingface" {
+            headers.push(("x-sim-scenario", scenario));
+        }
+        let response = post(addr, &path, &headers, &request).await;
         let label = format!("{path} {request} {}", String::from_utf8_lossy(&response.body));
         assert_eq!(response.status, 200, "{label}");
         let reply = read(profile, &response);
@@ -249,7 +253,7 @@ async fn tell(addr: SocketAddr, case: &Case, scenario: &str, streamed: bool, mos
             token: Some(&last.token).filter(|token| !token.is_empty()).map(String::as_str),
             content: None,
         };
-        assert_eq!(reason, Reason::OutputLimit, "{label}");
+        assert!(matches!(reason, Reason::OutputLimit | Reason::Cut), "{label}");
         let model = case.model(scenario);
         let made = continue_answer(profile, &model, &first, &so_far, &Wording::default()).unwrap();
         request = made.request.get().to_owned();
@@ -291,6 +295,45 @@ async fn an_exact_continuation_gives_the_whole_text() {
             }
         }
     }
+}
+
+#[tokio::test]
+async fn a_cut_story_is_continued_too() {
+    let sim = start().await;
+    for case in exact().into_iter().chain(hinted()) {
+        // These refer to a response that ended.
+        if ["openai", "google"].contains(&case.provider) && !case.path.contains("MODE") {
+            continue;
+        }
+        if case.path.contains("gemini-4") || case.provider == "huggingface" {
+            continue;
+        }
+        let scenario = "story-cut=80,story=80";
+        let told = tell(sim.addr(), &case, scenario, true, 40).await;
+        assert_eq!(told.text, Story::parse("80").text(), "{} {}", case.path, case.model);
+        assert_eq!(told.parts[0].reason, Some(Reason::Cut), "{}", case.path);
+    }
+}
+
+#[tokio::test]
+async fn every_scenario_continues_a_truncated_answer() {
+    let sim = start().await;
+    for case in exact().into_iter().chain(hinted()) {
+        if case.path.contains("gemini-4") || case.provider == "huggingface" {
+            continue;
+        }
+        let whole = Case { body: uncapped(&case.body), ..case };
+        let want = tell(sim.addr(), &whole, "complete", true, 1).await.text;
+        let told = tell(sim.addr(), &whole, "length,complete", true, 2).await;
+        assert_eq!(told.text, want, "{} {}", whole.path, whole.model);
+        assert_eq!(told.parts[0].reason, Some(Reason::OutputLimit), "{}", whole.path);
+    }
+}
+
+/// Returns the request with a token limit that is not reached.
+fn uncapped(body: &Value) -> Value {
+    let text = body.to_string().replace(&format!(":{CAP}"), ":100000");
+    serde_json::from_str(&text).unwrap()
 }
 
 #[tokio::test]
