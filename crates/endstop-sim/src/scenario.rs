@@ -257,9 +257,8 @@ pub static ALL: &[Scenario] = &[
             ended(match wire.id {
                 "gemini" => Reason::Safety,
                 "bedrock-converse" | "bedrock-nova" => Reason::Filtered,
-                "openai-chat" | "openai-responses" | "anthropic" | "bedrock-invoke" => {
-                    Reason::Refused
-                }
+                "openai-chat" | "sap-orchestration" | "openai-responses" | "anthropic"
+                | "bedrock-invoke" => Reason::Refused,
                 _ => Reason::Complete,
             })
         },
@@ -676,7 +675,9 @@ pub static ALL: &[Scenario] = &[
             | "bedrock-converse"
             | "bedrock-nova"
             | "watsonx"
-            | "gemini-interactions" => ended(Reason::Failed),
+            | "gemini-interactions"
+            | "sap-orchestration"
+            | "bedrock-cohere" => ended(Reason::Failed),
             _ => ended(Reason::Unknown),
         },
         shape: |scene, answer| scene.says(answer, answer::some(9), End::Failed),

@@ -17,6 +17,7 @@ mod ollama;
 mod openai_chat;
 mod openai_completions;
 mod openai_responses;
+mod sap;
 mod tgi;
 mod watsonx;
 
@@ -51,10 +52,13 @@ pub static MORE: &[&SimWire] = &[
     &bedrock_nova::WIRE,
     &bedrock_text::TITAN,
     &bedrock_text::LLAMA,
+    &bedrock_text::MISTRAL,
+    &bedrock_text::COMMAND,
     &tgi::WIRE,
     &llamacpp::WIRE,
     &watsonx::WIRE,
     &aleph_alpha::WIRE,
+    &sap::WIRE,
 ];
 
 /// Returns every wire.

@@ -1,4 +1,5 @@
-//! Bedrock `InvokeModel` for the families that only write text: Amazon Titan and Meta Llama.
+//! Bedrock `InvokeModel` for the families that only write text: Amazon Titan, Meta Llama, Mistral and
+//! Cohere Command. The last two count tokens only in the metrics of a stream.
 
 use serde_json::Value;
 
@@ -36,16 +37,7 @@ pub(super) static LLAMA: SimWire = SimWire {
     id: "bedrock-llama",
     path: "/model/meta.llama4-maverick-v1:0/invoke-with-response-stream",
     plain_path: "/model/meta.llama4-maverick-v1:0/invoke",
-    words: Words {
-        stop: "stop",
-        stop_sequence: "stop",
-        length: "length",
-        tool_call: "stop",
-        filter: "stop",
-        refusal: "stop",
-        context: "length",
-        failed: "error",
-    },
+    words: LLAMA_WORDS,
     takes: |path| bedrock_invoke::family(path, "meta.llama"),
     read: |body: &Value, ask: &mut Ask| {
         ask.cap = ask::number(body, &["/max_gen_len"]);
@@ -54,6 +46,58 @@ pub(super) static LLAMA: SimWire = SimWire {
     stream: |_, answer| stream(answer, llama_chunk),
     body: |_, answer| llama_chunk(answer, &answer.turn().text.concat(), Some(&answer.turn().end)),
     ..TEXT
+};
+
+pub(super) static MISTRAL: SimWire = SimWire {
+    id: "bedrock-mistral",
+    path: "/model/mistral.mistral-large-2402-v1:0/invoke-with-response-stream",
+    plain_path: "/model/mistral.mistral-large-2402-v1:0/invoke",
+    words: LLAMA_WORDS,
+    takes: |path| bedrock_invoke::family(path, "mistral.m"),
+    read: |body: &Value, ask: &mut Ask| {
+        ask.cap = ask::number(body, &["/max_tokens"]);
+        ask.stop = ask::strings(body, "/stop");
+        ask.read_prompt(body.get("prompt"));
+    },
+    stream: |_, answer| stream(answer, mistral_chunk),
+    body: |_, answer| mistral_chunk(answer, &answer.turn().text.concat(), Some(&answer.turn().end)),
+    ..TEXT
+};
+
+pub(super) static COMMAND: SimWire = SimWire {
+    id: "bedrock-cohere",
+    path: "/model/cohere.command-text-v14/invoke-with-response-stream",
+    plain_path: "/model/cohere.command-text-v14/invoke",
+    words: Words {
+        stop: "COMPLETE",
+        stop_sequence: "COMPLETE",
+        length: "MAX_TOKENS",
+        tool_call: "COMPLETE",
+        filter: "ERROR_TOXIC",
+        refusal: "COMPLETE",
+        context: "MAX_TOKENS",
+        failed: "ERROR",
+    },
+    takes: |path| bedrock_invoke::family(path, "cohere.command-text"),
+    read: |body: &Value, ask: &mut Ask| {
+        ask.cap = ask::number(body, &["/max_tokens"]);
+        ask.stop = ask::strings(body, "/stop_sequences");
+        ask.read_prompt(body.get("prompt"));
+    },
+    stream: |_, answer| stream(answer, command_chunk),
+    body: |ask, answer| command_body(ask, answer),
+    ..TEXT
+};
+
+const LLAMA_WORDS: Words = Words {
+    stop: "stop",
+    stop_sequence: "stop",
+    length: "length",
+    tool_call: "stop",
+    filter: "stop",
+    refusal: "stop",
+    context: "length",
+    failed: "error",
 };
 
 const TEXT: SimWire = SimWire {
@@ -106,4 +150,22 @@ fn llama_chunk(answer: &Answer, text: &str, end: Option<&End>) -> Json {
         "generation_token_count": usage.map(|usage| usage.output),
         "stop_reason": end.map(|end| LLAMA.words.of(end)),
     }
+}
+
+fn mistral_chunk(_: &Answer, text: &str, end: Option<&End>) -> Json {
+    let word = end.map(|end| MISTRAL.words.of(end));
+    obj! { "outputs": list![obj! { "text": text, "stop_reason": word }] }
+}
+
+fn command_chunk(_: &Answer, text: &str, end: Option<&End>) -> Json {
+    let mut chunk = obj! { "is_finished": end.is_some(), "text": text, "index": 0_u64 };
+    chunk.set_some("finish_reason", Json::from(end.map(|end| COMMAND.words.of(end))));
+    chunk
+}
+
+fn command_body(ask: &Ask, answer: &Answer) -> Json {
+    let turn = answer.turn();
+    let mut generation = obj! { "id": ask.id(""), "text": turn.text.concat() };
+    generation.set_some("finish_reason", COMMAND.words.of(&turn.end));
+    obj! { "id": ask.id(""), "generations": list![generation], "prompt": "" }
 }

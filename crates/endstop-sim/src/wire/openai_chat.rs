@@ -7,7 +7,9 @@ use crate::answer::{Answer, Call, Choice, End, Usage};
 use crate::ask::{self, Ask, Tool};
 use crate::json::{Json, list, obj};
 
-pub(super) static WIRE: SimWire = SimWire {
+pub(super) static WIRE: SimWire = CHAT;
+
+pub(super) const CHAT: SimWire = SimWire {
     id: "openai-chat",
     route: "openai",
     bare: true,
@@ -98,7 +100,7 @@ fn stream(ask: &Ask, answer: &Answer) -> Vec<WireEvent> {
 /// Returns the events of one choice after its start.
 fn deltas(ask: &Ask, answer: &Answer, index: usize, turn: &Choice) -> Vec<WireEvent> {
     let mut events = Vec::new();
-    let early = if answer.word_everywhere { WIRE.words.of(&End::Stop) } else { Json::Null };
+    let early = if answer.word_everywhere { CHAT.words.of(&End::Stop) } else { Json::Null };
     let mut texts = turn.text.iter();
     let last = if answer.merged { texts.next_back() } else { None };
     for token in texts {
@@ -116,7 +118,7 @@ fn deltas(ask: &Ask, answer: &Answer, index: usize, turn: &Choice) -> Vec<WireEv
         }
     }
     let delta = last.map_or(obj! {}, |token| text_delta(turn, token));
-    events.push(WireEvent::new(Part::Word, chunk(ask, index, delta, WIRE.words.of(&turn.end))));
+    events.push(WireEvent::new(Part::Word, chunk(ask, index, delta, CHAT.words.of(&turn.end))));
     events
 }
 
@@ -170,7 +172,7 @@ fn body(ask: &Ask, answer: &Answer) -> Json {
     let choice = |(index, turn): (usize, &Choice)| {
         obj! {
             "index": index, "message": message(ask, turn), "logprobs": Json::Null,
-            "finish_reason": WIRE.words.of(&turn.end),
+            "finish_reason": CHAT.words.of(&turn.end),
         }
     };
     let choices: Vec<Json> = answer.choices.iter().enumerate().map(choice).collect();

@@ -86,6 +86,8 @@ fn exact() -> Vec<Case> {
         case("aleph-alpha", "/aleph-alpha/complete", "pharia", prompt("prompt", "maximum_tokens")),
         case("bedrock", "/bedrock/model/amazon.titan-text:INVOKE", "", titan()),
         case("bedrock", "/bedrock/model/meta.llama4:INVOKE", "", prompt("prompt", "max_gen_len")),
+        case("bedrock", "/bedrock/model/mistral.mistral-7b:INVOKE", "", completion()),
+        case("bedrock", "/bedrock/model/cohere.command-text-v14:INVOKE", "", completion()),
         case("watsonx", "/watsonx/ml/v1/text/generation_stream", "granite", parameters("input")),
         case("huggingface", "/huggingface/generate_stream", "", parameters("inputs")),
     ]
@@ -291,7 +293,9 @@ async fn an_exact_continuation_gives_the_whole_text() {
                 assert!(!matches!(told.how, Some(RequestChange::Hint { .. })), "{}", case.path);
                 let tokens: u64 = told.parts.iter().map(|part| part.output).sum();
                 let first = told.parts.first().unwrap().output;
-                assert!(first == CAP && tokens >= story.tokens().len() as u64, "{}", case.path);
+                // Some plain bodies have no usage.
+                let counted = first == CAP && tokens >= story.tokens().len() as u64;
+                assert!(counted || !streamed && tokens == 0, "{}", case.path);
             }
         }
     }

@@ -31,7 +31,8 @@ pub(crate) fn body(wire: &SimWire, mode: Delivery, cap: Option<u64>) -> String {
             "inferenceConfig":{{"maxTokens":{cap}}},"generationConfig":{{"maxOutputTokens":{cap}}},
             "generation_config":{{"max_output_tokens":{cap}}},"n_predict":{cap},
             "parameters":{{"max_tokens":{cap},"max_new_tokens":{cap}}},"max_gen_len":{cap},
-            "textGenerationConfig":{{"maxTokenCount":{cap}}},"maximum_tokens":{cap}"#
+            "textGenerationConfig":{{"maxTokenCount":{cap}}},"maximum_tokens":{cap},"config":{{"modules":
+            {{"prompt_templating":{{"model":{{"params":{{"max_tokens":{cap}}}}}}}}}}}"#
         )
     });
     let usage = r#","stream_options":{"include_usage":true}"#;
@@ -173,6 +174,9 @@ async fn every_documented_word_means_what_the_tables_say() {
     assert!(seen > 100, "{seen}");
 }
 
+/// Wires whose plain bodies have no usage.
+const UNCOUNTED: [&str; 2] = ["bedrock-mistral", "bedrock-cohere"];
+
 #[tokio::test]
 async fn a_cap_cuts_and_is_what_was_used() {
     let sim = Sim::start(Options::default()).await.unwrap();
@@ -182,6 +186,9 @@ async fn a_cap_cuts_and_is_what_was_used() {
                 let response = post(sim.addr(), &path, &[], &body(wire, mode, Some(7))).await;
                 let ending = judge(wire, mode, Some(7), &response);
                 assert_eq!(ending.reason, Reason::OutputLimit, "{} {path}", wire.id);
+                if UNCOUNTED.contains(&wire.id) && mode == Delivery::Plain {
+                    continue;
+                }
                 assert_eq!(ending.usage.output, Some(7), "{} {path}", wire.id);
                 assert!(ending.shown.at_cap, "{} {path}", wire.id);
             }
