@@ -137,6 +137,13 @@ pub fn unproven(ending: &Ending) -> Option<Failure> {
     }
 }
 
+/// Returns why a response must fail of which a frame could not be read that has not left yet: the frame
+/// may hold a tool call.
+#[must_use]
+pub fn unread(ending: &Ending) -> Option<Failure> {
+    (!ending.reason.is_success()).then(|| unfinished(ending, &remedy(ending)))
+}
+
 /// Reports whether the response passes although it may be incomplete: the upstream is not known to
 /// send end markers.
 fn is_doubtful(ending: &Ending, terms: ResponseRules) -> bool {
@@ -160,8 +167,10 @@ fn is_whole(ending: &Ending) -> bool {
 }
 
 /// Reports whether the provider's finish reason says it all: no call can run, and nothing is missing.
+/// A stream that is still open is judged as if it ended here: a call that follows is judged then.
 fn is_told(ending: &Ending) -> bool {
-    ending.said.is_some() && !has_calls(ending) && is_whole(ending)
+    let is_whole = is_whole(ending) || ending.closed == Closed::Open;
+    ending.said.is_some() && !has_calls(ending) && is_whole
 }
 
 /// Returns the status of an error that came with the status of a success and without any content.
