@@ -204,6 +204,11 @@ impl Routes {
         self.by_name.values()
     }
 
+    /// Returns the upstream with this name.
+    pub(crate) fn upstream(&self, name: &str) -> Option<&Upstream> {
+        self.by_name.get(name)
+    }
+
     /// Routes a path.
     ///
     /// # Errors

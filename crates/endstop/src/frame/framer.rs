@@ -345,6 +345,15 @@ impl Hints {
     }
 }
 
+/// Reports whether bytes begin as server-sent events or JSON do, so that they are not compressed,
+/// whatever their head says.
+#[must_use]
+pub fn begins_readable(first: &[u8]) -> bool {
+    let starts: [&[u8]; 6] = [b"data:", b"event:", b"retry:", b": ", b"{\"", b"[{"];
+    let first = trim(without_mark(first));
+    starts.iter().any(|start| first.starts_with(start))
+}
+
 /// Framing that a content type names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Label {
