@@ -7,7 +7,9 @@ use crate::answer::{self, Answer, Usage};
 use crate::ask::{self, Ask};
 use crate::json::{Json, obj};
 
-pub(super) static WIRE: SimWire = SimWire {
+pub(super) static WIRE: SimWire = CONVERSE;
+
+pub(super) const CONVERSE: SimWire = SimWire {
     id: "bedrock-converse",
     route: "bedrock",
     bare: true,
@@ -18,6 +20,8 @@ pub(super) static WIRE: SimWire = SimWire {
     whole_calls: false,
     marker: false,
     reasons: true,
+    rejects: REJECTS,
+    remembers: None,
     framing: Framing::Aws,
     words: Words {
         stop: "end_turn",
@@ -38,6 +42,21 @@ pub(super) static WIRE: SimWire = SimWire {
     headers: |ask| vec![("x-amzn-requestid", ask.id(""))],
     models,
 };
+
+/// Messages of models that do not accept a prefill.
+const REJECTS: &[(&str, &str)] = &[
+    (
+        "claude",
+        "The model returned the following errors: This model does not support assistant message \
+         prefill. The conversation must end with a user message.",
+    ),
+    (
+        "llama",
+        "This model requires the last turn in the conversation to be a user message. Add a user \
+         message to the conversation and try again.",
+    ),
+    ("mistral", "Expected last role User or Tool (or Assistant with prefix True) for serving"),
+];
 
 /// Accepts `/model/{model}{plain}` or `/model/{model}{streamed}`.
 pub(super) fn model_path(path: &str, plain: &str, streamed: &str) -> Option<Taken> {
@@ -62,9 +81,8 @@ fn read(body: &Value, ask: &mut Ask) {
     let is_result = |block: &Value| block.get("toolResult").is_some();
     ask.after_tool =
         messages.last().is_some_and(|last| ask::items(last, "/content").iter().any(is_result));
-    let assistant =
-        messages.iter().rev().find(|message| ask::text(message, "/role") == "assistant");
-    ask.said = assistant.map(|message| ask::content(message.get("content"))).unwrap_or_default();
+    ask.read_turns(messages, "assistant", "content");
+    ask.read_tool_choice(body.pointer("/toolConfig/toolChoice"));
     ask.input = messages.iter().map(ask::words).sum();
 }
 
@@ -113,7 +131,7 @@ fn stream(ask: &Ask, answer: &Answer) -> Vec<WireEvent> {
         index += 1;
     }
     let mut end = obj! { "p": "abcdefghij" };
-    end.set_some("stopReason", WIRE.words.of(&turn.end));
+    end.set_some("stopReason", CONVERSE.words.of(&turn.end));
     events.push(WireEvent::named(Part::Word, "messageStop", end));
     if let Some(usage) = answer.usage {
         let data = obj! { "metrics": obj! { "latencyMs": 7_u64 }, "usage": usage_of(usage) };
@@ -152,7 +170,7 @@ fn body(ask: &Ask, answer: &Answer) -> Json {
         "metrics": obj! { "latencyMs": 7_u64 },
         "output": obj! { "message": obj! { "content": content, "role": "assistant" } },
     };
-    body.set_some("stopReason", WIRE.words.of(&turn.end));
+    body.set_some("stopReason", CONVERSE.words.of(&turn.end));
     if let Some(usage) = answer.usage {
         body.set("usage", usage_of(usage));
     }

@@ -1,11 +1,12 @@
 //! Gemini generateContent: the finish reason on the last chunk, then the end of the body. It has no
 //! end marker.
 
+use base64::Engine as _;
 use serde_json::Value;
 
 use super::{Fault, Framing, Part, SimWire, Taken, WireEvent, Words};
 use crate::answer::{self, Answer, Choice, Usage};
-use crate::ask::{self, Ask};
+use crate::ask::{self, Ask, Way};
 use crate::json::{Json, list, obj};
 
 pub(super) static WIRE: SimWire = SimWire {
@@ -19,6 +20,8 @@ pub(super) static WIRE: SimWire = SimWire {
     whole_calls: true,
     marker: false,
     reasons: true,
+    rejects: &[("gemini", "Requests ending with a model turn are not supported.")],
+    remembers: None,
     framing: Framing::SseOrArray,
     words: Words {
         stop: "STOP",
@@ -36,16 +39,18 @@ pub(super) static WIRE: SimWire = SimWire {
     body,
     error,
     error_event: |fault| WireEvent::new(Part::Error, error(fault)),
-    headers: |_| {
-        vec![
-            ("vary", "Origin, X-Origin, Referer".to_owned()),
-            ("server", "scaffolding on HTTPServer2".to_owned()),
-            ("x-content-type-options", "nosniff".to_owned()),
-            ("server-timing", "gfet4t7; dur=7".to_owned()),
-        ]
-    },
+    headers,
     models,
 };
+
+pub(super) fn headers(_: &Ask) -> Vec<(&'static str, String)> {
+    vec![
+        ("vary", "Origin, X-Origin, Referer".to_owned()),
+        ("server", "scaffolding on HTTPServer2".to_owned()),
+        ("x-content-type-options", "nosniff".to_owned()),
+        ("server-timing", "gfet4t7; dur=7".to_owned()),
+    ]
+}
 
 /// Accepts `/{version}/…models/{model}:{method}`.
 fn takes(path: &str) -> Option<Taken> {
@@ -82,9 +87,36 @@ fn read(body: &Value, ask: &mut Ask) {
     };
     ask.after_tool =
         contents.last().is_some_and(|last| ask::items(last, "/parts").iter().any(is_result));
-    let model = contents.iter().rev().find(|content| ask::text(content, "/role") == "model");
-    ask.said = model.map(|content| ask::content(content.get("parts"))).unwrap_or_default();
+    ask.read_turns(contents, "model", "parts");
+    read_mode(body, ask);
+    if let Some((place, tokens)) = token_parts(ask::text(body, "/continuationToken")) {
+        ask.way = Way::At(place);
+        ask.spent = tokens;
+        // The limit covers all parts of the answer.
+        ask.cap = ask.cap.map(|cap| cap.saturating_sub(tokens));
+    }
     ask.input = contents.iter().map(ask::words).sum();
+}
+
+fn read_mode(body: &Value, ask: &mut Ask) {
+    let config = ["/toolConfig/functionCallingConfig", "/tool_config/function_calling_config"];
+    let Some(config) = config.iter().find_map(|at| body.pointer(at)) else { return };
+    ask.no_tools = ask::text(config, "/mode") == "NONE";
+    let names = ["/allowedFunctionNames", "/allowed_function_names"];
+    ask.forced = names.iter().find_map(|at| ask::strings(config, at).into_iter().next());
+}
+
+/// Returns a token for the answer up to this byte, of this many tokens.
+pub(crate) fn continuation_token(bytes: usize, tokens: u64) -> String {
+    base64::engine::general_purpose::STANDARD.encode(format!("sim {bytes} {tokens}"))
+}
+
+/// Returns the bytes and tokens that a token stands for.
+pub(super) fn token_parts(token: &str) -> Option<(usize, u64)> {
+    let text = base64::engine::general_purpose::STANDARD.decode(token).ok()?;
+    let text = String::from_utf8(text).ok()?;
+    let (bytes, tokens) = text.strip_prefix("sim ")?.split_once(' ')?;
+    Some((bytes.parse().ok()?, tokens.parse().ok()?))
 }
 
 fn stream(ask: &Ask, answer: &Answer) -> Vec<WireEvent> {
@@ -124,6 +156,9 @@ fn deltas(ask: &Ask, answer: &Answer, index: usize, turn: &Choice) -> Vec<WireEv
     let word = WIRE.words.of(&turn.end);
     let text = merged.map_or("", String::as_str);
     push(Part::Word, list![obj! { "text": text }], word, true);
+    if let (Some(token), Some(last)) = (&turn.token, events.last_mut()) {
+        with_token(&mut last.data, token);
+    }
     events
 }
 
@@ -153,6 +188,16 @@ pub(crate) fn response(ask: &Ask, candidates: Vec<Json>, usage: Option<Usage>) -
     response.with("modelVersion", &ask.model).with("responseId", ask.id(""))
 }
 
+/// Sets the continuation token of the candidates of a response.
+fn with_token(response: &mut Json, token: &str) {
+    let Json::Object(pairs) = response else { return };
+    for (key, value) in pairs {
+        if let ("candidates", Json::List(candidates)) = (key.as_str(), value) {
+            candidates.iter_mut().for_each(|candidate| candidate.set("continuationToken", token));
+        }
+    }
+}
+
 fn usage_of(usage: Usage) -> Json {
     // `candidatesTokenCount` excludes reasoning.
     let visible = usage.output.saturating_sub(usage.reasoning);
@@ -178,7 +223,11 @@ fn body(ask: &Ask, answer: &Answer) -> Json {
         }
         parts.extend(turn.calls.iter().map(function_call));
         let parts = (!parts.is_empty()).then_some(Json::List(parts));
-        candidate(index, parts, WIRE.words.of(&turn.end))
+        let candidate = candidate(index, parts, WIRE.words.of(&turn.end));
+        match &turn.token {
+            Some(token) => candidate.with("continuationToken", token),
+            None => candidate,
+        }
     };
     let candidates = answer.choices.iter().enumerate().map(one).collect();
     response(ask, candidates, answer.usage)
@@ -200,7 +249,7 @@ pub(crate) fn bare_word(ask: &Ask, word: &str, usage: Option<Usage>) -> Json {
     response(ask, vec![candidate], usage)
 }
 
-fn error(fault: &Fault<'_>) -> Json {
+pub(super) fn error(fault: &Fault<'_>) -> Json {
     let (code, status) = match fault.status {
         400 | 422 => (400, "INVALID_ARGUMENT"),
         401 => (401, "UNAUTHENTICATED"),
@@ -214,7 +263,7 @@ fn error(fault: &Fault<'_>) -> Json {
     obj! { "error": obj! { "code": code, "message": fault.message, "status": status } }
 }
 
-fn models() -> Json {
+pub(super) fn models() -> Json {
     let model = |scenario: &crate::scenario::Scenario| {
         obj! {
             "name": format!("models/{}", scenario.name), "version": "sim",

@@ -4,10 +4,12 @@ use serde_json::Value;
 
 use super::{Fault, Framing, Part, SimWire, WireEvent, Words, ends};
 use crate::answer::{Answer, Call, Choice, End, Usage};
-use crate::ask::{self, Ask};
+use crate::ask::{self, Ask, Tool};
 use crate::json::{Json, list, obj};
 
-pub(super) static WIRE: SimWire = SimWire {
+pub(super) static WIRE: SimWire = CHAT;
+
+pub(super) const CHAT: SimWire = SimWire {
     id: "openai-chat",
     route: "openai",
     bare: true,
@@ -18,6 +20,8 @@ pub(super) static WIRE: SimWire = SimWire {
     whole_calls: false,
     marker: true,
     reasons: false,
+    rejects: &[],
+    remembers: None,
     framing: Framing::Sse,
     words: Words {
         stop: "stop",
@@ -48,16 +52,26 @@ pub(super) fn read(body: &Value, ask: &mut Ask) {
     ask.choices = ask::number(body, &["/n"]).unwrap_or(1);
     ask.include_usage =
         body.pointer("/stream_options/include_usage").and_then(Value::as_bool).unwrap_or(false);
+    ask.tools = tools(body);
+    ask.read_tool_choice(body.get("tool_choice"));
+    read_messages(body, ask);
+}
+
+/// Returns the tools that the request offers.
+pub(super) fn tools(body: &Value) -> Vec<Tool> {
     let tool = |tool: &Value| {
         ask::tool(ask::text(tool, "/function/name"), tool.pointer("/function/parameters"))
     };
-    ask.tools = ask::items(body, "/tools").iter().filter_map(tool).collect();
+    ask::items(body, "/tools").iter().filter_map(tool).collect()
+}
+
+/// Reads the conversation.
+pub(super) fn read_messages(body: &Value, ask: &mut Ask) {
     let messages = ask::items(body, "/messages");
     let role = |message: &Value| ask::text(message, "/role").to_owned();
     ask.after_tool =
         messages.last().is_some_and(|last| ["tool", "function"].contains(&role(last).as_str()));
-    let assistant = messages.iter().rev().find(|message| role(message) == "assistant");
-    ask.said = assistant.map(|message| ask::content(message.get("content"))).unwrap_or_default();
+    ask.read_turns(messages, "assistant", "content");
     ask.input = messages.iter().map(ask::words).sum();
 }
 
@@ -86,7 +100,7 @@ fn stream(ask: &Ask, answer: &Answer) -> Vec<WireEvent> {
 /// Returns the events of one choice after its start.
 fn deltas(ask: &Ask, answer: &Answer, index: usize, turn: &Choice) -> Vec<WireEvent> {
     let mut events = Vec::new();
-    let early = if answer.word_everywhere { WIRE.words.of(&End::Stop) } else { Json::Null };
+    let early = if answer.word_everywhere { CHAT.words.of(&End::Stop) } else { Json::Null };
     let mut texts = turn.text.iter();
     let last = if answer.merged { texts.next_back() } else { None };
     for token in texts {
@@ -104,7 +118,7 @@ fn deltas(ask: &Ask, answer: &Answer, index: usize, turn: &Choice) -> Vec<WireEv
         }
     }
     let delta = last.map_or(obj! {}, |token| text_delta(turn, token));
-    events.push(WireEvent::new(Part::Word, chunk(ask, index, delta, WIRE.words.of(&turn.end))));
+    events.push(WireEvent::new(Part::Word, chunk(ask, index, delta, CHAT.words.of(&turn.end))));
     events
 }
 
@@ -158,7 +172,7 @@ fn body(ask: &Ask, answer: &Answer) -> Json {
     let choice = |(index, turn): (usize, &Choice)| {
         obj! {
             "index": index, "message": message(ask, turn), "logprobs": Json::Null,
-            "finish_reason": WIRE.words.of(&turn.end),
+            "finish_reason": CHAT.words.of(&turn.end),
         }
     };
     let choices: Vec<Json> = answer.choices.iter().enumerate().map(choice).collect();

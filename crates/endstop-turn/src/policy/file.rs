@@ -66,6 +66,8 @@ struct Written {
     wording: Wording,
     #[serde(default)]
     prices: BTreeMap<String, Price>,
+    #[serde(default)]
+    fallback_models: Vec<String>,
 }
 
 /// Tables of a policy in a file that has others, too.
@@ -79,13 +81,15 @@ struct Within {
     wording: Wording,
     #[serde(default)]
     prices: BTreeMap<String, Price>,
+    #[serde(default)]
+    fallback_models: Vec<String>,
 }
 
 impl From<Within> for Written {
     fn from(within: Within) -> Self {
-        let Within { agent, rules, wording, prices } = within;
+        let Within { agent, rules, wording, prices, fallback_models } = within;
         let (based_on, name, providers) = (usual(), None, BTreeMap::new());
-        Self { based_on, name, agent, rules, providers, wording, prices }
+        Self { based_on, name, agent, rules, providers, wording, prices, fallback_models }
     }
 }
 
@@ -151,6 +155,7 @@ impl Policy {
             providers: written.providers,
             wording: written.wording,
             prices: written.prices,
+            fallback_models: written.fallback_models,
         })
     }
 }
@@ -340,7 +345,7 @@ mod tests {
             "name = \"x\"\n[providers.acme.rules.refused]\nmax_attempts = 1\naction = \"retry\"",
             4,
             "providers.acme.rules.refused.action",
-            "expected change_prompt or stop",
+            "expected change_prompt, other_model or stop",
         );
         wrong("[rules.tired]\naction = \"stop\"", 1, "rules.tired", "unknown variant");
         wrong("[wording]\nhints = \"x\"", 2, "wording.hints", "unknown field");
