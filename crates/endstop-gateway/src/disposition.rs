@@ -226,7 +226,11 @@ fn unfinished(ending: &Ending, remedy: &Remedy) -> Failure {
         | _ => (502, "endstop_unfinished"),
     };
     let name = ending.reason.name();
-    let advice = sentence(&remedy.advice);
+    let advice = match ending.closed {
+        // Nobody cancelled it.
+        Closed::ShutDown => "Discard the response and send the request again.".to_owned(),
+        _ => sentence(&remedy.advice),
+    };
     let message = format!("endstop: {} ({name}). {advice}", ending.sentence);
     Failure { status, code, message, reason: ending.reason, repeats: remedy.repeats }
 }
@@ -372,6 +376,19 @@ mod tests {
                  the stream stopped. The response contains a tool call that may be incomplete. Never \
                  run the tool call; raise the output limit, or ask for only that call."
             )
+        );
+    }
+
+    #[test]
+    fn a_shutdown_is_not_told_as_a_cancellation_by_the_client() {
+        let mut ended = ending(Reason::Cancelled, text());
+        ended.closed = Closed::ShutDown;
+        ended.sentence = "Endstop shut down before the response was complete".to_owned();
+        let message = failure(&ended, STRICT).unwrap().message;
+        assert_eq!(
+            message,
+            "endstop: Endstop shut down before the response was complete (cancelled). Discard the \
+             response and send the request again."
         );
     }
 
