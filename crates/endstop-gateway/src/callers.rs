@@ -92,11 +92,12 @@ impl Callers {
         let generation = GENERATION.fetch_add(1, Ordering::Relaxed);
         let mut callers = Self { secret, teams: HashMap::new(), generation };
         for (team, own) in &config.teams {
+            let what = format!("teams.{team}");
             for variable in &own.key_envs {
-                callers.add(team, crate::config::secret(team, Some(variable), None)?)?;
+                callers.add(team, crate::config::secret(&what, Some(variable), None)?)?;
             }
             for file in &own.key_files {
-                callers.add(team, crate::config::secret(team, None, Some(file))?)?;
+                callers.add(team, crate::config::secret(&what, None, Some(file))?)?;
             }
             for id in &own.key_ids {
                 callers.add_id(team, id.clone())?;
@@ -314,5 +315,22 @@ fn make_secret(data: &Path, file: &Path) -> Result<(), Error> {
         // Another process was first.
         Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => Err(failed(error)),
         Ok(()) | Err(_) => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_missing_key_names_its_team() {
+        let dir = tempfile::tempdir().unwrap();
+        let text = format!(
+            "store = 'sqlite:x.db'\ndata = '{}'\n[teams.payments]\nkey_envs = ['NO_SUCH_KEY']",
+            dir.path().display()
+        );
+        let error = Callers::check(&Config::from_toml("t", &text).unwrap()).unwrap_err();
+        let told = "teams.payments: the environment variable NO_SUCH_KEY is not set";
+        assert!(error.to_string().starts_with(told), "{error}");
     }
 }

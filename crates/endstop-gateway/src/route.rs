@@ -204,6 +204,11 @@ impl Routes {
         self.by_name.values()
     }
 
+    /// Returns the upstream with this name.
+    pub(crate) fn upstream(&self, name: &str) -> Option<&Upstream> {
+        self.by_name.get(name)
+    }
+
     /// Routes a path.
     ///
     /// # Errors
@@ -259,11 +264,18 @@ impl Routes {
 
     fn unknown(&self, name: &str) -> NoRoute {
         let known: Vec<&str> = self.by_name.keys().map(String::as_str).collect();
-        let message = format!(
-            "endstop: no upstream is called `{}`; the path begins with one of: {}",
-            endstop::text::clean(name, 64),
-            known.join(", ")
-        );
+        let name = endstop::text::clean(name, 64);
+        let why = match provider::ALL.iter().find(|provider| provider.route == name) {
+            None => format!("no upstream is called `{name}`"),
+            Some(provider) if provider.base_url.is_empty() => format!(
+                "`{name}` has no address of its own: the operator of the gateway names one with \
+                 `[upstreams.{name}]` and `base_url`"
+            ),
+            Some(_) => {
+                format!("this gateway does not serve `{name}` (`only` in its configuration)")
+            }
+        };
+        let message = format!("endstop: {why}; the path begins with one of: {}", known.join(", "));
         NoRoute { provider: None, why: Why::Unknown, message }
     }
 
@@ -825,6 +837,12 @@ mod tests {
         assert_eq!(names, ["mine", "openai"]);
         let lost = some.find(&"/anthropic/v1/messages".parse().unwrap()).unwrap_err();
         assert!(lost.message.ends_with("one of: mine, openai"), "{}", lost.message);
+        assert!(lost.message.contains("does not serve `anthropic`"), "{}", lost.message);
+        // Two providers have no address of their own.
+        for name in ["sap", "openai-compatible"] {
+            let lost = some.find(&format!("/{name}/v1").parse().unwrap()).unwrap_err();
+            assert!(lost.message.contains(&format!("`[upstreams.{name}]`")), "{}", lost.message);
+        }
         for (text, says) in [
             ("only=['opnai']", "did you mean `openai`?"),
             ("only=['google']", "did you mean `gemini`?"),

@@ -319,67 +319,92 @@ fn builder(limits: &NetworkLimits) -> hyper_util::client::legacy::Builder {
     builder
 }
 
-/// Returns the request to an upstream: the caller's, without the headers of its connection and the
-/// access token, with the gateway's own key if there is one, and signed anew if it was signed.
-pub(crate) fn outgoing(
-    routed: &Routed<'_>,
-    token: Option<&Secret>,
-    method: Method,
-    mut headers: HeaderMap,
-    body: RequestBody,
-) -> Result<Request<RequestBody>, Refused> {
-    strip(&mut headers);
-    headers.remove(header::HOST);
-    headers.remove(header::EXPECT);
-    match body {
-        RequestBody::Whole(_) | RequestBody::Large(..) => {
-            headers.remove(header::CONTENT_LENGTH);
-        }
-        RequestBody::Passed(..) => {}
-    }
-    let upstream = routed.upstream;
-    let mut request = Request::new(body);
-    *request.method_mut() = method;
-    *request.uri_mut() = routed.uri.clone();
-    *request.headers_mut() = headers;
-    if let Some(token) = token {
-        drop_token(&mut request, token);
-    }
-    if let Some(key) = &upstream.key {
-        show_key(&mut request, upstream.provider.auth, key.expose())?;
-    }
-    if upstream.provider.auth == Auth::SigV4 {
-        let shown = request.headers().get(header::AUTHORIZATION);
-        let signed = shown.is_some_and(|value| value.as_bytes().starts_with(b"AWS4-"));
-        if signed || shown.is_none() && upstream.credentials.is_some() {
-            return sign(routed, request);
-        }
-    }
-    Ok(request)
+/// The head of a request to an upstream: the caller's, without the headers of its connection and the
+/// access token. It can be sent again.
+#[derive(Debug, Default)]
+pub(crate) struct Outgoing {
+    head: Request<()>,
+    /// The customer's part of the host, such as the region.
+    customer: String,
 }
 
-/// Signs a request for the upstream's host. A caller's signature is for the gateway's host.
-fn sign(
-    routed: &Routed<'_>,
-    mut request: Request<RequestBody>,
-) -> Result<Request<RequestBody>, Refused> {
-    let Some(credentials) = &routed.upstream.credentials else {
-        let message = "endstop: a signed request cannot be passed on: give the gateway AWS \
-                       credentials (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY), or use a bearer key \
-                       (AWS_BEARER_TOKEN_BEDROCK)";
-        return Err(Refused::new(StatusCode::UNAUTHORIZED, "endstop_cannot_sign", message));
-    };
-    for name in ["authorization", "x-amz-date", "x-amz-security-token", "x-amz-content-sha256"] {
-        request.headers_mut().remove(name);
+impl Outgoing {
+    /// Returns the head of a caller's request, for the address that it was routed to.
+    pub(crate) fn new(
+        routed: Routed<'_>,
+        token: Option<&Secret>,
+        method: Method,
+        mut headers: HeaderMap,
+    ) -> Self {
+        strip(&mut headers);
+        headers.remove(header::HOST);
+        headers.remove(header::EXPECT);
+        let mut head = Request::new(());
+        *head.method_mut() = method;
+        *head.uri_mut() = routed.uri;
+        *head.headers_mut() = headers;
+        if let Some(token) = token {
+            drop_token(&mut head, token);
+        }
+        Self { head, customer: routed.customer }
     }
-    let body = request.body().bytes();
-    let region = if routed.customer.is_empty() { "us-east-1" } else { &routed.customer };
-    credentials.sign(&mut request, &body, region).map_err(|_| {
-        // The signer's message could hold a part of the request.
-        let message = "endstop: the request cannot be signed: check its path and its headers";
-        Refused::new(StatusCode::BAD_REQUEST, "endstop_cannot_sign", message)
-    })?;
-    Ok(request)
+
+    /// Returns the path at the upstream.
+    pub(crate) fn path(&self) -> &str {
+        self.head.uri().path()
+    }
+
+    /// Returns the request: with the gateway's own key if there is one, and signed anew if it was signed.
+    pub(crate) fn request(
+        &self,
+        upstream: &Upstream,
+        body: RequestBody,
+    ) -> Result<Request<RequestBody>, Refused> {
+        let mut request = self.head.clone().map(|()| body);
+        match request.body() {
+            RequestBody::Whole(_) | RequestBody::Large(..) => {
+                request.headers_mut().remove(header::CONTENT_LENGTH);
+            }
+            RequestBody::Passed(..) => {}
+        }
+        if let Some(key) = &upstream.key {
+            show_key(&mut request, upstream.provider.auth, key.expose())?;
+        }
+        if upstream.provider.auth == Auth::SigV4 {
+            let shown = request.headers().get(header::AUTHORIZATION);
+            let signed = shown.is_some_and(|value| value.as_bytes().starts_with(b"AWS4-"));
+            if signed || shown.is_none() && upstream.credentials.is_some() {
+                return self.sign(upstream, request);
+            }
+        }
+        Ok(request)
+    }
+
+    /// Signs a request for the upstream's host. A caller's signature is for the gateway's host.
+    fn sign(
+        &self,
+        upstream: &Upstream,
+        mut request: Request<RequestBody>,
+    ) -> Result<Request<RequestBody>, Refused> {
+        let Some(credentials) = &upstream.credentials else {
+            let message = "endstop: a signed request cannot be passed on: give the gateway AWS \
+                           credentials (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY), or use a bearer key \
+                           (AWS_BEARER_TOKEN_BEDROCK)";
+            return Err(Refused::new(StatusCode::UNAUTHORIZED, "endstop_cannot_sign", message));
+        };
+        for name in ["authorization", "x-amz-date", "x-amz-security-token", "x-amz-content-sha256"]
+        {
+            request.headers_mut().remove(name);
+        }
+        let body = request.body().bytes();
+        let region = if self.customer.is_empty() { "us-east-1" } else { &self.customer };
+        credentials.sign(&mut request, &body, region).map_err(|_| {
+            // The signer's message could hold a part of the request.
+            let message = "endstop: the request cannot be signed: check its path and its headers";
+            Refused::new(StatusCode::BAD_REQUEST, "endstop_cannot_sign", message)
+        })?;
+        Ok(request)
+    }
 }
 
 /// Replaces the caller's key by the gateway's own.
@@ -487,8 +512,9 @@ mod tests {
 
     fn get(routes: &Routes, path: &str) -> Request<RequestBody> {
         let routed = routes.find(&path.parse().unwrap()).unwrap();
-        let body = RequestBody::Whole(None);
-        outgoing(&routed, None, Method::GET, HeaderMap::new(), body).unwrap()
+        let upstream = routed.upstream;
+        let outgoing = Outgoing::new(routed, None, Method::GET, HeaderMap::new());
+        outgoing.request(upstream, RequestBody::Whole(None)).unwrap()
     }
 
     #[tokio::test]
@@ -572,9 +598,10 @@ mod tests {
         let server = tokio::spawn(slow_reader(listener, size, Duration::from_millis(120)));
         let routed = routes.find(&"/near/v1/chat/completions".parse().unwrap()).unwrap();
         let body = RequestBody::whole(Bytes::from(vec![b' '; size]));
-        let request = outgoing(&routed, None, Method::POST, HeaderMap::new(), body).unwrap();
+        let upstream = routed.upstream;
+        let outgoing = Outgoing::new(routed, None, Method::POST, HeaderMap::new());
         let began = Instant::now();
-        let answer = clients.ask(routed.upstream, request).await;
+        let answer = clients.ask(upstream, outgoing.request(upstream, body).unwrap()).await;
         assert_eq!(answer.map(|answer| answer.status()), Ok(StatusCode::OK));
         assert!(began.elapsed() > clients.first_byte, "the upload was too quick to show anything");
         server.abort();
@@ -590,10 +617,11 @@ mod tests {
         let routes = Routes::new(&config(&text)).unwrap();
         let clients = Clients::with_proxies(&config(&text), Matcher::builder().build()).unwrap();
         let routed = routes.find(&"/near/v1/chat/completions".parse().unwrap()).unwrap();
+        let upstream = routed.upstream;
+        let outgoing = Outgoing::new(routed, None, Method::POST, HeaderMap::new());
         for size in [0, 32 << 20] {
             let body = RequestBody::whole(Bytes::from(vec![b' '; size]));
-            let request = outgoing(&routed, None, Method::POST, HeaderMap::new(), body).unwrap();
-            let answer = clients.ask(routed.upstream, request).await;
+            let answer = clients.ask(upstream, outgoing.request(upstream, body).unwrap()).await;
             assert_eq!(answer.err(), Some(TransportEnd::TimedOut(Timer::FirstByte)), "{size}");
         }
         drop(listener);

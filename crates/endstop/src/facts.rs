@@ -41,6 +41,10 @@ pub(crate) struct Facts {
     pub(crate) excess: u32,
     /// Number of changes that can matter to a gate for tool calls.
     pub(crate) changes: u64,
+    /// Number of events about tool calls.
+    pub(crate) call_changes: u64,
+    /// A frame could not be read, although another parser may read it.
+    pub(crate) unreadable: bool,
     /// Size of the arguments that came at paths.
     partial_bytes: usize,
     /// A finish reason came, for at least one choice.
@@ -226,6 +230,9 @@ impl Facts {
             }
             Event::ToolCallEnd { choice, call } => {
                 self.changes += 1;
+                // Elsewhere, the finish reason or the end marker closes a call.
+                let is_own = wire.profile.dialect.calls_close == CallsClose::ByEvent;
+                self.call_changes += u64::from(is_own);
                 // Some providers reuse a number. The event means the newest open call.
                 let of = self.choices.iter_mut().filter(|known| known.index == *choice);
                 let mut calls = of.flat_map(|known| known.calls.iter_mut().rev());
@@ -244,6 +251,24 @@ impl Facts {
             Event::Detail { choice, key, value } => self.detail(*choice, key, value),
         }
         true
+    }
+
+    /// Records that something is said about a call.
+    fn change_calls(&mut self) {
+        self.changes += 1;
+        self.call_changes += 1;
+    }
+
+    /// Records a frame that could not be read, although another parser may read it.
+    pub(crate) fn note_unreadable(&mut self) {
+        self.changes += 1;
+        self.unreadable = true;
+    }
+
+    /// Reports whether a call for the caller has arguments.
+    pub(crate) fn has_any_arguments(&self) -> bool {
+        let mut calls = self.choices.iter().flat_map(Choice::own_calls);
+        calls.any(|call| call.has_arguments || call.partial.is_some())
     }
 
     /// Reports whether every choice has a finish reason.
@@ -531,7 +556,7 @@ impl Facts {
     }
 
     fn call_mut(&mut self, index: u32, number: u32) -> Option<&mut Call> {
-        self.changes += 1;
+        self.change_calls();
         let position = self.position(index)?;
         let choice = self.choices.get_mut(position)?;
         count(choice.calls.len());
@@ -560,7 +585,7 @@ impl Facts {
 
     fn start_call(&mut self, index: u32, number: u32, id: &str, name: &str, limits: &Limits) {
         self.late_event |= self.past_end;
-        self.changes += 1;
+        self.change_calls();
         let calls: usize = self.choices.iter().map(|choice| choice.calls.len()).sum();
         let Some(choice) = self.choice_mut(index, limits) else { return };
         choice.go_on();

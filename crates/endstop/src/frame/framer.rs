@@ -114,6 +114,24 @@ impl Framer {
         if whole == 0 { 0 } else { (whole + self.skipped).saturating_sub(self.earlier) }
     }
 
+    /// Returns how much of an unfinished frame no client can act on, in bytes. Its bytes, as far as
+    /// they are not passed on yet, are `held` and then `chunk`; `is_start` says that none is.
+    pub(crate) fn inert(&self, is_start: bool, held: &[u8], chunk: &[u8]) -> usize {
+        match &self.framing {
+            Found::Sse(_) => super::sse::inert(is_start, held, chunk),
+            // Nobody can parse a body without its last bracket.
+            Found::Body(_) => {
+                let bracket = |bytes| memchr::memrchr(b'}', bytes);
+                let in_chunk = bracket(chunk).map(|at| held.len() + at);
+                in_chunk.or_else(|| bracket(held)).unwrap_or(held.len() + chunk.len())
+            }
+            // An element is read as soon as it is complete, and a message has a checksum at its end.
+            Found::Array(_) | Found::Aws(_) => held.len() + chunk.len(),
+            // A line may hold a whole value before its end has come, and a text holds anything.
+            Found::Lines(_) | Found::Text(_) | Found::Undecided(..) => 0,
+        }
+    }
+
     /// Returns the form of the response, as far as the bytes show it.
     pub(crate) fn form(&self) -> Form {
         match &self.framing {
@@ -325,6 +343,15 @@ impl Hints {
         }
         Some(Found::Text(Vec::new()))
     }
+}
+
+/// Reports whether bytes begin as server-sent events or JSON do, so that they are not compressed,
+/// whatever their head says.
+#[must_use]
+pub fn begins_readable(first: &[u8]) -> bool {
+    let starts: [&[u8]; 6] = [b"data:", b"event:", b"retry:", b": ", b"{\"", b"[{"];
+    let first = trim(without_mark(first));
+    starts.iter().any(|start| first.starts_with(start))
 }
 
 /// Framing that a content type names.

@@ -131,7 +131,7 @@ impl State {
             return;
         }
         let Some(mended) = mend(frame.data) else {
-            self.flags.malformed_event = true;
+            self.note_malformed(frame);
             let is_page = frame.data.trim_ascii_start().starts_with(b"<");
             if frame.kind == FrameKind::Event && (frame.name == errors::EVENT || is_page) {
                 let status = self.status;
@@ -141,9 +141,19 @@ impl State {
         };
         self.flags.invalid_utf8 |= std::str::from_utf8(frame.data).is_err();
         let last = Frame { data: &mended.last, ..*frame };
-        self.flags.malformed_event |= self.read_once(&last, sink) == Reading::Malformed;
+        if self.read_once(&last, sink) == Reading::Malformed {
+            self.note_malformed(frame);
+        }
         if let Some(first) = &mended.first {
             self.compare(&last, &Frame { data: first, ..*frame });
+        }
+    }
+
+    /// Records a frame that cannot be parsed. A more lenient parser may find an object in it.
+    fn note_malformed(&mut self, frame: &Frame<'_>) {
+        self.flags.malformed_event = true;
+        if frame.data.contains(&b'{') {
+            self.facts.note_unreadable();
         }
     }
 
@@ -181,6 +191,7 @@ impl State {
         if self.read_outside(frame, sink.as_deref_mut()) {
             return Reading::Read;
         }
+        let changes = self.facts.call_changes;
         let mut reading = self.read_event(frame, sink.as_deref_mut());
         if reading == Reading::Strange
             && let Some(other) = self.other_wire(frame)
@@ -205,6 +216,9 @@ impl State {
             Reading::Read | Reading::Unfinished => self.understood = true,
             Reading::Strange | Reading::Error => {
                 self.understood |= reading == Reading::Error;
+                if reading == Reading::Error && self.facts.call_changes == changes {
+                    self.look_beside_error(frame);
+                }
                 self.read_fault(frame, reading, sink);
             }
         }
@@ -214,6 +228,21 @@ impl State {
         }
         self.ask_shape(frame);
         reading
+    }
+
+    /// Looks for tool calls in a frame that was read as an error and no further. Clients that overlook
+    /// the error could run them, so they are spoiled.
+    fn look_beside_error(&mut self, frame: &Frame<'_>) {
+        let mut data = frame.data.to_vec();
+        for start in memchr::memmem::find_iter(frame.data, b"\"error") {
+            if let Some(first) = data.get_mut(start + 1) {
+                *first = b'_';
+            }
+        }
+        let beside = self.facts_of(&Frame { name: "", data: &data, ..*frame });
+        if beside.has_calls() {
+            self.facts.doubt([&beside, &beside], &self.wire, &self.limits);
+        }
     }
 
     /// Reports whether two events agree on another wire, since one alone may be an exception. A
