@@ -7,7 +7,7 @@ use saphyr_parser::{Event, Parser};
 use serde_json::{Map, Value, json};
 
 use super::{
-    ReadOne, Recording, Unread, decompress, find_header, from_base64, read_request, read_status,
+    ReadOne, Recording, Unread, decompress, find_header, from_base64, read_status,
     set_url, version_headers,
 };
 
@@ -129,15 +129,8 @@ fn recording(interaction: &Value, name: &str, index: usize) -> ReadOne {
     } else {
         set_url(&mut recording, url);
     }
-    let asked = body_of_request(request);
-    if let Ok(json) = serde_json::from_slice(&asked) {
-        read_request(&mut recording, &json);
-    }
+    recording.request = body(request).ok().flatten().unwrap_or_default();
     Ok(recording)
-}
-
-fn body_of_request(request: &Value) -> Vec<u8> {
-    body(request).ok().flatten().unwrap_or_default()
 }
 
 /// Reads the status from a number, an object with a number, or a status line. Returns 0 and the
