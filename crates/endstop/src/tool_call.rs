@@ -429,7 +429,7 @@ fn ended_well(ending: &Ending, wanted: Reason) -> bool {
 /// Returns an explanation if the arguments do not match, or if the schema is invalid.
 #[cfg(feature = "jsonschema")]
 pub fn check_schema(call: &ToolCall, schema: &serde_json::Value) -> Result<(), String> {
-    let arguments: serde_json::Value = serde_json::from_str(&call.arguments)
+    let arguments: serde_json::Value = serde_json::from_str(call.object())
         .map_err(|_| format!("the arguments of `{}` are not valid JSON", call.name))?;
     let schema = jsonschema::validator_for(schema)
         .map_err(|error| format!("invalid schema for `{}`: {error}", call.name))?;
@@ -460,6 +460,10 @@ mod tests {
         assert!(check("{}", &schema).is_err_and(|error| error.contains("required")));
         assert!(check("{\"path\":1}", &schema).is_err_and(|error| error.contains("/path")));
         assert!(check("{", &schema).is_err_and(|error| error.contains("not valid JSON")));
+        // A call without parameters.
+        let none = json!({"type": "object", "properties": {}});
+        assert_eq!((check("", &none), check("null", &none)), (Ok(()), Ok(())));
+        assert!(check("", &schema).is_err_and(|error| error.contains("required")));
         assert!(check("{}", &json!({"type": "frob"})).is_err_and(|error| error.contains("schema")));
     }
 }
