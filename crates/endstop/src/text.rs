@@ -1,5 +1,9 @@
 //! Sanitized text: limited in length, on one line, and without API keys.
 
+use std::sync::LazyLock;
+
+use crate::provider;
+
 /// Maximum length of a finish reason, in bytes.
 pub const WORD_CAP: usize = 256;
 /// Maximum length of a detail or a message, in bytes.
@@ -8,51 +12,19 @@ pub const DETAIL_CAP: usize = 1024;
 /// Minimum length of an API key, in bytes.
 const SHORTEST_KEY: usize = 12;
 
-/// Prefixes of provider API keys and tokens.
-const KEY_PREFIXES: &[&str] = &[
-    "sk-",
-    "sk_",
-    "pk-",
-    "rk-",
-    "AIza",
-    "ya29.",
-    "gsk_",
-    "xai-",
-    "pplx-",
-    "hf_",
-    "r8_",
-    "csk-",
-    "nvapi-",
-    "fw_",
-    "AKIA",
-    "ASIA",
-    "ghp_",
-    "gho_",
-    "github_pat_",
-    "eyJ",
-    "tgp_",
-    "co-",
-    "dapi",
-    "jina_",
-    "vck_",
-    "bedrock-api-key-",
-    "ABSK",
-];
+/// Prefixes of keys and tokens that belong to no provider: of many services, JSON web tokens, Jina and
+/// Vercel.
+const SHARED_KEY_PREFIXES: &[&str] = &["sk_", "pk-", "rk-", "eyJ", "jina_", "vck_"];
 
-/// Prefixes of ids that providers make. They can be as long and as random as a key.
-const ID_PREFIXES: &[&str] = &[
-    "chatcmpl-",
-    "cmpl-",
-    "resp_",
-    "rs_",
-    "msg_",
-    "fc_",
-    "call_",
-    "toolu_",
-    "req_",
-    "gen-",
-    "batch_",
-];
+/// Prefixes of API keys and tokens.
+static KEY_PREFIXES: LazyLock<Vec<&str>> = LazyLock::new(|| {
+    let own = provider::of_all(|provider| provider.key_prefixes);
+    own.into_iter().chain(SHARED_KEY_PREFIXES.iter().copied()).collect()
+});
+
+/// Prefixes of ids that providers make.
+static ID_PREFIXES: LazyLock<Vec<&str>> =
+    LazyLock::new(|| provider::of_all(|provider| provider.id_prefixes));
 
 /// Replaces API keys, escapes control characters, and cuts the text to `cap` bytes.
 #[must_use]
