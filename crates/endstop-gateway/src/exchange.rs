@@ -102,10 +102,7 @@ impl Exchange {
             mode: terms.mode.word().into(),
             ..Record::default()
         };
-        record.ask(&wire.profile, &info);
-        if record.provider != wire.provider() {
-            record.provider = wire.provider().to_owned().into();
-        }
+        record.ask(&*wire, &info);
         let noted = shared.recording.as_ref().map(Recorder::spool).map(|spool| {
             let ticket = spool.start(&record);
             Noted { spool: spool.clone(), ticket, end: false }

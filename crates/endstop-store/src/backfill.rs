@@ -11,7 +11,7 @@ mod sqlite;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use endstop::record::{Name, all_rules, rules};
+use endstop::record::{Name, all_rules};
 use endstop::registry::Registry;
 use endstop::vocabulary::Vocabulary;
 use endstop::{Reason, Record};
@@ -202,7 +202,7 @@ impl Backfill {
         }
         let mut store = crate::open(&self.from)?;
         let mut after = String::new();
-        let current = all_rules();
+        let current = all_rules(&self.registry);
         loop {
             let mut rows = store.judged_otherwise(&current, &after, self.batch)?;
             let Some(last) = rows.last() else { return Ok(done) };
@@ -247,7 +247,11 @@ impl Backfill {
 
     /// Judges a row of ours by the rules of today; says whether that makes a difference.
     fn judge_again(&self, record: &mut Record) -> bool {
-        record.rules = rules(&record.provider);
+        // A provider that only another configuration knows was judged by rules that are not known here.
+        if !self.registry.knows(&record.provider) {
+            return false;
+        }
+        record.rules = record.current_rules(&self.registry);
         let Some(verdict) = record.judge_again(&self.registry) else { return false };
         let said = record.native_finish_reason.is_some();
         let finish_reason = (verdict.reason != Reason::Unknown || said)

@@ -460,6 +460,20 @@ impl Registry {
         self.get(&entry.id, version).unwrap_or(entry).correct(wire)
     }
 
+    /// Returns every wire that can judge a response: those of each provider, and those that servers
+    /// offer beside their own.
+    pub(crate) fn wires(&self) -> impl Iterator<Item = Wire> {
+        let built_in = provider::ALL.iter().flat_map(|known| {
+            let own = known.wires().chain(provider::offered());
+            own.map(|profile| Wire::from(Profile { provider: known.id, ..*profile }))
+        });
+        let registered = self.entries().flat_map(|entry| {
+            let own = entry.like.wires().chain(provider::offered());
+            own.map(|profile| entry.correct(profile.into()))
+        });
+        built_in.chain(registered)
+    }
+
     /// Returns the capabilities of a provider's wire for a model.
     #[must_use]
     pub fn can(&self, clues: &Clues<'_>, model: &str) -> Can {

@@ -3,9 +3,7 @@
 use anyhow::Result;
 use serde_json::Value;
 
-use super::{
-    ReadOne, Recording, Unread, from_base64, read_status, set_url, version_headers,
-};
+use super::{ReadOne, Recording, Unread, from_base64, read_status, set_url, version_headers};
 
 /// Passes every entry to `on`, one by one, because a file may have millions.
 pub(super) fn each(

@@ -7,8 +7,8 @@ use saphyr_parser::{Event, Parser};
 use serde_json::{Map, Value, json};
 
 use super::{
-    ReadOne, Recording, Unread, decompress, find_header, from_base64, read_status,
-    set_url, version_headers,
+    ReadOne, Recording, Unread, decompress, find_header, from_base64, read_status, set_url,
+    version_headers,
 };
 
 /// Key that marks binary data, which JSON cannot represent.

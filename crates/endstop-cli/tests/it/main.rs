@@ -322,7 +322,8 @@ fn replay_reads_requests_by_their_wire() {
         { "type": "message", "content": [{ "type": "output_text", "text": "Hi" }] },
     ] });
     let xai = "https://api.x.ai/v1/responses";
-    let gemini = "https://generativelanguage.googleapis.com/v1beta/models/gemini-3-pro:generateContent";
+    let gemini =
+        "https://generativelanguage.googleapis.com/v1beta/models/gemini-3-pro:generateContent";
     let candidate = json!({ "candidates": [
         { "content": { "parts": [{ "text": "Hi" }] }, "finishReason": "STOP" } ] });
     let two = json!({ "generationConfig": { "candidateCount": 2 } });

@@ -35,7 +35,7 @@ fn record(number: u64, provider: &str, native: &str, finish_reason: &str, reason
         action: "passed".into(),
         tokens_out: Some(10),
         total_us: 20_000,
-        rules: endstop::record::rules("openai"),
+        rules: endstop::record::rules(&endstop::provider::OPENAI),
         ..Record::default()
     };
     Entry { sequence: 1, record }
@@ -195,7 +195,7 @@ fn rows_of_others_are_filled_in_and_own_ones_judged_again() {
     let row = store.ending(&id(0)).unwrap().unwrap();
     assert_eq!(
         (&*row.record.reason, row.record.rules),
-        ("output_limit", endstop::record::rules("openai"))
+        ("output_limit", endstop::record::rules(&endstop::provider::OPENAI))
     );
     assert_eq!(row.previous_reason.as_deref(), Some("unknown"));
     assert_eq!(row.record.native_finish_reason.as_deref(), Some("length"));
