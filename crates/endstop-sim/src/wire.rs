@@ -143,7 +143,7 @@ pub(crate) enum Part {
     Reasoning,
     Text,
     /// End of a block, and other events between blocks.
-    TransportEnd,
+    BlockEnd,
     CallStart,
     Arguments,
     CallEnd,

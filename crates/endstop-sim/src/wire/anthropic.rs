@@ -98,7 +98,7 @@ pub(super) fn stream(ask: &Ask, answer: &Answer) -> Vec<WireEvent> {
     }
     let mut events = vec![event(Part::Start, "message_start", obj! { "message": message })];
     events.extend(blocks(ask, &turn));
-    let ping = event(Part::TransportEnd, "ping", obj! {});
+    let ping = event(Part::BlockEnd, "ping", obj! {});
     events.insert(events.len().min(2), ping);
     let mut last = obj! { "delta": delta_of(&turn) };
     if let Some(usage) = answer.usage {
@@ -143,7 +143,7 @@ fn blocks(ask: &Ask, turn: &Choice) -> Vec<WireEvent> {
         }
         let delta = obj! { "type": "signature_delta", "signature": SIGNATURE };
         events.push(delta_event(Part::Reasoning, index, delta));
-        events.push(stop(Part::TransportEnd, index));
+        events.push(stop(Part::BlockEnd, index));
         index += 1;
     }
     if !turn.text.is_empty() {
@@ -152,7 +152,7 @@ fn blocks(ask: &Ask, turn: &Choice) -> Vec<WireEvent> {
             let delta = obj! { "type": "text_delta", "text": token };
             events.push(delta_event(Part::Text, index, delta));
         }
-        events.push(stop(Part::TransportEnd, index));
+        events.push(stop(Part::BlockEnd, index));
         index += 1;
     }
     if turn.server_tool {
@@ -160,10 +160,10 @@ fn blocks(ask: &Ask, turn: &Choice) -> Vec<WireEvent> {
             "type": "server_tool_use", "id": ask.id("srvtoolu_"), "name": "web_search",
             "input": obj! {},
         };
-        events.push(start(Part::TransportEnd, index, block));
+        events.push(start(Part::BlockEnd, index, block));
         let delta = obj! { "type": "input_json_delta", "partial_json": "{\"query\": \"endstop\"}" };
-        events.push(delta_event(Part::TransportEnd, index, delta));
-        events.push(stop(Part::TransportEnd, index));
+        events.push(delta_event(Part::BlockEnd, index, delta));
+        events.push(stop(Part::BlockEnd, index));
         index += 1;
     }
     for (at, call) in turn.calls.iter().enumerate() {

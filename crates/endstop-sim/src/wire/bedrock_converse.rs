@@ -89,7 +89,7 @@ fn stream(ask: &Ask, answer: &Answer) -> Vec<WireEvent> {
             let delta = obj! { "reasoningContent": obj! { "text": token } };
             events.push(block(Part::Reasoning, "contentBlockDelta", index, "delta", delta));
         }
-        events.push(stop(Part::TransportEnd, index));
+        events.push(stop(Part::BlockEnd, index));
         index += 1;
     }
     if !turn.text.is_empty() {
@@ -97,7 +97,7 @@ fn stream(ask: &Ask, answer: &Answer) -> Vec<WireEvent> {
             let delta = obj! { "text": token };
             events.push(block(Part::Text, "contentBlockDelta", index, "delta", delta));
         }
-        events.push(stop(Part::TransportEnd, index));
+        events.push(stop(Part::BlockEnd, index));
         index += 1;
     }
     for (at, call) in turn.calls.iter().enumerate() {

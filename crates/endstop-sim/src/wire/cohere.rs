@@ -97,7 +97,7 @@ fn stream(ask: &Ask, answer: &Answer) -> Vec<WireEvent> {
                 Some(obj! { "content": content }),
             ));
         }
-        events.push(event(Part::TransportEnd, "content-end", Some(index), None));
+        events.push(event(Part::BlockEnd, "content-end", Some(index), None));
         index += 1;
     }
     for (at, call) in turn.calls.iter().enumerate() {

@@ -126,7 +126,7 @@ fn reasoning(events: &mut Events, ask: &Ask, index: usize, turn: &Choice) {
         events.push(Part::Reasoning, "response.reasoning_summary_text.delta", data);
     }
     events.push(
-        Part::TransportEnd,
+        Part::BlockEnd,
         "response.output_item.done",
         item_event(index, reasoning_item(ask, turn)),
     );
@@ -160,14 +160,10 @@ fn message(events: &mut Events, ask: &Ask, index: usize, turn: &Choice) {
         events.push(Part::Text, &format!("response.{kind}.delta"), data);
     }
     let done = at(obj! {}).with(key, turn.text.concat());
-    events.push(Part::TransportEnd, &format!("response.{kind}.done"), done);
+    events.push(Part::BlockEnd, &format!("response.{kind}.done"), done);
+    events.push(Part::BlockEnd, "response.content_part.done", at(obj! { "part": part_of(turn) }));
     events.push(
-        Part::TransportEnd,
-        "response.content_part.done",
-        at(obj! { "part": part_of(turn) }),
-    );
-    events.push(
-        Part::TransportEnd,
+        Part::BlockEnd,
         "response.output_item.done",
         item_event(index, message_item(ask, turn)),
     );
