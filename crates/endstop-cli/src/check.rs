@@ -32,18 +32,13 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
-    let response = args.response.judge()?;
-    let ending = response.ending;
+    let (ending, wire) = args.response.judge()?;
     if args.json {
         let name =
             args.response.file.as_ref().map_or_else(|| "-".into(), |file| file.to_string_lossy());
-        writeln!(
-            io::stdout(),
-            "{}",
-            serde_json::to_string(&Line::new(&name, &ending, &response.wire))?
-        )?;
+        writeln!(io::stdout(), "{}", serde_json::to_string(&Line::new(&name, &ending, &wire))?)?;
     } else {
-        print(&ending, &response.wire, Style::of_stdout())?;
+        print(&ending, &wire, Style::of_stdout())?;
     }
     let code = exit::code(&ending);
     let counts = args.fail_on.is_empty() || args.fail_on.contains(&ending.reason);

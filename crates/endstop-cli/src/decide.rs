@@ -10,7 +10,6 @@ use endstop::next_request::{
     NextRequest, SoFar, Wording, continue_answer, lower_effort, messages, repair_tool_call,
     resume_paused, set_cap,
 };
-use endstop::tool_call::allow;
 use endstop_turn::policy::{
     Action, Budget, Decision, DecisionContext, Money, Piece, Policy, Price, ResumeBy, Spent,
     TerminationReport,
@@ -183,16 +182,18 @@ impl Given {
             None => Vec::new(),
         };
         let response = self.response.read(&body)?;
-        let asked =
-            request.is_some().then(|| RequestInfo::from_request(&response.wire.profile, "", &body));
+        let asked = request.is_some().then(|| {
+            RequestInfo::from_request(&response.wire.profile, self.response.path(), &body)
+        });
         let cap = self.response.max_tokens.or_else(|| asked.as_ref().and_then(|asked| asked.cap));
-        let model = response.ending.model.clone().or_else(|| asked.and_then(|asked| asked.model));
+        let model =
+            response.answer.ending.model.clone().or_else(|| asked.and_then(|asked| asked.model));
         let model = model.unwrap_or_default();
         let counted =
             request.as_ref().and_then(|request| messages(&response.wire.profile, request.get()));
         let known = Known {
             cap,
-            price: policy.price_of(&response.ending.provider, &model),
+            price: policy.price_of(&response.answer.ending.provider, &model),
             messages: self.messages.or(counted),
         };
         if policy.agent.turn_max_cost.is_some() && known.price.is_none() {
@@ -204,14 +205,14 @@ impl Given {
             let sent = Sent { request, model: &model, wording: &policy.wording };
             next(&report.decision, &report.context, &response, sent)
         };
-        let report = TerminationReport::new(response.ending.clone(), context, &policy);
+        let report = TerminationReport::new(response.answer.ending.clone(), context, &policy);
         let next = request.and_then(|request| next(&report, request));
         Ok(Considered { report, next })
     }
 
     fn context(&self, response: &Response, known: &Known) -> DecisionContext {
-        let piece = Piece::of(&response.text);
-        let usage = response.ending.usage;
+        let piece = Piece::of(&response.answer.text);
+        let usage = response.answer.ending.usage;
         let output = usage.output.unwrap_or_else(|| piece.tokens());
         let before = self.attempts + self.retries + self.cuts + self.repairs;
         let input = response.wire.profile.input_tokens(&usage);
@@ -241,7 +242,7 @@ impl Given {
                 elapsed_ms: self.elapsed_ms,
                 ..Spent::default()
             },
-            tools: (!response.calls.is_empty()).then(|| allow(&response.ending, &response.calls)),
+            tools: (!response.answer.tool_calls.is_empty()).then(|| response.answer.allow()),
             piece: Some(piece),
             delivered: self.delivered,
             ..DecisionContext::default()
@@ -303,9 +304,9 @@ fn next(
     let profile = &response.wire.profile;
     let Sent { request, model, wording } = sent;
     let so_far = SoFar {
-        text: &response.text,
-        id: Some(response.id.as_str()).filter(|id| !id.is_empty()),
-        token: Some(response.token.as_str()).filter(|token| !token.is_empty()),
+        text: &response.answer.text,
+        id: Some(response.answer.id.as_str()).filter(|id| !id.is_empty()),
+        token: response.answer.resume_token.as_deref(),
         content: response.content.as_deref(),
     };
     let continued = || continue_answer(profile, model, request.get(), &so_far, wording);
@@ -320,7 +321,7 @@ fn next(
             Some(ResumeBy::Poll | _) | None => return None,
         },
         Action::RepairToolCall => {
-            let tool = response.calls.first().map_or("", |call| call.name.as_str());
+            let tool = response.answer.tool_calls.first().map_or("", |call| call.name.as_str());
             repair_tool_call(profile, model, request.get(), &so_far, tool, wording)
         }
         Action::Retry | Action::RaiseBudget => {

@@ -105,7 +105,7 @@ fn recording(interaction: &Value, name: &str, index: usize) -> ReadOne {
     let header = |name: &str| find_header(response, name).unwrap_or_default();
     let encoding = header("content-encoding");
     let (status, odd) = status(response);
-    let body = match body(response).map_err(unread)? {
+    let body = match body_of(response).map_err(unread)? {
         Some(body) => decompress(body, &encoding).map_err(unread)?,
         // A status above 200 may have no body. A 200 must have one.
         None if status > 200 => Vec::new(),
@@ -129,7 +129,7 @@ fn recording(interaction: &Value, name: &str, index: usize) -> ReadOne {
     } else {
         set_url(&mut recording, url);
     }
-    recording.request = body(request).ok().flatten().unwrap_or_default();
+    recording.request = body_of(request).ok().flatten().unwrap_or_default();
     Ok(recording)
 }
 
@@ -146,7 +146,7 @@ fn status(response: &Value) -> (u16, Vec<String>) {
 }
 
 /// Returns the body: text, bytes, JSON that the recorder parsed, or an object around one of these.
-fn body(message: &Value) -> Result<Option<Vec<u8>>, String> {
+fn body_of(message: &Value) -> Result<Option<Vec<u8>>, String> {
     let body = ["body", "parsed_body", "content", "body_base64"].iter().find_map(|key| {
         let value = message.get(key).filter(|value| !value.is_null())?;
         Some((*key, value))
