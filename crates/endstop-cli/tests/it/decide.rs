@@ -316,7 +316,7 @@ fn a_paused_turn_goes_back_as_it_came() {
     let summary = json!({"type": "message", "content": [{"type": "compaction", "content": "So far"}],
         "stop_reason": "compaction"});
     let why = resumed("anthropic", &request, &summary.to_string())["next"]["impossible"].clone();
-    assert!(why.as_str().unwrap().contains("compacted the conversation"), "{why}");
+    assert!(why.as_str().unwrap().contains("summarised the conversation"), "{why}");
 }
 
 #[test]

@@ -372,8 +372,7 @@ impl<'a> Given<'a> {
     /// Reads a bare finish reason as the value of the field whose table contains it.
     fn read_word(&self, choice: u32, word: &str, tongue: &[Wire], reader: &mut Reader) {
         let found = tongue.iter().find_map(|wire| look_up(wire, word));
-        let first =
-            reader.wire().profile.tables().next().map_or("finish_reason", |table| table.field);
+        let first = reader.wire().profile.main_field();
         let (field, spoken) = found.unwrap_or((first, Spoken::Word(Meaning::Unknown)));
         match spoken {
             Spoken::Pending if self.kind == FrameKind::Body => {
