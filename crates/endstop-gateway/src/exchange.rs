@@ -380,7 +380,7 @@ mod tests {
     fn every_policy_stops_at_an_answer() {
         for reason in Reason::ALL {
             let mut ending = Ending::new(reason, Confidence::High, Closed::Proven);
-            ending.shown = Shown { text: true, ..Shown::default() };
+            ending.shown.text = true;
             if is_answer(&ending) {
                 assert_eq!(Rule::permitted(reason), [Action::Stop], "{reason:?}");
                 for preset in Policy::PRESETS {

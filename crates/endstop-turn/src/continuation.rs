@@ -126,7 +126,7 @@ impl TurnStart {
 
 /// An input to the machine.
 ///
-/// The list is closed.
+/// Closed list.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum TurnInput<'a> {
     /// The response to the last request is over.
@@ -182,7 +182,7 @@ pub struct Step {
 
 /// The next thing to do.
 ///
-/// The list is closed: whoever drives a machine must handle each.
+/// Closed list: code that drives a machine must handle every variant.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Todo {
@@ -225,7 +225,7 @@ pub struct PlannedRequest {
 
 /// A kind of request.
 ///
-/// The list is closed: whoever drives a machine must handle each.
+/// Closed list: code that drives a machine must handle every variant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RequestKind {
@@ -262,7 +262,7 @@ enum State {
 
 /// The names of the states.
 ///
-/// The list is closed: it is the diagram at the top of this module.
+/// Closed list: it is the diagram at the top of this module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum StateName {

@@ -556,6 +556,7 @@ impl Rule {
 
 /// The limits and the rule for one ending, with overrides applied.
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct Terms {
     /// The limits.
     pub limits: AgentLimits,

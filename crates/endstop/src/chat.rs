@@ -134,6 +134,7 @@ pub struct Image {
 /// Content or URL of an image.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum ImageSource {
     /// Content, in Base64.
     Base64(String),
@@ -219,6 +220,7 @@ pub struct Tool {
 /// Whether a model may, must or must not call a tool.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum ToolChoice {
     /// It may.
     #[default]

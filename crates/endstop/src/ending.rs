@@ -362,6 +362,7 @@ impl Said {
 /// The JSON form contains only the fields that are set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
+#[non_exhaustive]
 pub struct Shown {
     /// The answer has text.
     #[serde(skip_serializing_if = "is_default")]

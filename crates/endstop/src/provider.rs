@@ -272,7 +272,7 @@ pub struct Taught {
 
 /// Way in which a request carries its key.
 ///
-/// The list is closed: a request must handle each, so a new one breaks its sender on purpose.
+/// Closed list: code that sends requests must handle every variant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Auth {
     /// `Authorization: Bearer …`.
@@ -303,7 +303,7 @@ pub struct SdkUrl {
 
 /// Place of a setting of an SDK.
 ///
-/// The list is closed: who prints settings must handle each.
+/// Closed list: code that prints settings must handle every variant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Setting {
     /// This environment variable.

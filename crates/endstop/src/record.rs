@@ -91,9 +91,10 @@ impl Version {
 }
 
 /// Maximum length of a text in a record, in bytes.
-pub const MOST_TEXT: usize = 256;
+const MOST_TEXT: usize = 256;
 
 /// Name that is almost always one of Endstop's own, and then not copied.
+#[doc(hidden)]
 pub type Name = Cow<'static, str>;
 
 /// Record of one response from an upstream.
@@ -131,15 +132,15 @@ pub struct Record {
     /// Path of the request at the provider.
     pub path: String,
     /// Id of the provider.
-    pub provider: Name,
+    pub provider: Cow<'static, str>,
     /// Model that the response names, or else the model of the request.
     pub model: Option<String>,
     /// Id of the dialect.
-    pub dialect: Name,
+    pub dialect: Cow<'static, str>,
     /// Whether the request asked for a stream.
     pub streamed: bool,
     /// Mode of the gateway: `observe` or `guard`.
-    pub mode: Name,
+    pub mode: Cow<'static, str>,
     /// HTTP status of the upstream; `None` if it never answered.
     pub status: Option<u16>,
     /// HTTP status that the client was sent; `None` if it left before.
@@ -147,24 +148,24 @@ pub struct Record {
     /// The provider's finish reason.
     pub native_finish_reason: Option<String>,
     /// Field that held the provider's finish reason.
-    pub native_field: Option<Name>,
+    pub native_field: Option<Cow<'static, str>>,
     /// Normalized finish reason for analytics: `stop`, `length`, `tool_calls`, …; `None` if the
     /// response has no finish reason.
-    pub finish_reason: Option<Name>,
+    pub finish_reason: Option<Cow<'static, str>>,
     /// Our reason, such as `output_limit`.
-    pub reason: Name,
+    pub reason: Cow<'static, str>,
     /// Confidence in the reason: `high`, `medium` or `low`.
-    pub confidence: Name,
+    pub confidence: Cow<'static, str>,
     /// The way the bytes ended, such as `proven`.
-    pub closed: Name,
+    pub closed: Cow<'static, str>,
     /// Cause for operators; see [`Ending::cause`].
-    pub cause: Name,
+    pub cause: Cow<'static, str>,
     /// Findings about the content: the names of [`Shown::words`].
-    pub shown: Vec<Name>,
+    pub shown: Vec<Cow<'static, str>>,
     /// Decision of a policy, such as `continue`.
-    pub decision: Option<Name>,
+    pub decision: Option<Cow<'static, str>>,
     /// Action of the gateway, such as `passed` or `failed`.
-    pub action: Name,
+    pub action: Cow<'static, str>,
     /// Input tokens.
     pub tokens_in: Option<u64>,
     /// Output tokens.

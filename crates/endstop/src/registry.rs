@@ -339,6 +339,7 @@ pub struct UnknownWord {
 
 /// Capabilities of a wire, and the way to resume its answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[doc(hidden)]
 #[non_exhaustive]
 pub struct Can {
     /// Capabilities.
@@ -475,6 +476,7 @@ impl Registry {
     }
 
     /// Returns the capabilities of a provider's wire for a model.
+    #[doc(hidden)]
     #[must_use]
     pub fn can(&self, clues: &Clues<'_>, model: &str) -> Can {
         let profile = self.choose(clues).profile;

@@ -365,6 +365,7 @@ impl From<&Fault> for ProviderError {
 }
 
 /// Returns the confidence of a verdict on these facts, for a provider that sends end markers.
+#[doc(hidden)]
 #[must_use]
 pub fn confidence(said: Meaning, closed: Closed, shown: &Shown) -> Confidence {
     let word = Said::new("", "");

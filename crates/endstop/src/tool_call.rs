@@ -273,7 +273,7 @@ impl Piece {
 
 /// Permission to run the tool calls of a response.
 ///
-/// The list is closed: calls run or they do not.
+/// Closed list: calls run or they do not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Allow {

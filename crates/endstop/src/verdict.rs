@@ -23,7 +23,7 @@ use crate::fault::{Fault, FaultForm, FaultKind};
 
 /// Meaning of a provider's finish reason.
 ///
-/// The list is closed: who reads a finish reason must handle each.
+/// Closed list: code that reads a finish reason must handle every variant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Meaning {
     /// No finish reason, or one without a meaning (`FINISH_REASON_UNSPECIFIED`).

@@ -34,7 +34,7 @@ pub struct Remedy {
 
 /// Whether the provider's whole response arrived.
 ///
-/// The list is closed: who passes a response on must handle each.
+/// Closed list: code that passes a response on must handle every variant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Delivery {

@@ -17,14 +17,12 @@ pub(crate) const HOLDS: [Holds; 5] =
 
 impl Holds {
     pub(crate) fn shown(self) -> Shown {
-        let none = Shown::default();
-        match self {
-            Self::Text => Shown { text: true, ..none },
-            Self::Nothing => none,
-            Self::Reasoning => Shown { reasoning: true, ..none },
-            Self::Call => Shown { text: true, tool_calls: 1, ..none },
-            Self::CutCall => Shown { text: true, tool_calls: 1, unfinished_tool_calls: 1, ..none },
-        }
+        let mut shown = Shown::default();
+        shown.text = matches!(self, Self::Text | Self::Call | Self::CutCall);
+        shown.reasoning = matches!(self, Self::Reasoning);
+        shown.tool_calls = u32::from(matches!(self, Self::Call | Self::CutCall));
+        shown.unfinished_tool_calls = u32::from(matches!(self, Self::CutCall));
+        shown
     }
 }
 

@@ -40,7 +40,8 @@ fn endings() -> Vec<(String, Ending)> {
         });
         all.push((format!("timed_out: {timer:?}, after the finish reason"), ending));
     }
-    let approval = Shown { approval: true, other_content: true, ..Holds::Text.shown() };
+    let mut approval = Holds::Text.shown();
+    (approval.approval, approval.other_content) = (true, true);
     let waits = ending(Reason::Paused, Confidence::High, approval);
     all.push(("paused for approval".to_owned(), waits));
     all.push((

@@ -710,20 +710,23 @@ fn what_is_wrong_with_a_tool_call_is_typed() {
         });
         found.unwrap()
     };
-    let with = |reason, shown: Shown| ended(ending(reason, Confidence::High, shown));
-    let call = Holds::Call.shown();
+    let with = |reason, change: fn(&mut Shown)| {
+        let mut shown = Holds::Call.shown();
+        change(&mut shown);
+        ended(ending(reason, Confidence::High, shown))
+    };
     let limit = Reason::OutputLimit;
     assert_eq!(issue(&ended(cut_call())), Issue::Unfinished);
-    assert_eq!(issue(&with(limit, Shown { malformed_tool_calls: 1, ..call })), Issue::Malformed);
-    assert_eq!(issue(&with(limit, Shown { nameless_tool_calls: 1, ..call })), Issue::NoName);
+    assert_eq!(issue(&with(limit, |shown| shown.malformed_tool_calls = 1)), Issue::Malformed);
+    assert_eq!(issue(&with(limit, |shown| shown.nameless_tool_calls = 1)), Issue::NoName);
     let tools = Reason::ToolCall;
-    assert_eq!(issue(&with(tools, Shown { unfinished_tool_calls: 1, ..call })), Issue::Unfinished);
-    assert_eq!(issue(&with(tools, Shown { malformed_tool_calls: 1, ..call })), Issue::Malformed);
-    assert_eq!(issue(&with(tools, Shown { nameless_tool_calls: 1, ..call })), Issue::NoName);
+    assert_eq!(issue(&with(tools, |shown| shown.unfinished_tool_calls = 1)), Issue::Unfinished);
+    assert_eq!(issue(&with(tools, |shown| shown.malformed_tool_calls = 1)), Issue::Malformed);
+    assert_eq!(issue(&with(tools, |shown| shown.nameless_tool_calls = 1)), Issue::NoName);
     assert_eq!(issue(&ended(plain(Reason::MalformedToolCall))), Issue::Malformed);
     // The assembled calls give more detail.
     let refused =
-        |refusal| EndedResponse { tools: Some(Allow::Refuse(refusal)), ..with(tools, call) };
+        |refusal| EndedResponse { tools: Some(Allow::Refuse(refusal)), ..with(tools, |_| {}) };
     assert_eq!(issue(&refused(Refusal::Schema)), Issue::Schema);
     assert_eq!(issue(&refused(Refusal::Call(CallState::Malformed))), Issue::Malformed);
     assert_eq!(issue(&refused(Refusal::Call(CallState::Orphaned))), Issue::NoName);
@@ -733,7 +736,7 @@ fn what_is_wrong_with_a_tool_call_is_typed() {
         assert_eq!(serde_json::to_value(issue).unwrap(), issue.name());
     }
     // The event names the repaired problem, whether or not the repair returned a call.
-    let malformed = with(tools, Shown { malformed_tool_calls: 1, ..call });
+    let malformed = with(tools, |shown| shown.malformed_tool_calls = 1);
     let (machine, _) = start().step(TurnInput::Ended(&malformed), 1);
     for reason in [Reason::ToolCall, Reason::Complete] {
         let holds = if reason == Reason::ToolCall { Holds::Call } else { Holds::Text };
