@@ -85,7 +85,7 @@ async fn every_ending_has_the_native_word_beside_ours() {
     ];
     let mut wrong = Vec::new();
     for (wire, scenario, want) in table {
-        // Finding G10: what a client asks again after a failure is one turn, streamed or not. What
+        // What a client asks again after a failure is one turn, streamed or not. What
         // observe passes on is no failure.
         let mut attempts = [1, 2, 3, 1].into_iter();
         for mode in [Mode::Guard, Mode::Observe] {

@@ -41,7 +41,7 @@ pub static OPENAI_COMPATIBLE: Provider = Provider {
         },
     ],
     offered_elsewhere: true,
-    source: "wire notes on compatible hosts, per row",
+    source: "observed at the compatible hosts that each row names",
 };
 
 static WORDS: &[Words] = &[SHARED];
