@@ -2,8 +2,8 @@
 
 use serde_json::Value;
 
-use crate::ask::{Ask, Tool};
 use crate::json::Json;
+use crate::sim_request::{SimRequest, Tool};
 
 /// Complete answer of the simulated model, about 200 tokens. A token is a word with the space
 /// before it.
@@ -111,7 +111,7 @@ pub(crate) fn tokens(text: &str) -> Vec<String> {
 }
 
 /// Returns a complete response to this request, within its limits.
-pub(crate) fn natural(ask: &Ask) -> Answer {
+pub(crate) fn natural(ask: &SimRequest) -> Answer {
     let turn = limited(ask, Choice { text: rest_of_answer(&ask.said), ..Choice::default() });
     let mut answer = Answer {
         choices: vec![turn; usize::try_from(ask.choices.clamp(1, 16)).unwrap_or(1)],
@@ -125,7 +125,7 @@ pub(crate) fn natural(ask: &Ask) -> Answer {
 }
 
 /// Returns a short response, as after a tool result.
-pub(crate) fn short(ask: &Ask) -> Answer {
+pub(crate) fn short(ask: &SimRequest) -> Answer {
     let mut answer = natural(ask);
     let text = tokens("Done: the tool has run, and its result was read.");
     answer.choices = vec![limited(ask, Choice { text, ..Choice::default() })];
@@ -149,7 +149,7 @@ fn rest_of_answer(said: &str) -> Vec<String> {
 }
 
 /// Ends the turn at a stop sequence or at the token limit, whichever comes first.
-pub(crate) fn limited(ask: &Ask, mut turn: Choice) -> Choice {
+pub(crate) fn limited(ask: &SimRequest, mut turn: Choice) -> Choice {
     if let Some((text, sequence)) = stopped(&turn.text, &ask.stop) {
         turn.text = text;
         turn.end = End::StopSequence(sequence);
@@ -175,7 +175,7 @@ fn stopped(text: &[String], stop: &[String]) -> Option<(Vec<String>, String)> {
 
 impl Answer {
     /// Sets the usage to the tokens that the response holds.
-    pub(crate) fn count(&mut self, ask: &Ask) {
+    pub(crate) fn count(&mut self, ask: &SimRequest) {
         let pieces = |turn: &Choice| turn.calls.iter().map(|call| call.pieces.len()).sum::<usize>();
         let visible = |turn: &Choice| (turn.text.len() + pieces(turn)) as u64;
         let reasoning = self.choices.iter().map(|turn| turn.reasoning.len() as u64).sum();

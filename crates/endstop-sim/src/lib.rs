@@ -26,7 +26,6 @@
 //! HTTP/2 by hyper.
 
 mod answer;
-mod ask;
 mod choose;
 mod http1;
 mod http2;
@@ -37,6 +36,7 @@ pub mod scenario;
 mod scene;
 mod script;
 mod server;
+mod sim_request;
 pub mod wire;
 
 use std::io;

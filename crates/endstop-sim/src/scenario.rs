@@ -1533,32 +1533,3 @@ pub fn parse(text: &str) -> Option<(&'static Scenario, Option<&str>)> {
     let scenario = by_name(name)?;
     (value.is_none() || scenario.value.is_some()).then_some((scenario, value))
 }
-
-/// Returns the five scenario names most similar to this one, the most similar first.
-#[must_use]
-pub fn near(name: &str) -> Vec<&'static str> {
-    let name = name.split('=').next().unwrap_or_default();
-    let mut all: Vec<(usize, &'static str)> =
-        ALL.iter().map(|scenario| (distance(name, scenario.name), scenario.name)).collect();
-    all.sort_unstable();
-    all.into_iter().take(5).map(|(_, name)| name).collect()
-}
-
-/// Returns the edit distance, at most 2 if one name contains the other.
-fn distance(one: &str, other: &str) -> usize {
-    let mut row: Vec<usize> = (0..=other.chars().count()).collect();
-    for (at, character) in one.chars().enumerate() {
-        let mut corner = at;
-        let mut left = at + 1;
-        let mut next = vec![left];
-        for (other, above) in other.chars().zip(row.iter().skip(1)) {
-            let cost = usize::from(character != other);
-            left = (corner + cost).min(above + 1).min(left + 1);
-            corner = *above;
-            next.push(left);
-        }
-        row = next;
-    }
-    let edits = row.last().copied().unwrap_or(usize::MAX);
-    if other.contains(one) || one.contains(other) { edits.min(2) } else { edits }
-}

@@ -6,16 +6,16 @@ use std::time::Duration;
 use endstop::dialect::GatewayError;
 
 use crate::answer::{self, Answer, End};
-use crate::ask::Ask;
 use crate::json::{Json, obj};
 use crate::script::{Script, ScriptEnd, Step};
+use crate::sim_request::SimRequest;
 use crate::wire::{Fault, Framing, Part, SimWire, WireEvent};
 
 /// Request on a wire, and the value of its scenario.
 #[derive(Clone, Debug)]
 pub(crate) struct Scene<'a> {
     pub(crate) wire: &'static SimWire,
-    pub(crate) ask: Ask,
+    pub(crate) ask: SimRequest,
     pub(crate) value: Option<&'a str>,
 }
 

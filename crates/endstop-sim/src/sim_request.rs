@@ -4,7 +4,7 @@ use serde_json::Value;
 
 /// Parsed request.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Ask {
+pub(crate) struct SimRequest {
     /// Number of the request; ids are made from it.
     pub(crate) number: u64,
     /// Model, as the request names it.
@@ -46,7 +46,7 @@ pub(crate) struct Tool {
     pub(crate) schema: Value,
 }
 
-impl Ask {
+impl SimRequest {
     /// Returns the tool to call: the first wanted one, else the first of the request, or a default
     /// one.
     pub(crate) fn tool(&self) -> Tool {

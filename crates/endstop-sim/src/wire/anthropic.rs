@@ -3,10 +3,10 @@
 
 use serde_json::Value;
 
-use super::{Fault, Framing, Part, SimWire, Taken, WireEvent, Words, ends};
+use super::{Fault, Framing, Part, PathInfo, SimWire, WireEvent, Words, ends};
 use crate::answer::{self, Answer, Choice, End, Usage};
-use crate::ask::{self, Ask};
 use crate::json::{Json, list, obj};
+use crate::sim_request::{self, SimRequest};
 
 pub(super) static WIRE: SimWire = SimWire {
     id: "anthropic",
@@ -50,7 +50,7 @@ pub(super) const WORDS: Words = Words {
 };
 
 /// Accepts `/messages`; on Vertex `…/models/{model}:rawPredict` or `:streamRawPredict`.
-fn takes(path: &str) -> Option<Taken> {
+fn takes(path: &str) -> Option<PathInfo> {
     let Some((before, method)) = path.rsplit_once(':') else { return ends(path, "/messages") };
     let (_, model) = before.rsplit_once("/models/")?;
     let streamed = match method {
@@ -58,22 +58,26 @@ fn takes(path: &str) -> Option<Taken> {
         "streamRawPredict" => true,
         _ => return None,
     };
-    Some(Taken { model: Some(crate::request::decoded(model)), streamed: Some(streamed) })
+    Some(PathInfo { model: Some(crate::request::decoded(model)), streamed: Some(streamed) })
 }
 
-pub(super) fn read(body: &Value, ask: &mut Ask) {
-    ask.cap = ask::number(body, &["/max_tokens"]);
-    ask.stop = ask::strings(body, "/stop_sequences");
-    let tool = |tool: &Value| ask::tool(ask::text(tool, "/name"), tool.get("input_schema"));
-    ask.tools = ask::items(body, "/tools").iter().filter_map(tool).collect();
-    let messages = ask::items(body, "/messages");
-    let is_result = |block: &Value| ask::text(block, "/type") == "tool_result";
-    ask.after_tool =
-        messages.last().is_some_and(|last| ask::items(last, "/content").iter().any(is_result));
+pub(super) fn read(body: &Value, ask: &mut SimRequest) {
+    ask.cap = sim_request::number(body, &["/max_tokens"]);
+    ask.stop = sim_request::strings(body, "/stop_sequences");
+    let tool = |tool: &Value| {
+        sim_request::tool(sim_request::text(tool, "/name"), tool.get("input_schema"))
+    };
+    ask.tools = sim_request::items(body, "/tools").iter().filter_map(tool).collect();
+    let messages = sim_request::items(body, "/messages");
+    let is_result = |block: &Value| sim_request::text(block, "/type") == "tool_result";
+    ask.after_tool = messages
+        .last()
+        .is_some_and(|last| sim_request::items(last, "/content").iter().any(is_result));
     let assistant =
-        messages.iter().rev().find(|message| ask::text(message, "/role") == "assistant");
-    ask.said = assistant.map(|message| ask::content(message.get("content"))).unwrap_or_default();
-    ask.input = messages.iter().map(ask::words).sum();
+        messages.iter().rev().find(|message| sim_request::text(message, "/role") == "assistant");
+    ask.said =
+        assistant.map(|message| sim_request::content(message.get("content"))).unwrap_or_default();
+    ask.input = messages.iter().map(sim_request::words).sum();
 }
 
 /// Returns an event with its type both as name and in the data.
@@ -87,7 +91,7 @@ fn event(part: Part, type_: &str, rest: Json) -> WireEvent {
     WireEvent::named(part, type_, data)
 }
 
-pub(super) fn stream(ask: &Ask, answer: &Answer) -> Vec<WireEvent> {
+pub(super) fn stream(ask: &SimRequest, answer: &Answer) -> Vec<WireEvent> {
     let turn = answer.turn();
     let mut message = obj! {
         "model": &ask.model, "id": ask.id("msg_"), "type": "message", "role": "assistant",
@@ -131,7 +135,7 @@ fn details(end: &End) -> Option<Json> {
     })
 }
 
-fn blocks(ask: &Ask, turn: &Choice) -> Vec<WireEvent> {
+fn blocks(ask: &SimRequest, turn: &Choice) -> Vec<WireEvent> {
     let mut events = Vec::new();
     let mut index = 0_usize;
     if !turn.reasoning.is_empty() {
@@ -198,11 +202,11 @@ fn stop(part: Part, index: usize) -> WireEvent {
     event(part, "content_block_stop", obj! { "index": index })
 }
 
-fn tool_id(ask: &Ask, at: usize) -> String {
+fn tool_id(ask: &SimRequest, at: usize) -> String {
     format!("{}_{at}", ask.id("toolu_"))
 }
 
-pub(super) fn body(ask: &Ask, answer: &Answer) -> Json {
+pub(super) fn body(ask: &SimRequest, answer: &Answer) -> Json {
     let turn = answer.turn();
     let mut content = Vec::new();
     if !turn.reasoning.is_empty() {

@@ -2,10 +2,10 @@
 
 use serde_json::Value;
 
-use super::{Fault, Framing, Part, SimWire, Taken, WireEvent, Words};
+use super::{Fault, Framing, Part, PathInfo, SimWire, WireEvent, Words};
 use crate::answer::{self, Answer, Usage};
-use crate::ask::{self, Ask};
 use crate::json::{Json, obj};
+use crate::sim_request::{self, SimRequest};
 
 pub(super) static WIRE: SimWire = SimWire {
     id: "bedrock-converse",
@@ -40,9 +40,9 @@ pub(super) static WIRE: SimWire = SimWire {
 };
 
 /// Accepts `/model/{model}{plain}` or `/model/{model}{streamed}`.
-pub(super) fn model_path(path: &str, plain: &str, streamed: &str) -> Option<Taken> {
+pub(super) fn model_path(path: &str, plain: &str, streamed: &str) -> Option<PathInfo> {
     let rest = path.strip_prefix("/model/")?;
-    let taken = |model: &str, streamed| Taken {
+    let taken = |model: &str, streamed| PathInfo {
         model: Some(crate::request::decoded(model)),
         streamed: Some(streamed),
     };
@@ -51,21 +51,26 @@ pub(super) fn model_path(path: &str, plain: &str, streamed: &str) -> Option<Take
         .or_else(|| rest.strip_suffix(plain).map(|model| taken(model, false)))
 }
 
-fn read(body: &Value, ask: &mut Ask) {
-    ask.cap = ask::number(body, &["/inferenceConfig/maxTokens"]);
-    ask.stop = ask::strings(body, "/inferenceConfig/stopSequences");
+fn read(body: &Value, ask: &mut SimRequest) {
+    ask.cap = sim_request::number(body, &["/inferenceConfig/maxTokens"]);
+    ask.stop = sim_request::strings(body, "/inferenceConfig/stopSequences");
     let tool = |tool: &Value| {
-        ask::tool(ask::text(tool, "/toolSpec/name"), tool.pointer("/toolSpec/inputSchema/json"))
+        sim_request::tool(
+            sim_request::text(tool, "/toolSpec/name"),
+            tool.pointer("/toolSpec/inputSchema/json"),
+        )
     };
-    ask.tools = ask::items(body, "/toolConfig/tools").iter().filter_map(tool).collect();
-    let messages = ask::items(body, "/messages");
+    ask.tools = sim_request::items(body, "/toolConfig/tools").iter().filter_map(tool).collect();
+    let messages = sim_request::items(body, "/messages");
     let is_result = |block: &Value| block.get("toolResult").is_some();
-    ask.after_tool =
-        messages.last().is_some_and(|last| ask::items(last, "/content").iter().any(is_result));
+    ask.after_tool = messages
+        .last()
+        .is_some_and(|last| sim_request::items(last, "/content").iter().any(is_result));
     let assistant =
-        messages.iter().rev().find(|message| ask::text(message, "/role") == "assistant");
-    ask.said = assistant.map(|message| ask::content(message.get("content"))).unwrap_or_default();
-    ask.input = messages.iter().map(ask::words).sum();
+        messages.iter().rev().find(|message| sim_request::text(message, "/role") == "assistant");
+    ask.said =
+        assistant.map(|message| sim_request::content(message.get("content"))).unwrap_or_default();
+    ask.input = messages.iter().map(sim_request::words).sum();
 }
 
 fn block(part: Part, name: &str, index: usize, key: &str, value: Json) -> WireEvent {
@@ -79,7 +84,7 @@ fn stop(part: Part, index: usize) -> WireEvent {
     WireEvent::named(part, "contentBlockStop", data)
 }
 
-fn stream(ask: &Ask, answer: &Answer) -> Vec<WireEvent> {
+fn stream(ask: &SimRequest, answer: &Answer) -> Vec<WireEvent> {
     let turn = answer.turn();
     let start = obj! { "p": "abcdef", "role": "assistant" };
     let mut events = vec![WireEvent::named(Part::Start, "messageStart", start)];
@@ -122,7 +127,7 @@ fn stream(ask: &Ask, answer: &Answer) -> Vec<WireEvent> {
     events
 }
 
-fn tool_id(ask: &Ask, at: usize) -> String {
+fn tool_id(ask: &SimRequest, at: usize) -> String {
     format!("{}_{at}", ask.id("tooluse_"))
 }
 
@@ -133,7 +138,7 @@ fn usage_of(usage: Usage) -> Json {
     }
 }
 
-fn body(ask: &Ask, answer: &Answer) -> Json {
+fn body(ask: &SimRequest, answer: &Answer) -> Json {
     let turn = answer.turn();
     let mut content = Vec::new();
     if !turn.reasoning.is_empty() {

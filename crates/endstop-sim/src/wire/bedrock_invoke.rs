@@ -1,9 +1,9 @@
 //! Bedrock `InvokeModel` for Anthropic models: Anthropic's JSON, each event wrapped in a chunk.
 
-use super::{Framing, Part, SimWire, Taken, WireEvent, anthropic, bedrock_converse};
+use super::{Framing, Part, PathInfo, SimWire, WireEvent, anthropic, bedrock_converse};
 use crate::answer::Answer;
-use crate::ask::Ask;
 use crate::json::obj;
+use crate::sim_request::SimRequest;
 
 pub(super) static WIRE: SimWire = SimWire {
     id: "bedrock-invoke",
@@ -34,11 +34,11 @@ pub(super) static WIRE: SimWire = SimWire {
     models: bedrock_converse::models,
 };
 
-fn takes(path: &str) -> Option<Taken> {
+fn takes(path: &str) -> Option<PathInfo> {
     bedrock_converse::model_path(path, "/invoke", "/invoke-with-response-stream")
 }
 
-fn stream(ask: &Ask, answer: &Answer) -> Vec<WireEvent> {
+fn stream(ask: &SimRequest, answer: &Answer) -> Vec<WireEvent> {
     let mut events = anthropic::stream(ask, answer);
     // Only Anthropic's own API sends pings.
     events.retain(|event| event.name != "ping");

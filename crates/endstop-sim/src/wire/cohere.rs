@@ -4,8 +4,8 @@ use serde_json::Value;
 
 use super::{Fault, Framing, Part, SimWire, WireEvent, Words, ends, openai_chat};
 use crate::answer::{Answer, Usage};
-use crate::ask::{self, Ask};
 use crate::json::{Json, list, obj};
+use crate::sim_request::{self, SimRequest};
 
 pub(super) static WIRE: SimWire = SimWire {
     id: "cohere",
@@ -45,10 +45,10 @@ pub(super) static WIRE: SimWire = SimWire {
     models,
 };
 
-fn read(body: &Value, ask: &mut Ask) {
+fn read(body: &Value, ask: &mut SimRequest) {
     openai_chat::read(body, ask);
-    ask.cap = ask::number(body, &["/max_tokens"]);
-    ask.stop = ask::strings(body, "/stop_sequences");
+    ask.cap = sim_request::number(body, &["/max_tokens"]);
+    ask.stop = sim_request::strings(body, "/stop_sequences");
     ask.choices = 1;
 }
 
@@ -63,7 +63,7 @@ fn event(part: Part, type_: &str, index: Option<usize>, message: Option<Json>) -
     WireEvent::named(part, type_, data)
 }
 
-fn stream(ask: &Ask, answer: &Answer) -> Vec<WireEvent> {
+fn stream(ask: &SimRequest, answer: &Answer) -> Vec<WireEvent> {
     let turn = answer.turn();
     let message = obj! {
         "role": "assistant", "content": list![], "tool_plan": "", "tool_calls": list![],
@@ -133,7 +133,7 @@ fn stream(ask: &Ask, answer: &Answer) -> Vec<WireEvent> {
     events
 }
 
-fn call_id(ask: &Ask, at: usize, name: &str) -> String {
+fn call_id(ask: &SimRequest, at: usize, name: &str) -> String {
     format!("{name}_{}", ask.id(&format!("{at}")))
 }
 
@@ -144,7 +144,7 @@ fn usage_of(usage: Usage) -> Json {
     obj! { "billed_units": counts(input, output), "tokens": counts(input, output) }
 }
 
-fn body(ask: &Ask, answer: &Answer) -> Json {
+fn body(ask: &SimRequest, answer: &Answer) -> Json {
     let turn = answer.turn();
     let mut content = Vec::new();
     if !turn.reasoning.is_empty() {

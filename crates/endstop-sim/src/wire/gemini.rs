@@ -3,10 +3,10 @@
 
 use serde_json::Value;
 
-use super::{Fault, Framing, Part, SimWire, Taken, WireEvent, Words};
+use super::{Fault, Framing, Part, PathInfo, SimWire, WireEvent, Words};
 use crate::answer::{self, Answer, Choice, Usage};
-use crate::ask::{self, Ask};
 use crate::json::{Json, list, obj};
+use crate::sim_request::{self, SimRequest};
 
 pub(super) static WIRE: SimWire = SimWire {
     id: "gemini",
@@ -48,7 +48,7 @@ pub(super) static WIRE: SimWire = SimWire {
 };
 
 /// Accepts `/{version}/…models/{model}:{method}`.
-fn takes(path: &str) -> Option<Taken> {
+fn takes(path: &str) -> Option<PathInfo> {
     let (before, method) = path.rsplit_once(':')?;
     let (_, model) = before.split_once("/models/")?;
     let streamed = match method {
@@ -56,38 +56,41 @@ fn takes(path: &str) -> Option<Taken> {
         "streamGenerateContent" => true,
         _ => return None,
     };
-    Some(Taken { model: Some(crate::request::decoded(model)), streamed: Some(streamed) })
+    Some(PathInfo { model: Some(crate::request::decoded(model)), streamed: Some(streamed) })
 }
 
-fn read(body: &Value, ask: &mut Ask) {
+fn read(body: &Value, ask: &mut SimRequest) {
     let config = body.get("generationConfig").or_else(|| body.get("generation_config"));
     let config = config.unwrap_or(&Value::Null);
-    ask.cap = ask::number(config, &["/maxOutputTokens", "/max_output_tokens"]);
-    ask.stop = ask::strings(config, "/stopSequences");
-    ask.choices = ask::number(config, &["/candidateCount"]).unwrap_or(1);
+    ask.cap = sim_request::number(config, &["/maxOutputTokens", "/max_output_tokens"]);
+    ask.stop = sim_request::strings(config, "/stopSequences");
+    ask.choices = sim_request::number(config, &["/candidateCount"]).unwrap_or(1);
     let declared = |tool: &Value| {
-        let mut all = ask::items(tool, "/functionDeclarations").to_vec();
-        all.extend_from_slice(ask::items(tool, "/function_declarations"));
+        let mut all = sim_request::items(tool, "/functionDeclarations").to_vec();
+        all.extend_from_slice(sim_request::items(tool, "/function_declarations"));
         all
     };
     let tool = |tool: Value| {
         let keys = ["parameters", "parametersJsonSchema", "parameters_json_schema"];
         let schema = keys.iter().find_map(|key| tool.get(key));
-        ask::tool(ask::text(&tool, "/name"), schema)
+        sim_request::tool(sim_request::text(&tool, "/name"), schema)
     };
-    ask.tools = ask::items(body, "/tools").iter().flat_map(declared).filter_map(tool).collect();
-    let contents = ask::items(body, "/contents");
+    ask.tools =
+        sim_request::items(body, "/tools").iter().flat_map(declared).filter_map(tool).collect();
+    let contents = sim_request::items(body, "/contents");
     let is_result = |part: &Value| {
         part.get("functionResponse").or_else(|| part.get("function_response")).is_some()
     };
-    ask.after_tool =
-        contents.last().is_some_and(|last| ask::items(last, "/parts").iter().any(is_result));
-    let model = contents.iter().rev().find(|content| ask::text(content, "/role") == "model");
-    ask.said = model.map(|content| ask::content(content.get("parts"))).unwrap_or_default();
-    ask.input = contents.iter().map(ask::words).sum();
+    ask.after_tool = contents
+        .last()
+        .is_some_and(|last| sim_request::items(last, "/parts").iter().any(is_result));
+    let model =
+        contents.iter().rev().find(|content| sim_request::text(content, "/role") == "model");
+    ask.said = model.map(|content| sim_request::content(content.get("parts"))).unwrap_or_default();
+    ask.input = contents.iter().map(sim_request::words).sum();
 }
 
-fn stream(ask: &Ask, answer: &Answer) -> Vec<WireEvent> {
+fn stream(ask: &SimRequest, answer: &Answer) -> Vec<WireEvent> {
     let choices = answer.choices.iter().enumerate();
     let all = choices.map(|(index, turn)| deltas(ask, answer, index, turn)).collect();
     let mut events = super::openai_chat::in_turn(all);
@@ -97,7 +100,7 @@ fn stream(ask: &Ask, answer: &Answer) -> Vec<WireEvent> {
     events
 }
 
-fn deltas(ask: &Ask, answer: &Answer, index: usize, turn: &Choice) -> Vec<WireEvent> {
+fn deltas(ask: &SimRequest, answer: &Answer, index: usize, turn: &Choice) -> Vec<WireEvent> {
     let mut events = Vec::new();
     let early = answer.word_everywhere.then_some("STOP").map_or(Json::Null, Json::from);
     let mut so_far = 0_u64;
@@ -142,7 +145,7 @@ fn candidate(index: usize, parts: Option<Json>, word: Json) -> Json {
     candidate.with("index", index)
 }
 
-pub(crate) fn response(ask: &Ask, candidates: Vec<Json>, usage: Option<Usage>) -> Json {
+pub(crate) fn response(ask: &SimRequest, candidates: Vec<Json>, usage: Option<Usage>) -> Json {
     let mut response = obj! {};
     if !candidates.is_empty() {
         response.set("candidates", candidates);
@@ -167,7 +170,7 @@ fn usage_of(usage: Usage) -> Json {
     data
 }
 
-fn body(ask: &Ask, answer: &Answer) -> Json {
+fn body(ask: &SimRequest, answer: &Answer) -> Json {
     let one = |(index, turn): (usize, &Choice)| {
         let mut parts = Vec::new();
         if !turn.reasoning.is_empty() {
@@ -185,7 +188,7 @@ fn body(ask: &Ask, answer: &Answer) -> Json {
 }
 
 /// Returns the response to a blocked prompt, without candidates.
-pub(crate) fn blocked(ask: &Ask) -> Json {
+pub(crate) fn blocked(ask: &SimRequest) -> Json {
     let usage = Usage { input: ask.input.max(1), output: 0, reasoning: 0 };
     let mut response = obj! { "promptFeedback": obj! { "blockReason": "PROHIBITED_CONTENT" } };
     response.set("usageMetadata", usage_of(usage));
@@ -194,7 +197,7 @@ pub(crate) fn blocked(ask: &Ask) -> Json {
 
 /// Returns a response whose candidate has a finish reason and no content, as for calls that could
 /// not be parsed.
-pub(crate) fn bare_word(ask: &Ask, word: &str, usage: Option<Usage>) -> Json {
+pub(crate) fn bare_word(ask: &SimRequest, word: &str, usage: Option<Usage>) -> Json {
     let candidate = candidate(0, None, Json::from(word))
         .with("finishMessage", "Malformed function call: call:write_file{");
     response(ask, vec![candidate], usage)

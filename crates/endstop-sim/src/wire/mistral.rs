@@ -2,8 +2,8 @@
 
 use super::{Fault, Framing, Part, SimWire, WireEvent, Words, ends, openai_chat};
 use crate::answer::{Answer, Call, Choice, Usage};
-use crate::ask::Ask;
 use crate::json::{Json, list, obj};
+use crate::sim_request::SimRequest;
 
 pub(super) static WIRE: SimWire = SimWire {
     id: "mistral",
@@ -43,7 +43,7 @@ pub(super) static WIRE: SimWire = SimWire {
     models,
 };
 
-fn stream(ask: &Ask, answer: &Answer) -> Vec<WireEvent> {
+fn stream(ask: &SimRequest, answer: &Answer) -> Vec<WireEvent> {
     let mut events: Vec<WireEvent> = Vec::new();
     let choices = answer.choices.iter().enumerate();
     let all: Vec<Vec<WireEvent>> =
@@ -62,7 +62,7 @@ fn stream(ask: &Ask, answer: &Answer) -> Vec<WireEvent> {
     events
 }
 
-fn deltas(ask: &Ask, answer: &Answer, index: usize, turn: &Choice) -> Vec<WireEvent> {
+fn deltas(ask: &SimRequest, answer: &Answer, index: usize, turn: &Choice) -> Vec<WireEvent> {
     let mut events = Vec::new();
     for token in &turn.text {
         let delta = obj! { "content": token };
@@ -86,7 +86,7 @@ fn deltas(ask: &Ask, answer: &Answer, index: usize, turn: &Choice) -> Vec<WireEv
 }
 
 /// Returns a call in pieces, for scenarios that end between them.
-fn split_call(ask: &Ask, index: usize, at: usize, call: &Call) -> Vec<WireEvent> {
+fn split_call(ask: &SimRequest, index: usize, at: usize, call: &Call) -> Vec<WireEvent> {
     let mut name = Some(call.name.as_str());
     let mut piece = |part, piece: &str| {
         let delta = obj! { "tool_calls": list![call_of(ask, at, name.take(), piece)] };
@@ -97,14 +97,14 @@ fn split_call(ask: &Ask, index: usize, at: usize, call: &Call) -> Vec<WireEvent>
     events
 }
 
-fn call_of(ask: &Ask, at: usize, name: Option<&str>, arguments: &str) -> Json {
+fn call_of(ask: &SimRequest, at: usize, name: Option<&str>, arguments: &str) -> Json {
     let function = obj! { "name": name.unwrap_or_default(), "arguments": arguments };
     // Mistral's call ids have nine characters.
     let id = format!("s{:06}{at:02}", ask.number % 1_000_000);
     obj! { "id": id, "function": function, "index": at }
 }
 
-fn chunk(ask: &Ask, index: usize, delta: Json, word: Json) -> Json {
+fn chunk(ask: &SimRequest, index: usize, delta: Json, word: Json) -> Json {
     obj! {
         "id": ask.id(""), "object": "chat.completion.chunk", "created": openai_chat::CREATED,
         "model": &ask.model,
@@ -112,7 +112,7 @@ fn chunk(ask: &Ask, index: usize, delta: Json, word: Json) -> Json {
     }
 }
 
-fn body(ask: &Ask, answer: &Answer) -> Json {
+fn body(ask: &SimRequest, answer: &Answer) -> Json {
     let choice = |(index, turn): (usize, &Choice)| {
         let calls = turn.calls.iter().enumerate();
         let calls: Vec<Json> =

@@ -4,8 +4,8 @@ use serde_json::Value;
 
 use super::{Fault, Framing, Part, SimWire, WireEvent, Words, ends, openai_chat};
 use crate::answer::{self, Answer, Choice};
-use crate::ask::{self, Ask};
 use crate::json::{Json, obj};
+use crate::sim_request::{self, SimRequest};
 
 pub(super) static WIRE: SimWire = SimWire {
     id: "ollama",
@@ -48,20 +48,20 @@ pub(super) const GENERATE: SimWire = SimWire {
     models,
 };
 
-fn read(body: &Value, ask: &mut Ask) {
+fn read(body: &Value, ask: &mut SimRequest) {
     openai_chat::read(body, ask);
-    ask.cap = ask::number(body, &["/options/num_predict"]);
-    ask.stop = ask::strings(body, "/options/stop");
+    ask.cap = sim_request::number(body, &["/options/num_predict"]);
+    ask.stop = sim_request::strings(body, "/options/stop");
     ask.choices = 1;
     // Ollama streams by default.
     ask.streamed = body.get("stream").and_then(Value::as_bool).unwrap_or(true);
     if let Some(prompt) = body.get("prompt") {
         ask.generates = true;
-        ask.input = ask::words(prompt);
+        ask.input = sim_request::words(prompt);
     }
 }
 
-fn stream(ask: &Ask, answer: &Answer) -> Vec<WireEvent> {
+fn stream(ask: &SimRequest, answer: &Answer) -> Vec<WireEvent> {
     let turn = answer.turn();
     let mut events = Vec::new();
     for token in &turn.reasoning {
@@ -82,7 +82,7 @@ fn stream(ask: &Ask, answer: &Answer) -> Vec<WireEvent> {
     events
 }
 
-fn head(ask: &Ask) -> Json {
+fn head(ask: &SimRequest) -> Json {
     obj! { "model": &ask.model, "created_at": "2026-09-22T03:33:20.123456789Z" }
 }
 
@@ -90,7 +90,7 @@ fn message(text: &str) -> Json {
     obj! { "role": "assistant", "content": text }
 }
 
-fn line(ask: &Ask, turn: &Choice) -> Json {
+fn line(ask: &SimRequest, turn: &Choice) -> Json {
     let text = turn.text.concat();
     if ask.generates {
         let line = head(ask).with("response", text);
@@ -133,7 +133,7 @@ fn ending(line: Json, turn: &Choice, answer: &Answer) -> Json {
     line
 }
 
-fn body(ask: &Ask, answer: &Answer) -> Json {
+fn body(ask: &SimRequest, answer: &Answer) -> Json {
     let turn = answer.turn();
     ending(line(ask, &turn), &turn, answer)
 }

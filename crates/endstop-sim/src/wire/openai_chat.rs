@@ -4,8 +4,8 @@ use serde_json::Value;
 
 use super::{Fault, Framing, Part, SimWire, WireEvent, Words, ends};
 use crate::answer::{Answer, Call, Choice, End, Usage};
-use crate::ask::{self, Ask};
 use crate::json::{Json, list, obj};
+use crate::sim_request::{self, SimRequest};
 
 pub(super) static WIRE: SimWire = SimWire {
     id: "openai-chat",
@@ -42,26 +42,30 @@ pub(super) static WIRE: SimWire = SimWire {
 /// Creation time of models and responses: constant, so that responses are reproducible.
 pub(super) const CREATED: u64 = 1_790_000_000;
 
-pub(super) fn read(body: &Value, ask: &mut Ask) {
-    ask.cap = ask::number(body, &["/max_completion_tokens", "/max_tokens"]);
-    ask.stop = ask::strings(body, "/stop");
-    ask.choices = ask::number(body, &["/n"]).unwrap_or(1);
+pub(super) fn read(body: &Value, ask: &mut SimRequest) {
+    ask.cap = sim_request::number(body, &["/max_completion_tokens", "/max_tokens"]);
+    ask.stop = sim_request::strings(body, "/stop");
+    ask.choices = sim_request::number(body, &["/n"]).unwrap_or(1);
     ask.include_usage =
         body.pointer("/stream_options/include_usage").and_then(Value::as_bool).unwrap_or(false);
     let tool = |tool: &Value| {
-        ask::tool(ask::text(tool, "/function/name"), tool.pointer("/function/parameters"))
+        sim_request::tool(
+            sim_request::text(tool, "/function/name"),
+            tool.pointer("/function/parameters"),
+        )
     };
-    ask.tools = ask::items(body, "/tools").iter().filter_map(tool).collect();
-    let messages = ask::items(body, "/messages");
-    let role = |message: &Value| ask::text(message, "/role").to_owned();
+    ask.tools = sim_request::items(body, "/tools").iter().filter_map(tool).collect();
+    let messages = sim_request::items(body, "/messages");
+    let role = |message: &Value| sim_request::text(message, "/role").to_owned();
     ask.after_tool =
         messages.last().is_some_and(|last| ["tool", "function"].contains(&role(last).as_str()));
     let assistant = messages.iter().rev().find(|message| role(message) == "assistant");
-    ask.said = assistant.map(|message| ask::content(message.get("content"))).unwrap_or_default();
-    ask.input = messages.iter().map(ask::words).sum();
+    ask.said =
+        assistant.map(|message| sim_request::content(message.get("content"))).unwrap_or_default();
+    ask.input = messages.iter().map(sim_request::words).sum();
 }
 
-fn stream(ask: &Ask, answer: &Answer) -> Vec<WireEvent> {
+fn stream(ask: &SimRequest, answer: &Answer) -> Vec<WireEvent> {
     let mut events = Vec::new();
     for (index, _) in answer.choices.iter().enumerate() {
         let delta = obj! { "role": "assistant", "content": "", "refusal": Json::Null };
@@ -84,7 +88,7 @@ fn stream(ask: &Ask, answer: &Answer) -> Vec<WireEvent> {
 }
 
 /// Returns the events of one choice after its start.
-fn deltas(ask: &Ask, answer: &Answer, index: usize, turn: &Choice) -> Vec<WireEvent> {
+fn deltas(ask: &SimRequest, answer: &Answer, index: usize, turn: &Choice) -> Vec<WireEvent> {
     let mut events = Vec::new();
     let early = if answer.word_everywhere { WIRE.words.of(&End::Stop) } else { Json::Null };
     let mut texts = turn.text.iter();
@@ -116,14 +120,14 @@ fn text_delta(turn: &Choice, token: &str) -> Json {
     }
 }
 
-fn call_start(ask: &Ask, at: usize, call: &Call) -> Json {
+fn call_start(ask: &SimRequest, at: usize, call: &Call) -> Json {
     obj! {
         "index": at, "id": call_id(ask, at), "type": "function",
         "function": obj! { "name": &call.name, "arguments": "" },
     }
 }
 
-pub(super) fn call_id(ask: &Ask, at: usize) -> String {
+pub(super) fn call_id(ask: &SimRequest, at: usize) -> String {
     format!("{}_{at}", ask.id("call_"))
 }
 
@@ -140,7 +144,7 @@ pub(super) fn in_turn(all: Vec<Vec<WireEvent>>) -> Vec<WireEvent> {
     }
 }
 
-fn chunk(ask: &Ask, index: usize, delta: Json, word: Json) -> Json {
+fn chunk(ask: &SimRequest, index: usize, delta: Json, word: Json) -> Json {
     let mut chunk = obj! {
         "id": ask.id("chatcmpl-"), "object": "chat.completion.chunk", "created": CREATED,
         "model": &ask.model, "service_tier": "default", "system_fingerprint": "fp_sim",
@@ -154,7 +158,7 @@ fn chunk(ask: &Ask, index: usize, delta: Json, word: Json) -> Json {
     chunk.with("obfuscation", "sim")
 }
 
-fn body(ask: &Ask, answer: &Answer) -> Json {
+fn body(ask: &SimRequest, answer: &Answer) -> Json {
     let choice = |(index, turn): (usize, &Choice)| {
         obj! {
             "index": index, "message": message(ask, turn), "logprobs": Json::Null,
@@ -172,7 +176,7 @@ fn body(ask: &Ask, answer: &Answer) -> Json {
     body.with("service_tier", "default").with("system_fingerprint", "fp_sim")
 }
 
-fn message(ask: &Ask, turn: &Choice) -> Json {
+fn message(ask: &SimRequest, turn: &Choice) -> Json {
     let text = turn.text.concat();
     let absent = turn.refuses || text.is_empty() && !turn.calls.is_empty();
     let content = if absent { Json::Null } else { Json::from(&text) };
@@ -184,7 +188,7 @@ fn message(ask: &Ask, turn: &Choice) -> Json {
     message.with("refusal", refusal).with("annotations", list![])
 }
 
-pub(super) fn calls(ask: &Ask, turn: &Choice) -> Vec<Json> {
+pub(super) fn calls(ask: &SimRequest, turn: &Choice) -> Vec<Json> {
     let call = |(at, call): (usize, &Call)| {
         obj! {
             "id": call_id(ask, at), "type": "function",
@@ -225,7 +229,7 @@ pub(super) fn error_event(fault: &Fault<'_>) -> WireEvent {
     WireEvent::new(Part::Error, error(fault))
 }
 
-pub(super) fn headers(ask: &Ask) -> Vec<(&'static str, String)> {
+pub(super) fn headers(ask: &SimRequest) -> Vec<(&'static str, String)> {
     vec![
         ("openai-organization", "endstop-sim".to_owned()),
         ("openai-processing-ms", "7".to_owned()),

@@ -4,8 +4,8 @@ use serde_json::Value;
 
 use super::{Framing, Part, SimWire, WireEvent, Words, ends, openai_chat};
 use crate::answer::{Answer, Call, Choice, End, Usage};
-use crate::ask::{self, Ask, Tool};
 use crate::json::{Json, list, obj};
+use crate::sim_request::{self, SimRequest, Tool};
 
 pub(super) static WIRE: SimWire = SimWire {
     id: "openai-responses",
@@ -49,26 +49,28 @@ pub(super) static WIRE: SimWire = SimWire {
     models: openai_chat::models,
 };
 
-fn read(body: &Value, ask: &mut Ask) {
-    ask.cap = ask::number(body, &["/max_output_tokens"]);
-    ask.tools = ask::items(body, "/tools").iter().flat_map(tools).collect();
-    let items = ask::items(body, "/input");
-    let is_result = |item: &Value| ask::text(item, "/type").ends_with("_call_output");
+fn read(body: &Value, ask: &mut SimRequest) {
+    ask.cap = sim_request::number(body, &["/max_output_tokens"]);
+    ask.tools = sim_request::items(body, "/tools").iter().flat_map(tools).collect();
+    let items = sim_request::items(body, "/input");
+    let is_result = |item: &Value| sim_request::text(item, "/type").ends_with("_call_output");
     ask.after_tool = items.last().is_some_and(is_result);
-    let assistant = items.iter().rev().find(|item| ask::text(item, "/role") == "assistant");
-    ask.said = assistant.map(|message| ask::content(message.get("content"))).unwrap_or_default();
+    let assistant = items.iter().rev().find(|item| sim_request::text(item, "/role") == "assistant");
+    ask.said =
+        assistant.map(|message| sim_request::content(message.get("content"))).unwrap_or_default();
     ask.choices = 1;
-    ask.input = body.get("input").map_or(0, ask::words);
+    ask.input = body.get("input").map_or(0, sim_request::words);
 }
 
 /// Returns the tool, or the tools of a namespace.
 fn tools(listed: &Value) -> Vec<Tool> {
-    let tool = |tool: &Value| ask::tool(ask::text(tool, "/name"), tool.get("parameters"));
-    if ask::text(listed, "/type") != "namespace" {
+    let tool =
+        |tool: &Value| sim_request::tool(sim_request::text(tool, "/name"), tool.get("parameters"));
+    if sim_request::text(listed, "/type") != "namespace" {
         return tool(listed).into_iter().collect();
     }
-    let namespace = Some(ask::text(listed, "/name").to_owned());
-    let inner = ask::items(listed, "/tools").iter().filter_map(tool);
+    let namespace = Some(sim_request::text(listed, "/name").to_owned());
+    let inner = sim_request::items(listed, "/tools").iter().filter_map(tool);
     inner.map(|tool| Tool { namespace: namespace.clone(), ..tool }).collect()
 }
 
@@ -87,7 +89,7 @@ impl Events {
     }
 }
 
-fn stream(ask: &Ask, answer: &Answer) -> Vec<WireEvent> {
+fn stream(ask: &SimRequest, answer: &Answer) -> Vec<WireEvent> {
     let turn = answer.turn();
     let mut events = Events(Vec::new());
     let open = obj! { "response": response(ask, "in_progress", Json::Null, Vec::new(), None) };
@@ -115,7 +117,7 @@ fn item_event(index: usize, item: Json) -> Json {
     obj! { "output_index": index, "item": item }
 }
 
-fn reasoning(events: &mut Events, ask: &Ask, index: usize, turn: &Choice) {
+fn reasoning(events: &mut Events, ask: &SimRequest, index: usize, turn: &Choice) {
     let id = ask.id("rs_");
     let item = obj! { "id": &id, "type": "reasoning", "summary": list![] };
     events.push(Part::Reasoning, "response.output_item.added", item_event(index, item));
@@ -132,12 +134,12 @@ fn reasoning(events: &mut Events, ask: &Ask, index: usize, turn: &Choice) {
     );
 }
 
-fn reasoning_item(ask: &Ask, turn: &Choice) -> Json {
+fn reasoning_item(ask: &SimRequest, turn: &Choice) -> Json {
     let summary = obj! { "type": "summary_text", "text": turn.reasoning.concat() };
     obj! { "id": ask.id("rs_"), "type": "reasoning", "summary": list![summary] }
 }
 
-fn message(events: &mut Events, ask: &Ask, index: usize, turn: &Choice) {
+fn message(events: &mut Events, ask: &SimRequest, index: usize, turn: &Choice) {
     let id = ask.id("msg_");
     let item = obj! {
         "id": &id, "type": "message", "status": "in_progress", "content": list![],
@@ -178,7 +180,7 @@ fn part_of(turn: &Choice) -> Json {
     }
 }
 
-fn message_item(ask: &Ask, turn: &Choice) -> Json {
+fn message_item(ask: &SimRequest, turn: &Choice) -> Json {
     let cut = turn.end == End::Length && turn.calls.is_empty();
     obj! {
         "id": ask.id("msg_"), "type": "message",
@@ -187,7 +189,7 @@ fn message_item(ask: &Ask, turn: &Choice) -> Json {
     }
 }
 
-fn function_call(events: &mut Events, ask: &Ask, index: usize, at: usize, call: &Call) {
+fn function_call(events: &mut Events, ask: &SimRequest, index: usize, at: usize, call: &Call) {
     let id = format!("{}_{at}", ask.id("fc_"));
     let mut item = obj! {
         "id": &id, "type": "function_call", "status": "in_progress", "arguments": "",
@@ -210,7 +212,7 @@ fn function_call(events: &mut Events, ask: &Ask, index: usize, at: usize, call: 
     }
 }
 
-fn call_item(ask: &Ask, at: usize, call: &Call) -> Json {
+fn call_item(ask: &SimRequest, at: usize, call: &Call) -> Json {
     let mut item = obj! {
         "id": format!("{}_{at}", ask.id("fc_")), "type": "function_call",
         "status": if call.whole { "completed" } else { "incomplete" },
@@ -247,7 +249,7 @@ fn last_event(end: &End) -> &'static str {
     }
 }
 
-fn body(ask: &Ask, answer: &Answer) -> Json {
+fn body(ask: &SimRequest, answer: &Answer) -> Json {
     let turn = answer.turn();
     let mut output = Vec::new();
     if !turn.reasoning.is_empty() {
@@ -270,7 +272,7 @@ fn body(ask: &Ask, answer: &Answer) -> Json {
 }
 
 fn response(
-    ask: &Ask,
+    ask: &SimRequest,
     status: &str,
     reason: Json,
     output: Vec<Json>,
