@@ -17,6 +17,7 @@ use endstop_turn::policy::{
 use serde::Serialize;
 use serde_json::value::RawValue;
 
+use crate::number;
 use crate::response::{Response, ResponseArgs};
 use crate::style::Style;
 
@@ -45,43 +46,54 @@ pub(crate) struct Given {
     #[arg(long, value_name = "FILE")]
     request: Option<PathBuf>,
     /// Continuations in this turn so far
-    #[arg(long, value_name = "N", default_value_t = 0)]
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = number::whole::<u32>,
+          allow_negative_numbers = true)]
     attempts: u32,
     /// Retries after failures in this turn so far
-    #[arg(long, value_name = "N", default_value_t = 0)]
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = number::whole::<u32>,
+          allow_negative_numbers = true)]
     retries: u32,
     /// Retries after cut streams in this turn so far
-    #[arg(long, value_name = "N", default_value_t = 0)]
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = number::whole::<u32>,
+          allow_negative_numbers = true)]
     cuts: u32,
     /// Tool call repairs in this turn so far
-    #[arg(long, value_name = "N", default_value_t = 0)]
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = number::whole::<u32>,
+          allow_negative_numbers = true)]
     repairs: u32,
     /// Output tokens in this turn before this response
-    #[arg(long, value_name = "N", default_value_t = 0)]
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = number::whole::<u64>,
+          allow_negative_numbers = true)]
     tokens: u64,
     /// Characters in this turn before this response
-    #[arg(long, value_name = "N", default_value_t = 0)]
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = number::whole::<u64>,
+          allow_negative_numbers = true)]
     chars: u64,
     /// Duration of the turn so far, in milliseconds
-    #[arg(long, value_name = "MS", default_value_t = 0)]
+    #[arg(long, value_name = "MS", default_value_t = 0, value_parser = number::whole::<u64>,
+          allow_negative_numbers = true)]
     elapsed_ms: u64,
     /// Cost of this turn before this response
     #[arg(long, value_name = "USD", default_value = "0", value_parser = parse_money)]
     cost: Money,
     /// Messages in the conversation; counted from `--request` by default
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = number::whole::<u32>,
+          allow_negative_numbers = true)]
     messages: Option<u32>,
     /// Tokens in the conversation, including this response; from its usage by default
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = number::whole::<u64>,
+          allow_negative_numbers = true)]
     conversation_tokens: Option<u64>,
     /// Never raise the output token limit, because the user set it
     #[arg(long)]
     cap_is_users: bool,
     /// Maximum output tokens of the model
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = number::whole::<u64>,
+          allow_negative_numbers = true)]
     model_max: Option<u64>,
     /// Context window of the model, in tokens
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = number::whole::<u64>,
+          allow_negative_numbers = true)]
     window: Option<u64>,
     /// The text was already delivered and cannot be withdrawn
     #[arg(long)]

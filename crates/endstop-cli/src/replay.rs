@@ -202,7 +202,7 @@ struct Tally {
     odd: u64,
     first_odd: Vec<String>,
     /// Unknown provider names, and the number of responses with each.
-    strangers: BTreeMap<String, u64>,
+    unknown_providers: BTreeMap<String, u64>,
     /// Unknown finish reasons, each once per provider and model.
     unknown: Vec<UnknownWord>,
 }
@@ -242,8 +242,8 @@ impl Tally {
     }
 
     fn note_provider(&mut self, registry: &Registry, name: &str) {
-        if !name.is_empty() && !registry.knows(name) && self.strangers.len() < MAX_NAMED {
-            *self.strangers.entry(shown(name)).or_default() += 1;
+        if !name.is_empty() && !registry.knows(name) && self.unknown_providers.len() < MAX_NAMED {
+            *self.unknown_providers.entry(shown(name)).or_default() += 1;
         }
     }
 
@@ -314,7 +314,7 @@ impl Tally {
                 shown(provider)
             )?;
         }
-        for (provider, count) in &self.strangers {
+        for (provider, count) in &self.unknown_providers {
             writeln!(
                 out,
                 "unknown provider: `{provider}` (responses: {count}), wire detected from the \

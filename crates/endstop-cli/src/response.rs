@@ -14,6 +14,7 @@ use endstop::{
 use flate2::read::MultiGzDecoder;
 use serde_json::value::RawValue;
 
+use crate::number;
 use crate::recording::is_bad_gzip;
 
 /// Number of bytes at the start that are used to detect the wire.
@@ -43,7 +44,8 @@ pub(crate) struct ResponseArgs {
     #[arg(long = "header", value_name = "NAME: VALUE")]
     pub(crate) headers: Vec<String>,
     /// HTTP status of the response
-    #[arg(long, value_name = "CODE", value_parser = clap::value_parser!(u16).range(100..600))]
+    #[arg(long, value_name = "CODE", value_parser = number::status,
+          allow_negative_numbers = true)]
     pub(crate) status: Option<u16>,
     /// Content type of the response
     #[arg(long, value_name = "TYPE")]
@@ -52,10 +54,12 @@ pub(crate) struct ResponseArgs {
     #[arg(long)]
     pub(crate) model: Option<String>,
     /// Output token limit of the request
-    #[arg(long, value_name = "N", visible_alias = "cap")]
+    #[arg(long, value_name = "N", visible_alias = "cap", value_parser = number::whole::<u64>,
+          allow_negative_numbers = true)]
     pub(crate) max_tokens: Option<u64>,
     /// Number of choices in the request
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = number::whole::<u32>,
+          allow_negative_numbers = true)]
     pub(crate) choices: Option<u32>,
     /// TOML file with custom providers and finish reasons, or the gateway's configuration
     #[arg(long, value_name = "FILE")]

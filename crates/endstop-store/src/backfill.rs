@@ -21,7 +21,7 @@ use serde_json::Value;
 use crate::error::Error;
 
 /// The most names of unknown providers that are kept.
-const MOST_STRANGERS: usize = 100;
+const MOST_UNKNOWN_PROVIDERS: usize = 100;
 
 /// What the columns, or fields, are called.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -121,7 +121,7 @@ pub struct Done {
     pub changes: BTreeMap<Change, u64>,
     /// Names of providers that are not known, and how many rows have them: their words were read as
     /// those of OpenAI's compatible hosts. The first hundred.
-    pub strangers: BTreeMap<String, u64>,
+    pub unknown_providers: BTreeMap<String, u64>,
     /// Where a file's copy is.
     pub file: Option<PathBuf>,
 }
@@ -226,10 +226,10 @@ impl Backfill {
         let to = self.registry.normalize_finish_reason(Some(native), provider)?;
         if !provider.is_empty()
             && !self.registry.knows(provider)
-            && done.strangers.len() < MOST_STRANGERS
+            && done.unknown_providers.len() < MOST_UNKNOWN_PROVIDERS
         {
             let name = crate::columns::clean(provider, 256).into_owned();
-            *done.strangers.entry(name).or_default() += 1;
+            *done.unknown_providers.entry(name).or_default() += 1;
         }
         if said.finish_reason.as_deref() == Some(to) {
             return None;

@@ -107,7 +107,7 @@ impl Action {
 
     /// Reports whether the turn continues without the caller.
     #[must_use]
-    pub fn goes_on(self) -> bool {
+    pub fn continues_turn(self) -> bool {
         match self {
             Self::RunTools
             | Self::Continue
@@ -265,7 +265,7 @@ impl Decision {
     /// Creates a decision for this action, for use in a custom [`Strategy`].
     pub fn new(action: Action, sentence: impl Into<String>) -> Self {
         Self {
-            should_continue: action.goes_on(),
+            should_continue: action.continues_turn(),
             sentence: sentence.into(),
             suggested: action.suggested(),
             metadata: DecisionDetails::default(),

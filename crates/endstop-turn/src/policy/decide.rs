@@ -188,12 +188,12 @@ fn settle(wish: Wish, ending: &Ending, context: &DecisionContext, terms: &Terms)
         None => wish,
     };
     let recovers = Counter::of(wish.action, ending);
-    let next_cap = match wish.action.goes_on() {
+    let next_cap = match wish.action.continues_turn() {
         true => limits.next_cap(wish.cap.or(context.cap_asked()), recovers, context),
         false => None,
     };
     Decision {
-        should_continue: wish.action.goes_on(),
+        should_continue: wish.action.continues_turn(),
         sentence: wish.sentence(),
         suggested: wish.action.suggested(),
         metadata: DecisionDetails {
@@ -226,7 +226,7 @@ fn obstacle(
     context: &DecisionContext,
     terms: &Terms,
 ) -> Option<Obstacle> {
-    if !wish.action.goes_on() {
+    if !wish.action.continues_turn() {
         return None;
     }
     if ending.over && ending.confidence < terms.rule.min_confidence {
