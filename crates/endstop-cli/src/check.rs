@@ -65,7 +65,7 @@ fn print(ending: &Ending, wire: &Wire, style: Style) -> io::Result<()> {
     };
     row(&mut out, style, "finish reason", &said)?;
     row(&mut out, style, "connection", ending.closed.description())?;
-    let shown = ending.shown.words();
+    let shown = ending.shown.names();
     row(
         &mut out,
         style,
@@ -78,7 +78,7 @@ fn print(ending: &Ending, wire: &Wire, style: Style) -> io::Result<()> {
     )?;
     if let Some(fault) = &ending.fault {
         let message = fault.message.as_deref().unwrap_or("no message");
-        row(&mut out, style, "error", &format!("{} ({message})", fault.kind.words()))?;
+        row(&mut out, style, "error", &format!("{} ({message})", fault.kind.description()))?;
     }
     if ending.choices.len() > 1 {
         let each: Vec<String> = ending

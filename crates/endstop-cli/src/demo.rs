@@ -81,7 +81,7 @@ async fn demo() -> Result<ExitCode> {
     let (mut first, mut second) = (Stop::new()?, Stop::new()?);
     let mut hangup = signal(SignalKind::hangup()).context("cannot listen for signals")?;
     let folder = tempfile::Builder::new().prefix("endstop-demo-").tempdir();
-    let folder = folder.context("cannot make a temporary directory")?;
+    let folder = folder.context("cannot create a temporary directory")?;
     let sim = match start_sim(free(SocketAddr::new(LOOPBACK.ip(), SIM_PORT))).await {
         Ok(sim) => sim,
         // Taken meanwhile.

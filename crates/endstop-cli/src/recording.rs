@@ -86,7 +86,7 @@ pub(crate) fn each(
     let plain: &str = name.strip_suffix(".gz").unwrap_or(&name);
     let input = match File::open(file) {
         Ok(input) => progress.wrap_read(input),
-        Err(error) => return on(Err(Unread::record(name, format!("cannot be opened: {error}")))),
+        Err(error) => return on(Err(Unread::record(name, format!("cannot open it: {error}")))),
     };
     let input: Box<dyn Read> = if plain.len() < name.len() {
         Box::new(MultiGzDecoder::new(input))
@@ -146,9 +146,9 @@ fn read_all(input: &mut impl Read, name: &str) -> Result<String, Unread> {
 /// Returns why reading a file stopped.
 fn unreadable(error: &std::io::Error) -> String {
     if is_bad_gzip(error) {
-        return "cannot be read further: the gzip data is truncated or corrupt".to_owned();
+        return "cannot read the rest: the gzip data is truncated or corrupt".to_owned();
     }
-    format!("cannot be read further: {error}")
+    format!("cannot read the rest: {error}")
 }
 
 /// Reports whether this error means that gzip data is truncated or corrupt.

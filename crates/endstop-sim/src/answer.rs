@@ -23,7 +23,7 @@ then it is as large as the difference between a part and a pile of chips.";
 const FAR: &str = "Grüße aus Zürich – naïve façades, 日本語の文章、 한국어 문장, Ελληνικά, \
 עברית, emoji 🙂🧑‍🚀 and a e\u{301} that is two characters.";
 
-/// Response: one turn per choice, and the usage.
+/// Response: its choices and the usage.
 #[derive(Clone, Debug)]
 pub(crate) struct Answer {
     pub(crate) choices: Vec<Choice>,
@@ -68,7 +68,7 @@ impl Call {
     }
 }
 
-/// Reason for the end of a turn. Each wire uses its own or its nearest finish reason.
+/// Reason for the end of a choice. Each wire uses its own or its nearest finish reason.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) enum End {
     /// Normal stop.
@@ -112,9 +112,9 @@ pub(crate) fn tokens(text: &str) -> Vec<String> {
 
 /// Returns a complete response to this request, within its limits.
 pub(crate) fn natural(ask: &SimRequest) -> Answer {
-    let turn = limited(ask, Choice { text: rest_of_answer(&ask.said), ..Choice::default() });
+    let choice = limited(ask, Choice { text: rest_of_answer(&ask.said), ..Choice::default() });
     let mut answer = Answer {
-        choices: vec![turn; usize::try_from(ask.choices.clamp(1, 16)).unwrap_or(1)],
+        choices: vec![choice; usize::try_from(ask.choices.clamp(1, 16)).unwrap_or(1)],
         usage: None,
         split: false,
         word_everywhere: false,
@@ -148,19 +148,19 @@ fn rest_of_answer(said: &str) -> Vec<String> {
     }
 }
 
-/// Ends the turn at a stop sequence or at the token limit, whichever comes first.
-pub(crate) fn limited(ask: &SimRequest, mut turn: Choice) -> Choice {
-    if let Some((text, sequence)) = stopped(&turn.text, &ask.stop) {
-        turn.text = text;
-        turn.end = End::StopSequence(sequence);
+/// Ends the choice at a stop sequence or at the token limit, whichever comes first.
+pub(crate) fn limited(ask: &SimRequest, mut choice: Choice) -> Choice {
+    if let Some((text, sequence)) = stopped(&choice.text, &ask.stop) {
+        choice.text = text;
+        choice.end = End::StopSequence(sequence);
     }
     if let Some(cap) = ask.cap.and_then(|cap| usize::try_from(cap).ok())
-        && cap < turn.text.len()
+        && cap < choice.text.len()
     {
-        turn.text.truncate(cap);
-        turn.end = End::Length;
+        choice.text.truncate(cap);
+        choice.end = End::Length;
     }
-    turn
+    choice
 }
 
 fn stopped(text: &[String], stop: &[String]) -> Option<(Vec<String>, String)> {
@@ -176,19 +176,20 @@ fn stopped(text: &[String], stop: &[String]) -> Option<(Vec<String>, String)> {
 impl Answer {
     /// Sets the usage to the tokens that the response holds.
     pub(crate) fn count(&mut self, ask: &SimRequest) {
-        let pieces = |turn: &Choice| turn.calls.iter().map(|call| call.pieces.len()).sum::<usize>();
-        let visible = |turn: &Choice| (turn.text.len() + pieces(turn)) as u64;
-        let reasoning = self.choices.iter().map(|turn| turn.reasoning.len() as u64).sum();
+        let pieces =
+            |choice: &Choice| choice.calls.iter().map(|call| call.pieces.len()).sum::<usize>();
+        let visible = |choice: &Choice| (choice.text.len() + pieces(choice)) as u64;
+        let reasoning = self.choices.iter().map(|choice| choice.reasoning.len() as u64).sum();
         let output = self.choices.iter().map(visible).sum::<u64>() + reasoning;
         self.usage = Some(Usage { input: ask.input.max(1), output, reasoning });
     }
 
-    /// Returns the first turn; wires without choices have only one.
-    pub(crate) fn turn(&self) -> Choice {
+    /// Returns the first choice; wires without choices have only one.
+    pub(crate) fn first_choice(&self) -> Choice {
         self.choices.first().cloned().unwrap_or_default()
     }
 
-    /// Applies a change to every turn.
+    /// Applies a change to every choice.
     pub(crate) fn each(&mut self, change: impl Fn(&mut Choice)) {
         self.choices.iter_mut().for_each(change);
     }

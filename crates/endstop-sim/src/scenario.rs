@@ -138,7 +138,7 @@ fn one_call(scene: &Scene<'_>, answer: &mut Answer) {
 
 fn half_call(scene: &Scene<'_>, answer: &mut Answer) {
     scene.calls(answer, 1, End::Length);
-    answer.each(|turn| turn.calls.iter_mut().for_each(answer::halved));
+    answer.each(|choice| choice.calls.iter_mut().for_each(answer::halved));
     answer.count(&scene.ask);
     at_cap(scene, answer);
 }
@@ -153,9 +153,9 @@ fn at_cap(scene: &Scene<'_>, answer: &mut Answer) {
 fn truncated(scene: &Scene<'_>, answer: &mut Answer) {
     let cap = scene.ask.cap.and_then(|cap| usize::try_from(cap).ok());
     let keep = cap.filter(|cap| *cap < 200).unwrap_or(48);
-    answer.each(|turn| {
-        turn.text.truncate(keep);
-        turn.end = End::Length;
+    answer.each(|choice| {
+        choice.text.truncate(keep);
+        choice.end = End::Length;
     });
     answer.count(&scene.ask);
     at_cap(scene, answer);
@@ -211,11 +211,11 @@ pub static ALL: &[Scenario] = &[
         about: "The finish reason for the token limit, after reasoning alone: no text.",
         want: |_, _| ended(Reason::OutputLimit),
         shape: |scene, answer| {
-            answer.each(|turn| turn.reasoning = answer::thoughts());
+            answer.each(|choice| choice.reasoning = answer::thoughts());
             scene.says(answer, Vec::new(), End::Length);
             at_cap(scene, answer);
             if !scene.wire.reasons {
-                answer.each(|turn| turn.reasoning.clear());
+                answer.each(|choice| choice.reasoning.clear());
             }
         },
         ..PLAIN
@@ -236,7 +236,7 @@ pub static ALL: &[Scenario] = &[
         shape: |scene, answer| {
             let text = answer::tokens("I am sorry, but I cannot help with that.");
             scene.says(answer, text, End::Refusal);
-            answer.each(|turn| turn.refuses = true);
+            answer.each(|choice| choice.refuses = true);
         },
         ..PLAIN
     },
@@ -272,7 +272,7 @@ pub static ALL: &[Scenario] = &[
     },
     Scenario {
         name: "tool-call-parallel",
-        about: "Calls the first tool twice in one turn.",
+        about: "Calls the first tool twice in one response.",
         on: tools,
         want: |_, _| ended(Reason::ToolCall),
         shape: |scene, answer| scene.calls(answer, 2, End::ToolCall),
@@ -323,7 +323,7 @@ pub static ALL: &[Scenario] = &[
         },
         shape: |scene, answer| {
             half_call(scene, answer);
-            answer.each(|turn| turn.end = End::ToolCall);
+            answer.each(|choice| choice.end = End::ToolCall);
         },
         ..PLAIN
     },
@@ -342,8 +342,8 @@ pub static ALL: &[Scenario] = &[
         shape: |scene, answer| {
             one_call(scene, answer);
             let plain = !scene.ask.streamed;
-            answer.each(|turn| {
-                for call in &mut turn.calls {
+            answer.each(|choice| {
+                for call in &mut choice.calls {
                     call.pieces = vec!["{\"path\": no".to_owned(), "te.txt}".to_owned()];
                     call.whole = !plain
                         || !is(scene.wire, &["anthropic", "bedrock-converse", "bedrock-invoke"]);
@@ -367,7 +367,7 @@ pub static ALL: &[Scenario] = &[
         want: |_, _| ended(Reason::OutputLimit),
         shape: |scene, answer| {
             scene.calls(answer, 1, End::Length);
-            answer.each(|turn| turn.end = End::Length);
+            answer.each(|choice| choice.end = End::Length);
             at_cap(scene, answer);
         },
         ..PLAIN
@@ -381,7 +381,7 @@ pub static ALL: &[Scenario] = &[
         want: |_, _| ended(Reason::OutputLimit),
         shape: |scene, answer| {
             one_call(scene, answer);
-            answer.each(|turn| turn.end = End::Length);
+            answer.each(|choice| choice.end = End::Length);
             at_cap(scene, answer);
         },
         play: |scene, answer| {
@@ -476,7 +476,7 @@ pub static ALL: &[Scenario] = &[
         },
         shape: |scene, answer| {
             one_call(scene, answer);
-            answer.each(|turn| turn.end = End::Nothing);
+            answer.each(|choice| choice.end = End::Nothing);
         },
         ..PLAIN
     },
@@ -529,7 +529,7 @@ pub static ALL: &[Scenario] = &[
         want: |_, _| ended(Reason::Unknown),
         shape: |scene, answer| {
             one_call(scene, answer);
-            answer.each(|turn| turn.end = word(scene));
+            answer.each(|choice| choice.end = word(scene));
         },
         ..PLAIN
     },
@@ -547,7 +547,7 @@ pub static ALL: &[Scenario] = &[
         want: |_, _| ended(Reason::Unknown),
         shape: |scene, answer| {
             one_call(scene, answer);
-            answer.each(|turn| turn.end = End::Said("frobnicated".into()));
+            answer.each(|choice| choice.end = End::Said("frobnicated".into()));
         },
         ..PLAIN
     },
@@ -1213,7 +1213,7 @@ pub static ALL: &[Scenario] = &[
         on: choices,
         want: |_, _| ended(Reason::OutputLimit),
         shape: |scene, answer| {
-            let first = answer.turn();
+            let first = answer.first_choice();
             let long = answer::Choice { text: answer::some(30), end: End::Length, ..first.clone() };
             let short = answer::Choice { text: answer::some(9), end: End::Stop, ..first };
             answer.choices = vec![long, short];
@@ -1228,7 +1228,7 @@ pub static ALL: &[Scenario] = &[
         want: |_, _| ended(Reason::ToolCall),
         shape: |scene, answer| {
             one_call(scene, answer);
-            answer.choices = vec![answer.turn(); 2];
+            answer.choices = vec![answer.first_choice(); 2];
             answer.count(&scene.ask);
         },
         ..PLAIN
@@ -1241,7 +1241,7 @@ pub static ALL: &[Scenario] = &[
         want: |_, mode| cut(mode),
         shape: |scene, answer| {
             one_call(scene, answer);
-            let whole = answer.turn();
+            let whole = answer.first_choice();
             let mut half = answer::Choice { end: End::Nothing, ..whole.clone() };
             half.calls.iter_mut().for_each(answer::halved);
             answer.choices = vec![whole, half];
@@ -1257,7 +1257,7 @@ pub static ALL: &[Scenario] = &[
         about: "The finish reason of a normal stop, although the token limit is exactly used up.",
         shape: |scene, answer| {
             truncated(scene, answer);
-            answer.each(|turn| turn.end = End::Stop);
+            answer.each(|choice| choice.end = End::Stop);
         },
         ..PLAIN
     },
@@ -1311,7 +1311,7 @@ pub static ALL: &[Scenario] = &[
         want: |_, _| ended(Reason::Paused),
         shape: |scene, answer| {
             scene.says(answer, answer::some(9), End::Said("pause_turn".into()));
-            answer.each(|turn| turn.server_tool = true);
+            answer.each(|choice| choice.server_tool = true);
         },
         ..PLAIN
     },

@@ -29,7 +29,7 @@ pub(crate) struct SimRequest {
     pub(crate) choices: u64,
     /// Whether the last message is a tool result.
     pub(crate) after_tool: bool,
-    /// Text of the assistant's last turn in the history; empty if it has none.
+    /// Text of the assistant's last message in the history; empty if it has none.
     pub(crate) said: String,
     /// Whether the request has a bare prompt instead of messages.
     pub(crate) generates: bool,

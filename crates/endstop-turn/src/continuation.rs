@@ -40,15 +40,15 @@
 //! #     reader.watch(body.as_bytes());
 //! #     reader.finish(TransportEnd::Eof)
 //! # }
-//! let (mut machine, mut action) = Machine::begin(TurnStart::new("turn-1"), 0);
+//! let (mut machine, mut step) = Machine::begin(TurnStart::new("turn-1"), 0);
 //! let mut answers = [("length", "Once upon a time"), ("stop", " there was")].into_iter();
 //! while !machine.is_over() {
-//!     let input = match action.todo {
+//!     let input = match step.todo {
 //!         Todo::Send(_) => {
 //!             let (word, text) = answers.next().unwrap();
 //!             // `answer` sends a request and reads the response.
 //!             let ended = EndedResponse::new(answer(word), Piece::of(text));
-//!             (machine, action) = machine.step(TurnInput::Ended(&ended), 0);
+//!             (machine, step) = machine.step(TurnInput::Ended(&ended), 0);
 //!             continue;
 //!         }
 //!         Todo::Prepare(_) => TurnInput::Prepared,
@@ -56,7 +56,7 @@
 //!         Todo::RunTools => TurnInput::ToolsDone,
 //!         Todo::Finish(_) | Todo::Ignored => break,
 //!     };
-//!     (machine, action) = machine.step(input, 0);
+//!     (machine, step) = machine.step(input, 0);
 //! }
 //! assert_eq!(machine.outcome().map(|outcome| outcome.pieces), Some(2));
 //! ```

@@ -460,7 +460,7 @@ impl Shown {
 
     /// Returns the names of the findings for records and reports.
     #[must_use]
-    pub fn words(&self) -> Vec<&'static str> {
+    pub fn names(&self) -> Vec<&'static str> {
         let flags = [
             (self.is_empty(), "empty"),
             (self.is_reasoning_only(), "reasoning_only"),

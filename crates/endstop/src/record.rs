@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::dialect::Proof;
 use crate::ending::{Closed, Confidence, Ending, Reason, Said, Shown};
+use crate::fault::FaultKind;
 use crate::hash::Fnv;
 use crate::provider::{Profile, Taught, Wire};
 use crate::registry::{Clues, Registry};
@@ -160,7 +161,7 @@ pub struct Record {
     pub closed: Cow<'static, str>,
     /// Cause for operators; see [`Ending::cause`].
     pub cause: Cow<'static, str>,
-    /// Findings about the content: the names of [`Shown::words`].
+    /// Findings about the content: the names of [`Shown::names`].
     pub shown: Vec<Cow<'static, str>>,
     /// Decision of a policy, such as `continue`.
     pub decision: Option<Cow<'static, str>>,
@@ -238,7 +239,7 @@ impl Record {
         self.confidence = ending.confidence.name().into();
         self.closed = ending.closed.word().into();
         self.cause = ending.cause().into();
-        self.shown = ending.shown.words().into_iter().map(Cow::Borrowed).collect();
+        self.shown = ending.shown.names().into_iter().map(Cow::Borrowed).collect();
         self.tokens_in = ending.usage.input;
         self.tokens_out = ending.usage.output;
         self.tokens_reasoning = ending.usage.reasoning;
@@ -283,9 +284,7 @@ impl Record {
 
     fn error_in_words(&self, error: &str) -> String {
         let what = match (error, self.native_field.as_deref(), &self.native_finish_reason) {
-            ("upstream_bad_payload", _, _) => {
-                "something else came back instead of a response".to_owned()
-            }
+            ("upstream_bad_payload", _, _) => FaultKind::BadPayload.description().to_owned(),
             ("blocked_redirect", _, _) => {
                 "the provider sent a redirect, which is not followed".to_owned()
             }

@@ -313,7 +313,7 @@ impl From<&Ending> for Metadata {
             },
             path: path(ending).map(str::to_owned),
             closed: Some(ending.closed.word().to_owned()),
-            shown: ending.shown.words().into_iter().map(str::to_owned).collect(),
+            shown: ending.shown.names().into_iter().map(str::to_owned).collect(),
             error: ending.fault.as_ref().map(ProviderError::from),
             safety_ratings: ending.ratings.clone(),
             choices: ending.choices.iter().filter(|_| several).map(ChoiceSignal::from).collect(),

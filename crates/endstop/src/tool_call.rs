@@ -319,7 +319,10 @@ impl Refusal {
                     .to_owned()
             }
             Self::Call(state) => {
-                format!("a tool call of this turn is {}, so no tool call may run", state.words())
+                format!(
+                    "a tool call of this response is {}, so no tool call may run",
+                    state.description()
+                )
             }
             Self::TooMany => {
                 "the response contains more tool calls than the limit allows".to_owned()
@@ -378,7 +381,7 @@ impl CallState {
     }
 
     /// Returns a description for people, to follow "a tool call is".
-    fn words(self) -> &'static str {
+    fn description(self) -> &'static str {
         match self {
             Self::Open => "unfinished",
             Self::Parsable => "not closed",

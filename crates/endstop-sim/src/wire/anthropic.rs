@@ -92,7 +92,7 @@ fn event(part: Part, type_: &str, rest: Json) -> WireEvent {
 }
 
 pub(super) fn stream(ask: &SimRequest, answer: &Answer) -> Vec<WireEvent> {
-    let turn = answer.turn();
+    let choice = answer.first_choice();
     let mut message = obj! {
         "model": &ask.model, "id": ask.id("msg_"), "type": "message", "role": "assistant",
         "content": list![], "stop_reason": Json::Null, "stop_sequence": Json::Null,
@@ -101,25 +101,25 @@ pub(super) fn stream(ask: &SimRequest, answer: &Answer) -> Vec<WireEvent> {
         message.set("usage", usage_of(usage, 1));
     }
     let mut events = vec![event(Part::Start, "message_start", obj! { "message": message })];
-    events.extend(blocks(ask, &turn));
+    events.extend(blocks(ask, &choice));
     let ping = event(Part::BlockEnd, "ping", obj! {});
     events.insert(events.len().min(2), ping);
-    let mut last = obj! { "delta": delta_of(&turn) };
+    let mut last = obj! { "delta": delta_of(&choice) };
     if let Some(usage) = answer.usage {
         last.set("usage", obj! { "output_tokens": usage.output });
     }
-    if turn.end != End::Nothing {
+    if choice.end != End::Nothing {
         events.push(event(Part::Word, "message_delta", last));
     }
     events.push(event(Part::Mark, "message_stop", obj! {}));
     events
 }
 
-fn delta_of(turn: &Choice) -> Json {
+fn delta_of(choice: &Choice) -> Json {
     let mut delta = obj! {
-        "stop_reason": WORDS.of(&turn.end), "stop_sequence": matched(&turn.end),
+        "stop_reason": WORDS.of(&choice.end), "stop_sequence": matched(&choice.end),
     };
-    if let Some(details) = details(&turn.end) {
+    if let Some(details) = details(&choice.end) {
         delta.set("stop_details", details);
     }
     delta
@@ -135,13 +135,13 @@ fn details(end: &End) -> Option<Json> {
     })
 }
 
-fn blocks(ask: &SimRequest, turn: &Choice) -> Vec<WireEvent> {
+fn blocks(ask: &SimRequest, choice: &Choice) -> Vec<WireEvent> {
     let mut events = Vec::new();
     let mut index = 0_usize;
-    if !turn.reasoning.is_empty() {
+    if !choice.reasoning.is_empty() {
         let block = obj! { "type": "thinking", "thinking": "", "signature": "" };
         events.push(start(Part::Reasoning, index, block));
-        for token in &turn.reasoning {
+        for token in &choice.reasoning {
             let delta = obj! { "type": "thinking_delta", "thinking": token };
             events.push(delta_event(Part::Reasoning, index, delta));
         }
@@ -150,16 +150,16 @@ fn blocks(ask: &SimRequest, turn: &Choice) -> Vec<WireEvent> {
         events.push(stop(Part::BlockEnd, index));
         index += 1;
     }
-    if !turn.text.is_empty() {
+    if !choice.text.is_empty() {
         events.push(start(Part::Start, index, obj! { "type": "text", "text": "" }));
-        for token in &turn.text {
+        for token in &choice.text {
             let delta = obj! { "type": "text_delta", "text": token };
             events.push(delta_event(Part::Text, index, delta));
         }
         events.push(stop(Part::BlockEnd, index));
         index += 1;
     }
-    if turn.server_tool {
+    if choice.server_tool {
         let block = obj! {
             "type": "server_tool_use", "id": ask.id("srvtoolu_"), "name": "web_search",
             "input": obj! {},
@@ -170,7 +170,7 @@ fn blocks(ask: &SimRequest, turn: &Choice) -> Vec<WireEvent> {
         events.push(stop(Part::BlockEnd, index));
         index += 1;
     }
-    for (at, call) in turn.calls.iter().enumerate() {
+    for (at, call) in choice.calls.iter().enumerate() {
         let block = obj! {
             "type": "tool_use", "id": tool_id(ask, at), "name": &call.name, "input": obj! {},
         };
@@ -207,23 +207,23 @@ fn tool_id(ask: &SimRequest, at: usize) -> String {
 }
 
 pub(super) fn body(ask: &SimRequest, answer: &Answer) -> Json {
-    let turn = answer.turn();
+    let choice = answer.first_choice();
     let mut content = Vec::new();
-    if !turn.reasoning.is_empty() {
+    if !choice.reasoning.is_empty() {
         content.push(obj! {
-            "type": "thinking", "thinking": turn.reasoning.concat(), "signature": SIGNATURE,
+            "type": "thinking", "thinking": choice.reasoning.concat(), "signature": SIGNATURE,
         });
     }
-    if !turn.text.is_empty() {
-        content.push(obj! { "type": "text", "text": turn.text.concat() });
+    if !choice.text.is_empty() {
+        content.push(obj! { "type": "text", "text": choice.text.concat() });
     }
-    if turn.server_tool {
+    if choice.server_tool {
         content.push(obj! {
             "type": "server_tool_use", "id": ask.id("srvtoolu_"), "name": "web_search",
             "input": obj! { "query": "endstop" },
         });
     }
-    for (at, call) in turn.calls.iter().enumerate() {
+    for (at, call) in choice.calls.iter().enumerate() {
         content.push(obj! {
             "type": "tool_use", "id": tool_id(ask, at), "name": &call.name,
             "input": answer::value(call),
@@ -231,9 +231,9 @@ pub(super) fn body(ask: &SimRequest, answer: &Answer) -> Json {
     }
     let mut body = obj! {
         "model": &ask.model, "id": ask.id("msg_"), "type": "message", "role": "assistant",
-        "content": content, "stop_reason": WORDS.of(&turn.end), "stop_sequence": matched(&turn.end),
+        "content": content, "stop_reason": WORDS.of(&choice.end), "stop_sequence": matched(&choice.end),
     };
-    if let Some(details) = details(&turn.end) {
+    if let Some(details) = details(&choice.end) {
         body.set("stop_details", details);
     }
     if let Some(usage) = answer.usage {

@@ -85,27 +85,27 @@ fn stop(part: Part, index: usize) -> WireEvent {
 }
 
 fn stream(ask: &SimRequest, answer: &Answer) -> Vec<WireEvent> {
-    let turn = answer.turn();
+    let choice = answer.first_choice();
     let start = obj! { "p": "abcdef", "role": "assistant" };
     let mut events = vec![WireEvent::named(Part::Start, "messageStart", start)];
     let mut index = 0_usize;
-    if !turn.reasoning.is_empty() {
-        for token in &turn.reasoning {
+    if !choice.reasoning.is_empty() {
+        for token in &choice.reasoning {
             let delta = obj! { "reasoningContent": obj! { "text": token } };
             events.push(block(Part::Reasoning, "contentBlockDelta", index, "delta", delta));
         }
         events.push(stop(Part::BlockEnd, index));
         index += 1;
     }
-    if !turn.text.is_empty() {
-        for token in &turn.text {
+    if !choice.text.is_empty() {
+        for token in &choice.text {
             let delta = obj! { "text": token };
             events.push(block(Part::Text, "contentBlockDelta", index, "delta", delta));
         }
         events.push(stop(Part::BlockEnd, index));
         index += 1;
     }
-    for (at, call) in turn.calls.iter().enumerate() {
+    for (at, call) in choice.calls.iter().enumerate() {
         let tool = obj! { "toolUse": obj! { "name": &call.name, "toolUseId": tool_id(ask, at) } };
         events.push(block(Part::CallStart, "contentBlockStart", index, "start", tool));
         for piece in &call.pieces {
@@ -118,7 +118,7 @@ fn stream(ask: &SimRequest, answer: &Answer) -> Vec<WireEvent> {
         index += 1;
     }
     let mut end = obj! { "p": "abcdefghij" };
-    end.set_some("stopReason", WIRE.words.of(&turn.end));
+    end.set_some("stopReason", WIRE.words.of(&choice.end));
     events.push(WireEvent::named(Part::Word, "messageStop", end));
     if let Some(usage) = answer.usage {
         let data = obj! { "metrics": obj! { "latencyMs": 7_u64 }, "usage": usage_of(usage) };
@@ -139,16 +139,16 @@ fn usage_of(usage: Usage) -> Json {
 }
 
 fn body(ask: &SimRequest, answer: &Answer) -> Json {
-    let turn = answer.turn();
+    let choice = answer.first_choice();
     let mut content = Vec::new();
-    if !turn.reasoning.is_empty() {
-        let text = obj! { "text": turn.reasoning.concat(), "signature": "c2lt" };
+    if !choice.reasoning.is_empty() {
+        let text = obj! { "text": choice.reasoning.concat(), "signature": "c2lt" };
         content.push(obj! { "reasoningContent": obj! { "reasoningText": text } });
     }
-    if !turn.text.is_empty() {
-        content.push(obj! { "text": turn.text.concat() });
+    if !choice.text.is_empty() {
+        content.push(obj! { "text": choice.text.concat() });
     }
-    for (at, call) in turn.calls.iter().enumerate() {
+    for (at, call) in choice.calls.iter().enumerate() {
         content.push(obj! { "toolUse": obj! {
             "input": answer::value(call), "name": &call.name, "toolUseId": tool_id(ask, at),
         } });
@@ -157,7 +157,7 @@ fn body(ask: &SimRequest, answer: &Answer) -> Json {
         "metrics": obj! { "latencyMs": 7_u64 },
         "output": obj! { "message": obj! { "content": content, "role": "assistant" } },
     };
-    body.set_some("stopReason", WIRE.words.of(&turn.end));
+    body.set_some("stopReason", WIRE.words.of(&choice.end));
     if let Some(usage) = answer.usage {
         body.set("usage", usage_of(usage));
     }

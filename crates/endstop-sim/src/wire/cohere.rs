@@ -64,7 +64,7 @@ fn event(part: Part, type_: &str, index: Option<usize>, message: Option<Json>) -
 }
 
 fn stream(ask: &SimRequest, answer: &Answer) -> Vec<WireEvent> {
-    let turn = answer.turn();
+    let choice = answer.first_choice();
     let message = obj! {
         "role": "assistant", "content": list![], "tool_plan": "", "tool_calls": list![],
         "citations": list![],
@@ -74,8 +74,8 @@ fn stream(ask: &SimRequest, answer: &Answer) -> Vec<WireEvent> {
     let mut events = vec![WireEvent::named(Part::Start, "message-start", start)];
     let mut index = 0_usize;
     for (part, tokens, type_, key) in [
-        (Part::Reasoning, &turn.reasoning, "thinking", "thinking"),
-        (Part::Text, &turn.text, "text", "text"),
+        (Part::Reasoning, &choice.reasoning, "thinking", "thinking"),
+        (Part::Text, &choice.text, "text", "text"),
     ] {
         if tokens.is_empty() {
             continue;
@@ -100,7 +100,7 @@ fn stream(ask: &SimRequest, answer: &Answer) -> Vec<WireEvent> {
         events.push(event(Part::BlockEnd, "content-end", Some(index), None));
         index += 1;
     }
-    for (at, call) in turn.calls.iter().enumerate() {
+    for (at, call) in choice.calls.iter().enumerate() {
         let function = obj! { "name": &call.name, "arguments": "" };
         let calls =
             obj! { "id": call_id(ask, at, &call.name), "type": "function", "function": function };
@@ -124,7 +124,7 @@ fn stream(ask: &SimRequest, answer: &Answer) -> Vec<WireEvent> {
         }
     }
     let mut delta = obj! {};
-    delta.set_some("finish_reason", WIRE.words.of(&turn.end));
+    delta.set_some("finish_reason", WIRE.words.of(&choice.end));
     if let Some(usage) = answer.usage {
         delta.set("usage", usage_of(usage));
     }
@@ -145,23 +145,23 @@ fn usage_of(usage: Usage) -> Json {
 }
 
 fn body(ask: &SimRequest, answer: &Answer) -> Json {
-    let turn = answer.turn();
+    let choice = answer.first_choice();
     let mut content = Vec::new();
-    if !turn.reasoning.is_empty() {
-        content.push(obj! { "type": "thinking", "thinking": turn.reasoning.concat() });
+    if !choice.reasoning.is_empty() {
+        content.push(obj! { "type": "thinking", "thinking": choice.reasoning.concat() });
     }
-    if !turn.text.is_empty() {
-        content.push(obj! { "type": "text", "text": turn.text.concat() });
+    if !choice.text.is_empty() {
+        content.push(obj! { "type": "text", "text": choice.text.concat() });
     }
     let mut message = obj! { "role": "assistant" };
     if !content.is_empty() {
         message.set("content", content);
     }
-    if !turn.calls.is_empty() {
-        message.set("tool_calls", openai_chat::calls(ask, &turn));
+    if !choice.calls.is_empty() {
+        message.set("tool_calls", openai_chat::calls(ask, &choice));
     }
     let mut body = obj! { "id": ask.id("") };
-    body.set_some("finish_reason", WIRE.words.of(&turn.end));
+    body.set_some("finish_reason", WIRE.words.of(&choice.end));
     body.set("message", message);
     if let Some(usage) = answer.usage {
         body.set("usage", usage_of(usage));

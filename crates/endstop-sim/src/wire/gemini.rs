@@ -92,7 +92,7 @@ fn read(body: &Value, ask: &mut SimRequest) {
 
 fn stream(ask: &SimRequest, answer: &Answer) -> Vec<WireEvent> {
     let choices = answer.choices.iter().enumerate();
-    let all = choices.map(|(index, turn)| deltas(ask, answer, index, turn)).collect();
+    let all = choices.map(|(index, choice)| deltas(ask, answer, index, choice)).collect();
     let mut events = super::openai_chat::in_turn(all);
     if ask.array {
         events.push(WireEvent::new(Part::Mark, Json::Null));
@@ -100,7 +100,7 @@ fn stream(ask: &SimRequest, answer: &Answer) -> Vec<WireEvent> {
     events
 }
 
-fn deltas(ask: &SimRequest, answer: &Answer, index: usize, turn: &Choice) -> Vec<WireEvent> {
+fn deltas(ask: &SimRequest, answer: &Answer, index: usize, choice: &Choice) -> Vec<WireEvent> {
     let mut events = Vec::new();
     let early = answer.word_everywhere.then_some("STOP").map_or(Json::Null, Json::from);
     let mut so_far = 0_u64;
@@ -113,18 +113,18 @@ fn deltas(ask: &SimRequest, answer: &Answer, index: usize, turn: &Choice) -> Vec
         let candidate = candidate(index, Some(parts), word);
         events.push(WireEvent::new(part, response(ask, vec![candidate], usage)));
     };
-    for token in &turn.reasoning {
+    for token in &choice.reasoning {
         push(Part::Reasoning, list![obj! { "text": token, "thought": true }], Json::Null, false);
     }
-    let mut texts = turn.text.iter();
+    let mut texts = choice.text.iter();
     let merged = if answer.merged { texts.next_back() } else { None };
     for token in texts {
         push(Part::Text, list![obj! { "text": token }], early.clone(), false);
     }
-    for call in &turn.calls {
+    for call in &choice.calls {
         push(Part::Arguments, list![function_call(call)], Json::Null, false);
     }
-    let word = WIRE.words.of(&turn.end);
+    let word = WIRE.words.of(&choice.end);
     let text = merged.map_or("", String::as_str);
     push(Part::Word, list![obj! { "text": text }], word, true);
     events
@@ -171,17 +171,17 @@ fn usage_of(usage: Usage) -> Json {
 }
 
 fn body(ask: &SimRequest, answer: &Answer) -> Json {
-    let one = |(index, turn): (usize, &Choice)| {
+    let one = |(index, choice): (usize, &Choice)| {
         let mut parts = Vec::new();
-        if !turn.reasoning.is_empty() {
-            parts.push(obj! { "text": turn.reasoning.concat(), "thought": true });
+        if !choice.reasoning.is_empty() {
+            parts.push(obj! { "text": choice.reasoning.concat(), "thought": true });
         }
-        if !turn.text.is_empty() {
-            parts.push(obj! { "text": turn.text.concat() });
+        if !choice.text.is_empty() {
+            parts.push(obj! { "text": choice.text.concat() });
         }
-        parts.extend(turn.calls.iter().map(function_call));
+        parts.extend(choice.calls.iter().map(function_call));
         let parts = (!parts.is_empty()).then_some(Json::List(parts));
-        candidate(index, parts, WIRE.words.of(&turn.end))
+        candidate(index, parts, WIRE.words.of(&choice.end))
     };
     let candidates = answer.choices.iter().enumerate().map(one).collect();
     response(ask, candidates, answer.usage)

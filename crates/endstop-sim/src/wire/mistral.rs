@@ -47,7 +47,7 @@ fn stream(ask: &SimRequest, answer: &Answer) -> Vec<WireEvent> {
     let mut events: Vec<WireEvent> = Vec::new();
     let choices = answer.choices.iter().enumerate();
     let all: Vec<Vec<WireEvent>> =
-        choices.map(|(index, turn)| deltas(ask, answer, index, turn)).collect();
+        choices.map(|(index, choice)| deltas(ask, answer, index, choice)).collect();
     for (index, _) in answer.choices.iter().enumerate() {
         let delta = obj! { "role": "assistant", "content": "" };
         events.push(WireEvent::new(Part::Start, chunk(ask, index, delta, Json::Null)));
@@ -62,26 +62,26 @@ fn stream(ask: &SimRequest, answer: &Answer) -> Vec<WireEvent> {
     events
 }
 
-fn deltas(ask: &SimRequest, answer: &Answer, index: usize, turn: &Choice) -> Vec<WireEvent> {
+fn deltas(ask: &SimRequest, answer: &Answer, index: usize, choice: &Choice) -> Vec<WireEvent> {
     let mut events = Vec::new();
-    for token in &turn.text {
+    for token in &choice.text {
         let delta = obj! { "content": token };
         events.push(WireEvent::new(Part::Text, chunk(ask, index, delta, Json::Null)));
     }
     let mut last = obj! { "content": "" };
     if answer.split {
-        for (at, call) in turn.calls.iter().enumerate() {
+        for (at, call) in choice.calls.iter().enumerate() {
             events.extend(split_call(ask, index, at, call));
         }
-    } else if !turn.calls.is_empty() {
-        let calls = turn
+    } else if !choice.calls.is_empty() {
+        let calls = choice
             .calls
             .iter()
             .enumerate()
             .map(|(at, call)| call_of(ask, at, Some(&call.name), &call.arguments()));
         last.set("tool_calls", calls.collect::<Vec<_>>());
     }
-    events.push(WireEvent::new(Part::Word, chunk(ask, index, last, WIRE.words.of(&turn.end))));
+    events.push(WireEvent::new(Part::Word, chunk(ask, index, last, WIRE.words.of(&choice.end))));
     events
 }
 
@@ -113,15 +113,15 @@ fn chunk(ask: &SimRequest, index: usize, delta: Json, word: Json) -> Json {
 }
 
 fn body(ask: &SimRequest, answer: &Answer) -> Json {
-    let choice = |(index, turn): (usize, &Choice)| {
-        let calls = turn.calls.iter().enumerate();
+    let choice = |(index, choice): (usize, &Choice)| {
+        let calls = choice.calls.iter().enumerate();
         let calls: Vec<Json> =
             calls.map(|(at, call)| call_of(ask, at, Some(&call.name), &call.arguments())).collect();
         let calls = if calls.is_empty() { Json::Null } else { Json::List(calls) };
         obj! {
-            "index": index, "finish_reason": WIRE.words.of(&turn.end),
+            "index": index, "finish_reason": WIRE.words.of(&choice.end),
             "message": obj! {
-                "role": "assistant", "tool_calls": calls, "content": turn.text.concat(),
+                "role": "assistant", "tool_calls": calls, "content": choice.text.concat(),
             },
         }
     };

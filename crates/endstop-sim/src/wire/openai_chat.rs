@@ -73,7 +73,7 @@ fn stream(ask: &SimRequest, answer: &Answer) -> Vec<WireEvent> {
     }
     let choices = answer.choices.iter().enumerate();
     let all: Vec<Vec<WireEvent>> =
-        choices.map(|(index, turn)| deltas(ask, answer, index, turn)).collect();
+        choices.map(|(index, choice)| deltas(ask, answer, index, choice)).collect();
     events.extend(in_turn(all));
     if let Some(usage) = answer.usage.filter(|_| ask.include_usage) {
         let data = obj! {
@@ -88,16 +88,16 @@ fn stream(ask: &SimRequest, answer: &Answer) -> Vec<WireEvent> {
 }
 
 /// Returns the events of one choice after its start.
-fn deltas(ask: &SimRequest, answer: &Answer, index: usize, turn: &Choice) -> Vec<WireEvent> {
+fn deltas(ask: &SimRequest, answer: &Answer, index: usize, choice: &Choice) -> Vec<WireEvent> {
     let mut events = Vec::new();
     let early = if answer.word_everywhere { WIRE.words.of(&End::Stop) } else { Json::Null };
-    let mut texts = turn.text.iter();
+    let mut texts = choice.text.iter();
     let last = if answer.merged { texts.next_back() } else { None };
     for token in texts {
-        let delta = text_delta(turn, token);
+        let delta = text_delta(choice, token);
         events.push(WireEvent::new(Part::Text, chunk(ask, index, delta, early.clone())));
     }
-    for (at, call) in turn.calls.iter().enumerate() {
+    for (at, call) in choice.calls.iter().enumerate() {
         let delta = obj! { "tool_calls": list![call_start(ask, at, call)] };
         events.push(WireEvent::new(Part::CallStart, chunk(ask, index, delta, Json::Null)));
         for piece in &call.pieces {
@@ -107,13 +107,13 @@ fn deltas(ask: &SimRequest, answer: &Answer, index: usize, turn: &Choice) -> Vec
             events.push(WireEvent::new(Part::Arguments, chunk(ask, index, delta, Json::Null)));
         }
     }
-    let delta = last.map_or(obj! {}, |token| text_delta(turn, token));
-    events.push(WireEvent::new(Part::Word, chunk(ask, index, delta, WIRE.words.of(&turn.end))));
+    let delta = last.map_or(obj! {}, |token| text_delta(choice, token));
+    events.push(WireEvent::new(Part::Word, chunk(ask, index, delta, WIRE.words.of(&choice.end))));
     events
 }
 
-fn text_delta(turn: &Choice, token: &str) -> Json {
-    if turn.refuses {
+fn text_delta(choice: &Choice, token: &str) -> Json {
+    if choice.refuses {
         obj! { "refusal": token }
     } else {
         obj! { "content": token }
@@ -159,10 +159,10 @@ fn chunk(ask: &SimRequest, index: usize, delta: Json, word: Json) -> Json {
 }
 
 fn body(ask: &SimRequest, answer: &Answer) -> Json {
-    let choice = |(index, turn): (usize, &Choice)| {
+    let choice = |(index, choice): (usize, &Choice)| {
         obj! {
-            "index": index, "message": message(ask, turn), "logprobs": Json::Null,
-            "finish_reason": WIRE.words.of(&turn.end),
+            "index": index, "message": message(ask, choice), "logprobs": Json::Null,
+            "finish_reason": WIRE.words.of(&choice.end),
         }
     };
     let choices: Vec<Json> = answer.choices.iter().enumerate().map(choice).collect();
@@ -176,26 +176,26 @@ fn body(ask: &SimRequest, answer: &Answer) -> Json {
     body.with("service_tier", "default").with("system_fingerprint", "fp_sim")
 }
 
-fn message(ask: &SimRequest, turn: &Choice) -> Json {
-    let text = turn.text.concat();
-    let absent = turn.refuses || text.is_empty() && !turn.calls.is_empty();
+fn message(ask: &SimRequest, choice: &Choice) -> Json {
+    let text = choice.text.concat();
+    let absent = choice.refuses || text.is_empty() && !choice.calls.is_empty();
     let content = if absent { Json::Null } else { Json::from(&text) };
-    let refusal = if turn.refuses { Json::from(&text) } else { Json::Null };
+    let refusal = if choice.refuses { Json::from(&text) } else { Json::Null };
     let mut message = obj! { "role": "assistant", "content": content };
-    if !turn.calls.is_empty() {
-        message.set("tool_calls", calls(ask, turn));
+    if !choice.calls.is_empty() {
+        message.set("tool_calls", calls(ask, choice));
     }
     message.with("refusal", refusal).with("annotations", list![])
 }
 
-pub(super) fn calls(ask: &SimRequest, turn: &Choice) -> Vec<Json> {
+pub(super) fn calls(ask: &SimRequest, choice: &Choice) -> Vec<Json> {
     let call = |(at, call): (usize, &Call)| {
         obj! {
             "id": call_id(ask, at), "type": "function",
             "function": obj! { "name": &call.name, "arguments": call.arguments() },
         }
     };
-    turn.calls.iter().enumerate().map(call).collect()
+    choice.calls.iter().enumerate().map(call).collect()
 }
 
 pub(super) fn usage_of(usage: Usage) -> Json {

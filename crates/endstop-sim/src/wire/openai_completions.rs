@@ -52,13 +52,13 @@ fn read(body: &Value, ask: &mut SimRequest) {
 }
 
 fn stream(ask: &SimRequest, answer: &Answer) -> Vec<WireEvent> {
-    let deltas = |(index, turn): (usize, &Choice)| {
-        let mut events: Vec<WireEvent> = turn
+    let deltas = |(index, choice): (usize, &Choice)| {
+        let mut events: Vec<WireEvent> = choice
             .text
             .iter()
             .map(|token| WireEvent::new(Part::Text, chunk(ask, index, token, Json::Null)))
             .collect();
-        events.push(WireEvent::new(Part::Word, chunk(ask, index, "", WIRE.words.of(&turn.end))));
+        events.push(WireEvent::new(Part::Word, chunk(ask, index, "", WIRE.words.of(&choice.end))));
         events
     };
     let mut events = openai_chat::in_turn(answer.choices.iter().enumerate().map(deltas).collect());
@@ -77,17 +77,17 @@ fn head(ask: &SimRequest) -> Json {
     }
 }
 
-fn choice(index: usize, text: &str, word: Json) -> Json {
+fn choice_of(index: usize, text: &str, word: Json) -> Json {
     obj! { "text": text, "index": index, "logprobs": Json::Null, "finish_reason": word }
 }
 
 fn chunk(ask: &SimRequest, index: usize, text: &str, word: Json) -> Json {
-    head(ask).with("choices", list![choice(index, text, word)])
+    head(ask).with("choices", list![choice_of(index, text, word)])
 }
 
 fn body(ask: &SimRequest, answer: &Answer) -> Json {
-    let choice = |(index, turn): (usize, &Choice)| {
-        choice(index, &turn.text.concat(), WIRE.words.of(&turn.end))
+    let choice = |(index, choice): (usize, &Choice)| {
+        choice_of(index, &choice.text.concat(), WIRE.words.of(&choice.end))
     };
     let choices: Vec<Json> = answer.choices.iter().enumerate().map(choice).collect();
     let mut body = head(ask).with("choices", choices);

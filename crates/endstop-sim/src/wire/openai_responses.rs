@@ -90,26 +90,26 @@ impl Events {
 }
 
 fn stream(ask: &SimRequest, answer: &Answer) -> Vec<WireEvent> {
-    let turn = answer.turn();
+    let choice = answer.first_choice();
     let mut events = Events(Vec::new());
     let open = obj! { "response": response(ask, "in_progress", Json::Null, Vec::new(), None) };
     events.push(Part::Start, "response.created", open.clone());
     events.push(Part::Start, "response.in_progress", open);
     let mut index = 0_usize;
-    if !turn.reasoning.is_empty() {
-        reasoning(&mut events, ask, index, &turn);
+    if !choice.reasoning.is_empty() {
+        reasoning(&mut events, ask, index, &choice);
         index += 1;
     }
-    if !turn.text.is_empty() {
-        message(&mut events, ask, index, &turn);
+    if !choice.text.is_empty() {
+        message(&mut events, ask, index, &choice);
         index += 1;
     }
-    for (at, call) in turn.calls.iter().enumerate() {
+    for (at, call) in choice.calls.iter().enumerate() {
         function_call(&mut events, ask, index, at, call);
         index += 1;
     }
     let last = body(ask, answer);
-    events.push(Part::Word, last_event(&turn.end), obj! { "response": last });
+    events.push(Part::Word, last_event(&choice.end), obj! { "response": last });
     events.0
 }
 
@@ -117,11 +117,11 @@ fn item_event(index: usize, item: Json) -> Json {
     obj! { "output_index": index, "item": item }
 }
 
-fn reasoning(events: &mut Events, ask: &SimRequest, index: usize, turn: &Choice) {
+fn reasoning(events: &mut Events, ask: &SimRequest, index: usize, choice: &Choice) {
     let id = ask.id("rs_");
     let item = obj! { "id": &id, "type": "reasoning", "summary": list![] };
     events.push(Part::Reasoning, "response.output_item.added", item_event(index, item));
-    for token in &turn.reasoning {
+    for token in &choice.reasoning {
         let data = obj! {
             "item_id": &id, "output_index": index, "summary_index": 0_u64, "delta": token,
         };
@@ -130,16 +130,16 @@ fn reasoning(events: &mut Events, ask: &SimRequest, index: usize, turn: &Choice)
     events.push(
         Part::BlockEnd,
         "response.output_item.done",
-        item_event(index, reasoning_item(ask, turn)),
+        item_event(index, reasoning_item(ask, choice)),
     );
 }
 
-fn reasoning_item(ask: &SimRequest, turn: &Choice) -> Json {
-    let summary = obj! { "type": "summary_text", "text": turn.reasoning.concat() };
+fn reasoning_item(ask: &SimRequest, choice: &Choice) -> Json {
+    let summary = obj! { "type": "summary_text", "text": choice.reasoning.concat() };
     obj! { "id": ask.id("rs_"), "type": "reasoning", "summary": list![summary] }
 }
 
-fn message(events: &mut Events, ask: &SimRequest, index: usize, turn: &Choice) {
+fn message(events: &mut Events, ask: &SimRequest, index: usize, choice: &Choice) {
     let id = ask.id("msg_");
     let item = obj! {
         "id": &id, "type": "message", "status": "in_progress", "content": list![],
@@ -153,39 +153,39 @@ fn message(events: &mut Events, ask: &SimRequest, index: usize, turn: &Choice) {
         }
         data
     };
-    let (key, kind) = if turn.refuses { ("refusal", "refusal") } else { ("text", "output_text") };
-    let empty = Choice { refuses: turn.refuses, ..Choice::default() };
+    let (key, kind) = if choice.refuses { ("refusal", "refusal") } else { ("text", "output_text") };
+    let empty = Choice { refuses: choice.refuses, ..Choice::default() };
     events.push(Part::Start, "response.content_part.added", at(obj! { "part": part_of(&empty) }));
-    for token in &turn.text {
+    for token in &choice.text {
         let data = at(obj! { "delta": token });
-        let data = if turn.refuses { data } else { data.with("logprobs", list![]) };
+        let data = if choice.refuses { data } else { data.with("logprobs", list![]) };
         events.push(Part::Text, &format!("response.{kind}.delta"), data);
     }
-    let done = at(obj! {}).with(key, turn.text.concat());
+    let done = at(obj! {}).with(key, choice.text.concat());
     events.push(Part::BlockEnd, &format!("response.{kind}.done"), done);
-    events.push(Part::BlockEnd, "response.content_part.done", at(obj! { "part": part_of(turn) }));
+    events.push(Part::BlockEnd, "response.content_part.done", at(obj! { "part": part_of(choice) }));
     events.push(
         Part::BlockEnd,
         "response.output_item.done",
-        item_event(index, message_item(ask, turn)),
+        item_event(index, message_item(ask, choice)),
     );
 }
 
-fn part_of(turn: &Choice) -> Json {
-    let text = turn.text.concat();
-    if turn.refuses {
+fn part_of(choice: &Choice) -> Json {
+    let text = choice.text.concat();
+    if choice.refuses {
         obj! { "type": "refusal", "refusal": text }
     } else {
         obj! { "type": "output_text", "annotations": list![], "logprobs": list![], "text": text }
     }
 }
 
-fn message_item(ask: &SimRequest, turn: &Choice) -> Json {
-    let cut = turn.end == End::Length && turn.calls.is_empty();
+fn message_item(ask: &SimRequest, choice: &Choice) -> Json {
+    let cut = choice.end == End::Length && choice.calls.is_empty();
     obj! {
         "id": ask.id("msg_"), "type": "message",
         "status": if cut { "incomplete" } else { "completed" },
-        "content": list![part_of(turn)], "role": "assistant",
+        "content": list![part_of(choice)], "role": "assistant",
     }
 }
 
@@ -250,17 +250,17 @@ fn last_event(end: &End) -> &'static str {
 }
 
 fn body(ask: &SimRequest, answer: &Answer) -> Json {
-    let turn = answer.turn();
+    let choice = answer.first_choice();
     let mut output = Vec::new();
-    if !turn.reasoning.is_empty() {
-        output.push(reasoning_item(ask, &turn));
+    if !choice.reasoning.is_empty() {
+        output.push(reasoning_item(ask, &choice));
     }
-    if !turn.text.is_empty() {
-        output.push(message_item(ask, &turn));
+    if !choice.text.is_empty() {
+        output.push(message_item(ask, &choice));
     }
-    let calls = turn.calls.iter().enumerate();
+    let calls = choice.calls.iter().enumerate();
     output.extend(calls.map(|(at, call)| call_item(ask, at, call)));
-    let (status, reason) = status(&turn.end);
+    let (status, reason) = status(&choice.end);
     let failed = status == Json::from("failed");
     let mut body = response(ask, "", reason, output, answer.usage.filter(|_| !failed));
     body.set("status", status);

@@ -145,7 +145,7 @@ impl Wish {
     /// Replaces the preferred action because of a limit.
     fn limited(self, limit: Limit) -> Self {
         let action = limit.calls_for();
-        let wish = Self { stopped_by: Some(limit), ..self.forbidden(action, limit.words()) };
+        let wish = Self { stopped_by: Some(limit), ..self.forbidden(action, limit.description()) };
         if action != Action::Compact {
             return wish;
         }
@@ -406,7 +406,7 @@ fn raised_cap(
     let most = model_max.ok_or("the model's maximum is not known")?;
     let counter = Some(Counter::Raises);
     if let Some(limit) = terms.limits.reached(counter, context, 0) {
-        return Err(limit.words());
+        return Err(limit.description());
     }
     let raised = cap.saturating_mul(2).min(most);
     let given = terms.limits.next_cap(Some(raised), counter, context).unwrap_or(raised);

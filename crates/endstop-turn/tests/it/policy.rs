@@ -110,7 +110,7 @@ fn the_policy_matrix() {
 #[track_caller]
 fn check(ending: &Ending, context: &DecisionContext, decision: &Decision) {
     let what = format!("{ending:?}\n{context:?}\n{decision:?}");
-    assert_eq!(decision.should_continue, decision.action.goes_on(), "{what}");
+    assert_eq!(decision.should_continue, decision.action.continues_turn(), "{what}");
     assert_eq!(decision.suggested, decision.action.suggested(), "{what}");
     assert!(!decision.sentence.is_empty(), "{what}");
     if decision.action == Action::RunTools {
@@ -183,7 +183,7 @@ fn the_words_that_users_know() {
     for action in Action::ALL {
         assert_eq!(serde_json::to_value(action).unwrap(), action.name());
         let new = Decision::new(action, "so");
-        assert_eq!((new.should_continue, new.suggested), (action.goes_on(), action.suggested()));
+        assert_eq!((new.should_continue, new.suggested), (action.continues_turn(), action.suggested()));
     }
     assert_eq!(serde_json::to_value(Suggested::ModifyPrompt).unwrap(), "modify_prompt");
     assert_eq!(serde_json::to_value(Suggested::IncreaseBudget).unwrap(), "increase_budget");

@@ -24,7 +24,7 @@ fn endings() -> Vec<(String, Ending)> {
     let low = ending(Reason::ToolCall, Confidence::Low, Holds::Call.shown());
     all.push(("tool_call with Call, low confidence".to_owned(), low));
     for kind in KINDS {
-        all.push((format!("failed: {}", kind.words()), failed(kind)));
+        all.push((format!("failed: {}", kind.description()), failed(kind)));
     }
     for why in [Unreachable::Tls, Unreachable::Blocked, Unreachable::Dns] {
         let closed = Closed::Unreachable(why);
