@@ -57,8 +57,8 @@ const TRIALS: [Trial; 3] = [
         options: "-sN",
         path: "/anthropic/v1/messages",
         body: r#"{"model":"cut-after-call","stream":true,"max_tokens":99,"messages":[]}"#,
-        expect: "Expect `endstop_cut` and curl's exit code 18. The gateway withholds `content_block_stop`, so \
-                 the call cannot run.",
+        expect: "Expect `endstop_cut` and curl's exit code 18. The gateway withholds the event that closes \
+                 the call, so the call cannot run.",
     },
     Trial {
         about: "The answer reaches its output limit.",

@@ -9,7 +9,7 @@ use clap::ValueEnum;
 use endstop::next_request::Content;
 use endstop::registry::Clues;
 use endstop::{
-    Answer, Closed, Collector, Ending, FaultKind, Head, RequestInfo, TransportEnd, Watcher, Wire,
+    Answer, Closed, Collector, Ending, FaultKind, Head, Reader, RequestInfo, TransportEnd, Wire,
 };
 use flate2::read::MultiGzDecoder;
 use serde_json::value::RawValue;
@@ -89,11 +89,9 @@ impl ResponseArgs {
     pub(crate) fn judge(&self) -> Result<(Ending, Wire)> {
         let mut body = Body::open(self)?;
         let (wire, request) = wire(self, &body.first, b"")?;
-        let mut watcher = Watcher::new(wire.clone(), self.head(), request);
-        body.each(|chunk| {
-            watcher.watch(chunk);
-        })?;
-        let ending = watcher.finish(self.close.into());
+        let mut reader = Reader::new(wire.clone(), self.head(), request);
+        body.each(|chunk| reader.read(chunk, |_| {}))?;
+        let ending = reader.finish(self.close.into(), |_| {});
         reject_non_response(self, &ending, &body)?;
         Ok((ending, wire))
     }

@@ -26,6 +26,20 @@ use serde_json::{Map, Value};
 use crate::provider::Profile;
 
 /// A request for an answer of a model.
+///
+/// ```
+/// use endstop::chat::{ChatMessage, ChatRequest, write};
+/// use endstop::provider;
+///
+/// let request = ChatRequest {
+///     system: "Be brief.".to_owned(),
+///     max_output_tokens: Some(500),
+///     ..ChatRequest::new("gpt-5").with(ChatMessage::user("What time is it?"))
+/// };
+/// let written = write(&provider::OPENAI.main, &request).unwrap();
+/// assert_eq!(written.path, "/chat/completions");
+/// assert!(written.body.contains("\"max_completion_tokens\":500"));
+/// ```
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ChatRequest {

@@ -89,7 +89,7 @@ fn explain_tells_everything() {
         "output limit (high confidence)",
         "what to do    repair_tool_call: the output limit cut off a tool call; the call is not run",
         "left          3 attempts, 1 repair, no known limit on tokens",
-        "messages      an unknown number of messages",
+        "conversation  an unknown number of messages",
     ] {
         assert!(text.contains(says), "{says}\n{text}");
     }

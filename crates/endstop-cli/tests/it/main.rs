@@ -309,23 +309,23 @@ fn replay_reads_har() {
 #[test]
 fn replay_reads_requests_by_their_wire() {
     let folder = Folder::new("har-requests");
-    let entry = |url: &str, request: &Value, response: &Value| {
+    let entry = |url: &str, request: &Value, response: &str| {
         json!({
             "request": { "url": url, "postData": { "text": request.to_string() } },
-            "response": { "status": 200, "content": {
-                "mimeType": "application/json", "text": response.to_string() } },
+            "response": { "status": 200, "content": { "text": response } },
         })
     };
     let call = json!({ "object": "response", "status": "completed", "output": [
         { "type": "custom_tool_call", "call_id": "c", "name": "x_search", "input": "a",
           "status": "completed" },
         { "type": "message", "content": [{ "type": "output_text", "text": "Hi" }] },
-    ] });
+    ] })
+    .to_string();
     let xai = "https://api.x.ai/v1/responses";
-    let gemini =
-        "https://generativelanguage.googleapis.com/v1beta/models/gemini-3-pro:generateContent";
+    let gemini = "https://generativelanguage.googleapis.com/v1beta/models/gemini-3-pro:streamGenerateContent?alt=sse";
     let candidate = json!({ "candidates": [
         { "content": { "parts": [{ "text": "Hi" }] }, "finishReason": "STOP" } ] });
+    let candidate = format!("data: {candidate}\n\n");
     let two = json!({ "generationConfig": { "candidateCount": 2 } });
     let own = json!({ "tools": [{ "type": "custom", "name": "x_search" }] });
     let har = json!({ "log": { "entries": [

@@ -20,14 +20,14 @@ fn mistakes_are_told_in_one_line() {
     };
     check(
         "listen = \"127.0.0.1:1\"\nmode = \"gard\"\n",
-        "1.toml:2: `mode`: unknown variant `gard`",
+        "1.toml:2: `mode`: unknown value `gard`: expected",
     );
     check("mode = \"guard\n", ":1: ");
     check(
         "[limits]\n\nidle = \"soon\"\n",
-        ":3: `idle`: invalid duration `soon`: expected a number and ms",
+        ":3: `limits.idle`: invalid duration `soon`: expected a number and ms",
     );
-    check("[limits]\nidel = \"1s\"\n", ":2: `idel`: unknown field `idel`");
+    check("[limits]\nidel = \"1s\"\n", ":2: `limits.idel`: unknown field `idel`: expected");
     check(
         "[upstreams.mine]\nlike = \"opnai\"\nbase_url = \"http://x\"\n",
         "unknown provider `opnai`: add `like",

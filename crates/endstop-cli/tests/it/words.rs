@@ -304,7 +304,7 @@ fn a_bad_file_gets_one_line_from_every_command() {
     bad(b"[provider.acme]\n", ".toml:1: unknown provider `acme`: add `like");
     bad(b"[provider.acme\n", ".toml:1: ");
     bad(b"# fine\n[provider.opena\xff]\n", ".toml:2: invalid UTF-8");
-    bad(b"[providr.acme]\nlike = \"openai\"\n", ".toml:1: unknown field `providr`");
+    bad(b"[providr.acme]\nlike = \"openai\"\n", ".toml:1: `providr.acme`: unknown field `providr`");
     bad(b"[provider.openai.words]\nx = \"failed\"\nx = \"failed\"\n", "duplicate key");
     for command in ["check", "decide", "explain"] {
         let output = endstop(&[command, "--config", "/no/such.toml", &body], b"");

@@ -15,7 +15,8 @@ use endstop_turn::policy::{
 };
 use expect_test::expect_file;
 
-use crate::endings::{Dice, HOLDS, Holds, ending, failed, plain, used, with};
+use crate::dice::Dice;
+use crate::endings::{HOLDS, Holds, ending, failed, plain, used, with};
 
 const TEXT: &str = "A piece of text that is long enough to be progress.";
 
@@ -481,10 +482,16 @@ fn events_say_what_happened() {
     let (_, action) = machine.step(TurnInput::Ended(&done), 6);
     let json = serde_json::to_value(&action.events).unwrap();
     assert_eq!(json[1]["event"], "continuation_terminated");
-    assert_eq!((&json[1]["cause"], &json[1]["finish"]), (&"completed".into(), &"complete".into()));
+    assert_eq!(
+        (&json[1]["terminated"], &json[1]["finish"]),
+        (&"completed".into(), &"complete".into())
+    );
     assert_eq!((&json[1]["pieces"], &json[1]["cumulative_tokens"]), (&2.into(), &990.into()));
     assert_eq!(json[2]["event"], "turn_ended");
-    assert_eq!((&json[2]["cause"], &json[2]["continued"]), (&"completed".into(), &true.into()));
+    assert_eq!(
+        (&json[2]["terminated"], &json[2]["continued"]),
+        (&"completed".into(), &true.into())
+    );
     assert_eq!(json.as_array().unwrap().len(), 3);
     // Other attempts have their own events.
     let (machine, _) = told(start(), plain(Reason::Cut));
@@ -695,7 +702,10 @@ fn only_a_turn_that_was_continued_ends_a_continuation() {
     assert_eq!(names(&action), ["stop_reason_observed", "continuation_terminated", "turn_ended"]);
     let json = serde_json::to_value(&action.events).unwrap();
     for event in [&json[1], &json[2]] {
-        assert_eq!((&event["cause"], &event["limit"]), (&"retry_limit".into(), &"attempts".into()));
+        assert_eq!(
+            (&event["terminated"], &event["limit"]),
+            (&"retry_limit".into(), &"attempts".into())
+        );
     }
 }
 
