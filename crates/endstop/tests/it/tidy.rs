@@ -202,6 +202,7 @@ const OURS_IN: &[(&str, &[&str])] = &[
     ("src/fault.rs", &["type"]),
     ("src/registry/file.rs", &["event", "reason"]),
     ("src/policy.rs", &["reason"]),
+    ("src/policy/file.rs", &["reason"]),
     ("src/continuation/event.rs", &["event"]),
     // The exchanged form of a signal, and the errors that frameworks put into their deltas.
     ("src/signal.rs", &["type"]),
