@@ -180,6 +180,14 @@ pub struct Step {
     pub passed: Vec<StateName>,
 }
 
+impl Step {
+    /// Returns the step of a machine that was restored, with what it told to do last.
+    #[must_use]
+    pub fn resumed(todo: Todo) -> Self {
+        Self { todo, events: Vec::new(), passed: Vec::new() }
+    }
+}
+
 /// The next thing to do.
 ///
 /// Closed list: code that drives a machine must handle every variant.
@@ -217,6 +225,9 @@ pub struct PlannedRequest {
     pub cap: Option<u64>,
     /// Whether to discard the text of the last response.
     pub discard: bool,
+    /// Whether the request goes to the next of the policy's `fallback_models`.
+    #[serde(default)]
+    pub other_model: bool,
     /// The counter that the request increments, or `None` if it recovers nothing.
     pub counter: Option<Counter>,
     /// The end of the turn's time limit. The request must not run longer.
@@ -489,9 +500,9 @@ fn under_way(
     match input {
         TurnInput::Ended(ended) => evaluate(&next, ended, turn, trace),
         TurnInput::Tick if turn.is_out_of_time() => turn.out_of(Limit::WallTime, trace),
+        TurnInput::Unavailable => unavailable(turn, trace),
         TurnInput::Tick
         | TurnInput::Prepared
-        | TurnInput::Unavailable
         | TurnInput::ToolsDone
         | TurnInput::ToolsLost
         | TurnInput::Cancel => ignore(State::of(next), input, turn, trace),
@@ -508,16 +519,19 @@ fn pending(
     match input {
         TurnInput::Prepared => dispatch(turn, next, trace),
         TurnInput::Tick if turn.is_out_of_time() => turn.out_of(Limit::WallTime, trace),
-        TurnInput::Unavailable => {
-            let sentence = "this provider or model cannot continue the answer";
-            turn.close(TurnEnd::Unavailable, Completeness::Partial, sentence, None, trace)
-        }
+        TurnInput::Unavailable => unavailable(turn, trace),
         TurnInput::Ended(_)
         | TurnInput::Tick
         | TurnInput::ToolsDone
         | TurnInput::ToolsLost
         | TurnInput::Cancel => ignore(State::ContinuePending(next), input, turn, trace),
     }
+}
+
+/// Ends the turn because the next request cannot be built.
+fn unavailable(turn: &mut TurnData, trace: &mut Trace) -> (State, Todo) {
+    let sentence = "this provider or model cannot continue the answer";
+    turn.close(TurnEnd::Unavailable, Completeness::Partial, sentence, None, trace)
 }
 
 /// Handles an input while a retry waits.
@@ -634,6 +648,7 @@ fn follow(
         again,
         cap: metadata.next_cap,
         discard: metadata.discard,
+        other_model: false,
         counter,
         deadline_ms: turn.deadline_ms(),
     };
@@ -659,6 +674,20 @@ fn follow(
             }
         },
         Action::Retry => wait(make(next.how, true), metadata.wait_ms, turn),
+        Action::OtherModel => {
+            // The other model gets the conversation, not a continuation of this answer.
+            let how = match next.how {
+                RequestKind::AfterTools => RequestKind::AfterTools,
+                RequestKind::First
+                | RequestKind::Continue
+                | RequestKind::ResumeText
+                | RequestKind::Repair
+                | RequestKind::Resume
+                | RequestKind::Poll => RequestKind::First,
+            };
+            let other = PlannedRequest { other_model: true, ..make(how, true) };
+            dispatch(turn, other, trace)
+        }
         Action::Stop | Action::Compact | Action::ChangePrompt => {
             stop(ended, decision, kept_before, turn, trace)
         }

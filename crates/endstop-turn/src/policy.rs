@@ -39,7 +39,7 @@ pub use decide::{decide, hold};
 #[cfg(feature = "toml")]
 pub use file::PolicyFileError;
 pub use limits::{
-    AgentChange, AgentLimits, Budget, Counter, Left, Limit, MIN_CAP, Money, Price, Spent,
+    AgentChange, AgentLimits, Budget, Counter, Left, Limit, MIN_CAP, Millis, Money, Price, Spent,
 };
 pub use piece::Piece;
 use remedy::remedy_given;
@@ -69,6 +69,8 @@ pub enum Action {
     Retry,
     /// Send the same request again with a higher output limit.
     RaiseBudget,
+    /// Send the same conversation to another model, of `fallback_models`.
+    OtherModel,
     /// Shorten the conversation. The caller must do this.
     Compact,
     /// Change the prompt or its settings. The caller must do this.
@@ -77,7 +79,7 @@ pub enum Action {
 
 impl Action {
     /// All actions, in order.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Stop,
         Self::RunTools,
         Self::Continue,
@@ -85,6 +87,7 @@ impl Action {
         Self::RepairToolCall,
         Self::Retry,
         Self::RaiseBudget,
+        Self::OtherModel,
         Self::Compact,
         Self::ChangePrompt,
     ];
@@ -100,6 +103,7 @@ impl Action {
             Self::RepairToolCall => "repair_tool_call",
             Self::Retry => "retry",
             Self::RaiseBudget => "raise_budget",
+            Self::OtherModel => "other_model",
             Self::Compact => "compact",
             Self::ChangePrompt => "change_prompt",
         }
@@ -114,7 +118,8 @@ impl Action {
             | Self::Resume
             | Self::RepairToolCall
             | Self::Retry
-            | Self::RaiseBudget => true,
+            | Self::RaiseBudget
+            | Self::OtherModel => true,
             Self::Stop | Self::Compact | Self::ChangePrompt => false,
         }
     }
@@ -123,7 +128,9 @@ impl Action {
     #[must_use]
     pub fn suggested(self) -> Option<Suggested> {
         match self {
-            Self::Retry | Self::Resume | Self::RepairToolCall => Some(Suggested::Retry),
+            Self::Retry | Self::Resume | Self::RepairToolCall | Self::OtherModel => {
+                Some(Suggested::Retry)
+            }
             Self::Compact | Self::ChangePrompt => Some(Suggested::ModifyPrompt),
             Self::Continue | Self::RaiseBudget => Some(Suggested::IncreaseBudget),
             Self::Stop => Some(Suggested::Stop),
@@ -367,6 +374,9 @@ pub struct Policy {
     /// Prices by `model` or `provider/model`, in US dollars per million tokens.
     #[serde(default)]
     pub prices: BTreeMap<String, Price>,
+    /// Models for [`Action::OtherModel`], as `provider/model`, in the order in which they are asked.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub fallback_models: Vec<String>,
 }
 
 /// A rule for one reason.
@@ -431,7 +441,7 @@ impl Rule {
             Reason::OutputLimit => &[Action::Continue, Action::RaiseBudget, Action::Stop],
             Reason::ContextLimit => &[Action::Compact, Action::Stop],
             Reason::Refused | Reason::Filtered | Reason::Safety | Reason::Recitation => {
-                &[Action::ChangePrompt, Action::Stop]
+                &[Action::ChangePrompt, Action::OtherModel, Action::Stop]
             }
             Reason::MalformedToolCall => &[Action::RepairToolCall, Action::Retry, Action::Stop],
             Reason::TimedOut | Reason::Failed | Reason::Cut => &[Action::Retry, Action::Stop],
@@ -450,6 +460,7 @@ impl Default for Policy {
             providers: BTreeMap::new(),
             wording: Wording::default(),
             prices: BTreeMap::new(),
+            fallback_models: Vec::new(),
         }
     }
 }
@@ -488,7 +499,7 @@ impl Policy {
                 retry_empty: false,
                 turn_max_iterations: 50,
                 turn_max_total_tokens: 2_000_000,
-                turn_max_wall_time_ms: 300_000,
+                turn_max_time: Millis(300_000),
                 ..AgentLimits::DEFAULT
             },
             rules: [Reason::OutputLimit, Reason::Paused, Reason::MalformedToolCall]
@@ -516,7 +527,7 @@ impl Policy {
                 resume_max_attempts: 25,
                 turn_max_iterations: 1_000,
                 turn_max_total_tokens: 100_000_000,
-                turn_max_wall_time_ms: 7_200_000,
+                turn_max_time: Millis(7_200_000),
                 ..AgentLimits::DEFAULT
             },
             rules: [(Reason::OutputLimit, raise)].into(),

@@ -426,6 +426,18 @@ fn ended_well(ending: &Ending, wanted: Reason) -> bool {
     ending.over && ending.reason == wanted && ending.confidence >= Confidence::Medium
 }
 
+/// Checks that a tool's schema is a valid JSON Schema of an object.
+///
+/// # Errors
+/// Returns an explanation if it is not.
+#[cfg(feature = "jsonschema")]
+pub fn check_tool_schema(schema: &serde_json::Value) -> Result<(), String> {
+    if !schema.is_object() {
+        return Err("expected a JSON object".to_owned());
+    }
+    jsonschema::validator_for(schema).map(|_| ()).map_err(|error| error.to_string())
+}
+
 /// Checks the arguments against the tool's JSON Schema.
 ///
 /// # Errors

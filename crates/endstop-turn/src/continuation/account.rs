@@ -55,11 +55,11 @@ impl TurnData {
     }
 
     pub(super) fn deadline_ms(&self) -> u64 {
-        self.started_ms.saturating_add(self.limits().turn_max_wall_time_ms)
+        self.started_ms.saturating_add(self.limits().turn_max_time.0)
     }
 
     pub(super) fn is_out_of_time(&self) -> bool {
-        self.spent.elapsed_ms >= self.limits().turn_max_wall_time_ms
+        self.spent.elapsed_ms >= self.limits().turn_max_time.0
     }
 
     /// Plans a request that recovers nothing.
@@ -70,6 +70,7 @@ impl TurnData {
             again: false,
             cap: cap.or(affordable),
             discard: false,
+            other_model: false,
             counter: None,
             deadline_ms: self.deadline_ms(),
         }
@@ -122,6 +123,7 @@ impl TurnData {
         let spent = &mut self.spent;
         spent.input_tokens = spent.input_tokens.saturating_add(input);
         spent.output_tokens = spent.output_tokens.saturating_add(output);
+        spent.all_chars = spent.all_chars.saturating_add(piece.map_or(0, |piece| piece.chars));
         let TurnStart { budget, policy, .. } = &self.begin;
         let model = ending.model.as_deref().unwrap_or_default();
         self.price = budget.price.or_else(|| policy.price_of(&ending.provider, model));

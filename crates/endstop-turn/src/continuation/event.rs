@@ -136,6 +136,38 @@ pub enum TurnEvent {
     },
 }
 
+impl TurnEvent {
+    /// Returns the name used in JSON and in logs.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::StopReasonObserved { .. } => "stop_reason_observed",
+            Self::ContinuationAttempt { .. } => "continuation_attempt",
+            Self::RetryAttempt { .. } => "retry_attempt",
+            Self::ResumeAttempt { .. } => "resume_attempt",
+            Self::ToolPayloadRepair { .. } => "tool_payload_repair",
+            Self::ContinuationTerminated { .. } => "continuation_terminated",
+            Self::TurnEnded { .. } => "turn_ended",
+            Self::InputIgnored { .. } => "input_ignored",
+        }
+    }
+
+    /// Returns the name of its turn.
+    #[must_use]
+    pub fn turn(&self) -> &str {
+        match self {
+            Self::StopReasonObserved { turn, .. }
+            | Self::ContinuationAttempt { turn, .. }
+            | Self::RetryAttempt { turn, .. }
+            | Self::ResumeAttempt { turn, .. }
+            | Self::ToolPayloadRepair { turn, .. }
+            | Self::ContinuationTerminated { turn, .. }
+            | Self::TurnEnded { turn, .. }
+            | Self::InputIgnored { turn, .. } => turn,
+        }
+    }
+}
+
 /// A problem in a tool call that prevents running it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

@@ -162,6 +162,8 @@ pub(super) fn terminated_by(limit: Limit) -> TurnEnd {
         | Limit::RetryAfter
         | Limit::Iterations
         | Limit::TotalTokens
+        | Limit::TurnCompletionTokens
+        | Limit::TurnOutputChars
         | Limit::WallTime
         | Limit::Cost => TurnEnd::BudgetExhausted,
     }

@@ -47,7 +47,8 @@ pub fn hold(
         wait_ms: metadata.wait_ms.or(waits),
         resume_by: metadata.resume_by.or_else(|| usual_resume(action, ending)),
         // A new response cannot be joined to the text of the old one.
-        discard: metadata.discard || matches!(action, Action::Retry | Action::RaiseBudget),
+        discard: metadata.discard
+            || matches!(action, Action::Retry | Action::RaiseBudget | Action::OtherModel),
         lower_effort: metadata.lower_effort,
         stopped_by: metadata.limit,
         instead_of: metadata.instead_of,
@@ -170,6 +171,7 @@ fn undone(action: Action) -> &'static str {
         Action::RepairToolCall => "the tool call is not requested again",
         Action::Retry => "it is not retried",
         Action::RaiseBudget => "it is not requested again with a higher limit",
+        Action::OtherModel => "no other model is asked",
         Action::Stop | Action::Compact | Action::ChangePrompt => "the turn ends",
     }
 }
@@ -246,7 +248,11 @@ fn too_long(wish: &Wish, context: &DecisionContext, limits: &AgentLimits) -> Opt
         Action::RunTools | Action::Continue | Action::RepairToolCall | Action::RaiseBudget => true,
         Action::Resume => wish.resume_by != Some(ResumeBy::Poll),
         // Sending the same request again does not lengthen the conversation.
-        Action::Retry | Action::Stop | Action::Compact | Action::ChangePrompt => false,
+        Action::Retry
+        | Action::OtherModel
+        | Action::Stop
+        | Action::Compact
+        | Action::ChangePrompt => false,
     };
     limits.too_long(context).filter(|_| lengthens)
 }
@@ -266,6 +272,7 @@ fn stuck(
         | Action::RepairToolCall
         | Action::Retry
         | Action::RaiseBudget
+        | Action::OtherModel
         | Action::Compact
         | Action::ChangePrompt => false,
     };
@@ -311,10 +318,14 @@ fn wish(ending: &Ending, context: &DecisionContext, terms: &Terms) -> Wish {
         {
             return retry(wish, ending, context, terms);
         }
+        (Some(Action::OtherModel), Action::ChangePrompt) if wish.cause == Cause::Blocked => {
+            let wish = Wish { action: Action::OtherModel, discard: true, ..wish };
+            return wish.plan("ask another model");
+        }
         (_, _) => {}
     }
     match wish.action {
-        Action::Stop | Action::RunTools | Action::Compact => wish,
+        Action::Stop | Action::RunTools | Action::Compact | Action::OtherModel => wish,
         Action::ChangePrompt => {
             let lower_effort = wish.cause == Cause::ReasoningExhausted;
             Wish { lower_effort, ..wish }

@@ -67,6 +67,8 @@ struct Written {
     wording: Wording,
     #[serde(default)]
     prices: BTreeMap<String, Price>,
+    #[serde(default)]
+    fallback_models: Vec<String>,
 }
 
 /// Tables of a policy in a file that has others, too.
@@ -80,13 +82,15 @@ struct Within {
     wording: Wording,
     #[serde(default)]
     prices: BTreeMap<String, Price>,
+    #[serde(default)]
+    fallback_models: Vec<String>,
 }
 
 impl From<Within> for Written {
     fn from(within: Within) -> Self {
-        let Within { agent, rules, wording, prices } = within;
+        let Within { agent, rules, wording, prices, fallback_models } = within;
         let (based_on, name, providers) = (usual(), None, BTreeMap::new());
-        Self { based_on, name, agent, rules, providers, wording, prices }
+        Self { based_on, name, agent, rules, providers, wording, prices, fallback_models }
     }
 }
 
@@ -158,6 +162,7 @@ impl Policy {
             providers: written.providers,
             wording: written.wording,
             prices: written.prices,
+            fallback_models: written.fallback_models,
         })
     }
 }

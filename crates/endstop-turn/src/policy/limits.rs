@@ -13,12 +13,12 @@ pub const MIN_CAP: u64 = 16;
 
 /// Declares the limits once, for [`AgentLimits`] and for [`AgentChange`].
 macro_rules! limits {
-    ($($(#[doc = $doc:literal])+ $name:ident: $type:ty = $value:expr,)+) => {
+    ($($(#[doc = $doc:literal])+ $(#[serde(alias = $alias:literal)])? $name:ident: $type:ty = $value:expr,)+) => {
         /// The limits of one turn, from the `agent` table of a policy file.
         #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
         #[serde(deny_unknown_fields)]
         pub struct AgentLimits {
-            $($(#[doc = $doc])+ pub $name: $type,)+
+            $($(#[doc = $doc])+ $(#[serde(alias = $alias)])? pub $name: $type,)+
         }
 
         impl AgentLimits {
@@ -33,6 +33,7 @@ macro_rules! limits {
         pub struct AgentChange {
             $(
                 $(#[doc = $doc])+
+                $(#[serde(alias = $alias)])?
                 #[serde(skip_serializing_if = "Option::is_none")]
                 pub $name: Option<$type>,
             )+
@@ -89,8 +90,14 @@ limits! {
     turn_max_iterations: u32 = 200,
     /// Maximum input and output tokens of one turn, including tool iterations.
     turn_max_total_tokens: u64 = 20_000_000,
-    /// Maximum duration of one turn, in milliseconds.
-    turn_max_wall_time_ms: u64 = 1_800_000,
+    /// Maximum output tokens of one turn, continued or not, including tool iterations. Unlimited by
+    /// default.
+    turn_max_completion_tokens: Option<u64> = None,
+    /// Maximum characters of all answers of one turn, continued or not. Unlimited by default.
+    turn_max_output_chars: Option<u64> = None,
+    /// Maximum duration of one turn: `"30m"`, or a number of milliseconds.
+    #[serde(alias = "turn_max_wall_time_ms")]
+    turn_max_time: Millis = Millis(1_800_000),
     /// Maximum cost of one turn, in US dollars. It applies only if prices are known.
     turn_max_cost: Option<Money> = None,
     /// Number of messages from which a conversation is not lengthened. Unlimited by default.
@@ -102,6 +109,39 @@ limits! {
 impl Default for AgentLimits {
     fn default() -> Self {
         Self::DEFAULT
+    }
+}
+
+/// A duration in milliseconds. A file may write it as `"30m"`, `"90s"` or `"1h 30m"`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+pub struct Millis(pub u64);
+
+impl<'de> Deserialize<'de> for Millis {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Visit;
+        impl serde::de::Visitor<'_> for Visit {
+            type Value = Millis;
+
+            fn expecting(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                out.write_str("a duration such as \"30m\", or a number of milliseconds, 0 or more")
+            }
+
+            fn visit_u64<E>(self, ms: u64) -> Result<Millis, E> {
+                Ok(Millis(ms))
+            }
+
+            fn visit_i64<E: serde::de::Error>(self, ms: i64) -> Result<Millis, E> {
+                let wrong = || E::invalid_value(serde::de::Unexpected::Signed(ms), &self);
+                u64::try_from(ms).map(Millis).map_err(|_| wrong())
+            }
+
+            fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Millis, E> {
+                let wrong = || E::invalid_value(serde::de::Unexpected::Str(text), &self);
+                let duration: jiff::SignedDuration = text.parse().map_err(|_| wrong())?;
+                u64::try_from(duration.as_millis()).map(Millis).map_err(|_| wrong())
+            }
+        }
+        deserializer.deserialize_any(Visit)
     }
 }
 
@@ -220,6 +260,9 @@ pub struct Spent {
     pub input_tokens: u64,
     /// All output tokens.
     pub output_tokens: u64,
+    /// Characters of all responses.
+    #[serde(default)]
+    pub all_chars: u64,
     /// Cost.
     pub cost: Money,
     /// Milliseconds since the turn started.
@@ -259,7 +302,7 @@ impl Counter {
             Action::Resume if !ending.over => Some(Self::Polls),
             Action::Resume if ending.reason == Reason::Paused => Some(Self::Resumes),
             Action::Resume | Action::Retry if ending.reason == Reason::Cut => Some(Self::Cuts),
-            Action::Resume | Action::Retry => Some(Self::Retries),
+            Action::Resume | Action::Retry | Action::OtherModel => Some(Self::Retries),
             Action::Stop | Action::RunTools | Action::Compact | Action::ChangePrompt => None,
         }
     }
@@ -327,7 +370,11 @@ pub enum Limit {
     Iterations,
     /// `turn_max_total_tokens`.
     TotalTokens,
-    /// `turn_max_wall_time_ms`.
+    /// `turn_max_completion_tokens`.
+    TurnCompletionTokens,
+    /// `turn_max_output_chars`.
+    TurnOutputChars,
+    /// `turn_max_time`.
     WallTime,
     /// `turn_max_cost`.
     Cost,
@@ -368,7 +415,13 @@ impl Limit {
             }
             Self::Iterations => "the turn has reached its request limit (turn_max_iterations)",
             Self::TotalTokens => "the turn has reached its token limit (turn_max_total_tokens)",
-            Self::WallTime => "the turn has reached its time limit (turn_max_wall_time_ms)",
+            Self::TurnCompletionTokens => {
+                "the turn has reached its output token limit (turn_max_completion_tokens)"
+            }
+            Self::TurnOutputChars => {
+                "the turn has reached its character limit (turn_max_output_chars)"
+            }
+            Self::WallTime => "the turn has reached its time limit (turn_max_time)",
             Self::Cost => "the turn has reached its cost limit (turn_max_cost)",
             Self::NoProgress => "it added too little new text (continuation_min_progress_chars)",
             Self::Repetition => "the output repeats itself",
@@ -398,6 +451,8 @@ impl Limit {
             | Self::RetryAfter
             | Self::Iterations
             | Self::TotalTokens
+            | Self::TurnCompletionTokens
+            | Self::TurnOutputChars
             | Self::WallTime
             | Self::Cost
             | Self::NoProgress
@@ -444,7 +499,7 @@ impl AgentLimits {
             repairs: self.continuation_tool_repair_attempts.saturating_sub(spent.repairs),
             tokens: tokens.map(|most| most.saturating_sub(spent.completion_tokens)),
             chars: self.continuation_max_output_chars.saturating_sub(spent.output_chars),
-            ms: self.turn_max_wall_time_ms.saturating_sub(spent.elapsed_ms),
+            ms: self.turn_max_time.0.saturating_sub(spent.elapsed_ms),
             cost: self.turn_max_cost.map(|most| most.less(spent.cost)),
         }
     }
@@ -482,7 +537,15 @@ impl AgentLimits {
         let of_the_turn = [
             (spent.iterations >= self.turn_max_iterations, Limit::Iterations),
             (tokens >= self.turn_max_total_tokens, Limit::TotalTokens),
-            (elapsed >= self.turn_max_wall_time_ms, Limit::WallTime),
+            (
+                self.output_left(spent).is_some_and(|left| left < MIN_CAP),
+                Limit::TurnCompletionTokens,
+            ),
+            (
+                self.turn_max_output_chars.is_some_and(|most| spent.all_chars >= most),
+                Limit::TurnOutputChars,
+            ),
+            (elapsed >= self.turn_max_time.0, Limit::WallTime),
             (broke || unaffordable, Limit::Cost),
         ];
         let mut reached = of_the_turn.into_iter();
@@ -499,6 +562,11 @@ impl AgentLimits {
             (left.chars == 0, Limit::OutputChars),
         ];
         of_recovering.into_iter().find_map(|(reached, limit)| reached.then_some(limit))
+    }
+
+    /// Returns the output tokens that are left in the turn, or `None` if they are not limited.
+    fn output_left(&self, spent: &Spent) -> Option<u64> {
+        self.turn_max_completion_tokens.map(|most| most.saturating_sub(spent.output_tokens))
     }
 
     /// Returns the limit on the conversation's length that was reached, if any.
@@ -538,7 +606,8 @@ impl AgentLimits {
         context: &DecisionContext,
     ) -> Option<u64> {
         let left = recovers.and_then(|_| self.left(&context.budget, &context.spent).tokens);
-        let bounds = [wanted, left, self.affordable(context)];
+        let of_turn = self.output_left(&context.spent);
+        let bounds = [wanted, left, of_turn, self.affordable(context)];
         let cap = bounds.into_iter().flatten().min()?;
         Some(cap.min(context.budget.model_max.unwrap_or(u64::MAX)))
     }

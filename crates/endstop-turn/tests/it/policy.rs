@@ -45,7 +45,7 @@ fn budgets(policy: &Policy) -> Vec<(&'static str, DecisionContext)> {
         ("delivered", DecisionContext { delivered: true, ..plenty.clone() }),
         ("no attempts", spent(attempts)),
         ("no tokens", spent(Spent { completion_tokens: tokens, ..Spent::default() })),
-        ("no time", spent(Spent { elapsed_ms: agent.turn_max_wall_time_ms, ..Spent::default() })),
+        ("no time", spent(Spent { elapsed_ms: agent.turn_max_time.0, ..Spent::default() })),
     ]
 }
 

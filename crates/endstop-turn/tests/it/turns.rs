@@ -10,8 +10,8 @@ use endstop_turn::continuation::{
     Step, Todo, TurnEnd, TurnEvent, TurnInput, TurnStart,
 };
 use endstop_turn::policy::{
-    self, AgentLimits, Budget, Counter, Decision, Limit, MIN_CAP, Money, Piece, Policy, Price,
-    TerminationReport,
+    self, AgentLimits, Budget, Counter, Decision, Limit, MIN_CAP, Millis, Money, Piece, Policy,
+    Price, TerminationReport,
 };
 use expect_test::expect_file;
 
@@ -392,7 +392,7 @@ fn what_is_told_of_a_response_is_heeded() {
     assert!(different.len() > 5, "{different:?}");
     // No request may take longer than the turn.
     let policy = Policy {
-        agent: AgentLimits { turn_max_wall_time_ms: 5_000, ..AgentLimits::DEFAULT },
+        agent: AgentLimits { turn_max_time: Millis(5_000), ..AgentLimits::DEFAULT },
         ..Policy::default()
     };
     let (_, action) = Machine::begin(begin(policy, 1_000), 300);
@@ -807,7 +807,7 @@ fn tight(dice: &mut Dice) -> TurnStart {
         poll_max_attempts: few(dice),
         turn_max_iterations: 1 + dice.roll(20) as u32,
         turn_max_total_tokens: dice.pick(&[1_000, 10_000, 20_000_000]),
-        turn_max_wall_time_ms: dice.pick(&[5_000, 100_000, 1_800_000]),
+        turn_max_time: Millis(dice.pick(&[5_000, 100_000, 1_800_000])),
         turn_max_cost: dice.pick(&[None, Some(Money::from_micros(20_000))]),
         conversation_max_messages: dice.pick(&[None, None, Some(5)]),
         conversation_max_tokens: dice.pick(&[None, None, Some(4_000)]),
@@ -883,7 +883,7 @@ fn check(
     };
     if let Some(next) = sends {
         // Every request is within the limits.
-        assert!(spent.elapsed_ms < agent.turn_max_wall_time_ms);
+        assert!(spent.elapsed_ms < agent.turn_max_time.0);
         assert!(spent.input_tokens + spent.output_tokens < agent.turn_max_total_tokens);
         if let Some(most) = agent.turn_max_cost {
             assert!(spent.cost < most);

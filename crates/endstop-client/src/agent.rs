@@ -1,0 +1,515 @@
+//! The agent loop: runs the tools that a model calls, until it answers.
+
+mod saved;
+
+use std::collections::VecDeque;
+use std::panic::AssertUnwindSafe;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use endstop::chat::{ChatMessage, ChatRequest, ToolResult};
+use endstop::hash::Fnv;
+use endstop::tool_call::{Call, ToolCall, Whole, whole};
+use endstop_turn::policy::{Millis, Money, Policy};
+use futures_util::stream::FuturesUnordered;
+use futures_util::{FutureExt as _, StreamExt as _};
+use serde::{Deserialize, Serialize};
+
+pub use saved::SavedRun;
+
+use crate::client::Client;
+use crate::error::Error;
+use crate::event::RunEvent;
+use crate::queue::{Queue, Running};
+use crate::response::ChatResponse;
+use crate::tool::{SharedTool, ToolOutput, ToolSet};
+use crate::turn::{Driver, TurnState};
+
+/// Limits of an agent's run. They count over the whole run.
+///
+/// ```
+/// use endstop_client::{Limits, usd};
+///
+/// let limits = Limits { turns: 25, cost: usd(0.50), ..Limits::default() };
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Limits {
+    /// Maximum number of requests, the last answer included.
+    pub turns: u32,
+    /// Maximum number of input and output tokens; `None` leaves it to the policy.
+    pub tokens: Option<u64>,
+    /// Maximum cost; `None` leaves it to the policy. It applies only if prices are known.
+    pub cost: Option<Money>,
+    /// Maximum duration; `None` leaves it to the policy.
+    pub time: Option<Duration>,
+    /// Maximum number of tools that run at the same time.
+    pub parallel_tools: usize,
+    /// Number of times that the same calls may follow each other.
+    pub same_calls: u32,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { turns: 50, tokens: None, cost: None, time: None, parallel_tools: 8, same_calls: 5 }
+    }
+}
+
+/// Returns an amount of US dollars, for [`Limits::cost`].
+#[must_use]
+pub fn usd(dollars: f64) -> Option<Money> {
+    // `as` saturates.
+    (dollars.is_finite() && dollars >= 0.0).then(|| Money::from_micros((dollars * 1e6) as u64))
+}
+
+/// An agent: a model, its tools and the limits of a run.
+///
+/// ```no_run
+/// use endstop_client::{Client, Limits, RunEvent, tool, tools, usd};
+///
+/// /// Writes a file.
+/// #[tool]
+/// async fn write_file(path: String, content: String) -> std::io::Result<String> {
+///     std::fs::write(&path, content)?;
+///     Ok(format!("wrote {path}"))
+/// }
+///
+/// # async fn example() -> Result<(), endstop_client::Error> {
+/// let client = Client::from_env()?;
+/// let agent = client.agent("openai/gpt-5").tools(tools![write_file]);
+/// let mut run = agent.limits(Limits { turns: 25, cost: usd(0.50), ..Limits::default() }).run("Write a poem into a.txt.")?;
+/// while let Some(event) = run.next().await {
+///     match event {
+///         RunEvent::Text(text) => print!("{text}"),
+///         RunEvent::Report(report) => println!("{:?}", report.response.ended()),
+///         _ => {}
+///     }
+/// }
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+#[must_use = "call `run`"]
+pub struct Agent {
+    client: Client,
+    request: ChatRequest,
+    model: String,
+    tools: Vec<SharedToolDebug>,
+    limits: Limits,
+    policy: Option<Policy>,
+    save_to: Option<PathBuf>,
+}
+
+/// A shared tool that can be printed.
+#[derive(Clone)]
+struct SharedToolDebug(SharedTool);
+
+impl std::fmt::Debug for SharedToolDebug {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.write_str(&self.0.definition().name)
+    }
+}
+
+impl Agent {
+    pub(crate) fn new(client: Client, model: &str) -> Self {
+        Self {
+            client,
+            request: ChatRequest::default(),
+            model: model.to_owned(),
+            tools: Vec::new(),
+            limits: Limits::default(),
+            policy: None,
+            save_to: None,
+        }
+    }
+
+    /// Sets the instructions.
+    pub fn system(mut self, text: impl Into<String>) -> Self {
+        self.request.system = text.into();
+        self
+    }
+
+    /// Adds tools.
+    pub fn tools(mut self, tools: Vec<SharedTool>) -> Self {
+        self.tools.extend(tools.into_iter().map(SharedToolDebug));
+        self
+    }
+
+    /// Sets the limits.
+    pub fn limits(mut self, limits: Limits) -> Self {
+        self.limits = limits;
+        self
+    }
+
+    /// Sets the policy, in place of the client's.
+    pub fn policy(mut self, policy: Policy) -> Self {
+        self.policy = Some(policy);
+        self
+    }
+
+    /// Begins with this conversation, such as that of an earlier [`AgentReport`]. It may come from
+    /// another provider.
+    pub fn conversation(mut self, messages: Vec<ChatMessage>) -> Self {
+        self.request.messages = messages;
+        self
+    }
+
+    /// Changes the request: its token limit, temperature or other fields.
+    pub fn configure(mut self, change: impl FnOnce(&mut ChatRequest)) -> Self {
+        change(&mut self.request);
+        self
+    }
+
+    /// Saves the run to this file after every step, so that [`Agent::resume`] can go on with it.
+    pub fn save_to(mut self, path: impl Into<PathBuf>) -> Self {
+        self.save_to = Some(path.into());
+        self
+    }
+
+    /// Starts a run.
+    ///
+    /// # Errors
+    /// Fails if the request cannot be made: a missing key, an unknown provider, an invalid tool.
+    pub fn run(mut self, prompt: impl Into<String>) -> Result<Run, Error> {
+        self.request.messages.push(ChatMessage::user(prompt));
+        let target = self.client.target(&self.model)?;
+        let (tools, policy) = self.prepared()?;
+        let mut request = self.request.clone();
+        request.model.clone_from(&target.model);
+        request.tools = tools.definitions();
+        request.stream = true;
+        let now_ms = self.client.inner().clock.now_ms();
+        let (state, step) = TurnState::begin(&target, &self.model, request, &policy, true, now_ms)?;
+        let queue = Queue::default();
+        let steering = Steering::default();
+        let agency = self.agency(tools, steering.clone(), None);
+        let driver = Driver {
+            inner: self.client.inner(),
+            policy: Arc::new(policy),
+            target,
+            state,
+            queue: Some(queue.clone()),
+            agency: Some(agency),
+        };
+        Ok(Run::new(queue, steering, driver, step))
+    }
+
+    fn prepared(&self) -> Result<(ToolSet, Policy), Error> {
+        let tools = ToolSet::new(self.tools.iter().map(|tool| tool.0.clone()).collect())?;
+        let mut policy = self.policy.clone().unwrap_or_else(|| self.client.policy().clone());
+        let agent = &mut policy.agent;
+        agent.turn_max_iterations = agent.turn_max_iterations.min(self.limits.turns);
+        if let Some(tokens) = self.limits.tokens {
+            agent.turn_max_total_tokens = agent.turn_max_total_tokens.min(tokens);
+        }
+        if let Some(cost) = self.limits.cost {
+            agent.turn_max_cost = Some(agent.turn_max_cost.map_or(cost, |most| most.min(cost)));
+        }
+        if let Some(time) = self.limits.time {
+            let ms = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+            agent.turn_max_time = agent.turn_max_time.min(Millis(ms));
+        }
+        Ok((tools, policy))
+    }
+
+    fn agency(&self, tools: ToolSet, steering: Steering, saved: Option<Progress>) -> Agency {
+        Agency {
+            tools,
+            parallel: self.limits.parallel_tools.max(1),
+            same_calls: self.limits.same_calls.max(1),
+            last_calls: None,
+            steering,
+            save_to: self.save_to.clone(),
+            progress: saved.unwrap_or_default(),
+        }
+    }
+}
+
+/// A run of an agent. Dropping it cancels the run: its connection is closed, and its tools are
+/// dropped.
+#[derive(Debug)]
+pub struct Run {
+    running: Running<RunEvent>,
+    steering: Steering,
+}
+
+impl Run {
+    fn new(
+        queue: Queue<RunEvent>,
+        steering: Steering,
+        driver: Driver,
+        first: endstop_turn::continuation::Step,
+    ) -> Self {
+        let events = queue.clone();
+        let turn = async move {
+            let (response, driver) = driver.run(first).await;
+            events.push(RunEvent::Report(Box::new(AgentReport::new(response, driver))));
+        };
+        Self { running: Running::new(queue, turn), steering }
+    }
+
+    /// Waits for the next event. Returns `None` after the report.
+    pub async fn next(&mut self) -> Option<RunEvent> {
+        self.running.next().await
+    }
+
+    /// Runs to the end and returns the report.
+    pub async fn report(mut self) -> Option<AgentReport> {
+        while let Some(event) = self.next().await {
+            if let RunEvent::Report(report) = event {
+                return Some(*report);
+            }
+        }
+        None
+    }
+
+    /// Adds a message of the user. The model sees it with the next results of tools.
+    pub fn steer(&self, text: impl Into<String>) {
+        self.steering.0.lock().unwrap_or_else(PoisonError::into_inner).push_back(text.into());
+    }
+}
+
+/// Messages that wait for the next request.
+#[derive(Clone, Debug, Default)]
+struct Steering(Arc<Mutex<VecDeque<String>>>);
+
+impl Steering {
+    fn take(&self) -> Vec<String> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).drain(..).collect()
+    }
+}
+
+/// Report of an agent's run.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct AgentReport {
+    /// The last answer, and how the run ended.
+    pub response: ChatResponse,
+    /// The conversation, the last answer included if it is complete. The next run can begin with it.
+    pub conversation: Vec<ChatMessage>,
+    /// Tools that ran or were to run, in order.
+    pub tool_runs: Vec<ToolRun>,
+    /// Messages of [`Run::steer`] that the model did not see.
+    pub unseen: Vec<String>,
+}
+
+/// One tool call of a run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct ToolRun {
+    /// Number of the request whose response had the call, starting at one.
+    pub iteration: u32,
+    /// Name of the tool.
+    pub name: String,
+    /// Arguments, in JSON.
+    pub arguments: String,
+    /// How it went.
+    pub end: ToolRunEnd,
+}
+
+/// How a tool call went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum ToolRunEnd {
+    /// The tool returned a result.
+    Done,
+    /// The tool failed, or there is no such tool.
+    Failed,
+    /// A process ended while the tool may have been running. It was not run again.
+    Interrupted,
+}
+
+impl AgentReport {
+    fn new(response: ChatResponse, driver: Driver) -> Self {
+        let Driver { state, agency, target, .. } = driver;
+        let mut conversation = state.request.messages;
+        if response.text().is_some() {
+            conversation.push(ChatMessage::Assistant(state.answer.message(&target)));
+        }
+        let (tool_runs, unseen) =
+            agency.map(|agency| (agency.progress.runs, agency.steering.take())).unwrap_or_default();
+        Self { response, conversation, tool_runs, unseen }
+    }
+}
+
+/// What the loop does with tool calls.
+#[derive(Debug)]
+pub(crate) struct Agency {
+    tools: ToolSet,
+    parallel: usize,
+    same_calls: u32,
+    last_calls: Option<(u64, u32)>,
+    steering: Steering,
+    save_to: Option<PathBuf>,
+    progress: Progress,
+}
+
+/// Tool calls of a run: those that are over, and those of the last response.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Progress {
+    runs: Vec<ToolRun>,
+    calls: Vec<CallProgress>,
+}
+
+/// Progress of one call of the last response.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+struct CallProgress {
+    started: bool,
+    result: Option<ToolResult>,
+}
+
+/// How the calls of a response went.
+pub(crate) enum ToolsEnd {
+    /// All have results.
+    Done(Vec<ToolResult>),
+    /// The turn's time was over first.
+    OutOfTime,
+    /// They may not run.
+    Refused,
+}
+
+impl Agency {
+    pub(crate) fn fit_schemas(&self, calls: &[ToolCall]) -> bool {
+        calls.iter().all(|call| self.tools.fits(call))
+    }
+
+    pub(crate) fn steered(&self) -> Vec<String> {
+        self.steering.take()
+    }
+
+    /// Counts calls that follow each other unchanged. Reports whether there were too many.
+    pub(crate) fn repeats(&mut self, calls: &[ToolCall]) -> bool {
+        let mut hash = Fnv::default();
+        for call in calls {
+            hash = hash.mix_bytes(call.name.as_bytes()).mix_bytes(call.object().as_bytes());
+        }
+        let same = self.last_calls.filter(|(known, _)| *known == hash.value());
+        let times = same.map_or(1, |(_, times)| times + 1);
+        self.last_calls = Some((hash.value(), times));
+        times > self.same_calls
+    }
+
+    /// Runs the calls of the last response. Each runs at most once, over all processes.
+    pub(crate) async fn run(
+        &mut self,
+        state: &TurnState,
+        queue: Option<&Queue<RunEvent>>,
+        left: Duration,
+    ) -> ToolsEnd {
+        // A run that was loaded from a file asks the rule again.
+        let ending = state.answer.ending.as_ref();
+        let calls = ending.and_then(|ending| whole(ending, &state.answer.calls).ok());
+        let Some(calls) = calls.filter(|_| self.fit_schemas(&state.answer.calls)) else {
+            return ToolsEnd::Refused;
+        };
+        let mut progress = std::mem::take(&mut self.progress.calls);
+        progress.resize_with(calls.len(), CallProgress::default);
+        for (call, of) in calls.iter().zip(&mut progress) {
+            let again = self.tools.get(call.name()).is_some_and(|tool| tool.is_idempotent());
+            if of.started && of.result.is_none() && !again {
+                of.result = Some(interrupted(call));
+            }
+            of.started = true;
+        }
+        self.progress.calls = progress;
+        self.checkpoint(state);
+        let until = tokio::time::Instant::now() + left;
+        if tokio::time::timeout_at(until, self.run_all(&calls, state, queue)).await.is_err() {
+            return ToolsEnd::OutOfTime;
+        }
+        let progress = std::mem::take(&mut self.progress.calls);
+        let results = progress.into_iter().filter_map(|of| of.result).collect();
+        ToolsEnd::Done(results)
+    }
+
+    async fn run_all(
+        &mut self,
+        calls: &[Call<Whole>],
+        state: &TurnState,
+        queue: Option<&Queue<RunEvent>>,
+    ) {
+        let tools = self.tools.clone();
+        let mut waiting = calls
+            .iter()
+            .enumerate()
+            .filter(|(number, _)| {
+                self.progress.calls.get(*number).is_some_and(|of| of.result.is_none())
+            })
+            .map(|(number, call)| (number, call))
+            .collect::<VecDeque<_>>();
+        let mut running = FuturesUnordered::new();
+        loop {
+            while running.len() < self.parallel
+                && let Some((number, call)) = waiting.pop_front()
+            {
+                if let Some(queue) = queue {
+                    queue.push(RunEvent::ToolStarted {
+                        id: call.id().to_owned(),
+                        name: call.name().to_owned(),
+                        arguments: call.arguments().to_owned(),
+                    });
+                }
+                let tools = &tools;
+                running.push(async move { (number, call, run_one(tools, call).await) });
+            }
+            let Some((number, call, output)) = running.next().await else { break };
+            let result = result(call, output);
+            if let Some(queue) = queue {
+                queue.push(RunEvent::ToolFinished {
+                    id: result.id.clone(),
+                    name: result.name.clone(),
+                    content: result.content.clone(),
+                    is_error: result.is_error,
+                });
+            }
+            if let Some(of) = self.progress.calls.get_mut(number) {
+                of.result = Some(result);
+            }
+            self.checkpoint(state);
+        }
+        let iteration = state.machine.spent().iterations;
+        for (call, of) in calls.iter().zip(&self.progress.calls) {
+            let end = match &of.result {
+                Some(result) if result.content == INTERRUPTED => ToolRunEnd::Interrupted,
+                Some(result) if result.is_error => ToolRunEnd::Failed,
+                Some(_) | None => ToolRunEnd::Done,
+            };
+            self.progress.runs.push(ToolRun {
+                iteration,
+                name: call.name().to_owned(),
+                arguments: call.arguments().to_owned(),
+                end,
+            });
+        }
+    }
+}
+
+/// Result of a call that may or may not have run.
+const INTERRUPTED: &str =
+    "The call was interrupted: it may or may not have run. It was not run again.";
+
+fn interrupted(call: &Call<Whole>) -> ToolResult {
+    result(call, Err(crate::tool::ToolError(INTERRUPTED.to_owned())))
+}
+
+fn result(call: &Call<Whole>, output: ToolOutput) -> ToolResult {
+    let (content, is_error) = match output {
+        Ok(content) => (content, false),
+        Err(error) => (error.0, true),
+    };
+    ToolResult { id: call.id().to_owned(), name: call.name().to_owned(), content, is_error }
+}
+
+/// Runs one call. A tool that panics has failed.
+async fn run_one(tools: &ToolSet, call: &Call<Whole>) -> ToolOutput {
+    let Some(tool) = tools.get(call.name()) else {
+        let known = tools.names();
+        let message = format!("unknown tool `{}`: expected one of {known}", call.name());
+        return Err(crate::tool::ToolError(message));
+    };
+    match AssertUnwindSafe(tool.run(call)).catch_unwind().await {
+        Ok(output) => output,
+        Err(_) => Err(crate::tool::ToolError("the tool failed unexpectedly".to_owned())),
+    }
+}

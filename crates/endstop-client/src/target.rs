@@ -1,0 +1,365 @@
+//! From `provider/model` to a wire, a base URL and a key.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use endstop::provider::{self, Auth, Provider, Setting};
+use endstop::registry::{Clues, Like, Registry};
+use endstop::{Profile, Wire, nearest};
+use endstop_aws::Credentials;
+use zeroize::Zeroizing;
+
+use crate::error::Error;
+
+/// A key. It is wiped when dropped, and is not shown in debug output.
+#[derive(Clone)]
+pub(crate) struct Secret(Zeroizing<String>);
+
+impl Secret {
+    pub(crate) fn new(text: impl Into<String>) -> Self {
+        Self(Zeroizing::new(text.into()))
+    }
+
+    pub(crate) fn expose(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str("…")
+    }
+}
+
+/// Settings by provider, and where the rest comes from.
+#[derive(Clone, Debug)]
+pub(crate) struct Settings {
+    pub(crate) registry: Registry,
+    pub(crate) keys: BTreeMap<String, Secret>,
+    pub(crate) base_urls: BTreeMap<String, String>,
+    /// Base URL of a gateway in front of every provider.
+    pub(crate) gateway: Option<String>,
+    pub(crate) variables: Variables,
+}
+
+/// Source of environment variables.
+#[derive(Clone)]
+pub(crate) struct Variables(pub(crate) fn(&str) -> Option<String>);
+
+impl fmt::Debug for Variables {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str("Variables")
+    }
+}
+
+impl Variables {
+    /// Variables of this process.
+    pub(crate) const PROCESS: Self =
+        Self(|name| std::env::var(name).ok().filter(|text| !text.trim().is_empty()));
+    /// No variables.
+    pub(crate) const NONE: Self = Self(|_| None);
+
+    pub(crate) fn get(&self, name: &str) -> Option<String> {
+        (self.0)(name)
+    }
+}
+
+/// A model of a provider, and how to reach it.
+#[derive(Clone, Debug)]
+pub(crate) struct Target {
+    pub(crate) wire: Wire,
+    pub(crate) model: String,
+    pub(crate) base_url: String,
+    /// Whether the base URL is the provider's own, so that a wire may replace it.
+    pub(crate) is_usual_url: bool,
+    pub(crate) key: TargetKey,
+}
+
+/// Key of a request.
+#[derive(Clone, Debug)]
+pub(crate) enum TargetKey {
+    /// None: the provider needs none, or none is set and the base URL is the caller's own.
+    None,
+    /// In this header, with this text before it.
+    Header { name: &'static str, prefix: &'static str, key: Secret },
+    /// An AWS signature for this region.
+    Signed { credentials: Credentials, region: String },
+}
+
+impl Target {
+    pub(crate) fn profile(&self) -> &Profile {
+        &self.wire.profile
+    }
+}
+
+impl Settings {
+    /// Finds the target of `provider/model` or `provider:wire/model`.
+    pub(crate) fn target(&self, name: &str) -> Result<Target, Error> {
+        let Some((before, model)) = name.split_once('/').filter(|(_, model)| !model.is_empty())
+        else {
+            return Err(Error::Model { model: name.to_owned() });
+        };
+        let (id, wanted) = before.split_once(':').unwrap_or((before, ""));
+        let provider = self.provider(id)?;
+        let profile = wire_of(&provider, wanted)?;
+        let clues = Clues { provider: id, dialect: profile.dialect.id, ..Clues::default() };
+        let wire = self.registry.choose(&clues);
+        let (base_url, is_usual_url) = self.base_url(id, &provider)?;
+        let key = self.key(id, &provider, is_usual_url)?;
+        Ok(Target { wire, model: model.to_owned(), base_url, is_usual_url, key })
+    }
+
+    fn provider(&self, id: &str) -> Result<Known, Error> {
+        let entry = self.registry.entries().find(|entry| entry.id == id);
+        if let Some(entry) = entry {
+            let built_in = entry.like.provider();
+            return Ok(Known { like: entry.like, built_in, base_url: entry.base_url.clone() });
+        }
+        if let Some(built_in) = provider::by_id(id) {
+            return Ok(Known { like: Like::Provider(built_in), built_in, base_url: None });
+        }
+        let known = provider::ALL
+            .iter()
+            .flat_map(|known| std::iter::once(known.id).chain(known.aliases.iter().copied()));
+        let names: Vec<&str> = known.chain(self.registry.ids()).collect();
+        let nearest = nearest(id, names).map(str::to_owned);
+        Err(Error::UnknownProvider { name: id.to_owned(), nearest })
+    }
+
+    /// Returns the base URL, and whether it is the provider's own.
+    fn base_url(&self, id: &str, known: &Known) -> Result<(String, bool), Error> {
+        let own = self.base_urls.get(id).or_else(|| self.base_urls.get(known.built_in.id));
+        if let Some(url) = own {
+            return Ok((checked(id, url)?, false));
+        }
+        if let Some(url) = &known.base_url {
+            return Ok((checked(id, url)?, false));
+        }
+        let usual = known.built_in.base_url;
+        let path = path_of(usual);
+        if let Some(gateway) = &self.gateway {
+            let gateway = checked(id, gateway)?;
+            return Ok((format!("{gateway}/{}{path}", known.built_in.route), false));
+        }
+        for url in known.built_in.sdk_urls {
+            let Setting::Variable(name) = url.setting else { continue };
+            // SDKs differ in the part of the path that they add to the variable.
+            let (Some(rest), Some(value)) = (path.strip_prefix(url.path), self.variables.get(name))
+            else {
+                continue;
+            };
+            return Ok((format!("{}{rest}", checked(id, &value)?), false));
+        }
+        let filled = self.filled(id, usual)?;
+        Ok((checked(id, &filled)?, true))
+    }
+
+    /// Fills the parts of a base URL that differ by customer, from variables such as `AWS_REGION`.
+    fn filled(&self, id: &str, url: &str) -> Result<String, Error> {
+        if url.is_empty() {
+            let what = "pass one to `ClientBuilder::base_url`".to_owned();
+            return Err(Error::NoBaseUrl { provider: id.to_owned(), what });
+        }
+        let mut filled = url.to_owned();
+        while let Some((before, rest)) = filled.split_once('{') {
+            let (name, after) = rest.split_once('}').unwrap_or((rest, ""));
+            let variable =
+                format!("{}_{}", id.to_uppercase().replace('-', "_"), name.to_uppercase());
+            let usual = if name == "region" { "AWS_REGION" } else { "" };
+            let value = self.variables.get(&variable).or_else(|| self.variables.get(usual));
+            let Some(value) = value else {
+                let also = if usual.is_empty() { "" } else { " (or `AWS_REGION`)" };
+                let what = format!(
+                    "set `{variable}`{also} to your {name}, or pass one to `ClientBuilder::base_url`"
+                );
+                return Err(Error::NoBaseUrl { provider: id.to_owned(), what });
+            };
+            filled = format!("{before}{value}{after}");
+        }
+        Ok(filled)
+    }
+
+    fn key(&self, id: &str, known: &Known, is_usual_url: bool) -> Result<TargetKey, Error> {
+        let built_in = known.built_in;
+        let given = self.keys.get(id).or_else(|| self.keys.get(built_in.id)).cloned();
+        let variables = built_in.key_variables;
+        let found = given.map(|key| (key, "the client's settings".to_owned())).or_else(|| {
+            let of =
+                |name: &&str| Some((Secret::new(self.variables.get(name)?), (*name).to_owned()));
+            variables.iter().find_map(of)
+        });
+        let header = |name, prefix, (key, origin): (Secret, String)| {
+            if key.expose().chars().any(char::is_control) {
+                return Err(Error::Key { provider: id.to_owned(), origin });
+            }
+            let key = Secret::new(key.expose().trim());
+            Ok(TargetKey::Header { name, prefix, key })
+        };
+        match (built_in.auth, found) {
+            (Auth::Open, None) => Ok(TargetKey::None),
+            (Auth::SigV4, Some((_, origin))) if origin == "AWS_ACCESS_KEY_ID" => {
+                let missing = |what: &str| Error::Credentials {
+                    provider: id.to_owned(),
+                    what: format!("set `{what}`"),
+                };
+                let of = |name: &str| self.variables.get(name);
+                let region = of("AWS_REGION").or_else(|| of("AWS_DEFAULT_REGION"));
+                let region = region.ok_or_else(|| missing("AWS_REGION"))?;
+                let access = of("AWS_ACCESS_KEY_ID").unwrap_or_default();
+                let secret =
+                    of("AWS_SECRET_ACCESS_KEY").ok_or_else(|| missing("AWS_SECRET_ACCESS_KEY"))?;
+                let credentials = Credentials::new(access, secret, of("AWS_SESSION_TOKEN"));
+                Ok(TargetKey::Signed { credentials, region })
+            }
+            (Auth::Bearer | Auth::SigV4 | Auth::Open, Some(found)) => {
+                header("authorization", "Bearer ", found)
+            }
+            (Auth::Header(name) | Auth::HeaderOrQuery(name, _), Some(found)) => {
+                header(name, "", found)
+            }
+            // A server of one's own, such as a gateway with keys, needs none.
+            (_, None) if !is_usual_url || is_loopback(built_in.base_url) => Ok(TargetKey::None),
+            (_, None) => Err(Error::NoKey {
+                provider: id.to_owned(),
+                variables: variables
+                    .iter()
+                    .map(|name| format!("`{name}`"))
+                    .collect::<Vec<_>>()
+                    .join(" or "),
+            }),
+        }
+    }
+}
+
+/// A known provider: built in, or added by the user.
+struct Known {
+    like: Like,
+    built_in: &'static Provider,
+    base_url: Option<String>,
+}
+
+/// Returns the wire with this name, or the first one whose requests can be written.
+fn wire_of(known: &Known, wanted: &str) -> Result<Profile, Error> {
+    let writable = || known.like.wires().filter(|wire| wire.request_shape.writer.is_some());
+    let is_wanted = |wire: &&Profile| {
+        let id = wire.dialect.id;
+        id == wanted || id.strip_suffix(wanted).is_some_and(|rest| rest.ends_with('-'))
+    };
+    let found = if wanted.is_empty() { writable().next() } else { writable().find(is_wanted) };
+    found.copied().ok_or_else(|| Error::UnknownWire {
+        provider: known.built_in.id.to_owned(),
+        wire: wanted.to_owned(),
+        known: writable()
+            .map(|wire| format!("`{}`", wire.dialect.id))
+            .collect::<Vec<_>>()
+            .join(", "),
+    })
+}
+
+/// Returns the URL without a slash at its end.
+fn checked(provider: &str, url: &str) -> Result<String, Error> {
+    let url = url.trim();
+    let rest = url.strip_prefix("https://").or_else(|| url.strip_prefix("http://"));
+    let host = rest.and_then(|rest| rest.split(['/', '?', '#']).next()).unwrap_or_default();
+    if host.is_empty() || url.contains(char::is_whitespace) || host.contains('@') {
+        let hidden = if host.contains('@') { "…".to_owned() } else { url.to_owned() };
+        return Err(Error::BaseUrl { provider: provider.to_owned(), url: hidden });
+    }
+    Ok(url.trim_end_matches('/').to_owned())
+}
+
+/// Returns the path of a URL, without a slash at its end.
+fn path_of(url: &str) -> &str {
+    let after = url.split_once("://").map_or(url, |(_, after)| after);
+    after.find('/').and_then(|at| after.get(at..)).unwrap_or_default().trim_end_matches('/')
+}
+
+fn is_loopback(url: &str) -> bool {
+    ["http://127.0.0.1", "http://localhost", "http://[::1]"]
+        .iter()
+        .any(|start| url.starts_with(start))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn settings(variables: fn(&str) -> Option<String>) -> Settings {
+        Settings {
+            registry: Registry::default(),
+            keys: BTreeMap::new(),
+            base_urls: BTreeMap::new(),
+            gateway: None,
+            variables: Variables(variables),
+        }
+    }
+
+    fn some_keys(name: &str) -> Option<String> {
+        name.ends_with("_KEY").then(|| "canary-key".to_owned())
+    }
+
+    #[test]
+    fn a_model_leads_to_its_wire_and_host() {
+        let settings = settings(some_keys);
+        for (model, dialect, base_url) in [
+            ("openai/gpt-5", "openai-chat", "https://api.openai.com/v1"),
+            ("openai:responses/gpt-5", "openai-responses", "https://api.openai.com/v1"),
+            ("anthropic/claude-sonnet-5", "anthropic-messages", "https://api.anthropic.com/v1"),
+            ("gemini/gemini-4-pro", "gemini-generate", "https://generativelanguage.googleapis.com"),
+            ("groq/meta/llama", "openai-chat", "https://api.groq.com/openai/v1"),
+            ("ollama/llama3", "ollama-chat", "http://127.0.0.1:11434"),
+        ] {
+            let target = settings.target(model).unwrap();
+            assert_eq!((target.profile().dialect.id, &*target.base_url), (dialect, base_url));
+            assert!(!format!("{target:?}").contains("canary"));
+        }
+        assert_eq!(settings.target("groq/meta/llama").unwrap().model, "meta/llama");
+    }
+
+    #[test]
+    fn what_is_missing_is_named() {
+        let none = settings(|_| None);
+        let error = |model: &str| none.target(model).unwrap_err().to_string();
+        assert_eq!(
+            error("openai/gpt-5"),
+            "no key for `openai`: set `OPENAI_API_KEY`, or pass one to `ClientBuilder::key`"
+        );
+        assert_eq!(error("opnai/gpt-5"), "unknown provider `opnai`: did you mean `openai`?");
+        assert_eq!(
+            error("gpt-5"),
+            "invalid model `gpt-5`: expected `provider/model`, such as `openai/gpt-5`"
+        );
+        assert!(error("bedrock/nova").contains("`BEDROCK_REGION` (or `AWS_REGION`)"));
+        assert!(error("azure/gpt-5").contains("`AZURE_RESOURCE`"));
+        assert!(error("openai:cohere/gpt-5").contains("expected one of `openai-chat`"));
+        assert!(error("openai-compatible/x").contains("ClientBuilder::base_url"));
+    }
+
+    #[test]
+    fn variables_of_sdks_and_gateways_count() {
+        let both = settings(|name| match name {
+            "ANTHROPIC_BASE_URL" => Some("http://127.0.0.1:4100/anthropic/".to_owned()),
+            "OPENAI_BASE_URL" => Some("http://127.0.0.1:4100/openai/v1".to_owned()),
+            _ => None,
+        });
+        let url = |model: &str| both.target(model).unwrap().base_url;
+        assert_eq!(url("anthropic/m"), "http://127.0.0.1:4100/anthropic/v1");
+        assert_eq!(url("openai/m"), "http://127.0.0.1:4100/openai/v1");
+        let gateway = Settings { gateway: Some("http://127.0.0.1:4100".to_owned()), ..both };
+        let url = |model: &str| gateway.target(model).unwrap().base_url;
+        assert_eq!(url("anthropic/m"), "http://127.0.0.1:4100/anthropic/v1");
+        assert_eq!(url("google/m"), "http://127.0.0.1:4100/gemini");
+        assert_eq!(url("groq/m"), "http://127.0.0.1:4100/groq/openai/v1");
+    }
+
+    #[test]
+    fn odd_urls_and_keys_are_refused_without_being_shown() {
+        let odd = settings(|name| (name == "OPENAI_API_KEY").then(|| "can\nary".to_owned()));
+        let error = odd.target("openai/m").unwrap_err().to_string();
+        assert!(error.contains("OPENAI_API_KEY") && !error.contains("ary"), "{error}");
+        for url in ["", "api.example", "ftp://x", "http://", "http://a b", "http://k:canary@h/"] {
+            let error = checked("p", url).unwrap_err().to_string();
+            assert!(error.contains("expected `http://`") && !error.contains("canary"), "{error}");
+        }
+    }
+}

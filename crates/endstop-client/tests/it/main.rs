@@ -1,0 +1,46 @@
+//! The client against simulated providers, over every wire.
+
+#![expect(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests fail loudly")]
+#![expect(clippy::indexing_slicing, reason = "tests fail loudly")]
+
+mod agents;
+mod endings;
+
+use endstop_client::{Client, ClientBuilder};
+use endstop_sim::{Options, Sim};
+use endstop_turn::policy::Policy;
+
+/// Models of the wires whose requests are written, as `provider:wire`.
+pub(crate) const WIRES: &[&str] = &[
+    "openai:openai-chat",
+    "openai:openai-responses",
+    "anthropic:anthropic-messages",
+    "gemini:gemini-generate",
+    "bedrock:bedrock-converse",
+    "mistral:openai-chat",
+    "cohere:cohere-v2",
+    "ollama:ollama-chat",
+];
+
+/// Starts simulated providers.
+pub(crate) async fn sim() -> Sim {
+    Sim::start(Options::default()).await.expect("a free port")
+}
+
+/// Returns the settings of a client of these providers, with short waits.
+pub(crate) fn builder(sim: &Sim) -> ClientBuilder {
+    WIRES
+        .iter()
+        .map(|wire| wire.split_once(':').map_or(*wire, |(provider, _)| provider))
+        .fold(Client::builder(), |builder, provider| builder.key(provider, "canary-key"))
+        .gateway(sim.url())
+        .policy(quick())
+}
+
+/// Returns a policy that does not wait long between retries.
+pub(crate) fn quick() -> Policy {
+    let mut policy = Policy::default();
+    policy.agent.retry_backoff_ms = 1;
+    policy.agent.retry_backoff_max_ms = 5;
+    policy
+}
