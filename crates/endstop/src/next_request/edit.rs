@@ -60,7 +60,7 @@ impl<'a> Edit<'a> {
         let conversation = self.conversation()?;
         match conversation {
             ConversationShape::MessageList(messages) => {
-                self.prefill_message(messages, prefill, text)?
+                self.prefill_message(messages, prefill, text)?;
             }
             ConversationShape::Prompt(field, echo) => self.prefill_prompt(field, echo, text)?,
             ConversationShape::Templated(field, raw) if self.is_true(raw) => {
