@@ -104,7 +104,7 @@ pub type Name = Cow<'static, str>;
 /// use endstop::{Head, Record, RequestInfo, TransportEnd, Watcher, provider};
 ///
 /// let mut record = Record { id: "1".to_owned(), ..Record::default() };
-/// record.ask(&provider::OPENAI.main, &RequestInfo::default());
+/// record.ask(&provider::OPENAI, &RequestInfo::default());
 /// assert_eq!(record.closed, "interrupted");
 ///
 /// let mut watcher = Watcher::new(&provider::OPENAI, Head::default(), RequestInfo::default());
@@ -262,7 +262,7 @@ impl Record {
     /// use endstop::{Record, RequestInfo, provider};
     ///
     /// let mut record = Record::default();
-    /// record.ask(&provider::OPENAI.main, &RequestInfo::default());
+    /// record.ask(&provider::OPENAI, &RequestInfo::default());
     /// let sentence = "the Endstop process ended before the response was complete";
     /// assert_eq!(record.sentence(), sentence);
     /// ```
@@ -433,7 +433,7 @@ mod tests {
         reader.watch(body.as_bytes());
         let ending = reader.finish(TransportEnd::Eof);
         let mut record = Record::default();
-        record.ask(&provider.main, &RequestInfo::default());
+        record.ask(provider, &RequestInfo::default());
         record.end(&ending);
         (ending, record)
     }
@@ -487,7 +487,7 @@ mod tests {
         let mut record = Record::default();
         let request =
             RequestInfo { model: Some("m".repeat(5000)), cap: Some(9), ..RequestInfo::default() };
-        record.ask(&provider::OPENAI.main, &request);
+        record.ask(&provider::OPENAI, &request);
         assert_eq!(record.model.map(|model| model.len()), Some(MOST_TEXT));
         assert_eq!((&*record.reason, &*record.closed), ("cancelled", "interrupted"));
         assert_eq!(record.finish_reason.as_deref(), Some("cancel"));
@@ -504,7 +504,7 @@ mod tests {
         let ending = watcher.finish(TransportEnd::Eof);
         assert_eq!((ending.reason, ending.closed), (Reason::Cut, Closed::Oversize));
         let mut record = Record::default();
-        record.ask(&provider::OPENAI.main, &RequestInfo::default());
+        record.ask(&provider::OPENAI, &RequestInfo::default());
         record.end(&ending);
         assert_eq!(record.judge_again(&Registry::default()).unwrap().reason, Reason::Cut);
     }

@@ -308,7 +308,7 @@ fn periodic_code(dice: &mut Dice) -> String {
 /// Generates text from a very small alphabet, so that everything is repeated somewhere.
 fn few_letters(dice: &mut Dice) -> String {
     let letters: Vec<char> = dice
-        .one(&["ab", "01 ", "GATC", "🎉🎊🎈", "01\n", "<>/d ", "0123456789abcdef"])
+        .pick(&["ab", "01 ", "GATC", "🎉🎊🎈", "01\n", "<>/d ", "0123456789abcdef"])
         .chars()
         .collect();
     (0..50 + dice.roll(2000)).map(|_| dice.pick(&letters)).collect()
