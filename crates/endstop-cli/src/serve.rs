@@ -169,7 +169,7 @@ fn read(args: &Args, sim: Option<&str>) -> Result<Config> {
 
 /// Returns the upstreams that lead to a simulator, by their routes.
 pub(crate) fn simulated(url: &str) -> impl Iterator<Item = (String, UpstreamConfig)> {
-    endstop_sim::wire::ALL.iter().map(move |wire| {
+    endstop_sim::wire::every().map(move |wire| {
         let base_url = Some(format!("{url}/{}", wire.route));
         (wire.route.to_owned(), UpstreamConfig { base_url, ..UpstreamConfig::default() })
     })

@@ -18,8 +18,8 @@ use crate::{env, when};
 /// Serve simulated providers, to test an agent against every kind of ending
 ///
 /// Point an SDK at one of the printed base URLs and choose a scenario: with the model name
-/// (`cut-in-tool-call`, or any name that contains `sim:cut-in-tool-call`), with the header
-/// `x-sim-scenario`, or for all requests with `--scenario`.
+/// (`cut-in-tool-call`, or after a real name and a colon: `claude-haiku-4-5:cut-in-tool-call`), with
+/// the header `x-sim-scenario`, or for all requests with `--scenario`.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -34,7 +34,12 @@ Examples:
 Request headers: x-sim-scenario, x-sim-pace (ms), x-sim-chunks, x-sim-seed, x-sim-tag.
 If the last message is a tool result, the answer is a short complete text, so that agents finish.
 A scenario name that ends with `!` is used even then. The model name or the header may hold a list,
-such as `sim-cut-after-args,complete`: the first request gets the first scenario, all others the last.")]
+such as `gpt-5:cut-after-args,complete`: the first request gets the first scenario, all others the last.
+
+Truncated answers can be continued: `claude-haiku-4-5:story=500` writes 500 words, and a request with a
+prefill, a provider's token or a hint gets the rest from exactly where it stopped. Real model names keep
+the rules of the model: one that rejects a prefill does so here. The first part of the path names the
+host: /vllm/v1, /deepseek/beta, /mistral/v1.")]
 pub(crate) struct Args {
     /// Address to listen on
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:4190",
@@ -191,14 +196,15 @@ fn title(scenario: &Scenario) -> String {
 }
 
 fn wires(scenario: &Scenario) -> Vec<&'static str> {
-    wire::ALL.iter().filter(|wire| (scenario.on)(wire)).map(|wire| wire.id).collect()
+    wire::every().filter(|wire| (scenario.on)(wire)).map(|wire| wire.id).collect()
 }
 
 fn listing(style: Style) -> String {
     let mut text = String::new();
     for scenario in scenario::ALL {
         let wires = wires(scenario);
-        let on = if wires.len() == wire::ALL.len() { String::new() } else { wires.join(", ") };
+        let on =
+            if wires.len() == wire::every().count() { String::new() } else { wires.join(", ") };
         let _ = writeln!(text, "{}\n    {}", style.bold(&title(scenario)), scenario.about);
         if !on.is_empty() {
             let _ = writeln!(text, "    {}", style.dim(&format!("on {on}")));

@@ -3,7 +3,8 @@
 use serde_json::Value;
 
 use crate::json::Json;
-use crate::sim_request::{SimRequest, Tool};
+use crate::sim_request::{SimRequest, Tool, Way};
+use crate::story;
 
 /// Complete answer of the simulated model, about 200 tokens. A token is a word with the space
 /// before it.
@@ -48,6 +49,8 @@ pub(crate) struct Choice {
     pub(crate) server_tool: bool,
     pub(crate) calls: Vec<Call>,
     pub(crate) end: End,
+    /// Token with which the provider continues the turn.
+    pub(crate) token: Option<String>,
 }
 
 /// Tool call.
@@ -112,7 +115,14 @@ pub(crate) fn tokens(text: &str) -> Vec<String> {
 
 /// Returns a complete response to this request, within its limits.
 pub(crate) fn natural(ask: &SimRequest) -> Answer {
-    let choice = limited(ask, Choice { text: rest_of_answer(&ask.said), ..Choice::default() });
+    let said = match ask.way {
+        // A prompt holds the beginning of the answer.
+        Way::Exact if ask.said.is_empty() => story::begun(ANSWER, &ask.asked).unwrap_or_default(),
+        Way::New | Way::Exact | Way::Echoed | Way::Remembered | Way::Hinted | Way::At(_) => {
+            &ask.said
+        }
+    };
+    let choice = limited(ask, Choice { text: rest_of_answer(said), ..Choice::default() });
     let mut answer = Answer {
         choices: vec![choice; usize::try_from(ask.choices.clamp(1, 16)).unwrap_or(1)],
         usage: None,
@@ -182,6 +192,11 @@ impl Answer {
         let reasoning = self.choices.iter().map(|choice| choice.reasoning.len() as u64).sum();
         let output = self.choices.iter().map(visible).sum::<u64>() + reasoning;
         self.usage = Some(Usage { input: ask.input.max(1), output, reasoning });
+    }
+
+    /// Reports whether a choice has tool calls.
+    pub(crate) fn has_calls(&self) -> bool {
+        self.choices.iter().any(|choice| !choice.calls.is_empty())
     }
 
     /// Returns the first choice; wires without choices have only one.

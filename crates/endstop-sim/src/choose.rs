@@ -72,8 +72,10 @@ fn in_model(model: &str) -> Option<String> {
     if is_list(bare) {
         return Some(bare.to_owned());
     }
-    let at =
-        ["sim:", "sim-"].iter().filter_map(|mark| Some(model.find(mark)? + mark.len())).min()?;
+    let marks = ["sim:", "sim-"].iter();
+    let Some(at) = marks.filter_map(|mark| Some(model.find(mark)? + mark.len())).min() else {
+        return after_colon(model);
+    };
     let rest = model.get(at..)?;
     if is_list(rest) {
         return Some(rest.to_owned());
@@ -85,6 +87,13 @@ fn in_model(model: &str) -> Option<String> {
     };
     let longest = scenario::ALL.iter().filter(starts).max_by_key(|scenario| scenario.name.len());
     Some(longest.map_or(rest, |scenario| scenario.name).to_owned())
+}
+
+/// Returns the scenarios after a colon, as in `claude-haiku-4-5:story=500`. Other tags are the
+/// model's own, as in `llama3:latest`.
+fn after_colon(model: &str) -> Option<String> {
+    let mut tails = model.match_indices(':').filter_map(|(at, _)| model.get(at + 1..));
+    tails.find(|tail| is_list(tail)).map(str::to_owned)
 }
 
 /// Reports whether the text is one scenario or a list of them.

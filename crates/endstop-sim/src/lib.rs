@@ -1,8 +1,8 @@
 //! Simulated LLM providers with every wire, every ending and every fault on demand.
 //!
 //! One server speaks the wires of OpenAI (chat, Responses, completions), Anthropic, Gemini, Bedrock
-//! (Converse, `InvokeModel`), Mistral, Cohere and Ollama, streamed and not. The header
-//! `x-sim-scenario`, the model name or a script chooses how each response ends.
+//! (Converse, `InvokeModel`), Mistral, Cohere and Ollama, and older ones ([`wire::MORE`]), streamed
+//! and not. The header `x-sim-scenario`, the model name or a script chooses how each response ends.
 //!
 //! ```
 //! use endstop_sim::{Options, Sim};
@@ -20,6 +20,25 @@
 //! # }
 //! ```
 //!
+//! # Models
+//!
+//! A model name is a scenario (`length`), a list of them (`length,complete`: one per request of a
+//! tag, and the last one repeats), or a real name, a colon and either
+//! (`claude-haiku-4-5:story=500`). The first part of the path names the host: `/vllm/v1/…` is vLLM,
+//! `/deepseek/beta/…` is `DeepSeek`. Host and real name decide whether a request may end with a turn
+//! of the assistant, as the rules of [`endstop::provider`] say.
+//!
+//! # Continuing
+//!
+//! The scenarios `story…` write a [`Story`], which a token limit cuts. A request that continues it
+//! gets the text from exactly where it stopped: after a prefill, a provider's token, a paused turn
+//! that is sent back, or a hint. Only after a hint do `story-repeat` and `story-drop-space` show
+//! their habits.
+//!
+//! The Responses wire stores its responses, up to 1,000. They can be referred to
+//! (`previous_response_id`), made in the `background` and polled, cancelled, deleted, and streamed
+//! again from an event on (`starting_after`).
+//!
 //! Each wire is one file in `wire/`. Each scenario is one row in [`scenario::ALL`], with the
 //! verdict expected from Endstop's reader. A response becomes events, events become a script of
 //! steps, and a transport plays the script: hand-written HTTP/1.1, which can break the protocol, or
@@ -31,12 +50,15 @@ mod http1;
 mod http2;
 mod json;
 mod ledger;
+mod memory;
 mod request;
+mod resume;
 pub mod scenario;
 mod scene;
 mod script;
 mod server;
 mod sim_request;
+mod story;
 pub mod wire;
 
 use std::io;
@@ -50,6 +72,7 @@ use tokio::task::JoinHandle;
 pub use ledger::{LedgerEntry, ResponseEnd};
 pub use scenario::Scenario;
 pub use script::Chunks;
+pub use story::Story;
 pub use wire::SimWire;
 
 /// Callback for each finished response.

@@ -6,7 +6,8 @@ use crate::answer::{self, Answer, End};
 use crate::json::{Json, obj};
 use crate::scene::{self, Compression, Scene};
 use crate::script::{Script, ScriptEnd, Step};
-use crate::wire::{Part, SimWire, WireEvent};
+use crate::story::{self, Habit};
+use crate::wire::{Framing, Part, SimWire, WireEvent};
 
 /// One way a response can end.
 #[derive(Debug)]
@@ -58,6 +59,9 @@ const fn value(name: &'static str, example: &'static str) -> Option<Value> {
     Some(Value { name, example })
 }
 
+/// Number of words of a story.
+const STORY: Option<Value> = value("WORDS", "300");
+
 const fn want(reason: Reason, closed: Closed) -> Option<Want> {
     Some(Want { reason, closed })
 }
@@ -86,7 +90,11 @@ const fn failed() -> Option<Want> {
 /// Expects a failure for an error body with status 200. Bedrock's and Cohere's error bodies cannot
 /// be recognised without their status.
 fn failed_body(wire: &SimWire) -> Option<Want> {
-    if bedrock(wire) || wire.id == "cohere" { ended(Reason::Unknown) } else { failed() }
+    if bedrock(wire) || is(wire, &["cohere", "cohere-v1"]) {
+        ended(Reason::Unknown)
+    } else {
+        failed()
+    }
 }
 
 const fn idle() -> Option<Want> {
@@ -110,11 +118,33 @@ fn is(wire: &SimWire, ids: &[&str]) -> bool {
 }
 
 fn bedrock(wire: &SimWire) -> bool {
-    is(wire, &["bedrock-converse", "bedrock-invoke"])
+    matches!(wire.framing, Framing::Aws | Framing::AwsChunks)
 }
 
 fn sse(wire: &SimWire) -> bool {
-    !bedrock(wire) && !is(wire, &["ollama", "ollama-generate"])
+    !bedrock(wire) && wire.framing != Framing::Lines
+}
+
+/// Reports whether nothing but the finish reason proves the end of a stream.
+fn word_proves(wire: &SimWire) -> bool {
+    is(wire, &["gemini", "dashscope", "watsonx"])
+}
+
+/// Reports whether a stream is cut if its end marker is missing, whatever the finish reason.
+fn marker_proves(wire: &SimWire) -> bool {
+    is(wire, &["anthropic", "bedrock-invoke", "aleph-alpha-complete"])
+}
+
+/// Reports whether plain bodies hold the arguments of tool calls as JSON values, which always parse.
+fn has_values(wire: &SimWire) -> bool {
+    let ids = ["anthropic", "bedrock-converse", "bedrock-invoke", "bedrock-nova", "cohere-v1"];
+    is(wire, &ids) || wire.id == "gemini-interactions"
+}
+
+/// Expects the end that a gateway gives a response that it fails.
+fn failed_by_gateway(wire: &SimWire, mode: Delivery) -> Option<Want> {
+    let told = wire.id == "cohere-v1" && mode == Delivery::Streamed;
+    if told { ended(Reason::Failed) } else { failed() }
 }
 
 fn marked(wire: &SimWire) -> bool {
@@ -191,7 +221,7 @@ pub static ALL: &[Scenario] = &[
         name: "stop-sequence",
         about: "Ends at the first stop sequence of the request, or at `END` if it has none.",
         want: |wire, _| {
-            let told = is(wire, &["anthropic", "bedrock-converse", "bedrock-invoke", "cohere"]);
+            let told = wire.words.stop_sequence != wire.words.stop;
             ended(if told { Reason::StopSequence } else { Reason::Complete })
         },
         shape: |scene, answer| {
@@ -226,10 +256,9 @@ pub static ALL: &[Scenario] = &[
         want: |wire, _| {
             ended(match wire.id {
                 "gemini" => Reason::Safety,
-                "bedrock-converse" => Reason::Filtered,
-                "openai-chat" | "openai-responses" | "anthropic" | "bedrock-invoke" => {
-                    Reason::Refused
-                }
+                "bedrock-converse" | "bedrock-nova" => Reason::Filtered,
+                "openai-chat" | "sap-orchestration" | "openai-responses" | "anthropic"
+                | "bedrock-invoke" => Reason::Refused,
                 _ => Reason::Complete,
             })
         },
@@ -243,7 +272,7 @@ pub static ALL: &[Scenario] = &[
     Scenario {
         name: "content-filter",
         about: "A content filter truncates the response.",
-        on: |wire| !is(wire, &["ollama", "ollama-generate", "cohere"]),
+        on: |wire| ![wire.words.stop, wire.words.failed].contains(&wire.words.filter),
         want: |wire, _| {
             let refused = is(wire, &["anthropic", "bedrock-invoke"]);
             ended(if refused { Reason::Refused } else { Reason::Filtered })
@@ -255,10 +284,67 @@ pub static ALL: &[Scenario] = &[
         name: "context-limit",
         about: "The context window is full, with the wire's finish reason for it if it has one.",
         want: |wire, _| {
-            let told = is(wire, &["anthropic", "bedrock-converse", "bedrock-invoke", "mistral"]);
+            let told = wire.words.context != wire.words.length;
             ended(if told { Reason::ContextLimit } else { Reason::OutputLimit })
         },
         shape: |scene, answer| scene.says(answer, answer::some(30), End::Context),
+        ..PLAIN
+    },
+    // Long texts that can be continued.
+    Scenario {
+        name: "story",
+        value: STORY,
+        about: "A text of this many words, made from a seed (`500-7`: seed 7). A request that \
+                continues it gets the rest, to the character.",
+        shape: |scene, answer| story::tell(scene, answer, Habit::Exact),
+        ..PLAIN
+    },
+    Scenario {
+        name: "story-repeat",
+        value: STORY,
+        about: "Like `story`, but a model that is asked to continue first repeats 1 to 40 characters.",
+        shape: |scene, answer| story::tell(scene, answer, Habit::Repeats),
+        ..PLAIN
+    },
+    Scenario {
+        name: "story-drop-space",
+        value: STORY,
+        about: "Like `story`, but a model that is asked to continue leaves out a space at the start.",
+        shape: |scene, answer| story::tell(scene, answer, Habit::DropsSpace),
+        ..PLAIN
+    },
+    Scenario {
+        name: "story-loop",
+        value: STORY,
+        about: "Like `story`, but after 40 words the same passage comes for ever. Each response ends \
+                at the token limit, or after 600 tokens with the same finish reason.",
+        want: |_, _| ended(Reason::OutputLimit),
+        shape: |scene, answer| story::tell(scene, answer, Habit::Loops),
+        ..PLAIN
+    },
+    Scenario {
+        name: "story-cut",
+        value: STORY,
+        about: "Like `story`, but the body ends cleanly in the middle, without a finish reason. Not \
+                streamed: the body ends before its Content-Length.",
+        want: |_, mode| cut(mode),
+        shape: |scene, answer| story::tell(scene, answer, Habit::Exact),
+        play: |scene, answer| {
+            scene.cut(answer, |scene, answer| {
+                let half = answer.first_choice().text.len() / 2;
+                scene::through(scene.events(answer), Part::Text, half.max(1))
+            })
+        },
+        ..PLAIN
+    },
+    Scenario {
+        name: "story-pause",
+        value: STORY,
+        about: "Like `story`, but the provider pauses after each third: `pause_turn`, which is sent \
+                back, or `CONTINUATION` with a token.",
+        on: |wire| is(wire, &["anthropic", "bedrock-invoke", "gemini", "gemini-interactions"]),
+        want: |_, _| ended(Reason::Paused),
+        shape: |scene, answer| story::tell(scene, answer, Habit::Pauses),
         ..PLAIN
     },
     // Tool calls.
@@ -303,7 +389,7 @@ pub static ALL: &[Scenario] = &[
     Scenario {
         name: "tool-word-without-call",
         about: "The finish reason for tool calls, but no tool call.",
-        on: |wire| tools(wire) && !is(wire, &["gemini", "ollama", "openai-responses"]),
+        on: |wire| tools(wire) && wire.words.tool_call != wire.words.stop,
         want: |_, _| ended(Reason::MalformedToolCall),
         shape: |scene, answer| scene.says(answer, answer::some(9), End::ToolCall),
         ..PLAIN
@@ -313,13 +399,11 @@ pub static ALL: &[Scenario] = &[
         about: "The finish reason for tool calls, with arguments truncated at the token limit.",
         source: "vllm#53269",
         on: halves,
-        want: |wire, mode| match (wire.id, mode) {
+        want: |wire, mode| match mode {
             // Arguments given as a JSON value look whole, and reaching the token limit alone does
             // not prove a truncation.
-            ("anthropic" | "bedrock-converse" | "bedrock-invoke", Delivery::Plain) => {
-                ended(Reason::ToolCall)
-            }
-            _ => ended(Reason::OutputLimit),
+            Delivery::Plain if has_values(wire) => ended(Reason::ToolCall),
+            Delivery::Plain | Delivery::Streamed => ended(Reason::OutputLimit),
         },
         shape: |scene, answer| {
             half_call(scene, answer);
@@ -332,12 +416,9 @@ pub static ALL: &[Scenario] = &[
         about: "A closed tool call with the right finish reason, but its arguments are not JSON.",
         source: "anthropic-sdk fixture tool_use_invalid_json_response",
         on: halves,
-        want: |wire, mode| match (wire.id, mode) {
-            // Plain bodies of these wires hold the arguments as a JSON value, which always parses.
-            ("anthropic" | "bedrock-converse" | "bedrock-invoke", Delivery::Plain) => {
-                ended(Reason::ToolCall)
-            }
-            _ => ended(Reason::MalformedToolCall),
+        want: |wire, mode| match mode {
+            Delivery::Plain if has_values(wire) => ended(Reason::ToolCall),
+            Delivery::Plain | Delivery::Streamed => ended(Reason::MalformedToolCall),
         },
         shape: |scene, answer| {
             one_call(scene, answer);
@@ -345,8 +426,7 @@ pub static ALL: &[Scenario] = &[
             answer.each(|choice| {
                 for call in &mut choice.calls {
                     call.pieces = vec!["{\"path\": no".to_owned(), "te.txt}".to_owned()];
-                    call.whole = !plain
-                        || !is(scene.wire, &["anthropic", "bedrock-converse", "bedrock-invoke"]);
+                    call.whole = !plain || !has_values(scene.wire);
                 }
             });
         },
@@ -456,7 +536,7 @@ pub static ALL: &[Scenario] = &[
         name: "done-without-word",
         about: "Text and the end marker, but no finish reason.",
         want: |wire, mode| match (wire.id, mode) {
-            ("gemini", Delivery::Streamed) => cut(mode),
+            (_, Delivery::Streamed) if word_proves(wire) => cut(mode),
             // The last event says `completed` or `done`.
             ("openai-responses", Delivery::Streamed) | ("ollama" | "ollama-generate", _) => {
                 ended(Reason::Complete)
@@ -471,7 +551,7 @@ pub static ALL: &[Scenario] = &[
         about: "A tool call and the end marker, but no finish reason.",
         on: tools,
         want: |wire, mode| match (wire.id, mode) {
-            ("gemini", Delivery::Streamed) => cut(mode),
+            (_, Delivery::Streamed) if word_proves(wire) => cut(mode),
             _ => ended(Reason::Unknown),
         },
         shape: |scene, answer| {
@@ -485,7 +565,7 @@ pub static ALL: &[Scenario] = &[
         about: "A finish reason, but no end marker after it: no `[DONE]`, no `message_stop`.",
         on: marked,
         want: |wire, mode| match (wire.id, mode) {
-            ("anthropic" | "bedrock-invoke", Delivery::Streamed) => cut(mode),
+            (_, Delivery::Streamed) if marker_proves(wire) => cut(mode),
             (_, Delivery::Streamed) => want(Reason::Complete, Closed::Eof),
             (_, Delivery::Plain) => ended(Reason::Complete),
         },
@@ -503,7 +583,7 @@ pub static ALL: &[Scenario] = &[
                 ends before its Content-Length.",
         on: |wire| marked(wire) && tools(wire),
         want: |wire, mode| match (wire.id, mode) {
-            ("anthropic" | "bedrock-invoke", Delivery::Streamed) => cut(mode),
+            (_, Delivery::Streamed) if marker_proves(wire) => cut(mode),
             (_, Delivery::Streamed) => want(Reason::ToolCall, Closed::Eof),
             (_, Delivery::Plain) => cut(mode),
         },
@@ -556,7 +636,7 @@ pub static ALL: &[Scenario] = &[
         about: "An empty string as the finish reason.",
         want: |wire, mode| match (wire.id, mode) {
             // An empty finish reason counts as missing, and only the finish reason proves the end.
-            ("gemini", Delivery::Streamed) => cut(mode),
+            (_, Delivery::Streamed) if word_proves(wire) => cut(mode),
             ("ollama" | "ollama-generate", _) => ended(Reason::Complete),
             _ => ended(Reason::Unknown),
         },
@@ -587,9 +667,17 @@ pub static ALL: &[Scenario] = &[
         about: "A finish reason for a failure: the wire's own, or `error`, which some hosts send.",
         want: |wire, _| match wire.id {
             "openai-responses" => failed(),
-            "openai-chat" | "openai-completions" | "mistral" | "cohere" | "bedrock-converse" => {
-                ended(Reason::Failed)
-            }
+            "openai-chat"
+            | "openai-completions"
+            | "mistral"
+            | "cohere"
+            | "cohere-v1"
+            | "bedrock-converse"
+            | "bedrock-nova"
+            | "watsonx"
+            | "gemini-interactions"
+            | "sap-orchestration"
+            | "bedrock-cohere" => ended(Reason::Failed),
             _ => ended(Reason::Unknown),
         },
         shape: |scene, answer| scene.says(answer, answer::some(9), End::Failed),
@@ -710,7 +798,7 @@ pub static ALL: &[Scenario] = &[
         about: "A complete response, then an error. Not streamed: only the complete response.",
         want: |wire, mode| match (wire.id, mode) {
             // Only the end of the body proves the end here, and the error comes before it.
-            ("gemini", Delivery::Streamed) => failed(),
+            (_, Delivery::Streamed) if word_proves(wire) => failed(),
             _ => ended(Reason::Complete),
         },
         play: |scene, answer| {
@@ -731,7 +819,11 @@ pub static ALL: &[Scenario] = &[
     Scenario {
         name: "json-error-200",
         about: "Status 200, with an error body instead of a stream.",
-        want: |wire, _| failed_body(wire),
+        want: |wire, mode| match (wire.id, mode) {
+            // A line without a type says nothing, and the last event is missing.
+            ("cohere-v1", Delivery::Streamed) => want(Reason::Unknown, Closed::Eof),
+            _ => failed_body(wire),
+        },
         play: |scene, _| scene.error_body(500, BROKE),
         ..PLAIN
     },
@@ -855,7 +947,7 @@ pub static ALL: &[Scenario] = &[
         name: "fails-early",
         value: value("PARTS", "frame"),
         about: FAILS_EARLY,
-        want: |_, _| failed(),
+        want: failed_by_gateway,
         play: |scene, _| scene.failing(&[]),
         ..PLAIN
     },
@@ -863,7 +955,7 @@ pub static ALL: &[Scenario] = &[
         name: "fails-late",
         value: value("PARTS", "frame"),
         about: "Like `fails-early`, after some text.",
-        want: |_, _| failed(),
+        want: failed_by_gateway,
         play: |scene, answer| scene.failing(&scene.some_text(answer)),
         ..PLAIN
     },
@@ -872,7 +964,7 @@ pub static ALL: &[Scenario] = &[
         value: value("PARTS", "frame"),
         about: "Like `fails-early`, inside the arguments of a tool call.",
         on: halves,
-        want: |_, _| failed(),
+        want: failed_by_gateway,
         shape: one_call,
         play: |scene, answer| scene.failing(&scene.some_arguments(answer)),
         ..PLAIN
@@ -967,8 +1059,8 @@ pub static ALL: &[Scenario] = &[
         about: "The finish reason, then silence: no end marker, no end of the body. Not streamed: \
                 the whole body, then a last chunk that never comes.",
         want: |wire, mode| match (wire.id, mode) {
-            ("anthropic" | "bedrock-invoke", Delivery::Streamed) => idle(),
-            ("openai-chat" | "openai-completions" | "mistral" | "gemini", Delivery::Streamed) => {
+            (_, Delivery::Streamed) if marker_proves(wire) => idle(),
+            (_, Delivery::Streamed) if word_proves(wire) || wire.marker => {
                 want(Reason::Complete, Closed::TimedOut(Timer::Idle))
             }
             _ => ended(Reason::Complete),

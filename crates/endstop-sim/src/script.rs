@@ -191,7 +191,7 @@ fn cut(bytes: Vec<u8>, chunks: Chunks, seed: &mut u64) -> Vec<Step> {
 }
 
 /// Returns the next number of a small random generator (splitmix64).
-fn random(seed: &mut u64) -> u64 {
+pub(crate) fn random(seed: &mut u64) -> u64 {
     *seed = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let mut mixed = *seed;
     mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

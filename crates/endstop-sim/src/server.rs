@@ -9,15 +9,17 @@ use endstop::hash::Fnv;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
-use crate::answer;
+use crate::answer::{self, Answer};
 use crate::choose;
 use crate::json::{Json, obj};
 use crate::ledger::{Counted, Ledger, LedgerEntry, ResponseEnd};
+use crate::memory::{Memory, Stored};
 use crate::request::Request;
+use crate::resume;
 use crate::scenario;
 use crate::scene::Scene;
 use crate::script::{Chunks, Script, Step};
-use crate::sim_request::SimRequest;
+use crate::sim_request::{SimRequest, Way};
 use crate::wire::{self, PathInfo, SimWire};
 use crate::{Options, Reply, ReplyEnd, http1, http2};
 
@@ -26,6 +28,8 @@ pub(crate) struct Shared {
     pub(crate) options: Options,
     pub(crate) ledger: Ledger,
     pub(crate) replies: Mutex<HashMap<String, Reply>>,
+    /// Responses that the providers store.
+    memory: Memory,
     requests: AtomicU64,
     scripted: AtomicUsize,
     /// Number of scenarios played of each list, by the tag and the model name or header with the list.
@@ -44,6 +48,7 @@ impl Shared {
             ledger: Ledger::new(options.ledger_entries, options.kept_bytes),
             options,
             replies: Mutex::default(),
+            memory: Memory::default(),
             requests: AtomicU64::new(0),
             scripted: AtomicUsize::new(0),
             played: Mutex::default(),
@@ -115,6 +120,12 @@ impl Shared {
         if request.header("upgrade").is_some_and(|value| value.eq_ignore_ascii_case("websocket")) {
             return message(426, "WebSockets are not supported: use HTTP");
         }
+        if let Some(script) = self.memory.answer(request) {
+            entry.wire = "openai-responses";
+            entry.scenario = "(stored response)".to_owned();
+            entry.streamed = request.asks("stream=true");
+            return self.cut(request, script);
+        }
         match SimWire::for_path(path) {
             Some((wire, taken)) if request.method == "POST" => {
                 entry.wire = wire.id;
@@ -133,6 +144,7 @@ impl Shared {
         let path = request.path();
         if request.method == "DELETE" && path == "/sim/ledger" {
             self.ledger.clear();
+            self.memory.clear();
             self.scripted.store(0, Ordering::SeqCst);
             self.played.lock().unwrap_or_else(PoisonError::into_inner).clear();
             return Some(json(200, &obj! { "cleared": true }));
@@ -184,6 +196,10 @@ impl Shared {
         if !body.is_object() {
             return scene.error(400, "invalid request body: expected a JSON object");
         }
+        if let Err(script) = self.read_continuation(request, &body, &mut scene) {
+            entry.scenario = "(rejected)".to_owned();
+            return script;
+        }
         if !scene.ask.is_for_tools() {
             entry.scenario = "complete (no tool to call)".to_owned();
             return self.cut(request, scene.whole(&answer::short(&scene.ask)));
@@ -204,18 +220,79 @@ impl Shared {
             return scene.error(400, &message);
         }
         scene.value = chosen.value.as_deref().or(scenario.value.map(|value| value.example));
-        let script = if scene.ask.after_tool && !chosen.insists {
+        if scene.ask.after_tool && !chosen.insists {
             entry.scenario.push_str(" (tool result: complete)");
-            scene.whole(&answer::short(&scene.ask))
+            let answer = answer::short(&scene.ask);
+            let script = scene.whole(&answer);
+            return self.cut(request, self.kept(&scene, answer, script));
+        }
+        if let Some(list) = chosen.list {
+            self.played_one(entry.tag.as_deref(), list);
+        }
+        let mut answer = answer::natural(&scene.ask);
+        (scenario.shape)(&scene, &mut answer);
+        if scene.ask.way == Way::Echoed {
+            answer.each(|choice| choice.text.insert(0, scene.ask.said.clone()));
+        }
+        let script = if scene.ask.no_tools && answer.has_calls() {
+            entry.scenario.push_str(" (no tools allowed: complete)");
+            answer = answer::short(&scene.ask);
+            scene.whole(&answer)
         } else {
-            if let Some(list) = chosen.list {
-                self.played_one(entry.tag.as_deref(), list);
-            }
-            let mut answer = answer::natural(&scene.ask);
-            (scenario.shape)(&scene, &mut answer);
             (scenario.play)(&scene, &answer)
         };
-        self.cut(request, script)
+        self.cut(request, self.kept(&scene, answer, script))
+    }
+
+    /// Finds the answer that the request continues. Fails with the provider's error if the real
+    /// model would reject the request.
+    fn read_continuation(
+        &self,
+        request: &Request,
+        body: &serde_json::Value,
+        scene: &mut Scene<'_>,
+    ) -> Result<(), Script> {
+        if let Some(id) = scene.ask.previous.clone() {
+            let Some(text) = self.memory.text_of(&id) else {
+                let message = format!("Previous response with id '{id}' not found.");
+                return Err(scene.error(400, &message));
+            };
+            if scene.ask.said.is_empty() {
+                scene.ask.said = text;
+                scene.ask.way = Way::Remembered;
+            }
+        }
+        let host = resume::host(scene.wire, request.path());
+        let read = resume::read(scene.wire, host, body, &mut scene.ask);
+        read.map_err(|message| scene.error(400, message))
+    }
+
+    /// Stores the response if its provider does, and returns the script to play now: one that is
+    /// made in the background is polled later.
+    fn kept(&self, scene: &Scene<'_>, answer: Answer, script: Script) -> Script {
+        let Some(prefix) = scene.wire.remembers.filter(|_| scene.ask.stored) else {
+            return script;
+        };
+        let ask = &scene.ask;
+        let polled = ask.background && !ask.streamed && script.status == 200;
+        let before = if ask.way == Way::New { "" } else { &ask.said };
+        let (now, later) = if polled {
+            let queued = wire::pending(ask, "queued").to_string();
+            (scene.body(queued.into_bytes()), Some(script))
+        } else {
+            (script, None)
+        };
+        self.memory.add(Stored {
+            id: ask.id(prefix),
+            text: format!("{before}{}", answer.first_choice().text.concat()),
+            wire: scene.wire,
+            ask: ask.clone(),
+            answer,
+            script: later,
+            polls: u8::from(polled),
+            cancelled: false,
+        });
+        now
     }
 
     /// Applies the pace and the chunking of the request, or else of the options.
@@ -314,7 +391,8 @@ endstop sim: simulated LLM providers for testing how responses end.
 
 GET /sim/scenarios   all scenarios
 GET /sim/ledger      received requests and sent responses
-Choose a scenario with the header `x-sim-scenario` or the model name.
+Choose a scenario with the header `x-sim-scenario` or the model name, such as `length` or
+`claude-haiku-4-5:length`.
 ";
 
 fn json(status: u16, value: &Json) -> Script {
@@ -332,7 +410,7 @@ fn headless(script: Script) -> Script {
 
 fn no_such_path(path: &str) -> Script {
     let paths: Vec<String> =
-        wire::ALL.iter().map(|wire| format!("/{}{}", wire.route, wire.path)).collect();
+        wire::every().map(|wire| format!("/{}{}", wire.route, wire.path)).collect();
     message(404, &format!("unknown path {path}; try one of {}", paths.join(", ")))
 }
 
@@ -364,7 +442,7 @@ fn models(path: &str) -> Option<Script> {
 
 fn scenarios() -> Json {
     let one = |scenario: &scenario::Scenario| {
-        let wires = wire::ALL.iter().filter(|wire| (scenario.on)(wire));
+        let wires = wire::every().filter(|wire| (scenario.on)(wire));
         let wires: Vec<Json> = wires.map(|wire| Json::from(wire.id)).collect();
         obj! {
             "name": scenario.name, "value": scenario.value.map(|value| value.name),

@@ -31,10 +31,52 @@ pub(crate) struct SimRequest {
     pub(crate) after_tool: bool,
     /// Text of the assistant's last message in the history; empty if it has none.
     pub(crate) said: String,
+    /// Text of the last message, if it is not the assistant's.
+    pub(crate) asked: String,
+    /// Whether the last message is the assistant's.
+    pub(crate) trailing: bool,
+    /// Fields of the last message that are true, such as `prefix`.
+    pub(crate) marks: Vec<String>,
+    /// Whether the last message is one of the assistant that the provider paused.
+    pub(crate) paused: bool,
+    /// Way in which the request asks to continue an answer.
+    pub(crate) way: Way,
+    /// Number of tokens of the earlier parts of the answer, if the token limit covers them too.
+    pub(crate) spent: u64,
+    /// Whether the provider returns a token to continue an answer with.
+    pub(crate) gives_tokens: bool,
+    /// Id of the earlier response that the request refers to.
+    pub(crate) previous: Option<String>,
+    /// Whether the provider may store the response.
+    pub(crate) stored: bool,
+    /// Whether the response is made in the background and polled.
+    pub(crate) background: bool,
+    /// Whether the request forbids tool calls.
+    pub(crate) no_tools: bool,
+    /// Name of the tool that the request forces.
+    pub(crate) forced: Option<String>,
     /// Whether the request has a bare prompt instead of messages.
     pub(crate) generates: bool,
     /// Number of words in the request.
     pub(crate) input: u64,
+}
+
+/// Way in which a request asks to continue an answer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// Does not: it asks for a new answer.
+    #[default]
+    New,
+    /// The model goes on exactly where the text stops: a prefill, or a paused turn.
+    Exact,
+    /// The same, and the reply begins with the text so far.
+    Echoed,
+    /// The model goes on exactly where an earlier response stopped.
+    Remembered,
+    /// A message asks for it. Models may repeat some of the text.
+    Hinted,
+    /// A token of the provider names the place in the text, in bytes.
+    At(usize),
 }
 
 /// Tool that the model may call.
@@ -47,10 +89,11 @@ pub(crate) struct Tool {
 }
 
 impl SimRequest {
-    /// Returns the tool to call: the first wanted one, else the first of the request, or a default
-    /// one.
+    /// Returns the tool to call: the forced one, else the first wanted one, else the first of the
+    /// request, or a default one.
     pub(crate) fn tool(&self) -> Tool {
-        let tool = self.wanted_tools().next().or(self.tools.first());
+        let forced = self.tools.iter().find(|tool| self.forced.as_ref() == Some(&tool.name));
+        let tool = forced.or_else(|| self.wanted_tools().next()).or(self.tools.first());
         tool.cloned().unwrap_or_else(|| Tool {
             name: "write_file".to_owned(),
             namespace: None,
@@ -72,6 +115,39 @@ impl SimRequest {
     /// Reports whether the request offers a wanted tool, or none is wanted.
     pub(crate) fn is_for_tools(&self) -> bool {
         self.wanted.is_empty() || self.wanted_tools().next().is_some()
+    }
+
+    /// Reads the messages of a conversation: the assistant's last one, and the message after it. Each
+    /// has its text in this field.
+    pub(crate) fn read_turns(&mut self, messages: &[Value], assistant: &str, field: &str) {
+        let is_assistant = |message: &&Value| text(message, "/role") == assistant;
+        let said = messages.iter().rev().find(is_assistant);
+        self.said = said.map(|message| content(message.get(field))).unwrap_or_default();
+        let Some(last) = messages.last() else { return };
+        self.trailing = is_assistant(&last);
+        if self.trailing {
+            let pairs = last.as_object().into_iter().flatten();
+            let marks = pairs.filter(|(_, value)| **value == Value::Bool(true));
+            self.marks = marks.map(|(key, _)| key.clone()).collect();
+        } else {
+            self.asked = content(last.get(field));
+        }
+    }
+
+    /// Reads a prompt that the model continues, and with it a beginning of its answer.
+    pub(crate) fn read_prompt(&mut self, prompt: Option<&Value>) {
+        self.input = prompt.map_or(0, words);
+        self.asked = prompt.map(|prompt| strings(prompt, "").concat()).unwrap_or_default();
+        self.way = Way::Exact;
+    }
+
+    /// Reads the setting that forbids tools or forces one.
+    pub(crate) fn read_tool_choice(&mut self, choice: Option<&Value>) {
+        let Some(choice) = choice else { return };
+        let word = choice.as_str().unwrap_or_else(|| text(choice, "/type"));
+        self.no_tools = word.eq_ignore_ascii_case("none");
+        let names = ["/function/name", "/name", "/tool/name"].map(|at| text(choice, at));
+        self.forced = names.into_iter().find(|name| !name.is_empty()).map(str::to_owned);
     }
 
     fn wanted_tools(&self) -> impl Iterator<Item = &Tool> {

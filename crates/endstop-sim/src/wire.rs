@@ -1,15 +1,25 @@
 //! Wires, one file each: parse requests and encode responses.
 
+mod aleph_alpha;
 mod anthropic;
 mod bedrock_converse;
 mod bedrock_invoke;
+mod bedrock_nova;
+mod bedrock_text;
 mod cohere;
+mod cohere_v1;
+mod dashscope;
 mod gemini;
+mod gemini_interactions;
+mod llamacpp;
 mod mistral;
 mod ollama;
 mod openai_chat;
 mod openai_completions;
 mod openai_responses;
+mod sap;
+mod tgi;
+mod watsonx;
 
 use endstop::frame::aws;
 use endstop::provider::Provider;
@@ -19,7 +29,7 @@ use crate::answer::{Answer, End, Usage};
 use crate::json::Json;
 use crate::sim_request::SimRequest;
 
-/// All wires.
+/// Common wires.
 pub static ALL: &[&SimWire] = &[
     &openai_chat::WIRE,
     &openai_responses::WIRE,
@@ -33,6 +43,54 @@ pub static ALL: &[&SimWire] = &[
     &ollama::WIRE,
     &ollama::GENERATE,
 ];
+
+/// Older and less common wires.
+pub static MORE: &[&SimWire] = &[
+    &gemini_interactions::WIRE,
+    &cohere_v1::WIRE,
+    &dashscope::WIRE,
+    &bedrock_nova::WIRE,
+    &bedrock_text::TITAN,
+    &bedrock_text::LLAMA,
+    &bedrock_text::MISTRAL,
+    &bedrock_text::COMMAND,
+    &tgi::WIRE,
+    &llamacpp::WIRE,
+    &watsonx::WIRE,
+    &aleph_alpha::WIRE,
+    &sap::WIRE,
+];
+
+/// Returns every wire.
+pub fn every() -> impl Iterator<Item = &'static SimWire> + Clone {
+    ALL.iter().chain(MORE).copied()
+}
+
+/// Base of the wires with text alone: they list only their differences from it.
+const BASE: SimWire = SimWire {
+    id: "",
+    route: "",
+    bare: false,
+    path: "",
+    plain_path: "",
+    provider: &endstop::provider::OPENAI,
+    tools: false,
+    whole_calls: false,
+    marker: false,
+    reasons: false,
+    rejects: &[],
+    remembers: None,
+    framing: Framing::Sse,
+    words: anthropic::WORDS,
+    takes: |_| None,
+    read: |_, _| {},
+    stream: |_, _| Vec::new(),
+    body: |_, _| Json::Null,
+    error: openai_chat::error,
+    error_event: openai_chat::error_event,
+    headers: |_| Vec::new(),
+    models: openai_chat::models,
+};
 
 /// Request and response format of a provider.
 #[derive(Debug)]
@@ -57,6 +115,11 @@ pub struct SimWire {
     pub marker: bool,
     /// Whether responses contain reasoning.
     pub reasons: bool,
+    /// Parts of the names of models that reject a conversation whose last message is the
+    /// assistant's, unless the provider's rules say that they continue it, and their messages.
+    pub(crate) rejects: &'static [(&'static str, &'static str)],
+    /// Beginning of the ids of its responses, if the provider stores responses.
+    pub(crate) remembers: Option<&'static str>,
     pub(crate) framing: Framing,
     pub(crate) words: Words,
     pub(crate) takes: fn(&str) -> Option<PathInfo>,
@@ -228,17 +291,19 @@ impl SimWire {
     /// Returns the wire that serves this path, and the information in the path.
     pub(crate) fn for_path(path: &str) -> Option<(&'static Self, PathInfo)> {
         let (first, rest) = split_first(path);
-        let routed = ALL.iter().filter(|wire| wire.route == first);
-        let routed = routed.filter_map(|wire| Some((*wire, (wire.takes)(rest)?)));
-        let bare = ALL.iter().filter(|wire| wire.bare);
-        let bare = bare.filter_map(|wire| Some((*wire, (wire.takes)(path)?)));
+        // The common wires take more paths, so the others come first.
+        let all = MORE.iter().chain(ALL).copied();
+        let routed = all.clone().filter(|wire| wire.route == first);
+        let routed = routed.filter_map(|wire| Some((wire, (wire.takes)(rest)?)));
+        let bare = all.filter(|wire| wire.bare);
+        let bare = bare.filter_map(|wire| Some((wire, (wire.takes)(path)?)));
         routed.chain(bare).next()
     }
 
     /// Returns the wire with this id.
     #[must_use]
     pub fn by_id(id: &str) -> Option<&'static Self> {
-        ALL.iter().copied().find(|wire| wire.id == id)
+        every().find(|wire| wire.id == id)
     }
 }
 
@@ -250,6 +315,16 @@ pub(crate) fn gemini_blocked(ask: &SimRequest) -> Json {
 /// Returns a Gemini response with a finish reason and no content.
 pub(crate) fn gemini_bare_word(ask: &SimRequest, word: &str, usage: Option<Usage>) -> Json {
     gemini::bare_word(ask, word, usage)
+}
+
+/// Returns Gemini's token to continue an answer after this many bytes and tokens.
+pub(crate) fn continuation_token(bytes: usize, tokens: u64) -> String {
+    gemini::continuation_token(bytes, tokens)
+}
+
+/// Returns the body of a response in the background that is not over, with this status.
+pub(crate) fn pending(ask: &SimRequest, status: &str) -> Json {
+    openai_responses::pending(ask, status)
 }
 
 /// Returns the value of AWS's error type header.

@@ -531,7 +531,8 @@ fn pending(
 /// Ends the turn because the next request cannot be built.
 fn unavailable(turn: &mut TurnData, trace: &mut Trace) -> (State, Todo) {
     let sentence = "this provider or model cannot continue the answer";
-    turn.close(TurnEnd::Unavailable, Completeness::Partial, sentence, None, trace)
+    let finish = if turn.kept_chars > 0 { Completeness::Partial } else { Completeness::Aborted };
+    turn.close(TurnEnd::Unavailable, finish, sentence, None, trace)
 }
 
 /// Handles an input while a retry waits.

@@ -14,6 +14,7 @@ fn the_list_names_every_scenario_and_what_it_stands_for() {
     for part in [
         "cut-in-tool-call\n",
         "word=WORD\n",
+        "story-repeat=WORDS\n",
         "on bedrock-converse, bedrock-invoke",
         "based on vercel/ai#19035",
     ] {

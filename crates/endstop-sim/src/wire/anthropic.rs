@@ -19,6 +19,8 @@ pub(super) static WIRE: SimWire = SimWire {
     whole_calls: false,
     marker: true,
     reasons: true,
+    rejects: &[("claude", NO_PREFILL)],
+    remembers: None,
     framing: Framing::NamedSse,
     words: WORDS,
     takes,
@@ -37,6 +39,10 @@ pub(super) static WIRE: SimWire = SimWire {
     },
     models,
 };
+
+/// Message of models that do not accept a prefill.
+pub(super) const NO_PREFILL: &str = "This model does not support assistant message prefill. The \
+conversation must end with a user message.";
 
 pub(super) const WORDS: Words = Words {
     stop: "end_turn",
@@ -73,10 +79,11 @@ pub(super) fn read(body: &Value, ask: &mut SimRequest) {
     ask.after_tool = messages
         .last()
         .is_some_and(|last| sim_request::items(last, "/content").iter().any(is_result));
-    let assistant =
-        messages.iter().rev().find(|message| sim_request::text(message, "/role") == "assistant");
-    ask.said =
-        assistant.map(|message| sim_request::content(message.get("content"))).unwrap_or_default();
+    ask.read_turns(messages, "assistant", "content");
+    let last = messages.last().map_or(&[][..], |last| sim_request::items(last, "/content"));
+    let is_server_tool = |block: &Value| sim_request::text(block, "/type") == "server_tool_use";
+    ask.paused = ask.trailing && last.last().is_some_and(is_server_tool);
+    ask.read_tool_choice(body.get("tool_choice"));
     ask.input = messages.iter().map(sim_request::words).sum();
 }
 

@@ -7,7 +7,9 @@ use crate::answer::{self, Answer, Usage};
 use crate::json::{Json, obj};
 use crate::sim_request::{self, SimRequest};
 
-pub(super) static WIRE: SimWire = SimWire {
+pub(super) static WIRE: SimWire = CONVERSE;
+
+pub(super) const CONVERSE: SimWire = SimWire {
     id: "bedrock-converse",
     route: "bedrock",
     bare: true,
@@ -18,6 +20,8 @@ pub(super) static WIRE: SimWire = SimWire {
     whole_calls: false,
     marker: false,
     reasons: true,
+    rejects: REJECTS,
+    remembers: None,
     framing: Framing::Aws,
     words: Words {
         stop: "end_turn",
@@ -38,6 +42,21 @@ pub(super) static WIRE: SimWire = SimWire {
     headers: |ask| vec![("x-amzn-requestid", ask.id(""))],
     models,
 };
+
+/// Messages of models that do not accept a prefill.
+const REJECTS: &[(&str, &str)] = &[
+    (
+        "claude",
+        "The model returned the following errors: This model does not support assistant message \
+         prefill. The conversation must end with a user message.",
+    ),
+    (
+        "llama",
+        "This model requires the last turn in the conversation to be a user message. Add a user \
+         message to the conversation and try again.",
+    ),
+    ("mistral", "Expected last role User or Tool (or Assistant with prefix True) for serving"),
+];
 
 /// Accepts `/model/{model}{plain}` or `/model/{model}{streamed}`.
 pub(super) fn model_path(path: &str, plain: &str, streamed: &str) -> Option<PathInfo> {
@@ -66,10 +85,8 @@ fn read(body: &Value, ask: &mut SimRequest) {
     ask.after_tool = messages
         .last()
         .is_some_and(|last| sim_request::items(last, "/content").iter().any(is_result));
-    let assistant =
-        messages.iter().rev().find(|message| sim_request::text(message, "/role") == "assistant");
-    ask.said =
-        assistant.map(|message| sim_request::content(message.get("content"))).unwrap_or_default();
+    ask.read_turns(messages, "assistant", "content");
+    ask.read_tool_choice(body.pointer("/toolConfig/toolChoice"));
     ask.input = messages.iter().map(sim_request::words).sum();
 }
 
@@ -118,7 +135,7 @@ fn stream(ask: &SimRequest, answer: &Answer) -> Vec<WireEvent> {
         index += 1;
     }
     let mut end = obj! { "p": "abcdefghij" };
-    end.set_some("stopReason", WIRE.words.of(&choice.end));
+    end.set_some("stopReason", CONVERSE.words.of(&choice.end));
     events.push(WireEvent::named(Part::Word, "messageStop", end));
     if let Some(usage) = answer.usage {
         let data = obj! { "metrics": obj! { "latencyMs": 7_u64 }, "usage": usage_of(usage) };
@@ -157,7 +174,7 @@ fn body(ask: &SimRequest, answer: &Answer) -> Json {
         "metrics": obj! { "latencyMs": 7_u64 },
         "output": obj! { "message": obj! { "content": content, "role": "assistant" } },
     };
-    body.set_some("stopReason", WIRE.words.of(&choice.end));
+    body.set_some("stopReason", CONVERSE.words.of(&choice.end));
     if let Some(usage) = answer.usage {
         body.set("usage", usage_of(usage));
     }

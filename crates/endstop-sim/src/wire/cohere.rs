@@ -18,6 +18,8 @@ pub(super) static WIRE: SimWire = SimWire {
     whole_calls: false,
     marker: false,
     reasons: true,
+    rejects: &[],
+    remembers: None,
     framing: Framing::NamedSse,
     words: Words {
         stop: "COMPLETE",
@@ -39,11 +41,13 @@ pub(super) static WIRE: SimWire = SimWire {
         let data = obj! { "type": "message-end", "delta": delta };
         WireEvent::named(Part::Error, "message-end", data)
     },
-    headers: |ask| {
-        vec![("x-debug-trace-id", ask.id("")), ("x-endpoint-monthly-call-limit", "1000".to_owned())]
-    },
+    headers,
     models,
 };
+
+pub(super) fn headers(ask: &SimRequest) -> Vec<(&'static str, String)> {
+    vec![("x-debug-trace-id", ask.id("")), ("x-endpoint-monthly-call-limit", "1000".to_owned())]
+}
 
 fn read(body: &Value, ask: &mut SimRequest) {
     openai_chat::read(body, ask);
@@ -137,7 +141,7 @@ fn call_id(ask: &SimRequest, at: usize, name: &str) -> String {
     format!("{name}_{}", ask.id(&format!("{at}")))
 }
 
-fn usage_of(usage: Usage) -> Json {
+pub(super) fn usage_of(usage: Usage) -> Json {
     let counts = |input: f64, output: f64| obj! { "input_tokens": input, "output_tokens": output };
     // The counts are small enough to be exact as floats.
     let (input, output) = (usage.input as f64, usage.output as f64);
@@ -169,11 +173,11 @@ fn body(ask: &SimRequest, answer: &Answer) -> Json {
     body
 }
 
-fn error(fault: &Fault<'_>) -> Json {
+pub(super) fn error(fault: &Fault<'_>) -> Json {
     obj! { "id": "sim", "message": fault.message }
 }
 
-fn models() -> Json {
+pub(super) fn models() -> Json {
     let model = |scenario: &crate::scenario::Scenario| {
         obj! { "name": scenario.name, "endpoints": list!["chat"], "context_length": 128_000_u64 }
     };

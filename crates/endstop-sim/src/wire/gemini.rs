@@ -1,12 +1,13 @@
 //! Gemini generateContent: the finish reason on the last chunk, then the end of the body. It has no
 //! end marker.
 
+use base64::Engine as _;
 use serde_json::Value;
 
 use super::{Fault, Framing, Part, PathInfo, SimWire, WireEvent, Words};
 use crate::answer::{self, Answer, Choice, Usage};
 use crate::json::{Json, list, obj};
-use crate::sim_request::{self, SimRequest};
+use crate::sim_request::{self, SimRequest, Way};
 
 pub(super) static WIRE: SimWire = SimWire {
     id: "gemini",
@@ -19,6 +20,8 @@ pub(super) static WIRE: SimWire = SimWire {
     whole_calls: true,
     marker: false,
     reasons: true,
+    rejects: &[("gemini", "Requests ending with a model turn are not supported.")],
+    remembers: None,
     framing: Framing::SseOrArray,
     words: Words {
         stop: "STOP",
@@ -36,16 +39,18 @@ pub(super) static WIRE: SimWire = SimWire {
     body,
     error,
     error_event: |fault| WireEvent::new(Part::Error, error(fault)),
-    headers: |_| {
-        vec![
-            ("vary", "Origin, X-Origin, Referer".to_owned()),
-            ("server", "scaffolding on HTTPServer2".to_owned()),
-            ("x-content-type-options", "nosniff".to_owned()),
-            ("server-timing", "gfet4t7; dur=7".to_owned()),
-        ]
-    },
+    headers,
     models,
 };
+
+pub(super) fn headers(_: &SimRequest) -> Vec<(&'static str, String)> {
+    vec![
+        ("vary", "Origin, X-Origin, Referer".to_owned()),
+        ("server", "scaffolding on HTTPServer2".to_owned()),
+        ("x-content-type-options", "nosniff".to_owned()),
+        ("server-timing", "gfet4t7; dur=7".to_owned()),
+    ]
+}
 
 /// Accepts `/{version}/…models/{model}:{method}`.
 fn takes(path: &str) -> Option<PathInfo> {
@@ -84,10 +89,36 @@ fn read(body: &Value, ask: &mut SimRequest) {
     ask.after_tool = contents
         .last()
         .is_some_and(|last| sim_request::items(last, "/parts").iter().any(is_result));
-    let model =
-        contents.iter().rev().find(|content| sim_request::text(content, "/role") == "model");
-    ask.said = model.map(|content| sim_request::content(content.get("parts"))).unwrap_or_default();
+    ask.read_turns(contents, "model", "parts");
+    read_mode(body, ask);
+    if let Some((place, tokens)) = token_parts(sim_request::text(body, "/continuationToken")) {
+        ask.way = Way::At(place);
+        ask.spent = tokens;
+        // The limit covers all parts of the answer.
+        ask.cap = ask.cap.map(|cap| cap.saturating_sub(tokens));
+    }
     ask.input = contents.iter().map(sim_request::words).sum();
+}
+
+fn read_mode(body: &Value, ask: &mut SimRequest) {
+    let config = ["/toolConfig/functionCallingConfig", "/tool_config/function_calling_config"];
+    let Some(config) = config.iter().find_map(|at| body.pointer(at)) else { return };
+    ask.no_tools = sim_request::text(config, "/mode") == "NONE";
+    let names = ["/allowedFunctionNames", "/allowed_function_names"];
+    ask.forced = names.iter().find_map(|at| sim_request::strings(config, at).into_iter().next());
+}
+
+/// Returns a token for the answer up to this byte, of this many tokens.
+pub(crate) fn continuation_token(bytes: usize, tokens: u64) -> String {
+    base64::engine::general_purpose::STANDARD.encode(format!("sim {bytes} {tokens}"))
+}
+
+/// Returns the bytes and tokens that a token stands for.
+pub(super) fn token_parts(token: &str) -> Option<(usize, u64)> {
+    let text = base64::engine::general_purpose::STANDARD.decode(token).ok()?;
+    let text = String::from_utf8(text).ok()?;
+    let (bytes, tokens) = text.strip_prefix("sim ")?.split_once(' ')?;
+    Some((bytes.parse().ok()?, tokens.parse().ok()?))
 }
 
 fn stream(ask: &SimRequest, answer: &Answer) -> Vec<WireEvent> {
@@ -127,6 +158,9 @@ fn deltas(ask: &SimRequest, answer: &Answer, index: usize, choice: &Choice) -> V
     let word = WIRE.words.of(&choice.end);
     let text = merged.map_or("", String::as_str);
     push(Part::Word, list![obj! { "text": text }], word, true);
+    if let (Some(token), Some(last)) = (&choice.token, events.last_mut()) {
+        with_token(&mut last.data, token);
+    }
     events
 }
 
@@ -156,6 +190,16 @@ pub(crate) fn response(ask: &SimRequest, candidates: Vec<Json>, usage: Option<Us
     response.with("modelVersion", &ask.model).with("responseId", ask.id(""))
 }
 
+/// Sets the continuation token of the candidates of a response.
+fn with_token(response: &mut Json, token: &str) {
+    let Json::Object(pairs) = response else { return };
+    for (key, value) in pairs {
+        if let ("candidates", Json::List(candidates)) = (key.as_str(), value) {
+            candidates.iter_mut().for_each(|candidate| candidate.set("continuationToken", token));
+        }
+    }
+}
+
 fn usage_of(usage: Usage) -> Json {
     // `candidatesTokenCount` excludes reasoning.
     let visible = usage.output.saturating_sub(usage.reasoning);
@@ -181,7 +225,11 @@ fn body(ask: &SimRequest, answer: &Answer) -> Json {
         }
         parts.extend(choice.calls.iter().map(function_call));
         let parts = (!parts.is_empty()).then_some(Json::List(parts));
-        candidate(index, parts, WIRE.words.of(&choice.end))
+        let candidate = candidate(index, parts, WIRE.words.of(&choice.end));
+        match &choice.token {
+            Some(token) => candidate.with("continuationToken", token),
+            None => candidate,
+        }
     };
     let candidates = answer.choices.iter().enumerate().map(one).collect();
     response(ask, candidates, answer.usage)
@@ -203,7 +251,7 @@ pub(crate) fn bare_word(ask: &SimRequest, word: &str, usage: Option<Usage>) -> J
     response(ask, vec![candidate], usage)
 }
 
-fn error(fault: &Fault<'_>) -> Json {
+pub(super) fn error(fault: &Fault<'_>) -> Json {
     let (code, status) = match fault.status {
         400 | 422 => (400, "INVALID_ARGUMENT"),
         401 => (401, "UNAUTHENTICATED"),
@@ -217,7 +265,7 @@ fn error(fault: &Fault<'_>) -> Json {
     obj! { "error": obj! { "code": code, "message": fault.message, "status": status } }
 }
 
-fn models() -> Json {
+pub(super) fn models() -> Json {
     let model = |scenario: &crate::scenario::Scenario| {
         obj! {
             "name": format!("models/{}", scenario.name), "version": "sim",

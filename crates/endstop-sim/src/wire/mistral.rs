@@ -16,6 +16,12 @@ pub(super) static WIRE: SimWire = SimWire {
     whole_calls: false,
     marker: true,
     reasons: false,
+    rejects: &[(
+        "",
+        "Expected last role User or Tool (or Assistant with prefix True) for serving but got \
+         assistant",
+    )],
+    remembers: None,
     framing: Framing::Sse,
     words: Words {
         stop: "stop",

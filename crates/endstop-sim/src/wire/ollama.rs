@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::{Fault, Framing, Part, SimWire, WireEvent, Words, ends, openai_chat};
 use crate::answer::{self, Answer, Choice};
 use crate::json::{Json, obj};
-use crate::sim_request::{self, SimRequest};
+use crate::sim_request::{self, SimRequest, Way};
 
 pub(super) static WIRE: SimWire = SimWire {
     id: "ollama",
@@ -27,6 +27,8 @@ pub(super) const GENERATE: SimWire = SimWire {
     whole_calls: true,
     marker: false,
     reasons: true,
+    rejects: &[],
+    remembers: None,
     framing: Framing::Lines,
     words: Words {
         stop: "stop",
@@ -58,6 +60,10 @@ fn read(body: &Value, ask: &mut SimRequest) {
     if let Some(prompt) = body.get("prompt") {
         ask.generates = true;
         ask.input = sim_request::words(prompt);
+        ask.asked = prompt.as_str().unwrap_or_default().to_owned();
+        if body.get("raw").and_then(Value::as_bool) == Some(true) {
+            ask.way = Way::Exact;
+        }
     }
 }
 

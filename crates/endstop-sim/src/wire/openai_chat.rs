@@ -5,9 +5,11 @@ use serde_json::Value;
 use super::{Fault, Framing, Part, SimWire, WireEvent, Words, ends};
 use crate::answer::{Answer, Call, Choice, End, Usage};
 use crate::json::{Json, list, obj};
-use crate::sim_request::{self, SimRequest};
+use crate::sim_request::{self, SimRequest, Tool};
 
-pub(super) static WIRE: SimWire = SimWire {
+pub(super) static WIRE: SimWire = CHAT;
+
+pub(super) const CHAT: SimWire = SimWire {
     id: "openai-chat",
     route: "openai",
     bare: true,
@@ -18,6 +20,8 @@ pub(super) static WIRE: SimWire = SimWire {
     whole_calls: false,
     marker: true,
     reasons: false,
+    rejects: &[],
+    remembers: None,
     framing: Framing::Sse,
     words: Words {
         stop: "stop",
@@ -48,20 +52,29 @@ pub(super) fn read(body: &Value, ask: &mut SimRequest) {
     ask.choices = sim_request::number(body, &["/n"]).unwrap_or(1);
     ask.include_usage =
         body.pointer("/stream_options/include_usage").and_then(Value::as_bool).unwrap_or(false);
+    ask.tools = tools(body);
+    ask.read_tool_choice(body.get("tool_choice"));
+    read_messages(body, ask);
+}
+
+/// Returns the tools that the request offers.
+pub(super) fn tools(body: &Value) -> Vec<Tool> {
     let tool = |tool: &Value| {
         sim_request::tool(
             sim_request::text(tool, "/function/name"),
             tool.pointer("/function/parameters"),
         )
     };
-    ask.tools = sim_request::items(body, "/tools").iter().filter_map(tool).collect();
+    sim_request::items(body, "/tools").iter().filter_map(tool).collect()
+}
+
+/// Reads the conversation.
+pub(super) fn read_messages(body: &Value, ask: &mut SimRequest) {
     let messages = sim_request::items(body, "/messages");
     let role = |message: &Value| sim_request::text(message, "/role").to_owned();
     ask.after_tool =
         messages.last().is_some_and(|last| ["tool", "function"].contains(&role(last).as_str()));
-    let assistant = messages.iter().rev().find(|message| role(message) == "assistant");
-    ask.said =
-        assistant.map(|message| sim_request::content(message.get("content"))).unwrap_or_default();
+    ask.read_turns(messages, "assistant", "content");
     ask.input = messages.iter().map(sim_request::words).sum();
 }
 
@@ -90,7 +103,7 @@ fn stream(ask: &SimRequest, answer: &Answer) -> Vec<WireEvent> {
 /// Returns the events of one choice after its start.
 fn deltas(ask: &SimRequest, answer: &Answer, index: usize, choice: &Choice) -> Vec<WireEvent> {
     let mut events = Vec::new();
-    let early = if answer.word_everywhere { WIRE.words.of(&End::Stop) } else { Json::Null };
+    let early = if answer.word_everywhere { CHAT.words.of(&End::Stop) } else { Json::Null };
     let mut texts = choice.text.iter();
     let last = if answer.merged { texts.next_back() } else { None };
     for token in texts {
@@ -108,7 +121,7 @@ fn deltas(ask: &SimRequest, answer: &Answer, index: usize, choice: &Choice) -> V
         }
     }
     let delta = last.map_or(obj! {}, |token| text_delta(choice, token));
-    events.push(WireEvent::new(Part::Word, chunk(ask, index, delta, WIRE.words.of(&choice.end))));
+    events.push(WireEvent::new(Part::Word, chunk(ask, index, delta, CHAT.words.of(&choice.end))));
     events
 }
 
@@ -162,7 +175,7 @@ fn body(ask: &SimRequest, answer: &Answer) -> Json {
     let choice = |(index, choice): (usize, &Choice)| {
         obj! {
             "index": index, "message": message(ask, choice), "logprobs": Json::Null,
-            "finish_reason": WIRE.words.of(&choice.end),
+            "finish_reason": CHAT.words.of(&choice.end),
         }
     };
     let choices: Vec<Json> = answer.choices.iter().enumerate().map(choice).collect();

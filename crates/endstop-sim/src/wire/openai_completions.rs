@@ -18,6 +18,8 @@ pub(super) static WIRE: SimWire = SimWire {
     whole_calls: false,
     marker: true,
     reasons: false,
+    rejects: &[],
+    remembers: None,
     framing: Framing::Sse,
     words: Words {
         stop: "stop",
@@ -48,7 +50,7 @@ fn read(body: &Value, ask: &mut SimRequest) {
     ask.choices = sim_request::number(body, &["/n"]).unwrap_or(1);
     ask.include_usage =
         body.pointer("/stream_options/include_usage").and_then(Value::as_bool).unwrap_or(false);
-    ask.input = body.get("prompt").map_or(0, sim_request::words);
+    ask.read_prompt(body.get("prompt"));
 }
 
 fn stream(ask: &SimRequest, answer: &Answer) -> Vec<WireEvent> {

@@ -18,6 +18,8 @@ pub(super) static WIRE: SimWire = SimWire {
     whole_calls: false,
     marker: false,
     reasons: true,
+    rejects: &[],
+    remembers: Some("resp_"),
     framing: Framing::NamedSse,
     words: Words {
         stop: "completed",
@@ -55,9 +57,13 @@ fn read(body: &Value, ask: &mut SimRequest) {
     let items = sim_request::items(body, "/input");
     let is_result = |item: &Value| sim_request::text(item, "/type").ends_with("_call_output");
     ask.after_tool = items.last().is_some_and(is_result);
-    let assistant = items.iter().rev().find(|item| sim_request::text(item, "/role") == "assistant");
-    ask.said =
-        assistant.map(|message| sim_request::content(message.get("content"))).unwrap_or_default();
+    ask.read_turns(items, "assistant", "content");
+    ask.read_tool_choice(body.get("tool_choice"));
+    let previous = sim_request::text(body, "/previous_response_id");
+    ask.previous = (!previous.is_empty()).then(|| previous.to_owned());
+    let flag = |name: &str| body.get(name).and_then(Value::as_bool);
+    ask.stored = flag("store") != Some(false);
+    ask.background = flag("background") == Some(true);
     ask.choices = 1;
     ask.input = body.get("input").map_or(0, sim_request::words);
 }
@@ -271,6 +277,11 @@ fn body(ask: &SimRequest, answer: &Answer) -> Json {
     body
 }
 
+/// Returns the body of a response in the background that is not over, with this status.
+pub(crate) fn pending(ask: &SimRequest, status: &str) -> Json {
+    response(ask, status, Json::Null, Vec::new(), None)
+}
+
 fn response(
     ask: &SimRequest,
     status: &str,
@@ -293,10 +304,10 @@ fn response(
     });
     obj! {
         "id": ask.id("resp_"), "object": "response", "created_at": openai_chat::CREATED,
-        "status": status, "background": false, "error": Json::Null, "incomplete_details": details,
+        "status": status, "background": ask.background, "error": Json::Null, "incomplete_details": details,
         "instructions": Json::Null, "max_output_tokens": ask.cap, "model": &ask.model,
-        "output": output, "parallel_tool_calls": true, "previous_response_id": Json::Null,
-        "store": false, "temperature": 1.0, "tool_choice": "auto", "tools": list![], "top_p": 1.0,
+        "output": output, "parallel_tool_calls": true, "previous_response_id": ask.previous.clone(),
+        "store": ask.background, "temperature": 1.0, "tool_choice": "auto", "tools": list![], "top_p": 1.0,
         "truncation": "disabled", "usage": usage, "metadata": obj! {},
     }
 }

@@ -7,6 +7,7 @@
 )]
 
 mod client;
+mod continuing;
 mod http2;
 mod server;
 mod verdicts;

@@ -28,7 +28,11 @@ pub(crate) fn body(wire: &SimWire, mode: Delivery, cap: Option<u64>) -> String {
     let cap = cap.map_or(String::new(), |cap| {
         format!(
             r#","max_tokens":{cap},"max_output_tokens":{cap},"options":{{"num_predict":{cap}}},
-            "inferenceConfig":{{"maxTokens":{cap}}},"generationConfig":{{"maxOutputTokens":{cap}}}"#
+            "inferenceConfig":{{"maxTokens":{cap}}},"generationConfig":{{"maxOutputTokens":{cap}}},
+            "generation_config":{{"max_output_tokens":{cap}}},"n_predict":{cap},
+            "parameters":{{"max_tokens":{cap},"max_new_tokens":{cap}}},"max_gen_len":{cap},
+            "textGenerationConfig":{{"maxTokenCount":{cap}}},"maximum_tokens":{cap},"config":{{"modules":
+            {{"prompt_templating":{{"model":{{"params":{{"max_tokens":{cap}}}}}}}}}}}"#
         )
     });
     let usage = r#","stream_options":{"include_usage":true}"#;
@@ -76,7 +80,7 @@ async fn the_reader_says_of_every_scenario_what_its_row_says() {
     let mut checks = JoinSet::new();
     let mut wrong = Vec::new();
     let mut count = 0;
-    for wire in wire::ALL.iter().copied() {
+    for wire in wire::every() {
         for scenario in scenario::ALL.iter().filter(|scenario| (scenario.on)(wire)) {
             for mode in [Delivery::Streamed, Delivery::Plain] {
                 for path in paths(wire, mode) {
@@ -142,7 +146,7 @@ const FIELDS: [&str; 7] = [
 async fn every_documented_word_means_what_the_tables_say() {
     let sim = Sim::start(Options::default()).await.unwrap();
     let mut seen = 0;
-    for wire in wire::ALL {
+    for wire in wire::every() {
         let profile = profile(wire);
         let tables = profile.words.iter().chain(profile.dialect.words);
         for table in tables.filter(|table| FIELDS.contains(&table.field)) {
@@ -170,15 +174,21 @@ async fn every_documented_word_means_what_the_tables_say() {
     assert!(seen > 100, "{seen}");
 }
 
+/// Wires whose plain bodies have no usage.
+const UNCOUNTED: [&str; 2] = ["bedrock-mistral", "bedrock-cohere"];
+
 #[tokio::test]
 async fn a_cap_cuts_and_is_what_was_used() {
     let sim = Sim::start(Options::default()).await.unwrap();
-    for wire in wire::ALL {
+    for wire in wire::every() {
         for mode in [Delivery::Streamed, Delivery::Plain] {
             for path in paths(wire, mode) {
                 let response = post(sim.addr(), &path, &[], &body(wire, mode, Some(7))).await;
                 let ending = judge(wire, mode, Some(7), &response);
                 assert_eq!(ending.reason, Reason::OutputLimit, "{} {path}", wire.id);
+                if UNCOUNTED.contains(&wire.id) && mode == Delivery::Plain {
+                    continue;
+                }
                 assert_eq!(ending.usage.output, Some(7), "{} {path}", wire.id);
                 assert!(ending.shown.at_cap, "{} {path}", wire.id);
             }

@@ -330,7 +330,7 @@ mod tests {
             "name = \"x\"\n[providers.acme.rules.refused]\nmax_attempts = 1\naction = \"retry\"",
             4,
             "providers.acme.rules.refused.action",
-            "expected change_prompt or stop",
+            "expected change_prompt, other_model or stop",
         );
         wrong(
             "[rules.tired]\naction = \"stop\"",

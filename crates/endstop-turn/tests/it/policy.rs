@@ -176,6 +176,7 @@ fn the_words_that_users_know() {
             Some(Suggested::Retry),
             Some(Suggested::Retry),
             Some(Suggested::IncreaseBudget),
+            Some(Suggested::Retry),
             Some(Suggested::ModifyPrompt),
             Some(Suggested::ModifyPrompt),
         ]
