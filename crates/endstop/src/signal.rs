@@ -107,7 +107,7 @@ pub struct Metadata {
     /// The way the bytes ended, such as `proven`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub closed: Option<String>,
-    /// Findings about the content, such as `tool_calls`: the names of [`Shown::words`].
+    /// Findings about the content, such as `tool_calls`: the names of [`Shown::names`].
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub shown: Vec<String>,
     /// The provider's error, if it sent one.
