@@ -252,7 +252,7 @@ pub(crate) fn tell(scene: &Scene<'_>, answer: &mut Answer, habit: Habit) {
         let tokens = ask.spent + choice.text.len() as u64;
         wire::continuation_token(start + choice.text.concat().len(), tokens)
     });
-    answer.each(|choice| *choice = choice.clone());
+    answer.each(|every| every.clone_from(&choice));
     answer.count(ask);
 }
 

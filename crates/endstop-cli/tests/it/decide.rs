@@ -399,7 +399,7 @@ fn what_is_wrong_is_said_in_one_line() {
         let file = folder.write("p.toml", "[rules.safety]\naction = \"retry\"\n");
         told(
             &["--policy", &file],
-            "p.toml:2: `rules.safety.action`: invalid action `retry` for safety: expected change_prompt or stop",
+            "p.toml:2: `rules.safety.action`: invalid action `retry` for safety: expected change_prompt, other_model or stop",
         );
         let file = folder.write("p.toml", "[prices]\nm = { input = -1, output = 1 }\n");
         told(&["--policy", &file], "p.toml:2: `prices.m`: expected an amount of money, 0 or more");
