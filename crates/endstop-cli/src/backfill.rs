@@ -10,6 +10,8 @@ use endstop_store::backfill::{self, Backfill, Columns, Done};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 
+use crate::number;
+
 /// Normalise the finish reasons of existing rows
 #[derive(clap::Args)]
 #[command(after_help = "\
@@ -51,7 +53,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE")]
     to: Option<PathBuf>,
     /// Rows per batch
-    #[arg(long, value_name = "N", default_value_t = 1000)]
+    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = number::whole::<usize>,
+          allow_negative_numbers = true)]
     batch: usize,
     /// Print what would change, without changing anything
     #[arg(long)]
@@ -116,7 +119,7 @@ fn as_json(done: &Done, dry_run: bool) -> Result<String> {
         "changed": done.changed,
         "unread": done.unread,
         "rejudged": done.rejudged,
-        "unknown_providers": done.strangers,
+        "unknown_providers": done.unknown_providers,
         "changes": changes,
         "file": done.file,
     }))?)
@@ -132,7 +135,7 @@ fn print(out: &mut impl Write, done: &Done, dry_run: bool) -> io::Result<()> {
     if done.rejudged > 0 {
         writeln!(out, "rows written by Endstop: {} {would} under newer rules", done.rejudged)?;
     }
-    for (provider, count) in &done.strangers {
+    for (provider, count) in &done.unknown_providers {
         writeln!(
             out,
             "unknown provider: `{provider}` (rows: {count}), read as openai-compatible; define it \

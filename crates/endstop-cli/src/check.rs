@@ -32,18 +32,13 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
-    let response = args.response.judge()?;
-    let ending = response.ending;
+    let (ending, wire) = args.response.judge()?;
     if args.json {
         let name =
             args.response.file.as_ref().map_or_else(|| "-".into(), |file| file.to_string_lossy());
-        writeln!(
-            io::stdout(),
-            "{}",
-            serde_json::to_string(&Line::new(&name, &ending, &response.wire))?
-        )?;
+        writeln!(io::stdout(), "{}", serde_json::to_string(&Line::new(&name, &ending, &wire))?)?;
     } else {
-        print(&ending, &response.wire, Style::of_stdout())?;
+        print(&ending, &wire, Style::of_stdout())?;
     }
     let code = exit::code(&ending);
     let counts = args.fail_on.is_empty() || args.fail_on.contains(&ending.reason);
@@ -70,7 +65,7 @@ fn print(ending: &Ending, wire: &Wire, style: Style) -> io::Result<()> {
     };
     row(&mut out, style, "finish reason", &said)?;
     row(&mut out, style, "connection", ending.closed.description())?;
-    let shown = ending.shown.words();
+    let shown = ending.shown.names();
     row(
         &mut out,
         style,
@@ -83,7 +78,7 @@ fn print(ending: &Ending, wire: &Wire, style: Style) -> io::Result<()> {
     )?;
     if let Some(fault) = &ending.fault {
         let message = fault.message.as_deref().unwrap_or("no message");
-        row(&mut out, style, "error", &format!("{} ({message})", fault.kind.words()))?;
+        row(&mut out, style, "error", &format!("{} ({message})", fault.kind.description()))?;
     }
     if ending.choices.len() > 1 {
         let each: Vec<String> = ending

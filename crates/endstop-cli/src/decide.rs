@@ -10,7 +10,6 @@ use endstop::next_request::{
     NextRequest, SoFar, Wording, continue_answer, lower_effort, messages, repair_tool_call,
     resume_paused, set_cap,
 };
-use endstop::tool_call::allow;
 use endstop_turn::policy::{
     Action, Budget, Decision, DecisionContext, Money, Piece, Policy, Price, ResumeBy, Spent,
     TerminationReport,
@@ -18,6 +17,7 @@ use endstop_turn::policy::{
 use serde::Serialize;
 use serde_json::value::RawValue;
 
+use crate::number;
 use crate::response::{Response, ResponseArgs};
 use crate::style::Style;
 
@@ -46,43 +46,54 @@ pub(crate) struct Given {
     #[arg(long, value_name = "FILE")]
     request: Option<PathBuf>,
     /// Continuations in this turn so far
-    #[arg(long, value_name = "N", default_value_t = 0)]
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = number::whole::<u32>,
+          allow_negative_numbers = true)]
     attempts: u32,
     /// Retries after failures in this turn so far
-    #[arg(long, value_name = "N", default_value_t = 0)]
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = number::whole::<u32>,
+          allow_negative_numbers = true)]
     retries: u32,
     /// Retries after cut streams in this turn so far
-    #[arg(long, value_name = "N", default_value_t = 0)]
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = number::whole::<u32>,
+          allow_negative_numbers = true)]
     cuts: u32,
     /// Tool call repairs in this turn so far
-    #[arg(long, value_name = "N", default_value_t = 0)]
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = number::whole::<u32>,
+          allow_negative_numbers = true)]
     repairs: u32,
     /// Output tokens in this turn before this response
-    #[arg(long, value_name = "N", default_value_t = 0)]
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = number::whole::<u64>,
+          allow_negative_numbers = true)]
     tokens: u64,
     /// Characters in this turn before this response
-    #[arg(long, value_name = "N", default_value_t = 0)]
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = number::whole::<u64>,
+          allow_negative_numbers = true)]
     chars: u64,
     /// Duration of the turn so far, in milliseconds
-    #[arg(long, value_name = "MS", default_value_t = 0)]
+    #[arg(long, value_name = "MS", default_value_t = 0, value_parser = number::whole::<u64>,
+          allow_negative_numbers = true)]
     elapsed_ms: u64,
     /// Cost of this turn before this response
     #[arg(long, value_name = "USD", default_value = "0", value_parser = parse_money)]
     cost: Money,
     /// Messages in the conversation; counted from `--request` by default
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = number::whole::<u32>,
+          allow_negative_numbers = true)]
     messages: Option<u32>,
     /// Tokens in the conversation, including this response; from its usage by default
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = number::whole::<u64>,
+          allow_negative_numbers = true)]
     conversation_tokens: Option<u64>,
     /// Never raise the output token limit, because the user set it
     #[arg(long)]
     cap_is_users: bool,
     /// Maximum output tokens of the model
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = number::whole::<u64>,
+          allow_negative_numbers = true)]
     model_max: Option<u64>,
     /// Context window of the model, in tokens
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = number::whole::<u64>,
+          allow_negative_numbers = true)]
     window: Option<u64>,
     /// The text was already delivered and cannot be withdrawn
     #[arg(long)]
@@ -183,16 +194,18 @@ impl Given {
             None => Vec::new(),
         };
         let response = self.response.read(&body)?;
-        let asked =
-            request.is_some().then(|| RequestInfo::from_request(&response.wire.profile, "", &body));
+        let asked = request.is_some().then(|| {
+            RequestInfo::from_request(&response.wire.profile, self.response.path(), &body)
+        });
         let cap = self.response.max_tokens.or_else(|| asked.as_ref().and_then(|asked| asked.cap));
-        let model = response.ending.model.clone().or_else(|| asked.and_then(|asked| asked.model));
+        let model =
+            response.answer.ending.model.clone().or_else(|| asked.and_then(|asked| asked.model));
         let model = model.unwrap_or_default();
         let counted =
             request.as_ref().and_then(|request| messages(&response.wire.profile, request.get()));
         let known = Known {
             cap,
-            price: policy.price_of(&response.ending.provider, &model),
+            price: policy.price_of(&response.answer.ending.provider, &model),
             messages: self.messages.or(counted),
         };
         if policy.agent.turn_max_cost.is_some() && known.price.is_none() {
@@ -204,14 +217,14 @@ impl Given {
             let sent = Sent { request, model: &model, wording: &policy.wording };
             next(&report.decision, &report.context, &response, sent)
         };
-        let report = TerminationReport::new(response.ending.clone(), context, &policy);
+        let report = TerminationReport::new(response.answer.ending.clone(), context, &policy);
         let next = request.and_then(|request| next(&report, request));
         Ok(Considered { report, next })
     }
 
     fn context(&self, response: &Response, known: &Known) -> DecisionContext {
-        let piece = Piece::of(&response.text);
-        let usage = response.ending.usage;
+        let piece = Piece::of(&response.answer.text);
+        let usage = response.answer.ending.usage;
         let output = usage.output.unwrap_or_else(|| piece.tokens());
         let before = self.attempts + self.retries + self.cuts + self.repairs;
         let input = response.wire.profile.input_tokens(&usage);
@@ -241,7 +254,7 @@ impl Given {
                 elapsed_ms: self.elapsed_ms,
                 ..Spent::default()
             },
-            tools: (!response.calls.is_empty()).then(|| allow(&response.ending, &response.calls)),
+            tools: (!response.answer.tool_calls.is_empty()).then(|| response.answer.allow()),
             piece: Some(piece),
             delivered: self.delivered,
             ..DecisionContext::default()
@@ -303,9 +316,9 @@ fn next(
     let profile = &response.wire.profile;
     let Sent { request, model, wording } = sent;
     let so_far = SoFar {
-        text: &response.text,
-        id: Some(response.id.as_str()).filter(|id| !id.is_empty()),
-        token: Some(response.token.as_str()).filter(|token| !token.is_empty()),
+        text: &response.answer.text,
+        id: Some(response.answer.id.as_str()).filter(|id| !id.is_empty()),
+        token: response.answer.resume_token.as_deref(),
         content: response.content.as_deref(),
     };
     let continued = || continue_answer(profile, model, request.get(), &so_far, wording);
@@ -320,7 +333,7 @@ fn next(
             Some(ResumeBy::Poll | _) | None => return None,
         },
         Action::RepairToolCall => {
-            let tool = response.calls.first().map_or("", |call| call.name.as_str());
+            let tool = response.answer.tool_calls.first().map_or("", |call| call.name.as_str());
             repair_tool_call(profile, model, request.get(), &so_far, tool, wording)
         }
         Action::Retry | Action::RaiseBudget => {

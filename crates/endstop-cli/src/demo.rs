@@ -57,8 +57,8 @@ const TRIALS: [Trial; 3] = [
         options: "-sN",
         path: "/anthropic/v1/messages",
         body: r#"{"model":"cut-after-call","stream":true,"max_tokens":99,"messages":[]}"#,
-        expect: "Expect `endstop_cut` and curl's exit code 18. The gateway withholds `content_block_stop`, so \
-                 the call cannot run.",
+        expect: "Expect `endstop_cut` and curl's exit code 18. The gateway withholds the event that closes \
+                 the call, so the call cannot run.",
     },
     Trial {
         about: "The answer reaches its output limit.",
@@ -81,7 +81,7 @@ async fn demo() -> Result<ExitCode> {
     let (mut first, mut second) = (Stop::new()?, Stop::new()?);
     let mut hangup = signal(SignalKind::hangup()).context("cannot listen for signals")?;
     let folder = tempfile::Builder::new().prefix("endstop-demo-").tempdir();
-    let folder = folder.context("cannot make a temporary directory")?;
+    let folder = folder.context("cannot create a temporary directory")?;
     let sim = match start_sim(free(SocketAddr::new(LOOPBACK.ip(), SIM_PORT))).await {
         Ok(sim) => sim,
         // Taken meanwhile.

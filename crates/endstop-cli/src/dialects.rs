@@ -121,7 +121,7 @@ fn wire_json(profile: &Profile) -> Value {
         })
         .collect();
     let error_patterns: Vec<Value> = error_patterns(profile)
-        .map(|sign| json!({"at": place(sign.at), "is": sign.is, "kind": sign.kind}))
+        .map(|pattern| json!({"at": place(pattern.at), "is": pattern.is, "kind": pattern.kind}))
         .collect();
     json!({
         "dialect": profile.dialect.id,
@@ -255,8 +255,9 @@ fn wire_section(profile: &Profile) -> String {
     if !error_patterns.is_empty() {
         text.push_str("\n| error | means |\n|---|---|\n");
     }
-    for sign in error_patterns {
-        let _ = writeln!(text, "| {} `{}` | {} |", place(sign.at), sign.is, kind(sign.kind));
+    for pattern in error_patterns {
+        let _ =
+            writeln!(text, "| {} `{}` | {} |", place(pattern.at), pattern.is, kind(pattern.kind));
     }
     text
 }

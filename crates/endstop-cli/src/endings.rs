@@ -8,6 +8,7 @@ use endstop::Reason;
 use endstop_store::view::EndingView;
 use endstop_store::{Period, Stored, Wanted};
 
+use crate::number;
 use crate::store::{FilterArgs, StoreArgs};
 use crate::style::Style;
 use crate::when::{self, When};
@@ -34,7 +35,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "TIME", value_parser = when::parse)]
     since: Option<When>,
     /// Maximum number of endings
-    #[arg(long, value_name = "N", default_value_t = 100)]
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = number::whole::<usize>,
+          allow_negative_numbers = true)]
     limit: usize,
     /// Print one JSON object per line
     #[arg(long)]
@@ -79,7 +81,7 @@ pub(crate) fn write(out: &mut impl Write, stored: &Stored, json: bool, style: St
     writeln!(
         out,
         "{}  {:<12} {:<28} {native:<16} {finish_reason:<14} {reason} {}",
-        style.dim(&when::shown(record.created_at)),
+        style.dim(&when::zoned(record.created_at)),
         record.provider,
         record.model.as_deref().unwrap_or("-"),
         style.dim(&record.id),

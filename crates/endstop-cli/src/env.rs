@@ -116,6 +116,21 @@ fn in_code(sdks: &str, argument: &str) -> String {
     format!("{sdks}: {argument}")
 }
 
+/// Returns a base URL for each provider that is served: the first of its settings without a part to
+/// fill in.
+pub(crate) fn base_urls(url: &str, is_served: impl Fn(&str) -> bool) -> Vec<String> {
+    let served = provider::ALL.iter().filter(|provider| is_served(provider.route));
+    let line = |provider: &Provider| {
+        let paths = provider.sdk_urls.iter().map(|sdk_url| (sdk_url, path(provider, sdk_url)));
+        let (sdk_url, path) = { paths }.find(|(_, path)| !path.contains('{'))?;
+        Some(match sdk_url.setting {
+            Setting::Variable(name) => format!("{name}={url}{path}"),
+            Setting::Argument(name) => format!("{}: {name}={url}{path}", provider.title),
+        })
+    };
+    served.filter_map(|provider| line(provider)).collect()
+}
+
 /// Returns the lines that the gateway prints when it starts: the most common variables.
 pub(crate) fn first_lines(url: &str, is_served: impl Fn(&str) -> bool) -> Vec<String> {
     let served = settings().filter(|(provider, _)| is_served(provider.route));

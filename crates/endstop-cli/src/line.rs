@@ -60,7 +60,7 @@ impl<'a> Line<'a> {
             native_field: ending.native().map(|(field, _)| field),
             native_value: ending.native().map(|(_, word)| word),
             closed: ending.closed.word(),
-            shown: ending.shown.words(),
+            shown: ending.shown.names(),
             over: ending.over,
             context_overflow: ending.fault.as_ref().is_some_and(overflow),
             termination: Vocabulary::Termination.spell(ending.reason),
@@ -84,7 +84,7 @@ impl<'a> Choice<'a> {
             reason: choice.reason,
             confidence: choice.confidence,
             native_value: choice.said.as_ref().map(|said| said.word.as_str()),
-            shown: choice.shown.words(),
+            shown: choice.shown.names(),
         }
     }
 }

@@ -12,7 +12,7 @@ macro_rules! say {
 
 mod backfill;
 mod check;
-mod complete;
+mod completions;
 mod config;
 mod decide;
 mod demo;
@@ -22,7 +22,9 @@ mod env;
 mod exit;
 mod explain;
 mod line;
+mod man;
 mod migrate;
+mod number;
 mod recording;
 mod replay;
 mod report;
@@ -64,8 +66,8 @@ enum Command {
     Env(env::Args),
     Dialects(dialects::Args),
     Sim(sim::Args),
-    Completions(complete::CompletionsArgs),
-    Man(complete::ManArgs),
+    Completions(completions::Args),
+    Man(man::Args),
 }
 
 fn main() -> ExitCode {
@@ -85,8 +87,8 @@ fn main() -> ExitCode {
         Command::Env(args) => env::run(&args),
         Command::Dialects(args) => dialects::run(&args),
         Command::Sim(args) => sim::run(&args),
-        Command::Completions(args) => complete::completions(&args, Cli::command()),
-        Command::Man(args) => complete::man(&args, Cli::command()),
+        Command::Completions(args) => completions::run(&args, Cli::command()),
+        Command::Man(args) => man::run(&args, Cli::command()),
     };
     match result {
         Ok(code) => code,

@@ -37,7 +37,8 @@ pub(crate) struct Recording {
     pub(crate) content_type: String,
     pub(crate) streamed: Option<bool>,
     pub(crate) cap: Option<u64>,
-    pub(crate) choices: Option<u32>,
+    /// Body of the request; empty if it was not recorded.
+    pub(crate) request: Vec<u8>,
     pub(crate) body: Vec<u8>,
     /// Fields that were ignored because their values are invalid.
     pub(crate) odd: Vec<String>,
@@ -85,7 +86,7 @@ pub(crate) fn each(
     let plain: &str = name.strip_suffix(".gz").unwrap_or(&name);
     let input = match File::open(file) {
         Ok(input) => progress.wrap_read(input),
-        Err(error) => return on(Err(Unread::record(name, format!("cannot be opened: {error}")))),
+        Err(error) => return on(Err(Unread::record(name, format!("cannot open it: {error}")))),
     };
     let input: Box<dyn Read> = if plain.len() < name.len() {
         Box::new(MultiGzDecoder::new(input))
@@ -145,9 +146,9 @@ fn read_all(input: &mut impl Read, name: &str) -> Result<String, Unread> {
 /// Returns why reading a file stopped.
 fn unreadable(error: &std::io::Error) -> String {
     if is_bad_gzip(error) {
-        return "cannot be read further: the gzip data is truncated or corrupt".to_owned();
+        return "cannot read the rest: the gzip data is truncated or corrupt".to_owned();
     }
-    format!("cannot be read further: {error}")
+    format!("cannot read the rest: {error}")
 }
 
 /// Reports whether this error means that gzip data is truncated or corrupt.
@@ -182,19 +183,6 @@ fn decompress(body: Vec<u8>, encoding: &str) -> Result<Vec<u8>, String> {
         Err(_) if encoding.is_empty() || encoding == "identity" || decoded() => Ok(body),
         Err(_) => Err(format!("the body cannot be decompressed ({encoding})")),
     }
-}
-
-/// Reads the model, stream flag, token limit and number of choices from the request's JSON.
-fn read_request(recording: &mut Recording, body: &Value) {
-    let text = |key: &str| body.get(key).and_then(Value::as_str).map(str::to_owned);
-    recording.model = recording.model.take().or_else(|| text("model"));
-    recording.streamed = recording.streamed.or_else(|| body.get("stream").and_then(Value::as_bool));
-    recording.choices = body.get("n").and_then(Value::as_u64).and_then(|n| u32::try_from(n).ok());
-    let caps = endstop::dialect::ALL.iter().flat_map(|dialect| dialect.caps);
-    let cap = caps.filter_map(|path| {
-        path.split('.').try_fold(body, |value, key| value.get(key)).and_then(Value::as_u64)
-    });
-    recording.cap = recording.cap.or_else(|| { cap }.next());
 }
 
 fn set_url(recording: &mut Recording, url: &str) {

@@ -106,18 +106,26 @@ fn judge(registry: &Registry, recording: &Recording) -> (Wire, Ending) {
         ..Clues::default()
     });
     let head = Head { status: recording.status, content_type: &recording.content_type };
-    let asked = RequestInfo {
-        model: recording.model.clone(),
-        streamed: recording.streamed,
-        cap: recording.cap,
-        choices: recording.choices,
-        stop: Vec::new(),
-        tools: None,
-        background: false,
-    };
-    let mut reader = Watcher::new(wire.clone(), head, asked);
+    let request = request(&wire, recording);
+    let mut reader = Watcher::new(wire.clone(), head, request);
     reader.watch(&recording.body);
     (wire, reader.finish(TransportEnd::Eof))
+}
+
+/// Returns the facts of the request. The fields of the recording take precedence over its body.
+fn request(wire: &Wire, recording: &Recording) -> RequestInfo {
+    let read = RequestInfo::from_request(&wire.profile, &recording.path, &recording.request);
+    let read = match recording.request.as_slice() {
+        // Only the path is known.
+        [] => RequestInfo { model: read.model, ..RequestInfo::default() },
+        _ => read,
+    };
+    RequestInfo {
+        model: recording.model.clone().or(read.model),
+        streamed: recording.streamed.or(read.streamed),
+        cap: recording.cap.or(read.cap),
+        ..read
+    }
 }
 
 struct Found {
@@ -194,7 +202,7 @@ struct Tally {
     odd: u64,
     first_odd: Vec<String>,
     /// Unknown provider names, and the number of responses with each.
-    strangers: BTreeMap<String, u64>,
+    unknown_providers: BTreeMap<String, u64>,
     /// Unknown finish reasons, each once per provider and model.
     unknown: Vec<UnknownWord>,
 }
@@ -234,8 +242,8 @@ impl Tally {
     }
 
     fn note_provider(&mut self, registry: &Registry, name: &str) {
-        if !name.is_empty() && !registry.knows(name) && self.strangers.len() < MAX_NAMED {
-            *self.strangers.entry(shown(name)).or_default() += 1;
+        if !name.is_empty() && !registry.knows(name) && self.unknown_providers.len() < MAX_NAMED {
+            *self.unknown_providers.entry(shown(name)).or_default() += 1;
         }
     }
 
@@ -306,7 +314,7 @@ impl Tally {
                 shown(provider)
             )?;
         }
-        for (provider, count) in &self.strangers {
+        for (provider, count) in &self.unknown_providers {
             writeln!(
                 out,
                 "unknown provider: `{provider}` (responses: {count}), wire detected from the \

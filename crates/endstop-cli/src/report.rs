@@ -11,6 +11,7 @@ use endstop_store::view::{self, SHARES, ratio};
 use endstop_store::{Dimension, Group, Period, Query, Report, Sums, WordSeen};
 
 use crate::exit;
+use crate::number;
 use crate::store::{FilterArgs, StoreArgs};
 use crate::style::Style;
 use crate::when::{self, When};
@@ -51,7 +52,8 @@ pub(crate) struct Args {
     #[command(flatten)]
     filter: FilterArgs,
     /// Maximum number of groups
-    #[arg(long, value_name = "N", default_value_t = 50)]
+    #[arg(long, value_name = "N", default_value_t = 50, value_parser = number::whole::<usize>,
+          allow_negative_numbers = true)]
     limit: usize,
     /// Print JSON
     #[arg(long, conflicts_with = "csv")]
@@ -156,12 +158,12 @@ fn table(out: &mut String, query: &Query, report: &Report, style: Style) {
         .map(|(column, dimension)| {
             let cells = keys.iter().filter_map(|key| key.get(column));
             let widest = cells.map(|cell| cell.chars().count()).max().unwrap_or(0);
-            widest.max(dimension.name().len())
+            widest.max(heading(*dimension).len())
         })
         .collect();
     let mut head = String::new();
     for (dimension, width) in query.by.iter().zip(&widths) {
-        let _ = write!(head, "{:<width$}  ", dimension.name());
+        let _ = write!(head, "{:<width$}  ", heading(*dimension));
     }
     let compared = if query.before.is_some() { "    before   change" } else { "" };
     let _ = write!(head, "{:>10}   share{compared}", "count");
@@ -183,13 +185,17 @@ fn table(out: &mut String, query: &Query, report: &Report, style: Style) {
     }
 }
 
+fn heading(dimension: Dimension) -> &'static str {
+    if dimension == Dimension::Day { "day (UTC)" } else { dimension.name() }
+}
+
 /// Returns the cells that name a group.
 fn shown_key(by: &[Dimension], group: &Group) -> Vec<String> {
     let shown = |(dimension, value): (&Dimension, &Option<String>)| {
         let Some(value) = value else { return "null".to_owned() };
         match (dimension, value.parse::<u64>()) {
             (Dimension::Day, Ok(ms)) => when::day(ms / (24 * 3_600_000)),
-            (Dimension::Hour, Ok(ms)) => when::shown(ms).chars().take(16).collect(),
+            (Dimension::Hour, Ok(ms)) => when::hour(ms),
             _ => endstop::text::clean(value, 80),
         }
     };
@@ -213,7 +219,7 @@ fn shares(out: &mut String, total: &Group, style: Style) {
     if sums.repeated > 0 {
         let well = ratio(sums.repeated_well, sums.repeated);
         let text = format!(
-            "{} of users; {} repeated a failed one, {} of these ended normally",
+            "{} user requests; {} repeated a failed one, {} of these ended normally",
             grouped(sums.turns()),
             grouped(sums.repeated),
             percent(well)
@@ -365,11 +371,9 @@ impl Condition {
             .map(|(_, reasons)| reasons.to_vec())
             .or_else(|| Reason::from_name(name).map(|reason| vec![reason]));
         let reasons = reasons.ok_or_else(|| {
-            let known: Vec<&str> = SHARES
-                .iter()
-                .map(|(name, _)| *name)
-                .chain(Reason::ALL.into_iter().map(Reason::name))
-                .collect();
+            let shares = SHARES.iter().map(|(name, _)| *name);
+            let mut known: Vec<&str> = Reason::ALL.into_iter().map(Reason::name).collect();
+            known.extend(shares.filter(|name| Reason::from_name(name).is_none()));
             format!("unknown name `{name}`: expected one of {}", known.join(", "))
         })?;
         let value = value.trim();
@@ -394,7 +398,7 @@ impl Condition {
         let is = if self.is_share { share } else { count as f64 };
         (self.compare)(is, self.value).then(|| {
             format!(
-                "threshold exceeded: {} ({} of {} responses, {share:.2} %)",
+                "condition met: {} ({} of {} responses, {share:.2} %)",
                 self.text,
                 grouped(count),
                 grouped(sums.count)

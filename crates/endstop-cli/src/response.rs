@@ -7,14 +7,14 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, anyhow, bail};
 use clap::ValueEnum;
 use endstop::next_request::Content;
-use endstop::registry::{Clues, Registry};
-use endstop::tool_call::{Assembly, ToolCall};
+use endstop::registry::Clues;
 use endstop::{
-    Closed, Ending, Event, FaultKind, Head, Reader, RequestInfo, TransportEnd, Wire, provider,
+    Answer, Closed, Collector, Ending, FaultKind, Head, Reader, RequestInfo, TransportEnd, Wire,
 };
 use flate2::read::MultiGzDecoder;
 use serde_json::value::RawValue;
 
+use crate::number;
 use crate::recording::is_bad_gzip;
 
 /// Number of bytes at the start that are used to detect the wire.
@@ -44,7 +44,8 @@ pub(crate) struct ResponseArgs {
     #[arg(long = "header", value_name = "NAME: VALUE")]
     pub(crate) headers: Vec<String>,
     /// HTTP status of the response
-    #[arg(long, value_name = "CODE", value_parser = clap::value_parser!(u16).range(100..600))]
+    #[arg(long, value_name = "CODE", value_parser = number::status,
+          allow_negative_numbers = true)]
     pub(crate) status: Option<u16>,
     /// Content type of the response
     #[arg(long, value_name = "TYPE")]
@@ -53,10 +54,12 @@ pub(crate) struct ResponseArgs {
     #[arg(long)]
     pub(crate) model: Option<String>,
     /// Output token limit of the request
-    #[arg(long, value_name = "N", visible_alias = "cap")]
+    #[arg(long, value_name = "N", visible_alias = "cap", value_parser = number::whole::<u64>,
+          allow_negative_numbers = true)]
     pub(crate) max_tokens: Option<u64>,
     /// Number of choices in the request
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = number::whole::<u32>,
+          allow_negative_numbers = true)]
     pub(crate) choices: Option<u32>,
     /// TOML file with custom providers and finish reasons, or the gateway's configuration
     #[arg(long, value_name = "FILE")]
@@ -73,139 +76,133 @@ pub(crate) enum CloseArg {
     ClientGone,
 }
 
-/// Response and its ending.
+/// Response, with the answer that it carries.
 pub(crate) struct Response {
-    pub(crate) ending: Ending,
+    pub(crate) answer: Answer,
     pub(crate) wire: Wire,
-    /// Text of the first choice.
-    pub(crate) text: String,
-    /// Id of the response, from the provider.
-    pub(crate) id: String,
-    /// Continuation token from the provider, or empty.
-    pub(crate) token: String,
     /// Content as the provider sent it, if the wire accepts it back.
     pub(crate) content: Option<Box<RawValue>>,
-    pub(crate) calls: Vec<ToolCall>,
-}
-
-#[derive(Default)]
-struct Heard {
-    /// Text, or `None` if it is not kept.
-    text: Option<String>,
-    id: String,
-    token: String,
-    calls: Assembly,
-}
-
-impl Heard {
-    fn observe(&mut self, event: &Event<'_>) {
-        self.calls.observe(event);
-        if let Event::Text { choice: 0, text } = event
-            && let Some(kept) = &mut self.text
-        {
-            kept.push_str(text);
-        }
-        if let Event::ResumeToken { choice: 0, token } = event {
-            (*token).clone_into(&mut self.token);
-        }
-        if let Event::Begin { id, .. } = event
-            && self.id.is_empty()
-        {
-            (*id).clone_into(&mut self.id);
-        }
-    }
 }
 
 impl ResponseArgs {
-    /// Reads the response without keeping its text.
-    pub(crate) fn judge(&self) -> Result<Response> {
-        read(self, Heard::default(), b"")
+    /// Judges the response, without keeping its text.
+    pub(crate) fn judge(&self) -> Result<(Ending, Wire)> {
+        let mut body = Body::open(self)?;
+        let (wire, request) = wire(self, &body.first, b"")?;
+        let mut reader = Reader::new(wire.clone(), self.head(), request);
+        body.each(|chunk| reader.read(chunk, |_| {}))?;
+        let ending = reader.finish(self.close.into(), |_| {});
+        reject_non_response(self, &ending, &body)?;
+        Ok((ending, wire))
     }
 
-    /// Reads the response to this request, and keeps its text.
+    /// Reads the response to this request.
     pub(crate) fn read(&self, request: &[u8]) -> Result<Response> {
-        read(self, Heard { text: Some(String::new()), ..Heard::default() }, request)
+        let mut body = Body::open(self)?;
+        let (wire, request) = wire(self, &body.first, request)?;
+        let head = self.head();
+        let mut content = Content::new(&wire.profile, head.content_type);
+        let mut collector = Collector::new(wire.clone(), head, request);
+        body.each(|chunk| {
+            content.push(chunk);
+            collector.push(chunk);
+        })?;
+        let answer = collector.finish(self.close.into());
+        reject_non_response(self, &answer.ending, &body)?;
+        Ok(Response { answer, wire, content: content.finish() })
+    }
+
+    /// Path of the request; empty if it is not known.
+    pub(crate) fn path(&self) -> &str {
+        let (_, path) = split_url(self.url.as_deref().unwrap_or_default());
+        path
+    }
+
+    fn head(&self) -> Head<'_> {
+        let content_type = self.content_type.as_deref().unwrap_or_default();
+        Head { status: self.status.unwrap_or(0), content_type }
     }
 }
 
-fn read(args: &ResponseArgs, mut heard: Heard, request: &[u8]) -> Result<Response> {
-    let name = args.file.as_deref().filter(|file| *file != Path::new("-"));
-    let shown_name =
-        name.map_or_else(|| "standard input".into(), |name| name.display().to_string());
-    let registry = crate::config::registry(args.config.as_deref())?;
-    let mut input = open(name)?;
-    let mut head = vec![0; LOOK];
-    let length = fill(&mut input, &mut head).map_err(|error| unreadable(&shown_name, error))?;
-    head.truncate(length);
-    if head.is_empty() && args.status.is_none() {
-        bail!(
-            "{shown_name} is empty: expected a response body; if the response had none, pass its `--status`"
-        );
-    }
-    let (mut reader, wire) = reader(args, &registry, &head, request)?;
-    let mut content = Content::new(&wire.profile, args.content_type.as_deref().unwrap_or_default());
-    content.push(&head);
-    reader.read(&head, |event| heard.observe(&event));
-    let mut chunk = vec![0; 64 * 1024];
-    loop {
-        let length = input.read(&mut chunk).map_err(|error| unreadable(&shown_name, error))?;
-        if length == 0 {
-            break;
+impl From<CloseArg> for TransportEnd {
+    fn from(close: CloseArg) -> Self {
+        match close {
+            CloseArg::Eof => Self::Eof,
+            CloseArg::Reset => Self::Reset,
+            CloseArg::ClientGone => Self::ClientGone,
         }
-        let chunk = chunk.get(..length).unwrap_or_default();
-        content.push(chunk);
-        reader.read(chunk, |event| heard.observe(&event));
     }
-    let close = match args.close {
-        CloseArg::Eof => TransportEnd::Eof,
-        CloseArg::Reset => TransportEnd::Reset,
-        CloseArg::ClientGone => TransportEnd::ClientGone,
-    };
-    let ending = reader.finish(close, |event| heard.observe(&event));
-    refuse_what_is_no_response(args, &ending, &head, &shown_name)?;
-    let Heard { text, id, token, calls } = heard;
-    let calls = calls.finish(&ending);
-    let text = text.unwrap_or_default();
-    Ok(Response { ending, wire, text, id, token, content: content.finish(), calls })
 }
 
-fn reader(
-    args: &ResponseArgs,
-    registry: &Registry,
-    head: &[u8],
-    request: &[u8],
-) -> Result<(Reader, Wire)> {
+/// Body of a response, of which the first bytes were read.
+struct Body {
+    /// Name of the file, for messages.
+    name: String,
+    first: Vec<u8>,
+    rest: Box<dyn Read>,
+}
+
+impl Body {
+    fn open(args: &ResponseArgs) -> Result<Self> {
+        let file = args.file.as_deref().filter(|file| *file != Path::new("-"));
+        let name = file.map_or_else(|| "standard input".into(), |file| file.display().to_string());
+        let mut rest = open(file)?;
+        let mut first = vec![0; LOOK];
+        let length = fill(&mut rest, &mut first).map_err(|error| unreadable(&name, error))?;
+        first.truncate(length);
+        if first.is_empty() && args.status.is_none() {
+            bail!(
+                "{name} is empty: expected a response body; if the response had none, pass its `--status`"
+            );
+        }
+        Ok(Self { name, first, rest })
+    }
+
+    /// Passes every chunk to `read`.
+    fn each(&mut self, mut read: impl FnMut(&[u8])) -> Result<()> {
+        read(&self.first);
+        let mut chunk = vec![0; 64 * 1024];
+        loop {
+            let length =
+                self.rest.read(&mut chunk).map_err(|error| unreadable(&self.name, error))?;
+            if length == 0 {
+                return Ok(());
+            }
+            read(chunk.get(..length).unwrap_or_default());
+        }
+    }
+}
+
+/// Returns the wire of the response, and the facts of its request.
+fn wire(args: &ResponseArgs, first: &[u8], request: &[u8]) -> Result<(Wire, RequestInfo)> {
+    let registry = crate::config::registry(args.config.as_deref())?;
     let known = args.provider.as_deref().unwrap_or_default();
-    let unknown = provider::by_id(known).is_none() && registry.get(known, "").is_none();
-    if !known.is_empty() && unknown {
+    if !known.is_empty() && !registry.knows(known) {
         let ids: Vec<&str> = registry.ids().collect();
         let meant = endstop::nearest(known, ids.iter().copied());
         let meant = meant.map(|id| format!("; did you mean `{id}`?")).unwrap_or_default();
         bail!("unknown provider `{known}`: expected one of {}{meant}", ids.join(", "));
     }
-    let url = args.url.as_deref().unwrap_or_default();
-    let (host, path) = split_url(url);
+    let (host, path) = split_url(args.url.as_deref().unwrap_or_default());
     let headers: Vec<(&str, &str)> =
         args.headers.iter().map(|header| parse_header(header)).collect::<Result<_>>()?;
     let clues =
-        Clues { provider: known, host, path, headers: &headers, body: head, ..Clues::default() };
+        Clues { provider: known, host, path, headers: &headers, body: first, ..Clues::default() };
     let wire = registry.choose(&clues);
-    let content_type = args.content_type.as_deref().unwrap_or_default();
-    // The request fills in what the flags leave out.
-    let told = match request {
+    // The request fills in what the options leave out.
+    let read = match request {
         [] => RequestInfo::default(),
         request => RequestInfo::from_request(&wire.profile, path, request),
     };
-    let asked = RequestInfo {
-        model: args.model.clone().or(told.model),
-        cap: args.max_tokens.or(told.cap),
-        choices: args.choices.or(told.choices),
+    let request = RequestInfo {
+        model: args.model.clone().or(read.model),
+        cap: args.max_tokens.or(read.cap),
+        choices: args.choices.or(read.choices),
         // Detected from the bytes.
         streamed: None,
-        ..told
+        ..read
     };
-    let head = Head { status: args.status.unwrap_or(0), content_type };
-    Ok((Reader::new(wire.clone(), head, asked), wire))
+    Ok((wire, request))
 }
 
 /// Splits a URL into host and path.
@@ -272,12 +269,8 @@ fn fill(input: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {
 }
 
 /// Returns an error for input that does not look like a response.
-fn refuse_what_is_no_response(
-    args: &ResponseArgs,
-    ending: &Ending,
-    head: &[u8],
-    name: &str,
-) -> Result<()> {
+fn reject_non_response(args: &ResponseArgs, ending: &Ending, body: &Body) -> Result<()> {
+    let Body { name, first, .. } = body;
     if ending.closed == Closed::Oversize {
         bail!(
             "{name} contains an event of more than 16 MiB, which no provider sends; use `endstop \
@@ -286,11 +279,11 @@ fn refuse_what_is_no_response(
     }
     let unread = ending.fault.as_ref().is_some_and(|fault| fault.kind == FaultKind::BadPayload);
     let vouched = args.provider.is_some() || args.url.is_some() || args.status.is_some();
-    let is_page = head.trim_ascii_start().starts_with(b"<");
+    let is_page = first.trim_ascii_start().starts_with(b"<");
     if !unread || vouched || is_page {
         return Ok(());
     }
-    if let Some((_, format)) = COMPRESSED.iter().find(|(start, _)| head.starts_with(start)) {
+    if let Some((_, format)) = COMPRESSED.iter().find(|(start, _)| first.starts_with(start)) {
         bail!("{name} is compressed with {format}: decompress it first");
     }
     bail!(

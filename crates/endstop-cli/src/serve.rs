@@ -9,13 +9,13 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use clap::Parser;
 use endstop::provider;
-use endstop_gateway::config::{Log, Mode, ToolCalls, UpstreamConfig, parse_address};
+use endstop_gateway::config::{Log, Mode, ToolCalls, UpstreamConfig};
 use endstop_gateway::watch::Watch;
 use endstop_gateway::{Checked, Config, Gateway, Handle, Reloaded};
 use endstop_sim::{Options, Sim};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use crate::{env, when};
+use crate::{env, number, when};
 
 /// Run the gateway, which any SDK can use as its base URL
 #[derive(Parser)]
@@ -26,7 +26,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Address for clients
-    #[arg(long, value_name = "ADDRESS", value_parser = address)]
+    #[arg(long, value_name = "ADDRESS", value_parser = number::address)]
     listen: Option<SocketAddr>,
     /// Address for operators, or `off`
     #[arg(long, value_name = "ADDRESS", value_parser = address_or_off)]
@@ -47,7 +47,8 @@ pub(crate) struct Args {
     /// Directory for local data; also `ENDSTOP_DATA`
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
-    /// Start simulated providers in the same process and send their requests there
+    /// Start simulated providers in the same process, and route requests to them instead of real
+    /// providers
     #[arg(long, value_enum)]
     upstream: Option<UpstreamArg>,
     /// Check everything that serving needs, print what would be served, and exit; listens on nothing
@@ -73,12 +74,12 @@ enum AddressOrOff {
     Off,
 }
 
-fn address(text: &str) -> Result<SocketAddr, &'static str> {
-    parse_address(text).ok_or("expected an IP address and a port, such as 127.0.0.1:4100")
-}
-
 fn address_or_off(text: &str) -> Result<AddressOrOff, &'static str> {
-    if text == "off" { Ok(AddressOrOff::Off) } else { address(text).map(AddressOrOff::Address) }
+    if text == "off" {
+        Ok(AddressOrOff::Off)
+    } else {
+        number::address(text).map(AddressOrOff::Address)
+    }
 }
 
 #[derive(Clone, Copy, clap::ValueEnum)]
@@ -95,9 +96,12 @@ enum ModeArg {
 
 #[derive(Clone, Copy, clap::ValueEnum)]
 enum ToolCallsArg {
+    /// Pass calls on as they arrive
     Pass,
+    /// Hold frames with which a client could run a call, until the call is proven complete
     #[value(alias = "fail")]
     Gate,
+    /// Hold everything from the first call on, until the call is proven complete
     Hold,
 }
 

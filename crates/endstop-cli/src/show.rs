@@ -67,7 +67,7 @@ fn print(out: &mut impl Write, stored: &Stored) -> Result<()> {
     for (name, value) in fields {
         let text = match (name.as_str(), &value) {
             (_, Value::Null) => continue,
-            ("created_at", Value::Number(ms)) => when::shown(ms.as_u64().unwrap_or(0)),
+            ("created_at", Value::Number(ms)) => when::zoned(ms.as_u64().unwrap_or(0)),
             ("first_byte_us" | "total_us", Value::Number(us)) => {
                 when::long(us.as_u64().unwrap_or(0))
             }
@@ -78,7 +78,9 @@ fn print(out: &mut impl Write, stored: &Stored) -> Result<()> {
             (_, Value::Bool(_) | Value::Number(_) | Value::Object(_)) => value.to_string(),
         };
         if !text.is_empty() {
-            let name = style.dim(&format!("{:<21}", name.replace('_', " ")));
+            // The value has its own unit.
+            let name = name.trim_end_matches("_us").replace('_', " ");
+            let name = style.dim(&format!("{name:<21}"));
             writeln!(out, "  {name} {text}")?;
         }
     }

@@ -11,8 +11,9 @@ use std::time::Duration;
 use anyhow::{Context, Result, anyhow};
 use endstop_sim::{Chunks, LedgerEntry, Options, ResponseEnd, Scenario, Sim, scenario, wire};
 
+use crate::number;
 use crate::style::Style;
-use crate::when;
+use crate::{env, when};
 
 /// Serve simulated providers, to test an agent against every kind of ending
 ///
@@ -41,7 +42,8 @@ the rules of the model: one that rejects a prefill does so here. The first part 
 host: /vllm/v1, /deepseek/beta, /mistral/v1.")]
 pub(crate) struct Args {
     /// Address to listen on
-    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:4190")]
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:4190",
+          value_parser = number::address)]
     listen: SocketAddr,
     /// Scenario for all requests, or one per request; the last one repeats
     #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
@@ -57,7 +59,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "COMMAND")]
     command: Option<String>,
     /// Pause after each event, in milliseconds
-    #[arg(long, value_name = "MS", default_value_t = 0)]
+    #[arg(long, value_name = "MS", default_value_t = 0, value_parser = number::whole::<u64>,
+          allow_negative_numbers = true)]
     pace: u64,
     /// Split of bodies into HTTP chunks: event, random, byte or joined
     #[arg(long, value_name = "HOW", default_value = "event", value_parser = parse_chunks)]
@@ -142,15 +145,11 @@ fn explained(error: io::Error, listen: SocketAddr) -> anyhow::Error {
 
 /// Returns the base URLs to set in the environment or in code.
 fn welcome(url: &str, style: Style) -> String {
+    let is_served = |route: &str| wire::ALL.iter().any(|wire| wire.route == route);
+    let lines: String =
+        env::base_urls(url, is_served).iter().map(|line| format!("  {line}\n")).collect();
     format!(
-        "{}\n\
-         \x20 OPENAI_BASE_URL={url}/openai/v1\n\
-         \x20 ANTHROPIC_BASE_URL={url}/anthropic\n\
-         \x20 GOOGLE_GEMINI_BASE_URL={url}/gemini\n\
-         \x20 AWS_ENDPOINT_URL_BEDROCK_RUNTIME={url}/bedrock\n\
-         \x20 OLLAMA_HOST={url}/ollama\n\
-         \x20 Mistral: server_url={url}/mistral    Cohere: base_url={url}/cohere\n\
-         {}\n",
+        "{}\n{lines}{}\n",
         style.bold(&format!("Simulated providers at {url}")),
         style.dim(
             "The model name chooses the scenario; `endstop sim --list` lists all. Ctrl-C stops."

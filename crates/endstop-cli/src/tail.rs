@@ -9,6 +9,7 @@ use anyhow::Result;
 use endstop_store::{Period, Wanted};
 
 use crate::endings;
+use crate::number;
 use crate::store::{FilterArgs, StoreArgs};
 use crate::style::Style;
 use crate::when;
@@ -35,10 +36,12 @@ pub(crate) struct Args {
     #[arg(long)]
     json: bool,
     /// Number of existing endings to show first
-    #[arg(long, value_name = "N", default_value_t = 10)]
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = number::whole::<usize>,
+          allow_negative_numbers = true)]
     last: usize,
     /// Exit after this many endings
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = number::whole::<usize>,
+          allow_negative_numbers = true)]
     count: Option<usize>,
 }
 

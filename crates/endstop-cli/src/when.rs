@@ -59,6 +59,16 @@ pub(crate) fn shown(ms: u64) -> String {
     formatted(ms, "%Y-%m-%d %H:%M:%S")
 }
 
+/// Formats a time with its zone for people, such as `2026-11-16 09:30:00Z`.
+pub(crate) fn zoned(ms: u64) -> String {
+    formatted(ms, "%Y-%m-%d %H:%M:%SZ")
+}
+
+/// Formats the hour of a time, such as `2026-11-16 09:00Z`.
+pub(crate) fn hour(ms: u64) -> String {
+    formatted(ms, "%Y-%m-%d %H:00Z")
+}
+
 /// Formats a time with its zone, such as `2026-11-16T09:30:00Z`.
 pub(crate) fn rfc3339(ms: u64) -> String {
     format!("{}Z", shown(ms).replace(' ', "T"))

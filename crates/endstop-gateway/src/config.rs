@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use endstop::registry::Registry;
+use endstop::text::{plain_error, toml_key_at};
 use endstop_store::spool::WhenFull;
 use endstop_turn::policy::Policy;
 use serde::de::IgnoredAny;
@@ -412,14 +413,11 @@ impl Config {
     /// [`Error::Config`] with the line and the key that are wrong.
     pub fn from_toml(file: &str, text: &str) -> Result<Self, Error> {
         let mut config: Self = toml::from_str(text).map_err(|error| {
-            let start = error.span().map_or(0, |span| span.start);
-            let before = text.get(..start).unwrap_or(text);
-            let line = before.bytes().filter(|byte| *byte == b'\n').count();
-            let said = text.lines().nth(line).unwrap_or_default();
-            let key = said.split_once('=').map(|(key, _)| format!("`{}`: ", key.trim()));
-            let message = error.message().lines().collect::<Vec<_>>().join("; ");
-            let message = format!("{}{message}", key.unwrap_or_default());
-            Error::Config { file: file.to_owned(), line: Some(line + 1), message }
+            let offset = error.span().map_or(0, |span| span.start);
+            let (line, key) = toml_key_at(text, offset);
+            let message = plain_error(error.message(), "value");
+            let message = if key.is_empty() { message } else { format!("`{key}`: {message}") };
+            Error::Config { file: file.to_owned(), line: Some(line), message }
         })?;
         if let Some(named) = &config.providers_file {
             let folder = Path::new(file).parent().unwrap_or(Path::new(""));
@@ -588,7 +586,7 @@ pub(crate) fn secret(
         })?),
         (None, Some(file)) => Zeroizing::new(
             std::fs::read_to_string(file)
-                .map_err(|error| wrong(format!("{} cannot be read: {error}", file.display())))?,
+                .map_err(|error| wrong(format!("cannot read {}: {error}", file.display())))?,
         ),
     };
     let text = text.trim();
@@ -601,10 +599,8 @@ pub(crate) fn secret(
 /// The text of a file of TOML.
 fn read_text(path: &Path) -> Result<String, Error> {
     let file = path.display().to_string();
-    let bytes = std::fs::read(path).map_err(|error| {
-        let message = format!("cannot be read: {error}");
-        Error::Config { file: file.clone(), line: None, message }
-    })?;
+    let bytes = std::fs::read(path)
+        .map_err(|error| Error::Unreadable { file: file.clone(), message: error.to_string() })?;
     let text = String::from_utf8(bytes).map_err(|error| {
         let readable = error.as_bytes().iter().take(error.utf8_error().valid_up_to());
         let line = readable.filter(|byte| **byte == b'\n').count() + 1;

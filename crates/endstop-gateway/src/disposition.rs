@@ -285,11 +285,15 @@ mod tests {
     }
 
     fn text() -> Shown {
-        Shown { text: true, ..Shown::default() }
+        let mut shown = Shown::default();
+        shown.text = true;
+        shown
     }
 
     fn call() -> Shown {
-        Shown { tool_calls: 1, ..text() }
+        let mut shown = text();
+        shown.tool_calls = 1;
+        shown
     }
 
     #[test]

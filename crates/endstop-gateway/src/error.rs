@@ -60,7 +60,15 @@ pub enum Error {
         /// Cause.
         source: std::io::Error,
     },
-    /// Certificates cannot be read.
+    /// A file cannot be read.
+    #[error("cannot read {file}: {message}")]
+    Unreadable {
+        /// The file.
+        file: String,
+        /// Cause.
+        message: String,
+    },
+    /// Certificates are wrong.
     #[error("{file}: {message}")]
     Certificate {
         /// The file.

@@ -119,10 +119,7 @@ impl Exchange {
             mode: terms.mode.word().into(),
             ..Record::default()
         };
-        record.ask(&wire.profile, &info);
-        if record.provider != wire.provider() {
-            record.provider = wire.provider().to_owned().into();
-        }
+        record.ask(&*wire, &info);
         let noted = shared.recording.as_ref().map(Recorder::spool).map(|spool| {
             let ticket = spool.start(&record);
             Noted { spool: spool.clone(), ticket, end: false }
@@ -458,7 +455,7 @@ mod tests {
     fn every_policy_stops_at_an_answer() {
         for reason in Reason::ALL {
             let mut ending = Ending::new(reason, Confidence::High, Closed::Proven);
-            ending.shown = Shown { text: true, ..Shown::default() };
+            ending.shown.text = true;
             if is_answer(&ending) {
                 assert_eq!(Rule::permitted(reason), [Action::Stop], "{reason:?}");
                 for preset in Policy::PRESETS {

@@ -171,8 +171,10 @@ impl ServerTls {
             message,
         };
         let chain = certificates(&tls.cert)?;
-        let key = PrivateKeyDer::from_pem_file(&tls.key)
-            .map_err(|error| wrong(&tls.key, format!("cannot be read: {error}")))?;
+        let key = PrivateKeyDer::from_pem_file(&tls.key).map_err(|error| Error::Unreadable {
+            file: tls.key.display().to_string(),
+            message: error.to_string(),
+        })?;
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let mut config = rustls::ServerConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()

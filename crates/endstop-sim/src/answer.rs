@@ -2,8 +2,8 @@
 
 use serde_json::Value;
 
-use crate::ask::{Ask, Tool, Way};
 use crate::json::Json;
+use crate::sim_request::{SimRequest, Tool, Way};
 use crate::story;
 
 /// Complete answer of the simulated model, about 200 tokens. A token is a word with the space
@@ -24,7 +24,7 @@ then it is as large as the difference between a part and a pile of chips.";
 const FAR: &str = "Grüße aus Zürich – naïve façades, 日本語の文章、 한국어 문장, Ελληνικά, \
 עברית, emoji 🙂🧑‍🚀 and a e\u{301} that is two characters.";
 
-/// Response: one turn per choice, and the usage.
+/// Response: its choices and the usage.
 #[derive(Clone, Debug)]
 pub(crate) struct Answer {
     pub(crate) choices: Vec<Choice>,
@@ -71,7 +71,7 @@ impl Call {
     }
 }
 
-/// Reason for the end of a turn. Each wire uses its own or its nearest finish reason.
+/// Reason for the end of a choice. Each wire uses its own or its nearest finish reason.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) enum End {
     /// Normal stop.
@@ -114,7 +114,7 @@ pub(crate) fn tokens(text: &str) -> Vec<String> {
 }
 
 /// Returns a complete response to this request, within its limits.
-pub(crate) fn natural(ask: &Ask) -> Answer {
+pub(crate) fn natural(ask: &SimRequest) -> Answer {
     let said = match ask.way {
         // A prompt holds the beginning of the answer.
         Way::Exact if ask.said.is_empty() => story::begun(ANSWER, &ask.asked).unwrap_or_default(),
@@ -122,9 +122,9 @@ pub(crate) fn natural(ask: &Ask) -> Answer {
             &ask.said
         }
     };
-    let turn = limited(ask, Choice { text: rest_of_answer(said), ..Choice::default() });
+    let choice = limited(ask, Choice { text: rest_of_answer(said), ..Choice::default() });
     let mut answer = Answer {
-        choices: vec![turn; usize::try_from(ask.choices.clamp(1, 16)).unwrap_or(1)],
+        choices: vec![choice; usize::try_from(ask.choices.clamp(1, 16)).unwrap_or(1)],
         usage: None,
         split: false,
         word_everywhere: false,
@@ -135,7 +135,7 @@ pub(crate) fn natural(ask: &Ask) -> Answer {
 }
 
 /// Returns a short response, as after a tool result.
-pub(crate) fn short(ask: &Ask) -> Answer {
+pub(crate) fn short(ask: &SimRequest) -> Answer {
     let mut answer = natural(ask);
     let text = tokens("Done: the tool has run, and its result was read.");
     answer.choices = vec![limited(ask, Choice { text, ..Choice::default() })];
@@ -158,19 +158,19 @@ fn rest_of_answer(said: &str) -> Vec<String> {
     }
 }
 
-/// Ends the turn at a stop sequence or at the token limit, whichever comes first.
-pub(crate) fn limited(ask: &Ask, mut turn: Choice) -> Choice {
-    if let Some((text, sequence)) = stopped(&turn.text, &ask.stop) {
-        turn.text = text;
-        turn.end = End::StopSequence(sequence);
+/// Ends the choice at a stop sequence or at the token limit, whichever comes first.
+pub(crate) fn limited(ask: &SimRequest, mut choice: Choice) -> Choice {
+    if let Some((text, sequence)) = stopped(&choice.text, &ask.stop) {
+        choice.text = text;
+        choice.end = End::StopSequence(sequence);
     }
     if let Some(cap) = ask.cap.and_then(|cap| usize::try_from(cap).ok())
-        && cap < turn.text.len()
+        && cap < choice.text.len()
     {
-        turn.text.truncate(cap);
-        turn.end = End::Length;
+        choice.text.truncate(cap);
+        choice.end = End::Length;
     }
-    turn
+    choice
 }
 
 fn stopped(text: &[String], stop: &[String]) -> Option<(Vec<String>, String)> {
@@ -185,25 +185,26 @@ fn stopped(text: &[String], stop: &[String]) -> Option<(Vec<String>, String)> {
 
 impl Answer {
     /// Sets the usage to the tokens that the response holds.
-    pub(crate) fn count(&mut self, ask: &Ask) {
-        let pieces = |turn: &Choice| turn.calls.iter().map(|call| call.pieces.len()).sum::<usize>();
-        let visible = |turn: &Choice| (turn.text.len() + pieces(turn)) as u64;
-        let reasoning = self.choices.iter().map(|turn| turn.reasoning.len() as u64).sum();
+    pub(crate) fn count(&mut self, ask: &SimRequest) {
+        let pieces =
+            |choice: &Choice| choice.calls.iter().map(|call| call.pieces.len()).sum::<usize>();
+        let visible = |choice: &Choice| (choice.text.len() + pieces(choice)) as u64;
+        let reasoning = self.choices.iter().map(|choice| choice.reasoning.len() as u64).sum();
         let output = self.choices.iter().map(visible).sum::<u64>() + reasoning;
         self.usage = Some(Usage { input: ask.input.max(1), output, reasoning });
     }
 
-    /// Reports whether a turn has tool calls.
+    /// Reports whether a choice has tool calls.
     pub(crate) fn has_calls(&self) -> bool {
-        self.choices.iter().any(|turn| !turn.calls.is_empty())
+        self.choices.iter().any(|choice| !choice.calls.is_empty())
     }
 
-    /// Returns the first turn; wires without choices have only one.
-    pub(crate) fn turn(&self) -> Choice {
+    /// Returns the first choice; wires without choices have only one.
+    pub(crate) fn first_choice(&self) -> Choice {
         self.choices.first().cloned().unwrap_or_default()
     }
 
-    /// Applies a change to every turn.
+    /// Applies a change to every choice.
     pub(crate) fn each(&mut self, change: impl Fn(&mut Choice)) {
         self.choices.iter_mut().for_each(change);
     }

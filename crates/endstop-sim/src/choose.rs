@@ -56,8 +56,10 @@ pub(crate) fn unknown(name: &str) -> String {
     {
         return format!("scenario `{known}` takes no value");
     }
-    let near = scenario::near(name).join(", ");
-    format!("unknown scenario `{name}`; similar names: {near}; GET /sim/scenarios lists all")
+    let known = name.split('=').next().unwrap_or_default();
+    let meant = endstop::nearest(known, scenario::ALL.iter().map(|scenario| scenario.name));
+    let meant = meant.map(|meant| format!("; did you mean `{meant}`?")).unwrap_or_default();
+    format!("unknown scenario `{name}`: `endstop sim --list` lists all{meant}")
 }
 
 /// Returns the scenario that a model name contains.

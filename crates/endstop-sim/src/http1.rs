@@ -21,7 +21,7 @@ struct Gone(usize);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum After {
     Next,
-    TransportEnd,
+    Close,
     Reset,
 }
 
@@ -63,7 +63,7 @@ pub(crate) async fn serve(stream: TcpStream, shared: &Shared) {
         drop(watch);
         match played {
             Ok(After::Next) => {}
-            Ok(After::TransportEnd) => {
+            Ok(After::Close) => {
                 let _shut = connection.stream.shutdown().await;
                 return;
             }
@@ -226,7 +226,7 @@ impl Connection<'_> {
             self.write(head_of(script, keeps, old).as_bytes()).await?;
         }
         if head {
-            return Ok(if keeps { After::Next } else { After::TransportEnd });
+            return Ok(if keeps { After::Next } else { After::Close });
         }
         let mut body = Body { number: job.number, chunked: script.length.is_none() && !old };
         let last = script.steps.len().saturating_sub(1);
@@ -239,9 +239,9 @@ impl Connection<'_> {
                 if body.chunked {
                     self.write(b"0\r\n\r\n").await?;
                 }
-                Ok(if keeps { After::Next } else { After::TransportEnd })
+                Ok(if keeps { After::Next } else { After::Close })
             }
-            ScriptEnd::Fin | ScriptEnd::FinInChunk => Ok(After::TransportEnd),
+            ScriptEnd::Fin | ScriptEnd::FinInChunk => Ok(After::Close),
             ScriptEnd::Reset => {
                 // A reset may overtake bytes written before it: give them time to arrive.
                 self.wait(Duration::from_millis(20)).await?;

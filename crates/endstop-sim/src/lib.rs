@@ -45,7 +45,6 @@
 //! HTTP/2 by hyper.
 
 mod answer;
-mod ask;
 mod choose;
 mod http1;
 mod http2;
@@ -58,6 +57,7 @@ pub mod scenario;
 mod scene;
 mod script;
 mod server;
+mod sim_request;
 mod story;
 pub mod wire;
 

@@ -4,11 +4,11 @@ use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::answer::Answer;
-use crate::ask::Ask;
 use crate::json::{Json, obj};
 use crate::request::Request;
 use crate::scene::Scene;
 use crate::script::Script;
+use crate::sim_request::SimRequest;
 use crate::wire::{self, SimWire};
 
 /// Maximum number of responses; the oldest are forgotten first.
@@ -24,7 +24,7 @@ pub(crate) struct Stored {
     /// Text of the answer so far, over all responses that it continues.
     pub(crate) text: String,
     pub(crate) wire: &'static SimWire,
-    pub(crate) ask: Ask,
+    pub(crate) ask: SimRequest,
     pub(crate) answer: Answer,
     /// Script of the scenario, for the first request after the response is over.
     pub(crate) script: Option<Script>,

@@ -4,7 +4,7 @@
 use endstop::provider::{self, Prefill, Profile, Resume, TokenOf};
 use serde_json::Value;
 
-use crate::ask::{self, Ask, Way};
+use crate::sim_request::{self, SimRequest, Way};
 use crate::wire::{self, SimWire};
 
 /// Returns the profile of the host that a path names: `/vllm/v1/chat/completions` is vLLM's. A path
@@ -30,7 +30,7 @@ pub(crate) fn read(
     wire: &SimWire,
     host: &Profile,
     body: &Value,
-    ask: &mut Ask,
+    ask: &mut SimRequest,
 ) -> Result<(), &'static str> {
     let rule = host.resume_for(&ask.model);
     ask.gives_tokens = matches!(rule, Resume::Token(token) if token.of == TokenOf::Answer);
@@ -48,7 +48,12 @@ pub(crate) fn read(
 }
 
 /// Returns the way of a request whose last message is the assistant's.
-fn prefilled(wire: &SimWire, rule: Resume, body: &Value, ask: &Ask) -> Result<Way, &'static str> {
+fn prefilled(
+    wire: &SimWire,
+    rule: Resume,
+    body: &Value,
+    ask: &SimRequest,
+) -> Result<Way, &'static str> {
     if let Resume::Prefill(prefill) = rule {
         if clashes(prefill, body) {
             return Err(CLASH);
@@ -77,7 +82,7 @@ fn clashes(prefill: Prefill, body: &Value) -> bool {
 }
 
 /// Reports whether the message and the request have the flags of a prefill.
-fn is_marked(prefill: Prefill, body: &Value, ask: &Ask) -> bool {
+fn is_marked(prefill: Prefill, body: &Value, ask: &SimRequest) -> bool {
     let by_message = |mark: &str| ask.marks.iter().any(|known| known == mark);
     prefill.message_flag.is_none_or(by_message)
         && prefill.request_flags.iter().all(|(field, value)| flag(body, field) == Some(*value))
@@ -88,11 +93,11 @@ fn flag(body: &Value, field: &str) -> Option<bool> {
 }
 
 /// Checks the restrictions that Claude has on a prefill.
-fn restricted(prefill: Prefill, body: &Value, ask: &Ask) -> Result<(), &'static str> {
+fn restricted(prefill: Prefill, body: &Value, ask: &SimRequest) -> Result<(), &'static str> {
     if !prefill.trims {
         return Ok(());
     }
-    if ask::text(body, "/thinking/type") == "enabled" {
+    if sim_request::text(body, "/thinking/type") == "enabled" {
         return Err(
             "messages: Expected `thinking` or `redacted_thinking`, but found `text`. When \
                     `thinking` is enabled, a final `assistant` message must start with a thinking \

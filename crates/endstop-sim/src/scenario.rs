@@ -168,7 +168,7 @@ fn one_call(scene: &Scene<'_>, answer: &mut Answer) {
 
 fn half_call(scene: &Scene<'_>, answer: &mut Answer) {
     scene.calls(answer, 1, End::Length);
-    answer.each(|turn| turn.calls.iter_mut().for_each(answer::halved));
+    answer.each(|choice| choice.calls.iter_mut().for_each(answer::halved));
     answer.count(&scene.ask);
     at_cap(scene, answer);
 }
@@ -183,9 +183,9 @@ fn at_cap(scene: &Scene<'_>, answer: &mut Answer) {
 fn truncated(scene: &Scene<'_>, answer: &mut Answer) {
     let cap = scene.ask.cap.and_then(|cap| usize::try_from(cap).ok());
     let keep = cap.filter(|cap| *cap < 200).unwrap_or(48);
-    answer.each(|turn| {
-        turn.text.truncate(keep);
-        turn.end = End::Length;
+    answer.each(|choice| {
+        choice.text.truncate(keep);
+        choice.end = End::Length;
     });
     answer.count(&scene.ask);
     at_cap(scene, answer);
@@ -241,11 +241,11 @@ pub static ALL: &[Scenario] = &[
         about: "The finish reason for the token limit, after reasoning alone: no text.",
         want: |_, _| ended(Reason::OutputLimit),
         shape: |scene, answer| {
-            answer.each(|turn| turn.reasoning = answer::thoughts());
+            answer.each(|choice| choice.reasoning = answer::thoughts());
             scene.says(answer, Vec::new(), End::Length);
             at_cap(scene, answer);
             if !scene.wire.reasons {
-                answer.each(|turn| turn.reasoning.clear());
+                answer.each(|choice| choice.reasoning.clear());
             }
         },
         ..PLAIN
@@ -265,7 +265,7 @@ pub static ALL: &[Scenario] = &[
         shape: |scene, answer| {
             let text = answer::tokens("I am sorry, but I cannot help with that.");
             scene.says(answer, text, End::Refusal);
-            answer.each(|turn| turn.refuses = true);
+            answer.each(|choice| choice.refuses = true);
         },
         ..PLAIN
     },
@@ -331,7 +331,7 @@ pub static ALL: &[Scenario] = &[
         shape: |scene, answer| story::tell(scene, answer, Habit::Exact),
         play: |scene, answer| {
             scene.cut(answer, |scene, answer| {
-                let half = answer.turn().text.len() / 2;
+                let half = answer.first_choice().text.len() / 2;
                 scene::through(scene.events(answer), Part::Text, half.max(1))
             })
         },
@@ -358,7 +358,7 @@ pub static ALL: &[Scenario] = &[
     },
     Scenario {
         name: "tool-call-parallel",
-        about: "Calls the first tool twice in one turn.",
+        about: "Calls the first tool twice in one response.",
         on: tools,
         want: |_, _| ended(Reason::ToolCall),
         shape: |scene, answer| scene.calls(answer, 2, End::ToolCall),
@@ -407,7 +407,7 @@ pub static ALL: &[Scenario] = &[
         },
         shape: |scene, answer| {
             half_call(scene, answer);
-            answer.each(|turn| turn.end = End::ToolCall);
+            answer.each(|choice| choice.end = End::ToolCall);
         },
         ..PLAIN
     },
@@ -423,8 +423,8 @@ pub static ALL: &[Scenario] = &[
         shape: |scene, answer| {
             one_call(scene, answer);
             let plain = !scene.ask.streamed;
-            answer.each(|turn| {
-                for call in &mut turn.calls {
+            answer.each(|choice| {
+                for call in &mut choice.calls {
                     call.pieces = vec!["{\"path\": no".to_owned(), "te.txt}".to_owned()];
                     call.whole = !plain || !has_values(scene.wire);
                 }
@@ -447,7 +447,7 @@ pub static ALL: &[Scenario] = &[
         want: |_, _| ended(Reason::OutputLimit),
         shape: |scene, answer| {
             scene.calls(answer, 1, End::Length);
-            answer.each(|turn| turn.end = End::Length);
+            answer.each(|choice| choice.end = End::Length);
             at_cap(scene, answer);
         },
         ..PLAIN
@@ -461,7 +461,7 @@ pub static ALL: &[Scenario] = &[
         want: |_, _| ended(Reason::OutputLimit),
         shape: |scene, answer| {
             one_call(scene, answer);
-            answer.each(|turn| turn.end = End::Length);
+            answer.each(|choice| choice.end = End::Length);
             at_cap(scene, answer);
         },
         play: |scene, answer| {
@@ -556,7 +556,7 @@ pub static ALL: &[Scenario] = &[
         },
         shape: |scene, answer| {
             one_call(scene, answer);
-            answer.each(|turn| turn.end = End::Nothing);
+            answer.each(|choice| choice.end = End::Nothing);
         },
         ..PLAIN
     },
@@ -609,7 +609,7 @@ pub static ALL: &[Scenario] = &[
         want: |_, _| ended(Reason::Unknown),
         shape: |scene, answer| {
             one_call(scene, answer);
-            answer.each(|turn| turn.end = word(scene));
+            answer.each(|choice| choice.end = word(scene));
         },
         ..PLAIN
     },
@@ -627,7 +627,7 @@ pub static ALL: &[Scenario] = &[
         want: |_, _| ended(Reason::Unknown),
         shape: |scene, answer| {
             one_call(scene, answer);
-            answer.each(|turn| turn.end = End::Said("frobnicated".into()));
+            answer.each(|choice| choice.end = End::Said("frobnicated".into()));
         },
         ..PLAIN
     },
@@ -1305,7 +1305,7 @@ pub static ALL: &[Scenario] = &[
         on: choices,
         want: |_, _| ended(Reason::OutputLimit),
         shape: |scene, answer| {
-            let first = answer.turn();
+            let first = answer.first_choice();
             let long = answer::Choice { text: answer::some(30), end: End::Length, ..first.clone() };
             let short = answer::Choice { text: answer::some(9), end: End::Stop, ..first };
             answer.choices = vec![long, short];
@@ -1320,7 +1320,7 @@ pub static ALL: &[Scenario] = &[
         want: |_, _| ended(Reason::ToolCall),
         shape: |scene, answer| {
             one_call(scene, answer);
-            answer.choices = vec![answer.turn(); 2];
+            answer.choices = vec![answer.first_choice(); 2];
             answer.count(&scene.ask);
         },
         ..PLAIN
@@ -1333,7 +1333,7 @@ pub static ALL: &[Scenario] = &[
         want: |_, mode| cut(mode),
         shape: |scene, answer| {
             one_call(scene, answer);
-            let whole = answer.turn();
+            let whole = answer.first_choice();
             let mut half = answer::Choice { end: End::Nothing, ..whole.clone() };
             half.calls.iter_mut().for_each(answer::halved);
             answer.choices = vec![whole, half];
@@ -1349,7 +1349,7 @@ pub static ALL: &[Scenario] = &[
         about: "The finish reason of a normal stop, although the token limit is exactly used up.",
         shape: |scene, answer| {
             truncated(scene, answer);
-            answer.each(|turn| turn.end = End::Stop);
+            answer.each(|choice| choice.end = End::Stop);
         },
         ..PLAIN
     },
@@ -1403,7 +1403,7 @@ pub static ALL: &[Scenario] = &[
         want: |_, _| ended(Reason::Paused),
         shape: |scene, answer| {
             scene.says(answer, answer::some(9), End::Said("pause_turn".into()));
-            answer.each(|turn| turn.server_tool = true);
+            answer.each(|choice| choice.server_tool = true);
         },
         ..PLAIN
     },
@@ -1624,33 +1624,4 @@ pub fn parse(text: &str) -> Option<(&'static Scenario, Option<&str>)> {
     };
     let scenario = by_name(name)?;
     (value.is_none() || scenario.value.is_some()).then_some((scenario, value))
-}
-
-/// Returns the five scenario names most similar to this one, the most similar first.
-#[must_use]
-pub fn near(name: &str) -> Vec<&'static str> {
-    let name = name.split('=').next().unwrap_or_default();
-    let mut all: Vec<(usize, &'static str)> =
-        ALL.iter().map(|scenario| (distance(name, scenario.name), scenario.name)).collect();
-    all.sort_unstable();
-    all.into_iter().take(5).map(|(_, name)| name).collect()
-}
-
-/// Returns the edit distance, at most 2 if one name contains the other.
-fn distance(one: &str, other: &str) -> usize {
-    let mut row: Vec<usize> = (0..=other.chars().count()).collect();
-    for (at, character) in one.chars().enumerate() {
-        let mut corner = at;
-        let mut left = at + 1;
-        let mut next = vec![left];
-        for (other, above) in other.chars().zip(row.iter().skip(1)) {
-            let cost = usize::from(character != other);
-            left = (corner + cost).min(above + 1).min(left + 1);
-            corner = *above;
-            next.push(left);
-        }
-        row = next;
-    }
-    let edits = row.last().copied().unwrap_or(usize::MAX);
-    if other.contains(one) || one.contains(other) { edits.min(2) } else { edits }
 }

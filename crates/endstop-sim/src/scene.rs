@@ -6,16 +6,16 @@ use std::time::Duration;
 use endstop::dialect::GatewayError;
 
 use crate::answer::{self, Answer, End};
-use crate::ask::Ask;
 use crate::json::{Json, obj};
 use crate::script::{Script, ScriptEnd, Step};
+use crate::sim_request::SimRequest;
 use crate::wire::{Fault, Framing, Part, SimWire, WireEvent};
 
 /// Request on a wire, and the value of its scenario.
 #[derive(Clone, Debug)]
 pub(crate) struct Scene<'a> {
     pub(crate) wire: &'static SimWire,
-    pub(crate) ask: Ask,
+    pub(crate) ask: SimRequest,
     pub(crate) value: Option<&'a str>,
 }
 
@@ -167,7 +167,7 @@ impl Scene<'_> {
         if self.wire.whole_calls {
             return self.torn(&through(events, Part::Arguments, 2));
         }
-        let first = answer.turn().calls.first().map_or(0, |call| call.pieces.len());
+        let first = answer.first_choice().calls.first().map_or(0, |call| call.pieces.len());
         self.streamed(&through(events, Part::Arguments, first + 2))
     }
 
@@ -218,7 +218,7 @@ impl Scene<'_> {
         Step::Bytes(profile.error_frame(framing, before.is_empty(), &error))
     }
 
-    /// Returns the event with the finish reason of a turn without content. An error in it has this
+    /// Returns the event with the finish reason of a choice without content. An error in it has this
     /// code.
     fn last_event(&self, end: End, code: &str) -> Option<Step> {
         let mut answer = answer::natural(&self.ask);
@@ -255,11 +255,11 @@ impl Scene<'_> {
         script.then(Step::Stall)
     }
 
-    /// Sets the text and the end of every turn.
+    /// Sets the text and the end of every choice.
     pub(crate) fn says(&self, answer: &mut Answer, text: Vec<String>, end: End) {
-        answer.each(|turn| {
-            turn.text.clone_from(&text);
-            turn.end = end.clone();
+        answer.each(|choice| {
+            choice.text.clone_from(&text);
+            choice.end = end.clone();
         });
         answer.count(&self.ask);
     }
@@ -278,17 +278,17 @@ impl Scene<'_> {
     pub(crate) fn repeat(&self, answer: &mut Answer, call: &answer::Call, count: usize, end: End) {
         let room = self.ask.cap.and_then(|cap| usize::try_from(cap).ok()).unwrap_or(usize::MAX);
         let size = call.pieces.len();
-        answer.each(|turn| {
-            turn.text.clear();
-            turn.calls = vec![call.clone(); count];
-            turn.end = end.clone();
+        answer.each(|choice| {
+            choice.text.clear();
+            choice.calls = vec![call.clone(); count];
+            choice.end = end.clone();
             if size.saturating_mul(count) > room && !self.wire.whole_calls {
-                turn.calls.truncate(room / size + 1);
-                if let Some(last) = turn.calls.last_mut() {
+                choice.calls.truncate(room / size + 1);
+                if let Some(last) = choice.calls.last_mut() {
                     last.pieces.truncate(room % size);
                     last.whole = false;
                 }
-                turn.end = End::Length;
+                choice.end = End::Length;
             }
         });
         answer.count(&self.ask);

@@ -10,7 +10,6 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
 use crate::answer::{self, Answer};
-use crate::ask::{Ask, Way};
 use crate::choose;
 use crate::json::{Json, obj};
 use crate::ledger::{Counted, Ledger, LedgerEntry, ResponseEnd};
@@ -20,7 +19,8 @@ use crate::resume;
 use crate::scenario;
 use crate::scene::Scene;
 use crate::script::{Chunks, Script, Step};
-use crate::wire::{self, SimWire, Taken};
+use crate::sim_request::{SimRequest, Way};
+use crate::wire::{self, PathInfo, SimWire};
 use crate::{Options, Reply, ReplyEnd, http1, http2};
 
 /// State shared by all connections.
@@ -169,18 +169,18 @@ impl Shared {
         &self,
         request: &Request,
         wire: &'static SimWire,
-        taken: &Taken,
+        taken: &PathInfo,
         entry: &mut LedgerEntry,
     ) -> Script {
         let body = request.json();
-        let mut ask = Ask {
+        let mut ask = SimRequest {
             number: entry.number,
-            model: crate::ask::text(&body, "/model").to_owned(),
+            model: crate::sim_request::text(&body, "/model").to_owned(),
             streamed: body.get("stream").and_then(serde_json::Value::as_bool).unwrap_or(false),
             choices: 1,
             wanted: self.options.tools.clone(),
             command: self.options.command.clone(),
-            ..Ask::default()
+            ..SimRequest::default()
         };
         (wire.read)(&body, &mut ask);
         if let Some(model) = &taken.model {
@@ -232,7 +232,7 @@ impl Shared {
         let mut answer = answer::natural(&scene.ask);
         (scenario.shape)(&scene, &mut answer);
         if scene.ask.way == Way::Echoed {
-            answer.each(|turn| turn.text.insert(0, scene.ask.said.clone()));
+            answer.each(|choice| choice.text.insert(0, scene.ask.said.clone()));
         }
         let script = if scene.ask.no_tools && answer.has_calls() {
             entry.scenario.push_str(" (no tools allowed: complete)");
@@ -284,7 +284,7 @@ impl Shared {
         };
         self.memory.add(Stored {
             id: ask.id(prefix),
-            text: format!("{before}{}", answer.turn().text.concat()),
+            text: format!("{before}{}", answer.first_choice().text.concat()),
             wire: scene.wire,
             ask: ask.clone(),
             answer,
@@ -417,7 +417,7 @@ fn no_such_path(path: &str) -> Script {
 /// Answers the token count requests of SDKs.
 fn counted(request: &Request) -> Option<Script> {
     let path = request.path();
-    let words = crate::ask::words(&request.json());
+    let words = crate::sim_request::words(&request.json());
     if path.ends_with("/messages/count_tokens") {
         return Some(json(200, &obj! { "input_tokens": words }));
     }

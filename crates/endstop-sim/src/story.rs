@@ -4,9 +4,9 @@
 //! that was cut and continued with [`Story::text`].
 
 use crate::answer::{self, Answer, Choice, End};
-use crate::ask::{Ask, Way};
 use crate::scene::Scene;
 use crate::script::random;
+use crate::sim_request::{SimRequest, Way};
 use crate::wire;
 
 /// Maximum number of words.
@@ -241,38 +241,38 @@ pub(crate) fn tell(scene: &Scene<'_>, answer: &mut Answer, habit: Habit) {
     if habit == Habit::DropsSpace && ask.way == Way::Hinted && place > 0 {
         drop_space(&mut rest);
     }
-    let mut turn = answer::limited(ask, Choice { text: rest, ..Choice::default() });
+    let mut choice = answer::limited(ask, Choice { text: rest, ..Choice::default() });
     match habit {
-        Habit::Loops => shorten(&mut turn, LOOPED, End::Length),
-        Habit::Pauses => pause(scene, &mut turn, story),
+        Habit::Loops => shorten(&mut choice, LOOPED, End::Length),
+        Habit::Pauses => pause(scene, &mut choice, story),
         Habit::Exact | Habit::Repeats | Habit::DropsSpace => {}
     }
-    let is_open = turn.end == End::Length && ask.gives_tokens;
-    turn.token = (is_open || matches!(turn.end, End::Said(_))).then(|| {
-        let tokens = ask.spent + turn.text.len() as u64;
-        wire::continuation_token(start + turn.text.concat().len(), tokens)
+    let is_open = choice.end == End::Length && ask.gives_tokens;
+    choice.token = (is_open || matches!(choice.end, End::Said(_))).then(|| {
+        let tokens = ask.spent + choice.text.len() as u64;
+        wire::continuation_token(start + choice.text.concat().len(), tokens)
     });
-    answer.each(|choice| *choice = turn.clone());
+    answer.each(|every| every.clone_from(&choice));
     answer.count(ask);
 }
 
-/// Ends the turn after this many tokens, if it is longer.
-fn shorten(turn: &mut Choice, most: usize, end: End) {
-    if turn.text.len() > most {
-        turn.text.truncate(most);
-        turn.end = end;
+/// Ends the choice after this many tokens, if it is longer.
+fn shorten(choice: &mut Choice, most: usize, end: End) {
+    if choice.text.len() > most {
+        choice.text.truncate(most);
+        choice.end = end;
     }
 }
 
-/// Pauses the turn after a third of the story, if it is longer.
-fn pause(scene: &Scene<'_>, turn: &mut Choice, story: Story) {
+/// Pauses the choice after a third of the story, if it is longer.
+fn pause(scene: &Scene<'_>, choice: &mut Choice, story: Story) {
     let word = match scene.wire.id {
         "gemini" => "CONTINUATION",
         "gemini-interactions" => "requires_continuation",
         _ => "pause_turn",
     };
-    shorten(turn, story.words / 3 + 1, End::Said(word.into()));
-    turn.server_tool = word == "pause_turn" && matches!(turn.end, End::Said(_));
+    shorten(choice, story.words / 3 + 1, End::Said(word.into()));
+    choice.server_tool = word == "pause_turn" && matches!(choice.end, End::Said(_));
 }
 
 fn drop_space(tokens: &mut [String]) {
@@ -285,7 +285,7 @@ fn drop_space(tokens: &mut [String]) {
 
 /// Returns the place in the text from which the request asks for more: its beginning for a new
 /// answer.
-fn place_of(ask: &Ask, text: &str) -> usize {
+fn place_of(ask: &SimRequest, text: &str) -> usize {
     let place = match ask.way {
         Way::New => None,
         Way::At(place) => Some(place),

@@ -26,8 +26,8 @@ use endstop::provider::Provider;
 use serde_json::Value;
 
 use crate::answer::{Answer, End, Usage};
-use crate::ask::Ask;
 use crate::json::Json;
+use crate::sim_request::SimRequest;
 
 /// Common wires.
 pub static ALL: &[&SimWire] = &[
@@ -122,19 +122,19 @@ pub struct SimWire {
     pub(crate) remembers: Option<&'static str>,
     pub(crate) framing: Framing,
     pub(crate) words: Words,
-    pub(crate) takes: fn(&str) -> Option<Taken>,
-    pub(crate) read: fn(&Value, &mut Ask),
-    pub(crate) stream: fn(&Ask, &Answer) -> Vec<WireEvent>,
-    pub(crate) body: fn(&Ask, &Answer) -> Json,
+    pub(crate) takes: fn(&str) -> Option<PathInfo>,
+    pub(crate) read: fn(&Value, &mut SimRequest),
+    pub(crate) stream: fn(&SimRequest, &Answer) -> Vec<WireEvent>,
+    pub(crate) body: fn(&SimRequest, &Answer) -> Json,
     pub(crate) error: fn(&Fault<'_>) -> Json,
     pub(crate) error_event: fn(&Fault<'_>) -> WireEvent,
-    pub(crate) headers: fn(&Ask) -> Vec<(&'static str, String)>,
+    pub(crate) headers: fn(&SimRequest) -> Vec<(&'static str, String)>,
     pub(crate) models: fn() -> Json,
 }
 
 /// Information about a request in its path.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Taken {
+pub(crate) struct PathInfo {
     pub(crate) model: Option<String>,
     pub(crate) streamed: Option<bool>,
 }
@@ -206,7 +206,7 @@ pub(crate) enum Part {
     Reasoning,
     Text,
     /// End of a block, and other events between blocks.
-    TransportEnd,
+    BlockEnd,
     CallStart,
     Arguments,
     CallEnd,
@@ -237,7 +237,7 @@ pub(crate) struct Fault<'a> {
 
 impl SimWire {
     /// Returns the content type of a stream.
-    pub(crate) fn stream_type(&self, ask: &Ask) -> &'static str {
+    pub(crate) fn stream_type(&self, ask: &SimRequest) -> &'static str {
         match self.framing {
             Framing::Sse | Framing::NamedSse => "text/event-stream; charset=utf-8",
             Framing::SseOrArray if ask.array => "application/json; charset=UTF-8",
@@ -253,7 +253,7 @@ impl SimWire {
     }
 
     /// Reports whether the stream of this request consists of server-sent events.
-    pub(crate) fn is_sse(&self, ask: &Ask) -> bool {
+    pub(crate) fn is_sse(&self, ask: &SimRequest) -> bool {
         match self.framing {
             Framing::Sse | Framing::NamedSse => true,
             Framing::SseOrArray => !ask.array,
@@ -262,7 +262,7 @@ impl SimWire {
     }
 
     /// Encodes one event, the `at`-th of its stream.
-    pub(crate) fn encode(&self, ask: &Ask, at: usize, event: &WireEvent) -> Vec<u8> {
+    pub(crate) fn encode(&self, ask: &SimRequest, at: usize, event: &WireEvent) -> Vec<u8> {
         let data = &event.data;
         match self.framing {
             Framing::Sse => format!("data: {data}\n\n").into_bytes(),
@@ -289,7 +289,7 @@ impl SimWire {
     }
 
     /// Returns the wire that serves this path, and the information in the path.
-    pub(crate) fn for_path(path: &str) -> Option<(&'static Self, Taken)> {
+    pub(crate) fn for_path(path: &str) -> Option<(&'static Self, PathInfo)> {
         let (first, rest) = split_first(path);
         // The common wires take more paths, so the others come first.
         let all = MORE.iter().chain(ALL).copied();
@@ -308,12 +308,12 @@ impl SimWire {
 }
 
 /// Returns Gemini's response to a blocked prompt.
-pub(crate) fn gemini_blocked(ask: &Ask) -> Json {
+pub(crate) fn gemini_blocked(ask: &SimRequest) -> Json {
     gemini::blocked(ask)
 }
 
 /// Returns a Gemini response with a finish reason and no content.
-pub(crate) fn gemini_bare_word(ask: &Ask, word: &str, usage: Option<Usage>) -> Json {
+pub(crate) fn gemini_bare_word(ask: &SimRequest, word: &str, usage: Option<Usage>) -> Json {
     gemini::bare_word(ask, word, usage)
 }
 
@@ -323,7 +323,7 @@ pub(crate) fn continuation_token(bytes: usize, tokens: u64) -> String {
 }
 
 /// Returns the body of a response in the background that is not over, with this status.
-pub(crate) fn pending(ask: &Ask, status: &str) -> Json {
+pub(crate) fn pending(ask: &SimRequest, status: &str) -> Json {
     openai_responses::pending(ask, status)
 }
 
@@ -355,6 +355,6 @@ pub(crate) fn split_first(path: &str) -> (&str, &str) {
 }
 
 /// Accepts a path with this end; versions and other segments may come before it.
-fn ends(path: &str, end: &str) -> Option<Taken> {
-    path.ends_with(end).then(Taken::default)
+fn ends(path: &str, end: &str) -> Option<PathInfo> {
+    path.ends_with(end).then(PathInfo::default)
 }

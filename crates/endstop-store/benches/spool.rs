@@ -124,7 +124,7 @@ fn records() -> (Record, Record) {
         cap: Some(1024),
         ..RequestInfo::default()
     };
-    start.ask(&provider::OPENAI.main, &asked);
+    start.ask(&provider::OPENAI, &asked);
     let end = Record {
         status: Some(200),
         native_finish_reason: Some("stop".into()),

@@ -11,7 +11,7 @@ mod sqlite;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use endstop::record::{Name, all_rules, rules};
+use endstop::record::{Name, all_rules};
 use endstop::registry::Registry;
 use endstop::vocabulary::Vocabulary;
 use endstop::{Reason, Record};
@@ -21,7 +21,7 @@ use serde_json::Value;
 use crate::error::Error;
 
 /// The most names of unknown providers that are kept.
-const MOST_STRANGERS: usize = 100;
+const MOST_UNKNOWN_PROVIDERS: usize = 100;
 
 /// What the columns, or fields, are called.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -121,7 +121,7 @@ pub struct Done {
     pub changes: BTreeMap<Change, u64>,
     /// Names of providers that are not known, and how many rows have them: their words were read as
     /// those of OpenAI's compatible hosts. The first hundred.
-    pub strangers: BTreeMap<String, u64>,
+    pub unknown_providers: BTreeMap<String, u64>,
     /// Where a file's copy is.
     pub file: Option<PathBuf>,
 }
@@ -202,7 +202,7 @@ impl Backfill {
         }
         let mut store = crate::open(&self.from)?;
         let mut after = String::new();
-        let current = all_rules();
+        let current = all_rules(&self.registry);
         loop {
             let mut rows = store.judged_otherwise(&current, &after, self.batch)?;
             let Some(last) = rows.last() else { return Ok(done) };
@@ -226,10 +226,10 @@ impl Backfill {
         let to = self.registry.normalize_finish_reason(Some(native), provider)?;
         if !provider.is_empty()
             && !self.registry.knows(provider)
-            && done.strangers.len() < MOST_STRANGERS
+            && done.unknown_providers.len() < MOST_UNKNOWN_PROVIDERS
         {
             let name = crate::columns::clean(provider, 256).into_owned();
-            *done.strangers.entry(name).or_default() += 1;
+            *done.unknown_providers.entry(name).or_default() += 1;
         }
         if said.finish_reason.as_deref() == Some(to) {
             return None;
@@ -247,7 +247,11 @@ impl Backfill {
 
     /// Judges a row of ours by the rules of today; says whether that makes a difference.
     fn judge_again(&self, record: &mut Record) -> bool {
-        record.rules = rules(&record.provider);
+        // A provider that only another configuration knows was judged by rules that are not known here.
+        if !self.registry.knows(&record.provider) {
+            return false;
+        }
+        record.rules = record.current_rules(&self.registry);
         let Some(verdict) = record.judge_again(&self.registry) else { return false };
         let said = record.native_finish_reason.is_some();
         let finish_reason = (verdict.reason != Reason::Unknown || said)

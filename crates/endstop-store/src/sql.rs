@@ -295,8 +295,10 @@ pub(crate) fn judged_otherwise<'f>(
     most: usize,
 ) -> Sql<'f> {
     let mut sql = rows(flavor);
-    for rules in rules {
-        sql.compare("rules", "<>", Value::Int((*rules).into()));
+    if !rules.is_empty() {
+        // One list: hundreds of comparisons would be an expression deeper than SQLite allows.
+        let rules: Vec<String> = rules.iter().map(u32::to_string).collect();
+        sql.push(&format!(" AND rules NOT IN ({})", rules.join(", ")));
     }
     if let Some(after) = after {
         sql.compare("id", ">", Value::Text(after.to_owned()));

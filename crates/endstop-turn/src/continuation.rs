@@ -40,15 +40,15 @@
 //! #     reader.watch(body.as_bytes());
 //! #     reader.finish(TransportEnd::Eof)
 //! # }
-//! let (mut machine, mut action) = Machine::begin(TurnStart::new("turn-1"), 0);
+//! let (mut machine, mut step) = Machine::begin(TurnStart::new("turn-1"), 0);
 //! let mut answers = [("length", "Once upon a time"), ("stop", " there was")].into_iter();
 //! while !machine.is_over() {
-//!     let input = match action.todo {
+//!     let input = match step.todo {
 //!         Todo::Send(_) => {
 //!             let (word, text) = answers.next().unwrap();
 //!             // `answer` sends a request and reads the response.
 //!             let ended = EndedResponse::new(answer(word), Piece::of(text));
-//!             (machine, action) = machine.step(TurnInput::Ended(&ended), 0);
+//!             (machine, step) = machine.step(TurnInput::Ended(&ended), 0);
 //!             continue;
 //!         }
 //!         Todo::Prepare(_) => TurnInput::Prepared,
@@ -56,7 +56,7 @@
 //!         Todo::RunTools => TurnInput::ToolsDone,
 //!         Todo::Finish(_) | Todo::Ignored => break,
 //!     };
-//!     (machine, action) = machine.step(input, 0);
+//!     (machine, step) = machine.step(input, 0);
 //! }
 //! assert_eq!(machine.outcome().map(|outcome| outcome.pieces), Some(2));
 //! ```
@@ -126,7 +126,7 @@ impl TurnStart {
 
 /// An input to the machine.
 ///
-/// The list is closed.
+/// Closed list.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum TurnInput<'a> {
     /// The response to the last request is over.
@@ -190,7 +190,7 @@ impl Step {
 
 /// The next thing to do.
 ///
-/// The list is closed: whoever drives a machine must handle each.
+/// Closed list: code that drives a machine must handle every variant.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Todo {
@@ -236,7 +236,7 @@ pub struct PlannedRequest {
 
 /// A kind of request.
 ///
-/// The list is closed: whoever drives a machine must handle each.
+/// Closed list: code that drives a machine must handle every variant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RequestKind {
@@ -273,7 +273,7 @@ enum State {
 
 /// The names of the states.
 ///
-/// The list is closed: it is the diagram at the top of this module.
+/// Closed list: it is the diagram at the top of this module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum StateName {

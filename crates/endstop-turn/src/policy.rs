@@ -111,7 +111,7 @@ impl Action {
 
     /// Reports whether the turn continues without the caller.
     #[must_use]
-    pub fn goes_on(self) -> bool {
+    pub fn continues_turn(self) -> bool {
         match self {
             Self::RunTools
             | Self::Continue
@@ -272,7 +272,7 @@ impl Decision {
     /// Creates a decision for this action, for use in a custom [`Strategy`].
     pub fn new(action: Action, sentence: impl Into<String>) -> Self {
         Self {
-            should_continue: action.goes_on(),
+            should_continue: action.continues_turn(),
             sentence: sentence.into(),
             suggested: action.suggested(),
             metadata: DecisionDetails::default(),
@@ -567,6 +567,7 @@ impl Rule {
 
 /// The limits and the rule for one ending, with overrides applied.
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct Terms {
     /// The limits.
     pub limits: AgentLimits,

@@ -51,7 +51,7 @@
 //!
 //! # Cost
 //!
-//! Time is linear in the held part of the continuation. Only the last [`WINDOW`] bytes of the
+//! Time is linear in the held part of the continuation. Only the last 8 KiB of the
 //! delivered text are read, whatever its length. [`Streaming`] holds text back only while it could
 //! still be a repetition, and only a few characters of text that is not. Its result equals that of
 //! [`join`], however the text is split into pieces.
@@ -62,10 +62,10 @@ mod seeker;
 use seeker::Seeker;
 
 /// Length of the delivered text that is compared, in bytes. A longer repetition is not found.
-pub const WINDOW: usize = 8 << 10;
+pub(crate) const WINDOW: usize = 8 << 10;
 
 /// Maximum text that is held back, in bytes. Beyond it, the continuation is not trimmed.
-pub const MOST_HELD: usize = 4 * WINDOW;
+pub(crate) const MOST_HELD: usize = 4 * WINDOW;
 
 /// The way the continuation was requested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -30,7 +30,7 @@ fn main() {
     println!("{}: {}", answer.ending.reason.name(), answer.ending.sentence);
     if answer.allow() == Allow::Run {
         for call in &answer.tool_calls {
-            println!("run {}({})", call.name, call.arguments);
+            println!("run {}({})", call.name, call.object());
         }
     }
 }

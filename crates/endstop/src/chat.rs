@@ -26,6 +26,20 @@ use serde_json::{Map, Value};
 use crate::provider::Profile;
 
 /// A request for an answer of a model.
+///
+/// ```
+/// use endstop::chat::{ChatMessage, ChatRequest, write};
+/// use endstop::provider;
+///
+/// let request = ChatRequest {
+///     system: "Be brief.".to_owned(),
+///     max_output_tokens: Some(500),
+///     ..ChatRequest::new("gpt-5").with(ChatMessage::user("What time is it?"))
+/// };
+/// let written = write(&provider::OPENAI.main, &request).unwrap();
+/// assert_eq!(written.path, "/chat/completions");
+/// assert!(written.body.contains("\"max_completion_tokens\":500"));
+/// ```
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ChatRequest {
@@ -134,6 +148,7 @@ pub struct Image {
 /// Content or URL of an image.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum ImageSource {
     /// Content, in Base64.
     Base64(String),
@@ -219,6 +234,7 @@ pub struct Tool {
 /// Whether a model may, must or must not call a tool.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum ToolChoice {
     /// It may.
     #[default]

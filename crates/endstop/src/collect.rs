@@ -45,12 +45,16 @@ pub struct Collector {
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Answer {
+    /// The provider's id of the response; empty if it sent none.
+    pub id: String,
     /// Text of the first choice.
     pub text: String,
     /// Reasoning of the first choice.
     pub reasoning: String,
     /// Tool calls of all choices. Call [`Answer::allow`] before you run one.
     pub tool_calls: Vec<ToolCall>,
+    /// The provider's token for a request that continues the first choice.
+    pub resume_token: Option<String>,
     /// Token counts.
     pub usage: Usage,
     /// Ending of the response.
@@ -76,8 +80,10 @@ impl Answer {
 
 #[derive(Clone, Debug, Default)]
 struct Content {
+    id: String,
     text: String,
     reasoning: String,
+    resume_token: Option<String>,
     calls: Assembly,
 }
 
@@ -87,6 +93,12 @@ impl Content {
             self.text.push_str(text);
         } else if let Event::Reasoning { choice: 0, text } = event {
             self.reasoning.push_str(text);
+        } else if let Event::ResumeToken { choice: 0, token } = event {
+            self.resume_token = Some((*token).to_owned());
+        } else if let Event::Begin { id, .. } = event {
+            if self.id.is_empty() {
+                (*id).clone_into(&mut self.id);
+            }
         } else {
             self.calls.observe(event);
         }
@@ -121,9 +133,9 @@ impl Collector {
     pub fn finish(self, end: TransportEnd) -> Answer {
         let Self { reader, mut content } = self;
         let ending = reader.finish(end, |event| content.observe(&event));
-        let Content { text, reasoning, calls } = content;
+        let Content { id, text, reasoning, resume_token, calls } = content;
         let tool_calls = calls.finish(&ending);
-        Answer { text, reasoning, tool_calls, usage: ending.usage, ending }
+        Answer { id, text, reasoning, tool_calls, resume_token, usage: ending.usage, ending }
     }
 }
 
@@ -141,11 +153,12 @@ mod tests {
 
     #[test]
     fn streamed_and_plain_answers_are_the_same() {
-        let plain = br#"{"choices":[{"message":{"reasoning_content":"Hm","content":"Hi there",
+        let plain =
+            br#"{"id":"c1","choices":[{"message":{"reasoning_content":"Hm","content":"Hi there",
             "tool_calls":[{"id":"1","function":{"name":"f","arguments":"{\"a\":1}"}}]},
             "finish_reason":"tool_calls"}],"usage":{"completion_tokens":9}}"#;
         let streamed: &[&[u8]] = &[
-            b"data: {\"choices\":[{\"delta\":{\"reasoning_content\":\"Hm\"}}]}\n\n",
+            b"data: {\"id\":\"c1\",\"choices\":[{\"delta\":{\"reasoning_content\":\"Hm\"}}]}\n\n",
             b"data: {\"choices\":[{\"delta\":{\"content\":\"Hi \"}}]}\n\n",
             b"data: {\"choices\":[{\"delta\":{\"content\":\"there\"}}]}\n\n",
             b"data: {\"choices\":[{\"delta\":{\"tool_calls\":[{\"index\":0,\"id\":\"1\",\"function\":{\
@@ -160,6 +173,7 @@ mod tests {
             [collect(&[plain], "application/json"), collect(streamed, "text/event-stream")]
         {
             assert_eq!((&*answer.text, &*answer.reasoning), ("Hi there", "Hm"));
+            assert_eq!((&*answer.id, &answer.resume_token), ("c1", &None));
             assert_eq!((answer.ending.reason, answer.usage.output), (Reason::ToolCall, Some(9)));
             assert_eq!(answer.tool_calls[0].arguments, "{\"a\":1}");
             assert_eq!(answer.allow(), Allow::Run);

@@ -181,7 +181,7 @@ pub enum Reading {
 
 /// Signal that proves the end of a stream.
 ///
-/// The list is closed: who judges an end must handle each.
+/// Closed list: code that judges an end must handle every variant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Proof {
     /// A literal payload, such as `[DONE]`.
@@ -220,7 +220,7 @@ pub enum Streams {
 
 /// Finish reason that counts if a choice has several.
 ///
-/// The list is closed.
+/// Closed list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wins {
     /// The first: later ones repeat or clear it.
@@ -245,7 +245,7 @@ pub enum CountOf {
 
 /// Signal that closes a tool call.
 ///
-/// The list is closed.
+/// Closed list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CallsClose {
     /// A separate event.

@@ -362,6 +362,7 @@ impl Said {
 /// The JSON form contains only the fields that are set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
+#[non_exhaustive]
 pub struct Shown {
     /// The answer has text.
     #[serde(skip_serializing_if = "is_default")]
@@ -459,7 +460,7 @@ impl Shown {
 
     /// Returns the names of the findings for records and reports.
     #[must_use]
-    pub fn words(&self) -> Vec<&'static str> {
+    pub fn names(&self) -> Vec<&'static str> {
         let flags = [
             (self.is_empty(), "empty"),
             (self.is_reasoning_only(), "reasoning_only"),

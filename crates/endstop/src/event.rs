@@ -132,7 +132,7 @@ pub enum Event<'a> {
 
 /// The provider's finish reason: text, a number, or rarely another value.
 ///
-/// The list is closed: JSON has no other values.
+/// Closed list: JSON has no other values.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Word<'a> {
     /// Text.

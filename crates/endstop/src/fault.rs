@@ -163,7 +163,7 @@ impl FaultKind {
 
     /// Returns a description for people.
     #[must_use]
-    pub fn words(self) -> &'static str {
+    pub fn description(self) -> &'static str {
         match self {
             Self::Other => "an error of unknown kind",
             Self::ContextWindow => "the input exceeds the context window",

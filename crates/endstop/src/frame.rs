@@ -65,6 +65,8 @@ impl<'a> Frame<'a> {
 }
 
 /// Reason why no further frame can be read.
+///
+/// Closed list: a frame is too large or invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Broken {
     /// A frame is larger than the limit.

@@ -52,7 +52,7 @@ pub type LastEvent = fn(&GatewayError<'_>) -> (&'static str, Value);
 
 /// End of the connection after an error inside a stream.
 ///
-/// The list is closed: a gateway must handle each.
+/// Closed list: a gateway must handle every variant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ErrorEnd {
     /// A clean end: every client that was tried raises on the error itself.
@@ -63,7 +63,7 @@ pub enum ErrorEnd {
 
 /// Bytes that keep a client waiting while a gateway holds frames back.
 ///
-/// The list is closed: a gateway must handle each.
+/// Closed list: a gateway must handle every variant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeepAlive {
     /// A comment, which every client that was tried skips.

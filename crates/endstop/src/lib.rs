@@ -120,6 +120,7 @@ pub use ending::{
 };
 pub use event::Event;
 pub use fault::{Fault, FaultForm, FaultKind};
+pub use frame::Broken;
 pub use frame::framer::Form;
 pub use mark::{ChoiceMark, Mark};
 #[doc(hidden)]

@@ -198,7 +198,7 @@ pub enum Impossible {
     },
     /// The original content is not known.
     NoContent,
-    /// The provider compacted the conversation, and the caller has to build a new one.
+    /// The provider summarised the conversation, and the caller has to build a new one.
     SummedUp,
     /// The request declares no tools.
     NoTools,
@@ -229,8 +229,8 @@ impl fmt::Display for Impossible {
             }
             Self::SummedUp => write!(
                 out,
-                "the provider compacted the conversation: replace the messages that its \
-                 `compaction` block summarises by that block"
+                "the provider summarised the conversation: replace the messages that the summary \
+                 covers by the block that holds it"
             ),
             Self::NoTools => write!(out, "the request declares no tools"),
             Self::LowestEffort { field } => {

@@ -3,7 +3,7 @@
 //! A provider is data: one file in this folder and one line in `providers!`. No code outside this
 //! folder and `dialect/` names a provider.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use serde::{Deserialize, Serialize};
 
@@ -79,9 +79,20 @@ providers! {
 /// Provider for hosts without a file of their own. It is used if nothing more is known.
 pub static GENERIC: &Provider = &OPENAI_COMPATIBLE;
 
-/// Response headers that hold the provider's id of a request, in the order in which they are looked for.
-pub const REQUEST_ID_HEADERS: [&str; 5] =
-    ["x-request-id", "request-id", "x-amzn-requestid", "x-goog-request-id", "cf-ray"];
+/// Response headers that hold a provider's id of a request, in the order of the providers.
+pub static REQUEST_ID_HEADERS: LazyLock<Vec<&str>> =
+    LazyLock::new(|| of_all(|provider| provider.request_id_headers));
+
+/// Returns the values of a list of every provider, each once.
+pub(crate) fn of_all(list: fn(&Provider) -> &'static [&'static str]) -> Vec<&'static str> {
+    let mut found = Vec::new();
+    for value in ALL.iter().flat_map(|provider| list(provider)) {
+        if !found.contains(value) {
+            found.push(*value);
+        }
+    }
+    found
+}
 
 /// A provider and the wires that it speaks.
 ///
@@ -113,12 +124,20 @@ pub struct Provider {
     pub auth: Auth,
     /// Environment variables that usually hold its key, the most common one first.
     pub key_variables: &'static [&'static str],
+    /// Prefixes of its keys and tokens, which are removed from every text that is kept.
+    pub key_prefixes: &'static [&'static str],
+    /// Prefixes of the ids that it makes. They can be as long and as random as a key.
+    pub id_prefixes: &'static [&'static str],
+    /// Response headers that hold its id of a request.
+    pub request_id_headers: &'static [&'static str],
     /// Settings of SDKs that point them at another base URL.
     pub sdk_urls: &'static [SdkUrl],
     /// Main wire.
     pub main: Profile,
     /// Other wires.
     pub others: &'static [Profile],
+    /// Whether servers of others offer its API beside their own.
+    pub offered_elsewhere: bool,
     /// Sources of these facts.
     pub source: &'static str,
 }
@@ -253,7 +272,7 @@ pub struct Taught {
 
 /// Way in which a request carries its key.
 ///
-/// The list is closed: a request must handle each, so a new one breaks its sender on purpose.
+/// Closed list: code that sends requests must handle every variant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Auth {
     /// `Authorization: Bearer …`.
@@ -284,7 +303,7 @@ pub struct SdkUrl {
 
 /// Place of a setting of an SDK.
 ///
-/// The list is closed: who prints settings must handle each.
+/// Closed list: code that prints settings must handle every variant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Setting {
     /// This environment variable.
@@ -546,6 +565,12 @@ impl From<&Provider> for Wire {
     }
 }
 
+impl From<&Self> for Wire {
+    fn from(wire: &Self) -> Self {
+        wire.clone()
+    }
+}
+
 impl From<&Profile> for Wire {
     fn from(profile: &Profile) -> Self {
         Self::from(*profile)
@@ -744,8 +769,8 @@ pub fn by_host(host: &str) -> Option<&'static Provider> {
     ALL.iter().copied().find(|provider| provider.serves_from(host))
 }
 
-/// Returns the wire of an API that many servers offer beside their own: Anthropic's Messages, and OpenAI's
-/// chat, completions and Responses. The path of such an API follows a root: `/v1`, `/api`, or the id of a
+/// Returns the wire of an API that many servers offer beside their own, such as Anthropic's Messages or
+/// OpenAI's Responses. The path of such an API follows a root: `/v1`, `/api`, or the id of a
 /// provider.
 pub(crate) fn offered_by_many(path: &str) -> Option<&'static Profile> {
     let mut api = path;
@@ -759,8 +784,13 @@ pub(crate) fn offered_by_many(path: &str) -> Option<&'static Profile> {
     }
     let segments = |path: &str| path.trim_matches('/').split('/').count();
     let is_whole = |pattern: &str| segments(pattern) == segments(api) && holds(api, pattern);
-    let mut wires = [GENERIC, &OPENAI, &ANTHROPIC].into_iter().flat_map(Provider::wires);
-    wires.find(|wire| wire.paths.iter().any(|pattern| is_whole(pattern)))
+    offered().find(|wire| wire.paths.iter().any(|pattern| is_whole(pattern)))
+}
+
+/// Returns the wires that servers offer beside their own, the generic ones first.
+pub(crate) fn offered() -> impl Iterator<Item = &'static Profile> {
+    let all = ALL.iter().copied().filter(|provider| provider.offered_elsewhere);
+    std::iter::once(GENERIC).chain(all).flat_map(Provider::wires)
 }
 
 /// Returns the wire that serves this path if the provider is unknown.

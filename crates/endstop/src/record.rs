@@ -5,15 +5,15 @@
 //! so a name that a reader does not know is preserved.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
-use std::sync::LazyLock;
+use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
 use crate::dialect::Proof;
 use crate::ending::{Closed, Confidence, Ending, Reason, Said, Shown};
+use crate::fault::FaultKind;
 use crate::hash::Fnv;
-use crate::provider::{self, Profile, Provider};
+use crate::provider::{Profile, Taught, Wire};
 use crate::registry::{Clues, Registry};
 use crate::request::RequestInfo;
 pub use crate::verdict::Verdict;
@@ -24,66 +24,78 @@ use crate::{event::Word, text};
 /// Version of the verdict. Raise it when the rules in `verdict.rs` change.
 const VERDICT: u32 = 4;
 
-/// Returns the version of the rules for a provider's responses.
+/// Returns the version of the rules for the responses of a wire.
 ///
-/// It changes with the rules of the verdict and with the provider's finish reasons, end markers and
-/// quirks, and with nothing else. Versions have no order.
+/// It changes with the rules of the verdict and with the provider, the finish reasons, the end marker,
+/// the quirks and the corrections of the wire, and with nothing else. Versions have no order.
 ///
 /// ```
+/// use endstop::provider::{ANTHROPIC, OPENAI};
 /// use endstop::record::rules;
 ///
-/// assert_ne!(rules("openai"), rules("anthropic"));
+/// assert_ne!(rules(&OPENAI), rules(&ANTHROPIC));
 /// ```
 #[must_use]
-pub fn rules(provider: &str) -> u32 {
-    static RULES: LazyLock<BTreeMap<&str, u32>> = LazyLock::new(|| {
-        provider::ALL.iter().map(|provider| (provider.id, fingerprint(provider))).collect()
-    });
-    let known = provider::by_id(provider).unwrap_or(provider::GENERIC);
-    RULES.get(known.id).copied().unwrap_or_default()
+pub fn rules(wire: impl Into<Wire>) -> u32 {
+    fingerprint(&wire.into())
 }
 
-/// Returns the rule versions of all providers.
+/// Returns the rule versions of all wires that can judge a response: those of each provider, built in
+/// or registered, and those that servers offer beside their own.
+#[doc(hidden)]
 #[must_use]
-pub fn all_rules() -> Vec<u32> {
-    provider::ALL.iter().map(|provider| rules(provider.id)).collect()
+pub fn all_rules(registry: &Registry) -> Vec<u32> {
+    let all: BTreeSet<u32> = registry.wires().map(|wire| fingerprint(&wire)).collect();
+    all.into_iter().collect()
 }
 
-/// Returns a hash of everything that gives a provider's finish reasons their meaning. It fits a
-/// signed 32-bit integer column.
-fn fingerprint(provider: &Provider) -> u32 {
-    let mut hash = Fnv::default();
-    let mut add = |part: &str| hash = hash.mix_bytes(part.as_bytes()).mix(0);
-    add(&VERDICT.to_string());
-    add(provider.id);
-    for profile in provider.wires() {
-        add(profile.dialect.id);
-        let (proof, marker) = profile.proof.parts();
-        add(proof);
-        add(marker);
-        profile.quirks.names().for_each(&mut add);
-        for table in profile.tables() {
-            add(table.field);
-            for (word, reason) in table.rows {
-                add(word);
-                add(reason.name());
-            }
-            for word in [table.vague, table.empty, table.pending].into_iter().flatten() {
-                add(word);
-            }
-            for (number, word) in table.numbers {
-                add(&number.to_string());
-                add(word);
-            }
-        }
+/// Returns a hash of everything that gives a wire's finish reasons their meaning. It fits a signed
+/// 32-bit integer column.
+fn fingerprint(wire: &Wire) -> u32 {
+    let profile = &wire.profile;
+    let (proof, marker) = profile.proof.parts();
+    let head = [&VERDICT.to_string(), wire.provider(), profile.dialect.id, proof, marker];
+    let mut version = Version::default().list(head).list(profile.quirks.names());
+    for table in profile.tables() {
+        let numbers = table.numbers.iter().map(|(number, word)| format!("{number} {word}"));
+        version = version
+            .list([table.field])
+            .list(table.rows.iter().flat_map(|(word, reason)| [*word, reason.name()]))
+            .list(table.vague.iter().copied())
+            .list(table.empty.iter().copied())
+            .list(table.pending.iter().copied())
+            .list(numbers);
     }
-    u32::try_from(hash.value() >> 33).unwrap_or_default()
+    let taught = wire.corrections.iter().flat_map(|corrections| &corrections.words);
+    for Taught { field, word, meaning } in taught {
+        let kind = match meaning {
+            Meaning::Nothing => "nothing",
+            Meaning::Unknown => "unknown",
+            Meaning::Known(_) => "known",
+            Meaning::Vague(_) => "vague",
+        };
+        let field = field.as_deref().unwrap_or_default();
+        version = version.list([field, word, kind, meaning.reason().name()]);
+    }
+    u32::try_from(version.0.value() >> 33).unwrap_or_default()
+}
+
+/// Hash of lists of texts. The bytes that end a text and a list occur in no text.
+#[derive(Default)]
+struct Version(Fnv);
+
+impl Version {
+    fn list<T: AsRef<str>>(self, texts: impl IntoIterator<Item = T>) -> Self {
+        let add = |hash: Fnv, text: T| hash.mix_bytes(text.as_ref().as_bytes()).mix(0xfe);
+        Self(texts.into_iter().fold(self.0, add).mix(0xff))
+    }
 }
 
 /// Maximum length of a text in a record, in bytes.
-pub const MOST_TEXT: usize = 256;
+const MOST_TEXT: usize = 256;
 
 /// Name that is almost always one of Endstop's own, and then not copied.
+#[doc(hidden)]
 pub type Name = Cow<'static, str>;
 
 /// Record of one response from an upstream.
@@ -92,7 +104,7 @@ pub type Name = Cow<'static, str>;
 /// use endstop::{Head, Record, RequestInfo, TransportEnd, Watcher, provider};
 ///
 /// let mut record = Record { id: "1".to_owned(), ..Record::default() };
-/// record.ask(&provider::OPENAI.main, &RequestInfo::default());
+/// record.ask(&provider::OPENAI, &RequestInfo::default());
 /// assert_eq!(record.closed, "interrupted");
 ///
 /// let mut watcher = Watcher::new(&provider::OPENAI, Head::default(), RequestInfo::default());
@@ -121,15 +133,15 @@ pub struct Record {
     /// Path of the request at the provider.
     pub path: String,
     /// Id of the provider.
-    pub provider: Name,
+    pub provider: Cow<'static, str>,
     /// Model that the response names, or else the model of the request.
     pub model: Option<String>,
     /// Id of the dialect.
-    pub dialect: Name,
+    pub dialect: Cow<'static, str>,
     /// Whether the request asked for a stream.
     pub streamed: bool,
     /// Mode of the gateway: `observe` or `guard`.
-    pub mode: Name,
+    pub mode: Cow<'static, str>,
     /// HTTP status of the upstream; `None` if it never answered.
     pub status: Option<u16>,
     /// HTTP status that the client was sent; `None` if it left before.
@@ -137,24 +149,24 @@ pub struct Record {
     /// The provider's finish reason.
     pub native_finish_reason: Option<String>,
     /// Field that held the provider's finish reason.
-    pub native_field: Option<Name>,
+    pub native_field: Option<Cow<'static, str>>,
     /// Normalized finish reason for analytics: `stop`, `length`, `tool_calls`, …; `None` if the
     /// response has no finish reason.
-    pub finish_reason: Option<Name>,
+    pub finish_reason: Option<Cow<'static, str>>,
     /// Our reason, such as `output_limit`.
-    pub reason: Name,
+    pub reason: Cow<'static, str>,
     /// Confidence in the reason: `high`, `medium` or `low`.
-    pub confidence: Name,
+    pub confidence: Cow<'static, str>,
     /// The way the bytes ended, such as `proven`.
-    pub closed: Name,
+    pub closed: Cow<'static, str>,
     /// Cause for operators; see [`Ending::cause`].
-    pub cause: Name,
-    /// Findings about the content: the names of [`Shown::words`].
-    pub shown: Vec<Name>,
+    pub cause: Cow<'static, str>,
+    /// Findings about the content: the names of [`Shown::names`].
+    pub shown: Vec<Cow<'static, str>>,
     /// Decision of a policy, such as `continue`.
-    pub decision: Option<Name>,
+    pub decision: Option<Cow<'static, str>>,
     /// Action of the gateway, such as `passed` or `failed`.
-    pub action: Name,
+    pub action: Cow<'static, str>,
     /// Input tokens.
     pub tokens_in: Option<u64>,
     /// Output tokens.
@@ -179,21 +191,25 @@ pub struct Record {
     pub error_type: Option<String>,
     /// The provider's id for the request.
     pub upstream_request_id: Option<String>,
-    /// Version of the rules that gave the reason, see [`rules`]; 0 if no rules did.
+    /// Version of the rules that gave the reason, see [`rules()`]; 0 if no rules did.
     pub rules: u32,
 }
 
 impl Record {
     /// Fills in the facts of the request. Until [`Record::end`] is called, this is the record of an
     /// interrupted response.
-    pub fn ask(&mut self, profile: &Profile, request: &RequestInfo) {
-        self.provider = profile.provider.into();
-        self.dialect = profile.dialect.id.into();
+    pub fn ask(&mut self, wire: impl Into<Wire>, request: &RequestInfo) {
+        let wire = wire.into();
+        self.provider = match wire.provider() {
+            name if name == wire.profile.provider => wire.profile.provider.into(),
+            name => short(name).into(),
+        };
+        self.dialect = wire.profile.dialect.id.into();
         self.model = request.model.as_deref().map(short);
         self.streamed = request.streamed.unwrap_or(false);
         self.cap = request.cap;
         self.attempt = self.attempt.max(1);
-        self.rules = rules(&self.provider);
+        self.rules = fingerprint(&wire);
         self.interrupt();
     }
 
@@ -207,7 +223,7 @@ impl Record {
         self.action = "none".into();
     }
 
-    /// Fills in the ending.
+    /// Fills in the ending. The rules are those of the wire that [`Record::ask`] got.
     pub fn end(&mut self, ending: &Ending) {
         let native = ending.native();
         if self.provider != ending.provider {
@@ -223,7 +239,7 @@ impl Record {
         self.confidence = ending.confidence.name().into();
         self.closed = ending.closed.word().into();
         self.cause = ending.cause().into();
-        self.shown = ending.shown.words().into_iter().map(Cow::Borrowed).collect();
+        self.shown = ending.shown.names().into_iter().map(Cow::Borrowed).collect();
         self.tokens_in = ending.usage.input;
         self.tokens_out = ending.usage.output;
         self.tokens_reasoning = ending.usage.reasoning;
@@ -231,7 +247,9 @@ impl Record {
         self.bytes = ending.bytes;
         self.events = ending.events;
         self.error_type = ending.fault.as_ref().map(|fault| fault.cause().to_owned());
-        self.rules = rules(&self.provider);
+        if self.rules == 0 {
+            self.rules = self.current_rules(&Registry::default());
+        }
     }
 
     /// Returns an explanation for people, in one sentence.
@@ -244,7 +262,7 @@ impl Record {
     /// use endstop::{Record, RequestInfo, provider};
     ///
     /// let mut record = Record::default();
-    /// record.ask(&provider::OPENAI.main, &RequestInfo::default());
+    /// record.ask(&provider::OPENAI, &RequestInfo::default());
     /// let sentence = "the Endstop process ended before the response was complete";
     /// assert_eq!(record.sentence(), sentence);
     /// ```
@@ -266,9 +284,7 @@ impl Record {
 
     fn error_in_words(&self, error: &str) -> String {
         let what = match (error, self.native_field.as_deref(), &self.native_finish_reason) {
-            ("upstream_bad_payload", _, _) => {
-                "something else came back instead of a response".to_owned()
-            }
+            ("upstream_bad_payload", _, _) => FaultKind::BadPayload.description().to_owned(),
             ("blocked_redirect", _, _) => {
                 "the provider sent a redirect, which is not followed".to_owned()
             }
@@ -295,12 +311,7 @@ impl Record {
         if self.error_type.is_some() || !registry.knows(&self.provider) {
             return None;
         }
-        let wire = registry.choose(&Clues {
-            provider: &self.provider,
-            dialect: &self.dialect,
-            path: &self.path,
-            ..Clues::default()
-        });
+        let wire = self.wire(registry);
         let profile = &wire.profile;
         let closed = Closed::from_word(&self.closed)?;
         let said = self.native_finish_reason.as_deref().map(|word| {
@@ -332,6 +343,21 @@ impl Record {
         };
         Some(verdict::judge(&evidence))
     }
+
+    /// Returns the version of the rules by which [`Record::judge_again`] judges this record.
+    #[must_use]
+    pub fn current_rules(&self, registry: &Registry) -> u32 {
+        fingerprint(&self.wire(registry))
+    }
+
+    fn wire(&self, registry: &Registry) -> Wire {
+        registry.choose(&Clues {
+            provider: &self.provider,
+            dialect: &self.dialect,
+            path: &self.path,
+            ..Clues::default()
+        })
+    }
 }
 
 /// Reports whether the finish reason made up for a missing end marker. This is approximate, because
@@ -357,7 +383,7 @@ fn read(word: &str) -> Word<'_> {
 /// Returns the profile's spelling of a field name.
 fn field(profile: &Profile, name: &str) -> &'static str {
     let tables = profile.words.iter().chain(profile.dialect.words);
-    tables.map(|table| table.field).find(|field| *field == name).unwrap_or("finish_reason")
+    tables.map(|table| table.field).find(|field| *field == name).unwrap_or(profile.main_field())
 }
 
 /// Rebuilds the findings about the content from their names. Counts are not stored, so each is 0 or
@@ -397,10 +423,9 @@ fn shown(words: &[Name]) -> Shown {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
-
     use super::*;
     use crate::dialect::Words;
+    use crate::provider::{self, Corrections, Provider};
     use crate::{Head, TransportEnd, Watcher};
 
     fn ended(provider: &Provider, body: &str) -> (Ending, Record) {
@@ -408,7 +433,7 @@ mod tests {
         reader.watch(body.as_bytes());
         let ending = reader.finish(TransportEnd::Eof);
         let mut record = Record::default();
-        record.ask(&provider.main, &RequestInfo::default());
+        record.ask(provider, &RequestInfo::default());
         record.end(&ending);
         (ending, record)
     }
@@ -462,7 +487,7 @@ mod tests {
         let mut record = Record::default();
         let request =
             RequestInfo { model: Some("m".repeat(5000)), cap: Some(9), ..RequestInfo::default() };
-        record.ask(&provider::OPENAI.main, &request);
+        record.ask(&provider::OPENAI, &request);
         assert_eq!(record.model.map(|model| model.len()), Some(MOST_TEXT));
         assert_eq!((&*record.reason, &*record.closed), ("cancelled", "interrupted"));
         assert_eq!(record.finish_reason.as_deref(), Some("cancel"));
@@ -479,23 +504,21 @@ mod tests {
         let ending = watcher.finish(TransportEnd::Eof);
         assert_eq!((ending.reason, ending.closed), (Reason::Cut, Closed::Oversize));
         let mut record = Record::default();
-        record.ask(&provider::OPENAI.main, &RequestInfo::default());
+        record.ask(&provider::OPENAI, &RequestInfo::default());
         record.end(&ending);
         assert_eq!(record.judge_again(&Registry::default()).unwrap().reason, Reason::Cut);
     }
 
     #[test]
-    fn rules_are_those_of_a_provider() {
-        let all: BTreeSet<u32> = all_rules().into_iter().collect();
-        assert_eq!(all.len(), provider::ALL.len());
+    fn rules_are_those_of_the_wire_that_judged() {
+        let all = all_rules(&Registry::default());
         assert!(all.iter().all(|rules| *rules > 0 && i32::try_from(*rules).is_ok()));
-        assert_eq!(rules("no such provider"), rules(provider::GENERIC.id));
         // New finish reasons and another proof change the version.
-        let base = fingerprint(&provider::XAI);
+        let base = rules(&provider::XAI);
         let with = |change: fn(&mut Profile)| {
-            let mut changed = provider::XAI;
-            change(&mut changed.main);
-            fingerprint(&changed)
+            let mut changed = provider::XAI.main;
+            change(&mut changed);
+            rules(changed)
         };
         static WORDS: &[Words] = &[Words::plain("finish_reason", "x", &[("new", Reason::Cut)])];
         assert_ne!(with(|profile| profile.words = WORDS), base);
@@ -503,12 +526,69 @@ mod tests {
         assert_ne!(with(|profile| profile.quirks.runs_custom_tools = true), base);
         assert_eq!(with(|profile| profile.notes = &["a note"]), base);
         assert_eq!(with(|profile| profile.quirks.runs_custom_tools = false), base);
+        let taught = |meaning| {
+            let taught = Taught { field: None, word: "new".to_owned(), meaning };
+            let words = vec![taught];
+            rules(Wire::from(&provider::XAI).corrected(Corrections { provider: None, words }))
+        };
+        let (known, vague) = (Meaning::Known(Reason::Cut), Meaning::Vague(Reason::Cut));
+        assert_eq!(BTreeSet::from([taught(known), taught(vague), base]).len(), 3);
+    }
+
+    /// A word that moves from one list to another changes its meaning, and so the version.
+    #[test]
+    fn a_word_in_another_list_is_another_rule() {
+        const PLAIN: Words = Words::plain("finish_reason", "x", &[("odd", Reason::Failed)]);
+        static VAGUE: &[Words] = &[Words { vague: &["odd"], ..PLAIN }];
+        static EMPTY: &[Words] = &[Words { empty: &["odd"], ..PLAIN }];
+        static PENDING: &[Words] = &[Words { pending: &["odd"], ..PLAIN }];
+        let rules = |words| rules(Profile { words, ..provider::XAI.main });
+        assert_eq!(BTreeSet::from([rules(VAGUE), rules(EMPTY), rules(PENDING)]).len(), 3);
+    }
+
+    /// A registered provider has the rules of the wire that it is like, and so has a wire that a server
+    /// offers beside its own.
+    #[cfg(feature = "toml")]
+    #[test]
+    fn rules_of_registered_providers_and_foreign_wires_are_their_own() {
+        let toml = |text: &str| {
+            let mut registry = Registry::default();
+            registry.add_toml("x.toml", text).unwrap();
+            registry
+        };
+        let asked = |registry: &Registry, provider: &str, path: &str| {
+            let wire = registry.serving(&Clues { provider, path, ..Clues::default() }).unwrap();
+            let mut record = Record { path: path.to_owned(), ..Record::default() };
+            record.ask(wire, &RequestInfo::default());
+            assert_eq!(record.provider, provider);
+            assert_eq!(record.rules, record.current_rules(registry), "{provider} {path}");
+            assert!(all_rules(registry).contains(&record.rules), "{provider} {path}");
+            record.rules
+        };
+        let (chat, messages) = ("/v1/chat/completions", "/v1/messages");
+        let like_openai = toml("[provider.acme]\nlike = \"openai\"\n");
+        let like_anthropic = toml("[provider.acme]\nlike = \"anthropic\"\n");
+        let taught =
+            toml("[provider.acme]\nlike = \"openai\"\n[provider.acme.words]\nodd = \"failed\"\n");
+        let versions = BTreeSet::from([
+            asked(&like_openai, "acme", chat),
+            asked(&like_anthropic, "acme", messages),
+            asked(&taught, "acme", chat),
+            asked(&taught, "acme", messages),
+            asked(&taught, "ollama", "/api/chat"),
+            asked(&taught, "ollama", messages),
+            asked(&taught, "anthropic", messages),
+        ]);
+        assert_eq!(versions.len(), 7);
     }
 
     /// Versions are stored with records: they change with the rules, and with nothing else.
     #[test]
     fn rules_keep_their_version() {
-        assert_eq!((rules("openai"), rules("perplexity")), (1_417_666_939, 830_803_385));
+        assert_eq!(
+            (rules(&provider::OPENAI), rules(&provider::PERPLEXITY)),
+            (502_830_943, 1_443_162_049)
+        );
     }
 
     #[test]

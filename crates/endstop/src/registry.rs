@@ -339,6 +339,7 @@ pub struct UnknownWord {
 
 /// Capabilities of a wire, and the way to resume its answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[doc(hidden)]
 #[non_exhaustive]
 pub struct Can {
     /// Capabilities.
@@ -460,7 +461,22 @@ impl Registry {
         self.get(&entry.id, version).unwrap_or(entry).correct(wire)
     }
 
+    /// Returns every wire that can judge a response: those of each provider, and those that servers
+    /// offer beside their own.
+    pub(crate) fn wires(&self) -> impl Iterator<Item = Wire> {
+        let built_in = provider::ALL.iter().flat_map(|known| {
+            let own = known.wires().chain(provider::offered());
+            own.map(|profile| Wire::from(Profile { provider: known.id, ..*profile }))
+        });
+        let registered = self.entries().flat_map(|entry| {
+            let own = entry.like.wires().chain(provider::offered());
+            own.map(|profile| entry.correct(profile.into()))
+        });
+        built_in.chain(registered)
+    }
+
     /// Returns the capabilities of a provider's wire for a model.
+    #[doc(hidden)]
     #[must_use]
     pub fn can(&self, clues: &Clues<'_>, model: &str) -> Can {
         let profile = self.choose(clues).profile;

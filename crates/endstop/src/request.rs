@@ -174,6 +174,8 @@ impl Profile {
 }
 
 /// Purpose of a request to a path that a wire serves.
+///
+/// Closed list: code that admits requests must handle every variant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
     /// It asks a model.

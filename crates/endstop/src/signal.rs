@@ -107,7 +107,7 @@ pub struct Metadata {
     /// The way the bytes ended, such as `proven`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub closed: Option<String>,
-    /// Findings about the content, such as `tool_calls`: the names of [`Shown::words`].
+    /// Findings about the content, such as `tool_calls`: the names of [`Shown::names`].
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub shown: Vec<String>,
     /// The provider's error, if it sent one.
@@ -313,7 +313,7 @@ impl From<&Ending> for Metadata {
             },
             path: path(ending).map(str::to_owned),
             closed: Some(ending.closed.word().to_owned()),
-            shown: ending.shown.words().into_iter().map(str::to_owned).collect(),
+            shown: ending.shown.names().into_iter().map(str::to_owned).collect(),
             error: ending.fault.as_ref().map(ProviderError::from),
             safety_ratings: ending.ratings.clone(),
             choices: ending.choices.iter().filter(|_| several).map(ChoiceSignal::from).collect(),
@@ -365,6 +365,7 @@ impl From<&Fault> for ProviderError {
 }
 
 /// Returns the confidence of a verdict on these facts, for a provider that sends end markers.
+#[doc(hidden)]
 #[must_use]
 pub fn confidence(said: Meaning, closed: Closed, shown: &Shown) -> Confidence {
     let word = Said::new("", "");

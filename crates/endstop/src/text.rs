@@ -1,5 +1,9 @@
 //! Sanitized text: limited in length, on one line, and without API keys.
 
+use std::sync::LazyLock;
+
+use crate::provider;
+
 /// Maximum length of a finish reason, in bytes.
 pub const WORD_CAP: usize = 256;
 /// Maximum length of a detail or a message, in bytes.
@@ -8,51 +12,19 @@ pub const DETAIL_CAP: usize = 1024;
 /// Minimum length of an API key, in bytes.
 const SHORTEST_KEY: usize = 12;
 
-/// Prefixes of provider API keys and tokens.
-const KEY_PREFIXES: &[&str] = &[
-    "sk-",
-    "sk_",
-    "pk-",
-    "rk-",
-    "AIza",
-    "ya29.",
-    "gsk_",
-    "xai-",
-    "pplx-",
-    "hf_",
-    "r8_",
-    "csk-",
-    "nvapi-",
-    "fw_",
-    "AKIA",
-    "ASIA",
-    "ghp_",
-    "gho_",
-    "github_pat_",
-    "eyJ",
-    "tgp_",
-    "co-",
-    "dapi",
-    "jina_",
-    "vck_",
-    "bedrock-api-key-",
-    "ABSK",
-];
+/// Prefixes of keys and tokens that belong to no provider: of many services, JSON web tokens, Jina and
+/// Vercel.
+const SHARED_KEY_PREFIXES: &[&str] = &["sk_", "pk-", "rk-", "eyJ", "jina_", "vck_"];
 
-/// Prefixes of ids that providers make. They can be as long and as random as a key.
-const ID_PREFIXES: &[&str] = &[
-    "chatcmpl-",
-    "cmpl-",
-    "resp_",
-    "rs_",
-    "msg_",
-    "fc_",
-    "call_",
-    "toolu_",
-    "req_",
-    "gen-",
-    "batch_",
-];
+/// Prefixes of API keys and tokens.
+static KEY_PREFIXES: LazyLock<Vec<&str>> = LazyLock::new(|| {
+    let own = provider::of_all(|provider| provider.key_prefixes);
+    own.into_iter().chain(SHARED_KEY_PREFIXES.iter().copied()).collect()
+});
+
+/// Prefixes of ids that providers make.
+static ID_PREFIXES: LazyLock<Vec<&str>> =
+    LazyLock::new(|| provider::of_all(|provider| provider.id_prefixes));
 
 /// Replaces API keys, escapes control characters, and cuts the text to `cap` bytes.
 #[must_use]
@@ -141,9 +113,10 @@ fn is_invisible(c: char) -> bool {
     matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}')
 }
 
-/// Rewrites the message of a file parser on one line, without the names of Rust types.
+/// Rewrites the message of a file parser on one line: what was expected and what was found, without the
+/// names of Rust types. `noun` is the kind of a name that is unknown, such as `reason`.
 #[must_use]
-pub fn plain_error(message: &str) -> String {
+pub fn plain_error(message: &str, noun: &str) -> String {
     let line = message.lines().collect::<Vec<_>>().join("; ");
     let words = line.split(' ').map(|word| match word {
         "u8" | "u16" | "u32" | "u64" | "usize" | "i64" | "i128" => "a whole number",
@@ -151,7 +124,40 @@ pub fn plain_error(message: &str) -> String {
         "bool" => "true or false",
         word => word,
     });
-    words.collect::<Vec<_>>().join(" ")
+    let line = words.collect::<Vec<_>>().join(" ");
+    let Some((problem, expected)) = line.split_once(", expected ") else { return line };
+    let found =
+        ["invalid type: ", "invalid value: "].iter().find_map(|it| problem.strip_prefix(it));
+    if let Some(found) = found {
+        return format!("expected {expected}, found {found}");
+    }
+    match problem.strip_prefix("unknown variant ") {
+        Some(name) => format!("unknown {noun} {name}: expected {expected}"),
+        None => format!("{problem}: expected {expected}"),
+    }
+}
+
+/// Returns the number and the full key of each line of a TOML file that has a key.
+pub fn toml_keys(text: &str) -> impl Iterator<Item = (usize, String)> {
+    let mut table = String::new();
+    text.lines().enumerate().filter_map(move |(number, line)| {
+        let line = line.trim();
+        if let Some(header) = line.strip_prefix('[') {
+            table = header.split(']').next().unwrap_or_default().trim().to_owned();
+            return Some((number + 1, table.clone()));
+        }
+        let (key, _) = line.split_once('=').filter(|_| !line.starts_with('#'))?;
+        let dot = if table.is_empty() { "" } else { "." };
+        Some((number + 1, format!("{table}{dot}{}", key.trim())))
+    })
+}
+
+/// Returns the line at an offset in a TOML file, and the full key on that line; empty if it has none.
+#[must_use]
+pub fn toml_key_at(text: &str, offset: usize) -> (usize, String) {
+    let line = text.bytes().take(offset).filter(|byte| *byte == b'\n').count() + 1;
+    let key = toml_keys(text).find(|(number, _)| *number == line).map(|(_, key)| key);
+    (line, key.unwrap_or_default())
 }
 
 #[cfg(test)]
@@ -190,5 +196,22 @@ mod tests {
         assert_eq!(clean("\u{202e}x", 99), "\\u{202e}x");
         assert_eq!(clean(&"é".repeat(500), WORD_CAP).len(), 256);
         assert_eq!(clean("ab\u{1b}", 5), "ab");
+    }
+
+    #[test]
+    fn errors_of_parsers_are_rewritten() {
+        let plain = |message: &str| plain_error(message, "reason");
+        for (message, want) in [
+            (
+                "invalid type: string \"x\", expected u32",
+                "expected a whole number, found string \"x\"",
+            ),
+            ("unknown variant `a`, expected `b` or `c`", "unknown reason `a`: expected `b` or `c`"),
+            ("unknown field `a`, expected `b`", "unknown field `a`: expected `b`"),
+            ("missing field `a`", "missing field `a`"),
+            ("a\nb", "a; b"),
+        ] {
+            assert_eq!(plain(message), want);
+        }
     }
 }

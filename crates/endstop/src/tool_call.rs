@@ -273,7 +273,7 @@ impl Piece {
 
 /// Permission to run the tool calls of a response.
 ///
-/// The list is closed: calls run or they do not.
+/// Closed list: calls run or they do not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Allow {
@@ -319,7 +319,10 @@ impl Refusal {
                     .to_owned()
             }
             Self::Call(state) => {
-                format!("a tool call of this turn is {}, so no tool call may run", state.words())
+                format!(
+                    "a tool call of this response is {}, so no tool call may run",
+                    state.description()
+                )
             }
             Self::TooMany => {
                 "the response contains more tool calls than the limit allows".to_owned()
@@ -378,7 +381,7 @@ impl CallState {
     }
 
     /// Returns a description for people, to follow "a tool call is".
-    fn words(self) -> &'static str {
+    fn description(self) -> &'static str {
         match self {
             Self::Open => "unfinished",
             Self::Parsable => "not closed",
@@ -441,7 +444,7 @@ pub fn check_tool_schema(schema: &serde_json::Value) -> Result<(), String> {
 /// Returns an explanation if the arguments do not match, or if the schema is invalid.
 #[cfg(feature = "jsonschema")]
 pub fn check_schema(call: &ToolCall, schema: &serde_json::Value) -> Result<(), String> {
-    let arguments: serde_json::Value = serde_json::from_str(&call.arguments)
+    let arguments: serde_json::Value = serde_json::from_str(call.object())
         .map_err(|_| format!("the arguments of `{}` are not valid JSON", call.name))?;
     let schema = jsonschema::validator_for(schema)
         .map_err(|error| format!("invalid schema for `{}`: {error}", call.name))?;
@@ -472,6 +475,10 @@ mod tests {
         assert!(check("{}", &schema).is_err_and(|error| error.contains("required")));
         assert!(check("{\"path\":1}", &schema).is_err_and(|error| error.contains("/path")));
         assert!(check("{", &schema).is_err_and(|error| error.contains("not valid JSON")));
+        // A call without parameters.
+        let none = json!({"type": "object", "properties": {}});
+        assert_eq!((check("", &none), check("null", &none)), (Ok(()), Ok(())));
+        assert!(check("", &schema).is_err_and(|error| error.contains("required")));
         assert!(check("{}", &json!({"type": "frob"})).is_err_and(|error| error.contains("schema")));
     }
 }

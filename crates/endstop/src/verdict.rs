@@ -23,7 +23,7 @@ use crate::fault::{Fault, FaultForm, FaultKind};
 
 /// Meaning of a provider's finish reason.
 ///
-/// The list is closed: who reads a finish reason must handle each.
+/// Closed list: code that reads a finish reason must handle every variant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Meaning {
     /// No finish reason, or one without a meaning (`FINISH_REASON_UNSPECIFIED`).
@@ -220,7 +220,7 @@ fn fault_in_words(fault: &Fault) -> String {
         words.push_str(&format!(" ({})", more.join(", ")));
     }
     if !matches!(fault.kind, FaultKind::Other | FaultKind::BadPayload) {
-        words.push_str(&format!(": {}", fault.kind.words()));
+        words.push_str(&format!(": {}", fault.kind.description()));
     }
     words
 }
@@ -342,7 +342,10 @@ fn from_word(evidence: &Evidence<'_>) -> Finding {
 /// Compares a known finish reason with the content.
 fn from_reason(reason: Reason, word: &str, evidence: &Evidence<'_>) -> Finding {
     if reason.is_success() && evidence.shown.unclear_tool_calls > 0 {
-        let because = format!("{}, but nothing shows who runs a tool call", said(word));
+        let because = format!(
+            "{}, but it is unclear whether the client or the provider runs a tool call",
+            said(word)
+        );
         return finding(Reason::Unknown, Confidence::Medium, because);
     }
     match reason {

@@ -3,9 +3,7 @@
 use anyhow::Result;
 use serde_json::Value;
 
-use super::{
-    ReadOne, Recording, Unread, from_base64, read_request, read_status, set_url, version_headers,
-};
+use super::{ReadOne, Recording, Unread, from_base64, read_status, set_url, version_headers};
 
 /// Passes every entry to `on`, one by one, because a file may have millions.
 pub(super) fn each(
@@ -39,14 +37,12 @@ fn recording(entry: &Value, name: &str, index: usize) -> ReadOne {
         status: read.unwrap_or(0),
         content_type: text("/response/content/mimeType").to_owned(),
         headers: entry.get("request").map(version_headers).unwrap_or_default(),
+        request: text("/request/postData/text").as_bytes().to_vec(),
         body,
         odd: status.filter(|_| read.is_none()).map(|_| "status".to_owned()).into_iter().collect(),
         id,
         ..Recording::default()
     };
     set_url(&mut recording, text("/request/url"));
-    if let Ok(request) = serde_json::from_str(text("/request/postData/text")) {
-        read_request(&mut recording, &request);
-    }
     Ok(recording)
 }

@@ -83,13 +83,11 @@ fn recording(line: &[u8], id: &str) -> ReadOne {
         Some("base64") => from_base64(&body).map_err(|why| Unread::record(id.as_str(), why))?,
         _ => body.into_bytes(),
     };
-    let api = fields.text("api").unwrap_or_default();
     let url = fields.text("url").unwrap_or_default();
     let (host, path) = crate::response::split_url(&url);
     Ok(Recording {
         provider: fields.text("provider").unwrap_or_default(),
-        // Mistral's chat uses OpenAI's wire. All other names are our own.
-        dialect: if api == "mistral-chat" { "openai-chat".to_owned() } else { api },
+        dialect: fields.text("api").unwrap_or_default(),
         host: fields.text("host").unwrap_or_else(|| host.to_owned()),
         path: fields.text("url_path").unwrap_or_else(|| path.to_owned()),
         headers,
@@ -100,7 +98,7 @@ fn recording(line: &[u8], id: &str) -> ReadOne {
             .read("stream", Value::as_bool)
             .or_else(|| fields.read("request_stream", Value::as_bool)),
         cap: fields.read("request_max_tokens", Value::as_u64),
-        choices: None,
+        request: Vec::new(),
         body,
         odd: fields.odd,
         id,

@@ -7,8 +7,8 @@ use saphyr_parser::{Event, Parser};
 use serde_json::{Map, Value, json};
 
 use super::{
-    ReadOne, Recording, Unread, decompress, find_header, from_base64, read_request, read_status,
-    set_url, version_headers,
+    ReadOne, Recording, Unread, decompress, find_header, from_base64, read_status, set_url,
+    version_headers,
 };
 
 /// Key that marks binary data, which JSON cannot represent.
@@ -105,7 +105,7 @@ fn recording(interaction: &Value, name: &str, index: usize) -> ReadOne {
     let header = |name: &str| find_header(response, name).unwrap_or_default();
     let encoding = header("content-encoding");
     let (status, odd) = status(response);
-    let body = match body(response).map_err(unread)? {
+    let body = match body_of(response).map_err(unread)? {
         Some(body) => decompress(body, &encoding).map_err(unread)?,
         // A status above 200 may have no body. A 200 must have one.
         None if status > 200 => Vec::new(),
@@ -129,15 +129,8 @@ fn recording(interaction: &Value, name: &str, index: usize) -> ReadOne {
     } else {
         set_url(&mut recording, url);
     }
-    let asked = body_of_request(request);
-    if let Ok(json) = serde_json::from_slice(&asked) {
-        read_request(&mut recording, &json);
-    }
+    recording.request = body_of(request).ok().flatten().unwrap_or_default();
     Ok(recording)
-}
-
-fn body_of_request(request: &Value) -> Vec<u8> {
-    body(request).ok().flatten().unwrap_or_default()
 }
 
 /// Reads the status from a number, an object with a number, or a status line. Returns 0 and the
@@ -153,7 +146,7 @@ fn status(response: &Value) -> (u16, Vec<String>) {
 }
 
 /// Returns the body: text, bytes, JSON that the recorder parsed, or an object around one of these.
-fn body(message: &Value) -> Result<Option<Vec<u8>>, String> {
+fn body_of(message: &Value) -> Result<Option<Vec<u8>>, String> {
     let body = ["body", "parsed_body", "content", "body_base64"].iter().find_map(|key| {
         let value = message.get(key).filter(|value| !value.is_null())?;
         Some((*key, value))

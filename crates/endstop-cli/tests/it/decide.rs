@@ -89,7 +89,7 @@ fn explain_tells_everything() {
         "output limit (high confidence)",
         "what to do    repair_tool_call: the output limit cut off a tool call; the call is not run",
         "left          3 attempts, 1 repair, no known limit on tokens",
-        "messages      an unknown number of messages",
+        "conversation  an unknown number of messages",
     ] {
         assert!(text.contains(says), "{says}\n{text}");
     }
@@ -316,7 +316,7 @@ fn a_paused_turn_goes_back_as_it_came() {
     let summary = json!({"type": "message", "content": [{"type": "compaction", "content": "So far"}],
         "stop_reason": "compaction"});
     let why = resumed("anthropic", &request, &summary.to_string())["next"]["impossible"].clone();
-    assert!(why.as_str().unwrap().contains("compacted the conversation"), "{why}");
+    assert!(why.as_str().unwrap().contains("summarised the conversation"), "{why}");
 }
 
 #[test]
@@ -399,7 +399,7 @@ fn what_is_wrong_is_said_in_one_line() {
         let file = folder.write("p.toml", "[rules.safety]\naction = \"retry\"\n");
         told(
             &["--policy", &file],
-            "p.toml:2: `rules.safety.action`: invalid action `retry` for safety: expected change_prompt or stop",
+            "p.toml:2: `rules.safety.action`: invalid action `retry` for safety: expected change_prompt, other_model or stop",
         );
         let file = folder.write("p.toml", "[prices]\nm = { input = -1, output = 1 }\n");
         told(&["--policy", &file], "p.toml:2: `prices.m`: expected an amount of money, 0 or more");

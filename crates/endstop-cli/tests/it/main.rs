@@ -305,6 +305,53 @@ fn replay_reads_har() {
     assert_eq!(reasons(&output), [("anthropic".to_owned(), "complete".to_owned())]);
 }
 
+/// The request is read by its wire, as `explain --request` reads it.
+#[test]
+fn replay_reads_requests_by_their_wire() {
+    let folder = Folder::new("har-requests");
+    let entry = |url: &str, request: &Value, response: &str| {
+        json!({
+            "request": { "url": url, "postData": { "text": request.to_string() } },
+            "response": { "status": 200, "content": { "text": response } },
+        })
+    };
+    let call = json!({ "object": "response", "status": "completed", "output": [
+        { "type": "custom_tool_call", "call_id": "c", "name": "x_search", "input": "a",
+          "status": "completed" },
+        { "type": "message", "content": [{ "type": "output_text", "text": "Hi" }] },
+    ] })
+    .to_string();
+    let xai = "https://api.x.ai/v1/responses";
+    let gemini = "https://generativelanguage.googleapis.com/v1beta/models/gemini-3-pro:streamGenerateContent?alt=sse";
+    let candidate = json!({ "candidates": [
+        { "content": { "parts": [{ "text": "Hi" }] }, "finishReason": "STOP" } ] });
+    let candidate = format!("data: {candidate}\n\n");
+    let two = json!({ "generationConfig": { "candidateCount": 2 } });
+    let own = json!({ "tools": [{ "type": "custom", "name": "x_search" }] });
+    let har = json!({ "log": { "entries": [
+        entry(xai, &json!({ "model": "grok-4" }), &call),
+        entry(xai, &own, &call),
+        entry(gemini, &two, &candidate),
+        entry(gemini, &json!({}), &candidate),
+    ] } });
+    let output = endstop(&["replay", "--json", &folder.write("x.har", har.to_string())], b"");
+    let lines: Vec<Value> =
+        stdout(&output).lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let found: Vec<(&str, &str)> = lines
+        .iter()
+        .map(|line| (line["reason"].as_str().unwrap(), line["model"].as_str().unwrap_or("")))
+        .collect();
+    assert_eq!(
+        found,
+        [
+            ("complete", "grok-4"),
+            ("tool_call", ""),
+            ("cut", "gemini-3-pro"),
+            ("complete", "gemini-3-pro"),
+        ]
+    );
+}
+
 #[test]
 fn help_shows_examples_and_exit_codes() {
     for arguments in [&["--help"][..], &["check", "--help"], &["replay", "--help"]] {

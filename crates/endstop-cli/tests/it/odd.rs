@@ -24,7 +24,7 @@ fn record(changes: Value) -> String {
     record.to_string()
 }
 
-/// An odd field is ignored and named, and the run goes on (finding T11).
+/// An odd field is ignored and named, and the run goes on.
 #[test]
 fn one_odd_field_never_stops_a_run() {
     let folder = Folder::new("odd-fields");
@@ -54,6 +54,26 @@ fn one_odd_field_never_stops_a_run() {
         told.contains("fields ignored") && told.contains("`request_max_tokens` of r"),
         "{told}"
     );
+}
+
+/// Errors name the option, its value and what is allowed.
+#[test]
+fn numbers_that_are_none_get_a_plain_message() {
+    for (arguments, option) in [
+        (&["check", "--max-tokens", "-1"][..], "--max-tokens"),
+        (&["check", "--choices", "two"], "--choices"),
+        (&["decide", "--model-max", "1.5"], "--model-max"),
+        (&["tail", "--count", "x"], "--count"),
+        (&["sim", "--pace", "-5"], "--pace"),
+    ] {
+        let output = endstop(arguments, b"");
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{text}");
+        assert!(text.contains(option) && text.contains("expected a whole number, 0 or"), "{text}");
+    }
+    let output = endstop(&["check", "--status", "x"], b"");
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(text.contains("expected an HTTP status from 100 to 599"), "{text}");
 }
 
 #[test]

@@ -35,7 +35,7 @@ fn record(number: u64, provider: &str, native: &str, finish_reason: &str, reason
         action: "passed".into(),
         tokens_out: Some(10),
         total_us: 20_000,
-        rules: endstop::record::rules("openai"),
+        rules: endstop::record::rules(&endstop::provider::OPENAI),
         ..Record::default()
     };
     Entry { sequence: 1, record }
@@ -97,11 +97,17 @@ fn a_condition_fails_the_command() {
     fails(
         &ask("output_limit>2%"),
         21,
-        "threshold exceeded: output_limit>2% (2 of 6 responses, 33.33 %)",
+        "condition met: output_limit>2% (2 of 6 responses, 33.33 %)",
     );
     let wrong = ask("colour>2%");
     assert_eq!(wrong.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&wrong.stderr).contains("unknown name `colour`: expected"));
+    let told = String::from_utf8_lossy(&wrong.stderr).into_owned();
+    assert_eq!(
+        (told.matches(" cut").count(), told.matches(" truncated").count()),
+        (1, 1),
+        "{told}"
+    );
 }
 
 #[test]
@@ -129,6 +135,9 @@ fn endings_are_listed_and_shown() {
         shown.contains("MAX_TOKENS") && shown.contains(&format!("attempt 1           {}", id(4))),
         "{shown}"
     );
+    let is_utc = |text: &str| text.contains(|c: char| c.is_ascii_digit()) && text.contains("Z ");
+    assert!(is_utc(&list(&[])) && shown.contains("Z\n") && shown.contains("total    "), "{shown}");
+    assert!(!shown.contains("total us"), "{shown}");
     fails(&endstop(&["show", "--store", &url, &id(9)], b""), 1, "no ending with the id");
     let tail = stdout(&endstop(&["tail", "--store", &url, "--count", "6"], b""));
     assert_eq!(tail.lines().count(), 6, "{tail}");
@@ -195,7 +204,7 @@ fn rows_of_others_are_filled_in_and_own_ones_judged_again() {
     let row = store.ending(&id(0)).unwrap().unwrap();
     assert_eq!(
         (&*row.record.reason, row.record.rules),
-        ("output_limit", endstop::record::rules("openai"))
+        ("output_limit", endstop::record::rules(&endstop::provider::OPENAI))
     );
     assert_eq!(row.previous_reason.as_deref(), Some("unknown"));
     assert_eq!(row.record.native_finish_reason.as_deref(), Some("length"));

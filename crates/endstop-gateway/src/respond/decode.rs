@@ -417,7 +417,7 @@ mod tests {
         assert_eq!(decode("br", &brotli, 1), (b"hello".to_vec(), Decoded::All));
     }
 
-    /// Finding S16: several members are one body, and several encodings are decoded one by one.
+    /// Several members are one body, and several encodings are decoded one by one.
     #[test]
     fn members_and_lists_of_encodings() {
         let text = text();
@@ -496,7 +496,7 @@ mod tests {
         assert_eq!(decode("gzip", b"\0\0", 1).1, Decoded::Corrupt);
     }
 
-    /// Finding S2: nothing grows without a limit, also not between two encodings.
+    /// Nothing grows without a limit, also not between two encodings.
     #[test]
     fn bombs_stop_early() {
         let zeros = vec![0; 64 << 20];

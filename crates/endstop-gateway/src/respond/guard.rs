@@ -930,7 +930,7 @@ mod tests {
         assert_eq!(push(&mut hold, DONE), left(&format!("{}{calls}{DONE}", pieces[0])));
     }
 
-    /// Finding G9: clients stop reading at the end marker, and would never see a later error.
+    /// Clients stop reading at the end marker, and would never see a later error.
     #[test]
     fn the_finish_reason_of_a_failure_does_not_leave() {
         let mut gate = plain(ToolCalls::Gate);
@@ -960,7 +960,7 @@ mod tests {
         assert_eq!(run(&word("length")), held(Next::Fail));
     }
 
-    /// Finding G4: the gate is per choice, and closes again.
+    /// The gate is per choice, and closes again.
     #[test]
     fn every_choice_is_waited_for() {
         let two = RequestInfo { choices: Some(2), ..RequestInfo::default() };
@@ -1038,7 +1038,7 @@ mod tests {
         assert!(out.starts_with(&format!("{TEXT}data: {{\"error\":")), "{out}");
     }
 
-    /// Finding S16: nobody can run a call of a frame that parsers read in different ways.
+    /// Nobody can run a call of a frame that parsers read in different ways.
     #[test]
     fn equal_keys_with_different_values_run_nothing() {
         let call =
@@ -1081,7 +1081,7 @@ mod tests {
         }
     }
 
-    /// Finding S16: an error is put between frames and never into one, wherever a stream is cut.
+    /// An error is put between frames and never into one, wherever a stream is cut.
     #[test]
     fn an_error_never_lands_inside_of_a_frame() {
         let large = |lead: &str| format!("{lead}{{\"x\":\"{}\"}}", "x".repeat(3 * TAIL));

@@ -710,7 +710,7 @@ mod tests {
         }
     }
 
-    /// Finding S2: a bomb ends as too large, in both modes, and is never a success.
+    /// A bomb ends as too large, in both modes, and is never a success.
     #[tokio::test(start_paused = true)]
     async fn bombs_end_as_too_large() {
         let said =
@@ -762,7 +762,7 @@ mod tests {
         }
     }
 
-    /// Finding T13, before the head has left.
+    /// A panic before the head has left.
     #[test]
     fn an_exchange_that_a_panic_drops_is_interrupted() {
         let (shared, exchange) = opened(messages(), Mode::Guard);
@@ -777,7 +777,7 @@ mod tests {
         drop(opened(messages(), Mode::Guard));
     }
 
-    /// Finding T13: a panic of ours ends one response, and is not the provider's cut.
+    /// A panic of ours ends one response, and is not the provider's cut.
     #[tokio::test(start_paused = true)]
     async fn a_panic_is_ours() {
         fn panics(_: &[u8]) -> bool {

@@ -422,9 +422,9 @@ pub(crate) fn certificates(
     file: &Path,
 ) -> Result<Vec<rustls_pki_types::CertificateDer<'static>>, Error> {
     use rustls_pki_types::pem::PemObject as _;
-    let wrong = |error: rustls_pki_types::pem::Error| Error::Certificate {
+    let wrong = |error: rustls_pki_types::pem::Error| Error::Unreadable {
         file: file.display().to_string(),
-        message: format!("cannot be read: {error}"),
+        message: error.to_string(),
     };
     rustls_pki_types::CertificateDer::pem_file_iter(file)
         .map_err(wrong)?

@@ -6,6 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use endstop::registry::Registry;
 use endstop::{Reason, Record};
 use endstop_gateway::config::{Mode, TeamConfig};
 use endstop_gateway::{Config, Gateway};
@@ -84,7 +85,7 @@ async fn every_ending_has_the_native_word_beside_ours() {
     ];
     let mut wrong = Vec::new();
     for (wire, scenario, want) in table {
-        // Finding G10: what a client asks again after a failure is one turn, streamed or not. What
+        // What a client asks again after a failure is one turn, streamed or not. What
         // observe passes on is no failure.
         let mut attempts = [1, 2, 3, 1].into_iter();
         for mode in [Mode::Guard, Mode::Observe] {
@@ -111,7 +112,7 @@ async fn every_ending_has_the_native_word_beside_ours() {
                 assert_eq!(record.tokens_out.is_some(), !cut || wire == "anthropic" && streamed);
                 assert!(record.first_byte_us.unwrap() <= record.total_us && record.bytes > 0);
                 assert_eq!(record.delivered_bytes, exchange.record.kept.delivered_bytes);
-                assert_eq!(record.rules, endstop::record::rules(&record.provider));
+                assert_eq!(record.rules, record.current_rules(&Registry::default()));
             }
         }
     }

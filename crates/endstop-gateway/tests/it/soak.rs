@@ -17,7 +17,7 @@ fn nothing_is_left_after_many_faults() {
     in_child("faults");
 }
 
-/// S14: 40 bodies of 31 MiB that are sent up to their last bytes, and then a byte a second.
+/// 40 bodies of 31 MiB that are sent up to their last bytes, and then a byte a second.
 #[test]
 #[cfg(target_os = "linux")]
 fn bodies_that_never_end_take_no_more_memory_than_allowed() {

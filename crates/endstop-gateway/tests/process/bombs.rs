@@ -66,7 +66,7 @@ async fn ask(to: SocketAddr, mode: &str, number: usize) -> Response {
     client::ask(to, client::request("/openai/v1/chat/completions", &headers, &body)).await
 }
 
-/// Finding S2: 8 bombs of 2.6 GB each at once.
+/// 8 bombs of 2.6 GB each at once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn eight_bombs_at_once_take_little_memory_and_stop_nobody() {
     const { assert!(BOMB > 2_600_000_000) };

@@ -4,8 +4,8 @@ use serde_json::Value;
 
 use super::{BASE, Fault, Part, SimWire, WireEvent, Words, ends};
 use crate::answer::Answer;
-use crate::ask::{self, Ask};
 use crate::json::{Json, list, obj};
+use crate::sim_request::{self, SimRequest};
 
 pub(super) static WIRE: SimWire = SimWire {
     id: "aleph-alpha-complete",
@@ -33,20 +33,20 @@ pub(super) static WIRE: SimWire = SimWire {
     ..BASE
 };
 
-fn read(body: &Value, ask: &mut Ask) {
-    ask.cap = ask::number(body, &["/maximum_tokens"]);
-    ask.stop = ask::strings(body, "/stop_sequences");
+fn read(body: &Value, ask: &mut SimRequest) {
+    ask.cap = sim_request::number(body, &["/maximum_tokens"]);
+    ask.stop = sim_request::strings(body, "/stop_sequences");
     ask.read_prompt(body.get("prompt"));
 }
 
-fn stream(_: &Ask, answer: &Answer) -> Vec<WireEvent> {
-    let turn = answer.turn();
+fn stream(_: &SimRequest, answer: &Answer) -> Vec<WireEvent> {
+    let choice = answer.first_choice();
     let piece =
         |token: &String| obj! { "type": "stream_chunk", "index": 0_u64, "completion": token };
     let mut events: Vec<WireEvent> =
-        turn.text.iter().map(|token| WireEvent::new(Part::Text, piece(token))).collect();
+        choice.text.iter().map(|token| WireEvent::new(Part::Text, piece(token))).collect();
     let mut summary = obj! { "type": "stream_summary", "index": 0_u64, "model_version": "sim" };
-    summary.set_some("finish_reason", WIRE.words.of(&turn.end));
+    summary.set_some("finish_reason", WIRE.words.of(&choice.end));
     events.push(WireEvent::new(Part::Word, summary));
     let last = counted(obj! { "type": "completion_summary" }, answer);
     events.push(WireEvent::new(Part::Mark, last));
@@ -61,10 +61,10 @@ fn counted(mut data: Json, answer: &Answer) -> Json {
     data
 }
 
-fn body(_: &Ask, answer: &Answer) -> Json {
-    let turn = answer.turn();
-    let mut completion = obj! { "completion": turn.text.concat() };
-    completion.set_some("finish_reason", WIRE.words.of(&turn.end));
+fn body(_: &SimRequest, answer: &Answer) -> Json {
+    let choice = answer.first_choice();
+    let mut completion = obj! { "completion": choice.text.concat() };
+    completion.set_some("finish_reason", WIRE.words.of(&choice.end));
     counted(obj! { "completions": list![completion], "model_version": "sim" }, answer)
 }
 

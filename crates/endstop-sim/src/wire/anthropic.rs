@@ -3,10 +3,10 @@
 
 use serde_json::Value;
 
-use super::{Fault, Framing, Part, SimWire, Taken, WireEvent, Words, ends};
+use super::{Fault, Framing, Part, PathInfo, SimWire, WireEvent, Words, ends};
 use crate::answer::{self, Answer, Choice, End, Usage};
-use crate::ask::{self, Ask};
 use crate::json::{Json, list, obj};
+use crate::sim_request::{self, SimRequest};
 
 pub(super) static WIRE: SimWire = SimWire {
     id: "anthropic",
@@ -56,7 +56,7 @@ pub(super) const WORDS: Words = Words {
 };
 
 /// Accepts `/messages`; on Vertex `…/models/{model}:rawPredict` or `:streamRawPredict`.
-fn takes(path: &str) -> Option<Taken> {
+fn takes(path: &str) -> Option<PathInfo> {
     let Some((before, method)) = path.rsplit_once(':') else { return ends(path, "/messages") };
     let (_, model) = before.rsplit_once("/models/")?;
     let streamed = match method {
@@ -64,24 +64,27 @@ fn takes(path: &str) -> Option<Taken> {
         "streamRawPredict" => true,
         _ => return None,
     };
-    Some(Taken { model: Some(crate::request::decoded(model)), streamed: Some(streamed) })
+    Some(PathInfo { model: Some(crate::request::decoded(model)), streamed: Some(streamed) })
 }
 
-pub(super) fn read(body: &Value, ask: &mut Ask) {
-    ask.cap = ask::number(body, &["/max_tokens"]);
-    ask.stop = ask::strings(body, "/stop_sequences");
-    let tool = |tool: &Value| ask::tool(ask::text(tool, "/name"), tool.get("input_schema"));
-    ask.tools = ask::items(body, "/tools").iter().filter_map(tool).collect();
-    let messages = ask::items(body, "/messages");
-    let is_result = |block: &Value| ask::text(block, "/type") == "tool_result";
-    ask.after_tool =
-        messages.last().is_some_and(|last| ask::items(last, "/content").iter().any(is_result));
+pub(super) fn read(body: &Value, ask: &mut SimRequest) {
+    ask.cap = sim_request::number(body, &["/max_tokens"]);
+    ask.stop = sim_request::strings(body, "/stop_sequences");
+    let tool = |tool: &Value| {
+        sim_request::tool(sim_request::text(tool, "/name"), tool.get("input_schema"))
+    };
+    ask.tools = sim_request::items(body, "/tools").iter().filter_map(tool).collect();
+    let messages = sim_request::items(body, "/messages");
+    let is_result = |block: &Value| sim_request::text(block, "/type") == "tool_result";
+    ask.after_tool = messages
+        .last()
+        .is_some_and(|last| sim_request::items(last, "/content").iter().any(is_result));
     ask.read_turns(messages, "assistant", "content");
-    let last = messages.last().map_or(&[][..], |last| ask::items(last, "/content"));
-    let is_server_tool = |block: &Value| ask::text(block, "/type") == "server_tool_use";
+    let last = messages.last().map_or(&[][..], |last| sim_request::items(last, "/content"));
+    let is_server_tool = |block: &Value| sim_request::text(block, "/type") == "server_tool_use";
     ask.paused = ask.trailing && last.last().is_some_and(is_server_tool);
     ask.read_tool_choice(body.get("tool_choice"));
-    ask.input = messages.iter().map(ask::words).sum();
+    ask.input = messages.iter().map(sim_request::words).sum();
 }
 
 /// Returns an event with its type both as name and in the data.
@@ -95,8 +98,8 @@ fn event(part: Part, type_: &str, rest: Json) -> WireEvent {
     WireEvent::named(part, type_, data)
 }
 
-pub(super) fn stream(ask: &Ask, answer: &Answer) -> Vec<WireEvent> {
-    let turn = answer.turn();
+pub(super) fn stream(ask: &SimRequest, answer: &Answer) -> Vec<WireEvent> {
+    let choice = answer.first_choice();
     let mut message = obj! {
         "model": &ask.model, "id": ask.id("msg_"), "type": "message", "role": "assistant",
         "content": list![], "stop_reason": Json::Null, "stop_sequence": Json::Null,
@@ -105,25 +108,25 @@ pub(super) fn stream(ask: &Ask, answer: &Answer) -> Vec<WireEvent> {
         message.set("usage", usage_of(usage, 1));
     }
     let mut events = vec![event(Part::Start, "message_start", obj! { "message": message })];
-    events.extend(blocks(ask, &turn));
-    let ping = event(Part::TransportEnd, "ping", obj! {});
+    events.extend(blocks(ask, &choice));
+    let ping = event(Part::BlockEnd, "ping", obj! {});
     events.insert(events.len().min(2), ping);
-    let mut last = obj! { "delta": delta_of(&turn) };
+    let mut last = obj! { "delta": delta_of(&choice) };
     if let Some(usage) = answer.usage {
         last.set("usage", obj! { "output_tokens": usage.output });
     }
-    if turn.end != End::Nothing {
+    if choice.end != End::Nothing {
         events.push(event(Part::Word, "message_delta", last));
     }
     events.push(event(Part::Mark, "message_stop", obj! {}));
     events
 }
 
-fn delta_of(turn: &Choice) -> Json {
+fn delta_of(choice: &Choice) -> Json {
     let mut delta = obj! {
-        "stop_reason": WORDS.of(&turn.end), "stop_sequence": matched(&turn.end),
+        "stop_reason": WORDS.of(&choice.end), "stop_sequence": matched(&choice.end),
     };
-    if let Some(details) = details(&turn.end) {
+    if let Some(details) = details(&choice.end) {
         delta.set("stop_details", details);
     }
     delta
@@ -139,42 +142,42 @@ fn details(end: &End) -> Option<Json> {
     })
 }
 
-fn blocks(ask: &Ask, turn: &Choice) -> Vec<WireEvent> {
+fn blocks(ask: &SimRequest, choice: &Choice) -> Vec<WireEvent> {
     let mut events = Vec::new();
     let mut index = 0_usize;
-    if !turn.reasoning.is_empty() {
+    if !choice.reasoning.is_empty() {
         let block = obj! { "type": "thinking", "thinking": "", "signature": "" };
         events.push(start(Part::Reasoning, index, block));
-        for token in &turn.reasoning {
+        for token in &choice.reasoning {
             let delta = obj! { "type": "thinking_delta", "thinking": token };
             events.push(delta_event(Part::Reasoning, index, delta));
         }
         let delta = obj! { "type": "signature_delta", "signature": SIGNATURE };
         events.push(delta_event(Part::Reasoning, index, delta));
-        events.push(stop(Part::TransportEnd, index));
+        events.push(stop(Part::BlockEnd, index));
         index += 1;
     }
-    if !turn.text.is_empty() {
+    if !choice.text.is_empty() {
         events.push(start(Part::Start, index, obj! { "type": "text", "text": "" }));
-        for token in &turn.text {
+        for token in &choice.text {
             let delta = obj! { "type": "text_delta", "text": token };
             events.push(delta_event(Part::Text, index, delta));
         }
-        events.push(stop(Part::TransportEnd, index));
+        events.push(stop(Part::BlockEnd, index));
         index += 1;
     }
-    if turn.server_tool {
+    if choice.server_tool {
         let block = obj! {
             "type": "server_tool_use", "id": ask.id("srvtoolu_"), "name": "web_search",
             "input": obj! {},
         };
-        events.push(start(Part::TransportEnd, index, block));
+        events.push(start(Part::BlockEnd, index, block));
         let delta = obj! { "type": "input_json_delta", "partial_json": "{\"query\": \"endstop\"}" };
-        events.push(delta_event(Part::TransportEnd, index, delta));
-        events.push(stop(Part::TransportEnd, index));
+        events.push(delta_event(Part::BlockEnd, index, delta));
+        events.push(stop(Part::BlockEnd, index));
         index += 1;
     }
-    for (at, call) in turn.calls.iter().enumerate() {
+    for (at, call) in choice.calls.iter().enumerate() {
         let block = obj! {
             "type": "tool_use", "id": tool_id(ask, at), "name": &call.name, "input": obj! {},
         };
@@ -206,28 +209,28 @@ fn stop(part: Part, index: usize) -> WireEvent {
     event(part, "content_block_stop", obj! { "index": index })
 }
 
-fn tool_id(ask: &Ask, at: usize) -> String {
+fn tool_id(ask: &SimRequest, at: usize) -> String {
     format!("{}_{at}", ask.id("toolu_"))
 }
 
-pub(super) fn body(ask: &Ask, answer: &Answer) -> Json {
-    let turn = answer.turn();
+pub(super) fn body(ask: &SimRequest, answer: &Answer) -> Json {
+    let choice = answer.first_choice();
     let mut content = Vec::new();
-    if !turn.reasoning.is_empty() {
+    if !choice.reasoning.is_empty() {
         content.push(obj! {
-            "type": "thinking", "thinking": turn.reasoning.concat(), "signature": SIGNATURE,
+            "type": "thinking", "thinking": choice.reasoning.concat(), "signature": SIGNATURE,
         });
     }
-    if !turn.text.is_empty() {
-        content.push(obj! { "type": "text", "text": turn.text.concat() });
+    if !choice.text.is_empty() {
+        content.push(obj! { "type": "text", "text": choice.text.concat() });
     }
-    if turn.server_tool {
+    if choice.server_tool {
         content.push(obj! {
             "type": "server_tool_use", "id": ask.id("srvtoolu_"), "name": "web_search",
             "input": obj! { "query": "endstop" },
         });
     }
-    for (at, call) in turn.calls.iter().enumerate() {
+    for (at, call) in choice.calls.iter().enumerate() {
         content.push(obj! {
             "type": "tool_use", "id": tool_id(ask, at), "name": &call.name,
             "input": answer::value(call),
@@ -235,9 +238,9 @@ pub(super) fn body(ask: &Ask, answer: &Answer) -> Json {
     }
     let mut body = obj! {
         "model": &ask.model, "id": ask.id("msg_"), "type": "message", "role": "assistant",
-        "content": content, "stop_reason": WORDS.of(&turn.end), "stop_sequence": matched(&turn.end),
+        "content": content, "stop_reason": WORDS.of(&choice.end), "stop_sequence": matched(&choice.end),
     };
-    if let Some(details) = details(&turn.end) {
+    if let Some(details) = details(&choice.end) {
         body.set("stop_details", details);
     }
     if let Some(usage) = answer.usage {

@@ -2,10 +2,10 @@
 
 use serde_json::Value;
 
-use super::{Fault, Framing, Part, SimWire, Taken, WireEvent, Words};
+use super::{Fault, Framing, Part, PathInfo, SimWire, WireEvent, Words};
 use crate::answer::{self, Answer, Usage};
-use crate::ask::{self, Ask};
 use crate::json::{Json, obj};
+use crate::sim_request::{self, SimRequest};
 
 pub(super) static WIRE: SimWire = CONVERSE;
 
@@ -59,9 +59,9 @@ const REJECTS: &[(&str, &str)] = &[
 ];
 
 /// Accepts `/model/{model}{plain}` or `/model/{model}{streamed}`.
-pub(super) fn model_path(path: &str, plain: &str, streamed: &str) -> Option<Taken> {
+pub(super) fn model_path(path: &str, plain: &str, streamed: &str) -> Option<PathInfo> {
     let rest = path.strip_prefix("/model/")?;
-    let taken = |model: &str, streamed| Taken {
+    let taken = |model: &str, streamed| PathInfo {
         model: Some(crate::request::decoded(model)),
         streamed: Some(streamed),
     };
@@ -70,20 +70,24 @@ pub(super) fn model_path(path: &str, plain: &str, streamed: &str) -> Option<Take
         .or_else(|| rest.strip_suffix(plain).map(|model| taken(model, false)))
 }
 
-fn read(body: &Value, ask: &mut Ask) {
-    ask.cap = ask::number(body, &["/inferenceConfig/maxTokens"]);
-    ask.stop = ask::strings(body, "/inferenceConfig/stopSequences");
+fn read(body: &Value, ask: &mut SimRequest) {
+    ask.cap = sim_request::number(body, &["/inferenceConfig/maxTokens"]);
+    ask.stop = sim_request::strings(body, "/inferenceConfig/stopSequences");
     let tool = |tool: &Value| {
-        ask::tool(ask::text(tool, "/toolSpec/name"), tool.pointer("/toolSpec/inputSchema/json"))
+        sim_request::tool(
+            sim_request::text(tool, "/toolSpec/name"),
+            tool.pointer("/toolSpec/inputSchema/json"),
+        )
     };
-    ask.tools = ask::items(body, "/toolConfig/tools").iter().filter_map(tool).collect();
-    let messages = ask::items(body, "/messages");
+    ask.tools = sim_request::items(body, "/toolConfig/tools").iter().filter_map(tool).collect();
+    let messages = sim_request::items(body, "/messages");
     let is_result = |block: &Value| block.get("toolResult").is_some();
-    ask.after_tool =
-        messages.last().is_some_and(|last| ask::items(last, "/content").iter().any(is_result));
+    ask.after_tool = messages
+        .last()
+        .is_some_and(|last| sim_request::items(last, "/content").iter().any(is_result));
     ask.read_turns(messages, "assistant", "content");
     ask.read_tool_choice(body.pointer("/toolConfig/toolChoice"));
-    ask.input = messages.iter().map(ask::words).sum();
+    ask.input = messages.iter().map(sim_request::words).sum();
 }
 
 fn block(part: Part, name: &str, index: usize, key: &str, value: Json) -> WireEvent {
@@ -97,28 +101,28 @@ fn stop(part: Part, index: usize) -> WireEvent {
     WireEvent::named(part, "contentBlockStop", data)
 }
 
-fn stream(ask: &Ask, answer: &Answer) -> Vec<WireEvent> {
-    let turn = answer.turn();
+fn stream(ask: &SimRequest, answer: &Answer) -> Vec<WireEvent> {
+    let choice = answer.first_choice();
     let start = obj! { "p": "abcdef", "role": "assistant" };
     let mut events = vec![WireEvent::named(Part::Start, "messageStart", start)];
     let mut index = 0_usize;
-    if !turn.reasoning.is_empty() {
-        for token in &turn.reasoning {
+    if !choice.reasoning.is_empty() {
+        for token in &choice.reasoning {
             let delta = obj! { "reasoningContent": obj! { "text": token } };
             events.push(block(Part::Reasoning, "contentBlockDelta", index, "delta", delta));
         }
-        events.push(stop(Part::TransportEnd, index));
+        events.push(stop(Part::BlockEnd, index));
         index += 1;
     }
-    if !turn.text.is_empty() {
-        for token in &turn.text {
+    if !choice.text.is_empty() {
+        for token in &choice.text {
             let delta = obj! { "text": token };
             events.push(block(Part::Text, "contentBlockDelta", index, "delta", delta));
         }
-        events.push(stop(Part::TransportEnd, index));
+        events.push(stop(Part::BlockEnd, index));
         index += 1;
     }
-    for (at, call) in turn.calls.iter().enumerate() {
+    for (at, call) in choice.calls.iter().enumerate() {
         let tool = obj! { "toolUse": obj! { "name": &call.name, "toolUseId": tool_id(ask, at) } };
         events.push(block(Part::CallStart, "contentBlockStart", index, "start", tool));
         for piece in &call.pieces {
@@ -131,7 +135,7 @@ fn stream(ask: &Ask, answer: &Answer) -> Vec<WireEvent> {
         index += 1;
     }
     let mut end = obj! { "p": "abcdefghij" };
-    end.set_some("stopReason", CONVERSE.words.of(&turn.end));
+    end.set_some("stopReason", CONVERSE.words.of(&choice.end));
     events.push(WireEvent::named(Part::Word, "messageStop", end));
     if let Some(usage) = answer.usage {
         let data = obj! { "metrics": obj! { "latencyMs": 7_u64 }, "usage": usage_of(usage) };
@@ -140,7 +144,7 @@ fn stream(ask: &Ask, answer: &Answer) -> Vec<WireEvent> {
     events
 }
 
-fn tool_id(ask: &Ask, at: usize) -> String {
+fn tool_id(ask: &SimRequest, at: usize) -> String {
     format!("{}_{at}", ask.id("tooluse_"))
 }
 
@@ -151,17 +155,17 @@ fn usage_of(usage: Usage) -> Json {
     }
 }
 
-fn body(ask: &Ask, answer: &Answer) -> Json {
-    let turn = answer.turn();
+fn body(ask: &SimRequest, answer: &Answer) -> Json {
+    let choice = answer.first_choice();
     let mut content = Vec::new();
-    if !turn.reasoning.is_empty() {
-        let text = obj! { "text": turn.reasoning.concat(), "signature": "c2lt" };
+    if !choice.reasoning.is_empty() {
+        let text = obj! { "text": choice.reasoning.concat(), "signature": "c2lt" };
         content.push(obj! { "reasoningContent": obj! { "reasoningText": text } });
     }
-    if !turn.text.is_empty() {
-        content.push(obj! { "text": turn.text.concat() });
+    if !choice.text.is_empty() {
+        content.push(obj! { "text": choice.text.concat() });
     }
-    for (at, call) in turn.calls.iter().enumerate() {
+    for (at, call) in choice.calls.iter().enumerate() {
         content.push(obj! { "toolUse": obj! {
             "input": answer::value(call), "name": &call.name, "toolUseId": tool_id(ask, at),
         } });
@@ -170,7 +174,7 @@ fn body(ask: &Ask, answer: &Answer) -> Json {
         "metrics": obj! { "latencyMs": 7_u64 },
         "output": obj! { "message": obj! { "content": content, "role": "assistant" } },
     };
-    body.set_some("stopReason", CONVERSE.words.of(&turn.end));
+    body.set_some("stopReason", CONVERSE.words.of(&choice.end));
     if let Some(usage) = answer.usage {
         body.set("usage", usage_of(usage));
     }

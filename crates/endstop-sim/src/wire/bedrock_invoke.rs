@@ -1,9 +1,9 @@
 //! Bedrock `InvokeModel` for Anthropic models: Anthropic's JSON, each event wrapped in a chunk.
 
-use super::{Framing, SimWire, Taken, WireEvent, anthropic, bedrock_converse};
+use super::{Framing, PathInfo, SimWire, WireEvent, anthropic, bedrock_converse};
 use crate::answer::Answer;
-use crate::ask::Ask;
 use crate::json::obj;
+use crate::sim_request::SimRequest;
 
 pub(super) static WIRE: SimWire = SimWire {
     id: "bedrock-invoke",
@@ -30,7 +30,7 @@ pub(super) static WIRE: SimWire = SimWire {
     models: bedrock_converse::models,
 };
 
-pub(super) fn headers(ask: &Ask) -> Vec<(&'static str, String)> {
+pub(super) fn headers(ask: &SimRequest) -> Vec<(&'static str, String)> {
     let mut headers = vec![("x-amzn-requestid", ask.id(""))];
     if ask.streamed {
         headers.push(("x-amzn-bedrock-content-type", "application/json".to_owned()));
@@ -38,17 +38,18 @@ pub(super) fn headers(ask: &Ask) -> Vec<(&'static str, String)> {
     headers
 }
 
-fn takes(path: &str) -> Option<Taken> {
+fn takes(path: &str) -> Option<PathInfo> {
     bedrock_converse::model_path(path, "/invoke", "/invoke-with-response-stream")
 }
 
 /// Accepts the paths of the models whose names contain this.
-pub(super) fn family(path: &str, name: &str) -> Option<Taken> {
-    let is_family = |taken: &Taken| taken.model.as_ref().is_some_and(|model| model.contains(name));
+pub(super) fn family(path: &str, name: &str) -> Option<PathInfo> {
+    let is_family =
+        |taken: &PathInfo| taken.model.as_ref().is_some_and(|model| model.contains(name));
     takes(path).filter(is_family)
 }
 
-fn stream(ask: &Ask, answer: &Answer) -> Vec<WireEvent> {
+fn stream(ask: &SimRequest, answer: &Answer) -> Vec<WireEvent> {
     let mut events = anthropic::stream(ask, answer);
     // Only Anthropic's own API sends pings.
     events.retain(|event| event.name != "ping");

@@ -1,9 +1,9 @@
 //! Bedrock `InvokeModel` for Amazon Nova: Converse's events, each wrapped in a chunk.
 
-use super::{Framing, SimWire, Taken, WireEvent, bedrock_converse, bedrock_invoke};
+use super::{Framing, PathInfo, SimWire, WireEvent, bedrock_converse, bedrock_invoke};
 use crate::answer::Answer;
-use crate::ask::Ask;
 use crate::json::Json;
+use crate::sim_request::SimRequest;
 
 pub(super) static WIRE: SimWire = SimWire {
     id: "bedrock-nova",
@@ -17,11 +17,11 @@ pub(super) static WIRE: SimWire = SimWire {
     ..bedrock_converse::CONVERSE
 };
 
-fn takes(path: &str) -> Option<Taken> {
+fn takes(path: &str) -> Option<PathInfo> {
     bedrock_invoke::family(path, "amazon.nova")
 }
 
-fn stream(ask: &Ask, answer: &Answer) -> Vec<WireEvent> {
+fn stream(ask: &SimRequest, answer: &Answer) -> Vec<WireEvent> {
     let wrap = |event: WireEvent| {
         let data = Json::Object(vec![(event.name.clone(), event.data)]);
         WireEvent { data, name: String::new(), ..event }

@@ -5,8 +5,8 @@ use serde_json::Value;
 
 use super::{BASE, Framing, Part, SimWire, WireEvent, Words, bedrock_converse, bedrock_invoke};
 use crate::answer::{Answer, End};
-use crate::ask::{self, Ask};
 use crate::json::{Json, list, obj};
+use crate::sim_request::{self, SimRequest};
 
 pub(super) static TITAN: SimWire = SimWire {
     id: "bedrock-titan",
@@ -24,8 +24,8 @@ pub(super) static TITAN: SimWire = SimWire {
     },
     takes: |path| bedrock_invoke::family(path, "amazon.titan"),
     read: |body, ask| {
-        ask.cap = ask::number(body, &["/textGenerationConfig/maxTokenCount"]);
-        ask.stop = ask::strings(body, "/textGenerationConfig/stopSequences");
+        ask.cap = sim_request::number(body, &["/textGenerationConfig/maxTokenCount"]);
+        ask.stop = sim_request::strings(body, "/textGenerationConfig/stopSequences");
         ask.read_prompt(body.get("inputText"));
     },
     stream: |_, answer| stream(answer, titan_chunk),
@@ -39,12 +39,14 @@ pub(super) static LLAMA: SimWire = SimWire {
     plain_path: "/model/meta.llama4-maverick-v1:0/invoke",
     words: LLAMA_WORDS,
     takes: |path| bedrock_invoke::family(path, "meta.llama"),
-    read: |body: &Value, ask: &mut Ask| {
-        ask.cap = ask::number(body, &["/max_gen_len"]);
+    read: |body: &Value, ask: &mut SimRequest| {
+        ask.cap = sim_request::number(body, &["/max_gen_len"]);
         ask.read_prompt(body.get("prompt"));
     },
     stream: |_, answer| stream(answer, llama_chunk),
-    body: |_, answer| llama_chunk(answer, &answer.turn().text.concat(), Some(&answer.turn().end)),
+    body: |_, answer| {
+        llama_chunk(answer, &answer.first_choice().text.concat(), Some(&answer.first_choice().end))
+    },
     ..TEXT
 };
 
@@ -54,13 +56,19 @@ pub(super) static MISTRAL: SimWire = SimWire {
     plain_path: "/model/mistral.mistral-large-2402-v1:0/invoke",
     words: LLAMA_WORDS,
     takes: |path| bedrock_invoke::family(path, "mistral.m"),
-    read: |body: &Value, ask: &mut Ask| {
-        ask.cap = ask::number(body, &["/max_tokens"]);
-        ask.stop = ask::strings(body, "/stop");
+    read: |body: &Value, ask: &mut SimRequest| {
+        ask.cap = sim_request::number(body, &["/max_tokens"]);
+        ask.stop = sim_request::strings(body, "/stop");
         ask.read_prompt(body.get("prompt"));
     },
     stream: |_, answer| stream(answer, mistral_chunk),
-    body: |_, answer| mistral_chunk(answer, &answer.turn().text.concat(), Some(&answer.turn().end)),
+    body: |_, answer| {
+        mistral_chunk(
+            answer,
+            &answer.first_choice().text.concat(),
+            Some(&answer.first_choice().end),
+        )
+    },
     ..TEXT
 };
 
@@ -79,9 +87,9 @@ pub(super) static COMMAND: SimWire = SimWire {
         failed: "ERROR",
     },
     takes: |path| bedrock_invoke::family(path, "cohere.command-text"),
-    read: |body: &Value, ask: &mut Ask| {
-        ask.cap = ask::number(body, &["/max_tokens"]);
-        ask.stop = ask::strings(body, "/stop_sequences");
+    read: |body: &Value, ask: &mut SimRequest| {
+        ask.cap = sim_request::number(body, &["/max_tokens"]);
+        ask.stop = sim_request::strings(body, "/stop_sequences");
         ask.read_prompt(body.get("prompt"));
     },
     stream: |_, answer| stream(answer, command_chunk),
@@ -114,11 +122,11 @@ const TEXT: SimWire = SimWire {
 
 /// Returns a chunk per token, and a last one with the end.
 fn stream(answer: &Answer, chunk: fn(&Answer, &str, Option<&End>) -> Json) -> Vec<WireEvent> {
-    let turn = answer.turn();
-    let texts = turn.text.iter();
+    let choice = answer.first_choice();
+    let texts = choice.text.iter();
     let mut events: Vec<WireEvent> =
         texts.map(|token| WireEvent::new(Part::Text, chunk(answer, token, None))).collect();
-    events.push(WireEvent::new(Part::Word, chunk(answer, "", Some(&turn.end))));
+    events.push(WireEvent::new(Part::Word, chunk(answer, "", Some(&choice.end))));
     bedrock_invoke::add_metrics(&mut events, answer);
     events
 }
@@ -134,10 +142,10 @@ fn titan_chunk(answer: &Answer, text: &str, end: Option<&End>) -> Json {
 }
 
 fn titan_body(answer: &Answer) -> Json {
-    let turn = answer.turn();
+    let choice = answer.first_choice();
     let result = obj! {
         "tokenCount": answer.usage.map(|usage| usage.output),
-        "outputText": turn.text.concat(), "completionReason": TITAN.words.of(&turn.end),
+        "outputText": choice.text.concat(), "completionReason": TITAN.words.of(&choice.end),
     };
     let input = answer.usage.map(|usage| usage.input);
     obj! { "inputTextTokenCount": input, "results": list![result] }
@@ -163,9 +171,9 @@ fn command_chunk(_: &Answer, text: &str, end: Option<&End>) -> Json {
     chunk
 }
 
-fn command_body(ask: &Ask, answer: &Answer) -> Json {
-    let turn = answer.turn();
-    let mut generation = obj! { "id": ask.id(""), "text": turn.text.concat() };
-    generation.set_some("finish_reason", COMMAND.words.of(&turn.end));
+fn command_body(ask: &SimRequest, answer: &Answer) -> Json {
+    let choice = answer.first_choice();
+    let mut generation = obj! { "id": ask.id(""), "text": choice.text.concat() };
+    generation.set_some("finish_reason", COMMAND.words.of(&choice.end));
     obj! { "id": ask.id(""), "generations": list![generation], "prompt": "" }
 }

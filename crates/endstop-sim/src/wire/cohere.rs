@@ -4,8 +4,8 @@ use serde_json::Value;
 
 use super::{Fault, Framing, Part, SimWire, WireEvent, Words, ends, openai_chat};
 use crate::answer::{Answer, Usage};
-use crate::ask::{self, Ask};
 use crate::json::{Json, list, obj};
+use crate::sim_request::{self, SimRequest};
 
 pub(super) static WIRE: SimWire = SimWire {
     id: "cohere",
@@ -45,14 +45,14 @@ pub(super) static WIRE: SimWire = SimWire {
     models,
 };
 
-pub(super) fn headers(ask: &Ask) -> Vec<(&'static str, String)> {
+pub(super) fn headers(ask: &SimRequest) -> Vec<(&'static str, String)> {
     vec![("x-debug-trace-id", ask.id("")), ("x-endpoint-monthly-call-limit", "1000".to_owned())]
 }
 
-fn read(body: &Value, ask: &mut Ask) {
+fn read(body: &Value, ask: &mut SimRequest) {
     openai_chat::read(body, ask);
-    ask.cap = ask::number(body, &["/max_tokens"]);
-    ask.stop = ask::strings(body, "/stop_sequences");
+    ask.cap = sim_request::number(body, &["/max_tokens"]);
+    ask.stop = sim_request::strings(body, "/stop_sequences");
     ask.choices = 1;
 }
 
@@ -67,8 +67,8 @@ fn event(part: Part, type_: &str, index: Option<usize>, message: Option<Json>) -
     WireEvent::named(part, type_, data)
 }
 
-fn stream(ask: &Ask, answer: &Answer) -> Vec<WireEvent> {
-    let turn = answer.turn();
+fn stream(ask: &SimRequest, answer: &Answer) -> Vec<WireEvent> {
+    let choice = answer.first_choice();
     let message = obj! {
         "role": "assistant", "content": list![], "tool_plan": "", "tool_calls": list![],
         "citations": list![],
@@ -78,8 +78,8 @@ fn stream(ask: &Ask, answer: &Answer) -> Vec<WireEvent> {
     let mut events = vec![WireEvent::named(Part::Start, "message-start", start)];
     let mut index = 0_usize;
     for (part, tokens, type_, key) in [
-        (Part::Reasoning, &turn.reasoning, "thinking", "thinking"),
-        (Part::Text, &turn.text, "text", "text"),
+        (Part::Reasoning, &choice.reasoning, "thinking", "thinking"),
+        (Part::Text, &choice.text, "text", "text"),
     ] {
         if tokens.is_empty() {
             continue;
@@ -101,10 +101,10 @@ fn stream(ask: &Ask, answer: &Answer) -> Vec<WireEvent> {
                 Some(obj! { "content": content }),
             ));
         }
-        events.push(event(Part::TransportEnd, "content-end", Some(index), None));
+        events.push(event(Part::BlockEnd, "content-end", Some(index), None));
         index += 1;
     }
-    for (at, call) in turn.calls.iter().enumerate() {
+    for (at, call) in choice.calls.iter().enumerate() {
         let function = obj! { "name": &call.name, "arguments": "" };
         let calls =
             obj! { "id": call_id(ask, at, &call.name), "type": "function", "function": function };
@@ -128,7 +128,7 @@ fn stream(ask: &Ask, answer: &Answer) -> Vec<WireEvent> {
         }
     }
     let mut delta = obj! {};
-    delta.set_some("finish_reason", WIRE.words.of(&turn.end));
+    delta.set_some("finish_reason", WIRE.words.of(&choice.end));
     if let Some(usage) = answer.usage {
         delta.set("usage", usage_of(usage));
     }
@@ -137,7 +137,7 @@ fn stream(ask: &Ask, answer: &Answer) -> Vec<WireEvent> {
     events
 }
 
-fn call_id(ask: &Ask, at: usize, name: &str) -> String {
+fn call_id(ask: &SimRequest, at: usize, name: &str) -> String {
     format!("{name}_{}", ask.id(&format!("{at}")))
 }
 
@@ -148,24 +148,24 @@ pub(super) fn usage_of(usage: Usage) -> Json {
     obj! { "billed_units": counts(input, output), "tokens": counts(input, output) }
 }
 
-fn body(ask: &Ask, answer: &Answer) -> Json {
-    let turn = answer.turn();
+fn body(ask: &SimRequest, answer: &Answer) -> Json {
+    let choice = answer.first_choice();
     let mut content = Vec::new();
-    if !turn.reasoning.is_empty() {
-        content.push(obj! { "type": "thinking", "thinking": turn.reasoning.concat() });
+    if !choice.reasoning.is_empty() {
+        content.push(obj! { "type": "thinking", "thinking": choice.reasoning.concat() });
     }
-    if !turn.text.is_empty() {
-        content.push(obj! { "type": "text", "text": turn.text.concat() });
+    if !choice.text.is_empty() {
+        content.push(obj! { "type": "text", "text": choice.text.concat() });
     }
     let mut message = obj! { "role": "assistant" };
     if !content.is_empty() {
         message.set("content", content);
     }
-    if !turn.calls.is_empty() {
-        message.set("tool_calls", openai_chat::calls(ask, &turn));
+    if !choice.calls.is_empty() {
+        message.set("tool_calls", openai_chat::calls(ask, &choice));
     }
     let mut body = obj! { "id": ask.id("") };
-    body.set_some("finish_reason", WIRE.words.of(&turn.end));
+    body.set_some("finish_reason", WIRE.words.of(&choice.end));
     body.set("message", message);
     if let Some(usage) = answer.usage {
         body.set("usage", usage_of(usage));

@@ -4,8 +4,8 @@ use serde_json::Value;
 
 use super::{BASE, Framing, Part, SimWire, WireEvent, Words, cohere, ends};
 use crate::answer::{self, Answer, Call, Choice, Usage};
-use crate::ask::{self, Ask};
 use crate::json::{Json, list, obj};
+use crate::sim_request::{self, SimRequest};
 
 pub(super) static WIRE: SimWire = SimWire {
     id: "cohere-v1",
@@ -42,42 +42,42 @@ pub(super) static WIRE: SimWire = SimWire {
     ..BASE
 };
 
-fn read(body: &Value, ask: &mut Ask) {
-    ask.cap = ask::number(body, &["/max_tokens"]);
-    ask.stop = ask::strings(body, "/stop_sequences");
-    ask.tools = ask::items(body, "/tools").iter().filter_map(tool).collect();
-    ask.after_tool = !ask::items(body, "/tool_results").is_empty();
-    ask.read_turns(ask::items(body, "/chat_history"), "CHATBOT", "message");
+fn read(body: &Value, ask: &mut SimRequest) {
+    ask.cap = sim_request::number(body, &["/max_tokens"]);
+    ask.stop = sim_request::strings(body, "/stop_sequences");
+    ask.tools = sim_request::items(body, "/tools").iter().filter_map(tool).collect();
+    ask.after_tool = !sim_request::items(body, "/tool_results").is_empty();
+    ask.read_turns(sim_request::items(body, "/chat_history"), "CHATBOT", "message");
     // The user's last message has a field of its own.
     ask.trailing = false;
-    ask.asked = ask::text(body, "/message").to_owned();
-    ask.input = ask::words(body);
+    ask.asked = sim_request::text(body, "/message").to_owned();
+    ask.input = sim_request::words(body);
 }
 
 /// Returns a tool; its schema lists the parameters.
-fn tool(tool: &Value) -> Option<ask::Tool> {
+fn tool(tool: &Value) -> Option<sim_request::Tool> {
     let definitions = tool.get("parameter_definitions").and_then(Value::as_object);
     let pairs = definitions.into_iter().flatten();
     let text = serde_json::json!({ "type": "string" });
     let properties: serde_json::Map<String, Value> =
         pairs.map(|(name, _)| (name.clone(), text.clone())).collect();
     let schema = serde_json::json!({ "type": "object", "properties": properties });
-    ask::tool(ask::text(tool, "/name"), Some(&schema))
+    sim_request::tool(sim_request::text(tool, "/name"), Some(&schema))
 }
 
 fn event(type_: &str, finished: bool) -> Json {
     obj! { "is_finished": finished, "event_type": type_ }
 }
 
-fn stream(ask: &Ask, answer: &Answer) -> Vec<WireEvent> {
-    let turn = answer.turn();
+fn stream(ask: &SimRequest, answer: &Answer) -> Vec<WireEvent> {
+    let choice = answer.first_choice();
     let start = event("stream-start", false).with("generation_id", ask.id(""));
     let mut events = vec![WireEvent::new(Part::Start, start)];
-    for token in &turn.text {
+    for token in &choice.text {
         let data = event("text-generation", false).with("text", token);
         events.push(WireEvent::new(Part::Text, data));
     }
-    for (at, call) in turn.calls.iter().enumerate() {
+    for (at, call) in choice.calls.iter().enumerate() {
         let piece = |delta: Json| event("tool-calls-chunk", false).with("tool_call_delta", delta);
         let start = piece(obj! { "index": at, "name": &call.name });
         events.push(WireEvent::new(Part::CallStart, start));
@@ -86,24 +86,24 @@ fn stream(ask: &Ask, answer: &Answer) -> Vec<WireEvent> {
             events.push(WireEvent::new(Part::Arguments, data));
         }
     }
-    if is_whole(&turn) {
-        let data = event("tool-calls-generation", false).with("tool_calls", calls(&turn));
+    if is_whole(&choice) {
+        let data = event("tool-calls-generation", false).with("tool_calls", calls(&choice));
         events.push(WireEvent::new(Part::CallEnd, data));
     }
     let mut end = event("stream-end", true);
-    end.set_some("finish_reason", WIRE.words.of(&turn.end));
-    end.set("response", response(ask, answer, &turn));
+    end.set_some("finish_reason", WIRE.words.of(&choice.end));
+    end.set("response", response(ask, answer, &choice));
     events.push(WireEvent::new(Part::Word, end));
     events
 }
 
-/// Reports whether the turn has calls, and all are complete.
-fn is_whole(turn: &Choice) -> bool {
-    !turn.calls.is_empty() && turn.calls.iter().all(|call| call.whole)
+/// Reports whether the choice has calls, and all are complete.
+fn is_whole(choice: &Choice) -> bool {
+    !choice.calls.is_empty() && choice.calls.iter().all(|call| call.whole)
 }
 
-fn calls(turn: &Choice) -> Vec<Json> {
-    turn.calls.iter().map(call).collect()
+fn calls(choice: &Choice) -> Vec<Json> {
+    choice.calls.iter().map(call).collect()
 }
 
 /// Returns a call. Arguments that do not parse are written as text.
@@ -115,13 +115,13 @@ fn call(call: &Call) -> Json {
 }
 
 /// Returns the answer without its finish reason.
-fn response(ask: &Ask, answer: &Answer, turn: &Choice) -> Json {
+fn response(ask: &SimRequest, answer: &Answer, choice: &Choice) -> Json {
     let mut response = obj! {
         "response_id": ask.id("resp_"), "generation_id": ask.id(""),
-        "text": turn.text.concat(), "chat_history": list![],
+        "text": choice.text.concat(), "chat_history": list![],
     };
-    if is_whole(turn) {
-        response.set("tool_calls", calls(turn));
+    if is_whole(choice) {
+        response.set("tool_calls", calls(choice));
     }
     if let Some(usage) = answer.usage {
         response.set("meta", meta(usage));
@@ -133,12 +133,12 @@ fn meta(usage: Usage) -> Json {
     cohere::usage_of(usage).with("api_version", obj! { "version": "1" })
 }
 
-fn body(ask: &Ask, answer: &Answer) -> Json {
-    let turn = answer.turn();
-    let mut body = response(ask, answer, &turn);
-    if !turn.calls.is_empty() {
-        body.set("tool_calls", calls(&turn));
+fn body(ask: &SimRequest, answer: &Answer) -> Json {
+    let choice = answer.first_choice();
+    let mut body = response(ask, answer, &choice);
+    if !choice.calls.is_empty() {
+        body.set("tool_calls", calls(&choice));
     }
-    body.set_some("finish_reason", WIRE.words.of(&turn.end));
+    body.set_some("finish_reason", WIRE.words.of(&choice.end));
     body
 }

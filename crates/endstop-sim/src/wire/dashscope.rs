@@ -4,8 +4,8 @@ use serde_json::Value;
 
 use super::{BASE, Fault, Framing, Part, SimWire, WireEvent, Words, ends, openai_chat};
 use crate::answer::{Answer, Call, End};
-use crate::ask::{self, Ask};
 use crate::json::{Json, list, obj};
+use crate::sim_request::{self, SimRequest};
 
 pub(super) static WIRE: SimWire = SimWire {
     id: "dashscope",
@@ -34,34 +34,34 @@ pub(super) static WIRE: SimWire = SimWire {
     ..BASE
 };
 
-fn read(body: &Value, ask: &mut Ask) {
+fn read(body: &Value, ask: &mut SimRequest) {
     let (input, parameters) = (body.get("input"), body.get("parameters"));
     let (input, parameters) = (input.unwrap_or(&Value::Null), parameters.unwrap_or(&Value::Null));
     openai_chat::read_messages(input, ask);
-    ask.cap = ask::number(parameters, &["/max_tokens"]);
-    ask.stop = ask::strings(parameters, "/stop");
+    ask.cap = sim_request::number(parameters, &["/max_tokens"]);
+    ask.stop = sim_request::strings(parameters, "/stop");
     ask.tools = openai_chat::tools(parameters);
     ask.read_tool_choice(parameters.get("tool_choice"));
 }
 
-fn stream(ask: &Ask, answer: &Answer) -> Vec<WireEvent> {
-    let turn = answer.turn();
+fn stream(ask: &SimRequest, answer: &Answer) -> Vec<WireEvent> {
+    let choice = answer.first_choice();
     let open = End::Said("null".into());
     let mut events = Vec::new();
     let mut push = |part: Part, message: Json, end: &End| {
         let usage = (part == Part::Word).then_some(answer);
         events.push(WireEvent::named(part, "result", output(ask, message, end, usage)));
     };
-    for token in &turn.text {
+    for token in &choice.text {
         push(Part::Text, message(token), &open);
     }
-    for (at, call) in turn.calls.iter().enumerate() {
+    for (at, call) in choice.calls.iter().enumerate() {
         push(Part::CallStart, with_call(at, &openai_chat::call_id(ask, at), &call.name, ""), &open);
         for piece in &call.pieces {
             push(Part::Arguments, with_call(at, "", "", piece), &open);
         }
     }
-    push(Part::Word, message(""), &turn.end);
+    push(Part::Word, message(""), &choice.end);
     events
 }
 
@@ -75,7 +75,7 @@ fn with_call(at: usize, id: &str, name: &str, arguments: &str) -> Json {
     message("").with("tool_calls", list![call])
 }
 
-fn output(ask: &Ask, message: Json, end: &End, counted: Option<&Answer>) -> Json {
+fn output(ask: &SimRequest, message: Json, end: &End, counted: Option<&Answer>) -> Json {
     let mut choice = obj! { "message": message };
     choice.set_some("finish_reason", WIRE.words.of(end));
     let mut body = obj! { "output": obj! { "choices": list![choice] } };
@@ -91,19 +91,19 @@ fn output(ask: &Ask, message: Json, end: &End, counted: Option<&Answer>) -> Json
     body.with("request_id", ask.id(""))
 }
 
-fn body(ask: &Ask, answer: &Answer) -> Json {
-    let turn = answer.turn();
+fn body(ask: &SimRequest, answer: &Answer) -> Json {
+    let choice = answer.first_choice();
     let call = |(at, call): (usize, &Call)| {
         let function = obj! { "name": &call.name, "arguments": call.arguments() };
         let id = openai_chat::call_id(ask, at);
         obj! { "index": at, "id": id, "type": "function", "function": function }
     };
-    let calls: Vec<Json> = turn.calls.iter().enumerate().map(call).collect();
-    let mut message = message(&turn.text.concat());
+    let calls: Vec<Json> = choice.calls.iter().enumerate().map(call).collect();
+    let mut message = message(&choice.text.concat());
     if !calls.is_empty() {
         message.set("tool_calls", calls);
     }
-    output(ask, message, &turn.end, Some(answer))
+    output(ask, message, &choice.end, Some(answer))
 }
 
 fn error(fault: &Fault<'_>) -> Json {

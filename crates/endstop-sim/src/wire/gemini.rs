@@ -4,10 +4,10 @@
 use base64::Engine as _;
 use serde_json::Value;
 
-use super::{Fault, Framing, Part, SimWire, Taken, WireEvent, Words};
+use super::{Fault, Framing, Part, PathInfo, SimWire, WireEvent, Words};
 use crate::answer::{self, Answer, Choice, Usage};
-use crate::ask::{self, Ask, Way};
 use crate::json::{Json, list, obj};
+use crate::sim_request::{self, SimRequest, Way};
 
 pub(super) static WIRE: SimWire = SimWire {
     id: "gemini",
@@ -43,7 +43,7 @@ pub(super) static WIRE: SimWire = SimWire {
     models,
 };
 
-pub(super) fn headers(_: &Ask) -> Vec<(&'static str, String)> {
+pub(super) fn headers(_: &SimRequest) -> Vec<(&'static str, String)> {
     vec![
         ("vary", "Origin, X-Origin, Referer".to_owned()),
         ("server", "scaffolding on HTTPServer2".to_owned()),
@@ -53,7 +53,7 @@ pub(super) fn headers(_: &Ask) -> Vec<(&'static str, String)> {
 }
 
 /// Accepts `/{version}/…models/{model}:{method}`.
-fn takes(path: &str) -> Option<Taken> {
+fn takes(path: &str) -> Option<PathInfo> {
     let (before, method) = path.rsplit_once(':')?;
     let (_, model) = before.split_once("/models/")?;
     let streamed = match method {
@@ -61,49 +61,51 @@ fn takes(path: &str) -> Option<Taken> {
         "streamGenerateContent" => true,
         _ => return None,
     };
-    Some(Taken { model: Some(crate::request::decoded(model)), streamed: Some(streamed) })
+    Some(PathInfo { model: Some(crate::request::decoded(model)), streamed: Some(streamed) })
 }
 
-fn read(body: &Value, ask: &mut Ask) {
+fn read(body: &Value, ask: &mut SimRequest) {
     let config = body.get("generationConfig").or_else(|| body.get("generation_config"));
     let config = config.unwrap_or(&Value::Null);
-    ask.cap = ask::number(config, &["/maxOutputTokens", "/max_output_tokens"]);
-    ask.stop = ask::strings(config, "/stopSequences");
-    ask.choices = ask::number(config, &["/candidateCount"]).unwrap_or(1);
+    ask.cap = sim_request::number(config, &["/maxOutputTokens", "/max_output_tokens"]);
+    ask.stop = sim_request::strings(config, "/stopSequences");
+    ask.choices = sim_request::number(config, &["/candidateCount"]).unwrap_or(1);
     let declared = |tool: &Value| {
-        let mut all = ask::items(tool, "/functionDeclarations").to_vec();
-        all.extend_from_slice(ask::items(tool, "/function_declarations"));
+        let mut all = sim_request::items(tool, "/functionDeclarations").to_vec();
+        all.extend_from_slice(sim_request::items(tool, "/function_declarations"));
         all
     };
     let tool = |tool: Value| {
         let keys = ["parameters", "parametersJsonSchema", "parameters_json_schema"];
         let schema = keys.iter().find_map(|key| tool.get(key));
-        ask::tool(ask::text(&tool, "/name"), schema)
+        sim_request::tool(sim_request::text(&tool, "/name"), schema)
     };
-    ask.tools = ask::items(body, "/tools").iter().flat_map(declared).filter_map(tool).collect();
-    let contents = ask::items(body, "/contents");
+    ask.tools =
+        sim_request::items(body, "/tools").iter().flat_map(declared).filter_map(tool).collect();
+    let contents = sim_request::items(body, "/contents");
     let is_result = |part: &Value| {
         part.get("functionResponse").or_else(|| part.get("function_response")).is_some()
     };
-    ask.after_tool =
-        contents.last().is_some_and(|last| ask::items(last, "/parts").iter().any(is_result));
+    ask.after_tool = contents
+        .last()
+        .is_some_and(|last| sim_request::items(last, "/parts").iter().any(is_result));
     ask.read_turns(contents, "model", "parts");
     read_mode(body, ask);
-    if let Some((place, tokens)) = token_parts(ask::text(body, "/continuationToken")) {
+    if let Some((place, tokens)) = token_parts(sim_request::text(body, "/continuationToken")) {
         ask.way = Way::At(place);
         ask.spent = tokens;
         // The limit covers all parts of the answer.
         ask.cap = ask.cap.map(|cap| cap.saturating_sub(tokens));
     }
-    ask.input = contents.iter().map(ask::words).sum();
+    ask.input = contents.iter().map(sim_request::words).sum();
 }
 
-fn read_mode(body: &Value, ask: &mut Ask) {
+fn read_mode(body: &Value, ask: &mut SimRequest) {
     let config = ["/toolConfig/functionCallingConfig", "/tool_config/function_calling_config"];
     let Some(config) = config.iter().find_map(|at| body.pointer(at)) else { return };
-    ask.no_tools = ask::text(config, "/mode") == "NONE";
+    ask.no_tools = sim_request::text(config, "/mode") == "NONE";
     let names = ["/allowedFunctionNames", "/allowed_function_names"];
-    ask.forced = names.iter().find_map(|at| ask::strings(config, at).into_iter().next());
+    ask.forced = names.iter().find_map(|at| sim_request::strings(config, at).into_iter().next());
 }
 
 /// Returns a token for the answer up to this byte, of this many tokens.
@@ -119,9 +121,9 @@ pub(super) fn token_parts(token: &str) -> Option<(usize, u64)> {
     Some((bytes.parse().ok()?, tokens.parse().ok()?))
 }
 
-fn stream(ask: &Ask, answer: &Answer) -> Vec<WireEvent> {
+fn stream(ask: &SimRequest, answer: &Answer) -> Vec<WireEvent> {
     let choices = answer.choices.iter().enumerate();
-    let all = choices.map(|(index, turn)| deltas(ask, answer, index, turn)).collect();
+    let all = choices.map(|(index, choice)| deltas(ask, answer, index, choice)).collect();
     let mut events = super::openai_chat::in_turn(all);
     if ask.array {
         events.push(WireEvent::new(Part::Mark, Json::Null));
@@ -129,7 +131,7 @@ fn stream(ask: &Ask, answer: &Answer) -> Vec<WireEvent> {
     events
 }
 
-fn deltas(ask: &Ask, answer: &Answer, index: usize, turn: &Choice) -> Vec<WireEvent> {
+fn deltas(ask: &SimRequest, answer: &Answer, index: usize, choice: &Choice) -> Vec<WireEvent> {
     let mut events = Vec::new();
     let early = answer.word_everywhere.then_some("STOP").map_or(Json::Null, Json::from);
     let mut so_far = 0_u64;
@@ -142,21 +144,21 @@ fn deltas(ask: &Ask, answer: &Answer, index: usize, turn: &Choice) -> Vec<WireEv
         let candidate = candidate(index, Some(parts), word);
         events.push(WireEvent::new(part, response(ask, vec![candidate], usage)));
     };
-    for token in &turn.reasoning {
+    for token in &choice.reasoning {
         push(Part::Reasoning, list![obj! { "text": token, "thought": true }], Json::Null, false);
     }
-    let mut texts = turn.text.iter();
+    let mut texts = choice.text.iter();
     let merged = if answer.merged { texts.next_back() } else { None };
     for token in texts {
         push(Part::Text, list![obj! { "text": token }], early.clone(), false);
     }
-    for call in &turn.calls {
+    for call in &choice.calls {
         push(Part::Arguments, list![function_call(call)], Json::Null, false);
     }
-    let word = WIRE.words.of(&turn.end);
+    let word = WIRE.words.of(&choice.end);
     let text = merged.map_or("", String::as_str);
     push(Part::Word, list![obj! { "text": text }], word, true);
-    if let (Some(token), Some(last)) = (&turn.token, events.last_mut()) {
+    if let (Some(token), Some(last)) = (&choice.token, events.last_mut()) {
         with_token(&mut last.data, token);
     }
     events
@@ -177,7 +179,7 @@ fn candidate(index: usize, parts: Option<Json>, word: Json) -> Json {
     candidate.with("index", index)
 }
 
-pub(crate) fn response(ask: &Ask, candidates: Vec<Json>, usage: Option<Usage>) -> Json {
+pub(crate) fn response(ask: &SimRequest, candidates: Vec<Json>, usage: Option<Usage>) -> Json {
     let mut response = obj! {};
     if !candidates.is_empty() {
         response.set("candidates", candidates);
@@ -212,19 +214,19 @@ fn usage_of(usage: Usage) -> Json {
     data
 }
 
-fn body(ask: &Ask, answer: &Answer) -> Json {
-    let one = |(index, turn): (usize, &Choice)| {
+fn body(ask: &SimRequest, answer: &Answer) -> Json {
+    let one = |(index, choice): (usize, &Choice)| {
         let mut parts = Vec::new();
-        if !turn.reasoning.is_empty() {
-            parts.push(obj! { "text": turn.reasoning.concat(), "thought": true });
+        if !choice.reasoning.is_empty() {
+            parts.push(obj! { "text": choice.reasoning.concat(), "thought": true });
         }
-        if !turn.text.is_empty() {
-            parts.push(obj! { "text": turn.text.concat() });
+        if !choice.text.is_empty() {
+            parts.push(obj! { "text": choice.text.concat() });
         }
-        parts.extend(turn.calls.iter().map(function_call));
+        parts.extend(choice.calls.iter().map(function_call));
         let parts = (!parts.is_empty()).then_some(Json::List(parts));
-        let candidate = candidate(index, parts, WIRE.words.of(&turn.end));
-        match &turn.token {
+        let candidate = candidate(index, parts, WIRE.words.of(&choice.end));
+        match &choice.token {
             Some(token) => candidate.with("continuationToken", token),
             None => candidate,
         }
@@ -234,7 +236,7 @@ fn body(ask: &Ask, answer: &Answer) -> Json {
 }
 
 /// Returns the response to a blocked prompt, without candidates.
-pub(crate) fn blocked(ask: &Ask) -> Json {
+pub(crate) fn blocked(ask: &SimRequest) -> Json {
     let usage = Usage { input: ask.input.max(1), output: 0, reasoning: 0 };
     let mut response = obj! { "promptFeedback": obj! { "blockReason": "PROHIBITED_CONTENT" } };
     response.set("usageMetadata", usage_of(usage));
@@ -243,7 +245,7 @@ pub(crate) fn blocked(ask: &Ask) -> Json {
 
 /// Returns a response whose candidate has a finish reason and no content, as for calls that could
 /// not be parsed.
-pub(crate) fn bare_word(ask: &Ask, word: &str, usage: Option<Usage>) -> Json {
+pub(crate) fn bare_word(ask: &SimRequest, word: &str, usage: Option<Usage>) -> Json {
     let candidate = candidate(0, None, Json::from(word))
         .with("finishMessage", "Malformed function call: call:write_file{");
     response(ask, vec![candidate], usage)

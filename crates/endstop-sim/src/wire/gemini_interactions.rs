@@ -4,8 +4,8 @@ use serde_json::Value;
 
 use super::{BASE, Fault, Framing, Part, SimWire, WireEvent, Words, ends, gemini};
 use crate::answer::{self, Answer, Call, Choice, Usage};
-use crate::ask::{self, Ask, Way};
 use crate::json::{Json, list, obj};
+use crate::sim_request::{self, SimRequest, Way};
 
 pub(super) static WIRE: SimWire = SimWire {
     id: "gemini-interactions",
@@ -39,22 +39,23 @@ pub(super) static WIRE: SimWire = SimWire {
     ..BASE
 };
 
-fn read(body: &Value, ask: &mut Ask) {
+fn read(body: &Value, ask: &mut SimRequest) {
     let config = body.get("generation_config").unwrap_or(&Value::Null);
-    ask.cap = ask::number(config, &["/max_output_tokens"]);
-    ask.stop = ask::strings(config, "/stop_sequences");
-    let tool = |tool: &Value| ask::tool(ask::text(tool, "/name"), tool.get("parameters"));
-    ask.tools = ask::items(body, "/tools").iter().filter_map(tool).collect();
+    ask.cap = sim_request::number(config, &["/max_output_tokens"]);
+    ask.stop = sim_request::strings(config, "/stop_sequences");
+    let tool =
+        |tool: &Value| sim_request::tool(sim_request::text(tool, "/name"), tool.get("parameters"));
+    ask.tools = sim_request::items(body, "/tools").iter().filter_map(tool).collect();
     ask.read_tool_choice(config.get("tool_choice"));
-    let items = ask::items(body, "/input");
-    let is_result = |item: &Value| ask::text(item, "/type") == "function_result";
+    let items = sim_request::items(body, "/input");
+    let is_result = |item: &Value| sim_request::text(item, "/type") == "function_result";
     ask.after_tool = items.last().is_some_and(is_result);
     ask.read_turns(items, "model", "content");
-    ask.input = body.get("input").map_or(0, ask::words);
+    ask.input = body.get("input").map_or(0, sim_request::words);
     ask.stored = body.get("store").and_then(Value::as_bool) != Some(false);
-    let previous = ask::text(body, "/previous_interaction_id");
+    let previous = sim_request::text(body, "/previous_interaction_id");
     ask.previous = (!previous.is_empty()).then(|| previous.to_owned());
-    if let Some((place, _)) = gemini::token_parts(ask::text(body, "/continuation_token")) {
+    if let Some((place, _)) = gemini::token_parts(sim_request::text(body, "/continuation_token")) {
         ask.way = Way::At(place);
     }
 }
@@ -67,8 +68,8 @@ fn event(part: Part, type_: &str, rest: Json) -> WireEvent {
     WireEvent::named(part, type_, data)
 }
 
-fn stream(ask: &Ask, answer: &Answer) -> Vec<WireEvent> {
-    let turn = answer.turn();
+fn stream(ask: &SimRequest, answer: &Answer) -> Vec<WireEvent> {
+    let choice = answer.first_choice();
     let open = interaction(ask).with("status", "in_progress");
     let mut events = vec![event(Part::Start, "interaction.created", obj! { "interaction": open })];
     let mut index = 0_usize;
@@ -80,50 +81,50 @@ fn stream(ask: &Ask, answer: &Answer) -> Vec<WireEvent> {
             events.push(event(parts.1, "step.delta", data));
         }
         if whole {
-            let end = if parts.1 == Part::Arguments { Part::CallEnd } else { Part::TransportEnd };
+            let end = if parts.1 == Part::Arguments { Part::CallEnd } else { Part::BlockEnd };
             events.push(event(end, "step.stop", obj! { "index": index }));
         }
         index += 1;
     };
-    if !turn.reasoning.is_empty() {
+    if !choice.reasoning.is_empty() {
         let delta = |text: &String| {
             let content = obj! { "type": "text", "text": text };
             obj! { "type": "thought_summary", "content": content }
         };
-        let deltas = turn.reasoning.iter().map(delta).collect();
+        let deltas = choice.reasoning.iter().map(delta).collect();
         step((Part::Reasoning, Part::Reasoning), obj! { "type": "thought" }, deltas, true);
     }
-    if !turn.text.is_empty() {
+    if !choice.text.is_empty() {
         let delta = |text: &String| obj! { "type": "text", "text": text };
-        let deltas = turn.text.iter().map(delta).collect();
+        let deltas = choice.text.iter().map(delta).collect();
         step((Part::Start, Part::Text), obj! { "type": "model_output" }, deltas, true);
     }
-    for (at, call) in turn.calls.iter().enumerate() {
+    for (at, call) in choice.calls.iter().enumerate() {
         let delta = |text: &String| obj! { "type": "arguments_delta", "arguments": text };
         let deltas = call.pieces.iter().map(delta).collect();
         let start = call_step(ask, at, call).with("arguments", obj! {});
         step((Part::CallStart, Part::Arguments), start, deltas, call.whole);
     }
-    let mut last = ended(ask, answer, &turn);
+    let mut last = ended(ask, answer, &choice);
     last.set("steps", list![]);
     events.push(event(Part::Word, "interaction.completed", obj! { "interaction": last }));
     events
 }
 
-fn interaction(ask: &Ask) -> Json {
+fn interaction(ask: &SimRequest) -> Json {
     obj! { "id": ask.id("interaction_"), "object": "interaction", "model": &ask.model }
 }
 
-fn call_step(ask: &Ask, at: usize, call: &Call) -> Json {
+fn call_step(ask: &SimRequest, at: usize, call: &Call) -> Json {
     let id = format!("{}_{at}", ask.id("call_"));
     obj! { "type": "function_call", "id": id, "name": &call.name }
 }
 
 /// Returns the interaction with its status and usage.
-fn ended(ask: &Ask, answer: &Answer, turn: &Choice) -> Json {
+fn ended(ask: &SimRequest, answer: &Answer, choice: &Choice) -> Json {
     let mut ended = interaction(ask);
-    ended.set_some("status", WIRE.words.of(&turn.end));
-    ended.set_some("continuation_token", Json::from(turn.token.clone()));
+    ended.set_some("status", WIRE.words.of(&choice.end));
+    ended.set_some("continuation_token", Json::from(choice.token.clone()));
     if let Some(usage) = answer.usage {
         ended.set("usage", usage_of(usage));
     }
@@ -138,22 +139,22 @@ fn usage_of(usage: Usage) -> Json {
     }
 }
 
-fn body(ask: &Ask, answer: &Answer) -> Json {
-    let turn = answer.turn();
+fn body(ask: &SimRequest, answer: &Answer) -> Json {
+    let choice = answer.first_choice();
     let mut steps = Vec::new();
     let text = |text: String| obj! { "type": "text", "text": text };
-    if !turn.reasoning.is_empty() {
-        let summary = list![text(turn.reasoning.concat())];
+    if !choice.reasoning.is_empty() {
+        let summary = list![text(choice.reasoning.concat())];
         steps.push(obj! { "type": "thought", "summary": summary });
     }
-    if !turn.text.is_empty() {
-        let content = list![text(turn.text.concat())];
+    if !choice.text.is_empty() {
+        let content = list![text(choice.text.concat())];
         steps.push(obj! { "type": "model_output", "content": content });
     }
-    for (at, call) in turn.calls.iter().enumerate() {
+    for (at, call) in choice.calls.iter().enumerate() {
         steps.push(call_step(ask, at, call).with("arguments", answer::value(call)));
     }
-    ended(ask, answer, &turn).with("steps", steps)
+    ended(ask, answer, &choice).with("steps", steps)
 }
 
 fn error_event(fault: &Fault<'_>) -> WireEvent {

@@ -4,8 +4,8 @@ use serde_json::Value;
 
 use super::{BASE, Part, SimWire, WireEvent, Words, ends};
 use crate::answer::Answer;
-use crate::ask::{self, Ask};
 use crate::json::{Json, obj};
+use crate::sim_request::{self, SimRequest};
 
 pub(super) static WIRE: SimWire = SimWire {
     id: "llamacpp-completion",
@@ -30,14 +30,14 @@ pub(super) static WIRE: SimWire = SimWire {
     ..BASE
 };
 
-fn read(body: &Value, ask: &mut Ask) {
-    ask.cap = ask::number(body, &["/n_predict"]);
-    ask.stop = ask::strings(body, "/stop");
+fn read(body: &Value, ask: &mut SimRequest) {
+    ask.cap = sim_request::number(body, &["/n_predict"]);
+    ask.stop = sim_request::strings(body, "/stop");
     ask.read_prompt(body.get("prompt"));
 }
 
-fn stream(ask: &Ask, answer: &Answer) -> Vec<WireEvent> {
-    let text = answer.turn().text;
+fn stream(ask: &SimRequest, answer: &Answer) -> Vec<WireEvent> {
+    let text = answer.first_choice().text;
     let piece = |token: &String| obj! { "index": 0_u64, "content": token, "stop": false };
     let mut events: Vec<WireEvent> =
         text.iter().map(|token| WireEvent::new(Part::Text, piece(token))).collect();
@@ -45,12 +45,12 @@ fn stream(ask: &Ask, answer: &Answer) -> Vec<WireEvent> {
     events
 }
 
-fn last(ask: &Ask, answer: &Answer, text: &str) -> Json {
+fn last(ask: &SimRequest, answer: &Answer, text: &str) -> Json {
     let mut last = obj! {
         "index": 0_u64, "content": text, "id_slot": 0_u64, "stop": true, "model": &ask.model,
         "stopping_word": "", "truncated": false,
     };
-    last.set_some("stop_type", WIRE.words.of(&answer.turn().end));
+    last.set_some("stop_type", WIRE.words.of(&answer.first_choice().end));
     if let Some(usage) = answer.usage {
         last.set("tokens_predicted", usage.output);
         last.set("tokens_evaluated", usage.input);
@@ -58,6 +58,6 @@ fn last(ask: &Ask, answer: &Answer, text: &str) -> Json {
     last
 }
 
-fn body(ask: &Ask, answer: &Answer) -> Json {
-    last(ask, answer, &answer.turn().text.concat())
+fn body(ask: &SimRequest, answer: &Answer) -> Json {
+    last(ask, answer, &answer.first_choice().text.concat())
 }

@@ -2,8 +2,8 @@
 
 use super::{Fault, Framing, Part, SimWire, WireEvent, Words, ends, openai_chat};
 use crate::answer::{Answer, Call, Choice, Usage};
-use crate::ask::Ask;
 use crate::json::{Json, list, obj};
+use crate::sim_request::SimRequest;
 
 pub(super) static WIRE: SimWire = SimWire {
     id: "mistral",
@@ -49,11 +49,11 @@ pub(super) static WIRE: SimWire = SimWire {
     models,
 };
 
-fn stream(ask: &Ask, answer: &Answer) -> Vec<WireEvent> {
+fn stream(ask: &SimRequest, answer: &Answer) -> Vec<WireEvent> {
     let mut events: Vec<WireEvent> = Vec::new();
     let choices = answer.choices.iter().enumerate();
     let all: Vec<Vec<WireEvent>> =
-        choices.map(|(index, turn)| deltas(ask, answer, index, turn)).collect();
+        choices.map(|(index, choice)| deltas(ask, answer, index, choice)).collect();
     for (index, _) in answer.choices.iter().enumerate() {
         let delta = obj! { "role": "assistant", "content": "" };
         events.push(WireEvent::new(Part::Start, chunk(ask, index, delta, Json::Null)));
@@ -68,31 +68,31 @@ fn stream(ask: &Ask, answer: &Answer) -> Vec<WireEvent> {
     events
 }
 
-fn deltas(ask: &Ask, answer: &Answer, index: usize, turn: &Choice) -> Vec<WireEvent> {
+fn deltas(ask: &SimRequest, answer: &Answer, index: usize, choice: &Choice) -> Vec<WireEvent> {
     let mut events = Vec::new();
-    for token in &turn.text {
+    for token in &choice.text {
         let delta = obj! { "content": token };
         events.push(WireEvent::new(Part::Text, chunk(ask, index, delta, Json::Null)));
     }
     let mut last = obj! { "content": "" };
     if answer.split {
-        for (at, call) in turn.calls.iter().enumerate() {
+        for (at, call) in choice.calls.iter().enumerate() {
             events.extend(split_call(ask, index, at, call));
         }
-    } else if !turn.calls.is_empty() {
-        let calls = turn
+    } else if !choice.calls.is_empty() {
+        let calls = choice
             .calls
             .iter()
             .enumerate()
             .map(|(at, call)| call_of(ask, at, Some(&call.name), &call.arguments()));
         last.set("tool_calls", calls.collect::<Vec<_>>());
     }
-    events.push(WireEvent::new(Part::Word, chunk(ask, index, last, WIRE.words.of(&turn.end))));
+    events.push(WireEvent::new(Part::Word, chunk(ask, index, last, WIRE.words.of(&choice.end))));
     events
 }
 
 /// Returns a call in pieces, for scenarios that end between them.
-fn split_call(ask: &Ask, index: usize, at: usize, call: &Call) -> Vec<WireEvent> {
+fn split_call(ask: &SimRequest, index: usize, at: usize, call: &Call) -> Vec<WireEvent> {
     let mut name = Some(call.name.as_str());
     let mut piece = |part, piece: &str| {
         let delta = obj! { "tool_calls": list![call_of(ask, at, name.take(), piece)] };
@@ -103,14 +103,14 @@ fn split_call(ask: &Ask, index: usize, at: usize, call: &Call) -> Vec<WireEvent>
     events
 }
 
-fn call_of(ask: &Ask, at: usize, name: Option<&str>, arguments: &str) -> Json {
+fn call_of(ask: &SimRequest, at: usize, name: Option<&str>, arguments: &str) -> Json {
     let function = obj! { "name": name.unwrap_or_default(), "arguments": arguments };
     // Mistral's call ids have nine characters.
     let id = format!("s{:06}{at:02}", ask.number % 1_000_000);
     obj! { "id": id, "function": function, "index": at }
 }
 
-fn chunk(ask: &Ask, index: usize, delta: Json, word: Json) -> Json {
+fn chunk(ask: &SimRequest, index: usize, delta: Json, word: Json) -> Json {
     obj! {
         "id": ask.id(""), "object": "chat.completion.chunk", "created": openai_chat::CREATED,
         "model": &ask.model,
@@ -118,16 +118,16 @@ fn chunk(ask: &Ask, index: usize, delta: Json, word: Json) -> Json {
     }
 }
 
-fn body(ask: &Ask, answer: &Answer) -> Json {
-    let choice = |(index, turn): (usize, &Choice)| {
-        let calls = turn.calls.iter().enumerate();
+fn body(ask: &SimRequest, answer: &Answer) -> Json {
+    let choice = |(index, choice): (usize, &Choice)| {
+        let calls = choice.calls.iter().enumerate();
         let calls: Vec<Json> =
             calls.map(|(at, call)| call_of(ask, at, Some(&call.name), &call.arguments())).collect();
         let calls = if calls.is_empty() { Json::Null } else { Json::List(calls) };
         obj! {
-            "index": index, "finish_reason": WIRE.words.of(&turn.end),
+            "index": index, "finish_reason": WIRE.words.of(&choice.end),
             "message": obj! {
-                "role": "assistant", "tool_calls": calls, "content": turn.text.concat(),
+                "role": "assistant", "tool_calls": calls, "content": choice.text.concat(),
             },
         }
     };

@@ -4,8 +4,8 @@ use serde_json::Value;
 
 use super::{Fault, Framing, Part, SimWire, WireEvent, Words, ends, openai_chat};
 use crate::answer::{self, Answer, Choice};
-use crate::ask::{self, Ask, Way};
 use crate::json::{Json, obj};
+use crate::sim_request::{self, SimRequest, Way};
 
 pub(super) static WIRE: SimWire = SimWire {
     id: "ollama",
@@ -50,16 +50,16 @@ pub(super) const GENERATE: SimWire = SimWire {
     models,
 };
 
-fn read(body: &Value, ask: &mut Ask) {
+fn read(body: &Value, ask: &mut SimRequest) {
     openai_chat::read(body, ask);
-    ask.cap = ask::number(body, &["/options/num_predict"]);
-    ask.stop = ask::strings(body, "/options/stop");
+    ask.cap = sim_request::number(body, &["/options/num_predict"]);
+    ask.stop = sim_request::strings(body, "/options/stop");
     ask.choices = 1;
     // Ollama streams by default.
     ask.streamed = body.get("stream").and_then(Value::as_bool).unwrap_or(true);
     if let Some(prompt) = body.get("prompt") {
         ask.generates = true;
-        ask.input = ask::words(prompt);
+        ask.input = sim_request::words(prompt);
         ask.asked = prompt.as_str().unwrap_or_default().to_owned();
         if body.get("raw").and_then(Value::as_bool) == Some(true) {
             ask.way = Way::Exact;
@@ -67,28 +67,28 @@ fn read(body: &Value, ask: &mut Ask) {
     }
 }
 
-fn stream(ask: &Ask, answer: &Answer) -> Vec<WireEvent> {
-    let turn = answer.turn();
+fn stream(ask: &SimRequest, answer: &Answer) -> Vec<WireEvent> {
+    let choice = answer.first_choice();
     let mut events = Vec::new();
-    for token in &turn.reasoning {
+    for token in &choice.reasoning {
         let one = Choice { reasoning: vec![token.clone()], ..Choice::default() };
         events.push(WireEvent::new(Part::Reasoning, line(ask, &one).with("done", false)));
     }
-    for token in &turn.text {
+    for token in &choice.text {
         let one = Choice { text: vec![token.clone()], ..Choice::default() };
         events.push(WireEvent::new(Part::Text, line(ask, &one).with("done", false)));
     }
-    for (at, call) in turn.calls.iter().enumerate() {
+    for (at, call) in choice.calls.iter().enumerate() {
         let data =
             head(ask).with("message", with_calls(message(""), at, std::slice::from_ref(call)));
         events.push(WireEvent::new(Part::Arguments, data.with("done", false)));
     }
-    let last = ending(line(ask, &Choice::default()), &turn, answer);
+    let last = ending(line(ask, &Choice::default()), &choice, answer);
     events.push(WireEvent::new(Part::Word, last));
     events
 }
 
-fn head(ask: &Ask) -> Json {
+fn head(ask: &SimRequest) -> Json {
     obj! { "model": &ask.model, "created_at": "2026-09-22T03:33:20.123456789Z" }
 }
 
@@ -96,22 +96,22 @@ fn message(text: &str) -> Json {
     obj! { "role": "assistant", "content": text }
 }
 
-fn line(ask: &Ask, turn: &Choice) -> Json {
-    let text = turn.text.concat();
+fn line(ask: &SimRequest, choice: &Choice) -> Json {
+    let text = choice.text.concat();
     if ask.generates {
         let line = head(ask).with("response", text);
-        return if turn.reasoning.is_empty() {
+        return if choice.reasoning.is_empty() {
             line
         } else {
-            line.with("thinking", turn.reasoning.concat())
+            line.with("thinking", choice.reasoning.concat())
         };
     }
     let mut message = message(&text);
-    if !turn.reasoning.is_empty() {
-        message.set("thinking", turn.reasoning.concat());
+    if !choice.reasoning.is_empty() {
+        message.set("thinking", choice.reasoning.concat());
     }
-    if !turn.calls.is_empty() {
-        message = with_calls(message, 0, &turn.calls);
+    if !choice.calls.is_empty() {
+        message = with_calls(message, 0, &choice.calls);
     }
     head(ask).with("message", message)
 }
@@ -125,9 +125,9 @@ fn with_calls(message: Json, from: usize, calls: &[answer::Call]) -> Json {
     message.with("tool_calls", calls.iter().enumerate().map(one).collect::<Vec<_>>())
 }
 
-fn ending(line: Json, turn: &Choice, answer: &Answer) -> Json {
+fn ending(line: Json, choice: &Choice, answer: &Answer) -> Json {
     let mut line = line.with("done", true);
-    line.set_some("done_reason", GENERATE.words.of(&turn.end));
+    line.set_some("done_reason", GENERATE.words.of(&choice.end));
     line.set("total_duration", 70_000_000_u64);
     line.set("load_duration", 7_000_000_u64);
     if let Some(usage) = answer.usage {
@@ -139,9 +139,9 @@ fn ending(line: Json, turn: &Choice, answer: &Answer) -> Json {
     line
 }
 
-fn body(ask: &Ask, answer: &Answer) -> Json {
-    let turn = answer.turn();
-    ending(line(ask, &turn), &turn, answer)
+fn body(ask: &SimRequest, answer: &Answer) -> Json {
+    let choice = answer.first_choice();
+    ending(line(ask, &choice), &choice, answer)
 }
 
 fn error(fault: &Fault<'_>) -> Json {

@@ -4,8 +4,8 @@ use serde_json::Value;
 
 use super::{Fault, Framing, Part, SimWire, WireEvent, Words, ends};
 use crate::answer::{Answer, Call, Choice, End, Usage};
-use crate::ask::{self, Ask, Tool};
 use crate::json::{Json, list, obj};
+use crate::sim_request::{self, SimRequest, Tool};
 
 pub(super) static WIRE: SimWire = CHAT;
 
@@ -46,10 +46,10 @@ pub(super) const CHAT: SimWire = SimWire {
 /// Creation time of models and responses: constant, so that responses are reproducible.
 pub(super) const CREATED: u64 = 1_790_000_000;
 
-pub(super) fn read(body: &Value, ask: &mut Ask) {
-    ask.cap = ask::number(body, &["/max_completion_tokens", "/max_tokens"]);
-    ask.stop = ask::strings(body, "/stop");
-    ask.choices = ask::number(body, &["/n"]).unwrap_or(1);
+pub(super) fn read(body: &Value, ask: &mut SimRequest) {
+    ask.cap = sim_request::number(body, &["/max_completion_tokens", "/max_tokens"]);
+    ask.stop = sim_request::strings(body, "/stop");
+    ask.choices = sim_request::number(body, &["/n"]).unwrap_or(1);
     ask.include_usage =
         body.pointer("/stream_options/include_usage").and_then(Value::as_bool).unwrap_or(false);
     ask.tools = tools(body);
@@ -60,22 +60,25 @@ pub(super) fn read(body: &Value, ask: &mut Ask) {
 /// Returns the tools that the request offers.
 pub(super) fn tools(body: &Value) -> Vec<Tool> {
     let tool = |tool: &Value| {
-        ask::tool(ask::text(tool, "/function/name"), tool.pointer("/function/parameters"))
+        sim_request::tool(
+            sim_request::text(tool, "/function/name"),
+            tool.pointer("/function/parameters"),
+        )
     };
-    ask::items(body, "/tools").iter().filter_map(tool).collect()
+    sim_request::items(body, "/tools").iter().filter_map(tool).collect()
 }
 
 /// Reads the conversation.
-pub(super) fn read_messages(body: &Value, ask: &mut Ask) {
-    let messages = ask::items(body, "/messages");
-    let role = |message: &Value| ask::text(message, "/role").to_owned();
+pub(super) fn read_messages(body: &Value, ask: &mut SimRequest) {
+    let messages = sim_request::items(body, "/messages");
+    let role = |message: &Value| sim_request::text(message, "/role").to_owned();
     ask.after_tool =
         messages.last().is_some_and(|last| ["tool", "function"].contains(&role(last).as_str()));
     ask.read_turns(messages, "assistant", "content");
-    ask.input = messages.iter().map(ask::words).sum();
+    ask.input = messages.iter().map(sim_request::words).sum();
 }
 
-fn stream(ask: &Ask, answer: &Answer) -> Vec<WireEvent> {
+fn stream(ask: &SimRequest, answer: &Answer) -> Vec<WireEvent> {
     let mut events = Vec::new();
     for (index, _) in answer.choices.iter().enumerate() {
         let delta = obj! { "role": "assistant", "content": "", "refusal": Json::Null };
@@ -83,7 +86,7 @@ fn stream(ask: &Ask, answer: &Answer) -> Vec<WireEvent> {
     }
     let choices = answer.choices.iter().enumerate();
     let all: Vec<Vec<WireEvent>> =
-        choices.map(|(index, turn)| deltas(ask, answer, index, turn)).collect();
+        choices.map(|(index, choice)| deltas(ask, answer, index, choice)).collect();
     events.extend(in_turn(all));
     if let Some(usage) = answer.usage.filter(|_| ask.include_usage) {
         let data = obj! {
@@ -98,16 +101,16 @@ fn stream(ask: &Ask, answer: &Answer) -> Vec<WireEvent> {
 }
 
 /// Returns the events of one choice after its start.
-fn deltas(ask: &Ask, answer: &Answer, index: usize, turn: &Choice) -> Vec<WireEvent> {
+fn deltas(ask: &SimRequest, answer: &Answer, index: usize, choice: &Choice) -> Vec<WireEvent> {
     let mut events = Vec::new();
     let early = if answer.word_everywhere { CHAT.words.of(&End::Stop) } else { Json::Null };
-    let mut texts = turn.text.iter();
+    let mut texts = choice.text.iter();
     let last = if answer.merged { texts.next_back() } else { None };
     for token in texts {
-        let delta = text_delta(turn, token);
+        let delta = text_delta(choice, token);
         events.push(WireEvent::new(Part::Text, chunk(ask, index, delta, early.clone())));
     }
-    for (at, call) in turn.calls.iter().enumerate() {
+    for (at, call) in choice.calls.iter().enumerate() {
         let delta = obj! { "tool_calls": list![call_start(ask, at, call)] };
         events.push(WireEvent::new(Part::CallStart, chunk(ask, index, delta, Json::Null)));
         for piece in &call.pieces {
@@ -117,27 +120,27 @@ fn deltas(ask: &Ask, answer: &Answer, index: usize, turn: &Choice) -> Vec<WireEv
             events.push(WireEvent::new(Part::Arguments, chunk(ask, index, delta, Json::Null)));
         }
     }
-    let delta = last.map_or(obj! {}, |token| text_delta(turn, token));
-    events.push(WireEvent::new(Part::Word, chunk(ask, index, delta, CHAT.words.of(&turn.end))));
+    let delta = last.map_or(obj! {}, |token| text_delta(choice, token));
+    events.push(WireEvent::new(Part::Word, chunk(ask, index, delta, CHAT.words.of(&choice.end))));
     events
 }
 
-fn text_delta(turn: &Choice, token: &str) -> Json {
-    if turn.refuses {
+fn text_delta(choice: &Choice, token: &str) -> Json {
+    if choice.refuses {
         obj! { "refusal": token }
     } else {
         obj! { "content": token }
     }
 }
 
-fn call_start(ask: &Ask, at: usize, call: &Call) -> Json {
+fn call_start(ask: &SimRequest, at: usize, call: &Call) -> Json {
     obj! {
         "index": at, "id": call_id(ask, at), "type": "function",
         "function": obj! { "name": &call.name, "arguments": "" },
     }
 }
 
-pub(super) fn call_id(ask: &Ask, at: usize) -> String {
+pub(super) fn call_id(ask: &SimRequest, at: usize) -> String {
     format!("{}_{at}", ask.id("call_"))
 }
 
@@ -154,7 +157,7 @@ pub(super) fn in_turn(all: Vec<Vec<WireEvent>>) -> Vec<WireEvent> {
     }
 }
 
-fn chunk(ask: &Ask, index: usize, delta: Json, word: Json) -> Json {
+fn chunk(ask: &SimRequest, index: usize, delta: Json, word: Json) -> Json {
     let mut chunk = obj! {
         "id": ask.id("chatcmpl-"), "object": "chat.completion.chunk", "created": CREATED,
         "model": &ask.model, "service_tier": "default", "system_fingerprint": "fp_sim",
@@ -168,11 +171,11 @@ fn chunk(ask: &Ask, index: usize, delta: Json, word: Json) -> Json {
     chunk.with("obfuscation", "sim")
 }
 
-fn body(ask: &Ask, answer: &Answer) -> Json {
-    let choice = |(index, turn): (usize, &Choice)| {
+fn body(ask: &SimRequest, answer: &Answer) -> Json {
+    let choice = |(index, choice): (usize, &Choice)| {
         obj! {
-            "index": index, "message": message(ask, turn), "logprobs": Json::Null,
-            "finish_reason": CHAT.words.of(&turn.end),
+            "index": index, "message": message(ask, choice), "logprobs": Json::Null,
+            "finish_reason": CHAT.words.of(&choice.end),
         }
     };
     let choices: Vec<Json> = answer.choices.iter().enumerate().map(choice).collect();
@@ -186,26 +189,26 @@ fn body(ask: &Ask, answer: &Answer) -> Json {
     body.with("service_tier", "default").with("system_fingerprint", "fp_sim")
 }
 
-fn message(ask: &Ask, turn: &Choice) -> Json {
-    let text = turn.text.concat();
-    let absent = turn.refuses || text.is_empty() && !turn.calls.is_empty();
+fn message(ask: &SimRequest, choice: &Choice) -> Json {
+    let text = choice.text.concat();
+    let absent = choice.refuses || text.is_empty() && !choice.calls.is_empty();
     let content = if absent { Json::Null } else { Json::from(&text) };
-    let refusal = if turn.refuses { Json::from(&text) } else { Json::Null };
+    let refusal = if choice.refuses { Json::from(&text) } else { Json::Null };
     let mut message = obj! { "role": "assistant", "content": content };
-    if !turn.calls.is_empty() {
-        message.set("tool_calls", calls(ask, turn));
+    if !choice.calls.is_empty() {
+        message.set("tool_calls", calls(ask, choice));
     }
     message.with("refusal", refusal).with("annotations", list![])
 }
 
-pub(super) fn calls(ask: &Ask, turn: &Choice) -> Vec<Json> {
+pub(super) fn calls(ask: &SimRequest, choice: &Choice) -> Vec<Json> {
     let call = |(at, call): (usize, &Call)| {
         obj! {
             "id": call_id(ask, at), "type": "function",
             "function": obj! { "name": &call.name, "arguments": call.arguments() },
         }
     };
-    turn.calls.iter().enumerate().map(call).collect()
+    choice.calls.iter().enumerate().map(call).collect()
 }
 
 pub(super) fn usage_of(usage: Usage) -> Json {
@@ -239,7 +242,7 @@ pub(super) fn error_event(fault: &Fault<'_>) -> WireEvent {
     WireEvent::new(Part::Error, error(fault))
 }
 
-pub(super) fn headers(ask: &Ask) -> Vec<(&'static str, String)> {
+pub(super) fn headers(ask: &SimRequest) -> Vec<(&'static str, String)> {
     vec![
         ("openai-organization", "endstop-sim".to_owned()),
         ("openai-processing-ms", "7".to_owned()),

@@ -2,10 +2,10 @@
 
 use serde_json::Value;
 
-use super::{Framing, Part, SimWire, Taken, WireEvent, Words, openai_chat};
+use super::{Framing, Part, PathInfo, SimWire, WireEvent, Words, openai_chat};
 use crate::answer::{Answer, Choice};
-use crate::ask::{self, Ask};
 use crate::json::{Json, list, obj};
+use crate::sim_request::{self, SimRequest};
 
 pub(super) static WIRE: SimWire = SimWire {
     id: "openai-completions",
@@ -33,7 +33,7 @@ pub(super) static WIRE: SimWire = SimWire {
     },
     takes: |path| {
         (path.ends_with("/completions") && !path.ends_with("/chat/completions"))
-            .then(Taken::default)
+            .then(PathInfo::default)
     },
     read,
     stream,
@@ -44,23 +44,23 @@ pub(super) static WIRE: SimWire = SimWire {
     models: openai_chat::models,
 };
 
-fn read(body: &Value, ask: &mut Ask) {
-    ask.cap = ask::number(body, &["/max_tokens"]);
-    ask.stop = ask::strings(body, "/stop");
-    ask.choices = ask::number(body, &["/n"]).unwrap_or(1);
+fn read(body: &Value, ask: &mut SimRequest) {
+    ask.cap = sim_request::number(body, &["/max_tokens"]);
+    ask.stop = sim_request::strings(body, "/stop");
+    ask.choices = sim_request::number(body, &["/n"]).unwrap_or(1);
     ask.include_usage =
         body.pointer("/stream_options/include_usage").and_then(Value::as_bool).unwrap_or(false);
     ask.read_prompt(body.get("prompt"));
 }
 
-fn stream(ask: &Ask, answer: &Answer) -> Vec<WireEvent> {
-    let deltas = |(index, turn): (usize, &Choice)| {
-        let mut events: Vec<WireEvent> = turn
+fn stream(ask: &SimRequest, answer: &Answer) -> Vec<WireEvent> {
+    let deltas = |(index, choice): (usize, &Choice)| {
+        let mut events: Vec<WireEvent> = choice
             .text
             .iter()
             .map(|token| WireEvent::new(Part::Text, chunk(ask, index, token, Json::Null)))
             .collect();
-        events.push(WireEvent::new(Part::Word, chunk(ask, index, "", WIRE.words.of(&turn.end))));
+        events.push(WireEvent::new(Part::Word, chunk(ask, index, "", WIRE.words.of(&choice.end))));
         events
     };
     let mut events = openai_chat::in_turn(answer.choices.iter().enumerate().map(deltas).collect());
@@ -72,24 +72,24 @@ fn stream(ask: &Ask, answer: &Answer) -> Vec<WireEvent> {
     events
 }
 
-fn head(ask: &Ask) -> Json {
+fn head(ask: &SimRequest) -> Json {
     obj! {
         "id": ask.id("cmpl-"), "object": "text_completion", "created": openai_chat::CREATED,
         "model": &ask.model,
     }
 }
 
-fn choice(index: usize, text: &str, word: Json) -> Json {
+fn choice_of(index: usize, text: &str, word: Json) -> Json {
     obj! { "text": text, "index": index, "logprobs": Json::Null, "finish_reason": word }
 }
 
-fn chunk(ask: &Ask, index: usize, text: &str, word: Json) -> Json {
-    head(ask).with("choices", list![choice(index, text, word)])
+fn chunk(ask: &SimRequest, index: usize, text: &str, word: Json) -> Json {
+    head(ask).with("choices", list![choice_of(index, text, word)])
 }
 
-fn body(ask: &Ask, answer: &Answer) -> Json {
-    let choice = |(index, turn): (usize, &Choice)| {
-        choice(index, &turn.text.concat(), WIRE.words.of(&turn.end))
+fn body(ask: &SimRequest, answer: &Answer) -> Json {
+    let choice = |(index, choice): (usize, &Choice)| {
+        choice_of(index, &choice.text.concat(), WIRE.words.of(&choice.end))
     };
     let choices: Vec<Json> = answer.choices.iter().enumerate().map(choice).collect();
     let mut body = head(ask).with("choices", choices);

@@ -4,8 +4,8 @@ use serde_json::Value;
 
 use super::{Framing, Part, SimWire, WireEvent, Words, ends, openai_chat};
 use crate::answer::{Answer, Call, Choice, End, Usage};
-use crate::ask::{self, Ask, Tool};
 use crate::json::{Json, list, obj};
+use crate::sim_request::{self, SimRequest, Tool};
 
 pub(super) static WIRE: SimWire = SimWire {
     id: "openai-responses",
@@ -51,31 +51,32 @@ pub(super) static WIRE: SimWire = SimWire {
     models: openai_chat::models,
 };
 
-fn read(body: &Value, ask: &mut Ask) {
-    ask.cap = ask::number(body, &["/max_output_tokens"]);
-    ask.tools = ask::items(body, "/tools").iter().flat_map(tools).collect();
-    let items = ask::items(body, "/input");
-    let is_result = |item: &Value| ask::text(item, "/type").ends_with("_call_output");
+fn read(body: &Value, ask: &mut SimRequest) {
+    ask.cap = sim_request::number(body, &["/max_output_tokens"]);
+    ask.tools = sim_request::items(body, "/tools").iter().flat_map(tools).collect();
+    let items = sim_request::items(body, "/input");
+    let is_result = |item: &Value| sim_request::text(item, "/type").ends_with("_call_output");
     ask.after_tool = items.last().is_some_and(is_result);
     ask.read_turns(items, "assistant", "content");
     ask.read_tool_choice(body.get("tool_choice"));
-    let previous = ask::text(body, "/previous_response_id");
+    let previous = sim_request::text(body, "/previous_response_id");
     ask.previous = (!previous.is_empty()).then(|| previous.to_owned());
     let flag = |name: &str| body.get(name).and_then(Value::as_bool);
     ask.stored = flag("store") != Some(false);
     ask.background = flag("background") == Some(true);
     ask.choices = 1;
-    ask.input = body.get("input").map_or(0, ask::words);
+    ask.input = body.get("input").map_or(0, sim_request::words);
 }
 
 /// Returns the tool, or the tools of a namespace.
 fn tools(listed: &Value) -> Vec<Tool> {
-    let tool = |tool: &Value| ask::tool(ask::text(tool, "/name"), tool.get("parameters"));
-    if ask::text(listed, "/type") != "namespace" {
+    let tool =
+        |tool: &Value| sim_request::tool(sim_request::text(tool, "/name"), tool.get("parameters"));
+    if sim_request::text(listed, "/type") != "namespace" {
         return tool(listed).into_iter().collect();
     }
-    let namespace = Some(ask::text(listed, "/name").to_owned());
-    let inner = ask::items(listed, "/tools").iter().filter_map(tool);
+    let namespace = Some(sim_request::text(listed, "/name").to_owned());
+    let inner = sim_request::items(listed, "/tools").iter().filter_map(tool);
     inner.map(|tool| Tool { namespace: namespace.clone(), ..tool }).collect()
 }
 
@@ -94,27 +95,27 @@ impl Events {
     }
 }
 
-fn stream(ask: &Ask, answer: &Answer) -> Vec<WireEvent> {
-    let turn = answer.turn();
+fn stream(ask: &SimRequest, answer: &Answer) -> Vec<WireEvent> {
+    let choice = answer.first_choice();
     let mut events = Events(Vec::new());
     let open = obj! { "response": response(ask, "in_progress", Json::Null, Vec::new(), None) };
     events.push(Part::Start, "response.created", open.clone());
     events.push(Part::Start, "response.in_progress", open);
     let mut index = 0_usize;
-    if !turn.reasoning.is_empty() {
-        reasoning(&mut events, ask, index, &turn);
+    if !choice.reasoning.is_empty() {
+        reasoning(&mut events, ask, index, &choice);
         index += 1;
     }
-    if !turn.text.is_empty() {
-        message(&mut events, ask, index, &turn);
+    if !choice.text.is_empty() {
+        message(&mut events, ask, index, &choice);
         index += 1;
     }
-    for (at, call) in turn.calls.iter().enumerate() {
+    for (at, call) in choice.calls.iter().enumerate() {
         function_call(&mut events, ask, index, at, call);
         index += 1;
     }
     let last = body(ask, answer);
-    events.push(Part::Word, last_event(&turn.end), obj! { "response": last });
+    events.push(Part::Word, last_event(&choice.end), obj! { "response": last });
     events.0
 }
 
@@ -122,29 +123,29 @@ fn item_event(index: usize, item: Json) -> Json {
     obj! { "output_index": index, "item": item }
 }
 
-fn reasoning(events: &mut Events, ask: &Ask, index: usize, turn: &Choice) {
+fn reasoning(events: &mut Events, ask: &SimRequest, index: usize, choice: &Choice) {
     let id = ask.id("rs_");
     let item = obj! { "id": &id, "type": "reasoning", "summary": list![] };
     events.push(Part::Reasoning, "response.output_item.added", item_event(index, item));
-    for token in &turn.reasoning {
+    for token in &choice.reasoning {
         let data = obj! {
             "item_id": &id, "output_index": index, "summary_index": 0_u64, "delta": token,
         };
         events.push(Part::Reasoning, "response.reasoning_summary_text.delta", data);
     }
     events.push(
-        Part::TransportEnd,
+        Part::BlockEnd,
         "response.output_item.done",
-        item_event(index, reasoning_item(ask, turn)),
+        item_event(index, reasoning_item(ask, choice)),
     );
 }
 
-fn reasoning_item(ask: &Ask, turn: &Choice) -> Json {
-    let summary = obj! { "type": "summary_text", "text": turn.reasoning.concat() };
+fn reasoning_item(ask: &SimRequest, choice: &Choice) -> Json {
+    let summary = obj! { "type": "summary_text", "text": choice.reasoning.concat() };
     obj! { "id": ask.id("rs_"), "type": "reasoning", "summary": list![summary] }
 }
 
-fn message(events: &mut Events, ask: &Ask, index: usize, turn: &Choice) {
+fn message(events: &mut Events, ask: &SimRequest, index: usize, choice: &Choice) {
     let id = ask.id("msg_");
     let item = obj! {
         "id": &id, "type": "message", "status": "in_progress", "content": list![],
@@ -158,47 +159,43 @@ fn message(events: &mut Events, ask: &Ask, index: usize, turn: &Choice) {
         }
         data
     };
-    let (key, kind) = if turn.refuses { ("refusal", "refusal") } else { ("text", "output_text") };
-    let empty = Choice { refuses: turn.refuses, ..Choice::default() };
+    let (key, kind) = if choice.refuses { ("refusal", "refusal") } else { ("text", "output_text") };
+    let empty = Choice { refuses: choice.refuses, ..Choice::default() };
     events.push(Part::Start, "response.content_part.added", at(obj! { "part": part_of(&empty) }));
-    for token in &turn.text {
+    for token in &choice.text {
         let data = at(obj! { "delta": token });
-        let data = if turn.refuses { data } else { data.with("logprobs", list![]) };
+        let data = if choice.refuses { data } else { data.with("logprobs", list![]) };
         events.push(Part::Text, &format!("response.{kind}.delta"), data);
     }
-    let done = at(obj! {}).with(key, turn.text.concat());
-    events.push(Part::TransportEnd, &format!("response.{kind}.done"), done);
+    let done = at(obj! {}).with(key, choice.text.concat());
+    events.push(Part::BlockEnd, &format!("response.{kind}.done"), done);
+    events.push(Part::BlockEnd, "response.content_part.done", at(obj! { "part": part_of(choice) }));
     events.push(
-        Part::TransportEnd,
-        "response.content_part.done",
-        at(obj! { "part": part_of(turn) }),
-    );
-    events.push(
-        Part::TransportEnd,
+        Part::BlockEnd,
         "response.output_item.done",
-        item_event(index, message_item(ask, turn)),
+        item_event(index, message_item(ask, choice)),
     );
 }
 
-fn part_of(turn: &Choice) -> Json {
-    let text = turn.text.concat();
-    if turn.refuses {
+fn part_of(choice: &Choice) -> Json {
+    let text = choice.text.concat();
+    if choice.refuses {
         obj! { "type": "refusal", "refusal": text }
     } else {
         obj! { "type": "output_text", "annotations": list![], "logprobs": list![], "text": text }
     }
 }
 
-fn message_item(ask: &Ask, turn: &Choice) -> Json {
-    let cut = turn.end == End::Length && turn.calls.is_empty();
+fn message_item(ask: &SimRequest, choice: &Choice) -> Json {
+    let cut = choice.end == End::Length && choice.calls.is_empty();
     obj! {
         "id": ask.id("msg_"), "type": "message",
         "status": if cut { "incomplete" } else { "completed" },
-        "content": list![part_of(turn)], "role": "assistant",
+        "content": list![part_of(choice)], "role": "assistant",
     }
 }
 
-fn function_call(events: &mut Events, ask: &Ask, index: usize, at: usize, call: &Call) {
+fn function_call(events: &mut Events, ask: &SimRequest, index: usize, at: usize, call: &Call) {
     let id = format!("{}_{at}", ask.id("fc_"));
     let mut item = obj! {
         "id": &id, "type": "function_call", "status": "in_progress", "arguments": "",
@@ -221,7 +218,7 @@ fn function_call(events: &mut Events, ask: &Ask, index: usize, at: usize, call: 
     }
 }
 
-fn call_item(ask: &Ask, at: usize, call: &Call) -> Json {
+fn call_item(ask: &SimRequest, at: usize, call: &Call) -> Json {
     let mut item = obj! {
         "id": format!("{}_{at}", ask.id("fc_")), "type": "function_call",
         "status": if call.whole { "completed" } else { "incomplete" },
@@ -258,18 +255,18 @@ fn last_event(end: &End) -> &'static str {
     }
 }
 
-fn body(ask: &Ask, answer: &Answer) -> Json {
-    let turn = answer.turn();
+fn body(ask: &SimRequest, answer: &Answer) -> Json {
+    let choice = answer.first_choice();
     let mut output = Vec::new();
-    if !turn.reasoning.is_empty() {
-        output.push(reasoning_item(ask, &turn));
+    if !choice.reasoning.is_empty() {
+        output.push(reasoning_item(ask, &choice));
     }
-    if !turn.text.is_empty() {
-        output.push(message_item(ask, &turn));
+    if !choice.text.is_empty() {
+        output.push(message_item(ask, &choice));
     }
-    let calls = turn.calls.iter().enumerate();
+    let calls = choice.calls.iter().enumerate();
     output.extend(calls.map(|(at, call)| call_item(ask, at, call)));
-    let (status, reason) = status(&turn.end);
+    let (status, reason) = status(&choice.end);
     let failed = status == Json::from("failed");
     let mut body = response(ask, "", reason, output, answer.usage.filter(|_| !failed));
     body.set("status", status);
@@ -281,12 +278,12 @@ fn body(ask: &Ask, answer: &Answer) -> Json {
 }
 
 /// Returns the body of a response in the background that is not over, with this status.
-pub(crate) fn pending(ask: &Ask, status: &str) -> Json {
+pub(crate) fn pending(ask: &SimRequest, status: &str) -> Json {
     response(ask, status, Json::Null, Vec::new(), None)
 }
 
 fn response(
-    ask: &Ask,
+    ask: &SimRequest,
     status: &str,
     reason: Json,
     output: Vec<Json>,

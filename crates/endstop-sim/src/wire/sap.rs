@@ -4,8 +4,8 @@ use serde_json::Value;
 
 use super::{Fault, Part, SimWire, WireEvent, ends, openai_chat};
 use crate::answer::Answer;
-use crate::ask::{self, Ask};
 use crate::json::{Json, obj};
+use crate::sim_request::{self, SimRequest};
 
 pub(super) static WIRE: SimWire = SimWire {
     id: "sap-orchestration",
@@ -27,7 +27,7 @@ pub(super) static WIRE: SimWire = SimWire {
     ..openai_chat::CHAT
 };
 
-fn read(body: &Value, ask: &mut Ask) {
+fn read(body: &Value, ask: &mut SimRequest) {
     let config = body.get("config").unwrap_or(&Value::Null);
     let templating = config.pointer("/modules/prompt_templating").unwrap_or(&Value::Null);
     if let Some(name) = templating.pointer("/model/name").and_then(Value::as_str) {
@@ -37,26 +37,26 @@ fn read(body: &Value, ask: &mut Ask) {
         ask.streamed = enabled;
     }
     let params = templating.pointer("/model/params").unwrap_or(&Value::Null);
-    ask.cap = ask::number(params, &["/max_completion_tokens", "/max_tokens"]);
-    ask.stop = ask::strings(params, "/stop");
+    ask.cap = sim_request::number(params, &["/max_completion_tokens", "/max_tokens"]);
+    ask.stop = sim_request::strings(params, "/stop");
     ask.include_usage = true;
     let prompt = templating.get("prompt").unwrap_or(&Value::Null);
     ask.tools = openai_chat::tools(prompt);
-    ask.read_turns(ask::items(body, "/messages_history"), "assistant", "content");
-    let template = ask::items(prompt, "/template");
-    let is_tool = |message: &Value| ask::text(message, "/role") == "tool";
+    ask.read_turns(sim_request::items(body, "/messages_history"), "assistant", "content");
+    let template = sim_request::items(prompt, "/template");
+    let is_tool = |message: &Value| sim_request::text(message, "/role") == "tool";
     ask.after_tool = template.last().is_some_and(is_tool);
     if !template.is_empty() {
         ask.read_turns(template, "assistant", "content");
     }
-    ask.input = template.iter().map(ask::words).sum();
+    ask.input = template.iter().map(sim_request::words).sum();
 }
 
-fn enclosed(ask: &Ask, result: Json) -> Json {
+fn enclosed(ask: &SimRequest, result: Json) -> Json {
     obj! { "request_id": ask.id(""), "intermediate_results": obj! {}, "final_result": result }
 }
 
-fn stream(ask: &Ask, answer: &Answer) -> Vec<WireEvent> {
+fn stream(ask: &SimRequest, answer: &Answer) -> Vec<WireEvent> {
     let enclose = |event: WireEvent| {
         if event.part == Part::Mark {
             return event;

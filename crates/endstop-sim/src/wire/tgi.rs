@@ -2,10 +2,10 @@
 
 use serde_json::Value;
 
-use super::{BASE, Fault, Part, SimWire, Taken, WireEvent, Words};
+use super::{BASE, Fault, Part, PathInfo, SimWire, WireEvent, Words};
 use crate::answer::Answer;
-use crate::ask::{self, Ask};
 use crate::json::{Json, obj};
+use crate::sim_request::{self, SimRequest};
 
 pub(super) static WIRE: SimWire = SimWire {
     id: "hf-tgi",
@@ -25,7 +25,7 @@ pub(super) static WIRE: SimWire = SimWire {
     },
     takes: |path| {
         let streamed = path.ends_with("/generate_stream");
-        let taken = Taken { model: None, streamed: Some(streamed) };
+        let taken = PathInfo { model: None, streamed: Some(streamed) };
         (streamed || path.ends_with("/generate") && !path.ends_with("/api/generate"))
             .then_some(taken)
     },
@@ -37,9 +37,9 @@ pub(super) static WIRE: SimWire = SimWire {
     ..BASE
 };
 
-fn read(body: &Value, ask: &mut Ask) {
-    ask.cap = ask::number(body, &["/parameters/max_new_tokens"]);
-    ask.stop = ask::strings(body, "/parameters/stop");
+fn read(body: &Value, ask: &mut SimRequest) {
+    ask.cap = sim_request::number(body, &["/parameters/max_new_tokens"]);
+    ask.stop = sim_request::strings(body, "/parameters/stop");
     ask.read_prompt(body.get("inputs"));
 }
 
@@ -48,8 +48,8 @@ fn token(at: usize, text: &str, special: bool) -> Json {
     obj! { "index": at + 1, "token": token }
 }
 
-fn stream(_: &Ask, answer: &Answer) -> Vec<WireEvent> {
-    let text = answer.turn().text;
+fn stream(_: &SimRequest, answer: &Answer) -> Vec<WireEvent> {
+    let text = answer.first_choice().text;
     let mut events = Vec::new();
     for (at, piece) in text.iter().enumerate() {
         let data = token(at, piece, false);
@@ -63,7 +63,7 @@ fn stream(_: &Ask, answer: &Answer) -> Vec<WireEvent> {
 
 fn details(answer: &Answer) -> Json {
     let mut details = obj! {};
-    details.set_some("finish_reason", WIRE.words.of(&answer.turn().end));
+    details.set_some("finish_reason", WIRE.words.of(&answer.first_choice().end));
     if let Some(usage) = answer.usage {
         details.set("generated_tokens", usage.output);
         details.set("input_length", usage.input);
@@ -72,7 +72,7 @@ fn details(answer: &Answer) -> Json {
 }
 
 fn whole(answer: &Answer) -> Json {
-    obj! { "generated_text": answer.turn().text.concat(), "details": details(answer) }
+    obj! { "generated_text": answer.first_choice().text.concat(), "details": details(answer) }
 }
 
 fn error(fault: &Fault<'_>) -> Json {

@@ -3,10 +3,10 @@
 
 use serde_json::Value;
 
-use super::{BASE, Fault, Framing, Part, SimWire, Taken, WireEvent, Words};
+use super::{BASE, Fault, Framing, Part, PathInfo, SimWire, WireEvent, Words};
 use crate::answer::{Answer, End};
-use crate::ask::{self, Ask};
 use crate::json::{Json, list, obj};
+use crate::sim_request::{self, SimRequest};
 
 pub(super) static WIRE: SimWire = SimWire {
     id: "watsonx",
@@ -27,7 +27,7 @@ pub(super) static WIRE: SimWire = SimWire {
     },
     takes: |path| {
         let streamed = path.ends_with("/text/generation_stream");
-        let taken = Taken { model: None, streamed: Some(streamed) };
+        let taken = PathInfo { model: None, streamed: Some(streamed) };
         (streamed || path.ends_with("/text/generation")).then_some(taken)
     },
     read,
@@ -38,19 +38,19 @@ pub(super) static WIRE: SimWire = SimWire {
     ..BASE
 };
 
-fn read(body: &Value, ask: &mut Ask) {
+fn read(body: &Value, ask: &mut SimRequest) {
     if let Some(model) = body.get("model_id").and_then(Value::as_str) {
         ask.model = model.to_owned();
     }
-    ask.cap = ask::number(body, &["/parameters/max_new_tokens"]);
-    ask.stop = ask::strings(body, "/parameters/stop_sequences");
+    ask.cap = sim_request::number(body, &["/parameters/max_new_tokens"]);
+    ask.stop = sim_request::strings(body, "/parameters/stop_sequences");
     ask.read_prompt(body.get("input"));
 }
 
-fn stream(ask: &Ask, answer: &Answer) -> Vec<WireEvent> {
-    let turn = answer.turn();
+fn stream(ask: &SimRequest, answer: &Answer) -> Vec<WireEvent> {
+    let choice = answer.first_choice();
     let mut events = Vec::new();
-    for (at, token) in turn.text.iter().enumerate() {
+    for (at, token) in choice.text.iter().enumerate() {
         let counts =
             answer.usage.map(|usage| (at as u64 + 1, if at == 0 { usage.input } else { 0 }));
         let data = generated(ask, token, counts, &End::Said("not_finished".into()));
@@ -58,13 +58,13 @@ fn stream(ask: &Ask, answer: &Answer) -> Vec<WireEvent> {
     }
     let counts = answer
         .usage
-        .map(|usage| (usage.output, if turn.text.is_empty() { usage.input } else { 0 }));
-    let last = generated(ask, "", counts, &turn.end);
+        .map(|usage| (usage.output, if choice.text.is_empty() { usage.input } else { 0 }));
+    let last = generated(ask, "", counts, &choice.end);
     events.push(WireEvent::named(Part::Word, "message", last));
     events
 }
 
-fn generated(ask: &Ask, text: &str, counts: Option<(u64, u64)>, end: &End) -> Json {
+fn generated(ask: &SimRequest, text: &str, counts: Option<(u64, u64)>, end: &End) -> Json {
     let mut result = obj! { "generated_text": text };
     if let Some((output, input)) = counts {
         result.set("generated_token_count", output);
@@ -77,10 +77,10 @@ fn generated(ask: &Ask, text: &str, counts: Option<(u64, u64)>, end: &End) -> Js
     }
 }
 
-fn body(ask: &Ask, answer: &Answer) -> Json {
-    let turn = answer.turn();
+fn body(ask: &SimRequest, answer: &Answer) -> Json {
+    let choice = answer.first_choice();
     let counts = answer.usage.map(|usage| (usage.output, usage.input));
-    generated(ask, &turn.text.concat(), counts, &turn.end)
+    generated(ask, &choice.text.concat(), counts, &choice.end)
 }
 
 fn error(fault: &Fault<'_>) -> Json {

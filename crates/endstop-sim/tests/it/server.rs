@@ -48,7 +48,7 @@ async fn an_unknown_scenario_is_told_with_names_near_it() {
     let response = post(sim.addr(), "/v1/messages", &headers, r#"{"messages":[]}"#).await;
     assert_eq!(response.status, 404);
     let body = String::from_utf8(response.body).unwrap();
-    assert!(body.contains("not_found_error") && body.contains("similar names: length"), "{body}");
+    assert!(body.contains("not_found_error") && body.contains("did you mean `length`?"), "{body}");
 }
 
 #[tokio::test]
@@ -58,7 +58,7 @@ async fn a_script_gives_the_nth_request_the_nth_scenario() {
         endstop_sim::read_script("scenarios = ['length', 'content-filter']").unwrap(),
         names
     );
-    assert!(endstop_sim::read_script("lenght").unwrap_err().contains("similar names"));
+    assert!(endstop_sim::read_script("lenght").unwrap_err().contains("did you mean `length`?"));
     let sim = Sim::start(Options { scenarios: names, ..Options::default() }).await.unwrap();
     for want in ["length", "content_filter", "content_filter"] {
         assert_eq!(word(&chat(&sim, &json!({ "messages": [] })).await), want);

@@ -64,7 +64,7 @@ fn roots(file: Option<&str>) -> Result<RootCertStore, String> {
             roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
         }
         Some(file) => {
-            let read = |error| format!("sslrootcert `{file}` cannot be read: {error}");
+            let read = |error| format!("cannot read sslrootcert `{file}`: {error}");
             for certificate in CertificateDer::pem_file_iter(file).map_err(read)? {
                 let certificate = certificate.map_err(read)?;
                 roots.add(certificate).map_err(|error| format!("sslrootcert: {error}"))?;

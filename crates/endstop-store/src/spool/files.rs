@@ -43,7 +43,7 @@ pub(super) struct Dir {
 pub(super) fn check(path: &Path) -> Result<State, Error> {
     let existing = path.ancestors().find(|path| path.exists()).unwrap_or(Path::new("."));
     if !existing.is_dir() {
-        let what = format!("cannot make the spool's directory `{}`", path.display());
+        let what = format!("cannot create the spool's directory `{}`", path.display());
         return Err(Error::Io { what, source: ErrorKind::NotADirectory.into() });
     }
     let access = rustix::fs::Access::WRITE_OK | rustix::fs::Access::EXEC_OK;
@@ -71,7 +71,7 @@ impl Dir {
             .recursive(true)
             .mode(0o700)
             .create(&quarantine)
-            .map_err(said("cannot make the spool's directory"))?;
+            .map_err(said("cannot create the spool's directory"))?;
         let lock = options().open(path.join("lock")).map_err(said("cannot lock the spool in"))?;
         take(&lock).map_err(|error| match error {
             TryLockError::WouldBlock => Error::Refused {

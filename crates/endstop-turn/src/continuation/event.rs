@@ -92,7 +92,7 @@ pub enum TurnEvent {
         /// The turn.
         turn: String,
         /// The cause of the end.
-        cause: TurnEnd,
+        terminated: TurnEnd,
         /// The completeness of the answer.
         finish: Completeness,
         /// The reason that the last response ended.
@@ -113,7 +113,7 @@ pub enum TurnEvent {
         /// The turn.
         turn: String,
         /// The cause of the end.
-        cause: TurnEnd,
+        terminated: TurnEnd,
         /// The completeness of the answer.
         finish: Completeness,
         /// The reason that the last response ended.

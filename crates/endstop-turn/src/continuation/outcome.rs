@@ -174,13 +174,13 @@ impl TurnData {
     pub(super) fn out_of(&mut self, limit: Limit, trace: &mut Trace) -> (State, Todo) {
         let finish =
             if self.kept_chars > 0 { Completeness::Partial } else { Completeness::Aborted };
-        let mut decision = Decision::new(limit.calls_for(), limit.words());
+        let mut decision = Decision::new(limit.calls_for(), limit.description());
         decision.ending = self.reason;
         decision.metadata.conversation_messages = self.messages();
         decision.metadata.conversation_tokens = self.conversation_tokens;
         decision.metadata.limit = Some(limit);
         decision.metadata.left = self.limits().left(&self.begin.budget, &self.spent);
-        self.close(terminated_by(limit), finish, limit.words(), Some(decision), trace)
+        self.close(terminated_by(limit), finish, limit.description(), Some(decision), trace)
     }
 
     /// Ends the turn.
@@ -202,12 +202,12 @@ impl TurnData {
             Completeness::Aborted => Some(format!("The turn ended without an answer: {sentence}.")),
         };
         let limit = decision.as_ref().and_then(|decision| decision.metadata.limit);
-        let (turn, cause, reason) = (&self.begin.turn, terminated, self.reason);
+        let (turn, reason) = (&self.begin.turn, self.reason);
         let iterations = self.spent.iterations;
         if self.continued {
             trace.events.push(TurnEvent::ContinuationTerminated {
                 turn: turn.clone(),
-                cause,
+                terminated,
                 finish,
                 reason,
                 limit,
@@ -219,7 +219,7 @@ impl TurnData {
         }
         trace.events.push(TurnEvent::TurnEnded {
             turn: turn.clone(),
-            cause,
+            terminated,
             finish,
             reason,
             limit,

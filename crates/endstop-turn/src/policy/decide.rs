@@ -146,7 +146,7 @@ impl Wish {
     /// Replaces the preferred action because of a limit.
     fn limited(self, limit: Limit) -> Self {
         let action = limit.calls_for();
-        let wish = Self { stopped_by: Some(limit), ..self.forbidden(action, limit.words()) };
+        let wish = Self { stopped_by: Some(limit), ..self.forbidden(action, limit.description()) };
         if action != Action::Compact {
             return wish;
         }
@@ -190,12 +190,12 @@ fn settle(wish: Wish, ending: &Ending, context: &DecisionContext, terms: &Terms)
         None => wish,
     };
     let recovers = Counter::of(wish.action, ending);
-    let next_cap = match wish.action.goes_on() {
+    let next_cap = match wish.action.continues_turn() {
         true => limits.next_cap(wish.cap.or(context.cap_asked()), recovers, context),
         false => None,
     };
     Decision {
-        should_continue: wish.action.goes_on(),
+        should_continue: wish.action.continues_turn(),
         sentence: wish.sentence(),
         suggested: wish.action.suggested(),
         metadata: DecisionDetails {
@@ -228,7 +228,7 @@ fn obstacle(
     context: &DecisionContext,
     terms: &Terms,
 ) -> Option<Obstacle> {
-    if !wish.action.goes_on() {
+    if !wish.action.continues_turn() {
         return None;
     }
     if ending.over && ending.confidence < terms.rule.min_confidence {
@@ -417,7 +417,7 @@ fn raised_cap(
     let most = model_max.ok_or("the model's maximum is not known")?;
     let counter = Some(Counter::Raises);
     if let Some(limit) = terms.limits.reached(counter, context, 0) {
-        return Err(limit.words());
+        return Err(limit.description());
     }
     let raised = cap.saturating_mul(2).min(most);
     let given = terms.limits.next_cap(Some(raised), counter, context).unwrap_or(raised);

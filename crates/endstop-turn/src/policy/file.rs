@@ -23,6 +23,7 @@ use serde::Deserialize;
 use super::{AgentChange, Override, Policy, Price, Rule, RuleChange};
 use endstop::Reason;
 use endstop::next_request::Wording;
+use endstop::text::{plain_error, toml_key_at, toml_keys};
 
 /// An error in a policy file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -99,8 +100,14 @@ fn usual() -> String {
 
 fn misread(file: &str, text: &str, error: &toml::de::Error) -> PolicyFileError {
     let offset = error.span().map_or(0, |span| span.start);
-    let (line, key) = key_at(text, offset);
-    let message = endstop::text::plain_error(error.message());
+    let (line, key) = toml_key_at(text, offset);
+    let noun = match key.rsplit('.').next() {
+        Some("action") => "action",
+        Some("min_confidence") => "confidence",
+        _ if key.starts_with("rules.") || key.contains(".rules.") => "reason",
+        _ => "value",
+    };
+    let message = plain_error(error.message(), noun);
     PolicyFileError { file: file.to_owned(), line, key, message }
 }
 
@@ -192,30 +199,8 @@ fn check(rules: &BTreeMap<Reason, RuleChange>, below: &str) -> Result<(), (Strin
     Ok(())
 }
 
-/// Returns the number and the full key of each line that has a key.
-fn keys(text: &str) -> impl Iterator<Item = (usize, String)> {
-    let mut table = String::new();
-    text.lines().enumerate().filter_map(move |(number, line)| {
-        let line = line.trim();
-        if let Some(header) = line.strip_prefix('[') {
-            table = header.split(']').next().unwrap_or_default().trim().to_owned();
-            return Some((number + 1, table.clone()));
-        }
-        let (key, _) = line.split_once('=').filter(|_| !line.starts_with('#'))?;
-        let dot = if table.is_empty() { "" } else { "." };
-        Some((number + 1, format!("{table}{dot}{}", key.trim())))
-    })
-}
-
-/// Returns the line at an offset, and the key on that line.
-fn key_at(text: &str, offset: usize) -> (usize, String) {
-    let line = text.bytes().take(offset).filter(|byte| *byte == b'\n').count() + 1;
-    let key = keys(text).find(|(number, _)| *number == line).map(|(_, key)| key);
-    (line, key.unwrap_or_default())
-}
-
 fn line_of_key(text: &str, key: &str) -> usize {
-    let found = keys(text).find(|(_, known)| known == key);
+    let found = toml_keys(text).find(|(_, known)| known == key);
     found.map_or(1, |(line, _)| line)
 }
 
@@ -347,7 +332,18 @@ mod tests {
             "providers.acme.rules.refused.action",
             "expected change_prompt, other_model or stop",
         );
-        wrong("[rules.tired]\naction = \"stop\"", 1, "rules.tired", "unknown variant");
+        wrong(
+            "[rules.tired]\naction = \"stop\"",
+            1,
+            "rules.tired",
+            "unknown reason `tired`: expected one of `complete`",
+        );
+        wrong(
+            "[rules.cut]\naction = \"hope\"",
+            2,
+            "rules.cut.action",
+            "unknown action `hope`: expected one of",
+        );
         wrong("[wording]\nhints = \"x\"", 2, "wording.hints", "unknown field");
         wrong("[prices]\nm = { input = -1, output = 0 }", 2, "prices.m", "0 or more");
         wrong("[prices.m]\ninput = 1", 1, "prices.m", "missing field `output`");

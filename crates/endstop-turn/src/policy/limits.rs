@@ -391,7 +391,7 @@ pub enum Limit {
 impl Limit {
     /// Returns the limit in words for people, as a clause that follows "because".
     #[must_use]
-    pub fn words(self) -> &'static str {
+    pub fn description(self) -> &'static str {
         match self {
             Self::Attempts => "no attempt to continue is left (continuation_max_attempts)",
             Self::Raises => {

@@ -34,7 +34,7 @@ pub struct Remedy {
 
 /// Whether the provider's whole response arrived.
 ///
-/// The list is closed: who passes a response on must handle each.
+/// Closed list: code that passes a response on must handle every variant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Delivery {
@@ -303,7 +303,7 @@ fn after_failure(ending: &Ending, tools: Allow) -> Remedy {
     let kind = ending.fault.as_ref().map(|fault| fault.kind);
     let happened = match kind {
         Some(FaultKind::Other) | None => ending.sentence.clone(),
-        Some(kind) => kind.words().to_owned(),
+        Some(kind) => kind.description().to_owned(),
     };
     if let Some(advice) = advice_if_refused(kind, ending.closed) {
         let remedy = broken((Action::Stop, Cause::RequestRefused), tools, happened, advice);

@@ -77,7 +77,7 @@ impl fmt::Display for TerminationReport {
         let said = ending.native().map(|(field, word)| format!("`{word}` in `{field}`"));
         row(out, "finish reason", said.as_deref().unwrap_or("none"))?;
         row(out, "connection", ending.closed.description())?;
-        let shown = ending.shown.words().join(", ").replace('_', " ");
+        let shown = ending.shown.names().join(", ").replace('_', " ");
         row(out, "content", if shown.is_empty() { "no problems found" } else { &shown })?;
         row(out, "other names", &self.known_as())?;
         row(out, "what to do", &format!("{}: {}", decision.action.name(), decision.sentence))?;
@@ -88,7 +88,7 @@ impl fmt::Display for TerminationReport {
         if let Some(cap) = decision.metadata.next_cap {
             row(out, "next limit", &format!("{cap} tokens"))?;
         }
-        row(out, "messages", &conversation(context))?;
+        row(out, "conversation", &conversation(context))?;
         row(out, "spent", &spent(context))?;
         row(out, "left", &self.left())?;
         if let Some(outcome) = &self.outcome {
@@ -145,7 +145,10 @@ fn spent(context: &DecisionContext) -> String {
             1 => "1 retry".to_owned(),
             many => format!("{many} retries"),
         },
-        format!("{} after cuts", spent.cuts),
+        match spent.cuts {
+            1 => "1 retry after a cut stream".to_owned(),
+            many => format!("{many} retries after cut streams"),
+        },
         count(spent.repairs.into(), "repair"),
     ];
     format!(

@@ -17,14 +17,12 @@ pub(crate) const HOLDS: [Holds; 5] =
 
 impl Holds {
     pub(crate) fn shown(self) -> Shown {
-        let none = Shown::default();
-        match self {
-            Self::Text => Shown { text: true, ..none },
-            Self::Nothing => none,
-            Self::Reasoning => Shown { reasoning: true, ..none },
-            Self::Call => Shown { text: true, tool_calls: 1, ..none },
-            Self::CutCall => Shown { text: true, tool_calls: 1, unfinished_tool_calls: 1, ..none },
-        }
+        let mut shown = Shown::default();
+        shown.text = matches!(self, Self::Text | Self::Call | Self::CutCall);
+        shown.reasoning = matches!(self, Self::Reasoning);
+        shown.tool_calls = u32::from(matches!(self, Self::Call | Self::CutCall));
+        shown.unfinished_tool_calls = u32::from(matches!(self, Self::CutCall));
+        shown
     }
 }
 
@@ -74,20 +72,4 @@ pub(crate) fn failed(kind: FaultKind) -> Ending {
         it.said = None;
         it.closed = Closed::Error;
     })
-}
-
-/// A small random number generator with a fixed seed.
-pub(crate) struct Dice(pub(crate) u64);
-
-impl Dice {
-    pub(crate) fn roll(&mut self, sides: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % sides
-    }
-
-    pub(crate) fn pick<T: Copy>(&mut self, from: &[T]) -> T {
-        from[self.roll(from.len() as u64) as usize]
-    }
 }

@@ -9,6 +9,7 @@
     reason = "tests fail loudly"
 )]
 
+mod dice;
 mod endings;
 mod policy;
 mod remedy;

@@ -110,7 +110,7 @@ fn the_policy_matrix() {
 #[track_caller]
 fn check(ending: &Ending, context: &DecisionContext, decision: &Decision) {
     let what = format!("{ending:?}\n{context:?}\n{decision:?}");
-    assert_eq!(decision.should_continue, decision.action.goes_on(), "{what}");
+    assert_eq!(decision.should_continue, decision.action.continues_turn(), "{what}");
     assert_eq!(decision.suggested, decision.action.suggested(), "{what}");
     assert!(!decision.sentence.is_empty(), "{what}");
     if decision.action == Action::RunTools {
@@ -184,7 +184,10 @@ fn the_words_that_users_know() {
     for action in Action::ALL {
         assert_eq!(serde_json::to_value(action).unwrap(), action.name());
         let new = Decision::new(action, "so");
-        assert_eq!((new.should_continue, new.suggested), (action.goes_on(), action.suggested()));
+        assert_eq!(
+            (new.should_continue, new.suggested),
+            (action.continues_turn(), action.suggested())
+        );
     }
     assert_eq!(serde_json::to_value(Suggested::ModifyPrompt).unwrap(), "modify_prompt");
     assert_eq!(serde_json::to_value(Suggested::IncreaseBudget).unwrap(), "increase_budget");
@@ -852,7 +855,7 @@ fn the_report_says_everything_and_no_text() {
         "policy        default",
         "next limit    1000 tokens",
         "3 attempts, 1 repair, 4000 tokens, 120000 characters, 1800 s",
-        "messages      12 messages, an unknown number of tokens",
+        "conversation  12 messages, an unknown number of tokens",
         "finish_reason length, termination token_limit_reached",
     ] {
         assert!(text.contains(says), "{says}\n{text}");

@@ -24,7 +24,7 @@ fn endings() -> Vec<(String, Ending)> {
     let low = ending(Reason::ToolCall, Confidence::Low, Holds::Call.shown());
     all.push(("tool_call with Call, low confidence".to_owned(), low));
     for kind in KINDS {
-        all.push((format!("failed: {}", kind.words()), failed(kind)));
+        all.push((format!("failed: {}", kind.description()), failed(kind)));
     }
     for why in [Unreachable::Tls, Unreachable::Blocked, Unreachable::Dns] {
         let closed = Closed::Unreachable(why);
@@ -40,7 +40,8 @@ fn endings() -> Vec<(String, Ending)> {
         });
         all.push((format!("timed_out: {timer:?}, after the finish reason"), ending));
     }
-    let approval = Shown { approval: true, other_content: true, ..Holds::Text.shown() };
+    let mut approval = Holds::Text.shown();
+    (approval.approval, approval.other_content) = (true, true);
     let waits = ending(Reason::Paused, Confidence::High, approval);
     all.push(("paused for approval".to_owned(), waits));
     all.push((

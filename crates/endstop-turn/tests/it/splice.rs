@@ -7,27 +7,7 @@
 
 use endstop_turn::splice::{Join, Seam, Streaming, join};
 
-/// A random number generator with a fixed seed.
-struct Dice(u64);
-
-impl Dice {
-    fn roll(&mut self, sides: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        usize::try_from(self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33).unwrap() % sides
-    }
-
-    fn one<T: Copy>(&mut self, of: &[T]) -> T {
-        of[self.roll(of.len())]
-    }
-
-    /// Picks a word. Words at the front of the list are more frequent.
-    fn word<'a>(&mut self, of: &[&'a str]) -> &'a str {
-        let (one, other) = (self.roll(of.len()), self.roll(of.len()));
-        of[one.min(other)]
-    }
-}
+use crate::dice::Dice;
 
 fn split(words: &str) -> Vec<&str> {
     words.split_whitespace().collect()
@@ -65,10 +45,10 @@ fn capital(word: &str) -> String {
 fn sentence(dice: &mut Dice, words: &[&str]) -> String {
     let mut text = capital(dice.word(words));
     for _ in 0..3 + dice.roll(15) {
-        text.push_str(dice.one(&[" ", " ", " ", " ", " ", " ", ", ", " — "]));
+        text.push_str(dice.pick(&[" ", " ", " ", " ", " ", " ", ", ", " — "]));
         text.push_str(dice.word(words));
     }
-    text.push_str(dice.one(&[".", ".", ".", "?", "!"]));
+    text.push_str(dice.pick(&[".", ".", ".", "?", "!"]));
     text
 }
 
@@ -79,7 +59,7 @@ fn prose(dice: &mut Dice) -> String {
 
 fn paragraphs(dice: &mut Dice, sentence: impl Fn(&mut Dice) -> String) -> String {
     let mut text = String::new();
-    let line = dice.one(&["\n", "\n", "\r\n"]);
+    let line = dice.pick(&["\n", "\n", "\r\n"]);
     for _ in 0..3 + dice.roll(8) {
         for _ in 0..2 + dice.roll(7) {
             text.push_str(&sentence(dice));
@@ -106,9 +86,9 @@ fn cjk(dice: &mut Dice) -> String {
             let (one, other) = (dice.roll(letters.len()), dice.roll(letters.len()));
             text.push(match kind {
                 0 => letters[one.min(other)],
-                1 if dice.roll(3) > 0 => dice.one(&kana),
+                1 if dice.roll(3) > 0 => dice.pick(&kana),
                 1 => letters[one.min(other)],
-                _ => dice.one(&hangul),
+                _ => dice.pick(&hangul),
             });
             match dice.roll(20) {
                 0 => text.push('，'),
@@ -125,10 +105,10 @@ fn cjk(dice: &mut Dice) -> String {
 fn code(dice: &mut Dice) -> String {
     let names = split(NAMES);
     let mut text = String::new();
-    let (line, indent) = (dice.one(&["\n", "\n", "\r\n"]), dice.one(&["    ", "  ", "\t"]));
+    let (line, indent) = (dice.pick(&["\n", "\n", "\r\n"]), dice.pick(&["    ", "  ", "\t"]));
     let mut depth = 0;
     for _ in 0..30 + dice.roll(100) {
-        let (one, two, three) = (dice.one(&names), dice.one(&names), dice.one(&names));
+        let (one, two, three) = (dice.pick(&names), dice.pick(&names), dice.pick(&names));
         let number = dice.roll(100);
         let statement =
             match dice.roll(if depth < 3 { 10 } else { 7 }) + if depth < 3 { 0 } else { 3 } {
@@ -158,13 +138,13 @@ fn table(dice: &mut Dice) -> String {
     let mut text = "| # |".to_owned();
     (1..columns).for_each(|_| text.push_str(&format!(" {} |", capital(dice.word(&words)))));
     text.push_str("\n|");
-    (0..columns).for_each(|_| text.push_str(dice.one(&["---|", "---|", ":--|"])));
+    (0..columns).for_each(|_| text.push_str(dice.pick(&["---|", "---|", ":--|"])));
     for row in 0..20 + dice.roll(60) {
         text.push_str(&format!("\n| {row} |"));
         for _ in 1..columns {
             let cell = match dice.roll(4) {
                 0 => format!("{}.{}", dice.roll(100), dice.roll(10)),
-                1 => dice.one(&["yes", "no", "n/a", "0"]).to_owned(),
+                1 => dice.pick(&["yes", "no", "n/a", "0"]).to_owned(),
                 _ => format!("{} {}", dice.word(&words), dice.word(&words)),
             };
             text.push_str(&format!(" {cell} |"));
@@ -175,18 +155,18 @@ fn table(dice: &mut Dice) -> String {
 
 fn json(dice: &mut Dice) -> String {
     let (names, words) = (split(NAMES), split(ENGLISH));
-    let keys = [dice.one(&names), dice.one(&names), dice.one(&names)];
+    let keys = [dice.pick(&names), dice.pick(&names), dice.pick(&names)];
     let pretty = dice.roll(2) == 0;
     let mut text = "[".to_owned();
     for number in 0..10 + dice.roll(30) {
-        let (line, space) = if pretty { ("\n    ", " ") } else { ("", dice.one(&["", " "])) };
+        let (line, space) = if pretty { ("\n    ", " ") } else { ("", dice.pick(&["", " "])) };
         text.push_str(if number == 0 { "" } else { "," });
         text.push_str(if pretty { "\n  " } else { space });
         text.push_str(&format!("{{{line}\"id\":{space}{number}"));
         for key in keys {
             let value = match dice.roll(5) {
                 0 => dice.roll(1000).to_string(),
-                1 => dice.one(&["true", "false", "null"]).to_owned(),
+                1 => dice.pick(&["true", "false", "null"]).to_owned(),
                 2 => format!("[{0},{space}{1},{space}{0}]", dice.roll(4), dice.roll(4)),
                 _ => format!("\"{} {}\"", dice.word(&words), dice.word(&words)),
             };
@@ -233,8 +213,8 @@ fn emoji(dice: &mut Dice) -> String {
     paragraphs(dice, |dice| {
         let mut text = String::new();
         for _ in 0..3 + dice.roll(20) {
-            text.push_str(if dice.roll(often) == 0 { dice.one(&emoji) } else { " " });
-            text.push_str(if dice.roll(8) == 0 { dice.one(&marked) } else { dice.word(&words) });
+            text.push_str(if dice.roll(often) == 0 { dice.pick(&emoji) } else { " " });
+            text.push_str(if dice.roll(8) == 0 { dice.pick(&marked) } else { dice.word(&words) });
         }
         text
     })
@@ -243,7 +223,7 @@ fn emoji(dice: &mut Dice) -> String {
 /// Generates lines that may each be repeated, immediately or later.
 fn repeated_lines(dice: &mut Dice) -> String {
     let words = split(ENGLISH);
-    let line = dice.one(&["\n", "\n", "\r\n", "\n\n", "\n  "]);
+    let line = dice.pick(&["\n", "\n", "\r\n", "\n\n", "\n  "]);
     let stock: Vec<String> = (0..1 + dice.roll(5))
         .map(|_| match dice.roll(4) {
             0 => sentence(dice, &words),
@@ -265,7 +245,7 @@ fn repeated_lines(dice: &mut Dice) -> String {
 
 /// Generates plain text with some lines or blocks of lines repeated exactly once, immediately.
 fn doubled_lines(dice: &mut Dice) -> String {
-    let plain = dice.one(&[prose, code, table, json, list, rtl])(dice);
+    let plain = dice.pick(&[prose, code, table, json, list, rtl])(dice);
     let lines: Vec<&str> = plain.split_inclusive('\n').collect();
     let mut text = String::new();
     let mut at = 0;
@@ -279,7 +259,7 @@ fn doubled_lines(dice: &mut Dice) -> String {
 
 /// Generates `aaaa…`, `ababab…`, rules or zeros, with or without text around them.
 fn periodic(dice: &mut Dice) -> String {
-    let unit = dice.one(&[
+    let unit = dice.pick(&[
         "a",
         "ab",
         "abc",
@@ -328,15 +308,15 @@ fn periodic_code(dice: &mut Dice) -> String {
 /// Generates text from a very small alphabet, so that everything is repeated somewhere.
 fn few_letters(dice: &mut Dice) -> String {
     let letters: Vec<char> = dice
-        .one(&["ab", "01 ", "GATC", "🎉🎊🎈", "01\n", "<>/d ", "0123456789abcdef"])
+        .pick(&["ab", "01 ", "GATC", "🎉🎊🎈", "01\n", "<>/d ", "0123456789abcdef"])
         .chars()
         .collect();
-    (0..50 + dice.roll(2000)).map(|_| dice.one(&letters)).collect()
+    (0..50 + dice.roll(2000)).map(|_| dice.pick(&letters)).collect()
 }
 
 /// Generates words and clauses that are repeated one or more times.
 fn repeated_words(dice: &mut Dice) -> String {
-    let words = split(dice.one(&[ENGLISH, ARABIC, NAMES]));
+    let words = split(dice.pick(&[ENGLISH, ARABIC, NAMES]));
     let mut text = String::new();
     for _ in 0..10 + dice.roll(60) {
         let unit = match dice.roll(3) {
@@ -351,7 +331,7 @@ fn repeated_words(dice: &mut Dice) -> String {
 
 /// Generates sentences that are repeated one or more times.
 fn repeated_sentences(dice: &mut Dice) -> String {
-    let words = split(dice.one(&[ENGLISH, ARABIC, NAMES]));
+    let words = split(dice.pick(&[ENGLISH, ARABIC, NAMES]));
     let mut text = String::new();
     for _ in 0..5 + dice.roll(20) {
         let unit = sentence(dice, &words) + " ";
@@ -388,7 +368,7 @@ fn drift(dice: &mut Dice, text: &str) -> String {
     let bare = text.trim_start();
     match dice.roll(6) {
         0 => bare.to_owned(),
-        1 => format!("{}{bare}", dice.one(&[" ", "\n", "\n\n", "\t", "\r\n"])),
+        1 => format!("{}{bare}", dice.pick(&[" ", "\n", "\n\n", "\t", "\r\n"])),
         2 => text.replace("\r\n", "\n").replace('\n', "\r\n"),
         3 => text.replace('\n', " \n"),
         4 => text.replace("\r\n", "\n").replace("\n\n", "\n").replace("  ", " "),
@@ -511,7 +491,7 @@ fn drifted_end(text: &str, symbols: usize) -> usize {
 /// Returns the distance back to the start of a recent word, line or sentence, where models tend to
 /// restart.
 fn restart(dice: &mut Dice, delivered: &str) -> usize {
-    let edge = dice.one(&[' ', '\n', '.']);
+    let edge = dice.pick(&[' ', '\n', '.']);
     let mut back = dice.roll(4);
     delivered
         .chars()
@@ -602,7 +582,7 @@ fn no_character_is_lost() {
 fn every_cutting_gives_the_same() {
     let mut dice = Dice(7);
     for _ in 0..300 {
-        let text: String = (0..14).map(|_| dice.one(&['a', 'b', 'é', '字', ' ', '\n'])).collect();
+        let text: String = (0..14).map(|_| dice.pick(&['a', 'b', 'é', '字', ' ', '\n'])).collect();
         let text = format!("The {text}quick");
         let bounds: Vec<usize> = text.char_indices().map(|(at, _)| at).collect();
         let cut = dice.roll(bounds.len());

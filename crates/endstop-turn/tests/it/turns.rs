@@ -15,7 +15,8 @@ use endstop_turn::policy::{
 };
 use expect_test::expect_file;
 
-use crate::endings::{Dice, HOLDS, Holds, ending, failed, plain, used, with};
+use crate::dice::Dice;
+use crate::endings::{HOLDS, Holds, ending, failed, plain, used, with};
 
 const TEXT: &str = "A piece of text that is long enough to be progress.";
 
@@ -481,10 +482,16 @@ fn events_say_what_happened() {
     let (_, action) = machine.step(TurnInput::Ended(&done), 6);
     let json = serde_json::to_value(&action.events).unwrap();
     assert_eq!(json[1]["event"], "continuation_terminated");
-    assert_eq!((&json[1]["cause"], &json[1]["finish"]), (&"completed".into(), &"complete".into()));
+    assert_eq!(
+        (&json[1]["terminated"], &json[1]["finish"]),
+        (&"completed".into(), &"complete".into())
+    );
     assert_eq!((&json[1]["pieces"], &json[1]["cumulative_tokens"]), (&2.into(), &990.into()));
     assert_eq!(json[2]["event"], "turn_ended");
-    assert_eq!((&json[2]["cause"], &json[2]["continued"]), (&"completed".into(), &true.into()));
+    assert_eq!(
+        (&json[2]["terminated"], &json[2]["continued"]),
+        (&"completed".into(), &true.into())
+    );
     assert_eq!(json.as_array().unwrap().len(), 3);
     // Other attempts have their own events.
     let (machine, _) = told(start(), plain(Reason::Cut));
@@ -695,7 +702,10 @@ fn only_a_turn_that_was_continued_ends_a_continuation() {
     assert_eq!(names(&action), ["stop_reason_observed", "continuation_terminated", "turn_ended"]);
     let json = serde_json::to_value(&action.events).unwrap();
     for event in [&json[1], &json[2]] {
-        assert_eq!((&event["cause"], &event["limit"]), (&"retry_limit".into(), &"attempts".into()));
+        assert_eq!(
+            (&event["terminated"], &event["limit"]),
+            (&"retry_limit".into(), &"attempts".into())
+        );
     }
 }
 
@@ -710,20 +720,23 @@ fn what_is_wrong_with_a_tool_call_is_typed() {
         });
         found.unwrap()
     };
-    let with = |reason, shown: Shown| ended(ending(reason, Confidence::High, shown));
-    let call = Holds::Call.shown();
+    let with = |reason, change: fn(&mut Shown)| {
+        let mut shown = Holds::Call.shown();
+        change(&mut shown);
+        ended(ending(reason, Confidence::High, shown))
+    };
     let limit = Reason::OutputLimit;
     assert_eq!(issue(&ended(cut_call())), Issue::Unfinished);
-    assert_eq!(issue(&with(limit, Shown { malformed_tool_calls: 1, ..call })), Issue::Malformed);
-    assert_eq!(issue(&with(limit, Shown { nameless_tool_calls: 1, ..call })), Issue::NoName);
+    assert_eq!(issue(&with(limit, |shown| shown.malformed_tool_calls = 1)), Issue::Malformed);
+    assert_eq!(issue(&with(limit, |shown| shown.nameless_tool_calls = 1)), Issue::NoName);
     let tools = Reason::ToolCall;
-    assert_eq!(issue(&with(tools, Shown { unfinished_tool_calls: 1, ..call })), Issue::Unfinished);
-    assert_eq!(issue(&with(tools, Shown { malformed_tool_calls: 1, ..call })), Issue::Malformed);
-    assert_eq!(issue(&with(tools, Shown { nameless_tool_calls: 1, ..call })), Issue::NoName);
+    assert_eq!(issue(&with(tools, |shown| shown.unfinished_tool_calls = 1)), Issue::Unfinished);
+    assert_eq!(issue(&with(tools, |shown| shown.malformed_tool_calls = 1)), Issue::Malformed);
+    assert_eq!(issue(&with(tools, |shown| shown.nameless_tool_calls = 1)), Issue::NoName);
     assert_eq!(issue(&ended(plain(Reason::MalformedToolCall))), Issue::Malformed);
     // The assembled calls give more detail.
     let refused =
-        |refusal| EndedResponse { tools: Some(Allow::Refuse(refusal)), ..with(tools, call) };
+        |refusal| EndedResponse { tools: Some(Allow::Refuse(refusal)), ..with(tools, |_| {}) };
     assert_eq!(issue(&refused(Refusal::Schema)), Issue::Schema);
     assert_eq!(issue(&refused(Refusal::Call(CallState::Malformed))), Issue::Malformed);
     assert_eq!(issue(&refused(Refusal::Call(CallState::Orphaned))), Issue::NoName);
@@ -733,7 +746,7 @@ fn what_is_wrong_with_a_tool_call_is_typed() {
         assert_eq!(serde_json::to_value(issue).unwrap(), issue.name());
     }
     // The event names the repaired problem, whether or not the repair returned a call.
-    let malformed = with(tools, Shown { malformed_tool_calls: 1, ..call });
+    let malformed = with(tools, |shown| shown.malformed_tool_calls = 1);
     let (machine, _) = start().step(TurnInput::Ended(&malformed), 1);
     for reason in [Reason::ToolCall, Reason::Complete] {
         let holds = if reason == Reason::ToolCall { Holds::Call } else { Holds::Text };

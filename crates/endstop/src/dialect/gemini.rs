@@ -464,7 +464,7 @@ impl PartialArg<'_> {
             (None, None) if self.null_value.0 => Value::Null,
             (Some(_), Some(_)) | (None, None) => Value::Missing,
         };
-        Piece { path: &self.json_path, value, goes_on: self.will_continue.0.is_some() }
+        Piece { path: &self.json_path, value, continues: self.will_continue.0.is_some() }
     }
 }
 
@@ -576,20 +576,20 @@ fn read_part(choice: u32, part: &Part<'_>, out: &mut EventSink<'_, '_>) {
 /// continue.
 fn read_call(choice: u32, wire: &FunctionCall<'_>, out: &mut EventSink<'_, '_>) {
     // A name begins a new call. A call that is still open stays open.
-    let goes_on = out.open_call(choice).filter(|_| wire.name.is_empty());
-    let call = goes_on.unwrap_or_else(|| out.next_call(choice));
-    if goes_on.is_none() {
+    let continues = out.open_call(choice).filter(|_| wire.name.is_empty());
+    let call = continues.unwrap_or_else(|| out.next_call(choice));
+    if continues.is_none() {
         out.emit(Event::ToolCallStart { choice, call, id: &wire.id, name: &wire.name });
     }
     let partial = wire.partial_args.map(|raw| serde_json::from_str(raw.get()).unwrap_or_default());
     let partial: Few<Loose<PartialArg<'_>>> = partial.unwrap_or_default();
     let pieces: Vec<Piece<'_>> = partial.iter().map(|partial| partial.piece()).collect();
     // Arguments in an unknown form count as missing.
-    let goes_on = wire.will_continue.0.is_some() || is_set(wire.partial_args) && !partial.present;
-    if goes_on || !pieces.is_empty() {
+    let continues = wire.will_continue.0.is_some() || is_set(wire.partial_args) && !partial.present;
+    if continues || !pieces.is_empty() {
         out.push_partial(choice, call, &pieces);
     }
-    if goes_on {
+    if continues {
         return;
     }
     match (out.has_partial(choice, call), wire.args) {

@@ -3,7 +3,7 @@
 //! Hosts differ: the finish reason may be absent, null or empty until the end, may come twice, and
 //! may be followed by content. Usage may come in a separate chunk, and `error` in any chunk.
 //!
-//! Source: openai-openapi spec 2.3.0, `openai` 3.49.0, and the wire notes for the differences.
+//! Source: openai-openapi spec 2.3.0, `openai` 3.49.0, and recorded responses for the differences.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;

@@ -35,7 +35,7 @@ pub(crate) struct PartialArgs {
 pub(crate) struct Piece<'a> {
     pub(crate) path: &'a str,
     pub(crate) value: Value<'a>,
-    pub(crate) goes_on: bool,
+    pub(crate) continues: bool,
 }
 
 impl Piece<'_> {
@@ -85,7 +85,7 @@ impl PartialArgs {
         if self.put(piece).is_none() {
             return self.spoil();
         }
-        self.open = piece.goes_on.then(|| piece.path.to_owned());
+        self.open = piece.continues.then(|| piece.path.to_owned());
     }
 
     /// Drops the arguments, which can no longer become complete.
@@ -245,7 +245,7 @@ mod tests {
 
     fn assemble(pieces: &[(&str, &str, bool)]) -> Option<String> {
         let mut partial = PartialArgs::default();
-        for (path, text, goes_on) in pieces {
+        for (path, text, continues) in pieces {
             let raw: Option<&RawValue> = serde_json::from_str(text).ok();
             let value = match raw.map(RawValue::get) {
                 Some(json) if json.starts_with('"') => Value::Text(json.trim_matches('"')),
@@ -253,7 +253,7 @@ mod tests {
                 None if *text == "null" => Value::Null,
                 None => Value::Missing,
             };
-            partial.push(&Piece { path, value, goes_on: *goes_on });
+            partial.push(&Piece { path, value, continues: *continues });
         }
         partial.finish()
     }
@@ -322,9 +322,9 @@ mod tests {
     #[test]
     fn pieces_are_bounded() {
         let path = "$.a";
-        let piece = |text| Piece { path, value: Value::Text(text), goes_on: true };
+        let piece = |text| Piece { path, value: Value::Text(text), continues: true };
         let finish = |mut partial: PartialArgs| {
-            partial.push(&Piece { path, value: Value::Text(""), goes_on: false });
+            partial.push(&Piece { path, value: Value::Text(""), continues: false });
             partial.finish().is_some()
         };
         let mut full = PartialArgs::default();
@@ -337,7 +337,7 @@ mod tests {
         for (length, fits) in [(room, true), (room + 1, false)] {
             let mut partial = PartialArgs::default();
             let text = "x".repeat(length);
-            partial.push(&Piece { path, value: Value::Text(&text), goes_on: true });
+            partial.push(&Piece { path, value: Value::Text(&text), continues: true });
             assert_eq!(finish(partial), fits, "{length}");
         }
     }

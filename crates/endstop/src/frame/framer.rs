@@ -56,7 +56,7 @@ pub enum Strings {
 
 /// Form of a response.
 ///
-/// The list is closed: who passes a response on must handle each.
+/// Closed list: code that passes a response on must handle every variant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
     /// The bytes so far do not show it.

@@ -47,8 +47,10 @@ impl<'a> Edit<'a> {
         model: &str,
         so_far: &SoFar<'_>,
     ) -> Result<NextRequest, Impossible> {
-        if let Some(bar) = self.barred_by(self.profile.request_shape.prefill_restrictions) {
-            let because = format!("the answer cannot be prefilled because {}", bar.because);
+        if let Some(restriction) =
+            self.restricted_by(self.profile.request_shape.prefill_restrictions)
+        {
+            let because = format!("the answer cannot be prefilled because {}", restriction.because);
             return Err(Impossible::NoPrefill { because });
         }
         let text = if prefill.trims { so_far.text.trim_end() } else { so_far.text };
@@ -57,7 +59,9 @@ impl<'a> Edit<'a> {
         }
         let conversation = self.conversation()?;
         match conversation {
-            ConversationShape::MessageList(turns) => self.prefill_turn(turns, prefill, text)?,
+            ConversationShape::MessageList(messages) => {
+                self.prefill_message(messages, prefill, text)?;
+            }
             ConversationShape::Prompt(field, echo) => self.prefill_prompt(field, echo, text)?,
             ConversationShape::Templated(field, raw) if self.is_true(raw) => {
                 self.append(field, text)?;
@@ -93,8 +97,9 @@ impl<'a> Edit<'a> {
         so_far: &SoFar<'_>,
         hint: &str,
     ) -> Result<NextRequest, Impossible> {
-        if let Some(bar) = self.barred_by(token.restrictions) {
-            let because = format!("`{}` cannot be used because {}", token.field, bar.because);
+        if let Some(restriction) = self.restricted_by(token.restrictions) {
+            let because =
+                format!("`{}` cannot be used because {}", token.field, restriction.because);
             return Err(Impossible::NoToken { because });
         }
         let given = match token.of {
@@ -113,11 +118,11 @@ impl<'a> Edit<'a> {
         match token.input {
             TokenInput::Same => {}
             TokenInput::Hint(list, role) => {
-                let ConversationShape::MessageList(turns) = self.conversation()? else {
+                let ConversationShape::MessageList(messages) = self.conversation()? else {
                     return Err(unsupported(self.profile, "a hint"));
                 };
-                let turn = turn_of(turns, role.name(), &quoted(hint));
-                self.put_raw(list, &format!("[{turn}]"))?;
+                let message = message_of(messages, role.name(), &quoted(hint));
+                self.put_raw(list, &format!("[{message}]"))?;
             }
             TokenInput::HintText(field) => self.put(field, json!(hint))?,
             TokenInput::Token(field, input) => {
@@ -130,7 +135,7 @@ impl<'a> Edit<'a> {
             }
         }
         let field = if held { token.held_by.unwrap_or(token.field) } else { token.field };
-        let sentence = format!("`{field}` refers {} to the answer so far", self.profile.provider);
+        let sentence = format!("the request refers to the earlier response by `{field}`");
         let next = self.done(RequestChange::Token { field: field.to_owned() }, sentence)?;
         Ok(NextRequest { cap_counts_all: token.cap_counts_all, ..next })
     }
@@ -150,11 +155,11 @@ impl<'a> Edit<'a> {
         {
             return Err(Impossible::SummedUp);
         }
-        let ConversationShape::MessageList(turns) = self.conversation()? else {
+        let ConversationShape::MessageList(messages) = self.conversation()? else {
             return Err(unsupported(self.profile, "resuming a paused answer"));
         };
-        let list = self.list(turns)?;
-        self.request.push(&list, &turn_of(turns, turns.assistant, content.get()));
+        let list = self.list(messages)?;
+        self.request.push(&list, &message_of(messages, messages.assistant, content.get()));
         let sentence = "the answer is sent back unchanged, and the provider resumes it".to_owned();
         self.done(RequestChange::Resend, sentence)
     }
@@ -191,9 +196,9 @@ impl<'a> Edit<'a> {
             Some(Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Object(_)) => 1,
         };
         Some(match self.conversation().ok()? {
-            ConversationShape::MessageList(turns) => count(turns.list),
-            ConversationShape::Apart(message, turns) => {
-                count(turns.list).saturating_add(count(message))
+            ConversationShape::MessageList(messages) => count(messages.list),
+            ConversationShape::Apart(message, messages) => {
+                count(messages.list).saturating_add(count(message))
             }
             ConversationShape::Prompt(field, _) | ConversationShape::Templated(field, _) => {
                 count(field)
@@ -204,13 +209,15 @@ impl<'a> Edit<'a> {
     /// Appends the answer so far, if any, and then the request to the model.
     pub(super) fn say(&mut self, answer: &str, role: Role, ask: &str) -> Result<(), Impossible> {
         match self.conversation()? {
-            ConversationShape::MessageList(turns) => {
+            ConversationShape::MessageList(messages) => {
                 if !answer.trim_end().is_empty() {
-                    self.add(turns, Speaker::Assistant, answer)?;
+                    self.add(messages, Speaker::Assistant, answer)?;
                 }
-                self.add(turns, Speaker::Asker(role), ask)
+                self.add(messages, Speaker::Asker(role), ask)
             }
-            ConversationShape::Apart(message, turns) => self.say_apart(message, turns, answer, ask),
+            ConversationShape::Apart(message, messages) => {
+                self.say_apart(message, messages, answer, ask)
+            }
             ConversationShape::Prompt(field, _) | ConversationShape::Templated(field, _) => {
                 self.append(field, &format!("\n\n{ask}"))
             }
@@ -220,7 +227,7 @@ impl<'a> Edit<'a> {
     fn say_apart(
         &mut self,
         message: &'static str,
-        turns: MessageList,
+        messages: MessageList,
         answer: &str,
         ask: &str,
     ) -> Result<(), Impossible> {
@@ -229,37 +236,38 @@ impl<'a> Edit<'a> {
         }
         let asked = self.request.find(message).map(|span| self.request.raw(&span).to_owned());
         let asked = asked.unwrap_or_else(|| "null".to_owned());
-        if !self.has(turns.list) {
-            self.put(turns.list, json!([]))?;
+        if !self.has(messages.list) {
+            self.put(messages.list, json!([]))?;
         }
-        for (role, content) in [(turns.user, asked), (turns.assistant, quoted(answer))] {
-            let list = self.list(turns)?;
-            self.request.push(&list, &turn_of(turns, role, &content));
+        for (role, content) in [(messages.user, asked), (messages.assistant, quoted(answer))] {
+            let list = self.list(messages)?;
+            self.request.push(&list, &message_of(messages, role, &content));
         }
         self.put(message, json!(ask))
     }
 
-    fn prefill_turn(
+    fn prefill_message(
         &mut self,
-        turns: MessageList,
+        messages: MessageList,
         prefill: Prefill,
         text: &str,
     ) -> Result<(), Impossible> {
-        let list = self.list(turns)?;
+        let list = self.list(messages)?;
         // If the reply repeats the caller's own prefill, the text so far contains it already.
-        let last = self.last_turn(&list);
-        let own = last.and_then(|turn| self.content_of(&turn, turns, turns.assistant));
+        let last = self.last_message(&list);
+        let own = last.and_then(|message| self.content_of(&message, messages, messages.assistant));
         let own = own.map(|content| self.request.value(&content));
         let own = own.as_ref().and_then(Value::as_str);
         if prefill.echoes && own.is_some_and(|own| text.starts_with(own)) {
             self.request.pop(&list);
         }
-        self.add(turns, Speaker::Assistant, text)?;
+        self.add(messages, Speaker::Assistant, text)?;
         if let Some(flag) = prefill.message_flag {
-            let list = self.list(turns)?;
-            let turn = self.last_turn(&list);
-            turn.and_then(|turn| self.request.put_in(&turn, flag, "true"))
-                .ok_or(Impossible::Strange { field: turns.list })?;
+            let list = self.list(messages)?;
+            let message = self.last_message(&list);
+            message
+                .and_then(|message| self.request.put_in(&message, flag, "true"))
+                .ok_or(Impossible::Strange { field: messages.list })?;
         }
         Ok(())
     }
@@ -296,8 +304,8 @@ impl<'a> Edit<'a> {
         if !is_of(model, force.models) {
             return Ok(Err("this model does not accept a tool choice"));
         }
-        if let Some(bar) = self.barred_by(force.restrictions) {
-            return Ok(Err(bar.because));
+        if let Some(restriction) = self.restricted_by(force.restrictions) {
+            return Ok(Err(restriction.because));
         }
         self.put(force.field, (force.value)(tool))?;
         Ok(Ok(force.field))
@@ -314,7 +322,7 @@ impl<'a> Edit<'a> {
         // If thinking forbids forcing a tool, it forbids this too.
         let restrictions =
             self.profile.request_shape.forced_tools.iter().flat_map(|force| force.restrictions);
-        if restrictions.into_iter().any(|bar| self.is_barred_by(bar)) {
+        if restrictions.into_iter().any(|restriction| self.is_restricted_by(restriction)) {
             return Ok(false);
         }
         self.put(field, json!(0))?;
@@ -369,41 +377,46 @@ impl<'a> Edit<'a> {
     }
 
     /// Returns the list of messages. A string in its place becomes the user's message.
-    fn list(&mut self, turns: MessageList) -> Result<Span, Impossible> {
-        let strange = Impossible::Strange { field: turns.list };
-        let Some(mut list) = self.request.find(turns.list) else { return Err(strange) };
+    fn list(&mut self, messages: MessageList) -> Result<Span, Impossible> {
+        let strange = Impossible::Strange { field: messages.list };
+        let Some(mut list) = self.request.find(messages.list) else { return Err(strange) };
         if self.request.raw(&list).starts_with('"') {
-            let turn = turn_of(turns, turns.user, self.request.raw(&list));
-            let made = format!("[{turn}]");
+            let message = message_of(messages, messages.user, self.request.raw(&list));
+            let made = format!("[{message}]");
             self.request.replace(&list, &made);
             list = list.start..list.start + made.len();
         }
         if self.request.raw(&list).starts_with('[') { Ok(list) } else { Err(strange) }
     }
 
-    fn last_turn(&self, list: &Span) -> Option<Span> {
+    fn last_message(&self, list: &Span) -> Option<Span> {
         self.request.items(list)?.last().cloned()
     }
 
     /// Returns the content of a message, if it has this role.
-    fn content_of(&self, turn: &Span, turns: MessageList, role: &str) -> Option<Span> {
-        let own = self.request.member(turn, turns.role)?;
+    fn content_of(&self, message: &Span, messages: MessageList, role: &str) -> Option<Span> {
+        let own = self.request.member(message, messages.role)?;
         let same = self.request.value(&own) == role;
-        self.request.member(turn, turns.content).filter(|_| same)
+        self.request.member(message, messages.content).filter(|_| same)
     }
 
     /// Adds text to a list of messages. It extends the last message if the role is the same, since
     /// many hosts reject two in a row.
-    fn add(&mut self, turns: MessageList, speaker: Speaker, text: &str) -> Result<(), Impossible> {
+    fn add(
+        &mut self,
+        messages: MessageList,
+        speaker: Speaker,
+        text: &str,
+    ) -> Result<(), Impossible> {
         let role = match speaker {
-            Speaker::Assistant => turns.assistant,
-            Speaker::Asker(Role::User) => turns.user,
+            Speaker::Assistant => messages.assistant,
+            Speaker::Asker(Role::User) => messages.user,
             Speaker::Asker(role @ (Role::System | Role::Developer)) => role.name(),
         };
-        let list = self.list(turns)?;
-        let last = self.last_turn(&list);
-        let content = last.and_then(|turn| self.content_of(&turn, turns, role));
-        let part = || (turns.part)(speaker, text).to_string();
+        let list = self.list(messages)?;
+        let last = self.last_message(&list);
+        let content = last.and_then(|message| self.content_of(&message, messages, role));
+        let part = || (messages.part)(speaker, text).to_string();
         let kind = content.as_ref().and_then(|content| self.request.raw(content).chars().next());
         match (content, kind) {
             (Some(content), Some('"')) => {
@@ -412,8 +425,8 @@ impl<'a> Edit<'a> {
             }
             (Some(content), Some('[')) => self.request.push(&content, &part()),
             _ => {
-                let content = if turns.plain { quoted(text) } else { format!("[{}]", part()) };
-                self.request.push(&list, &turn_of(turns, role, &content));
+                let content = if messages.plain { quoted(text) } else { format!("[{}]", part()) };
+                self.request.push(&list, &message_of(messages, role, &content));
             }
         }
         Ok(())
@@ -430,15 +443,15 @@ impl<'a> Edit<'a> {
         self.request.append(&at, text).ok_or_else(strange)
     }
 
-    fn barred_by(&self, restrictions: &'static [Restriction]) -> Option<&'static Restriction> {
-        restrictions.iter().find(|bar| self.is_barred_by(bar))
+    fn restricted_by(&self, restrictions: &'static [Restriction]) -> Option<&'static Restriction> {
+        restrictions.iter().find(|restriction| self.is_restricted_by(restriction))
     }
 
-    fn is_barred_by(&self, bar: &Restriction) -> bool {
-        match self.at(bar.field) {
-            None | Some(Value::Null) => bar.by_default,
-            Some(Value::Bool(on)) => on != bar.fine.contains(&"true"),
-            Some(Value::String(word)) => !bar.fine.contains(&word.as_str()),
+    fn is_restricted_by(&self, restriction: &Restriction) -> bool {
+        match self.at(restriction.field) {
+            None | Some(Value::Null) => restriction.by_default,
+            Some(Value::Bool(on)) => on != restriction.fine.contains(&"true"),
+            Some(Value::String(word)) => !restriction.fine.contains(&word.as_str()),
             Some(Value::Number(_) | Value::Array(_) | Value::Object(_)) => true,
         }
     }
@@ -472,14 +485,14 @@ impl<'a> Edit<'a> {
 impl ConversationShape {
     pub(super) fn field(&self) -> &'static str {
         match self {
-            Self::MessageList(turns) => turns.list,
+            Self::MessageList(messages) => messages.list,
             Self::Apart(field, _) | Self::Prompt(field, _) | Self::Templated(field, _) => field,
         }
     }
 }
 
-fn turn_of(turns: MessageList, role: &str, content: &str) -> String {
-    format!("{{{}:{},{}:{content}}}", quoted(turns.role), quoted(role), quoted(turns.content))
+fn message_of(messages: MessageList, role: &str, content: &str) -> String {
+    format!("{{{}:{},{}:{content}}}", quoted(messages.role), quoted(role), quoted(messages.content))
 }
 
 fn quoting(hint: &str, text: &str) -> String {

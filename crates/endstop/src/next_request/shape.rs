@@ -119,6 +119,8 @@ pub struct MessageList {
 }
 
 /// Author of a text.
+///
+/// Closed list: code that writes messages must handle every variant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Speaker {
     /// The model.

@@ -157,7 +157,7 @@ fn each_wire_continues_in_its_own_shape() {
                 {"role": "assistant", "content": "Once upon a ", "partial": true},
             ]}),
         ),
-        // T-93: the host closes an appended message unless both flags are set.
+        // The host closes an appended message unless both flags are set.
         (
             "flags",
             &provider::VLLM.main,
@@ -198,7 +198,7 @@ fn each_wire_continues_in_its_own_shape() {
                 {"role": "assistant", "content": "Once upon a"},
             ]}),
         ),
-        // T-92.
+        // It answers 400 to a trailing assistant message (anthropics/claude-code#52433).
         (
             "rejecting Claude",
             &ANTHROPIC.main,
@@ -210,7 +210,7 @@ fn each_wire_continues_in_its_own_shape() {
                 {"role": "user", "content": QUOTED},
             ]}),
         ),
-        // T-91.
+        // A prefill is refused while it thinks.
         (
             "thinking Claude",
             &ANTHROPIC.main,
@@ -941,7 +941,8 @@ fn nothing_but_the_conversation_and_the_flags_changes_anywhere() {
     assert!(tried > 1000, "{tried}");
 }
 
-/// T-92, and the same for Gemini and for Bedrock's other model families.
+/// Newer Claude models answer 400 to a trailing assistant message (anthropics/claude-code#52433); so do
+/// Gemini and Bedrock's other model families.
 #[test]
 fn no_model_that_refuses_a_prefill_is_given_one() {
     let refuse = [

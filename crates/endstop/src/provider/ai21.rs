@@ -14,6 +14,9 @@ pub static AI21: Provider = Provider {
     base_url: "https://api.ai21.com/studio/v1",
     auth: Auth::Bearer,
     key_variables: &["AI21_API_KEY"],
+    key_prefixes: &[],
+    id_prefixes: &[],
+    request_id_headers: &[],
     sdk_urls: &[SdkUrl::variable("AI21_API_HOST", "/studio/v1", &["ai21"])],
     main: Profile { provider: "ai21", caps: openai_chat::OLD_CAP, ..openai_chat::PROFILE },
     others: &[Profile {
@@ -22,5 +25,6 @@ pub static AI21: Provider = Provider {
         framing: Framing::Sse,
         ..bedrock_ai21::PROFILE
     }],
+    offered_elsewhere: false,
     source: "ai21 4.3.0",
 };

@@ -13,6 +13,9 @@ pub static ALEPH_ALPHA: Provider = Provider {
     base_url: "https://api.aleph-alpha.com",
     auth: Auth::Bearer,
     key_variables: &["AA_TOKEN"],
+    key_prefixes: &[],
+    id_prefixes: &[],
+    request_id_headers: &[],
     sdk_urls: &[],
     main: Profile { provider: "aleph-alpha", ..aleph_alpha::PROFILE },
     others: &[Profile {
@@ -20,5 +23,6 @@ pub static ALEPH_ALPHA: Provider = Provider {
         caps: openai_chat::OLD_CAP,
         ..openai_chat::PROFILE
     }],
+    offered_elsewhere: false,
     source: "aleph-alpha-client 11.5.1",
 };

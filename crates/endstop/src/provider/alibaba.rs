@@ -21,6 +21,9 @@ pub static ALIBABA: Provider = Provider {
     base_url: "https://dashscope-intl.aliyuncs.com/compatible-mode/v1",
     auth: Auth::Bearer,
     key_variables: &["DASHSCOPE_API_KEY"],
+    key_prefixes: &[],
+    id_prefixes: &[],
+    request_id_headers: &[],
     sdk_urls: &[SdkUrl::variable("DASHSCOPE_HTTP_BASE_URL", "/api/v1", &["dashscope"])],
     main: Profile {
         provider: "alibaba",
@@ -54,6 +57,7 @@ pub static ALIBABA: Provider = Provider {
         },
         Profile { provider: "alibaba", error_patterns: ERROR_PATTERNS, ..dashscope::PROFILE },
     ],
+    offered_elsewhere: false,
     source: "dashscope 2.0.2; QwenLM/qwen-code#98, #3145; recorded, maruel/genai",
 };
 

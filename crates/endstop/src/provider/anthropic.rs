@@ -13,6 +13,9 @@ pub static ANTHROPIC: Provider = Provider {
     base_url: "https://api.anthropic.com/v1",
     auth: Auth::Header("x-api-key"),
     key_variables: &["ANTHROPIC_API_KEY"],
+    key_prefixes: &[],
+    id_prefixes: &["msg_", "toolu_", "req_"],
+    request_id_headers: &["request-id"],
     sdk_urls: &[SdkUrl::variable(
         "ANTHROPIC_BASE_URL",
         "",
@@ -20,5 +23,6 @@ pub static ANTHROPIC: Provider = Provider {
     )],
     main: Profile { provider: "anthropic", ..anthropic::PROFILE },
     others: &[Profile { provider: "anthropic", ..anthropic_complete::PROFILE }],
+    offered_elsewhere: true,
     source: "anthropic 2.8.0; @anthropic-ai/sdk 1.8.0",
 };

@@ -18,6 +18,9 @@ pub static AZURE: Provider = Provider {
     base_url: "https://{resource}.openai.azure.com/openai/v1",
     auth: Auth::Header("api-key"),
     key_variables: &["AZURE_OPENAI_API_KEY"],
+    key_prefixes: &[],
+    id_prefixes: &[],
+    request_id_headers: &[],
     sdk_urls: &[
         SdkUrl::variable("AZURE_OPENAI_ENDPOINT", "/{resource}", &["openai.AzureOpenAI"]),
         SdkUrl::argument("baseURL", "/{resource}/openai", &["openai.AzureOpenAI (npm)"]),
@@ -61,6 +64,7 @@ pub static AZURE: Provider = Provider {
             ..openai_assistants::PROFILE
         },
     ],
+    offered_elsewhere: false,
     source: "MicrosoftDocs/azure-ai-docs content-filter.md; @azure/openai 1.0.0-beta.13",
 };
 

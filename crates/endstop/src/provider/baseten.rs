@@ -14,6 +14,9 @@ pub static BASETEN: Provider = Provider {
     base_url: "https://inference.baseten.co/v1",
     auth: Auth::Bearer,
     key_variables: &["BASETEN_API_KEY"],
+    key_prefixes: &[],
+    id_prefixes: &[],
+    request_id_headers: &[],
     sdk_urls: &[],
     main: Profile {
         provider: "baseten",
@@ -24,5 +27,6 @@ pub static BASETEN: Provider = Provider {
         ..openai_chat::PROFILE
     },
     others: &[],
+    offered_elsewhere: false,
     source: "recorded, maruel/genai; vllm @a014e35",
 };

@@ -24,6 +24,9 @@ pub static BEDROCK: Provider = Provider {
     base_url: "https://bedrock-runtime.{region}.amazonaws.com",
     auth: Auth::SigV4,
     key_variables: &["AWS_BEARER_TOKEN_BEDROCK", "AWS_ACCESS_KEY_ID"],
+    key_prefixes: &["AKIA", "ASIA", "bedrock-api-key-", "ABSK"],
+    id_prefixes: &[],
+    request_id_headers: &["x-amzn-requestid"],
     sdk_urls: &[
         SdkUrl::variable(
             "AWS_ENDPOINT_URL_BEDROCK_RUNTIME",
@@ -90,6 +93,7 @@ pub static BEDROCK: Provider = Provider {
         // SageMaker itself, which passes on the wire of the model's server.
         Profile { provider: "bedrock", paths: &["/invocations"], ..tgi::PROFILE },
     ],
+    offered_elsewhere: false,
     source: "botocore 1.44.0; anthropic 2.8.0 lib/bedrock; opentelemetry-instrumentation-botocore 0.66b2",
 };
 

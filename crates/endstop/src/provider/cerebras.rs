@@ -16,6 +16,9 @@ pub static CEREBRAS: Provider = Provider {
     base_url: "https://api.cerebras.ai/v1",
     auth: Auth::Bearer,
     key_variables: &["CEREBRAS_API_KEY"],
+    key_prefixes: &["csk-"],
+    id_prefixes: &[],
+    request_id_headers: &[],
     sdk_urls: &[SdkUrl::variable(
         "CEREBRAS_BASE_URL",
         "",
@@ -33,6 +36,7 @@ pub static CEREBRAS: Provider = Provider {
         error_patterns: ERROR_PATTERNS,
         ..openai_completions::PROFILE
     }],
+    offered_elsewhere: false,
     source: "cerebras-cloud-sdk 1.91.0; recorded, maruel/genai",
 };
 

@@ -13,6 +13,9 @@ pub static COHERE: Provider = Provider {
     base_url: "https://api.cohere.com",
     auth: Auth::Bearer,
     key_variables: &["CO_API_KEY", "COHERE_API_KEY"],
+    key_prefixes: &["co-"],
+    id_prefixes: &[],
+    request_id_headers: &[],
     sdk_urls: &[
         SdkUrl::variable("CO_API_URL", "", &["cohere"]),
         SdkUrl::argument("environment", "", &["cohere-ai (npm)"]),
@@ -22,5 +25,6 @@ pub static COHERE: Provider = Provider {
         Profile { provider: "cohere", ..cohere_v1::PROFILE },
         Profile { provider: "cohere", caps: openai_chat::OLD_CAP, ..openai_chat::PROFILE },
     ],
+    offered_elsewhere: false,
     source: "cohere 7.3.1; cohere-ai 8.1.0",
 };

@@ -21,6 +21,9 @@ pub static DATABRICKS: Provider = Provider {
     base_url: "https://{workspace}/serving-endpoints",
     auth: Auth::Bearer,
     key_variables: &["DATABRICKS_TOKEN"],
+    key_prefixes: &["dapi"],
+    id_prefixes: &[],
+    request_id_headers: &[],
     sdk_urls: &[],
     main: Profile {
         provider: "databricks",
@@ -30,6 +33,7 @@ pub static DATABRICKS: Provider = Provider {
         ..openai_chat::PROFILE
     },
     others: &[],
+    offered_elsewhere: false,
     source: "databricks-sdk 0.162.0",
 };
 

@@ -17,6 +17,9 @@ pub static DEEPSEEK: Provider = Provider {
     base_url: "https://api.deepseek.com",
     auth: Auth::Bearer,
     key_variables: &["DEEPSEEK_API_KEY"],
+    key_prefixes: &[],
+    id_prefixes: &[],
+    request_id_headers: &[],
     sdk_urls: &[SdkUrl::variable("DEEPSEEK_API_BASE", "/beta", &["litellm"])],
     main: Profile {
         provider: "deepseek",
@@ -45,6 +48,7 @@ pub static DEEPSEEK: Provider = Provider {
         // Fill in the middle (beta).
         Profile { provider: "deepseek", words: WORDS, ..openai_completions::PROFILE },
     ],
+    offered_elsewhere: false,
     source: "DeepSeek asyncapi @4b91671; maruel/genai @66b63e6 providers/deepseek",
 };
 

@@ -15,6 +15,9 @@ pub static GITHUB: Provider = Provider {
     base_url: "https://models.github.ai/inference",
     auth: Auth::Bearer,
     key_variables: &["GITHUB_TOKEN"],
+    key_prefixes: &["ghp_", "gho_", "github_pat_"],
+    id_prefixes: &[],
+    request_id_headers: &[],
     sdk_urls: &[],
     main: Profile {
         provider: "github",
@@ -25,6 +28,7 @@ pub static GITHUB: Provider = Provider {
         ..openai_chat::PROFILE
     },
     others: &[],
+    offered_elsewhere: false,
     source: "azure-ai-inference 1.0.0b9; eslint/tsc-meetings#593",
 };
 

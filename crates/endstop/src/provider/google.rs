@@ -16,6 +16,9 @@ pub static GOOGLE: Provider = Provider {
     base_url: "https://generativelanguage.googleapis.com",
     auth: Auth::HeaderOrQuery("x-goog-api-key", "key"),
     key_variables: &["GEMINI_API_KEY", "GOOGLE_API_KEY"],
+    key_prefixes: &["AIza", "ya29."],
+    id_prefixes: &[],
+    request_id_headers: &["x-goog-request-id"],
     sdk_urls: &[
         SdkUrl::variable("GOOGLE_GEMINI_BASE_URL", "", &["google-genai", "@google/genai (npm)"]),
         SdkUrl::argument("baseURL", "/v1beta", &["@ai-sdk/google (npm)"]),
@@ -40,6 +43,7 @@ pub static GOOGLE: Provider = Provider {
         resume: &[ResumeRule::always(Resume::Token(gemini_interactions::PREVIOUS))],
         ..gemini_interactions::PROFILE
     }],
+    offered_elsewhere: false,
     source: "google-ai-generativelanguage 0.12.1; google-genai 3.1.0",
 };
 

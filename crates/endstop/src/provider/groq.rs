@@ -16,6 +16,9 @@ pub static GROQ: Provider = Provider {
     base_url: "https://api.groq.com/openai/v1",
     auth: Auth::Bearer,
     key_variables: &["GROQ_API_KEY"],
+    key_prefixes: &["gsk_"],
+    id_prefixes: &[],
+    request_id_headers: &[],
     sdk_urls: &[
         SdkUrl::variable("GROQ_BASE_URL", "", &["groq", "groq-sdk (npm)"]),
         SdkUrl::variable("GROQ_API_BASE", "/openai/v1", &["litellm"]),
@@ -28,6 +31,7 @@ pub static GROQ: Provider = Provider {
         ..openai_chat::PROFILE
     },
     others: &[],
+    offered_elsewhere: false,
     source: "groq 1.7.0; recorded, pydantic/pydantic-ai and maruel/genai",
 };
 

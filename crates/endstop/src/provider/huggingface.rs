@@ -22,6 +22,9 @@ pub static HUGGINGFACE: Provider = Provider {
     base_url: "https://router.huggingface.co/v1",
     auth: Auth::Bearer,
     key_variables: &["HF_TOKEN"],
+    key_prefixes: &["hf_"],
+    id_prefixes: &[],
+    request_id_headers: &[],
     sdk_urls: &[
         SdkUrl::argument("base_url", "/v1", &["huggingface_hub"]),
         SdkUrl::argument("endpointUrl", "", &["@huggingface/inference (npm)"]),
@@ -48,6 +51,7 @@ pub static HUGGINGFACE: Provider = Provider {
             ..tgi::PROFILE
         },
     ],
+    offered_elsewhere: false,
     source: "text-generation-inference @db931fc; huggingface_hub 2.4.0; recorded, maruel/genai",
 };
 

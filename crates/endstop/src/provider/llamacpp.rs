@@ -16,6 +16,9 @@ pub static LLAMACPP: Provider = Provider {
     base_url: "http://127.0.0.1:8080/v1",
     auth: Auth::Open,
     key_variables: &["LLAMA_API_KEY"],
+    key_prefixes: &[],
+    id_prefixes: &[],
+    request_id_headers: &[],
     sdk_urls: &[],
     main: Profile {
         provider: "llamacpp",
@@ -39,6 +42,7 @@ pub static LLAMACPP: Provider = Provider {
             ..openai_responses::PROFILE
         },
     ],
+    offered_elsewhere: false,
     source: "llama.cpp @b21e4de tools/server; recorded, maruel/genai",
 };
 

@@ -15,6 +15,9 @@ pub static LMSTUDIO: Provider = Provider {
     base_url: "http://127.0.0.1:1234/v1",
     auth: Auth::Open,
     key_variables: &["LM_API_TOKEN"],
+    key_prefixes: &[],
+    id_prefixes: &[],
+    request_id_headers: &[],
     sdk_urls: &[],
     main: Profile {
         provider: "lmstudio",
@@ -23,6 +26,7 @@ pub static LMSTUDIO: Provider = Provider {
         ..openai_chat::PROFILE
     },
     others: &[Profile { provider: "lmstudio", ..openai_completions::PROFILE }],
+    offered_elsewhere: false,
     source: "lmstudio-ai/docs @c6854fb; lmstudio-bug-tracker#2339; anomalyco/opencode#5139",
 };
 

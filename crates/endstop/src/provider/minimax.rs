@@ -15,6 +15,9 @@ pub static MINIMAX: Provider = Provider {
     base_url: "https://api.minimax.io/v1",
     auth: Auth::Bearer,
     key_variables: &["MINIMAX_API_KEY"],
+    key_prefixes: &[],
+    id_prefixes: &[],
+    request_id_headers: &[],
     sdk_urls: &[],
     main: Profile {
         provider: "minimax",
@@ -28,6 +31,7 @@ pub static MINIMAX: Provider = Provider {
         error_patterns: ERROR_PATTERNS,
         ..openai_responses::PROFILE
     }],
+    offered_elsewhere: false,
     source: "MiniMax errorcode page; MiniMax-AI/MiniMax-M2#119; MiniMax-AI/cli",
 };
 

@@ -20,6 +20,9 @@ pub static MISTRAL: Provider = Provider {
     base_url: "https://api.mistral.ai/v1",
     auth: Auth::Bearer,
     key_variables: &["MISTRAL_API_KEY"],
+    key_prefixes: &[],
+    id_prefixes: &[],
+    request_id_headers: &[],
     sdk_urls: &[
         SdkUrl::argument("server_url", "", &["mistralai"]),
         SdkUrl::argument("serverURL", "", &["@mistralai/mistralai (npm)"]),
@@ -48,6 +51,7 @@ pub static MISTRAL: Provider = Provider {
         ..openai_chat::PROFILE
     },
     others: &[],
+    offered_elsewhere: false,
     source: "mistralai 3.7.0; platform-docs-public @222f4ba",
 };
 

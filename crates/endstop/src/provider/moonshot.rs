@@ -16,6 +16,9 @@ pub static MOONSHOT: Provider = Provider {
     base_url: "https://api.moonshot.ai/v1",
     auth: Auth::Bearer,
     key_variables: &["MOONSHOT_API_KEY", "KIMI_API_KEY"],
+    key_prefixes: &[],
+    id_prefixes: &[],
+    request_id_headers: &[],
     sdk_urls: &[],
     main: Profile {
         provider: "moonshot",
@@ -36,6 +39,7 @@ pub static MOONSHOT: Provider = Provider {
         ..openai_chat::PROFILE
     },
     others: &[],
+    offered_elsewhere: false,
     source: "kimi-moonshot specification; MoonshotAI/kimi-cli @4a550ef; Kimi errors page",
 };
 

@@ -14,6 +14,9 @@ pub static NVIDIA: Provider = Provider {
     base_url: "https://integrate.api.nvidia.com/v1",
     auth: Auth::Bearer,
     key_variables: &["NVIDIA_API_KEY"],
+    key_prefixes: &["nvapi-"],
+    id_prefixes: &[],
+    request_id_headers: &[],
     sdk_urls: &[SdkUrl::variable("NVIDIA_BASE_URL", "/v1", &["langchain-nvidia-ai-endpoints"])],
     main: Profile { provider: "nvidia", words: WORDS, ..openai_chat::PROFILE },
     others: &[
@@ -25,5 +28,6 @@ pub static NVIDIA: Provider = Provider {
             ..openai_responses::PROFILE
         },
     ],
+    offered_elsewhere: false,
     source: "NIM API reference; vllm @a014e35",
 };

@@ -13,6 +13,9 @@ pub static OLLAMA: Provider = Provider {
     base_url: "http://127.0.0.1:11434",
     auth: Auth::Open,
     key_variables: &["OLLAMA_API_KEY"],
+    key_prefixes: &[],
+    id_prefixes: &[],
+    request_id_headers: &[],
     sdk_urls: &[
         SdkUrl::variable("OLLAMA_HOST", "", &["ollama"]),
         SdkUrl::argument("host", "", &["ollama (npm)"]),
@@ -33,5 +36,6 @@ pub static OLLAMA: Provider = Provider {
             ..openai_responses::PROFILE
         },
     ],
+    offered_elsewhere: false,
     source: "ollama @fb30760; ollama 0.6.3",
 };

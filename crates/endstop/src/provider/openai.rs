@@ -14,6 +14,9 @@ pub static OPENAI: Provider = Provider {
     base_url: "https://api.openai.com/v1",
     auth: Auth::Bearer,
     key_variables: &["OPENAI_API_KEY"],
+    key_prefixes: &["sk-"],
+    id_prefixes: &["chatcmpl-", "cmpl-", "resp_", "rs_", "msg_", "fc_", "call_", "req_", "batch_"],
+    request_id_headers: &["x-request-id"],
     sdk_urls: &[SdkUrl::variable(
         "OPENAI_BASE_URL",
         "/v1",
@@ -42,5 +45,6 @@ pub static OPENAI: Provider = Provider {
         Profile { provider: "openai", ..openai_completions::PROFILE },
         Profile { provider: "openai", ..openai_assistants::PROFILE },
     ],
+    offered_elsewhere: true,
     source: "openai 3.49.0; openai-openapi 2.3.0",
 };

@@ -16,6 +16,9 @@ pub static OPENAI_COMPATIBLE: Provider = Provider {
     base_url: "",
     auth: Auth::Bearer,
     key_variables: &["OPENAI_API_KEY"],
+    key_prefixes: &[],
+    id_prefixes: &[],
+    request_id_headers: &[],
     sdk_urls: &[SdkUrl::argument("baseURL", "/v1", &["@ai-sdk/openai-compatible (npm)"])],
     main: Profile {
         provider: "openai-compatible",
@@ -37,7 +40,8 @@ pub static OPENAI_COMPATIBLE: Provider = Provider {
             ..openai_responses::PROFILE
         },
     ],
-    source: "wire notes on compatible hosts, per row",
+    offered_elsewhere: true,
+    source: "observed at the compatible hosts that each row names",
 };
 
 static WORDS: &[Words] = &[SHARED];

@@ -16,6 +16,9 @@ pub static OPENROUTER: Provider = Provider {
     base_url: "https://openrouter.ai/api/v1",
     auth: Auth::Bearer,
     key_variables: &["OPENROUTER_API_KEY"],
+    key_prefixes: &[],
+    id_prefixes: &["gen-"],
+    request_id_headers: &[],
     sdk_urls: &[
         SdkUrl::variable("OPENROUTER_BASE_URL", "/api/v1", &["@openrouter/sdk (npm)"]),
         SdkUrl::argument("server_url", "/api/v1", &["openrouter"]),
@@ -38,6 +41,7 @@ pub static OPENROUTER: Provider = Provider {
             ..openai_completions::PROFILE
         },
     ],
+    offered_elsewhere: false,
     source: "OpenRouterTeam/docs @c26125a; openrouter 1.3.84",
 };
 

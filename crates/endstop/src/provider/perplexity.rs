@@ -15,6 +15,9 @@ pub static PERPLEXITY: Provider = Provider {
     base_url: "https://api.perplexity.ai",
     auth: Auth::Bearer,
     key_variables: &["PERPLEXITY_API_KEY", "PPLX_API_KEY"],
+    key_prefixes: &["pplx-"],
+    id_prefixes: &[],
+    request_id_headers: &[],
     sdk_urls: &[SdkUrl::variable(
         "PERPLEXITY_BASE_URL",
         "",
@@ -31,6 +34,7 @@ pub static PERPLEXITY: Provider = Provider {
         ..openai_chat::PROFILE
     },
     others: &[],
+    offered_elsewhere: false,
     source: "perplexityai 0.46.1; recorded, maruel/genai and crmne/ruby_llm",
 };
 

@@ -14,6 +14,9 @@ pub static REKA: Provider = Provider {
     base_url: "https://api.reka.ai/v1",
     auth: Auth::Bearer,
     key_variables: &["REKA_API_KEY"],
+    key_prefixes: &[],
+    id_prefixes: &[],
+    request_id_headers: &[],
     sdk_urls: &[],
     main: Profile {
         provider: "reka",
@@ -26,5 +29,6 @@ pub static REKA: Provider = Provider {
         ..openai_chat::PROFILE
     },
     others: &[],
+    offered_elsewhere: false,
     source: "reka-api; docs.reka.ai",
 };

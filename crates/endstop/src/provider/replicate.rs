@@ -13,11 +13,15 @@ pub static REPLICATE: Provider = Provider {
     base_url: "https://api.replicate.com/v1",
     auth: Auth::Bearer,
     key_variables: &["REPLICATE_API_TOKEN"],
+    key_prefixes: &["r8_"],
+    id_prefixes: &[],
+    request_id_headers: &[],
     sdk_urls: &[
         SdkUrl::variable("REPLICATE_BASE_URL", "", &["replicate"]),
         SdkUrl::argument("baseUrl", "/v1", &["replicate (npm)"]),
     ],
     main: Profile { provider: "replicate", ..replicate::PROFILE },
     others: &[],
+    offered_elsewhere: false,
     source: "replicate 1.0.7",
 };

@@ -13,8 +13,12 @@ pub static SAMBANOVA: Provider = Provider {
     base_url: "https://api.sambanova.ai/v1",
     auth: Auth::Bearer,
     key_variables: &["SAMBANOVA_API_KEY"],
+    key_prefixes: &[],
+    id_prefixes: &[],
+    request_id_headers: &[],
     sdk_urls: &[SdkUrl::variable("SAMBA_NOVA_BASE_URL", "/v1", &["sambanova"])],
     main: Profile { provider: "sambanova", caps: openai_chat::OLD_CAP, ..openai_chat::PROFILE },
     others: &[],
+    offered_elsewhere: false,
     source: "sambanova 1.13.0",
 };

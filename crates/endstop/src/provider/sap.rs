@@ -14,11 +14,15 @@ pub static SAP: Provider = Provider {
     base_url: "",
     auth: Auth::Bearer,
     key_variables: &["AICORE_SERVICE_KEY"],
+    key_prefixes: &[],
+    id_prefixes: &[],
+    request_id_headers: &[],
     sdk_urls: &[],
     main: Profile { provider: "sap", ..sap_orchestration::PROFILE },
     others: &[
         Profile { provider: "sap", ..openai_chat::PROFILE },
         Profile { provider: "sap", ..bedrock_converse::PROFILE },
     ],
+    offered_elsewhere: false,
     source: "SAP/ai-sdk-js @42429d1",
 };

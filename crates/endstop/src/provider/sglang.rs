@@ -15,6 +15,9 @@ pub static SGLANG: Provider = Provider {
     base_url: "http://127.0.0.1:30000/v1",
     auth: Auth::Open,
     key_variables: &[],
+    key_prefixes: &[],
+    id_prefixes: &[],
+    request_id_headers: &[],
     sdk_urls: &[],
     main: Profile {
         provider: "sglang",
@@ -28,6 +31,7 @@ pub static SGLANG: Provider = Provider {
         // The event is always `response.completed`, but its status is right at the token limit.
         Profile { provider: "sglang", ..openai_responses::PROFILE },
     ],
+    offered_elsewhere: false,
     source: "sglang @cce0a12",
 };
 

@@ -22,8 +22,12 @@ pub static SNOWFLAKE: Provider = Provider {
     base_url: "https://{account}.snowflakecomputing.com/api/v2/cortex/v1",
     auth: Auth::Bearer,
     key_variables: &["SNOWFLAKE_PAT"],
+    key_prefixes: &[],
+    id_prefixes: &[],
+    request_id_headers: &[],
     sdk_urls: &[],
     main: Profile { provider: "snowflake", ..openai_chat::PROFILE },
     others: &[],
+    offered_elsewhere: false,
     source: "recorded, pydantic/pydantic-ai; Cortex REST API documentation",
 };

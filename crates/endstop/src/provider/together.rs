@@ -15,6 +15,9 @@ pub static TOGETHER: Provider = Provider {
     base_url: "https://api.together.xyz/v1",
     auth: Auth::Bearer,
     key_variables: &["TOGETHER_API_KEY"],
+    key_prefixes: &["tgp_"],
+    id_prefixes: &[],
+    request_id_headers: &[],
     sdk_urls: &[SdkUrl::variable("TOGETHER_BASE_URL", "", &["together", "together-ai (npm)"])],
     main: Profile {
         provider: "together",
@@ -23,6 +26,7 @@ pub static TOGETHER: Provider = Provider {
         ..openai_chat::PROFILE
     },
     others: &[Profile { provider: "together", words: WORDS, ..openai_completions::PROFILE }],
+    offered_elsewhere: false,
     source: "together 3.0.0; togethercomputer/openapi @090263a; recorded, maruel/genai",
 };
 

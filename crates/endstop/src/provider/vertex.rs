@@ -15,6 +15,9 @@ pub static VERTEX: Provider = Provider {
     base_url: "https://{location}-aiplatform.googleapis.com",
     auth: Auth::Bearer,
     key_variables: &["GOOGLE_APPLICATION_CREDENTIALS"],
+    key_prefixes: &[],
+    id_prefixes: &[],
+    request_id_headers: &[],
     sdk_urls: &[
         SdkUrl::variable(
             "GOOGLE_VERTEX_BASE_URL",
@@ -55,6 +58,7 @@ pub static VERTEX: Provider = Provider {
         },
         Profile { provider: "vertex", ..openai_chat::PROFILE },
     ],
+    offered_elsewhere: false,
     source: "google-cloud-aiplatform 2.6.0; discovery document 20261106; anthropic 2.8.0 lib/vertex",
 };
 

@@ -15,6 +15,9 @@ pub static VLLM: Provider = Provider {
     base_url: "http://127.0.0.1:8000/v1",
     auth: Auth::Open,
     key_variables: &["VLLM_API_KEY"],
+    key_prefixes: &[],
+    id_prefixes: &[],
+    request_id_headers: &[],
     sdk_urls: &[],
     main: Profile { provider: "vllm", words: WORDS, resume: CONTINUE, ..openai_chat::PROFILE },
     others: &[
@@ -26,6 +29,7 @@ pub static VLLM: Provider = Provider {
             ..openai_responses::PROFILE
         },
     ],
+    offered_elsewhere: false,
     source: "vllm @a014e35",
 };
 

@@ -14,6 +14,9 @@ pub static WATSONX: Provider = Provider {
     base_url: "https://{region}.ml.cloud.ibm.com",
     auth: Auth::Bearer,
     key_variables: &["WATSONX_APIKEY", "WATSONX_API_KEY"],
+    key_prefixes: &[],
+    id_prefixes: &[],
+    request_id_headers: &[],
     sdk_urls: &[],
     main: Profile { provider: "watsonx", ..watsonx::PROFILE },
     others: &[Profile {
@@ -25,6 +28,7 @@ pub static WATSONX: Provider = Provider {
         caps: openai_chat::OLD_CAP,
         ..openai_chat::PROFILE
     }],
+    offered_elsewhere: false,
     source: "@ibm-cloud/watsonx-ai 1.7.16",
 };
 

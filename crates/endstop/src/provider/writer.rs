@@ -13,6 +13,9 @@ pub static WRITER: Provider = Provider {
     base_url: "https://api.writer.com/v1",
     auth: Auth::Bearer,
     key_variables: &["WRITER_API_KEY"],
+    key_prefixes: &[],
+    id_prefixes: &[],
+    request_id_headers: &[],
     sdk_urls: &[SdkUrl::variable("WRITER_BASE_URL", "", &["writer-sdk", "writer-sdk (npm)"])],
     main: Profile {
         provider: "writer",
@@ -21,5 +24,6 @@ pub static WRITER: Provider = Provider {
         ..openai_chat::PROFILE
     },
     others: &[],
+    offered_elsewhere: false,
     source: "writer-sdk; recorded, traceloop/openllmetry",
 };

@@ -15,6 +15,9 @@ pub static XAI: Provider = Provider {
     base_url: "https://api.x.ai/v1",
     auth: Auth::Bearer,
     key_variables: &["XAI_API_KEY"],
+    key_prefixes: &["xai-"],
+    id_prefixes: &[],
+    request_id_headers: &[],
     sdk_urls: &[SdkUrl::variable("XAI_API_BASE", "/v1", &["langchain-xai", "litellm"])],
     main: Profile {
         provider: "xai",
@@ -31,6 +34,7 @@ pub static XAI: Provider = Provider {
         resume: &[ResumeRule::always(openai_responses::previous_response(Role::User))],
         ..openai_responses::PROFILE
     }],
+    offered_elsewhere: false,
     source: "xai-proto @9700be4; vercel/ai @ed857f5 packages/xai",
 };
 

@@ -16,6 +16,9 @@ pub static XIAOMI: Provider = Provider {
     base_url: "https://api.xiaomimimo.com/v1",
     auth: Auth::Bearer,
     key_variables: &["MIMO_API_KEY", "XIAOMI_API_KEY"],
+    key_prefixes: &[],
+    id_prefixes: &[],
+    request_id_headers: &[],
     sdk_urls: &[],
     main: Profile {
         provider: "xiaomi",
@@ -33,6 +36,7 @@ pub static XIAOMI: Provider = Provider {
         error_patterns: ERROR_PATTERNS,
         ..openai_responses::PROFILE
     }],
+    offered_elsewhere: false,
     source: "maruel/genai @66b63e6 providers/mimo; MiMo error-codes page",
 };
 

@@ -17,6 +17,9 @@ pub static ZAI: Provider = Provider {
     base_url: "https://api.z.ai/api/paas/v4",
     auth: Auth::Bearer,
     key_variables: &["ZAI_API_KEY", "ZHIPUAI_API_KEY", "ZHIPU_API_KEY"],
+    key_prefixes: &[],
+    id_prefixes: &[],
+    request_id_headers: &[],
     sdk_urls: &[SdkUrl::variable("ZAI_BASE_URL", "/api/paas/v4", &["zai-sdk"])],
     main: Profile {
         provider: "zai",
@@ -38,6 +41,7 @@ pub static ZAI: Provider = Provider {
         error_patterns: ERROR_PATTERNS,
         ..openai_responses::PROFILE
     }],
+    offered_elsewhere: false,
     source: "Zhipu specification @2b70661; Zhipu error codes, second-hand",
 };
 

@@ -29,6 +29,7 @@ use crate::dialect::common::END_MARKER;
 use crate::ending::Reason;
 use crate::nearest::nearest;
 use crate::provider::{self, Corrections, Profile, Taught};
+use crate::text::{plain_error, toml_key_at};
 use crate::verdict::Meaning;
 
 impl Registry {
@@ -205,8 +206,12 @@ impl Source<'_> {
 
     /// Returns the error of the TOML parser, on one line.
     fn unread(&self, error: &toml::de::Error) -> ProviderFileError {
-        let message = crate::text::plain_error(error.message());
-        self.error(error.span().unwrap_or(0..0), message)
+        let span = error.span().unwrap_or(0..0);
+        let message = plain_error(error.message(), "value");
+        match toml_key_at(self.text, span.start) {
+            (_, key) if key.is_empty() => self.error(span, message),
+            (_, key) => self.error(span, format!("`{key}`: {message}")),
+        }
     }
 
     fn entries(

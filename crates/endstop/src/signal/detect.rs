@@ -173,10 +173,10 @@ fn detect(
         cap: context.cap,
         ..RequestInfo::default()
     };
-    let tongue = given.tongue(registry, &wire, context);
+    let candidate_wires = given.candidate_wires(registry, &wire, context);
     let mut reader = Reader::of_pieces(wire, request);
     reader.take(&Event::Usage(context.usage));
-    given.read(context.choice.unwrap_or(0), &tongue, &mut reader);
+    given.read(context.choice.unwrap_or(0), &candidate_wires, &mut reader);
     let ending = reader.so_far().unwrap_or_else(|| reader.under_way());
     TerminationSignal::from(&ending).within(context)
 }
@@ -297,7 +297,12 @@ impl<'a> Given<'a> {
     /// Returns the wires whose finish reasons the input may use. If the wire is known, these are
     /// that wire and the provider's main wire, because frameworks translate finish reasons to the
     /// main wire.
-    fn tongue(&self, registry: &Registry, wire: &Wire, context: &SignalContext) -> Vec<Wire> {
+    fn candidate_wires(
+        &self,
+        registry: &Registry,
+        wire: &Wire,
+        context: &SignalContext,
+    ) -> Vec<Wire> {
         let sure = context.wire.is_some() || self.is_of(wire);
         let all = provider::by_id(wire.profile.provider).into_iter().flat_map(Provider::wires);
         let others = all.take(if sure { 1 } else { usize::MAX }).map(|other| {
@@ -307,7 +312,7 @@ impl<'a> Given<'a> {
         std::iter::once(wire.clone()).chain(others).collect()
     }
 
-    fn read(&self, choice: u32, tongue: &[Wire], reader: &mut Reader) {
+    fn read(&self, choice: u32, candidate_wires: &[Wire], reader: &mut Reader) {
         for native in &self.native {
             self.read_native(native, reader);
         }
@@ -319,7 +324,7 @@ impl<'a> Given<'a> {
             reader.set_partial();
         }
         for word in self.words.into_iter().filter(|word| !word.is_empty()) {
-            self.read_word(choice, word, tongue, reader);
+            self.read_word(choice, word, candidate_wires, reader);
         }
         if !self.text.is_empty() && !reader.facts().has_content(choice) {
             reader.take(&Event::Text { choice, text: self.text });
@@ -370,10 +375,9 @@ impl<'a> Given<'a> {
     }
 
     /// Reads a bare finish reason as the value of the field whose table contains it.
-    fn read_word(&self, choice: u32, word: &str, tongue: &[Wire], reader: &mut Reader) {
-        let found = tongue.iter().find_map(|wire| look_up(wire, word));
-        let first =
-            reader.wire().profile.tables().next().map_or("finish_reason", |table| table.field);
+    fn read_word(&self, choice: u32, word: &str, candidate_wires: &[Wire], reader: &mut Reader) {
+        let found = candidate_wires.iter().find_map(|wire| look_up(wire, word));
+        let first = reader.wire().profile.main_field();
         let (field, spoken) = found.unwrap_or((first, Spoken::Word(Meaning::Unknown)));
         match spoken {
             Spoken::Pending if self.kind == FrameKind::Body => {

@@ -33,7 +33,7 @@ fn reader(profile: &Profile) -> Reader {
     Reader::new(profile, Head { status: 200, content_type: "" }, RequestInfo::default())
 }
 
-/// In every case, among them T-30 to T-56, a call runs if and only if the case ends as a tool call.
+/// In every case of the corpus, a call runs if and only if the case ends as a tool call.
 #[test]
 fn of_every_case() {
     let mut allowed = 0;

@@ -319,7 +319,7 @@ impl Case {
             text(ending.said.as_ref().map(|said| said.word.as_str())),
             want.native.clone(),
         );
-        compare("shown", ending.shown.words().join(" "), want.shown.join(" "));
+        compare("shown", ending.shown.names().join(" "), want.shown.join(" "));
         compare("over", ending.over.to_string(), want.over.to_string());
         if let Some(field) = &want.field {
             compare("field", text(ending.said.as_ref().map(|said| &*said.field)), field.clone());

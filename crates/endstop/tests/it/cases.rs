@@ -26,7 +26,8 @@ fn cases_have_a_source_and_a_name_of_their_own() {
     }
 }
 
-/// Cases of the field notes that concern reading on these wires.
+/// Failures of other projects that concern reading on these wires. `corpus/README.md` says what the
+/// numbers are.
 const FIELD: &[&str] = &[
     "T-01", "T-02", "T-03", "T-04", "T-05", "T-06", "T-07", "T-08", "T-09", "T-10", "T-11", "T-12",
     "T-13", "T-14", "T-15", "T-20", "T-21", "T-22", "T-23", "T-24", "T-25", "T-26", "T-27", "T-28",
@@ -46,12 +47,13 @@ fn every_case_of_the_field_notes_is_here() {
     assert!(missing.is_empty(), "no case for {missing:?}");
 }
 
-/// Findings about truth, each of which failed before it was a case.
+/// Former defects of Endstop, each of which failed before it was a case.
 const FINDINGS: &[&str] =
     &["T1", "T2", "T3", "T4", "T5", "T6", "T7", "T8", "T9", "T10", "T12", "T13"];
 
-/// Findings that no single response shows, with the file that tests them.
-const FINDINGS_ELSEWHERE: &[(&str, &str)] = &[("T11", "crates/endstop-cli/tests/it/odd.rs")];
+/// Tests of defects that no single response shows, with their files.
+const FINDINGS_ELSEWHERE: &[(&str, &str)] =
+    &[("crates/endstop-cli/tests/it/odd.rs", "one_odd_field_never_stops_a_run")];
 
 #[test]
 fn every_finding_has_a_case() {
@@ -63,14 +65,14 @@ fn every_finding_has_a_case() {
     let has_case = |number: &&&str| sources.iter().any(|source| names(source, number));
     let missing: Vec<&&str> = FINDINGS.iter().filter(|number| !has_case(number)).collect();
     assert!(missing.is_empty(), "no case for {missing:?}");
-    for (number, file) in FINDINGS_ELSEWHERE {
+    for (file, test) in FINDINGS_ELSEWHERE {
         let path = case::folder().join("..").join(file);
         let text = std::fs::read_to_string(&path).unwrap();
-        assert!(text.contains(&format!("finding {number}")), "{file} does not name {number}");
+        assert!(text.contains(&format!("fn {test}()")), "{file} has no test {test}");
     }
 }
 
-/// The shape of a body is detected even if its beginning is ambiguous (finding T12).
+/// The shape of a body is detected even if its beginning is ambiguous.
 #[test]
 fn bodies_of_any_size_are_known_by_their_shape() {
     let long = "x".repeat(300 * 1024);

@@ -173,7 +173,7 @@ const UNDETECTED: &[(Known, &str, &str)] = &[(
 )];
 
 /// Without the label of the recording, the wire is found from the address or from the body alone,
-/// and the response ends for the same reason (findings T10 and T12).
+/// and the response ends for the same reason.
 #[test]
 fn the_wire_of_every_record_is_detected() {
     let records = recorded::all();

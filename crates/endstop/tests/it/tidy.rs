@@ -30,21 +30,62 @@ fn code(path: &Path) -> String {
     text.lines().filter(|line| !line.trim_start().starts_with("//")).collect::<Vec<_>>().join("\n")
 }
 
+/// Returns the path of a file with slashes.
+fn shown(path: &Path) -> String {
+    path.to_string_lossy().replace('\\', "/")
+}
+
+fn is_wires(path: &Path) -> bool {
+    let shown = shown(path);
+    shown.contains("/dialect/") || shown.contains("/provider/")
+}
+
+/// Returns the source files of a crate beside the core.
+fn above(name: &str) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    sources(&Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(name).join("src"), &mut found);
+    found
+}
+
+/// Crates that use the core, and must not know wires either.
+const ABOVE: &[&str] = &["endstop-turn", "endstop-gateway", "endstop-store", "endstop-cli"];
+
+/// Ids of providers and dialects.
+fn ids() -> impl Iterator<Item = &'static str> {
+    let providers = endstop::provider::ALL.iter().map(|provider| provider.id);
+    providers.chain(endstop::dialect::ALL.iter().map(|dialect| dialect.id))
+}
+
+/// Returns the names in code, without its strings, its imports and the list of providers.
+fn identifiers(code: &str) -> BTreeSet<&str> {
+    let (before, rest) = code.split_once("\nproviders! {").unwrap_or((code, ""));
+    let after = rest.split_once("\n}").map_or("", |(_, after)| after);
+    // The provider that stands for all without a file is named once.
+    let is_counted = |line: &&str| !line.starts_with("pub use") && !line.contains(" GENERIC:");
+    let lines = before.lines().chain(after.lines()).filter(is_counted);
+    let outside = lines.flat_map(|line| line.split('"').step_by(2));
+    outside.flat_map(|part| part.split(|c: char| !c.is_alphanumeric() && c != '_')).collect()
+}
+
+/// Neither as a string nor as a constant.
 #[test]
 fn no_file_outside_its_own_names_a_provider() {
-    let ids = endstop::provider::ALL.iter().map(|provider| provider.id);
-    let dialects = endstop::dialect::ALL.iter().map(|dialect| dialect.id);
-    let names: Vec<String> = ids.chain(dialects).map(|id| format!("\"{id}\"")).collect();
-    for path in core() {
-        let shown = path.to_string_lossy().replace('\\', "/");
-        if shown.contains("/dialect/") || shown.contains("/provider/") {
-            continue;
-        }
+    let quoted: Vec<String> = ids().map(|id| format!("\"{id}\"")).collect();
+    let constants: Vec<String> =
+        ids().map(|id| id.to_ascii_uppercase().replace('-', "_")).collect();
+    let mut found = Vec::new();
+    let files = core().into_iter().filter(|path| !is_wires(path));
+    for path in files.chain(ABOVE.iter().flat_map(|name| above(name))) {
         let code = code(&path);
-        for name in &names {
-            assert!(!code.contains(name.as_str()), "{shown} names {name}");
+        let names = identifiers(&code);
+        let quoted = quoted.iter().filter(|name| code.contains(name.as_str()));
+        let constants = constants.iter().filter(|name| names.contains(name.as_str()));
+        let both = quoted.chain(constants);
+        if !path.ends_with("fuzzing.rs") && !path.ends_with("sign.rs") {
+            found.extend(both.map(|name| format!("{}: {name}", shown(&path))));
         }
     }
+    assert!(found.is_empty(), "{found:#?}");
 }
 
 /// Names of wires that are also ours, in records, signals, vocabularies or decisions.
@@ -55,8 +96,6 @@ const OURS: &[&str] = &[
     "malformed_tool_call",
     "stop_sequence",
     "tool_calls",
-    // The stored finish reason, and the field of a signal's delta.
-    "finish_reason",
     // Frameworks' name for an event's name in the metadata of a signal.
     "event_type",
     // Names of serde and Rust.
@@ -64,6 +103,27 @@ const OURS: &[&str] = &[
     "Option::is_none",
     "Vec::is_empty",
 ];
+
+/// Names of wires that are also ours in these files: columns of the record, and keys of our own JSON.
+const OUR_COLUMNS: &[(&str, &[&str])] = &[
+    ("endstop-gateway/src/admin/openapi.rs", &["finish_reason"]),
+    ("endstop-gateway/src/exchange.rs", &["finish_reason"]),
+    ("endstop-cli/src/backfill.rs", &["finish_reason", "native_finish_reason"]),
+    ("endstop-cli/src/dialects.rs", &["base_url", "finish_reason"]),
+    ("endstop-cli/src/show.rs", &["created_at"]),
+    ("endstop-store/src/backfill.rs", &["finish_reason", "native_finish_reason"]),
+    ("endstop-store/src/columns.rs", &["created_at", "finish_reason", "native_finish_reason"]),
+    ("endstop-store/src/query.rs", &["finish_reason"]),
+    ("endstop-store/src/rollup.rs", &["finish_reason"]),
+    (
+        "endstop-store/src/spool/entry/compact.rs",
+        &["created_at", "finish_reason", "native_finish_reason"],
+    ),
+    ("endstop-store/src/sql.rs", &["created_at", "finish_reason", "native_finish_reason"]),
+];
+
+/// Tags that models write around a call in their text.
+const TAGS: (&str, &str) = ("endstop/src/tool_call/in_text.rs", "tool_call");
 
 /// Returns the strings that look like names of fields or events: several words joined.
 fn names_in(code: &str) -> BTreeSet<String> {
@@ -81,59 +141,54 @@ fn names_in(code: &str) -> BTreeSet<String> {
         .collect()
 }
 
-/// The names of a wire's fields and events occur only in its file.
+/// Returns the strings of the code, and the names in backticks within them.
+fn strings_and_quotes(code: &str) -> BTreeSet<&str> {
+    let strings = strings_in(code);
+    let quotes: Vec<&str> =
+        strings.iter().flat_map(|text| text.split('`').skip(1).step_by(2)).collect();
+    strings.into_iter().chain(quotes).collect()
+}
+
+/// The names of a wire's fields and events occur only in its file: not in the rest of the core, nor in
+/// the crates above. Signatures of AWS are made by a library.
 #[test]
 fn no_wire_fact_stands_outside_dialects_and_providers() {
-    let is_wires = |path: &Path| {
-        let shown = path.to_string_lossy().replace('\\', "/");
-        shown.contains("/dialect/") || shown.contains("/provider/")
-    };
     let (wires, others): (Vec<PathBuf>, Vec<PathBuf>) =
         core().into_iter().partition(|path| is_wires(path));
     let known: BTreeSet<String> = wires.iter().flat_map(|path| names_in(&code(path))).collect();
     assert!(known.len() > 500 && known.contains("content_block_stop"), "{}", known.len());
+    let files: Vec<PathBuf> =
+        others.into_iter().chain(ABOVE.iter().flat_map(|name| above(name))).collect();
+    assert!(files.len() > 140, "{files:?}");
     let mut found = Vec::new();
-    for path in others {
-        // These files list the spellings of other projects, and inputs for fuzzing.
-        if path.ends_with("vocabulary.rs") || path.ends_with("fuzzing.rs") {
+    let mut used = BTreeSet::new();
+    for path in files {
+        // These files list the spellings of other projects, inputs for fuzzing, and signatures.
+        if ["vocabulary.rs", "fuzzing.rs", "sign.rs"].iter().any(|file| path.ends_with(file)) {
             continue;
         }
-        for name in names_in(&code(&path)).intersection(&known) {
-            if !OURS.contains(&name.as_str()) {
-                found.push(format!("{}: {name}", path.display()));
+        let shown = shown(&path);
+        let code = code(&path);
+        let names = strings_and_quotes(&code).into_iter().filter(|name| known.contains(*name));
+        for name in names.filter(|name| !OURS.contains(name)) {
+            let own = OUR_COLUMNS
+                .iter()
+                .find(|(file, names)| shown.ends_with(file) && names.contains(&name));
+            match own {
+                Some((file, _)) => {
+                    used.insert((*file, name.to_owned()));
+                }
+                None if shown.ends_with(TAGS.0) && name == TAGS.1 => {}
+                None => found.push(format!("{shown}: {name}")),
             }
         }
     }
     assert!(found.is_empty(), "{found:#?}");
-}
-
-/// The crates above know no wire and no provider. Signatures of AWS are made by a library.
-#[test]
-fn no_wire_fact_stands_in_the_crates_above() {
-    let is_wires = |path: &&PathBuf| {
-        let shown = path.to_string_lossy().replace('\\', "/");
-        shown.contains("/dialect/") || shown.contains("/provider/")
-    };
-    let core = core();
-    let wires = core.iter().filter(is_wires);
-    let mut known: BTreeSet<String> = wires.flat_map(|path| names_in(&code(path))).collect();
-    known.extend(endstop::provider::ALL.iter().map(|provider| provider.id.to_owned()));
-    let mut files = Vec::new();
-    for above in ["endstop-turn", "endstop-gateway"] {
-        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(above).join("src");
-        sources(&folder, &mut files);
-    }
-    assert!(files.len() > 40, "{files:?}");
-    let is_read = |path: &&PathBuf| !path.ends_with("fuzzing.rs") && !path.ends_with("sign.rs");
-    let mut found = Vec::new();
-    for path in files.iter().filter(is_read) {
-        for name in strings_in(&code(path)) {
-            if known.contains(name) && !OURS.contains(&name) {
-                found.push(format!("{}: {name}", path.display()));
-            }
-        }
-    }
-    assert!(found.is_empty(), "{found:#?}");
+    let listed =
+        OUR_COLUMNS.iter().flat_map(|(file, names)| names.iter().map(move |name| (*file, *name)));
+    let stale: Vec<(&str, &str)> =
+        listed.filter(|(file, name)| !used.contains(&(*file, (*name).to_owned()))).collect();
+    assert!(stale.is_empty(), "no longer used: {stale:?}");
 }
 
 /// Single words of wires that are not part of a path: names of events, keys and roles.
@@ -147,6 +202,7 @@ const OURS_IN: &[(&str, &[&str])] = &[
     ("src/fault.rs", &["type"]),
     ("src/registry/file.rs", &["event", "reason"]),
     ("src/policy.rs", &["reason"]),
+    ("src/policy/file.rs", &["reason"]),
     ("src/continuation/event.rs", &["event"]),
     // The exchanged form of a signal, and the errors that frameworks put into their deltas.
     ("src/signal.rs", &["type"]),
@@ -178,9 +234,8 @@ fn no_single_word_of_a_wire_stands_outside_dialects_and_providers() {
     let mut found = Vec::new();
     let mut used = BTreeSet::new();
     for path in files {
-        let shown = path.to_string_lossy().replace('\\', "/");
-        let is_wires = shown.contains("/dialect/") || shown.contains("/provider/");
-        if is_wires || shown.ends_with("vocabulary.rs") || shown.ends_with("fuzzing.rs") {
+        let shown = shown(&path);
+        if is_wires(&path) || shown.ends_with("vocabulary.rs") || shown.ends_with("fuzzing.rs") {
             continue;
         }
         let ours = OURS_IN.iter().filter(|(file, _)| shown.ends_with(file));
@@ -270,8 +325,8 @@ fn the_code_map_is_the_tree() {
         let folder = root.join("crates").join(name).join("src");
         let mut found = Vec::new();
         sources(&folder, &mut found);
-        let shown = |path: &PathBuf| path.strip_prefix(&folder).unwrap().display().to_string();
-        let mut files: Vec<String> = found.iter().map(shown).collect();
+        let below = |path: &PathBuf| path.strip_prefix(&folder).unwrap().display().to_string();
+        let mut files: Vec<String> = found.iter().map(below).collect();
         files.retain(|file| file != "lib.rs" && file != "main.rs");
         let ticked = section.split('`').skip(2).step_by(2);
         let patterns: BTreeSet<&str> = ticked.filter(|name| name.ends_with(".rs")).collect();

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 /// Parsed request.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Ask {
+pub(crate) struct SimRequest {
     /// Number of the request; ids are made from it.
     pub(crate) number: u64,
     /// Model, as the request names it.
@@ -29,7 +29,7 @@ pub(crate) struct Ask {
     pub(crate) choices: u64,
     /// Whether the last message is a tool result.
     pub(crate) after_tool: bool,
-    /// Text of the assistant's last turn in the history; empty if it has none.
+    /// Text of the assistant's last message in the history; empty if it has none.
     pub(crate) said: String,
     /// Text of the last message, if it is not the assistant's.
     pub(crate) asked: String,
@@ -37,7 +37,7 @@ pub(crate) struct Ask {
     pub(crate) trailing: bool,
     /// Fields of the last message that are true, such as `prefix`.
     pub(crate) marks: Vec<String>,
-    /// Whether the last message is a turn of the assistant that the provider paused.
+    /// Whether the last message is one of the assistant that the provider paused.
     pub(crate) paused: bool,
     /// Way in which the request asks to continue an answer.
     pub(crate) way: Way,
@@ -88,7 +88,7 @@ pub(crate) struct Tool {
     pub(crate) schema: Value,
 }
 
-impl Ask {
+impl SimRequest {
     /// Returns the tool to call: the forced one, else the first wanted one, else the first of the
     /// request, or a default one.
     pub(crate) fn tool(&self) -> Tool {
@@ -117,7 +117,7 @@ impl Ask {
         self.wanted.is_empty() || self.wanted_tools().next().is_some()
     }
 
-    /// Reads the turns of a conversation: the assistant's last one, and the message after it. Each
+    /// Reads the messages of a conversation: the assistant's last one, and the message after it. Each
     /// has its text in this field.
     pub(crate) fn read_turns(&mut self, messages: &[Value], assistant: &str, field: &str) {
         let is_assistant = |message: &&Value| text(message, "/role") == assistant;
