@@ -22,7 +22,7 @@ use crate::vocabulary::Vocabulary;
 use crate::{event::Word, text};
 
 /// Version of the verdict. Raise it when the rules in `verdict.rs` change.
-const VERDICT: u32 = 4;
+const VERDICT: u32 = 5;
 
 /// Returns the version of the rules for a provider's responses.
 ///
@@ -316,7 +316,8 @@ impl Record {
         // A response that was not read to its end is no success, whatever it said.
         let unread = matches!(closed, Closed::Oversize | Closed::BrokenFrame)
             && meaning.reason().is_success();
-        let suffices = word_suffices(profile.proof, &self.shown) && !unread;
+        let success = meaning.reason().is_success();
+        let suffices = word_suffices(profile.proof, closed, success, &self.shown) && !unread;
         let habits = Habits::of(profile, suffices);
         let shown = shown(&self.shown);
         let said = said.as_ref();
@@ -336,11 +337,13 @@ impl Record {
 
 /// Reports whether the finish reason made up for a missing end marker. This is approximate, because
 /// a record does not store the order of events.
-fn word_suffices(proof: Proof, shown: &[Name]) -> bool {
+fn word_suffices(proof: Proof, closed: Closed, success: bool, shown: &[Name]) -> bool {
     let shows = |word: &str| shown.iter().any(|shown| shown == word);
     match proof {
         Proof::Event => false,
-        Proof::Marker(_) | Proof::Silent => true,
+        Proof::Marker(_) | Proof::Silent => {
+            !(success && shows("tool_calls")) || closed.settles_calls()
+        }
         // The marker was found missing only where the finish reason made up for it.
         Proof::Word => shows("missing_marker"),
     }
@@ -373,6 +376,7 @@ fn shown(words: &[Name]) -> Shown {
         tool_calls: count("tool_calls"),
         unfinished_tool_calls: count("unfinished_tool_call"),
         malformed_tool_calls: count("malformed_tool_call"),
+        conflicting_tool_calls: count("conflicting_tool_call"),
         nameless_tool_calls: count("nameless_tool_call"),
         bare_tool_calls: count("bare_tool_call"),
         unclear_tool_calls: count("unclear_tool_call"),
@@ -380,6 +384,7 @@ fn shown(words: &[Name]) -> Shown {
         stop_sequence: has("stop_sequence"),
         unfinished_content: has("unfinished_content"),
         guardrail: has("guardrail"),
+        blocked: has("blocked"),
         breakdown: has("breakdown"),
         contradiction: has("contradiction"),
         at_cap: has("at_cap"),
@@ -508,7 +513,7 @@ mod tests {
     /// Versions are stored with records: they change with the rules, and with nothing else.
     #[test]
     fn rules_keep_their_version() {
-        assert_eq!((rules("openai"), rules("perplexity")), (1_417_666_939, 830_803_385));
+        assert_eq!((rules("openai"), rules("perplexity")), (359_081_885, 2_054_458_474));
     }
 
     #[test]
