@@ -201,8 +201,11 @@ fn from_fault(fault: &Fault, evidence: &Evidence<'_>) -> Finding {
 fn fault_in_words(fault: &Fault) -> String {
     let mut words = if fault.form == FaultForm::Page {
         "an HTML page came back instead of a response".to_owned()
-    } else if fault.form == FaultForm::Text && fault.message.is_some() {
-        "plain text came back instead of JSON".to_owned()
+    } else if let (FaultForm::Text, Some(text)) = (fault.form, &fault.message) {
+        match is_json_word(text) {
+            true => format!("`{text}` came back instead of a response"),
+            false => "plain text came back instead of JSON".to_owned(),
+        }
     } else if fault.form == FaultForm::Text {
         "binary data came back instead of a response".to_owned()
     } else if let Some(type_) = &fault.type_ {
@@ -223,6 +226,11 @@ fn fault_in_words(fault: &Fault) -> String {
         words.push_str(&format!(": {}", fault.kind.words()));
     }
     words
+}
+
+/// Reports whether a text is a JSON value of one word.
+fn is_json_word(text: &str) -> bool {
+    matches!(text, "null" | "true" | "false") || text.parse::<f64>().is_ok()
 }
 
 /// Judges a response without an end marker whose finish reason does not make up for that.
@@ -304,6 +312,11 @@ fn from_word(evidence: &Evidence<'_>) -> Finding {
             Reason::OutputLimit,
             Confidence::Low,
             "the provider gave no finish reason, and all allowed output tokens were used",
+        ),
+        Meaning::Nothing if word.is_empty() && evidence.shown.malformed_event => finding(
+            Reason::Unknown,
+            Confidence::Low,
+            "the response ended, but part of it is unreadable, so that its finish reason is unknown",
         ),
         Meaning::Nothing if word.is_empty() => finding(
             Reason::Unknown,
