@@ -144,6 +144,7 @@ impl State {
             cut_event: self.flags.cut_event,
             malformed_event: self.flags.malformed_event,
             invalid_utf8: self.flags.invalid_utf8,
+            guardrail: self.facts.guardrail,
             late_event: self.facts.late_event,
             client_closed_early: gone && (proven || said && self.word_suffices(choice, closed)),
             excess: self.facts.excess,

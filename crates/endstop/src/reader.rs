@@ -264,6 +264,8 @@ impl Reader {
             };
             state.flags.cut_event = rest == Rest::CutFrame;
             state.read_strange(sink);
+            // Nothing is missing from an empty list that is closed.
+            state.facts.proven |= is_array && state.events == 0 && rest == Rest::Nothing;
             // A list that was never closed is incomplete, whatever its last element contains.
             state.flags.unclosed_list = is_array && state.flags.cut_event;
             state.facts.proven &= !state.flags.unclosed_list;

@@ -5,7 +5,8 @@
 //! so a name that a reader does not know is preserved.
 
 use std::borrow::Cow;
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
+use std::sync::{LazyLock, PoisonError, RwLock};
 
 use serde::{Deserialize, Serialize};
 
@@ -22,7 +23,7 @@ use crate::vocabulary::Vocabulary;
 use crate::{event::Word, text};
 
 /// Version of the verdict. Raise it when the rules in `verdict.rs` change.
-const VERDICT: u32 = 4;
+const VERDICT: u32 = 5;
 
 /// Returns the version of the rules for the responses of a wire.
 ///
@@ -78,6 +79,37 @@ fn fingerprint(wire: &Wire) -> u32 {
         version = version.list([field, word, kind, meaning.reason().name()]);
     }
     u32::try_from(version.0.value() >> 33).unwrap_or_default()
+}
+
+/// Identity of a built-in profile: where its tables are, and its quirks.
+type ProfileKey = (usize, usize, usize, Proof, usize);
+
+/// Maximum number of versions that are remembered.
+const MAX_KNOWN: usize = 4096;
+
+/// Returns the version of the rules of a wire. Those without corrections are computed once.
+fn known_rules(wire: &Wire) -> u32 {
+    static KNOWN: LazyLock<RwLock<HashMap<ProfileKey, u32>>> = LazyLock::new(RwLock::default);
+    if wire.corrections.is_some() {
+        return fingerprint(wire);
+    }
+    let Profile { provider, dialect, words, proof, quirks, .. } = &wire.profile;
+    let key = (
+        provider.as_ptr().addr(),
+        std::ptr::from_ref(*dialect).addr(),
+        words.as_ptr().addr(),
+        *proof,
+        quirks.names().count(),
+    );
+    let known = KNOWN.read().unwrap_or_else(PoisonError::into_inner).get(&key).copied();
+    known.unwrap_or_else(|| {
+        let version = fingerprint(wire);
+        let mut known = KNOWN.write().unwrap_or_else(PoisonError::into_inner);
+        if known.len() < MAX_KNOWN {
+            known.insert(key, version);
+        }
+        version
+    })
 }
 
 /// Hash of lists of texts. The bytes that end a text and a list occur in no text.
@@ -209,7 +241,7 @@ impl Record {
         self.streamed = request.streamed.unwrap_or(false);
         self.cap = request.cap;
         self.attempt = self.attempt.max(1);
-        self.rules = fingerprint(&wire);
+        self.rules = known_rules(&wire);
         self.interrupt();
     }
 
@@ -327,7 +359,8 @@ impl Record {
         // A response that was not read to its end is no success, whatever it said.
         let unread = matches!(closed, Closed::Oversize | Closed::BrokenFrame)
             && meaning.reason().is_success();
-        let suffices = word_suffices(profile.proof, &self.shown) && !unread;
+        let success = meaning.reason().is_success();
+        let suffices = word_suffices(profile.proof, closed, success, &self.shown) && !unread;
         let habits = Habits::of(profile, suffices);
         let shown = shown(&self.shown);
         let said = said.as_ref();
@@ -362,11 +395,13 @@ impl Record {
 
 /// Reports whether the finish reason made up for a missing end marker. This is approximate, because
 /// a record does not store the order of events.
-fn word_suffices(proof: Proof, shown: &[Name]) -> bool {
+fn word_suffices(proof: Proof, closed: Closed, success: bool, shown: &[Name]) -> bool {
     let shows = |word: &str| shown.iter().any(|shown| shown == word);
     match proof {
         Proof::Event => false,
-        Proof::Marker(_) | Proof::Silent => true,
+        Proof::Marker(_) | Proof::Silent => {
+            !(success && shows("tool_calls")) || closed.settles_calls()
+        }
         // The marker was found missing only where the finish reason made up for it.
         Proof::Word => shows("missing_marker"),
     }
@@ -399,6 +434,7 @@ fn shown(words: &[Name]) -> Shown {
         tool_calls: count("tool_calls"),
         unfinished_tool_calls: count("unfinished_tool_call"),
         malformed_tool_calls: count("malformed_tool_call"),
+        conflicting_tool_calls: count("conflicting_tool_call"),
         nameless_tool_calls: count("nameless_tool_call"),
         bare_tool_calls: count("bare_tool_call"),
         unclear_tool_calls: count("unclear_tool_call"),
@@ -406,6 +442,7 @@ fn shown(words: &[Name]) -> Shown {
         stop_sequence: has("stop_sequence"),
         unfinished_content: has("unfinished_content"),
         guardrail: has("guardrail"),
+        blocked: has("blocked"),
         breakdown: has("breakdown"),
         contradiction: has("contradiction"),
         at_cap: has("at_cap"),

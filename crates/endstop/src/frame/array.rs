@@ -166,7 +166,7 @@ impl Array {
                         sink(Frame { end: self.whole, ..Frame::event(element) });
                         rest = after;
                     } else {
-                        self.at = At::Inside(Scanner::default());
+                        self.at = At::Inside(Scanner::lenient());
                     }
                     continue;
                 }

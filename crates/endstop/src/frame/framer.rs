@@ -10,6 +10,7 @@ use super::lines::Lines;
 use super::sse::Sse;
 use super::{Broken, Frame, FrameKind, Framing, Rest, trim};
 use crate::json::{JsonState, Scanner, is_space};
+use crate::mend;
 
 /// Maximum number of bytes kept of a page or text that came instead of a response.
 const TEXT_KEPT: usize = 4096;
@@ -415,19 +416,24 @@ fn without_mark(bytes: &[u8]) -> &[u8] {
 
 /// Reports whether more JSON follows the first value.
 fn is_several(body: &[u8]) -> bool {
-    let mut scanner = Scanner::default();
+    let mut scanner = Scanner::lenient();
     let read = scanner.push_until_end(body);
     scanner.state() == JsonState::Whole && read < trim(body).len()
 }
 
 /// Reads a complete body, or several values that came without the label of a stream.
 pub(crate) fn finish_body(body: &[u8], mut on_frame: impl FnMut(Frame<'_>)) -> Rest {
-    let mut scanner = Scanner::default();
+    let mut scanner = Scanner::lenient();
     let read = scanner.push_until_end(body);
     let (first, after) = body.split_at_checked(read).unwrap_or((body, &[]));
     match scanner.state() {
         JsonState::Whole if trim(after).is_empty() => {
             on_frame(Frame { kind: FrameKind::Body, name: "", data: trim(first), end: 0 });
+            Rest::Nothing
+        }
+        // Anything else after the value makes the body unreadable for a client, too.
+        JsonState::Whole if !begins_a_line(trim(after)) => {
+            on_frame(Frame { kind: FrameKind::Body, name: "", data: body, end: 0 });
             Rest::Nothing
         }
         JsonState::Whole => {
@@ -440,9 +446,14 @@ pub(crate) fn finish_body(body: &[u8], mut on_frame: impl FnMut(Frame<'_>)) -> R
         JsonState::Open | JsonState::Empty => Rest::CutFrame,
         JsonState::Broken => {
             on_frame(Frame { kind: FrameKind::Body, name: "", data: body, end: 0 });
-            Rest::Nothing
+            if mend::is_closed(body) { Rest::Nothing } else { Rest::CutFrame }
         }
     }
+}
+
+/// Reports whether more values follow, or events of a stream.
+fn begins_a_line(after: &[u8]) -> bool {
+    [&b"{"[..], b"[", b"data:", b"event:"].iter().any(|start| after.starts_with(start))
 }
 
 #[cfg(test)]

@@ -212,7 +212,7 @@ impl Sse {
             self.keep(std::mem::take(event));
             self.has_data = false;
             self.data.clear();
-            self.bare = Some(Scanner::default());
+            self.bare = Some(Scanner::lenient());
             return self.read_bare(line, end, sink);
         }
         Ok(())
