@@ -182,7 +182,7 @@ pub enum Reading {
 /// Signal that proves the end of a stream.
 ///
 /// Closed list: code that judges an end must handle every variant.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Proof {
     /// A literal payload, such as `[DONE]`.
     Marker(&'static str),

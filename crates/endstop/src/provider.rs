@@ -460,7 +460,7 @@ pub const COMMON_CAPABILITIES: Capabilities =
     Capabilities { streams: true, tools: true, choices: false, usage_in_streams: true };
 
 /// Differences of a host from its dialect.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Quirks {
     /// Whether it reports a natural stop when the output token limit was reached.
     pub lies_at_cap: bool,

@@ -5,8 +5,8 @@
 //! so a name that a reader does not know is preserved.
 
 use std::borrow::Cow;
-use std::collections::{BTreeSet, HashMap};
-use std::sync::{LazyLock, PoisonError, RwLock};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::LazyLock;
 
 use serde::{Deserialize, Serialize};
 
@@ -38,7 +38,33 @@ const VERDICT: u32 = 5;
 /// ```
 #[must_use]
 pub fn rules(wire: impl Into<Wire>) -> u32 {
-    fingerprint(&wire.into())
+    version(&wire.into())
+}
+
+/// Returns the version of a wire's rules. Those of built-in wires are computed once.
+fn version(wire: &Wire) -> u32 {
+    static BUILT_IN: LazyLock<BTreeMap<&str, Vec<(Profile, u32)>>> = LazyLock::new(|| {
+        let mut all: BTreeMap<&str, Vec<(Profile, u32)>> = BTreeMap::new();
+        for wire in Registry::default().wires() {
+            let version = fingerprint(&wire);
+            all.entry(wire.profile.provider).or_default().push((wire.profile, version));
+        }
+        all
+    });
+    let taught = wire.corrections.iter().any(|corrections| !corrections.words.is_empty());
+    let of_provider = BUILT_IN.get(wire.provider()).filter(|_| !taught);
+    let known = of_provider
+        .and_then(|wires| wires.iter().find(|(profile, _)| judges_alike(profile, &wire.profile)));
+    known.map_or_else(|| fingerprint(wire), |(_, version)| *version)
+}
+
+/// Reports whether two profiles give finish reasons the same meaning, by comparing their tables and not
+/// the rows.
+fn judges_alike(one: &Profile, other: &Profile) -> bool {
+    std::ptr::eq(one.dialect, other.dialect)
+        && std::ptr::eq(one.words, other.words)
+        && one.proof == other.proof
+        && one.quirks == other.quirks
 }
 
 /// Returns the rule versions of all wires that can judge a response: those of each provider, built in
@@ -46,7 +72,7 @@ pub fn rules(wire: impl Into<Wire>) -> u32 {
 #[doc(hidden)]
 #[must_use]
 pub fn all_rules(registry: &Registry) -> Vec<u32> {
-    let all: BTreeSet<u32> = registry.wires().map(|wire| fingerprint(&wire)).collect();
+    let all: BTreeSet<u32> = registry.wires().map(|wire| version(&wire)).collect();
     all.into_iter().collect()
 }
 
@@ -56,10 +82,10 @@ fn fingerprint(wire: &Wire) -> u32 {
     let profile = &wire.profile;
     let (proof, marker) = profile.proof.parts();
     let head = [&VERDICT.to_string(), wire.provider(), profile.dialect.id, proof, marker];
-    let mut version = Version::default().list(head).list(profile.quirks.names());
+    let mut hash = ListHash::default().list(head).list(profile.quirks.names());
     for table in profile.tables() {
         let numbers = table.numbers.iter().map(|(number, word)| format!("{number} {word}"));
-        version = version
+        hash = hash
             .list([table.field])
             .list(table.rows.iter().flat_map(|(word, reason)| [*word, reason.name()]))
             .list(table.vague.iter().copied())
@@ -76,47 +102,16 @@ fn fingerprint(wire: &Wire) -> u32 {
             Meaning::Vague(_) => "vague",
         };
         let field = field.as_deref().unwrap_or_default();
-        version = version.list([field, word, kind, meaning.reason().name()]);
+        hash = hash.list([field, word, kind, meaning.reason().name()]);
     }
-    u32::try_from(version.0.value() >> 33).unwrap_or_default()
-}
-
-/// Identity of a built-in profile: where its tables are, and its quirks.
-type ProfileKey = (usize, usize, usize, Proof, usize);
-
-/// Maximum number of versions that are remembered.
-const MAX_KNOWN: usize = 4096;
-
-/// Returns the version of the rules of a wire. Those without corrections are computed once.
-fn known_rules(wire: &Wire) -> u32 {
-    static KNOWN: LazyLock<RwLock<HashMap<ProfileKey, u32>>> = LazyLock::new(RwLock::default);
-    if wire.corrections.is_some() {
-        return fingerprint(wire);
-    }
-    let Profile { provider, dialect, words, proof, quirks, .. } = &wire.profile;
-    let key = (
-        provider.as_ptr().addr(),
-        std::ptr::from_ref(*dialect).addr(),
-        words.as_ptr().addr(),
-        *proof,
-        quirks.names().count(),
-    );
-    let known = KNOWN.read().unwrap_or_else(PoisonError::into_inner).get(&key).copied();
-    known.unwrap_or_else(|| {
-        let version = fingerprint(wire);
-        let mut known = KNOWN.write().unwrap_or_else(PoisonError::into_inner);
-        if known.len() < MAX_KNOWN {
-            known.insert(key, version);
-        }
-        version
-    })
+    u32::try_from(hash.0.value() >> 33).unwrap_or_default()
 }
 
 /// Hash of lists of texts. The bytes that end a text and a list occur in no text.
 #[derive(Default)]
-struct Version(Fnv);
+struct ListHash(Fnv);
 
-impl Version {
+impl ListHash {
     fn list<T: AsRef<str>>(self, texts: impl IntoIterator<Item = T>) -> Self {
         let add = |hash: Fnv, text: T| hash.mix_bytes(text.as_ref().as_bytes()).mix(0xfe);
         Self(texts.into_iter().fold(self.0, add).mix(0xff))
@@ -241,7 +236,7 @@ impl Record {
         self.streamed = request.streamed.unwrap_or(false);
         self.cap = request.cap;
         self.attempt = self.attempt.max(1);
-        self.rules = known_rules(&wire);
+        self.rules = version(&wire);
         self.interrupt();
     }
 
@@ -380,7 +375,7 @@ impl Record {
     /// Returns the version of the rules by which [`Record::judge_again`] judges this record.
     #[must_use]
     pub fn current_rules(&self, registry: &Registry) -> u32 {
-        fingerprint(&self.wire(registry))
+        version(&self.wire(registry))
     }
 
     fn wire(&self, registry: &Registry) -> Wire {
@@ -562,6 +557,10 @@ mod tests {
         assert_ne!(with(|profile| profile.proof = Proof::Silent), base);
         assert_ne!(with(|profile| profile.quirks.runs_custom_tools = true), base);
         assert_eq!(with(|profile| profile.notes = &["a note"]), base);
+        // What is computed once equals what is computed anew.
+        for wire in Registry::default().wires() {
+            assert_eq!(rules(&wire), fingerprint(&wire), "{}", wire.provider());
+        }
         assert_eq!(with(|profile| profile.quirks.runs_custom_tools = false), base);
         let taught = |meaning| {
             let taught = Taught { field: None, word: "new".to_owned(), meaning };
