@@ -1,7 +1,7 @@
 //! Reads one response from a file or a pipe, for `check`, `decide` and `explain`.
 
 use std::fs::File;
-use std::io::{self, BufReader, Read};
+use std::io::{self, BufReader, IsTerminal as _, Read};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow, bail};
@@ -10,7 +10,8 @@ use endstop::next_request::Content;
 use endstop::registry::{Clues, Registry};
 use endstop::tool_call::{Assembly, ToolCall};
 use endstop::{
-    Closed, Ending, Event, FaultKind, Head, Reader, RequestInfo, TransportEnd, Wire, provider,
+    Closed, Ending, Event, FaultKind, Head, Reader, RequestInfo, TransportEnd, Watcher, Wire,
+    provider,
 };
 use flate2::read::MultiGzDecoder;
 use serde_json::value::RawValue;
@@ -90,8 +91,7 @@ pub(crate) struct Response {
 
 #[derive(Default)]
 struct Heard {
-    /// Text, or `None` if it is not kept.
-    text: Option<String>,
+    text: String,
     id: String,
     token: String,
     calls: Assembly,
@@ -100,10 +100,8 @@ struct Heard {
 impl Heard {
     fn observe(&mut self, event: &Event<'_>) {
         self.calls.observe(event);
-        if let Event::Text { choice: 0, text } = event
-            && let Some(kept) = &mut self.text
-        {
-            kept.push_str(text);
+        if let Event::Text { choice: 0, text } = event {
+            self.text.push_str(text);
         }
         if let Event::ResumeToken { choice: 0, token } = event {
             (*token).clone_into(&mut self.token);
@@ -117,18 +115,59 @@ impl Heard {
 }
 
 impl ResponseArgs {
-    /// Reads the response without keeping its text.
+    /// Reads the response for its ending alone, so that a plain body can be of any size.
     pub(crate) fn judge(&self) -> Result<Response> {
-        read(self, Heard::default(), b"")
+        read(self, Keep::Ending, b"")
     }
 
-    /// Reads the response to this request, and keeps its text.
+    /// Reads the response to this request, and keeps its text and tool calls.
     pub(crate) fn read(&self, request: &[u8]) -> Result<Response> {
-        read(self, Heard { text: Some(String::new()), ..Heard::default() }, request)
+        read(self, Keep::Everything, request)
     }
 }
 
-fn read(args: &ResponseArgs, mut heard: Heard, request: &[u8]) -> Result<Response> {
+/// Parts of a response that are kept.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Keep {
+    Ending,
+    Everything,
+}
+
+/// A response that is being read.
+enum Reading {
+    Ending(Box<Watcher>),
+    Everything { reader: Box<Reader>, content: Box<Content>, heard: Box<Heard> },
+}
+
+impl Reading {
+    fn push(&mut self, chunk: &[u8]) {
+        match self {
+            Self::Ending(watcher) => watcher.watch(chunk),
+            Self::Everything { reader, content, heard } => {
+                content.push(chunk);
+                reader.read(chunk, |event| heard.observe(&event));
+            }
+        }
+    }
+
+    fn finish(self, close: TransportEnd, wire: Wire) -> Response {
+        match self {
+            Self::Ending(watcher) => {
+                let (text, id, token) = (String::new(), String::new(), String::new());
+                let ending = watcher.finish(close);
+                Response { ending, wire, text, id, token, content: None, calls: Vec::new() }
+            }
+            Self::Everything { reader, content, mut heard } => {
+                let ending = reader.finish(close, |event| heard.observe(&event));
+                let Heard { text, id, token, calls } = *heard;
+                let calls = calls.finish(&ending);
+                Response { ending, wire, text, id, token, content: content.finish(), calls }
+            }
+        }
+    }
+}
+
+fn read(args: &ResponseArgs, keep: Keep, request: &[u8]) -> Result<Response> {
     let name = args.file.as_deref().filter(|file| *file != Path::new("-"));
     let shown_name =
         name.map_or_else(|| "standard input".into(), |name| name.display().to_string());
@@ -142,31 +181,32 @@ fn read(args: &ResponseArgs, mut heard: Heard, request: &[u8]) -> Result<Respons
             "{shown_name} is empty: expected a response body; if the response had none, pass its `--status`"
         );
     }
-    let (mut reader, wire) = reader(args, &registry, &head, request)?;
-    let mut content = Content::new(&wire.profile, args.content_type.as_deref().unwrap_or_default());
-    content.push(&head);
-    reader.read(&head, |event| heard.observe(&event));
+    let (reader, wire) = reader(args, &registry, &head, request)?;
+    let mut reading = match keep {
+        Keep::Ending => Reading::Ending(Box::new(reader.into())),
+        Keep::Everything => {
+            let content_type = args.content_type.as_deref().unwrap_or_default();
+            let content = Box::new(Content::new(&wire.profile, content_type));
+            Reading::Everything { reader: Box::new(reader), content, heard: Box::default() }
+        }
+    };
+    reading.push(&head);
     let mut chunk = vec![0; 64 * 1024];
     loop {
         let length = input.read(&mut chunk).map_err(|error| unreadable(&shown_name, error))?;
         if length == 0 {
             break;
         }
-        let chunk = chunk.get(..length).unwrap_or_default();
-        content.push(chunk);
-        reader.read(chunk, |event| heard.observe(&event));
+        reading.push(chunk.get(..length).unwrap_or_default());
     }
     let close = match args.close {
         CloseArg::Eof => TransportEnd::Eof,
         CloseArg::Reset => TransportEnd::Reset,
         CloseArg::ClientGone => TransportEnd::ClientGone,
     };
-    let ending = reader.finish(close, |event| heard.observe(&event));
-    refuse_what_is_no_response(args, &ending, &head, &shown_name)?;
-    let Heard { text, id, token, calls } = heard;
-    let calls = calls.finish(&ending);
-    let text = text.unwrap_or_default();
-    Ok(Response { ending, wire, text, id, token, content: content.finish(), calls })
+    let response = reading.finish(close, wire);
+    refuse_what_is_no_response(args, keep, &response.ending, &head, &shown_name)?;
+    Ok(response)
 }
 
 fn reader(
@@ -183,8 +223,7 @@ fn reader(
         let meant = meant.map(|id| format!("; did you mean `{id}`?")).unwrap_or_default();
         bail!("unknown provider `{known}`: expected one of {}{meant}", ids.join(", "));
     }
-    let url = args.url.as_deref().unwrap_or_default();
-    let (host, path) = split_url(url);
+    let (host, path) = args.url.as_deref().map(parse_url).transpose()?.unwrap_or_default();
     let headers: Vec<(&str, &str)> =
         args.headers.iter().map(|header| parse_header(header)).collect::<Result<_>>()?;
     let clues =
@@ -206,6 +245,24 @@ fn reader(
     };
     let head = Head { status: args.status.unwrap_or(0), content_type };
     Ok((Reader::new(wire.clone(), head, asked), wire))
+}
+
+/// Splits the URL of `--url` into host and path.
+fn parse_url(url: &str) -> Result<(&str, &str)> {
+    let (host, path) = split_url(url);
+    let known = ["http://", "https://"];
+    let is_http = known.iter().any(|scheme| {
+        url.get(..scheme.len()).is_some_and(|start| start.eq_ignore_ascii_case(scheme))
+    });
+    let is_bare = !url.contains("://") && (host.contains('.') || host.starts_with("localhost"));
+    let is_odd = |char: char| char.is_whitespace() || char.is_control();
+    if host.is_empty() || url.contains(is_odd) || !(is_http || is_bare) {
+        bail!(
+            "invalid --url `{url}`: expected an HTTP or HTTPS URL, such as \
+             `https://api.openai.com/v1/chat/completions`"
+        );
+    }
+    Ok((host, path))
 }
 
 /// Splits a URL into host and path.
@@ -231,7 +288,12 @@ fn parse_header(header: &str) -> Result<(&str, &str)> {
 /// Opens the response, and decompresses it if it is gzipped.
 fn open(file: Option<&Path>) -> Result<Box<dyn Read>> {
     let input: Box<dyn Read> = match file {
-        None => Box::new(io::stdin().lock()),
+        None => {
+            if io::stdin().is_terminal() {
+                say!("endstop: reading the response from standard input; end it with Ctrl-D");
+            }
+            Box::new(io::stdin().lock())
+        }
         Some(file) if file.is_dir() => {
             bail!(
                 "{} is a directory: expected one response; use `endstop replay` for recordings",
@@ -274,15 +336,21 @@ fn fill(input: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {
 /// Returns an error for input that does not look like a response.
 fn refuse_what_is_no_response(
     args: &ResponseArgs,
+    keep: Keep,
     ending: &Ending,
     head: &[u8],
     name: &str,
 ) -> Result<()> {
-    if ending.closed == Closed::Oversize {
-        bail!(
-            "{name} contains an event of more than 16 MiB, which no provider sends; use `endstop \
-             replay` for recordings"
-        );
+    match (ending.closed, keep) {
+        (Closed::Oversize, Keep::Ending) => bail!(
+            "{name} contains an event of more than 16 MiB, or too many events; use `endstop replay` \
+             for recordings"
+        ),
+        (Closed::Oversize, Keep::Everything) => bail!(
+            "{name} contains a body or an event of more than 16 MiB, of which no text is kept; use \
+             `endstop check`"
+        ),
+        (_, _) => {}
     }
     let unread = ending.fault.as_ref().is_some_and(|fault| fault.kind == FaultKind::BadPayload);
     let vouched = args.provider.is_some() || args.url.is_some() || args.status.is_some();

@@ -205,7 +205,11 @@ impl Source<'_> {
 
     /// Returns the error of the TOML parser, on one line.
     fn unread(&self, error: &toml::de::Error) -> ProviderFileError {
-        let message = crate::text::plain_error(error.message());
+        let mut message = crate::text::plain_error(error.message());
+        // Two tables differ in one letter: that one is part of a policy.
+        if message.contains("unknown field `providers`") {
+            message.push_str("; did you mean `[provider.NAME]`?");
+        }
         self.error(error.span().unwrap_or(0..0), message)
     }
 
