@@ -2,8 +2,8 @@
 
 use std::cmp::Ordering;
 
-use crate::dialect::Proof;
 use crate::dialect::errors::RawError;
+use crate::dialect::{CallsClose, Proof};
 use crate::ending::{ChoiceEnding, Closed, Confidence, Ending, Reason, Said, Shown, TransportEnd};
 use crate::facts::Choice;
 use crate::fault::{Fault, FaultForm};
@@ -208,6 +208,7 @@ impl Habits {
             word_suffices,
             silent: profile.proof == Proof::Silent,
             has_tool_word: profile.has_tool_word(),
+            confirms_calls: profile.dialect.calls_close == CallsClose::ByEvent,
             lies_at_cap: profile.quirks.lies_at_cap,
             guessed: profile.guessed,
             ambiguous: profile.ambiguous,

@@ -56,6 +56,8 @@ pub(crate) struct Habits {
     pub silent: bool,
     /// The wire has a finish reason for tool calls, so a natural stop with tool calls is unusual.
     pub has_tool_word: bool,
+    /// The end of each tool call is an event of its own, which confirms the call.
+    pub confirms_calls: bool,
     /// The provider reports a natural stop when the output limit truncated the answer.
     pub lies_at_cap: bool,
     /// The dialect was detected from the shape of the bytes.
@@ -70,6 +72,7 @@ impl Habits {
         word_suffices: false,
         silent: false,
         has_tool_word: true,
+        confirms_calls: false,
         lies_at_cap: false,
         guessed: false,
         ambiguous: false,
@@ -338,11 +341,13 @@ fn from_word(evidence: &Evidence<'_>) -> Finding {
             Confidence::Low,
             format!("{}, which is vague, and all allowed output tokens were used", said(word)),
         ),
-        Meaning::Vague(reason) if reason.is_success() && evidence.shown.tool_calls > 0 => finding(
-            Reason::Unknown,
-            Confidence::Medium,
-            format!("{}, which is too vague to confirm its tool calls", said(word)),
-        ),
+        Meaning::Vague(reason) if reason.is_success() && has_unconfirmed_calls(evidence) => {
+            finding(
+                Reason::Unknown,
+                Confidence::Medium,
+                format!("{}, which is too vague to confirm its tool calls", said(word)),
+            )
+        }
         Meaning::Vague(reason) => {
             let Finding { reason, confidence, because } = from_reason(reason, word, evidence);
             let because = format!("{because} (a vague finish reason)");
@@ -350,6 +355,14 @@ fn from_word(evidence: &Evidence<'_>) -> Finding {
         }
         Meaning::Known(reason) => from_reason(reason, word, evidence),
     }
+}
+
+/// Reports whether only the finish reason could say that the tool calls are whole.
+fn has_unconfirmed_calls(evidence: &Evidence<'_>) -> bool {
+    let Evidence { shown, habits, closed, .. } = evidence;
+    let ended = matches!(closed, Closed::Proven | Closed::Open);
+    let confirmed = habits.confirms_calls && ended && shown.unfinished_tool_calls == 0;
+    shown.tool_calls > 0 && !confirmed
 }
 
 /// Compares a known finish reason with the content.
@@ -721,6 +734,70 @@ mod tests {
             ..Trial::default()
         }
         .is(Reason::Unknown, Medium);
+    }
+
+    #[test]
+    fn rule_4_content_overrules_every_success_with_and_without_calls() {
+        let overruled: [(fn(&mut Shown), Reason, Confidence); 6] = [
+            (|shown| shown.approval = true, Reason::Paused, High),
+            (|shown| shown.refusal = true, Reason::Refused, High),
+            (|shown| shown.breakdown = true, Reason::Failed, Medium),
+            (|shown| shown.guardrail = true, Reason::Filtered, Medium),
+            (|shown| shown.blocked = true, Reason::Safety, Medium),
+            (|shown| shown.unfinished_content = true, Reason::OutputLimit, Medium),
+        ];
+        for (set, reason, confidence) in overruled {
+            for said in [Reason::Complete, Reason::StopSequence, Reason::ToolCall] {
+                for mut shown in [WITH_TEXT, WITH_CALL] {
+                    set(&mut shown);
+                    let meaning = Meaning::Known(said);
+                    Trial { meaning, shown, ..Trial::default() }.is(reason, confidence);
+                }
+            }
+            // Another finish reason stands.
+            let mut shown = WITH_TEXT;
+            set(&mut shown);
+            let meaning = Meaning::Known(Reason::ContextLimit);
+            Trial { meaning, shown, ..Trial::default() }.is(Reason::ContextLimit, High);
+        }
+    }
+
+    #[test]
+    fn rule_4_conflicting_and_broken_calls_are_malformed_and_say_why() {
+        let meaning = Meaning::Known(Reason::ToolCall);
+        let sentence = |shown| {
+            let trial = Trial { meaning, shown, ..Trial::default() };
+            trial.is(Reason::MalformedToolCall, Medium);
+            trial.verdict().sentence
+        };
+        let broken = Shown { malformed_tool_calls: 1, ..WITH_CALL };
+        assert!(sentence(broken).ends_with("the arguments of a tool call are not one JSON object"));
+        let conflict = Shown { conflicting_tool_calls: 1, ..broken };
+        assert!(sentence(conflict).contains("a tool call came in two versions"));
+        Trial { meaning, shown: WITH_CALL, ..Trial::default() }.is(Reason::ToolCall, High);
+    }
+
+    #[test]
+    fn rule_4_a_vague_word_confirms_no_call_that_has_no_end_of_its_own() {
+        let meaning = Meaning::Vague(Reason::Complete);
+        let confirms = Habits { confirms_calls: true, ..STRICT };
+        let trial =
+            |habits, shown, closed| Trial { meaning, habits, shown, closed, ..Trial::default() };
+        trial(confirms, WITH_CALL, Closed::Proven).is(Reason::ToolCall, Medium);
+        trial(STRICT, WITH_CALL, Closed::Proven).is(Reason::Unknown, Medium);
+        let open = Shown { unfinished_tool_calls: 1, ..WITH_CALL };
+        trial(confirms, open, Closed::Proven).is(Reason::Unknown, Medium);
+        let lenient = Habits { word_suffices: true, ..confirms };
+        trial(lenient, WITH_CALL, Closed::Eof).is(Reason::Unknown, Medium);
+        trial(confirms, WITH_TEXT, Closed::Proven).is(Reason::Complete, Medium);
+    }
+
+    #[test]
+    fn an_unreadable_response_has_no_known_finish_reason() {
+        let shown = Shown { malformed_event: true, ..WITH_TEXT };
+        let trial = Trial { meaning: Meaning::Nothing, shown, ..Trial::default() };
+        trial.is(Reason::Unknown, Low);
+        assert!(trial.verdict().sentence.contains("part of it is unreadable"));
     }
 
     #[test]

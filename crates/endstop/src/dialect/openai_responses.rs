@@ -349,6 +349,11 @@ struct Payload<'a> {
     /// Complete input of a custom tool.
     #[serde(borrow)]
     input: Text<'a>,
+    /// Complete text, and complete refusal.
+    #[serde(borrow)]
+    text: Text<'a>,
+    #[serde(borrow)]
+    refusal: Text<'a>,
     #[serde(borrow)]
     name: Text<'a>,
     #[serde(borrow)]
@@ -513,6 +518,12 @@ fn read(frame: &Frame<'_>, out: &mut EventSink<'_, '_>) -> Reading {
             out.refusal(0, &wire.delta);
             out.note_item(0, index);
         }
+        // Repeats the whole text, which may not have come before.
+        "response.output_text.done" if !out.has_item(0, index) => {
+            out.text(0, &wire.text);
+            out.note_item(0, index);
+        }
+        "response.refusal.done" if !out.kinds(0).refusal => out.refusal(0, &wire.refusal),
         "response.reasoning_text.delta" | "response.reasoning_summary_text.delta" => {
             out.reasoning(0, &wire.delta);
             out.note_item(0, index);

@@ -855,3 +855,27 @@ fn calls_of_the_provider_leave_the_gate_open() {
         assert_eq!(gate, [want, want, want], "{name}");
     }
 }
+
+/// Of two equal keys, parsers take the last or the first. An error in either reading counts.
+#[test]
+fn an_error_of_two_equal_keys_counts() {
+    let error = r#""error":{"message":"The server had an error","type":"server_error"}"#;
+    let choice = |word: &str| {
+        format!(
+            r#""choices":[{{"index":0,"message":{{"tool_calls":[{{"id":"1","function":{{"name":"f","arguments":"{{}}"}}}}]}},"finish_reason":"{word}"}}]"#
+        )
+    };
+    let ended = |body: String| {
+        let (ending, calls) =
+            read(reader(&provider::OPENAI.main), &[body.as_bytes()], TransportEnd::Eof);
+        (ending.reason, allow(&ending, &calls) == Allow::Run)
+    };
+    let choice = choice("tool_calls");
+    assert_eq!(ended(format!(r#"{{{choice},{error},"error":null}}"#)), (Reason::Failed, false));
+    assert_eq!(ended(format!(r#"{{{choice},"error":null,{error}}}"#)), (Reason::Failed, false));
+    assert_eq!(ended(format!(r#"{{{error},"error":null}}"#)), (Reason::Failed, false));
+    assert_eq!(
+        ended(format!(r#"{{{choice},"error":null,"error":null}}"#)),
+        (Reason::ToolCall, true)
+    );
+}
