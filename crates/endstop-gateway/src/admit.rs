@@ -146,7 +146,8 @@ fn wire<B>(
         let dialect = |wire: &Option<Arc<Wire>>| wire.as_ref().map(|wire| wire.profile.dialect.id);
         if dialect(&wire) != dialect(&find(lenient)) {
             let message = "endstop: servers could read this path in different ways: send the slashes \
-                           between its segments unencoded, and no backslash or semicolon";
+                           between its segments unencoded, no backslash, semicolon, question mark or \
+                           hash in a segment, and no space or full stop at its end";
             return Err(Refused::new(StatusCode::BAD_REQUEST, "endstop_bad_path", message));
         }
     }

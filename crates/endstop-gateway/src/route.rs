@@ -229,6 +229,9 @@ impl Routes {
             let message = format!("endstop: the path {path} cannot be passed on to `{name}`");
             lost(Why::Unknown, message)
         })?;
+        if upstream.has_own_key() && !upstream.base.holds(customer, uri.path()) {
+            return Err(lost(Why::Customer, upstream.leaves_customer()));
+        }
         // A path that is matched as it is stays so behind the path of the base.
         let is_plain = whole.strict.is_none();
         let matched = if is_plain { whole } else { Matched::of(uri.path()).map_err(bad)? };
@@ -466,6 +469,23 @@ impl Upstream {
         );
         Err((Why::Customer, message))
     }
+
+    /// Returns the message for a path that leads away from its customer.
+    fn leaves_customer(&self) -> String {
+        format!(
+            "endstop: this path leads away from the {} that it names, and the gateway's own key is for \
+             that one alone: send a path below {}",
+            self.base.hole,
+            self.base.up_to_customer()
+        )
+    }
+
+    /// Reports whether a path at the upstream belongs to this customer. It always does where the base
+    /// path does not name one.
+    #[cfg(any(test, fuzzing))]
+    pub(crate) fn holds(&self, customer: &str, path: &str) -> bool {
+        self.base.holds(customer, path)
+    }
 }
 
 /// Whether a part of a path can become a label of a host's name.
@@ -530,6 +550,18 @@ impl Base {
     /// Reports whether the customer is part of the address, and not only of the signature.
     fn differs_by_customer(&self) -> bool {
         self.host.contains('{') || self.path.contains('{')
+    }
+
+    /// Returns the path as far as the segment that names the customer; empty if none does.
+    fn up_to_customer(&self) -> &str {
+        let Some(hole) = self.path.find('}') else { return "" };
+        let end = self.path.get(hole..).and_then(|rest| rest.find('/'));
+        end.and_then(|end| self.path.get(..hole + end)).unwrap_or(&self.path)
+    }
+
+    /// Reports whether a path belongs to this customer.
+    fn holds(&self, customer: &str, path: &str) -> bool {
+        begins(path, &self.filled(self.up_to_customer(), customer))
     }
 
     /// Checks that a part of a path can become part of the address, and of no other provider's.
@@ -805,6 +837,35 @@ mod tests {
             let error = routes(text).unwrap_err().to_string();
             assert!(error.contains(says), "{text}: {error}");
         }
+    }
+
+    #[test]
+    fn an_own_key_stays_with_its_customer() {
+        let key = key_file();
+        let key = format!("key_file='{}'\n", key.path().display());
+        let text = format!("[upstreams.cloudflare]\n{key}customers=['mine']");
+        let routes = Routes::new(&Config::from_toml("t", &text).unwrap()).unwrap();
+        for (path, why) in [
+            ("/cloudflare/mine/chat/completions", None),
+            ("/cloudflare/mine/ai/run/@cf/x", None),
+            ("/cloudflare/mine/client/v4/accounts/mine/ai/run/@cf/x", None),
+            (
+                "/cloudflare/mine/client/v4/accounts/OTHER/ai/v1/chat/completions",
+                Some(Why::Customer),
+            ),
+            ("/cloudflare/mine/client/v4/accounts//OTHER/x", Some(Why::Customer)),
+            ("/cloudflare/mine/client/v4/accounts/mine2/x", Some(Why::Customer)),
+            ("/cloudflare/mine/client/v4/user/tokens", Some(Why::Customer)),
+            ("/cloudflare/mine/client", Some(Why::Customer)),
+        ] {
+            let found = routes.find(&path.parse().unwrap());
+            assert_eq!(found.as_ref().err().map(|lost| lost.why), why, "{path}");
+        }
+        // A caller's own key is the caller's to use.
+        goes(
+            "/cloudflare/mine/client/v4/user/tokens",
+            "https://api.cloudflare.com/client/v4/user/tokens",
+        );
     }
 
     #[test]

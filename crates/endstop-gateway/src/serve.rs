@@ -145,7 +145,9 @@ impl Serving {
                 "endstop: new requests are refused, because their endings cannot be recorded: \
                  {why}. Try again later; /readyz on the gateway's admin address has details"
             );
-            Refused::new(StatusCode::SERVICE_UNAVAILABLE, "endstop_cannot_record", message)
+            let refused =
+                Refused::new(StatusCode::SERVICE_UNAVAILABLE, "endstop_cannot_record", message);
+            refused.retry_after(5)
         })
     }
 
@@ -257,9 +259,7 @@ impl Serving {
             Ok(answer) => {
                 let (parts, body) = answer.into_parts();
                 let idle = settings.config.limits.idle;
-                let body = body
-                    .into_http()
-                    .map_or_else(|| ClientBody::whole(""), |body| ClientBody::passed(body, idle));
+                let body = ClientBody::passed(body, idle);
                 response(parts.status, headers::returned(parts.headers, id), body)
             }
             Err(TransportEnd::ClientGone) => refuse(profile, id, &broken_upload()),

@@ -18,6 +18,10 @@ use crate::json::{JsonState, Scanner};
 /// Maximum depth for the removal of duplicate keys. No wire reads values that deep.
 const MAX_DEPTH: u32 = 24;
 
+/// Maximum number of values that are looked at. A value with more is not mended: equal keys among a
+/// million others would take seconds to find.
+const MAX_VALUES: usize = 250_000;
+
 /// Of two equal keys, the one that counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Counts {
@@ -34,7 +38,8 @@ pub(crate) struct Mended {
     pub(crate) first: Option<Vec<u8>>,
 }
 
-/// Returns the value as JSON that `serde_json` accepts; `None` if the bytes are not complete JSON.
+/// Returns the value as JSON that `serde_json` accepts; `None` if the bytes are not complete JSON, or
+/// hold too many values.
 pub(crate) fn mend(data: &[u8]) -> Option<Mended> {
     let mut scanner = Scanner::lenient();
     scanner.push(data);
@@ -44,7 +49,8 @@ pub(crate) fn mend(data: &[u8]) -> Option<Mended> {
     let text = pair_surrogates(&String::from_utf8_lossy(data));
     let write = |counts, number| {
         let text = plain_json(&text, number);
-        let mut writer = Writer { counts, out: Vec::with_capacity(text.len()), differ: false };
+        let out = Vec::with_capacity(text.len());
+        let mut writer = Writer { counts, out, differ: false, left: MAX_VALUES };
         writer.write(&text, 0)?;
         Some((writer, matches!(text, Cow::Owned(_))))
     };
@@ -175,6 +181,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Level<'a> {
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Level<'de>, A::Error> {
                 let mut entries: Vec<(String, &RawValue)> = Vec::new();
                 while let Some(entry) = map.next_entry()? {
+                    check_count(entries.len())?;
                     entries.push(entry);
                 }
                 Ok(Level::Object(entries))
@@ -182,6 +189,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Level<'a> {
             fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Level<'de>, A::Error> {
                 let mut values = Vec::new();
                 while let Some(value) = list.next_element()? {
+                    check_count(values.len())?;
                     values.push(value);
                 }
                 Ok(Level::List(values))
@@ -191,17 +199,24 @@ impl<'de: 'a, 'a> Deserialize<'de> for Level<'a> {
     }
 }
 
+fn check_count<E: serde::de::Error>(count: usize) -> Result<(), E> {
+    if count < MAX_VALUES { Ok(()) } else { Err(E::custom("too many values")) }
+}
+
 /// Writes values without duplicate keys.
 struct Writer {
     counts: Counts,
     out: Vec<u8>,
     /// Whether equal keys had different values.
     differ: bool,
+    /// Number of values that may still be looked at.
+    left: usize,
 }
 
 impl Writer {
     fn write(&mut self, text: &str, depth: u32) -> Option<()> {
         crate::work::count(text.len());
+        self.left = self.left.checked_sub(1)?;
         if depth == MAX_DEPTH || !text.trim_start().starts_with(['{', '[']) {
             // A number that large carries no information.
             let endless = text.trim().parse::<f64>().is_ok_and(f64::is_infinite);
@@ -342,6 +357,18 @@ mod tests {
         ] {
             assert_eq!(is_closed(text.as_bytes()), want, "{text}");
         }
+    }
+
+    #[test]
+    fn a_value_with_too_many_values_is_not_mended() {
+        let keys = |count: usize| {
+            let keys: Vec<String> = (0..count).map(|key| format!("\"{key}\":1")).collect();
+            format!("{{\"a\":1,\"a\":2,{}}}", keys.join(","))
+        };
+        assert!(mend(keys(100_000).as_bytes()).is_some());
+        assert_eq!(mend(keys(MAX_VALUES).as_bytes()), None);
+        let many = format!("[{0},{0},{0}]", keys(100_000));
+        assert_eq!(mend(many.as_bytes()), None, "they count together");
     }
 
     #[test]
