@@ -81,8 +81,6 @@ impl fmt::Debug for Credentials {
 
 #[cfg(test)]
 mod tests {
-    #![expect(clippy::unwrap_used, reason = "tests fail loudly")]
-
     use super::*;
 
     #[test]

@@ -445,7 +445,6 @@ impl Agency {
             .filter(|(number, _)| {
                 self.progress.calls.get(*number).is_some_and(|of| of.result.is_none())
             })
-            .map(|(number, call)| (number, call))
             .collect::<VecDeque<_>>();
         let mut running = FuturesUnordered::new();
         loop {

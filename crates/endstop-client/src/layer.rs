@@ -126,11 +126,11 @@ where
     }
 }
 
+/// Body of a response of `reqwest`, as a stream.
+pub type ResponseBody = Pin<Box<dyn Stream<Item = Result<Bytes, reqwest::Error>> + Send>>;
+
 /// Watches the body of a response of `reqwest`. The provider is found by the host and the path.
-pub fn watch_response(
-    response: reqwest::Response,
-    request: RequestInfo,
-) -> Watch<Pin<Box<dyn Stream<Item = Result<Bytes, reqwest::Error>> + Send>>> {
+pub fn watch_response(response: reqwest::Response, request: RequestInfo) -> Watch<ResponseBody> {
     let url = response.url().clone();
     let clues = endstop::registry::Clues {
         host: url.host_str().unwrap_or_default(),

@@ -3,7 +3,7 @@
 use endstop::signal::TerminationSignal;
 use endstop::tool_call::{Call, ToolCall, Unproven, Whole};
 use endstop::vocabulary::NormalizedStopReason;
-use endstop::{Ending, FaultKind, Reason, Usage};
+use endstop::{Closed, Ending, FaultKind, Reason, Usage};
 use endstop_turn::continuation::{Completeness, Outcome, TurnEnd};
 use endstop_turn::policy::{Cause, Decision};
 use serde::{Deserialize, Serialize};
@@ -219,10 +219,10 @@ impl std::fmt::Display for Why<'_> {
             Some(FaultKind::NotFound) => "check the name of the model and the base URL",
             Some(FaultKind::Quota) => "check the account's plan and billing",
             Some(FaultKind::BadPayload) => "check the base URL",
-            _ => match self.0.ending.closed {
-                endstop::Closed::Unreachable(_) => "check the base URL and the network",
-                _ => return Ok(()),
-            },
+            _ if matches!(self.0.ending.closed, Closed::Unreachable(_)) => {
+                "check the base URL and the network"
+            }
+            _ => return Ok(()),
         };
         write!(out, "; {advice}")
     }

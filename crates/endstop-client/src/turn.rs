@@ -656,32 +656,33 @@ impl Reply {
     }
 
     fn hear(&mut self, event: &Event<'_>, heard: Option<&mut Vec<RunEvent>>) {
-        match event {
-            Event::Text { choice: 0, text } => {
-                self.raw_chars.push_str(text);
-                let Some(join) = &mut self.join else { return };
-                let shown = join.push(text);
-                Self::show(&mut self.text, &mut self.spaces, &mut self.trimmed, shown, heard);
+        self.calls.observe(event);
+        let told = if let Event::Text { choice: 0, text } = event {
+            self.raw_chars.push_str(text);
+            let Some(join) = &mut self.join else { return };
+            let shown = join.push(text);
+            Self::show(&mut self.text, &mut self.spaces, &mut self.trimmed, shown, heard);
+            return;
+        } else if let Event::Reasoning { choice: 0, text } = event {
+            self.reasoning.push_str(text);
+            RunEvent::Reasoning((*text).to_owned())
+        } else if let Event::ToolCallStart { call, name, .. } = event {
+            RunEvent::CallStarted { call: *call, name: (*name).to_owned() }
+        } else if let Event::ToolCallDelta { call, arguments, .. } = event {
+            RunEvent::CallDelta { call: *call, arguments: (*arguments).to_owned() }
+        } else {
+            if let Event::Begin { id, .. } = event
+                && !id.is_empty()
+            {
+                self.id = Some((*id).to_owned());
             }
-            Event::Reasoning { choice: 0, text } => {
-                self.reasoning.push_str(text);
-                heard
-                    .into_iter()
-                    .for_each(|heard| heard.push(RunEvent::Reasoning((*text).to_owned())));
+            if let Event::ResumeToken { choice: 0, token } = event {
+                self.token = Some((*token).to_owned());
             }
-            Event::Begin { id, .. } if !id.is_empty() => self.id = Some((*id).to_owned()),
-            Event::ResumeToken { choice: 0, token } => self.token = Some((*token).to_owned()),
-            Event::ToolCallStart { call, name, .. } => {
-                self.calls.observe(event);
-                let started = RunEvent::CallStarted { call: *call, name: (*name).to_owned() };
-                heard.into_iter().for_each(|heard| heard.push(started.clone()));
-            }
-            Event::ToolCallDelta { call, arguments, .. } => {
-                self.calls.observe(event);
-                let delta = RunEvent::CallDelta { call: *call, arguments: (*arguments).to_owned() };
-                heard.into_iter().for_each(|heard| heard.push(delta.clone()));
-            }
-            _ => self.calls.observe(event),
+            return;
+        };
+        if let Some(heard) = heard {
+            heard.push(told);
         }
     }
 

@@ -46,8 +46,7 @@ impl Request {
     /// # Errors
     /// Returns the reason why there is no value.
     pub async fn typed<T: DeserializeOwned + JsonSchema>(mut self) -> Result<T, TypedError> {
-        let name =
-            T::schema_name().chars().filter(|letter| letter.is_ascii_alphanumeric()).collect();
+        let name = T::schema_name().chars().filter(char::is_ascii_alphanumeric).collect();
         self.parts().1.format = Some(JsonFormat { name, schema: schema_of::<T>() });
         let first = value(self.clone().send().await?);
         let Err(TypedError::Invalid { message, response }) = first else { return first };

@@ -1,7 +1,13 @@
 //! The client against simulated providers, over every wire.
 
-#![expect(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests fail loudly")]
-#![expect(clippy::indexing_slicing, reason = "tests fail loudly")]
+#![expect(clippy::wildcard_enum_match_arm, reason = "tests follow some events of many")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::string_slice,
+    reason = "tests fail loudly"
+)]
 
 mod agents;
 mod continuing;

@@ -128,11 +128,11 @@ impl Hiding {
         loop {
             let part = match &self.decoding {
                 Decoding::Yes(_, rest) if !rest.is_empty() => self.decode(),
-                _ => {
+                Decoding::No | Decoding::Listed(_) | Decoding::Yes(..) => {
                     let frame = std::task::ready!(Pin::new(&mut self.body).poll_frame(cx));
                     match part_of(frame) {
                         Part::Data(bytes) => self.take(bytes),
-                        other => other,
+                        other @ (Part::Trailers(_) | Part::End(_)) => other,
                     }
                 }
             };
