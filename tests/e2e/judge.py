@@ -55,11 +55,12 @@ AGENT_UNFINISHED = [
 # The first answer fails, the next is complete: an agent that asks again recovers.
 AGENT_ONCE = [
     "cut-in-tool-call,tool-call", "cut-after-call,tool-call", "error-after-call,tool-call",
-    "length-whole-args,tool-call", "cut-before-word,tool-call",
+    "length-whole-args,tool-call", "cut-before-word,tool-call", "malformed-call,tool-call",
 ]  # fmt: skip
 AGENT_DEFAULTS = ["cut-after-call", "length-whole-args"]
-# The wires that have no end marker of their own, or only one choice.
+# The wires that have no end marker of their own, or only one choice, or no word for a malformed call.
 AGENT_NOT_ON = {
+    "malformed-call,tool-call": {"OpenAI Responses", "OpenAI chat", "Anthropic Messages"},
     "no-marker-tool-call": {"OpenAI Responses", "Gemini"},
     "choices-tool-call": {"OpenAI Responses", "Anthropic Messages", "Gemini"},
     "choices-cut-call": {"OpenAI Responses", "Anthropic Messages", "Gemini"},
@@ -103,9 +104,9 @@ def agent_rows(wire):
     """All rows of an agent on a wire: `(scenario, retries)`."""
     odd = [scenario for on, scenario in AGENT_MAY_RUN if on == wire]
     lowered = list(AGENT_MUST_RUN) + odd
-    lowered += [name for name in AGENT_UNFINISHED if name not in odd]
+    lowered += [name for name in AGENT_UNFINISHED if name not in odd] + AGENT_ONCE
     lowered = [name for name in lowered if wire not in AGENT_NOT_ON.get(name, ())]
-    rows = [(scenario, "lowered") for scenario in lowered + AGENT_ONCE]
+    rows = [(scenario, "lowered") for scenario in lowered]
     return rows + [(scenario, "default") for scenario in AGENT_DEFAULTS]
 
 

@@ -7,9 +7,10 @@ use std::process::ExitCode;
 use anyhow::{Context as _, Result, anyhow, bail};
 use endstop::RequestInfo;
 use endstop::next_request::{
-    NextRequest, SoFar, Wording, continue_answer, lower_effort, messages, repair_tool_call,
-    resume_paused, set_cap,
+    NextRequest, RequestChange, SoFar, Wording, continue_answer, lower_effort, messages,
+    repair_tool_call, resume_paused, set_cap,
 };
+use endstop_gateway::Config;
 use endstop_turn::policy::{
     Action, Budget, Decision, DecisionContext, Money, Piece, Policy, Price, ResumeBy, Spent,
     TerminationReport,
@@ -39,9 +40,9 @@ pub(crate) struct Args {
 pub(crate) struct Given {
     #[command(flatten)]
     response: ResponseArgs,
-    /// Preset (careful, default, persistent) or TOML file
-    #[arg(long, value_name = "NAME|FILE", default_value = "default")]
-    policy: String,
+    /// Preset (careful, default, persistent) or TOML file; by default the policy in `--config`
+    #[arg(long, value_name = "NAME|FILE")]
+    policy: Option<String>,
     /// Request that was sent, in the provider's JSON; also prints the next request
     #[arg(long, value_name = "FILE")]
     request: Option<PathBuf>,
@@ -157,18 +158,18 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         row("wait", &format!("{wait} ms"))?;
     }
     if let Some(cap) = decision.metadata.next_cap {
-        row("next limit", &format!("{cap} tokens"))?;
+        row("next limit", &format!("{cap} token{}", if cap == 1 { "" } else { "s" }))?;
     }
     row("policy", &report.policy)?;
     drop(out);
-    print_next(next.as_ref(), style)?;
+    print_next(next.as_ref(), style, 10)?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// Prints the next request, if any.
-pub(crate) fn print_next(next: Option<&Next>, style: Style) -> Result<()> {
+/// Prints the next request, if any, in a row whose names have this width.
+pub(crate) fn print_next(next: Option<&Next>, style: Style, width: usize) -> Result<()> {
     let mut out = io::stdout();
-    let name = style.dim("request   ");
+    let name = style.dim(&format!("{:<width$}", "request"));
     match next {
         Some(Next::Changed(next)) => {
             writeln!(out, "  {name} {}", next.sentence)?;
@@ -187,7 +188,10 @@ pub(crate) fn print_next(next: Option<&Next>, style: Style) -> Result<()> {
 impl Given {
     /// Reads the policy, the request and the response, and decides.
     pub(crate) fn consider(&self) -> Result<Considered> {
-        let policy = policy(&self.policy)?;
+        let policy = match &self.policy {
+            Some(named) => policy(named)?,
+            None => crate::config::policy(self.response.config.as_deref())?,
+        };
         let request = self.request.as_deref().map(read_request).transpose()?;
         let body = match &request {
             Some(request) => serde_json::to_vec(request)?,
@@ -285,7 +289,11 @@ fn policy(name: &str) -> Result<Policy> {
     let text = std::fs::read_to_string(name).map_err(|error| {
         anyhow!("unknown policy `{name}`: expected {known} or a TOML file ({error})")
     })?;
-    Ok(Policy::from_toml(name, &text)?)
+    // The gateway's configuration has the same tables among others.
+    Policy::from_toml(name, &text).or_else(|error| match Config::from_toml(name, &text) {
+        Ok(config) => Ok(config.policy),
+        Err(_) => Err(error.into()),
+    })
 }
 
 fn read_request(file: &Path) -> Result<Box<RawValue>> {
@@ -338,9 +346,17 @@ fn next(
         }
         Action::Retry | Action::RaiseBudget => {
             let sentence = "the same request again".to_owned();
-            return match decision.metadata.next_cap {
-                Some(cap) => Some(shown(set_cap(profile, request.get(), cap))),
-                None => Some(Next::Same { request, sentence }),
+            let made = decision.metadata.next_cap.map(|cap| set_cap(profile, request.get(), cap));
+            let same = match &made {
+                Some(Ok(made)) => {
+                    matches!(made.how, RequestChange::Cap { from, to, .. } if from == Some(to))
+                }
+                Some(Err(_)) => false,
+                None => true,
+            };
+            return match made {
+                Some(made) if !same => Some(shown(made)),
+                Some(_) | None => Some(Next::Same { request, sentence }),
             };
         }
         Action::ChangePrompt if decision.metadata.lower_effort => {

@@ -14,7 +14,8 @@ use endstop::provider::{self, Provider, SdkUrl, Setting};
 #[derive(Parser)]
 #[command(after_help = "\
 Examples:
-  eval \"$(endstop env)\"                                               bash, zsh
+  eval \"$(endstop env)\"                                               bash
+  eval \"$(endstop env --shell zsh)\"                                   zsh
   endstop env --shell fish | source                                  fish
   endstop env --shell powershell | Out-String | Invoke-Expression    PowerShell")]
 pub(crate) struct Args {
@@ -28,8 +29,9 @@ pub(crate) struct Args {
 
 #[derive(Clone, Copy, clap::ValueEnum)]
 enum Shell {
-    #[value(alias = "zsh", alias = "sh")]
+    #[value(alias = "sh")]
     Bash,
+    Zsh,
     Fish,
     Powershell,
 }
@@ -37,7 +39,7 @@ enum Shell {
 impl Shell {
     fn set(self, name: &str, value: &str) -> String {
         match self {
-            Self::Bash => format!("export {name}='{value}'"),
+            Self::Bash | Self::Zsh => format!("export {name}='{value}'"),
             Self::Fish => format!("set -gx {name} '{value}'"),
             Self::Powershell => format!("$Env:{name} = '{value}'"),
         }

@@ -28,6 +28,6 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     }
     let Considered { report, next } = &considered;
     write!(io::stdout(), "{report}")?;
-    print_next(next.as_ref(), Style::of_stdout())?;
+    print_next(next.as_ref(), Style::of_stdout(), 13)?;
     Ok(ExitCode::SUCCESS)
 }

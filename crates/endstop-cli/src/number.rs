@@ -2,6 +2,8 @@
 
 use std::net::SocketAddr;
 
+use endstop_gateway::config::parse_address;
+
 /// Parses a whole number. The errors name what is allowed; clap adds the option and its value.
 pub(crate) fn whole<T: TryFrom<u64>>(text: &str) -> Result<T, &'static str> {
     let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
@@ -20,7 +22,7 @@ pub(crate) fn status(text: &str) -> Result<u16, &'static str> {
 
 /// Parses an address to listen on.
 pub(crate) fn address(text: &str) -> Result<SocketAddr, &'static str> {
-    text.parse().map_err(|_| "expected an IP address and a port, such as 127.0.0.1:4100")
+    parse_address(text).ok_or("expected an IP address and a port, such as 127.0.0.1:4100")
 }
 
 #[cfg(test)]

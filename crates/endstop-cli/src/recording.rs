@@ -14,6 +14,8 @@ use std::path::Path;
 use anyhow::Result;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use endstop::Purpose;
+use endstop::registry::{Clues, Registry};
 use flate2::read::{MultiGzDecoder, ZlibDecoder};
 use serde_json::Value;
 
@@ -60,11 +62,18 @@ pub(crate) enum Scope {
     Record,
     /// A whole file, which does not contain recordings.
     File,
+    /// A request that does not ask a model.
+    Request,
 }
 
 impl Unread {
     fn record(id: impl Into<String>, why: impl Into<String>) -> Self {
         Self { id: id.into(), why: why.into(), scope: Scope::Record }
+    }
+
+    fn request(id: impl Into<String>) -> Self {
+        let why = "the request does not ask a model".to_owned();
+        Self { id: id.into(), why, scope: Scope::Request }
     }
 
     fn file(id: impl Into<String>, why: impl Into<String>) -> Self {
@@ -75,10 +84,33 @@ impl Unread {
 /// Recorded response, or the reason why it could not be read.
 pub(crate) type ReadOne = Result<Recording, Unread>;
 
+/// Reports whether a recorded request asks a model, or polls an answer. Recorders of browsers and
+/// proxies keep everything else, too.
+fn asks_a_model(registry: &Registry, method: &str, url: &str, body: &str) -> bool {
+    let (host, path) = crate::response::split_url(url);
+    let entry = registry.entries().find(|entry| entry.serves_from(host));
+    let provider = entry.map(|entry| entry.id.as_str());
+    let provider = provider.or_else(|| endstop::provider::by_host(host).map(|found| found.id));
+    let clues = Clues { provider: provider.unwrap_or_default(), host, path, ..Clues::default() };
+    let wire = registry.serving(&clues).map(|wire| wire.profile);
+    let wire = wire.or_else(|| endstop::provider::by_path(path).copied());
+    let purpose = wire.and_then(|profile| profile.purpose(method, path));
+    match purpose {
+        Some(Purpose::Ask | Purpose::Poll) => true,
+        Some(Purpose::Manage) => false,
+        // A host that nobody knows.
+        None => {
+            let body: Value = serde_json::from_str(body).unwrap_or_default();
+            method == "POST" && body.get("model").is_some()
+        }
+    }
+}
+
 /// Passes every recording in a file to `on`, and everything that could not be read. Advances
 /// `progress` by the bytes read. Fails only if `on` fails.
 pub(crate) fn each(
     file: &Path,
+    registry: &Registry,
     progress: &indicatif::ProgressBar,
     mut on: impl FnMut(ReadOne) -> Result<()>,
 ) -> Result<()> {
@@ -98,7 +130,7 @@ pub(crate) fn each(
         return jsonl::each(&mut input, &name, on);
     }
     match read_whole(&mut input, plain, &name) {
-        Ok(Whole::Har(har)) => har::each(&har, &name, on),
+        Ok(Whole::Har(har)) => har::each(&har, registry, &name, on),
         Ok(Whole::Cassette(cassette)) => vcr::each(&cassette, &name, on),
         Err(unread) => on(Err(unread)),
     }

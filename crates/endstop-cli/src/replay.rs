@@ -52,12 +52,13 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let mut registry = crate::config::registry(args.config.as_deref())?;
-    let files = find_files(&args.paths)?;
-    let progress = progress(&files);
     let mut tally = Tally::default();
+    let files = find_files(&args.paths, &mut tally)?;
+    let progress = progress(&files);
+    let known = registry.clone();
     let mut out = BufWriter::new(io::stdout().lock());
     for file in &files {
-        recording::each(&file.path, &progress, |read| {
+        recording::each(&file.path, &known, &progress, |read| {
             let recording = match read {
                 Ok(recording) => recording,
                 Err(unread) => {
@@ -135,18 +136,26 @@ struct Found {
     named: bool,
 }
 
-fn find_files(paths: &[PathBuf]) -> Result<Vec<Found>> {
+/// Returns the files to read. Paths that cannot be opened are counted.
+fn find_files(paths: &[PathBuf], tally: &mut Tally) -> Result<Vec<Found>> {
     let mut found = Vec::new();
     for path in paths {
-        let data =
-            std::fs::metadata(path).with_context(|| format!("cannot open {}", path.display()))?;
+        let data = match std::fs::metadata(path) {
+            Ok(data) => data,
+            Err(error) => {
+                let why = format!("cannot be opened: {error}");
+                let id = path.display().to_string();
+                tally.miss(Unread { id, why, scope: Scope::Record }, true);
+                continue;
+            }
+        };
         if data.is_dir() {
             walk(path, &mut found)?;
         } else {
             found.push(Found { path: path.clone(), size: data.len(), named: true });
         }
     }
-    if found.is_empty() {
+    if found.is_empty() && tally.unread == 0 {
         bail!(
             "no recordings found: expected files that end in .jsonl, .yaml, .yml, .json or .har, \
              with or without .gz"
@@ -195,6 +204,8 @@ struct Tally {
     total: u64,
     /// Files in directories that are not recordings.
     skipped: u64,
+    /// Requests that do not ask a model.
+    other_requests: u64,
     /// Number of recordings that could not be read, and the first of them.
     unread: u64,
     first_unread: Vec<Unread>,
@@ -222,9 +233,16 @@ impl Tally {
     /// Counts input that could not be read. Directories may contain other files; only a file that
     /// the user named must be a recording.
     fn miss(&mut self, unread: Unread, named: bool) {
-        if unread.scope == Scope::File && !named {
-            self.skipped += 1;
-            return;
+        match unread.scope {
+            Scope::File if !named => {
+                self.skipped += 1;
+                return;
+            }
+            Scope::Request => {
+                self.other_requests += 1;
+                return;
+            }
+            Scope::File | Scope::Record => {}
         }
         self.unread += 1;
         if self.first_unread.len() < MAX_NAMED {
@@ -251,6 +269,12 @@ impl Tally {
     fn read_nothing(&self) -> Option<anyhow::Error> {
         if self.total > 0 {
             return None;
+        }
+        if self.unread == 0 && self.other_requests > 0 {
+            return Some(anyhow!(
+                "no responses to judge: no recorded request asks a model (requests examined: {})",
+                self.other_requests
+            ));
         }
         let Some(Unread { id, why, .. }) = self.first_unread.first() else {
             let files = self.skipped;
@@ -320,6 +344,9 @@ impl Tally {
                 "unknown provider: `{provider}` (responses: {count}), wire detected from the \
                  recording; define it with `--config`"
             )?;
+        }
+        if self.other_requests > 0 {
+            writeln!(out, "{:<20} {:>6}", "requests skipped", self.other_requests)?;
         }
         if self.skipped > 0 {
             writeln!(out, "{:<20} {:>6}", "files skipped", self.skipped)?;

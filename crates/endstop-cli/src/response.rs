@@ -1,7 +1,7 @@
 //! Reads one response from a file or a pipe, for `check`, `decide` and `explain`.
 
 use std::fs::File;
-use std::io::{self, BufReader, Read};
+use std::io::{self, BufReader, IsTerminal as _, Read};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow, bail};
@@ -9,7 +9,7 @@ use clap::ValueEnum;
 use endstop::next_request::Content;
 use endstop::registry::Clues;
 use endstop::{
-    Answer, Closed, Collector, Ending, FaultKind, Head, Reader, RequestInfo, TransportEnd, Wire,
+    Answer, Closed, Collector, Ending, FaultKind, Head, RequestInfo, TransportEnd, Watcher, Wire,
 };
 use flate2::read::MultiGzDecoder;
 use serde_json::value::RawValue;
@@ -84,15 +84,23 @@ pub(crate) struct Response {
     pub(crate) content: Option<Box<RawValue>>,
 }
 
+/// Parts of a response that are kept.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Keep {
+    Ending,
+    Everything,
+}
+
 impl ResponseArgs {
     /// Judges the response, without keeping its text.
     pub(crate) fn judge(&self) -> Result<(Ending, Wire)> {
         let mut body = Body::open(self)?;
         let (wire, request) = wire(self, &body.first, b"")?;
-        let mut reader = Reader::new(wire.clone(), self.head(), request);
-        body.each(|chunk| reader.read(chunk, |_| {}))?;
-        let ending = reader.finish(self.close.into(), |_| {});
-        reject_non_response(self, &ending, &body)?;
+        // A watcher keeps no text, so that a plain body can be of any size.
+        let mut watcher = Watcher::new(wire.clone(), self.head(), request);
+        body.each(|chunk| watcher.watch(chunk))?;
+        let ending = watcher.finish(self.close.into());
+        reject_non_response(self, Keep::Ending, &ending, &body)?;
         Ok((ending, wire))
     }
 
@@ -108,7 +116,7 @@ impl ResponseArgs {
             collector.push(chunk);
         })?;
         let answer = collector.finish(self.close.into());
-        reject_non_response(self, &answer.ending, &body)?;
+        reject_non_response(self, Keep::Everything, &answer.ending, &body)?;
         Ok(Response { answer, wire, content: content.finish() })
     }
 
@@ -183,7 +191,7 @@ fn wire(args: &ResponseArgs, first: &[u8], request: &[u8]) -> Result<(Wire, Requ
         let meant = meant.map(|id| format!("; did you mean `{id}`?")).unwrap_or_default();
         bail!("unknown provider `{known}`: expected one of {}{meant}", ids.join(", "));
     }
-    let (host, path) = split_url(args.url.as_deref().unwrap_or_default());
+    let (host, path) = args.url.as_deref().map(parse_url).transpose()?.unwrap_or_default();
     let headers: Vec<(&str, &str)> =
         args.headers.iter().map(|header| parse_header(header)).collect::<Result<_>>()?;
     let clues =
@@ -203,6 +211,24 @@ fn wire(args: &ResponseArgs, first: &[u8], request: &[u8]) -> Result<(Wire, Requ
         ..read
     };
     Ok((wire, request))
+}
+
+/// Splits the URL of `--url` into host and path.
+fn parse_url(url: &str) -> Result<(&str, &str)> {
+    let (host, path) = split_url(url);
+    let known = ["http://", "https://"];
+    let is_http = known.iter().any(|scheme| {
+        url.get(..scheme.len()).is_some_and(|start| start.eq_ignore_ascii_case(scheme))
+    });
+    let is_bare = !url.contains("://") && (host.contains('.') || host.starts_with("localhost"));
+    let is_odd = |char: char| char.is_whitespace() || char.is_control();
+    if host.is_empty() || url.contains(is_odd) || !(is_http || is_bare) {
+        bail!(
+            "invalid --url `{url}`: expected an HTTP or HTTPS URL, such as \
+             `https://api.openai.com/v1/chat/completions`"
+        );
+    }
+    Ok((host, path))
 }
 
 /// Splits a URL into host and path.
@@ -228,7 +254,12 @@ fn parse_header(header: &str) -> Result<(&str, &str)> {
 /// Opens the response, and decompresses it if it is gzipped.
 fn open(file: Option<&Path>) -> Result<Box<dyn Read>> {
     let input: Box<dyn Read> = match file {
-        None => Box::new(io::stdin().lock()),
+        None => {
+            if io::stdin().is_terminal() {
+                say!("endstop: reading the response from standard input; end it with Ctrl-D");
+            }
+            Box::new(io::stdin().lock())
+        }
         Some(file) if file.is_dir() => {
             bail!(
                 "{} is a directory: expected one response; use `endstop replay` for recordings",
@@ -269,13 +300,23 @@ fn fill(input: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {
 }
 
 /// Returns an error for input that does not look like a response.
-fn reject_non_response(args: &ResponseArgs, ending: &Ending, body: &Body) -> Result<()> {
+fn reject_non_response(
+    args: &ResponseArgs,
+    keep: Keep,
+    ending: &Ending,
+    body: &Body,
+) -> Result<()> {
     let Body { name, first, .. } = body;
-    if ending.closed == Closed::Oversize {
-        bail!(
-            "{name} contains an event of more than 16 MiB, which no provider sends; use `endstop \
-             replay` for recordings"
-        );
+    match (ending.closed, keep) {
+        (Closed::Oversize, Keep::Ending) => bail!(
+            "{name} contains an event of more than 16 MiB, or too many events; use `endstop replay` \
+             for recordings"
+        ),
+        (Closed::Oversize, Keep::Everything) => bail!(
+            "{name} contains a body or an event of more than 16 MiB, of which no text is kept; use \
+             `endstop check`"
+        ),
+        (_, _) => {}
     }
     let unread = ending.fault.as_ref().is_some_and(|fault| fault.kind == FaultKind::BadPayload);
     let vouched = args.provider.is_some() || args.url.is_some() || args.status.is_some();

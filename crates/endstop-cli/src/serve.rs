@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use clap::Parser;
+use endstop::provider;
 use endstop_gateway::config::{Log, Mode, ToolCalls, UpstreamConfig};
 use endstop_gateway::watch::Watch;
 use endstop_gateway::{Checked, Config, Gateway, Handle, Reloaded};
@@ -167,17 +168,24 @@ fn read(args: &Args, sim: Option<&str>) -> Result<Config> {
     Ok(config)
 }
 
-/// Returns the upstreams that lead to a simulator, by their routes.
+/// Returns the upstreams that lead to a simulator, by their routes: those of every built-in provider, so
+/// that no request leaves this machine. The simulator refuses the wires that it does not speak.
 pub(crate) fn simulated(url: &str) -> impl Iterator<Item = (String, UpstreamConfig)> {
-    endstop_sim::wire::every().map(move |wire| {
-        let base_url = Some(format!("{url}/{}", wire.route));
-        (wire.route.to_owned(), UpstreamConfig { base_url, ..UpstreamConfig::default() })
+    provider::ALL.iter().map(move |provider| {
+        let base_url = Some(format!("{url}/{}", provider.route));
+        (provider.route.to_owned(), UpstreamConfig { base_url, ..UpstreamConfig::default() })
     })
+}
+
+/// Reports whether this route leads to the simulator, if there is one.
+fn is_simulated(route: &str) -> bool {
+    provider::ALL.iter().any(|provider| provider.route == route)
 }
 
 /// Prints what would be served. Fails where `serve` would fail.
 fn check(args: &Args) -> Result<ExitCode> {
-    let sim = args.upstream.map(|UpstreamArg::Sim| "http://127.0.0.1:4190");
+    // Nothing is started here, so that the port of the simulator is not known.
+    let sim = args.upstream.map(|UpstreamArg::Sim| "http://127.0.0.1:1");
     let Checked { settings, notes, .. } = Gateway::check(read(args, sim)?)?;
     let config = &settings.config;
     let mut out = io::stdout().lock();
@@ -194,6 +202,11 @@ fn check(args: &Args) -> Result<ExitCode> {
     for upstream in settings.routes.iter() {
         let key = if upstream.has_own_key() { "the gateway's key" } else { "the caller's key" };
         let differs = if upstream.own { ", from the configuration" } else { "" };
+        if sim.is_some() && is_simulated(&upstream.name) {
+            let (path, mode) = (upstream.sdk_path(), upstream.mode.word());
+            writeln!(out, "  {path:<28} simulated, on a free port of this machine ({mode})")?;
+            continue;
+        }
         writeln!(
             out,
             "  {:<28} {}{} ({}, {key}{differs})",
@@ -290,6 +303,9 @@ fn counted(streams: usize) -> String {
 }
 
 fn draining(streams: usize, drain: Duration) -> String {
+    if streams == 0 {
+        return "draining: new requests are refused; no stream is open".to_owned();
+    }
     let until =
         when::rfc3339(when::now().saturating_add(drain.as_millis().try_into().unwrap_or(0)));
     format!(
@@ -338,6 +354,11 @@ fn greet(gateway: &Gateway, watch: &Watch, sim: Option<&str>) {
     let is_served = |route: &str| settings.routes.iter().any(|upstream| *upstream.name == *route);
     for line in env::first_lines(&base, is_served) {
         watch.info(line);
+    }
+    let is_own = |name: &str| sim.is_none() || !is_simulated(name);
+    for upstream in settings.routes.iter().filter(|upstream| upstream.own && is_own(&upstream.name))
+    {
+        watch.info(format!("{:<24} {base}{}", upstream.name, upstream.sdk_path()));
     }
     watch.info(format!("more with `endstop env --url {base}`"));
     if let Some(sim) = sim {

@@ -98,6 +98,7 @@ pub struct Agent {
     limits: Limits,
     policy: Option<Policy>,
     save_to: Option<PathBuf>,
+    headers: Vec<(String, String)>,
 }
 
 /// A shared tool that can be printed.
@@ -120,6 +121,7 @@ impl Agent {
             limits: Limits::default(),
             policy: None,
             save_to: None,
+            headers: Vec::new(),
         }
     }
 
@@ -160,6 +162,12 @@ impl Agent {
         self
     }
 
+    /// Adds a header to every request.
+    pub fn header(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
+        self.headers.push((name.into(), value.into()));
+        self
+    }
+
     /// Saves the run to this file after every step, so that [`Agent::resume`] can go on with it.
     pub fn save_to(mut self, path: impl Into<PathBuf>) -> Self {
         self.save_to = Some(path.into());
@@ -189,6 +197,7 @@ impl Agent {
             target,
             state,
             queue: Some(queue.clone()),
+            headers: self.headers,
             agency: Some(agency),
         };
         Ok(Run::new(queue, steering, driver, step))

@@ -159,6 +159,7 @@ impl Client {
             model: model.to_owned(),
             request: ChatRequest::default(),
             policy: None,
+            headers: Vec::new(),
         }
     }
 
@@ -335,6 +336,7 @@ pub struct Request {
     model: String,
     request: ChatRequest,
     policy: Option<Policy>,
+    headers: Vec<(String, String)>,
 }
 
 impl Request {
@@ -404,6 +406,12 @@ impl Request {
         self
     }
 
+    /// Adds a header, such as one that switches on a beta feature.
+    pub fn header(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
+        self.headers.push((name.into(), value.into()));
+        self
+    }
+
     /// Changes other fields of the request.
     pub fn configure(mut self, change: impl FnOnce(&mut ChatRequest)) -> Self {
         change(&mut self.request);
@@ -443,7 +451,7 @@ impl Request {
         self,
         queue: Option<Queue<RunEvent>>,
     ) -> Result<(Driver, endstop_turn::continuation::Step), Error> {
-        let Self { client, model, mut request, policy } = self;
+        let Self { client, model, mut request, policy, headers } = self;
         let target = client.target(&model)?;
         request.model.clone_from(&target.model);
         let inner = client.inner();
@@ -451,7 +459,8 @@ impl Request {
         let now_ms = inner.clock.now_ms();
         let delivers = queue.is_some();
         let (state, step) = TurnState::begin(&target, &model, request, &policy, delivers, now_ms)?;
-        let driver = Driver { inner, policy: Arc::new(policy), target, state, queue, agency: None };
+        let driver =
+            Driver { inner, policy: Arc::new(policy), target, state, queue, headers, agency: None };
         Ok((driver, step))
     }
 }

@@ -59,6 +59,8 @@ pub(crate) struct Outgoing<'a> {
     pub(crate) body: Option<&'a str>,
     pub(crate) url: &'a str,
     pub(crate) headers: &'a [(&'static str, &'static str)],
+    /// Headers of the caller.
+    pub(crate) own_headers: &'a [(String, String)],
     /// End of the turn's time.
     pub(crate) until: Instant,
 }
@@ -142,6 +144,9 @@ impl Transport {
         request = request.header(ACCEPT, "*/*");
         for (name, value) in outgoing.headers {
             request = request.header(*name, *value);
+        }
+        for (name, value) in outgoing.own_headers {
+            request = request.header(name, value);
         }
         let mut request = request.build().ok()?;
         match &outgoing.target.key {

@@ -91,6 +91,8 @@ pub(crate) struct Driver {
     pub(crate) target: Target,
     pub(crate) state: TurnState,
     pub(crate) queue: Option<Queue<RunEvent>>,
+    /// Headers of the caller. They may be secret, so that they are not saved.
+    pub(crate) headers: Vec<(String, String)>,
     /// Tools and what the loop does with them, or `None` if calls are left to the caller.
     pub(crate) agency: Option<Agency>,
 }
@@ -306,6 +308,7 @@ impl Driver {
             body,
             url: &sent.url,
             headers: sent.headers,
+            own_headers: &self.headers,
             until: Instant::now() + Duration::from_millis(left),
         };
         let mut incoming = match self.inner.transport.send(&outgoing).await {

@@ -108,7 +108,7 @@ fn no_route<B>(settings: &Settings, request: &Request<B>, lost: NoRoute) -> Deni
     let auth = known.map_or(Auth::Bearer, |known| known.auth);
     let token = settings.access_token.as_ref().filter(|_| settings.config.require_token);
     if token.is_some_and(|token| !shows_token(request, auth, token)) {
-        return Box::new((profile, no_token(settings)));
+        return Box::new((profile, no_token(settings, request)));
     }
     let (status, code) = match why {
         Why::Unknown => (StatusCode::NOT_FOUND, "endstop_unknown_route"),
@@ -146,7 +146,8 @@ fn wire<B>(
         let dialect = |wire: &Option<Arc<Wire>>| wire.as_ref().map(|wire| wire.profile.dialect.id);
         if dialect(&wire) != dialect(&find(lenient)) {
             let message = "endstop: servers could read this path in different ways: send the slashes \
-                           between its segments unencoded, and no backslash or semicolon";
+                           between its segments unencoded, no backslash, semicolon, question mark or \
+                           hash in a segment, and no space or full stop at its end";
             return Err(Refused::new(StatusCode::BAD_REQUEST, "endstop_bad_path", message));
         }
     }
@@ -201,13 +202,14 @@ fn slot<B>(
     };
     rates.admit(limits, who, peer.address, Instant::now()).map_err(|TooMany { limit, wait }| {
         let seconds = wait.as_secs() + u64::from(wait.subsec_nanos() > 0);
-        let (limit, name) = match limit {
-            Limit::AtOnce => (format!("{} requests at once", limits.key_requests), "key_requests"),
-            Limit::PerMinute => (
-                format!("{} requests within a minute", limits.key_requests_per_minute),
-                "key_requests_per_minute",
-            ),
+        let (most, when, name) = match limit {
+            Limit::AtOnce => (limits.key_requests, "at once", "key_requests"),
+            Limit::PerMinute => {
+                (limits.key_requests_per_minute, "within a minute", "key_requests_per_minute")
+            }
         };
+        let plural = if most == 1 { "" } else { "s" };
+        let limit = format!("{most} request{plural} {when}");
         let message = format!(
             "endstop: this gateway allows {limit} with one key ({name}): try again in {seconds} s"
         );
@@ -289,11 +291,14 @@ fn check_token<B>(
     if token.is_none_or(|token| shows_token(request, auth, token)) {
         return Ok(());
     }
-    Err(no_token(settings))
+    Err(no_token(settings, request))
 }
 
-fn no_token(settings: &Settings) -> Refused {
-    let message = if settings.config.require_token {
+fn no_token<B>(settings: &Settings, request: &Request<B>) -> Refused {
+    let message = if request.headers().contains_key(own::TOKEN) {
+        "endstop: the access token in x-endstop-token is wrong: ask the operator of the gateway for the \
+         current one"
+    } else if settings.config.require_token {
         "endstop: this gateway asks every caller for its access token: show it in x-endstop-token, \
          beside your own API key"
     } else {

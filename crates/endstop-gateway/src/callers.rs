@@ -92,11 +92,12 @@ impl Callers {
         let generation = GENERATION.fetch_add(1, Ordering::Relaxed);
         let mut callers = Self { secret, teams: HashMap::new(), generation };
         for (team, own) in &config.teams {
+            let what = format!("teams.{team}");
             for variable in &own.key_envs {
-                callers.add(team, crate::config::secret(team, Some(variable), None)?)?;
+                callers.add(team, crate::config::secret(&what, Some(variable), None)?)?;
             }
             for file in &own.key_files {
-                callers.add(team, crate::config::secret(team, None, Some(file))?)?;
+                callers.add(team, crate::config::secret(&what, None, Some(file))?)?;
             }
             for id in &own.key_ids {
                 callers.add_id(team, id.clone())?;
@@ -193,7 +194,7 @@ pub(crate) fn key_shown<B>(request: &Request<B>, auth: Auth) -> Option<&str> {
     let header = |name: &str| request.headers().get(name)?.to_str().ok();
     let bearer = || {
         let value = request.headers().get(hyper::header::AUTHORIZATION)?.to_str().ok()?;
-        signer(value).or_else(|| Some(value.strip_prefix("Bearer ").unwrap_or(value)))
+        signer(value).or_else(|| Some(without_scheme(value)))
     };
     let key = match auth {
         Auth::Header(name) => header(name).or_else(bearer),
@@ -202,7 +203,17 @@ pub(crate) fn key_shown<B>(request: &Request<B>, auth: Auth) -> Option<&str> {
             .or_else(bearer),
         Auth::Bearer | Auth::SigV4 | Auth::Open => bearer(),
     };
-    key.filter(|key| !key.is_empty())
+    key.map(str::trim).filter(|key| !key.is_empty())
+}
+
+/// Returns an authorization without its scheme. Schemes are spelled in any case, and any white space
+/// may follow them.
+fn without_scheme(value: &str) -> &str {
+    let value = value.trim();
+    match value.split_once([' ', '\t']) {
+        Some((scheme, token)) if scheme.eq_ignore_ascii_case("bearer") => token.trim_start(),
+        Some(_) | None => value,
+    }
 }
 
 /// Reports whether a request shows this token: as its key, in the gateway's own header, or as the id
@@ -267,7 +278,7 @@ pub(crate) fn drop_query<B>(request: &mut Request<B>, is_dropped: impl Fn(&str) 
 
 fn shown<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Option<&'h str> {
     let value = headers.get(name)?.to_str().ok()?;
-    Some(value.strip_prefix("Bearer ").unwrap_or(value))
+    Some(without_scheme(value))
 }
 
 /// Returns the id of the access key in an AWS signature.
@@ -314,5 +325,37 @@ fn make_secret(data: &Path, file: &Path) -> Result<(), Error> {
         // Another process was first.
         Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => Err(failed(error)),
         Ok(()) | Err(_) => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_is_the_same_however_its_scheme_is_spelled() {
+        for value in
+            ["Bearer sk-1", "bearer sk-1", "BEARER sk-1", "Bearer  sk-1", "Bearer\tsk-1", " sk-1 "]
+        {
+            let request = Request::builder().header("authorization", value).body(()).unwrap();
+            assert_eq!(key_shown(&request, Auth::Bearer), Some("sk-1"), "{value:?}");
+            assert!(shows_token(&request, Auth::Bearer, &Secret::new("sk-1".to_owned())));
+        }
+        let request = Request::builder().header("x-api-key", " sk-1 ").body(()).unwrap();
+        assert_eq!(key_shown(&request, Auth::Header("x-api-key")), Some("sk-1"));
+        let request = Request::builder().header("authorization", "Basic abc").body(()).unwrap();
+        assert_eq!(key_shown(&request, Auth::Bearer), Some("Basic abc"));
+    }
+
+    #[test]
+    fn a_missing_key_names_its_team() {
+        let dir = tempfile::tempdir().unwrap();
+        let text = format!(
+            "store = 'sqlite:x.db'\ndata = '{}'\n[teams.payments]\nkey_envs = ['NO_SUCH_KEY']",
+            dir.path().display()
+        );
+        let error = Callers::check(&Config::from_toml("t", &text).unwrap()).unwrap_err();
+        let told = "teams.payments: the environment variable NO_SUCH_KEY is not set";
+        assert!(error.to_string().starts_with(told), "{error}");
     }
 }

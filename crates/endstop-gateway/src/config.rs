@@ -85,6 +85,7 @@ pub enum Log {
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
     /// Address for clients.
+    #[serde(deserialize_with = "address")]
     pub listen: SocketAddr,
     /// Address for operators, or `off`.
     #[serde(deserialize_with = "address_or_off")]
@@ -120,6 +121,7 @@ pub struct Config {
     /// Whether the log has the messages of providers' errors, which may quote prompts.
     pub log_error_messages: bool,
     /// Number of endings kept in memory.
+    #[serde(deserialize_with = "number_kept")]
     pub keep: usize,
     /// Store of endings: `sqlite:FILE`, `postgres://…`, or `off`.
     pub store: Option<String>,
@@ -142,14 +144,18 @@ pub struct Config {
     /// The providers and words of that file, and of the `[provider.NAME]` tables of this one.
     #[serde(rename = "provider", deserialize_with = "read_later")]
     pub registry: Registry,
-    /// Policy of the decisions in the record, from the tables `[agent]`, `[rules]`, `[wording]` and
-    /// `[prices]`.
+    /// Policy of the decisions in the record, from the key `based_on` and the tables `[agent]`,
+    /// `[rules]`, `[providers]`, `[wording]` and `[prices]`.
     #[serde(skip)]
     pub policy: Policy,
+    /// Preset of [`Config::policy`].
+    pub based_on: PolicyTable,
     /// Table of [`Config::policy`].
     pub agent: PolicyTable,
     /// Table of [`Config::policy`].
     pub rules: PolicyTable,
+    /// Table of [`Config::policy`]: rules for single providers.
+    pub providers: PolicyTable,
     /// Table of [`Config::policy`].
     pub wording: PolicyTable,
     /// Table of [`Config::policy`].
@@ -187,15 +193,17 @@ impl Default for Config {
             providers_file: None,
             registry: Registry::default(),
             policy: Policy::default(),
+            based_on: PolicyTable,
             agent: PolicyTable,
             rules: PolicyTable,
+            providers: PolicyTable,
             wording: PolicyTable,
             prices: PolicyTable,
         }
     }
 }
 
-/// A table of the policy, which is read apart, so that errors name the line and the key.
+/// A part of the policy, which is read apart, so that errors name the line and the key.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct PolicyTable;
 
@@ -669,11 +677,48 @@ fn address_or_off<'de, D: Deserializer<'de>>(
     if text == "off" {
         return Ok(None);
     }
-    text.parse().map(Some).map_err(|_| {
+    parse_address(&text).map(Some).ok_or_else(|| {
         serde::de::Error::custom(format!(
             "invalid address `{text}`: expected an address such as 127.0.0.1:4101, or off"
         ))
     })
+}
+
+fn address<'de, D: Deserializer<'de>>(deserializer: D) -> Result<SocketAddr, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    parse_address(&text).ok_or_else(|| {
+        serde::de::Error::custom(format!(
+            "invalid address `{text}`: expected an IP address and a port, such as 127.0.0.1:4100"
+        ))
+    })
+}
+
+/// Returns an address to listen on: an IP address, or `localhost`, and a port.
+#[must_use]
+pub fn parse_address(text: &str) -> Option<SocketAddr> {
+    match text.strip_prefix("localhost:") {
+        Some(port) => port.parse().ok().map(|port: u16| SocketAddr::from(([127, 0, 0, 1], port))),
+        None => text.parse().ok(),
+    }
+}
+
+fn number_kept<'de, D: Deserializer<'de>>(deserializer: D) -> Result<usize, D::Error> {
+    struct Number;
+    impl serde::de::Visitor<'_> for Number {
+        type Value = usize;
+
+        fn expecting(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            formatter.write_str(
+                "a number of endings to keep in memory (the time that rows are stored is `keep` of the \
+                 table [record])",
+            )
+        }
+
+        fn visit_i64<E: serde::de::Error>(self, number: i64) -> Result<usize, E> {
+            usize::try_from(number).map_err(|_| E::custom(format!("invalid number {number}")))
+        }
+    }
+    deserializer.deserialize_any(Number)
 }
 
 fn parse_duration(text: &str) -> Option<Duration> {
@@ -716,6 +761,30 @@ mod tests {
             let error = read(value).unwrap_err().to_string();
             assert!(error.contains("t:2: `limits.request_memory`: "), "{value}: {error}");
         }
+    }
+
+    #[test]
+    fn mistakes_are_told_with_what_is_expected() {
+        let read = |text: &str| Config::from_toml("t", text);
+        let wrong = |text: &str| read(text).unwrap_err().to_string();
+        assert_eq!(
+            wrong("listen = 'gateway.example:80'"),
+            "t:1: `listen`: invalid address `gateway.example:80`: expected an IP address and a port, \
+             such as 127.0.0.1:4100"
+        );
+        let config = read("listen = 'localhost:4100'\nadmin = 'localhost:4101'").unwrap();
+        assert_eq!(config.listen.to_string(), "127.0.0.1:4100");
+        assert_eq!(config.admin.map(|admin| admin.to_string()).as_deref(), Some("127.0.0.1:4101"));
+        let keep = wrong("keep = '90d'");
+        assert!(keep.contains("`keep`") && keep.contains("[record]"), "{keep}");
+        assert_eq!(read("keep = 9").unwrap().keep, 9);
+        assert!(wrong("keep = -9").contains("invalid number -9"));
+    }
+
+    #[test]
+    fn parts_of_the_policy_are_taken() {
+        let text = "based_on = 'careful'\n[providers.openai.rules.cut]\naction = 'stop'\n";
+        assert!(Config::from_toml("t", text).is_ok());
     }
 
     #[test]

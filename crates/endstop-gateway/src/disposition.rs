@@ -137,6 +137,13 @@ pub fn unproven(ending: &Ending) -> Option<Failure> {
     }
 }
 
+/// Returns why a response must fail of which a frame could not be read that has not left yet: the frame
+/// may hold a tool call.
+#[must_use]
+pub fn unread(ending: &Ending) -> Option<Failure> {
+    (!ending.reason.is_success()).then(|| unfinished(ending, &remedy(ending)))
+}
+
 /// Reports whether the response passes although it may be incomplete: the upstream is not known to
 /// send end markers.
 fn is_doubtful(ending: &Ending, terms: ResponseRules) -> bool {
@@ -160,8 +167,10 @@ fn is_whole(ending: &Ending) -> bool {
 }
 
 /// Reports whether the provider's finish reason says it all: no call can run, and nothing is missing.
+/// A stream that is still open is judged as if it ended here: a call that follows is judged then.
 fn is_told(ending: &Ending) -> bool {
-    ending.said.is_some() && !has_calls(ending) && is_whole(ending)
+    let is_whole = is_whole(ending) || ending.closed == Closed::Open;
+    ending.said.is_some() && !has_calls(ending) && is_whole
 }
 
 /// Returns the status of an error that came with the status of a success and without any content.
@@ -217,7 +226,12 @@ fn unfinished(ending: &Ending, remedy: &Remedy) -> Failure {
         | _ => (502, "endstop_unfinished"),
     };
     let name = ending.reason.name();
-    let advice = sentence(&remedy.advice);
+    let advice = if ending.closed == Closed::ShutDown {
+        // Nobody cancelled it.
+        "Discard the response and send the request again.".to_owned()
+    } else {
+        sentence(&remedy.advice)
+    };
     let message = format!("endstop: {} ({name}). {advice}", ending.sentence);
     Failure { status, code, message, reason: ending.reason, repeats: remedy.repeats }
 }
@@ -367,6 +381,19 @@ mod tests {
                  the stream stopped. The response contains a tool call that may be incomplete. Never \
                  run the tool call; raise the output limit, or ask for only that call."
             )
+        );
+    }
+
+    #[test]
+    fn a_shutdown_is_not_told_as_a_cancellation_by_the_client() {
+        let mut ended = ending(Reason::Cancelled, text());
+        ended.closed = Closed::ShutDown;
+        ended.sentence = "Endstop shut down before the response was complete".to_owned();
+        let message = failure(&ended, STRICT).unwrap().message;
+        assert_eq!(
+            message,
+            "endstop: Endstop shut down before the response was complete (cancelled). Discard the \
+             response and send the request again."
         );
     }
 

@@ -5,19 +5,21 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use endstop::provider::REQUEST_ID_HEADERS;
-use endstop::{Ending, Head, Reason, Record, RequestInfo, TransportEnd, Watcher, Wire};
+use endstop::{
+    Ending, Head, Reason, Record, RequestInfo, TransportEnd, Unreachable, Watcher, Wire,
+};
 use endstop_store::spool::{Spool, Ticket};
 use endstop_turn::policy::{Action, Budget, DecisionContext, decide};
 use hyper::header::{HeaderMap, HeaderName};
-use hyper::{Request, Response, StatusCode};
+use hyper::{Response, StatusCode};
 use tokio::time::Instant;
 
+use crate::admit::Refused;
 use crate::callers::Caller;
 use crate::disposition::ResponseRules;
-use crate::retries::Attempt;
-use crate::route::Upstream;
+use crate::retries::{Asked, Attempt};
 use crate::settings::{Settings, Shared};
-use crate::upstream::{RequestBody, ResponseBody};
+use crate::upstream::{Outgoing, RequestBody, ResponseBody};
 use crate::watch::mask::SecretsShown;
 use crate::watch::recording::Recorder;
 use crate::watch::{EndingReport, GuardAction, now};
@@ -37,6 +39,9 @@ pub(crate) struct Exchange {
     secrets: SecretsShown,
     /// Body of the request. It tells whether a later request repeats this one.
     body: Bytes,
+    /// Head and body of the request to the upstream. They stay here, so that it can be asked again.
+    outgoing: Outgoing,
+    sent: Bytes,
     terms: ResponseRules,
     /// Decision about the ending, once it is made.
     decision: Option<&'static str>,
@@ -59,20 +64,31 @@ pub(crate) struct Opening<'o> {
     pub(crate) id: String,
     /// Name of the upstream.
     pub(crate) upstream: &'o str,
-    /// Path at the provider.
-    pub(crate) path: &'o str,
+    /// Head of the request to it.
+    pub(crate) outgoing: Outgoing,
     /// Wire of the response.
     pub(crate) wire: Arc<Wire>,
     /// Facts about the request.
     pub(crate) info: RequestInfo,
     /// Body of the request, as the client sent it.
     pub(crate) body: Bytes,
+    /// Body of the request, as the upstream gets it.
+    pub(crate) sent: Bytes,
     /// Rules for the response.
     pub(crate) terms: ResponseRules,
     /// Caller.
     pub(crate) caller: Caller,
     /// Secrets that the request showed.
     pub(crate) secrets: SecretsShown,
+}
+
+/// Why there is no response.
+#[derive(Debug)]
+pub(crate) enum NoAnswer {
+    /// The request cannot be sent.
+    Refused(Refused),
+    /// No response began before the connection ended.
+    Closed(TransportEnd),
 }
 
 impl Exchange {
@@ -84,10 +100,11 @@ impl Exchange {
         settings: &Arc<Settings>,
         opening: Opening<'_>,
     ) -> Box<Self> {
-        let Opening { id, upstream, path, wire, info, body, terms, caller, secrets } = opening;
+        let Opening { id, upstream, outgoing, wire, info, body, sent, terms, caller, secrets } =
+            opening;
         let Caller { team_id, key_id } = caller;
-        let again =
-            key_id.as_deref().and_then(|key| shared.retries.attempt(key, &wire.profile, &body));
+        let asked = Asked { profile: &wire.profile, model: info.model.as_deref(), body: &body };
+        let again = key_id.as_deref().and_then(|key| shared.retries.attempt(key, asked));
         let Attempt { turn_id, number } =
             again.unwrap_or_else(|| Attempt { turn_id: id.clone(), number: 1 });
         let mut record = Record {
@@ -98,7 +115,7 @@ impl Exchange {
             team_id,
             key_id: key_id.as_deref().map(str::to_owned),
             upstream: upstream.to_owned(),
-            path: endstop::text::clean(path, 256),
+            path: endstop::text::clean(outgoing.path(), 256),
             mode: terms.mode.word().into(),
             ..Record::default()
         };
@@ -118,22 +135,25 @@ impl Exchange {
             info,
             secrets,
             body,
+            outgoing,
+            sent,
             terms,
             decision: None,
             ended: false,
         })
     }
 
-    /// Sends a request to the upstream and waits for the head of the response.
+    /// Sends the request to its upstream and waits for the head of the response. It can be asked again.
     ///
     /// # Errors
-    /// The end of the connection, if no response began.
-    pub(crate) async fn ask(
-        &mut self,
-        upstream: &Upstream,
-        request: Request<RequestBody>,
-    ) -> Result<Response<ResponseBody>, TransportEnd> {
-        let response = self.settings.clients.ask(upstream, request).await?;
+    /// The reason why no response began.
+    pub(crate) async fn ask(&mut self) -> Result<Response<ResponseBody>, NoAnswer> {
+        let unknown = NoAnswer::Closed(TransportEnd::Unreachable(Unreachable::Other));
+        let upstream = self.settings.routes.upstream(&self.record.upstream).ok_or(unknown)?;
+        let body = RequestBody::whole(self.sent.clone());
+        let request = self.outgoing.request(upstream, body).map_err(NoAnswer::Refused)?;
+        let asked = self.settings.clients.ask(upstream, request).await;
+        let response = asked.map_err(NoAnswer::Closed)?;
         self.record.status = Some(response.status().as_u16());
         self.record.first_byte_us = Some(micros(self.began.elapsed()));
         self.record.upstream_request_id = request_id(response.headers());
@@ -264,7 +284,9 @@ impl Exchange {
         if let Some(key) = self.key_id.as_ref().filter(|_| failed) {
             let turn_id = self.record.turn_id.clone();
             let attempt = Attempt { turn_id, number: self.record.attempt };
-            self.shared.retries.failed(key, &self.wire.profile, &self.body, attempt);
+            let model = self.info.model.as_deref();
+            let asked = Asked { profile: &self.wire.profile, model, body: &self.body };
+            self.shared.retries.failed(key, asked, attempt);
         }
     }
 
@@ -352,10 +374,11 @@ mod tests {
             let opening = Opening {
                 id: id.to_owned(),
                 upstream: "test",
-                path: "/",
+                outgoing: Outgoing::default(),
                 wire: Arc::new(Wire::from(endstop::provider::GENERIC)),
                 info: RequestInfo::default(),
                 body: Bytes::new(),
+                sent: Bytes::new(),
                 terms: ResponseRules { mode, tool_calls, proves: true, background: false },
                 caller: Caller::default(),
                 secrets: SecretsShown::default(),
@@ -374,6 +397,58 @@ mod tests {
         });
         std::panic::catch_unwind(crash).unwrap_err();
         assert_eq!(cause("crashed"), ("cancelled".to_owned(), "interrupted".to_owned()));
+    }
+
+    /// A later request of the same exchange is the same: its head and body stay.
+    #[tokio::test]
+    async fn an_upstream_can_be_asked_again() {
+        use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let text = format!(
+            "store = 'off'\nlog = 'off'\n[upstreams.near]\nlike = 'openai'\nbase_url = 'http://{address}/v1'"
+        );
+        let config = Config::from_toml("t", &text).unwrap();
+        let settings = Arc::new(Settings::new(config.clone()).unwrap());
+        let shared = Arc::new(Shared::new(Settings::new(config).unwrap()).unwrap());
+        let routed = settings.routes.find(&"/near/v1/chat/completions".parse().unwrap()).unwrap();
+        let mut headers = HeaderMap::new();
+        headers.insert("x-own", hyper::header::HeaderValue::from_static("1"));
+        let (mode, tool_calls) = (Mode::Guard, ToolCalls::Gate);
+        let opening = Opening {
+            id: "id".to_owned(),
+            upstream: "near",
+            outgoing: Outgoing::new(routed, None, hyper::Method::POST, headers),
+            wire: Arc::new(Wire::from(endstop::provider::GENERIC)),
+            info: RequestInfo::default(),
+            body: Bytes::from_static(b"{}"),
+            sent: Bytes::from_static(b"{\"a\":1}"),
+            terms: ResponseRules { mode, tool_calls, proves: true, background: false },
+            caller: Caller::default(),
+            secrets: SecretsShown::default(),
+        };
+        let mut exchange = Exchange::new(&shared, &settings, opening);
+        let server = tokio::spawn(async move {
+            let mut seen = Vec::new();
+            for _ in 0..2 {
+                let mut stream = listener.accept().await.unwrap().0;
+                let mut request = vec![0; 4096];
+                let mut length = 0;
+                while !request[..length].ends_with(b"{\"a\":1}") {
+                    length += stream.read(&mut request[length..]).await.unwrap();
+                }
+                request.truncate(length);
+                seen.push(String::from_utf8(request).unwrap());
+                let answer = b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
+                stream.write_all(answer).await.unwrap();
+            }
+            seen
+        });
+        for _ in 0..2 {
+            assert_eq!(exchange.ask().await.unwrap().status(), StatusCode::OK);
+        }
+        let seen = server.await.unwrap();
+        assert!(seen[0].contains("x-own: 1") && seen[0] == seen[1], "{seen:?}");
     }
 
     #[test]

@@ -16,9 +16,18 @@ use crate::settings::Settings;
 
 /// Settings of every request.
 static SETTINGS: LazyLock<Option<Settings>> = LazyLock::new(|| {
-    let text = "store = 'off'\n[upstreams.mine]\nlike = 'vllm'\nbase_url = 'http://10.0.0.1/v1'\n\
-                [upstreams.azure]\ncustomers = ['mine']\n";
-    Settings::new(Config::from_toml("fuzzing", text).ok()?).ok()
+    let key = std::env::temp_dir().join(format!("endstop-fuzzing-{}.key", std::process::id()));
+    std::fs::write(&key, "key-of-the-gateway").ok()?;
+    let text = format!(
+        "store = 'off'\n[upstreams.mine]\nlike = 'vllm'\nbase_url = 'http://10.0.0.1/v1'\n\
+         [upstreams.azure]\ncustomers = ['mine']\n\
+         [upstreams.cloudflare]\ncustomers = ['mine']\nkey_file = '{}'\n",
+        key.display()
+    );
+    let settings = Settings::new(Config::from_toml("fuzzing", &text).ok()?).ok();
+    // Whether it stays makes no difference.
+    let _ = std::fs::remove_file(&key);
+    settings
 });
 
 /// Checks that a path leads to a host of its own upstream, or nowhere, and never above its base.
@@ -28,13 +37,26 @@ static SETTINGS: LazyLock<Option<Settings>> = LazyLock::new(|| {
 pub fn route(data: &[u8]) {
     let Some(settings) = &*SETTINGS else { return };
     // Beginnings that lead to an upstream, since random ones hardly ever do.
-    let starts = ["", "/openai/v1/", "/azure/mine/", "/databricks/", "/bedrock/", "/cloudflare/x/"];
+    let starts = [
+        "",
+        "/openai/v1/",
+        "/azure/mine/",
+        "/databricks/",
+        "/bedrock/",
+        "/cloudflare/mine/",
+        "/cloudflare/mine/client/v4/",
+        "/cloudflare/mine/client/v4/accounts/",
+    ];
     let [first, rest @ ..] = data else { return };
     let Some(start) = starts.get(usize::from(*first) % starts.len()) else { return };
     let path = format!("{start}{}", String::from_utf8_lossy(rest));
     let Ok(uri) = path.parse::<Uri>() else { return };
     let Ok(routed) = settings.routes.find(&uri) else { return };
     check_host(&settings.routes, &routed, uri.path());
+    if routed.upstream.has_own_key() {
+        let stays = routed.upstream.holds(&routed.customer, routed.uri.path());
+        assert!(stays, "{path} leads above its base: {}", routed.uri);
+    }
     for form in [Some(routed.path()), routed.lenient_path()].into_iter().flatten() {
         assert!(!form.split('/').any(|segment| matches!(segment, "." | "..")), "{path}: {form}");
         assert!(!form.contains("//"), "{path}: {form}");
@@ -140,13 +162,8 @@ fn spelled(path: &str, roll: &mut impl FnMut() -> usize) -> String {
             (_, _) => spelled.push(letter),
         }
     }
-    match roll() % 6 {
-        0 => spelled + "/",
-        1 => spelled + "?key=x",
-        2 => spelled + "%00",
-        3 => spelled + "//",
-        _ => spelled,
-    }
+    let ends = ["/", "?key=x", "%00", "//", "%3Fx", "%23x/y", "%2e", ".", "%20", "", "", ""];
+    spelled + ends.get(roll() % ends.len()).copied().unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -57,6 +57,7 @@ impl Matched {
             return Ok(Self::default());
         }
         let (mut strict, mut lenient) = (String::new(), String::new());
+        let mut ended = false;
         for segment in path.split('/').filter(|segment| !segment.is_empty()) {
             let decoded = decoded(segment)?;
             if decoded.chars().any(char::is_control) {
@@ -71,7 +72,9 @@ impl Matched {
                     other => strict.push(other),
                 }
             }
-            add_lenient(&mut lenient, &decoded)?;
+            if !ended {
+                ended = add_lenient(&mut lenient, &decoded)?;
+            }
         }
         if path.ends_with('/') {
             strict.push('/');
@@ -89,26 +92,31 @@ fn is_plain(path: &str) -> bool {
         .fold(true, |plain, byte| plain & !matches!(byte, b'%' | b';' | b'\\' | 0..=0x20 | 0x7f));
     let pairs = path.bytes().zip(path.bytes().skip(1));
     plain
-        && !pairs
-            .fold(false, |bad, (byte, next)| bad | (byte == b'/' && matches!(next, b'/' | b'.')))
+        && !path.ends_with('.')
+        && !pairs.fold(false, |bad, (byte, next)| {
+            bad | matches!((byte, next), (b'/', b'/' | b'.') | (b'.', b'/'))
+        })
 }
 
-/// Adds a decoded segment as the most lenient server reads it.
-fn add_lenient(path: &mut String, segment: &str) -> Result<(), BadPath> {
-    for part in segment.split(['/', '\\']) {
-        let name = part.split(';').next().unwrap_or_default();
-        if matches!(name.trim(), "." | "..") {
+/// Adds a decoded segment as the most lenient server reads it: the path ends at a question mark or a
+/// hash, and spaces and full stops at the end of a name do not count. Reports whether the path ended.
+fn add_lenient(path: &mut String, segment: &str) -> Result<bool, BadPath> {
+    let end = segment.find(['?', '#']);
+    // Dots are refused behind the end, too: another server reads on.
+    for part in segment.split(['/', '\\', '?', '#']) {
+        if matches!(part.split(';').next().unwrap_or_default().trim(), "." | "..") {
             return Err(BadPath::Dots);
         }
+    }
+    let read = end.and_then(|end| segment.get(..end)).unwrap_or(segment);
+    for part in read.split(['/', '\\']) {
+        let name = part.split(';').next().unwrap_or_default().trim_end_matches([' ', '.']);
         if !name.is_empty() {
             path.push('/');
-            path.extend(name.chars().map(|letter| match letter {
-                '?' | '#' => '_',
-                other => other,
-            }));
+            path.push_str(name);
         }
     }
-    Ok(())
+    Ok(end.is_some())
 }
 
 /// Decodes a segment until nothing is encoded.
@@ -174,9 +182,15 @@ mod tests {
                 "/models/x:generateContent",
                 "/models/x:generateContent",
             ),
-            ("/a%3Fb%23c", "/a%3Fb%23c", "/a_b_c"),
+            ("/a%3Fb%23c", "/a%3Fb%23c", "/a"),
+            ("/v1/chat/completions%3Fx/y", "/v1/chat/completions%3Fx/y", "/v1/chat/completions"),
+            ("/v1/chat/completions%23x", "/v1/chat/completions%23x", "/v1/chat/completions"),
+            ("/v1/chat/completions%2e", "/v1/chat/completions.", "/v1/chat/completions"),
+            ("/v1/chat/completions.", "/v1/chat/completions.", "/v1/chat/completions"),
+            ("/v1/chat/completions%20", "/v1/chat/completions ", "/v1/chat/completions"),
+            ("/v1/chat./completions", "/v1/chat./completions", "/v1/chat/completions"),
             ("/100%/%zz/%e9", "/100%/%zz/\u{fffd}", "/100%/%zz/\u{fffd}"),
-            ("/v1/a..b/.hidden/...", "/v1/a..b/.hidden/...", "/v1/a..b/.hidden/..."),
+            ("/v1/a..b/.hidden/...", "/v1/a..b/.hidden/...", "/v1/a..b/.hidden"),
         ] {
             assert_eq!(forms(path), (strict.to_owned(), lenient.to_owned()), "{path}");
         }

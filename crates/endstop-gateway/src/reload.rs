@@ -130,6 +130,8 @@ fn described(config: &Config) -> Vec<(&'static str, String)> {
         registry,
         policy,
         agent: _,
+        based_on: _,
+        providers: _,
         rules: _,
         wording: _,
         prices: _,

@@ -33,6 +33,15 @@ struct Failed {
     attempt: Attempt,
 }
 
+/// A request, as far as it is compared with others.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Asked<'a> {
+    pub(crate) profile: &'a Profile,
+    /// Model, which some wires have in the path.
+    pub(crate) model: Option<&'a str>,
+    pub(crate) body: &'a [u8],
+}
+
 /// Place of a request in its turn.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Attempt {
@@ -44,12 +53,12 @@ pub(crate) struct Attempt {
 
 impl Retries {
     /// Returns the place of a request that repeats a failed one, or `None` if it is new.
-    pub(crate) fn attempt(&self, key: &str, profile: &Profile, body: &[u8]) -> Option<Attempt> {
+    pub(crate) fn attempt(&self, key: &str, asked: Asked<'_>) -> Option<Attempt> {
         if !self.has_failed(key) {
             return None;
         }
         // Not under the lock: a body may be large, and every request takes the lock.
-        let request = self.hash(profile, body);
+        let request = self.hash(asked);
         let mut failed = self.lock();
         let of_key = failed.get_mut(key)?;
         let known = of_key.iter().position(|failed| failed.request == request)?;
@@ -75,8 +84,8 @@ impl Retries {
     }
 
     /// Remembers a request that failed.
-    pub(crate) fn failed(&self, key: &Arc<str>, profile: &Profile, body: &[u8], attempt: Attempt) {
-        let failed = Failed { request: self.hash(profile, body), at: Instant::now(), attempt };
+    pub(crate) fn failed(&self, key: &Arc<str>, asked: Asked<'_>, attempt: Attempt) {
+        let failed = Failed { request: self.hash(asked), at: Instant::now(), attempt };
         let mut all = self.lock();
         if all.len() >= KEYS && !all.contains_key(key) {
             all.retain(|_, of_key| of_key.back().is_some_and(|last| last.at.elapsed() < WITHIN));
@@ -91,9 +100,10 @@ impl Retries {
         of_key.push_back(failed);
     }
 
-    fn hash(&self, profile: &Profile, body: &[u8]) -> u64 {
+    fn hash(&self, asked: Asked<'_>) -> u64 {
         let mut hasher = self.state.build_hasher();
-        for part in profile.conversation(body) {
+        let model = asked.model.into_iter();
+        for part in model.chain(asked.profile.conversation(asked.body)) {
             hasher.write(part.as_bytes());
             hasher.write_u8(0xff);
         }
@@ -116,16 +126,31 @@ mod tests {
         let retries = Retries::default();
         let profile = &provider::ANTHROPIC.main;
         let key: Arc<str> = "k_1".into();
-        let body = br#"{"model":"m","stream":true,"max_tokens":9,"messages":[{"role":"user"}]}"#;
-        let again = br#"{"model":"m","max_tokens":99,"messages":[{"role":"user"}]}"#;
-        let other = br#"{"model":"m","messages":[{"role":"user","content":"x"}]}"#;
-        assert_eq!(retries.attempt(&key, profile, body), None);
-        retries.failed(&key, profile, body, attempt(1));
-        assert_eq!(retries.attempt(&key, profile, other), None);
-        assert_eq!(retries.attempt("k_2", profile, again), None);
-        assert_eq!(retries.attempt(&key, profile, again), Some(attempt(2)));
+        let body =
+            &br#"{"model":"m","stream":true,"max_tokens":9,"messages":[{"role":"user"}]}"#[..];
+        let again = &br#"{"model":"m","max_tokens":99,"messages":[{"role":"user"}]}"#[..];
+        let other = &br#"{"model":"m","messages":[{"role":"user","content":"x"}]}"#[..];
+        let asked = |body| Asked { profile, model: Some("m"), body };
+        assert_eq!(retries.attempt(&key, asked(body)), None);
+        retries.failed(&key, asked(body), attempt(1));
+        assert_eq!(retries.attempt(&key, asked(other)), None);
+        assert_eq!(retries.attempt("k_2", asked(again)), None);
+        assert_eq!(retries.attempt(&key, asked(again)), Some(attempt(2)));
         // It did not fail again.
-        assert_eq!(retries.attempt(&key, profile, again), None);
+        assert_eq!(retries.attempt(&key, asked(again)), None);
+    }
+
+    /// Finding G10: Gemini and Bedrock have the model in the path, and the same body for each.
+    #[test]
+    fn another_model_is_no_retry() {
+        let retries = Retries::default();
+        let key: Arc<str> = "k_1".into();
+        let body = br#"{"contents":[{"parts":[{"text":"x"}]}]}"#;
+        let asked =
+            |model| Asked { profile: &provider::GOOGLE.main, model: Some(model), body: &body[..] };
+        retries.failed(&key, asked("gemini-a"), attempt(1));
+        assert_eq!(retries.attempt(&key, asked("gemini-b")), None);
+        assert_eq!(retries.attempt(&key, asked("gemini-a")), Some(attempt(2)));
     }
 
     #[test]
@@ -136,13 +161,15 @@ mod tests {
             let key: Arc<str> = format!("k_{key}").into();
             for number in 0..3 {
                 let body = format!(r#"{{"messages":[{number}]}}"#);
-                retries.failed(&key, profile, body.as_bytes(), attempt(1));
+                let asked = Asked { profile, model: None, body: body.as_bytes() };
+                retries.failed(&key, asked, attempt(1));
             }
         }
         let first: Arc<str> = "k_0".into();
         for number in 0..2 * PER_KEY {
             let body = format!(r#"{{"messages":["{number}"]}}"#);
-            retries.failed(&first, profile, body.as_bytes(), attempt(1));
+            let asked = Asked { profile, model: None, body: body.as_bytes() };
+            retries.failed(&first, asked, attempt(1));
         }
         let all = retries.failed.lock().unwrap();
         assert_eq!(all.len(), KEYS);

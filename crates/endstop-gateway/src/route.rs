@@ -204,6 +204,11 @@ impl Routes {
         self.by_name.values()
     }
 
+    /// Returns the upstream with this name.
+    pub(crate) fn upstream(&self, name: &str) -> Option<&Upstream> {
+        self.by_name.get(name)
+    }
+
     /// Routes a path.
     ///
     /// # Errors
@@ -224,6 +229,9 @@ impl Routes {
             let message = format!("endstop: the path {path} cannot be passed on to `{name}`");
             lost(Why::Unknown, message)
         })?;
+        if upstream.has_own_key() && !upstream.base.holds(customer, uri.path()) {
+            return Err(lost(Why::Customer, upstream.leaves_customer()));
+        }
         // A path that is matched as it is stays so behind the path of the base.
         let is_plain = whole.strict.is_none();
         let matched = if is_plain { whole } else { Matched::of(uri.path()).map_err(bad)? };
@@ -259,11 +267,18 @@ impl Routes {
 
     fn unknown(&self, name: &str) -> NoRoute {
         let known: Vec<&str> = self.by_name.keys().map(String::as_str).collect();
-        let message = format!(
-            "endstop: no upstream is called `{}`; the path begins with one of: {}",
-            endstop::text::clean(name, 64),
-            known.join(", ")
-        );
+        let name = endstop::text::clean(name, 64);
+        let why = match provider::ALL.iter().find(|provider| provider.route == name) {
+            None => format!("no upstream is called `{name}`"),
+            Some(provider) if provider.base_url.is_empty() => format!(
+                "`{name}` has no address of its own: the operator of the gateway names one with \
+                 `[upstreams.{name}]` and `base_url`"
+            ),
+            Some(_) => {
+                format!("this gateway does not serve `{name}` (`only` in its configuration)")
+            }
+        };
+        let message = format!("endstop: {why}; the path begins with one of: {}", known.join(", "));
         NoRoute { provider: None, why: Why::Unknown, message }
     }
 
@@ -454,6 +469,23 @@ impl Upstream {
         );
         Err((Why::Customer, message))
     }
+
+    /// Returns the message for a path that leads away from its customer.
+    fn leaves_customer(&self) -> String {
+        format!(
+            "endstop: this path leads away from the {} that it names, and the gateway's own key is for \
+             that one alone: send a path below {}",
+            self.base.hole,
+            self.base.up_to_customer()
+        )
+    }
+
+    /// Reports whether a path at the upstream belongs to this customer. It always does where the base
+    /// path does not name one.
+    #[cfg(any(test, fuzzing))]
+    pub(crate) fn holds(&self, customer: &str, path: &str) -> bool {
+        self.base.holds(customer, path)
+    }
 }
 
 /// Whether a part of a path can become a label of a host's name.
@@ -518,6 +550,18 @@ impl Base {
     /// Reports whether the customer is part of the address, and not only of the signature.
     fn differs_by_customer(&self) -> bool {
         self.host.contains('{') || self.path.contains('{')
+    }
+
+    /// Returns the path as far as the segment that names the customer; empty if none does.
+    fn up_to_customer(&self) -> &str {
+        let Some(hole) = self.path.find('}') else { return "" };
+        let end = self.path.get(hole..).and_then(|rest| rest.find('/'));
+        end.and_then(|end| self.path.get(..hole + end)).unwrap_or(&self.path)
+    }
+
+    /// Reports whether a path belongs to this customer.
+    fn holds(&self, customer: &str, path: &str) -> bool {
+        begins(path, &self.filled(self.up_to_customer(), customer))
     }
 
     /// Checks that a part of a path can become part of the address, and of no other provider's.
@@ -796,6 +840,35 @@ mod tests {
     }
 
     #[test]
+    fn an_own_key_stays_with_its_customer() {
+        let key = key_file();
+        let key = format!("key_file='{}'\n", key.path().display());
+        let text = format!("[upstreams.cloudflare]\n{key}customers=['mine']");
+        let routes = Routes::new(&Config::from_toml("t", &text).unwrap()).unwrap();
+        for (path, why) in [
+            ("/cloudflare/mine/chat/completions", None),
+            ("/cloudflare/mine/ai/run/@cf/x", None),
+            ("/cloudflare/mine/client/v4/accounts/mine/ai/run/@cf/x", None),
+            (
+                "/cloudflare/mine/client/v4/accounts/OTHER/ai/v1/chat/completions",
+                Some(Why::Customer),
+            ),
+            ("/cloudflare/mine/client/v4/accounts//OTHER/x", Some(Why::Customer)),
+            ("/cloudflare/mine/client/v4/accounts/mine2/x", Some(Why::Customer)),
+            ("/cloudflare/mine/client/v4/user/tokens", Some(Why::Customer)),
+            ("/cloudflare/mine/client", Some(Why::Customer)),
+        ] {
+            let found = routes.find(&path.parse().unwrap());
+            assert_eq!(found.as_ref().err().map(|lost| lost.why), why, "{path}");
+        }
+        // A caller's own key is the caller's to use.
+        goes(
+            "/cloudflare/mine/client/v4/user/tokens",
+            "https://api.cloudflare.com/client/v4/user/tokens",
+        );
+    }
+
+    #[test]
     fn hosts_that_a_path_names_are_public() {
         let text = "[upstreams.local]\nlike='vllm'\nbase_url='http://10.0.0.1/v1'\n\
                     [upstreams.snowflake]\ncustomers=['mine']";
@@ -825,6 +898,12 @@ mod tests {
         assert_eq!(names, ["mine", "openai"]);
         let lost = some.find(&"/anthropic/v1/messages".parse().unwrap()).unwrap_err();
         assert!(lost.message.ends_with("one of: mine, openai"), "{}", lost.message);
+        assert!(lost.message.contains("does not serve `anthropic`"), "{}", lost.message);
+        // Two providers have no address of their own.
+        for name in ["sap", "openai-compatible"] {
+            let lost = some.find(&format!("/{name}/v1").parse().unwrap()).unwrap_err();
+            assert!(lost.message.contains(&format!("`[upstreams.{name}]`")), "{}", lost.message);
+        }
         for (text, says) in [
             ("only=['opnai']", "did you mean `openai`?"),
             ("only=['google']", "did you mean `gemini`?"),

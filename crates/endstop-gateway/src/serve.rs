@@ -28,11 +28,11 @@ use crate::client::headers::{self, own};
 use crate::client::upload::{Upload, UploadError};
 use crate::config::Mode;
 use crate::disposition::ResponseRules;
-use crate::exchange::{Exchange, Opening};
+use crate::exchange::{Exchange, NoAnswer, Opening};
 use crate::memory::Full;
 use crate::respond::{IsExtra, Rendering, respond};
 use crate::settings::{Settings, Shared};
-use crate::upstream::{RequestBody, outgoing};
+use crate::upstream::{Outgoing, RequestBody};
 use crate::watch::GuardAction;
 use crate::watch::mask::SecretsShown;
 
@@ -62,7 +62,9 @@ pub(crate) fn serve(
         response.body_mut().busy = Some(busy);
         if leaves_http && http1 {
             // What follows may be meant for another protocol.
-            response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+            let upgrades = response.headers().contains_key(header::UPGRADE);
+            let value = if upgrades { "close, upgrade" } else { "close" };
+            response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static(value));
         }
         response
     };
@@ -143,7 +145,9 @@ impl Serving {
                 "endstop: new requests are refused, because their endings cannot be recorded: \
                  {why}. Try again later; /readyz on the gateway's admin address has details"
             );
-            Refused::new(StatusCode::SERVICE_UNAVAILABLE, "endstop_cannot_record", message)
+            let refused =
+                Refused::new(StatusCode::SERVICE_UNAVAILABLE, "endstop_cannot_record", message);
+            refused.retry_after(5)
         })
     }
 
@@ -163,11 +167,11 @@ impl Serving {
             Err(refused) => return refuse(profile, &id, &refused),
         };
         let target = admitted.routed.path_and_query();
-        let mut info = RequestInfo::from_request(profile, &target, &body);
-        if parts.method == Method::GET {
-            info.background = true;
-            info.streamed = Some(target.contains("stream=true"));
-        }
+        let info = if parts.method == Method::GET {
+            RequestInfo::from_poll(profile, &target)
+        } else {
+            RequestInfo::from_request(profile, &target, &body)
+        };
         drop(target);
         // Where it cannot be told, it may be a stream.
         let streams = info.streamed != Some(false);
@@ -189,46 +193,39 @@ impl Serving {
             let identity = HeaderValue::from_static("identity");
             parts.headers.insert(header::ACCEPT_ENCODING, identity);
         }
-        let auth = routed.upstream.provider.auth;
-        let own_key = routed.upstream.key.as_ref();
+        let upstream = routed.upstream;
+        let (auth, own_key) = (upstream.provider.auth, upstream.key.as_ref());
         let secrets = SecretsShown::new(&parts.headers, &parts.uri, auth, own_key);
-        let terms = ResponseRules {
-            mode,
-            tool_calls,
-            proves: routed.upstream.proves,
-            background: info.background,
-        };
+        let background = info.background;
+        let terms = ResponseRules { mode, tool_calls, proves: upstream.proves, background };
+        let token = settings.access_token.as_ref();
         let mut exchange = Exchange::new(
             &self.shared,
             settings,
             Opening {
                 id,
-                upstream: &routed.upstream.name,
-                path: routed.uri.path(),
+                upstream: &upstream.name,
+                outgoing: Outgoing::new(routed, token, parts.method, parts.headers),
                 wire: wire.clone(),
                 info,
                 body,
+                sent,
                 terms,
                 caller,
                 secrets,
             },
         );
-        let sent = RequestBody::whole(sent);
-        let token = settings.access_token.as_ref();
-        let request = match outgoing(&routed, token, parts.method, parts.headers, sent) {
-            Ok(request) => request,
-            Err(refused) => {
-                let answer = refuse(profile, exchange.id(), &refused);
-                let ending = exchange.unanswered(TransportEnd::Unreachable(Unreachable::Other));
-                return end_refused(&mut exchange, ending, answer);
-            }
-        };
-        match exchange.ask(routed.upstream, request).await {
+        match exchange.ask().await {
             Ok(response) => {
                 let reset = (self.version < Version::HTTP_11).then(|| self.peer.clone());
                 respond(exchange, response, Rendering { tell, is_extra, reset }).await
             }
-            Err(close) => unreachable(&mut exchange, close),
+            Err(NoAnswer::Refused(refused)) => {
+                let answer = refuse(profile, exchange.id(), &refused);
+                let ending = exchange.unanswered(TransportEnd::Unreachable(Unreachable::Other));
+                end_refused(&mut exchange, ending, answer)
+            }
+            Err(NoAnswer::Closed(close)) => unreachable(&mut exchange, close),
         }
     }
 
@@ -241,9 +238,10 @@ impl Serving {
         request: Request<Incoming>,
     ) -> Response<ClientBody> {
         let routed = admitted.routed;
-        let profile = &routed.upstream.provider.main;
+        let upstream = routed.upstream;
+        let profile = &upstream.provider.main;
         let (parts, body) = request.into_parts();
-        let body = if routed.upstream.credentials.is_some() {
+        let body = if upstream.credentials.is_some() {
             match self.read_body(body, settings).await {
                 Ok(bytes) => RequestBody::whole(bytes),
                 Err(refused) => return refuse(profile, id, &refused),
@@ -252,17 +250,16 @@ impl Serving {
             RequestBody::passed(Upload::new(body, &settings.config.limits))
         };
         let token = settings.access_token.as_ref();
-        let request = match outgoing(&routed, token, parts.method, parts.headers, body) {
+        let outgoing = Outgoing::new(routed, token, parts.method, parts.headers);
+        let request = match outgoing.request(upstream, body) {
             Ok(request) => request,
             Err(refused) => return refuse(profile, id, &refused),
         };
-        match settings.clients.ask(routed.upstream, request).await {
+        match settings.clients.ask(upstream, request).await {
             Ok(answer) => {
                 let (parts, body) = answer.into_parts();
                 let idle = settings.config.limits.idle;
-                let body = body
-                    .into_http()
-                    .map_or_else(|| ClientBody::whole(""), |body| ClientBody::passed(body, idle));
+                let body = ClientBody::passed(body, idle);
                 response(parts.status, headers::returned(parts.headers, id), body)
             }
             Err(TransportEnd::ClientGone) => refuse(profile, id, &broken_upload()),
@@ -424,6 +421,10 @@ fn refuse(profile: &Profile, id: &str, refused: &Refused) -> Response<ClientBody
     };
     if let Some(allow) = allow {
         headers.insert(header::ALLOW, HeaderValue::from_static(allow));
+    }
+    if *status == StatusCode::UPGRADE_REQUIRED {
+        // RFC 9110, section 15.5.22: the response names the protocols that would be served.
+        headers.insert(header::UPGRADE, HeaderValue::from_static("HTTP/1.1"));
     }
     response(*status, headers, ClientBody::whole(profile.error_body(&error)))
 }

@@ -1,6 +1,7 @@
 //! Requests to upstreams: what is sent, with which key, over which connection.
 
 pub(crate) mod connect;
+pub(crate) mod hide;
 pub(crate) mod sign;
 
 use std::pin::Pin;
@@ -27,6 +28,7 @@ use crate::config::{Config, NetworkLimits, Secret};
 use crate::error::Error;
 use crate::route::{Routed, Upstream};
 use connect::{Connector, Reach, client_tls, close_of};
+use hide::{Hider, Hiding};
 
 /// The body of a request to an upstream.
 #[derive(Debug)]
@@ -139,6 +141,8 @@ impl Body for RequestBody {
 #[derive(Debug)]
 pub(crate) enum ResponseBody {
     Http(Incoming),
+    /// The same, with the gateway's own key hidden.
+    Hiding(Box<Hiding>),
     #[cfg(test)]
     Scripted(script::Script),
 }
@@ -156,17 +160,11 @@ impl ResponseBody {
     pub(crate) fn poll_part(&mut self, cx: &mut Context<'_>) -> Poll<Part> {
         let body = match self {
             Self::Http(body) => body,
+            Self::Hiding(hiding) => return hiding.poll_part(cx),
             #[cfg(test)]
             Self::Scripted(script) => return script.poll_part(cx),
         };
-        Pin::new(body).poll_frame(cx).map(|next| match next {
-            None => Part::End(TransportEnd::Eof),
-            Some(Err(error)) => Part::End(close_of(&error).unwrap_or(TransportEnd::Reset)),
-            Some(Ok(frame)) => match frame.into_data() {
-                Ok(bytes) => Part::Data(bytes),
-                Err(frame) => Part::Trailers(frame.into_trailers().unwrap_or_default()),
-            },
-        })
+        Pin::new(body).poll_frame(cx).map(part_of)
     }
 
     /// Waits for the next part.
@@ -174,14 +172,46 @@ impl ResponseBody {
         std::future::poll_fn(|cx| self.poll_part(cx)).await
     }
 
-    /// Returns the body as hyper has it, to be passed on unread.
-    pub(crate) fn into_http(self) -> Option<Incoming> {
+    /// Reports whether nothing follows, trailers included.
+    pub(crate) fn is_end_stream(&self) -> bool {
         match self {
-            Self::Http(body) => Some(body),
+            Self::Http(body) => body.is_end_stream(),
+            Self::Hiding(hiding) => hiding.is_end_stream(),
             #[cfg(test)]
-            Self::Scripted(_) => None,
+            Self::Scripted(_) => false,
         }
     }
+
+    /// Returns the number of bytes that follow, as far as it is known.
+    pub(crate) fn size_hint(&self) -> SizeHint {
+        match self {
+            Self::Http(body) => body.size_hint(),
+            Self::Hiding(hiding) => hiding.size_hint(),
+            #[cfg(test)]
+            Self::Scripted(_) => SizeHint::default(),
+        }
+    }
+}
+
+fn part_of(next: Option<Result<Frame<Bytes>, hyper::Error>>) -> Part {
+    match next {
+        None => Part::End(TransportEnd::Eof),
+        Some(Err(error)) => Part::End(close_of(&error).unwrap_or(TransportEnd::Reset)),
+        Some(Ok(frame)) => match frame.into_data() {
+            Ok(bytes) => Part::Data(bytes),
+            Err(frame) => Part::Trailers(frame.into_trailers().unwrap_or_default()),
+        },
+    }
+}
+
+/// Returns a response as the rest of the gateway sees it: without the gateway's own key.
+fn received(response: Response<Incoming>, upstream: &Upstream) -> Response<ResponseBody> {
+    let Some(hider) = upstream.key.as_ref().and_then(Hider::new) else {
+        return response.map(ResponseBody::Http);
+    };
+    let (mut parts, body) = response.into_parts();
+    let body = Hiding::new(body, hider, &mut parts.headers);
+    Response::from_parts(parts, ResponseBody::Hiding(Box::new(body)))
 }
 
 /// Responses that come at given times, for tests in virtual time.
@@ -294,7 +324,7 @@ impl Clients {
                 Ok(Ok(response)) if response.status().is_informational() => {
                     return Err(TransportEnd::Reset);
                 }
-                Ok(Ok(response)) => return Ok(response.map(ResponseBody::Http)),
+                Ok(Ok(response)) => return Ok(received(response, upstream)),
                 Ok(Err(error)) => return Err(close_of(&error).unwrap_or(TransportEnd::Reset)),
                 Err(_) if due().0 <= until => return Err(TransportEnd::TimedOut(timer)),
                 // The upload went on meanwhile.
@@ -304,6 +334,13 @@ impl Clients {
     }
 }
 
+/// Time after which a silent HTTP/2 connection is asked whether it is alive, and the time for its
+/// answer. They are shorter where the first byte of a response must come sooner.
+const PING: Duration = Duration::from_secs(15);
+const PING_LEAST: Duration = Duration::from_millis(500);
+const PONG: Duration = Duration::from_secs(20);
+const PONG_LEAST: Duration = Duration::from_secs(1);
+
 fn builder(limits: &NetworkLimits) -> hyper_util::client::legacy::Builder {
     let mut builder = Client::builder(TokioExecutor::new());
     builder
@@ -312,6 +349,10 @@ fn builder(limits: &NetworkLimits) -> hyper_util::client::legacy::Builder {
         .pool_idle_timeout(Duration::from_secs(30))
         .http1_max_buf_size(limits.head_bytes.max(64 << 10))
         .http2_initial_stream_window_size(64 << 10)
+        // Otherwise every request would wait on a connection whose other side is gone.
+        .http2_keep_alive_interval((limits.first_byte / 4).clamp(PING_LEAST, PING))
+        .http2_keep_alive_timeout((limits.first_byte / 4).clamp(PONG_LEAST, PONG))
+        .http2_keep_alive_while_idle(true)
         // Many clients share a connection, and one that reads slowly must not stop the others: there
         // is room for a full window of each. h2 also closes a connection on which too many small
         // frames wait, and derives the limit from this.
@@ -319,67 +360,95 @@ fn builder(limits: &NetworkLimits) -> hyper_util::client::legacy::Builder {
     builder
 }
 
-/// Returns the request to an upstream: the caller's, without the headers of its connection and the
-/// access token, with the gateway's own key if there is one, and signed anew if it was signed.
-pub(crate) fn outgoing(
-    routed: &Routed<'_>,
-    token: Option<&Secret>,
-    method: Method,
-    mut headers: HeaderMap,
-    body: RequestBody,
-) -> Result<Request<RequestBody>, Refused> {
-    strip(&mut headers);
-    headers.remove(header::HOST);
-    headers.remove(header::EXPECT);
-    match body {
-        RequestBody::Whole(_) | RequestBody::Large(..) => {
-            headers.remove(header::CONTENT_LENGTH);
-        }
-        RequestBody::Passed(..) => {}
-    }
-    let upstream = routed.upstream;
-    let mut request = Request::new(body);
-    *request.method_mut() = method;
-    *request.uri_mut() = routed.uri.clone();
-    *request.headers_mut() = headers;
-    if let Some(token) = token {
-        drop_token(&mut request, token);
-    }
-    if let Some(key) = &upstream.key {
-        show_key(&mut request, upstream.provider.auth, key.expose())?;
-    }
-    if upstream.provider.auth == Auth::SigV4 {
-        let shown = request.headers().get(header::AUTHORIZATION);
-        let signed = shown.is_some_and(|value| value.as_bytes().starts_with(b"AWS4-"));
-        if signed || shown.is_none() && upstream.credentials.is_some() {
-            return sign(routed, request);
-        }
-    }
-    Ok(request)
+/// The head of a request to an upstream: the caller's, without the headers of its connection and the
+/// access token. It can be sent again.
+#[derive(Debug, Default)]
+pub(crate) struct Outgoing {
+    head: Request<()>,
+    /// The customer's part of the host, such as the region.
+    customer: String,
 }
 
-/// Signs a request for the upstream's host. A caller's signature is for the gateway's host.
-fn sign(
-    routed: &Routed<'_>,
-    mut request: Request<RequestBody>,
-) -> Result<Request<RequestBody>, Refused> {
-    let Some(credentials) = &routed.upstream.credentials else {
-        let message = "endstop: a signed request cannot be passed on: give the gateway AWS \
-                       credentials (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY), or use a bearer key \
-                       (AWS_BEARER_TOKEN_BEDROCK)";
-        return Err(Refused::new(StatusCode::UNAUTHORIZED, "endstop_cannot_sign", message));
-    };
-    for name in ["authorization", "x-amz-date", "x-amz-security-token", "x-amz-content-sha256"] {
-        request.headers_mut().remove(name);
+impl Outgoing {
+    /// Returns the head of a caller's request, for the address that it was routed to.
+    pub(crate) fn new(
+        routed: Routed<'_>,
+        token: Option<&Secret>,
+        method: Method,
+        mut headers: HeaderMap,
+    ) -> Self {
+        strip(&mut headers);
+        headers.remove(header::HOST);
+        headers.remove(header::EXPECT);
+        let mut head = Request::new(());
+        *head.method_mut() = method;
+        *head.uri_mut() = routed.uri;
+        *head.headers_mut() = headers;
+        if let Some(token) = token {
+            drop_token(&mut head, token);
+        }
+        Self { head, customer: routed.customer }
     }
-    let body = request.body().bytes();
-    let region = if routed.customer.is_empty() { "us-east-1" } else { &routed.customer };
-    credentials.sign(&mut request, &body, region).map_err(|_| {
-        // The signer's message could hold a part of the request.
-        let message = "endstop: the request cannot be signed: check its path and its headers";
-        Refused::new(StatusCode::BAD_REQUEST, "endstop_cannot_sign", message)
-    })?;
-    Ok(request)
+
+    /// Returns the path at the upstream.
+    pub(crate) fn path(&self) -> &str {
+        self.head.uri().path()
+    }
+
+    /// Returns the request: with the gateway's own key if there is one, and signed anew if it was signed.
+    pub(crate) fn request(
+        &self,
+        upstream: &Upstream,
+        body: RequestBody,
+    ) -> Result<Request<RequestBody>, Refused> {
+        let mut request = self.head.clone().map(|()| body);
+        match request.body() {
+            RequestBody::Whole(_) | RequestBody::Large(..) => {
+                request.headers_mut().remove(header::CONTENT_LENGTH);
+            }
+            RequestBody::Passed(..) => {}
+        }
+        if let Some(key) = &upstream.key {
+            show_key(&mut request, upstream.provider.auth, key.expose())?;
+            // A key cannot be hidden in a compressed body.
+            let identity = HeaderValue::from_static("identity");
+            request.headers_mut().insert(header::ACCEPT_ENCODING, identity);
+        }
+        if upstream.provider.auth == Auth::SigV4 {
+            let shown = request.headers().get(header::AUTHORIZATION);
+            let signed = shown.is_some_and(|value| value.as_bytes().starts_with(b"AWS4-"));
+            if signed || shown.is_none() && upstream.credentials.is_some() {
+                return self.sign(upstream, request);
+            }
+        }
+        Ok(request)
+    }
+
+    /// Signs a request for the upstream's host. A caller's signature is for the gateway's host.
+    fn sign(
+        &self,
+        upstream: &Upstream,
+        mut request: Request<RequestBody>,
+    ) -> Result<Request<RequestBody>, Refused> {
+        let Some(credentials) = &upstream.credentials else {
+            let message = "endstop: a signed request cannot be passed on: give the gateway AWS \
+                           credentials (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY), or use a bearer key \
+                           (AWS_BEARER_TOKEN_BEDROCK)";
+            return Err(Refused::new(StatusCode::UNAUTHORIZED, "endstop_cannot_sign", message));
+        };
+        for name in ["authorization", "x-amz-date", "x-amz-security-token", "x-amz-content-sha256"]
+        {
+            request.headers_mut().remove(name);
+        }
+        let body = request.body().bytes();
+        let region = if self.customer.is_empty() { "us-east-1" } else { &self.customer };
+        credentials.sign(&mut request, &body, region).map_err(|_| {
+            // The signer's message could hold a part of the request.
+            let message = "endstop: the request cannot be signed: check its path and its headers";
+            Refused::new(StatusCode::BAD_REQUEST, "endstop_cannot_sign", message)
+        })?;
+        Ok(request)
+    }
 }
 
 /// Replaces the caller's key by the gateway's own.
@@ -414,7 +483,6 @@ fn show_key(request: &mut Request<RequestBody>, auth: Auth, key: &str) -> Result
 mod tests {
     use std::net::SocketAddr;
 
-    use http_body_util::BodyExt as _;
     use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
     use tokio::net::{TcpListener, TcpStream};
 
@@ -487,8 +555,9 @@ mod tests {
 
     fn get(routes: &Routes, path: &str) -> Request<RequestBody> {
         let routed = routes.find(&path.parse().unwrap()).unwrap();
-        let body = RequestBody::Whole(None);
-        outgoing(&routed, None, Method::GET, HeaderMap::new(), body).unwrap()
+        let upstream = routed.upstream;
+        let outgoing = Outgoing::new(routed, None, Method::GET, HeaderMap::new());
+        outgoing.request(upstream, RequestBody::Whole(None)).unwrap()
     }
 
     #[tokio::test]
@@ -505,10 +574,106 @@ mod tests {
         let clients = Clients::with_proxies(&config, proxies).unwrap();
         let upstream = routes.find(&"/openai/v1/models".parse().unwrap()).unwrap().upstream;
         let answer = clients.ask(upstream, get(&routes, "/openai/v1/models")).await.unwrap();
-        let body = answer.into_body().into_http().unwrap().collect().await.unwrap().to_bytes();
+        let mut body = answer.into_body();
+        let Part::Data(body) = body.part().await else { panic!("no body") };
         assert_eq!(body, "hi");
         let head = asked.await.unwrap();
         assert!(head.starts_with("CONNECT api.openai.com:443 "), "{head}");
+    }
+
+    /// Asks twice, and returns the statuses.
+    async fn ask_twice(
+        clients: &Clients,
+        routes: &Routes,
+    ) -> [Result<StatusCode, TransportEnd>; 2] {
+        let upstream = routes.upstream("near").unwrap();
+        let ask = || async {
+            let asked = clients.ask(upstream, get(routes, "/near/v1/models")).await;
+            asked.map(|response| response.status())
+        };
+        [ask().await, ask().await]
+    }
+
+    #[tokio::test]
+    async fn a_dead_http2_connection_is_not_used_again() {
+        let (listener, address) = listen().await;
+        let server = tokio::spawn(async move {
+            // Its settings come, and then nothing.
+            let mut dead = listener.accept().await.unwrap().0;
+            dead.write_all(&[0, 0, 0, 4, 0, 0, 0, 0, 0]).await.unwrap();
+            let stream = listener.accept().await.unwrap().0;
+            let service = hyper::service::service_fn(|_| async {
+                Ok::<_, hyper::Error>(Response::new(http_body_util::Empty::<Bytes>::new()))
+            });
+            let io = hyper_util::rt::TokioIo::new(stream);
+            let http = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
+            let _ = http.serve_connection(io, service).await;
+            drop(dead);
+        });
+        let text = "[limits]\nfirst_byte='2s'\n[upstreams.near]\nlike='openai'\nh2c=true\n\
+                    base_url='http://127.0.0.1:PORT/v1'";
+        let config = config(&text.replace("PORT", &address.port().to_string()));
+        let routes = Routes::new(&config).unwrap();
+        let clients = Clients::with_proxies(&config, Matcher::builder().build()).unwrap();
+        let [first, second] = ask_twice(&clients, &routes).await;
+        assert!(first.is_err(), "{first:?}");
+        assert_eq!(second, Ok(StatusCode::OK));
+        server.abort();
+    }
+
+    #[tokio::test]
+    async fn the_own_key_never_comes_back() {
+        const KEY: &str = "sk-canary-of-the-gateway";
+        let (listener, address) = listen().await;
+        tokio::spawn(async move {
+            use std::io::Write as _;
+            loop {
+                let mut stream = BufReader::new(listener.accept().await.unwrap().0);
+                let head = read_head(&mut stream).await;
+                assert!(head.contains("accept-encoding: identity"), "{head}");
+                let text = format!("wrong key {KEY}, {KEY}");
+                let gzipped = head.contains("/gzip");
+                let body = if gzipped {
+                    let mut gzip =
+                        flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+                    gzip.write_all(text.as_bytes()).unwrap();
+                    gzip.finish().unwrap()
+                } else {
+                    text.into_bytes()
+                };
+                let encoding = if gzipped { "content-encoding: gzip\r\n" } else { "" };
+                let head = format!(
+                    "HTTP/1.1 200 OK\r\nx-echo: of {KEY}\r\n{encoding}connection: close\r\n\
+                     content-length: {}\r\n\r\n",
+                    body.len()
+                );
+                stream.write_all(head.as_bytes()).await.unwrap();
+                for piece in body.chunks(7) {
+                    stream.write_all(piece).await.unwrap();
+                    tokio::time::sleep(Duration::from_millis(1)).await;
+                }
+            }
+        });
+        let key = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(key.path(), KEY).unwrap();
+        let text = "[upstreams.near]\nlike='openai'\nkey_file='KEY'\n\
+                    base_url='http://127.0.0.1:PORT/v1'";
+        let text = text.replace("PORT", &address.port().to_string());
+        let config = config(&text.replace("KEY", &key.path().display().to_string()));
+        let routes = Routes::new(&config).unwrap();
+        let clients = Clients::with_proxies(&config, Matcher::builder().build()).unwrap();
+        let upstream = routes.upstream("near").unwrap();
+        for path in ["/near/v1/embeddings", "/near/v1/gzip"] {
+            let answer = clients.ask(upstream, get(&routes, path)).await.unwrap();
+            assert_eq!(answer.headers()["x-echo"], "of ************************");
+            assert!(!answer.headers().contains_key("content-encoding"));
+            let (mut body, mut text) = (answer.into_body(), Vec::new());
+            while let Part::Data(bytes) = body.part().await {
+                text.extend_from_slice(&bytes);
+            }
+            let want = "wrong key ************************, ************************";
+            assert_eq!(String::from_utf8(text).unwrap(), want, "{path}");
+        }
     }
 
     #[tokio::test]
@@ -572,9 +737,10 @@ mod tests {
         let server = tokio::spawn(slow_reader(listener, size, Duration::from_millis(120)));
         let routed = routes.find(&"/near/v1/chat/completions".parse().unwrap()).unwrap();
         let body = RequestBody::whole(Bytes::from(vec![b' '; size]));
-        let request = outgoing(&routed, None, Method::POST, HeaderMap::new(), body).unwrap();
+        let upstream = routed.upstream;
+        let outgoing = Outgoing::new(routed, None, Method::POST, HeaderMap::new());
         let began = Instant::now();
-        let answer = clients.ask(routed.upstream, request).await;
+        let answer = clients.ask(upstream, outgoing.request(upstream, body).unwrap()).await;
         assert_eq!(answer.map(|answer| answer.status()), Ok(StatusCode::OK));
         assert!(began.elapsed() > clients.first_byte, "the upload was too quick to show anything");
         server.abort();
@@ -590,10 +756,11 @@ mod tests {
         let routes = Routes::new(&config(&text)).unwrap();
         let clients = Clients::with_proxies(&config(&text), Matcher::builder().build()).unwrap();
         let routed = routes.find(&"/near/v1/chat/completions".parse().unwrap()).unwrap();
+        let upstream = routed.upstream;
+        let outgoing = Outgoing::new(routed, None, Method::POST, HeaderMap::new());
         for size in [0, 32 << 20] {
             let body = RequestBody::whole(Bytes::from(vec![b' '; size]));
-            let request = outgoing(&routed, None, Method::POST, HeaderMap::new(), body).unwrap();
-            let answer = clients.ask(routed.upstream, request).await;
+            let answer = clients.ask(upstream, outgoing.request(upstream, body).unwrap()).await;
             assert_eq!(answer.err(), Some(TransportEnd::TimedOut(Timer::FirstByte)), "{size}");
         }
         drop(listener);

@@ -2,8 +2,8 @@
 
 use std::cmp::Ordering;
 
-use crate::dialect::Proof;
 use crate::dialect::errors::RawError;
+use crate::dialect::{CallsClose, Proof};
 use crate::ending::{ChoiceEnding, Closed, Confidence, Ending, Reason, Said, Shown, TransportEnd};
 use crate::facts::Choice;
 use crate::fault::{Fault, FaultForm};
@@ -144,6 +144,7 @@ impl State {
             cut_event: self.flags.cut_event,
             malformed_event: self.flags.malformed_event,
             invalid_utf8: self.flags.invalid_utf8,
+            guardrail: self.facts.guardrail,
             late_event: self.facts.late_event,
             client_closed_early: gone && (proven || said && self.word_suffices(choice, closed)),
             excess: self.facts.excess,
@@ -207,6 +208,7 @@ impl Habits {
             word_suffices,
             silent: profile.proof == Proof::Silent,
             has_tool_word: profile.has_tool_word(),
+            confirms_calls: profile.dialect.calls_close == CallsClose::ByEvent,
             lies_at_cap: profile.quirks.lies_at_cap,
             guessed: profile.guessed,
             ambiguous: profile.ambiguous,

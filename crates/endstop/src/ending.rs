@@ -286,6 +286,31 @@ impl Closed {
 }
 
 impl Closed {
+    /// Reports whether the provider closed the response, so that nothing was cut off.
+    pub(crate) fn is_clean(self) -> bool {
+        match self {
+            Self::Open | Self::Proven | Self::Eof => true,
+            Self::Reset
+            | Self::Truncated
+            | Self::Unreachable(_)
+            | Self::TimedOut(_)
+            | Self::ClientGone
+            | Self::Dropped
+            | Self::Error
+            | Self::Oversize
+            | Self::BrokenFrame
+            | Self::Interrupted
+            | Self::ShutDown => false,
+        }
+    }
+
+    /// Reports whether the finish reason of a response with tool calls makes up for its missing end
+    /// marker: a broken connection may have cut off more calls or an error. A client that leaves after
+    /// the finish reason cuts off nothing, but its calls may not run either.
+    pub(crate) fn settles_calls(self) -> bool {
+        self.is_clean() || matches!(self, Self::ClientGone | Self::Dropped)
+    }
+
     /// Returns a description for people, in lower case.
     #[must_use]
     pub fn description(self) -> &'static str {
@@ -385,6 +410,10 @@ pub struct Shown {
     /// Number of tool calls whose arguments can no longer become valid JSON.
     #[serde(skip_serializing_if = "is_default")]
     pub malformed_tool_calls: u32,
+    /// Number of malformed tool calls of which the provider sent two versions, or of which a part is
+    /// unreadable.
+    #[serde(skip_serializing_if = "is_default")]
+    pub conflicting_tool_calls: u32,
     /// Number of tool calls without a name.
     #[serde(skip_serializing_if = "is_default")]
     pub nameless_tool_calls: u32,
@@ -404,9 +433,12 @@ pub struct Shown {
     /// Part of the answer is marked as incomplete.
     #[serde(skip_serializing_if = "is_default")]
     pub unfinished_content: bool,
-    /// A guardrail reported that it intervened.
+    /// A guardrail or a content filter reported that it intervened.
     #[serde(skip_serializing_if = "is_default")]
     pub guardrail: bool,
+    /// A safety rating reports that the answer was blocked.
+    #[serde(skip_serializing_if = "is_default")]
+    pub blocked: bool,
     /// The provider reported a failure of its engine.
     #[serde(skip_serializing_if = "is_default")]
     pub breakdown: bool,
@@ -468,6 +500,7 @@ impl Shown {
             (self.tool_calls > 0, "tool_calls"),
             (self.unfinished_tool_calls > 0, "unfinished_tool_call"),
             (self.malformed_tool_calls > 0, "malformed_tool_call"),
+            (self.conflicting_tool_calls > 0, "conflicting_tool_call"),
             (self.nameless_tool_calls > 0, "nameless_tool_call"),
             (self.bare_tool_calls > 0, "bare_tool_call"),
             (self.unclear_tool_calls > 0, "unclear_tool_call"),
@@ -475,6 +508,7 @@ impl Shown {
             (self.stop_sequence, "stop_sequence"),
             (self.unfinished_content, "unfinished_content"),
             (self.guardrail, "guardrail"),
+            (self.blocked, "blocked"),
             (self.breakdown, "breakdown"),
             (self.contradiction, "contradiction"),
             (self.at_cap, "at_cap"),

@@ -38,9 +38,15 @@ pub(crate) struct Facts {
     /// The current frame came after the end marker.
     pub(crate) past_end: bool,
     pub(crate) late_event: bool,
+    /// A guardrail or a content filter intervened, in whichever choice.
+    pub(crate) guardrail: bool,
     pub(crate) excess: u32,
     /// Number of changes that can matter to a gate for tool calls.
     pub(crate) changes: u64,
+    /// Number of events about tool calls.
+    pub(crate) call_changes: u64,
+    /// A frame could not be read, although another parser may read it.
+    pub(crate) unreadable: bool,
     /// Size of the arguments that came at paths.
     partial_bytes: usize,
     /// A finish reason came, for at least one choice.
@@ -79,8 +85,8 @@ pub(crate) struct Marks {
     pub(crate) unfinished_content: bool,
     /// Part of the answer ended as still in progress, and its final state has not come.
     pub(crate) open_content: bool,
-    /// A guardrail intervened.
-    pub(crate) guardrail: bool,
+    /// A safety rating reports that the answer was blocked.
+    pub(crate) blocked: bool,
     /// The provider reported a failure of its engine.
     pub(crate) breakdown: bool,
     /// The provider reported two outcomes that contradict each other.
@@ -120,6 +126,8 @@ struct Call {
     /// The provider sent two names or two versions of the arguments, or part of the call is
     /// unreadable.
     conflict: bool,
+    /// Hash of the id of the code that makes the call; `None` if the model makes it.
+    code: Option<u64>,
     /// Nothing shows whether the caller or the provider runs the call.
     unclear: bool,
     /// The arguments have ended or came with the start, so a client could run the call before its
@@ -226,6 +234,9 @@ impl Facts {
             }
             Event::ToolCallEnd { choice, call } => {
                 self.changes += 1;
+                // Elsewhere, the finish reason or the end marker closes a call.
+                let is_own = wire.profile.dialect.calls_close == CallsClose::ByEvent;
+                self.call_changes += u64::from(is_own);
                 // Some providers reuse a number. The event means the newest open call.
                 let of = self.choices.iter_mut().filter(|known| known.index == *choice);
                 let mut calls = of.flat_map(|known| known.calls.iter_mut().rev());
@@ -244,6 +255,24 @@ impl Facts {
             Event::Detail { choice, key, value } => self.detail(*choice, key, value),
         }
         true
+    }
+
+    /// Records that something is said about a call.
+    fn change_calls(&mut self) {
+        self.changes += 1;
+        self.call_changes += 1;
+    }
+
+    /// Records a frame that could not be read, although another parser may read it.
+    pub(crate) fn note_unreadable(&mut self) {
+        self.changes += 1;
+        self.unreadable = true;
+    }
+
+    /// Reports whether a call for the caller has arguments.
+    pub(crate) fn has_any_arguments(&self) -> bool {
+        let mut calls = self.choices.iter().flat_map(Choice::own_calls);
+        calls.any(|call| call.has_arguments || call.partial.is_some())
     }
 
     /// Reports whether every choice has a finish reason.
@@ -392,6 +421,20 @@ impl Facts {
         ""
     }
 
+    /// Records the id of the code that makes a call.
+    pub(crate) fn note_code(&mut self, index: u32, number: u32, code: &str) {
+        if let Some(call) = self.call_mut(index, number) {
+            call.code = hash(code);
+        }
+    }
+
+    /// Returns the calls that the code with this id made.
+    pub(crate) fn calls_of_code(&self, index: u32, code: &str) -> Vec<u32> {
+        let calls = self.choice(index).map(|choice| choice.calls.as_slice()).unwrap_or_default();
+        let Some(code) = hash(code) else { return Vec::new() };
+        calls.iter().filter(|call| call.code == Some(code)).map(|call| call.number).collect()
+    }
+
     /// Records that nothing shows who runs a call.
     pub(crate) fn note_unclear(&mut self, index: u32, number: u32) {
         if let Some(call) = self.call_mut(index, number) {
@@ -448,6 +491,10 @@ impl Facts {
 
     pub(crate) fn is_open_call(&self, index: u32, number: u32) -> bool {
         self.call(index, number).is_some_and(|call| !call.closed)
+    }
+
+    pub(crate) fn is_nameless_call(&self, index: u32, number: u32) -> bool {
+        self.call(index, number).is_some_and(|call| call.name.is_none() && call.id.is_none())
     }
 
     /// Adds parts of arguments that come at paths.
@@ -531,7 +578,7 @@ impl Facts {
     }
 
     fn call_mut(&mut self, index: u32, number: u32) -> Option<&mut Call> {
-        self.changes += 1;
+        self.change_calls();
         let position = self.position(index)?;
         let choice = self.choices.get_mut(position)?;
         count(choice.calls.len());
@@ -560,7 +607,7 @@ impl Facts {
 
     fn start_call(&mut self, index: u32, number: u32, id: &str, name: &str, limits: &Limits) {
         self.late_event |= self.past_end;
-        self.changes += 1;
+        self.change_calls();
         let calls: usize = self.choices.iter().map(|choice| choice.calls.len()).sum();
         let Some(choice) = self.choice_mut(index, limits) else { return };
         choice.go_on();
@@ -593,6 +640,7 @@ impl Facts {
             takes_text: false,
             name,
             conflict: false,
+            code: None,
             unclear: false,
             settled: false,
             closed: false,
@@ -751,12 +799,15 @@ impl Choice {
     pub(crate) fn word_suffices(&self, proof: Proof, closed: Closed, cut_event: bool) -> bool {
         match proof {
             Proof::Event => false,
-            Proof::Marker(_) | Proof::Silent => true,
+            Proof::Marker(_) | Proof::Silent => {
+                let calls = self.says_success() && self.own_calls().next().is_some();
+                !calls || closed.settles_calls()
+            }
             // The end of the body is part of the proof. Without it, no tool call may run. Nor does
             // the finish reason show the end if the body ended inside an event, or if the
             // connection broke after the provider had gone on once.
             Proof::Word => {
-                let ended = matches!(closed, Closed::Open | Closed::Proven | Closed::Eof);
+                let ended = closed.is_clean();
                 let calls = self.own_calls().next().is_some();
                 let whole = match calls {
                     true => ended && !self.went_on,
@@ -853,8 +904,9 @@ impl Choice {
         ChoiceMark {
             index: self.index,
             begun: count(|_| true) - by_provider,
-            // Another reader may see a complete call where this one sees a contradiction.
-            whole: count(|call| !call.by_provider && (call.is_whole() || call.conflict)),
+            // Another reader may see a complete call where this one sees a contradiction, a value that
+            // is too deep or something that is not JSON, such as `NaN`.
+            whole: count(|call| !call.by_provider && (call.is_whole() || call.is_malformed())),
             closed: count(|call| !call.by_provider && (call.closed || call.settled)),
             by_provider,
             said: self.said.is_some(),
@@ -874,13 +926,14 @@ impl Choice {
             other_content: self.other_content || served,
             stop_sequence: self.marks.stop_sequence,
             unfinished_content: self.marks.unfinished_content || self.marks.open_content,
-            guardrail: self.marks.guardrail,
+            blocked: self.marks.blocked,
             breakdown: self.marks.breakdown,
             contradiction: self.marks.contradiction,
             approval: self.marks.approval,
             tool_calls: count(|_| true),
             unfinished_tool_calls: count(Call::is_unfinished),
             malformed_tool_calls: count(Call::is_malformed),
+            conflicting_tool_calls: count(|call| call.conflict),
             nameless_tool_calls: count(|call| call.name.is_none()),
             bare_tool_calls: count(|call| call.closed && call.is_bare()),
             unclear_tool_calls: count(|call| call.unclear),

@@ -87,7 +87,7 @@ pub enum Rest {
 /// Reports whether these bytes are exactly one JSON value: then the frame is complete even without
 /// its terminator.
 pub(crate) fn is_whole_json(data: &[u8]) -> bool {
-    let mut scanner = Scanner::default();
+    let mut scanner = Scanner::lenient();
     scanner.push(data);
     scanner.state() == JsonState::Whole
 }

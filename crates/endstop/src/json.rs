@@ -27,6 +27,8 @@ pub(crate) struct Scanner {
     objects: [u64; MAX_DEPTH as usize / 64],
     depth: u32,
     at: At,
+    /// Whether values count that many parsers accept, although they are not JSON.
+    lenient: bool,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -67,6 +69,12 @@ enum Digits {
 }
 
 impl Scanner {
+    /// Creates a scanner that also accepts `NaN`, `Infinity`, `-Infinity` and control characters in
+    /// strings, as Python's parser and others do.
+    pub(crate) fn lenient() -> Self {
+        Self { lenient: true, ..Self::default() }
+    }
+
     /// Reads the next bytes.
     pub(crate) fn push(&mut self, bytes: &[u8]) {
         let mut rest = bytes;
@@ -153,7 +161,7 @@ impl Scanner {
                 self.at = At::Escape(role);
                 return index + 1;
             }
-            if byte < 0x20 {
+            if byte < 0x20 && !self.lenient {
                 self.at = At::Broken;
                 return index + 1;
             }
@@ -190,6 +198,7 @@ impl Scanner {
                 Some((&first, rest)) if first == byte => At::Word(rest),
                 _ => At::Broken,
             },
+            At::Number(Digits::Minus) if byte == b'I' && self.lenient => At::Word(b"nfinity"),
             At::Number(digits) => match digits.next(byte) {
                 Some(digits) => At::Number(digits),
                 None if !digits.may_end() => At::Broken,
@@ -216,6 +225,8 @@ impl Scanner {
             b'-' => At::Number(Digits::Minus),
             b'0' => At::Number(Digits::Zero),
             b'1'..=b'9' => At::Number(Digits::Integer),
+            b'N' if self.lenient => At::Word(b"aN"),
+            b'I' if self.lenient => At::Word(b"nfinity"),
             _ => At::Broken,
         }
     }
@@ -373,6 +384,25 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn a_lenient_scanner_accepts_what_other_parsers_do() {
+        let lenient = |text: &str| {
+            let mut scanner = Scanner::lenient();
+            text.bytes().for_each(|byte| scanner.push(&[byte]));
+            scanner.state()
+        };
+        for text in ["NaN", "[Infinity]", r#"{"a":-Infinity}"#, "\"a\nb\"", "[NaN,1,-2]"] {
+            assert_eq!((lenient(text), state_of(text)), (JsonState::Whole, JsonState::Broken));
+        }
+        for text in ["[Nan]", "[-NaN]", "[+Infinity]", "{a:1}", "[1,]", "['a']", "[nul]"] {
+            assert_eq!(lenient(text), JsonState::Broken, "{text}");
+        }
+        for sample in SAMPLES {
+            assert_eq!(lenient(sample), JsonState::Whole, "{sample}");
+        }
+        assert_eq!(lenient("[Na"), JsonState::Open);
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Progress of a response after each frame, for gateways that hold back frames.
 
+use crate::ending::Reason;
 use crate::facts::{Choice, Facts};
 
 /// Progress of a response after a complete frame.
@@ -7,6 +8,8 @@ use crate::facts::{Choice, Facts};
 pub struct Mark<'a> {
     /// Number of bytes of the current chunk up to the end of this frame.
     pub end: usize,
+    /// Payload of this frame.
+    pub data: &'a [u8],
     pub(crate) facts: &'a Facts,
 }
 
@@ -33,6 +36,34 @@ impl Mark<'_> {
     #[must_use]
     pub fn changes(&self) -> u64 {
         self.facts.changes
+    }
+
+    /// Returns a number that is the same as long as nothing is said about a tool call.
+    #[must_use]
+    pub fn call_changes(&self) -> u64 {
+        self.facts.call_changes
+    }
+
+    /// Reports whether part of the arguments of a tool call has come.
+    #[must_use]
+    pub fn has_arguments(&self) -> bool {
+        self.facts.has_any_arguments()
+    }
+
+    /// Reports whether a frame could not be read that another parser may read: it may hold a tool call.
+    #[must_use]
+    pub fn has_unreadable(&self) -> bool {
+        self.facts.unreadable
+    }
+
+    /// Reports whether every finish reason so far says that the provider failed.
+    #[must_use]
+    pub fn says_failure(&self) -> bool {
+        self.facts
+            .choices
+            .iter()
+            .filter_map(|choice| choice.meaning)
+            .all(|meaning| meaning.reason() == Reason::Failed)
     }
 
     /// Returns the number of choices with a finish reason.

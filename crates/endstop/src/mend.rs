@@ -1,9 +1,10 @@
 //! Repairs complete JSON that `serde_json` rejects: bytes that are not UTF-8, unpaired surrogates,
-//! duplicate keys and numbers out of range.
+//! duplicate keys, numbers out of range, `NaN`, `Infinity` and control characters in strings.
 //!
 //! Providers send such JSON, and other parsers accept it: an unpaired surrogate becomes U+FFFD, and
 //! the last of two equal keys counts. A few parsers take the first one, so that reading is given as
-//! well if it differs.
+//! well if it differs. `NaN` becomes null in one reading and zero in the other, so that arguments
+//! of a tool call that contain it differ, too.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -17,6 +18,10 @@ use crate::json::{JsonState, Scanner};
 /// Maximum depth for the removal of duplicate keys. No wire reads values that deep.
 const MAX_DEPTH: u32 = 24;
 
+/// Maximum number of values that are looked at. A value with more is not mended: equal keys among a
+/// million others would take seconds to find.
+const MAX_VALUES: usize = 250_000;
+
 /// Of two equal keys, the one that counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Counts {
@@ -29,26 +34,83 @@ enum Counts {
 pub(crate) struct Mended {
     /// The value with the last of equal keys.
     pub(crate) last: Vec<u8>,
-    /// The value with the first of equal keys, if that is another one.
+    /// Another reading: the value with the first of equal keys, and with zero for `NaN`.
     pub(crate) first: Option<Vec<u8>>,
 }
 
-/// Returns the value as JSON that `serde_json` accepts; `None` if the bytes are not complete JSON.
+/// Returns the value as JSON that `serde_json` accepts; `None` if the bytes are not complete JSON, or
+/// hold too many values.
 pub(crate) fn mend(data: &[u8]) -> Option<Mended> {
-    let mut scanner = Scanner::default();
+    let mut scanner = Scanner::lenient();
     scanner.push(data);
     if scanner.state() != JsonState::Whole {
         return None;
     }
     let text = pair_surrogates(&String::from_utf8_lossy(data));
-    let write = |counts| {
-        let mut writer = Writer { counts, out: Vec::with_capacity(text.len()), differ: false };
+    let write = |counts, number| {
+        let text = plain_json(&text, number);
+        let out = Vec::with_capacity(text.len());
+        let mut writer = Writer { counts, out, differ: false, left: MAX_VALUES };
         writer.write(&text, 0)?;
-        Some(writer)
+        Some((writer, matches!(text, Cow::Owned(_))))
     };
-    let Writer { out: last, differ, .. } = write(Counts::Last)?;
-    let first = if differ { write(Counts::First) } else { None };
-    Some(Mended { last, first: first.map(|writer| writer.out) })
+    let (Writer { out: last, differ, .. }, changed) = write(Counts::Last, "null")?;
+    let first = if differ || changed { write(Counts::First, "0") } else { None };
+    let first = first.map(|(writer, _)| writer.out).filter(|first| *first != last);
+    Some(Mended { last, first })
+}
+
+/// Reports whether every bracket is closed and no string is open, even if the bytes are not JSON.
+pub(crate) fn is_closed(data: &[u8]) -> bool {
+    let (mut depth, mut is_open, mut seen) = (0_i64, false, false);
+    let mut bytes = data.iter();
+    while let Some(byte) = bytes.next() {
+        match (is_open, byte) {
+            (_, b'"') => is_open = !is_open,
+            (true, b'\\') => {
+                bytes.next();
+            }
+            (false, b'{' | b'[') => (depth, seen) = (depth + 1, true),
+            (false, b'}' | b']') => depth -= 1,
+            (_, _) => {}
+        }
+    }
+    seen && !is_open && depth <= 0
+}
+
+/// Escapes control characters in strings, and replaces numbers that are not JSON. The text is what a
+/// lenient scanner accepts.
+fn plain_json<'t>(text: &'t str, number: &str) -> Cow<'t, str> {
+    let mut out = String::new();
+    let (mut kept, mut at, mut is_open) = (0, 0, false);
+    while let Some(byte) = text.as_bytes().get(at) {
+        let (length, by) = match (is_open, byte) {
+            (true, b'\\') => {
+                at += 2;
+                continue;
+            }
+            (true, 0..0x20) => (1, format!("\\u{byte:04x}")),
+            (false, b'N') => ("NaN".len(), number.to_owned()),
+            (false, b'I') => ("Infinity".len(), number.to_owned()),
+            (false, b'-') if text.as_bytes().get(at + 1) == Some(&b'I') => {
+                ("-Infinity".len(), number.to_owned())
+            }
+            (_, _) => {
+                is_open ^= *byte == b'"';
+                at += 1;
+                continue;
+            }
+        };
+        out.push_str(text.get(kept..at).unwrap_or_default());
+        out.push_str(&by);
+        at += length;
+        kept = at;
+    }
+    if kept == 0 {
+        return Cow::Borrowed(text);
+    }
+    out.push_str(text.get(kept..).unwrap_or_default());
+    Cow::Owned(out)
 }
 
 /// Returns the text of a JSON string, even with unpaired surrogates; `None` if it is not a string.
@@ -119,6 +181,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Level<'a> {
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Level<'de>, A::Error> {
                 let mut entries: Vec<(String, &RawValue)> = Vec::new();
                 while let Some(entry) = map.next_entry()? {
+                    check_count(entries.len())?;
                     entries.push(entry);
                 }
                 Ok(Level::Object(entries))
@@ -126,6 +189,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Level<'a> {
             fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Level<'de>, A::Error> {
                 let mut values = Vec::new();
                 while let Some(value) = list.next_element()? {
+                    check_count(values.len())?;
                     values.push(value);
                 }
                 Ok(Level::List(values))
@@ -135,17 +199,24 @@ impl<'de: 'a, 'a> Deserialize<'de> for Level<'a> {
     }
 }
 
+fn check_count<E: serde::de::Error>(count: usize) -> Result<(), E> {
+    if count < MAX_VALUES { Ok(()) } else { Err(E::custom("too many values")) }
+}
+
 /// Writes values without duplicate keys.
 struct Writer {
     counts: Counts,
     out: Vec<u8>,
     /// Whether equal keys had different values.
     differ: bool,
+    /// Number of values that may still be looked at.
+    left: usize,
 }
 
 impl Writer {
     fn write(&mut self, text: &str, depth: u32) -> Option<()> {
         crate::work::count(text.len());
+        self.left = self.left.checked_sub(1)?;
         if depth == MAX_DEPTH || !text.trim_start().starts_with(['{', '[']) {
             // A number that large carries no information.
             let endless = text.trim().parse::<f64>().is_ok_and(f64::is_infinite);
@@ -260,6 +331,44 @@ mod tests {
         check(br#"{"a":1,"a":"#, None);
         check(b"nonsense", None);
         check(b"", None);
+    }
+
+    #[test]
+    fn what_lenient_parsers_accept_is_mended() {
+        check(br#"{"a":NaN,"b":[-Infinity,Infinity]}"#, Some(r#"{"a":null,"b":[null,null]}"#));
+        check(b"{\"a\":\"x\ny\\\"\tNaN\"}", Some("{\"a\":\"x\\u000ay\\\"\\u0009NaN\"}"));
+        check(br#"{"a":1,}"#, None);
+        check(br#"{"a":NaN"#, None);
+        let first = |from: &str| mend(from.as_bytes()).unwrap().first;
+        assert_eq!(first(r#"{"a":NaN}"#).as_deref(), Some(&br#"{"a":0}"#[..]));
+        assert_eq!(first("{\"a\":\"x\ny\"}"), None);
+    }
+
+    #[test]
+    fn brackets_show_whether_a_value_is_closed() {
+        for (text, want) in [
+            (r#"{"a":1,}"#, true),
+            (r#"{"a":"}"#, false),
+            (r#"{"a":"\"}"}"#, true),
+            (r#"{"a":[1,}"#, false),
+            ("{}garbage", true),
+            ("garbage", false),
+            ("", false),
+        ] {
+            assert_eq!(is_closed(text.as_bytes()), want, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_value_with_too_many_values_is_not_mended() {
+        let keys = |count: usize| {
+            let keys: Vec<String> = (0..count).map(|key| format!("\"{key}\":1")).collect();
+            format!("{{\"a\":1,\"a\":2,{}}}", keys.join(","))
+        };
+        assert!(mend(keys(100_000).as_bytes()).is_some());
+        assert_eq!(mend(keys(MAX_VALUES).as_bytes()), None);
+        let many = format!("[{0},{0},{0}]", keys(100_000));
+        assert_eq!(mend(many.as_bytes()), None, "they count together");
     }
 
     #[test]

@@ -264,6 +264,8 @@ impl Reader {
             };
             state.flags.cut_event = rest == Rest::CutFrame;
             state.read_strange(sink);
+            // Nothing is missing from an empty list that is closed.
+            state.facts.proven |= is_array && state.events == 0 && rest == Rest::Nothing;
             // A list that was never closed is incomplete, whatever its last element contains.
             state.flags.unclosed_list = is_array && state.flags.cut_event;
             state.facts.proven &= !state.flags.unclosed_list;
@@ -311,7 +313,7 @@ impl Watcher {
     pub fn follow(&mut self, chunk: &[u8], mut on_frame: impl FnMut(Mark<'_>)) {
         self.0.each_frame(chunk, |state, frame| {
             state.read_frame(&frame, None);
-            on_frame(Mark { end: frame.end, facts: &state.facts });
+            on_frame(Mark { end: frame.end, data: frame.data, facts: &state.facts });
         });
     }
 
@@ -319,6 +321,13 @@ impl Watcher {
     #[must_use]
     pub fn whole(&self) -> usize {
         self.0.framer.whole()
+    }
+
+    /// Returns how much of an unfinished frame no client can act on, in bytes. Its bytes, as far as
+    /// they are not passed on yet, are `held` and then `chunk`; `is_start` says that none is.
+    #[must_use]
+    pub fn inert(&self, is_start: bool, held: &[u8], chunk: &[u8]) -> usize {
+        self.0.framer.inert(is_start, held, chunk)
     }
 
     /// Reports whether reading stopped because a frame was too large or corrupt.

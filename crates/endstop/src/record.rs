@@ -23,7 +23,7 @@ use crate::vocabulary::Vocabulary;
 use crate::{event::Word, text};
 
 /// Version of the verdict. Raise it when the rules in `verdict.rs` change.
-const VERDICT: u32 = 4;
+const VERDICT: u32 = 5;
 
 /// Returns the version of the rules for the responses of a wire.
 ///
@@ -298,7 +298,7 @@ impl Record {
         if let Some(error) = &self.error_type {
             return self.error_in_words(error);
         }
-        let judged = self.judge_again(&Registry::default());
+        let judged = self.judge_alone();
         if let Some(verdict) = judged.filter(|verdict| verdict.reason.name() == self.reason) {
             return verdict.sentence;
         }
@@ -329,6 +329,25 @@ impl Record {
         }
     }
 
+    /// Judges the record without the providers and finish reasons of users. A finish reason that is not
+    /// built in has the meaning that the record gives it.
+    fn judge_alone(&self) -> Option<Verdict> {
+        let registry = Registry::default();
+        let known = if registry.knows(&self.provider) { &*self.provider } else { "" };
+        let mut is_built_in = true;
+        let mut verdict = self.judge_by(&registry, known, |meaning| match meaning {
+            Meaning::Unknown => {
+                is_built_in = false;
+                Reason::from_name(&self.reason).map(Meaning::Known)
+            }
+            Meaning::Nothing | Meaning::Known(_) | Meaning::Vague(_) => Some(meaning),
+        })?;
+        if !is_built_in && verdict.reason == Reason::Unknown {
+            verdict.sentence.push_str(", which is not a built-in finish reason");
+        }
+        Some(verdict)
+    }
+
     /// Applies the current rules to the record, with the finish reasons of this registry.
     ///
     /// Returns `None` if the record does not hold enough information: the provider is unknown, an
@@ -338,7 +357,25 @@ impl Record {
         if self.error_type.is_some() || !registry.knows(&self.provider) {
             return None;
         }
-        let wire = self.wire(registry);
+        let is_unknown = self.reason == Reason::Unknown.name();
+        self.judge_by(registry, &self.provider, |meaning| {
+            (meaning != Meaning::Unknown || is_unknown).then_some(meaning)
+        })
+    }
+
+    /// Judges the record as one of this provider. `mean` may give its finish reason another meaning.
+    fn judge_by(
+        &self,
+        registry: &Registry,
+        provider: &str,
+        mut mean: impl FnMut(Meaning) -> Option<Meaning>,
+    ) -> Option<Verdict> {
+        let wire = registry.choose(&Clues {
+            provider,
+            dialect: &self.dialect,
+            path: &self.path,
+            ..Clues::default()
+        });
         let profile = &wire.profile;
         let closed = Closed::from_word(&self.closed)?;
         let said = self.native_finish_reason.as_deref().map(|word| {
@@ -346,15 +383,13 @@ impl Record {
         });
         let meaning = match &said {
             None => Meaning::Nothing,
-            Some(said) => wire.meaning(&said.field, &read(&said.word)),
+            Some(said) => mean(wire.meaning(&said.field, &read(&said.word)))?,
         };
-        if meaning == Meaning::Unknown && self.reason != Reason::Unknown.name() {
-            return None;
-        }
         // A response that was not read to its end is no success, whatever it said.
         let unread = matches!(closed, Closed::Oversize | Closed::BrokenFrame)
             && meaning.reason().is_success();
-        let suffices = word_suffices(profile.proof, &self.shown) && !unread;
+        let success = meaning.reason().is_success();
+        let suffices = word_suffices(profile.proof, closed, success, &self.shown) && !unread;
         let habits = Habits::of(profile, suffices);
         let shown = shown(&self.shown);
         let said = said.as_ref();
@@ -389,11 +424,13 @@ impl Record {
 
 /// Reports whether the finish reason made up for a missing end marker. This is approximate, because
 /// a record does not store the order of events.
-fn word_suffices(proof: Proof, shown: &[Name]) -> bool {
+fn word_suffices(proof: Proof, closed: Closed, success: bool, shown: &[Name]) -> bool {
     let shows = |word: &str| shown.iter().any(|shown| shown == word);
     match proof {
         Proof::Event => false,
-        Proof::Marker(_) | Proof::Silent => true,
+        Proof::Marker(_) | Proof::Silent => {
+            !(success && shows("tool_calls")) || closed.settles_calls()
+        }
         // The marker was found missing only where the finish reason made up for it.
         Proof::Word => shows("missing_marker"),
     }
@@ -426,6 +463,7 @@ fn shown(words: &[Name]) -> Shown {
         tool_calls: count("tool_calls"),
         unfinished_tool_calls: count("unfinished_tool_call"),
         malformed_tool_calls: count("malformed_tool_call"),
+        conflicting_tool_calls: count("conflicting_tool_call"),
         nameless_tool_calls: count("nameless_tool_call"),
         bare_tool_calls: count("bare_tool_call"),
         unclear_tool_calls: count("unclear_tool_call"),
@@ -433,6 +471,7 @@ fn shown(words: &[Name]) -> Shown {
         stop_sequence: has("stop_sequence"),
         unfinished_content: has("unfinished_content"),
         guardrail: has("guardrail"),
+        blocked: has("blocked"),
         breakdown: has("breakdown"),
         contradiction: has("contradiction"),
         at_cap: has("at_cap"),
@@ -463,6 +502,37 @@ mod tests {
         record.ask(provider, &RequestInfo::default());
         record.end(&ending);
         (ending, record)
+    }
+
+    /// The sentence of a record denies no finish reason that a user taught.
+    #[cfg(feature = "toml")]
+    #[test]
+    fn the_sentence_knows_taught_words_and_providers() {
+        let mut registry = Registry::default();
+        let taught = r#"
+            [provider.openai.words]
+            shrugged = { reason = "unknown", vague = true }
+            enough = "complete"
+            [provider.acme]
+            like = "openai-chat"
+        "#;
+        registry.add_toml("x.toml", taught).unwrap();
+        let sentence = |provider: &str, word: &str| {
+            let wire = registry.choose(&Clues { provider, ..Clues::default() });
+            let mut reader = Watcher::new(wire, Head::default(), RequestInfo::default());
+            let body = format!(
+                r#"{{"choices":[{{"message":{{"content":"Hi"}},"finish_reason":"{word}"}}]}}"#
+            );
+            reader.watch(body.as_bytes());
+            let mut record = Record::default();
+            record.end(&reader.finish(TransportEnd::Eof));
+            assert_eq!(record.provider, provider);
+            record.sentence()
+        };
+        let shrugged = "the provider said `shrugged`, which is not a built-in finish reason";
+        assert_eq!(sentence("openai", "shrugged"), shrugged);
+        assert_eq!(sentence("openai", "enough"), "the provider said `enough`");
+        assert_eq!(sentence("acme", "length"), "the provider said `length`");
     }
 
     /// A record with a custom finish reason needs that finish reason to be judged again.

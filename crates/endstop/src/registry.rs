@@ -299,7 +299,9 @@ impl Entry {
         matches!(self.like, Like::Provider(provider) if provider.id == self.id)
     }
 
-    fn serves_from(&self, host: &str) -> bool {
+    /// Reports whether it serves from this host, given with or without a port.
+    #[must_use]
+    pub fn serves_from(&self, host: &str) -> bool {
         let name = host.rsplit_once(':').map_or(host, |(name, _)| name);
         self.hosts.iter().any(|pattern| provider::is_host(name, pattern))
     }

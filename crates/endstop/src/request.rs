@@ -97,6 +97,34 @@ impl RequestInfo {
     }
 }
 
+impl RequestInfo {
+    /// Reads a request that polls a response on this wire. Its query says whether it asks for a stream.
+    ///
+    /// ```
+    /// use endstop::{RequestInfo, provider};
+    ///
+    /// let responses = provider::OPENAI.wire_of("openai-responses").unwrap();
+    /// let poll = RequestInfo::from_poll(responses, "/v1/responses/resp_1?stream=true");
+    /// assert_eq!((poll.streamed, poll.background), (Some(true), true));
+    /// ```
+    #[must_use]
+    pub fn from_poll(profile: &Profile, path: &str) -> Self {
+        let query = path.split_once('?').map(|(_, query)| query).unwrap_or_default();
+        let streamed = match profile.dialect.streams {
+            Streams::Flag(name) | Streams::UnlessFalse(name) => query
+                .split('&')
+                .filter_map(|pair| pair.split_once('='))
+                .any(|(key, value)| key == name && value.eq_ignore_ascii_case("true")),
+            Streams::Path(part) => after_part(path, part).is_some(),
+        };
+        Self {
+            streamed: Some(streamed),
+            background: true,
+            ..Self::from_request(profile, path, b"")
+        }
+    }
+}
+
 impl Profile {
     /// Returns the parts of a request that make it the same request: the model, the conversation and
     /// the tools, as they stand in the body. Options such as streaming are not among them.

@@ -132,6 +132,12 @@ impl EventSink<'_, '_> {
         }
     }
 
+    /// Records that a guardrail or a content filter intervened. It concerns every choice.
+    pub(crate) fn guardrail(&mut self) {
+        self.lesson.spoil();
+        self.facts.guardrail = true;
+    }
+
     /// Records that the provider named the stop sequence that matched.
     pub fn stop_sequence(&mut self, choice: u32) {
         self.mark(choice, |marks| marks.stop_sequence = true);
@@ -250,6 +256,11 @@ impl EventSink<'_, '_> {
         self.facts.is_open_call(choice, call)
     }
 
+    /// Reports whether only arguments of a call have come.
+    pub(crate) fn is_nameless_call(&self, choice: u32, call: u32) -> bool {
+        self.facts.is_nameless_call(choice, call)
+    }
+
     pub(crate) fn open_call(&self, choice: u32) -> Option<u32> {
         self.facts.open_call(choice)
     }
@@ -297,7 +308,25 @@ impl EventSink<'_, '_> {
 
     /// Records that the provider ran the call with this id itself.
     pub(crate) fn by_provider(&mut self, choice: u32, id: &str) {
-        if let Some(call) = self.facts.call_of_id(choice, id) {
+        if let Some(call) = self.facts.call_of_id(choice, id)
+            && !self.facts.past_end
+        {
+            self.emit(Event::ToolCallByProvider { choice, call });
+        }
+    }
+
+    /// Records the id of the code that makes a call, if the id is not empty.
+    pub(crate) fn call_of_code(&mut self, choice: u32, call: u32, code: &str) {
+        self.facts.note_code(choice, call, code);
+    }
+
+    /// Records that the code with this id has ended. It got the results of its calls, so that nobody
+    /// is to run them any more. After the end marker, another response may have them.
+    pub(crate) fn code_ended(&mut self, choice: u32, code: &str) {
+        if self.facts.past_end {
+            return;
+        }
+        for call in self.facts.calls_of_code(choice, code) {
             self.emit(Event::ToolCallByProvider { choice, call });
         }
     }

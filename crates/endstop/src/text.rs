@@ -119,7 +119,8 @@ fn is_invisible(c: char) -> bool {
 pub fn plain_error(message: &str, noun: &str) -> String {
     let line = message.lines().collect::<Vec<_>>().join("; ");
     let words = line.split(' ').map(|word| match word {
-        "u8" | "u16" | "u32" | "u64" | "usize" | "i64" | "i128" => "a whole number",
+        "u8" | "u16" | "u32" | "u64" | "usize" => "a whole number, 0 or more",
+        "i64" | "i128" => "a whole number",
         "f64" => "a number",
         "bool" => "true or false",
         word => word,

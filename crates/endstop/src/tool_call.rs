@@ -2,7 +2,7 @@
 //!
 //! Valid JSON does not prove that a call is complete. A call may run only if its block is closed,
 //! its JSON is complete, and the response ended as [`Reason::ToolCall`] with at least medium
-//! confidence. The rule applies to the whole response: if one call is unfinished, none may run.
+//! confidence and a clean close. The rule applies to the whole response: if one call is unfinished, none may run.
 //! Invalid JSON is never replaced by an empty object.
 
 mod in_text;
@@ -356,7 +356,7 @@ pub fn allow(ending: &Ending, calls: &[ToolCall]) -> Allow {
 }
 
 /// Returns the calls that a client could run after these bytes if it does not wait for the end:
-/// calls with complete arguments or a closed block.
+/// calls with complete arguments, a closed block, or arguments that only a lenient parser reads.
 ///
 /// Before the end marker, a gateway in front of such clients must not pass on bytes for which this
 /// list is non-empty.
@@ -375,8 +375,9 @@ impl CallState {
     #[must_use]
     pub fn could_run(self) -> bool {
         match self {
-            Self::Parsable | Self::Closed | Self::Complete => true,
-            Self::Open | Self::Malformed | Self::Orphaned => false,
+            // A lenient parser may read what this one does not.
+            Self::Parsable | Self::Closed | Self::Complete | Self::Malformed => true,
+            Self::Open | Self::Orphaned => false,
         }
     }
 
@@ -423,7 +424,10 @@ pub fn allow_by_ending(ending: &Ending) -> Allow {
 }
 
 fn ended_well(ending: &Ending, wanted: Reason) -> bool {
-    ending.over && ending.reason == wanted && ending.confidence >= Confidence::Medium
+    ending.over
+        && ending.reason == wanted
+        && ending.confidence >= Confidence::Medium
+        && ending.closed.is_clean()
 }
 
 /// Checks that a tool's schema is a valid JSON Schema of an object.

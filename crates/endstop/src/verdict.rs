@@ -5,14 +5,14 @@
 //! 1. An error that the provider sent before the end decides.
 //! 2. Without an end marker, the way the bytes ended decides, most often as `Cut`. On providers
 //!    whose finish reason is almost proof of the end, a finish reason still counts, with medium
-//!    confidence. Where the finish reason and the end of the body together are the proof, tool
-//!    calls need both.
+//!    confidence. Tool calls need a clean end of the body, too.
 //! 3. A missing finish reason gives `Unknown` with low confidence. An undocumented one gives
 //!    `Unknown` with medium confidence. No later rule turns either into a success.
 //! 4. Evidence overrules the finish reason, and the sentence says so. Unfinished arguments give
 //!    `OutputLimit`. Broken arguments, tool calls without a name, and tool calls in a response
 //!    with an unreadable event give `MalformedToolCall`. Text in the refusal field gives
-//!    `Refused`. A named stop sequence gives `StopSequence`. Output tokens at the limit give
+//!    `Refused`, a guardrail that intervened `Filtered`, and a rating that blocked `Safety`, with
+//!    or without tool calls. A named stop sequence gives `StopSequence`. Output tokens at the limit give
 //!    `OutputLimit` on providers that are known to report a natural stop there. A call of which
 //!    nothing shows who runs it gives `Unknown`.
 //! 5. Tool calls upgrade only a natural stop.
@@ -56,6 +56,8 @@ pub(crate) struct Habits {
     pub silent: bool,
     /// The wire has a finish reason for tool calls, so a natural stop with tool calls is unusual.
     pub has_tool_word: bool,
+    /// The end of each tool call is an event of its own, which confirms the call.
+    pub confirms_calls: bool,
     /// The provider reports a natural stop when the output limit truncated the answer.
     pub lies_at_cap: bool,
     /// The dialect was detected from the shape of the bytes.
@@ -70,6 +72,7 @@ impl Habits {
         word_suffices: false,
         silent: false,
         has_tool_word: true,
+        confirms_calls: false,
         lies_at_cap: false,
         guessed: false,
         ambiguous: false,
@@ -201,8 +204,11 @@ fn from_fault(fault: &Fault, evidence: &Evidence<'_>) -> Finding {
 fn fault_in_words(fault: &Fault) -> String {
     let mut words = if fault.form == FaultForm::Page {
         "an HTML page came back instead of a response".to_owned()
-    } else if fault.form == FaultForm::Text && fault.message.is_some() {
-        "plain text came back instead of JSON".to_owned()
+    } else if let (FaultForm::Text, Some(text)) = (fault.form, &fault.message) {
+        match is_json_word(text) {
+            true => format!("`{text}` came back instead of a response"),
+            false => "plain text came back instead of JSON".to_owned(),
+        }
     } else if fault.form == FaultForm::Text {
         "binary data came back instead of a response".to_owned()
     } else if let Some(type_) = &fault.type_ {
@@ -223,6 +229,11 @@ fn fault_in_words(fault: &Fault) -> String {
         words.push_str(&format!(": {}", fault.kind.description()));
     }
     words
+}
+
+/// Reports whether a text is a JSON value of one word.
+fn is_json_word(text: &str) -> bool {
+    matches!(text, "null" | "true" | "false") || text.parse::<f64>().is_ok()
 }
 
 /// Judges a response without an end marker whose finish reason does not make up for that.
@@ -305,6 +316,11 @@ fn from_word(evidence: &Evidence<'_>) -> Finding {
             Confidence::Low,
             "the provider gave no finish reason, and all allowed output tokens were used",
         ),
+        Meaning::Nothing if word.is_empty() && evidence.shown.malformed_event => finding(
+            Reason::Unknown,
+            Confidence::Low,
+            "the response ended, but part of it is unreadable, so that its finish reason is unknown",
+        ),
         Meaning::Nothing if word.is_empty() => finding(
             Reason::Unknown,
             Confidence::Low,
@@ -325,11 +341,13 @@ fn from_word(evidence: &Evidence<'_>) -> Finding {
             Confidence::Low,
             format!("{}, which is vague, and all allowed output tokens were used", said(word)),
         ),
-        Meaning::Vague(reason) if reason.is_success() && evidence.shown.tool_calls > 0 => finding(
-            Reason::Unknown,
-            Confidence::Medium,
-            format!("{}, which is too vague to confirm its tool calls", said(word)),
-        ),
+        Meaning::Vague(reason) if reason.is_success() && has_unconfirmed_calls(evidence) => {
+            finding(
+                Reason::Unknown,
+                Confidence::Medium,
+                format!("{}, which is too vague to confirm its tool calls", said(word)),
+            )
+        }
         Meaning::Vague(reason) => {
             let Finding { reason, confidence, because } = from_reason(reason, word, evidence);
             let because = format!("{because} (a vague finish reason)");
@@ -339,8 +357,21 @@ fn from_word(evidence: &Evidence<'_>) -> Finding {
     }
 }
 
+/// Reports whether only the finish reason could say that the tool calls are whole.
+fn has_unconfirmed_calls(evidence: &Evidence<'_>) -> bool {
+    let Evidence { shown, habits, closed, .. } = evidence;
+    let ended = matches!(closed, Closed::Proven | Closed::Open);
+    let confirmed = habits.confirms_calls && ended && shown.unfinished_tool_calls == 0;
+    shown.tool_calls > 0 && !confirmed
+}
+
 /// Compares a known finish reason with the content.
 fn from_reason(reason: Reason, word: &str, evidence: &Evidence<'_>) -> Finding {
+    if reason.is_success()
+        && let Some(found) = from_content(word, evidence.shown)
+    {
+        return found;
+    }
     if reason.is_success() && evidence.shown.unclear_tool_calls > 0 {
         let because = format!(
             "{}, but it is unclear whether the client or the provider runs a tool call",
@@ -367,31 +398,30 @@ fn from_reason(reason: Reason, word: &str, evidence: &Evidence<'_>) -> Finding {
     }
 }
 
+/// Judges an answer whose content contradicts a success, with or without tool calls.
+fn from_content(word: &str, shown: &Shown) -> Option<Finding> {
+    let (reason, confidence, what) = if shown.approval {
+        (Reason::Paused, Confidence::High, "and waits for approval")
+    } else if shown.refusal {
+        (Reason::Refused, Confidence::High, "and the answer is a refusal")
+    } else if shown.breakdown {
+        (Reason::Failed, Confidence::Medium, "but reported a failure of its engine")
+    } else if shown.guardrail {
+        (Reason::Filtered, Confidence::Medium, "but a guardrail or content filter intervened")
+    } else if shown.blocked {
+        let what = "but a safety rating reports that the answer was blocked";
+        (Reason::Safety, Confidence::Medium, what)
+    } else if shown.unfinished_content {
+        let what = "but part of the answer is marked as incomplete";
+        (Reason::OutputLimit, Confidence::Medium, what)
+    } else {
+        return None;
+    };
+    Some(finding(reason, confidence, format!("{}, {what}", said(word))))
+}
+
 fn from_natural_stop(reason: Reason, word: &str, evidence: &Evidence<'_>) -> Finding {
     let Evidence { shown, habits, .. } = evidence;
-    if shown.approval {
-        let because = format!("{}, and waits for approval", said(word));
-        return finding(Reason::Paused, Confidence::High, because);
-    }
-    if shown.refusal {
-        return finding(
-            Reason::Refused,
-            Confidence::High,
-            format!("{}, and the answer is a refusal", said(word)),
-        );
-    }
-    if shown.breakdown {
-        let because = format!("{}, but reported a failure of its engine", said(word));
-        return finding(Reason::Failed, Confidence::Medium, because);
-    }
-    if shown.guardrail {
-        let because = format!("{}, but a guardrail intervened", said(word));
-        return finding(Reason::Filtered, Confidence::Medium, because);
-    }
-    if shown.unfinished_content {
-        let because = format!("{}, but part of the answer is marked as incomplete", said(word));
-        return finding(Reason::OutputLimit, Confidence::Medium, because);
-    }
     if (reason == Reason::StopSequence || shown.stop_sequence) && shown.tool_calls > 0 {
         // A stop sequence can match inside the arguments of a tool call.
         let because =
@@ -486,11 +516,18 @@ fn from_calls(word: &str, evidence: &Evidence<'_>, confidence: Confidence) -> Fi
         let because = format!("{}, but a tool call has no name", said(word));
         return finding(Reason::MalformedToolCall, Confidence::Medium, because);
     }
+    if shown.conflicting_tool_calls > 0 {
+        let because = format!(
+            "{}, but a tool call came in two versions, or part of it is unreadable",
+            said(word)
+        );
+        return finding(Reason::MalformedToolCall, Confidence::Medium, because);
+    }
     if shown.malformed_tool_calls > 0 {
         return finding(
             Reason::MalformedToolCall,
             Confidence::Medium,
-            format!("{}, but the arguments of a tool call are not a JSON object", said(word)),
+            format!("{}, but the arguments of a tool call are not one JSON object", said(word)),
         );
     }
     if shown.unfinished_tool_calls > 0 {
@@ -535,6 +572,7 @@ mod tests {
         tool_calls: 0,
         unfinished_tool_calls: 0,
         malformed_tool_calls: 0,
+        conflicting_tool_calls: 0,
         nameless_tool_calls: 0,
         bare_tool_calls: 0,
         unclear_tool_calls: 0,
@@ -542,6 +580,7 @@ mod tests {
         stop_sequence: false,
         unfinished_content: false,
         guardrail: false,
+        blocked: false,
         breakdown: false,
         contradiction: false,
         at_cap: false,
@@ -695,6 +734,70 @@ mod tests {
             ..Trial::default()
         }
         .is(Reason::Unknown, Medium);
+    }
+
+    #[test]
+    fn rule_4_content_overrules_every_success_with_and_without_calls() {
+        let overruled: [(fn(&mut Shown), Reason, Confidence); 6] = [
+            (|shown| shown.approval = true, Reason::Paused, High),
+            (|shown| shown.refusal = true, Reason::Refused, High),
+            (|shown| shown.breakdown = true, Reason::Failed, Medium),
+            (|shown| shown.guardrail = true, Reason::Filtered, Medium),
+            (|shown| shown.blocked = true, Reason::Safety, Medium),
+            (|shown| shown.unfinished_content = true, Reason::OutputLimit, Medium),
+        ];
+        for (set, reason, confidence) in overruled {
+            for said in [Reason::Complete, Reason::StopSequence, Reason::ToolCall] {
+                for mut shown in [WITH_TEXT, WITH_CALL] {
+                    set(&mut shown);
+                    let meaning = Meaning::Known(said);
+                    Trial { meaning, shown, ..Trial::default() }.is(reason, confidence);
+                }
+            }
+            // Another finish reason stands.
+            let mut shown = WITH_TEXT;
+            set(&mut shown);
+            let meaning = Meaning::Known(Reason::ContextLimit);
+            Trial { meaning, shown, ..Trial::default() }.is(Reason::ContextLimit, High);
+        }
+    }
+
+    #[test]
+    fn rule_4_conflicting_and_broken_calls_are_malformed_and_say_why() {
+        let meaning = Meaning::Known(Reason::ToolCall);
+        let sentence = |shown| {
+            let trial = Trial { meaning, shown, ..Trial::default() };
+            trial.is(Reason::MalformedToolCall, Medium);
+            trial.verdict().sentence
+        };
+        let broken = Shown { malformed_tool_calls: 1, ..WITH_CALL };
+        assert!(sentence(broken).ends_with("the arguments of a tool call are not one JSON object"));
+        let conflict = Shown { conflicting_tool_calls: 1, ..broken };
+        assert!(sentence(conflict).contains("a tool call came in two versions"));
+        Trial { meaning, shown: WITH_CALL, ..Trial::default() }.is(Reason::ToolCall, High);
+    }
+
+    #[test]
+    fn rule_4_a_vague_word_confirms_no_call_that_has_no_end_of_its_own() {
+        let meaning = Meaning::Vague(Reason::Complete);
+        let confirms = Habits { confirms_calls: true, ..STRICT };
+        let trial =
+            |habits, shown, closed| Trial { meaning, habits, shown, closed, ..Trial::default() };
+        trial(confirms, WITH_CALL, Closed::Proven).is(Reason::ToolCall, Medium);
+        trial(STRICT, WITH_CALL, Closed::Proven).is(Reason::Unknown, Medium);
+        let open = Shown { unfinished_tool_calls: 1, ..WITH_CALL };
+        trial(confirms, open, Closed::Proven).is(Reason::Unknown, Medium);
+        let lenient = Habits { word_suffices: true, ..confirms };
+        trial(lenient, WITH_CALL, Closed::Eof).is(Reason::Unknown, Medium);
+        trial(confirms, WITH_TEXT, Closed::Proven).is(Reason::Complete, Medium);
+    }
+
+    #[test]
+    fn an_unreadable_response_has_no_known_finish_reason() {
+        let shown = Shown { malformed_event: true, ..WITH_TEXT };
+        let trial = Trial { meaning: Meaning::Nothing, shown, ..Trial::default() };
+        trial.is(Reason::Unknown, Low);
+        assert!(trial.verdict().sentence.contains("part of it is unreadable"));
     }
 
     #[test]

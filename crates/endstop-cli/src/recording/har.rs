@@ -1,13 +1,17 @@
 //! HAR files, as browsers and proxies record them.
 
 use anyhow::Result;
+use endstop::registry::Registry;
 use serde_json::Value;
 
-use super::{ReadOne, Recording, Unread, from_base64, read_status, set_url, version_headers};
+use super::{
+    ReadOne, Recording, Unread, asks_a_model, from_base64, read_status, set_url, version_headers,
+};
 
 /// Passes every entry to `on`, one by one, because a file may have millions.
 pub(super) fn each(
     har: &Value,
+    registry: &Registry,
     name: &str,
     mut on: impl FnMut(ReadOne) -> Result<()>,
 ) -> Result<()> {
@@ -15,13 +19,18 @@ pub(super) fn each(
         return on(Err(Unread::file(name, "not a HAR file: `log.entries` is missing")));
     };
     let mut entries = entries.iter().enumerate();
-    entries.try_for_each(|(index, entry)| on(recording(entry, name, index)))
+    entries.try_for_each(|(index, entry)| on(recording(entry, registry, name, index)))
 }
 
-fn recording(entry: &Value, name: &str, index: usize) -> ReadOne {
+fn recording(entry: &Value, registry: &Registry, name: &str, index: usize) -> ReadOne {
     let id = format!("{name}#{index}");
     let unread = |why: &str| Unread::record(id.as_str(), why);
     let text = |pointer: &str| entry.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
+    let (method, url) = (text("/request/method"), text("/request/url"));
+    let sent = text("/request/postData/text");
+    if !method.is_empty() && !asks_a_model(registry, method, url, sent) {
+        return Err(Unread::request(id.as_str()));
+    }
     if !entry.get("response").is_some_and(Value::is_object) {
         return Err(unread("no `response` was recorded"));
     }
@@ -43,6 +52,6 @@ fn recording(entry: &Value, name: &str, index: usize) -> ReadOne {
         id,
         ..Recording::default()
     };
-    set_url(&mut recording, text("/request/url"));
+    set_url(&mut recording, url);
     Ok(recording)
 }

@@ -79,15 +79,26 @@ fn recording(line: &[u8], id: &str) -> ReadOne {
     let Some(body) = fields.text("body") else {
         return Err(Unread::record(id, "no recorded body: expected text in `body`"));
     };
-    let body = match fields.text("encoding").as_deref() {
+    let known = |value: &Value| {
+        let name = value.as_str()?.to_ascii_lowercase();
+        matches!(&*name, "" | "text" | "utf-8" | "utf8" | "base64").then_some(name)
+    };
+    let body = match fields.read("encoding", known).as_deref() {
         Some("base64") => from_base64(&body).map_err(|why| Unread::record(id.as_str(), why))?,
         _ => body.into_bytes(),
     };
+    fields.read("headers", |value| (value.is_object() || value.is_array()).then_some(()));
+    let wire = |value: &Value| {
+        let api = value.as_str()?;
+        let is_known = api.is_empty() || endstop::dialect::by_id(api).is_some();
+        is_known.then(|| api.to_owned())
+    };
+    let dialect = fields.read("api", wire).unwrap_or_default();
     let url = fields.text("url").unwrap_or_default();
     let (host, path) = crate::response::split_url(&url);
     Ok(Recording {
         provider: fields.text("provider").unwrap_or_default(),
-        dialect: fields.text("api").unwrap_or_default(),
+        dialect,
         host: fields.text("host").unwrap_or_else(|| host.to_owned()),
         path: fields.text("url_path").unwrap_or_else(|| path.to_owned()),
         headers,

@@ -87,7 +87,7 @@ fn explain_tells_everything() {
     let text = stdout(&output);
     for says in [
         "output limit (high confidence)",
-        "what to do    repair_tool_call: the output limit cut off a tool call; the call is not run",
+        "what to do    repair tool call: the output limit cut off a tool call; the call is not run",
         "left          3 attempts, 1 repair, no known limit on tokens",
         "conversation  an unknown number of messages",
     ] {
@@ -423,4 +423,62 @@ fn what_is_wrong_is_said_in_one_line() {
     );
     let output = endstop(&["decide", "--cost", "-1"], body);
     assert_eq!(output.status.code(), Some(2));
+}
+
+/// One grammar: a policy stands alone, or in the gateway's configuration.
+#[test]
+fn a_policy_in_the_gateways_configuration_is_heard() {
+    let folder = Folder::new("decide-gateway");
+    let file = folder.write("gateway.toml", "keep = 9\n[agent]\ncontinuation_max_attempts = 0\n");
+    for option in ["--config", "--policy"] {
+        let json = decided(&[option, &file], CUT_OFF);
+        assert_eq!((&json["action"], &json["policy"]), (&json!("stop"), &json!("gateway.toml")));
+    }
+    let both = decided(&["--config", &file, "--policy", "default"], CUT_OFF);
+    assert_eq!((&both["action"], &both["policy"]), (&json!("continue"), &json!("default")));
+    let words = folder.write("words.toml", "[provider.openai.words]\nlength = \"output_limit\"\n");
+    assert_eq!(decided(&["--config", &words], CUT_OFF)["policy"], "default");
+    let typo = folder.write("p.toml", "[agnet]\ncontinuation_max_attempts = 0\n");
+    fails(&endstop(&["decide", "--policy", &typo], CUT_OFF.as_bytes()), 1, "unknown field `agnet`");
+    let one_letter = folder.write("p.toml", "[provider.acme.rules.cut]\naction = \"stop\"\n");
+    let output = endstop(&["decide", "--policy", &one_letter], CUT_OFF.as_bytes());
+    fails(&output, 1, "`[providers.NAME]`");
+}
+
+#[test]
+fn a_retry_sends_the_same_request() {
+    let folder = Folder::new("decide-retry");
+    let request =
+        json!({"model": "m", "max_tokens": 48, "messages": [{"role": "user", "content": "?"}]});
+    let file = folder.write("r.json", request.to_string());
+    let error = r#"{"error":{"message":"overloaded","type":"server_error"}}"#;
+    let arguments = ["decide", "--provider", "openai", "--status", "503", "--request", &file];
+    let text = stdout(&endstop(&arguments, error.as_bytes()));
+    assert!(text.contains("request    the same request again"), "{text}");
+    let explained = [&["explain"], &arguments[1..]].concat();
+    let text = stdout(&endstop(&explained, error.as_bytes()));
+    assert!(text.contains("\n  request       the same request again"), "{text}");
+}
+
+/// Neither the user's limit nor the model's own is to be raised.
+#[test]
+fn no_limit_is_suggested_that_cannot_be_raised() {
+    let suggested = |arguments: &[&str]| decided(arguments, CUT_OFF)["suggested_action"].clone();
+    assert_eq!(suggested(&["--max-tokens", "9"]), "increase_budget");
+    assert_eq!(suggested(&["--max-tokens", "9", "--cap-is-users"]), "retry");
+    assert_eq!(suggested(&["--max-tokens", "9", "--model-max", "9"]), "retry");
+    assert_eq!(suggested(&["--max-tokens", "9", "--model-max", "10"]), "increase_budget");
+}
+
+/// A limit of one choice does not cut off the whole call of another.
+#[test]
+fn the_call_of_another_choice_is_not_called_cut_off() {
+    let body = json!({"choices": [
+        {"index": 0, "message": {"tool_calls": [{"id": "1", "function": {"name": "f", "arguments": "{}"}}]},
+         "finish_reason": "tool_calls"},
+        {"index": 1, "message": {"content": "a"}, "finish_reason": "length"}]});
+    let json = decided(&[], &body.to_string());
+    let sentence = json["reason"].as_str().unwrap();
+    assert!(sentence.starts_with("the answer stopped at the output limit"), "{sentence}");
+    assert_eq!(json["action"], "stop");
 }

@@ -133,3 +133,20 @@ fn a_taken_port_is_said_and_another_is_chosen() {
     demo.interrupt();
     assert_eq!(demo.child.wait().unwrap().code(), Some(0));
 }
+
+/// No request to a built-in route leaves this machine.
+#[test]
+fn every_built_in_route_is_simulated() {
+    let listed = crate::stdout(&crate::endstop(
+        &["serve", "--upstream", "sim", "--check", "--store", "off"],
+        b"",
+    ));
+    assert!(!listed.contains("https://"), "{listed}");
+    for provider in endstop::provider::ALL {
+        let path = format!("  /{} ", provider.route);
+        let line = listed.lines().find(|line| {
+            line.starts_with(&path) || line.contains(&format!("  /{}/", provider.route))
+        });
+        assert!(line.is_some_and(|line| line.contains("simulated")), "{path}: {listed}");
+    }
+}

@@ -474,3 +474,82 @@ fn a_full_disk_is_an_error_and_no_crash() {
         fails(&output, 1, "No space left on device");
     }
 }
+
+#[test]
+fn a_url_must_be_one() {
+    for url in ["not a url", "ftp://api.openai.com/v1", "https://", "", "nonsense"] {
+        let output = endstop(&["check", "--url", url], WHOLE.as_bytes());
+        fails(&output, 1, &format!("invalid --url `{url}`: expected an HTTP or HTTPS URL"));
+    }
+    for url in ["HTTPS://api.openai.com", "api.openai.com/v1/chat/completions", "localhost:1/v1"] {
+        let output = endstop(&["check", "--url", url], WHOLE.as_bytes());
+        assert_eq!(output.status.code(), Some(0), "{url}: {output:?}");
+    }
+}
+
+#[test]
+fn unknown_values_of_known_fields_are_named() {
+    let folder = Folder::new("odd-values");
+    for (changes, field) in [
+        (json!({ "encoding": "rot13" }), "encoding"),
+        (json!({ "api": "openai-chatter" }), "api"),
+        (json!({ "headers": "anthropic-version: 1" }), "headers"),
+    ] {
+        let file = folder.write("x.jsonl", record(changes));
+        let output = endstop(&["replay", &file], b"");
+        let told = stdout(&output);
+        assert!(told.contains(&format!("`{field}` of r: invalid value")), "{told}");
+    }
+    let fine = json!({ "encoding": "text", "api": "mistral-chat", "headers": { "a": "b" } });
+    let told = stdout(&endstop(&["replay", &folder.write("x.jsonl", record(fine))], b""));
+    assert!(!told.contains("ignored"), "{told}");
+}
+
+#[test]
+fn a_missing_file_is_named_and_the_others_are_read() {
+    let folder = Folder::new("missing");
+    let file = folder.write("x.jsonl", record(json!({})));
+    let missing = format!("{file}.gone.jsonl");
+    let output = endstop(&["replay", &file, &missing], b"");
+    let told = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(output.status.code(), Some(22), "{told}");
+    assert!(told.contains("gone.jsonl: cannot be opened") && told.contains("responses"), "{told}");
+    fails(&endstop(&["replay", &missing], b""), 1, "cannot be opened");
+}
+
+/// A browser records everything; only requests that ask a model are judged.
+#[test]
+fn other_requests_of_a_har_file_are_skipped() {
+    let folder = Folder::new("har-others");
+    let answer = "{\"choices\":[{\"message\":{\"content\":\"Hi\"},\"finish_reason\":\"stop\"}]}";
+    let entry = |method: &str, url: &str, sent: &str, text: &str| {
+        json!({ "request": { "method": method, "url": url, "postData": { "text": sent } },
+                "response": { "status": 200, "content": { "text": text } } })
+    };
+    let har = json!({ "log": { "entries": [
+        entry("POST", "https://api.openai.com/v1/chat/completions", "{}", answer),
+        entry("POST", "https://llm.corp.example/ask", "{\"model\":\"m\"}", answer),
+        entry("GET", "https://api.openai.com/v1/models", "", "{\"data\":[]}"),
+        entry("GET", "https://chat.example/style.css", "", "a { color: red }"),
+        entry("POST", "https://chat.example/telemetry", "{\"event\":1}", "{}"),
+        { "request": { "method": "OPTIONS", "url": "https://api.openai.com/v1/chat/completions" },
+          "response": { "status": 204, "content": {} } },
+    ] } });
+    let output = endstop(&["replay", "--json", &folder.write("x.har", har.to_string())], b"");
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{told}");
+    assert_eq!(reasons(&output).len(), 2, "{told}");
+    assert!(told.contains("requests skipped          4"), "{told}");
+}
+
+/// Plain bodies have no largest size: their long strings are not kept.
+#[test]
+fn a_large_plain_body_is_read() {
+    let body = json!({"choices": [{"message": {"content": "A".repeat(17 << 20)},
+        "finish_reason": "stop"}]});
+    let body = body.to_string();
+    let output = endstop(&["check", "--provider", "openai"], body.as_bytes());
+    assert!(stdout(&output).starts_with("complete (high confidence)"), "{output:?}");
+    let output = endstop(&["decide", "--provider", "openai"], body.as_bytes());
+    fails(&output, 1, "more than 16 MiB, of which no text is kept; use `endstop check`");
+}

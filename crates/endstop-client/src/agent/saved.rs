@@ -125,6 +125,7 @@ impl Agent {
             target,
             state,
             queue: Some(queue.clone()),
+            headers: self.headers,
             agency: Some(agency),
         };
         Ok(Run::new(queue, steering, driver, step))

@@ -1,18 +1,40 @@
-//! The agent loop.
+//! The agent loop: what runs, how often, and what happens when a process dies.
 
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 use endstop::chat;
 use endstop::tool_call::{Call, Whole};
-use endstop_client::{Tool, ToolFuture, tools};
+use endstop_client::{
+    Client, Ended, Limits, RunEvent, SavedRun, Tool, ToolFuture, ToolRunEnd, tool, tools,
+};
+use endstop_turn::policy::{Action, RuleChange};
 use serde_json::json;
 
-use crate::{WIRES, builder, sim};
+use crate::{WIRES, builder, quick, sim};
 
-/// Counts its calls.
-#[derive(Clone, Default)]
-struct Save(Arc<AtomicU32>);
+/// Appends a line to a file for each call.
+#[derive(Clone)]
+struct Save {
+    path: PathBuf,
+    started: Arc<AtomicU32>,
+    idempotent: bool,
+    slow: Duration,
+}
+
+impl Save {
+    fn new(folder: &Path) -> Self {
+        let path = folder.join("notes.txt");
+        Self { path, started: Arc::default(), idempotent: false, slow: Duration::ZERO }
+    }
+
+    fn lines(&self) -> Vec<String> {
+        let text = std::fs::read_to_string(&self.path).unwrap_or_default();
+        text.lines().map(str::to_owned).collect()
+    }
+}
 
 impl Tool for Save {
     fn definition(&self) -> chat::Tool {
@@ -23,10 +45,25 @@ impl Tool for Save {
         }
     }
 
-    fn run<'a>(&'a self, _: &'a Call<Whole>) -> ToolFuture<'a> {
-        self.0.fetch_add(1, Ordering::Relaxed);
-        Box::pin(async { Ok("saved".to_owned()) })
+    fn is_idempotent(&self) -> bool {
+        self.idempotent
     }
+
+    fn run<'a>(&'a self, call: &'a Call<Whole>) -> ToolFuture<'a> {
+        Box::pin(async move {
+            use std::io::Write as _;
+            self.started.fetch_add(1, Ordering::Relaxed);
+            tokio::time::sleep(self.slow).await;
+            let mut file =
+                std::fs::OpenOptions::new().create(true).append(true).open(&self.path).unwrap();
+            writeln!(file, "{}", call.arguments()).unwrap();
+            Ok("saved".to_owned())
+        })
+    }
+}
+
+fn folder() -> tempfile::TempDir {
+    tempfile::tempdir().unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -34,9 +71,288 @@ async fn a_whole_call_runs_once_and_the_answer_follows() {
     let sim = sim().await;
     let client = builder(&sim).build().unwrap();
     for wire in WIRES {
-        let save = Save::default();
-        let agent = client.agent(&format!("{wire}/tool-call")).tools(tools![save.clone()]);
-        let report = agent.run("Save a note.").unwrap().report().await.unwrap();
-        println!("{wire} {:?} {:?}", save.0.load(Ordering::Relaxed), report.response.ended());
+        for (scenario, times) in
+            [("tool-call", 1), ("tool-call-parallel", 2), ("tool-call-stop", 1)]
+        {
+            let folder = folder();
+            let save = Save::new(folder.path());
+            let agent = client.agent(&format!("{wire}/{scenario}")).tools(tools![save.clone()]);
+            let report = agent.run("Save a note.").unwrap().report().await.unwrap();
+            let lines = save.lines();
+            assert_eq!(lines.len(), times, "{wire} {scenario}");
+            let is_note = |line: &String| {
+                let value: serde_json::Value = serde_json::from_str(line).unwrap();
+                value["note"].is_string()
+            };
+            assert!(lines.iter().all(is_note), "{wire} {scenario}: {lines:?}");
+            assert!(report.response.text().is_some(), "{wire} {scenario}");
+            assert_eq!(report.tool_runs.len(), times, "{wire} {scenario}");
+            assert!(report.tool_runs.iter().all(|run| run.end == ToolRunEnd::Done));
+        }
     }
+}
+
+/// Scenarios with a tool call that is not proven to be complete.
+const UNFINISHED: &[&str] = &[
+    "length-half-args",
+    "length-whole-args",
+    "cut-in-tool-call",
+    "cut-after-args",
+    "cut-after-call",
+    "cut-in-second-call",
+    "reset-in-tool-call",
+    "unknown-word-tool-call",
+    "error-after-call",
+    "invalid-args",
+    "done-without-word-tool-call",
+    "tool-call-at-cap",
+];
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_unfinished_call_never_runs() {
+    let sim = sim().await;
+    let client = builder(&sim).build().unwrap();
+    for wire in WIRES {
+        for scenario in UNFINISHED {
+            let folder = folder();
+            let save = Save::new(folder.path());
+            let saved = folder.path().join("run.json");
+            let agent = || {
+                let agent = client.agent(&format!("{wire}/{scenario}"));
+                agent.tools(tools![save.clone()]).save_to(&saved)
+            };
+            let report = agent().run("Save a note.").unwrap().report().await.unwrap();
+            assert!(save.lines().is_empty(), "{wire} {scenario}: {:?}", save.lines());
+            assert!(report.response.text().is_none(), "{wire} {scenario}");
+            // A process that dies and goes on runs nothing either.
+            let run = agent().resume(SavedRun::read(&saved).unwrap()).unwrap();
+            run.report().await.unwrap();
+            assert!(save.lines().is_empty(), "{wire} {scenario}, resumed");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_call_is_repaired_once_or_not_at_all() {
+    let sim = sim().await;
+    let client = builder(&sim).build().unwrap();
+    let wires = ["openai", "openai:responses", "anthropic", "bedrock", "mistral", "cohere"];
+    for (number, wire) in wires.into_iter().enumerate() {
+        let folder = folder();
+        let save = Save::new(folder.path());
+        // A list is counted by its name.
+        let model = format!("{wire}/m{number}:length-half-args,tool-call");
+        let run = client.agent(&model).tools(tools![save.clone()]).run("Save.").unwrap();
+        let report = run.report().await.unwrap();
+        assert_eq!(save.lines().len(), 1, "{wire}: {:?}", report.response.outcome);
+        assert!(report.response.text().is_some(), "{wire}");
+
+        let folder = self::folder();
+        let save = Save::new(folder.path());
+        let model = format!("{wire}/m:length-half-args");
+        let mut run = client.agent(&model).tools(tools![save.clone()]).run("Save.").unwrap();
+        let mut events = Vec::new();
+        while let Some(event) = run.next().await {
+            match event {
+                RunEvent::Turn(event) => events.push(event.name()),
+                RunEvent::Report(report) => {
+                    assert!(matches!(report.response.ended(), Ended::Partial(_)), "{wire}");
+                }
+                _ => {}
+            }
+        }
+        assert!(save.lines().is_empty(), "{wire}");
+        assert!(events.contains(&"tool_payload_repair"), "{wire}: {events:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_goes_on_after_any_step_and_runs_no_tool_twice() {
+    let sim = sim().await;
+    let client = builder(&sim).build().unwrap();
+    for wire in ["openai", "anthropic", "gemini"] {
+        let mut steps = 0;
+        for stop_after in 0.. {
+            let folder = folder();
+            let save = Save::new(folder.path());
+            let saved = folder.path().join("run.json");
+            let agent = || {
+                let agent = client.agent(&format!("{wire}/tool-call"));
+                agent.tools(tools![save.clone()]).save_to(&saved)
+            };
+            let mut run = agent().run("Save a note.").unwrap();
+            let mut is_over = false;
+            for _ in 0..=stop_after {
+                match run.next().await {
+                    Some(RunEvent::Report(_)) | None => is_over = true,
+                    Some(_) => {}
+                }
+            }
+            // The process dies here.
+            drop(run);
+            let run = agent().resume(SavedRun::read(&saved).unwrap()).unwrap();
+            let report = run.report().await.unwrap();
+            assert!(report.response.text().is_some(), "{wire}, after {stop_after} events");
+            let interrupted =
+                report.tool_runs.iter().filter(|run| run.end == ToolRunEnd::Interrupted).count();
+            assert!(save.lines().len() <= 1, "{wire}, after {stop_after} events");
+            assert_eq!(save.lines().len() + interrupted, 1, "{wire}, after {stop_after} events");
+            steps += 1;
+            if is_over {
+                break;
+            }
+        }
+        assert!(steps > 8, "{wire}: {steps}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tool_that_was_interrupted_runs_again_only_if_it_is_idempotent() {
+    let sim = sim().await;
+    let client = builder(&sim).build().unwrap();
+    for idempotent in [false, true] {
+        let folder = folder();
+        let slow = Duration::from_secs(3600);
+        let mut save = Save { idempotent, slow, ..Save::new(folder.path()) };
+        let saved = folder.path().join("run.json");
+        let agent = |save: &Save| {
+            client.agent("openai/tool-call").tools(tools![save.clone()]).save_to(&saved)
+        };
+        let mut run = agent(&save).run("Save a note.").unwrap();
+        while save.started.load(Ordering::Relaxed) == 0 {
+            tokio::select! {
+                event = run.next() => assert!(event.is_some()),
+                () = tokio::time::sleep(Duration::from_millis(1)) => {}
+            }
+        }
+        drop(run);
+        save.slow = Duration::ZERO;
+        let report = agent(&save).resume(SavedRun::read(&saved).unwrap()).unwrap();
+        let report = report.report().await.unwrap();
+        assert_eq!(save.lines().len(), usize::from(idempotent));
+        let end = if idempotent { ToolRunEnd::Done } else { ToolRunEnd::Interrupted };
+        assert_eq!(report.tool_runs[0].end, end);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn limits_are_exact_and_the_last_answer_is_inside_them() {
+    let sim = sim().await;
+    let client = builder(&sim).build().unwrap();
+    for turns in [2, 3, 5] {
+        let folder = folder();
+        let save = Save::new(folder.path());
+        let before = sim.ledger().len();
+        // `!`: calls the tool again, whatever the conversation holds.
+        let limits = Limits { turns, same_calls: 100, ..Limits::default() };
+        let agent = client.agent("openai/tool-call!").tools(tools![save.clone()]).limits(limits);
+        let report = agent.run("Save a note.").unwrap().report().await.unwrap();
+        assert_eq!(sim.ledger().len() - before, turns as usize, "requests");
+        assert_eq!(save.lines().len(), turns as usize - 1);
+        assert!(report.response.text().is_some(), "{:?}", report.response.outcome);
+    }
+    // Calls that only repeat end the run before the limit.
+    let folder = folder();
+    let save = Save::new(folder.path());
+    let limits = Limits { turns: 50, same_calls: 3, ..Limits::default() };
+    let agent = client.agent("openai/tool-call!").tools(tools![save.clone()]).limits(limits);
+    let report = agent.run("Save a note.").unwrap().report().await.unwrap();
+    assert_eq!(save.lines().len(), 3);
+    assert!(matches!(report.response.ended(), Ended::Partial(_) | Ended::Failed(_)));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_message_can_be_added_to_a_run() {
+    let sim = sim().await;
+    let client = builder(&sim).build().unwrap();
+    for wire in WIRES {
+        let folder = folder();
+        let save = Save::new(folder.path());
+        let agent = client.agent(&format!("{wire}/tool-call")).tools(tools![save.clone()]);
+        let run = agent.run("Save a note.").unwrap();
+        run.steer("canary steering");
+        let report = run.report().await.unwrap();
+        assert!(report.unseen.is_empty() && report.response.text().is_some(), "{wire}");
+        let last = sim.ledger().pop().unwrap();
+        assert!(String::from_utf8_lossy(&last.request).contains("canary steering"), "{wire}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_refused_answer_goes_to_another_model() {
+    let sim = sim().await;
+    let mut policy = quick();
+    let rule = RuleChange { action: Some(Action::OtherModel), ..RuleChange::default() };
+    policy.rules.insert(endstop::Reason::Refused, rule);
+    let client = builder(&sim).policy(policy.clone()).build().unwrap();
+    let reply = client.chat("anthropic/refusal", "Hi").await.unwrap();
+    assert!(matches!(reply.ended(), Ended::Refused(_)), "no other model is named");
+    policy.fallback_models = vec!["openai/refusal".to_owned(), "gemini/complete".to_owned()];
+    let client = builder(&sim).policy(policy).build().unwrap();
+    let reply = client.chat("anthropic/refusal", "Hi").await.unwrap();
+    assert!(reply.text().is_some(), "{:?}", reply.outcome);
+    assert_eq!(reply.ending.provider, "google");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_conversation_may_change_its_provider() {
+    let sim = sim().await;
+    let client = builder(&sim).build().unwrap();
+    let folder = folder();
+    let save = Save::new(folder.path());
+    let mut conversation = Vec::new();
+    for wire in WIRES.iter().chain(WIRES) {
+        let agent = client.agent(&format!("{wire}/tool-call"));
+        let agent = agent.tools(tools![save.clone()]).conversation(conversation);
+        let report = agent.run("Save a note.").unwrap().report().await.unwrap();
+        assert!(report.response.text().is_some(), "{wire}: {:?}", report.response.outcome);
+        conversation = report.conversation;
+    }
+}
+
+/// Adds two numbers.
+#[tool(idempotent)]
+async fn add(
+    /// The first one.
+    a: i64,
+    /// The second one.
+    b: Option<i64>,
+) -> Result<i64, String> {
+    b.map(|b| a + b).ok_or_else(|| "b is missing".to_owned())
+}
+
+#[test]
+fn a_function_becomes_a_tool() {
+    let definition = add.definition();
+    assert_eq!((&*definition.name, &*definition.description), ("add", "Adds two numbers."));
+    let schema = definition.schema;
+    assert_eq!(schema["properties"]["a"]["description"], "The first one.");
+    assert_eq!(schema["required"], json!(["a"]));
+    assert_eq!(schema["additionalProperties"], false);
+    assert!(add.is_idempotent());
+}
+
+#[tokio::test]
+async fn bad_tools_are_refused_with_one_clear_error() {
+    struct Odd(&'static str, serde_json::Value);
+    impl Tool for Odd {
+        fn definition(&self) -> chat::Tool {
+            let (name, schema) = (self.0.to_owned(), self.1.clone());
+            chat::Tool { name, description: String::new(), schema }
+        }
+
+        fn run<'a>(&'a self, _: &'a Call<Whole>) -> ToolFuture<'a> {
+            Box::pin(async { Ok(String::new()) })
+        }
+    }
+    let client = Client::builder().key("openai", "k").build().unwrap();
+    let error =
+        |tool: Odd| client.agent("openai/m").tools(tools![tool]).run("Hi").unwrap_err().to_string();
+    let wrong = error(Odd("f", json!({"type": "frob"})));
+    assert!(wrong.starts_with("invalid schema of the tool `f`: "), "{wrong}");
+    assert!(error(Odd("f", json!(1))).contains("expected a JSON object"));
+    assert!(error(Odd("my tool", json!({}))).contains("invalid tool name `my tool`"));
+    let twice = tools![Odd("f", json!({})), Odd("f", json!({}))];
+    let error = client.agent("openai/m").tools(twice).run("Hi").unwrap_err().to_string();
+    assert_eq!(error, "two tools are named `f`: names must be unique");
 }

@@ -4,7 +4,9 @@
 #![expect(clippy::indexing_slicing, reason = "tests fail loudly")]
 
 mod agents;
+mod continuing;
 mod endings;
+mod requests;
 
 use endstop_client::{Client, ClientBuilder};
 use endstop_sim::{Options, Sim};

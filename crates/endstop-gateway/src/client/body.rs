@@ -6,13 +6,15 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use hyper::body::{Body, Frame, Incoming, SizeHint};
+use endstop::TransportEnd;
+use hyper::body::{Body, Frame, SizeHint};
 use hyper::{HeaderMap, Response, StatusCode};
 
 use super::connection::Busy;
 use crate::rates::Slot;
 use crate::respond::live::LiveStream;
 use crate::respond::stream::{Abort, LEAVE};
+use crate::upstream::{Part, ResponseBody};
 
 /// Size of the pieces of a whole body.
 const PIECE: usize = 64 << 10;
@@ -48,7 +50,7 @@ impl ClientBody {
 
     /// Returns an upstream's body, passed on without reading it. It is aborted if nothing comes for this
     /// time.
-    pub(crate) fn passed(body: Incoming, idle: Duration) -> Self {
+    pub(crate) fn passed(body: ResponseBody, idle: Duration) -> Self {
         let timer = Box::pin(tokio::time::sleep(idle));
         Self::new(Kind::Passed(Box::new(Passed { body, idle, timer })))
     }
@@ -79,16 +81,21 @@ pub(crate) fn response(
 /// An upstream's body that nobody reads.
 #[derive(Debug)]
 struct Passed {
-    body: Incoming,
+    body: ResponseBody,
     idle: Duration,
     timer: Pin<Box<tokio::time::Sleep>>,
 }
 
 impl Passed {
     fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Abort>>> {
-        if let Poll::Ready(frame) = Pin::new(&mut self.body).poll_frame(cx) {
+        if let Poll::Ready(part) = self.body.poll_part(cx) {
             self.timer.as_mut().reset(tokio::time::Instant::now() + self.idle);
-            return Poll::Ready(frame.map(|frame| frame.map_err(|_| Abort)));
+            return Poll::Ready(match part {
+                Part::Data(bytes) => Some(Ok(Frame::data(bytes))),
+                Part::Trailers(trailers) => Some(Ok(Frame::trailers(trailers))),
+                Part::End(TransportEnd::Eof) => None,
+                Part::End(_) => Some(Err(Abort)),
+            });
         }
         self.timer.as_mut().poll(cx).map(|()| Some(Err(Abort)))
     }

@@ -238,6 +238,8 @@ pub(crate) struct ClientIo<S: Transport> {
     head: Head,
     /// Whether a whole head has come.
     served: bool,
+    /// Whether the last head was of HTTP/1.0.
+    is_old: bool,
     head_limit: usize,
     client_read: Duration,
     client_write: Duration,
@@ -304,6 +306,7 @@ impl<S: Transport> ClientIo<S> {
             peer,
             head: Head::None,
             served: false,
+            is_old: false,
             head_limit: limits.head_bytes,
             client_read: limits.client_read,
             // A stream notices first that its client does not read, and reports it.
@@ -449,6 +452,7 @@ impl<S: Transport> ClientIo<S> {
         };
         self.waiting_since = None;
         self.served = true;
+        self.is_old = is_old(head);
         self.head = after(head).map_err(|wrong| ("400 Bad Request", wrong))?;
         Ok(end + 4 - old)
     }
@@ -514,7 +518,10 @@ impl<S: Transport> ClientIo<S> {
         if !(fresh && self.flushed) {
             return Ok(());
         }
-        let bytes: &[u8] = if self.peer.is(Phase::Waiting) {
+        let bytes: &[u8] = if self.peer.is(Phase::Waiting) && self.is_old {
+            // HTTP/1.0 has no interim responses.
+            return Ok(());
+        } else if self.peer.is(Phase::Waiting) {
             b"HTTP/1.1 102 Processing\r\n\r\n"
         } else if self.peer.is(Phase::Chunked) && self.written_in == epoch {
             b"0"
@@ -575,8 +582,8 @@ fn has_bare_line_end(head: &[u8], from: usize) -> bool {
 
 /// Returns what follows this head, or why two readers could disagree about the request.
 fn after(head: &[u8]) -> Result<Head, &'static str> {
-    let mut lines = head.split(|byte| *byte == b'\n').map(without_cr);
-    let old = lines.next().is_some_and(|line| line.ends_with(b" HTTP/1.0"));
+    let lines = head.split(|byte| *byte == b'\n').map(without_cr).skip(1);
+    let old = is_old(head);
     let (mut lengths, mut codings, mut hosts, mut length) = (0, 0, 0, Some(0));
     for line in lines {
         let name = line.split(|byte| *byte == b':').next().unwrap_or_default();
@@ -612,6 +619,12 @@ fn after(head: &[u8]) -> Result<Head, &'static str> {
         (0, _, _) => Err("the request has several transfer codings"),
         _ => Err("the request has a length and a transfer coding"),
     }
+}
+
+/// Reports whether a head is of HTTP/1.0.
+fn is_old(head: &[u8]) -> bool {
+    let end = memchr::memchr(b'\n', head).unwrap_or(head.len());
+    head.get(..end).is_some_and(|line| without_cr(line).ends_with(b" HTTP/1.0"))
 }
 
 /// Returns a line without the carriage return of its end.

@@ -7,6 +7,7 @@ mod gzip;
 
 use brotli_decompressor::{BrotliDecompressStream, BrotliResult, BrotliState, StandardAlloc};
 use bytes::{Buf as _, Bytes};
+use endstop::frame::framer::begins_readable;
 use flate2::{Decompress, FlushDecompress, Status};
 use gzip::Gzip;
 use zstd::stream::raw::{DParameter, Operation as _};
@@ -55,7 +56,8 @@ impl std::fmt::Debug for Decoder {
 
 impl Decoder {
     /// Returns a decoder for the encodings that a header lists, or for what the first bytes show; none
-    /// if the body is to be read as it is. Bytes that are not text and cannot be decoded are corrupt.
+    /// if the body is to be read as it is, as some clients do where it is not what its head says. Bytes
+    /// that are not text and cannot be decoded are corrupt.
     #[must_use]
     pub(crate) fn new(encodings: &str, first: &[u8]) -> Option<Self> {
         let names = encodings.split(',').map(|name| name.trim().to_ascii_lowercase());
@@ -65,6 +67,9 @@ impl Decoder {
             })
             .take(MOST_LAYERS + 1)
             .collect();
+        if !names.is_empty() && begins_readable(first) {
+            return None;
+        }
         let mut layers = Vec::new();
         // The encoding that was applied last is listed last.
         for name in names.iter().rev() {
@@ -477,6 +482,18 @@ mod tests {
             bytes.extend(b"trailing");
             assert_eq!(decode(encoding, &bytes, 3), (b"hello".to_vec(), Decoded::All));
         }
+    }
+
+    /// Some servers name an encoding and do not apply it, and some clients read the body all the same.
+    #[test]
+    fn text_is_read_as_it_is_whatever_its_head_says() {
+        for encoding in ["gzip", "br", "zstd", "deflate", "gzip, br"] {
+            for text in ["data: {}\n\n", "\u{feff}event: x\n", "\n{\"a\":1}", "[{\"a\":1}]"] {
+                assert!(Decoder::new(encoding, text.as_bytes()).is_none(), "{encoding}: {text}");
+            }
+        }
+        assert_eq!(decode("gzip", b"no member", 1).1, Decoded::Corrupt);
+        assert_eq!(decode("gzip", b"\0\0", 1).1, Decoded::Corrupt);
     }
 
     /// Nothing grows without a limit, also not between two encodings.

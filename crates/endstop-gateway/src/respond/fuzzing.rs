@@ -1,6 +1,7 @@
 //! The functions that fuzz targets and seeded tests call.
 
 use bytes::Bytes;
+use endstop::dialect::Framing;
 use endstop::provider;
 use endstop::tool_call::exposed;
 use endstop::{Head, Profile, RequestInfo, TransportEnd, Watcher};
@@ -10,7 +11,8 @@ use super::guard::{Guard, Next};
 use crate::config::{Mode, ToolCalls};
 use crate::disposition::{ResponseRules, failure};
 
-/// Events of tool calls on several wires, to be sent in any order.
+/// Events of tool calls on several wires, to be sent in any order. A word before the payload is the
+/// event's name.
 static CALLS: &[(&str, &str, &[&str])] = &[
     (
         "openai",
@@ -27,7 +29,87 @@ static CALLS: &[(&str, &str, &[&str])] = &[
             r#"{"choices":[{"index":0,"delta":{},"finish_reason":"length"}]}"#,
             r#"{"choices":[{"index":0,"delta":{},"finish_reason":"error"}]}"#,
             r#"{"error":{"message":"x"}}"#,
+            r#"{"error":{"message":"x"},"choices":[{"index":0,"delta":{"tool_calls":[{"index":0,"function":{"arguments":"1}"}}]}}]}"#,
+            r#"{"choices":[{"index":0,"error":{"code":502},"delta":{"tool_calls":[{"index":2,"id":"d","function":{"name":"i","arguments":"{}"}}]},"finish_reason":"error"}]}"#,
+            r#"{"error":{"message":"x"},"choices":[{"index":0,"delta":{},"finish_reason":"tool_calls"}]}"#,
+            r#"{"base_resp":{"status_code":1000},"choices":[{"index":0,"delta":{"tool_calls":[{"index":3,"id":"e","function":{"name":"j","arguments":"{}"}}]}}]}"#,
+            r#"{"x":undefined,"choices":[{"index":0,"delta":{"content":"x"}}]}"#,
             "[DONE]",
+        ],
+    ),
+    (
+        "mistral",
+        "openai-chat",
+        &[
+            r#"{"choices":[{"index":0,"delta":{"tool_calls":[{"id":"a","function":{"name":"f","arguments":"{\"a\":1}"}}]}}]}"#,
+            r#"{"choices":[{"index":0,"delta":{"tool_calls":[{"id":"b","index":1,"function":{"name":"g","arguments":"{\"a\":"}}]}}]}"#,
+            r#"{"choices":[{"index":0,"delta":{"tool_calls":[{"index":1,"function":{"arguments":"2}"}}]},"finish_reason":"tool_calls"}]}"#,
+            r#"{"choices":[{"index":0,"delta":{"content":"x"}}]}"#,
+            r#"{"choices":[{"index":0,"delta":{},"finish_reason":"tool_calls"}]}"#,
+            r#"{"choices":[{"index":0,"delta":{},"finish_reason":"model_length"}]}"#,
+            r#"{"object":"error","message":"x","choices":[{"index":0,"delta":{"tool_calls":[{"id":"c","function":{"name":"h","arguments":"{}"}}]}}]}"#,
+            "[DONE]",
+        ],
+    ),
+    (
+        "xai",
+        "openai-responses",
+        &[
+            r#"{"type":"response.output_item.added","output_index":0,"item":{"type":"custom_tool_call","id":"i","call_id":"a","name":"x_search","input":""}}"#,
+            r#"{"type":"response.custom_tool_call_input.delta","output_index":0,"delta":"{}"}"#,
+            r#"{"type":"response.custom_tool_call_input.done","output_index":0,"input":"{}"}"#,
+            r#"{"type":"response.output_item.done","output_index":0,"item":{"type":"custom_tool_call","id":"i","call_id":"a","name":"x_search","input":"{}","status":"completed"}}"#,
+            r#"{"type":"response.output_item.done","output_index":1,"item":{"type":"function_call","id":"j","call_id":"b","name":"f","arguments":"{}","status":"incomplete"}}"#,
+            r#"{"type":"response.function_call_arguments.done","output_index":1,"arguments":"{}"}"#,
+            r#"{"type":"response.output_item.added","output_index":2,"item":{"type":"message","id":"m","role":"assistant","content":[]}}"#,
+            r#"{"type":"response.output_text.delta","output_index":2,"delta":"x"}"#,
+            r#"{"type":"response.completed","response":{"status":"completed","output":[]}}"#,
+        ],
+    ),
+    (
+        "bedrock",
+        "bedrock-converse",
+        &[
+            r#"contentBlockStart {"contentBlockIndex":0,"start":{"toolUse":{"toolUseId":"a","name":"f"}}}"#,
+            r#"contentBlockDelta {"contentBlockIndex":0,"delta":{"toolUse":{"input":"{\"a\":"}}}"#,
+            r#"contentBlockDelta {"contentBlockIndex":0,"delta":{"toolUse":{"input":"1}"}}}"#,
+            r#"contentBlockStop {"contentBlockIndex":0}"#,
+            r#"contentBlockStart {"contentBlockIndex":1,"start":{"toolUse":{"toolUseId":"b","name":"w","type":"server_tool_use"}}}"#,
+            r#"contentBlockDelta {"contentBlockIndex":1,"delta":{"toolUse":{"input":"{}"}}}"#,
+            r#"contentBlockStop {"contentBlockIndex":1}"#,
+            r#"contentBlockDelta {"contentBlockIndex":2,"delta":{"text":"x"}}"#,
+            r#"messageStop {"stopReason":"tool_use"}"#,
+            r#"messageStop {"stopReason":"max_tokens"}"#,
+            r#"metadata {"usage":{"inputTokens":1,"outputTokens":2,"totalTokens":3}}"#,
+        ],
+    ),
+    (
+        "cohere",
+        "cohere-v2",
+        &[
+            r#"{"type":"message-start","id":"1"}"#,
+            r#"{"type":"tool-call-start","index":0,"delta":{"message":{"tool_calls":{"id":"a","type":"function","function":{"name":"f","arguments":""}}}}}"#,
+            r#"{"type":"tool-call-delta","index":0,"delta":{"message":{"tool_calls":{"function":{"arguments":"{\"a\":"}}}}}"#,
+            r#"{"type":"tool-call-delta","index":0,"delta":{"message":{"tool_calls":{"function":{"arguments":"1}"}}}}}"#,
+            r#"{"type":"tool-call-end","index":0}"#,
+            r#"{"type":"tool-call-start","index":1,"delta":{"message":{"tool_calls":[{"id":"b","type":"function","function":{"name":"g","arguments":"{}"}}]}}}"#,
+            r#"{"type":"content-delta","index":2,"delta":{"message":{"content":{"text":"x"}}}}"#,
+            r#"{"type":"message-end","delta":{"finish_reason":"TOOL_CALL"}}"#,
+            r#"{"type":"message-end","delta":{"finish_reason":"MAX_TOKENS"}}"#,
+            r#"{"type":"message-end","delta":{"finish_reason":"ERROR","error":"x"}}"#,
+        ],
+    ),
+    (
+        "ollama",
+        "ollama-chat",
+        &[
+            r#"{"message":{"content":"x"},"done":false}"#,
+            r#"{"message":{"tool_calls":[{"function":{"name":"f","arguments":{"a":1}}}]},"done":false}"#,
+            r#"{"message":{"tool_calls":[{"function":{"name":"g","arguments":{}}}]},"done":true,"done_reason":"stop"}"#,
+            r#"{"message":{"tool_calls":[{"function":{"name":"h","arguments":{}}}]},"error":"x"}"#,
+            r#"{"error":"x"}"#,
+            r#"{"message":{"content":""},"done":true,"done_reason":"stop"}"#,
+            r#"{"message":{"content":""},"done":true,"done_reason":"length"}"#,
         ],
     ),
     (
@@ -46,6 +128,9 @@ static CALLS: &[(&str, &str, &[&str])] = &[
             r#"{"type":"response.completed","response":{"status":"completed","output":[{"type":"function_call","call_id":"a","name":"f","arguments":"{\"a\":1}","status":"completed"}]}}"#,
             r#"{"type":"response.incomplete","response":{"status":"incomplete","incomplete_details":{"reason":"max_output_tokens"},"output":[]}}"#,
             r#"{"type":"error","message":"x"}"#,
+            r#"{"type":"response.failed","response":{"status":"failed","error":{"code":"x"},"output":[]}}"#,
+            r#"{"type":"response.failed","response":{"status":"failed","error":{"code":"x"},"output":[{"type":"function_call","call_id":"a","name":"f","arguments":"{\"a\":1}","status":"completed"}]}}"#,
+            r#"error {"type":"response.output_item.done","output_index":4,"item":{"type":"function_call","call_id":"d","name":"f","arguments":"{}"}}"#,
         ],
     ),
     (
@@ -61,7 +146,8 @@ static CALLS: &[(&str, &str, &[&str])] = &[
             r#"{"type":"content_block_start","index":2,"content_block":{"type":"tool_use","id":"c","name":"g","input":{"x":1}}}"#,
             r#"{"type":"message_delta","delta":{"stop_reason":"tool_use"}}"#,
             r#"{"type":"message_delta","delta":{"stop_reason":"max_tokens"}}"#,
-            r#"{"type":"error","error":{"type":"overloaded_error","message":"x"}}"#,
+            r#"error {"type":"error","error":{"type":"overloaded_error","message":"x"}}"#,
+            r#"error {"type":"content_block_start","index":3,"error":{"type":"api_error"},"content_block":{"type":"tool_use","id":"d","name":"h","input":{"x":1}}}"#,
             r#"{"type":"message_stop"}"#,
         ],
     ),
@@ -74,6 +160,8 @@ static CALLS: &[(&str, &str, &[&str])] = &[
             r#"{"candidates":[{"content":{"parts":[{"functionCall":{}}]}}]}"#,
             r#"{"candidates":[{"content":{"parts":[{"functionCall":{"name":"g","args":{"a":1}}}]}}]}"#,
             r#"{"candidates":[{"content":{"parts":[{"executableCode":{"code":"x"}}]}}]}"#,
+            r#"{"error":{"code":500},"candidates":[{"content":{"parts":[{"functionCall":{"name":"h","args":{"a":1}}}]}}]}"#,
+            r#"{"candidates":[{"finishReason":"MALFORMED_FUNCTION_CALL"}]}"#,
             r#"{"candidates":[{"finishReason":"STOP"}]}"#,
             r#"{"candidates":[{"finishReason":"MAX_TOKENS"}]}"#,
         ],
@@ -158,12 +246,12 @@ pub fn gate(data: &[u8]) {
     };
     let tool_calls = if dice.roll() % 4 == 0 { ToolCalls::Hold } else { ToolCalls::Gate };
     let terms = ResponseRules { mode: Mode::Guard, tool_calls, proves: true, background: false };
-    let head = Head { status: 200, content_type: "text/event-stream" };
+    let head = Head { status: 200, content_type: content_type(profile.framing) };
     let mut guard = Guard::new(Watcher::new(profile, head.clone(), info.clone()), profile, terms);
     let (mut received, mut left, mut proven) = (Vec::new(), Vec::new(), 0);
     while !dice.0.is_empty() && received.len() < 4096 {
         let Some(event) = events.get(dice.roll() % events.len()) else { return };
-        let frame = Bytes::from(format!("data: {event}\n\n"));
+        let frame = Bytes::from(encoded(profile.framing, event));
         let cut = dice.roll().min(frame.len());
         for piece in [frame.slice(..cut), frame.slice(cut..)] {
             received.extend_from_slice(&piece);
@@ -194,6 +282,53 @@ pub fn gate(data: &[u8]) {
     if !passes {
         check(profile, &head, &left, proven);
     }
+}
+
+fn content_type(framing: Framing) -> &'static str {
+    match framing {
+        Framing::Sse => "text/event-stream",
+        Framing::Lines => "application/x-ndjson",
+        Framing::Aws | Framing::AwsChunks => "application/vnd.amazon.eventstream",
+        Framing::Array | _ => "application/json",
+    }
+}
+
+/// Returns the frame of an event.
+fn encoded(framing: Framing, event: &str) -> Vec<u8> {
+    let (name, payload) = match event.split_once(' ') {
+        Some((name, payload)) if !event.starts_with(['{', '[']) => (name, payload),
+        Some(_) | None => ("", event),
+    };
+    match framing {
+        Framing::Sse if name.is_empty() => format!("data: {payload}\n\n").into_bytes(),
+        Framing::Sse => format!("event: {name}\ndata: {payload}\n\n").into_bytes(),
+        Framing::Aws | Framing::AwsChunks => aws_message(name, payload),
+        Framing::Lines | Framing::Array | _ => format!("{payload}\n").into_bytes(),
+    }
+}
+
+/// Returns a message of an AWS event stream.
+fn aws_message(name: &str, payload: &str) -> Vec<u8> {
+    let mut headers = Vec::new();
+    for (key, value) in [(":message-type", "event"), (":event-type", name)] {
+        headers.push(key.len() as u8);
+        headers.extend(key.as_bytes());
+        headers.push(7);
+        headers.extend((value.len() as u16).to_be_bytes());
+        headers.extend(value.as_bytes());
+    }
+    let sum = |bytes: &[u8]| {
+        let mut crc = flate2::Crc::new();
+        crc.update(bytes);
+        crc.sum().to_be_bytes()
+    };
+    let length = (16 + headers.len() + payload.len()) as u32;
+    let mut message = [length.to_be_bytes(), (headers.len() as u32).to_be_bytes()].concat();
+    message.extend(sum(&message));
+    message.extend(headers);
+    message.extend(payload.as_bytes());
+    message.extend(sum(&message));
+    message
 }
 
 /// Returns how many calls a client may see after these bytes.

@@ -21,7 +21,7 @@ use endstop::frame::Broken;
 use endstop::{Ending, Form, Mark, Profile, TransportEnd, Watcher};
 
 use crate::config::{Mode, ToolCalls};
-use crate::disposition::{Disposition, ResponseRules, disposition, failure, unproven};
+use crate::disposition::{Disposition, ResponseRules, disposition, failure, unproven, unread};
 
 /// The most of an unfinished frame that is held back, in bytes.
 pub const TAIL: usize = 64 << 10;
@@ -52,15 +52,28 @@ pub struct Guard {
     proven: bool,
     /// Whether a whole frame has come.
     framed: bool,
-    /// Frame with the provider's first error, as `(start, end)`.
-    fault: Option<(u64, u64)>,
+    /// Frame with the provider's first error.
+    fault: Option<FaultFrame>,
     /// Whether frames of a tool call have left.
     calls_left: bool,
+    /// Whether arguments of a tool call have left.
+    arguments_left: bool,
+    /// Whether a frame came that cannot be read, and may hold a tool call.
+    unreadable: bool,
     /// Choices with a finish reason.
     said: usize,
     /// Frame with the newest finish reason, as `(start, end)`, until it is judged.
     word: Option<(u64, u64)>,
     extra: Option<Extra>,
+}
+
+/// A frame with an error of the provider.
+#[derive(Clone, Copy, Debug)]
+struct FaultFrame {
+    start: u64,
+    end: u64,
+    /// Whether no client could run a tool call because of this frame.
+    is_bare: bool,
 }
 
 /// The gate for tool calls: closed from the first frame after which a client could run a call.
@@ -71,8 +84,14 @@ struct Gate {
     /// Number of changes after the last frame that was followed.
     seen: Option<u64>,
     has_calls: bool,
+    /// Number of events about calls, after the last frame that was followed.
+    seen_calls: u64,
     /// Calls that the provider ran itself, when the gate closed.
     by_provider: u32,
+    /// Calls that were closed, or had complete arguments, or are the provider's own.
+    settled: (u32, u32),
+    /// Whether a call was settled and is not any more: a client could have run it.
+    unsettled: bool,
     /// Calls of each choice, as `(choice, calls)`.
     calls: Vec<(u32, u32)>,
     /// Calls of each choice that were let go.
@@ -83,8 +102,6 @@ struct Gate {
 #[derive(Debug)]
 struct Extra {
     is_extra: fn(&[u8]) -> bool,
-    /// Whole frames that have not been examined, as `(start, end)`.
-    frames: Vec<(u64, u64)>,
     /// Frames that are taken out, as `(start, end)`, in order.
     out: VecDeque<(u64, u64)>,
 }
@@ -145,6 +162,8 @@ impl Guard {
             framed: false,
             fault: None,
             calls_left: false,
+            arguments_left: false,
+            unreadable: false,
             said: 0,
             word: None,
             extra: None,
@@ -155,8 +174,7 @@ impl Guard {
     #[must_use]
     pub fn without(self, is_extra: Option<fn(&[u8]) -> bool>) -> Self {
         let is_extra = is_extra.filter(|_| self.terms.mode == Mode::Guard);
-        let extra =
-            is_extra.map(|is_extra| Extra { is_extra, frames: Vec::new(), out: VecDeque::new() });
+        let extra = is_extra.map(|is_extra| Extra { is_extra, out: VecDeque::new() });
         Self { extra, ..self }
     }
 
@@ -222,15 +240,15 @@ impl Guard {
             return Next::Go;
         }
         if self.opaque {
-            // The bytes that were read are not the bytes that leave. Those of an unfinished frame stay.
-            if !self.in_frame {
+            // The bytes that were read are not the bytes that leave. Those of an unfinished frame stay,
+            // and so do those that could not be decoded.
+            if !self.in_frame && !self.watcher.is_broken() {
                 self.boundary = self.received;
             }
             if let Some((from, _)) = &mut self.gate.closed {
                 *from = (*from).min(start);
             }
         }
-        self.find_extra(start, chunk);
         let next = self.judge(proven);
         let upto = self.passable(chunk);
         self.release(start, chunk, upto, pass);
@@ -257,7 +275,7 @@ impl Guard {
             return Next::Go;
         }
         match self.watcher.so_far() {
-            Some(ending) if failure(&ending, self.terms).is_some() => return Next::Fail,
+            Some(ending) if self.fails(&ending) => return Next::Fail,
             Some(_) => self.open_gate(),
             None => return Next::Go,
         }
@@ -317,7 +335,8 @@ impl Guard {
             disposition = Disposition::Fail(too_much_held(&ending, overflow));
         } else if waits && !matches!(disposition, Disposition::Fail(_)) {
             // A finish reason and then silence is a complete answer, but it proves no tool call.
-            disposition = unproven(&ending).map_or(disposition, Disposition::Fail);
+            let hidden = unread(&ending).filter(|_| self.unreadable);
+            disposition = unproven(&ending).or(hidden).map_or(disposition, Disposition::Fail);
         }
         let passed = self.received - self.held.len() as u64;
         let Disposition::Fail(failure) = &disposition else {
@@ -333,7 +352,9 @@ impl Guard {
         let is_torn = self.gate.closed.is_some_and(|(from, _)| passed > from);
         // The end of the bytes completed the provider's own error.
         let own_error = ending.fault.as_ref().is_some_and(|fault| !fault.form.is_foreign());
-        let last_word = self.fault.is_none() && own_error && !waits && !self.opaque;
+        // It may hold a tool call, too.
+        let names_call = ending.choices.iter().any(|choice| choice.shown.tool_calls > 0);
+        let last_word = self.fault.is_none() && own_error && !waits && !self.opaque && !names_call;
         let whole = usize::try_from(self.boundary.saturating_sub(passed)).unwrap_or(0);
         let rest = if waits || self.opaque {
             Bytes::new()
@@ -348,12 +369,12 @@ impl Guard {
         let lacks_end = self.profile.error_shape.last.is_some() && ending.said.is_none();
         // Behind a held call, the provider's error passes in place of the call, where it suffices.
         let is_clean = self.profile.error_end(framing) == ErrorEnd::Clean;
-        let instead =
-            self.fault.filter(|_| waits && is_clean && !torn && !lacks_end && overflow.is_none());
-        let rest = instead.map_or(rest, |(from, to)| {
+        let takes_place = waits && is_clean && !torn && !lacks_end && overflow.is_none();
+        let instead = self.fault.filter(|fault| takes_place && fault.is_bare);
+        let rest = instead.map_or(rest, |FaultFrame { start, end, .. }| {
             let at = |place: u64| usize::try_from(place.saturating_sub(passed)).unwrap_or(0);
-            let mut error = self.held.split_off(at(from).min(self.held.len()));
-            error.truncate(at(to).saturating_sub(at(from)));
+            let mut error = self.held.split_off(at(start).min(self.held.len()));
+            error.truncate(at(end).saturating_sub(at(start)));
             error.freeze()
         });
         let told = (self.fault.is_some() || last_word) && !waits && !lacks_end || instead.is_some();
@@ -363,8 +384,9 @@ impl Guard {
         });
         let clean = match told {
             _ if torn => false,
-            // It ends as the provider ended it, with or without the gateway.
-            true if instead.is_some() => close == TransportEnd::Eof,
+            // It ends as the provider ended it, with or without the gateway, unless a client has arguments
+            // of the call.
+            true if instead.is_some() => close == TransportEnd::Eof && !self.arguments_left,
             _ if self.calls_left => false,
             true => close == TransportEnd::Eof,
             false => is_clean,
@@ -392,39 +414,54 @@ impl Guard {
             return;
         }
         let Self { watcher, boundary, gate, framed, fault, calls_left, opaque, proven, .. } = self;
-        let Self { terms, received, said, word, extra, .. } = self;
+        let Self { terms, received, said, word, extra, arguments_left, unreadable, .. } = self;
         let (base, opaque) = (*received, *opaque);
         watcher.follow(bytes, |mark| {
             *framed = true;
             // The places of decoded frames say nothing about the bytes that leave.
             let end = if opaque { base } else { base + mark.end as u64 };
             let start = std::mem::replace(boundary, end);
+            let (mut names_call, mut says_failure) = (false, false);
             // Most frames change nothing, and there may be many calls.
-            if gate.seen.replace(mark.changes()) != Some(mark.changes()) {
+            let is_change = gate.seen.replace(mark.changes()) != Some(mark.changes());
+            if is_change {
                 let closed = gate.closed;
                 gate.has_calls = mark.has_calls();
+                let calls = mark.call_changes();
+                names_call = std::mem::replace(&mut gate.seen_calls, calls) != calls;
                 if gate.has_calls {
                     gate.follow(&mark, (start, *boundary), terms.tool_calls);
                 } else {
                     gate.closed = None;
                 }
-                // There may be calls among what is not followed.
-                if mark.has_excess() && terms.tool_calls != ToolCalls::Pass {
+                // There may be calls among what is not followed, or cannot be read.
+                let unknown = mark.has_excess() || mark.has_unreadable();
+                if unknown && terms.tool_calls != ToolCalls::Pass {
                     gate.closed = closed.or(gate.closed).or(Some((start, *boundary)));
                 }
                 let choices = mark.said();
-                if std::mem::replace(said, choices) != choices {
+                let is_new = std::mem::replace(said, choices) != choices;
+                if is_new {
                     *word = Some((start, *boundary));
                 }
+                says_failure = is_new && mark.says_failure();
+                *unreadable = mark.has_unreadable();
+                let leaves = gate.has_calls && gate.closed.is_none();
+                *arguments_left = *arguments_left || leaves && mark.has_arguments();
+            }
+            if mark.has_fault() && fault.is_none() {
+                // After pieces of a call, a finish reason or the end marker may complete it.
+                let completes = *calls_left && is_change && !says_failure;
+                let is_bare = !names_call && !completes;
+                *fault = Some(FaultFrame { start, end: *boundary, is_bare });
             }
             *calls_left |= gate.has_calls && gate.closed.is_none();
-            if let Some(extra) = extra.as_mut().filter(|_| mark.has_word()) {
-                extra.frames.push((start, *boundary));
+            if let Some(extra) = extra.as_mut().filter(|_| mark.has_word() && !opaque)
+                && (extra.is_extra)(mark.data)
+            {
+                extra.out.push_back((start, *boundary));
             }
             *proven |= mark.is_proven();
-            if mark.has_fault() && fault.is_none() {
-                *fault = Some((start, *boundary));
-            }
         });
         let whole = watcher.whole();
         if whole > 0 && !opaque {
@@ -452,7 +489,7 @@ impl Guard {
         let counted = !self.capped || self.watcher.has_output_count();
         if proven && counted {
             return match self.watcher.so_far() {
-                Some(ending) if failure(&ending, self.terms).is_some() => Next::Fail,
+                Some(ending) if self.fails(&ending) => Next::Fail,
                 Some(_) | None => {
                     self.open_gate();
                     Next::Go
@@ -461,12 +498,16 @@ impl Guard {
         }
         let due = self.profile.capabilities.usage_in_streams || self.extra.is_some();
         let settled = match self.profile.proof {
-            Proof::Event => false,
-            Proof::Marker(_) | Proof::Word | Proof::Silent => {
-                self.watcher.is_settled() && (counted || !due)
-            }
+            // The end of the body is the proof, and it may still break off.
+            Proof::Event | Proof::Word | Proof::Silent => false,
+            Proof::Marker(_) => self.watcher.is_settled() && (counted || !due),
         };
         if proven || settled { Next::Wait } else { Next::Go }
+    }
+
+    /// Reports whether what waits must not leave with this ending.
+    fn fails(&self, ending: &Ending) -> bool {
+        failure(ending, self.terms).is_some() || self.unreadable && unread(ending).is_some()
     }
 
     /// Judges a finish reason that no tool call waits for. One that says that the provider failed does
@@ -490,11 +531,8 @@ impl Guard {
             return from;
         }
         let tail = self.received - self.boundary;
-        if tail <= TAIL as u64 || self.opaque {
+        if tail <= TAIL as u64 || self.opaque || self.watcher.is_broken() {
             return self.boundary;
-        }
-        if self.framing() != Framing::Sse {
-            return self.received;
         }
         let passed = self.received - chunk.len() as u64 - self.held.len() as u64;
         // The tail begins in what is held, or has begun to leave.
@@ -502,22 +540,7 @@ impl Guard {
         let held = self.held.get(skipped..).unwrap_or_default();
         let chunk = chunk.get(skipped.saturating_sub(self.held.len())..).unwrap_or_default();
         let is_start = passed <= self.boundary;
-        passed.max(self.boundary) + harmless(is_start, held, chunk) as u64
-    }
-
-    /// Examines the frames that have become whole.
-    fn find_extra(&mut self, start: u64, chunk: &Bytes) {
-        let Some(extra) = &mut self.extra else { return };
-        let passed = start - self.held.len() as u64;
-        for (from, to) in std::mem::take(&mut extra.frames) {
-            let at = |place: u64| usize::try_from(place.saturating_sub(passed)).unwrap_or(0);
-            let held = self.held.iter().chain(chunk.iter()).skip(at(from)).take(at(to) - at(from));
-            let frame: Vec<u8> = held.copied().collect();
-            let event = frame.trim_ascii().strip_prefix(b"data:").unwrap_or_default();
-            if (extra.is_extra)(event.trim_ascii()) {
-                extra.out.push_back((from, to));
-            }
-        }
+        passed.max(self.boundary) + self.watcher.inert(is_start, held, chunk) as u64
     }
 
     /// Passes on the bytes before `upto`, and holds the rest.
@@ -562,24 +585,6 @@ impl Guard {
     }
 }
 
-/// Returns how much of an unfinished event can leave. Some clients act on a line, so the end of a data
-/// line stays behind. `is_start` says that the first part begins with a line.
-fn harmless(is_start: bool, held: &[u8], chunk: &[u8]) -> usize {
-    let (mut is_data, mut line) = (!is_start, 0);
-    for (at, byte) in held.iter().chain(chunk).enumerate() {
-        match byte {
-            b'\r' | b'\n' if is_data => return at,
-            b'\r' | b'\n' => (is_data, line) = (false, at + 1),
-            // A byte-order mark is not part of a line.
-            0xef | 0xbb | 0xbf if at == line && at < 3 => line = at + 1,
-            // No other field of an event begins with this letter.
-            b'd' if at == line => is_data = true,
-            _ => {}
-        }
-    }
-    held.len() + chunk.len()
-}
-
 fn too_much_held(ending: &Ending, overflow: Overflow) -> crate::disposition::Failure {
     let (status, code, message, repeats) = match overflow {
         Overflow::Held => (
@@ -612,10 +617,13 @@ impl Gate {
         }
         let proven = mark.is_proven();
         let (mut unreleased, mut could_run, mut by_provider) = (false, false, 0);
+        let mut settled = (0, 0);
         self.calls.clear();
         for choice in mark.choices() {
             self.calls.push((choice.index, choice.begun));
             by_provider += choice.by_provider;
+            settled.0 += choice.closed + choice.by_provider;
+            settled.1 += choice.whole + choice.by_provider;
             let released = self.released.iter().find(|(index, _)| *index == choice.index);
             if choice.begun <= released.map_or(0, |(_, calls)| *calls) {
                 continue;
@@ -623,15 +631,16 @@ impl Gate {
             unreleased = true;
             could_run |= tool_calls == ToolCalls::Hold || choice.could_run(proven);
         }
+        let before = std::mem::replace(&mut self.settled, settled);
+        self.unsettled |= settled.0 < before.0 || settled.1 < before.1;
+        let is_providers = by_provider > self.by_provider && !could_run && !self.unsettled;
         match self.closed {
             None if could_run => {
                 self.closed = Some(frame);
                 self.by_provider = by_provider;
             }
             // What waited was the provider's own call, which nobody else can run.
-            Some(_) if !unreleased || by_provider > self.by_provider && !could_run => {
-                self.closed = None;
-            }
+            Some(_) if !unreleased || is_providers => self.closed = None,
             Some(_) | None => {}
         }
     }
@@ -640,6 +649,7 @@ impl Gate {
     fn release(&mut self) {
         self.closed = None;
         self.seen = None;
+        self.unsettled = false;
         self.released.clone_from(&self.calls);
     }
 }
@@ -770,24 +780,6 @@ mod tests {
 
     fn left(text: &str) -> (Next, String) {
         (Next::Go, text.to_owned())
-    }
-
-    #[test]
-    fn the_end_of_a_data_line_stays_behind() {
-        for (text, leaves) in [
-            ("data: {}\n", 8),
-            ("data: {}\r\n", 8),
-            ("data: {}\r", 8),
-            ("event: x\r\ndata: {}\r\n", 18),
-            ("event: x\rdata: {}\r", 17),
-            ("\u{feff}data: {}\n", 11),
-            (": comment\n\n", 11),
-        ] {
-            assert_eq!(harmless(true, b"", text.as_bytes()), leaves, "{text:?}");
-            let (held, chunk) = text.split_at(3);
-            assert_eq!(harmless(true, held.as_bytes(), chunk.as_bytes()), leaves, "{text:?}");
-        }
-        assert_eq!(harmless(false, b"", b"of a data line}\r\n"), 15);
     }
 
     #[test]
@@ -1276,5 +1268,275 @@ mod tests {
             assert_eq!(push(&mut gate, more).1, "", "{more:?}");
         }
         assert_eq!(push(&mut gate, "\n").1, "\ndata: y\nid: 2\n\n");
+    }
+
+    /// A wire of a provider, by its id.
+    fn on(provider: &Provider, dialect: &str, content_type: &'static str) -> Guard {
+        let wire = provider.wire_of(dialect).unwrap();
+        let head = Head { status: 200, content_type };
+        let info = RequestInfo { streamed: Some(true), ..RequestInfo::default() };
+        let terms = ResponseRules {
+            mode: Mode::Guard,
+            tool_calls: ToolCalls::Gate,
+            proves: true,
+            background: false,
+        };
+        Guard::new(Watcher::new(wire, head, info), *wire, terms)
+    }
+
+    const SSE: &str = "text/event-stream";
+
+    /// Streams whose error frame holds a call that a client could run if it overlooks the error.
+    fn calls_beside_errors() -> Vec<(&'static str, Guard, String)> {
+        let chat = |fields: &str, choice: &str| {
+            format!(
+                "data: {{{fields}\"choices\":[{{\"index\":0,{choice}\"delta\":{{\"tool_calls\":[{{\
+                 \"index\":0,\"id\":\"c\",\"function\":{{\"name\":\"f\",\"arguments\":\
+                 \"{{\\\"a\\\":\\\"ZZ\\\"}}\"}}}}]}}}}]}}\n\n"
+            )
+        };
+        let error = r#""error":{"code":502,"message":"x"},"#;
+        let item = r#"{"type":"function_call","id":"i","call_id":"c","name":"f","arguments":"{\"a\":\"ZZ\"}","status":"completed"}"#;
+        let block = r#"{"type":"tool_use","id":"t","name":"f","input":{"a":"ZZ"}}"#;
+        let gemini = format!(
+            "data: {{{error}\"candidates\":[{{\"content\":{{\"parts\":[{{\"functionCall\":{{\
+             \"name\":\"f\",\"args\":{{\"a\":\"ZZ\"}}}}}}]}}}}]}}\n\n"
+        );
+        let openai = || plain(ToolCalls::Gate);
+        let responses = || on(&provider::OPENAI, "openai-responses", SSE);
+        let google = || on(&provider::GOOGLE, "gemini-generate", SSE);
+        let lines = || on(&provider::OLLAMA, "ollama-chat", "application/x-ndjson");
+        let base = r#""base_resp":{"status_code":1000,"status_msg":"x"},"#;
+        vec![
+            ("choice", openai(), format!("{}{DONE}", chat("", error))),
+            (
+                "choice, word",
+                openai(),
+                format!("{}{DONE}", chat("", &format!("{error}\"finish_reason\":\"tool_calls\","))),
+            ),
+            ("top", openai(), format!("{}{DONE}", chat(error, ""))),
+            ("base_resp", openai(), format!("{}{DONE}", chat(base, ""))),
+            ("named", openai(), format!("event: error\n{}{DONE}", chat("", ""))),
+            // A later frame completes what has left.
+            (
+                "rest of a call",
+                openai(),
+                format!(
+                    "{}{}{DONE}",
+                    piece(0, 0, "f", "{\"a\":"),
+                    piece(0, 0, "", "\"ZZ\"}")
+                        .replace("\"choices\"", &format!("{error}\"choices\""))
+                ),
+            ),
+            (
+                "other rest of a call",
+                openai(),
+                format!(
+                    "{}{}{}{DONE}",
+                    piece(0, 0, "f", "{\"a\":"),
+                    piece(0, 0, "", "1}"),
+                    piece(0, 0, "", "\"ZZ\"}")
+                        .replace("\"choices\"", &format!("{error}\"choices\""))
+                ),
+            ),
+            (
+                "response.failed",
+                responses(),
+                format!(
+                    "event: response.failed\ndata: {{\"type\":\"response.failed\",\"response\":{{\
+                     \"status\":\"failed\",{error}\"output\":[{item}]}}}}\n\n"
+                ),
+            ),
+            (
+                "item in an error",
+                responses(),
+                format!(
+                    "event: error\ndata: {{\"type\":\"response.output_item.done\",\
+                     \"output_index\":0,\"item\":{item}}}\n\n"
+                ),
+            ),
+            (
+                "block in an error",
+                messages(),
+                format!(
+                    "event: error\ndata: {{\"type\":\"content_block_start\",\"index\":0,{error}\
+                     \"content_block\":{block}}}\n\n"
+                ),
+            ),
+            ("gemini", google(), gemini.clone()),
+            // Only the end of the bytes completes it.
+            ("no end of the event", google(), gemini.trim_end().to_owned()),
+            ("no end of the event, chat", openai(), chat("", error).trim_end().to_owned()),
+            (
+                "a body as events",
+                openai(),
+                chat(error, "").trim_end().replace("data: ", "").replace("delta", "message"),
+            ),
+            (
+                "ollama",
+                lines(),
+                format!(
+                    "{{{error}\"message\":{{\"tool_calls\":[{{\"function\":{{\"name\":\"f\",\
+                     \"arguments\":{{\"a\":\"ZZ\"}}}}}}]}}}}\n"
+                ),
+            ),
+        ]
+    }
+
+    /// A frame that shows a call never leaves unproven, whether it holds an error or not.
+    #[test]
+    fn a_call_beside_an_error_never_leaves() {
+        for size in [1, 50, usize::MAX] {
+            for (name, guard, stream) in calls_beside_errors() {
+                let pieces: Vec<&[u8]> = stream.as_bytes().chunks(size.min(stream.len())).collect();
+                let (out, failure, reason) = run(guard, &pieces);
+                assert!(!out.contains("ZZ"), "{name}: {out}");
+                assert_eq!(reason, Reason::Failed, "{name}");
+                assert!(failure.is_some() && out.contains("endstop"), "{name}: {out}");
+            }
+        }
+    }
+
+    /// Where arguments have left, an abort follows, also after the provider's own error.
+    #[test]
+    fn arguments_that_have_left_are_followed_by_an_abort() {
+        let error = "data: {\"error\":{\"message\":\"x\",\"type\":\"server_error\"}}\n\n";
+        for (pieces, clean) in [
+            (vec![call()], true),
+            (vec![piece(0, 0, "f", ""), piece(0, 0, "", "{}")], true),
+            (vec![piece(0, 0, "f", ""), piece(0, 0, "", "{"), piece(0, 0, "", "}")], false),
+        ] {
+            let mut gate = plain(ToolCalls::Gate);
+            pieces.iter().for_each(|piece| assert_eq!(push(&mut gate, piece).0, Next::Go));
+            assert_eq!(push(&mut gate, error), held(Next::Fail));
+            let end = gate.fail();
+            assert_eq!((&*end.rest, end.clean), (error.as_bytes(), clean), "{pieces:?}");
+        }
+    }
+
+    /// After a call without arguments has begun, a finish reason beside an error could complete it.
+    #[test]
+    fn a_finish_reason_beside_an_error_completes_no_call() {
+        let error = "\"error\":{\"message\":\"x\"},\"choices\"";
+        for (said, passes) in [("tool_calls", false), ("stop", false), ("error", true)] {
+            let frame = word(said).replace("\"choices\"", error);
+            let mut gate = plain(ToolCalls::Gate);
+            push(&mut gate, &piece(0, 0, "f", ""));
+            assert_eq!(push(&mut gate, &frame), held(Next::Fail));
+            let end = gate.fail();
+            assert_eq!(end.rest == frame.as_bytes(), passes, "{said}");
+            assert_eq!(end.frame.is_none(), passes, "{said}");
+        }
+    }
+
+    /// Finding G2: the provider's own word for a malformed call passes, streamed as plain.
+    #[test]
+    fn a_word_about_a_call_that_nobody_can_run_passes() {
+        let google = |word: &str| {
+            format!(
+                "data: {{\"candidates\":[{{\"content\":{{}},\"finishReason\":\"{word}\"}}]}}\n\n"
+            )
+        };
+        let text = "data: {\"candidates\":[{\"content\":{\"parts\":[{\"text\":\"Hi\"}]}}]}\n\n";
+        let gemini = || on(&provider::GOOGLE, "gemini-generate", SSE);
+        for said in ["MALFORMED_FUNCTION_CALL", "UNEXPECTED_TOOL_CALL"] {
+            for stream in [google(said), format!("{text}{}", google(said))] {
+                let (out, failure, reason) = run(gemini(), &[stream.as_bytes()]);
+                assert_eq!((&out, failure), (&stream, None), "{reason:?}");
+                assert_eq!(reason, Reason::MalformedToolCall);
+            }
+        }
+        let stream = format!("{TEXT}{}{DONE}", word("tool_calls"));
+        let (out, failure, _) = run(plain(ToolCalls::Gate), &[stream.as_bytes()]);
+        assert_eq!((out, failure), (stream, None));
+        // A call that follows is held.
+        let mut gate = plain(ToolCalls::Gate);
+        push(&mut gate, &format!("{TEXT}{}", word("tool_calls")));
+        assert_eq!(push(&mut gate, &call()).1, "");
+    }
+
+    /// A client may read a frame that the gateway cannot, and find a call in it.
+    #[test]
+    fn a_frame_that_cannot_be_read_waits_for_the_end() {
+        let lenient = |frame: &str| frame.replace("{\"choices\"", "{\"x\":undefined,\"choices\"");
+        for last in [word("length"), String::new()] {
+            let stream = format!("{TEXT}{}{last}{DONE}", lenient(&call()));
+            let (out, failure, _) = run(plain(ToolCalls::Gate), &[stream.as_bytes()]);
+            assert!(failure.is_some() && !out.contains("arguments"), "{out}");
+        }
+        let mut gate = plain(ToolCalls::Gate);
+        let (text, stop) = (lenient(TEXT), word("stop"));
+        assert_eq!(push(&mut gate, &text).1, "");
+        assert_eq!(push(&mut gate, &stop).1, "");
+        assert_eq!(push(&mut gate, DONE), left(&format!("{text}{stop}{DONE}")));
+        // Nobody finds a call in this.
+        let mut gate = plain(ToolCalls::Gate);
+        assert_eq!(push(&mut gate, "data: ping\n\n"), left("data: ping\n\n"));
+    }
+
+    /// Nothing that could hold a call leaves unread, however large it is.
+    #[test]
+    fn what_is_not_read_yet_does_not_leave() {
+        let long = "x".repeat(2 * TAIL);
+        let line = format!(
+            "{{\"message\":{{\"tool_calls\":[{{\"function\":{{\"name\":\"f\",\"arguments\":{{\"a\":\
+             \"{long}ZZ\"}}}}}}]}},\"done\":true,\"done_reason\":\"length\"}}"
+        );
+        let body = format!(
+            "{{\"object\":\"chat.completion\",\"choices\":[{{\"index\":0,\"message\":{{\"content\":\
+             \"{long}\",\"tool_calls\":[{{\"id\":\"c\",\"function\":{{\"name\":\"f\",\
+             \"arguments\":\"{{}}\"}}}}]}},\"finish_reason\":\"length\"}}]}}"
+        );
+        for size in [1000, 70_000, usize::MAX] {
+            let lines = on(&provider::OLLAMA, "ollama-chat", "application/x-ndjson");
+            let pieces: Vec<&[u8]> = line.as_bytes().chunks(size.min(line.len())).collect();
+            let (out, failure, _) = run(lines, &pieces);
+            assert!(failure.is_some() && !out.contains("xxx"), "{}", out.len());
+            let pieces: Vec<&[u8]> = body.as_bytes().chunks(size.min(body.len())).collect();
+            let (out, failure, _) = run(plain(ToolCalls::Gate), &pieces);
+            assert!(failure.is_some() && !out.ends_with('}'), "{}", out.len());
+            let well = body.replace("length", "tool_calls");
+            let pieces: Vec<&[u8]> = well.as_bytes().chunks(size.min(well.len())).collect();
+            assert_eq!(run(plain(ToolCalls::Gate), &pieces).0, well);
+        }
+        // Compressed bytes that cannot be decoded stay.
+        let mut gate = plain(ToolCalls::Gate);
+        gate.set_opaque();
+        gate.stop_reading(Broken::Corrupt);
+        assert_eq!(push(&mut gate, "data: {}\n\n"), held(Next::Fail));
+    }
+
+    /// Where the end of the body is the proof, it is waited for.
+    #[test]
+    fn a_finish_reason_alone_releases_no_call_where_the_body_must_end() {
+        let call = "data: {\"candidates\":[{\"content\":{\"parts\":[{\"functionCall\":{\"name\":\"f\",\"args\":{}}}]},\"finishReason\":\"STOP\"}]}\n\n";
+        let gemini = || on(&provider::GOOGLE, "gemini-generate", SSE);
+        let mut gate = gemini();
+        assert_eq!(push(&mut gate, call), held(Next::Go));
+        let end = gate.finish(TransportEnd::Eof);
+        assert_eq!((&*end.rest, end.clean), (call.as_bytes(), true));
+        for close in [TransportEnd::Reset, TransportEnd::TimedOut(endstop::Timer::Idle)] {
+            let mut gate = gemini();
+            assert_eq!(push(&mut gate, call), held(Next::Go));
+            let end = gate.finish(close);
+            assert!(end.rest.is_empty() && matches!(end.disposition, Disposition::Fail(_)));
+        }
+    }
+
+    /// A call that was closed and then said to be incomplete is not let go with another one.
+    #[test]
+    fn the_output_of_another_item_releases_nothing() {
+        let event = |json: &str| format!("data: {json}\n\n");
+        let mut gate = on(&provider::OPENAI, "openai-responses", SSE);
+        let events = [
+            r#"{"type":"response.output_item.done","output_index":0,"item":{"type":"frob_call","id":"q"}}"#,
+            r#"{"type":"response.output_item.added","output_index":1,"item":{"type":"function_call","id":"i","call_id":"c","name":"f","arguments":"","status":"in_progress"}}"#,
+            r#"{"type":"response.function_call_arguments.done","output_index":1,"arguments":"{\"a\":\"ZZ"}"#,
+            r#"{"type":"response.output_item.done","output_index":1,"item":{"type":"function_call","id":"i","call_id":"c","name":"f","arguments":"{\"a\":\"ZZ","status":"incomplete"}}"#,
+            r#"{"type":"response.output_item.added","output_index":2,"item":{"type":"frob_call_output","id":"z"}}"#,
+        ];
+        for json in events {
+            assert!(!push(&mut gate, &event(json)).1.contains("ZZ"), "{json}");
+        }
     }
 }

@@ -14,6 +14,9 @@ use crate::disposition::{Disposition, Failure, disposition};
 use crate::exchange::Exchange;
 use crate::watch::GuardAction;
 
+/// Size from which a body is judged on another thread.
+const LARGE: usize = 256 << 10;
+
 /// Returns the response for a body that was read to its end.
 pub(super) async fn respond(
     mut exchange: Box<Exchange>,
@@ -23,7 +26,6 @@ pub(super) async fn respond(
     close: TransportEnd,
 ) -> Response<ClientBody> {
     let ending = judge(&exchange, &headers, &bytes, close).await;
-    let bytes = exchange.hide_own_key(&mut headers, bytes);
     let terms = exchange.terms();
     let disposition = disposition(&ending, terms, Some(status.as_u16()));
     let action = match &disposition {
@@ -32,6 +34,7 @@ pub(super) async fn respond(
         Disposition::Status(_) | Disposition::Fail(_) => GuardAction::Failed,
     };
     headers::describe(&mut headers, &ending, action, exchange.decision(&ending));
+    let bytes = exchange.hide_own_key(&mut headers, bytes);
     let answer = match disposition {
         Disposition::Pass | Disposition::Warn => {
             exchange.delivered(bytes.len());
@@ -65,9 +68,20 @@ async fn judge(
     let limit = exchange.settings().config.limits.event_bytes.max(bytes.len());
     let watcher = exchange.watcher(text(headers, &header::CONTENT_TYPE), limit);
     match Decoder::new(&encodings(headers), bytes) {
+        None if bytes.len() > LARGE => Box::pin(judge_large(watcher, bytes.clone(), close)).await,
         None => watcher.finish_with(bytes, close),
         // Boxed, so that the futures of all responses are small.
         Some(decoder) => Box::pin(judge_copy(watcher, decoder, bytes.clone(), close)).await,
+    }
+}
+
+/// Judges a large body on another thread: other responses do not wait for it.
+async fn judge_large(watcher: Watcher, bytes: Bytes, close: TransportEnd) -> Ending {
+    let judged = tokio::task::spawn_blocking(move || watcher.finish_with(&bytes, close)).await;
+    match judged.map_err(tokio::task::JoinError::into_panic) {
+        Ok(ending) => ending,
+        // It ends this response, as a panic here would.
+        Err(panic) => std::panic::resume_unwind(panic),
     }
 }
 
@@ -104,7 +118,8 @@ fn fail(
     if let Some(after) = upstream.get(header::RETRY_AFTER) {
         headers.insert(header::RETRY_AFTER, after.clone());
     }
-    let body = exchange.wire().profile.error_body(&failure.gateway_error());
+    let body = exchange.wire().profile.error_body(&failure.gateway_error()).into();
+    let body = exchange.hide_own_key(&mut headers, body);
     exchange.delivered(body.len());
     response(status, headers, ClientBody::whole(body))
 }

@@ -634,7 +634,7 @@ mod tests {
         let opening = Opening {
             id: "id".to_owned(),
             upstream: "test",
-            path: "/",
+            outgoing: crate::upstream::Outgoing::default(),
             wire: Arc::new(wire),
             info: RequestInfo {
                 streamed: Some(true),
@@ -642,6 +642,7 @@ mod tests {
                 ..RequestInfo::default()
             },
             body: Bytes::new(),
+            sent: Bytes::new(),
             terms,
             caller: Caller::default(),
             secrets: SecretsShown::default(),

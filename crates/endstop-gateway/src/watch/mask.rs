@@ -5,13 +5,13 @@ use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use endstop::provider::Auth;
 use endstop::{Ending, Record, Said};
+use hyper::Uri;
 use hyper::header::{HeaderMap, HeaderName, HeaderValue};
 use hyper::http::uri::PathAndQuery;
-use hyper::{Uri, header};
 
-use crate::client::headers::own;
 use crate::config::Secret;
 use crate::path::decode_once;
+use crate::upstream::hide::Hider;
 
 /// Length of the shortest secret that is looked for. Shorter ones occur in ordinary words.
 const SHORTEST: usize = 8;
@@ -22,9 +22,8 @@ const CUT: usize = 120;
 /// Text in the place of a secret.
 const MASK: &str = "[key]";
 
-/// Headers that hold secrets, besides the one of the provider.
-static NAMES: [HeaderName; 4] =
-    [header::AUTHORIZATION, header::PROXY_AUTHORIZATION, header::COOKIE, own::TOKEN];
+/// Ends of the names of headers that hold secrets, besides the one of the provider.
+const SECRET_ENDS: [&str; 6] = ["authorization", "-key", "-token", "cookie", "-auth", "-secret"];
 
 /// The secrets that a request showed. They share the memory of the request's head.
 #[derive(Clone, Default)]
@@ -57,7 +56,7 @@ impl SecretsShown {
         };
         let target = uri.path_and_query().filter(|target| target.query().is_some()).cloned();
         let is_secret =
-            |name: &HeaderName| NAMES.contains(name) || own.is_some_and(|own| name == own);
+            |name: &HeaderName| holds_secret(name.as_str()) || own.is_some_and(|own| name == own);
         let secret = headers.iter().filter(|(name, _)| is_secret(name));
         let mut secret = secret.map(|(_, value)| value.clone());
         Self {
@@ -68,24 +67,12 @@ impl SecretsShown {
         }
     }
 
-    /// Hides the gateway's own key in what a provider sends back: it is not the caller's.
+    /// Hides the gateway's own key in what is told about a response. In the response itself it is hidden
+    /// as it arrives, unless it is spelled with escapes.
     pub(crate) fn hide_own_key(&self, headers: &mut HeaderMap, body: Bytes) -> Bytes {
-        let Some(key) = self.own_key.as_ref().map(|key| key.expose().as_bytes()) else {
-            return body;
-        };
-        let shows = |bytes: &[u8]| memchr::memmem::find(bytes, key).is_some();
-        for value in headers.values_mut().filter(|value| shows(value.as_bytes())) {
-            *value = HeaderValue::from_static(MASK);
-        }
-        if key.is_empty() || !shows(&body) {
-            return body;
-        }
-        // As long as it was, so that lengths stay true.
-        let mut hidden = body.to_vec();
-        for at in memchr::memmem::find_iter(&body, key) {
-            hidden.iter_mut().skip(at).take(key.len()).for_each(|byte| *byte = b'*');
-        }
-        hidden.into()
+        let Some(hider) = self.own_key.as_ref().and_then(Hider::new) else { return body };
+        hider.hide_in_headers(headers);
+        hider.hide(body)
     }
 
     /// Masks the secrets in a record: in the texts that come from the provider.
@@ -159,7 +146,7 @@ impl SecretsShown {
             visit_parts(value, visit);
         }
         let query = self.target.iter().filter_map(|target| target.query());
-        for value in query.flat_map(|query| query.split('&')).filter_map(value_of) {
+        for value in query.flat_map(|query| query.split(['&', ';'])).filter_map(value_of) {
             visit(value);
             if let Some(decoded) = decode_once(value) {
                 visit(&decoded);
@@ -191,7 +178,8 @@ fn start_at_end(text: &str, secret: &str) -> Option<usize> {
 /// values of cookies, the user and the password of basic credentials.
 fn visit_parts(value: &str, visit: &mut dyn FnMut(&str)) {
     visit(value);
-    if let Some((scheme, token)) = value.split_once(' ') {
+    if let Some((scheme, token)) = value.split_once([' ', '\t']) {
+        let token = token.trim_ascii();
         visit(token);
         if scheme.eq_ignore_ascii_case("basic") {
             let decoded = STANDARD.decode(token).ok().and_then(|text| String::from_utf8(text).ok());
@@ -201,11 +189,23 @@ fn visit_parts(value: &str, visit: &mut dyn FnMut(&str)) {
             }
         }
     }
-    value.split("; ").filter_map(value_of).for_each(visit);
+    for value in value.split([';', ',']).filter_map(value_of) {
+        visit(value);
+        visit(value.trim_matches('"'));
+        // The id of a key in a signature.
+        visit(value.split('/').next().unwrap_or_default());
+        if let Some(decoded) = decode_once(value) {
+            visit(&decoded);
+        }
+    }
+}
+
+fn holds_secret(name: &str) -> bool {
+    SECRET_ENDS.iter().any(|end| name.ends_with(end))
 }
 
 fn value_of(pair: &str) -> Option<&str> {
-    pair.split_once('=').map(|(_, value)| value)
+    pair.split_once('=').map(|(_, value)| value.trim_ascii())
 }
 
 #[cfg(test)]
@@ -223,8 +223,34 @@ mod tests {
         let body = Bytes::from_static(b"wrong: key-of-the-gateway, key-of-the-gateway");
         let hidden = shown.hide_own_key(&mut headers, body);
         assert_eq!(hidden, "wrong: ******************, ******************");
-        assert_eq!(headers["x-request-id"], MASK);
+        assert_eq!(headers["x-request-id"], "of ******************");
         assert_eq!(headers["x-other"], "kept");
+    }
+
+    #[test]
+    fn secrets_are_masked_however_they_are_spelled() {
+        let target = "/v1/x?a=b;key=semicolon-secret";
+        for (name, value, secret) in [
+            ("authorization", "Bearer  two-spaces-secret", "two-spaces-secret"),
+            ("authorization", "Bearer\ttab-secret-key", "tab-secret-key"),
+            ("cookie", "a=b;c=cookie-without-space", "cookie-without-space"),
+            ("cookie", "a=\"quoted-cookie\"; c=d", "quoted-cookie"),
+            ("cookie", "a=enc%2Doded%2Dcookie", "enc-oded-cookie"),
+            ("x-api-key", "secret-of-anthropic", "secret-of-anthropic"),
+            ("x-goog-api-key", "secret-of-google", "secret-of-google"),
+            ("api-key", "secret-of-azure", "secret-of-azure"),
+            ("x-amz-security-token", "secret-of-amazon", "secret-of-amazon"),
+            ("helicone-auth", "Bearer secret-of-proxy", "secret-of-proxy"),
+            ("x-endstop-token", "secret-of-gateway", "secret-of-gateway"),
+            ("x-none", "", "semicolon-secret"),
+        ] {
+            let mut headers = HeaderMap::new();
+            headers.insert(name, value.parse().unwrap());
+            let shown = SecretsShown::new(&headers, &target.parse().unwrap(), Auth::Bearer, None);
+            let mut text = Some(format!("the key {secret} is wrong"));
+            shown.mask(&mut text);
+            assert_eq!(text.unwrap(), "the key [key] is wrong", "{name}: {value}");
+        }
     }
 
     #[test]

@@ -252,6 +252,7 @@ async fn every_caller_shows_the_token_if_it_is_required() {
         let response = client::ask(field.address, asks("POST", path, &headers)).await;
         assert_refused(&response, 401, path);
         assert!(response.text().contains("x-endstop-token"));
+        assert_eq!(response.text().contains("is wrong"), headers.contains(&wrong), "{path}");
         assert!(!response.text().contains("anthropic"), "the routes are told");
     }
     assert!(field.sim.ledger().is_empty());
@@ -310,6 +311,19 @@ async fn requests_at_once_are_limited_per_key() {
     for _ in 0..5 {
         field.ask(complete.clone()).await;
     }
+    field.finish().await;
+}
+
+#[tokio::test]
+async fn a_limit_of_one_is_told_as_one() {
+    let field = Field::with(|config| config.limits.key_requests_per_minute = 1).await;
+    let request =
+        asks("POST", "/openai/v1/chat/completions", &[("authorization", "Bearer sk-one")]);
+    let request = request.replace("x-sim-replay: answer\r\n", "");
+    field.admit(1);
+    assert_eq!(client::ask(field.address, request.clone()).await.status, 200);
+    let response = client::ask(field.address, request).await;
+    assert!(response.text().contains("allows 1 request within a minute"), "{response:?}");
     field.finish().await;
 }
 

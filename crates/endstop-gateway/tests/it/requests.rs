@@ -339,6 +339,7 @@ async fn row_37_upgrades_are_not_passed_on() {
         client.send(request).await;
         let response = client.finish().await;
         assert_refused(&response, 426, upgrade);
+        assert_eq!(response.header("upgrade"), "HTTP/1.1", "{response:?}");
         assert_closed(&mut client, upgrade).await;
         assert_unseen(&field, upgrade);
     }

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use super::{
     Action, AgentLimits, Budget, Cause, Counter, Decision, DecisionContext, DecisionDetails, Limit,
-    Policy, Remedy, ResumeBy, Terms, remedy, remedy_given,
+    Policy, Remedy, ResumeBy, Suggested, Terms, remedy, remedy_given,
 };
 use endstop::hash::Fnv;
 use endstop::tool_call::{Allow, Refusal, allow_by_ending};
@@ -197,7 +197,7 @@ fn settle(wish: Wish, ending: &Ending, context: &DecisionContext, terms: &Terms)
     Decision {
         should_continue: wish.action.continues_turn(),
         sentence: wish.sentence(),
-        suggested: wish.action.suggested(),
+        suggested: suggested(wish.action, context),
         metadata: DecisionDetails {
             limit: wish.stopped_by,
             instead_of: wish.instead_of,
@@ -213,6 +213,17 @@ fn settle(wish: Wish, ending: &Ending, context: &DecisionContext, terms: &Terms)
         action: wish.action,
         cause: wish.cause,
         ending: Some(ending.reason),
+    }
+}
+
+/// Returns the suggestion to the user. A limit that the user set or that the model does not allow is
+/// not to be raised: the continuation is all there is.
+fn suggested(action: Action, context: &DecisionContext) -> Option<Suggested> {
+    let Budget { cap_is_users, model_max, .. } = context.budget;
+    let is_highest = context.cap_asked().zip(model_max).is_some_and(|(cap, most)| cap >= most);
+    match action {
+        Action::Continue if cap_is_users || is_highest => Some(Suggested::Retry),
+        _ => action.suggested(),
     }
 }
 

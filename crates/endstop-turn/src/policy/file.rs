@@ -71,13 +71,17 @@ struct Written {
     fallback_models: Vec<String>,
 }
 
-/// Tables of a policy in a file that has others, too.
+/// Keys of a policy in a file that has others, too. Its `name` is not that of the policy.
 #[derive(Deserialize)]
 struct Within {
+    #[serde(default = "usual")]
+    based_on: String,
     #[serde(default)]
     agent: AgentChange,
     #[serde(default)]
     rules: BTreeMap<Reason, RuleChange>,
+    #[serde(default)]
+    providers: BTreeMap<String, Override>,
     #[serde(default)]
     wording: Wording,
     #[serde(default)]
@@ -88,8 +92,8 @@ struct Within {
 
 impl From<Within> for Written {
     fn from(within: Within) -> Self {
-        let Within { agent, rules, wording, prices, fallback_models } = within;
-        let (based_on, name, providers) = (usual(), None, BTreeMap::new());
+        let Within { based_on, agent, rules, providers, wording, prices, fallback_models } = within;
+        let name = None;
         Self { based_on, name, agent, rules, providers, wording, prices, fallback_models }
     }
 }
@@ -107,7 +111,13 @@ fn misread(file: &str, text: &str, error: &toml::de::Error) -> PolicyFileError {
         _ if key.starts_with("rules.") || key.contains(".rules.") => "reason",
         _ => "value",
     };
-    let message = plain_error(error.message(), noun);
+    let mut message = plain_error(error.message(), noun);
+    // Two tables differ in one letter: this one changes how a provider's responses are read.
+    if key == "provider" || key.starts_with("provider.") {
+        message.push_str("; the rules of a provider are in `[providers.NAME]`");
+    } else if key.starts_with("providers.") {
+        message.push_str("; its wire and finish reasons are in `[provider.NAME]`");
+    }
     PolicyFileError { file: file.to_owned(), line, key, message }
 }
 
@@ -122,7 +132,8 @@ impl Policy {
         Self::written(file, text, written)
     }
 
-    /// Reads the tables `agent`, `rules`, `wording` and `prices` of a file that has others, too.
+    /// Reads the keys of a policy (`based_on`, `agent`, `rules`, `providers`, `wording` and `prices`) in
+    /// a file that has others, too.
     ///
     /// # Errors
     /// Returns the first mistake in these tables, with its line and key.
@@ -301,6 +312,19 @@ mod tests {
         assert_eq!((agent.conversation_max_messages, agent.conversation_max_tokens), (None, None));
     }
 
+    #[test]
+    fn a_file_with_other_tables_has_the_same_policy() {
+        let text = "based_on = \"careful\"\n[agent]\ncontinuation_max_attempts = 2\n\
+                    [rules.output_limit]\naction = \"raise_budget\"\n\
+                    [providers.acme.rules.cut]\naction = \"stop\"\n";
+        let alone = Policy::from_toml("p.toml", text).unwrap();
+        let other = format!("listen = \"127.0.0.1:1\"\n{text}[upstream.x]\nname = \"y\"\n");
+        assert_eq!(Policy::from_toml_within("p.toml", &other).unwrap(), alone);
+        assert_eq!(alone.terms("acme", Reason::Cut).rule.action, Some(Action::Stop));
+        let error = Policy::from_toml_within("p.toml", "based_on = \"bold\"").unwrap_err();
+        assert_eq!((error.line, error.key.as_str()), (1, "based_on"));
+    }
+
     #[track_caller]
     fn wrong(text: &str, line: usize, key: &str, says: &str) {
         let error = Policy::from_toml("p.toml", text).unwrap_err();
@@ -347,6 +371,19 @@ mod tests {
         wrong("[wording]\nhints = \"x\"", 2, "wording.hints", "unknown field");
         wrong("[prices]\nm = { input = -1, output = 0 }", 2, "prices.m", "0 or more");
         wrong("[prices.m]\ninput = 1", 1, "prices.m", "missing field `output`");
+        wrong(
+            "[provider.acme.rules.cut]\naction = \"stop\"",
+            1,
+            "provider.acme.rules.cut",
+            "`[providers.NAME]`",
+        );
+        wrong("[providers.acme]\nlike = \"openai\"", 2, "providers.acme.like", "`[provider.NAME]`");
+        wrong(
+            "[agent]\ncontinuation_max_attempts = -3",
+            2,
+            "agent.continuation_max_attempts",
+            "0 or more",
+        );
         wrong("[agent", 1, "agent", "");
         wrong("nonsense", 1, "", "");
     }

@@ -10,7 +10,7 @@ use serde::Serialize;
 use super::{Action, Cause};
 use endstop::FaultKind;
 use endstop::tool_call::{Allow, Refusal, allow_by_ending};
-use endstop::{Closed, Ending, Reason, Timer, Unreachable};
+use endstop::{Closed, Ending, Reason, Shown, Timer, Unreachable};
 
 /// The remedy for one ending: the usual action and the facts behind it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -239,11 +239,17 @@ fn after_tool_call(tools: Allow) -> Remedy {
 }
 
 fn after_output_limit(ending: &Ending, tools: Allow) -> Remedy {
-    if has_calls(ending) {
+    // Only the calls of the choice that reached the limit are in doubt.
+    let Shown { tool_calls, unfinished_tool_calls, malformed_tool_calls, .. } = ending.shown;
+    if tool_calls > 0 {
+        let happened = match unfinished_tool_calls + malformed_tool_calls {
+            0 => "the output limit was reached after a tool call, and more may be missing",
+            _ => "the output limit cut off a tool call",
+        };
         return of(
             (Action::RepairToolCall, Cause::BrokenToolCall),
             tools,
-            "the output limit cut off a tool call",
+            happened,
             "never run the tool call; raise the output limit, or ask for only that call",
         );
     }

@@ -80,13 +80,14 @@ impl fmt::Display for TerminationReport {
         let shown = ending.shown.names().join(", ").replace('_', " ");
         row(out, "content", if shown.is_empty() { "no problems found" } else { &shown })?;
         row(out, "other names", &self.known_as())?;
-        row(out, "what to do", &format!("{}: {}", decision.action.name(), decision.sentence))?;
+        let action = decision.action.name().replace('_', " ");
+        row(out, "what to do", &format!("{action}: {}", decision.sentence))?;
         row(out, "policy", &self.policy)?;
         if let Some(wait) = decision.metadata.wait_ms {
             row(out, "wait", &format!("{wait} ms"))?;
         }
         if let Some(cap) = decision.metadata.next_cap {
-            row(out, "next limit", &format!("{cap} tokens"))?;
+            row(out, "next limit", &count(cap, "token"))?;
         }
         row(out, "conversation", &conversation(context))?;
         row(out, "spent", &spent(context))?;
@@ -112,10 +113,10 @@ impl TerminationReport {
 
     fn left(&self) -> String {
         let left = self.decision.metadata.left;
-        let tokens = left.tokens.map_or("no known limit on".to_owned(), |left| left.to_string());
+        let tokens = left.tokens.map_or("no known limit on tokens".to_owned(), tokens);
         let money = left.cost.map(|left| format!(", {:.6} USD", left.micros() as f64 / 1e6));
         format!(
-            "{}, {}, {tokens} tokens, {}, {} s{}",
+            "{}, {}, {tokens}, {}, {} s{}",
             count(left.attempts.into(), "attempt"),
             count(left.repairs.into(), "repair"),
             count(left.chars, "character"),
@@ -152,12 +153,16 @@ fn spent(context: &DecisionContext) -> String {
         count(spent.repairs.into(), "repair"),
     ];
     format!(
-        "{}; {} tokens in, {} out; {} ms",
+        "{}; {} in, {} out; {} ms",
         counts.join(", "),
-        spent.input_tokens,
+        tokens(spent.input_tokens),
         spent.output_tokens,
         spent.elapsed_ms
     )
+}
+
+fn tokens(number: u64) -> String {
+    count(number, "token")
 }
 
 /// Formats a number with its noun: `1 repair`, `2 repairs`.

@@ -111,7 +111,13 @@ fn the_policy_matrix() {
 fn check(ending: &Ending, context: &DecisionContext, decision: &Decision) {
     let what = format!("{ending:?}\n{context:?}\n{decision:?}");
     assert_eq!(decision.should_continue, decision.action.continues_turn(), "{what}");
-    assert_eq!(decision.suggested, decision.action.suggested(), "{what}");
+    let Budget { cap, cap_is_users, model_max, .. } = context.budget;
+    let fixed = cap_is_users || context.cap.or(cap).zip(model_max).is_some_and(|(a, b)| a >= b);
+    let want = match decision.action {
+        Action::Continue if fixed => Some(Suggested::Retry),
+        action => action.suggested(),
+    };
+    assert_eq!(decision.suggested, want, "{what}");
     assert!(!decision.sentence.is_empty(), "{what}");
     if decision.action == Action::RunTools {
         assert!(ending.confidence >= Confidence::Medium, "{what}");

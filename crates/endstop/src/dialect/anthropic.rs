@@ -362,6 +362,19 @@ struct Block<'a> {
     thinking: Text<'a>,
     #[serde(borrow)]
     input: Option<&'a RawValue>,
+    /// Code that makes this call, if the model does not make it itself.
+    #[serde(borrow)]
+    caller: Loose<Caller<'a>>,
+    /// Id of the call that this is the result of.
+    #[serde(borrow)]
+    tool_use_id: Text<'a>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Caller<'a> {
+    #[serde(borrow)]
+    tool_id: Text<'a>,
 }
 
 #[derive(Default, Deserialize)]
@@ -386,6 +399,7 @@ pub(super) fn read(frame: &Frame<'_>, out: &mut EventSink<'_, '_>) -> Reading {
     };
     let index = wire.index.index();
     let name = if wire.type_.is_empty() { frame.name } else { &*wire.type_ };
+    read_guardrail(&wire.guardrail_action, out);
     match name {
         "content_block_delta" => read_delta(index, &wire.delta, out),
         "content_block_start" => begin_block(index, &wire.content_block, out),
@@ -396,10 +410,7 @@ pub(super) fn read(frame: &Frame<'_>, out: &mut EventSink<'_, '_>) -> Reading {
             let delta = &wire.delta;
             read_word(&delta.stop_reason, &delta.stop_sequence, &delta.stop_details, out);
         }
-        "message_stop" => {
-            read_guardrail(&wire.guardrail_action, out);
-            out.emit(Event::Proof);
-        }
+        "message_stop" => out.emit(Event::Proof),
         "error" => return Reading::Error,
         "ping" => {}
         _ => return Reading::Strange,
@@ -455,12 +466,14 @@ fn begin_block(index: u32, block: &Block<'_>, out: &mut EventSink<'_, '_>) {
                 id: &block.id,
                 name: &block.name,
             });
+            out.call_of_code(0, index, &block.caller.tool_id);
             // A streamed call begins with an empty object and sends its input in chunks.
             if let Some(input) = block.input.filter(|input| !is_nothing(input)) {
                 out.emit(Event::ToolCallDelta { choice: 0, call: index, arguments: input.get() });
             }
         }
         _ => {
+            out.code_ended(0, &block.tool_use_id);
             out.emit(Event::OtherContent { choice: 0, kind: "block" });
             out.note_item(0, index);
         }
@@ -518,7 +531,7 @@ pub(super) fn read_guardrail(action: &Scalar<'_>, out: &mut EventSink<'_, '_>) {
     if let Some(action) = action.to_text() {
         out.detail(None, "amazon-bedrock-guardrailAction", &action);
         if action == "INTERVENED" {
-            out.mark(0, |marks| marks.guardrail = true);
+            out.guardrail();
         }
     }
 }

@@ -397,6 +397,8 @@ pub(super) struct Payload<'a> {
 struct Start<'a> {
     #[serde(borrow)]
     tool_use: Option<Loose<ToolUse<'a>>>,
+    #[serde(borrow)]
+    tool_result: Loose<ToolUse<'a>>,
 }
 
 #[derive(Default, Deserialize)]
@@ -410,11 +412,14 @@ struct Delta<'a> {
     reasoning_content: Loose<Reasoning<'a>>,
 }
 
+/// A call, or the result of one that the provider ran.
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 struct ToolUse<'a> {
     #[serde(borrow)]
     tool_use_id: Text<'a>,
+    #[serde(borrow, rename = "type")]
+    type_: Text<'a>,
     #[serde(borrow)]
     name: Text<'a>,
     #[serde(borrow)]
@@ -556,6 +561,8 @@ struct Block<'a> {
     #[serde(borrow)]
     tool_use: Option<Loose<ToolUse<'a>>>,
     #[serde(borrow)]
+    tool_result: Loose<ToolUse<'a>>,
+    #[serde(borrow)]
     reasoning_content: Option<Loose<Reasoning<'a>>>,
 }
 
@@ -620,20 +627,31 @@ fn read_block(index: u32, block: &Block<'_>, out: &mut EventSink<'_, '_>) {
         // Redacted reasoning has no text, but still counts as reasoning.
         out.emit(Event::Reasoning { choice: 0, text: &reasoning.reasoning_text.text });
     } else {
-        out.emit(Event::OtherContent { choice: 0, kind: "block" });
+        other_block(&block.tool_result, out);
     }
 }
 
 fn begin_block(index: u32, start: &Start<'_>, out: &mut EventSink<'_, '_>) {
     match &start.tool_use {
         Some(call) => begin_call(index, call, out),
-        None => out.emit(Event::OtherContent { choice: 0, kind: "block" }),
+        None => other_block(&start.tool_result, out),
     }
+}
+
+/// Reads a block that is neither text nor a call. A call whose result is in the answer has already
+/// run.
+fn other_block(result: &ToolUse<'_>, out: &mut EventSink<'_, '_>) {
+    out.by_provider(0, &result.tool_use_id);
+    out.emit(Event::OtherContent { choice: 0, kind: "block" });
 }
 
 fn begin_call(index: u32, call: &ToolUse<'_>, out: &mut EventSink<'_, '_>) {
     let (id, name) = (&call.tool_use_id, &call.name);
     out.emit(Event::ToolCallStart { choice: 0, call: index, id, name });
+    // Nova's own tools, `nova_grounding` and `nova_code_interpreter`.
+    if &*call.type_ == "server_tool_use" {
+        out.emit(Event::ToolCallByProvider { choice: 0, call: index });
+    }
     if let Some(input) = call.input {
         out.emit(Event::ToolCallDelta { choice: 0, call: index, arguments: input.get() });
     }

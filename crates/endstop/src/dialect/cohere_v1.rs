@@ -11,6 +11,7 @@
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
+use super::anthropic::read_guardrail;
 use super::bedrock_invoke::added_to;
 use super::cohere::ERROR_PATTERNS;
 use super::errors::is_set;
@@ -119,6 +120,9 @@ struct Payload<'a> {
     error: Option<&'a RawValue>,
     /// Whether a line without a name is the last one, in streams of `generate`.
     is_finished: Option<Flag>,
+    /// Bedrock's guardrail, on `InvokeModel`.
+    #[serde(borrow, rename = "amazon-bedrock-guardrailAction")]
+    guardrail_action: Scalar<'a>,
 }
 
 #[derive(Default, Deserialize)]
@@ -186,6 +190,7 @@ fn read(frame: &Frame<'_>, out: &mut EventSink<'_, '_>) -> Reading {
         Some(Flag(false)) => "text-generation",
         None => "",
     };
+    read_guardrail(&wire.guardrail_action, out);
     match name {
         "text-generation" => out.text(0, &wire.text),
         "stream-start" => out.emit(Event::Begin { id: &wire.generation_id, model: "" }),
@@ -277,6 +282,7 @@ fn read_body(frame: &Frame<'_>, out: &mut EventSink<'_, '_>) -> Reading {
     }
     read_calls(&body.tool_calls, out);
     emit_usage(body.meta.as_ref(), out);
+    added_to(frame.data).read(out);
     read_word(0, &body.finish_reason, out);
     for (choice, generation) in (0..).zip(body.generations.iter()) {
         out.choice(choice);

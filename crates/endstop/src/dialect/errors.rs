@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
+use crate::event::Word;
 use crate::fault::pattern::{message, name};
 use crate::fault::{At, ErrorPattern, Fault, FaultForm, FaultKind};
 use crate::text::{DETAIL_CAP, WORD_CAP, clean};
@@ -36,6 +37,7 @@ static COMMON: &[ErrorPattern] = &[
     message("max_tokens` is too large", FaultKind::InvalidRequest),
     message("max_completion_tokens' is too large", FaultKind::InvalidRequest),
     message("max_completion_tokens is too large", FaultKind::InvalidRequest),
+    message("audio input is too long", FaultKind::InvalidRequest),
     message("maximum context length is", FaultKind::ContextWindow),
     message("maximum prompt length is", FaultKind::ContextWindow),
     message("exceeds the context window", FaultKind::ContextWindow),
@@ -81,6 +83,8 @@ static COMMON: &[ErrorPattern] = &[
     message("reduce the length of the messages", FaultKind::ContextWindow),
     message("range of input length should be", FaultKind::ContextWindow),
     message("while limit is", FaultKind::ContextWindow),
+    message("tokens) exceeds the maximum allowed length", FaultKind::ContextWindow),
+    message(" model. max size: ", FaultKind::ContextWindow),
     message("trying to keep the first", FaultKind::ContextWindow),
     message("n_keep:", FaultKind::ContextWindow),
 ];
@@ -250,7 +254,24 @@ pub(crate) enum Expect {
     Anything,
     /// The HTTP status or the framing reports an error: a message alone is enough.
     Error,
+    /// A body that no wire recognises: a message counts if it has only fields of errors beside it.
+    Message,
 }
+
+/// Fields that errors have beside their message.
+static BESIDE_MESSAGE: &[&str] = &[
+    "message",
+    "Message",
+    "msg",
+    "code",
+    "type",
+    "__type",
+    "status",
+    "id",
+    "request_id",
+    "requestId",
+    "param",
+];
 
 /// Maximum number of errors in messages of errors, as gateways nest them.
 const MAX_WITHIN: u32 = 4;
@@ -280,25 +301,45 @@ fn read_object(data: &[u8], expect: Expect, levels: u32) -> Option<RawError> {
     let nested = nested.chain(wire.choices.iter().filter_map(|choice| choice.error));
     match wire.error.into_iter().chain(nested).find(|raw| is_set(Some(raw))).map(RawValue::get) {
         Some(error) if error.starts_with('{') => {
-            wire.names(&mut told);
+            wire.names(Place::Around, &mut told);
             let inner: Payload<'_> = serde_json::from_str(error).ok()?;
-            inner.names(&mut told);
+            inner.names(Place::Error, &mut told);
             inner.text(&mut told);
         }
         Some(error) if error.starts_with('"') => {
-            wire.names(&mut told);
+            wire.names(Place::Around, &mut told);
             told.message =
                 serde_json::from_str::<String>(error).ok().filter(|text| !text.is_empty());
             told.message.as_ref()?;
         }
         _ if wire.is_flat_error() || expect == Expect::Error => {
-            wire.names(&mut told);
+            wire.names(Place::Error, &mut told);
             wire.text(&mut told);
+        }
+        _ if expect == Expect::Message && is_message(data) => {
+            wire.names(Place::Error, &mut told);
+            wire.text(&mut told);
+            told.message.as_ref()?;
         }
         _ => return None,
     }
     told.read_message_within(levels);
     Some(told)
+}
+
+/// Place of an object in an error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    /// The error itself.
+    Error,
+    /// The object around it, whose `status` is the state of the response.
+    Around,
+}
+
+/// Reports whether an object has only fields of errors.
+fn is_message(data: &[u8]) -> bool {
+    let fields = serde_json::from_slice::<BTreeMap<Cow<'_, str>, &RawValue>>(data);
+    fields.is_ok_and(|fields| fields.keys().all(|key| BESIDE_MESSAGE.contains(&&**key)))
 }
 
 /// Reports whether an error field holds an error. Null, false and empty values do not count, nor
@@ -323,7 +364,7 @@ impl Payload<'_> {
             || base.0.is_some_and(|code| code != 0)
     }
 
-    fn names(&self, told: &mut RawError) {
+    fn names(&self, place: Place, told: &mut RawError) {
         let nested = [&self.details, &self.innererror, &self.metadata];
         let nested = nested.iter().flat_map(|d| [&d.error_code, &d.error_type, &d.code]);
         let own = [
@@ -348,7 +389,11 @@ impl Payload<'_> {
             told.code = Some(code.to_string());
         }
         told.inner.push_str(&self.metadata.raw);
-        let types = [&self.type_, &self.__type, &self.error_type, &self.status];
+        // A number is the HTTP status.
+        let state = Scalar::default();
+        let is_name = place == Place::Error && matches!(self.status.0, Some(Word::Text(_)));
+        let status = if is_name { &self.status } else { &state };
+        let types = [&self.type_, &self.__type, &self.error_type, status];
         told.type_ = own_text(&types).or(told.type_.take());
         told.code = own_text(&[&self.code, &self.details.error_code]).or(told.code.take());
     }
@@ -434,7 +479,7 @@ mod tests {
 
     #[test]
     fn every_known_shape_is_read() {
-        use Expect::{Anything, Error};
+        use Expect::{Anything, Error, Message};
         check(
             r#"{"error":{"message":"m","type":"t","param":null,"code":"c"}}"#,
             Anything,
@@ -506,6 +551,21 @@ mod tests {
         check(r#"{"detail":[{"msg":"x"}]}"#, Anything, Some(("", "", r#"[{"msg":"x"}]"#)));
         check(r#"{"message":"m"}"#, Error, Some(("", "", "m")));
         check(r#"{"Message":"m","__type":"t"}"#, Error, Some(("t", "", "m")));
+        check(
+            r#"{"error":{"message":"m","type":null,"code":"content_filter","status":400}}"#,
+            Anything,
+            Some(("", "content_filter", "m")),
+        );
+        check(
+            r#"{"status":"completed","error":{"code":"server_error","message":"m"}}"#,
+            Anything,
+            Some(("", "server_error", "m")),
+        );
+        check(r#"{"id":"x","message":"m"}"#, Message, Some(("", "", "m")));
+        check(r#"{"code":"c","message":"m","request_id":"r"}"#, Message, Some(("", "c", "m")));
+        check(r#"{"message":"m","answer":"a"}"#, Message, None);
+        check(r#"{"message":{"content":"a"},"id":"x"}"#, Message, None);
+        check(r#"{"id":"x"}"#, Message, None);
         check(
             r#"{"error":{"code":400,"message":"{\"type\":\"error\",\"error\":{\"type\":\"t\",\"message\":\"m\"}}","status":"S"}}"#,
             Anything,

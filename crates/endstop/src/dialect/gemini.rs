@@ -613,6 +613,9 @@ fn read_ratings(
     out: &mut EventSink<'_, '_>,
 ) {
     for rating in ratings.iter() {
+        if let (true, Some(choice)) = (rating.blocked.0, choice) {
+            out.mark(choice, |marks| marks.blocked = true);
+        }
         out.rate(&SafetyRating {
             choice,
             category: rating.category.kept().unwrap_or_default(),

@@ -255,6 +255,10 @@ fn read_end(wire: &Payload<'_>, out: &mut EventSink<'_, '_>) {
         ..Usage::default()
     }));
     if let Some(word) = wire.done_reason.said() {
+        // A request without a prompt gets no answer.
+        if matches!(&*word.to_text(), "load" | "unload") && !out.has_content(0) {
+            out.emit(Event::OtherContent { choice: 0, kind: "model" });
+        }
         out.emit(Event::Word { choice: 0, field: "done_reason", word: word.clone() });
     } else {
         out.emit(Event::Word { choice: 0, field: "done", word: Word::Text("true".into()) });

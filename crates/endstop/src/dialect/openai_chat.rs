@@ -12,6 +12,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
+use super::anthropic::read_guardrail;
 use super::errors::is_set;
 use super::{CallsClose, Dialect, Proof, Reading, Streams, Wins, Words};
 use crate::chat::{
@@ -34,7 +35,7 @@ use crate::provider::{COMMON_CAPABILITIES, Capabilities, Profile};
 use crate::shape::Probe;
 use crate::sink::EventSink;
 use crate::text::{WORD_CAP, clean};
-use crate::wire::{Argument, Content, Count, Few, Flag, Loose, Scalar, Text};
+use crate::wire::{Argument, Content, Count, Few, Flag, Loose, Present, Scalar, Text};
 
 /// The `openai-chat` dialect.
 pub static DIALECT: Dialect = Dialect {
@@ -342,7 +343,7 @@ struct Chunk<'a> {
     #[serde(borrow)]
     object: Text<'a>,
     #[serde(borrow)]
-    choices: Few<Choice<'a>>,
+    choices: Few<Loose<Choice<'a>>>,
     usage: Option<Loose<WireUsage>>,
     #[serde(borrow)]
     error: Option<&'a RawValue>,
@@ -353,6 +354,11 @@ struct Chunk<'a> {
     prompt_annotations: Few<Loose<PromptFilter<'a>>>,
     x_groq: Loose<XGroq>,
     base_resp: Loose<BaseResp>,
+    /// MiniMax's filter of the answer.
+    output_sensitive: Flag,
+    /// Bedrock's guardrail, on `InvokeModel`.
+    #[serde(borrow, rename = "amazon-bedrock-guardrailAction")]
+    guardrail_action: Scalar<'a>,
 }
 
 /// Errors of MiniMax, which come with HTTP 200.
@@ -452,10 +458,23 @@ struct ToolCall<'a> {
     index: Count,
     #[serde(borrow)]
     id: Text<'a>,
+    #[serde(rename = "type")]
+    type_: Present,
     #[serde(borrow)]
     function: Loose<Function<'a>>,
     #[serde(borrow)]
     custom: Loose<Custom<'a>>,
+}
+
+impl ToolCall<'_> {
+    /// Reports whether this is not an object or has none of the fields of a call. A part of a streamed
+    /// call has at least its number.
+    fn is_unreadable(&self) -> bool {
+        let Self { index, id, type_, function, custom } = self;
+        let function = function.name.is_empty() && function.arguments.is_none();
+        let custom = custom.name.is_empty() && custom.input.text.is_empty() && !custom.input.odd;
+        index.0.is_none() && id.is_empty() && !type_.0 && function && custom
+    }
 }
 
 #[derive(Default, Deserialize)]
@@ -547,6 +566,10 @@ pub(super) fn read(frame: &Frame<'_>, out: &mut EventSink<'_, '_>) -> Reading {
     for usage in usages.into_iter().flatten() {
         out.emit(Event::Usage(usage.read()));
     }
+    read_guardrail(&chunk.guardrail_action, out);
+    if chunk.output_sensitive.0 {
+        out.guardrail();
+    }
     let failed = chunk.choices.iter().any(|choice| is_set(choice.error)) || is_set(chunk.error);
     let failed = failed || chunk.base_resp.status_code.0.is_some_and(|code| code != 0);
     if failed || chunk.object.0 == "error" { Reading::Error } else { Reading::Read }
@@ -594,6 +617,10 @@ fn read_message(choice: u32, message: &Message<'_>, kind: FrameKind, out: &mut E
             Some(_) => call.index.index(),
             None => u32::try_from(position).unwrap_or(u32::MAX),
         };
+        if call.is_unreadable() {
+            out.spoil_call(choice, number);
+            continue;
+        }
         let (function, custom) = (&call.function, &call.custom);
         if custom.name.is_empty() && custom.input.text.is_empty() && !custom.input.odd {
             read_call(choice, number, &call.id, &function.name, function.arguments, out);

@@ -7,6 +7,7 @@
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
+use super::anthropic::read_guardrail;
 use super::errors::is_set;
 use super::openai_chat::{ERROR_PATTERNS, USAGE, WireUsage};
 use super::{CallsClose, Dialect, Proof, Reading, Streams, Wins, Words};
@@ -79,6 +80,9 @@ struct Chunk<'a> {
     usage: Option<Loose<WireUsage>>,
     #[serde(borrow)]
     error: Option<&'a RawValue>,
+    /// Bedrock's guardrail, on `InvokeModel`.
+    #[serde(borrow, rename = "amazon-bedrock-guardrailAction")]
+    guardrail_action: Scalar<'a>,
 }
 
 #[derive(Default, Deserialize)]
@@ -124,6 +128,7 @@ fn read(frame: &Frame<'_>, out: &mut EventSink<'_, '_>) -> Reading {
     if let Some(usage) = &chunk.usage {
         out.emit(Event::Usage(usage.read()));
     }
+    read_guardrail(&chunk.guardrail_action, out);
     if is_set(chunk.error) { Reading::Error } else { Reading::Read }
 }
 

@@ -122,7 +122,8 @@ const ERROR_SHAPE: ErrorShape = ErrorShape {
 };
 
 /// Returns the event that ends the response: `response.failed` if it is worth asking again, else
-/// `response.incomplete`. It has no output, so that no client finds a tool call in it.
+/// `response.incomplete`. It has no output, so that no client finds a tool call in it, and no
+/// `created_at`: async-openai 0.43 raises at it, and would hand over a complete event like any other.
 fn tell_last(gateway_error: &GatewayError<'_>) -> (&'static str, Value) {
     let (name, status) = match gateway_error.repeats {
         true => ("response.incomplete", "incomplete"),
@@ -348,6 +349,11 @@ struct Payload<'a> {
     /// Complete input of a custom tool.
     #[serde(borrow)]
     input: Text<'a>,
+    /// Complete text, and complete refusal.
+    #[serde(borrow)]
+    text: Text<'a>,
+    #[serde(borrow)]
+    refusal: Text<'a>,
     #[serde(borrow)]
     name: Text<'a>,
     #[serde(borrow)]
@@ -512,10 +518,19 @@ fn read(frame: &Frame<'_>, out: &mut EventSink<'_, '_>) -> Reading {
             out.refusal(0, &wire.delta);
             out.note_item(0, index);
         }
+        // Repeats the whole text, which may not have come before.
+        "response.output_text.done" if !out.has_item(0, index) => {
+            out.text(0, &wire.text);
+            out.note_item(0, index);
+        }
+        "response.refusal.done" if !out.kinds(0).refusal => out.refusal(0, &wire.refusal),
         "response.reasoning_text.delta" | "response.reasoning_summary_text.delta" => {
             out.reasoning(0, &wire.delta);
             out.note_item(0, index);
         }
+        // The provider's own tools stream their input too.
+        "response.function_call_arguments.delta" | "response.custom_tool_call_input.delta"
+            if out.has_item(0, index) && !out.has_call(0, index) => {}
         "response.function_call_arguments.delta" | "response.custom_tool_call_input.delta"
             if !wire.delta.is_empty() =>
         {
@@ -551,6 +566,9 @@ fn read(frame: &Frame<'_>, out: &mut EventSink<'_, '_>) -> Reading {
 /// Reads the end of a call's arguments, which repeats all of them.
 fn end_arguments(wire: &Payload<'_>, told: &str, out: &mut EventSink<'_, '_>) {
     let call = wire.output_index.index();
+    if !out.has_call(0, call) && out.has_item(0, call) {
+        return;
+    }
     if !out.has_call(0, call) && !wire.name.is_empty() {
         out.emit(Event::ToolCallStart { choice: 0, call, id: "", name: &wire.name });
     }
@@ -724,6 +742,11 @@ fn is_message(item: &Item<'_>) -> bool {
     &*item.type_ == "message"
 }
 
+/// Reports whether a call has a state in which nobody may run it, such as `failed`.
+fn is_failed(item: &Item<'_>) -> bool {
+    !matches!(&*item.status, "" | "completed" | "in_progress" | "incomplete")
+}
+
 /// Reports whether the item is unfinished. A program's call stays `in_progress` until its result
 /// arrives, which does not make the call itself unfinished (recorded, vercel/ai and
 /// braintrustdata/lingua).
@@ -747,17 +770,32 @@ fn add_item(index: u32, item: &Item<'_>, out: &mut EventSink<'_, '_>) {
     }
 }
 
-/// Reports whether a value of an item that begins stands for arguments that follow: it is empty,
-/// or one of its fields is an empty text or list, such as the commands of a shell.
+/// Fields without which a call does nothing: the commands of a shell, and the diff of a patch that
+/// creates or updates a file. They stream after the item begins.
+static STREAMED: &[(&str, &[&str])] =
+    &[("commands", &[]), ("command", &[]), ("diff", &["create_file", "update_file"])];
+
+/// Reports whether a value of an item that begins stands for arguments that follow: it is empty, or
+/// its streamed field is. Other fields may be empty for good, such as a working directory.
 fn is_placeholder(value: &Value) -> bool {
-    let is_open = |value: &Value| {
-        value.as_str().is_some_and(str::is_empty) || value.as_array().is_some_and(Vec::is_empty)
+    let is_empty = |value: &Value| match value {
+        Value::String(text) => text.is_empty(),
+        Value::Array(list) => list.is_empty(),
+        Value::Null => true,
+        Value::Object(_) | Value::Bool(_) | Value::Number(_) => false,
     };
     match value {
         Value::Null => true,
         Value::String(text) => matches!(text.trim(), "" | "{}" | "null"),
-        Value::Object(fields) => fields.is_empty() || fields.values().any(is_open),
-        Value::Array(_) => is_open(value),
+        Value::Object(fields) => {
+            let kind = fields.get("type").and_then(Value::as_str).unwrap_or_default();
+            let follows = |(field, kinds): &(&str, &[&str])| {
+                let of_kind = kinds.is_empty() || kinds.contains(&kind);
+                of_kind && fields.get(*field).is_some_and(is_empty)
+            };
+            fields.is_empty() || STREAMED.iter().any(follows)
+        }
+        Value::Array(list) => list.is_empty(),
         Value::Bool(_) | Value::Number(_) => false,
     }
 }
@@ -824,6 +862,9 @@ fn end_item(index: u32, item: &Item<'_>, out: &mut EventSink<'_, '_>) {
         } else if !told.is_empty() {
             out.emit(Event::ToolCallDelta { choice: 0, call: index, arguments: told });
         }
+        if is_failed(item) {
+            out.spoil_call(0, index);
+        }
         if is_unfinished(item) {
             out.reopen_call(0, index);
         } else if arguments.is_some() && out.is_open_call(0, index) {
@@ -831,8 +872,11 @@ fn end_item(index: u32, item: &Item<'_>, out: &mut EventSink<'_, '_>) {
         }
         return;
     }
+    // The event that begins an item can be missing, so that only its end shows who runs it.
+    if item.type_.ends_with("_call") && out.is_nameless_call(0, index) {
+        out.emit(Event::ToolCallByProvider { choice: 0, call: index });
+    }
     let known = out.has_item(0, index);
-    // The event that begins an item can be missing.
     begin_item(index, item, out);
     read_parts(item, Kinds { text: known, reasoning: known, refusal: known }, out);
 }

@@ -17,7 +17,7 @@ use crate::frame::{Frame, Framing};
 use crate::provider::{COMMON_CAPABILITIES, Capabilities, Profile};
 use crate::shape::Probe;
 use crate::sink::EventSink;
-use crate::wire::Loose;
+use crate::wire::{Loose, Scalar, Text};
 
 /// The `sap-orchestration` dialect.
 pub(crate) static DIALECT: Dialect = Dialect {
@@ -71,6 +71,11 @@ struct Envelope<'a> {
     module_results: Option<&'a RawValue>,
     #[serde(borrow)]
     error: Option<&'a RawValue>,
+    /// Fields of an error in version 1, which has no object around them.
+    #[serde(borrow)]
+    code: Scalar<'a>,
+    #[serde(borrow)]
+    message: Text<'a>,
 }
 
 fn read(frame: &Frame<'_>, out: &mut EventSink<'_, '_>) -> Reading {
@@ -80,6 +85,7 @@ fn read(frame: &Frame<'_>, out: &mut EventSink<'_, '_>) -> Reading {
     let Envelope { final_result, orchestration_result, .. } = envelope;
     match final_result.or(orchestration_result).filter(|result| result.get() != "null") {
         _ if is_set(envelope.error) => Reading::Error,
+        None if envelope.code.said().is_some() && !envelope.message.is_empty() => Reading::Error,
         Some(result) => {
             let inner = Frame { data: result.get().as_bytes(), ..*frame };
             openai_chat::read(&inner, out)

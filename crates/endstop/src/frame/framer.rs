@@ -10,6 +10,7 @@ use super::lines::Lines;
 use super::sse::Sse;
 use super::{Broken, Frame, FrameKind, Framing, Rest, trim};
 use crate::json::{JsonState, Scanner, is_space};
+use crate::mend;
 
 /// Maximum number of bytes kept of a page or text that came instead of a response.
 const TEXT_KEPT: usize = 4096;
@@ -112,6 +113,24 @@ impl Framer {
             Found::Body(_) | Found::Text(_) | Found::Undecided(..) => 0,
         };
         if whole == 0 { 0 } else { (whole + self.skipped).saturating_sub(self.earlier) }
+    }
+
+    /// Returns how much of an unfinished frame no client can act on, in bytes. Its bytes, as far as
+    /// they are not passed on yet, are `held` and then `chunk`; `is_start` says that none is.
+    pub(crate) fn inert(&self, is_start: bool, held: &[u8], chunk: &[u8]) -> usize {
+        match &self.framing {
+            Found::Sse(_) => super::sse::inert(is_start, held, chunk),
+            // Nobody can parse a body without its last bracket.
+            Found::Body(_) => {
+                let bracket = |bytes| memchr::memrchr(b'}', bytes);
+                let in_chunk = bracket(chunk).map(|at| held.len() + at);
+                in_chunk.or_else(|| bracket(held)).unwrap_or(held.len() + chunk.len())
+            }
+            // An element is read as soon as it is complete, and a message has a checksum at its end.
+            Found::Array(_) | Found::Aws(_) => held.len() + chunk.len(),
+            // A line may hold a whole value before its end has come, and a text holds anything.
+            Found::Lines(_) | Found::Text(_) | Found::Undecided(..) => 0,
+        }
     }
 
     /// Returns the form of the response, as far as the bytes show it.
@@ -327,6 +346,15 @@ impl Hints {
     }
 }
 
+/// Reports whether bytes begin as server-sent events or JSON do, so that they are not compressed,
+/// whatever their head says.
+#[must_use]
+pub fn begins_readable(first: &[u8]) -> bool {
+    let starts: [&[u8]; 6] = [b"data:", b"event:", b"retry:", b": ", b"{\"", b"[{"];
+    let first = trim(without_mark(first));
+    starts.iter().any(|start| first.starts_with(start))
+}
+
 /// Framing that a content type names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Label {
@@ -388,19 +416,24 @@ fn without_mark(bytes: &[u8]) -> &[u8] {
 
 /// Reports whether more JSON follows the first value.
 fn is_several(body: &[u8]) -> bool {
-    let mut scanner = Scanner::default();
+    let mut scanner = Scanner::lenient();
     let read = scanner.push_until_end(body);
     scanner.state() == JsonState::Whole && read < trim(body).len()
 }
 
 /// Reads a complete body, or several values that came without the label of a stream.
 pub(crate) fn finish_body(body: &[u8], mut on_frame: impl FnMut(Frame<'_>)) -> Rest {
-    let mut scanner = Scanner::default();
+    let mut scanner = Scanner::lenient();
     let read = scanner.push_until_end(body);
     let (first, after) = body.split_at_checked(read).unwrap_or((body, &[]));
     match scanner.state() {
         JsonState::Whole if trim(after).is_empty() => {
             on_frame(Frame { kind: FrameKind::Body, name: "", data: trim(first), end: 0 });
+            Rest::Nothing
+        }
+        // Anything else after the value makes the body unreadable for a client, too.
+        JsonState::Whole if !begins_a_line(trim(after)) => {
+            on_frame(Frame { kind: FrameKind::Body, name: "", data: body, end: 0 });
             Rest::Nothing
         }
         JsonState::Whole => {
@@ -413,9 +446,14 @@ pub(crate) fn finish_body(body: &[u8], mut on_frame: impl FnMut(Frame<'_>)) -> R
         JsonState::Open | JsonState::Empty => Rest::CutFrame,
         JsonState::Broken => {
             on_frame(Frame { kind: FrameKind::Body, name: "", data: body, end: 0 });
-            Rest::Nothing
+            if mend::is_closed(body) { Rest::Nothing } else { Rest::CutFrame }
         }
     }
+}
+
+/// Reports whether more values follow, or events of a stream.
+fn begins_a_line(after: &[u8]) -> bool {
+    [&b"{"[..], b"[", b"data:", b"event:"].iter().any(|start| after.starts_with(start))
 }
 
 #[cfg(test)]

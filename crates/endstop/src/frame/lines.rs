@@ -86,7 +86,7 @@ impl Lines {
         }
         // Most lines begin and end like an object. Only the others need a scan.
         if !(value.starts_with(b"{") && value.ends_with(b"}")) {
-            let mut scanner = Scanner::default();
+            let mut scanner = Scanner::lenient();
             scanner.push(value);
             if scanner.state() == JsonState::Open {
                 self.carry.extend_from_slice(line);

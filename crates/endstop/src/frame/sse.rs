@@ -212,7 +212,7 @@ impl Sse {
             self.keep(std::mem::take(event));
             self.has_data = false;
             self.data.clear();
-            self.bare = Some(Scanner::default());
+            self.bare = Some(Scanner::lenient());
             return self.read_bare(line, end, sink);
         }
         Ok(())
@@ -327,6 +327,24 @@ fn is_bare_start(line: &[u8]) -> bool {
     matches!(first, Some(b'{' | b'['))
 }
 
+/// Returns how much of an unfinished event no client can act on. Some act on a line, so the end of a
+/// data line does not count. `is_start` says that the first part begins with a line.
+pub(super) fn inert(is_start: bool, held: &[u8], chunk: &[u8]) -> usize {
+    let (mut is_data, mut line) = (!is_start, 0);
+    for (at, byte) in held.iter().chain(chunk).enumerate() {
+        match byte {
+            b'\r' | b'\n' if is_data => return at,
+            b'\r' | b'\n' => (is_data, line) = (false, at + 1),
+            // A byte-order mark is not part of a line.
+            0xef | 0xbb | 0xbf if at == line && at < 3 => line = at + 1,
+            // No other field of an event begins with this letter. Bare JSON is an event, too.
+            b'd' | b'{' | b'[' if at == line => is_data = true,
+            _ => {}
+        }
+    }
+    held.len() + chunk.len()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -354,6 +372,25 @@ mod tests {
         for cutting in cuttings(bytes.as_bytes()) {
             assert_eq!(read(&cutting, 1 << 20), (want.clone(), Ok(rest)), "{cutting:?}");
         }
+    }
+
+    #[test]
+    fn clients_can_act_on_the_end_of_a_data_line() {
+        for (text, leaves) in [
+            ("data: {}\n", 8),
+            ("data: {}\r\n", 8),
+            ("data: {}\r", 8),
+            ("event: x\r\ndata: {}\r\n", 18),
+            ("event: x\rdata: {}\r", 17),
+            ("\u{feff}data: {}\n", 11),
+            (": comment\n\n", 11),
+            ("event: x\n{}\n", 11),
+        ] {
+            assert_eq!(inert(true, b"", text.as_bytes()), leaves, "{text:?}");
+            let (held, chunk) = text.split_at(3);
+            assert_eq!(inert(true, held.as_bytes(), chunk.as_bytes()), leaves, "{text:?}");
+        }
+        assert_eq!(inert(false, b"", b"of a data line}\r\n"), 15);
     }
 
     #[test]

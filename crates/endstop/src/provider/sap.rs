@@ -2,6 +2,8 @@
 
 use super::{Auth, Profile, Provider};
 use crate::dialect::{bedrock_converse, openai_chat, sap_orchestration};
+use crate::fault::pattern::message;
+use crate::fault::{ErrorPattern, FaultKind};
 
 /// SAP AI Core.
 pub static SAP: Provider = Provider {
@@ -18,7 +20,11 @@ pub static SAP: Provider = Provider {
     id_prefixes: &[],
     request_id_headers: &[],
     sdk_urls: &[],
-    main: Profile { provider: "sap", ..sap_orchestration::PROFILE },
+    main: Profile {
+        provider: "sap",
+        error_patterns: ERROR_PATTERNS,
+        ..sap_orchestration::PROFILE
+    },
     others: &[
         Profile { provider: "sap", ..openai_chat::PROFILE },
         Profile { provider: "sap", ..bedrock_converse::PROFILE },
@@ -26,3 +32,9 @@ pub static SAP: Provider = Provider {
     offered_elsewhere: false,
     source: "SAP/ai-sdk-js @42429d1",
 };
+
+/// Messages of the filtering module.
+static ERROR_PATTERNS: &[ErrorPattern] = &[
+    message("prompt filtered", FaultKind::Filter),
+    message("content filtered", FaultKind::Filter),
+];

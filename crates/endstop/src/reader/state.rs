@@ -2,12 +2,14 @@
 
 use super::Limits;
 use super::faults::{bare_text, emit_fault, emit_text, exception};
-use crate::dialect::errors::{self, Expect};
+use crate::conclude::judge_fault;
+use crate::dialect::errors::{self, Expect, RawError};
 use crate::dialect::{Proof, Reading};
 use crate::event::Event;
 use crate::facts::Facts;
+use crate::fault::FaultKind;
 use crate::frame::{Broken, Frame, FrameKind, Rest, framer, is_bracketed_word, trim};
-use crate::mend::mend;
+use crate::mend::{is_closed, mend};
 use crate::provider::{self, Profile, Wire};
 use crate::repeat::{Lesson, Order, Repeat};
 use crate::request::RequestInfo;
@@ -131,7 +133,9 @@ impl State {
             return;
         }
         let Some(mended) = mend(frame.data) else {
-            self.flags.malformed_event = true;
+            self.note_malformed(frame);
+            // Nothing is missing from a body that is closed, although it cannot be read.
+            self.facts.proven |= frame.kind == FrameKind::Body && is_closed(frame.data);
             let is_page = frame.data.trim_ascii_start().starts_with(b"<");
             if frame.kind == FrameKind::Event && (frame.name == errors::EVENT || is_page) {
                 let status = self.status;
@@ -141,22 +145,37 @@ impl State {
         };
         self.flags.invalid_utf8 |= std::str::from_utf8(frame.data).is_err();
         let last = Frame { data: &mended.last, ..*frame };
-        self.flags.malformed_event |= self.read_once(&last, sink) == Reading::Malformed;
+        if self.read_once(&last, sink.as_deref_mut()) == Reading::Malformed {
+            self.note_malformed(frame);
+            self.facts.proven |= frame.kind == FrameKind::Body;
+        }
         if let Some(first) = &mended.first {
-            self.compare(&last, &Frame { data: first, ..*frame });
+            self.compare(&last, &Frame { data: first, ..*frame }, sink);
         }
     }
 
-    /// Compares what parsers see that take the last of equal keys, as nearly all do, or the first.
-    fn compare(&mut self, last: &Frame<'_>, first: &Frame<'_>) {
-        let (last, first) = (self.facts_of(last), self.facts_of(first));
-        if !last.agrees_with(&first) {
-            self.facts.doubt([&last, &first], &self.wire, &self.limits);
+    /// Records a frame that cannot be parsed. A more lenient parser may find an object in it.
+    fn note_malformed(&mut self, frame: &Frame<'_>) {
+        self.flags.malformed_event = true;
+        if frame.data.contains(&b'{') {
+            self.facts.note_unreadable();
+        }
+    }
+
+    /// Compares what parsers see that take the last of equal keys, as nearly all do, or the first. An
+    /// error in either reading counts.
+    fn compare(&mut self, last: &Frame<'_>, first: &Frame<'_>, sink: Option<&mut Sink<'_, '_>>) {
+        let ((last, _), (other, reading)) = (self.facts_of(last), self.facts_of(first));
+        if !last.agrees_with(&other) {
+            self.facts.doubt([&last, &other], &self.wire, &self.limits);
+        }
+        if matches!(reading, Reading::Error | Reading::Strange) && self.facts.fault.is_none() {
+            self.read_fault(first, reading, sink);
         }
     }
 
     /// Returns the facts of one frame alone.
-    fn facts_of(&self, frame: &Frame<'_>) -> Facts {
+    fn facts_of(&self, frame: &Frame<'_>) -> (Facts, Reading) {
         let mut facts = Facts::default();
         let mut out = EventSink {
             facts: &mut facts,
@@ -170,10 +189,11 @@ impl State {
         let dialect = self.wire.profile.dialect;
         let is_event = frame.kind == FrameKind::Event;
         let read = if is_event { dialect.read } else { dialect.read_body };
-        if read(frame, &mut out) == Reading::Strange && is_event {
-            (dialect.read_body)(frame, &mut out);
+        let mut reading = read(frame, &mut out);
+        if reading == Reading::Strange && is_event {
+            reading = (dialect.read_body)(frame, &mut out);
         }
-        facts
+        (facts, reading)
     }
 
     /// Reads a frame, unless it is malformed.
@@ -181,6 +201,7 @@ impl State {
         if self.read_outside(frame, sink.as_deref_mut()) {
             return Reading::Read;
         }
+        let changes = self.facts.call_changes;
         let mut reading = self.read_event(frame, sink.as_deref_mut());
         if reading == Reading::Strange
             && let Some(other) = self.other_wire(frame)
@@ -205,6 +226,9 @@ impl State {
             Reading::Read | Reading::Unfinished => self.understood = true,
             Reading::Strange | Reading::Error => {
                 self.understood |= reading == Reading::Error;
+                if reading == Reading::Error && self.facts.call_changes == changes {
+                    self.look_beside_error(frame);
+                }
                 self.read_fault(frame, reading, sink);
             }
         }
@@ -214,6 +238,21 @@ impl State {
         }
         self.ask_shape(frame);
         reading
+    }
+
+    /// Looks for tool calls in a frame that was read as an error and no further. Clients that overlook
+    /// the error could run them, so they are spoiled.
+    fn look_beside_error(&mut self, frame: &Frame<'_>) {
+        let mut data = frame.data.to_vec();
+        for start in memchr::memmem::find_iter(frame.data, b"\"error") {
+            if let Some(first) = data.get_mut(start + 1) {
+                *first = b'_';
+            }
+        }
+        let (beside, _) = self.facts_of(&Frame { name: "", data: &data, ..*frame });
+        if beside.has_calls() {
+            self.facts.doubt([&beside, &beside], &self.wire, &self.limits);
+        }
     }
 
     /// Reports whether two events agree on another wire, since one alone may be an exception. A
@@ -303,12 +342,21 @@ impl State {
         let mended = || errors::read(&mend(frame.data)?.last, expect);
         let told = match errors::read(frame.data, expect).or_else(mended) {
             None if reading == Reading::Error => Some(bare_text(frame.data)),
+            None if frame.kind == FrameKind::Body => self.bare_message(frame),
             told => told,
         };
         let status = self.status;
         if let Some(told) = told {
             emit_fault(told, status, &mut self.out(frame, sink));
         }
+    }
+
+    /// Reads a body that has only a message. With the status of a success, the message has to be that
+    /// of a known kind of error.
+    fn bare_message(&self, frame: &Frame<'_>) -> Option<RawError> {
+        let told = errors::read(frame.data, Expect::Message)?;
+        let kind = judge_fault(told.clone(), self.status, &self.wire.profile).kind;
+        (self.status == 0 || kind != FaultKind::Other).then_some(told)
     }
 
     fn out<'r, 's>(

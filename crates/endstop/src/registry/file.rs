@@ -207,7 +207,11 @@ impl Source<'_> {
     /// Returns the error of the TOML parser, on one line.
     fn unread(&self, error: &toml::de::Error) -> ProviderFileError {
         let span = error.span().unwrap_or(0..0);
-        let message = plain_error(error.message(), "value");
+        let mut message = plain_error(error.message(), "value");
+        // Two tables differ in one letter: that one is part of a policy.
+        if message.contains("unknown field `providers`") {
+            message.push_str("; did you mean `[provider.NAME]`?");
+        }
         match toml_key_at(self.text, span.start) {
             (_, key) if key.is_empty() => self.error(span, message),
             (_, key) => self.error(span, format!("`{key}`: {message}")),

@@ -7,7 +7,8 @@ use endstop::tool_call::{
     Allow, Assembly, CallState, Refusal, ToolCall, allow, allow_by_ending, in_text,
 };
 use endstop::{
-    Confidence, Ending, Event, Head, Reader, Reason, RequestInfo, TransportEnd, Watcher,
+    Closed, Confidence, Ending, Event, Head, Reader, Reason, RequestInfo, Timer, TransportEnd,
+    Watcher,
 };
 use serde_json::{Map, Value, json};
 
@@ -577,6 +578,8 @@ fn the_rule_asks_about_each_thing() {
     both(|ending| ending.over = false, Refusal::Ending(Reason::ToolCall));
     both(|ending| ending.reason = Reason::Cut, Refusal::Ending(Reason::Cut));
     both(|ending| ending.confidence = Confidence::Low, Refusal::Unsure);
+    both(|ending| ending.closed = Closed::Reset, Refusal::Unsure);
+    both(|ending| ending.closed = Closed::ClientGone, Refusal::Unsure);
     for state in [CallState::Open, CallState::Parsable, CallState::Closed, CallState::Malformed] {
         assert_eq!(allow(&good, &[call(state)]), Allow::Refuse(Refusal::Call(state)));
     }
@@ -702,4 +705,177 @@ fn marks_tell_of_calls() {
         watcher.follow(event.as_bytes(), |mark| seen.push(mark.has_calls()));
     }
     assert_eq!(seen, [false, true]);
+}
+
+/// Without an end marker, a clean end of the body lets a call run, and nothing else does.
+#[test]
+fn a_call_runs_only_after_a_clean_close() {
+    let call = r#"{"choices":[{"index":0,"delta":{"tool_calls":[{"index":0,"id":"1","function":{"name":"f","arguments":"{}"}}]},"finish_reason":"tool_calls"}]}"#;
+    let ended = |close| stream(&provider::OPENAI.main, &[call], close);
+    let (ending, allowed) = ended(TransportEnd::Eof);
+    assert_eq!((ending.confidence, allowed), (Confidence::Medium, Allow::Run));
+    for (close, reason) in [
+        (TransportEnd::Reset, Reason::Cut),
+        (TransportEnd::Truncated, Reason::Cut),
+        (TransportEnd::TimedOut(Timer::Idle), Reason::TimedOut),
+        (TransportEnd::Interrupted, Reason::Cancelled),
+        (TransportEnd::ShutDown, Reason::Cancelled),
+        (TransportEnd::ClientGone, Reason::ToolCall),
+        (TransportEnd::Dropped, Reason::ToolCall),
+    ] {
+        let (ending, allowed) = ended(close);
+        assert_eq!(ending.reason, reason, "{close:?}");
+        assert!(matches!(allowed, Allow::Refuse(_)), "{close:?}");
+        assert!(matches!(allow_by_ending(&ending), Allow::Refuse(_)), "{close:?}");
+        // With the end marker, a later close does not matter.
+        let (ending, allowed) = stream(&provider::OPENAI.main, &[call, "[DONE]"], close);
+        assert_eq!((ending.reason, allowed), (Reason::ToolCall, Allow::Run), "{close:?}");
+    }
+    let text = r#"{"choices":[{"index":0,"delta":{"content":"Hi"},"finish_reason":"stop"}]}"#;
+    let (ending, _) = stream(&provider::OPENAI.main, &[text], TransportEnd::Reset);
+    assert_eq!((ending.reason, ending.confidence), (Reason::Complete, Confidence::Medium));
+}
+
+/// Returns for each event whether a client could run a call after it.
+fn gate(profile: &Profile, request: &RequestInfo, events: &[&str]) -> Vec<bool> {
+    let head = Head { status: 200, content_type: "text/event-stream" };
+    let mut watcher = Watcher::new(profile, head, request.clone());
+    let mut closed = Vec::new();
+    for event in events {
+        watcher.follow(format!("data: {event}\n\n").as_bytes(), |mark| {
+            closed.push(mark.choices().any(|choice| choice.could_run(mark.is_proven())));
+        });
+    }
+    closed
+}
+
+/// Another parser may read arguments that this one does not, so that the gate closes before them.
+#[test]
+fn arguments_that_only_others_read_close_the_gate() {
+    let delta = |arguments: &str| {
+        json!({"choices": [{"index": 0, "delta": {"tool_calls": [{"index": 0, "id": "1",
+            "function": {"name": "f", "arguments": arguments}}]}}]})
+        .to_string()
+    };
+    let deep = format!("{{\"a\":{}{}}}", "[".repeat(600), "]".repeat(600));
+    for (arguments, want) in
+        [("{\"a\":NaN}", true), ("{'a':1}", true), (&*deep, true), ("{\"a\":", false), ("", false)]
+    {
+        let event = delta(arguments);
+        let none = RequestInfo::default();
+        assert_eq!(gate(&provider::OPENAI.main, &none, &[&event]), [want], "{arguments:.20}");
+        let head = Head { status: 200, content_type: "text/event-stream" };
+        let bytes = format!("data: {event}\n\n");
+        let exposed =
+            endstop::tool_call::exposed(provider::OPENAI.main, head, bytes.as_bytes()).len();
+        assert_eq!(exposed, usize::from(want), "{arguments:.20}");
+        let stop = r#"{"choices":[{"index":0,"delta":{},"finish_reason":"tool_calls"}]}"#;
+        let events = [&*event, stop, "[DONE]"];
+        let (ending, allowed) = stream(&provider::OPENAI.main, &events, TransportEnd::Eof);
+        let runs = allowed == Allow::Run;
+        assert_eq!(runs, arguments.is_empty(), "{arguments:.20}: {}", ending.sentence);
+    }
+}
+
+/// An item that begins with its arguments could run at once. One whose main field is still empty
+/// could not.
+#[test]
+fn items_that_begin_with_their_arguments_close_the_gate() {
+    let responses = provider::OPENAI.wire_of("openai-responses").unwrap();
+    let added = |kind: &str, field: &str, value: Value| {
+        json!({"type": "response.output_item.added", "output_index": 0,
+            "item": {"type": kind, "id": "i", "call_id": "c", "status": "in_progress", field: value}})
+        .to_string()
+    };
+    for (kind, field, value, want) in [
+        (
+            "local_shell_call",
+            "action",
+            json!({"type": "exec", "command": ["ls"], "env": {}, "working_directory": ""}),
+            true,
+        ),
+        ("local_shell_call", "action", json!({"type": "exec", "command": [], "env": {}}), false),
+        ("shell_call", "action", json!({"commands": [], "timeout_ms": null}), false),
+        ("shell_call", "action", json!({"commands": ["ls"], "timeout_ms": null}), true),
+        ("computer_call", "action", json!({"type": "click", "x": 1, "y": 2, "keys": []}), true),
+        (
+            "apply_patch_call",
+            "operation",
+            json!({"type": "delete_file", "path": "a", "diff": ""}),
+            true,
+        ),
+        (
+            "apply_patch_call",
+            "operation",
+            json!({"type": "update_file", "path": "a", "diff": ""}),
+            false,
+        ),
+        (
+            "apply_patch_call",
+            "operation",
+            json!({"type": "create_file", "path": "a", "diff": "+x"}),
+            true,
+        ),
+        ("function_call", "arguments", json!(""), false),
+        ("function_call", "arguments", json!("{\"a\":\"\"}"), true),
+    ] {
+        let event = added(kind, field, value);
+        assert_eq!(gate(responses, &RequestInfo::default(), &[&event]), [want], "{event}");
+    }
+}
+
+/// Calls that the provider runs never close the gate.
+#[test]
+fn calls_of_the_provider_leave_the_gate_open() {
+    let start = |kind: &str| {
+        json!({"contentBlockStart": {"contentBlockIndex": 0, "start": {"toolUse":
+            {"name": "nova_grounding", "toolUseId": "t", "type": kind}}}})
+        .to_string()
+    };
+    let input =
+        r#"{"contentBlockDelta":{"contentBlockIndex":0,"delta":{"toolUse":{"input":"{}"}}}}"#;
+    let stop = r#"{"contentBlockStop":{"contentBlockIndex":0}}"#;
+    for (kind, want) in [("server_tool_use", false), ("tool_use", true), ("", true)] {
+        let start = start(kind);
+        let events = [&*start, input, stop];
+        let gate = gate(&provider::BEDROCK.main, &RequestInfo::default(), &events);
+        assert_eq!(gate, [false, want, want], "{kind}");
+    }
+    let xai = provider::XAI.wire_of("openai-responses").unwrap();
+    let request = RequestInfo { tools: Some(vec!["f".to_owned()]), ..RequestInfo::default() };
+    let item = |event: &str, name: &str| {
+        json!({"type": format!("response.output_item.{event}"), "output_index": 0, "item":
+            {"type": "custom_tool_call", "call_id": "c", "name": name, "input": "q"}})
+        .to_string()
+    };
+    let delta = r#"{"type":"response.custom_tool_call_input.delta","output_index":0,"delta":"q"}"#;
+    for (name, want) in [("x_keyword_search", false), ("f", true)] {
+        let (added, done) = (item("added", name), item("done", name));
+        let gate = gate(xai, &request, &[&added, delta, &done]);
+        assert_eq!(gate, [want, want, want], "{name}");
+    }
+}
+
+/// Of two equal keys, parsers take the last or the first. An error in either reading counts.
+#[test]
+fn an_error_of_two_equal_keys_counts() {
+    let error = r#""error":{"message":"The server had an error","type":"server_error"}"#;
+    let choice = |word: &str| {
+        format!(
+            r#""choices":[{{"index":0,"message":{{"tool_calls":[{{"id":"1","function":{{"name":"f","arguments":"{{}}"}}}}]}},"finish_reason":"{word}"}}]"#
+        )
+    };
+    let ended = |body: String| {
+        let (ending, calls) =
+            read(reader(&provider::OPENAI.main), &[body.as_bytes()], TransportEnd::Eof);
+        (ending.reason, allow(&ending, &calls) == Allow::Run)
+    };
+    let choice = choice("tool_calls");
+    assert_eq!(ended(format!(r#"{{{choice},{error},"error":null}}"#)), (Reason::Failed, false));
+    assert_eq!(ended(format!(r#"{{{choice},"error":null,{error}}}"#)), (Reason::Failed, false));
+    assert_eq!(ended(format!(r#"{{{error},"error":null}}"#)), (Reason::Failed, false));
+    assert_eq!(
+        ended(format!(r#"{{{choice},"error":null,"error":null}}"#)),
+        (Reason::ToolCall, true)
+    );
 }

@@ -68,6 +68,7 @@ struct AskedSpec {
     streamed: Option<bool>,
     cap: Option<u64>,
     choices: Option<u32>,
+    tools: Option<Vec<String>>,
 }
 
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
@@ -76,6 +77,7 @@ enum CloseSpec {
     #[default]
     Eof,
     Reset,
+    Truncated,
     Idle,
     FirstByte,
     ClientGone,
@@ -217,6 +219,7 @@ impl Case {
         match self.close {
             CloseSpec::Eof => TransportEnd::Eof,
             CloseSpec::Reset => TransportEnd::Reset,
+            CloseSpec::Truncated => TransportEnd::Truncated,
             CloseSpec::Idle => TransportEnd::TimedOut(Timer::Idle),
             CloseSpec::FirstByte => TransportEnd::TimedOut(Timer::FirstByte),
             CloseSpec::ClientGone => TransportEnd::ClientGone,
@@ -244,6 +247,7 @@ impl Case {
             streamed: self.asked.streamed,
             cap: self.asked.cap,
             choices: self.asked.choices,
+            tools: self.asked.tools.clone(),
             ..RequestInfo::default()
         }
     }

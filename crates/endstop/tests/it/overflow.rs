@@ -45,6 +45,10 @@ const OVERFLOWS: &[&str] = &[
     // Cohere.
     "too many tokens: total number of tokens in the prompt cannot exceed 4081 - received 5000. Try using a shorter prompt.",
     "Input is too long",
+    // SGLang.
+    "Input length (9000 tokens) exceeds the maximum allowed length (8192 tokens). Use a shorter input or enable --allow-auto-truncate.",
+    // GitHub Models, with HTTP 413.
+    "Request body too large for gpt-4o model. Max size: 8000 tokens.",
     "context length exceeded",
     "litellm.ContextWindowExceededError: the request does not fit",
 ];
@@ -109,6 +113,7 @@ const OTHERS: &[(u16, &str)] = &[
         "Invalid 'tools[0].function.description': string too long. Expected a string with maximum length 1024, but got a string with length 2000 instead.",
     ),
     (400, "messages: array too long. Expected an array with maximum length 2048."),
+    (400, "The audio input is too long. Maximum 1500 seconds"),
 ];
 
 /// Returns the OpenAI-compatible wires of every provider.

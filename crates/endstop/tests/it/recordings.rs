@@ -60,7 +60,17 @@ fn wrong(record: &Record, ending: &Ending) -> Option<&'static str> {
     if record.is_error() && ending.fault.is_none() {
         return Some("an error is not seen");
     }
+    if ending.reason == Reason::ToolCall && !has_calls(record) {
+        return Some("a response without calls for the caller is called a tool call");
+    }
     None
+}
+
+/// Reports whether a second reading finds calls for the caller, or cannot tell.
+fn has_calls(record: &Record) -> bool {
+    let body = record.bytes();
+    let calls = oracle::calls::read(record.wire(&body).profile.dialect.id, &body);
+    calls.is_none_or(|calls| !calls.is_empty())
 }
 
 /// Reports whether the finish reason is in the tables but vague.

@@ -276,7 +276,7 @@ fn metadata_is_kept_per_candidate() {
             "usage": {"input": 5, "output": 7, "reasoning": null, "cache_read": null, "cache_write": null},
             "path": "candidates[].finishReason",
             "closed": "open",
-            "shown": ["empty"],
+            "shown": ["empty", "blocked"],
             "safety_ratings": [
                 {"choice": 0, "category": "HARM_CATEGORY_HATE_SPEECH", "probability": "NEGLIGIBLE",
                  "score": 0.1, "severity": "HARM_SEVERITY_LOW", "severity_score": 0.2, "blocked": false},

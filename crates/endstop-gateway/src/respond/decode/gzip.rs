@@ -13,8 +13,10 @@ pub(super) struct Gzip {
 
 #[derive(Default)]
 enum At {
-    /// Before a member. Zeros may fill up the space between members.
+    /// Before the first member.
     #[default]
+    Start,
+    /// After a member. Zeros may fill up the space between members.
     Between,
     Header(Header),
     Data(Box<Decompress>),
@@ -56,8 +58,9 @@ impl Gzip {
     /// Reads a byte outside of the compressed data. Reports whether it is valid.
     fn read(&mut self, byte: u8) -> bool {
         match &mut self.at {
-            At::Between if byte == 0x1f => self.at = At::Header(Header::default()),
+            At::Start | At::Between if byte == 0x1f => self.at = At::Header(Header::default()),
             At::Between if byte == 0 => {}
+            At::Start => return false,
             // Some bytes after the last member, which readers of gzip ignore.
             At::Between | At::Ended => self.at = At::Ended,
             At::Header(header) => match header.read(byte) {

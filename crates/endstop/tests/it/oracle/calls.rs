@@ -29,7 +29,8 @@ pub(crate) fn read(dialect: &str, bytes: &[u8]) -> Option<Vec<Call>> {
             read(&mut calls, &name, &value, false);
         }
     }
-    Some(calls.list.into_iter().map(|call| call.call).collect())
+    let own = calls.list.into_iter().filter(|found| !found.served);
+    Some(own.map(|found| found.call).collect())
 }
 
 #[derive(Default)]
@@ -39,11 +40,17 @@ struct Calls {
     at: BTreeMap<(u64, u64), usize>,
     /// Arguments so far of calls whose arguments come by paths.
     open: BTreeMap<u64, (u64, Option<Value>)>,
+    /// The end of the response has come.
+    ended: bool,
 }
 
 struct Found {
     id: String,
     call: Call,
+    /// Id of the code that makes the call; empty if the model makes it.
+    code: String,
+    /// The provider ran the call, or the code that made it has its result.
+    served: bool,
 }
 
 impl Calls {
@@ -63,12 +70,22 @@ impl Calls {
         }
         self.at.insert((choice, number), self.list.len());
         let call = Call { name: name.to_owned(), arguments: String::new() };
-        self.list.push(Found { id: id.to_owned(), call });
+        self.list.push(Found { id: id.to_owned(), call, code: String::new(), served: false });
+    }
+
+    fn found(&mut self, choice: u64, number: u64) -> Option<&mut Found> {
+        let at = *self.at.get(&(choice, number))?;
+        self.list.get_mut(at)
+    }
+
+    /// Marks the calls that are served.
+    fn serve(&mut self, which: impl Fn(&Found) -> bool) {
+        let served = self.list.iter_mut().filter(|found| !self.ended && which(found));
+        served.for_each(|found| found.served = true);
     }
 
     fn get(&mut self, choice: u64, number: u64) -> Option<&mut Call> {
-        let at = *self.at.get(&(choice, number))?;
-        Some(&mut self.list[at].call)
+        self.found(choice, number).map(|found| &mut found.call)
     }
 
     fn push(&mut self, choice: u64, number: u64, piece: &str) {
@@ -207,6 +224,7 @@ fn messages(calls: &mut Calls, _: &str, value: &Value, plain: bool) {
             calls.push(0, number, text(&value["delta"]["partial_json"]));
         }
         "content_block_stop" => calls.fill(0, number, "{}"),
+        "message_stop" => calls.ended = true,
         _ => {}
     }
 }
@@ -224,13 +242,18 @@ fn block(calls: &mut Calls, number: u64, block: &Value) {
         if block["input"] != json!({}) {
             calls.push(0, number, &arguments(&block["input"]));
         }
+        let code = text(&block["caller"]["tool_id"]);
+        calls.found(0, number).unwrap().code = code.to_owned();
     }
+    // The result of code that called tools.
+    let ended = text(&block["tool_use_id"]);
+    calls.serve(|found| !ended.is_empty() && found.code == ended);
 }
 
 fn converse(calls: &mut Calls, name: &str, value: &Value, plain: bool) {
     if plain {
         for (number, block) in (0..).zip(list(&value["output"]["message"]["content"])) {
-            tool_use(calls, number, &block["toolUse"]);
+            tool_use(calls, number, block);
             calls.fill(0, number, "{}");
         }
         return;
@@ -241,18 +264,23 @@ fn converse(calls: &mut Calls, name: &str, value: &Value, plain: bool) {
     let (name, value) = wrapped.map_or((name, value), |name| (name, &value[*name]));
     let number = value["contentBlockIndex"].as_u64().unwrap_or(0);
     match name {
-        "contentBlockStart" => tool_use(calls, number, &value["start"]["toolUse"]),
+        "contentBlockStart" => tool_use(calls, number, &value["start"]),
         "contentBlockDelta" => calls.push(0, number, text(&value["delta"]["toolUse"]["input"])),
         "contentBlockStop" => calls.fill(0, number, "{}"),
         _ => {}
     }
 }
 
-fn tool_use(calls: &mut Calls, number: u64, call: &Value) {
+fn tool_use(calls: &mut Calls, number: u64, block: &Value) {
+    let call = &block["toolUse"];
     if call.is_object() {
         calls.start(0, number, text(&call["toolUseId"]), text(&call["name"]));
         calls.push(0, number, &arguments(&call["input"]));
+        calls.found(0, number).unwrap().served = call["type"] == "server_tool_use";
     }
+    // The result of a call that the provider ran.
+    let ran = text(&block["toolResult"]["toolUseId"]);
+    calls.serve(|found| !ran.is_empty() && found.id == ran);
 }
 
 fn cohere(calls: &mut Calls, _: &str, value: &Value, plain: bool) {
