@@ -143,7 +143,7 @@ fn find_files(paths: &[PathBuf], tally: &mut Tally) -> Result<Vec<Found>> {
         let data = match std::fs::metadata(path) {
             Ok(data) => data,
             Err(error) => {
-                let why = format!("cannot be opened: {error}");
+                let why = format!("cannot open it: {error}");
                 let id = path.display().to_string();
                 tally.miss(Unread { id, why, scope: Scope::Record }, true);
                 continue;

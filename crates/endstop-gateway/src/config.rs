@@ -759,7 +759,7 @@ mod tests {
         }
         for value in ["-1", "'x'", "'1 TiBs'", "''", "'99999999999999999999'", "true", "1.5"] {
             let error = read(value).unwrap_err().to_string();
-            assert!(error.contains("t:2: `request_memory`"), "{value}: {error}");
+            assert!(error.contains("t:2: `limits.request_memory`: "), "{value}: {error}");
         }
     }
 

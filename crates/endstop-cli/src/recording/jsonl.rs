@@ -91,7 +91,10 @@ fn recording(line: &[u8], id: &str) -> ReadOne {
     let wire = |value: &Value| {
         let api = value.as_str()?;
         let is_known = api.is_empty() || endstop::dialect::by_id(api).is_some();
-        is_known.then(|| api.to_owned())
+        // Recorders name the chat of a provider after it, whichever wire it speaks.
+        let of_provider = || endstop::provider::by_id(api.strip_suffix("-chat")?);
+        let chat = || of_provider().map(|provider| provider.main.dialect.id);
+        if is_known { Some(api) } else { chat() }.map(str::to_owned)
     };
     let dialect = fields.read("api", wire).unwrap_or_default();
     let url = fields.text("url").unwrap_or_default();

@@ -513,8 +513,8 @@ fn a_missing_file_is_named_and_the_others_are_read() {
     let output = endstop(&["replay", &file, &missing], b"");
     let told = String::from_utf8_lossy(&output.stdout);
     assert_eq!(output.status.code(), Some(22), "{told}");
-    assert!(told.contains("gone.jsonl: cannot be opened") && told.contains("responses"), "{told}");
-    fails(&endstop(&["replay", &missing], b""), 1, "cannot be opened");
+    assert!(told.contains("gone.jsonl: cannot open it") && told.contains("responses"), "{told}");
+    fails(&endstop(&["replay", &missing], b""), 1, "cannot open it: No such file");
 }
 
 /// A browser records everything; only requests that ask a model are judged.
