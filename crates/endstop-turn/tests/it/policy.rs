@@ -113,10 +113,9 @@ fn check(ending: &Ending, context: &DecisionContext, decision: &Decision) {
     assert_eq!(decision.should_continue, decision.action.continues_turn(), "{what}");
     let Budget { cap, cap_is_users, model_max, .. } = context.budget;
     let fixed = cap_is_users || context.cap.or(cap).zip(model_max).is_some_and(|(a, b)| a >= b);
-    let want = match decision.action {
-        Action::Continue if fixed => Some(Suggested::Retry),
-        action => action.suggested(),
-    };
+    let continues = decision.action == Action::Continue;
+    let usual = decision.action.suggested();
+    let want = if continues && fixed { Some(Suggested::Retry) } else { usual };
     assert_eq!(decision.suggested, want, "{what}");
     assert!(!decision.sentence.is_empty(), "{what}");
     if decision.action == Action::RunTools {
