@@ -20,11 +20,7 @@ pub static SAP: Provider = Provider {
     id_prefixes: &[],
     request_id_headers: &[],
     sdk_urls: &[],
-    main: Profile {
-        provider: "sap",
-        error_patterns: ERROR_PATTERNS,
-        ..sap_orchestration::PROFILE
-    },
+    main: Profile { provider: "sap", error_patterns: ERROR_PATTERNS, ..sap_orchestration::PROFILE },
     others: &[
         Profile { provider: "sap", ..openai_chat::PROFILE },
         Profile { provider: "sap", ..bedrock_converse::PROFILE },
