@@ -88,14 +88,12 @@ pub(crate) type ReadOne = Result<Recording, Unread>;
 /// proxies keep everything else, too.
 fn asks_a_model(registry: &Registry, method: &str, url: &str, body: &str) -> bool {
     let (host, path) = crate::response::split_url(url);
-    let entry = registry.entries().find(|entry| entry.serves_from(host));
-    let provider = entry.map(|entry| entry.id.as_str());
-    let provider = provider.or_else(|| endstop::provider::by_host(host).map(|found| found.id));
-    let clues = Clues { provider: provider.unwrap_or_default(), host, path, ..Clues::default() };
-    let wire = registry.serving(&clues).map(|wire| wire.profile);
-    let wire = wire.or_else(|| endstop::provider::by_path(path).copied());
-    let purpose = wire.and_then(|profile| profile.purpose(method, path));
-    match purpose {
+    let clues = Clues { host, path, ..Clues::default() };
+    let host = registry.choose(&clues);
+    let wire = registry.serving(&Clues { provider: host.provider(), ..clues });
+    let profile = wire.map(|wire| wire.profile);
+    let profile = profile.or_else(|| endstop::provider::by_path(path).copied());
+    match profile.and_then(|profile| profile.purpose(method, path)) {
         Some(Purpose::Ask | Purpose::Poll) => true,
         Some(Purpose::Manage) => false,
         // A host that nobody knows.

@@ -464,10 +464,10 @@ fn a_retry_sends_the_same_request() {
 #[test]
 fn no_limit_is_suggested_that_cannot_be_raised() {
     let suggested = |arguments: &[&str]| decided(arguments, CUT_OFF)["suggested_action"].clone();
-    assert_eq!(suggested(&["--max-tokens", "9"]), "increase_budget");
-    assert_eq!(suggested(&["--max-tokens", "9", "--cap-is-users"]), "retry");
-    assert_eq!(suggested(&["--max-tokens", "9", "--model-max", "9"]), "retry");
-    assert_eq!(suggested(&["--max-tokens", "9", "--model-max", "10"]), "increase_budget");
+    assert_eq!(suggested(&["--max-tokens", "100"]), "increase_budget");
+    assert_eq!(suggested(&["--max-tokens", "100", "--cap-is-users"]), "retry");
+    assert_eq!(suggested(&["--max-tokens", "100", "--model-max", "100"]), "retry");
+    assert_eq!(suggested(&["--max-tokens", "100", "--model-max", "101"]), "increase_budget");
 }
 
 /// A limit of one choice does not cut off the whole call of another.
