@@ -226,10 +226,11 @@ fn unfinished(ending: &Ending, remedy: &Remedy) -> Failure {
         | _ => (502, "endstop_unfinished"),
     };
     let name = ending.reason.name();
-    let advice = match ending.closed {
+    let advice = if ending.closed == Closed::ShutDown {
         // Nobody cancelled it.
-        Closed::ShutDown => "Discard the response and send the request again.".to_owned(),
-        _ => sentence(&remedy.advice),
+        "Discard the response and send the request again.".to_owned()
+    } else {
+        sentence(&remedy.advice)
     };
     let message = format!("endstop: {} ({name}). {advice}", ending.sentence);
     Failure { status, code, message, reason: ending.reason, repeats: remedy.repeats }

@@ -146,7 +146,8 @@ impl Exchange {
         })
     }
 
-    /// Sends the request to its upstream and waits for the head of the response. It can be asked again.
+    /// Sends the request to its upstream and waits for the head of the response. The upstream can be
+    /// asked again if the request was kept.
     ///
     /// # Errors
     /// The reason why no response began.
@@ -421,7 +422,7 @@ mod tests {
         let opening = Opening {
             id: "id".to_owned(),
             upstream: "near",
-            outgoing: Outgoing::new(routed, None, hyper::Method::POST, headers),
+            outgoing: Outgoing::new(routed, None, hyper::Method::POST, headers).kept(true),
             wire: Arc::new(Wire::from(endstop::provider::GENERIC)),
             info: RequestInfo::default(),
             body: Bytes::from_static(b"{}"),

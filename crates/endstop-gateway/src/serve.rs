@@ -205,7 +205,9 @@ impl Serving {
             Opening {
                 id,
                 upstream: &upstream.name,
-                outgoing: Outgoing::new(routed, token, parts.method, parts.headers),
+                // A response that may be continued is a stream.
+                outgoing: Outgoing::new(routed, token, parts.method, parts.headers)
+                    .kept(guards_stream),
                 wire: wire.clone(),
                 info,
                 body,
@@ -261,7 +263,7 @@ impl Serving {
             RequestBody::passed(Upload::new(body, &settings.config.limits))
         };
         let token = settings.access_token.as_ref();
-        let outgoing = Outgoing::new(routed, token, parts.method, parts.headers);
+        let mut outgoing = Outgoing::new(routed, token, parts.method, parts.headers);
         let request = match outgoing.request(upstream, body) {
             Ok(request) => request,
             Err(refused) => return refuse(profile, id, &refused),

@@ -361,10 +361,12 @@ fn builder(limits: &NetworkLimits) -> hyper_util::client::legacy::Builder {
 }
 
 /// The head of a request to an upstream: the caller's, without the headers of its connection and the
-/// access token. It can be sent again.
+/// access token.
 #[derive(Debug, Default)]
 pub(crate) struct Outgoing {
     head: Request<()>,
+    /// Whether it can be sent again. A copy of the headers costs two allocations.
+    is_kept: bool,
     /// The customer's part of the host, such as the region.
     customer: String,
 }
@@ -388,7 +390,13 @@ impl Outgoing {
         if let Some(token) = token {
             drop_token(&mut head, token);
         }
-        Self { head, customer: routed.customer }
+        Self { head, is_kept: false, customer: routed.customer }
+    }
+
+    /// Says whether it must be possible to send it again.
+    #[must_use]
+    pub(crate) fn kept(self, is_kept: bool) -> Self {
+        Self { is_kept, ..self }
     }
 
     /// Returns the path at the upstream.
@@ -398,11 +406,12 @@ impl Outgoing {
 
     /// Returns the request: with the gateway's own key if there is one, and signed anew if it was signed.
     pub(crate) fn request(
-        &self,
+        &mut self,
         upstream: &Upstream,
         body: RequestBody,
     ) -> Result<Request<RequestBody>, Refused> {
-        let mut request = self.head.clone().map(|()| body);
+        let head = if self.is_kept { self.head.clone() } else { std::mem::take(&mut self.head) };
+        let mut request = head.map(|()| body);
         match request.body() {
             RequestBody::Whole(_) | RequestBody::Large(..) => {
                 request.headers_mut().remove(header::CONTENT_LENGTH);
@@ -571,7 +580,7 @@ mod tests {
     fn get(routes: &Routes, path: &str) -> Request<RequestBody> {
         let routed = routes.find(&path.parse().unwrap()).unwrap();
         let upstream = routed.upstream;
-        let outgoing = Outgoing::new(routed, None, Method::GET, HeaderMap::new());
+        let mut outgoing = Outgoing::new(routed, None, Method::GET, HeaderMap::new());
         outgoing.request(upstream, RequestBody::Whole(None)).unwrap()
     }
 
@@ -763,7 +772,7 @@ mod tests {
         let routed = routes.find(&"/near/v1/chat/completions".parse().unwrap()).unwrap();
         let body = RequestBody::whole(Bytes::from(vec![b' '; size]));
         let upstream = routed.upstream;
-        let outgoing = Outgoing::new(routed, None, Method::POST, HeaderMap::new());
+        let mut outgoing = Outgoing::new(routed, None, Method::POST, HeaderMap::new());
         let began = Instant::now();
         let answer = clients.ask(upstream, outgoing.request(upstream, body).unwrap()).await;
         assert_eq!(answer.map(|answer| answer.status()), Ok(StatusCode::OK));
@@ -782,7 +791,7 @@ mod tests {
         let clients = Clients::with_proxies(&config(&text), Matcher::builder().build()).unwrap();
         let routed = routes.find(&"/near/v1/chat/completions".parse().unwrap()).unwrap();
         let upstream = routed.upstream;
-        let outgoing = Outgoing::new(routed, None, Method::POST, HeaderMap::new());
+        let mut outgoing = Outgoing::new(routed, None, Method::POST, HeaderMap::new()).kept(true);
         for size in [0, 32 << 20] {
             let body = RequestBody::whole(Bytes::from(vec![b' '; size]));
             let answer = clients.ask(upstream, outgoing.request(upstream, body).unwrap()).await;

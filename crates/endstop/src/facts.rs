@@ -265,10 +265,10 @@ impl Facts {
         self.unreadable = true;
     }
 
-    /// Reports whether a call for the caller has arguments.
-    pub(crate) fn has_any_arguments(&self) -> bool {
+    /// Reports whether a call for the caller has no arguments so far.
+    pub(crate) fn has_bare_call(&self) -> bool {
         let mut calls = self.choices.iter().flat_map(Choice::own_calls);
-        calls.any(|call| call.has_arguments || call.partial.is_some())
+        calls.any(|call| !call.has_arguments && call.partial.is_none())
     }
 
     /// Reports whether every choice has a finish reason.

@@ -44,10 +44,11 @@ impl Mark<'_> {
         self.facts.call_changes
     }
 
-    /// Reports whether part of the arguments of a tool call has come.
+    /// Reports whether a tool call has begun of whose arguments nothing has come. Some clients run it
+    /// without arguments if the response ends here.
     #[must_use]
-    pub fn has_arguments(&self) -> bool {
-        self.facts.has_any_arguments()
+    pub fn has_bare_call(&self) -> bool {
+        self.facts.has_bare_call()
     }
 
     /// Reports whether a frame could not be read that another parser may read: it may hold a tool call.

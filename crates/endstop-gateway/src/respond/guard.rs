@@ -16,7 +16,7 @@
 use std::collections::VecDeque;
 
 use bytes::{Bytes, BytesMut};
-use endstop::dialect::{ErrorEnd, Framing, KeepAlive, Proof};
+use endstop::dialect::{CallsClose, ErrorEnd, Framing, KeepAlive, Proof};
 use endstop::frame::Broken;
 use endstop::{Ending, Form, Mark, Profile, TransportEnd, Watcher};
 
@@ -58,8 +58,8 @@ pub struct Guard {
     fault: Option<FaultFrame>,
     /// Whether frames of a tool call have left.
     calls_left: bool,
-    /// Whether arguments of a tool call have left.
-    arguments_left: bool,
+    /// Whether the beginning of a tool call has left, and nothing of its arguments.
+    bare_left: bool,
     /// Whether a frame came that cannot be read, and may hold a tool call.
     unreadable: bool,
     /// Choices with a finish reason.
@@ -165,7 +165,7 @@ impl Guard {
             framed: false,
             fault: None,
             calls_left: false,
-            arguments_left: false,
+            bare_left: false,
             unreadable: false,
             said: 0,
             word: None,
@@ -395,9 +395,13 @@ impl Guard {
         });
         let clean = match told {
             _ if torn => false,
-            // It ends as the provider ended it, with or without the gateway, unless a client has arguments
-            // of the call.
-            true if instead.is_some() => close == TransportEnd::Eof && !self.arguments_left,
+            // It ends as the provider ended it, with or without the gateway: after an abort, opencode
+            // asks again where it would have failed. But where nothing closes a call, clients complete
+            // one without arguments at a clean end (AI SDK 5).
+            true if instead.is_some() => {
+                let ends_calls = self.profile.dialect.calls_close == CallsClose::ByWord;
+                close == TransportEnd::Eof && !(self.bare_left && ends_calls)
+            }
             _ if self.calls_left => false,
             true => close == TransportEnd::Eof,
             false => is_clean,
@@ -434,7 +438,7 @@ impl Guard {
             return;
         }
         let Self { watcher, boundary, gate, framed, fault, calls_left, opaque, proven, .. } = self;
-        let Self { terms, received, said, word, extra, arguments_left, unreadable, .. } = self;
+        let Self { terms, received, said, word, extra, bare_left, unreadable, .. } = self;
         let (base, opaque) = (*received, *opaque);
         watcher.follow(bytes, |mark| {
             *framed = true;
@@ -466,8 +470,9 @@ impl Guard {
                 }
                 says_failure = is_new && mark.says_failure();
                 *unreadable = mark.has_unreadable();
-                let leaves = gate.has_calls && gate.closed.is_none();
-                *arguments_left = *arguments_left || leaves && mark.has_arguments();
+                if gate.closed.is_none() {
+                    *bare_left = gate.has_calls && mark.has_bare_call();
+                }
             }
             if mark.has_fault() && fault.is_none() {
                 // After pieces of a call, a finish reason or the end marker may complete it.
@@ -1432,14 +1437,14 @@ mod tests {
         }
     }
 
-    /// Where arguments have left, an abort follows, also after the provider's own error.
+    /// A client that has the beginning of a call and a clean end may run it without arguments.
     #[test]
-    fn arguments_that_have_left_are_followed_by_an_abort() {
+    fn a_call_that_has_left_without_arguments_is_followed_by_an_abort() {
         let error = "data: {\"error\":{\"message\":\"x\",\"type\":\"server_error\"}}\n\n";
         for (pieces, clean) in [
             (vec![call()], true),
-            (vec![piece(0, 0, "f", ""), piece(0, 0, "", "{}")], true),
-            (vec![piece(0, 0, "f", ""), piece(0, 0, "", "{"), piece(0, 0, "", "}")], false),
+            (vec![piece(0, 0, "f", ""), piece(0, 0, "", "{}")], false),
+            (vec![piece(0, 0, "f", ""), piece(0, 0, "", "{"), piece(0, 0, "", "}")], true),
         ] {
             let mut gate = plain(ToolCalls::Gate);
             pieces.iter().for_each(|piece| assert_eq!(push(&mut gate, piece).0, Next::Go));

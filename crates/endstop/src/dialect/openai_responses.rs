@@ -122,7 +122,8 @@ const ERROR_SHAPE: ErrorShape = ErrorShape {
 };
 
 /// Returns the event that ends the response: `response.failed` if it is worth asking again, else
-/// `response.incomplete`. It has no output, so that no client finds a tool call in it.
+/// `response.incomplete`. It has no output, so that no client finds a tool call in it, and no
+/// `created_at`: async-openai 0.43 raises at it, and would hand over a complete event like any other.
 fn tell_last(gateway_error: &GatewayError<'_>) -> (&'static str, Value) {
     let (name, status) = match gateway_error.repeats {
         true => ("response.incomplete", "incomplete"),
