@@ -4,4 +4,5 @@ pub(crate) mod body;
 pub(crate) mod connection;
 pub(crate) mod headers;
 pub(crate) mod origin;
+pub(crate) mod sending;
 pub(crate) mod upload;

@@ -76,10 +76,10 @@ impl Handle {
         self.shared.recording.as_ref()
     }
 
-    /// Returns the number of open streams.
+    /// Returns the number of open streams, and of requests that wait for their response.
     #[must_use]
     pub fn streams(&self) -> usize {
-        self.shared.live.count()
+        self.shared.live.count() + self.shared.live.waiting()
     }
 
     /// Returns the time that open streams have after a signal to stop.
@@ -103,8 +103,10 @@ impl Gateway {
     /// The mistake in the configuration, or the reason why an address cannot be listened on.
     pub async fn bind(config: Config) -> Result<Self, Error> {
         let (listen, admin) = (config.listen, config.admin);
+        check_addresses(&config)?;
         check_record(&config)?;
         let descriptors = listener::raise_descriptors();
+        listener::check_descriptors(descriptors)?;
         let most = listener::affordable(descriptors, config.limits.admin_connections);
         let shared = Arc::new(Shared::new(Settings::new(config)?)?);
         let (listener, address) = bind(listen).await?;
@@ -128,6 +130,8 @@ impl Gateway {
     /// # Errors
     /// The reason why [`Gateway::bind`] would fail.
     pub fn check(config: Config) -> Result<Checked, Error> {
+        check_addresses(&config)?;
+        listener::check_descriptors(listener::most_descriptors())?;
         let mut notes = check_record(&config)?;
         let settings = Settings::check(config)?;
         notes.extend(recording::check_store(&settings.config)?);
@@ -177,6 +181,7 @@ impl Gateway {
                 open: Arc::default(),
                 stop: operators_stop,
                 at_stop: AtStop::End,
+                heads: Arc::default(),
             };
             // A listener that fails leaves the data path alone.
             tokio::spawn(acceptor.run(listener))
@@ -197,6 +202,7 @@ impl Gateway {
             open: connections,
             stop: clients_stop,
             at_stop: AtStop::Finish,
+            heads: Arc::default(),
         };
         tokio::select! {
             biased;
@@ -244,6 +250,16 @@ pub struct Checked {
     pub settings: Settings,
     /// Remarks: what would be created, and what cannot be reached now.
     pub notes: Vec<String>,
+}
+
+/// Checks that the listeners have addresses of their own.
+fn check_addresses(config: &Config) -> Result<(), Error> {
+    let listen = config.listen;
+    if listen.port() == 0 || config.admin != Some(listen) {
+        return Ok(());
+    }
+    let message = format!("{listen} is also the address of `listen`: choose another port");
+    Err(Error::Setting { name: "admin".to_owned(), message })
 }
 
 async fn bind(address: SocketAddr) -> Result<(TcpListener, SocketAddr), Error> {
@@ -361,5 +377,30 @@ impl Services for Operators {
 
     fn tls(&self) -> Option<TlsAcceptor> {
         None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn checked(text: &str) -> String {
+        let config = Config::from_toml("t", text).unwrap();
+        Gateway::check(config).map_or_else(|error| error.to_string(), |_| String::new())
+    }
+
+    #[test]
+    fn a_check_fails_where_serving_would() {
+        let dir = tempfile::tempdir().unwrap();
+        let dir = dir.path().display();
+        let text = format!("data = '{dir}'\n");
+        assert_eq!(checked(&text), "");
+        let error = checked("store = 'off'\nlisten = '127.0.0.1:4000'\nadmin = '127.0.0.1:4000'");
+        assert_eq!(
+            error,
+            "admin: 127.0.0.1:4000 is also the address of `listen`: choose another port"
+        );
+        let error = checked(&format!("{text}store = 'sqlite:{dir}'"));
+        assert_eq!(error, format!("store: {dir} is a directory: name a file in it"));
     }
 }

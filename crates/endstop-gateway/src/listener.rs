@@ -17,7 +17,7 @@ use bytes::Bytes;
 use hyper::body::{Body, Incoming};
 use hyper::service::Service;
 use hyper::{Request, Response};
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
@@ -25,7 +25,10 @@ use tokio::sync::{Semaphore, watch};
 use tokio_rustls::TlsAcceptor;
 
 use crate::client::connection::{ClientIo, Peer, Transport};
+use crate::client::sending::Requests;
 use crate::config::NetworkLimits;
+use crate::error::Error;
+use crate::memory::Memory;
 
 /// Clients that are told at once that there is no slot for them.
 const AWAY: usize = 64;
@@ -98,6 +101,8 @@ pub(crate) struct Acceptor<S> {
     /// Changes when the gateway stops. It is closed once all connections are.
     pub(crate) stop: watch::Receiver<()>,
     pub(crate) at_stop: AtStop,
+    /// Bytes of unfinished heads.
+    pub(crate) heads: Arc<Memory>,
 }
 
 impl<S: Services> Acceptor<S> {
@@ -137,6 +142,7 @@ impl<S: Services> Acceptor<S> {
             peer,
             stop: self.stop.clone(),
             at_stop: self.at_stop,
+            heads: self.heads.clone(),
             _open: open,
         };
         match self.services.tls() {
@@ -203,6 +209,7 @@ struct Driving {
     peer: Arc<Peer>,
     stop: watch::Receiver<()>,
     at_stop: AtStop,
+    heads: Arc<Memory>,
     _open: Open,
 }
 
@@ -221,7 +228,7 @@ impl Driving {
             + 'static,
     {
         let builder = builder(&self.limits, self.protocols);
-        let io = ClientIo::new(stream, self.peer.clone(), &self.limits);
+        let io = ClientIo::new(stream, self.peer.clone(), &self.limits, self.heads.begin());
         let mut connection = pin!(builder.serve_connection(TokioIo::new(io), service));
         let mut expired = false;
         let connected = std::future::poll_fn(|cx| {
@@ -249,8 +256,10 @@ impl Driving {
     }
 }
 
-fn builder(limits: &NetworkLimits, protocols: Protocols) -> Builder<TokioExecutor> {
-    let mut builder = Builder::new(TokioExecutor::new());
+fn builder(limits: &NetworkLimits, protocols: Protocols) -> Builder<Requests> {
+    // If no other is under way, the connection is closed before.
+    let client_write = limits.client_write.saturating_mul(3) / 2;
+    let mut builder = Builder::new(Requests { client_write });
     if protocols == Protocols::Http1 {
         builder = builder.http1_only();
     }
@@ -317,6 +326,25 @@ pub(crate) fn raise_descriptors() -> Option<u64> {
     }
 }
 
+/// The fewest descriptors with which the gateway starts: its own files, and some connections.
+const LEAST: u64 = 128;
+
+/// Checks that the process may open enough files.
+///
+/// # Errors
+/// It may not.
+pub(crate) fn check_descriptors(descriptors: Option<u64>) -> Result<(), Error> {
+    let Some(all) = descriptors.filter(|all| *all < LEAST) else { return Ok(()) };
+    let name = "ulimit -n".to_owned();
+    let message = format!("the process may open {all} files at once, and needs at least {LEAST}");
+    Err(Error::Setting { name, message })
+}
+
+/// Returns the most descriptors that the process may be allowed.
+pub(crate) fn most_descriptors() -> Option<u64> {
+    rustix::process::getrlimit(rustix::process::Resource::Nofile).maximum
+}
+
 /// Returns the most connections of clients for which there are descriptors: each may need another
 /// one, for its upstream.
 pub(crate) fn affordable(descriptors: Option<u64>, admin: usize) -> usize {
@@ -335,6 +363,13 @@ mod tests {
     fn the_answer_without_a_slot_is_whole() {
         let (head, body) = NO_SLOT.split_once("\r\n\r\n").unwrap();
         assert!(head.ends_with(&format!("content-length: {}", body.len())), "{}", body.len());
+    }
+
+    #[test]
+    fn too_few_descriptors_are_refused() {
+        assert!(check_descriptors(None).is_ok() && check_descriptors(Some(128)).is_ok());
+        let error = check_descriptors(Some(16)).unwrap_err().to_string();
+        assert!(error.starts_with("ulimit -n: the process may open 16 files"), "{error}");
     }
 
     #[test]

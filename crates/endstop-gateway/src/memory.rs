@@ -51,15 +51,26 @@ impl Reserved {
         bytes > UNCOUNTED || self.bytes > 0
     }
 
-    /// Reserves as much as a response holds now.
-    pub(crate) fn follow(&mut self, bytes: usize, limit: usize) -> Result<(), Full> {
-        let bytes = if bytes > UNCOUNTED { bytes } else { 0 };
+    /// Reserves exactly so much.
+    pub(crate) fn set(&mut self, bytes: usize, limit: usize) -> Result<(), Full> {
         if let Some(more) = bytes.checked_sub(self.bytes) {
             return if more > 0 { self.grow(more, limit) } else { Ok(()) };
         }
         self.memory.0.fetch_sub(self.bytes - bytes, Ordering::AcqRel);
         self.bytes = bytes;
         Ok(())
+    }
+
+    /// Gives everything back.
+    pub(crate) fn clear(&mut self) {
+        if self.bytes > 0 {
+            self.memory.0.fetch_sub(std::mem::take(&mut self.bytes), Ordering::AcqRel);
+        }
+    }
+
+    /// Reserves as much as a response holds now.
+    pub(crate) fn follow(&mut self, bytes: usize, limit: usize) -> Result<(), Full> {
+        self.set(if bytes > UNCOUNTED { bytes } else { 0 }, limit)
     }
 
     /// Ties the reserved memory to these bytes: it is given back with the last copy of them.

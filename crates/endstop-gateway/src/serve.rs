@@ -217,7 +217,15 @@ impl Serving {
                 secrets,
             },
         );
-        match exchange.ask().await {
+        let live = &self.shared.live;
+        let waiting = live.wait();
+        let asked = tokio::select! {
+            biased;
+            asked = exchange.ask() => asked,
+            () = live.closing() => Err(NoAnswer::Closed(TransportEnd::ShutDown)),
+        };
+        drop(waiting);
+        match asked {
             Ok(response) => {
                 let reset = (self.version < Version::HTTP_11).then(|| self.peer.clone());
                 respond(exchange, response, Rendering { tell, is_extra, reset }).await
@@ -243,7 +251,10 @@ impl Serving {
         let upstream = routed.upstream;
         let profile = &upstream.provider.main;
         let (parts, body) = request.into_parts();
-        let body = if upstream.credentials.is_some() {
+        // The body of such a request is only sent if its length is known.
+        let is_bodiless = matches!(parts.method, Method::GET | Method::HEAD);
+        let is_unsized = is_bodiless && !body.is_end_stream();
+        let body = if upstream.credentials.is_some() || is_unsized {
             match self.read_body(body, settings).await {
                 Ok(bytes) => RequestBody::whole(bytes),
                 Err(refused) => return refuse(profile, id, &refused),
@@ -387,7 +398,8 @@ fn no_answer(
     ending: &Ending,
 ) -> Response<ClientBody> {
     let exhausted = Closed::Unreachable(Unreachable::Exhausted);
-    let status = match (ending.closed == exhausted, ending.reason) {
+    let shut_down = ending.closed == Closed::ShutDown;
+    let status = match (ending.closed == exhausted || shut_down, ending.reason) {
         (true, _) => StatusCode::SERVICE_UNAVAILABLE,
         (false, Reason::TimedOut) => StatusCode::GATEWAY_TIMEOUT,
         (false, _) => StatusCode::BAD_GATEWAY,
@@ -395,11 +407,15 @@ fn no_answer(
     if status == StatusCode::SERVICE_UNAVAILABLE {
         headers.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
     }
-    let message =
-        format!("endstop: no answer from the upstream ({}): {}.", ending.cause(), ending.sentence);
+    let message = if shut_down {
+        "endstop: the gateway shut down before the response began: send the request again"
+            .to_owned()
+    } else {
+        format!("endstop: no answer from the upstream ({}): {}.", ending.cause(), ending.sentence)
+    };
     let error = GatewayError {
         status: status.as_u16(),
-        code: "endstop_no_answer",
+        code: if shut_down { "endstop_shutting_down" } else { "endstop_no_answer" },
         message: &message,
         reason: Some(ending.reason),
         repeats: false,

@@ -382,6 +382,7 @@ impl Outgoing {
         strip(&mut headers);
         headers.remove(header::HOST);
         headers.remove(header::EXPECT);
+        join_cookies(&mut headers);
         let mut head = Request::new(());
         *head.method_mut() = method;
         *head.uri_mut() = routed.uri;
@@ -457,6 +458,20 @@ impl Outgoing {
             Refused::new(StatusCode::BAD_REQUEST, "endstop_cannot_sign", message)
         })?;
         Ok(request)
+    }
+}
+
+/// Joins the cookies that HTTP/2 sends as several headers: over HTTP/1.1 there is one (RFC 9113, section
+/// 8.2.3).
+fn join_cookies(headers: &mut HeaderMap) {
+    let several = headers.get_all(header::COOKIE);
+    if several.iter().nth(1).is_none() {
+        return;
+    }
+    let cookies: Vec<&[u8]> = several.iter().map(HeaderValue::as_bytes).collect();
+    if let Ok(mut joined) = HeaderValue::from_bytes(&cookies.join(&b"; "[..])) {
+        joined.set_sensitive(true);
+        headers.insert(header::COOKIE, joined);
     }
 }
 
@@ -683,6 +698,16 @@ mod tests {
             let want = "wrong key ************************, ************************";
             assert_eq!(String::from_utf8(text).unwrap(), want, "{path}");
         }
+    }
+
+    #[test]
+    fn cookies_become_one_header() {
+        let mut headers = HeaderMap::new();
+        headers.append("cookie", HeaderValue::from_static("a=1"));
+        headers.append("cookie", HeaderValue::from_static("b=2; c=3"));
+        join_cookies(&mut headers);
+        let cookies: Vec<_> = headers.get_all("cookie").iter().collect();
+        assert_eq!(cookies, ["a=1; b=2; c=3"]);
     }
 
     #[tokio::test]

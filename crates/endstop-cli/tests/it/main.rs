@@ -187,7 +187,7 @@ fn bad_input_gets_one_line_that_says_what_to_do() {
     let noise: Vec<u8> =
         (0..4096_u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
     fails(&endstop(&["check"], &noise), 1, "does not look like a response");
-    fails(&endstop(&["replay", "/no/such/file"], b""), 1, "/no/such/file: cannot be opened");
+    fails(&endstop(&["replay", "/no/such/file"], b""), 1, "/no/such/file: cannot open it");
     fails(&endstop(&["replay", path], b""), 1, "no recordings found");
     let replays = |name: &str, text: &str, says: &str| {
         fails(&endstop(&["replay", &folder.write(name, text)], b""), 1, says);

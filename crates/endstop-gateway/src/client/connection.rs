@@ -25,6 +25,7 @@ use tokio::time::{Instant, Sleep};
 
 use crate::callers::LastKey;
 use crate::config::NetworkLimits;
+use crate::memory::Reserved;
 
 /// Pauses between checks of a silent, half-closed client.
 const LOOKS: [Duration; 4] = [
@@ -39,6 +40,9 @@ const LINGER: Duration = Duration::from_millis(500);
 
 /// Bytes of a refused client that are read and thrown away, at most.
 const DISCARDED: usize = 1 << 20;
+
+/// The most bytes that the unfinished heads of a listener hold together.
+const HEADS: usize = 32 << 20;
 
 /// First bytes of HTTP/2.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -189,6 +193,7 @@ impl Busy {
     pub(crate) fn handed_over(&mut self) {
         if let Protocol::Http2(sending @ Sending::Nothing) = &mut self.protocol {
             *sending = Sending::Unsent;
+            super::sending::note(true);
             self.peer.change(|streams| streams.unsent += 1);
         }
     }
@@ -197,6 +202,7 @@ impl Busy {
     pub(crate) fn asked(&mut self) {
         if let Protocol::Http2(sending @ Sending::Unsent) = &mut self.protocol {
             *sending = Sending::Nothing;
+            super::sending::note(false);
             self.peer.change(|streams| streams.unsent -= 1);
         }
     }
@@ -240,6 +246,8 @@ pub(crate) struct ClientIo<S: Transport> {
     served: bool,
     /// Whether the last head was of HTTP/1.0.
     is_old: bool,
+    /// Counts the bytes of an unfinished head.
+    heads: Reserved,
     head_limit: usize,
     client_read: Duration,
     client_write: Duration,
@@ -300,13 +308,14 @@ type Wrong = (&'static str, &'static str);
 impl<S: Transport> ClientIo<S> {
     /// A connection with these limits.
     #[must_use]
-    pub(crate) fn new(stream: S, peer: Arc<Peer>, limits: &NetworkLimits) -> Self {
+    pub(crate) fn new(stream: S, peer: Arc<Peer>, limits: &NetworkLimits, heads: Reserved) -> Self {
         Self {
             stream,
             peer,
             head: Head::None,
             served: false,
             is_old: false,
+            heads,
             head_limit: limits.head_bytes,
             client_read: limits.client_read,
             // A stream notices first that its client does not read, and reports it.
@@ -447,9 +456,14 @@ impl<S: Transport> ClientIo<S> {
             return Err(("400 Bad Request", "the start of HTTP/2 is not complete"));
         }
         let Some(end) = end.filter(|_| !may_be_http2) else {
+            // The protocol keeps a copy of it, too.
+            self.heads.set(seen.len(), HEADS).map_err(|_| {
+                ("503 Service Unavailable", "too many requests are under way with half a head")
+            })?;
             self.head = Head::Part(seen);
             return Ok(bytes.len());
         };
+        self.heads.clear();
         self.waiting_since = None;
         self.served = true;
         self.is_old = is_old(head);
@@ -803,6 +817,33 @@ mod tests {
         assert!(has_bare_line_end(b"POST / HTTP/1.1\nHost: x", 0));
         assert!(!has_bare_line_end(b"POST / HTTP/1.1\r\nHost: x", 0));
         assert!(!has_bare_line_end(b"POST / HTTP/1.1\r\n", 16));
+    }
+
+    #[tokio::test]
+    async fn half_heads_have_a_bound_together() {
+        use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let memory = Arc::new(crate::memory::Memory::default());
+        let half = vec![b'x'; 5000];
+        for (others, want) in [(0, ""), (HEADS, "HTTP/1.1 503 ")] {
+            let mut others_held = memory.begin();
+            others_held.set(others, usize::MAX).unwrap();
+            let mut client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+            let stream = listener.accept().await.unwrap().0;
+            let limits = NetworkLimits::default();
+            let mut io = ClientIo::new(stream, Arc::default(), &limits, memory.begin());
+            client.write_all(&half).await.unwrap();
+            let mut space = vec![0; 8192];
+            let reading = tokio::time::timeout(Duration::from_secs(2), async {
+                while io.read(&mut space).await.is_ok_and(|read| read > 0) {}
+            });
+            let _ = reading.await;
+            drop(io);
+            let mut told = String::new();
+            client.read_to_string(&mut told).await.unwrap();
+            assert!(told.starts_with(want) && told.is_empty() == want.is_empty(), "{told}");
+        }
+        assert_eq!(memory.begin().set(1, 1), Ok(()), "everything was given back");
     }
 
     #[test]

@@ -149,13 +149,46 @@ pub(crate) fn returned(mut headers: HeaderMap, id: &str) -> HeaderMap {
     if headers.contains_key(header::TRANSFER_ENCODING) {
         headers.remove(header::CONTENT_LENGTH);
     }
+    one_length(&mut headers);
     strip(&mut headers);
     put_id(&mut headers, id);
     headers
 }
 
+/// Makes one length of several that are equal, as in `content-length: 5, 5`.
+fn one_length(headers: &mut HeaderMap) {
+    let mut lengths = headers.get_all(header::CONTENT_LENGTH).iter();
+    let Some(first) = lengths.next() else { return };
+    if lengths.next().is_none() && !first.as_bytes().contains(&b',') {
+        return;
+    }
+    let first = first.to_str().unwrap_or_default().split(',').next().unwrap_or_default().trim();
+    match first.parse::<u64>() {
+        Ok(length) => headers.insert(header::CONTENT_LENGTH, HeaderValue::from(length)),
+        Err(_) => headers.remove(header::CONTENT_LENGTH),
+    };
+}
+
 fn put_id(headers: &mut HeaderMap, id: &str) {
     if let Ok(id) = HeaderValue::from_str(id) {
         headers.insert(own::ID, id);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_response_has_one_length() {
+        for values in [&["221, 221"][..], &["221", "221"], &["221"]] {
+            let mut headers = HeaderMap::new();
+            for value in values {
+                headers.append(header::CONTENT_LENGTH, HeaderValue::from_static(value));
+            }
+            let headers = returned(headers, "id");
+            let lengths: Vec<_> = headers.get_all(header::CONTENT_LENGTH).iter().collect();
+            assert_eq!(lengths, ["221"], "{values:?}");
+        }
     }
 }

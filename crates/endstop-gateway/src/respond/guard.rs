@@ -40,6 +40,8 @@ pub struct Guard {
     opaque: bool,
     /// Whether the decoded copy of compressed bytes is inside of a frame.
     in_frame: bool,
+    /// Bytes of an unfinished event that the reader keeps.
+    unfinished: usize,
     /// Bytes that have not been passed on.
     held: BytesMut,
     /// More is held than can be.
@@ -153,6 +155,7 @@ impl Guard {
             capped: false,
             opaque: false,
             in_frame: false,
+            unfinished: 0,
             held: BytesMut::new(),
             overflow: None,
             received: 0,
@@ -210,6 +213,7 @@ impl Guard {
     /// Reads a part of the decoded copy of bytes that are pushed next.
     pub fn read_copy(&mut self, copy: &[u8]) {
         self.read(copy);
+        self.count_unfinished(copy);
         if !copy.is_empty() {
             let in_frame = self.watcher.whole() < copy.len();
             self.in_frame = in_frame && self.watcher.form() != Form::Body;
@@ -232,6 +236,7 @@ impl Guard {
         let start = self.received;
         if !self.opaque {
             self.read(chunk);
+            self.count_unfinished(chunk);
         }
         let proven = std::mem::take(&mut self.proven);
         self.received += chunk.len() as u64;
@@ -256,6 +261,12 @@ impl Guard {
             self.overflow = Some(Overflow::Held);
         }
         if self.overflow.is_some() { Next::Fail } else { next }
+    }
+
+    /// Returns the number of bytes of an unfinished event that the reader keeps.
+    #[must_use]
+    pub fn unfinished_bytes(&self) -> usize {
+        self.unfinished
     }
 
     /// Returns the number of bytes that are held.
@@ -412,6 +423,15 @@ impl Guard {
     }
 
     /// Reads the bytes and notes each frame.
+    fn count_unfinished(&mut self, bytes: &[u8]) {
+        let is_kept = matches!(self.watcher.form(), Form::Stream(_)) && !self.watcher.is_broken();
+        self.unfinished = match self.watcher.whole() {
+            _ if !is_kept => 0,
+            0 => self.unfinished + bytes.len(),
+            whole => bytes.len().saturating_sub(whole),
+        };
+    }
+
     fn read(&mut self, bytes: &[u8]) {
         if self.terms.mode == Mode::Observe {
             self.watcher.watch(bytes);
@@ -721,6 +741,21 @@ mod tests {
 
     fn call() -> String {
         piece(0, 0, "f", "{}")
+    }
+
+    #[test]
+    fn an_unfinished_event_is_counted() {
+        for mode in [Mode::Guard, Mode::Observe] {
+            let mut guard = plain(ToolCalls::Gate);
+            guard.terms.mode = mode;
+            push(&mut guard, TEXT);
+            assert_eq!(guard.unfinished_bytes(), 0);
+            push(&mut guard, "data: {\"x\":\"");
+            push(&mut guard, &"y".repeat(1000));
+            assert_eq!(guard.unfinished_bytes(), 1012, "{mode:?}");
+            push(&mut guard, "\"}\n\ndata");
+            assert_eq!(guard.unfinished_bytes(), 4, "{mode:?}");
+        }
     }
 
     fn said(choice: u32, word: &str) -> String {

@@ -2,18 +2,36 @@
 
 use std::collections::HashMap;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
 use hyper::body::{Body, Frame};
+use tokio::sync::Notify;
 
 use super::stream::{Abort, Stream, StreamBody};
 
 /// All streams under way.
 #[derive(Debug, Default)]
-pub struct Live(Mutex<Streams>);
+pub struct Live {
+    streams: Mutex<Streams>,
+    /// Requests that wait for their response.
+    waiting: AtomicUsize,
+    is_closing: AtomicBool,
+    closing: Notify,
+}
+
+/// A request that waits for its response.
+#[derive(Debug)]
+pub(crate) struct Waiting<'l>(&'l Live);
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.waiting.fetch_sub(1, Ordering::AcqRel);
+    }
+}
 
 #[derive(Debug, Default)]
 struct Streams {
@@ -45,8 +63,31 @@ impl Live {
         self.each(|stream| stream.check_client(limit));
     }
 
-    /// Ends all streams.
+    /// Counts a request that waits for its response.
+    pub(crate) fn wait(&self) -> Waiting<'_> {
+        self.waiting.fetch_add(1, Ordering::AcqRel);
+        Waiting(self)
+    }
+
+    /// Returns the number of requests that wait for their response.
+    #[must_use]
+    pub fn waiting(&self) -> usize {
+        self.waiting.load(Ordering::Acquire)
+    }
+
+    /// Waits until all responses must end.
+    pub(crate) async fn closing(&self) {
+        let mut closing = std::pin::pin!(self.closing.notified());
+        closing.as_mut().enable();
+        if !self.is_closing.load(Ordering::Acquire) {
+            closing.await;
+        }
+    }
+
+    /// Ends all streams, and the waits for responses.
     pub fn shut_down(&self) {
+        self.is_closing.store(true, Ordering::Release);
+        self.closing.notify_waiters();
         self.each(Stream::shut_down);
     }
 
@@ -56,7 +97,7 @@ impl Live {
     }
 
     fn lock(&self) -> MutexGuard<'_, Streams> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.streams.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -12,6 +12,7 @@ use crate::client::headers::{self, encodings, fit_length, own, text};
 use crate::config::Mode;
 use crate::disposition::{Disposition, Failure, disposition};
 use crate::exchange::Exchange;
+use crate::memory::Reserved;
 use crate::watch::GuardAction;
 
 /// Size from which a body is judged on another thread.
@@ -71,7 +72,12 @@ async fn judge(
         None if bytes.len() > LARGE => Box::pin(judge_large(watcher, bytes.clone(), close)).await,
         None => watcher.finish_with(bytes, close),
         // Boxed, so that the futures of all responses are small.
-        Some(decoder) => Box::pin(judge_copy(watcher, decoder, bytes.clone(), close)).await,
+        Some(decoder) => {
+            let memory = exchange.shared().memory.begin();
+            let limit = exchange.settings().config.limits.request_memory;
+            let memory = (memory, limit);
+            Box::pin(judge_copy(watcher, decoder, memory, bytes.clone(), close)).await
+        }
     }
 }
 
@@ -89,10 +95,15 @@ async fn judge_large(watcher: Watcher, bytes: Bytes, close: TransportEnd) -> End
 async fn judge_copy(
     mut watcher: Watcher,
     mut decoder: Decoder,
+    (mut memory, limit): (Reserved, usize),
     mut bytes: Bytes,
     close: TransportEnd,
 ) -> Ending {
     while !watcher.is_broken() {
+        if memory.follow(decoder.memory(), limit).is_err() {
+            watcher.stop(Broken::Oversize);
+            break;
+        }
         match decoder.decode(&mut bytes, |copy| watcher.watch(copy)) {
             Decoded::Part => tokio::task::yield_now().await,
             Decoded::All => break,

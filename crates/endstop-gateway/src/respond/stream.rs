@@ -435,9 +435,20 @@ impl Inner {
     fn hand_on(&mut self, bytes: &Bytes, out: &mut Pieces) {
         let Some(guard) = &mut self.guard else { return };
         let mut next = guard.push(bytes, &mut |bytes| out.push(bytes));
-        if self.memory.is_behind(guard.held_bytes()) && next != Next::Fail {
+        let decoder = match &self.decoding {
+            Decoding::Coded(coded) => coded.decoder.memory(),
+            Decoding::Unknown(_) | Decoding::Plain | Decoding::Stopped => 0,
+        };
+        let used = guard.held_bytes() + guard.unfinished_bytes() + decoder;
+        if self.memory.is_behind(used) && next != Next::Fail {
             let limit = self.exchange.settings().config.limits.request_memory;
-            if self.memory.follow(guard.held_bytes(), limit).is_err() {
+            let full = self.memory.follow(used, limit).is_err();
+            if full && self.exchange.terms().mode == Mode::Observe {
+                // It passes unread.
+                guard.stop_reading(Broken::Oversize);
+                self.decoding = Decoding::Stopped;
+                self.memory.clear();
+            } else if full {
                 guard.set_out_of_memory();
                 next = Next::Fail;
             }

@@ -191,6 +191,7 @@ pub(crate) fn check_record(config: &Config) -> Result<Vec<String>, Error> {
 /// The store's address is wrong, or the store refuses, or it is damaged.
 pub(crate) fn check_store(config: &Config) -> Result<Vec<String>, Error> {
     let Some(store) = config.store()? else { return Ok(Vec::new()) };
+    check_file(&store)?;
     let shown = endstop_store::shown(&store);
     match endstop_store::check(&store) {
         Ok(Found::Reached) => Ok(Vec::new()),
@@ -211,6 +212,26 @@ pub(crate) fn check_store(config: &Config) -> Result<Vec<String>, Error> {
         }
         Err(error) => Err(error.into()),
     }
+}
+
+/// Checks that the file of a store can be written.
+fn check_file(store: &str) -> Result<(), Error> {
+    use rustix::fs::{Access, access};
+    let wrong = |message: String| Err(Error::Setting { name: "store".to_owned(), message });
+    let file = store.strip_prefix("sqlite:").filter(|file| *file != ":memory:");
+    let Some(file) = file.map(Path::new) else { return Ok(()) };
+    if file.is_dir() {
+        return wrong(format!("{} is a directory: name a file in it", file.display()));
+    }
+    let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty());
+    let folder = folder.unwrap_or(Path::new("."));
+    // A log of changes stands beside the file.
+    for path in [folder, file].into_iter().filter(|path| path.exists()) {
+        if access(path, Access::WRITE_OK).is_err() {
+            return wrong(format!("{} cannot be written: check its permissions", path.display()));
+        }
+    }
+    Ok(())
 }
 
 /// Reports trouble with recording: once when something begins to fail, and once when it works again.

@@ -146,6 +146,52 @@ async fn a_callers_own_key_passes_and_is_told_nowhere() {
     field.finish().await;
 }
 
+/// However a provider quotes it: in headers, in a plain body or a stream, as the finish reason.
+#[tokio::test]
+async fn the_gateways_key_never_reaches_a_caller() {
+    let (key, token) = (Secret::new("quoted", OWN_KEY), Secret::new("asked", TOKEN));
+    let field = Field::with(|config| owned(config, &key, &token)).await;
+    let choice = |word: &str| {
+        format!(
+            r#"{{"choices":[{{"index":0,"message":{{"content":"{OWN_KEY}"}},"finish_reason":"{word}"}}]}}"#
+        )
+    };
+    let escaped = OWN_KEY.replace('-', "\\u002d");
+    let event = |name: &str| {
+        format!(
+            "data: {{\"choices\":[{{\"index\":0,\"delta\":{{\"{name}\":\"{OWN_KEY}\"}}}}]}}\n\n"
+        )
+    };
+    let large = format!("{{\"x\":\"{}{OWN_KEY}\"}}", "y".repeat(17 << 20));
+    let (json, events) = ("application/json", "text/event-stream");
+    for (name, path, kind, body) in [
+        ("plain", "/openai/v1/chat/completions", json, choice("stop")),
+        ("word", "/openai/v1/chat/completions", json, choice(&escaped)),
+        ("stream", "/openai/v1/chat/completions", events, event("content").repeat(3)),
+        ("large", "/openai/v1/chat/completions", json, large),
+        ("unread", "/openai/v1/embeddings", json, choice("stop")),
+    ] {
+        let headers = [("content-type", kind), ("x-echo", OWN_KEY)];
+        let headers = headers.map(|(name, value)| (name.to_owned(), value.to_owned()));
+        let body = body.into_bytes().chunks(1 << 16).map(<[u8]>::to_vec).collect();
+        let end = ReplyEnd::Whole;
+        field.sim.replay(
+            name,
+            Reply { status: 200, headers: headers.to_vec(), body, sized: false, end },
+        );
+        for mode in ["observe", "guard"] {
+            field.admit(usize::from(name != "unread"));
+            let token = ("x-endstop-token", TOKEN);
+            let asked = [token, ("x-sim-replay", name), ("x-endstop-mode", mode)];
+            let response = client::ask(field.address, shows(path, name, &asked)).await;
+            let told = format!("{:?} {}", response.headers, response.text());
+            assert!(told.contains("************************"), "{name} {mode}");
+            assert!(!told.contains(OWN_KEY), "{name} {mode}");
+        }
+    }
+    field.finish().await;
+}
+
 /// Places of a request that hold a secret.
 const SHOWN: &[(&str, &str)] = &[
     ("authorization", "Bearer sk-canary-bearer"),

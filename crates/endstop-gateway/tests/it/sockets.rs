@@ -311,6 +311,32 @@ async fn a_stream_of_http_2_finishes_after_the_goodbye() {
     sim.stop().await;
 }
 
+#[tokio::test]
+async fn a_request_that_waits_at_shutdown_is_told_so() {
+    let sim = Sim::start(Options::default()).await.unwrap();
+    let mut config = config(&sim.url());
+    config.limits.drain = Duration::from_millis(50);
+    let gateway = Gateway::bind(config).await.unwrap();
+    let (address, handle) = (gateway.address(), gateway.handle());
+    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    let task = tokio::spawn(gateway.run(async move {
+        let _ = stopped.await;
+    }));
+    let ask = Ask::new("openai-chat", "no-headers", Mode::Guard);
+    let asking = client::ask(address, ask.request("waits"));
+    let stopping = async {
+        eventually("it waits", || (handle.streams() == 1).then_some(())).await;
+        stop.send(()).unwrap();
+    };
+    let (response, ()) = tokio::join!(asking, stopping);
+    assert_eq!((response.status, response.header("retry-after")), (503, "1"));
+    assert!(response.text().contains("endstop_shutting_down"), "{}", response.text());
+    task.await.unwrap();
+    let told = handle.watch().get(response.id()).unwrap();
+    assert_eq!(told.kept.cause, "gateway_shutdown");
+    sim.stop().await;
+}
+
 /// Behind TLS, too: no second reading, no clean end of a failure, no client lost.
 #[tokio::test]
 async fn the_tls_listener_protects_like_the_plain_one() {
