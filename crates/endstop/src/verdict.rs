@@ -735,7 +735,8 @@ mod tests {
 
     #[test]
     fn rule_4_content_overrules_every_success_with_and_without_calls() {
-        let overruled: [(fn(&mut Shown), Reason, Confidence); 6] = [
+        type Set = fn(&mut Shown);
+        let overruled: [(Set, Reason, Confidence); 6] = [
             (|shown| shown.approval = true, Reason::Paused, High),
             (|shown| shown.refusal = true, Reason::Refused, High),
             (|shown| shown.breakdown = true, Reason::Failed, Medium),

@@ -219,10 +219,10 @@ fn settle(wish: Wish, ending: &Ending, context: &DecisionContext, terms: &Terms)
 fn suggested(action: Action, context: &DecisionContext) -> Option<Suggested> {
     let Budget { cap_is_users, model_max, .. } = context.budget;
     let is_highest = context.cap_asked().zip(model_max).is_some_and(|(cap, most)| cap >= most);
-    match action {
-        Action::Continue if cap_is_users || is_highest => Some(Suggested::Retry),
-        _ => action.suggested(),
+    if action == Action::Continue && (cap_is_users || is_highest) {
+        return Some(Suggested::Retry);
     }
+    action.suggested()
 }
 
 /// A reason not to take the preferred action.

@@ -113,10 +113,8 @@ fn check(ending: &Ending, context: &DecisionContext, decision: &Decision) {
     assert_eq!(decision.should_continue, decision.action.goes_on(), "{what}");
     let Budget { cap, cap_is_users, model_max, .. } = context.budget;
     let fixed = cap_is_users || context.cap.or(cap).zip(model_max).is_some_and(|(a, b)| a >= b);
-    let want = match decision.action {
-        Action::Continue if fixed => Some(Suggested::Retry),
-        action => action.suggested(),
-    };
+    let retries = fixed && decision.action == Action::Continue;
+    let want = if retries { Some(Suggested::Retry) } else { decision.action.suggested() };
     assert_eq!(decision.suggested, want, "{what}");
     assert!(!decision.sentence.is_empty(), "{what}");
     if decision.action == Action::RunTools {
