@@ -150,6 +150,8 @@ pub struct Config {
     pub policy: Policy,
     /// Preset of [`Config::policy`].
     pub based_on: PolicyTable,
+    /// Models of [`Config::policy`] that are asked after the first.
+    pub fallback_models: PolicyTable,
     /// Table of [`Config::policy`].
     pub agent: PolicyTable,
     /// Table of [`Config::policy`].
@@ -194,6 +196,7 @@ impl Default for Config {
             registry: Registry::default(),
             policy: Policy::default(),
             based_on: PolicyTable,
+            fallback_models: PolicyTable,
             agent: PolicyTable,
             rules: PolicyTable,
             providers: PolicyTable,
@@ -783,8 +786,13 @@ mod tests {
 
     #[test]
     fn parts_of_the_policy_are_taken() {
-        let text = "based_on = 'careful'\n[providers.openai.rules.cut]\naction = 'stop'\n";
-        assert!(Config::from_toml("t", text).is_ok());
+        let text = "based_on = 'careful'\nfallback_models = ['m']\n\
+                    [providers.openai.rules.cut]\naction = 'stop'\n";
+        let policy = Config::from_toml("t", text).unwrap().policy;
+        let alone = Policy::from_toml("t", text).unwrap();
+        assert_eq!((&policy.rules, &policy.agent), (&alone.rules, &alone.agent));
+        assert_eq!(policy.providers, alone.providers);
+        assert!(!policy.providers.is_empty());
     }
 
     #[test]

@@ -131,6 +131,7 @@ fn described(config: &Config) -> Vec<(&'static str, String)> {
         policy,
         agent: _,
         based_on: _,
+        fallback_models: _,
         providers: _,
         rules: _,
         wording: _,
