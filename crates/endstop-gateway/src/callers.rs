@@ -203,15 +203,19 @@ pub(crate) fn key_shown<B>(request: &Request<B>, auth: Auth) -> Option<&str> {
             .or_else(bearer),
         Auth::Bearer | Auth::SigV4 | Auth::Open => bearer(),
     };
-    key.map(str::trim).filter(|key| !key.is_empty())
+    key.map(str::trim_ascii).filter(|key| !key.is_empty())
 }
 
 /// Returns an authorization without its scheme. Schemes are spelled in any case, and any white space
 /// may follow them.
 fn without_scheme(value: &str) -> &str {
-    let value = value.trim();
+    // As nearly all are spelled.
+    if let Some(token) = value.strip_prefix("Bearer ") {
+        return token.trim_ascii();
+    }
+    let value = value.trim_ascii();
     match value.split_once([' ', '\t']) {
-        Some((scheme, token)) if scheme.eq_ignore_ascii_case("bearer") => token.trim_start(),
+        Some((scheme, token)) if scheme.eq_ignore_ascii_case("bearer") => token.trim_ascii(),
         Some(_) | None => value,
     }
 }

@@ -69,6 +69,7 @@ fn changes(old: &Settings, new: &Settings) -> Vec<&'static str> {
         ("access_token", is_same(old.access_token.as_ref(), new.access_token.as_ref())),
         ("admin_token", is_same(old.admin_token.as_ref(), new.admin_token.as_ref())),
         ("tls", old.tls == new.tls),
+        ("extra_ca", old.extra_ca == new.extra_ca),
         ("upstreams", same_keys),
         ("record", key_id(old) == key_id(new)),
         ("teams", teams(old) == teams(new)),
@@ -234,6 +235,21 @@ mod tests {
         let config = &shared.settings().config;
         assert_eq!((config.listen, config.keep), (Config::default().listen, 2));
         assert_eq!((&config.store, &config.data), (&None, &None));
+    }
+
+    #[test]
+    fn certificates_in_a_file_that_keeps_its_name_are_a_change() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let write = || {
+            let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
+            std::fs::write(file.path(), made.cert.pem()).unwrap();
+        };
+        write();
+        let toml = format!("extra_ca = '{}'\n", file.path().display());
+        let shared = shared(&toml);
+        assert_eq!(reload(&shared, config(&toml)).unwrap(), Reloaded::default());
+        write();
+        assert_eq!(reload(&shared, config(&toml)).unwrap().changed, ["extra_ca"]);
     }
 
     #[test]

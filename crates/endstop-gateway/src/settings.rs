@@ -78,6 +78,8 @@ pub struct Settings {
     pub(crate) tls: Option<ServerTls>,
     /// HTTP clients for upstreams.
     pub clients: Clients,
+    /// Content of the file of extra certificates.
+    pub(crate) extra_ca: Option<Vec<u8>>,
     /// Callers, by their keys; `None` if nothing is recorded.
     pub callers: Option<Callers>,
 }
@@ -110,8 +112,9 @@ impl Settings {
         check_admin(&config, admin_token.as_ref())?;
         let tls = config.tls.as_ref().map(ServerTls::new).transpose()?;
         let clients = Clients::new(&config)?;
+        let extra_ca = config.extra_ca.as_deref().and_then(|file| std::fs::read(file).ok());
         let callers = callers(&config)?;
-        Ok(Self { config, routes, access_token, admin_token, tls, clients, callers })
+        Ok(Self { config, routes, access_token, admin_token, tls, clients, extra_ca, callers })
     }
 
     /// Returns a line for the operator if other machines can use the gateway without a token.
