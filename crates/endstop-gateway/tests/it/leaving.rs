@@ -263,9 +263,17 @@ async fn row_34_a_client_that_reads_nothing() {
         let read = told[0].ending.bytes;
         assert!(read < 16 << 20 && sent.written < 48 << 20, "{mode:?}: {read} {}", sent.written);
         let held = read.saturating_sub(got.body.len() as u64);
-        assert!(held < 2 << 20, "{mode:?}: {held} bytes are held");
+        // A reset drops what the kernel has taken in and not sent.
+        let most = (2 << 20) + send_buffer();
+        assert!(held < most, "{mode:?}: {held} bytes are held");
     }
     field.finish().await;
+}
+
+/// Returns the largest send buffer of a socket, in bytes.
+fn send_buffer() -> u64 {
+    let sizes = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_wmem").unwrap_or_default();
+    sizes.split_whitespace().last().and_then(|most| most.parse().ok()).unwrap_or(4 << 20)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
