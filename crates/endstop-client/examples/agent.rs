@@ -1,0 +1,45 @@
+//! Runs an agent with two tools: `cargo run -p endstop-client --example agent -- openai/gpt-5`.
+
+use endstop_client::{Client, Limits, RunEvent, tool, tools, usd};
+
+/// Reads a file.
+#[tool(idempotent)]
+async fn read_file(
+    /// Path of the file.
+    path: String,
+) -> std::io::Result<String> {
+    std::fs::read_to_string(path)
+}
+
+/// Returns the names of the files in a folder.
+#[tool(idempotent)]
+async fn list_files(
+    /// Path of the folder.
+    folder: String,
+) -> std::io::Result<Vec<String>> {
+    let entries = std::fs::read_dir(folder)?;
+    entries.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned())).collect()
+}
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> Result<(), endstop_client::Error> {
+    let model = std::env::args().nth(1).unwrap_or_else(|| "openai/tool-call".to_owned());
+    let client = Client::from_env()?;
+    let limits = Limits { turns: 10, cost: usd(0.50), ..Limits::default() };
+    let agent = client.agent(&model).tools(tools![list_files, read_file]).limits(limits);
+    let mut run = agent.run("What is in this folder?")?;
+    while let Some(event) = run.next().await {
+        if let RunEvent::Text(text) = &event {
+            print!("{text}");
+        } else if let RunEvent::ToolFinished { name, is_error, .. } = &event {
+            println!("[{name}{}]", if *is_error { " failed" } else { "" });
+        } else if let RunEvent::Report(report) = &event {
+            println!(
+                "\n({}, {} tool calls)",
+                report.response.ending.sentence,
+                report.tool_runs.len()
+            );
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,20 @@
+//! Adds a provider that is not built in, with a finish reason of its own.
+
+use endstop::Reason;
+use endstop::provider::OPENAI;
+use endstop::registry::{Entry, Like, Registry};
+use endstop_client::Client;
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> Result<(), endstop_client::Error> {
+    let mut acme =
+        Entry::new("acme", Like::Wire(&OPENAI.main)).word("out_of_ink", Reason::OutputLimit);
+    acme.base_url = Some("http://127.0.0.1:4190/openai/v1".to_owned());
+    let mut registry = Registry::default();
+    registry.register(acme);
+    let client = Client::builder().registry(registry).build()?;
+    // `endstop sim` takes the finish reason from the name of the model.
+    let reply = client.chat("acme/word=out_of_ink", "Hi").await?;
+    println!("{}", reply.ending.sentence);
+    Ok(())
+}
