@@ -688,7 +688,7 @@ mod tests {
     fn rules_keep_their_version() {
         assert_eq!(
             (rules(&provider::OPENAI), rules(&provider::PERPLEXITY)),
-            (502_830_943, 1_443_162_049)
+            (1_641_400_991, 1_377_914_706)
         );
     }
 

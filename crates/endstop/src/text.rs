@@ -205,7 +205,7 @@ mod tests {
         for (message, want) in [
             (
                 "invalid type: string \"x\", expected u32",
-                "expected a whole number, found string \"x\"",
+                "expected a whole number, 0 or more, found string \"x\"",
             ),
             ("unknown variant `a`, expected `b` or `c`", "unknown reason `a`: expected `b` or `c`"),
             ("unknown field `a`, expected `b`", "unknown field `a`: expected `b`"),
