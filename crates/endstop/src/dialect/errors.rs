@@ -254,7 +254,7 @@ pub(crate) enum Expect {
     Anything,
     /// The HTTP status or the framing reports an error: a message alone is enough.
     Error,
-    /// A body that no wire recognises: a message counts if it has only fields of errors beside it.
+    /// A body that no wire recognises: a message is enough, and its kind decides.
     Message,
 }
 
@@ -316,7 +316,7 @@ fn read_object(data: &[u8], expect: Expect, levels: u32) -> Option<RawError> {
             wire.names(Place::Error, &mut told);
             wire.text(&mut told);
         }
-        _ if expect == Expect::Message && is_message(data) => {
+        _ if expect == Expect::Message => {
             wire.names(Place::Error, &mut told);
             wire.text(&mut told);
             told.message.as_ref()?;
@@ -336,10 +336,13 @@ enum Place {
     Around,
 }
 
-/// Reports whether an object has only fields of errors.
-fn is_message(data: &[u8]) -> bool {
+/// Reports whether an object has only fields of errors, apart from nulls.
+pub(crate) fn is_message(data: &[u8]) -> bool {
     let fields = serde_json::from_slice::<BTreeMap<Cow<'_, str>, &RawValue>>(data);
-    fields.is_ok_and(|fields| fields.keys().all(|key| BESIDE_MESSAGE.contains(&&**key)))
+    let fits = |(key, value): (&Cow<'_, str>, &&RawValue)| {
+        BESIDE_MESSAGE.contains(&&**key) || value.get() == "null"
+    };
+    fields.is_ok_and(|fields| fields.iter().all(fits))
 }
 
 /// Reports whether an error field holds an error. Null, false and empty values do not count, nor
@@ -563,9 +566,10 @@ mod tests {
         );
         check(r#"{"id":"x","message":"m"}"#, Message, Some(("", "", "m")));
         check(r#"{"code":"c","message":"m","request_id":"r"}"#, Message, Some(("", "c", "m")));
-        check(r#"{"message":"m","answer":"a"}"#, Message, None);
         check(r#"{"message":{"content":"a"},"id":"x"}"#, Message, None);
         check(r#"{"id":"x"}"#, Message, None);
+        assert!(is_message(br#"{"message":"m","id":"x","answer":null}"#));
+        assert!(!is_message(br#"{"message":"m","answer":"a"}"#));
         check(
             r#"{"error":{"code":400,"message":"{\"type\":\"error\",\"error\":{\"type\":\"t\",\"message\":\"m\"}}","status":"S"}}"#,
             Anything,

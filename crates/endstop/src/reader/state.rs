@@ -342,7 +342,7 @@ impl State {
         let mended = || errors::read(&mend(frame.data)?.last, expect);
         let told = match errors::read(frame.data, expect).or_else(mended) {
             None if reading == Reading::Error => Some(bare_text(frame.data)),
-            None if frame.kind == FrameKind::Body => self.bare_message(frame),
+            None => self.bare_message(frame),
             told => told,
         };
         let status = self.status;
@@ -351,12 +351,16 @@ impl State {
         }
     }
 
-    /// Reads a body that has only a message. With the status of a success, the message has to be that
-    /// of a known kind of error.
+    /// Reads a body with a message of a known kind of error. If the HTTP status is not known, a message
+    /// of any kind counts, if it is alone.
     fn bare_message(&self, frame: &Frame<'_>) -> Option<RawError> {
+        if frame.kind != FrameKind::Body {
+            return None;
+        }
         let told = errors::read(frame.data, Expect::Message)?;
         let kind = judge_fault(told.clone(), self.status, &self.wire.profile).kind;
-        (self.status == 0 || kind != FaultKind::Other).then_some(told)
+        let is_alone = || self.status == 0 && errors::is_message(frame.data);
+        (kind != FaultKind::Other || is_alone()).then_some(told)
     }
 
     fn out<'r, 's>(
@@ -378,7 +382,10 @@ impl State {
     /// Returns the wire of another dialect that recognises this frame, if the current one has found
     /// no content yet. A named host or path can be wrong; the body then takes precedence.
     fn other_wire(&self, frame: &Frame<'_>) -> Option<Wire> {
-        if self.facts.has_begun() || errors::read(frame.data, Expect::Anything).is_some() {
+        if self.facts.has_begun()
+            || errors::read(frame.data, Expect::Anything).is_some()
+            || self.bare_message(frame).is_some()
+        {
             return None;
         }
         let claim = shape::claim(frame)?;

@@ -229,3 +229,17 @@ fn a_low_balance_is_a_matter_of_quota() {
         assert_eq!(kind, Some(FaultKind::Quota), "{} {}", wire.provider, wire.dialect.id);
     }
 }
+
+/// A message alone is an error if the HTTP status is not known.
+#[test]
+fn a_bare_message_is_an_error_unless_the_status_says_otherwise() {
+    let reason = |status, body: &str| {
+        let head = Head { status, content_type: "application/json" };
+        let mut watcher = Watcher::new(&provider::COHERE, head, RequestInfo::default());
+        watcher.watch(body.as_bytes());
+        watcher.finish(TransportEnd::Eof).reason
+    };
+    let (bare, beside) = (r#"{"id":"x","message":"odd"}"#, r#"{"message":"odd","answer":"a"}"#);
+    assert_eq!((reason(0, bare), reason(400, bare)), (Reason::Failed, Reason::Failed));
+    assert_eq!((reason(200, bare), reason(0, beside)), (Reason::Unknown, Reason::Unknown));
+}
