@@ -326,7 +326,12 @@ impl Exchange {
 
 /// Returns the provider's id of a request, from the first of the headers that hold one.
 fn request_id(headers: &HeaderMap) -> Option<String> {
-    let rank = |name: &HeaderName| REQUEST_ID_HEADERS.iter().position(|known| name == known);
+    // Names of headers are in lower case.
+    let known = &**REQUEST_ID_HEADERS;
+    let rank = |name: &HeaderName| {
+        let name = name.as_str();
+        known.iter().position(|known| *known == name)
+    };
     let ids = headers.iter().filter_map(|(name, value)| Some((rank(name)?, value.to_str().ok()?)));
     ids.min_by_key(|(rank, _)| *rank).map(|(_, id)| endstop::text::clean(id, 128))
 }

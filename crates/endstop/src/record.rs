@@ -5,6 +5,7 @@
 //! so a name that a reader does not know is preserved.
 
 use std::borrow::Cow;
+use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
 
@@ -41,8 +42,31 @@ pub fn rules(wire: impl Into<Wire>) -> u32 {
     version(&wire.into())
 }
 
-/// Returns the version of a wire's rules. Those of built-in wires are computed once.
+/// Returns the version of a wire's rules. Those of built-in wires are computed once, and the last one
+/// of each thread is at hand.
 fn version(wire: &Wire) -> u32 {
+    thread_local! {
+        static LAST: Cell<Option<(Profile, u32)>> = const { Cell::new(None) };
+    }
+    if wire.corrections.is_some() {
+        return found_version(wire);
+    }
+    let profile = &wire.profile;
+    let is_same = |last: &Profile| {
+        std::ptr::eq(last.provider, profile.provider) && judges_alike(last, profile)
+    };
+    match LAST.get() {
+        Some((last, version)) if is_same(&last) => version,
+        _ => {
+            let version = found_version(wire);
+            LAST.set(Some((*profile, version)));
+            version
+        }
+    }
+}
+
+/// Finds the version of a wire's rules among those of built-in wires, or computes it.
+fn found_version(wire: &Wire) -> u32 {
     static BUILT_IN: LazyLock<BTreeMap<&str, Vec<(Profile, u32)>>> = LazyLock::new(|| {
         let mut all: BTreeMap<&str, Vec<(Profile, u32)>> = BTreeMap::new();
         for wire in Registry::default().wires() {

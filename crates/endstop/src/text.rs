@@ -16,10 +16,17 @@ const SHORTEST_KEY: usize = 12;
 /// Vercel.
 const SHARED_KEY_PREFIXES: &[&str] = &["sk_", "pk-", "rk-", "eyJ", "jina_", "vck_"];
 
-/// Prefixes of API keys and tokens.
-static KEY_PREFIXES: LazyLock<Vec<&str>> = LazyLock::new(|| {
+/// Prefixes of API keys and tokens, by their first byte: most texts begin like none of them.
+static KEY_PREFIXES: LazyLock<Vec<Vec<&str>>> = LazyLock::new(|| {
     let own = provider::of_all(|provider| provider.key_prefixes);
-    own.into_iter().chain(SHARED_KEY_PREFIXES.iter().copied()).collect()
+    let mut by_first = vec![Vec::new(); 256];
+    for prefix in own.into_iter().chain(SHARED_KEY_PREFIXES.iter().copied()) {
+        let first = usize::from(prefix.as_bytes().first().copied().unwrap_or_default());
+        if let Some(these) = by_first.get_mut(first) {
+            these.push(prefix);
+        }
+    }
+    by_first
 });
 
 /// Prefixes of ids that providers make.
@@ -77,7 +84,13 @@ fn is_key(token: &[u8]) -> bool {
     if token.len() < SHORTEST_KEY {
         return false;
     }
-    KEY_PREFIXES.iter().any(|prefix| token.starts_with(prefix.as_bytes())) || looks_random(token)
+    let first = token.first().copied().map(usize::from);
+    let prefixes = first.and_then(|first| KEY_PREFIXES.get(first)).into_iter().flatten();
+    has_prefix(token, prefixes) || looks_random(token)
+}
+
+fn has_prefix<'p>(token: &[u8], mut prefixes: impl Iterator<Item = &'p &'p str>) -> bool {
+    prefixes.any(|prefix| token.starts_with(prefix.as_bytes()))
 }
 
 fn looks_random(token: &[u8]) -> bool {
@@ -86,7 +99,7 @@ fn looks_random(token: &[u8]) -> bool {
         && token.iter().any(u8::is_ascii_digit)
         && token.iter().any(u8::is_ascii_lowercase)
         && token.iter().any(u8::is_ascii_uppercase)
-        && !ID_PREFIXES.iter().any(|prefix| token.starts_with(prefix.as_bytes()))
+        && !has_prefix(token, ID_PREFIXES.iter())
 }
 
 fn push_capped(kept: &mut String, text: &str, cap: usize) {
