@@ -1,13 +1,11 @@
 //! One request and its response, from admission to the one ending that is reported.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use bytes::Bytes;
 use endstop::provider::REQUEST_ID_HEADERS;
-use endstop::{
-    Ending, Head, Reason, Record, RequestInfo, TransportEnd, Unreachable, Watcher, Wire,
-};
+use endstop::{Ending, Head, Reason, Record, RequestInfo, TransportEnd, Watcher, Wire};
 use endstop_store::spool::{Spool, Ticket};
 use endstop_turn::policy::{Action, Budget, DecisionContext, decide};
 use hyper::header::{HeaderMap, HeaderName};
@@ -18,6 +16,7 @@ use crate::admit::Refused;
 use crate::callers::Caller;
 use crate::disposition::ResponseRules;
 use crate::retries::{Asked, Attempt};
+use crate::route::Upstream;
 use crate::settings::{Settings, Shared};
 use crate::upstream::{Outgoing, RequestBody, ResponseBody};
 use crate::watch::mask::SecretsShown;
@@ -148,9 +147,10 @@ impl Exchange {
     ///
     /// # Errors
     /// The reason why no response began.
-    pub(crate) async fn ask(&mut self) -> Result<Response<ResponseBody>, NoAnswer> {
-        let unknown = NoAnswer::Closed(TransportEnd::Unreachable(Unreachable::Other));
-        let upstream = self.settings.routes.upstream(&self.record.upstream).ok_or(unknown)?;
+    pub(crate) async fn ask(
+        &mut self,
+        upstream: &Upstream,
+    ) -> Result<Response<ResponseBody>, NoAnswer> {
         let body = RequestBody::whole(self.sent.clone());
         let request = self.outgoing.request(upstream, body).map_err(NoAnswer::Refused)?;
         let asked = self.settings.clients.ask(upstream, request).await;
@@ -326,11 +326,18 @@ impl Exchange {
 
 /// Returns the provider's id of a request, from the first of the headers that hold one.
 fn request_id(headers: &HeaderMap) -> Option<String> {
-    // Names of headers are in lower case.
-    let known = &**REQUEST_ID_HEADERS;
+    /// Lengths of the names, one bit each: most headers have another one.
+    static LENGTHS: LazyLock<u64> = LazyLock::new(|| {
+        let bit = |name: &&str| 1_u64.checked_shl(u32::try_from(name.len()).unwrap_or(64));
+        REQUEST_ID_HEADERS.iter().filter_map(bit).fold(0, |all, bit| all | bit)
+    });
+    let lengths = *LENGTHS;
     let rank = |name: &HeaderName| {
         let name = name.as_str();
-        known.iter().position(|known| *known == name)
+        if name.len() >= 64 || lengths >> name.len() & 1 == 0 {
+            return None;
+        }
+        REQUEST_ID_HEADERS.iter().position(|known| *known == name)
     };
     let ids = headers.iter().filter_map(|(name, value)| Some((rank(name)?, value.to_str().ok()?)));
     ids.min_by_key(|(rank, _)| *rank).map(|(_, id)| endstop::text::clean(id, 128))
@@ -451,7 +458,8 @@ mod tests {
             seen
         });
         for _ in 0..2 {
-            assert_eq!(exchange.ask().await.unwrap().status(), StatusCode::OK);
+            let upstream = settings.routes.upstream("near").unwrap();
+            assert_eq!(exchange.ask(upstream).await.unwrap().status(), StatusCode::OK);
         }
         let seen = server.await.unwrap();
         assert!(seen[0].contains("x-own: 1") && seen[0] == seen[1], "{seen:?}");

@@ -205,6 +205,7 @@ impl Routes {
     }
 
     /// Returns the upstream with this name.
+    #[cfg(test)]
     pub(crate) fn upstream(&self, name: &str) -> Option<&Upstream> {
         self.by_name.get(name)
     }

@@ -221,7 +221,7 @@ impl Serving {
         let waiting = live.wait();
         let asked = tokio::select! {
             biased;
-            asked = exchange.ask() => asked,
+            asked = exchange.ask(upstream) => asked,
             () = live.closing() => Err(NoAnswer::Closed(TransportEnd::ShutDown)),
         };
         drop(waiting);

@@ -78,10 +78,15 @@ impl Live {
     /// Waits until all responses must end.
     pub(crate) async fn closing(&self) {
         let mut closing = std::pin::pin!(self.closing.notified());
-        closing.as_mut().enable();
-        if !self.is_closing.load(Ordering::Acquire) {
-            closing.await;
-        }
+        // The first poll registers the wait, so that no end between it and the look is missed.
+        std::future::poll_fn(|cx| {
+            let is_over = closing.as_mut().poll(cx).is_ready();
+            if is_over || self.is_closing.load(Ordering::Acquire) {
+                return Poll::Ready(());
+            }
+            Poll::Pending
+        })
+        .await;
     }
 
     /// Ends all streams, and the waits for responses.
