@@ -20,7 +20,7 @@ use crate::config::{Config, Mode, Secret, ToolCalls, UpstreamConfig, is_loopback
 use crate::error::Error;
 use crate::path::{BadPath, Matched};
 use crate::upstream::connect::Reach;
-use crate::upstream::sign::Credentials;
+use endstop_aws::Credentials;
 
 /// An upstream: the destination of requests.
 #[derive(Debug)]

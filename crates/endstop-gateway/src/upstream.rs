@@ -452,7 +452,7 @@ impl Outgoing {
         }
         let body = request.body().bytes();
         let region = if self.customer.is_empty() { "us-east-1" } else { &self.customer };
-        credentials.sign(&mut request, &body, region).map_err(|_| {
+        sign::sign(credentials, &mut request, &body, region).map_err(|_| {
             // The signer's message could hold a part of the request.
             let message = "endstop: the request cannot be signed: check its path and its headers";
             Refused::new(StatusCode::BAD_REQUEST, "endstop_cannot_sign", message)
