@@ -4,7 +4,8 @@
 use endstop::dialect::{self, Dialect};
 use endstop::provider::{self, Profile};
 use endstop::tool_call::{
-    Allow, Assembly, CallState, Refusal, ToolCall, allow, allow_by_ending, in_text,
+    self, Allow, Assembly, Call, CallState, Refusal, ToolCall, Unproven, allow, allow_by_ending,
+    in_text,
 };
 use endstop::{
     Closed, Confidence, Ending, Event, Head, Reader, Reason, RequestInfo, Timer, TransportEnd,
@@ -52,6 +53,33 @@ fn of_every_case() {
                 "{}",
                 case.label()
             );
+        }
+    }
+    assert!(allowed > 30, "{allowed}");
+}
+
+/// A call is whole by its type if and only if it may run, and is the call that was assembled.
+#[test]
+fn whole_calls_are_those_that_may_run() {
+    let mut allowed = 0;
+    for case in case::all() {
+        let bytes = case.bytes();
+        let (ending, calls) = read(case.reader(case.wire()), &[&bytes], case.close());
+        match (tool_call::whole(&ending, &calls), allow(&ending, &calls)) {
+            (Err(refusal), why) => assert_eq!(Allow::Refuse(refusal), why, "{}", case.label()),
+            (Ok(whole), why) => {
+                assert_eq!((why, whole.len()), (Allow::Run, calls.len()), "{}", case.label());
+                allowed += whole.len();
+                for (whole, call) in whole.iter().zip(&calls) {
+                    assert_eq!((whole.id(), whole.name()), (&*call.id, &*call.name));
+                    assert_eq!((whole.arguments(), whole.assembled()), (call.object(), call));
+                    assert!(format!("{whole:?}").contains(&call.name));
+                }
+            }
+        }
+        for call in &calls {
+            let unproven = Call::<Unproven>::from(call.clone());
+            assert_eq!(unproven.arguments_so_far(), call.arguments);
         }
     }
     assert!(allowed > 30, "{allowed}");
