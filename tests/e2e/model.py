@@ -6,6 +6,8 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
+import urllib.request
 from pathlib import Path
 
 import install
@@ -36,6 +38,16 @@ def config(folder, port, admin, model):
     return file
 
 
+def wait_until_loaded(port):
+    """The server listens before it has read the weights."""
+    deadline = time.monotonic() + servers.START
+    while time.monotonic() < deadline:
+        with contextlib.suppress(OSError), urllib.request.urlopen(f"http://127.0.0.1:{port}/health"):
+            return
+        time.sleep(0.1)
+    sys.exit("model: the server has not loaded the model in time")
+
+
 def main():
     endstop = servers.build(ROOT, say)
     python = install.python("model", say)
@@ -45,6 +57,7 @@ def main():
         model, port, admin = (servers.free_port() for _ in range(3))
         command = [python, HERE / "model_server.py", weights, model, CONTEXT]
         stack.enter_context(servers.server(command, model, scratch / "model.log"))
+        wait_until_loaded(model)
         command = [endstop, "serve", "--config", config(scratch, port, admin, model)]
         stack.enter_context(servers.server(command, port, scratch / "gateway.log"))
         variables = {

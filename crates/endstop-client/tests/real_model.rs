@@ -20,7 +20,7 @@ use endstop::chat::JsonFormat;
 use endstop::provider::LLAMACPP;
 use endstop::registry::{Entry, Like, Registry};
 use endstop::{FaultKind, Reason};
-use endstop_client::{ChatResponse, Client, Ended, Request, RunEvent, TypedError};
+use endstop_client::{AnswerPiece, ChatResponse, Client, Ended, Request, RunEvent, TypedError};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -101,6 +101,8 @@ impl Way {
             let rows = body["endings"].as_array().unwrap_or_else(|| panic!("{body}"));
             let new = rows.iter().map(|row| (text(row, "id"), text(row, "reason")));
             found = new.filter(|(id, _)| !self.seen.contains(id)).collect();
+            // See `read`.
+            found.retain(|(_, reason)| reason != "cut");
             if found.len() >= wanted {
                 break;
             }
@@ -149,9 +151,20 @@ struct Cell {
     wrong: String,
 }
 
+/// Returns the responses that were read.
+///
+/// This server announces that it keeps a connection after a stream, and closes it. The client sends its request
+/// again then. The gateway answers with status 502, which the client retries: such a response is left out.
+fn read(reply: &ChatResponse) -> impl Iterator<Item = &AnswerPiece> {
+    let is_lost = |piece: &AnswerPiece| {
+        piece.reason == Reason::Failed && piece.chars == 0 && piece.usage.input.is_none()
+    };
+    reply.pieces.iter().filter(move |piece| !is_lost(piece))
+}
+
 impl Cell {
     fn of(reply: &ChatResponse) -> Self {
-        let reasons = reply.pieces.iter().map(|piece| piece.reason).collect();
+        let reasons = read(reply).map(|piece| piece.reason).collect();
         Self { ended: word(reply), reasons, wrong: String::new() }
     }
 
@@ -181,8 +194,8 @@ async fn natural_end(way: &Way, wire: &str, streamed: bool) -> Cell {
 async fn limit_continued(way: &Way, wire: &str, streamed: bool) -> Cell {
     let reply = answer(way.ask(wire, SENTENCE, 16), streamed).await;
     let text = reply.text().unwrap_or_default().to_owned();
-    let before = reply.pieces.len() - 1;
-    let limits = reply.pieces[..before].iter().all(|piece| piece.reason == Reason::OutputLimit);
+    let before = read(&reply).count() - 1;
+    let limits = read(&reply).take(before).all(|piece| piece.reason == Reason::OutputLimit);
     let tokens = reply.pieces.iter().filter_map(|piece| piece.usage.output).sum::<u64>();
     let chars: u64 = reply.pieces.iter().map(|piece| piece.chars).sum();
     // A reply that repeats the prefill is not joined with it: no passage of twelve words occurs twice.
