@@ -236,6 +236,19 @@ async fn a_tool_that_was_interrupted_runs_again_only_if_it_is_idempotent() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_run_that_cannot_be_saved_starts_no_tool() {
+    let sim = sim().await;
+    let client = builder(&sim).build().unwrap();
+    let folder = folder();
+    let save = Save::new(folder.path());
+    let nowhere = folder.path().join("missing").join("run.json");
+    let agent = client.agent("openai/tool-call").tools(tools![save.clone()]).save_to(&nowhere);
+    let report = agent.run("Save a note.").unwrap().report().await.unwrap();
+    assert!(save.lines().is_empty() && report.tool_runs.is_empty());
+    assert!(report.response.text().is_none(), "{:?}", report.response.outcome);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn limits_are_exact_and_the_last_answer_is_inside_them() {
     let sim = sim().await;
     let client = builder(&sim).build().unwrap();
