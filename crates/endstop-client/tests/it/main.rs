@@ -14,6 +14,7 @@ mod continuing;
 mod endings;
 mod kills;
 mod requests;
+mod typed;
 
 use endstop_client::{Client, ClientBuilder};
 use endstop_sim::{Options, Sim};
