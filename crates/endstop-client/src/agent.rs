@@ -168,7 +168,8 @@ impl Agent {
         self
     }
 
-    /// Saves the run to this file after every step, so that [`Agent::resume`] can go on with it.
+    /// Saves the run to this file after every step, so that [`Agent::resume`] can go on with it. If the file
+    /// cannot be written, no tool is started: another process could run it a second time.
     pub fn save_to(mut self, path: impl Into<PathBuf>) -> Self {
         self.save_to = Some(path.into());
         self
@@ -422,7 +423,10 @@ impl Agency {
             of.started = true;
         }
         self.progress.calls = progress;
-        self.checkpoint(state);
+        if !self.checkpoint(state) {
+            // The saved run does not know that these calls start, and would run them again.
+            return ToolsEnd::Refused;
+        }
         let until = tokio::time::Instant::now() + left;
         if tokio::time::timeout_at(until, self.run_all(&calls, state, queue)).await.is_err() {
             return ToolsEnd::OutOfTime;

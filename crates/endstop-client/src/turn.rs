@@ -541,6 +541,7 @@ impl Driver {
     fn join(&self, next: &NextRequest) -> Join {
         match &next.how {
             RequestChange::Prefill if next.echoes => Join::Echo,
+            RequestChange::Prefill if next.echoes_if_empty => Join::EmptyEcho,
             RequestChange::Prefill | RequestChange::Resend => Join::Prefill,
             RequestChange::Token { .. } => {
                 let hinted = match self.target.profile().resume_for(&self.target.model) {

@@ -67,6 +67,8 @@ pub struct NextRequest {
     pub sentence: String,
     /// Whether the reply begins with the text of the prefill.
     pub echoes: bool,
+    /// Whether a reply without new text is the text of the prefill.
+    pub echoes_if_empty: bool,
     /// Number of bytes of white space at the end of the answer that the prefill leaves out.
     pub trimmed: usize,
     /// Whether the output token limit covers the earlier parts too, so that it must be raised.

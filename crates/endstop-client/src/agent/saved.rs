@@ -55,14 +55,17 @@ fn file(path: &Path, error: &std::io::Error) -> Error {
 }
 
 impl Agency {
-    /// Saves the run, if it is to be saved. A run that cannot be saved goes on.
-    pub(crate) fn checkpoint(&self, state: &TurnState) {
-        let Some(path) = &self.save_to else { return };
+    /// Saves the run, if it is to be saved. Returns false if it cannot be saved. The run goes on then, but
+    /// it starts no tool.
+    pub(crate) fn checkpoint(&self, state: &TurnState) -> bool {
+        let Some(path) = &self.save_to else { return true };
         let saved =
             SavedRun { format: FORMAT, state: state.clone(), progress: self.progress.clone() };
-        if let Err(error) = write(path, &saved) {
+        let written = write(path, &saved);
+        if let Err(error) = &written {
             tracing::error!(target: "endstop", "the run cannot be saved: {error}");
         }
+        written.is_ok()
     }
 }
 

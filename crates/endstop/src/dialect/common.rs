@@ -50,6 +50,7 @@ pub(crate) const MESSAGES: MessageList = MessageList {
     content: "content",
     part: typed_text,
     plain: true,
+    item_type: None,
 };
 
 /// Returns a text part with a type.

@@ -175,6 +175,8 @@ pub(crate) const REQUEST_SHAPE: RequestShape = RequestShape {
     conversation: &[ConversationShape::MessageList(MessageList {
         list: "input",
         part,
+        // llama.cpp rejects an assistant's message without it.
+        item_type: Some("message"),
         ..MESSAGES
     })],
     forced_tools: &[ForcedTool {
@@ -281,7 +283,7 @@ fn items(message: &ChatMessage) -> Vec<Value> {
             let mut items = Vec::new();
             if !assistant.text.is_empty() {
                 let parts = [part(Speaker::Assistant, &assistant.text)];
-                items.push(json!({ "role": "assistant", "content": parts }));
+                items.push(json!({ "type": "message", "role": "assistant", "content": parts }));
             }
             let call = |PastCall { id, name, arguments }: &PastCall| json!({ "type": "function_call", "call_id": id, "name": name, "arguments": arguments });
             items.extend(assistant.calls.iter().map(call));

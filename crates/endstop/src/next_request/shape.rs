@@ -116,6 +116,8 @@ pub struct MessageList {
     pub part: fn(Speaker, &str) -> Value,
     /// Whether the content of a message may be a string.
     pub plain: bool,
+    /// Type of a message, if the list has items of several types.
+    pub item_type: Option<&'static str>,
 }
 
 /// Author of a text.
