@@ -39,9 +39,7 @@ impl Credentials {
     ///
     /// # Errors
     /// The name of the variable that is missing.
-    pub fn from_variables(
-        variable: impl Fn(&str) -> Option<String>,
-    ) -> Result<Self, &'static str> {
+    pub fn from_variables(variable: impl Fn(&str) -> Option<String>) -> Result<Self, &'static str> {
         let id = variable(ID_VARIABLE).ok_or(ID_VARIABLE)?;
         let key = variable(KEY_VARIABLE).ok_or(KEY_VARIABLE)?;
         Ok(Self::new(id, key, variable("AWS_SESSION_TOKEN")))

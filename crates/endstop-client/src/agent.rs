@@ -257,12 +257,7 @@ pub struct Run {
 }
 
 impl Run {
-    fn new(
-        queue: Queue<RunEvent>,
-        steering: Steering,
-        driver: Driver,
-        first: Step,
-    ) -> Self {
+    fn new(queue: Queue<RunEvent>, steering: Steering, driver: Driver, first: Step) -> Self {
         let events = queue.clone();
         let turn = async move {
             let (response, driver) = driver.run(first).await;

@@ -14,6 +14,8 @@ use crate::response::ChatResponse;
 pub enum RunEvent {
     /// New text of the answer. Text that a continuation repeats is left out.
     Text(String),
+    /// The text so far does not belong to the answer: another model is asked.
+    TextDiscarded,
     /// New text of the reasoning.
     Reasoning(String),
     /// A tool call begins. It may never be completed, and must not be run from here.
@@ -69,6 +71,7 @@ impl RunEvent {
             Self::Ended(response) => Some(&response.signal),
             Self::Report(report) => Some(&report.response.signal),
             Self::Text(_)
+            | Self::TextDiscarded
             | Self::Reasoning(_)
             | Self::CallStarted { .. }
             | Self::CallDelta { .. }

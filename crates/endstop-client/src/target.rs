@@ -210,10 +210,9 @@ impl Settings {
             }
             // A server of one's own, such as a gateway with keys, needs none.
             (_, None) if !is_usual_url || is_loopback(built_in.base_url) => Ok(TargetKey::None),
-            (_, None) => Err(Error::NoKey {
-                provider: id.to_owned(),
-                variables: alternatives(variables),
-            }),
+            (_, None) => {
+                Err(Error::NoKey { provider: id.to_owned(), variables: alternatives(variables) })
+            }
         }
     }
 }

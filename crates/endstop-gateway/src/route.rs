@@ -363,9 +363,11 @@ impl Upstream {
             secret(&format!("upstreams.{name}"), own.key_env.as_deref(), own.key_file.as_deref())?;
         let credentials = match provider.auth {
             Auth::SigV4 { .. } if key.is_none() => Credentials::from_env(),
-            Auth::SigV4 { .. } | Auth::Bearer | Auth::Header(_) | Auth::HeaderOrQuery(..) | Auth::Open => {
-                None
-            }
+            Auth::SigV4 { .. }
+            | Auth::Bearer
+            | Auth::Header(_)
+            | Auth::HeaderOrQuery(..)
+            | Auth::Open => None,
         };
         let said_to_prove = entry.is_some_and(|entry| match entry.proof {
             Some(Proof::Marker(_) | Proof::Event | Proof::Word) => true,

@@ -228,7 +228,9 @@ async fn a_stored_stream_goes_on_where_it_was_cut() {
     let sim = sim().await;
     let client = builder(&sim).build().unwrap();
     for (seed, scenario) in
-        ["story-cut", "cut-before-word", "reset", "fin-in-chunk", "cut-in-tool-call"].into_iter().enumerate()
+        ["story-cut", "cut-before-word", "reset", "fin-in-chunk", "cut-in-tool-call"]
+            .into_iter()
+            .enumerate()
     {
         let before = sim.ledger().len();
         let value = if scenario == "story-cut" { format!("=200-{seed}") } else { String::new() };

@@ -84,7 +84,8 @@ impl StoredStream {
     #[must_use]
     pub fn rest_of(&self, id: &str) -> Option<String> {
         let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
-        let last = self.last.filter(|_| !self.is_lost && !id.is_empty() && id.bytes().all(is_plain))?;
+        let last =
+            self.last.filter(|_| !self.is_lost && !id.is_empty() && id.bytes().all(is_plain))?;
         Some(format!("{}{id}{}{last}", self.poll, self.rest.query))
     }
 }
