@@ -26,7 +26,7 @@ use crate::queue::{Queue, Running};
 use crate::response::ChatResponse;
 use crate::target::Target;
 use crate::tool::{SharedTool, ToolOutput, ToolSet};
-use crate::turn::{Driver, TurnState, price_of};
+use crate::turn::{Driver, ToolsEnd, TurnState, price_of};
 
 /// Limits of an agent's run. They count over the whole run.
 ///
@@ -375,16 +375,6 @@ pub(crate) struct Progress {
 struct CallProgress {
     started: bool,
     result: Option<ToolResult>,
-}
-
-/// How the calls of a response went.
-pub(crate) enum ToolsEnd {
-    /// All have results.
-    Done(Vec<ToolResult>),
-    /// The turn's time was over first.
-    OutOfTime,
-    /// They may not run.
-    Refused,
 }
 
 impl Agency {

@@ -11,6 +11,7 @@ use endstop::signal::TerminationSignal;
 use endstop_turn::policy::{Decision, DecisionContext, Policy};
 use tokio::time::Instant;
 
+#[cfg(feature = "agent")]
 use crate::agent::Agent;
 use crate::error::Error;
 use crate::event::RunEvent;
@@ -164,6 +165,7 @@ impl Client {
     }
 
     /// Returns an agent with this model.
+    #[cfg(feature = "agent")]
     pub fn agent(&self, model: &str) -> Agent {
         Agent::new(self.clone(), model)
     }
@@ -388,7 +390,7 @@ impl Request {
         self
     }
 
-    /// Declares tools. Their calls are left to the caller; an [`Agent`] runs them.
+    /// Declares tools. Their calls are left to the caller; an agent runs them.
     pub fn tools(mut self, tools: impl IntoIterator<Item = Tool>) -> Self {
         self.request.tools.extend(tools);
         self
@@ -443,6 +445,7 @@ impl Request {
         Ok(ChatStream { running: Running::new(queue, turn) })
     }
 
+    #[cfg(feature = "agent")]
     pub(crate) fn parts(&mut self) -> (&Client, &mut ChatRequest) {
         (&self.client, &mut self.request)
     }

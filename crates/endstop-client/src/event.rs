@@ -3,12 +3,13 @@
 use endstop::signal::TerminationSignal;
 use endstop_turn::continuation::TurnEvent;
 
+#[cfg(feature = "agent")]
 use crate::agent::AgentReport;
 use crate::response::ChatResponse;
 
 /// An event of a turn that is followed as it happens.
 ///
-/// The last one is [`RunEvent::Ended`] or [`RunEvent::Report`], exactly once.
+/// The last one is [`RunEvent::Ended`], or `RunEvent::Report` for an agent, exactly once.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum RunEvent {
@@ -58,7 +59,8 @@ pub enum RunEvent {
     },
     /// The end of a [`ChatStream`](crate::ChatStream).
     Ended(Box<ChatResponse>),
-    /// The end of an agent's [`Run`](crate::Run).
+    /// The end of an agent's run.
+    #[cfg(feature = "agent")]
     Report(Box<AgentReport>),
 }
 
@@ -69,6 +71,7 @@ impl RunEvent {
         match self {
             Self::Signal(signal) => Some(signal),
             Self::Ended(response) => Some(&response.signal),
+            #[cfg(feature = "agent")]
             Self::Report(report) => Some(&report.response.signal),
             Self::Text(_)
             | Self::TextDiscarded

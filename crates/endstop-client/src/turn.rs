@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use endstop::chat::{
-    self, AssistantMessage, ChatMessage, ChatRequest, Native, PastCall, ToolChoice,
+    self, AssistantMessage, ChatMessage, ChatRequest, Native, PastCall, ToolChoice, ToolResult,
 };
 use endstop::next_request::{
     Content, Impossible, NextRequest, RequestChange, SoFar, StoredStream, continue_answer,
@@ -29,7 +29,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use tokio::time::Instant;
 
-use crate::agent::{Agency, ToolsEnd};
+use crate::agent::Agency;
 use crate::client::{Inner, LoopState};
 use crate::error::Error;
 use crate::event::RunEvent;
@@ -101,6 +101,17 @@ pub(crate) struct Driver {
     pub(crate) headers: Vec<(String, String)>,
     /// Tools and what the loop does with them, or `None` if calls are left to the caller.
     pub(crate) agency: Option<Agency>,
+}
+
+/// How the tool calls of a response went.
+#[cfg_attr(not(feature = "agent"), expect(dead_code, reason = "nothing runs tools"))]
+pub(crate) enum ToolsEnd {
+    /// All have results.
+    Done(Vec<ToolResult>),
+    /// The turn's time was over first.
+    OutOfTime,
+    /// They may not run.
+    Refused,
 }
 
 /// A request that is ready to be sent.
