@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use endstop::chat::{ChatMessage, ChatRequest, ToolResult};
 use endstop::hash::Fnv;
+use endstop::signal::TerminationSignal;
 use endstop::tool_call::{Call, ToolCall, Whole, whole};
 use endstop_turn::continuation::Step;
 use endstop_turn::policy::{Millis, Money, Policy};
@@ -305,6 +306,8 @@ pub struct AgentReport {
     pub response: ChatResponse,
     /// The conversation, the last answer included if it is complete. The next run can begin with it.
     pub conversation: Vec<ChatMessage>,
+    /// How each response of the run ended, in order; the last 256.
+    pub signals: Vec<TerminationSignal>,
     /// Tools that ran or were to run, in order.
     pub tool_runs: Vec<ToolRun>,
     /// Messages of [`Run::steer`] that the model did not see.
@@ -347,7 +350,7 @@ impl AgentReport {
         }
         let (tool_runs, unseen) =
             agency.map(|agency| (agency.progress.runs, agency.steering.take())).unwrap_or_default();
-        Self { response, conversation, tool_runs, unseen }
+        Self { response, conversation, signals: state.signals, tool_runs, unseen }
     }
 }
 

@@ -8,7 +8,7 @@ use endstop::Ending;
 use endstop::chat::{ChatMessage, ChatPart, ChatRequest, Image, Tool, ToolChoice};
 use endstop::registry::Registry;
 use endstop::signal::TerminationSignal;
-use endstop_turn::policy::{Decision, DecisionContext, Policy};
+use endstop_turn::policy::{Decision, DecisionContext, Policy, Strategy};
 use tokio::time::Instant;
 
 #[cfg(feature = "agent")]
@@ -316,6 +316,12 @@ impl ClientBuilder {
     ) -> Self {
         self.callback = Some(Callback(Arc::new(callback)));
         self
+    }
+
+    /// Sets a strategy that decides about every response in place of the policy. It cannot exceed a
+    /// limit of the policy.
+    pub fn strategy(self, strategy: impl Strategy + Send + Sync + 'static) -> Self {
+        self.on_response(move |state| Some(strategy.decide(state.ending, state.context)))
     }
 
     /// Creates the client.

@@ -1,7 +1,7 @@
 //! Truncated answers, continued to the character.
 
 use endstop::chat::Tool;
-use endstop_client::{Client, Ended, RunEvent};
+use endstop_client::{ChatResponse, Client, Ended, RunEvent};
 use endstop_turn::policy::Policy;
 use serde_json::json;
 
@@ -202,8 +202,8 @@ async fn what_is_not_truncated_is_asked_once() {
     }
 }
 
-/// Streams a story in the background, and returns its text and the events of the turn.
-async fn background(client: &Client, model: &str) -> (String, Vec<&'static str>, bool) {
+/// Streams an answer in the background, and returns its text, the events of the turn and the response.
+async fn background(client: &Client, model: &str) -> (String, Vec<&'static str>, ChatResponse) {
     let request = client.request(model).user("Tell a story.").configure(|request| {
         request.extra.insert("background".to_owned(), json!(true));
     });
@@ -213,10 +213,7 @@ async fn background(client: &Client, model: &str) -> (String, Vec<&'static str>,
         match event {
             RunEvent::Text(more) => text.push_str(&more),
             RunEvent::Turn(event) => events.push(event.name()),
-            RunEvent::Ended(reply) => {
-                let is_whole = reply.text() == Some(text.as_str());
-                return (text, events, is_whole);
-            }
+            RunEvent::Ended(reply) => return (text, events, *reply),
             _ => {}
         }
     }
@@ -235,14 +232,20 @@ async fn a_stored_stream_goes_on_where_it_was_cut() {
         let before = sim.ledger().len();
         let value = if scenario == "story-cut" { format!("=200-{seed}") } else { String::new() };
         let model = format!("openai:responses/{scenario}{value}");
-        let (text, events, is_whole) = background(&client, &model).await;
+        let (text, events, reply) = background(&client, &model).await;
         let asked = sim.ledger().split_off(before);
         if scenario == "story-cut" {
             let whole = format!("openai:responses/story=200-{seed}");
             let (whole, ..) = story(&client, &whole, 100_000, false).await;
             assert_eq!(text, whole);
         }
-        assert!(is_whole && !text.is_empty(), "{scenario}: {events:?}");
+        if scenario == "cut-in-tool-call" {
+            assert!(!reply.tool_calls().is_empty(), "the call is whole: {:?}", reply.outcome);
+        } else {
+            assert_eq!(reply.text(), Some(text.as_str()), "{scenario}: {events:?}");
+            assert!(!text.is_empty() && reply.usage.output.is_some(), "{scenario}");
+        }
+        assert_eq!(reply.pieces.len(), 1, "{scenario}");
         let methods: Vec<&str> = asked.iter().map(|entry| &*entry.method).collect();
         assert_eq!(methods, ["POST", "GET"], "{scenario}: no request is asked twice");
         assert!(asked[1].path.contains("stream=true&starting_after="), "{}", asked[1].path);
@@ -257,7 +260,7 @@ async fn a_policy_may_forbid_to_go_on_with_a_stored_stream() {
     policy.agent.cut_max_attempts = 0;
     let client = builder(&sim).policy(policy).build().unwrap();
     let before = sim.ledger().len();
-    let (text, events, is_whole) = background(&client, "openai:responses/story-cut=200").await;
-    assert!(!is_whole && !text.is_empty());
+    let (text, events, reply) = background(&client, "openai:responses/story-cut=200").await;
+    assert!(reply.text().is_none() && !text.is_empty());
     assert_eq!(sim.ledger().len() - before, 1, "{events:?}");
 }

@@ -12,6 +12,9 @@
 mod agents;
 mod continuing;
 mod endings;
+mod loops;
+#[cfg(feature = "mcp")]
+mod mcp;
 mod requests;
 
 use endstop_client::{Client, ClientBuilder};
