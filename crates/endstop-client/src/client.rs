@@ -337,6 +337,15 @@ impl ClientBuilder {
 }
 
 /// A request to fill in and send.
+///
+/// ```no_run
+/// # async fn example(client: endstop_client::Client) -> Result<(), endstop_client::Error> {
+/// let request = client.request("openai/gpt-5").system("Be brief.").user("What is an endstop?");
+/// let reply = request.max_tokens(500).send().await?;
+/// println!("{}", reply.text().unwrap_or("(no complete answer)"));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 #[must_use = "call `send` or `stream`"]
 pub struct Request {
