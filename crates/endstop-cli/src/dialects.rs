@@ -346,7 +346,7 @@ fn auth(auth: Auth) -> String {
         Auth::Bearer => "bearer key".to_owned(),
         Auth::Header(name) => format!("header `{name}`"),
         Auth::HeaderOrQuery(header, query) => format!("header `{header}` or query `{query}`"),
-        Auth::SigV4 => "AWS signature (version 4) or bearer key".to_owned(),
+        Auth::SigV4 { .. } => "AWS signature (version 4) or bearer key".to_owned(),
         Auth::Open => "none".to_owned(),
     }
 }

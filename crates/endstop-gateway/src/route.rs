@@ -362,10 +362,12 @@ impl Upstream {
         let key =
             secret(&format!("upstreams.{name}"), own.key_env.as_deref(), own.key_file.as_deref())?;
         let credentials = match provider.auth {
-            Auth::SigV4 if key.is_none() => Credentials::from_env(),
-            Auth::SigV4 | Auth::Bearer | Auth::Header(_) | Auth::HeaderOrQuery(..) | Auth::Open => {
-                None
-            }
+            Auth::SigV4 { .. } if key.is_none() => Credentials::from_env(),
+            Auth::SigV4 { .. }
+            | Auth::Bearer
+            | Auth::Header(_)
+            | Auth::HeaderOrQuery(..)
+            | Auth::Open => None,
         };
         let said_to_prove = entry.is_some_and(|entry| match entry.proof {
             Some(Proof::Marker(_) | Proof::Event | Proof::Word) => true,
@@ -501,7 +503,7 @@ fn is_label(label: &str) -> bool {
 /// Returns the hole that every path of a provider fills, wherever it is: a signature needs the region.
 fn hole_of(provider: &'static Provider) -> &'static str {
     match provider.auth {
-        Auth::SigV4 => provider
+        Auth::SigV4 { .. } => provider
             .base_url
             .split_once('{')
             .and_then(|(_, after)| after.split_once('}'))

@@ -424,7 +424,7 @@ impl Outgoing {
             let identity = HeaderValue::from_static("identity");
             request.headers_mut().insert(header::ACCEPT_ENCODING, identity);
         }
-        if upstream.provider.auth == Auth::SigV4 {
+        if matches!(upstream.provider.auth, Auth::SigV4 { .. }) {
             let shown = request.headers().get(header::AUTHORIZATION);
             let signed = shown.is_some_and(|value| value.as_bytes().starts_with(b"AWS4-"));
             if signed || shown.is_none() && upstream.credentials.is_some() {
@@ -489,7 +489,7 @@ fn show_key(request: &mut Request<RequestBody>, auth: Auth, key: &str) -> Result
     headers.remove(header::AUTHORIZATION);
     match auth {
         // Servers without keys of their own may stand behind a proxy that wants one.
-        Auth::Bearer | Auth::SigV4 | Auth::Open => {
+        Auth::Bearer | Auth::SigV4 { .. } | Auth::Open => {
             headers.insert(header::AUTHORIZATION, value(&format!("Bearer {key}"))?);
         }
         Auth::Header(name) => {

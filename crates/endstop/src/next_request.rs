@@ -32,13 +32,15 @@ mod content;
 mod document;
 mod edit;
 mod shape;
+mod stored;
 
 pub use content::{Blocks, Content, Gather};
 use edit::{Edit, is_of, lower, unsupported};
 pub use shape::{
-    ConversationShape, Effort, ForcedTool, MessageList, PauseProtocol, RequestShape, Restriction,
-    Scale, Speaker, Temperature, UsageOption,
+    ConversationShape, Effort, ForcedTool, MessageList, PauseProtocol, RequestShape, RestOfStream,
+    Restriction, Scale, Speaker, Temperature, UsageOption,
 };
+pub use stored::StoredStream;
 
 #[cfg(any(test, fuzzing))]
 pub(crate) use document::fuzz as fuzz_documents;

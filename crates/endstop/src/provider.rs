@@ -282,7 +282,10 @@ pub enum Auth {
     /// This header or this query parameter.
     HeaderOrQuery(&'static str, &'static str),
     /// An AWS Signature Version 4 or a bearer key.
-    SigV4,
+    SigV4 {
+        /// Environment variables that usually hold the region, the most common one first.
+        region_variables: &'static [&'static str],
+    },
     /// No key.
     Open,
 }

@@ -13,6 +13,9 @@ mod agents;
 mod continuing;
 mod endings;
 mod kills;
+mod loops;
+#[cfg(feature = "mcp")]
+mod mcp;
 mod requests;
 mod typed;
 

@@ -49,7 +49,7 @@ impl SecretsShown {
     ) -> Self {
         let own = match auth {
             Auth::Header(name) | Auth::HeaderOrQuery(name, _) => Some(name),
-            Auth::Bearer | Auth::SigV4 | Auth::Open => None,
+            Auth::Bearer | Auth::SigV4 { .. } | Auth::Open => None,
         };
         let target = uri.path_and_query().filter(|target| target.query().is_some()).cloned();
         let is_secret =

@@ -30,6 +30,7 @@ pub const REQUEST: RequestShape = RequestShape {
     usage: None,
     background: "",
     poll: "",
+    rest: None,
     gather: None,
     writer: None,
 };

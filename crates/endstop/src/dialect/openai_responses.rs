@@ -28,8 +28,8 @@ use crate::facts::Kinds;
 use crate::frame::{Frame, FrameKind, Framing, is_bracketed_word};
 use crate::gateway_error::{ErrorEnd, ErrorShape, GatewayError, KeepAlive};
 use crate::next_request::{
-    Blocks, ConversationShape, Effort, ForcedTool, MessageList, RequestShape, Restriction, Scale,
-    Speaker, Temperature,
+    Blocks, ConversationShape, Effort, ForcedTool, MessageList, RequestShape, RestOfStream,
+    Restriction, Scale, Speaker, Temperature,
 };
 use crate::provider::{Profile, Resume, Role, Token, TokenInput, TokenOf};
 use crate::shape::Probe;
@@ -172,6 +172,7 @@ fn tell(gateway_error: &GatewayError<'_>) -> Value {
 pub(crate) const REQUEST_SHAPE: RequestShape = RequestShape {
     background: "background",
     poll: "/responses/",
+    rest: Some(RestOfStream { query: "?stream=true&starting_after=", number: "sequence_number" }),
     conversation: &[ConversationShape::MessageList(MessageList {
         list: "input",
         part,
