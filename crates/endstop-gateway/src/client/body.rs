@@ -11,6 +11,7 @@ use hyper::body::{Body, Frame, SizeHint};
 use hyper::{HeaderMap, Response, StatusCode};
 
 use super::connection::Busy;
+use crate::exchange::Exchange;
 use crate::rates::Slot;
 use crate::respond::live::LiveStream;
 use crate::respond::stream::{Abort, LEAVE};
@@ -27,6 +28,8 @@ pub(crate) struct ClientBody {
     pub(crate) busy: Option<Busy>,
     /// Counts the request while its response is under way.
     pub(crate) slot: Option<Slot>,
+    /// The exchange of a whole response, which reports how much of it was handed over.
+    pub(crate) exchange: Option<Box<Exchange>>,
 }
 
 #[derive(Debug)]
@@ -40,7 +43,7 @@ enum Kind {
 
 impl ClientBody {
     fn new(kind: Kind) -> Self {
-        Self { kind, busy: None, slot: None }
+        Self { kind, busy: None, slot: None, exchange: None }
     }
 
     /// Returns a complete body.
@@ -58,6 +61,14 @@ impl ClientBody {
     /// Returns a body that ends with an abort.
     pub(crate) fn broken(bytes: Bytes) -> Self {
         Self::new(Kind::Broken(Some(bytes), Box::pin(tokio::time::sleep(LEAVE))))
+    }
+
+    /// Returns the length of a body that is there as a whole.
+    pub(crate) fn whole_len(&self) -> usize {
+        match &self.kind {
+            Kind::Whole(bytes) | Kind::Broken(bytes, _) => bytes.as_ref().map_or(0, Bytes::len),
+            Kind::Passed(_) | Kind::Stream(_) => 0,
+        }
     }
 
     /// Returns a streamed body.
@@ -142,13 +153,18 @@ impl Body for ClientBody {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Abort>>> {
         let this = self.get_mut();
-        let Some(busy) = this.busy.as_mut().filter(|busy| busy.is_http2()) else {
-            return this.kind.poll_frame(cx);
-        };
-        busy.asked();
+        let mut http2 = this.busy.as_mut().filter(|busy| busy.is_http2());
+        if let Some(busy) = &mut http2 {
+            busy.asked();
+        }
         let polled = this.kind.poll_frame(cx);
-        if let Poll::Ready(Some(Ok(_))) = &polled {
-            busy.handed_over();
+        if let Poll::Ready(Some(Ok(frame))) = &polled {
+            if let Some(busy) = http2 {
+                busy.handed_over();
+            }
+            if let Some(exchange) = &mut this.exchange {
+                exchange.handed_over(frame.data_ref().map_or(0, Bytes::len));
+            }
         }
         polled
     }
