@@ -365,3 +365,66 @@ async fn informational_responses_without_end() {
         sim.stop().await;
     }
 }
+
+/// 40 bodies that are large and slow: those that find no memory are refused, and small requests go on.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn large_bodies_that_drip() {
+    const BODY: usize = 31 << 20;
+    let temp = tempfile::tempdir().unwrap();
+    let limits = "[limits]\nrequest_memory = '128 MiB'\nclient_read = '20s'";
+    let (sim, process, listening) = start(temp.path(), limits).await;
+    let head = format!(
+        "POST /openai/v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: {BODY}\r\n\r\n"
+    );
+    let (refused, mut refusals) = tokio::sync::mpsc::unbounded_channel();
+    let mut attack = tokio::task::JoinSet::new();
+    for _ in 0..40 {
+        let (head, refused, to) = (head.clone(), refused.clone(), listening.address);
+        attack.spawn(async move {
+            let (mut from, mut into) = TcpStream::connect(to).await.unwrap().into_split();
+            let sending = async {
+                into.write_all(head.as_bytes()).await?;
+                into.write_all(&vec![b' '; BODY - 1000]).await?;
+                loop {
+                    tokio::time::sleep(Duration::from_secs(1)).await;
+                    into.write_all(b" ").await?;
+                }
+            };
+            let answered = async {
+                let mut answer = vec![0; 4096];
+                let read = from.read(&mut answer).await.unwrap_or(0);
+                answer.truncate(read);
+                String::from_utf8(answer).unwrap()
+            };
+            let answered = tokio::select! {
+                answer = answered => answer,
+                _ = sending => return std::io::Result::<()>::Ok(()),
+            };
+            let _ = refused.send(answered);
+            Ok(())
+        });
+    }
+    let first = tokio::time::timeout(EVER, refusals.recv()).await.unwrap().unwrap();
+    assert!(
+        first.starts_with("HTTP/1.1 503 ") && first.contains("\r\nretry-after: 5\r\n"),
+        "{first}"
+    );
+    // Others may find the last bytes taken, for a moment.
+    let served = async {
+        let ask = Ask::plain("openai-chat", "complete");
+        let mut count = 0;
+        while count < 5 {
+            let response = ask.ask(listening.address).await.unwrap();
+            assert!([200, 503].contains(&response.status), "{response:?}");
+            count += usize::from(response.status == 200);
+        }
+    };
+    tokio::time::timeout(EVER, served).await.unwrap();
+    assert_memory(&process, "40 large bodies");
+    attack.shutdown().await;
+    assert_served(listening.address).await;
+    let peak = process.peak_memory();
+    assert!(peak < MEMORY << 10, "{} MiB", peak >> 20);
+    process.stop();
+    sim.stop().await;
+}
