@@ -45,6 +45,12 @@ impl Credentials {
         Ok(Self::new(id, key, variable("AWS_SESSION_TOKEN")))
     }
 
+    /// Returns the session token, which is sent with each request. The key itself never is.
+    #[must_use]
+    pub fn session_token(&self) -> Option<&str> {
+        self.session.as_ref().map(|token| token.as_str())
+    }
+
     /// Returns the headers that sign a request for this region.
     ///
     /// `headers` are those that are surely sent as they are here; the host is added.

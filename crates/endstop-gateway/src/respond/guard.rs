@@ -269,6 +269,15 @@ impl Guard {
         self.unfinished
     }
 
+    /// Returns the number of bytes that are read at the end.
+    #[must_use]
+    pub fn unread_bytes(&self) -> usize {
+        match self.watcher.form() {
+            Form::Body => usize::try_from(self.received).unwrap_or(usize::MAX),
+            Form::Stream(_) | Form::Undecided => self.unfinished,
+        }
+    }
+
     /// Returns the number of bytes that are held.
     #[must_use]
     pub fn held_bytes(&self) -> usize {
