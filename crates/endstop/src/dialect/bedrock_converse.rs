@@ -30,7 +30,7 @@ use crate::next_request::{
 use crate::provider::{NO_QUIRKS, Profile, Quirks};
 use crate::shape::Probe;
 use crate::sink::EventSink;
-use crate::wire::{Argument, Count, Few, Loose, Measure, Scalar, Text};
+use crate::wire::{Argument, Count, Few, Listed, Loose, Measure, Scalar, Text};
 
 /// The `bedrock-converse` dialect.
 pub(crate) static DIALECT: Dialect = Dialect {
@@ -550,7 +550,7 @@ struct Output<'a> {
 #[serde(default)]
 struct Message<'a> {
     #[serde(borrow)]
-    content: Few<Loose<Block<'a>>>,
+    content: Listed<Loose<Block<'a>>>,
 }
 
 #[derive(Default, Deserialize)]
@@ -606,7 +606,7 @@ pub(super) fn read_body(frame: &Frame<'_>, out: &mut EventSink<'_, '_>) -> Readi
         return Reading::Strange;
     }
     let content = body.output.as_ref().map(|output| &output.message.content);
-    for (index, block) in (0..).zip(content.into_iter().flat_map(Few::iter)) {
+    for (index, block) in (0..).zip(content.into_iter().flat_map(|content| content.iter())) {
         read_block(index, block, out);
     }
     emit_usage(body.usage.as_ref(), out);
