@@ -410,6 +410,14 @@ impl Client {
     }
 }
 
+/// Returns how many calls the client of another wire could run that finds the most.
+#[cfg(test)]
+pub(super) fn calls_of_other_wires(of: Profile, bytes: &[u8]) -> usize {
+    let head = Head { status: 200, content_type: content_type(of.framing) };
+    let clients = BEGINNINGS.iter().filter_map(|(dialect, _)| Client::foreign(dialect, of));
+    clients.map(|client| client.sees(&head, bytes).len()).max().unwrap_or(0)
+}
+
 #[cfg(test)]
 mod tests {
     /// Valid bytes with some of them changed.

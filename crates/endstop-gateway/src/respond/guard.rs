@@ -1842,4 +1842,48 @@ mod tests {
         let (out, failure, _) = run(plain(ToolCalls::Gate), &[stream.as_bytes()]);
         assert_eq!((out, failure), (stream, None));
     }
+
+    /// Plain bodies with calls in odd places fail unless the response says that they are complete.
+    #[test]
+    fn a_call_in_an_odd_place_of_a_body_fails_unless_it_is_complete() {
+        let call = r#"{"id":"c","function":{"name":"f","arguments":"{}"}}"#;
+        let choice = |fields: &str| {
+            format!("{{\"choices\":[{{\"index\":0,{fields},\"finish_reason\":\"WORD\"}}]}}")
+        };
+        let bodies = [
+            (choice(&format!("\"message\":{{}},\"delta\":{{\"tool_calls\":[{call}]}}")), true),
+            (choice(&format!("\"message\":{{\"tool_calls\":{call}}}")), true),
+            (choice("\"message\":{\"function_call\":{\"name\":\"f\",\"arguments\":{}}}"), true),
+            (
+                choice(&format!(
+                    "\"message\":{{\"tool_calls\":[{call}],\"function_call\":{{\"name\":\"g\",\"arguments\":\"{{}}\"}}}}"
+                )),
+                false,
+            ),
+            (choice("\"message\":{\"tool_calls\":\"[]\"}"), false),
+            (format!("{{\"x\":\"WORD\",\"message\":{{\"tool_calls\":[{call}]}}}}"), false),
+            (
+                format!(
+                    "{{\"x\":\"WORD\",\"error\":{{\"message\":\"x\"}},\"message\":{{\"tool_calls\":[{call}]}}}}"
+                ),
+                false,
+            ),
+        ];
+        let terms = ResponseRules {
+            mode: Mode::Guard,
+            tool_calls: ToolCalls::Gate,
+            proves: true,
+            background: false,
+        };
+        for (body, may_pass) in bodies {
+            for (word, is_complete) in [("tool_calls", true), ("length", false)] {
+                let body = body.replace("WORD", word);
+                let head = Head { status: 200, content_type: "application/json" };
+                let watcher = Watcher::new(&provider::OPENAI, head, RequestInfo::default());
+                let ending = watcher.finish_with(body.as_bytes(), TransportEnd::Eof);
+                let passes = disposition(&ending, terms, Some(200)) == Disposition::Pass;
+                assert_eq!(passes, may_pass && is_complete, "{body}: {ending:?}");
+            }
+        }
+    }
 }
