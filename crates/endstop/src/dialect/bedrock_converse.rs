@@ -235,7 +235,7 @@ fn write_message(message: &ChatMessage) -> Result<serde_json::Value, Unwritable>
 fn gather(frame: &Frame<'_>, blocks: &mut Blocks) {
     match frame.kind {
         FrameKind::Body => match serde_json::from_slice::<Body<'_>>(frame.data) {
-            Ok(body) => blocks.set(&body.content().copied().collect::<Vec<_>>()),
+            Ok(body) => blocks.set(&body.content().collect::<Vec<_>>()),
             Err(_) => blocks.lose(),
         },
         FrameKind::Event => match serde_json::from_slice::<Payload<'_>>(frame.data) {
@@ -493,12 +493,17 @@ struct Output<'a> {
 #[serde(default)]
 struct Message<'a> {
     #[serde(borrow)]
-    content: Few<&'a RawValue>,
+    content: Option<&'a RawValue>,
 }
 
 impl<'a> Body<'a> {
-    fn content(&self) -> impl Iterator<Item = &&'a RawValue> {
-        self.output.iter().flat_map(|output| output.message.content.iter())
+    /// Returns the blocks of the message. Some hosts send a single one without a list.
+    fn content(&self) -> impl Iterator<Item = &'a RawValue> {
+        let content = self.output.as_ref().and_then(|output| output.message.content);
+        let single = content.filter(|content| content.get().starts_with('{'));
+        let list = content.and_then(|content| serde_json::from_str(content.get()).ok());
+        let list: Few<&'a RawValue> = list.unwrap_or_default();
+        single.into_iter().chain(list.iter().copied().collect::<Vec<_>>())
     }
 }
 

@@ -557,13 +557,29 @@ fn read(frame: &Frame<'_>, out: &mut EventSink<'_, '_>) -> Reading {
             if let Some(response) = &wire.response {
                 out.emit(Event::Begin { id: &response.id, model: &response.model });
             }
+            read_early_calls(&wire, out);
         }
         // The commands of a shell or the diff of a patch.
         other if other.ends_with(".done") && other.contains("_call_") => out.settle_call(0, index),
-        other if other.starts_with("response.") => {}
+        other if other.starts_with("response.") => read_early_calls(&wire, out),
         _ => return Reading::Strange,
     }
     Reading::Read
+}
+
+/// Reads the calls in an event that should have none. They are settled by the events of their own, but a
+/// client could run them now.
+fn read_early_calls(wire: &Payload<'_>, out: &mut EventSink<'_, '_>) {
+    let index = wire.output_index.index();
+    let items = wire.response.iter().flat_map(|response| (0..).zip(response.output.iter()));
+    for (index, raw) in items.chain(wire.item.iter().map(|item| (index, item))) {
+        let item = Item::read(raw);
+        if is_call(&item, out) {
+            let index = out.call_of_id(0, item.id()).unwrap_or(index);
+            begin_item(index, &item, out);
+            out.settle_call(0, index);
+        }
+    }
 }
 
 /// Reads the end of a call's arguments, which repeats all of them.
