@@ -8,6 +8,7 @@ use std::process::ExitCode;
 use anyhow::{Context as _, Result, anyhow, bail};
 use endstop::Reason;
 use endstop::chat::ChatMessage;
+use endstop::tool_call::Call;
 use endstop_client::{ChatResponse, ChatStream, Client, Ended, Error, RunEvent};
 use endstop_turn::continuation::TurnEvent;
 use endstop_turn::policy::Counter;
@@ -111,19 +112,18 @@ fn client(args: &Args, model: &str) -> Result<Client> {
 
 /// Returns the error, with the options of this command in place of functions of the library.
 fn told(error: Error) -> anyhow::Error {
-    let key = "or name a gateway with `--gateway`";
-    match error {
-        Error::NoKey { provider, variables } => {
-            anyhow!("no key for `{provider}`: set {variables}, {key}")
-        }
-        Error::NoBaseUrl { provider, variable: Some(what) } => {
-            anyhow!("no base URL for `{provider}`: set {what}, or pass `--base-url`")
-        }
-        Error::NoBaseUrl { provider, variable: None } => {
-            anyhow!("no base URL for `{provider}`: pass `--base-url`")
-        }
-        other => other.into(),
+    if let Error::NoKey { provider, variables } = &error {
+        let other = "or name a gateway with `--gateway`";
+        return anyhow!("no key for `{provider}`: set {variables}, {other}");
     }
+    if let Error::NoBaseUrl { provider, variable } = &error {
+        let set = variable.as_ref().map(|variable| format!("set {variable}, or "));
+        return anyhow!(
+            "no base URL for `{provider}`: {}pass `--base-url`",
+            set.unwrap_or_default()
+        );
+    }
+    error.into()
 }
 
 /// The model to ask, and its settings.
@@ -205,24 +205,20 @@ fn lines() -> Receiver<io::Result<String>> {
 async fn follow(mut stream: ChatStream, margin: &mut Margin) -> Result<ChatResponse> {
     let mut last = Reason::Unknown;
     while let Some(event) = stream.next().await {
-        match event {
-            RunEvent::Text(text) => margin.text(&text)?,
-            RunEvent::TextDiscarded => {
-                margin.note("the text above does not belong to the answer");
+        if let RunEvent::Text(text) = &event {
+            margin.text(text)?;
+        } else if let RunEvent::TextDiscarded = &event {
+            margin.note("the text above does not belong to the answer");
+        } else if let RunEvent::Turn(event) = &event {
+            if let TurnEvent::StopReasonObserved { reason, .. } = &**event {
+                last = *reason;
             }
-            RunEvent::Turn(event) => {
-                if let TurnEvent::StopReasonObserved { reason, .. } = &*event {
-                    last = *reason;
-                }
-                if let Some(note) = step(&event, last) {
-                    margin.note(&note);
-                }
+            if let Some(note) = step(event, last) {
+                margin.note(&note);
             }
-            RunEvent::Ended(response) => {
-                margin.ended(&response)?;
-                return Ok(*response);
-            }
-            _ => {}
+        } else if let RunEvent::Ended(response) = event {
+            margin.ended(&response)?;
+            return Ok(*response);
         }
     }
     bail!("the answer has no end")
@@ -243,7 +239,12 @@ fn step(event: &TurnEvent, reason: Reason) -> Option<String> {
             format!("stream cut: reading the rest ({index})")
         }
         TurnEvent::ResumeAttempt { index, .. } => format!("{reason}: resumed ({index})"),
-        _ => return None,
+        TurnEvent::StopReasonObserved { .. }
+        | TurnEvent::ToolPayloadRepair { .. }
+        | TurnEvent::ContinuationTerminated { .. }
+        | TurnEvent::TurnEnded { .. }
+        | TurnEvent::InputIgnored { .. }
+        | _ => return None,
     })
 }
 
@@ -312,7 +313,7 @@ impl Margin {
                 None => "complete".to_owned(),
             },
             Ended::ToolCalls(calls) => {
-                let names: Vec<&str> = calls.iter().map(|call| call.name()).collect();
+                let names: Vec<&str> = calls.iter().map(Call::name).collect();
                 format!("tool calls that were not run: {}", names.join(", "))
             }
             Ended::Partial(part) => {

@@ -57,9 +57,12 @@ async fn no_callback_and_no_strategy_exceeds_a_limit() {
     }
 }
 
+/// Name of an event, provider, model, turn and iteration.
+type Entry = (&'static str, String, String, String, u32);
+
 /// Keeps the names of events, with the facts about their turn.
 #[derive(Clone, Default)]
-struct Kept(Arc<Mutex<Vec<(&'static str, String, String, String, u32)>>>);
+struct Kept(Arc<Mutex<Vec<Entry>>>);
 
 impl Subscriber for Kept {
     fn event(&self, event: &TurnEvent, context: &EventContext<'_>) {

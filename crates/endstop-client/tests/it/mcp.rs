@@ -16,9 +16,10 @@ async fn serve(stream: DuplexStream, is_silent: bool) {
     let mut lines = BufReader::new(read).lines();
     while let Ok(Some(line)) = lines.next_line().await {
         let message: Value = serde_json::from_str(&line).unwrap();
-        let result = match message["method"].as_str().unwrap_or_default() {
+        let at = |path: &str| message.pointer(path).cloned().unwrap_or_default();
+        let result = match at("/method").as_str().unwrap_or_default() {
             "initialize" => json!({
-                "protocolVersion": message["params"]["protocolVersion"],
+                "protocolVersion": at("/params/protocolVersion"),
                 "capabilities": {"tools": {}},
                 "serverInfo": {"name": "notes", "version": "1"},
             }),
@@ -29,12 +30,12 @@ async fn serve(stream: DuplexStream, is_silent: bool) {
                 "annotations": {"idempotentHint": true},
             }]}),
             "tools/call" if !is_silent => {
-                let note = message["params"]["arguments"]["note"].as_str().unwrap();
-                json!({"content": [{"type": "text", "text": format!("saved: {note}")}]})
+                let text = format!("saved: {}", at("/params/arguments/note"));
+                json!({"content": [{"type": "text", "text": text}]})
             }
             _ => continue,
         };
-        let answer = json!({"jsonrpc": "2.0", "id": message["id"], "result": result});
+        let answer = json!({"jsonrpc": "2.0", "id": at("/id"), "result": result});
         write.write_all(format!("{answer}\n").as_bytes()).await.unwrap();
     }
 }

@@ -65,12 +65,12 @@ impl StoredStream {
         };
         let rest = self.tail.split_off(end);
         let whole = std::mem::replace(&mut self.tail, rest);
-        let numbers = whole.split(|byte| matches!(byte, b'\n' | b'\r')).filter_map(|line| {
+        let mut numbers = whole.split(|byte| matches!(byte, b'\n' | b'\r')).filter_map(|line| {
             let data = line.strip_prefix(b"data:")?;
             let Fields(fields) = serde_json::from_slice(data).ok()?;
             fields.get(self.rest.number)?.get().parse().ok()
         });
-        self.last = numbers.last().or(self.last);
+        self.last = numbers.next_back().or(self.last);
         whole
     }
 
