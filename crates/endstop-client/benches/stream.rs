@@ -97,7 +97,7 @@ struct Delta<'a> {
     content: Option<Cow<'a, str>>,
 }
 
-/// Reads streams as people do without a library.
+/// Reads streams as lean as it can be done by hand.
 async fn bare(url: &str, streams: u32) {
     let http = reqwest::Client::new();
     for _ in 0..streams {
@@ -107,19 +107,21 @@ async fn bare(url: &str, streams: u32) {
         let (mut buffer, mut text, mut finished) = (Vec::new(), String::new(), false);
         while let Some(chunk) = response.chunk().await.unwrap() {
             buffer.extend_from_slice(&chunk);
-            while let Some(end) = buffer.windows(2).position(|bytes| bytes == b"\n\n") {
-                let event = buffer.get(..end).unwrap();
-                if let Some(data) = event.strip_prefix(b"data: ")
-                    && data != b"[DONE]"
+            let mut rest = std::str::from_utf8(&buffer).unwrap();
+            while let Some((line, after)) = rest.split_once('\n') {
+                if let Some(data) = line.strip_prefix("data: ")
+                    && data != "[DONE]"
                 {
-                    let payload: Payload<'_> = serde_json::from_slice(data).unwrap();
+                    let payload: Payload<'_> = serde_json::from_str(data).unwrap();
                     for choice in payload.choices {
                         text.push_str(choice.delta.content.as_deref().unwrap_or_default());
                         finished |= choice.finish_reason.is_some();
                     }
                 }
-                buffer.drain(..end + 2);
+                rest = after;
             }
+            let read = buffer.len() - rest.len();
+            buffer.drain(..read);
         }
         assert!(finished && text.len() > EVENTS as usize);
     }

@@ -1,6 +1,6 @@
 //! Memory of long agent runs: it grows with the conversation, and with nothing else.
 
-#![expect(clippy::unwrap_used, clippy::expect_used, reason = "tests fail loudly")]
+#![expect(clippy::unwrap_used, reason = "tests fail loudly")]
 
 use std::alloc::System;
 use std::io::{Read as _, Write as _};

@@ -1,4 +1,4 @@
-//! A real model on a real server: llama.cpp with SmolLM2, over its three wires, plain and streamed, directly and
+//! A real model on a real server: llama.cpp with `SmolLM2`, over its three wires, plain and streamed, directly and
 //! through the gateway.
 //!
 //! `scripts/e2e --model` installs and starts the servers, names them in variables and runs this file. Without them
@@ -9,6 +9,7 @@
     clippy::expect_used,
     clippy::panic,
     clippy::wildcard_enum_match_arm,
+    clippy::indexing_slicing,
     reason = "tests fail loudly"
 )]
 

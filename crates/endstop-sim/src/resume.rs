@@ -60,7 +60,12 @@ fn prefilled(
         }
         if is_marked(prefill, body, ask) {
             restricted(prefill, body, ask)?;
-            return Ok(if prefill.echoes == Echo::Always { Way::Echoed } else { Way::Exact });
+            let echoes = match prefill.echoes {
+                Echo::Always => true,
+                Echo::Plain => !ask.streamed,
+                Echo::Never | _ => false,
+            };
+            return Ok(if echoes { Way::Echoed } else { Way::Exact });
         }
     }
     let rejected = wire.rejects.iter().find(|(part, _)| ask.model.contains(part));

@@ -207,26 +207,38 @@ async fn a_run_goes_on_after_any_step_and_runs_no_tool_twice() {
     }
 }
 
-/// The end of a run, without what differs between two runs: ids, and the number of the request.
-fn end_of(
-    report: &AgentReport,
-) -> (Option<String>, String, Vec<String>, Vec<(String, ToolRunEnd)>) {
-    let outcome =
-        format!("{:?} {:?}", report.response.outcome.finish, report.response.outcome.terminated);
-    let messages = report.conversation.iter().map(|message| match message {
-        ChatMessage::User { .. } => "user".to_owned(),
-        ChatMessage::Assistant(message) => {
-            let calls: Vec<_> =
-                message.calls.iter().map(|call| (&call.name, &call.arguments)).collect();
-            format!("assistant {:?} {calls:?}", message.text)
+/// The end of a run, without the ids and numbers in which two runs differ.
+#[derive(Debug, PartialEq)]
+struct RunEnd {
+    text: Option<String>,
+    outcome: String,
+    messages: Vec<String>,
+    tools: Vec<(String, ToolRunEnd)>,
+}
+
+impl RunEnd {
+    fn of(report: &AgentReport) -> Self {
+        let outcome = &report.response.outcome;
+        let message = |message: &ChatMessage| match message {
+            ChatMessage::User { .. } => "user".to_owned(),
+            ChatMessage::Assistant(message) => {
+                let calls: Vec<_> =
+                    message.calls.iter().map(|call| (&call.name, &call.arguments)).collect();
+                format!("assistant {:?} {calls:?}", message.text)
+            }
+            ChatMessage::Tool { results } => {
+                let results: Vec<_> = results.iter().map(|result| &result.content).collect();
+                format!("tool {results:?}")
+            }
+            other => format!("{other:?}"),
+        };
+        Self {
+            text: report.response.text().map(str::to_owned),
+            outcome: format!("{:?} {:?}", outcome.finish, outcome.terminated),
+            messages: report.conversation.iter().map(message).collect(),
+            tools: report.tool_runs.iter().map(|run| (run.arguments.clone(), run.end)).collect(),
         }
-        ChatMessage::Tool { results } => {
-            format!("tool {:?}", results.iter().map(|result| &result.content).collect::<Vec<_>>())
-        }
-        other => format!("{other:?}"),
-    });
-    let runs = report.tool_runs.iter().map(|run| (run.arguments.clone(), run.end));
-    (report.response.text().map(str::to_owned), outcome, messages.collect(), runs.collect())
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -250,7 +262,7 @@ async fn a_run_restored_at_every_step_ends_the_same() {
                     snapshots.push(snapshot);
                 }
                 if let RunEvent::Report(report) = event {
-                    whole = Some(end_of(&report));
+                    whole = Some(RunEnd::of(&report));
                 }
             }
             let whole = whole.unwrap();
@@ -263,7 +275,7 @@ async fn a_run_restored_at_every_step_ends_the_same() {
                 let run = agent(&copy).resume(SavedRun::read(&copy).unwrap()).unwrap();
                 let report = run.report().await.unwrap();
                 let what = format!("{wire} {scenario}, step {number} of {}", snapshots.len());
-                assert_eq!(end_of(&report), whole, "{what}");
+                assert_eq!(RunEnd::of(&report), whole, "{what}");
             }
         }
     }

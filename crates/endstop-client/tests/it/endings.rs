@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use endstop::chat::Tool;
+use endstop::tool_call::Call;
 use endstop_client::{ChatResponse, Client, Ended, RunEvent, Timeouts};
 use serde_json::json;
 
@@ -232,7 +233,7 @@ fn came(reply: &ChatResponse) -> String {
         Ended::Complete(answer) => answer.text().to_owned(),
         Ended::Partial(part) => part.text_so_far().to_owned(),
         Ended::Refused(why) | Ended::Failed(why) => why.text_so_far().to_owned(),
-        Ended::ToolCalls(calls) => calls.iter().map(|call| call.arguments()).collect(),
+        Ended::ToolCalls(calls) => calls.iter().map(Call::arguments).collect(),
     }
 }
 

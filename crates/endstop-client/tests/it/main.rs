@@ -6,6 +6,7 @@
     clippy::expect_used,
     clippy::panic,
     clippy::string_slice,
+    clippy::indexing_slicing,
     reason = "tests fail loudly"
 )]
 
