@@ -338,12 +338,7 @@ impl Serving {
                 return Err(too_large());
             }
         }
-        let (length, joining) = (gathered.len(), gathered.joining());
-        reserved.grow(joining, limits.request_memory).map_err(no_memory)?;
-        let bytes = gathered.bytes();
-        // Less than before always fits.
-        let _ = reserved.set(length, limits.request_memory);
-        Ok(reserved.hold(bytes))
+        Ok(reserved.hold(gathered.bytes()))
     }
 }
 

@@ -239,11 +239,6 @@ impl Pieces {
         }
     }
 
-    /// Returns the memory that joining them takes meanwhile.
-    pub(crate) fn joining(&self) -> usize {
-        if self.blocks.is_empty() { 0 } else { self.length }
-    }
-
     pub(crate) fn bytes(self) -> Bytes {
         if self.all.is_empty() {
             return self.first;

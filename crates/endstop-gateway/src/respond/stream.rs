@@ -33,7 +33,7 @@ use crate::watch::GuardAction;
 const PIECE: usize = 64 << 10;
 /// The most slices that are decoded before other tasks run.
 const SLICES: u32 = 4;
-/// Size from which an event is read aside: 10 MB take about 100 ms.
+/// Size from which an event is read aside: the time for it grows with its size.
 const LARGE: usize = 256 << 10;
 /// Pieces that follow each other faster than this are a burst.
 const NEAR: Duration = Duration::from_micros(100);
