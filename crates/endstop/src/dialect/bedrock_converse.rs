@@ -234,8 +234,8 @@ fn write_message(message: &ChatMessage) -> Result<serde_json::Value, Unwritable>
 /// Collects the blocks of an answer, with the signatures of its reasoning.
 fn gather(frame: &Frame<'_>, blocks: &mut Blocks) {
     match frame.kind {
-        FrameKind::Body => match serde_json::from_slice::<Body<'_>>(frame.data) {
-            Ok(body) => blocks.set(&body.content().copied().collect::<Vec<_>>()),
+        FrameKind::Body => match serde_json::from_slice::<RawBody<'_>>(frame.data) {
+            Ok(body) => blocks.set(&body.output.message.content),
             Err(_) => blocks.lose(),
         },
         FrameKind::Event => match serde_json::from_slice::<Payload<'_>>(frame.data) {
@@ -244,6 +244,28 @@ fn gather(frame: &Frame<'_>, blocks: &mut Blocks) {
         },
         FrameKind::Exception | FrameKind::Text => {}
     }
+}
+
+// The structs below read each block as it comes, which costs a third more if its JSON is kept, too.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct RawBody<'a> {
+    #[serde(borrow)]
+    output: RawOutput<'a>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct RawOutput<'a> {
+    #[serde(borrow)]
+    message: RawMessage<'a>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct RawMessage<'a> {
+    #[serde(borrow)]
+    content: Vec<&'a RawValue>,
 }
 
 fn gather_event(name: &str, event: &Payload<'_>, blocks: &mut Blocks) {
@@ -493,13 +515,7 @@ struct Output<'a> {
 #[serde(default)]
 struct Message<'a> {
     #[serde(borrow)]
-    content: Few<&'a RawValue>,
-}
-
-impl<'a> Body<'a> {
-    fn content(&self) -> impl Iterator<Item = &&'a RawValue> {
-        self.output.iter().flat_map(|output| output.message.content.iter())
-    }
+    content: Few<Loose<Block<'a>>>,
 }
 
 #[derive(Default, Deserialize)]
@@ -554,9 +570,9 @@ pub(super) fn read_body(frame: &Frame<'_>, out: &mut EventSink<'_, '_>) -> Readi
     if body.output.is_none() && body.stop_reason.said().is_none() {
         return Reading::Strange;
     }
-    for (index, block) in (0..).zip(body.content()) {
-        let Loose(block) = serde_json::from_str(block.get()).unwrap_or_default();
-        read_block(index, &block, out);
+    let content = body.output.as_ref().map(|output| &output.message.content);
+    for (index, block) in (0..).zip(content.into_iter().flat_map(Few::iter)) {
+        read_block(index, block, out);
     }
     emit_usage(body.usage.as_ref(), out);
     read_guardrail(&body.trace.guardrail, out);
