@@ -30,7 +30,7 @@ use crate::next_request::{
 use crate::provider::{NO_QUIRKS, Profile, Quirks};
 use crate::shape::Probe;
 use crate::sink::EventSink;
-use crate::wire::{Argument, Count, Few, Loose, Measure, Scalar, Text};
+use crate::wire::{Argument, Count, Few, Listed, Loose, Measure, Scalar, Text};
 
 /// The `bedrock-converse` dialect.
 pub(crate) static DIALECT: Dialect = Dialect {
@@ -234,8 +234,8 @@ fn write_message(message: &ChatMessage) -> Result<serde_json::Value, Unwritable>
 /// Collects the blocks of an answer, with the signatures of its reasoning.
 fn gather(frame: &Frame<'_>, blocks: &mut Blocks) {
     match frame.kind {
-        FrameKind::Body => match serde_json::from_slice::<Body<'_>>(frame.data) {
-            Ok(body) => blocks.set(&body.content().collect::<Vec<_>>()),
+        FrameKind::Body => match serde_json::from_slice::<RawBody<'_>>(frame.data) {
+            Ok(body) => blocks.set(&body.output.message.content),
             Err(_) => blocks.lose(),
         },
         FrameKind::Event => match serde_json::from_slice::<Payload<'_>>(frame.data) {
@@ -244,6 +244,28 @@ fn gather(frame: &Frame<'_>, blocks: &mut Blocks) {
         },
         FrameKind::Exception | FrameKind::Text => {}
     }
+}
+
+// The structs for reading parse each block as it comes. Keeping its JSON there would cost more (`cargo bench`, gate).
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct RawBody<'a> {
+    #[serde(borrow)]
+    output: RawOutput<'a>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct RawOutput<'a> {
+    #[serde(borrow)]
+    message: RawMessage<'a>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct RawMessage<'a> {
+    #[serde(borrow)]
+    content: Vec<&'a RawValue>,
 }
 
 fn gather_event(name: &str, event: &Payload<'_>, blocks: &mut Blocks) {
@@ -493,18 +515,7 @@ struct Output<'a> {
 #[serde(default)]
 struct Message<'a> {
     #[serde(borrow)]
-    content: Option<&'a RawValue>,
-}
-
-impl<'a> Body<'a> {
-    /// Returns the blocks of the message. Some hosts send a single one without a list.
-    fn content(&self) -> impl Iterator<Item = &'a RawValue> {
-        let content = self.output.as_ref().and_then(|output| output.message.content);
-        let single = content.filter(|content| content.get().starts_with('{'));
-        let list = content.and_then(|content| serde_json::from_str(content.get()).ok());
-        let list: Few<&'a RawValue> = list.unwrap_or_default();
-        single.into_iter().chain(list.iter().copied().collect::<Vec<_>>())
-    }
+    content: Listed<Loose<Block<'a>>>,
 }
 
 #[derive(Default, Deserialize)]
@@ -559,9 +570,9 @@ pub(super) fn read_body(frame: &Frame<'_>, out: &mut EventSink<'_, '_>) -> Readi
     if body.output.is_none() && body.stop_reason.said().is_none() {
         return Reading::Strange;
     }
-    for (index, block) in (0..).zip(body.content()) {
-        let Loose(block) = serde_json::from_str(block.get()).unwrap_or_default();
-        read_block(index, &block, out);
+    let content = body.output.as_ref().map(|output| &output.message.content);
+    for (index, block) in (0..).zip(content.into_iter().flat_map(|content| content.iter())) {
+        read_block(index, block, out);
     }
     emit_usage(body.usage.as_ref(), out);
     read_guardrail(&body.trace.guardrail, out);
