@@ -739,11 +739,12 @@ mod tests {
             false
         }
         let text = "x".repeat(2 * LARGE);
-        let large =
-            event(&format!(r#"{{"choices":[{{"index":0,"delta":{{"content":"{text}"}}}}]}}"#));
+        // The hook is called for events with a finish reason.
+        let large = event(&format!(
+            r#"{{"choices":[{{"index":0,"delta":{{"content":"{text}"}},"finish_reason":"stop"}}]}}"#
+        ));
         let halves = large.split_at(large.len() - 2);
-        let end = event(r#"{"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}"#);
-        let script = [halves.0, halves.1, &end, "data: [DONE]\n\n"];
+        let script = [halves.0, halves.1, "data: [DONE]\n\n"];
         let script = script.map(|text| (Duration::ZERO, text.to_owned()));
         let reading = tokio::spawn(async move {
             let wire = of(&provider::OPENAI, "openai-chat");
@@ -752,7 +753,7 @@ mod tests {
         });
         let (out, clean, _) = reading.await.unwrap();
         let left: usize = out.iter().map(|(_, bytes)| bytes.len()).sum();
-        assert_eq!((left, clean), (large.len() + end.len() + "data: [DONE]\n\n".len(), true));
+        assert_eq!((left, clean), (large.len() + "data: [DONE]\n\n".len(), true));
     }
 
     /// If the deadline of the socket comes before that of the stream, the body is dropped.
