@@ -95,7 +95,7 @@ mod tests {
             let provider = name.split_once('/').map(|(provider, _)| provider);
             provider.is_some_and(|id| endstop::provider::ALL.iter().any(|known| known.id == id))
         };
-        assert!(BUILT_IN.keys().all(|name| is_known(name)), "{:?}", BUILT_IN.keys());
+        assert!(BUILT_IN.keys().all(is_known), "{:?}", BUILT_IN.keys());
         let dearest = Money::from_micros(1_000_000_000);
         let is_sane = |price: &Price| {
             Money::default() < price.input && price.input < price.output && price.output < dearest
