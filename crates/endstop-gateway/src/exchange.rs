@@ -271,7 +271,7 @@ impl Exchange {
     /// Ends the exchange. Only the first ending is reported.
     pub(crate) fn end(&mut self, ending: Ending, action: GuardAction) {
         if let Some(report) = self.conclude(ending, action) {
-            self.shared.watch.ended(Arc::new(report));
+            self.shared.watch.ended(report);
         }
     }
 
@@ -288,8 +288,7 @@ impl Exchange {
         let length = response.body().whole_len();
         self.delivered(length);
         self.undelivered = length as u64;
-        let report = self.conclude(ending, action);
-        self.unreported = report.map(Arc::new);
+        self.unreported = self.conclude(ending, action);
         // A client may take long to read, and nobody needs these.
         (self.body, self.sent) = (Bytes::new(), Bytes::new());
         if length > 0 {
@@ -323,7 +322,7 @@ impl Exchange {
     }
 
     /// Completes the record, and returns the report unless there was an ending before.
-    fn conclude(&mut self, mut ending: Ending, action: GuardAction) -> Option<EndingReport> {
+    fn conclude(&mut self, mut ending: Ending, action: GuardAction) -> Option<Arc<EndingReport>> {
         if std::mem::replace(&mut self.ended, true) {
             return None;
         }
@@ -334,7 +333,7 @@ impl Exchange {
         self.secrets.mask_ending(&mut ending, messages);
         self.shared.watch.look_for_unknown_word(&self.wire, &ending);
         let kept = std::mem::take(&mut self.record);
-        Some(EndingReport { kept, action, ending })
+        Some(Arc::new(EndingReport { kept, action, ending }))
     }
 
     /// Remembers a failed request, so that its retries are known.

@@ -154,6 +154,10 @@ impl Body for ClientBody {
     ) -> Poll<Option<Result<Frame<Bytes>, Abort>>> {
         let this = self.get_mut();
         let mut http2 = this.busy.as_mut().filter(|busy| busy.is_http2());
+        // Most frames are of streams over HTTP/1.1, about which nothing is noted here.
+        if http2.is_none() && this.exchange.is_none() {
+            return this.kind.poll_frame(cx);
+        }
         if let Some(busy) = &mut http2 {
             busy.asked();
         }
@@ -199,8 +203,8 @@ const BLOCK: usize = 256 << 10;
 pub(crate) struct Pieces {
     first: Bytes,
     all: bytes::BytesMut,
-    /// The blocks before `all`.
-    blocks: Vec<bytes::BytesMut>,
+    /// The blocks before `all`; boxed, because few bytes are so long, and pieces are moved often.
+    blocks: Option<Box<Vec<bytes::BytesMut>>>,
     length: usize,
 }
 
@@ -230,7 +234,8 @@ impl Pieces {
         while !bytes.is_empty() {
             if self.all.len() == BLOCK {
                 let next = bytes::BytesMut::with_capacity(BLOCK);
-                self.blocks.push(std::mem::replace(&mut self.all, next));
+                let full = std::mem::replace(&mut self.all, next);
+                self.blocks.get_or_insert_default().push(full);
             }
             let room = BLOCK - self.all.len();
             let (now, later) = bytes.split_at(bytes.len().min(room));
@@ -243,12 +248,10 @@ impl Pieces {
         if self.all.is_empty() {
             return self.first;
         }
-        if self.blocks.is_empty() {
-            return self.all.freeze();
-        }
+        let Some(blocks) = self.blocks else { return self.all.freeze() };
         let mut joined = Vec::with_capacity(self.length);
         // Each is given back as soon as it is copied.
-        for block in self.blocks.into_iter().chain([self.all]) {
+        for block in blocks.into_iter().chain([self.all]) {
             joined.extend_from_slice(&block);
         }
         joined.into()

@@ -611,13 +611,16 @@ impl Inner {
 }
 
 /// Does work on bytes. If they are many, other tasks of the worker go on elsewhere meanwhile.
+#[inline]
 fn aside<T>(bytes: usize, work: impl FnOnce() -> T) -> T {
+    if bytes > LARGE && has_other_tasks() { tokio::task::block_in_place(work) } else { work() }
+}
+
+#[cold]
+fn has_other_tasks() -> bool {
     use tokio::runtime::{Handle, RuntimeFlavor};
-    let has_others = || {
-        let flavor = Handle::try_current().map(|handle| handle.runtime_flavor());
-        matches!(flavor, Ok(RuntimeFlavor::MultiThread))
-    };
-    if bytes > LARGE && has_others() { tokio::task::block_in_place(work) } else { work() }
+    let flavor = Handle::try_current().map(|handle| handle.runtime_flavor());
+    matches!(flavor, Ok(RuntimeFlavor::MultiThread))
 }
 
 #[cfg(test)]

@@ -150,7 +150,7 @@ impl Service<Uri> for Connector {
 ///
 /// The client library reads as long as there is something to read, and skips informational responses: a
 /// flood of them would keep a worker busy for megabytes.
-const READS: u8 = 4;
+const READS: u8 = 16;
 
 /// A connection to an upstream, for the client library.
 #[derive(Debug)]

@@ -172,7 +172,9 @@ fn masked(secret: &str, text: &str) -> (Option<String>, usize) {
 /// values of cookies, the user and the password of basic credentials.
 fn visit_parts(value: &str, visit: &mut dyn FnMut(&str)) {
     visit(value);
-    if let Some((scheme, token)) = value.split_once([' ', '\t']) {
+    if let Some(at) = memchr::memchr2(b' ', b'\t', value.as_bytes())
+        && let Some((scheme, token)) = value.split_at_checked(at)
+    {
         let token = token.trim_ascii();
         visit(token);
         if scheme.eq_ignore_ascii_case("basic") {
@@ -182,6 +184,10 @@ fn visit_parts(value: &str, visit: &mut dyn FnMut(&str)) {
                 text.split(':').for_each(&mut *visit);
             }
         }
+    }
+    // Most keys are not pairs of a name and a value.
+    if memchr::memchr(b'=', value.as_bytes()).is_none() {
+        return;
     }
     for value in value.split([';', ',']).filter_map(value_of) {
         visit(value);
