@@ -62,9 +62,7 @@ impl SecretsShown {
     /// Masks the secrets in a record: in the texts that come from the provider.
     pub(crate) fn mask_record(&self, record: &mut Record) {
         let Record { model, native_finish_reason, upstream_request_id, .. } = record;
-        for text in [model, native_finish_reason, upstream_request_id] {
-            self.mask(text);
-        }
+        self.mask_all([model, native_finish_reason, upstream_request_id].map(Option::as_mut));
     }
 
     /// Masks the secrets in what the provider sent. The message of its error is removed, unless the
@@ -106,26 +104,17 @@ impl SecretsShown {
     }
 
     fn mask_text(&self, text: &mut String) {
-        if text.len() < SHORTEST {
-            return;
+        self.mask_all([Some(text)]);
+    }
+
+    /// Masks the secrets in several texts, for which they are gathered once.
+    fn mask_all<const N: usize>(&self, texts: [Option<&mut String>; N]) {
+        let mut texts = texts.map(|text| text.filter(|text| text.len() >= SHORTEST));
+        if texts.iter().any(Option::is_some) {
+            self.for_each(&mut |secret| {
+                texts.iter_mut().flatten().for_each(|text| mask_secret(secret, text));
+            });
         }
-        self.for_each(&mut |secret| {
-            // Most texts are shorter than a key.
-            let is_cut = text.len() >= CUT;
-            if secret.len() < SHORTEST || secret.len() > text.len() && !is_cut {
-                return;
-            }
-            let (masked, begun) = masked(secret, text);
-            let cut = text.len() - begun;
-            if let Some(masked) = masked {
-                *text = masked;
-            }
-            // Texts are cut to a length, and the cut may be inside of a secret.
-            if is_cut && cut >= SHORTEST {
-                text.truncate(text.len() - cut);
-                text.push_str(MASK);
-            }
-        });
     }
 
     fn for_each(&self, visit: &mut dyn FnMut(&str)) {
@@ -151,6 +140,24 @@ pub(crate) enum Messages {
     Removed,
     /// The operator wants them.
     Kept,
+}
+
+fn mask_secret(secret: &str, text: &mut String) {
+    // Most texts are shorter than a key.
+    let is_cut = text.len() >= CUT;
+    if secret.len() < SHORTEST || secret.len() > text.len() && !is_cut {
+        return;
+    }
+    let (masked, begun) = masked(secret, text);
+    let cut = text.len() - begun;
+    if let Some(masked) = masked {
+        *text = masked;
+    }
+    // Texts are cut to a length, and the cut may be inside of a secret.
+    if is_cut && cut >= SHORTEST {
+        text.truncate(text.len() - cut);
+        text.push_str(MASK);
+    }
 }
 
 /// Returns a text with a secret masked, unless it does not hold it; and where a secret begins that the text

@@ -38,7 +38,7 @@ impl Policy {
     /// let text = "[prices]\n\"gpt-4.1\" = { input = 2.0, output = 8.0 }";
     /// let policy = Policy::from_toml("p.toml", text).unwrap();
     /// assert!(policy.price_of("openai", "gpt-4.1-2025-04-14").is_some());
-    /// assert!(policy.price_of("openai", "gpt-4.1-mini").is_none());
+    /// assert!(policy.price_of("openai", "gpt-4.1-frobnicated").is_none());
     /// # }
     /// ```
     #[must_use]
