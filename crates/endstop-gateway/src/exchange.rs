@@ -48,7 +48,7 @@ pub(crate) struct Exchange {
     ended: bool,
     /// The report about a plain response that its client has not taken in.
     unreported: Option<Arc<EndingReport>>,
-    /// Bytes of that response that are left to hand over.
+    /// Bytes of that response that the client's connection did not take.
     undelivered: u64,
 }
 
@@ -287,7 +287,6 @@ impl Exchange {
         self.answered(response.status());
         let length = response.body().whole_len();
         self.delivered(length);
-        self.undelivered = length as u64;
         self.unreported = self.conclude(ending, action);
         // A client may take long to read, and nobody needs these.
         (self.body, self.sent) = (Bytes::new(), Bytes::new());
@@ -297,12 +296,9 @@ impl Exchange {
         response
     }
 
-    /// Notes that bytes of a whole response were handed over.
-    pub(crate) fn handed_over(&mut self, bytes: usize) {
-        self.undelivered = self.undelivered.saturating_sub(bytes as u64);
-        if self.undelivered == 0 {
-            self.report();
-        }
+    /// Ends a whole response, of which the connection has not taken this many bytes.
+    pub(crate) fn left(mut self: Box<Self>, bytes: usize) {
+        self.undelivered = bytes as u64;
     }
 
     /// Reports the ending of a whole response.

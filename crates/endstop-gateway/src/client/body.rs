@@ -63,7 +63,7 @@ impl ClientBody {
         Self::new(Kind::Broken(Some(bytes), Box::pin(tokio::time::sleep(LEAVE))))
     }
 
-    /// Returns the length of a body that is there as a whole.
+    /// Returns the length of a body that is there as a whole, and was not handed over.
     pub(crate) fn whole_len(&self) -> usize {
         match &self.kind {
             Kind::Whole(bytes) | Kind::Broken(bytes, _) => bytes.as_ref().map_or(0, Bytes::len),
@@ -153,22 +153,13 @@ impl Body for ClientBody {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Abort>>> {
         let this = self.get_mut();
-        let mut http2 = this.busy.as_mut().filter(|busy| busy.is_http2());
-        // Most frames are of streams over HTTP/1.1, about which nothing is noted here.
-        if http2.is_none() && this.exchange.is_none() {
+        let Some(busy) = this.busy.as_mut().filter(|busy| busy.is_http2()) else {
             return this.kind.poll_frame(cx);
-        }
-        if let Some(busy) = &mut http2 {
-            busy.asked();
-        }
+        };
+        busy.asked();
         let polled = this.kind.poll_frame(cx);
-        if let Poll::Ready(Some(Ok(frame))) = &polled {
-            if let Some(busy) = http2 {
-                busy.handed_over();
-            }
-            if let Some(exchange) = &mut this.exchange {
-                exchange.handed_over(frame.data_ref().map_or(0, Bytes::len));
-            }
+        if let Poll::Ready(Some(Ok(_))) = &polled {
+            busy.handed_over();
         }
         polled
     }
@@ -188,6 +179,14 @@ impl Body for ClientBody {
             }
             Kind::Passed(passed) => passed.body.size_hint(),
             Kind::Broken(..) | Kind::Stream(_) => SizeHint::default(),
+        }
+    }
+}
+
+impl Drop for ClientBody {
+    fn drop(&mut self) {
+        if let Some(exchange) = self.exchange.take() {
+            exchange.left(self.whole_len());
         }
     }
 }
