@@ -202,7 +202,8 @@ const BLOCK: usize = 256 << 10;
 pub(crate) struct Pieces {
     first: Bytes,
     all: bytes::BytesMut,
-    /// The blocks before `all`; boxed, because few bytes are so long, and pieces are moved often.
+    /// The blocks before `all`.
+    #[expect(clippy::box_collection, reason = "pieces are moved often, and few have blocks")]
     blocks: Option<Box<Vec<bytes::BytesMut>>>,
     length: usize,
 }
