@@ -308,7 +308,7 @@ pub(crate) fn judged_otherwise(
     check_limit(most)?;
     let after = match after {
         "" => None,
-        id => Some(crate::load::key(id).ok_or_else(|| Error::Query(format!("`{id}` is no id")))?),
+        id => Some(crate::load::key(id).ok_or_else(|| Error::Query(format!("invalid id `{id}`")))?),
     };
     let flavor = from.flavor()?;
     let rows = from.read(&sql::judged_otherwise(&flavor, rules, after.as_deref(), most))?;

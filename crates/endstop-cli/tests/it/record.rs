@@ -150,7 +150,7 @@ fn mistakes_are_told_in_one_line() {
     for command in ["report", "endings"] {
         fails(&endstop(&[command, "--store", &none], b""), 1, "none.db");
         let output = endstop(&[command, "--store", "mysql://u:sk-canary@h/d"], b"");
-        fails(&output, 1, "is no store");
+        fails(&output, 1, "invalid store");
         assert!(!String::from_utf8_lossy(&output.stderr).contains("sk-canary"));
     }
     let url = store(&folder);
