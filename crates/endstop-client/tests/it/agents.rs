@@ -1,8 +1,8 @@
 //! The agent loop: what runs, how often, and what happens when a process dies.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use endstop::chat::{self, ChatMessage};
