@@ -196,6 +196,9 @@ impl Shared {
         if !body.is_object() {
             return scene.error(400, "invalid request body: expected a JSON object");
         }
+        if scene.ask.streamed && !wire.streams {
+            return scene.error(400, "The model is unsupported for streaming.");
+        }
         if let Err(script) = self.read_continuation(request, &body, &mut scene) {
             entry.scenario = "(rejected)".to_owned();
             return script;

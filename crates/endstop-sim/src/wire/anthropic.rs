@@ -15,6 +15,7 @@ pub(super) static WIRE: SimWire = SimWire {
     path: "/v1/messages",
     plain_path: "/v1/messages",
     provider: &endstop::provider::ANTHROPIC,
+    streams: true,
     tools: true,
     whole_calls: false,
     marker: true,

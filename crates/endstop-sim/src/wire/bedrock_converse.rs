@@ -16,6 +16,7 @@ pub(super) const CONVERSE: SimWire = SimWire {
     path: "/model/anthropic.claude-sonnet-4-5/converse-stream",
     plain_path: "/model/anthropic.claude-sonnet-4-5/converse",
     provider: &endstop::provider::BEDROCK,
+    streams: true,
     tools: true,
     whole_calls: false,
     marker: false,

@@ -12,6 +12,7 @@ pub(super) static WIRE: SimWire = SimWire {
     path: "/model/anthropic.claude-sonnet-4-5/invoke-with-response-stream",
     plain_path: "/model/anthropic.claude-sonnet-4-5/invoke",
     provider: &endstop::provider::BEDROCK,
+    streams: true,
     tools: true,
     whole_calls: false,
     marker: true,

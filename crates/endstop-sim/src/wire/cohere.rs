@@ -14,6 +14,7 @@ pub(super) static WIRE: SimWire = SimWire {
     path: "/v2/chat",
     plain_path: "/v2/chat",
     provider: &endstop::provider::COHERE,
+    streams: true,
     tools: true,
     whole_calls: false,
     marker: false,

@@ -16,6 +16,7 @@ pub(super) static WIRE: SimWire = SimWire {
     path: "/v1beta/models/gemini-2.5-flash:streamGenerateContent?alt=sse",
     plain_path: "/v1beta/models/gemini-2.5-flash:generateContent",
     provider: &endstop::provider::GOOGLE,
+    streams: true,
     tools: true,
     whole_calls: true,
     marker: false,

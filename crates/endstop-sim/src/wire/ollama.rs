@@ -23,6 +23,7 @@ pub(super) const GENERATE: SimWire = SimWire {
     path: "/api/generate",
     plain_path: "/api/generate",
     provider: &endstop::provider::OLLAMA,
+    streams: true,
     tools: false,
     whole_calls: true,
     marker: false,

@@ -14,6 +14,7 @@ pub(super) static WIRE: SimWire = SimWire {
     path: "/v1/completions",
     plain_path: "/v1/completions",
     provider: &endstop::provider::OPENAI,
+    streams: true,
     tools: false,
     whole_calls: false,
     marker: true,

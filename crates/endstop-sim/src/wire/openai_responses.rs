@@ -14,6 +14,7 @@ pub(super) static WIRE: SimWire = SimWire {
     path: "/v1/responses",
     plain_path: "/v1/responses",
     provider: &endstop::provider::OPENAI,
+    streams: true,
     tools: true,
     whole_calls: false,
     marker: false,

@@ -1,0 +1,103 @@
+//! Replicate predictions: a status, but no usage, and the same status at the token limit.
+//!
+//! The output of a stream is plain text, and the event `done` ends it. Replicate answers the request
+//! with a URL of the stream, and without `Prefer: wait` with a prediction that is polled. Here the
+//! response to the request is the stream, or the prediction when it is over.
+
+use serde_json::Value;
+
+use super::{BASE, Fault, Framing, Part, PathInfo, SimWire, WireEvent, Words};
+use crate::answer::{Answer, End};
+use crate::json::{Json, obj};
+use crate::request::decoded;
+use crate::sim_request::{self, SimRequest};
+
+pub(super) static WIRE: SimWire = SimWire {
+    id: "replicate",
+    route: "replicate",
+    path: "/v1/predictions",
+    plain_path: "/v1/predictions",
+    provider: &endstop::provider::REPLICATE,
+    framing: Framing::NamedSse,
+    words: Words {
+        stop: "succeeded",
+        stop_sequence: "succeeded",
+        length: "succeeded",
+        tool_call: "succeeded",
+        filter: "succeeded",
+        refusal: "succeeded",
+        context: "succeeded",
+        failed: "failed",
+    },
+    takes: |path| {
+        let before = path.strip_suffix("/predictions")?;
+        let model = before.split_once("/models/").map(|(_, model)| decoded(model));
+        Some(PathInfo { model, streamed: None })
+    },
+    read,
+    stream,
+    body,
+    error,
+    error_event: |fault| WireEvent::named(Part::Error, "error", obj! { "detail": fault.message }),
+    ..BASE
+};
+
+fn read(body: &Value, ask: &mut SimRequest) {
+    if ask.model.is_empty() {
+        ask.model = sim_request::text(body, "/version").to_owned();
+    }
+    ask.cap = sim_request::number(body, &["/input/max_tokens"]);
+    ask.stop = sim_request::strings(body, "/input/stop_sequences");
+    ask.asked = sim_request::text(body, "/input/prompt").to_owned();
+    ask.input = body.get("input").map_or(0, sim_request::words);
+}
+
+fn stream(_: &SimRequest, answer: &Answer) -> Vec<WireEvent> {
+    let choice = answer.first_choice();
+    // The lines of a text are one `data` line each.
+    let lines = |token: &String| Json::Raw(token.replace('\n', "\ndata: "));
+    let output = |token| WireEvent::named(Part::Text, "output", lines(token));
+    let mut events: Vec<WireEvent> = choice.text.iter().map(output).collect();
+    let mut done = obj! {};
+    done.set_some("reason", reason(&choice.end));
+    events.push(WireEvent::named(Part::Word, "done", done));
+    events
+}
+
+/// Returns the reason in the event `done`: none for success, `error` for `failed`.
+fn reason(end: &End) -> Json {
+    let status = WIRE.words.of(end);
+    match &status {
+        Json::Text(text) if text == "succeeded" => Json::Null,
+        Json::Text(text) if text == "failed" => Json::from("error"),
+        _ => status,
+    }
+}
+
+fn body(ask: &SimRequest, answer: &Answer) -> Json {
+    let choice = answer.first_choice();
+    let status = match WIRE.words.of(&choice.end) {
+        // A stream says `error` where a prediction says `failed`.
+        Json::Text(text) if text == "error" => Json::from("failed"),
+        status => status,
+    };
+    let output: Vec<Json> = choice.text.iter().map(Json::from).collect();
+    let id = ask.id("");
+    let urls = obj! { "get": format!("https://api.replicate.com/v1/predictions/{id}") };
+    obj! {
+        "id": id, "model": &ask.model, "version": "sim", "input": obj! {}, "logs": "",
+        "output": output, "error": Json::Null, "status": status, "urls": urls,
+    }
+}
+
+fn error(fault: &Fault<'_>) -> Json {
+    let title = match fault.status {
+        401 => "Unauthenticated",
+        402 => "Insufficient credit",
+        404 => "Not found",
+        429 => "Too many requests",
+        400 | 422 => "Invalid request",
+        _ => "Internal server error",
+    };
+    obj! { "title": title, "detail": fault.message, "status": fault.status }
+}
