@@ -92,6 +92,7 @@ const BASE: SimWire = SimWire {
     reasons: false,
     rejects: &[],
     remembers: None,
+    refers: None,
     framing: Framing::Sse,
     words: anthropic::WORDS,
     takes: |_| None,
@@ -134,6 +135,9 @@ pub struct SimWire {
     pub(crate) rejects: &'static [(&'static str, &'static str)],
     /// Beginning of the ids of its responses, if the provider stores responses.
     pub(crate) remembers: Option<&'static str>,
+    /// Returns the path of the stream from the path of its request, if a request for a stream gets
+    /// a URL unless it accepts events itself.
+    pub(crate) refers: Option<fn(&str, &SimRequest) -> String>,
     pub(crate) framing: Framing,
     pub(crate) words: Words,
     pub(crate) takes: fn(&str) -> Option<PathInfo>,

@@ -22,6 +22,7 @@ pub(super) static WIRE: SimWire = SimWire {
     reasons: true,
     rejects: &[("claude", NO_PREFILL)],
     remembers: None,
+    refers: None,
     framing: Framing::NamedSse,
     words: WORDS,
     takes,

@@ -23,6 +23,7 @@ pub(super) const CONVERSE: SimWire = SimWire {
     reasons: true,
     rejects: REJECTS,
     remembers: None,
+    refers: None,
     framing: Framing::Aws,
     words: Words {
         stop: "end_turn",

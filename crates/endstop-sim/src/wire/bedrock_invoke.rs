@@ -19,6 +19,7 @@ pub(super) static WIRE: SimWire = SimWire {
     reasons: true,
     rejects: &[("claude", anthropic::NO_PREFILL)],
     remembers: None,
+    refers: None,
     framing: Framing::AwsChunks,
     words: anthropic::WORDS,
     takes,

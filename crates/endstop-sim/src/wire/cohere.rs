@@ -21,6 +21,7 @@ pub(super) static WIRE: SimWire = SimWire {
     reasons: true,
     rejects: &[],
     remembers: None,
+    refers: None,
     framing: Framing::NamedSse,
     words: Words {
         stop: "COMPLETE",

@@ -23,6 +23,7 @@ pub(super) static WIRE: SimWire = SimWire {
     reasons: true,
     rejects: &[("gemini", "Requests ending with a model turn are not supported.")],
     remembers: None,
+    refers: None,
     framing: Framing::SseOrArray,
     words: Words {
         stop: "STOP",

@@ -23,6 +23,7 @@ pub(super) static WIRE: SimWire = SimWire {
          assistant",
     )],
     remembers: None,
+    refers: None,
     framing: Framing::Sse,
     words: Words {
         stop: "stop",

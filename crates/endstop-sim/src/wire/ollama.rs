@@ -30,6 +30,7 @@ pub(super) const GENERATE: SimWire = SimWire {
     reasons: true,
     rejects: &[],
     remembers: None,
+    refers: None,
     framing: Framing::Lines,
     words: Words {
         stop: "stop",

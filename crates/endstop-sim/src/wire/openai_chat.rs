@@ -23,6 +23,7 @@ pub(super) const CHAT: SimWire = SimWire {
     reasons: false,
     rejects: &[],
     remembers: None,
+    refers: None,
     framing: Framing::Sse,
     words: Words {
         stop: "stop",

@@ -21,6 +21,7 @@ pub(super) static WIRE: SimWire = SimWire {
     reasons: false,
     rejects: &[],
     remembers: None,
+    refers: None,
     framing: Framing::Sse,
     words: Words {
         stop: "stop",

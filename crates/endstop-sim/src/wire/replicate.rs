@@ -1,8 +1,9 @@
 //! Replicate predictions: a status, but no usage, and the same status at the token limit.
 //!
-//! The output of a stream is plain text, and the event `done` ends it. Replicate answers the request
-//! with a URL of the stream, and without `Prefer: wait` with a prediction that is polled. Here the
-//! response to the request is the stream, or the prediction when it is over.
+//! The output of a stream is plain text, and the event `done` ends it. A request for a stream gets a
+//! prediction with the URL of the stream. If it accepts `text/event-stream`, which only the simulator
+//! offers, the response is the stream. Other requests get the prediction when it is over, as with
+//! `Prefer: wait`.
 
 use serde_json::Value;
 
@@ -18,6 +19,8 @@ pub(super) static WIRE: SimWire = SimWire {
     path: "/v1/predictions",
     plain_path: "/v1/predictions",
     provider: &endstop::provider::REPLICATE,
+    remembers: Some(""),
+    refers: Some(stream_path),
     framing: Framing::NamedSse,
     words: Words {
         stop: "succeeded",
@@ -41,6 +44,12 @@ pub(super) static WIRE: SimWire = SimWire {
     error_event: |fault| WireEvent::named(Part::Error, "error", obj! { "detail": fault.message }),
     ..BASE
 };
+
+fn stream_path(path: &str, ask: &SimRequest) -> String {
+    let base = path.strip_suffix("/predictions").unwrap_or(path);
+    let base = base.split_once("/models/").map_or(base, |(base, _)| base);
+    format!("{base}/predictions/{}/stream", ask.id(""))
+}
 
 fn read(body: &Value, ask: &mut SimRequest) {
     if ask.model.is_empty() {
@@ -83,11 +92,18 @@ fn body(ask: &SimRequest, answer: &Answer) -> Json {
     };
     let output: Vec<Json> = choice.text.iter().map(Json::from).collect();
     let id = ask.id("");
-    let urls = obj! { "get": format!("https://api.replicate.com/v1/predictions/{id}") };
-    obj! {
+    let get = format!("https://api.replicate.com/v1/predictions/{id}");
+    let mut prediction = obj! {
         "id": id, "model": &ask.model, "version": "sim", "input": obj! {}, "logs": "",
-        "output": output, "error": Json::Null, "status": status, "urls": urls,
+        "output": output, "error": Json::Null, "status": status, "urls": obj! { "get": get },
+    };
+    if let Some(url) = &ask.stream_url {
+        let get = url.trim_end_matches("/stream");
+        prediction.set("urls", obj! { "get": get, "stream": url });
+        prediction.set("output", Json::Null);
+        prediction.set("status", "starting");
     }
+    prediction
 }
 
 fn error(fault: &Fault<'_>) -> Json {

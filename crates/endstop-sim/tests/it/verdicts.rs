@@ -1,14 +1,15 @@
 //! Tests of every scenario on every wire, streamed and plain, with Endstop's reader.
 
-use std::net::SocketAddr;
+use std::sync::Arc;
 
-use endstop::{Ending, Head, Reason, RequestInfo, Timer, TransportEnd, Watcher};
+use endstop::tool_call::Allow;
+use endstop::{Collector, Ending, Head, Reason, RequestInfo, Timer, TransportEnd, Watcher};
 use endstop_sim::scenario::{self, Delivery, Want};
-use endstop_sim::{Options, Scenario, Sim, SimWire, wire};
+use endstop_sim::{Options, Scenario, Sim, SimWire, Story, wire};
 
 use tokio::task::JoinSet;
 
-use crate::client::{How, Response, SHORT, post, post_within};
+use crate::client::{How, Response, post, post_stalled};
 
 /// Returns the paths of a wire for this mode; Gemini streams also have the path for JSON arrays.
 pub(crate) fn paths(wire: &SimWire, mode: Delivery) -> Vec<String> {
@@ -47,6 +48,14 @@ pub(crate) fn body(wire: &SimWire, mode: Delivery, cap: Option<u64>) -> String {
     format!(r#"{{"model":"some-model","stream":{streamed},"messages":[]{prompt}{cap}{usage}}}"#)
 }
 
+/// Returns the header that asks Replicate for a stream instead of its URL. Others ignore it.
+pub(crate) fn accept(mode: Delivery) -> (&'static str, &'static str) {
+    match mode {
+        Delivery::Streamed => ("accept", "text/event-stream"),
+        Delivery::Plain => ("accept", "application/json"),
+    }
+}
+
 pub(crate) fn profile(wire: &SimWire) -> &'static endstop::Profile {
     let path = wire.path.split('?').next().unwrap();
     wire.provider.wire_for_path(path).unwrap_or(&wire.provider.main)
@@ -83,8 +92,7 @@ const KNOWN: &[(&str, &str, &str)] = &[
 
 #[tokio::test]
 async fn the_reader_says_of_every_scenario_what_its_row_says() {
-    let sim = Sim::start(Options::default()).await.unwrap();
-    let addr = sim.addr();
+    let sim = Arc::new(Sim::start(Options::default()).await.unwrap());
     let mut checks = JoinSet::new();
     let mut wrong = Vec::new();
     let mut count = 0;
@@ -93,7 +101,7 @@ async fn the_reader_says_of_every_scenario_what_its_row_says() {
             for mode in modes(wire) {
                 for path in paths(wire, mode) {
                     count += 1;
-                    checks.spawn(check(addr, wire, scenario, mode, path));
+                    checks.spawn(check(Arc::clone(&sim), wire, scenario, mode, path));
                     if checks.len() > 40 {
                         wrong.extend(checks.join_next().await.unwrap().unwrap());
                     }
@@ -107,7 +115,7 @@ async fn the_reader_says_of_every_scenario_what_its_row_says() {
 }
 
 async fn check(
-    addr: SocketAddr,
+    sim: Arc<Sim>,
     wire: &'static SimWire,
     scenario: &'static Scenario,
     mode: Delivery,
@@ -115,13 +123,10 @@ async fn check(
 ) -> Option<String> {
     let Want { reason, closed } = (scenario.want)(wire, mode)?;
     let cap = (scenario.name == "tool-call-at-cap").then_some(6);
-    let headers = [("x-sim-scenario", scenario.name)];
+    let headers = [("x-sim-scenario", scenario.name), accept(mode)];
     let body = body(wire, mode, cap);
-    let response = if scenario.name.starts_with("stall") {
-        post_within(addr, &path, &headers, &body, SHORT).await
-    } else {
-        post(addr, &path, &headers, &body).await
-    };
+    let tag = format!("{} {mode:?} {path}", scenario.name);
+    let response = post_stalled(&sim, &path, &tag, &headers, &body).await;
     let ending = judge(wire, mode, cap, &response);
     let is_known = |(id, name, tail): &&(&str, &str, &str)| {
         *id == wire.id && *name == scenario.name && path.ends_with(tail)
@@ -169,7 +174,7 @@ async fn every_documented_word_means_what_the_tables_say() {
                 let name = if call { "word-tool-call" } else { "word" };
                 for mode in modes(wire) {
                     let path = paths(wire, mode).remove(0);
-                    let headers = [("x-sim-scenario", &*format!("{name}={word}"))];
+                    let headers = [("x-sim-scenario", &*format!("{name}={word}")), accept(mode)];
                     let response = post(sim.addr(), &path, &headers, &body(wire, mode, None)).await;
                     let ending = judge(wire, mode, None, &response);
                     assert_eq!(
@@ -208,7 +213,8 @@ async fn a_cap_cuts_and_is_what_was_used() {
     for wire in wire::every() {
         for mode in modes(wire) {
             for path in paths(wire, mode) {
-                let response = post(sim.addr(), &path, &[], &body(wire, mode, Some(7))).await;
+                let asked = body(wire, mode, Some(7));
+                let response = post(sim.addr(), &path, &[accept(mode)], &asked).await;
                 let ending = judge(wire, mode, Some(7), &response);
                 let untold = UNTOLD.contains(&wire.id);
                 let reason = if untold { Reason::Complete } else { Reason::OutputLimit };
@@ -220,6 +226,42 @@ async fn a_cap_cuts_and_is_what_was_used() {
                 let used = (!uncounted).then_some(7);
                 assert_eq!(ending.usage.output, used, "{} {path}", wire.id);
                 assert_eq!(ending.shown.at_cap, !uncounted, "{} {path}", wire.id);
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_text_and_a_tool_call_arrive_to_the_character() {
+    let sim = Sim::start(Options::default()).await.unwrap();
+    for wire in wire::every() {
+        for mode in modes(wire) {
+            for (name, is_call) in [("story=300", false), ("tool-call", true)] {
+                let path = paths(wire, mode).remove(0);
+                if is_call && !wire.tools {
+                    continue;
+                }
+                let headers = [("x-sim-scenario", name), accept(mode)];
+                let response = post(sim.addr(), &path, &headers, &body(wire, mode, None)).await;
+                let head = Head { status: 200, content_type: response.header("content-type") };
+                let mut collector = Collector::new(profile(wire), head, RequestInfo::default());
+                collector.push(&response.body);
+                let answer = collector.finish(TransportEnd::Eof);
+                // A run that is not streamed has no text.
+                let silent = wire.id == "openai-assistants" && mode == Delivery::Plain;
+                if is_call {
+                    let [call] = &answer.tool_calls[..] else { panic!("{} {mode:?}", wire.id) };
+                    assert_eq!(call.name, "write_file", "{} {mode:?}", wire.id);
+                    let path = serde_json::from_str::<serde_json::Value>(&call.arguments).unwrap();
+                    assert_eq!(path["path"], "note.txt", "{} {mode:?}", wire.id);
+                    // Without a finish reason, nothing shows that the call is meant to run.
+                    let may_run = matches!(answer.allow(), Allow::Run { .. });
+                    assert_eq!(may_run, wire.has_finish_reasons(), "{} {mode:?}", wire.id);
+                } else if silent {
+                    assert_eq!(answer.text, "");
+                } else {
+                    assert_eq!(answer.text, Story::parse("300").text(), "{} {mode:?}", wire.id);
+                }
             }
         }
     }
