@@ -490,7 +490,8 @@ async fn a_run_with_tool_outputs_is_completed() {
     );
     let path = format!("{run}/{}/submit_tool_outputs", first["id"].as_str().unwrap());
     let asked = r#"{"tool_outputs":[{"tool_call_id":"x","output":"ok"}]}"#;
-    let response = post(sim.addr(), &path, &[], asked).await;
+    let headers = [("x-sim-scenario", "tool-call")];
+    let response = post(sim.addr(), &path, &headers, asked).await;
     let over: Value = serde_json::from_slice(&response.body).unwrap();
     assert_eq!((&over["status"], &over["required_action"]), (&json!("completed"), &Value::Null));
 }
