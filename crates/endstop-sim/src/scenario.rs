@@ -141,7 +141,7 @@ fn bedrock(wire: &SimWire) -> bool {
     matches!(wire.framing, Framing::Aws | Framing::AwsChunks)
 }
 
-/// Reports whether streams consist of event-stream messages.
+/// Reports whether streams consist of AWS event-stream messages.
 fn messages(wire: &SimWire) -> bool {
     wire.streams && bedrock(wire)
 }
@@ -177,8 +177,8 @@ fn marked(wire: &SimWire) -> bool {
 }
 
 fn choices(wire: &SimWire) -> bool {
-    is(wire, &["openai-chat", "openai-completions", "mistral", "gemini"])
-        || is(wire, &["bedrock-ai21", "ai21-complete"])
+    let ids = ["openai-chat", "openai-completions", "mistral", "gemini"];
+    is(wire, &ids) || is(wire, &["bedrock-ai21", "ai21-complete"])
 }
 
 fn as_is(_: &Scene<'_>, _: &mut Answer) {}

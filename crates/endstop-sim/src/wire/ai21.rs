@@ -74,10 +74,10 @@ fn body(ask: &SimRequest, answer: &Answer) -> Json {
 fn completion(choice: &Choice) -> Json {
     let mut reason = obj! {};
     reason.set_some("reason", JURASSIC.words.of(&choice.end));
-    match &choice.end {
-        End::Length => reason.set("length", choice.text.len()),
-        End::StopSequence(sequence) => reason.set("sequence", sequence),
-        _ => {}
+    if choice.end == End::Length {
+        reason.set("length", choice.text.len());
+    } else if let End::StopSequence(sequence) = &choice.end {
+        reason.set("sequence", sequence);
     }
     let data = obj! { "text": choice.text.concat(), "tokens": list![] };
     obj! { "data": data, "finishReason": reason }

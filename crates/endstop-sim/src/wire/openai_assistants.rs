@@ -72,11 +72,8 @@ fn stream(ask: &SimRequest, answer: &Answer) -> Vec<WireEvent> {
     }
     let last = body(ask, answer);
     let (status, _) = status(&choice.end);
-    let name = match &status {
-        Json::Text(status) => format!("thread.run.{status}"),
-        _ => "thread.run.completed".to_owned(),
-    };
-    events.push(WireEvent::named(Part::Word, &name, last));
+    let name = if let Json::Text(status) = &status { status } else { "completed" };
+    events.push(WireEvent::named(Part::Word, &format!("thread.run.{name}"), last));
     events.push(WireEvent::named(Part::Mark, "done", Json::Raw("[DONE]".to_owned())));
     events
 }
@@ -127,10 +124,10 @@ fn delta(id: String, object: &str, delta: Json) -> Json {
 /// Returns the status, and the reason if the status is `incomplete`.
 fn status(end: &End) -> (Json, Json) {
     let word = WIRE.words.of(end);
-    let is_reason = |text: &str| ["max_completion_tokens", "max_prompt_tokens"].contains(&text);
-    match &word {
-        Json::Text(text) if is_reason(text) => (Json::from("incomplete"), word),
-        _ => (word, Json::Null),
+    if [End::Length, End::Context].map(|end| WIRE.words.of(&end)).contains(&word) {
+        (Json::from("incomplete"), word)
+    } else {
+        (word, Json::Null)
     }
 }
 
@@ -166,10 +163,10 @@ fn body(ask: &SimRequest, answer: &Answer) -> Json {
 }
 
 fn error_event(fault: &Fault<'_>) -> WireEvent {
-    let data = match openai_chat::error(fault) {
-        // The event has the error itself.
-        Json::Object(mut pairs) => pairs.pop().map_or(Json::Null, |(_, error)| error),
-        other => other,
+    // The event has the error itself, without the key `error`.
+    let Json::Object(mut pairs) = openai_chat::error(fault) else {
+        return WireEvent::named(Part::Error, "error", Json::Null);
     };
-    WireEvent::named(Part::Error, "error", data)
+    let error = pairs.pop().map(|(_, error)| error);
+    WireEvent::named(Part::Error, "error", Json::from(error))
 }

@@ -76,20 +76,20 @@ fn stream(_: &SimRequest, answer: &Answer) -> Vec<WireEvent> {
 /// Returns the reason in the event `done`: none for success, `error` for `failed`.
 fn reason(end: &End) -> Json {
     let status = WIRE.words.of(end);
-    match &status {
-        Json::Text(text) if text == "succeeded" => Json::Null,
-        Json::Text(text) if text == "failed" => Json::from("error"),
-        _ => status,
+    if status == Json::from("succeeded") {
+        Json::Null
+    } else if status == Json::from("failed") {
+        Json::from("error")
+    } else {
+        status
     }
 }
 
 fn body(ask: &SimRequest, answer: &Answer) -> Json {
     let choice = answer.first_choice();
-    let status = match WIRE.words.of(&choice.end) {
-        // A stream says `error` where a prediction says `failed`.
-        Json::Text(text) if text == "error" => Json::from("failed"),
-        status => status,
-    };
+    let status = WIRE.words.of(&choice.end);
+    // A stream says `error` where a prediction says `failed`.
+    let status = if status == Json::from("error") { Json::from("failed") } else { status };
     let output: Vec<Json> = choice.text.iter().map(Json::from).collect();
     let id = ask.id("");
     let get = format!("https://api.replicate.com/v1/predictions/{id}");

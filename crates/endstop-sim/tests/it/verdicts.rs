@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use endstop::tool_call::Allow;
-use endstop::{Collector, Ending, Head, Reason, RequestInfo, Timer, TransportEnd, Watcher};
+use endstop::{Answer, Collector, Ending, Head, Reason, RequestInfo, Timer, TransportEnd, Watcher};
 use endstop_sim::scenario::{self, Delivery, Want};
 use endstop_sim::{Options, Scenario, Sim, SimWire, Story, wire};
-
+use serde_json::Value;
 use tokio::task::JoinSet;
 
 use crate::client::{How, Response, post, post_stalled};
@@ -231,38 +231,43 @@ async fn a_cap_cuts_and_is_what_was_used() {
     }
 }
 
+/// Returns the answer to a request for this scenario.
+async fn collected(sim: &Sim, wire: &SimWire, mode: Delivery, scenario: &str) -> Answer {
+    let path = paths(wire, mode).remove(0);
+    let headers = [("x-sim-scenario", scenario), accept(mode)];
+    let response = post(sim.addr(), &path, &headers, &body(wire, mode, None)).await;
+    let head = Head { status: response.status, content_type: response.header("content-type") };
+    let mut collector = Collector::new(profile(wire), head, RequestInfo::default());
+    collector.push(&response.body);
+    collector.finish(TransportEnd::Eof)
+}
+
 #[tokio::test]
-async fn a_text_and_a_tool_call_arrive_to_the_character() {
+async fn a_text_arrives_to_the_character() {
     let sim = Sim::start(Options::default()).await.unwrap();
+    let story = Story::parse("300").text();
     for wire in wire::every() {
         for mode in modes(wire) {
-            for (name, is_call) in [("story=300", false), ("tool-call", true)] {
-                let path = paths(wire, mode).remove(0);
-                if is_call && !wire.tools {
-                    continue;
-                }
-                let headers = [("x-sim-scenario", name), accept(mode)];
-                let response = post(sim.addr(), &path, &headers, &body(wire, mode, None)).await;
-                let head = Head { status: 200, content_type: response.header("content-type") };
-                let mut collector = Collector::new(profile(wire), head, RequestInfo::default());
-                collector.push(&response.body);
-                let answer = collector.finish(TransportEnd::Eof);
-                // A run that is not streamed has no text.
-                let silent = wire.id == "openai-assistants" && mode == Delivery::Plain;
-                if is_call {
-                    let [call] = &answer.tool_calls[..] else { panic!("{} {mode:?}", wire.id) };
-                    assert_eq!(call.name, "write_file", "{} {mode:?}", wire.id);
-                    let path = serde_json::from_str::<serde_json::Value>(&call.arguments).unwrap();
-                    assert_eq!(path["path"], "note.txt", "{} {mode:?}", wire.id);
-                    // Without a finish reason, nothing shows that the call is meant to run.
-                    let may_run = matches!(answer.allow(), Allow::Run { .. });
-                    assert_eq!(may_run, wire.has_finish_reasons(), "{} {mode:?}", wire.id);
-                } else if silent {
-                    assert_eq!(answer.text, "");
-                } else {
-                    assert_eq!(answer.text, Story::parse("300").text(), "{} {mode:?}", wire.id);
-                }
-            }
+            let answer = collected(&sim, wire, mode, "story=300").await;
+            // A run that is not streamed has no text.
+            let silent = wire.id == "openai-assistants" && mode == Delivery::Plain;
+            let text = if silent { "" } else { &story };
+            assert_eq!(answer.text, text, "{} {mode:?}", wire.id);
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_tool_call_may_run_if_there_is_a_finish_reason() {
+    let sim = Sim::start(Options::default()).await.unwrap();
+    for wire in wire::every().filter(|wire| wire.tools) {
+        for mode in modes(wire) {
+            let answer = collected(&sim, wire, mode, "tool-call").await;
+            let [call] = &answer.tool_calls[..] else { panic!("{} {mode:?}", wire.id) };
+            let arguments: Value = serde_json::from_str(&call.arguments).unwrap();
+            assert_eq!(arguments["path"], "note.txt", "{} {mode:?}", wire.id);
+            let may_run = answer.allow() == Allow::Run;
+            assert_eq!(may_run, wire.has_finish_reasons(), "{} {mode:?}", wire.id);
         }
     }
 }
