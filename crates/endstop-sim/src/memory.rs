@@ -80,7 +80,9 @@ impl Memory {
         let stored = at.and_then(|at| all.get_mut(at));
         let script = match (request.method.as_str(), action) {
             ("GET", "") => Some(stored.map_or_else(|| not_found(id), |found| found.get(request))),
-            ("GET", "stream") => Some(stored.map_or_else(|| not_found(id), Stored::stream)),
+            ("GET", "stream") if wire == "replicate" => {
+                Some(stored.map_or_else(|| not_found(id), Stored::stream))
+            }
             ("POST", "cancel") => Some(stored.map_or_else(|| not_found(id), Stored::cancel)),
             ("DELETE", "") => Some(match at.and_then(|at| all.remove(at)) {
                 Some(_) => json(200, &obj! { "id": id, "object": "response", "deleted": true }),
