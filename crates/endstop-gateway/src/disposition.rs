@@ -83,6 +83,14 @@ pub fn disposition(ending: &Ending, terms: ResponseRules, status: Option<u16>) -
         if status >= 400 && is_whole(ending) {
             return Disposition::Pass;
         }
+        // What could not be read may be a tool call.
+        let is_unread = ending.shown.malformed_event || ending.shown.excess > 0;
+        if is_unread
+            && terms.tool_calls != ToolCalls::Pass
+            && let Some(failure) = unread(ending)
+        {
+            return Disposition::Fail(failure);
+        }
         // The provider says that it was cancelled, as was asked for.
         if ending.reason == Reason::Cancelled && is_told(ending) {
             return Disposition::Pass;
@@ -137,8 +145,8 @@ pub fn unproven(ending: &Ending) -> Option<Failure> {
     }
 }
 
-/// Returns why a response must fail of which a frame could not be read that has not left yet: the frame
-/// may hold a tool call.
+/// Returns why a response must fail of which a part could not be read that has not left yet: it may hold a
+/// tool call.
 #[must_use]
 pub fn unread(ending: &Ending) -> Option<Failure> {
     (!ending.reason.is_success()).then(|| unfinished(ending, &remedy(ending)))
@@ -266,6 +274,29 @@ mod tests {
     use endstop::{Confidence, Said, Shown, Timer};
 
     use super::*;
+
+    /// A body of which a part cannot be read may hold a tool call: it does not pass with the word of a limit.
+    #[test]
+    fn a_body_that_is_not_read_whole_does_not_pass() {
+        let call = r#"{"index":0,"message":{"content":null,"tool_calls":[{"id":"1","type":"function",
+            "function":{"name":"f","arguments":"{}"}}]},"finish_reason":"length"}"#;
+        let text = r#"{"index":0,"message":{"content":"a"},"finish_reason":"stop"}"#;
+        let body = format!(r#"{{"choices":[{call}]}}"#);
+        let wide: Vec<u8> = body.encode_utf16().flat_map(u16::to_le_bytes).collect();
+        let marked = [b"\xef\xbb\xbf", body.as_bytes()].concat();
+        let long =
+            format!(r#"{{"prompt_filter_results":[{}0],"choices":[{call}]}}"#, "0,".repeat(20_000));
+        let many = format!(r#"{{"choices":[{}{call}]}}"#, format!("{text},").repeat(129));
+        for body in [body.clone().into_bytes(), wide, marked, long.into_bytes(), many.into_bytes()]
+        {
+            let info = endstop::RequestInfo::default();
+            let head = endstop::Head { status: 200, content_type: "application/json" };
+            let watcher = endstop::Watcher::new(&endstop::provider::OPENAI, head, info);
+            let ending = watcher.finish_with(&body, endstop::TransportEnd::Eof);
+            let disposition = disposition(&ending, STRICT, Some(200));
+            assert!(matches!(disposition, Disposition::Fail(_)), "{disposition:?}: {ending:?}");
+        }
+    }
 
     const STRICT: ResponseRules = ResponseRules {
         mode: Mode::Guard,

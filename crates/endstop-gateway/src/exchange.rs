@@ -4,6 +4,7 @@ use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use bytes::Bytes;
+use endstop::frame::Broken;
 use endstop::provider::REQUEST_ID_HEADERS;
 use endstop::{Ending, Head, Reason, Record, RequestInfo, TransportEnd, Watcher, Wire};
 use endstop_store::spool::{Spool, Ticket};
@@ -172,7 +173,12 @@ impl Exchange {
     pub(crate) fn watcher(&self, content_type: &str, event_bytes: usize) -> Watcher {
         let head = Head { status: self.record.status.unwrap_or(0), content_type };
         let limits = endstop::Limits { event_bytes, ..endstop::Limits::default() };
-        Watcher::with_limits(Wire::clone(&self.wire), head, self.info.clone(), limits)
+        let mut watcher =
+            Watcher::with_limits(Wire::clone(&self.wire), head, self.info.clone(), limits);
+        if is_recoded(content_type) {
+            watcher.stop(Broken::Corrupt);
+        }
+        watcher
     }
 
     /// Returns the id of the request.
@@ -424,6 +430,18 @@ impl Drop for Exchange {
             self.end(ending, GuardAction::Refused);
         }
     }
+}
+
+/// Reports whether the text is in a character set in which other bytes could be JSON. Some clients decode it
+/// (`google-genai` 3.1.0).
+fn is_recoded(content_type: &str) -> bool {
+    let Some((_, parameters)) = content_type.split_once(';') else { return false };
+    let parameters = parameters.to_ascii_lowercase();
+    let Some((_, charset)) = parameters.split_once("charset") else { return false };
+    let name = charset.trim_start_matches(|character: char| !character.is_ascii_alphanumeric());
+    let alike =
+        ["utf-8", "utf8", "us-ascii", "ascii", "iso-8859-", "iso8859-", "latin1", "windows-125"];
+    !name.is_empty() && !alike.iter().any(|start| name.starts_with(start))
 }
 
 #[cfg(test)]

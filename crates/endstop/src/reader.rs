@@ -6,7 +6,7 @@ mod state;
 use crate::ending::{Closed, Confidence, Ending, Reason, Said, TransportEnd};
 use crate::event::Event;
 use crate::facts::Facts;
-use crate::frame::framer::{Form, Framer, Hints, Label, Strings};
+use crate::frame::framer::{Form, Framer, Hints, Label, Strings, without_mark};
 use crate::frame::{Broken, Frame, Rest};
 use crate::mark::Mark;
 use crate::provider::Wire;
@@ -249,7 +249,8 @@ impl Reader {
             return self.end(close, None);
         }
         self.state.bytes += all.len() as u64;
-        self.state.flags.cut_event = self.state.read_body(all, None) == Rest::CutFrame;
+        let body = without_mark(all);
+        self.state.flags.cut_event = self.state.read_body(body, None) == Rest::CutFrame;
         self.state.read_strange(None);
         self.state.ending(close)
     }
@@ -340,6 +341,13 @@ impl Watcher {
     /// in a content encoding. No success follows from a response that was not read to its end.
     pub fn stop(&mut self, why: Broken) {
         self.0.state.broken.get_or_insert(why);
+    }
+
+    /// Reports whether the response is a body of valid JSON whose end has not come yet: no client can act on
+    /// it.
+    #[must_use]
+    pub fn is_open_body(&self) -> bool {
+        self.0.framer.is_open_body()
     }
 
     /// Returns the form of the response, as far as the bytes show it.

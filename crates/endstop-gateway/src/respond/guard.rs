@@ -216,7 +216,7 @@ impl Guard {
         self.count_unfinished(copy);
         if !copy.is_empty() {
             let in_frame = self.watcher.whole() < copy.len();
-            self.in_frame = in_frame && self.watcher.form() != Form::Body;
+            self.in_frame = in_frame && !self.watcher.is_open_body();
         }
     }
 
@@ -849,10 +849,50 @@ mod tests {
 
     #[test]
     fn events_behind_something_else_do_not_leave() {
-        for lead in ["<!-- proxy -->\n\n", "\u{1f}\n\n", "{}\n\n"] {
-            let (out, failure, _) =
-                run(plain(ToolCalls::Gate), &[lead.as_bytes(), call().as_bytes()]);
-            assert!(failure.is_some() && !out.contains("arguments"), "{out}");
+        let padding = format!("{}}}", " ".repeat(2 * TAIL));
+        let leads =
+            ["<!-- proxy -->\n\n", "\u{1f}\n\n", "{}\n\n", "[]\n\n", "{\"x\":\"\n\n", "[{}]data"];
+        for lead in leads {
+            let call = call();
+            let all = [lead.as_bytes(), call.as_bytes(), padding.as_bytes()];
+            let (out, failure, _) = run(plain(ToolCalls::Gate), &all);
+            assert!(failure.is_some() && !out.contains("arguments"), "{lead}: {out}");
+            let mut guard = plain(ToolCalls::Gate);
+            guard.set_opaque();
+            guard.read_copy(lead.as_bytes());
+            push(&mut guard, "1");
+            guard.read_copy(call.as_bytes());
+            assert_eq!(push(&mut guard, "2").1, "", "{lead}");
+            guard.read_copy(padding.as_bytes());
+            assert_eq!(push(&mut guard, "3").1, "", "{lead}");
+        }
+    }
+
+    #[test]
+    fn lines_that_only_some_clients_read_do_not_leave() {
+        for before in [
+            " ",
+            "\t",
+            "\u{feff}",
+            "\u{a0}",
+            "\u{c}",
+            "\u{1e}",
+            "id: 1\u{1c}",
+            ": x\u{85}",
+            "x\u{2028} ",
+        ] {
+            let disguised = call().replace("data: ", &format!("{before}data: "));
+            for bare in [disguised.clone(), disguised.replace("data: ", "")] {
+                let mut guard = plain(ToolCalls::Gate);
+                push(&mut guard, TEXT);
+                assert!(!push(&mut guard, &bare).1.contains("arguments"), "{bare:?}");
+            }
+            // Cut in the middle of a long line.
+            let mut guard = plain(ToolCalls::Gate);
+            push(&mut guard, TEXT);
+            let long = disguised.replace("\n\n", &" ".repeat(2 * TAIL));
+            push(&mut guard, &long);
+            assert!(!push(&mut guard, "\n").1.contains('\n'), "{disguised:?}");
         }
     }
 

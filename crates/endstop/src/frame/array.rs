@@ -170,8 +170,8 @@ impl Array {
                     }
                     continue;
                 }
-                (At::Closed, _) => At::Closed,
-                (At::Opening | At::After | At::Inside(_) | At::Garbage, _) => {
+                // Another reader may find events after the list.
+                (At::Opening | At::After | At::Inside(_) | At::Closed | At::Garbage, _) => {
                     self.at = At::Garbage;
                     return Err(Broken::Corrupt);
                 }

@@ -5,7 +5,7 @@
 //! kept whole: they can be the arguments of a tool call, which are read to their end.
 
 use super::framer::Strings;
-use crate::json::is_space;
+use crate::json::{JsonState, Scanner, is_space};
 
 /// Length from which a string is shortened, in bytes.
 const MOST_STRING: usize = 64 << 10;
@@ -18,6 +18,7 @@ pub(crate) struct Body {
     strings: Strings,
     bytes: Vec<u8>,
     at: At,
+    scanner: Scanner,
 }
 
 /// Place in the body.
@@ -53,12 +54,18 @@ enum Kind {
 
 impl Body {
     pub(crate) fn new(strings: Strings) -> Self {
-        Self { strings, bytes: Vec::new(), at: At::Unread }
+        Self { strings, bytes: Vec::new(), at: At::Unread, scanner: Scanner::default() }
     }
 
     /// Returns the number of bytes that are kept.
     pub(crate) fn kept(&self) -> usize {
         self.bytes.len()
+    }
+
+    /// Reports whether the bytes are the beginning of one JSON value. Without control characters in strings, no
+    /// line of it is one of a stream.
+    pub(crate) fn is_open(&self) -> bool {
+        self.scanner.state() == JsonState::Open
     }
 
     /// Takes the bytes that are kept.
@@ -68,6 +75,7 @@ impl Body {
 
     /// Adds a chunk.
     pub(crate) fn push(&mut self, chunk: &[u8]) {
+        self.scanner.push(chunk);
         match (self.strings, self.at) {
             (Strings::Kept, _) => self.bytes.extend_from_slice(chunk),
             (Strings::Shortened, At::Unread) => {

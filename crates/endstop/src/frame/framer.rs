@@ -120,7 +120,9 @@ impl Framer {
     pub(crate) fn inert(&self, is_start: bool, held: &[u8], chunk: &[u8]) -> usize {
         match &self.framing {
             Found::Sse(_) => super::sse::inert(is_start, held, chunk),
-            // Nobody can parse a body without its last bracket.
+            // Nobody can parse a body without its last bracket. Behind a body, or in one that is not JSON, another
+            // reader may find events.
+            Found::Body(body) if !body.is_open() => 0,
             Found::Body(_) => {
                 let bracket = |bytes| memchr::memrchr(b'}', bytes);
                 let in_chunk = bracket(chunk).map(|at| held.len() + at);
@@ -131,6 +133,11 @@ impl Framer {
             // A line may hold a whole value before its end has come, and a text holds anything.
             Found::Lines(_) | Found::Text(_) | Found::Undecided(..) => 0,
         }
+    }
+
+    /// Reports whether the response is a body of valid JSON whose end has not come yet.
+    pub(crate) fn is_open_body(&self) -> bool {
+        matches!(&self.framing, Found::Body(body) if body.is_open())
     }
 
     /// Returns the form of the response, as far as the bytes show it.
@@ -410,7 +417,7 @@ fn without_space(mut bytes: Vec<u8>) -> Vec<u8> {
     bytes
 }
 
-fn without_mark(bytes: &[u8]) -> &[u8] {
+pub(crate) fn without_mark(bytes: &[u8]) -> &[u8] {
     bytes.strip_prefix(BYTE_ORDER_MARK).unwrap_or(bytes)
 }
 

@@ -214,6 +214,10 @@ impl Sse {
             self.data.clear();
             self.bare = Some(Scanner::lenient());
             return self.read_bare(line, end, sink);
+        } else if is_disguised(line) {
+            // Some clients read it. Here it is an event that cannot be read.
+            self.keep(std::mem::take(event));
+            sink(Frame { kind: FrameKind::Event, name: "", data: line, end });
         }
         Ok(())
     }
@@ -327,6 +331,28 @@ fn is_bare_start(line: &[u8]) -> bool {
     matches!(first, Some(b'{' | b'['))
 }
 
+/// Reports whether some clients find data in a line that is not a field: they trim it (`@google/genai` 2.32.0), or
+/// end lines at more characters (`google-genai` 3.1.0, by Python's `splitlines`).
+fn is_disguised(line: &[u8]) -> bool {
+    let line = String::from_utf8_lossy(line);
+    let is_blank = |character: char| {
+        character.is_whitespace() || character.is_control() || character == '\u{feff}'
+    };
+    let is_end = |character: char| {
+        matches!(
+            character,
+            '\u{b}' | '\u{c}' | '\u{1c}'..='\u{1e}' | '\u{85}' | '\u{2028}' | '\u{2029}'
+        )
+    };
+    let begins = |part: &str| {
+        let part = part.trim_start_matches(is_blank);
+        ["data", "{", "["].iter().any(|start| part.starts_with(start))
+    };
+    let mut parts = line.split(is_end);
+    let first = parts.next().unwrap_or_default();
+    first.starts_with(is_blank) && begins(first) || parts.any(begins)
+}
+
 /// Returns how much of an unfinished event no client can act on. Some act on a line, so the end of a
 /// data line does not count. `is_start` says that the first part begins with a line.
 pub(super) fn inert(is_start: bool, held: &[u8], chunk: &[u8]) -> usize {
@@ -335,8 +361,8 @@ pub(super) fn inert(is_start: bool, held: &[u8], chunk: &[u8]) -> usize {
         match byte {
             b'\r' | b'\n' if is_data => return at,
             b'\r' | b'\n' => (is_data, line) = (false, at + 1),
-            // A byte-order mark is not part of a line.
-            0xef | 0xbb | 0xbf if at == line && at < 3 => line = at + 1,
+            // Some clients trim a line.
+            0..=b' ' | 0x7f.. if at == line => line = at + 1,
             // No other field of an event begins with this letter. Bare JSON is an event, too.
             b'd' | b'{' | b'[' if at == line => is_data = true,
             _ => {}
