@@ -1183,11 +1183,23 @@ mod tests {
             "an HTML page came back instead of a response (HTTP 502, \"Bad Gateway\")"
         );
         assert_eq!(failed(binary), "binary data came back instead of a response (HTTP 502)");
+        let text = |message: &str| {
+            let message = Some(message.to_owned());
+            failed(Fault { form: FaultForm::Text, message, ..Fault::default() })
+        };
+        assert_eq!(text("null"), "`null` came back instead of a response");
+        assert_eq!(text("7"), "`7` came back instead of a response");
+        assert_eq!(text("no"), "plain text came back instead of JSON");
         let cut = |shown| {
             let meaning = Meaning::Nothing;
             sentence(Trial { meaning, closed: Closed::Eof, shown, ..Trial::default() })
         };
         assert_eq!(cut(WITH_TEXT), "the stream stopped before the provider's end marker");
+        let closed = Closed::Unreachable(Unreachable::Dns);
+        assert_eq!(
+            sentence(Trial { meaning: Meaning::Nothing, closed, ..Trial::default() }),
+            "the provider could not be reached: its host name does not resolve"
+        );
         assert_eq!(cut(Shown { cut_event: true, ..WITH_TEXT }), "the response was truncated");
         assert_eq!(
             cut(Shown::default()),
