@@ -962,6 +962,8 @@ mod tests {
         assert_eq!(news(&["He", "llo", "llo"]), ["He", "llo", "llo"]);
         assert_eq!(news(&["", "He", "Hello"]), ["", "He", "llo"]);
         assert_eq!(news(&["He", "", "Hello"]), ["He", "", "llo"]);
+        // A later part may begin like all that came, which decides nothing.
+        assert_eq!(news(&["a", "b", "abc"]), ["a", "b", "abc"]);
         // Another text than the one so far is all new.
         assert_eq!(news(&["He", "Hello", "Bye"]), ["He", "llo", "Bye"]);
     }

@@ -66,19 +66,6 @@ pub(crate) struct Habits {
     pub ambiguous: bool,
 }
 
-impl Habits {
-    /// Habits of a provider that sends end markers and finish reasons, one of them for tool calls.
-    pub(crate) const STRICT: Self = Self {
-        word_suffices: false,
-        silent: false,
-        has_tool_word: true,
-        confirms_calls: false,
-        lies_at_cap: false,
-        guessed: false,
-        ambiguous: false,
-    };
-}
-
 /// Facts about the end of one choice.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Evidence<'a> {
@@ -609,7 +596,16 @@ mod tests {
         excess: 0,
     };
     const WITH_CALL: Shown = Shown { tool_calls: 1, ..WITH_TEXT };
-    const STRICT: Habits = Habits::STRICT;
+    /// Habits of a provider that sends end markers and finish reasons, one of them for tool calls.
+    const STRICT: Habits = Habits {
+        word_suffices: false,
+        silent: false,
+        has_tool_word: true,
+        confirms_calls: false,
+        lies_at_cap: false,
+        guessed: false,
+        ambiguous: false,
+    };
     const LENIENT: Habits = Habits { word_suffices: true, ..STRICT };
 
     /// Facts for one verdict, with defaults.
