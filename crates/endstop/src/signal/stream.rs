@@ -310,6 +310,7 @@ mod tests {
         assert_eq!((handler.content().len(), handler.judged), (10_002, judged));
         let word = handler.process_chunk(WORD);
         assert_eq!((word.content.as_str(), word.termination.is_some()), ("", true));
+        assert_eq!(handler.judged, judged + 1);
         let judged = handler.judged;
         // Text after the finish reason does not change the signal.
         for _ in 0..5000 {
