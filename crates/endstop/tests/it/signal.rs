@@ -402,6 +402,11 @@ fn the_choice_that_gives_the_ending_is_named() {
     ]});
     let signal = detect_termination(&body, false, &context("openai"));
     assert_eq!((signal.ending, signal.context().choice), (Reason::Refused, Some(1)));
+    // A single choice is not listed, and tokens that were not counted are not named.
+    let body = json!({"choices": [{"message": {"content": "x"}, "finish_reason": "stop"}]});
+    let signal = detect_termination(&body, false, &context("openai"));
+    let metadata = serde_json::to_value(signal.provider_specific.metadata).unwrap();
+    assert_eq!((metadata.get("choices"), metadata.get("usage")), (None, None));
 }
 
 #[cfg(feature = "toml")]
@@ -440,6 +445,19 @@ fn a_provider_registered_at_run_time_counts() {
     // The built-in providers are included, and no other one knows the finish reason.
     let signal = registry.detect_termination("google", &delta, true);
     assert_eq!(told(&signal), "over unknown medium finishReason=frobnicated");
+}
+
+/// A finish reason of the provider's main wire is corrected on its other wires, too.
+#[cfg(feature = "toml")]
+#[test]
+fn a_corrected_finish_reason_of_the_main_wire_counts_on_others() {
+    let mut registry = Registry::default();
+    let taught = "[provider.openai.words.finish_reason]\nstop = \"refused\"\n";
+    registry.add_toml("mine.toml", taught).unwrap();
+    let stop = Delta { finish_reason: Some("stop".to_owned()), ..Delta::default() };
+    let context = context("openai openai-responses");
+    let signal = registry.detect_termination_in(&stop, true, &context);
+    assert_eq!(told(&signal), "over refused high finish_reason=stop");
 }
 
 #[test]
