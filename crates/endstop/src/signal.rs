@@ -104,7 +104,8 @@ pub struct Metadata {
     /// The way the bytes ended, such as `proven`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub closed: Option<String>,
-    /// Findings about the content, such as `tool_calls`: the names of [`Shown::names`](crate::Shown::names).
+    /// Findings about the content, such as `tool_calls`: the names of
+    /// [`Shown::names`](crate::Shown::names).
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub shown: Vec<String>,
     /// The provider's error, if it sent one.
