@@ -949,6 +949,7 @@ impl Choice {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::dialect::partial_args::Value;
 
     /// Returns what each event brings that is new.
     fn news(told: &[&str]) -> Vec<String> {
@@ -962,8 +963,25 @@ mod tests {
         assert_eq!(news(&["He", "llo", "llo"]), ["He", "llo", "llo"]);
         assert_eq!(news(&["", "He", "Hello"]), ["", "He", "llo"]);
         assert_eq!(news(&["He", "", "Hello"]), ["He", "", "llo"]);
+        // A later part may begin like all that came, which decides nothing.
+        assert_eq!(news(&["a", "b", "abc"]), ["a", "b", "abc"]);
         // Another text than the one so far is all new.
         assert_eq!(news(&["He", "Hello", "Bye"]), ["He", "llo", "Bye"]);
+    }
+
+    /// The arguments of all calls of a response have one bound.
+    #[test]
+    fn arguments_at_paths_are_bounded_together() {
+        let text = "x".repeat(MAX_BYTES / 2);
+        let value = Value::Text(&text);
+        let piece = Piece { path: "$.a", value, continues: false };
+        let mut facts = Facts::default();
+        for call in [0, 1] {
+            facts.start_call(0, call, "", "f", &Limits::default());
+            facts.push_partial(0, call, std::slice::from_ref(&piece));
+        }
+        let finished = |call| facts.partial(0, call).and_then(PartialArgs::finish).is_some();
+        assert_eq!([finished(0), finished(1)], [true, false]);
     }
 
     #[test]

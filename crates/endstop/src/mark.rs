@@ -123,3 +123,112 @@ impl ChoiceMark {
         self.begun > 0 && (settled || self.said || is_proven)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Head, Limits, RequestInfo, Watcher, provider};
+
+    const TEXT: &str = r#"{"choices":[{"index":0,"delta":{"content":"Hi"}}]}"#;
+    const START: &str = r#"{"choices":[{"index":0,"delta":{"tool_calls":[{"index":0,"id":"1","function":{"name":"f","arguments":""}}]}}]}"#;
+    const ARGUMENTS: &str = r#"{"choices":[{"index":0,"delta":{"tool_calls":[{"index":0,"function":{"arguments":"{"}}]}}]}"#;
+    const END: &str = r#"{"choices":[{"index":0,"delta":{},"finish_reason":"tool_calls"}]}"#;
+    const STOP: &str = r#"{"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}"#;
+    const FAILED: &str = r#"{"choices":[{"index":0,"delta":{},"finish_reason":"error"}]}"#;
+    const SECOND: &str = r#"{"choices":[{"index":1,"delta":{},"finish_reason":"stop"}]}"#;
+    const DONE: &str = "[DONE]";
+    const ERROR: &str = r#"{"error":{"type":"server_error","message":"no"}}"#;
+    const UNREADABLE: &str = r#"{"choices":[{"index":0,"delta":{'"#;
+
+    /// Facts of one mark.
+    struct Seen {
+        excess: bool,
+        unreadable: bool,
+        bare_call: bool,
+        failure: bool,
+        said: usize,
+        word: bool,
+        proven: bool,
+        fault: bool,
+        changes: u64,
+        call_changes: u64,
+    }
+
+    /// Returns one fact of the mark of each event.
+    fn follow<T>(events: &[&str], fact: impl Fn(Seen) -> T) -> Vec<T> {
+        let head = Head { status: 200, content_type: "text/event-stream" };
+        let limits = Limits { choices: 2, tool_calls: 1, ..Limits::default() };
+        let wire = &provider::OPENROUTER;
+        let mut watcher = Watcher::with_limits(wire, head, RequestInfo::default(), limits);
+        let mut found = Vec::new();
+        for event in events {
+            watcher.follow(format!("data: {event}\n\n").as_bytes(), |mark| {
+                found.push(fact(Seen {
+                    excess: mark.has_excess(),
+                    unreadable: mark.has_unreadable(),
+                    bare_call: mark.has_bare_call(),
+                    failure: mark.says_failure(),
+                    said: mark.said(),
+                    word: mark.has_word(),
+                    proven: mark.is_proven(),
+                    fault: mark.has_fault(),
+                    changes: mark.changes(),
+                    call_changes: mark.call_changes(),
+                }));
+            });
+        }
+        found
+    }
+
+    #[test]
+    fn marks_tell_of_the_end() {
+        let events = [TEXT, STOP, SECOND, DONE];
+        assert_eq!(follow(&events, |seen| seen.word), [false, true, true, true]);
+        assert_eq!(follow(&events, |seen| seen.said), [0, 1, 2, 2]);
+        assert_eq!(follow(&events, |seen| seen.proven), [false, false, false, true]);
+        assert_eq!(follow(&[TEXT, ERROR], |seen| seen.fault), [false, true]);
+        assert_eq!(follow(&[FAILED, SECOND], |seen| seen.failure), [true, false]);
+    }
+
+    /// A gateway closes its gate if there may be calls that the marks do not count.
+    #[test]
+    fn marks_tell_of_calls_that_are_not_followed() {
+        let other = START.replace("\"index\":0,\"id\":\"1\"", "\"index\":1,\"id\":\"2\"");
+        assert_eq!(follow(&[START, &other, DONE], |seen| seen.excess), [false, true, true]);
+        let events = [TEXT, UNREADABLE, DONE];
+        assert_eq!(follow(&events, |seen| seen.unreadable), [false, true, true]);
+        let events = [TEXT, START, ARGUMENTS, END];
+        assert_eq!(follow(&events, |seen| seen.bare_call), [false, true, false, false]);
+    }
+
+    /// A gateway looks at the calls again only if these numbers change.
+    #[test]
+    fn marks_tell_of_changes() {
+        let changed = |events: &[&str], count: fn(Seen) -> u64| -> Vec<bool> {
+            follow(events, count).windows(2).map(|pair| pair[0] != pair[1]).collect()
+        };
+        let events = [TEXT, TEXT, START, ARGUMENTS, END, DONE, DONE];
+        let all = changed(&events, |seen| seen.changes);
+        assert_eq!(all, [false, true, true, true, true, false]);
+        let calls = changed(&events, |seen| seen.call_changes);
+        assert_eq!(calls, [false, true, true, false, false, false]);
+        assert_eq!(changed(&[TEXT, UNREADABLE], |seen| seen.call_changes), [true]);
+    }
+
+    #[test]
+    fn each_sign_lets_a_call_run_and_none_does_without_a_call() {
+        let none = ChoiceMark::default();
+        let begun = ChoiceMark { begun: 1, ..none };
+        assert!(!begun.could_run(false));
+        for settled in [
+            ChoiceMark { begun: 2, ..none },
+            ChoiceMark { whole: 1, ..begun },
+            ChoiceMark { closed: 1, ..begun },
+            ChoiceMark { said: true, ..begun },
+        ] {
+            assert!(settled.could_run(false), "{settled:?}");
+        }
+        assert!(begun.could_run(true));
+        assert!(!ChoiceMark { said: true, ..none }.could_run(true));
+    }
+}

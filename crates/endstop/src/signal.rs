@@ -37,13 +37,10 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::dialect;
-use crate::ending::{
-    ChoiceEnding, Closed, Confidence, Detail, Ending, Reason, SafetyRating, Said, Shown, Usage,
-};
+use crate::ending::{ChoiceEnding, Confidence, Detail, Ending, Reason, SafetyRating, Usage};
 use crate::fault::{Fault, FaultKind};
 use crate::provider;
 use crate::text::{WORD_CAP, clean};
-use crate::verdict::{self, Evidence, Habits, Meaning};
 use crate::vocabulary::{VOCABULARIES, Vocabulary};
 
 /// Serialized form of an ending.
@@ -107,7 +104,8 @@ pub struct Metadata {
     /// The way the bytes ended, such as `proven`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub closed: Option<String>,
-    /// Findings about the content, such as `tool_calls`: the names of [`Shown::names`].
+    /// Findings about the content, such as `tool_calls`: the names of
+    /// [`Shown::names`](crate::Shown::names).
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub shown: Vec<String>,
     /// The provider's error, if it sent one.
@@ -362,22 +360,4 @@ impl From<&Fault> for ProviderError {
             message: fault.message.clone(),
         }
     }
-}
-
-/// Returns the confidence of a verdict on these facts, for a provider that sends end markers.
-#[doc(hidden)]
-#[must_use]
-pub fn confidence(said: Meaning, closed: Closed, shown: &Shown) -> Confidence {
-    let word = Said::new("", "");
-    let evidence = Evidence {
-        said: (said != Meaning::Nothing).then_some(&word),
-        meaning: said,
-        closed,
-        shown,
-        fault: None,
-        choices: 1,
-        habits: Habits::STRICT,
-        partial: false,
-    };
-    verdict::judge(&evidence).confidence
 }

@@ -66,19 +66,6 @@ pub(crate) struct Habits {
     pub ambiguous: bool,
 }
 
-impl Habits {
-    /// Habits of a provider that sends end markers and finish reasons, one of them for tool calls.
-    pub(crate) const STRICT: Self = Self {
-        word_suffices: false,
-        silent: false,
-        has_tool_word: true,
-        confirms_calls: false,
-        lies_at_cap: false,
-        guessed: false,
-        ambiguous: false,
-    };
-}
-
 /// Facts about the end of one choice.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Evidence<'a> {
@@ -609,7 +596,16 @@ mod tests {
         excess: 0,
     };
     const WITH_CALL: Shown = Shown { tool_calls: 1, ..WITH_TEXT };
-    const STRICT: Habits = Habits::STRICT;
+    /// Habits of a provider that sends end markers and finish reasons, one of them for tool calls.
+    const STRICT: Habits = Habits {
+        word_suffices: false,
+        silent: false,
+        has_tool_word: true,
+        confirms_calls: false,
+        lies_at_cap: false,
+        guessed: false,
+        ambiguous: false,
+    };
     const LENIENT: Habits = Habits { word_suffices: true, ..STRICT };
 
     /// Facts for one verdict, with defaults.
@@ -1183,11 +1179,23 @@ mod tests {
             "an HTML page came back instead of a response (HTTP 502, \"Bad Gateway\")"
         );
         assert_eq!(failed(binary), "binary data came back instead of a response (HTTP 502)");
+        let text = |message: &str| {
+            let message = Some(message.to_owned());
+            failed(Fault { form: FaultForm::Text, message, ..Fault::default() })
+        };
+        assert_eq!(text("null"), "`null` came back instead of a response");
+        assert_eq!(text("7"), "`7` came back instead of a response");
+        assert_eq!(text("no"), "plain text came back instead of JSON");
         let cut = |shown| {
             let meaning = Meaning::Nothing;
             sentence(Trial { meaning, closed: Closed::Eof, shown, ..Trial::default() })
         };
         assert_eq!(cut(WITH_TEXT), "the stream stopped before the provider's end marker");
+        let closed = Closed::Unreachable(Unreachable::Dns);
+        assert_eq!(
+            sentence(Trial { meaning: Meaning::Nothing, closed, ..Trial::default() }),
+            "the provider could not be reached: its host name does not resolve"
+        );
         assert_eq!(cut(Shown { cut_event: true, ..WITH_TEXT }), "the response was truncated");
         assert_eq!(
             cut(Shown::default()),

@@ -318,7 +318,7 @@ mod tests {
         assert_eq!(whole.as_deref(), Some("{\"a'b\":1}"));
     }
 
-    /// Pieces and their bytes are bounded, at the bound and one beyond it.
+    /// Pieces, their bytes and keys are bounded, at the bound and one beyond it.
     #[test]
     fn pieces_are_bounded() {
         let path = "$.a";
@@ -339,6 +339,14 @@ mod tests {
             let text = "x".repeat(length);
             partial.push(&Piece { path, value: Value::Text(&text), continues: true });
             assert_eq!(finish(partial), fits, "{length}");
+        }
+        for (keys, fits) in [(MAX_KEYS, true), (MAX_KEYS + 1, false)] {
+            let mut partial = PartialArgs::default();
+            for key in 0..keys {
+                let path = format!("$.{key}");
+                partial.push(&Piece { path: &path, value: Value::Null, continues: false });
+            }
+            assert_eq!(partial.finish().is_some(), fits, "{keys}");
         }
     }
 }

@@ -168,7 +168,6 @@ fn detect(
     let given = Given::new(input, is_streaming);
     let wire = given.wire(registry, context);
     let request = RequestInfo {
-        model: context.model.as_deref().map(|model| clean(model, WORD_CAP)),
         streamed: context.streamed.or(Some(is_streaming)),
         cap: context.cap,
         ..RequestInfo::default()

@@ -310,6 +310,7 @@ mod tests {
         assert_eq!((handler.content().len(), handler.judged), (10_002, judged));
         let word = handler.process_chunk(WORD);
         assert_eq!((word.content.as_str(), word.termination.is_some()), ("", true));
+        assert_eq!(handler.judged, judged + 1);
         let judged = handler.judged;
         // Text after the finish reason does not change the signal.
         for _ in 0..5000 {
@@ -353,5 +354,22 @@ mod tests {
             .collect();
         assert_eq!(seen, [("Hi", None, None), ("", Some("stop"), None), ("", None, Some(true))]);
         assert!(handler.termination().is_some());
+        assert!(deltas.iter().all(|delta| delta.event_type.is_none()));
+    }
+
+    /// Of two finish reasons in one event, the delta has the one that counts on this wire. An error
+    /// keeps its type, whatever the name of its event.
+    #[test]
+    fn deltas_carry_the_word_that_counts_and_errors() {
+        let word = b"data: {\"choices\":[{\"index\":0,\"delta\":{},\"finish_reason\":\"length\",\
+            \"finish_details\":{\"type\":\"stop\"}}]}\n\n";
+        let deltas = handler().deltas(word);
+        assert_eq!(deltas[0].finish_reason.as_deref(), Some("length"));
+        let error = b"event: x\ndata: {\"error\":{\"type\":\"server_error\",\"message\":\"m\",\
+            \"param\":\"p\"}}\n\n";
+        let deltas = handler().deltas(error);
+        assert_eq!(deltas[0].event_type.as_deref(), Some("error"));
+        let metadata = json!({ "error": { "type": "server_error", "code": null, "message": "m" } });
+        assert_eq!(deltas[0].metadata, Some(metadata));
     }
 }

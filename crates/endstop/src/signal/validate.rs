@@ -375,6 +375,12 @@ mod tests {
             "invalid `vocabularies.mcp`: it is an object; expected `endTurn` for the ending \
              `complete`",
         );
+        check(
+            "vocabularies.mcp",
+            Some(json!("maxTokens")),
+            "invalid `vocabularies.mcp`: `maxTokens` is not the word for this ending; expected \
+             `endTurn` for the ending `complete`",
+        );
         let unknown = problems("ending", Some(json!("done")));
         assert!(unknown[0].starts_with("invalid `ending`: `done` is unknown; expected complete, "));
         let long = problems("provider_specific.original_value", Some(json!("x".repeat(257))));
@@ -393,6 +399,16 @@ mod tests {
             Some(json!("x")),
             "invalid `provider_specific.metadata`: it is a string; expected an object",
         );
+    }
+
+    /// Only a finish reason can be null, and only if it is missing.
+    #[test]
+    fn a_null_word_is_a_missing_finish_reason() {
+        let unknown = TerminationSignal::new(Reason::Unknown, Confidence::Low);
+        let mut json = serde_json::to_value(unknown).unwrap();
+        assert!(json["vocabularies"]["finish_reason"].is_null() && validate(&json).is_ok());
+        json["vocabularies"]["mcp"] = Value::Null;
+        assert_eq!(validate(&json).unwrap_err()[0].field, "vocabularies.mcp");
     }
 
     #[test]

@@ -721,6 +721,68 @@ fn a_call_with_two_names_does_not_run() {
     assert!(matches!(ended("g"), Allow::Refuse(_)));
 }
 
+/// Returns the ending of a body, and the names of the calls that the caller has to run.
+fn plain(profile: &Profile, body: &Value) -> (Ending, Vec<String>) {
+    let (ending, calls) = read(reader(profile), &[body.to_string().as_bytes()], TransportEnd::Eof);
+    let runs = allow(&ending, &calls) == Allow::Run;
+    (ending, calls.into_iter().filter(|_| runs).map(|call| call.name).collect())
+}
+
+/// An answer after a call shows that the provider ran it only if the provider could have.
+#[test]
+fn a_message_after_a_call_does_not_take_it_away() {
+    let call = json!({"type": "function_call", "call_id": "1", "name": "f", "arguments": "{}"});
+    let text = json!({"type": "output_text", "text": "Hi"});
+    let message = json!({"type": "message", "role": "assistant", "content": [text]});
+    let body = json!({"object": "response", "status": "completed", "output": [call, message]});
+    for host in [&provider::OPENAI, &provider::XAI] {
+        let profile = host.wire_of("openai-responses").unwrap();
+        let (ending, own) = plain(profile, &body);
+        assert_eq!((ending.reason, own), (Reason::ToolCall, vec!["f".to_owned()]), "{}", host.id);
+    }
+}
+
+/// When code of the provider has ended, only its own calls are the provider's.
+#[test]
+fn code_that_ended_takes_only_its_own_calls_away() {
+    let call = |id: &str, name: &str, caller: Value| json!({"type": "tool_use", "id": id, "name": name, "input": {}, "caller": caller});
+    let by_code = json!({"type": "code_execution_20250825", "tool_id": "s1"});
+    let body = json!({"type": "message", "stop_reason": "tool_use", "content": [
+        {"type": "server_tool_use", "id": "s1", "name": "code_execution", "input": {"code": "x"}},
+        call("t1", "own", json!({"type": "direct"})),
+        call("t2", "of_code", by_code),
+        {"type": "code_execution_tool_result", "tool_use_id": "s1", "content": {}},
+    ]});
+    let (ending, own) = plain(&provider::ANTHROPIC.main, &body);
+    assert_eq!((ending.reason, own), (Reason::ToolCall, vec!["own".to_owned()]));
+}
+
+/// The end of another kind of item does not make a named call the provider's.
+#[test]
+fn an_item_that_ends_as_another_kind_hides_no_call() {
+    let profile = provider::OPENAI.wire_of("openai-responses").unwrap();
+    let events = [
+        r#"{"type":"response.output_item.added","output_index":0,"item":{"type":"function_call","name":"f","arguments":""}}"#,
+        r#"{"type":"response.function_call_arguments.delta","output_index":0,"delta":"{\"a\":"}"#,
+        r#"{"type":"response.output_item.done","output_index":0,"item":{"type":"web_search_call","status":"completed"}}"#,
+        r#"{"type":"response.completed","response":{"object":"response","status":"completed","output":[]}}"#,
+    ];
+    let (ending, allowed) = stream(profile, &events, TransportEnd::Eof);
+    assert!(!ending.reason.is_success(), "{ending:?}");
+    assert!(matches!(allowed, Allow::Refuse(_)));
+}
+
+/// A call that begins after the end marker is reported, and it does not run.
+#[test]
+fn a_call_after_the_end_marker_is_late() {
+    let stop = r#"{"choices":[{"index":0,"delta":{"content":"Hi"},"finish_reason":"stop"}]}"#;
+    let call = r#"{"choices":[{"index":0,"delta":{"tool_calls":[{"index":0,"id":"1","function":{"name":"f","arguments":""}}]}}]}"#;
+    let (ending, allowed) =
+        stream(&provider::OPENAI.main, &[stop, "[DONE]", call], TransportEnd::Eof);
+    assert!(ending.shown.late_event);
+    assert!(matches!(allowed, Allow::Refuse(_)));
+}
+
 /// A frame's mark says whether a call has begun.
 #[test]
 fn marks_tell_of_calls() {

@@ -361,8 +361,14 @@ fn a_signal_gives_its_context_back() {
     assert_eq!(signal.provider_specific.metadata.path.as_deref(), Some("delta.stop_reason"));
     is_sound(&signal);
     // A full conversation does not end a response.
-    assert!(given.conversation.unwrap().is_full());
+    let full = given.conversation.unwrap();
+    assert!(full.is_full());
     assert!(!is_terminal(&Delta::default(), &given));
+    let room = Conversation { max_messages: Some(13), ..full };
+    assert!(!room.is_full());
+    for (most, is_full) in [(899, true), (900, true), (901, false)] {
+        assert_eq!(Conversation { max_tokens: Some(most), ..room }.is_full(), is_full, "{most}");
+    }
     // The token limit and the tokens so far are evidence: a natural stop at the limit is less
     // certain.
     let natural = Delta { finish_reason: Some("end_turn".to_owned()), ..Delta::default() };
@@ -370,6 +376,37 @@ fn a_signal_gives_its_context_back() {
     assert_eq!((at_cap.ending, at_cap.confidence), (Reason::Complete, Confidence::Medium));
     let below = SignalContext { cap: Some(10), ..given };
     assert_eq!(detect_termination(&natural, true, &below).confidence, Confidence::High);
+}
+
+/// The text of a response is evidence, too: a vague finish reason at the token limit is not a success.
+#[test]
+fn text_at_the_token_limit_overrules_a_vague_finish_reason() {
+    let usage = Usage { output: Some(9), ..Usage::default() };
+    let at_cap = SignalContext { usage, cap: Some(9), ..context("replicate") };
+    let response = |text: &str| Response {
+        status: Some("succeeded".to_owned()),
+        text: text.to_owned(),
+        ..Response::default()
+    };
+    let signal = detect_termination(&response("x"), false, &at_cap);
+    assert_eq!((signal.ending, signal.confidence), (Reason::OutputLimit, Confidence::Low));
+    assert_eq!(detect_termination(&response(""), false, &at_cap).ending, Reason::Complete);
+}
+
+/// Two choices with one finish reason end differently, and the signal names the choice that counts.
+#[test]
+fn the_choice_that_gives_the_ending_is_named() {
+    let body = json!({"choices": [
+        {"index": 0, "message": {"content": "x"}, "finish_reason": "stop"},
+        {"index": 1, "message": {"refusal": "x"}, "finish_reason": "stop"},
+    ]});
+    let signal = detect_termination(&body, false, &context("openai"));
+    assert_eq!((signal.ending, signal.context().choice), (Reason::Refused, Some(1)));
+    // A single choice is not listed, and tokens that were not counted are not named.
+    let body = json!({"choices": [{"message": {"content": "x"}, "finish_reason": "stop"}]});
+    let signal = detect_termination(&body, false, &context("openai"));
+    let metadata = serde_json::to_value(signal.provider_specific.metadata).unwrap();
+    assert_eq!((metadata.get("choices"), metadata.get("usage")), (None, None));
 }
 
 #[cfg(feature = "toml")]
@@ -380,7 +417,8 @@ fn a_provider_registered_at_run_time_counts() {
         .add_toml(
             "mine.toml",
             "[provider.acme]\nlike = \"openai-chat\"\n[provider.acme.words]\n\
-             frobnicated = \"output_limit\"\nstop = \"refused\"\n",
+             frobnicated = \"output_limit\"\nstop = \"refused\"\n\
+             [provider.acme.versions.\"v2\".words]\nlength = \"refused\"\n",
         )
         .unwrap();
     let check = |input: Value, is_streaming: bool, want: &str| {
@@ -400,9 +438,26 @@ fn a_provider_registered_at_run_time_counts() {
     assert!(registry.is_terminal(&delta, &context("acme")));
     let signal = registry.detect_termination("acme", &delta, true);
     assert_eq!(told(&signal), "over output_limit high finish_reason=frobnicated");
+    // The API version selects the finish reasons.
+    let v2 = SignalContext { api_version: Some("v2".to_owned()), ..context("acme") };
+    let signal = registry.detect_termination_in(&chunk("length"), true, &v2);
+    assert_eq!(told(&signal), "over refused high finish_reason=length");
     // The built-in providers are included, and no other one knows the finish reason.
     let signal = registry.detect_termination("google", &delta, true);
     assert_eq!(told(&signal), "over unknown medium finishReason=frobnicated");
+}
+
+/// A finish reason of the provider's main wire is corrected on its other wires, too.
+#[cfg(feature = "toml")]
+#[test]
+fn a_corrected_finish_reason_of_the_main_wire_counts_on_others() {
+    let mut registry = Registry::default();
+    let taught = "[provider.openai.words.finish_reason]\nstop = \"refused\"\n";
+    registry.add_toml("mine.toml", taught).unwrap();
+    let stop = Delta { finish_reason: Some("stop".to_owned()), ..Delta::default() };
+    let context = context("openai openai-responses");
+    let signal = registry.detect_termination_in(&stop, true, &context);
+    assert_eq!(told(&signal), "over refused high finish_reason=stop");
 }
 
 #[test]
