@@ -9,7 +9,7 @@ use endstop::{Ending, Head, Reason, Record, RequestInfo, TransportEnd, Watcher, 
 use endstop_store::spool::{Spool, Ticket};
 use endstop_turn::policy::{Action, Budget, DecisionContext, decide};
 use hyper::header::{HeaderMap, HeaderName};
-use hyper::{Response, StatusCode};
+use hyper::{Request, Response, StatusCode};
 use tokio::time::Instant;
 
 use crate::admit::Refused;
@@ -19,7 +19,7 @@ use crate::disposition::ResponseRules;
 use crate::retries::{Asked, Attempt};
 use crate::route::Upstream;
 use crate::settings::{Settings, Shared};
-use crate::upstream::{Outgoing, RequestBody, ResponseBody};
+use crate::upstream::{Outgoing, RequestBody, ResponseBody, Unanswered};
 use crate::watch::mask::SecretsShown;
 use crate::watch::recording::Recorder;
 use crate::watch::{EndingReport, GuardAction, now};
@@ -150,7 +150,7 @@ impl Exchange {
     }
 
     /// Sends the request to its upstream and waits for the head of the response. The upstream can be
-    /// asked again if the request was kept.
+    /// asked again.
     ///
     /// # Errors
     /// The reason why no response began.
@@ -158,14 +158,25 @@ impl Exchange {
         &mut self,
         upstream: &Upstream,
     ) -> Result<Response<ResponseBody>, NoAnswer> {
-        let body = RequestBody::whole(self.sent.clone());
-        let request = self.outgoing.request(upstream, body).map_err(NoAnswer::Refused)?;
-        let asked = self.settings.clients.ask(upstream, request).await;
-        let response = asked.map_err(NoAnswer::Closed)?;
+        let request = self.request(upstream)?;
+        let asked = match self.settings.clients.ask(upstream, request).await {
+            Err(Unanswered { closed_when_kept: true, .. }) => {
+                let request = self.request(upstream)?;
+                // In a box, since it happens rarely and the future is large.
+                Box::pin(self.settings.clients.ask_anew(upstream, request)).await
+            }
+            asked => asked,
+        };
+        let response = asked.map_err(|unanswered| NoAnswer::Closed(unanswered.close))?;
         self.record.status = Some(response.status().as_u16());
         self.record.first_byte_us = Some(micros(self.began.elapsed()));
         self.record.upstream_request_id = request_id(response.headers());
         Ok(response)
+    }
+
+    fn request(&self, upstream: &Upstream) -> Result<Request<RequestBody>, NoAnswer> {
+        let body = RequestBody::whole(self.sent.clone());
+        self.outgoing.request(upstream, body).map_err(NoAnswer::Refused)
     }
 
     /// Returns a reader for the response.
@@ -488,7 +499,7 @@ mod tests {
         let opening = Opening {
             id: "id".to_owned(),
             upstream: "near",
-            outgoing: Outgoing::new(routed, None, hyper::Method::POST, headers).kept(true),
+            outgoing: Outgoing::new(routed, None, hyper::Method::POST, headers),
             wire: Arc::new(Wire::from(endstop::provider::GENERIC)),
             info: RequestInfo::default(),
             body: Bytes::from_static(b"{}"),

@@ -27,7 +27,7 @@ use crate::client::upload::{Upload, UploadError};
 use crate::config::{Config, NetworkLimits, Secret};
 use crate::error::Error;
 use crate::route::{Routed, Upstream};
-use connect::{Connector, Reach, client_tls, close_of};
+use connect::{Connector, Reach, Requests, client_tls, close_of, closed_when_kept};
 use hide::Hiding;
 
 /// The body of a request to an upstream.
@@ -261,12 +261,47 @@ type HttpClient = Client<Connector, RequestBody>;
 /// HTTP clients with pools of connections to upstreams.
 #[derive(Clone, Debug)]
 pub struct Clients {
+    kept: Pools,
+    /// The same without pools: each request has a new connection.
+    fresh: Pools,
+    requests: Requests,
+    first_byte: Duration,
+    total: Duration,
+}
+
+#[derive(Clone, Debug)]
+struct Pools {
     provider: HttpClient,
     caller: HttpClient,
     operator: HttpClient,
     h2c: HttpClient,
-    first_byte: Duration,
-    total: Duration,
+}
+
+impl Pools {
+    fn of(&self, upstream: &Upstream) -> &HttpClient {
+        match (upstream.h2c, upstream.reach()) {
+            (true, Reach::Operator) => &self.h2c,
+            (false, Reach::Operator) => &self.operator,
+            (_, Reach::Provider) => &self.provider,
+            (_, Reach::Caller) => &self.caller,
+        }
+    }
+}
+
+/// Why no response began.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Unanswered {
+    /// End of the connection.
+    pub(crate) close: TransportEnd,
+    /// Whether the upstream closed a kept connection and sent nothing: the request may be sent once more,
+    /// on a new connection.
+    pub(crate) closed_when_kept: bool,
+}
+
+impl From<TransportEnd> for Unanswered {
+    fn from(close: TransportEnd) -> Self {
+        Self { close, closed_when_kept: false }
+    }
 }
 
 impl Clients {
@@ -282,12 +317,24 @@ impl Clients {
         let tls = client_tls(config.extra_ca.as_deref())?;
         let limits = &config.limits;
         let proxies = Arc::new(proxies);
-        let connector = |reach| Connector::new(tls.clone(), proxies.clone(), limits, reach);
+        let requests = Requests::default();
+        let pools = |most_idle: usize| {
+            let connector = |reach| {
+                Connector::new(tls.clone(), proxies.clone(), limits, reach, requests.clone())
+            };
+            let mut builder = builder(limits);
+            builder.pool_max_idle_per_host(most_idle);
+            Pools {
+                provider: builder.build(connector(Reach::Provider)),
+                caller: builder.build(connector(Reach::Caller)),
+                operator: builder.build(connector(Reach::Operator)),
+                h2c: builder.http2_only(true).build(connector(Reach::Operator)),
+            }
+        };
         Ok(Self {
-            provider: builder(limits).build(connector(Reach::Provider)),
-            caller: builder(limits).build(connector(Reach::Caller)),
-            operator: builder(limits).build(connector(Reach::Operator)),
-            h2c: builder(limits).http2_only(true).build(connector(Reach::Operator)),
+            kept: pools(usize::MAX),
+            fresh: pools(0),
+            requests,
             first_byte: limits.first_byte,
             total: limits.total,
         })
@@ -302,13 +349,33 @@ impl Clients {
         &self,
         upstream: &Upstream,
         request: Request<RequestBody>,
-    ) -> Result<Response<ResponseBody>, TransportEnd> {
-        let client = match (upstream.h2c, upstream.reach()) {
-            (true, Reach::Operator) => &self.h2c,
-            (false, Reach::Operator) => &self.operator,
-            (_, Reach::Provider) => &self.provider,
-            (_, Reach::Caller) => &self.caller,
-        };
+    ) -> Result<Response<ResponseBody>, Unanswered> {
+        self.ask_over(&self.kept, upstream, request).await
+    }
+
+    /// Sends a request over a new connection.
+    ///
+    /// # Errors
+    /// The end of the connection, if no response began.
+    pub(crate) async fn ask_anew(
+        &self,
+        upstream: &Upstream,
+        request: Request<RequestBody>,
+    ) -> Result<Response<ResponseBody>, Unanswered> {
+        tracing::debug!(
+            upstream = &*upstream.name,
+            "the upstream closed a kept connection and sent nothing: the request is sent once more"
+        );
+        self.ask_over(&self.fresh, upstream, request).await
+    }
+
+    async fn ask_over(
+        &self,
+        pools: &Pools,
+        upstream: &Upstream,
+        request: Request<RequestBody>,
+    ) -> Result<Response<ResponseBody>, Unanswered> {
+        let number = self.requests.begin();
         let progress = request.body().progress();
         let began = Instant::now();
         let due = || {
@@ -316,17 +383,22 @@ impl Clients {
             let (first_byte, total) = (sent + self.first_byte, began + self.total);
             if total < first_byte { (total, Timer::Total) } else { (first_byte, Timer::FirstByte) }
         };
-        let mut asking = std::pin::pin!(client.request(request));
+        let mut asking = std::pin::pin!(pools.of(upstream).request(request));
         let (mut until, mut timer) = due();
         loop {
             match tokio::time::timeout_at(until, asking.as_mut()).await {
                 // Nobody asked for another protocol.
                 Ok(Ok(response)) if response.status().is_informational() => {
-                    return Err(TransportEnd::Reset);
+                    return Err(TransportEnd::Reset.into());
                 }
                 Ok(Ok(response)) => return Ok(received(response, upstream)),
-                Ok(Err(error)) => return Err(close_of(&error).unwrap_or(TransportEnd::Reset)),
-                Err(_) if due().0 <= until => return Err(TransportEnd::TimedOut(timer)),
+                Ok(Err(error)) => {
+                    return Err(Unanswered {
+                        close: close_of(&error).unwrap_or(TransportEnd::Reset),
+                        closed_when_kept: closed_when_kept(&error, number),
+                    });
+                }
+                Err(_) if due().0 <= until => return Err(TransportEnd::TimedOut(timer).into()),
                 // The upload went on meanwhile.
                 Err(_) => (until, timer) = due(),
             }
@@ -365,8 +437,6 @@ fn builder(limits: &NetworkLimits) -> hyper_util::client::legacy::Builder {
 #[derive(Debug, Default)]
 pub(crate) struct Outgoing {
     head: Request<()>,
-    /// Whether it can be sent again. A copy of the headers costs two allocations.
-    is_kept: bool,
     /// The customer's part of the host, such as the region.
     customer: String,
 }
@@ -390,13 +460,7 @@ impl Outgoing {
         if let Some(token) = token {
             drop_token(&mut head, token);
         }
-        Self { head, is_kept: false, customer: routed.customer }
-    }
-
-    /// Says whether it must be possible to send it again.
-    #[must_use]
-    pub(crate) fn kept(self, is_kept: bool) -> Self {
-        Self { is_kept, ..self }
+        Self { head, customer: routed.customer }
     }
 
     /// Returns the path at the upstream.
@@ -406,12 +470,12 @@ impl Outgoing {
 
     /// Returns the request: with the gateway's own key if there is one, and signed anew if it was signed.
     pub(crate) fn request(
-        &mut self,
+        &self,
         upstream: &Upstream,
         body: RequestBody,
     ) -> Result<Request<RequestBody>, Refused> {
-        let head = if self.is_kept { self.head.clone() } else { std::mem::take(&mut self.head) };
-        let mut request = head.map(|()| body);
+        // It may have to be sent once more.
+        let mut request = self.head.clone().map(|()| body);
         match request.body() {
             RequestBody::Whole(_) | RequestBody::Large(..) => {
                 request.headers_mut().remove(header::CONTENT_LENGTH);
@@ -582,7 +646,7 @@ mod tests {
     fn get(routes: &Routes, path: &str) -> Request<RequestBody> {
         let routed = routes.find(&path.parse().unwrap()).unwrap();
         let upstream = routed.upstream;
-        let mut outgoing = Outgoing::new(routed, None, Method::GET, HeaderMap::new());
+        let outgoing = Outgoing::new(routed, None, Method::GET, HeaderMap::new());
         outgoing.request(upstream, RequestBody::Whole(None)).unwrap()
     }
 
@@ -608,10 +672,7 @@ mod tests {
     }
 
     /// Asks twice, and returns the statuses.
-    async fn ask_twice(
-        clients: &Clients,
-        routes: &Routes,
-    ) -> [Result<StatusCode, TransportEnd>; 2] {
+    async fn ask_twice(clients: &Clients, routes: &Routes) -> [Result<StatusCode, Unanswered>; 2] {
         let upstream = routes.upstream("near").unwrap();
         let ask = || async {
             let asked = clients.ask(upstream, get(routes, "/near/v1/models")).await;
@@ -726,7 +787,7 @@ mod tests {
             *request.method_mut() = Method::GET;
             request
         };
-        for client in [&clients.provider, &clients.caller] {
+        for client in [&clients.kept.provider, &clients.kept.caller] {
             let asking = client.request(request());
             let asked = tokio::time::timeout(Duration::from_secs(60), asking).await;
             let error = asked.expect("it is asked").unwrap_err();
@@ -774,7 +835,7 @@ mod tests {
         let routed = routes.find(&"/near/v1/chat/completions".parse().unwrap()).unwrap();
         let body = RequestBody::whole(Bytes::from(vec![b' '; size]));
         let upstream = routed.upstream;
-        let mut outgoing = Outgoing::new(routed, None, Method::POST, HeaderMap::new());
+        let outgoing = Outgoing::new(routed, None, Method::POST, HeaderMap::new());
         let began = Instant::now();
         let answer = clients.ask(upstream, outgoing.request(upstream, body).unwrap()).await;
         assert_eq!(answer.map(|answer| answer.status()), Ok(StatusCode::OK));
@@ -793,11 +854,12 @@ mod tests {
         let clients = Clients::with_proxies(&config(&text), Matcher::builder().build()).unwrap();
         let routed = routes.find(&"/near/v1/chat/completions".parse().unwrap()).unwrap();
         let upstream = routed.upstream;
-        let mut outgoing = Outgoing::new(routed, None, Method::POST, HeaderMap::new()).kept(true);
+        let outgoing = Outgoing::new(routed, None, Method::POST, HeaderMap::new());
         for size in [0, 32 << 20] {
             let body = RequestBody::whole(Bytes::from(vec![b' '; size]));
             let answer = clients.ask(upstream, outgoing.request(upstream, body).unwrap()).await;
-            assert_eq!(answer.err(), Some(TransportEnd::TimedOut(Timer::FirstByte)), "{size}");
+            let timed_out = TransportEnd::TimedOut(Timer::FirstByte);
+            assert_eq!(answer.err(), Some(timed_out.into()), "{size}");
         }
         drop(listener);
     }

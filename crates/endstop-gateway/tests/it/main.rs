@@ -15,6 +15,7 @@ mod faults;
 mod hostile;
 mod hostile_answers;
 mod identity;
+mod kept;
 mod leaving;
 mod ledger;
 mod record;
