@@ -209,24 +209,18 @@ impl Conn {
         Self { stream: TokioIo::new(stream), reads: 0, requests, last_byte: LastByte::default() }
     }
 
-    /// Notes whether something came, after a write has failed: an upstream may answer, and close the
-    /// connection before it has read the whole request.
-    fn look(&mut self, cx: &mut Context<'_>) {
-        let mut space = [0; 1];
-        let mut buffer = ReadBuf::new(&mut space);
-        let _ = Pin::new(&mut self.stream).poll_read(cx, &mut buffer);
-        if !buffer.filled().is_empty() {
-            self.last_byte.note(&self.requests);
-        }
-    }
-
-    fn written(
-        &mut self,
-        cx: &mut Context<'_>,
-        polled: Poll<std::io::Result<usize>>,
-    ) -> Poll<std::io::Result<usize>> {
+    /// Returns the result of a write. If it failed, notes whether there is something to read: an upstream
+    /// may answer, and close the connection before it has read the whole request.
+    fn written(&self, polled: Poll<std::io::Result<usize>>) -> Poll<std::io::Result<usize>> {
         if matches!(polled, Poll::Ready(Err(_))) {
-            self.look(cx);
+            let tcp = match self.stream.inner() {
+                MaybeHttpsStream::Http(stream) => stream.inner(),
+                MaybeHttpsStream::Https(stream) => stream.inner().get_ref().0.inner().inner(),
+            };
+            let mut space = [std::mem::MaybeUninit::uninit()];
+            if socket2::SockRef::from(tcp).peek(&mut space).is_ok_and(|read| read > 0) {
+                self.last_byte.note(&self.requests);
+            }
         }
         polled
     }
@@ -270,7 +264,7 @@ impl AsyncWrite for Conn {
         bytes: &[u8],
     ) -> Poll<std::io::Result<usize>> {
         let polled = Pin::new(&mut self.stream).poll_write(cx, bytes);
-        self.written(cx, polled)
+        self.written(polled)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
@@ -291,7 +285,7 @@ impl AsyncWrite for Conn {
         pieces: &[std::io::IoSlice<'_>],
     ) -> Poll<std::io::Result<usize>> {
         let polled = Pin::new(&mut self.stream).poll_write_vectored(cx, pieces);
-        self.written(cx, polled)
+        self.written(polled)
     }
 }
 
@@ -559,6 +553,31 @@ mod tests {
         })
         .await;
         assert_eq!((read, most), (1000, usize::from(READS)));
+    }
+
+    /// An upstream answers, and closes the connection while the request is still being written.
+    #[tokio::test]
+    async fn a_byte_that_was_not_read_before_a_failed_write_is_noted() {
+        use tokio::io::AsyncWriteExt as _;
+        for answer in [&b""[..], b"H"] {
+            let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+            let (mut server, _) = listener.accept().await.unwrap();
+            let requests = Requests::default();
+            requests.begin();
+            let mut conn =
+                Conn::new(MaybeHttpsStream::Http(TokioIo::new(client)), requests.clone());
+            conn.write_all(b"x").await.unwrap();
+            server.readable().await.unwrap();
+            server.write_all(answer).await.unwrap();
+            // What was not read resets the connection.
+            drop(server);
+            while conn.write_all(b"x").await.is_ok() {
+                tokio::task::yield_now().await;
+            }
+            let noted = conn.last_byte.0.load(Ordering::Relaxed);
+            assert_eq!(noted, u64::from(!answer.is_empty()));
+        }
     }
 
     #[test]
