@@ -99,6 +99,12 @@ impl Decoder {
         (!is_text).then(|| Self { layers: Vec::new(), encoded: 0, decoded: 0 })
     }
 
+    /// Reports whether a few bytes can take milliseconds, whatever the size of a slice: brotli fills its
+    /// window of up to 16 MiB in one go.
+    pub(crate) fn takes_long(&self) -> bool {
+        self.layers.iter().any(|layer| matches!(layer.coding, Coding::Brotli(_)))
+    }
+
     /// Decodes the beginning of a piece, hands over what it holds, and takes it off the piece.
     pub(crate) fn decode(&mut self, piece: &mut Bytes, mut read: impl FnMut(&[u8])) -> Decoded {
         if self.layers.is_empty() {

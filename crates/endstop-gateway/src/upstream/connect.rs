@@ -152,11 +152,12 @@ impl Service<Uri> for Connector {
     }
 }
 
-/// The most reads of a connection before other tasks run.
+/// The most reads of a connection before other tasks run, and the bytes after which they do.
 ///
 /// The client library reads as long as there is something to read, and skips informational responses: a
-/// flood of them would keep a worker busy for megabytes.
+/// flood of them would keep a worker busy for megabytes, and 64 KiB hold two thousand of them.
 const READS: u8 = 16;
+const READ_BYTES: usize = 64 << 10;
 
 /// Counts the requests to upstreams, so that each has a number and what comes over a connection can be
 /// told to have come before or after a request began.
@@ -198,15 +199,17 @@ pub(crate) fn closed_when_kept(error: &hyper_util::client::legacy::Error, reques
 #[derive(Debug)]
 pub(crate) struct Conn {
     stream: TokioIo<Stream>,
-    /// Reads since there was nothing to read.
+    /// Reads since there was nothing to read, and their bytes.
     reads: u8,
+    read_bytes: usize,
     requests: Requests,
     last_byte: LastByte,
 }
 
 impl Conn {
     fn new(stream: Stream, requests: Requests) -> Self {
-        Self { stream: TokioIo::new(stream), reads: 0, requests, last_byte: LastByte::default() }
+        let stream = TokioIo::new(stream);
+        Self { stream, reads: 0, read_bytes: 0, requests, last_byte: LastByte::default() }
     }
 
     /// Returns the result of a write. If it failed, notes whether there is something to read: an upstream
@@ -242,17 +245,21 @@ impl AsyncRead for Conn {
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<std::io::Result<()>> {
-        if self.reads == READS {
-            self.reads = 0;
+        if self.reads == READS || self.read_bytes >= READ_BYTES {
+            (self.reads, self.read_bytes) = (0, 0);
             cx.waker().wake_by_ref();
             return Poll::Pending;
         }
         let before = buffer.filled().len();
         let polled = Pin::new(&mut self.stream).poll_read(cx, buffer);
-        if buffer.filled().len() > before {
+        let read = buffer.filled().len() - before;
+        if read > 0 {
             self.last_byte.note(&self.requests);
         }
-        self.reads = if polled.is_ready() { self.reads + 1 } else { 0 };
+        (self.reads, self.read_bytes) = match polled {
+            Poll::Ready(_) => (self.reads + 1, self.read_bytes + read),
+            Poll::Pending => (0, 0),
+        };
         polled
     }
 }
@@ -531,28 +538,39 @@ mod tests {
 
     #[tokio::test]
     async fn a_flood_is_read_in_turn_with_other_tasks() {
+        // Small reads are counted, and so are the bytes of large ones.
+        assert_eq!(most_at_once(1000, 10).await, 10 * usize::from(READS));
+        let each = READ_BYTES / 2;
+        assert!(most_at_once(8 * READ_BYTES, each).await < READ_BYTES + each);
+    }
+
+    /// Returns the most bytes of a flood of this size that are read before other tasks run.
+    async fn most_at_once(size: usize, each: usize) -> usize {
         use tokio::io::AsyncWriteExt as _;
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
         let (mut server, _) = listener.accept().await.unwrap();
-        server.write_all(&[b'x'; 1000]).await.unwrap();
+        tokio::spawn(async move { server.write_all(&vec![b'x'; size]).await.unwrap() });
+        // All that the socket takes is there.
+        client.readable().await.unwrap();
         let stream = MaybeHttpsStream::Http(TokioIo::new(client));
         let mut conn = Conn::new(stream, Requests::default());
         let (mut read, mut most, mut in_turn) = (0, 0, 0);
         std::future::poll_fn(|cx| {
             in_turn = 0;
-            while read < 1000 {
-                let mut space = [0; 10];
+            while read < size {
+                let mut space = vec![0; each];
                 let mut buffer = ReadBuf::new(&mut space);
                 std::task::ready!(Pin::new(&mut conn).poll_read(cx, &mut buffer)).unwrap();
                 read += buffer.filled().len();
-                in_turn += 1;
+                in_turn += buffer.filled().len();
                 most = most.max(in_turn);
             }
             Poll::Ready(())
         })
         .await;
-        assert_eq!((read, most), (1000, usize::from(READS)));
+        assert_eq!(read, size);
+        most
     }
 
     /// An upstream answers, and closes the connection while the request is still being written.
