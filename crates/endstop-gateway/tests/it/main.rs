@@ -22,5 +22,6 @@ mod record;
 mod requests;
 mod secrets;
 mod secure;
+mod security;
 mod soak;
 mod sockets;
