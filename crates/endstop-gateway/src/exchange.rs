@@ -19,7 +19,7 @@ use crate::disposition::ResponseRules;
 use crate::retries::{Asked, Attempt};
 use crate::route::Upstream;
 use crate::settings::{Settings, Shared};
-use crate::upstream::{Outgoing, RequestBody, ResponseBody, Unanswered};
+use crate::upstream::{Outgoing, Over, RequestBody, ResponseBody, Unanswered};
 use crate::watch::mask::SecretsShown;
 use crate::watch::recording::Recorder;
 use crate::watch::{EndingReport, GuardAction, now};
@@ -150,7 +150,7 @@ impl Exchange {
     }
 
     /// Sends the request to its upstream and waits for the head of the response. The upstream can be
-    /// asked again.
+    /// asked again if the request was kept.
     ///
     /// # Errors
     /// The reason why no response began.
@@ -159,22 +159,28 @@ impl Exchange {
         upstream: &Upstream,
     ) -> Result<Response<ResponseBody>, NoAnswer> {
         let request = self.request(upstream)?;
-        let asked = match self.settings.clients.ask(upstream, request).await {
-            Err(Unanswered { closed_when_kept: true, .. }) => {
+        let response = match self.settings.clients.ask(upstream, request, Over::Kept).await {
+            Ok(response) => response,
+            Err(Unanswered { closed_when_kept: true, .. }) if self.outgoing.is_kept() => {
+                tracing::debug!(
+                    upstream = &*upstream.name,
+                    "a kept connection was closed without a response: the request is sent once more"
+                );
                 let request = self.request(upstream)?;
                 // In a box, since it happens rarely and the future is large.
-                Box::pin(self.settings.clients.ask_anew(upstream, request)).await
+                let asking = Box::pin(self.settings.clients.ask(upstream, request, Over::New));
+                asking.await.map_err(|unanswered| NoAnswer::Closed(unanswered.close))?
             }
-            asked => asked,
+            Err(unanswered) => return Err(NoAnswer::Closed(unanswered.close)),
         };
-        let response = asked.map_err(|unanswered| NoAnswer::Closed(unanswered.close))?;
         self.record.status = Some(response.status().as_u16());
         self.record.first_byte_us = Some(micros(self.began.elapsed()));
         self.record.upstream_request_id = request_id(response.headers());
         Ok(response)
     }
 
-    fn request(&self, upstream: &Upstream) -> Result<Request<RequestBody>, NoAnswer> {
+    #[inline]
+    fn request(&mut self, upstream: &Upstream) -> Result<Request<RequestBody>, NoAnswer> {
         let body = RequestBody::whole(self.sent.clone());
         self.outgoing.request(upstream, body).map_err(NoAnswer::Refused)
     }
@@ -499,7 +505,7 @@ mod tests {
         let opening = Opening {
             id: "id".to_owned(),
             upstream: "near",
-            outgoing: Outgoing::new(routed, None, hyper::Method::POST, headers),
+            outgoing: Outgoing::new(routed, None, hyper::Method::POST, headers).kept(true),
             wire: Arc::new(Wire::from(endstop::provider::GENERIC)),
             info: RequestInfo::default(),
             body: Bytes::from_static(b"{}"),

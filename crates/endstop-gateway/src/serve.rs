@@ -32,7 +32,7 @@ use crate::exchange::{Exchange, NoAnswer, Opening};
 use crate::memory::Full;
 use crate::respond::{IsExtra, Rendering, respond};
 use crate::settings::{Settings, Shared};
-use crate::upstream::{Outgoing, RequestBody};
+use crate::upstream::{Outgoing, Over, RequestBody};
 use crate::watch::GuardAction;
 use crate::watch::mask::SecretsShown;
 
@@ -205,7 +205,10 @@ impl Serving {
             Opening {
                 id,
                 upstream: &upstream.name,
-                outgoing: Outgoing::new(routed, token, parts.method, parts.headers),
+                // A stream may be continued, and where upstreams close kept connections, any request
+                // may have to be sent once more.
+                outgoing: Outgoing::new(routed, token, parts.method, parts.headers)
+                    .kept(guards_stream || settings.clients.kept_was_closed()),
                 wire: wire.clone(),
                 info,
                 body,
@@ -264,17 +267,17 @@ impl Serving {
             RequestBody::passed(Upload::new(body, &settings.config.limits))
         };
         let token = settings.access_token.as_ref();
-        let outgoing = Outgoing::new(routed, token, parts.method, parts.headers);
+        let mut outgoing = Outgoing::new(routed, token, parts.method, parts.headers).kept(is_empty);
         let request = match outgoing.request(upstream, body) {
             Ok(request) => request,
             Err(refused) => return refuse(profile, id, &refused),
         };
-        let mut asked = settings.clients.ask(upstream, request).await;
+        let mut asked = settings.clients.ask(upstream, request, Over::Kept).await;
         // A body that was passed on as it came is gone.
         if matches!(&asked, Err(unanswered) if unanswered.closed_when_kept && is_empty)
             && let Ok(request) = outgoing.request(upstream, RequestBody::Whole(None))
         {
-            asked = Box::pin(settings.clients.ask_anew(upstream, request)).await;
+            asked = Box::pin(settings.clients.ask(upstream, request, Over::New)).await;
         }
         match asked.map_err(|unanswered| unanswered.close) {
             Ok(answer) => {

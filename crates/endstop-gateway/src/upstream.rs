@@ -288,6 +288,15 @@ impl Pools {
     }
 }
 
+/// Connection for a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Over {
+    /// One that was kept, or else a new one.
+    Kept,
+    /// A new one.
+    New,
+}
+
 /// Why no response began.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Unanswered {
@@ -340,6 +349,11 @@ impl Clients {
         })
     }
 
+    /// Reports whether an upstream has closed a connection that was kept: it may happen again.
+    pub(crate) fn kept_was_closed(&self) -> bool {
+        self.requests.kept_was_closed()
+    }
+
     /// Sends a request and waits for the head of the response. The time for it counts from the last
     /// piece of the request that was sent.
     ///
@@ -349,32 +363,12 @@ impl Clients {
         &self,
         upstream: &Upstream,
         request: Request<RequestBody>,
+        over: Over,
     ) -> Result<Response<ResponseBody>, Unanswered> {
-        self.ask_over(&self.kept, upstream, request).await
-    }
-
-    /// Sends a request over a new connection.
-    ///
-    /// # Errors
-    /// The end of the connection, if no response began.
-    pub(crate) async fn ask_anew(
-        &self,
-        upstream: &Upstream,
-        request: Request<RequestBody>,
-    ) -> Result<Response<ResponseBody>, Unanswered> {
-        tracing::debug!(
-            upstream = &*upstream.name,
-            "the upstream closed a kept connection and sent nothing: the request is sent once more"
-        );
-        self.ask_over(&self.fresh, upstream, request).await
-    }
-
-    async fn ask_over(
-        &self,
-        pools: &Pools,
-        upstream: &Upstream,
-        request: Request<RequestBody>,
-    ) -> Result<Response<ResponseBody>, Unanswered> {
+        let client = match over {
+            Over::Kept => self.kept.of(upstream),
+            Over::New => self.fresh.of(upstream),
+        };
         let number = self.requests.begin();
         let progress = request.body().progress();
         let began = Instant::now();
@@ -383,7 +377,7 @@ impl Clients {
             let (first_byte, total) = (sent + self.first_byte, began + self.total);
             if total < first_byte { (total, Timer::Total) } else { (first_byte, Timer::FirstByte) }
         };
-        let mut asking = std::pin::pin!(pools.of(upstream).request(request));
+        let mut asking = std::pin::pin!(client.request(request));
         let (mut until, mut timer) = due();
         loop {
             match tokio::time::timeout_at(until, asking.as_mut()).await {
@@ -437,6 +431,8 @@ fn builder(limits: &NetworkLimits) -> hyper_util::client::legacy::Builder {
 #[derive(Debug, Default)]
 pub(crate) struct Outgoing {
     head: Request<()>,
+    /// Whether it can be sent again. A copy of the headers costs allocations.
+    is_kept: bool,
     /// The customer's part of the host, such as the region.
     customer: String,
 }
@@ -460,7 +456,18 @@ impl Outgoing {
         if let Some(token) = token {
             drop_token(&mut head, token);
         }
-        Self { head, customer: routed.customer }
+        Self { head, is_kept: false, customer: routed.customer }
+    }
+
+    /// Says whether it must be possible to send it again.
+    #[must_use]
+    pub(crate) fn kept(self, is_kept: bool) -> Self {
+        Self { is_kept, ..self }
+    }
+
+    /// Reports whether it can be sent again.
+    pub(crate) fn is_kept(&self) -> bool {
+        self.is_kept
     }
 
     /// Returns the path at the upstream.
@@ -470,12 +477,12 @@ impl Outgoing {
 
     /// Returns the request: with the gateway's own key if there is one, and signed anew if it was signed.
     pub(crate) fn request(
-        &self,
+        &mut self,
         upstream: &Upstream,
         body: RequestBody,
     ) -> Result<Request<RequestBody>, Refused> {
-        // It may have to be sent once more.
-        let mut request = self.head.clone().map(|()| body);
+        let head = if self.is_kept { self.head.clone() } else { std::mem::take(&mut self.head) };
+        let mut request = head.map(|()| body);
         match request.body() {
             RequestBody::Whole(_) | RequestBody::Large(..) => {
                 request.headers_mut().remove(header::CONTENT_LENGTH);
@@ -646,7 +653,7 @@ mod tests {
     fn get(routes: &Routes, path: &str) -> Request<RequestBody> {
         let routed = routes.find(&path.parse().unwrap()).unwrap();
         let upstream = routed.upstream;
-        let outgoing = Outgoing::new(routed, None, Method::GET, HeaderMap::new());
+        let mut outgoing = Outgoing::new(routed, None, Method::GET, HeaderMap::new());
         outgoing.request(upstream, RequestBody::Whole(None)).unwrap()
     }
 
@@ -663,7 +670,8 @@ mod tests {
         let proxies = Matcher::builder().https(url).build();
         let clients = Clients::with_proxies(&config, proxies).unwrap();
         let upstream = routes.find(&"/openai/v1/models".parse().unwrap()).unwrap().upstream;
-        let answer = clients.ask(upstream, get(&routes, "/openai/v1/models")).await.unwrap();
+        let answer =
+            clients.ask(upstream, get(&routes, "/openai/v1/models"), Over::Kept).await.unwrap();
         let mut body = answer.into_body();
         let Part::Data(body) = body.part().await else { panic!("no body") };
         assert_eq!(body, "hi");
@@ -675,7 +683,7 @@ mod tests {
     async fn ask_twice(clients: &Clients, routes: &Routes) -> [Result<StatusCode, Unanswered>; 2] {
         let upstream = routes.upstream("near").unwrap();
         let ask = || async {
-            let asked = clients.ask(upstream, get(routes, "/near/v1/models")).await;
+            let asked = clients.ask(upstream, get(routes, "/near/v1/models"), Over::Kept).await;
             asked.map(|response| response.status())
         };
         [ask().await, ask().await]
@@ -751,7 +759,7 @@ mod tests {
         let clients = Clients::with_proxies(&config, Matcher::builder().build()).unwrap();
         let upstream = routes.upstream("near").unwrap();
         for path in ["/near/v1/embeddings", "/near/v1/gzip"] {
-            let answer = clients.ask(upstream, get(&routes, path)).await.unwrap();
+            let answer = clients.ask(upstream, get(&routes, path), Over::Kept).await.unwrap();
             assert_eq!(answer.headers()["x-echo"], "of ************************");
             assert!(!answer.headers().contains_key("content-encoding"));
             let (mut body, mut text) = (answer.into_body(), Vec::new());
@@ -797,7 +805,7 @@ mod tests {
         let upstream = routes.find(&"/near/v1/models".parse().unwrap()).unwrap().upstream;
         tokio::select! {
             accepted = listener.accept() => assert!(accepted.is_ok()),
-            answer = clients.ask(upstream, request()) => panic!("nobody answers: {answer:?}"),
+            answer = clients.ask(upstream, request(), Over::Kept) => panic!("nobody answers: {answer:?}"),
         }
     }
 
@@ -835,9 +843,10 @@ mod tests {
         let routed = routes.find(&"/near/v1/chat/completions".parse().unwrap()).unwrap();
         let body = RequestBody::whole(Bytes::from(vec![b' '; size]));
         let upstream = routed.upstream;
-        let outgoing = Outgoing::new(routed, None, Method::POST, HeaderMap::new());
+        let mut outgoing = Outgoing::new(routed, None, Method::POST, HeaderMap::new());
         let began = Instant::now();
-        let answer = clients.ask(upstream, outgoing.request(upstream, body).unwrap()).await;
+        let answer =
+            clients.ask(upstream, outgoing.request(upstream, body).unwrap(), Over::Kept).await;
         assert_eq!(answer.map(|answer| answer.status()), Ok(StatusCode::OK));
         assert!(began.elapsed() > clients.first_byte, "the upload was too quick to show anything");
         server.abort();
@@ -854,10 +863,12 @@ mod tests {
         let clients = Clients::with_proxies(&config(&text), Matcher::builder().build()).unwrap();
         let routed = routes.find(&"/near/v1/chat/completions".parse().unwrap()).unwrap();
         let upstream = routed.upstream;
-        let outgoing = Outgoing::new(routed, None, Method::POST, HeaderMap::new());
+        let mut outgoing = Outgoing::new(routed, None, Method::POST, HeaderMap::new());
+        outgoing = outgoing.kept(true);
         for size in [0, 32 << 20] {
             let body = RequestBody::whole(Bytes::from(vec![b' '; size]));
-            let answer = clients.ask(upstream, outgoing.request(upstream, body).unwrap()).await;
+            let answer =
+                clients.ask(upstream, outgoing.request(upstream, body).unwrap(), Over::Kept).await;
             let timed_out = TransportEnd::TimedOut(Timer::FirstByte);
             assert_eq!(answer.err(), Some(timed_out.into()), "{size}");
         }

@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::Path;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -162,12 +162,24 @@ const READ_BYTES: usize = 64 << 10;
 /// Counts the requests to upstreams, so that each has a number and what comes over a connection can be
 /// told to have come before or after a request began.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Requests(Arc<AtomicU64>);
+pub(crate) struct Requests(Arc<Counted>);
+
+#[derive(Debug, Default)]
+struct Counted {
+    begun: AtomicU64,
+    /// Whether an upstream has closed a connection that was kept.
+    kept_was_closed: AtomicBool,
+}
 
 impl Requests {
     /// Returns the number of a new request. The first is 1.
     pub(crate) fn begin(&self) -> u64 {
-        self.0.fetch_add(1, Ordering::Relaxed) + 1
+        self.0.begun.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    /// Reports whether an upstream has closed a connection that was kept.
+    pub(crate) fn kept_was_closed(&self) -> bool {
+        self.0.kept_was_closed.load(Ordering::Relaxed)
     }
 }
 
@@ -177,7 +189,7 @@ struct LastByte(Arc<AtomicU64>);
 
 impl LastByte {
     fn note(&self, requests: &Requests) {
-        self.0.store(requests.0.load(Ordering::Relaxed), Ordering::Relaxed);
+        self.0.store(requests.0.begun.load(Ordering::Relaxed), Ordering::Relaxed);
     }
 }
 
@@ -255,6 +267,8 @@ impl AsyncRead for Conn {
         let read = buffer.filled().len() - before;
         if read > 0 {
             self.last_byte.note(&self.requests);
+        } else if polled.is_ready() {
+            self.requests.0.kept_was_closed.store(true, Ordering::Relaxed);
         }
         (self.reads, self.read_bytes) = match polled {
             Poll::Ready(_) => (self.reads + 1, self.read_bytes + read),

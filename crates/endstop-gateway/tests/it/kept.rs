@@ -172,12 +172,12 @@ async fn ask_twice(steps: Steps, ask: &Ask) -> (Vec<u16>, Vec<usize>) {
 
 #[tokio::test]
 async fn a_request_is_sent_once_more_if_a_kept_connection_was_closed() {
-    for streamed in [false, true] {
-        // The second size is sent in pieces.
-        for size in [10, 1 << 20] {
+    // The second size is sent in pieces.
+    for size in [10, 1 << 20] {
+        {
             let all: [Steps; 2] = [&[&[Answer, Close], &[Answer]], &[&[Answer, Reset], &[Answer]]];
             for steps in all {
-                let (statuses, seen) = ask_twice(steps, &ask(streamed, size)).await;
+                let (statuses, seen) = ask_twice(steps, &ask(true, size)).await;
                 assert_eq!((&*statuses, &*seen), (&[200, 200][..], &[0, 0, 1][..]), "{steps:?}");
             }
         }
@@ -187,7 +187,7 @@ async fn a_request_is_sent_once_more_if_a_kept_connection_was_closed() {
 #[tokio::test]
 async fn a_request_is_sent_once_more_at_most() {
     let steps: Steps = &[&[Answer, Close], &[Close], &[Answer]];
-    let (statuses, seen) = ask_twice(steps, &ask(false, 10)).await;
+    let (statuses, seen) = ask_twice(steps, &ask(true, 10)).await;
     assert_eq!((&*statuses, &*seen), (&[200, 502][..], &[0, 0, 1][..]));
 }
 
@@ -195,7 +195,7 @@ async fn a_request_is_sent_once_more_at_most() {
 async fn a_request_on_a_new_connection_is_not_sent_again() {
     let all: [Steps; 2] = [&[&[Close], &[Answer]], &[&[Reset], &[Answer]]];
     for steps in all {
-        let (statuses, seen) = ask_often(steps, 1, &ask(false, 10)).await;
+        let (statuses, seen) = ask_often(steps, 1, &ask(true, 10)).await;
         assert_eq!((&*statuses, &*seen), (&[502][..], &[0][..]), "{steps:?}");
     }
 }
@@ -205,7 +205,7 @@ async fn a_request_is_not_sent_again_after_a_byte_of_a_response() {
     let all: [Steps; 2] = [&[&[Answer, Half], &[Answer]], &[&[Answer, Inform], &[Answer]]];
     for steps in all {
         for size in [10, 1 << 20] {
-            let (statuses, seen) = ask_twice(steps, &ask(false, size)).await;
+            let (statuses, seen) = ask_twice(steps, &ask(true, size)).await;
             assert_eq!((&*statuses, &*seen), (&[200, 502][..], &[0, 0][..]), "{steps:?}");
         }
     }
@@ -215,7 +215,7 @@ async fn a_request_is_not_sent_again_after_a_byte_of_a_response() {
 #[tokio::test]
 async fn a_request_is_not_sent_again_after_a_byte_that_came_during_the_upload() {
     let steps: Steps = &[&[Answer, HalfEarly], &[Answer]];
-    let (statuses, seen) = ask_twice(steps, &ask(false, 8 << 20)).await;
+    let (statuses, seen) = ask_twice(steps, &ask(true, 8 << 20)).await;
     assert_eq!((&*statuses, &*seen), (&[200, 502][..], &[0, 0][..]));
 }
 
@@ -223,7 +223,7 @@ async fn a_request_is_not_sent_again_after_a_byte_that_came_during_the_upload() 
 #[tokio::test]
 async fn the_second_connection_is_a_new_one() {
     let steps: Steps = &[&[AnswerTogether, Close], &[AnswerTogether, Close], &[Answer]];
-    let question = ask(false, 10);
+    let question = ask(true, 10);
     loop {
         let (url, seen) = upstream(steps).await;
         let field = field(&url).await;
@@ -244,10 +244,8 @@ async fn the_second_connection_is_a_new_one() {
 #[tokio::test]
 async fn upstreams_may_close_after_every_response() {
     const ONCE: &[Step] = &[Answer];
-    for streamed in [false, true] {
-        let (statuses, seen) = ask_often(&[ONCE; 20], 20, &ask(streamed, 10)).await;
-        assert_eq!((statuses, seen.len()), (vec![200; 20], 20));
-    }
+    let (statuses, seen) = ask_often(&[ONCE; 20], 20, &ask(true, 10)).await;
+    assert_eq!((statuses, seen.len()), (vec![200; 20], 20));
 }
 
 /// Requests that do not ask a model are passed on as they come: without a body they can be sent again.
@@ -268,6 +266,27 @@ async fn requests_that_are_passed_on_are_sent_once_more_if_they_have_no_body() {
                 assert_eq!(seen, connections, "{request}");
                 break;
             }
+        }
+    }
+}
+
+/// A copy of the head costs time. It is made for plain requests once a kept connection was closed.
+#[tokio::test]
+async fn plain_requests_are_sent_once_more_where_kept_connections_are_closed() {
+    let steps: Steps = &[&[Answer, Close], &[Answer], &[Answer, Close], &[Answer]];
+    loop {
+        let (url, seen) = upstream(steps).await;
+        let field = field(&url).await;
+        let mut statuses = Vec::new();
+        for streamed in [true, true, false, false] {
+            statuses.push(send(&field, &ask(streamed, 10)).await.status);
+        }
+        field.finish().await;
+        let seen: Vec<usize> = seen.lock().unwrap().iter().map(|(on, _)| *on).collect();
+        // On a busy machine, a connection may come back too late.
+        if seen[1] == 0 && seen.get(4) == Some(&2) {
+            assert_eq!((&*statuses, &*seen), (&[200; 4][..], &[0, 0, 1, 2, 2, 3][..]));
+            return;
         }
     }
 }
