@@ -172,14 +172,12 @@ async fn ask_twice(steps: Steps, ask: &Ask) -> (Vec<u16>, Vec<usize>) {
 
 #[tokio::test]
 async fn a_request_is_sent_once_more_if_a_kept_connection_was_closed() {
+    let all: [Steps; 2] = [&[&[Answer, Close], &[Answer]], &[&[Answer, Reset], &[Answer]]];
     // The second size is sent in pieces.
     for size in [10, 1 << 20] {
-        {
-            let all: [Steps; 2] = [&[&[Answer, Close], &[Answer]], &[&[Answer, Reset], &[Answer]]];
-            for steps in all {
-                let (statuses, seen) = ask_twice(steps, &ask(true, size)).await;
-                assert_eq!((&*statuses, &*seen), (&[200, 200][..], &[0, 0, 1][..]), "{steps:?}");
-            }
+        for steps in all {
+            let (statuses, seen) = ask_twice(steps, &ask(true, size)).await;
+            assert_eq!((&*statuses, &*seen), (&[200, 200][..], &[0, 0, 1][..]), "{steps:?}");
         }
     }
 }
