@@ -113,6 +113,9 @@ enum LogArg {
 }
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
+    if !args.check {
+        return_large_buffers();
+    }
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
@@ -122,6 +125,32 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     }
     runtime.block_on(serve(args))
 }
+
+/// Starts this program anew with a setting of glibc's allocator, which is read at the start alone.
+///
+/// Otherwise, once a buffer of some megabytes was freed, glibc takes the next ones from the heaps of its
+/// threads, which keep them: large events would take several times the memory that is in use, for good.
+/// A setting of the operator stands.
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+fn return_large_buffers() {
+    use std::os::unix::process::CommandExt as _;
+    const THRESHOLD: &str = "MALLOC_MMAP_THRESHOLD_";
+    if [THRESHOLD, "GLIBC_TUNABLES"].iter().any(|name| std::env::var_os(name).is_some()) {
+        return;
+    }
+    let Ok(program) = std::env::current_exe() else { return };
+    let mut arguments = std::env::args_os();
+    let mut command = std::process::Command::new(program);
+    if let Some(name) = arguments.next() {
+        command.arg0(name);
+    }
+    // It returns only if it fails. The gateway then works as well, and takes more memory.
+    let _ = command.args(arguments).env(THRESHOLD, "262144").exec();
+}
+
+/// Other allocators return large buffers.
+#[cfg(not(all(target_os = "linux", target_env = "gnu")))]
+fn return_large_buffers() {}
 
 /// Reads the configuration: the file, then the arguments. `sim` is the URL of a simulator, to which
 /// the routes of simulated providers lead.

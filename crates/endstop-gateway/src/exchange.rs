@@ -10,7 +10,7 @@ use endstop::{Ending, Head, Reason, Record, RequestInfo, TransportEnd, Watcher, 
 use endstop_store::spool::{Spool, Ticket};
 use endstop_turn::policy::{Action, Budget, DecisionContext, decide};
 use hyper::header::{HeaderMap, HeaderName};
-use hyper::{Response, StatusCode};
+use hyper::{Request, Response, StatusCode};
 use tokio::time::Instant;
 
 use crate::admit::Refused;
@@ -20,7 +20,7 @@ use crate::disposition::ResponseRules;
 use crate::retries::{Asked, Attempt};
 use crate::route::Upstream;
 use crate::settings::{Settings, Shared};
-use crate::upstream::{Outgoing, RequestBody, ResponseBody};
+use crate::upstream::{Outgoing, Over, RequestBody, ResponseBody, Unanswered};
 use crate::watch::mask::SecretsShown;
 use crate::watch::recording::Recorder;
 use crate::watch::{EndingReport, GuardAction, now};
@@ -159,14 +159,31 @@ impl Exchange {
         &mut self,
         upstream: &Upstream,
     ) -> Result<Response<ResponseBody>, NoAnswer> {
-        let body = RequestBody::whole(self.sent.clone());
-        let request = self.outgoing.request(upstream, body).map_err(NoAnswer::Refused)?;
-        let asked = self.settings.clients.ask(upstream, request).await;
-        let response = asked.map_err(NoAnswer::Closed)?;
+        let request = self.request(upstream)?;
+        let response = match self.settings.clients.ask(upstream, request, Over::Kept).await {
+            Ok(response) => response,
+            Err(Unanswered { closed_when_kept: true, .. }) if self.outgoing.is_kept() => {
+                tracing::debug!(
+                    upstream = &*upstream.name,
+                    "a kept connection was closed without a response: the request is sent once more"
+                );
+                let request = self.request(upstream)?;
+                // In a box, since it happens rarely and the future is large.
+                let asking = Box::pin(self.settings.clients.ask(upstream, request, Over::New));
+                asking.await.map_err(|unanswered| NoAnswer::Closed(unanswered.close))?
+            }
+            Err(unanswered) => return Err(NoAnswer::Closed(unanswered.close)),
+        };
         self.record.status = Some(response.status().as_u16());
         self.record.first_byte_us = Some(micros(self.began.elapsed()));
         self.record.upstream_request_id = request_id(response.headers());
         Ok(response)
+    }
+
+    #[inline]
+    fn request(&mut self, upstream: &Upstream) -> Result<Request<RequestBody>, NoAnswer> {
+        let body = RequestBody::whole(self.sent.clone());
+        self.outgoing.request(upstream, body).map_err(NoAnswer::Refused)
     }
 
     /// Returns a reader for the response.

@@ -32,7 +32,7 @@ use crate::exchange::{Exchange, NoAnswer, Opening};
 use crate::memory::Full;
 use crate::respond::{IsExtra, Rendering, respond};
 use crate::settings::{Settings, Shared};
-use crate::upstream::{Outgoing, RequestBody};
+use crate::upstream::{Outgoing, Over, RequestBody};
 use crate::watch::GuardAction;
 use crate::watch::mask::SecretsShown;
 
@@ -205,9 +205,10 @@ impl Serving {
             Opening {
                 id,
                 upstream: &upstream.name,
-                // A response that may be continued is a stream.
+                // A stream may be continued, and where upstreams close kept connections, any request
+                // may have to be sent once more.
                 outgoing: Outgoing::new(routed, token, parts.method, parts.headers)
-                    .kept(guards_stream),
+                    .kept(guards_stream || settings.clients.kept_was_closed()),
                 wire: wire.clone(),
                 info,
                 body,
@@ -253,8 +254,11 @@ impl Serving {
         let (parts, body) = request.into_parts();
         // The body of such a request is only sent if its length is known.
         let is_bodiless = matches!(parts.method, Method::GET | Method::HEAD);
-        let is_unsized = is_bodiless && !body.is_end_stream();
-        let body = if upstream.credentials.is_some() || is_unsized {
+        let is_empty = body.is_end_stream();
+        let is_unsized = is_bodiless && !is_empty;
+        let body = if is_empty {
+            RequestBody::Whole(None)
+        } else if upstream.credentials.is_some() || is_unsized {
             match self.read_body(body, settings).await {
                 Ok(bytes) => RequestBody::whole(bytes),
                 Err(refused) => return refuse(profile, id, &refused),
@@ -263,12 +267,19 @@ impl Serving {
             RequestBody::passed(Upload::new(body, &settings.config.limits))
         };
         let token = settings.access_token.as_ref();
-        let mut outgoing = Outgoing::new(routed, token, parts.method, parts.headers);
+        let mut outgoing = Outgoing::new(routed, token, parts.method, parts.headers).kept(is_empty);
         let request = match outgoing.request(upstream, body) {
             Ok(request) => request,
             Err(refused) => return refuse(profile, id, &refused),
         };
-        match settings.clients.ask(upstream, request).await {
+        let mut asked = settings.clients.ask(upstream, request, Over::Kept).await;
+        // A body that was passed on as it came is gone.
+        if matches!(&asked, Err(unanswered) if unanswered.closed_when_kept && is_empty)
+            && let Ok(request) = outgoing.request(upstream, RequestBody::Whole(None))
+        {
+            asked = Box::pin(settings.clients.ask(upstream, request, Over::New)).await;
+        }
+        match asked.map_err(|unanswered| unanswered.close) {
             Ok(answer) => {
                 let (parts, body) = answer.into_parts();
                 let idle = settings.config.limits.idle;

@@ -27,7 +27,7 @@ use crate::client::upload::{Upload, UploadError};
 use crate::config::{Config, NetworkLimits, Secret};
 use crate::error::Error;
 use crate::route::{Routed, Upstream};
-use connect::{Connector, Reach, client_tls, close_of};
+use connect::{Connector, Reach, Requests, client_tls, close_of, closed_when_kept};
 use hide::Hiding;
 
 /// The body of a request to an upstream.
@@ -261,12 +261,56 @@ type HttpClient = Client<Connector, RequestBody>;
 /// HTTP clients with pools of connections to upstreams.
 #[derive(Clone, Debug)]
 pub struct Clients {
+    kept: Pools,
+    /// The same without pools: each request has a new connection.
+    fresh: Pools,
+    requests: Requests,
+    first_byte: Duration,
+    total: Duration,
+}
+
+#[derive(Clone, Debug)]
+struct Pools {
     provider: HttpClient,
     caller: HttpClient,
     operator: HttpClient,
     h2c: HttpClient,
-    first_byte: Duration,
-    total: Duration,
+}
+
+impl Pools {
+    fn of(&self, upstream: &Upstream) -> &HttpClient {
+        match (upstream.h2c, upstream.reach()) {
+            (true, Reach::Operator) => &self.h2c,
+            (false, Reach::Operator) => &self.operator,
+            (_, Reach::Provider) => &self.provider,
+            (_, Reach::Caller) => &self.caller,
+        }
+    }
+}
+
+/// Connection for a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Over {
+    /// One that was kept, or else a new one.
+    Kept,
+    /// A new one.
+    New,
+}
+
+/// Why no response began.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Unanswered {
+    /// End of the connection.
+    pub(crate) close: TransportEnd,
+    /// Whether the upstream closed a kept connection and sent nothing: the request may be sent once more,
+    /// on a new connection.
+    pub(crate) closed_when_kept: bool,
+}
+
+impl From<TransportEnd> for Unanswered {
+    fn from(close: TransportEnd) -> Self {
+        Self { close, closed_when_kept: false }
+    }
 }
 
 impl Clients {
@@ -282,15 +326,32 @@ impl Clients {
         let tls = client_tls(config.extra_ca.as_deref())?;
         let limits = &config.limits;
         let proxies = Arc::new(proxies);
-        let connector = |reach| Connector::new(tls.clone(), proxies.clone(), limits, reach);
+        let requests = Requests::default();
+        let pools = |most_idle: usize| {
+            let connector = |reach| {
+                Connector::new(tls.clone(), proxies.clone(), limits, reach, requests.clone())
+            };
+            let mut builder = builder(limits);
+            builder.pool_max_idle_per_host(most_idle);
+            Pools {
+                provider: builder.build(connector(Reach::Provider)),
+                caller: builder.build(connector(Reach::Caller)),
+                operator: builder.build(connector(Reach::Operator)),
+                h2c: builder.http2_only(true).build(connector(Reach::Operator)),
+            }
+        };
         Ok(Self {
-            provider: builder(limits).build(connector(Reach::Provider)),
-            caller: builder(limits).build(connector(Reach::Caller)),
-            operator: builder(limits).build(connector(Reach::Operator)),
-            h2c: builder(limits).http2_only(true).build(connector(Reach::Operator)),
+            kept: pools(usize::MAX),
+            fresh: pools(0),
+            requests,
             first_byte: limits.first_byte,
             total: limits.total,
         })
+    }
+
+    /// Reports whether an upstream has closed a connection that was kept: it may happen again.
+    pub(crate) fn kept_was_closed(&self) -> bool {
+        self.requests.kept_was_closed()
     }
 
     /// Sends a request and waits for the head of the response. The time for it counts from the last
@@ -302,13 +363,13 @@ impl Clients {
         &self,
         upstream: &Upstream,
         request: Request<RequestBody>,
-    ) -> Result<Response<ResponseBody>, TransportEnd> {
-        let client = match (upstream.h2c, upstream.reach()) {
-            (true, Reach::Operator) => &self.h2c,
-            (false, Reach::Operator) => &self.operator,
-            (_, Reach::Provider) => &self.provider,
-            (_, Reach::Caller) => &self.caller,
+        over: Over,
+    ) -> Result<Response<ResponseBody>, Unanswered> {
+        let client = match over {
+            Over::Kept => self.kept.of(upstream),
+            Over::New => self.fresh.of(upstream),
         };
+        let number = self.requests.begin();
         let progress = request.body().progress();
         let began = Instant::now();
         let due = || {
@@ -322,11 +383,16 @@ impl Clients {
             match tokio::time::timeout_at(until, asking.as_mut()).await {
                 // Nobody asked for another protocol.
                 Ok(Ok(response)) if response.status().is_informational() => {
-                    return Err(TransportEnd::Reset);
+                    return Err(TransportEnd::Reset.into());
                 }
                 Ok(Ok(response)) => return Ok(received(response, upstream)),
-                Ok(Err(error)) => return Err(close_of(&error).unwrap_or(TransportEnd::Reset)),
-                Err(_) if due().0 <= until => return Err(TransportEnd::TimedOut(timer)),
+                Ok(Err(error)) => {
+                    return Err(Unanswered {
+                        close: close_of(&error).unwrap_or(TransportEnd::Reset),
+                        closed_when_kept: closed_when_kept(&error, number),
+                    });
+                }
+                Err(_) if due().0 <= until => return Err(TransportEnd::TimedOut(timer).into()),
                 // The upload went on meanwhile.
                 Err(_) => (until, timer) = due(),
             }
@@ -365,7 +431,7 @@ fn builder(limits: &NetworkLimits) -> hyper_util::client::legacy::Builder {
 #[derive(Debug, Default)]
 pub(crate) struct Outgoing {
     head: Request<()>,
-    /// Whether it can be sent again. A copy of the headers costs two allocations.
+    /// Whether it can be sent again. A copy of the headers costs allocations.
     is_kept: bool,
     /// The customer's part of the host, such as the region.
     customer: String,
@@ -397,6 +463,11 @@ impl Outgoing {
     #[must_use]
     pub(crate) fn kept(self, is_kept: bool) -> Self {
         Self { is_kept, ..self }
+    }
+
+    /// Reports whether it can be sent again.
+    pub(crate) fn is_kept(&self) -> bool {
+        self.is_kept
     }
 
     /// Returns the path at the upstream.
@@ -599,7 +670,8 @@ mod tests {
         let proxies = Matcher::builder().https(url).build();
         let clients = Clients::with_proxies(&config, proxies).unwrap();
         let upstream = routes.find(&"/openai/v1/models".parse().unwrap()).unwrap().upstream;
-        let answer = clients.ask(upstream, get(&routes, "/openai/v1/models")).await.unwrap();
+        let answer =
+            clients.ask(upstream, get(&routes, "/openai/v1/models"), Over::Kept).await.unwrap();
         let mut body = answer.into_body();
         let Part::Data(body) = body.part().await else { panic!("no body") };
         assert_eq!(body, "hi");
@@ -608,13 +680,10 @@ mod tests {
     }
 
     /// Asks twice, and returns the statuses.
-    async fn ask_twice(
-        clients: &Clients,
-        routes: &Routes,
-    ) -> [Result<StatusCode, TransportEnd>; 2] {
+    async fn ask_twice(clients: &Clients, routes: &Routes) -> [Result<StatusCode, Unanswered>; 2] {
         let upstream = routes.upstream("near").unwrap();
         let ask = || async {
-            let asked = clients.ask(upstream, get(routes, "/near/v1/models")).await;
+            let asked = clients.ask(upstream, get(routes, "/near/v1/models"), Over::Kept).await;
             asked.map(|response| response.status())
         };
         [ask().await, ask().await]
@@ -690,7 +759,7 @@ mod tests {
         let clients = Clients::with_proxies(&config, Matcher::builder().build()).unwrap();
         let upstream = routes.upstream("near").unwrap();
         for path in ["/near/v1/embeddings", "/near/v1/gzip"] {
-            let answer = clients.ask(upstream, get(&routes, path)).await.unwrap();
+            let answer = clients.ask(upstream, get(&routes, path), Over::Kept).await.unwrap();
             assert_eq!(answer.headers()["x-echo"], "of ************************");
             assert!(!answer.headers().contains_key("content-encoding"));
             let (mut body, mut text) = (answer.into_body(), Vec::new());
@@ -726,7 +795,7 @@ mod tests {
             *request.method_mut() = Method::GET;
             request
         };
-        for client in [&clients.provider, &clients.caller] {
+        for client in [&clients.kept.provider, &clients.kept.caller] {
             let asking = client.request(request());
             let asked = tokio::time::timeout(Duration::from_secs(60), asking).await;
             let error = asked.expect("it is asked").unwrap_err();
@@ -736,7 +805,7 @@ mod tests {
         let upstream = routes.find(&"/near/v1/models".parse().unwrap()).unwrap().upstream;
         tokio::select! {
             accepted = listener.accept() => assert!(accepted.is_ok()),
-            answer = clients.ask(upstream, request()) => panic!("nobody answers: {answer:?}"),
+            answer = clients.ask(upstream, request(), Over::Kept) => panic!("nobody answers: {answer:?}"),
         }
     }
 
@@ -776,7 +845,8 @@ mod tests {
         let upstream = routed.upstream;
         let mut outgoing = Outgoing::new(routed, None, Method::POST, HeaderMap::new());
         let began = Instant::now();
-        let answer = clients.ask(upstream, outgoing.request(upstream, body).unwrap()).await;
+        let answer =
+            clients.ask(upstream, outgoing.request(upstream, body).unwrap(), Over::Kept).await;
         assert_eq!(answer.map(|answer| answer.status()), Ok(StatusCode::OK));
         assert!(began.elapsed() > clients.first_byte, "the upload was too quick to show anything");
         server.abort();
@@ -793,11 +863,14 @@ mod tests {
         let clients = Clients::with_proxies(&config(&text), Matcher::builder().build()).unwrap();
         let routed = routes.find(&"/near/v1/chat/completions".parse().unwrap()).unwrap();
         let upstream = routed.upstream;
-        let mut outgoing = Outgoing::new(routed, None, Method::POST, HeaderMap::new()).kept(true);
+        let mut outgoing = Outgoing::new(routed, None, Method::POST, HeaderMap::new());
+        outgoing = outgoing.kept(true);
         for size in [0, 32 << 20] {
             let body = RequestBody::whole(Bytes::from(vec![b' '; size]));
-            let answer = clients.ask(upstream, outgoing.request(upstream, body).unwrap()).await;
-            assert_eq!(answer.err(), Some(TransportEnd::TimedOut(Timer::FirstByte)), "{size}");
+            let answer =
+                clients.ask(upstream, outgoing.request(upstream, body).unwrap(), Over::Kept).await;
+            let timed_out = TransportEnd::TimedOut(Timer::FirstByte);
+            assert_eq!(answer.err(), Some(timed_out.into()), "{size}");
         }
         drop(listener);
     }

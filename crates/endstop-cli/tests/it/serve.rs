@@ -247,3 +247,21 @@ fn a_log_that_nobody_reads_stops_nothing() {
     drop(reader);
     assert!(filling.join().unwrap().is_err());
 }
+
+/// glibc reads its setting at the start of the process alone.
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+#[test]
+fn the_allocator_returns_large_buffers() {
+    let folder = Folder::new("serve-allocator");
+    let config =
+        folder.write("endstop.toml", "listen = '127.0.0.1:0'\nadmin = 'off'\nstore = 'off'");
+    let running = Running::start(&config);
+    let process = format!("/proc/{}", running.child.id());
+    let variables = std::fs::read(format!("{process}/environ")).unwrap();
+    let mut variables = variables.split(|byte| *byte == 0);
+    assert!(variables.any(|variable| variable == b"MALLOC_MMAP_THRESHOLD_=262144"));
+    // It was started with the same arguments.
+    let arguments = std::fs::read(format!("{process}/cmdline")).unwrap();
+    let arguments: Vec<&[u8]> = arguments.split(|byte| *byte == 0).skip(1).collect();
+    assert_eq!(arguments, [&b"serve"[..], b"--config", config.as_bytes(), b""]);
+}

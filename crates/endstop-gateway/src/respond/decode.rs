@@ -113,6 +113,12 @@ impl Decoder {
         if is_text { None } else { Self::corrupt(first) }
     }
 
+    /// Reports whether a few bytes can take milliseconds, whatever the size of a slice: brotli fills its
+    /// window of up to 16 MiB in one go.
+    pub(crate) fn takes_long(&self) -> bool {
+        self.layers.iter().any(|layer| matches!(layer.coding, Coding::Brotli(_)))
+    }
+
     /// Decodes the beginning of a piece, hands over what it holds, and takes it off the piece.
     pub(crate) fn decode(&mut self, piece: &mut Bytes, mut read: impl FnMut(&[u8])) -> Decoded {
         if self.layers.is_empty() {

@@ -1,10 +1,14 @@
 //! A plain response: read whole, and judged before its head leaves.
 
+use std::num::NonZero;
+use std::sync::LazyLock;
+
 use bytes::Bytes;
 use endstop::frame::Broken;
 use endstop::{Ending, TransportEnd, Watcher};
 use hyper::header::{self, HeaderMap, HeaderValue};
 use hyper::{Response, StatusCode};
+use tokio::sync::Semaphore;
 
 use super::decode::{Decoded, Decoder};
 use crate::client::body::{ClientBody, response};
@@ -71,15 +75,19 @@ async fn judge(
         Some(decoder) => {
             let memory = exchange.shared().memory.begin();
             let limit = exchange.settings().config.limits.request_memory;
-            let memory = (memory, limit);
-            Box::pin(judge_copy(watcher, decoder, memory, bytes.clone(), close)).await
+            let copy = DecodedCopy { watcher, decoder, memory, limit, bytes: bytes.clone() };
+            Box::pin(judge_copy(copy, close)).await
         }
     }
 }
 
 /// Judges a large body on another thread: other responses do not wait for it.
 async fn judge_large(watcher: Watcher, bytes: Bytes, close: TransportEnd) -> Ending {
-    let judged = tokio::task::spawn_blocking(move || watcher.finish_with(&bytes, close)).await;
+    on_another_thread(move || watcher.finish_with(&bytes, close)).await
+}
+
+async fn on_another_thread(judge: impl FnOnce() -> Ending + Send + 'static) -> Ending {
+    let judged = tokio::task::spawn_blocking(judge).await;
     match judged.map_err(tokio::task::JoinError::into_panic) {
         Ok(ending) => ending,
         // It ends this response, as a panic here would.
@@ -87,27 +95,55 @@ async fn judge_large(watcher: Watcher, bytes: Bytes, close: TransportEnd) -> End
     }
 }
 
-/// Judges a compressed body by a decoded copy. Other tasks run between the slices.
-async fn judge_copy(
-    mut watcher: Watcher,
-    mut decoder: Decoder,
-    (mut memory, limit): (Reserved, usize),
-    mut bytes: Bytes,
-    close: TransportEnd,
-) -> Ending {
-    while !watcher.is_broken() {
-        if memory.follow(decoder.memory(), limit).is_err() {
-            watcher.stop(Broken::Oversize);
-            break;
-        }
-        match decoder.decode(&mut bytes, |copy| watcher.watch(copy)) {
-            Decoded::Part => tokio::task::yield_now().await,
-            Decoded::All => break,
-            Decoded::Corrupt => watcher.stop(Broken::Corrupt),
-            Decoded::TooMuch => watcher.stop(Broken::Oversize),
-        }
+/// Judges a compressed body by a decoded copy. Other tasks run between the slices, and on other threads
+/// than a decoder that takes long.
+async fn judge_copy(mut copy: DecodedCopy, close: TransportEnd) -> Ending {
+    if copy.decoder.takes_long() {
+        let permit = LONG_DECODES.acquire().await;
+        return on_another_thread(move || {
+            while copy.read_slice() {}
+            drop(permit);
+            copy.watcher.finish(close)
+        })
+        .await;
     }
-    watcher.finish(close)
+    while copy.read_slice() {
+        tokio::task::yield_now().await;
+    }
+    copy.watcher.finish(close)
+}
+
+/// Permits for bodies that take long to decode, as many as half of the processors: the others are left
+/// to the threads that serve everybody.
+static LONG_DECODES: LazyLock<Semaphore> = LazyLock::new(|| {
+    let processors = std::thread::available_parallelism().map_or(1, NonZero::get);
+    Semaphore::new((processors / 2).max(1))
+});
+
+/// A compressed body that is being read.
+struct DecodedCopy {
+    watcher: Watcher,
+    decoder: Decoder,
+    memory: Reserved,
+    limit: usize,
+    bytes: Bytes,
+}
+
+impl DecodedCopy {
+    /// Reads a slice, and reports whether there is more.
+    fn read_slice(&mut self) -> bool {
+        if self.memory.follow(self.decoder.memory(), self.limit).is_err() {
+            self.watcher.stop(Broken::Oversize);
+            return false;
+        }
+        match self.decoder.decode(&mut self.bytes, |copy| self.watcher.watch(copy)) {
+            Decoded::Part => return !self.watcher.is_broken(),
+            Decoded::All => {}
+            Decoded::Corrupt => self.watcher.stop(Broken::Corrupt),
+            Decoded::TooMuch => self.watcher.stop(Broken::Oversize),
+        }
+        false
+    }
 }
 
 fn fail(
@@ -128,4 +164,39 @@ fn fail(
     let body = exchange.wire().profile.error_body(&failure.gateway_error()).into();
     let body = exchange.hide_own(&mut headers, body);
     response(status, headers, ClientBody::whole(body))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use endstop::{Closed, Head, RequestInfo, provider};
+
+    use super::*;
+    use crate::memory::Memory;
+
+    fn copy(encoding: &str, bytes: Vec<u8>) -> DecodedCopy {
+        let head = Head { status: 200, content_type: "application/json" };
+        let watcher = Watcher::new(&provider::OPENAI, head, RequestInfo::default());
+        let bytes = Bytes::from(bytes);
+        let decoder = Decoder::new(encoding, &bytes).unwrap();
+        let memory = Arc::new(Memory::default()).begin();
+        DecodedCopy { watcher, decoder, memory, limit: 1 << 30, bytes }
+    }
+
+    /// They wait for their turn, and other tasks run meanwhile.
+    #[tokio::test]
+    async fn brotli_bombs_leave_the_worker_free() {
+        let all = u32::try_from(LONG_DECODES.available_permits()).unwrap();
+        let permits = LONG_DECODES.acquire_many(all).await.unwrap();
+        let bomb = copy("br", crate::respond::bomb::bomb(br#"{"x":""#));
+        let judging = tokio::spawn(judge_copy(bomb, TransportEnd::Eof));
+        for _ in 0..100 {
+            tokio::task::yield_now().await;
+        }
+        assert!(!judging.is_finished(), "it was decoded at once");
+        drop(permits);
+        assert_eq!(judging.await.unwrap().closed, Closed::Oversize);
+        assert_eq!(LONG_DECODES.available_permits(), all as usize);
+    }
 }

@@ -473,7 +473,8 @@ impl Inner {
         let (Decoding::Coded(coded), Some(guard)) = (&mut self.decoding, &mut self.guard) else {
             return;
         };
-        let size = guard.unfinished_bytes();
+        let takes_long = coded.decoder.takes_long();
+        let size = if takes_long { usize::MAX } else { guard.unfinished_bytes() };
         let decoded =
             aside(size, || coded.decoder.decode(&mut coded.rest, |copy| guard.read_copy(copy)));
         match decoded {

@@ -5,6 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::Path;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -16,6 +17,7 @@ use hyper_util::client::legacy::connect::proxy::Tunnel;
 use hyper_util::client::legacy::connect::{Connected, Connection, HttpConnector};
 use hyper_util::client::proxy::matcher::Matcher;
 use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tower_service::Service;
 
@@ -47,6 +49,7 @@ pub(crate) struct Connector {
     connect: Duration,
     handshake: Duration,
     reach: Reach,
+    requests: Requests,
 }
 
 /// Addresses that the host of an upstream may have, by who named the host.
@@ -75,6 +78,7 @@ impl Connector {
         proxies: Arc<Matcher>,
         limits: &NetworkLimits,
         reach: Reach,
+        requests: Requests,
     ) -> Self {
         let resolver = Resolver { names: GaiResolver::new(), reach };
         Self {
@@ -85,6 +89,7 @@ impl Connector {
             connect: limits.connect,
             handshake: limits.tls,
             reach,
+            requests,
         }
     }
 }
@@ -100,9 +105,9 @@ fn http<R>(mut http: HttpConnector<R>, limits: &NetworkLimits) -> HttpConnector<
 pub(crate) type Stream = MaybeHttpsStream<TokioIo<TcpStream>>;
 
 impl Service<Uri> for Connector {
-    type Response = Conn;
+    type Response = TokioIo<Conn>;
     type Error = NoConnection;
-    type Future = Pin<Box<dyn Future<Output = Result<Conn, NoConnection>> + Send>>;
+    type Future = Pin<Box<dyn Future<Output = Result<TokioIo<Conn>, NoConnection>> + Send>>;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), NoConnection>> {
         Poll::Ready(Ok(()))
@@ -117,6 +122,7 @@ impl Service<Uri> for Connector {
         let is_tls = uri.scheme_str() == Some("https");
         // An address is not looked up, so that the resolver never sees it.
         let blocked = literal(&uri).is_some_and(|ip| !is_allowed(ip, self.reach));
+        let requests = self.requests.clone();
         Box::pin(async move {
             if blocked {
                 return Err(no_connection(Unresolved::Blocked.into()));
@@ -136,7 +142,7 @@ impl Service<Uri> for Connector {
                 }
             };
             match tokio::time::timeout(limit, connecting).await {
-                Ok(result) => result.map(|stream| Conn { stream, reads: 0 }),
+                Ok(result) => result.map(|stream| TokioIo::new(Conn::new(stream, requests))),
                 Err(_) => Err(NoConnection {
                     close: TransportEnd::TimedOut(Timer::Connect),
                     message: "no connection in time".to_owned(),
@@ -146,50 +152,140 @@ impl Service<Uri> for Connector {
     }
 }
 
-/// The most reads of a connection before other tasks run.
+/// The most reads of a connection before other tasks run, and the bytes after which they do.
 ///
 /// The client library reads as long as there is something to read, and skips informational responses: a
-/// flood of them would keep a worker busy for megabytes.
+/// flood of them would keep a worker busy for megabytes, and 64 KiB hold two thousand of them.
 const READS: u8 = 16;
+const READ_BYTES: usize = 64 << 10;
 
-/// A connection to an upstream, for the client library.
-#[derive(Debug)]
-pub(crate) struct Conn {
-    stream: Stream,
-    /// Reads since there was nothing to read.
-    reads: u8,
+/// Counts the requests to upstreams, so that each has a number and what comes over a connection can be
+/// told to have come before or after a request began.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Requests(Arc<Counted>);
+
+#[derive(Debug, Default)]
+struct Counted {
+    begun: AtomicU64,
+    /// Whether an upstream has closed a connection that was kept.
+    kept_was_closed: AtomicBool,
 }
 
-impl Connection for Conn {
-    fn connected(&self) -> Connected {
-        self.stream.connected()
+impl Requests {
+    /// Returns the number of a new request. The first is 1.
+    pub(crate) fn begin(&self) -> u64 {
+        self.0.begun.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    /// Reports whether an upstream has closed a connection that was kept.
+    pub(crate) fn kept_was_closed(&self) -> bool {
+        self.0.kept_was_closed.load(Ordering::Relaxed)
     }
 }
 
-impl hyper::rt::Read for Conn {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buffer: hyper::rt::ReadBufCursor<'_>,
-    ) -> Poll<std::io::Result<()>> {
-        if self.reads == READS {
-            self.reads = 0;
-            cx.waker().wake_by_ref();
-            return Poll::Pending;
+/// Number of the newest request when the last byte came over a connection; 0 before the first byte.
+#[derive(Clone, Debug, Default)]
+struct LastByte(Arc<AtomicU64>);
+
+impl LastByte {
+    fn note(&self, requests: &Requests) {
+        self.0.store(requests.0.begun.load(Ordering::Relaxed), Ordering::Relaxed);
+    }
+}
+
+/// Reports whether the upstream closed a kept connection instead of answering this request: bytes came
+/// over the connection before the request began, and none since.
+///
+/// Upstreams may close a kept connection at any time, also while a request is on its way. On a new
+/// connection, the same error comes from an upstream that fails at the request.
+pub(crate) fn closed_when_kept(error: &hyper_util::client::legacy::Error, request: u64) -> bool {
+    let is_closed = matches!(close_of(error), Some(TransportEnd::Truncated | TransportEnd::Reset));
+    let Some(connected) = error.connect_info().filter(|_| is_closed) else { return false };
+    let mut extras = hyper::http::Extensions::new();
+    connected.get_extras(&mut extras);
+    let last = extras.get::<LastByte>().map_or(0, |last| last.0.load(Ordering::Relaxed));
+    last > 0 && last < request
+}
+
+/// A connection to an upstream.
+#[derive(Debug)]
+pub(crate) struct Conn {
+    stream: TokioIo<Stream>,
+    /// Reads since there was nothing to read, and their bytes.
+    reads: u8,
+    read_bytes: usize,
+    requests: Requests,
+    last_byte: LastByte,
+}
+
+impl Conn {
+    fn new(stream: Stream, requests: Requests) -> Self {
+        let stream = TokioIo::new(stream);
+        Self { stream, reads: 0, read_bytes: 0, requests, last_byte: LastByte::default() }
+    }
+
+    /// Returns the result of a write. If it failed, notes whether there is something to read: an upstream
+    /// may answer, and close the connection before it has read the whole request.
+    fn written(&self, polled: Poll<std::io::Result<usize>>) -> Poll<std::io::Result<usize>> {
+        if matches!(polled, Poll::Ready(Err(_))) {
+            let tcp = match self.stream.inner() {
+                MaybeHttpsStream::Http(stream) => stream.inner(),
+                MaybeHttpsStream::Https(stream) => stream.inner().get_ref().0.inner().inner(),
+            };
+            let mut space = [std::mem::MaybeUninit::uninit()];
+            if socket2::SockRef::from(tcp).peek(&mut space).is_ok_and(|read| read > 0) {
+                self.last_byte.note(&self.requests);
+            }
         }
-        let polled = Pin::new(&mut self.stream).poll_read(cx, buffer);
-        self.reads = if polled.is_ready() { self.reads + 1 } else { 0 };
         polled
     }
 }
 
-impl hyper::rt::Write for Conn {
+impl Connection for Conn {
+    /// The library copies what is added here into every response. Nobody needs the addresses that it
+    /// adds itself.
+    fn connected(&self) -> Connected {
+        let stream = self.stream.inner().connected();
+        let own = Connected::new().proxy(stream.is_proxied()).extra(self.last_byte.clone());
+        if stream.is_negotiated_h2() { own.negotiated_h2() } else { own }
+    }
+}
+
+impl AsyncRead for Conn {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<std::io::Result<()>> {
+        if self.reads == READS || self.read_bytes >= READ_BYTES {
+            (self.reads, self.read_bytes) = (0, 0);
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        let before = buffer.filled().len();
+        let polled = Pin::new(&mut self.stream).poll_read(cx, buffer);
+        let read = buffer.filled().len() - before;
+        if read > 0 {
+            self.last_byte.note(&self.requests);
+        } else if polled.is_ready() {
+            self.requests.0.kept_was_closed.store(true, Ordering::Relaxed);
+        }
+        (self.reads, self.read_bytes) = match polled {
+            Poll::Ready(_) => (self.reads + 1, self.read_bytes + read),
+            Poll::Pending => (0, 0),
+        };
+        polled
+    }
+}
+
+impl AsyncWrite for Conn {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<std::io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(cx, bytes)
+        let polled = Pin::new(&mut self.stream).poll_write(cx, bytes);
+        self.written(polled)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
@@ -209,7 +305,8 @@ impl hyper::rt::Write for Conn {
         cx: &mut Context<'_>,
         pieces: &[std::io::IoSlice<'_>],
     ) -> Poll<std::io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write_vectored(cx, pieces)
+        let polled = Pin::new(&mut self.stream).poll_write_vectored(cx, pieces);
+        self.written(polled)
     }
 }
 
@@ -455,32 +552,64 @@ mod tests {
 
     #[tokio::test]
     async fn a_flood_is_read_in_turn_with_other_tasks() {
+        // Small reads are counted, and so are the bytes of large ones.
+        assert_eq!(most_at_once(1000, 10).await, 10 * usize::from(READS));
+        let each = READ_BYTES / 2;
+        assert!(most_at_once(8 * READ_BYTES, each).await < READ_BYTES + each);
+    }
+
+    /// Returns the most bytes of a flood of this size that are read before other tasks run.
+    async fn most_at_once(size: usize, each: usize) -> usize {
         use tokio::io::AsyncWriteExt as _;
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
         let (mut server, _) = listener.accept().await.unwrap();
-        server.write_all(&[b'x'; 1000]).await.unwrap();
-        let mut conn = Conn { stream: MaybeHttpsStream::Http(TokioIo::new(client)), reads: 0 };
+        tokio::spawn(async move { server.write_all(&vec![b'x'; size]).await.unwrap() });
+        // All that the socket takes is there.
+        client.readable().await.unwrap();
+        let stream = MaybeHttpsStream::Http(TokioIo::new(client));
+        let mut conn = Conn::new(stream, Requests::default());
         let (mut read, mut most, mut in_turn) = (0, 0, 0);
         std::future::poll_fn(|cx| {
             in_turn = 0;
-            while read < 1000 {
-                let mut space = [0; 10];
-                let mut buffer = hyper::rt::ReadBuf::new(&mut space);
-                std::task::ready!(hyper::rt::Read::poll_read(
-                    Pin::new(&mut conn),
-                    cx,
-                    buffer.unfilled()
-                ))
-                .unwrap();
+            while read < size {
+                let mut space = vec![0; each];
+                let mut buffer = ReadBuf::new(&mut space);
+                std::task::ready!(Pin::new(&mut conn).poll_read(cx, &mut buffer)).unwrap();
                 read += buffer.filled().len();
-                in_turn += 1;
+                in_turn += buffer.filled().len();
                 most = most.max(in_turn);
             }
             Poll::Ready(())
         })
         .await;
-        assert_eq!((read, most), (1000, usize::from(READS)));
+        assert_eq!(read, size);
+        most
+    }
+
+    /// An upstream answers, and closes the connection while the request is still being written.
+    #[tokio::test]
+    async fn a_byte_that_was_not_read_before_a_failed_write_is_noted() {
+        use tokio::io::AsyncWriteExt as _;
+        for answer in [&b""[..], b"H"] {
+            let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+            let (mut server, _) = listener.accept().await.unwrap();
+            let requests = Requests::default();
+            requests.begin();
+            let mut conn =
+                Conn::new(MaybeHttpsStream::Http(TokioIo::new(client)), requests.clone());
+            conn.write_all(b"x").await.unwrap();
+            server.readable().await.unwrap();
+            server.write_all(answer).await.unwrap();
+            // What was not read resets the connection.
+            drop(server);
+            while conn.write_all(b"x").await.is_ok() {
+                tokio::task::yield_now().await;
+            }
+            let noted = conn.last_byte.0.load(Ordering::Relaxed);
+            assert_eq!(noted, u64::from(!answer.is_empty()));
+        }
     }
 
     #[test]

@@ -818,6 +818,51 @@ async fn row_23_an_event_that_is_large_and_whole() {
     field.finish().await;
 }
 
+/// Images in base64 make bodies larger than what is kept to be judged.
+#[tokio::test]
+async fn a_valid_body_above_the_limits_passes_whole() {
+    let image = "QUJD".repeat(5 << 20);
+    let body = format!(
+        r#"{{"choices":[{{"index":0,"message":{{"content":"Hi","images":["{image}"]}},"finish_reason":"stop"}}]}}"#
+    );
+    let head = format!(
+        "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
+        body.len()
+    );
+    let (answer, listener) = (head + &body, TcpListener::bind("127.0.0.1:0").await.unwrap());
+    let upstreams = config(&format!("http://{}", listener.local_addr().unwrap())).upstreams;
+    let field = Field::with(|config| config.upstreams = upstreams).await;
+    let limits = endstop_gateway::Config::default().limits;
+    assert!(body.len() > limits.plain_bytes && body.len() > limits.event_bytes);
+    tokio::spawn(async move {
+        loop {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let answer = answer.clone();
+            tokio::spawn(async move {
+                let mut request = Vec::new();
+                while !request.ends_with(b"}}") {
+                    if stream.read_buf(&mut request).await.unwrap_or(0) == 0 {
+                        return;
+                    }
+                }
+                let _ = stream.write_all(answer.as_bytes()).await;
+            });
+        }
+    });
+    for mode in BOTH {
+        let ask = Ask { streamed: false, ..Ask::new("openai-chat", "complete", mode) };
+        let ask =
+            Ask { body: r#"{"model":"m","stream":false,"messages":[],"x":{}}"#.to_owned(), ..ask };
+        field.admit(1);
+        let response = client::ask(field.address, ask.request("none")).await;
+        assert_eq!((response.status, response.end), (200, End::Clean), "{mode:?}");
+        assert!(response.body == body.as_bytes(), "{mode:?}: {} bytes", response.body.len());
+        let record = field.record(response.id()).await;
+        assert_eq!(record.ending.reason, Reason::Complete, "{mode:?}");
+    }
+    field.finish().await;
+}
+
 #[tokio::test]
 async fn row_24_json_that_is_none() {
     let field = Field::start().await;
