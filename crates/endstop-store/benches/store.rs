@@ -16,7 +16,7 @@
 use std::time::{Duration, Instant};
 
 use endstop::Record;
-use endstop_store::{Backend, Dimension, Entry, Filter, Period, Query, open};
+use endstop_store::{Store, Dimension, Entry, Filter, Period, Query, open};
 
 #[path = "../tests/it/places.rs"]
 #[expect(dead_code, reason = "the tests need more of it")]
@@ -206,7 +206,7 @@ fn grow(name: &str, place: &places::Place, sizes: &[u64]) {
 }
 
 /// The last seven days by provider and reason.
-fn report(store: &mut Box<dyn Backend>, until: u64) -> Duration {
+fn report(store: &mut Box<dyn Store>, until: u64) -> Duration {
     let query = Query {
         by: vec![Dimension::Provider, Dimension::Reason],
         period: Period { since: until - DAYS_MS, until },

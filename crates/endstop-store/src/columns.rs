@@ -8,7 +8,7 @@ use std::borrow::Cow;
 use endstop::Record;
 use endstop::record::Name;
 
-use crate::backend::{Entry, Stored};
+use crate::sink::{Entry, Stored};
 
 /// The most of a text that is indexed or summed by, in bytes.
 pub(crate) const SHORT: usize = 256;
@@ -377,8 +377,16 @@ pub(crate) static COLUMNS: [Column; 42] = [
 
 /// The row that these cells say, in the order of [`COLUMNS`].
 pub(crate) fn stored(cells: Vec<Cell<'_>>) -> Stored {
+    stored_by(COLUMNS.iter(), cells)
+}
+
+/// The row that some columns give; the others are empty.
+pub(crate) fn stored_by<'c>(
+    columns: impl Iterator<Item = &'c Column>,
+    cells: Vec<Cell<'_>>,
+) -> Stored {
     let mut stored = Stored::default();
-    for (column, cell) in COLUMNS.iter().zip(cells) {
+    for (column, cell) in columns.zip(cells) {
         (column.set)(&mut stored, cell);
     }
     stored

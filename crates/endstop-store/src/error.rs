@@ -5,7 +5,7 @@
 #[non_exhaustive]
 pub enum Error {
     /// The address is not one of a store.
-    #[error("`{url}` is no store: {why}. Write `sqlite:FILE` or `postgres://USER@HOST/DATABASE`.")]
+    #[error("invalid store `{url}`: {why}; expected `sqlite:FILE` or `postgres://USER@HOST/DATABASE`")]
     Url {
         /// The address, without its password.
         url: String,

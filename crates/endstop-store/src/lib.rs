@@ -12,24 +12,27 @@
 #![forbid(unsafe_code)]
 
 mod ask;
-mod backend;
+mod axis;
 pub mod backfill;
+mod changes;
 mod columns;
+mod delta;
 mod error;
-mod lines;
 mod load;
 pub mod loader;
 mod migrations;
 mod open;
 mod postgres;
 mod query;
-mod rollup;
+mod series;
+mod sink;
 pub mod spool;
 mod sql;
 mod sqlite;
+mod sums;
 pub mod view;
 
-pub use backend::{Backend, Entry, Loaded, Stored};
+pub use sink::{Entry, Loaded, Sink, Store, Stored};
 pub use error::Error;
 pub use migrations::export_migrations;
 pub use open::{Found, Options, check, open, open_to_read, open_with, shown};

@@ -2,7 +2,7 @@
 
 use uuid::Uuid;
 
-use crate::backend::{Entry, Loaded, Stored};
+use crate::sink::{Entry, Loaded, Stored};
 use crate::columns::Row;
 
 /// One row to be.
@@ -14,13 +14,6 @@ pub(crate) struct Item<'a> {
     pub(crate) row: Row<'a>,
 }
 
-impl Item<'_> {
-    /// The id, as it is stored in text.
-    pub(crate) fn id(&self) -> String {
-        self.key.simple().to_string()
-    }
-}
-
 /// The rows of a batch in the order of their ids, each once and at its newest, with what is already
 /// known to become of the others.
 pub(crate) fn items(entries: &[Entry]) -> (Vec<Item<'_>>, Loaded) {
@@ -29,7 +22,7 @@ pub(crate) fn items(entries: &[Entry]) -> (Vec<Item<'_>>, Loaded) {
     for (index, entry) in entries.iter().enumerate() {
         match Uuid::try_parse(&entry.record.id) {
             Ok(key) => items.push(Item { index, key, row: Row::from(entry) }),
-            Err(_) => loaded.refused.push((index, "its id is no UUID".to_owned())),
+            Err(_) => loaded.refused.push((index, "its id is not a UUID".to_owned())),
         }
     }
     items.sort_by_key(|item| (item.key, std::cmp::Reverse(item.row.sequence)));
@@ -96,6 +89,6 @@ mod tests {
         let order: Vec<_> = items.iter().map(|item| (item.index, item.row.sequence)).collect();
         assert_eq!(order, [(3, 0), (2, 2)]);
         assert_eq!((loaded.known, loaded.refused.len()), (2, 1));
-        assert_eq!(items[0].id(), b.replace('-', ""));
+        assert_eq!(items[0].key.hyphenated().to_string(), b);
     }
 }

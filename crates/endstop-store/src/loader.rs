@@ -16,12 +16,14 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use serde::Serialize;
 
-use crate::backend::Backend;
+use crate::sink::Sink;
 use crate::error::Error;
 use crate::spool::{Batch, Spool};
 
 /// Rows that are deleted at once.
 const FORGET: usize = 1000;
+/// How often a sink is given time for what need not be done with each batch.
+const TEND_EVERY: Duration = Duration::from_secs(1);
 
 /// How a spool is loaded.
 #[derive(Clone, Debug)]
@@ -126,7 +128,7 @@ impl Loader {
     /// No thread can be started.
     pub fn spawn(
         spool: Arc<Spool>,
-        open: impl FnMut() -> Result<Box<dyn Backend>, Error> + Send + 'static,
+        open: impl FnMut() -> Result<Box<dyn Sink>, Error> + Send + 'static,
         options: Options,
     ) -> Result<Self, Error> {
         let shared = Arc::new(Shared::default());
@@ -140,6 +142,7 @@ impl Loader {
             options,
             pause,
             forget_at,
+            tend_at: Instant::now(),
         };
         let thread = std::thread::Builder::new()
             .name("loader".into())
@@ -184,12 +187,14 @@ fn is_empty(spool: &Spool) -> bool {
 struct Work {
     spool: Arc<Spool>,
     shared: Arc<Shared>,
-    open: Box<dyn FnMut() -> Result<Box<dyn Backend>, Error> + Send>,
-    backend: Option<Box<dyn Backend>>,
+    open: Box<dyn FnMut() -> Result<Box<dyn Sink>, Error> + Send>,
+    backend: Option<Box<dyn Sink>>,
     options: Options,
     pause: Duration,
     /// When to look for old rows.
     forget_at: Instant,
+    /// When to give the sink time.
+    tend_at: Instant,
 }
 
 impl Work {
@@ -237,9 +242,10 @@ impl Work {
         if let Some(batch) = batch {
             self.load(&batch)?;
         }
+        let tending = self.tend()?;
         let forgetting = self.forget()?;
         self.well();
-        Ok(full || forgetting)
+        Ok(full || tending || forgetting)
     }
 
     fn load(&mut self, batch: &Batch) -> Result<(), Error> {
@@ -258,6 +264,18 @@ impl Work {
         });
         self.spool.ack(batch.upto);
         Ok(())
+    }
+
+    /// Gives the sink time now and then. Says whether it wants more.
+    fn tend(&mut self) -> Result<bool, Error> {
+        let Some(backend) = self.backend.as_mut().filter(|_| Instant::now() >= self.tend_at) else {
+            return Ok(false);
+        };
+        let more = backend.tend()?;
+        if !more {
+            self.tend_at = Instant::now() + TEND_EVERY;
+        }
+        Ok(more)
     }
 
     /// Deletes some old rows. Says whether there are more.

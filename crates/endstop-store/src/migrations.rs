@@ -14,7 +14,7 @@ pub(crate) struct Migration {
     pub(crate) sql: &'static str,
 }
 
-pub(crate) static SQLITE: [Migration; 3] = [
+pub(crate) static SQLITE: [Migration; 4] = [
     Migration {
         name: "0001_requests",
         sql: include_str!("../migrations/sqlite/0001_requests.sql"),
@@ -24,9 +24,10 @@ pub(crate) static SQLITE: [Migration; 3] = [
         name: "0003_client_status",
         sql: include_str!("../migrations/sqlite/0003_client_status.sql"),
     },
+    Migration { name: "0004_sums", sql: include_str!("../migrations/sqlite/0004_sums.sql") },
 ];
 
-pub(crate) static POSTGRES: [Migration; 3] = [
+pub(crate) static POSTGRES: [Migration; 4] = [
     Migration {
         name: "0001_requests",
         sql: include_str!("../migrations/postgres/0001_requests.sql"),
@@ -36,6 +37,7 @@ pub(crate) static POSTGRES: [Migration; 3] = [
         name: "0003_client_status",
         sql: include_str!("../migrations/postgres/0003_client_status.sql"),
     },
+    Migration { name: "0004_sums", sql: include_str!("../migrations/postgres/0004_sums.sql") },
 ];
 
 /// Where Postgres notes which steps it has taken; not for `anon` to see, which the steps explain.

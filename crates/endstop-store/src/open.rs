@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::backend::Backend;
+use crate::sink::Store;
 use crate::error::Error;
 use crate::{postgres, sqlite};
 
@@ -24,7 +24,7 @@ impl Default for Options {
     }
 }
 
-type Open = fn(&str, &Options) -> Result<Box<dyn Backend>, Error>;
+type Open = fn(&str, &Options) -> Result<Box<dyn Store>, Error>;
 
 /// Every kind of store: how its addresses begin, and what opens it.
 static KINDS: [(&str, Open); 3] =
@@ -41,7 +41,7 @@ static KINDS: [(&str, Open); 3] =
 ///
 /// # Errors
 /// The address is not one of a store, or the file cannot be opened.
-pub fn open(url: &str) -> Result<Box<dyn Backend>, Error> {
+pub fn open(url: &str) -> Result<Box<dyn Store>, Error> {
     open_with(url, &Options::default())
 }
 
@@ -49,7 +49,7 @@ pub fn open(url: &str) -> Result<Box<dyn Backend>, Error> {
 ///
 /// # Errors
 /// As for [`open`]; also where there is no such file.
-pub fn open_to_read(url: &str) -> Result<Box<dyn Backend>, Error> {
+pub fn open_to_read(url: &str) -> Result<Box<dyn Store>, Error> {
     let timeout = Duration::from_secs(10);
     open_with(url, &Options { read_only: true, timeout, ..Options::default() })
 }
@@ -58,7 +58,7 @@ pub fn open_to_read(url: &str) -> Result<Box<dyn Backend>, Error> {
 ///
 /// # Errors
 /// As for [`open`].
-pub fn open_with(url: &str, options: &Options) -> Result<Box<dyn Backend>, Error> {
+pub fn open_with(url: &str, options: &Options) -> Result<Box<dyn Store>, Error> {
     let kind = KINDS.iter().find(|(prefix, _)| url.starts_with(prefix));
     let (_, open) = kind.ok_or_else(|| refuse(url, "it begins like none that is known"))?;
     open(url, options)

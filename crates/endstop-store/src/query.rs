@@ -26,15 +26,23 @@ pub enum Dimension {
     Key,
     /// The upstream's name.
     Upstream,
+    /// What the gateway did with the response.
+    Action,
+    /// The upstream's status code.
+    Status,
+    /// Whether the response was streamed.
+    Streamed,
+    /// The wire.
+    Dialect,
     /// The hour, as its first millisecond since 1970.
     Hour,
-    /// The day, in UTC, likewise.
+    /// The day, as its first millisecond since 1970.
     Day,
 }
 
 impl Dimension {
     /// Every dimension, in the order of their names in help texts.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 13] = [
         Self::FinishReason,
         Self::Reason,
         Self::Provider,
@@ -42,6 +50,10 @@ impl Dimension {
         Self::Team,
         Self::Key,
         Self::Upstream,
+        Self::Action,
+        Self::Status,
+        Self::Streamed,
+        Self::Dialect,
         Self::Hour,
         Self::Day,
     ];
@@ -57,8 +69,30 @@ impl Dimension {
             Self::Team => "team",
             Self::Key => "key",
             Self::Upstream => "upstream",
+            Self::Action => "action",
+            Self::Status => "status",
+            Self::Streamed => "streamed",
+            Self::Dialect => "dialect",
             Self::Hour => "hour",
             Self::Day => "day",
+        }
+    }
+
+    /// Returns the column of a row that has its value; none of a time.
+    pub(crate) fn column(self) -> Option<&'static str> {
+        match self {
+            Self::Team => Some("team_id"),
+            Self::Key => Some("key_id"),
+            Self::Hour | Self::Day => None,
+            Self::FinishReason
+            | Self::Reason
+            | Self::Provider
+            | Self::Model
+            | Self::Upstream
+            | Self::Action
+            | Self::Status
+            | Self::Streamed
+            | Self::Dialect => Some(self.name()),
         }
     }
 }
@@ -69,7 +103,7 @@ impl FromStr for Dimension {
     fn from_str(name: &str) -> Result<Self, Error> {
         Self::ALL.into_iter().find(|known| known.name() == name).ok_or_else(|| {
             let known: Vec<&str> = Self::ALL.iter().map(|known| known.name()).collect();
-            Error::Query(format!("`{name}` is nothing to tell by; there are: {}", known.join(", ")))
+            Error::Query(format!("cannot group by `{name}`: expected one of {}", known.join(", ")))
         })
     }
 }
@@ -109,10 +143,12 @@ pub struct Period {
 pub struct Query {
     /// What the sums are told apart by, at most four.
     pub by: Vec<Dimension>,
-    /// When; the rollup knows whole hours, so that its ends are widened to them.
+    /// The period to count.
     pub period: Period,
     /// The period to compare with.
     pub before: Option<Period>,
+    /// The time zone of hours and days, such as `Europe/Berlin`; UTC by default.
+    pub zone: Option<String>,
     /// Which responses.
     pub filter: Filter,
     /// At most so many groups, those with the highest counts.
@@ -225,20 +261,10 @@ impl Sums {
 
     /// Adds others.
     pub fn add(&mut self, other: &Self) {
-        self.count += other.count;
+        crate::sums::merge(self, other);
         for (reason, count) in &other.reasons {
             *self.reasons.entry(reason.clone()).or_default() += count;
         }
-        self.repeated += other.repeated;
-        self.repeated_well += other.repeated_well;
-        self.tokens_in += other.tokens_in;
-        self.tokens_out += other.tokens_out;
-        self.tokens_reasoning += other.tokens_reasoning;
-        self.tokens_cached += other.tokens_cached;
-        self.tokens_of_cut += other.tokens_of_cut;
-        self.counted += other.counted;
-        self.first_byte.add(&other.first_byte);
-        self.total.add(&other.total);
     }
 
     /// How many ended for one of these reasons.
@@ -268,6 +294,11 @@ pub struct Group {
 /// What is answered.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Report {
+    /// The period that was counted. It is the one asked for, but that an end inside of an hour whose rows
+    /// have been deleted is moved to the beginning of that hour.
+    pub period: Period,
+    /// The period that it is compared with, likewise.
+    pub before: Option<Period>,
     /// The groups; the highest counts first, times in their order.
     pub groups: Vec<Group>,
     /// All groups together, those over the limit too.
@@ -302,6 +333,8 @@ impl Default for Wanted {
 pub struct WordSeen {
     /// Whose.
     pub provider: String,
+    /// Of which model; empty where it is not known.
+    pub model: String,
     /// On which wire.
     pub dialect: String,
     /// In which field.

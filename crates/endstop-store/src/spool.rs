@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!            one write(2) each             read in batches            deleted once all
-//! start ──┐                            ┌─> loader ─> Backend::load    before the mark
+//! start ──┐                            ┌─> loader ─> Store::load    before the mark
 //! end   ──┼─> segment n, n+1, n+2, … ──┘                │             is loaded
 //! amend ──┘     │        │       └ in use               └─> ack: the mark moves
 //!               │        └ full: synced, read only
@@ -52,7 +52,7 @@ use std::time::Duration;
 use endstop::Record;
 use serde::{Deserialize, Serialize};
 
-use crate::backend::Entry;
+use crate::sink::Entry;
 use crate::error::Error;
 use entry::Kind;
 use files::{Dir, Mark};

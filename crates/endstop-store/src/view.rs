@@ -4,7 +4,7 @@ use endstop::{Reason, Record};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use crate::backend::Stored;
+use crate::sink::Stored;
 use crate::query::{Buckets, Dimension, Group, Query, Report, Sums};
 
 /// One ending as programs read it: the same JSON in a log, on a stream of endings, from the memory of a

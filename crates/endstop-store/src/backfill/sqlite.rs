@@ -154,7 +154,11 @@ fn is_unique(connection: &Connection, backfill: &Backfill) -> rusqlite::Result<b
 
 fn cell(value: Option<&Value>) -> Cell {
     match value {
-        None | Some(Value::Null | Value::Array(_) | Value::Object(_)) => Cell::Null,
+        Some(Value::Object(blob)) => {
+            let bytes = blob.get("bytes").and_then(Value::as_array).into_iter().flatten();
+            Cell::Blob(bytes.filter_map(|byte| byte.as_u64()?.try_into().ok()).collect())
+        }
+        None | Some(Value::Null | Value::Array(_)) => Cell::Null,
         Some(Value::Bool(flag)) => Cell::Integer((*flag).into()),
         Some(Value::String(text)) => Cell::Text(text.clone()),
         Some(Value::Number(number)) => number
@@ -169,6 +173,6 @@ fn value(cell: Cell) -> Value {
         Cell::Integer(number) => number.into(),
         Cell::Real(number) => number.into(),
         Cell::Text(text) => text.into(),
-        Cell::Blob(bytes) => String::from_utf8_lossy(&bytes).into_owned().into(),
+        Cell::Blob(bytes) => serde_json::json!({ "bytes": bytes }),
     }
 }

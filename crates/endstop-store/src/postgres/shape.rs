@@ -19,6 +19,7 @@ const CATALOG: &str = "SELECT a.attname::text, format_type(a.atttypid, NULL)::te
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Shape {
     own_key: bool,
+    has_time_index: bool,
     /// Columns whose types are not as we make them.
     types: Vec<(&'static str, String)>,
 }
@@ -36,7 +37,10 @@ impl Shape {
                 must: row.try_get(2)?,
             });
         }
-        Ok(Self::of(&found))
+        let index = "SELECT to_regclass('public.idx_gateway_requests_time') IS NULL";
+        let has_time_index = client.query_typed(index, &[]).await?;
+        let has_time_index = has_time_index.first().is_none_or(|row| row.get(0));
+        Ok(Self::of(&found).map(|shape| Self { has_time_index, ..shape }))
     }
 
     fn of(found: &[Found]) -> Result<Self, String> {
@@ -68,7 +72,7 @@ impl Shape {
                 found.name.replace('"', "\"\"")
             ));
         }
-        Ok(Self { own_key, types })
+        Ok(Self { own_key, types, has_time_index: true })
     }
 
     /// Whether what is written is what will be read.
@@ -80,9 +84,8 @@ impl Shape {
     pub(crate) fn flavor(&self) -> Flavor {
         Flavor {
             table: "public.gateway_requests",
-            hourly: "public.endstop_hourly",
-            series: "public.endstop_series",
-            words: "public.endstop_words",
+            schema: "public.",
+            has_time_index: self.has_time_index,
             key: if self.own_key { OWN_KEY } else { "id" },
             place: '$',
             like: ("LIKE", " ESCAPE '\\'"),

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use crate::backend::Entry;
+use crate::sink::Entry;
 use crate::spool::entry::{Kind, Scan};
 use crate::spool::files::Dir;
 use crate::spool::{Batch, Position};

@@ -188,7 +188,7 @@ fn what_supabase_serves_to_the_world_is_not_served() {
     store.load(&[entry(0)]).unwrap();
     assert_eq!(store.report(&query(&[])).unwrap().total.now.count, 1);
     assert!(store.ending(&id(0)).unwrap().is_some());
-    let tables = ["gateway_requests", "endstop_series", "endstop_hourly", "endstop_words"];
+    let tables = ["gateway_requests", "endstop_series", "endstop_sums", "endstop_deltas", "endstop_words"];
     for table in tables.into_iter().chain(["endstop_migrations"]) {
         let all = format!("SELECT 1 FROM {table}");
         assert!(!places::sql(&as_app(&ours), &all).is_empty(), "{table}");

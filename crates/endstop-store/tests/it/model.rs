@@ -130,10 +130,9 @@ impl Model {
     /// The groups of a period, by key.
     pub(crate) fn groups(&self, query: &Query, fits: impl Fn(&Record) -> bool) -> Vec<Group> {
         let mut groups: BTreeMap<Vec<Option<String>>, Sums> = BTreeMap::new();
-        let hour = |ms: u64| ms / HOUR * HOUR;
+        let Period { since, until } = query.period;
         for Entry { record, .. } in self.0.values().filter(|entry| fits(&entry.record)) {
-            let at = hour(record.created_at);
-            if at < hour(query.period.since) || at >= query.period.until.div_ceil(HOUR) * HOUR {
+            if !(since..until).contains(&record.created_at) {
                 continue;
             }
             let key = query.by.iter().map(|by| key(*by, record)).collect();
@@ -152,6 +151,10 @@ fn key(by: Dimension, record: &Record) -> Option<String> {
         Dimension::Team => record.team_id.clone(),
         Dimension::Key => record.key_id.clone(),
         Dimension::Upstream => Some(record.upstream.clone()),
+        Dimension::Action => Some(record.action.clone().into()),
+        Dimension::Status => record.status.map(|status| status.to_string()),
+        Dimension::Streamed => Some(record.streamed.to_string()),
+        Dimension::Dialect => Some(record.dialect.clone().into()),
         Dimension::Hour => Some((record.created_at / HOUR * HOUR).to_string()),
         Dimension::Day => Some((record.created_at / DAY * DAY).to_string()),
     }
@@ -183,5 +186,12 @@ fn count(sums: &mut Sums, record: &Record) {
 }
 
 pub(crate) fn query(by: &[Dimension]) -> Query {
-    Query { by: by.to_vec(), period: ALL, before: None, filter: Filter::default(), limit: 10_000 }
+    Query {
+        by: by.to_vec(),
+        period: ALL,
+        before: None,
+        zone: None,
+        filter: Filter::default(),
+        limit: 10_000,
+    }
 }

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{LazyLock, OnceLock};
 use std::time::{Duration, Instant};
 
-use endstop_store::{Backend, open};
+use endstop_store::{Store, open};
 use tokio_postgres::{NoTls, SimpleQueryMessage};
 
 /// An empty store.
@@ -23,7 +23,7 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    pub(crate) fn open(&self) -> Box<dyn Backend> {
+    pub(crate) fn open(&self) -> Box<dyn Store> {
         open(&self.url).unwrap()
     }
 

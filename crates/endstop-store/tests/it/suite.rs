@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 
 use endstop::Record;
 use endstop_store::{
-    Backend, Dimension, Entry, Error, Filter, Group, Loaded, Period, Query, Stored, Wanted,
+    Dimension, Entry, Error, Filter, Group, Loaded, Period, Query, Store, Stored, Wanted,
 };
 
 use crate::model::{ALL, DAY, Dice, HOUR, Model, ODD, T0, any, entry, id, query};
 use crate::places;
 
-type Open<'a> = &'a (dyn Fn() -> Box<dyn Backend> + Sync);
+type Open<'a> = &'a (dyn Fn() -> Box<dyn Store> + Sync);
 
 /// Each function once on each place.
 macro_rules! on_every_backend {
@@ -57,7 +57,7 @@ on_every_backend! {
     rows_are_judged_again
 }
 
-fn ready(open: Open<'_>) -> Box<dyn Backend> {
+fn ready(open: Open<'_>) -> Box<dyn Store> {
     let mut store = open();
     store.migrate().unwrap();
     store
@@ -77,7 +77,7 @@ fn sorted(mut groups: Vec<Group>) -> Vec<Group> {
 }
 
 fn migrates_from_empty_and_twice(open: Open<'_>) {
-    assert_eq!(open().migrate().unwrap(), ["0001_requests", "0002_hourly", "0003_client_status"]);
+    assert_eq!(open().migrate().unwrap(), ["0001_requests", "0002_hourly", "0003_client_status", "0004_sums"]);
     assert!(open().migrate().unwrap().is_empty());
     assert_eq!(open().load(&batch(0..3)).unwrap(), loaded(3, 0, 0));
 }
@@ -87,7 +87,7 @@ fn migrates_by_many_at_once(open: Open<'_>) {
         let all: Vec<_> = (0..6).map(|_| scope.spawn(|| open().migrate().unwrap().len())).collect();
         all.into_iter().map(|one| one.join().unwrap()).sum()
     });
-    assert_eq!(applied, 3);
+    assert_eq!(applied, 4);
 }
 
 fn a_row_is_read_as_it_was_written(open: Open<'_>) {
@@ -506,7 +506,7 @@ fn old_rows_are_forgotten_in_bounds(open: Open<'_>) {
     let mut store = ready(open);
     store.load(&batch(0..100)).unwrap();
     assert_eq!(store.forget(T0 + 60, 25).unwrap(), 25);
-    let oldest = |store: &mut Box<dyn Backend>| {
+    let oldest = |store: &mut Box<dyn Store>| {
         let rows = store.endings(&Wanted { limit: 1000, ..Wanted::default() }).unwrap();
         rows.last().unwrap().record.created_at - T0
     };

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use endstop_store::loader::{self, Loader};
 use endstop_store::spool::{Options, Spool, Ticket};
-use endstop_store::{Backend, Entry, Error, Loaded};
+use endstop_store::{Entry, Error, Loaded, Sink};
 
 use crate::{asked, drain, ended, open, peek, said, small, tempdir};
 
@@ -51,7 +51,7 @@ fn kill_after(mut child: Child, time: Duration) -> Vec<String> {
 /// A store that is a file: a line for each entry, a write for each batch.
 struct Lines(File);
 
-impl Backend for Lines {
+impl Sink for Lines {
     fn load(&mut self, entries: &[Entry]) -> Result<Loaded, Error> {
         let lines: Vec<String> = said(entries)
             .into_iter()
@@ -59,43 +59,6 @@ impl Backend for Lines {
             .collect();
         self.0.write_all(lines.concat().as_bytes()).unwrap();
         Ok(Loaded::default())
-    }
-
-    fn migrate(&mut self) -> Result<Vec<String>, Error> {
-        Ok(Vec::new())
-    }
-    fn forget(&mut self, _: u64, _: usize) -> Result<u64, Error> {
-        Ok(0)
-    }
-    fn report(&mut self, _: &endstop_store::Query) -> Result<endstop_store::Report, Error> {
-        unreachable!()
-    }
-    fn endings(&mut self, _: &endstop_store::Wanted) -> Result<Vec<endstop_store::Stored>, Error> {
-        unreachable!()
-    }
-    fn ending(&mut self, _: &str) -> Result<Option<endstop_store::Stored>, Error> {
-        unreachable!()
-    }
-    fn turn(&mut self, _: &str) -> Result<Vec<endstop_store::Stored>, Error> {
-        unreachable!()
-    }
-    fn words(
-        &mut self,
-        _: endstop_store::Period,
-        _: usize,
-    ) -> Result<Vec<endstop_store::WordSeen>, Error> {
-        unreachable!()
-    }
-    fn judged_otherwise(
-        &mut self,
-        _: &[u32],
-        _: &str,
-        _: usize,
-    ) -> Result<Vec<endstop_store::Stored>, Error> {
-        unreachable!()
-    }
-    fn rejudge(&mut self, _: &[endstop_store::Stored]) -> Result<u64, Error> {
-        unreachable!()
     }
 }
 
@@ -119,7 +82,7 @@ fn child_that_writes() {
     };
     let open = move || {
         let file = OpenOptions::new().append(true).create(true).open(&log).unwrap();
-        Ok(Box::new(Lines(file)) as Box<dyn Backend>)
+        Ok(Box::new(Lines(file)) as Box<dyn Sink>)
     };
     let _loader = Loader::spawn(Arc::clone(&spool), open, options).unwrap();
     std::thread::scope(|scope| {
