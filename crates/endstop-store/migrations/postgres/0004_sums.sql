@@ -50,9 +50,10 @@ $$;
 -- The sums of an earlier version, packed; they are folded into `endstop_sums`.
 DO $$
 BEGIN
-    IF (SELECT relkind FROM pg_class WHERE oid = to_regclass('public.endstop_hourly')) = 'r' THEN
+    IF to_regclass('public.endstop_chunks') IS NULL THEN
         ALTER TABLE public.endstop_hourly RENAME TO endstop_chunks;
     END IF;
+    DROP TABLE IF EXISTS public.endstop_hourly;
 END
 $$;
 
@@ -128,7 +129,7 @@ CREATE TABLE IF NOT EXISTS public.endstop_deltas (
 );
 
 -- The sums for people and for tools that speak SQL. They are up to a second old.
-CREATE OR REPLACE VIEW public.endstop_hourly AS
+CREATE OR REPLACE VIEW public.endstop_hours AS
 SELECT
     to_timestamp(h.hour / 1000.0) AS hour,
     CASE WHEN s.team_id = '' THEN NULL WHEN substr(s.team_id, 1, 1) = '"' THEN substr(s.team_id, 2) ELSE s.team_id END AS team_id,
@@ -184,9 +185,9 @@ BEGIN
         ALTER TABLE public.endstop_sums ENABLE ROW LEVEL SECURITY;
         ALTER TABLE public.endstop_deltas ENABLE ROW LEVEL SECURITY;
         ALTER TABLE public.endstop_state ENABLE ROW LEVEL SECURITY;
-        REVOKE ALL ON public.endstop_hourly FROM anon;
+        REVOKE ALL ON public.endstop_hours FROM anon;
         IF EXISTS (SELECT 1 FROM pg_roles WHERE rolname = 'authenticated') THEN
-            REVOKE ALL ON public.endstop_hourly FROM authenticated;
+            REVOKE ALL ON public.endstop_hours FROM authenticated;
         END IF;
     END IF;
 END

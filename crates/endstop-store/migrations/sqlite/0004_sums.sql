@@ -154,7 +154,7 @@ CREATE TABLE IF NOT EXISTS endstop_deltas (
 );
 
 -- The sums for people and for tools that speak SQL. They are up to a second old.
-CREATE VIEW endstop_hourly AS
+CREATE VIEW endstop_hours AS
 SELECT
     datetime(h.hour / 1000, 'unixepoch') AS hour,
     CASE WHEN s.team_id = '' THEN NULL WHEN substr(s.team_id, 1, 1) = '"' THEN substr(s.team_id, 2) ELSE s.team_id END AS team_id,

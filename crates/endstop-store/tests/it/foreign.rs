@@ -186,9 +186,16 @@ fn what_supabase_serves_to_the_world_is_not_served() {
     store.migrate().unwrap();
     assert!(store.migrate().unwrap().is_empty());
     store.load(&[entry(0)]).unwrap();
-    assert_eq!(store.report(&query(&[])).unwrap().total.now.count, 1);
+    store.tend().unwrap();
+    store.load(&[entry(1)]).unwrap();
+    assert_eq!(store.report(&query(&[])).unwrap().total.now.count, 2);
     assert!(store.ending(&id(0)).unwrap().is_some());
-    let tables = ["gateway_requests", "endstop_series", "endstop_sums", "endstop_deltas", "endstop_words"];
+    let view = "SELECT count(*) FROM endstop_hours";
+    assert_eq!(places::sql(&as_app(&ours), view), [[Some("1".to_owned())]]);
+    let granted = "SELECT has_table_privilege('anon', 'endstop_hours', 'SELECT')::text";
+    assert_eq!(places::sql(&ours, granted), [[Some("false".to_owned())]]);
+    let tables =
+        ["gateway_requests", "endstop_series", "endstop_sums", "endstop_deltas", "endstop_words"];
     for table in tables.into_iter().chain(["endstop_migrations"]) {
         let all = format!("SELECT 1 FROM {table}");
         assert!(!places::sql(&as_app(&ours), &all).is_empty(), "{table}");
@@ -217,6 +224,7 @@ fn exported_files_do_the_same_alone_and_twice() {
             "20261116093000_endstop_0001_requests.sql",
             "20261116093001_endstop_0002_hourly.sql",
             "20261116093002_endstop_0003_client_status.sql",
+            "20261116093003_endstop_0004_sums.sql",
         ]
     );
     let place = places::postgres();

@@ -311,15 +311,17 @@ fn rows_are_found(open: Open<'_>) {
     let mut store = ready(open);
     let mut entries = batch(0..50);
     for (attempt, entry) in (1..).zip(entries.iter_mut().skip(10).take(3)) {
-        entry.record.turn_id = "the turn".to_owned();
+        // The first request of a turn gives it its id.
+        entry.record.turn_id = id(12);
         entry.record.attempt = 4 - attempt;
         entry.record.action = "passed".into();
     }
     store.load(&entries).unwrap();
-    let turn = store.turn("the turn").unwrap();
+    let turn = store.turn(&id(12)).unwrap();
     let attempts: Vec<u32> = turn.iter().map(|row| row.record.attempt).collect();
     assert_eq!(attempts, [1, 2, 3]);
     assert!(store.turn("no turn").unwrap().is_empty());
+    assert_eq!(store.turn(&id(20)).unwrap().len(), 1);
 
     let full = id(7);
     let hyphens = uuid::Uuid::try_parse(&full).unwrap().to_string().to_uppercase();
