@@ -16,7 +16,7 @@
 use std::time::{Duration, Instant};
 
 use endstop::Record;
-use endstop_store::{Store, Dimension, Entry, Filter, Period, Query, open};
+use endstop_store::{Dimension, Entry, Filter, Period, Query, Store, open};
 
 #[path = "../tests/it/places.rs"]
 #[expect(dead_code, reason = "the tests need more of it")]

@@ -6,12 +6,12 @@ use std::collections::HashMap;
 use jiff::tz::TimeZone;
 
 use crate::axis::{self, Axis};
-use crate::sink::Stored;
 use crate::columns::{Cell, Row, stored, stored_by};
 use crate::delta::{self, Delta, Seen};
 use crate::error::Error;
 use crate::query::{Dimension, Group, Period, Query, Report, Sums, Wanted, WordSeen};
 use crate::series::{self, PARTS, decode};
+use crate::sink::Stored;
 use crate::sql::{self, Flavor, Sql};
 use crate::sums::{self, HOUR, MEASURES, Numbers};
 
@@ -234,7 +234,9 @@ impl<'q> Gathered<'q> {
                 continue;
             }
             let key = self.by.iter().zip(parts).map(|(by, part)| {
-                self.axis.label(*segment, *by).map_or_else(|| part.clone(), |at| Some(at.to_string()))
+                self.axis
+                    .label(*segment, *by)
+                    .map_or_else(|| part.clone(), |at| Some(at.to_string()))
             });
             groups.entry(key.collect()).or_default().add(&sums::sums(reason, numbers));
         }

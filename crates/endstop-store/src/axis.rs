@@ -123,7 +123,8 @@ impl Axis {
 
     /// Returns the first whole hour and the end of the last one; equal where there is none.
     pub(crate) fn hours(&self) -> (i64, i64) {
-        let [first, last] = [self.edges.first(), self.edges.last()].map(|it| it.copied().unwrap_or(0));
+        let [first, last] =
+            [self.edges.first(), self.edges.last()].map(|it| it.copied().unwrap_or(0));
         let (first, last) = (first + (HOUR - first % HOUR) % HOUR, last - last % HOUR);
         (first, last.max(first))
     }
@@ -212,7 +213,9 @@ mod tests {
     #[test]
     fn days_are_those_of_the_zone() {
         let until = T0 + 3 * 24 * HOUR;
-        for (name, cut) in [("UTC", 0), ("Asia/Tokyo", 0), ("Asia/Kolkata", 3), ("Asia/Kathmandu", 3)] {
+        for (name, cut) in
+            [("UTC", 0), ("Asia/Tokyo", 0), ("Asia/Kolkata", 3), ("Asia/Kathmandu", 3)]
+        {
             let axis = axis(&[Dimension::Day], T0, until, name, 0);
             assert_eq!((axis.cut().len(), axis.labels.len()), (cut, 4), "{name}");
             let days = axis.labels.iter().map(|(_, day)| *day);

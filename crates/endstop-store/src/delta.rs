@@ -62,9 +62,13 @@ impl Delta {
         for ((hour, series), numbers) in &self.lines {
             push(&mut packed, hour / HOUR);
             push(&mut packed, *series);
-            let mask = (0..).zip(numbers).fold(0_u64, |mask, (bit, number)| {
-                if *number == 0 { mask } else { mask | 1 << bit }
-            });
+            let mask =
+                (0..).zip(numbers).fold(
+                    0_u64,
+                    |mask, (bit, number)| {
+                        if *number == 0 { mask } else { mask | 1 << bit }
+                    },
+                );
             packed.extend(mask.to_le_bytes());
             numbers.iter().filter(|number| **number != 0).for_each(|number| {
                 push(&mut packed, *number);

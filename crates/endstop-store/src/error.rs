@@ -5,7 +5,9 @@
 #[non_exhaustive]
 pub enum Error {
     /// The address is not one of a store.
-    #[error("invalid store `{url}`: {why}; expected `sqlite:FILE` or `postgres://USER@HOST/DATABASE`")]
+    #[error(
+        "invalid store `{url}`: {why}; expected `sqlite:FILE` or `postgres://USER@HOST/DATABASE`"
+    )]
     Url {
         /// The address, without its password.
         url: String,

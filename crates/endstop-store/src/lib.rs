@@ -32,10 +32,10 @@ mod sqlite;
 mod sums;
 pub mod view;
 
-pub use sink::{Entry, Loaded, Sink, Store, Stored};
 pub use error::Error;
 pub use migrations::export_migrations;
 pub use open::{Found, Options, check, open, open_to_read, open_with, shown};
 pub use query::{
     BOUNDS_US, Buckets, Dimension, Filter, Group, Period, Query, Report, Sums, Wanted, WordSeen,
 };
+pub use sink::{Entry, Loaded, Sink, Store, Stored};

@@ -2,8 +2,8 @@
 
 use uuid::Uuid;
 
-use crate::sink::{Entry, Loaded, Stored};
 use crate::columns::Row;
+use crate::sink::{Entry, Loaded, Stored};
 
 /// One row to be.
 #[derive(Clone, Copy, Debug)]

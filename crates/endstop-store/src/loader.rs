@@ -16,8 +16,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use serde::Serialize;
 
-use crate::sink::Sink;
 use crate::error::Error;
+use crate::sink::Sink;
 use crate::spool::{Batch, Spool};
 
 /// Rows that are deleted at once.

@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::sink::Store;
 use crate::error::Error;
+use crate::sink::Store;
 use crate::{postgres, sqlite};
 
 /// How a store is opened.

@@ -52,8 +52,8 @@ use std::time::Duration;
 use endstop::Record;
 use serde::{Deserialize, Serialize};
 
-use crate::sink::Entry;
 use crate::error::Error;
+use crate::sink::Entry;
 use entry::Kind;
 use files::{Dir, Mark};
 use reader::{Extent, Reader};

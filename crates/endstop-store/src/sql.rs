@@ -299,9 +299,7 @@ pub(crate) fn summed<'f>(
 
 /// The columns that sums are made of, in the order of the table.
 pub(crate) fn summed_columns() -> impl Iterator<Item = &'static Column> {
-    COLUMNS.iter().filter(|column| {
-        PARTS.contains(&column.name) || SUMMED.contains(&column.name)
-    })
+    COLUMNS.iter().filter(|column| PARTS.contains(&column.name) || SUMMED.contains(&column.name))
 }
 
 /// Our own rows: a row of somebody else's has no sequence. Orders name the table, because a column that
@@ -317,10 +315,8 @@ pub(crate) fn rows(flavor: &Flavor) -> Sql<'_> {
 /// The rows that are wanted, the newest first.
 pub(crate) fn endings<'f>(flavor: &'f Flavor, wanted: &Wanted) -> Result<Sql<'f>, Error> {
     let mut sql = rows(flavor);
-    let others = [
-        ("native_finish_reason", wanted.native.as_deref()),
-        ("action", wanted.action.as_deref()),
-    ];
+    let others =
+        [("native_finish_reason", wanted.native.as_deref()), ("action", wanted.action.as_deref())];
     for (name, text) in parts(&wanted.filter).into_iter().chain(others) {
         sql.fit(name, text)?;
     }

@@ -4,8 +4,8 @@ use endstop::{Reason, Record};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use crate::sink::Stored;
 use crate::query::{Buckets, Dimension, Group, Query, Report, Sums};
+use crate::sink::Stored;
 
 /// One ending as programs read it: the same JSON in a log, on a stream of endings, from the memory of a
 /// gateway and from a store.

@@ -76,7 +76,9 @@ fn parameter(value: &Value) -> (&(dyn ToSql + Sync), Type) {
 }
 
 /// The cells of a row that has only numbers, flags and texts.
-pub(super) fn cells(row: &tokio_postgres::Row) -> Result<Vec<Cell<'static>>, tokio_postgres::Error> {
+pub(super) fn cells(
+    row: &tokio_postgres::Row,
+) -> Result<Vec<Cell<'static>>, tokio_postgres::Error> {
     let cell = |(index, column): (usize, &tokio_postgres::Column)| {
         Ok(match *column.type_() {
             Type::INT8 => row.try_get::<_, Option<i64>>(index)?.map_or(Cell::Null, Cell::Int),

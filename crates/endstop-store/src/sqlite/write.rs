@@ -140,8 +140,9 @@ pub(crate) fn fold(connection: &Connection, text: &Text) -> rusqlite::Result<boo
         delta.unpack(row.get_ref(1)?.as_blob()?).ok_or_else(damaged)?;
         count += 1;
     }
-    let mut select = connection
-        .prepare_cached("SELECT hour, chunk, lines FROM endstop_chunks ORDER BY hour, chunk LIMIT ?")?;
+    let mut select = connection.prepare_cached(
+        "SELECT hour, chunk, lines FROM endstop_chunks ORDER BY hour, chunk LIMIT ?",
+    )?;
     let mut rows = select.query([FOLD as i64])?;
     let mut chunks: Vec<(i64, i64)> = Vec::new();
     while let Some(row) = rows.next()? {

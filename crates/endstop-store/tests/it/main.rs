@@ -9,7 +9,9 @@
 )]
 
 mod backfill;
+mod counts;
 mod foreign;
+mod migration;
 mod model;
 mod outage;
 mod places;

@@ -135,14 +135,15 @@ impl Model {
             if !(since..until).contains(&record.created_at) {
                 continue;
             }
-            let key = query.by.iter().map(|by| key(*by, record)).collect();
+            let zone = query.zone.as_deref().unwrap_or("UTC");
+            let key = query.by.iter().map(|by| key(*by, record, zone)).collect();
             count(groups.entry(key).or_default(), record);
         }
         groups.into_iter().map(|(key, now)| Group { key, now, before: None }).collect()
     }
 }
 
-fn key(by: Dimension, record: &Record) -> Option<String> {
+fn key(by: Dimension, record: &Record, zone: &str) -> Option<String> {
     match by {
         Dimension::FinishReason => record.finish_reason.clone().map(Into::into),
         Dimension::Reason => Some(record.reason.clone().into()),
@@ -155,9 +156,17 @@ fn key(by: Dimension, record: &Record) -> Option<String> {
         Dimension::Status => record.status.map(|status| status.to_string()),
         Dimension::Streamed => Some(record.streamed.to_string()),
         Dimension::Dialect => Some(record.dialect.clone().into()),
-        Dimension::Hour => Some((record.created_at / HOUR * HOUR).to_string()),
-        Dimension::Day => Some((record.created_at / DAY * DAY).to_string()),
+        Dimension::Hour => Some(start(record.created_at, zone, false)),
+        Dimension::Day => Some(start(record.created_at, zone, true)),
     }
+}
+
+/// The first millisecond of the hour or day of a time.
+fn start(ms: u64, zone: &str, day: bool) -> String {
+    let at = jiff::Timestamp::from_millisecond(ms as i64).unwrap().in_tz(zone).unwrap();
+    let hour = at.with().minute(0).second(0).subsec_nanosecond(0);
+    let start = if day { at.start_of_day() } else { hour.build() };
+    start.unwrap().timestamp().as_millisecond().to_string()
 }
 
 fn count(sums: &mut Sums, record: &Record) {

@@ -27,6 +27,27 @@ impl Place {
         open(&self.url).unwrap()
     }
 
+    /// Counts rows of a period from outside, by plain SQL.
+    pub(crate) fn count(&self, since: u64, until: u64, reason: Option<&str>) -> u64 {
+        let reason = reason.map_or("true".to_owned(), |reason| format!("reason = '{reason}'"));
+        if self.direct.is_some() {
+            let at = |ms: u64| format!("timestamptz 'epoch' + interval '1 ms' * {ms}");
+            let found = self.sql(&format!(
+                "SELECT count(*) FROM gateway_requests WHERE created_at >= {} AND created_at < {} \
+                 AND {reason}",
+                at(since),
+                at(until)
+            ));
+            return found[0][0].as_ref().unwrap().parse().unwrap();
+        }
+        let file = self.url.strip_prefix("sqlite:").unwrap();
+        let sql = format!(
+            "SELECT count(*) FROM gateway_requests WHERE created_at >= {since} AND \
+             created_at < {until} AND {reason}"
+        );
+        rusqlite::Connection::open(file).unwrap().query_row(&sql, [], |row| row.get(0)).unwrap()
+    }
+
     pub(crate) fn sql(&self, text: &str) -> Vec<Vec<Option<String>>> {
         sql(self.direct.as_ref().unwrap(), text)
     }
