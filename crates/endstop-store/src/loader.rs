@@ -18,7 +18,7 @@ use serde::Serialize;
 
 use crate::error::Error;
 use crate::sink::Sink;
-use crate::spool::{Batch, Spool};
+use crate::spool::{Batch, Lag, Tap};
 
 /// Rows that are deleted at once.
 const FORGET: usize = 1000;
@@ -67,6 +67,8 @@ pub struct Status {
     pub refused: u64,
     /// Rows that were deleted for their age.
     pub forgotten: u64,
+    /// Entries that the sink was too slow for.
+    pub dropped: u64,
     /// Entries that wait.
     pub lag_entries: u64,
     /// Bytes that wait.
@@ -116,7 +118,7 @@ impl Shared {
 /// A thread that loads a spool.
 #[derive(Debug)]
 pub struct Loader {
-    spool: Arc<Spool>,
+    tap: Arc<Tap>,
     shared: Arc<Shared>,
     thread: JoinHandle<()>,
 }
@@ -127,15 +129,16 @@ impl Loader {
     /// # Errors
     /// No thread can be started.
     pub fn spawn(
-        spool: Arc<Spool>,
+        tap: Tap,
         open: impl FnMut() -> Result<Box<dyn Sink>, Error> + Send + 'static,
         options: Options,
     ) -> Result<Self, Error> {
+        let tap = Arc::new(tap);
         let shared = Arc::new(Shared::default());
         let forget_at = Instant::now();
         let pause = options.pause;
         let mut work = Work {
-            spool: Arc::clone(&spool),
+            tap: Arc::clone(&tap),
             shared: Arc::clone(&shared),
             open: Box::new(open),
             backend: None,
@@ -148,21 +151,21 @@ impl Loader {
             .name("loader".into())
             .spawn(move || work.run())
             .map_err(|source| Error::Io { what: "cannot start the loader".into(), source })?;
-        Ok(Self { spool, shared, thread })
+        Ok(Self { tap, shared, thread })
     }
 
     /// How it goes.
     #[must_use]
     pub fn status(&self) -> Status {
-        let spool = self.spool.status();
+        let Lag { entries, bytes, dropped } = self.tap.lag();
         let status = self.shared.state().status.clone();
-        Status { lag_entries: spool.entries, lag_bytes: spool.lag_bytes, ..status }
+        Status { lag_entries: entries, lag_bytes: bytes, dropped, ..status }
     }
 
     /// Waits until all that was written by now is in the store, at most this long; says whether it is.
     #[must_use]
     pub fn wait_until_loaded(&self, timeout: Duration) -> bool {
-        self.shared.wait(timeout, |_| is_empty(&self.spool))
+        self.shared.wait(timeout, |_| is_empty(&self.tap))
     }
 
     /// Loads what it can in this time, then ends. Says whether all is loaded; what is not stays in the
@@ -175,17 +178,16 @@ impl Loader {
         if self.shared.wait(wait.saturating_add(Duration::from_millis(50)), |state| state.ended) {
             let _ = self.thread.join();
         }
-        is_empty(&self.spool)
+        is_empty(&self.tap)
     }
 }
 
-fn is_empty(spool: &Spool) -> bool {
-    let status = spool.status();
-    status.entries == 0 && status.held == 0
+fn is_empty(tap: &Tap) -> bool {
+    tap.lag().entries == 0
 }
 
 struct Work {
-    spool: Arc<Spool>,
+    tap: Arc<Tap>,
     shared: Arc<Shared>,
     open: Box<dyn FnMut() -> Result<Box<dyn Sink>, Error> + Send>,
     backend: Option<Box<dyn Sink>>,
@@ -220,7 +222,7 @@ impl Work {
 
     fn is_over(&self) -> bool {
         let until = self.shared.state().stop;
-        until.is_some_and(|until| Instant::now() >= until || is_empty(&self.spool))
+        until.is_some_and(|until| Instant::now() >= until || is_empty(&self.tap))
     }
 
     /// One batch. Says whether more waits.
@@ -237,7 +239,7 @@ impl Work {
             backend.migrate()?;
             self.backend = Some(backend);
         }
-        let batch = self.spool.next(self.options.batch);
+        let batch = self.tap.next(self.options.batch);
         let full = batch.as_ref().is_some_and(|batch| batch.entries.len() >= self.options.batch);
         if let Some(batch) = batch {
             self.load(&batch)?;
@@ -254,7 +256,7 @@ impl Work {
         let mut refused = 0;
         for (index, why) in &loaded.refused {
             if let Some(entry) = batch.entries.get(*index) {
-                self.spool.refuse(entry, why)?;
+                self.tap.refuse(entry, why)?;
                 refused += 1;
             }
         }
@@ -262,7 +264,7 @@ impl Work {
             state.status.loaded += (batch.entries.len() as u64).saturating_sub(refused);
             state.status.refused += refused;
         });
-        self.spool.ack(batch.upto);
+        self.tap.ack(batch.upto);
         Ok(())
     }
 

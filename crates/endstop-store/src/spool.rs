@@ -28,10 +28,11 @@
 //! let record = Record { id: "0192".into(), ..Record::default() };
 //! let mut ticket = spool.start(&record);
 //! spool.end(&mut ticket, &record);
-//! let batch = spool.next(1000).unwrap();
+//! let tap = spool.store();
+//! let batch = tap.next(1000).unwrap();
 //! assert_eq!((batch.entries.len(), batch.entries[0].sequence), (1, 1));
-//! spool.ack(batch.upto);
-//! assert!(spool.next(1000).is_none());
+//! tap.ack(batch.upto);
+//! assert!(tap.next(1000).is_none());
 //! ```
 
 mod entry;
@@ -93,6 +94,28 @@ pub struct Options {
     pub when_full: WhenFull,
     /// Entries that the disk does not take wait in this much memory, at least 2 MiB.
     pub memory_bytes: u64,
+    /// Who reads beside the store.
+    pub sinks: Vec<Named>,
+}
+
+/// A sink that reads beside the store, by a name of letters, digits and hyphens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Named {
+    /// Its name, by which its mark is found again.
+    pub name: String,
+    /// Where it starts if it is new.
+    pub from: Start,
+}
+
+/// Where a new sink starts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Start {
+    /// With what is recorded from now on.
+    #[default]
+    Now,
+    /// With all that is still in the spool.
+    Oldest,
 }
 
 impl Default for Options {
@@ -104,6 +127,7 @@ impl Default for Options {
             sync_every: Duration::from_millis(100),
             when_full: WhenFull::Refuse,
             memory_bytes: 16 << 20,
+            sinks: Vec::new(),
         }
     }
 }
@@ -211,7 +235,8 @@ struct Shown {
     quarantined: AtomicU64,
 }
 
-/// A spool in a directory. Shared by all who write; one loader reads.
+/// A spool in a directory. Shared by all who write. The store and each other sink read it with marks of their
+/// own.
 #[derive(Debug)]
 pub struct Spool {
     inner: Arc<Inner>,
@@ -225,7 +250,14 @@ struct Inner {
     when_full: WhenFull,
     shown: Arc<Shown>,
     writer: Mutex<Writer>,
-    reader: Mutex<Reader>,
+    /// The names of the sinks beside the store.
+    names: Vec<String>,
+    /// One of each sink, the store first.
+    readers: Vec<Mutex<Reader>>,
+    /// Entries that each sink was too slow for.
+    dropped: Vec<AtomicU64>,
+    /// Segments are deleted by one at a time.
+    cleaning: Mutex<()>,
     /// One sync at a time; how a file is synced.
     sync: Mutex<fn(&File) -> io::Result<()>>,
     stopped: Mutex<bool>,
@@ -245,29 +277,39 @@ impl Spool {
     /// The directory cannot be made, read or written, or another process has it open. Damage is no
     /// error; it is told in [`Recovery`].
     pub fn open(dir: &Path, options: Options) -> Result<(Self, Recovery), Error> {
-        let dir = Arc::new(Dir::open(dir)?);
+        let names: Vec<String> = options.sinks.iter().map(|sink| sink.name.clone()).collect();
+        if let Some(name) = names.iter().find(|name| !is_name(name)) {
+            let why = format!("invalid name of a sink `{name}`: expected letters, digits and hyphens");
+            return Err(Error::Query(why));
+        }
+        let dir = Arc::new(Dir::open(dir, &names)?);
         let share = dir.disk().map(|disk| disk / 100 * options.disk_percent.min(100));
         let bound = options.bytes.min(share.unwrap_or(u64::MAX));
         let segment_bytes = options.segment_bytes.min(bound / 4).clamp(4 << 10, 64 << 20);
         let shown = Arc::new(Shown::default());
         let memory = options.memory_bytes.max(2 << 20);
-        let mut writer = Writer::new(Arc::clone(&dir), Arc::clone(&shown), segment_bytes, memory);
-        let recovery = recover::recover(&mut writer)?;
+        let count = 1 + names.len();
+        let mut writer =
+            Writer::new(Arc::clone(&dir), Arc::clone(&shown), segment_bytes, memory, count);
+        let recovery = recover::recover(&mut writer, &options.sinks)?;
         shown.quarantined.store(recovery.quarantined + recovery.torn, Ordering::Relaxed);
-        let reader = Mutex::new(Reader::from(writer.acked));
+        let readers = writer.acked.iter().map(|acked| Mutex::new(Reader::from(*acked))).collect();
         let inner = Arc::new(Inner {
             dir,
             bound,
             when_full: options.when_full,
             shown,
             writer: Mutex::new(writer),
-            reader,
+            names,
+            readers,
+            dropped: (0..count).map(|_| AtomicU64::new(0)).collect(),
+            cleaning: Mutex::new(()),
             sync: Mutex::new(File::sync_data),
             stopped: Mutex::new(false),
             stop: Condvar::new(),
         });
         // What the mark said of bytes that are gone must not be said of those that come in their place.
-        inner.mark();
+        (0..count).for_each(|sink| inner.mark(sink));
         inner.sync();
         let syncing = Arc::clone(&inner);
         let syncer = std::thread::Builder::new()
@@ -331,23 +373,17 @@ impl Spool {
         self.inner.append(kind, *sequence, record);
     }
 
-    /// The next entries to load, at most so many. The same come again until they are acknowledged.
+    /// Returns what the store reads.
     #[must_use]
-    pub fn next(&self, most: usize) -> Option<Batch> {
-        self.inner.next(most)
+    pub fn store(&self) -> Tap {
+        Tap { inner: Arc::clone(&self.inner), sink: 0 }
     }
 
-    /// Remembers that all before this place is loaded, and deletes what need not be kept.
-    pub fn ack(&self, upto: Position) {
-        self.inner.ack(upto);
-    }
-
-    /// Keeps an entry that the store will never take in `quarantine/refused.jsonl`.
-    ///
-    /// # Errors
-    /// It cannot be written there.
-    pub fn refuse(&self, entry: &Entry, why: &str) -> Result<(), Error> {
-        self.inner.refuse(entry, why)
+    /// Returns what a sink beside the store reads; none if [`Options::sinks`] does not name it.
+    #[must_use]
+    pub fn sink(&self, name: &str) -> Option<Tap> {
+        let at = self.inner.names.iter().position(|known| known == name)?;
+        Some(Tap { inner: Arc::clone(&self.inner), sink: 1 + at })
     }
 
     /// How it is.
@@ -360,6 +396,63 @@ impl Spool {
     pub fn sync(&self) {
         self.inner.sync();
     }
+}
+
+/// The end of a spool that one sink reads.
+#[derive(Debug)]
+pub struct Tap {
+    inner: Arc<Inner>,
+    sink: usize,
+}
+
+/// How far a sink is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Lag {
+    /// Ends and amends that it has not taken.
+    pub entries: u64,
+    /// Bytes that it has not taken, with those that are not for it.
+    pub bytes: u64,
+    /// Entries that it was too slow for, since the start of the process.
+    pub dropped: u64,
+}
+
+impl Tap {
+    /// Returns the next entries, at most so many. The same come again until they are acknowledged.
+    #[must_use]
+    pub fn next(&self, most: usize) -> Option<Batch> {
+        self.inner.next(self.sink, most)
+    }
+
+    /// Remembers that the sink has all before this place, and deletes what nobody needs any more.
+    pub fn ack(&self, upto: Position) {
+        self.inner.ack(self.sink, upto);
+    }
+
+    /// Keeps an entry that the store will never take in `quarantine/refused.jsonl`.
+    ///
+    /// # Errors
+    /// It cannot be written there.
+    pub fn refuse(&self, entry: &Entry, why: &str) -> Result<(), Error> {
+        self.inner.refuse(entry, why)
+    }
+
+    /// Returns how far the sink is.
+    #[must_use]
+    pub fn lag(&self) -> Lag {
+        let writer = locked(&self.inner.writer);
+        let dropped = self.inner.dropped.get(self.sink);
+        Lag {
+            entries: writer.appended.saturating_sub(writer.acked(self.sink).count)
+                + writer.held() as u64,
+            bytes: writer.lag(self.sink),
+            dropped: dropped.map_or(0, |dropped| dropped.load(Ordering::Relaxed)),
+        }
+    }
+}
+
+fn is_name(name: &str) -> bool {
+    let known = |letter: u8| letter.is_ascii_alphanumeric() || letter == b'-';
+    !name.is_empty() && name.len() <= 64 && name.bytes().all(known)
 }
 
 impl Drop for Spool {
@@ -395,11 +488,11 @@ impl Inner {
         });
     }
 
-    fn next(&self, most: usize) -> Option<Batch> {
-        let mut reader = locked(&self.reader);
+    fn next(&self, sink: usize, most: usize) -> Option<Batch> {
+        let mut reader = locked(self.readers.get(sink)?);
         let look = reader.look(&self.dir, most.max(1), |segment| self.extent(segment));
         let mut writer = locked(&self.writer);
-        writer.acked = reader.acked;
+        writer.acked.get_mut(sink).into_iter().for_each(|acked| *acked = reader.acked);
         self.shown.quarantined.fetch_add(look.damaged, Ordering::Relaxed);
         writer.unreadable = look.error.map(|error| error.to_string());
         look.batch
@@ -415,31 +508,60 @@ impl Inner {
         }
     }
 
-    fn ack(&self, upto: Position) {
-        let mut reader = locked(&self.reader);
+    fn ack(&self, sink: usize, upto: Position) {
+        let Some(reader) = self.readers.get(sink) else { return };
+        let mut reader = locked(reader);
         if upto <= reader.acked {
             return;
         }
         reader.acked = upto;
-        locked(&self.writer).acked = upto;
-        let cleaned = self.clean(upto);
+        locked(&self.writer).acked.get_mut(sink).into_iter().for_each(|acked| *acked = upto);
+        drop(reader);
+        self.let_go();
+        let cleaned = self.clean();
         locked(&self.writer).undeleted = cleaned.err().map(|error| error.to_string());
-        self.mark();
+        self.mark(sink);
     }
 
-    /// Writes the mark. Where that fails, what is loaded is loaded again after a restart.
-    fn mark(&self) {
+    /// Lets entries go that only slow sinks have not taken, where the spool fills up for them. The store is
+    /// never let go.
+    fn let_go(&self) {
+        if self.shown.bytes.load(Ordering::Acquire) < self.bound / 2 {
+            return;
+        }
+        let store = locked(&self.writer).acked(0);
+        for sink in 1..self.readers.len() {
+            let (Some(reader), Some(dropped)) = (self.readers.get(sink), self.dropped.get(sink)) else {
+                continue;
+            };
+            // One that is reading now is asked again after the next batch.
+            let Ok(mut reader) = reader.try_lock() else { continue };
+            if reader.acked < store {
+                dropped.fetch_add(store.count - reader.acked.count, Ordering::Relaxed);
+                reader.acked = store;
+                let mut writer = locked(&self.writer);
+                writer.acked.get_mut(sink).into_iter().for_each(|acked| *acked = store);
+                drop(writer);
+                self.mark(sink);
+            }
+        }
+    }
+
+    /// Writes the mark of a sink. Where that fails, what it has comes again after a restart.
+    fn mark(&self, sink: usize) {
         let mut writer = locked(&self.writer);
-        let Position { segment, offset, .. } = writer.acked;
+        let Position { segment, offset, .. } = writer.acked(sink);
         let first = writer.segments.first_key_value().map_or(writer.next, |(first, _)| *first);
-        let written = self.dir.write_mark(Mark { first, segment, offset });
+        let written = self.dir.write_mark(sink, Mark { first, segment, offset });
         writer.unmarked = written.err().map(|error| error.to_string());
     }
 
     /// Deletes the oldest segments that all is loaded of. Starts in them that have no end are written
     /// again first, and all is synced.
-    fn clean(&self, acked: Position) -> io::Result<()> {
-        let (spent, carried) = self.spent(acked);
+    fn clean(&self) -> io::Result<()> {
+        // One at a time: sinks acknowledge on threads of their own.
+        let _cleaning = locked(&self.cleaning);
+        let (spent, carried) = self.spent();
         let Some(last) = spent.last() else { return Ok(()) };
         for (place, id) in &carried {
             self.carry(*place, id)?;
@@ -448,11 +570,11 @@ impl Inner {
         if !self.sync() {
             return Err(io::Error::other("what follows cannot be synced"));
         }
-        let Position { segment, offset, .. } = acked;
-        let marked = self.dir.write_mark(Mark { first: last + 1, segment, offset });
+        let Position { segment, offset, .. } = locked(&self.writer).acked(0);
+        let marked = self.dir.write_mark(0, Mark { first: last + 1, segment, offset });
         // On a full disk this may fail, and what is deleted be missed at the next start. It is deleted
         // all the same, or the disk would stay full.
-        let marked = marked.and_then(|()| self.dir.sync_mark());
+        let marked = marked.and_then(|()| self.dir.sync_marks());
         for number in spent {
             self.dir.delete(number)?;
             locked(&self.writer).forget(number);
@@ -461,9 +583,10 @@ impl Inner {
     }
 
     /// Segments to delete, and the starts in them that have no end.
-    fn spent(&self, acked: Position) -> (Vec<u64>, Vec<(Place, String)>) {
+    fn spent(&self) -> (Vec<u64>, Vec<(Place, String)>) {
         let writer = locked(&self.writer);
-        let spent = writer.spent(acked.segment);
+        let slowest = writer.acked.iter().map(|acked| acked.segment).min().unwrap_or(0);
+        let spent = writer.spent(slowest);
         let last = spent.last().copied().unwrap_or(0);
         let places = writer.open.iter().filter_map(|(id, place)| Some(((*place)?, id)));
         let within = places.filter(|(place, _)| place.segment <= last);
@@ -507,8 +630,8 @@ impl Inner {
         });
         Status {
             bytes: self.shown.bytes.load(Ordering::Acquire),
-            entries: writer.appended.saturating_sub(writer.acked.count),
-            lag_bytes: writer.lag(),
+            entries: writer.appended.saturating_sub(writer.acked(0).count),
+            lag_bytes: writer.lag(0),
             open: writer.open.len() as u64,
             held: writer.held() as u64,
             lost: writer.lost,
@@ -577,6 +700,6 @@ mod tests {
         spool.sync();
         assert_eq!((spool.admits(), spool.status().error), (Ok(()), None));
         assert_eq!(spool.inner.dir.segments().unwrap(), [1, 2]);
-        assert_eq!(spool.next(9).unwrap().entries.len(), 1);
+        assert_eq!(spool.store().next(9).unwrap().entries.len(), 1);
     }
 }

@@ -62,8 +62,8 @@ pub(super) struct Writer {
     made: bool,
     /// Ends and amends that were written.
     pub(super) appended: u64,
-    /// How far all is loaded.
-    pub(super) acked: Position,
+    /// How far each sink is, the store first.
+    pub(super) acked: Vec<Position>,
     pub(super) sync_failed: bool,
     pub(super) error: Option<String>,
     /// Why the loader cannot read what it should.
@@ -78,7 +78,14 @@ pub(super) struct Writer {
 }
 
 impl Writer {
-    pub(super) fn new(dir: Arc<Dir>, shown: Arc<Shown>, segment_bytes: u64, memory: u64) -> Self {
+    /// `sinks` counts those that read, the store included.
+    pub(super) fn new(
+        dir: Arc<Dir>,
+        shown: Arc<Shown>,
+        segment_bytes: u64,
+        memory: u64,
+        sinks: usize,
+    ) -> Self {
         Self {
             dir,
             segment_bytes,
@@ -94,7 +101,7 @@ impl Writer {
             dirty: false,
             made: false,
             appended: 0,
-            acked: Position::default(),
+            acked: vec![Position::default(); sinks],
             sync_failed: false,
             error: None,
             unreadable: None,
@@ -296,10 +303,16 @@ impl Writer {
         self.count();
     }
 
-    /// Bytes that are not loaded.
-    pub(super) fn lag(&self) -> u64 {
-        let after: u64 = self.segments.range(self.acked.segment..).map(|(_, one)| one.bytes).sum();
-        after.saturating_sub(self.acked.offset)
+    /// Returns how far a sink is.
+    pub(super) fn acked(&self, sink: usize) -> Position {
+        self.acked.get(sink).copied().unwrap_or_default()
+    }
+
+    /// Returns the bytes that a sink has not taken.
+    pub(super) fn lag(&self, sink: usize) -> u64 {
+        let acked = self.acked(sink);
+        let after: u64 = self.segments.range(acked.segment..).map(|(_, one)| one.bytes).sum();
+        after.saturating_sub(acked.offset)
     }
 
     /// Adds up the segments that were found.

@@ -84,7 +84,7 @@ fn child_that_writes() {
         let file = OpenOptions::new().append(true).create(true).open(&log).unwrap();
         Ok(Box::new(Lines(file)) as Box<dyn Sink>)
     };
-    let _loader = Loader::spawn(Arc::clone(&spool), open, options).unwrap();
+    let _loader = Loader::spawn(spool.store(), open, options).unwrap();
     std::thread::scope(|scope| {
         for thread in 0..3 {
             let (spool, cycle) = (&spool, &cycle);

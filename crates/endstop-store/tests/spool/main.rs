@@ -57,9 +57,9 @@ fn ended(id: &str) -> Record {
 /// Reads all that is not loaded, and acknowledges it.
 fn drain(spool: &Spool) -> Vec<Entry> {
     let mut all = Vec::new();
-    while let Some(batch) = spool.next(7) {
+    while let Some(batch) = spool.store().next(7) {
         all.extend(batch.entries);
-        spool.ack(batch.upto);
+        spool.store().ack(batch.upto);
     }
     assert_eq!(spool.status().entries, 0);
     all
@@ -67,7 +67,7 @@ fn drain(spool: &Spool) -> Vec<Entry> {
 
 /// Reads all of it, acknowledging nothing.
 fn peek(spool: &Spool) -> Vec<Entry> {
-    spool.next(usize::MAX).map(|batch| batch.entries).unwrap_or_default()
+    spool.store().next(usize::MAX).map(|batch| batch.entries).unwrap_or_default()
 }
 
 /// Id, sequence and how it closed: what entries are compared by.
