@@ -279,7 +279,8 @@ impl Spool {
     pub fn open(dir: &Path, options: Options) -> Result<(Self, Recovery), Error> {
         let names: Vec<String> = options.sinks.iter().map(|sink| sink.name.clone()).collect();
         if let Some(name) = names.iter().find(|name| !is_name(name)) {
-            let why = format!("invalid name of a sink `{name}`: expected letters, digits and hyphens");
+            let why =
+                format!("invalid name of a sink `{name}`: expected letters, digits and hyphens");
             return Err(Error::Query(why));
         }
         let dir = Arc::new(Dir::open(dir, &names)?);
@@ -531,7 +532,8 @@ impl Inner {
         }
         let store = locked(&self.writer).acked(0);
         for sink in 1..self.readers.len() {
-            let (Some(reader), Some(dropped)) = (self.readers.get(sink), self.dropped.get(sink)) else {
+            let (Some(reader), Some(dropped)) = (self.readers.get(sink), self.dropped.get(sink))
+            else {
                 continue;
             };
             // One that is reading now is asked again after the next batch.

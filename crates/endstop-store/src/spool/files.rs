@@ -89,7 +89,8 @@ impl Dir {
         let names = [MARK.to_owned()].into_iter().chain(sinks.iter().map(|sink| mark_of(sink)));
         let names: Vec<String> = names.collect();
         forget_marks(path, &names).map_err(said("cannot write into"))?;
-        let open = |name: &String| options().open(path.join(name)).map(|file| Mutex::new((file, 0)));
+        let open =
+            |name: &String| options().open(path.join(name)).map(|file| Mutex::new((file, 0)));
         let marks: io::Result<Vec<_>> = names.iter().map(open).collect();
         let marks = marks.map_err(said("cannot write into"))?;
         let kept = AtomicU64::new(sizes(&quarantine));
@@ -218,7 +219,9 @@ fn mark_of(sink: &str) -> String {
 fn forget_marks(path: &Path, names: &[String]) -> io::Result<()> {
     for file in fs::read_dir(path)? {
         let name = file?.file_name();
-        let Some(name) = name.to_str().filter(|name| name.starts_with(&mark_of(""))) else { continue };
+        let Some(name) = name.to_str().filter(|name| name.starts_with(&mark_of(""))) else {
+            continue;
+        };
         if !names.iter().any(|known| known == name) {
             fs::remove_file(path.join(name))?;
         }

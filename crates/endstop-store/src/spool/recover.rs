@@ -20,11 +20,10 @@ pub(super) fn recover(writer: &mut Writer, sinks: &[Named]) -> Result<Recovery, 
     let last = numbers.last().copied().unwrap_or(0);
     let known = mark.map_or(0, |mark| mark.segment);
     writer.next = last.max(known) + 1;
-    let marks: Vec<Option<Mark>> = (0..writer.acked.len()).map(|sink| dir.read_mark(sink)).collect();
-    let from: Vec<(u64, u64)> = marks
-        .iter()
-        .map(|mark| mark.map_or((0, 0), |mark| (mark.segment, mark.offset)))
-        .collect();
+    let marks: Vec<Option<Mark>> =
+        (0..writer.acked.len()).map(|sink| dir.read_mark(sink)).collect();
+    let from: Vec<(u64, u64)> =
+        marks.iter().map(|mark| mark.map_or((0, 0), |mark| (mark.segment, mark.offset))).collect();
     for number in numbers {
         read_segment(writer, number, number == last, &from, &mut recovery);
     }
