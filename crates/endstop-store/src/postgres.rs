@@ -407,6 +407,9 @@ impl Sink for Postgres {
         let sql =
             "BEGIN; SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = '60s'".to_owned();
         let begin = Begin { sql, end: "", timeout: Duration::from_secs(6 * 3600) };
+        self.read_only(async |client: &Client| {
+            Shape::check(client).await?.map_err(Failure::Refused)
+        })?;
         let mut applied = Vec::new();
         for migration in &migrations::POSTGRES {
             let work = async |client: &Client| apply(client, migration).await;
