@@ -1,28 +1,47 @@
 //! Arguments that choose a store and filter its endings.
 
+use std::path::PathBuf;
+
 use anyhow::{Context as _, Result};
+use endstop_gateway::Config;
 use endstop_gateway::config::default_data_dir;
-use endstop_store::{Backend, Filter};
+use endstop_store::{Filter, Store};
 
 /// Store to use.
 #[derive(clap::Args)]
 pub(crate) struct StoreArgs {
-    /// Store of the endings: `sqlite:FILE` or `postgres://…`; the gateway's default if not set
+    /// Store of the endings: `sqlite:FILE` or `postgres://…`; by default the one of --config, or the
+    /// gateway's default
     #[arg(long, value_name = "URL", env = "ENDSTOP_STORE", hide_env_values = true)]
     store: Option<String>,
+    /// Configuration of the gateway, which names the store
+    #[arg(long, value_name = "FILE", env = "ENDSTOP_CONFIG")]
+    config: Option<PathBuf>,
 }
 
 impl StoreArgs {
     /// Returns the URL of the store.
     pub(crate) fn url(&self) -> Result<String> {
-        match &self.store {
-            Some(url) => Ok(url.clone()),
-            None => default_url(),
+        match (&self.store, &self.config) {
+            (Some(url), _) => Ok(url.clone()),
+            (None, Some(file)) => {
+                let config = Config::from_file(file)?;
+                if config.store.is_none() && config.store_env.is_none() {
+                    return Ok(format!(
+                        "sqlite:{}",
+                        config.data_dir()?.join("endstop.db").display()
+                    ));
+                }
+                config.store()?.with_context(|| {
+                    format!("{} records nothing: it says `store = \"none\"`", file.display())
+                })
+            }
+            (None, None) => default_url(),
         }
     }
 
     /// Opens the store for reading.
-    pub(crate) fn open(&self) -> Result<Box<dyn Backend>> {
+    pub(crate) fn open(&self) -> Result<Box<dyn Store>> {
         let url = self.url()?;
         endstop_store::open_to_read(&url).with_context(|| {
             format!(

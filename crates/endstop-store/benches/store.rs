@@ -211,6 +211,7 @@ fn report(store: &mut Box<dyn Store>, until: u64) -> Duration {
         by: vec![Dimension::Provider, Dimension::Reason],
         period: Period { since: until - DAYS_MS, until },
         before: None,
+        zone: None,
         filter: Filter::default(),
         limit: 100,
     };

@@ -3,13 +3,15 @@
 use std::cmp::Reverse;
 use std::collections::HashMap;
 
+use endstop::Reason;
+use endstop::vocabulary::Vocabulary;
 use jiff::tz::TimeZone;
 
 use crate::axis::{self, Axis};
 use crate::columns::{Cell, Row, stored, stored_by};
 use crate::delta::{self, Delta, Seen};
 use crate::error::Error;
-use crate::query::{Dimension, Group, Period, Query, Report, Sums, Wanted, WordSeen};
+use crate::query::{Dimension, Filter, Group, Period, Query, Report, Sums, Wanted, WordSeen};
 use crate::series::{self, PARTS, decode};
 use crate::sink::Stored;
 use crate::sql::{self, Flavor, Sql};
@@ -21,6 +23,8 @@ pub(crate) const MOST: usize = 10_000;
 const MOST_GROUPS: usize = 200_000;
 /// The most dimensions.
 const MOST_DIMENSIONS: usize = 4;
+/// The names of what a gateway does with a response.
+const ACTIONS: [&str; 4] = ["passed", "warned", "failed", "refused"];
 /// The fewest digits of an id that are enough to look for it.
 const FEWEST_DIGITS: usize = 6;
 /// The longest period: a hundred years.
@@ -69,10 +73,37 @@ fn check(query: &Query) -> Result<(), Error> {
         return refuse("a report cannot group by the same name twice".to_owned());
     }
     check_limit(query.limit)?;
+    check_filter(&query.filter)?;
     for period in [Some(query.period), query.before].into_iter().flatten() {
         check_period(period)?;
     }
     Ok(())
+}
+
+/// Checks the names that only we give, so that a slip of the pen is not answered with nothing.
+fn check_filter(filter: &Filter) -> Result<(), Error> {
+    let reasons = Reason::ALL.into_iter().map(Reason::name);
+    check_name("reason", filter.reason.as_deref(), reasons)?;
+    let words = Reason::ALL.into_iter().map(|reason| Vocabulary::FinishReason.spell(reason));
+    check_name("finish reason", filter.finish_reason.as_deref(), words)
+}
+
+fn check_name(
+    what: &str,
+    wanted: Option<&str>,
+    known: impl Iterator<Item = &'static str>,
+) -> Result<(), Error> {
+    let Some(wanted) = wanted else { return Ok(()) };
+    let mut known: Vec<&str> = known.collect();
+    if wanted == "null" || wanted.contains('*') || known.contains(&wanted) {
+        return Ok(());
+    }
+    let near = endstop::nearest(wanted, known.iter().copied());
+    let near = near.map(|near| format!("did you mean `{near}`? ")).unwrap_or_default();
+    known.sort_unstable();
+    known.dedup();
+    let known = known.join(", ");
+    Err(Error::Query(format!("unknown {what} `{wanted}`: {near}expected one of {known}")))
 }
 
 fn check_limit(limit: usize) -> Result<(), Error> {
@@ -292,6 +323,8 @@ fn arrange(
 /// Answers [`crate::Store::endings`].
 pub(crate) fn endings(from: &mut impl Reads, wanted: &Wanted) -> Result<Vec<Stored>, Error> {
     check_limit(wanted.limit)?;
+    check_filter(&wanted.filter)?;
+    check_name("action", wanted.action.as_deref(), ACTIONS.into_iter())?;
     if let Some(period) = wanted.period {
         check_period(period)?;
     }

@@ -1,13 +1,14 @@
 //! The record: how every response ended, kept so that it can be asked about.
 //!
 //! ```text
-//! gateway -> spool: start, end, amend -> loader -> backend: rows, hourly rollup, words -> report
-//!            plain write, checksummed    batches   SQLite, Postgres
+//! gateway -> spool: start, end, amend -> loader -> store: rows, hourly sums, words -> report
+//!            plain write, checksummed -> loader -> another sink, with a mark of its own
 //! ```
 //!
 //! The [`spool`] is what makes an ending durable: a local file, written before the client sees the end,
-//! that survives the death of its process. The loader carries it into a [`Backend`], as often as it
-//! takes: an [`Entry`] is known by its id and its sequence, so that one that comes twice changes nothing.
+//! that survives the death of its process. A loader carries it into each [`Sink`], as often as it takes: an
+//! [`Entry`] is known by its id and its sequence, so that one that comes twice changes nothing. A [`Store`]
+//! is a sink that can be asked.
 
 #![forbid(unsafe_code)]
 
@@ -31,6 +32,7 @@ mod sql;
 mod sqlite;
 mod sums;
 pub mod view;
+mod when;
 
 pub use error::Error;
 pub use migrations::export_migrations;
@@ -39,3 +41,4 @@ pub use query::{
     BOUNDS_US, Buckets, Dimension, Filter, Group, Period, Query, Report, Sums, Wanted, WordSeen,
 };
 pub use sink::{Entry, Loaded, Sink, Store, Stored};
+pub use when::When;

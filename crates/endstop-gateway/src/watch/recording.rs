@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use endstop_store::loader::{self, Loader};
 use endstop_store::spool::{self, Recovery, Refusal, Spool, WhenFull};
-use endstop_store::{Backend, Found};
+use endstop_store::{Found, Store};
 use serde_json::{Value, json};
 
 use crate::config::Config;
@@ -29,7 +29,7 @@ pub struct Recorder {
 
 /// A connection for questions; opened when the first is asked.
 #[derive(Default)]
-struct Reading(Option<Box<dyn Backend>>);
+struct Reading(Option<Box<dyn Store>>);
 
 impl std::fmt::Debug for Reading {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -63,7 +63,8 @@ impl Recorder {
         let spool = Arc::new(spool);
         let options = loader::Options { keep: config.record.keep, ..loader::Options::default() };
         let address = store.clone();
-        let loader = Loader::spawn(spool.clone(), move || endstop_store::open(&address), options)?;
+        let open = move || Ok(endstop_store::open(&address)? as Box<dyn endstop_store::Sink>);
+        let loader = Loader::spawn(spool.store(), open, options)?;
         Ok(Some(Self {
             spool,
             loader: Mutex::new(Some(loader)),
@@ -136,7 +137,7 @@ impl Recorder {
     /// The store cannot be reached or refuses.
     pub fn ask<T>(
         &self,
-        question: impl FnOnce(&mut dyn Backend) -> Result<T, endstop_store::Error>,
+        question: impl FnOnce(&mut dyn Store) -> Result<T, endstop_store::Error>,
     ) -> Result<T, endstop_store::Error> {
         let mut reading = self.reader.lock().unwrap_or_else(PoisonError::into_inner);
         let mut backend = match reading.0.take() {

@@ -194,6 +194,7 @@ fn summed(url: &str) -> u64 {
             by: Vec::new(),
             period: Period { since: 1_700_000_000_000, until: 4_000_000_000_000 },
             before: None,
+            zone: None,
             filter: Filter::default(),
             limit: 1,
         };
