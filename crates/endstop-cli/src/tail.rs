@@ -79,12 +79,15 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
             endings::write(&mut out, stored, args.json, Style::of_stdout(), layout)?;
             // The existing ones were not waited for.
             shown += usize::from(!first);
-            if args.count.is_some_and(|count| shown >= count) {
+            if !first && args.count.is_some_and(|count| shown >= count) {
                 return Ok(ExitCode::SUCCESS);
             }
         }
         out.flush()?;
         drop(out);
+        if args.count == Some(0) {
+            return Ok(ExitCode::SUCCESS);
+        }
         seen = newest;
         first = false;
         std::thread::sleep(PAUSE);

@@ -70,10 +70,9 @@ pub(crate) fn open(url: &str, options: &Options) -> Result<Box<dyn Store>, Error
     let own = memory || options.read_only;
     let checkpointer = if own { None } else { Checkpointer::start(Path::new(file)) };
     if checkpointer.is_some() {
-        // The log is written back by the other connection. This one does it where that falls behind.
-        connection
-            .pragma_update(None, "wal_autocheckpoint", BEHIND_PAGES)
-            .map_err(|error| failure(&store, error))?;
+        // The log is written back by the other connection. This one does it where that falls behind. A file
+        // that is damaged says so when it is used.
+        let _ = connection.pragma_update(None, "wal_autocheckpoint", BEHIND_PAGES);
     }
     Ok(Box::new(Sqlite {
         connection,

@@ -49,10 +49,12 @@ impl Recorder {
         let made = DirBuilder::new().recursive(true).mode(0o700).create(&data);
         made.map_err(|source| Error::Data { dir: data.display().to_string(), source })?;
         // A wrong address is said now, not when the first response is loaded. A store that is down or
-        // busy is tried again later.
+        // busy is tried again later, and so is one that is damaged: the gateway is not ready then, and
+        // endings wait in the spool.
         match endstop_store::open(&store) {
-            Err(error) if !error.is_retryable() => return Err(error.into()),
-            Ok(_) | Err(_) => {}
+            Ok(_) | Err(endstop_store::Error::Damaged { .. }) => {}
+            Err(error) if error.is_retryable() => {}
+            Err(error) => return Err(error.into()),
         }
         let options = spool::Options {
             bytes: config.record.spool_bytes,
