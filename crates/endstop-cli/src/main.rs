@@ -32,6 +32,7 @@ mod response;
 mod serve;
 mod show;
 mod sim;
+mod spool;
 mod store;
 mod style;
 mod tail;
@@ -63,6 +64,7 @@ enum Command {
     Show(show::Args),
     Migrate(migrate::Args),
     Backfill(backfill::Args),
+    Spool(spool::Args),
     Env(env::Args),
     Dialects(dialects::Args),
     Sim(sim::Args),
@@ -84,6 +86,7 @@ fn main() -> ExitCode {
         Command::Show(args) => show::run(&args),
         Command::Migrate(args) => migrate::run(&args),
         Command::Backfill(args) => backfill::run(&args),
+        Command::Spool(args) => spool::run(&args),
         Command::Env(args) => env::run(&args),
         Command::Dialects(args) => dialects::run(&args),
         Command::Sim(args) => sim::run(&args),

@@ -1,6 +1,6 @@
 //! Arguments that choose a store and filter its endings.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
 use endstop_gateway::Config;
@@ -38,6 +38,11 @@ impl StoreArgs {
             }
             (None, None) => default_url(),
         }
+    }
+
+    /// Returns the gateway's configuration.
+    pub(crate) fn config(&self) -> Option<&Path> {
+        self.config.as_deref()
     }
 
     /// Opens the store for reading.

@@ -114,11 +114,8 @@ impl Axis {
     /// Returns what a segment is called.
     pub(crate) fn label(&self, segment: usize, by: Dimension) -> Option<i64> {
         let (hour, day) = self.labels.get(segment)?;
-        match by {
-            Dimension::Hour => Some(*hour),
-            Dimension::Day => Some(*day),
-            _ => None,
-        }
+        let (is_hour, is_day) = (by == Dimension::Hour, by == Dimension::Day);
+        is_hour.then_some(*hour).or(is_day.then_some(*day))
     }
 
     /// Returns the first whole hour and the end of the last one; equal where there is none.

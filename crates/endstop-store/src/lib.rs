@@ -25,6 +25,7 @@ mod migrations;
 mod open;
 mod postgres;
 mod query;
+mod refused;
 mod series;
 mod sink;
 pub mod spool;
@@ -40,5 +41,6 @@ pub use open::{Found, Options, check, open, open_to_read, open_with, shown};
 pub use query::{
     BOUNDS_US, Buckets, Dimension, Filter, Group, Period, Query, Report, Sums, Wanted, WordSeen,
 };
+pub use refused::{Reloaded, load_refused, refused};
 pub use sink::{Entry, Loaded, Sink, Store, Stored};
 pub use when::When;

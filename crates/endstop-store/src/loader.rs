@@ -65,6 +65,8 @@ pub struct Status {
     pub loaded: u64,
     /// Entries that the store refused one by one; they are in `quarantine/refused.jsonl`.
     pub refused: u64,
+    /// What the store said of the first of them.
+    pub first_refusal: Option<String>,
     /// Rows that were deleted for their age.
     pub forgotten: u64,
     /// Entries that the sink was too slow for.
@@ -263,6 +265,9 @@ impl Work {
         self.shared.change(|state| {
             state.status.loaded += (batch.entries.len() as u64).saturating_sub(refused);
             state.status.refused += refused;
+            if let (None, Some((_, why))) = (&state.status.first_refusal, loaded.refused.first()) {
+                state.status.first_refusal = Some(why.clone());
+            }
         });
         self.tap.ack(batch.upto);
         Ok(())

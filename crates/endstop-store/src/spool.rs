@@ -167,6 +167,19 @@ pub enum State {
     InUse,
 }
 
+/// A spool, as it looks from outside.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Inspection {
+    /// Files that entries are written to.
+    pub segments: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// The bytes that each sink has not taken, by its name; the store is called `store`.
+    pub waiting: Vec<(String, u64)>,
+    /// Bytes in quarantine, without refused entries.
+    pub damaged: u64,
+}
+
 /// How the spool is.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Status {
@@ -186,6 +199,8 @@ pub struct Status {
     pub unrecorded: u64,
     /// Damaged stretches and entries that the store refused for good, likewise.
     pub quarantined: u64,
+    /// Entries that the store refused and that are kept, those of earlier processes too.
+    pub refused: u64,
     /// What is wrong now.
     pub error: Option<String>,
     /// How often something went wrong that was well before.
@@ -233,6 +248,7 @@ struct Shown {
     failing: AtomicBool,
     unrecorded: AtomicU64,
     quarantined: AtomicU64,
+    refused: AtomicU64,
 }
 
 /// A spool in a directory. Shared by all who write. The store and each other sink read it with marks of their
@@ -294,6 +310,8 @@ impl Spool {
             Writer::new(Arc::clone(&dir), Arc::clone(&shown), segment_bytes, memory, count);
         let recovery = recover::recover(&mut writer, &options.sinks)?;
         shown.quarantined.store(recovery.quarantined + recovery.torn, Ordering::Relaxed);
+        let refused = crate::refused::refused(dir.path())?.values().sum();
+        shown.refused.store(refused, Ordering::Relaxed);
         let readers = writer.acked.iter().map(|acked| Mutex::new(Reader::from(*acked))).collect();
         let inner = Arc::new(Inner {
             dir,
@@ -329,6 +347,17 @@ impl Spool {
     /// The directory, or the one that it would be made in, cannot be written.
     pub fn check(dir: &Path) -> Result<State, Error> {
         files::check(dir)
+    }
+
+    /// Looks at the directory of a spool from outside, also while a gateway has it open.
+    ///
+    /// # Errors
+    /// The directory cannot be read.
+    pub fn inspect(dir: &Path) -> Result<Inspection, Error> {
+        files::inspect(dir).map_err(|source| {
+            let what = format!("cannot read the spool in `{}`", dir.display());
+            Error::Io { what, source }
+        })
     }
 
     /// Whether new work may be taken.
@@ -620,6 +649,7 @@ impl Inner {
             Error::Io { what: format!("cannot write to quarantine in `{path}`"), source }
         })?;
         self.shown.quarantined.fetch_add(1, Ordering::Relaxed);
+        self.shown.refused.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }
 
@@ -639,6 +669,7 @@ impl Inner {
             lost: writer.lost,
             unrecorded: self.shown.unrecorded.load(Ordering::Relaxed),
             quarantined: self.shown.quarantined.load(Ordering::Relaxed),
+            refused: self.shown.refused.load(Ordering::Relaxed),
             error,
             episodes: writer.episodes,
         }

@@ -244,6 +244,8 @@ pub(crate) struct Trouble {
     store: Side,
     lost: u64,
     unrecorded: u64,
+    /// It was told that the store refuses endings.
+    refused: bool,
 }
 
 /// One part of recording that may fail.
@@ -326,6 +328,13 @@ impl Trouble {
             }
             Some(Change::Passed) => said.push("the store failed for a moment".to_owned()),
         }
+        if let Some(why) = loader.first_refusal.as_ref().filter(|_| !self.refused) {
+            self.refused = true;
+            said.push(format!(
+                "the store refused an ending: {why}; it is kept with those that follow, and \
+                 `endstop spool status` counts them"
+            ));
+        }
         said
     }
 }
@@ -365,6 +374,11 @@ mod tests {
         let said = look(&again, None, &down);
         assert_eq!(said, ["the store is down; endings wait in the spool"]);
         assert!(look(&again, None, &down).is_empty());
+        let first_refusal = Some("value too long".to_owned());
+        let refusing = loader::Status { first_refusal, refused: 1, ..down.clone() };
+        let said = look(&well, None, &refusing);
+        assert!(said.len() == 1 && said[0].contains("value too long"), "{said:?}");
+        assert!(look(&well, None, &refusing).is_empty());
         let up = loader::Status { episodes: 1, ..loads };
         assert_eq!(look(&again, None, &up), ["the store takes endings again; 0 wait"]);
         assert!(look(&again, None, &up).is_empty());

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::error::Error;
-use crate::spool::{State, locked};
+use crate::spool::{Inspection, State, locked};
 
 /// What may be kept of damaged and refused bytes; the rest is only counted.
 const MOST_QUARANTINE: u64 = 64 << 20;
@@ -61,6 +61,43 @@ pub(super) fn check(path: &Path) -> Result<State, Error> {
         Ok(()) => State::Free,
         Err(TryLockError::WouldBlock | TryLockError::Error(_)) => State::InUse,
     })
+}
+
+/// Looks at a directory without changing it.
+pub(super) fn inspect(path: &Path) -> io::Result<Inspection> {
+    let mut found = Inspection::default();
+    let mut segments: Vec<(u64, u64)> = Vec::new();
+    let mut marks: Vec<(String, Mark)> = Vec::new();
+    for file in fs::read_dir(path)? {
+        let file = file?;
+        let name = file.file_name().to_string_lossy().into_owned();
+        if let Some(number) = name.strip_suffix(".spool").and_then(|number| number.parse().ok()) {
+            segments.push((number, file.metadata()?.len()));
+        } else if name == MARK || name.starts_with(&mark_of("")) {
+            let mark = fs::read(file.path())?;
+            let lines = mark.chunks(LINE).filter_map(read_line);
+            let newest = lines.max_by_key(|(turn, _)| *turn).map(|(_, mark)| mark);
+            let sink = name.strip_prefix(&mark_of("")).unwrap_or("store");
+            marks.push((sink.to_owned(), newest.unwrap_or_default()));
+        }
+    }
+    found.segments = segments.len() as u64;
+    found.bytes = segments.iter().map(|(_, bytes)| bytes).sum();
+    for (sink, mark) in marks {
+        let after = segments.iter().filter(|(number, _)| *number >= mark.segment);
+        let bytes: u64 = after.map(|(_, bytes)| bytes).sum();
+        let has = segments.iter().any(|(number, _)| *number == mark.segment);
+        found.waiting.push((sink, bytes.saturating_sub(if has { mark.offset } else { 0 })));
+    }
+    found.waiting.sort();
+    let refused = |name: &str| name.starts_with("refused.");
+    for file in fs::read_dir(path.join("quarantine")).into_iter().flatten() {
+        let file = file?;
+        if !refused(&file.file_name().to_string_lossy()) {
+            found.damaged += file.metadata()?.len();
+        }
+    }
+    Ok(found)
 }
 
 impl Dir {

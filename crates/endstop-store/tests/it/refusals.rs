@@ -162,3 +162,47 @@ fn files_that_are_something_else() {
     let error = open(&fresh).unwrap().load(&[entry(0)]).unwrap_err();
     assert!(error.to_string().contains("run `endstop migrate`"), "{error}");
 }
+
+/// What a store refused is kept beside the spool, counted over restarts, and loaded once it can be.
+#[test]
+fn refused_entries_are_kept_and_loaded_later() {
+    use endstop_store::spool::{Options as SpoolOptions, Spool};
+    use endstop_store::{Reloaded, load_refused, refused};
+
+    let temp = tempfile::tempdir().unwrap();
+    let dir = temp.path();
+    let (spool, _) = Spool::open(dir, SpoolOptions::default()).unwrap();
+    let mut bad = entry(1);
+    bad.record.id = "not an id".to_owned();
+    spool.store().refuse(&bad, "its id is not a UUID").unwrap();
+    for number in 2..5 {
+        spool.store().refuse(&entry(number), "value too long").unwrap();
+    }
+    assert_eq!(spool.status().refused, 4);
+    drop(spool);
+    let (spool, _) = Spool::open(dir, SpoolOptions::default()).unwrap();
+    assert_eq!(spool.status().refused, 4, "they are counted over restarts");
+    std::fs::OpenOptions::new()
+        .append(true)
+        .open(dir.join("quarantine/refused.jsonl"))
+        .and_then(|mut file| std::io::Write::write_all(&mut file, b"half a li\n"))
+        .unwrap();
+
+    let place = places::sqlite();
+    let mut store = place.open();
+    store.migrate().unwrap();
+    // A gateway that runs has the spool open meanwhile.
+    let done = load_refused(dir, &mut *store).unwrap();
+    assert_eq!(done, Reloaded { loaded: 3, refused: 1, unread: 1 });
+    assert_eq!(store.report(&query(&[])).unwrap().total.now.count, 3);
+    let left = refused(dir).unwrap();
+    assert_eq!(left.values().sum::<u64>(), 2);
+    assert_eq!(left["its id is not a UUID"], 1);
+    assert_eq!(
+        load_refused(dir, &mut *store).unwrap(),
+        Reloaded { loaded: 0, refused: 1, unread: 1 }
+    );
+    let found = Spool::inspect(dir).unwrap();
+    assert_eq!((found.damaged, found.waiting.len()), (0, 1));
+    drop(spool);
+}
