@@ -244,13 +244,17 @@ def opencode_said(output, errors):
 
 
 def gemini_cli(cell, programs):
+    # The simulated provider calls the first tool of a request that it knows, which would be `write_file`.
     settings = {
         "security": {"auth": {"selectedType": "gemini-api-key"}},
         "privacy": {"usageStatisticsEnabled": False},
         "general": {"enableAutoUpdate": False},
+        "tools": {"exclude": ["write_file"]},
     }
     if cell.has_bare_tool:
         name, *arguments = cell.bare_tool()
+        # It adds an optional parameter to each tool, so that the tool is not known by having none.
+        settings["tools"]["exclude"].append("run_shell_command")
         settings["mcpServers"] = {"mark": {"command": name, "args": arguments, "trust": True}}
     cell.write(cell.home / ".gemini" / "settings.json", json.dumps(settings))
     environment = cell.environment(
@@ -282,7 +286,8 @@ def qwen_code(cell, programs):
     }
     if cell.has_bare_tool:
         name, *arguments = cell.bare_tool()
-        settings["mcpServers"] = {"mark": {"command": name, "args": arguments, "trust": True}}
+        mark = {"command": name, "args": arguments, "trust": True, "alwaysLoadTools": True}
+        settings["mcpServers"] = {"mark": mark}
     cell.write(cell.home / ".qwen" / "settings.json", json.dumps(settings))
     return [programs / "qwen", "--auth-type", "openai", "--yolo", "-p", TASK], environment
 

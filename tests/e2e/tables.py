@@ -35,6 +35,7 @@ AGENT_SCENARIOS = {
     "error-after-call": "provider's error after the block",
     "choices-cut-call": "two choices (n = 2), the second cut inside its call",
     "error-late": "provider's error after text",
+    "malformed-call": "finish reason that says that the call is malformed",
 }
 # How a framework is named in the tables, and the packages whose versions are told.
 FRAMEWORKS = {

@@ -2,7 +2,9 @@
 
 import unittest
 
+import coding_agents
 import judge
+import tables
 
 
 def cell(**facts):
@@ -162,6 +164,12 @@ class Agents(unittest.TestCase):
         self.assertIsNone(agent(**odd, ran=1, exit=0, direct={}))
         self.assertIsNone(agent(**odd, direct={"ran": 1, "exit": 0}))
         self.assertIsNotNone(agent(**odd, ran=1, direct={"ran": 1, "exit": 0}))
+
+    def test_every_row_has_a_label(self):
+        for _, wires, _, _ in coding_agents.AGENTS.values():
+            for wire in wires:
+                for row in judge.agent_rows(wire):
+                    self.assertTrue(tables.agent_label(*row))
 
     def test_rows_are_those_of_the_wire(self):
         names = [scenario for scenario, _ in judge.agent_rows("OpenAI Responses")]

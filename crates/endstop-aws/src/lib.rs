@@ -9,6 +9,11 @@ use aws_sigv4::http_request::{SignableBody, SignableRequest, SigningSettings, si
 use aws_sigv4::sign::v4;
 use zeroize::Zeroizing;
 
+/// Environment variable with the id of an access key.
+pub const ID_VARIABLE: &str = "AWS_ACCESS_KEY_ID";
+
+const KEY_VARIABLE: &str = "AWS_SECRET_ACCESS_KEY";
+
 /// An access key of AWS. It is wiped when dropped, and is not shown in debug output.
 #[derive(Clone)]
 pub struct Credentials {
@@ -27,9 +32,23 @@ impl Credentials {
     /// Returns the credentials in AWS's own environment variables, if they are set.
     #[must_use]
     pub fn from_env() -> Option<Self> {
-        let variable = |name: &str| std::env::var(name).ok().filter(|text| !text.is_empty());
-        let id = variable("AWS_ACCESS_KEY_ID")?;
-        Some(Self::new(id, variable("AWS_SECRET_ACCESS_KEY")?, variable("AWS_SESSION_TOKEN")))
+        Self::from_variables(|name| std::env::var(name).ok().filter(|text| !text.is_empty())).ok()
+    }
+
+    /// Returns the credentials in AWS's own variables, which `variable` looks up.
+    ///
+    /// # Errors
+    /// The name of the variable that is missing.
+    pub fn from_variables(variable: impl Fn(&str) -> Option<String>) -> Result<Self, &'static str> {
+        let id = variable(ID_VARIABLE).ok_or(ID_VARIABLE)?;
+        let key = variable(KEY_VARIABLE).ok_or(KEY_VARIABLE)?;
+        Ok(Self::new(id, key, variable("AWS_SESSION_TOKEN")))
+    }
+
+    /// Returns the session token, which is sent with each request. The key itself never is.
+    #[must_use]
+    pub fn session_token(&self) -> Option<&str> {
+        self.session.as_ref().map(|token| token.as_str())
     }
 
     /// Returns the headers that sign a request for this region.

@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 use endstop::dialect::Framing;
 use endstop::dialect::{At, ErrorPattern};
 use endstop::dialect::{Proof, Words};
-use endstop::provider::{self, Auth, Prefill, Profile, Provider, Resume, ResumeRule, Role};
+use endstop::provider::{self, Auth, Echo, Prefill, Profile, Provider, Resume, ResumeRule, Role};
 use endstop::provider::{SdkUrl, Setting};
 use endstop::provider::{Values, Version, VersionAt};
 use endstop::vocabulary::Vocabulary;
@@ -346,7 +346,7 @@ fn auth(auth: Auth) -> String {
         Auth::Bearer => "bearer key".to_owned(),
         Auth::Header(name) => format!("header `{name}`"),
         Auth::HeaderOrQuery(header, query) => format!("header `{header}` or query `{query}`"),
-        Auth::SigV4 => "AWS signature (version 4) or bearer key".to_owned(),
+        Auth::SigV4 { .. } => "AWS signature (version 4) or bearer key".to_owned(),
         Auth::Open => "none".to_owned(),
     }
 }
@@ -375,8 +375,10 @@ fn prefill_in_words(prefill: Prefill) -> String {
     if let Some(url) = prefill.base_url {
         let _ = write!(text, ", at `{url}`");
     }
-    if prefill.echoes {
-        text.push_str("; the reply repeats it");
+    match prefill.echoes {
+        Echo::Always => text.push_str("; the reply repeats it"),
+        Echo::Plain => text.push_str("; a plain reply repeats it"),
+        Echo::Never | _ => {}
     }
     text
 }

@@ -28,7 +28,7 @@ Exit codes:
                           21  a `report --fail-if` condition is met
   22  `replay` could not read some recordings, and judged the rest
  141  the output pipe was closed early
-Only `check` and `replay --fail-on` return the codes of endings (10 to 20).";
+Only `chat`, `check` and `replay --fail-on` return the codes of endings (10 to 20).";
 
 /// Returns the exit code for this ending.
 pub(crate) fn code(ending: &Ending) -> u8 {

@@ -11,6 +11,7 @@ macro_rules! say {
 }
 
 mod backfill;
+mod chat;
 mod check;
 mod completions;
 mod config;
@@ -53,6 +54,7 @@ struct Cli {
 #[derive(Subcommand)]
 enum Command {
     Demo(demo::Args),
+    Chat(chat::Args),
     Check(check::Args),
     Decide(decide::Args),
     Explain(explain::Args),
@@ -75,6 +77,7 @@ enum Command {
 fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Demo(args) => demo::run(&args),
+        Command::Chat(args) => chat::run(&args),
         Command::Check(args) => check::run(&args),
         Command::Decide(args) => decide::run(&args),
         Command::Explain(args) => explain::run(&args),

@@ -348,9 +348,7 @@ fn greet(gateway: &Gateway, watch: &Watch, sim: Option<&str>) {
         settings.config.mode.word(),
         settings.config.tool_calls.word()
     ));
-    if let Some(line) = settings.exposure() {
-        watch.warn(line);
-    }
+    settings.warnings().into_iter().for_each(|line| watch.warn(line));
     let is_served = |route: &str| settings.routes.iter().any(|upstream| *upstream.name == *route);
     for line in env::first_lines(&base, is_served) {
         watch.info(line);

@@ -4,15 +4,23 @@ use std::io::IsTerminal;
 
 use endstop::Reason;
 
-/// Colour setting of standard output.
+/// Colour setting of standard output or standard error.
 #[derive(Clone, Copy)]
 pub(crate) struct Style(bool);
 
 impl Style {
     pub(crate) fn of_stdout() -> Self {
+        Self::of(std::io::stdout().is_terminal())
+    }
+
+    pub(crate) fn of_stderr() -> Self {
+        Self::of(std::io::stderr().is_terminal())
+    }
+
+    fn of(is_terminal: bool) -> Self {
         let refused = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
         let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
-        Self(!refused && !dumb && std::io::stdout().is_terminal())
+        Self(!refused && !dumb && is_terminal)
     }
 
     pub(crate) fn bold(self, text: &str) -> String {

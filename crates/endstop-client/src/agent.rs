@@ -10,7 +10,9 @@ use std::time::Duration;
 
 use endstop::chat::{ChatMessage, ChatRequest, ToolResult};
 use endstop::hash::Fnv;
+use endstop::signal::TerminationSignal;
 use endstop::tool_call::{Call, ToolCall, Whole, whole};
+use endstop_turn::continuation::Step;
 use endstop_turn::policy::{Millis, Money, Policy};
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt as _, StreamExt as _};
@@ -23,8 +25,9 @@ use crate::error::Error;
 use crate::event::RunEvent;
 use crate::queue::{Queue, Running};
 use crate::response::ChatResponse;
+use crate::target::Target;
 use crate::tool::{SharedTool, ToolOutput, ToolSet};
-use crate::turn::{Driver, TurnState};
+use crate::turn::{Driver, ToolsEnd, TurnState, price_of};
 
 /// Limits of an agent's run. They count over the whole run.
 ///
@@ -39,7 +42,7 @@ pub struct Limits {
     pub turns: u32,
     /// Maximum number of input and output tokens; `None` leaves it to the policy.
     pub tokens: Option<u64>,
-    /// Maximum cost; `None` leaves it to the policy. It applies only if prices are known.
+    /// Maximum cost; `None` leaves it to the policy. A model whose price is not known is not asked.
     pub cost: Option<Money>,
     /// Maximum duration; `None` leaves it to the policy.
     pub time: Option<Duration>,
@@ -168,7 +171,8 @@ impl Agent {
         self
     }
 
-    /// Saves the run to this file after every step, so that [`Agent::resume`] can go on with it.
+    /// Saves the run to this file after every step, so that [`Agent::resume`] can go on with it. If the file
+    /// cannot be written, no tool is started: another process could run it a second time.
     pub fn save_to(mut self, path: impl Into<PathBuf>) -> Self {
         self.save_to = Some(path.into());
         self
@@ -180,17 +184,31 @@ impl Agent {
     /// Fails if the request cannot be made: a missing key, an unknown provider, an invalid tool.
     pub fn run(mut self, prompt: impl Into<String>) -> Result<Run, Error> {
         self.request.messages.push(ChatMessage::user(prompt));
-        let target = self.client.target(&self.model)?;
-        let (tools, policy) = self.prepared()?;
+        let ready = self.prepared(&self.model)?;
         let mut request = self.request.clone();
-        request.model.clone_from(&target.model);
-        request.tools = tools.definitions();
+        request.model.clone_from(&ready.target.model);
+        request.tools = ready.tools.definitions();
         request.stream = true;
         let now_ms = self.client.inner().clock.now_ms();
-        let (state, step) = TurnState::begin(&target, &self.model, request, &policy, true, now_ms)?;
+        let (state, step) =
+            TurnState::begin(&ready.target, &self.model, request, &ready.policy, true, now_ms)?;
+        Ok(self.start(ready, state, Progress::default(), step))
+    }
+
+    /// Starts a run in this state.
+    fn start(self, ready: Prepared, state: TurnState, progress: Progress, step: Step) -> Run {
+        let Prepared { target, tools, policy } = ready;
         let queue = Queue::default();
         let steering = Steering::default();
-        let agency = self.agency(tools, steering.clone(), None);
+        let agency = Agency {
+            tools,
+            parallel: self.limits.parallel_tools.max(1),
+            same_calls: self.limits.same_calls.max(1),
+            last_calls: None,
+            steering: steering.clone(),
+            save_to: self.save_to,
+            progress,
+        };
         let driver = Driver {
             inner: self.client.inner(),
             policy: Arc::new(policy),
@@ -200,10 +218,12 @@ impl Agent {
             headers: self.headers,
             agency: Some(agency),
         };
-        Ok(Run::new(queue, steering, driver, step))
+        Run::new(queue, steering, driver, step)
     }
 
-    fn prepared(&self) -> Result<(ToolSet, Policy), Error> {
+    /// Checks the model, the tools and the limits.
+    fn prepared(&self, model: &str) -> Result<Prepared, Error> {
+        let target = self.client.target(model)?;
         let tools = ToolSet::new(self.tools.iter().map(|tool| tool.0.clone()).collect())?;
         let mut policy = self.policy.clone().unwrap_or_else(|| self.client.policy().clone());
         let agent = &mut policy.agent;
@@ -218,20 +238,16 @@ impl Agent {
             let ms = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
             agent.turn_max_time = agent.turn_max_time.min(Millis(ms));
         }
-        Ok((tools, policy))
+        price_of(&target, &policy)?;
+        Ok(Prepared { target, tools, policy })
     }
+}
 
-    fn agency(&self, tools: ToolSet, steering: Steering, saved: Option<Progress>) -> Agency {
-        Agency {
-            tools,
-            parallel: self.limits.parallel_tools.max(1),
-            same_calls: self.limits.same_calls.max(1),
-            last_calls: None,
-            steering,
-            save_to: self.save_to.clone(),
-            progress: saved.unwrap_or_default(),
-        }
-    }
+/// A model, tools and limits that were checked.
+struct Prepared {
+    target: Target,
+    tools: ToolSet,
+    policy: Policy,
 }
 
 /// A run of an agent. Dropping it cancels the run: its connection is closed, and its tools are
@@ -243,12 +259,7 @@ pub struct Run {
 }
 
 impl Run {
-    fn new(
-        queue: Queue<RunEvent>,
-        steering: Steering,
-        driver: Driver,
-        first: endstop_turn::continuation::Step,
-    ) -> Self {
+    fn new(queue: Queue<RunEvent>, steering: Steering, driver: Driver, first: Step) -> Self {
         let events = queue.clone();
         let turn = async move {
             let (response, driver) = driver.run(first).await;
@@ -296,6 +307,8 @@ pub struct AgentReport {
     pub response: ChatResponse,
     /// The conversation, the last answer included if it is complete. The next run can begin with it.
     pub conversation: Vec<ChatMessage>,
+    /// How each response of the run ended, in order; the last 256.
+    pub signals: Vec<TerminationSignal>,
     /// Tools that ran or were to run, in order.
     pub tool_runs: Vec<ToolRun>,
     /// Messages of [`Run::steer`] that the model did not see.
@@ -338,7 +351,7 @@ impl AgentReport {
         }
         let (tool_runs, unseen) =
             agency.map(|agency| (agency.progress.runs, agency.steering.take())).unwrap_or_default();
-        Self { response, conversation, tool_runs, unseen }
+        Self { response, conversation, signals: state.signals, tool_runs, unseen }
     }
 }
 
@@ -366,16 +379,6 @@ pub(crate) struct Progress {
 struct CallProgress {
     started: bool,
     result: Option<ToolResult>,
-}
-
-/// How the calls of a response went.
-pub(crate) enum ToolsEnd {
-    /// All have results.
-    Done(Vec<ToolResult>),
-    /// The turn's time was over first.
-    OutOfTime,
-    /// They may not run.
-    Refused,
 }
 
 impl Agency {
@@ -422,7 +425,10 @@ impl Agency {
             of.started = true;
         }
         self.progress.calls = progress;
-        self.checkpoint(state);
+        if !self.checkpoint(state) {
+            // The saved run does not know that these calls start, and would run them again.
+            return ToolsEnd::Refused;
+        }
         let until = tokio::time::Instant::now() + left;
         if tokio::time::timeout_at(until, self.run_all(&calls, state, queue)).await.is_err() {
             return ToolsEnd::OutOfTime;

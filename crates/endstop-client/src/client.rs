@@ -8,9 +8,10 @@ use endstop::Ending;
 use endstop::chat::{ChatMessage, ChatPart, ChatRequest, Image, Tool, ToolChoice};
 use endstop::registry::Registry;
 use endstop::signal::TerminationSignal;
-use endstop_turn::policy::{Decision, DecisionContext, Policy};
+use endstop_turn::policy::{Decision, DecisionContext, Policy, Strategy};
 use tokio::time::Instant;
 
+#[cfg(feature = "agent")]
 use crate::agent::Agent;
 use crate::error::Error;
 use crate::event::RunEvent;
@@ -164,6 +165,7 @@ impl Client {
     }
 
     /// Returns an agent with this model.
+    #[cfg(feature = "agent")]
     pub fn agent(&self, model: &str) -> Agent {
         Agent::new(self.clone(), model)
     }
@@ -316,6 +318,12 @@ impl ClientBuilder {
         self
     }
 
+    /// Sets a strategy that decides about every response in place of the policy. It cannot exceed a
+    /// limit of the policy.
+    pub fn strategy(self, strategy: impl Strategy + Send + Sync + 'static) -> Self {
+        self.on_response(move |state| Some(strategy.decide(state.ending, state.context)))
+    }
+
     /// Creates the client.
     ///
     /// # Errors
@@ -329,6 +337,15 @@ impl ClientBuilder {
 }
 
 /// A request to fill in and send.
+///
+/// ```no_run
+/// # async fn example(client: endstop_client::Client) -> Result<(), endstop_client::Error> {
+/// let request = client.request("openai/gpt-5").system("Be brief.").user("What is an endstop?");
+/// let reply = request.max_tokens(500).send().await?;
+/// println!("{}", reply.text().unwrap_or("(no complete answer)"));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 #[must_use = "call `send` or `stream`"]
 pub struct Request {
@@ -388,7 +405,7 @@ impl Request {
         self
     }
 
-    /// Declares tools. Their calls are left to the caller; an [`Agent`] runs them.
+    /// Declares tools. Their calls are left to the caller; an agent runs them.
     pub fn tools(mut self, tools: impl IntoIterator<Item = Tool>) -> Self {
         self.request.tools.extend(tools);
         self
@@ -443,6 +460,7 @@ impl Request {
         Ok(ChatStream { running: Running::new(queue, turn) })
     }
 
+    #[cfg(feature = "agent")]
     pub(crate) fn parts(&mut self) -> (&Client, &mut ChatRequest) {
         (&self.client, &mut self.request)
     }

@@ -41,12 +41,12 @@ pub enum Error {
         variables: String,
     },
     /// No base URL is known for the provider.
-    #[error("no base URL for `{provider}`: {what}")]
+    #[error("no base URL for `{provider}`: {}pass one to `ClientBuilder::base_url`", or(.variable))]
     NoBaseUrl {
         /// Provider.
         provider: String,
-        /// What to set.
-        what: String,
+        /// Variable that holds the missing part, in words, such as ``` `AZURE_RESOURCE` to your resource ```.
+        variable: Option<String>,
     },
     /// A base URL is not valid.
     #[error(
@@ -67,6 +67,16 @@ pub enum Error {
         provider: String,
         /// Where the key comes from.
         origin: String,
+    },
+    /// The cost is limited, and the price of the model is not known.
+    #[error(
+        "no price for `{provider}/{model}`: the cost limit cannot be kept; add the price to `[prices]` or `Policy::prices`, or remove the limit"
+    )]
+    NoPrice {
+        /// Provider.
+        provider: String,
+        /// Model.
+        model: String,
     },
     /// The wire cannot express the request.
     #[error(transparent)]
@@ -125,6 +135,10 @@ pub enum Error {
         /// Cause.
         message: String,
     },
+}
+
+fn or(variable: &Option<String>) -> String {
+    variable.as_ref().map_or_else(String::new, |variable| format!("set {variable}, or "))
 }
 
 fn meant(nearest: &Option<String>) -> String {

@@ -3,17 +3,20 @@
 use endstop::signal::TerminationSignal;
 use endstop_turn::continuation::TurnEvent;
 
+#[cfg(feature = "agent")]
 use crate::agent::AgentReport;
 use crate::response::ChatResponse;
 
 /// An event of a turn that is followed as it happens.
 ///
-/// The last one is [`RunEvent::Ended`] or [`RunEvent::Report`], exactly once.
+/// The last one is [`RunEvent::Ended`], or `RunEvent::Report` for an agent, exactly once.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum RunEvent {
     /// New text of the answer. Text that a continuation repeats is left out.
     Text(String),
+    /// The text so far does not belong to the answer: another model is asked.
+    TextDiscarded,
     /// New text of the reasoning.
     Reasoning(String),
     /// A tool call begins. It may never be completed, and must not be run from here.
@@ -56,7 +59,8 @@ pub enum RunEvent {
     },
     /// The end of a [`ChatStream`](crate::ChatStream).
     Ended(Box<ChatResponse>),
-    /// The end of an agent's [`Run`](crate::Run).
+    /// The end of an agent's run.
+    #[cfg(feature = "agent")]
     Report(Box<AgentReport>),
 }
 
@@ -67,8 +71,10 @@ impl RunEvent {
         match self {
             Self::Signal(signal) => Some(signal),
             Self::Ended(response) => Some(&response.signal),
+            #[cfg(feature = "agent")]
             Self::Report(report) => Some(&report.response.signal),
             Self::Text(_)
+            | Self::TextDiscarded
             | Self::Reasoning(_)
             | Self::CallStarted { .. }
             | Self::CallDelta { .. }

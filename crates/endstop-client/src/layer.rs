@@ -12,6 +12,7 @@ use bytes::Bytes;
 use endstop::tool_call::{Allow, Refusal, allow_by_ending};
 use endstop::{Ending, Head, Reason, RequestInfo, TransportEnd, Watcher, Wire};
 use futures_util::Stream;
+use reqwest::ResponseBuilderExt as _;
 
 /// A body that is watched for its end.
 ///
@@ -128,6 +129,35 @@ where
 
 /// Body of a response of `reqwest`, as a stream.
 pub type ResponseBody = Pin<Box<dyn Stream<Item = Result<Bytes, reqwest::Error>> + Send>>;
+
+/// Returns the response with a body that ends with an error in place of a quiet end, for clients that
+/// take the responses of a service of one's own. The provider is found by the host and the path.
+///
+/// ```no_run
+/// # async fn example(client: reqwest::Client, request: reqwest::Request) -> Result<(), reqwest::Error> {
+/// use endstop::RequestInfo;
+/// use endstop_client::layer;
+///
+/// let response = layer::watched(client.execute(request).await?, RequestInfo::default());
+/// let whole = response.text().await?; // fails if the response is not complete
+/// # Ok(())
+/// # }
+/// ```
+#[must_use]
+pub fn watched(response: reqwest::Response, request: RequestInfo) -> reqwest::Response {
+    let (url, status) = (response.url().clone(), response.status());
+    let (version, headers) = (response.version(), response.headers().clone());
+    let body = reqwest::Body::wrap_stream(watch_response(response, request));
+    let mut built = http::Response::new(body);
+    *built.status_mut() = status;
+    *built.version_mut() = version;
+    *built.headers_mut() = headers;
+    let (mut parts, body) = built.into_parts();
+    if let Ok(named) = http::Response::builder().url(url).body(()) {
+        parts.extensions = named.into_parts().0.extensions;
+    }
+    http::Response::from_parts(parts, body).into()
+}
 
 /// Watches the body of a response of `reqwest`. The provider is found by the host and the path.
 pub fn watch_response(response: reqwest::Response, request: RequestInfo) -> Watch<ResponseBody> {

@@ -21,14 +21,15 @@
 //! # }
 //! ```
 //!
-//! [`Client::stream`] returns the answer as it arrives, [`Client::agent`] runs tools, and
-//! [`Request::typed`] returns a value of a Rust type.
+//! [`Client::stream`] returns the answer as it arrives. With the feature `agent`, which is on by default,
+//! `Client::agent` runs tools, and `Request::typed` returns a value of a Rust type.
 
 #![forbid(unsafe_code)]
 
 // The code that `#[tool]` makes names this crate.
 extern crate self as endstop_client;
 
+#[cfg(feature = "agent")]
 mod agent;
 mod client;
 mod conversation;
@@ -38,30 +39,42 @@ mod event;
 pub mod layer;
 #[cfg(feature = "mcp")]
 pub mod mcp;
+#[cfg(not(feature = "agent"))]
+mod no_agent;
 mod queue;
 mod quota;
 mod response;
 mod subscriber;
 mod target;
+#[cfg(feature = "agent")]
 mod tool;
 mod transport;
 mod turn;
+#[cfg(feature = "agent")]
 mod typed;
 
+#[cfg(not(feature = "agent"))]
+use no_agent as agent;
+
+#[cfg(feature = "agent")]
 pub use agent::{Agent, AgentReport, Limits, Run, SavedRun, ToolRun, ToolRunEnd, usd};
 pub use client::{ChatStream, Client, ClientBuilder, LoopState, Request};
 pub use conversation::{ConversationReport, Flaw, analyze_conversation};
+#[cfg(feature = "agent")]
 pub use endstop_macros::tool;
 pub use error::Error;
 pub use event::RunEvent;
 pub use quota::{Quota, QuotaMetadata};
 pub use response::{AnswerPiece, ChatResponse, CompleteAnswer, Ended, PartialAnswer, Why};
 pub use subscriber::{EventContext, Subscriber, Tracing};
+#[cfg(feature = "agent")]
 pub use tool::{SharedTool, Tool, ToolError, ToolFuture, ToolOutput};
 pub use transport::Timeouts;
+#[cfg(feature = "agent")]
 pub use typed::TypedError;
 
 /// Names for the code that `#[tool]` makes. They may change in any release.
+#[cfg(feature = "agent")]
 #[doc(hidden)]
 pub mod __private {
     pub use endstop::chat::Tool as Definition;

@@ -6,7 +6,7 @@ use std::fmt;
 use endstop::provider::{self, Auth, Provider, Setting};
 use endstop::registry::{Clues, Like, Registry};
 use endstop::{Profile, Wire, nearest};
-use endstop_aws::Credentials;
+use endstop_aws::{Credentials, ID_VARIABLE};
 use zeroize::Zeroizing;
 
 use crate::error::Error;
@@ -150,29 +150,22 @@ impl Settings {
             };
             return Ok((format!("{}{rest}", checked(id, &value)?), false));
         }
-        let filled = self.filled(id, usual)?;
+        let filled = self.filled(id, known.built_in)?;
         Ok((checked(id, &filled)?, true))
     }
 
-    /// Fills the parts of a base URL that differ by customer, from variables such as `AWS_REGION`.
-    fn filled(&self, id: &str, url: &str) -> Result<String, Error> {
-        if url.is_empty() {
-            let what = "pass one to `ClientBuilder::base_url`".to_owned();
-            return Err(Error::NoBaseUrl { provider: id.to_owned(), what });
+    /// Fills the parts of a base URL that differ by customer, from variables such as `AZURE_RESOURCE`.
+    fn filled(&self, id: &str, provider: &Provider) -> Result<String, Error> {
+        if provider.base_url.is_empty() {
+            return Err(Error::NoBaseUrl { provider: id.to_owned(), variable: None });
         }
-        let mut filled = url.to_owned();
+        let mut filled = provider.base_url.to_owned();
         while let Some((before, rest)) = filled.split_once('{') {
             let (name, after) = rest.split_once('}').unwrap_or((rest, ""));
-            let variable =
-                format!("{}_{}", id.to_uppercase().replace('-', "_"), name.to_uppercase());
-            let usual = if name == "region" { "AWS_REGION" } else { "" };
-            let value = self.variables.get(&variable).or_else(|| self.variables.get(usual));
-            let Some(value) = value else {
-                let also = if usual.is_empty() { "" } else { " (or `AWS_REGION`)" };
-                let what = format!(
-                    "set `{variable}`{also} to your {name}, or pass one to `ClientBuilder::base_url`"
-                );
-                return Err(Error::NoBaseUrl { provider: id.to_owned(), what });
+            let variables = part_variables(id, provider, name);
+            let Some(value) = variables.iter().find_map(|name| self.variables.get(name)) else {
+                let variable = Some(format!("{} to your {name}", alternatives(&variables)));
+                return Err(Error::NoBaseUrl { provider: id.to_owned(), variable });
             };
             filled = format!("{before}{value}{after}");
         }
@@ -197,21 +190,19 @@ impl Settings {
         };
         match (built_in.auth, found) {
             (Auth::Open, None) => Ok(TargetKey::None),
-            (Auth::SigV4, Some((_, origin))) if origin == "AWS_ACCESS_KEY_ID" => {
-                let missing = |what: &str| Error::Credentials {
+            (Auth::SigV4 { .. }, Some((_, origin))) if origin == ID_VARIABLE => {
+                let missing = |what: String| Error::Credentials {
                     provider: id.to_owned(),
-                    what: format!("set `{what}`"),
+                    what: format!("set {what}"),
                 };
-                let of = |name: &str| self.variables.get(name);
-                let region = of("AWS_REGION").or_else(|| of("AWS_DEFAULT_REGION"));
-                let region = region.ok_or_else(|| missing("AWS_REGION"))?;
-                let access = of("AWS_ACCESS_KEY_ID").unwrap_or_default();
-                let secret =
-                    of("AWS_SECRET_ACCESS_KEY").ok_or_else(|| missing("AWS_SECRET_ACCESS_KEY"))?;
-                let credentials = Credentials::new(access, secret, of("AWS_SESSION_TOKEN"));
+                let regions = part_variables(id, built_in, REGION);
+                let region = regions.iter().find_map(|name| self.variables.get(name));
+                let region = region.ok_or_else(|| missing(alternatives(&regions)))?;
+                let credentials = Credentials::from_variables(|name| self.variables.get(name));
+                let credentials = credentials.map_err(|name| missing(format!("`{name}`")))?;
                 Ok(TargetKey::Signed { credentials, region })
             }
-            (Auth::Bearer | Auth::SigV4 | Auth::Open, Some(found)) => {
+            (Auth::Bearer | Auth::SigV4 { .. } | Auth::Open, Some(found)) => {
                 header("authorization", "Bearer ", found)
             }
             (Auth::Header(name) | Auth::HeaderOrQuery(name, _), Some(found)) => {
@@ -219,16 +210,34 @@ impl Settings {
             }
             // A server of one's own, such as a gateway with keys, needs none.
             (_, None) if !is_usual_url || is_loopback(built_in.base_url) => Ok(TargetKey::None),
-            (_, None) => Err(Error::NoKey {
-                provider: id.to_owned(),
-                variables: variables
-                    .iter()
-                    .map(|name| format!("`{name}`"))
-                    .collect::<Vec<_>>()
-                    .join(" or "),
-            }),
+            (_, None) => {
+                Err(Error::NoKey { provider: id.to_owned(), variables: alternatives(variables) })
+            }
         }
     }
+}
+
+/// Part of a base URL that a signature is for.
+const REGION: &str = "region";
+
+/// Returns the variables that hold a part of a provider's base URL: one named after the provider and the
+/// part, and those that its own SDKs read.
+fn part_variables(id: &str, provider: &Provider, part: &str) -> Vec<String> {
+    let own = format!("{}_{}", id.to_uppercase().replace('-', "_"), part.to_uppercase());
+    let usual = match provider.auth {
+        Auth::SigV4 { region_variables } if part == REGION => region_variables,
+        Auth::SigV4 { .. }
+        | Auth::Bearer
+        | Auth::Header(_)
+        | Auth::HeaderOrQuery(..)
+        | Auth::Open => &[],
+    };
+    std::iter::once(own).chain(usual.iter().map(|name| (*name).to_owned())).collect()
+}
+
+/// Returns the names as alternatives: `` `A` or `B` ``.
+fn alternatives(names: &[impl AsRef<str>]) -> String {
+    names.iter().map(|name| format!("`{}`", name.as_ref())).collect::<Vec<_>>().join(" or ")
 }
 
 /// A known provider: built in, or added by the user.
@@ -329,10 +338,41 @@ mod tests {
             error("gpt-5"),
             "invalid model `gpt-5`: expected `provider/model`, such as `openai/gpt-5`"
         );
-        assert!(error("bedrock/nova").contains("`BEDROCK_REGION` (or `AWS_REGION`)"));
+        assert_eq!(
+            error("bedrock/nova"),
+            "no base URL for `bedrock`: set `BEDROCK_REGION` or `AWS_REGION` or `AWS_DEFAULT_REGION` to your \
+             region, or pass one to `ClientBuilder::base_url`"
+        );
+        assert!(error("watsonx/m").contains("set `WATSONX_REGION` to your region"));
         assert!(error("azure/gpt-5").contains("`AZURE_RESOURCE`"));
         assert!(error("openai:cohere/gpt-5").contains("expected one of `openai-chat`"));
         assert!(error("openai-compatible/x").contains("ClientBuilder::base_url"));
+    }
+
+    #[test]
+    fn a_signature_is_for_the_region_of_the_base_url() {
+        fn aws(name: &str) -> Option<String> {
+            let value = match name {
+                "AWS_ACCESS_KEY_ID" => "id",
+                "AWS_SECRET_ACCESS_KEY" => "canary",
+                "BEDROCK_REGION" => "eu-west-1",
+                "AWS_REGION" => "us-east-1",
+                _ => return None,
+            };
+            Some(value.to_owned())
+        }
+        let region_of = |variables: fn(&str) -> Option<String>| {
+            let target = settings(variables).target("bedrock/m").unwrap();
+            let TargetKey::Signed { region, .. } = target.key else { panic!("{:?}", target.key) };
+            (target.base_url, region)
+        };
+        let url = |region: &str| format!("https://bedrock-runtime.{region}.amazonaws.com");
+        assert_eq!(region_of(aws), (url("eu-west-1"), "eu-west-1".to_owned()));
+        let usual = |name: &str| aws(name).filter(|_| name != "BEDROCK_REGION");
+        assert_eq!(region_of(usual), (url("us-east-1"), "us-east-1".to_owned()));
+        let no_secret = |name: &str| aws(name).filter(|_| name != "AWS_SECRET_ACCESS_KEY");
+        let error = settings(no_secret).target("bedrock/m").unwrap_err().to_string();
+        assert_eq!(error, "no AWS credentials for `bedrock`: set `AWS_SECRET_ACCESS_KEY`");
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use std::error::Error as _;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -49,6 +50,8 @@ impl Default for Timeouts {
 pub(crate) struct Transport {
     http: reqwest::Client,
     timeouts: Timeouts,
+    /// Whether a response has come, so that the next request may get a connection that was used before.
+    has_answered: Arc<AtomicBool>,
 }
 
 /// A request.
@@ -103,7 +106,7 @@ impl Transport {
             .user_agent(concat!("endstop-client/", env!("CARGO_PKG_VERSION")))
             .build()
             .map_err(|error| wrong(&error))?;
-        Ok(Self { http, timeouts })
+        Ok(Self { http, timeouts, has_answered: Arc::default() })
     }
 
     /// Sends a request and waits for the head of the response.
@@ -118,18 +121,33 @@ impl Transport {
             self.request(outgoing).ok_or(TransportEnd::Unreachable(Unreachable::Other))?;
         let (head_until, head_timer) =
             earlier((now + self.timeouts.first_byte, Timer::FirstByte), (until, timer));
-        match timeout_at(head_until, self.http.execute(request)).await {
+        let was_used = self.has_answered.load(Ordering::Relaxed);
+        let sent = timeout_at(head_until, self.http.execute(request)).await;
+        let sent = match sent {
+            // Servers close connections that they promised to keep. Whether one is dead shows only when it
+            // is used, so that the request is sent once more, as browsers and curl do.
+            Ok(Err(error)) if was_used && is_closed(&end_of(&error)) => {
+                let again = self.request(outgoing);
+                let again = again.ok_or(TransportEnd::Unreachable(Unreachable::Other))?;
+                timeout_at(head_until, self.http.execute(again)).await
+            }
+            sent => sent,
+        };
+        match sent {
             Err(_) => Err(TransportEnd::TimedOut(head_timer)),
             Ok(Err(error)) => Err(end_of(&error)),
-            Ok(Ok(body)) => Ok(Incoming {
-                status: body.status().as_u16(),
-                content_type: header(body.headers(), &CONTENT_TYPE).to_owned(),
-                quota: quota(body.headers()),
-                body,
-                idle: self.timeouts.idle,
-                until,
-                timer,
-            }),
+            Ok(Ok(body)) => {
+                self.has_answered.store(true, Ordering::Relaxed);
+                Ok(Incoming {
+                    status: body.status().as_u16(),
+                    content_type: header(body.headers(), &CONTENT_TYPE).to_owned(),
+                    quota: quota(body.headers()),
+                    body,
+                    idle: self.timeouts.idle,
+                    until,
+                    timer,
+                })
+            }
         }
     }
 
@@ -185,6 +203,11 @@ impl Incoming {
             Ok(Ok(None)) => Chunk::End(TransportEnd::Eof),
         }
     }
+}
+
+/// Reports whether the server closed the connection.
+fn is_closed(end: &TransportEnd) -> bool {
+    matches!(end, TransportEnd::Reset | TransportEnd::Truncated)
 }
 
 fn earlier(one: (Instant, Timer), other: (Instant, Timer)) -> (Instant, Timer) {

@@ -7,26 +7,29 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use endstop::chat::{
-    self, AssistantMessage, ChatMessage, ChatRequest, Native, PastCall, ToolChoice,
+    self, AssistantMessage, ChatMessage, ChatRequest, Native, PastCall, ToolChoice, ToolResult,
 };
 use endstop::next_request::{
-    Content, Impossible, NextRequest, RequestChange, SoFar, continue_answer, repair_tool_call,
-    resume_paused, set_cap,
+    Content, Impossible, NextRequest, RequestChange, SoFar, StoredStream, continue_answer,
+    repair_tool_call, resume_paused, set_cap,
 };
 use endstop::provider::{Resume, TokenInput};
 use endstop::signal::TerminationSignal;
 use endstop::tool_call::{Allow, Assembly, Refusal, ToolCall, allow, whole};
-use endstop::{Ending, Event, Head, Reader, RequestInfo, TransportEnd, Usage};
+use endstop::{Ending, Event, Head, Reader, Reason, RequestInfo, Timer, TransportEnd, Usage};
 use endstop_turn::continuation::{
-    EndedResponse, Machine, Outcome, PlannedRequest, RequestKind, Step, Todo, TurnInput, TurnStart,
+    EndedResponse, Machine, Outcome, PlannedRequest, RequestKind, Step, Todo, TurnEvent, TurnInput,
+    TurnStart,
 };
-use endstop_turn::policy::{self, Action, Budget, Cause, Decision, Limit, Piece, Policy};
+use endstop_turn::policy::{
+    self, Action, Budget, Cause, Counter, Decision, Limit, Piece, Policy, Price, Terms,
+};
 use endstop_turn::splice::{Join, Streaming};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use tokio::time::Instant;
 
-use crate::agent::{Agency, ToolsEnd};
+use crate::agent::Agency;
 use crate::client::{Inner, LoopState};
 use crate::error::Error;
 use crate::event::RunEvent;
@@ -35,7 +38,7 @@ use crate::quota::QuotaMetadata;
 use crate::response::{AnswerPiece, ChatResponse, add, unproven};
 use crate::subscriber::EventContext;
 use crate::target::Target;
-use crate::transport::{Chunk, Outgoing};
+use crate::transport::{Chunk, Incoming, Outgoing};
 
 /// Maximum number of signals that are kept of a turn.
 const MAX_SIGNALS: usize = 256;
@@ -56,6 +59,9 @@ pub(crate) struct TurnState {
     /// Number of the policy's fallback models that were asked.
     #[serde(default)]
     pub(crate) fallbacks: usize,
+    /// Number of requests for the rest of a stored stream.
+    #[serde(default)]
+    pub(crate) rests: u32,
     pub(crate) tokens_of_last: u64,
     pub(crate) ms_of_last: u64,
 }
@@ -97,6 +103,17 @@ pub(crate) struct Driver {
     pub(crate) agency: Option<Agency>,
 }
 
+/// How the tool calls of a response went.
+#[cfg_attr(not(feature = "agent"), expect(dead_code, reason = "nothing runs tools"))]
+pub(crate) enum ToolsEnd {
+    /// All have results.
+    Done(Vec<ToolResult>),
+    /// The turn's time was over first.
+    OutOfTime,
+    /// They may not run.
+    Refused,
+}
+
 /// A request that is ready to be sent.
 struct Sent {
     body: Option<String>,
@@ -122,7 +139,7 @@ impl TurnState {
     /// Begins a turn.
     ///
     /// # Errors
-    /// Fails if the wire cannot express the request.
+    /// Fails if the wire cannot express the request, or if the cost is limited and the price is not known.
     pub(crate) fn begin(
         target: &Target,
         name: &str,
@@ -132,12 +149,14 @@ impl TurnState {
         now_ms: u64,
     ) -> Result<(Self, Step), Error> {
         chat::write(target.profile(), &request)?;
+        let price = price_of(target, policy)?;
         let turn = uuid::Uuid::now_v7().simple().to_string();
         let start = TurnStart {
             policy: policy.clone(),
             budget: Budget {
                 cap: request.max_output_tokens,
                 cap_is_users: request.max_output_tokens.is_some(),
+                price,
                 ..Budget::default()
             },
             delivers,
@@ -154,11 +173,27 @@ impl TurnState {
             usage: Usage::default(),
             signals: Vec::new(),
             fallbacks: 0,
+            rests: 0,
             tokens_of_last: 0,
             ms_of_last: 0,
         };
         Ok((state, step))
     }
+}
+
+/// Returns the price of a model.
+///
+/// # Errors
+/// Fails if the cost is limited and the price is not known: the limit could not be kept.
+pub(crate) fn price_of(target: &Target, policy: &Policy) -> Result<Option<Price>, Error> {
+    let provider = target.wire.provider();
+    let price = policy.price_of(provider, &target.model);
+    let Terms { limits, .. } = policy.terms(provider, Reason::Complete);
+    if limits.turn_max_cost.is_some() && price.is_none() {
+        let (provider, model) = (provider.to_owned(), target.model.clone());
+        return Err(Error::NoPrice { provider, model });
+    }
+    Ok(price)
 }
 
 impl AnswerSoFar {
@@ -245,17 +280,18 @@ impl Driver {
 
     /// Tells the events of a step to subscribers and to whoever follows the turn.
     fn report(&self, step: &Step) {
-        let iteration = self.state.machine.spent().iterations;
-        for event in &step.events {
-            let context = EventContext {
-                provider: self.target.wire.provider(),
-                model: &self.target.model,
-                turn: event.turn(),
-                iteration,
-            };
-            self.inner.subscribers.iter().for_each(|known| known.event(event, &context));
-            self.put(|| RunEvent::Turn(Box::new(event.clone())));
-        }
+        step.events.iter().for_each(|event| self.tell(event));
+    }
+
+    fn tell(&self, event: &TurnEvent) {
+        let context = EventContext {
+            provider: self.target.wire.provider(),
+            model: &self.target.model,
+            turn: event.turn(),
+            iteration: self.state.machine.spent().iterations,
+        };
+        self.inner.subscribers.iter().for_each(|known| known.event(event, &context));
+        self.put(|| RunEvent::Turn(Box::new(event.clone())));
     }
 
     pub(crate) fn put(&self, event: impl FnOnce() -> RunEvent) {
@@ -267,6 +303,9 @@ impl Driver {
     /// Sends a request, reads its response and reports it to the machine.
     async fn send(&mut self, plan: &PlannedRequest) {
         if plan.discard {
+            if !self.state.answer.text.is_empty() {
+                self.put(|| RunEvent::TextDiscarded);
+            }
             self.state.answer.discard();
         }
         if plan.other_model && self.change_model().is_none() {
@@ -290,6 +329,7 @@ impl Driver {
         let name = self.policy.fallback_models.get(self.state.fallbacks)?;
         self.state.fallbacks += 1;
         let target = self.inner.settings.target(name).ok()?;
+        price_of(&target, &self.policy).ok()?;
         self.state.model.clone_from(name);
         self.state.request.model.clone_from(&target.model);
         self.target = target;
@@ -302,14 +342,14 @@ impl Driver {
         let profile = self.target.wire.profile;
         let read_from = body.unwrap_or(&self.state.answer.body).as_bytes();
         let info = RequestInfo::from_request(&profile, &sent.path, read_from);
-        let left = plan.deadline_ms.saturating_sub(self.inner.clock.now_ms());
+        let stored = body.and_then(|_| StoredStream::new(&profile, &info));
         let outgoing = Outgoing {
             target: &self.target,
             body,
             url: &sent.url,
             headers: sent.headers,
             own_headers: &self.headers,
-            until: Instant::now() + Duration::from_millis(left),
+            until: self.until(plan),
         };
         let mut incoming = match self.inner.transport.send(&outgoing).await {
             Ok(incoming) => incoming,
@@ -320,36 +360,103 @@ impl Driver {
         };
         self.state.answer.quota = std::mem::take(&mut incoming.quota);
         let head = Head { status: incoming.status, content_type: &incoming.content_type };
+        let mut stored = stored.filter(|_| head.names_stream());
         let mut reader = Reader::new(self.target.wire.clone(), head, info);
         let mut reply = Reply::new(sent, &profile, &incoming.content_type);
         let mut is_told = false;
         let end = loop {
-            match incoming.chunk().await {
-                Chunk::End(end) => break end,
-                Chunk::Data(bytes) => {
-                    reply.content.as_mut().into_iter().for_each(|content| content.push(&bytes));
-                    let mut heard = Vec::new();
-                    let queue = self.queue.as_ref();
-                    reader.read(&bytes, |event| reply.hear(&event, queue.map(|_| &mut heard)));
-                    if let Some(queue) = queue {
-                        heard.into_iter().for_each(|event| queue.push(event));
-                        if !is_told && let Some(ending) = reader.so_far() {
-                            is_told = true;
-                            queue.push(RunEvent::Signal(Box::new((&ending).into())));
-                        }
-                        queue.taken().await;
+            let bytes = match (incoming.chunk().await, &mut stored) {
+                (Chunk::Data(bytes), None) => bytes,
+                (Chunk::Data(bytes), Some(stored)) => stored.push(&bytes).into(),
+                (Chunk::End(end), None) => break end,
+                (Chunk::End(end), Some(stored)) => {
+                    let id = reply.id.as_deref().filter(|_| reader.so_far().is_none());
+                    match self.rest(plan, stored, id, end).await {
+                        Some(rest) => incoming = rest,
+                        None => break end,
                     }
+                    continue;
                 }
+            };
+            reply.content.as_mut().into_iter().for_each(|content| content.push(&bytes));
+            let mut heard = Vec::new();
+            let queue = self.queue.as_ref();
+            reader.read(&bytes, |event| reply.hear(&event, queue.map(|_| &mut heard)));
+            if let Some(queue) = queue {
+                heard.into_iter().for_each(|event| queue.push(event));
+                if !is_told && let Some(ending) = reader.so_far() {
+                    is_told = true;
+                    queue.push(RunEvent::Signal(Box::new((&ending).into())));
+                }
+                queue.taken().await;
             }
         };
         let mut heard = Vec::new();
         let queue = self.queue.as_ref();
+        if let Some(mut stored) = stored {
+            let tail = stored.take_tail();
+            reply.content.as_mut().into_iter().for_each(|content| content.push(&tail));
+            reader.read(&tail, |event| reply.hear(&event, queue.map(|_| &mut heard)));
+        }
         let ending = reader.finish(end, |event| reply.hear(&event, queue.map(|_| &mut heard)));
         reply.finish(queue.map(|_| &mut heard));
         if let Some(queue) = queue {
             heard.into_iter().for_each(|event| queue.push(event));
         }
         self.ended(plan, ending, reply)
+    }
+
+    /// Returns the end of a request's time.
+    fn until(&self, plan: &PlannedRequest) -> Instant {
+        let left = plan.deadline_ms.saturating_sub(self.inner.clock.now_ms());
+        Instant::now() + Duration::from_millis(left)
+    }
+
+    /// Asks for the rest of a stream that was cut, if the provider stores it. The policy's limit on
+    /// attempts after cut streams applies.
+    async fn rest(
+        &mut self,
+        plan: &PlannedRequest,
+        stored: &mut StoredStream,
+        id: Option<&str>,
+        end: TransportEnd,
+    ) -> Option<Incoming> {
+        let path = stored.rest_of(id?)?;
+        let Terms { limits, rule, .. } =
+            self.policy.terms(self.target.wire.provider(), Reason::Cut);
+        let is_out_of_time = matches!(end, TransportEnd::TimedOut(Timer::Total));
+        if rule.action == Some(Action::Stop) || is_out_of_time {
+            return None;
+        }
+        stored.take_tail();
+        let url = format!("{}{path}", self.target.base_url);
+        let mut wait = limits.retry_backoff_ms;
+        while self.state.rests < limits.cut_max_attempts {
+            self.state.rests += 1;
+            self.tell(&TurnEvent::ResumeAttempt {
+                turn: self.state.machine.turn().to_owned(),
+                iteration: self.state.machine.spent().iterations,
+                index: self.state.rests,
+                counter: Counter::Cuts,
+            });
+            tokio::time::sleep(Duration::from_millis(wait.min(limits.retry_backoff_max_ms))).await;
+            wait = wait.saturating_mul(2);
+            let outgoing = Outgoing {
+                target: &self.target,
+                body: None,
+                url: &url,
+                headers: self.headers(),
+                own_headers: &self.headers,
+                until: self.until(plan),
+            };
+            match self.inner.transport.send(&outgoing).await {
+                Ok(incoming) if incoming.status == 200 => return Some(incoming),
+                // The provider has forgotten the response, or asks for a wait.
+                Ok(_) => return None,
+                Err(_) => {}
+            }
+        }
+        None
     }
 
     /// Adds a response to the answer, and returns it for the machine.
@@ -397,9 +504,12 @@ impl Driver {
             state.signals.remove(0);
         }
         state.signals.push((&ending).into());
+        let model = ending.model.as_deref().unwrap_or_default();
+        let priced = |model: &str| self.policy.price_of(self.target.wire.provider(), model);
         EndedResponse {
             piece: Some(piece),
             tools: allowed,
+            price: priced(model).or_else(|| priced(&self.target.model)),
             retry_after_ms: state.answer.quota.retry_after_ms,
             ..EndedResponse::new(ending, piece)
         }
@@ -541,6 +651,7 @@ impl Driver {
     fn join(&self, next: &NextRequest) -> Join {
         match &next.how {
             RequestChange::Prefill if next.echoes => Join::Echo,
+            RequestChange::Prefill if next.echoes_if_empty => Join::EmptyEcho,
             RequestChange::Prefill | RequestChange::Resend => Join::Prefill,
             RequestChange::Token { .. } => {
                 let hinted = match self.target.profile().resume_for(&self.target.model) {

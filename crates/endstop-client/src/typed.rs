@@ -33,7 +33,11 @@ pub enum TypedError {
 }
 
 fn notice(response: &ChatResponse) -> String {
-    response.outcome.notice.clone().unwrap_or_else(|| response.ending.sentence.clone())
+    let sentence = &response.ending.sentence;
+    match response.text() {
+        Some(_) => format!("its JSON is unfinished, although {sentence}"),
+        None => response.outcome.notice.clone().unwrap_or_else(|| sentence.clone()),
+    }
 }
 
 impl Request {
@@ -67,9 +71,12 @@ fn value<T: DeserializeOwned>(response: ChatResponse) -> Result<T, TypedError> {
             return Err(TypedError::NoAnswer(Box::new(response)));
         }
     };
-    read.map_err(|error| TypedError::Invalid {
-        message: error.to_string(),
-        response: Box::new(response),
+    read.map_err(|error| match response.text() {
+        // The text stops inside a value: something was cut off, whatever the provider says.
+        Some(text) if error.is_eof() && !bare(text).is_empty() => {
+            TypedError::Truncated(Box::new(response))
+        }
+        _ => TypedError::Invalid { message: error.to_string(), response: Box::new(response) },
     })
 }
 

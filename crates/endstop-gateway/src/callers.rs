@@ -201,7 +201,7 @@ pub(crate) fn key_shown<B>(request: &Request<B>, auth: Auth) -> Option<&str> {
         Auth::HeaderOrQuery(name, parameter) => header(name)
             .or_else(|| query_value(request.uri().query().unwrap_or(""), parameter))
             .or_else(bearer),
-        Auth::Bearer | Auth::SigV4 | Auth::Open => bearer(),
+        Auth::Bearer | Auth::SigV4 { .. } | Auth::Open => bearer(),
     };
     key.map(str::trim_ascii).filter(|key| !key.is_empty())
 }
@@ -226,14 +226,14 @@ pub(crate) fn shows_token<B>(request: &Request<B>, auth: Auth, token: &Secret) -
     let headers = request.headers();
     let key_header = match auth {
         Auth::Header(name) | Auth::HeaderOrQuery(name, _) => HeaderName::from_static(name),
-        Auth::Bearer | Auth::SigV4 | Auth::Open => hyper::header::AUTHORIZATION,
+        Auth::Bearer | Auth::SigV4 { .. } | Auth::Open => hyper::header::AUTHORIZATION,
     };
     let names = [own::TOKEN, hyper::header::AUTHORIZATION, key_header];
     let in_header = names.iter().filter_map(|name| shown(headers, name)).any(|key| token.is(key));
     let signed = shown(headers, &hyper::header::AUTHORIZATION).and_then(signer);
     let in_query = match auth {
         Auth::HeaderOrQuery(_, name) => query_value(request.uri().query().unwrap_or(""), name),
-        Auth::Header(_) | Auth::Bearer | Auth::SigV4 | Auth::Open => None,
+        Auth::Header(_) | Auth::Bearer | Auth::SigV4 { .. } | Auth::Open => None,
     };
     in_header || signed.into_iter().chain(in_query).any(|key| token.is(key))
 }

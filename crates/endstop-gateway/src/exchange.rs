@@ -14,6 +14,7 @@ use tokio::time::Instant;
 
 use crate::admit::Refused;
 use crate::callers::Caller;
+use crate::client::body::ClientBody;
 use crate::disposition::ResponseRules;
 use crate::retries::{Asked, Attempt};
 use crate::route::Upstream;
@@ -45,6 +46,10 @@ pub(crate) struct Exchange {
     /// Decision about the ending, once it is made.
     decision: Option<&'static str>,
     ended: bool,
+    /// The report about a plain response that its client has not taken in.
+    unreported: Option<Arc<EndingReport>>,
+    /// Bytes of that response that the client's connection did not take.
+    undelivered: u64,
 }
 
 /// Entries of the request in the spool.
@@ -139,6 +144,8 @@ impl Exchange {
             terms,
             decision: None,
             ended: false,
+            unreported: None,
+            undelivered: 0,
         })
     }
 
@@ -188,9 +195,9 @@ impl Exchange {
         self.began + self.settings.config.limits.total
     }
 
-    /// Hides the gateway's own key in a plain response.
-    pub(crate) fn hide_own_key(&self, headers: &mut HeaderMap, body: Bytes) -> Bytes {
-        self.secrets.hide_own_key(headers, body)
+    /// Hides the gateway's own secrets in a plain response.
+    pub(crate) fn hide_own(&self, headers: &mut HeaderMap, body: Bytes) -> Bytes {
+        self.secrets.hide_own(headers, body)
     }
 
     /// Returns the facts about the request.
@@ -262,9 +269,58 @@ impl Exchange {
     }
 
     /// Ends the exchange. Only the first ending is reported.
-    pub(crate) fn end(&mut self, mut ending: Ending, action: GuardAction) {
+    pub(crate) fn end(&mut self, ending: Ending, action: GuardAction) {
+        if let Some(report) = self.conclude(ending, action) {
+            self.shared.watch.ended(report);
+        }
+    }
+
+    /// Ends the exchange with a whole response. Its ending is in the spool at once, since the client may see
+    /// it, and is reported when the client's connection has taken the response, or is gone.
+    #[must_use]
+    pub(crate) fn answer(
+        mut self: Box<Self>,
+        ending: Ending,
+        action: GuardAction,
+        mut response: Response<ClientBody>,
+    ) -> Response<ClientBody> {
+        self.answered(response.status());
+        let length = response.body().whole_len();
+        self.delivered(length);
+        self.unreported = self.conclude(ending, action);
+        // A client may take long to read, and nobody needs these.
+        (self.body, self.sent) = (Bytes::new(), Bytes::new());
+        if length > 0 {
+            response.body_mut().exchange = Some(self);
+        }
+        response
+    }
+
+    /// Ends a whole response, of which the connection has not taken this many bytes.
+    pub(crate) fn left(mut self: Box<Self>, bytes: usize) {
+        self.undelivered = bytes as u64;
+    }
+
+    /// Reports the ending of a whole response.
+    fn report(&mut self) {
+        let Some(mut report) = self.unreported.take() else { return };
+        if self.undelivered > 0
+            && let Some(EndingReport { kept, ending, .. }) = Arc::get_mut(&mut report)
+        {
+            kept.delivered_bytes = kept.delivered_bytes.saturating_sub(self.undelivered);
+            ending.shown.client_closed_early = true;
+            kept.shown = ending.shown.names().into_iter().map(Into::into).collect();
+            if let Some(Noted { spool, ticket, .. }) = &mut self.noted {
+                spool.amend(ticket, kept);
+            }
+        }
+        self.shared.watch.ended(report);
+    }
+
+    /// Completes the record, and returns the report unless there was an ending before.
+    fn conclude(&mut self, mut ending: Ending, action: GuardAction) -> Option<Arc<EndingReport>> {
         if std::mem::replace(&mut self.ended, true) {
-            return;
+            return None;
         }
         self.write_ending(&ending, action);
         self.append();
@@ -273,7 +329,7 @@ impl Exchange {
         self.secrets.mask_ending(&mut ending, messages);
         self.shared.watch.look_for_unknown_word(&self.wire, &ending);
         let kept = std::mem::take(&mut self.record);
-        self.shared.watch.ended(EndingReport { kept, action, ending });
+        Some(Arc::new(EndingReport { kept, action, ending }))
     }
 
     /// Remembers a failed request, so that its retries are known.
@@ -358,6 +414,7 @@ fn micros(time: Duration) -> u64 {
 
 impl Drop for Exchange {
     fn drop(&mut self) {
+        self.report();
         if !self.ended && std::thread::panicking() {
             // The client gets an error of the gateway.
             self.record.client_status = Some(500);

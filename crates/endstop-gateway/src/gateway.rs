@@ -107,13 +107,15 @@ impl Gateway {
         check_record(&config)?;
         let descriptors = listener::raise_descriptors();
         listener::check_descriptors(descriptors)?;
-        let most = listener::affordable(descriptors, config.limits.admin_connections);
+        let admin_connections = config.limits.admin_connections;
         let shared = Arc::new(Shared::new(Settings::new(config)?)?);
         let (listener, address) = bind(listen).await?;
         let admin = match admin {
             Some(admin) => Some(bind(admin).await?),
             None => None,
         };
+        let open = listener::open_descriptors();
+        let most = listener::affordable(descriptors, open, admin_connections);
         Ok(Self {
             shared,
             listener,
@@ -135,6 +137,7 @@ impl Gateway {
         let mut notes = check_record(&config)?;
         let settings = Settings::check(config)?;
         notes.extend(recording::check_store(&settings.config)?);
+        notes.extend(settings.warnings());
         Ok(Checked { settings, notes })
     }
 

@@ -39,7 +39,8 @@ const TELL: Duration = Duration::from_secs(1);
 /// The same, if no file descriptor is left: nobody else can be told meanwhile.
 const TELL_LAST: Duration = Duration::from_millis(250);
 
-/// Descriptors for other uses than connections: files, the store, clients that are sent away.
+/// Descriptors that may be opened for other uses than connections: files, the store, clients that are
+/// sent away.
 const RESERVED: usize = 192;
 
 const NO_SLOT: &str = "HTTP/1.1 503 Service Unavailable\r\nconnection: close\r\nretry-after: 1\r\n\
@@ -345,14 +346,21 @@ pub(crate) fn most_descriptors() -> Option<u64> {
     rustix::process::getrlimit(rustix::process::Resource::Nofile).maximum
 }
 
-/// Returns the most connections of clients for which there are descriptors: each may need another
-/// one, for its upstream.
-pub(crate) fn affordable(descriptors: Option<u64>, admin: usize) -> usize {
+/// Returns the number of descriptors that the process has open: those of its own files, and those that it
+/// inherited. Where the system does not tell, it is 0.
+pub(crate) fn open_descriptors() -> usize {
+    std::fs::read_dir("/dev/fd").map_or(0, Iterator::count)
+}
+
+/// Returns the most connections of clients for which there are descriptors beside those that are open:
+/// each may need another one, for its upstream.
+pub(crate) fn affordable(descriptors: Option<u64>, open: usize, admin: usize) -> usize {
     let Some(all) = descriptors.and_then(|all| usize::try_from(all).ok()) else {
         return usize::MAX;
     };
-    let reserved = (RESERVED + admin).min(all / 2);
-    (all - reserved) / 2
+    let free = all.saturating_sub(open);
+    let reserved = (RESERVED + admin).min(free / 2);
+    (free - reserved) / 2
 }
 
 #[cfg(test)]
@@ -374,9 +382,18 @@ mod tests {
 
     #[test]
     fn connections_fit_into_the_descriptors() {
-        assert_eq!(affordable(None, 100), usize::MAX);
-        assert_eq!(affordable(Some(20_292), 100), 10_000);
-        assert_eq!(affordable(Some(256), 100), 64);
-        assert_eq!(affordable(Some(0), 100), 0);
+        assert_eq!(affordable(None, 30, 100), usize::MAX);
+        assert_eq!(affordable(Some(20_292), 0, 100), 10_000);
+        assert_eq!(affordable(Some(20_322), 30, 100), 10_000);
+        assert_eq!(affordable(Some(256), 0, 100), 64);
+        assert_eq!(affordable(Some(256), 56, 100), 50);
+        assert_eq!(affordable(Some(256), 300, 100), 0);
+        assert_eq!(affordable(Some(0), 0, 100), 0);
+    }
+
+    #[test]
+    fn open_descriptors_are_counted() {
+        let held: Vec<File> = (0..50).filter_map(|_| spare()).collect();
+        assert!(open_descriptors() >= held.len());
     }
 }

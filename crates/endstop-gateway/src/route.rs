@@ -20,6 +20,7 @@ use crate::config::{Config, Mode, Secret, ToolCalls, UpstreamConfig, is_loopback
 use crate::error::Error;
 use crate::path::{BadPath, Matched};
 use crate::upstream::connect::Reach;
+use crate::upstream::hide::{OwnSecrets, SHORTEST, is_long};
 use endstop_aws::Credentials;
 
 /// An upstream: the destination of requests.
@@ -49,6 +50,8 @@ pub struct Upstream {
     pub key: Option<Secret>,
     /// The gateway's own credentials for signing.
     pub credentials: Option<Credentials>,
+    /// The secrets of both that are sent, to be hidden in responses.
+    pub(crate) secrets: OwnSecrets,
     /// Customers that its paths may name; any if there are none.
     customers: Vec<String>,
     /// Headers that name a version of its API.
@@ -346,6 +349,13 @@ fn speaks<'c>(name: &'c str, own: &'c UpstreamConfig, config: &Config) -> Result
     })
 }
 
+/// Returns the secrets that are sent to an upstream. The key that signs requests is not sent.
+fn own_secrets(key: Option<&Secret>, credentials: Option<&Credentials>) -> OwnSecrets {
+    let session = credentials.and_then(Credentials::session_token);
+    let session = session.map(|token| Secret::new(token.to_owned()));
+    OwnSecrets::new(key.cloned().into_iter().chain(session))
+}
+
 impl Upstream {
     fn new(name: &str, speaks: &str, own: &UpstreamConfig, config: &Config) -> Result<Self, Error> {
         let wrong = |message: String| Error::Upstream { name: name.to_owned(), message };
@@ -362,10 +372,12 @@ impl Upstream {
         let key =
             secret(&format!("upstreams.{name}"), own.key_env.as_deref(), own.key_file.as_deref())?;
         let credentials = match provider.auth {
-            Auth::SigV4 if key.is_none() => Credentials::from_env(),
-            Auth::SigV4 | Auth::Bearer | Auth::Header(_) | Auth::HeaderOrQuery(..) | Auth::Open => {
-                None
-            }
+            Auth::SigV4 { .. } if key.is_none() => Credentials::from_env(),
+            Auth::SigV4 { .. }
+            | Auth::Bearer
+            | Auth::Header(_)
+            | Auth::HeaderOrQuery(..)
+            | Auth::Open => None,
         };
         let said_to_prove = entry.is_some_and(|entry| match entry.proof {
             Some(Proof::Marker(_) | Proof::Event | Proof::Word) => true,
@@ -393,6 +405,7 @@ impl Upstream {
             own: named.is_some(),
             team: own.team.clone(),
             ask_usage: own.ask_usage.unwrap_or(config.record.ask_usage),
+            secrets: own_secrets(key.as_ref(), credentials.as_ref()),
             key,
             credentials,
             customers,
@@ -402,6 +415,18 @@ impl Upstream {
                 .collect(),
             wires: Wires::default(),
             base,
+        })
+    }
+
+    /// Returns a line for the operator if its key is too short to be hidden in responses.
+    pub(crate) fn short_key(&self) -> Option<String> {
+        self.key.as_ref().filter(|key| !is_long(key)).map(|_| {
+            format!(
+                "the key of upstream `{}` has fewer than {SHORTEST} characters: it is sent, but callers \
+                 see it if the upstream repeats it in a response. A placeholder is fine; a real key must \
+                 be longer",
+                self.name
+            )
         })
     }
 
@@ -501,7 +526,7 @@ fn is_label(label: &str) -> bool {
 /// Returns the hole that every path of a provider fills, wherever it is: a signature needs the region.
 fn hole_of(provider: &'static Provider) -> &'static str {
     match provider.auth {
-        Auth::SigV4 => provider
+        Auth::SigV4 { .. } => provider
             .base_url
             .split_once('{')
             .and_then(|(_, after)| after.split_once('}'))
@@ -804,6 +829,20 @@ mod tests {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), "sk-canary").unwrap();
         file
+    }
+
+    /// Amazon's errors about a wrong signature quote the canonical request, with the session token.
+    #[test]
+    fn the_secrets_that_are_sent_are_hidden() {
+        let key = Secret::new("own-bearer-key".to_owned());
+        let session = Some("session/token+of==".to_owned());
+        let credentials = Credentials::new("AKIDEXAMPLE", "key-that-signs", session);
+        let secrets = own_secrets(Some(&key), Some(&credentials));
+        let quoted = "own-bearer-key x-amz-security-token:session\\/token+of== AKIDEXAMPLE";
+        let hidden = secrets.hider().unwrap().hide(Bytes::from_static(quoted.as_bytes()));
+        assert_eq!(hidden, "************** x-amz-security-token:******************* AKIDEXAMPLE");
+        let lasting = Credentials::new("AKIDEXAMPLE", "key-that-signs", None);
+        assert!(own_secrets(None, Some(&lasting)).is_empty());
     }
 
     #[test]

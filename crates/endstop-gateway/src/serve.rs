@@ -194,8 +194,8 @@ impl Serving {
             parts.headers.insert(header::ACCEPT_ENCODING, identity);
         }
         let upstream = routed.upstream;
-        let (auth, own_key) = (upstream.provider.auth, upstream.key.as_ref());
-        let secrets = SecretsShown::new(&parts.headers, &parts.uri, auth, own_key);
+        let auth = upstream.provider.auth;
+        let secrets = SecretsShown::new(&parts.headers, &parts.uri, auth, &upstream.secrets);
         let background = info.background;
         let terms = ResponseRules { mode, tool_calls, proves: upstream.proves, background };
         let token = settings.access_token.as_ref();
@@ -233,9 +233,9 @@ impl Serving {
             Err(NoAnswer::Refused(refused)) => {
                 let answer = refuse(profile, exchange.id(), &refused);
                 let ending = exchange.unanswered(TransportEnd::Unreachable(Unreachable::Other));
-                end_refused(&mut exchange, ending, answer)
+                exchange.answer(ending, GuardAction::Refused, answer)
             }
-            Err(NoAnswer::Closed(close)) => unreachable(&mut exchange, close),
+            Err(NoAnswer::Closed(close)) => unreachable(exchange, close),
         }
     }
 
@@ -371,25 +371,13 @@ fn broken_upload() -> Refused {
 }
 
 /// Returns the error for an upstream that did not answer, and ends the exchange.
-fn unreachable(exchange: &mut Exchange, close: TransportEnd) -> Response<ClientBody> {
+fn unreachable(mut exchange: Box<Exchange>, close: TransportEnd) -> Response<ClientBody> {
     let mut headers = headers::of_error(exchange.id());
     let ending = exchange.unanswered(close);
     let decision = exchange.decision(&ending);
     headers::describe(&mut headers, &ending, GuardAction::Refused, decision);
     let answer = no_answer(&exchange.wire().profile, headers, &ending);
-    end_refused(exchange, ending, answer)
-}
-
-/// Ends an exchange whose client gets an error of the gateway.
-fn end_refused(
-    exchange: &mut Exchange,
-    ending: Ending,
-    answer: Response<ClientBody>,
-) -> Response<ClientBody> {
-    exchange.answered(answer.status());
-    exchange.delivered(usize::try_from(answer.body().size_hint().lower()).unwrap_or(0));
-    exchange.end(ending, GuardAction::Refused);
-    answer
+    exchange.answer(ending, GuardAction::Refused, answer)
 }
 
 fn no_answer(

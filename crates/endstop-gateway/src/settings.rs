@@ -12,7 +12,7 @@ use crate::memory::Memory;
 use crate::rates::Rates;
 use crate::respond::live::Live;
 use crate::retries::Retries;
-use crate::route::Routes;
+use crate::route::{Routes, Upstream};
 use crate::upstream::Clients;
 use crate::upstream::connect::certificates;
 use crate::watch::Watch;
@@ -117,9 +117,15 @@ impl Settings {
         Ok(Self { config, routes, access_token, admin_token, tls, clients, extra_ca, callers })
     }
 
-    /// Returns a line for the operator if other machines can use the gateway without a token.
+    /// Returns lines for the operator about what is allowed, and may not be meant.
     #[must_use]
-    pub fn exposure(&self) -> Option<String> {
+    pub fn warnings(&self) -> Vec<String> {
+        let short_keys = self.routes.iter().filter_map(Upstream::short_key);
+        self.exposure().into_iter().chain(short_keys).collect()
+    }
+
+    /// Returns a line for the operator if other machines can use the gateway without a token.
+    fn exposure(&self) -> Option<String> {
         let listen = self.config.listen;
         let mut open = self.routes.iter().filter(|upstream| !upstream.has_own_key());
         if is_loopback(listen) || self.config.require_token || open.next().is_none() {
@@ -212,6 +218,26 @@ mod tests {
         );
         for text in ["", "listen = '127.0.0.1:0'", "listen = '[::1]:0'", &closed, &own] {
             assert_eq!(settings(text).unwrap().exposure(), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_key_that_is_too_short_to_be_hidden_is_told() {
+        for (key, is_told) in [("x", true), ("EMPTY", true), ("1234567", true), ("12345678", false)]
+        {
+            let file = tempfile::NamedTempFile::new().unwrap();
+            std::fs::write(file.path(), key).unwrap();
+            let path = file.path().display();
+            let text = format!("[upstreams.ollama]\nkey_file = '{path}'");
+            let lines = settings(&text).unwrap().warnings();
+            assert_eq!(lines.len(), usize::from(is_told), "{lines:?}");
+            for line in lines {
+                assert!(
+                    line.starts_with("the key of upstream `ollama` has fewer than 8"),
+                    "{line}"
+                );
+                assert!(!line.contains('\n') && !line.contains(&format!("`{key}`")), "{line}");
+            }
         }
     }
 

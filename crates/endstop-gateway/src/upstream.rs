@@ -28,7 +28,7 @@ use crate::config::{Config, NetworkLimits, Secret};
 use crate::error::Error;
 use crate::route::{Routed, Upstream};
 use connect::{Connector, Reach, client_tls, close_of};
-use hide::{Hider, Hiding};
+use hide::Hiding;
 
 /// The body of a request to an upstream.
 #[derive(Debug)]
@@ -141,7 +141,7 @@ impl Body for RequestBody {
 #[derive(Debug)]
 pub(crate) enum ResponseBody {
     Http(Incoming),
-    /// The same, with the gateway's own key hidden.
+    /// The same, with the gateway's own secrets hidden.
     Hiding(Box<Hiding>),
     #[cfg(test)]
     Scripted(script::Script),
@@ -204,9 +204,9 @@ fn part_of(next: Option<Result<Frame<Bytes>, hyper::Error>>) -> Part {
     }
 }
 
-/// Returns a response as the rest of the gateway sees it: without the gateway's own key.
+/// Returns a response as the rest of the gateway sees it: without the gateway's own secrets.
 fn received(response: Response<Incoming>, upstream: &Upstream) -> Response<ResponseBody> {
-    let Some(hider) = upstream.key.as_ref().and_then(Hider::new) else {
+    let Some(hider) = upstream.secrets.hider() else {
         return response.map(ResponseBody::Http);
     };
     let (mut parts, body) = response.into_parts();
@@ -420,11 +420,13 @@ impl Outgoing {
         }
         if let Some(key) = &upstream.key {
             show_key(&mut request, upstream.provider.auth, key.expose())?;
-            // A key cannot be hidden in a compressed body.
+        }
+        if !upstream.secrets.is_empty() {
+            // A secret cannot be hidden in a compressed body.
             let identity = HeaderValue::from_static("identity");
             request.headers_mut().insert(header::ACCEPT_ENCODING, identity);
         }
-        if upstream.provider.auth == Auth::SigV4 {
+        if matches!(upstream.provider.auth, Auth::SigV4 { .. }) {
             let shown = request.headers().get(header::AUTHORIZATION);
             let signed = shown.is_some_and(|value| value.as_bytes().starts_with(b"AWS4-"));
             if signed || shown.is_none() && upstream.credentials.is_some() {
@@ -489,7 +491,7 @@ fn show_key(request: &mut Request<RequestBody>, auth: Auth, key: &str) -> Result
     headers.remove(header::AUTHORIZATION);
     match auth {
         // Servers without keys of their own may stand behind a proxy that wants one.
-        Auth::Bearer | Auth::SigV4 | Auth::Open => {
+        Auth::Bearer | Auth::SigV4 { .. } | Auth::Open => {
             headers.insert(header::AUTHORIZATION, value(&format!("Bearer {key}"))?);
         }
         Auth::Header(name) => {

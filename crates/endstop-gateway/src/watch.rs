@@ -99,8 +99,7 @@ impl Watch {
     }
 
     /// Reports an ending.
-    pub(crate) fn ended(&self, ended: EndingReport) {
-        let ended = Arc::new(ended);
+    pub(crate) fn ended(&self, ended: Arc<EndingReport>) {
         self.log.ending(&ended);
         if self.listeners.receiver_count() > 0 {
             // The last listener may have left just now.

@@ -1,7 +1,7 @@
 //! Continuing: which text a request asks to continue, in which way, and whether its model accepts
 //! that.
 
-use endstop::provider::{self, Prefill, Profile, Resume, TokenOf};
+use endstop::provider::{self, Echo, Prefill, Profile, Resume, TokenOf};
 use serde_json::Value;
 
 use crate::sim_request::{self, SimRequest, Way};
@@ -60,7 +60,12 @@ fn prefilled(
         }
         if is_marked(prefill, body, ask) {
             restricted(prefill, body, ask)?;
-            return Ok(if prefill.echoes { Way::Echoed } else { Way::Exact });
+            let echoes = match prefill.echoes {
+                Echo::Always => true,
+                Echo::Plain => !ask.streamed,
+                Echo::Never | _ => false,
+            };
+            return Ok(if echoes { Way::Echoed } else { Way::Exact });
         }
     }
     let rejected = wire.rejects.iter().find(|(part, _)| ask.model.contains(part));

@@ -54,6 +54,7 @@ pub static MORE: &[&SimWire] = &[
     &bedrock_text::LLAMA,
     &bedrock_text::MISTRAL,
     &bedrock_text::COMMAND,
+    &bedrock_text::CLAUDE_2,
     &tgi::WIRE,
     &llamacpp::WIRE,
     &watsonx::WIRE,

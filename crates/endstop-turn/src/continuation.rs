@@ -68,7 +68,7 @@ mod outcome;
 use serde::{Deserialize, Serialize};
 
 use crate::policy::{
-    self, Action, Budget, Cause, Counter, Decision, DecisionContext, Limit, Piece, Policy,
+    self, Action, Budget, Cause, Counter, Decision, DecisionContext, Limit, Piece, Policy, Price,
     ResumeBy, Spent, Strategy,
 };
 use endstop::tool_call::Allow;
@@ -156,6 +156,8 @@ pub struct EndedResponse {
     pub tools: Option<Allow>,
     /// The wait that the provider asked for, in milliseconds.
     pub retry_after_ms: Option<u64>,
+    /// The price of the model that answered. `None` leaves it to the budget and the policy.
+    pub price: Option<Price>,
     /// The decision of a custom [`Strategy`]. `None` leaves the decision to the policy.
     pub decision: Option<Decision>,
 }
@@ -164,7 +166,14 @@ impl EndedResponse {
     /// Creates a response whose text was measured.
     #[must_use]
     pub fn new(ending: Ending, piece: Piece) -> Self {
-        Self { ending, piece: Some(piece), tools: None, retry_after_ms: None, decision: None }
+        Self {
+            ending,
+            piece: Some(piece),
+            tools: None,
+            retry_after_ms: None,
+            price: None,
+            decision: None,
+        }
     }
 }
 
@@ -411,6 +420,12 @@ impl Machine {
             | State::RetryPending { .. }
             | State::ExecuteTools => None,
         }
+    }
+
+    /// Returns the name of the turn.
+    #[must_use]
+    pub fn turn(&self) -> &str {
+        &self.turn.begin.turn
     }
 
     /// Returns the spending of the turn.

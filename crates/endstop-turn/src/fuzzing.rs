@@ -21,9 +21,10 @@ impl Dice<'_> {
 pub fn splice(data: &[u8]) {
     let mut dice = Dice(data);
     let (how, at, back, seed) = (dice.roll(), dice.roll(), dice.roll(), dice.roll());
-    let how = match how % 3 {
+    let how = match how % 4 {
         0 => Join::Prefill,
         1 => Join::Echo,
+        2 => Join::EmptyEcho,
         _ => Join::Hint,
     };
     let text = String::from_utf8_lossy(dice.0);

@@ -371,7 +371,8 @@ pub struct Policy {
     /// The wording of next requests.
     #[serde(default)]
     pub wording: Wording,
-    /// Prices by `model` or `provider/model`, in US dollars per million tokens.
+    /// Prices by `model` or `provider/model`, in US dollars per million tokens. They take precedence
+    /// over the built-in ones.
     #[serde(default)]
     pub prices: BTreeMap<String, Price>,
     /// Models for [`Action::OtherModel`], as `provider/model`, in the order in which they are asked.

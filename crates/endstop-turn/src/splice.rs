@@ -76,6 +76,9 @@ pub enum Join {
     /// The model continued from a prefill that the provider sends back first. Exactly that is
     /// trimmed.
     Echo,
+    /// The model continued from a prefill that the provider sends back only if nothing follows it. A
+    /// continuation that is exactly that is trimmed.
+    EmptyEcho,
     /// The model was asked in words to continue. An overlap is trimmed if it is a repetition.
     Hint,
 }
@@ -157,6 +160,10 @@ pub fn join(delivered: &str, continuation: &str, how: Join) -> Splice {
             Some(_) if !delivered.is_empty() => Splice::trimmed(Seam::Echoed, delivered),
             Some(_) | None => Splice::PLAIN,
         },
+        Join::EmptyEcho if continuation == delivered && !delivered.is_empty() => {
+            Splice::trimmed(Seam::Echoed, delivered)
+        }
+        Join::EmptyEcho => Splice::PLAIN,
         Join::Hint => {
             let mut seeker = Seeker::new(delivered);
             let found = continuation.chars().find_map(|character| seeker.read(character));
@@ -193,6 +200,8 @@ enum State {
     Seeking(Box<Seeker>),
     /// The prefill, and the number of its bytes that were sent back.
     Echo(String, usize),
+    /// The same, for an echo that nothing follows.
+    EmptyEcho(String, usize),
     Done(Splice),
 }
 
@@ -203,8 +212,9 @@ impl Streaming {
     pub fn new(delivered: &str, how: Join) -> Self {
         let state = match how {
             Join::Prefill => State::Done(Splice::PLAIN),
-            Join::Echo if delivered.is_empty() => State::Done(Splice::PLAIN),
+            Join::Echo | Join::EmptyEcho if delivered.is_empty() => State::Done(Splice::PLAIN),
             Join::Echo => State::Echo(delivered.to_owned(), 0),
+            Join::EmptyEcho => State::EmptyEcho(delivered.to_owned(), 0),
             Join::Hint => State::Seeking(Box::new(Seeker::new(delivered))),
         };
         Self { state, held: String::new() }
@@ -226,6 +236,14 @@ impl Streaming {
                 }
                 join(prefill, &self.held, Join::Echo)
             }
+            State::EmptyEcho(prefill, back) => {
+                self.held.push_str(piece);
+                if prefill.get(*back..).is_some_and(|left| left.starts_with(piece)) {
+                    *back += piece.len();
+                    return "";
+                }
+                Splice::PLAIN
+            }
             State::Seeking(seeker) => {
                 self.held.push_str(piece);
                 let Some(found) = piece.chars().find_map(|character| seeker.read(character)) else {
@@ -242,7 +260,7 @@ impl Streaming {
     #[must_use]
     pub fn held(&self) -> usize {
         match self.state {
-            State::Seeking(_) | State::Echo(..) => self.held.len(),
+            State::Seeking(_) | State::Echo(..) | State::EmptyEcho(..) => self.held.len(),
             State::Done(_) => 0,
         }
     }
@@ -252,7 +270,7 @@ impl Streaming {
     pub fn splice(&self) -> Option<Splice> {
         match self.state {
             State::Done(splice) => Some(splice),
-            State::Seeking(_) | State::Echo(..) => None,
+            State::Seeking(_) | State::Echo(..) | State::EmptyEcho(..) => None,
         }
     }
 
@@ -264,6 +282,7 @@ impl Streaming {
             State::Done(splice) => return (String::new(), *splice),
             // A truncated echo may be ordinary text.
             State::Echo(..) => Splice::PLAIN,
+            State::EmptyEcho(prefill, _) => join(prefill, &self.held, Join::EmptyEcho),
             State::Seeking(seeker) => {
                 let found = seeker.finish();
                 seeker.splice(found, &self.held)
@@ -527,6 +546,22 @@ mod tests {
             assert_eq!((shown + &rest, streamed), (splice.rest(continuation).to_owned(), splice));
         }
         assert_eq!(join("", "x", Join::Echo), Splice::PLAIN);
+        for (continuation, shown) in [
+            ("The qüick", ""),
+            ("The qüick brown", "The qüick brown"),
+            ("The qü", "The qü"),
+            ("", ""),
+        ] {
+            let splice = join("The qüick", continuation, Join::EmptyEcho);
+            assert_eq!(splice.rest(continuation), shown);
+            let mut streaming = Streaming::new("The qüick", Join::EmptyEcho);
+            let mut text = String::new();
+            for character in continuation.chars() {
+                text.push_str(streaming.push(character.encode_utf8(&mut [0; 4])));
+            }
+            let (rest, streamed) = streaming.finish();
+            assert_eq!((text + &rest, streamed), (shown.to_owned(), splice));
+        }
         assert_eq!(Streaming::new("", Join::Echo).push("x"), "x");
     }
 }

@@ -137,6 +137,7 @@ impl State {
         Shown {
             at_cap: self.used_of_cap() == Some(Ordering::Equal),
             over_cap: self.used_of_cap() == Some(Ordering::Greater),
+            context_full: self.is_context_full(),
             unrecognised: self.is_unrecognised(),
             missing_marker: !matches!(closed, Closed::Proven | Closed::Error | Closed::Open)
                 && said
@@ -187,6 +188,15 @@ impl State {
     fn is_unrecognised(&self) -> bool {
         let read = self.understood || self.facts.fault.is_some() || self.facts.proven;
         self.events > 0 && !read && !self.flags.malformed_event
+    }
+
+    /// Reports whether prompt and answer fill the context, if its size is known.
+    fn is_context_full(&self) -> bool {
+        let profile = &self.wire.profile;
+        let Some(context) = profile.quirks.context_tokens else { return false };
+        let input = profile.input_tokens(&self.facts.usage);
+        let output = profile.output_tokens(&self.facts.usage);
+        input.zip(output).is_some_and(|(input, output)| input.saturating_add(output) >= context)
     }
 
     /// Compares the output token count with the limit of the request.

@@ -451,6 +451,9 @@ pub struct Shown {
     /// The output token count exceeds the limit, as on providers that count reasoning separately.
     #[serde(skip_serializing_if = "is_default")]
     pub over_cap: bool,
+    /// Input and output tokens together fill the context of the model, whose size is known.
+    #[serde(skip_serializing_if = "is_default")]
+    pub context_full: bool,
     /// The response has a finish reason but lacks the end marker of its provider.
     #[serde(skip_serializing_if = "is_default")]
     pub missing_marker: bool,
@@ -513,6 +516,7 @@ impl Shown {
             (self.contradiction, "contradiction"),
             (self.at_cap, "at_cap"),
             (self.over_cap, "over_cap"),
+            (self.context_full, "context_full"),
             (self.missing_marker, "missing_marker"),
             (self.cut_event, "cut_event"),
             (self.malformed_event, "malformed_event"),

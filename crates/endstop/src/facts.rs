@@ -43,9 +43,9 @@ pub(crate) struct Facts {
     pub(crate) excess: u32,
     /// Number of changes that can matter to a gate for tool calls.
     pub(crate) changes: u64,
-    /// Number of events about tool calls.
+    /// Number of events that are about tool calls, or may be.
     pub(crate) call_changes: u64,
-    /// A frame could not be read, although another parser may read it.
+    /// A frame could not be read, although another reader may find a call in it.
     pub(crate) unreadable: bool,
     /// Size of the arguments that came at paths.
     partial_bytes: usize,
@@ -263,9 +263,9 @@ impl Facts {
         self.call_changes += 1;
     }
 
-    /// Records a frame that could not be read, although another parser may read it.
+    /// Records a frame that could not be read, although another reader may find a call in it.
     pub(crate) fn note_unreadable(&mut self) {
-        self.changes += 1;
+        self.change_calls();
         self.unreadable = true;
     }
 
@@ -548,6 +548,10 @@ impl Facts {
         for choice in readings.iter().flat_map(|facts| &facts.choices) {
             for call in choice.own_calls() {
                 self.spoil_call(choice.index, call.number, limits);
+                // A call of the provider's own may have the same number.
+                if let Some(spoiled) = self.call_mut(choice.index, call.number) {
+                    spoiled.by_provider = false;
+                }
             }
             let Some(known) = self.choice_mut(choice.index, limits) else { continue };
             if let (Some(_), Some(said), Some(meaning)) =

@@ -51,7 +51,7 @@ impl Mark<'_> {
         self.facts.has_bare_call()
     }
 
-    /// Reports whether a frame could not be read that another parser may read: it may hold a tool call.
+    /// Reports whether a frame could not be read that another reader may read: it may hold a tool call.
     #[must_use]
     pub fn has_unreadable(&self) -> bool {
         self.facts.unreadable

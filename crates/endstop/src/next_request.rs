@@ -32,13 +32,15 @@ mod content;
 mod document;
 mod edit;
 mod shape;
+mod stored;
 
 pub use content::{Blocks, Content, Gather};
 use edit::{Edit, is_of, lower, unsupported};
 pub use shape::{
-    ConversationShape, Effort, ForcedTool, MessageList, PauseProtocol, RequestShape, Restriction,
-    Scale, Speaker, Temperature, UsageOption,
+    ConversationShape, Effort, ForcedTool, MessageList, PauseProtocol, RequestShape, RestOfStream,
+    Restriction, Scale, Speaker, Temperature, UsageOption,
 };
+pub use stored::StoredStream;
 
 #[cfg(any(test, fuzzing))]
 pub(crate) use document::fuzz as fuzz_documents;
@@ -67,6 +69,8 @@ pub struct NextRequest {
     pub sentence: String,
     /// Whether the reply begins with the text of the prefill.
     pub echoes: bool,
+    /// Whether a reply without new text is the text of the prefill.
+    pub echoes_if_empty: bool,
     /// Number of bytes of white space at the end of the answer that the prefill leaves out.
     pub trimmed: usize,
     /// Whether the output token limit covers the earlier parts too, so that it must be raised.

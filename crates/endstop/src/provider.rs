@@ -282,7 +282,10 @@ pub enum Auth {
     /// This header or this query parameter.
     HeaderOrQuery(&'static str, &'static str),
     /// An AWS Signature Version 4 or a bearer key.
-    SigV4,
+    SigV4 {
+        /// Environment variables that usually hold the region, the most common one first.
+        region_variables: &'static [&'static str],
+    },
     /// No key.
     Open,
 }
@@ -376,8 +379,8 @@ pub struct Prefill {
     pub message_flag: Option<&'static str>,
     /// Fields that the request carries, with their values.
     pub request_flags: &'static [(&'static str, bool)],
-    /// Whether the reply repeats the answer so far.
-    pub echoes: bool,
+    /// Replies that repeat the answer so far.
+    pub echoes: Echo,
     /// Whether white space at the end must be removed.
     pub trims: bool,
     /// Base URL to use instead of the provider's usual one.
@@ -385,8 +388,25 @@ pub struct Prefill {
 }
 
 /// A prefill that only appends an assistant message.
-pub const TRAILING: Prefill =
-    Prefill { message_flag: None, request_flags: &[], echoes: false, trims: false, base_url: None };
+pub const TRAILING: Prefill = Prefill {
+    message_flag: None,
+    request_flags: &[],
+    echoes: Echo::Never,
+    trims: false,
+    base_url: None,
+};
+
+/// Replies that begin with the prefill.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Echo {
+    /// None.
+    Never,
+    /// Plain replies, and streams without new text.
+    Plain,
+    /// All.
+    Always,
+}
 
 /// Way to refer to the response to continue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -470,6 +490,8 @@ pub struct Quirks {
     pub cache_beside_input: bool,
     /// Whether it runs custom tools itself and shows their calls like the caller's.
     pub runs_custom_tools: bool,
+    /// Size of its context in tokens, prompt and answer together, if it is known.
+    pub context_tokens: Option<u64>,
 }
 
 /// No quirks.
@@ -478,6 +500,7 @@ pub const NO_QUIRKS: Quirks = Quirks {
     reasoning_beside_output: false,
     cache_beside_input: false,
     runs_custom_tools: false,
+    context_tokens: None,
 };
 
 impl Quirks {
@@ -485,13 +508,19 @@ impl Quirks {
     /// quirk that a host does not have adds nothing.
     pub(crate) fn names(&self) -> impl Iterator<Item = &'static str> + use<> {
         // Destructured, so that a new quirk cannot be forgotten.
-        let Self { lies_at_cap, reasoning_beside_output, cache_beside_input, runs_custom_tools } =
-            *self;
+        let Self {
+            lies_at_cap,
+            reasoning_beside_output,
+            cache_beside_input,
+            runs_custom_tools,
+            context_tokens,
+        } = *self;
         let all = [
             (lies_at_cap, "lies_at_cap"),
             (reasoning_beside_output, "reasoning_beside_output"),
             (cache_beside_input, "cache_beside_input"),
             (runs_custom_tools, "runs_custom_tools"),
+            (context_tokens.is_some(), "context_tokens"),
         ];
         all.into_iter().filter(|(set, _)| *set).map(|(_, name)| name)
     }

@@ -500,6 +500,7 @@ fn shown(words: &[Name]) -> Shown {
         contradiction: has("contradiction"),
         at_cap: has("at_cap"),
         over_cap: has("over_cap"),
+        context_full: has("context_full"),
         missing_marker: has("missing_marker"),
         cut_event: has("cut_event"),
         malformed_event: has("malformed_event"),

@@ -203,6 +203,9 @@ pub struct Entry {
     pub lies_at_cap: Option<bool>,
     /// Whether its output tokens exclude reasoning tokens.
     pub reasoning_beside_output: Option<bool>,
+    /// Size of its context in tokens, prompt and answer together. A response that fills it is truncated,
+    /// whatever a provider says that reports a natural stop for truncated answers too.
+    pub context_tokens: Option<u64>,
     /// Finish reasons of this provider.
     pub corrections: Corrections,
 }
@@ -289,6 +292,7 @@ impl Entry {
             proof: None,
             lies_at_cap: None,
             reasoning_beside_output: None,
+            context_tokens: None,
             corrections: Corrections::default(),
         }
     }
@@ -316,6 +320,7 @@ impl Entry {
         quirks.lies_at_cap = self.lies_at_cap.unwrap_or(quirks.lies_at_cap);
         quirks.reasoning_beside_output =
             self.reasoning_beside_output.unwrap_or(quirks.reasoning_beside_output);
+        quirks.context_tokens = self.context_tokens.or(quirks.context_tokens);
         let said = wire.corrections.as_ref().and_then(|before| before.provider.clone());
         let own = self.corrections.provider.clone();
         let renamed = (!self.corrects()).then(|| self.id.clone());

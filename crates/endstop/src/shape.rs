@@ -145,10 +145,14 @@ pub(crate) struct Claim {
 impl Claim {
     /// Returns the profile of the first provider that speaks this dialect.
     pub(crate) fn profile(&self) -> Option<Profile> {
-        let id = self.dialect.id;
-        let generic = provider::GENERIC.wire_of(id);
-        generic.or_else(|| provider::ALL.iter().find_map(|known| known.wire_of(id))).copied()
+        profile_of(self.dialect)
     }
+}
+
+/// Returns the profile of the first provider that speaks this dialect.
+pub(crate) fn profile_of(dialect: &Dialect) -> Option<Profile> {
+    let generic = provider::GENERIC.wire_of(dialect.id);
+    generic.or_else(|| provider::ALL.iter().find_map(|known| known.wire_of(dialect.id))).copied()
 }
 
 /// Reports whether a frame has the shape of this dialect.

@@ -13,8 +13,8 @@
 //!    with an unreadable event give `MalformedToolCall`. Text in the refusal field gives
 //!    `Refused`, a guardrail that intervened `Filtered`, and a rating that blocked `Safety`, with
 //!    or without tool calls. A named stop sequence gives `StopSequence`. Output tokens at the limit give
-//!    `OutputLimit` on providers that are known to report a natural stop there. A call of which
-//!    nothing shows who runs it gives `Unknown`.
+//!    `OutputLimit` on providers that are known to report a natural stop there, and so does a full
+//!    context `ContextLimit`. A call of which nothing shows who runs it gives `Unknown`.
 //! 5. Tool calls upgrade only a natural stop.
 //! 6. High confidence requires that said, closed and shown agree.
 
@@ -382,6 +382,11 @@ fn from_reason(reason: Reason, word: &str, evidence: &Evidence<'_>) -> Finding {
     match reason {
         Reason::Complete | Reason::StopSequence => from_natural_stop(reason, word, evidence),
         Reason::ToolCall => from_tool_word(word, evidence),
+        // Many wires have one word for both limits.
+        Reason::OutputLimit if evidence.shown.context_full => {
+            let because = format!("{}, and prompt and answer fill the context", said(word));
+            finding(Reason::ContextLimit, Confidence::High, because)
+        }
         Reason::Paused
         | Reason::OutputLimit
         | Reason::ContextLimit
@@ -429,6 +434,14 @@ fn from_natural_stop(reason: Reason, word: &str, evidence: &Evidence<'_>) -> Fin
         return finding(Reason::StopSequence, Confidence::Medium, because);
     }
     let calls = shown.tool_calls > 0;
+    if shown.context_full && habits.lies_at_cap && !calls {
+        let because = format!(
+            "{}, but prompt and answer fill the context, and this provider reports a natural stop \
+             for truncated answers too",
+            said(word)
+        );
+        return finding(Reason::ContextLimit, Confidence::Medium, because);
+    }
     if is_at_cap(evidence) && habits.lies_at_cap && !calls {
         let because = format!(
             "{}, but all allowed output tokens were used, and this provider reports a natural stop \
@@ -585,6 +598,7 @@ mod tests {
         contradiction: false,
         at_cap: false,
         over_cap: false,
+        context_full: false,
         missing_marker: false,
         cut_event: false,
         malformed_event: false,
@@ -866,6 +880,22 @@ mod tests {
             let cut = Shown { unfinished_tool_calls: 1, ..call };
             Trial { shown: cut, meaning: tool_word, habits, ..Trial::default() }
                 .is(Reason::OutputLimit, Medium);
+        }
+    }
+
+    #[test]
+    fn rule_4_a_full_context_overrules_known_liars_and_never_whole_calls() {
+        let text = Shown { context_full: true, ..WITH_TEXT };
+        let call = Shown { context_full: true, ..WITH_CALL };
+        let liar = Habits { lies_at_cap: true, ..STRICT };
+        Trial { shown: text, ..Trial::default() }.is(Reason::Complete, High);
+        Trial { shown: text, habits: liar, ..Trial::default() }.is(Reason::ContextLimit, Medium);
+        Trial { shown: call, habits: liar, ..Trial::default() }.is(Reason::ToolCall, Medium);
+        let limit = Meaning::Known(Reason::OutputLimit);
+        for habits in [STRICT, liar] {
+            Trial { shown: text, meaning: limit, habits, ..Trial::default() }
+                .is(Reason::ContextLimit, High);
+            Trial { meaning: limit, habits, ..Trial::default() }.is(Reason::OutputLimit, High);
         }
     }
 

@@ -363,6 +363,67 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Few<T> {
     }
 }
 
+/// A list of which some hosts send a single value without the list.
+#[derive(Clone, Debug)]
+pub(crate) struct Listed<T> {
+    list: Few<T>,
+    /// Whether the value was neither a list nor an object, nor empty.
+    pub(crate) odd: bool,
+}
+
+impl<T> Default for Listed<T> {
+    fn default() -> Self {
+        Self { list: Few::default(), odd: false }
+    }
+}
+
+impl<T> std::ops::Deref for Listed<T> {
+    type Target = Few<T>;
+
+    fn deref(&self) -> &Few<T> {
+        &self.list
+    }
+}
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Listed<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Visit<T>(PhantomData<T>);
+        impl<T> Visit<T> {
+            fn odd<E>(odd: bool) -> Result<Listed<T>, E> {
+                Ok(Listed { odd, ..Listed::default() })
+            }
+        }
+        impl<'de, T: Deserialize<'de>> Visitor<'de> for Visit<T> {
+            type Value = Listed<T>;
+            nothing_for!('de: unit);
+            fn visit_bool<E>(self, value: bool) -> Result<Listed<T>, E> {
+                Self::odd(value)
+            }
+            fn visit_i64<E>(self, _: i64) -> Result<Listed<T>, E> {
+                Self::odd(true)
+            }
+            fn visit_u64<E>(self, _: u64) -> Result<Listed<T>, E> {
+                Self::odd(true)
+            }
+            fn visit_f64<E>(self, _: f64) -> Result<Listed<T>, E> {
+                Self::odd(true)
+            }
+            fn visit_str<E>(self, text: &str) -> Result<Listed<T>, E> {
+                Self::odd(!text.is_empty())
+            }
+            fn visit_seq<A: SeqAccess<'de>>(self, seq: A) -> Result<Listed<T>, A::Error> {
+                let list = Few::deserialize(serde::de::value::SeqAccessDeserializer::new(seq))?;
+                Ok(Listed { list, odd: false })
+            }
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Listed<T>, A::Error> {
+                let first = Some(T::deserialize(MapAccessDeserializer::new(map))?);
+                Ok(Listed { list: Few { first, rest: Vec::new(), present: true }, odd: false })
+            }
+        }
+        deserializer.deserialize_any(Visit(PhantomData))
+    }
+}
+
 /// A struct, or its default if the value is not an object.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Loose<T>(pub(crate) T);

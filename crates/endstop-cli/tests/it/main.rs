@@ -7,6 +7,7 @@
     reason = "tests fail loudly"
 )]
 
+mod chat;
 mod decide;
 mod demo;
 mod env;

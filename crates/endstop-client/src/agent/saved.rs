@@ -1,16 +1,15 @@
 //! Saved runs: an agent's run can go on in another process.
 
 use std::path::Path;
-use std::sync::Arc;
 
 use endstop::{Head, Reader, RequestInfo, TransportEnd};
-use endstop_turn::continuation::{EndedResponse, Todo, TurnInput};
+use endstop_turn::continuation::{EndedResponse, Step, Todo, TurnInput};
+use endstop_turn::policy::Piece;
 use serde::{Deserialize, Serialize};
 
-use super::{Agency, Agent, Progress, Run, Steering};
+use super::{Agency, Agent, Progress, Run};
 use crate::error::Error;
-use crate::queue::Queue;
-use crate::turn::{Driver, TurnState};
+use crate::turn::TurnState;
 
 /// Format of saved runs.
 const FORMAT: u32 = 1;
@@ -55,14 +54,17 @@ fn file(path: &Path, error: &std::io::Error) -> Error {
 }
 
 impl Agency {
-    /// Saves the run, if it is to be saved. A run that cannot be saved goes on.
-    pub(crate) fn checkpoint(&self, state: &TurnState) {
-        let Some(path) = &self.save_to else { return };
+    /// Saves the run, if it is to be saved. Returns false if it cannot be saved. The run goes on then, but
+    /// it starts no tool.
+    pub(crate) fn checkpoint(&self, state: &TurnState) -> bool {
+        let Some(path) = &self.save_to else { return true };
         let saved =
             SavedRun { format: FORMAT, state: state.clone(), progress: self.progress.clone() };
-        if let Err(error) = write(path, &saved) {
+        let written = write(path, &saved);
+        if let Err(error) = &written {
             tracing::error!(target: "endstop", "the run cannot be saved: {error}");
         }
+        written.is_ok()
     }
 }
 
@@ -88,46 +90,26 @@ impl Agent {
     /// # Errors
     /// Fails if the request cannot be made, as in [`Agent::run`].
     pub fn resume(self, saved: SavedRun) -> Result<Run, Error> {
-        let SavedRun { state, progress, .. } = saved;
-        let target = self.client.target(&state.model)?;
-        let (tools, policy) = self.prepared()?;
-        let queue = Queue::default();
-        let steering = Steering::default();
-        let agency = self.agency(tools, steering.clone(), Some(progress));
-        let inner = self.client.inner();
-        let now_ms = inner.clock.now_ms();
-        let mut state = state;
-        let input = match &state.todo {
+        let SavedRun { mut state, progress, .. } = saved;
+        let ready = self.prepared(&state.model)?;
+        let step = match &state.todo {
             Todo::Send(_) => {
-                let reader =
-                    Reader::new(target.wire.clone(), Head::default(), RequestInfo::default());
+                let wire = ready.target.wire.clone();
+                let reader = Reader::new(wire, Head::default(), RequestInfo::default());
                 let ending = reader.finish(TransportEnd::Interrupted, |_| {});
-                Some(EndedResponse::new(ending, endstop_turn::policy::Piece::default()))
+                let ended = EndedResponse::new(ending, Piece::default());
+                let now_ms = self.client.inner().clock.now_ms();
+                let (machine, step) = state.machine.step(TurnInput::Ended(&ended), now_ms);
+                state.machine = machine;
+                state.todo = step.todo.clone();
+                step
             }
             Todo::Prepare(_)
             | Todo::Wait { .. }
             | Todo::RunTools
             | Todo::Finish(_)
-            | Todo::Ignored => None,
+            | Todo::Ignored => Step::resumed(state.todo.clone()),
         };
-        let step = match &input {
-            Some(ended) => {
-                let (machine, step) = state.machine.clone().step(TurnInput::Ended(ended), now_ms);
-                state.machine = machine;
-                state.todo = step.todo.clone();
-                step
-            }
-            None => endstop_turn::continuation::Step::resumed(state.todo.clone()),
-        };
-        let driver = Driver {
-            inner,
-            policy: Arc::new(policy),
-            target,
-            state,
-            queue: Some(queue.clone()),
-            headers: self.headers,
-            agency: Some(agency),
-        };
-        Ok(Run::new(queue, steering, driver, step))
+        Ok(self.start(ready, state, progress, step))
     }
 }

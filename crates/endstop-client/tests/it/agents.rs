@@ -5,10 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use endstop::chat;
+use endstop::chat::{self, ChatMessage};
 use endstop::tool_call::{Call, Whole};
 use endstop_client::{
-    Client, Ended, Limits, RunEvent, SavedRun, Tool, ToolFuture, ToolRunEnd, tool, tools,
+    AgentReport, Client, Ended, Limits, RunEvent, SavedRun, Tool, ToolFuture, ToolRunEnd, tool,
+    tools,
 };
 use endstop_turn::policy::{Action, RuleChange};
 use serde_json::json;
@@ -206,6 +207,80 @@ async fn a_run_goes_on_after_any_step_and_runs_no_tool_twice() {
     }
 }
 
+/// The end of a run, without the ids and numbers in which two runs differ.
+#[derive(Debug, PartialEq)]
+struct RunEnd {
+    text: Option<String>,
+    outcome: String,
+    messages: Vec<String>,
+    tools: Vec<(String, ToolRunEnd)>,
+}
+
+impl RunEnd {
+    fn of(report: &AgentReport) -> Self {
+        let outcome = &report.response.outcome;
+        let message = |message: &ChatMessage| match message {
+            ChatMessage::User { .. } => "user".to_owned(),
+            ChatMessage::Assistant(message) => {
+                let calls: Vec<_> =
+                    message.calls.iter().map(|call| (&call.name, &call.arguments)).collect();
+                format!("assistant {:?} {calls:?}", message.text)
+            }
+            ChatMessage::Tool { results } => {
+                let results: Vec<_> = results.iter().map(|result| &result.content).collect();
+                format!("tool {results:?}")
+            }
+            other => format!("{other:?}"),
+        };
+        Self {
+            text: report.response.text().map(str::to_owned),
+            outcome: format!("{:?} {:?}", outcome.finish, outcome.terminated),
+            messages: report.conversation.iter().map(message).collect(),
+            tools: report.tool_runs.iter().map(|run| (run.arguments.clone(), run.end)).collect(),
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_restored_at_every_step_ends_the_same() {
+    let sim = sim().await;
+    let client = builder(&sim).build().unwrap();
+    for wire in WIRES {
+        for scenario in ["tool-call", "tool-call-parallel", "length-whole-args"] {
+            let folder = folder();
+            let save = Save { idempotent: true, ..Save::new(folder.path()) };
+            let saved = folder.path().join("run.json");
+            let agent = |path: &Path| {
+                let agent = client.agent(&format!("{wire}/{scenario}"));
+                agent.tools(tools![save.clone()]).save_to(path)
+            };
+            let mut run = agent(&saved).run("Save a note.").unwrap();
+            let (mut snapshots, mut whole) = (Vec::<String>::new(), None);
+            while let Some(event) = run.next().await {
+                let snapshot = std::fs::read_to_string(&saved).unwrap();
+                if snapshots.last() != Some(&snapshot) {
+                    snapshots.push(snapshot);
+                }
+                if let RunEvent::Report(report) = event {
+                    whole = Some(RunEnd::of(&report));
+                }
+            }
+            let whole = whole.unwrap();
+            // The request, the calls before, during and after they run, the next request, the end.
+            let least = if scenario == "length-whole-args" { 3 } else { 5 };
+            assert!(snapshots.len() >= least, "{wire} {scenario}: {}", snapshots.len());
+            for (number, snapshot) in snapshots.iter().enumerate() {
+                let copy = folder.path().join(format!("{number}.json"));
+                std::fs::write(&copy, snapshot).unwrap();
+                let run = agent(&copy).resume(SavedRun::read(&copy).unwrap()).unwrap();
+                let report = run.report().await.unwrap();
+                let what = format!("{wire} {scenario}, step {number} of {}", snapshots.len());
+                assert_eq!(RunEnd::of(&report), whole, "{what}");
+            }
+        }
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_tool_that_was_interrupted_runs_again_only_if_it_is_idempotent() {
     let sim = sim().await;
@@ -233,6 +308,19 @@ async fn a_tool_that_was_interrupted_runs_again_only_if_it_is_idempotent() {
         let end = if idempotent { ToolRunEnd::Done } else { ToolRunEnd::Interrupted };
         assert_eq!(report.tool_runs[0].end, end);
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_that_cannot_be_saved_starts_no_tool() {
+    let sim = sim().await;
+    let client = builder(&sim).build().unwrap();
+    let folder = folder();
+    let save = Save::new(folder.path());
+    let nowhere = folder.path().join("missing").join("run.json");
+    let agent = client.agent("openai/tool-call").tools(tools![save.clone()]).save_to(&nowhere);
+    let report = agent.run("Save a note.").unwrap().report().await.unwrap();
+    assert!(save.lines().is_empty() && report.tool_runs.is_empty());
+    assert!(report.response.text().is_none(), "{:?}", report.response.outcome);
 }
 
 #[tokio::test(flavor = "multi_thread")]

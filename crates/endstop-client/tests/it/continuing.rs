@@ -1,7 +1,7 @@
 //! Truncated answers, continued to the character.
 
 use endstop::chat::Tool;
-use endstop_client::{Client, Ended, RunEvent};
+use endstop_client::{ChatResponse, Client, Ended, RunEvent};
 use endstop_turn::policy::Policy;
 use serde_json::json;
 
@@ -200,4 +200,67 @@ async fn what_is_not_truncated_is_asked_once() {
         assert_eq!(reply.usage, reply.ending.usage, "{model}");
         assert!(reply.text().is_some(), "{model}");
     }
+}
+
+/// Streams an answer in the background, and returns its text, the events of the turn and the response.
+async fn background(client: &Client, model: &str) -> (String, Vec<&'static str>, ChatResponse) {
+    let request = client.request(model).user("Tell a story.").configure(|request| {
+        request.extra.insert("background".to_owned(), json!(true));
+    });
+    let mut stream = request.stream().unwrap();
+    let (mut text, mut events) = (String::new(), Vec::new());
+    while let Some(event) = stream.next().await {
+        match event {
+            RunEvent::Text(more) => text.push_str(&more),
+            RunEvent::Turn(event) => events.push(event.name()),
+            RunEvent::Ended(reply) => return (text, events, *reply),
+            _ => {}
+        }
+    }
+    panic!("{model}: no end");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stored_stream_goes_on_where_it_was_cut() {
+    let sim = sim().await;
+    let client = builder(&sim).build().unwrap();
+    for (seed, scenario) in
+        ["story-cut", "cut-before-word", "reset", "fin-in-chunk", "cut-in-tool-call"]
+            .into_iter()
+            .enumerate()
+    {
+        let before = sim.ledger().len();
+        let value = if scenario == "story-cut" { format!("=200-{seed}") } else { String::new() };
+        let model = format!("openai:responses/{scenario}{value}");
+        let (text, events, reply) = background(&client, &model).await;
+        let asked = sim.ledger().split_off(before);
+        if scenario == "story-cut" {
+            let whole = format!("openai:responses/story=200-{seed}");
+            let (whole, ..) = story(&client, &whole, 100_000, false).await;
+            assert_eq!(text, whole);
+        }
+        if scenario == "cut-in-tool-call" {
+            assert!(!reply.tool_calls().is_empty(), "the call is whole: {:?}", reply.outcome);
+        } else {
+            assert_eq!(reply.text(), Some(text.as_str()), "{scenario}: {events:?}");
+            assert!(!text.is_empty() && reply.usage.output.is_some(), "{scenario}");
+        }
+        assert_eq!(reply.pieces.len(), 1, "{scenario}");
+        let methods: Vec<&str> = asked.iter().map(|entry| &*entry.method).collect();
+        assert_eq!(methods, ["POST", "GET"], "{scenario}: no request is asked twice");
+        assert!(asked[1].path.contains("stream=true&starting_after="), "{}", asked[1].path);
+        assert_eq!(events, ["resume_attempt", "stop_reason_observed", "turn_ended"], "{scenario}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_policy_may_forbid_to_go_on_with_a_stored_stream() {
+    let sim = sim().await;
+    let mut policy = quick();
+    policy.agent.cut_max_attempts = 0;
+    let client = builder(&sim).policy(policy).build().unwrap();
+    let before = sim.ledger().len();
+    let (text, events, reply) = background(&client, "openai:responses/story-cut=200").await;
+    assert!(reply.text().is_none() && !text.is_empty());
+    assert_eq!(sim.ledger().len() - before, 1, "{events:?}");
 }

@@ -6,13 +6,19 @@
     clippy::expect_used,
     clippy::panic,
     clippy::string_slice,
+    clippy::indexing_slicing,
     reason = "tests fail loudly"
 )]
 
 mod agents;
 mod continuing;
 mod endings;
+mod kills;
+mod loops;
+#[cfg(feature = "mcp")]
+mod mcp;
 mod requests;
+mod typed;
 
 use endstop_client::{Client, ClientBuilder};
 use endstop_sim::{Options, Sim};
@@ -37,11 +43,16 @@ pub(crate) async fn sim() -> Sim {
 
 /// Returns the settings of a client of these providers, with short waits.
 pub(crate) fn builder(sim: &Sim) -> ClientBuilder {
+    builder_at(&sim.url())
+}
+
+/// Returns the same for providers at this URL.
+pub(crate) fn builder_at(url: &str) -> ClientBuilder {
     WIRES
         .iter()
         .map(|wire| wire.split_once(':').map_or(*wire, |(provider, _)| provider))
         .fold(Client::builder(), |builder, provider| builder.key(provider, "canary-key"))
-        .gateway(sim.url())
+        .gateway(url)
         .policy(quick())
 }
 

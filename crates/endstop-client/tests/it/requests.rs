@@ -93,23 +93,40 @@ async fn a_stream_that_is_dropped_closes_its_connection() {
     let sim = Sim::start(Options { pace: Duration::from_millis(5), ..Options::default() }).await;
     let sim = sim.unwrap();
     let client = builder(&sim).build().unwrap();
-    for number in 0..200 {
+    // The runtime is the test's own: it has the tasks of the client and of the simulator.
+    let metrics = tokio::runtime::Handle::current().metrics();
+    let before = metrics.num_alive_tasks();
+    let cancel = |number: usize| {
         let wire = WIRES[number % WIRES.len()];
         let mut stream = client.stream(&format!("{wire}/complete"), "Hi").unwrap();
-        while let Some(event) = stream.next().await {
-            if matches!(event, RunEvent::Text(_)) {
-                break;
+        async move {
+            while let Some(event) = stream.next().await {
+                if matches!(event, RunEvent::Text(_)) {
+                    return 1;
+                }
             }
+            0
         }
+    };
+    let mut cancelled = 0;
+    for batch in 0..20 {
+        let streams = (0..50).map(|number| cancel(batch * 50 + number));
+        cancelled += futures_util::future::join_all(streams).await.into_iter().sum::<usize>();
     }
+    assert_eq!(cancelled, 1000);
+    let open = || {
+        let responses =
+            sim.ledger().iter().filter(|entry| entry.ended == ResponseEnd::Open).count();
+        let tasks = metrics.num_alive_tasks().saturating_sub(before);
+        (responses, sim.open_connections(), tasks)
+    };
     for _ in 0..500 {
-        let open = sim.ledger().iter().filter(|entry| entry.ended == ResponseEnd::Open).count();
-        if open == 0 && sim.open_connections() == 0 {
+        if open() == (0, 0, 0) {
             return;
         }
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    panic!("{} connections are left", sim.open_connections());
+    panic!("responses, connections and tasks that are left: {:?}", open());
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -11,6 +11,7 @@ use hyper::body::{Body, Frame, SizeHint};
 use hyper::{HeaderMap, Response, StatusCode};
 
 use super::connection::Busy;
+use crate::exchange::Exchange;
 use crate::rates::Slot;
 use crate::respond::live::LiveStream;
 use crate::respond::stream::{Abort, LEAVE};
@@ -27,6 +28,8 @@ pub(crate) struct ClientBody {
     pub(crate) busy: Option<Busy>,
     /// Counts the request while its response is under way.
     pub(crate) slot: Option<Slot>,
+    /// The exchange of a whole response, which reports how much of it was handed over.
+    pub(crate) exchange: Option<Box<Exchange>>,
 }
 
 #[derive(Debug)]
@@ -40,7 +43,7 @@ enum Kind {
 
 impl ClientBody {
     fn new(kind: Kind) -> Self {
-        Self { kind, busy: None, slot: None }
+        Self { kind, busy: None, slot: None, exchange: None }
     }
 
     /// Returns a complete body.
@@ -58,6 +61,14 @@ impl ClientBody {
     /// Returns a body that ends with an abort.
     pub(crate) fn broken(bytes: Bytes) -> Self {
         Self::new(Kind::Broken(Some(bytes), Box::pin(tokio::time::sleep(LEAVE))))
+    }
+
+    /// Returns the length of a body that is there as a whole, and was not handed over.
+    pub(crate) fn whole_len(&self) -> usize {
+        match &self.kind {
+            Kind::Whole(bytes) | Kind::Broken(bytes, _) => bytes.as_ref().map_or(0, Bytes::len),
+            Kind::Passed(_) | Kind::Stream(_) => 0,
+        }
     }
 
     /// Returns a streamed body.
@@ -172,11 +183,28 @@ impl Body for ClientBody {
     }
 }
 
+impl Drop for ClientBody {
+    fn drop(&mut self) {
+        if let Some(exchange) = self.exchange.take() {
+            exchange.left(self.whole_len());
+        }
+    }
+}
+
+/// Size of the blocks of long bytes.
+const BLOCK: usize = 256 << 10;
+
 /// Pieces of bytes, joined only if there are several.
+///
+/// Long ones are kept in blocks until they are complete: a buffer that grows is moved again and again, and
+/// takes several times the memory of its bytes.
 #[derive(Debug, Default)]
 pub(crate) struct Pieces {
     first: Bytes,
     all: bytes::BytesMut,
+    /// The blocks before `all`.
+    #[expect(clippy::box_collection, reason = "pieces are moved often, and few have blocks")]
+    blocks: Option<Box<Vec<bytes::BytesMut>>>,
     length: usize,
 }
 
@@ -195,13 +223,59 @@ impl Pieces {
             return;
         }
         if self.all.is_empty() {
-            self.all.reserve(self.length.max(4096));
-            self.all.extend_from_slice(&self.first);
+            self.all.reserve(self.length.clamp(4096, BLOCK));
+            let first = std::mem::take(&mut self.first);
+            self.extend(&first);
         }
-        self.all.extend_from_slice(&bytes);
+        self.extend(&bytes);
+    }
+
+    fn extend(&mut self, mut bytes: &[u8]) {
+        while !bytes.is_empty() {
+            if self.all.len() == BLOCK {
+                let next = bytes::BytesMut::with_capacity(BLOCK);
+                let full = std::mem::replace(&mut self.all, next);
+                self.blocks.get_or_insert_default().push(full);
+            }
+            let room = BLOCK - self.all.len();
+            let (now, later) = bytes.split_at(bytes.len().min(room));
+            self.all.extend_from_slice(now);
+            bytes = later;
+        }
     }
 
     pub(crate) fn bytes(self) -> Bytes {
-        if self.all.is_empty() { self.first } else { self.all.freeze() }
+        if self.all.is_empty() {
+            return self.first;
+        }
+        let Some(blocks) = self.blocks else { return self.all.freeze() };
+        let mut joined = Vec::with_capacity(self.length);
+        // Each is given back as soon as it is copied.
+        for block in blocks.into_iter().chain([self.all]) {
+            joined.extend_from_slice(&block);
+        }
+        joined.into()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pieces_are_joined_in_order_and_never_moved_while_they_grow() {
+        for size in [1, 1000, BLOCK - 1, BLOCK, BLOCK + 1, 3 * BLOCK + 5] {
+            let bytes: Vec<u8> = (0..size).map(|number| (number % 251) as u8).collect();
+            for piece in [size, BLOCK, 65_521, 7000] {
+                let mut pieces = Pieces::default();
+                for piece in bytes.chunks(piece) {
+                    pieces.push(Bytes::copy_from_slice(piece));
+                    // The first block grows by doubling.
+                    assert!(pieces.all.capacity() < 2 * BLOCK, "{}", pieces.all.capacity());
+                }
+                assert_eq!(pieces.len(), size);
+                assert!(pieces.bytes() == bytes, "{size} in pieces of {piece}");
+            }
+        }
     }
 }

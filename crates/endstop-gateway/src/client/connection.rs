@@ -44,6 +44,11 @@ const DISCARDED: usize = 1 << 20;
 /// The most bytes that the unfinished heads of a listener hold together.
 const HEADS: usize = 32 << 20;
 
+/// Unfinished heads up to this size are not counted: their number is bounded by the connections. The first
+/// read of a connection takes the bytes that tell HTTP/2 from HTTP/1.1, and nothing more, so that every
+/// head is unfinished at first.
+const UNCOUNTED: usize = 1 << 10;
+
 /// First bytes of HTTP/2.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
@@ -457,7 +462,8 @@ impl<S: Transport> ClientIo<S> {
         }
         let Some(end) = end.filter(|_| !may_be_http2) else {
             // The protocol keeps a copy of it, too.
-            self.heads.set(seen.len(), HEADS).map_err(|_| {
+            let counted = if seen.len() > UNCOUNTED { seen.len() } else { 0 };
+            self.heads.set(counted, HEADS).map_err(|_| {
                 ("503 Service Unavailable", "too many requests are under way with half a head")
             })?;
             self.head = Head::Part(seen);
@@ -824,8 +830,14 @@ mod tests {
         use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let memory = Arc::new(crate::memory::Memory::default());
-        let half = vec![b'x'; 5000];
-        for (others, want) in [(0, ""), (HEADS, "HTTP/1.1 503 ")] {
+        for (others, size, want) in [
+            (0, 5000, ""),
+            (HEADS, 5000, "HTTP/1.1 503 "),
+            // Clients whose heads come in pieces are served, whatever others do.
+            (HEADS, PREFACE.len(), ""),
+            (HEADS, 1000, ""),
+        ] {
+            let half = vec![b'x'; size];
             let mut others_held = memory.begin();
             others_held.set(others, usize::MAX).unwrap();
             let mut client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use endstop::dialect::Framing;
 use endstop::provider;
 use endstop::tool_call::exposed;
-use endstop::{Head, Profile, RequestInfo, TransportEnd, Watcher};
+use endstop::{Ending, Head, Profile, RequestInfo, TransportEnd, Watcher};
 
 use super::decode::{Decoded, Decoder, SLICE};
 use super::guard::{Guard, Next};
@@ -34,6 +34,14 @@ static CALLS: &[(&str, &str, &[&str])] = &[
             r#"{"error":{"message":"x"},"choices":[{"index":0,"delta":{},"finish_reason":"tool_calls"}]}"#,
             r#"{"base_resp":{"status_code":1000},"choices":[{"index":0,"delta":{"tool_calls":[{"index":3,"id":"e","function":{"name":"j","arguments":"{}"}}]}}]}"#,
             r#"{"x":undefined,"choices":[{"index":0,"delta":{"content":"x"}}]}"#,
+            r#"{"choices":[{"index":0,"delta":{"content":"x"},"message":{"tool_calls":[{"index":0,"id":"a","function":{"name":"f","arguments":"{\"a\":1}"}}]}}]}"#,
+            r#"{"choices":[{"index":0,"delta":{},"message":{"function_call":{"name":"f","arguments":"{}"}}}]}"#,
+            r#"{"choices":[{"index":0,"message":{"tool_calls":[{"index":4,"id":"m","function":{"name":"k","arguments":"{}"}}]}}]}"#,
+            r#"{"choices":[{"index":0,"delta":{"tool_calls":{"index":5,"id":"o","function":{"name":"l","arguments":"{}"}}}}]}"#,
+            r#"{"choices":{"index":0,"delta":{"tool_calls":[{"index":6,"id":"p","name":"m","arguments":"{}"}]}}}"#,
+            r#"{"choices":[{"index":0,"delta":{"tool_calls":[{"index":0,"function":{"arguments":{"a":1}}}]}}]}"#,
+            r#"{"choices":[{"index":0,"delta":{"function_call":{"name":"f","arguments":"{\"a\":"}}}]}"#,
+            r#"{"choices":[{"index":0,"delta":{"function_call":{"arguments":"1}"}}}]}"#,
             "[DONE]",
         ],
     ),
@@ -130,6 +138,9 @@ static CALLS: &[(&str, &str, &[&str])] = &[
             r#"{"type":"error","message":"x"}"#,
             r#"{"type":"response.failed","response":{"status":"failed","error":{"code":"x"},"output":[]}}"#,
             r#"{"type":"response.failed","response":{"status":"failed","error":{"code":"x"},"output":[{"type":"function_call","call_id":"a","name":"f","arguments":"{\"a\":1}","status":"completed"}]}}"#,
+            r#"{"type":"response.created","response":{"id":"r","status":"in_progress","output":[]}}"#,
+            r#"{"type":"response.created","response":{"id":"r","status":"in_progress","output":[{"type":"function_call","call_id":"a","name":"f","arguments":"{\"a\":1}","status":"completed"}]}}"#,
+            r#"{"type":"response.queued","response":{"status":"queued","output":[{"type":"function_call","call_id":"e","name":"f","arguments":"{}","status":"in_progress"}]}}"#,
             r#"error {"type":"response.output_item.done","output_index":4,"item":{"type":"function_call","call_id":"d","name":"f","arguments":"{}"}}"#,
         ],
     ),
@@ -166,6 +177,15 @@ static CALLS: &[(&str, &str, &[&str])] = &[
             r#"{"candidates":[{"finishReason":"MAX_TOKENS"}]}"#,
         ],
     ),
+];
+
+/// The first event of a response on wires of events, so that a client of the wire reads no other.
+static BEGINNINGS: &[(&str, &str)] = &[
+    ("openai-chat", r#"{"id":"x","choices":[]}"#),
+    ("openai-responses", r#"{"type":"response.created","response":{"id":"x"}}"#),
+    ("anthropic-messages", r#"{"type":"message_start","message":{"id":"x"}}"#),
+    ("gemini-generate", r#"{"responseId":"x","candidates":[]}"#),
+    ("cohere-v2", r#"{"type":"message-start","id":"x"}"#),
 ];
 
 /// Numbers from bytes.
@@ -229,16 +249,16 @@ fn decoded(encoding: &str, bytes: &[u8], size: usize) -> Option<(Vec<u8>, Decode
     Some((out, Decoded::All))
 }
 
-/// Checks that no tool call leaves the gate before the response so far proves it.
+/// Checks that no tool call leaves the gate before the response so far proves it, whether a client reads
+/// the wire of the response or another one.
 ///
 /// # Panics
 /// Panics if one does.
-#[expect(clippy::panic, reason = "a fuzz function panics on findings")]
 pub fn gate(data: &[u8]) {
     let mut dice = Dice(data);
     let Some((provider, dialect, events)) = CALLS.get(dice.roll() % CALLS.len()) else { return };
-    let known = provider::by_id(provider).and_then(|provider| provider.wire_of(dialect));
-    let Some(profile) = known.copied() else { panic!("no wire {dialect}") };
+    let profile = known(provider, dialect);
+    let Some((_, foreign, others)) = CALLS.get(dice.roll() % CALLS.len()) else { return };
     let info = RequestInfo {
         streamed: Some(true),
         choices: (dice.roll() % 4 == 0).then_some(2),
@@ -248,14 +268,24 @@ pub fn gate(data: &[u8]) {
     let terms = ResponseRules { mode: Mode::Guard, tool_calls, proves: true, background: false };
     let head = Head { status: 200, content_type: content_type(profile.framing) };
     let mut guard = Guard::new(Watcher::new(profile, head.clone(), info.clone()), profile, terms);
-    let (mut received, mut left, mut proven) = (Vec::new(), Vec::new(), 0);
+    let mut clients = vec![Client { profile, beginning: Vec::new(), proven: 0 }];
+    clients.extend(Client::foreign(foreign, profile));
+    let (mut received, mut left) = (Vec::new(), Vec::new());
     while !dice.0.is_empty() && received.len() < 4096 {
+        let events = if dice.roll() % 8 == 0 { others } else { events };
         let Some(event) = events.get(dice.roll() % events.len()) else { return };
         let frame = Bytes::from(encoded(profile.framing, event));
         let cut = dice.roll().min(frame.len());
         for piece in [frame.slice(..cut), frame.slice(cut..)] {
             received.extend_from_slice(&piece);
-            proven = proven.max(proven_calls(profile, &head, &info, terms, &received));
+            let mut watcher = Watcher::new(profile, head.clone(), info.clone());
+            watcher.watch(&received);
+            let so_far = watcher.so_far().filter(|ending| failure(ending, terms).is_none());
+            for (place, client) in clients.iter_mut().enumerate() {
+                if so_far.as_ref().is_some_and(|ending| lets_go(ending, place)) {
+                    client.prove(&head, &received);
+                }
+            }
             let mut pass = |bytes: Bytes| left.extend_from_slice(&bytes);
             let mut next = guard.push(&piece, &mut pass);
             if next == Next::Wait && dice.roll() % 2 == 0 {
@@ -264,24 +294,39 @@ pub fn gate(data: &[u8]) {
             if dice.roll() % 8 == 0 {
                 left.extend_from_slice(&guard.keep_alive().unwrap_or_default());
             }
-            check(profile, &head, &left, proven);
+            clients.iter().for_each(|client| client.check(&head, &left));
             if next == Next::Fail {
                 let end = guard.fail();
                 left.extend_from_slice(&end.rest);
                 left.extend_from_slice(&end.frame.unwrap_or_default());
-                return check(profile, &head, &left, proven);
+                return clients.iter().for_each(|client| client.check(&head, &left));
             }
         }
     }
     let end = guard.finish(TransportEnd::Eof);
     let mut watcher = Watcher::new(profile, head.clone(), info);
     watcher.watch(&received);
-    let passes = failure(&watcher.finish(TransportEnd::Eof), terms).is_none();
+    let ending = watcher.finish(TransportEnd::Eof);
     left.extend_from_slice(&end.rest);
     left.extend_from_slice(&end.frame.unwrap_or_default());
-    if !passes {
-        check(profile, &head, &left, proven);
+    for (place, client) in clients.iter().enumerate() {
+        if failure(&ending, terms).is_some() || !lets_go(&ending, place) {
+            client.check(&head, &left);
+        }
     }
+}
+
+/// Reports whether a client may see all of a response that passes. Calls of another wire, which the
+/// second client reads, leave only with a success.
+fn lets_go(ending: &Ending, client: usize) -> bool {
+    client == 0 || ending.reason.is_success()
+}
+
+#[expect(clippy::panic, reason = "a fuzz function panics on findings")]
+fn known(provider: &str, dialect: &str) -> Profile {
+    let known = provider::by_id(provider).and_then(|provider| provider.wire_of(dialect));
+    let Some(profile) = known.copied() else { panic!("no wire {dialect}") };
+    profile
 }
 
 fn content_type(framing: Framing) -> &'static str {
@@ -331,23 +376,46 @@ fn aws_message(name: &str, payload: &str) -> Vec<u8> {
     message
 }
 
-/// Returns how many calls a client may see after these bytes.
-fn proven_calls(
+/// A client that runs calls as soon as it can.
+struct Client {
     profile: Profile,
-    head: &Head<'_>,
-    info: &RequestInfo,
-    terms: ResponseRules,
-    received: &[u8],
-) -> usize {
-    let mut watcher = Watcher::new(profile, head.clone(), info.clone());
-    watcher.watch(received);
-    let allowed = watcher.so_far().is_some_and(|ending| failure(&ending, terms).is_none());
-    if allowed { exposed(profile, head.clone(), received).len() } else { 0 }
+    /// The beginning of a response on its wire.
+    beginning: Vec<u8>,
+    /// Number of calls that it may see.
+    proven: usize,
 }
 
-fn check(profile: Profile, head: &Head<'_>, left: &[u8], proven: usize) {
-    let shown = exposed(profile, head.clone(), left);
-    assert!(shown.len() <= proven, "{shown:?} of {}", String::from_utf8_lossy(left));
+impl Client {
+    /// Returns a client of another wire than that of the response.
+    fn foreign(dialect: &str, of: Profile) -> Option<Self> {
+        let (_, beginning) = BEGINNINGS.iter().find(|(known, _)| *known == dialect)?;
+        let (provider, ..) = CALLS.iter().find(|(_, known, _)| *known == dialect)?;
+        let profile = known(provider, dialect);
+        let is_other = dialect != of.dialect.id && profile.framing == of.framing;
+        let beginning = encoded(profile.framing, beginning);
+        is_other.then_some(Self { profile, beginning, proven: 0 })
+    }
+
+    fn sees(&self, head: &Head<'_>, bytes: &[u8]) -> Vec<endstop::tool_call::ToolCall> {
+        exposed(self.profile, head.clone(), &[&self.beginning, bytes].concat())
+    }
+
+    fn prove(&mut self, head: &Head<'_>, received: &[u8]) {
+        self.proven = self.proven.max(self.sees(head, received).len());
+    }
+
+    fn check(&self, head: &Head<'_>, left: &[u8]) {
+        let (shown, id) = (self.sees(head, left), self.profile.dialect.id);
+        assert!(shown.len() <= self.proven, "{id}: {shown:?} of {}", String::from_utf8_lossy(left));
+    }
+}
+
+/// Returns how many calls the client of another wire could run that finds the most.
+#[cfg(test)]
+pub(super) fn calls_of_other_wires(of: Profile, bytes: &[u8]) -> usize {
+    let head = Head { status: 200, content_type: content_type(of.framing) };
+    let clients = BEGINNINGS.iter().filter_map(|(dialect, _)| Client::foreign(dialect, of));
+    clients.map(|client| client.sees(&head, bytes).len()).max().unwrap_or(0)
 }
 
 #[cfg(test)]

@@ -269,6 +269,15 @@ impl Guard {
         self.unfinished
     }
 
+    /// Returns the number of bytes that are read at the end.
+    #[must_use]
+    pub fn unread_bytes(&self) -> usize {
+        match self.watcher.form() {
+            Form::Body => usize::try_from(self.received).unwrap_or(usize::MAX),
+            Form::Stream(_) | Form::Undecided => self.unfinished,
+        }
+    }
+
     /// Returns the number of bytes that are held.
     #[must_use]
     pub fn held_bytes(&self) -> usize {
@@ -314,7 +323,8 @@ impl Guard {
 
     /// Ends the stream.
     #[must_use]
-    pub fn finish(self, close: TransportEnd) -> GuardEnd {
+    pub fn finish(mut self, close: TransportEnd) -> GuardEnd {
+        self.look_at_tail();
         self.finish_as(close, |watcher| watcher.finish(close))
     }
 
@@ -329,6 +339,21 @@ impl Guard {
             Some(ending) if !broken => ending,
             Some(_) | None => watcher.finish(TransportEnd::Eof),
         })
+    }
+
+    /// Holds a last frame that only the end of the bytes completes, if it may hold a call that cannot be
+    /// read.
+    fn look_at_tail(&mut self) {
+        if self.unfinished == 0 || self.terms.mode == Mode::Observe {
+            return;
+        }
+        let mut unreadable = false;
+        // Nothing else ends a frame of these framings.
+        self.watcher.clone().follow(b"\n\n", |mark| unreadable |= mark.has_unreadable());
+        if unreadable && !self.unreadable && self.terms.tool_calls != ToolCalls::Pass {
+            self.unreadable = true;
+            self.gate.closed.get_or_insert((self.boundary, self.received));
+        }
     }
 
     fn finish_as(
@@ -1577,6 +1602,297 @@ mod tests {
         ];
         for json in events {
             assert!(!push(&mut gate, &event(json)).1.contains("ZZ"), "{json}");
+        }
+    }
+
+    /// Guards of several wires, with a frame of text and frames of calls of each.
+    fn wires() -> [(Guard, &'static str, &'static [&'static str]); 5] {
+        [
+            (
+                plain(ToolCalls::Gate),
+                TEXT,
+                &[
+                    r#"{"choices":[{"index":0,"delta":{"tool_calls":[{"index":0,"id":"c","function":{"name":"ZZ","arguments":"{}"}}]}}]}"#,
+                    r#"{"choices":[{"index":0,"delta":{"function_call":{"name":"ZZ","arguments":"{}"}}}]}"#,
+                    r#"{"choices":{"index":0,"delta":{"tool_calls":{"id":"c","function":{"name":"ZZ","arguments":"{}"}}}}}"#,
+                ],
+            ),
+            (
+                on(&provider::OPENAI, "openai-responses", SSE),
+                "data: {\"type\":\"response.output_text.delta\",\"output_index\":0,\"delta\":\"Hi\"}\n\n",
+                &[
+                    r#"{"type":"response.output_item.added","output_index":0,"item":{"type":"function_call","id":"i","call_id":"c","name":"ZZ","arguments":"{\"a\":1}","status":"in_progress"}}"#,
+                    r#"{"type":"response.output_item.done","output_index":0,"item":{"type":"function_call","id":"i","call_id":"c","name":"ZZ","arguments":"{}","status":"completed"}}"#,
+                    r#"{"type":"response.completed","response":{"status":"completed","output":[{"type":"function_call","id":"i","call_id":"c","name":"ZZ","arguments":"{}","status":"completed"}]}}"#,
+                ],
+            ),
+            (
+                messages(),
+                "data: {\"type\":\"content_block_start\",\"index\":0,\"content_block\":{\"type\":\"text\",\"text\":\"Hi\"}}\n\n",
+                &[
+                    r#"{"type":"content_block_start","index":0,"content_block":{"type":"tool_use","id":"t","name":"ZZ","input":{}}}"#,
+                    r#"{"type":"content_block_start","index":0,"content_block":{"type":"t\u006fol_use","id":"t","name":"ZZ","input":{"a":1}}}"#,
+                    r#"{"type":"message","content":[{"type":"tool_use","id":"t","name":"ZZ","input":{}}],"stop_reason":"tool_use"}"#,
+                ],
+            ),
+            (
+                on(&provider::GOOGLE, "gemini-generate", SSE),
+                "data: {\"candidates\":[{\"content\":{\"parts\":[{\"text\":\"Hi\"}]}}]}\n\n",
+                &[
+                    r#"{"candidates":[{"content":{"parts":[{"functionCall":{"name":"ZZ","args":{}}}]}}]}"#,
+                    r#"{"candidates":{"content":{"parts":{"functionCall":{"name":"ZZ","args":{}}}}}}"#,
+                ],
+            ),
+            (
+                on(&provider::COHERE, "cohere-v2", SSE),
+                "data: {\"type\":\"content-delta\",\"index\":0,\"delta\":{\"message\":{\"content\":{\"text\":\"Hi\"}}}}\n\n",
+                &[
+                    r#"{"type":"tool-call-start","index":0,"delta":{"message":{"tool_calls":{"id":"a","type":"function","function":{"name":"ZZ","arguments":""}}}}}"#,
+                ],
+            ),
+        ]
+    }
+
+    /// A client may read frames of another wire than that of its path.
+    #[test]
+    fn a_call_of_another_wire_waits_for_the_end() {
+        let count = wires().len();
+        for own in 0..count {
+            let new = || wires().into_iter().nth(own).unwrap();
+            for call in (0..count).filter(|other| *other != own).flat_map(|other| wires()[other].2)
+            {
+                let call = format!("data: {call}\n\n");
+                for size in [1, call.len()] {
+                    for text in [new().1, ""] {
+                        let mut gate = new().0;
+                        assert_eq!(push(&mut gate, text), left(text));
+                        for part in call.as_bytes().chunks(size) {
+                            let part = std::str::from_utf8(part).unwrap();
+                            assert_eq!(push(&mut gate, part).1, "", "{text}{call}");
+                        }
+                        // Alone, it may be a complete answer of its wire.
+                        let end = gate.finish(TransportEnd::Reset);
+                        let fails = matches!(end.disposition, Disposition::Fail(_));
+                        assert!(text.is_empty() || fails && end.rest.is_empty(), "{text}{call}");
+                    }
+                }
+            }
+        }
+    }
+
+    /// It leaves with a complete answer, and not with another.
+    #[test]
+    fn a_call_of_another_wire_leaves_with_a_complete_answer() {
+        for (_, _, calls) in wires().iter().skip(1) {
+            for call in *calls {
+                let call = format!("data: {call}\n\n");
+                for (said, passes) in [("stop", true), ("length", false), ("frobnicated", false)] {
+                    let stream = format!("{TEXT}{call}{}{DONE}", word(said));
+                    let (out, failure, _) = run(plain(ToolCalls::Gate), &[stream.as_bytes()]);
+                    assert_eq!((out == stream, failure.is_none()), (passes, passes), "{stream}");
+                }
+            }
+        }
+        // Most events that the wire does not know hold no call.
+        let mut gate = plain(ToolCalls::Gate);
+        push(&mut gate, TEXT);
+        for other in [
+            r#"{"type":"ping"}"#,
+            r#"{"type":"tool_status","tool":"search","message":"calling"}"#,
+            r#"{"type":"content_block_start","index":0,"content_block":{"type":"server_tool_use","id":"b","name":"web_search","input":{}}}"#,
+        ] {
+            let other = format!("data: {other}\n\n");
+            assert_eq!(push(&mut gate, &other), left(&other));
+        }
+    }
+
+    /// Errors that hold a call of another wire, or that cannot be read, do not leave in its place.
+    #[test]
+    fn an_error_with_a_call_of_another_wire_never_leaves() {
+        let item = r#"{"type":"function_call","id":"i","call_id":"c","name":"ZZ","arguments":"{}","status":"completed"}"#;
+        let errors = [
+            format!("data: {{\"error\":{{\"message\":\"x\"}},\"type\":\"response.output_item.done\",\"output_index\":0,\"item\":{item}}}\n\n"),
+            format!("event: error\ndata: {{\"type\":\"response.output_item.done\",\"output_index\":0,\"item\":{item}}}\n\n"),
+            "data: {\"error\":{\"code\":500},\"candidates\":[{\"content\":{\"parts\":[{\"functionCall\":{\"name\":\"ZZ\",\"args\":{}}}]}}]}\n\n".to_owned(),
+            format!("event: error\ndata: {}", call().replace("data: {", "{\"x\":undefined,").replace("\"f\"", "\"ZZ\"")),
+        ];
+        for error in errors {
+            for lead in [String::new(), TEXT.to_owned(), call()] {
+                for error in [&*error, error.trim_end()] {
+                    let stream = format!("{lead}{error}");
+                    let (out, failure, _) = run(plain(ToolCalls::Gate), &[stream.as_bytes()]);
+                    assert!(failure.is_some() && !out.contains("ZZ"), "{stream}: {out}");
+                }
+            }
+        }
+    }
+
+    /// Responses events that should hold no items.
+    #[test]
+    fn a_call_in_an_early_event_waits_for_the_end() {
+        let item = r#"{"type":"function_call","id":"i","call_id":"c","name":"ZZ","arguments":"ARGS","status":"STATUS"}"#;
+        for kind in ["created", "queued", "in_progress", "frobnicated"] {
+            for (arguments, status) in
+                [("{}", "completed"), ("{\\\"a\\\":1}", "in_progress"), ("", "completed")]
+            {
+                let item = item.replace("ARGS", arguments).replace("STATUS", status);
+                let early = format!(
+                    "data: {{\"type\":\"response.{kind}\",\"response\":{{\"id\":\"r\",\"status\":\"in_progress\",\"output\":[{item}]}}}}\n\n"
+                );
+                let mut gate = on(&provider::OPENAI, "openai-responses", SSE);
+                assert_eq!(push(&mut gate, &early), held(Next::Go));
+                assert!(gate.finish(TransportEnd::Eof).rest.is_empty());
+                let done = format!(
+                    "data: {{\"type\":\"response.output_item.done\",\"output_index\":0,\"item\":{}}}\n\n",
+                    item.replace("in_progress", "completed")
+                );
+                for (last, passes) in [("completed", true), ("incomplete", false)] {
+                    let last = format!(
+                        "data: {{\"type\":\"response.{last}\",\"response\":{{\"status\":\"{last}\",\"output\":[]}}}}\n\n"
+                    );
+                    let stream = format!("{early}{done}{last}");
+                    let (out, failure, _) =
+                        run(on(&provider::OPENAI, "openai-responses", SSE), &[stream.as_bytes()]);
+                    assert_eq!((out == stream, failure.is_none()), (passes, passes), "{stream}");
+                }
+            }
+        }
+    }
+
+    /// A client may read the whole message of a chunk, or the delta; a call without its list, or the form
+    /// of 2023.
+    #[test]
+    fn a_call_in_an_odd_place_of_a_chunk_waits_for_the_end() {
+        let call = r#"{"index":0,"id":"c","function":{"name":"ZZ","arguments":"{}"}}"#;
+        let (listed, single) =
+            (format!("\"tool_calls\":[{call}]"), format!("\"tool_calls\":{call}"));
+        let old = "\"function_call\":{\"name\":\"ZZ\",\"arguments\":\"{}\"}".to_owned();
+        let object = listed.replace("\"{}\"", "{\"a\":1}");
+        let flat =
+            "\"tool_calls\":[{\"index\":0,\"id\":\"c\",\"name\":\"ZZ\",\"arguments\":\"{}\"}]"
+                .to_owned();
+        let mut choices = Vec::new();
+        for call in [listed, single, old, object, flat] {
+            choices.push(format!("\"delta\":{{}},\"message\":{{{call}}}"));
+            choices.push(format!(
+                "\"message\":{{\"content\":\"a\",{call}}},\"delta\":{{\"content\":\"a\"}}"
+            ));
+            choices.push(format!("\"message\":{{{call}}}"));
+            choices.push(format!("\"delta\":{{{call}}}"));
+            choices.push(format!("\"delta\":null,\"message\":{{{call}}}"));
+        }
+        for choice in choices {
+            let call = format!("data: {{\"choices\":[{{\"index\":0,{choice}}}]}}\n\n");
+            for (said, passes) in [("tool_calls", true), ("length", false), ("stop", true)] {
+                let stream = format!("{TEXT}{call}{}{DONE}", word(said));
+                let mut gate = plain(ToolCalls::Gate);
+                push(&mut gate, TEXT);
+                assert_eq!(push(&mut gate, &call), held(Next::Go), "{call}");
+                let (out, failure, _) = run(plain(ToolCalls::Gate), &[stream.as_bytes()]);
+                assert_eq!((out == stream, failure.is_none()), (passes, passes), "{stream}");
+            }
+        }
+    }
+
+    /// Nobody can run calls of a choice that says two things: nothing of them leaves.
+    #[test]
+    fn calls_that_contradict_each_other_never_leave() {
+        let chunk = |choice: &str| format!("data: {{\"choices\":[{{\"index\":0,{choice}}}]}}\n\n");
+        let delta = |call: &str| chunk(&format!("\"delta\":{{{call}}}"));
+        let (new, old) = (
+            r#""tool_calls":[{"index":0,"id":"c","function":{"name":"f","arguments":"ARGS"}}]"#,
+            r#""function_call":{"name":"f","arguments":"ARGS"}"#,
+        );
+        let with = |call: &str, arguments: &str| call.replace("ARGS", arguments);
+        let (open, whole) = ("{\\\"a\\\":", "{\\\"a\\\":\\\"ZZ\\\"}");
+        let streams = [
+            // Each form would complete the other.
+            vec![delta(&with(new, open)), delta(&with(old, whole))],
+            vec![delta(&with(old, open)), delta(&with(new, whole))],
+            vec![delta(&format!("{},{}", with(new, open), with(old, whole)))],
+            // Plain JSON behind pieces of a string.
+            vec![
+                delta(&with(new, open)),
+                delta(&with(new, "ARGS").replace("\"ARGS\"", "{\"a\":\"ZZ\"}")),
+            ],
+            // The message and the delta differ.
+            vec![chunk(&format!(
+                "\"delta\":{{{}}},\"message\":{{{}}}",
+                with(new, open),
+                with(new, whole)
+            ))],
+            vec![
+                delta(&with(new, open)),
+                chunk(&format!("\"delta\":{{}},\"message\":{{{}}}", with(new, whole))),
+            ],
+            vec![delta("\"tool_calls\":\"ZZ\"")],
+        ];
+        for frames in streams {
+            let stream = format!("{}{}{DONE}", frames.concat(), word("tool_calls"));
+            for size in [1, stream.len()] {
+                let pieces: Vec<&[u8]> = stream.as_bytes().chunks(size).collect();
+                let (out, failure, reason) = run(plain(ToolCalls::Gate), &pieces);
+                assert!(failure.is_some() && !reason.is_success(), "{stream}: {reason:?}");
+                assert!(!out.contains("ZZ"), "{stream}: {out}");
+            }
+        }
+        // A message that repeats the call so far contradicts nothing (Perplexity).
+        let whole = "{\\\"a\\\":1}";
+        let rest = delta(r#""tool_calls":[{"index":0,"function":{"arguments":"1}"}}]"#);
+        let frames = [
+            chunk(&format!(
+                "\"delta\":{{{}}},\"message\":{{{}}}",
+                with(new, open),
+                with(new, open)
+            )),
+            rest.replace("}]}\n", &format!(",\"message\":{{{}}}}}]}}\n", with(new, whole))),
+        ];
+        let stream = format!("{}{}{DONE}", frames.concat(), word("tool_calls"));
+        let (out, failure, _) = run(plain(ToolCalls::Gate), &[stream.as_bytes()]);
+        assert_eq!((out, failure), (stream, None));
+    }
+
+    /// Plain bodies with calls in odd places fail unless the response says that they are complete.
+    #[test]
+    fn a_call_in_an_odd_place_of_a_body_fails_unless_it_is_complete() {
+        let call = r#"{"id":"c","function":{"name":"f","arguments":"{}"}}"#;
+        let choice = |fields: &str| {
+            format!("{{\"choices\":[{{\"index\":0,{fields},\"finish_reason\":\"WORD\"}}]}}")
+        };
+        let bodies = [
+            (choice(&format!("\"message\":{{}},\"delta\":{{\"tool_calls\":[{call}]}}")), true),
+            (choice(&format!("\"message\":{{\"tool_calls\":{call}}}")), true),
+            (choice("\"message\":{\"function_call\":{\"name\":\"f\",\"arguments\":{}}}"), true),
+            (
+                choice(&format!(
+                    "\"message\":{{\"tool_calls\":[{call}],\"function_call\":{{\"name\":\"g\",\"arguments\":\"{{}}\"}}}}"
+                )),
+                false,
+            ),
+            (choice("\"message\":{\"tool_calls\":\"[]\"}"), false),
+            (format!("{{\"x\":\"WORD\",\"message\":{{\"tool_calls\":[{call}]}}}}"), false),
+            (
+                format!(
+                    "{{\"x\":\"WORD\",\"error\":{{\"message\":\"x\"}},\"message\":{{\"tool_calls\":[{call}]}}}}"
+                ),
+                false,
+            ),
+        ];
+        let terms = ResponseRules {
+            mode: Mode::Guard,
+            tool_calls: ToolCalls::Gate,
+            proves: true,
+            background: false,
+        };
+        for (body, may_pass) in bodies {
+            for (word, is_complete) in [("tool_calls", true), ("length", false)] {
+                let body = body.replace("WORD", word);
+                let head = Head { status: 200, content_type: "application/json" };
+                let watcher = Watcher::new(&provider::OPENAI, head, RequestInfo::default());
+                let ending = watcher.finish_with(body.as_bytes(), TransportEnd::Eof);
+                let passes = disposition(&ending, terms, Some(200)) == Disposition::Pass;
+                assert_eq!(passes, may_pass && is_complete, "{body}: {ending:?}");
+            }
         }
     }
 }

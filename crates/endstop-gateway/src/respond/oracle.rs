@@ -13,9 +13,11 @@ mod recorded;
 mod sample;
 
 use bytes::Bytes;
+use endstop::dialect::Framing;
 use endstop::tool_call::Assembly;
 use endstop::{Head, Profile, Reader, RequestInfo, TransportEnd, Watcher};
 
+use super::fuzzing::calls_of_other_wires;
 use super::guard::{Guard, Next};
 use crate::config::{Mode, ToolCalls};
 use crate::disposition::{Disposition, ResponseRules, failure};
@@ -27,6 +29,8 @@ struct Stream<'a> {
     head: Head<'a>,
     info: RequestInfo,
     bytes: Vec<u8>,
+    /// Whether a client of another wire finds calls in it.
+    is_mixed: bool,
 }
 
 /// What the oracle saw.
@@ -66,18 +70,37 @@ impl Stream<'_> {
         failure(&watcher.finish(TransportEnd::Eof), terms).is_none()
     }
 
+    /// Reports whether the response is a success if it is cut here.
+    fn is_success_at(&self, cut: usize) -> bool {
+        let mut watcher = self.watcher();
+        watcher.watch(&self.bytes[..cut]);
+        watcher.finish(TransportEnd::Eof).reason.is_success()
+    }
+
+    /// Returns how many calls clients of other wires could run, if the response holds any.
+    fn elsewhere(&self, left: &[u8]) -> usize {
+        let is_mixed = self.is_mixed && matches!(self.profile.framing, Framing::Sse);
+        if is_mixed { calls_of_other_wires(self.profile, left) } else { 0 }
+    }
+
     /// Pushes one byte at a time, and checks what has left after each.
     fn check_every_byte(&self, tool_calls: ToolCalls, seen: &mut Seen) {
         let (mut guard, terms) = self.guard(tool_calls);
-        let (mut client, mut shown) = (self.client(), 0);
+        let (mut client, mut shown) = (self.client(), (0, 0));
+        let mut all = Vec::new();
         for (at, byte) in self.bytes.chunks(1).enumerate() {
             let mut left = Vec::new();
             let next = guard.push(&Bytes::copy_from_slice(byte), &mut |bytes| {
                 left.extend_from_slice(&bytes);
             });
             seen.cuts += 1;
-            let now = if left.is_empty() { shown } else { client.could_run(&left) };
-            if now > shown && !self.is_whole_at(at + 1, terms) {
+            all.extend_from_slice(&left);
+            let now = match left.is_empty() {
+                true => shown,
+                false => (client.could_run(&left), self.elsewhere(&all)),
+            };
+            let unproven = now.0 > shown.0 && !self.is_whole_at(at + 1, terms);
+            if unproven || now.1 > shown.1 && !self.is_success_at(at + 1) {
                 seen.wrong.push(format!("{}: a call has left at byte {}", self.label, at + 1));
                 return;
             }
@@ -100,7 +123,7 @@ impl Stream<'_> {
         if let Disposition::Fail(_) = end.disposition {
             left.extend_from_slice(&end.frame.unwrap_or_default());
             seen.failed += 1;
-            if self.client().could_run(&left) > 0 {
+            if self.client().could_run(&left) > 0 || self.elsewhere(&left) > 0 {
                 seen.wrong
                     .push(format!("{}: a call of a failed response, cut at {cut}", self.label));
             }
@@ -124,11 +147,13 @@ impl Stream<'_> {
         cuts
     }
 
-    fn has_calls(&self) -> bool {
+    /// Reports whether the response holds tool calls, of its own wire or of another, and notes the latter.
+    fn has_calls(&mut self) -> bool {
         let mut watcher = self.watcher();
         let mut has_calls = false;
         watcher.follow(&self.bytes, |mark| has_calls |= mark.has_calls());
-        has_calls
+        self.is_mixed = calls_of_other_wires(self.profile, &self.bytes) > 0;
+        has_calls || self.is_mixed
     }
 
     fn check(&self, tool_calls: ToolCalls) -> Seen {
@@ -183,10 +208,11 @@ fn no_call_of_a_case_leaves_unproven() {
             head: case.head(),
             info: RequestInfo { streamed: Some(true), ..case.asked() },
             bytes: case.bytes(),
+            is_mixed: false,
         })
-        .filter(Stream::has_calls)
+        .filter_map(|mut stream| stream.has_calls().then_some(stream))
         .collect();
-    assert!(streams.len() > 50);
+    assert!(streams.len() > 50 && streams.iter().any(|stream| stream.is_mixed));
     let streams: Vec<&Stream<'_>> = streams.iter().collect();
     for tool_calls in [ToolCalls::Gate, ToolCalls::Hold] {
         check(&streams, tool_calls);
@@ -203,12 +229,13 @@ fn no_call_of_a_recording_leaves_unproven() {
         if !record.stream || status != 200 {
             continue;
         }
-        let stream = Stream {
+        let mut stream = Stream {
             label: record.id.clone(),
             profile: record.wire(&bytes).profile,
             head: Head { status, content_type: record.content_type() },
             info: record.asked(),
             bytes,
+            is_mixed: false,
         };
         if stream.has_calls() {
             streams.push(stream);

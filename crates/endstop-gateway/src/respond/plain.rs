@@ -35,10 +35,9 @@ pub(super) async fn respond(
         Disposition::Status(_) | Disposition::Fail(_) => GuardAction::Failed,
     };
     headers::describe(&mut headers, &ending, action, exchange.decision(&ending));
-    let bytes = exchange.hide_own_key(&mut headers, bytes);
+    let bytes = exchange.hide_own(&mut headers, bytes);
     let answer = match disposition {
         Disposition::Pass | Disposition::Warn => {
-            exchange.delivered(bytes.len());
             // Observe passes on a broken connection as one. A guard ends a complete response cleanly.
             let clean = close == TransportEnd::Eof || terms.mode == Mode::Guard;
             if clean {
@@ -48,16 +47,13 @@ pub(super) async fn respond(
             response(status, headers, body)
         }
         Disposition::Status(status) => {
-            exchange.delivered(bytes.len());
             let status = StatusCode::from_u16(status).unwrap_or(StatusCode::BAD_GATEWAY);
             fit_length(&mut headers, bytes.len());
             response(status, headers, ClientBody::whole(bytes))
         }
         Disposition::Fail(failure) => fail(&mut exchange, &failure, &ending, &headers),
     };
-    exchange.answered(answer.status());
-    exchange.end(ending, action);
-    answer
+    exchange.answer(ending, action, answer)
 }
 
 async fn judge(
@@ -130,7 +126,6 @@ fn fail(
         headers.insert(header::RETRY_AFTER, after.clone());
     }
     let body = exchange.wire().profile.error_body(&failure.gateway_error()).into();
-    let body = exchange.hide_own_key(&mut headers, body);
-    exchange.delivered(body.len());
+    let body = exchange.hide_own(&mut headers, body);
     response(status, headers, ClientBody::whole(body))
 }

@@ -5,7 +5,7 @@
 
 use std::future::Future as _;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
@@ -33,6 +33,8 @@ use crate::watch::GuardAction;
 const PIECE: usize = 64 << 10;
 /// The most slices that are decoded before other tasks run.
 const SLICES: u32 = 4;
+/// Size from which an event is read aside: the time for it grows with its size.
+const LARGE: usize = 256 << 10;
 /// Pieces that follow each other faster than this are a burst.
 const NEAR: Duration = Duration::from_micros(100);
 /// Gathered bytes leave after this time, however much more is near.
@@ -216,7 +218,12 @@ impl Stream {
 
     /// Ends the stream if its client has not read anything for this time.
     pub(crate) fn check_client(&self, limit: Duration) {
-        let mut inner = self.lock();
+        // A stream that is being read has a client that wants more.
+        let mut inner = match self.0.try_lock() {
+            Ok(inner) => inner,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return,
+        };
         if inner.client_since.is_some_and(|since| since.elapsed() >= limit) {
             inner.give_up(TransportEnd::TimedOut(Timer::ClientWrite));
         }
@@ -434,7 +441,8 @@ impl Inner {
     /// Gives a piece to the guard.
     fn hand_on(&mut self, bytes: &Bytes, out: &mut Pieces) {
         let Some(guard) = &mut self.guard else { return };
-        let mut next = guard.push(bytes, &mut |bytes| out.push(bytes));
+        let size = guard.unfinished_bytes() + bytes.len();
+        let mut next = aside(size, || guard.push(bytes, &mut |bytes| out.push(bytes)));
         let decoder = match &self.decoding {
             Decoding::Coded(coded) => coded.decoder.memory(),
             Decoding::Unknown(_) | Decoding::Plain | Decoding::Stopped => 0,
@@ -465,7 +473,10 @@ impl Inner {
         let (Decoding::Coded(coded), Some(guard)) = (&mut self.decoding, &mut self.guard) else {
             return;
         };
-        match coded.decoder.decode(&mut coded.rest, |copy| guard.read_copy(copy)) {
+        let size = guard.unfinished_bytes();
+        let decoded =
+            aside(size, || coded.decoder.decode(&mut coded.rest, |copy| guard.read_copy(copy)));
+        match decoded {
             Decoded::Part if !guard.is_broken() => return,
             Decoded::Part | Decoded::All => {}
             Decoded::Corrupt => guard.stop_reading(Broken::Corrupt),
@@ -554,7 +565,8 @@ impl Inner {
 
     fn end(&mut self, close: TransportEnd, out: &mut Pieces) {
         if let Some(guard) = self.guard.take() {
-            self.close(guard.finish(close), out);
+            let end = aside(guard.unread_bytes(), || guard.finish(close));
+            self.close(end, out);
         }
     }
 
@@ -596,6 +608,19 @@ impl Inner {
             waker.wake();
         }
     }
+}
+
+/// Does work on bytes. If they are many, other tasks of the worker go on elsewhere meanwhile.
+#[inline]
+fn aside<T>(bytes: usize, work: impl FnOnce() -> T) -> T {
+    if bytes > LARGE && has_other_tasks() { tokio::task::block_in_place(work) } else { work() }
+}
+
+#[cold]
+fn has_other_tasks() -> bool {
+    use tokio::runtime::{Handle, RuntimeFlavor};
+    let flavor = Handle::try_current().map(|handle| handle.runtime_flavor());
+    matches!(flavor, Ok(RuntimeFlavor::MultiThread))
 }
 
 #[cfg(test)]
@@ -702,6 +727,36 @@ mod tests {
 
     async fn next(body: &mut StreamBody) -> Option<Result<Frame<Bytes>, Abort>> {
         std::future::poll_fn(|cx| Pin::new(&mut *body).poll_frame(cx)).await
+    }
+
+    /// Other tasks of a worker run while it reads a large event.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+    async fn a_large_event_is_read_aside() {
+        /// Called within the reading of each event: waits for another task of the worker.
+        fn wait(event: &[u8]) -> bool {
+            let (tell, told) = std::sync::mpsc::channel();
+            if event.len() > LARGE {
+                tokio::spawn(async move { tell.send(()) });
+                assert!(told.recv_timeout(30 * SECOND).is_ok(), "no other task ran meanwhile");
+            }
+            false
+        }
+        let text = "x".repeat(2 * LARGE);
+        // The hook is called for events with a finish reason.
+        let large = event(&format!(
+            r#"{{"choices":[{{"index":0,"delta":{{"content":"{text}"}},"finish_reason":"stop"}}]}}"#
+        ));
+        let halves = large.split_at(large.len() - 2);
+        let script = [halves.0, halves.1, "data: [DONE]\n\n"];
+        let script = script.map(|text| (Duration::ZERO, text.to_owned()));
+        let reading = tokio::spawn(async move {
+            let wire = of(&provider::OPENAI, "openai-chat");
+            let played = Played { wire, mode: Mode::Guard, encoding: "", is_extra: Some(wait) };
+            played.play(script).await
+        });
+        let (out, clean, _) = reading.await.unwrap();
+        let left: usize = out.iter().map(|(_, bytes)| bytes.len()).sum();
+        assert_eq!((left, clean), (large.len() + "data: [DONE]\n\n".len(), true));
     }
 
     /// If the deadline of the socket comes before that of the stream, the body is dropped.

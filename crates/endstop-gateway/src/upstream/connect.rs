@@ -136,7 +136,7 @@ impl Service<Uri> for Connector {
                 }
             };
             match tokio::time::timeout(limit, connecting).await {
-                Ok(result) => result.map(Conn),
+                Ok(result) => result.map(|stream| Conn { stream, reads: 0 }),
                 Err(_) => Err(NoConnection {
                     close: TransportEnd::TimedOut(Timer::Connect),
                     message: "no connection in time".to_owned(),
@@ -146,13 +146,23 @@ impl Service<Uri> for Connector {
     }
 }
 
+/// The most reads of a connection before other tasks run.
+///
+/// The client library reads as long as there is something to read, and skips informational responses: a
+/// flood of them would keep a worker busy for megabytes.
+const READS: u8 = 16;
+
 /// A connection to an upstream, for the client library.
 #[derive(Debug)]
-pub(crate) struct Conn(Stream);
+pub(crate) struct Conn {
+    stream: Stream,
+    /// Reads since there was nothing to read.
+    reads: u8,
+}
 
 impl Connection for Conn {
     fn connected(&self) -> Connected {
-        self.0.connected()
+        self.stream.connected()
     }
 }
 
@@ -162,7 +172,14 @@ impl hyper::rt::Read for Conn {
         cx: &mut Context<'_>,
         buffer: hyper::rt::ReadBufCursor<'_>,
     ) -> Poll<std::io::Result<()>> {
-        Pin::new(&mut self.0).poll_read(cx, buffer)
+        if self.reads == READS {
+            self.reads = 0;
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        let polled = Pin::new(&mut self.stream).poll_read(cx, buffer);
+        self.reads = if polled.is_ready() { self.reads + 1 } else { 0 };
+        polled
     }
 }
 
@@ -172,19 +189,19 @@ impl hyper::rt::Write for Conn {
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<std::io::Result<usize>> {
-        Pin::new(&mut self.0).poll_write(cx, bytes)
+        Pin::new(&mut self.stream).poll_write(cx, bytes)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
-        Pin::new(&mut self.0).poll_flush(cx)
+        Pin::new(&mut self.stream).poll_flush(cx)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
-        Pin::new(&mut self.0).poll_shutdown(cx)
+        Pin::new(&mut self.stream).poll_shutdown(cx)
     }
 
     fn is_write_vectored(&self) -> bool {
-        self.0.is_write_vectored()
+        self.stream.is_write_vectored()
     }
 
     fn poll_write_vectored(
@@ -192,7 +209,7 @@ impl hyper::rt::Write for Conn {
         cx: &mut Context<'_>,
         pieces: &[std::io::IoSlice<'_>],
     ) -> Poll<std::io::Result<usize>> {
-        Pin::new(&mut self.0).poll_write_vectored(cx, pieces)
+        Pin::new(&mut self.stream).poll_write_vectored(cx, pieces)
     }
 }
 
@@ -435,6 +452,36 @@ pub(crate) fn certificates(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn a_flood_is_read_in_turn_with_other_tasks() {
+        use tokio::io::AsyncWriteExt as _;
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let (mut server, _) = listener.accept().await.unwrap();
+        server.write_all(&[b'x'; 1000]).await.unwrap();
+        let mut conn = Conn { stream: MaybeHttpsStream::Http(TokioIo::new(client)), reads: 0 };
+        let (mut read, mut most, mut in_turn) = (0, 0, 0);
+        std::future::poll_fn(|cx| {
+            in_turn = 0;
+            while read < 1000 {
+                let mut space = [0; 10];
+                let mut buffer = hyper::rt::ReadBuf::new(&mut space);
+                std::task::ready!(hyper::rt::Read::poll_read(
+                    Pin::new(&mut conn),
+                    cx,
+                    buffer.unfilled()
+                ))
+                .unwrap();
+                read += buffer.filled().len();
+                in_turn += 1;
+                most = most.max(in_turn);
+            }
+            Poll::Ready(())
+        })
+        .await;
+        assert_eq!((read, most), (1000, usize::from(READS)));
+    }
 
     #[test]
     fn addresses_that_no_provider_has_are_blocked() {

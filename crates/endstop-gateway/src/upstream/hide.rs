@@ -1,11 +1,13 @@
-//! The gateway's own key, hidden in what an upstream sends back: it is not the caller's.
+//! The gateway's own secrets, hidden in what an upstream sends back: they are not the caller's.
 //!
-//! The key becomes asterisks, as many as it has bytes, so that lengths stay true. Of a body that
-//! passes by, only the beginning of a key at the end of a piece waits for the next piece. Upstreams
+//! A secret becomes asterisks, as many as it has bytes, so that lengths stay true. Of a body that
+//! passes by, only the beginning of a secret at the end of a piece waits for the next piece. Upstreams
 //! are asked for bodies that are not compressed; where one compresses all the same, its body is
 //! passed on decoded.
 
+use std::ops::Range;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::{Bytes, BytesMut};
@@ -18,28 +20,57 @@ use crate::client::headers::encodings;
 use crate::config::Secret;
 use crate::respond::decode::{Decoded, Decoder};
 
-/// Length of the shortest key that is hidden. Shorter ones occur in ordinary words.
-const SHORTEST: usize = 8;
+/// Length of the shortest secret that is hidden. Shorter ones occur in ordinary words.
+pub(crate) const SHORTEST: usize = 8;
 
-/// Hides a key in bytes that come in pieces.
+/// The most backslashes before a character of a secret: JSON in a string of JSON in a string of JSON.
+const MOST_BACKSLASHES: usize = 8;
+
+/// The secrets that the gateway sends to an upstream.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct OwnSecrets(Option<Arc<[Secret]>>);
+
+impl OwnSecrets {
+    /// Returns those of these secrets that are long enough to be told from words.
+    pub(crate) fn new(secrets: impl IntoIterator<Item = Secret>) -> Self {
+        let long: Arc<[Secret]> = secrets.into_iter().filter(is_long).collect();
+        Self((!long.is_empty()).then_some(long))
+    }
+
+    /// Reports whether there are none.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_none()
+    }
+
+    /// Returns a hider of them, if there are any.
+    pub(crate) fn hider(&self) -> Option<Hider> {
+        let secrets = self.0.clone()?;
+        Some(Hider { secrets, held: Bytes::new() })
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Secret> {
+        self.0.iter().flat_map(|secrets| secrets.iter())
+    }
+}
+
+/// Reports whether a secret is long enough to be hidden.
+pub(crate) fn is_long(secret: &Secret) -> bool {
+    secret.expose().bytes().filter(|byte| *byte != b'\\').count() >= SHORTEST
+}
+
+/// Hides secrets in bytes that come in pieces.
 #[derive(Debug)]
 pub(crate) struct Hider {
-    key: Secret,
-    /// The beginning of what may be a key, at the end of the pieces so far.
+    secrets: Arc<[Secret]>,
+    /// The beginning of what may be a secret, at the end of the pieces so far.
     held: Bytes,
 }
 
 impl Hider {
-    /// Returns a hider of this key; `None` if the key is too short to be told from words.
-    pub(crate) fn new(key: &Secret) -> Option<Self> {
-        let is_long = key.expose().len() >= SHORTEST;
-        is_long.then(|| Self { key: key.clone(), held: Bytes::new() })
-    }
-
-    /// Hides the key in the values of headers.
+    /// Hides the secrets in the values of headers.
     pub(crate) fn hide_in_headers(&self, headers: &mut HeaderMap) {
         for value in headers.values_mut() {
-            if let Some(hidden) = hidden(self.key(), value.as_bytes())
+            if let (Some(hidden), _) = self.hidden(value.as_bytes())
                 && let Ok(hidden) = HeaderValue::from_maybe_shared(hidden)
             {
                 *value = hidden;
@@ -47,45 +78,108 @@ impl Hider {
         }
     }
 
-    /// Hides the key in bytes that are all there.
+    /// Hides the secrets in bytes that are all there.
     pub(crate) fn hide(&self, bytes: Bytes) -> Bytes {
-        hidden(self.key(), &bytes).unwrap_or(bytes)
+        self.hidden(&bytes).0.unwrap_or(bytes)
     }
 
     /// Takes the next piece, and returns what may leave.
     fn push(&mut self, piece: Bytes) -> Bytes {
         let held = std::mem::take(&mut self.held);
         let piece = if held.is_empty() { piece } else { [held, piece].concat().into() };
-        let mut piece = self.hide(piece);
-        let at = piece.len() - begun(self.key(), &piece);
-        self.held = piece.split_off(at);
+        let (hidden, begun) = self.hidden(&piece);
+        let mut piece = hidden.unwrap_or(piece);
+        self.held = piece.split_off(begun);
         piece
     }
 
-    fn key(&self) -> &[u8] {
-        self.key.expose().as_bytes()
+    /// Returns the bytes with the secrets hidden, unless they hold none; and where a secret begins that
+    /// the bytes do not end.
+    fn hidden(&self, bytes: &[u8]) -> (Option<Bytes>, usize) {
+        let mut hidden: Option<BytesMut> = None;
+        let mut begun = bytes.len();
+        for secret in &*self.secrets {
+            let of_this = find(secret.expose(), bytes, |range| {
+                let hidden = hidden.get_or_insert_with(|| BytesMut::from(bytes));
+                hidden.get_mut(range).into_iter().flatten().for_each(|byte| *byte = b'*');
+            });
+            begun = begun.min(of_this);
+        }
+        (hidden.map(BytesMut::freeze), begun)
     }
 }
 
-/// Returns the bytes with the key hidden; `None` if they do not hold it.
-fn hidden(key: &[u8], bytes: &[u8]) -> Option<Bytes> {
-    let mut found = memchr::memmem::find_iter(bytes, key).peekable();
-    found.peek()?;
-    let mut hidden = BytesMut::from(bytes);
-    for at in found {
-        hidden.iter_mut().skip(at).take(key.len()).for_each(|byte| *byte = b'*');
+/// Finds a secret, also where its characters are escaped as JSON escapes them, and returns where one
+/// begins that the bytes do not end: their length if none does.
+///
+/// Backslashes do not count, neither in the secret nor in the bytes. So a secret is found in JSON, and in
+/// a string of JSON that holds JSON.
+pub(crate) fn find(secret: &str, bytes: &[u8], mut found: impl FnMut(Range<usize>)) -> usize {
+    let secret = secret.as_bytes();
+    let Some(first) = secret.iter().copied().find(|byte| *byte != b'\\') else {
+        return bytes.len();
+    };
+    let mut at = 0;
+    while let Some(rest) = bytes.get(at..)
+        && let Some(next) = memchr::memchr2(first, b'\\', rest)
+    {
+        at += next;
+        match Spelled::at(secret, rest.get(next..).unwrap_or_default()) {
+            Spelled::No => at += 1,
+            Spelled::Begun => return at,
+            Spelled::Whole(length) => {
+                found(at..at + length);
+                at += length;
+            }
+        }
     }
-    Some(hidden.freeze())
+    bytes.len()
 }
 
-/// Returns the length of the longest beginning of the key that the bytes end with.
-fn begun(key: &[u8], bytes: &[u8]) -> usize {
-    let longest = bytes.len().min(key.len().saturating_sub(1));
-    let begins = |length: &usize| key.get(..*length).is_some_and(|head| bytes.ends_with(head));
-    (1..=longest).rev().find(begins).unwrap_or(0)
+/// Whether bytes begin with a secret.
+enum Spelled {
+    No,
+    /// They end within it.
+    Begun,
+    /// They do, with this many bytes.
+    Whole(usize),
 }
 
-/// A body in which the key is hidden.
+impl Spelled {
+    fn at(secret: &[u8], bytes: &[u8]) -> Self {
+        let mut rest = bytes;
+        for wanted in secret.iter().filter(|byte| **byte != b'\\') {
+            let backslashes = rest.iter().take_while(|byte| **byte == b'\\').count();
+            if backslashes > MOST_BACKSLASHES {
+                return Self::No;
+            }
+            rest = rest.get(backslashes..).unwrap_or_default();
+            rest = match rest {
+                [] => return Self::Begun,
+                [b'u', digits @ ..] if backslashes > 0 => match (digits.get(..4), wanted) {
+                    (Some(four), _) if code(four) == Some(u32::from(*wanted)) => {
+                        digits.get(4..).unwrap_or_default()
+                    }
+                    (None, _) if digits.iter().all(u8::is_ascii_hexdigit) => return Self::Begun,
+                    (Some(_) | None, b'u') => digits,
+                    (Some(_) | None, _) => return Self::No,
+                },
+                [byte, after @ ..] if byte == wanted => after,
+                [_, ..] => return Self::No,
+            };
+        }
+        Self::Whole(bytes.len() - rest.len())
+    }
+}
+
+/// Returns the number that hexadecimal digits stand for.
+fn code(digits: &[u8]) -> Option<u32> {
+    // A sign would be taken for a digit.
+    let digits = digits.iter().all(u8::is_ascii_hexdigit).then_some(digits)?;
+    u32::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()
+}
+
+/// A body in which the secrets are hidden.
 #[derive(Debug)]
 pub(crate) struct Hiding {
     body: Incoming,
@@ -217,7 +311,70 @@ mod tests {
     use super::*;
 
     fn hider(key: &str) -> Hider {
-        Hider::new(&Secret::new(key.to_owned())).unwrap()
+        OwnSecrets::new([Secret::new(key.to_owned())]).hider().unwrap()
+    }
+
+    /// Returns what leaves if the bytes come in these two pieces.
+    fn hidden_in_pieces(mut hider: Hider, text: &str, cut: usize) -> String {
+        let (first, second) = text.as_bytes().split_at(cut);
+        let mut out = Vec::new();
+        for piece in [first, second] {
+            out.extend_from_slice(&hider.push(Bytes::copy_from_slice(piece)));
+        }
+        out.extend_from_slice(&hider.held);
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn a_key_is_hidden_however_json_spells_it() {
+        let key = r#"k/e"y\of+the&gateway"#;
+        let json = serde_json::to_string(key).unwrap();
+        let in_json = serde_json::to_string(&json).unwrap();
+        for spelled in [
+            key,
+            json.trim_matches('"'),
+            in_json.trim_matches('"'),
+            serde_json::to_string(&in_json).unwrap().trim_matches('"'),
+            &json.trim_matches('"').replace('/', r"\/"),
+            &json.trim_matches('"').replace('+', r"\u002B").replace('&', r"\u0026"),
+            &key.chars().map(|c| format!(r"\u{:04x}", u32::from(c))).collect::<String>(),
+        ] {
+            let text = format!(r#"{{"message":"wrong: {spelled}, k/e\"y"}}"#);
+            for cut in 0..=text.len() {
+                let hidden = hidden_in_pieces(hider(key), &text, cut);
+                assert_eq!(hidden.len(), text.len(), "lengths stay true: {hidden}");
+                let (before, after) = (r#"{"message":"wrong: "#, r#", k/e\"y"}"#);
+                assert!(hidden.starts_with(before) && hidden.ends_with(after), "{hidden}");
+                assert!(!hidden.contains("gateway") && !hidden.contains("of+"), "{hidden}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_only_resembles_a_key_stays() {
+        for text in [
+            r"key\u006fther",
+            r"key-of-the-gatewa\u0078",
+            r"\\\\\\\\\\",
+            r"key-of-the-gatewa\u00",
+            r"k\u+065y-of-the-gateway",
+            "key-of-the-gatewa",
+        ] {
+            for cut in 0..=text.len() {
+                assert_eq!(hidden_in_pieces(hider("key-of-the-gateway"), text, cut), text);
+            }
+        }
+    }
+
+    #[test]
+    fn all_secrets_are_hidden() {
+        let secrets = ["key-of-the-gateway", "session/token+of=="];
+        let secrets = OwnSecrets::new(secrets.map(|text| Secret::new(text.to_owned())));
+        let text = r"session\/token+of== key-of-the-gateway, session/tok";
+        for cut in 0..=text.len() {
+            let hidden = hidden_in_pieces(secrets.hider().unwrap(), text, cut);
+            assert_eq!(hidden, "******************* ******************, session/tok");
+        }
     }
 
     #[test]
@@ -245,7 +402,8 @@ mod tests {
         for piece in ["data: {\"a\":1}\n\n", "data: keys\n\n", ""] {
             assert_eq!(hider.push(Bytes::from_static(piece.as_bytes())), piece);
         }
-        assert!(Hider::new(&Secret::new("EMPTY".to_owned())).is_none());
+        let short = ["EMPTY", r"a\b\c\d\e"].map(|text| Secret::new(text.to_owned()));
+        assert!(OwnSecrets::new(short).is_empty());
     }
 
     #[test]

@@ -9,12 +9,8 @@ use hyper::Uri;
 use hyper::header::{HeaderMap, HeaderName, HeaderValue};
 use hyper::http::uri::PathAndQuery;
 
-use crate::config::Secret;
 use crate::path::decode_once;
-use crate::upstream::hide::Hider;
-
-/// Length of the shortest secret that is looked for. Shorter ones occur in ordinary words.
-const SHORTEST: usize = 8;
+use crate::upstream::hide::{OwnSecrets, SHORTEST, find};
 
 /// Length from which a text may have been cut: the lowest cap is 128 bytes.
 const CUT: usize = 120;
@@ -29,8 +25,8 @@ pub(crate) struct SecretsShown {
     header: Option<HeaderValue>,
     more_headers: Vec<HeaderValue>,
     target: Option<PathAndQuery>,
-    /// The gateway's own key, if it was sent in place of the caller's.
-    own_key: Option<Secret>,
+    /// The gateway's own secrets, if they were sent in place of the caller's.
+    own: OwnSecrets,
 }
 
 impl std::fmt::Debug for SecretsShown {
@@ -41,33 +37,24 @@ impl std::fmt::Debug for SecretsShown {
 
 impl SecretsShown {
     /// Returns the secrets of a request's head; `auth` is the way to show a key to its provider.
-    pub(crate) fn new(
-        headers: &HeaderMap,
-        uri: &Uri,
-        auth: Auth,
-        own_key: Option<&Secret>,
-    ) -> Self {
-        let own = match auth {
+    pub(crate) fn new(headers: &HeaderMap, uri: &Uri, auth: Auth, own: &OwnSecrets) -> Self {
+        let key_header = match auth {
             Auth::Header(name) | Auth::HeaderOrQuery(name, _) => Some(name),
-            Auth::Bearer | Auth::SigV4 | Auth::Open => None,
+            Auth::Bearer | Auth::SigV4 { .. } | Auth::Open => None,
         };
         let target = uri.path_and_query().filter(|target| target.query().is_some()).cloned();
-        let is_secret =
-            |name: &HeaderName| holds_secret(name.as_str()) || own.is_some_and(|own| name == own);
+        let is_secret = |name: &HeaderName| {
+            holds_secret(name.as_str()) || key_header.is_some_and(|key| name == key)
+        };
         let secret = headers.iter().filter(|(name, _)| is_secret(name));
         let mut secret = secret.map(|(_, value)| value.clone());
-        Self {
-            header: secret.next(),
-            more_headers: secret.collect(),
-            target,
-            own_key: own_key.cloned(),
-        }
+        Self { header: secret.next(), more_headers: secret.collect(), target, own: own.clone() }
     }
 
-    /// Hides the gateway's own key in what is told about a response. In the response itself it is hidden
-    /// as it arrives, unless it is spelled with escapes.
-    pub(crate) fn hide_own_key(&self, headers: &mut HeaderMap, body: Bytes) -> Bytes {
-        let Some(hider) = self.own_key.as_ref().and_then(Hider::new) else { return body };
+    /// Hides the gateway's own secrets in what is told about a response. In the response itself they are
+    /// hidden as it arrives.
+    pub(crate) fn hide_own(&self, headers: &mut HeaderMap, body: Bytes) -> Bytes {
+        let Some(hider) = self.own.hider() else { return body };
         hider.hide_in_headers(headers);
         hider.hide(body)
     }
@@ -75,9 +62,7 @@ impl SecretsShown {
     /// Masks the secrets in a record: in the texts that come from the provider.
     pub(crate) fn mask_record(&self, record: &mut Record) {
         let Record { model, native_finish_reason, upstream_request_id, .. } = record;
-        for text in [model, native_finish_reason, upstream_request_id] {
-            self.mask(text);
-        }
+        self.mask_all([model, native_finish_reason, upstream_request_id].map(Option::as_mut));
     }
 
     /// Masks the secrets in what the provider sent. The message of its error is removed, unless the
@@ -119,22 +104,17 @@ impl SecretsShown {
     }
 
     fn mask_text(&self, text: &mut String) {
-        if text.len() < SHORTEST {
-            return;
+        self.mask_all([Some(text)]);
+    }
+
+    /// Masks the secrets in several texts, for which they are gathered once.
+    fn mask_all<const N: usize>(&self, texts: [Option<&mut String>; N]) {
+        let mut texts = texts.map(|text| text.filter(|text| text.len() >= SHORTEST));
+        if texts.iter().any(Option::is_some) {
+            self.for_each(&mut |secret| {
+                texts.iter_mut().flatten().for_each(|text| mask_secret(secret, text));
+            });
         }
-        self.for_each(&mut |secret| {
-            // Most texts are shorter than a key.
-            if (SHORTEST..=text.len()).contains(&secret.len()) && text.contains(secret) {
-                *text = text.replace(secret, MASK);
-            }
-            // Texts are cut to a length, and the cut may be inside of a secret.
-            if text.len() >= CUT
-                && let Some(start) = start_at_end(text, secret)
-            {
-                text.truncate(start);
-                text.push_str(MASK);
-            }
-        });
     }
 
     fn for_each(&self, visit: &mut dyn FnMut(&str)) {
@@ -149,9 +129,7 @@ impl SecretsShown {
                 visit(&decoded);
             }
         }
-        if let Some(key) = &self.own_key {
-            visit(key.expose());
-        }
+        self.own.iter().for_each(|secret| visit(secret.expose()));
     }
 }
 
@@ -164,18 +142,46 @@ pub(crate) enum Messages {
     Kept,
 }
 
-/// Returns where the beginning of a secret stands at the end of a text.
-fn start_at_end(text: &str, secret: &str) -> Option<usize> {
-    let head = secret.get(..SHORTEST)?;
-    let start = text.rfind(head)?;
-    secret.starts_with(text.get(start..)?).then_some(start)
+fn mask_secret(secret: &str, text: &mut String) {
+    // Most texts are shorter than a key.
+    let is_cut = text.len() >= CUT;
+    if secret.len() < SHORTEST || secret.len() > text.len() && !is_cut {
+        return;
+    }
+    let (masked, begun) = masked(secret, text);
+    let cut = text.len() - begun;
+    if let Some(masked) = masked {
+        *text = masked;
+    }
+    // Texts are cut to a length, and the cut may be inside of a secret.
+    if is_cut && cut >= SHORTEST {
+        text.truncate(text.len() - cut);
+        text.push_str(MASK);
+    }
+}
+
+/// Returns a text with a secret masked, unless it does not hold it; and where a secret begins that the text
+/// does not end.
+fn masked(secret: &str, text: &str) -> (Option<String>, usize) {
+    let (mut masked, mut after) = (String::new(), 0);
+    let begun = find(secret, text.as_bytes(), |range| {
+        masked.push_str(text.get(after..range.start).unwrap_or_default());
+        masked.push_str(MASK);
+        after = range.end;
+    });
+    if after > 0 {
+        masked.push_str(text.get(after..).unwrap_or_default());
+    }
+    ((after > 0).then_some(masked), begun)
 }
 
 /// Visits the parts of a header that are secret by themselves: the value, a token without its scheme, the
 /// values of cookies, the user and the password of basic credentials.
 fn visit_parts(value: &str, visit: &mut dyn FnMut(&str)) {
     visit(value);
-    if let Some((scheme, token)) = value.split_once([' ', '\t']) {
+    if let Some(at) = memchr::memchr2(b' ', b'\t', value.as_bytes())
+        && let Some((scheme, token)) = value.split_at_checked(at)
+    {
         let token = token.trim_ascii();
         visit(token);
         if scheme.eq_ignore_ascii_case("basic") {
@@ -185,6 +191,10 @@ fn visit_parts(value: &str, visit: &mut dyn FnMut(&str)) {
                 text.split(':').for_each(&mut *visit);
             }
         }
+    }
+    // Most keys are not pairs of a name and a value.
+    if memchr::memchr(b'=', value.as_bytes()).is_none() {
+        return;
     }
     for value in value.split([';', ',']).filter_map(value_of) {
         visit(value);
@@ -217,17 +227,22 @@ fn value_of(pair: &str) -> Option<&str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::Secret;
+
+    fn own(key: &str) -> OwnSecrets {
+        OwnSecrets::new([Secret::new(key.to_owned())])
+    }
 
     #[test]
     fn the_own_key_is_hidden_from_callers() {
-        let own = Secret::new("key-of-the-gateway".to_owned());
+        let own = own("key-of-the-gateway");
         let uri = "/v1/x".parse().unwrap();
-        let shown = SecretsShown::new(&HeaderMap::new(), &uri, Auth::Bearer, Some(&own));
+        let shown = SecretsShown::new(&HeaderMap::new(), &uri, Auth::Bearer, &own);
         let mut headers = HeaderMap::new();
         headers.insert("x-request-id", "of key-of-the-gateway".parse().unwrap());
         headers.insert("x-other", "kept".parse().unwrap());
         let body = Bytes::from_static(b"wrong: key-of-the-gateway, key-of-the-gateway");
-        let hidden = shown.hide_own_key(&mut headers, body);
+        let hidden = shown.hide_own(&mut headers, body);
         assert_eq!(hidden, "wrong: ******************, ******************");
         assert_eq!(headers["x-request-id"], "of ******************");
         assert_eq!(headers["x-other"], "kept");
@@ -252,7 +267,8 @@ mod tests {
         ] {
             let mut headers = HeaderMap::new();
             headers.insert(name, value.parse().unwrap());
-            let shown = SecretsShown::new(&headers, &target.parse().unwrap(), Auth::Bearer, None);
+            let (uri, none) = (target.parse().unwrap(), OwnSecrets::default());
+            let shown = SecretsShown::new(&headers, &uri, Auth::Bearer, &none);
             let mut text = Some(format!("the key {secret} is wrong"));
             shown.mask(&mut text);
             assert_eq!(text.unwrap(), "the key [key] is wrong", "{name}: {value}");
@@ -266,8 +282,8 @@ mod tests {
         headers.insert("cookie", "a=b; session=crumbly-cookie".parse().unwrap());
         headers.insert("x-api-key", "plain-secret".parse().unwrap());
         let uri = "/v1/x?alt=sse&key=query-secret&token=a%2Bsecret%2Fvalue".parse().unwrap();
-        let own = Secret::new("key-of-the-gateway".to_owned());
-        let shown = SecretsShown::new(&headers, &uri, Auth::Header("x-api-key"), Some(&own));
+        let own = own("key-of-the-gateway");
+        let shown = SecretsShown::new(&headers, &uri, Auth::Header("x-api-key"), &own);
         for secret in [
             "dXNlci1uYW1lOm9wZW4tc2VzYW1l",
             "user-name:open-sesame",
@@ -277,6 +293,8 @@ mod tests {
             "query-secret",
             "a+secret/value",
             "key-of-the-gateway",
+            r"a+secret\/value",
+            r"a\u002Bsecret\/value",
         ] {
             let mut text = Some(format!("the key {secret} is wrong"));
             shown.mask(&mut text);

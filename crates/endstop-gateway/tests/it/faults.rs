@@ -361,7 +361,7 @@ async fn row_06_heartbeats_stand_between_events() {
 #[tokio::test]
 async fn row_07_a_byte_now_and_then_for_ever() {
     let options = Options { drip: Duration::from_millis(20), ..Options::default() };
-    let field = Field::on(options, |config| config.limits.total = Duration::from_millis(600)).await;
+    let field = Field::on(options, |config| config.limits.total = Duration::from_secs(3)).await;
     let all = field.row("drip").await;
     for one in &all {
         assert_eq!(one.record.kept.cause, "total_timeout", "{}", one.label());

@@ -120,6 +120,49 @@ async fn every_ending_has_the_native_word_beside_ours() {
     field.finish().await;
 }
 
+/// A client that leaves in the middle of a plain answer: the ending is the provider's, and the bytes are
+/// those that were handed over.
+#[tokio::test]
+async fn a_plain_answer_counts_as_far_as_it_was_handed_over() {
+    let temp = tempfile::tempdir().unwrap();
+    let field = field(temp.path(), |config| config.limits.plain_bytes = 16 << 20).await;
+    let text = "x".repeat(14 << 20);
+    let body = format!(
+        r#"{{"choices":[{{"index":0,"message":{{"role":"assistant","content":"{text}"}},"finish_reason":"stop"}}]}}"#
+    );
+    let length = body.len() as u64;
+    let headers = vec![("content-type".to_owned(), "application/json".to_owned())];
+    let body = vec![body.into_bytes()];
+    let reply = Reply { status: 200, headers, body, sized: true, end: ReplyEnd::Whole };
+    field.sim.replay("large", reply);
+    for mode in [Mode::Guard, Mode::Observe] {
+        for leaves in [true, false] {
+            let ask = plain(Ask::new("openai-chat", "complete", mode)).replay("large", true);
+            let socket = tokio::net::TcpSocket::new_v4().unwrap();
+            // Without this the kernel takes in megabytes for a client that reads nothing.
+            socket.set_recv_buffer_size(64 << 10).unwrap();
+            let mut client = client::Client::new(socket.connect(field.address).await.unwrap());
+            field.admit(1);
+            client.send(ask.request(&field.tag())).await;
+            let got = if leaves {
+                client.until(|response| response.body.len() > 1000).await
+            } else {
+                client.finish().await
+            };
+            drop(client);
+            let record = field.record(got.id()).await;
+            let label = format!("{mode:?} {leaves} {:?}", record.kept);
+            assert_eq!(record.ending.reason, Reason::Complete, "{label}");
+            assert_eq!(record.ending.shown.client_closed_early, leaves, "{label}");
+            let delivered = record.kept.delivered_bytes;
+            assert!(delivered >= got.body.len() as u64, "{label}");
+            assert_eq!(delivered < length, leaves, "{label}");
+            assert_eq!(row(&field, got.id()).record, record.kept, "{label}");
+        }
+    }
+    field.finish().await;
+}
+
 #[tokio::test]
 async fn what_is_stored_is_what_was_told() {
     let temp = tempfile::tempdir().unwrap();

@@ -91,7 +91,21 @@ pub(crate) struct Process {
 
 impl Process {
     pub(crate) fn start(config: &Path) -> Self {
-        let mut process = Self::start_unread(config);
+        Self::start_unread(config).read()
+    }
+
+    /// The same, with so many descriptors at most, of which it inherits some.
+    pub(crate) fn start_with_descriptors(config: &Path, most: usize, inherited: usize) -> Self {
+        let file = fs::File::open("/dev/null").unwrap();
+        // Unlike those of the standard library, these are passed on to children.
+        let passed_on: Vec<_> = (0..inherited).map(|_| rustix::io::dup(&file).unwrap()).collect();
+        let process = Self::start_after(config, &format!("ulimit -n {most};")).read();
+        drop(passed_on);
+        process
+    }
+
+    fn read(self) -> Self {
+        let mut process = self;
         let saying = process.said.clone();
         let stderr = BufReader::new(process.child.stderr.take().unwrap());
         std::thread::spawn(move || {
@@ -104,9 +118,14 @@ impl Process {
 
     /// The same, with standard error into a pipe that nobody reads.
     pub(crate) fn start_unread(config: &Path) -> Self {
+        Self::start_after(config, "")
+    }
+
+    /// The same, after these commands of the shell.
+    fn start_after(config: &Path, before: &str) -> Self {
         // The signal that comes with a limit on files ends a process unless it is ignored.
         let mut command = Command::new("sh");
-        command.args(["-c", "trap '' XFSZ; exec \"$0\" \"$@\""]);
+        command.arg("-c").arg(format!("trap '' XFSZ; {before} exec \"$0\" \"$@\""));
         command.arg(std::env::current_exe().unwrap());
         command.args(["--exact", "child::gateway", "--nocapture", "--test-threads=1"]);
         command.env(CONFIG, config).stdin(Stdio::piped());

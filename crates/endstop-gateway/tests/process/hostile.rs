@@ -257,3 +257,177 @@ async fn out_of_descriptors() {
     process.stop();
     sim.stop().await;
 }
+
+/// Descriptors that are open at the start, such as inherited ones, are not promised to clients.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn open_descriptors_are_not_promised() {
+    let temp = tempfile::tempdir().unwrap();
+    let sim = Sim::start(Options { kept_bytes: 0, ..Options::default() }).await.unwrap();
+    let more = "log = 'off'\n[limits]\nidle = '60s'\nclient_read = '60s'";
+    let file = config(temp.path(), &sim.url(), "off", more);
+    let process = Process::start_with_descriptors(&file, 400, 250);
+    let listening = process.listening();
+    let ask = Ask::new("openai-chat", "stall");
+    let mut served = Vec::new();
+    let refused = loop {
+        let mut client = ask.send(listening.address).await.unwrap();
+        let response = tokio::time::timeout(EVER, client.head()).await.unwrap();
+        if response.status != 200 {
+            // The head may have come with all of the body.
+            let rest = client.finish().await;
+            break if rest.status == 0 { response } else { rest };
+        }
+        served.push(client);
+        assert!(served.len() < 200, "descriptors do not run out");
+    };
+    // Whoever was let in could be connected to an upstream.
+    assert_eq!(refused.status, 503, "{refused:?}");
+    assert!(refused.text().contains("too many connections"), "{}", refused.text());
+    assert!(served.len() > 10, "{} were served", served.len());
+    drop(served);
+    process.stop();
+    sim.stop().await;
+}
+
+/// An upstream that answers with informational heads for ever: over HTTP/1.1, or over HTTP/2.
+async fn informational(http2: bool) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            // Until the gateway leaves.
+            tokio::spawn(async move { flood(stream, http2).await.is_err() });
+        }
+    });
+    address
+}
+
+async fn flood(mut stream: TcpStream, http2: bool) -> std::io::Result<()> {
+    if !http2 {
+        let _ = stream.read(&mut [0; 4096]).await?;
+        let heads = b"HTTP/1.1 103 Early Hints\r\nlink: </a>\r\n\r\n".repeat(400);
+        loop {
+            stream.write_all(&heads).await?;
+        }
+    }
+    // Settings.
+    stream.write_all(b"\0\0\0\x04\0\0\0\0\0").await?;
+    stream.read_exact(&mut [0; 24]).await?;
+    let id = loop {
+        let mut head = [0; 9];
+        stream.read_exact(&mut head).await?;
+        let length = u32::from_be_bytes([0, head[0], head[1], head[2]]);
+        stream.read_exact(&mut vec![0; length as usize]).await?;
+        // The head of a request.
+        if head[3] == 1 {
+            break [head[5], head[6], head[7], head[8]];
+        }
+    };
+    // A head with the status 103.
+    let frame = [&b"\0\0\x05\x01\x04"[..], &id, b"\x08\x03103"].concat();
+    let frames = frame.repeat(1000);
+    loop {
+        stream.write_all(&frames).await?;
+    }
+}
+
+/// The time for the first byte bounds them. They take no memory, and others are served meanwhile.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn informational_responses_without_end() {
+    for http2 in [false, true] {
+        let temp = tempfile::tempdir().unwrap();
+        let sim = Sim::start(Options { kept_bytes: 0, ..Options::default() }).await.unwrap();
+        let more = "log = 'off'\n[limits]\nfirst_byte = '15s'\nclient_read = '60s'";
+        let file = config(temp.path(), &sim.url(), "off", more);
+        let text = fs::read_to_string(&file).unwrap();
+        let upstream = format!("http://{}'\nh2c = {http2}", informational(http2).await);
+        fs::write(&file, text.replace(&format!("{}/anthropic'", sim.url()), &upstream)).unwrap();
+        let process = Process::start(&file);
+        let listening = process.listening();
+        let ask = Ask::new("anthropic", "complete");
+        let mut asking = tokio::task::JoinSet::new();
+        for _ in 0..4 {
+            let (ask, to) = (ask.clone(), listening.address);
+            asking.spawn(async move { ask.ask(to).await });
+        }
+        assert_served(listening.address).await;
+        while let Some(response) = asking.join_next().await {
+            let response = response.unwrap().unwrap();
+            // Over HTTP/2, a ping that is not answered ends the connection before.
+            let status = if http2 { 502 } else { 504 };
+            assert_eq!(response.status, status, "{response:?}");
+        }
+        let peak = process.peak_memory();
+        println!("informational heads, HTTP/2 {http2}: {} MiB", peak >> 20);
+        assert!(peak < MEMORY << 10, "HTTP/2 {http2}: {} MiB", peak >> 20);
+        assert_served(listening.address).await;
+        process.stop();
+        sim.stop().await;
+    }
+}
+
+/// Sends all but the end of a large body, and then a byte a second.
+async fn drip(mut into: tokio::net::tcp::OwnedWriteHalf, head: String) -> std::io::Result<()> {
+    into.write_all(head.as_bytes()).await?;
+    into.write_all(&vec![b' '; BODY - 1000]).await?;
+    loop {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        into.write_all(b" ").await?;
+    }
+}
+
+/// Length of a large body.
+const BODY: usize = 31 << 20;
+
+/// 40 bodies that are large and slow: those that find no memory are refused, and small requests go on.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn large_bodies_that_drip() {
+    let temp = tempfile::tempdir().unwrap();
+    let limits = "[limits]\nrequest_memory = '128 MiB'\nclient_read = '20s'";
+    let (sim, process, listening) = start(temp.path(), limits).await;
+    let head = format!(
+        "POST /openai/v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: {BODY}\r\n\r\n"
+    );
+    let (refused, mut refusals) = tokio::sync::mpsc::unbounded_channel();
+    let mut attack = tokio::task::JoinSet::new();
+    for _ in 0..40 {
+        let (head, refused, to) = (head.clone(), refused.clone(), listening.address);
+        attack.spawn(async move {
+            let (mut from, into) = TcpStream::connect(to).await.unwrap().into_split();
+            let answered = async {
+                let mut answer = vec![0; 4096];
+                let read = from.read(&mut answer).await.unwrap_or(0);
+                answer.truncate(read);
+                String::from_utf8(answer).unwrap()
+            };
+            tokio::select! {
+                answer = answered => drop(refused.send(answer)),
+                // The gateway has closed the connection.
+                Err(_) = drip(into, head) => {}
+            }
+        });
+    }
+    let first = tokio::time::timeout(EVER, refusals.recv()).await.unwrap().unwrap();
+    assert!(
+        first.starts_with("HTTP/1.1 503 ") && first.contains("\r\nretry-after: 5\r\n"),
+        "{first}"
+    );
+    // Others may find the last bytes taken, for a moment.
+    let served = async {
+        let ask = Ask::plain("openai-chat", "complete");
+        let mut count = 0;
+        while count < 5 {
+            let response = ask.ask(listening.address).await.unwrap();
+            assert!([200, 503].contains(&response.status), "{response:?}");
+            count += usize::from(response.status == 200);
+        }
+    };
+    tokio::time::timeout(EVER, served).await.unwrap();
+    assert_memory(&process, "40 large bodies");
+    attack.shutdown().await;
+    assert_served(listening.address).await;
+    let peak = process.peak_memory();
+    assert!(peak < MEMORY << 10, "{} MiB", peak >> 20);
+    process.stop();
+    sim.stop().await;
+}

@@ -1,5 +1,5 @@
-//! Bedrock `InvokeModel` for the families that only write text: Amazon Titan, Meta Llama, Mistral and
-//! Cohere Command. The last two count tokens only in the metrics of a stream.
+//! Bedrock `InvokeModel` for the families that only write text: Amazon Titan, Meta Llama, Mistral,
+//! Cohere Command and Claude 2. The last three count tokens only in the metrics of a stream.
 
 use serde_json::Value;
 
@@ -97,6 +97,33 @@ pub(super) static COMMAND: SimWire = SimWire {
     ..TEXT
 };
 
+pub(super) static CLAUDE_2: SimWire = SimWire {
+    id: "anthropic-complete",
+    path: "/model/anthropic.claude-v2:1/invoke-with-response-stream",
+    plain_path: "/model/anthropic.claude-v2:1/invoke",
+    words: Words {
+        stop: "end_turn",
+        stop_sequence: "stop_sequence",
+        length: "max_tokens",
+        tool_call: "end_turn",
+        filter: "end_turn",
+        refusal: "end_turn",
+        context: "max_tokens",
+        failed: "error",
+    },
+    takes: |path| bedrock_invoke::family(path, "anthropic.claude-v2"),
+    read: |body: &Value, ask: &mut SimRequest| {
+        ask.cap = sim_request::number(body, &["/max_tokens_to_sample"]);
+        ask.stop = sim_request::strings(body, "/stop_sequences");
+        ask.read_prompt(body.get("prompt"));
+    },
+    stream: |_, answer| stream(answer, claude_chunk),
+    body: |_, answer| {
+        claude_chunk(answer, &answer.first_choice().text.concat(), Some(&answer.first_choice().end))
+    },
+    ..TEXT
+};
+
 const LLAMA_WORDS: Words = Words {
     stop: "stop",
     stop_sequence: "stop",
@@ -163,6 +190,15 @@ fn llama_chunk(answer: &Answer, text: &str, end: Option<&End>) -> Json {
 fn mistral_chunk(_: &Answer, text: &str, end: Option<&End>) -> Json {
     let word = end.map(|end| MISTRAL.words.of(end));
     obj! { "outputs": list![obj! { "text": text, "stop_reason": word }] }
+}
+
+fn claude_chunk(_: &Answer, text: &str, end: Option<&End>) -> Json {
+    let stop = match end {
+        Some(End::StopSequence(text)) => Json::from(text.as_str()),
+        _ => Json::Null,
+    };
+    let word = end.map(|end| CLAUDE_2.words.of(end));
+    obj! { "type": "completion", "completion": text, "stop_reason": word, "stop": stop }
 }
 
 fn command_chunk(_: &Answer, text: &str, end: Option<&End>) -> Json {

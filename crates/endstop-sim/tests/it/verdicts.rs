@@ -30,7 +30,7 @@ pub(crate) fn body(wire: &SimWire, mode: Delivery, cap: Option<u64>) -> String {
             r#","max_tokens":{cap},"max_output_tokens":{cap},"options":{{"num_predict":{cap}}},
             "inferenceConfig":{{"maxTokens":{cap}}},"generationConfig":{{"maxOutputTokens":{cap}}},
             "generation_config":{{"max_output_tokens":{cap}}},"n_predict":{cap},
-            "parameters":{{"max_tokens":{cap},"max_new_tokens":{cap}}},"max_gen_len":{cap},
+            "parameters":{{"max_tokens":{cap},"max_new_tokens":{cap}}},"max_gen_len":{cap},"max_tokens_to_sample":{cap},
             "textGenerationConfig":{{"maxTokenCount":{cap}}},"maximum_tokens":{cap},"config":{{"modules":
             {{"prompt_templating":{{"model":{{"params":{{"max_tokens":{cap}}}}}}}}}}}"#
         )
@@ -175,7 +175,7 @@ async fn every_documented_word_means_what_the_tables_say() {
 }
 
 /// Wires whose plain bodies have no usage.
-const UNCOUNTED: [&str; 2] = ["bedrock-mistral", "bedrock-cohere"];
+const UNCOUNTED: [&str; 3] = ["bedrock-mistral", "bedrock-cohere", "anthropic-complete"];
 
 #[tokio::test]
 async fn a_cap_cuts_and_is_what_was_used() {

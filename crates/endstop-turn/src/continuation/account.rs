@@ -126,7 +126,8 @@ impl TurnData {
         spent.all_chars = spent.all_chars.saturating_add(piece.map_or(0, |piece| piece.chars));
         let TurnStart { budget, policy, .. } = &self.begin;
         let model = ending.model.as_deref().unwrap_or_default();
-        self.price = budget.price.or_else(|| policy.price_of(&ending.provider, model));
+        let known = ended.price.or(budget.price);
+        self.price = known.or_else(|| policy.price_of(&ending.provider, model));
         spent.cost = spent.cost.plus(self.price.unwrap_or_default().of(input, output));
         let recovering = next.counter.is_some() || !ending.reason.is_success() || !ending.over;
         if recovering {

@@ -14,7 +14,7 @@ use endstop::{Confidence, Ending, Reason};
 #[must_use]
 pub fn decide(ending: &Ending, context: &DecisionContext, policy: &Policy) -> Decision {
     let terms = policy.terms(&ending.provider, ending.reason);
-    let context = &priced(ending, context, policy);
+    let context = &priced(ending, context, policy, &terms);
     let wish = wish(ending, context, &terms);
     settle(wish, ending, context, &terms)
 }
@@ -29,7 +29,7 @@ pub fn hold(
     policy: &Policy,
 ) -> Decision {
     let terms = policy.terms(&ending.provider, ending.reason);
-    let context = &priced(ending, context, policy);
+    let context = &priced(ending, context, policy, &terms);
     let action = decision.action;
     let usual = remedy(ending);
     if action == Action::RunTools && allowed(ending, context) != Allow::Run {
@@ -71,14 +71,17 @@ fn usual_resume(action: Action, ending: &Ending) -> Option<ResumeBy> {
     (action == Action::Resume).then_some(how)
 }
 
-/// Returns the context, with the policy's price for this model if the context has no price.
+/// Returns the context, with the policy's price for this model if the cost is limited and the context
+/// has no price.
 fn priced<'a>(
     ending: &Ending,
     context: &'a DecisionContext,
     policy: &Policy,
+    terms: &Terms,
 ) -> Cow<'a, DecisionContext> {
     let price = match context.budget.price {
         Some(_) => return Cow::Borrowed(context),
+        None if terms.limits.turn_max_cost.is_none() => return Cow::Borrowed(context),
         None => policy.price_of(&ending.provider, ending.model.as_deref().unwrap_or_default()),
     };
     if price.is_none() {

@@ -98,7 +98,8 @@ limits! {
     /// Maximum duration of one turn: `"30m"`, or a number of milliseconds.
     #[serde(alias = "turn_max_wall_time_ms")]
     turn_max_time: Millis = Millis(1_800_000),
-    /// Maximum cost of one turn, in US dollars. It applies only if prices are known.
+    /// Maximum cost of one turn, in US dollars. The client does not ask a model whose price is not
+    /// known if this is set; `decide` says so and ignores the limit.
     turn_max_cost: Option<Money> = None,
     /// Number of messages from which a conversation is not lengthened. Unlimited by default.
     conversation_max_messages: Option<u32> = None,

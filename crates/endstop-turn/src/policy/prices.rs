@@ -1,10 +1,35 @@
-//! Prices: the lookup of a model's price in a policy.
+//! Prices: a built-in table, and the lookup of a model's price.
 
-use super::{Policy, Price};
+use std::collections::BTreeMap;
+use std::sync::LazyLock;
+
+use super::{Money, Policy, Price};
+
+/// The built-in table, with its date and its sources.
+const TABLE: &str = include_str!("prices.txt");
+
+static BUILT_IN: LazyLock<BTreeMap<&str, Price>> =
+    LazyLock::new(|| TABLE.lines().filter_map(row).collect());
+
+/// Reads a row: `provider/model input output`. Comments and empty lines are not rows.
+fn row(line: &'static str) -> Option<(&'static str, Price)> {
+    let mut parts = line.split_whitespace();
+    let name = parts.next().filter(|name| !name.starts_with('#'))?;
+    // `as` saturates.
+    let mut dollars = || {
+        let number = parts.next()?.parse::<f64>().ok()?;
+        Some(Money::from_micros((number * 1e6).round() as u64))
+    };
+    Some((name, Price { input: dollars()?, output: dollars()? }))
+}
 
 impl Policy {
-    /// Returns the price of this model at this provider. `provider/model` takes precedence over
-    /// `model`. A name without a date matches all dates.
+    /// Date of the built-in prices.
+    pub const PRICES_DATE: &'static str = "2026-11-18";
+
+    /// Returns the price of this model at this provider, or `None` if it is not known. The policy's own
+    /// prices take precedence over the built-in ones, and `provider/model` over `model`. A name
+    /// without a date matches all dates.
     ///
     /// ```
     /// # #[cfg(feature = "toml")] {
@@ -13,19 +38,18 @@ impl Policy {
     /// let text = "[prices]\n\"gpt-4.1\" = { input = 2.0, output = 8.0 }";
     /// let policy = Policy::from_toml("p.toml", text).unwrap();
     /// assert!(policy.price_of("openai", "gpt-4.1-2025-04-14").is_some());
-    /// assert!(policy.price_of("openai", "gpt-4.1-mini").is_none());
+    /// assert!(policy.price_of("openai", "gpt-4.1-frobnicated").is_none());
     /// # }
     /// ```
     #[must_use]
     pub fn price_of(&self, provider: &str, model: &str) -> Option<Price> {
-        if self.prices.is_empty() {
-            return None;
-        }
         let full = format!("{provider}/{model}");
-        let names = [full.as_str(), model];
-        let named = |name: &str| self.prices.get(name).copied();
-        let dated = |name: &str| undated(name).and_then(named);
-        names.into_iter().find_map(|name| named(name).or_else(|| dated(name)))
+        let of = |name: &str, named: &dyn Fn(&str) -> Option<Price>| {
+            named(name).or_else(|| undated(name).and_then(named))
+        };
+        let own = |name: &str| self.prices.get(name).copied();
+        let built_in = |name: &str| BUILT_IN.get(name).copied();
+        of(&full, &own).or_else(|| of(model, &own)).or_else(|| of(&full, &built_in))
     }
 }
 
@@ -60,6 +84,38 @@ mod tests {
         ] {
             assert_eq!(undated(name), want, "{name}");
         }
+    }
+
+    #[test]
+    fn every_row_of_the_built_in_table_is_read() {
+        let is_row = |line: &&str| !line.trim().is_empty() && !line.starts_with('#');
+        assert_eq!(BUILT_IN.len(), TABLE.lines().filter(is_row).count());
+        assert!(TABLE.contains(&format!("# Date: {}\n", Policy::PRICES_DATE)));
+        let is_known = |name: &&str| {
+            let provider = name.split_once('/').map(|(provider, _)| provider);
+            provider.is_some_and(|id| endstop::provider::ALL.iter().any(|known| known.id == id))
+        };
+        assert!(BUILT_IN.keys().all(is_known), "{:?}", BUILT_IN.keys());
+        let dearest = Money::from_micros(1_000_000_000);
+        let is_sane = |price: &Price| {
+            Money::default() < price.input && price.input < price.output && price.output < dearest
+        };
+        assert!(BUILT_IN.values().all(is_sane), "{:?}", *BUILT_IN);
+    }
+
+    #[test]
+    fn a_file_replaces_a_built_in_price() {
+        let price = |input, output| {
+            Some(Price { input: Money::from_micros(input), output: Money::from_micros(output) })
+        };
+        let usual = Policy::default();
+        assert_eq!(usual.price_of("openai", "gpt-4.1-2025-04-14"), price(2_000_000, 8_000_000));
+        assert_eq!(usual.price_of("azure", "gpt-4.1"), None, "another provider has its own prices");
+        assert_eq!(usual.price_of("openai", "gpt-4.1-frob"), None);
+        let prices = [("gpt-4.1".to_owned(), Price::default())].into();
+        let own = Policy { prices, ..Policy::default() };
+        assert_eq!(own.price_of("openai", "gpt-4.1-2025-04-14"), price(0, 0));
+        assert_eq!(own.price_of("openai", "gpt-5"), usual.price_of("openai", "gpt-5"));
     }
 
     #[test]

@@ -577,6 +577,38 @@ fn no_character_is_lost() {
     assert_eq!((plain, adversarial, edges), (0, 0, 0));
 }
 
+/// Prose that is cut at the end of a word, as tokens are, and continued with 1 to 40 repeated characters. Prints
+/// the share that is left by the length of the repetition: short ones may be text that really occurs twice.
+#[test]
+fn short_repetitions_by_length() {
+    let mut dice = Dice(0x51_7c_c1_b7_27_22_0a_95);
+    let classes = [(1, 3), (4, 7), (8, 15), (16, 24), (25, 40)];
+    let (mut repeated, mut left, mut lost) = ([0; 5], [0; 5], 0);
+    for _ in 0..200 {
+        let text = prose(&mut dice);
+        let ends: Vec<usize> =
+            text.match_indices(' ').map(|(at, _)| at).filter(|at| *at > 40).collect();
+        for _ in 0..20 {
+            let Some(cut) = ends.get(dice.roll(ends.len().max(1))) else { continue };
+            let length = 1 + dice.roll(40);
+            let start = text[..*cut].char_indices().rev().nth(length - 1).map_or(0, |(at, _)| at);
+            let splice = join(&text[..*cut], &text[start..], Join::Hint);
+            let class =
+                classes.iter().position(|class| (class.0..=class.1).contains(&length)).unwrap();
+            repeated[class] += length;
+            left[class] += length.saturating_sub(splice.trimmed_characters);
+            lost += splice.trimmed_characters.saturating_sub(length);
+        }
+    }
+    for (class, (repeated, left)) in classes.iter().zip(repeated.iter().zip(&left)) {
+        println!("{} to {} characters: {left} of {repeated} left", class.0, class.1);
+    }
+    let (repeated, left) = (repeated.iter().sum::<usize>(), left.iter().sum::<usize>());
+    println!("{left} of {repeated} repeated characters are left, {lost} are lost");
+    assert_eq!(lost, 0);
+    assert!(left * 5 < repeated, "{left} of {repeated}");
+}
+
 /// Short texts of a few letters, cut and continued at random, streamed in every possible split.
 #[test]
 fn every_cutting_gives_the_same() {

@@ -31,7 +31,7 @@ use crate::provider::{NO_QUIRKS, Prefill, Profile, Quirks, Resume, ResumeRule, R
 use crate::shape::Probe;
 use crate::sink::EventSink;
 use crate::version::{Values, Version, VersionAt};
-use crate::wire::{Argument, Count, Few, Loose, Scalar, Text, is_nothing};
+use crate::wire::{Argument, Count, Listed, Loose, Scalar, Text, is_nothing};
 
 /// The `anthropic-messages` dialect.
 pub static DIALECT: Dialect = Dialect {
@@ -335,7 +335,7 @@ struct Message<'a> {
     #[serde(borrow)]
     model: Text<'a>,
     #[serde(borrow)]
-    content: Few<Loose<Block<'a>>>,
+    content: Listed<Loose<Block<'a>>>,
     #[serde(borrow)]
     stop_reason: Scalar<'a>,
     #[serde(borrow)]

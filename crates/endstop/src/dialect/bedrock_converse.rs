@@ -30,7 +30,7 @@ use crate::next_request::{
 use crate::provider::{NO_QUIRKS, Profile, Quirks};
 use crate::shape::Probe;
 use crate::sink::EventSink;
-use crate::wire::{Argument, Count, Few, Loose, Measure, Scalar, Text};
+use crate::wire::{Argument, Count, Few, Listed, Loose, Measure, Scalar, Text};
 
 /// The `bedrock-converse` dialect.
 pub(crate) static DIALECT: Dialect = Dialect {
@@ -238,7 +238,7 @@ fn gather(frame: &Frame<'_>, blocks: &mut Blocks) {
             Ok(body) => blocks.set(&body.output.message.content),
             Err(_) => blocks.lose(),
         },
-        FrameKind::Event => match serde_json::from_slice::<RawEvent<'_>>(frame.data) {
+        FrameKind::Event => match serde_json::from_slice::<Payload<'_>>(frame.data) {
             Ok(event) => gather_event(frame.name, &event, blocks),
             Err(_) => blocks.lose(),
         },
@@ -246,6 +246,7 @@ fn gather(frame: &Frame<'_>, blocks: &mut Blocks) {
     }
 }
 
+// The structs for reading parse each block as it comes. Keeping its JSON there would cost more (`cargo bench`, gate).
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct RawBody<'a> {
@@ -267,47 +268,8 @@ struct RawMessage<'a> {
     content: Vec<&'a RawValue>,
 }
 
-#[derive(Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-struct RawEvent<'a> {
-    content_block_index: usize,
-    #[serde(borrow)]
-    start: Start<'a>,
-    #[serde(borrow)]
-    delta: RawDelta<'a>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-struct RawDelta<'a> {
-    #[serde(borrow)]
-    text: Option<Text<'a>>,
-    #[serde(borrow)]
-    tool_use: Option<RawInput<'a>>,
-    #[serde(borrow)]
-    reasoning_content: Option<RawReasoning<'a>>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct RawInput<'a> {
-    #[serde(borrow)]
-    input: Text<'a>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-struct RawReasoning<'a> {
-    #[serde(borrow)]
-    text: Text<'a>,
-    #[serde(borrow)]
-    signature: Text<'a>,
-    #[serde(borrow)]
-    redacted_content: Text<'a>,
-}
-
-fn gather_event(name: &str, event: &RawEvent<'_>, blocks: &mut Blocks) {
-    let index = event.content_block_index;
+fn gather_event(name: &str, event: &Payload<'_>, blocks: &mut Blocks) {
+    let index = event.content_block_index.index() as usize;
     match (name, &event.start.tool_use) {
         ("contentBlockStart", Some(call)) => {
             let (id, name) = (&*call.tool_use_id, &*call.name);
@@ -322,13 +284,14 @@ fn gather_event(name: &str, event: &RawEvent<'_>, blocks: &mut Blocks) {
 }
 
 /// Adds a delta. Only calls have an event that begins their block.
-fn gather_delta(index: usize, delta: &RawDelta<'_>, blocks: &mut Blocks) {
+fn gather_delta(index: usize, delta: &Delta<'_>, blocks: &mut Blocks) {
     match delta {
-        RawDelta { tool_use: Some(call), .. } => {
-            blocks.append_json(index, "toolUse.input", &call.input);
+        Delta { tool_use: Some(call), .. } if call.input.odd => blocks.lose(),
+        Delta { tool_use: Some(call), .. } => {
+            blocks.append_json(index, "toolUse.input", &call.input.text);
         }
-        RawDelta { reasoning_content: Some(reasoning), .. } => {
-            let RawReasoning { text, signature, redacted_content } = reasoning;
+        Delta { reasoning_content: Some(reasoning), .. } => {
+            let Reasoning { text, signature, redacted_content, .. } = &**reasoning;
             if !redacted_content.is_empty() {
                 let redacted = json!({ "redactedContent": &**redacted_content });
                 return begin(index, &json!({ "reasoningContent": redacted }), blocks);
@@ -342,14 +305,14 @@ fn gather_delta(index: usize, delta: &RawDelta<'_>, blocks: &mut Blocks) {
                 blocks.append(index, "reasoningContent.reasoningText.signature", signature);
             }
         }
-        RawDelta { text: Some(text), .. } => {
+        Delta { text: Some(text), .. } => {
             if blocks.count() <= index {
                 begin(index, &json!({ "text": "" }), blocks);
             }
             blocks.append(index, "text", text);
         }
         // An unknown delta cannot be sent back unchanged.
-        RawDelta { text: None, tool_use: None, reasoning_content: None } => blocks.lose(),
+        Delta { text: None, tool_use: None, reasoning_content: None } => blocks.lose(),
     }
 }
 
@@ -405,11 +368,11 @@ struct Start<'a> {
 #[serde(default, rename_all = "camelCase")]
 struct Delta<'a> {
     #[serde(borrow)]
-    text: Text<'a>,
+    text: Option<Text<'a>>,
     #[serde(borrow)]
-    tool_use: Loose<ToolInput<'a>>,
+    tool_use: Option<Loose<ToolInput<'a>>>,
     #[serde(borrow)]
-    reasoning_content: Loose<Reasoning<'a>>,
+    reasoning_content: Option<Loose<Reasoning<'a>>>,
 }
 
 /// A call, or the result of one that the provider ran.
@@ -438,6 +401,8 @@ struct ToolInput<'a> {
 struct Reasoning<'a> {
     #[serde(borrow)]
     text: Text<'a>,
+    #[serde(borrow)]
+    signature: Text<'a>,
     #[serde(borrow)]
     reasoning_text: Loose<Thought<'a>>,
     #[serde(borrow)]
@@ -550,7 +515,7 @@ struct Output<'a> {
 #[serde(default)]
 struct Message<'a> {
     #[serde(borrow)]
-    content: Few<Loose<Block<'a>>>,
+    content: Listed<Loose<Block<'a>>>,
 }
 
 #[derive(Default, Deserialize)]
@@ -606,7 +571,7 @@ pub(super) fn read_body(frame: &Frame<'_>, out: &mut EventSink<'_, '_>) -> Readi
         return Reading::Strange;
     }
     let content = body.output.as_ref().map(|output| &output.message.content);
-    for (index, block) in (0..).zip(content.into_iter().flat_map(Few::iter)) {
+    for (index, block) in (0..).zip(content.into_iter().flat_map(|content| content.iter())) {
         read_block(index, block, out);
     }
     emit_usage(body.usage.as_ref(), out);
@@ -658,12 +623,15 @@ fn begin_call(index: u32, call: &ToolUse<'_>, out: &mut EventSink<'_, '_>) {
 }
 
 fn read_delta(index: u32, delta: &Delta<'_>, out: &mut EventSink<'_, '_>) {
-    out.text(0, &delta.text);
-    let reasoning = &delta.reasoning_content;
-    if !reasoning.text.is_empty() || !reasoning.redacted_content.is_empty() {
+    if let Some(text) = &delta.text {
+        out.text(0, text);
+    }
+    if let Some(Loose(reasoning)) = &delta.reasoning_content
+        && !(reasoning.text.is_empty() && reasoning.redacted_content.is_empty())
+    {
         out.emit(Event::Reasoning { choice: 0, text: &reasoning.text });
     }
-    let input = &delta.tool_use.input;
+    let Some(Loose(ToolInput { input })) = &delta.tool_use else { return };
     if input.odd {
         out.spoil_call(0, index);
     } else if !input.text.is_empty() {

@@ -23,7 +23,7 @@ use crate::next_request::{ConversationShape, RequestShape};
 use crate::provider::Profile;
 use crate::shape::Probe;
 use crate::sink::EventSink;
-use crate::wire::{Few, Loose, Scalar, Text};
+use crate::wire::{Listed, Loose, Scalar, Text};
 
 /// The `bedrock-mistral` dialect.
 pub(crate) static DIALECT: Dialect = Dialect {
@@ -81,9 +81,9 @@ pub(crate) const PROFILE: Profile = Profile {
 #[serde(default)]
 struct Payload<'a> {
     #[serde(borrow)]
-    outputs: Few<Loose<Output<'a>>>,
+    outputs: Listed<Loose<Output<'a>>>,
     #[serde(borrow)]
-    choices: Few<Loose<Output<'a>>>,
+    choices: Listed<Loose<Output<'a>>>,
 }
 
 #[derive(Default, Deserialize)]
@@ -118,7 +118,7 @@ struct Message<'a> {
     #[serde(borrow)]
     content: Text<'a>,
     #[serde(borrow)]
-    tool_calls: Few<Loose<ToolCall<'a>>>,
+    tool_calls: Listed<Loose<ToolCall<'a>>>,
 }
 
 #[derive(Default, Deserialize)]

@@ -23,7 +23,7 @@ use crate::next_request::{ConversationShape, RequestShape};
 use crate::provider::Profile;
 use crate::shape::Probe;
 use crate::sink::EventSink;
-use crate::wire::{Count, Few, Loose, Text};
+use crate::wire::{Count, Few, Listed, Loose, Text};
 
 /// The `cloudflare-run` dialect.
 pub(crate) static DIALECT: Dialect = Dialect {
@@ -80,7 +80,7 @@ struct Answer<'a> {
     #[serde(borrow)]
     response: Option<Text<'a>>,
     #[serde(borrow)]
-    tool_calls: Few<Loose<ToolCall<'a>>>,
+    tool_calls: Listed<Loose<ToolCall<'a>>>,
     #[serde(borrow)]
     choices: Few<&'a RawValue>,
     usage: Option<Loose<WireUsage>>,

@@ -24,7 +24,7 @@ use crate::next_request::{
 use crate::provider::Profile;
 use crate::shape::Probe;
 use crate::sink::EventSink;
-use crate::wire::{Content, Count, Few, Loose, Scalar, Text};
+use crate::wire::{Content, Count, Few, Listed, Loose, Scalar, Text};
 
 /// The `cohere-v2` dialect.
 pub(crate) static DIALECT: Dialect = Dialect {
@@ -239,7 +239,7 @@ struct Message<'a> {
     #[serde(borrow)]
     tool_plan: Text<'a>,
     #[serde(borrow)]
-    tool_calls: Few<Loose<ToolCall<'a>>>,
+    tool_calls: Listed<Loose<ToolCall<'a>>>,
 }
 
 fn read(frame: &Frame<'_>, out: &mut EventSink<'_, '_>) -> Reading {

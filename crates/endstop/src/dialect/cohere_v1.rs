@@ -26,7 +26,7 @@ use crate::next_request::{ConversationShape, MessageList, RequestShape, Temperat
 use crate::provider::Profile;
 use crate::shape::Probe;
 use crate::sink::EventSink;
-use crate::wire::{Count, Few, Flag, Loose, Scalar, Text};
+use crate::wire::{Count, Few, Flag, Listed, Loose, Scalar, Text};
 
 /// The `cohere-v1` dialect.
 pub(crate) static DIALECT: Dialect = Dialect {
@@ -111,7 +111,7 @@ struct Payload<'a> {
     #[serde(borrow)]
     finish_reason: Scalar<'a>,
     #[serde(borrow)]
-    tool_calls: Few<Loose<ToolCall<'a>>>,
+    tool_calls: Listed<Loose<ToolCall<'a>>>,
     #[serde(borrow)]
     tool_call_delta: Loose<ToolCall<'a>>,
     #[serde(borrow)]
@@ -150,7 +150,7 @@ struct Body<'a> {
     #[serde(borrow)]
     finish_reason: Scalar<'a>,
     #[serde(borrow)]
-    tool_calls: Few<Loose<ToolCall<'a>>>,
+    tool_calls: Listed<Loose<ToolCall<'a>>>,
     #[serde(borrow)]
     generations: Few<Loose<Generation<'a>>>,
     meta: Option<Loose<Meta>>,
@@ -224,7 +224,7 @@ fn read_piece(wire: &Payload<'_>, out: &mut EventSink<'_, '_>) {
 }
 
 /// Reads whole calls, which close the calls that came in chunks.
-fn read_calls(calls: &Few<Loose<ToolCall<'_>>>, out: &mut EventSink<'_, '_>) {
+fn read_calls(calls: &Listed<Loose<ToolCall<'_>>>, out: &mut EventSink<'_, '_>) {
     for (call, wire) in (0..).zip(calls.iter()) {
         if !out.has_call(0, call) {
             out.emit(Event::ToolCallStart { choice: 0, call, id: "", name: &wire.name });

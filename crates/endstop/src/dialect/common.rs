@@ -30,6 +30,7 @@ pub const REQUEST: RequestShape = RequestShape {
     usage: None,
     background: "",
     poll: "",
+    rest: None,
     gather: None,
     writer: None,
 };
@@ -50,6 +51,7 @@ pub(crate) const MESSAGES: MessageList = MessageList {
     content: "content",
     part: typed_text,
     plain: true,
+    item_type: None,
 };
 
 /// Returns a text part with a type.

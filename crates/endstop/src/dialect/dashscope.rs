@@ -25,7 +25,7 @@ use crate::next_request::{
 use crate::provider::{COMMON_CAPABILITIES, Capabilities, Profile};
 use crate::shape::Probe;
 use crate::sink::EventSink;
-use crate::wire::{Content, Count, Few, Loose, Scalar, Text};
+use crate::wire::{Content, Count, Listed, Loose, Scalar, Text};
 
 /// The `dashscope` dialect.
 pub(crate) static DIALECT: Dialect = Dialect {
@@ -127,7 +127,7 @@ struct Output<'a> {
     #[serde(borrow)]
     finish_reason: Scalar<'a>,
     #[serde(borrow)]
-    choices: Few<Loose<Choice<'a>>>,
+    choices: Listed<Loose<Choice<'a>>>,
     /// Only message of deep research, which misspells the key of its finish reason (recorded,
     /// cnblogs/dashscope-sdk).
     #[serde(borrow)]
@@ -155,7 +155,7 @@ struct Message<'a> {
     #[serde(borrow)]
     reasoning_content: Text<'a>,
     #[serde(borrow)]
-    tool_calls: Few<Loose<ToolCall<'a>>>,
+    tool_calls: Listed<Loose<ToolCall<'a>>>,
 }
 
 #[derive(Default, Deserialize)]

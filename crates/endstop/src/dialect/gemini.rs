@@ -32,7 +32,7 @@ use crate::next_request::{
 use crate::provider::{COMMON_CAPABILITIES, Capabilities, Profile, Token, TokenInput, TokenOf};
 use crate::shape::Probe;
 use crate::sink::EventSink;
-use crate::wire::{Count, Few, Flag, Loose, Measure, Present, Scalar, Text};
+use crate::wire::{Count, Few, Flag, Listed, Loose, Measure, Present, Scalar, Text};
 
 /// The `gemini-generate` dialect.
 pub static DIALECT: Dialect = Dialect {
@@ -374,7 +374,7 @@ fn write_part(part: &ChatPart) -> serde_json::Value {
 #[serde(default, rename_all = "camelCase")]
 struct Payload<'a> {
     #[serde(borrow)]
-    candidates: Few<Loose<Candidate<'a>>>,
+    candidates: Listed<Loose<Candidate<'a>>>,
     #[serde(borrow)]
     prompt_feedback: Option<Loose<PromptFeedback<'a>>>,
     usage_metadata: Option<Loose<WireUsage>>,
@@ -406,7 +406,7 @@ struct Candidate<'a> {
 #[serde(default)]
 struct Content<'a> {
     #[serde(borrow)]
-    parts: Few<Loose<Part<'a>>>,
+    parts: Listed<Loose<Part<'a>>>,
 }
 
 #[derive(Default, Deserialize)]

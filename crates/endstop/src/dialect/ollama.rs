@@ -25,7 +25,7 @@ use crate::next_request::{ConversationShape, Effort, RequestShape, Scale, Temper
 use crate::provider::Profile;
 use crate::shape::Probe;
 use crate::sink::EventSink;
-use crate::wire::{Count, Few, Flag, Loose, Scalar, Text};
+use crate::wire::{Count, Flag, Listed, Loose, Scalar, Text};
 
 /// The `ollama-chat` dialect.
 pub(crate) static DIALECT: Dialect = Dialect {
@@ -189,7 +189,7 @@ struct Message<'a> {
     #[serde(borrow)]
     thinking: Text<'a>,
     #[serde(borrow)]
-    tool_calls: Few<Loose<ToolCall<'a>>>,
+    tool_calls: Listed<Loose<ToolCall<'a>>>,
 }
 
 #[derive(Default, Deserialize)]

@@ -19,7 +19,7 @@ use crate::frame::{Frame, FrameKind, Framing};
 use crate::provider::Profile;
 use crate::shape::Probe;
 use crate::sink::EventSink;
-use crate::wire::{Count, Few, Loose, Scalar, Text};
+use crate::wire::{Count, Few, Listed, Loose, Scalar, Text};
 
 /// The `openai-assistants` dialect.
 pub(crate) static DIALECT: Dialect = Dialect {
@@ -118,7 +118,7 @@ struct RequiredAction<'a> {
 #[serde(default)]
 struct ToolCalls<'a> {
     #[serde(borrow)]
-    tool_calls: Few<Loose<ToolCall<'a>>>,
+    tool_calls: Listed<Loose<ToolCall<'a>>>,
 }
 
 #[derive(Default, Deserialize)]

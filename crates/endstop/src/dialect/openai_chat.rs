@@ -35,7 +35,7 @@ use crate::provider::{COMMON_CAPABILITIES, Capabilities, Profile};
 use crate::shape::Probe;
 use crate::sink::EventSink;
 use crate::text::{WORD_CAP, clean};
-use crate::wire::{Argument, Content, Count, Few, Flag, Loose, Present, Scalar, Text};
+use crate::wire::{Argument, Content, Count, Few, Flag, Listed, Loose, Present, Scalar, Text};
 
 /// The `openai-chat` dialect.
 pub static DIALECT: Dialect = Dialect {
@@ -343,7 +343,7 @@ struct Chunk<'a> {
     #[serde(borrow)]
     object: Text<'a>,
     #[serde(borrow)]
-    choices: Few<Loose<Choice<'a>>>,
+    choices: Listed<Loose<Choice<'a>>>,
     usage: Option<Loose<WireUsage>>,
     #[serde(borrow)]
     error: Option<&'a RawValue>,
@@ -427,7 +427,7 @@ struct Message<'a> {
     #[serde(borrow)]
     refusal: Text<'a>,
     #[serde(borrow)]
-    tool_calls: Few<Loose<ToolCall<'a>>>,
+    tool_calls: Listed<Loose<ToolCall<'a>>>,
     #[serde(borrow)]
     function_call: Option<Loose<Function<'a>>>,
     #[serde(borrow)]
@@ -464,15 +464,42 @@ struct ToolCall<'a> {
     function: Loose<Function<'a>>,
     #[serde(borrow)]
     custom: Loose<Custom<'a>>,
+    /// Name and arguments of a call without `function`.
+    #[serde(borrow)]
+    name: Text<'a>,
+    #[serde(borrow)]
+    arguments: Option<&'a RawValue>,
 }
 
-impl ToolCall<'_> {
+/// Number of the call in the form of 2023, which has none.
+const OLD_CALL: u32 = u32::MAX;
+
+impl<'a> ToolCall<'a> {
+    /// Returns the number of the call, or else its place.
+    fn number(&self, position: usize) -> u32 {
+        let number = match self.index.0 {
+            Some(_) => self.index.index(),
+            None => u32::try_from(position).unwrap_or(u32::MAX),
+        };
+        number.min(OLD_CALL - 1)
+    }
+
+    /// Returns the name and the arguments of the function.
+    fn function(&self) -> (&str, Option<&'a RawValue>) {
+        let Self { function, name, arguments, .. } = self;
+        if function.name.is_empty() && function.arguments.is_none() {
+            return (name, *arguments);
+        }
+        (&function.name, function.arguments)
+    }
+
     /// Reports whether this is not an object or has none of the fields of a call. A part of a streamed
     /// call has at least its number.
     fn is_unreadable(&self) -> bool {
-        let Self { index, id, type_, function, custom } = self;
-        let function = function.name.is_empty() && function.arguments.is_none();
+        let Self { index, id, type_, custom, .. } = self;
+        let (name, arguments) = self.function();
         let custom = custom.name.is_empty() && custom.input.text.is_empty() && !custom.input.odd;
+        let function = name.is_empty() && arguments.is_none();
         index.0.is_none() && id.is_empty() && !type_.0 && function && custom
     }
 }
@@ -578,14 +605,16 @@ pub(super) fn read(frame: &Frame<'_>, out: &mut EventSink<'_, '_>) -> Reading {
 fn read_choice(index: u32, choice: &Choice<'_>, kind: FrameKind, out: &mut EventSink<'_, '_>) {
     out.choice(index);
     // Perplexity sends the whole message with each delta.
-    let message = match kind {
-        FrameKind::Body => choice.message.as_ref().or(choice.delta.as_ref()),
-        FrameKind::Event | FrameKind::Exception | FrameKind::Text => {
-            choice.delta.as_ref().or(choice.message.as_ref())
-        }
+    let (message, beside) = match (kind, &choice.delta, &choice.message) {
+        (FrameKind::Body, delta, Some(message)) => (Some(message), delta.as_ref()),
+        (_, Some(delta), message) => (Some(delta), message.as_ref()),
+        (_, None, message) => (message.as_ref(), None),
     };
     if let Some(message) = message {
         read_message(index, message, kind, out);
+    }
+    if let Some(beside) = beside {
+        read_calls_beside(index, beside, out);
     }
     if let Some(usage) = &choice.usage {
         out.emit(Event::Usage(usage.read()));
@@ -613,17 +642,15 @@ fn read_message(choice: u32, message: &Message<'_>, kind: FrameKind, out: &mut E
     }
     out.refusal(choice, &message.refusal);
     for (position, call) in message.tool_calls.iter().enumerate() {
-        let number = match call.index.0 {
-            Some(_) => call.index.index(),
-            None => u32::try_from(position).unwrap_or(u32::MAX),
-        };
-        if call.is_unreadable() {
+        let number = call.number(position);
+        if call.is_unreadable() || out.has_call(choice, OLD_CALL) {
             out.spoil_call(choice, number);
             continue;
         }
-        let (function, custom) = (&call.function, &call.custom);
+        let custom = &call.custom;
         if custom.name.is_empty() && custom.input.text.is_empty() && !custom.input.odd {
-            read_call(choice, number, &call.id, &function.name, function.arguments, out);
+            let (name, arguments) = call.function();
+            read_call(choice, number, &call.id, name, arguments, out);
         } else {
             read_custom_call(choice, number, &call.id, custom, out);
         }
@@ -631,11 +658,70 @@ fn read_message(choice: u32, message: &Message<'_>, kind: FrameKind, out: &mut E
             out.emit(Event::ToolCallEnd { choice, call: number });
         }
     }
+    if message.tool_calls.odd {
+        out.spoil_call(choice, 0);
+    }
     if let Some(function) = &message.function_call {
-        read_call(choice, 0, "", &function.name, function.arguments, out);
+        read_old_call(choice, function, out);
     }
     if message.audio.is_some() {
         out.emit(Event::OtherContent { choice, kind: "audio" });
+    }
+}
+
+/// Reads a call in the form of 2023. Beside calls in the current form it contradicts them: clients
+/// read the one or the other.
+fn read_old_call(choice: u32, function: &Function<'_>, out: &mut EventSink<'_, '_>) {
+    let is_second = !out.has_call(choice, OLD_CALL) && out.next_call(choice) > 0;
+    read_call(choice, OLD_CALL, "", &function.name, function.arguments, out);
+    if is_second && out.has_call(choice, OLD_CALL) {
+        out.spoil_call(choice, OLD_CALL);
+    }
+}
+
+/// Reads the calls of a whole message beside a delta, or of a delta beside a whole message. A client
+/// may read either. They repeat what is known, or are calls of their own.
+fn read_calls_beside(choice: u32, message: &Message<'_>, out: &mut EventSink<'_, '_>) {
+    if message.tool_calls.odd {
+        out.spoil_call(choice, 0);
+    }
+    for (position, call) in message.tool_calls.iter().enumerate() {
+        let number = call.number(position);
+        if call.is_unreadable() || out.has_call(choice, OLD_CALL) {
+            out.spoil_call(choice, number);
+            continue;
+        }
+        let custom = &call.custom;
+        let (name, arguments) = call.function();
+        let name = if custom.name.is_empty() { name } else { &custom.name };
+        out.emit(Event::ToolCallStart { choice, call: number, id: &call.id, name });
+        if !custom.name.is_empty() {
+            out.emit(Event::ToolCallTakesText { choice, call: number });
+        }
+        if custom.input.odd {
+            out.spoil_call(choice, number);
+        }
+        let input = Cow::Borrowed(&*custom.input.text);
+        read_repeated(choice, number, &arguments.map_or(input, arguments_text), out);
+    }
+    if let Some(function) = &message.function_call {
+        let (name, arguments) = (&*function.name, function.arguments);
+        if out.has_call(choice, OLD_CALL) {
+            out.emit(Event::ToolCallStart { choice, call: OLD_CALL, id: "", name });
+            let arguments = arguments.map_or(Cow::Borrowed(""), arguments_text);
+            read_repeated(choice, OLD_CALL, &arguments, out);
+        } else {
+            read_old_call(choice, function, out);
+        }
+    }
+}
+
+/// Reads all arguments of a call so far, which may be known.
+fn read_repeated(choice: u32, call: u32, arguments: &str, out: &mut EventSink<'_, '_>) {
+    if out.has_arguments(choice, call) && !arguments.is_empty() {
+        out.compare_arguments(choice, call, arguments);
+    } else if !arguments.is_empty() {
+        out.emit(Event::ToolCallDelta { choice, call, arguments });
     }
 }
 
@@ -661,10 +747,18 @@ fn read_call(
     if !id.is_empty() || !name.is_empty() {
         out.emit(Event::ToolCallStart { choice, call, id, name });
     }
+    // Plain JSON is all of the arguments, whatever came before it.
+    if out.has_arguments(choice, call) && arguments.is_some_and(is_plain_json) {
+        return out.spoil_call(choice, call);
+    }
     let arguments = arguments.map_or(Cow::Borrowed(""), arguments_text);
     if !arguments.is_empty() {
         out.emit(Event::ToolCallDelta { choice, call, arguments: &arguments });
     }
+}
+
+fn is_plain_json(raw: &RawValue) -> bool {
+    !raw.get().starts_with('"') && raw.get() != "null"
 }
 
 /// Reads a call of a custom tool, which takes free text.

@@ -28,8 +28,8 @@ use crate::facts::Kinds;
 use crate::frame::{Frame, FrameKind, Framing, is_bracketed_word};
 use crate::gateway_error::{ErrorEnd, ErrorShape, GatewayError, KeepAlive};
 use crate::next_request::{
-    Blocks, ConversationShape, Effort, ForcedTool, MessageList, RequestShape, Restriction, Scale,
-    Speaker, Temperature,
+    Blocks, ConversationShape, Effort, ForcedTool, MessageList, RequestShape, RestOfStream,
+    Restriction, Scale, Speaker, Temperature,
 };
 use crate::provider::{Profile, Resume, Role, Token, TokenInput, TokenOf};
 use crate::shape::Probe;
@@ -172,9 +172,12 @@ fn tell(gateway_error: &GatewayError<'_>) -> Value {
 pub(crate) const REQUEST_SHAPE: RequestShape = RequestShape {
     background: "background",
     poll: "/responses/",
+    rest: Some(RestOfStream { query: "?stream=true&starting_after=", number: "sequence_number" }),
     conversation: &[ConversationShape::MessageList(MessageList {
         list: "input",
         part,
+        // llama.cpp rejects an assistant's message without it.
+        item_type: Some("message"),
         ..MESSAGES
     })],
     forced_tools: &[ForcedTool {
@@ -281,7 +284,7 @@ fn items(message: &ChatMessage) -> Vec<Value> {
             let mut items = Vec::new();
             if !assistant.text.is_empty() {
                 let parts = [part(Speaker::Assistant, &assistant.text)];
-                items.push(json!({ "role": "assistant", "content": parts }));
+                items.push(json!({ "type": "message", "role": "assistant", "content": parts }));
             }
             let call = |PastCall { id, name, arguments }: &PastCall| json!({ "type": "function_call", "call_id": id, "name": name, "arguments": arguments });
             items.extend(assistant.calls.iter().map(call));
@@ -554,13 +557,29 @@ fn read(frame: &Frame<'_>, out: &mut EventSink<'_, '_>) -> Reading {
             if let Some(response) = &wire.response {
                 out.emit(Event::Begin { id: &response.id, model: &response.model });
             }
+            read_early_calls(&wire, out);
         }
         // The commands of a shell or the diff of a patch.
         other if other.ends_with(".done") && other.contains("_call_") => out.settle_call(0, index),
-        other if other.starts_with("response.") => {}
+        other if other.starts_with("response.") => read_early_calls(&wire, out),
         _ => return Reading::Strange,
     }
     Reading::Read
+}
+
+/// Reads the calls in an event that should have none. They are settled by the events of their own, but a
+/// client could run them now.
+fn read_early_calls(wire: &Payload<'_>, out: &mut EventSink<'_, '_>) {
+    let index = wire.output_index.index();
+    let items = wire.response.iter().flat_map(|response| (0..).zip(response.output.iter()));
+    for (index, raw) in items.chain(wire.item.iter().map(|item| (index, item))) {
+        let item = Item::read(raw);
+        if is_call(&item, out) {
+            let index = out.call_of_id(0, item.id()).unwrap_or(index);
+            begin_item(index, &item, out);
+            out.settle_call(0, index);
+        }
+    }
 }
 
 /// Reads the end of a call's arguments, which repeats all of them.

@@ -9,7 +9,7 @@ use super::{
     SoFar, Speaker, Temperature, Wording,
 };
 use crate::dialect::common::TOOL_NAME;
-use crate::provider::{Prefill, Profile, Resume, Role, TRAILING, Token, TokenInput, TokenOf};
+use crate::provider::{Echo, Prefill, Profile, Resume, Role, TRAILING, Token, TokenInput, TokenOf};
 
 /// A request that is being changed.
 pub(super) struct Edit<'a> {
@@ -35,6 +35,7 @@ impl<'a> Edit<'a> {
             how,
             sentence,
             echoes: false,
+            echoes_if_empty: false,
             trimmed: 0,
             cap_counts_all: false,
             base_url: None,
@@ -81,14 +82,21 @@ impl<'a> Edit<'a> {
             | ConversationShape::Apart(..)
             | ConversationShape::Templated(..) => false,
         };
-        let echoes = prefill.echoes || repeated;
+        let echoes = repeated
+            || match prefill.echoes {
+                Echo::Never => false,
+                Echo::Plain => !self.is_true("stream"),
+                Echo::Always => true,
+            };
         let sentence = format!(
             "the answer so far is prefilled, and {} continues it for `{model}`",
             self.profile.provider
         );
         let trimmed = so_far.text.len() - text.len();
         let next = self.done(RequestChange::Prefill, sentence)?;
-        Ok(NextRequest { echoes, trimmed, base_url: prefill.base_url, ..next })
+        let echoes_if_empty = prefill.echoes == Echo::Plain && !echoes;
+        let base_url = prefill.base_url;
+        Ok(NextRequest { echoes, echoes_if_empty, trimmed, base_url, ..next })
     }
 
     pub(super) fn by_token(
@@ -258,7 +266,7 @@ impl<'a> Edit<'a> {
         let own = last.and_then(|message| self.content_of(&message, messages, messages.assistant));
         let own = own.map(|content| self.request.value(&content));
         let own = own.as_ref().and_then(Value::as_str);
-        if prefill.echoes && own.is_some_and(|own| text.starts_with(own)) {
+        if prefill.echoes == Echo::Always && own.is_some_and(|own| text.starts_with(own)) {
             self.request.pop(&list);
         }
         self.add(messages, Speaker::Assistant, text)?;
@@ -492,7 +500,10 @@ impl ConversationShape {
 }
 
 fn message_of(messages: MessageList, role: &str, content: &str) -> String {
-    format!("{{{}:{},{}:{content}}}", quoted(messages.role), quoted(role), quoted(messages.content))
+    let kind = messages.item_type.map(|kind| format!("\"type\":{},", quoted(kind)));
+    let kind = kind.unwrap_or_default();
+    let (role_key, content_key) = (quoted(messages.role), quoted(messages.content));
+    format!("{{{kind}{role_key}:{},{content_key}:{content}}}", quoted(role))
 }
 
 fn quoting(hint: &str, text: &str) -> String {

@@ -42,11 +42,22 @@ pub struct RequestShape {
     pub background: &'static str,
     /// Path before the id of a response that is polled; empty if responses cannot be polled.
     pub poll: &'static str,
+    /// Way to read the rest of a stream in the background after it was cut, if there is one.
+    pub rest: Option<RestOfStream>,
     /// Function that collects the content of an answer in the format of the wire, with its ids and
     /// signatures, for wires that take it back.
     pub gather: Option<Gather>,
     /// Functions that write a request, if this crate writes requests of the wire.
     pub writer: Option<RequestWriter>,
+}
+
+/// Way to read the rest of a stream that the provider stores.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RestOfStream {
+    /// Text after the path of a poll and the id; the number of the last event follows.
+    pub query: &'static str,
+    /// Field with the number of an event.
+    pub number: &'static str,
 }
 
 /// The option that makes a stream report token usage.
@@ -116,6 +127,8 @@ pub struct MessageList {
     pub part: fn(Speaker, &str) -> Value,
     /// Whether the content of a message may be a string.
     pub plain: bool,
+    /// Type of a message, if the list has items of several types.
+    pub item_type: Option<&'static str>,
 }
 
 /// Author of a text.

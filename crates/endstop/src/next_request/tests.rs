@@ -28,8 +28,9 @@ mod made {
     type Tried = Result<Made, Impossible>;
 
     fn tried(next: Result<NextRequest, Impossible>) -> Tried {
-        let NextRequest { request, how, sentence, echoes, trimmed, cap_counts_all, base_url } =
-            next?;
+        let NextRequest {
+            request, how, sentence, echoes, trimmed, cap_counts_all, base_url, ..
+        } = next?;
         let request = serde_json::from_str(request.get()).unwrap();
         Ok(Made { request, how, sentence, echoes, trimmed, cap_counts_all, base_url })
     }
@@ -346,9 +347,9 @@ fn each_wire_continues_in_its_own_shape() {
             "gpt-5",
             json!({"input": "?", "store": false, "instructions": "i"}),
             json!({"input": [
-                {"role": "user", "content": "?"},
-                {"role": "assistant", "content": "Once upon a "},
-                {"role": "developer", "content": "Go on."},
+                {"type": "message", "role": "user", "content": "?"},
+                {"type": "message", "role": "assistant", "content": "Once upon a "},
+                {"type": "message", "role": "developer", "content": "Go on."},
             ], "store": false, "instructions": "i"}),
         ),
         (
@@ -425,7 +426,7 @@ fn a_provider_that_knows_the_answer_is_told_which() {
     assert_eq!(
         next.request,
         json!({
-            "input": [{"role": "developer", "content": "Go on."}],
+            "input": [{"type": "message", "role": "developer", "content": "Go on."}],
             "instructions": "i",
             "previous_response_id": "resp_1",
         })
@@ -436,7 +437,7 @@ fn a_provider_that_knows_the_answer_is_told_which() {
     assert_eq!(
         next.request,
         json!({
-            "input": [{"role": "developer", "content": "Go on."}],
+            "input": [{"type": "message", "role": "developer", "content": "Go on."}],
             "conversation": "conv_1",
         })
     );
@@ -608,8 +609,8 @@ fn a_broken_call_is_asked_for_again_and_forced() {
             json!({"input": "?", "tools": [{"type": "function", "name": "f"}]}),
             json!({
                 "input": [
-                    {"role": "user", "content": "?"},
-                    {"role": "developer", "content": "Call `f`."},
+                    {"type": "message", "role": "user", "content": "?"},
+                    {"type": "message", "role": "developer", "content": "Call `f`."},
                 ],
                 "tools": [{"type": "function", "name": "f"}],
                 "tool_choice": {"type": "function", "name": "f"},

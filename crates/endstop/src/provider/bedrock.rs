@@ -22,7 +22,7 @@ pub static BEDROCK: Provider = Provider {
         "bedrock-mantle.*.api.aws",
     ],
     base_url: "https://bedrock-runtime.{region}.amazonaws.com",
-    auth: Auth::SigV4,
+    auth: Auth::SigV4 { region_variables: &["AWS_REGION", "AWS_DEFAULT_REGION"] },
     key_variables: &["AWS_BEARER_TOKEN_BEDROCK", "AWS_ACCESS_KEY_ID"],
     key_prefixes: &["AKIA", "ASIA", "bedrock-api-key-", "ABSK"],
     id_prefixes: &[],

@@ -1,7 +1,10 @@
-//! llama.cpp: no end marker after an error; Responses report `completed` at the token limit.
+//! llama.cpp: no end marker after an error; Responses report `completed` at the token limit, and Messages
+//! `end_turn` at a stop sequence.
 
-use super::{Auth, NO_QUIRKS, Profile, Provider, Quirks, Resume, ResumeRule, TRAILING};
-use crate::dialect::{llamacpp, openai_chat, openai_completions, openai_responses};
+use super::{
+    Auth, Echo, NO_QUIRKS, Prefill, Profile, Provider, Quirks, Resume, ResumeRule, TRAILING,
+};
+use crate::dialect::{anthropic, llamacpp, openai_chat, openai_completions, openai_responses};
 use crate::fault::pattern::name;
 use crate::fault::{ErrorPattern, FaultKind};
 
@@ -23,8 +26,7 @@ pub static LLAMACPP: Provider = Provider {
     main: Profile {
         provider: "llamacpp",
         error_patterns: ERROR_PATTERNS,
-        // The server's default; `--no-prefill-assistant` turns it off.
-        resume: &[ResumeRule::always(Resume::Prefill(TRAILING))],
+        resume: RESUME,
         ..openai_chat::PROFILE
     },
     others: &[
@@ -39,12 +41,24 @@ pub static LLAMACPP: Provider = Provider {
             error_patterns: ERROR_PATTERNS,
             // The status is hard-coded.
             quirks: Quirks { lies_at_cap: true, ..NO_QUIRKS },
+            // It stores nothing.
+            resume: RESUME,
             ..openai_responses::PROFILE
+        },
+        Profile {
+            provider: "llamacpp",
+            error_patterns: ERROR_PATTERNS,
+            resume: RESUME,
+            ..anthropic::PROFILE
         },
     ],
     offered_elsewhere: false,
-    source: "llama.cpp @b21e4de tools/server; recorded, maruel/genai",
+    source: "llama.cpp @b21e4de tools/server; recorded, maruel/genai; xllamacpp 2026.10.11549, run",
 };
+
+/// The server's default; `--no-prefill-assistant` turns it off.
+static RESUME: &[ResumeRule] =
+    &[ResumeRule::always(Resume::Prefill(Prefill { echoes: Echo::Plain, ..TRAILING }))];
 
 static ERROR_PATTERNS: &[ErrorPattern] = &[
     // The model is still being loaded.

@@ -1,7 +1,7 @@
 //! Mistral: OpenAI's wire with its own finish reasons and errors.
 
 use super::{
-    Auth, COMMON_CAPABILITIES, Capabilities, Prefill, Profile, Provider, Resume, ResumeRule,
+    Auth, COMMON_CAPABILITIES, Capabilities, Echo, Prefill, Profile, Provider, Resume, ResumeRule,
     SdkUrl, TRAILING,
 };
 use crate::dialect::{Words, openai_chat};
@@ -43,7 +43,7 @@ pub static MISTRAL: Provider = Provider {
         // The reply repeats the prefix (platform-docs-public, prefix guide).
         resume: &[ResumeRule::always(Resume::Prefill(Prefill {
             message_flag: Some("prefix"),
-            echoes: true,
+            echoes: Echo::Always,
             ..TRAILING
         }))],
         capabilities: Capabilities { choices: true, ..COMMON_CAPABILITIES },

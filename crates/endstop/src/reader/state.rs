@@ -1,10 +1,12 @@
 //! Reads frames: by the dialect, by the fast path, or by another dialect if the named one is wrong.
 
+use memchr::memmem;
+
 use super::Limits;
 use super::faults::{bare_text, emit_fault, emit_text, exception};
 use crate::conclude::judge_fault;
 use crate::dialect::errors::{self, Expect, RawError};
-use crate::dialect::{Proof, Reading};
+use crate::dialect::{self, Proof, Reading};
 use crate::event::Event;
 use crate::facts::Facts;
 use crate::fault::FaultKind;
@@ -176,17 +178,23 @@ impl State {
 
     /// Returns the facts of one frame alone.
     fn facts_of(&self, frame: &Frame<'_>) -> (Facts, Reading) {
+        self.facts_by(&self.wire, frame)
+    }
+
+    /// Returns the facts of one frame alone, on this wire.
+    fn facts_by(&self, wire: &Wire, frame: &Frame<'_>) -> (Facts, Reading) {
+        crate::work::count(frame.data.len());
         let mut facts = Facts::default();
         let mut out = EventSink {
             facts: &mut facts,
-            wire: &self.wire,
+            wire,
             limits: &self.limits,
             request: &self.request,
             lesson: Lesson::default(),
             data: frame.data,
             sink: None,
         };
-        let dialect = self.wire.profile.dialect;
+        let dialect = wire.profile.dialect;
         let is_event = frame.kind == FrameKind::Event;
         let read = if is_event { dialect.read } else { dialect.read_body };
         let mut reading = read(frame, &mut out);
@@ -208,6 +216,7 @@ impl State {
         {
             if !self.is_second(frame, &other) {
                 self.strange = Some(Box::new(Strange::new(frame, other)));
+                self.look_elsewhere(frame);
                 return reading;
             }
             reading = self.read_by(other, frame, sink.as_deref_mut());
@@ -230,6 +239,9 @@ impl State {
                     self.look_beside_error(frame);
                 }
                 self.read_fault(frame, reading, sink);
+                if self.facts.call_changes == changes {
+                    self.look_elsewhere(frame);
+                }
             }
         }
         let whole = matches!(reading, Reading::Read | Reading::Strange | Reading::Error);
@@ -243,15 +255,39 @@ impl State {
     /// Looks for tool calls in a frame that was read as an error and no further. Clients that overlook
     /// the error could run them, so they are spoiled.
     fn look_beside_error(&mut self, frame: &Frame<'_>) {
-        let mut data = frame.data.to_vec();
-        for start in memchr::memmem::find_iter(frame.data, b"\"error") {
-            if let Some(first) = data.get_mut(start + 1) {
-                *first = b'_';
-            }
-        }
+        let data = without_errors(frame.data);
         let (beside, _) = self.facts_of(&Frame { name: "", data: &data, ..*frame });
         if beside.has_calls() {
             self.facts.doubt([&beside, &beside], &self.wire, &self.limits);
+        }
+    }
+
+    /// Looks for tool calls of other wires in a frame that this one does not know. A client that reads
+    /// several wires could run them. In an event they wait for the end of the response, as in an event
+    /// that cannot be read. In a body they are spoiled.
+    fn look_elsewhere(&mut self, frame: &Frame<'_>) {
+        if !may_hold_call(frame.data) {
+            return;
+        }
+        if self.facts.unreadable {
+            return self.facts.note_unreadable();
+        }
+        let data = without_errors(frame.data);
+        let name = if frame.name == errors::EVENT { "" } else { frame.name };
+        let frame = Frame { name, data: &data, ..*frame };
+        let own = self.wire.profile.dialect.id;
+        for dialect in dialect::ALL.iter().filter(|other| other.id != own) {
+            let Some(profile) = shape::profile_of(dialect) else { continue };
+            let (found, _) = self.facts_by(&profile.into(), &frame);
+            if !found.has_calls() {
+                continue;
+            }
+            if frame.kind == FrameKind::Body {
+                self.facts.doubt([&found, &found], &self.wire, &self.limits);
+            } else {
+                self.facts.note_unreadable();
+            }
+            return;
         }
     }
 
@@ -424,6 +460,23 @@ impl State {
     pub(crate) fn is_error_status(&self) -> bool {
         self.status >= 300
     }
+}
+
+/// Returns a frame without errors, of which some dialects read nothing else.
+fn without_errors(frame: &[u8]) -> Vec<u8> {
+    let mut data = frame.to_vec();
+    for start in memmem::find_iter(frame, b"\"error") {
+        if let Some(first) = data.get_mut(start + 1) {
+            *first = b'_';
+        }
+    }
+    data
+}
+
+/// Reports whether a frame can hold a tool call of any wire: all of them say so, perhaps in escapes.
+fn may_hold_call(data: &[u8]) -> bool {
+    memchr::memchr(b'\\', data).is_some()
+        || [&b"call"[..], b"Call", b"tool"].iter().any(|word| memmem::find(data, word).is_some())
 }
 
 fn is_marker(proof: Proof, data: &[u8]) -> bool {

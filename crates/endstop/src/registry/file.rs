@@ -16,6 +16,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::num::NonZeroU64;
 use std::ops::Range;
 
 use serde::Deserialize;
@@ -129,6 +130,7 @@ struct Written {
     proof: Option<Spanned<String>>,
     lies_at_cap: Option<bool>,
     reasoning_beside_output: Option<bool>,
+    context_tokens: Option<NonZeroU64>,
 }
 
 #[derive(Deserialize)]
@@ -231,6 +233,7 @@ impl Source<'_> {
         entry.proof = written.proof.map(|proof| self.proof(&proof, like)).transpose()?;
         entry.lies_at_cap = written.lies_at_cap;
         entry.reasoning_beside_output = written.reasoning_beside_output;
+        entry.context_tokens = written.context_tokens.map(NonZeroU64::get);
         entry.corrections = Corrections { provider: None, words: self.words(written.words, like)? };
         let mut entries = vec![entry.clone()];
         for (version, own) in written.versions {

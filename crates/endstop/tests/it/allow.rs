@@ -624,7 +624,7 @@ fn what_has_passed_is_exposed_when_it_could_run() {
     let exposed = |events: &[&str]| {
         let head = Head { status: 200, content_type: "text/event-stream" };
         let body: String = events.iter().map(|event| format!("data: {event}\n\n")).collect();
-        endstop::tool_call::exposed(provider::OPENAI.main, head, body.as_bytes()).len()
+        tool_call::exposed(provider::OPENAI.main, head, body.as_bytes()).len()
     };
     let delta = |arguments: &str| {
         format!(
@@ -794,8 +794,7 @@ fn arguments_that_only_others_read_close_the_gate() {
         assert_eq!(gate(&provider::OPENAI.main, &none, &[&event]), [want], "{arguments:.20}");
         let head = Head { status: 200, content_type: "text/event-stream" };
         let bytes = format!("data: {event}\n\n");
-        let exposed =
-            endstop::tool_call::exposed(provider::OPENAI.main, head, bytes.as_bytes()).len();
+        let exposed = tool_call::exposed(provider::OPENAI.main, head, bytes.as_bytes()).len();
         assert_eq!(exposed, usize::from(want), "{arguments:.20}");
         let stop = r#"{"choices":[{"index":0,"delta":{},"finish_reason":"tool_calls"}]}"#;
         let events = [&*event, stop, "[DONE]"];
