@@ -33,7 +33,7 @@ impl StoreArgs {
                     ));
                 }
                 config.store()?.with_context(|| {
-                    format!("{} records nothing: it says `store = \"none\"`", file.display())
+                    format!("{} records nothing: it has `store = \"off\"`", file.display())
                 })
             }
             (None, None) => default_url(),

@@ -3,6 +3,9 @@
 //! The provider's own word is read and never written. A table is gone through in the order of its ids; how
 //! far is noted in the same transaction as what was written. A file is copied beside itself, and takes
 //! its new name when it is whole. A run that was interrupted goes on where it stopped.
+//!
+//! Rows of others in our own table are adopted: from then on, reports count them. Retention leaves them
+//! alone.
 
 mod files;
 mod postgres;
@@ -11,6 +14,7 @@ mod sqlite;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use endstop::dialect::Meaning;
 use endstop::record::{Name, all_rules};
 use endstop::registry::Registry;
 use endstop::vocabulary::Vocabulary;
@@ -117,6 +121,10 @@ pub struct Done {
     pub unread: u64,
     /// Rows of our own that newer rules judged otherwise.
     pub rejudged: u64,
+    /// Rows of others in our own table that reports count from now on.
+    pub adopted: u64,
+    /// The reason why reports cannot count the rows of others in our own table.
+    pub not_adopted: Option<String>,
     /// How often each change was made.
     pub changes: BTreeMap<Change, u64>,
     /// Names of providers that are not known, and how many rows have them: their words were read as
@@ -170,7 +178,10 @@ impl Backfill {
         table: &mut impl Table,
         progress: &mut dyn FnMut(Progress),
     ) -> Result<Done, Error> {
-        let mut done = Done::default();
+        let adopts = table.adopts();
+        let not_adopted = adopts.as_ref().and_then(|adopts| adopts.clone().err());
+        let adopts = matches!(adopts, Some(Ok(())));
+        let mut done = Done { not_adopted, ..Done::default() };
         let mut position = if self.dry_run { None } else { table.position()? };
         let of = table.count(position.as_ref())?;
         loop {
@@ -180,11 +191,14 @@ impl Backfill {
             let mut writes = Vec::new();
             for row in rows {
                 done.rows += 1;
-                let to = self.judge(&row.said, &mut done);
-                writes.extend(to.map(|to| Write { key: row.key, native: row.said.native, to }));
+                let Some(judged) = self.judge(&row.said, &mut done) else { continue };
+                // A row that has its word already may still have to be adopted.
+                if judged.differs || adopts {
+                    writes.push(Write { key: row.key, native: row.said.native, judged });
+                }
             }
             if !self.dry_run {
-                table.write(&writes, &last)?;
+                done.adopted += table.write(&writes, &last)?;
             }
             progress(Progress { done: done.rows, of });
             position = Some(last);
@@ -218,8 +232,8 @@ impl Backfill {
         }
     }
 
-    /// The word that a row should have and has not, counted.
-    fn judge(&self, said: &Said, done: &mut Done) -> Option<&'static str> {
+    /// Returns the word that a row should have, and counts it if it has another one.
+    fn judge(&self, said: &Said, done: &mut Done) -> Option<Judged> {
         let native = said.native.as_deref()?;
         let named = said.provider.as_deref().filter(|provider| !provider.is_empty());
         let provider = named.or(self.provider.as_deref()).unwrap_or_default();
@@ -231,8 +245,14 @@ impl Backfill {
             let name = crate::columns::clean(provider, 256).into_owned();
             *done.unknown_providers.entry(name).or_default() += 1;
         }
-        if said.finish_reason.as_deref() == Some(to) {
-            return None;
+        let reason = match self.registry.meaning(provider, native) {
+            Meaning::Known(reason) | Meaning::Vague(reason) => reason,
+            Meaning::Nothing | Meaning::Unknown => Reason::Unknown,
+        };
+        let differs = said.finish_reason.as_deref() != Some(to);
+        let judged = Judged { to, reason, provider: provider.to_owned(), differs };
+        if !differs {
+            return Some(judged);
         }
         done.changed += 1;
         let change = Change {
@@ -242,7 +262,7 @@ impl Backfill {
             to: to.to_owned(),
         };
         *done.changes.entry(change).or_default() += 1;
-        Some(to)
+        Some(judged)
     }
 
     /// Judges a row of ours by the rules of today; says whether that makes a difference.
@@ -275,6 +295,15 @@ fn is_own(backfill: &Backfill, columns: &[String]) -> bool {
         && ["rules", "sequence"].iter().all(|own| columns.iter().any(|name| name == own))
 }
 
+/// Checks that the columns are those that reports read.
+fn are_ours(columns: &Columns) -> Result<(), String> {
+    let ours = Columns { id: columns.id.clone(), ..Columns::default() };
+    if *columns == ours {
+        return Ok(());
+    }
+    Err("they read the columns `provider`, `native_finish_reason` and `finish_reason`".to_owned())
+}
+
 /// What a row says.
 struct Said {
     provider: Option<String>,
@@ -288,11 +317,28 @@ struct TableRow {
     said: Said,
 }
 
+/// A row's word in our vocabulary.
+pub(crate) struct Judged {
+    pub(crate) to: &'static str,
+    pub(crate) reason: Reason,
+    /// The provider that it was judged by.
+    pub(crate) provider: String,
+    /// The row has another word.
+    differs: bool,
+}
+
+impl Judged {
+    /// Returns the word to write, if the row has another one.
+    fn new_word(&self) -> Option<&'static str> {
+        self.differs.then_some(self.to)
+    }
+}
+
 /// One row to be written.
 struct Write {
     key: Value,
     native: Option<String>,
-    to: &'static str,
+    judged: Judged,
 }
 
 /// A table that can be gone through.
@@ -306,8 +352,12 @@ trait Table {
     /// The next rows after a position.
     fn read(&mut self, after: Option<&Value>, most: usize) -> Result<Vec<TableRow>, Error>;
 
-    /// Writes words over rows that still say what was read, and how far that is.
-    fn write(&mut self, writes: &[Write], position: &Value) -> Result<(), Error>;
+    /// Returns whether rows are adopted, or why they cannot be; `None` for a table that is not ours.
+    fn adopts(&self) -> Option<Result<(), String>>;
+
+    /// Writes words over rows that still say what was read, and how far that is. Returns how many rows were
+    /// adopted.
+    fn write(&mut self, writes: &[Write], position: &Value) -> Result<u64, Error>;
 
     /// Forgets how far it was: all is done.
     fn finish(&mut self) -> Result<(), Error>;

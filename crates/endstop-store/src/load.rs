@@ -5,6 +5,9 @@ use uuid::Uuid;
 use crate::columns::Row;
 use crate::sink::{Entry, Loaded, Stored};
 
+/// The sequence of rows that others wrote and that reports count.
+pub(crate) const ADOPTED: i64 = -1;
+
 /// One row to be.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Item<'a> {

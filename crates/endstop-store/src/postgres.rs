@@ -4,6 +4,7 @@
 //! those of a transaction, and so are locks. A connection that failed is dropped; the next call makes a
 //! new one.
 
+pub(crate) mod adopt;
 mod arrays;
 mod copy;
 mod fold;
@@ -450,7 +451,7 @@ impl Sink for Postgres {
         let order = if flavor.has_time_index { "created_at" } else { key };
         let sql = format!(
             "DELETE FROM public.gateway_requests WHERE {key} IN (SELECT {key} FROM \
-             public.gateway_requests WHERE created_at < {at} AND sequence IS NOT NULL \
+             public.gateway_requests WHERE created_at < {at} AND sequence >= 0 \
              ORDER BY {order} LIMIT $2 FOR UPDATE SKIP LOCKED)"
         );
         let note = format!(

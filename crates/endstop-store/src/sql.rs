@@ -302,7 +302,7 @@ pub(crate) fn summed_columns() -> impl Iterator<Item = &'static Column> {
     COLUMNS.iter().filter(|column| PARTS.contains(&column.name) || SUMMED.contains(&column.name))
 }
 
-/// Our own rows: a row of somebody else's has no sequence. Orders name the table, because a column that
+/// Our own rows, and those that were adopted: any other row has no sequence. Orders name the table, because a column that
 /// is read as text would otherwise be ordered as text, and by no index.
 pub(crate) fn rows(flavor: &Flavor) -> Sql<'_> {
     let columns = flavor.columns();
@@ -360,6 +360,7 @@ pub(crate) fn judged_otherwise<'f>(
     most: usize,
 ) -> Sql<'f> {
     let mut sql = rows(flavor);
+    sql.push(" AND rules IS NOT NULL");
     if !rules.is_empty() {
         // One list: hundreds of comparisons would be an expression deeper than SQLite allows.
         let rules: Vec<String> = rules.iter().map(u32::to_string).collect();

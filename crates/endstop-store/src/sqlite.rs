@@ -4,6 +4,7 @@
 //! death of the process, and the last ones may be undone by a loss of power. The spool keeps what it
 //! loaded until it has synced, so that they come again.
 
+pub(crate) mod adopt;
 mod checkpoint;
 mod write;
 

@@ -44,7 +44,7 @@ CREATE TABLE endstop_new_requests (
     previous_rules integer,
     client_status integer
 );
-INSERT INTO endstop_new_requests SELECT unhex(id), created_at, team_id, finish_reason, native_finish_reason,
+INSERT INTO endstop_new_requests SELECT iif(length(unhex(id, '-')) = 16, unhex(id, '-'), id), created_at, team_id, finish_reason, native_finish_reason,
     native_field, reason, confidence, provider, model, dialect, upstream, key_id, turn_id, attempt, path,
     streamed, mode, status, closed, cause, shown, decision, action, tokens_in, tokens_out, tokens_reasoning,
     tokens_cached, cap, first_byte_us, total_us, bytes, delivered_bytes, events, error_type,

@@ -174,7 +174,10 @@ impl<'a> Work<'a> {
             native: fields.text(&columns.native),
             finish_reason: fields.text(&columns.finish_reason),
         };
-        let Some(to) = self.backfill.judge(&said, &mut self.done) else { return self.write(line) };
+        let judged = self.backfill.judge(&said, &mut self.done);
+        let Some(to) = judged.and_then(|judged| judged.new_word()) else {
+            return self.write(line);
+        };
         let written = to_raw_value(to).and_then(|to| {
             fields.set(&columns.finish_reason, to);
             serde_json::to_vec(&fields)
@@ -220,7 +223,8 @@ impl<'a> Work<'a> {
                 native: text(Some(at.native)),
                 finish_reason: text(Some(at.finish_reason)),
             };
-            let to = self.backfill.judge(&said, &mut self.done);
+            let judged = self.backfill.judge(&said, &mut self.done);
+            let to = judged.and_then(|judged| judged.new_word());
             let present = said.finish_reason.unwrap_or_default();
             let word = to.unwrap_or(&present).as_bytes();
             let mut fields: Vec<&[u8]> = record.iter().collect();

@@ -53,7 +53,7 @@ impl Table {
             copy: format!("COPY public.gateway_requests ({columns}) FROM STDIN BINARY"),
             lock: format!(
                 "SELECT {} FROM public.gateway_requests AS t WHERE {key} = ANY($1) AND \
-                 sequence IS NOT NULL ORDER BY t.{key} FOR UPDATE",
+                 sequence >= 0 ORDER BY t.{key} FOR UPDATE",
                 flavor.columns()
             ),
             update: format!(
@@ -230,7 +230,7 @@ async fn update(client: &Client, table: &Table, rows: &[(Uuid, Row<'_>)]) -> Res
 }
 
 /// Notes what changes as one delta.
-async fn note(
+pub(super) async fn note(
     client: &Client,
     known: &Known,
     found: &Found,
@@ -244,7 +244,7 @@ async fn note(
 }
 
 /// Gives numbers to the series that have none, and finds those that are not known here yet.
-async fn find_series(
+pub(super) async fn find_series(
     client: &Client,
     known: &Known,
     changes: &Changes<'_>,

@@ -49,7 +49,10 @@ impl Text {
                 names.join(", "),
                 places.join(", ")
             ),
-            select: format!("SELECT {} FROM gateway_requests WHERE id = ?1", flavor().columns()),
+            select: format!(
+                "SELECT {} FROM gateway_requests WHERE id = ?1 AND sequence >= 0",
+                flavor().columns()
+            ),
             update: format!("UPDATE gateway_requests SET {} WHERE id = ?1", sets.join(", ")),
             series: format!("SELECT id FROM endstop_series WHERE {}", is.join(" AND ")),
             new_series: format!(
@@ -205,7 +208,7 @@ fn write_row(
 }
 
 /// Notes what changes as one delta.
-fn note(
+pub(super) fn note(
     connection: &Connection,
     text: &Text,
     known: &Known,
