@@ -48,7 +48,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "PROVIDER")]
     provider: Option<String>,
     /// TOML file with custom providers and finish reasons, or the gateway's configuration
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", env = "ENDSTOP_CONFIG")]
     config: Option<PathBuf>,
     /// Output file, if `--from` is a file; beside the input by default
     #[arg(long, value_name = "FILE")]

@@ -42,6 +42,9 @@ struct Place {
 struct LoadRefused {
     #[command(flatten)]
     place: Place,
+    /// Load what this sink of the configuration refused, instead of the store
+    #[arg(long, value_name = "NAME", requires = "config")]
+    sink: Option<String>,
 }
 
 impl Place {
@@ -59,7 +62,7 @@ impl Place {
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     match &args.command {
         Command::Status(place) => status(place),
-        Command::LoadRefused(args) => load_refused(&args.place),
+        Command::LoadRefused(args) => load_refused(args),
     }
 }
 
@@ -84,8 +87,9 @@ fn status(place: &Place) -> Result<ExitCode> {
     let refused = endstop_store::refused(&dir)?;
     let count: u64 = refused.values().sum();
     writeln!(out, "  {:<12} {count} endings", "refused")?;
-    for (why, count) in &refused {
-        writeln!(out, "    {count} because {}", endstop::text::clean(why, 300))?;
+    for ((sink, why), count) in &refused {
+        let why = endstop::text::clean(why, 300);
+        writeln!(out, "    {count} by {}: {why}", endstop::text::clean(sink, 64))?;
     }
     if count > 0 {
         writeln!(out, "mend the cause, then run `endstop spool load-refused`")?;
@@ -93,12 +97,21 @@ fn status(place: &Place) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn load_refused(place: &Place) -> Result<ExitCode> {
+fn load_refused(LoadRefused { place, sink }: &LoadRefused) -> Result<ExitCode> {
     let dir = place.dir()?;
-    let url = place.store.url()?;
-    let mut store = endstop_store::open(&url)?;
-    store.migrate()?;
-    let done = endstop_store::load_refused(&dir, &mut *store)?;
+    let name = sink.as_deref().unwrap_or(endstop_store::STORE);
+    let url = match (sink, place.store.config()) {
+        (Some(name), Some(file)) => {
+            let store = Some(place.store.url()?);
+            let config = Config { store, store_env: None, ..Config::from_file(file)? };
+            let url = config.sinks()?.remove(name);
+            url.with_context(|| format!("{} has no sink `{name}`", file.display()))?
+        }
+        (Some(_) | None, _) => place.store.url()?,
+    };
+    let mut opened = endstop_store::open_sink(&url)?;
+    opened.migrate()?;
+    let done = endstop_store::load_refused(&dir, name, &mut *opened)?;
     let mut out = io::stdout().lock();
     writeln!(out, "{} endings were loaded into {}", done.loaded, endstop_store::shown(&url))?;
     if done.refused > 0 {

@@ -168,7 +168,7 @@ impl Backfill {
             return self.judge_own(table.is_own(), done);
         }
         if self.from.contains("://") {
-            return Err(crate::open::refuse(&self.from, "it begins like none that is known"));
+            return Err(crate::open::refuse(&self.from, "unknown scheme"));
         }
         files::copy(self, Path::new(&self.from), progress)
     }

@@ -38,6 +38,14 @@ pub enum Error {
         /// The cause, and what to do.
         why: String,
     },
+    /// The file is of another kind: it was never a store, or its beginning is damaged.
+    #[error("{store} cannot be used: {why}")]
+    Foreign {
+        /// The store.
+        store: String,
+        /// The cause, and what to do.
+        why: String,
+    },
     /// This cannot be asked.
     #[error("{0}")]
     Query(String),

@@ -19,6 +19,7 @@ mod changes;
 mod columns;
 mod delta;
 mod error;
+mod jsonl;
 mod load;
 pub mod loader;
 mod migrations;
@@ -37,10 +38,12 @@ mod when;
 
 pub use error::Error;
 pub use migrations::export_migrations;
-pub use open::{Found, Options, check, open, open_to_read, open_with, shown};
+pub use open::{
+    Found, Options, check, check_sink, open, open_sink, open_to_read, open_with, shown,
+};
 pub use query::{
     BOUNDS_US, Buckets, Dimension, Filter, Group, Period, Query, Report, Sums, Wanted, WordSeen,
 };
-pub use refused::{Reloaded, load_refused, refused};
+pub use refused::{Reloaded, STORE, load_refused, refused};
 pub use sink::{Entry, Loaded, Sink, Store, Stored};
 pub use when::When;

@@ -319,7 +319,7 @@ impl Work {
             status.connected = false;
             status.episodes += u64::from(status.last_error.is_none());
             status.last_error = Some(said);
-            status.damaged = matches!(error, Error::Damaged { .. });
+            status.damaged = matches!(error, Error::Damaged { .. } | Error::Foreign { .. });
         });
         if !error.is_retryable() {
             return self.options.refused_pause;

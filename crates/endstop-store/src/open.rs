@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::error::Error;
-use crate::sink::Store;
-use crate::{postgres, sqlite};
+use crate::sink::{Sink, Store};
+use crate::{jsonl, postgres, sqlite};
 
 /// How a store is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,7 +35,7 @@ static KINDS: [(&str, Open); 3] =
 ///
 /// ```
 /// let mut store = endstop_store::open("sqlite::memory:")?;
-/// assert_eq!(store.migrate()?.len(), 3);
+/// assert_eq!(store.migrate()?.len(), 4);
 /// # Ok::<(), endstop_store::Error>(())
 /// ```
 ///
@@ -60,8 +60,30 @@ pub fn open_to_read(url: &str) -> Result<Box<dyn Store>, Error> {
 /// As for [`open`].
 pub fn open_with(url: &str, options: &Options) -> Result<Box<dyn Store>, Error> {
     let kind = KINDS.iter().find(|(prefix, _)| url.starts_with(prefix));
-    let (_, open) = kind.ok_or_else(|| refuse(url, "it begins like none that is known"))?;
+    let (_, open) = kind.ok_or_else(|| refuse(url, "unknown scheme"))?;
     open(url, options)
+}
+
+/// Opens a sink that reads beside the store: any store, or `jsonl:FILE`.
+///
+/// # Errors
+/// The address is not one of a sink, or the file cannot be opened.
+pub fn open_sink(url: &str) -> Result<Box<dyn Sink>, Error> {
+    if url.starts_with(jsonl::SCHEME) {
+        return jsonl::open(url);
+    }
+    Ok(open(url)?)
+}
+
+/// Checks a sink without creating or changing anything.
+///
+/// # Errors
+/// The address is not one of a sink, or the sink cannot be reached, or it is damaged.
+pub fn check_sink(url: &str) -> Result<(), Error> {
+    if url.starts_with(jsonl::SCHEME) {
+        return jsonl::check(url);
+    }
+    check(url).map(drop)
 }
 
 /// State of a store before it is used.

@@ -1,5 +1,6 @@
-//! Entries that a store refused: they are kept beside the spool, and can be loaded again.
+//! Entries that a sink refused: they are kept beside the spool, and can be loaded again.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufRead as _, BufReader, ErrorKind, Write as _};
@@ -14,48 +15,69 @@ use crate::sink::{Entry, Sink};
 /// Entries that are loaded at once.
 const BATCH: usize = 500;
 
+/// The name of the store among the sinks.
+pub const STORE: &str = "store";
+
 /// A line of the file of refused entries.
 #[derive(Serialize, Deserialize)]
-struct Line {
-    /// What the store said.
-    why: String,
-    entry: Entry,
+pub(crate) struct Line<'a> {
+    /// The sink that refused it.
+    #[serde(default = "store")]
+    pub(crate) sink: Cow<'a, str>,
+    /// What the sink said.
+    pub(crate) why: Cow<'a, str>,
+    pub(crate) entry: Cow<'a, Entry>,
+}
+
+fn store() -> Cow<'static, str> {
+    STORE.into()
+}
+
+impl Line<'_> {
+    pub(crate) fn text(&self) -> io::Result<String> {
+        let mut text = serde_json::to_string(self)?;
+        text.push('\n');
+        Ok(text)
+    }
 }
 
 /// What became of entries that were refused before.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Reloaded {
-    /// The store has them now.
+    /// The sink has them now.
     pub loaded: u64,
-    /// The store refused them again. They are kept.
+    /// The sink refused them again. They are kept.
     pub refused: u64,
     /// Lines that cannot be read. They are kept.
     pub unread: u64,
 }
 
-/// Returns how many entries are kept in the directory of a spool because the store refused them, by what
-/// the store said.
+/// Returns how many entries are kept in the directory of a spool because a sink refused them, by the name of
+/// the sink and what it said. The store is called [`STORE`].
 ///
 /// # Errors
 /// The file cannot be read.
-pub fn refused(spool: &Path) -> Result<BTreeMap<String, u64>, Error> {
+pub fn refused(spool: &Path) -> Result<BTreeMap<(String, String), u64>, Error> {
     let mut counts = BTreeMap::new();
     for file in [waiting(spool), being_loaded(spool)] {
         each_line(&file, |line| {
-            let why = line.map_or("a line that cannot be read".to_owned(), |line| line.why);
-            *counts.entry(why).or_default() += 1;
+            let (sink, why) = match line {
+                Ok(line) => (line.sink.into_owned(), line.why.into_owned()),
+                Err(_) => (STORE.to_owned(), "a line that cannot be read".to_owned()),
+            };
+            *counts.entry((sink, why)).or_default() += 1;
             Ok(())
         })?;
     }
     Ok(counts)
 }
 
-/// Loads the entries that are kept in the directory of a spool because the store refused them. A gateway may
-/// run beside it. What is interrupted goes on when it is asked for again.
+/// Loads the entries that are kept in the directory of a spool because the sink of this name refused them. A
+/// gateway may run beside it. What is interrupted goes on when it is asked for again.
 ///
 /// # Errors
-/// A file cannot be read or written, or the store cannot be reached. Nothing is lost then.
-pub fn load_refused(spool: &Path, store: &mut dyn Sink) -> Result<Reloaded, Error> {
+/// A file cannot be read or written, or the sink cannot be reached. Nothing is lost then.
+pub fn load_refused(spool: &Path, name: &str, sink: &mut dyn Sink) -> Result<Reloaded, Error> {
     let (waiting, loading) = (waiting(spool), being_loaded(spool));
     let mut done = Reloaded::default();
     // What an earlier run left is loaded first.
@@ -66,24 +88,32 @@ pub fn load_refused(spool: &Path, store: &mut dyn Sink) -> Result<Reloaded, Erro
                 moved => moved.map_err(failed("move", &waiting))?,
             }
         }
-        reload(&loading, &waiting, store, &mut done)?;
+        let others = reload(&loading, &waiting, (name, sink), &mut done)?;
         fs::remove_file(&loading).map_err(failed("delete", &loading))?;
-        if done.refused + done.unread > 0 {
+        if done.refused + done.unread + others > 0 {
             break;
         }
     }
     Ok(done)
 }
 
-/// Loads a file. Entries that are refused again go to the other.
-fn reload(from: &Path, to: &Path, store: &mut dyn Sink, done: &mut Reloaded) -> Result<(), Error> {
+/// Loads a file. Entries that are refused again, and those of other sinks, go to the other file. Returns how
+/// many entries of other sinks there are.
+fn reload(
+    from: &Path,
+    to: &Path,
+    (name, sink): (&str, &mut dyn Sink),
+    done: &mut Reloaded,
+) -> Result<u64, Error> {
+    let mut others = 0;
     let mut batch: Vec<Entry> = Vec::new();
     let mut load = |batch: &mut Vec<Entry>, done: &mut Reloaded| {
-        let loaded = store.load(batch)?;
+        let loaded = sink.load(batch)?;
         for (index, why) in &loaded.refused {
             let Some(entry) = batch.get(*index) else { continue };
-            let line = serde_json::json!({ "why": why, "entry": entry });
-            keep(to, &format!("{line}\n"))?;
+            let (sink, why) = (name.into(), why.into());
+            let line = Line { sink, why, entry: Cow::Borrowed(entry) };
+            keep(to, &line.text().map_err(failed("write to", to))?)?;
         }
         done.refused += loaded.refused.len() as u64;
         done.loaded += (batch.len() - loaded.refused.len()) as u64;
@@ -92,7 +122,11 @@ fn reload(from: &Path, to: &Path, store: &mut dyn Sink, done: &mut Reloaded) -> 
     };
     each_line(from, |line| {
         match line {
-            Ok(line) => batch.push(line.entry),
+            Ok(line) if line.sink == name => batch.push(line.entry.into_owned()),
+            Ok(line) => {
+                others += 1;
+                keep(to, &line.text().map_err(failed("write to", to))?)?;
+            }
             Err(text) => {
                 done.unread += 1;
                 keep(to, &format!("{text}\n"))?;
@@ -100,13 +134,16 @@ fn reload(from: &Path, to: &Path, store: &mut dyn Sink, done: &mut Reloaded) -> 
         }
         if batch.len() >= BATCH { load(&mut batch, done) } else { Ok(()) }
     })?;
-    if batch.is_empty() { Ok(()) } else { load(&mut batch, done) }
+    if !batch.is_empty() {
+        load(&mut batch, done)?;
+    }
+    Ok(others)
 }
 
 /// Hands over each line of a file, read or as it is. A file that is not there has none.
 fn each_line(
     file: &Path,
-    mut each: impl FnMut(Result<Line, String>) -> Result<(), Error>,
+    mut each: impl FnMut(Result<Line<'_>, String>) -> Result<(), Error>,
 ) -> Result<(), Error> {
     let opened = match File::open(file) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),

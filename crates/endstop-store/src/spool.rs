@@ -41,6 +41,7 @@ mod reader;
 mod recover;
 mod writer;
 
+use std::borrow::Cow;
 use std::cell::RefCell;
 use std::fs::File;
 use std::io;
@@ -54,6 +55,7 @@ use endstop::Record;
 use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
+use crate::refused::Line;
 use crate::sink::Entry;
 use entry::Kind;
 use files::{Dir, Mark};
@@ -294,9 +296,10 @@ impl Spool {
     /// error; it is told in [`Recovery`].
     pub fn open(dir: &Path, options: Options) -> Result<(Self, Recovery), Error> {
         let names: Vec<String> = options.sinks.iter().map(|sink| sink.name.clone()).collect();
-        if let Some(name) = names.iter().find(|name| !is_name(name)) {
-            let why =
-                format!("invalid name of a sink `{name}`: expected letters, digits and hyphens");
+        if let Some(name) = names.iter().find(|name| !is_name(name) || *name == crate::STORE) {
+            let why = format!(
+                "invalid name of a sink `{name}`: expected letters, digits and hyphens, and not `store`"
+            );
             return Err(Error::Query(why));
         }
         let dir = Arc::new(Dir::open(dir, &names)?);
@@ -463,7 +466,7 @@ impl Tap {
     /// # Errors
     /// It cannot be written there.
     pub fn refuse(&self, entry: &Entry, why: &str) -> Result<(), Error> {
-        self.inner.refuse(entry, why)
+        self.inner.refuse(self.sink, entry, why)
     }
 
     /// Returns how far the sink is.
@@ -642,9 +645,11 @@ impl Inner {
         Ok(())
     }
 
-    fn refuse(&self, entry: &Entry, why: &str) -> Result<(), Error> {
-        let line = serde_json::json!({ "why": why, "entry": entry });
-        self.dir.refuse(&format!("{line}\n")).map_err(|source| {
+    fn refuse(&self, sink: usize, entry: &Entry, why: &str) -> Result<(), Error> {
+        let name = sink.checked_sub(1).and_then(|at| self.names.get(at));
+        let name = name.map_or(crate::STORE, String::as_str);
+        let line = Line { sink: name.into(), why: why.into(), entry: Cow::Borrowed(entry) };
+        line.text().and_then(|line| self.dir.refuse(&line)).map_err(|source| {
             let path = self.dir.path().display();
             Error::Io { what: format!("cannot write to quarantine in `{path}`"), source }
         })?;

@@ -375,7 +375,7 @@ pub(crate) fn failure(store: &str, error: rusqlite::Error) -> Error {
         }
         Some(ErrorCode::NotADatabase) => {
             let why = "the file is not a SQLite database; name another file, or move it away";
-            Error::Damaged { store, why: why.to_owned() }
+            Error::Foreign { store, why: why.to_owned() }
         }
         Some(ErrorCode::DatabaseCorrupt) => {
             let why = format!("{said}; move the file away, and a restart makes a new one");

@@ -91,7 +91,10 @@ fn a_check_creates_nothing_and_disturbs_no_gateway() {
     assert!(text.contains("endstop.db does not exist yet and would be created"), "{text}");
     assert!(!data.exists());
     let mut running = Running::start(&file);
-    running.until("endings are stored");
+    let line = running.until("endings are stored");
+    let command = line.split('`').nth(1).unwrap();
+    let words: Vec<&str> = command.split(' ').skip(1).collect();
+    assert!(stdout(&endstop(&words, b"")).contains("responses: 0"), "{command}");
     let text = check();
     assert!(text.contains("data is in use by a gateway that runs"), "{text}");
     assert!(text.ends_with("the configuration is valid\n"), "{text}");

@@ -11,9 +11,9 @@ use crate::places::{self, free_port};
 #[test]
 fn addresses_that_are_none() {
     let cases = [
-        ("", "begins like none"),
-        ("mysql://u:hunter2@h/d", "begins like none"),
-        ("sqlite", "begins like none"),
+        ("", "unknown scheme"),
+        ("mysql://u:hunter2@h/d", "unknown scheme"),
+        ("sqlite", "unknown scheme"),
         ("sqlite:", "names no file"),
         ("sqlite://", "names no file"),
         ("sqlite:a?mode=memory", "no parameters"),
@@ -192,14 +192,14 @@ fn refused_entries_are_kept_and_loaded_later() {
     let mut store = place.open();
     store.migrate().unwrap();
     // A gateway that runs has the spool open meanwhile.
-    let done = load_refused(dir, &mut *store).unwrap();
+    let done = load_refused(dir, endstop_store::STORE, &mut *store).unwrap();
     assert_eq!(done, Reloaded { loaded: 3, refused: 1, unread: 1 });
     assert_eq!(store.report(&query(&[])).unwrap().total.now.count, 3);
     let left = refused(dir).unwrap();
     assert_eq!(left.values().sum::<u64>(), 2);
-    assert_eq!(left["its id is not a UUID"], 1);
+    assert_eq!(left[&("store".to_owned(), "its id is not a UUID".to_owned())], 1);
     assert_eq!(
-        load_refused(dir, &mut *store).unwrap(),
+        load_refused(dir, endstop_store::STORE, &mut *store).unwrap(),
         Reloaded { loaded: 0, refused: 1, unread: 1 }
     );
     let found = Spool::inspect(dir).unwrap();

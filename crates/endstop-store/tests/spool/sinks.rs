@@ -113,7 +113,7 @@ fn a_full_spool_lets_slow_sinks_go_and_never_the_store() {
 #[test]
 fn names_are_checked() {
     let temp = tempdir();
-    for name in ["", "a/b", "..", "a b"] {
+    for name in ["", "a/b", "..", "a b", "store"] {
         let error = Spool::open(temp.path(), named(&[(name, Start::Now)])).unwrap_err();
         assert!(matches!(error, Error::Query(_)), "{name}");
     }
