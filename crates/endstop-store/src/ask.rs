@@ -329,8 +329,9 @@ pub(crate) fn endings(from: &mut impl Reads, wanted: &Wanted) -> Result<Vec<Stor
         check_period(period)?;
     }
     let flavor = from.flavor()?;
+    let newest = if flavor.has_time_index { None } else { newest(from, &flavor)? };
     let mut rows = Vec::new();
-    for period in windows(&flavor, wanted.period) {
+    for period in windows(newest, wanted.period) {
         rows = from.read(&sql::endings(&flavor, &Wanted { period, ..wanted.clone() })?)?;
         if rows.len() >= wanted.limit {
             break;
@@ -339,16 +340,21 @@ pub(crate) fn endings(from: &mut impl Reads, wanted: &Wanted) -> Result<Vec<Stor
     Ok(rows.into_iter().map(stored).collect())
 }
 
+/// Returns the time of the row with the highest id, which is about that of the newest one.
+fn newest(from: &mut impl Reads, flavor: &Flavor) -> Result<Option<u64>, Error> {
+    let rows = from.read(&sql::newest(flavor))?;
+    Ok(rows.first().and_then(|row| row.first()?.as_count()))
+}
+
 /// Returns the periods to look for the newest rows in, until there are enough. Where no index has the rows
-/// in the order of their times, all rows of a period are sorted, so that a short one is tried first.
-fn windows(flavor: &Flavor, wanted: Option<Period>) -> Vec<Option<Period>> {
+/// in the order of their times, all rows of a period are sorted, so that a short one before the newest row
+/// is tried first.
+fn windows(newest: Option<u64>, wanted: Option<Period>) -> Vec<Option<Period>> {
     let mut windows = Vec::new();
-    if !flavor.has_time_index {
-        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-        let now = now.ok().and_then(|now| u64::try_from(now.as_millis()).ok()).unwrap_or(u64::MAX);
+    if let Some(newest) = newest {
         let (since, until) = wanted.map_or((0, u64::MAX), |it| (it.since, it.until));
-        for minutes in [1, 60, 24 * 60] {
-            let from = now.min(until).saturating_sub(minutes * 60_000);
+        for minutes in [1, 60, 24 * 60, 30 * 24 * 60] {
+            let from = newest.min(until).saturating_sub(minutes * 60_000);
             if from > since {
                 windows.push(Some(Period { since: from, until }));
             }

@@ -328,6 +328,17 @@ pub(crate) fn endings<'f>(flavor: &'f Flavor, wanted: &Wanted) -> Result<Sql<'f>
     Ok(sql)
 }
 
+/// The time of the row with the highest id.
+pub(crate) fn newest(flavor: &Flavor) -> Sql<'_> {
+    let time = COLUMNS.iter().find(|column| column.kind == Kind::Time);
+    let time = time.map(|column| (flavor.read)(flavor, column)).unwrap_or_default();
+    let (table, key) = (flavor.table, flavor.key);
+    let text = format!(
+        "SELECT {time} FROM {table} AS t WHERE sequence IS NOT NULL ORDER BY t.{key} DESC LIMIT 1"
+    );
+    Sql::new(flavor, &text)
+}
+
 /// Rows whose ids lie between two, these included.
 pub(crate) fn between<'f>(flavor: &'f Flavor, low: &str, high: &str) -> Sql<'f> {
     let mut sql = rows(flavor);

@@ -391,3 +391,82 @@ pub(crate) fn failure(store: &str, error: rusqlite::Error) -> Error {
         _ => Error::Refused { store, why: said },
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use rusqlite::StatementStatus;
+
+    use super::*;
+    use crate::query::{Filter, Wanted};
+    use crate::sql;
+
+    const HOUR: i64 = 3_600_000;
+    const ROWS: i64 = 200_000;
+    const START: i64 = 1_700_000_000_000 / HOUR * HOUR;
+
+    /// Many rows, ten a minute, of 40 teams.
+    fn connection(folder: &Path) -> Connection {
+        let file = folder.join("e.db");
+        open(&format!("sqlite:{}", file.display()), &Options::default())
+            .unwrap()
+            .migrate()
+            .unwrap();
+        let connection = Connection::open(file).unwrap();
+        connection
+            .execute_batch(&format!(
+                "WITH RECURSIVE n(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i + 1 < {ROWS}) \
+                 INSERT INTO gateway_requests (id, created_at, team_id, finish_reason, reason, turn_id, \
+                 attempt, sequence) SELECT unhex(printf('%012x70008%015x', {START} + i * 6000, i)), \
+                 {START} + i * 6000, 't' || (i % 40), 'stop', 'complete', 'turn', 1, 0 FROM n"
+            ))
+            .unwrap();
+        connection
+    }
+
+    /// Questions use indexes, read rows of a few hours at most, and never the whole table.
+    #[test]
+    fn questions_read_few_of_many_rows() {
+        let folder = tempfile::tempdir().unwrap();
+        let connection = connection(folder.path());
+        let flavor = flavor();
+        let end = START + ROWS * 6000;
+        let team = Filter { team: Some("t7".to_owned()), ..Filter::default() };
+        let period = Some(Period { since: START.cast_unsigned(), until: end.cast_unsigned() });
+        let edges = [(START + HOUR / 2, START + HOUR), (end - HOUR, end - HOUR / 2)];
+        let id = format!("{:012x}70008{:015x}", START, 0);
+        let newest = Wanted { limit: 50, ..Wanted::default() };
+        let of_team = Wanted { filter: team.clone(), period, ..newest.clone() };
+        let hours = (START, end);
+        let statements = [
+            ("edges", sql::summed(&flavor, &edges, &Filter::default()).unwrap(), 600),
+            ("edges of a team", sql::summed(&flavor, &edges, &team).unwrap(), 15),
+            ("newest", sql::endings(&flavor, &newest).unwrap(), 50),
+            ("newest of a team", sql::endings(&flavor, &of_team).unwrap(), 50),
+            ("one", sql::between(&flavor, &id, &id), 1),
+            ("turn", sql::turn(&flavor, &id, 100), 1),
+            ("sums", sql::sums(&flavor, hours, &Filter::default()).unwrap(), 0),
+            ("sums of a team", sql::sums(&flavor, hours, &team).unwrap(), 0),
+        ];
+        for (name, sql, wanted) in statements {
+            let text = sql.text.clone();
+            let mut explain = sql;
+            explain.text = format!("EXPLAIN QUERY PLAN {text}");
+            let plan = format!("{:?}", rows(&connection, &explain).unwrap());
+            assert!(!plan.contains("SCAN t\"") && plan.contains("USING"), "{name}: {plan}");
+            let mut statement = connection.prepare(&text).unwrap();
+            let mut found = statement.query(rusqlite::params_from_iter(&explain.values)).unwrap();
+            let mut count = 0;
+            while found.next().unwrap().is_some() {
+                count += 1;
+            }
+            drop(found);
+            assert_eq!(count, wanted, "{name}");
+            // The newest rows are the first of an index.
+            let scanned = statement.get_status(StatementStatus::FullscanStep);
+            assert!(scanned <= count, "{name}: {scanned} rows were scanned: {plan}");
+            let steps = statement.get_status(StatementStatus::VmStep);
+            // A row that is read takes about a hundred steps; there are 200,000.
+            assert!(steps < 200_000, "{name}: {steps} steps: {plan}");
+        }
+    }
+}

@@ -125,6 +125,32 @@ fn a_condition_fails_the_command() {
     );
 }
 
+/// Endings outside of the period or of the filter, also those of the same hour and of the period before,
+/// meet no condition.
+#[test]
+fn a_condition_is_not_met_by_what_is_outside() {
+    let folder = Folder::new("fail-if-outside");
+    let url = store(&folder);
+    let conditions = ["output_limit>0", "truncated>0", "unknown>0", "unclear>0%"];
+    let ask = |more: &[&str], condition: &str| {
+        let report = ["report", "--store", &url, "--fail-if", condition];
+        endstop(&[&report[..], more].concat(), b"").status.code()
+    };
+    for condition in conditions {
+        // All are a minute old.
+        assert_eq!(ask(&["--since", "1h"], condition), Some(21), "{condition}");
+        for more in [
+            &["--since", "30s"][..],
+            &["--since", "50s", "--compare"],
+            &["--since", "7d", "--until", "1h"],
+            &["--since", "1h", "--provider", "anthropic"],
+            &["--since", "1h", "--team", "red"],
+        ] {
+            assert_eq!(ask(more, condition), Some(0), "{condition} {more:?}");
+        }
+    }
+}
+
 #[test]
 fn endings_are_listed_and_shown() {
     let folder = Folder::new("endings");

@@ -1,8 +1,8 @@
 //! Reports beside a plain count of the rows: random rows, periods, filters, groups and time zones.
 
-use endstop_store::{Dimension, Entry, Filter, Period, Query};
+use endstop_store::{Dimension, Entry, Filter, Group, Period, Query};
 
-use crate::model::{Dice, HOUR, Model, T0, any, query};
+use crate::model::{Dice, HOUR, Model, ODD, T0, any, query};
 use crate::places::{self, Place};
 
 const ZONES: [&str; 5] =
@@ -43,24 +43,94 @@ fn against_plain_sql(place: &Place, seed: u64) {
             store.tend().unwrap();
         }
         for _ in 0..8 {
-            let asked = random(&mut dice);
+            let (asked, conditions) = random(&mut dice);
+            let condition: Vec<String> = conditions.iter().map(Condition::sql).collect();
+            let condition = condition.join(" AND ");
             let report = store.report(&asked).unwrap();
-            assert_eq!(report.period, asked.period);
-            let Period { since, until } = asked.period;
-            let reason = asked.filter.reason.clone();
-            let counted = place.count(since, until, reason.as_deref());
-            assert_eq!(report.total.now.count, counted, "{asked:?}");
+            assert_eq!((report.period, report.before), (asked.period, asked.before));
+            let count = |period: Period| place.count(period.since, period.until, &condition);
+            assert_eq!(report.total.now.count, count(asked.period), "{asked:?}");
+            let before = report.total.before.map(|sums| sums.count);
+            assert_eq!(before, asked.before.map(count), "{asked:?}");
+            let fits = |record: &endstop::Record| conditions.iter().all(|it| it.fits(record));
+            let mut wanted = model.groups(&asked, fits);
+            if let Some(period) = asked.before {
+                let total = |groups: &[Group]| groups.iter().map(|it| it.now.count).sum::<u64>();
+                let earlier = model.groups(&Query { period, ..asked.clone() }, fits);
+                assert_eq!(
+                    (before, report.total.now.count),
+                    (Some(total(&earlier)), total(&wanted))
+                );
+                continue;
+            }
             let mut groups = report.groups;
             groups.sort_by(|one, other| one.key.cmp(&other.key));
-            let fits = |record: &endstop::Record| {
-                reason.as_deref().is_none_or(|reason| record.reason == *reason)
-            };
-            assert_eq!(groups, model.groups(&asked, fits), "{asked:?}");
+            wanted.sort_by(|one, other| one.key.cmp(&other.key));
+            assert_eq!(groups, wanted, "{asked:?}");
         }
     }
 }
 
-fn random(dice: &mut Dice) -> Query {
+/// The value of a column.
+type Of = fn(&endstop::Record) -> Option<&str>;
+
+/// A filter of one column: a value, `null`, or what a value begins with.
+struct Condition {
+    column: &'static str,
+    of: Of,
+    value: String,
+}
+
+impl Condition {
+    fn sql(&self) -> String {
+        let Self { column, value, .. } = self;
+        let literal = |text: &str| text.replace('\'', "''");
+        match value.strip_suffix('*') {
+            None if value == "true" => "true".to_owned(),
+            None if value == "null" => format!("{column} IS NULL"),
+            None => format!("{column} = '{}'", literal(value)),
+            Some(start) => {
+                let length = start.chars().count();
+                format!("substr({column}, 1, {length}) = '{}'", literal(start))
+            }
+        }
+    }
+
+    fn fits(&self, record: &endstop::Record) -> bool {
+        let (found, value) = ((self.of)(record), self.value.as_str());
+        match value.strip_suffix('*') {
+            None if value == "true" => true,
+            None if value == "null" => found.is_none(),
+            None => found == Some(value),
+            Some(start) => found.is_some_and(|found| found.starts_with(start)),
+        }
+    }
+}
+
+/// Some filters, and none on the other columns.
+fn conditions(dice: &mut Dice) -> Vec<Condition> {
+    let odd = ODD[dice.roll(ODD.len() as u64) as usize];
+    // A star is a pattern, and the word stands for a value that is missing.
+    let all: [(&'static str, Of, &[&str]); 7] = [
+        ("team_id", |it| it.team_id.as_deref(), &["a", "b", "", "null"]),
+        ("key_id", |it| it.key_id.as_deref(), &["key", "null", "k*"]),
+        ("provider", |it| Some(&it.provider), &["openai", "a*", "acme"]),
+        ("model", |it| it.model.as_deref(), &[odd, "gpt*", "null", "a_*", "\"*"]),
+        ("upstream", |it| Some(&it.upstream), &["openai", "nobody"]),
+        ("reason", |it| Some(&it.reason), &["complete", "cut", "c*"]),
+        ("finish_reason", |it| it.finish_reason.as_deref(), &["stop", "length", "null"]),
+    ];
+    let mut conditions = vec![Condition { column: "id", of: |_| None, value: "true".to_owned() }];
+    for (column, of, values) in all {
+        if dice.roll(5) == 0 {
+            let value = values[dice.roll(values.len() as u64) as usize].to_owned();
+            conditions.push(Condition { column, of, value });
+        }
+    }
+    conditions
+}
+
+fn random(dice: &mut Dice) -> (Query, Vec<Condition>) {
     let since = T0 + dice.roll(72 * HOUR);
     let lengths = [1 + dice.roll(HOUR), 1 + dice.roll(72 * HOUR), HOUR, 24 * HOUR];
     let length = lengths[dice.roll(4) as usize];
@@ -76,14 +146,30 @@ fn random(dice: &mut Dice) -> Query {
     if other != by[0] && dice.roll(2) == 0 {
         by.push(other);
     }
-    let reason = (dice.roll(3) == 0).then(|| "complete".to_owned());
-    Query {
+    let conditions = conditions(dice);
+    let wanted = |column: &str| {
+        let found = conditions.iter().find(|it| it.column == column);
+        found.map(|it| it.value.clone())
+    };
+    let filter = Filter {
+        team: wanted("team_id"),
+        key: wanted("key_id"),
+        provider: wanted("provider"),
+        model: wanted("model"),
+        upstream: wanted("upstream"),
+        reason: wanted("reason"),
+        finish_reason: wanted("finish_reason"),
+    };
+    let before = Period { since: since - (until - since), until: since };
+    let asked = Query {
         by,
         period: Period { since, until },
+        before: (dice.roll(4) == 0).then_some(before),
         zone: Some(ZONES[dice.roll(5) as usize].to_owned()),
-        filter: Filter { reason, ..Filter::default() },
+        filter,
         ..query(&[])
-    }
+    };
+    (asked, conditions)
 }
 
 /// A period and the one before it have nothing in common and leave nothing out.

@@ -15,5 +15,6 @@ mod migration;
 mod model;
 mod outage;
 mod places;
+mod plans;
 mod refusals;
 mod suite;

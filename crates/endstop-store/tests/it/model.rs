@@ -82,7 +82,7 @@ pub(crate) fn any(dice: &mut Dice, number: u64) -> Entry {
     let reason = Reason::ALL[dice.roll(Reason::ALL.len() as u64) as usize];
     let record = Record {
         attempt: 1 + dice.roll(3) as u32,
-        created_at: T0 + (number * 7_919) % 72 * HOUR + number,
+        created_at: T0 + (number * 7_919_731) % (72 * HOUR),
         team_id: (dice.roll(4) > 0).then(|| dice.pick(&["a", "b", "", "null"]).to_owned()),
         key_id: (dice.roll(2) > 0).then(|| "key".to_owned()),
         provider: dice.pick(&["openai", "anthropic", "acme"]).to_owned().into(),

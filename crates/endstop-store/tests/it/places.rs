@@ -28,13 +28,12 @@ impl Place {
     }
 
     /// Counts rows of a period from outside, by plain SQL.
-    pub(crate) fn count(&self, since: u64, until: u64, reason: Option<&str>) -> u64 {
-        let reason = reason.map_or("true".to_owned(), |reason| format!("reason = '{reason}'"));
+    pub(crate) fn count(&self, since: u64, until: u64, condition: &str) -> u64 {
         if self.direct.is_some() {
             let at = |ms: u64| format!("timestamptz 'epoch' + interval '1 ms' * {ms}");
             let found = self.sql(&format!(
                 "SELECT count(*) FROM gateway_requests WHERE created_at >= {} AND created_at < {} \
-                 AND {reason}",
+                 AND {condition}",
                 at(since),
                 at(until)
             ));
@@ -43,7 +42,7 @@ impl Place {
         let file = self.url.strip_prefix("sqlite:").unwrap();
         let sql = format!(
             "SELECT count(*) FROM gateway_requests WHERE created_at >= {since} AND \
-             created_at < {until} AND {reason}"
+             created_at < {until} AND {condition}"
         );
         rusqlite::Connection::open(file).unwrap().query_row(&sql, [], |row| row.get(0)).unwrap()
     }
