@@ -475,9 +475,9 @@ mod tests {
         assert!(look(&again, None, &down).is_empty());
         let first_refusal = Some("value too long".to_owned());
         let refusing = loader::Status { first_refusal, refused: 1, ..down.clone() };
-        let said = look(&well, None, &refusing);
+        let said = look(&again, None, &refusing);
         assert!(said.len() == 1 && said[0].contains("value too long"), "{said:?}");
-        assert!(look(&well, None, &refusing).is_empty());
+        assert!(look(&again, None, &refusing).is_empty());
         let up = loader::Status { episodes: 1, ..loads };
         assert_eq!(look(&again, None, &up), ["the store takes endings again; 0 wait"]);
         assert!(look(&again, None, &up).is_empty());
