@@ -300,16 +300,18 @@ def count_repeats(cells):
         row[cell["scenario"]][cell["via"]] = cell
     return {
         who: {
-            scenario: {via: (cell["requests"], judge_repeat(cell, ways)) for via, cell in ways.items()}
+            scenario: {
+                via: (cell["requests"], judge_repeat(cell, ways, scenarios)) for via, cell in ways.items()
+            }
             for scenario, ways in scenarios.items()
         }
         for who, scenarios in rows.items()
     }
 
 
-def judge_repeat(cell, ways):
+def judge_repeat(cell, ways, scenarios):
     """A run with the framework's own retries. Of a turn that fails once it may recover; it must where it
-    does directly."""
+    does directly, or at least raise if it does so without having seen the failure."""
     recovered = cell["written"] and cell["requests"] > 1
     end = "recovered" if recovered else "tool ran" if cell["written"] else "success"
     end = "still asking" if cell["hung"] else "raised" if cell["raised"] else end
@@ -323,9 +325,16 @@ def judge_repeat(cell, ways):
         return Shown(end, "the caller was not told")
     direct = ways.get("direct")
     recovers = direct and "," in cell["scenario"] and direct["requests"] > 1 and not direct["raised"]
-    if recovers and cell["raised"]:
+    if recovers and cell["raised"] and not is_blind(cell["scenario"], scenarios):
         return Shown(end, f"the direct run recovers, this does not: {cell['raised']}")
     return Shown(end)
+
+
+def is_blind(scenario, scenarios):
+    """Whether the framework takes this failure for a success, if every answer fails this way. It asks again
+    after one as it would after any answer: an ending that tells it makes it raise."""
+    direct = scenarios.get(scenario.split(",")[0], {}).get("direct")
+    return direct is not None and not (direct["raised"] or direct["hung"])
 
 
 # Agents

@@ -83,8 +83,9 @@ class Frameworks(unittest.TestCase):
             facts = dict(scenario="reset,tool-call", via=via, hung=False)
             return dict(facts, written=written, raised=raised, requests=requests)
 
-        def wrong(direct, guard):
-            return judge.judge_repeat(guard, {"direct": direct, "guard": guard}).wrong
+        def wrong(direct, guard, always=None):
+            scenarios = {"reset": {"direct": always}} if always else {}
+            return judge.judge_repeat(guard, {"direct": direct, "guard": guard}, scenarios).wrong
 
         recovered, failed = cell("direct", ["a"], None, 3), cell("direct", [], "Error", 1)
         again, gave_up = cell("guard", ["a"], None, 3), cell("guard", [], "Error", 1)
@@ -92,6 +93,10 @@ class Frameworks(unittest.TestCase):
         self.assertIsNone(wrong(failed, again))
         self.assertIsNone(wrong(failed, gave_up))
         self.assertTrue(wrong(recovered, gave_up))
+        self.assertTrue(wrong(recovered, gave_up, always=failed))
+        blind = cell("direct", [], None, 5)
+        self.assertIsNone(wrong(recovered, gave_up, always=blind))
+        self.assertTrue(wrong(recovered, cell("guard", [], None, 1), always=blind))
         self.assertTrue(wrong(failed, cell("guard", [], None, 1)))
         self.assertTrue(wrong(failed, cell("guard", ["a", "a"], None, 2)))
         self.assertTrue(wrong(failed, cell("guard", ["a"], None, 1)))

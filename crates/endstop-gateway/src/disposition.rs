@@ -228,7 +228,7 @@ fn unfinished(ending: &Ending, remedy: &Remedy) -> Failure {
     let name = ending.reason.name();
     let advice = if ending.closed == Closed::ShutDown {
         // Nobody cancelled it.
-        "Discard the response and send the request again.".to_owned()
+        "Discard the response and retry your request.".to_owned()
     } else {
         sentence(&remedy.advice)
     };
@@ -370,7 +370,7 @@ mod tests {
         assert_eq!(
             message(&ending(Reason::Cut, text())).as_deref(),
             Some(
-                "endstop: the stream stopped (cut). Discard the response and retry, or resume it; \
+                "endstop: the stream stopped (cut). Discard the response and retry your request, or resume it; \
                  do not run its tool calls."
             )
         );
@@ -393,7 +393,7 @@ mod tests {
         assert_eq!(
             message,
             "endstop: Endstop shut down before the response was complete (cancelled). Discard the \
-             response and send the request again."
+             response and retry your request."
         );
     }
 

@@ -396,8 +396,7 @@ fn no_answer(
         headers.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
     }
     let message = if shut_down {
-        "endstop: the gateway shut down before the response began: send the request again"
-            .to_owned()
+        "endstop: the gateway shut down before the response began: retry your request".to_owned()
     } else {
         format!("endstop: no answer from the upstream ({}): {}.", ending.cause(), ending.sentence)
     };

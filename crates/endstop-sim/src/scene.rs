@@ -22,9 +22,12 @@ pub(crate) struct Scene<'a> {
 /// Number of tokens before the fault.
 const SOME: usize = 12;
 
-/// Message of a gateway that fails a response.
+/// Message of a gateway that fails a response, if another request may end differently.
 const CUT: &str = "endstop: the stream stopped before the provider's end marker (cut). Discard the \
 response and retry your request; never run its tool calls.";
+/// Message of a gateway that fails a response, if another request would end the same way.
+const REFUSED: &str = "endstop: the response ended as output_limit, so none of its tool calls may run: the \
+provider said `length`. Raise the output limit.";
 
 impl Scene<'_> {
     /// Returns the value as a number, or this default.
@@ -182,18 +185,24 @@ impl Scene<'_> {
         let parts = self.value.unwrap_or_default().split('-');
         if !self.ask.streamed {
             let refused = parts.clone().any(|part| part == "refused");
-            return self.error(if refused { 400 } else { 502 }, CUT);
+            return if refused { self.error(400, REFUSED) } else { self.error(502, CUT) };
         }
         let mut script = self.streamed(events);
         for part in parts {
             match part {
-                "frame" => script.steps.push(self.gateway_frame(502, "endstop_cut", events)),
+                "frame" => script.steps.push(self.gateway_frame(502, "endstop_cut", CUT, events)),
                 "refused" => {
-                    script.steps.push(self.gateway_frame(400, "endstop_tool_call_refused", events));
+                    let code = "endstop_tool_call_refused";
+                    script.steps.push(self.gateway_frame(400, code, REFUSED, events));
                 }
-                "failed" => script.steps.extend(self.last_event(End::Failed, "server_error")),
-                "invalid" => script.steps.extend(self.last_event(End::Failed, "invalid_prompt")),
-                "incomplete" => script.steps.extend(self.last_event(End::Length, "")),
+                "failed" => {
+                    script.steps.extend(self.last_event(End::Failed, Some(("server_error", CUT))));
+                }
+                "invalid" => {
+                    let error = Some(("invalid_prompt", REFUSED));
+                    script.steps.extend(self.last_event(End::Failed, error));
+                }
+                "incomplete" => script.steps.extend(self.last_event(End::Length, None)),
                 "mark" => script.steps.extend(self.mark()),
                 "abort" => script.finish = ScriptEnd::Fin,
                 _ => {}
@@ -203,7 +212,7 @@ impl Scene<'_> {
     }
 
     /// Returns the error frame that a gateway sends on this wire.
-    fn gateway_frame(&self, status: u16, code: &str, before: &[WireEvent]) -> Step {
+    fn gateway_frame(&self, status: u16, code: &str, message: &str, before: &[WireEvent]) -> Step {
         let provider = self.wire.provider;
         let path = self.wire.path.split('?').next().unwrap_or_default();
         let profile = provider.wire_for_path(path).unwrap_or(&provider.main);
@@ -214,19 +223,19 @@ impl Scene<'_> {
             Framing::Aws => endstop::frame::Framing::Aws,
             Framing::AwsChunks => endstop::frame::Framing::AwsChunks,
         };
-        let error = GatewayError { status, code, message: CUT, ..GatewayError::default() };
+        let error = GatewayError { status, code, message, ..GatewayError::default() };
         Step::Bytes(profile.error_frame(framing, before.is_empty(), &error))
     }
 
-    /// Returns the event with the finish reason of a choice without content. An error in it has this
-    /// code.
-    fn last_event(&self, end: End, code: &str) -> Option<Step> {
+    /// Returns the event with the finish reason of a choice without content, and an error with this code
+    /// and message.
+    fn last_event(&self, end: End, error: Option<(&str, &str)>) -> Option<Step> {
         let mut answer = answer::natural(&self.ask);
         self.says(&mut answer, Vec::new(), end);
         let events = self.events(&answer);
         let mut event = events.into_iter().find(|event| event.part == Part::Word)?;
-        if !code.is_empty() {
-            let error = obj! { "code": code, "message": CUT };
+        if let Some((code, message)) = error {
+            let error = obj! { "code": code, "message": message };
             let body = (self.wire.body)(&self.ask, &answer).with("error", error);
             event.data.set("response", body);
         }

@@ -60,7 +60,7 @@ pub enum Delivery {
 /// let remedy = remedy(&reader.finish(TransportEnd::Eof));
 /// assert_eq!((remedy.action, remedy.cause), (Action::Retry, Cause::NothingCame));
 /// assert_eq!((remedy.delivery, remedy.repeats), (Delivery::Whole, false));
-/// assert_eq!(remedy.advice, "send the request again; the response has no usable answer");
+/// assert_eq!(remedy.advice, "retry your request; the response has no usable answer");
 /// ```
 #[must_use]
 pub fn remedy(ending: &Ending) -> Remedy {
@@ -142,7 +142,7 @@ pub(super) fn remedy_given(ending: &Ending, tools: Allow) -> Remedy {
             (Action::Retry, Cause::CutStream),
             tools,
             "the response stopped before it was complete",
-            "discard the response and retry, or resume it; do not run its tool calls",
+            "discard the response and retry your request, or resume it; do not run its tool calls",
         ),
         // A reason that is newer than this crate is as good as unknown.
         Reason::Unknown | _ => Remedy {
@@ -205,7 +205,7 @@ fn after_success(ending: &Ending, tools: Allow) -> Remedy {
         let happened = format!("the answer is complete ({})", ending.sentence);
         return of((Action::Stop, Cause::Completed), tools, happened, "use the answer");
     };
-    let advice = "send the request again; the response has no usable answer";
+    let advice = "retry your request; the response has no usable answer";
     Remedy { repeats: false, ..of((Action::Retry, Cause::NothingCame), tools, empty, advice) }
 }
 
@@ -293,7 +293,7 @@ fn after_timeout(ending: &Ending, tools: Allow) -> Remedy {
     let calls_for = (Action::Retry, Cause::TimedOut);
     if silent {
         let happened = "the provider went silent after its finish reason, before its end marker";
-        let advice = "send the request again; if you use this response, check that it is complete";
+        let advice = "retry your request; if you use this response, check that it is complete";
         let remedy = broken(calls_for, tools, happened, advice);
         return Remedy { delivery: Delivery::Whole, ..remedy };
     }
@@ -316,7 +316,7 @@ fn after_failure(ending: &Ending, tools: Allow) -> Remedy {
         return Remedy { repeats: true, ..remedy };
     }
     let advice = match kind {
-        Some(FaultKind::RateLimit | FaultKind::Overloaded) => "wait, then send the request again",
+        Some(FaultKind::RateLimit | FaultKind::Overloaded) => "wait, then retry your request",
         Some(
             FaultKind::Other
             | FaultKind::ContextWindow
@@ -333,7 +333,7 @@ fn after_failure(ending: &Ending, tools: Allow) -> Remedy {
             | FaultKind::BadPayload
             | _,
         )
-        | None => "send the request again; if it keeps failing, contact the provider",
+        | None => "retry your request; if it keeps failing, contact the provider",
     };
     broken((Action::Retry, Cause::ProviderFailed), tools, happened, advice)
 }
