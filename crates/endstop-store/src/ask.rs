@@ -30,7 +30,7 @@ const FEWEST_DIGITS: usize = 6;
 /// The longest period: a hundred years.
 const LONGEST: u64 = 100 * 366 * 86_400_000;
 
-/// What a backend can read.
+/// Reads of a backend.
 pub(crate) trait Reads {
     /// Returns how it is asked.
     fn flavor(&mut self) -> Result<Flavor, Error>;

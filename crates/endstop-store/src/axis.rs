@@ -1,4 +1,4 @@
-//! How the time of a report is divided: into days or hours of a time zone, or not at all.
+//! Division of a report's time: into days or hours of a time zone, or not at all.
 //!
 //! Sums are kept per hour of UTC. An hour that lies in one segment is counted from the sums; an hour that
 //! the edge of a segment cuts is counted from its rows. Where its rows have been deleted, the edge is moved
@@ -18,9 +18,9 @@ const MOST_RANGES: usize = 400;
 /// The segments of a period, in order and without gaps.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Axis {
-    /// Where each segment begins, and the end of the last.
+    /// Start of each segment, and the end of the last.
     edges: Vec<i64>,
-    /// What each is called: the first millisecond of its hour, and of its day.
+    /// Name of each: the first millisecond of its hour, and of its day.
     labels: Vec<(i64, i64)>,
 }
 

@@ -27,16 +27,16 @@ use crate::error::Error;
 /// The most names of unknown providers that are kept.
 const MOST_UNKNOWN_PROVIDERS: usize = 100;
 
-/// What the columns, or fields, are called.
+/// Names of the columns, or fields.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Columns {
-    /// What tells rows apart: unique. Files need none.
+    /// Unique column that identifies a row. Files need none.
     pub id: String,
-    /// Who served it.
+    /// Provider.
     pub provider: String,
     /// The provider's own word.
     pub native: String,
-    /// Where our word goes.
+    /// Column for our word.
     pub finish_reason: String,
 }
 
@@ -51,7 +51,7 @@ impl Default for Columns {
     }
 }
 
-/// What is to be done.
+/// Options of a backfill.
 #[derive(Clone, Debug)]
 pub struct Backfill {
     /// `postgres://…`, `sqlite:FILE`, or the path of a file that ends in `.csv`, `.tsv`, `.jsonl` or
@@ -59,13 +59,13 @@ pub struct Backfill {
     pub from: String,
     /// The table, where it is a database; `schema.table` also.
     pub table: String,
-    /// What its columns are called.
+    /// Names of its columns.
     pub columns: Columns,
-    /// Who served what names no provider, or all of it where there is no such column.
+    /// Provider of rows that name none, or of all rows if there is no such column.
     pub provider: Option<String>,
     /// The providers and words that are known.
     pub registry: Registry,
-    /// Where a file's copy goes; beside it by default.
+    /// Path of a file's copy; beside it by default.
     pub to: Option<PathBuf>,
     /// Rows at a time.
     pub batch: usize,
@@ -88,7 +88,7 @@ impl Default for Backfill {
     }
 }
 
-/// How far it is.
+/// Progress.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
     /// Rows read in this run, or bytes of a file.
@@ -100,17 +100,17 @@ pub struct Progress {
 /// A kind of change.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct Change {
-    /// Who served it.
+    /// Provider.
     pub provider: String,
     /// The provider's own word.
     pub native: String,
-    /// What stood there.
+    /// Value before.
     pub from: Option<String>,
-    /// What stands there now.
+    /// Value now.
     pub to: String,
 }
 
-/// What was done, or would be.
+/// Result, also of a dry run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Done {
     /// Rows read.
@@ -125,12 +125,12 @@ pub struct Done {
     pub adopted: u64,
     /// The reason why reports cannot count the rows of others in our own table.
     pub not_adopted: Option<String>,
-    /// How often each change was made.
+    /// Number of times that each change was made.
     pub changes: BTreeMap<Change, u64>,
     /// Names of providers that are not known, and how many rows have them: their words were read as
     /// those of OpenAI's compatible hosts. The first hundred.
     pub unknown_providers: BTreeMap<String, u64>,
-    /// Where a file's copy is.
+    /// Path of a file's copy.
     pub file: Option<PathBuf>,
 }
 
@@ -304,7 +304,7 @@ fn are_ours(columns: &Columns) -> Result<(), String> {
     Err("they read the columns `provider`, `native_finish_reason` and `finish_reason`".to_owned())
 }
 
-/// What a row says.
+/// Values of a row.
 struct Said {
     provider: Option<String>,
     native: Option<String>,
@@ -343,10 +343,10 @@ struct Write {
 
 /// A table that can be gone through.
 trait Table {
-    /// Where an earlier run stopped.
+    /// Returns the position at which an earlier run stopped.
     fn position(&mut self) -> Result<Option<Value>, Error>;
 
-    /// How many rows there are after a position.
+    /// Returns the number of rows after a position.
     fn count(&mut self, after: Option<&Value>) -> Result<Option<u64>, Error>;
 
     /// The next rows after a position.
@@ -380,7 +380,7 @@ fn check(backfill: &Backfill, found: &[String]) -> Result<bool, Error> {
     let has = |name: &String| found.contains(name);
     let table = &backfill.table;
     if found.is_empty() {
-        return Err(Error::Query(format!("there is no table `{table}`")));
+        return Err(Error::Query(format!("table `{table}` not found")));
     }
     let has_provider = has(provider);
     let mut wanted = vec![id, native, finish_reason];
@@ -396,7 +396,7 @@ fn check(backfill: &Backfill, found: &[String]) -> Result<bool, Error> {
     }
 }
 
-/// What a position is noted under: the same work, and nothing else.
+/// Returns the name under which a position is noted: one for each kind of work.
 fn name_of(backfill: &Backfill) -> String {
     let Columns { id, provider, native, finish_reason } = &backfill.columns;
     [&backfill.table, id, provider, native, finish_reason].map(|name| quoted(name)).join(" ")

@@ -1,4 +1,4 @@
-//! What a batch changes in the sums and in the words seen.
+//! Changes of a batch in the sums and in the words seen.
 //!
 //! A row that changes takes what it said before out again, so that the sums are always those of the rows.
 
@@ -104,7 +104,7 @@ fn parts<'a>(row: &Row<'a>) -> Parts<'a> {
     })
 }
 
-/// What a batch changes.
+/// Changes of a batch.
 #[derive(Debug, Default)]
 pub(crate) struct Changes<'a> {
     lines: HashMap<(i64, Parts<'a>), Numbers>,

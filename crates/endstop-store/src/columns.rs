@@ -54,7 +54,7 @@ impl Cell<'_> {
     }
 }
 
-/// What kind of values a column holds.
+/// Kind of the values of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// The id.

@@ -1,4 +1,4 @@
-//! What a batch adds to the sums and to the words, noted down as one row beside the rows of the batch.
+//! Additions of a batch to the sums and to the words, noted down as one row beside the rows of the batch.
 //!
 //! Sums that many writers share would have to be locked and rewritten by each batch. A batch writes one
 //! delta instead, in the same transaction. Deltas are folded into the sums every second, and reports read
@@ -15,7 +15,7 @@ use crate::sums::{self, HOUR, MEASURES, Numbers};
 const VERSION: u8 = 2;
 /// The version of the packed lines of 32 series, which the sums were kept as before.
 const CHUNK_VERSION: u8 = 1;
-/// How many series such a chunk has.
+/// Number of series in such a chunk.
 pub(crate) const CHUNK: i64 = 32;
 /// The error for deltas that are damaged, or that a later version wrote.
 pub(crate) const DAMAGED: &str = "sums that this version cannot read: they are damaged, or a later version of \
@@ -24,7 +24,7 @@ pub(crate) const DAMAGED: &str = "sums that this version cannot read: they are d
 /// A provider's finish reason as it was seen: provider, model, dialect, field, word, our reason.
 pub(crate) type Word<'a> = [std::borrow::Cow<'a, str>; 6];
 
-/// How often a word was seen, when first and when last.
+/// Number of times that a word was seen, and the first and the last time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Seen {
     pub(crate) count: i64,

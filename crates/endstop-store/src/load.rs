@@ -11,7 +11,7 @@ pub(crate) const ADOPTED: i64 = -1;
 /// One row to be.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Item<'a> {
-    /// Where it stood in the batch.
+    /// Place in the batch.
     pub(crate) index: usize,
     pub(crate) key: Uuid,
     pub(crate) row: Row<'a>,
@@ -40,8 +40,8 @@ pub(crate) fn key(id: &str) -> Option<String> {
     Uuid::try_parse(id).ok().map(|key| key.simple().to_string())
 }
 
-/// What a row becomes by an entry, if the entry is newer. What was said before it was judged again
-/// stays.
+/// Returns the row with an entry, if the entry is newer. The values before it was judged again
+/// stay.
 pub(crate) fn amended<'a>(old: &'a Stored, new: &Row<'a>) -> Option<Row<'a>> {
     let Stored { record: _, sequence, previous_reason, previous_finish_reason, previous_rules } =
         old;
@@ -53,8 +53,8 @@ pub(crate) fn amended<'a>(old: &'a Stored, new: &Row<'a>) -> Option<Row<'a>> {
     })
 }
 
-/// What a row becomes by a new verdict, if it is still the row that was judged. The first verdict is
-/// what is kept, however often a row is judged.
+/// Returns the row with a new verdict, if it is still the row that was judged. The first verdict is
+/// kept, however often a row is judged.
 pub(crate) fn rejudged(old: &Stored, verdict: &Stored) -> Option<Stored> {
     if old.sequence != verdict.sequence || old.record.rules == verdict.record.rules {
         return None;

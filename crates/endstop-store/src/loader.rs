@@ -22,15 +22,15 @@ use crate::spool::{Batch, Lag, Tap};
 
 /// Rows that are deleted at once.
 const FORGET: usize = 1000;
-/// How often a sink is given time for what need not be done with each batch.
+/// Time between two calls of [`Sink::tend`].
 const TEND_EVERY: Duration = Duration::from_secs(1);
 
-/// How a spool is loaded.
+/// Options of a loader.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// The most entries that are loaded at once.
     pub batch: usize,
-    /// How long a batch may gather.
+    /// Longest time that a batch may gather.
     pub linger: Duration,
     /// The first wait after a failure that may pass; each next is twice as long,
     pub pause: Duration,
@@ -40,7 +40,7 @@ pub struct Options {
     pub refused_pause: Duration,
     /// Rows older than this are deleted.
     pub keep: Option<Duration>,
-    /// How often it is looked for those.
+    /// Time between two searches for those.
     pub forget_every: Duration,
 }
 
@@ -58,14 +58,14 @@ impl Default for Options {
     }
 }
 
-/// How loading goes.
+/// State of a loader.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Status {
     /// Entries that were taken, or known already, since the start of the process.
     pub loaded: u64,
     /// Entries that the store refused one by one; they are in `quarantine/refused.jsonl`.
     pub refused: u64,
-    /// What the store said of the first of them.
+    /// Message of the store about the first of them.
     pub first_refusal: Option<String>,
     /// Rows that were deleted for their age.
     pub forgotten: u64,
@@ -77,11 +77,11 @@ pub struct Status {
     pub lag_bytes: u64,
     /// The store took the last batch, or was opened since.
     pub connected: bool,
-    /// What is wrong now.
+    /// Present error.
     pub last_error: Option<String>,
     /// Whether the file of the store is damaged, which does not pass by itself.
     pub damaged: bool,
-    /// How often something went wrong that was well before.
+    /// Number of times that something began to fail.
     pub episodes: u64,
 }
 
@@ -156,7 +156,7 @@ impl Loader {
         Ok(Self { tap, shared, thread })
     }
 
-    /// How it goes.
+    /// Returns its state.
     #[must_use]
     pub fn status(&self) -> Status {
         let Lag { entries, bytes, dropped } = self.tap.lag();
@@ -195,9 +195,9 @@ struct Work {
     backend: Option<Box<dyn Sink>>,
     options: Options,
     pause: Duration,
-    /// When to look for old rows.
+    /// Time of the next search for old rows.
     forget_at: Instant,
-    /// When to give the sink time.
+    /// Time of the next call of [`Sink::tend`].
     tend_at: Instant,
 }
 

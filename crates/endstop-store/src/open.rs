@@ -7,7 +7,7 @@ use crate::error::Error;
 use crate::sink::{Sink, Store};
 use crate::{jsonl, postgres, sqlite};
 
-/// How a store is opened.
+/// Options of a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
     /// Only questions: nothing can be written.

@@ -38,7 +38,7 @@ use write::Table;
 const LOCK: i64 = 0x656e_6473_746f_7031;
 /// The longest that a connection may take.
 const CONNECT: Duration = Duration::from_secs(10);
-/// How much longer than the server a client waits for the server's own timeout.
+/// Time that a client waits beyond the server's own timeout.
 const GRACE: Duration = Duration::from_secs(5);
 
 /// Opens `postgres://…`; it is reached when it is first used.
@@ -122,7 +122,7 @@ impl Drop for Postgres {
     }
 }
 
-/// Why something did not work.
+/// Cause of a failure.
 pub(crate) enum Failure {
     Driver(tokio_postgres::Error),
     Refused(String),
@@ -134,7 +134,7 @@ impl From<tokio_postgres::Error> for Failure {
     }
 }
 
-/// How a transaction begins and ends, and how long it may take.
+/// Beginning, end and longest time of a transaction.
 struct Begin {
     sql: String,
     /// Follows `COMMIT` or `ROLLBACK`.
@@ -277,7 +277,7 @@ impl Postgres {
         Error::Unavailable { store: self.store.clone(), why: why.into() }
     }
 
-    /// What an error means, and what to do.
+    /// Explains an error, with advice.
     fn failed(&self, failure: Failure) -> Failed {
         let error = match failure {
             Failure::Refused(why) => return self.refused(why).into(),
@@ -389,7 +389,7 @@ impl Postgres {
 /// An error, and what is to blame.
 struct Failed {
     error: Error,
-    /// What the server says of the data.
+    /// Message of the server about the data.
     data: Option<String>,
     /// The connection has ended.
     ended: bool,

@@ -1,4 +1,4 @@
-//! What can be asked of a store, and what it answers: one type for every backend.
+//! Questions to a store and its answers: the same types for every backend.
 
 use std::collections::BTreeMap;
 use std::str::FromStr;
@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
 
-/// What sums can be told apart by.
+/// Dimension by which sums are grouped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Dimension {
@@ -16,17 +16,17 @@ pub enum Dimension {
     FinishReason,
     /// Our reason.
     Reason,
-    /// Who served it.
+    /// Provider.
     Provider,
     /// The model.
     Model,
-    /// Whose request it was.
+    /// Team of the request.
     Team,
-    /// Which key asked.
+    /// Id of the caller's key.
     Key,
     /// The upstream's name.
     Upstream,
-    /// What the gateway did with the response.
+    /// Action of the gateway.
     Action,
     /// The upstream's status code.
     Status,
@@ -108,7 +108,7 @@ impl FromStr for Dimension {
     }
 }
 
-/// Which responses are meant. A text fits itself; one with `*` fits what it describes. `null` fits where
+/// Filter for responses. A text fits itself; one with `*` fits what it describes. `null` fits where
 /// there is none.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -141,7 +141,7 @@ pub struct Period {
 /// A question about many responses.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Query {
-    /// What the sums are told apart by, at most four.
+    /// Dimensions of the groups, at most four.
     pub by: Vec<Dimension>,
     /// The period to count.
     pub period: Period,
@@ -149,7 +149,7 @@ pub struct Query {
     pub before: Option<Period>,
     /// The time zone of hours and days, such as `Europe/Berlin`; UTC by default.
     pub zone: Option<String>,
-    /// Which responses.
+    /// Filter.
     pub filter: Filter,
     /// At most so many groups, those with the highest counts.
     pub limit: usize,
@@ -182,7 +182,7 @@ pub const BOUNDS_US: [u64; 23] = [
     300_000_000,
 ];
 
-/// How many took how long.
+/// Histogram of times.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Buckets(pub [u64; 24]);
 
@@ -226,9 +226,9 @@ impl Buckets {
 /// Sums over a group of responses.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sums {
-    /// How many responses.
+    /// Number of responses.
     pub count: u64,
-    /// How many of each reason.
+    /// Number of responses of each reason.
     pub reasons: BTreeMap<String, u64>,
     /// Responses to requests that repeat or continue an earlier one of their turn.
     pub repeated: u64,
@@ -267,7 +267,7 @@ impl Sums {
         }
     }
 
-    /// How many ended for one of these reasons.
+    /// Returns the number of responses with one of these reasons.
     #[must_use]
     pub fn of(&self, reasons: &[Reason]) -> u64 {
         reasons.iter().filter_map(|reason| self.reasons.get(reason.name())).sum()
@@ -291,7 +291,7 @@ pub struct Group {
     pub before: Option<Sums>,
 }
 
-/// What is answered.
+/// Answer to a [`Query`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Report {
     /// The period that was counted. It is the one asked for, but that an end inside of an hour whose rows
@@ -303,20 +303,20 @@ pub struct Report {
     pub groups: Vec<Group>,
     /// All groups together, those over the limit too.
     pub total: Group,
-    /// How many groups there are over the limit.
+    /// Number of groups over the limit.
     pub left_out: usize,
 }
 
-/// Which rows are wanted.
+/// Question for rows.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Wanted {
-    /// Which responses.
+    /// Filter.
     pub filter: Filter,
     /// With this word of the provider's.
     pub native: Option<String>,
     /// With this action.
     pub action: Option<String>,
-    /// When.
+    /// Period.
     pub period: Option<Period>,
     /// At most so many.
     pub limit: usize,
@@ -331,7 +331,7 @@ impl Default for Wanted {
 /// A word of a provider's, as it was seen.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WordSeen {
-    /// Whose.
+    /// Provider.
     pub provider: String,
     /// Of which model; empty where it is not known.
     pub model: String,
@@ -341,12 +341,12 @@ pub struct WordSeen {
     pub field: String,
     /// The word.
     pub word: String,
-    /// What we make of it.
+    /// Endstop's reason.
     pub reason: String,
-    /// When it was first seen, in milliseconds since 1970.
+    /// Time of the first, in milliseconds since 1970.
     pub first_seen: u64,
-    /// When last.
+    /// Time of the last.
     pub last_seen: u64,
-    /// How often.
+    /// Number of times.
     pub count: u64,
 }

@@ -24,7 +24,7 @@ pub(crate) struct Line<'a> {
     /// The sink that refused it.
     #[serde(default = "store")]
     pub(crate) sink: Cow<'a, str>,
-    /// What the sink said.
+    /// Message of the sink.
     pub(crate) why: Cow<'a, str>,
     pub(crate) entry: Cow<'a, Entry>,
 }
@@ -41,7 +41,7 @@ impl Line<'_> {
     }
 }
 
-/// What became of entries that were refused before.
+/// Result of loading refused entries again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Reloaded {
     /// The sink has them now.

@@ -1,4 +1,4 @@
-//! What sums are told apart by beside the hour. Each combination is a series, which has a number.
+//! Values that sums are told apart by besides the hour. Each combination is a series, which has a number.
 
 use std::borrow::Cow;
 use std::collections::HashMap;

@@ -9,14 +9,14 @@ use crate::query::{Period, Query, Report, Wanted, WordSeen};
 /// Something that was noted about a response.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Entry {
-    /// Which note on this id it is, from 0. A row takes an entry in only if it has none of this
+    /// Number of the note on this id, from 0. A row takes an entry in only if it has none of this
     /// sequence or a later one.
     pub sequence: u32,
     /// All that is known by then.
     pub record: Record,
 }
 
-/// What became of a batch.
+/// Result of loading a batch.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Loaded {
     /// New rows.

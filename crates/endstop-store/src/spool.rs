@@ -14,8 +14,8 @@
 //!               and counted
 //! ```
 //!
-//! What was written survives the death of the process; what was synced, which happens in groups, also
-//! that of the machine. The same entry may be read twice, never none: a store knows it by its id and
+//! Entries that were written survive the death of the process; those that were synced, which happens in
+//! groups, also that of the machine. The same entry may be read twice, never none: a store knows it by its id and
 //! its sequence. No wall clock is used.
 //!
 //! ```
@@ -66,7 +66,7 @@ use writer::{Place, Writer};
 const TURN: usize = 64;
 
 thread_local! {
-    /// Where an entry is put together, outside of the lock.
+    /// Buffer in which an entry is encoded, outside of the lock.
     static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -81,7 +81,7 @@ pub enum WhenFull {
     Forward,
 }
 
-/// How a spool is kept.
+/// Options of a spool.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// No new work is taken over this many bytes.
@@ -90,13 +90,13 @@ pub struct Options {
     pub disk_percent: u64,
     /// A segment is full at this size; at most a quarter of the bound.
     pub segment_bytes: u64,
-    /// What was written is synced this often.
+    /// Time between two syncs.
     pub sync_every: Duration,
-    /// What is done with new work then.
+    /// Treatment of new work then.
     pub when_full: WhenFull,
     /// Entries that the disk does not take wait in this much memory, at least 2 MiB.
     pub memory_bytes: u64,
-    /// Who reads beside the store.
+    /// Sinks that read beside the store.
     pub sinks: Vec<Named>,
 }
 
@@ -105,11 +105,11 @@ pub struct Options {
 pub struct Named {
     /// Its name, by which its mark is found again.
     pub name: String,
-    /// Where it starts if it is new.
+    /// Start of a new one.
     pub from: Start,
 }
 
-/// Where a new sink starts.
+/// Start of a new sink.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Start {
@@ -134,7 +134,7 @@ impl Default for Options {
     }
 }
 
-/// Why no new work may be taken.
+/// Reason why no new work may be taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     /// Too much waits for the store.
@@ -145,7 +145,7 @@ pub enum Refusal {
     Failing,
 }
 
-/// What was found at start-up.
+/// Findings at start-up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Recovery {
     /// Responses that nobody saw the end of, closed as interrupted.
@@ -182,7 +182,7 @@ pub struct Inspection {
     pub damaged: u64,
 }
 
-/// How the spool is.
+/// State of a spool.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Status {
     /// Bytes in it, in memory too.
@@ -203,9 +203,9 @@ pub struct Status {
     pub quarantined: u64,
     /// Entries that the store refused and that are kept, those of earlier processes too.
     pub refused: u64,
-    /// What is wrong now.
+    /// Present error.
     pub error: Option<String>,
-    /// How often something went wrong that was well before.
+    /// Number of times that something began to fail.
     pub episodes: u64,
 }
 
@@ -243,7 +243,7 @@ pub struct Batch {
     pub upto: Position,
 }
 
-/// What is looked at without the lock.
+/// Values that are read without the lock.
 #[derive(Debug, Default)]
 struct Shown {
     bytes: AtomicU64,
@@ -419,7 +419,7 @@ impl Spool {
         Some(Tap { inner: Arc::clone(&self.inner), sink: 1 + at })
     }
 
-    /// How it is.
+    /// Returns its state.
     #[must_use]
     pub fn status(&self) -> Status {
         self.inner.status()
@@ -438,7 +438,7 @@ pub struct Tap {
     sink: usize,
 }
 
-/// How far a sink is.
+/// Progress of a sink.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Lag {
     /// Ends and amends that it has not taken.

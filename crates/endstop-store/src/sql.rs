@@ -25,19 +25,19 @@ const SUMMED: [&str; 8] = [
     "total_us",
 ];
 
-/// What a backend does in its own way.
+/// Differences between backends.
 #[derive(Clone)]
 pub(crate) struct Flavor {
     /// The table of the rows.
     pub(crate) table: &'static str,
-    /// What stands before the names of the other tables.
+    /// Prefix of the names of the other tables.
     pub(crate) schema: &'static str,
     /// The column of our id.
     pub(crate) key: &'static str,
     /// Whether an index gives the rows in the order of their times. Where none does, there is one that
     /// finds the rows of a period.
     pub(crate) has_time_index: bool,
-    /// What stands before the number of a parameter.
+    /// Prefix of the number of a parameter.
     pub(crate) place: char,
     /// The operator for patterns, with what follows it.
     pub(crate) like: (&'static str, &'static str),
@@ -165,7 +165,7 @@ impl<'f> Sql<'f> {
     }
 }
 
-/// What a text of a filter asks for.
+/// Meaning of a text of a filter.
 enum Fit {
     Any,
     None,

@@ -357,7 +357,7 @@ fn apply(connection: &Connection, migration: &migrations::Migration) -> rusqlite
     Ok(true)
 }
 
-/// What an error means, and what to do.
+/// Explains an error, with advice.
 pub(crate) fn failure(store: &str, error: rusqlite::Error) -> Error {
     let store = store.to_owned();
     let said = error.to_string();

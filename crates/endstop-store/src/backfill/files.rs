@@ -30,8 +30,11 @@ pub(super) fn copy(
         "tsv" => Some(b'\t'),
         "jsonl" | "ndjson" => None,
         _ => {
-            let why = "is no database's address, and ends in none of .csv, .tsv, .jsonl, .ndjson";
-            return Err(Error::Query(format!("`{}` {why}", path.display())));
+            return Err(Error::Query(format!(
+                "invalid source `{}`: expected `sqlite:FILE`, `postgres://…`, or a file that ends in .csv, \
+                 .tsv, .jsonl or .ndjson",
+                path.display()
+            )));
         }
     };
     let mut work = Work::open(backfill, path, kind)?;
@@ -50,7 +53,7 @@ struct Work<'a> {
     note: PathBuf,
     from: File,
     size: u64,
-    /// Where the source is read and the copy written on.
+    /// Positions in the source and in the copy.
     start: (u64, u64),
     out: Option<BufWriter<File>>,
     done: Done,
@@ -253,7 +256,7 @@ impl<'a> Work<'a> {
     }
 }
 
-/// Where the columns of a CSV file are.
+/// Places of the columns of a CSV file.
 struct Places {
     provider: Option<usize>,
     native: usize,

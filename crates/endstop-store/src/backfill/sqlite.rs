@@ -32,7 +32,7 @@ impl Table {
         let file = backfill.from.strip_prefix("sqlite:").unwrap_or_default();
         let file = file.strip_prefix("//").unwrap_or(file);
         if !Path::new(file).is_file() {
-            return Err(refuse(&backfill.from, "there is no such file"));
+            return Err(refuse(&backfill.from, "the file does not exist"));
         }
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let store = backfill.from.clone();

@@ -10,7 +10,7 @@ use super::Failure;
 use crate::columns::{COLUMNS, Cell, Kind};
 use crate::load::Item;
 
-/// What stands at the beginning: a signature, no flags, and no extension.
+/// Header: a signature, no flags, and no extension.
 const HEAD: &[u8] = b"PGCOPY\n\xff\r\n\0\0\0\0\0\0\0\0\0";
 /// Milliseconds from 1970 to 2000, which Postgres counts from.
 const EPOCH_MS: i64 = 946_684_800_000;

@@ -1,4 +1,4 @@
-//! What the table of the rows is like: ours, or somebody else's with columns of ours.
+//! Shape of the table of the rows: ours, or somebody else's with columns of ours.
 //!
 //! Columns that were there before keep their types: values are cast on their way in and out.
 
@@ -51,7 +51,9 @@ impl Shape {
 
     fn of(found: &[Found]) -> Result<Self, String> {
         if found.is_empty() {
-            return Err("there is no table public.gateway_requests; run `endstop migrate`".into());
+            return Err(
+                "the table public.gateway_requests does not exist; run `endstop migrate`".into()
+            );
         }
         let own_key = found.iter().any(|found| found.name == OWN_KEY);
         let mut types = Vec::new();
@@ -86,7 +88,7 @@ impl Shape {
         self.types.is_empty()
     }
 
-    /// How it is asked.
+    /// Returns the SQL that it needs.
     pub(crate) fn flavor(&self) -> Flavor {
         Flavor {
             table: "public.gateway_requests",

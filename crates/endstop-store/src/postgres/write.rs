@@ -21,7 +21,7 @@ use crate::sql::Flavor;
 /// The table of the rows, and what is said to it, made once.
 pub(super) struct Table {
     pub(super) flavor: Flavor,
-    /// What is written is what will be read.
+    /// Values are read as they are written.
     pub(super) plain: bool,
     /// Rows that are not there.
     copy: String,
@@ -78,7 +78,7 @@ fn lists(flavor: &Flavor) -> (Vec<&'static str>, Vec<String>) {
     (COLUMNS.iter().map(name).collect(), COLUMNS.iter().map(value).collect())
 }
 
-/// How many rows are new, how many say more now, and which cannot be taken.
+/// Numbers of new and of amended rows, and the rows that cannot be taken.
 pub(super) struct Done {
     pub(super) added: u64,
     pub(super) amended: u64,

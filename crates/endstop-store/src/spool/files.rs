@@ -11,16 +11,16 @@ use std::time::{Duration, Instant};
 use crate::error::Error;
 use crate::spool::{Inspection, State, locked};
 
-/// What may be kept of damaged and refused bytes; the rest is only counted.
+/// Most bytes of damaged and refused entries that are kept; the rest is only counted.
 const MOST_QUARANTINE: u64 = 64 << 20;
-/// How long a process that is about to end is waited for.
+/// Longest wait for a process that is about to end.
 const PATIENCE: Duration = Duration::from_millis(500);
 /// The name of the mark of the store.
 const MARK: &str = "mark";
 /// A line of the mark, of which there are two: one is whole while the other is written.
 const LINE: usize = 96;
 
-/// How far the spool was loaded, and which segments should be there.
+/// Progress of loading, and the first segment that should be there.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Mark {
     /// The oldest segment that has not been deleted.
@@ -36,7 +36,7 @@ pub(super) struct Dir {
     path: PathBuf,
     /// Held locked for as long as the spool is open.
     _lock: File,
-    /// How far each sink is, the store first: its file, and how often that was written.
+    /// Mark of each sink, the store first: its file, and the number of times that it was written.
     marks: Vec<Mutex<(File, u64)>>,
     /// Bytes in quarantine.
     kept: AtomicU64,

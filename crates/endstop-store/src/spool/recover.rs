@@ -1,4 +1,4 @@
-//! What is done at start-up: all segments are read, damage is set aside, open responses are closed.
+//! Recovery at start-up: all segments are read, damage is set aside, open responses are closed.
 
 use std::io;
 use std::sync::Arc;
@@ -143,7 +143,7 @@ fn reuse(writer: &mut Writer, number: u64, whole: usize, length: usize) {
     writer.active = Some((number, Arc::new(file)));
 }
 
-/// Where to load from: the mark, unless what it speaks of is gone.
+/// Returns the position to load from: the mark, unless its segment is gone.
 fn clamp(writer: &Writer, count: u64, (segment, offset): (u64, u64)) -> Position {
     if let Some(known) = writer.segments.get(&segment) {
         return Position { segment, offset: offset.min(known.bytes), count };

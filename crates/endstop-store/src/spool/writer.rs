@@ -10,10 +10,10 @@ use crate::spool::entry::Kind;
 use crate::spool::files::Dir;
 use crate::spool::{Position, Shown};
 
-/// What an entry in memory takes beyond its bytes.
+/// Memory of an entry beyond its bytes.
 const OVERHEAD: u64 = 128;
 
-/// Where an entry stands.
+/// Place of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Place {
     pub(super) segment: u64,
@@ -21,7 +21,7 @@ pub(super) struct Place {
     pub(super) length: u64,
 }
 
-/// What is known of a segment.
+/// State of a segment.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Segment {
     /// Its whole entries.
@@ -62,15 +62,15 @@ pub(super) struct Writer {
     made: bool,
     /// Ends and amends that were written.
     pub(super) appended: u64,
-    /// How far each sink is, the store first.
+    /// Progress of each sink, the store first.
     pub(super) acked: Vec<Position>,
     pub(super) sync_failed: bool,
     pub(super) error: Option<String>,
-    /// Why the loader cannot read what it should.
+    /// Error of the last read by a loader.
     pub(super) unreadable: Option<String>,
-    /// Why it is not remembered what is loaded.
+    /// Error of the last write of a mark.
     pub(super) unmarked: Option<String>,
-    /// Why what is loaded is not deleted.
+    /// Error of the last deletion.
     pub(super) undeleted: Option<String>,
     pub(super) episodes: u64,
     pub(super) lost: u64,
@@ -235,7 +235,7 @@ impl Writer {
         self.segments.entry(place.segment).or_default()
     }
 
-    /// What must be synced for all that was written to be durable, and whether the directory too.
+    /// Returns the files to sync, and whether the directory must be synced too.
     pub(super) fn unsynced(&mut self) -> (Vec<Arc<File>>, bool) {
         let mut files = std::mem::take(&mut self.filled);
         if std::mem::take(&mut self.dirty) || self.sync_failed {

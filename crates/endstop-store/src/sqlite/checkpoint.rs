@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use rusqlite::{Connection, OpenFlags};
 
-/// How often the size of the log is looked at.
+/// Time between two looks at the size of the log.
 const EVERY: Duration = Duration::from_millis(200);
 /// The size over which it is written back.
 const BYTES: u64 = 4 << 20;

@@ -149,7 +149,7 @@ fn names_that_are_not_there() {
         let why = error(&missing);
         assert!(why.contains("`native_finish_reason`") && why.contains("na\"tive"), "{why}");
         let missing = Backfill { table: "x\"; DROP TABLE \"Old\"; --".to_owned(), ..good.clone() };
-        assert!(error(&missing).contains("no table"));
+        assert!(error(&missing).contains("not found"));
         let finish_reason = good.columns.native.clone();
         let columns = Columns { finish_reason, ..good.columns.clone() };
         assert!(error(&Backfill { columns, ..good.clone() }).contains("over itself"));
