@@ -199,6 +199,9 @@ fn check(args: &Args) -> Result<ExitCode> {
         Some(store) => writeln!(out, "store   {}", endstop_store::shown(&store))?,
         None => writeln!(out, "store   off")?,
     }
+    for (name, url) in config.sinks()? {
+        writeln!(out, "sink    {name}: {}", endstop_store::shown(&url))?;
+    }
     for upstream in settings.routes.iter() {
         let key = if upstream.has_own_key() { "the gateway's key" } else { "the caller's key" };
         let differs = if upstream.own { ", from the configuration" } else { "" };

@@ -467,7 +467,7 @@ impl Config {
     /// The addresses of the sinks, by their names.
     ///
     /// # Errors
-    /// [`Error::Setting`] if one has no address, or there is no store; [`Error::Secret`] if the variable that
+    /// [`Error::Setting`] if one has no address, or nothing is stored; [`Error::Store`] if its name is wrong; [`Error::Secret`] if the variable that
     /// should hold one does not.
     pub fn sinks(&self) -> Result<BTreeMap<String, String>, Error> {
         let store = self.store()?;
@@ -485,6 +485,7 @@ impl Config {
                 (None, None) | (Some(_), Some(_)) => None,
             };
             let Some(url) = url else { return wrong("set either `url` or `url_env`") };
+            endstop_store::spool::check_name(name)?;
             if store.is_none() {
                 return wrong("sinks read what waits for the store: set `store`");
             }

@@ -296,12 +296,7 @@ impl Spool {
     /// error; it is told in [`Recovery`].
     pub fn open(dir: &Path, options: Options) -> Result<(Self, Recovery), Error> {
         let names: Vec<String> = options.sinks.iter().map(|sink| sink.name.clone()).collect();
-        if let Some(name) = names.iter().find(|name| !is_name(name) || *name == crate::STORE) {
-            let why = format!(
-                "invalid name of a sink `{name}`: expected letters, digits and hyphens, and not `store`"
-            );
-            return Err(Error::Query(why));
-        }
+        names.iter().try_for_each(|name| check_name(name))?;
         let dir = Arc::new(Dir::open(dir, &names)?);
         let share = dir.disk().map(|disk| disk / 100 * options.disk_percent.min(100));
         let bound = options.bytes.min(share.unwrap_or(u64::MAX));
@@ -483,9 +478,18 @@ impl Tap {
     }
 }
 
-fn is_name(name: &str) -> bool {
+/// Checks the name of a sink.
+///
+/// # Errors
+/// It is empty, too long, `store`, or has other characters than letters, digits and hyphens.
+pub fn check_name(name: &str) -> Result<(), Error> {
     let known = |letter: u8| letter.is_ascii_alphanumeric() || letter == b'-';
-    !name.is_empty() && name.len() <= 64 && name.bytes().all(known)
+    if (1..=64).contains(&name.len()) && name.bytes().all(known) && name != crate::STORE {
+        return Ok(());
+    }
+    Err(Error::Query(format!(
+        "invalid name of a sink `{name}`: expected letters, digits and hyphens, and not `store`"
+    )))
 }
 
 impl Drop for Spool {
