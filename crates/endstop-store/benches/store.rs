@@ -181,8 +181,8 @@ fn compare(name: &str, place: &places::Place, bare: &mut dyn Bare) {
     let fold = start.elapsed() / ROUNDS as u32;
     let (ours, theirs) = (quartile(ours) + fold, quartile(theirs));
     println!(
-        "{name}: {:.0} rows/s, bare {:.0} rows/s, {:.2}x; CPU of the caller {:.1?} a batch, bare \
-         {:.1?}, {:.2}x",
+        "{name}: {:.0} rows/s, bare {:.0} rows/s, {:.2}x; folding {fold:.1?} a batch; CPU of the caller \
+         {:.1?} a batch, bare {:.1?}, {:.2}x",
         rate(BATCH, ours),
         rate(BATCH, theirs),
         theirs.as_secs_f64() / ours.as_secs_f64(),

@@ -246,7 +246,7 @@ impl<'q> Gathered<'q> {
         let parts = series::values(&row).map(|value| value.map(std::borrow::Cow::into_owned));
         let kind = self.kind(&parts);
         let sums = self.sums.entry((segment, kind)).or_insert([0; MEASURES]);
-        sums::add(sums, &sums::of_row(&row), 1);
+        sums::count(sums, &row, sums::Class::of(&stored.record.reason), 1);
     }
 
     fn groups(self) -> Result<HashMap<Key, Sums>, Error> {

@@ -17,7 +17,9 @@ type Like<'a> = (i64, [Option<&'a str>; 11], Option<u16>, bool);
 /// The sums of rows that are alike.
 #[derive(Debug)]
 struct Alike<'a> {
-    parts: Parts<'a>,
+    /// The first of them.
+    row: Row<'a>,
+    class: sums::Class,
     numbers: Numbers,
     first: i64,
     last: i64,
@@ -25,7 +27,11 @@ struct Alike<'a> {
 
 /// Rows that come and go, gathered.
 #[derive(Debug, Default)]
-pub(crate) struct Gathering<'a>(HashMap<Like<'a>, Alike<'a>>);
+pub(crate) struct Gathering<'a> {
+    /// Places in the list: sums are large, and a table that grows moves what it holds.
+    known: HashMap<Like<'a>, usize, foldhash::fast::RandomState>,
+    alike: Vec<Alike<'a>>,
+}
 
 impl<'a> Gathering<'a> {
     /// Counts a row that is there now.
@@ -40,23 +46,25 @@ impl<'a> Gathering<'a> {
 
     fn count(&mut self, row: &Row<'a>, sign: i64) {
         let at = time(row.record.created_at);
-        let alike = self.0.entry(like(row)).or_insert_with(|| Alike {
-            parts: parts(row),
-            numbers: [0; MEASURES],
-            first: at,
-            last: at,
+        let Self { known, alike } = self;
+        let place = *known.entry(like(row)).or_insert_with(|| {
+            let class = sums::Class::of(&row.record.reason);
+            alike.push(Alike { row: *row, class, numbers: [0; MEASURES], first: at, last: at });
+            alike.len() - 1
         });
+        let Some(alike) = alike.get_mut(place) else { return };
         // A row that is taken out again was seen all the same.
         alike.first = alike.first.min(at);
         alike.last = alike.last.max(at);
-        sums::add(&mut alike.numbers, &sums::of_row(row), sign);
+        sums::count(&mut alike.numbers, row, alike.class, sign);
     }
 
     /// Returns the sums of them all.
     pub(crate) fn changes(self) -> Changes<'a> {
         let mut changes = Changes::default();
-        for ((hour, texts, ..), alike) in self.0 {
-            let Alike { parts, numbers, first, last } = alike;
+        for Alike { row, numbers, first, last, .. } in self.alike {
+            let (hour, texts, ..) = like(&row);
+            let parts = parts(&row);
             let [.., field, word] = texts;
             if let (Some(word), Some(count)) = (word, numbers.first()) {
                 let [_, _, provider, model, _, dialect, reason, ..] = texts;

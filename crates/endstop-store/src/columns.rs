@@ -395,7 +395,10 @@ pub(crate) fn stored_by<'c>(
 /// A text without NUL, and of at most so many bytes, cut between characters.
 pub(crate) fn clean(text: &str, most: usize) -> Cow<'_, str> {
     let capped = text.get(..text.floor_char_boundary(most)).unwrap_or(text);
-    if capped.contains('\0') { Cow::Owned(capped.replace('\0', "")) } else { Cow::Borrowed(capped) }
+    match memchr::memchr(0, capped.as_bytes()) {
+        None => Cow::Borrowed(capped),
+        Some(_) => Cow::Owned(capped.replace('\0', "")),
+    }
 }
 
 fn text(text: &str, most: usize) -> Cell<'_> {

@@ -50,33 +50,50 @@ pub(crate) static NAMES: LazyLock<Vec<String>> = LazyLock::new(|| {
     counters.chain(buckets).collect()
 });
 
-/// Returns what a row adds to the sums of its hour and series.
-pub(crate) fn of_row(row: &Row<'_>) -> Numbers {
+/// The reason of a row, as far as sums depend on it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Class {
+    is_success: bool,
+    is_short: bool,
+}
+
+impl Class {
+    /// Returns the class of a reason by its name.
+    pub(crate) fn of(reason: &str) -> Self {
+        let reason = Reason::from_name(reason);
+        Self {
+            is_success: reason.is_some_and(Reason::is_success),
+            is_short: reason.is_some_and(is_short),
+        }
+    }
+}
+
+/// Adds a row to the sums of its hour and series, `sign` times.
+pub(crate) fn count(to: &mut Numbers, row: &Row<'_>, class: Class, sign: i64) {
     let record = row.record;
-    let reason = Reason::from_name(&record.reason);
     let repeated = record.attempt > 1;
     let out = tokens(record.tokens_out);
     let counters = [
         1,
         i64::from(repeated),
-        i64::from(repeated && reason.is_some_and(Reason::is_success)),
+        i64::from(repeated && class.is_success),
         tokens(record.tokens_in),
         out,
         tokens(record.tokens_reasoning),
         tokens(record.tokens_cached),
-        if reason.is_some_and(is_short) { out } else { 0 },
+        if class.is_short { out } else { 0 },
         i64::from(record.tokens_out.is_some()),
     ];
-    let mut numbers = [0; MEASURES];
-    numbers.iter_mut().zip(counters).for_each(|(number, counter)| *number = counter);
     let first = record.first_byte_us.map(|us| COUNTERS.len() + Buckets::of(us));
     // A response whose end nobody saw has no time.
     let total =
         (record.total_us > 0).then(|| COUNTERS.len() + BUCKETS + Buckets::of(record.total_us));
-    for bucket in [first, total].into_iter().flatten() {
-        numbers.get_mut(bucket).into_iter().for_each(|number| *number = 1);
+    let counters = counters.into_iter().enumerate();
+    for (at, by) in counters.chain([first, total].into_iter().flatten().map(|bucket| (bucket, 1))) {
+        if let Some(number) = to.get_mut(at) {
+            *number = number.saturating_add(sign * by);
+        }
     }
-    numbers
 }
 
 /// Adds numbers to others, `sign` times.
