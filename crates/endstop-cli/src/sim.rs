@@ -199,15 +199,26 @@ fn wires(scenario: &Scenario) -> Vec<&'static str> {
     wire::every().filter(|wire| (scenario.on)(wire)).map(|wire| wire.id).collect()
 }
 
+/// Returns the wires of a scenario, or the others if they are fewer. Empty if it is on all.
+fn shown_wires(wires: &[&str]) -> String {
+    let others: Vec<&str> =
+        wire::every().map(|wire| wire.id).filter(|id| !wires.contains(id)).collect();
+    if others.is_empty() {
+        String::new()
+    } else if others.len() < wires.len() {
+        format!("not on {}", others.join(", "))
+    } else {
+        format!("on {}", wires.join(", "))
+    }
+}
+
 fn listing(style: Style) -> String {
     let mut text = String::new();
     for scenario in scenario::ALL {
-        let wires = wires(scenario);
-        let on =
-            if wires.len() == wire::every().count() { String::new() } else { wires.join(", ") };
+        let on = shown_wires(&wires(scenario));
         let _ = writeln!(text, "{}\n    {}", style.bold(&title(scenario)), scenario.about);
         if !on.is_empty() {
-            let _ = writeln!(text, "    {}", style.dim(&format!("on {on}")));
+            let _ = writeln!(text, "    {}", style.dim(&on));
         }
         if !scenario.source.is_empty() {
             let _ = writeln!(text, "    {}", style.dim(&format!("based on {}", scenario.source)));

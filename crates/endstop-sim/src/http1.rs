@@ -254,9 +254,12 @@ impl Connection<'_> {
         match step {
             Step::Bytes(bytes) => self.piece(body, bytes, torn).await,
             Step::Wait(time) => self.wait(*time).await,
-            Step::Stall => loop {
-                self.more().await?;
-            },
+            Step::Stall => {
+                self.shared.stalled(body.number);
+                loop {
+                    self.more().await?;
+                }
+            }
             Step::Drip(bytes) => loop {
                 for byte in bytes {
                     self.piece(body, &[*byte], false).await?;

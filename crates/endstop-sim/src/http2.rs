@@ -65,6 +65,8 @@ async fn read(request: hyper::Request<Incoming>) -> Request {
     let text =
         |value: &hyper::header::HeaderValue| String::from_utf8_lossy(value.as_bytes()).into_owned();
     let headers = head.headers.iter().map(|(name, value)| (name.to_string(), text(value)));
+    let host = head.uri.authority().map(|host| ("host".to_owned(), host.to_string()));
+    let headers = headers.chain(host);
     let target = head.uri.path_and_query().map_or("/", |target| target.as_str()).to_owned();
     Request { method: head.method.to_string(), target, headers: headers.collect(), body, http: 2 }
 }
@@ -115,6 +117,7 @@ async fn steps(script: &Script, number: u64, shared: &Shared, to: &Sender) -> Re
             Step::Bytes(bytes) => piece(number, shared, to, bytes).await?,
             Step::Wait(time) => wait(*time, to).await?,
             Step::Stall => {
+                shared.stalled(number);
                 to.closed().await;
                 return Err(Gone);
             }

@@ -40,6 +40,8 @@ pub struct LedgerEntry {
     pub written: u64,
     /// FNV-1a hash of all body bytes sent.
     pub hash: Fnv,
+    /// Whether the rest of the response is silence.
+    pub stalled: bool,
     /// End of the response.
     pub ended: ResponseEnd,
     /// Time at which the request was read.

@@ -1,8 +1,8 @@
 //! Simulated LLM providers with every wire, every ending and every fault on demand.
 //!
 //! One server speaks the wires of OpenAI (chat, Responses, completions), Anthropic, Gemini, Bedrock
-//! (Converse, `InvokeModel`), Mistral, Cohere and Ollama, and older ones ([`wire::MORE`]), streamed
-//! and not. The header `x-sim-scenario`, the model name or a script chooses how each response ends.
+//! (Converse, `InvokeModel`), Mistral, Cohere and Ollama, and older and less common ones
+//! ([`wire::MORE`]), streamed and not. The header `x-sim-scenario`, the model name or a script chooses how each response ends.
 //!
 //! ```
 //! use endstop_sim::{Options, Sim};
@@ -38,6 +38,15 @@
 //! The Responses wire stores its responses, up to 1,000. They can be referred to
 //! (`previous_response_id`), made in the `background` and polled, cancelled, deleted, and streamed
 //! again from an event on (`starting_after`).
+//!
+//! # Limits of a wire
+//!
+//! Not every wire can report every ending, and a scenario's row says what is left of it. AI21's
+//! Jurassic-2 never streams ([`SimWire::streams`]). Cloudflare's own form has no finish reasons
+//! ([`SimWire::has_finish_reasons`]), so that a complete response is not told from a truncated one.
+//! Replicate says `succeeded` at the token limit too, and has no usage. A request for a Replicate
+//! stream gets a prediction with the URL of the stream, or the stream itself if it has
+//! `Accept: text/event-stream`.
 //!
 //! Each wire is one file in `wire/`. Each scenario is one row in [`scenario::ALL`], with the
 //! verdict expected from Endstop's reader. A response becomes events, events become a script of

@@ -17,6 +17,10 @@ const MOST: usize = 1000;
 /// Maximum length of a response that is kept whole, in bytes of its text.
 const LONGEST: usize = 1 << 20;
 
+/// Parts of the paths of stored responses, and the wires that store them.
+const PATHS: [(&str, &str); 2] =
+    [("/responses/", "openai-responses"), ("/predictions/", "replicate")];
+
 /// Response that the provider stored.
 #[derive(Debug)]
 pub(crate) struct Stored {
@@ -63,23 +67,30 @@ impl Memory {
         self.all().iter().rev().find(|stored| stored.id == id).map(|stored| stored.text.clone())
     }
 
-    /// Answers a request for a stored response: `GET` and `DELETE` of `…/responses/{id}`, and
-    /// `POST` of `…/responses/{id}/cancel`. Returns `None` for other requests.
-    pub(crate) fn answer(&self, request: &Request) -> Option<Script> {
-        let (_, rest) = request.path().split_once("/responses/")?;
+    /// Answers a request for a stored response: `GET` and `DELETE` of `…/responses/{id}`, `POST` of
+    /// `…/responses/{id}/cancel`, and `GET` of `…/predictions/{id}` and `…/predictions/{id}/stream`.
+    /// Returns `None` for other requests.
+    pub(crate) fn answer(&self, request: &Request) -> Option<(&'static str, Script)> {
+        let path = request.path();
+        let found = |(part, wire): &(&str, &'static str)| Some((path.split_once(part)?.1, *wire));
+        let (rest, wire) = PATHS.iter().find_map(found)?;
         let (id, action) = rest.split_once('/').unwrap_or((rest, ""));
         let mut all = self.all();
         let at = all.iter().rposition(|stored| stored.id == id);
         let stored = at.and_then(|at| all.get_mut(at));
-        match (request.method.as_str(), action) {
+        let script = match (request.method.as_str(), action) {
             ("GET", "") => Some(stored.map_or_else(|| not_found(id), |found| found.get(request))),
+            ("GET", "stream") if wire == "replicate" => {
+                Some(stored.map_or_else(|| not_found(id), Stored::stream))
+            }
             ("POST", "cancel") => Some(stored.map_or_else(|| not_found(id), Stored::cancel)),
             ("DELETE", "") => Some(match at.and_then(|at| all.remove(at)) {
                 Some(_) => json(200, &obj! { "id": id, "object": "response", "deleted": true }),
                 None => not_found(id),
             }),
             _ => None,
-        }
+        };
+        script.map(|script| (wire, script))
     }
 }
 
@@ -96,9 +107,17 @@ impl Stored {
             self.polls -= 1;
             return json(200, &wire::pending(&self.ask, "in_progress"));
         }
-        match self.script.take() {
+        match self.script.take_if(|_| !self.ask.streamed) {
             Some(script) => script,
             None => self.scene().plain(&self.answer),
+        }
+    }
+
+    /// Returns the stream whose URL the response named.
+    fn stream(&mut self) -> Script {
+        match self.script.take() {
+            Some(script) => script,
+            None => self.scene().whole(&self.answer),
         }
     }
 

@@ -29,6 +29,11 @@ impl Request {
         }
     }
 
+    /// Reports whether the request accepts server-sent events.
+    pub(crate) fn accepts_events(&self) -> bool {
+        self.header("accept").is_some_and(|value| value.contains("text/event-stream"))
+    }
+
     /// Reports whether the query contains this pair.
     pub(crate) fn asks(&self, pair: &str) -> bool {
         let query = self.target.split_once('?').map_or("", |(_, query)| query);

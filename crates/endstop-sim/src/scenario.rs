@@ -71,6 +71,22 @@ const fn ended(reason: Reason) -> Option<Want> {
     want(reason, Closed::Proven)
 }
 
+/// Expects a normal end. On a wire without finish reasons, nothing tells it from any other.
+fn complete(wire: &SimWire) -> Option<Want> {
+    ended(if wire.has_finish_reasons() { Reason::Complete } else { Reason::Unknown })
+}
+
+/// Expects the end at the token limit, which some wires do not tell from a normal end.
+fn limited(wire: &SimWire) -> Option<Want> {
+    let told = wire.words.length != wire.words.stop;
+    if told { ended(Reason::OutputLimit) } else { complete(wire) }
+}
+
+/// Expects a complete tool call.
+fn called(wire: &SimWire) -> Option<Want> {
+    ended(if wire.has_finish_reasons() { Reason::ToolCall } else { Reason::Unknown })
+}
+
 /// Expects a cut: an early end of the stream, or a body shorter than its length.
 const fn cut(mode: Delivery) -> Option<Want> {
     match mode {
@@ -87,10 +103,10 @@ const fn failed() -> Option<Want> {
     want(Reason::Failed, Closed::Error)
 }
 
-/// Expects a failure for an error body with status 200. Bedrock's and Cohere's error bodies cannot
-/// be recognised without their status.
+/// Expects a failure for an error body with status 200. The error bodies of Bedrock, Cohere and
+/// Replicate cannot be recognised without their status.
 fn failed_body(wire: &SimWire) -> Option<Want> {
-    if bedrock(wire) || is(wire, &["cohere", "cohere-v1"]) {
+    if bedrock(wire) || is(wire, &["cohere", "cohere-v1", "replicate"]) {
         ended(Reason::Unknown)
     } else {
         failed()
@@ -103,6 +119,10 @@ const fn idle() -> Option<Want> {
 
 fn all(_: &SimWire) -> bool {
     true
+}
+
+fn worded(wire: &SimWire) -> bool {
+    wire.has_finish_reasons()
 }
 
 fn tools(wire: &SimWire) -> bool {
@@ -121,8 +141,13 @@ fn bedrock(wire: &SimWire) -> bool {
     matches!(wire.framing, Framing::Aws | Framing::AwsChunks)
 }
 
+/// Reports whether streams consist of AWS event-stream messages.
+fn messages(wire: &SimWire) -> bool {
+    wire.streams && bedrock(wire)
+}
+
 fn sse(wire: &SimWire) -> bool {
-    !bedrock(wire) && wire.framing != Framing::Lines
+    wire.streams && !bedrock(wire) && wire.framing != Framing::Lines
 }
 
 /// Reports whether nothing but the finish reason proves the end of a stream.
@@ -132,13 +157,13 @@ fn word_proves(wire: &SimWire) -> bool {
 
 /// Reports whether a stream is cut if its end marker is missing, whatever the finish reason.
 fn marker_proves(wire: &SimWire) -> bool {
-    is(wire, &["anthropic", "bedrock-invoke", "aleph-alpha-complete"])
+    is(wire, &["anthropic", "bedrock-invoke", "aleph-alpha-complete", "cloudflare-run"])
 }
 
 /// Reports whether plain bodies hold the arguments of tool calls as JSON values, which always parse.
 fn has_values(wire: &SimWire) -> bool {
     let ids = ["anthropic", "bedrock-converse", "bedrock-invoke", "bedrock-nova", "cohere-v1"];
-    is(wire, &ids) || wire.id == "gemini-interactions"
+    is(wire, &ids) || is(wire, &["gemini-interactions", "cloudflare-run"])
 }
 
 /// Expects the end that a gateway gives a response that it fails.
@@ -152,7 +177,8 @@ fn marked(wire: &SimWire) -> bool {
 }
 
 fn choices(wire: &SimWire) -> bool {
-    is(wire, &["openai-chat", "openai-completions", "mistral", "gemini"])
+    let ids = ["openai-chat", "openai-completions", "mistral", "gemini"];
+    is(wire, &ids) || is(wire, &["bedrock-ai21", "ai21-complete"])
 }
 
 fn as_is(_: &Scene<'_>, _: &mut Answer) {}
@@ -202,7 +228,7 @@ const PLAIN: Scenario = Scenario {
     about: "A complete response of about 200 tokens, or up to the token limit or a stop sequence.",
     source: "",
     on: all,
-    want: |_, _| ended(Reason::Complete),
+    want: |wire, _| complete(wire),
     shape: as_is,
     play: whole,
 };
@@ -212,8 +238,9 @@ pub static ALL: &[Scenario] = &[
     PLAIN,
     Scenario {
         name: "length",
-        about: "Truncated, with the finish reason for the token limit, whatever the limit is.",
-        want: |_, _| ended(Reason::OutputLimit),
+        about: "Truncated, with the finish reason for the token limit, whatever the limit is. Some \
+                wires have none for it.",
+        want: |wire, _| limited(wire),
         shape: truncated,
         ..PLAIN
     },
@@ -222,7 +249,7 @@ pub static ALL: &[Scenario] = &[
         about: "Ends at the first stop sequence of the request, or at `END` if it has none.",
         want: |wire, _| {
             let told = wire.words.stop_sequence != wire.words.stop;
-            ended(if told { Reason::StopSequence } else { Reason::Complete })
+            if told { ended(Reason::StopSequence) } else { complete(wire) }
         },
         shape: |scene, answer| {
             let stop = scene.ask.stop.first().cloned().unwrap_or_else(|| "END".to_owned());
@@ -232,14 +259,14 @@ pub static ALL: &[Scenario] = &[
     },
     Scenario {
         name: "empty",
-        about: "A finish reason without any content.",
+        about: "A normal end without any content.",
         shape: |scene, answer| scene.says(answer, Vec::new(), End::Stop),
         ..PLAIN
     },
     Scenario {
         name: "reasoning-only",
         about: "The finish reason for the token limit, after reasoning alone: no text.",
-        want: |_, _| ended(Reason::OutputLimit),
+        want: |wire, _| limited(wire),
         shape: |scene, answer| {
             answer.each(|choice| choice.reasoning = answer::thoughts());
             scene.says(answer, Vec::new(), End::Length);
@@ -253,14 +280,14 @@ pub static ALL: &[Scenario] = &[
     Scenario {
         name: "refusal",
         about: "The model refuses, in the finish reason or in the wire's field for refusals.",
-        want: |wire, _| {
-            ended(match wire.id {
-                "gemini" => Reason::Safety,
-                "bedrock-converse" | "bedrock-nova" => Reason::Filtered,
-                "openai-chat" | "sap-orchestration" | "openai-responses" | "anthropic"
-                | "bedrock-invoke" => Reason::Refused,
-                _ => Reason::Complete,
-            })
+        want: |wire, mode| match (wire.id, mode) {
+            ("gemini", _) => ended(Reason::Safety),
+            ("bedrock-converse" | "bedrock-nova", _) => ended(Reason::Filtered),
+            ("openai-chat" | "sap-orchestration" | "cloudflare-run-chat", _)
+            | ("openai-responses" | "anthropic" | "bedrock-invoke", _)
+            // A run that is not streamed has no text.
+            | ("openai-assistants", Delivery::Streamed) => ended(Reason::Refused),
+            _ => complete(wire),
         },
         shape: |scene, answer| {
             let text = answer::tokens("I am sorry, but I cannot help with that.");
@@ -285,7 +312,7 @@ pub static ALL: &[Scenario] = &[
         about: "The context window is full, with the wire's finish reason for it if it has one.",
         want: |wire, _| {
             let told = wire.words.context != wire.words.length;
-            ended(if told { Reason::ContextLimit } else { Reason::OutputLimit })
+            if told { ended(Reason::ContextLimit) } else { limited(wire) }
         },
         shape: |scene, answer| scene.says(answer, answer::some(30), End::Context),
         ..PLAIN
@@ -318,7 +345,7 @@ pub static ALL: &[Scenario] = &[
         value: STORY,
         about: "Like `story`, but after 40 words the same passage comes for ever. Each response ends \
                 at the token limit, or after 600 tokens with the same finish reason.",
-        want: |_, _| ended(Reason::OutputLimit),
+        want: |wire, _| limited(wire),
         shape: |scene, answer| story::tell(scene, answer, Habit::Loops),
         ..PLAIN
     },
@@ -352,7 +379,7 @@ pub static ALL: &[Scenario] = &[
         name: "tool-call",
         about: "Calls the first tool of the request, with arguments that match its schema.",
         on: tools,
-        want: |_, _| ended(Reason::ToolCall),
+        want: |wire, _| called(wire),
         shape: |scene, answer| scene.calls(answer, 1, End::ToolCall),
         ..PLAIN
     },
@@ -360,7 +387,7 @@ pub static ALL: &[Scenario] = &[
         name: "tool-call-parallel",
         about: "Calls the first tool twice in one response.",
         on: tools,
-        want: |_, _| ended(Reason::ToolCall),
+        want: |wire, _| called(wire),
         shape: |scene, answer| scene.calls(answer, 2, End::ToolCall),
         ..PLAIN
     },
@@ -368,7 +395,7 @@ pub static ALL: &[Scenario] = &[
         name: "tool-call-stop",
         about: "A complete tool call, but with the finish reason of a normal stop.",
         on: tools,
-        want: |_, _| ended(Reason::ToolCall),
+        want: |wire, _| called(wire),
         shape: |scene, answer| scene.calls(answer, 1, End::Stop),
         ..PLAIN
     },
@@ -378,7 +405,7 @@ pub static ALL: &[Scenario] = &[
         about: "Calls a tool without parameters, with this text as arguments, or with none at all.",
         source: "Groq, Databricks, OpenRouter, Cohere",
         on: tools,
-        want: |_, _| ended(Reason::ToolCall),
+        want: |wire, _| called(wire),
         shape: |scene, answer| {
             let text = scene.value.filter(|text| *text != "empty").unwrap_or_default();
             let call = answer::call_with(&scene.ask.bare_tool(), text);
@@ -400,9 +427,10 @@ pub static ALL: &[Scenario] = &[
         source: "vllm#53269",
         on: halves,
         want: |wire, mode| match mode {
+            _ if !worded(wire) => called(wire),
             // Arguments given as a JSON value look whole, and reaching the token limit alone does
             // not prove a truncation.
-            Delivery::Plain if has_values(wire) => ended(Reason::ToolCall),
+            Delivery::Plain if has_values(wire) => called(wire),
             Delivery::Plain | Delivery::Streamed => ended(Reason::OutputLimit),
         },
         shape: |scene, answer| {
@@ -417,7 +445,8 @@ pub static ALL: &[Scenario] = &[
         source: "anthropic-sdk fixture tool_use_invalid_json_response",
         on: halves,
         want: |wire, mode| match mode {
-            Delivery::Plain if has_values(wire) => ended(Reason::ToolCall),
+            _ if !worded(wire) => called(wire),
+            Delivery::Plain if has_values(wire) => called(wire),
             Delivery::Plain | Delivery::Streamed => ended(Reason::MalformedToolCall),
         },
         shape: |scene, answer| {
@@ -436,7 +465,7 @@ pub static ALL: &[Scenario] = &[
         name: "length-half-args",
         about: "The finish reason for the token limit, inside the arguments of a tool call.",
         on: halves,
-        want: |_, _| ended(Reason::OutputLimit),
+        want: |wire, _| limited(wire),
         shape: half_call,
         ..PLAIN
     },
@@ -444,7 +473,7 @@ pub static ALL: &[Scenario] = &[
         name: "length-whole-args",
         about: "The finish reason for the token limit, after arguments that parse.",
         on: tools,
-        want: |_, _| ended(Reason::OutputLimit),
+        want: |wire, _| limited(wire),
         shape: |scene, answer| {
             scene.calls(answer, 1, End::Length);
             answer.each(|choice| choice.end = End::Length);
@@ -458,7 +487,7 @@ pub static ALL: &[Scenario] = &[
         about: "A complete tool call, and this many milliseconds later the finish reason for the \
                 token limit.",
         on: tools,
-        want: |_, _| ended(Reason::OutputLimit),
+        want: |wire, _| limited(wire),
         shape: |scene, answer| {
             one_call(scene, answer);
             answer.each(|choice| choice.end = End::Length);
@@ -538,9 +567,8 @@ pub static ALL: &[Scenario] = &[
         want: |wire, mode| match (wire.id, mode) {
             (_, Delivery::Streamed) if word_proves(wire) => cut(mode),
             // The last event says `completed` or `done`.
-            ("openai-responses", Delivery::Streamed) | ("ollama" | "ollama-generate", _) => {
-                ended(Reason::Complete)
-            }
+            ("openai-responses" | "replicate", Delivery::Streamed)
+            | ("ollama" | "ollama-generate", _) => ended(Reason::Complete),
             _ => ended(Reason::Unknown),
         },
         shape: |scene, answer| scene.says(answer, answer::some(9), End::Nothing),
@@ -568,7 +596,7 @@ pub static ALL: &[Scenario] = &[
         want: |wire, mode| match (wire.id, mode) {
             (_, Delivery::Streamed) if marker_proves(wire) => cut(mode),
             (_, Delivery::Streamed) => want(Reason::Complete, Closed::Eof),
-            (_, Delivery::Plain) => ended(Reason::Complete),
+            (_, Delivery::Plain) => complete(wire),
         },
         play: |scene, answer| {
             if !scene.ask.streamed {
@@ -598,6 +626,7 @@ pub static ALL: &[Scenario] = &[
         name: "word",
         value: value("WORD", "frobnicated"),
         about: "Text with this finish reason.",
+        on: worded,
         want: |_, _| ended(Reason::Unknown),
         shape: |scene, answer| scene.says(answer, answer::some(9), word(scene)),
         ..PLAIN
@@ -606,7 +635,7 @@ pub static ALL: &[Scenario] = &[
         name: "word-tool-call",
         value: value("WORD", "frobnicated"),
         about: "A complete tool call with this finish reason.",
-        on: tools,
+        on: |wire| worded(wire) && tools(wire),
         want: |_, _| ended(Reason::Unknown),
         shape: |scene, answer| {
             one_call(scene, answer);
@@ -617,6 +646,7 @@ pub static ALL: &[Scenario] = &[
     Scenario {
         name: "unknown-word",
         about: "Text with an undocumented finish reason.",
+        on: worded,
         want: |_, _| ended(Reason::Unknown),
         shape: |scene, answer| scene.says(answer, answer::some(9), End::Said("frobnicated".into())),
         ..PLAIN
@@ -624,7 +654,7 @@ pub static ALL: &[Scenario] = &[
     Scenario {
         name: "unknown-word-tool-call",
         about: "A tool call with an undocumented finish reason.",
-        on: tools,
+        on: |wire| worded(wire) && tools(wire),
         want: |_, _| ended(Reason::Unknown),
         shape: |scene, answer| {
             one_call(scene, answer);
@@ -635,10 +665,14 @@ pub static ALL: &[Scenario] = &[
     Scenario {
         name: "empty-word",
         about: "An empty string as the finish reason.",
+        on: worded,
         want: |wire, mode| match (wire.id, mode) {
             // An empty finish reason counts as missing, and only the finish reason proves the end.
             (_, Delivery::Streamed) if word_proves(wire) => cut(mode),
-            ("ollama" | "ollama-generate", _) => ended(Reason::Complete),
+            // The last event says `done`.
+            ("ollama" | "ollama-generate", _) | ("replicate", Delivery::Streamed) => {
+                ended(Reason::Complete)
+            }
             _ => ended(Reason::Unknown),
         },
         shape: |scene, answer| scene.says(answer, answer::some(9), End::Said("".into())),
@@ -647,6 +681,7 @@ pub static ALL: &[Scenario] = &[
     Scenario {
         name: "long-word",
         about: "A finish reason of about ten thousand characters.",
+        on: worded,
         want: |_, _| ended(Reason::Unknown),
         shape: |scene, answer| {
             scene.says(answer, answer::some(9), End::Said("long".repeat(2560).into()));
@@ -656,6 +691,7 @@ pub static ALL: &[Scenario] = &[
     Scenario {
         name: "array-word",
         about: "A list as the finish reason.",
+        on: worded,
         want: |_, _| ended(Reason::Unknown),
         shape: |scene, answer| {
             let word = Json::Raw("[\"stop\"]".to_owned());
@@ -666,8 +702,9 @@ pub static ALL: &[Scenario] = &[
     Scenario {
         name: "finish-error",
         about: "A finish reason for a failure: the wire's own, or `error`, which some hosts send.",
+        on: worded,
         want: |wire, _| match wire.id {
-            "openai-responses" => failed(),
+            "openai-responses" | "openai-assistants" => failed(),
             "openai-chat"
             | "openai-completions"
             | "mistral"
@@ -678,6 +715,7 @@ pub static ALL: &[Scenario] = &[
             | "watsonx"
             | "gemini-interactions"
             | "sap-orchestration"
+            | "replicate"
             | "bedrock-cohere" => ended(Reason::Failed),
             _ => ended(Reason::Unknown),
         },
@@ -705,7 +743,7 @@ pub static ALL: &[Scenario] = &[
         want: |wire, mode| match (wire.id, mode) {
             // The finish reason proves the end here, but the last text comes after it.
             ("gemini", Delivery::Streamed) => want(Reason::Complete, Closed::Eof),
-            _ => ended(Reason::Complete),
+            _ => complete(wire),
         },
         play: |scene, answer| {
             if !scene.ask.streamed {
@@ -800,7 +838,7 @@ pub static ALL: &[Scenario] = &[
         want: |wire, mode| match (wire.id, mode) {
             // Only the end of the body proves the end here, and the error comes before it.
             (_, Delivery::Streamed) if word_proves(wire) => failed(),
-            _ => ended(Reason::Complete),
+            _ => complete(wire),
         },
         play: |scene, answer| {
             if !scene.ask.streamed {
@@ -1064,7 +1102,7 @@ pub static ALL: &[Scenario] = &[
             (_, Delivery::Streamed) if word_proves(wire) || wire.marker => {
                 want(Reason::Complete, Closed::TimedOut(Timer::Idle))
             }
-            _ => ended(Reason::Complete),
+            _ => complete(wire),
         },
         play: |scene, answer| {
             if !scene.ask.streamed {
@@ -1266,8 +1304,8 @@ pub static ALL: &[Scenario] = &[
     Scenario {
         name: "malformed-json",
         about: "One event in the middle is invalid JSON. Not streamed: the body is invalid JSON.",
-        want: |_, mode| match mode {
-            Delivery::Streamed => ended(Reason::Complete),
+        want: |wire, mode| match mode {
+            Delivery::Streamed => complete(wire),
             // The body is closed, so that nothing is missing.
             Delivery::Plain => ended(Reason::Unknown),
         },
@@ -1286,9 +1324,9 @@ pub static ALL: &[Scenario] = &[
     Scenario {
         name: "deep-json",
         about: "One event that is nested 100,000 levels deep.",
-        want: |_, mode| match mode {
-            Delivery::Streamed => ended(Reason::Complete),
-            Delivery::Plain => ended(Reason::Complete),
+        want: |wire, mode| match mode {
+            Delivery::Streamed => complete(wire),
+            Delivery::Plain => complete(wire),
         },
         play: |scene, answer| {
             if !scene.ask.streamed {
@@ -1305,7 +1343,7 @@ pub static ALL: &[Scenario] = &[
         name: "choices",
         about: "Two choices that end differently; the second ends first.",
         on: choices,
-        want: |_, _| ended(Reason::OutputLimit),
+        want: |wire, _| limited(wire),
         shape: |scene, answer| {
             let first = answer.first_choice();
             let long = answer::Choice { text: answer::some(30), end: End::Length, ..first.clone() };
@@ -1319,7 +1357,7 @@ pub static ALL: &[Scenario] = &[
         name: "choices-tool-call",
         about: "Two choices, each with a complete tool call.",
         on: |wire| choices(wire) && tools(wire),
-        want: |_, _| ended(Reason::ToolCall),
+        want: |wire, _| called(wire),
         shape: |scene, answer| {
             one_call(scene, answer);
             answer.choices = vec![answer.first_choice(); 2];
@@ -1375,7 +1413,8 @@ pub static ALL: &[Scenario] = &[
         name: "usage-decreasing",
         about: "Usage twice, lower the second time. Not streamed: once.",
         on: |wire| {
-            choices(wire) && !is(wire, &["mistral"]) || bedrock(wire) || wire.id == "anthropic"
+            let counted = choices(wire) && !is(wire, &["mistral"]) || bedrock(wire);
+            wire.streams && (counted || wire.id == "anthropic")
         },
         play: |scene, answer| {
             let mut scene = scene.clone();
@@ -1458,7 +1497,7 @@ pub static ALL: &[Scenario] = &[
         name: "completed-incomplete",
         about: "The status `completed`, but with details of why the response is incomplete.",
         on: |wire| is(wire, &["openai-responses"]),
-        want: |_, _| ended(Reason::OutputLimit),
+        want: |wire, _| limited(wire),
         play: |scene, answer| {
             let mut body = (scene.wire.body)(&scene.ask, answer);
             body.set("incomplete_details", obj! { "reason": "max_output_tokens" });
@@ -1495,7 +1534,7 @@ pub static ALL: &[Scenario] = &[
         name: "bad-crc",
         about: "An event-stream message with a wrong checksum, in the middle of the text.",
         source: "vercel/ai#18994",
-        on: bedrock,
+        on: messages,
         want: |_, mode| match mode {
             Delivery::Streamed => want(Reason::Cut, Closed::BrokenFrame),
             Delivery::Plain => ended(Reason::Complete),
@@ -1516,7 +1555,7 @@ pub static ALL: &[Scenario] = &[
         name: "truncated-frame",
         about: "The body ends cleanly inside the last event-stream message.",
         source: "vercel/ai#19035",
-        on: bedrock,
+        on: messages,
         want: |_, mode| cut(mode),
         play: |scene, answer| {
             if scene.ask.streamed {
@@ -1546,7 +1585,7 @@ pub static ALL: &[Scenario] = &[
     Scenario {
         name: "huge-prefix",
         about: "An event-stream message that claims to be 4 GiB long.",
-        on: bedrock,
+        on: messages,
         want: |_, mode| match mode {
             Delivery::Streamed => want(Reason::Cut, Closed::Oversize),
             Delivery::Plain => ended(Reason::Complete),

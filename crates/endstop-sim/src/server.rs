@@ -55,6 +55,11 @@ impl Shared {
         }
     }
 
+    /// Records that nothing more will be sent.
+    pub(crate) fn stalled(&self, number: u64) {
+        self.ledger.change(number, |entry| entry.stalled = true);
+    }
+
     /// Records the end of a response and calls the log callback.
     pub(crate) fn over(&self, number: u64, ended: ResponseEnd) {
         let now = Instant::now();
@@ -89,6 +94,7 @@ impl Shared {
             body: Vec::new(),
             written: 0,
             hash: Fnv::default(),
+            stalled: false,
             ended: ResponseEnd::Open,
             started: Instant::now(),
             finished: None,
@@ -120,10 +126,10 @@ impl Shared {
         if request.header("upgrade").is_some_and(|value| value.eq_ignore_ascii_case("websocket")) {
             return message(426, "WebSockets are not supported: use HTTP");
         }
-        if let Some(script) = self.memory.answer(request) {
-            entry.wire = "openai-responses";
+        if let Some((wire, script)) = self.memory.answer(request) {
+            entry.wire = wire;
             entry.scenario = "(stored response)".to_owned();
-            entry.streamed = request.asks("stream=true");
+            entry.streamed = request.asks("stream=true") || path.ends_with("/stream");
             return self.cut(request, script);
         }
         match SimWire::for_path(path) {
@@ -190,11 +196,19 @@ impl Shared {
             ask.streamed = streamed;
             ask.array = streamed && wire.has_arrays() && !request.asks("alt=sse");
         }
+        if let Some(refers) = wire.refers.filter(|_| ask.streamed && !request.accepts_events()) {
+            let host = request.header("host").unwrap_or_default();
+            ask.stream_url = Some(format!("http://{host}{}", refers(request.path(), &ask)));
+            ask.stored = true;
+        }
         entry.streamed = ask.streamed;
         entry.model.clone_from(&ask.model);
         let mut scene = Scene { wire, ask, value: None };
         if !body.is_object() {
             return scene.error(400, "invalid request body: expected a JSON object");
+        }
+        if scene.ask.streamed && !wire.streams {
+            return scene.error(400, "The model is unsupported for streaming.");
         }
         if let Err(script) = self.read_continuation(request, &body, &mut scene) {
             entry.scenario = "(rejected)".to_owned();
@@ -275,10 +289,13 @@ impl Shared {
         };
         let ask = &scene.ask;
         let polled = ask.background && !ask.streamed && script.status == 200;
+        let referred = ask.stream_url.is_some() && script.status == 200;
         let before = if ask.way == Way::New { "" } else { &ask.said };
         let (now, later) = if polled {
             let queued = wire::pending(ask, "queued").to_string();
             (scene.body(queued.into_bytes()), Some(script))
+        } else if referred {
+            (scene.plain(&answer), Some(script))
         } else {
             (script, None)
         };
@@ -286,7 +303,7 @@ impl Shared {
             id: ask.id(prefix),
             text: format!("{before}{}", answer.first_choice().text.concat()),
             wire: scene.wire,
-            ask: ask.clone(),
+            ask: SimRequest { stream_url: None, ..ask.clone() },
             answer,
             script: later,
             polls: u8::from(polled),

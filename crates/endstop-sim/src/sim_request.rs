@@ -49,6 +49,8 @@ pub(crate) struct SimRequest {
     pub(crate) previous: Option<String>,
     /// Whether the provider may store the response.
     pub(crate) stored: bool,
+    /// URL of the stream, if the response names it instead of being the stream.
+    pub(crate) stream_url: Option<String>,
     /// Whether the response is made in the background and polled.
     pub(crate) background: bool,
     /// Whether the request forbids tool calls.

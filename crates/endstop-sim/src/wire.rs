@@ -1,11 +1,13 @@
 //! Wires, one file each: parse requests and encode responses.
 
+mod ai21;
 mod aleph_alpha;
 mod anthropic;
 mod bedrock_converse;
 mod bedrock_invoke;
 mod bedrock_nova;
 mod bedrock_text;
+mod cloudflare;
 mod cohere;
 mod cohere_v1;
 mod dashscope;
@@ -14,9 +16,11 @@ mod gemini_interactions;
 mod llamacpp;
 mod mistral;
 mod ollama;
+mod openai_assistants;
 mod openai_chat;
 mod openai_completions;
 mod openai_responses;
+mod replicate;
 mod sap;
 mod tgi;
 mod watsonx;
@@ -60,6 +64,12 @@ pub static MORE: &[&SimWire] = &[
     &watsonx::WIRE,
     &aleph_alpha::WIRE,
     &sap::WIRE,
+    &ai21::BEDROCK,
+    &ai21::COMPLETE,
+    &cloudflare::CHAT,
+    &cloudflare::WIRE,
+    &replicate::WIRE,
+    &openai_assistants::WIRE,
 ];
 
 /// Returns every wire.
@@ -75,12 +85,14 @@ const BASE: SimWire = SimWire {
     path: "",
     plain_path: "",
     provider: &endstop::provider::OPENAI,
+    streams: true,
     tools: false,
     whole_calls: false,
     marker: false,
     reasons: false,
     rejects: &[],
     remembers: None,
+    refers: None,
     framing: Framing::Sse,
     words: anthropic::WORDS,
     takes: |_| None,
@@ -108,6 +120,8 @@ pub struct SimWire {
     pub plain_path: &'static str,
     /// Provider.
     pub provider: &'static Provider,
+    /// Whether responses can be streamed.
+    pub streams: bool,
     /// Whether it supports tool calls.
     pub tools: bool,
     /// Whether the arguments of a tool call are always sent whole, as one JSON value.
@@ -121,6 +135,9 @@ pub struct SimWire {
     pub(crate) rejects: &'static [(&'static str, &'static str)],
     /// Beginning of the ids of its responses, if the provider stores responses.
     pub(crate) remembers: Option<&'static str>,
+    /// Returns the path of the stream from the path of its request, if a request for a stream gets
+    /// a URL unless it accepts events itself.
+    pub(crate) refers: Option<fn(&str, &SimRequest) -> String>,
     pub(crate) framing: Framing,
     pub(crate) words: Words,
     pub(crate) takes: fn(&str) -> Option<PathInfo>,
@@ -157,7 +174,8 @@ pub(crate) enum Framing {
     AwsChunks,
 }
 
-/// Finish reasons of a wire.
+/// Finish reasons of a wire. Ends that it does not tell apart have the same one. All are empty if it
+/// has none.
 #[derive(Debug)]
 pub(crate) struct Words {
     pub(crate) stop: &'static str,
@@ -171,6 +189,18 @@ pub(crate) struct Words {
 }
 
 impl Words {
+    /// Words of a wire without finish reasons.
+    pub(crate) const NONE: Self = Self {
+        stop: "",
+        stop_sequence: "",
+        length: "",
+        tool_call: "",
+        filter: "",
+        refusal: "",
+        context: "",
+        failed: "",
+    };
+
     /// Returns the finish reason for an end.
     pub(crate) fn of(&self, end: &End) -> Json {
         Json::from(match end {
@@ -299,6 +329,12 @@ impl SimWire {
         let bare = all.filter(|wire| wire.bare);
         let bare = bare.filter_map(|wire| Some((wire, (wire.takes)(path)?)));
         routed.chain(bare).next()
+    }
+
+    /// Reports whether its responses have finish reasons.
+    #[must_use]
+    pub fn has_finish_reasons(&self) -> bool {
+        !self.words.stop.is_empty()
     }
 
     /// Returns the wire with this id.

@@ -15,7 +15,8 @@ fn the_list_names_every_scenario_and_what_it_stands_for() {
         "cut-in-tool-call\n",
         "word=WORD\n",
         "story-repeat=WORDS\n",
-        "on bedrock-converse, bedrock-invoke",
+        "    on bedrock-converse, bedrock-invoke",
+        "    Text with this finish reason.\n    not on cloudflare-run\n",
         "based on vercel/ai#19035",
     ] {
         assert!(text.contains(part), "{part}");

@@ -12,6 +12,7 @@ pub(super) static WIRE: SimWire = SimWire {
     path: "/v1/chat/completions",
     plain_path: "/v1/chat/completions",
     provider: &endstop::provider::MISTRAL,
+    streams: true,
     tools: true,
     whole_calls: false,
     marker: true,
@@ -22,6 +23,7 @@ pub(super) static WIRE: SimWire = SimWire {
          assistant",
     )],
     remembers: None,
+    refers: None,
     framing: Framing::Sse,
     words: Words {
         stop: "stop",

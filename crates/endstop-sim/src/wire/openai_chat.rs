@@ -16,12 +16,14 @@ pub(super) const CHAT: SimWire = SimWire {
     path: "/v1/chat/completions",
     plain_path: "/v1/chat/completions",
     provider: &endstop::provider::OPENAI,
+    streams: true,
     tools: true,
     whole_calls: false,
     marker: true,
     reasons: false,
     rejects: &[],
     remembers: None,
+    refers: None,
     framing: Framing::Sse,
     words: Words {
         stop: "stop",
@@ -133,7 +135,7 @@ fn text_delta(choice: &Choice, token: &str) -> Json {
     }
 }
 
-fn call_start(ask: &SimRequest, at: usize, call: &Call) -> Json {
+pub(super) fn call_start(ask: &SimRequest, at: usize, call: &Call) -> Json {
     obj! {
         "index": at, "id": call_id(ask, at), "type": "function",
         "function": obj! { "name": &call.name, "arguments": "" },

@@ -4,14 +4,12 @@ use std::io::{ErrorKind, Read};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
+use endstop_sim::Sim;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 /// Timeout where no silence is expected. It is long because a machine under load may pause.
 pub(crate) const LONG: Duration = Duration::from_secs(60);
-
-/// Read timeout where silence is expected.
-pub(crate) const SHORT: Duration = Duration::from_millis(400);
 
 /// Waits until `found` returns something.
 pub(crate) async fn eventually<T>(what: &str, found: impl Fn() -> Option<T>) -> T {
@@ -76,20 +74,28 @@ pub(crate) async fn post(
     headers: &[(&str, &str)],
     body: &str,
 ) -> Response {
-    post_within(addr, path, headers, body, LONG).await
-}
-
-/// Sends a request and reads the response with this read timeout.
-pub(crate) async fn post_within(
-    addr: SocketAddr,
-    path: &str,
-    headers: &[(&str, &str)],
-    body: &str,
-    silence: Duration,
-) -> Response {
     let mut stream = TcpStream::connect(addr).await.unwrap();
     stream.write_all(request("POST", path, headers, body).as_bytes()).await.unwrap();
-    read_within(&mut stream, silence).await
+    read(&mut stream).await
+}
+
+/// Sends a request with the tag `tag` and reads the response until it ends, or until the simulator
+/// sends nothing more and all that it sent arrived.
+pub(crate) async fn post_stalled(
+    sim: &Sim,
+    path: &str,
+    tag: &str,
+    headers: &[(&str, &str)],
+    body: &str,
+) -> Response {
+    let mut stream = TcpStream::connect(sim.addr()).await.unwrap();
+    let headers = [headers, &[("x-sim-tag", tag)]].concat();
+    stream.write_all(request("POST", path, &headers, body).as_bytes()).await.unwrap();
+    let is_silent = |response: &Response| {
+        let entry = sim.tagged(tag).filter(|entry| entry.stalled);
+        entry.is_some_and(|entry| entry.written == response.body.len() as u64)
+    };
+    read_until(&mut stream, is_silent).await
 }
 
 pub(crate) async fn get(addr: SocketAddr, path: &str) -> Response {
@@ -108,24 +114,30 @@ pub(crate) fn request(method: &str, path: &str, headers: &[(&str, &str)], body: 
 }
 
 pub(crate) async fn read(stream: &mut TcpStream) -> Response {
-    read_within(stream, LONG).await
+    read_until(stream, |_| false).await
 }
 
-async fn read_within(stream: &mut TcpStream, silence: Duration) -> Response {
+async fn read_until(stream: &mut TcpStream, is_silent: impl Fn(&Response) -> bool) -> Response {
     let mut response = Response::default();
     let mut input = Vec::new();
+    let mut heard = Instant::now();
     let how = loop {
         match parse(&input, &mut response) {
             Parsed::Whole => return response,
             Parsed::Open => {}
         }
         let mut buffer = vec![0; 64 << 10];
-        match tokio::time::timeout(silence, stream.read(&mut buffer)).await {
-            Err(_) => break How::Silent,
+        let pause = Duration::from_millis(10);
+        match tokio::time::timeout(pause, stream.read(&mut buffer)).await {
+            Err(_) if heard.elapsed() > LONG || is_silent(&response) => break How::Silent,
+            Err(_) => continue,
             Ok(Err(error)) if error.kind() == ErrorKind::ConnectionReset => break How::Reset,
             Ok(Err(error)) => panic!("{error}"),
             Ok(Ok(0)) => break How::Short,
-            Ok(Ok(size)) => input.extend_from_slice(&buffer[..size]),
+            Ok(Ok(size)) => {
+                heard = Instant::now();
+                input.extend_from_slice(&buffer[..size]);
+            }
         }
     };
     response.close = how;

@@ -7,9 +7,7 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use crate::client::{
-    How, LONG, Response, SHORT, eventually, get, post, post_within, read, request,
-};
+use crate::client::{How, LONG, Response, eventually, get, post, post_stalled, read, request};
 
 const CHAT: &str = "/v1/chat/completions";
 
@@ -302,9 +300,8 @@ async fn a_registered_reply_is_replayed() {
             Reply { status: 200, headers: headers.clone(), body: body.clone(), sized: false, end };
         sim.replay("mine", reply);
         let headers = [("x-sim-replay", "mine")];
-        // Only a reply that stalls is not waited for.
-        let silence = if end == ReplyEnd::Stall { SHORT } else { LONG };
-        let response = post_within(sim.addr(), "/any/path", &headers, "", silence).await;
+        let tag = format!("{end:?}");
+        let response = post_stalled(&sim, "/any/path", &tag, &headers, "").await;
         assert_eq!((response.close, &*response.body), (how, &*body.concat()), "{end:?}");
     }
 }
@@ -443,4 +440,58 @@ async fn a_tool_in_a_namespace_is_called_with_it() {
     let body: Value = serde_json::from_slice(&response.body).unwrap();
     let call = body.pointer("/output/0").unwrap();
     assert_eq!((&call["name"], &call["namespace"]), (&json!("ran"), &json!("mcp__mark")));
+}
+
+#[tokio::test]
+async fn a_model_that_never_streams_says_so() {
+    let sim = start().await;
+    let path = "/bedrock/model/ai21.j2-ultra-v1/invoke-with-response-stream";
+    let response = post(sim.addr(), path, &[], r#"{"prompt":"Hi"}"#).await;
+    let body = String::from_utf8(response.body).unwrap();
+    assert!(response.status == 400 && body.contains("unsupported for streaming"), "{body}");
+    let path = "/ai21/studio/v1/length/complete";
+    let response = post(sim.addr(), path, &[], r#"{"prompt":"Hi","stream":true}"#).await;
+    let body: Value = serde_json::from_slice(&response.body).unwrap();
+    assert_eq!(body.pointer("/completions/0/finishReason/reason").unwrap(), "length");
+}
+
+#[tokio::test]
+async fn a_prediction_names_the_url_of_its_stream() {
+    let sim = start().await;
+    for (scenario, end) in [("complete", true), ("cut-before-word", false)] {
+        let path = format!("/replicate/v1/models/meta/{scenario}/predictions");
+        let asked = r#"{"stream":true,"input":{"prompt":"Hi"}}"#;
+        let response = post(sim.addr(), &path, &[], asked).await;
+        let first: Value = serde_json::from_slice(&response.body).unwrap();
+        assert_eq!((&first["status"], &first["output"]), (&json!("starting"), &Value::Null));
+        let url = |name: &str| {
+            let url = first["urls"][name].as_str().unwrap();
+            url.strip_prefix("http://sim").unwrap().to_owned()
+        };
+        let stream = get(sim.addr(), &url("stream")).await;
+        assert_eq!(stream.header("content-type"), "text/event-stream; charset=utf-8");
+        assert_eq!(stream.body.ends_with(b"event: done\ndata: {}\n\n"), end, "{scenario}");
+        let over: Value = serde_json::from_slice(&get(sim.addr(), &url("get")).await.body).unwrap();
+        assert_eq!((&over["status"], &over["id"]), (&json!("succeeded"), &first["id"]));
+        assert!(sim.ledger().iter().all(|entry| entry.wire == "replicate"));
+    }
+}
+
+#[tokio::test]
+async fn a_run_with_tool_outputs_is_completed() {
+    let sim = start().await;
+    let run = "/v1/threads/thread_1/runs";
+    let asked = r#"{"assistant_id":"tool-call"}"#;
+    let response = post(sim.addr(), run, &[], asked).await;
+    let first: Value = serde_json::from_slice(&response.body).unwrap();
+    assert_eq!(
+        (&first["status"], &first["usage"]["prompt_tokens"]),
+        (&json!("requires_action"), &json!(1))
+    );
+    let path = format!("{run}/{}/submit_tool_outputs", first["id"].as_str().unwrap());
+    let asked = r#"{"tool_outputs":[{"tool_call_id":"x","output":"ok"}]}"#;
+    let headers = [("x-sim-scenario", "tool-call")];
+    let response = post(sim.addr(), &path, &headers, asked).await;
+    let over: Value = serde_json::from_slice(&response.body).unwrap();
+    assert_eq!((&over["status"], &over["required_action"]), (&json!("completed"), &Value::Null));
 }

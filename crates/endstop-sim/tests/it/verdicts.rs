@@ -1,14 +1,15 @@
 //! Tests of every scenario on every wire, streamed and plain, with Endstop's reader.
 
-use std::net::SocketAddr;
+use std::sync::Arc;
 
-use endstop::{Ending, Head, Reason, RequestInfo, Timer, TransportEnd, Watcher};
+use endstop::tool_call::Allow;
+use endstop::{Answer, Collector, Ending, Head, Reason, RequestInfo, Timer, TransportEnd, Watcher};
 use endstop_sim::scenario::{self, Delivery, Want};
-use endstop_sim::{Options, Scenario, Sim, SimWire, wire};
-
+use endstop_sim::{Options, Scenario, Sim, SimWire, Story, wire};
+use serde_json::Value;
 use tokio::task::JoinSet;
 
-use crate::client::{How, Response, SHORT, post, post_within};
+use crate::client::{How, Response, post, post_stalled};
 
 /// Returns the paths of a wire for this mode; Gemini streams also have the path for JSON arrays.
 pub(crate) fn paths(wire: &SimWire, mode: Delivery) -> Vec<String> {
@@ -21,6 +22,13 @@ pub(crate) fn paths(wire: &SimWire, mode: Delivery) -> Vec<String> {
     std::iter::once(path).chain(array).collect()
 }
 
+/// Returns the modes of a wire.
+fn modes(wire: &SimWire) -> impl Iterator<Item = Delivery> {
+    [Delivery::Streamed, Delivery::Plain]
+        .into_iter()
+        .filter(|mode| wire.streams || *mode == Delivery::Plain)
+}
+
 /// Returns a request body without tools; a token limit goes into every wire's field for it.
 pub(crate) fn body(wire: &SimWire, mode: Delivery, cap: Option<u64>) -> String {
     let streamed = mode == Delivery::Streamed;
@@ -31,12 +39,21 @@ pub(crate) fn body(wire: &SimWire, mode: Delivery, cap: Option<u64>) -> String {
             "inferenceConfig":{{"maxTokens":{cap}}},"generationConfig":{{"maxOutputTokens":{cap}}},
             "generation_config":{{"max_output_tokens":{cap}}},"n_predict":{cap},
             "parameters":{{"max_tokens":{cap},"max_new_tokens":{cap}}},"max_gen_len":{cap},"max_tokens_to_sample":{cap},
+            "maxTokens":{cap},"max_completion_tokens":{cap},"input":{{"max_tokens":{cap}}},
             "textGenerationConfig":{{"maxTokenCount":{cap}}},"maximum_tokens":{cap},"config":{{"modules":
             {{"prompt_templating":{{"model":{{"params":{{"max_tokens":{cap}}}}}}}}}}}"#
         )
     });
     let usage = r#","stream_options":{"include_usage":true}"#;
     format!(r#"{{"model":"some-model","stream":{streamed},"messages":[]{prompt}{cap}{usage}}}"#)
+}
+
+/// Returns the header that asks Replicate for a stream instead of its URL. Others ignore it.
+pub(crate) fn accept(mode: Delivery) -> (&'static str, &'static str) {
+    match mode {
+        Delivery::Streamed => ("accept", "text/event-stream"),
+        Delivery::Plain => ("accept", "application/json"),
+    }
 }
 
 pub(crate) fn profile(wire: &SimWire) -> &'static endstop::Profile {
@@ -75,17 +92,16 @@ const KNOWN: &[(&str, &str, &str)] = &[
 
 #[tokio::test]
 async fn the_reader_says_of_every_scenario_what_its_row_says() {
-    let sim = Sim::start(Options::default()).await.unwrap();
-    let addr = sim.addr();
+    let sim = Arc::new(Sim::start(Options::default()).await.unwrap());
     let mut checks = JoinSet::new();
     let mut wrong = Vec::new();
     let mut count = 0;
     for wire in wire::every() {
         for scenario in scenario::ALL.iter().filter(|scenario| (scenario.on)(wire)) {
-            for mode in [Delivery::Streamed, Delivery::Plain] {
+            for mode in modes(wire) {
                 for path in paths(wire, mode) {
                     count += 1;
-                    checks.spawn(check(addr, wire, scenario, mode, path));
+                    checks.spawn(check(Arc::clone(&sim), wire, scenario, mode, path));
                     if checks.len() > 40 {
                         wrong.extend(checks.join_next().await.unwrap().unwrap());
                     }
@@ -99,7 +115,7 @@ async fn the_reader_says_of_every_scenario_what_its_row_says() {
 }
 
 async fn check(
-    addr: SocketAddr,
+    sim: Arc<Sim>,
     wire: &'static SimWire,
     scenario: &'static Scenario,
     mode: Delivery,
@@ -107,13 +123,10 @@ async fn check(
 ) -> Option<String> {
     let Want { reason, closed } = (scenario.want)(wire, mode)?;
     let cap = (scenario.name == "tool-call-at-cap").then_some(6);
-    let headers = [("x-sim-scenario", scenario.name)];
+    let headers = [("x-sim-scenario", scenario.name), accept(mode)];
     let body = body(wire, mode, cap);
-    let response = if scenario.name.starts_with("stall") {
-        post_within(addr, &path, &headers, &body, SHORT).await
-    } else {
-        post(addr, &path, &headers, &body).await
-    };
+    let tag = format!("{} {mode:?} {path}", scenario.name);
+    let response = post_stalled(&sim, &path, &tag, &headers, &body).await;
     let ending = judge(wire, mode, cap, &response);
     let is_known = |(id, name, tail): &&(&str, &str, &str)| {
         *id == wire.id && *name == scenario.name && path.ends_with(tail)
@@ -132,8 +145,10 @@ async fn check(
 }
 
 /// Fields that hold a scenario's finish reason.
-const FIELDS: [&str; 7] = [
+const FIELDS: [&str; 9] = [
     "finish_reason",
+    "finishReason.reason",
+    "incomplete_details.reason",
     "stop_reason",
     "finishReason",
     "stopReason",
@@ -146,7 +161,8 @@ const FIELDS: [&str; 7] = [
 async fn every_documented_word_means_what_the_tables_say() {
     let sim = Sim::start(Options::default()).await.unwrap();
     let mut seen = 0;
-    for wire in wire::every() {
+    // The words of `cloudflare-run` are those of the models that answer with a chat completion.
+    for wire in wire::every().filter(|wire| wire.has_finish_reasons()) {
         let profile = profile(wire);
         let tables = profile.words.iter().chain(profile.dialect.words);
         for table in tables.filter(|table| FIELDS.contains(&table.field)) {
@@ -156,9 +172,9 @@ async fn every_documented_word_means_what_the_tables_say() {
                     continue;
                 }
                 let name = if call { "word-tool-call" } else { "word" };
-                for mode in [Delivery::Streamed, Delivery::Plain] {
+                for mode in modes(wire) {
                     let path = paths(wire, mode).remove(0);
-                    let headers = [("x-sim-scenario", &*format!("{name}={word}"))];
+                    let headers = [("x-sim-scenario", &*format!("{name}={word}")), accept(mode)];
                     let response = post(sim.addr(), &path, &headers, &body(wire, mode, None)).await;
                     let ending = judge(wire, mode, None, &response);
                     assert_eq!(
@@ -175,23 +191,83 @@ async fn every_documented_word_means_what_the_tables_say() {
 }
 
 /// Wires whose plain bodies have no usage.
-const UNCOUNTED: [&str; 3] = ["bedrock-mistral", "bedrock-cohere", "anthropic-complete"];
+const UNCOUNTED: [&str; 6] = [
+    "bedrock-mistral",
+    "bedrock-cohere",
+    "anthropic-complete",
+    "bedrock-ai21",
+    "ai21-complete",
+    "replicate",
+];
+
+/// Wires whose streams have no usage.
+const UNCOUNTED_STREAMS: [&str; 1] = ["replicate"];
+
+/// Wires that call a truncated response complete, and do not count tokens. On `cloudflare-run`, which
+/// has no finish reasons, the usage alone shows the truncation.
+const UNTOLD: [&str; 1] = ["replicate"];
 
 #[tokio::test]
 async fn a_cap_cuts_and_is_what_was_used() {
     let sim = Sim::start(Options::default()).await.unwrap();
     for wire in wire::every() {
-        for mode in [Delivery::Streamed, Delivery::Plain] {
+        for mode in modes(wire) {
             for path in paths(wire, mode) {
-                let response = post(sim.addr(), &path, &[], &body(wire, mode, Some(7))).await;
+                let asked = body(wire, mode, Some(7));
+                let response = post(sim.addr(), &path, &[accept(mode)], &asked).await;
                 let ending = judge(wire, mode, Some(7), &response);
-                assert_eq!(ending.reason, Reason::OutputLimit, "{} {path}", wire.id);
-                if UNCOUNTED.contains(&wire.id) && mode == Delivery::Plain {
-                    continue;
-                }
-                assert_eq!(ending.usage.output, Some(7), "{} {path}", wire.id);
-                assert!(ending.shown.at_cap, "{} {path}", wire.id);
+                let untold = UNTOLD.contains(&wire.id);
+                let reason = if untold { Reason::Complete } else { Reason::OutputLimit };
+                assert_eq!(ending.reason, reason, "{} {path}", wire.id);
+                let uncounted = match mode {
+                    Delivery::Streamed => UNCOUNTED_STREAMS.contains(&wire.id),
+                    Delivery::Plain => UNCOUNTED.contains(&wire.id),
+                };
+                let used = (!uncounted).then_some(7);
+                assert_eq!(ending.usage.output, used, "{} {path}", wire.id);
+                assert_eq!(ending.shown.at_cap, !uncounted, "{} {path}", wire.id);
             }
+        }
+    }
+}
+
+/// Returns the answer to a request for this scenario.
+async fn collected(sim: &Sim, wire: &SimWire, mode: Delivery, scenario: &str) -> Answer {
+    let path = paths(wire, mode).remove(0);
+    let headers = [("x-sim-scenario", scenario), accept(mode)];
+    let response = post(sim.addr(), &path, &headers, &body(wire, mode, None)).await;
+    let head = Head { status: response.status, content_type: response.header("content-type") };
+    let mut collector = Collector::new(profile(wire), head, RequestInfo::default());
+    collector.push(&response.body);
+    collector.finish(TransportEnd::Eof)
+}
+
+#[tokio::test]
+async fn a_text_arrives_to_the_character() {
+    let sim = Sim::start(Options::default()).await.unwrap();
+    let story = Story::parse("300").text();
+    for wire in wire::every() {
+        for mode in modes(wire) {
+            let answer = collected(&sim, wire, mode, "story=300").await;
+            // A run that is not streamed has no text.
+            let silent = wire.id == "openai-assistants" && mode == Delivery::Plain;
+            let text = if silent { "" } else { &story };
+            assert_eq!(answer.text, text, "{} {mode:?}", wire.id);
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_tool_call_may_run_if_there_is_a_finish_reason() {
+    let sim = Sim::start(Options::default()).await.unwrap();
+    for wire in wire::every().filter(|wire| wire.tools) {
+        for mode in modes(wire) {
+            let answer = collected(&sim, wire, mode, "tool-call").await;
+            let [call] = &answer.tool_calls[..] else { panic!("{} {mode:?}", wire.id) };
+            let arguments: Value = serde_json::from_str(&call.arguments).unwrap();
+            assert_eq!(arguments["path"], "note.txt", "{} {mode:?}", wire.id);
+            let may_run = answer.allow() == Allow::Run;
+            assert_eq!(may_run, wire.has_finish_reasons(), "{} {mode:?}", wire.id);
         }
     }
 }
