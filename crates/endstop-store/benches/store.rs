@@ -31,8 +31,8 @@ const DAYS_MS: u64 = 7 * 86_400_000;
 const T0: u64 = 1_700_000_000_000;
 /// Rounds of the comparison, in turns.
 const ROUNDS: u64 = 120;
-/// Batches of a second, about: so often sums are folded.
-const FOLD_EVERY: u64 = 50;
+/// Batches between two folds of the sums; the smallest size has as many. A loader folds once a second.
+const FOLD_EVERY: u64 = 10;
 /// Endings for several sinks at once.
 const SINK_ROWS: u64 = 100_000;
 
