@@ -237,7 +237,7 @@ fn a_log_that_nobody_reads_stops_nothing() {
         stream.read_to_string(&mut answer).ok()?;
         Some(answer)
     };
-    let pause = std::time::Duration::from_millis(100);
+    let pause = Duration::from_millis(100);
     let mut asked = (0..600).map(|_| ask().ok_or_else(|| std::thread::sleep(pause)));
     let answer = asked.find_map(Result::ok).unwrap();
     assert!(answer.starts_with("HTTP/1.1 404"), "{answer}");
