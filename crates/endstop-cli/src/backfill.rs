@@ -17,7 +17,8 @@ use crate::number;
 #[command(after_help = "\
 The provider's finish reason is read and never changed. An interrupted run continues where it
 stopped. Rows that Endstop wrote are judged again if its rules have changed, and keep their previous
-reason. If the gateway has custom providers or finish reasons, pass its configuration here too.
+reason. Rows of others in the table `gateway_requests` of a store are counted in its reports from
+then on, if they have a finish reason. If the gateway has custom providers or finish reasons, pass its configuration here too.
 
 Examples:
   endstop backfill --from postgres://user@host/database --table llm_calls \\
@@ -47,7 +48,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "PROVIDER")]
     provider: Option<String>,
     /// TOML file with custom providers and finish reasons, or the gateway's configuration
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", env = "ENDSTOP_CONFIG")]
     config: Option<PathBuf>,
     /// Output file, if `--from` is a file; beside the input by default
     #[arg(long, value_name = "FILE")]
@@ -119,6 +120,8 @@ fn as_json(done: &Done, dry_run: bool) -> Result<String> {
         "changed": done.changed,
         "unread": done.unread,
         "rejudged": done.rejudged,
+        "adopted": done.adopted,
+        "not_adopted": done.not_adopted,
         "unknown_providers": done.unknown_providers,
         "changes": changes,
         "file": done.file,
@@ -134,6 +137,12 @@ fn print(out: &mut impl Write, done: &Done, dry_run: bool) -> io::Result<()> {
     }
     if done.rejudged > 0 {
         writeln!(out, "rows written by Endstop: {} {would} under newer rules", done.rejudged)?;
+    }
+    if done.adopted > 0 {
+        writeln!(out, "rows that reports count from now on: {}", done.adopted)?;
+    }
+    if let Some(why) = &done.not_adopted {
+        writeln!(out, "reports do not count these rows: {why}")?;
     }
     for (provider, count) in &done.unknown_providers {
         writeln!(

@@ -61,7 +61,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", value_parser = number::whole::<u64>, allow_negative_numbers = true)]
     max_tokens: Option<u64>,
     /// TOML file with the policy and custom providers, or the gateway's configuration
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", env = "ENDSTOP_CONFIG")]
     config: Option<PathBuf>,
     /// URL of an Endstop gateway or of `endstop sim`, in front of all providers
     #[arg(long, value_name = "URL", env = "ENDSTOP_BASE_URL", hide_env_values = true)]

@@ -33,6 +33,7 @@ mod response;
 mod serve;
 mod show;
 mod sim;
+mod spool;
 mod store;
 mod style;
 mod tail;
@@ -65,6 +66,7 @@ enum Command {
     Show(show::Args),
     Migrate(migrate::Args),
     Backfill(backfill::Args),
+    Spool(spool::Args),
     Env(env::Args),
     Dialects(dialects::Args),
     Sim(sim::Args),
@@ -87,6 +89,7 @@ fn main() -> ExitCode {
         Command::Show(args) => show::run(&args),
         Command::Migrate(args) => migrate::run(&args),
         Command::Backfill(args) => backfill::run(&args),
+        Command::Spool(args) => spool::run(&args),
         Command::Env(args) => env::run(&args),
         Command::Dialects(args) => dialects::run(&args),
         Command::Sim(args) => sim::run(&args),

@@ -40,7 +40,7 @@ pub(crate) struct Args {
     #[arg(required = true)]
     paths: Vec<PathBuf>,
     /// TOML file with custom providers and finish reasons, or the gateway's configuration
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", env = "ENDSTOP_CONFIG")]
     config: Option<PathBuf>,
     /// Print one JSON object per line
     #[arg(long)]

@@ -2,50 +2,71 @@
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
-use std::io::{self, Write as _};
+use std::io::{self, IsTerminal as _, Write as _};
 use std::process::ExitCode;
+use std::time::Duration;
 
 use anyhow::{Result, anyhow};
 use endstop::Reason;
-use endstop_store::view::{self, SHARES, ratio};
-use endstop_store::{Dimension, Group, Period, Query, Report, Sums, WordSeen};
+use endstop_store::view::{self, CLASSES, ratio};
+use endstop_store::{
+    Buckets, Dimension, Filter, Group, Period, Query, Report, Store, Sums, Wanted, WordSeen,
+};
 
 use crate::exit;
 use crate::number;
 use crate::store::{FilterArgs, StoreArgs};
-use crate::style::Style;
+use crate::style::{self, Style};
 use crate::when::{self, When};
 
 /// Maximum width of a bar.
 const BAR: usize = 30;
 /// Maximum number of finish reasons to search for new and unknown ones.
 const WORDS: usize = 1000;
+/// Maximum number of reasons with examples, and of examples of each.
+const EXAMPLES: usize = 3;
+const WITH_EXAMPLES: usize = 6;
+/// Pause between two reports of `--watch`.
+const WATCH_SECONDS: &str = "2";
 
 /// Show how responses ended: counts, shares, tokens and times
 #[derive(clap::Args)]
 #[command(after_help = "\
-A --fail-if condition is a name, an operator and a number. The name is a reason or one of truncated,
-cut, filtered, refused, paused, unknown, failed, timed_out, cancelled. The operator is >, >=, < or
-<=. The number is a share with % or a count. Conditions apply to the total of all responses.
+Without --by, the report is a matrix of providers and reasons. `bad` is the share of endings that are
+truncated, broken, blocked, errors or unclear:
+
+  truncated   output_limit, context_limit
+  broken      cut, timed_out
+  blocked     filtered, safety, recitation, refused
+  errors      failed, malformed_tool_call
+  unclear     unknown
+  abandoned   cancelled
+
+A --fail-if condition is one of these classes or a reason, an operator (>, >=, < or <=) and a number:
+a share with % or a count. Conditions apply to the total of all responses.
 
 Examples:
-  endstop report --by provider,reason --since 7d
-  endstop report --by finish_reason --team payments
-  endstop report --by day --compare
-  endstop report --since 1h --fail-if 'output_limit>2%' --fail-if 'cut>0'")]
+  endstop report --since 24h
+  endstop report --by model,reason --since 7d
+  endstop report --by day --tz Europe/Berlin --compare
+  endstop report --since 1h --fail-if 'output_limit>2%' --fail-if 'broken>0'
+  endstop report --since 10m --watch")]
 pub(crate) struct Args {
     #[command(flatten)]
     store: StoreArgs,
-    /// Group by: `finish_reason`, reason, provider, model, team, key, upstream, hour, day
-    #[arg(long, value_name = "NAME,…", value_delimiter = ',', default_value = "reason",
-          value_parser = dimension)]
+    /// Group by: `finish_reason`, reason, provider, model, team, key, upstream, action, status,
+    /// streamed, dialect, hour, day
+    #[arg(long, value_name = "NAME,…", value_delimiter = ',', value_parser = dimension)]
     by: Vec<Dimension>,
-    /// Start of the period, such as `7d`, `24h` or `2026-11-16`; widened to whole hours
+    /// Start of the period, such as `7d`, `24h` or `2026-11-16`
     #[arg(long, value_name = "TIME", default_value = "7d", value_parser = when::parse)]
     since: When,
     /// End of the period; now by default
     #[arg(long, value_name = "TIME", value_parser = when::parse)]
     until: Option<When>,
+    /// Time zone of dates, days and hours, such as `Europe/Berlin`
+    #[arg(long, value_name = "ZONE", default_value = "UTC")]
+    tz: String,
     /// Compare with the preceding period of the same length
     #[arg(long)]
     compare: bool,
@@ -61,6 +82,10 @@ pub(crate) struct Args {
     /// Print CSV
     #[arg(long)]
     csv: bool,
+    /// Repeat the report every so many seconds, until stopped
+    #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = WATCH_SECONDS,
+          value_parser = number::whole::<u64>, conflicts_with_all = ["json", "csv", "fail_if"])]
+    watch: Option<u64>,
     /// Exit with an error if this condition is met; can be repeated
     #[arg(long, value_name = "CONDITION", value_parser = Condition::parse)]
     fail_if: Vec<Condition>,
@@ -71,32 +96,45 @@ fn dimension(name: &str) -> Result<Dimension, String> {
 }
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
-    let now = when::now();
-    let (since, until) = (args.since.at(now), args.until.map_or(now + 1, |until| until.at(now)));
-    if since >= until {
-        return Err(anyhow!("invalid period: --since must be before --until"));
-    }
-    let before = Period { since: since.saturating_sub(until - since), until: since };
-    let query = Query {
-        by: args.by.clone(),
-        period: Period { since, until },
-        before: args.compare.then_some(before),
-        filter: args.filter.filter(),
-        limit: args.limit,
-    };
     let mut store = args.store.open()?;
+    let Some(seconds) = args.watch else { return once(args, &mut *store) };
+    loop {
+        if io::stdout().is_terminal() {
+            // Clears the screen, and begins at its top.
+            io::stdout().lock().write_all(b"\x1b[2J\x1b[H")?;
+        }
+        match once(args, &mut *store) {
+            Ok(_) => {}
+            Err(error) => match error.downcast_ref::<endstop_store::Error>() {
+                Some(passing) if passing.is_retryable() => {
+                    say!("endstop: {passing}; retrying");
+                    store = args.store.open()?;
+                }
+                Some(_) | None => return Err(error),
+            },
+        }
+        std::thread::sleep(Duration::from_secs(seconds.max(1)));
+    }
+}
+
+fn once(args: &Args, store: &mut dyn Store) -> Result<ExitCode> {
+    let query = query(args)?;
     let report = store.report(&query)?;
-    let words = store.words(query.period, WORDS)?;
+    let odd = Odd::find(store, report.period)?;
     let text = match (args.json, args.csv) {
         (true, _) => {
             let mut json = view::json(&query, &report);
             if let Some(fields) = json.as_object_mut() {
-                fields.insert("words".to_owned(), serde_json::to_value(odd(&words, since))?);
+                fields.insert("words".to_owned(), serde_json::to_value(odd.all())?);
             }
             serde_json::to_string_pretty(&json)? + "\n"
         }
         (_, true) => csv(&query, &report)?,
-        (false, false) => text(&query, &report, &odd(&words, since), Style::of_stdout()),
+        (false, false) => {
+            let examples = examples(store, &query, &report)?;
+            let is_matrix = args.by.is_empty() && !args.compare;
+            text(&query, &report, &odd, &examples, is_matrix, Style::of_stdout())
+        }
     };
     io::stdout().lock().write_all(text.as_bytes())?;
     let mut failed = false;
@@ -109,48 +147,209 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     Ok(if failed { ExitCode::from(exit::FAIL_IF) } else { ExitCode::SUCCESS })
 }
 
-/// Returns the finish reasons that are unknown, or first seen in this period.
-fn odd(words: &[WordSeen], since: u64) -> Vec<&WordSeen> {
-    let unknown = Reason::Unknown.name();
-    words.iter().filter(|word| word.reason == unknown || word.first_seen >= since).collect()
+fn query(args: &Args) -> Result<Query> {
+    let now = when::now();
+    let at = |when: When| when.at(now, Some(&args.tz));
+    let since = at(args.since)?;
+    let until = args.until.map(at).transpose()?.unwrap_or(now + 1);
+    if since >= until {
+        return Err(anyhow!("invalid period: --since must be before --until"));
+    }
+    let before = Period { since: since.saturating_sub(until - since), until: since };
+    let usual = vec![Dimension::Provider, Dimension::Reason];
+    Ok(Query {
+        by: if args.by.is_empty() { usual } else { args.by.clone() },
+        period: Period { since, until },
+        before: args.compare.then_some(before),
+        zone: Some(args.tz.clone()),
+        filter: args.filter.filter(),
+        limit: args.limit,
+    })
 }
 
-fn text(query: &Query, report: &Report, words: &[&WordSeen], style: Style) -> String {
+/// Finish reasons that people should look at.
+struct Odd {
+    unknown: Vec<WordSeen>,
+    /// Known ones that were first seen in the period; none where all were, as on a new store.
+    new: Vec<WordSeen>,
+}
+
+impl Odd {
+    fn find(store: &mut dyn Store, period: Period) -> Result<Self> {
+        let words = store.words(period, WORDS)?;
+        let (unknown, known): (Vec<_>, Vec<_>) =
+            words.into_iter().partition(|word| word.reason == Reason::Unknown.name());
+        let earlier = Period { since: 0, until: period.since.max(1) };
+        let is_new_store = store.words(earlier, 1)?.is_empty();
+        let new = known.into_iter().filter(|word| !is_new_store && word.first_seen >= period.since);
+        Ok(Self { unknown, new: new.collect() })
+    }
+
+    fn all(&self) -> Vec<&WordSeen> {
+        self.unknown.iter().chain(&self.new).collect()
+    }
+}
+
+/// Returns ids of the newest bad endings, by reason.
+fn examples(
+    store: &mut dyn Store,
+    query: &Query,
+    report: &Report,
+) -> Result<Vec<(Reason, Vec<String>)>> {
+    let counts = &report.total.now.reasons;
+    let mut bad: Vec<(Reason, u64)> = counts
+        .iter()
+        .filter_map(|(name, count)| Some((Reason::from_name(name)?, *count)))
+        .filter(|(reason, _)| view::is_bad(*reason))
+        .collect();
+    bad.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+    bad.truncate(WITH_EXAMPLES);
+    let mut examples = Vec::new();
+    for (reason, _) in bad {
+        let wanted = Wanted {
+            filter: Filter { reason: Some(reason.name().to_owned()), ..query.filter.clone() },
+            period: Some(report.period),
+            limit: EXAMPLES,
+            ..Wanted::default()
+        };
+        let found = store.endings(&wanted)?;
+        examples.push((reason, found.into_iter().map(|one| one.record.id).collect()));
+    }
+    Ok(examples)
+}
+
+fn text(
+    query: &Query,
+    report: &Report,
+    odd: &Odd,
+    examples: &[(Reason, Vec<String>)],
+    is_matrix: bool,
+    style: Style,
+) -> String {
     let mut out = String::new();
     let total = &report.total.now;
-    let Period { since, until } = query.period;
+    let zone = query.zone.as_deref().unwrap_or("UTC");
+    let shown = |period: Period| {
+        let [since, until] =
+            [period.since, period.until].map(|ms| when::in_zone(ms, zone, "%Y-%m-%d %H:%M:%S"));
+        format!("{since} to {until} {zone}")
+    };
     let head = format!("responses: {}", grouped(total.count));
-    let _ = writeln!(
-        out,
-        "{}  {}",
-        style.bold(&head),
-        style.dim(&format!("{} to {} UTC", when::shown(since), when::shown(until)))
-    );
-    if total.count == 0 {
+    let _ = writeln!(out, "{}  {}", style.bold(&head), style.dim(&shown(report.period)));
+    if report.period != query.period {
+        let _ = writeln!(
+            out,
+            "the rows of an hour that the period cuts have been deleted: counted from its beginning"
+        );
+    }
+    if let Some(before) = report.before {
+        let _ = writeln!(out, "{}", style.dim(&format!("compared with {}", shown(before))));
+    }
+    if total.count == 0 && report.total.before.as_ref().is_none_or(|sums| sums.count == 0) {
         out.push_str("no matching responses\n");
         return out;
     }
-    table(&mut out, query, report, style);
+    words(&mut out, "unknown", &odd.unknown);
+    if is_matrix {
+        matrix(&mut out, report, style);
+    } else {
+        table(&mut out, query, report, style);
+    }
+    if report.left_out > 0 {
+        let _ = writeln!(out, "… and {} more groups; raise --limit to see them", report.left_out);
+    }
     shares(&mut out, &report.total, style);
+    for (reason, ids) in examples.iter().filter(|(_, ids)| !ids.is_empty()) {
+        let name = style.dim(&format!("{:<10}", "example"));
+        let _ = writeln!(out, "{name} {:<19} endstop show {}", reason.name(), ids.join(" "));
+    }
+    words(&mut out, "new", &odd.new);
+    out
+}
+
+fn words(out: &mut String, what: &str, words: &[WordSeen]) {
     for word in words {
-        let new = if word.reason == Reason::Unknown.name() { "unknown" } else { "new" };
+        let model = if word.model.is_empty() { "-" } else { &word.model };
         let _ = writeln!(
             out,
-            "{new:<10} {} `{}` in `{}`: count {}, {} to {} UTC",
+            "{what:<10} {} {} `{}` in `{}`: count {}, {} to {} UTC",
             word.provider,
-            word.word,
+            endstop::text::clean(model, 60),
+            endstop::text::clean(&word.word, 60),
             word.field,
             grouped(word.count),
             when::shown(word.first_seen),
             when::shown(word.last_seen),
         );
     }
-    out
+}
+
+/// Writes providers as rows and reasons as columns, as many as fit.
+fn matrix(out: &mut String, report: &Report, style: Style) {
+    let mut providers: Vec<(String, Sums)> = Vec::new();
+    for group in &report.groups {
+        let name = group.key.first().cloned().flatten().unwrap_or_else(|| "null".to_owned());
+        match providers.iter_mut().find(|(known, _)| *known == name) {
+            Some((_, sums)) => sums.add(&group.now),
+            None => providers.push((name, group.now.clone())),
+        }
+    }
+    providers.sort_by_key(|(_, sums)| std::cmp::Reverse(sums.count));
+    if providers.len() > 1 {
+        providers.push(("all".to_owned(), report.total.now.clone()));
+    }
+    let widest = providers.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0).max(8);
+    let mut reasons: Vec<(&String, &u64)> = report.total.now.reasons.iter().collect();
+    reasons.sort_by_key(|(_, count)| std::cmp::Reverse(**count));
+    // The names of the columns, but those for which there is no room.
+    let room = style::width().saturating_sub(widest + 2 + 10 + 9 + 9 + 8);
+    let mut used = 0;
+    let mut columns: Vec<&str> = Vec::new();
+    for (reason, _) in &reasons {
+        used += reason.len().max(8) + 2;
+        if used <= room {
+            columns.push(reason);
+        }
+    }
+    let has_others = columns.len() < reasons.len();
+    let mut head = format!("{:<widest$}  {:>8} {:>8} {:>8}", "provider", "count", "bad", "p95");
+    for column in &columns {
+        let _ = write!(head, "  {column:>8}");
+    }
+    if has_others {
+        let _ = write!(head, "  {:>6}", "others");
+    }
+    let _ = writeln!(out, "{}", style.dim(&head));
+    for (name, sums) in &providers {
+        let count = grouped(sums.count);
+        let bad = percent(view::bad(sums));
+        let _ = write!(out, "{name:<widest$}  {count:>8} {bad:>8} {:>8}", p95(&sums.total));
+        let mut told = 0;
+        for column in &columns {
+            let count = sums.reasons.get(*column).copied().unwrap_or(0);
+            told += count;
+            let _ = write!(out, "  {:>1$}", blank_zero(count), column.len().max(8));
+        }
+        if has_others {
+            let _ = write!(out, "  {:>6}", blank_zero(sums.count - told));
+        }
+        out.push('\n');
+    }
+}
+
+fn blank_zero(count: u64) -> String {
+    if count == 0 { "-".to_owned() } else { grouped(count) }
+}
+
+/// Returns the time that 95 of 100 responses took at most; nothing is said of a single one.
+fn p95(times: &Buckets) -> String {
+    let several = times.0.iter().sum::<u64>() > 1;
+    times.quantile(0.95).filter(|_| several).map_or("-".to_owned(), when::long)
 }
 
 fn table(out: &mut String, query: &Query, report: &Report, style: Style) {
     let keys: Vec<Vec<String>> =
-        report.groups.iter().map(|group| shown_key(&query.by, group)).collect();
+        report.groups.iter().map(|group| shown_key(query, group)).collect();
     let widths: Vec<usize> = query
         .by
         .iter()
@@ -158,15 +357,16 @@ fn table(out: &mut String, query: &Query, report: &Report, style: Style) {
         .map(|(column, dimension)| {
             let cells = keys.iter().filter_map(|key| key.get(column));
             let widest = cells.map(|cell| cell.chars().count()).max().unwrap_or(0);
-            widest.max(heading(*dimension).len())
+            widest.max(dimension.name().len())
         })
         .collect();
     let mut head = String::new();
     for (dimension, width) in query.by.iter().zip(&widths) {
-        let _ = write!(head, "{:<width$}  ", heading(*dimension));
+        let _ = write!(head, "{:<width$}  ", dimension.name());
     }
     let compared = if query.before.is_some() { "    before   change" } else { "" };
-    let _ = write!(head, "{:>10}   share{compared}", "count");
+    let _ = write!(head, "{:>10} {:>7}{compared} {:>8} {:>8}", "count", "share", "bad", "p95");
+    let room = style::width().saturating_sub(head.chars().count() + 2).min(BAR);
     let _ = writeln!(out, "{}", style.dim(&head));
     let most = report.groups.iter().map(|group| group.now.count).max().unwrap_or(0);
     for (group, key) in report.groups.iter().zip(&keys) {
@@ -178,38 +378,33 @@ fn table(out: &mut String, query: &Query, report: &Report, style: Style) {
         if let Some(before) = &group.before {
             let _ = write!(out, "{:>10} {:>8}", grouped(before.count), change(before, &group.now));
         }
-        let _ = writeln!(out, "  {}", bar(group.now.count, most));
+        let bad = percent(view::bad(&group.now));
+        let _ = write!(out, " {bad:>8} {:>8}", p95(&group.now.total));
+        let bar = bar(group.now.count, most, room);
+        let _ = writeln!(out, "{}{bar}", if bar.is_empty() { "" } else { "  " });
     }
-    if report.left_out > 0 {
-        let _ = writeln!(out, "… and {} more groups; raise --limit to see them", report.left_out);
-    }
-}
-
-fn heading(dimension: Dimension) -> &'static str {
-    if dimension == Dimension::Day { "day (UTC)" } else { dimension.name() }
 }
 
 /// Returns the cells that name a group.
-fn shown_key(by: &[Dimension], group: &Group) -> Vec<String> {
+fn shown_key(query: &Query, group: &Group) -> Vec<String> {
+    let zone = query.zone.as_deref().unwrap_or("UTC");
     let shown = |(dimension, value): (&Dimension, &Option<String>)| {
         let Some(value) = value else { return "null".to_owned() };
         match (dimension, value.parse::<u64>()) {
-            (Dimension::Day, Ok(ms)) => when::day(ms / (24 * 3_600_000)),
-            (Dimension::Hour, Ok(ms)) => when::hour(ms),
+            (Dimension::Day, Ok(ms)) => when::in_zone(ms, zone, "%Y-%m-%d"),
+            (Dimension::Hour, Ok(ms)) => when::in_zone(ms, zone, "%Y-%m-%d %H:%M%:z"),
             _ => endstop::text::clean(value, 80),
         }
     };
-    by.iter().zip(&group.key).map(shown).collect()
+    query.by.iter().zip(&group.key).map(shown).collect()
 }
 
 fn shares(out: &mut String, total: &Group, style: Style) {
     let sums = &total.now;
-    let told: Vec<String> = SHARES
+    let told: Vec<String> = CLASSES
         .iter()
         .filter(|(_, reasons)| sums.of(reasons) > 0)
-        .map(|(name, reasons)| {
-            format!("{} {}", name.replace('_', " "), percent(sums.share(reasons)))
-        })
+        .map(|(name, reasons)| format!("{name} {}", percent(sums.share(reasons))))
         .collect();
     let row = |out: &mut String, name: &str, text: &str| {
         let _ = writeln!(out, "{} {text}", style.dim(&format!("{name:<10}")));
@@ -244,7 +439,9 @@ fn shares(out: &mut String, total: &Group, style: Style) {
         row(out, "", &text);
     }
     for (name, buckets) in [("first byte", &sums.first_byte), ("total", &sums.total)] {
-        let at = |share| buckets.quantile(share).map_or("-".to_owned(), when::long);
+        let several = buckets.0.iter().sum::<u64>() > 1;
+        let quantile = |share| buckets.quantile(share).filter(|_| several);
+        let at = |share| quantile(share).map_or("-".to_owned(), when::long);
         row(out, name, &format!("p50 {}, p95 {}, p99 {}", at(0.50), at(0.95), at(0.99)));
     }
 }
@@ -272,11 +469,11 @@ fn csv(query: &Query, report: &Report) -> Result<String> {
         "total_p95_us",
         "total_p99_us",
     ];
-    let shares = SHARES.iter().map(|(name, _)| (*name).to_owned());
+    let shares = CLASSES.iter().map(|(name, _)| (*name).to_owned());
     line(named.chain(measures.map(str::to_owned)).chain(shares).collect())?;
     for group in &report.groups {
         let Group { now, before, .. } = group;
-        let mut cells = shown_key(&query.by, group);
+        let mut cells = shown_key(query, group);
         cells.push(now.count.to_string());
         cells.push(format!("{:.6}", ratio(now.count, report.total.now.count)));
         cells.push(before.as_ref().map_or(String::new(), |before| before.count.to_string()));
@@ -294,7 +491,7 @@ fn csv(query: &Query, report: &Report) -> Result<String> {
             let at = |share| buckets.quantile(share).map_or(String::new(), |us| us.to_string());
             cells.extend([0.50, 0.95, 0.99].map(at));
         }
-        cells.extend(SHARES.iter().map(|(_, reasons)| format!("{:.6}", now.share(reasons))));
+        cells.extend(CLASSES.iter().map(|(_, reasons)| format!("{:.6}", now.share(reasons))));
         line(cells)?;
     }
     let bytes = table.into_inner().map_err(|error| anyhow!("cannot write CSV: {error}"))?;
@@ -318,9 +515,9 @@ fn change(before: &Sums, now: &Sums) -> String {
     format!("{:+.1} %", (now.count as f64 / before.count as f64 - 1.0) * 100.0)
 }
 
-fn bar(count: u64, most: u64) -> String {
+fn bar(count: u64, most: u64, width: usize) -> String {
     const PARTS: [&str; 8] = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];
-    let eighths = (ratio(count, most) * (BAR * 8) as f64).round() as usize;
+    let eighths = (ratio(count, most) * (width * 8) as f64).round() as usize;
     let part = PARTS.get(eighths % 8).copied().unwrap_or_default();
     "█".repeat(eighths / 8) + part
 }
@@ -365,13 +562,13 @@ impl Condition {
             known.iter().find_map(|(sign, compare)| Some((text.split_once(sign)?, *compare)));
         let ((name, value), compare) = parts.ok_or_else(wrong)?;
         let name = name.trim();
-        let reasons = SHARES
+        let reasons = CLASSES
             .iter()
             .find(|(known, _)| *known == name)
             .map(|(_, reasons)| reasons.to_vec())
             .or_else(|| Reason::from_name(name).map(|reason| vec![reason]));
         let reasons = reasons.ok_or_else(|| {
-            let shares = SHARES.iter().map(|(name, _)| *name);
+            let shares = CLASSES.iter().map(|(name, _)| *name);
             let mut known: Vec<&str> = Reason::ALL.into_iter().map(Reason::name).collect();
             known.extend(shares.filter(|name| Reason::from_name(name).is_none()));
             format!("unknown name `{name}`: expected one of {}", known.join(", "))
@@ -423,7 +620,10 @@ mod tests {
         assert!(
             !holds("output_limit>2%") && holds("output_limit>=2%") && holds("output_limit > 1.9 %")
         );
-        assert!(holds("truncated>2%") && holds("cut>0") && !holds("cut>1") && holds("failed<1"));
+        assert!(holds("truncated>2%") && holds("cut>0") && !holds("cut>1") && holds("errors<1"));
+        assert!(holds("broken>0") && holds("failed<1"));
+        // No class has the name of a reason.
+        assert!(CLASSES.iter().all(|(name, _)| Reason::from_name(name).is_none()));
         for wrong in ["", "cut", "cut=1", "nothing>1%", "cut>x", "cut>", "cut>inf%"] {
             assert!(Condition::parse(wrong).is_err(), "{wrong}");
         }
@@ -434,6 +634,6 @@ mod tests {
         assert_eq!(plain("=1+1"), "'=1+1");
         assert_eq!(plain("a=1"), "a=1");
         assert_eq!(grouped(1_234_567), "1,234,567");
-        assert_eq!((bar(1, 1).chars().count(), bar(0, 1).as_str()), (BAR, ""));
+        assert_eq!((bar(1, 1, BAR).chars().count(), bar(0, 1, BAR).as_str()), (BAR, ""));
     }
 }

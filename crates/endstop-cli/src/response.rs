@@ -62,7 +62,7 @@ pub(crate) struct ResponseArgs {
           allow_negative_numbers = true)]
     pub(crate) choices: Option<u32>,
     /// TOML file with custom providers and finish reasons, or the gateway's configuration
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", env = "ENDSTOP_CONFIG")]
     pub(crate) config: Option<PathBuf>,
     /// End of the connection
     #[arg(long, value_enum, default_value_t = CloseArg::Eof)]

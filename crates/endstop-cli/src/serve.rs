@@ -15,7 +15,7 @@ use endstop_gateway::{Checked, Config, Gateway, Handle, Reloaded};
 use endstop_sim::{Options, Sim};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use crate::{env, number, when};
+use crate::{env, number, store, when};
 
 /// Run the gateway, which any SDK can use as its base URL
 #[derive(Parser)]
@@ -23,7 +23,7 @@ use crate::{env, number, when};
 pub(crate) struct Args {
     /// TOML configuration, or a TOML file with only providers and finish reasons; without it, every
     /// built-in provider is served on loopback
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", env = "ENDSTOP_CONFIG")]
     config: Option<PathBuf>,
     /// Address for clients
     #[arg(long, value_name = "ADDRESS", value_parser = number::address)]
@@ -228,6 +228,9 @@ fn check(args: &Args) -> Result<ExitCode> {
         Some(store) => writeln!(out, "store   {}", endstop_store::shown(&store))?,
         None => writeln!(out, "store   off")?,
     }
+    for (name, url) in config.sinks()? {
+        writeln!(out, "sink    {name}: {}", endstop_store::shown(&url))?;
+    }
     for upstream in settings.routes.iter() {
         let key = if upstream.has_own_key() { "the gateway's key" } else { "the caller's key" };
         let differs = if upstream.own { ", from the configuration" } else { "" };
@@ -266,7 +269,7 @@ async fn serve(args: &Args) -> Result<ExitCode> {
     let gateway = Gateway::bind(read(args, sim_url.as_deref())?).await?;
     let handle = gateway.handle();
     let watch = handle.watch();
-    greet(&gateway, &watch, sim_url.as_deref());
+    greet(args, &gateway, &watch, sim_url.as_deref());
     let mut hangup = signal(SignalKind::hangup()).context("cannot listen for signals")?;
     let reloading = async {
         while hangup.recv().await.is_some() {
@@ -368,7 +371,7 @@ fn reload(args: &Args, sim: Option<&str>, handle: &Handle) {
 }
 
 /// Logs the address and the base URLs for SDKs.
-fn greet(gateway: &Gateway, watch: &Watch, sim: Option<&str>) {
+fn greet(args: &Args, gateway: &Gateway, watch: &Watch, sim: Option<&str>) {
     let settings = gateway.settings();
     let scheme = if settings.config.tls.is_some() { "https" } else { "http" };
     let base = format!("{scheme}://{}", gateway.address());
@@ -394,11 +397,10 @@ fn greet(gateway: &Gateway, watch: &Watch, sim: Option<&str>) {
         ));
     }
     if let Some(recording) = gateway.handle().recording() {
-        let store = recording.store();
-        // Passwords are not shown, so that another address cannot be copied.
-        let option =
-            if store.starts_with("sqlite:") { format!(" --store {store}") } else { String::new() };
-        watch.info(format!("endings are stored in {store}; see `endstop report{option}`"));
+        let store_name = recording.store();
+        let url = settings.config.store().ok().flatten().unwrap_or_default();
+        let report = store::report_command(&url, args.config.as_deref());
+        watch.info(format!("endings are stored in {store_name}; see `{report}`"));
     }
     if let Some(admin) = gateway.admin_address() {
         watch.info(format!("endings at http://{admin}/endstop/v1/endings, live at …/tail"));

@@ -54,3 +54,9 @@ impl Style {
         if self.0 { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
     }
 }
+
+/// Returns the width of the terminal; that of a wide one where the output is not a terminal.
+pub(crate) fn width() -> usize {
+    let asked = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
+    asked.or_else(|| terminal_size::terminal_size().map(|(width, _)| width.0.into())).unwrap_or(160)
+}

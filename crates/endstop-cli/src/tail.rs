@@ -8,10 +8,10 @@ use std::time::Duration;
 use anyhow::Result;
 use endstop_store::{Period, Wanted};
 
-use crate::endings;
+use crate::endings::{self, Layout};
 use crate::number;
 use crate::store::{FilterArgs, StoreArgs};
-use crate::style::Style;
+use crate::style::{self, Style};
 use crate::when;
 
 /// Maximum age of a response that is shown when it ends.
@@ -39,7 +39,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = number::whole::<usize>,
           allow_negative_numbers = true)]
     last: usize,
-    /// Exit after this many endings
+    /// Exit after this many new endings
     #[arg(long, value_name = "N", value_parser = number::whole::<usize>,
           allow_negative_numbers = true)]
     count: Option<usize>,
@@ -50,6 +50,10 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let mut seen: HashSet<String> = HashSet::new();
     let mut shown = 0;
     let mut first = true;
+    let layout = Layout::new(style::width());
+    if !args.json {
+        writeln!(io::stdout().lock(), "{}", Style::of_stdout().dim(&layout.head()))?;
+    }
     loop {
         let now = when::now();
         let period = Some(Period { since: now.saturating_sub(LONGEST_MS), until: now + 60_000 });
@@ -72,14 +76,18 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
             if seen.contains(&stored.record.id) || index < skipped {
                 continue;
             }
-            endings::write(&mut out, stored, args.json, Style::of_stdout())?;
-            shown += 1;
-            if args.count.is_some_and(|count| shown >= count) {
+            endings::write(&mut out, stored, args.json, Style::of_stdout(), layout)?;
+            // The existing ones were not waited for.
+            shown += usize::from(!first);
+            if !first && args.count.is_some_and(|count| shown >= count) {
                 return Ok(ExitCode::SUCCESS);
             }
         }
         out.flush()?;
         drop(out);
+        if args.count == Some(0) {
+            return Ok(ExitCode::SUCCESS);
+        }
         seen = newest;
         first = false;
         std::thread::sleep(PAUSE);

@@ -18,7 +18,7 @@ use axum::routing::get;
 use axum::{Json, Router};
 use bytes::Bytes;
 use endstop_store::view::EndingView;
-use endstop_store::{Backend, Error as StoreError};
+use endstop_store::{Error as StoreError, Store};
 use futures_util::stream::{self, Stream, StreamExt as _};
 use hyper::Version;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
@@ -194,7 +194,7 @@ async fn ready(State(admin): State<Admin>) -> Response {
 /// Asks the store, apart from what serves, and answers with what it says.
 async fn ask(
     shared: Arc<Shared>,
-    question: impl FnOnce(&mut dyn Backend) -> Result<Response, StoreError> + Send + 'static,
+    question: impl FnOnce(&mut dyn Store) -> Result<Response, StoreError> + Send + 'static,
 ) -> Response {
     let asking = move || match &shared.recording {
         Some(recording) => recording.ask(question).unwrap_or_else(|error| unanswered(&error)),
@@ -226,7 +226,7 @@ async fn endings(State(admin): State<Admin>, asking: Asking) -> Response {
             Ok(wanted) => wanted,
             Err(message) => return wrong(StatusCode::BAD_REQUEST, &message),
         };
-        let question = move |store: &mut dyn Backend| {
+        let question = move |store: &mut dyn Store| {
             let found = store.endings(&wanted)?;
             Ok(Json(json!({ "endings": views(&found) })).into_response())
         };
@@ -254,7 +254,7 @@ async fn ending(State(admin): State<Admin>, Path(id): Path<String>) -> Response 
     if admin.shared.recording.is_none() {
         return wrong(StatusCode::NOT_FOUND, gone);
     }
-    let question = move |store: &mut dyn Backend| {
+    let question = move |store: &mut dyn Store| {
         let stored = store.ending(&id)?;
         Ok(stored.map_or_else(
             || wrong(StatusCode::NOT_FOUND, gone),
@@ -269,7 +269,7 @@ async fn report(State(admin): State<Admin>, asking: Asking) -> Response {
         Ok(query) => query,
         Err(message) => return wrong(StatusCode::BAD_REQUEST, &message),
     };
-    let question = move |store: &mut dyn Backend| {
+    let question = move |store: &mut dyn Store| {
         let report = store.report(&query)?;
         Ok(Json(endstop_store::view::json(&query, &report)).into_response())
     };
@@ -281,8 +281,12 @@ async fn words(State(admin): State<Admin>, asking: Asking) -> Response {
         Ok(asked) => asked,
         Err(message) => return wrong(StatusCode::BAD_REQUEST, &message),
     };
-    let (period, limit) = (asked.period(true), asked.limit.unwrap_or(100));
-    let question = move |store: &mut dyn Backend| {
+    let limit = asked.limit.unwrap_or(100);
+    let period = match asked.period(true) {
+        Ok(period) => period,
+        Err(message) => return wrong(StatusCode::BAD_REQUEST, &message),
+    };
+    let question = move |store: &mut dyn Store| {
         let words = store.words(period, limit)?;
         Ok(Json(json!({ "words": words })).into_response())
     };

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use endstop::registry::Registry;
 use endstop::text::{plain_error, toml_key_at};
-use endstop_store::spool::WhenFull;
+use endstop_store::spool::{Start, WhenFull};
 use endstop_turn::policy::Policy;
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Deserializer};
@@ -131,6 +131,8 @@ pub struct Config {
     pub data: Option<PathBuf>,
     /// Settings of the record.
     pub record: RecordConfig,
+    /// Sinks that take endings besides the store, by their names.
+    pub sinks: BTreeMap<String, SinkConfig>,
     /// Teams, by the keys of their requests.
     pub teams: BTreeMap<String, TeamConfig>,
     /// The certificate that clients see; plain HTTP without.
@@ -188,6 +190,7 @@ impl Default for Config {
             store_env: None,
             data: None,
             record: RecordConfig::default(),
+            sinks: BTreeMap::new(),
             teams: BTreeMap::new(),
             tls: None,
             limits: NetworkLimits::default(),
@@ -250,6 +253,21 @@ impl Default for RecordConfig {
             key_secret_file: None,
         }
     }
+}
+
+/// A sink that takes endings besides the store.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct SinkConfig {
+    /// Its address: `sqlite:FILE`, `postgres://…` or `jsonl:FILE`.
+    pub url: Option<String>,
+    /// The environment variable with that address, where it holds a password.
+    pub url_env: Option<String>,
+    /// Endings that it takes when it is new.
+    pub from: Start,
+    /// Rows are kept so long; for ever without.
+    #[serde(deserialize_with = "optional_duration")]
+    pub keep: Option<Duration>,
 }
 
 /// A team, by the keys of its requests.
@@ -444,6 +462,39 @@ impl Config {
             None => self.store.clone(),
         };
         Ok(store.filter(|store| store != "off"))
+    }
+
+    /// The addresses of the sinks, by their names.
+    ///
+    /// # Errors
+    /// [`Error::Setting`] if one has no address, or nothing is stored; [`Error::Store`] if its name is wrong; [`Error::Secret`] if the variable that
+    /// should hold one does not.
+    pub fn sinks(&self) -> Result<BTreeMap<String, String>, Error> {
+        let store = self.store()?;
+        let mut sinks = BTreeMap::new();
+        for (name, sink) in &self.sinks {
+            let setting = format!("sinks.{name}");
+            let wrong = |message: &str| {
+                Err(Error::Setting { name: setting.clone(), message: message.to_owned() })
+            };
+            let url = match (&sink.url, &sink.url_env) {
+                (Some(url), None) => Some(url.clone()),
+                (None, Some(variable)) => {
+                    secret(&setting, Some(variable), None)?.map(|url| url.expose().to_owned())
+                }
+                (None, None) | (Some(_), Some(_)) => None,
+            };
+            let Some(url) = url else { return wrong("set either `url` or `url_env`") };
+            endstop_store::spool::check_name(name)?;
+            if store.is_none() {
+                return wrong("sinks read what waits for the store: set `store`");
+            }
+            if store.as_ref() == Some(&url) {
+                return wrong("it has the address of the store: remove it, or name another");
+            }
+            sinks.insert(name.clone(), url);
+        }
+        Ok(sinks)
     }
 
     /// The directory of the spool: as configured, else [`default_data_dir`].

@@ -36,6 +36,7 @@ fn keep_fixed(old: &Config, new: &mut Config) -> Result<Vec<&'static str>, Error
         ("record.when_full", old.record.when_full != new.record.when_full),
         ("record.spool_bytes", old.record.spool_bytes != new.record.spool_bytes),
         ("record.keep", old.record.keep != new.record.keep),
+        ("sinks", old.sinks != new.sinks || old.sinks()? != new.sinks()?),
     ];
     new.listen = old.listen;
     new.admin = old.admin;
@@ -45,6 +46,7 @@ fn keep_fixed(old: &Config, new: &mut Config) -> Result<Vec<&'static str>, Error
     new.record.when_full = old.record.when_full;
     new.record.spool_bytes = old.record.spool_bytes;
     new.record.keep = old.record.keep;
+    new.sinks.clone_from(&old.sinks);
     Ok(differs.into_iter().filter_map(|(name, differs)| differs.then_some(name)).collect())
 }
 
@@ -123,6 +125,7 @@ fn described(config: &Config) -> Vec<(&'static str, String)> {
         store_env: _,
         data: _,
         record,
+        sinks: _,
         teams,
         tls,
         limits,
@@ -219,7 +222,8 @@ mod tests {
     fn settings_that_need_a_restart_are_named_and_the_others_apply() {
         let shared = shared("keep = 1");
         let file = "listen = '127.0.0.1:1'\nadmin = 'off'\nstore = 'sqlite::memory:'\ndata = '/x'\n\
-            keep = 2\n[record]\nspool_bytes = 5\nkeep = '1d'\nwhen_full = 'forward'\n";
+            keep = 2\n[record]\nspool_bytes = 5\nkeep = '1d'\nwhen_full = 'forward'\n\
+            [sinks.lines]\nurl = 'jsonl:/x'\n";
         let reloaded = reload(&shared, config(file)).unwrap();
         assert_eq!(reloaded.changed, ["keep"]);
         let names = [
@@ -230,6 +234,7 @@ mod tests {
             "record.when_full",
             "record.spool_bytes",
             "record.keep",
+            "sinks",
         ];
         assert_eq!(reloaded.needs_restart, names);
         let config = &shared.settings().config;

@@ -99,9 +99,9 @@ fn recovery(dir: &Path, entries: u32) {
     );
     let began = Instant::now();
     let mut read = 0;
-    while let Some(batch) = spool.next(1000) {
+    while let Some(batch) = spool.store().next(1000) {
         read += batch.entries.len();
-        spool.ack(batch.upto);
+        spool.store().ack(batch.upto);
     }
     println!("reading {read} of them for a store: {:.2} s", began.elapsed().as_secs_f64());
 }

@@ -1,9 +1,10 @@
-//! What the store costs beside the bare driver, in one run: the same rows, batches of 1,000, the same
-//! table with the same indexes, one transaction each.
+//! Cost of the store beside the bare driver, in one run: the same rows, batches of 1,000, the same table with
+//! the same indexes, one transaction each. The store also keeps sums; the time to fold them is counted in.
 //!
-//! `cargo bench -p endstop-store --bench store` fills up to 10^6 rows, with `-- --large` 5x10^6; with
-//! `-- --sqlite` or `-- --postgres` only that one, with `-- --short` no filling. Postgres is started in a temporary directory, with
-//! `fsync` off, so that its own work is measured and not the disk.
+//! `cargo bench -p endstop-store --bench store` fills up to 10^6 rows, and with `-- --large` up to 5x10^6.
+//! `-- --sqlite`, `-- --postgres` and `-- --sinks` run that part only, and `-- --short` fills nothing.
+//! Postgres is started in a temporary directory, with `fsync` off, so that its own work is measured and not
+//! the disk.
 
 #![expect(
     clippy::unwrap_used,
@@ -16,7 +17,9 @@
 use std::time::{Duration, Instant};
 
 use endstop::Record;
-use endstop_store::{Backend, Dimension, Entry, Filter, Period, Query, open};
+use endstop_store::loader::{self, Loader};
+use endstop_store::spool::{self, Named, Spool, Start};
+use endstop_store::{Dimension, Entry, Filter, Period, Query, Store, open};
 
 #[path = "../tests/it/places.rs"]
 #[expect(dead_code, reason = "the tests need more of it")]
@@ -28,6 +31,10 @@ const DAYS_MS: u64 = 7 * 86_400_000;
 const T0: u64 = 1_700_000_000_000;
 /// Rounds of the comparison, in turns.
 const ROUNDS: u64 = 120;
+/// Batches between two folds of the sums; the smallest size has as many. A loader folds once a second.
+const FOLD_EVERY: u64 = 10;
+/// Endings for several sinks at once.
+const SINK_ROWS: u64 = 100_000;
 
 fn main() {
     let large = std::env::args().any(|argument| argument == "--large");
@@ -37,7 +44,8 @@ fn main() {
         &[10_000, 100_000, 1_000_000]
     };
     let only = |name: &str| {
-        std::env::args().all(|it| it != "--sqlite" && it != "--postgres" || it == name)
+        let parts = ["--sqlite", "--postgres", "--sinks"];
+        std::env::args().all(|it| !parts.contains(&it.as_str()) || it == name)
     };
     let short = std::env::args().any(|argument| argument == "--short");
     if only("--sqlite") {
@@ -51,6 +59,9 @@ fn main() {
         if !short {
             grow("postgres", &places::postgres(), sizes);
         }
+    }
+    if only("--sinks") {
+        several_sinks();
     }
 }
 
@@ -164,10 +175,14 @@ fn compare(name: &str, place: &places::Place, bare: &mut dyn Bare) {
             ours.push(took(&mut our_cpu, &mut our));
         }
     }
-    let (ours, theirs) = (quartile(ours), quartile(theirs));
+    // In a loader, this is done once a second.
+    let start = Instant::now();
+    while store.tend().unwrap() {}
+    let fold = start.elapsed() / ROUNDS as u32;
+    let (ours, theirs) = (quartile(ours) + fold, quartile(theirs));
     println!(
-        "{name}: {:.0} rows/s, bare {:.0} rows/s, {:.2}x; CPU of the caller {:.1?} a batch, bare \
-         {:.1?}, {:.2}x",
+        "{name}: {:.0} rows/s, bare {:.0} rows/s, {:.2}x; folding {fold:.1?} a batch; CPU of the caller \
+         {:.1?} a batch, bare {:.1?}, {:.2}x",
         rate(BATCH, ours),
         rate(BATCH, theirs),
         theirs.as_secs_f64() / ours.as_secs_f64(),
@@ -188,29 +203,90 @@ fn grow(name: &str, place: &places::Place, sizes: &[u64]) {
     store.migrate().unwrap();
     let every_ms = DAYS_MS / sizes.iter().max().unwrap();
     let mut number = 0;
+    let mut first = None;
     for size in sizes {
-        let mut last = Vec::new();
+        let (mut last, mut folds) = (Vec::new(), Vec::new());
         while number * BATCH < *size {
             let entries = batch(number, every_ms);
             let start = Instant::now();
             store.load(&entries).unwrap();
             last.push(start.elapsed());
             number += 1;
+            if number.is_multiple_of(FOLD_EVERY) {
+                let start = Instant::now();
+                while store.tend().unwrap() {}
+                folds.push(start.elapsed() / FOLD_EVERY as u32);
+            }
         }
-        let last = last.split_off(last.len().saturating_sub(50));
+        let [last, folds] = [(last, 100), (folds, 10)]
+            .map(|(mut times, most)| quartile(times.split_off(times.len().saturating_sub(most))));
         let rows = number * BATCH;
-        let speed = rate(BATCH, quartile(last));
+        let speed = rate(BATCH, last + folds);
+        let first = *first.get_or_insert(speed);
         let report = report(&mut store, T0 + rows * every_ms);
-        println!("{name}: at {rows} rows {speed:.0} rows/s, report {report:.1?}");
+        println!(
+            "{name}: at {rows} rows {speed:.0} rows/s ({:+.0} %), report {report:.1?}",
+            100.0 * (speed / first - 1.0)
+        );
+    }
+}
+
+/// The same endings into several sinks at once, each on a thread and at a mark of its own.
+fn several_sinks() {
+    let folder = tempfile::tempdir().unwrap();
+    let (postgres, sqlite) = (places::postgres(), places::sqlite());
+    let jsonl = format!("jsonl:{}", folder.path().join("endings.jsonl").display());
+    let named = |name: &str| Named { name: name.to_owned(), from: Start::Oldest };
+    let options = spool::Options {
+        sinks: vec![named("sqlite"), named("jsonl")],
+        disk_percent: 50,
+        ..spool::Options::default()
+    };
+    let (spool, _) = Spool::open(&folder.path().join("spool"), options).unwrap();
+    for number in 0..SINK_ROWS {
+        let record = entry(number, 4).record;
+        let mut ticket = spool.start(&record);
+        spool.end(&mut ticket, &record);
+    }
+    let start = Instant::now();
+    let sinks = [
+        ("postgres", spool.store(), postgres.url.clone()),
+        ("sqlite", spool.sink("sqlite").unwrap(), sqlite.url.clone()),
+        ("jsonl", spool.sink("jsonl").unwrap(), jsonl),
+    ];
+    let loaders = sinks.map(|(name, tap, url)| {
+        let open = move || endstop_store::open_sink(&url);
+        (name, Loader::spawn(tap, open, loader::Options::default()).unwrap())
+    });
+    std::thread::scope(|scope| {
+        for (name, loader) in &loaders {
+            scope.spawn(move || {
+                assert!(
+                    loader.wait_until_loaded(Duration::from_secs(600)),
+                    "{:?}",
+                    loader.status()
+                );
+                let speed = rate(SINK_ROWS, start.elapsed());
+                println!(
+                    "three sinks at once, {SINK_ROWS} rows from the spool: {name} {speed:.0} rows/s"
+                );
+            });
+        }
+    });
+    for (name, loader) in loaders {
+        let status = loader.status();
+        assert_eq!((status.loaded, status.dropped), (SINK_ROWS, 0), "{name}");
+        assert!(loader.stop(Duration::from_secs(10)));
     }
 }
 
 /// The last seven days by provider and reason.
-fn report(store: &mut Box<dyn Backend>, until: u64) -> Duration {
+fn report(store: &mut Box<dyn Store>, until: u64) -> Duration {
     let query = Query {
         by: vec![Dimension::Provider, Dimension::Reason],
         period: Period { since: until - DAYS_MS, until },
         before: None,
+        zone: None,
         filter: Filter::default(),
         limit: 100,
     };
@@ -314,7 +390,8 @@ impl Bare for BareSqlite {
         let transaction = self.0.transaction().unwrap();
         let mut insert = transaction.prepare_cached(&sql).unwrap();
         for Entry { record, .. } in entries {
-            insert.raw_bind_parameter(1, &record.id).unwrap();
+            let id: uuid::Uuid = record.id.parse().unwrap();
+            insert.raw_bind_parameter(1, id.as_bytes().as_slice()).unwrap();
             insert.raw_bind_parameter(2, record.created_at as i64).unwrap();
             insert.raw_bind_parameter(3, record.streamed).unwrap();
             for (index, text) in (4..).zip(texts(record)) {

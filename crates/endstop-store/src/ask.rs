@@ -3,77 +3,107 @@
 use std::cmp::Reverse;
 use std::collections::HashMap;
 
-use crate::backend::Stored;
-use crate::columns::{Cell, stored};
+use endstop::Reason;
+use endstop::vocabulary::Vocabulary;
+use jiff::tz::TimeZone;
+
+use crate::axis::{self, Axis};
+use crate::columns::{Cell, Row, stored, stored_by};
+use crate::delta::{self, Delta, Seen};
 use crate::error::Error;
-use crate::lines;
-use crate::query::{Dimension, Group, Period, Query, Report, Sums, Wanted, WordSeen};
-use crate::rollup::{CHUNK, HOUR, MEASURES, Numbers, PARTS, decode, sums};
+use crate::query::{Dimension, Filter, Group, Period, Query, Report, Sums, Wanted, WordSeen};
+use crate::series::{self, PARTS, decode};
+use crate::sink::Stored;
 use crate::sql::{self, Flavor, Sql};
+use crate::sums::{self, HOUR, MEASURES, Numbers};
 
 /// The most groups or rows that are answered.
 pub(crate) const MOST: usize = 10_000;
 /// The most groups that are added up.
 const MOST_GROUPS: usize = 200_000;
-/// One day in milliseconds.
-const DAY: i64 = 24 * HOUR;
 /// The most dimensions.
 const MOST_DIMENSIONS: usize = 4;
+/// The names of what a gateway does with a response.
+const ACTIONS: [&str; 4] = ["passed", "warned", "failed", "refused"];
 /// The fewest digits of an id that are enough to look for it.
 const FEWEST_DIGITS: usize = 6;
 /// The longest period: a hundred years.
 const LONGEST: u64 = 100 * 366 * 86_400_000;
 
-/// What a backend can read.
+/// Reads of a backend.
 pub(crate) trait Reads {
-    /// How it is asked.
+    /// Returns how it is asked.
     fn flavor(&mut self) -> Result<Flavor, Error>;
 
-    /// All rows that a statement gives.
+    /// Returns all rows of a statement.
     fn read(&mut self, sql: &Sql<'_>) -> Result<Vec<Vec<Cell<'static>>>, Error>;
 
-    /// All rows that one statement gives, made into something to which each row of a second one is added,
-    /// both as of one moment.
-    fn read_both<T>(
+    /// Adds each row of several statements, with the number of its statement, to what `start` makes. All
+    /// are read as of one moment.
+    fn read_each<T>(
         &mut self,
-        first: &Sql<'_>,
-        second: &Sql<'_>,
-        start: impl Fn(Vec<Vec<Cell<'static>>>) -> T,
-        add: impl Fn(&mut T, Vec<Cell<'static>>),
+        statements: &[Sql<'_>],
+        start: impl Fn() -> T,
+        add: impl Fn(&mut T, usize, Vec<Cell<'static>>),
     ) -> Result<T, Error>;
 }
 
 type Key = Vec<Option<String>>;
 
-/// Answers [`crate::Backend::report`].
+/// Answers [`crate::Store::report`].
 pub(crate) fn report(from: &mut impl Reads, query: &Query) -> Result<Report, Error> {
     check(query)?;
+    let zone = axis::zone(query.zone.as_deref())?;
     let flavor = from.flavor()?;
-    let now = gather(from, &flavor, query, query.period, 0)?;
-    let before = match query.before {
-        None => None,
-        Some(before) => {
-            // Hours and days stand beside those of the period that is asked for.
-            let shift = sql::hours(query.period)?.0 - sql::hours(before)?.0;
-            Some(gather(from, &flavor, query, before, shift)?)
-        }
-    };
-    Ok(arrange(query, now, before))
+    let (period, now) = gather(from, &flavor, query, query.period, &zone, 0)?;
+    let Some(wanted) = query.before else { return Ok(arrange(query, (period, now), None)) };
+    // Hours and days stand beside those of the period that is asked for.
+    let [now_since, since] = [query.period.since, wanted.since].map(crate::columns::time);
+    let shift = (now_since - since + HOUR / 2).div_euclid(HOUR) * HOUR;
+    let before = gather(from, &flavor, query, wanted, &zone, shift)?;
+    Ok(arrange(query, (period, now), Some(before)))
 }
 
 fn check(query: &Query) -> Result<(), Error> {
     let refuse = |why: String| Err(Error::Query(why));
     if query.by.len() > MOST_DIMENSIONS {
-        return refuse(format!("at most {MOST_DIMENSIONS} things to tell by"));
+        return refuse(format!("a report groups by at most {MOST_DIMENSIONS} names"));
     }
     if query.by.iter().enumerate().any(|(at, by)| query.by.iter().skip(at + 1).any(|it| it == by)) {
-        return refuse("the same thing to tell by stands twice".to_owned());
+        return refuse("a report cannot group by the same name twice".to_owned());
     }
     check_limit(query.limit)?;
+    check_filter(&query.filter)?;
     for period in [Some(query.period), query.before].into_iter().flatten() {
         check_period(period)?;
     }
     Ok(())
+}
+
+/// Checks the names that only we give, so that a slip of the pen is not answered with nothing.
+fn check_filter(filter: &Filter) -> Result<(), Error> {
+    let reasons = Reason::ALL.into_iter().map(Reason::name);
+    check_name("reason", filter.reason.as_deref(), reasons)?;
+    let words = Reason::ALL.into_iter().map(|reason| Vocabulary::FinishReason.spell(reason));
+    check_name("finish reason", filter.finish_reason.as_deref(), words)
+}
+
+fn check_name(
+    what: &str,
+    wanted: Option<&str>,
+    known: impl Iterator<Item = &'static str>,
+) -> Result<(), Error> {
+    let Some(wanted) = wanted else { return Ok(()) };
+    let mut known: Vec<&str> = known.collect();
+    if wanted == "null" || wanted.contains('*') || known.contains(&wanted) {
+        return Ok(());
+    }
+    let near = endstop::nearest(wanted, known.iter().copied());
+    let near = near.map(|near| format!("did you mean `{near}`? ")).unwrap_or_default();
+    known.sort_unstable();
+    known.dedup();
+    let known = known.join(", ");
+    Err(Error::Query(format!("unknown {what} `{wanted}`: {near}expected one of {known}")))
 }
 
 fn check_limit(limit: usize) -> Result<(), Error> {
@@ -84,141 +114,174 @@ fn check_limit(limit: usize) -> Result<(), Error> {
 }
 
 fn check_period(period: Period) -> Result<(), Error> {
-    sql::hours(period)?;
+    if period.since >= period.until {
+        return Err(Error::Query("the period ends before it begins".to_owned()));
+    }
     if period.until - period.since > LONGEST {
         return Err(Error::Query("the period is longer than a hundred years".to_owned()));
     }
     Ok(())
 }
 
-/// The sums of each group of a period; times are moved by `shift`.
+/// Returns the period that was counted, and the sums of each of its groups; times are named as if they
+/// were `shift` later.
 fn gather(
     from: &mut impl Reads,
     flavor: &Flavor,
     query: &Query,
     period: Period,
+    zone: &TimeZone,
     shift: i64,
-) -> Result<HashMap<Key, Sums>, Error> {
-    let series = sql::series(flavor, &query.filter)?;
-    let chunks = sql::chunks(flavor, period, &query.filter)?;
-    let start = |rows| Gathered::new(&query.by, shift, rows);
-    let gathered = from.read_both(&series, &chunks, start, Gathered::add)?;
-    if gathered.sums.len() > MOST_GROUPS {
-        let why = format!("more than {MOST_GROUPS} groups: ask for a shorter period, or for less");
-        return Err(Error::Query(why));
+) -> Result<(Period, HashMap<Key, Sums>), Error> {
+    let Query { by, filter, .. } = query;
+    // Rows are deleted now and then, and hardly ever twice while a report is made.
+    for _ in 0..3 {
+        let deleted = from.read(&sql::deleted(flavor))?;
+        let deleted = deleted.first().and_then(|row| row.first()?.as_int()).unwrap_or(0);
+        let axis = Axis::new(by, period, zone, shift, deleted)?;
+        let statements = [
+            sql::deleted(flavor),
+            sql::series(flavor, filter)?,
+            sql::sums(flavor, axis.hours(), filter)?,
+            sql::chunks(flavor, axis.hours()),
+            sql::deltas(flavor),
+            sql::summed(flavor, &axis.cut(), filter)?,
+        ];
+        let start = || Gathered::new(by, &axis);
+        let gathered = from.read_each(&statements, start, Gathered::take)?;
+        if gathered.deleted == deleted {
+            return Ok((axis.period(), gathered.groups()?));
+        }
     }
-    if gathered.damaged {
-        return Err(Error::Query(lines::DAMAGED.to_owned()));
-    }
-    Ok(gathered.groups())
+    Err(Error::Query("rows are being deleted: ask again in a moment".to_owned()))
 }
 
-/// Lines of the rollup, added up.
+/// Sums, added up while they are read.
 struct Gathered<'q> {
     by: &'q [Dimension],
-    shift: i64,
+    axis: &'q Axis,
+    deleted: i64,
     /// Series that fit, and which of `kinds` each is of.
     series: HashMap<i64, usize>,
-    /// What is told apart beside the time: the parts that are asked for, and the reason.
+    /// The values that are asked for, and the reason, each combination once.
     kinds: Vec<(Key, String)>,
-    sums: HashMap<(i64, usize), Numbers>,
+    known: HashMap<(Key, String), usize>,
+    sums: HashMap<(usize, usize), Numbers>,
     damaged: bool,
 }
 
 impl<'q> Gathered<'q> {
-    fn new(by: &'q [Dimension], shift: i64, rows: Vec<Vec<Cell<'static>>>) -> Self {
-        let mut known = HashMap::new();
-        let mut kinds = Vec::new();
-        let mut series = HashMap::new();
-        for row in rows {
-            let mut cells = row.into_iter();
-            let number = cells.next().and_then(|cell| cell.as_int()).unwrap_or_default();
-            let parts: Vec<String> = cells.map(Cell::into_string).collect();
-            let part = |name: &str| {
-                let at = PARTS.iter().position(|known| *known == name);
-                at.and_then(|at| parts.get(at)).and_then(|part| decode(part))
-            };
-            let key: Key = by.iter().map(|by| column(*by).and_then(part)).collect();
-            let kind = (key, part("reason").unwrap_or_default());
-            let at = *known.entry(kind).or_insert_with_key(|kind| {
-                kinds.push(kind.clone());
-                kinds.len() - 1
-            });
-            series.insert(number, at);
+    fn new(by: &'q [Dimension], axis: &'q Axis) -> Self {
+        Self {
+            by,
+            axis,
+            deleted: 0,
+            series: HashMap::new(),
+            kinds: Vec::new(),
+            known: HashMap::new(),
+            sums: HashMap::new(),
+            damaged: false,
         }
-        Self { by, shift, series, kinds, sums: HashMap::new(), damaged: false }
     }
 
-    fn add(&mut self, row: Vec<Cell<'static>>) {
-        let [Cell::Int(hour), Cell::Int(chunk), Cell::Bytes(packed)] = row.as_slice() else {
-            self.damaged = true;
-            return;
-        };
+    /// Takes a row of one of the statements, in the order of [`gather`].
+    fn take(&mut self, statement: usize, row: Vec<Cell<'static>>) {
         if self.sums.len() > MOST_GROUPS {
             return;
         }
-        let time = self.time(*hour);
-        let Self { series, sums, .. } = self;
-        let read = lines::each(packed, |at, numbers| {
-            let Some(kind) = series.get(&(chunk * CHUNK + i64::from(at))) else { return };
-            let sums = sums.entry((time, *kind)).or_insert([0; MEASURES]);
-            sums.iter_mut().zip(numbers).for_each(|(mine, by)| *mine = mine.saturating_add(*by));
-        });
-        self.damaged |= read.is_none();
-    }
-
-    /// The time that an hour is counted under.
-    fn time(&self, hour: i64) -> i64 {
-        let moved = hour + self.shift;
-        if self.by.contains(&Dimension::Hour) {
-            moved
-        } else if self.by.contains(&Dimension::Day) {
-            moved - moved % DAY
-        } else {
-            0
-        }
-    }
-
-    fn groups(self) -> HashMap<Key, Sums> {
-        let mut groups: HashMap<Key, Sums> = HashMap::new();
-        for ((time, kind), numbers) in &self.sums {
-            let Some((parts, reason)) = self.kinds.get(*kind) else { continue };
-            let part = |(by, part): (&Dimension, &Option<String>)| match by {
-                Dimension::Hour => Some(time.to_string()),
-                Dimension::Day => Some((time - time % DAY).to_string()),
-                Dimension::FinishReason
-                | Dimension::Reason
-                | Dimension::Provider
-                | Dimension::Model
-                | Dimension::Team
-                | Dimension::Key
-                | Dimension::Upstream => part.clone(),
-            };
-            if numbers.first().is_some_and(|count| *count > 0) {
-                let key = self.by.iter().zip(parts).map(part).collect();
-                groups.entry(key).or_default().add(&sums(reason, numbers));
+        let mut delta = Delta::default();
+        match (statement, row.as_slice()) {
+            (0, [value]) => self.deleted = value.as_int().unwrap_or(0),
+            (1, [id, ..]) => {
+                let id = id.as_int().unwrap_or_default();
+                let parts: Vec<Option<String>> =
+                    row.into_iter().skip(1).map(|part| decode(&part.into_string())).collect();
+                let kind = self.kind(&parts);
+                self.series.insert(id, kind);
             }
+            (2, [hour, series, numbers @ ..]) => {
+                let mut all = [0; MEASURES];
+                all.iter_mut().zip(numbers).for_each(|(to, by)| *to = by.as_int().unwrap_or(0));
+                let [hour, series] = [hour, series].map(|it| it.as_int().unwrap_or_default());
+                self.add(hour, series, &all);
+            }
+            (3, [Cell::Int(hour), Cell::Int(chunk), Cell::Bytes(packed)]) => {
+                self.damaged |= delta.unpack_chunk(*hour, *chunk, packed).is_none();
+            }
+            (4, [Cell::Bytes(packed)]) => self.damaged |= delta.unpack(packed).is_none(),
+            (5, _) => self.add_row(&stored_by(sql::summed_columns(), row)),
+            _ => self.damaged = true,
         }
-        groups
+        for ((hour, series), numbers) in &delta.lines {
+            self.add(*hour, *series, numbers);
+        }
     }
-}
 
-/// The part of a series that a dimension is; times are none.
-fn column(dimension: Dimension) -> Option<&'static str> {
-    match dimension {
-        Dimension::Team => Some("team_id"),
-        Dimension::Key => Some("key_id"),
-        Dimension::FinishReason
-        | Dimension::Reason
-        | Dimension::Provider
-        | Dimension::Model
-        | Dimension::Upstream => Some(dimension.name()),
-        Dimension::Hour | Dimension::Day => None,
+    /// Returns the number of a combination of values, from all values of a series.
+    fn kind(&mut self, parts: &[Option<String>]) -> usize {
+        let part = |name: &str| {
+            let at = PARTS.iter().position(|known| *known == name);
+            at.and_then(|at| parts.get(at)).cloned().flatten()
+        };
+        let key: Key = self.by.iter().map(|by| by.column().and_then(part)).collect();
+        let kind = (key, part("reason").unwrap_or_default());
+        let Self { known, kinds, .. } = self;
+        *known.entry(kind).or_insert_with_key(|kind| {
+            kinds.push(kind.clone());
+            kinds.len() - 1
+        })
+    }
+
+    fn add(&mut self, hour: i64, series: i64, numbers: &Numbers) {
+        let segment = self.axis.of_hour(hour);
+        let (Some(segment), Some(kind)) = (segment, self.series.get(&series)) else { return };
+        let sums = self.sums.entry((segment, *kind)).or_insert([0; MEASURES]);
+        sums::add(sums, numbers, 1);
+    }
+
+    fn add_row(&mut self, stored: &Stored) {
+        let row = Row::from(stored);
+        let at = crate::columns::time(stored.record.created_at);
+        let Some(segment) = self.axis.of_time(at) else { return };
+        let parts = series::values(&row).map(|value| value.map(std::borrow::Cow::into_owned));
+        let kind = self.kind(&parts);
+        let sums = self.sums.entry((segment, kind)).or_insert([0; MEASURES]);
+        sums::count(sums, &row, sums::Class::of(&stored.record.reason), 1);
+    }
+
+    fn groups(self) -> Result<HashMap<Key, Sums>, Error> {
+        if self.sums.len() > MOST_GROUPS {
+            let why =
+                format!("more than {MOST_GROUPS} groups: ask for a shorter period, or for less");
+            return Err(Error::Query(why));
+        }
+        if self.damaged {
+            return Err(Error::Query(delta::DAMAGED.to_owned()));
+        }
+        let mut groups: HashMap<Key, Sums> = HashMap::new();
+        for ((segment, kind), numbers) in &self.sums {
+            let Some((parts, reason)) = self.kinds.get(*kind) else { continue };
+            if numbers.first().is_none_or(|count| *count <= 0) {
+                continue;
+            }
+            let key = self.by.iter().zip(parts).map(|(by, part)| {
+                self.axis
+                    .label(*segment, *by)
+                    .map_or_else(|| part.clone(), |at| Some(at.to_string()))
+            });
+            groups.entry(key.collect()).or_default().add(&sums::sums(reason, numbers));
+        }
+        Ok(groups)
     }
 }
 
 /// Puts groups in order and leaves out those over the limit.
-fn arrange(query: &Query, now: HashMap<Key, Sums>, before: Option<HashMap<Key, Sums>>) -> Report {
+fn arrange(
+    query: &Query,
+    (period, now): (Period, HashMap<Key, Sums>),
+    before: Option<(Period, HashMap<Key, Sums>)>,
+) -> Report {
+    let (before_period, before) = before.unzip();
     let mut total = Group {
         key: Vec::new(),
         now: Sums::default(),
@@ -254,21 +317,54 @@ fn arrange(query: &Query, now: HashMap<Key, Sums>, before: Option<HashMap<Key, S
             group.key.get(at).and_then(|time| time.as_ref()?.parse::<i64>().ok())
         });
     }
-    Report { groups, total, left_out }
+    Report { period, before: before_period, groups, total, left_out }
 }
 
-/// Answers [`crate::Backend::endings`].
+/// Answers [`crate::Store::endings`].
 pub(crate) fn endings(from: &mut impl Reads, wanted: &Wanted) -> Result<Vec<Stored>, Error> {
     check_limit(wanted.limit)?;
+    check_filter(&wanted.filter)?;
+    check_name("action", wanted.action.as_deref(), ACTIONS.into_iter())?;
     if let Some(period) = wanted.period {
         check_period(period)?;
     }
     let flavor = from.flavor()?;
-    let rows = from.read(&sql::endings(&flavor, wanted)?)?;
+    let newest = if flavor.has_time_index { None } else { newest(from, &flavor)? };
+    let mut rows = Vec::new();
+    for period in windows(newest, wanted.period) {
+        rows = from.read(&sql::endings(&flavor, &Wanted { period, ..wanted.clone() })?)?;
+        if rows.len() >= wanted.limit {
+            break;
+        }
+    }
     Ok(rows.into_iter().map(stored).collect())
 }
 
-/// Answers [`crate::Backend::ending`].
+/// Returns the time of the row with the highest id, which is about that of the newest one.
+fn newest(from: &mut impl Reads, flavor: &Flavor) -> Result<Option<u64>, Error> {
+    let rows = from.read(&sql::newest(flavor))?;
+    Ok(rows.first().and_then(|row| row.first()?.as_count()))
+}
+
+/// Returns the periods to look for the newest rows in, until there are enough. Where no index has the rows
+/// in the order of their times, all rows of a period are sorted, so that a short one before the newest row
+/// is tried first.
+fn windows(newest: Option<u64>, wanted: Option<Period>) -> Vec<Option<Period>> {
+    let mut windows = Vec::new();
+    if let Some(newest) = newest {
+        let (since, until) = wanted.map_or((0, u64::MAX), |it| (it.since, it.until));
+        for minutes in [1, 60, 24 * 60, 30 * 24 * 60] {
+            let from = newest.min(until).saturating_sub(minutes * 60_000);
+            if from > since {
+                windows.push(Some(Period { since: from, until }));
+            }
+        }
+    }
+    windows.push(wanted);
+    windows
+}
+
+/// Answers [`crate::Store::ending`].
 pub(crate) fn ending(from: &mut impl Reads, id: &str) -> Result<Option<Stored>, Error> {
     let digits = id.replace('-', "").to_ascii_lowercase();
     let known = digits.bytes().all(|digit| digit.is_ascii_hexdigit());
@@ -291,14 +387,14 @@ pub(crate) fn ending(from: &mut impl Reads, id: &str) -> Result<Option<Stored>, 
     }
 }
 
-/// Answers [`crate::Backend::turn`].
+/// Answers [`crate::Store::turn`].
 pub(crate) fn turn(from: &mut impl Reads, turn_id: &str) -> Result<Vec<Stored>, Error> {
     let flavor = from.flavor()?;
     let rows = from.read(&sql::turn(&flavor, turn_id, MOST))?;
     Ok(rows.into_iter().map(stored).collect())
 }
 
-/// Answers [`crate::Backend::judged_otherwise`].
+/// Answers [`crate::Store::judged_otherwise`].
 pub(crate) fn judged_otherwise(
     from: &mut impl Reads,
     rules: &[u32],
@@ -315,7 +411,7 @@ pub(crate) fn judged_otherwise(
     Ok(rows.into_iter().map(stored).collect())
 }
 
-/// Answers [`crate::Backend::words`].
+/// Answers [`crate::Store::words`].
 pub(crate) fn words(
     from: &mut impl Reads,
     period: Period,
@@ -324,21 +420,35 @@ pub(crate) fn words(
     check_limit(limit)?;
     check_period(period)?;
     let flavor = from.flavor()?;
-    let rows = from.read(&sql::words(&flavor, period, limit))?;
-    Ok(rows.into_iter().map(word).collect())
+    let statements = [sql::words(&flavor, period, limit), sql::deltas(&flavor)];
+    let (delta, damaged) = from.read_each(&statements, Default::default, take_word)?;
+    if damaged {
+        return Err(Error::Query(delta::DAMAGED.to_owned()));
+    }
+    let [since, until] = [period.since, period.until].map(crate::columns::time);
+    let within = |seen: &Seen| seen.count > 0 && seen.last >= since && seen.first < until;
+    let mut words: Vec<WordSeen> =
+        delta.words.into_iter().filter(|(_, seen)| within(seen)).map(word).collect();
+    words.sort_by_key(|word| Reverse(word.first_seen));
+    words.truncate(limit);
+    Ok(words)
 }
 
-fn word(row: Vec<Cell<'_>>) -> WordSeen {
+fn take_word((delta, damaged): &mut (Delta, bool), statement: usize, row: Vec<Cell<'static>>) {
+    if let (1, [Cell::Bytes(packed)]) = (statement, row.as_slice()) {
+        *damaged |= delta.unpack(packed).is_none();
+        return;
+    }
     let mut cells = row.into_iter();
     let mut next = || cells.next().unwrap_or(Cell::Null);
-    WordSeen {
-        provider: next().into_string(),
-        dialect: next().into_string(),
-        field: next().into_string(),
-        word: next().into_string(),
-        reason: next().into_string(),
-        first_seen: next().as_count().unwrap_or_default(),
-        last_seen: next().as_count().unwrap_or_default(),
-        count: next().as_count().unwrap_or_default(),
-    }
+    let word = std::array::from_fn(|_| next().into_string());
+    let [count, first, last] = std::array::from_fn(|_| next().as_int().unwrap_or_default());
+    delta.see(word, Seen { count, first, last });
+}
+
+fn word((word, seen): ([String; 6], Seen)) -> WordSeen {
+    let [provider, model, dialect, field, word, reason] = word;
+    let [first_seen, last_seen, count] =
+        [seen.first, seen.last, seen.count].map(|number| u64::try_from(number).unwrap_or(0));
+    WordSeen { provider, model, dialect, field, word, reason, first_seen, last_seen, count }
 }

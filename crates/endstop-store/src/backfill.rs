@@ -3,6 +3,9 @@
 //! The provider's own word is read and never written. A table is gone through in the order of its ids; how
 //! far is noted in the same transaction as what was written. A file is copied beside itself, and takes
 //! its new name when it is whole. A run that was interrupted goes on where it stopped.
+//!
+//! Rows of others in our own table are adopted: from then on, reports count them. Retention leaves them
+//! alone.
 
 mod files;
 mod postgres;
@@ -11,6 +14,7 @@ mod sqlite;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use endstop::dialect::Meaning;
 use endstop::record::{Name, all_rules};
 use endstop::registry::Registry;
 use endstop::vocabulary::Vocabulary;
@@ -23,16 +27,16 @@ use crate::error::Error;
 /// The most names of unknown providers that are kept.
 const MOST_UNKNOWN_PROVIDERS: usize = 100;
 
-/// What the columns, or fields, are called.
+/// Names of the columns, or fields.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Columns {
-    /// What tells rows apart: unique. Files need none.
+    /// Unique column that identifies a row. Files need none.
     pub id: String,
-    /// Who served it.
+    /// Provider.
     pub provider: String,
     /// The provider's own word.
     pub native: String,
-    /// Where our word goes.
+    /// Column for our word.
     pub finish_reason: String,
 }
 
@@ -47,7 +51,7 @@ impl Default for Columns {
     }
 }
 
-/// What is to be done.
+/// Options of a backfill.
 #[derive(Clone, Debug)]
 pub struct Backfill {
     /// `postgres://…`, `sqlite:FILE`, or the path of a file that ends in `.csv`, `.tsv`, `.jsonl` or
@@ -55,13 +59,13 @@ pub struct Backfill {
     pub from: String,
     /// The table, where it is a database; `schema.table` also.
     pub table: String,
-    /// What its columns are called.
+    /// Names of its columns.
     pub columns: Columns,
-    /// Who served what names no provider, or all of it where there is no such column.
+    /// Provider of rows that name none, or of all rows if there is no such column.
     pub provider: Option<String>,
     /// The providers and words that are known.
     pub registry: Registry,
-    /// Where a file's copy goes; beside it by default.
+    /// Path of a file's copy; beside it by default.
     pub to: Option<PathBuf>,
     /// Rows at a time.
     pub batch: usize,
@@ -84,7 +88,7 @@ impl Default for Backfill {
     }
 }
 
-/// How far it is.
+/// Progress.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
     /// Rows read in this run, or bytes of a file.
@@ -96,17 +100,17 @@ pub struct Progress {
 /// A kind of change.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct Change {
-    /// Who served it.
+    /// Provider.
     pub provider: String,
     /// The provider's own word.
     pub native: String,
-    /// What stood there.
+    /// Value before.
     pub from: Option<String>,
-    /// What stands there now.
+    /// Value now.
     pub to: String,
 }
 
-/// What was done, or would be.
+/// Result, also of a dry run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Done {
     /// Rows read.
@@ -117,12 +121,16 @@ pub struct Done {
     pub unread: u64,
     /// Rows of our own that newer rules judged otherwise.
     pub rejudged: u64,
-    /// How often each change was made.
+    /// Rows of others in our own table that reports count from now on.
+    pub adopted: u64,
+    /// The reason why reports cannot count the rows of others in our own table.
+    pub not_adopted: Option<String>,
+    /// Number of times that each change was made.
     pub changes: BTreeMap<Change, u64>,
     /// Names of providers that are not known, and how many rows have them: their words were read as
     /// those of OpenAI's compatible hosts. The first hundred.
     pub unknown_providers: BTreeMap<String, u64>,
-    /// Where a file's copy is.
+    /// Path of a file's copy.
     pub file: Option<PathBuf>,
 }
 
@@ -160,7 +168,7 @@ impl Backfill {
             return self.judge_own(table.is_own(), done);
         }
         if self.from.contains("://") {
-            return Err(crate::open::refuse(&self.from, "it begins like none that is known"));
+            return Err(crate::open::refuse(&self.from, "unknown scheme"));
         }
         files::copy(self, Path::new(&self.from), progress)
     }
@@ -170,7 +178,10 @@ impl Backfill {
         table: &mut impl Table,
         progress: &mut dyn FnMut(Progress),
     ) -> Result<Done, Error> {
-        let mut done = Done::default();
+        let adopts = table.adopts();
+        let not_adopted = adopts.as_ref().and_then(|adopts| adopts.clone().err());
+        let adopts = matches!(adopts, Some(Ok(())));
+        let mut done = Done { not_adopted, ..Done::default() };
         let mut position = if self.dry_run { None } else { table.position()? };
         let of = table.count(position.as_ref())?;
         loop {
@@ -180,11 +191,14 @@ impl Backfill {
             let mut writes = Vec::new();
             for row in rows {
                 done.rows += 1;
-                let to = self.judge(&row.said, &mut done);
-                writes.extend(to.map(|to| Write { key: row.key, native: row.said.native, to }));
+                let Some(judged) = self.judge(&row.said, &mut done) else { continue };
+                // A row that has its word already may still have to be adopted.
+                if judged.differs || adopts {
+                    writes.push(Write { key: row.key, native: row.said.native, judged });
+                }
             }
             if !self.dry_run {
-                table.write(&writes, &last)?;
+                done.adopted += table.write(&writes, &last)?;
             }
             progress(Progress { done: done.rows, of });
             position = Some(last);
@@ -218,8 +232,8 @@ impl Backfill {
         }
     }
 
-    /// The word that a row should have and has not, counted.
-    fn judge(&self, said: &Said, done: &mut Done) -> Option<&'static str> {
+    /// Returns the word that a row should have, and counts it if it has another one.
+    fn judge(&self, said: &Said, done: &mut Done) -> Option<Judged> {
         let native = said.native.as_deref()?;
         let named = said.provider.as_deref().filter(|provider| !provider.is_empty());
         let provider = named.or(self.provider.as_deref()).unwrap_or_default();
@@ -231,8 +245,14 @@ impl Backfill {
             let name = crate::columns::clean(provider, 256).into_owned();
             *done.unknown_providers.entry(name).or_default() += 1;
         }
-        if said.finish_reason.as_deref() == Some(to) {
-            return None;
+        let reason = match self.registry.meaning(provider, native) {
+            Meaning::Known(reason) | Meaning::Vague(reason) => reason,
+            Meaning::Nothing | Meaning::Unknown => Reason::Unknown,
+        };
+        let differs = said.finish_reason.as_deref() != Some(to);
+        let judged = Judged { to, reason, provider: provider.to_owned(), differs };
+        if !differs {
+            return Some(judged);
         }
         done.changed += 1;
         let change = Change {
@@ -242,7 +262,7 @@ impl Backfill {
             to: to.to_owned(),
         };
         *done.changes.entry(change).or_default() += 1;
-        Some(to)
+        Some(judged)
     }
 
     /// Judges a row of ours by the rules of today; says whether that makes a difference.
@@ -275,7 +295,16 @@ fn is_own(backfill: &Backfill, columns: &[String]) -> bool {
         && ["rules", "sequence"].iter().all(|own| columns.iter().any(|name| name == own))
 }
 
-/// What a row says.
+/// Checks that the columns are those that reports read.
+fn are_ours(columns: &Columns) -> Result<(), String> {
+    let ours = Columns { id: columns.id.clone(), ..Columns::default() };
+    if *columns == ours {
+        return Ok(());
+    }
+    Err("they read the columns `provider`, `native_finish_reason` and `finish_reason`".to_owned())
+}
+
+/// Values of a row.
 struct Said {
     provider: Option<String>,
     native: Option<String>,
@@ -288,26 +317,47 @@ struct TableRow {
     said: Said,
 }
 
+/// A row's word in our vocabulary.
+pub(crate) struct Judged {
+    pub(crate) to: &'static str,
+    pub(crate) reason: Reason,
+    /// The provider that it was judged by.
+    pub(crate) provider: String,
+    /// The row has another word.
+    differs: bool,
+}
+
+impl Judged {
+    /// Returns the word to write, if the row has another one.
+    fn new_word(&self) -> Option<&'static str> {
+        self.differs.then_some(self.to)
+    }
+}
+
 /// One row to be written.
 struct Write {
     key: Value,
     native: Option<String>,
-    to: &'static str,
+    judged: Judged,
 }
 
 /// A table that can be gone through.
 trait Table {
-    /// Where an earlier run stopped.
+    /// Returns the position at which an earlier run stopped.
     fn position(&mut self) -> Result<Option<Value>, Error>;
 
-    /// How many rows there are after a position.
+    /// Returns the number of rows after a position.
     fn count(&mut self, after: Option<&Value>) -> Result<Option<u64>, Error>;
 
     /// The next rows after a position.
     fn read(&mut self, after: Option<&Value>, most: usize) -> Result<Vec<TableRow>, Error>;
 
-    /// Writes words over rows that still say what was read, and how far that is.
-    fn write(&mut self, writes: &[Write], position: &Value) -> Result<(), Error>;
+    /// Returns whether rows are adopted, or why they cannot be; `None` for a table that is not ours.
+    fn adopts(&self) -> Option<Result<(), String>>;
+
+    /// Writes words over rows that still say what was read, and how far that is. Returns how many rows were
+    /// adopted.
+    fn write(&mut self, writes: &[Write], position: &Value) -> Result<u64, Error>;
 
     /// Forgets how far it was: all is done.
     fn finish(&mut self) -> Result<(), Error>;
@@ -330,7 +380,7 @@ fn check(backfill: &Backfill, found: &[String]) -> Result<bool, Error> {
     let has = |name: &String| found.contains(name);
     let table = &backfill.table;
     if found.is_empty() {
-        return Err(Error::Query(format!("there is no table `{table}`")));
+        return Err(Error::Query(format!("table `{table}` not found")));
     }
     let has_provider = has(provider);
     let mut wanted = vec![id, native, finish_reason];
@@ -346,7 +396,7 @@ fn check(backfill: &Backfill, found: &[String]) -> Result<bool, Error> {
     }
 }
 
-/// What a position is noted under: the same work, and nothing else.
+/// Returns the name under which a position is noted: one for each kind of work.
 fn name_of(backfill: &Backfill) -> String {
     let Columns { id, provider, native, finish_reason } = &backfill.columns;
     [&backfill.table, id, provider, native, finish_reason].map(|name| quoted(name)).join(" ")

@@ -8,7 +8,7 @@ use std::borrow::Cow;
 use endstop::Record;
 use endstop::record::Name;
 
-use crate::backend::{Entry, Stored};
+use crate::sink::{Entry, Stored};
 
 /// The most of a text that is indexed or summed by, in bytes.
 pub(crate) const SHORT: usize = 256;
@@ -54,7 +54,7 @@ impl Cell<'_> {
     }
 }
 
-/// What kind of values a column holds.
+/// Kind of the values of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// The id.
@@ -377,8 +377,16 @@ pub(crate) static COLUMNS: [Column; 42] = [
 
 /// The row that these cells say, in the order of [`COLUMNS`].
 pub(crate) fn stored(cells: Vec<Cell<'_>>) -> Stored {
+    stored_by(COLUMNS.iter(), cells)
+}
+
+/// The row that some columns give; the others are empty.
+pub(crate) fn stored_by<'c>(
+    columns: impl Iterator<Item = &'c Column>,
+    cells: Vec<Cell<'_>>,
+) -> Stored {
     let mut stored = Stored::default();
-    for (column, cell) in COLUMNS.iter().zip(cells) {
+    for (column, cell) in columns.zip(cells) {
         (column.set)(&mut stored, cell);
     }
     stored
@@ -387,7 +395,10 @@ pub(crate) fn stored(cells: Vec<Cell<'_>>) -> Stored {
 /// A text without NUL, and of at most so many bytes, cut between characters.
 pub(crate) fn clean(text: &str, most: usize) -> Cow<'_, str> {
     let capped = text.get(..text.floor_char_boundary(most)).unwrap_or(text);
-    if capped.contains('\0') { Cow::Owned(capped.replace('\0', "")) } else { Cow::Borrowed(capped) }
+    match memchr::memchr(0, capped.as_bytes()) {
+        None => Cow::Borrowed(capped),
+        Some(_) => Cow::Owned(capped.replace('\0', "")),
+    }
 }
 
 fn text(text: &str, most: usize) -> Cell<'_> {

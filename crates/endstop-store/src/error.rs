@@ -1,6 +1,6 @@
-//! What can go wrong with a store: what happened, what it means, what to do.
+//! Errors of stores: each says what happened, what it means and what to do.
 
-/// Why a store could not do what it was asked.
+/// Error of a store.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -11,28 +11,36 @@ pub enum Error {
     Url {
         /// The address, without its password.
         url: String,
-        /// What is wrong with it.
+        /// Mistake in it.
         why: String,
     },
     /// The store cannot be reached, or is busy: the same may work later, and nothing is lost by then.
     #[error("{store} cannot be reached now: {why}")]
     Unavailable {
-        /// Which store, without its password.
+        /// The store, without its password.
         store: String,
-        /// What it says.
+        /// Its message.
         why: String,
     },
     /// The store refuses, and would refuse again.
     #[error("{store} refuses: {why}")]
     Refused {
-        /// Which store, without its password.
+        /// The store, without its password.
         store: String,
-        /// What it says, and what to do.
+        /// Its message, and advice.
         why: String,
     },
     /// The file of the store is damaged: nothing can be stored until it is repaired or replaced.
     #[error("{store} is damaged: {why}")]
     Damaged {
+        /// The store.
+        store: String,
+        /// The cause, and what to do.
+        why: String,
+    },
+    /// The file is of another kind: it was never a store, or its beginning is damaged.
+    #[error("{store} cannot be used: {why}")]
+    Foreign {
         /// The store.
         store: String,
         /// The cause, and what to do.
@@ -44,9 +52,9 @@ pub enum Error {
     /// A file or a directory.
     #[error("{what}: {source}")]
     Io {
-        /// What was to be done, with which file.
+        /// Failed operation, with the file.
         what: String,
-        /// What the system says.
+        /// Error of the system.
         source: std::io::Error,
     },
 }

@@ -2,23 +2,19 @@
 
 use uuid::Uuid;
 
-use crate::backend::{Entry, Loaded, Stored};
 use crate::columns::Row;
+use crate::sink::{Entry, Loaded, Stored};
+
+/// The sequence of rows that others wrote and that reports count.
+pub(crate) const ADOPTED: i64 = -1;
 
 /// One row to be.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Item<'a> {
-    /// Where it stood in the batch.
+    /// Place in the batch.
     pub(crate) index: usize,
     pub(crate) key: Uuid,
     pub(crate) row: Row<'a>,
-}
-
-impl Item<'_> {
-    /// The id, as it is stored in text.
-    pub(crate) fn id(&self) -> String {
-        self.key.simple().to_string()
-    }
 }
 
 /// The rows of a batch in the order of their ids, each once and at its newest, with what is already
@@ -29,7 +25,7 @@ pub(crate) fn items(entries: &[Entry]) -> (Vec<Item<'_>>, Loaded) {
     for (index, entry) in entries.iter().enumerate() {
         match Uuid::try_parse(&entry.record.id) {
             Ok(key) => items.push(Item { index, key, row: Row::from(entry) }),
-            Err(_) => loaded.refused.push((index, "its id is no UUID".to_owned())),
+            Err(_) => loaded.refused.push((index, "its id is not a UUID".to_owned())),
         }
     }
     items.sort_by_key(|item| (item.key, std::cmp::Reverse(item.row.sequence)));
@@ -44,8 +40,8 @@ pub(crate) fn key(id: &str) -> Option<String> {
     Uuid::try_parse(id).ok().map(|key| key.simple().to_string())
 }
 
-/// What a row becomes by an entry, if the entry is newer. What was said before it was judged again
-/// stays.
+/// Returns the row with an entry, if the entry is newer. The values before it was judged again
+/// stay.
 pub(crate) fn amended<'a>(old: &'a Stored, new: &Row<'a>) -> Option<Row<'a>> {
     let Stored { record: _, sequence, previous_reason, previous_finish_reason, previous_rules } =
         old;
@@ -57,8 +53,8 @@ pub(crate) fn amended<'a>(old: &'a Stored, new: &Row<'a>) -> Option<Row<'a>> {
     })
 }
 
-/// What a row becomes by a new verdict, if it is still the row that was judged. The first verdict is
-/// what is kept, however often a row is judged.
+/// Returns the row with a new verdict, if it is still the row that was judged. The first verdict is
+/// kept, however often a row is judged.
 pub(crate) fn rejudged(old: &Stored, verdict: &Stored) -> Option<Stored> {
     if old.sequence != verdict.sequence || old.record.rules == verdict.record.rules {
         return None;
@@ -96,6 +92,6 @@ mod tests {
         let order: Vec<_> = items.iter().map(|item| (item.index, item.row.sequence)).collect();
         assert_eq!(order, [(3, 0), (2, 2)]);
         assert_eq!((loaded.known, loaded.refused.len()), (2, 1));
-        assert_eq!(items[0].id(), b.replace('-', ""));
+        assert_eq!(items[0].key.hyphenated().to_string(), b);
     }
 }

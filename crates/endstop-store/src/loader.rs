@@ -16,19 +16,21 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use serde::Serialize;
 
-use crate::backend::Backend;
 use crate::error::Error;
-use crate::spool::{Batch, Spool};
+use crate::sink::Sink;
+use crate::spool::{Batch, Lag, Tap};
 
 /// Rows that are deleted at once.
 const FORGET: usize = 1000;
+/// Time between two calls of [`Sink::tend`].
+const TEND_EVERY: Duration = Duration::from_secs(1);
 
-/// How a spool is loaded.
+/// Options of a loader.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// The most entries that are loaded at once.
     pub batch: usize,
-    /// How long a batch may gather.
+    /// Longest time that a batch may gather.
     pub linger: Duration,
     /// The first wait after a failure that may pass; each next is twice as long,
     pub pause: Duration,
@@ -38,7 +40,7 @@ pub struct Options {
     pub refused_pause: Duration,
     /// Rows older than this are deleted.
     pub keep: Option<Duration>,
-    /// How often it is looked for those.
+    /// Time between two searches for those.
     pub forget_every: Duration,
 }
 
@@ -56,26 +58,30 @@ impl Default for Options {
     }
 }
 
-/// How loading goes.
+/// State of a loader.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Status {
     /// Entries that were taken, or known already, since the start of the process.
     pub loaded: u64,
     /// Entries that the store refused one by one; they are in `quarantine/refused.jsonl`.
     pub refused: u64,
+    /// Message of the store about the first of them.
+    pub first_refusal: Option<String>,
     /// Rows that were deleted for their age.
     pub forgotten: u64,
+    /// Entries that the sink was too slow for.
+    pub dropped: u64,
     /// Entries that wait.
     pub lag_entries: u64,
     /// Bytes that wait.
     pub lag_bytes: u64,
     /// The store took the last batch, or was opened since.
     pub connected: bool,
-    /// What is wrong now.
+    /// Present error.
     pub last_error: Option<String>,
     /// Whether the file of the store is damaged, which does not pass by itself.
     pub damaged: bool,
-    /// How often something went wrong that was well before.
+    /// Number of times that something began to fail.
     pub episodes: u64,
 }
 
@@ -114,7 +120,7 @@ impl Shared {
 /// A thread that loads a spool.
 #[derive(Debug)]
 pub struct Loader {
-    spool: Arc<Spool>,
+    tap: Arc<Tap>,
     shared: Arc<Shared>,
     thread: JoinHandle<()>,
 }
@@ -125,41 +131,43 @@ impl Loader {
     /// # Errors
     /// No thread can be started.
     pub fn spawn(
-        spool: Arc<Spool>,
-        open: impl FnMut() -> Result<Box<dyn Backend>, Error> + Send + 'static,
+        tap: Tap,
+        open: impl FnMut() -> Result<Box<dyn Sink>, Error> + Send + 'static,
         options: Options,
     ) -> Result<Self, Error> {
+        let tap = Arc::new(tap);
         let shared = Arc::new(Shared::default());
         let forget_at = Instant::now();
         let pause = options.pause;
         let mut work = Work {
-            spool: Arc::clone(&spool),
+            tap: Arc::clone(&tap),
             shared: Arc::clone(&shared),
             open: Box::new(open),
             backend: None,
             options,
             pause,
             forget_at,
+            tend_at: Instant::now(),
         };
         let thread = std::thread::Builder::new()
             .name("loader".into())
             .spawn(move || work.run())
             .map_err(|source| Error::Io { what: "cannot start the loader".into(), source })?;
-        Ok(Self { spool, shared, thread })
+        Ok(Self { tap, shared, thread })
     }
 
-    /// How it goes.
+    /// Returns its state.
     #[must_use]
     pub fn status(&self) -> Status {
-        let spool = self.spool.status();
+        let Lag { entries, bytes, dropped } = self.tap.lag();
         let status = self.shared.state().status.clone();
-        Status { lag_entries: spool.entries, lag_bytes: spool.lag_bytes, ..status }
+        Status { lag_entries: entries, lag_bytes: bytes, dropped, ..status }
     }
 
     /// Waits until all that was written by now is in the store, at most this long; says whether it is.
     #[must_use]
     pub fn wait_until_loaded(&self, timeout: Duration) -> bool {
-        self.shared.wait(timeout, |_| is_empty(&self.spool))
+        self.shared.wait(timeout, |_| is_empty(&self.tap))
     }
 
     /// Loads what it can in this time, then ends. Says whether all is loaded; what is not stays in the
@@ -172,24 +180,25 @@ impl Loader {
         if self.shared.wait(wait.saturating_add(Duration::from_millis(50)), |state| state.ended) {
             let _ = self.thread.join();
         }
-        is_empty(&self.spool)
+        is_empty(&self.tap)
     }
 }
 
-fn is_empty(spool: &Spool) -> bool {
-    let status = spool.status();
-    status.entries == 0 && status.held == 0
+fn is_empty(tap: &Tap) -> bool {
+    tap.lag().entries == 0
 }
 
 struct Work {
-    spool: Arc<Spool>,
+    tap: Arc<Tap>,
     shared: Arc<Shared>,
-    open: Box<dyn FnMut() -> Result<Box<dyn Backend>, Error> + Send>,
-    backend: Option<Box<dyn Backend>>,
+    open: Box<dyn FnMut() -> Result<Box<dyn Sink>, Error> + Send>,
+    backend: Option<Box<dyn Sink>>,
     options: Options,
     pause: Duration,
-    /// When to look for old rows.
+    /// Time of the next search for old rows.
     forget_at: Instant,
+    /// Time of the next call of [`Sink::tend`].
+    tend_at: Instant,
 }
 
 impl Work {
@@ -215,7 +224,7 @@ impl Work {
 
     fn is_over(&self) -> bool {
         let until = self.shared.state().stop;
-        until.is_some_and(|until| Instant::now() >= until || is_empty(&self.spool))
+        until.is_some_and(|until| Instant::now() >= until || is_empty(&self.tap))
     }
 
     /// One batch. Says whether more waits.
@@ -232,14 +241,15 @@ impl Work {
             backend.migrate()?;
             self.backend = Some(backend);
         }
-        let batch = self.spool.next(self.options.batch);
+        let batch = self.tap.next(self.options.batch);
         let full = batch.as_ref().is_some_and(|batch| batch.entries.len() >= self.options.batch);
         if let Some(batch) = batch {
             self.load(&batch)?;
         }
+        let tending = self.tend()?;
         let forgetting = self.forget()?;
         self.well();
-        Ok(full || forgetting)
+        Ok(full || tending || forgetting)
     }
 
     fn load(&mut self, batch: &Batch) -> Result<(), Error> {
@@ -248,16 +258,31 @@ impl Work {
         let mut refused = 0;
         for (index, why) in &loaded.refused {
             if let Some(entry) = batch.entries.get(*index) {
-                self.spool.refuse(entry, why)?;
+                self.tap.refuse(entry, why)?;
                 refused += 1;
             }
         }
         self.shared.change(|state| {
             state.status.loaded += (batch.entries.len() as u64).saturating_sub(refused);
             state.status.refused += refused;
+            if let (None, Some((_, why))) = (&state.status.first_refusal, loaded.refused.first()) {
+                state.status.first_refusal = Some(why.clone());
+            }
         });
-        self.spool.ack(batch.upto);
+        self.tap.ack(batch.upto);
         Ok(())
+    }
+
+    /// Gives the sink time now and then. Says whether it wants more.
+    fn tend(&mut self) -> Result<bool, Error> {
+        let Some(backend) = self.backend.as_mut().filter(|_| Instant::now() >= self.tend_at) else {
+            return Ok(false);
+        };
+        let more = backend.tend()?;
+        if !more {
+            self.tend_at = Instant::now() + TEND_EVERY;
+        }
+        Ok(more)
     }
 
     /// Deletes some old rows. Says whether there are more.
@@ -294,7 +319,7 @@ impl Work {
             status.connected = false;
             status.episodes += u64::from(status.last_error.is_none());
             status.last_error = Some(said);
-            status.damaged = matches!(error, Error::Damaged { .. });
+            status.damaged = matches!(error, Error::Damaged { .. } | Error::Foreign { .. });
         });
         if !error.is_retryable() {
             return self.options.refused_pause;

@@ -14,7 +14,7 @@ pub(crate) struct Migration {
     pub(crate) sql: &'static str,
 }
 
-pub(crate) static SQLITE: [Migration; 3] = [
+pub(crate) static SQLITE: [Migration; 4] = [
     Migration {
         name: "0001_requests",
         sql: include_str!("../migrations/sqlite/0001_requests.sql"),
@@ -24,9 +24,10 @@ pub(crate) static SQLITE: [Migration; 3] = [
         name: "0003_client_status",
         sql: include_str!("../migrations/sqlite/0003_client_status.sql"),
     },
+    Migration { name: "0004_sums", sql: include_str!("../migrations/sqlite/0004_sums.sql") },
 ];
 
-pub(crate) static POSTGRES: [Migration; 3] = [
+pub(crate) static POSTGRES: [Migration; 4] = [
     Migration {
         name: "0001_requests",
         sql: include_str!("../migrations/postgres/0001_requests.sql"),
@@ -36,9 +37,10 @@ pub(crate) static POSTGRES: [Migration; 3] = [
         name: "0003_client_status",
         sql: include_str!("../migrations/postgres/0003_client_status.sql"),
     },
+    Migration { name: "0004_sums", sql: include_str!("../migrations/postgres/0004_sums.sql") },
 ];
 
-/// Where Postgres notes which steps it has taken; not for `anon` to see, which the steps explain.
+/// Table in which Postgres notes the steps that it has taken; not for `anon` to see, which the steps explain.
 pub(crate) const POSTGRES_NOTES: &str = "CREATE TABLE IF NOT EXISTS public.endstop_migrations (
     name text PRIMARY KEY,
     applied_at timestamptz NOT NULL DEFAULT now()
@@ -63,7 +65,7 @@ $$;
 pub fn export_migrations(dir: &Path, timestamp: &str) -> Result<Vec<PathBuf>, Error> {
     let digits = timestamp.len() == 14 && timestamp.bytes().all(|digit| digit.is_ascii_digit());
     let first: u64 = timestamp.parse().ok().filter(|_| digits).ok_or_else(|| {
-        Error::Query(format!("`{timestamp}` is no timestamp; write 14 digits: year to second"))
+        Error::Query(format!("invalid timestamp `{timestamp}`: expected 14 digits, year to second"))
     })?;
     std::fs::create_dir_all(dir).map_err(|source| io("make", dir, source))?;
     let mut paths = Vec::new();

@@ -3,11 +3,11 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::backend::Backend;
 use crate::error::Error;
-use crate::{postgres, sqlite};
+use crate::sink::{Sink, Store};
+use crate::{jsonl, postgres, sqlite};
 
-/// How a store is opened.
+/// Options of a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
     /// Only questions: nothing can be written.
@@ -24,7 +24,7 @@ impl Default for Options {
     }
 }
 
-type Open = fn(&str, &Options) -> Result<Box<dyn Backend>, Error>;
+type Open = fn(&str, &Options) -> Result<Box<dyn Store>, Error>;
 
 /// Every kind of store: how its addresses begin, and what opens it.
 static KINDS: [(&str, Open); 3] =
@@ -35,13 +35,13 @@ static KINDS: [(&str, Open); 3] =
 ///
 /// ```
 /// let mut store = endstop_store::open("sqlite::memory:")?;
-/// assert_eq!(store.migrate()?.len(), 3);
+/// assert_eq!(store.migrate()?.len(), 4);
 /// # Ok::<(), endstop_store::Error>(())
 /// ```
 ///
 /// # Errors
 /// The address is not one of a store, or the file cannot be opened.
-pub fn open(url: &str) -> Result<Box<dyn Backend>, Error> {
+pub fn open(url: &str) -> Result<Box<dyn Store>, Error> {
     open_with(url, &Options::default())
 }
 
@@ -49,7 +49,7 @@ pub fn open(url: &str) -> Result<Box<dyn Backend>, Error> {
 ///
 /// # Errors
 /// As for [`open`]; also where there is no such file.
-pub fn open_to_read(url: &str) -> Result<Box<dyn Backend>, Error> {
+pub fn open_to_read(url: &str) -> Result<Box<dyn Store>, Error> {
     let timeout = Duration::from_secs(10);
     open_with(url, &Options { read_only: true, timeout, ..Options::default() })
 }
@@ -58,10 +58,32 @@ pub fn open_to_read(url: &str) -> Result<Box<dyn Backend>, Error> {
 ///
 /// # Errors
 /// As for [`open`].
-pub fn open_with(url: &str, options: &Options) -> Result<Box<dyn Backend>, Error> {
+pub fn open_with(url: &str, options: &Options) -> Result<Box<dyn Store>, Error> {
     let kind = KINDS.iter().find(|(prefix, _)| url.starts_with(prefix));
-    let (_, open) = kind.ok_or_else(|| refuse(url, "it begins like none that is known"))?;
+    let (_, open) = kind.ok_or_else(|| refuse(url, "unknown scheme"))?;
     open(url, options)
+}
+
+/// Opens a sink that reads beside the store: any store, or `jsonl:FILE`.
+///
+/// # Errors
+/// The address is not one of a sink, or the file cannot be opened.
+pub fn open_sink(url: &str) -> Result<Box<dyn Sink>, Error> {
+    if url.starts_with(jsonl::SCHEME) {
+        return jsonl::open(url);
+    }
+    Ok(open(url)?)
+}
+
+/// Checks a sink without creating or changing anything.
+///
+/// # Errors
+/// The address is not one of a sink, or the sink cannot be reached, or it is damaged.
+pub fn check_sink(url: &str) -> Result<(), Error> {
+    if url.starts_with(jsonl::SCHEME) {
+        return jsonl::check(url);
+    }
+    check(url).map(drop)
 }
 
 /// State of a store before it is used.

@@ -1,4 +1,4 @@
-//! What can be asked of a store, and what it answers: one type for every backend.
+//! Questions to a store and its answers: the same types for every backend.
 
 use std::collections::BTreeMap;
 use std::str::FromStr;
@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
 
-/// What sums can be told apart by.
+/// Dimension by which sums are grouped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Dimension {
@@ -16,25 +16,33 @@ pub enum Dimension {
     FinishReason,
     /// Our reason.
     Reason,
-    /// Who served it.
+    /// Provider.
     Provider,
     /// The model.
     Model,
-    /// Whose request it was.
+    /// Team of the request.
     Team,
-    /// Which key asked.
+    /// Id of the caller's key.
     Key,
     /// The upstream's name.
     Upstream,
+    /// Action of the gateway.
+    Action,
+    /// The upstream's status code.
+    Status,
+    /// Whether the response was streamed.
+    Streamed,
+    /// The wire.
+    Dialect,
     /// The hour, as its first millisecond since 1970.
     Hour,
-    /// The day, in UTC, likewise.
+    /// The day, as its first millisecond since 1970.
     Day,
 }
 
 impl Dimension {
     /// Every dimension, in the order of their names in help texts.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 13] = [
         Self::FinishReason,
         Self::Reason,
         Self::Provider,
@@ -42,6 +50,10 @@ impl Dimension {
         Self::Team,
         Self::Key,
         Self::Upstream,
+        Self::Action,
+        Self::Status,
+        Self::Streamed,
+        Self::Dialect,
         Self::Hour,
         Self::Day,
     ];
@@ -57,8 +69,30 @@ impl Dimension {
             Self::Team => "team",
             Self::Key => "key",
             Self::Upstream => "upstream",
+            Self::Action => "action",
+            Self::Status => "status",
+            Self::Streamed => "streamed",
+            Self::Dialect => "dialect",
             Self::Hour => "hour",
             Self::Day => "day",
+        }
+    }
+
+    /// Returns the column of a row that has its value; none of a time.
+    pub(crate) fn column(self) -> Option<&'static str> {
+        match self {
+            Self::Team => Some("team_id"),
+            Self::Key => Some("key_id"),
+            Self::Hour | Self::Day => None,
+            Self::FinishReason
+            | Self::Reason
+            | Self::Provider
+            | Self::Model
+            | Self::Upstream
+            | Self::Action
+            | Self::Status
+            | Self::Streamed
+            | Self::Dialect => Some(self.name()),
         }
     }
 }
@@ -69,12 +103,12 @@ impl FromStr for Dimension {
     fn from_str(name: &str) -> Result<Self, Error> {
         Self::ALL.into_iter().find(|known| known.name() == name).ok_or_else(|| {
             let known: Vec<&str> = Self::ALL.iter().map(|known| known.name()).collect();
-            Error::Query(format!("`{name}` is nothing to tell by; there are: {}", known.join(", ")))
+            Error::Query(format!("cannot group by `{name}`: expected one of {}", known.join(", ")))
         })
     }
 }
 
-/// Which responses are meant. A text fits itself; one with `*` fits what it describes. `null` fits where
+/// Filter for responses. A text fits itself; one with `*` fits what it describes. `null` fits where
 /// there is none.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -107,13 +141,15 @@ pub struct Period {
 /// A question about many responses.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Query {
-    /// What the sums are told apart by, at most four.
+    /// Dimensions of the groups, at most four.
     pub by: Vec<Dimension>,
-    /// When; the rollup knows whole hours, so that its ends are widened to them.
+    /// The period to count.
     pub period: Period,
     /// The period to compare with.
     pub before: Option<Period>,
-    /// Which responses.
+    /// The time zone of hours and days, such as `Europe/Berlin`; UTC by default.
+    pub zone: Option<String>,
+    /// Filter.
     pub filter: Filter,
     /// At most so many groups, those with the highest counts.
     pub limit: usize,
@@ -146,7 +182,7 @@ pub const BOUNDS_US: [u64; 23] = [
     300_000_000,
 ];
 
-/// How many took how long.
+/// Histogram of times.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Buckets(pub [u64; 24]);
 
@@ -190,9 +226,9 @@ impl Buckets {
 /// Sums over a group of responses.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sums {
-    /// How many responses.
+    /// Number of responses.
     pub count: u64,
-    /// How many of each reason.
+    /// Number of responses of each reason.
     pub reasons: BTreeMap<String, u64>,
     /// Responses to requests that repeat or continue an earlier one of their turn.
     pub repeated: u64,
@@ -225,23 +261,13 @@ impl Sums {
 
     /// Adds others.
     pub fn add(&mut self, other: &Self) {
-        self.count += other.count;
+        crate::sums::merge(self, other);
         for (reason, count) in &other.reasons {
             *self.reasons.entry(reason.clone()).or_default() += count;
         }
-        self.repeated += other.repeated;
-        self.repeated_well += other.repeated_well;
-        self.tokens_in += other.tokens_in;
-        self.tokens_out += other.tokens_out;
-        self.tokens_reasoning += other.tokens_reasoning;
-        self.tokens_cached += other.tokens_cached;
-        self.tokens_of_cut += other.tokens_of_cut;
-        self.counted += other.counted;
-        self.first_byte.add(&other.first_byte);
-        self.total.add(&other.total);
     }
 
-    /// How many ended for one of these reasons.
+    /// Returns the number of responses with one of these reasons.
     #[must_use]
     pub fn of(&self, reasons: &[Reason]) -> u64 {
         reasons.iter().filter_map(|reason| self.reasons.get(reason.name())).sum()
@@ -265,27 +291,32 @@ pub struct Group {
     pub before: Option<Sums>,
 }
 
-/// What is answered.
+/// Answer to a [`Query`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Report {
+    /// The period that was counted. It is the one asked for, but that an end inside of an hour whose rows
+    /// have been deleted is moved to the beginning of that hour.
+    pub period: Period,
+    /// The period that it is compared with, likewise.
+    pub before: Option<Period>,
     /// The groups; the highest counts first, times in their order.
     pub groups: Vec<Group>,
     /// All groups together, those over the limit too.
     pub total: Group,
-    /// How many groups there are over the limit.
+    /// Number of groups over the limit.
     pub left_out: usize,
 }
 
-/// Which rows are wanted.
+/// Question for rows.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Wanted {
-    /// Which responses.
+    /// Filter.
     pub filter: Filter,
     /// With this word of the provider's.
     pub native: Option<String>,
     /// With this action.
     pub action: Option<String>,
-    /// When.
+    /// Period.
     pub period: Option<Period>,
     /// At most so many.
     pub limit: usize,
@@ -300,20 +331,22 @@ impl Default for Wanted {
 /// A word of a provider's, as it was seen.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WordSeen {
-    /// Whose.
+    /// Provider.
     pub provider: String,
+    /// Of which model; empty where it is not known.
+    pub model: String,
     /// On which wire.
     pub dialect: String,
     /// In which field.
     pub field: String,
     /// The word.
     pub word: String,
-    /// What we make of it.
+    /// Endstop's reason.
     pub reason: String,
-    /// When it was first seen, in milliseconds since 1970.
+    /// Time of the first, in milliseconds since 1970.
     pub first_seen: u64,
-    /// When last.
+    /// Time of the last.
     pub last_seen: u64,
-    /// How often.
+    /// Number of times.
     pub count: u64,
 }

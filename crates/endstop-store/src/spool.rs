@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!            one write(2) each             read in batches            deleted once all
-//! start ──┐                            ┌─> loader ─> Backend::load    before the mark
+//! start ──┐                            ┌─> loader ─> Store::load    before the mark
 //! end   ──┼─> segment n, n+1, n+2, … ──┘                │             is loaded
 //! amend ──┘     │        │       └ in use               └─> ack: the mark moves
 //!               │        └ full: synced, read only
@@ -14,8 +14,8 @@
 //!               and counted
 //! ```
 //!
-//! What was written survives the death of the process; what was synced, which happens in groups, also
-//! that of the machine. The same entry may be read twice, never none: a store knows it by its id and
+//! Entries that were written survive the death of the process; those that were synced, which happens in
+//! groups, also that of the machine. The same entry may be read twice, never none: a store knows it by its id and
 //! its sequence. No wall clock is used.
 //!
 //! ```
@@ -28,10 +28,11 @@
 //! let record = Record { id: "0192".into(), ..Record::default() };
 //! let mut ticket = spool.start(&record);
 //! spool.end(&mut ticket, &record);
-//! let batch = spool.next(1000).unwrap();
+//! let tap = spool.store();
+//! let batch = tap.next(1000).unwrap();
 //! assert_eq!((batch.entries.len(), batch.entries[0].sequence), (1, 1));
-//! spool.ack(batch.upto);
-//! assert!(spool.next(1000).is_none());
+//! tap.ack(batch.upto);
+//! assert!(tap.next(1000).is_none());
 //! ```
 
 mod entry;
@@ -40,6 +41,7 @@ mod reader;
 mod recover;
 mod writer;
 
+use std::borrow::Cow;
 use std::cell::RefCell;
 use std::fs::File;
 use std::io;
@@ -52,8 +54,9 @@ use std::time::Duration;
 use endstop::Record;
 use serde::{Deserialize, Serialize};
 
-use crate::backend::Entry;
 use crate::error::Error;
+use crate::refused::Line;
+use crate::sink::Entry;
 use entry::Kind;
 use files::{Dir, Mark};
 use reader::{Extent, Reader};
@@ -63,7 +66,7 @@ use writer::{Place, Writer};
 const TURN: usize = 64;
 
 thread_local! {
-    /// Where an entry is put together, outside of the lock.
+    /// Buffer in which an entry is encoded, outside of the lock.
     static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -78,7 +81,7 @@ pub enum WhenFull {
     Forward,
 }
 
-/// How a spool is kept.
+/// Options of a spool.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// No new work is taken over this many bytes.
@@ -87,12 +90,34 @@ pub struct Options {
     pub disk_percent: u64,
     /// A segment is full at this size; at most a quarter of the bound.
     pub segment_bytes: u64,
-    /// What was written is synced this often.
+    /// Time between two syncs.
     pub sync_every: Duration,
-    /// What is done with new work then.
+    /// Treatment of new work then.
     pub when_full: WhenFull,
     /// Entries that the disk does not take wait in this much memory, at least 2 MiB.
     pub memory_bytes: u64,
+    /// Sinks that read beside the store.
+    pub sinks: Vec<Named>,
+}
+
+/// A sink that reads beside the store, by a name of letters, digits and hyphens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Named {
+    /// Its name, by which its mark is found again.
+    pub name: String,
+    /// Start of a new one.
+    pub from: Start,
+}
+
+/// Start of a new sink.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Start {
+    /// With what is recorded from now on.
+    #[default]
+    Now,
+    /// With all that is still in the spool.
+    Oldest,
 }
 
 impl Default for Options {
@@ -104,11 +129,12 @@ impl Default for Options {
             sync_every: Duration::from_millis(100),
             when_full: WhenFull::Refuse,
             memory_bytes: 16 << 20,
+            sinks: Vec::new(),
         }
     }
 }
 
-/// Why no new work may be taken.
+/// Reason why no new work may be taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     /// Too much waits for the store.
@@ -119,7 +145,7 @@ pub enum Refusal {
     Failing,
 }
 
-/// What was found at start-up.
+/// Findings at start-up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Recovery {
     /// Responses that nobody saw the end of, closed as interrupted.
@@ -143,7 +169,20 @@ pub enum State {
     InUse,
 }
 
-/// How the spool is.
+/// A spool, as it looks from outside.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Inspection {
+    /// Files that entries are written to.
+    pub segments: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// The bytes that each sink has not taken, by its name; the store is called `store`.
+    pub waiting: Vec<(String, u64)>,
+    /// Bytes in quarantine, without refused entries.
+    pub damaged: u64,
+}
+
+/// State of a spool.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Status {
     /// Bytes in it, in memory too.
@@ -162,9 +201,11 @@ pub struct Status {
     pub unrecorded: u64,
     /// Damaged stretches and entries that the store refused for good, likewise.
     pub quarantined: u64,
-    /// What is wrong now.
+    /// Entries that the store refused and that are kept, those of earlier processes too.
+    pub refused: u64,
+    /// Present error.
     pub error: Option<String>,
-    /// How often something went wrong that was well before.
+    /// Number of times that something began to fail.
     pub episodes: u64,
 }
 
@@ -202,16 +243,18 @@ pub struct Batch {
     pub upto: Position,
 }
 
-/// What is looked at without the lock.
+/// Values that are read without the lock.
 #[derive(Debug, Default)]
 struct Shown {
     bytes: AtomicU64,
     failing: AtomicBool,
     unrecorded: AtomicU64,
     quarantined: AtomicU64,
+    refused: AtomicU64,
 }
 
-/// A spool in a directory. Shared by all who write; one loader reads.
+/// A spool in a directory. Shared by all who write. The store and each other sink read it with marks of their
+/// own.
 #[derive(Debug)]
 pub struct Spool {
     inner: Arc<Inner>,
@@ -225,7 +268,14 @@ struct Inner {
     when_full: WhenFull,
     shown: Arc<Shown>,
     writer: Mutex<Writer>,
-    reader: Mutex<Reader>,
+    /// The names of the sinks beside the store.
+    names: Vec<String>,
+    /// One of each sink, the store first.
+    readers: Vec<Mutex<Reader>>,
+    /// Entries that each sink was too slow for.
+    dropped: Vec<AtomicU64>,
+    /// Segments are deleted by one at a time.
+    cleaning: Mutex<()>,
     /// One sync at a time; how a file is synced.
     sync: Mutex<fn(&File) -> io::Result<()>>,
     stopped: Mutex<bool>,
@@ -245,29 +295,38 @@ impl Spool {
     /// The directory cannot be made, read or written, or another process has it open. Damage is no
     /// error; it is told in [`Recovery`].
     pub fn open(dir: &Path, options: Options) -> Result<(Self, Recovery), Error> {
-        let dir = Arc::new(Dir::open(dir)?);
+        let names: Vec<String> = options.sinks.iter().map(|sink| sink.name.clone()).collect();
+        names.iter().try_for_each(|name| check_name(name))?;
+        let dir = Arc::new(Dir::open(dir, &names)?);
         let share = dir.disk().map(|disk| disk / 100 * options.disk_percent.min(100));
         let bound = options.bytes.min(share.unwrap_or(u64::MAX));
         let segment_bytes = options.segment_bytes.min(bound / 4).clamp(4 << 10, 64 << 20);
         let shown = Arc::new(Shown::default());
         let memory = options.memory_bytes.max(2 << 20);
-        let mut writer = Writer::new(Arc::clone(&dir), Arc::clone(&shown), segment_bytes, memory);
-        let recovery = recover::recover(&mut writer)?;
+        let count = 1 + names.len();
+        let mut writer =
+            Writer::new(Arc::clone(&dir), Arc::clone(&shown), segment_bytes, memory, count);
+        let recovery = recover::recover(&mut writer, &options.sinks)?;
         shown.quarantined.store(recovery.quarantined + recovery.torn, Ordering::Relaxed);
-        let reader = Mutex::new(Reader::from(writer.acked));
+        let refused = crate::refused::refused(dir.path())?.values().sum();
+        shown.refused.store(refused, Ordering::Relaxed);
+        let readers = writer.acked.iter().map(|acked| Mutex::new(Reader::from(*acked))).collect();
         let inner = Arc::new(Inner {
             dir,
             bound,
             when_full: options.when_full,
             shown,
             writer: Mutex::new(writer),
-            reader,
+            names,
+            readers,
+            dropped: (0..count).map(|_| AtomicU64::new(0)).collect(),
+            cleaning: Mutex::new(()),
             sync: Mutex::new(File::sync_data),
             stopped: Mutex::new(false),
             stop: Condvar::new(),
         });
         // What the mark said of bytes that are gone must not be said of those that come in their place.
-        inner.mark();
+        (0..count).for_each(|sink| inner.mark(sink));
         inner.sync();
         let syncing = Arc::clone(&inner);
         let syncer = std::thread::Builder::new()
@@ -286,6 +345,17 @@ impl Spool {
     /// The directory, or the one that it would be made in, cannot be written.
     pub fn check(dir: &Path) -> Result<State, Error> {
         files::check(dir)
+    }
+
+    /// Looks at the directory of a spool from outside, also while a gateway has it open.
+    ///
+    /// # Errors
+    /// The directory cannot be read.
+    pub fn inspect(dir: &Path) -> Result<Inspection, Error> {
+        files::inspect(dir).map_err(|source| {
+            let what = format!("cannot read the spool in `{}`", dir.display());
+            Error::Io { what, source }
+        })
     }
 
     /// Whether new work may be taken.
@@ -331,26 +401,20 @@ impl Spool {
         self.inner.append(kind, *sequence, record);
     }
 
-    /// The next entries to load, at most so many. The same come again until they are acknowledged.
+    /// Returns what the store reads.
     #[must_use]
-    pub fn next(&self, most: usize) -> Option<Batch> {
-        self.inner.next(most)
+    pub fn store(&self) -> Tap {
+        Tap { inner: Arc::clone(&self.inner), sink: 0 }
     }
 
-    /// Remembers that all before this place is loaded, and deletes what need not be kept.
-    pub fn ack(&self, upto: Position) {
-        self.inner.ack(upto);
+    /// Returns what a sink beside the store reads; none if [`Options::sinks`] does not name it.
+    #[must_use]
+    pub fn sink(&self, name: &str) -> Option<Tap> {
+        let at = self.inner.names.iter().position(|known| known == name)?;
+        Some(Tap { inner: Arc::clone(&self.inner), sink: 1 + at })
     }
 
-    /// Keeps an entry that the store will never take in `quarantine/refused.jsonl`.
-    ///
-    /// # Errors
-    /// It cannot be written there.
-    pub fn refuse(&self, entry: &Entry, why: &str) -> Result<(), Error> {
-        self.inner.refuse(entry, why)
-    }
-
-    /// How it is.
+    /// Returns its state.
     #[must_use]
     pub fn status(&self) -> Status {
         self.inner.status()
@@ -360,6 +424,72 @@ impl Spool {
     pub fn sync(&self) {
         self.inner.sync();
     }
+}
+
+/// The end of a spool that one sink reads.
+#[derive(Debug)]
+pub struct Tap {
+    inner: Arc<Inner>,
+    sink: usize,
+}
+
+/// Progress of a sink.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Lag {
+    /// Ends and amends that it has not taken.
+    pub entries: u64,
+    /// Bytes that it has not taken, with those that are not for it.
+    pub bytes: u64,
+    /// Entries that it was too slow for, since the start of the process.
+    pub dropped: u64,
+}
+
+impl Tap {
+    /// Returns the next entries, at most so many. The same come again until they are acknowledged.
+    #[must_use]
+    pub fn next(&self, most: usize) -> Option<Batch> {
+        self.inner.next(self.sink, most)
+    }
+
+    /// Remembers that the sink has all before this place, and deletes what nobody needs any more.
+    pub fn ack(&self, upto: Position) {
+        self.inner.ack(self.sink, upto);
+    }
+
+    /// Keeps an entry that the store will never take in `quarantine/refused.jsonl`.
+    ///
+    /// # Errors
+    /// It cannot be written there.
+    pub fn refuse(&self, entry: &Entry, why: &str) -> Result<(), Error> {
+        self.inner.refuse(self.sink, entry, why)
+    }
+
+    /// Returns how far the sink is.
+    #[must_use]
+    pub fn lag(&self) -> Lag {
+        let writer = locked(&self.inner.writer);
+        let dropped = self.inner.dropped.get(self.sink);
+        Lag {
+            entries: writer.appended.saturating_sub(writer.acked(self.sink).count)
+                + writer.held() as u64,
+            bytes: writer.lag(self.sink),
+            dropped: dropped.map_or(0, |dropped| dropped.load(Ordering::Relaxed)),
+        }
+    }
+}
+
+/// Checks the name of a sink.
+///
+/// # Errors
+/// It is empty, too long, `store`, or has other characters than letters, digits and hyphens.
+pub fn check_name(name: &str) -> Result<(), Error> {
+    let known = |letter: u8| letter.is_ascii_alphanumeric() || letter == b'-';
+    if (1..=64).contains(&name.len()) && name.bytes().all(known) && name != crate::STORE {
+        return Ok(());
+    }
+    Err(Error::Query(format!(
+        "invalid name of a sink `{name}`: expected letters, digits and hyphens, and not `store`"
+    )))
 }
 
 impl Drop for Spool {
@@ -395,11 +525,11 @@ impl Inner {
         });
     }
 
-    fn next(&self, most: usize) -> Option<Batch> {
-        let mut reader = locked(&self.reader);
+    fn next(&self, sink: usize, most: usize) -> Option<Batch> {
+        let mut reader = locked(self.readers.get(sink)?);
         let look = reader.look(&self.dir, most.max(1), |segment| self.extent(segment));
         let mut writer = locked(&self.writer);
-        writer.acked = reader.acked;
+        writer.acked.get_mut(sink).into_iter().for_each(|acked| *acked = reader.acked);
         self.shown.quarantined.fetch_add(look.damaged, Ordering::Relaxed);
         writer.unreadable = look.error.map(|error| error.to_string());
         look.batch
@@ -415,31 +545,61 @@ impl Inner {
         }
     }
 
-    fn ack(&self, upto: Position) {
-        let mut reader = locked(&self.reader);
+    fn ack(&self, sink: usize, upto: Position) {
+        let Some(reader) = self.readers.get(sink) else { return };
+        let mut reader = locked(reader);
         if upto <= reader.acked {
             return;
         }
         reader.acked = upto;
-        locked(&self.writer).acked = upto;
-        let cleaned = self.clean(upto);
+        locked(&self.writer).acked.get_mut(sink).into_iter().for_each(|acked| *acked = upto);
+        drop(reader);
+        self.let_go();
+        let cleaned = self.clean();
         locked(&self.writer).undeleted = cleaned.err().map(|error| error.to_string());
-        self.mark();
+        self.mark(sink);
     }
 
-    /// Writes the mark. Where that fails, what is loaded is loaded again after a restart.
-    fn mark(&self) {
+    /// Lets entries go that only slow sinks have not taken, where the spool fills up for them. The store is
+    /// never let go.
+    fn let_go(&self) {
+        if self.shown.bytes.load(Ordering::Acquire) < self.bound / 2 {
+            return;
+        }
+        let store = locked(&self.writer).acked(0);
+        for sink in 1..self.readers.len() {
+            let (Some(reader), Some(dropped)) = (self.readers.get(sink), self.dropped.get(sink))
+            else {
+                continue;
+            };
+            // One that is reading now is asked again after the next batch.
+            let Ok(mut reader) = reader.try_lock() else { continue };
+            if reader.acked < store {
+                dropped.fetch_add(store.count - reader.acked.count, Ordering::Relaxed);
+                reader.acked = store;
+                let mut writer = locked(&self.writer);
+                writer.acked.get_mut(sink).into_iter().for_each(|acked| *acked = store);
+                drop(writer);
+                self.mark(sink);
+            }
+        }
+    }
+
+    /// Writes the mark of a sink. Where that fails, what it has comes again after a restart.
+    fn mark(&self, sink: usize) {
         let mut writer = locked(&self.writer);
-        let Position { segment, offset, .. } = writer.acked;
+        let Position { segment, offset, .. } = writer.acked(sink);
         let first = writer.segments.first_key_value().map_or(writer.next, |(first, _)| *first);
-        let written = self.dir.write_mark(Mark { first, segment, offset });
+        let written = self.dir.write_mark(sink, Mark { first, segment, offset });
         writer.unmarked = written.err().map(|error| error.to_string());
     }
 
     /// Deletes the oldest segments that all is loaded of. Starts in them that have no end are written
     /// again first, and all is synced.
-    fn clean(&self, acked: Position) -> io::Result<()> {
-        let (spent, carried) = self.spent(acked);
+    fn clean(&self) -> io::Result<()> {
+        // One at a time: sinks acknowledge on threads of their own.
+        let _cleaning = locked(&self.cleaning);
+        let (spent, carried) = self.spent();
         let Some(last) = spent.last() else { return Ok(()) };
         for (place, id) in &carried {
             self.carry(*place, id)?;
@@ -448,11 +608,11 @@ impl Inner {
         if !self.sync() {
             return Err(io::Error::other("what follows cannot be synced"));
         }
-        let Position { segment, offset, .. } = acked;
-        let marked = self.dir.write_mark(Mark { first: last + 1, segment, offset });
+        let Position { segment, offset, .. } = locked(&self.writer).acked(0);
+        let marked = self.dir.write_mark(0, Mark { first: last + 1, segment, offset });
         // On a full disk this may fail, and what is deleted be missed at the next start. It is deleted
         // all the same, or the disk would stay full.
-        let marked = marked.and_then(|()| self.dir.sync_mark());
+        let marked = marked.and_then(|()| self.dir.sync_marks());
         for number in spent {
             self.dir.delete(number)?;
             locked(&self.writer).forget(number);
@@ -461,9 +621,10 @@ impl Inner {
     }
 
     /// Segments to delete, and the starts in them that have no end.
-    fn spent(&self, acked: Position) -> (Vec<u64>, Vec<(Place, String)>) {
+    fn spent(&self) -> (Vec<u64>, Vec<(Place, String)>) {
         let writer = locked(&self.writer);
-        let spent = writer.spent(acked.segment);
+        let slowest = writer.acked.iter().map(|acked| acked.segment).min().unwrap_or(0);
+        let spent = writer.spent(slowest);
         let last = spent.last().copied().unwrap_or(0);
         let places = writer.open.iter().filter_map(|(id, place)| Some(((*place)?, id)));
         let within = places.filter(|(place, _)| place.segment <= last);
@@ -488,13 +649,16 @@ impl Inner {
         Ok(())
     }
 
-    fn refuse(&self, entry: &Entry, why: &str) -> Result<(), Error> {
-        let line = serde_json::json!({ "why": why, "entry": entry });
-        self.dir.refuse(&format!("{line}\n")).map_err(|source| {
+    fn refuse(&self, sink: usize, entry: &Entry, why: &str) -> Result<(), Error> {
+        let name = sink.checked_sub(1).and_then(|at| self.names.get(at));
+        let name = name.map_or(crate::STORE, String::as_str);
+        let line = Line { sink: name.into(), why: why.into(), entry: Cow::Borrowed(entry) };
+        line.text().and_then(|line| self.dir.refuse(&line)).map_err(|source| {
             let path = self.dir.path().display();
             Error::Io { what: format!("cannot write to quarantine in `{path}`"), source }
         })?;
         self.shown.quarantined.fetch_add(1, Ordering::Relaxed);
+        self.shown.refused.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }
 
@@ -507,13 +671,14 @@ impl Inner {
         });
         Status {
             bytes: self.shown.bytes.load(Ordering::Acquire),
-            entries: writer.appended.saturating_sub(writer.acked.count),
-            lag_bytes: writer.lag(),
+            entries: writer.appended.saturating_sub(writer.acked(0).count),
+            lag_bytes: writer.lag(0),
             open: writer.open.len() as u64,
             held: writer.held() as u64,
             lost: writer.lost,
             unrecorded: self.shown.unrecorded.load(Ordering::Relaxed),
             quarantined: self.shown.quarantined.load(Ordering::Relaxed),
+            refused: self.shown.refused.load(Ordering::Relaxed),
             error,
             episodes: writer.episodes,
         }
@@ -577,6 +742,6 @@ mod tests {
         spool.sync();
         assert_eq!((spool.admits(), spool.status().error), (Ok(()), None));
         assert_eq!(spool.inner.dir.segments().unwrap(), [1, 2]);
-        assert_eq!(spool.next(9).unwrap().entries.len(), 1);
+        assert_eq!(spool.store().next(9).unwrap().entries.len(), 1);
     }
 }

@@ -5,25 +5,39 @@
 use crate::columns::{COLUMNS, Column, Kind, SHORT, clean};
 use crate::error::Error;
 use crate::query::{Filter, Period, Wanted};
-use crate::rollup::{CHUNK, HOUR, PARTS, encode};
+use crate::series::{PARTS, encode};
+use crate::sums::NAMES;
 
 /// The most stars in a pattern: each one multiplies the work.
 const MOST_STARS: usize = 4;
 
-/// What a backend does in its own way.
+/// The name of the state that says before which time rows were deleted.
+pub(crate) const DELETED: &str = "deleted_before";
+/// The columns that sums are made of beside those of a series.
+const SUMMED: [&str; 8] = [
+    "created_at",
+    "attempt",
+    "tokens_in",
+    "tokens_out",
+    "tokens_reasoning",
+    "tokens_cached",
+    "first_byte_us",
+    "total_us",
+];
+
+/// Differences between backends.
 #[derive(Clone)]
 pub(crate) struct Flavor {
-    /// The rows.
+    /// The table of the rows.
     pub(crate) table: &'static str,
-    /// The sums.
-    pub(crate) hourly: &'static str,
-    /// What they are of.
-    pub(crate) series: &'static str,
-    /// The words.
-    pub(crate) words: &'static str,
+    /// Prefix of the names of the other tables.
+    pub(crate) schema: &'static str,
     /// The column of our id.
     pub(crate) key: &'static str,
-    /// What stands before the number of a parameter.
+    /// Whether an index gives the rows in the order of their times. Where none does, there is one that
+    /// finds the rows of a period.
+    pub(crate) has_time_index: bool,
+    /// Prefix of the number of a parameter.
     pub(crate) place: char,
     /// The operator for patterns, with what follows it.
     pub(crate) like: (&'static str, &'static str),
@@ -79,13 +93,19 @@ impl<'f> Sql<'f> {
         self.text.push_str(text);
     }
 
-    /// Adds `column operator value`.
+    /// Adds `AND column operator value`.
     pub(crate) fn compare(&mut self, name: &str, operator: &str, value: Value) {
+        self.push(" AND ");
+        self.condition(name, operator, value);
+    }
+
+    /// Adds `column operator value`.
+    fn condition(&mut self, name: &str, operator: &str, value: Value) {
         let place = self.bind(value);
         let flavor = self.flavor;
         let Some(column) = COLUMNS.iter().find(|column| column.name == name) else { return };
         let own = if column.kind == Kind::Key { flavor.key } else { column.name };
-        self.push(&format!(" AND {own} {operator} {}", (flavor.write)(flavor, column, &place)));
+        self.push(&format!("{own} {operator} {}", (flavor.write)(flavor, column, &place)));
     }
 
     /// Adds what a text asked of a column of the rows.
@@ -125,19 +145,17 @@ impl<'f> Sql<'f> {
 
     /// Adds what a filter asks of series.
     fn fit_series(&mut self, filter: &Filter) -> Result<(), Error> {
-        let wanted = [
-            &filter.team,
-            &filter.key,
-            &filter.provider,
-            &filter.model,
-            &filter.upstream,
-            &filter.reason,
-            &filter.finish_reason,
-        ];
-        for (name, wanted) in PARTS.into_iter().zip(wanted) {
-            self.fit_part(name, wanted.as_deref())?;
+        for (name, wanted) in parts(filter) {
+            self.fit_part(name, wanted)?;
         }
         Ok(())
+    }
+
+    fn within_hours(&mut self, (since, until): (i64, i64)) {
+        for (operator, hour) in [(">=", since), ("<", until)] {
+            let place = self.bind(Value::Int(hour));
+            self.push(&format!(" AND hour {operator} {place}"));
+        }
     }
 
     fn like(&mut self, read: &str, text: &str) {
@@ -147,7 +165,7 @@ impl<'f> Sql<'f> {
     }
 }
 
-/// What a text of a filter asks for.
+/// Meaning of a text of a filter.
 enum Fit {
     Any,
     None,
@@ -195,46 +213,96 @@ pub(crate) fn glob_pattern(text: &str) -> String {
     text.replace('[', "[[]").replace('?', "[?]")
 }
 
-/// The hours that a period touches.
-pub(crate) fn hours(period: Period) -> Result<(i64, i64), Error> {
-    let [since, until] = [period.since, period.until].map(crate::columns::time);
-    if since >= until {
-        return Err(Error::Query("the period ends before it begins".to_owned()));
-    }
-    Ok((since - since % HOUR, until + (HOUR - until % HOUR) % HOUR))
+/// Returns what a filter asks of each column.
+fn parts(filter: &Filter) -> [(&'static str, Option<&str>); 7] {
+    [
+        ("team_id", filter.team.as_deref()),
+        ("key_id", filter.key.as_deref()),
+        ("provider", filter.provider.as_deref()),
+        ("model", filter.model.as_deref()),
+        ("upstream", filter.upstream.as_deref()),
+        ("reason", filter.reason.as_deref()),
+        ("finish_reason", filter.finish_reason.as_deref()),
+    ]
+}
+
+/// The time before which rows may have been deleted.
+pub(crate) fn deleted(flavor: &Flavor) -> Sql<'_> {
+    let text = format!("SELECT value FROM {}endstop_state WHERE name = '{DELETED}'", flavor.schema);
+    Sql::new(flavor, &text)
 }
 
 /// The series that fit: their numbers, then their parts.
 pub(crate) fn series<'f>(flavor: &'f Flavor, filter: &Filter) -> Result<Sql<'f>, Error> {
-    let text = format!("SELECT id, {} FROM {} WHERE true", PARTS.join(", "), flavor.series);
+    let (parts, schema) = (PARTS.join(", "), flavor.schema);
+    let text = format!("SELECT id, {parts} FROM {schema}endstop_series WHERE true");
     let mut sql = Sql::new(flavor, &text);
     sql.fit_series(filter)?;
     Ok(sql)
 }
 
-/// The chunks of a period that have series that fit: hour, number, lines.
-pub(crate) fn chunks<'f>(
+/// The sums of the hours from one to before another: hour, series, numbers.
+pub(crate) fn sums<'f>(
     flavor: &'f Flavor,
-    period: Period,
+    hours: (i64, i64),
     filter: &Filter,
 ) -> Result<Sql<'f>, Error> {
-    let (since, until) = hours(period)?;
-    let text = format!("SELECT hour, chunk, lines FROM {} WHERE true", flavor.hourly);
+    let (names, schema) = (NAMES.join(", "), flavor.schema);
+    let text = format!("SELECT hour, series, {names} FROM {schema}endstop_sums WHERE true");
     let mut sql = Sql::new(flavor, &text);
-    for (operator, hour) in [(">=", since), ("<", until)] {
-        let place = sql.bind(Value::Int(hour));
-        sql.push(&format!(" AND hour {operator} {place}"));
-    }
+    sql.within_hours(hours);
     if *filter != Filter::default() {
-        let series = flavor.series;
-        sql.push(&format!(" AND chunk IN (SELECT id / {CHUNK} FROM {series} WHERE true"));
+        sql.push(&format!(" AND series IN (SELECT id FROM {schema}endstop_series WHERE true"));
         sql.fit_series(filter)?;
         sql.push(")");
     }
     Ok(sql)
 }
 
-/// Our own rows: a row of somebody else's has no sequence. Orders name the table, because a column that
+/// Sums of an earlier version that are not folded yet: hour, number, lines.
+pub(crate) fn chunks(flavor: &Flavor, hours: (i64, i64)) -> Sql<'_> {
+    let schema = flavor.schema;
+    let text = format!("SELECT hour, chunk, lines FROM {schema}endstop_chunks WHERE true");
+    let mut sql = Sql::new(flavor, &text);
+    sql.within_hours(hours);
+    sql
+}
+
+/// The deltas that are not folded yet.
+pub(crate) fn deltas(flavor: &Flavor) -> Sql<'_> {
+    Sql::new(flavor, &format!("SELECT packed FROM {}endstop_deltas", flavor.schema))
+}
+
+/// The rows of some ranges of time that fit, with the columns of [`SUMMED`].
+pub(crate) fn summed<'f>(
+    flavor: &'f Flavor,
+    ranges: &[(i64, i64)],
+    filter: &Filter,
+) -> Result<Sql<'f>, Error> {
+    let columns: Vec<String> =
+        summed_columns().map(|column| (flavor.read)(flavor, column)).collect();
+    let (columns, table) = (columns.join(", "), flavor.table);
+    let text = format!("SELECT {columns} FROM {table} AS t WHERE sequence IS NOT NULL");
+    let mut sql = Sql::new(flavor, &text);
+    for (index, (since, until)) in ranges.iter().enumerate() {
+        sql.push(if index == 0 { " AND ((" } else { " OR (" });
+        sql.condition("created_at", ">=", Value::Int(*since));
+        sql.compare("created_at", "<", Value::Int(*until));
+        sql.push(")");
+    }
+    sql.push(if ranges.is_empty() { " AND false" } else { ")" });
+    for (name, wanted) in parts(filter) {
+        sql.fit(name, wanted)?;
+    }
+    Ok(sql)
+}
+
+/// The columns that sums are made of, in the order of the table.
+pub(crate) fn summed_columns() -> impl Iterator<Item = &'static Column> {
+    COLUMNS.iter().filter(|column| PARTS.contains(&column.name) || SUMMED.contains(&column.name))
+}
+
+/// Our own rows, and those that were adopted: any other row has no sequence. Orders name the table, because a column that
 /// is read as text would otherwise be ordered as text, and by no index.
 pub(crate) fn rows(flavor: &Flavor) -> Sql<'_> {
     let columns = flavor.columns();
@@ -247,20 +315,10 @@ pub(crate) fn rows(flavor: &Flavor) -> Sql<'_> {
 /// The rows that are wanted, the newest first.
 pub(crate) fn endings<'f>(flavor: &'f Flavor, wanted: &Wanted) -> Result<Sql<'f>, Error> {
     let mut sql = rows(flavor);
-    let filter = &wanted.filter;
-    let texts = [
-        ("team_id", &filter.team),
-        ("key_id", &filter.key),
-        ("provider", &filter.provider),
-        ("model", &filter.model),
-        ("upstream", &filter.upstream),
-        ("reason", &filter.reason),
-        ("finish_reason", &filter.finish_reason),
-        ("native_finish_reason", &wanted.native),
-        ("action", &wanted.action),
-    ];
-    for (name, text) in texts {
-        sql.fit(name, text.as_deref())?;
+    let others =
+        [("native_finish_reason", wanted.native.as_deref()), ("action", wanted.action.as_deref())];
+    for (name, text) in parts(&wanted.filter).into_iter().chain(others) {
+        sql.fit(name, text)?;
     }
     if let Some(period) = wanted.period {
         sql.compare("created_at", ">=", Value::Int(crate::columns::time(period.since)));
@@ -268,6 +326,17 @@ pub(crate) fn endings<'f>(flavor: &'f Flavor, wanted: &Wanted) -> Result<Sql<'f>
     }
     sql.push(&format!(" ORDER BY t.created_at DESC, t.{} DESC LIMIT {}", flavor.key, wanted.limit));
     Ok(sql)
+}
+
+/// The time of the row with the highest id.
+pub(crate) fn newest(flavor: &Flavor) -> Sql<'_> {
+    let time = COLUMNS.iter().find(|column| column.kind == Kind::Time);
+    let time = time.map(|column| (flavor.read)(flavor, column)).unwrap_or_default();
+    let (table, key) = (flavor.table, flavor.key);
+    let text = format!(
+        "SELECT {time} FROM {table} AS t WHERE sequence IS NOT NULL ORDER BY t.{key} DESC LIMIT 1"
+    );
+    Sql::new(flavor, &text)
 }
 
 /// Rows whose ids lie between two, these included.
@@ -282,7 +351,14 @@ pub(crate) fn between<'f>(flavor: &'f Flavor, low: &str, high: &str) -> Sql<'f> 
 /// The rows of a turn, in order.
 pub(crate) fn turn<'f>(flavor: &'f Flavor, turn_id: &str, most: usize) -> Sql<'f> {
     let mut sql = rows(flavor);
+    // The index has repeated requests alone; the first one of a turn gave it its id.
+    sql.push(" AND (attempt > 1");
     sql.compare("turn_id", "=", Value::Text(clean(turn_id, SHORT).into_owned()));
+    if let Some(id) = crate::load::key(turn_id) {
+        sql.push(" OR ");
+        sql.condition("id", "=", Value::Text(id));
+    }
+    sql.push(")");
     sql.push(&format!(" ORDER BY t.attempt, t.created_at, t.{} LIMIT {most}", flavor.key));
     sql
 }
@@ -295,6 +371,7 @@ pub(crate) fn judged_otherwise<'f>(
     most: usize,
 ) -> Sql<'f> {
     let mut sql = rows(flavor);
+    sql.push(" AND rules IS NOT NULL");
     if !rules.is_empty() {
         // One list: hundreds of comparisons would be an expression deeper than SQLite allows.
         let rules: Vec<String> = rules.iter().map(u32::to_string).collect();
@@ -307,10 +384,11 @@ pub(crate) fn judged_otherwise<'f>(
     sql
 }
 
-/// The words of a period, those that were first seen last before the others.
+/// The words of a period, those first seen last before the others: their parts, how often, first and last.
 pub(crate) fn words(flavor: &Flavor, period: Period, most: usize) -> Sql<'_> {
-    let columns = "provider, dialect, field, word, reason, first_seen, last_seen, seen";
-    let text = format!("SELECT {columns} FROM {} WHERE seen > 0", flavor.words);
+    let columns = "provider, model, dialect, field, word, reason, seen, first_seen, last_seen";
+    let schema = flavor.schema;
+    let text = format!("SELECT {columns} FROM {schema}endstop_words WHERE seen > 0");
     let mut sql = Sql::new(flavor, &text);
     for (name, operator, at) in
         [("last_seen", ">=", period.since), ("first_seen", "<", period.until)]
@@ -318,9 +396,7 @@ pub(crate) fn words(flavor: &Flavor, period: Period, most: usize) -> Sql<'_> {
         let place = sql.bind(Value::Int(crate::columns::time(at)));
         sql.push(&format!(" AND {name} {operator} {place}"));
     }
-    sql.push(&format!(
-        " ORDER BY first_seen DESC, provider, dialect, field, word, reason LIMIT {most}"
-    ));
+    sql.push(&format!(" ORDER BY first_seen DESC LIMIT {most}"));
     sql
 }
 
@@ -347,14 +423,5 @@ mod tests {
         assert_eq!(pattern("null"), None);
         assert_eq!(pattern("*a*b*c*d*e*"), None);
         assert_eq!(glob_pattern("[a?]*"), "[[]a[?]]*");
-    }
-
-    #[test]
-    fn periods_are_widened_to_hours() {
-        let hour = HOUR.cast_unsigned();
-        let period = |since, until| hours(Period { since, until }).ok();
-        assert_eq!(period(1, 2), Some((0, HOUR)));
-        assert_eq!(period(hour, 2 * hour), Some((HOUR, 2 * HOUR)));
-        assert_eq!(period(5, 5), None);
     }
 }

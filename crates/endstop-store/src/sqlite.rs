@@ -4,28 +4,33 @@
 //! death of the process, and the last ones may be undone by a loss of power. The spool keeps what it
 //! loaded until it has synced, so that they come again.
 
-use std::borrow::Cow;
+pub(crate) mod adopt;
+mod checkpoint;
+mod write;
+
 use std::fs::OpenOptions;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::time::Instant;
 
-use rusqlite::types::{ToSqlOutput, Type, ValueRef};
-use rusqlite::{CachedStatement, Connection, ErrorCode, OpenFlags, ToSql, TransactionBehavior};
-
-use uuid::Uuid;
+use rusqlite::types::{ToSqlOutput, ValueRef};
+use rusqlite::{Connection, ErrorCode, OpenFlags, ToSql, TransactionBehavior};
 
 use crate::ask::{self, Reads};
-use crate::backend::{Backend, Entry, Loaded, Stored};
-use crate::columns::{COLUMNS, Cell, Kind, Row, stored, time};
+use crate::columns::{Cell, Kind, time};
 use crate::error::Error;
-use crate::lines::{DAMAGED, Lines};
-use crate::load::{Item, amended, items, key, rejudged};
+use crate::load::items;
 use crate::migrations;
 use crate::open::{Options, refuse};
 use crate::query::{Period, Query, Report, Wanted, WordSeen};
-use crate::rollup::{Changes, Found, Gathering, Known, PARTS};
-use crate::sql::{Flavor, Sql, Value, glob_pattern};
+use crate::series::Known;
+use crate::sink::{Entry, Loaded, Sink, Store, Stored};
+use crate::sql::{DELETED, Flavor, Sql, Value, glob_pattern};
+use checkpoint::Checkpointer;
+use write::Text;
+
+/// Pages of the log, of 4 KiB, over which a writer writes them back itself.
+const BEHIND_PAGES: i64 = 16_384;
 
 /// Returns the file of a SQLite store; `None` for one in memory, and for other stores.
 pub(crate) fn file(url: &str) -> Option<&Path> {
@@ -35,7 +40,7 @@ pub(crate) fn file(url: &str) -> Option<&Path> {
 }
 
 /// Opens `sqlite:FILE` or `sqlite::memory:`.
-pub(crate) fn open(url: &str, options: &Options) -> Result<Box<dyn Backend>, Error> {
+pub(crate) fn open(url: &str, options: &Options) -> Result<Box<dyn Store>, Error> {
     let file = url.strip_prefix("sqlite:").unwrap_or_default();
     let file = file.strip_prefix("//").unwrap_or(file);
     if file.is_empty() {
@@ -63,12 +68,20 @@ pub(crate) fn open(url: &str, options: &Options) -> Result<Box<dyn Backend>, Err
         Ok(connection)
     });
     let connection = connection.map_err(|error| failure(&store, error))?;
+    let own = memory || options.read_only;
+    let checkpointer = if own { None } else { Checkpointer::start(Path::new(file)) };
+    if checkpointer.is_some() {
+        // The log is written back by the other connection. This one does it where that falls behind. A file
+        // that is damaged says so when it is used.
+        let _ = connection.pragma_update(None, "wal_autocheckpoint", BEHIND_PAGES);
+    }
     Ok(Box::new(Sqlite {
         connection,
         store,
         options: *options,
         text: Text::new(),
         known: Known::default(),
+        _checkpointer: checkpointer,
     }))
 }
 
@@ -93,64 +106,23 @@ fn set_up(connection: &Connection, options: &Options) -> rusqlite::Result<()> {
     connection.pragma_update(None, "synchronous", "normal")
 }
 
-const SELECT_CHUNK: &str = "SELECT lines FROM endstop_hourly WHERE hour = ? AND chunk = ?";
-const WRITE_CHUNK: &str = "INSERT INTO endstop_hourly (hour, chunk, lines) VALUES (?, ?, ?) \
-    ON CONFLICT DO UPDATE SET lines = excluded.lines";
-
-/// Statements, made once.
-struct Text {
-    insert: String,
-    select: String,
-    update: String,
-    series: String,
-    new_series: String,
-    word: String,
-}
-
-impl Text {
-    fn new() -> Self {
-        let flavor = flavor();
-        let names: Vec<&str> = COLUMNS.iter().map(|column| column.name).collect();
-        let places: Vec<String> = (1..=names.len()).map(|place| format!("?{place}")).collect();
-        let sets: Vec<String> =
-            names.iter().zip(&places).map(|(n, p)| format!("{n} = {p}")).collect();
-        let is: Vec<String> = PARTS.iter().map(|name| format!("{name} = ?")).collect();
-        Self {
-            insert: format!(
-                "INSERT INTO gateway_requests ({}) VALUES ({}) ON CONFLICT DO NOTHING",
-                names.join(", "),
-                places.join(", ")
-            ),
-            select: format!("SELECT {} FROM gateway_requests WHERE id = ?1", flavor.columns()),
-            update: format!("UPDATE gateway_requests SET {} WHERE id = ?1", sets.join(", ")),
-            series: format!("SELECT id FROM endstop_series WHERE {}", is.join(" AND ")),
-            new_series: format!(
-                "INSERT INTO endstop_series ({}) VALUES ({})",
-                PARTS.join(", "),
-                vec!["?"; PARTS.len()].join(", ")
-            ),
-            word: "INSERT INTO endstop_words \
-                   (provider, dialect, field, word, reason, first_seen, last_seen, seen) \
-                   VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET \
-                   first_seen = min(first_seen, excluded.first_seen), \
-                   last_seen = max(last_seen, excluded.last_seen), seen = seen + excluded.seen"
-                .to_owned(),
-        }
-    }
-}
-
 fn flavor() -> Flavor {
     Flavor {
         table: "gateway_requests",
-        hourly: "endstop_hourly",
-        series: "endstop_series",
-        words: "endstop_words",
+        schema: "",
         key: "id",
+        has_time_index: true,
         place: '?',
         like: ("GLOB", ""),
         pattern: glob_pattern,
-        read: |_, column| column.name.to_owned(),
-        write: |_, _, place| place.to_owned(),
+        read: |_, column| match column.kind {
+            Kind::Key => "lower(hex(id))".to_owned(),
+            Kind::Time | Kind::Text | Kind::Int | Kind::Flag => column.name.to_owned(),
+        },
+        write: |_, column, place| match column.kind {
+            Kind::Key => format!("unhex({place})"),
+            Kind::Time | Kind::Text | Kind::Int | Kind::Flag => place.to_owned(),
+        },
         types: Vec::new(),
     }
 }
@@ -161,6 +133,7 @@ struct Sqlite {
     options: Options,
     text: Text,
     known: Known,
+    _checkpointer: Option<Checkpointer>,
 }
 
 impl Sqlite {
@@ -197,18 +170,19 @@ impl Reads for Sqlite {
         rows.map_err(|error| failure(&self.store, error))
     }
 
-    fn read_both<T>(
+    fn read_each<T>(
         &mut self,
-        first: &Sql<'_>,
-        second: &Sql<'_>,
-        start: impl Fn(Vec<Vec<Cell<'static>>>) -> T,
-        add: impl Fn(&mut T, Vec<Cell<'static>>),
+        statements: &[Sql<'_>],
+        start: impl Fn() -> T,
+        add: impl Fn(&mut T, usize, Vec<Cell<'static>>),
     ) -> Result<T, Error> {
         let end = Instant::now() + self.options.timeout;
         self.connection.progress_handler(10_000, Some(move || Instant::now() >= end));
         let done = self.connection.transaction().and_then(|transaction| {
-            let mut sums = start(rows(&transaction, first)?);
-            each_row(&transaction, second, |row| add(&mut sums, row))?;
+            let mut sums = start();
+            for (index, statement) in statements.iter().enumerate() {
+                each_row(&transaction, statement, |row| add(&mut sums, index, row))?;
+            }
             Ok(sums)
         });
         self.connection.progress_handler(0, None::<fn() -> bool>);
@@ -270,11 +244,7 @@ impl ToSql for Cell<'_> {
     }
 }
 
-impl Backend for Sqlite {
-    fn ping(&mut self) -> Result<(), Error> {
-        self.read(&Sql::new(&flavor(), "SELECT count(*) FROM sqlite_master")).map(drop)
-    }
-
+impl Sink for Sqlite {
     fn migrate(&mut self) -> Result<Vec<String>, Error> {
         let store = self.store.clone();
         let foreign = self.write(|connection, _, _| {
@@ -300,12 +270,42 @@ impl Backend for Sqlite {
             return Ok(loaded);
         }
         let ((added, amended), found) =
-            self.write(|connection, text, known| load(connection, text, known, &items))?;
+            self.write(|connection, text, known| write::load(connection, text, known, &items))?;
         self.known.learn(found);
         loaded.added = added;
         loaded.amended = amended;
         loaded.known += items.len() as u64 - added - amended;
         Ok(loaded)
+    }
+
+    fn tend(&mut self) -> Result<bool, Error> {
+        self.write(|connection, text, _| write::fold(connection, text))
+    }
+
+    fn forget(&mut self, before: u64, most: usize) -> Result<u64, Error> {
+        self.write(|connection, _, _| {
+            let before = time(before);
+            let deleted = connection
+                .prepare_cached(
+                    "DELETE FROM gateway_requests WHERE rowid IN (SELECT rowid FROM \
+                     gateway_requests WHERE created_at < ? ORDER BY created_at LIMIT ?)",
+                )?
+                .execute((before, i64::try_from(most).unwrap_or(i64::MAX)))?;
+            if deleted > 0 {
+                let note = format!(
+                    "INSERT INTO endstop_state VALUES ('{DELETED}', ?) ON CONFLICT DO UPDATE \
+                     SET value = max(value, excluded.value)"
+                );
+                connection.prepare_cached(&note)?.execute([before])?;
+            }
+            Ok(deleted as u64)
+        })
+    }
+}
+
+impl Store for Sqlite {
+    fn ping(&mut self) -> Result<(), Error> {
+        self.read(&Sql::new(&flavor(), "SELECT count(*) FROM sqlite_master")).map(drop)
     }
 
     fn report(&mut self, query: &Query) -> Result<Report, Error> {
@@ -328,18 +328,6 @@ impl Backend for Sqlite {
         ask::words(self, period, limit)
     }
 
-    fn forget(&mut self, before: u64, most: usize) -> Result<u64, Error> {
-        self.write(|connection, _, _| {
-            let deleted = connection
-                .prepare_cached(
-                    "DELETE FROM gateway_requests WHERE rowid IN (SELECT rowid FROM \
-                     gateway_requests WHERE created_at < ? ORDER BY created_at LIMIT ?)",
-                )?
-                .execute((time(before), i64::try_from(most).unwrap_or(i64::MAX)))?;
-            Ok(deleted as u64)
-        })
-    }
-
     fn judged_otherwise(
         &mut self,
         rules: &[u32],
@@ -350,8 +338,8 @@ impl Backend for Sqlite {
     }
 
     fn rejudge(&mut self, verdicts: &[Stored]) -> Result<u64, Error> {
-        let (judged, found) =
-            self.write(|connection, text, known| rejudge(connection, text, known, verdicts))?;
+        let (judged, found) = self
+            .write(|connection, text, known| write::rejudge(connection, text, known, verdicts))?;
         self.known.learn(found);
         Ok(judged)
     }
@@ -369,146 +357,7 @@ fn apply(connection: &Connection, migration: &migrations::Migration) -> rusqlite
     Ok(true)
 }
 
-/// Gives how many rows are new, and how many say more now.
-fn load(
-    connection: &Connection,
-    text: &Text,
-    known_series: &Known,
-    items: &[Item<'_>],
-) -> rusqlite::Result<((u64, u64), Found)> {
-    let mut new = Vec::with_capacity(items.len());
-    let mut known = Vec::new();
-    let mut insert = connection.prepare_cached(&text.insert)?;
-    let mut id = Uuid::encode_buffer();
-    for item in items {
-        let id = item.key.simple().encode_lower(&mut id);
-        if write_row(&mut insert, id, &item.row)? == 1 { &mut new } else { &mut known }.push(item);
-    }
-    let mut olds = Vec::with_capacity(known.len());
-    for item in known {
-        olds.push((find(connection, text, &item.id())?, item));
-    }
-    let mut changes = Gathering::default();
-    for item in &new {
-        changes.add(&item.row);
-    }
-    let mut count = 0;
-    let mut update = connection.prepare_cached(&text.update)?;
-    for (old, item) in &olds {
-        let Some(old) = old else { continue };
-        let Some(row) = amended(old, &item.row) else { continue };
-        write_row(&mut update, &item.id(), &row)?;
-        changes.take(&Row::from(old));
-        changes.add(&row);
-        count += 1;
-    }
-    let found = write_changes(connection, text, known_series, &changes.changes())?;
-    Ok(((new.len() as u64, count), found))
-}
-
-fn rejudge(
-    connection: &Connection,
-    text: &Text,
-    known: &Known,
-    verdicts: &[Stored],
-) -> rusqlite::Result<(u64, Found)> {
-    let mut pairs = Vec::new();
-    for verdict in verdicts {
-        let Some(id) = key(&verdict.record.id) else { continue };
-        let old = find(connection, text, &id)?;
-        pairs.extend(old.and_then(|old| rejudged(&old, verdict).map(|new| (old, new))));
-    }
-    let mut changes = Gathering::default();
-    let mut update = connection.prepare_cached(&text.update)?;
-    for (old, new) in &pairs {
-        write_row(&mut update, &old.record.id, &Row::from(new))?;
-        changes.take(&Row::from(old));
-        changes.add(&Row::from(new));
-    }
-    let found = write_changes(connection, text, known, &changes.changes())?;
-    Ok((pairs.len() as u64, found))
-}
-
-fn find(connection: &Connection, text: &Text, id: &str) -> rusqlite::Result<Option<Stored>> {
-    let mut select = connection.prepare_cached(&text.select)?;
-    let mut rows = select.query([id])?;
-    rows.next()?.map(cells).transpose().map(|row| row.map(stored))
-}
-
-fn write_row(
-    statement: &mut CachedStatement<'_>,
-    id: &str,
-    row: &Row<'_>,
-) -> rusqlite::Result<usize> {
-    for (index, column) in COLUMNS.iter().enumerate() {
-        match column.kind {
-            Kind::Key => statement.raw_bind_parameter(index + 1, id)?,
-            Kind::Time | Kind::Text | Kind::Int | Kind::Flag => {
-                statement.raw_bind_parameter(index + 1, (column.get)(row))?;
-            }
-        }
-    }
-    statement.raw_execute()
-}
-
-fn write_changes(
-    connection: &Connection,
-    text: &Text,
-    known: &Known,
-    changes: &Changes<'_>,
-) -> rusqlite::Result<Found> {
-    let found = find_series(connection, text, known, changes)?;
-    let mut select = connection.prepare_cached(SELECT_CHUNK)?;
-    let mut write = connection.prepare_cached(WRITE_CHUNK)?;
-    for (place, mut lines) in changes.chunks(known, &found) {
-        let mut rows = select.query(place)?;
-        if let Some(row) = rows.next()? {
-            let before = Lines::read(row.get_ref(0)?.as_blob()?).ok_or_else(damaged)?;
-            lines.merge(&before);
-        }
-        write.execute((place.0, place.1, lines.pack()))?;
-    }
-    let mut add = connection.prepare_cached(&text.word)?;
-    for (word, seen) in changes.words() {
-        for (index, part) in (1..).zip(word) {
-            add.raw_bind_parameter(index, part.as_ref())?;
-        }
-        for (index, number) in (1 + word.len()..).zip([seen.first, seen.last, seen.count]) {
-            add.raw_bind_parameter(index, number)?;
-        }
-        add.raw_execute()?;
-    }
-    Ok(found)
-}
-
-/// Gives numbers to the series that have none, and finds those that are not known here yet.
-fn find_series(
-    connection: &Connection,
-    text: &Text,
-    known: &Known,
-    changes: &Changes<'_>,
-) -> rusqlite::Result<Found> {
-    let mut found = Found::default();
-    for parts in changes.unknown(known) {
-        let texts = || rusqlite::params_from_iter(parts.iter().map(AsRef::<str>::as_ref));
-        let mut select = connection.prepare_cached(&text.series)?;
-        let mut rows = select.query(texts())?;
-        let id = if let Some(row) = rows.next()? {
-            row.get(0)?
-        } else {
-            connection.prepare_cached(&text.new_series)?.insert(texts())?
-        };
-        let parts = parts.clone().map(|part| Cow::Owned(part.into_owned()));
-        found.series.insert(parts, id);
-    }
-    Ok(found)
-}
-
-fn damaged() -> rusqlite::Error {
-    rusqlite::Error::FromSqlConversionFailure(0, Type::Blob, DAMAGED.into())
-}
-
-/// What an error means, and what to do.
+/// Explains an error, with advice.
 pub(crate) fn failure(store: &str, error: rusqlite::Error) -> Error {
     let store = store.to_owned();
     let said = error.to_string();
@@ -526,7 +375,7 @@ pub(crate) fn failure(store: &str, error: rusqlite::Error) -> Error {
         }
         Some(ErrorCode::NotADatabase) => {
             let why = "the file is not a SQLite database; name another file, or move it away";
-            Error::Damaged { store, why: why.to_owned() }
+            Error::Foreign { store, why: why.to_owned() }
         }
         Some(ErrorCode::DatabaseCorrupt) => {
             let why = format!("{said}; move the file away, and a restart makes a new one");
@@ -540,5 +389,84 @@ pub(crate) fn failure(store: &str, error: rusqlite::Error) -> Error {
             Error::Refused { store, why: format!("{said}; run `endstop migrate`") }
         }
         _ => Error::Refused { store, why: said },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rusqlite::StatementStatus;
+
+    use super::*;
+    use crate::query::{Filter, Wanted};
+    use crate::sql;
+
+    const HOUR: i64 = 3_600_000;
+    const ROWS: i64 = 200_000;
+    const START: i64 = 1_700_000_000_000 / HOUR * HOUR;
+
+    /// Many rows, ten a minute, of 40 teams.
+    fn connection(folder: &Path) -> Connection {
+        let file = folder.join("e.db");
+        open(&format!("sqlite:{}", file.display()), &Options::default())
+            .unwrap()
+            .migrate()
+            .unwrap();
+        let connection = Connection::open(file).unwrap();
+        connection
+            .execute_batch(&format!(
+                "WITH RECURSIVE n(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i + 1 < {ROWS}) \
+                 INSERT INTO gateway_requests (id, created_at, team_id, finish_reason, reason, turn_id, \
+                 attempt, sequence) SELECT unhex(printf('%012x70008%015x', {START} + i * 6000, i)), \
+                 {START} + i * 6000, 't' || (i % 40), 'stop', 'complete', 'turn', 1, 0 FROM n"
+            ))
+            .unwrap();
+        connection
+    }
+
+    /// Questions use indexes, read rows of a few hours at most, and never the whole table.
+    #[test]
+    fn questions_read_few_of_many_rows() {
+        let folder = tempfile::tempdir().unwrap();
+        let connection = connection(folder.path());
+        let flavor = flavor();
+        let end = START + ROWS * 6000;
+        let team = Filter { team: Some("t7".to_owned()), ..Filter::default() };
+        let period = Some(Period { since: START.cast_unsigned(), until: end.cast_unsigned() });
+        let edges = [(START + HOUR / 2, START + HOUR), (end - HOUR, end - HOUR / 2)];
+        let id = format!("{:012x}70008{:015x}", START, 0);
+        let newest = Wanted { limit: 50, ..Wanted::default() };
+        let of_team = Wanted { filter: team.clone(), period, ..newest.clone() };
+        let hours = (START, end);
+        let statements = [
+            ("edges", sql::summed(&flavor, &edges, &Filter::default()).unwrap(), 600),
+            ("edges of a team", sql::summed(&flavor, &edges, &team).unwrap(), 15),
+            ("newest", sql::endings(&flavor, &newest).unwrap(), 50),
+            ("newest of a team", sql::endings(&flavor, &of_team).unwrap(), 50),
+            ("one", sql::between(&flavor, &id, &id), 1),
+            ("turn", sql::turn(&flavor, &id, 100), 1),
+            ("sums", sql::sums(&flavor, hours, &Filter::default()).unwrap(), 0),
+            ("sums of a team", sql::sums(&flavor, hours, &team).unwrap(), 0),
+        ];
+        for (name, sql, wanted) in statements {
+            let text = sql.text.clone();
+            let mut explain = sql;
+            explain.text = format!("EXPLAIN QUERY PLAN {text}");
+            let plan = format!("{:?}", rows(&connection, &explain).unwrap());
+            assert!(!plan.contains("SCAN t\"") && plan.contains("USING"), "{name}: {plan}");
+            let mut statement = connection.prepare(&text).unwrap();
+            let mut found = statement.query(rusqlite::params_from_iter(&explain.values)).unwrap();
+            let mut count = 0;
+            while found.next().unwrap().is_some() {
+                count += 1;
+            }
+            drop(found);
+            assert_eq!(count, wanted, "{name}");
+            // The newest rows are the first of an index.
+            let scanned = statement.get_status(StatementStatus::FullscanStep);
+            assert!(scanned <= count, "{name}: {scanned} rows were scanned: {plan}");
+            let steps = statement.get_status(StatementStatus::VmStep);
+            // A row that is read takes about a hundred steps; there are 200,000.
+            assert!(steps < 200_000, "{name}: {steps} steps: {plan}");
+        }
     }
 }

@@ -4,8 +4,9 @@ use endstop::{Reason, Record};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use crate::backend::Stored;
 use crate::query::{Buckets, Dimension, Group, Query, Report, Sums};
+use crate::sink::Stored;
+use crate::sums::COUNTERS;
 
 /// One ending as programs read it: the same JSON in a log, on a stream of endings, from the memory of a
 /// gateway and from a store.
@@ -57,18 +58,28 @@ impl<'a> From<&'a Stored> for EndingView<'a> {
     }
 }
 
-/// Shares of all responses that people ask for, and the reasons that each counts.
-pub const SHARES: [(&str, &[Reason]); 9] = [
+/// Classes of endings that people ask for, and the reasons that each counts. None has the name of a reason.
+pub const CLASSES: [(&str, &[Reason]); 6] = [
     ("truncated", &[Reason::OutputLimit, Reason::ContextLimit]),
-    ("cut", &[Reason::Cut]),
-    ("filtered", &[Reason::Filtered, Reason::Safety, Reason::Recitation]),
-    ("refused", &[Reason::Refused]),
-    ("paused", &[Reason::Paused]),
-    ("unknown", &[Reason::Unknown]),
-    ("failed", &[Reason::Failed, Reason::MalformedToolCall]),
-    ("timed_out", &[Reason::TimedOut]),
-    ("cancelled", &[Reason::Cancelled]),
+    ("broken", &[Reason::Cut, Reason::TimedOut]),
+    ("blocked", &[Reason::Filtered, Reason::Safety, Reason::Recitation, Reason::Refused]),
+    ("errors", &[Reason::Failed, Reason::MalformedToolCall]),
+    ("unclear", &[Reason::Unknown]),
+    ("abandoned", &[Reason::Cancelled]),
 ];
+
+/// Returns whether a response that ended like this was of no use to who asked for it, or of less.
+#[must_use]
+pub fn is_bad(reason: Reason) -> bool {
+    CLASSES.iter().any(|(name, reasons)| *name != "abandoned" && reasons.contains(&reason))
+}
+
+/// Returns the share of bad endings, from 0 to 1.
+#[must_use]
+pub fn bad(sums: &Sums) -> f64 {
+    let bad: Vec<Reason> = Reason::ALL.into_iter().filter(|reason| is_bad(*reason)).collect();
+    sums.share(&bad)
+}
 
 /// A report and its question, in JSON.
 #[must_use]
@@ -78,8 +89,9 @@ pub fn json(query: &Query, report: &Report) -> Value {
         report.groups.iter().map(|group| of_group(&query.by, group, report)).collect();
     json!({
         "by": names,
-        "period": query.period,
-        "compared_with": query.before,
+        "period": report.period,
+        "compared_with": report.before,
+        "zone": query.zone.as_deref().unwrap_or("UTC"),
         "filter": query.filter,
         "total": of_group(&[], &report.total, report),
         "groups": groups,
@@ -105,28 +117,23 @@ fn of_group(by: &[Dimension], group: &Group, report: &Report) -> Value {
 }
 
 fn of_sums(sums: &Sums) -> Vec<(&'static str, Value)> {
-    let shares: Map<String, Value> = SHARES
+    let classes: Map<String, Value> = CLASSES
         .iter()
         .map(|(name, reasons)| ((*name).to_owned(), json!(sums.share(reasons))))
         .collect();
-    vec![
-        ("count", json!(sums.count)),
+    let mut all: Vec<(&'static str, Value)> =
+        COUNTERS.iter().map(|counter| (counter.name, json!((counter.get)(sums)))).collect();
+    all.extend([
         ("reasons", json!(sums.reasons)),
-        ("shares", Value::Object(shares)),
+        ("shares", Value::Object(classes)),
+        ("bad_share", json!(bad(sums))),
         ("turns", json!(sums.turns())),
-        ("repeated", json!(sums.repeated)),
         ("repeated_share", json!(ratio(sums.repeated, sums.count))),
-        ("repeated_well", json!(sums.repeated_well)),
         ("repeated_well_share", json!(ratio(sums.repeated_well, sums.repeated))),
-        ("tokens_in", json!(sums.tokens_in)),
-        ("tokens_out", json!(sums.tokens_out)),
-        ("tokens_reasoning", json!(sums.tokens_reasoning)),
-        ("tokens_cached", json!(sums.tokens_cached)),
-        ("tokens_of_cut", json!(sums.tokens_of_cut)),
-        ("counted", json!(sums.counted)),
         ("first_byte_us", quantiles(&sums.first_byte)),
         ("total_us", quantiles(&sums.total)),
-    ]
+    ]);
+    all
 }
 
 fn quantiles(buckets: &Buckets) -> Value {

@@ -29,9 +29,16 @@ const CUT: &str =
 const WHOLE: &str = "data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"Hi\"},\"finish_reason\":\"stop\"}]}\n\ndata: [DONE]\n\n";
 
 fn endstop(arguments: &[&str], input: &[u8]) -> Output {
+    endstop_with(arguments, input, &[])
+}
+
+/// Runs the command with more variables. The width of its output does not depend on the terminal.
+fn endstop_with(arguments: &[&str], input: &[u8], variables: &[(&str, &str)]) -> Output {
     let mut child = Command::new(env!("CARGO_BIN_EXE_endstop"))
         .args(arguments)
         .env("ENDSTOP_DATA", data())
+        .env("COLUMNS", "160")
+        .envs(variables.iter().copied())
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())

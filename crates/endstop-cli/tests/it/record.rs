@@ -6,7 +6,7 @@ use endstop::Record;
 use endstop_store::Entry;
 use serde_json::Value;
 
-use crate::{Folder, endstop, fails, stdout};
+use crate::{Folder, endstop, endstop_with, fails, stdout};
 
 fn now() -> u64 {
     u64::try_from(SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis()).unwrap()
@@ -65,13 +65,28 @@ fn a_report_counts_and_draws() {
     let text = stdout(&endstop(&["report", "--store", &url, "--by", "provider,reason"], b""));
     assert!(text.starts_with("responses: 6  "), "{text}");
     for line in [
-        "openai     complete               2  33.3 %  ██████████████████████████████",
-        "google     output_limit           1  16.7 %  ███████████████",
-        "problems   truncated 33.3 %, unknown 16.7 %",
-        "unknown    openai `frobnicated` in `finish_reason`: count 1, ",
+        "openai     complete               2  33.3 %    0.0 %    48 ms  ████████████████████",
+        "google     output_limit           1  16.7 %  100.0 %        -  ██████████",
+        "problems   truncated 33.3 %, unclear 16.7 %",
+        "unknown    openai openai-model `frobnicated` in `finish_reason`: count 1, ",
+        &format!("example    unknown             endstop show {}", id(6)),
     ] {
         assert!(text.contains(line), "{line}\n{text}");
     }
+    assert!(!text.contains("\nnew "), "all words of a new store are new: {text}");
+    let matrix = stdout(&endstop(&["report", "--store", &url], b""));
+    for line in [
+        "provider      count      bad      p95  complete  output_limit   unknown",
+        "openai            4   50.0 %    48 ms         2             1         1",
+        "all               6   50.0 %    48 ms         3             2         1",
+    ] {
+        assert!(matrix.contains(line), "{line}\n{matrix}");
+    }
+    // Columns that do not fit are added up.
+    let narrow = endstop_with(&["report", "--store", &url], b"", &[("COLUMNS", "60")]);
+    assert!(stdout(&narrow).contains("  others\n"), "{}", stdout(&narrow));
+    let unknown = text.find("unknown ").unwrap();
+    assert!(unknown < text.find("provider ").unwrap(), "unknown words come first: {text}");
     let json = endstop(&["report", "--store", &url, "--by", "finish_reason", "--json"], b"");
     let json: Value = serde_json::from_slice(&json.stdout).unwrap();
     let counts: Vec<(&str, u64)> = json["groups"]
@@ -110,6 +125,32 @@ fn a_condition_fails_the_command() {
     );
 }
 
+/// Endings outside of the period or of the filter, also those of the same hour and of the period before,
+/// meet no condition.
+#[test]
+fn a_condition_is_not_met_by_what_is_outside() {
+    let folder = Folder::new("fail-if-outside");
+    let url = store(&folder);
+    let conditions = ["output_limit>0", "truncated>0", "unknown>0", "unclear>0%"];
+    let ask = |more: &[&str], condition: &str| {
+        let report = ["report", "--store", &url, "--fail-if", condition];
+        endstop(&[&report[..], more].concat(), b"").status.code()
+    };
+    for condition in conditions {
+        // All are a minute old.
+        assert_eq!(ask(&["--since", "1h"], condition), Some(21), "{condition}");
+        for more in [
+            &["--since", "30s"][..],
+            &["--since", "50s", "--compare"],
+            &["--since", "7d", "--until", "1h"],
+            &["--since", "1h", "--provider", "anthropic"],
+            &["--since", "1h", "--team", "red"],
+        ] {
+            assert_eq!(ask(more, condition), Some(0), "{condition} {more:?}");
+        }
+    }
+}
+
 #[test]
 fn endings_are_listed_and_shown() {
     let folder = Folder::new("endings");
@@ -117,11 +158,13 @@ fn endings_are_listed_and_shown() {
     let list = |arguments: &[&str]| {
         stdout(&endstop(&[&["endings", "--store", &url], arguments].concat(), b""))
     };
-    assert_eq!(list(&[]).lines().count(), 6);
-    assert_eq!(list(&["--limit", "2"]).lines().count(), 2);
+    assert_eq!(list(&[]).lines().count(), 1 + 6);
+    let head = "time                 provider     model                    reason";
+    assert!(list(&[]).starts_with(head), "{}", list(&[]));
+    assert_eq!(list(&["--limit", "2"]).lines().count(), 1 + 2);
     let other = list(&["--finish-reason", "other"]);
     assert!(other.contains("openai") && other.contains("frobnicated"), "{other}");
-    assert_eq!(list(&["--model", "open*"]).lines().count(), 4);
+    assert_eq!(list(&["--model", "open*"]).lines().count(), 1 + 4);
     assert_eq!(list(&["--model", "open%"]), "no matching endings\n");
     assert_eq!(list(&["--model", "' OR 1=1 --"]), "no matching endings\n");
     let lines = list(&["--provider", "google", "--json"]);
@@ -139,8 +182,8 @@ fn endings_are_listed_and_shown() {
     assert!(is_utc(&list(&[])) && shown.contains("Z\n") && shown.contains("total    "), "{shown}");
     assert!(!shown.contains("total us"), "{shown}");
     fails(&endstop(&["show", "--store", &url, &id(9)], b""), 1, "no ending with the id");
-    let tail = stdout(&endstop(&["tail", "--store", &url, "--count", "6"], b""));
-    assert_eq!(tail.lines().count(), 6, "{tail}");
+    let tail = stdout(&endstop(&["tail", "--store", &url, "--count", "0"], b""));
+    assert_eq!(tail.lines().count(), 1 + 6, "{tail}");
 }
 
 #[test]
@@ -151,12 +194,24 @@ fn mistakes_are_told_in_one_line() {
         fails(&endstop(&[command, "--store", &none], b""), 1, "none.db");
         let output = endstop(&[command, "--store", "mysql://u:sk-canary@h/d"], b"");
         fails(&output, 1, "invalid store");
+        let output = endstop(&[command, "--store", "sqlite:x", "--config", "/none.toml"], b"");
+        assert!(!output.status.success());
         assert!(!String::from_utf8_lossy(&output.stderr).contains("sk-canary"));
     }
     let url = store(&folder);
     fails(&endstop(&["report", "--store", &url, "--by", "reason,reason,team,key,day"], b""), 1, "");
     let output = endstop(&["report", "--store", &url, "--by", "colour"], b"");
     assert_eq!(output.status.code(), Some(2));
+    for (name, value, said) in [
+        ("--reason", "output_limits", "did you mean `output_limit`?"),
+        ("--finish-reason", "lenght", "did you mean `length`?"),
+    ] {
+        for command in ["report", "endings", "tail"] {
+            fails(&endstop(&[command, "--store", &url, name, value], b""), 1, said);
+        }
+    }
+    fails(&endstop(&["endings", "--store", &url, "--action", "pased"], b""), 1, "`passed`");
+    fails(&endstop(&["report", "--store", &url, "--tz", "Mars"], b""), 1, "unknown time zone");
     let output = endstop(&["report", "--store", &url, "--since", "yesterday"], b"");
     assert!(String::from_utf8_lossy(&output.stderr).contains("invalid time `yesterday`"));
 }

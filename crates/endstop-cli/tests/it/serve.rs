@@ -3,6 +3,7 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
 
 use crate::{Folder, endstop, fails, stdout};
 
@@ -52,6 +53,12 @@ fn mistakes_are_told_in_one_line() {
         .write("page.db", "<html>not a database, but a page of some length</html>".repeat(99));
     check(&format!("store = \"sqlite:{page}\"\n"), "not a SQLite database");
     check(&format!("data = \"{page}/data\"\nstore = \"sqlite::memory:\"\n"), "page.db");
+    check("[sinks.a]\nurl = \"mysql://u:sk-canary@h/d\"\n", "invalid store `mysql://u@h/d`");
+    check("[sinks.a]\n", "sinks.a: set either `url` or `url_env`");
+    check("[sinks.a]\nurl = \"jsonl:\"\n", "it does not name a file");
+    check("[sinks.a]\nurl = \"jsonl:/x\"\nfrom = \"later\"\n", "unknown value `later`");
+    check("[sinks.\"a/b\"]\nurl = \"jsonl:/x\"\n", "invalid name of a sink `a/b`");
+    check("store = \"off\"\n[sinks.a]\nurl = \"jsonl:/x\"\n", "sinks.a: sinks read");
     check("providers_file = \"/nowhere.toml\"\n", "cannot read /nowhere.toml");
     check("[agent]\nnonsense = 1\n", "nonsense");
     fails(&endstop(&["serve", "--config", "/nowhere.toml"], b""), 1, "cannot read /nowhere.toml");
@@ -91,7 +98,14 @@ fn a_check_creates_nothing_and_disturbs_no_gateway() {
     assert!(text.contains("endstop.db does not exist yet and would be created"), "{text}");
     assert!(!data.exists());
     let mut running = Running::start(&file);
-    running.until("endings are stored");
+    let line = running.until("endings are stored");
+    let command = line.split('`').nth(1).unwrap();
+    let words: Vec<&str> = command.split(' ').skip(1).collect();
+    // Its tables are made meanwhile.
+    let until = Instant::now() + Duration::from_secs(60);
+    while !stdout(&endstop(&words, b"")).starts_with("responses: 0 ") {
+        assert!(Instant::now() < until, "{command}");
+    }
     let text = check();
     assert!(text.contains("data is in use by a gateway that runs"), "{text}");
     assert!(text.ends_with("the configuration is valid\n"), "{text}");
@@ -223,7 +237,7 @@ fn a_log_that_nobody_reads_stops_nothing() {
         stream.read_to_string(&mut answer).ok()?;
         Some(answer)
     };
-    let pause = std::time::Duration::from_millis(100);
+    let pause = Duration::from_millis(100);
     let mut asked = (0..600).map(|_| ask().ok_or_else(|| std::thread::sleep(pause)));
     let answer = asked.find_map(Result::ok).unwrap();
     assert!(answer.starts_with("HTTP/1.1 404"), "{answer}");

@@ -29,12 +29,17 @@ pub fn openapi() -> Value {
         text("finish_reason", "the word that analytics know, such as length"),
         text("native", "the provider's own word"),
         text("action", "passed, warned, failed or refused"),
-        number("since", "milliseconds since 1970"),
-        number("until", "likewise"),
+        text("since", "a time such as 7d or 2026-11-16, or milliseconds since 1970"),
+        text("until", "likewise; now by default"),
         number("limit", "at most so many, 1 to 1000; 100 by default"),
     ]);
     let mut sums = filters.as_array().cloned().unwrap_or_default();
-    sums.push(text("by", "finish_reason, reason, provider, model, team, key, upstream, hour, day"));
+    let names: Vec<&str> = endstop_store::Dimension::ALL.iter().map(|by| by.name()).collect();
+    sums.push(text("by", &names.join(", ")));
+    sums.push(text(
+        "zone",
+        "the time zone of days and hours, such as Europe/Berlin; UTC by default",
+    ));
     sums.push(text("compare", "true: beside the time before, of the same length"));
     let ending = json!({ "$ref": "#/components/schemas/Ending" });
     json!({
@@ -85,7 +90,7 @@ pub fn openapi() -> Value {
                     "503": { "description": "the store cannot be reached" } } } },
             "/endstop/v1/words": { "get": {
                 "summary": "The providers' own words, when they were first and last seen.",
-                "parameters": [number("since", "milliseconds since 1970"),
+                "parameters": [text("since", "a time such as 7d or 2026-11-16, or milliseconds since 1970"),
                                number("until", "likewise"), number("limit", "at most so many")],
                 "responses": {
                     "200": { "description": "{ words: [...] }" },

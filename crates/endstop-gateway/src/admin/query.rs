@@ -2,7 +2,7 @@
 
 use axum::extract::Query;
 use endstop::Reason;
-use endstop_store::{Dimension, Filter, Period};
+use endstop_store::{Dimension, Error, Filter, Period, When};
 use serde::Deserialize;
 
 use crate::watch::now;
@@ -23,12 +23,13 @@ pub(super) struct EndingsQuery {
     finish_reason: Option<String>,
     native: Option<String>,
     action: Option<String>,
-    since: Option<u64>,
-    until: Option<u64>,
+    since: Option<String>,
+    until: Option<String>,
     pub(super) limit: Option<usize>,
     /// For reports alone.
     by: Option<String>,
     compare: Option<bool>,
+    zone: Option<String>,
 }
 
 impl EndingsQuery {
@@ -44,11 +45,22 @@ impl EndingsQuery {
         }
     }
 
-    /// From when to when: all that is recorded, or a week for sums.
-    pub(super) fn period(&self, week: bool) -> Period {
-        let until = self.until.unwrap_or_else(|| now() + 1);
+    /// Returns the period: all that is recorded, or a week for sums.
+    pub(super) fn period(&self, week: bool) -> Result<Period, String> {
+        let now = now();
+        let at = |text: &Option<String>| text.as_deref().map(|text| self.at(text, now)).transpose();
+        let until = at(&self.until)?.unwrap_or(now + 1);
         let week = if week { until.saturating_sub(7 * 24 * 3_600_000) } else { 0 };
-        Period { since: self.since.unwrap_or(week), until }
+        Ok(Period { since: at(&self.since)?.unwrap_or(week), until })
+    }
+
+    /// Returns a time: milliseconds since 1970, or one as on the command line.
+    fn at(&self, text: &str, now: u64) -> Result<u64, String> {
+        if let Ok(ms) = text.parse() {
+            return Ok(ms);
+        }
+        let when: When = text.parse().map_err(|error: Error| error.to_string())?;
+        when.at(now, self.zone.as_deref()).map_err(|error| error.to_string())
     }
 
     pub(super) fn stored(&self) -> Result<endstop_store::Wanted, String> {
@@ -58,7 +70,7 @@ impl EndingsQuery {
             filter: self.filter(),
             native: self.native.clone(),
             action: self.action.clone(),
-            period: Some(self.period(false)),
+            period: Some(self.period(false)?),
             limit,
         })
     }
@@ -66,13 +78,14 @@ impl EndingsQuery {
     pub(super) fn query(&self) -> Result<endstop_store::Query, String> {
         let by = self.by.as_deref().unwrap_or("reason").split(',');
         let by: Result<Vec<Dimension>, _> = by.map(str::parse).collect();
-        let period = self.period(true);
+        let period = self.period(true)?;
         let length = period.until.saturating_sub(period.since);
         let before = Period { since: period.since.saturating_sub(length), until: period.since };
         Ok(endstop_store::Query {
             by: by.map_err(|error| error.to_string())?,
             period,
             before: self.compare.unwrap_or(false).then_some(before),
+            zone: self.zone.clone(),
             filter: self.filter(),
             limit: self.limit.unwrap_or(100),
         })
@@ -86,6 +99,7 @@ impl EndingsQuery {
                 format!("unknown reason: expected one of {}", known.join(", "))
             })?),
         };
+        let since = self.since.as_deref().map(|text| self.at(text, now())).transpose()?;
         let limit = self.limit.unwrap_or(100);
         if limit == 0 || limit > MOST {
             return Err(format!("limit is from 1 to {MOST}"));
@@ -97,7 +111,7 @@ impl EndingsQuery {
             reason,
             finish_reason: self.finish_reason,
             action: self.action,
-            since: self.since,
+            since,
             limit,
         })
     }

@@ -1,5 +1,7 @@
-//! The record: the spool that every response is written to, and the store that it is loaded into.
+//! The record: the spool that every response is written to, and the store and the sinks that it is loaded
+//! into.
 
+use std::collections::BTreeMap;
 use std::fs::DirBuilder;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::Path;
@@ -7,18 +9,19 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use endstop_store::loader::{self, Loader};
-use endstop_store::spool::{self, Recovery, Refusal, Spool, WhenFull};
-use endstop_store::{Backend, Found};
+use endstop_store::spool::{self, Named, Recovery, Refusal, Spool, Tap, WhenFull};
+use endstop_store::{Found, Store};
 use serde_json::{Value, json};
 
-use crate::config::Config;
+use crate::config::{Config, SinkConfig};
 use crate::error::Error;
 
 /// The spool and the store of endings.
 #[derive(Debug)]
 pub struct Recorder {
     spool: Arc<Spool>,
-    loader: Mutex<Option<Loader>>,
+    /// None after the stop.
+    loaders: Mutex<Option<Loaders>>,
     store: String,
     reader: Mutex<Reading>,
     /// New requests are taken even if nothing can be recorded.
@@ -27,9 +30,22 @@ pub struct Recorder {
     pub recovery: Recovery,
 }
 
+/// The loader of the store, and those of the sinks by their names.
+#[derive(Debug)]
+struct Loaders {
+    store: Loader,
+    sinks: BTreeMap<String, Loader>,
+}
+
+impl Loaders {
+    fn all(&self) -> impl Iterator<Item = &Loader> {
+        std::iter::once(&self.store).chain(self.sinks.values())
+    }
+}
+
 /// A connection for questions; opened when the first is asked.
 #[derive(Default)]
-struct Reading(Option<Box<dyn Backend>>);
+struct Reading(Option<Box<dyn Store>>);
 
 impl std::fmt::Debug for Reading {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -49,24 +65,44 @@ impl Recorder {
         let made = DirBuilder::new().recursive(true).mode(0o700).create(&data);
         made.map_err(|source| Error::Data { dir: data.display().to_string(), source })?;
         // A wrong address is said now, not when the first response is loaded. A store that is down or
-        // busy is tried again later.
+        // busy is tried again later, and so is one that is damaged: the gateway is not ready then, and
+        // endings wait in the spool.
         match endstop_store::open(&store) {
-            Err(error) if !error.is_retryable() => return Err(error.into()),
-            Ok(_) | Err(_) => {}
+            Ok(_) | Err(endstop_store::Error::Damaged { .. }) => {}
+            Err(error) if error.is_retryable() => {}
+            Err(error) => return Err(error.into()),
+        }
+        let sinks = config.sinks()?;
+        for url in sinks.values() {
+            // A sink may be down or refuse for now; only an address that is wrong stays so.
+            if let Err(error @ endstop_store::Error::Url { .. }) = endstop_store::open_sink(url) {
+                return Err(error.into());
+            }
         }
         let options = spool::Options {
             bytes: config.record.spool_bytes,
             when_full: config.record.when_full,
+            sinks: named(config),
             ..spool::Options::default()
         };
         let (spool, recovery) = Spool::open(&data.join("spool"), options)?;
         let spool = Arc::new(spool);
-        let options = loader::Options { keep: config.record.keep, ..loader::Options::default() };
-        let address = store.clone();
-        let loader = Loader::spawn(spool.clone(), move || endstop_store::open(&address), options)?;
+        let start = |tap: Tap, url: String, keep: Option<Duration>| {
+            let options = loader::Options { keep, ..loader::Options::default() };
+            Loader::spawn(tap, move || endstop_store::open_sink(&url), options)
+        };
+        let mut loaders = Loaders {
+            store: start(spool.store(), store.clone(), config.record.keep)?,
+            sinks: BTreeMap::new(),
+        };
+        for (name, url) in sinks {
+            let keep = config.sinks.get(&name).and_then(|sink| sink.keep);
+            let Some(tap) = spool.sink(&name) else { continue };
+            loaders.sinks.insert(name, start(tap, url, keep)?);
+        }
         Ok(Some(Self {
             spool,
-            loader: Mutex::new(Some(loader)),
+            loaders: Mutex::new(Some(loaders)),
             reader: Mutex::default(),
             forwards: config.record.when_full == WhenFull::Forward,
             store,
@@ -110,8 +146,8 @@ impl Recorder {
     /// and the store.
     #[must_use]
     pub fn status(&self) -> (Option<String>, Value) {
-        let loader = self.loader.lock().unwrap_or_else(PoisonError::into_inner);
-        let loading = loader.as_ref().map(Loader::status);
+        let loading = self.loading();
+        let (loading, sinks) = loading.unzip();
         let spool = self.spool.status();
         let records = spool.error.is_none() && self.spool.admits().is_ok();
         let damaged = loading.as_ref().filter(|loading| loading.damaged);
@@ -125,9 +161,18 @@ impl Recorder {
             "store": self.store(),
             "spool": spool,
             "loader": loading,
+            "sinks": sinks,
             "recovered": self.recovery,
         });
         (trouble, status)
+    }
+
+    /// Returns how loading goes into the store, and into each sink by its name; `None` after the stop.
+    fn loading(&self) -> Option<(loader::Status, BTreeMap<String, loader::Status>)> {
+        let loaders = self.loaders.lock().unwrap_or_else(PoisonError::into_inner);
+        let Loaders { store, sinks } = loaders.as_ref()?;
+        let sinks = sinks.iter().map(|(name, loader)| (name.clone(), loader.status()));
+        Some((store.status(), sinks.collect()))
     }
 
     /// Queries the store. Blocks.
@@ -136,7 +181,7 @@ impl Recorder {
     /// The store cannot be reached or refuses.
     pub fn ask<T>(
         &self,
-        question: impl FnOnce(&mut dyn Backend) -> Result<T, endstop_store::Error>,
+        question: impl FnOnce(&mut dyn Store) -> Result<T, endstop_store::Error>,
     ) -> Result<T, endstop_store::Error> {
         let mut reading = self.reader.lock().unwrap_or_else(PoisonError::into_inner);
         let mut backend = match reading.0.take() {
@@ -154,16 +199,33 @@ impl Recorder {
     /// Waits until what was noted is loaded, at most so long, and stops; blocks. What is left is loaded at
     /// the next start.
     pub fn stop(&self, wait: Duration) -> bool {
-        let loader = self.loader.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let loaders = self.loaders.lock().unwrap_or_else(PoisonError::into_inner).take();
         self.spool.sync();
-        loader.is_none_or(|loader| loader.stop(wait))
+        let Some(Loaders { store, sinks }) = loaders else { return true };
+        std::thread::scope(|scope| {
+            let all = std::iter::once(store).chain(sinks.into_values());
+            let stopping: Vec<_> =
+                all.map(|loader| scope.spawn(move || loader.stop(wait))).collect();
+            // A thread that panicked has not loaded everything.
+            let ended: Vec<bool> =
+                stopping.into_iter().map(|it| it.join().unwrap_or(false)).collect();
+            ended.into_iter().all(|loaded| loaded)
+        })
     }
 
     /// Waits until what was noted is loaded, at most so long; blocks.
     pub fn wait_until_loaded(&self, wait: Duration) -> bool {
-        let loader = self.loader.lock().unwrap_or_else(PoisonError::into_inner);
-        loader.as_ref().is_none_or(|loader| loader.wait_until_loaded(wait))
+        let loaders = self.loaders.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = loaders.iter().flat_map(Loaders::all);
+        all.all(|loader| loader.wait_until_loaded(wait))
     }
+}
+
+/// Returns the sinks as the spool knows them.
+fn named(config: &Config) -> Vec<Named> {
+    let named =
+        |(name, sink): (&String, &SinkConfig)| Named { name: name.clone(), from: sink.from };
+    config.sinks.iter().map(named).collect()
 }
 
 /// Checks that endings could be recorded, without creating anything and without disturbing a gateway
@@ -190,10 +252,25 @@ pub(crate) fn check_record(config: &Config) -> Result<Vec<String>, Error> {
 /// # Errors
 /// The store's address is wrong, or the store refuses, or it is damaged.
 pub(crate) fn check_store(config: &Config) -> Result<Vec<String>, Error> {
+    let sinks = config.sinks()?;
     let Some(store) = config.store()? else { return Ok(Vec::new()) };
     check_file(&store)?;
-    let shown = endstop_store::shown(&store);
-    match endstop_store::check(&store) {
+    let mut notes = check_main(config, &store)?;
+    for (name, url) in &sinks {
+        match endstop_store::check_sink(url) {
+            Ok(()) => {}
+            Err(error @ endstop_store::Error::Url { .. }) => return Err(error.into()),
+            Err(error) => {
+                notes.push(format!("sink `{name}`: {error}; endings would wait in the spool"));
+            }
+        }
+    }
+    Ok(notes)
+}
+
+fn check_main(config: &Config, store: &str) -> Result<Vec<String>, Error> {
+    let shown = endstop_store::shown(store);
+    match endstop_store::check(store) {
         Ok(Found::Reached) => Ok(Vec::new()),
         Ok(Found::Missing(file)) => {
             let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty());
@@ -238,9 +315,20 @@ fn check_file(store: &str) -> Result<(), Error> {
 #[derive(Debug, Default)]
 pub(crate) struct Trouble {
     spool: Side,
-    store: Side,
+    store: Loading,
+    sinks: BTreeMap<String, Loading>,
     lost: u64,
     unrecorded: u64,
+}
+
+/// Trouble with the store or with a sink.
+#[derive(Debug, Default)]
+struct Loading {
+    side: Side,
+    /// It was told that endings are refused.
+    refused: bool,
+    /// It was told that endings are dropped.
+    dropped: bool,
 }
 
 /// One part of recording that may fail.
@@ -275,12 +363,14 @@ impl Trouble {
     pub(crate) fn look(&mut self, recording: &Recorder) -> Vec<String> {
         let spool = recording.spool.status();
         let full = recording.spool.has_room().err().map(|why| why.to_string());
-        let loader = {
-            let loader = recording.loader.lock().unwrap_or_else(PoisonError::into_inner);
-            loader.as_ref().map(Loader::status).unwrap_or_default()
-        };
+        let (store, sinks) = recording.loading().unwrap_or_default();
         let refuses = recording.spool.admits().is_err();
-        self.compare(&spool, full, refuses, &loader)
+        let mut said = self.compare(&spool, full, refuses, &store);
+        for (name, status) in sinks {
+            let name = format!("sink `{name}`");
+            said.extend(self.sinks.entry(name.clone()).or_default().compare(&name, &status));
+        }
+        said
     }
 
     fn compare(
@@ -311,17 +401,38 @@ impl Trouble {
         if !self.spool.failing {
             (self.unrecorded, self.lost) = (spool.unrecorded, spool.lost);
         }
-        let waiting = spool.entries;
-        match self.store.look(loader.last_error.is_some(), loader.episodes) {
+        said.extend(self.store.compare("the store", loader));
+        said
+    }
+}
+
+impl Loading {
+    fn compare(&mut self, name: &str, loader: &loader::Status) -> Vec<String> {
+        let mut said = Vec::new();
+        match self.side.look(loader.last_error.is_some(), loader.episodes) {
             None => {}
             Some(Change::Began) => {
                 let why = loader.last_error.as_deref().unwrap_or_default();
-                said.push(format!("{why}; endings wait in the spool"));
+                let of = if name == "the store" { String::new() } else { format!("{name}: ") };
+                said.push(format!("{of}{why}; endings wait in the spool"));
             }
             Some(Change::Ended) => {
-                said.push(format!("the store takes endings again; {waiting} wait"));
+                said.push(format!("{name} takes endings again; {} wait", loader.lag_entries));
             }
-            Some(Change::Passed) => said.push("the store failed for a moment".to_owned()),
+            Some(Change::Passed) => said.push(format!("{name} failed for a moment")),
+        }
+        if let Some(why) = loader.first_refusal.as_ref().filter(|_| !self.refused) {
+            self.refused = true;
+            said.push(format!(
+                "{name} refused an ending: {why}; it is kept with those that follow, and \
+                 `endstop spool status` counts them"
+            ));
+        }
+        if loader.dropped > 0 && !self.dropped {
+            self.dropped = true;
+            said.push(format!(
+                "{name} is too slow: the spool fills up, and endings are dropped for it"
+            ));
         }
         said
     }
@@ -362,6 +473,11 @@ mod tests {
         let said = look(&again, None, &down);
         assert_eq!(said, ["the store is down; endings wait in the spool"]);
         assert!(look(&again, None, &down).is_empty());
+        let first_refusal = Some("value too long".to_owned());
+        let refusing = loader::Status { first_refusal, refused: 1, ..down.clone() };
+        let said = look(&again, None, &refusing);
+        assert!(said.len() == 1 && said[0].contains("value too long"), "{said:?}");
+        assert!(look(&again, None, &refusing).is_empty());
         let up = loader::Status { episodes: 1, ..loads };
         assert_eq!(look(&again, None, &up), ["the store takes endings again; 0 wait"]);
         assert!(look(&again, None, &up).is_empty());

@@ -194,6 +194,7 @@ fn summed(url: &str) -> u64 {
             by: Vec::new(),
             period: Period { since: 1_700_000_000_000, until: 4_000_000_000_000 },
             before: None,
+            zone: None,
             filter: Filter::default(),
             limit: 1,
         };
@@ -205,7 +206,8 @@ fn summed(url: &str) -> u64 {
 /// All rows of a SQLite file.
 pub(crate) fn sqlite_rows(file: &Path) -> Rows {
     let connection = rusqlite::Connection::open(file).unwrap();
-    let mut statement = connection.prepare(ROWS).unwrap();
+    let select = ROWS.replace("SELECT id", "SELECT lower(hex(id))");
+    let mut statement = connection.prepare(&select).unwrap();
     let rows = statement
         .query_map((), |row| Ok((0..5).map(|at| row.get(at).unwrap()).collect::<Vec<String>>()));
     let rows: Vec<Vec<String>> = rows.unwrap().map(Result::unwrap).collect();

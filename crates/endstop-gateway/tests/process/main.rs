@@ -18,6 +18,7 @@ mod faults;
 mod hostile;
 mod kill;
 mod load;
+mod migrate;
 #[path = "../../../endstop-store/tests/it/places.rs"]
 #[expect(dead_code, reason = "other tests use more of it")]
 mod places;

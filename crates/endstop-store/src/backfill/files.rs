@@ -30,8 +30,11 @@ pub(super) fn copy(
         "tsv" => Some(b'\t'),
         "jsonl" | "ndjson" => None,
         _ => {
-            let why = "is no database's address, and ends in none of .csv, .tsv, .jsonl, .ndjson";
-            return Err(Error::Query(format!("`{}` {why}", path.display())));
+            return Err(Error::Query(format!(
+                "invalid source `{}`: expected `sqlite:FILE`, `postgres://…`, or a file that ends in .csv, \
+                 .tsv, .jsonl or .ndjson",
+                path.display()
+            )));
         }
     };
     let mut work = Work::open(backfill, path, kind)?;
@@ -50,7 +53,7 @@ struct Work<'a> {
     note: PathBuf,
     from: File,
     size: u64,
-    /// Where the source is read and the copy written on.
+    /// Positions in the source and in the copy.
     start: (u64, u64),
     out: Option<BufWriter<File>>,
     done: Done,
@@ -174,7 +177,10 @@ impl<'a> Work<'a> {
             native: fields.text(&columns.native),
             finish_reason: fields.text(&columns.finish_reason),
         };
-        let Some(to) = self.backfill.judge(&said, &mut self.done) else { return self.write(line) };
+        let judged = self.backfill.judge(&said, &mut self.done);
+        let Some(to) = judged.and_then(|judged| judged.new_word()) else {
+            return self.write(line);
+        };
         let written = to_raw_value(to).and_then(|to| {
             fields.set(&columns.finish_reason, to);
             serde_json::to_vec(&fields)
@@ -220,7 +226,8 @@ impl<'a> Work<'a> {
                 native: text(Some(at.native)),
                 finish_reason: text(Some(at.finish_reason)),
             };
-            let to = self.backfill.judge(&said, &mut self.done);
+            let judged = self.backfill.judge(&said, &mut self.done);
+            let to = judged.and_then(|judged| judged.new_word());
             let present = said.finish_reason.unwrap_or_default();
             let word = to.unwrap_or(&present).as_bytes();
             let mut fields: Vec<&[u8]> = record.iter().collect();
@@ -249,7 +256,7 @@ impl<'a> Work<'a> {
     }
 }
 
-/// Where the columns of a CSV file are.
+/// Places of the columns of a CSV file.
 struct Places {
     provider: Option<usize>,
     native: usize,

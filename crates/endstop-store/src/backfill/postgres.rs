@@ -4,9 +4,12 @@ use serde_json::Value;
 use tokio_postgres::Client;
 use tokio_postgres::types::{ToSql, Type};
 
-use super::{Backfill, NOTES, Said, TableRow, Write, check, is_own, name_of, quoted, quoted_path};
+use super::{
+    Backfill, NOTES, Said, TableRow, Write, are_ours, check, is_own, name_of, quoted, quoted_path,
+};
 use crate::error::Error;
 use crate::open::Options;
+use crate::postgres::adopt::Adopting;
 use crate::postgres::{Failure, Postgres};
 
 const CATALOG: &str = "SELECT a.attname::text, format_type(a.atttypid, NULL)::text, EXISTS (\
@@ -22,6 +25,8 @@ pub(super) struct Table {
     update: String,
     table: String,
     is_own: bool,
+    /// For our own table: how rows of others are adopted, or why they cannot be.
+    adopting: Option<Result<Adopting, String>>,
 }
 
 impl Table {
@@ -52,7 +57,13 @@ impl Table {
         let is_own = is_own(backfill, &names);
         let others = if is_own { "rules IS NULL" } else { "true" };
         let (id_kind, finish_kind) = (kind(&columns.id), kind(&columns.finish_reason));
+        let adopting = match is_own.then(|| are_ours(columns)) {
+            None => None,
+            Some(Err(why)) => Some(Err(why)),
+            Some(Ok(())) => Some(store.adopting(&id, id_kind)?),
+        };
         Ok(Self {
+            adopting,
             select: format!(
                 "SELECT {id}::text, {provider}::text, {native}::text, {finish}::text FROM {table} AS t \
                  WHERE ($1::text IS NULL OR {id} > $1::{id_kind}) AND {others} ORDER BY t.{id} LIMIT $2"
@@ -122,12 +133,26 @@ impl super::Table for Table {
         })
     }
 
-    fn write(&mut self, writes: &[Write], position: &Value) -> Result<(), Error> {
+    fn adopts(&self) -> Option<Result<(), String>> {
+        self.adopting.as_ref().map(|adopting| adopting.as_ref().map(drop).map_err(Clone::clone))
+    }
+
+    fn write(&mut self, writes: &[Write], position: &Value) -> Result<u64, Error> {
         let (sql, name, position) = (&self.update, &self.name, position.to_string());
         let keys: Vec<Option<&str>> = writes.iter().map(|write| write.key.as_str()).collect();
-        let words: Vec<&str> = writes.iter().map(|write| write.to).collect();
+        let words: Vec<&str> = writes.iter().map(|write| write.judged.to).collect();
         let natives: Vec<Option<&str>> =
             writes.iter().map(|write| write.native.as_deref()).collect();
+        let note = async |client: &Client| {
+            let note = "INSERT INTO public.endstop_backfill VALUES ($1, $2) \
+                        ON CONFLICT (name) DO UPDATE SET position = excluded.position";
+            client.execute_typed(note, &[(name, Type::TEXT), (&position, Type::TEXT)]).await?;
+            Ok::<(), Failure>(())
+        };
+        if let Some(Ok(adopting)) = &self.adopting {
+            let judged: Vec<_> = writes.iter().map(|write| &write.judged).collect();
+            return self.store.adopt(adopting, &keys, &natives, &judged, note);
+        }
         self.store.read_write(async |client: &Client| {
             let arrays: [(&(dyn ToSql + Sync), Type); 3] = [
                 (&keys, Type::TEXT_ARRAY),
@@ -135,10 +160,8 @@ impl super::Table for Table {
                 (&natives, Type::TEXT_ARRAY),
             ];
             client.execute_typed(sql, &arrays).await?;
-            let note = "INSERT INTO public.endstop_backfill VALUES ($1, $2) \
-                        ON CONFLICT (name) DO UPDATE SET position = excluded.position";
-            client.execute_typed(note, &[(name, Type::TEXT), (&position, Type::TEXT)]).await?;
-            Ok::<(), Failure>(())
+            note(client).await?;
+            Ok(0)
         })
     }
 

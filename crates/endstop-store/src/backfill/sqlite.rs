@@ -7,9 +7,12 @@ use rusqlite::types::Value as Cell;
 use rusqlite::{Connection, OpenFlags, OptionalExtension, TransactionBehavior};
 use serde_json::Value;
 
-use super::{Backfill, NOTES, Said, TableRow, Write, check, is_own, name_of, quoted, quoted_path};
+use super::{
+    Backfill, NOTES, Said, TableRow, Write, are_ours, check, is_own, name_of, quoted, quoted_path,
+};
 use crate::error::Error;
 use crate::open::refuse;
+use crate::sqlite::adopt::Adopting;
 
 pub(super) struct Table {
     connection: Connection,
@@ -20,6 +23,8 @@ pub(super) struct Table {
     update: String,
     count: String,
     is_own: bool,
+    /// For our own table: how rows of others are adopted, or why they cannot be.
+    adopting: Option<Result<Adopting, String>>,
 }
 
 impl Table {
@@ -27,7 +32,7 @@ impl Table {
         let file = backfill.from.strip_prefix("sqlite:").unwrap_or_default();
         let file = file.strip_prefix("//").unwrap_or(file);
         if !Path::new(file).is_file() {
-            return Err(refuse(&backfill.from, "there is no such file"));
+            return Err(refuse(&backfill.from, "the file does not exist"));
         }
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let store = backfill.from.clone();
@@ -61,6 +66,7 @@ impl Table {
             count: format!(
                 "SELECT count(*) FROM {table} WHERE (?1 IS NULL OR {id} > ?1) AND {others}"
             ),
+            adopting: is_own.then(|| are_ours(names).map(|()| Adopting::new(&id))),
             is_own,
             name: name_of(backfill),
             connection,
@@ -112,20 +118,37 @@ impl super::Table for Table {
         })
     }
 
-    fn write(&mut self, writes: &[Write], position: &Value) -> Result<(), Error> {
-        let (sql, name) = (self.update.clone(), self.name.clone());
-        self.with(|connection| {
+    fn adopts(&self) -> Option<Result<(), String>> {
+        self.adopting.as_ref().map(|adopting| adopting.as_ref().map(drop).map_err(Clone::clone))
+    }
+
+    fn write(&mut self, writes: &[Write], position: &Value) -> Result<u64, Error> {
+        let Self { connection, store, name, update, adopting, .. } = self;
+        let mut write = || {
             let transaction =
                 connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-            let mut update = transaction.prepare_cached(&sql)?;
-            for Write { key, native, to } in writes {
-                update.execute((to, cell(Some(key)), native))?;
-            }
-            drop(update);
+            let adopted = match adopting {
+                Some(Ok(adopting)) => {
+                    let rows = writes.iter().map(|Write { key, native, judged }| {
+                        let native = native.as_deref();
+                        crate::sqlite::adopt::Found { key: cell(Some(key)), native, judged }
+                    });
+                    adopting.adopt(&transaction, rows)?
+                }
+                Some(Err(_)) | None => {
+                    let mut update = transaction.prepare_cached(update)?;
+                    for Write { key, native, judged } in writes {
+                        update.execute((judged.to, cell(Some(key)), native))?;
+                    }
+                    0
+                }
+            };
             let note = "INSERT OR REPLACE INTO endstop_backfill VALUES (?, ?)";
-            transaction.execute(note, (name, position.to_string()))?;
-            transaction.commit()
-        })
+            transaction.execute(note, (name.as_str(), position.to_string()))?;
+            transaction.commit()?;
+            Ok(adopted)
+        };
+        write().map_err(|error| crate::sqlite::failure(store, error))
     }
 
     fn finish(&mut self) -> Result<(), Error> {
@@ -154,7 +177,11 @@ fn is_unique(connection: &Connection, backfill: &Backfill) -> rusqlite::Result<b
 
 fn cell(value: Option<&Value>) -> Cell {
     match value {
-        None | Some(Value::Null | Value::Array(_) | Value::Object(_)) => Cell::Null,
+        Some(Value::Object(blob)) => {
+            let bytes = blob.get("bytes").and_then(Value::as_array).into_iter().flatten();
+            Cell::Blob(bytes.filter_map(|byte| byte.as_u64()?.try_into().ok()).collect())
+        }
+        None | Some(Value::Null | Value::Array(_)) => Cell::Null,
         Some(Value::Bool(flag)) => Cell::Integer((*flag).into()),
         Some(Value::String(text)) => Cell::Text(text.clone()),
         Some(Value::Number(number)) => number
@@ -169,6 +196,6 @@ fn value(cell: Cell) -> Value {
         Cell::Integer(number) => number.into(),
         Cell::Real(number) => number.into(),
         Cell::Text(text) => text.into(),
-        Cell::Blob(bytes) => String::from_utf8_lossy(&bytes).into_owned().into(),
+        Cell::Blob(bytes) => serde_json::json!({ "bytes": bytes }),
     }
 }

@@ -1,4 +1,4 @@
-//! What the table of the rows is like: ours, or somebody else's with columns of ours.
+//! Shape of the table of the rows: ours, or somebody else's with columns of ours.
 //!
 //! Columns that were there before keep their types: values are cast on their way in and out.
 
@@ -19,6 +19,7 @@ const CATALOG: &str = "SELECT a.attname::text, format_type(a.atttypid, NULL)::te
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Shape {
     own_key: bool,
+    has_time_index: bool,
     /// Columns whose types are not as we make them.
     types: Vec<(&'static str, String)>,
 }
@@ -28,20 +29,31 @@ impl Shape {
     pub(crate) async fn read(
         client: &Client,
     ) -> Result<Result<Self, String>, tokio_postgres::Error> {
-        let mut found = Vec::new();
-        for row in client.query_typed(CATALOG, &[]).await? {
-            found.push(Found {
-                name: row.try_get(0)?,
-                kind: row.try_get(1)?,
-                must: row.try_get(2)?,
-            });
-        }
-        Ok(Self::of(&found))
+        let found = columns(client).await?;
+        let index = "SELECT to_regclass('public.idx_gateway_requests_time') IS NULL";
+        let has_time_index = client.query_typed(index, &[]).await?;
+        let has_time_index = has_time_index.first().is_none_or(|row| row.get(0));
+        Ok(Self::of(&found).map(|shape| Self { has_time_index, ..shape }))
+    }
+
+    /// Checks the columns of a table that is there before anything is changed.
+    pub(crate) async fn check(
+        client: &Client,
+    ) -> Result<Result<(), String>, tokio_postgres::Error> {
+        let found = columns(client).await?;
+        let ours = COLUMNS.iter().filter(|column| column.kind != Kind::Key);
+        let wrong = ours.filter_map(|column| {
+            let found = found.iter().find(|found| found.name == column.name)?;
+            check(column, &found.kind).err()
+        });
+        Ok(wrong.reduce(|all, next| format!("{all}; {next}")).map_or(Ok(()), Err))
     }
 
     fn of(found: &[Found]) -> Result<Self, String> {
         if found.is_empty() {
-            return Err("there is no table public.gateway_requests; run `endstop migrate`".into());
+            return Err(
+                "the table public.gateway_requests does not exist; run `endstop migrate`".into()
+            );
         }
         let own_key = found.iter().any(|found| found.name == OWN_KEY);
         let mut types = Vec::new();
@@ -68,7 +80,7 @@ impl Shape {
                 found.name.replace('"', "\"\"")
             ));
         }
-        Ok(Self { own_key, types })
+        Ok(Self { own_key, types, has_time_index: true })
     }
 
     /// Whether what is written is what will be read.
@@ -76,13 +88,12 @@ impl Shape {
         self.types.is_empty()
     }
 
-    /// How it is asked.
+    /// Returns the SQL that it needs.
     pub(crate) fn flavor(&self) -> Flavor {
         Flavor {
             table: "public.gateway_requests",
-            hourly: "public.endstop_hourly",
-            series: "public.endstop_series",
-            words: "public.endstop_words",
+            schema: "public.",
+            has_time_index: self.has_time_index,
             key: if self.own_key { OWN_KEY } else { "id" },
             place: '$',
             like: ("LIKE", " ESCAPE '\\'"),
@@ -100,6 +111,14 @@ struct Found {
     must: bool,
 }
 
+async fn columns(client: &Client) -> Result<Vec<Found>, tokio_postgres::Error> {
+    let mut found = Vec::new();
+    for row in client.query_typed(CATALOG, &[]).await? {
+        found.push(Found { name: row.try_get(0)?, kind: row.try_get(1)?, must: row.try_get(2)? });
+    }
+    Ok(found)
+}
+
 fn own(column: &Column) -> &'static str {
     if column.kind == Kind::Key { OWN_KEY } else { column.name }
 }
@@ -115,20 +134,24 @@ fn made(kind: Kind) -> &'static str {
     }
 }
 
-/// Times are not guessed: a number may be of seconds or of milliseconds.
+/// Checks that a column can hold whatever comes. Times are not guessed: a number may be of seconds or of
+/// milliseconds. A `uuid` would take some names of teams and refuse the others.
 fn check(column: &Column, kind: &str) -> Result<(), String> {
-    let fits = match column.kind {
-        Kind::Key => false,
-        Kind::Time => kind == "timestamp without time zone",
-        Kind::Text | Kind::Int | Kind::Flag => true,
+    let known: &[&str] = match column.kind {
+        Kind::Key => &["uuid"],
+        Kind::Time => &["timestamp with time zone", "timestamp without time zone"],
+        Kind::Text => &["text", "character varying", "character", "citext"],
+        Kind::Int => &["bigint", "integer", "smallint", "numeric", "text", "character varying"],
+        Kind::Flag => &["boolean", "text", "character varying"],
     };
-    if fits {
+    if known.contains(&kind) {
         return Ok(());
     }
-    let Column { name, .. } = column;
+    let (name, made) = (column.name, made(column.kind));
     Err(format!(
-        "public.gateway_requests has a column `{name}` of type {kind}, where {} is needed",
-        made(column.kind)
+        "public.gateway_requests has a column `{name}` of type {kind}, which cannot hold what endstop \
+         records; run `ALTER TABLE public.gateway_requests ALTER COLUMN {name} TYPE {made}`, rename the \
+         column, or give endstop a database of its own"
     ))
 }
 

@@ -18,7 +18,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio_postgres::config::SslMode;
 use tokio_postgres::tls::{ChannelBinding, MakeTlsConnect, TlsConnect, TlsStream};
 
-/// What an address asks of TLS.
+/// TLS settings of an address.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Wanted {
     /// `sslmode`.
@@ -32,7 +32,7 @@ pub(crate) struct Wanted {
 pub(crate) struct Tls(Arc<ClientConfig>);
 
 impl Tls {
-    /// What to ask the driver for, and how to connect.
+    /// Returns the mode for the driver, and the connector.
     pub(crate) fn new(wanted: &Wanted) -> Result<(SslMode, Self), String> {
         let (mode, named) = match wanted.mode.as_deref() {
             Some("disable") => (SslMode::Disable, false),
@@ -72,7 +72,7 @@ fn roots(file: Option<&str>) -> Result<RootCertStore, String> {
         }
     }
     if roots.is_empty() {
-        return Err("there is no root certificate to check with; set sslrootcert".to_owned());
+        return Err("no root certificate was found; set sslrootcert".to_owned());
     }
     Ok(roots)
 }

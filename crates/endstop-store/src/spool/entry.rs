@@ -26,10 +26,10 @@ const MARKER: [u8; 4] = [0xF5, b'e', 0xFF, 1];
 const HEAD: usize = 12;
 /// The longest that what follows the checksum may be.
 const MOST: usize = 1 << 20;
-/// What each text is cut to where a record would be longer than that.
+/// Length to which each text is cut if a record would be longer than that.
 const MOST_TEXT: usize = 256;
 
-/// What an entry says about a response.
+/// Kind of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     /// It was asked.
@@ -173,7 +173,7 @@ impl<'a> Scan<'a> {
 }
 
 impl<'a> Iterator for Scan<'a> {
-    /// Where it stands, and the entry; none where the stretch is damaged.
+    /// Place of an entry, and the entry; none if the stretch is damaged.
     type Item = (Range<usize>, Option<Raw<'a>>);
 
     fn next(&mut self) -> Option<Self::Item> {

@@ -9,16 +9,18 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::error::Error;
-use crate::spool::{State, locked};
+use crate::spool::{Inspection, State, locked};
 
-/// What may be kept of damaged and refused bytes; the rest is only counted.
+/// Most bytes of damaged and refused entries that are kept; the rest is only counted.
 const MOST_QUARANTINE: u64 = 64 << 20;
-/// How long a process that is about to end is waited for.
+/// Longest wait for a process that is about to end.
 const PATIENCE: Duration = Duration::from_millis(500);
+/// The name of the mark of the store.
+const MARK: &str = "mark";
 /// A line of the mark, of which there are two: one is whole while the other is written.
 const LINE: usize = 96;
 
-/// How far the spool was loaded, and which segments should be there.
+/// Progress of loading, and the first segment that should be there.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Mark {
     /// The oldest segment that has not been deleted.
@@ -34,7 +36,8 @@ pub(super) struct Dir {
     path: PathBuf,
     /// Held locked for as long as the spool is open.
     _lock: File,
-    mark: Mutex<(File, u64)>,
+    /// Mark of each sink, the store first: its file, and the number of times that it was written.
+    marks: Vec<Mutex<(File, u64)>>,
     /// Bytes in quarantine.
     kept: AtomicU64,
 }
@@ -60,8 +63,46 @@ pub(super) fn check(path: &Path) -> Result<State, Error> {
     })
 }
 
+/// Looks at a directory without changing it.
+pub(super) fn inspect(path: &Path) -> io::Result<Inspection> {
+    let mut found = Inspection::default();
+    let mut segments: Vec<(u64, u64)> = Vec::new();
+    let mut marks: Vec<(String, Mark)> = Vec::new();
+    for file in fs::read_dir(path)? {
+        let file = file?;
+        let name = file.file_name().to_string_lossy().into_owned();
+        if let Some(number) = name.strip_suffix(".spool").and_then(|number| number.parse().ok()) {
+            segments.push((number, file.metadata()?.len()));
+        } else if name == MARK || name.starts_with(&mark_of("")) {
+            let mark = fs::read(file.path())?;
+            let lines = mark.chunks(LINE).filter_map(read_line);
+            let newest = lines.max_by_key(|(turn, _)| *turn).map(|(_, mark)| mark);
+            let sink = name.strip_prefix(&mark_of("")).unwrap_or("store");
+            marks.push((sink.to_owned(), newest.unwrap_or_default()));
+        }
+    }
+    found.segments = segments.len() as u64;
+    found.bytes = segments.iter().map(|(_, bytes)| bytes).sum();
+    for (sink, mark) in marks {
+        let after = segments.iter().filter(|(number, _)| *number >= mark.segment);
+        let bytes: u64 = after.map(|(_, bytes)| bytes).sum();
+        let has = segments.iter().any(|(number, _)| *number == mark.segment);
+        found.waiting.push((sink, bytes.saturating_sub(if has { mark.offset } else { 0 })));
+    }
+    found.waiting.sort();
+    let refused = |name: &str| name.starts_with("refused.");
+    for file in fs::read_dir(path.join("quarantine")).into_iter().flatten() {
+        let file = file?;
+        if !refused(&file.file_name().to_string_lossy()) {
+            found.damaged += file.metadata()?.len();
+        }
+    }
+    Ok(found)
+}
+
 impl Dir {
-    pub(super) fn open(path: &Path) -> Result<Self, Error> {
+    /// Opens the directory, with a mark for the store and for each other sink. Marks of others are deleted.
+    pub(super) fn open(path: &Path, sinks: &[String]) -> Result<Self, Error> {
         let said = |what: &str| {
             let what = format!("{what} `{}`", path.display());
             move |source| Error::Io { what, source }
@@ -82,9 +123,15 @@ impl Dir {
             },
             TryLockError::Error(source) => said("cannot lock the spool in")(source),
         })?;
-        let mark = options().open(path.join("mark")).map_err(said("cannot write into"))?;
+        let names = [MARK.to_owned()].into_iter().chain(sinks.iter().map(|sink| mark_of(sink)));
+        let names: Vec<String> = names.collect();
+        forget_marks(path, &names).map_err(said("cannot write into"))?;
+        let open =
+            |name: &String| options().open(path.join(name)).map(|file| Mutex::new((file, 0)));
+        let marks: io::Result<Vec<_>> = names.iter().map(open).collect();
+        let marks = marks.map_err(said("cannot write into"))?;
         let kept = AtomicU64::new(sizes(&quarantine));
-        Ok(Self { path: path.to_owned(), _lock: lock, mark: Mutex::new((mark, 0)), kept })
+        Ok(Self { path: path.to_owned(), _lock: lock, marks, kept })
     }
 
     pub(super) fn path(&self) -> &Path {
@@ -149,9 +196,9 @@ impl Dir {
         File::open(&self.path)?.sync_all()
     }
 
-    pub(super) fn read_mark(&self) -> Option<Mark> {
+    pub(super) fn read_mark(&self, sink: usize) -> Option<Mark> {
         let mut bytes = [0; 2 * LINE];
-        let mut mark = locked(&self.mark);
+        let mut mark = locked(self.marks.get(sink)?);
         let length = mark.0.read_at(&mut bytes, 0).ok()?;
         let lines = bytes.get(..length)?.chunks(LINE).filter_map(read_line);
         let (turn, newest) = lines.max_by_key(|(turn, _)| *turn)?;
@@ -160,15 +207,16 @@ impl Dir {
     }
 
     /// Written in place, so that it needs no room on a full disk.
-    pub(super) fn write_mark(&self, new: Mark) -> io::Result<()> {
-        let mut mark = locked(&self.mark);
+    pub(super) fn write_mark(&self, sink: usize, new: Mark) -> io::Result<()> {
+        let Some(mark) = self.marks.get(sink) else { return Ok(()) };
+        let mut mark = locked(mark);
         mark.1 += 1;
         let at = (mark.1 % 2) * LINE as u64;
         mark.0.write_all_at(&line(mark.1, new), at)
     }
 
-    pub(super) fn sync_mark(&self) -> io::Result<()> {
-        locked(&self.mark).0.sync_data()
+    pub(super) fn sync_marks(&self) -> io::Result<()> {
+        self.marks.iter().try_for_each(|mark| locked(mark).0.sync_data())
     }
 
     /// Keeps damaged bytes; says whether they are new, as the same damage may be met again.
@@ -197,6 +245,25 @@ impl Dir {
         let size = size as u64;
         self.kept.fetch_add(size, Ordering::Relaxed) + size <= MOST_QUARANTINE
     }
+}
+
+/// The name of the mark of a sink.
+fn mark_of(sink: &str) -> String {
+    format!("{MARK}.{sink}")
+}
+
+/// Deletes the marks of sinks that are gone: they would keep segments for nobody.
+fn forget_marks(path: &Path, names: &[String]) -> io::Result<()> {
+    for file in fs::read_dir(path)? {
+        let name = file?.file_name();
+        let Some(name) = name.to_str().filter(|name| name.starts_with(&mark_of(""))) else {
+            continue;
+        };
+        if !names.iter().any(|known| known == name) {
+            fs::remove_file(path.join(name))?;
+        }
+    }
+    Ok(())
 }
 
 /// Locks it, with some patience for a process that is about to end.
@@ -257,12 +324,12 @@ mod tests {
     #[test]
     fn the_mark_survives_damage_to_its_newest_line() {
         let temp = tempfile::tempdir().unwrap();
-        let dir = Dir::open(temp.path()).unwrap();
-        assert_eq!(dir.read_mark(), None);
+        let dir = Dir::open(temp.path(), &[]).unwrap();
+        assert_eq!(dir.read_mark(0), None);
         let mark = |offset| Mark { first: 1, segment: u64::MAX, offset };
         for offset in 0..5 {
-            dir.write_mark(mark(offset)).unwrap();
-            assert_eq!(dir.read_mark(), Some(mark(offset)));
+            dir.write_mark(0, mark(offset)).unwrap();
+            assert_eq!(dir.read_mark(0), Some(mark(offset)));
         }
         let path = temp.path().join("mark");
         let whole = fs::read(&path).unwrap();
@@ -270,17 +337,17 @@ mod tests {
             let mut bytes = whole.clone();
             bytes[at] ^= 4;
             fs::write(&path, &bytes).unwrap();
-            let read = dir.read_mark().unwrap();
+            let read = dir.read_mark(0).unwrap();
             assert!([mark(3), mark(4)].contains(&read), "{read:?}");
         }
         fs::write(&path, b"").unwrap();
-        assert_eq!(dir.read_mark(), None);
+        assert_eq!(dir.read_mark(0), None);
     }
 
     #[test]
     fn damage_is_counted_once_and_kept_within_bounds() {
         let temp = tempfile::tempdir().unwrap();
-        let dir = Dir::open(temp.path()).unwrap();
+        let dir = Dir::open(temp.path(), &[]).unwrap();
         assert!(dir.quarantine(1, 2, b"x").unwrap());
         assert!(!dir.quarantine(1, 2, b"x").unwrap());
         assert!(dir.quarantine(1, 2, b"y").unwrap());

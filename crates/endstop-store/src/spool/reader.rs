@@ -2,7 +2,7 @@
 
 use std::io;
 
-use crate::backend::Entry;
+use crate::sink::Entry;
 use crate::spool::entry::{Kind, Scan};
 use crate::spool::files::Dir;
 use crate::spool::{Batch, Position};
@@ -10,7 +10,7 @@ use crate::spool::{Batch, Position};
 /// The most bytes of entries in one batch, but for its last entry.
 const MOST: usize = 4 << 20;
 
-/// How far there is something to read.
+/// End of what can be read.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Extent {
     /// The end of the segment.
@@ -21,7 +21,7 @@ pub(super) struct Extent {
     pub(super) appended: u64,
 }
 
-/// What a look at the spool found.
+/// Result of a look at the spool.
 #[derive(Debug, Default)]
 pub(super) struct Look {
     pub(super) batch: Option<Batch>,

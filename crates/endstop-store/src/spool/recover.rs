@@ -1,4 +1,4 @@
-//! What is done at start-up: all segments are read, damage is set aside, open responses are closed.
+//! Recovery at start-up: all segments are read, damage is set aside, open responses are closed.
 
 use std::io;
 use std::sync::Arc;
@@ -7,32 +7,47 @@ use crate::error::Error;
 use crate::spool::entry::{self, Kind, Scan};
 use crate::spool::files::{Dir, Mark};
 use crate::spool::writer::{Place, Writer};
-use crate::spool::{Position, Recovery};
+use crate::spool::{Named, Position, Recovery, Start};
 
 /// Reads all that is there. Damage never stops it.
-pub(super) fn recover(writer: &mut Writer) -> Result<Recovery, Error> {
+pub(super) fn recover(writer: &mut Writer, sinks: &[Named]) -> Result<Recovery, Error> {
     let dir = Arc::clone(&writer.dir);
     let said =
         |source| Error::Io { what: format!("cannot read `{}`", dir.path().display()), source };
-    let mark = dir.read_mark();
+    let mark = dir.read_mark(0);
     let mut recovery = Recovery::default();
     let numbers = present(&dir, mark, &mut recovery).map_err(said)?;
     let last = numbers.last().copied().unwrap_or(0);
     let known = mark.map_or(0, |mark| mark.segment);
     writer.next = last.max(known) + 1;
-    let from = mark.map_or((0, 0), |mark| (mark.segment, mark.offset));
+    let marks: Vec<Option<Mark>> =
+        (0..writer.acked.len()).map(|sink| dir.read_mark(sink)).collect();
+    let from: Vec<(u64, u64)> =
+        marks.iter().map(|mark| mark.map_or((0, 0), |mark| (mark.segment, mark.offset))).collect();
     for number in numbers {
-        read_segment(writer, number, number == last, from, &mut recovery);
+        read_segment(writer, number, number == last, &from, &mut recovery);
     }
     writer.recount();
-    writer.acked = clamp(writer, from);
-    if mark.is_some() && (writer.acked.segment, writer.acked.offset) < from {
-        // The mark speaks of bytes that are gone. Should it outlive this process, it must not be true
-        // of others that came in their place.
-        writer.retire();
+    for (sink, from) in from.into_iter().enumerate() {
+        let acked = clamp(writer, writer.acked(sink).count, from);
+        if (acked.segment, acked.offset) < from {
+            // The mark speaks of bytes that are gone. Should it outlive this process, it must not be true
+            // of others that came in their place.
+            writer.retire();
+        }
+        writer.acked.get_mut(sink).into_iter().for_each(|it| *it = acked);
     }
-    writer.appended -= writer.acked.count;
-    writer.acked.count = 0;
+    // A sink without a mark is new. The store takes all that is there.
+    let end = clamp(writer, writer.appended, (u64::MAX, 0));
+    let new = marks.iter().zip(&mut writer.acked).skip(1).zip(sinks);
+    for ((mark, acked), sink) in new {
+        if mark.is_none() && sink.from == Start::Now {
+            *acked = end;
+        }
+    }
+    let least = writer.acked.iter().map(|acked| acked.count).min().unwrap_or(0);
+    writer.appended -= least;
+    writer.acked.iter_mut().for_each(|acked| acked.count -= least);
     close_orphans(writer, &mut recovery);
     Ok(recovery)
 }
@@ -67,7 +82,7 @@ fn read_segment(
     writer: &mut Writer,
     number: u64,
     last: bool,
-    from: (u64, u64),
+    from: &[(u64, u64)],
     recovery: &mut Recovery,
 ) {
     let dir = Arc::clone(&writer.dir);
@@ -91,9 +106,9 @@ fn read_segment(
                 raw.id,
                 Place { segment: number, offset, length: at.len() as u64 },
             );
-            // What stands before the mark is loaded.
-            if (number, offset) < from && raw.kind != Kind::Start {
-                writer.acked.count += 1;
+            // A sink has what stands before its mark.
+            for (from, acked) in from.iter().zip(&mut writer.acked) {
+                acked.count += u64::from((number, offset) < *from && raw.kind != Kind::Start);
             }
             continue;
         }
@@ -128,9 +143,8 @@ fn reuse(writer: &mut Writer, number: u64, whole: usize, length: usize) {
     writer.active = Some((number, Arc::new(file)));
 }
 
-/// Where to load from: the mark, unless what it speaks of is gone.
-fn clamp(writer: &Writer, (segment, offset): (u64, u64)) -> Position {
-    let count = writer.acked.count;
+/// Returns the position to load from: the mark, unless its segment is gone.
+fn clamp(writer: &Writer, count: u64, (segment, offset): (u64, u64)) -> Position {
     if let Some(known) = writer.segments.get(&segment) {
         return Position { segment, offset: offset.min(known.bytes), count };
     }

@@ -10,10 +10,10 @@ use crate::spool::entry::Kind;
 use crate::spool::files::Dir;
 use crate::spool::{Position, Shown};
 
-/// What an entry in memory takes beyond its bytes.
+/// Memory of an entry beyond its bytes.
 const OVERHEAD: u64 = 128;
 
-/// Where an entry stands.
+/// Place of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Place {
     pub(super) segment: u64,
@@ -21,7 +21,7 @@ pub(super) struct Place {
     pub(super) length: u64,
 }
 
-/// What is known of a segment.
+/// State of a segment.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Segment {
     /// Its whole entries.
@@ -62,15 +62,15 @@ pub(super) struct Writer {
     made: bool,
     /// Ends and amends that were written.
     pub(super) appended: u64,
-    /// How far all is loaded.
-    pub(super) acked: Position,
+    /// Progress of each sink, the store first.
+    pub(super) acked: Vec<Position>,
     pub(super) sync_failed: bool,
     pub(super) error: Option<String>,
-    /// Why the loader cannot read what it should.
+    /// Error of the last read by a loader.
     pub(super) unreadable: Option<String>,
-    /// Why it is not remembered what is loaded.
+    /// Error of the last write of a mark.
     pub(super) unmarked: Option<String>,
-    /// Why what is loaded is not deleted.
+    /// Error of the last deletion.
     pub(super) undeleted: Option<String>,
     pub(super) episodes: u64,
     pub(super) lost: u64,
@@ -78,7 +78,14 @@ pub(super) struct Writer {
 }
 
 impl Writer {
-    pub(super) fn new(dir: Arc<Dir>, shown: Arc<Shown>, segment_bytes: u64, memory: u64) -> Self {
+    /// `sinks` counts those that read, the store included.
+    pub(super) fn new(
+        dir: Arc<Dir>,
+        shown: Arc<Shown>,
+        segment_bytes: u64,
+        memory: u64,
+        sinks: usize,
+    ) -> Self {
         Self {
             dir,
             segment_bytes,
@@ -94,7 +101,7 @@ impl Writer {
             dirty: false,
             made: false,
             appended: 0,
-            acked: Position::default(),
+            acked: vec![Position::default(); sinks],
             sync_failed: false,
             error: None,
             unreadable: None,
@@ -228,7 +235,7 @@ impl Writer {
         self.segments.entry(place.segment).or_default()
     }
 
-    /// What must be synced for all that was written to be durable, and whether the directory too.
+    /// Returns the files to sync, and whether the directory must be synced too.
     pub(super) fn unsynced(&mut self) -> (Vec<Arc<File>>, bool) {
         let mut files = std::mem::take(&mut self.filled);
         if std::mem::take(&mut self.dirty) || self.sync_failed {
@@ -296,10 +303,16 @@ impl Writer {
         self.count();
     }
 
-    /// Bytes that are not loaded.
-    pub(super) fn lag(&self) -> u64 {
-        let after: u64 = self.segments.range(self.acked.segment..).map(|(_, one)| one.bytes).sum();
-        after.saturating_sub(self.acked.offset)
+    /// Returns how far a sink is.
+    pub(super) fn acked(&self, sink: usize) -> Position {
+        self.acked.get(sink).copied().unwrap_or_default()
+    }
+
+    /// Returns the bytes that a sink has not taken.
+    pub(super) fn lag(&self, sink: usize) -> u64 {
+        let acked = self.acked(sink);
+        let after: u64 = self.segments.range(acked.segment..).map(|(_, one)| one.bytes).sum();
+        after.saturating_sub(acked.offset)
     }
 
     /// Adds up the segments that were found.

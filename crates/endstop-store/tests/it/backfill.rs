@@ -2,9 +2,13 @@
 
 use std::fs;
 
+use endstop::Reason;
+use endstop::registry::{self, Like, Registry};
 use endstop_store::Error;
 use endstop_store::backfill::{Backfill, Columns, Done};
+use endstop_store::{Dimension, Period, Query, Store, Wanted};
 
+use crate::model::{T0, entry, query};
 use crate::places;
 
 /// Provider, word, what stands there, what should.
@@ -145,7 +149,7 @@ fn names_that_are_not_there() {
         let why = error(&missing);
         assert!(why.contains("`native_finish_reason`") && why.contains("na\"tive"), "{why}");
         let missing = Backfill { table: "x\"; DROP TABLE \"Old\"; --".to_owned(), ..good.clone() };
-        assert!(error(&missing).contains("no table"));
+        assert!(error(&missing).contains("not found"));
         let finish_reason = good.columns.native.clone();
         let columns = Columns { finish_reason, ..good.columns.clone() };
         assert!(error(&Backfill { columns, ..good.clone() }).contains("over itself"));
@@ -160,6 +164,141 @@ fn names_that_are_not_there() {
         Backfill { from: "mysql://u:hunter2@h/d".to_owned(), ..twice.clone() }.run(|_| {}).is_err()
     );
     assert!(Backfill { from: "rows.parquet".to_owned(), ..twice }.run(|_| {}).is_err());
+}
+
+/// What reports say of each reason in a period.
+fn reasons(store: &mut dyn Store, period: Period) -> Vec<(String, u64)> {
+    let asked = Query { period, ..query(&[Dimension::Reason]) };
+    let groups = store.report(&asked).unwrap().groups;
+    let mut reasons: Vec<_> =
+        groups.into_iter().map(|it| (it.key[0].clone().unwrap(), it.now.count)).collect();
+    reasons.sort();
+    reasons
+}
+
+/// Rows of others are in no report before, and in every report after, whether their hours are counted from
+/// sums or from rows.
+fn rows_of_others_are_adopted(from: &str, store: &mut dyn Store) {
+    let (all, part) = (query(&[]).period, Period { since: T0 - 30_000, until: T0 + 30_000 });
+    let is = |reasons: &[(String, u64)], wanted: &[(&str, u64)]| {
+        let reasons: Vec<_> = reasons.iter().map(|(name, count)| (name.as_str(), *count)).collect();
+        assert_eq!(reasons, wanted);
+    };
+    for period in [all, part] {
+        is(&reasons(store, period), &[("complete", 1)]);
+    }
+    let work = Backfill { from: from.to_owned(), batch: 2, ..Backfill::default() };
+    let done = work.run(|_| {}).unwrap();
+    assert_eq!((done.adopted, &done.not_adopted), (4, &None));
+    let wanted = [("complete", 2), ("output_limit", 2), ("unknown", 1)];
+    for folded in [false, true] {
+        for period in [all, part] {
+            is(&reasons(store, period), &wanted);
+        }
+        if !folded {
+            store.tend().unwrap();
+        }
+    }
+    let rows = store.endings(&Wanted { limit: 100, ..Wanted::default() }).unwrap();
+    assert_eq!(rows.len(), 5);
+    assert!(rows.iter().all(|row| row.record.id.len() == 32), "{rows:?}");
+    let words = store.words(all, 10).unwrap();
+    assert!(words.iter().any(|word| word.word == "frobnicated" && word.reason == "unknown"));
+
+    // The same again changes nothing.
+    let again = work.run(|_| {}).unwrap();
+    assert_eq!((again.adopted, again.changed), (0, 0));
+    for period in [all, part] {
+        is(&reasons(store, period), &wanted);
+    }
+    // A word that has a meaning now moves the sums.
+    let mut registry = Registry::default();
+    let openai = Like::Provider(&endstop::provider::OPENAI);
+    let word = registry::Entry::new("openai", openai).word("frobnicated", Reason::OutputLimit);
+    registry.register(word);
+    let taught = Backfill { registry, ..work }.run(|_| {}).unwrap();
+    assert_eq!((taught.adopted, taught.changed), (0, 1));
+    for period in [all, part] {
+        is(&reasons(store, period), &[("complete", 2), ("output_limit", 3)]);
+    }
+}
+
+#[test]
+#[cfg_attr(not(endstop_servers), ignore = "needs Postgres: set ENDSTOP_SERVERS=1")]
+fn rows_of_others_in_postgres_are_in_the_reports() {
+    for (table, key) in [
+        ("id uuid PRIMARY KEY DEFAULT gen_random_uuid()", "id"),
+        ("id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY", "endstop_id"),
+    ] {
+        let place = places::pooled();
+        place.sql(&format!(
+            "CREATE TABLE gateway_requests ({table}, created_at timestamptz, provider varchar(20), \
+             native_finish_reason text, status integer, cost numeric)"
+        ));
+        let mut store = place.open();
+        store.migrate().unwrap();
+        store.load(&[entry(0)]).unwrap();
+        place.sql(&format!(
+            "INSERT INTO gateway_requests (created_at, provider, native_finish_reason, cost) \
+             SELECT timestamptz 'epoch' + interval '1 ms' * {T0}, p, w, 7 FROM (VALUES \
+             ('openai', 'stop'), ('anthropic', 'max_tokens'), ('google', 'MAX_TOKENS'), \
+             ('openai', 'frobnicated'), ('openai', NULL)) AS rows(p, w)"
+        ));
+        place.sql("INSERT INTO gateway_requests (provider, native_finish_reason) VALUES ('openai', 'stop')");
+        rows_of_others_are_adopted(&place.url, &mut *store);
+        let kept = format!(
+            "SELECT count(cost), count({key}), count(*) FROM gateway_requests WHERE rules IS NULL \
+             AND created_at IS NOT NULL AND finish_reason IS NOT NULL"
+        );
+        let four = Some("4".to_owned());
+        assert_eq!(place.sql(&kept), [[four.clone(), four.clone(), four.clone()]]);
+        // They are not ours to forget.
+        assert_eq!(store.forget(u64::MAX, 100).unwrap(), 1);
+        assert_eq!(place.sql(&kept), [[four.clone(), four.clone(), four]]);
+    }
+}
+
+#[test]
+fn rows_of_others_in_sqlite_are_in_the_reports() {
+    let place = places::sqlite();
+    let mut store = place.open();
+    store.migrate().unwrap();
+    store.load(&[entry(0)]).unwrap();
+    let file = place.url.strip_prefix("sqlite:").unwrap();
+    let connection = rusqlite::Connection::open(file).unwrap();
+    for (provider, word) in [
+        ("openai", Some("stop")),
+        ("anthropic", Some("max_tokens")),
+        ("google", Some("MAX_TOKENS")),
+        ("openai", Some("frobnicated")),
+        ("openai", None),
+    ] {
+        let insert = "INSERT INTO gateway_requests (id, created_at, provider, native_finish_reason) \
+                      VALUES (randomblob(16), ?, ?, ?)";
+        connection.execute(insert, (T0 as i64, provider, word)).unwrap();
+    }
+    rows_of_others_are_adopted(&place.url, &mut *store);
+}
+
+/// A number that is kept as text may be anything, and would break reports.
+#[test]
+#[cfg_attr(not(endstop_servers), ignore = "needs Postgres: set ENDSTOP_SERVERS=1")]
+fn rows_that_reports_cannot_read_are_not_adopted() {
+    let place = places::postgres();
+    place.sql(
+        "CREATE TABLE gateway_requests (id uuid PRIMARY KEY DEFAULT gen_random_uuid(), \
+         created_at timestamptz DEFAULT now(), provider text, native_finish_reason text, status text); \
+         INSERT INTO gateway_requests (provider, native_finish_reason, status) \
+         VALUES ('openai', 'stop', 'fine')",
+    );
+    let mut store = place.open();
+    store.migrate().unwrap();
+    let work = Backfill { from: place.url.clone(), ..Backfill::default() };
+    let done = work.run(|_| {}).unwrap();
+    assert_eq!((done.changed, done.adopted), (1, 0));
+    assert!(done.not_adopted.unwrap().contains("`status` is of type text"));
+    let now = Query { period: Period { since: 0, until: 3_000_000_000_000 }, ..query(&[]) };
+    assert_eq!(store.report(&now).unwrap().total.now.count, 0);
 }
 
 #[test]

@@ -9,9 +9,12 @@
 )]
 
 mod backfill;
+mod counts;
 mod foreign;
+mod migration;
 mod model;
 mod outage;
 mod places;
+mod plans;
 mod refusals;
 mod suite;

@@ -82,7 +82,7 @@ pub(crate) fn any(dice: &mut Dice, number: u64) -> Entry {
     let reason = Reason::ALL[dice.roll(Reason::ALL.len() as u64) as usize];
     let record = Record {
         attempt: 1 + dice.roll(3) as u32,
-        created_at: T0 + (number * 7_919) % 72 * HOUR + number,
+        created_at: T0 + (number * 7_919_731) % (72 * HOUR),
         team_id: (dice.roll(4) > 0).then(|| dice.pick(&["a", "b", "", "null"]).to_owned()),
         key_id: (dice.roll(2) > 0).then(|| "key".to_owned()),
         provider: dice.pick(&["openai", "anthropic", "acme"]).to_owned().into(),
@@ -130,20 +130,20 @@ impl Model {
     /// The groups of a period, by key.
     pub(crate) fn groups(&self, query: &Query, fits: impl Fn(&Record) -> bool) -> Vec<Group> {
         let mut groups: BTreeMap<Vec<Option<String>>, Sums> = BTreeMap::new();
-        let hour = |ms: u64| ms / HOUR * HOUR;
+        let Period { since, until } = query.period;
         for Entry { record, .. } in self.0.values().filter(|entry| fits(&entry.record)) {
-            let at = hour(record.created_at);
-            if at < hour(query.period.since) || at >= query.period.until.div_ceil(HOUR) * HOUR {
+            if !(since..until).contains(&record.created_at) {
                 continue;
             }
-            let key = query.by.iter().map(|by| key(*by, record)).collect();
+            let zone = query.zone.as_deref().unwrap_or("UTC");
+            let key = query.by.iter().map(|by| key(*by, record, zone)).collect();
             count(groups.entry(key).or_default(), record);
         }
         groups.into_iter().map(|(key, now)| Group { key, now, before: None }).collect()
     }
 }
 
-fn key(by: Dimension, record: &Record) -> Option<String> {
+fn key(by: Dimension, record: &Record, zone: &str) -> Option<String> {
     match by {
         Dimension::FinishReason => record.finish_reason.clone().map(Into::into),
         Dimension::Reason => Some(record.reason.clone().into()),
@@ -152,9 +152,21 @@ fn key(by: Dimension, record: &Record) -> Option<String> {
         Dimension::Team => record.team_id.clone(),
         Dimension::Key => record.key_id.clone(),
         Dimension::Upstream => Some(record.upstream.clone()),
-        Dimension::Hour => Some((record.created_at / HOUR * HOUR).to_string()),
-        Dimension::Day => Some((record.created_at / DAY * DAY).to_string()),
+        Dimension::Action => Some(record.action.clone().into()),
+        Dimension::Status => record.status.map(|status| status.to_string()),
+        Dimension::Streamed => Some(record.streamed.to_string()),
+        Dimension::Dialect => Some(record.dialect.clone().into()),
+        Dimension::Hour => Some(start(record.created_at, zone, false)),
+        Dimension::Day => Some(start(record.created_at, zone, true)),
     }
+}
+
+/// The first millisecond of the hour or day of a time.
+fn start(ms: u64, zone: &str, day: bool) -> String {
+    let at = jiff::Timestamp::from_millisecond(ms as i64).unwrap().in_tz(zone).unwrap();
+    let hour = at.with().minute(0).second(0).subsec_nanosecond(0);
+    let start = if day { at.start_of_day() } else { hour.build() };
+    start.unwrap().timestamp().as_millisecond().to_string()
 }
 
 fn count(sums: &mut Sums, record: &Record) {
@@ -183,5 +195,12 @@ fn count(sums: &mut Sums, record: &Record) {
 }
 
 pub(crate) fn query(by: &[Dimension]) -> Query {
-    Query { by: by.to_vec(), period: ALL, before: None, filter: Filter::default(), limit: 10_000 }
+    Query {
+        by: by.to_vec(),
+        period: ALL,
+        before: None,
+        zone: None,
+        filter: Filter::default(),
+        limit: 10_000,
+    }
 }

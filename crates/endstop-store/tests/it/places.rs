@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{LazyLock, OnceLock};
 use std::time::{Duration, Instant};
 
-use endstop_store::{Backend, open};
+use endstop_store::{Store, open};
 use tokio_postgres::{NoTls, SimpleQueryMessage};
 
 /// An empty store.
@@ -23,8 +23,28 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    pub(crate) fn open(&self) -> Box<dyn Backend> {
+    pub(crate) fn open(&self) -> Box<dyn Store> {
         open(&self.url).unwrap()
+    }
+
+    /// Counts rows of a period from outside, by plain SQL.
+    pub(crate) fn count(&self, since: u64, until: u64, condition: &str) -> u64 {
+        if self.direct.is_some() {
+            let at = |ms: u64| format!("timestamptz 'epoch' + interval '1 ms' * {ms}");
+            let found = self.sql(&format!(
+                "SELECT count(*) FROM gateway_requests WHERE created_at >= {} AND created_at < {} \
+                 AND {condition}",
+                at(since),
+                at(until)
+            ));
+            return found[0][0].as_ref().unwrap().parse().unwrap();
+        }
+        let file = self.url.strip_prefix("sqlite:").unwrap();
+        let sql = format!(
+            "SELECT count(*) FROM gateway_requests WHERE created_at >= {since} AND \
+             created_at < {until} AND {condition}"
+        );
+        rusqlite::Connection::open(file).unwrap().query_row(&sql, [], |row| row.get(0)).unwrap()
     }
 
     pub(crate) fn sql(&self, text: &str) -> Vec<Vec<Option<String>>> {

@@ -1,7 +1,7 @@
 //! What cannot work says why, and what to do; never a password.
 
 use std::os::unix::fs::PermissionsExt;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use endstop_store::{Error, Options, open, open_to_read, open_with};
 
@@ -11,9 +11,9 @@ use crate::places::{self, free_port};
 #[test]
 fn addresses_that_are_none() {
     let cases = [
-        ("", "begins like none"),
-        ("mysql://u:hunter2@h/d", "begins like none"),
-        ("sqlite", "begins like none"),
+        ("", "unknown scheme"),
+        ("mysql://u:hunter2@h/d", "unknown scheme"),
+        ("sqlite", "unknown scheme"),
         ("sqlite:", "names no file"),
         ("sqlite://", "names no file"),
         ("sqlite:a?mode=memory", "no parameters"),
@@ -46,6 +46,54 @@ fn a_server_that_is_not_there() {
     let error = open(&url).unwrap().migrate().unwrap_err();
     assert!(error.is_retryable());
     assert!(!error.to_string().contains("hunter2"), "{error}");
+}
+
+/// Nothing is lost while the password is wrong, and it is never shown.
+#[test]
+#[cfg_attr(not(endstop_servers), ignore = "needs Postgres: set ENDSTOP_SERVERS=1")]
+fn nothing_is_lost_while_a_password_is_wrong() {
+    use endstop_store::loader::{Loader, Options as LoaderOptions};
+    use endstop_store::open_sink;
+    use endstop_store::spool::{Options as SpoolOptions, Spool};
+
+    let server = places::Postgres::start();
+    let url = server.database();
+    places::sql(
+        &url,
+        "CREATE ROLE app LOGIN PASSWORD 'hunter2'; GRANT ALL ON SCHEMA public TO app",
+    );
+    let hba = server.directory.join("data/pg_hba.conf");
+    std::fs::write(&hba, "host all all 127.0.0.1/32 scram-sha-256\n").unwrap();
+    server.signal("HUP");
+    let of = |password: &str| url.replace("postgres@", &format!("app:{password}@"));
+
+    let temp = tempfile::tempdir().unwrap();
+    let (spool, _) = Spool::open(temp.path(), SpoolOptions::default()).unwrap();
+    for number in 0..5 {
+        let mut ticket = spool.start(&entry(number).record);
+        spool.end(&mut ticket, &entry(number).record);
+    }
+    let load = |url: String| {
+        Loader::spawn(spool.store(), move || open_sink(&url), LoaderOptions::default()).unwrap()
+    };
+    let end = Instant::now() + Duration::from_secs(60);
+    let loader = load(of("hunter3"));
+    let error = loop {
+        if let Some(error) = loader.status().last_error {
+            break error;
+        }
+        assert!(Instant::now() < end, "it is not told");
+        std::thread::sleep(Duration::from_millis(5));
+    };
+    assert!(error.contains("check the user and the password"), "{error}");
+    assert!(!error.contains("hunter3"), "{error}");
+    assert!(!loader.stop(Duration::ZERO), "it waits in the spool");
+    assert_eq!(spool.status().entries, 5);
+    let loader = load(of("hunter2"));
+    assert!(loader.wait_until_loaded(Duration::from_secs(60)), "{:?}", loader.status());
+    assert!(loader.stop(Duration::from_secs(60)));
+    let report = open_to_read(&of("hunter2")).unwrap().report(&query(&[])).unwrap();
+    assert_eq!(report.total.now.count, 5);
 }
 
 #[test]
@@ -85,11 +133,11 @@ fn a_wrong_password() {
     let as_careful = |password: &str| url.replace("postgres@", &format!("careful:{password}@"));
     let mut right = open(&as_careful("right")).unwrap();
     // The server reads its new rules in its own time.
-    let end = std::time::Instant::now() + Duration::from_secs(10);
+    let end = Instant::now() + Duration::from_secs(10);
     let error = loop {
         match open(&as_careful("hunter2")).unwrap().migrate() {
             Err(error) => break error,
-            Ok(_) => assert!(std::time::Instant::now() < end),
+            Ok(_) => assert!(Instant::now() < end),
         }
     };
     assert!(matches!(error, Error::Refused { .. }), "{error}");
@@ -161,4 +209,48 @@ fn files_that_are_something_else() {
     let fresh = format!("sqlite:{}", directory.path().join("fresh.db").display());
     let error = open(&fresh).unwrap().load(&[entry(0)]).unwrap_err();
     assert!(error.to_string().contains("run `endstop migrate`"), "{error}");
+}
+
+/// What a store refused is kept beside the spool, counted over restarts, and loaded once it can be.
+#[test]
+fn refused_entries_are_kept_and_loaded_later() {
+    use endstop_store::spool::{Options as SpoolOptions, Spool};
+    use endstop_store::{Reloaded, load_refused, refused};
+
+    let temp = tempfile::tempdir().unwrap();
+    let dir = temp.path();
+    let (spool, _) = Spool::open(dir, SpoolOptions::default()).unwrap();
+    let mut bad = entry(1);
+    bad.record.id = "not an id".to_owned();
+    spool.store().refuse(&bad, "its id is not a UUID").unwrap();
+    for number in 2..5 {
+        spool.store().refuse(&entry(number), "value too long").unwrap();
+    }
+    assert_eq!(spool.status().refused, 4);
+    drop(spool);
+    let (spool, _) = Spool::open(dir, SpoolOptions::default()).unwrap();
+    assert_eq!(spool.status().refused, 4, "they are counted over restarts");
+    std::fs::OpenOptions::new()
+        .append(true)
+        .open(dir.join("quarantine/refused.jsonl"))
+        .and_then(|mut file| std::io::Write::write_all(&mut file, b"half a li\n"))
+        .unwrap();
+
+    let place = places::sqlite();
+    let mut store = place.open();
+    store.migrate().unwrap();
+    // A gateway that runs has the spool open meanwhile.
+    let done = load_refused(dir, endstop_store::STORE, &mut *store).unwrap();
+    assert_eq!(done, Reloaded { loaded: 3, refused: 1, unread: 1 });
+    assert_eq!(store.report(&query(&[])).unwrap().total.now.count, 3);
+    let left = refused(dir).unwrap();
+    assert_eq!(left.values().sum::<u64>(), 2);
+    assert_eq!(left[&("store".to_owned(), "its id is not a UUID".to_owned())], 1);
+    assert_eq!(
+        load_refused(dir, endstop_store::STORE, &mut *store).unwrap(),
+        Reloaded { loaded: 0, refused: 1, unread: 1 }
+    );
+    let found = Spool::inspect(dir).unwrap();
+    assert_eq!((found.damaged, found.waiting.len()), (0, 1));
+    drop(spool);
 }

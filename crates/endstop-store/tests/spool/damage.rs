@@ -131,8 +131,8 @@ fn without_its_mark_all_that_is_there_comes_again() {
     let temp = tempdir();
     three(temp.path());
     let (spool, _) = Spool::open(temp.path(), one()).unwrap();
-    let batch = spool.next(2).unwrap();
-    spool.ack(batch.upto);
+    let batch = spool.store().next(2).unwrap();
+    spool.store().ack(batch.upto);
     assert_eq!(spool.status().entries, 1);
     drop(spool);
     for (mark, left) in [(None, 3), (Some(&b"rubbish"[..]), 3)] {

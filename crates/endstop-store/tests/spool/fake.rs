@@ -3,9 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use endstop_store::{
-    Backend, Entry, Error, Loaded, Period, Query, Report, Stored, Wanted, WordSeen,
-};
+use endstop_store::{Entry, Error, Loaded, Sink};
 
 /// How it fails.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -50,7 +48,7 @@ impl Fake {
         self.rows().mood = mood;
     }
 
-    pub(crate) fn open(&self) -> Result<Box<dyn Backend>, Error> {
+    pub(crate) fn open(&self) -> Result<Box<dyn Sink>, Error> {
         let mut rows = self.rows();
         rows.opened += 1;
         match rows.mood {
@@ -66,11 +64,7 @@ fn down() -> Error {
     Error::Unavailable { store: "fake".into(), why: "told to".into() }
 }
 
-fn never<T>() -> Result<T, Error> {
-    Err(Error::Query("not asked here".into()))
-}
-
-impl Backend for Fake {
+impl Sink for Fake {
     fn migrate(&mut self) -> Result<Vec<String>, Error> {
         self.rows().migrated += 1;
         Ok(Vec::new())
@@ -101,39 +95,11 @@ impl Backend for Fake {
         if rows.mood == Mood::CommitsAndDies { Err(down()) } else { Ok(loaded) }
     }
 
-    fn report(&mut self, _: &Query) -> Result<Report, Error> {
-        never()
-    }
-
-    fn endings(&mut self, _: &Wanted) -> Result<Vec<Stored>, Error> {
-        never()
-    }
-
-    fn ending(&mut self, _: &str) -> Result<Option<Stored>, Error> {
-        never()
-    }
-
-    fn turn(&mut self, _: &str) -> Result<Vec<Stored>, Error> {
-        never()
-    }
-
-    fn words(&mut self, _: Period, _: usize) -> Result<Vec<WordSeen>, Error> {
-        never()
-    }
-
     fn forget(&mut self, before: u64, most: usize) -> Result<u64, Error> {
         let mut rows = self.rows();
         rows.forgets.push((before, most));
         let gone = rows.old.min(most as u64);
         rows.old -= gone;
         Ok(gone)
-    }
-
-    fn judged_otherwise(&mut self, _: &[u32], _: &str, _: usize) -> Result<Vec<Stored>, Error> {
-        never()
-    }
-
-    fn rejudge(&mut self, _: &[Stored]) -> Result<u64, Error> {
-        never()
     }
 }

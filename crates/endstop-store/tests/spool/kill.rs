@@ -9,10 +9,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use endstop_store::loader::{self, Loader};
-use endstop_store::spool::{Options, Spool, Ticket};
-use endstop_store::{Backend, Entry, Error, Loaded};
+use endstop_store::spool::{Named, Options, Spool, Start, Ticket};
+use endstop_store::{Entry, Error, Loaded, Sink};
 
-use crate::{asked, drain, ended, open, peek, said, small, tempdir};
+use crate::{asked, drain, drain_tap, ended, open, peek, said, small, tempdir};
 
 const DIR: &str = "ENDSTOP_TEST_SPOOL";
 const CYCLE: &str = "ENDSTOP_TEST_CYCLE";
@@ -51,7 +51,7 @@ fn kill_after(mut child: Child, time: Duration) -> Vec<String> {
 /// A store that is a file: a line for each entry, a write for each batch.
 struct Lines(File);
 
-impl Backend for Lines {
+impl Sink for Lines {
     fn load(&mut self, entries: &[Entry]) -> Result<Loaded, Error> {
         let lines: Vec<String> = said(entries)
             .into_iter()
@@ -60,43 +60,12 @@ impl Backend for Lines {
         self.0.write_all(lines.concat().as_bytes()).unwrap();
         Ok(Loaded::default())
     }
+}
 
-    fn migrate(&mut self) -> Result<Vec<String>, Error> {
-        Ok(Vec::new())
-    }
-    fn forget(&mut self, _: u64, _: usize) -> Result<u64, Error> {
-        Ok(0)
-    }
-    fn report(&mut self, _: &endstop_store::Query) -> Result<endstop_store::Report, Error> {
-        unreachable!()
-    }
-    fn endings(&mut self, _: &endstop_store::Wanted) -> Result<Vec<endstop_store::Stored>, Error> {
-        unreachable!()
-    }
-    fn ending(&mut self, _: &str) -> Result<Option<endstop_store::Stored>, Error> {
-        unreachable!()
-    }
-    fn turn(&mut self, _: &str) -> Result<Vec<endstop_store::Stored>, Error> {
-        unreachable!()
-    }
-    fn words(
-        &mut self,
-        _: endstop_store::Period,
-        _: usize,
-    ) -> Result<Vec<endstop_store::WordSeen>, Error> {
-        unreachable!()
-    }
-    fn judged_otherwise(
-        &mut self,
-        _: &[u32],
-        _: &str,
-        _: usize,
-    ) -> Result<Vec<endstop_store::Stored>, Error> {
-        unreachable!()
-    }
-    fn rejudge(&mut self, _: &[endstop_store::Stored]) -> Result<u64, Error> {
-        unreachable!()
-    }
+/// Who reads beside the store: one that is as fast, one that never takes anything, and one that comes later.
+fn sinks(late: bool) -> Vec<Named> {
+    let names = ["other", "stalled"].into_iter().chain(late.then_some("late"));
+    names.map(|name| Named { name: name.to_owned(), from: Start::Oldest }).collect()
 }
 
 fn tell(word: &str, id: &str) {
@@ -108,20 +77,30 @@ fn tell(word: &str, id: &str) {
 #[test]
 fn child_that_writes() {
     let (Some(dir), Ok(cycle)) = (dir(), std::env::var(CYCLE)) else { return };
-    let options = Options { sync_every: Duration::from_millis(5), ..small() };
+    let late = cycle.parse::<u64>().unwrap() >= kills() / 2;
+    let sinks = sinks(late);
+    let options = Options { sync_every: Duration::from_millis(5), sinks: sinks.clone(), ..small() };
     let (spool, _) = Spool::open(&dir.join("spool"), options).unwrap();
     let spool = Arc::new(spool);
-    let log = dir.join("loaded");
     let options = loader::Options {
         batch: 50,
         linger: Duration::from_millis(1),
         ..loader::Options::default()
     };
-    let open = move || {
-        let file = OpenOptions::new().append(true).create(true).open(&log).unwrap();
-        Ok(Box::new(Lines(file)) as Box<dyn Backend>)
-    };
-    let _loader = Loader::spawn(Arc::clone(&spool), open, options).unwrap();
+    let mut loaders = Vec::new();
+    for name in ["store"].into_iter().chain(sinks.iter().map(|sink| sink.name.as_str())) {
+        let log = dir.join(name);
+        let stalled = name == "stalled";
+        let open = move || {
+            if stalled {
+                std::thread::sleep(Duration::from_secs(3600));
+            }
+            let file = OpenOptions::new().append(true).create(true).open(&log).unwrap();
+            Ok(Box::new(Lines(file)) as Box<dyn Sink>)
+        };
+        let tap = spool.sink(name).unwrap_or_else(|| spool.store());
+        loaders.push(Loader::spawn(tap, open, options.clone()).unwrap());
+    }
     std::thread::scope(|scope| {
         for thread in 0..3 {
             let (spool, cycle) = (&spool, &cycle);
@@ -164,12 +143,21 @@ fn nothing_that_was_acknowledged_is_lost_by_kill_9() {
             }
         }
     }
-    let (spool, recovery) = open(&temp.path().join("spool"));
+    let options = Options { sinks: sinks(true), ..small() };
+    let (spool, recovery) = Spool::open(&temp.path().join("spool"), options).unwrap();
     assert_eq!(recovery.missing, 0);
-    let loaded = loaded(temp.path(), &drain(&spool));
+    let loaded = loaded(temp.path(), "store", &drain(&spool));
     let status = spool.status();
     assert_eq!((status.open, status.lost, status.error), (0, 0, None));
     check(&told, &loaded);
+    // Those that were there from the beginning have all, the stalled one too. The one that came later
+    // started with what was still in the spool, which the stalled one kept.
+    for Named { name, .. } in sinks(true) {
+        let rest = drain_tap(&spool.sink(&name).unwrap());
+        check(&told, &self::loaded(temp.path(), &name, &rest));
+    }
+    drain(&spool);
+    assert!(crate::segments(&temp.path().join("spool")).len() <= 2, "nothing is kept for nobody");
     let interrupted = loaded.values().filter(|rows| rows[&1].contains("interrupted")).count();
     assert!(interrupted > 0 && told["end"].len() > 100, "the test tests nothing");
     println!(
@@ -184,9 +172,9 @@ fn nothing_that_was_acknowledged_is_lost_by_kill_9() {
 /// How each id closed, by sequence.
 type LoadedRows = BTreeMap<String, BTreeMap<u32, BTreeSet<String>>>;
 
-fn loaded(dir: &Path, rest: &[Entry]) -> LoadedRows {
+fn loaded(dir: &Path, sink: &str, rest: &[Entry]) -> LoadedRows {
     let mut rows = LoadedRows::new();
-    let log = std::fs::read_to_string(dir.join("loaded")).unwrap_or_default();
+    let log = std::fs::read_to_string(dir.join(sink)).unwrap_or_default();
     let rest = said(rest).into_iter();
     let rest = rest.map(|(id, sequence, closed)| format!("{id} {sequence} {closed} ."));
     for line in log.lines().map(str::to_owned).chain(rest) {

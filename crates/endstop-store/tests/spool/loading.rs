@@ -35,7 +35,7 @@ fn setup(mood: Mood, options: Options) -> Setup {
     let fake = Fake::default();
     fake.set(mood);
     let opening = fake.clone();
-    let loader = Loader::spawn(Arc::clone(&spool), move || opening.open(), options).unwrap();
+    let loader = Loader::spawn(spool.store(), move || opening.open(), options).unwrap();
     Setup { temp, spool, fake, loader }
 }
 
@@ -113,7 +113,7 @@ fn a_batch_whose_acknowledgement_was_lost_comes_again() {
     fake.set(Mood::Well);
     let spool = Arc::new(open(temp.path()).0);
     let opening = fake.clone();
-    let loader = Loader::spawn(Arc::clone(&spool), move || opening.open(), quick()).unwrap();
+    let loader = Loader::spawn(spool.store(), move || opening.open(), quick()).unwrap();
     assert!(loader.wait_until_loaded(LONG));
     assert_eq!(fake.rows().seen.len(), 10);
     assert!(fake.rows().seen.values().all(|count| *count > 2));
@@ -142,7 +142,7 @@ fn old_rows_are_deleted_in_bounded_batches() {
     let fake = Fake::default();
     fake.rows().old = 2500;
     let opening = fake.clone();
-    let loader = Loader::spawn(spool, move || opening.open(), options).unwrap();
+    let loader = Loader::spawn(spool.store(), move || opening.open(), options).unwrap();
     wait_until("old rows are gone", || loader.status().forgotten == 2500);
     std::thread::sleep(Duration::from_millis(20));
     let rows = fake.rows();

@@ -15,13 +15,14 @@ mod fake;
 mod kill;
 mod loading;
 mod model;
+mod sinks;
 
 use std::path::Path;
 use std::time::Duration;
 
 use endstop::Record;
 use endstop_store::Entry;
-use endstop_store::spool::{Options, Recovery, Spool};
+use endstop_store::spool::{Options, Recovery, Spool, Tap};
 use tempfile::TempDir;
 
 /// Small segments, so that every test rotates; nothing is synced behind a test's back.
@@ -56,18 +57,24 @@ fn ended(id: &str) -> Record {
 
 /// Reads all that is not loaded, and acknowledges it.
 fn drain(spool: &Spool) -> Vec<Entry> {
-    let mut all = Vec::new();
-    while let Some(batch) = spool.next(7) {
-        all.extend(batch.entries);
-        spool.ack(batch.upto);
-    }
+    let all = drain_tap(&spool.store());
     assert_eq!(spool.status().entries, 0);
+    all
+}
+
+/// Reads all that a sink has not taken, and acknowledges it.
+fn drain_tap(tap: &Tap) -> Vec<Entry> {
+    let mut all = Vec::new();
+    while let Some(batch) = tap.next(7) {
+        all.extend(batch.entries);
+        tap.ack(batch.upto);
+    }
     all
 }
 
 /// Reads all of it, acknowledging nothing.
 fn peek(spool: &Spool) -> Vec<Entry> {
-    spool.next(usize::MAX).map(|batch| batch.entries).unwrap_or_default()
+    spool.store().next(usize::MAX).map(|batch| batch.entries).unwrap_or_default()
 }
 
 /// Id, sequence and how it closed: what entries are compared by.

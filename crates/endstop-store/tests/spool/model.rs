@@ -50,10 +50,10 @@ impl Model {
 
     /// Loads a batch, and acknowledges it or not.
     fn load(&mut self, spool: &Spool, random: &mut fastrand::Rng) {
-        let Some(batch) = spool.next(random.usize(1..20)) else { return };
+        let Some(batch) = spool.store().next(random.usize(1..20)) else { return };
         self.stored.extend(said(&batch.entries));
         if random.u8(0..4) > 0 {
-            spool.ack(batch.upto);
+            spool.store().ack(batch.upto);
         }
     }
 
@@ -92,9 +92,9 @@ fn whatever_is_done_the_store_has_it_in_the_end() {
             }
             assert_eq!(spool.status().open, model.open.len() as u64, "seed {seed}");
         }
-        while let Some(batch) = spool.next(9) {
+        while let Some(batch) = spool.store().next(9) {
             model.stored.extend(said(&batch.entries));
-            spool.ack(batch.upto);
+            spool.store().ack(batch.upto);
         }
         assert_eq!(model.stored, model.written, "seed {seed}");
         assert_eq!(spool.status().entries, 0);
@@ -180,7 +180,7 @@ fn a_loss_of_power_costs_at_most_what_was_not_synced() {
                     model.crash();
                     model.written.clear();
                     let mut all = model.stored.clone();
-                    let batch = spool.next(usize::MAX);
+                    let batch = spool.store().next(usize::MAX);
                     all.extend(batch.into_iter().flat_map(|batch| said(&batch.entries)));
                     for (id, sequence, closed) in &durable {
                         let has =

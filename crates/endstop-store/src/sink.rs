@@ -1,4 +1,4 @@
-//! What a store must be able to do. One file each does it: `sqlite.rs`, `postgres.rs`.
+//! The seam for everything that wants endings: a [`Sink`] takes batches, a [`Store`] can also be asked.
 
 use endstop::Record;
 use serde::{Deserialize, Serialize};
@@ -9,14 +9,14 @@ use crate::query::{Period, Query, Report, Wanted, WordSeen};
 /// Something that was noted about a response.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Entry {
-    /// Which note on this id it is, from 0. A row takes an entry in only if it has none of this
+    /// Number of the note on this id, from 0. A row takes an entry in only if it has none of this
     /// sequence or a later one.
     pub sequence: u32,
     /// All that is known by then.
     pub record: Record,
 }
 
-/// What became of a batch.
+/// Result of loading a batch.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Loaded {
     /// New rows.
@@ -46,15 +46,48 @@ pub struct Stored {
     pub previous_rules: Option<u32>,
 }
 
-/// A store. Calls block; each owner has a thread for it.
-pub trait Backend: Send {
-    /// Brings the tables up to date; safe to run twice, and by two processes at once. Gives the names
-    /// of the migrations that were applied.
+/// Takes endings. Calls block; each sink has a thread of its own.
+///
+/// A batch comes again until it is taken, and may come again after that: a sink knows an [`Entry`] by its
+/// id and sequence, or hands both on to whoever does.
+pub trait Sink: Send {
+    /// Brings the sink up to date; safe to run twice, and by two processes at once. Returns the names of
+    /// the migrations that were applied.
     ///
     /// # Errors
-    /// The store cannot be reached or refuses.
-    fn migrate(&mut self) -> Result<Vec<String>, Error>;
+    /// The sink cannot be reached or refuses.
+    fn migrate(&mut self) -> Result<Vec<String>, Error> {
+        Ok(Vec::new())
+    }
 
+    /// Takes a batch in, whole or not at all. Entries that can never be taken do not hold up the others.
+    ///
+    /// # Errors
+    /// The sink cannot be reached or refuses. Nothing of the batch is taken then, or all of it may come
+    /// again.
+    fn load(&mut self, entries: &[Entry]) -> Result<Loaded, Error>;
+
+    /// Does what need not be done with each batch. It is called about once a second. Returns whether there
+    /// is more to do.
+    ///
+    /// # Errors
+    /// The sink cannot be reached or refuses.
+    fn tend(&mut self) -> Result<bool, Error> {
+        Ok(false)
+    }
+
+    /// Deletes rows that were made before this time, at most so many, and returns how many. Sums stay.
+    ///
+    /// # Errors
+    /// The sink cannot be reached or refuses.
+    fn forget(&mut self, before: u64, most: usize) -> Result<u64, Error> {
+        let _ = (before, most);
+        Ok(0)
+    }
+}
+
+/// A sink that can be asked about the endings that it took.
+pub trait Store: Sink {
     /// Checks that the store can be reached and read. Tables need not be there.
     ///
     /// # Errors
@@ -63,15 +96,7 @@ pub trait Backend: Send {
         Ok(())
     }
 
-    /// Takes a batch in: rows, rollup and words in one transaction, so that an error leaves nothing
-    /// behind. Entries that can never be taken do not hold up the others: where there is one, the batch
-    /// is taken in by parts.
-    ///
-    /// # Errors
-    /// The store cannot be reached or refuses.
-    fn load(&mut self, entries: &[Entry]) -> Result<Loaded, Error>;
-
-    /// Sums over a period, from the rollup.
+    /// Sums over a period.
     ///
     /// # Errors
     /// The store cannot be reached or refuses, or this cannot be asked.
@@ -101,12 +126,6 @@ pub trait Backend: Send {
     /// The store cannot be reached or refuses.
     fn words(&mut self, period: Period, limit: usize) -> Result<Vec<WordSeen>, Error>;
 
-    /// Deletes rows that were made before this time, at most so many; the rollup keeps its sums.
-    ///
-    /// # Errors
-    /// The store cannot be reached or refuses.
-    fn forget(&mut self, before: u64, most: usize) -> Result<u64, Error>;
-
     /// Own rows that older rules judged, after this id, in the order of ids, for judging them again.
     ///
     /// # Errors
@@ -118,7 +137,7 @@ pub trait Backend: Send {
         most: usize,
     ) -> Result<Vec<Stored>, Error>;
 
-    /// Writes new verdicts over rows, keeping what was said first and moving the rollup with them. Rows
+    /// Writes new verdicts over rows, keeping what was said first and moving the sums with them. Rows
     /// that have changed since, or that newer rules have judged, stay as they are.
     ///
     /// # Errors
