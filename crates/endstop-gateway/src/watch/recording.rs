@@ -60,6 +60,7 @@ impl Recorder {
     /// # Errors
     /// The store's address is wrong, or the data directory cannot be used.
     pub fn open(config: &Config) -> Result<Option<Self>, Error> {
+        let sinks = config.sinks()?;
         let Some(store) = config.store()? else { return Ok(None) };
         let data = config.data_dir()?;
         let made = DirBuilder::new().recursive(true).mode(0o700).create(&data);
@@ -72,7 +73,6 @@ impl Recorder {
             Err(error) if error.is_retryable() => {}
             Err(error) => return Err(error.into()),
         }
-        let sinks = config.sinks()?;
         for url in sinks.values() {
             // A sink may be down or refuse for now; only an address that is wrong stays so.
             if let Err(error @ endstop_store::Error::Url { .. }) = endstop_store::open_sink(url) {
