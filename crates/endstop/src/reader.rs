@@ -343,11 +343,11 @@ impl Watcher {
         self.0.state.broken.get_or_insert(why);
     }
 
-    /// Reports whether the response is a body of valid JSON whose end has not come yet: no client can act on
-    /// it.
+    /// Reports whether the response is a body of which no line is one of a stream: no client can act on a part
+    /// of it.
     #[must_use]
-    pub fn is_open_body(&self) -> bool {
-        self.0.framer.is_open_body()
+    pub fn is_mere_body(&self) -> bool {
+        self.0.framer.is_mere_body()
     }
 
     /// Returns the form of the response, as far as the bytes show it.

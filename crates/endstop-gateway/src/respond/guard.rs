@@ -216,7 +216,7 @@ impl Guard {
         self.count_unfinished(copy);
         if !copy.is_empty() {
             let in_frame = self.watcher.whole() < copy.len();
-            self.in_frame = in_frame && !self.watcher.is_open_body();
+            self.in_frame = in_frame && !self.watcher.is_mere_body();
         }
     }
 

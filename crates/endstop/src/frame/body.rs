@@ -5,7 +5,7 @@
 //! kept whole: they can be the arguments of a tool call, which are read to their end.
 
 use super::framer::Strings;
-use crate::json::{JsonState, Scanner, is_space};
+use crate::json::is_space;
 
 /// Length from which a string is shortened, in bytes.
 const MOST_STRING: usize = 64 << 10;
@@ -18,7 +18,10 @@ pub(crate) struct Body {
     strings: Strings,
     bytes: Vec<u8>,
     at: At,
-    scanner: Scanner,
+    /// Whether only blanks came since the end of a line.
+    begins_line: bool,
+    /// Whether a line after the first may be one of a stream.
+    has_lines: bool,
 }
 
 /// Place in the body.
@@ -54,7 +57,7 @@ enum Kind {
 
 impl Body {
     pub(crate) fn new(strings: Strings) -> Self {
-        Self { strings, bytes: Vec::new(), at: At::Unread, scanner: Scanner::default() }
+        Self { strings, bytes: Vec::new(), at: At::Unread, begins_line: false, has_lines: false }
     }
 
     /// Returns the number of bytes that are kept.
@@ -62,10 +65,9 @@ impl Body {
         self.bytes.len()
     }
 
-    /// Reports whether the bytes are the beginning of one JSON value. Without control characters in strings, no
-    /// line of it is one of a stream.
-    pub(crate) fn is_open(&self) -> bool {
-        self.scanner.state() == JsonState::Open
+    /// Reports whether a line after the first may be one of a stream, for a client that reads line by line.
+    pub(crate) fn has_lines(&self) -> bool {
+        self.has_lines
     }
 
     /// Takes the bytes that are kept.
@@ -75,7 +77,7 @@ impl Body {
 
     /// Adds a chunk.
     pub(crate) fn push(&mut self, chunk: &[u8]) {
-        self.scanner.push(chunk);
+        self.look_at_lines(chunk);
         match (self.strings, self.at) {
             (Strings::Kept, _) => self.bytes.extend_from_slice(chunk),
             (Strings::Shortened, At::Unread) => {
@@ -88,6 +90,26 @@ impl Body {
             }
             (Strings::Shortened, At::Outside | At::Inside(_)) => self.shorten(chunk),
         }
+    }
+
+    /// Looks for lines that begin like data or JSON. Some clients trim them, or end them at other control
+    /// characters, which JSON does not have.
+    fn look_at_lines(&mut self, chunk: &[u8]) {
+        let mut rest = chunk;
+        while !self.has_lines {
+            if self.begins_line {
+                let is_blank = |byte: &u8| *byte <= b' ' || *byte >= 0x7f;
+                let Some(first) = rest.iter().position(|byte| !is_blank(byte)) else { break };
+                self.has_lines = matches!(rest.get(first), Some(b'd' | b'{' | b'['));
+                self.begins_line = false;
+                rest = rest.get(first..).unwrap_or_default();
+            }
+            let Some(end) = memchr::memchr2(b'\n', b'\r', rest) else { break };
+            self.begins_line = true;
+            rest = rest.get(end + 1..).unwrap_or_default();
+        }
+        self.has_lines |= memchr::memchr3(0x0b, 0x0c, 0x1c, chunk).is_some()
+            || memchr::memchr2(0x1d, 0x1e, chunk).is_some();
     }
 
     /// Adds bytes without the rest of long strings.

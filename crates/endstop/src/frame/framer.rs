@@ -120,9 +120,8 @@ impl Framer {
     pub(crate) fn inert(&self, is_start: bool, held: &[u8], chunk: &[u8]) -> usize {
         match &self.framing {
             Found::Sse(_) => super::sse::inert(is_start, held, chunk),
-            // Nobody can parse a body without its last bracket. Behind a body, or in one that is not JSON, another
-            // reader may find events.
-            Found::Body(body) if !body.is_open() => 0,
+            // Nobody can parse a body without its last bracket, but some clients read line by line.
+            Found::Body(body) if body.has_lines() => 0,
             Found::Body(_) => {
                 let bracket = |bytes| memchr::memrchr(b'}', bytes);
                 let in_chunk = bracket(chunk).map(|at| held.len() + at);
@@ -135,9 +134,9 @@ impl Framer {
         }
     }
 
-    /// Reports whether the response is a body of valid JSON whose end has not come yet.
-    pub(crate) fn is_open_body(&self) -> bool {
-        matches!(&self.framing, Found::Body(body) if body.is_open())
+    /// Reports whether the response is a body of which no line is one of a stream.
+    pub(crate) fn is_mere_body(&self) -> bool {
+        matches!(&self.framing, Found::Body(body) if !body.has_lines())
     }
 
     /// Returns the form of the response, as far as the bytes show it.
