@@ -254,6 +254,11 @@ pub(crate) struct Place {
     pub(crate) odd: bool,
 }
 
+impl Place {
+    /// Stands for -1, which some hosts send for a single call.
+    const MINUS_ONE: u64 = u32::MAX as u64 - 1;
+}
+
 impl<'de> Deserialize<'de> for Place {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Visit;
@@ -261,11 +266,13 @@ impl<'de> Deserialize<'de> for Place {
             type Value = Place;
             nothing_for!('de: unit, bool, str, seq, map);
             fn visit_u64<E>(self, number: u64) -> Result<Place, E> {
-                let odd = u32::try_from(number).is_err();
+                let odd = number >= Place::MINUS_ONE;
                 Ok(Place { count: Count(Some(number)), odd })
             }
             fn visit_i64<E>(self, number: i64) -> Result<Place, E> {
-                Ok(Place { count: Count(u64::try_from(number).ok()), odd: number < 0 })
+                let minus_one = (number == -1).then_some(Place::MINUS_ONE);
+                let count = Count(u64::try_from(number).ok().or(minus_one));
+                Ok(Place { count, odd: count.0.is_none() })
             }
             #[expect(
                 clippy::cast_possible_truncation,
@@ -274,7 +281,8 @@ impl<'de> Deserialize<'de> for Place {
             )]
             fn visit_f64<E>(self, number: f64) -> Result<Place, E> {
                 let whole = number as u32;
-                Ok(Place { count: Count(Some(whole.into())), odd: f64::from(whole) != number })
+                let odd = f64::from(whole) != number || u64::from(whole) >= Place::MINUS_ONE;
+                Ok(Place { count: Count(Some(whole.into())), odd })
             }
         }
         deserializer.deserialize_any(Visit)

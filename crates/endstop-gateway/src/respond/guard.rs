@@ -2080,7 +2080,7 @@ mod tests {
             vec![call("0", open), delta(r#"{"index":0,"custom":{"name":"f","input":"ZZ"}}"#)],
         ];
         for (first, second) in
-            [("1", "1.5"), ("0", "-1"), ("5000000000", "6000000000"), ("0", "0.5")]
+            [("1", "1.5"), ("0", "-2"), ("5000000000", "6000000000"), ("0", "0.5")]
         {
             streams.push(vec![call(first, open), call(second, whole)]);
         }
@@ -2090,6 +2090,16 @@ mod tests {
                 let (out, failure, _) = run(plain(ToolCalls::Gate), &[stream.as_bytes()]);
                 assert!(failure.is_some() && !out.contains("ZZ"), "{stream}: {out}");
             }
+        }
+        // Some hosts number a single call -1. It is another call than the first one.
+        let (single, first) = (call("-1", whole), call("0", open));
+        let stream = format!("{TEXT}{single}{}{DONE}", word("tool_calls"));
+        let (out, failure, _) = run(plain(ToolCalls::Gate), &[stream.as_bytes()]);
+        assert_eq!((out, failure), (stream, None));
+        for end in [String::new(), format!("{}{DONE}", word("tool_calls"))] {
+            let stream = format!("{TEXT}{first}{single}{end}");
+            let (out, failure, _) = run(plain(ToolCalls::Gate), &[stream.as_bytes()]);
+            assert!(failure.is_some() && !out.contains("ZZ"), "{stream}: {out}");
         }
     }
 
