@@ -861,7 +861,7 @@ impl Choice {
     /// Returns the tool calls for the caller.
     fn own_calls(&self) -> impl Iterator<Item = &Call> {
         let complete = self.says_success();
-        self.calls.iter().filter(move |call| !call.by_provider && !(complete && call.is_done()))
+        self.calls.iter().filter(move |call| !(call.by_provider || complete && call.is_done()))
     }
 }
 

@@ -596,7 +596,7 @@ fn end_arguments(wire: &Payload<'_>, told: &str, out: &mut EventSink<'_, '_>) {
     if !out.has_call(0, call) && is_other_item(call, out) {
         return;
     }
-    if !out.has_call(0, call) && !(wire.name.is_empty() && told.is_empty()) {
+    if !(out.has_call(0, call) || wire.name.is_empty() && told.is_empty()) {
         out.emit(Event::ToolCallStart { choice: 0, call, id: "", name: &wire.name });
     }
     if !out.has_call(0, call) {
