@@ -117,6 +117,11 @@ struct Call {
     null: Option<u8>,
     /// The provider runs the tool itself.
     by_provider: bool,
+    /// Only callers run calls of this kind.
+    for_caller: bool,
+    /// The result of a call that only callers run came in the same response. It waits for nobody if it
+    /// is complete, but until the end is proven a client could run it.
+    answered: bool,
     /// Arguments that come as values at paths.
     partial: Option<Box<PartialArgs>>,
     /// The tool takes free text, so the arguments do not show where they end.
@@ -219,7 +224,8 @@ impl Facts {
             }
             Event::ToolCallByProvider { choice, call } => {
                 if let Some(call) = self.call_mut(*choice, *call) {
-                    call.by_provider = true;
+                    call.by_provider |= !call.for_caller;
+                    call.answered |= call.for_caller;
                 }
             }
             Event::ToolCallDelta { choice, call, arguments } => {
@@ -291,7 +297,7 @@ impl Facts {
 
     /// Reports whether a tool call for the caller has begun.
     pub(crate) fn has_calls(&self) -> bool {
-        self.choices.iter().any(|choice| choice.own_calls().next().is_some())
+        self.choices.iter().any(|choice| choice.calls.iter().any(|call| !call.by_provider))
     }
 
     /// Returns a choice and adds it if it is new; `None` if there are too many choices.
@@ -448,6 +454,23 @@ impl Facts {
         let fits = |call: &&Call| name.is_none_or(|name| call.name == hash(name));
         let unclear = calls.iter().filter(|call| call.unclear && call.number < before);
         unclear.filter(fits).map(|call| call.number).collect()
+    }
+
+    /// Records that only callers run calls of this kind.
+    pub(crate) fn note_for_caller(&mut self, index: u32, number: u32) {
+        if let Some(call) = self.call_mut(index, number) {
+            call.for_caller = true;
+        }
+    }
+
+    /// Reports whether the call of this number is the provider's own and has another id.
+    pub(crate) fn is_other_call(&self, index: u32, number: u32, id: &str) -> bool {
+        self.call(index, number).is_some_and(|call| call.by_provider && call.id != hash(id))
+    }
+
+    /// Reports whether a call takes free text.
+    pub(crate) fn takes_text(&self, index: u32, number: u32) -> bool {
+        self.call(index, number).is_some_and(|call| call.takes_text)
     }
 
     /// Records that a client could run a call although its block is open.
@@ -640,6 +663,8 @@ impl Facts {
             bare: false,
             null: Some(0),
             by_provider: false,
+            for_caller: false,
+            answered: false,
             partial: None,
             takes_text: false,
             name,
@@ -835,7 +860,8 @@ impl Choice {
 
     /// Returns the tool calls for the caller.
     fn own_calls(&self) -> impl Iterator<Item = &Call> {
-        self.calls.iter().filter(|call| !call.by_provider)
+        let complete = self.says_success();
+        self.calls.iter().filter(move |call| !(call.by_provider || complete && call.is_done()))
     }
 }
 
@@ -843,6 +869,9 @@ impl Call {
     /// Records a repeated start of this call. Returns false if the start belongs to another call,
     /// because some providers reuse a number.
     fn takes_head(&mut self, id: Option<u64>, name: Option<u64>) -> bool {
+        if self.by_provider && id.is_some() && id != self.id {
+            return false;
+        }
         if id.is_some() && self.id.is_some() && id != self.id {
             return false;
         }
@@ -890,6 +919,11 @@ impl Call {
         !self.closed || unread && !self.takes_text
     }
 
+    /// Reports whether the call is complete and its result is known.
+    fn is_done(&self) -> bool {
+        self.answered && !self.is_unfinished() && !self.is_malformed()
+    }
+
     fn is_malformed(&self) -> bool {
         let broken = self.odd || self.arguments.state() == JsonState::Broken;
         self.conflict || broken && !self.is_bare() && !self.takes_text
@@ -922,7 +956,7 @@ impl Choice {
         let count = |of: fn(&Call) -> bool| {
             u32::try_from(self.own_calls().filter(|call| of(call)).count()).unwrap_or(u32::MAX)
         };
-        let served = self.calls.iter().any(|call| call.by_provider);
+        let served = self.calls.iter().any(|call| call.by_provider || call.is_done());
         Shown {
             text: self.text,
             reasoning: self.reasoning,

@@ -232,6 +232,30 @@ impl EventSink<'_, '_> {
         self.facts.settle_call(choice, call);
     }
 
+    /// Records that only callers run calls of this kind, even if a result follows.
+    pub(crate) fn call_for_caller(&mut self, choice: u32, call: u32) {
+        self.lesson.spoil();
+        self.facts.note_for_caller(choice, call);
+    }
+
+    /// Reports whether the call of this number is the provider's own and has another id.
+    pub(crate) fn is_other_call(&self, choice: u32, call: u32, id: &str) -> bool {
+        self.facts.is_other_call(choice, call, id)
+    }
+
+    /// Reports whether a call takes free text.
+    pub(crate) fn takes_text(&self, choice: u32, call: u32) -> bool {
+        self.facts.takes_text(choice, call)
+    }
+
+    /// Records the end of a block that is not an open call. Some clients end the open call by it,
+    /// whatever its number.
+    pub(crate) fn settle_open_calls(&mut self, choice: u32) {
+        for (choice, call) in self.facts.open_calls(Some(choice)) {
+            self.settle_call(choice, call);
+        }
+    }
+
     /// Records that part of a call is unreadable, so the call is never complete.
     pub(crate) fn spoil_call(&mut self, choice: u32, call: u32) {
         self.lesson.spoil();

@@ -245,6 +245,50 @@ impl<'de> Deserialize<'de> for Count {
     }
 }
 
+/// The number of an item in a list. It records whether the value was another number: clients would
+/// tell such items apart, or not.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub(crate) count: Count,
+    /// Whether the number is negative, not whole or too large.
+    pub(crate) odd: bool,
+}
+
+impl Place {
+    /// Stands for -1, which some hosts send for a single call.
+    const MINUS_ONE: u64 = u32::MAX as u64 - 1;
+}
+
+impl<'de> Deserialize<'de> for Place {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Visit;
+        impl<'de> Visitor<'de> for Visit {
+            type Value = Place;
+            nothing_for!('de: unit, bool, str, seq, map);
+            fn visit_u64<E>(self, number: u64) -> Result<Place, E> {
+                let odd = number >= Place::MINUS_ONE;
+                Ok(Place { count: Count(Some(number)), odd })
+            }
+            fn visit_i64<E>(self, number: i64) -> Result<Place, E> {
+                let minus_one = (number == -1).then_some(Place::MINUS_ONE);
+                let count = Count(u64::try_from(number).ok().or(minus_one));
+                Ok(Place { count, odd: count.0.is_none() })
+            }
+            #[expect(
+                clippy::cast_possible_truncation,
+                clippy::cast_sign_loss,
+                reason = "a number that is cast to another one is marked as odd"
+            )]
+            fn visit_f64<E>(self, number: f64) -> Result<Place, E> {
+                let whole = number as u32;
+                let odd = f64::from(whole) != number || u64::from(whole) >= Place::MINUS_ONE;
+                Ok(Place { count: Count(Some(whole.into())), odd })
+            }
+        }
+        deserializer.deserialize_any(Visit)
+    }
+}
+
 /// A number that is kept unchanged; `None` if the value is not a number.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Measure(pub(crate) Option<Number>);

@@ -1935,4 +1935,247 @@ mod tests {
             }
         }
     }
+
+    /// One message of an AWS event stream.
+    fn message(name: &str, payload: &str) -> Vec<u8> {
+        let headers = [(":message-type", "event"), (":event-type", name)];
+        endstop::frame::aws::encode(&headers, payload.as_bytes())
+    }
+
+    /// Pushes a frame and reports whether anything left.
+    fn leaves(guard: &mut Guard, frame: &[u8]) -> bool {
+        let mut count = 0;
+        guard.push(&Bytes::copy_from_slice(frame), &mut |bytes| count += bytes.len());
+        count > 0
+    }
+
+    const AWS: &str = "application/vnd.amazon.eventstream";
+
+    /// boto3 decodes more than the other clients do.
+    #[test]
+    fn a_call_in_unusual_base64_never_leaves() {
+        use base64::Engine as _;
+        let base64 = |json: &str| base64::engine::general_purpose::STANDARD.encode(json);
+        let chunk = |written: &str| message("chunk", &format!("{{\"bytes\":\"{written}\"}}"));
+        let call = base64(
+            r#"{"type":"content_block_start","index":0,"content_block":{"type":"tool_use","id":"t","name":"f","input":{"a":1}}}"#,
+        );
+        let (start, rest) = call.split_at(4);
+        for frame in [
+            chunk(&format!("\\u0065{}", &call[1..])),
+            chunk(&format!("{start}!{rest}")),
+            chunk(&format!("{start} {rest}")),
+            chunk(&format!("{start}-{rest}")),
+            chunk(&format!("AAAA\",\"bytes\":\"{call}")),
+            chunk(&format!("{call}\",\"bytes\":\"AAAA")),
+        ] {
+            let mut gate = on(&provider::BEDROCK, "anthropic-messages", AWS);
+            let lead = r#"{"type":"message_start","message":{"type":"message","content":[]}}"#;
+            assert!(leaves(&mut gate, &chunk(&base64(lead))));
+            assert!(!leaves(&mut gate, &frame), "{}", String::from_utf8_lossy(&frame));
+            assert!(gate.finish(TransportEnd::Eof).rest.is_empty());
+        }
+        // Text leaves, however its slashes are written.
+        let text = base64(
+            r#"{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"??????>>>"}}"#,
+        );
+        let mut gate = on(&provider::BEDROCK, "anthropic-messages", AWS);
+        assert!(leaves(&mut gate, &chunk(&text.replace('/', "\\/"))));
+    }
+
+    /// Clients end the open block, whatever number the end has.
+    #[test]
+    fn the_end_of_another_block_waits_while_a_call_is_open() {
+        let event = |json: &str| format!("data: {json}\n\n");
+        for index in ["7", "-1", "\"1\"", "null", "1.5"] {
+            let mut gate = messages();
+            for json in [
+                r#"{"type":"content_block_start","index":0,"content_block":{"type":"text","text":"a"}}"#,
+                r#"{"type":"content_block_stop","index":0}"#,
+                r#"{"type":"content_block_start","index":1,"content_block":{"type":"tool_use","id":"t","name":"f","input":{}}}"#,
+                r#"{"type":"content_block_delta","index":1,"delta":{"type":"input_json_delta","partial_json":"{\"a\":\"b"}}"#,
+            ] {
+                assert_eq!(push(&mut gate, &event(json)), left(&event(json)));
+            }
+            let stop = event(&format!("{{\"type\":\"content_block_stop\",\"index\":{index}}}"));
+            assert_eq!(push(&mut gate, &stop), held(Next::Go), "{index}");
+            assert!(gate.finish(TransportEnd::Eof).rest.is_empty());
+        }
+        let mut gate = on(&provider::COHERE, "cohere-v2", SSE);
+        let start = event(
+            r#"{"type":"tool-call-start","index":0,"delta":{"message":{"tool_calls":{"id":"c","type":"function","function":{"name":"f","arguments":""}}}}}"#,
+        );
+        assert_eq!(push(&mut gate, &start), left(&start));
+        let stop = event(r#"{"type":"tool-call-end","index":3}"#);
+        assert_eq!(push(&mut gate, &stop), held(Next::Go));
+        let mut gate = on(&provider::BEDROCK, "bedrock-converse", AWS);
+        let start = r#"{"contentBlockIndex":0,"start":{"toolUse":{"toolUseId":"t","name":"f"}}}"#;
+        assert!(leaves(&mut gate, &message("contentBlockStart", start)));
+        let delta = r#"{"contentBlockIndex":0,"delta":{"toolUse":{"input":"{\"a\":"}}}"#;
+        assert!(leaves(&mut gate, &message("contentBlockDelta", delta)));
+        let stop = message("contentBlockStop", r#"{"contentBlockIndex":3}"#);
+        assert!(!leaves(&mut gate, &stop));
+    }
+
+    /// Responses events that say two things, and items that only the caller runs.
+    #[test]
+    fn a_function_call_waits_for_the_end_whatever_surrounds_it() {
+        let item = |fields: &str| {
+            format!(
+                "{{\"type\":\"function_call\",\"id\":\"i\",\"call_id\":\"c\",\"name\":\"ZZ\",\"arguments\":\"{{}}\",\"status\":\"completed\"{fields}}}"
+            )
+        };
+        let done = |index: u32, item: &str| {
+            format!(
+                "data: {{\"type\":\"response.output_item.done\",\"output_index\":{index},\"item\":{item}}}\n\n"
+            )
+        };
+        let output = done(1, r#"{"type":"function_call_output","call_id":"c","output":"x"}"#);
+        let mut streams: Vec<Vec<String>> = vec![
+            vec![done(0, &item(",\"execution\":\"server\""))],
+            vec![done(0, &item("")), output.clone()],
+            vec![done(0, &item("")), output.replace("function_call_output", "shell_call_output")],
+            // The number of one of the provider's own items.
+            vec![
+                "data: {\"type\":\"response.function_call_arguments.delta\",\"output_index\":0,\"delta\":\"x\"}\n\n".to_owned(),
+                done(0, r#"{"type":"web_search_call","id":"w","status":"completed"}"#),
+                done(0, &item("")),
+            ],
+            // The number of a text.
+            vec![
+                "data: {\"type\":\"response.output_text.delta\",\"output_index\":5,\"delta\":\"hi\"}\n\n".to_owned(),
+                "data: {\"type\":\"response.function_call_arguments.done\",\"output_index\":5,\"name\":\"f\",\"arguments\":\"{\\\"ZZ\\\":1}\"}\n\n".to_owned(),
+            ],
+            vec![
+                "data: {\"type\":\"response.output_text.delta\",\"output_index\":5,\"delta\":\"hi\"}\n\n".to_owned(),
+                "data: {\"type\":\"response.output_item.added\",\"output_index\":0,\"item\":{\"type\":\"function_call\",\"id\":\"i\",\"call_id\":\"c\",\"name\":\"f\",\"arguments\":\"\",\"status\":\"in_progress\"}}\n\n".to_owned(),
+                "data: {\"type\":\"response.function_call_arguments.done\",\"output_index\":5,\"item_id\":\"i\",\"arguments\":\"{\\\"ZZ\\\":1}\"}\n\n".to_owned(),
+            ],
+        ];
+        for name in ["incomplete", "failed", "cancelled", "completed", "done"] {
+            streams.push(vec![format!("event: response.{name}\n{}", done(0, &item("")))]);
+        }
+        for frames in streams {
+            let pieces: Vec<&[u8]> = frames.iter().map(|frame| frame.as_bytes()).collect();
+            let (out, failure, _) = run(on(&provider::OPENAI, "openai-responses", SSE), &pieces);
+            assert!(failure.is_some() && !out.contains("ZZ"), "{frames:?}: {out}");
+        }
+        // Half of the arguments are not complete because a result follows.
+        let half = item("").replace("\"{}\"", "\"{\\\"a\\\":\"");
+        let last = "data: {\"type\":\"response.completed\",\"response\":{\"status\":\"completed\",\"output\":[]}}\n\n";
+        for (item, passes) in [(half, false), (item(""), true)] {
+            let stream = format!("{}{output}{last}", done(0, &item));
+            let (out, failure, _) =
+                run(on(&provider::OPENAI, "openai-responses", SSE), &[stream.as_bytes()]);
+            assert_eq!((out == stream, failure.is_none()), (passes, passes), "{stream}");
+        }
+    }
+
+    /// Code makes the call, but the client runs it.
+    #[test]
+    fn a_call_of_code_waits_for_the_end() {
+        let mut gate = messages();
+        let frames = [
+            r#"{"type":"content_block_start","index":0,"content_block":{"type":"tool_use","id":"t","name":"f","input":{"a":1},"caller":{"type":"x","tool_id":"s"}}}"#,
+            r#"{"type":"content_block_stop","index":0}"#,
+            r#"{"type":"content_block_start","index":1,"content_block":{"type":"code_execution_tool_result","tool_use_id":"s","content":{}}}"#,
+            r#"{"type":"content_block_stop","index":1}"#,
+        ];
+        for json in frames {
+            assert_eq!(push(&mut gate, &format!("data: {json}\n\n")), held(Next::Go), "{json}");
+        }
+        assert!(gate.finish(TransportEnd::Eof).rest.is_empty());
+        let calls: String = frames.iter().map(|json| format!("data: {json}\n\n")).collect();
+        for (said, passes) in [("end_turn", true), ("max_tokens", false)] {
+            let stream = format!(
+                "{calls}data: {{\"type\":\"message_delta\",\"delta\":{{\"stop_reason\":\"{said}\"}}}}\n\ndata: {{\"type\":\"message_stop\"}}\n\n"
+            );
+            let (out, failure, _) = run(messages(), &[stream.as_bytes()]);
+            assert_eq!((out == stream, failure.is_none()), (passes, passes), "{stream}");
+        }
+    }
+
+    /// Clients read the function or the custom tool, and tell odd numbers apart or not.
+    #[test]
+    fn a_call_that_clients_read_differently_never_leaves() {
+        let delta = |calls: &str| {
+            format!(
+                "data: {{\"choices\":[{{\"index\":0,\"delta\":{{\"tool_calls\":[{calls}]}}}}]}}\n\n"
+            )
+        };
+        let call = |index: &str, arguments: &str| {
+            delta(&format!(
+                "{{\"index\":{index},\"id\":\"c\",\"type\":\"function\",\"function\":{{\"name\":\"f\",\"arguments\":\"{arguments}\"}}}}"
+            ))
+        };
+        let both = |arguments: &str| {
+            delta(&format!(
+                "{{\"index\":0,\"id\":\"c\",\"function\":{{\"name\":\"ZZ\",\"arguments\":\"{arguments}\"}},\"custom\":{{\"name\":\"ZZ\",\"input\":\"y\"}}}}"
+            ))
+        };
+        let (open, whole) = ("{\\\"q\\\":\\\"", "{\\\"ZZ\\\":1}");
+        let mut streams = vec![
+            vec![both(whole)],
+            vec![both(open)],
+            vec![call("0", open), delta(r#"{"index":0,"custom":{"name":"f","input":"ZZ"}}"#)],
+        ];
+        for (first, second) in
+            [("1", "1.5"), ("0", "-2"), ("5000000000", "6000000000"), ("0", "0.5")]
+        {
+            streams.push(vec![call(first, open), call(second, whole)]);
+        }
+        for frames in streams {
+            for end in [String::new(), format!("{}{DONE}", word("tool_calls"))] {
+                let stream = format!("{TEXT}{}{end}", frames.concat());
+                let (out, failure, _) = run(plain(ToolCalls::Gate), &[stream.as_bytes()]);
+                assert!(failure.is_some() && !out.contains("ZZ"), "{stream}: {out}");
+            }
+        }
+        // Some hosts number a single call -1. It is another call than the first one.
+        let (single, first) = (call("-1", whole), call("0", open));
+        let stream = format!("{TEXT}{single}{}{DONE}", word("tool_calls"));
+        let (out, failure, _) = run(plain(ToolCalls::Gate), &[stream.as_bytes()]);
+        assert_eq!((out, failure), (stream, None));
+        for end in [String::new(), format!("{}{DONE}", word("tool_calls"))] {
+            let stream = format!("{TEXT}{first}{single}{end}");
+            let (out, failure, _) = run(plain(ToolCalls::Gate), &[stream.as_bytes()]);
+            assert!(failure.is_some() && !out.contains("ZZ"), "{stream}: {out}");
+        }
+    }
+
+    #[test]
+    fn a_gemini_call_with_arguments_waits_whatever_it_announces() {
+        for more in [
+            r#""willContinue":true"#,
+            r#""partialArgs":[{"jsonPath":"$.b","stringValue":"x","willContinue":true}]"#,
+        ] {
+            let call = format!(
+                "data: {{\"candidates\":[{{\"content\":{{\"parts\":[{{\"functionCall\":{{\"name\":\"f\",\"args\":{{\"a\":1}},{more}}}}}]}}}}]}}\n\n"
+            );
+            let mut gate = on(&provider::GOOGLE, "gemini-generate", SSE);
+            assert_eq!(push(&mut gate, &call), held(Next::Go), "{call}");
+            assert!(gate.finish(TransportEnd::Eof).rest.is_empty());
+        }
+    }
+
+    #[test]
+    fn a_call_beside_text_in_one_block_of_a_body_is_a_call() {
+        let wire = provider::BEDROCK.wire_of("bedrock-converse").unwrap();
+        let terms = ResponseRules {
+            mode: Mode::Guard,
+            tool_calls: ToolCalls::Gate,
+            proves: true,
+            background: false,
+        };
+        for (said, passes) in [("tool_use", true), ("max_tokens", false)] {
+            let body = format!(
+                "{{\"output\":{{\"message\":{{\"role\":\"assistant\",\"content\":[{{\"text\":\"\",\"toolUse\":{{\"toolUseId\":\"t\",\"name\":\"f\",\"input\":{{\"a\":1}}}}}}]}}}},\"stopReason\":\"{said}\"}}"
+            );
+            let head = Head { status: 200, content_type: "application/json" };
+            let watcher = Watcher::new(wire, head, RequestInfo::default());
+            let ending = watcher.finish_with(body.as_bytes(), TransportEnd::Eof);
+            let passed = disposition(&ending, terms, Some(200)) == Disposition::Pass;
+            assert_eq!(passed, passes, "{body}: {ending:?}");
+        }
+    }
 }

@@ -466,6 +466,8 @@ fn begin_block(index: u32, block: &Block<'_>, out: &mut EventSink<'_, '_>) {
                 id: &block.id,
                 name: &block.name,
             });
+            // The caller runs it even if code makes the call.
+            out.call_for_caller(0, index);
             out.call_of_code(0, index, &block.caller.tool_id);
             // A streamed call begins with an empty object and sends its input in chunks.
             if let Some(input) = block.input.filter(|input| !is_nothing(input)) {
@@ -496,6 +498,9 @@ fn read_delta(index: u32, delta: &Delta<'_>, out: &mut EventSink<'_, '_>) {
 }
 
 fn end_block(index: u32, out: &mut EventSink<'_, '_>) {
+    if !out.is_open_call(0, index) {
+        out.settle_open_calls(0);
+    }
     if out.has_call(0, index) {
         out.end_bare_call(0, index);
         out.emit(Event::ToolCallEnd { choice: 0, call: index });

@@ -585,13 +585,16 @@ pub(super) fn read_body(frame: &Frame<'_>, out: &mut EventSink<'_, '_>) -> Readi
 fn read_block(index: u32, block: &Block<'_>, out: &mut EventSink<'_, '_>) {
     if let Some(text) = &block.text {
         out.text(0, text);
-    } else if let Some(call) = &block.tool_use {
+    }
+    if let Some(call) = &block.tool_use {
         begin_call(index, call, out);
         end_block(index, out);
-    } else if let Some(reasoning) = &block.reasoning_content {
+    }
+    if let Some(reasoning) = &block.reasoning_content {
         // Redacted reasoning has no text, but still counts as reasoning.
         out.emit(Event::Reasoning { choice: 0, text: &reasoning.reasoning_text.text });
-    } else {
+    }
+    if block.text.is_none() && block.tool_use.is_none() && block.reasoning_content.is_none() {
         other_block(&block.tool_result, out);
     }
 }
@@ -640,6 +643,9 @@ fn read_delta(index: u32, delta: &Delta<'_>, out: &mut EventSink<'_, '_>) {
 }
 
 fn end_block(index: u32, out: &mut EventSink<'_, '_>) {
+    if !out.is_open_call(0, index) {
+        out.settle_open_calls(0);
+    }
     if out.has_call(0, index) {
         out.end_bare_call(0, index);
         out.emit(Event::ToolCallEnd { choice: 0, call: index });

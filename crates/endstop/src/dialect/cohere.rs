@@ -268,7 +268,13 @@ fn read(frame: &Frame<'_>, out: &mut EventSink<'_, '_>) -> Reading {
                 arguments => read_arguments(call, arguments, out),
             }
         }
-        "tool-call-end" => out.emit(Event::ToolCallEnd { choice: 0, call }),
+        "tool-call-end" => {
+            // Clients end the open call, whatever the number.
+            if !out.is_open_call(0, call) {
+                out.settle_open_calls(0);
+            }
+            out.emit(Event::ToolCallEnd { choice: 0, call });
+        }
         "message-start" => out.emit(Event::Begin { id: &wire.id, model: "" }),
         "message-end" => {
             emit_usage(delta.usage.as_ref(), out);

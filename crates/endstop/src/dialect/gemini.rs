@@ -32,7 +32,7 @@ use crate::next_request::{
 use crate::provider::{COMMON_CAPABILITIES, Capabilities, Profile, Token, TokenInput, TokenOf};
 use crate::shape::Probe;
 use crate::sink::EventSink;
-use crate::wire::{Count, Few, Flag, Listed, Loose, Measure, Present, Scalar, Text};
+use crate::wire::{Count, Few, Flag, Listed, Loose, Measure, Present, Scalar, Text, is_nothing};
 
 /// The `gemini-generate` dialect.
 pub static DIALECT: Dialect = Dialect {
@@ -588,6 +588,12 @@ fn read_call(choice: u32, wire: &FunctionCall<'_>, out: &mut EventSink<'_, '_>) 
     let continues = wire.will_continue.0.is_some() || is_set(wire.partial_args) && !partial.present;
     if continues || !pieces.is_empty() {
         out.push_partial(choice, call, &pieces);
+    }
+    // Some clients run a call with arguments, whatever else it says.
+    if wire.args.is_some_and(|args| !is_nothing(args))
+        && (continues || out.has_partial(choice, call))
+    {
+        out.settle_call(choice, call);
     }
     if continues {
         return;

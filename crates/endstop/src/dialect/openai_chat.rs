@@ -35,7 +35,9 @@ use crate::provider::{COMMON_CAPABILITIES, Capabilities, Profile};
 use crate::shape::Probe;
 use crate::sink::EventSink;
 use crate::text::{WORD_CAP, clean};
-use crate::wire::{Argument, Content, Count, Few, Flag, Listed, Loose, Present, Scalar, Text};
+use crate::wire::{
+    Argument, Content, Count, Few, Flag, Listed, Loose, Place, Present, Scalar, Text, is_nothing,
+};
 
 /// The `openai-chat` dialect.
 pub static DIALECT: Dialect = Dialect {
@@ -455,7 +457,7 @@ struct Thought<'a> {
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct ToolCall<'a> {
-    index: Count,
+    index: Place,
     #[serde(borrow)]
     id: Text<'a>,
     #[serde(rename = "type")]
@@ -477,8 +479,8 @@ const OLD_CALL: u32 = u32::MAX;
 impl<'a> ToolCall<'a> {
     /// Returns the number of the call, or else its place.
     fn number(&self, position: usize) -> u32 {
-        let number = match self.index.0 {
-            Some(_) => self.index.index(),
+        let number = match self.index.count.0 {
+            Some(_) => self.index.count.index(),
             None => u32::try_from(position).unwrap_or(u32::MAX),
         };
         number.min(OLD_CALL - 1)
@@ -493,14 +495,22 @@ impl<'a> ToolCall<'a> {
         (&function.name, function.arguments)
     }
 
+    /// Reports whether clients read this call differently: its number is not one, or it calls a function
+    /// and a custom tool at once.
+    fn is_ambiguous(&self) -> bool {
+        let (name, arguments) = self.function();
+        let function = !name.is_empty() || arguments.is_some_and(|raw| !is_nothing(raw));
+        self.index.odd || function && !self.custom.is_empty()
+    }
+
     /// Reports whether this is not an object or has none of the fields of a call. A part of a streamed
     /// call has at least its number.
     fn is_unreadable(&self) -> bool {
         let Self { index, id, type_, custom, .. } = self;
         let (name, arguments) = self.function();
-        let custom = custom.name.is_empty() && custom.input.text.is_empty() && !custom.input.odd;
+        let custom = custom.is_empty();
         let function = name.is_empty() && arguments.is_none();
-        index.0.is_none() && id.is_empty() && !type_.0 && function && custom
+        index.count.0.is_none() && id.is_empty() && !type_.0 && function && custom
     }
 }
 
@@ -520,6 +530,12 @@ struct Custom<'a> {
     name: Text<'a>,
     #[serde(borrow)]
     input: Argument<'a>,
+}
+
+impl Custom<'_> {
+    fn is_empty(&self) -> bool {
+        self.name.is_empty() && self.input.text.is_empty() && !self.input.odd
+    }
 }
 
 #[derive(Default, Deserialize)]
@@ -647,8 +663,11 @@ fn read_message(choice: u32, message: &Message<'_>, kind: FrameKind, out: &mut E
             out.spoil_call(choice, number);
             continue;
         }
+        if call.is_ambiguous() {
+            out.spoil_call(choice, number);
+        }
         let custom = &call.custom;
-        if custom.name.is_empty() && custom.input.text.is_empty() && !custom.input.odd {
+        if custom.is_empty() {
             let (name, arguments) = call.function();
             read_call(choice, number, &call.id, name, arguments, out);
         } else {
@@ -690,6 +709,9 @@ fn read_calls_beside(choice: u32, message: &Message<'_>, out: &mut EventSink<'_,
         if call.is_unreadable() || out.has_call(choice, OLD_CALL) {
             out.spoil_call(choice, number);
             continue;
+        }
+        if call.is_ambiguous() {
+            out.spoil_call(choice, number);
         }
         let custom = &call.custom;
         let (name, arguments) = call.function();
@@ -753,6 +775,9 @@ fn read_call(
     }
     let arguments = arguments.map_or(Cow::Borrowed(""), arguments_text);
     if !arguments.is_empty() {
+        if out.takes_text(choice, call) {
+            out.spoil_call(choice, call);
+        }
         out.emit(Event::ToolCallDelta { choice, call, arguments: &arguments });
     }
 }
@@ -769,6 +794,10 @@ fn read_custom_call(
     custom: &Custom<'_>,
     out: &mut EventSink<'_, '_>,
 ) {
+    // Clients that know only one form do not see the other part of the call.
+    if out.has_arguments(choice, call) && !out.takes_text(choice, call) {
+        out.spoil_call(choice, call);
+    }
     if !id.is_empty() || !custom.name.is_empty() {
         out.emit(Event::ToolCallStart { choice, call, id, name: &custom.name });
         out.emit(Event::ToolCallTakesText { choice, call });

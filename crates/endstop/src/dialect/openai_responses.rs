@@ -512,28 +512,32 @@ fn read(frame: &Frame<'_>, out: &mut EventSink<'_, '_>) -> Reading {
         "error" | "response.failed" | "response.incomplete" | "response.cancelled"
     );
     let name = if wire.type_.is_empty() || failed { frame.name } else { &*wire.type_ };
+    // Clients go by either name, so that an item counts in any event.
+    if !matches!(name, "response.output_item.added" | "response.output_item.done") {
+        wire.item.into_iter().for_each(|item| read_early_call(index, &Item::read(item), out));
+    }
     match name {
         "response.output_text.delta" => {
             out.text(0, &wire.delta);
-            out.note_item(0, index);
+            note_text(index, out);
         }
         "response.refusal.delta" => {
             out.refusal(0, &wire.delta);
-            out.note_item(0, index);
+            note_text(index, out);
         }
         // Repeats the whole text, which may not have come before.
         "response.output_text.done" if !out.has_item(0, index) => {
             out.text(0, &wire.text);
-            out.note_item(0, index);
+            note_text(index, out);
         }
         "response.refusal.done" if !out.kinds(0).refusal => out.refusal(0, &wire.refusal),
         "response.reasoning_text.delta" | "response.reasoning_summary_text.delta" => {
             out.reasoning(0, &wire.delta);
-            out.note_item(0, index);
+            note_text(index, out);
         }
         // The provider's own tools stream their input too.
         "response.function_call_arguments.delta" | "response.custom_tool_call_input.delta"
-            if out.has_item(0, index) && !out.has_call(0, index) => {}
+            if is_other_item(index, out) && !out.has_call(0, index) => {}
         "response.function_call_arguments.delta" | "response.custom_tool_call_input.delta"
             if !wire.delta.is_empty() =>
         {
@@ -570,25 +574,29 @@ fn read(frame: &Frame<'_>, out: &mut EventSink<'_, '_>) -> Reading {
 /// Reads the calls in an event that should have none. They are settled by the events of their own, but a
 /// client could run them now.
 fn read_early_calls(wire: &Payload<'_>, out: &mut EventSink<'_, '_>) {
-    let index = wire.output_index.index();
     let items = wire.response.iter().flat_map(|response| (0..).zip(response.output.iter()));
-    for (index, raw) in items.chain(wire.item.iter().map(|item| (index, item))) {
-        let item = Item::read(raw);
-        if is_call(&item, out) {
-            let index = out.call_of_id(0, item.id()).unwrap_or(index);
-            begin_item(index, &item, out);
-            out.settle_call(0, index);
-        }
+    items.for_each(|(index, raw)| read_early_call(index, &Item::read(raw), out));
+}
+
+fn read_early_call(index: u32, item: &Item<'_>, out: &mut EventSink<'_, '_>) {
+    if is_call(item, out) {
+        let index = out.call_of_id(0, item.id()).unwrap_or(index);
+        begin_item(index, item, out);
+        out.settle_call(0, index);
     }
 }
 
 /// Reads the end of a call's arguments, which repeats all of them.
 fn end_arguments(wire: &Payload<'_>, told: &str, out: &mut EventSink<'_, '_>) {
     let call = wire.output_index.index();
-    if !out.has_call(0, call) && out.has_item(0, call) {
+    if !out.is_open_call(0, call) {
+        // A client may find the call by the item's id.
+        out.settle_open_calls(0);
+    }
+    if !out.has_call(0, call) && is_other_item(call, out) {
         return;
     }
-    if !out.has_call(0, call) && !wire.name.is_empty() {
+    if !(out.has_call(0, call) || wire.name.is_empty() && told.is_empty()) {
         out.emit(Event::ToolCallStart { choice: 0, call, id: "", name: &wire.name });
     }
     if !out.has_call(0, call) {
@@ -742,7 +750,9 @@ fn is_call(item: &Item<'_>, out: &EventSink<'_, '_>) -> bool {
     let kind = &*item.type_;
     let calls = kind.ends_with("_call") || !item.call_id.is_empty() && !kind.ends_with("_output");
     let is_call = calls && !BY_PROVIDER.contains(&kind);
-    is_call && &*item.execution != "server" && !(takes_text(item) && out.runs_itself(&item.name))
+    // Only a search for tools says where it runs.
+    let searches = kind == "tool_search_call" && &*item.execution == "server";
+    is_call && !searches && !(takes_text(item) && out.runs_itself(&item.name))
 }
 
 /// Reports whether nothing shows who runs a call: its kind is unknown, and the caller could not
@@ -825,6 +835,9 @@ fn begin_item(index: u32, item: &Item<'_>, out: &mut EventSink<'_, '_>) {
             let of_type = item.type_.strip_suffix("_call").unwrap_or_default();
             let name = if item.name.is_empty() { of_type } else { &item.name };
             out.emit(Event::ToolCallStart { choice: 0, call: index, id: item.id(), name });
+            if &*item.type_ == "function_call" {
+                out.call_for_caller(0, index);
+            }
             if takes_text(item) {
                 out.emit(Event::ToolCallTakesText { choice: 0, call: index });
             }
@@ -864,11 +877,28 @@ fn other_item(index: u32, out: &mut EventSink<'_, '_>) {
         out.emit(Event::OtherContent { choice: 0, kind: "item" });
         out.note_item(0, index);
     }
+    out.note_item(0, index | OTHER_ITEM);
+}
+
+/// Marks the numbers of items that are neither text nor calls. No response has so many items.
+const OTHER_ITEM: u32 = 1 << 31;
+
+/// Reports whether the item is one of the provider's tools, which stream their input too.
+fn is_other_item(index: u32, out: &EventSink<'_, '_>) -> bool {
+    out.has_item(0, index | OTHER_ITEM)
+}
+
+/// Notes an item with text.
+fn note_text(index: u32, out: &mut EventSink<'_, '_>) {
+    if index < OTHER_ITEM {
+        out.note_item(0, index);
+    }
 }
 
 fn end_item(index: u32, item: &Item<'_>, out: &mut EventSink<'_, '_>) {
     if is_call(item, out) {
-        if !out.has_call(0, index) {
+        let is_other = !is_unclear(item) && out.is_other_call(0, index, item.id());
+        if !out.has_call(0, index) || is_other {
             begin_item(index, item, out);
         }
         let arguments = item.arguments();

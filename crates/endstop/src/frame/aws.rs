@@ -4,11 +4,14 @@
 //! bytes), headers, a payload, and the CRC-32 of all preceding bytes (botocore `eventstream.py`).
 //! The format has no end marker.
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
+use base64::engine::DecodePaddingMode;
+use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig, STANDARD};
+use base64::{Engine as _, alphabet};
 use serde::Deserialize;
+use serde_json::Value;
 
 use super::{Broken, Frame, FrameKind, Rest};
+use crate::mend::mend;
 
 const PRELUDE: usize = 12;
 const CHECKSUM: usize = 4;
@@ -206,11 +209,52 @@ fn unwrap<'a>(wrapped: bool, decoded: &'a mut Vec<u8>, payload: &'a [u8]) -> &'a
     if !wrapped {
         return payload;
     }
-    let Ok(Wrapped { bytes }) = serde_json::from_slice(payload) else { return payload };
     decoded.clear();
-    match STANDARD.decode_vec(bytes, decoded) {
+    if let Ok(Wrapped { bytes }) = serde_json::from_slice(payload)
+        && STANDARD.decode_vec(bytes, decoded).is_ok()
+    {
+        return decoded;
+    }
+    unwrap_odd(decoded, payload)
+}
+
+/// Stands for a payload that cannot be decoded, or that clients decode differently. It is not JSON, so
+/// that the event counts as unreadable.
+const UNREADABLE: &[u8] = b"{";
+
+/// Base64 with or without padding, as lenient clients decode it.
+const LENIENT: GeneralPurpose = GeneralPurpose::new(
+    &alphabet::STANDARD,
+    GeneralPurposeConfig::new()
+        .with_decode_padding_mode(DecodePaddingMode::Indifferent)
+        .with_decode_allow_trailing_bits(true),
+);
+
+/// Returns the event inside a wrapped payload that is written in an unusual way: with escapes, or with
+/// characters that are not base64, which boto3 skips. Returns the payload itself if it wraps nothing.
+fn unwrap_odd<'a>(decoded: &'a mut Vec<u8>, payload: &'a [u8]) -> &'a [u8] {
+    if !payload.contains(&b'{') {
+        return payload;
+    }
+    let Some(mended) = mend(payload) else { return UNREADABLE };
+    let Ok(Value::Object(fields)) = serde_json::from_slice(&mended.last) else { return payload };
+    let text = match fields.get("bytes") {
+        None | Some(Value::Null) if mended.first.is_none() => return payload,
+        Some(Value::String(text)) if mended.first.is_none() => text,
+        // Equal keys, of which clients read the first or the last, or another type.
+        _ => return UNREADABLE,
+    };
+    // Some clients accept the other alphabet of base64, and others skip its characters.
+    let text = text.trim_end_matches(|letter: char| letter == '=' || letter.is_whitespace());
+    if text.contains(['=', '-', '_']) {
+        return UNREADABLE;
+    }
+    let is_base64 = |letter: &u8| letter.is_ascii_alphanumeric() || matches!(letter, b'+' | b'/');
+    let text: Vec<u8> = text.bytes().filter(is_base64).collect();
+    decoded.clear();
+    match LENIENT.decode_vec(text, decoded) {
         Ok(()) => decoded,
-        Err(_) => payload,
+        Err(_) => UNREADABLE,
     }
 }
 
@@ -348,6 +392,38 @@ mod tests {
         let bytes = encode(EVENT, payload.as_bytes());
         let want = vec![Owned(FrameKind::Event, "chunk".into(), b"{\"type\":\"ping\"}".into())];
         assert_eq!(read(&[&bytes], Aws::wrapped(1 << 20)).0, want);
+    }
+
+    #[test]
+    fn payloads_are_decoded_as_leniently_as_clients_do() {
+        let event = b"{\"type\":\"ping\",\"x\":\"??>>\"}";
+        let base64 = STANDARD.encode(event);
+        let data = |payload: &str| {
+            let bytes = encode(EVENT, payload.as_bytes());
+            read(&[&bytes], Aws::wrapped(1 << 20)).0.remove(0).2
+        };
+        let (start, rest) = base64.split_at(4);
+        for written in [
+            base64.replace('/', "\\/"),
+            format!("\\u0065{}", &base64[1..]),
+            format!("{start} {rest}"),
+            format!("{start}!{rest}"),
+            base64.trim_end_matches('=').to_owned(),
+        ] {
+            assert_eq!(data(&format!("{{\"bytes\":\"{written}\"}}")), event, "{written}");
+        }
+        for payload in [
+            format!("{{\"bytes\":\"AAAA\",\"bytes\":\"{base64}\"}}"),
+            format!("{{\"bytes\":\"{start}-{rest}\"}}"),
+            format!("{{\"bytes\":\"{start}={rest}\"}}"),
+            format!("{{\"bytes\":[\"{base64}\"]}}"),
+            "{\"bytes\":\"A\"}".to_owned(),
+        ] {
+            assert_eq!(data(&payload), UNREADABLE, "{payload}");
+        }
+        for payload in ["{\"message\":\"x\"}", "{\"bytes\":null}", ""] {
+            assert_eq!(data(payload), payload.as_bytes());
+        }
     }
 
     #[test]
