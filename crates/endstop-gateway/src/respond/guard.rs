@@ -1962,7 +1962,7 @@ mod tests {
         );
         let (start, rest) = call.split_at(4);
         for frame in [
-            chunk(&format!("\\u0065{}", &call[1..])),
+            chunk(&format!("\\u0065{}", call.get(1..).unwrap())),
             chunk(&format!("{start}!{rest}")),
             chunk(&format!("{start} {rest}")),
             chunk(&format!("{start}-{rest}")),
@@ -2056,7 +2056,7 @@ mod tests {
             streams.push(vec![format!("event: response.{name}\n{}", done(0, &item("")))]);
         }
         for frames in streams {
-            let pieces: Vec<&[u8]> = frames.iter().map(|frame| frame.as_bytes()).collect();
+            let pieces: Vec<&[u8]> = frames.iter().map(String::as_bytes).collect();
             let (out, failure, _) = run(on(&provider::OPENAI, "openai-responses", SSE), &pieces);
             assert!(failure.is_some() && !out.contains("ZZ"), "{frames:?}: {out}");
         }

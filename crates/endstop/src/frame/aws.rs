@@ -405,7 +405,7 @@ mod tests {
         let (start, rest) = base64.split_at(4);
         for written in [
             base64.replace('/', "\\/"),
-            format!("\\u0065{}", &base64[1..]),
+            format!("\\u0065{}", base64.get(1..).unwrap()),
             format!("{start} {rest}"),
             format!("{start}!{rest}"),
             base64.trim_end_matches('=').to_owned(),
