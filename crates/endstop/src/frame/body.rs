@@ -15,6 +15,7 @@ const AFTER_BACKSLASH: u8 = 5;
 /// The bytes of a body so far.
 #[derive(Clone, Debug)]
 pub(crate) struct Body {
+    streamed: bool,
     strings: Strings,
     bytes: Vec<u8>,
     at: At,
@@ -77,7 +78,9 @@ impl Body {
 
     /// Adds a chunk.
     pub(crate) fn push(&mut self, chunk: &[u8]) {
-        self.look_at_lines(chunk);
+        if self.streamed {
+            self.look_at_lines(chunk);
+        }
         match (self.strings, self.at) {
             (Strings::Kept, _) => self.bytes.extend_from_slice(chunk),
             (Strings::Shortened, At::Unread) => {
@@ -191,7 +194,7 @@ mod tests {
     use super::*;
 
     fn kept(strings: Strings, text: &str, cut: usize) -> String {
-        let mut body = Body::new(strings);
+        let mut body = Body::new(strings, true);
         text.as_bytes().chunks(cut).for_each(|chunk| body.push(chunk));
         String::from_utf8(body.take()).unwrap()
     }

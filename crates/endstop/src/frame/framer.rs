@@ -308,12 +308,12 @@ impl Hints {
                 && start.len() <= FIRST
                 && !is_several(start) =>
             {
-                ended.then(|| Found::Body(Body::new(self.strings)))
+                ended.then(|| Found::Body(self.body()))
             }
             b'{' if is_lines || self.framing == Framing::Lines && self.streamed == Some(true) => {
                 Some(Found::Lines(Lines::new(self.limit)))
             }
-            b'{' => Some(Found::Body(Body::new(self.strings))),
+            b'{' => Some(Found::Body(self.body())),
             b'[' => Some(Found::Array(Array::new(self.limit))),
             b'<' | 0x1f => Some(Found::Text(Vec::new())),
             0 if is_first
@@ -330,6 +330,10 @@ impl Hints {
             _ if label == Label::Sse => Some(Found::Sse(Sse::new(self.limit))),
             _ => self.sse_or_text(start, ended),
         }
+    }
+
+    fn body(&self) -> Body {
+        Body::new(self.strings, self.streamed == Some(true) || self.label != Label::Other)
     }
 
     fn aws(&self) -> Found {
