@@ -57,8 +57,16 @@ enum Kind {
 }
 
 impl Body {
-    pub(crate) fn new(strings: Strings) -> Self {
-        Self { strings, bytes: Vec::new(), at: At::Unread, begins_line: false, has_lines: false }
+    /// `streamed` says that the client expects a stream, and may read line by line.
+    pub(crate) fn new(strings: Strings, streamed: bool) -> Self {
+        Self {
+            streamed,
+            strings,
+            bytes: Vec::new(),
+            at: At::Unread,
+            begins_line: false,
+            has_lines: false,
+        }
     }
 
     /// Returns the number of bytes that are kept.
