@@ -5,7 +5,7 @@
 //! so a name that a reader does not know is preserved.
 
 use std::borrow::Cow;
-use std::cell::Cell;
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
 
@@ -46,7 +46,7 @@ pub fn rules(wire: impl Into<Wire>) -> u32 {
 /// of each thread is at hand.
 fn version(wire: &Wire) -> u32 {
     thread_local! {
-        static LAST: Cell<Option<(Profile, u32)>> = const { Cell::new(None) };
+        static LAST: RefCell<Option<(Profile, u32)>> = const { RefCell::new(None) };
     }
     if wire.corrections.is_some() {
         return found_version(wire);
@@ -55,14 +55,14 @@ fn version(wire: &Wire) -> u32 {
     let is_same = |last: &Profile| {
         std::ptr::eq(last.provider, profile.provider) && judges_alike(last, profile)
     };
-    match LAST.get() {
-        Some((last, version)) if is_same(&last) => version,
-        _ => {
+    LAST.with_borrow_mut(|last| match last {
+        Some((last, version)) if is_same(last) => *version,
+        Some(_) | None => {
             let version = found_version(wire);
-            LAST.set(Some((*profile, version)));
+            *last = Some((*profile, version));
             version
         }
-    }
+    })
 }
 
 /// Finds the version of a wire's rules among those of built-in wires, or computes it.
