@@ -190,11 +190,14 @@ impl Exchange {
     pub(crate) fn watcher(&self, content_type: &str, event_bytes: usize) -> Watcher {
         let head = Head { status: self.record.status.unwrap_or(0), content_type };
         let limits = endstop::Limits { event_bytes, ..endstop::Limits::default() };
-        let mut watcher =
-            Watcher::with_limits(Wire::clone(&self.wire), head, self.info.clone(), limits);
-        if is_recoded(content_type) {
-            watcher.stop(Broken::Corrupt);
+        let watcher =
+            || Watcher::with_limits(Wire::clone(&self.wire), head, self.info.clone(), limits);
+        // It is large, and is not moved on the way of most responses.
+        if !is_recoded(content_type) {
+            return watcher();
         }
+        let mut watcher = watcher();
+        watcher.stop(Broken::Corrupt);
         watcher
     }
 

@@ -600,14 +600,26 @@ fn has_bare_line_end(head: &[u8], from: usize) -> bool {
     ends.into_iter().any(|at| before(at) != Some(&b'\r'))
 }
 
+/// Returns the lines of a head.
+fn lines(head: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let mut rest = Some(head);
+    std::iter::from_fn(move || {
+        let all = rest?;
+        let end = memchr::memchr(b'\n', all);
+        rest = end.and_then(|end| all.get(end + 1..));
+        all.get(..end.unwrap_or(all.len()))
+    })
+}
+
 /// Returns what follows this head, or why two readers could disagree about the request.
 fn after(head: &[u8]) -> Result<Head, &'static str> {
-    let lines = head.split(|byte| *byte == b'\n').map(without_cr).skip(1);
+    let lines = lines(head).map(without_cr).skip(1);
     let old = is_old(head);
     let (mut lengths, mut codings, mut hosts, mut length) = (0, 0, 0, Some(0));
     for line in lines {
-        let name = line.split(|byte| *byte == b':').next().unwrap_or_default();
-        let value = || line.get(name.len() + 1..).unwrap_or_default().trim_ascii();
+        let end = memchr::memchr(b':', line).unwrap_or(line.len());
+        let name = line.get(..end).unwrap_or_default();
+        let value = || line.get(end + 1..).unwrap_or_default().trim_ascii();
         if name.eq_ignore_ascii_case(b"content-length") {
             lengths += 1;
             length = decimal(value());

@@ -113,8 +113,11 @@ const OUR_COLUMNS: &[(&str, &[&str])] = &[
     ("endstop-cli/src/show.rs", &["created_at"]),
     ("endstop-store/src/backfill.rs", &["finish_reason", "native_finish_reason"]),
     ("endstop-store/src/columns.rs", &["created_at", "finish_reason", "native_finish_reason"]),
+    ("endstop-store/src/postgres.rs", &["created_at"]),
+    ("endstop-store/src/postgres/adopt.rs", &["finish_reason"]),
     ("endstop-store/src/query.rs", &["finish_reason"]),
     ("endstop-store/src/rollup.rs", &["finish_reason"]),
+    ("endstop-store/src/series.rs", &["finish_reason"]),
     (
         "endstop-store/src/spool/entry/compact.rs",
         &["created_at", "finish_reason", "native_finish_reason"],
