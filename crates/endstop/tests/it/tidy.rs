@@ -116,7 +116,6 @@ const OUR_COLUMNS: &[(&str, &[&str])] = &[
     ("endstop-store/src/postgres.rs", &["created_at"]),
     ("endstop-store/src/postgres/adopt.rs", &["finish_reason"]),
     ("endstop-store/src/query.rs", &["finish_reason"]),
-    ("endstop-store/src/rollup.rs", &["finish_reason"]),
     ("endstop-store/src/series.rs", &["finish_reason"]),
     (
         "endstop-store/src/spool/entry/compact.rs",
